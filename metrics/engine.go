@@ -1,0 +1,90 @@
+package metrics
+
+// What an engine says about the requests it serves. Series exist only where the engine reports the
+// number: absent means "not said", never zero.
+var (
+	TimeToFirstToken = histogram("llm_engine_time_to_first_token_seconds",
+		"Time from arrival of a request at the engine to its first output token (TTFT).", EngineLabels)
+	InterTokenLatency = histogram("llm_engine_inter_token_latency_seconds",
+		"Time between consecutive output tokens of a request (ITL), one observation per token or decode step.", EngineLabels)
+	TimePerOutputToken = histogram("llm_engine_time_per_output_token_seconds",
+		"Mean time per output token after the first (TPOT), one observation per finished request. Not interchangeable with ITL.", EngineLabels)
+	RequestDuration = histogram("llm_engine_request_duration_seconds",
+		"Time from arrival of a request at the engine to its last output token.", EngineLabels)
+	QueueTime = histogram("llm_engine_queue_time_seconds",
+		"Time a request waits in the engine before it is first scheduled.", EngineLabels)
+	PrefillTime = histogram("llm_engine_prefill_time_seconds",
+		"Time from first scheduling of a request to its first output token.", EngineLabels)
+	DecodeTime = histogram("llm_engine_decode_time_seconds",
+		"Time from the first to the last output token of a request.", EngineLabels)
+	RequestPromptTokens = histogram("llm_engine_request_prompt_tokens",
+		"Prompt tokens per request.", EngineLabels)
+	RequestGenerationTokens = histogram("llm_engine_request_generation_tokens",
+		"Generated tokens per request.", EngineLabels)
+
+	RequestsRunning = gauge(Sum, "llm_engine_requests_running",
+		"Requests in the engine's running batch.", EngineLabels)
+	RequestsWaiting = gauge(Sum, "llm_engine_requests_waiting",
+		"Requests waiting in the engine to be scheduled.", EngineLabels)
+	KVCacheUsage = gauge(Max, "llm_engine_kv_cache_usage_ratio",
+		"Share of the KV cache in use by live requests, 0 to 1.", EngineLabels)
+	KVCacheCapacity = gauge(Sum, "llm_engine_kv_cache_capacity_tokens",
+		"Tokens that fit into the KV cache.", EngineLabels)
+	MaxModelLen = gauge(Max, "llm_engine_max_model_len_tokens",
+		"Longest sequence (prompt plus output) the engine accepts.", EngineLabels)
+	LorasRunning = gauge(Sum, "llm_engine_loras_running",
+		"LoRA adapters in use by running requests.", EngineLabels)
+	Sleeping = gauge(Max, "llm_engine_sleeping",
+		"Whether the engine has been put to sleep (1) or serves (0).", EngineLabels)
+
+	PromptTokens = counter("llm_engine_prompt_tokens_total",
+		"Prompt tokens of requests, those served from a cache included.", EngineLabels)
+	GenerationTokens = counter("llm_engine_generation_tokens_total",
+		"Generated tokens.", EngineLabels)
+	Requests = counter("llm_engine_requests_total",
+		"Requests that ended, by outcome: stop, length, repetition, success (reason not said), abort, invalid, rejected, error or other.",
+		EngineLabels, with(LabelOutcome))
+	Preemptions = counter("llm_engine_preemptions_total",
+		"Running requests that lost their KV cache and have to be recomputed (vLLM: preempted, SGLang: retracted).", EngineLabels)
+	PrefixCacheQueryTokens = counter("llm_engine_prefix_cache_query_tokens_total",
+		"Prompt tokens looked up in the prefix cache.", EngineLabels)
+	PrefixCacheHitTokens = counter("llm_engine_prefix_cache_hit_tokens_total",
+		"Prompt tokens found in the prefix cache.", EngineLabels)
+	ExternalPrefixCacheQueryTokens = counter("llm_engine_external_prefix_cache_query_tokens_total",
+		"Prompt tokens looked up in a prefix cache outside the engine (KV connector).", EngineLabels)
+	ExternalPrefixCacheHitTokens = counter("llm_engine_external_prefix_cache_hit_tokens_total",
+		"Prompt tokens found in a prefix cache outside the engine (KV connector).", EngineLabels)
+	SpecDecodeDraftTokens = counter("llm_engine_spec_decode_draft_tokens_total",
+		"Tokens proposed by speculative decoding.", EngineLabels)
+	SpecDecodeAcceptedTokens = counter("llm_engine_spec_decode_accepted_tokens_total",
+		"Proposed tokens that speculative decoding accepted.", EngineLabels)
+	KVTransferTime = histogram("llm_engine_kv_transfer_time_seconds",
+		"Time of one KV cache transfer between prefill and decode engines.", EngineLabels)
+	KVTransferSize = histogram("llm_engine_kv_transfer_size_bytes",
+		"Bytes of one KV cache transfer between prefill and decode engines.", EngineLabels)
+	KVTransferFailures = counter("llm_engine_kv_transfer_failures_total",
+		"KV cache transfers between prefill and decode engines that failed.", EngineLabels)
+
+	EngineUp = gauge(Never, "llm_engine_up",
+		"Whether the engine's page was read and understood (1). When 0, reason says what stood in the way.",
+		TargetLabels, with(LabelReason))
+	EngineInfo = gauge(Never, "llm_engine_info",
+		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page.",
+		TargetLabels, with(LabelModel, LabelVersion))
+	EngineStartTime = gauge(Never, "llm_engine_start_time_seconds",
+		"Start of the engine process, unix time.", TargetLabels)
+	EngineLoadTime = gauge(Max, "llm_engine_load_time_seconds",
+		"Time the engine took from start until it could serve (cold start).", EngineLabels)
+	EngineScrapeDuration = gauge(Max, "llm_engine_scrape_duration_seconds",
+		"Time to fetch and map the engine's page.", TargetLabels)
+	EngineScrapeSize = gauge(Sum, "llm_engine_scrape_size_bytes",
+		"Size of the engine's page after decompression.", TargetLabels)
+	EngineScrapeSeries = gauge(Sum, "llm_engine_scrape_series",
+		"Series on the engine's page, mapped or not.", TargetLabels)
+	MetricSourceInfo = gauge(Never, "llm_engine_metric_source_info",
+		"Where a normalised metric comes from on this page, always 1. quality is native, derived, approximate or missing; reason says why it is not native.",
+		TargetLabels, with(LabelMetric, LabelSource, LabelQuality, LabelReason))
+	SourceMissing = counter("llm_engine_source_missing_total",
+		"Scrapes on which a source that this engine version should have was not on the page, or had another type: the sign of a renamed metric.",
+		TargetLabels, with(LabelMetric, LabelSource))
+)

@@ -1,0 +1,47 @@
+package metrics
+
+// Runtime is a value of the runtime label: the kind of engine behind a page.
+type Runtime string
+
+// The engines this project knows.
+const (
+	VLLM         Runtime = "vllm"
+	TGI          Runtime = "tgi"
+	TensorRTLLM  Runtime = "trtllm"        // trtllm-serve
+	TritonTRTLLM Runtime = "triton_trtllm" // Triton with the TensorRT-LLM backend
+	TritonVLLM   Runtime = "triton_vllm"   // Triton with the vLLM backend
+	Triton       Runtime = "triton"        // Triton with another backend
+	SGLang       Runtime = "sglang"
+	LlamaCpp     Runtime = "llamacpp"
+	Dynamo       Runtime = "dynamo"
+	NIM          Runtime = "nim"
+	LMDeploy     Runtime = "lmdeploy"
+	Ollama       Runtime = "ollama"
+)
+
+// Outcome is a value of the outcome label: how a request ended.
+type Outcome string
+
+// The outcomes. Engines name them differently and none names all of them.
+const (
+	OutcomeStop       Outcome = "stop"       // the model finished by itself
+	OutcomeLength     Outcome = "length"     // cut at the token limit
+	OutcomeRepetition Outcome = "repetition" // cut by repetition detection
+	OutcomeSuccess    Outcome = "success"    // finished; the engine does not say how
+	OutcomeAbort      Outcome = "abort"      // cancelled, usually because the client went away
+	OutcomeInvalid    Outcome = "invalid"    // refused because the request itself was wrong
+	OutcomeRejected   Outcome = "rejected"   // refused at admission: overload or rate limit
+	OutcomeError      Outcome = "error"      // failed inside the server
+	OutcomeOther      Outcome = "other"      // a reason this exporter does not know
+)
+
+// Quality is a value of the quality label: how a normalised number relates to its source.
+type Quality string
+
+// The qualities.
+const (
+	Native      Quality = "native"      // the engine's own number, only renamed or rescaled
+	Derived     Quality = "derived"     // exact arithmetic over the engine's own numbers
+	Approximate Quality = "approximate" // close to the definition, but not the same population or event
+	Missing     Quality = "missing"     // the engine does not say; nothing is exported
+)

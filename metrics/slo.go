@@ -1,0 +1,32 @@
+package metrics
+
+// Labels of objectives.
+const (
+	LabelSLO       = "slo"       // name of the objective
+	LabelThreshold = "threshold" // bucket bound that separates good from bad, in seconds
+	LabelKind      = "kind"      // which of several related values
+)
+
+// Objectives and the events counted against them. threshold is the bound really used, so that a
+// changed objective starts a new series and is not taken for a counter reset.
+var (
+	SLOEvents = counter("llm_slo_events_total",
+		"Events that count for an objective.", EngineLabels, with(LabelSLO, LabelThreshold))
+	SLOBadEvents = counter("llm_slo_bad_events_total",
+		"Events that missed an objective.", EngineLabels, with(LabelSLO, LabelThreshold))
+	SLOObjective = gauge(Never, "llm_slo_objective_ratio",
+		"Share of events that must be good, 0 to 1.", with(LabelSLO))
+	SLOThreshold = gauge(Never, "llm_slo_threshold_seconds",
+		"Threshold of an objective: kind requested is the configured one, effective the bucket bound of the runtime that is used.",
+		with(LabelSLO, LabelRuntime, LabelKind))
+)
+
+// What a synthetic client measures from outside the engine.
+var (
+	ProbeSuccess = gauge(Never, "llm_probe_success",
+		"Whether the last synthetic streaming request worked (1).", EngineLabels)
+	ProbeTimeToFirstToken = gauge(Max, "llm_probe_time_to_first_token_seconds",
+		"Time to the first token of the last synthetic request, as a client sees it.", EngineLabels)
+	ProbeInterTokenLatency = gauge(Max, "llm_probe_inter_token_latency_seconds",
+		"Mean time between tokens of the last synthetic request, as a client sees it.", EngineLabels)
+)
