@@ -6,6 +6,7 @@ import "slices"
 const (
 	LabelCluster = "cluster" // set by the scraping Prometheus, usually as an external label; may be absent
 	LabelPeriod  = "period"  // period of an objective, as "30d"
+	LabelBranch  = "branch"  // of an alert: which branch of a diagnosis it speaks for
 	LabelLong    = "long"    // long window of a pair, as "6h"
 )
 
@@ -54,12 +55,34 @@ var (
 		"Time until the error budget is spent at the burn rate of the last hour. Absent while nothing burns.", modelSLOPeriod)
 )
 
-// Series that others produce and that our rules read.
+// Series that one Prometheus of many records for the global rules of a large fleet.
 var (
-	Up = foreign("up", "Whether Prometheus reached a scrape target (1).", with("job", "instance"))
+	ShardEvents = recorded(Sum, "shard:llm_slo_events:increase",
+		"Events in the window, of the engines this shard scrapes.", ModelSLOLabels)
+	ShardBadEvents = recorded(Sum, "shard:llm_slo_bad_events:increase",
+		"Bad events in the window, of the engines this shard scrapes.", ModelSLOLabels)
+	ShardRequests = recorded(Sum, "shard:llm_engine_requests:increase6h",
+		"Requests that reached their first token within six hours, of the engines this shard scrapes.",
+		with(LabelCluster, LabelNamespace, LabelModel))
+	ShardObjective = recorded(Max, "shard:llm_slo_objective_ratio:max",
+		"Target of an objective, as this shard's exporters have it.", clusterSLO)
+	ShardPeriod = recorded(Max, "shard:llm_slo_period_seconds:max",
+		"Period of an objective, as this shard's exporters have it.", clusterSLO)
+	ShardInfo = recorded(Never, "shard:llm_slo_info:max",
+		"Signal and period of an objective, as this shard's exporters have it.", clusterSLO, with(LabelSignal, LabelPeriod))
 )
 
-var allRecorded []*Family
+// Series that others produce and that our rules read.
+var (
+	Up     = foreign("up", "Whether Prometheus reached a scrape target (1).", with("job", "instance"))
+	Alerts = foreign("ALERTS", "An alert that Prometheus holds pending or firing.",
+		with("alertname", "alertstate", LabelBranch, LabelNamespace, LabelModel, LabelGPUUUID))
+)
+
+var allRecorded, allForeign []*Family
+
+// Foreign returns the families that others produce.
+func Foreign() []*Family { return allForeign }
 
 // Recorded returns every family that recording rules write, ordered by declaration. Families with one
 // series per window are stems; see Window.
@@ -80,5 +103,7 @@ func recorded(agg Aggregate, name, help string, labels ...[]string) *Family {
 }
 
 func foreign(name, help string, labels []string) *Family {
-	return &Family{Name: name, Help: help, Kind: Gauge, Labels: labels, Group: "foreign", Index: -1}
+	f := &Family{Name: name, Help: help, Kind: Gauge, Labels: labels, Group: "foreign", Index: -1}
+	allForeign = append(allForeign, f)
+	return f
 }

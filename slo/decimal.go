@@ -109,6 +109,9 @@ func (d Duration) String() string {
 	return b.String()
 }
 
+// Std is the duration as the standard library has it.
+func (d Duration) Std() time.Duration { return time.Duration(d) }
+
 // Seconds prints the duration in seconds as an exact decimal, "0.5".
 func (d Duration) Seconds() string { return decimal(d.rat()) }
 

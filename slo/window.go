@@ -43,6 +43,12 @@ const MaxBadShare = One / 2
 // is alerted, so one slow request in a quiet model never pages.
 const MinBadEvents = 5
 
+// Unit is the period in seconds for which SpendFactor is 1.
+func (p Pair) Unit() float64 {
+	f, _ := new(big.Rat).Quo(p.Long.rat(), p.Spend.Rat()).Float64()
+	return f
+}
+
 // SpendFactor is the burn rate that spends the pair's share of the budget in its long window.
 func (p Pair) SpendFactor(period Duration) *big.Rat {
 	f := new(big.Rat).Mul(p.Spend.Rat(), period.rat())
@@ -87,7 +93,7 @@ func (p Pair) Detection(o Objective, l Load) (d time.Duration, fires bool) {
 	if l.BadShare <= threshold || l.RequestsPerSecond <= 0 {
 		return 0, false
 	}
-	long := time.Duration(p.Long).Seconds()
+	long := p.Long.Std().Seconds()
 	guard := MinBadEvents / (l.BadShare * l.RequestsPerSecond)
 	if guard > long {
 		return 0, false

@@ -191,3 +191,38 @@ var Parser = parser.NewParser(parser.Options{})
 
 // Pretty prints an expression over lines where it is long.
 func Pretty(e Expr) string { return parser.Prettify(e) }
+
+// Rename returns e with label names replaced, for users whose Prometheus calls them differently. e is
+// not changed.
+func Rename(e Expr, names map[string]string) Expr {
+	copied, err := Parser.ParseExpr(e.String())
+	if err != nil {
+		panic("promql: printed what it cannot parse: " + e.String())
+	}
+	rename := func(labels []string) {
+		for i, l := range labels {
+			if to, ok := names[l]; ok {
+				labels[i] = to
+			}
+		}
+	}
+	parser.Inspect(copied, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.AggregateExpr:
+			rename(n.Grouping)
+		case *parser.BinaryExpr:
+			if n.VectorMatching != nil {
+				rename(n.VectorMatching.MatchingLabels)
+				rename(n.VectorMatching.Include)
+			}
+		case *parser.VectorSelector:
+			for i, m := range n.LabelMatchers {
+				if to, ok := names[m.Name]; ok {
+					n.LabelMatchers[i] = labels.MustNewMatcher(m.Type, to, m.Value)
+				}
+			}
+		}
+		return nil
+	})
+	return copied
+}

@@ -17,7 +17,7 @@ import (
 var ScrapeLabels = []string{metrics.LabelCluster, "job", "instance", "node"}
 
 // Lookup finds the family that a series name belongs to: an exported one, a part of a histogram, a
-// recorded series, one of its windows, or up. nil when the vocabulary has no such name.
+// recorded series, one of its windows, or one that others produce. nil when the vocabulary has no such name.
 func Lookup(name string) *metrics.Family {
 	if f := metrics.Lookup(name); f != nil && f.Kind != metrics.Histogram {
 		return f
@@ -39,8 +39,8 @@ func Lookup(name string) *metrics.Family {
 			}
 		}
 	}
-	if name == metrics.Up.Name {
-		return metrics.Up
+	if i := slices.IndexFunc(metrics.Foreign(), func(f *metrics.Family) bool { return f.Name == name }); i >= 0 {
+		return metrics.Foreign()[i]
 	}
 	return nil
 }
