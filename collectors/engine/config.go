@@ -42,7 +42,8 @@ type Mapping struct {
 	Engine string `yaml:"engine"`
 	// Recognise is a metric that only this engine's page has. Not needed for known engines.
 	Recognise string `yaml:"recognise"`
-	// Labels says which label of the page holds a label of the vocabulary: model_name, dp_rank or role.
+	// Labels says which label of the page holds a label of the vocabulary: model_name, dp_rank,
+	// role or replica.
 	Labels map[string]string `yaml:"labels"`
 	// Metrics maps sources to quantities.
 	Metrics []MetricMapping `yaml:"metrics"`
@@ -77,7 +78,7 @@ func configErrorf(path, format string, args ...any) error {
 }
 
 // pageLabels are labels that identify a series of an engine's page and cannot be set from outside.
-var pageLabels = []string{metrics.LabelRuntime, metrics.LabelServer, metrics.LabelDPRank, metrics.LabelOutcome, metrics.LabelReason,
+var pageLabels = []string{metrics.LabelRuntime, metrics.LabelServer, metrics.LabelDPRank, metrics.LabelReplica, metrics.LabelOutcome, metrics.LabelReason,
 	metrics.LabelMetric, metrics.LabelSource, metrics.LabelQuality, metrics.LabelVersion, metrics.LabelSLO, metrics.LabelThreshold, metrics.LabelKind,
 	labels.BucketLabel, "job", "instance"}
 
@@ -189,8 +190,8 @@ func withMappings(mappings []Mapping) ([]*Dialect, error) {
 		}
 		d.Rows = append(rows, d.Rows...)
 		for _, to := range slices.Sorted(maps.Keys(m.Labels)) {
-			if to != metrics.LabelModel && to != metrics.LabelDPRank && to != metrics.LabelRole {
-				return nil, configErrorf(path+".labels."+to, "only model_name, dp_rank and role can be read from a page")
+			if to != metrics.LabelModel && to != metrics.LabelDPRank && to != metrics.LabelRole && to != metrics.LabelReplica {
+				return nil, configErrorf(path+".labels."+to, "only model_name, dp_rank, role and replica can be read from a page")
 			}
 			d.Labels = append([]Carry{{From: m.Labels[to], To: to}}, d.Labels...)
 		}

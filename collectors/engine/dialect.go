@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -28,6 +29,8 @@ type Dialect struct {
 	Marks []Mark
 	// Labels carries labels of the page over to labels of the vocabulary.
 	Labels []Carry
+	// Role is the role of every series of the page, for servers that are no engine themselves.
+	Role string
 	// Replicas are labels whose values repeat one and the same number, such as the pid of several
 	// API servers or the tensor-parallel rank. Series that differ only in them are folded by max.
 	Replicas []string
@@ -36,6 +39,9 @@ type Dialect struct {
 	// Models restricts the page to some of its models, for servers that count one request under
 	// several of them. Nil means all.
 	Models func(p *Page) func(model string) bool
+	// Supplement marks a dialect that surrounds an engine's own on the same page. There, its rows
+	// are alternatives for what the engine does not say, under the engine's runtime.
+	Supplement bool
 	// Rows is the table.
 	Rows []Row
 	// Missing says why the engine has no source at all for a quantity, in any version.
@@ -184,6 +190,15 @@ type Member struct {
 	Value  float64
 }
 
+// notOnPage is the plain reason for quantities that an engine does not report.
+func notOnPage(families ...*metrics.Family) map[*metrics.Family]string {
+	m := map[*metrics.Family]string{}
+	for _, f := range families {
+		m[f] = "not on the page"
+	}
+	return m
+}
+
 // product multiplies one value of each of two families: blocks times tokens per block.
 func product(a, b string) func([]Member) (float64, bool) {
 	return pairwise(a, b, func(x, y float64) float64 { return x * y })
@@ -220,6 +235,23 @@ func sum(families ...string) func([]Member) (float64, bool) {
 			total += m.Value
 		}
 		return total, true
+	}
+}
+
+// histogramSum is the sum of a histogram or summary, where it is the counter an engine lacks.
+func histogramSum(in []Member) (total float64, ok bool) {
+	for _, m := range in {
+		if m.Suffix == "sum" {
+			total, ok = total+m.Value, true
+		}
+	}
+	return total, ok
+}
+
+// histogramSumOf is the sum of one of several histograms.
+func histogramSumOf(family string) func([]Member) (float64, bool) {
+	return func(in []Member) (total float64, ok bool) {
+		return histogramSum(slices.DeleteFunc(slices.Clone(in), func(m Member) bool { return m.Family != family }))
 	}
 }
 

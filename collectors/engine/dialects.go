@@ -17,6 +17,10 @@ var builtin = []*Dialect{
 	&trtllm,
 	&tgi,
 	&llamacpp,
+	&lmdeploy,
+	&nim,
+	&dynamoFrontend,
+	&dynamoWorker,
 }
 
 // isRouter recognises pages of request routers that repeat engine metrics under the engines' own
@@ -26,6 +30,8 @@ func isRouter(p *Page) bool {
 	case p.Has("vllm:current_qps"), p.Has("vllm:avg_itl"), p.Has("vllm:healthy_pods_total"): // vLLM production-stack
 		return true
 	case p.HasPrefix("smg_"), p.HasPrefix("sgl_"): // SGLang model gateway: smg_*, sgl_router_*
+		return true
+	case p.Has("inference_pool_ready_pods"), p.Has("inference_objective_request_total"), p.Has("llm_d_router_epp_request_total"): // endpoint pickers
 		return true
 	}
 	// vLLM itself never labels its gauges with the server they came from.

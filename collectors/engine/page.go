@@ -209,6 +209,7 @@ func parsePage(body []byte, contentType string, limits Limits) (*Page, []string,
 	for name, f := range byName {
 		adoptSumAndCount(byName, name, f)
 	}
+	renameDynamo(byName)
 	for _, f := range byName {
 		if len(f.samples) == 0 {
 			continue

@@ -145,7 +145,7 @@ type entry struct {
 }
 
 // outLabels are metrics.EngineLabels and the outcome.
-const outLabels = 9
+const outLabels = 10
 
 var outNames = func() (names [outLabels]string) {
 	copy(names[:], append(slices.Clone(metrics.EngineLabels), metrics.LabelOutcome))
@@ -166,7 +166,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	said := cmp.Or(c.identity.Version, version.String())
 	defaults := map[string]string{
 		metrics.LabelModel: cmp.Or(c.only(d, metrics.LabelModel), c.identity.Model),
-		metrics.LabelRole:  c.only(d, metrics.LabelRole),
+		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole)),
 	}
 	models := map[string]bool{}
 	keep := func(string) bool { return true }
@@ -251,8 +251,8 @@ func (c *compiler) version(d *Dialect) bracket {
 			b.narrow(m.Since, m.Until)
 		}
 	}
-	for from, r := range lifetimes(d) {
-		if c.page.Has(from) {
+	for source, r := range lifetimes(d) {
+		if f := c.page.find(source.from, source.is); f != nil && (f.kind == source.is || f.kind == "") {
 			b.narrow(r.since, r.until)
 		}
 	}
@@ -265,14 +265,22 @@ func (c *compiler) version(d *Dialect) bracket {
 	return b
 }
 
-type lifetime struct{ since, until string }
+// source is what a row reads, and lifetime the versions that have it.
+type (
+	source struct {
+		from string
+		is   Type
+	}
+	lifetime struct{ since, until string }
+)
 
 // lifetimes joins the versions of all rows that read the same source.
-func lifetimes(d *Dialect) map[string]lifetime {
-	out := map[string]lifetime{}
+func lifetimes(d *Dialect) map[source]lifetime {
+	out := map[source]lifetime{}
 	for i := range d.Rows {
 		r := &d.Rows[i]
-		l, known := out[r.From]
+		key := source{r.From, r.Is}
+		l, known := out[key]
 		if !known {
 			l = lifetime{r.Since, r.Until}
 		}
@@ -282,7 +290,7 @@ func lifetimes(d *Dialect) map[string]lifetime {
 		if r.Until == "" || l.until != "" && older(l.until, r.Until) {
 			l.until = r.Until
 		}
-		out[r.From] = l
+		out[key] = l
 	}
 	return out
 }
@@ -354,7 +362,7 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep 
 		return nil, nil
 	}
 	for _, name := range r.With {
-		w := c.page.find(name, Gauge)
+		w := c.page.find(name, r.Is)
 		if w == nil {
 			return nil, nil
 		}

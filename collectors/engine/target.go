@@ -47,7 +47,7 @@ type target struct {
 	values     []float64
 	seen       []uint32
 	scrapes    uint32
-	identities map[*Dialect]identified
+	identities map[metrics.Runtime]identified
 	missed     map[absent]float64
 }
 
@@ -202,7 +202,7 @@ func (t *target) read(ctx context.Context, body []byte, contentType string) erro
 	for _, d := range dialects {
 		t.identify(ctx, d)
 	}
-	identity := func(d *Dialect) Identity { return t.identities[d].Identity }
+	identity := func(d *Dialect) Identity { return t.identities[d.Runtime].Identity }
 	t.plan, err = compile(page, raws, dialects, &t.labelling, identity, t.limits)
 	if err != nil {
 		return err
@@ -292,7 +292,7 @@ func (t *target) recognise(ctx context.Context, page *Page) ([]*Dialect, error) 
 		}
 	}
 	if len(found) > 0 {
-		return found, nil
+		return t.supplemented(found), nil
 	}
 	if page.series == 0 {
 		for _, d := range t.dialects {
@@ -306,9 +306,26 @@ func (t *target) recognise(ctx context.Context, page *Page) ([]*Dialect, error) 
 		strings.Join(page.someNames(3), ", "))
 }
 
+// supplemented folds dialects that only surround an engine's own into that engine's.
+func (t *target) supplemented(found []*Dialect) []*Dialect {
+	engines := slices.DeleteFunc(slices.Clone(found), func(d *Dialect) bool { return d.Supplement })
+	if len(engines) == 0 || len(engines) == len(found) {
+		return found
+	}
+	first := *engines[0]
+	for _, d := range found {
+		if d.Supplement {
+			first.Rows = slices.Concat(first.Rows, d.Rows)
+			first.Labels = slices.Concat(first.Labels, d.Labels)
+		}
+	}
+	engines[0] = &first
+	return engines
+}
+
 // identify asks the engine who it is, once per start.
 func (t *target) identify(ctx context.Context, d *Dialect) Identity {
-	known, asked := t.identities[d]
+	known, asked := t.identities[d.Runtime]
 	if d.Identify == nil || asked && (known.retry.IsZero() || time.Now().Before(known.retry)) {
 		return known.Identity
 	}
@@ -324,9 +341,9 @@ func (t *target) identify(ctx context.Context, d *Dialect) Identity {
 		t.log.Debug("engine did not answer all of its metadata endpoints", "err", err)
 	}
 	if t.identities == nil {
-		t.identities = map[*Dialect]identified{}
+		t.identities = map[metrics.Runtime]identified{}
 	}
-	t.identities[d] = answer
+	t.identities[d.Runtime] = answer
 	return id
 }
 

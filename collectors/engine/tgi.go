@@ -98,13 +98,3 @@ func lastBound(in []Member) (bound float64, ok bool) {
 	}
 	return bound, ok
 }
-
-// histogramSum is the sum of a histogram or summary, where it is the counter an engine lacks.
-func histogramSum(in []Member) (total float64, ok bool) {
-	for _, m := range in {
-		if m.Suffix == "sum" {
-			total, ok = total+m.Value, true
-		}
-	}
-	return total, ok
-}

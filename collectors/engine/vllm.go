@@ -19,6 +19,8 @@ var vllm = Dialect{
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "engine", To: metrics.LabelDPRank}, // the data-parallel rank, since v0.8.3
+		{From: "ReplicaId", To: metrics.LabelReplica},
+		{From: "WorkerId", To: metrics.LabelReplica}, // Ray; before ReplicaId, and when both are there the one that changes with each start
 	},
 	// Several API servers publish the same engine's gauges, v0.9.2 to v0.11.0 (vllm#28792). A dead
 	// one leaves its last value behind, zero as a rule.
@@ -58,7 +60,7 @@ var vllm = Dialect{
 		{To: metrics.KVCacheUsage, From: "vllm:kv_cache_usage_perc", Is: Gauge, Since: "0.9.2"},
 		{To: metrics.KVCacheUsage, From: "vllm:gpu_cache_usage_perc", Is: Gauge, Since: "0.2.3", Until: "0.11.x"},
 		{To: metrics.KVCacheCapacity, From: "vllm:cache_config_info", Is: Gauge, Since: "0.3.3", Fold: kvCapacity,
-			Quality: metrics.Derived, Why: "kv_cache_size_tokens, or blocks times block size (too high for hybrid KV models)",
+			Quality: metrics.Derived, Why: "from labels: kv_cache_size_tokens, before 0.24 blocks times block size",
 			Absent: "cache_config_info has no block count"},
 		{To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: Gauge, Since: "0.6.4", Fold: lorasRunning,
 			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series",
