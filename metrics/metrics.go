@@ -51,7 +51,8 @@ const (
 	LabelContainer = "container"  // Kubernetes container of the engine
 	LabelServer    = "server"     // host:port of the engine's page
 	LabelDPRank    = "dp_rank"    // data-parallel rank, when the engine names it
-	LabelRole      = "role"       // prefill or decode; absent when the engine does both
+	LabelRole      = "role"       // prefill, decode or frontend; absent when the engine does everything
+	LabelReplica   = "replica"    // one of several engines that share a page (Ray)
 	LabelOutcome   = "outcome"    // how a request ended, one of the Outcome values
 	LabelReason    = "reason"     // why, from a closed set documented with the family
 	LabelMetric    = "metric"     // a name of this vocabulary
@@ -66,7 +67,7 @@ var (
 	// TargetLabels identify one engine page.
 	TargetLabels = []string{LabelRuntime, LabelNamespace, LabelPod, LabelContainer, LabelServer}
 	// EngineLabels identify one engine: a model (and a rank of it) behind a page.
-	EngineLabels = []string{LabelRuntime, LabelModel, LabelNamespace, LabelPod, LabelContainer, LabelServer, LabelDPRank, LabelRole}
+	EngineLabels = []string{LabelRuntime, LabelModel, LabelNamespace, LabelPod, LabelContainer, LabelServer, LabelDPRank, LabelRole, LabelReplica}
 )
 
 // Family declares one metric.

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/units"
+	"github.com/goccy/go-yaml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+)
+
+// Config is the exporter's one configuration file.
+type Config struct {
+	// Targets are the engines to read.
+	Targets []engine.TargetConfig `yaml:"targets"`
+	// Mappings describe engines that the exporter does not know.
+	Mappings []engine.Mapping `yaml:"mappings"`
+	// Limits bound what one engine page may cost.
+	Limits LimitsConfig `yaml:"limits"`
+}
+
+// LimitsConfig is engine.Limits as written by people. Zero values mean the defaults.
+type LimitsConfig struct {
+	// BodySize is the size of a page after decompression, such as 16MiB.
+	BodySize units.Base2Bytes `yaml:"body_size"`
+	// Series is the number of series on a page.
+	Series int `yaml:"series"`
+	// LabelValueLength is the number of bytes of a label value that is carried over.
+	LabelValueLength int `yaml:"label_value_length"`
+}
+
+func (l LimitsConfig) limits() engine.Limits {
+	limits := engine.DefaultLimits
+	if l.BodySize > 0 {
+		limits.BodyBytes = int64(l.BodySize)
+	}
+	if l.Series > 0 {
+		limits.Series = l.Series
+	}
+	if l.LabelValueLength > 0 {
+		limits.LabelValueBytes = l.LabelValueLength
+	}
+	return limits
+}
+
+// loadConfig reads the file (none when path is empty), adds the targets of the command line, and
+// builds everything that the configuration describes. Errors name file, line and remedy.
+func loadConfig(path string, extraTargets []string, userAgent string, log *slog.Logger) (*engine.Collector, error) {
+	var cfg Config
+	var source []byte
+	if path != "" {
+		var err error
+		if source, err = os.ReadFile(path); err != nil {
+			return nil, fmt.Errorf("cannot read the configuration: %w", err)
+		}
+		decoder := yaml.NewDecoder(bytes.NewReader(source), yaml.DisallowUnknownField())
+		if err := decoder.Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, true))
+		}
+	}
+	for _, url := range extraTargets {
+		cfg.Targets = append(cfg.Targets, engine.TargetConfig{URL: url})
+	}
+	c, err := engine.New(cfg.Targets, cfg.Mappings, cfg.Limits.limits(), userAgent, log)
+	if err != nil {
+		return nil, annotate(path, source, err)
+	}
+	return c, nil
+}
+
+// annotate points an error about a place in the configuration at its line.
+func annotate(file string, source []byte, err error) error {
+	var at *engine.ConfigError
+	if !errors.As(err, &at) || len(source) == 0 {
+		return err
+	}
+	// A field that is missing has no line of its own: point at what should hold it.
+	for path := at.Path; path != ""; path = path[:max(0, strings.LastIndexByte(path, '.'))] {
+		p, pathErr := yaml.PathString("$." + path)
+		if pathErr != nil {
+			continue
+		}
+		node, readErr := p.ReadNode(bytes.NewReader(source))
+		if readErr != nil {
+			continue
+		}
+		line := node.GetToken().Position.Line
+		excerpt, _ := p.AnnotateSource(source, false) // only decoration
+		return fmt.Errorf("%s:%d: %w\n%s", file, line, err, excerpt)
+	}
+	return err
+}

@@ -1,0 +1,95 @@
+// Command exporter serves what the GPUs of a node and the inference engines on it say, in one
+// vocabulary, for Prometheus to scrape.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/common/promslog"
+	promslogflag "github.com/prometheus/common/promslog/flag"
+	"github.com/prometheus/common/version"
+	"github.com/prometheus/exporter-toolkit/web"
+	webflag "github.com/prometheus/exporter-toolkit/web/kingpinflag"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "exporter:", err)
+		os.Exit(1)
+	}
+}
+
+// run is the whole program: it returns when ctx is done or the exporter cannot go on.
+func run(ctx context.Context, args []string, logTo io.Writer) error {
+	app := kingpin.New("exporter", "Metrics of LLM inference engines and the GPUs under them, in one vocabulary.")
+	app.HelpFlag.Short('h')
+	app.Version(version.Print("llm-node-exporter"))
+	var (
+		configFile = app.Flag("config.file", "Configuration file. Read again on SIGHUP and POST /-/reload.").PlaceHolder("FILE").String()
+		check      = app.Flag("config.check", "Check the configuration and exit.").Bool()
+		targets    = app.Flag("engine.target", "An engine to read, as http://host:port. Repeatable. Its metrics path and kind are found.").PlaceHolder("URL").Strings()
+		options    serverOptions
+		logging    = &promslog.Config{Writer: logTo}
+	)
+	app.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&options.metricsPath)
+	app.Flag("web.max-requests", "Scrapes served at once; more get 503. 0 means no limit.").Default("40").IntVar(&options.maxRequests)
+	app.Flag("web.enable-pprof", "Serve profiles under /debug/pprof/.").BoolVar(&options.pprof)
+	webFlags := webflag.AddFlags(app, ":9844")
+	promslogflag.AddFlags(app, logging)
+	if _, err := app.Parse(args); err != nil {
+		return fmt.Errorf("%w (see --help)", err)
+	}
+	log := promslog.New(logging)
+
+	server := newServer(options, log)
+	server.load = func() error {
+		collector, err := loadConfig(*configFile, *targets, "llm-node-exporter/"+version.Version, log)
+		if err == nil {
+			server.engines.Store(collector)
+		}
+		return err
+	}
+	if err := server.reload(); err != nil {
+		return err
+	}
+	if *check {
+		log.Info("configuration is valid", "file", *configFile)
+		return nil
+	}
+
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	httpServer := &http.Server{Handler: server.handler(), ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		for {
+			select {
+			case <-hangup:
+				_ = server.reload() // logged and shown as a metric
+			case <-ctx.Done():
+				grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+				defer cancel()
+				if err := httpServer.Shutdown(grace); err != nil {
+					log.Warn("scrapes were cut off at shutdown", "err", err)
+				}
+				return
+			}
+		}
+	}()
+	log.Info("starting", "version", version.Info(), "build", version.BuildContext())
+	if err := web.ListenAndServe(httpServer, webFlags, log); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/pprof"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/klauspost/compress/gzhttp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/collectors/version"
+	"github.com/prometheus/common/expfmt"
+	build "github.com/prometheus/common/version"
+	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+type serverOptions struct {
+	metricsPath string
+	maxRequests int
+	pprof       bool
+}
+
+// server is the HTTP side of the exporter.
+type server struct {
+	serverOptions
+	log      *slog.Logger
+	registry *prometheus.Registry
+	self     *self
+	slots    chan struct{} // one per scrape in progress; nil means no limit
+	engines  atomic.Pointer[engine.Collector]
+
+	loading sync.Mutex
+	load    func() error
+}
+
+func newServer(options serverOptions, log *slog.Logger) *server {
+	s := &server{serverOptions: options, log: log, registry: prometheus.NewRegistry(), self: &self{}}
+	if options.maxRequests > 0 {
+		s.slots = make(chan struct{}, options.maxRequests)
+	}
+	s.registry.MustRegister(
+		s.self,
+		version.NewCollector("llm_exporter"),
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return s
+}
+
+// reload loads the configuration. A configuration that is wrong leaves the one in use alone.
+func (s *server) reload() error {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	err := s.load()
+	s.self.loaded(err == nil)
+	if err != nil {
+		s.log.Error("configuration not loaded", "err", err)
+		return err
+	}
+	s.log.Info("configuration loaded")
+	return nil
+}
+
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+s.metricsPath, gzhttp.GzipHandler(http.HandlerFunc(s.metrics)))
+	ok := func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) }
+	mux.HandleFunc("GET /-/healthy", ok)
+	mux.HandleFunc("GET /-/ready", ok) // the configuration is loaded before the server listens
+	mux.HandleFunc("POST /-/reload", func(w http.ResponseWriter, _ *http.Request) {
+		if err := s.reload(); err != nil {
+			http.Error(w, "the previous configuration stays in use: "+err.Error(), http.StatusInternalServerError)
+		}
+	})
+	if s.pprof {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	landing, err := web.NewLandingPage(web.LandingConfig{
+		Name:        "llm-node-exporter",
+		Description: "What the inference engines of this node and the GPUs under them say, in one vocabulary.",
+		Version:     build.Info(),
+		Links: []web.LandingLinks{
+			{Address: s.metricsPath, Text: "Metrics"},
+			{Address: "/-/healthy", Text: "Health"},
+			{Address: "/-/ready", Text: "Readiness"},
+		},
+	})
+	if err != nil {
+		s.log.Error("no landing page", "err", err)
+		return mux
+	}
+	mux.Handle("GET /{$}", landing)
+	return mux
+}
+
+// metrics serves the exposition: the engines' pages, scraped now, and the registry.
+func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
+	if s.slots != nil {
+		select {
+		case s.slots <- struct{}{}:
+			defer func() { <-s.slots }()
+		default:
+			http.Error(w, "too many scrapes at once: see --web.max-requests", http.StatusServiceUnavailable)
+			return
+		}
+	}
+	ctx, cancel := withScrapeDeadline(r)
+	defer cancel()
+	start := time.Now()
+	page, ok := s.engines.Load().Append(ctx, nil)
+	s.self.ran("engine", time.Since(start), ok)
+	families, err := s.registry.Gather()
+	if err != nil { // what could be gathered is served
+		s.log.Error("metrics left out", "err", err)
+	}
+	format := expfmt.NewFormat(expfmt.TypeTextPlain)
+	w.Header().Set("Content-Type", string(format))
+	encoder := expfmt.NewEncoder(w, format)
+	for _, f := range families {
+		if err := encoder.Encode(f); err != nil {
+			s.log.Debug("scraper went away", "err", err)
+			return
+		}
+	}
+	if _, err := w.Write(page); err != nil {
+		s.log.Debug("scraper went away", "err", err)
+	}
+}
+
+// withScrapeDeadline ends a scrape a little before the scraper gives up on it, so that a late
+// engine costs its own series and not the whole page.
+func withScrapeDeadline(r *http.Request) (context.Context, context.CancelFunc) {
+	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
+	if err != nil || seconds <= 0 {
+		return context.WithCancel(r.Context())
+	}
+	timeout := time.Duration(seconds * float64(time.Second))
+	return context.WithTimeout(r.Context(), timeout-min(timeout/5, 500*time.Millisecond))
+}
+
+// self is what the exporter says about itself.
+type self struct {
+	mu       sync.Mutex
+	duration map[string]time.Duration
+	success  map[string]bool
+	loadOK   bool
+	loadTime time.Time
+}
+
+func (s *self) ran(collector string, took time.Duration, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.duration == nil {
+		s.duration, s.success = map[string]time.Duration{}, map[string]bool{}
+	}
+	s.duration[collector], s.success[collector] = took, ok
+}
+
+func (s *self) loaded(ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.loadOK = ok
+	if ok {
+		s.loadTime = time.Now()
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (s *self) Describe(ch chan<- *prometheus.Desc) {
+	for _, f := range []*metrics.Family{metrics.CollectorDuration, metrics.CollectorSuccess, metrics.ConfigReloadSuccess, metrics.ConfigReloadTime} {
+		ch <- f.Desc()
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *self) Collect(ch chan<- prometheus.Metric) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, d := range s.duration {
+		ch <- metrics.CollectorDuration.Const(d.Seconds(), name)
+		ch <- metrics.CollectorSuccess.Const(number(s.success[name]), name)
+	}
+	ch <- metrics.ConfigReloadSuccess.Const(number(s.loadOK))
+	ch <- metrics.ConfigReloadTime.Const(float64(s.loadTime.UnixMilli()) / 1000)
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/config"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// TargetConfig is one engine to read.
+type TargetConfig struct {
+	// URL is scheme, host and port. The path is found unless it is given.
+	URL string `yaml:"url"`
+	// Engine names the dialect instead of recognising it: a runtime, or the engine of a mapping.
+	Engine string `yaml:"engine"`
+	// Timeout bounds one scrape. The scraper's own timeout bounds it as well.
+	Timeout model.Duration `yaml:"timeout"`
+	// Labels are added to every series. model_name, namespace, pod, container and role take the
+	// place of what the page says; other names are the user's own.
+	Labels map[string]string `yaml:"labels"`
+	// HTTP is Prometheus' own client configuration: TLS, credentials from files, proxy.
+	HTTP config.HTTPClientConfig `yaml:"http_config"`
+}
+
+// DefaultTimeout bounds a scrape of one engine when the configuration does not.
+const DefaultTimeout = 5 * time.Second
+
+// Mapping teaches the exporter an engine that it does not know, or more about one it knows.
+type Mapping struct {
+	// Engine is the value of the runtime label. Naming a known engine puts the mapping's metrics
+	// before that engine's own.
+	Engine string `yaml:"engine"`
+	// Recognise is a metric that only this engine's page has. Not needed for known engines.
+	Recognise string `yaml:"recognise"`
+	// Labels says which label of the page holds a label of the vocabulary: model_name, dp_rank,
+	// role or replica.
+	Labels map[string]string `yaml:"labels"`
+	// Metrics maps sources to quantities.
+	Metrics []MetricMapping `yaml:"metrics"`
+}
+
+// MetricMapping maps one source.
+type MetricMapping struct {
+	// To is a metric of the vocabulary, such as llm_engine_requests_running.
+	To string `yaml:"to"`
+	// From is a PromQL selector of the source.
+	From string `yaml:"from"`
+	// Type is what the source must be on the page: counter, gauge or histogram.
+	Type Type `yaml:"type"`
+	// Scale converts to the base unit of To: 0.001 for milliseconds.
+	Scale float64 `yaml:"scale"`
+	// Outcome is the outcome of the requests counted, for llm_engine_requests_total.
+	Outcome metrics.Outcome `yaml:"outcome"`
+}
+
+// A ConfigError says where in the configuration something is wrong, as a path such as
+// targets[0].url, so that the loader can point at the line.
+type ConfigError struct {
+	Path string
+	Err  error
+}
+
+func (e *ConfigError) Error() string { return e.Path + ": " + e.Err.Error() }
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+func configErrorf(path, format string, args ...any) error {
+	return &ConfigError{path, fmt.Errorf(format, args...)}
+}
+
+// pageLabels are labels that identify a series of an engine's page and cannot be set from outside.
+var pageLabels = []string{metrics.LabelRuntime, metrics.LabelServer, metrics.LabelDPRank, metrics.LabelReplica, metrics.LabelOutcome, metrics.LabelReason,
+	metrics.LabelMetric, metrics.LabelSource, metrics.LabelQuality, metrics.LabelVersion, metrics.LabelSLO, metrics.LabelThreshold, metrics.LabelKind,
+	labels.BucketLabel, "job", "instance"}
+
+func newTarget(path string, cfg TargetConfig, dialects []*Dialect, limits Limits, userAgent string, log *slog.Logger) (*target, error) {
+	u, err := url.Parse(cfg.URL)
+	switch {
+	case err != nil:
+		return nil, configErrorf(path+".url", "%w", err)
+	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return nil, configErrorf(path+".url", "%q is not a URL of the form http://host:port[/path]", cfg.URL)
+	case u.User != nil:
+		return nil, configErrorf(path+".url", "credentials do not belong into a URL: use http_config.basic_auth with password_file")
+	}
+	if err := secretsFromFiles(path+".http_config", &cfg.HTTP); err != nil {
+		return nil, err
+	}
+	client, err := config.NewClientFromConfig(cfg.HTTP, "llm-node-exporter")
+	if err != nil {
+		return nil, configErrorf(path+".http_config", "%w", err)
+	}
+	client.CheckRedirect = sameHost
+	t := &target{
+		fetcher:   fetcher{client: client, base: &url.URL{Scheme: u.Scheme, Host: u.Host}, userAgent: userAgent, maxBytes: limits.BodyBytes},
+		labelling: labelling{server: u.Host, fixed: map[string]string{}},
+		url:       u.Redacted(),
+		timeout:   time.Duration(cfg.Timeout),
+		limits:    limits,
+		dialects:  dialects,
+		given:     strings.TrimSuffix(u.Path, "/"),
+		log:       log.With("target", u.Redacted()),
+		run:       make(chan struct{}, 1),
+		reason:    "start",
+	}
+	if t.timeout == 0 {
+		t.timeout = DefaultTimeout
+	}
+	if cfg.Engine != "" {
+		i := slices.IndexFunc(dialects, func(d *Dialect) bool { return string(d.Runtime) == cfg.Engine })
+		if i < 0 {
+			return nil, configErrorf(path+".engine", "no engine %q: known are %s, and the engines under mappings", cfg.Engine, runtimes(dialects))
+		}
+		t.dialects, t.pinned, t.last = dialects[i:i+1], true, dialects[i].Runtime
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Labels)) {
+		value := cfg.Labels[name]
+		switch {
+		case !model.LabelName(name).IsValidLegacy() || strings.HasPrefix(name, "__"):
+			return nil, configErrorf(path+".labels."+name, "%q is not a label name", name)
+		case slices.Contains(pageLabels, name):
+			return nil, configErrorf(path+".labels."+name, "%q is set by the exporter and cannot be given", name)
+		case slices.Contains(metrics.EngineLabels, name):
+			t.fixed[name] = value
+		default:
+			t.extra = append(t.extra, metrics.Label{Name: name, Value: value})
+		}
+	}
+	return t, nil
+}
+
+// secretsFromFiles refuses secrets written into the configuration.
+func secretsFromFiles(path string, c *config.HTTPClientConfig) error {
+	switch {
+	case c.BasicAuth != nil && c.BasicAuth.Password != "":
+		return configErrorf(path+".basic_auth.password", "secrets come from files: use password_file")
+	case c.Authorization != nil && c.Authorization.Credentials != "":
+		return configErrorf(path+".authorization.credentials", "secrets come from files: use credentials_file")
+	case c.BearerToken != "":
+		return configErrorf(path+".bearer_token", "secrets come from files: use authorization.credentials_file")
+	case c.TLSConfig.Key != "":
+		return configErrorf(path+".tls_config.key", "secrets come from files: use key_file")
+	case c.OAuth2 != nil && c.OAuth2.ClientSecret != "":
+		return configErrorf(path+".oauth2.client_secret", "secrets come from files: use client_secret_file")
+	}
+	return nil
+}
+
+func runtimes(dialects []*Dialect) string {
+	var names []string
+	for _, d := range dialects {
+		names = append(names, string(d.Runtime))
+	}
+	return strings.Join(names, ", ")
+}
+
+// withMappings returns the known dialects extended by the user's mappings.
+func withMappings(mappings []Mapping) ([]*Dialect, error) {
+	dialects := slices.Clone(builtin)
+	for i, m := range mappings {
+		path := fmt.Sprintf("mappings[%d]", i)
+		if !model.LabelName(m.Engine).IsValidLegacy() {
+			return nil, configErrorf(path+".engine", "an engine needs a name of letters, digits and underscores, such as my_engine")
+		}
+		known := slices.IndexFunc(dialects, func(d *Dialect) bool { return string(d.Runtime) == m.Engine })
+		var d Dialect
+		switch {
+		case known >= 0:
+			d = *dialects[known]
+		case m.Recognise == "":
+			return nil, configErrorf(path+".recognise", "name a metric that only pages of %s have", m.Engine)
+		default:
+			d = Dialect{Runtime: metrics.Runtime(m.Engine), Source: "configuration"}
+		}
+		if m.Recognise != "" {
+			d.Recognise = func(p *Page) bool { return p.Has(m.Recognise) }
+		}
+		rows, err := m.rows(path)
+		if err != nil {
+			return nil, err
+		}
+		d.Rows = append(rows, d.Rows...)
+		for _, to := range slices.Sorted(maps.Keys(m.Labels)) {
+			if to != metrics.LabelModel && to != metrics.LabelDPRank && to != metrics.LabelRole && to != metrics.LabelReplica {
+				return nil, configErrorf(path+".labels."+to, "only model_name, dp_rank, role and replica can be read from a page")
+			}
+			d.Labels = append([]Carry{{From: m.Labels[to], To: to}}, d.Labels...)
+		}
+		if known >= 0 {
+			dialects[known] = &d
+		} else {
+			dialects = append(dialects, &d)
+		}
+	}
+	return dialects, nil
+}
+
+// rows compiles the mapping's metrics.
+func (m Mapping) rows(path string) ([]Row, error) {
+	promql := parser.NewParser(parser.Options{})
+	var rows []Row
+	for i, mm := range m.Metrics {
+		path := fmt.Sprintf("%s.metrics[%d]", path, i)
+		to := metrics.Lookup(mm.To)
+		if to == nil || !isQuantity(to) {
+			return nil, configErrorf(path+".to", "%q is not a quantity of the vocabulary: docs/metrics.md lists them", mm.To)
+		}
+		matchers, err := promql.ParseMetricSelector(mm.From)
+		if err != nil {
+			return nil, configErrorf(path+".from", "not a PromQL selector: %w", err)
+		}
+		name := slices.IndexFunc(matchers, func(l *labels.Matcher) bool { return l.Name == labels.MetricName })
+		if name < 0 || matchers[name].Type != labels.MatchEqual {
+			return nil, configErrorf(path+".from", "the selector must name one metric, as in name{label=\"value\"}")
+		}
+		if mm.Type != Counter && mm.Type != Gauge && mm.Type != Histogram {
+			return nil, configErrorf(path+".type", "%q is not one of counter, gauge, histogram", mm.Type)
+		}
+		if mm.Type != Type(to.Kind.String()) {
+			return nil, configErrorf(path+".type", "%s is a %s, so its source must be one, not a %s", to.Name, to.Kind, mm.Type)
+		}
+		if (mm.Outcome != "") != to.HasLabel(metrics.LabelOutcome) {
+			return nil, configErrorf(path+".outcome", "%s takes an outcome, no other metric does", metrics.Requests.Name)
+		}
+		row := Row{To: to, From: matchers[name].Value, Is: mm.Type, Where: slices.Delete(matchers, name, name+1), Outcome: mm.Outcome,
+			Plus: mm.Outcome != "", Scale: Scale{Mul: mm.Scale}}
+		if mm.Scale < 0 {
+			return nil, configErrorf(path+".scale", "must not be negative")
+		}
+		if inverse := 1 / mm.Scale; mm.Scale > 0 && inverse == float64(int64(inverse)) {
+			row.Scale = Scale{Div: inverse} // keeps decimal bounds exact
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}

@@ -1,0 +1,265 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// A Dialect is what one engine's page says and how to read it: a table a person can hold beside the
+// engine's documentation. Everything odd about an engine lives in its own file, as a row or as a
+// small named function next to the rows.
+type Dialect struct {
+	// Runtime is the value of the runtime label.
+	Runtime metrics.Runtime
+	// Source cites where the facts of the table come from.
+	Source string
+	// Path is where the engine serves its page. Empty means /metrics.
+	Path string
+	// Recognise reports whether a page speaks this dialect.
+	Recognise func(p *Page) bool
+	// Marks narrow down the engine's version from the families on its page, for engines and
+	// moments when no endpoint says it.
+	Marks []Mark
+	// Labels carries labels of the page over to labels of the vocabulary.
+	Labels []Carry
+	// Role is the role of every series of the page, for servers that are no engine themselves.
+	Role string
+	// Replicas are labels whose values repeat one and the same number, such as the pid of several
+	// API servers or the tensor-parallel rank. Series that differ only in them are folded by max.
+	Replicas []string
+	// Total is a label whose series without it already is the total over its values.
+	Total string
+	// Models restricts the page to some of its models, for servers that count one request under
+	// several of them. Nil means all.
+	Models func(p *Page) func(model string) bool
+	// Supplement marks a dialect that surrounds an engine's own on the same page. There, its rows
+	// are alternatives for what the engine does not say, under the engine's runtime.
+	Supplement bool
+	// Rows is the table.
+	Rows []Row
+	// Missing says why the engine has no source at all for a quantity, in any version.
+	Missing map[*metrics.Family]string
+	// SilentAtFirst marks engines whose page is empty until the first request; they are recognised
+	// by Identify then.
+	SilentAtFirst bool
+	// Identify asks the engine's own metadata endpoints who it is. Nil when it has none.
+	Identify func(ctx context.Context, get Getter) (Identity, error)
+}
+
+// Type is the type a source must have on the page. A source with another type is not read.
+type Type string
+
+// The types of the text format, as on # TYPE lines.
+const (
+	Counter   Type = "counter"
+	Gauge     Type = "gauge"
+	Histogram Type = "histogram"
+	Summary   Type = "summary"
+)
+
+// A Row maps one source of an engine to one quantity of the vocabulary.
+//
+// Rows with the same To are alternatives: the first one present on the page is used, unless a row
+// says Plus, which adds its series to those of the rows above.
+type Row struct {
+	// To is the quantity.
+	To *metrics.Family
+	// From is the family on the page as the wire names it: counters with _total where the engine
+	// writes it (both spellings are accepted), histograms without _bucket.
+	From string
+	// With names further families that Fold reads.
+	With []string
+	// Is is the type that From must have.
+	Is Type
+	// Where keeps only series that match.
+	Where []*labels.Matcher
+	// Scale converts to base units.
+	Scale Scale
+	// Carry carries labels of this source besides the dialect's.
+	Carry []Carry
+	// Outcome is the outcome of all requests this row counts.
+	Outcome metrics.Outcome
+	// Plus makes the row an addition to, not an alternative for, the rows above with the same To.
+	Plus bool
+	// Fold computes the value from all matching series of one engine, where renaming and
+	// aggregating is not enough.
+	Fold func(in []Member) (value float64, ok bool)
+	// Since and Until are the first and the last version with the source. Empty: not bounded. Where
+	// several rows read one source, they are the versions in which it has the row's meaning.
+	Since, Until string
+	// Absent says why a version within the bounds may still lack the source: a flag, a feature
+	// without traffic. Empty means that its absence is reported as an expected source not found.
+	Absent string
+	// Quality is Native when empty.
+	Quality metrics.Quality
+	// Why explains a quality other than native.
+	Why string
+}
+
+func (r *Row) quality() metrics.Quality {
+	if r.Quality == "" {
+		return metrics.Native
+	}
+	return r.Quality
+}
+
+// Scale is a conversion to base units. Division keeps decimal bounds exact where multiplication by
+// a fraction would not: 300 ms is 0.3 s, not 0.30000000000000004 s.
+type Scale struct{ Mul, Div float64 }
+
+// Conversions of units that engines use.
+var (
+	Millis    = Scale{Div: 1e3}
+	Micros    = Scale{Div: 1e6}
+	Megabytes = Scale{Mul: 1e6}
+)
+
+func (s Scale) apply(v float64) float64 {
+	if s.Mul != 0 {
+		v *= s.Mul
+	}
+	if s.Div != 0 {
+		v /= s.Div
+	}
+	return v
+}
+
+// is matches series whose label has one of the values; the empty string stands for series without
+// the label.
+func is(label string, in ...string) []*labels.Matcher {
+	for i, v := range in {
+		in[i] = regexp.QuoteMeta(v)
+	}
+	return []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, label, strings.Join(in, "|"))}
+}
+
+// matches reports whether a series satisfies every matcher.
+func matches(ls labels.Labels, where []*labels.Matcher) bool {
+	for _, m := range where {
+		if !m.Matches(ls.Get(m.Name)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Carry copies a label of the page to a label of the vocabulary, through Map when there is one.
+type Carry struct {
+	From, To string
+	Map      func(string) string
+}
+
+// values is a Map for a closed set; anything else becomes other.
+func values(m map[string]string, other string) func(string) string {
+	return func(s string) string {
+		if v, ok := m[s]; ok {
+			return v
+		}
+		return other
+	}
+}
+
+// Mark is a family whose presence bounds the version: it appeared in Since and left after Until.
+// Label and Lacks narrow the mark to the family with, or without, a label.
+type Mark struct{ Name, Label, Lacks, Since, Until string }
+
+func (m Mark) on(p *Page) bool {
+	if !p.Has(m.Name) {
+		return false
+	}
+	if m.Label != "" {
+		return !p.LabelValues(m.Name, m.Label)[""]
+	}
+	return m.Lacks == "" || p.LabelValues(m.Name, m.Lacks)[""]
+}
+
+// Member is one source series handed to a Fold.
+type Member struct {
+	// Family is the page's family, as named in From or With.
+	Family string
+	// Suffix is bucket, sum or count for histograms.
+	Suffix string
+	Labels labels.Labels
+	Value  float64
+}
+
+// notOnPage is the plain reason for quantities that an engine does not report.
+func notOnPage(families ...*metrics.Family) map[*metrics.Family]string {
+	m := map[*metrics.Family]string{}
+	for _, f := range families {
+		m[f] = "not on the page"
+	}
+	return m
+}
+
+// product multiplies one value of each of two families: blocks times tokens per block.
+func product(a, b string) func([]Member) (float64, bool) {
+	return pairwise(a, b, func(x, y float64) float64 { return x * y })
+}
+
+// ratio divides one value of a by one of b; absent while b is zero.
+func ratio(a, b string) func([]Member) (float64, bool) {
+	return pairwise(a, b, func(x, y float64) float64 {
+		if y == 0 {
+			return math.NaN()
+		}
+		return x / y
+	})
+}
+
+func pairwise(a, b string, op func(x, y float64) float64) func([]Member) (float64, bool) {
+	return func(in []Member) (float64, bool) {
+		x, okX := largest(in, a)
+		y, okY := largest(in, b)
+		v := op(x, y)
+		return v, okX && okY && !math.IsNaN(v)
+	}
+}
+
+// sum adds every member: counters that split one quantity. Each of the families must be there.
+func sum(families ...string) func([]Member) (float64, bool) {
+	return func(in []Member) (total float64, ok bool) {
+		for _, f := range families {
+			if _, found := largest(in, f); !found {
+				return 0, false
+			}
+		}
+		for _, m := range in {
+			total += m.Value
+		}
+		return total, true
+	}
+}
+
+// histogramSum is the sum of a histogram or summary, where it is the counter an engine lacks.
+func histogramSum(in []Member) (total float64, ok bool) {
+	for _, m := range in {
+		if m.Suffix == "sum" {
+			total, ok = total+m.Value, true
+		}
+	}
+	return total, ok
+}
+
+// histogramSumOf is the sum of one of several histograms.
+func histogramSumOf(family string) func([]Member) (float64, bool) {
+	return func(in []Member) (total float64, ok bool) {
+		return histogramSum(slices.DeleteFunc(slices.Clone(in), func(m Member) bool { return m.Family != family }))
+	}
+}
+
+func largest(in []Member, family string) (v float64, ok bool) {
+	for _, m := range in {
+		if m.Family == family && (!ok || m.Value > v) {
+			v, ok = m.Value, true
+		}
+	}
+	return v, ok
+}

@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// dynamoFrontend reads the frontend of NVIDIA Dynamo. It sees requests from the client's side, so
+// its series carry the role frontend: adding them to the workers' would count requests twice.
+var dynamoFrontend = Dialect{
+	Runtime: metrics.Dynamo,
+	Source:  "dynamo lib/llm/src/http/service/metrics.rs, lib/runtime/src/metrics/prometheus_names.rs",
+	Recognise: func(p *Page) bool {
+		return p.Has("dynamo_frontend_requests_total") || p.Has("dynamo_frontend_model_context_length") || p.Has("dynamo_frontend_time_to_first_token_seconds")
+	},
+	Labels: []Carry{{From: "model", To: metrics.LabelModel}},
+	Role:   "frontend",
+	Marks: []Mark{
+		{Name: "dynamo_frontend_active_requests", Since: "1.1.0"},
+		{Name: "dynamo_frontend_model_context_length", Since: "0.5.0"},
+	},
+	Rows: []Row{
+		{To: metrics.TimeToFirstToken, From: "dynamo_frontend_time_to_first_token_seconds", Is: Histogram, Since: "0.4.0", Absent: "no request yet"},
+		{To: metrics.InterTokenLatency, From: "dynamo_frontend_inter_token_latency_seconds", Is: Histogram, Since: "0.4.0",
+			Absent: "no request yet", Quality: metrics.Approximate, Why: "mean over the tokens of each chunk"},
+		{To: metrics.RequestDuration, From: "dynamo_frontend_request_duration_seconds", Is: Histogram, Since: "0.4.0", Absent: "no request has finished yet"},
+		{To: metrics.RequestPromptTokens, From: "dynamo_frontend_input_sequence_tokens", Is: Histogram, Since: "0.4.0", Absent: "no request yet"},
+		{To: metrics.RequestGenerationTokens, From: "dynamo_frontend_output_sequence_tokens", Is: Histogram, Since: "0.4.0", Absent: "no request has finished yet"},
+		{To: metrics.RequestsRunning, From: "dynamo_frontend_active_requests", Is: Gauge, Since: "1.1.0",
+			Absent: "no request yet", Quality: metrics.Approximate, Why: "HTTP requests in progress, those waiting included"},
+		{To: metrics.RequestsRunning, From: "dynamo_frontend_inflight_requests", Is: Gauge, Since: "0.5.1",
+			Absent: "no request yet", Quality: metrics.Approximate, Why: "HTTP requests in progress, those waiting included"},
+		{To: metrics.RequestsWaiting, From: "dynamo_frontend_router_queue_pending_requests", Is: Gauge,
+			Absent: "the router does not queue", Quality: metrics.Approximate, Why: "the router's queue only"},
+		{To: metrics.KVCacheCapacity, From: "dynamo_frontend_model_total_kv_blocks", With: []string{"dynamo_frontend_model_kv_cache_block_size"}, Is: Gauge, Since: "0.5.0",
+			Fold:   product("dynamo_frontend_model_total_kv_blocks", "dynamo_frontend_model_kv_cache_block_size"),
+			Absent: "no worker has registered yet", Quality: metrics.Approximate, Why: "of the worker that registered first"},
+		{To: metrics.MaxModelLen, From: "dynamo_frontend_model_context_length", Is: Gauge, Since: "0.5.0", Absent: "no worker has registered yet"},
+		{To: metrics.PromptTokens, From: "dynamo_frontend_input_sequence_tokens", Is: Histogram, Since: "0.4.0", Fold: histogramSum,
+			Absent: "no request yet", Quality: metrics.Derived, Why: "sum of the histogram"},
+		{To: metrics.GenerationTokens, From: "dynamo_frontend_output_tokens_total", Is: Counter, Since: "0.7.0", Absent: "no request yet"},
+		{To: metrics.GenerationTokens, From: "dynamo_frontend_output_sequence_tokens", Is: Histogram, Since: "0.4.0", Fold: histogramSum,
+			Absent: "no request has finished yet", Quality: metrics.Derived, Why: "sum of the histogram, counted when a request ends"},
+		{To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: Counter, Where: is("status", "success"), Since: "0.4.0",
+			Outcome: metrics.OutcomeSuccess, Absent: "no request has finished yet"},
+		{To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: Counter, Where: is("status", "error"), Since: "0.4.0",
+			Plus: true, Outcome: metrics.OutcomeError, Absent: "no request has failed",
+			Carry: []Carry{{From: "error_type", To: metrics.LabelOutcome, Map: values(map[string]string{
+				"validation":      string(metrics.OutcomeInvalid),
+				"not_found":       string(metrics.OutcomeInvalid),
+				"not_implemented": string(metrics.OutcomeInvalid),
+				"overload":        string(metrics.OutcomeRejected),
+				"unavailable":     string(metrics.OutcomeRejected),
+				"cancelled":       string(metrics.OutcomeAbort),
+			}, string(metrics.OutcomeError))}}},
+		{To: metrics.PrefixCacheQueryTokens, From: "dynamo_frontend_cached_tokens", With: []string{"dynamo_frontend_input_sequence_tokens"}, Is: Histogram, Since: "0.8.0",
+			Fold:   histogramSumOf("dynamo_frontend_input_sequence_tokens"),
+			Absent: "no request yet", Quality: metrics.Approximate, Why: "sum of prompt lengths"},
+		{To: metrics.PrefixCacheHitTokens, From: "dynamo_frontend_cached_tokens", Is: Histogram, Since: "0.8.0", Fold: histogramSum,
+			Absent: "no request yet", Quality: metrics.Approximate, Why: "sum of cached tokens that workers report per request"},
+	},
+	Missing: notOnPage(metrics.TimePerOutputToken, metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.KVCacheUsage,
+		metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions, metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens,
+		metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens, metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures,
+		metrics.EngineLoadTime),
+}
+
+// dynamoWorker reads what Dynamo adds to the page of the engine that a worker runs.
+var dynamoWorker = Dialect{
+	Runtime:    metrics.Dynamo,
+	Source:     "dynamo lib/runtime/src/metrics/prometheus_names.rs",
+	Supplement: true,
+	Recognise: func(p *Page) bool {
+		return p.Has("dynamo_component_requests_total") || p.Has("dynamo_component_inflight_requests") || p.Has("dynamo_component_uptime_seconds")
+	},
+	Labels: []Carry{
+		{From: "model", To: metrics.LabelModel},
+		{From: "model_name", To: metrics.LabelModel},
+		{From: "dp_rank", To: metrics.LabelDPRank},
+	},
+	Rows: []Row{
+		{To: metrics.RequestsRunning, From: "dynamo_engine_request", Is: Gauge, Absent: "needs --engine-request-limit"},
+		{To: metrics.RequestsWaiting, From: "dynamo_request_queue", Is: Gauge, Absent: "needs --dynamo-request-queue-limit"},
+		// Both gauges are seeded with zero: usage means something only once the number of blocks is known.
+		{To: metrics.KVCacheUsage, From: "dynamo_component_gpu_cache_usage_percent", With: []string{"dynamo_component_total_blocks"}, Is: Gauge,
+			Fold: func(in []Member) (float64, bool) {
+				usage, _ := largest(in, "dynamo_component_gpu_cache_usage_percent")
+				total, _ := largest(in, "dynamo_component_total_blocks")
+				return usage, total > 0
+			}, Absent: "the engine does not publish it", Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
+		{To: metrics.EngineLoadTime, From: "dynamo_component_model_load_time_seconds", Is: Gauge, Absent: "the model is not loaded yet"},
+	},
+	Missing: notOnPage(metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.RequestDuration, metrics.QueueTime,
+		metrics.PrefillTime, metrics.DecodeTime, metrics.RequestPromptTokens, metrics.RequestGenerationTokens, metrics.KVCacheCapacity, metrics.MaxModelLen,
+		metrics.LorasRunning, metrics.Sleeping, metrics.PromptTokens, metrics.GenerationTokens, metrics.Requests, metrics.Preemptions,
+		metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens,
+		metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens, metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures),
+}
+
+// renameDynamo gives the frontend's families their default prefix back, which users can change
+// (DYN_METRICS_PREFIX) and which was nv_llm_http_service_ in early releases.
+func renameDynamo(byName map[string]*family) {
+	prefix := ""
+	for name := range byName {
+		p, isLength := strings.CutSuffix(name, "model_context_length")
+		if isLength && byName[p+"queued_requests"] != nil {
+			prefix = p
+		}
+		if strings.HasPrefix(name, "nv_llm_http_service_") {
+			prefix = "nv_llm_http_service_"
+		}
+	}
+	if prefix == "" {
+		return
+	}
+	for name, f := range byName {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			f.name = "dynamo_frontend_" + rest
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// accept asks for the classic text format. Python's client would answer a wider list with
+// OpenMetrics, which changes names.
+const accept = "text/plain;version=0.0.4;q=1,*/*;q=0.1"
+
+// maxDocumentBytes bounds JSON answers of metadata endpoints.
+const maxDocumentBytes = 1 << 20
+
+// fetcher makes requests to one engine.
+type fetcher struct {
+	client    *http.Client
+	base      *url.URL // scheme, host and the path before the page's
+	userAgent string
+	maxBytes  int64
+	buf       bytes.Buffer // body of the page, reused
+}
+
+// sameHost follows redirects within the engine (Starlette adds a slash) but nowhere else: an
+// untrusted page does not get to choose what the exporter connects to.
+func sameHost(req *http.Request, via []*http.Request) error {
+	if len(via) > 3 || req.URL.Host != via[0].URL.Host {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+func (f *fetcher) request(ctx context.Context, path, accept string) (*http.Response, error) {
+	u := f.base.JoinPath(path)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", accept)
+	req.Header.Set("Accept-Encoding", "gzip")
+	req.Header.Set("User-Agent", f.userAgent)
+	if deadline, ok := ctx.Deadline(); ok {
+		req.Header.Set("X-Prometheus-Scrape-Timeout-Seconds", strconv.FormatFloat(time.Until(deadline).Seconds(), 'f', 3, 64))
+	}
+	return f.client.Do(req)
+}
+
+// page fetches the engine's page. The body is valid until the next call.
+func (f *fetcher) page(ctx context.Context, path string) (body []byte, contentType string, err error) {
+	resp, err := f.request(ctx, path, accept)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, "", refusal(resp)
+	}
+	contentType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if f.buf.Cap() > 4<<20 { // do not keep what one huge page needed
+		f.buf = bytes.Buffer{}
+	}
+	f.buf.Reset()
+	if err := readBounded(&f.buf, resp, f.maxBytes); err != nil {
+		return nil, "", err
+	}
+	body = f.buf.Bytes()
+	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
+	case len(trimmed) > 0 && trimmed[0] == '[':
+		return nil, "", pageError(reasonJSON, "%s answers with a JSON list, not with metrics", path)
+	case len(trimmed) > 0 && (trimmed[0] == '<' || trimmed[0] == '{' && contentType != "text/plain"):
+		return nil, "", pageError(reasonNotMetrics, "%s answers with %s, not with metrics", path, contentType)
+	}
+	body, err = sanitise(body)
+	return body, contentType, err
+}
+
+func readBounded(to *bytes.Buffer, resp *http.Response, limit int64) error {
+	var from io.Reader = resp.Body
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		unzip, err := gzip.NewReader(from)
+		if err != nil {
+			return pageError(reasonParse, "body is not the gzip it says it is: %w", err)
+		}
+		from = unzip
+	}
+	n, err := to.ReadFrom(io.LimitReader(from, limit+1))
+	switch {
+	case n > limit:
+		return pageError(reasonLimit, "page is larger than %d bytes: raise limits.body_size if the engine is right", limit)
+	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
+		return pageError(reasonParse, "body is not the gzip it says it is: %w", err)
+	}
+	return err
+}
+
+// refusal turns an answer that is not 200 into an error. llama.cpp says in JSON what it lacks.
+func refusal(resp *http.Response) error {
+	var said struct {
+		Error struct {
+			Message string `json:"message"`
+			Type    string `json:"type"`
+		} `json:"error"`
+	}
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+	_ = json.Unmarshal(body, &said) // the status says enough when the body is no such JSON
+	switch status := resp.StatusCode; {
+	case status == http.StatusNotImplemented && said.Error.Type == "not_supported_error":
+		return pageError(reasonDisabled, "%s", said.Error.Message)
+	case status == http.StatusServiceUnavailable && strings.Contains(strings.ToLower(said.Error.Message), "loading"):
+		return pageError(reasonLoading, "%s", said.Error.Message)
+	case status >= 300 && status < 400:
+		return &statusError{status, "redirects to another host: " + resp.Header.Get("Location")}
+	}
+	return &statusError{resp.StatusCode, said.Error.Message}
+}
+
+// document fetches and decodes a JSON answer of a metadata endpoint.
+func (f *fetcher) document(ctx context.Context, path string, into any) error {
+	resp, err := f.request(ctx, path, "application/json")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return &statusError{code: resp.StatusCode, message: path}
+	}
+	var body bytes.Buffer
+	if err := readBounded(&body, resp, maxDocumentBytes); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body.Bytes(), into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}

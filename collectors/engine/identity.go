@@ -1,0 +1,66 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Identity is what an engine says about itself outside its page. It is asked once per start of the
+// engine, never per scrape.
+type Identity struct {
+	// Model is the served model, for engines whose page does not name it.
+	Model string
+	// Version is the engine's release.
+	Version string
+	// Numbers are quantities that only an endpoint gives.
+	Numbers []Number
+}
+
+// Number is a quantity read from an endpoint.
+type Number struct {
+	To      *metrics.Family
+	Value   float64
+	Source  string // path and field
+	Quality metrics.Quality
+	Why     string
+}
+
+// Getter fetches a JSON document from the engine and decodes it into a value. Paths are relative
+// to the engine's root.
+type Getter func(ctx context.Context, path string, into any) error
+
+// modelList is the answer to /v1/models, the one endpoint that all OpenAI-compatible servers share.
+type modelList struct {
+	Data []struct {
+		ID          string  `json:"id"`
+		OwnedBy     string  `json:"owned_by"`
+		MaxModelLen float64 `json:"max_model_len"`
+	} `json:"data"`
+}
+
+// number adds a quantity when the endpoint gave it.
+func (id *Identity) number(to *metrics.Family, value float64, source string) {
+	if value > 0 {
+		id.Numbers = append(id.Numbers, Number{To: to, Value: value, Source: source, Quality: metrics.Native})
+	}
+}
+
+// openAI reads version and models the way vLLM, SGLang and TensorRT-LLM offer them. An endpoint
+// that is missing or protected costs only its own answer; the first error is returned.
+func openAI(ctx context.Context, get Getter) (id Identity, err error) {
+	var version struct {
+		Version string `json:"version"`
+	}
+	err = get(ctx, "/version", &version)
+	id.Version = version.Version
+	var models modelList
+	if e := get(ctx, "/v1/models", &models); err == nil {
+		err = e
+	}
+	if len(models.Data) > 0 {
+		id.Model = models.Data[0].ID
+		id.number(metrics.MaxModelLen, models.Data[0].MaxModelLen, "/v1/models max_model_len")
+	}
+	return id, err
+}

@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// llamacpp reads the llama.cpp server. It has no labels and no histograms, and it prints counters
+// with six significant digits: beyond a million tokens they move in steps of ten. The throughput
+// gauges are left alone, because reading them resets them.
+var llamacpp = Dialect{
+	Runtime:   metrics.LlamaCpp,
+	Source:    "llama.cpp tools/server/server-task.cpp and server.cpp, llama.cpp#13660, #26920",
+	Recognise: func(p *Page) bool { return p.HasPrefix("llamacpp:") },
+	Marks: []Mark{
+		{Name: "llamacpp:n_decode_total", Since: "b3678"},
+		{Name: "llamacpp:n_past_max", Since: "b6189", Until: "b6889"},
+		{Name: "llamacpp:n_tokens_max", Since: "b6890"},
+	},
+	Rows: []Row{
+		{To: metrics.RequestsRunning, From: "llamacpp:requests_processing", Is: Gauge, Since: "b2258"},
+		{To: metrics.RequestsWaiting, From: "llamacpp:requests_deferred", Is: Gauge, Since: "b2258"},
+		{To: metrics.KVCacheUsage, From: "llamacpp:kv_cache_usage_ratio", Is: Gauge, Since: "b2258", Until: "b5440"},
+		{To: metrics.PromptTokens, From: "llamacpp:prompt_tokens_cached_total", With: []string{"llamacpp:prompt_tokens_total"}, Is: Counter, Since: "b10406",
+			Fold: sum("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"), Quality: metrics.Derived, Why: "processed and cached tokens added"},
+		{To: metrics.PromptTokens, From: "llamacpp:prompt_tokens_total", Is: Counter, Since: "b2258",
+			Quality: metrics.Approximate, Why: "tokens served from the cache are not counted"},
+		{To: metrics.GenerationTokens, From: "llamacpp:tokens_predicted_total", Is: Counter, Since: "b2258"},
+		{To: metrics.PrefixCacheQueryTokens, From: "llamacpp:prompt_tokens_cached_total", With: []string{"llamacpp:prompt_tokens_total"}, Is: Counter, Since: "b10406",
+			Fold: sum("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"), Quality: metrics.Derived, Why: "processed and cached tokens added"},
+		{To: metrics.PrefixCacheHitTokens, From: "llamacpp:prompt_tokens_cached_total", Is: Counter, Since: "b10406"},
+		{To: metrics.SpecDecodeDraftTokens, From: "llamacpp:spec_decode_num_draft_tokens_total", Is: Counter, Since: "b10282"},
+		{To: metrics.SpecDecodeAcceptedTokens, From: "llamacpp:spec_decode_num_accepted_tokens_total", Is: Counter, Since: "b10282"},
+	},
+	Missing: map[*metrics.Family]string{
+		metrics.TimeToFirstToken:               "llama.cpp has no histograms",
+		metrics.InterTokenLatency:              "llama.cpp has no histograms",
+		metrics.TimePerOutputToken:             "llama.cpp has no histograms",
+		metrics.RequestDuration:                "llama.cpp has no histograms",
+		metrics.QueueTime:                      "llama.cpp has no histograms",
+		metrics.PrefillTime:                    "llama.cpp has no histograms",
+		metrics.DecodeTime:                     "llama.cpp has no histograms",
+		metrics.RequestPromptTokens:            "llama.cpp has no histograms",
+		metrics.RequestGenerationTokens:        "llama.cpp has no histograms",
+		metrics.KVCacheCapacity:                "read from /props, which did not answer",
+		metrics.MaxModelLen:                    "read from /props, which did not answer",
+		metrics.LorasRunning:                   "not on the page",
+		metrics.Sleeping:                       "not on the page",
+		metrics.Requests:                       "requests are not counted",
+		metrics.Preemptions:                    "llama.cpp does not preempt",
+		metrics.ExternalPrefixCacheQueryTokens: "llama.cpp has none",
+		metrics.ExternalPrefixCacheHitTokens:   "llama.cpp has none",
+		metrics.KVTransferTime:                 "llama.cpp has no separate prefill and decode engines",
+		metrics.KVTransferSize:                 "llama.cpp has no separate prefill and decode engines",
+		metrics.KVTransferFailures:             "llama.cpp has no separate prefill and decode engines",
+		metrics.EngineLoadTime:                 "not on the page",
+	},
+	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
+		var models modelList
+		err = get(ctx, "/v1/models", &models)
+		if len(models.Data) > 0 {
+			id.Model = models.Data[0].ID
+		}
+		var props struct {
+			Build    string  `json:"build_info"`
+			Slots    float64 `json:"total_slots"`
+			Defaults struct {
+				Context float64 `json:"n_ctx"`
+			} `json:"default_generation_settings"`
+		}
+		if e := get(ctx, "/props", &props); err == nil {
+			err = e
+		}
+		id.Version = props.Build
+		id.number(metrics.MaxModelLen, props.Defaults.Context, "/props n_ctx")
+		if capacity := props.Defaults.Context * props.Slots; capacity > 0 {
+			id.Numbers = append(id.Numbers, Number{metrics.KVCacheCapacity, capacity, "/props n_ctx, total_slots",
+				metrics.Approximate, "context per slot times slots; a unified cache shares it"})
+		}
+		return id, err
+	},
+}

@@ -1,0 +1,49 @@
+package engine
+
+import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+
+// lmdeploy reads LMDeploy's api_server, whose page is modelled on vLLM's.
+var lmdeploy = Dialect{
+	Runtime:   metrics.LMDeploy,
+	Source:    "lmdeploy/metrics/loggers.py",
+	Path:      "/metrics/", // a mounted application: without the slash it redirects
+	Recognise: func(p *Page) bool { return p.HasPrefix("lmdeploy:") },
+	Labels: []Carry{
+		{From: "model_name", To: metrics.LabelModel},
+		{From: "engine", To: metrics.LabelDPRank},
+	},
+	Marks: []Mark{
+		{Name: "lmdeploy:num_requests_finished", Since: "0.9.2", Until: "0.12.0"},
+		{Name: "lmdeploy:num_api_requests_routed", Since: "0.12.1"},
+		{Name: "lmdeploy:num_requests_failed", Since: "0.13.0"},
+	},
+	Rows: []Row{
+		{To: metrics.TimeToFirstToken, From: "lmdeploy:time_to_first_token_seconds", Is: Histogram, Since: "0.9.2"},
+		{To: metrics.InterTokenLatency, From: "lmdeploy:iter_token_latency", Is: Histogram, Since: "0.10.0"},
+		{To: metrics.TimePerOutputToken, From: "lmdeploy:time_per_output_token_seconds", Is: Histogram, Since: "0.9.2"},
+		{To: metrics.RequestDuration, From: "lmdeploy:e2e_request_latency_seconds", Is: Histogram, Since: "0.9.2"},
+		{To: metrics.QueueTime, From: "lmdeploy:request_queue_time_seconds", Is: Histogram, Since: "0.9.2"},
+		{To: metrics.PrefillTime, From: "lmdeploy:request_prefill_time_seconds", Is: Histogram, Since: "0.9.2"},
+		{To: metrics.DecodeTime, From: "lmdeploy:request_decode_time_seconds", Is: Histogram, Since: "0.9.2"},
+		{To: metrics.RequestPromptTokens, From: "lmdeploy:request_prompt_tokens", Is: Histogram, Since: "0.9.2"},
+		{To: metrics.RequestGenerationTokens, From: "lmdeploy:request_generation_tokens", Is: Histogram, Since: "0.9.2"},
+		{To: metrics.RequestsRunning, From: "lmdeploy:num_requests_running", Is: Gauge, Since: "0.9.2"},
+		{To: metrics.RequestsWaiting, From: "lmdeploy:num_requests_waiting", Is: Gauge, Since: "0.9.2"},
+		{To: metrics.KVCacheUsage, From: "lmdeploy:gpu_cache_usage_perc", Is: Gauge, Since: "0.9.2"},
+		{To: metrics.PromptTokens, From: "lmdeploy:prompt_tokens_total", Is: Counter, Since: "0.9.2"},
+		{To: metrics.GenerationTokens, From: "lmdeploy:generation_tokens_total", Is: Counter, Since: "0.9.2"},
+		// Failures are a gauge of a cumulative count, which is no counter to build on.
+		{To: metrics.Requests, From: "lmdeploy:request_success_total", Is: Counter, Since: "0.9.2", Absent: "no request has finished yet",
+			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason}}},
+		{To: metrics.PrefixCacheQueryTokens, From: "lmdeploy:cached_tokens_total", With: []string{"lmdeploy:prompt_tokens_total"}, Is: Counter, Since: "0.14.0",
+			Fold:    func(in []Member) (float64, bool) { return largest(in, "lmdeploy:prompt_tokens_total") },
+			Quality: metrics.Derived, Why: "all prompt tokens are looked up"},
+		{To: metrics.PrefixCacheHitTokens, From: "lmdeploy:cached_tokens_total", Is: Counter, Since: "0.14.0"},
+		{To: metrics.SpecDecodeDraftTokens, From: "lmdeploy:spec_decode_num_draft_tokens_total", Is: Counter, Since: "0.14.0", Absent: "speculative decoding is off"},
+		{To: metrics.SpecDecodeAcceptedTokens, From: "lmdeploy:spec_decode_num_accepted_tokens_total", Is: Counter, Since: "0.14.0", Absent: "speculative decoding is off"},
+	},
+	Missing: notOnPage(metrics.KVCacheCapacity, metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions,
+		metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.KVTransferTime, metrics.KVTransferSize,
+		metrics.KVTransferFailures, metrics.EngineLoadTime),
+	Identify: openAI,
+}

@@ -1,0 +1,34 @@
+package engine
+
+import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+
+// nim reads NVIDIA NIM for LLMs: the metrics of vLLM V0 without their prefix. trtllm-serve 1.1 shares
+// some of those names, but labels them with engine_type.
+var nim = Dialect{
+	Runtime:   metrics.NIM,
+	Source:    "NVIDIA NIM for LLMs documentation, observability",
+	Recognise: func(p *Page) bool { return p.Has("num_request_max") || p.Has("request_finish_total") },
+	Labels:    []Carry{{From: "model_name", To: metrics.LabelModel}},
+	Rows: []Row{
+		{To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: Histogram},
+		{To: metrics.InterTokenLatency, From: "time_per_output_token_seconds", Is: Histogram,
+			Quality: metrics.Approximate, Why: "vLLM's old name for the time between engine steps"},
+		{To: metrics.RequestDuration, From: "e2e_request_latency_seconds", Is: Histogram},
+		{To: metrics.RequestPromptTokens, From: "request_prompt_tokens", Is: Histogram},
+		{To: metrics.RequestGenerationTokens, From: "request_generation_tokens", Is: Histogram},
+		{To: metrics.RequestsRunning, From: "num_requests_running", Is: Gauge},
+		{To: metrics.RequestsWaiting, From: "num_requests_waiting", Is: Gauge},
+		{To: metrics.KVCacheUsage, From: "gpu_cache_usage_perc", Is: Gauge},
+		{To: metrics.PromptTokens, From: "prompt_tokens_total", Is: Counter},
+		{To: metrics.GenerationTokens, From: "generation_tokens_total", Is: Counter},
+		{To: metrics.Requests, From: "request_finish_total", Is: Counter, Absent: "no request has finished yet",
+			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason}}},
+		{To: metrics.Requests, From: "request_success_total", Is: Counter, Outcome: metrics.OutcomeSuccess, Absent: "no request has finished yet"},
+		{To: metrics.Requests, From: "request_failure_total", Is: Counter, Plus: true, Outcome: metrics.OutcomeError, Absent: "no request has failed"},
+	},
+	Missing: notOnPage(metrics.TimePerOutputToken, metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.KVCacheCapacity,
+		metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions, metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens,
+		metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens,
+		metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures, metrics.EngineLoadTime),
+	Identify: openAI,
+}

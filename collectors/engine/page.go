@@ -1,0 +1,304 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+)
+
+// Limits bound what a page may cost. An engine page is untrusted input.
+type Limits struct {
+	// BodyBytes is the size of a page after decompression.
+	BodyBytes int64
+	// Series is the number of series on a page, mapped or not.
+	Series int
+	// LabelValueBytes is the length of a label value that is carried over.
+	LabelValueBytes int
+}
+
+// DefaultLimits leave room for sixteen data-parallel ranks of vLLM (0.6 MB, 5,400 series) many times over.
+var DefaultLimits = Limits{BodyBytes: 16 << 20, Series: 50_000, LabelValueBytes: 1024}
+
+// maxSeriesBytes bounds name and labels of one series, mapped or not. vLLM lists LoRA adapters in a
+// label value, so it is far above any label that is carried over.
+const maxSeriesBytes = 64 << 10
+
+// A Page is one scraped exposition, as far as recognising and mapping it needs.
+type Page struct {
+	families map[string][]*family
+	prefixes map[string]bool
+	series   int
+}
+
+type family struct {
+	name    string // as on the page, without suffix of histograms; separators as the engine writes them
+	kind    Type   // "" when the page does not declare one
+	samples []sample
+}
+
+type sample struct {
+	index  int    // position of the series on the page
+	suffix string // bucket, sum or count for histograms
+	labels labels.Labels
+	value  float64
+}
+
+// Has reports whether the page has a family of that name.
+func (p *Page) Has(name string) bool { return len(p.families[familyKey(name)]) > 0 }
+
+// HasPrefix reports whether the page has a family whose name starts with prefix, which must end at
+// the first colon or underscore of the name: vllm:, sglang:, tgi_, nv_.
+func (p *Page) HasPrefix(prefix string) bool { return p.prefixes[prefix] }
+
+// LabelValues returns the distinct values of a label over all series of a family, "" for series without it.
+func (p *Page) LabelValues(name, label string) map[string]bool {
+	out := map[string]bool{}
+	for _, f := range p.families[familyKey(name)] {
+		for _, s := range f.samples {
+			out[s.labels.Get(label)] = true
+		}
+	}
+	return out
+}
+
+// find returns the family that a row reads. When only a family of another type is there, it is
+// returned for the caller to refuse.
+func (p *Page) find(name string, is Type) *family {
+	var best *family
+	for _, f := range p.families[familyKey(name)] {
+		switch {
+		case f.name == name && f.kind == is:
+			return f
+		case best == nil, best.kind != is && (f.kind == is || f.kind == ""):
+			best = f
+		}
+	}
+	return best
+}
+
+// familyKey is the name without _total: engines, proxies and Go imitations disagree about it.
+func familyKey(name string) string { return strings.TrimSuffix(name, "_total") }
+
+// colonPrefixes are engines that put a colon into their names, which Ray and OpenTelemetry rewrite
+// to an underscore.
+var colonPrefixes = []string{"vllm", "sglang", "llamacpp", "lmdeploy", "lmcache"}
+
+// engineName undoes the renaming of intermediaries: ray_vllm_x and vllm_x become vllm:x. Dynamo
+// wrote TensorRT-LLM's names with a colon before TensorRT-LLM had a prefix of its own.
+func engineName(name string) string {
+	if rest, ok := strings.CutPrefix(name, "trtllm:"); ok {
+		return "trtllm_" + rest
+	}
+	bare := strings.TrimPrefix(name, "ray_")
+	for _, prefix := range colonPrefixes {
+		if rest, ok := strings.CutPrefix(bare, prefix); ok && len(rest) > 1 && (rest[0] == '_' || rest[0] == ':') {
+			return prefix + ":" + rest[1:]
+		}
+	}
+	return name
+}
+
+// errPage is a page that was fetched but cannot be used. Reason is the value of the reason label.
+type errPage struct {
+	Reason string
+	Err    error
+}
+
+func (e *errPage) Error() string { return e.Err.Error() }
+func (e *errPage) Unwrap() error { return e.Err }
+
+func pageError(reason, format string, args ...any) error {
+	return &errPage{reason, fmt.Errorf(format, args...)}
+}
+
+// sanitise prepares a body for the parser. It repairs what real engines do wrong: llama.cpp sent
+// the whole page as one JSON string (b7090 to b7190) and printed -nan (b3678 to b4732).
+func sanitise(body []byte) ([]byte, error) {
+	if len(body) > 0 && body[0] == '"' {
+		var text string
+		if err := json.Unmarshal(body, &text); err != nil {
+			return nil, pageError(reasonParse, "page starts like a JSON string but is none: %w", err)
+		}
+		body = []byte(text)
+	}
+	if !utf8.Valid(body) {
+		return nil, pageError(reasonParse, "line %d: invalid UTF-8", invalidLine(body))
+	}
+	if bytes.Contains(body, []byte(" -nan\n")) {
+		body = bytes.ReplaceAll(body, []byte(" -nan\n"), []byte(" NaN\n"))
+	}
+	if len(body) > 0 && body[len(body)-1] != '\n' {
+		return nil, pageError(reasonParse, "line %d: page does not end with a line feed: truncated", 1+bytes.Count(body, []byte("\n")))
+	}
+	return body, nil
+}
+
+func invalidLine(body []byte) int {
+	line := 1
+	for l := range bytes.Lines(body) {
+		if !utf8.Valid(l) {
+			break
+		}
+		line++
+	}
+	return line
+}
+
+// newParser picks the parser for a content type. Engines announce text in versions that no library
+// accepts (vLLM: version=1.0.0), so everything but OpenMetrics is read as the text format.
+func newParser(body []byte, contentType string, st *labels.SymbolTable) textparse.Parser {
+	if strings.HasPrefix(contentType, "application/openmetrics-text") {
+		return textparse.NewOpenMetricsParser(body, st)
+	}
+	return textparse.NewPromParser(body, st, false)
+}
+
+// parsePage reads a sanitised body whole, with labels. It is the slow path: a page whose series are
+// known is read by a plan instead.
+func parsePage(body []byte, contentType string, limits Limits) (*Page, []string, error) {
+	page := &Page{families: map[string][]*family{}, prefixes: map[string]bool{}}
+	var (
+		raws   []string
+		kinds  = map[string]Type{}
+		byName = map[string]*family{}
+		parser = newParser(body, contentType, labels.NewSymbolTable())
+	)
+	for {
+		entry, err := parser.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, nil, pageError(reasonParse, "line %d: %w", errorLine(body, contentType), shorten(err))
+		}
+		switch entry {
+		case textparse.EntryType:
+			name, kind := parser.Type()
+			if kind != model.MetricTypeUnknown {
+				kinds[string(name)] = Type(kind)
+			}
+		case textparse.EntrySeries:
+			raw, _, value := parser.Series()
+			if err := checkSeries(raw, len(raws), limits); err != nil {
+				return nil, nil, err
+			}
+			s := sample{index: len(raws), value: value}
+			raws = append(raws, string(raw))
+			parser.Labels(&s.labels)
+			name, suffix := splitName(s.labels.Get(labels.MetricName), kinds, s.labels.Has(labels.BucketLabel))
+			s.suffix = suffix
+			f := byName[name]
+			if f == nil {
+				f = &family{name: engineName(name), kind: kinds[name]}
+				if f.kind == "" && suffix != "" {
+					f.kind = Histogram
+				}
+				byName[name] = f
+			}
+			f.samples = append(f.samples, s)
+		}
+	}
+	for name, f := range byName {
+		adoptSumAndCount(byName, name, f)
+	}
+	renameDynamo(byName)
+	for _, f := range byName {
+		if len(f.samples) == 0 {
+			continue
+		}
+		key := familyKey(f.name)
+		page.families[key] = append(page.families[key], f)
+		if i := strings.IndexAny(f.name, ":_"); i >= 0 {
+			page.prefixes[f.name[:i+1]] = true
+		}
+	}
+	page.series = len(raws)
+	return page, raws, nil
+}
+
+// adoptSumAndCount completes a histogram of a page that declares no types: its buckets were
+// recognised by their le label, its sum and count stand beside them as families of their own.
+func adoptSumAndCount(byName map[string]*family, name string, f *family) {
+	if f.kind != Histogram {
+		return
+	}
+	for _, suffix := range []string{"sum", "count"} {
+		part := byName[name+"_"+suffix]
+		if part == nil || part.kind != "" {
+			continue
+		}
+		for _, s := range part.samples {
+			s.suffix = suffix
+			f.samples = append(f.samples, s)
+		}
+		part.samples = nil
+	}
+}
+
+func checkSeries(raw []byte, n int, limits Limits) error {
+	if n >= limits.Series {
+		return pageError(reasonLimit, "more than %d series: raise limits.series if the engine is right", limits.Series)
+	}
+	if len(raw) > maxSeriesBytes {
+		return pageError(reasonLimit, "series %.60q has %d bytes of labels, more than %d", raw, len(raw), maxSeriesBytes)
+	}
+	return nil
+}
+
+// splitName separates the suffix that a sample of a histogram carries from the family's name.
+func splitName(name string, kinds map[string]Type, hasBucket bool) (family, suffix string) {
+	if _, declared := kinds[name]; declared {
+		return name, ""
+	}
+	i := strings.LastIndexByte(name, '_')
+	if i < 0 {
+		return name, ""
+	}
+	base, suffix := name[:i], name[i+1:]
+	kind, declared := kinds[base]
+	switch suffix {
+	case "bucket":
+		if kind == Histogram || !declared && hasBucket {
+			return base, suffix
+		}
+	case "sum", "count":
+		if kind == Histogram || kind == Summary {
+			return base, suffix
+		}
+	case "total": // OpenMetrics declares counters without it
+		if kind == Counter {
+			return base, ""
+		}
+	}
+	return name, ""
+}
+
+// errorLine finds the first line that the parser refuses. Only pages that failed pay for it.
+func errorLine(body []byte, contentType string) int {
+	line, st := 0, labels.NewSymbolTable()
+	for l := range bytes.Lines(body) {
+		line++
+		parser := newParser(bytes.Clone(l), contentType, st)
+		if _, err := parser.Next(); err != nil && !errors.Is(err, io.EOF) {
+			return line
+		}
+	}
+	return line
+}
+
+// shorten keeps a parser's message readable when it quotes a long line.
+func shorten(err error) error {
+	const most = 200
+	if s := err.Error(); len(s) > most {
+		return errors.New(strings.ToValidUTF8(s[:most], "") + "…")
+	}
+	return err
+}

@@ -1,0 +1,685 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// A plan is a page's shape compiled: which series feed which line of output, with everything but
+// the numbers rendered. While an engine keeps emitting the same series, a scrape is one lookup and
+// one store per series; a series that comes or goes has the plan compiled anew.
+type plan struct {
+	runtime metrics.Runtime // of the first dialect on the page
+	index   map[string]int  // series as on the page -> position in values
+	used    []bool          // by position: some line reads it
+	counter []bool          // by position: falls only when the engine restarts
+	shape   uint64          // hash of the # TYPE lines
+	lines   []line          // ordered by family
+	absent  []absent        // sources that should have been there
+	size    int             // bytes of output so far at most
+
+	identifiable bool // the engine has endpoints that say who it is
+}
+
+// line is one line of output.
+type line struct {
+	family *metrics.Family
+	text   string // name and labels
+	terms  []term
+	max    bool // aggregate terms by max, not by sum
+	scale  Scale
+	fold   *fold
+	value  float64 // for lines that no series feeds
+}
+
+// term is series that repeat one number; their maximum counts.
+type term []int
+
+func (t term) value(values []float64) float64 {
+	v := values[t[0]]
+	for _, i := range t[1:] {
+		v = math.Max(v, values[i])
+	}
+	return v
+}
+
+type fold struct {
+	of      func([]Member) (float64, bool)
+	members []Member
+	terms   []term
+}
+
+func (l *line) eval(values []float64) (v float64, ok bool) {
+	switch {
+	case l.fold != nil:
+		for i, t := range l.fold.terms {
+			l.fold.members[i].Value = t.value(values)
+		}
+		if v, ok = l.fold.of(l.fold.members); !ok {
+			return 0, false
+		}
+	case l.terms == nil:
+		return l.value, true
+	default:
+		v = l.terms[0].value(values)
+		for _, t := range l.terms[1:] {
+			if l.max {
+				v = math.Max(v, t.value(values))
+			} else {
+				v += t.value(values)
+			}
+		}
+	}
+	return l.scale.apply(v), !math.IsNaN(v)
+}
+
+// absent is a source that the engine's version should have and the page has not.
+type absent struct {
+	runtime        metrics.Runtime
+	metric, source string
+	// why is for the log.
+	why string
+}
+
+// compiler builds the plan of one page.
+type compiler struct {
+	page     *Page
+	target   *labelling
+	identity Identity
+	limits   Limits
+	plan     *plan
+	written  map[string]bool // series of the output so far
+}
+
+// labelling is what a target adds to every series of its page.
+type labelling struct {
+	server string
+	fixed  map[string]string // values of vocabulary labels set by configuration or discovery; they win over the page
+	extra  []metrics.Label   // the user's own labels
+}
+
+// compile recognises the page and builds its plan.
+func compile(page *Page, raws []string, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, limits Limits) (*plan, error) {
+	c := &compiler{page: page, target: to, limits: limits, written: map[string]bool{}, plan: &plan{
+		runtime: dialects[0].Runtime,
+		index:   make(map[string]int, len(raws)),
+		used:    make([]bool, len(raws)),
+		counter: make([]bool, len(raws)),
+	}}
+	for i, raw := range raws {
+		c.plan.index[raw] = i
+	}
+	for _, d := range dialects {
+		c.identity = identity(d)
+		c.plan.identifiable = c.plan.identifiable || d.Identify != nil
+		if err := c.dialect(d); err != nil {
+			return nil, err
+		}
+	}
+	c.startTime()
+	if err := c.checkDuplicates(raws); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(c.plan.lines, func(a, b line) int { return cmp.Compare(a.family.Index, b.family.Index) })
+	return c.plan, nil
+}
+
+// entry is one source series on its way to a group.
+type entry struct {
+	row    *Row
+	family string
+	sample sample
+	model  string // as the page says it
+	out    [outLabels]string
+	rest   string // the labels that have to go, replicas and total excepted
+	total  string // value of the dialect's total label
+}
+
+// outLabels are metrics.EngineLabels and the outcome.
+const outLabels = 10
+
+var outNames = func() (names [outLabels]string) {
+	copy(names[:], append(slices.Clone(metrics.EngineLabels), metrics.LabelOutcome))
+	return names
+}()
+
+func outIndex(label string) int { return slices.Index(outNames[:], label) }
+
+var (
+	outRuntime = outIndex(metrics.LabelRuntime)
+	outModel   = outIndex(metrics.LabelModel)
+	outServer  = outIndex(metrics.LabelServer)
+	outOutcome = outIndex(metrics.LabelOutcome)
+)
+
+func (c *compiler) dialect(d *Dialect) error {
+	version := c.version(d)
+	said := cmp.Or(c.identity.Version, version.String())
+	defaults := map[string]string{
+		metrics.LabelModel: cmp.Or(c.only(d, metrics.LabelModel), c.identity.Model),
+		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole)),
+	}
+	models := map[string]bool{}
+	keep := func(string) bool { return true }
+	if d.Models != nil {
+		keep = d.Models(c.page)
+	}
+	for to, rows := range quantities(d) {
+		var entries []entry
+		taken := false
+		shared := map[string]int{} // sources whose meaning depends on the version
+		for _, r := range rows {
+			shared[r.From]++
+		}
+		for _, r := range rows {
+			if taken && !r.Plus || shared[r.From] > 1 && !version.overlaps(r.Since, r.Until) {
+				continue
+			}
+			found, err := c.collect(d, r, defaults, keep)
+			if err != nil {
+				return err
+			}
+			if len(found) == 0 {
+				continue
+			}
+			taken = true
+			entries = append(entries, found...)
+			c.source(d, to, r.From, r.quality(), r.Why)
+		}
+		for _, e := range entries {
+			models[e.out[outModel]] = true
+		}
+		if !taken {
+			c.missing(d, to, rows, version, defaults)
+			continue
+		}
+		c.lines(to, entries)
+	}
+	if len(models) == 0 {
+		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
+	}
+	for _, m := range slices.Sorted(maps.Keys(models)) {
+		c.info(metrics.EngineInfo, d.Runtime, metrics.Label{Name: metrics.LabelModel, Value: m},
+			metrics.Label{Name: metrics.LabelVersion, Value: said})
+	}
+	return nil
+}
+
+// quantities yields, for every quantity of the vocabulary, the dialect's rows for it.
+func quantities(d *Dialect) func(func(*metrics.Family, []*Row) bool) {
+	return func(yield func(*metrics.Family, []*Row) bool) {
+		for _, f := range metrics.All() {
+			if !isQuantity(f) {
+				continue
+			}
+			var rows []*Row
+			for i := range d.Rows {
+				if d.Rows[i].To == f {
+					rows = append(rows, &d.Rows[i])
+				}
+			}
+			if !yield(f, rows) {
+				return
+			}
+		}
+	}
+}
+
+// isQuantity reports whether a family is something engines say, as opposed to what the exporter
+// says about them.
+func isQuantity(f *metrics.Family) bool {
+	return f.Group == "engine" && len(f.Labels) >= len(metrics.EngineLabels) &&
+		slices.Equal(f.Labels[:len(metrics.EngineLabels)], metrics.EngineLabels)
+}
+
+// version is what the page shows of the engine's version, made exact by what the engine said of
+// itself where the two agree. Builds from source call themselves 0.1.dev, so the page has the last
+// word.
+func (c *compiler) version(d *Dialect) bracket {
+	var b bracket
+	for _, m := range d.Marks {
+		if m.on(c.page) {
+			b.narrow(m.Since, m.Until)
+		}
+	}
+	for source, r := range lifetimes(d) {
+		if f := c.page.find(source.from, source.is); f != nil && (f.kind == source.is || f.kind == "") {
+			b.narrow(r.since, r.until)
+		}
+	}
+	if b.hasMin && b.hasMax && b.min.Compare(b.max) > 0 { // an imitation: new names without new labels
+		b.hasMax = false
+	}
+	if v, ok := ParseVersion(c.identity.Version); ok && b.admits(v) {
+		return exactly(v)
+	}
+	return b
+}
+
+// source is what a row reads, and lifetime the versions that have it.
+type (
+	source struct {
+		from string
+		is   Type
+	}
+	lifetime struct{ since, until string }
+)
+
+// lifetimes joins the versions of all rows that read the same source.
+func lifetimes(d *Dialect) map[source]lifetime {
+	out := map[source]lifetime{}
+	for i := range d.Rows {
+		r := &d.Rows[i]
+		key := source{r.From, r.Is}
+		l, known := out[key]
+		if !known {
+			l = lifetime{r.Since, r.Until}
+		}
+		if older(r.Since, l.since) {
+			l.since = r.Since
+		}
+		if r.Until == "" || l.until != "" && older(l.until, r.Until) {
+			l.until = r.Until
+		}
+		out[key] = l
+	}
+	return out
+}
+
+func older(a, b string) bool {
+	v, _ := ParseVersion(a)
+	w, ok := ParseVersion(b)
+	return ok && v.Compare(w) < 0
+}
+
+// only returns the value of a carried label when all series of the page that have it agree: it then
+// holds for those that lack it.
+func (c *compiler) only(d *Dialect, to string) string {
+	seen := map[string]bool{}
+	for _, carry := range d.Labels {
+		if carry.To != to {
+			continue
+		}
+		for i := range d.Rows {
+			for v := range c.page.LabelValues(d.Rows[i].From, carry.From) {
+				if v != "" {
+					seen[carry.apply(v)] = true
+				}
+			}
+		}
+	}
+	if len(seen) != 1 {
+		return ""
+	}
+	for v := range seen {
+		return v
+	}
+	return ""
+}
+
+func (carry Carry) apply(v string) string {
+	if carry.Map == nil || v == "" {
+		return v
+	}
+	return carry.Map(v)
+}
+
+// collect finds the source series of a row. None is not an error: the next alternative is tried.
+func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep func(string) bool) ([]entry, error) {
+	f := c.page.find(r.From, r.Is)
+	if f == nil || f.kind != "" && f.kind != r.Is {
+		return nil, nil
+	}
+	var entries []entry
+	add := func(f *family, name string, where []*labels.Matcher) error {
+		for _, s := range f.samples {
+			if matches(s.labels, where) {
+				e, err := c.entry(d, r, s, defaults)
+				if err != nil {
+					return err
+				}
+				if keep(e.model) {
+					e.family = name
+					entries = append(entries, e)
+				}
+			}
+		}
+		return nil
+	}
+	if err := add(f, r.From, r.Where); err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	for _, name := range r.With {
+		w := c.page.find(name, r.Is)
+		if w == nil {
+			return nil, nil
+		}
+		if err := add(w, name, nil); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+// entry sorts the labels of a source series: carried over, replica, total, or gone.
+func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]string) (entry, error) {
+	e := entry{row: r, sample: s}
+	e.out[outRuntime] = string(d.Runtime)
+	e.out[outServer] = c.target.server
+	e.out[outOutcome] = string(r.Outcome)
+	var rest strings.Builder
+	var err error
+	s.labels.Range(func(l labels.Label) {
+		if l.Name == labels.MetricName || l.Name == labels.BucketLabel || slices.Contains(d.Replicas, l.Name) {
+			return
+		}
+		if l.Name == d.Total {
+			e.total = l.Value
+			return
+		}
+		for _, carry := range [][]Carry{r.Carry, d.Labels} {
+			if i := slices.IndexFunc(carry, func(ca Carry) bool { return ca.From == l.Name }); i >= 0 {
+				if len(l.Value) > c.limits.LabelValueBytes {
+					err = pageError(reasonLimit, "label %s of %s has %d bytes, more than %d: raise limits.label_value_length if the engine is right",
+						l.Name, r.From, len(l.Value), c.limits.LabelValueBytes)
+					return
+				}
+				e.out[outIndex(carry[i].To)] = carry[i].apply(l.Value)
+				return
+			}
+		}
+		rest.WriteString(l.Name + "\xff" + l.Value + "\xff")
+	})
+	e.rest = rest.String()
+	e.model = e.out[outModel]
+	for name, value := range defaults {
+		if i := outIndex(name); e.out[i] == "" {
+			e.out[i] = value
+		}
+	}
+	for name, value := range c.target.fixed {
+		e.out[outIndex(name)] = value
+	}
+	return e, err
+}
+
+// lines turns the entries of one quantity into lines of output, one set per distinct out labels.
+func (c *compiler) lines(to *metrics.Family, entries []entry) {
+	groups := map[[outLabels]string][]entry{}
+	var order [][outLabels]string
+	for _, e := range entries {
+		if e.companion() {
+			continue
+		}
+		if _, ok := groups[e.out]; !ok {
+			order = append(order, e.out)
+		}
+		groups[e.out] = append(groups[e.out], e)
+	}
+	for _, e := range entries { // an info metric often lacks labels that the others have
+		for _, out := range order {
+			if e.companion() && agrees(e.out, out) {
+				groups[out] = append(groups[out], e)
+			}
+		}
+	}
+	for _, out := range order {
+		group := dropDetail(groups[out])
+		switch {
+		case group[0].row.Fold != nil:
+			c.foldLine(to, out, group)
+		case to.Kind == metrics.Histogram:
+			c.histogramLines(to, out, group)
+		default:
+			c.add(line{family: to, text: c.text(to.Name, out), terms: terms(group), scale: group[0].row.Scale})
+		}
+	}
+}
+
+// companion reports whether the entry is from a family that the row only reads as well.
+func (e *entry) companion() bool { return e.family != e.row.From }
+
+// agrees reports whether no label of a contradicts b.
+func agrees(a, b [outLabels]string) bool {
+	for i := range a {
+		if a[i] != "" && a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// dropDetail removes the rows of a breakdown (per priority) where the total is there as well.
+func dropDetail(group []entry) []entry {
+	key := func(e entry) string {
+		return e.family + "\xff" + e.sample.suffix + "\xff" + e.sample.labels.Get(labels.BucketLabel) + "\xff" + e.rest
+	}
+	total := map[string]bool{}
+	for _, e := range group {
+		if e.total == "" {
+			total[key(e)] = true
+		}
+	}
+	return slices.DeleteFunc(group, func(e entry) bool { return e.total != "" && total[key(e)] })
+}
+
+// terms groups entries that repeat one number.
+func terms(group []entry) []term {
+	byRest := map[string]int{}
+	var out []term
+	for _, e := range group {
+		key := e.row.From + "\xff" + string(e.row.Outcome) + "\xff" + e.family + "\xff" + e.total + "\xff" + e.rest
+		i, ok := byRest[key]
+		if !ok {
+			i = len(out)
+			byRest[key] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], e.sample.index)
+	}
+	return out
+}
+
+func (c *compiler) foldLine(to *metrics.Family, out [outLabels]string, group []entry) {
+	f := &fold{of: group[0].row.Fold}
+	member := map[string]int{}
+	for _, e := range group {
+		key := e.family + "\xff" + e.sample.suffix + "\xff" + e.sample.labels.Get(labels.BucketLabel) + "\xff" + e.rest
+		i, ok := member[key]
+		if !ok {
+			i = len(f.members)
+			member[key] = i
+			f.members = append(f.members, Member{Family: e.family, Suffix: e.sample.suffix, Labels: e.sample.labels})
+			f.terms = append(f.terms, nil)
+		}
+		f.terms[i] = append(f.terms[i], e.sample.index)
+	}
+	c.add(line{family: to, text: c.text(to.Name, out), fold: f, scale: group[0].row.Scale})
+}
+
+func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, group []entry) {
+	parts := map[string][]entry{}
+	buckets := map[float64][]entry{}
+	for _, e := range group {
+		if e.sample.suffix != "bucket" {
+			parts[e.sample.suffix] = append(parts[e.sample.suffix], e)
+		} else if bound, err := strconv.ParseFloat(e.sample.labels.Get(labels.BucketLabel), 64); err == nil {
+			buckets[bound] = append(buckets[bound], e)
+		}
+	}
+	count := terms(parts["count"])
+	if len(count) == 0 {
+		count = terms(buckets[math.Inf(1)])
+	}
+	if len(count) == 0 {
+		return
+	}
+	scale := group[0].row.Scale
+	bounds := slices.Sorted(maps.Keys(buckets))
+	if len(buckets[math.Inf(1)]) == 0 {
+		bounds = append(bounds, math.Inf(1))
+	}
+	for _, bound := range bounds {
+		in := terms(buckets[bound])
+		if math.IsInf(bound, 1) {
+			in = count
+		}
+		if len(in) != len(count) { // a bound that not every member has cannot be summed
+			continue
+		}
+		c.add(line{family: to, text: c.text(to.Name+"_bucket", out, metrics.Label{Name: "le", Value: metrics.FormatBound(scale.apply(bound))}), terms: in})
+	}
+	if total := terms(parts["sum"]); len(total) == len(count) {
+		c.add(line{family: to, text: c.text(to.Name+"_sum", out), terms: total, scale: scale})
+	}
+	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count})
+}
+
+// add adds a line of output. A series that is there already, from a row or a dialect with
+// precedence, is not written twice: that would cost the whole exposition.
+func (c *compiler) add(l line) {
+	if c.written[l.text] {
+		return
+	}
+	c.written[l.text] = true
+	l.max = l.family.Aggregate == metrics.Max
+	for _, t := range l.terms {
+		c.use(t, l.family.Kind)
+	}
+	if l.fold != nil {
+		for _, t := range l.fold.terms {
+			c.use(t, l.family.Kind)
+		}
+	}
+	c.plan.lines = append(c.plan.lines, l)
+}
+
+func (c *compiler) use(t term, kind metrics.Kind) {
+	for _, i := range t {
+		c.plan.used[i] = true
+		c.plan.counter[i] = c.plan.counter[i] || kind == metrics.Counter
+	}
+}
+
+// text renders a series' name and labels.
+func (c *compiler) text(name string, out [outLabels]string, more ...metrics.Label) string {
+	ls := make([]metrics.Label, 0, outLabels+len(c.target.extra)+len(more))
+	for i, v := range out {
+		ls = append(ls, metrics.Label{Name: outNames[i], Value: v})
+	}
+	ls = append(append(ls, c.target.extra...), more...)
+	return string(metrics.AppendSeries(nil, name, ls...))
+}
+
+// missing records why the page has no source for a quantity, and takes a number from the engine's
+// endpoints where one of them has it.
+func (c *compiler) missing(d *Dialect, to *metrics.Family, rows []*Row, version bracket, defaults map[string]string) {
+	for _, n := range c.identity.Numbers {
+		if n.To == to {
+			out := [outLabels]string{}
+			out[outRuntime], out[outServer] = string(d.Runtime), c.target.server
+			for _, m := range []map[string]string{defaults, c.target.fixed} {
+				for name, value := range m {
+					out[outIndex(name)] = value
+				}
+			}
+			c.add(line{family: to, text: c.text(to.Name, out), value: n.Value})
+			c.source(d, to, n.Source, n.Quality, n.Why)
+			return
+		}
+	}
+	if len(rows) == 0 {
+		c.source(d, to, "", metrics.Missing, d.Missing[to])
+		return
+	}
+	reason := ""
+	var expected *Row
+	for _, r := range rows {
+		f := c.page.find(r.From, r.Is)
+		switch {
+		case f != nil && f.kind != "" && f.kind != r.Is && version.within(r.Since, r.Until):
+			c.plan.absent = append(c.plan.absent, absent{d.Runtime, to.Name, r.From, fmt.Sprintf("is a %s on the page, not a %s", f.kind, r.Is)})
+			c.source(d, to, r.From, metrics.Missing, fmt.Sprintf("source is a %s, not a %s", f.kind, r.Is))
+			return
+		case !version.overlaps(r.Since, r.Until):
+		case r.Absent != "":
+			reason = cmp.Or(reason, r.Absent)
+		case version.within(r.Since, r.Until):
+			expected = r
+		}
+	}
+	switch {
+	case reason != "":
+	case expected != nil:
+		c.plan.absent = append(c.plan.absent, absent{d.Runtime, to.Name, expected.From, "not on the page"})
+		c.source(d, to, expected.From, metrics.Missing, "expected in this version, not on the page")
+		return
+	default:
+		var bounds bracket
+		bounds.narrow(rows[0].Since, rows[0].Until)
+		reason = "only in versions " + bounds.String()
+	}
+	c.source(d, to, "", metrics.Missing, reason)
+}
+
+func (c *compiler) source(d *Dialect, to *metrics.Family, source string, q metrics.Quality, why string) {
+	c.info(metrics.MetricSourceInfo, d.Runtime,
+		metrics.Label{Name: metrics.LabelMetric, Value: to.Name},
+		metrics.Label{Name: metrics.LabelSource, Value: source},
+		metrics.Label{Name: metrics.LabelQuality, Value: string(q)},
+		metrics.Label{Name: metrics.LabelReason, Value: why})
+}
+
+// info adds a series about the page with the constant value 1.
+func (c *compiler) info(f *metrics.Family, runtime metrics.Runtime, more ...metrics.Label) {
+	c.add(line{family: f, text: c.target.text(f.Name, runtime, more...), value: 1})
+}
+
+// text renders a series about the page itself, which has metrics.TargetLabels.
+func (t *labelling) text(name string, runtime metrics.Runtime, more ...metrics.Label) string {
+	ls := []metrics.Label{
+		{Name: metrics.LabelRuntime, Value: string(runtime)},
+		{Name: metrics.LabelNamespace, Value: t.fixed[metrics.LabelNamespace]},
+		{Name: metrics.LabelPod, Value: t.fixed[metrics.LabelPod]},
+		{Name: metrics.LabelContainer, Value: t.fixed[metrics.LabelContainer]},
+		{Name: metrics.LabelServer, Value: t.server},
+	}
+	return string(metrics.AppendSeries(nil, name, append(append(ls, t.extra...), more...)...))
+}
+
+// startTime takes the start of the engine's process from the standard process metric, which Python's
+// client writes unless the engine runs in multiprocess mode.
+func (c *compiler) startTime() {
+	l := line{family: metrics.EngineStartTime, text: c.target.text(metrics.EngineStartTime.Name, c.plan.runtime)}
+	if f := c.page.find("process_start_time_seconds", Gauge); f != nil && len(f.samples) == 1 {
+		l.terms = []term{{f.samples[0].index}}
+		c.add(l)
+	}
+}
+
+// checkDuplicates refuses a page that has a series twice: which of the two is right, nobody knows.
+func (c *compiler) checkDuplicates(raws []string) error {
+	if len(c.plan.index) == len(raws) {
+		return nil
+	}
+	seen := make(map[string]int, len(raws))
+	for i, raw := range raws {
+		if first, dup := seen[raw]; dup && (c.plan.used[first] || c.plan.used[i]) {
+			return pageError(reasonDuplicate, "series %.120s is on the page twice", raw)
+		}
+		seen[raw] = i
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+)
+
+// Values of the reason label of llm_engine_up.
+const (
+	reasonUnreachable = "unreachable"
+	reasonTimeout     = "timeout"
+	reasonTLS         = "tls"
+	reasonAuth        = "unauthorized"
+	reasonStatus      = "http_" // and the status code
+	reasonTruncated   = "truncated"
+	reasonLoading     = "loading"
+	reasonDisabled    = "metrics_disabled"
+	reasonNotMetrics  = "not_metrics"
+	reasonJSON        = "json_metrics"
+	reasonParse       = "parse_error"
+	reasonDuplicate   = "duplicate_series"
+	reasonLimit       = "limit_exceeded"
+	reasonEmpty       = "empty_page"
+	reasonRouter      = "router"
+	reasonUnknown     = "unknown_engine"
+)
+
+// Reasons explains every value of the reason label of llm_engine_up: what it means and what to do.
+var Reasons = []struct{ Reason, Meaning, Remedy string }{
+	{reasonUnreachable, "No connection: nothing listens there, or the name does not resolve.", "Is the engine running, and the target's host and port right? `curl -sv URL`"},
+	{reasonTimeout, "The engine did not send its whole page in time.", "A wedged or overloaded engine, or a timeout shorter than its answers: `curl -so /dev/null -w '%{time_total}\\n' URL`"},
+	{reasonTLS, "The TLS handshake failed.", "Check `http_config.tls_config` of the target: CA, server name, client certificate."},
+	{reasonAuth, "The engine wants credentials (401 or 403).", "Set `http_config.authorization.credentials_file` of the target."},
+	{reasonStatus + "NNN", "The engine answered with another HTTP status.", "`curl -i URL` shows its message."},
+	{reasonTruncated, "The connection ended in the middle of the page.", "The engine or a proxy before it died while answering."},
+	{reasonLoading, "The engine is still loading its model.", "Wait; if it lasts, see the engine's log."},
+	{reasonDisabled, "The engine serves, but its metrics are switched off.", "llama.cpp: start with `--metrics`. trtllm-serve: set `return_perf_metrics: true`."},
+	{reasonNotMetrics, "The answer is a web page or another document.", "Is the path right, or does a login page stand before the engine?"},
+	{reasonJSON, "A JSON list of iteration statistics: trtllm-serve's /metrics, which is emptied by reading it.", "Set `return_perf_metrics: true`, so that the engine serves /prometheus/metrics."},
+	{reasonParse, "The page breaks the Prometheus text format.", "The log names the line. An engine bug, or a proxy that cuts pages."},
+	{reasonDuplicate, "One series is on the page twice with different values possible.", "Two engines share one metrics directory, or a proxy joins their pages."},
+	{reasonLimit, "The page is larger than the limits allow.", "If the engine is right, raise `limits` in the configuration."},
+	{reasonEmpty, "The page has no series.", "Some engines are silent until the first request. Name the engine in the configuration to accept that."},
+	{reasonRouter, "The page belongs to a router that repeats the metrics of engines behind it.", "Make the engines the targets."},
+	{reasonUnknown, "The page is readable, but no known engine wrote it.", "Name the engine in the configuration, or describe it under `mappings`."},
+}
+
+// statusError is an answer with another status than 200.
+type statusError struct {
+	code    int
+	message string
+}
+
+func (e *statusError) Error() string {
+	s := strconv.Itoa(e.code) + " " + http.StatusText(e.code)
+	if e.message != "" {
+		s += ": " + e.message
+	}
+	return s
+}
+
+// reasonOf names the reason for an error of a scrape.
+func reasonOf(err error) string {
+	var (
+		page    *errPage
+		status  *statusError
+		certErr *tls.CertificateVerificationError
+		unknown x509.UnknownAuthorityError
+		record  tls.RecordHeaderError
+		alert   tls.AlertError
+		network net.Error
+	)
+	switch {
+	case errors.As(err, &page):
+		return page.Reason
+	case errors.As(err, &status):
+		if status.code == http.StatusUnauthorized || status.code == http.StatusForbidden {
+			return reasonAuth
+		}
+		return reasonStatus + strconv.Itoa(status.code)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.As(err, &network) && network.Timeout():
+		return reasonTimeout
+	case errors.As(err, &certErr), errors.As(err, &unknown), errors.As(err, &record), errors.As(err, &alert):
+		return reasonTLS
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return reasonTruncated
+	}
+	return reasonUnreachable
+}

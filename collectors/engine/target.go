@@ -1,0 +1,444 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// identityRetry is how long an engine that did not answer its metadata endpoints is left alone.
+const identityRetry = time.Minute
+
+// target is one engine page and what is known about the engine behind it. Everything it remembers
+// is learnt again from the engine after a restart of the exporter.
+type target struct {
+	fetcher
+	labelling
+	url      string        // for logs; never holds credentials
+	timeout  time.Duration // for one scrape
+	limits   Limits
+	dialects []*Dialect // all known, or the configured one
+	pinned   bool       // the configuration names the dialect
+	given    string     // configured path, "" to find it
+	log      *slog.Logger
+
+	mu     sync.Mutex
+	flight *flight
+	reason string          // last reported, to log changes only; "start" before the first scrape
+	last   metrics.Runtime // of the last page that was understood
+
+	run        chan struct{} // holds a token while a scrape runs; guards what follows
+	path       string
+	drains     bool // /metrics was seen to be a list that reading empties
+	plan       *plan
+	values     []float64
+	seen       []uint32
+	scrapes    uint32
+	identities map[metrics.Runtime]identified
+	missed     map[absent]float64
+}
+
+type identified struct {
+	Identity
+	retry time.Time // zero once everything was answered
+}
+
+// flight is one scrape, shared by everybody who asks while it runs.
+type flight struct {
+	done    chan struct{}
+	result  *snapshot
+	waiting int
+	cancel  context.CancelFunc
+}
+
+// scrape returns a fresh snapshot of the engine, sharing a scrape that is already running. Who
+// leaves early neither cancels it for the others nor leaves it running for nobody.
+func (t *target) scrape(ctx context.Context) *snapshot {
+	t.mu.Lock()
+	f := t.flight
+	if f == nil {
+		run, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.timeout)
+		f = &flight{done: make(chan struct{}), cancel: cancel}
+		t.flight = f
+		go func() {
+			defer cancel()
+			f.result = t.collect(run)
+			t.mu.Lock()
+			if t.flight == f {
+				t.flight = nil
+			}
+			t.mu.Unlock()
+			close(f.done)
+		}()
+	}
+	f.waiting++
+	t.mu.Unlock()
+
+	select {
+	case <-f.done:
+		return f.result
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	f.waiting--
+	if f.waiting == 0 {
+		f.cancel()
+		if t.flight == f {
+			t.flight = nil
+		}
+	}
+	t.mu.Unlock()
+	return t.down(fmt.Errorf("no answer within the scrape's deadline: %w", context.DeadlineExceeded), 0)
+}
+
+// collect makes one scrape.
+func (t *target) collect(ctx context.Context) *snapshot {
+	start := time.Now()
+	select {
+	case t.run <- struct{}{}:
+		defer func() { <-t.run }()
+	case <-ctx.Done():
+		return t.down(ctx.Err(), time.Since(start))
+	}
+	body, contentType, err := t.load(ctx)
+	if err == nil {
+		err = t.read(ctx, body, contentType)
+	}
+	if err != nil {
+		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated {
+			t.plan, t.identities, t.path = nil, nil, "" // whoever answers next may be another engine
+		}
+		return t.down(err, time.Since(start))
+	}
+	t.note("", nil)
+	return t.up(len(body), time.Since(start))
+}
+
+// load fetches the page, finding its path first when the engine is new.
+func (t *target) load(ctx context.Context) (body []byte, contentType string, err error) {
+	if t.path == "" {
+		body, contentType, err = t.locate(ctx)
+		if err != nil || body != nil {
+			return body, contentType, err
+		}
+	}
+	body, contentType, err = t.page(ctx, t.path)
+	var page *errPage
+	if errors.As(err, &page) && page.Reason == reasonJSON {
+		t.drains = true
+	}
+	return body, contentType, err
+}
+
+const (
+	plainPath   = "/metrics"
+	trtllmPath  = "/prometheus/metrics"
+	trtllmOwner = "tensorrt_llm" // owned_by in trtllm-serve's /v1/models
+)
+
+// locate finds where the page is. It matters because trtllm-serve's /metrics is a list of iteration
+// statistics that each reader empties for all others: that path is asked last, and never when the
+// engine says that it is trtllm-serve. When the search already fetched the page, it is returned.
+func (t *target) locate(ctx context.Context) (body []byte, contentType string, err error) {
+	switch {
+	case t.given != "" && t.given != plainPath:
+		t.path = t.given
+		return nil, "", nil
+	case t.pinned:
+		t.path = plainPath
+		if p := t.dialects[0].Path; p != "" {
+			t.path = p
+		}
+		return nil, "", nil
+	}
+	var status *statusError
+	var page *errPage
+	switch body, contentType, err = t.page(ctx, trtllmPath); {
+	case err == nil && len(body) > 0:
+		t.path = trtllmPath
+		return body, contentType, nil
+	case err != nil && !errors.As(err, &status) && !errors.As(err, &page):
+		return nil, "", err // not reachable at all
+	}
+	var models modelList
+	err = t.document(ctx, "/v1/models", &models)
+	if t.drains || err == nil && len(models.Data) > 0 && models.Data[0].OwnedBy == trtllmOwner {
+		return nil, "", pageError(reasonDisabled, "trtllm-serve has no %s: start it with return_perf_metrics: true (its %s is left alone, reading it would empty it)", trtllmPath, plainPath)
+	}
+	t.path = plainPath
+	return nil, "", nil
+}
+
+// read takes the page's numbers in, compiling a new plan when the page has changed its shape.
+func (t *target) read(ctx context.Context, body []byte, contentType string) error {
+	ok, err := t.readPlanned(body, contentType)
+	if err != nil {
+		return err
+	}
+	if ok && !t.identityDue() {
+		return nil
+	}
+	page, raws, err := parsePage(body, contentType, t.limits)
+	if err != nil {
+		return err
+	}
+	dialects, err := t.recognise(ctx, page)
+	if err != nil {
+		return err
+	}
+	for _, d := range dialects {
+		t.identify(ctx, d)
+	}
+	identity := func(d *Dialect) Identity { return t.identities[d.Runtime].Identity }
+	t.plan, err = compile(page, raws, dialects, &t.labelling, identity, t.limits)
+	if err != nil {
+		return err
+	}
+	t.values, t.seen = make([]float64, len(raws)), make([]uint32, len(raws))
+	if ok, err := t.readPlanned(body, contentType); err != nil || !ok {
+		return errors.Join(err, t.adoptValues(page))
+	}
+	return nil
+}
+
+// adoptValues fills in the numbers of a page that has unmapped series twice, which readPlanned
+// cannot tell from a changed page.
+func (t *target) adoptValues(page *Page) error {
+	for _, families := range page.families {
+		for _, f := range families {
+			for _, s := range f.samples {
+				t.values[s.index] = s.value
+			}
+		}
+	}
+	return nil
+}
+
+var shapeSeed = maphash.MakeSeed()
+
+// readPlanned reads a page with the plan of the last one. It returns false when there is no plan or
+// the page no longer has exactly the same series and types.
+func (t *target) readPlanned(body []byte, contentType string) (bool, error) {
+	if t.plan == nil {
+		return false, nil
+	}
+	var shape maphash.Hash
+	shape.SetSeed(shapeSeed)
+	parser := newParser(body, contentType, noSymbols)
+	t.scrapes++
+	n, restarted := 0, false
+	for {
+		entry, err := parser.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return false, pageError(reasonParse, "line %d: %w", errorLine(body, contentType), shorten(err))
+		}
+		switch entry {
+		case textparse.EntryType:
+			name, kind := parser.Type()
+			shape.Write(name)
+			shape.WriteString(string(kind))
+		case textparse.EntrySeries:
+			raw, _, value := parser.Series()
+			i, known := t.plan.index[string(raw)]
+			if !known || t.seen[i] == t.scrapes {
+				return false, nil
+			}
+			t.seen[i] = t.scrapes
+			restarted = restarted || t.plan.counter[i] && value < t.values[i]
+			t.values[i] = value
+			n++
+		}
+	}
+	sum := shape.Sum64()
+	if t.plan.shape == 0 {
+		t.plan.shape = sum
+	}
+	if restarted { // a new process may be a new version: ask again who it is
+		t.identities = nil
+	}
+	return n == len(t.plan.index) && sum == t.plan.shape, nil
+}
+
+var noSymbols = labels.NewSymbolTable()
+
+// recognise finds the dialects that the page speaks.
+func (t *target) recognise(ctx context.Context, page *Page) ([]*Dialect, error) {
+	if t.pinned {
+		return t.dialects, nil
+	}
+	if isRouter(page) {
+		return nil, pageError(reasonRouter, "%s is a router that repeats the metrics of the engines behind it: make the engines the targets", t.url)
+	}
+	var found []*Dialect
+	for _, d := range t.dialects {
+		if d.Recognise(page) {
+			found = append(found, d)
+		}
+	}
+	if len(found) > 0 {
+		return t.supplemented(found), nil
+	}
+	if page.series == 0 {
+		for _, d := range t.dialects {
+			if d.SilentAtFirst && t.identify(ctx, d).Version != "" {
+				return []*Dialect{d}, nil
+			}
+		}
+		return nil, pageError(reasonEmpty, "%s%s has no series: name the engine in the configuration if it is silent until its first request", t.url, t.path)
+	}
+	return nil, pageError(reasonUnknown, "no known engine writes this page (it has %s): name the engine in the configuration, or describe it under mappings",
+		strings.Join(page.someNames(3), ", "))
+}
+
+// supplemented folds dialects that only surround an engine's own into that engine's.
+func (t *target) supplemented(found []*Dialect) []*Dialect {
+	engines := slices.DeleteFunc(slices.Clone(found), func(d *Dialect) bool { return d.Supplement })
+	if len(engines) == 0 || len(engines) == len(found) {
+		return found
+	}
+	first := *engines[0]
+	for _, d := range found {
+		if d.Supplement {
+			first.Rows = slices.Concat(first.Rows, d.Rows)
+			first.Labels = slices.Concat(first.Labels, d.Labels)
+		}
+	}
+	engines[0] = &first
+	return engines
+}
+
+// identify asks the engine who it is, once per start.
+func (t *target) identify(ctx context.Context, d *Dialect) Identity {
+	known, asked := t.identities[d.Runtime]
+	if d.Identify == nil || asked && (known.retry.IsZero() || time.Now().Before(known.retry)) {
+		return known.Identity
+	}
+	if deadline, ok := ctx.Deadline(); ok { // leave room for the page itself
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+	}
+	id, err := d.Identify(ctx, t.document)
+	answer := identified{Identity: id}
+	if err != nil {
+		answer.retry = time.Now().Add(identityRetry)
+		t.log.Debug("engine did not answer all of its metadata endpoints", "err", err)
+	}
+	if t.identities == nil {
+		t.identities = map[metrics.Runtime]identified{}
+	}
+	t.identities[d.Runtime] = answer
+	return id
+}
+
+// identityDue reports whether an endpoint should be asked before this page is mapped.
+func (t *target) identityDue() bool {
+	if t.identities == nil {
+		return t.plan.identifiable
+	}
+	for _, id := range t.identities {
+		if !id.retry.IsZero() && time.Now().After(id.retry) {
+			return true
+		}
+	}
+	return false
+}
+
+// snapshot is one scrape's contribution to the exposition: blocks of finished lines, one block per
+// family.
+type snapshot struct {
+	text   []byte
+	blocks []block
+	failed bool
+}
+
+type block struct {
+	family     *metrics.Family
+	start, end int
+}
+
+// append adds a line, opening a new block when the family changes.
+func (s *snapshot) append(f *metrics.Family, text string, value float64) {
+	if n := len(s.blocks); n == 0 || s.blocks[n-1].family != f {
+		s.blocks = append(s.blocks, block{family: f, start: len(s.text)})
+	}
+	s.text = metrics.AppendValue(append(s.text, text...), value)
+	s.blocks[len(s.blocks)-1].end = len(s.text)
+}
+
+// up renders what the scrape found.
+func (t *target) up(size int, took time.Duration) *snapshot {
+	s := &snapshot{text: make([]byte, 0, t.plan.size), blocks: make([]block, 0, 64)}
+	for i := range t.plan.lines {
+		l := &t.plan.lines[i]
+		if v, ok := l.eval(t.values); ok {
+			s.append(l.family, l.text, v)
+		}
+	}
+	runtime := t.plan.runtime
+	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime), 1)
+	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
+	s.append(metrics.EngineScrapeSize, t.text(metrics.EngineScrapeSize.Name, runtime), float64(size))
+	s.append(metrics.EngineScrapeSeries, t.text(metrics.EngineScrapeSeries.Name, runtime), float64(len(t.plan.index)))
+	for _, a := range t.plan.absent {
+		if t.missed == nil {
+			t.missed = map[absent]float64{}
+		}
+		if t.missed[a]++; t.missed[a] == 1 {
+			t.log.Warn("engine lacks a metric that its version should have", "metric", a.metric, "source", a.source, "why", a.why)
+		}
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(t.missed), func(a, b absent) int { return strings.Compare(a.metric+a.source, b.metric+b.source) }) {
+		s.append(metrics.SourceMissing, t.text(metrics.SourceMissing.Name, a.runtime,
+			metrics.Label{Name: metrics.LabelMetric, Value: a.metric}, metrics.Label{Name: metrics.LabelSource, Value: a.source}), t.missed[a])
+	}
+	t.plan.size = max(t.plan.size, len(s.text))
+	return s
+}
+
+// down renders a scrape that failed. Nothing else of the engine is shown: old numbers would lie.
+func (t *target) down(err error, took time.Duration) *snapshot {
+	reason := reasonOf(err)
+	t.note(reason, err)
+	t.mu.Lock()
+	runtime := t.last
+	t.mu.Unlock()
+	s := &snapshot{failed: true}
+	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reason}), 0)
+	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
+	return s
+}
+
+// note logs the state of the target when it changes.
+func (t *target) note(reason string, err error) {
+	t.mu.Lock()
+	changed := t.reason != reason
+	t.reason = reason
+	if err == nil {
+		t.last = t.plan.runtime
+	}
+	t.mu.Unlock()
+	switch {
+	case !changed:
+	case err != nil:
+		t.log.Warn("engine page cannot be used", "reason", reason, "err", err)
+	default:
+		t.log.Info("engine page is used", "path", t.path, "runtime", t.plan.runtime, "lines", len(t.plan.lines))
+	}
+}

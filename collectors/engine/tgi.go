@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"context"
+	"math"
+	"strconv"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// tgi reads Hugging Face Text Generation Inference. Its page has no label for the model, no suffix
+// on counters and durations, and nothing about first tokens or the KV cache.
+var tgi = Dialect{
+	Runtime:       metrics.TGI,
+	Source:        "text-generation-inference router/src/server.rs, router/src/infer, backends/{v2,v3}",
+	Recognise:     func(p *Page) bool { return p.HasPrefix("tgi_") },
+	SilentAtFirst: true, // metrics register with their first use (TGI#2184)
+	Marks: []Mark{
+		{Name: "tgi_request_skipped_tokens", Since: "1.3.0"},
+		{Name: "tgi_batch_forward_duration", Since: "1.3.3"},
+	},
+	Rows: []Row{
+		{To: metrics.InterTokenLatency, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "decode"), Since: "0.3.0",
+			Absent: "no request has been decoded yet", Quality: metrics.Approximate, Why: "one observation per decode step of the batch, not per request"},
+		{To: metrics.TimePerOutputToken, From: "tgi_request_mean_time_per_token_duration", Is: Histogram, Since: "0.3.0",
+			Absent: "no request has finished yet", Quality: metrics.Approximate, Why: "includes prefill"},
+		{To: metrics.RequestDuration, From: "tgi_request_duration", Is: Histogram, Since: "0.3.0", Absent: "no request has finished yet"},
+		{To: metrics.QueueTime, From: "tgi_request_queue_duration", Is: Histogram, Since: "0.3.0", Absent: "no request has finished yet"},
+		{To: metrics.PrefillTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "prefill"), Since: "0.3.0",
+			Absent: "no request has been prefilled yet", Quality: metrics.Approximate, Why: "one observation per prefill batch, not per request"},
+		{To: metrics.RequestPromptTokens, From: "tgi_request_input_length", Is: Histogram, Since: "0.3.0", Absent: "no request yet"},
+		{To: metrics.RequestGenerationTokens, From: "tgi_request_generated_tokens", Is: Histogram, Since: "0.3.0", Absent: "no request has finished yet"},
+
+		{To: metrics.RequestsRunning, From: "tgi_batch_current_size", Is: Gauge, Since: "0.3.0", Absent: "no request yet",
+			Quality: metrics.Approximate, Why: "set once per pass of the batching loop"},
+		{To: metrics.RequestsWaiting, From: "tgi_queue_size", Is: Gauge, Since: "0.3.0", Absent: "no request yet"},
+		{To: metrics.MaxModelLen, From: "tgi_request_max_new_tokens", Is: Histogram, Since: "0.3.0", Fold: lastBound,
+			Absent: "no request yet", Quality: metrics.Derived, Why: "the histogram's last bound is max_total_tokens"},
+
+		{To: metrics.PromptTokens, From: "tgi_request_input_length", Is: Histogram, Since: "0.3.0", Fold: histogramSum,
+			Absent: "no request yet", Quality: metrics.Approximate, Why: "sum at validation: requests rejected later are included"},
+		{To: metrics.GenerationTokens, From: "tgi_request_generated_tokens", Is: Histogram, Since: "0.3.0", Fold: histogramSum,
+			Absent: "no request has finished yet", Quality: metrics.Approximate, Why: "counted when a request ends well"},
+		{To: metrics.Requests, From: "tgi_request_success", Is: Counter, Since: "0.3.0", Outcome: metrics.OutcomeSuccess,
+			Absent: "no request has finished yet"},
+		{To: metrics.Requests, From: "tgi_request_failure", Is: Counter, Since: "0.3.0", Plus: true, Absent: "no request has failed",
+			Carry: []Carry{{From: "err", To: metrics.LabelOutcome, Map: values(map[string]string{
+				"overloaded": string(metrics.OutcomeRejected),
+				"validation": string(metrics.OutcomeInvalid),
+				"template":   string(metrics.OutcomeInvalid),
+				"incomplete": string(metrics.OutcomeError),
+				"generation": string(metrics.OutcomeError),
+				"dropped":    string(metrics.OutcomeAbort),
+			}, string(metrics.OutcomeOther))}}},
+		{To: metrics.SpecDecodeAcceptedTokens, From: "tgi_request_skipped_tokens", Is: Summary, Since: "1.3.0", Fold: histogramSum,
+			Absent: "no request yet", Quality: metrics.Approximate, Why: "tokens per step beyond the first"},
+	},
+	Missing: map[*metrics.Family]string{
+		metrics.TimeToFirstToken:               "no histogram; queue time is per request and prefill time per batch, so they cannot be added",
+		metrics.DecodeTime:                     "decode is reported per step only",
+		metrics.KVCacheUsage:                   "only the reserved token budget of the batch is reported",
+		metrics.KVCacheCapacity:                "not on the page",
+		metrics.LorasRunning:                   "not on the page",
+		metrics.Sleeping:                       "TGI does not sleep",
+		metrics.Preemptions:                    "TGI does not preempt: it reserves the whole budget of a request",
+		metrics.PrefixCacheQueryTokens:         "not on the page",
+		metrics.PrefixCacheHitTokens:           "not on the page",
+		metrics.ExternalPrefixCacheQueryTokens: "TGI has none",
+		metrics.ExternalPrefixCacheHitTokens:   "TGI has none",
+		metrics.SpecDecodeDraftTokens:          "only accepted tokens are reported",
+		metrics.KVTransferTime:                 "TGI has no separate prefill and decode engines",
+		metrics.KVTransferSize:                 "TGI has no separate prefill and decode engines",
+		metrics.KVTransferFailures:             "TGI has no separate prefill and decode engines",
+		metrics.EngineLoadTime:                 "not on the page",
+	},
+	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
+		var info struct {
+			Model    string  `json:"model_id"`
+			Version  string  `json:"version"`
+			MaxTotal float64 `json:"max_total_tokens"`
+		}
+		err = get(ctx, "/info", &info)
+		id.Model, id.Version = info.Model, info.Version
+		id.number(metrics.MaxModelLen, info.MaxTotal, "/info max_total_tokens")
+		return id, err
+	},
+}
+
+// lastBound is the largest finite bound of a histogram whose grid ends at a configured maximum.
+func lastBound(in []Member) (bound float64, ok bool) {
+	for _, m := range in {
+		le, err := strconv.ParseFloat(m.Labels.Get(labels.BucketLabel), 64)
+		if err == nil && !math.IsInf(le, 1) && le > bound {
+			bound, ok = math.Round(le), true
+		}
+	}
+	return bound, ok
+}

@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"math"
+	"slices"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Triton's page joins the server's own families, which know requests of any model, with those of
+// the backend that runs the model. Each backend is a dialect of its own; all share the core's rows.
+
+const (
+	trtRequests = "nv_trt_llm_request_metrics"
+	trtBlocks   = "nv_trt_llm_kv_cache_block_metrics"
+)
+
+// tritonTRTLLM is Triton with the TensorRT-LLM backend.
+var tritonTRTLLM = Dialect{
+	Runtime:   metrics.TritonTRTLLM,
+	Source:    "tensorrtllm_backend custom_metrics_reporter, triton core metrics",
+	Recognise: func(p *Page) bool { return p.Has(trtRequests) || p.Has(trtBlocks) },
+	Labels:    tritonLabels,
+	Models:    modelsOf(trtRequests, trtBlocks),
+	Marks: []Mark{
+		{Name: "nv_trt_llm_disaggregated_serving_metrics", Since: "0.15.0"},
+		{Name: "nv_llm_input_token_len", Since: "0.16.0"},
+	},
+	Rows: slices.Concat([]Row{
+		{To: metrics.RequestPromptTokens, From: "nv_llm_input_token_len", Is: Histogram, Since: "0.16.0", Absent: "no request yet"},
+		{To: metrics.RequestGenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Since: "0.16.0", Absent: "no request yet"},
+		{To: metrics.RequestsRunning, From: trtRequests, Is: Gauge, Where: is("request_type", "scheduled"), Since: "0.7.0"},
+		{To: metrics.RequestsWaiting, From: trtRequests, Is: Gauge, Where: is("request_type", "waiting"), Since: "0.18.0"},
+		{To: metrics.RequestsWaiting, From: trtRequests, Is: Gauge, Where: is("request_type", "active", "scheduled"), Since: "0.7.0",
+			Fold: activeNotScheduled, Quality: metrics.Derived, Why: "active minus scheduled requests"},
+		// The backend's JSON keys are written into label slots by position, so a key that is missing
+		// shifts all values behind it. Block counts that do not add up are not believed.
+		{To: metrics.KVCacheUsage, From: trtBlocks, Is: Gauge, Since: "0.7.0", Fold: blocksUsed,
+			Quality: metrics.Derived, Why: "used over max blocks, when used and free add up to max"},
+		{To: metrics.KVCacheCapacity, From: trtBlocks, Is: Gauge, Since: "0.7.0", Fold: blockTokens,
+			Quality: metrics.Derived, Why: "max blocks times tokens per block, when used and free add up to max"},
+		{To: metrics.PromptTokens, From: "nv_llm_input_token_len", Is: Histogram, Since: "0.16.0", Fold: histogramSum,
+			Absent: "no request yet", Quality: metrics.Derived, Why: "sum of the histogram"},
+		{To: metrics.GenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Since: "0.16.0", Fold: histogramSum,
+			Absent: "no request yet", Quality: metrics.Derived, Why: "sum of the histogram"},
+	}, tritonCore),
+	Missing: tritonMissing,
+}
+
+// tritonVLLM is Triton with the vLLM backend, which repeats a few of vLLM's metrics with Triton's
+// labels and no gauge at all. It needs REPORT_CUSTOM_METRICS in config.pbtxt.
+var tritonVLLM = Dialect{
+	Runtime:   metrics.TritonVLLM,
+	Source:    "triton vllm_backend src/utils/metrics.py, triton core metrics",
+	Recognise: func(p *Page) bool { return p.HasPrefix("vllm:") && p.HasPrefix("nv_") },
+	Labels:    tritonLabels,
+	Models:    modelsOf("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
+	Rows: slices.Concat([]Row{
+		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: Histogram},
+		// Between engine steps, as in vLLM of that time.
+		{To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: Histogram},
+		{To: metrics.RequestDuration, From: "vllm:e2e_request_latency_seconds", Is: Histogram},
+		{To: metrics.RequestPromptTokens, From: "vllm:request_prompt_tokens", Is: Histogram},
+		{To: metrics.RequestGenerationTokens, From: "vllm:request_generation_tokens", Is: Histogram},
+		{To: metrics.PromptTokens, From: "vllm:prompt_tokens_total", Is: Counter},
+		{To: metrics.GenerationTokens, From: "vllm:generation_tokens_total", Is: Counter},
+	}, tritonCore),
+	Missing: tritonMissing,
+}
+
+// triton is Triton with any other backend: only the server's own families.
+var triton = Dialect{
+	Runtime: metrics.Triton,
+	Source:  "triton core metrics",
+	Recognise: func(p *Page) bool {
+		return p.Has("nv_inference_request_success") && !p.HasPrefix("vllm:") && !p.Has(trtRequests) && !p.Has(trtBlocks)
+	},
+	Labels:  tritonLabels,
+	Models:  ensembleOnly,
+	Rows:    tritonCore,
+	Missing: tritonMissing,
+}
+
+var tritonLabels = []Carry{{From: "model", To: metrics.LabelModel}}
+
+// tritonCore are the rows of the server itself. Its durations are sums of microseconds, from which
+// no distribution can be had.
+var tritonCore = []Row{
+	{To: metrics.TimeToFirstToken, From: "nv_inference_first_response_histogram_ms", Is: Histogram, Scale: Millis,
+		Absent: "needs --metrics-config histogram_latencies=true", Quality: metrics.Approximate, Why: "time to the first response; the first token for streaming (decoupled) models only"},
+	{To: metrics.RequestsWaiting, From: "nv_inference_pending_request_count", Is: Gauge,
+		Absent: "needs Triton 23.10", Quality: metrics.Approximate, Why: "requests before the backend; the backend's own queue is not included"},
+	{To: metrics.Requests, From: "nv_inference_request_success", Is: Counter, Outcome: metrics.OutcomeSuccess},
+	{To: metrics.Requests, From: "nv_inference_request_failure", Is: Counter, Plus: true,
+		Carry: []Carry{{From: "reason", To: metrics.LabelOutcome, Map: values(map[string]string{
+			"REJECTED": string(metrics.OutcomeRejected),
+			"CANCELED": string(metrics.OutcomeAbort),
+			"BACKEND":  string(metrics.OutcomeError),
+		}, string(metrics.OutcomeError))}}, Outcome: metrics.OutcomeError}, // no reason before 24.07
+	{To: metrics.EngineLoadTime, From: "nv_model_load_duration_secs", Is: Gauge, Absent: "needs Triton 24.11"},
+}
+
+var tritonMissing = map[*metrics.Family]string{
+	metrics.InterTokenLatency:              "not on the page",
+	metrics.TimePerOutputToken:             "not on the page",
+	metrics.RequestDuration:                "only a sum of durations is reported, no histogram",
+	metrics.QueueTime:                      "only a sum of durations is reported, no histogram",
+	metrics.PrefillTime:                    "not on the page",
+	metrics.DecodeTime:                     "not on the page",
+	metrics.RequestPromptTokens:            "not on the page",
+	metrics.RequestGenerationTokens:        "not on the page",
+	metrics.RequestsRunning:                "not on the page",
+	metrics.KVCacheUsage:                   "not on the page",
+	metrics.KVCacheCapacity:                "not on the page",
+	metrics.MaxModelLen:                    "not on the page",
+	metrics.LorasRunning:                   "not on the page",
+	metrics.Sleeping:                       "not on the page",
+	metrics.PromptTokens:                   "not on the page",
+	metrics.GenerationTokens:               "not on the page",
+	metrics.Preemptions:                    "at most a gauge of paused requests is reported",
+	metrics.PrefixCacheQueryTokens:         "at most a gauge of reused blocks is reported",
+	metrics.PrefixCacheHitTokens:           "at most a gauge of reused blocks is reported",
+	metrics.ExternalPrefixCacheQueryTokens: "not on the page",
+	metrics.ExternalPrefixCacheHitTokens:   "not on the page",
+	metrics.SpecDecodeDraftTokens:          "not on the page",
+	metrics.SpecDecodeAcceptedTokens:       "not on the page",
+	metrics.KVTransferTime:                 "at most a sum of milliseconds is reported, no histogram",
+	metrics.KVTransferSize:                 "not on the page",
+	metrics.KVTransferFailures:             "not on the page",
+}
+
+// modelsOf keeps the models that the backend's families name. One request through an ensemble is
+// counted by the core under the ensemble, its pre- and postprocessing and the model itself.
+func modelsOf(families ...string) func(*Page) func(string) bool {
+	return func(p *Page) func(string) bool {
+		models := map[string]bool{}
+		for _, f := range families {
+			for m := range p.LabelValues(f, "model") {
+				models[m] = true
+			}
+		}
+		return func(model string) bool { return models[model] }
+	}
+}
+
+// ensembleOnly keeps the ensemble where there is one, for the same reason.
+func ensembleOnly(p *Page) func(string) bool {
+	ensemble := p.LabelValues("nv_inference_request_success", "model")["ensemble"]
+	return func(model string) bool { return !ensemble || model == "ensemble" }
+}
+
+// labelled finds the value of the member whose label has a value.
+func labelled(in []Member, label, value string) (float64, bool) {
+	for _, m := range in {
+		if m.Labels.Get(label) == value {
+			return m.Value, true
+		}
+	}
+	return 0, false
+}
+
+func activeNotScheduled(in []Member) (float64, bool) {
+	active, ok1 := labelled(in, "request_type", "active")
+	scheduled, ok2 := labelled(in, "request_type", "scheduled")
+	return math.Max(0, active-scheduled), ok1 && ok2
+}
+
+// blocks returns the counts of KV cache blocks when they are consistent.
+func blocks(in []Member) (used, most float64, ok bool) {
+	const label = "kv_cache_block_type"
+	most, ok1 := labelled(in, label, "max")
+	free, ok2 := labelled(in, label, "free")
+	used, ok3 := labelled(in, label, "used")
+	return used, most, ok1 && ok2 && ok3 && most > 0 && used+free == most
+}
+
+func blocksUsed(in []Member) (float64, bool) {
+	used, most, ok := blocks(in)
+	return used / most, ok
+}
+
+func blockTokens(in []Member) (float64, bool) {
+	_, most, ok := blocks(in)
+	size, found := labelled(in, "kv_cache_block_type", "tokens_per")
+	return most * size, ok && found
+}

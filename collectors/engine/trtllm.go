@@ -1,0 +1,119 @@
+package engine
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// trtllm reads trtllm-serve. Releases 1.1 and 1.2 have five families without a prefix and without a
+// model; from 1.3 on they are prefixed and joined by gauges, which need enable_iter_perf_stats and
+// carry the pid of each process.
+var trtllm = Dialect{
+	Runtime: metrics.TensorRTLLM,
+	Source:  "TensorRT-LLM tensorrt_llm/metrics/collector.py, tensorrt_llm/serve/openai_server.py",
+	Path:    trtllmPath,
+	Recognise: func(p *Page) bool {
+		return p.HasPrefix("trtllm_") || p.Has("time_to_first_token_seconds") && !p.LabelValues("time_to_first_token_seconds", "engine_type")[""] ||
+			p.Has("e2e_request_latency_seconds") && !p.LabelValues("e2e_request_latency_seconds", "engine_type")[""]
+	},
+	Labels: []Carry{{From: "model_name", To: metrics.LabelModel, Map: func(s string) string {
+		if s == "undefined" { // every page of 1.1 and 1.2
+			return ""
+		}
+		return s
+	}}},
+	// engine_type is the backend (pytorch, "undefined"), not a role.
+	Replicas: []string{"pid", "rank", "engine_type"},
+	Marks: []Mark{
+		{Name: "trtllm_kv_cache_hit_rate", Since: "1.3.0rc5"},
+		{Name: "time_to_first_token_seconds", Since: "1.1.0rc1", Until: "1.2.x"},
+	},
+	Rows: []Row{
+		{To: metrics.TimeToFirstToken, From: "trtllm_time_to_first_token_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: "no request has finished yet"},
+		{To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: Histogram, Since: "1.1.0rc1", Until: "1.2.x", Absent: "no request has finished yet"},
+		{To: metrics.TimePerOutputToken, From: "trtllm_time_per_output_token_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: "no request has finished yet"},
+		{To: metrics.TimePerOutputToken, From: "time_per_output_token_seconds", Is: Histogram, Since: "1.1.0rc1", Until: "1.2.x", Absent: "no request has finished yet"},
+		{To: metrics.RequestDuration, From: "trtllm_e2e_request_latency_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: "no request has finished yet"},
+		{To: metrics.RequestDuration, From: "e2e_request_latency_seconds", Is: Histogram, Since: "1.1.0rc1", Until: "1.2.x", Absent: "no request has finished yet"},
+		{To: metrics.QueueTime, From: "trtllm_request_queue_time_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: "no request has finished yet"},
+		{To: metrics.QueueTime, From: "request_queue_time_seconds", Is: Histogram, Since: "1.1.0rc1", Until: "1.2.x", Absent: "no request has finished yet"},
+		{To: metrics.PrefillTime, From: "trtllm_request_prefill_time_seconds", Is: Histogram, Since: "1.3.0rc10", Absent: "no request has finished yet"},
+		{To: metrics.DecodeTime, From: "trtllm_request_decode_time_seconds", Is: Histogram, Since: "1.3.0rc10", Absent: "no request has finished yet"},
+
+		{To: metrics.RequestsRunning, From: "trtllm_num_requests_running", Is: Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true"},
+		{To: metrics.RequestsRunning, From: "trtllm_scheduled_batch_size", Is: Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true",
+			Quality: metrics.Approximate, Why: "requests scheduled in the last iteration"},
+		{To: metrics.RequestsWaiting, From: "trtllm_num_requests_waiting", Is: Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true"},
+		{To: metrics.KVCacheUsage, From: "trtllm_kv_cache_utilization", Is: Gauge, Since: "1.3.0rc5", Absent: "needs enable_iter_perf_stats: true"},
+		{To: metrics.KVCacheUsage, From: "trtllm_kv_cache_used_blocks", With: []string{"trtllm_kv_cache_max_blocks"}, Is: Gauge, Since: "1.3.0rc10",
+			Fold:   ratio("trtllm_kv_cache_used_blocks", "trtllm_kv_cache_max_blocks"),
+			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "used blocks over all blocks"},
+		{To: metrics.KVCacheCapacity, From: "trtllm_kv_cache_max_blocks", With: []string{"trtllm_kv_cache_tokens_per_block"}, Is: Gauge, Since: "1.3.0rc10",
+			Fold:   product("trtllm_kv_cache_max_blocks", "trtllm_kv_cache_tokens_per_block"),
+			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "blocks times tokens per block"},
+
+		{To: metrics.PromptTokens, From: "trtllm_prompt_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "no request has finished yet"},
+		{To: metrics.GenerationTokens, From: "trtllm_generation_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "no request has finished yet"},
+		{To: metrics.Requests, From: "trtllm_request_success_total", Is: Counter, Since: "1.3.0rc1", Absent: "no request has finished yet", Carry: trtllmReasons},
+		{To: metrics.Requests, From: "request_success_total", Is: Counter, Since: "1.1.0rc1", Until: "1.2.x", Absent: "no request has finished yet", Carry: trtllmReasons},
+		{To: metrics.Requests, From: "trtllm_request_error_total", Is: Counter, Since: "1.3.0rc10", Plus: true, Absent: "no request has failed",
+			Carry: []Carry{{From: "http_code", To: metrics.LabelOutcome, Map: httpOutcome}}},
+
+		// Hits and queries come from one pair of sources, tokens or blocks: a ratio of both would be neither.
+		{To: metrics.PrefixCacheQueryTokens, From: "trtllm_prompt_cached_tokens_total", With: []string{"trtllm_prompt_tokens_total"}, Is: Counter, Since: "1.3.0rc10",
+			Fold:   func(in []Member) (float64, bool) { return largest(in, "trtllm_prompt_tokens_total") },
+			Absent: "no request has finished yet", Quality: metrics.Derived, Why: "all prompt tokens are looked up"},
+		{To: metrics.PrefixCacheQueryTokens, From: "trtllm_kv_cache_missed_blocks_total", Is: Counter, Since: "1.3.0rc5",
+			With: []string{"trtllm_kv_cache_reused_blocks_total", "trtllm_kv_cache_tokens_per_block"}, Fold: trtllmBlockQueries,
+			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "reused and missed blocks times tokens per block"},
+		{To: metrics.PrefixCacheHitTokens, From: "trtllm_prompt_cached_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "no request has finished yet"},
+		{To: metrics.PrefixCacheHitTokens, From: "trtllm_kv_cache_reused_blocks_total", Is: Counter, Since: "1.3.0rc5",
+			With:   []string{"trtllm_kv_cache_tokens_per_block"},
+			Fold:   product("trtllm_kv_cache_reused_blocks_total", "trtllm_kv_cache_tokens_per_block"),
+			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "reused blocks times tokens per block"},
+		{To: metrics.SpecDecodeDraftTokens, From: "trtllm_spec_decode_num_draft_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "speculative decoding is off"},
+		{To: metrics.SpecDecodeAcceptedTokens, From: "trtllm_spec_decode_num_accepted_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "speculative decoding is off"},
+	},
+	Missing: map[*metrics.Family]string{
+		metrics.InterTokenLatency:              "only a mean per request is reported (time per output token)",
+		metrics.RequestPromptTokens:            "no histogram",
+		metrics.RequestGenerationTokens:        "no histogram",
+		metrics.MaxModelLen:                    "not on the page",
+		metrics.LorasRunning:                   "not on the page",
+		metrics.Sleeping:                       "not on the page",
+		metrics.Preemptions:                    "only a gauge of paused requests is reported",
+		metrics.ExternalPrefixCacheQueryTokens: "not on the page",
+		metrics.ExternalPrefixCacheHitTokens:   "not on the page",
+		metrics.KVTransferTime:                 "not on the page",
+		metrics.KVTransferSize:                 "not on the page",
+		metrics.KVTransferFailures:             "not on the page",
+		metrics.EngineLoadTime:                 "not on the page",
+	},
+	Identify: openAI,
+}
+
+var trtllmReasons = []Carry{
+	{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
+	{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // early builds of 1.1
+}
+
+// httpOutcome maps the status code of a failed request.
+func httpOutcome(code string) string {
+	switch {
+	case code == "429" || code == "503":
+		return string(metrics.OutcomeRejected)
+	case code == "499":
+		return string(metrics.OutcomeAbort)
+	case len(code) == 3 && code[0] == '4':
+		return string(metrics.OutcomeInvalid)
+	case len(code) == 3 && code[0] == '5':
+		return string(metrics.OutcomeError)
+	}
+	return string(metrics.OutcomeOther)
+}
+
+func trtllmBlockQueries(in []Member) (float64, bool) {
+	missed, ok1 := largest(in, "trtllm_kv_cache_missed_blocks_total")
+	reused, ok2 := largest(in, "trtllm_kv_cache_reused_blocks_total")
+	size, ok3 := largest(in, "trtllm_kv_cache_tokens_per_block")
+	return (missed + reused) * size, ok1 && ok2 && ok3
+}

@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// vllm reads vLLM's own page: V0 and V1, one or several API servers, data-parallel ranks, and the
+// renamed copies that Ray and OpenTelemetry make of it.
+var vllm = Dialect{
+	Runtime: metrics.VLLM,
+	Source:  "vllm/engine/metrics.py (V0), vllm/v1/metrics/loggers.py, v1/spec_decode/metrics.py, distributed/kv_transfer/kv_connector/v1/nixl",
+	Recognise: func(p *Page) bool {
+		return p.HasPrefix("vllm:") && !p.HasPrefix("nv_")
+	},
+	Labels: []Carry{
+		{From: "model_name", To: metrics.LabelModel},
+		{From: "engine", To: metrics.LabelDPRank}, // the data-parallel rank, since v0.8.3
+		{From: "ReplicaId", To: metrics.LabelReplica},
+		{From: "WorkerId", To: metrics.LabelReplica}, // Ray; before ReplicaId, and when both are there the one that changes with each start
+	},
+	// Several API servers publish the same engine's gauges, v0.9.2 to v0.11.0 (vllm#28792). A dead
+	// one leaves its last value behind, zero as a rule.
+	Replicas: []string{"pid"},
+	Marks: []Mark{
+		{Name: "vllm:num_requests_running", Lacks: "engine", Until: "0.8.2"},
+		{Name: "vllm:cache_config_info", Label: "engine", Since: "0.9.0"},
+		{Name: "vllm:cache_config_info", Lacks: "engine", Until: "0.8.x"},
+		{Name: "vllm:num_requests_swapped", Until: "0.9.0"},
+		{Name: "vllm:avg_prompt_throughput_toks_per_s", Until: "0.6.6.post1"},
+		{Name: "vllm:prompt_tokens_by_source_total", Since: "0.16"},
+		{Name: "vllm:prompt_tokens_recomputed_total", Since: "0.16", Until: "0.19.x"},
+		{Name: "vllm:engine_sleep_state", Since: "0.11.1"},
+		{Name: "vllm:request_prefill_kv_computed_tokens", Since: "0.13"},
+		{Name: "vllm:estimated_flops_per_gpu_total", Since: "0.17"},
+		{Name: "vllm:num_requests_waiting_by_reason", Since: "0.20"},
+		{Name: "vllm:tool_call_parser_invocations_total", Since: "0.24"},
+	},
+	Rows: []Row{
+		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: Histogram, Since: "0.3.1"},
+
+		{To: metrics.InterTokenLatency, From: "vllm:inter_token_latency_seconds", Is: Histogram, Since: "0.10.2"},
+		// The old name says "per output token" but holds the time between engine steps, like the new one.
+		{To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: Histogram, Since: "0.3.1", Until: "0.14.x"},
+
+		{To: metrics.TimePerOutputToken, From: "vllm:request_time_per_output_token_seconds", Is: Histogram, Since: "0.11.0"},
+		{To: metrics.RequestDuration, From: "vllm:e2e_request_latency_seconds", Is: Histogram, Since: "0.3.1"},
+		{To: metrics.QueueTime, From: "vllm:request_queue_time_seconds", Is: Histogram, Since: "0.7.3"},
+		{To: metrics.QueueTime, From: "vllm:time_in_queue_requests", Is: Histogram, Since: "0.6.4", Until: "0.9.0", Absent: "V0 only"},
+		{To: metrics.PrefillTime, From: "vllm:request_prefill_time_seconds", Is: Histogram, Since: "0.7.3"},
+		{To: metrics.DecodeTime, From: "vllm:request_decode_time_seconds", Is: Histogram, Since: "0.7.3"},
+		{To: metrics.RequestPromptTokens, From: "vllm:request_prompt_tokens", Is: Histogram, Since: "0.4.2"},
+		{To: metrics.RequestGenerationTokens, From: "vllm:request_generation_tokens", Is: Histogram, Since: "0.4.2"},
+
+		{To: metrics.RequestsRunning, From: "vllm:num_requests_running", Is: Gauge, Since: "0.2.3"},
+		{To: metrics.RequestsWaiting, From: "vllm:num_requests_waiting", Is: Gauge, Since: "0.2.3"},
+		{To: metrics.KVCacheUsage, From: "vllm:kv_cache_usage_perc", Is: Gauge, Since: "0.9.2"},
+		{To: metrics.KVCacheUsage, From: "vllm:gpu_cache_usage_perc", Is: Gauge, Since: "0.2.3", Until: "0.11.x"},
+		{To: metrics.KVCacheCapacity, From: "vllm:cache_config_info", Is: Gauge, Since: "0.3.3", Fold: kvCapacity,
+			Quality: metrics.Derived, Why: "from labels: kv_cache_size_tokens, before 0.24 blocks times block size",
+			Absent: "cache_config_info has no block count"},
+		{To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: Gauge, Since: "0.6.4", Fold: lorasRunning,
+			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series",
+			Absent: "no LoRA adapters are served"},
+		{To: metrics.Sleeping, From: "vllm:engine_sleep_state", Is: Gauge, Since: "0.11.1",
+			Where: is("sleep_state", "weights_offloaded", "discard_all")},
+
+		{To: metrics.PromptTokens, From: "vllm:prompt_tokens_total", Is: Counter, Since: "0.3.1"},
+		{To: metrics.GenerationTokens, From: "vllm:generation_tokens_total", Is: Counter, Since: "0.3.1"},
+		{To: metrics.Requests, From: "vllm:request_success_total", Is: Counter, Since: "0.4.2",
+			Absent: "no request has finished yet",
+			// Every finish is counted here, aborts and errors too, in spite of the name.
+			Carry: []Carry{
+				{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
+				{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // imitations
+			}},
+		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: Counter, Since: "0.4.3", Until: "0.7.x", Absent: "V1 of that time has none"},
+		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: Counter, Since: "0.8.0"},
+
+		{To: metrics.PrefixCacheQueryTokens, From: "vllm:prefix_cache_queries_total", Is: Counter, Since: "0.9.2"},
+		{To: metrics.PrefixCacheQueryTokens, From: "vllm:gpu_prefix_cache_queries_total", Is: Counter, Since: "0.9.0", Until: "0.11.x"},
+		{To: metrics.PrefixCacheQueryTokens, From: "vllm:gpu_prefix_cache_queries_total", Is: Counter, Since: "0.7.3", Until: "0.8.x",
+			Fold: blocksInTokens("vllm:gpu_prefix_cache_queries_total"), With: []string{"vllm:cache_config_info"},
+			Quality: metrics.Derived, Why: "blocks times block_size", Absent: "V0 has no counters"},
+		{To: metrics.PrefixCacheHitTokens, From: "vllm:prefix_cache_hits_total", Is: Counter, Since: "0.9.2"},
+		{To: metrics.PrefixCacheHitTokens, From: "vllm:gpu_prefix_cache_hits_total", Is: Counter, Since: "0.9.0", Until: "0.11.x"},
+		{To: metrics.PrefixCacheHitTokens, From: "vllm:gpu_prefix_cache_hits_total", Is: Counter, Since: "0.7.3", Until: "0.8.x",
+			Fold: blocksInTokens("vllm:gpu_prefix_cache_hits_total"), With: []string{"vllm:cache_config_info"},
+			Quality: metrics.Derived, Why: "blocks times block_size", Absent: "V0 has no counters"},
+		{To: metrics.ExternalPrefixCacheQueryTokens, From: "vllm:external_prefix_cache_queries_total", Is: Counter, Since: "0.11.1"},
+		{To: metrics.ExternalPrefixCacheHitTokens, From: "vllm:external_prefix_cache_hits_total", Is: Counter, Since: "0.11.1"},
+
+		{To: metrics.SpecDecodeDraftTokens, From: "vllm:spec_decode_num_draft_tokens_total", Is: Counter, Since: "0.5.3", Absent: "speculative decoding is off"},
+		{To: metrics.SpecDecodeAcceptedTokens, From: "vllm:spec_decode_num_accepted_tokens_total", Is: Counter, Since: "0.5.3", Absent: "speculative decoding is off"},
+
+		{To: metrics.KVTransferTime, From: "vllm:nixl_xfer_time_seconds", Is: Histogram, Since: "0.11.1", Absent: "no NIXL connector"},
+		{To: metrics.KVTransferSize, From: "vllm:nixl_bytes_transferred", Is: Histogram, Since: "0.11.1", Absent: "no NIXL connector"},
+		{To: metrics.KVTransferFailures, From: "vllm:nixl_num_failed_transfers_total", Is: Counter, Since: "0.11.1", Absent: "no NIXL connector"},
+	},
+	Missing: map[*metrics.Family]string{
+		metrics.MaxModelLen:    "read from /v1/models, which did not answer",
+		metrics.EngineLoadTime: "vLLM does not report it",
+	},
+	Identify: openAI,
+}
+
+// finishReason maps the finish reasons of the OpenAI protocol and vLLM's additions to it.
+var finishReason = values(map[string]string{
+	"stop":       string(metrics.OutcomeStop),
+	"length":     string(metrics.OutcomeLength),
+	"abort":      string(metrics.OutcomeAbort),
+	"cancelled":  string(metrics.OutcomeAbort),
+	"error":      string(metrics.OutcomeError),
+	"repetition": string(metrics.OutcomeRepetition),
+	"tool_calls": string(metrics.OutcomeStop),
+}, string(metrics.OutcomeOther))
+
+// kvCapacity reads the size of the KV cache from the labels of cache_config_info: in tokens where
+// vLLM says so (v0.24), else blocks times tokens per block. Early V1 printed num_gpu_blocks="None".
+func kvCapacity(in []Member) (float64, bool) {
+	var total float64
+	for _, m := range in {
+		if tokens := labelNumber(m, "kv_cache_size_tokens"); tokens > 0 {
+			total += tokens
+		} else {
+			total += labelNumber(m, "num_gpu_blocks") * labelNumber(m, "block_size")
+		}
+	}
+	return total, total > 0
+}
+
+// labelNumber reads a number that an info metric carries in a label; 0 when it carries none.
+func labelNumber(m Member, label string) float64 {
+	v, err := strconv.ParseFloat(m.Labels.Get(label), 64)
+	if err != nil || math.IsNaN(v) {
+		return 0
+	}
+	return v
+}
+
+// blocksInTokens converts the block counts of vLLM before v0.9.0 (vllm#18003), which later releases
+// kept under the same name in tokens.
+func blocksInTokens(counter string) func([]Member) (float64, bool) {
+	return func(in []Member) (tokens float64, ok bool) {
+		blocks, ok := largest(in, counter)
+		for _, m := range in {
+			if size := labelNumber(m, "block_size"); size > 0 {
+				return blocks * size, ok
+			}
+		}
+		return 0, false
+	}
+}
+
+// lorasRunning counts the adapters named by the newest lora_requests_info series. Each combination
+// of adapters that ever ran leaves a series behind, whose value is the time of its last update;
+// where several are equally new, the largest combination counts.
+func lorasRunning(in []Member) (float64, bool) {
+	newest, running := math.Inf(-1), 0
+	for _, m := range in {
+		names := strings.FieldsFunc(m.Labels.Get("running_lora_adapters"), func(r rune) bool { return r == ',' })
+		if m.Value > newest || m.Value == newest && len(names) > running {
+			newest, running = m.Value, len(names)
+		}
+	}
+	return float64(running), true
+}
