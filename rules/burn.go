@@ -100,8 +100,7 @@ func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 // requestsPerToken turns tokens into requests for objectives whose events are tokens, so that one slow
 // request of a thousand tokens is one bad request and not a thousand bad events.
 func requestsPerToken(tier Tier) promql.Expr {
-	tokens := promql.Mul(promql.Num(Interval.Seconds()),
-		promql.Over("sum_over_time", promql.Vector(metrics.RecordedEventRate), requestWindow.Std()), nil)
+	tokens := extended(metrics.RecordedEvents, metrics.RecordedEventRate, requestWindow)
 	ofTokens := objective(tier, metrics.SLOInfo, sloLabels, promql.Eq(metrics.LabelSignal, string(slo.ITL)))
 	return promql.Div(requests(tier, requestWindow),
 		promql.And(promql.Gt(tokens, promql.Num(0), nil), ofTokens, promql.On(sloLabels...)),
