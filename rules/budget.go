@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// budgetGroup keeps the budget of the period. It runs every base window and adds up the increases of
+// budgetGroup keeps the budget of the period. It runs every base window and adds up the events of
 // those windows, which tile the period: event-weighted, and nothing but the objectives of a period is
 // read over that period. It reads nothing that another group records.
 func budgetGroup(opt Options) Group {
@@ -20,8 +20,11 @@ func budgetGroup(opt Options) Group {
 	withPeriod := func(e promql.Expr) promql.Expr {
 		return promql.Mul(e, period, promql.On(sloLabels...).ManyToOne(metrics.LabelPeriod))
 	}
-	record(metrics.RecordedPeriodEvents5m, withPeriod(events(opt.Tier, metrics.SLOEvents, base)))
-	record(metrics.RecordedPeriodBadEvents5m, promql.Or(withPeriod(events(opt.Tier, metrics.SLOBadEvents, base)),
+	counted := func(e promql.Expr) promql.Expr {
+		return withPeriod(promql.Mul(e, promql.Num(base.Std().Seconds()/tiled.Std().Seconds()), nil))
+	}
+	record(metrics.RecordedPeriodEvents5m, counted(events(opt.Tier, metrics.SLOEvents, tiled)))
+	record(metrics.RecordedPeriodBadEvents5m, promql.Or(counted(events(opt.Tier, metrics.SLOBadEvents, tiled)),
 		promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedPeriodEvents5m), nil)))
 	record(metrics.RecordedPeriodEvents, overPeriod(metrics.RecordedPeriodEvents5m))
 	record(metrics.RecordedPeriodBadEvents, overPeriod(metrics.RecordedPeriodBadEvents5m))
@@ -43,6 +46,11 @@ func budgetGroup(opt Options) Group {
 	record(metrics.RecordedExhaustion, promql.Div(left, burning, nil))
 	return g
 }
+
+// tiled is read for each base window: one scrape more, because a rate sees only what lies between the
+// first and the last sample in its window. Scraped every minute, windows of exactly base would leave
+// every fifth minute out and guess it.
+const tiled = base + slo.Duration(Interval)
 
 // overPeriod sums five-minute increases over the period that their label names.
 func overPeriod(f *metrics.Family) promql.Expr {

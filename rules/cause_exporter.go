@@ -62,7 +62,7 @@ var (
 
 // exporterAlerts are the alerts on the exporter's own scrape.
 func exporterAlerts(opt Options) []*Alert {
-	up := promql.Vector(metrics.Up, promql.Re("job", opt.Job))
+	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	one := *ExporterDown
 	one.Expr = promql.Equal(promql.Max([]string{metrics.LabelCluster, "job", "instance"}, up), promql.Num(0), nil)
 	most := *ExporterFleetDown

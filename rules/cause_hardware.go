@@ -124,19 +124,33 @@ var (
 		Dashboard: GPUDashboard,
 	}
 	GPULost = &Alert{
-		Name:   "LLMGPULost",
-		Branch: Hardware,
-		Expr: promql.Or(
-			onModel(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUUp)), promql.Num(0), nil)),
-			promql.Equal(promql.Max([]string{metrics.LabelCluster, "instance", metrics.LabelPCIBusID}, promql.Vector(metrics.GPUMissing)), promql.Num(1), nil)),
+		Name:        "LLMGPULost",
+		Branch:      Hardware,
+		Expr:        onModel(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUUp)), promql.Num(0), nil)),
 		Severity:    slo.Page,
 		For:         2 * minute,
-		Scope:       []string{"instance"},
+		Scope:       []string{"instance", metrics.LabelGPUUUID},
 		DependsOn:   []Quiet{{GPUDriverDown, []string{metrics.LabelCluster, "instance"}}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
-		Summary:     "GPU {{ $labels.gpu_uuid }}{{ $labels.pci_bus_id }} on {{ $labels.instance }} does not answer",
-		Description: "It fell off the bus or its driver call hangs. Whatever ran on it is dead or will be. Cordon the node; only a reboot or a power cycle brings the GPU back.",
+		Summary:     "GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} does not answer",
+		Description: "It fell off the bus or a driver call for it hangs. Whatever ran on it is dead or will be. Cordon the node; a reset, a reboot or a power cycle brings the GPU back, in this order.",
+		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
+			promql.Vector(metrics.GPUUp, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelReason)}},
+		Dashboard: GPUDashboard,
+	}
+	GPUMissing = &Alert{
+		Name:   "LLMGPUMissing",
+		Branch: Hardware,
+		Expr: promql.Equal(promql.Max([]string{metrics.LabelCluster, "instance", metrics.LabelPCIBusID},
+			promql.Vector(metrics.GPUMissing)), promql.Num(1), nil),
+		Severity:    slo.Ticket,
+		For:         5 * minute,
+		Scope:       []string{"instance", metrics.LabelPCIBusID},
+		DependsOn:   []Quiet{{GPUDriverDown, []string{metrics.LabelCluster, "instance"}}, {GPULost, []string{metrics.LabelCluster, "instance"}}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "GPU at {{ $labels.pci_bus_id }} on {{ $labels.instance }} is on the bus but not in the driver",
+		Description: "NVML no longer counts a GPU that the machine has. If a model ran on it, another alert pages; this one says which slot to look at.",
 		Dashboard:   GPUDashboard,
 	}
 	GPUDriverDown = &Alert{
@@ -185,7 +199,7 @@ func hardwareAlerts(opt Options) []*Alert {
 	explained.Expr = promql.And(servedBy(throttled(harmfulReasons, 0.05), metrics.LabelReason),
 		above(burning, 1), promql.On(modelLabels...))
 	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUUncorrectableECC, GPURowRemapFailure,
-		GPURowRemapPending, GPUSRAMThreshold, GPUCriticalXID, GPULost, GPUDriverDown, GPULinkDegraded}
+		GPURowRemapPending, GPUSRAMThreshold, GPUCriticalXID, GPULost, GPUMissing, GPUDriverDown, GPULinkDegraded}
 }
 
 // gpuLabels identify a GPU and say where it is.
@@ -199,7 +213,7 @@ func state(f *metrics.Family) promql.Expr {
 // throttled is the share of time for which a GPU's clocks were lowered for these reasons.
 func throttled(reasons string, atLeast float64) promql.Expr {
 	return above(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...),
-		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, reasons)), 5*minute)), atLeast)
+		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, reasons)), 5*minute)), atLeast)
 }
 
 // linkDegraded is a GPU with an NVLink that is down or makes errors, or with fewer PCIe lanes than it

@@ -140,7 +140,7 @@ func (o Options) withDefaults() Options {
 }
 
 // DefaultJob matches the scrape job of the exporter as the chart names it.
-const DefaultJob = ".*llm-node-exporter.*"
+const DefaultJob = "llm-node-exporter"
 
 // Groups builds all rule groups of a tier.
 func Groups(opt Options) []Group {

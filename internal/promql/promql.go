@@ -5,6 +5,7 @@
 package promql
 
 import (
+	"regexp"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -42,6 +43,15 @@ func CountOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_cou
 
 // SumOf selects the sum of the observations of a histogram.
 func SumOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_sum", m) }
+
+// Either matches a label with a value or, where expr is more than a plain value, an anchored regular
+// expression.
+func Either(label, expr string) *Matcher {
+	if regexp.QuoteMeta(expr) == expr {
+		return Eq(label, expr)
+	}
+	return Re(label, expr)
+}
 
 func vector(name string, m []*Matcher) Expr {
 	m = append(m[:len(m):len(m)], labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, name))
