@@ -86,8 +86,17 @@ var (
 	}
 )
 
-// engineUp is whether a page answers, once per page even where two exporters read it.
-func engineUp() promql.Expr { return promql.Max(pageLabels, promql.Vector(metrics.EngineUp)) }
+// engineUp is whether a page answers, once per page even where two exporters read it. An engine that
+// loads its model is neither up nor down until it has loaded for longer than patience.
+func engineUp() promql.Expr {
+	loading := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
+	return promql.Max(pageLabels, promql.Or(
+		promql.Vector(metrics.EngineUp, promql.Ne(metrics.LabelReason, "loading")),
+		promql.And(loading, promql.Offset(loading, patience), nil)))
+}
+
+// patience is how long a model may load.
+const patience = 20 * minute
 
 func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0), nil) }
 
