@@ -124,7 +124,7 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // NotificationTemplate reads well on a telephone: what, where, how bad; then the split; then two links.
 // It uses only annotations and labels that every alert of ours has.
 const NotificationTemplate = `{{ define "llm.title" -}}
-{{ if eq .Status "firing" }}{{ (index .Alerts.Firing 0).Annotations.summary }}{{ if gt (len .Alerts.Firing) 1 }} (+{{ len (slice .Alerts.Firing 1) }}){{ end }}{{ else }}Resolved: {{ (index .Alerts.Resolved 0).Annotations.summary }}{{ end }}
+{{ if eq .Status "resolved" }}Resolved: {{ end }}{{ range $i, $a := .Alerts }}{{ if eq $i 0 }}{{ $a.Annotations.summary }}{{ end }}{{ end }}{{ if gt (len .Alerts) 1 }} (and more){{ end }}
 {{- end }}
 
 {{ define "llm.text" -}}
