@@ -231,7 +231,8 @@ func (m Mapping) rows(path string) ([]Row, error) {
 		if (mm.Outcome != "") != to.HasLabel(metrics.LabelOutcome) {
 			return nil, configErrorf(path+".outcome", "%s takes an outcome, no other metric does", metrics.Requests.Name)
 		}
-		row := Row{To: to, From: matchers[name].Value, Is: mm.Type, Where: slices.Delete(matchers, name, name+1), Outcome: mm.Outcome,
+		from := matchers[name].Value
+		row := Row{To: to, From: from, Is: mm.Type, Where: slices.Delete(matchers, name, name+1), Outcome: mm.Outcome,
 			Plus: mm.Outcome != "", Scale: Scale{Mul: mm.Scale}}
 		if mm.Scale < 0 {
 			return nil, configErrorf(path+".scale", "must not be negative")

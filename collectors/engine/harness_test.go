@@ -75,6 +75,8 @@ func collectorFor(t testing.TB, cfg []TargetConfig, mappings ...Mapping) *Collec
 	return c
 }
 
+var discard = slog.New(slog.DiscardHandler)
+
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(b []byte) (int, error) {
