@@ -23,6 +23,9 @@ var builtin = []*Dialect{
 	&dynamoWorker,
 }
 
+// Known returns the dialects that need no configuration. They must not be changed.
+func Known() []*Dialect { return slices.Clone(builtin) }
+
 // isRouter recognises pages of request routers that repeat engine metrics under the engines' own
 // names. Scraping them beside the engines counts every request twice.
 func isRouter(p *Page) bool {

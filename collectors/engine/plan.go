@@ -211,7 +211,7 @@ func (c *compiler) dialect(d *Dialect) error {
 func quantities(d *Dialect) func(func(*metrics.Family, []*Row) bool) {
 	return func(yield func(*metrics.Family, []*Row) bool) {
 		for _, f := range metrics.All() {
-			if !isQuantity(f) {
+			if !IsQuantity(f) {
 				continue
 			}
 			var rows []*Row
@@ -227,9 +227,9 @@ func quantities(d *Dialect) func(func(*metrics.Family, []*Row) bool) {
 	}
 }
 
-// isQuantity reports whether a family is something engines say, as opposed to what the exporter
+// IsQuantity reports whether a family is something engines say, as opposed to what the exporter
 // says about them.
-func isQuantity(f *metrics.Family) bool {
+func IsQuantity(f *metrics.Family) bool {
 	return f.Group == "engine" && len(f.Labels) >= len(metrics.EngineLabels) &&
 		slices.Equal(f.Labels[:len(metrics.EngineLabels)], metrics.EngineLabels)
 }

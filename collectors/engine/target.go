@@ -343,7 +343,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 			t.missed = map[absent]float64{}
 		}
 		if t.missed[a]++; t.missed[a] == 1 {
-			t.log.Warn("engine lacks a metric that its version should have", "metric", a.metric, "source", a.source, "why", a.why)
+			t.log.Warn("engine lacks a metric that its version should have", "metric", a.metric, "lacks", a.source, "why", a.why)
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(t.missed), func(a, b absent) int { return strings.Compare(a.metric+a.source, b.metric+b.source) }) {
