@@ -77,8 +77,8 @@ func enginesPage() ([]byte, error) {
 	dialects := engine.Known()
 	var b bytes.Buffer
 	b.WriteString("# Engines\n\n" + generated)
-	b.WriteString("What each engine says, by quantity: **N** native, **D** derived by exact arithmetic, **A** approximate, – not said. Sources that\n" +
-		"come with a release or a flag are listed below, per engine. On a running node the same is in `llm_engine_metric_source_info`.\n\n| quantity |")
+	b.WriteString("What each engine says, by quantity: **N** native, **D** derived by exact arithmetic, **A** approximate, **E** from a metadata\n" +
+		"endpoint instead of the page, – not said. Sources that come with a release or a flag are listed below, per engine. On a running node the same is in `llm_engine_metric_source_info`.\n\n| quantity |")
 	for _, d := range dialects {
 		fmt.Fprintf(&b, " %s |", title(d))
 	}
@@ -112,7 +112,9 @@ func enginesPage() ([]byte, error) {
 					fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", quantity, sourceCell(r), versions(r), quality(r), cell(notes(r)))
 				}
 			}
-			if !mapped {
+			if path := d.Endpoints[f]; path != "" {
+				fmt.Fprintf(&b, "| `%s` | `%s` | | endpoint | asked once per start of the engine |\n", quantity, path)
+			} else if !mapped {
 				fmt.Fprintf(&b, "| `%s` | – | | missing | %s |\n", quantity, cell(d.Missing[f]))
 			}
 		}
@@ -142,6 +144,9 @@ func letters(d *engine.Dialect, f *metrics.Family) string {
 		if best[q] {
 			return strings.ToUpper(string(q[:1]))
 		}
+	}
+	if d.Endpoints[f] != "" {
+		return "E"
 	}
 	return "–"
 }

@@ -165,7 +165,7 @@ func TestEveryQuantityIsMappedOrMissing(t *testing.T) {
 	for _, d := range builtin {
 		for to, rows := range quantities(d) {
 			why, missing := d.Missing[to]
-			if len(rows) == 0 && why == "" {
+			if len(rows) == 0 && why == "" && d.Endpoints[to] == "" {
 				t.Errorf("%s: nothing is said about %s", d.Runtime, to.Name)
 			}
 			if len(rows) > 0 && missing {

@@ -9,13 +9,13 @@ import (
 // builtin lists the known dialects. Where a page speaks several, the first one names the engine in
 // the series about the page itself.
 var builtin = []*Dialect{
+	&vllm,
+	&tgi,
+	&trtllm,
 	&tritonTRTLLM,
 	&tritonVLLM,
 	&triton,
-	&vllm,
 	&sglang,
-	&trtllm,
-	&tgi,
 	&llamacpp,
 	&lmdeploy,
 	&nim,

@@ -33,6 +33,7 @@ var llamacpp = Dialect{
 		{To: metrics.SpecDecodeDraftTokens, From: "llamacpp:spec_decode_num_draft_tokens_total", Is: Counter, Since: "b10282"},
 		{To: metrics.SpecDecodeAcceptedTokens, From: "llamacpp:spec_decode_num_accepted_tokens_total", Is: Counter, Since: "b10282"},
 	},
+	Endpoints: map[*metrics.Family]string{metrics.KVCacheCapacity: "/props", metrics.MaxModelLen: "/props"},
 	Missing: map[*metrics.Family]string{
 		metrics.TimeToFirstToken:               "llama.cpp has no histograms",
 		metrics.InterTokenLatency:              "llama.cpp has no histograms",
@@ -43,8 +44,6 @@ var llamacpp = Dialect{
 		metrics.DecodeTime:                     "llama.cpp has no histograms",
 		metrics.RequestPromptTokens:            "llama.cpp has no histograms",
 		metrics.RequestGenerationTokens:        "llama.cpp has no histograms",
-		metrics.KVCacheCapacity:                "read from /props, which did not answer",
-		metrics.MaxModelLen:                    "read from /props, which did not answer",
 		metrics.LorasRunning:                   "not on the page",
 		metrics.Sleeping:                       "not on the page",
 		metrics.Requests:                       "requests are not counted",

@@ -593,6 +593,10 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, rows []*Row, version 
 			return
 		}
 	}
+	if path := d.Endpoints[to]; path != "" {
+		c.source(d, to, "", metrics.Missing, "read from "+path+", which did not answer")
+		return
+	}
 	if len(rows) == 0 {
 		c.source(d, to, "", metrics.Missing, d.Missing[to])
 		return
