@@ -204,7 +204,7 @@ func parsePage(body []byte, contentType string, limits Limits) (*Page, error) {
 			page.values = append(page.values, value)
 			page.timestamps = page.timestamps || timestamp != nil
 			parser.Labels(&s.labels)
-			name, suffix := splitName(s.labels.Get(labels.MetricName), kinds, s.labels.Has(labels.BucketLabel))
+			name, suffix := splitName(s.labels.Get(model.MetricNameLabel), kinds, s.labels.Has(labels.BucketLabel))
 			s.suffix = suffix
 			f := byName[name]
 			if f == nil {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -375,7 +376,7 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 	var rest strings.Builder
 	var err error
 	s.labels.Range(func(l labels.Label) {
-		if l.Name == labels.MetricName || l.Name == labels.BucketLabel || slices.Contains(d.Replicas, l.Name) {
+		if l.Name == model.MetricNameLabel || l.Name == labels.BucketLabel || slices.Contains(d.Replicas, l.Name) {
 			return
 		}
 		if l.Name == d.Total {
