@@ -118,6 +118,7 @@ func TestRealPagesThroughRealPrometheus(t *testing.T) {
 	}
 	exporter := startBinary(t, args...)
 	prometheus := startPrometheus(t, exporter)
+	checkMetrics(t, "http://"+exporter+"/metrics")
 	compared := 0
 	for server, page := range served {
 		body, err := os.ReadFile(page)
@@ -213,6 +214,21 @@ func waitFor(t *testing.T, url string) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s does not answer", url)
 		}
+	}
+}
+
+// checkMetrics has promtool judge the page, as a user would.
+func checkMetrics(t *testing.T, url string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	promtool := exec.Command("promtool", "check", "metrics")
+	promtool.Stdin = resp.Body
+	if out, err := promtool.CombinedOutput(); err != nil {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
 	}
 }
 
