@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -56,11 +57,6 @@ var llamacpp = Dialect{
 		metrics.EngineLoadTime:                 "not on the page",
 	},
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
-		var models modelList
-		err = get(ctx, "/v1/models", &models)
-		if len(models.Data) > 0 {
-			id.Model = models.Data[0].ID
-		}
 		var props struct {
 			Build    string  `json:"build_info"`
 			Slots    float64 `json:"total_slots"`
@@ -68,9 +64,7 @@ var llamacpp = Dialect{
 				Context float64 `json:"n_ctx"`
 			} `json:"default_generation_settings"`
 		}
-		if e := get(ctx, "/props", &props); err == nil {
-			err = e
-		}
+		err = errors.Join(id.askModels(ctx, get), get(ctx, "/props", &props))
 		id.Version = props.Build
 		id.number(metrics.MaxModelLen, props.Defaults.Context, "/props n_ctx")
 		if capacity := props.Defaults.Context * props.Slots; capacity > 0 {
