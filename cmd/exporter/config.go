@@ -61,7 +61,8 @@ func loadConfig(path string, extraTargets []string, userAgent string, log *slog.
 		}
 		decoder := yaml.NewDecoder(bytes.NewReader(source), yaml.DisallowUnknownField())
 		if err := decoder.Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, true))
+			// Without the lines around the place: they may hold a secret.
+			return nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, false))
 		}
 	}
 	for _, url := range extraTargets {
@@ -90,9 +91,7 @@ func annotate(file string, source []byte, err error) error {
 		if readErr != nil {
 			continue
 		}
-		line := node.GetToken().Position.Line
-		excerpt, _ := p.AnnotateSource(source, false) // only decoration
-		return fmt.Errorf("%s:%d: %w\n%s", file, line, err, excerpt)
+		return fmt.Errorf("%s:%d: %w", file, node.GetToken().Position.Line, err)
 	}
 	return err
 }

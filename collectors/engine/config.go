@@ -125,7 +125,7 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, limits Limits
 	for _, name := range slices.Sorted(maps.Keys(cfg.Labels)) {
 		value := cfg.Labels[name]
 		switch {
-		case !model.LabelName(name).IsValidLegacy() || strings.HasPrefix(name, "__"):
+		case !model.LegacyValidation.IsValidLabelName(name) || strings.HasPrefix(name, "__"):
 			return nil, configErrorf(path+".labels."+name, "%q is not a label name", name)
 		case slices.Contains(pageLabels, name):
 			return nil, configErrorf(path+".labels."+name, "%q is set by the exporter and cannot be given", name)
@@ -168,7 +168,7 @@ func withMappings(mappings []Mapping) ([]*Dialect, error) {
 	dialects := slices.Clone(builtin)
 	for i, m := range mappings {
 		path := fmt.Sprintf("mappings[%d]", i)
-		if !model.LabelName(m.Engine).IsValidLegacy() {
+		if !model.LegacyValidation.IsValidLabelName(m.Engine) {
 			return nil, configErrorf(path+".engine", "an engine needs a name of letters, digits and underscores, such as my_engine")
 		}
 		known := slices.IndexFunc(dialects, func(d *Dialect) bool { return string(d.Runtime) == m.Engine })
@@ -211,14 +211,14 @@ func (m Mapping) rows(path string) ([]Row, error) {
 	for i, mm := range m.Metrics {
 		path := fmt.Sprintf("%s.metrics[%d]", path, i)
 		to := metrics.Lookup(mm.To)
-		if to == nil || !isQuantity(to) {
+		if to == nil || !IsQuantity(to) {
 			return nil, configErrorf(path+".to", "%q is not a quantity of the vocabulary: docs/metrics.md lists them", mm.To)
 		}
 		matchers, err := promql.ParseMetricSelector(mm.From)
 		if err != nil {
 			return nil, configErrorf(path+".from", "not a PromQL selector: %w", err)
 		}
-		name := slices.IndexFunc(matchers, func(l *labels.Matcher) bool { return l.Name == labels.MetricName })
+		name := slices.IndexFunc(matchers, func(l *labels.Matcher) bool { return l.Name == model.MetricNameLabel })
 		if name < 0 || matchers[name].Type != labels.MatchEqual {
 			return nil, configErrorf(path+".from", "the selector must name one metric, as in name{label=\"value\"}")
 		}
@@ -231,7 +231,8 @@ func (m Mapping) rows(path string) ([]Row, error) {
 		if (mm.Outcome != "") != to.HasLabel(metrics.LabelOutcome) {
 			return nil, configErrorf(path+".outcome", "%s takes an outcome, no other metric does", metrics.Requests.Name)
 		}
-		row := Row{To: to, From: matchers[name].Value, Is: mm.Type, Where: slices.Delete(matchers, name, name+1), Outcome: mm.Outcome,
+		from := matchers[name].Value
+		row := Row{To: to, From: from, Is: mm.Type, Where: slices.Delete(matchers, name, name+1), Outcome: mm.Outcome,
 			Plus: mm.Outcome != "", Scale: Scale{Mul: mm.Scale}}
 		if mm.Scale < 0 {
 			return nil, configErrorf(path+".scale", "must not be negative")

@@ -44,6 +44,8 @@ type Dialect struct {
 	Supplement bool
 	// Rows is the table.
 	Rows []Row
+	// Endpoints names the metadata endpoint of quantities that Identify reads and no page has.
+	Endpoints map[*metrics.Family]string
 	// Missing says why the engine has no source at all for a quantity, in any version.
 	Missing map[*metrics.Family]string
 	// SilentAtFirst marks engines whose page is empty until the first request; they are recognised

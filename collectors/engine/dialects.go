@@ -9,19 +9,22 @@ import (
 // builtin lists the known dialects. Where a page speaks several, the first one names the engine in
 // the series about the page itself.
 var builtin = []*Dialect{
+	&vllm,
+	&tgi,
+	&trtllm,
 	&tritonTRTLLM,
 	&tritonVLLM,
 	&triton,
-	&vllm,
 	&sglang,
-	&trtllm,
-	&tgi,
 	&llamacpp,
 	&lmdeploy,
 	&nim,
 	&dynamoFrontend,
 	&dynamoWorker,
 }
+
+// Known returns the dialects that need no configuration. They must not be changed.
+func Known() []*Dialect { return slices.Clone(builtin) }
 
 // isRouter recognises pages of request routers that repeat engine metrics under the engines' own
 // names. Scraping them beside the engines counts every request twice.

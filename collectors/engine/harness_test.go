@@ -2,14 +2,20 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+	"github.com/prometheus/prometheus/promql/parser"
 )
 
 // fakeEngine serves one page and the metadata documents of an engine over real HTTP.
@@ -20,14 +26,24 @@ type fakeEngine struct {
 	status                  int
 	// documents by path, as JSON.
 	documents map[string]string
-	// requests counts requests by path.
-	requests map[string]int
+
+	mu       sync.Mutex
+	requests map[string]int // by path
+}
+
+// asked is the number of requests for a path so far.
+func (e *fakeEngine) asked(path string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.requests[path]
 }
 
 func serve(t testing.TB, page string) *fakeEngine {
 	e := &fakeEngine{page: page, path: "/metrics", contentType: "text/plain; version=1.0.0; charset=utf-8", status: http.StatusOK,
 		documents: map[string]string{}, requests: map[string]int{}}
 	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
 		e.requests[r.URL.Path]++
 		if doc, ok := e.documents[r.URL.Path]; ok {
 			w.Header().Set("Content-Type", "application/json")
@@ -59,6 +75,8 @@ func collectorFor(t testing.TB, cfg []TargetConfig, mappings ...Mapping) *Collec
 	return c
 }
 
+var discard = slog.New(slog.DiscardHandler)
+
 type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(b []byte) (int, error) {
@@ -79,10 +97,59 @@ func mapped(t testing.TB, page string) string {
 	return exposition(t, collectorFor(t, []TargetConfig{{URL: serve(t, page).URL}}))
 }
 
-func toJSON(t testing.TB, v any) string {
-	b, err := json.Marshal(v)
+// samples is an exposition as a test wants to ask it.
+type samples []struct {
+	labels labels.Labels
+	value  float64
+}
+
+func parse(t testing.TB, page string) (out samples) {
+	parser := textparse.NewPromParser([]byte(page), labels.NewSymbolTable(), false)
+	for {
+		entry, err := parser.Next()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatalf("the exposition cannot be parsed: %v", err)
+		}
+		if entry != textparse.EntrySeries {
+			continue
+		}
+		var ls labels.Labels
+		parser.Labels(&ls)
+		_, _, v := parser.Series()
+		out = append(out, struct {
+			labels labels.Labels
+			value  float64
+		}{ls, v})
+	}
+}
+
+// get returns the values of the series that match a PromQL selector.
+func (s samples) get(t testing.TB, selector string) (values []float64) {
+	matchers, err := parser.NewParser(parser.Options{}).ParseMetricSelector(selector)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(b)
+	for _, sample := range s {
+		if matches(sample.labels, matchers) {
+			values = append(values, sample.value)
+		}
+	}
+	return values
 }
+
+// want checks the values of the series that match a selector, in any order; none means absent.
+func (s samples) want(t testing.TB, selector string, values ...float64) {
+	t.Helper()
+	got := s.get(t, selector)
+	slices.Sort(got)
+	slices.Sort(values)
+	if !slices.Equal(got, values) {
+		t.Errorf("%s = %v, want %v", selector, got, values)
+	}
+}
+
+// page maps one of the pages below testdata/pages.
+func page(t testing.TB, name string) samples { return parse(t, mapped(t, readPage(t, name))) }

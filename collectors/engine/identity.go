@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -46,21 +47,28 @@ func (id *Identity) number(to *metrics.Family, value float64, source string) {
 	}
 }
 
-// openAI reads version and models the way vLLM, SGLang and TensorRT-LLM offer them. An endpoint
-// that is missing or protected costs only its own answer; the first error is returned.
+// openAI asks the endpoints that vLLM and its likenesses share.
 func openAI(ctx context.Context, get Getter) (id Identity, err error) {
-	var version struct {
+	return id, errors.Join(id.askVersion(ctx, get, "/version"), id.askModels(ctx, get))
+}
+
+// askVersion reads the version field of a JSON document.
+func (id *Identity) askVersion(ctx context.Context, get Getter, path string) error {
+	var answer struct {
 		Version string `json:"version"`
 	}
-	err = get(ctx, "/version", &version)
-	id.Version = version.Version
+	err := get(ctx, path, &answer)
+	id.Version = answer.Version
+	return err
+}
+
+// askModels reads the first model of /v1/models, which is the base model: adapters follow it.
+func (id *Identity) askModels(ctx context.Context, get Getter) error {
 	var models modelList
-	if e := get(ctx, "/v1/models", &models); err == nil {
-		err = e
-	}
+	err := get(ctx, "/v1/models", &models)
 	if len(models.Data) > 0 {
 		id.Model = models.Data[0].ID
 		id.number(metrics.MaxModelLen, models.Data[0].MaxModelLen, "/v1/models max_model_len")
 	}
-	return id, err
+	return err
 }

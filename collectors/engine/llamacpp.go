@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -33,6 +34,7 @@ var llamacpp = Dialect{
 		{To: metrics.SpecDecodeDraftTokens, From: "llamacpp:spec_decode_num_draft_tokens_total", Is: Counter, Since: "b10282"},
 		{To: metrics.SpecDecodeAcceptedTokens, From: "llamacpp:spec_decode_num_accepted_tokens_total", Is: Counter, Since: "b10282"},
 	},
+	Endpoints: map[*metrics.Family]string{metrics.KVCacheCapacity: "/props", metrics.MaxModelLen: "/props"},
 	Missing: map[*metrics.Family]string{
 		metrics.TimeToFirstToken:               "llama.cpp has no histograms",
 		metrics.InterTokenLatency:              "llama.cpp has no histograms",
@@ -43,8 +45,6 @@ var llamacpp = Dialect{
 		metrics.DecodeTime:                     "llama.cpp has no histograms",
 		metrics.RequestPromptTokens:            "llama.cpp has no histograms",
 		metrics.RequestGenerationTokens:        "llama.cpp has no histograms",
-		metrics.KVCacheCapacity:                "read from /props, which did not answer",
-		metrics.MaxModelLen:                    "read from /props, which did not answer",
 		metrics.LorasRunning:                   "not on the page",
 		metrics.Sleeping:                       "not on the page",
 		metrics.Requests:                       "requests are not counted",
@@ -57,11 +57,6 @@ var llamacpp = Dialect{
 		metrics.EngineLoadTime:                 "not on the page",
 	},
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
-		var models modelList
-		err = get(ctx, "/v1/models", &models)
-		if len(models.Data) > 0 {
-			id.Model = models.Data[0].ID
-		}
 		var props struct {
 			Build    string  `json:"build_info"`
 			Slots    float64 `json:"total_slots"`
@@ -69,9 +64,7 @@ var llamacpp = Dialect{
 				Context float64 `json:"n_ctx"`
 			} `json:"default_generation_settings"`
 		}
-		if e := get(ctx, "/props", &props); err == nil {
-			err = e
-		}
+		err = errors.Join(id.askModels(ctx, get), get(ctx, "/props", &props))
 		id.Version = props.Build
 		id.number(metrics.MaxModelLen, props.Defaults.Context, "/props n_ctx")
 		if capacity := props.Defaults.Context * props.Slots; capacity > 0 {

@@ -33,9 +33,16 @@ const maxSeriesBytes = 64 << 10
 
 // A Page is one scraped exposition, as far as recognising and mapping it needs.
 type Page struct {
-	families map[string][]*family
-	prefixes map[string]bool
-	series   int
+	families   map[string][]*family
+	prefixes   map[string]bool
+	values     []float64   // by place of the series on the page
+	timestamps bool        // some series carries one
+	duplicates []duplicate // series that are on the page twice
+}
+
+type duplicate struct {
+	series        string
+	first, second int // places on the page
 }
 
 type family struct {
@@ -45,10 +52,9 @@ type family struct {
 }
 
 type sample struct {
-	index  int    // position of the series on the page
+	index  int    // place of the series on the page
 	suffix string // bucket, sum or count for histograms
 	labels labels.Labels
-	value  float64
 }
 
 // Has reports whether the page has a family of that name.
@@ -161,12 +167,12 @@ func newParser(body []byte, contentType string, st *labels.SymbolTable) textpars
 	return textparse.NewPromParser(body, st, false)
 }
 
-// parsePage reads a sanitised body whole, with labels. It is the slow path: a page whose series are
-// known is read by a plan instead.
-func parsePage(body []byte, contentType string, limits Limits) (*Page, []string, error) {
+// parsePage reads a sanitised body whole. It is the slow path: a page that differs from the last one
+// in its numbers only is read by a template.
+func parsePage(body []byte, contentType string, limits Limits) (*Page, error) {
 	page := &Page{families: map[string][]*family{}, prefixes: map[string]bool{}}
 	var (
-		raws   []string
+		seen   = map[string]int{}
 		kinds  = map[string]Type{}
 		byName = map[string]*family{}
 		parser = newParser(body, contentType, labels.NewSymbolTable())
@@ -177,7 +183,7 @@ func parsePage(body []byte, contentType string, limits Limits) (*Page, []string,
 			break
 		}
 		if err != nil {
-			return nil, nil, pageError(reasonParse, "line %d: %w", errorLine(body, contentType), shorten(err))
+			return nil, pageError(reasonParse, "line %d: %w", errorLine(body, contentType), shorten(err))
 		}
 		switch entry {
 		case textparse.EntryType:
@@ -186,14 +192,19 @@ func parsePage(body []byte, contentType string, limits Limits) (*Page, []string,
 				kinds[string(name)] = Type(kind)
 			}
 		case textparse.EntrySeries:
-			raw, _, value := parser.Series()
-			if err := checkSeries(raw, len(raws), limits); err != nil {
-				return nil, nil, err
+			raw, timestamp, value := parser.Series()
+			s := sample{index: len(page.values)}
+			if err := checkSeries(raw, s.index, limits); err != nil {
+				return nil, err
 			}
-			s := sample{index: len(raws), value: value}
-			raws = append(raws, string(raw))
+			if first, twice := seen[string(raw)]; twice {
+				page.duplicates = append(page.duplicates, duplicate{string(raw), first, s.index})
+			}
+			seen[string(raw)] = s.index
+			page.values = append(page.values, value)
+			page.timestamps = page.timestamps || timestamp != nil
 			parser.Labels(&s.labels)
-			name, suffix := splitName(s.labels.Get(labels.MetricName), kinds, s.labels.Has(labels.BucketLabel))
+			name, suffix := splitName(s.labels.Get(model.MetricNameLabel), kinds, s.labels.Has(labels.BucketLabel))
 			s.suffix = suffix
 			f := byName[name]
 			if f == nil {
@@ -220,8 +231,7 @@ func parsePage(body []byte, contentType string, limits Limits) (*Page, []string,
 			page.prefixes[f.name[:i+1]] = true
 		}
 	}
-	page.series = len(raws)
-	return page, raws, nil
+	return page, nil
 }
 
 // adoptSumAndCount completes a histogram of a page that declares no types: its buckets were

@@ -9,20 +9,18 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // A plan is a page's shape compiled: which series feed which line of output, with everything but
-// the numbers rendered. While an engine keeps emitting the same series, a scrape is one lookup and
-// one store per series; a series that comes or goes has the plan compiled anew.
+// the numbers rendered.
 type plan struct {
 	runtime metrics.Runtime // of the first dialect on the page
-	index   map[string]int  // series as on the page -> position in values
-	used    []bool          // by position: some line reads it
-	counter []bool          // by position: falls only when the engine restarts
-	shape   uint64          // hash of the # TYPE lines
+	used    []bool          // by place of the series on the page: some line reads it
+	counter []bool          // by place: falls only when the engine restarts
 	lines   []line          // ordered by family
 	absent  []absent        // sources that should have been there
 	size    int             // bytes of output so far at most
@@ -108,16 +106,12 @@ type labelling struct {
 }
 
 // compile recognises the page and builds its plan.
-func compile(page *Page, raws []string, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, limits Limits) (*plan, error) {
+func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, limits Limits) (*plan, error) {
 	c := &compiler{page: page, target: to, limits: limits, written: map[string]bool{}, plan: &plan{
 		runtime: dialects[0].Runtime,
-		index:   make(map[string]int, len(raws)),
-		used:    make([]bool, len(raws)),
-		counter: make([]bool, len(raws)),
+		used:    make([]bool, len(page.values)),
+		counter: make([]bool, len(page.values)),
 	}}
-	for i, raw := range raws {
-		c.plan.index[raw] = i
-	}
 	for _, d := range dialects {
 		c.identity = identity(d)
 		c.plan.identifiable = c.plan.identifiable || d.Identify != nil
@@ -126,7 +120,7 @@ func compile(page *Page, raws []string, dialects []*Dialect, to *labelling, iden
 		}
 	}
 	c.startTime()
-	if err := c.checkDuplicates(raws); err != nil {
+	if err := c.checkDuplicates(); err != nil {
 		return nil, err
 	}
 	slices.SortStableFunc(c.plan.lines, func(a, b line) int { return cmp.Compare(a.family.Index, b.family.Index) })
@@ -218,7 +212,7 @@ func (c *compiler) dialect(d *Dialect) error {
 func quantities(d *Dialect) func(func(*metrics.Family, []*Row) bool) {
 	return func(yield func(*metrics.Family, []*Row) bool) {
 		for _, f := range metrics.All() {
-			if !isQuantity(f) {
+			if !IsQuantity(f) {
 				continue
 			}
 			var rows []*Row
@@ -234,9 +228,9 @@ func quantities(d *Dialect) func(func(*metrics.Family, []*Row) bool) {
 	}
 }
 
-// isQuantity reports whether a family is something engines say, as opposed to what the exporter
+// IsQuantity reports whether a family is something engines say, as opposed to what the exporter
 // says about them.
-func isQuantity(f *metrics.Family) bool {
+func IsQuantity(f *metrics.Family) bool {
 	return f.Group == "engine" && len(f.Labels) >= len(metrics.EngineLabels) &&
 		slices.Equal(f.Labels[:len(metrics.EngineLabels)], metrics.EngineLabels)
 }
@@ -382,7 +376,7 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 	var rest strings.Builder
 	var err error
 	s.labels.Range(func(l labels.Label) {
-		if l.Name == labels.MetricName || l.Name == labels.BucketLabel || slices.Contains(d.Replicas, l.Name) {
+		if l.Name == model.MetricNameLabel || l.Name == labels.BucketLabel || slices.Contains(d.Replicas, l.Name) {
 			return
 		}
 		if l.Name == d.Total {
@@ -600,6 +594,10 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, rows []*Row, version 
 			return
 		}
 	}
+	if path := d.Endpoints[to]; path != "" {
+		c.source(d, to, "", metrics.Missing, "read from "+path+", which did not answer")
+		return
+	}
 	if len(rows) == 0 {
 		c.source(d, to, "", metrics.Missing, d.Missing[to])
 		return
@@ -669,17 +667,12 @@ func (c *compiler) startTime() {
 	}
 }
 
-// checkDuplicates refuses a page that has a series twice: which of the two is right, nobody knows.
-func (c *compiler) checkDuplicates(raws []string) error {
-	if len(c.plan.index) == len(raws) {
-		return nil
-	}
-	seen := make(map[string]int, len(raws))
-	for i, raw := range raws {
-		if first, dup := seen[raw]; dup && (c.plan.used[first] || c.plan.used[i]) {
-			return pageError(reasonDuplicate, "series %.120s is on the page twice", raw)
+// checkDuplicates refuses a page that has a mapped series twice: which of the two is right, nobody knows.
+func (c *compiler) checkDuplicates() error {
+	for _, d := range c.page.duplicates {
+		if c.plan.used[d.first] || c.plan.used[d.second] {
+			return pageError(reasonDuplicate, "series %.120s is on the page twice", d.series)
 		}
-		seen[raw] = i
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -81,23 +82,10 @@ var sglang = Dialect{
 		metrics.SpecDecodeDraftTokens:          "only gauges of the acceptance rate and length are reported",
 		metrics.SpecDecodeAcceptedTokens:       "only gauges of the acceptance rate and length are reported",
 	},
-	Identify: func(ctx context.Context, get Getter) (Identity, error) {
-		var info struct {
-			Version string `json:"version"`
+	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
+		if err = id.askVersion(ctx, get, "/server_info"); err != nil {
+			err = id.askVersion(ctx, get, "/get_server_info") // the older name
 		}
-		err := get(ctx, "/server_info", &info)
-		if info.Version == "" { // the older name
-			err = get(ctx, "/get_server_info", &info)
-		}
-		id := Identity{Version: info.Version}
-		var models modelList
-		if e := get(ctx, "/v1/models", &models); err == nil {
-			err = e
-		}
-		if len(models.Data) > 0 {
-			id.Model = models.Data[0].ID
-			id.number(metrics.MaxModelLen, models.Data[0].MaxModelLen, "/v1/models max_model_len")
-		}
-		return id, err
+		return id, errors.Join(err, id.askModels(ctx, get))
 	},
 }

@@ -4,17 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/prometheus/prometheus/model/labels"
-	"github.com/prometheus/prometheus/model/textparse"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -44,9 +39,8 @@ type target struct {
 	path       string
 	drains     bool // /metrics was seen to be a list that reading empties
 	plan       *plan
-	values     []float64
-	seen       []uint32
-	scrapes    uint32
+	template   *template
+	values     []float64 // by place of the series on the page
 	identities map[metrics.Runtime]identified
 	missed     map[absent]float64
 }
@@ -182,16 +176,12 @@ func (t *target) locate(ctx context.Context) (body []byte, contentType string, e
 	return nil, "", nil
 }
 
-// read takes the page's numbers in, compiling a new plan when the page has changed its shape.
+// read takes the page's numbers in, compiling a new plan when more than the numbers has changed.
 func (t *target) read(ctx context.Context, body []byte, contentType string) error {
-	ok, err := t.readPlanned(body, contentType)
-	if err != nil {
-		return err
-	}
-	if ok && !t.identityDue() {
+	if t.replay(body) && !t.identityDue() {
 		return nil
 	}
-	page, raws, err := parsePage(body, contentType, t.limits)
+	page, err := parsePage(body, contentType, t.limits)
 	if err != nil {
 		return err
 	}
@@ -203,79 +193,31 @@ func (t *target) read(ctx context.Context, body []byte, contentType string) erro
 		t.identify(ctx, d)
 	}
 	identity := func(d *Dialect) Identity { return t.identities[d.Runtime].Identity }
-	t.plan, err = compile(page, raws, dialects, &t.labelling, identity, t.limits)
+	t.plan, err = compile(page, dialects, &t.labelling, identity, t.limits)
 	if err != nil {
 		return err
 	}
-	t.values, t.seen = make([]float64, len(raws)), make([]uint32, len(raws))
-	if ok, err := t.readPlanned(body, contentType); err != nil || !ok {
-		return errors.Join(err, t.adoptValues(page))
-	}
+	t.template = newTemplate(body, page)
+	t.values = page.values
 	return nil
 }
 
-// adoptValues fills in the numbers of a page that has unmapped series twice, which readPlanned
-// cannot tell from a changed page.
-func (t *target) adoptValues(page *Page) error {
-	for _, families := range page.families {
-		for _, f := range families {
-			for _, s := range f.samples {
-				t.values[s.index] = s.value
-			}
-		}
+// replay reads a page that differs from the last one in its numbers only. It returns false for
+// any other page.
+func (t *target) replay(body []byte) bool {
+	if t.plan == nil || t.template == nil {
+		return false
 	}
-	return nil
-}
-
-var shapeSeed = maphash.MakeSeed()
-
-// readPlanned reads a page with the plan of the last one. It returns false when there is no plan or
-// the page no longer has exactly the same series and types.
-func (t *target) readPlanned(body []byte, contentType string) (bool, error) {
-	if t.plan == nil {
-		return false, nil
-	}
-	var shape maphash.Hash
-	shape.SetSeed(shapeSeed)
-	parser := newParser(body, contentType, noSymbols)
-	t.scrapes++
-	n, restarted := 0, false
-	for {
-		entry, err := parser.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return false, pageError(reasonParse, "line %d: %w", errorLine(body, contentType), shorten(err))
-		}
-		switch entry {
-		case textparse.EntryType:
-			name, kind := parser.Type()
-			shape.Write(name)
-			shape.WriteString(string(kind))
-		case textparse.EntrySeries:
-			raw, _, value := parser.Series()
-			i, known := t.plan.index[string(raw)]
-			if !known || t.seen[i] == t.scrapes {
-				return false, nil
-			}
-			t.seen[i] = t.scrapes
-			restarted = restarted || t.plan.counter[i] && value < t.values[i]
-			t.values[i] = value
-			n++
-		}
-	}
-	sum := shape.Sum64()
-	if t.plan.shape == 0 {
-		t.plan.shape = sum
-	}
+	restarted := false
+	same := t.template.read(body, func(i int, value float64) {
+		restarted = restarted || t.plan.counter[i] && value < t.values[i]
+		t.values[i] = value
+	})
 	if restarted { // a new process may be a new version: ask again who it is
 		t.identities = nil
 	}
-	return n == len(t.plan.index) && sum == t.plan.shape, nil
+	return same
 }
-
-var noSymbols = labels.NewSymbolTable()
 
 // recognise finds the dialects that the page speaks.
 func (t *target) recognise(ctx context.Context, page *Page) ([]*Dialect, error) {
@@ -294,7 +236,7 @@ func (t *target) recognise(ctx context.Context, page *Page) ([]*Dialect, error) 
 	if len(found) > 0 {
 		return t.supplemented(found), nil
 	}
-	if page.series == 0 {
+	if len(page.values) == 0 {
 		for _, d := range t.dialects {
 			if d.SilentAtFirst && t.identify(ctx, d).Version != "" {
 				return []*Dialect{d}, nil
@@ -395,13 +337,13 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime), 1)
 	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
 	s.append(metrics.EngineScrapeSize, t.text(metrics.EngineScrapeSize.Name, runtime), float64(size))
-	s.append(metrics.EngineScrapeSeries, t.text(metrics.EngineScrapeSeries.Name, runtime), float64(len(t.plan.index)))
+	s.append(metrics.EngineScrapeSeries, t.text(metrics.EngineScrapeSeries.Name, runtime), float64(len(t.values)))
 	for _, a := range t.plan.absent {
 		if t.missed == nil {
 			t.missed = map[absent]float64{}
 		}
 		if t.missed[a]++; t.missed[a] == 1 {
-			t.log.Warn("engine lacks a metric that its version should have", "metric", a.metric, "source", a.source, "why", a.why)
+			t.log.Warn("engine lacks a metric that its version should have", "metric", a.metric, "lacks", a.source, "why", a.why)
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(t.missed), func(a, b absent) int { return strings.Compare(a.metric+a.source, b.metric+b.source) }) {

@@ -25,17 +25,17 @@ var trtllm = Dialect{
 	Replicas: []string{"pid", "rank", "engine_type"},
 	Marks: []Mark{
 		{Name: "trtllm_kv_cache_hit_rate", Since: "1.3.0rc5"},
-		{Name: "time_to_first_token_seconds", Since: "1.1.0rc1", Until: "1.2.x"},
+		{Name: "time_to_first_token_seconds", Since: "1.1.0", Until: "1.2.x"},
 	},
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "trtllm_time_to_first_token_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: "no request has finished yet"},
-		{To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: Histogram, Since: "1.1.0rc1", Until: "1.2.x", Absent: "no request has finished yet"},
+		{To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: Histogram, Since: "1.1.0", Until: "1.2.x", Absent: "no request has finished yet"},
 		{To: metrics.TimePerOutputToken, From: "trtllm_time_per_output_token_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: "no request has finished yet"},
-		{To: metrics.TimePerOutputToken, From: "time_per_output_token_seconds", Is: Histogram, Since: "1.1.0rc1", Until: "1.2.x", Absent: "no request has finished yet"},
+		{To: metrics.TimePerOutputToken, From: "time_per_output_token_seconds", Is: Histogram, Since: "1.1.0", Until: "1.2.x", Absent: "no request has finished yet"},
 		{To: metrics.RequestDuration, From: "trtllm_e2e_request_latency_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: "no request has finished yet"},
-		{To: metrics.RequestDuration, From: "e2e_request_latency_seconds", Is: Histogram, Since: "1.1.0rc1", Until: "1.2.x", Absent: "no request has finished yet"},
+		{To: metrics.RequestDuration, From: "e2e_request_latency_seconds", Is: Histogram, Since: "1.1.0", Until: "1.2.x", Absent: "no request has finished yet"},
 		{To: metrics.QueueTime, From: "trtllm_request_queue_time_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: "no request has finished yet"},
-		{To: metrics.QueueTime, From: "request_queue_time_seconds", Is: Histogram, Since: "1.1.0rc1", Until: "1.2.x", Absent: "no request has finished yet"},
+		{To: metrics.QueueTime, From: "request_queue_time_seconds", Is: Histogram, Since: "1.1.0", Until: "1.2.x", Absent: "no request has finished yet"},
 		{To: metrics.PrefillTime, From: "trtllm_request_prefill_time_seconds", Is: Histogram, Since: "1.3.0rc10", Absent: "no request has finished yet"},
 		{To: metrics.DecodeTime, From: "trtllm_request_decode_time_seconds", Is: Histogram, Since: "1.3.0rc10", Absent: "no request has finished yet"},
 
@@ -54,7 +54,7 @@ var trtllm = Dialect{
 		{To: metrics.PromptTokens, From: "trtllm_prompt_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "no request has finished yet"},
 		{To: metrics.GenerationTokens, From: "trtllm_generation_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "no request has finished yet"},
 		{To: metrics.Requests, From: "trtllm_request_success_total", Is: Counter, Since: "1.3.0rc1", Absent: "no request has finished yet", Carry: trtllmReasons},
-		{To: metrics.Requests, From: "request_success_total", Is: Counter, Since: "1.1.0rc1", Until: "1.2.x", Absent: "no request has finished yet", Carry: trtllmReasons},
+		{To: metrics.Requests, From: "request_success_total", Is: Counter, Since: "1.1.0", Until: "1.2.x", Absent: "no request has finished yet", Carry: trtllmReasons},
 		{To: metrics.Requests, From: "trtllm_request_error_total", Is: Counter, Since: "1.3.0rc10", Plus: true, Absent: "no request has failed",
 			Carry: []Carry{{From: "http_code", To: metrics.LabelOutcome, Map: httpOutcome}}},
 

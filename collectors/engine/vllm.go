@@ -100,11 +100,9 @@ var vllm = Dialect{
 		{To: metrics.KVTransferSize, From: "vllm:nixl_bytes_transferred", Is: Histogram, Since: "0.11.1", Absent: "no NIXL connector"},
 		{To: metrics.KVTransferFailures, From: "vllm:nixl_num_failed_transfers_total", Is: Counter, Since: "0.11.1", Absent: "no NIXL connector"},
 	},
-	Missing: map[*metrics.Family]string{
-		metrics.MaxModelLen:    "read from /v1/models, which did not answer",
-		metrics.EngineLoadTime: "vLLM does not report it",
-	},
-	Identify: openAI,
+	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/v1/models"},
+	Missing:   notOnPage(metrics.EngineLoadTime),
+	Identify:  openAI,
 }
 
 // finishReason maps the finish reasons of the OpenAI protocol and vLLM's additions to it.

@@ -1,0 +1,42 @@
+# Everything a person types. CI calls these targets and nothing else.
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+V        := github.com/prometheus/common/version
+LDFLAGS  := -s -w -X $(V).Version=$(VERSION) -X $(V).Revision=$(REVISION)
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: help build demo test race lint generate drift bench fuzz
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/exporter and bin/drill
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+demo: build ## simulated engines under the real exporter, on this machine
+	./bin/drill demo
+
+test: ## run all tests
+	go test ./...
+
+race: ## run the concurrent parts under the race detector
+	go test -race ./collectors/... ./cmd/exporter/...
+
+lint: ## check format, suspicious code and deprecated calls
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w on these files'; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+generate: ## write the generated files
+	go run ./jsonnet-free-gen
+
+drift: ## fail when a generated file is not what the code says
+	go run ./jsonnet-free-gen --check
+
+bench: ## compare the page path with expfmt and the bare parser, in one run
+	go test -run '^$$' -bench . -benchmem ./collectors/...
+
+fuzz: ## fuzz the page reader for a minute
+	go test -run '^$$' -fuzz FuzzPage -fuzztime 60s ./collectors/engine

@@ -1,0 +1,185 @@
+// Command drill runs simulated inference engines under the real exporter. All numbers that it shows
+// are invented; everything between the engines' pages and the exporter's is real.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	app := kingpin.New("drill", "Simulated inference engines under the real exporter. All numbers are invented.")
+	app.HelpFlag.Short('h')
+	demo := app.Command("demo", "Start three engines and the exporter on this machine, and watch.").Default()
+	exporter := demo.Flag("exporter", "The exporter's binary.").Default(besideMe("exporter")).String()
+	listen := demo.Flag("listen", "Address of the exporter.").Default("127.0.0.1:9844").String()
+	duration := demo.Flag("for", "Stop after this long. 0 runs until Ctrl-C.").Default("0s").Duration()
+	kingpin.MustParse(app.Parse(os.Args[1:]))
+	if *duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, *duration)
+		defer cancel()
+	}
+	if err := runDemo(ctx, *exporter, *listen, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "drill:", err)
+		os.Exit(1)
+	}
+}
+
+// besideMe is a program in the folder of this one.
+func besideMe(name string) string {
+	self, err := os.Executable()
+	if err != nil {
+		return name
+	}
+	return filepath.Join(filepath.Dir(self), name)
+}
+
+// engine is what a simulated engine is to the demo.
+type engine interface {
+	http.Handler
+	drill.Observer
+}
+
+func runDemo(ctx context.Context, exporter, listen string, out io.Writer) error {
+	if l, err := net.Listen("tcp", listen); err != nil {
+		return fmt.Errorf("%s is not free: choose another address with --listen: %w", listen, err)
+	} else {
+		l.Close()
+	}
+	chat, code, small := drill.NewProfile("llama-3.1-8b-chat"), drill.NewProfile("qwen3-coder"), drill.NewProfile("mistral-small")
+	code.PromptTokens, code.Arrivals, code.CacheHits = 2400, 4, 0.6
+	small.Arrivals, small.MaxBatch, small.Failures = 9, 24, 0.01
+	args := []string{"--web.listen-address=" + listen, "--log.level=warn"}
+	for i, e := range []struct {
+		kind    string
+		profile drill.Profile
+		engine  engine
+	}{
+		{"vLLM", chat, drill.NewVLLM(chat)},
+		{"TGI", small, drill.NewTGI(small)},
+		{"TensorRT-LLM", code, drill.NewTRTLLM(code)},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		server := &http.Server{Handler: e.engine, ReadHeaderTimeout: time.Second}
+		go func() { _ = server.Serve(l) }() // ends with Close
+		defer server.Close()
+		go e.profile.Run(ctx, uint64(i+1), e.engine)
+		fmt.Fprintf(out, "simulated %-13s serving %-18s http://%s\n", e.kind, e.profile.Model, l.Addr())
+		args = append(args, "--engine.target=http://"+l.Addr().String())
+	}
+	process := exec.CommandContext(ctx, exporter, args...)
+	process.Stdout, process.Stderr = out, os.Stderr
+	process.Cancel = func() error { return process.Process.Signal(syscall.SIGTERM) }
+	process.WaitDelay = 5 * time.Second
+	if err := process.Start(); err != nil {
+		return fmt.Errorf("cannot start the exporter (make build makes it): %w", err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- process.Wait() }()
+
+	fmt.Fprintf(out, `
+exporter: http://%[1]s/         all numbers behind it are invented
+
+  curl -s http://%[1]s/metrics | grep llm_engine_requests
+  curl -s http://%[1]s/metrics | grep 'quality="approximate"'    what is not exactly what it seems
+  curl -s http://%[1]s/metrics | grep 'quality="missing"'        what an engine does not say, and why
+
+Ctrl-C ends it.
+`, listen)
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-exited:
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("the exporter ended: %w", errors.Join(err, errors.New("see its message above")))
+		case <-tick.C:
+			if err := show(ctx, listen, out); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+}
+
+// show prints the exporter's view of the engines, one line each.
+func show(ctx context.Context, listen string, out io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+listen+"/metrics", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		return fmt.Errorf("the exporter's page cannot be read: %w", err)
+	}
+	fmt.Fprintf(out, "\n%s\n", time.Now().Format(time.TimeOnly))
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "runtime\tmodel\trunning\twaiting\tKV\tTTFT mean\tTPOT mean\tqueue mean\ttokens out\trequests")
+	for _, m := range families[metrics.EngineInfo.Name].GetMetric() {
+		runtime := label(m, metrics.LabelRuntime)
+		get := func(f *metrics.Family, format string, value func(*dto.Metric) float64) string {
+			total, found := 0.0, false
+			for _, m := range families[f.Name].GetMetric() {
+				if label(m, metrics.LabelRuntime) == runtime {
+					total, found = total+value(m), true
+				}
+			}
+			if !found {
+				return "-"
+			}
+			return fmt.Sprintf(format, total)
+		}
+		gauge := func(m *dto.Metric) float64 { return m.GetGauge().GetValue() }
+		count := func(m *dto.Metric) float64 { return m.GetCounter().GetValue() }
+		mean := func(m *dto.Metric) float64 {
+			return 1000 * m.GetHistogram().GetSampleSum() / float64(max(1, m.GetHistogram().GetSampleCount()))
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", runtime, label(m, metrics.LabelModel),
+			get(metrics.RequestsRunning, "%.0f", gauge), get(metrics.RequestsWaiting, "%.0f", gauge), get(metrics.KVCacheUsage, "%.2f", gauge),
+			get(metrics.TimeToFirstToken, "%.0f ms", mean), get(metrics.TimePerOutputToken, "%.1f ms", mean), get(metrics.QueueTime, "%.0f ms", mean),
+			get(metrics.GenerationTokens, "%.0f", count), get(metrics.Requests, "%.0f", count))
+	}
+	return table.Flush()
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,322 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+)
+
+// exporter is the whole program, running in this process on a port of its own.
+type exporter struct {
+	url string
+	log *safeBuffer
+	end chan error
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func start(t *testing.T, args ...string) *exporter {
+	t.Helper()
+	address := freeAddress(t)
+	e := &exporter{url: "http://" + address, log: &safeBuffer{}, end: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { e.end <- run(ctx, append(args, "--web.listen-address="+address), e.log) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-e.end; err != nil {
+			t.Errorf("the exporter ended with %v", err)
+		}
+	})
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if c, err := net.Dial("tcp", address); err == nil {
+			c.Close()
+			return e
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the exporter does not listen:\n%s", e.log)
+		}
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (e *exporter) request(t *testing.T, method, path string, header ...string) (status int, body string, got http.Header) {
+	t.Helper()
+	req, err := http.NewRequest(method, e.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b), resp.Header
+}
+
+func (e *exporter) get(t *testing.T, path string, header ...string) string {
+	t.Helper()
+	status, body, _ := e.request(t, http.MethodGet, path, header...)
+	if status != http.StatusOK {
+		t.Fatalf("GET %s: %d %s", path, status, body)
+	}
+	return body
+}
+
+// vllm is an engine whose number of running requests a test can set.
+func vllm(t *testing.T, running string) *httptest.Server {
+	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" {
+			http.NotFound(w, r)
+			return
+		}
+		io.WriteString(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} "+running+"\n")
+	}))
+	t.Cleanup(e.Close)
+	return e
+}
+
+func TestOneEngineNeedsNoFile(t *testing.T) {
+	one, two := vllm(t, "7"), vllm(t, "8")
+	page := start(t, "--engine.target="+one.URL, "--engine.target="+two.URL).get(t, "/metrics")
+	for _, want := range []string{
+		`llm_engine_requests_running{runtime="vllm",model_name="m",server="` + strings.TrimPrefix(one.URL, "http://") + `",dp_rank="0"} 7`,
+		`llm_engine_requests_running{runtime="vllm",model_name="m",server="` + strings.TrimPrefix(two.URL, "http://") + `",dp_rank="0"} 8`,
+		`llm_exporter_collector_success{collector="engine"} 1`,
+		`llm_exporter_config_last_reload_successful 1`,
+		"llm_exporter_build_info{", "process_resident_memory_bytes ", "go_goroutines ",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	problems, err := promlint.New(strings.NewReader(page)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("promlint: %s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestWithoutAnyEngine(t *testing.T) {
+	e := start(t)
+	if page := e.get(t, "/metrics"); !strings.Contains(page, "llm_exporter_build_info") || strings.Contains(page, "llm_engine_up") {
+		t.Errorf("unexpected page:\n%s", page)
+	}
+	for path, want := range map[string]string{"/": "llm-node-exporter", "/-/healthy": "ok", "/-/ready": "ok"} {
+		if body := e.get(t, path); !strings.Contains(body, want) {
+			t.Errorf("GET %s does not show %q", path, want)
+		}
+	}
+	if status, _, _ := e.request(t, http.MethodGet, "/debug/pprof/"); status != http.StatusNotFound {
+		t.Errorf("profiles are served without the flag: %d", status)
+	}
+	if status, _, _ := e.request(t, http.MethodGet, "/-/reload"); status != http.StatusMethodNotAllowed {
+		t.Errorf("GET /-/reload: %d", status)
+	}
+	if body := start(t, "--web.enable-pprof").get(t, "/debug/pprof/"); !strings.Contains(body, "goroutine") {
+		t.Error("--web.enable-pprof serves no profiles")
+	}
+}
+
+func TestReload(t *testing.T) {
+	one, two := vllm(t, "1"), vllm(t, "2")
+	file := filepath.Join(t.TempDir(), "exporter.yml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("targets:\n  - url: " + one.URL + "\n    labels: {namespace: prod}\n")
+	e := start(t, "--config.file="+file)
+	want := func(text string) {
+		t.Helper()
+		if page := e.get(t, "/metrics"); !strings.Contains(page, text) {
+			t.Errorf("the page lacks %s", text)
+		}
+	}
+	want(`namespace="prod",server="` + strings.TrimPrefix(one.URL, "http://") + `",dp_rank="0"} 1`)
+
+	write("targets:\n  - url: " + two.URL + "\n")
+	if status, body, _ := e.request(t, http.MethodPost, "/-/reload"); status != http.StatusOK {
+		t.Fatalf("reload: %d %s", status, body)
+	}
+	want(`server="` + strings.TrimPrefix(two.URL, "http://") + `",dp_rank="0"} 2`)
+
+	write("targets:\n  - url: " + one.URL + "\n    tiemout: 3s\n")
+	status, body, _ := e.request(t, http.MethodPost, "/-/reload")
+	if status != http.StatusInternalServerError || !strings.Contains(body, "previous configuration stays") || !strings.Contains(body, "tiemout") || !strings.Contains(body, "[3:5]") {
+		t.Errorf("a wrong configuration answers %d %s", status, body)
+	}
+	want(`server="` + strings.TrimPrefix(two.URL, "http://") + `",dp_rank="0"} 2`)
+	want("llm_exporter_config_last_reload_successful 0")
+
+	write("targets:\n  - url: " + one.URL + "\n")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(e.get(t, "/metrics"), "llm_exporter_config_last_reload_successful 1"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("SIGHUP does not load the configuration:\n%s", e.log)
+		}
+	}
+	want(`server="` + strings.TrimPrefix(one.URL, "http://") + `",dp_rank="0"} 1`)
+}
+
+// TestConfigurationErrors wants each mistake to be answered with the line and the remedy.
+func TestConfigurationErrors(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		says       []string
+	}{
+		{"not YAML", "targets: [", []string{"exporter.yml", "[1:10]"}},
+		{"unknown section", "target:\n  - url: http://h:1\n", []string{"[1:1]", "unknown field \"target\""}},
+		{"wrong type", "limits:\n  series: many\n", []string{"[2:11]"}},
+		{"bad size", "limits:\n  body_size: 16 apples\n", []string{"apples"}},
+		{"no scheme", "targets:\n  - url: http://a:1\n  - url: localhost:8000\n", []string{"exporter.yml:3", "targets[1].url", "http://host:port"}},
+		{"engine unknown", "targets:\n  - url: http://a:1\n    engine: vlllm\n", []string{"exporter.yml:3", "known are vllm"}},
+		{"secret in the file", "targets:\n  - url: http://a:1\n    http_config:\n      authorization:\n        credentials: s3cret\n", []string{"exporter.yml:5", "credentials_file"}},
+		{"bad selector", "mappings:\n  - engine: mine\n    recognise: x\n    metrics:\n      - to: llm_engine_requests_running\n        from: 'x{a='\n        type: gauge\n",
+			[]string{"exporter.yml:6", "PromQL selector"}},
+		{"missing field", "mappings:\n  - engine: mine\n    metrics: []\n", []string{"exporter.yml:2", "recognise", "only pages of mine have"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "exporter.yml")
+			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			err := run(t.Context(), []string{"--config.file=" + file, "--config.check"}, io.Discard)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, s := range c.says {
+				if !strings.Contains(err.Error(), s) {
+					t.Errorf("the error does not say %q:\n%v", s, err)
+				}
+			}
+			if strings.Contains(err.Error(), "s3cret") {
+				t.Errorf("the error shows the secret:\n%v", err)
+			}
+		})
+	}
+	if err := run(t.Context(), []string{"--config.check", "--config.file=/does/not/exist"}, io.Discard); err == nil {
+		t.Error("a missing file is accepted")
+	}
+	if err := run(t.Context(), []string{"--nonsense"}, io.Discard); err == nil || !strings.Contains(err.Error(), "--help") {
+		t.Errorf("an unknown flag: %v", err)
+	}
+}
+
+func TestExampleConfiguration(t *testing.T) {
+	example, err := os.ReadFile("../../docs/exporter.example.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir() // the files it names exist on no test machine
+	text := strings.ReplaceAll(string(example), "/etc/llm-node-exporter", dir)
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	for name, content := range map[string][]byte{"token": []byte("t"), "ca.pem": certificate, "exporter.yml": []byte(text)} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := run(t.Context(), []string{"--config.file=" + filepath.Join(dir, "exporter.yml"), "--config.check"}, io.Discard); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTLSAndPasswords(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "web.yml")
+	// The password is "secret".
+	if err := os.WriteFile(file, []byte("basic_auth_users:\n  prometheus: $2y$05$9JtzMwNzqrZ1Bkwu9RuWteLmVFK0xuDCTjWgz.D4EMh/YJb7YyPVa\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := start(t, "--web.config.file="+file)
+	if status, _, _ := e.request(t, http.MethodGet, "/metrics"); status != http.StatusUnauthorized {
+		t.Errorf("without a password: %d", status)
+	}
+}
+
+func TestScrapeDeadlineComesFromTheScraper(t *testing.T) {
+	release := make(chan struct{})
+	stuck := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer stuck.Close()
+	defer close(release)
+	healthy := vllm(t, "3")
+	page := start(t, "--engine.target="+stuck.URL, "--engine.target="+healthy.URL).get(t, "/metrics", "X-Prometheus-Scrape-Timeout-Seconds", "0.5")
+	for _, want := range []string{`reason="timeout"} 0`, `dp_rank="0"} 3`, `llm_exporter_collector_success{collector="engine"} 0`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+}
+
+func TestCompression(t *testing.T) {
+	engine := vllm(t, "3")
+	e := start(t, "--engine.target="+engine.URL)
+	_, _, header := e.request(t, http.MethodGet, "/metrics", "Accept-Encoding", "gzip")
+	if header.Get("Content-Encoding") != "gzip" || !strings.HasPrefix(header.Get("Content-Type"), "text/plain; version=0.0.4") {
+		t.Errorf("headers %v", header)
+	}
+}
+
+func TestTooManyScrapes(t *testing.T) {
+	release := make(chan struct{})
+	arrived := make(chan struct{}, 10)
+	stuck := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived <- struct{}{}; <-release }))
+	defer stuck.Close()
+	e := start(t, "--web.max-requests=1", "--engine.target="+stuck.URL)
+	done := make(chan struct{})
+	go func() { defer close(done); e.get(t, "/metrics") }()
+	<-arrived
+	if status, body, _ := e.request(t, http.MethodGet, "/metrics"); status != http.StatusServiceUnavailable || !strings.Contains(body, "--web.max-requests") {
+		t.Errorf("the second scrape answers %d %s", status, body)
+	}
+	close(release)
+	<-done
+}

@@ -1,0 +1,222 @@
+package engine
+
+import (
+	"bufio"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// fact is one line of testdata/facts.tsv, which is written from the engines' sources and not from
+// the tables of this package.
+type fact struct {
+	engine, name, kind string
+	labels, buckets    []string
+	since, until       string
+}
+
+type facts []fact
+
+func readFacts(t testing.TB) (all facts) {
+	f, err := os.Open("testdata/facts.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		c := strings.Split(lines.Text(), "\t")
+		if strings.HasPrefix(c[0], "#") || c[0] == "engine" {
+			continue
+		}
+		if len(c) != 7 {
+			t.Fatalf("facts.tsv: %d columns in %q", len(c), lines.Text())
+		}
+		all = append(all, fact{c[0], c[1], c[2], strings.Split(c[3], ","), strings.Split(c[4], ","), c[5], c[6]})
+	}
+	return all
+}
+
+// engineOf names a dialect's engines in facts.tsv.
+var engineOf = map[metrics.Runtime][]string{
+	metrics.VLLM: {"vllm"}, metrics.SGLang: {"sglang"}, metrics.TGI: {"tgi"}, metrics.TensorRTLLM: {"trtllm"},
+	metrics.TritonTRTLLM: {"triton_trtllm", "triton_core"}, metrics.TritonVLLM: {"triton_vllm", "triton_core"}, metrics.Triton: {"triton_core"},
+	metrics.LlamaCpp: {"llamacpp"}, metrics.LMDeploy: {"lmdeploy"}, metrics.NIM: {"nim"}, metrics.Dynamo: {"dynamo"},
+}
+
+// find returns the facts about the source of a row.
+func (all facts) find(d *Dialect, r *Row) (found facts) {
+	for _, f := range all {
+		if slices.Contains(engineOf[d.Runtime], f.engine) && familyKey(f.name) == familyKey(r.From) {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// sourcesOnPages lists the families of all pages below testdata.
+func sourcesOnPages(t testing.TB) map[string]bool {
+	used := map[string]bool{}
+	for _, name := range pages(t) {
+		body, err := sanitise([]byte(readPage(t, name)))
+		if err != nil {
+			continue
+		}
+		if p, err := parsePage(body, "text/plain", DefaultLimits); err == nil {
+			for key := range p.families {
+				used[key] = true
+			}
+		}
+	}
+	return used
+}
+
+// TestCatalogue checks every row of every dialect against the facts: the source exists with that
+// name and type, has the labels that the row reads, and lives in the versions that the row claims.
+func TestCatalogue(t *testing.T) {
+	all := readFacts(t)
+	for _, d := range builtin {
+		for i := range d.Rows {
+			r := &d.Rows[i]
+			known := all.find(d, r)
+			if known == nil {
+				t.Errorf("%s: %s is no metric of the engine", d.Runtime, r.From)
+				continue
+			}
+			if !slices.ContainsFunc(known, func(f fact) bool { return f.kind == string(r.Is) || f.kind == "info" && r.Is == Gauge }) {
+				t.Errorf("%s: %s is never a %s but a %s", d.Runtime, r.From, r.Is, known[0].kind)
+			}
+			for _, m := range r.Where {
+				if !m.Matches("") && !known.haveLabel(m.Name, m.Value) {
+					t.Errorf("%s: %s has no label %s with %s", d.Runtime, r.From, m.Name, m.Value)
+				}
+			}
+			for _, c := range r.Carry {
+				if c.From != "finish_reason" && !known.haveLabel(c.From, "") { // spelt so by imitations and early builds
+					t.Errorf("%s: %s has no label %s", d.Runtime, r.From, c.From)
+				}
+			}
+			for _, with := range r.With {
+				if all.find(d, &Row{From: with}) == nil {
+					t.Errorf("%s: %s, read with %s, is no metric of the engine", d.Runtime, with, r.From)
+				}
+			}
+			if r.To == nil || r.Fold == nil && r.To.Kind.String() != string(r.Is) {
+				t.Errorf("%s: %s is a %s, %s is not", d.Runtime, r.From, r.Is, r.To.Name)
+			}
+			if since, ok := known.firstVersion(); ok && r.Since != "" && older(r.Since, since) {
+				t.Errorf("%s: %s is claimed since %s, but exists since %s", d.Runtime, r.From, r.Since, since)
+			}
+			if until, ok := known.lastVersion(); ok && r.Until != "" && older(until, r.Until) {
+				t.Errorf("%s: %s is claimed until %s, but exists until %s", d.Runtime, r.From, r.Until, until)
+			}
+			if q := r.quality(); q != metrics.Native && r.Why == "" {
+				t.Errorf("%s: %s is %s without a reason", d.Runtime, r.From, q)
+			}
+		}
+	}
+}
+
+// haveLabel reports whether the family has a label, in any version. Where facts list a label with
+// its value, as for Triton, the value has to be one that the pattern matches.
+func (fs facts) haveLabel(name, pattern string) bool {
+	return slices.ContainsFunc(fs, func(f fact) bool {
+		return slices.ContainsFunc(f.labels, func(l string) bool {
+			label, value, hasValue := strings.Cut(strings.TrimSuffix(strings.Fields(l + " ")[0], "?"), "=")
+			return label == name && (!hasValue || pattern == "" || slices.Contains(strings.Split(pattern, "|"), value))
+		})
+	})
+}
+
+// firstVersion is the earliest release that has the family, when the facts know one exactly.
+func (fs facts) firstVersion() (string, bool) {
+	first := ""
+	for _, f := range fs {
+		if _, ok := ParseVersion(f.since); !ok || strings.Contains(f.since, "≈") {
+			return "", false
+		}
+		if first == "" || older(f.since, first) {
+			first = f.since
+		}
+	}
+	return first, first != ""
+}
+
+func (fs facts) lastVersion() (string, bool) {
+	last := ""
+	for _, f := range fs {
+		if _, ok := ParseVersion(f.until); !ok || strings.Contains(f.until, "≈") {
+			return "", false
+		}
+		if last == "" || older(last, f.until) {
+			last = f.until
+		}
+	}
+	return last, last != ""
+}
+
+// TestEveryQuantityIsMappedOrMissing wants each dialect to have an answer for each quantity of the
+// vocabulary: a row, a number from an endpoint, or the reason why there is none.
+func TestEveryQuantityIsMappedOrMissing(t *testing.T) {
+	for _, d := range builtin {
+		for to, rows := range quantities(d) {
+			why, missing := d.Missing[to]
+			if len(rows) == 0 && why == "" && d.Endpoints[to] == "" {
+				t.Errorf("%s: nothing is said about %s", d.Runtime, to.Name)
+			}
+			if len(rows) > 0 && missing {
+				// Triton's backends share one list of what the core lacks.
+				if d.Runtime != metrics.TritonTRTLLM && d.Runtime != metrics.TritonVLLM {
+					t.Errorf("%s: %s is mapped and missing", d.Runtime, to.Name)
+				}
+			}
+		}
+	}
+}
+
+// TestBucketsArePassedOnAsTheEngineHasThem compares the bounds that come out of each page with the
+// bounds of the facts: every finite bound is one that the engine has in some version.
+func TestBucketsArePassedOnAsTheEngineHasThem(t *testing.T) {
+	all := readFacts(t)
+	checked := 0
+	for _, name := range []string{"vllm/v0.7.3-v1.prom", "vllm/v0.28.0-dp8-lora.prom", "sglang/v0.5.9-priority.prom", "tgi/v3.3.7-loaded.prom",
+		"trtllm/v1.3.0-full.prom", "lmdeploy/v0.14.0.prom", "nim/1.x.prom", "triton/core-histograms.prom", "triton/vllm-backend.prom"} {
+		s := page(t, name)
+		for _, d := range builtin {
+			for i := range d.Rows {
+				r := &d.Rows[i]
+				if r.Is != Histogram || r.Fold != nil || len(s.get(t, `llm_engine_up{runtime="`+string(d.Runtime)+`"}`)) == 0 {
+					continue
+				}
+				var bounds []float64
+				for _, f := range all.find(d, r) {
+					for _, b := range f.buckets {
+						if v, err := strconv.ParseFloat(b, 64); err == nil {
+							bounds = append(bounds, r.Scale.apply(v))
+						}
+					}
+				}
+				if len(bounds) < 4 || len(s.get(t, `llm_engine_metric_source_info{metric="`+r.To.Name+`",source="`+r.From+`"}`)) == 0 {
+					continue // the facts give the grid as a formula, or the page has another source
+				}
+				for _, sample := range s {
+					if sample.labels.Get("__name__") != r.To.Name+"_bucket" {
+						continue
+					}
+					le, _ := strconv.ParseFloat(sample.labels.Get("le"), 64)
+					near := func(b float64) bool { return math.Abs(b-le) <= 1e-5*b } // facts print six digits
+					if checked++; !math.IsInf(le, 1) && !slices.ContainsFunc(bounds, near) {
+						t.Errorf("%s: %s has a bucket %v that %s has not", name, r.To.Name, le, r.From)
+					}
+				}
+			}
+		}
+	}
+	if checked < 500 {
+		t.Errorf("only %d buckets were compared", checked)
+	}
+}

@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// FuzzPage feeds the page reader what an engine might send. Whatever it is: it either becomes a page
+// within the limits, or an error that names a reason and, where the text is at fault, a line. A page
+// that was accepted reads the same from its template, and its exposition can be parsed.
+func FuzzPage(f *testing.F) {
+	err := filepath.WalkDir("testdata/pages", func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		page, err := os.ReadFile(path)
+		if len(page) > 8<<10 { // long pages teach the fuzzer nothing that their beginning does not
+			page = page[:bytes.LastIndexByte(page[:8<<10], '\n')+1]
+		}
+		f.Add(page)
+		return err
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	limits := Limits{BodyBytes: 1 << 20, Series: 1000, LabelValueBytes: 100}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		body, err := sanitise(bytes.Clone(in))
+		var page *Page
+		if err == nil {
+			page, err = parsePage(body, "text/plain", limits)
+		}
+		if err != nil {
+			if reason := reasonOf(err); reason != reasonParse && reason != reasonLimit {
+				t.Fatalf("reason %q for %v", reason, err)
+			}
+			if reasonOf(err) == reasonParse && !strings.Contains(err.Error(), "line ") && in[0] != '"' {
+				t.Fatalf("no line in %v", err)
+			}
+			return
+		}
+		if len(page.values) > limits.Series {
+			t.Fatalf("%d series", len(page.values))
+		}
+		if template := newTemplate(body, page); template != nil {
+			again := make([]float64, len(page.values))
+			if template.read(body, func(i int, v float64) { again[i] = v }) {
+				for i, v := range page.values {
+					if v != again[i] && !(math.IsNaN(v) && math.IsNaN(again[i])) {
+						t.Fatalf("series %d is %v, from the template %v", i, v, again[i])
+					}
+				}
+			}
+		}
+		for _, d := range builtin {
+			if !d.Recognise(page) {
+				continue
+			}
+			plan, err := compile(page, []*Dialect{d}, &labelling{server: "e:1"}, func(*Dialect) Identity { return Identity{} }, limits)
+			if err != nil {
+				continue
+			}
+			target := &target{labelling: labelling{server: "e:1"}, plan: plan, values: page.values, log: discard}
+			parse(t, string(appendSnapshots(nil, []*snapshot{target.up(len(body), 0)})))
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"unsafe"
+)
+
+// A template is a page that Prometheus' parser has accepted, with holes where its numbers are. While
+// an engine keeps emitting the same series, its next page is the template with other numbers: then
+// comparing bytes is enough, and nothing has to be lexed again.
+type template struct {
+	lines []templateLine
+	index map[string]int // place in lines by text, for pages that change their order
+	seen  []uint32       // by line: the last read that met it
+	reads uint32
+}
+
+type templateLine struct {
+	text   string // a series up to its number, or a whole comment
+	series int    // place of the series on the page; -1 for comments
+}
+
+// newTemplate cuts a page into a template. It returns nil when the numbers cannot be told from the
+// bytes around them: when lines end in timestamps or exemplars, or are there twice.
+func newTemplate(body []byte, page *Page) *template {
+	t := &template{index: map[string]int{}}
+	series := 0
+	for line := range bytes.Lines(body) {
+		l := templateLine{text: string(line), series: -1}
+		if !isComment(line) {
+			l.text = string(line[:bytes.LastIndexByte(line, ' ')+1])
+			l.series = series
+			series++
+		}
+		if _, twice := t.index[l.text]; !twice || l.series < 0 {
+			t.index[l.text] = len(t.lines)
+			t.lines = append(t.lines, l)
+		}
+	}
+	if page.timestamps || len(page.duplicates) > 0 || series != len(page.values) || bytes.Contains(body, []byte("# EOF")) {
+		return nil
+	}
+	t.seen = make([]uint32, len(t.lines))
+	return t
+}
+
+func isComment(line []byte) bool { return line[0] == '#' || len(bytes.TrimSpace(line)) == 0 }
+
+// read passes the number of each series to store. It returns false as soon as the page turns out to
+// differ in more than its numbers; what was stored until then is to be read again.
+func (t *template) read(body []byte, store func(series int, value float64)) bool {
+	t.reads++
+	met := 0
+	for next := 0; len(body) > 0; next++ {
+		if next >= len(t.lines) || !hasPrefix(body, t.lines[next].text) {
+			found := false
+			if next, found = t.find(body); !found {
+				return false
+			}
+		}
+		line := &t.lines[next]
+		body = body[len(line.text):]
+		if line.series >= 0 {
+			end := bytes.IndexByte(body, '\n')
+			if end < 0 {
+				return false
+			}
+			value, ok := parseNumber(body[:end])
+			if !ok || t.seen[next] == t.reads {
+				return false
+			}
+			store(line.series, value)
+			body = body[end+1:]
+		}
+		if t.seen[next] != t.reads {
+			t.seen[next] = t.reads
+			met++
+		}
+	}
+	return met == len(t.lines)
+}
+
+// find looks up the line that body starts with.
+func (t *template) find(body []byte) (int, bool) {
+	end := bytes.IndexByte(body, '\n')
+	if end < 0 {
+		return 0, false
+	}
+	line := body[:end+1]
+	if !isComment(line) {
+		line = line[:bytes.LastIndexByte(line, ' ')+1]
+	}
+	i, ok := t.index[string(line)]
+	return i, ok
+}
+
+func hasPrefix(b []byte, prefix string) bool {
+	return len(b) >= len(prefix) && string(b[:len(prefix)]) == prefix
+}
+
+// parseNumber accepts what Prometheus' parser accepts as a sample value.
+func parseNumber(b []byte) (float64, bool) {
+	s := unsafe.String(unsafe.SliceData(b), len(b))
+	if strings.ContainsAny(s, "pP_ ") {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	return v, err == nil
+}

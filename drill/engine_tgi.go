@@ -1,0 +1,68 @@
+package drill
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TGI is a simulated Text Generation Inference 3: no model label, no unit suffixes, duration buckets
+// of 0.15 ms times 1.5 to the nth, length buckets of a hundredth of the limit
+// (router/src/server.rs).
+type TGI struct {
+	*page
+	queueSize, batchSize                            prometheus.Gauge
+	count, success                                  prometheus.Counter
+	failure                                         *prometheus.CounterVec
+	duration, queue, inference, mean, input, output prometheus.Histogram
+	batch                                           *prometheus.HistogramVec
+}
+
+// NewTGI builds the engine's page and metadata.
+func NewTGI(p Profile) *TGI {
+	pg := newPage(nil, "/metrics")
+	durations := prometheus.ExponentialBuckets(0.00015, 1.5, 35)
+	lengths := prometheus.LinearBuckets(81.92, 81.92, 100) // max_total_tokens 8192
+	t := &TGI{
+		page: pg, queueSize: pg.gauge("tgi_queue_size"), batchSize: pg.gauge("tgi_batch_current_size"),
+		count: pg.counter("tgi_request_count"), success: pg.counter("tgi_request_success"), failure: pg.counters("tgi_request_failure", "err"),
+		duration: pg.histogram("tgi_request_duration", durations), queue: pg.histogram("tgi_request_queue_duration", durations),
+		inference: pg.histogram("tgi_request_inference_duration", durations), mean: pg.histogram("tgi_request_mean_time_per_token_duration", durations),
+		input: pg.histogram("tgi_request_input_length", lengths), output: pg.histogram("tgi_request_generated_tokens", lengths),
+		batch: pg.histograms("tgi_batch_inference_duration", durations, "method"),
+	}
+	pg.document("/info", map[string]any{"model_id": p.Model, "version": "3.3.7", "max_input_tokens": 4096, "max_total_tokens": 8192})
+	return t
+}
+
+// FirstToken implements Observer.
+func (t *TGI) FirstToken(r *Request) {
+	t.count.Inc()
+	t.input.Observe(r.Prompt)
+	t.batch.WithLabelValues("prefill").Observe(r.FirstToken.Sub(r.Scheduled).Seconds())
+}
+
+// Decoded implements Observer.
+func (t *TGI) Decoded(_ int, took time.Duration) {
+	t.batch.WithLabelValues("decode").Observe(took.Seconds())
+}
+
+// Finished implements Observer.
+func (t *TGI) Finished(r *Request) {
+	if r.Failed {
+		t.failure.WithLabelValues("generation").Inc()
+		return
+	}
+	t.success.Inc()
+	t.duration.Observe(r.Done.Sub(r.Arrival).Seconds())
+	t.queue.Observe(r.Scheduled.Sub(r.Arrival).Seconds())
+	t.inference.Observe(r.Done.Sub(r.Scheduled).Seconds())
+	t.mean.Observe(r.Done.Sub(r.Scheduled).Seconds() / r.Output)
+	t.output.Observe(r.Output)
+}
+
+// State implements Observer.
+func (t *TGI) State(running, waiting int, _ float64) {
+	t.batchSize.Set(float64(running))
+	t.queueSize.Set(float64(waiting))
+}

@@ -1,0 +1,75 @@
+package drill
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TRTLLM is a simulated trtllm-serve 1.3 (tensorrt_llm/metrics/collector.py): metrics under
+// /prometheus/metrics, the pid on every gauge, token counters that move when a request ends, and a
+// /metrics that is a list of statistics.
+type TRTLLM struct {
+	*page
+	running, waiting, kv                    prometheus.Gauge
+	prompt, generated, cached               prometheus.Counter
+	done                                    *prometheus.CounterVec
+	ttft, tpot, e2e, queue, prefill, decode prometheus.Histogram
+}
+
+// NewTRTLLM builds the engine's page and metadata.
+func NewTRTLLM(p Profile) *TRTLLM {
+	pg := newPage(prometheus.Labels{"model_name": p.Model, "engine_type": "pytorch"}, "/prometheus/metrics")
+	pid := pg.with("pid", "4711")
+	t := &TRTLLM{
+		page:    pg,
+		running: pid.gauge("trtllm_num_requests_running"), waiting: pid.gauge("trtllm_num_requests_waiting"), kv: pid.gauge("trtllm_kv_cache_utilization"),
+		prompt: pg.counter("trtllm_prompt_tokens_total"), generated: pg.counter("trtllm_generation_tokens_total"), cached: pg.counter("trtllm_prompt_cached_tokens_total"),
+		done: pg.counters("trtllm_request_success_total", "finished_reason"),
+		ttft: pg.histogram("trtllm_time_to_first_token_seconds", vllmTTFT), tpot: pg.histogram("trtllm_time_per_output_token_seconds", vllmITL),
+		e2e: pg.histogram("trtllm_e2e_request_latency_seconds", vllmLong), queue: pg.histogram("trtllm_request_queue_time_seconds", vllmLong),
+		prefill: pg.histogram("trtllm_request_prefill_time_seconds", vllmTTFT), decode: pg.histogram("trtllm_request_decode_time_seconds", vllmLong),
+	}
+	pid.gauge("trtllm_kv_cache_max_blocks").Set(p.KVTokens / 32)
+	pid.gauge("trtllm_kv_cache_tokens_per_block").Set(32)
+	pg.document("/version", map[string]any{"version": "1.3.0"})
+	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "tensorrt_llm"}}})
+	pg.mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Write([]byte("[]"))
+	})
+	return t
+}
+
+// FirstToken implements Observer.
+func (t *TRTLLM) FirstToken(r *Request) { t.ttft.Observe(r.FirstToken.Sub(r.Arrival).Seconds()) }
+
+// Decoded implements Observer.
+func (t *TRTLLM) Decoded(int, time.Duration) {}
+
+// Finished implements Observer.
+func (t *TRTLLM) Finished(r *Request) {
+	reason := "stop"
+	if r.Truncated {
+		reason = "length"
+	}
+	t.done.WithLabelValues(reason).Inc()
+	t.prompt.Add(r.Prompt)
+	t.cached.Add(min(r.Cached, r.Prompt))
+	t.generated.Add(r.Output)
+	t.e2e.Observe(r.Done.Sub(r.Arrival).Seconds())
+	t.queue.Observe(r.Scheduled.Sub(r.Arrival).Seconds())
+	t.prefill.Observe(r.FirstToken.Sub(r.Scheduled).Seconds())
+	t.decode.Observe(r.Done.Sub(r.FirstToken).Seconds())
+	if r.Output > 1 {
+		t.tpot.Observe(r.Done.Sub(r.FirstToken).Seconds() / (r.Output - 1))
+	}
+}
+
+// State implements Observer.
+func (t *TRTLLM) State(running, waiting int, kv float64) {
+	t.running.Set(float64(running))
+	t.waiting.Set(float64(waiting))
+	t.kv.Set(kv)
+}

@@ -1,0 +1,100 @@
+package drill
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// VLLM is a simulated vLLM of about release 0.16: names, labels and bucket bounds are those of
+// vllm/v1/metrics/loggers.py.
+type VLLM struct {
+	*page
+	running, waiting, kv                          prometheus.Gauge
+	prompt, generated, queries, hits, preemptions prometheus.Counter
+	done                                          *prometheus.CounterVec
+	ttft, itl, tpot, e2e, queue, prefill, decode  prometheus.Histogram
+	promptLength, outputLength                    prometheus.Histogram
+}
+
+var (
+	vllmTTFT   = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
+	vllmITL    = []float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
+	vllmLong   = []float64{.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+	vllmTokens = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000}
+)
+
+// NewVLLM builds the engine's page and metadata.
+func NewVLLM(p Profile) *VLLM {
+	pg := newPage(prometheus.Labels{"model_name": p.Model, "engine": "0"}, "/metrics")
+	v := &VLLM{
+		page:    pg,
+		running: pg.gauge("vllm:num_requests_running"), waiting: pg.gauge("vllm:num_requests_waiting"), kv: pg.gauge("vllm:kv_cache_usage_perc"),
+		prompt: pg.counter("vllm:prompt_tokens_total"), generated: pg.counter("vllm:generation_tokens_total"),
+		queries: pg.counter("vllm:prefix_cache_queries_total"), hits: pg.counter("vllm:prefix_cache_hits_total"),
+		preemptions: pg.counter("vllm:num_preemptions_total"), done: pg.counters("vllm:request_success_total", "finished_reason"),
+		ttft: pg.histogram("vllm:time_to_first_token_seconds", vllmTTFT), itl: pg.histogram("vllm:inter_token_latency_seconds", vllmITL),
+		tpot: pg.histogram("vllm:request_time_per_output_token_seconds", vllmITL), e2e: pg.histogram("vllm:e2e_request_latency_seconds", vllmLong),
+		queue: pg.histogram("vllm:request_queue_time_seconds", vllmLong), prefill: pg.histogram("vllm:request_prefill_time_seconds", vllmLong),
+		decode: pg.histogram("vllm:request_decode_time_seconds", vllmLong), promptLength: pg.histogram("vllm:request_prompt_tokens", vllmTokens),
+		outputLength: pg.histogram("vllm:request_generation_tokens", vllmTokens),
+	}
+	for _, reason := range []string{"stop", "length", "abort", "error"} {
+		v.done.WithLabelValues(reason)
+	}
+	pg.counter("vllm:external_prefix_cache_queries_total")
+	pg.counter("vllm:external_prefix_cache_hits_total")
+	sleepState := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:engine_sleep_state", ConstLabels: pg.labels}, []string{"sleep_state"})
+	sleepState.WithLabelValues("awake").Set(1)
+	sleepState.WithLabelValues("weights_offloaded").Set(0)
+	sleepState.WithLabelValues("discard_all").Set(0)
+	pg.registry.MustRegister(sleepState)
+	pg.document("/version", map[string]any{"version": "0.16.0"})
+	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "vllm", "max_model_len": 32768}}})
+	return v
+}
+
+// FirstToken implements Observer.
+func (v *VLLM) FirstToken(r *Request) {
+	v.ttft.Observe(r.FirstToken.Sub(r.Arrival).Seconds())
+	v.prompt.Add(r.Prompt)
+	v.queries.Add(r.Prompt)
+	v.hits.Add(min(r.Cached, r.Prompt))
+	v.generated.Inc()
+}
+
+// Decoded implements Observer.
+func (v *VLLM) Decoded(n int, took time.Duration) {
+	for range n {
+		v.itl.Observe(took.Seconds())
+	}
+	v.generated.Add(float64(n))
+}
+
+// Finished implements Observer.
+func (v *VLLM) Finished(r *Request) {
+	reason := "stop"
+	switch {
+	case r.Failed:
+		reason = "error"
+	case r.Truncated:
+		reason = "length"
+	}
+	v.done.WithLabelValues(reason).Inc()
+	v.e2e.Observe(r.Done.Sub(r.Arrival).Seconds())
+	v.queue.Observe(r.Scheduled.Sub(r.Arrival).Seconds())
+	v.prefill.Observe(r.FirstToken.Sub(r.Scheduled).Seconds())
+	v.decode.Observe(r.Done.Sub(r.FirstToken).Seconds())
+	if r.Output > 1 {
+		v.tpot.Observe(r.Done.Sub(r.FirstToken).Seconds() / (r.Output - 1))
+	}
+	v.promptLength.Observe(r.Prompt)
+	v.outputLength.Observe(r.Output)
+}
+
+// State implements Observer.
+func (v *VLLM) State(running, waiting int, kv float64) {
+	v.running.Set(float64(running))
+	v.waiting.Set(float64(waiting))
+	v.kv.Set(kv)
+}

@@ -1,0 +1,65 @@
+package drill
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// page is a simulated engine's HTTP side: its metrics and its metadata documents.
+type page struct {
+	registry *prometheus.Registry
+	mux      *http.ServeMux
+	labels   prometheus.Labels // on every series
+}
+
+func newPage(labels prometheus.Labels, path string) *page {
+	p := &page{registry: prometheus.NewRegistry(), mux: http.NewServeMux(), labels: labels}
+	p.mux.Handle("GET "+path, promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))
+	return p
+}
+
+// with is the same page with one more label on what is added through it.
+func (p *page) with(name, value string) *page {
+	more := maps.Clone(p.labels)
+	more[name] = value
+	return &page{registry: p.registry, mux: p.mux, labels: more}
+}
+
+// ServeHTTP implements http.Handler.
+func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }
+
+func (p *page) document(path string, v any) {
+	p.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v) // the client went away
+	})
+}
+
+func register[C prometheus.Collector](p *page, c C) C {
+	p.registry.MustRegister(c)
+	return c
+}
+
+func (p *page) gauge(name string) prometheus.Gauge {
+	return register(p, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, ConstLabels: p.labels}))
+}
+
+func (p *page) counter(name string) prometheus.Counter {
+	return register(p, prometheus.NewCounter(prometheus.CounterOpts{Name: name, ConstLabels: p.labels}))
+}
+
+func (p *page) counters(name string, labels ...string) *prometheus.CounterVec {
+	return register(p, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, ConstLabels: p.labels}, labels))
+}
+
+func (p *page) histogram(name string, buckets []float64) prometheus.Histogram {
+	return register(p, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, ConstLabels: p.labels, Buckets: buckets}))
+}
+
+func (p *page) histograms(name string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return register(p, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, ConstLabels: p.labels, Buckets: buckets}, labels))
+}
