@@ -147,27 +147,35 @@ func (s *Sim) Run(from, to time.Time, interval time.Duration, scrape func(at tim
 
 // Scrape stores one scrape.
 func (s *Sim) Scrape(at time.Time, scrape func(at time.Time, emit Emit)) error {
-	app := s.db.Appender(s.ctx)
 	seen := make(map[uint64]labels.Labels, len(s.last))
+	err := s.Append(at, func(emit Emit) {
+		scrape(at, func(l labels.Labels, v float64) {
+			seen[l.Hash()] = l
+			emit(l, v)
+		})
+		for h, l := range s.last {
+			if _, ok := seen[h]; !ok {
+				emit(l, staleNaN)
+			}
+		}
+	})
+	s.last = seen
+	return err
+}
+
+// Append stores samples as they are: series that are left out do not become stale.
+func (s *Sim) Append(at time.Time, samples func(emit Emit)) error {
+	app := s.db.Appender(s.ctx)
 	ms := at.UnixMilli()
 	var failed error
-	scrape(at, func(l labels.Labels, v float64) {
+	samples(func(l labels.Labels, v float64) {
 		h := l.Hash()
 		ref, err := app.Append(s.refs[h], l, ms, v)
 		if err != nil && failed == nil {
 			failed = fmt.Errorf("%s at %s: %w", l, at.Format(time.RFC3339), err)
 		}
 		s.refs[h] = ref
-		seen[h] = l
 	})
-	for h, l := range s.last {
-		if _, ok := seen[h]; !ok {
-			if _, err := app.Append(s.refs[h], l, ms, staleNaN); err != nil && failed == nil {
-				failed = err
-			}
-		}
-	}
-	s.last = seen
 	return errors.Join(failed, app.Commit())
 }
 
