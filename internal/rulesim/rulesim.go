@@ -102,6 +102,11 @@ func (s *Sim) load(p parser.Parser, files [][]byte) error {
 	}
 	for _, g := range groups {
 		s.groups = append(s.groups, g)
+		for _, r := range g.Rules() {
+			if ar, ok := r.(*rules.AlertingRule); ok {
+				ar.SetRestored(true) // nothing to restore; without this, ALERTS is not written
+			}
+		}
 	}
 	// Recording groups first, as if their phase came first within the minute.
 	sort.Slice(s.groups, func(i, j int) bool {
