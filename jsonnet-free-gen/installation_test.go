@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 func render(t *testing.T, args ...string) string {
@@ -138,6 +140,28 @@ func TestBadFlags(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
 		}
+	}
+}
+
+// What can be imported is printed as configuration that reads back; what cannot fails with its reason.
+func TestOpenSLO(t *testing.T) {
+	const query = `{metricSource: {type: Prometheus, spec: {query: 'llm_engine_requests_total%s'}}}`
+	document := func(name, method string) string {
+		return fmt.Sprintf("apiVersion: openslo/v1\nkind: SLO\nmetadata: {name: %s}\nspec:\n  budgetingMethod: %s\n  timeWindow: [{duration: 30d, isRolling: true}]\n"+
+			"  objectives: [{target: 0.999}]\n  indicator: {spec: {ratioMetric: {counter: true, total: %s, bad: %s}}}\n",
+			name, method, fmt.Sprintf(query, ""), fmt.Sprintf(query, `{outcome="error"}`))
+	}
+	path := filepath.Join(t.TempDir(), "slos.yaml")
+	if err := os.WriteFile(path, []byte(document("errors", "Occurrences")+"---\n"+document("slices", "Timeslices")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := importOpenSLO(path, &out); err == nil || !strings.Contains(err.Error(), `"slices"`) {
+		t.Errorf("refused: %v, want slices", err)
+	}
+	var config struct{ Objectives []slo.Objective }
+	if err := yaml.Unmarshal([]byte(out.String()), &config); err != nil || len(config.Objectives) != 1 || config.Objectives[0].Target.Percent() != "99.9%" {
+		t.Errorf("%v, printed:\n%s", err, &out)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,9 +17,11 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
+	"github.com/goccy/go-yaml"
 
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
+	"github.com/llm-node-exporter/llm-node-exporter/slo/openslo"
 )
 
 // artifact is one generated file.
@@ -50,8 +53,12 @@ func run(args []string) error {
 	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJob).StringVar(&i.options.Job)
 	app.Flag("name", "Name of the PrometheusRule or of the Mimir namespace.").Default("llm-node-exporter").StringVar(&i.name)
 	app.Flag("meta-label", "Label of the PrometheusRule object, as release=prometheus. Repeat.").PlaceHolder("NAME=VALUE").StringMapVar(&i.metaLabels)
+	openSLO := app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and say why the others cannot be imported.").PlaceHolder("FILE").ExistingFile()
 	if _, err := app.Parse(args); err != nil {
 		return err
+	}
+	if *openSLO != "" {
+		return importOpenSLO(*openSLO, os.Stdout)
 	}
 	if *format == "" {
 		return generate(*out, *check, repository())
@@ -109,6 +116,25 @@ func (i *installation) configure(windows []string, severities map[string]string)
 		}
 	}
 	return nil
+}
+
+// importOpenSLO prints what can be imported and returns what cannot.
+func importOpenSLO(path string, to io.Writer) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	objectives, refused := openslo.Import(content)
+	if len(objectives) > 0 {
+		out, err := yaml.Marshal(map[string][]slo.Objective{"objectives": objectives})
+		if err != nil {
+			return err
+		}
+		if _, err := to.Write(out); err != nil {
+			return err
+		}
+	}
+	return refused
 }
 
 var severityNames = map[string]slo.Severity{"page": slo.Page, "ticket": slo.Ticket, "info": slo.Info}

@@ -45,30 +45,86 @@ func Lookup(name string) *metrics.Family {
 	return nil
 }
 
-// Verify parses a query and checks it against the vocabulary: every selector names a known series, and
-// every matcher a label that the series has.
+// Verify parses a query and checks it against the vocabulary: every selector names a known series, every
+// matcher a label that the series has, and every label that is grouped by or matched on exists on the
+// series below: a misspelt one would silently merge everything, or match nothing.
 func Verify(query string) error {
 	e, err := Parser.ParseExpr(query)
 	if err != nil {
 		return fmt.Errorf("%w in %s", err, query)
 	}
-	var errs []error
-	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
-		v, ok := n.(*parser.VectorSelector)
-		if !ok {
-			return nil
-		}
-		f := Lookup(v.Name)
-		if f == nil {
-			errs = append(errs, fmt.Errorf("%s: no such metric in the vocabulary", v))
-			return nil
-		}
-		for _, m := range v.LabelMatchers {
-			if m.Name != labels.MetricName && !f.HasLabel(m.Name) && !slices.Contains(ScrapeLabels, m.Name) {
-				errs = append(errs, fmt.Errorf("%s: %s has no label %q", v, f.Name, m.Name))
+	var c checker
+	c.labels(e)
+	return errors.Join(c.errs...)
+}
+
+type checker struct{ errs []error }
+
+func (c *checker) errorf(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf(format, args...))
+}
+
+// labels checks an expression and returns the labels its results may have; nil for scalars.
+func (c *checker) labels(e Expr) []string {
+	switch e := e.(type) {
+	case *parser.VectorSelector:
+		return c.selector(e)
+	case *parser.MatrixSelector:
+		return c.labels(e.VectorSelector)
+	case *parser.SubqueryExpr:
+		return c.labels(e.Expr)
+	case *parser.ParenExpr:
+		return c.labels(e.Expr)
+	case *parser.UnaryExpr:
+		return c.labels(e.Expr)
+	case *parser.AggregateExpr:
+		below := c.labels(e.Expr)
+		for _, l := range e.Grouping {
+			if !slices.Contains(below, l) {
+				c.errorf("%s groups by %q, which nothing below has", e, l)
 			}
 		}
+		if e.Without || e.Op == parser.TOPK || e.Op == parser.BOTTOMK {
+			return below
+		}
+		return e.Grouping
+	case *parser.Call:
+		var all []string
+		for _, arg := range e.Args {
+			all = append(all, c.labels(arg)...)
+		}
+		if e.Func.Name == "label_replace" {
+			all = append(all, e.Args[1].(*parser.StringLiteral).Val)
+		}
+		return all
+	case *parser.BinaryExpr:
+		left, right := c.labels(e.LHS), c.labels(e.RHS)
+		if m := e.VectorMatching; m != nil && m.On {
+			for _, l := range m.MatchingLabels {
+				if !slices.Contains(left, l) || !slices.Contains(right, l) {
+					c.errorf("%s matches on %q, which one side never has", e, l)
+				}
+			}
+		}
+		return append(left, right...)
+	}
+	return nil
+}
+
+func (c *checker) selector(v *parser.VectorSelector) []string {
+	f := Lookup(v.Name)
+	if f == nil {
+		c.errorf("%s: no such metric in the vocabulary", v)
 		return nil
-	})
-	return errors.Join(errs...)
+	}
+	has := append(slices.Clone(f.Labels), ScrapeLabels...)
+	if strings.HasSuffix(v.Name, "_bucket") {
+		has = append(has, "le")
+	}
+	for _, m := range v.LabelMatchers {
+		if m.Name != labels.MetricName && !slices.Contains(has, m.Name) {
+			c.errorf("%s: %s has no label %q", v, f.Name, m.Name)
+		}
+	}
+	return has
 }
