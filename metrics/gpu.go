@@ -1,0 +1,228 @@
+package metrics
+
+// Labels of GPU series.
+const (
+	LabelGPUUUID         = "gpu_uuid"            // UUID of the GPU, the only identity that survives a reboot
+	LabelGPU             = "gpu"                 // NVML index of the GPU
+	LabelGPUInstance     = "gpu_instance_id"     // MIG GPU instance; empty for the whole GPU
+	LabelComputeInstance = "compute_instance_id" // MIG compute instance
+	LabelPCIBusID        = "pci_bus_id"          // domain:bus:device.function, as in sysfs
+	LabelFeature         = "feature"             // something a driver and a GPU model may or may not offer
+	LabelDomain          = "domain"              // clock domain: graphics, sm, memory or video
+	LabelPipe            = "pipe"                // execution pipe of an SM
+	LabelSeverity        = "severity"            // ECC: corrected or uncorrected; XID: page, ticket or app
+	LabelLocation        = "location"            // memory an ECC error was found in
+	LabelLifetime        = "lifetime"            // volatile (since driver load) or aggregate (life of the board)
+	LabelCause           = "cause"               // corrected or uncorrected errors, for remapped rows and retired pages
+	LabelAvailability    = "availability"        // spare rows left in a bank: max, high, partial, low or none
+	LabelXID             = "xid"                 // number of an NVIDIA driver error
+	LabelMeaning         = "meaning"             // what an XID says, in a few words
+	LabelAction          = "action"              // what to do about it
+	LabelSensor          = "sensor"              // gpu or memory
+	LabelLimit           = "limit"               // a temperature limit: slowdown, shutdown, memory_max or gpu_max
+	LabelScope           = "scope"               // power: gpu, module or gpu_average
+	LabelLink            = "link"                // NVLink number
+	LabelFan             = "fan"                 // fan number
+	LabelCheck           = "check"               // one of the fabric health checks
+	LabelState           = "state"               // name of a state, or which of current, maximum and pending
+	LabelType            = "type"                // kind of error
+	LabelContainerID     = "container_id"        // container of a process, from its cgroup; empty outside containers
+)
+
+// Label sets of GPU series.
+var (
+	// GPULabels identify one GPU.
+	GPULabels = []string{LabelGPUUUID, LabelGPU}
+	// GPUInstanceLabels identify one GPU, or one MIG GPU instance of it.
+	GPUInstanceLabels = []string{LabelGPUUUID, LabelGPU, LabelGPUInstance}
+)
+
+// State of the driver library and of the reading itself.
+var (
+	GPUNVMLUp = gauge(Never, "llm_gpu_nvml_up",
+		"Whether the NVIDIA management library is loaded and initialised (1). When 0, reason is why: the name of the NVML error, starting, detached or built_without_cgo.",
+		with(LabelReason))
+	GPUDriverInfo = gauge(Never, "llm_gpu_driver_info",
+		"Versions of the NVIDIA driver, of NVML and of the CUDA level the driver offers, always 1.",
+		with("driver_version", "nvml_version", "cuda_version"))
+	GPUExpected = gauge(Sum, "llm_gpu_expected_gpus",
+		"NVIDIA GPUs that the PCI bus has, or had since the exporter started, and that a driver other than vfio may use. From sysfs, independent of NVML.")
+	GPUVisible = gauge(Sum, "llm_gpu_visible_gpus",
+		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount).")
+	GPUMissing = gauge(Max, "llm_gpu_missing",
+		"Whether a GPU that the PCI bus has, or had, does not answer through NVML (1). Absent while NVML is down.",
+		with(LabelPCIBusID))
+	GPUUp = gauge(Never, "llm_gpu_up",
+		"Whether the GPU answered in the last cycle (1). When 0, reason is why: the name of the NVML error, or stuck.",
+		GPULabels, with(LabelReason))
+	GPUCollectStuck = gauge(Max, "llm_gpu_collect_stuck",
+		"Whether a driver call for this GPU has been running for longer than the deadline (1). Its other series are withheld.", GPULabels)
+	GPUSnapshotAge = gauge(Max, "llm_gpu_snapshot_age_seconds",
+		"Age of the values served for this GPU. Grows while the GPU is stuck.", GPULabels)
+	GPUCollectDuration = gauge(Max, "llm_gpu_collect_duration_seconds",
+		"Time the last finished cycle of this GPU spent reading.", GPULabels)
+	GPUFeatureSupported = gauge(Never, "llm_gpu_feature_supported",
+		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error.",
+		GPULabels, with(LabelFeature, LabelReason))
+)
+
+// Identity and configuration.
+var (
+	GPUInfo = gauge(Never, "llm_gpu_info",
+		"Identity of a GPU, always 1.",
+		GPULabels, with("name", LabelPCIBusID, "minor_number", "serial", "architecture", "compute_capability", "vbios_version"))
+	GPUPersistenceMode = gauge(Never, "llm_gpu_persistence_mode",
+		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading it may take seconds.", GPULabels)
+	GPUPerformanceState = gauge(Max, "llm_gpu_performance_state",
+		"Performance state, 0 (P0, fastest) to 15.", GPULabels)
+	GPUMIGMode = gauge(Never, "llm_gpu_mig_mode",
+		"Whether MIG is on (1); state is current or pending (after the next reset).", GPULabels, with(LabelState))
+	GPUMIGInfo = gauge(Never, "llm_gpu_mig_info",
+		"A MIG device, always 1.", GPUInstanceLabels, with(LabelComputeInstance, "mig_uuid", "profile"))
+)
+
+// Clocks, and what slows them down.
+var (
+	GPUClock = gauge(Max, "llm_gpu_clock_hertz",
+		"Current clock of a domain.", GPULabels, with(LabelDomain))
+	GPUClockMax = gauge(Max, "llm_gpu_clock_max_hertz",
+		"Highest clock of a domain.", GPULabels, with(LabelDomain))
+	GPUClockEventActive = gauge(Max, "llm_gpu_clock_event_active",
+		"Whether the driver lowers the clocks for this reason now (1). Only reasons that the GPU supports; bits that NVML does not name are unknown_0x….",
+		GPULabels, with(LabelReason))
+	GPUClockEventSeconds = counter("llm_gpu_clock_event_seconds_total",
+		"Time the clocks were lowered for this reason. source driver: counted by the driver since it was loaded; sampled: integrated by the exporter from one sample per cycle.",
+		GPULabels, with(LabelReason, LabelSource))
+)
+
+// Memory: capacity, bandwidth and health.
+var (
+	GPUMemoryTotal = gauge(Sum, "llm_gpu_memory_total_bytes",
+		"Device memory, reserved memory included.", GPUInstanceLabels)
+	GPUMemoryUsed = gauge(Sum, "llm_gpu_memory_used_bytes",
+		"Device memory allocated by clients. Engines reserve most of it at start: not a sign of pressure.", GPUInstanceLabels)
+	GPUMemoryFree = gauge(Sum, "llm_gpu_memory_free_bytes",
+		"Device memory not allocated.", GPUInstanceLabels)
+	GPUMemoryReserved = gauge(Sum, "llm_gpu_memory_reserved_bytes",
+		"Device memory that driver and firmware keep for themselves.", GPUInstanceLabels)
+	GPUMemoryBandwidthUtilization = gauge(Max, "llm_gpu_memory_bandwidth_utilization_ratio",
+		"Share of the theoretical device memory bandwidth in use, 0 to 1 (GPM, Hopper and newer).", GPUInstanceLabels)
+	GPUMemoryBandwidthPeak = gauge(Sum, "llm_gpu_memory_bandwidth_peak_bytes_per_second",
+		"Theoretical device memory bandwidth: 2 transfers per cycle of the highest memory clock times the bus width.", GPULabels)
+	GPUMemoryBusy = gauge(Max, "llm_gpu_memory_busy_ratio",
+		"Share of time in which device memory was read or written at all (NVML utilization.memory). Not bandwidth.", GPULabels)
+	GPUECCMode = gauge(Never, "llm_gpu_ecc_mode",
+		"Whether ECC is on (1); state is current or pending (after the next reset).", GPULabels, with(LabelState))
+	GPUECCErrors = counter("llm_gpu_ecc_errors_total",
+		"Memory errors found by ECC. location is the finest the GPU reports, or all when it reports only totals; locations never overlap.",
+		GPULabels, with(LabelSeverity, LabelLocation, LabelLifetime))
+	GPUSRAMThreshold = gauge(Max, "llm_gpu_sram_ecc_threshold_exceeded",
+		"Whether uncorrectable SRAM errors exceed the replacement threshold (1).", GPULabels)
+	GPURowRemapPending = gauge(Max, "llm_gpu_row_remap_pending",
+		"Whether a memory row waits for a GPU reset to be remapped (1).", GPULabels)
+	GPURowRemapFailure = gauge(Max, "llm_gpu_row_remap_failure",
+		"Whether a memory row could not be remapped (1): the board has to be replaced.", GPULabels)
+	GPURemappedRows = gauge(Sum, "llm_gpu_remapped_rows",
+		"Memory rows remapped because of corrected or uncorrected errors.", GPULabels, with(LabelCause))
+	GPURowRemapBanks = gauge(Sum, "llm_gpu_row_remap_banks",
+		"Memory banks by the spare rows they have left: max, high, partial, low or none.", GPULabels, with(LabelAvailability))
+	GPURetiredPages = gauge(Sum, "llm_gpu_retired_pages",
+		"Memory pages retired because of corrected or uncorrected errors (GPUs before Ampere).", GPULabels, with(LabelCause))
+	GPURetiredPagesPending = gauge(Max, "llm_gpu_retired_pages_pending",
+		"Whether a memory page waits for a reboot to be retired (1).", GPULabels)
+	GPURepairPending = gauge(Max, "llm_gpu_repair_pending",
+		"Whether a repair waits for a GPU reset (1); type is channel or tpc.", GPULabels, with(LabelType))
+	GPUMemoryUnrepairable = gauge(Max, "llm_gpu_memory_unrepairable",
+		"Whether the device memory has a fault that cannot be repaired (1).", GPULabels)
+)
+
+// How busy the GPU is.
+var (
+	GPUUtilization = gauge(Max, "llm_gpu_utilization_ratio",
+		"Share of time in which at least one kernel ran. Says nothing about how much of the GPU it used.", GPULabels)
+	GPUGraphicsActive = gauge(Max, "llm_gpu_graphics_active_ratio",
+		"Share of time in which any compute or graphics engine was active (GPM).", GPUInstanceLabels)
+	GPUSMActive = gauge(Max, "llm_gpu_sm_active_ratio",
+		"Share of SMs that were busy, averaged over time (GPM).", GPUInstanceLabels)
+	GPUSMOccupancy = gauge(Max, "llm_gpu_sm_occupancy_ratio",
+		"Share of the warps that fit on the SMs that were resident (GPM).", GPUInstanceLabels)
+	GPUTensorActive = gauge(Max, "llm_gpu_tensor_active_ratio",
+		"Share of time in which the SMs did tensor operations of any kind (GPM).", GPUInstanceLabels)
+	GPUPipeActive = gauge(Max, "llm_gpu_pipe_active_ratio",
+		"Share of time in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels, with(LabelPipe))
+)
+
+// Temperature, power and fans.
+var (
+	GPUTemperature = gauge(Max, "llm_gpu_temperature_celsius",
+		"Temperature of a sensor: gpu or memory.", GPULabels, with(LabelSensor))
+	GPUTemperatureMargin = gauge(Never, "llm_gpu_temperature_margin_celsius",
+		"Degrees left until a limit acts: slowdown, shutdown, memory_max or gpu_max. Negative beyond the limit.", GPULabels, with(LabelLimit))
+	GPUPower = gauge(Sum, "llm_gpu_power_watts",
+		"Power drawn: scope gpu (now), gpu_average (over one second) or module (GPU with its CPU and memory, now). Scopes overlap.", GPULabels, with(LabelScope))
+	GPUPowerLimit = gauge(Sum, "llm_gpu_power_limit_watts",
+		"Power limit: kind enforced (in force now), requested, default, min or max.", GPULabels, with(LabelKind))
+	GPUEnergy = counter("llm_gpu_energy_joules_total",
+		"Energy used since the driver was loaded.", GPULabels)
+	GPUFanSpeed = gauge(Max, "llm_gpu_fan_speed_ratio",
+		"Intended speed of a fan as a share of its maximum.", GPULabels, with(LabelFan))
+)
+
+// Links.
+var (
+	GPUPCIeTransmit = counter("llm_gpu_pcie_transmit_bytes_total",
+		"Bytes the GPU sent over PCIe.", GPULabels)
+	GPUPCIeReceive = counter("llm_gpu_pcie_receive_bytes_total",
+		"Bytes the GPU received over PCIe.", GPULabels)
+	GPUPCIeReplays = counter("llm_gpu_pcie_replays_total",
+		"PCIe packets sent again.", GPULabels)
+	GPUPCIeErrors = counter("llm_gpu_pcie_errors_total",
+		"PCIe errors by type.", GPULabels, with(LabelType))
+	GPUPCIeLinkGeneration = gauge(Never, "llm_gpu_pcie_link_generation",
+		"PCIe generation; state is current or max. An idle link drops to a lower one.", GPULabels, with(LabelState))
+	GPUPCIeLinkWidth = gauge(Never, "llm_gpu_pcie_link_width",
+		"PCIe lanes; state is current or max.", GPULabels, with(LabelState))
+	GPUNVLinkTransmit = counter("llm_gpu_nvlink_transmit_bytes_total",
+		"Payload bytes the GPU sent over NVLink, all links together.", GPULabels)
+	GPUNVLinkReceive = counter("llm_gpu_nvlink_receive_bytes_total",
+		"Payload bytes the GPU received over NVLink, all links together.", GPULabels)
+	GPUNVLinkUp = gauge(Never, "llm_gpu_nvlink_up",
+		"Whether an NVLink is active or asleep (1) or down (0). Links that the GPU does not have are absent.", GPULabels, with(LabelLink))
+	GPUNVLinkErrors = counter("llm_gpu_nvlink_errors_total",
+		"NVLink errors of a link by type.", GPULabels, with(LabelLink, LabelType))
+	GPUFabricState = gauge(Never, "llm_gpu_fabric_state",
+		"Registration of the GPU with the NVSwitch fabric, always 1; state is not_started, in_progress or completed.", GPULabels, with(LabelState))
+	GPUFabricHealth = gauge(Never, "llm_gpu_fabric_unhealthy",
+		"Whether a fabric health check fails (1). Only checks that the GPU supports.", GPULabels, with(LabelCheck))
+)
+
+// Errors that the driver reports, and what to do about them.
+var (
+	GPURecoveryAction = gauge(Max, "llm_gpu_recovery_action",
+		"What the driver asks for to bring the GPU back: 0 none, 1 gpu_reset, 2 node_reboot, 3 drain_p2p, 4 drain_and_reset, 5 recover_imex_domain, 6 bus_reset, 7 system_reboot.", GPULabels)
+	GPURecoveryActionInfo = gauge(Never, "llm_gpu_recovery_action_info",
+		"The name of the recovery action in force, always 1.", GPULabels, with(LabelAction))
+	GPUXIDErrors = counter("llm_gpu_xid_errors_total",
+		"NVIDIA driver errors (XID), each counted once, under the source that told first: nvml or kmsg. Codes that page start at zero.",
+		GPULabels, with(LabelXID, LabelSource))
+	GPUXIDLastTimestamp = gauge(Max, "llm_gpu_xid_last_timestamp_seconds",
+		"When an XID was last seen, unix time; those from before the exporter started too, as far as the kernel log reaches.", GPULabels, with(LabelXID))
+	GPUXIDInfo = gauge(Never, "llm_gpu_xid_info",
+		"The XID catalogue, always 1: what a code means, whether it pages, is a ticket or the application's own fault, and what to do.",
+		with(LabelXID, LabelSeverity, LabelMeaning, LabelAction))
+	GPUXIDSourceUp = gauge(Never, "llm_gpu_xid_source_up",
+		"Whether a source of XIDs is being read (1): nvml or kmsg. When 0, reason is why.", with(LabelSource, LabelReason))
+)
+
+// Who uses a GPU. Joins and sums only: device series never carry the labels of a pod.
+var (
+	GPUProcesses = gauge(Sum, "llm_gpu_processes",
+		"Compute processes on the GPU that are visible from the exporter's pid namespace.", GPUInstanceLabels)
+	GPUContainerMemory = gauge(Sum, "llm_gpu_container_memory_bytes",
+		"Device memory used by the processes of one container, or by all processes outside containers.", GPUInstanceLabels, with(LabelContainerID))
+	EngineGPUInfo = gauge(Never, "llm_engine_gpu_info",
+		"An engine runs on a GPU, always 1. source is config (said by the configuration) or process (found by its processes and sockets).",
+		TargetLabels, with(LabelModel), GPUInstanceLabels, with(LabelSource))
+	EngineGPUMemory = gauge(Sum, "llm_engine_gpu_memory_bytes",
+		"Device memory used by the processes of an engine.", TargetLabels, GPUInstanceLabels)
+)
