@@ -1,0 +1,411 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// call is a row of what is read by calls of its own, because no field offers it.
+type call struct {
+	feature string // as in llm_gpu_feature_supported; empty: the function says itself
+	slow    bool
+	read    func(*nvmlDevice, *sheet) error
+
+	restUntil time.Time
+}
+
+// newCalls returns the calls of one GPU, in the order in which they are made: what needs the fields
+// or GPM comes after them.
+func newCalls() []call {
+	return []call{
+		{feature: "clock", read: readClocks},
+		{feature: "clock_max", slow: true, read: readMaxClocks},
+		{feature: "clock_events", read: readClockEvents},
+		{feature: "performance_state", read: readPerformanceState},
+		{feature: "persistence_mode", slow: true, read: readPersistenceMode},
+		{feature: "utilization", read: readUtilization},
+		{feature: "memory", read: readDeviceMemory},
+		{feature: "memory_bandwidth_peak", slow: true, read: readPeakBandwidth},
+		{feature: "temperature", read: readTemperature},
+		{feature: "temperature_margin", read: readTemperatureMargin},
+		{feature: "power", read: readPower},
+		{feature: "fan_speed", slow: true, read: readFans},
+		{feature: "ecc_errors", slow: true, read: readECC},
+		{feature: "sram_ecc_threshold", slow: true, read: readSRAM},
+		{feature: "row_remap_banks", slow: true, read: readRowRemapBanks},
+		{feature: "repair_pending", slow: true, read: readRepair},
+		{feature: "memory_unrepairable", slow: true, read: readUnrepairable},
+		{feature: "pcie_link", slow: true, read: readPCIeLink},
+		{feature: "fabric", slow: true, read: readFabric},
+		{read: readRecoveryAction},
+		{feature: "mig", slow: true, read: readMIG},
+		{read: readGPM},
+		{feature: "pcie_traffic", read: readPCIeTraffic},
+		{feature: "nvlink_traffic", read: readNVLinkTraffic},
+		{feature: "processes", slow: true, read: readProcesses},
+		{feature: "xid_events", read: readXIDEvents},
+	}
+}
+
+// anyOf is the outcome of several calls of which one is enough.
+type anyOf struct {
+	ok    bool
+	first error
+}
+
+// add takes an outcome and reports whether it was good.
+func (a *anyOf) add(err error) bool {
+	switch {
+	case err == nil:
+		a.ok = true
+	case a.first == nil:
+		a.first = err
+	}
+	return err == nil
+}
+
+func (a *anyOf) err() error {
+	if a.ok {
+		return nil
+	}
+	return a.first
+}
+
+type clockDomain struct {
+	clock nvml.ClockType
+	name  string
+}
+
+var clockDomains = []clockDomain{
+	{nvml.CLOCK_GRAPHICS, "graphics"}, {nvml.CLOCK_SM, "sm"}, {nvml.CLOCK_MEM, "memory"}, {nvml.CLOCK_VIDEO, "video"},
+}
+
+func readClocks(d *nvmlDevice, s *sheet) error {
+	var out anyOf
+	for _, c := range clockDomains {
+		mhz, err := ask(d, "nvmlDeviceGetClockInfo", func() (uint32, nvml.Return) { return d.handle.GetClockInfo(c.clock) })
+		if out.add(err) {
+			s.add(metrics.GPUClock, float64(mhz)*mega, c.name)
+		}
+	}
+	return out.err()
+}
+
+func readMaxClocks(d *nvmlDevice, s *sheet) error {
+	var out anyOf
+	for _, c := range clockDomains {
+		mhz, err := ask(d, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return d.handle.GetMaxClockInfo(c.clock) })
+		if out.add(err) {
+			s.addSlow(metrics.GPUClockMax, float64(mhz)*mega, c.name)
+		}
+	}
+	return out.err()
+}
+
+// readPeakBandwidth computes the theoretical bandwidth of double data rate memory.
+func readPeakBandwidth(d *nvmlDevice, s *sheet) error {
+	mhz, err := ask(d, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return d.handle.GetMaxClockInfo(nvml.CLOCK_MEM) })
+	if err != nil {
+		return err
+	}
+	width, err := ask(d, "nvmlDeviceGetMemoryBusWidth", d.handle.GetMemoryBusWidth)
+	if err != nil {
+		return err
+	}
+	s.addSlow(metrics.GPUMemoryBandwidthPeak, 2*float64(mhz)*mega*float64(width)/8)
+	return nil
+}
+
+func readPerformanceState(d *nvmlDevice, s *sheet) error {
+	state, err := ask(d, "nvmlDeviceGetPerformanceState", d.handle.GetPerformanceState)
+	if err == nil && state == nvml.PSTATE_UNKNOWN {
+		err = &callError{"nvmlDeviceGetPerformanceState", codeNotSupported}
+	}
+	if err == nil {
+		s.add(metrics.GPUPerformanceState, float64(state))
+	}
+	return err
+}
+
+func readPersistenceMode(d *nvmlDevice, s *sheet) error {
+	mode, err := ask(d, "nvmlDeviceGetPersistenceMode", d.handle.GetPersistenceMode)
+	if err == nil {
+		s.addSlow(metrics.GPUPersistenceMode, truth(mode == nvml.FEATURE_ENABLED))
+	}
+	return err
+}
+
+func readUtilization(d *nvmlDevice, s *sheet) error {
+	percent, err := ask(d, "nvmlDeviceGetUtilizationRates", d.handle.GetUtilizationRates)
+	if err == nil {
+		s.add(metrics.GPUUtilization, float64(percent.Gpu)/100)
+		s.add(metrics.GPUMemoryBusy, float64(percent.Memory)/100)
+	}
+	return err
+}
+
+func readDeviceMemory(d *nvmlDevice, s *sheet) error { return d.readMemory(d.handle, s.add, "") }
+
+// readMemory exports the memory of the GPU or of a MIG device. Only the newer call tells reserved
+// memory apart; the older one counts it as used.
+func (d *nvmlDevice) readMemory(h nvml.Device, add func(*metrics.Family, float64, ...string), instance string) error {
+	m, err := ask(d, "nvmlDeviceGetMemoryInfo_v2", h.GetMemoryInfo_v2)
+	switch {
+	case err == nil:
+		add(metrics.GPUMemoryReserved, float64(m.Reserved), instance)
+	case reachOf(err) == forGood:
+		var old nvml.Memory
+		if old, err = ask(d, "nvmlDeviceGetMemoryInfo", h.GetMemoryInfo); err == nil {
+			m.Total, m.Used, m.Free = old.Total, old.Used, old.Free
+		}
+	}
+	if err != nil {
+		return err
+	}
+	add(metrics.GPUMemoryTotal, float64(m.Total), instance)
+	add(metrics.GPUMemoryUsed, float64(m.Used), instance)
+	add(metrics.GPUMemoryFree, float64(m.Free), instance)
+	return nil
+}
+
+func readTemperature(d *nvmlDevice, s *sheet) error {
+	t, err := ask(d, "nvmlDeviceGetTemperatureV", func() (nvml.Temperature, nvml.Return) { return d.handle.GetTemperatureV().V1() })
+	celsius := float64(t.Temperature)
+	if reachOf(err) == forGood {
+		var old uint32
+		old, err = ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return d.handle.GetTemperature(nvml.TEMPERATURE_GPU) })
+		celsius = float64(old)
+	}
+	if err == nil {
+		s.add(metrics.GPUTemperature, celsius, "gpu")
+	}
+	return err
+}
+
+// temperatureLimits are the limits a GPU has: on Ada and newer as T.Limit fields, on the scale of
+// nvmlDeviceGetMarginTemperature; before that as thresholds in degrees.
+var temperatureLimits = []struct {
+	name      string
+	field     uint32
+	threshold nvml.TemperatureThresholds
+}{
+	{"slowdown", nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN},
+	{"shutdown", nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN},
+	{"memory_max", nvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, nvml.TEMPERATURE_THRESHOLD_MEM_MAX},
+	{"gpu_max", nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT, nvml.TEMPERATURE_THRESHOLD_GPU_MAX},
+}
+
+// readTemperatureMargin exports how far each limit is.
+func readTemperatureMargin(d *nvmlDevice, s *sheet) error {
+	margin, err := ask(d, "nvmlDeviceGetMarginTemperature", d.handle.GetMarginTemperature)
+	if err == nil {
+		err = &callError{"nvmlDeviceGetFieldValues, T.Limit", codeNotSupported}
+		for _, l := range temperatureLimits {
+			if limit, ok := d.field(l.field); ok {
+				s.add(metrics.GPUTemperatureMargin, float64(margin.MarginTemperature)-limit, l.name)
+				err = nil
+			}
+		}
+	}
+	if reachOf(err) != forGood {
+		return err
+	}
+	return d.readThresholdMargin(s)
+}
+
+// readThresholdMargin computes the margins of GPUs whose limits are in degrees. The limits do not
+// change; they are asked for once.
+func (d *nvmlDevice) readThresholdMargin(s *sheet) error {
+	var out anyOf
+	if d.limits == nil {
+		d.limits = make(map[string]float64)
+		for _, l := range temperatureLimits {
+			celsius, err := ask(d, "nvmlDeviceGetTemperatureThreshold", func() (uint32, nvml.Return) { return d.handle.GetTemperatureThreshold(l.threshold) })
+			if out.add(err) && celsius > 0 {
+				d.limits[l.name] = float64(celsius)
+			}
+		}
+	}
+	gpu, gpuErr := ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return d.handle.GetTemperature(nvml.TEMPERATURE_GPU) })
+	memory, hasMemory := d.field(nvml.FI_DEV_MEMORY_TEMP)
+	for name, limit := range d.limits {
+		switch {
+		case name != "memory_max" && out.add(gpuErr):
+			s.add(metrics.GPUTemperatureMargin, limit-float64(gpu), name)
+		case name == "memory_max" && hasMemory:
+			s.add(metrics.GPUTemperatureMargin, limit-memory, name)
+		}
+	}
+	return out.err()
+}
+
+// readPower fills in for drivers that lack the power fields.
+func readPower(d *nvmlDevice, s *sheet) error {
+	instant := fieldID{id: nvml.FI_DEV_POWER_INSTANT}
+	if _, ok := d.values[instant]; ok {
+		return nil
+	}
+	milliwatts, err := ask(d, "nvmlDeviceGetPowerUsage", d.handle.GetPowerUsage)
+	if err == nil {
+		s.add(metrics.GPUPower, float64(milliwatts)*milli, "gpu")
+	}
+	return err
+}
+
+func readFans(d *nvmlDevice, s *sheet) error {
+	fans, err := ask(d, "nvmlDeviceGetNumFans", d.handle.GetNumFans)
+	if err == nil && fans == 0 {
+		err = &callError{"nvmlDeviceGetNumFans", codeNotSupported}
+	}
+	for fan := range fans {
+		percent, err := ask(d, "nvmlDeviceGetFanSpeed_v2", func() (uint32, nvml.Return) { return d.handle.GetFanSpeed_v2(fan) })
+		if err != nil {
+			return err
+		}
+		s.addSlow(metrics.GPUFanSpeed, float64(percent)/100, strconv.Itoa(fan))
+	}
+	return err
+}
+
+func readPCIeLink(d *nvmlDevice, s *sheet) error {
+	var out anyOf
+	for _, q := range []struct {
+		to   *metrics.Family
+		name string
+		get  func() (int, nvml.Return)
+		what string
+	}{
+		{metrics.GPUPCIeLinkGeneration, "nvmlDeviceGetCurrPcieLinkGeneration", d.handle.GetCurrPcieLinkGeneration, "current"},
+		{metrics.GPUPCIeLinkGeneration, "nvmlDeviceGetMaxPcieLinkGeneration", d.handle.GetMaxPcieLinkGeneration, "max"},
+		{metrics.GPUPCIeLinkWidth, "nvmlDeviceGetCurrPcieLinkWidth", d.handle.GetCurrPcieLinkWidth, "current"},
+		{metrics.GPUPCIeLinkWidth, "nvmlDeviceGetMaxPcieLinkWidth", d.handle.GetMaxPcieLinkWidth, "max"},
+	} {
+		value, err := ask(d, q.name, q.get)
+		if out.add(err) {
+			s.addSlow(q.to, float64(value), q.what)
+		}
+	}
+	return out.err()
+}
+
+// recoveryActions are the names of nvmlDeviceGpuRecoveryAction_t.
+var recoveryActions = []string{
+	nvml.GPU_RECOVERY_ACTION_NONE:                "none",
+	nvml.GPU_RECOVERY_ACTION_GPU_RESET:           "gpu_reset",
+	nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:         "node_reboot",
+	nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:           "drain_p2p",
+	nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET:     "drain_and_reset",
+	nvml.GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN: "recover_imex_domain",
+	nvml.GPU_RECOVERY_ACTION_BUS_RESET:           "bus_reset",
+	nvml.GPU_RECOVERY_ACTION_SYSTEM_REBOOT:       "system_reboot",
+}
+
+// readRecoveryAction names the recovery action that the field holds as a number.
+func readRecoveryAction(d *nvmlDevice, s *sheet) error {
+	if action, ok := d.field(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION); ok {
+		name := "unknown_" + strconv.Itoa(int(action))
+		if int(action) < len(recoveryActions) {
+			name = recoveryActions[int(action)]
+		}
+		s.add(metrics.GPURecoveryActionInfo, 1, name)
+	}
+	return nil
+}
+
+const (
+	processesUnknownMemory = math.MaxUint64
+	processesNoInstance    = math.MaxUint32
+	maxEventsPerCycle      = 4096
+)
+
+// readProcesses lists compute processes, those of MPS clients too.
+func readProcesses(d *nvmlDevice, s *sheet) error {
+	listed, err := ask(d, callProcesses, d.handle.GetComputeRunningProcesses)
+	if err != nil {
+		return err
+	}
+	if clients, err := ask(d, callMPS, d.handle.GetMPSComputeRunningProcesses); err == nil {
+		listed = append(listed, clients...)
+	}
+	type who struct{ pid, instance uint32 }
+	seen := make(map[who]bool, len(listed))
+	counts := map[string]int{}
+	if len(d.mig) == 0 {
+		counts[""] = 0
+	}
+	for _, p := range listed {
+		if p.Pid == 0 || seen[who{p.Pid, p.GpuInstanceId}] {
+			continue // some drivers fill the list with a shifted layout
+		}
+		seen[who{p.Pid, p.GpuInstanceId}] = true
+		process := Process{PID: int(p.Pid), GPU: s.identity, Memory: p.UsedGpuMemory, MemoryKnown: p.UsedGpuMemory != processesUnknownMemory}
+		if p.GpuInstanceId != processesNoInstance {
+			process.InstanceID = strconv.Itoa(int(p.GpuInstanceId))
+		}
+		if !process.MemoryKnown {
+			process.Memory = 0
+		}
+		counts[process.InstanceID]++
+		s.processes = append(s.processes, process)
+	}
+	for instance, n := range counts {
+		s.addSlow(metrics.GPUProcesses, float64(n), instance)
+	}
+	return nil
+}
+
+// readXIDEvents takes the XIDs that have come in since the last cycle. Every GPU has an event set of
+// its own, so that one that hangs holds up no other's events.
+func readXIDEvents(d *nvmlDevice, s *sheet) error {
+	if d.events == nil {
+		if err := d.registerXIDs(); err != nil {
+			return err
+		}
+	}
+	for range maxEventsPerCycle {
+		event, err := ask(d, callWait, func() (nvml.EventData, nvml.Return) { return d.events.Wait(0) })
+		var failed *callError
+		switch {
+		case errors.As(err, &failed) && failed.code == codeTimeout:
+			return nil // no more events
+		case err != nil:
+			_ = d.lib.call("nvmlEventSetFree", d.events.Free)
+			d.events = nil
+			return err
+		case event.EventType == nvml.EventTypeXidCriticalError:
+			s.xids = append(s.xids, int(event.EventData))
+		}
+	}
+	return nil
+}
+
+func (d *nvmlDevice) registerXIDs() error {
+	supported, err := ask(d, "nvmlDeviceGetSupportedEventTypes", d.handle.GetSupportedEventTypes)
+	if err == nil && supported&nvml.EventTypeXidCriticalError == 0 {
+		err = &callError{"nvmlDeviceGetSupportedEventTypes", codeNotSupported}
+	}
+	if err != nil {
+		return err
+	}
+	set, err := ask(d, "nvmlEventSetCreate", d.lib.api.EventSetCreate)
+	if err != nil {
+		return err
+	}
+	err = d.call("nvmlDeviceRegisterEvents", func() nvml.Return {
+		return d.handle.RegisterEvents(nvml.EventTypeXidCriticalError, set)
+	})
+	if err != nil {
+		_ = d.lib.call("nvmlEventSetFree", set.Free)
+		return err
+	}
+	d.events = set
+	return nil
+}
