@@ -33,7 +33,8 @@ const (
 var (
 	// GPULabels identify one GPU.
 	GPULabels = []string{LabelGPUUUID, LabelGPU}
-	// GPUInstanceLabels identify one GPU, or one MIG GPU instance of it.
+	// GPUInstanceLabels identify one GPU, or one MIG GPU instance of it. The whole GPU includes its
+	// instances: sum over gpu_instance_id="" or over the others, never over both.
 	GPUInstanceLabels = []string{LabelGPUUUID, LabelGPU, LabelGPUInstance}
 )
 
@@ -58,7 +59,7 @@ var (
 	GPUCollectStuck = gauge(Max, "llm_gpu_collect_stuck",
 		"Whether a driver call for this GPU has been running for longer than the deadline (1). Its other series are withheld.", GPULabels)
 	GPUSnapshotAge = gauge(Max, "llm_gpu_snapshot_age_seconds",
-		"Age of the values served for this GPU. Grows while the GPU is stuck.", GPULabels)
+		"Age of the last values of this GPU. Grows while the GPU is stuck; absent while it is out of order.", GPULabels)
 	GPUCollectDuration = gauge(Max, "llm_gpu_collect_duration_seconds",
 		"Time the last finished cycle of this GPU spent reading.", GPULabels)
 	GPUFeatureSupported = gauge(Never, "llm_gpu_feature_supported",

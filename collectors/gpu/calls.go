@@ -255,7 +255,7 @@ func readPower(d *nvmlDevice, s *sheet) error {
 	}
 	milliwatts, err := ask(d, "nvmlDeviceGetPowerUsage", d.handle.GetPowerUsage)
 	if err == nil {
-		s.add(metrics.GPUPower, float64(milliwatts)*milli, "gpu")
+		s.add(metrics.GPUPower, float64(milliwatts)/milli, "gpu")
 	}
 	return err
 }

@@ -20,7 +20,7 @@ type field struct {
 	to      *metrics.Family // nil: only kept, for a call that needs it
 	labels  []string        // after those of the GPU
 	feature string          // as in llm_gpu_feature_supported; empty: the call that needs it says
-	scale   float64         // to the base unit
+	per     float64         // units of the driver per base unit; 0: it is the base unit
 	slow    bool            // read in slow cycles only
 	value   func(float64) (float64, bool)
 
@@ -44,15 +44,15 @@ var deviceFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT}, slow: true},
 	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT}, slow: true},
 
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_INSTANT}, to: metrics.GPUPower, labels: []string{"gpu"}, scale: milli},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_AVERAGE}, to: metrics.GPUPower, labels: []string{"gpu_average"}, feature: "power_average", scale: milli},
-	{fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeModule}, to: metrics.GPUPower, labels: []string{"module"}, feature: "power_module", scale: milli, value: positive},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_CURRENT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"enforced"}, feature: "power_limit", scale: milli, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_REQUESTED_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"requested"}, feature: "power_limit", scale: milli, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_DEFAULT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"default"}, feature: "power_limit", scale: milli, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_MIN_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"min"}, feature: "power_limit", scale: milli, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_POWER_MAX_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"max"}, feature: "power_limit", scale: milli, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION}, to: metrics.GPUEnergy, feature: "energy", scale: milli},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_INSTANT}, to: metrics.GPUPower, labels: []string{"gpu"}, per: milli},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_AVERAGE}, to: metrics.GPUPower, labels: []string{"gpu_average"}, feature: "power_average", per: milli},
+	{fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeModule}, to: metrics.GPUPower, labels: []string{"module"}, feature: "power_module", per: milli, value: positive},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_CURRENT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"enforced"}, feature: "power_limit", per: milli, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_REQUESTED_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"requested"}, feature: "power_limit", per: milli, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_DEFAULT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"default"}, feature: "power_limit", per: milli, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_MIN_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"min"}, feature: "power_limit", per: milli, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_MAX_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"max"}, feature: "power_limit", per: milli, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION}, to: metrics.GPUEnergy, feature: "energy", per: milli},
 
 	{fieldID: fieldID{id: nvml.FI_DEV_ECC_CURRENT}, to: metrics.GPUECCMode, labels: []string{"current"}, feature: "ecc_mode", slow: true},
 	{fieldID: fieldID{id: nvml.FI_DEV_ECC_PENDING}, to: metrics.GPUECCMode, labels: []string{"pending"}, feature: "ecc_mode", slow: true},
@@ -109,8 +109,8 @@ var linkFields = []field{
 }
 
 const (
-	milli = 1e-3
-	nano  = 1e-9
+	milli = 1e3 // thousandths per unit
+	nano  = 1e9
 	kibi  = 1024
 	mebi  = 1 << 20
 	mega  = 1e6
@@ -139,7 +139,7 @@ func newFields(links int) []field {
 		if e.field != 0 {
 			all = append(all, field{
 				fieldID: fieldID{id: e.field}, to: metrics.GPUClockEventSeconds, labels: []string{e.reason, "driver"},
-				feature: "clock_event_seconds", scale: nano,
+				feature: "clock_event_seconds", per: nano,
 			})
 		}
 	}
@@ -209,8 +209,8 @@ func (d *nvmlDevice) takeField(s *sheet, f *field, v nvml.FieldValue, err error)
 	if f.to == nil {
 		return
 	}
-	if f.scale != 0 {
-		value *= f.scale
+	if f.per != 0 {
+		value /= f.per
 	}
 	if f.slow {
 		s.addSlow(f.to, value, f.labels...)

@@ -165,7 +165,9 @@ func (h health) emit(now time.Time, emit func(*metrics.Family, float64, ...strin
 	id, reason := h.identity, h.reason()
 	emit(metrics.GPUUp, truth(reason == ""), id.UUID, id.Index, reason)
 	emit(metrics.GPUCollectStuck, truth(h.stuck), id.UUID, id.Index)
-	emit(metrics.GPUSnapshotAge, now.Sub(h.began).Seconds(), id.UUID, id.Index)
+	if h.stuck || h.err == nil {
+		emit(metrics.GPUSnapshotAge, now.Sub(h.began).Seconds(), id.UUID, id.Index)
+	}
 	if !h.stuck {
 		emit(metrics.GPUCollectDuration, h.took.Seconds(), id.UUID, id.Index)
 	}
