@@ -116,6 +116,8 @@ func reasonFor(err error) string {
 	switch {
 	case err == nil:
 		return ""
+	case errors.Is(err, errStarting), errors.Is(err, errDetached):
+		return err.Error()
 	case errors.Is(err, errNoCgo):
 		return "built_without_cgo"
 	case errors.Is(err, errLate):
