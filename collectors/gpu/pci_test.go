@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,4 +25,27 @@ func TestBusGPUs(t *testing.T) {
 	if _, err := busGPUs(filepath.Join(root, "nowhere")); err == nil {
 		t.Error("a sysfs without a PCI bus is not a node without GPUs")
 	}
+}
+
+// busWith makes a sysfs with GPUs where newNode puts them, between other devices.
+func busWith(t testing.TB, gpus int) string {
+	t.Helper()
+	root := t.TempDir()
+	add := func(address, vendor, class string) {
+		dir := filepath.Join(root, "bus/pci/devices", address)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for file, content := range map[string]string{"vendor": vendor, "class": class} {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(content+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	add("0000:00:00.0", "0x8086", "0x060000")
+	add("0000:05:00.0", "0x10de", "0x068000") // an NVSwitch is no GPU
+	for i := range gpus {
+		add(fmt.Sprintf("0000:%02x:00.0", 0x10+i), "0x10de", "0x030200")
+	}
+	return root
 }
