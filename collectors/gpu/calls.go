@@ -324,6 +324,7 @@ const (
 	processesUnknownMemory = math.MaxUint64
 	processesNoInstance    = math.MaxUint32
 	maxEventsPerCycle      = 4096
+	eventWait              = 1 // ms: what is waiting, and no more
 )
 
 // readProcesses lists compute processes, those of MPS clients too.
@@ -371,7 +372,7 @@ func readXIDEvents(d *nvmlDevice, s *sheet) error {
 		}
 	}
 	for range maxEventsPerCycle {
-		event, err := ask(d, callWait, func() (nvml.EventData, nvml.Return) { return d.events.Wait(0) })
+		event, err := ask(d, callWait, func() (nvml.EventData, nvml.Return) { return d.events.Wait(eventWait) })
 		var failed *callError
 		switch {
 		case errors.As(err, &failed) && failed.code == codeTimeout:

@@ -5,8 +5,6 @@ package gpu
 import (
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,6 +45,17 @@ type nvmlDevice struct {
 	events      nvml.EventSet
 }
 
+func newDevice(l *library, index int) *nvmlDevice {
+	return &nvmlDevice{
+		lib:      l,
+		index:    index,
+		values:   make(map[fieldID]nvml.FieldValue),
+		features: make(map[string]*feature),
+		distance: make(map[distanceKey]*odometer),
+		calls:    newCalls(),
+	}
+}
+
 // feature is whether something is offered. A feature that several calls or fields make up is offered
 // when one of them is.
 type feature struct {
@@ -84,8 +93,7 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 	if s.dueSlow {
 		s.addSlow(metrics.GPUInfo, 1, d.info...)
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.features)) {
-		f := d.features[name]
+	for name, f := range d.features {
 		s.add(metrics.GPUFeatureSupported, truth(f.supported), name, f.reason)
 	}
 	d.last = now
@@ -101,9 +109,7 @@ func (d *nvmlDevice) Close() {
 	if d.events != nil {
 		_ = d.lib.call("nvmlEventSetFree", d.events.Free)
 	}
-	fresh := d.lib.Device(d.index).(*nvmlDevice)
-	fresh.distance = d.distance // counters go on where they were
-	*d = *fresh
+	*d = *newDevice(d.lib, d.index)
 }
 
 // call makes a driver call for the GPU, unless it is known to be out of order.

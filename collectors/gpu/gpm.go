@@ -136,9 +136,7 @@ func readGPM(d *nvmlDevice, s *sheet) error {
 		err := m.gpm.read(d, s, m.instance, "nvmlGpmMigSampleGet", func(sample nvml.GpmSample) nvml.Return {
 			return d.handle.GpmMigSampleGet(m.id, sample)
 		}, nil)
-		if err != nil && d.fatal == nil {
-			d.note("mig_activity", err)
-		}
+		d.note("mig_activity", err)
 	}
 	if err != nil {
 		for _, r := range gpmRatios {

@@ -118,12 +118,12 @@ func (c *Collector) Run(ctx context.Context) error {
 			pause(ctx, changed, remaining)
 			continue
 		}
-		was := time.Now()
+		began := time.Now()
 		err := c.session(ctx)
-		if err == nil || time.Since(was) > time.Minute {
+		if err == nil || errors.Is(err, errDetached) || time.Since(began) > time.Minute {
 			failures = 0
 		}
-		if err == nil {
+		if err == nil || errors.Is(err, errDetached) {
 			continue
 		}
 		c.setState(nil, err)
@@ -143,8 +143,8 @@ func (c *Collector) Run(ctx context.Context) error {
 	return nil
 }
 
-// session loads the library and reads the GPUs until ctx ends, NVML is to be released or it fails,
-// which is returned.
+// session loads the library and reads the GPUs until ctx ends or there are none, which is no error,
+// or until NVML is to be released or fails.
 func (c *Collector) session(ctx context.Context) error {
 	release := c.detach.hold()
 	lib, err := c.load(ctx)
@@ -195,7 +195,7 @@ func (c *Collector) session(ctx context.Context) error {
 	return failure
 }
 
-// attend returns when a session has to end: with the error of a worker, or nil.
+// attend returns when a session has to end, and why; nil when ctx has ended or there are no GPUs.
 func (c *Collector) attend(ctx context.Context, failed <-chan error, gpus int) error {
 	var again <-chan time.Time
 	if gpus == 0 { // perhaps the driver has not bound them yet
@@ -204,7 +204,7 @@ func (c *Collector) attend(ctx context.Context, failed <-chan error, gpus int) e
 	for {
 		remaining, changed := c.detach.get()
 		if remaining > 0 {
-			return nil
+			return errDetached
 		}
 		select {
 		case <-ctx.Done():

@@ -42,7 +42,7 @@ func seriesOf(page string, gpu int) []string {
 func TestOneOfEightHangs(t *testing.T) {
 	const stuck, gpus = 3, 8
 	n := newNode(t, gpus, fakeLibrary(t), fakenvml.H100)
-	n.config.Deadline = 2 * time.Second
+	n.config.Deadline = 4 * time.Second
 	n.start()
 	var all []string
 	for gpu := range gpus {

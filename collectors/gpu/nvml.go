@@ -116,13 +116,4 @@ func (l *library) Shutdown() error {
 	return err
 }
 
-func (l *library) Device(index int) device {
-	return &nvmlDevice{
-		lib:      l,
-		index:    index,
-		values:   make(map[fieldID]nvml.FieldValue),
-		features: make(map[string]*feature),
-		distance: make(map[distanceKey]*odometer),
-		calls:    newCalls(),
-	}
-}
+func (l *library) Device(index int) device { return newDevice(l, index) }
