@@ -3,8 +3,6 @@
 package gpu
 
 import (
-	"errors"
-	"math"
 	"strconv"
 	"time"
 
@@ -176,77 +174,6 @@ func (d *nvmlDevice) readMemory(h nvml.Device, add func(*metrics.Family, float64
 	return nil
 }
 
-func readTemperature(d *nvmlDevice, s *sheet) error {
-	t, err := ask(d, "nvmlDeviceGetTemperatureV", func() (nvml.Temperature, nvml.Return) { return d.handle.GetTemperatureV().V1() })
-	celsius := float64(t.Temperature)
-	if reachOf(err) == forGood {
-		var old uint32
-		old, err = ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return d.handle.GetTemperature(nvml.TEMPERATURE_GPU) })
-		celsius = float64(old)
-	}
-	if err == nil {
-		s.add(metrics.GPUTemperature, celsius, "gpu")
-	}
-	return err
-}
-
-// temperatureLimits are the limits a GPU has: on Ada and newer as T.Limit fields, on the scale of
-// nvmlDeviceGetMarginTemperature; before that as thresholds in degrees.
-var temperatureLimits = []struct {
-	name      string
-	field     uint32
-	threshold nvml.TemperatureThresholds
-}{
-	{"slowdown", nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN},
-	{"shutdown", nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN},
-	{"memory_max", nvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, nvml.TEMPERATURE_THRESHOLD_MEM_MAX},
-	{"gpu_max", nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT, nvml.TEMPERATURE_THRESHOLD_GPU_MAX},
-}
-
-// readTemperatureMargin exports how far each limit is.
-func readTemperatureMargin(d *nvmlDevice, s *sheet) error {
-	margin, err := ask(d, "nvmlDeviceGetMarginTemperature", d.handle.GetMarginTemperature)
-	if err == nil {
-		err = &callError{"nvmlDeviceGetFieldValues, T.Limit", codeNotSupported}
-		for _, l := range temperatureLimits {
-			if limit, ok := d.field(l.field); ok {
-				s.add(metrics.GPUTemperatureMargin, float64(margin.MarginTemperature)-limit, l.name)
-				err = nil
-			}
-		}
-	}
-	if reachOf(err) != forGood {
-		return err
-	}
-	return d.readThresholdMargin(s)
-}
-
-// readThresholdMargin computes the margins of GPUs whose limits are in degrees. The limits do not
-// change; they are asked for once.
-func (d *nvmlDevice) readThresholdMargin(s *sheet) error {
-	var out anyOf
-	if d.limits == nil {
-		d.limits = make(map[string]float64)
-		for _, l := range temperatureLimits {
-			celsius, err := ask(d, "nvmlDeviceGetTemperatureThreshold", func() (uint32, nvml.Return) { return d.handle.GetTemperatureThreshold(l.threshold) })
-			if out.add(err) && celsius > 0 {
-				d.limits[l.name] = float64(celsius)
-			}
-		}
-	}
-	gpu, gpuErr := ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return d.handle.GetTemperature(nvml.TEMPERATURE_GPU) })
-	memory, hasMemory := d.field(nvml.FI_DEV_MEMORY_TEMP)
-	for name, limit := range d.limits {
-		switch {
-		case name != "memory_max" && out.add(gpuErr):
-			s.add(metrics.GPUTemperatureMargin, limit-float64(gpu), name)
-		case name == "memory_max" && hasMemory:
-			s.add(metrics.GPUTemperatureMargin, limit-memory, name)
-		}
-	}
-	return out.err()
-}
-
 // readPower fills in for drivers that lack the power fields.
 func readPower(d *nvmlDevice, s *sheet) error {
 	instant := fieldID{id: nvml.FI_DEV_POWER_INSTANT}
@@ -317,96 +244,5 @@ func readRecoveryAction(d *nvmlDevice, s *sheet) error {
 		}
 		s.add(metrics.GPURecoveryActionInfo, 1, name)
 	}
-	return nil
-}
-
-const (
-	processesUnknownMemory = math.MaxUint64
-	processesNoInstance    = math.MaxUint32
-	maxEventsPerCycle      = 4096
-	eventWait              = 1 // ms: what is waiting, and no more
-)
-
-// readProcesses lists compute processes, those of MPS clients too.
-func readProcesses(d *nvmlDevice, s *sheet) error {
-	listed, err := ask(d, callProcesses, d.handle.GetComputeRunningProcesses)
-	if err != nil {
-		return err
-	}
-	if clients, err := ask(d, callMPS, d.handle.GetMPSComputeRunningProcesses); err == nil {
-		listed = append(listed, clients...)
-	}
-	type who struct{ pid, instance uint32 }
-	seen := make(map[who]bool, len(listed))
-	counts := map[string]int{}
-	if len(d.mig) == 0 {
-		counts[""] = 0
-	}
-	for _, p := range listed {
-		if p.Pid == 0 || seen[who{p.Pid, p.GpuInstanceId}] {
-			continue // some drivers fill the list with a shifted layout
-		}
-		seen[who{p.Pid, p.GpuInstanceId}] = true
-		process := Process{PID: int(p.Pid), GPU: s.identity, Memory: p.UsedGpuMemory, MemoryKnown: p.UsedGpuMemory != processesUnknownMemory}
-		if p.GpuInstanceId != processesNoInstance {
-			process.InstanceID = strconv.Itoa(int(p.GpuInstanceId))
-		}
-		if !process.MemoryKnown {
-			process.Memory = 0
-		}
-		counts[process.InstanceID]++
-		s.processes = append(s.processes, process)
-	}
-	for instance, n := range counts {
-		s.addSlow(metrics.GPUProcesses, float64(n), instance)
-	}
-	return nil
-}
-
-// readXIDEvents takes the XIDs that have come in since the last cycle. Every GPU has an event set of
-// its own, so that one that hangs holds up no other's events.
-func readXIDEvents(d *nvmlDevice, s *sheet) error {
-	if d.events == nil {
-		if err := d.registerXIDs(); err != nil {
-			return err
-		}
-	}
-	for range maxEventsPerCycle {
-		event, err := ask(d, callWait, func() (nvml.EventData, nvml.Return) { return d.events.Wait(eventWait) })
-		var failed *callError
-		switch {
-		case errors.As(err, &failed) && failed.code == codeTimeout:
-			return nil // no more events
-		case err != nil:
-			_ = d.lib.call("nvmlEventSetFree", d.events.Free)
-			d.events = nil
-			return err
-		case event.EventType == nvml.EventTypeXidCriticalError:
-			s.xids = append(s.xids, int(event.EventData))
-		}
-	}
-	return nil
-}
-
-func (d *nvmlDevice) registerXIDs() error {
-	supported, err := ask(d, "nvmlDeviceGetSupportedEventTypes", d.handle.GetSupportedEventTypes)
-	if err == nil && supported&nvml.EventTypeXidCriticalError == 0 {
-		err = &callError{"nvmlDeviceGetSupportedEventTypes", codeNotSupported}
-	}
-	if err != nil {
-		return err
-	}
-	set, err := ask(d, "nvmlEventSetCreate", d.lib.api.EventSetCreate)
-	if err != nil {
-		return err
-	}
-	err = d.call("nvmlDeviceRegisterEvents", func() nvml.Return {
-		return d.handle.RegisterEvents(nvml.EventTypeXidCriticalError, set)
-	})
-	if err != nil {
-		_ = d.lib.call("nvmlEventSetFree", set.Free)
-		return err
-	}
-	d.events = set
 	return nil
 }

@@ -59,10 +59,10 @@ const (
 type reach uint8
 
 const (
-	thisTime   reach = iota // the call, this time
-	forGood                 // the call, on this GPU with this driver
-	wholeGPU                // the GPU
-	wholeDrive              // the library
+	thisTime     reach = iota // the call, this time
+	forGood                   // the call, on this GPU with this driver
+	wholeGPU                  // the GPU
+	wholeLibrary              // the library
 )
 
 // codes explains every return code that a reader of the page or of the log may meet.
@@ -71,22 +71,22 @@ var codes = map[code]struct {
 	reach  reach
 	remedy string
 }{
-	codeUninitialized:    {"uninitialized", wholeDrive, "the library was released under the exporter; it is initialised again"},
+	codeUninitialized:    {"uninitialized", wholeLibrary, "the library was released under the exporter; it is initialised again"},
 	codeInvalidArgument:  {"invalid_argument", forGood, "the driver does not know what was asked for; update the driver"},
 	codeNotSupported:     {"not_supported", forGood, "this GPU model or its present mode does not offer it"},
 	codeNoPermission:     {"no_permission", forGood, "run the exporter as root, or grant the container the GPU's device nodes"},
 	codeNotFound:         {"not_found", forGood, "this GPU does not have it"},
 	8:                    {"insufficient_power", wholeGPU, "connect the auxiliary power cables of the GPU"},
-	codeDriverNotLoaded:  {"driver_not_loaded", wholeDrive, "load the NVIDIA kernel driver (modprobe nvidia)"},
+	codeDriverNotLoaded:  {"driver_not_loaded", wholeLibrary, "load the NVIDIA kernel driver (modprobe nvidia)"},
 	codeTimeout:          {"timeout", thisTime, "the driver was too slow; it is asked again"},
 	11:                   {"irq_issue", wholeGPU, "the kernel has an interrupt problem with this GPU; see the kernel log"},
-	codeLibraryNotFound:  {"library_not_found", wholeDrive, "install the NVIDIA driver, mount libnvidia-ml.so.1 into the container, or give its path"},
+	codeLibraryNotFound:  {"library_not_found", wholeLibrary, "install the NVIDIA driver, mount libnvidia-ml.so.1 into the container, or give its path"},
 	codeFunctionNotFound: {"function_not_found", forGood, "the driver is too old for it; update the driver"},
 	14:                   {"corrupted_inforom", thisTime, "the InfoROM is corrupted; run field diagnostics"},
 	15:                   {"gpu_is_lost", wholeGPU, "the GPU has fallen off the bus; drain the node and restart the machine"},
 	16:                   {"reset_required", wholeGPU, "drain the GPU and reset it (nvidia-smi --gpu-reset)"},
 	17:                   {"operating_system", thisTime, "the operating system refused the driver; see the kernel log"},
-	codeVersionMismatch:  {"lib_rm_version_mismatch", wholeDrive, "the driver was updated under the exporter; restart the exporter, and reload the kernel module if that does not help"},
+	codeVersionMismatch:  {"lib_rm_version_mismatch", wholeLibrary, "the driver was updated under the exporter; restart the exporter, and reload the kernel module if that does not help"},
 	19:                   {"in_use", thisTime, "the GPU is in use by another client"},
 	20:                   {"memory", thisTime, "the node is out of memory"},
 	25:                   {"argument_version_mismatch", forGood, "the driver does not know this version of the call; update the driver"},

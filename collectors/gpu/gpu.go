@@ -10,6 +10,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,22 +52,15 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	setDefault(&o.Logger, slog.Default())
-	setDefault(&o.Interval, time.Second)
-	setDefault(&o.SlowInterval, 10*time.Second)
-	setDefault(&o.Deadline, 10*time.Second)
-	setDefault(&o.RestartAfter, 5*time.Minute)
-	setDefault(&o.SysFS, "/sys")
-	setDefault(&o.ProcFS, "/proc")
-	setDefault(&o.Kmsg, "/dev/kmsg")
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.Interval = cmp.Or(o.Interval, time.Second)
+	o.SlowInterval = cmp.Or(o.SlowInterval, 10*time.Second)
+	o.Deadline = cmp.Or(o.Deadline, 10*time.Second)
+	o.RestartAfter = cmp.Or(o.RestartAfter, 5*time.Minute)
+	o.SysFS = cmp.Or(o.SysFS, "/sys")
+	o.ProcFS = cmp.Or(o.ProcFS, "/proc")
+	o.Kmsg = cmp.Or(o.Kmsg, "/dev/kmsg")
 	return o
-}
-
-func setDefault[T comparable](v *T, def T) {
-	var zero T
-	if *v == zero {
-		*v = def
-	}
 }
 
 // Collector reads the GPUs of a node while Run runs and serves the last snapshot as a
@@ -154,7 +148,7 @@ func (c *Collector) session(ctx context.Context) error {
 	}
 	n, err := lib.Count()
 	if err != nil {
-		lib.Shutdown()
+		_ = lib.Shutdown()
 		release()
 		return err
 	}

@@ -75,7 +75,7 @@ func (w *worker) run(ctx context.Context) error {
 			if slowIsDue {
 				slowAt = began
 			}
-		case reachOf(snap.err) == wholeDrive:
+		case reachOf(snap.err) == wholeLibrary:
 			return snap.err
 		default:
 			slowAt = time.Time{} // everything afresh once it is back
@@ -133,23 +133,19 @@ func (w *worker) report(snap *snapshot) {
 	}
 }
 
-// health is what can be said about a worker at any moment without asking the driver.
+// health is what can be said about a GPU at any moment without asking the driver.
 type health struct {
 	*snapshot
 	stuck bool
 }
 
 func (w *worker) health(now time.Time) (health, bool) {
-	h := health{snapshot: w.last.Load()}
-	since := w.since.Load()
-	h.stuck = since != nil && now.Sub(*since) > w.options.Deadline
-	if h.snapshot == nil {
-		if !h.stuck {
-			return h, false // the first cycle has not ended yet
-		}
+	since := w.since.Load() // before last: what a cycle that just ended has left is not older than this
+	h := health{w.last.Load(), since != nil && now.Sub(*since) > w.options.Deadline}
+	if h.snapshot == nil && h.stuck {
 		h.snapshot = &snapshot{identity: w.known, began: *since}
 	}
-	return h, true
+	return h, h.snapshot != nil // nil: the first cycle has not ended yet
 }
 
 // reason is why the GPU is not up; empty when it is.

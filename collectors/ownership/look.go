@@ -83,7 +83,7 @@ func (l *look) lineage(pid int) []int {
 // family are a process and all its descendants.
 func (l *look) family(pid int) []int {
 	all := []int{pid}
-	for i := 0; i < len(all); i++ {
+	for i := 0; i < len(all) && len(all) <= len(l.parents); i++ { // ids that were reused may make a ring
 		all = append(all, l.children[all[i]]...)
 	}
 	return all
