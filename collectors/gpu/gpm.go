@@ -52,7 +52,13 @@ type gpmState struct {
 	isOpen  bool
 	whole   gpmWindow
 	request nvml.GpmMetricsGetType
-	rates   map[nvml.GpmMetricId]float64 // of the last window of the whole GPU, MiB/s
+	rates   map[nvml.GpmMetricId]gpmRate // of the window that this cycle has closed for the whole GPU
+}
+
+// gpmRate is a rate in MiB/s, or why there is none.
+type gpmRate struct {
+	value float64
+	err   error
 }
 
 // open asks whether the GPU has GPM.
@@ -67,7 +73,7 @@ func (g *gpmState) open(d *nvmlDevice) {
 		}
 		return
 	}
-	g.isOpen, g.rates = true, make(map[nvml.GpmMetricId]float64)
+	g.isOpen, g.rates = true, make(map[nvml.GpmMetricId]gpmRate)
 	for i, r := range gpmRatios {
 		g.request.Metrics[i].MetricId = uint32(r.id)
 	}
@@ -84,8 +90,6 @@ type gpmWindow struct {
 	taken        time.Time      // when newer was taken; zero: never
 	window       time.Duration  // between the two; 0: there is one sample only
 }
-
-func (w *gpmWindow) ready() bool { return w.window > 0 }
 
 // sample closes the window that the last sample has opened. It reports whether there is a new one.
 func (w *gpmWindow) sample(d *nvmlDevice, name string, take func(nvml.GpmSample) nvml.Return) (bool, error) {
@@ -147,7 +151,7 @@ func readGPM(d *nvmlDevice, s *sheet) error {
 }
 
 // read puts the ratios of a window on the sheet, and the rates into rates when it is not nil.
-func (w *gpmWindow) read(d *nvmlDevice, s *sheet, instance, name string, take func(nvml.GpmSample) nvml.Return, rates map[nvml.GpmMetricId]float64) error {
+func (w *gpmWindow) read(d *nvmlDevice, s *sheet, instance, name string, take func(nvml.GpmSample) nvml.Return, rates map[nvml.GpmMetricId]gpmRate) error {
 	fresh, err := w.sample(d, name, take)
 	if err != nil || !fresh {
 		return err
@@ -165,10 +169,12 @@ func (w *gpmWindow) read(d *nvmlDevice, s *sheet, instance, name string, take fu
 			s.add(r.to, value/100, append([]string{instance}, r.labels...)...)
 		}
 	}
+	if rates == nil {
+		return nil
+	}
 	for i, id := range gpmRates {
-		if value, err := gpmValue(request.Metrics[len(gpmRatios)+i]); err == nil && rates != nil {
-			rates[id] = value
-		}
+		value, err := gpmValue(request.Metrics[len(gpmRatios)+i])
+		rates[id] = gpmRate{value, err}
 	}
 	return nil
 }

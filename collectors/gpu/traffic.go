@@ -71,12 +71,11 @@ func (d *nvmlDevice) readTraffic(s *sheet, directions []traffic) error {
 // bytes is the total of one direction from the best source that the driver has not refused. A source
 // that fails this time is not replaced by another one, which would count from elsewhere.
 func (d *nvmlDevice) bytes(t traffic) (float64, error) {
-	none := &callError{"reading " + t.to.Name, codeNotSupported}
+	notNow := &callError{"reading " + t.to.Name, codeTimeout}
 	if !d.refused(t.field) {
 		v, ok := d.values[t.field]
 		if !ok {
-			none.code = codeTimeout
-			return 0, none
+			return 0, notNow
 		}
 		o := findOrMake(d.distance, distanceKey{t.to, t.field.scope})
 		o.advance(integer(v))
@@ -85,15 +84,19 @@ func (d *nvmlDevice) bytes(t traffic) (float64, error) {
 	if total, ok := d.linkBytes(t); ok {
 		return total, nil
 	}
-	if rate, ok := d.gpm.rates[t.gpm]; ok {
+	rate, asked := d.gpm.rates[t.gpm]
+	switch {
+	case asked && rate.err == nil:
 		o := findOrMake(d.distance, distanceKey{t.to, gpmDistance})
-		o.total += rate * mebi * d.gpm.whole.window.Seconds()
+		o.total += rate.value * mebi * d.gpm.whole.window.Seconds()
 		return o.total, nil
+	case asked:
+		return 0, rate.err
+	case d.gpm.isOpen:
+		return 0, notNow // the second sample is yet to come
+	default:
+		return 0, &callError{"reading " + t.to.Name, codeNotSupported}
 	}
-	if d.gpm.isOpen && !d.gpm.whole.ready() {
-		none.code = codeTimeout // the second sample is yet to come
-	}
-	return 0, none
 }
 
 // gpmDistance keeps what is integrated from GPM apart from what fields count.
