@@ -3,6 +3,7 @@ package ownership
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"net"
 	"net/netip"
@@ -17,7 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 )
 
-const tcpListen = 0x0A // TCP_LISTEN of the kernel's include/net/tcp_states.h
+const tcpListen = "0A" // TCP_LISTEN of the kernel's include/net/tcp_states.h
 
 // look is one look at /proc. Everything is read anew each time: a process id means something else a
 // moment later.
@@ -233,19 +234,36 @@ func (l *look) network(pid int) *network {
 	dir := filepath.Join(l.root, strconv.Itoa(pid))
 	n := &network{addresses: localAddresses(dir), listening: make(map[string]netip.AddrPort)}
 	l.networks[name] = n
-	fs, err := procfs.NewFS(dir)
-	if err != nil {
-		return n
-	}
-	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} {
-		sockets, _ := read()
-		for _, s := range sockets {
-			if address, ok := netip.AddrFromSlice(s.LocalAddr); ok && s.St == tcpListen {
-				n.listening[strconv.FormatUint(s.Inode, 10)] = netip.AddrPortFrom(address.Unmap(), uint16(s.LocalPort))
+	for _, file := range []string{"net/tcp", "net/tcp6"} {
+		text, _ := os.ReadFile(filepath.Join(dir, file))
+		for line := range strings.Lines(string(text)) {
+			if inode, at, ok := parseListening(line); ok {
+				n.listening[inode] = at
 			}
 		}
 	}
 	return n
+}
+
+// parseListening reads a line of /proc/<pid>/net/tcp or tcp6 if it is that of a listening socket:
+// "sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …". An
+// address is printed as 32 bit words in the byte order of the machine.
+func parseListening(line string) (inode string, at netip.AddrPort, ok bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 10 || fields[3] != tcpListen {
+		return "", at, false
+	}
+	digits, portDigits, _ := strings.Cut(fields[1], ":")
+	b, err := hex.DecodeString(digits)
+	port, portErr := strconv.ParseUint(portDigits, 16, 16)
+	if err != nil || portErr != nil || len(b)%4 != 0 {
+		return "", at, false
+	}
+	for word := b; len(word) > 0; word = word[4:] {
+		binary.NativeEndian.PutUint32(word, binary.BigEndian.Uint32(word))
+	}
+	address, ok := netip.AddrFromSlice(b)
+	return fields[9], netip.AddrPortFrom(address.Unmap(), uint16(port)), ok
 }
 
 // localAddresses are the addresses of a network namespace, as /proc/<pid>/net lists them.
