@@ -677,7 +677,7 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
 			break;
 		if (now_ms() - began >= timeout)
 			return NVML_ERROR_TIMEOUT;
-		usleep(5000);
+		usleep(500);
 		refresh();
 	}
 	memset(data, 0, sizeof *data);
