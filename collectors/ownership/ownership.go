@@ -63,8 +63,18 @@ type Collector struct {
 	options Options
 	unknown map[string]bool // GPUs of the configuration that the node does not have; of Run's goroutine
 
-	mu   sync.Mutex
-	page []prometheus.Metric
+	mu         sync.Mutex
+	containers []prometheus.Metric
+	owned      []owned
+}
+
+// owned is a GPU and the engine that it was found under. The engine's labels are added when the page
+// is served: what runs behind a target is often known only after its first scrape.
+type owned struct {
+	server string
+	place  place
+	source string // config or process
+	memory usage
 }
 
 // New returns a collector that serves nothing until Run has looked once.
@@ -100,10 +110,22 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
-	page := c.page
+	containers, found := c.containers, c.owned
 	c.mu.Unlock()
-	for _, m := range page {
+	for _, m := range containers {
 		ch <- m
+	}
+	targets := c.options.Targets()
+	for _, o := range found {
+		i := slices.IndexFunc(targets, func(t Target) bool { return t.Server == o.server })
+		if i < 0 { // the configuration has changed since
+			continue
+		}
+		t := targets[i]
+		ch <- metrics.EngineGPUInfo.Const(1, slices.Concat(t.labels(), []string{t.ModelName}, o.place.labels(), []string{o.source})...)
+		if o.source == "process" && !o.memory.unknown {
+			ch <- metrics.EngineGPUMemory.Const(float64(o.memory.bytes), slices.Concat(t.labels(), o.place.labels())...)
+		}
 	}
 }
 
@@ -126,7 +148,7 @@ func (u usage) plus(p gpu.Process) usage {
 	return usage{u.bytes + p.Memory, u.unknown || !p.MemoryKnown}
 }
 
-// refresh makes a new page. It reports whether there were GPUs to look at.
+// refresh looks again. It reports whether there were GPUs to look at.
 func (c *Collector) refresh(ctx context.Context) bool {
 	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()
 	look := newLook(c.options.ProcFS)
@@ -136,18 +158,19 @@ func (c *Collector) refresh(ctx context.Context) bool {
 		key := [2]any{placeOf(p), look.container(p.PID)}
 		containers[key] = containers[key].plus(p)
 	}
-	var page []prometheus.Metric
+	var memory []prometheus.Metric
 	for key, u := range containers {
 		if !u.unknown {
-			page = append(page, metrics.GPUContainerMemory.Const(float64(u.bytes), append(key[0].(place).labels(), key[1].(string))...))
+			memory = append(memory, metrics.GPUContainerMemory.Const(float64(u.bytes), append(key[0].(place).labels(), key[1].(string))...))
 		}
 	}
 
+	var found []owned
 	owners := look.owners(ctx, targets, running)
 	for i, t := range targets {
 		if len(t.GPUs) > 0 {
 			for p := range c.said(t, gpus) {
-				page = append(page, info(t, p, "config"))
+				found = append(found, owned{server: t.Server, place: p, source: "config"})
 			}
 			continue
 		}
@@ -158,20 +181,13 @@ func (c *Collector) refresh(ctx context.Context) bool {
 			}
 		}
 		for p, u := range used {
-			page = append(page, info(t, p, "process"))
-			if !u.unknown {
-				page = append(page, metrics.EngineGPUMemory.Const(float64(u.bytes), slices.Concat(t.labels(), p.labels())...))
-			}
+			found = append(found, owned{t.Server, p, "process", u})
 		}
 	}
 	c.mu.Lock()
-	c.page = page
+	c.containers, c.owned = memory, found
 	c.mu.Unlock()
 	return len(gpus) > 0
-}
-
-func info(t Target, p place, source string) prometheus.Metric {
-	return metrics.EngineGPUInfo.Const(1, slices.Concat(t.labels(), []string{t.ModelName}, p.labels(), []string{source})...)
 }
 
 // said are the GPUs that the configuration of a target names.
