@@ -27,13 +27,26 @@ const (
 	LabelState           = "state"               // name of a state, or which of current, maximum and pending
 	LabelType            = "type"                // kind of error
 	LabelContainerID     = "container_id"        // container of a process, from its cgroup; empty outside containers
+
+	LabelGPUName           = "name"               // product name of a GPU
+	LabelMinorNumber       = "minor_number"       // N of /dev/nvidiaN
+	LabelSerial            = "serial"             // serial number of the board
+	LabelArchitecture      = "architecture"       // ampere, hopper, …
+	LabelComputeCapability = "compute_capability" // CUDA compute capability
+	LabelVBIOSVersion      = "vbios_version"      // firmware of the board
+	LabelDriverVersion     = "driver_version"     // kernel driver
+	LabelNVMLVersion       = "nvml_version"       // management library
+	LabelCUDAVersion       = "cuda_version"       // CUDA level that the driver offers
+	LabelMIGUUID           = "mig_uuid"           // UUID of a MIG device
+	LabelProfile           = "profile"            // MIG profile such as 3g.40gb
 )
 
 // Label sets of GPU series.
 var (
 	// GPULabels identify one GPU.
 	GPULabels = []string{LabelGPUUUID, LabelGPU}
-	// GPUInstanceLabels identify one GPU, or one MIG GPU instance of it.
+	// GPUInstanceLabels identify one GPU, or one MIG GPU instance of it. The whole GPU includes its
+	// instances: sum over gpu_instance_id="" or over the others, never over both.
 	GPUInstanceLabels = []string{LabelGPUUUID, LabelGPU, LabelGPUInstance}
 )
 
@@ -44,7 +57,7 @@ var (
 		with(LabelReason))
 	GPUDriverInfo = gauge(Never, "llm_gpu_driver_info",
 		"Versions of the NVIDIA driver, of NVML and of the CUDA level the driver offers, always 1.",
-		with("driver_version", "nvml_version", "cuda_version"))
+		with(LabelDriverVersion, LabelNVMLVersion, LabelCUDAVersion))
 	GPUExpected = gauge(Sum, "llm_gpu_expected_gpus",
 		"NVIDIA GPUs that the PCI bus has, or had since the exporter started, and that a driver other than vfio may use. From sysfs, independent of NVML.")
 	GPUVisible = gauge(Sum, "llm_gpu_visible_gpus",
@@ -58,7 +71,7 @@ var (
 	GPUCollectStuck = gauge(Max, "llm_gpu_collect_stuck",
 		"Whether a driver call for this GPU has been running for longer than the deadline (1). Its other series are withheld.", GPULabels)
 	GPUSnapshotAge = gauge(Max, "llm_gpu_snapshot_age_seconds",
-		"Age of the values served for this GPU. Grows while the GPU is stuck.", GPULabels)
+		"Age of the last values of this GPU. Grows while the GPU is stuck; absent while it is out of order.", GPULabels)
 	GPUCollectDuration = gauge(Max, "llm_gpu_collect_duration_seconds",
 		"Time the last finished cycle of this GPU spent reading.", GPULabels)
 	GPUFeatureSupported = gauge(Never, "llm_gpu_feature_supported",
@@ -70,7 +83,7 @@ var (
 var (
 	GPUInfo = gauge(Never, "llm_gpu_info",
 		"Identity of a GPU, always 1.",
-		GPULabels, with("name", LabelPCIBusID, "minor_number", "serial", "architecture", "compute_capability", "vbios_version"))
+		GPULabels, with(LabelGPUName, LabelPCIBusID, LabelMinorNumber, LabelSerial, LabelArchitecture, LabelComputeCapability, LabelVBIOSVersion))
 	GPUPersistenceMode = gauge(Never, "llm_gpu_persistence_mode",
 		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading it may take seconds.", GPULabels)
 	GPUPerformanceState = gauge(Max, "llm_gpu_performance_state",
@@ -78,7 +91,7 @@ var (
 	GPUMIGMode = gauge(Never, "llm_gpu_mig_mode",
 		"Whether MIG is on (1); state is current or pending (after the next reset).", GPULabels, with(LabelState))
 	GPUMIGInfo = gauge(Never, "llm_gpu_mig_info",
-		"A MIG device, always 1.", GPUInstanceLabels, with(LabelComputeInstance, "mig_uuid", "profile"))
+		"A MIG device, always 1.", GPUInstanceLabels, with(LabelComputeInstance, LabelMIGUUID, LabelProfile))
 )
 
 // Clocks, and what slows them down.
@@ -204,9 +217,9 @@ var (
 		"The name of the recovery action in force, always 1.", GPULabels, with(LabelAction))
 	GPUXIDErrors = counter("llm_gpu_xid_errors_total",
 		"NVIDIA driver errors (XID), each counted once, under the source that told first: nvml or kmsg. Codes that page start at zero.",
-		GPULabels, with(LabelXID, LabelSource))
+		GPULabels, with(LabelPCIBusID, LabelXID, LabelSource))
 	GPUXIDLastTimestamp = gauge(Max, "llm_gpu_xid_last_timestamp_seconds",
-		"When an XID was last seen, unix time; those from before the exporter started too, as far as the kernel log reaches.", GPULabels, with(LabelXID))
+		"When an XID was last seen, unix time; those from before the exporter started too, as far as the kernel log reaches.", GPULabels, with(LabelPCIBusID, LabelXID))
 	GPUXIDInfo = gauge(Never, "llm_gpu_xid_info",
 		"The XID catalogue, always 1: what a code means, whether it pages, is a ticket or the application's own fault, and what to do.",
 		with(LabelXID, LabelSeverity, LabelMeaning, LabelAction))

@@ -156,7 +156,7 @@ var (
 		Name:   "LLMGPUDriverDown",
 		Branch: Hardware,
 		Expr: promql.And(
-			promql.Equal(promql.Max([]string{metrics.LabelCluster, "instance"}, promql.Vector(metrics.GPUNVMLUp)), promql.Num(0), nil),
+			promql.Equal(promql.Max([]string{metrics.LabelCluster, "instance"}, promql.Vector(metrics.GPUNVMLUp, promql.NotRe(metrics.LabelReason, "detached|built_without_cgo"))), promql.Num(0), nil),
 			above(promql.Max([]string{metrics.LabelCluster, "instance"}, promql.Vector(metrics.GPUExpected)), 0), nil),
 		Severity:    slo.Ticket,
 		For:         5 * minute,

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
@@ -64,7 +65,7 @@ func (f fleet) recorded(since, every time.Duration, value map[string]float64, mo
 		slo := fmt.Sprintf("slo-%d", o)
 		for m := range f.models {
 			for name, v := range value {
-				pairs := append([]string{labels.MetricName, name, metrics.LabelModel, fmt.Sprintf("m%d", m), metrics.LabelNamespace, "prod"}, more(slo)...)
+				pairs := append([]string{model.MetricNameLabel, name, metrics.LabelModel, fmt.Sprintf("m%d", m), metrics.LabelNamespace, "prod"}, more(slo)...)
 				all = append(all, fleetSeries{labels.FromStrings(pairs...), 0, v, since, every})
 			}
 		}

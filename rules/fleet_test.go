@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
@@ -77,7 +78,7 @@ func TestExportersMayDisagree(t *testing.T) {
 	w.add(o, service{perSecond: constant(10), badShare: during(2*hour, 9*hour, 1, 0)})
 	w.extra = func(_ time.Duration, emit rulesim.Emit) {
 		other := func(name string, value float64, pairs ...string) {
-			emit(labels.FromStrings(append([]string{labels.MetricName, name, "instance", "node-2", metrics.LabelSLO, "slo-0"}, pairs...)...), value)
+			emit(labels.FromStrings(append([]string{model.MetricNameLabel, name, "instance", "node-2", metrics.LabelSLO, "slo-0"}, pairs...)...), value)
 		}
 		other(metrics.SLOObjective.Name, 0.95)
 		other(metrics.SLOPeriod.Name, 7*24*3600)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
@@ -62,7 +63,7 @@ func (s *service) emit(emit rulesim.Emit) {
 }
 
 func series(name string, pairs ...string) labels.Labels {
-	return labels.FromStrings(append([]string{labels.MetricName, name, "instance", "node-1"}, pairs...)...)
+	return labels.FromStrings(append([]string{model.MetricNameLabel, name, "instance", "node-1"}, pairs...)...)
 }
 
 // world is objectives and services under the generated rules.

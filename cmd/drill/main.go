@@ -24,6 +24,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -72,7 +73,24 @@ func runDemo(ctx context.Context, exporter, listen string, out io.Writer) error 
 	chat, code, small := drill.NewProfile("llama-3.1-8b-chat"), drill.NewProfile("qwen3-coder"), drill.NewProfile("mistral-small")
 	code.PromptTokens, code.Arrivals, code.CacheHits = 2400, 4, 0.6
 	small.Arrivals, small.MaxBatch, small.Failures = 9, 24, 0.01
-	args := []string{"--web.listen-address=" + listen, "--log.level=warn"}
+	dir, err := os.MkdirTemp("", "drill")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	args := []string{"--web.listen-address=" + listen, "--log.level=error", "--config.file=" + filepath.Join(dir, "exporter.yml")}
+	gpus, err := drill.NewGPUs(dir, 3)
+	switch {
+	case err == nil:
+		args = append(args, "--gpu.nvml-library="+gpus.Library, "--gpu.kmsg=none", "--path.sysfs="+dir)
+		go gpus.Run(ctx)
+	case errors.Is(err, fakenvml.ErrNoCompiler):
+		fmt.Fprintln(out, "no simulated GPUs:", err)
+		args = append(args, "--no-collector.gpu")
+	default:
+		return err
+	}
+	config := "targets:\n"
 	for i, e := range []struct {
 		kind    string
 		profile drill.Profile
@@ -89,9 +107,16 @@ func runDemo(ctx context.Context, exporter, listen string, out io.Writer) error 
 		server := &http.Server{Handler: e.engine, ReadHeaderTimeout: time.Second}
 		go func() { _ = server.Serve(l) }() // ends with Close
 		defer server.Close()
-		go e.profile.Run(ctx, uint64(i+1), e.engine)
+		var observer drill.Observer = e.engine
+		if gpus != nil {
+			observer = gpus.Under(e.engine, i)
+		}
+		go e.profile.Run(ctx, uint64(i+1), observer)
 		fmt.Fprintf(out, "simulated %-13s serving %-18s http://%s\n", e.kind, e.profile.Model, l.Addr())
-		args = append(args, "--engine.target=http://"+l.Addr().String())
+		config += fmt.Sprintf("  - {url: 'http://%s', gpus: ['%d']}\n", l.Addr(), i)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "exporter.yml"), []byte(config), 0o600); err != nil {
+		return err
 	}
 	process := exec.CommandContext(ctx, exporter, args...)
 	process.Stdout, process.Stderr = out, os.Stderr
@@ -109,6 +134,7 @@ exporter: http://%[1]s/         all numbers behind it are invented
   curl -s http://%[1]s/metrics | grep llm_engine_requests
   curl -s http://%[1]s/metrics | grep 'quality="approximate"'    what is not exactly what it seems
   curl -s http://%[1]s/metrics | grep 'quality="missing"'        what an engine does not say, and why
+  curl -s http://%[1]s/metrics | grep llm_engine_gpu_info        which engine runs on which GPU
 
 Ctrl-C ends it.
 `, listen)
@@ -147,7 +173,7 @@ func show(ctx context.Context, listen string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "\n%s\n", time.Now().Format(time.TimeOnly))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "runtime\tmodel\trunning\twaiting\tKV\tTTFT mean\tTPOT mean\tqueue mean\ttokens out\trequests")
+	fmt.Fprintln(table, "runtime\tmodel\trunning\twaiting\tKV\tbandwidth\tTTFT mean\tTPOT mean\tqueue mean\ttokens out\trequests")
 	for _, m := range families[metrics.EngineInfo.Name].GetMetric() {
 		runtime := label(m, metrics.LabelRuntime)
 		get := func(f *metrics.Family, format string, value func(*dto.Metric) float64) string {
@@ -167,12 +193,25 @@ func show(ctx context.Context, listen string, out io.Writer) error {
 		mean := func(m *dto.Metric) float64 {
 			return 1000 * m.GetHistogram().GetSampleSum() / float64(max(1, m.GetHistogram().GetSampleCount()))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", runtime, label(m, metrics.LabelModel),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", runtime, label(m, metrics.LabelModel),
 			get(metrics.RequestsRunning, "%.0f", gauge), get(metrics.RequestsWaiting, "%.0f", gauge), get(metrics.KVCacheUsage, "%.2f", gauge),
-			get(metrics.TimeToFirstToken, "%.0f ms", mean), get(metrics.TimePerOutputToken, "%.1f ms", mean), get(metrics.QueueTime, "%.0f ms", mean),
+			bandwidth(families, runtime), get(metrics.TimeToFirstToken, "%.0f ms", mean), get(metrics.TimePerOutputToken, "%.1f ms", mean), get(metrics.QueueTime, "%.0f ms", mean),
 			get(metrics.GenerationTokens, "%.0f", count), get(metrics.Requests, "%.0f", count))
 	}
 	return table.Flush()
+}
+
+// bandwidth is how much of its GPU's memory bandwidth an engine uses: the join that a person would
+// write as llm_gpu_memory_bandwidth_utilization_ratio * on (gpu_uuid) llm_engine_gpu_info.
+func bandwidth(families map[string]*dto.MetricFamily, runtime string) string {
+	for _, owner := range families[metrics.EngineGPUInfo.Name].GetMetric() {
+		for _, m := range families[metrics.GPUMemoryBandwidthUtilization.Name].GetMetric() {
+			if label(owner, metrics.LabelRuntime) == runtime && label(m, metrics.LabelGPUUUID) == label(owner, metrics.LabelGPUUUID) {
+				return fmt.Sprintf("%.0f%%", 100*m.GetGauge().GetValue())
+			}
+		}
+	}
+	return "-"
 }
 
 func label(m *dto.Metric, name string) string {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -22,6 +23,9 @@ import (
 )
 
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // a node has little to spare for its exporter; collections are short
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stderr); err != nil {
@@ -40,11 +44,13 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 		check      = app.Flag("config.check", "Check the configuration and exit.").Bool()
 		targets    = app.Flag("engine.target", "An engine to read, as http://host:port. Repeatable. Its metrics path and kind are found.").PlaceHolder("URL").Strings()
 		options    serverOptions
+		devices    gpuOptions
 		logging    = &promslog.Config{Writer: logTo}
 	)
 	app.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&options.metricsPath)
 	app.Flag("web.max-requests", "Scrapes served at once; more get 503. 0 means no limit.").Default("40").IntVar(&options.maxRequests)
 	app.Flag("web.enable-pprof", "Serve profiles under /debug/pprof/.").BoolVar(&options.pprof)
+	devices.addFlags(app)
 	webFlags := webflag.AddFlags(app, ":9844")
 	promslogflag.AddFlags(app, logging)
 	if _, err := app.Parse(args); err != nil {
@@ -68,28 +74,38 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 		return nil
 	}
 
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failed := server.startGPUs(ctx, devices)
+
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 	httpServer := &http.Server{Handler: server.handler(), ReadHeaderTimeout: 10 * time.Second}
+	var fatal error
+	stopped := make(chan struct{})
 	go func() {
+		defer close(stopped)
 		for {
 			select {
 			case <-hangup:
 				_ = server.reload() // logged and shown as a metric
+				continue
+			case fatal = <-failed:
 			case <-ctx.Done():
-				grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-				defer cancel()
-				if err := httpServer.Shutdown(grace); err != nil {
-					log.Warn("scrapes were cut off at shutdown", "err", err)
-				}
-				return
 			}
+			grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+			defer cancel()
+			if err := httpServer.Shutdown(grace); err != nil {
+				log.Warn("scrapes were cut off at shutdown", "err", err)
+			}
+			return
 		}
 	}()
 	log.Info("starting", "version", version.Info(), "build", version.BuildContext())
 	if err := web.ListenAndServe(httpServer, webFlags, log); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	return nil
+	<-stopped
+	return fatal
 }

@@ -39,6 +39,8 @@ type server struct {
 
 	loading sync.Mutex
 	load    func() error
+
+	detach http.Handler // of the GPU collector; nil without one
 }
 
 func newServer(options serverOptions, log *slog.Logger) *server {
@@ -80,6 +82,9 @@ func (s *server) handler() http.Handler {
 			http.Error(w, "the previous configuration stays in use: "+err.Error(), http.StatusInternalServerError)
 		}
 	})
+	if s.detach != nil {
+		mux.Handle("POST /-/detach", s.detach)
+	}
 	if s.pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

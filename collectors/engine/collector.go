@@ -50,6 +50,30 @@ func New(targets []TargetConfig, mappings []Mapping, limits Limits, userAgent st
 	return c, nil
 }
 
+// Engine is what is known about the engine behind a target.
+type Engine struct {
+	Runtime metrics.Runtime // empty until a page was understood
+	Model   string
+	Server  string   // host:port of the page
+	GPUs    []string // on which it runs, by UUID or index, where the configuration says so
+	// Namespace, Pod and Container are set by configuration or discovery.
+	Namespace, Pod, Container string
+}
+
+// Engines lists the engines behind the targets, as of their last scrape.
+func (c *Collector) Engines() []Engine {
+	var engines []Engine
+	for _, t := range c.targets {
+		t.mu.Lock()
+		e := t.known
+		t.mu.Unlock()
+		e.Server, e.GPUs = t.server, t.gpus
+		e.Namespace, e.Pod, e.Container = t.fixed[metrics.LabelNamespace], t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer]
+		engines = append(engines, e)
+	}
+	return engines
+}
+
 // Append scrapes all targets until the context's deadline and appends the exposition of their
 // metrics to b. A target that fails costs its own series only; ok reports whether none did.
 func (c *Collector) Append(ctx context.Context, b []byte) (page []byte, ok bool) {

@@ -28,6 +28,8 @@ type TargetConfig struct {
 	// Labels are added to every series. model_name, namespace, pod, container and role take the
 	// place of what the page says; other names are the user's own.
 	Labels map[string]string `yaml:"labels"`
+	// GPUs says on which GPUs the engine runs, by UUID or index, where that cannot be found out.
+	GPUs []string `yaml:"gpus"`
 	// HTTP is Prometheus' own client configuration: TLS, credentials from files, proxy.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 }
@@ -106,6 +108,7 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, limits Limits
 		url:       u.Redacted(),
 		timeout:   time.Duration(cfg.Timeout),
 		limits:    limits,
+		gpus:      cfg.GPUs,
 		dialects:  dialects,
 		given:     strings.TrimSuffix(u.Path, "/"),
 		log:       log.With("target", u.Redacted()),
@@ -120,7 +123,7 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, limits Limits
 		if i < 0 {
 			return nil, configErrorf(path+".engine", "no engine %q: known are %s, and the engines under mappings", cfg.Engine, runtimes(dialects))
 		}
-		t.dialects, t.pinned, t.last = dialects[i:i+1], true, dialects[i].Runtime
+		t.dialects, t.pinned, t.known.Runtime = dialects[i:i+1], true, dialects[i].Runtime
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Labels)) {
 		value := cfg.Labels[name]

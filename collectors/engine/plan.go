@@ -19,6 +19,7 @@ import (
 // the numbers rendered.
 type plan struct {
 	runtime metrics.Runtime // of the first dialect on the page
+	model   string          // the first model on the page
 	used    []bool          // by place of the series on the page: some line reads it
 	counter []bool          // by place: falls only when the engine restarts
 	lines   []line          // ordered by family
@@ -202,6 +203,7 @@ func (c *compiler) dialect(d *Dialect) error {
 		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
 	}
 	for _, m := range slices.Sorted(maps.Keys(models)) {
+		c.plan.model = cmp.Or(c.plan.model, m)
 		c.info(metrics.EngineInfo, d.Runtime, metrics.Label{Name: metrics.LabelModel, Value: m},
 			metrics.Label{Name: metrics.LabelVersion, Value: said})
 	}

@@ -25,6 +25,7 @@ type target struct {
 	url      string        // for logs; never holds credentials
 	timeout  time.Duration // for one scrape
 	limits   Limits
+	gpus     []string   // as configured
 	dialects []*Dialect // all known, or the configured one
 	pinned   bool       // the configuration names the dialect
 	given    string     // configured path, "" to find it
@@ -32,8 +33,8 @@ type target struct {
 
 	mu     sync.Mutex
 	flight *flight
-	reason string          // last reported, to log changes only; "start" before the first scrape
-	last   metrics.Runtime // of the last page that was understood
+	reason string // last reported, to log changes only; "start" before the first scrape
+	known  Engine // of the last page that was understood
 
 	run        chan struct{} // holds a token while a scrape runs; guards what follows
 	path       string
@@ -359,7 +360,7 @@ func (t *target) down(err error, took time.Duration) *snapshot {
 	reason := reasonOf(err)
 	t.note(reason, err)
 	t.mu.Lock()
-	runtime := t.last
+	runtime := t.known.Runtime
 	t.mu.Unlock()
 	s := &snapshot{failed: true}
 	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reason}), 0)
@@ -373,7 +374,7 @@ func (t *target) note(reason string, err error) {
 	changed := t.reason != reason
 	t.reason = reason
 	if err == nil {
-		t.last = t.plan.runtime
+		t.known = Engine{Runtime: t.plan.runtime, Model: t.plan.model}
 	}
 	t.mu.Unlock()
 	switch {

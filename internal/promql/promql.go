@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -44,6 +45,11 @@ func CountOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_cou
 // SumOf selects the sum of the observations of a histogram.
 func SumOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_sum", m) }
 
+// NotRe matches a label that an anchored regular expression does not match.
+func NotRe(label, expr string) *Matcher {
+	return labels.MustNewMatcher(labels.MatchNotRegexp, label, expr)
+}
+
 // Either matches a label with a value or, where expr is more than a plain value, an anchored regular
 // expression.
 func Either(label, expr string) *Matcher {
@@ -54,7 +60,7 @@ func Either(label, expr string) *Matcher {
 }
 
 func vector(name string, m []*Matcher) Expr {
-	m = append(m[:len(m):len(m)], labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, name))
+	m = append(m[:len(m):len(m)], labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name))
 	return &parser.VectorSelector{Name: name, LabelMatchers: m}
 }
 

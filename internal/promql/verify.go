@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -122,7 +121,7 @@ func (c *checker) selector(v *parser.VectorSelector) []string {
 		has = append(has, "le")
 	}
 	for _, m := range v.LabelMatchers {
-		if m.Name != labels.MetricName && !slices.Contains(has, m.Name) {
+		if m.Name != model.MetricNameLabel && !slices.Contains(has, m.Name) {
 			c.errorf("%s: %s has no label %q", v, f.Name, m.Name)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -260,7 +261,7 @@ func read(place string, m *metric) (series, error) {
 	for _, matcher := range v.LabelMatchers {
 		values := strings.Split(matcher.Value, "|")
 		switch {
-		case matcher.Name == labels.MetricName:
+		case matcher.Name == model.MetricNameLabel:
 		case matcher.Type != labels.MatchEqual && (matcher.Type != labels.MatchRegexp || strings.ContainsAny(matcher.Value, `.*+?()[]{}^$\`)):
 			return series{}, refuse("%s: %s: only equal values, or several joined by |, can be selected", place, matcher)
 		case matcher.Name == "le":

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"flag"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
+)
+
+var soak = flag.Duration("soak", 0, "how long TestSoak runs; 0 skips it")
+
+// TestSoak runs the built exporter with eight GPUs and eight vLLM pages under a scrape per second
+// and watches its memory: go test ./cmd/exporter -run Soak -soak 10m -timeout 15m -v.
+func TestSoak(t *testing.T) {
+	if *soak == 0 {
+		t.Skip("a long run: pass -soak 10m")
+	}
+	const limit = 30 << 20
+	dir := t.TempDir()
+	library, err := fakenvml.Build(dir)
+	if err != nil {
+		t.Skip(err)
+	}
+	if _, err := fakenvml.NewState(library, 8, fakenvml.H100); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--gpu.nvml-library=" + library, "--gpu.kmsg=none", "--log.level=error"}
+	body, err := os.ReadFile("../../collectors/engine/testdata/pages/vllm/v0.8.5-v1.prom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		page := strings.Split(string(body), "\n")
+		requests := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/metrics" {
+				http.NotFound(w, r)
+				return
+			}
+			requests++
+			for _, line := range page { // numbers that move
+				if !strings.HasPrefix(line, "#") && strings.HasSuffix(line, ".0") {
+					line = line[:len(line)-2] + strconv.Itoa(requests%10) + ".0"
+				}
+				io.WriteString(w, line+"\n")
+			}
+		}))
+		t.Cleanup(server.Close)
+		args = append(args, "--engine.target="+server.URL)
+	}
+	binary := filepath.Join(dir, "exporter")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", `-s -w -extldflags "-Wl,-z,lazy"`, "-o", binary, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	address := freeAddress(t)
+	process := exec.Command(binary, append(args, "--web.listen-address="+address)...)
+	process.Stderr = os.Stderr
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = process.Process.Kill(); _ = process.Wait() })
+	waitFor(t, "http://"+address+"/-/ready")
+
+	var most, early, late int64
+	var slowest time.Duration
+	size := 0
+	start := time.Now()
+	for tick := time.NewTicker(time.Second); time.Since(start) < *soak; <-tick.C {
+		began := time.Now()
+		resp, err := http.Get("http://" + address + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		slowest, size = max(slowest, time.Since(began)), len(page)
+		rss := resident(t, process.Process.Pid)
+		most = max(most, rss)
+		if time.Since(start) < *soak/2 {
+			early = max(early, rss)
+		} else {
+			late = max(late, rss)
+		}
+	}
+	t.Logf("page %d kB, slowest scrape %s, resident memory at most %.1f MiB (first half %.1f, second half %.1f)",
+		size>>10, slowest.Round(time.Millisecond), mib(most), mib(early), mib(late))
+	if most > limit {
+		t.Errorf("more than %d MiB", limit>>20)
+	}
+	if late > early+early/10 {
+		t.Error("memory grows")
+	}
+}
+
+func mib(bytes int64) float64 { return float64(bytes) / (1 << 20) }
+
+func resident(t *testing.T, pid int) int64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}

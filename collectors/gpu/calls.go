@@ -1,0 +1,248 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// call is a row of what is read by calls of its own, because no field offers it.
+type call struct {
+	feature string // as in llm_gpu_feature_supported; empty: the function says itself
+	slow    bool
+	read    func(*nvmlDevice, *sheet) error
+
+	restUntil time.Time
+}
+
+// newCalls returns the calls of one GPU, in the order in which they are made: what needs the fields
+// or GPM comes after them.
+func newCalls() []call {
+	return []call{
+		{feature: "clock", read: readClocks},
+		{feature: "clock_max", slow: true, read: readMaxClocks},
+		{feature: "clock_events", read: readClockEvents},
+		{feature: "performance_state", read: readPerformanceState},
+		{feature: "persistence_mode", slow: true, read: readPersistenceMode},
+		{feature: "utilization", read: readUtilization},
+		{feature: "memory", read: readDeviceMemory},
+		{feature: "memory_bandwidth_peak", slow: true, read: readPeakBandwidth},
+		{feature: "temperature", read: readTemperature},
+		{feature: "temperature_margin", read: readTemperatureMargin},
+		{feature: "power", read: readPower},
+		{feature: "fan_speed", slow: true, read: readFans},
+		{feature: "ecc_errors", slow: true, read: readECC},
+		{feature: "sram_ecc_threshold", slow: true, read: readSRAM},
+		{feature: "row_remap_banks", slow: true, read: readRowRemapBanks},
+		{feature: "repair_pending", slow: true, read: readRepair},
+		{feature: "memory_unrepairable", slow: true, read: readUnrepairable},
+		{feature: "pcie_link", slow: true, read: readPCIeLink},
+		{feature: "fabric", slow: true, read: readFabric},
+		{read: readRecoveryAction},
+		{feature: "mig", slow: true, read: readMIG},
+		{read: readGPM},
+		{feature: "pcie_traffic", read: readPCIeTraffic},
+		{feature: "nvlink_traffic", read: readNVLinkTraffic},
+		{feature: "processes", slow: true, read: readProcesses},
+		{feature: "xid_events", read: readXIDEvents},
+	}
+}
+
+// anyOf is the outcome of several calls of which one is enough.
+type anyOf struct {
+	ok    bool
+	first error
+}
+
+// add takes an outcome and reports whether it was good.
+func (a *anyOf) add(err error) bool {
+	switch {
+	case err == nil:
+		a.ok = true
+	case a.first == nil:
+		a.first = err
+	}
+	return err == nil
+}
+
+func (a *anyOf) err() error {
+	if a.ok {
+		return nil
+	}
+	return a.first
+}
+
+type clockDomain struct {
+	clock nvml.ClockType
+	name  string
+}
+
+var clockDomains = []clockDomain{
+	{nvml.CLOCK_GRAPHICS, "graphics"}, {nvml.CLOCK_SM, "sm"}, {nvml.CLOCK_MEM, "memory"}, {nvml.CLOCK_VIDEO, "video"},
+}
+
+func readClocks(d *nvmlDevice, s *sheet) error {
+	var out anyOf
+	for _, c := range clockDomains {
+		mhz, err := ask(d, "nvmlDeviceGetClockInfo", func() (uint32, nvml.Return) { return d.handle.GetClockInfo(c.clock) })
+		if out.add(err) {
+			s.add(metrics.GPUClock, float64(mhz)*mega, c.name)
+		}
+	}
+	return out.err()
+}
+
+func readMaxClocks(d *nvmlDevice, s *sheet) error {
+	var out anyOf
+	for _, c := range clockDomains {
+		mhz, err := ask(d, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return d.handle.GetMaxClockInfo(c.clock) })
+		if out.add(err) {
+			s.addSlow(metrics.GPUClockMax, float64(mhz)*mega, c.name)
+		}
+	}
+	return out.err()
+}
+
+// readPeakBandwidth computes the theoretical bandwidth of double data rate memory.
+func readPeakBandwidth(d *nvmlDevice, s *sheet) error {
+	mhz, err := ask(d, "nvmlDeviceGetMaxClockInfo", func() (uint32, nvml.Return) { return d.handle.GetMaxClockInfo(nvml.CLOCK_MEM) })
+	if err != nil {
+		return err
+	}
+	width, err := ask(d, "nvmlDeviceGetMemoryBusWidth", d.handle.GetMemoryBusWidth)
+	if err != nil {
+		return err
+	}
+	s.addSlow(metrics.GPUMemoryBandwidthPeak, 2*float64(mhz)*mega*float64(width)/8)
+	return nil
+}
+
+func readPerformanceState(d *nvmlDevice, s *sheet) error {
+	state, err := ask(d, "nvmlDeviceGetPerformanceState", d.handle.GetPerformanceState)
+	if err == nil && state == nvml.PSTATE_UNKNOWN {
+		err = &callError{"nvmlDeviceGetPerformanceState", codeNotSupported}
+	}
+	if err == nil {
+		s.add(metrics.GPUPerformanceState, float64(state))
+	}
+	return err
+}
+
+func readPersistenceMode(d *nvmlDevice, s *sheet) error {
+	mode, err := ask(d, "nvmlDeviceGetPersistenceMode", d.handle.GetPersistenceMode)
+	if err == nil {
+		s.addSlow(metrics.GPUPersistenceMode, truth(mode == nvml.FEATURE_ENABLED))
+	}
+	return err
+}
+
+func readUtilization(d *nvmlDevice, s *sheet) error {
+	percent, err := ask(d, "nvmlDeviceGetUtilizationRates", d.handle.GetUtilizationRates)
+	if err == nil {
+		s.add(metrics.GPUUtilization, float64(percent.Gpu)/100)
+		s.add(metrics.GPUMemoryBusy, float64(percent.Memory)/100)
+	}
+	return err
+}
+
+func readDeviceMemory(d *nvmlDevice, s *sheet) error { return d.readMemory(d.handle, s.add, "") }
+
+// readMemory exports the memory of the GPU or of a MIG device. Only the newer call tells reserved
+// memory apart; the older one counts it as used.
+func (d *nvmlDevice) readMemory(h nvml.Device, add func(*metrics.Family, float64, ...string), instance string) error {
+	m, err := ask(d, "nvmlDeviceGetMemoryInfo_v2", h.GetMemoryInfo_v2)
+	switch {
+	case err == nil:
+		add(metrics.GPUMemoryReserved, float64(m.Reserved), instance)
+	case reachOf(err) == forGood:
+		var old nvml.Memory
+		if old, err = ask(d, "nvmlDeviceGetMemoryInfo", h.GetMemoryInfo); err == nil {
+			m.Total, m.Used, m.Free = old.Total, old.Used, old.Free
+		}
+	}
+	if err != nil {
+		return err
+	}
+	add(metrics.GPUMemoryTotal, float64(m.Total), instance)
+	add(metrics.GPUMemoryUsed, float64(m.Used), instance)
+	add(metrics.GPUMemoryFree, float64(m.Free), instance)
+	return nil
+}
+
+// readPower fills in for drivers that lack the power fields.
+func readPower(d *nvmlDevice, s *sheet) error {
+	instant := fieldID{id: nvml.FI_DEV_POWER_INSTANT}
+	if _, ok := d.values[instant]; ok {
+		return nil
+	}
+	milliwatts, err := ask(d, "nvmlDeviceGetPowerUsage", d.handle.GetPowerUsage)
+	if err == nil {
+		s.add(metrics.GPUPower, float64(milliwatts)/milli, "gpu")
+	}
+	return err
+}
+
+func readFans(d *nvmlDevice, s *sheet) error {
+	fans, err := ask(d, "nvmlDeviceGetNumFans", d.handle.GetNumFans)
+	if err == nil && fans == 0 {
+		err = &callError{"nvmlDeviceGetNumFans", codeNotSupported}
+	}
+	for fan := range fans {
+		percent, err := ask(d, "nvmlDeviceGetFanSpeed_v2", func() (uint32, nvml.Return) { return d.handle.GetFanSpeed_v2(fan) })
+		if err != nil {
+			return err
+		}
+		s.addSlow(metrics.GPUFanSpeed, float64(percent)/100, strconv.Itoa(fan))
+	}
+	return err
+}
+
+func readPCIeLink(d *nvmlDevice, s *sheet) error {
+	var out anyOf
+	for _, q := range []struct {
+		to   *metrics.Family
+		name string
+		get  func() (int, nvml.Return)
+		what string
+	}{
+		{metrics.GPUPCIeLinkGeneration, "nvmlDeviceGetCurrPcieLinkGeneration", d.handle.GetCurrPcieLinkGeneration, "current"},
+		{metrics.GPUPCIeLinkGeneration, "nvmlDeviceGetMaxPcieLinkGeneration", d.handle.GetMaxPcieLinkGeneration, "max"},
+		{metrics.GPUPCIeLinkWidth, "nvmlDeviceGetCurrPcieLinkWidth", d.handle.GetCurrPcieLinkWidth, "current"},
+		{metrics.GPUPCIeLinkWidth, "nvmlDeviceGetMaxPcieLinkWidth", d.handle.GetMaxPcieLinkWidth, "max"},
+	} {
+		value, err := ask(d, q.name, q.get)
+		if out.add(err) {
+			s.addSlow(q.to, float64(value), q.what)
+		}
+	}
+	return out.err()
+}
+
+// recoveryActions are the names of nvmlDeviceGpuRecoveryAction_t.
+var recoveryActions = []string{
+	nvml.GPU_RECOVERY_ACTION_NONE:                "none",
+	nvml.GPU_RECOVERY_ACTION_GPU_RESET:           "gpu_reset",
+	nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:         "node_reboot",
+	nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:           "drain_p2p",
+	nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET:     "drain_and_reset",
+	nvml.GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN: "recover_imex_domain",
+	nvml.GPU_RECOVERY_ACTION_BUS_RESET:           "bus_reset",
+	nvml.GPU_RECOVERY_ACTION_SYSTEM_REBOOT:       "system_reboot",
+}
+
+// readRecoveryAction names the recovery action that the field holds as a number.
+func readRecoveryAction(d *nvmlDevice, s *sheet) error {
+	if action, ok := d.field(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION); ok {
+		name := "unknown_" + strconv.Itoa(int(action))
+		if int(action) < len(recoveryActions) {
+			name = recoveryActions[int(action)]
+		}
+		s.add(metrics.GPURecoveryActionInfo, 1, name)
+	}
+	return nil
+}

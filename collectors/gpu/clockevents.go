@@ -1,0 +1,108 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// clockEvents are the reasons for which the driver lowers the clocks. field is the driver's own
+// counter of nanoseconds; where there is none, or the driver is too old for it, time is integrated
+// from samples.
+var clockEvents = []struct {
+	bit    uint64
+	reason string
+	field  uint32
+}{
+	{nvml.ClocksEventReasonGpuIdle, "gpu_idle", 0},
+	{nvml.ClocksEventReasonApplicationsClocksSetting, "applications_clocks_setting", 0},
+	{nvml.ClocksEventReasonSwPowerCap, "sw_power_cap", nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP},
+	{nvml.ClocksThrottleReasonHwSlowdown, "hw_slowdown", 0},
+	{nvml.ClocksEventReasonSyncBoost, "sync_boost", nvml.FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST},
+	{nvml.ClocksEventReasonSwThermalSlowdown, "sw_thermal_slowdown", nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN},
+	{nvml.ClocksThrottleReasonHwThermalSlowdown, "hw_thermal_slowdown", nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN},
+	{nvml.ClocksThrottleReasonHwPowerBrakeSlowdown, "hw_power_brake_slowdown", nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN},
+	{nvml.ClocksEventReasonDisplayClockSetting, "display_clock_setting", 0},
+	{nvml.ClocksEventReasonBoardLimit, "board_limit", nvml.FI_DEV_PERF_POLICY_BOARD_LIMIT},
+	{nvml.ClocksEventReasonReliability, "reliability", nvml.FI_DEV_PERF_POLICY_RELIABILITY},
+}
+
+// commonClockEvents are the reasons of a GPU that does not say which ones it supports, as a vGPU
+// does not: those that every driver of the last years has.
+const commonClockEvents = 0x1ff
+
+// clockEventState is what remains between two samples.
+type clockEventState struct {
+	supported uint64
+	asked     bool
+	active    uint64
+	seconds   [64]float64 // sampled, per bit
+}
+
+// readClockEvents exports which reasons are in force, and for how long those were that the driver
+// does not time itself.
+func readClockEvents(d *nvmlDevice, s *sheet) error {
+	active, err := ask(d, "nvmlDeviceGetCurrentClocksEventReasons", func() (uint64, nvml.Return) { return d.handle.GetCurrentClocksEventReasons() })
+	if reachOf(err) == forGood {
+		active, err = ask(d, "nvmlDeviceGetCurrentClocksThrottleReasons", func() (uint64, nvml.Return) { return d.handle.GetCurrentClocksThrottleReasons() })
+	}
+	if err != nil {
+		return err
+	}
+	c := &d.clockEvents
+	if !c.asked {
+		c.asked = true
+		c.supported = d.supportedClockEvents()
+		c.active = active
+	}
+	c.supported |= active
+	var elapsed time.Duration
+	if !d.last.IsZero() {
+		elapsed = d.now.Sub(d.last)
+	}
+	if elapsed > 3*d.lib.options.Interval {
+		elapsed = 0 // nobody looked
+	}
+	for rest := c.supported; rest != 0; rest &= rest - 1 {
+		i := bits.TrailingZeros64(rest)
+		bit := uint64(1) << i
+		reason, driverTimes := d.clockEvent(bit)
+		s.add(metrics.GPUClockEventActive, truth(active&bit != 0), reason)
+		// A reason in force at both ends of the time between two samples counts in full, at one
+		// end by half.
+		c.seconds[i] += elapsed.Seconds() * (truth(c.active&bit != 0) + truth(active&bit != 0)) / 2
+		if !driverTimes {
+			s.add(metrics.GPUClockEventSeconds, c.seconds[i], reason, "sampled")
+		}
+	}
+	c.active = active
+	return nil
+}
+
+// supportedClockEvents is the mask of the reasons that the GPU can have.
+func (d *nvmlDevice) supportedClockEvents() uint64 {
+	mask, err := ask(d, "nvmlDeviceGetSupportedClocksEventReasons", func() (uint64, nvml.Return) { return d.handle.GetSupportedClocksEventReasons() })
+	if reachOf(err) == forGood {
+		mask, err = ask(d, "nvmlDeviceGetSupportedClocksThrottleReasons", func() (uint64, nvml.Return) { return d.handle.GetSupportedClocksThrottleReasons() })
+	}
+	if err != nil {
+		return commonClockEvents
+	}
+	return mask
+}
+
+// clockEvent is the name of a reason, and whether the driver times it.
+func (d *nvmlDevice) clockEvent(bit uint64) (reason string, driverTimes bool) {
+	for _, e := range clockEvents {
+		if e.bit == bit {
+			return e.reason, e.field != 0 && !d.refused(fieldID{id: e.field})
+		}
+	}
+	return fmt.Sprintf("unknown_0x%x", bit), false
+}

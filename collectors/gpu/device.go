@@ -1,0 +1,226 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// restFor is for how long something that the driver has refused for good is not asked for again. A
+// change of mode, of MIG for example, may bring it back.
+const restFor = 10 * time.Minute
+
+// nvmlDevice reads one GPU through NVML.
+type nvmlDevice struct {
+	lib    *library
+	index  int
+	handle nvml.Device
+	isOpen bool
+	info   []string // labels of llm_gpu_info after those of the GPU
+
+	now   time.Time // of the present cycle
+	last  time.Time // of the last complete cycle
+	fatal error     // the GPU or the library is out of order: no more calls in this cycle
+
+	fields   []field
+	batch    []nvml.FieldValue
+	asked    []*field
+	values   map[fieldID]nvml.FieldValue // the last answers
+	calls    []call
+	features map[string]*feature
+	distance map[distanceKey]*odometer
+
+	clockEvents clockEventState
+	limits      map[string]float64 // of a GPU without T.Limit, in degrees
+	gpm         gpmState
+	mig         []*migInstance
+	events      nvml.EventSet
+}
+
+func newDevice(l *library, index int) *nvmlDevice {
+	return &nvmlDevice{
+		lib:      l,
+		index:    index,
+		values:   make(map[fieldID]nvml.FieldValue),
+		features: make(map[string]*feature),
+		distance: make(map[distanceKey]*odometer),
+		calls:    newCalls(),
+	}
+}
+
+// feature is whether something is offered. A feature that several calls or fields make up is offered
+// when one of them is.
+type feature struct {
+	cycle     time.Time
+	supported bool
+	reason    string
+}
+
+// Read implements device.
+func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
+	d.now, d.fatal = now, nil
+	if !d.isOpen {
+		if err := d.open(s); err != nil {
+			return err
+		}
+	}
+	d.readFields(s)
+	for i := range d.calls {
+		c := &d.calls[i]
+		if c.slow && !s.dueSlow || now.Before(c.restUntil) || d.fatal != nil {
+			continue
+		}
+		err := c.read(d, s)
+		if reachOf(err) == forGood {
+			c.restUntil = now.Add(restFor)
+		}
+		if c.feature != "" {
+			d.note(c.feature, err)
+		}
+	}
+	if d.fatal != nil {
+		d.Close()
+		return d.fatal
+	}
+	if s.dueSlow {
+		s.addSlow(metrics.GPUInfo, 1, d.info...)
+	}
+	for name, f := range d.features {
+		s.add(metrics.GPUFeatureSupported, truth(f.supported), name, f.reason)
+	}
+	d.last = now
+	return nil
+}
+
+// Close implements device.
+func (d *nvmlDevice) Close() {
+	d.gpm.free(d.lib)
+	for _, m := range d.mig {
+		m.gpm.free(d.lib)
+	}
+	if d.events != nil {
+		_ = d.lib.call("nvmlEventSetFree", d.events.Free)
+	}
+	*d = *newDevice(d.lib, d.index)
+}
+
+// call makes a driver call for the GPU, unless it is known to be out of order.
+func (d *nvmlDevice) call(name string, call func() nvml.Return) error {
+	if d.fatal != nil {
+		return d.fatal
+	}
+	err := d.lib.call(name, call)
+	d.condemn(err)
+	return err
+}
+
+// condemn ends the cycle when an error says that the GPU or the library is out of order.
+func (d *nvmlDevice) condemn(err error) {
+	if reachOf(err) >= wholeGPU && d.fatal == nil {
+		d.fatal = err
+	}
+}
+
+// ask makes a driver call that has one result.
+func ask[T any](d *nvmlDevice, name string, get func() (T, nvml.Return)) (v T, err error) {
+	err = d.call(name, func() (ret nvml.Return) { v, ret = get(); return ret })
+	return v, err
+}
+
+// note takes down whether a feature is offered.
+func (d *nvmlDevice) note(name string, err error) {
+	f := findOrMake(d.features, name)
+	if f.cycle == d.now && f.supported {
+		return
+	}
+	*f = feature{d.now, err == nil, reasonFor(err)}
+	if f.reason == codes[codeNoPermission].reason {
+		if _, told := d.lib.warned.LoadOrStore(name, true); !told {
+			d.lib.options.Logger.Warn("no permission to read a feature of the GPUs; its series are absent", "feature", name, "err", err)
+		}
+	}
+}
+
+// open finds the GPU and learns who it is.
+func (d *nvmlDevice) open(s *sheet) error {
+	var err error
+	d.handle, err = ask(d, callHandle, func() (nvml.Device, nvml.Return) { return d.lib.api.DeviceGetHandleByIndex(d.index) })
+	if err != nil {
+		return err
+	}
+	id := Identity{Index: strconv.Itoa(d.index)}
+	if id.UUID, err = ask(d, "nvmlDeviceGetUUID", d.handle.GetUUID); err != nil {
+		return err
+	}
+	if pci, err := ask(d, callPCIInfo, d.handle.GetPciInfo); err == nil {
+		id.PCI, _ = canonicalPCI(cString(pci.BusId[:]))
+	}
+	s.setIdentity(id)
+
+	known := func(v string, err error) string {
+		if err != nil {
+			return ""
+		}
+		return v
+	}
+	name := known(ask(d, "nvmlDeviceGetName", d.handle.GetName))
+	minor, err := ask(d, "nvmlDeviceGetMinorNumber", d.handle.GetMinorNumber)
+	minorNumber := known(strconv.Itoa(minor), err)
+	serial := known(ask(d, "nvmlDeviceGetSerial", d.handle.GetSerial))
+	arch, err := ask(d, "nvmlDeviceGetArchitecture", d.handle.GetArchitecture)
+	architecture := known(architectures[arch], err)
+	var major, sub int
+	err = d.call("nvmlDeviceGetCudaComputeCapability", func() (ret nvml.Return) {
+		major, sub, ret = d.handle.GetCudaComputeCapability()
+		return ret
+	})
+	capability := known(fmt.Sprintf("%d.%d", major, sub), err)
+	vbios := known(ask(d, "nvmlDeviceGetVbiosVersion", d.handle.GetVbiosVersion))
+	if d.fatal != nil {
+		return d.fatal
+	}
+	d.info = []string{name, id.PCI, minorNumber, serial, architecture, capability, vbios}
+
+	links, err := d.linkCount()
+	if d.fatal != nil {
+		return d.fatal
+	}
+	d.note("nvlink", err)
+	d.fields = newFields(links)
+	d.gpm.open(d)
+	d.isOpen = d.fatal == nil
+	d.lib.options.Logger.Debug("GPU found", slog.String("uuid", id.UUID), slog.String("name", name), slog.Int("nvlinks", links))
+	return d.fatal
+}
+
+var architectures = map[nvml.DeviceArchitecture]string{
+	nvml.DEVICE_ARCH_KEPLER:    "kepler",
+	nvml.DEVICE_ARCH_MAXWELL:   "maxwell",
+	nvml.DEVICE_ARCH_PASCAL:    "pascal",
+	nvml.DEVICE_ARCH_VOLTA:     "volta",
+	nvml.DEVICE_ARCH_TURING:    "turing",
+	nvml.DEVICE_ARCH_AMPERE:    "ampere",
+	nvml.DEVICE_ARCH_ADA:       "ada",
+	nvml.DEVICE_ARCH_HOPPER:    "hopper",
+	nvml.DEVICE_ARCH_BLACKWELL: "blackwell",
+	nvml.DEVICE_ARCH_RUBIN:     "rubin",
+}
+
+func cString(b []int8) string {
+	var s strings.Builder
+	for _, c := range b {
+		if c == 0 {
+			break
+		}
+		s.WriteByte(byte(c))
+	}
+	return s.String()
+}

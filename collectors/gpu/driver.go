@@ -1,0 +1,149 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// driver is an initialised driver library: NVML, or nothing in a build without cgo. Every method may
+// block for as long as the kernel driver pleases, so none is called while a page is served.
+type driver interface {
+	// Versions names the driver, NVML and the CUDA level. Unknown ones are empty.
+	Versions() versions
+	// Count is the number of GPUs, lost ones included.
+	Count() (int, error)
+	// Device prepares the GPU at an index. It does not call the driver.
+	Device(index int) device
+	// Shutdown releases every GPU. Calls made later fail without reaching the driver.
+	Shutdown() error
+}
+
+// device reads one GPU. It is used by one goroutine.
+type device interface {
+	// Read runs one cycle: everything that is due goes onto the sheet. An error means that the GPU
+	// or the library is out of order and that the sheet must not be served.
+	Read(now time.Time, s *sheet) error
+	// Close frees what Read has allocated in the driver.
+	Close()
+}
+
+type versions struct{ driver, nvml, cuda string }
+
+// Identity names one GPU.
+type Identity struct {
+	UUID  string // GPU-…, empty until the GPU has answered once
+	Index string // NVML index, in decimal
+	PCI   string // domain:bus:device.function in lower case, as in sysfs
+}
+
+// code is an nvmlReturn_t.
+type code int
+
+// The codes that decide something. Values are nvmlReturn_t of nvml.h.
+const (
+	codeUninitialized    code = 1
+	codeInvalidArgument  code = 2
+	codeNotSupported     code = 3
+	codeNoPermission     code = 4
+	codeNotFound         code = 6
+	codeDriverNotLoaded  code = 9
+	codeTimeout          code = 10
+	codeLibraryNotFound  code = 12
+	codeFunctionNotFound code = 13
+	codeVersionMismatch  code = 18
+	codeUnknown          code = 999
+)
+
+// reach says how much an error code puts out of order.
+type reach uint8
+
+const (
+	thisTime     reach = iota // the call, this time
+	forGood                   // the call, on this GPU with this driver
+	wholeGPU                  // the GPU
+	wholeLibrary              // the library
+)
+
+// codes explains every return code that a reader of the page or of the log may meet.
+var codes = map[code]struct {
+	reason string
+	reach  reach
+	remedy string
+}{
+	codeUninitialized:    {"uninitialized", wholeLibrary, "the library was released under the exporter; it is initialised again"},
+	codeInvalidArgument:  {"invalid_argument", forGood, "the driver does not know what was asked for; update the driver"},
+	codeNotSupported:     {"not_supported", forGood, "this GPU model or its present mode does not offer it"},
+	codeNoPermission:     {"no_permission", forGood, "run the exporter as root, or grant the container the GPU's device nodes"},
+	codeNotFound:         {"not_found", forGood, "this GPU does not have it"},
+	8:                    {"insufficient_power", wholeGPU, "connect the auxiliary power cables of the GPU"},
+	codeDriverNotLoaded:  {"driver_not_loaded", wholeLibrary, "load the NVIDIA kernel driver (modprobe nvidia)"},
+	codeTimeout:          {"timeout", thisTime, "the driver was too slow; it is asked again"},
+	11:                   {"irq_issue", wholeGPU, "the kernel has an interrupt problem with this GPU; see the kernel log"},
+	codeLibraryNotFound:  {"library_not_found", wholeLibrary, "install the NVIDIA driver, mount libnvidia-ml.so.1 into the container, or give its path"},
+	codeFunctionNotFound: {"function_not_found", forGood, "the driver is too old for it; update the driver"},
+	14:                   {"corrupted_inforom", thisTime, "the InfoROM is corrupted; run field diagnostics"},
+	15:                   {"gpu_is_lost", wholeGPU, "the GPU has fallen off the bus; drain the node and restart the machine"},
+	16:                   {"reset_required", wholeGPU, "drain the GPU and reset it (nvidia-smi --gpu-reset)"},
+	17:                   {"operating_system", thisTime, "the operating system refused the driver; see the kernel log"},
+	codeVersionMismatch:  {"lib_rm_version_mismatch", wholeLibrary, "the driver was updated under the exporter; restart the exporter, and reload the kernel module if that does not help"},
+	19:                   {"in_use", thisTime, "the GPU is in use by another client"},
+	20:                   {"memory", thisTime, "the node is out of memory"},
+	25:                   {"argument_version_mismatch", forGood, "the driver does not know this version of the call; update the driver"},
+	26:                   {"deprecated", forGood, "the driver has withdrawn it"},
+	codeUnknown:          {"unknown", thisTime, "see the kernel log; in a container, systemd may have taken the GPU's device nodes away: recreate the container"},
+}
+
+// callError is a driver call that failed.
+type callError struct {
+	call string
+	code code
+}
+
+func (e *callError) Error() string {
+	if c, ok := codes[e.code]; ok {
+		return fmt.Sprintf("%s: %s (%d): %s", e.call, c.reason, e.code, c.remedy)
+	}
+	return fmt.Sprintf("%s: NVML error %d: see nvmlReturn_t in NVIDIA's nvml.h", e.call, e.code)
+}
+
+// errNoCgo is what a build without cgo answers instead of a driver.
+var errNoCgo = errors.New("this binary was built without cgo and cannot load NVML: use a release build, or build with CGO_ENABLED=1")
+
+// reasonFor is the value of the reason label for an error; empty for nil.
+func reasonFor(err error) string {
+	var call *callError
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, errStarting), errors.Is(err, errDetached):
+		return err.Error()
+	case errors.Is(err, errNoCgo):
+		return "built_without_cgo"
+	case errors.Is(err, errLate):
+		return reasonStuck
+	case !errors.As(err, &call):
+		return "error"
+	}
+	if c, ok := codes[call.code]; ok {
+		return c.reason
+	}
+	return fmt.Sprintf("nvml_error_%d", call.code)
+}
+
+// reachOf says how much an error puts out of order.
+func reachOf(err error) reach {
+	var call *callError
+	if errors.As(err, &call) {
+		return codes[call.code].reach
+	}
+	return thisTime
+}
+
+// restartHeals reports whether a new process may see the library where this one cannot: after a
+// driver update the old library stays mapped, and after systemd has revoked device nodes only a new
+// container gets them back.
+func restartHeals(err error) bool {
+	var call *callError
+	return errors.As(err, &call) && (call.code == codeVersionMismatch || call.code == codeUnknown)
+}

@@ -1,0 +1,121 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+var (
+	eccSeverities = []struct {
+		kind nvml.MemoryErrorType
+		name string
+	}{{nvml.MEMORY_ERROR_TYPE_CORRECTED, "corrected"}, {nvml.MEMORY_ERROR_TYPE_UNCORRECTED, "uncorrected"}}
+
+	eccLifetimes = []struct {
+		counter nvml.EccCounterType
+		name    string
+	}{{nvml.VOLATILE_ECC, "volatile"}, {nvml.AGGREGATE_ECC, "aggregate"}}
+
+	// eccTotals are the fields of the totals, by severity and lifetime.
+	eccTotals = [2][2]uint32{
+		{nvml.FI_DEV_ECC_SBE_VOL_TOTAL, nvml.FI_DEV_ECC_SBE_AGG_TOTAL},
+		{nvml.FI_DEV_ECC_DBE_VOL_TOTAL, nvml.FI_DEV_ECC_DBE_AGG_TOTAL},
+	}
+)
+
+type eccLocation struct {
+	location nvml.MemoryLocation
+	name     string
+}
+
+// eccLocations are the two ways in which GPUs split ECC errors by location: Ampere and newer into
+// DRAM and SRAM, older ones by unit. A GPU is asked for the first, and for the second if it has no
+// SRAM counters, so that locations never overlap.
+var eccLocations = [2][]eccLocation{
+	{{nvml.MEMORY_LOCATION_SRAM, "sram"}, {nvml.MEMORY_LOCATION_DRAM, "dram"}},
+	{
+		{nvml.MEMORY_LOCATION_DRAM, "dram"}, {nvml.MEMORY_LOCATION_L1_CACHE, "l1"}, {nvml.MEMORY_LOCATION_L2_CACHE, "l2"},
+		{nvml.MEMORY_LOCATION_REGISTER_FILE, "register_file"}, {nvml.MEMORY_LOCATION_TEXTURE_MEMORY, "texture"},
+		{nvml.MEMORY_LOCATION_TEXTURE_SHM, "shared"}, {nvml.MEMORY_LOCATION_CBU, "cbu"},
+	},
+}
+
+// readECC exports ECC errors by the finest location that the GPU reports.
+func readECC(d *nvmlDevice, s *sheet) error {
+	for _, locations := range eccLocations {
+		var out anyOf
+		for _, l := range locations {
+			if !out.add(d.readECCAt(s, l)) && l.name == "sram" {
+				break
+			}
+		}
+		if out.ok || d.fatal != nil {
+			return out.err()
+		}
+	}
+	var err error = &callError{"nvmlDeviceGetFieldValues, ECC totals", codeNotSupported}
+	for i, severity := range eccSeverities {
+		for j, lifetime := range eccLifetimes {
+			if count, ok := d.field(eccTotals[i][j]); ok {
+				s.addSlow(metrics.GPUECCErrors, count, severity.name, "all", lifetime.name)
+				err = nil
+			}
+		}
+	}
+	return err
+}
+
+func (d *nvmlDevice) readECCAt(s *sheet, l eccLocation) error {
+	var out anyOf
+	for _, severity := range eccSeverities {
+		for _, lifetime := range eccLifetimes {
+			count, err := ask(d, "nvmlDeviceGetMemoryErrorCounter", func() (uint64, nvml.Return) {
+				return d.handle.GetMemoryErrorCounter(severity.kind, lifetime.counter, l.location)
+			})
+			if out.add(err) {
+				s.addSlow(metrics.GPUECCErrors, float64(count), severity.name, l.name, lifetime.name)
+			}
+		}
+	}
+	return out.err()
+}
+
+func readSRAM(d *nvmlDevice, s *sheet) error {
+	status, err := ask(d, "nvmlDeviceGetSramEccErrorStatus", d.handle.GetSramEccErrorStatus)
+	if err == nil {
+		s.addSlow(metrics.GPUSRAMThreshold, truth(status.BThresholdExceeded != 0))
+	}
+	return err
+}
+
+func readRowRemapBanks(d *nvmlDevice, s *sheet) error {
+	banks, err := ask(d, "nvmlDeviceGetRowRemapperHistogram", d.handle.GetRowRemapperHistogram)
+	if err == nil {
+		s.addSlow(metrics.GPURowRemapBanks, float64(banks.Max), "max")
+		s.addSlow(metrics.GPURowRemapBanks, float64(banks.High), "high")
+		s.addSlow(metrics.GPURowRemapBanks, float64(banks.Partial), "partial")
+		s.addSlow(metrics.GPURowRemapBanks, float64(banks.Low), "low")
+		s.addSlow(metrics.GPURowRemapBanks, float64(banks.None), "none")
+	}
+	return err
+}
+
+func readRepair(d *nvmlDevice, s *sheet) error {
+	status, err := ask(d, "nvmlDeviceGetRepairStatus", d.handle.GetRepairStatus)
+	if err == nil {
+		s.addSlow(metrics.GPURepairPending, truth(status.BChannelRepairPending != 0), "channel")
+		s.addSlow(metrics.GPURepairPending, truth(status.BTpcRepairPending != 0), "tpc")
+	}
+	return err
+}
+
+func readUnrepairable(d *nvmlDevice, s *sheet) error {
+	status, err := ask(d, "nvmlDeviceGetUnrepairableMemoryFlag_v1", d.handle.GetUnrepairableMemoryFlag_v1)
+	if err == nil {
+		s.addSlow(metrics.GPUMemoryUnrepairable, truth(status.BUnrepairableMemory != 0))
+	}
+	return err
+}

@@ -1,0 +1,65 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// fabricChecks are the bit fields of the fabric health mask. 0 means that the check is not supported,
+// bad that it fails.
+var fabricChecks = []struct {
+	name         string
+	shift, width uint32
+	bad          func(uint32) bool
+}{
+	{"degraded_bandwidth", nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_DEGRADED_BW, isOne},
+	{"route_recovery", nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ROUTE_RECOVERY, isOne},
+	{"route_unhealthy", nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_UNHEALTHY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ROUTE_UNHEALTHY, isOne},
+	{"access_timeout_recovery", nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ACCESS_TIMEOUT_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ACCESS_TIMEOUT_RECOVERY, isOne},
+	{"incorrect_configuration", nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_INCORRECT_CONFIGURATION, isMoreThanOne},
+	{"manager_disconnected", nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_GFM_STATE, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_GFM_STATE, isMoreThanOne},
+}
+
+func isOne(v uint32) bool         { return v == 1 }
+func isMoreThanOne(v uint32) bool { return v > 1 }
+
+var fabricStates = []string{
+	nvml.GPU_FABRIC_STATE_NOT_STARTED: "not_started",
+	nvml.GPU_FABRIC_STATE_IN_PROGRESS: "in_progress",
+	nvml.GPU_FABRIC_STATE_COMPLETED:   "completed",
+}
+
+// readFabric exports the registration with the NVSwitch fabric and its health. Version 3 of the call
+// adds a summary; drivers of before 13.0 have version 2 only.
+func readFabric(d *nvmlDevice, s *sheet) error {
+	const name = "nvmlDeviceGetGpuFabricInfoV"
+	info, err := ask(d, name, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return d.handle.GetGpuFabricInfoV().V3() })
+	if reachOf(err) == forGood {
+		var old nvml.GpuFabricInfo_v2
+		if old, err = ask(d, name, func() (nvml.GpuFabricInfo_v2, nvml.Return) { return d.handle.GetGpuFabricInfoV().V2() }); err == nil {
+			info.State, info.HealthMask = old.State, old.HealthMask
+		}
+	}
+	if err == nil && (info.State == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED || int(info.State) >= len(fabricStates)) {
+		err = &callError{name, codeNotSupported}
+	}
+	if err != nil {
+		return err
+	}
+	s.addSlow(metrics.GPUFabricState, 1, fabricStates[info.State])
+	for _, c := range fabricChecks {
+		if v := info.HealthMask >> c.shift & c.width; v != 0 {
+			s.addSlow(metrics.GPUFabricHealth, truth(c.bad(v)), c.name)
+		}
+	}
+	switch info.HealthSummary {
+	case nvml.GPU_FABRIC_HEALTH_SUMMARY_HEALTHY:
+		s.addSlow(metrics.GPUFabricHealth, 0, "summary")
+	case nvml.GPU_FABRIC_HEALTH_SUMMARY_UNHEALTHY, nvml.GPU_FABRIC_HEALTH_SUMMARY_LIMITED_CAPACITY:
+		s.addSlow(metrics.GPUFabricHealth, 1, "summary")
+	}
+	return nil
+}

@@ -1,0 +1,280 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"encoding/binary"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// field is a row of the batch that one nvmlDeviceGetFieldValues reads: the cheapest way to ask, and
+// the safest, since a driver refuses a field that it does not know instead of ending the process.
+type field struct {
+	fieldID
+	to      *metrics.Family // nil: only kept, for a call that needs it
+	labels  []string        // after those of the GPU
+	feature string          // as in llm_gpu_feature_supported; empty: the call that needs it says
+	per     float64         // units of the driver per base unit; 0: it is the base unit
+	slow    bool            // read in slow cycles only
+	value   func(float64) (float64, bool)
+
+	restUntil time.Time
+}
+
+// fieldID is an NVML_FI_… number and what it is asked about: a link, a power scope, or nothing.
+type fieldID struct{ id, scope uint32 }
+
+// Scopes.
+const (
+	scopeModule   = 1              // power: GPU with CPU and memory (GH200, GB200)
+	scopeAllLinks = math.MaxUint32 // NVLink traffic: all links together
+)
+
+// deviceFields are the fields of the GPU itself.
+var deviceFields = []field{
+	{fieldID: fieldID{id: nvml.FI_DEV_MEMORY_TEMP}, to: metrics.GPUTemperature, labels: []string{"memory"}, feature: "memory_temperature", value: positive},
+	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT}, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT}, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT}, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT}, slow: true},
+
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_INSTANT}, to: metrics.GPUPower, labels: []string{"gpu"}, per: milli},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_AVERAGE}, to: metrics.GPUPower, labels: []string{"gpu_average"}, feature: "power_average", per: milli},
+	{fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeModule}, to: metrics.GPUPower, labels: []string{"module"}, feature: "power_module", per: milli, value: positive},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_CURRENT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"enforced"}, feature: "power_limit", per: milli, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_REQUESTED_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"requested"}, feature: "power_limit", per: milli, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_DEFAULT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"default"}, feature: "power_limit", per: milli, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_MIN_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"min"}, feature: "power_limit", per: milli, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_POWER_MAX_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"max"}, feature: "power_limit", per: milli, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION}, to: metrics.GPUEnergy, feature: "energy", per: milli},
+
+	{fieldID: fieldID{id: nvml.FI_DEV_ECC_CURRENT}, to: metrics.GPUECCMode, labels: []string{"current"}, feature: "ecc_mode", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_ECC_PENDING}, to: metrics.GPUECCMode, labels: []string{"pending"}, feature: "ecc_mode", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_ECC_SBE_VOL_TOTAL}, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_ECC_DBE_VOL_TOTAL}, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_ECC_SBE_AGG_TOTAL}, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_ECC_DBE_AGG_TOTAL}, slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_COR}, to: metrics.GPURemappedRows, labels: []string{"corrected"}, feature: "row_remap", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_UNC}, to: metrics.GPURemappedRows, labels: []string{"uncorrected"}, feature: "row_remap", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_PENDING}, to: metrics.GPURowRemapPending, feature: "row_remap", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_REMAPPED_FAILURE}, to: metrics.GPURowRemapFailure, feature: "row_remap", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_SBE}, to: metrics.GPURetiredPages, labels: []string{"corrected"}, feature: "retired_pages", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_DBE}, to: metrics.GPURetiredPages, labels: []string{"uncorrected"}, feature: "retired_pages", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_PENDING}, to: metrics.GPURetiredPagesPending, feature: "retired_pages", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}, to: metrics.GPURecoveryAction, feature: "recovery_action"},
+
+	{fieldID: fieldID{id: nvml.FI_DEV_PCIE_COUNT_TX_BYTES}},
+	{fieldID: fieldID{id: nvml.FI_DEV_PCIE_COUNT_RX_BYTES}},
+	{fieldID: fieldID{id: nvml.FI_DEV_PCIE_REPLAY_COUNTER}, to: metrics.GPUPCIeReplays, feature: "pcie_replays", slow: true},
+	pcieError(nvml.FI_DEV_PCIE_L0_TO_RECOVERY_COUNTER, "l0_to_recovery"),
+	pcieError(nvml.FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS, "correctable"),
+	pcieError(nvml.FI_DEV_PCIE_COUNT_NAKS_RECEIVED, "naks_received"),
+	pcieError(nvml.FI_DEV_PCIE_COUNT_NAKS_SENT, "naks_sent"),
+	pcieError(nvml.FI_DEV_PCIE_COUNT_RECEIVER_ERROR, "receiver"),
+	pcieError(nvml.FI_DEV_PCIE_COUNT_BAD_TLP, "bad_tlp"),
+	pcieError(nvml.FI_DEV_PCIE_COUNT_BAD_DLLP, "bad_dllp"),
+	pcieError(nvml.FI_DEV_PCIE_COUNT_LCRC_ERROR, "lcrc"),
+	pcieError(nvml.FI_DEV_PCIE_COUNT_LANE_ERROR, "lane"),
+	pcieError(nvml.FI_DEV_PCIE_COUNT_UNSUPPORTED_REQ, "unsupported_request"),
+	pcieError(nvml.FI_DEV_PCIE_COUNT_NON_FATAL_ERROR, "non_fatal"),
+	pcieError(nvml.FI_DEV_PCIE_COUNT_FATAL_ERROR, "fatal"),
+}
+
+// nvlinkFields are the fields of a GPU with NVLink.
+var nvlinkFields = []field{
+	{fieldID: fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scopeAllLinks}},
+	{fieldID: fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scopeAllLinks}},
+}
+
+// linkFields are the fields of each NVLink. The last eight exist from NVLink 5 on.
+var linkFields = []field{
+	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_GET_STATE}, to: metrics.GPUNVLinkUp, feature: "nvlink_state", slow: true, value: linkIsUp},
+	linkError(nvml.FI_DEV_NVLINK_ERROR_DL_REPLAY, "replay"),
+	linkError(nvml.FI_DEV_NVLINK_ERROR_DL_RECOVERY, "recovery"),
+	linkError(nvml.FI_DEV_NVLINK_ERROR_DL_CRC, "crc"),
+	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES}},
+	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES}},
+	linkError(nvml.FI_DEV_NVLINK_COUNT_RCV_ERRORS, "receive"),
+	linkError(nvml.FI_DEV_NVLINK_COUNT_XMIT_DISCARDS, "transmit_discard"),
+	linkError(nvml.FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS, "local_integrity"),
+	linkError(nvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS, "effective"),
+	linkError(nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS, "link_recovery_succeeded"),
+	linkError(nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, "link_recovery_failed"),
+}
+
+const (
+	milli = 1e3 // thousandths per unit
+	nano  = 1e9
+	kibi  = 1024
+	mebi  = 1 << 20
+	mega  = 1e6
+)
+
+func pcieError(id uint32, kind string) field {
+	return field{fieldID: fieldID{id: id}, to: metrics.GPUPCIeErrors, labels: []string{kind}, feature: "pcie_errors", slow: true}
+}
+
+func linkError(id uint32, kind string) field {
+	return field{fieldID: fieldID{id: id}, to: metrics.GPUNVLinkErrors, labels: []string{kind}, feature: "nvlink_errors", slow: true}
+}
+
+// positive drops zero, by which the driver says that there is no such sensor.
+func positive(v float64) (float64, bool) { return v, v > 0 }
+
+// linkIsUp turns NVML_NVLINK_STATE_… into up or down.
+func linkIsUp(v float64) (float64, bool) {
+	return truth(v == nvml.NVLINK_STATE_ACTIVE || v == nvml.NVLINK_STATE_SLEEP), true
+}
+
+// newFields returns the batch of a GPU with so many NVLinks.
+func newFields(links int) []field {
+	all := append([]field(nil), deviceFields...)
+	for _, e := range clockEvents {
+		if e.field != 0 {
+			all = append(all, field{
+				fieldID: fieldID{id: e.field}, to: metrics.GPUClockEventSeconds, labels: []string{e.reason, "driver"},
+				feature: "clock_event_seconds", per: nano,
+			})
+		}
+	}
+	if links > 0 {
+		all = append(all, nvlinkFields...)
+	}
+	for link := range links {
+		for _, f := range linkFields {
+			f.scope = uint32(link)
+			if f.to != nil {
+				f.labels = append([]string{strconv.Itoa(link)}, f.labels...)
+			}
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// readFields reads the fields that are due.
+func (d *nvmlDevice) readFields(s *sheet) {
+	d.batch, d.asked = d.batch[:0], d.asked[:0]
+	for i := range d.fields {
+		f := &d.fields[i]
+		if f.slow && !s.dueSlow || d.now.Before(f.restUntil) {
+			continue
+		}
+		d.batch = append(d.batch, nvml.FieldValue{FieldId: f.id, ScopeId: f.scope})
+		d.asked = append(d.asked, f)
+	}
+	err := d.getFieldValues(d.batch)
+	for i, f := range d.asked {
+		d.takeField(s, f, d.batch[i], err)
+	}
+}
+
+func (d *nvmlDevice) getFieldValues(batch []nvml.FieldValue) error {
+	if len(batch) == 0 {
+		return nil // go-nvml takes the address of the first element
+	}
+	return d.call("nvmlDeviceGetFieldValues", func() nvml.Return { return d.handle.GetFieldValues(batch) })
+}
+
+// takeField takes one answer of the batch. Each field has a return code of its own.
+func (d *nvmlDevice) takeField(s *sheet, f *field, v nvml.FieldValue, err error) {
+	if err == nil && v.NvmlReturn != 0 {
+		err = &callError{"nvmlDeviceGetFieldValues, field " + strconv.Itoa(int(f.id)), code(v.NvmlReturn)}
+		d.condemn(err)
+	}
+	value := number(v)
+	if err == nil && f.value != nil {
+		var sensible bool
+		if value, sensible = f.value(value); !sensible {
+			err = &callError{"nvmlDeviceGetFieldValues, field " + strconv.Itoa(int(f.id)), codeNotSupported}
+		}
+	}
+	if f.feature != "" {
+		d.note(f.feature, err)
+	}
+	if err != nil {
+		delete(d.values, f.fieldID)
+		if reachOf(err) == forGood {
+			f.restUntil = d.now.Add(restFor)
+		}
+		return
+	}
+	d.values[f.fieldID] = v
+	if f.to == nil {
+		return
+	}
+	if f.per != 0 {
+		value /= f.per
+	}
+	if f.slow {
+		s.addSlow(f.to, value, f.labels...)
+	} else {
+		s.add(f.to, value, f.labels...)
+	}
+}
+
+// field is the last answer for a field, and whether there is one.
+func (d *nvmlDevice) field(id uint32) (float64, bool) {
+	v, ok := d.values[fieldID{id: id}]
+	return number(v), ok
+}
+
+// refused reports whether the driver has refused a field for good.
+func (d *nvmlDevice) refused(id fieldID) bool {
+	for i := range d.fields {
+		if d.fields[i].fieldID == id {
+			return d.now.Before(d.fields[i].restUntil)
+		}
+	}
+	return true // not even asked for
+}
+
+// linkCount is the number of NVLinks.
+func (d *nvmlDevice) linkCount() (int, error) {
+	v := []nvml.FieldValue{{FieldId: nvml.FI_DEV_NVLINK_LINK_COUNT}}
+	if err := d.getFieldValues(v); err != nil {
+		return 0, err
+	}
+	if v[0].NvmlReturn != 0 {
+		err := &callError{"nvmlDeviceGetFieldValues, link count", code(v[0].NvmlReturn)}
+		d.condemn(err)
+		return 0, err
+	}
+	links := min(int(number(v[0])), nvml.NVLINK_MAX_LINKS)
+	if links == 0 {
+		return 0, &callError{"nvmlDeviceGetFieldValues, link count", codeNotSupported}
+	}
+	return links, nil
+}
+
+// number decodes the value of a field.
+func number(v nvml.FieldValue) float64 {
+	switch bits := binary.NativeEndian.Uint64(v.Value[:]); nvml.ValueType(v.ValueType) {
+	case nvml.VALUE_TYPE_DOUBLE:
+		return math.Float64frombits(bits)
+	case nvml.VALUE_TYPE_SIGNED_LONG_LONG:
+		return float64(int64(bits))
+	case nvml.VALUE_TYPE_SIGNED_INT:
+		return float64(int32(binary.NativeEndian.Uint32(v.Value[:])))
+	default:
+		return float64(integer(v))
+	}
+}
+
+// integer decodes the value of an unsigned field.
+func integer(v nvml.FieldValue) uint64 {
+	switch nvml.ValueType(v.ValueType) {
+	case nvml.VALUE_TYPE_UNSIGNED_INT:
+		return uint64(binary.NativeEndian.Uint32(v.Value[:]))
+	case nvml.VALUE_TYPE_UNSIGNED_SHORT:
+		return uint64(binary.NativeEndian.Uint16(v.Value[:]))
+	default:
+		return binary.NativeEndian.Uint64(v.Value[:])
+	}
+}

@@ -1,0 +1,141 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
+)
+
+var update = flag.Bool("update", false, "write the pages of testdata anew; reading the diff is the review")
+
+// oldDriver are the functions that a driver of 2022 lacks.
+var oldDriver = []string{
+	"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetMarginTemperature",
+	"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetSupportedClocksEventReasons",
+	"nvmlDeviceGetSramEccErrorStatus", "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetRepairStatus",
+	"nvmlDeviceGetUnrepairableMemoryFlag_v1", "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc",
+	"nvmlGpmSampleFree", "nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet",
+	"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+}
+
+// TestPages compares the whole page of every kind of node with what is in testdata.
+func TestPages(t *testing.T) {
+	const nothing = "llm_gpu_nvml_up{reason=\"\"} 1"
+	for _, scenario := range []struct {
+		name    string
+		gpus    int
+		from    []string
+		without []string
+		prepare func(*node) // before the collector starts
+		running []string    // lines to wait for before change
+		change  func(*node) // after that
+		want    []string    // lines that say that the page is complete
+	}{
+		{name: "hopper", gpus: 2, from: []string{fakenvml.H100}, want: []string{`llm_gpu_sm_active_ratio{gpu="0"`, `llm_gpu_sm_active_ratio{gpu="1"`}},
+		{name: "ampere", gpus: 1, from: []string{fakenvml.A100}, want: []string{`llm_gpu_up{gpu="0"`}},
+		{name: "mig", gpus: 1, from: []string{fakenvml.H100, fakenvml.MIG}, want: []string{
+			`llm_gpu_sm_active_ratio{gpu="0",gpu_instance_id="1"`, `llm_gpu_sm_active_ratio{gpu="0",gpu_instance_id="2"`,
+		}},
+		{name: "old_driver", gpus: 1, from: []string{fakenvml.A100}, without: oldDriver, prepare: func(n *node) {
+			n.must(n.Unset(fakenvml.All, "field.186", "field.189", "field.190", "ecc.7.0.0", "ecc.7.0.1", "ecc.7.1.0", "ecc.7.1.1"))
+			n.must(n.Set(fakenvml.All, "power", 250000))
+		}, want: []string{`llm_gpu_up{gpu="0"`}},
+		{name: "fallbacks", gpus: 1, from: []string{fakenvml.H100}, prepare: func(n *node) {
+			// What other GPUs and drivers do differently: NVLink bytes per link only (NVLink 5), a
+			// clock event without a name, no list of supported ones, fabric version 2, totals of
+			// ECC errors only, an unknown recovery action, fans, a GPU that waits for repair.
+			n.must(n.Unset(fakenvml.All, "field.138.4294967295", "field.139.4294967295", "clock_events_supported",
+				"ecc.7.0.0", "ecc.7.0.1", "ecc.7.1.0", "ecc.7.1.1", "ecc.2.0.0", "ecc.2.0.1", "ecc.2.1.0", "ecc.2.1.1"))
+			n.must(n.Set(fakenvml.All, "field.202", 100, "field.202.1", 11, "field.204", 1000, "field.204.1", 7,
+				"clock_events", 0x1040, "fabric", "2 0x1196", "fabric_v2_only", 1, "field.230", "u32 9",
+				"fans", 2, "fan.0", 30, "fan.1", 45, "repair", "1 0", "unrepairable", 1, "field.165.1", "u32 0",
+				"field.29", 1, "field.30", 2, "field.31", 1))
+		}, want: []string{`llm_gpu_sm_active_ratio{gpu="0"`}},
+		{name: "no_gpus", gpus: 0, from: []string{fakenvml.H100}, want: []string{nothing}},
+		{name: "gpu_lost", gpus: 2, from: []string{fakenvml.H100},
+			running: []string{`llm_gpu_up{gpu="1",gpu_uuid="GPU-00000000-0000-4000-8000-000000000001",reason=""} 1`, `llm_gpu_sm_active_ratio{gpu="0"`},
+			change:  func(n *node) { n.must(n.Lose(1)) },
+			want:    []string{`llm_gpu_up{gpu="1",gpu_uuid="GPU-00000000-0000-4000-8000-000000000001",reason="gpu_is_lost"} 0`}},
+		{name: "driver_not_loaded", gpus: 1, prepare: func(n *node) { n.must(n.Set(fakenvml.System, "init", "!9")) }, want: []string{`reason="driver_not_loaded"`}},
+		{name: "library_not_found", gpus: 1, prepare: func(n *node) { n.config.Library += ".missing" }, want: []string{`reason="library_not_found"`}},
+		{name: "version_mismatch", gpus: 1, prepare: func(n *node) { n.must(n.Set(fakenvml.System, "init", "!18")) }, want: []string{`reason="lib_rm_version_mismatch"`}},
+		{name: "unknown_error", gpus: 1, prepare: func(n *node) { n.must(n.Set(fakenvml.System, "init", "!999")) }, want: []string{`reason="unknown"`}},
+	} {
+		t.Run(scenario.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, scenario.gpus, fakeLibrary(t, scenario.without...), scenario.from...)
+			if scenario.prepare != nil {
+				scenario.prepare(n)
+			}
+			n.start()
+			if scenario.change != nil {
+				n.await(scenario.running...)
+				scenario.change(n)
+			}
+			page := n.await(append(scenario.want, "llm_gpu_expected_gpus ")...)
+			n.stop()
+
+			problems, err := promlint.New(strings.NewReader(page)).Lint()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range problems {
+				t.Errorf("lint: %s: %s", p.Metric, p.Text)
+			}
+			compare(t, filepath.Join("testdata", scenario.name+".prom"), steady(page))
+		})
+	}
+}
+
+// moving are the series whose values differ from run to run.
+var moving = regexp.MustCompile(`(?m)^((?:llm_gpu_snapshot_age_seconds|llm_gpu_collect_duration_seconds)\{.*\}|` +
+	`llm_gpu_clock_event_seconds_total\{.*source="sampled"\}) .*$`)
+
+// steady writes 0 for the values that differ from run to run.
+func steady(page string) string { return moving.ReplaceAllString(page, "$1 0") }
+
+func compare(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got == string(want) {
+		return
+	}
+	gotLines, wantLines := lineSet(got), lineSet(string(want))
+	for line := range strings.Lines(string(want)) {
+		if !gotLines[line] {
+			t.Errorf("%s: - %s", file, line)
+		}
+	}
+	for line := range strings.Lines(got) {
+		if !wantLines[line] {
+			t.Errorf("%s: + %s", file, line)
+		}
+	}
+	t.Errorf("%s: the page has changed; if that is right, run go test with -update and read the diff", file)
+}
+
+func lineSet(s string) map[string]bool {
+	set := make(map[string]bool)
+	for line := range strings.Lines(s) {
+		set[line] = true
+	}
+	return set
+}

@@ -1,0 +1,192 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"math"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// GPM (GPU performance monitoring, Hopper and newer) compares two samples of the hardware counters.
+// Samples are taken once per cycle, not per scrape, so that any number of scrapers see the same
+// window.
+const (
+	gpmMinWindow = 100 * time.Millisecond // the driver refreshes its samples no faster
+	gpmMaxWindow = 10 * time.Minute       // an older sample says nothing about now
+)
+
+// gpmRatios are the GPM metrics in percent.
+var gpmRatios = []struct {
+	id      nvml.GpmMetricId
+	to      *metrics.Family
+	labels  []string // after the GPU instance
+	feature string
+}{
+	{nvml.GPM_METRIC_GRAPHICS_UTIL, metrics.GPUGraphicsActive, nil, "graphics_active"},
+	{nvml.GPM_METRIC_SM_UTIL, metrics.GPUSMActive, nil, "sm_active"},
+	{nvml.GPM_METRIC_SM_OCCUPANCY, metrics.GPUSMOccupancy, nil, "sm_occupancy"},
+	{nvml.GPM_METRIC_ANY_TENSOR_UTIL, metrics.GPUTensorActive, nil, "tensor_active"},
+	{nvml.GPM_METRIC_DRAM_BW_UTIL, metrics.GPUMemoryBandwidthUtilization, nil, "memory_bandwidth_utilization"},
+	{nvml.GPM_METRIC_INTEGER_UTIL, metrics.GPUPipeActive, []string{"integer"}, "pipe_active"},
+	{nvml.GPM_METRIC_FP64_UTIL, metrics.GPUPipeActive, []string{"fp64"}, "pipe_active"},
+	{nvml.GPM_METRIC_FP32_UTIL, metrics.GPUPipeActive, []string{"fp32"}, "pipe_active"},
+	{nvml.GPM_METRIC_FP16_UTIL, metrics.GPUPipeActive, []string{"fp16"}, "pipe_active"},
+	{nvml.GPM_METRIC_DFMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_dfma"}, "pipe_active"},
+	{nvml.GPM_METRIC_HMMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_hmma"}, "pipe_active"},
+	{nvml.GPM_METRIC_DMMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_dmma"}, "pipe_active"},
+	{nvml.GPM_METRIC_IMMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_imma"}, "pipe_active"},
+}
+
+// gpmRates are the GPM metrics in MiB/s, wanted where the driver does not count bytes itself.
+var gpmRates = []nvml.GpmMetricId{
+	nvml.GPM_METRIC_PCIE_TX_PER_SEC, nvml.GPM_METRIC_PCIE_RX_PER_SEC,
+	nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, nvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC,
+}
+
+// gpmState is the GPM of one GPU. The request is 19 kB and reused for all its instances.
+type gpmState struct {
+	isOpen  bool
+	whole   gpmWindow
+	request nvml.GpmMetricsGetType
+	rates   map[nvml.GpmMetricId]gpmRate // of the window that this cycle has closed for the whole GPU
+}
+
+// gpmRate is a rate in MiB/s, or why there is none.
+type gpmRate struct {
+	value float64
+	err   error
+}
+
+// open asks whether the GPU has GPM.
+func (g *gpmState) open(d *nvmlDevice) {
+	support, err := ask(d, "nvmlGpmQueryDeviceSupport", d.handle.GpmQueryDeviceSupport)
+	if err == nil && support.IsSupportedDevice == 0 {
+		err = &callError{"nvmlGpmQueryDeviceSupport", codeNotSupported}
+	}
+	if err != nil {
+		for _, r := range gpmRatios {
+			d.note(r.feature, err)
+		}
+		return
+	}
+	g.isOpen, g.rates = true, make(map[nvml.GpmMetricId]gpmRate)
+	for i, r := range gpmRatios {
+		g.request.Metrics[i].MetricId = uint32(r.id)
+	}
+	for i, id := range gpmRates {
+		g.request.Metrics[len(gpmRatios)+i].MetricId = uint32(id)
+	}
+}
+
+func (g *gpmState) free(l *library) { g.whole.free(l) }
+
+// gpmWindow is the time between two samples of a GPU, or of a MIG instance of it.
+type gpmWindow struct {
+	older, newer nvml.GpmSample // the older one is taken over by the next sample
+	taken        time.Time      // when newer was taken; zero: never
+	window       time.Duration  // between the two; 0: there is one sample only
+}
+
+// sample closes the window that the last sample has opened. It reports whether there is a new one.
+func (w *gpmWindow) sample(d *nvmlDevice, name string, take func(nvml.GpmSample) nvml.Return) (bool, error) {
+	now := time.Now()
+	if !w.taken.IsZero() && now.Sub(w.taken) < gpmMinWindow {
+		return false, nil
+	}
+	for _, sample := range []*nvml.GpmSample{&w.older, &w.newer} {
+		if *sample == nil {
+			fresh, err := ask(d, "nvmlGpmSampleAlloc", d.lib.api.GpmSampleAlloc)
+			if err != nil {
+				return false, err
+			}
+			*sample = fresh
+		}
+	}
+	w.older, w.newer = w.newer, w.older
+	last := w.taken
+	w.taken, w.window = time.Time{}, 0
+	if err := d.call(name, func() nvml.Return { return take(w.newer) }); err != nil {
+		return false, err
+	}
+	w.taken = now
+	if last.IsZero() || now.Sub(last) > gpmMaxWindow {
+		return false, nil
+	}
+	w.window = now.Sub(last)
+	return true, nil
+}
+
+func (w *gpmWindow) free(l *library) {
+	for _, sample := range []nvml.GpmSample{w.older, w.newer} {
+		if sample != nil {
+			_ = l.call("nvmlGpmSampleFree", sample.Free)
+		}
+	}
+	*w = gpmWindow{}
+}
+
+// readGPM samples the GPU and its MIG instances.
+func readGPM(d *nvmlDevice, s *sheet) error {
+	if !d.gpm.isOpen {
+		return nil
+	}
+	clear(d.gpm.rates)
+	err := d.gpm.whole.read(d, s, "", "nvmlGpmSampleGet", d.handle.GpmSampleGet, d.gpm.rates)
+	for _, m := range d.mig {
+		err := m.gpm.read(d, s, m.instance, "nvmlGpmMigSampleGet", func(sample nvml.GpmSample) nvml.Return {
+			return d.handle.GpmMigSampleGet(m.id, sample)
+		}, nil)
+		d.note("mig_activity", err)
+	}
+	if err != nil {
+		for _, r := range gpmRatios {
+			d.note(r.feature, err)
+		}
+	}
+	return nil
+}
+
+// read puts the ratios of a window on the sheet, and the rates into rates when it is not nil.
+func (w *gpmWindow) read(d *nvmlDevice, s *sheet, instance, name string, take func(nvml.GpmSample) nvml.Return, rates map[nvml.GpmMetricId]gpmRate) error {
+	fresh, err := w.sample(d, name, take)
+	if err != nil || !fresh {
+		return err
+	}
+	request := &d.gpm.request
+	request.NumMetrics = uint32(len(gpmRatios) + len(gpmRates))
+	request.Sample1, request.Sample2 = w.older, w.newer
+	if err := d.call("nvmlGpmMetricsGet", func() nvml.Return { return d.lib.api.GpmMetricsGet(request) }); err != nil {
+		return err
+	}
+	for i, r := range gpmRatios {
+		value, err := gpmValue(request.Metrics[i])
+		d.note(r.feature, err)
+		if err == nil {
+			s.add(r.to, value/100, append([]string{instance}, r.labels...)...)
+		}
+	}
+	if rates == nil {
+		return nil
+	}
+	for i, id := range gpmRates {
+		value, err := gpmValue(request.Metrics[len(gpmRatios)+i])
+		rates[id] = gpmRate{value, err}
+	}
+	return nil
+}
+
+// gpmValue is the value of a GPM metric. Each has a return code of its own, and NaN means that the
+// window has none.
+func gpmValue(m nvml.GpmMetric) (float64, error) {
+	if m.NvmlReturn != 0 {
+		return 0, &callError{"nvmlGpmMetricsGet", code(m.NvmlReturn)}
+	}
+	if math.IsNaN(m.Value) || math.IsInf(m.Value, 0) {
+		return 0, &callError{"nvmlGpmMetricsGet", codeTimeout}
+	}
+	return m.Value, nil
+}

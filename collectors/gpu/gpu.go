@@ -1,0 +1,398 @@
+// Package gpu reads NVIDIA GPUs through NVML and serves what they say as llm_gpu_ metrics.
+//
+// Nothing on the scrape path calls the driver. Each GPU has one goroutine that reads it in a fixed
+// rhythm and leaves a snapshot behind; a page is made from the snapshots. A driver call that hangs
+// costs the series of its own GPU, raises llm_gpu_collect_stuck for it, and is never repeated before
+// it has returned.
+//
+// Absent beats wrong: what driver, GPU or permissions do not offer has no series, and
+// llm_gpu_feature_supported says why.
+package gpu
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Options configure a Collector. The zero value is ready for a GPU node.
+type Options struct {
+	// Logger receives one record per change of state. Default: slog.Default().
+	Logger *slog.Logger
+	// Interval is the rhythm in which clocks, power, bandwidth and the like are read, and the window
+	// of the GPM ratios, which needs at least 100 ms. Default: 1 s.
+	Interval time.Duration
+	// SlowInterval is the rhythm for what changes rarely: ECC, row remapping, links, MIG devices,
+	// processes. Default: 10 s.
+	SlowInterval time.Duration
+	// Deadline is how long one cycle of one GPU may take before the GPU counts as stuck. The first
+	// cycle after a driver load may take seconds. Default: 10 s.
+	Deadline time.Duration
+	// RestartAfter is how long the library may be in a state that only a new process can leave (its
+	// version differs from the kernel module's, or the container has lost its device nodes) before
+	// Run returns an error. Negative: never. Default: 5 min.
+	RestartAfter time.Duration
+	// LibraryPath is the NVML library to load. Default: libnvidia-ml.so.1, found by the loader.
+	LibraryPath string
+	// SysFS and ProcFS are where the kernel's file systems are mounted. Default: /sys and /proc.
+	SysFS, ProcFS string
+	// Kmsg is the kernel log to read XIDs from. Default: /dev/kmsg. "none" switches it off.
+	Kmsg string
+}
+
+func (o Options) withDefaults() Options {
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.Interval = cmp.Or(o.Interval, time.Second)
+	o.SlowInterval = cmp.Or(o.SlowInterval, 10*time.Second)
+	o.Deadline = cmp.Or(o.Deadline, 10*time.Second)
+	o.RestartAfter = cmp.Or(o.RestartAfter, 5*time.Minute)
+	o.SysFS = cmp.Or(o.SysFS, "/sys")
+	o.ProcFS = cmp.Or(o.ProcFS, "/proc")
+	o.Kmsg = cmp.Or(o.Kmsg, "/dev/kmsg")
+	return o
+}
+
+// Collector reads the GPUs of a node while Run runs and serves the last snapshot as a
+// prometheus.Collector. Its methods may be called from any goroutine.
+type Collector struct {
+	options Options
+	xids    *xidLedger
+	detach  *detachment
+
+	mu       sync.Mutex
+	err      error // why the library is not up
+	kmsgErr  error // why the kernel log is not read
+	versions versions
+	workers  []*worker
+	known    map[int]Identity // of the GPUs, by index, from the last time they answered
+	bus      []string         // PCI addresses of the GPUs that there should be; nil when unknown
+}
+
+// New returns a collector that serves llm_gpu_nvml_up 0 until Run has loaded the library.
+func New(o Options) *Collector {
+	o = o.withDefaults()
+	return &Collector{
+		options: o,
+		xids:    newXIDLedger(2*time.Second + o.Interval),
+		detach:  newDetachment(),
+		err:     errStarting,
+		kmsgErr: errStarting,
+		known:   make(map[int]Identity),
+	}
+}
+
+var errStarting = errors.New("starting")
+
+// Run reads the GPUs until ctx ends, then releases the library and returns nil. It returns an error
+// when only a new process can see the GPUs again; the caller should end the process, so that its
+// supervisor starts it on the new library. Without a driver it keeps trying. It is called once.
+func (c *Collector) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var background sync.WaitGroup
+	background.Go(func() { c.watchBus(ctx) })
+	background.Go(func() { c.watchKmsg(ctx) })
+	defer background.Wait()
+	defer cancel()
+
+	var hopelessSince time.Time
+	for failures := 0; ctx.Err() == nil; {
+		if remaining, changed := c.detach.get(); remaining > 0 {
+			c.setState(nil, errDetached)
+			pause(ctx, changed, remaining)
+			continue
+		}
+		began := time.Now()
+		err := c.session(ctx)
+		if err == nil || errors.Is(err, errDetached) || time.Since(began) > time.Minute {
+			failures = 0
+		}
+		if err == nil || errors.Is(err, errDetached) {
+			continue
+		}
+		c.setState(nil, err)
+		if !restartHeals(err) {
+			hopelessSince = time.Time{}
+		} else if hopelessSince.IsZero() {
+			hopelessSince = time.Now()
+		}
+		after := c.options.RestartAfter
+		if !hopelessSince.IsZero() && after > 0 && time.Since(hopelessSince) >= after {
+			return fmt.Errorf("NVML has been unusable for %s and only a new process can use it: %w", after, err)
+		}
+		failures++
+		_, changed := c.detach.get()
+		pause(ctx, changed, backoff(time.Second, failures))
+	}
+	return nil
+}
+
+// session loads the library and reads the GPUs until ctx ends or there are none, which is no error,
+// or until NVML is to be released or fails.
+func (c *Collector) session(ctx context.Context) error {
+	release := c.detach.hold()
+	lib, err := c.load(ctx)
+	if lib == nil {
+		release()
+		return err
+	}
+	n, err := lib.Count()
+	if err != nil {
+		_ = lib.Shutdown()
+		release()
+		return err
+	}
+	workers := make([]*worker, n)
+	for i := range workers {
+		workers[i] = newWorker(c, i, lib.Device(i))
+	}
+	c.mu.Lock()
+	c.versions = lib.Versions()
+	c.mu.Unlock()
+	c.setState(workers, nil)
+
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	failed := make(chan error, n)
+	var running sync.WaitGroup
+	for _, w := range workers {
+		running.Go(func() {
+			if err := w.run(reading); err != nil {
+				failed <- err
+			}
+		})
+	}
+	failure := c.attend(ctx, failed, n)
+	stop()
+	if failure != nil {
+		c.setState(nil, failure)
+	}
+	// A stuck GPU has to come back before the library can be released, unless the process ends: then
+	// the kernel cleans up behind it.
+	if !finish(ctx, &running, c.options.Deadline) {
+		return failure
+	}
+	if err := lib.Shutdown(); err != nil && failure == nil {
+		c.options.Logger.Warn("NVML was not released cleanly", "err", err)
+	}
+	release()
+	return failure
+}
+
+// attend returns when a session has to end, and why; nil when ctx has ended or there are no GPUs.
+func (c *Collector) attend(ctx context.Context, failed <-chan error, gpus int) error {
+	var again <-chan time.Time
+	if gpus == 0 { // perhaps the driver has not bound them yet
+		again = time.After(time.Minute)
+	}
+	for {
+		remaining, changed := c.detach.get()
+		if remaining > 0 {
+			return errDetached
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again:
+			return nil
+		case err := <-failed:
+			return err
+		case <-changed:
+		}
+	}
+}
+
+// load opens the library. A call that hangs is not repeated: llm_gpu_nvml_up says stuck until it
+// returns. There is no library when ctx ends first.
+func (c *Collector) load(ctx context.Context) (driver, error) {
+	type result struct {
+		lib driver
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		lib, err := openDriver(c.options)
+		opened <- result{lib, err}
+	}()
+	late := time.After(c.options.Deadline)
+	for {
+		select {
+		case r := <-opened:
+			return r.lib, r.err
+		case <-late:
+			c.setState(nil, fmt.Errorf("initialising NVML: %w of %s", errLate, c.options.Deadline))
+		case <-ctx.Done():
+			return nil, nil
+		}
+	}
+}
+
+// finish waits for a group: as long as it takes, but once ctx has ended only as long as grace.
+func finish(ctx context.Context, g *sync.WaitGroup, grace time.Duration) bool {
+	done := make(chan struct{})
+	go func() { g.Wait(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-done:
+		return true
+	case <-time.After(grace):
+		return false
+	}
+}
+
+// pause waits until the time has passed, something changed or ctx has ended, which it reports as
+// false.
+func pause(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-changed:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// onIdentity is told when a GPU is recognised.
+func (c *Collector) onIdentity(index int, id Identity) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.known, func(_ int, k Identity) bool { return k.UUID == id.UUID }) // the order may change
+	c.known[index] = id
+	c.xids.expect(id.PCI, xidNVML)
+	if c.kmsgErr == nil {
+		c.xids.expect(id.PCI, xidKmsg)
+	}
+}
+
+// setState publishes whether the library works, and logs a change.
+func (c *Collector) setState(workers []*worker, err error) {
+	c.mu.Lock()
+	changed := reasonFor(err) != reasonFor(c.err)
+	c.workers, c.err = workers, err
+	driver := c.versions.driver
+	c.mu.Unlock()
+	switch {
+	case !changed:
+	case err == nil:
+		c.options.Logger.Info("NVML is up", "gpus", len(workers), "driver", driver)
+	case errors.Is(err, errDetached):
+		c.options.Logger.Info("NVML is released; GPU series are absent")
+	default:
+		c.options.Logger.Warn("NVML is down; GPU series are absent", "err", err)
+	}
+}
+
+// identity is the last known identity of the GPU at an index.
+func (c *Collector) identity(index int) Identity {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := c.known[index]
+	id.Index = strconv.Itoa(index)
+	return id
+}
+
+// GPUs returns the identities of the GPUs that have answered at least once, by index.
+func (c *Collector) GPUs() []Identity {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ids := make([]Identity, 0, len(c.known))
+	for _, index := range slices.Sorted(maps.Keys(c.known)) {
+		ids = append(ids, c.known[index])
+	}
+	return ids
+}
+
+// Process is a compute process on a GPU, as NVML lists it.
+type Process struct {
+	PID         int // in the exporter's pid namespace; NVML leaves out processes it cannot see from there
+	GPU         Identity
+	InstanceID  string // MIG GPU instance; empty for the whole GPU
+	Memory      uint64 // bytes of device memory
+	MemoryKnown bool   // NVML does not always know
+}
+
+// Processes returns the compute processes of all GPUs that answer, as of the last slow cycle.
+func (c *Collector) Processes() []Process {
+	var all []Process
+	for _, h := range c.health(time.Now()) {
+		if !h.stuck {
+			all = append(all, h.processes...)
+		}
+	}
+	return all
+}
+
+func (c *Collector) health(now time.Time) []health {
+	c.mu.Lock()
+	workers := c.workers
+	c.mu.Unlock()
+	all := make([]health, 0, len(workers))
+	for _, w := range workers {
+		if h, ok := w.health(now); ok {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// Describe sends every GPU family but those that collectors/ownership exports.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, f := range metrics.All() {
+		if f.Group == "gpu" && f != metrics.GPUContainerMemory {
+			ch <- f.Desc()
+		}
+	}
+}
+
+// Collect serves the last snapshots. It never waits for the driver.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	now := time.Now()
+	emit := func(f *metrics.Family, value float64, labels ...string) { ch <- f.Const(value, labels...) }
+
+	c.mu.Lock()
+	err, kmsgErr, v, bus, n := c.err, c.kmsgErr, c.versions, c.bus, len(c.workers)
+	c.mu.Unlock()
+	emit(metrics.GPUNVMLUp, truth(err == nil), reasonFor(err))
+	if bus != nil {
+		emit(metrics.GPUExpected, float64(len(bus)))
+	}
+	emit(metrics.GPUXIDSourceUp, truth(err == nil), xidNVML.source(), reasonFor(err))
+	emit(metrics.GPUXIDSourceUp, truth(kmsgErr == nil), xidKmsg.source(), kmsgReason(kmsgErr))
+	c.xids.collect(ch, c.GPUs())
+	if err != nil {
+		return
+	}
+	emit(metrics.GPUDriverInfo, 1, v.driver, v.nvml, v.cuda)
+	emit(metrics.GPUVisible, float64(n))
+	answers := make(map[string]bool, n)
+	for _, h := range c.health(now) {
+		h.emit(now, emit)
+		if h.reason() != "" {
+			continue
+		}
+		answers[h.identity.PCI] = true
+		for _, part := range [][]series{h.fast, h.slow} {
+			for i := range part {
+				ch <- &part[i]
+			}
+		}
+	}
+	for _, address := range bus {
+		emit(metrics.GPUMissing, truth(!answers[address]), address)
+	}
+}

@@ -1,0 +1,309 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/bits"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
+)
+
+// upLine is the line that says whether a GPU of the H100 description is up.
+func upLine(gpu int, reason string) string {
+	return fmt.Sprintf("llm_gpu_up{gpu=\"%d\",gpu_uuid=\"GPU-00000000-0000-4000-8000-00000000000%d\",reason=%q} %d",
+		gpu, gpu, reason, map[bool]int{true: 1}[reason == ""])
+}
+
+// seriesOf are the lines of one GPU, without their values.
+func seriesOf(page string, gpu int) []string {
+	var lines []string
+	for line := range strings.Lines(page) {
+		if strings.Contains(line, fmt.Sprintf("gpu=%q", strconv.Itoa(gpu))) && !strings.HasPrefix(line, "llm_gpu_xid") {
+			lines = append(lines, line[:strings.LastIndex(line, " ")])
+		}
+	}
+	return lines
+}
+
+// TestOneOfEightHangs: the page answers within a second, says which GPU hangs, withholds its series
+// and has all of those of the other seven; when the call returns, the GPU is back.
+func TestOneOfEightHangs(t *testing.T) {
+	const stuck, gpus = 3, 8
+	n := newNode(t, gpus, fakeLibrary(t), fakenvml.H100)
+	n.config.Deadline = 4 * time.Second
+	n.start()
+	var all []string
+	for gpu := range gpus {
+		all = append(all, upLine(gpu, ""), fmt.Sprintf("llm_gpu_sm_active_ratio{gpu=\"%d\"", gpu))
+	}
+	before := n.await(all...)
+
+	n.must(n.Hang(stuck, time.Minute))
+	n.await(upLine(stuck, "stuck"), fmt.Sprintf(`llm_gpu_collect_stuck{gpu="%d",gpu_uuid="GPU-00000000-0000-4000-8000-00000000000%d"} 1`, stuck, stuck))
+	began := time.Now()
+	page := n.page()
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("the page took %s while a GPU hung", took)
+	}
+	for gpu := range gpus {
+		if gpu != stuck && !slices.Equal(seriesOf(before, gpu), seriesOf(page, gpu)) {
+			t.Errorf("GPU %d lost or gained series while GPU %d hung", gpu, stuck)
+		}
+	}
+	if left := seriesOf(page, stuck); len(left) != 3 {
+		t.Errorf("want up, stuck and age of the GPU that hangs, got\n%s", strings.Join(left, "\n"))
+	}
+	if detached := post(t, n.url+"/-/detach?ttl=1m"); detached != http.StatusServiceUnavailable {
+		t.Errorf("detach while a GPU hangs: want 503, got %d", detached)
+	}
+
+	n.must(n.Unhang(stuck))
+	back := n.await(all...)
+	if !slices.Equal(seriesOf(before, stuck), seriesOf(back, stuck)) {
+		t.Errorf("the GPU that hung is not back as it was")
+	}
+	n.stop()
+}
+
+// TestHangWhileEnding: a GPU that hangs does not keep the process from ending.
+func TestHangWhileEnding(t *testing.T) {
+	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100)
+	n.config.Deadline = time.Second
+	n.start()
+	n.await(upLine(0, ""), upLine(1, ""))
+	n.must(n.Hang(1, time.Minute))
+	n.await(upLine(1, "stuck"))
+	n.stop()
+}
+
+// TestEventStorm: XIDs without end on one GPU are counted, and hold up neither it nor the other.
+func TestEventStorm(t *testing.T) {
+	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100).start()
+	n.await(upLine(0, ""), upLine(1, ""))
+	n.must(n.Set("0", "event_storm", 45))
+	count := regexp.MustCompile(`llm_gpu_xid_errors_total\{gpu="0",.*source="nvml",xid="45"\} (\S+)`)
+	n.awaitThat("10000 XIDs", func(page string) bool {
+		m := count.FindStringSubmatch(page)
+		if m == nil {
+			return false
+		}
+		value, err := strconv.ParseFloat(m[1], 64)
+		return err == nil && value > 10000
+	})
+	n.must(n.Set("0", "temperature", 77))
+	n.must(n.Set("1", "temperature", 55))
+	n.await(upLine(0, ""), upLine(1, ""),
+		`llm_gpu_temperature_celsius{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",sensor="gpu"} 77`,
+		`llm_gpu_temperature_celsius{gpu="1",gpu_uuid="GPU-00000000-0000-4000-8000-000000000001",sensor="gpu"} 55`)
+	n.stop()
+}
+
+// TestXIDOnceFromTwoSources: an XID that NVML and the kernel log tell of is counted once; the first
+// paging XID of a GPU raises a counter that was there at zero; XIDs from before the start have a time
+// and no count.
+func TestXIDOnceFromTwoSources(t *testing.T) {
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.config.Kmsg = filepath.Join(t.TempDir(), "kmsg")
+	uptime, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		t.Skip(err)
+	}
+	seconds, _, _ := strings.Cut(string(uptime), ".")
+	now, err := strconv.Atoi(seconds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := func(at int, message string) {
+		f, err := os.OpenFile(n.config.Kmsg, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		fmt.Fprintf(f, "3,1,%d,-;%s\n", at*1_000_000, message)
+	}
+	log(1, "NVRM: Xid (PCI:0000:10:00): 62, pid=1, old news")
+	n.start()
+	labels := `{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",pci_bus_id="0000:10:00.0",source=%q,xid=%q}`
+	count := func(source, xid string, value int) string {
+		return fmt.Sprintf("llm_gpu_xid_errors_total"+labels+" %d", source, xid, value)
+	}
+	n.await(count("kmsg", "79", 0), count("nvml", "79", 0), count("kmsg", "62", 0), count("nvml", "62", 0),
+		`llm_gpu_xid_last_timestamp_seconds{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",pci_bus_id="0000:10:00.0",xid="62"}`)
+
+	log(now+1000, "NVRM: Xid (PCI:0000:10:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")
+	log(now+1000, "NVRM: GPU 0000:10:00.0: GPU has fallen off the bus.")
+	n.await(count("kmsg", "79", 1))
+	log(now+2000, "NVRM: Xid (PCI:0000:77:00): 79, pid=1, a GPU that NVML does not know")
+	n.await(`llm_gpu_xid_errors_total{gpu="",gpu_uuid="",pci_bus_id="0000:77:00.0",source="kmsg",xid="79"} 1`, count("kmsg", "79", 1))
+	n.must(n.XID(0, 94))
+	n.await(count("nvml", "94", 1), count("nvml", "79", 0), count("nvml", "62", 0), count("kmsg", "62", 0))
+	n.stop()
+}
+
+// TestDetach: NVML is released before the answer, stays released for the time given, and is taken
+// up again by itself or on demand.
+func TestDetach(t *testing.T) {
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100).start()
+	n.await(upLine(0, ""))
+	if got := post(t, n.url+"/-/detach?ttl=1h"); got != http.StatusOK {
+		t.Fatalf("detach: %d", got)
+	}
+	calls := filepath.Join(filepath.Dir(n.config.Library), "calls")
+	if b, err := os.ReadFile(calls); err != nil || !strings.Contains(string(b), "nvmlShutdown\n") {
+		t.Errorf("detach answered before NVML was shut down (%v)", err)
+	}
+	if page := n.page(); !strings.Contains(page, `llm_gpu_nvml_up{reason="detached"} 0`) || len(seriesOf(page, 0)) != 0 {
+		t.Errorf("detached, but the page says\n%s", page)
+	}
+	post(t, n.url+"/attach")
+	n.await(upLine(0, ""))
+	if got := post(t, n.url+"/-/detach?ttl=100ms"); got != http.StatusOK {
+		t.Fatalf("detach: %d", got)
+	}
+	n.await(upLine(0, ""))
+
+	if got := post(t, n.url+"/-/detach?ttl=forever"); got != http.StatusBadRequest {
+		t.Errorf("a bad ttl: want 400, got %d", got)
+	}
+	response, err := http.Get(n.url + "/-/detach")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("GET: want 405, got %s", response.Status)
+	}
+	n.stop()
+}
+
+func post(t *testing.T, url string) int {
+	t.Helper()
+	response, err := http.Post(url, "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body)
+	return response.StatusCode
+}
+
+// TestDriverComesAndGoes: without a driver the exporter waits for it; when the driver is replaced
+// under it, it says so and ends after the time given, because only a new process can load the new
+// library.
+func TestDriverComesAndGoes(t *testing.T) {
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.config.RestartAfterTime = time.Millisecond
+	n.must(n.Set(fakenvml.System, "init", "!9"))
+	n.start()
+	n.await(`llm_gpu_nvml_up{reason="driver_not_loaded"} 0`)
+	n.must(n.Unset(fakenvml.System, "init"))
+	n.await(upLine(0, ""))
+
+	n.must(n.Set(fakenvml.System, "init", "!18"))
+	n.must(n.Set("0", "lost", 18))
+	n.await(`llm_gpu_nvml_up{reason="lib_rm_version_mismatch"} 0`)
+	select {
+	case err := <-n.done:
+		if err == nil || n.cmd.ProcessState.ExitCode() != 3 {
+			t.Errorf("want Run to return an error, got %v\n%s", err, n.stderr)
+		}
+	case <-time.After(time.Minute):
+		t.Errorf("the process still runs\n%s", n.stderr)
+	}
+	if said := strings.Count(n.stderr.String(), "NVML is down"); said != 2 {
+		t.Errorf("want one record per change of state, got\n%s", n.stderr)
+	}
+}
+
+// TestProcesses: the processes are those that NVML lists, with memory only where it is known.
+func TestProcesses(t *testing.T) {
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.must(n.Set("0", "processes", "101:1024:-1 102:-1:-1 0:5:-1", "mps_processes", "101:1024:-1 103:2048:-1"))
+	n.start()
+	n.await(`llm_gpu_processes{gpu="0",gpu_instance_id="",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000"} 3`)
+	response, err := http.Get(n.url + "/processes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var got []Process
+	if err := json.NewDecoder(response.Body).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	gpu := Identity{UUID: "GPU-00000000-0000-4000-8000-000000000000", Index: "0", PCI: "0000:10:00.0"}
+	want := []Process{{101, gpu, "", 1024, true}, {102, gpu, "", 0, false}, {103, gpu, "", 2048, true}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	n.stop()
+}
+
+// TestNoCallWithoutItsSymbol: a function that the library lacks is never called, whichever it is.
+// Every function that is used has a number; for each binary digit one library lacks the functions
+// that have it and another one those that do not. So for any two functions there is a library that
+// has the first and lacks the second, and a guard that looks for the wrong one ends the process.
+func TestNoCallWithoutItsSymbol(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a dozen libraries")
+	}
+	used := make(map[string]bool)
+	note := func(n *node) {
+		calls, err := os.ReadFile(filepath.Join(filepath.Dir(n.config.Library), "calls"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, function := range strings.Fields(string(calls)) {
+			used[function] = true
+		}
+	}
+	// run demands only that the collector survives; what is left of the page differs.
+	run := func(without ...string) {
+		n := newNode(t, 2, fakeLibrary(t, without...), fakenvml.H100, fakenvml.MIG)
+		n.must(n.Set("1", "fans", 1, "fan.0", 30))
+		n.start()
+		for _, gpu := range []string{"0", "1"} {
+			n.awaitThat("GPU "+gpu, func(page string) bool { return strings.Contains(page, `llm_gpu_up{gpu="`+gpu) })
+		}
+		time.Sleep(500 * time.Millisecond) // a few cycles more; the test is sound without
+		n.stop()
+		note(n)
+	}
+	run()
+	run(oldDriver...)
+	var functions []string
+	for function := range used {
+		if function != "nvmlInit_v2" && function != "nvmlShutdown" {
+			functions = append(functions, function)
+		}
+	}
+	slices.Sort(functions)
+	if len(functions) < 40 {
+		t.Fatalf("only %d functions are used: %v", len(functions), functions)
+	}
+	for digit := range bits.Len(uint(len(functions))) {
+		for value := range 2 {
+			var without []string
+			for i, function := range functions {
+				vital := strings.Contains(function, "Handle") || strings.Contains(function, "Count_v2") ||
+					strings.HasSuffix(function, "GetUUID") || strings.HasSuffix(function, "FieldValues")
+				if (i+1)>>digit&1 == value && !vital {
+					without = append(without, function)
+				}
+			}
+			run(without...)
+		}
+	}
+	run(functions...) // and with nothing at all
+}

@@ -1,0 +1,101 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// migInstance is a MIG GPU instance.
+type migInstance struct {
+	id       int
+	instance string // id as a label
+	shape    string // of its devices; another shape is another instance that got the same id
+	gpm      gpmWindow
+}
+
+// readMIG lists the MIG devices. Their handles go stale when an instance is destroyed, so they are
+// looked up anew each time.
+func readMIG(d *nvmlDevice, s *sheet) error {
+	var current, pending int
+	err := d.call("nvmlDeviceGetMigMode", func() (ret nvml.Return) {
+		current, pending, ret = d.handle.GetMigMode()
+		return ret
+	})
+	if err != nil {
+		return err
+	}
+	s.addSlow(metrics.GPUMIGMode, float64(current), "current")
+	s.addSlow(metrics.GPUMIGMode, float64(pending), "pending")
+	found := make(map[int]*migInstance)
+	if current == nvml.DEVICE_MIG_ENABLE {
+		if err := d.listMIG(s, found); err != nil {
+			return err
+		}
+	}
+	d.keepMIG(found)
+	return nil
+}
+
+// listMIG exports the MIG devices and notes the GPU instances they belong to.
+func (d *nvmlDevice) listMIG(s *sheet, found map[int]*migInstance) error {
+	slots, err := ask(d, "nvmlDeviceGetMaxMigDeviceCount", d.handle.GetMaxMigDeviceCount)
+	if err != nil {
+		return err
+	}
+	for slot := range slots {
+		mig, err := ask(d, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
+			return d.handle.GetMigDeviceHandleByIndex(slot)
+		})
+		if err != nil {
+			continue // a slot without a device
+		}
+		gi, err := ask(d, "nvmlDeviceGetGpuInstanceId", mig.GetGpuInstanceId)
+		if err != nil {
+			return err
+		}
+		instance := strconv.Itoa(gi)
+		uuid, err := ask(d, "nvmlDeviceGetUUID", mig.GetUUID)
+		if err != nil {
+			return err
+		}
+		computeInstance := ""
+		if ci, err := ask(d, "nvmlDeviceGetComputeInstanceId", mig.GetComputeInstanceId); err == nil {
+			computeInstance = strconv.Itoa(ci)
+		}
+		name, _ := ask(d, "nvmlDeviceGetName", mig.GetName)
+		_, profile, _ := strings.Cut(name, " MIG ")
+		s.addSlow(metrics.GPUMIGInfo, 1, instance, computeInstance, uuid, profile)
+
+		m, known := found[gi]
+		if !known {
+			m = &migInstance{id: gi, instance: instance}
+			found[gi] = m
+			// Compute instances share the memory of their GPU instance: it is exported once.
+			d.note("mig_memory", d.readMemory(mig, s.addSlow, instance))
+		}
+		m.shape += uuid + " "
+	}
+	return nil
+}
+
+// keepMIG replaces the instances by those that were found, but keeps the samples of the ones that
+// are still the same.
+func (d *nvmlDevice) keepMIG(found map[int]*migInstance) {
+	for _, old := range d.mig {
+		if m := found[old.id]; m != nil && m.shape == old.shape {
+			m.gpm = old.gpm
+		} else {
+			old.gpm.free(d.lib)
+		}
+	}
+	d.mig = d.mig[:0]
+	for _, m := range found {
+		d.mig = append(d.mig, m)
+	}
+}

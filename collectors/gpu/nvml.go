@@ -1,0 +1,119 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/NVIDIA/go-nvml/pkg/dl"
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+const defaultLibrary = "libnvidia-ml.so.1"
+
+// Calls of which go-nvml picks the newest version that the library has.
+const (
+	callInit      = "nvmlInit_v2|nvmlInit"
+	callCount     = "nvmlDeviceGetCount_v2|nvmlDeviceGetCount"
+	callHandle    = "nvmlDeviceGetHandleByIndex_v2|nvmlDeviceGetHandleByIndex"
+	callPCIInfo   = "nvmlDeviceGetPciInfo_v3|nvmlDeviceGetPciInfo_v2|nvmlDeviceGetPciInfo"
+	callWait      = "nvmlEventSetWait_v2|nvmlEventSetWait"
+	callProcesses = "nvmlDeviceGetComputeRunningProcesses_v3|nvmlDeviceGetComputeRunningProcesses_v2|nvmlDeviceGetComputeRunningProcesses"
+	callMPS       = "nvmlDeviceGetMPSComputeRunningProcesses_v3|nvmlDeviceGetMPSComputeRunningProcesses_v2|nvmlDeviceGetMPSComputeRunningProcesses"
+)
+
+// library is NVML. The functions of NVML are undefined symbols of this binary, bound when they are
+// first called: calling one that the driver lacks ends the process, and nothing in Go can prevent
+// it. Therefore every call goes through call, which looks for the symbol first.
+type library struct {
+	api     nvml.Interface
+	so      *dl.DynamicLibrary // kept open for good: a call that comes back late returns into it
+	options Options
+	symbols sync.Map // call → whether the library has it
+	closed  atomic.Bool
+	warned  sync.Map // features for which a lack of permission has been logged
+}
+
+// openDriver loads and initialises NVML.
+func openDriver(o Options) (driver, error) {
+	path := o.LibraryPath
+	if path == "" {
+		path = defaultLibrary
+	}
+	l := &library{
+		api:     nvml.New(nvml.WithLibraryPath(path)),
+		so:      dl.New(path, dl.RTLD_LAZY|dl.RTLD_GLOBAL),
+		options: o,
+	}
+	if err := l.so.Open(); err != nil {
+		return nil, fmt.Errorf("%w (%w)", &callError{"dlopen", codeLibraryNotFound}, err)
+	}
+	if err := l.call(callInit, l.api.Init); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// call makes a driver call if the library has it. name is the C function, or several separated by |
+// of which one is enough.
+func (l *library) call(name string, call func() nvml.Return) error {
+	first, _, _ := strings.Cut(name, "|")
+	if l.closed.Load() {
+		return &callError{first, codeUninitialized}
+	}
+	if !l.has(name) {
+		return &callError{first, codeFunctionNotFound}
+	}
+	if ret := call(); ret != nvml.SUCCESS {
+		return &callError{first, code(ret)}
+	}
+	return nil
+}
+
+// has reports whether the library has one of the functions. Each is looked for once.
+func (l *library) has(name string) bool {
+	if known, ok := l.symbols.Load(name); ok {
+		return known.(bool)
+	}
+	found := false
+	for symbol := range strings.SplitSeq(name, "|") {
+		found = found || l.so.Lookup(symbol) == nil
+	}
+	l.symbols.Store(name, found)
+	return found
+}
+
+func (l *library) Versions() (v versions) {
+	ask := func(name string, get func() (string, nvml.Return)) (version string) {
+		if l.call(name, func() (ret nvml.Return) { version, ret = get(); return ret }) != nil {
+			return ""
+		}
+		return version
+	}
+	v.driver = ask("nvmlSystemGetDriverVersion", l.api.SystemGetDriverVersion)
+	v.nvml = ask("nvmlSystemGetNVMLVersion", l.api.SystemGetNVMLVersion)
+	v.cuda = ask("nvmlSystemGetCudaDriverVersion", func() (string, nvml.Return) {
+		n, ret := l.api.SystemGetCudaDriverVersion()
+		return fmt.Sprintf("%d.%d", n/1000, n%1000/10), ret
+	})
+	return v
+}
+
+func (l *library) Count() (n int, err error) {
+	err = l.call(callCount, func() (ret nvml.Return) { n, ret = l.api.DeviceGetCount(); return ret })
+	return n, err
+}
+
+func (l *library) Shutdown() error {
+	err := l.call("nvmlShutdown", func() nvml.Return {
+		l.closed.Store(true)
+		return l.api.Shutdown()
+	})
+	l.closed.Store(true)
+	return err
+}
+
+func (l *library) Device(index int) device { return newDevice(l, index) }

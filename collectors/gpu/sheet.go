@@ -1,0 +1,114 @@
+package gpu
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// maxExtra is the largest number of labels a family has beside those of the GPU (llm_gpu_info).
+const maxExtra = 7
+
+// sheet takes down what one cycle of one GPU says. The label pairs of a series are built once and
+// shared by all its values, so that a cycle allocates one slice and a page almost nothing.
+type sheet struct {
+	identity  Identity
+	fast      []series  // of this cycle
+	slow      []series  // of the last cycle in which slow readings were due
+	dueSlow   bool      // whether slow readings are due in this cycle
+	processes []Process // of the last slow cycle
+	xids      []int     // of this cycle
+
+	known map[seriesKey]*seriesIdentity
+}
+
+type seriesKey struct {
+	family *metrics.Family
+	extra  [maxExtra]string
+}
+
+// seriesIdentity is what stays the same between two values of a series.
+type seriesIdentity struct {
+	family *metrics.Family
+	labels []*dto.LabelPair
+}
+
+// series is one value of one series. It is immutable once it is on a published sheet.
+type series struct {
+	*seriesIdentity
+	value float64
+}
+
+func (s *series) Desc() *prometheus.Desc { return s.family.Desc() }
+
+func (s *series) Write(out *dto.Metric) error {
+	out.Label = s.labels
+	if s.family.Kind == metrics.Counter {
+		out.Counter = &dto.Counter{Value: &s.value}
+	} else {
+		out.Gauge = &dto.Gauge{Value: &s.value}
+	}
+	return nil
+}
+
+// begin opens the sheet for a new cycle. What was published stays untouched.
+func (s *sheet) begin(slowIsDue bool) {
+	s.fast = make([]series, 0, cap(s.fast))
+	s.xids = nil
+	s.dueSlow = slowIsDue
+	if slowIsDue {
+		s.slow = make([]series, 0, cap(s.slow))
+		s.processes = nil
+	}
+}
+
+// setIdentity names the GPU. Series of another GPU are forgotten.
+func (s *sheet) setIdentity(id Identity) {
+	if s.identity != id || s.known == nil {
+		s.identity = id
+		s.known = make(map[seriesKey]*seriesIdentity)
+	}
+}
+
+// add puts a value that is read in every cycle on the sheet. extra are the label values after those
+// of the GPU.
+func (s *sheet) add(f *metrics.Family, value float64, extra ...string) {
+	s.fast = append(s.fast, series{s.series(f, extra), value})
+}
+
+// addSlow puts a value on the sheet that stays until the next slow cycle.
+func (s *sheet) addSlow(f *metrics.Family, value float64, extra ...string) {
+	s.slow = append(s.slow, series{s.series(f, extra), value})
+}
+
+func (s *sheet) series(f *metrics.Family, extra []string) *seriesIdentity {
+	key := seriesKey{family: f}
+	copy(key.extra[:], extra)
+	id := s.known[key]
+	if id == nil {
+		id = newSeriesIdentity(f, append([]string{s.identity.UUID, s.identity.Index}, extra...)...)
+		s.known[key] = id
+	}
+	return id
+}
+
+func newSeriesIdentity(f *metrics.Family, labels ...string) *seriesIdentity {
+	for i, v := range labels {
+		labels[i] = strings.ToValidUTF8(v, "\uFFFD") // names come from firmware
+	}
+	return &seriesIdentity{f, prometheus.MakeLabelPairs(f.Desc(), labels)}
+}
+
+// snapshot is the outcome of a cycle, immutable.
+type snapshot struct {
+	identity   Identity
+	began      time.Time
+	took       time.Duration
+	fast, slow []series
+	processes  []Process
+	err        error // the GPU or the library is out of order: there are no series
+}

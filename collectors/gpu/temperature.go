@@ -1,0 +1,80 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+func readTemperature(d *nvmlDevice, s *sheet) error {
+	t, err := ask(d, "nvmlDeviceGetTemperatureV", func() (nvml.Temperature, nvml.Return) { return d.handle.GetTemperatureV().V1() })
+	celsius := float64(t.Temperature)
+	if reachOf(err) == forGood {
+		var old uint32
+		old, err = ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return d.handle.GetTemperature(nvml.TEMPERATURE_GPU) })
+		celsius = float64(old)
+	}
+	if err == nil {
+		s.add(metrics.GPUTemperature, celsius, "gpu")
+	}
+	return err
+}
+
+// temperatureLimits are the limits a GPU has: on Ada and newer as T.Limit fields, on the scale of
+// nvmlDeviceGetMarginTemperature; before that as thresholds in degrees.
+var temperatureLimits = []struct {
+	name      string
+	field     uint32
+	threshold nvml.TemperatureThresholds
+}{
+	{"slowdown", nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN},
+	{"shutdown", nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN},
+	{"memory_max", nvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, nvml.TEMPERATURE_THRESHOLD_MEM_MAX},
+	{"gpu_max", nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT, nvml.TEMPERATURE_THRESHOLD_GPU_MAX},
+}
+
+// readTemperatureMargin exports how far each limit is.
+func readTemperatureMargin(d *nvmlDevice, s *sheet) error {
+	margin, err := ask(d, "nvmlDeviceGetMarginTemperature", d.handle.GetMarginTemperature)
+	if err == nil {
+		err = &callError{"nvmlDeviceGetFieldValues, T.Limit", codeNotSupported}
+		for _, l := range temperatureLimits {
+			if limit, ok := d.field(l.field); ok {
+				s.add(metrics.GPUTemperatureMargin, float64(margin.MarginTemperature)-limit, l.name)
+				err = nil
+			}
+		}
+	}
+	if reachOf(err) != forGood {
+		return err
+	}
+	return d.readThresholdMargin(s)
+}
+
+// readThresholdMargin computes the margins of GPUs whose limits are in degrees. The limits do not
+// change; they are asked for once.
+func (d *nvmlDevice) readThresholdMargin(s *sheet) error {
+	var out anyOf
+	if d.limits == nil {
+		d.limits = make(map[string]float64)
+		for _, l := range temperatureLimits {
+			celsius, err := ask(d, "nvmlDeviceGetTemperatureThreshold", func() (uint32, nvml.Return) { return d.handle.GetTemperatureThreshold(l.threshold) })
+			if out.add(err) && celsius > 0 {
+				d.limits[l.name] = float64(celsius)
+			}
+		}
+	}
+	gpu, gpuErr := ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return d.handle.GetTemperature(nvml.TEMPERATURE_GPU) })
+	memory, hasMemory := d.field(nvml.FI_DEV_MEMORY_TEMP)
+	for name, limit := range d.limits {
+		switch {
+		case name != "memory_max" && out.add(gpuErr):
+			s.add(metrics.GPUTemperatureMargin, limit-float64(gpu), name)
+		case name == "memory_max" && hasMemory:
+			s.add(metrics.GPUTemperatureMargin, limit-memory, name)
+		}
+	}
+	return out.err()
+}

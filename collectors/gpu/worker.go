@@ -1,0 +1,182 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+const reasonStuck = "stuck"
+
+// errLate is the outcome of a cycle that ended after its deadline. Its values are as old as the
+// deadline is long, so they are thrown away.
+var errLate = errors.New("the driver answered after the deadline")
+
+// worker reads one GPU, over and over. Only its own goroutine calls the driver; everybody else looks
+// at the last snapshot and at how long the present cycle has been running. A driver call that never
+// returns therefore costs this GPU and nothing else, and no second call queues up behind it.
+type worker struct {
+	options *Options
+	log     *slog.Logger
+	device  device
+	index   int
+	known   Identity // as far as it was known before the first cycle
+	sheet   sheet
+	said    string // the state that was logged last
+
+	onIdentity func(int, Identity)
+	onXID      func(channel xidChannel, pci string, code int, at time.Time) bool
+
+	last  atomic.Pointer[snapshot]
+	since atomic.Pointer[time.Time] // when the present cycle began; nil between cycles
+}
+
+func newWorker(c *Collector, index int, d device) *worker {
+	known := c.identity(index)
+	w := &worker{
+		options:    &c.options,
+		log:        c.options.Logger.With("gpu", known.Index),
+		device:     d,
+		index:      index,
+		known:      known,
+		said:       "new",
+		onIdentity: c.onIdentity,
+		onXID:      c.xids.tell,
+	}
+	w.sheet.setIdentity(known)
+	return w
+}
+
+// run reads until ctx ends or the library is out of order, which it returns.
+func (w *worker) run(ctx context.Context) error {
+	defer w.device.Close()
+	var slowAt time.Time
+	pause, failures := time.NewTimer(0), 0
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pause.C:
+		}
+		began := time.Now()
+		slowIsDue := began.Sub(slowAt) >= w.options.SlowInterval
+		snap := w.cycle(began, slowIsDue)
+		w.report(snap)
+		wait := max(w.options.Interval-snap.took, w.options.Interval/2)
+		switch {
+		case snap.err == nil:
+			failures = 0
+			if slowIsDue {
+				slowAt = began
+			}
+		case reachOf(snap.err) == wholeLibrary:
+			return snap.err
+		default:
+			slowAt = time.Time{} // everything afresh once it is back
+			failures++
+			wait = backoff(w.options.Interval, failures)
+		}
+		pause.Reset(wait)
+	}
+}
+
+// cycle runs one cycle and publishes its outcome.
+func (w *worker) cycle(began time.Time, slowIsDue bool) *snapshot {
+	w.since.Store(&began)
+	defer w.since.Store(nil)
+	w.sheet.begin(slowIsDue)
+	err := w.read(began)
+	snap := &snapshot{identity: w.sheet.identity, began: began, took: time.Since(began), err: err}
+	if err == nil && snap.took > w.options.Deadline {
+		snap.err = fmt.Errorf("%w of %s: see the kernel log for XID 119 or a hung task", errLate, w.options.Deadline)
+	}
+	if snap.err == nil {
+		snap.fast, snap.slow, snap.processes = w.sheet.fast, w.sheet.slow, w.sheet.processes
+	}
+	if previous := w.last.Load(); snap.identity.UUID != "" && (previous == nil || previous.identity != snap.identity) {
+		w.onIdentity(w.index, snap.identity)
+	}
+	w.last.Store(snap)
+	for _, code := range w.sheet.xids {
+		w.onXID(xidNVML, snap.identity.PCI, code, time.Now())
+	}
+	return snap
+}
+
+// read keeps a mistake in the reading of one GPU from ending the process.
+func (w *worker) read(began time.Time) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("reading the GPU panicked, please report it: %v", p)
+		}
+	}()
+	return w.device.Read(began, &w.sheet)
+}
+
+// report logs a change of state.
+func (w *worker) report(snap *snapshot) {
+	state, id := reasonFor(snap.err), snap.identity
+	if state == w.said {
+		return
+	}
+	w.said = state
+	if snap.err != nil {
+		w.log.Error("GPU is out of order; its series are withheld", "uuid", id.UUID, "pci", id.PCI, "err", snap.err)
+	} else {
+		w.log.Info("GPU is being read", "uuid", id.UUID, "pci", id.PCI)
+	}
+}
+
+// health is what can be said about a GPU at any moment without asking the driver.
+type health struct {
+	*snapshot
+	stuck bool
+}
+
+func (w *worker) health(now time.Time) (health, bool) {
+	since := w.since.Load() // before last: what a cycle that just ended has left is not older than this
+	h := health{w.last.Load(), since != nil && now.Sub(*since) > w.options.Deadline}
+	if h.snapshot == nil && h.stuck {
+		h.snapshot = &snapshot{identity: w.known, began: *since}
+	}
+	return h, h.snapshot != nil // nil: the first cycle has not ended yet
+}
+
+// reason is why the GPU is not up; empty when it is.
+func (h health) reason() string {
+	if h.stuck {
+		return reasonStuck
+	}
+	return reasonFor(h.err)
+}
+
+// emit puts the series of the GPU on the page.
+func (h health) emit(now time.Time, emit func(*metrics.Family, float64, ...string)) {
+	id, reason := h.identity, h.reason()
+	emit(metrics.GPUUp, truth(reason == ""), id.UUID, id.Index, reason)
+	emit(metrics.GPUCollectStuck, truth(h.stuck), id.UUID, id.Index)
+	if h.stuck || h.err == nil {
+		emit(metrics.GPUSnapshotAge, now.Sub(h.began).Seconds(), id.UUID, id.Index)
+	}
+	if !h.stuck {
+		emit(metrics.GPUCollectDuration, h.took.Seconds(), id.UUID, id.Index)
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// backoff doubles a pause with each failure in a row, up to a minute.
+func backoff(first time.Duration, failures int) time.Duration {
+	return min(max(first, time.Second)<<min(failures-1, 6), max(time.Minute, first))
+}

@@ -1,0 +1,182 @@
+package gpu
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// xidChannel is a way in which the driver tells of an XID.
+type xidChannel uint8
+
+const (
+	xidNVML  xidChannel = iota // an event of the GPU's event set
+	xidKmsg                    // "NVRM: Xid (PCI:…): 79, …" in the kernel log
+	xidPlain                   // "NVRM: GPU …: GPU has fallen off the bus." in the kernel log
+	xidChannels
+)
+
+// source is the value of the source label.
+func (c xidChannel) source() string {
+	if c == xidNVML {
+		return "nvml"
+	}
+	return "kmsg"
+}
+
+// xidLedger counts XIDs. The driver tells of one XID through several channels; it is counted once.
+type xidLedger struct {
+	window  time.Duration // how far apart the channels may tell of the same XID
+	catalog []series
+
+	mu     sync.Mutex
+	counts map[xidCount]*tally
+	last   map[xidKey]*tally
+	recent map[xidKey]*incidents
+}
+
+// xidKey is a code on a GPU. The GPU goes by its PCI address, the only name that the kernel log knows
+// and that a GPU which NVML has never seen has.
+type xidKey struct {
+	pci  string
+	code int
+}
+
+type xidCount struct {
+	xidKey
+	source string
+}
+
+// tally is a series of the ledger, under the identity that its GPU had when it was last served.
+type tally struct {
+	value  float64
+	gpu    Identity
+	series *seriesIdentity
+}
+
+// incidents are the recent occurrences of one code on one GPU, in order. Every channel tells of them
+// in the same order, so that next[channel] is the first one it has not told of yet.
+type incidents struct {
+	at   []time.Time
+	next [xidChannels]int
+}
+
+func newXIDLedger(window time.Duration) *xidLedger {
+	l := &xidLedger{
+		window: window,
+		counts: make(map[xidCount]*tally),
+		last:   make(map[xidKey]*tally),
+		recent: make(map[xidKey]*incidents),
+	}
+	for _, x := range metrics.XIDs {
+		id := newSeriesIdentity(metrics.GPUXIDInfo, strconv.Itoa(x.Code), string(x.Severity), x.Meaning, x.Action)
+		l.catalog = append(l.catalog, series{id, 1})
+	}
+	return l
+}
+
+// expect gives the paging codes of a GPU counters at zero, so that increase() sees the first event.
+func (l *xidLedger) expect(pci string, channel xidChannel) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, x := range metrics.XIDs {
+		if x.Severity == metrics.XIDPage {
+			l.count(xidKey{pci, x.Code}, channel)
+		}
+	}
+}
+
+// count finds or makes the counter of a code. l.mu is held.
+func (l *xidLedger) count(key xidKey, channel xidChannel) *tally {
+	return findOrMake(l.counts, xidCount{key, channel.source()})
+}
+
+func findOrMake[K comparable, V any](m map[K]*V, key K) *V {
+	v := m[key]
+	if v == nil {
+		v = new(V)
+		m[key] = v
+	}
+	return v
+}
+
+// tell takes down that a channel has told of an XID that occurred at a time. It reports whether that
+// is news: no other channel has told of it before.
+func (l *xidLedger) tell(channel xidChannel, pci string, code int, at time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := xidKey{pci, code}
+	l.seen(key, at)
+	r := findOrMake(l.recent, key)
+	r.forget(at.Add(-l.window))
+	if r.next[channel] < len(r.at) {
+		r.next[channel]++
+		return false
+	}
+	r.at = append(r.at, at)
+	r.next[channel] = len(r.at)
+	l.count(key, channel).value++
+	return true
+}
+
+// remember takes down an XID from before the exporter started: it has a time, and is not counted.
+func (l *xidLedger) remember(pci string, code int, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen(xidKey{pci, code}, at)
+}
+
+// seen moves the time of the last occurrence forward. l.mu is held.
+func (l *xidLedger) seen(key xidKey, at time.Time) {
+	t := findOrMake(l.last, key)
+	t.value = max(t.value, float64(at.UnixMilli())/1e3)
+}
+
+// forget drops the incidents before a time.
+func (r *incidents) forget(before time.Time) {
+	n := 0
+	for n < len(r.at) && r.at[n].Before(before) {
+		n++
+	}
+	r.at = r.at[n:]
+	for c := range r.next {
+		r.next[c] = max(0, r.next[c]-n)
+	}
+}
+
+// collect serves the catalogue, the counters and the times. A GPU that is not among the known ones
+// goes by its PCI address alone.
+func (l *xidLedger) collect(ch chan<- prometheus.Metric, known []Identity) {
+	for i := range l.catalog {
+		ch <- &l.catalog[i]
+	}
+	gpus := make(map[string]Identity, len(known))
+	for _, id := range known {
+		gpus[id.PCI] = id
+	}
+	l.mu.Lock()
+	page := make([]series, 0, len(l.counts)+len(l.last))
+	for key, t := range l.counts {
+		page = append(page, t.as(metrics.GPUXIDErrors, gpus[key.pci], key.xidKey, key.source))
+	}
+	for key, t := range l.last {
+		page = append(page, t.as(metrics.GPUXIDLastTimestamp, gpus[key.pci], key))
+	}
+	l.mu.Unlock()
+	for i := range page {
+		ch <- &page[i]
+	}
+}
+
+// as is the present value of a tally.
+func (t *tally) as(f *metrics.Family, gpu Identity, key xidKey, source ...string) series {
+	if t.series == nil || t.gpu != gpu {
+		labels := append([]string{gpu.UUID, gpu.Index, key.pci, strconv.Itoa(key.code)}, source...)
+		t.gpu, t.series = gpu, newSeriesIdentity(f, labels...)
+	}
+	return series{t.series, t.value}
+}

@@ -1,0 +1,311 @@
+package ownership
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+)
+
+const tcpListen = "0A" // TCP_LISTEN of the kernel's include/net/tcp_states.h
+
+// look is one look at /proc. Everything is read anew each time: a process id means something else a
+// moment later.
+type look struct {
+	root     string
+	fs       procfs.FS
+	parents  map[int]int
+	children map[int][]int
+	names    map[int]string
+	networks map[string]*network
+}
+
+// network is what a network namespace says.
+type network struct {
+	addresses map[netip.Addr]bool
+	listening map[string]netip.AddrPort // by socket inode
+}
+
+func newLook(root string) *look {
+	l := &look{
+		root:     root,
+		parents:  make(map[int]int),
+		children: make(map[int][]int),
+		names:    make(map[int]string),
+		networks: make(map[string]*network),
+	}
+	var err error
+	if l.fs, err = procfs.NewFS(root); err != nil {
+		return l
+	}
+	procs, err := l.fs.AllProcs()
+	if err != nil {
+		return l
+	}
+	for _, p := range procs {
+		stat, err := p.Stat()
+		if err != nil {
+			continue // it has ended
+		}
+		l.parents[p.PID], l.names[p.PID] = stat.PPID, stat.Comm
+		l.children[stat.PPID] = append(l.children[stat.PPID], p.PID)
+	}
+	return l
+}
+
+// strangers are processes that start others without being part of them.
+var strangers = regexp.MustCompile(`^(systemd.*|init|tini|dumb-init|docker-init|catatonit|s6-.*|runsv.*|supervisord|` +
+	`containerd-shim.*|conmon|runc|crun|sh|bash|dash|ash|zsh|fish|busybox|sshd.*|login|sudo|su|cron|crond|tmux.*|screen|slurmstepd|raylet)$`)
+
+// lineage is a process and its ancestors, up to the first one that is a stranger.
+func (l *look) lineage(pid int) []int {
+	line := []int{pid}
+	for {
+		parent, known := l.parents[pid]
+		if !known || parent <= 1 || strangers.MatchString(l.names[parent]) || len(line) > len(l.parents) {
+			return line
+		}
+		line = append(line, parent)
+		pid = parent
+	}
+}
+
+// family are a process and all its descendants.
+func (l *look) family(pid int) []int {
+	all := []int{pid}
+	for i := 0; i < len(all) && len(all) <= len(l.parents); i++ { // ids that were reused may make a ring
+		all = append(all, l.children[all[i]]...)
+	}
+	return all
+}
+
+// server is a process that listens where a target's page is.
+type server struct{ pid, target int }
+
+// owners finds for each process on a GPU the targets whose page a relative of it serves. Of several
+// relatives the closest counts: engines that one launcher has started are told apart by the ancestor
+// they do not share. Two that are equally close leave the question open.
+func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Process) [][]int {
+	owners := make([][]int, len(running))
+	known := make(map[int][]server) // by eldest relative
+	for i, p := range running {
+		if _, alive := l.parents[p.PID]; !alive {
+			continue // it has ended, or lives in another pid namespace
+		}
+		line := l.lineage(p.PID)
+		eldest := line[len(line)-1]
+		servers, ok := known[eldest]
+		if !ok {
+			servers = l.servers(ctx, targets, l.family(eldest))
+			known[eldest] = servers
+		}
+		var closest []server
+		best := len(line)
+		for _, s := range servers {
+			d := distance(line, l.lineage(s.pid))
+			if d < best {
+				best, closest = d, nil
+			}
+			if d == best {
+				closest = append(closest, s)
+			}
+		}
+		owners[i] = agreed(closest)
+	}
+	return owners
+}
+
+// agreed are the targets of servers that belong together: one process may serve several pages, and
+// several processes the same one.
+func agreed(servers []server) (targets []int) {
+	for _, s := range servers {
+		if s.pid != servers[0].pid && s.target != servers[0].target {
+			return nil
+		}
+		targets = append(targets, s.target)
+	}
+	return targets
+}
+
+// distance is how many steps up a line the first ancestor is that it shares with another line.
+func distance(line, other []int) int {
+	for steps, pid := range line {
+		for _, o := range other {
+			if o == pid {
+				return steps
+			}
+		}
+	}
+	return len(line)
+}
+
+// servers finds which of the processes listen where a target's page is.
+func (l *look) servers(ctx context.Context, targets []Target, pids []int) (found []server) {
+	for _, pid := range pids {
+		n, open := l.network(pid), l.sockets(pid)
+		for i, t := range targets {
+			if len(t.GPUs) > 0 {
+				continue
+			}
+			for inode, at := range n.listening {
+				if open[inode] && l.isAt(ctx, t.Server, at, n, pid) {
+					found = append(found, server{pid, i})
+					break
+				}
+			}
+		}
+	}
+	return found
+}
+
+// isAt reports whether a page at host:port is served by a socket of a process.
+func (l *look) isAt(ctx context.Context, page string, at netip.AddrPort, n *network, pid int) bool {
+	host, port, err := net.SplitHostPort(page)
+	if err != nil || port != strconv.Itoa(int(at.Port())) {
+		return false
+	}
+	names := []string{host}
+	if host == "localhost" {
+		names = []string{"127.0.0.1", "::1"}
+	} else if _, err := netip.ParseAddr(host); err != nil {
+		if names, err = net.DefaultResolver.LookupHost(ctx, host); err != nil {
+			return false
+		}
+	}
+	for _, name := range names {
+		address, err := netip.ParseAddr(name)
+		if err != nil {
+			continue
+		}
+		address = address.Unmap().WithZone("")
+		if !at.Addr().IsUnspecified() && at.Addr() != address {
+			continue
+		}
+		if address.IsLoopback() && l.namespace(pid) == l.namespace(0) || !address.IsLoopback() && n.addresses[address] {
+			return true
+		}
+	}
+	return false
+}
+
+// namespace names the network namespace of a process; of this one for 0.
+func (l *look) namespace(pid int) string {
+	who := "self"
+	if pid != 0 {
+		who = strconv.Itoa(pid)
+	}
+	name, _ := os.Readlink(filepath.Join(l.root, who, "ns/net"))
+	return name
+}
+
+// sockets are the inodes of the sockets that a process has open.
+func (l *look) sockets(pid int) map[string]bool {
+	inodes := make(map[string]bool)
+	p, err := l.fs.Proc(pid)
+	if err != nil {
+		return inodes
+	}
+	files, _ := p.FileDescriptorTargets()
+	for _, f := range files {
+		if inode, ok := strings.CutPrefix(f, "socket:["); ok {
+			inodes[strings.TrimSuffix(inode, "]")] = true
+		}
+	}
+	return inodes
+}
+
+// network reads the network namespace of a process, each namespace once.
+func (l *look) network(pid int) *network {
+	name := l.namespace(pid)
+	if n := l.networks[name]; n != nil {
+		return n
+	}
+	dir := filepath.Join(l.root, strconv.Itoa(pid))
+	n := &network{addresses: localAddresses(dir), listening: make(map[string]netip.AddrPort)}
+	l.networks[name] = n
+	for _, file := range []string{"net/tcp", "net/tcp6"} {
+		text, _ := os.ReadFile(filepath.Join(dir, file))
+		for line := range strings.Lines(string(text)) {
+			if inode, at, ok := parseListening(line); ok {
+				n.listening[inode] = at
+			}
+		}
+	}
+	return n
+}
+
+// parseListening reads a line of /proc/<pid>/net/tcp or tcp6 if it is that of a listening socket:
+// "sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …". An
+// address is printed as 32 bit words in the byte order of the machine.
+func parseListening(line string) (inode string, at netip.AddrPort, ok bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 10 || fields[3] != tcpListen {
+		return "", at, false
+	}
+	digits, portDigits, _ := strings.Cut(fields[1], ":")
+	b, err := hex.DecodeString(digits)
+	port, portErr := strconv.ParseUint(portDigits, 16, 16)
+	if err != nil || portErr != nil || len(b)%4 != 0 {
+		return "", at, false
+	}
+	for word := b; len(word) > 0; word = word[4:] {
+		binary.NativeEndian.PutUint32(word, binary.BigEndian.Uint32(word))
+	}
+	address, ok := netip.AddrFromSlice(b)
+	return fields[9], netip.AddrPortFrom(address.Unmap(), uint16(port)), ok
+}
+
+// localAddresses are the addresses of a network namespace, as /proc/<pid>/net lists them.
+func localAddresses(dir string) map[netip.Addr]bool {
+	found := make(map[netip.Addr]bool)
+	if f, err := os.Open(filepath.Join(dir, "net/fib_trie")); err == nil {
+		defer f.Close()
+		var last netip.Addr
+		for s := bufio.NewScanner(f); s.Scan(); {
+			line := strings.TrimSpace(s.Text())
+			if leaf, ok := strings.CutPrefix(line, "|-- "); ok {
+				last, _ = netip.ParseAddr(leaf)
+			} else if strings.HasSuffix(line, "host LOCAL") && last.IsValid() {
+				found[last] = true
+			}
+		}
+	}
+	text, _ := os.ReadFile(filepath.Join(dir, "net/if_inet6"))
+	for line := range strings.Lines(string(text)) {
+		digits, _, _ := strings.Cut(line, " ")
+		if b, err := hex.DecodeString(digits); err == nil {
+			if address, ok := netip.AddrFromSlice(b); ok {
+				found[address] = true
+			}
+		}
+	}
+	return found
+}
+
+var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
+
+// container is the id of the container that a process runs in, from its cgroup; empty outside one.
+func (l *look) container(pid int) string {
+	p, err := l.fs.Proc(pid)
+	if err != nil {
+		return ""
+	}
+	groups, _ := p.Cgroups()
+	for _, g := range groups {
+		if ids := containerID.FindAllString(g.Path, -1); ids != nil {
+			return ids[len(ids)-1] // the innermost one
+		}
+	}
+	return ""
+}

@@ -1,0 +1,208 @@
+// Package ownership says which engine runs on which GPU, as the join series llm_engine_gpu_info. Device
+// series never carry the labels of an engine or a pod.
+//
+// On a bare host the answer comes from the processes: those that NVML lists on a GPU, their relatives
+// in /proc, and the sockets these listen on, compared with the addresses of the engine pages. A target
+// whose configuration names its GPUs is believed without looking.
+//
+// What it cannot see is absent. NVML leaves out processes of a pid namespace that the exporter is not
+// in, so a container needs the host's (hostPID), and a procfs of that same namespace; reading the
+// sockets of other users' processes needs root or CAP_SYS_PTRACE. An engine whose workers and server
+// have no ancestor in common but a shell, a supervisor or a Ray daemon, or that is reached through a
+// port mapping, has to be told by configuration.
+package ownership
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Target is an engine page.
+type Target struct {
+	Runtime   metrics.Runtime
+	Server    string // host:port of the page
+	Namespace string
+	Pod       string
+	Container string
+	ModelName string   // empty when not known
+	GPUs      []string // UUIDs or indices; empty: find out
+}
+
+// labels are the values of metrics.TargetLabels.
+func (t Target) labels() []string {
+	return []string{string(t.Runtime), t.Namespace, t.Pod, t.Container, t.Server}
+}
+
+// Options configure a Collector.
+type Options struct {
+	// Logger receives one record per change of state. Default: slog.Default().
+	Logger *slog.Logger
+	// Targets returns the engines that are to be found.
+	Targets func() []Target
+	// Processes returns what runs on the GPUs: (*gpu.Collector).Processes.
+	Processes func() []gpu.Process
+	// GPUs returns the GPUs of the node: (*gpu.Collector).GPUs.
+	GPUs func() []gpu.Identity
+	// ProcFS is where the proc file system is mounted. Default: /proc.
+	ProcFS string
+	// Interval is how often the processes are looked at. Default: 15 s.
+	Interval time.Duration
+}
+
+// Collector serves who owns what as a prometheus.Collector while Run keeps it up to date.
+type Collector struct {
+	options Options
+	unknown map[string]bool // GPUs of the configuration that the node does not have; of Run's goroutine
+
+	mu         sync.Mutex
+	containers []prometheus.Metric
+	owned      []owned
+}
+
+// owned is a GPU and the engine that it was found under. The engine's labels are added when the page
+// is served: what runs behind a target is often known only after its first scrape.
+type owned struct {
+	server string
+	place  place
+	source string // config or process
+	memory usage
+}
+
+// New returns a collector that serves nothing until Run has looked once.
+func New(o Options) *Collector {
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.ProcFS = cmp.Or(o.ProcFS, "/proc")
+	o.Interval = cmp.Or(o.Interval, 15*time.Second)
+	return &Collector{options: o, unknown: make(map[string]bool)}
+}
+
+// Run looks at the processes until ctx ends.
+func (c *Collector) Run(ctx context.Context) error {
+	for {
+		wait := c.options.Interval
+		if !c.refresh(ctx) {
+			wait = min(wait, time.Second) // the GPUs have not answered yet
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, f := range []*metrics.Family{metrics.EngineGPUInfo, metrics.EngineGPUMemory, metrics.GPUContainerMemory} {
+		ch <- f.Desc()
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	containers, found := c.containers, c.owned
+	c.mu.Unlock()
+	for _, m := range containers {
+		ch <- m
+	}
+	targets := c.options.Targets()
+	for _, o := range found {
+		i := slices.IndexFunc(targets, func(t Target) bool { return t.Server == o.server })
+		if i < 0 { // the configuration has changed since
+			continue
+		}
+		t := targets[i]
+		ch <- metrics.EngineGPUInfo.Const(1, slices.Concat(t.labels(), []string{t.ModelName}, o.place.labels(), []string{o.source})...)
+		if o.source == "process" && !o.memory.unknown {
+			ch <- metrics.EngineGPUMemory.Const(float64(o.memory.bytes), slices.Concat(t.labels(), o.place.labels())...)
+		}
+	}
+}
+
+// place is a GPU, or a MIG instance of it.
+type place struct {
+	uuid, index, instance string
+}
+
+func placeOf(p gpu.Process) place { return place{p.GPU.UUID, p.GPU.Index, p.InstanceID} }
+
+func (p place) labels() []string { return []string{p.uuid, p.index, p.instance} }
+
+// usage is the memory of some processes. It is known when that of every one of them is.
+type usage struct {
+	bytes   uint64
+	unknown bool
+}
+
+func (u usage) plus(p gpu.Process) usage {
+	return usage{u.bytes + p.Memory, u.unknown || !p.MemoryKnown}
+}
+
+// refresh looks again. It reports whether there were GPUs to look at.
+func (c *Collector) refresh(ctx context.Context) bool {
+	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()
+	look := newLook(c.options.ProcFS)
+
+	containers := make(map[[2]any]usage) // by place and container
+	for _, p := range running {
+		key := [2]any{placeOf(p), look.container(p.PID)}
+		containers[key] = containers[key].plus(p)
+	}
+	var memory []prometheus.Metric
+	for key, u := range containers {
+		if !u.unknown {
+			memory = append(memory, metrics.GPUContainerMemory.Const(float64(u.bytes), append(key[0].(place).labels(), key[1].(string))...))
+		}
+	}
+
+	var found []owned
+	owners := look.owners(ctx, targets, running)
+	for i, t := range targets {
+		if len(t.GPUs) > 0 {
+			for p := range c.said(t, gpus) {
+				found = append(found, owned{server: t.Server, place: p, source: "config"})
+			}
+			continue
+		}
+		used := make(map[place]usage)
+		for j, p := range running {
+			if slices.Contains(owners[j], i) {
+				used[placeOf(p)] = used[placeOf(p)].plus(p)
+			}
+		}
+		for p, u := range used {
+			found = append(found, owned{t.Server, p, "process", u})
+		}
+	}
+	c.mu.Lock()
+	c.containers, c.owned = memory, found
+	c.mu.Unlock()
+	return len(gpus) > 0
+}
+
+// said are the GPUs that the configuration of a target names.
+func (c *Collector) said(t Target, gpus []gpu.Identity) map[place]bool {
+	found := make(map[place]bool)
+	for _, name := range t.GPUs {
+		i := slices.IndexFunc(gpus, func(id gpu.Identity) bool { return name == id.UUID || name == id.Index })
+		if key := t.Server + " " + name; i >= 0 {
+			found[place{gpus[i].UUID, gpus[i].Index, ""}] = true
+			delete(c.unknown, key)
+		} else if len(gpus) > 0 && !c.unknown[key] {
+			c.unknown[key] = true
+			c.options.Logger.Warn("the configuration names a GPU that this node does not have",
+				"server", t.Server, "gpu", name, "have", gpus)
+		}
+	}
+	return found
+}

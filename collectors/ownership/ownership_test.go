@@ -1,0 +1,305 @@
+package ownership
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+var (
+	gpu0 = gpu.Identity{UUID: "GPU-a", Index: "0", PCI: "0000:10:00.0"}
+	gpu1 = gpu.Identity{UUID: "GPU-b", Index: "1", PCI: "0000:11:00.0"}
+)
+
+// proc is a process of a host. A socket is "address port", the address as in /proc/net/tcp.
+type proc struct {
+	pid, ppid int
+	name      string
+	network   string // namespace; empty: that of the exporter
+	listens   []string
+	cgroup    string
+}
+
+const (
+	any4      = "00000000"
+	loopback4 = "0100007F"
+)
+
+// addresses of the network namespaces.
+var trie = map[string]string{
+	"host": "  |-- 127.0.0.1\n     /32 host LOCAL\n  |-- 192.0.2.7\n     /32 host LOCAL\n  |-- 192.0.2.255\n     /32 link BROADCAST\n",
+	"pod1": "  |-- 10.0.0.5\n     /32 host LOCAL\n",
+	"pod2": "  |-- 10.0.0.6\n     /32 host LOCAL\n",
+}
+
+func newHost(t *testing.T, procs ...proc) string {
+	root := t.TempDir()
+	write := func(pid any, file, content string) {
+		path := filepath.Join(root, fmt.Sprint(pid), file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(pid any, file, target string) {
+		path := filepath.Join(root, fmt.Sprint(pid), file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("self", "ns/net", "net:[host]")
+	const header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+	sockets := make(map[string]string)
+	line := func(local string, state string, inode int) string {
+		return fmt.Sprintf("   0: %s 00000000:0000 %s 00000000:00000000 00:00000000 00000000     0        0 %d 1 0 100 0 0 10 0\n", local, state, inode)
+	}
+	for i, p := range procs {
+		if p.network == "" {
+			p.network = "host"
+		}
+		write(p.pid, "stat", fmt.Sprintf("%d (%s) S %d %d 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n", p.pid, p.name, p.ppid, p.pid))
+		write(p.pid, "cgroup", "0::"+p.cgroup+"\n")
+		link(p.pid, "ns/net", "net:["+p.network+"]")
+		link(p.pid, "fd/0", "/dev/null")
+		for j, at := range p.listens {
+			address, port, _ := strings.Cut(at, " ")
+			n, _ := strconv.Atoi(port)
+			inode := 1000*(i+1) + j
+			link(p.pid, fmt.Sprint("fd/", 3+j), fmt.Sprintf("socket:[%d]", inode))
+			sockets[p.network] += line(fmt.Sprintf("%s:%04X", address, n), "0A", inode)
+			sockets[p.network] += line(fmt.Sprintf("%s:%04X", address, n+1), "01", inode+500) // a connection
+		}
+	}
+	for _, p := range procs {
+		if p.network == "" {
+			p.network = "host"
+		}
+		write(p.pid, "net/tcp", header+sockets[p.network])
+		write(p.pid, "net/tcp6", header)
+		write(p.pid, "net/fib_trie", trie[p.network])
+	}
+	return root
+}
+
+// page is the text of a collector's page after one look.
+func page(t *testing.T, c *Collector) string {
+	t.Helper()
+	c.refresh(context.Background())
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(c); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var lines []string
+	for line := range strings.Lines(b.String()) {
+		if !strings.HasPrefix(line, "#") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+func on(pid int, id gpu.Identity, memory uint64) gpu.Process {
+	return gpu.Process{PID: pid, GPU: id, Memory: memory, MemoryKnown: true}
+}
+
+func engine(server string, gpus ...string) Target {
+	return Target{Runtime: metrics.VLLM, Server: server, ModelName: "m", GPUs: gpus}
+}
+
+// TestWhoseGPU: the pairs of page and GPU that are found on a host.
+func TestWhoseGPU(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		procs   []proc
+		running []gpu.Process
+		targets []Target
+		want    []string // "server gpu source"
+	}{
+		{"vLLM: the server is the parent of the workers.",
+			[]proc{{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}}, {pid: 11, ppid: 10, name: "VLLM::EngineCor"}, {pid: 12, ppid: 11, name: "VLLM::Worker_TP"}},
+			[]gpu.Process{on(11, gpu0, 1), on(12, gpu1, 1)},
+			[]Target{engine("127.0.0.1:8000")},
+			[]string{"127.0.0.1:8000 0 process", "127.0.0.1:8000 1 process"}},
+		{"TGI: server and worker have a launcher in common.",
+			[]proc{{pid: 10, ppid: 1, name: "text-generation"}, {pid: 11, ppid: 10, name: "router", listens: []string{any4 + " 8080"}}, {pid: 12, ppid: 10, name: "python3"}},
+			[]gpu.Process{on(12, gpu0, 1)},
+			[]Target{engine("localhost:8080")},
+			[]string{"localhost:8080 0 process"}},
+		{"One process does it all, on an address of the host.",
+			[]proc{{pid: 10, ppid: 1, name: "tritonserver", listens: []string{any4 + " 8000", any4 + " 8002"}}},
+			[]gpu.Process{on(10, gpu0, 1)},
+			[]Target{engine("192.0.2.7:8002")},
+			[]string{"192.0.2.7:8002 0 process"}},
+		{"Two engines of one launcher are told apart.",
+			[]proc{{pid: 9, ppid: 1, name: "python3"},
+				{pid: 10, ppid: 9, name: "vllm", listens: []string{any4 + " 8000"}}, {pid: 11, ppid: 10, name: "worker"},
+				{pid: 20, ppid: 9, name: "vllm", listens: []string{any4 + " 8001"}}, {pid: 21, ppid: 20, name: "worker"}},
+			[]gpu.Process{on(11, gpu0, 1), on(21, gpu1, 1)},
+			[]Target{engine("127.0.0.1:8000"), engine("127.0.0.1:8001")},
+			[]string{"127.0.0.1:8000 0 process", "127.0.0.1:8001 1 process"}},
+		{"Two servers that are equally close leave it open.",
+			[]proc{{pid: 9, ppid: 1, name: "python3"}, {pid: 10, ppid: 9, name: "a", listens: []string{any4 + " 8000"}},
+				{pid: 20, ppid: 9, name: "b", listens: []string{any4 + " 8001"}}, {pid: 21, ppid: 9, name: "worker"}},
+			[]gpu.Process{on(21, gpu1, 1)},
+			[]Target{engine("127.0.0.1:8000"), engine("127.0.0.1:8001")}, nil},
+		{"A training job in the same shell is not part of the engine.",
+			[]proc{{pid: 9, ppid: 1, name: "bash"}, {pid: 10, ppid: 9, name: "vllm", listens: []string{any4 + " 8000"}}, {pid: 11, ppid: 9, name: "train"}},
+			[]gpu.Process{on(10, gpu0, 1), on(11, gpu1, 1)},
+			[]Target{engine("127.0.0.1:8000")},
+			[]string{"127.0.0.1:8000 0 process"}},
+		{"Two pods listen on the same port; the address decides.",
+			[]proc{{pid: 10, ppid: 1, name: "vllm", network: "pod1", listens: []string{any4 + " 8000"}}, {pid: 20, ppid: 1, name: "vllm", network: "pod2", listens: []string{any4 + " 8000"}}},
+			[]gpu.Process{on(10, gpu0, 1), on(20, gpu1, 1)},
+			[]Target{engine("10.0.0.6:8000")},
+			[]string{"10.0.0.6:8000 1 process"}},
+		{"Localhost is not that of a pod.",
+			[]proc{{pid: 10, ppid: 1, name: "vllm", network: "pod1", listens: []string{loopback4 + " 8000"}}},
+			[]gpu.Process{on(10, gpu0, 1)},
+			[]Target{engine("127.0.0.1:8000")}, nil},
+		{"Bound to another address.",
+			[]proc{{pid: 10, ppid: 1, name: "vllm", listens: []string{loopback4 + " 8000"}}},
+			[]gpu.Process{on(10, gpu0, 1)},
+			[]Target{engine("192.0.2.7:8000")}, nil},
+		{"A connection to the port is not the server.",
+			[]proc{{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 7999"}}},
+			[]gpu.Process{on(10, gpu0, 1)},
+			[]Target{engine("127.0.0.1:8000")}, nil},
+		{"A process that has ended belongs to nobody.", nil,
+			[]gpu.Process{on(10, gpu0, 1)},
+			[]Target{engine("127.0.0.1:8000")}, nil},
+		{"The configuration says it, by index and by UUID.", nil, nil,
+			[]Target{engine("a:1", "1"), engine("b:1", "GPU-a", "0"), engine("c:1", "7")},
+			[]string{"b:1 0 config", "a:1 1 config"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := page(t, New(Options{
+				Targets:   func() []Target { return c.targets },
+				Processes: func() []gpu.Process { return c.running },
+				GPUs:      func() []gpu.Identity { return []gpu.Identity{gpu0, gpu1} },
+				ProcFS:    newHost(t, c.procs...),
+			}))
+			var want strings.Builder
+			for _, w := range c.want {
+				f := strings.Fields(w)
+				uuid := map[string]string{"0": gpu0.UUID, "1": gpu1.UUID}[f[1]]
+				fmt.Fprintf(&want, "llm_engine_gpu_info{container=\"\",gpu=%q,gpu_instance_id=\"\",gpu_uuid=%q,model_name=\"m\",namespace=\"\",pod=\"\",runtime=\"vllm\",server=%q,source=%q} 1\n", f[1], uuid, f[0], f[2])
+			}
+			var infos string
+			for line := range strings.Lines(got) {
+				if strings.HasPrefix(line, "llm_engine_gpu_info") {
+					infos += line
+				}
+			}
+			if infos != want.String() {
+				t.Errorf("got\n%swant\n%s", infos, want.String())
+			}
+		})
+	}
+}
+
+// TestMemory: memory adds up per engine and per container, and is absent where any of it is unknown.
+func TestMemory(t *testing.T) {
+	id := strings.Repeat("ab", 32)
+	unknown := on(30, gpu1, 0)
+	unknown.MemoryKnown = false
+	c := New(Options{
+		Targets: func() []Target { return []Target{engine("127.0.0.1:8000")} },
+		Processes: func() []gpu.Process {
+			return []gpu.Process{on(10, gpu0, 100), on(11, gpu0, 20), on(20, gpu0, 3), unknown, on(31, gpu1, 5)}
+		},
+		GPUs: func() []gpu.Identity { return []gpu.Identity{gpu0, gpu1} },
+		ProcFS: newHost(t,
+			proc{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}, cgroup: "/kubepods.slice/cri-containerd-" + id + ".scope"},
+			proc{pid: 11, ppid: 10, name: "worker", cgroup: "/kubepods.slice/cri-containerd-" + id + ".scope"},
+			proc{pid: 20, ppid: 1, name: "train", cgroup: "/user.slice"},
+			proc{pid: 30, ppid: 1, name: "train", cgroup: "/user.slice"},
+			proc{pid: 31, ppid: 1, name: "train", cgroup: "/user.slice"}),
+	})
+	got := page(t, c)
+	for _, want := range []string{
+		`llm_engine_gpu_memory_bytes{container="",gpu="0",gpu_instance_id="",gpu_uuid="GPU-a",namespace="",pod="",runtime="vllm",server="127.0.0.1:8000"} 120`,
+		`llm_gpu_container_memory_bytes{container_id="` + id + `",gpu="0",gpu_instance_id="",gpu_uuid="GPU-a"} 120`,
+		`llm_gpu_container_memory_bytes{container_id="",gpu="0",gpu_instance_id="",gpu_uuid="GPU-a"} 3`,
+	} {
+		if !strings.Contains(got, want+"\n") {
+			t.Errorf("want %s on\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, `memory_bytes{container_id="",gpu="1"`) {
+		t.Errorf("a sum over a part of the processes is on\n%s", got)
+	}
+}
+
+// TestListening reads lines as a little-endian kernel prints them.
+func TestListening(t *testing.T) {
+	const rest = " 00000000:00000000 00:00000000 00000000     0        0 %d 1 0 100 0 0 10 0"
+	for line, want := range map[string]string{
+		"0: 0100007F:1F40 00000000:0000 0A" + rest:                                                 "127.0.0.1:8000",
+		"0: 00000000:0050 00000000:0000 0A" + rest:                                                 "0.0.0.0:80",
+		"0: 00000000000000000000000001000000:1F40 00000000000000000000000000000000:0000 0A" + rest: "[::1]:8000",
+		"0: 0000000000000000FFFF00000100007F:1F40 00000000000000000000000000000000:0000 0A" + rest: "127.0.0.1:8000",
+		"0: 0100007F:1F40 0100007F:9C40 01" + rest:                                                 "",
+		"0: 0100:1F40 00000000:0000 0A" + rest:                                                     "",
+		"0: 0100007F:1F40 00000000:0000 0A":                                                        "",
+		"  sl  local_address rem_address   st":                                                     "",
+	} {
+		inode, at, ok := parseListening(strings.Replace(line, "%d", "42", 1))
+		if ok != (want != "") || ok && (at.String() != want || inode != "42") {
+			t.Errorf("%s: got %s %s %t, want %s", line, inode, at, ok, want)
+		}
+	}
+}
+
+// TestThisHost: on a real procfs, a child of a process that listens belongs to it.
+func TestThisHost(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	child := exec.Command("sleep", "60")
+	if err := child.Start(); err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = child.Process.Kill(); _ = child.Wait() }()
+	got := page(t, New(Options{
+		Targets:   func() []Target { return []Target{engine(listener.Addr().String()), engine("127.0.0.1:1")} },
+		Processes: func() []gpu.Process { return []gpu.Process{on(child.Process.Pid, gpu0, 1)} },
+		GPUs:      func() []gpu.Identity { return []gpu.Identity{gpu0} },
+	}))
+	if !strings.Contains(got, `server="`+listener.Addr().String()+`",source="process"} 1`) || strings.Contains(got, `server="127.0.0.1:1"`) {
+		t.Errorf("got\n%s", got)
+	}
+}

@@ -1,0 +1,79 @@
+// Package fakenvml builds a libnvidia-ml.so.1 that needs no GPU, from C and NVIDIA's own header, so
+// that the real loading path can be tested and demonstrated. What the library says is in a file
+// beside it, written by State, and may change while the library is in use.
+package fakenvml
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+//go:embed c/fake.c
+var source []byte
+
+// ErrNoCompiler means that there is no C compiler to build the library with.
+var ErrNoCompiler = errors.New("the fake NVML library needs a C compiler: install gcc")
+
+var declaration = regexp.MustCompile(`DECLDIR\s+(nvml\w+)`)
+
+// Build compiles the library into dir and returns its path. Functions named in without are left out,
+// as in an old driver. Every other function of the header that the fake does not implement answers
+// NVML_ERROR_NOT_SUPPORTED. dir must not be shared by two libraries.
+func Build(dir string, without ...string) (string, error) {
+	compiler, err := exec.LookPath("gcc")
+	if err != nil {
+		return "", ErrNoCompiler
+	}
+	headers, err := headerDir()
+	if err != nil {
+		return "", err
+	}
+	header, err := os.ReadFile(filepath.Join(headers, "nvml.h"))
+	if err != nil {
+		return "", err
+	}
+	// Weak: an implementation in fake.c takes precedence.
+	var stubs bytes.Buffer
+	for _, m := range declaration.FindAllSubmatch(header, -1) {
+		fmt.Fprintf(&stubs, "__attribute__((weak)) int %s(void) { return 3; }\n", m[1])
+	}
+	hidden := ""
+	if len(without) > 0 {
+		hidden = "local: " + strings.Join(without, "; ") + ";"
+	}
+	files := map[string][]byte{
+		"fake.c":    source,
+		"stubs.c":   stubs.Bytes(),
+		"exports.v": []byte("{ global: *; " + hidden + " };\n"),
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
+			return "", err
+		}
+	}
+	lib := filepath.Join(dir, "libnvidia-ml.so.1")
+	cmd := exec.Command(compiler, "-shared", "-fPIC", "-O1", "-pthread", "-DNVML_NO_UNVERSIONED_FUNC_DEFS=1",
+		"-Wno-deprecated-declarations", "-I"+headers, "-Wl,-soname,libnvidia-ml.so.1", "-Wl,--version-script=exports.v",
+		"-o", lib, "fake.c", "stubs.c", "-ldl")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the fake NVML library: %w\n%s", err, out)
+	}
+	return lib, nil
+}
+
+// headerDir is where the go-nvml of this module keeps NVIDIA's header.
+func headerDir() (string, error) {
+	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml/pkg/nvml").Output()
+	if err != nil {
+		return "", fmt.Errorf("finding nvml.h with the go command, inside this module: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}

@@ -1,0 +1,141 @@
+package fakenvml
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+//go:embed *.state
+var descriptions embed.FS
+
+// Descriptions of nodes to start from.
+const (
+	H100 = "h100" // Hopper: GPM, T.Limit, driver counters for every clock event
+	A100 = "a100" // Ampere: no GPM, thresholds in degrees, SRAM status needs root
+	MIG  = "mig"  // to be put on top of H100: GPU 0 is split
+)
+
+// All and System are devices for Set: every GPU that does not say otherwise, and the library itself.
+const (
+	All    = "*"
+	System = "-"
+)
+
+// State is what a fake library says, while it is in use too.
+type State struct {
+	path string
+
+	mu     sync.Mutex
+	lines  map[[2]string]string // device and key to value
+	events map[int]int          // per GPU
+}
+
+// NewState writes the state of a node with so many GPUs, made from descriptions. lib is the path
+// that Build has returned. PCI addresses are 0000:10:00.0, 0000:11:00.0 and so on.
+func NewState(lib string, gpus int, from ...string) (*State, error) {
+	s := &State{
+		path:   filepath.Join(filepath.Dir(lib), "state"),
+		lines:  make(map[[2]string]string),
+		events: make(map[int]int),
+	}
+	for _, name := range from {
+		text, err := descriptions.ReadFile(name + ".state")
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(text)) {
+			if parts := strings.SplitN(strings.TrimSpace(line), " ", 3); len(parts) >= 2 && parts[0] != "#" {
+				s.lines[[2]string{parts[0], parts[1]}] = strings.Join(parts[2:], "")
+			}
+		}
+	}
+	for i := range gpus {
+		s.lines[[2]string{strconv.Itoa(i), "pci"}] = fmt.Sprintf("00000000:%02X:00.0", 0x10+i)
+	}
+	return s, s.Set(System, "gpus", gpus)
+}
+
+// Set changes values at once: keys and values in turn. A device is an index, "0/1" for the first MIG
+// slot of GPU 0, All or System. A value "!15" makes the call fail with return code 15.
+func (s *State) Set(device string, keysAndValues ...any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := 0; i+1 < len(keysAndValues); i += 2 {
+		s.lines[[2]string{device, fmt.Sprint(keysAndValues[i])}] = fmt.Sprint(keysAndValues[i+1])
+	}
+	return s.save()
+}
+
+// Unset takes keys back: they are not supported any more, or as All says.
+func (s *State) Unset(device string, keys ...string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range keys {
+		delete(s.lines, [2]string{device, key})
+	}
+	return s.save()
+}
+
+// save replaces the file in one step, so that the library never reads half of it.
+func (s *State) save() error {
+	var b bytes.Buffer
+	for k, value := range s.lines {
+		fmt.Fprintf(&b, "%s %s %s\n", k[0], k[1], value)
+	}
+	if err := os.WriteFile(s.path+".new", b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(s.path+".new", s.path)
+}
+
+// XID makes a GPU report an XID.
+func (s *State) XID(gpu, code int) error {
+	s.mu.Lock()
+	s.events[gpu]++
+	key := fmt.Sprintf("event.%d", s.events[gpu])
+	s.mu.Unlock()
+	return s.Set(strconv.Itoa(gpu), key, code)
+}
+
+// Lose makes every call for a GPU fail as if it had fallen off the bus.
+func (s *State) Lose(gpu int) error { return s.Set(strconv.Itoa(gpu), "lost", 15) }
+
+// Hang makes every call for a GPU block for d, or until Unhang.
+func (s *State) Hang(gpu int, d time.Duration) error {
+	return s.Set(strconv.Itoa(gpu), "hang", fmt.Sprint("* ", d.Milliseconds()))
+}
+
+// Unhang lets blocked calls return.
+func (s *State) Unhang(gpu int) error { return s.Unset(strconv.Itoa(gpu), "hang") }
+
+// Throttle sets the mask of clock event reasons in force.
+func (s *State) Throttle(gpu int, mask uint64) error {
+	return s.Set(strconv.Itoa(gpu), "clock_events", mask)
+}
+
+// Bandwidth sets the utilisation of the memory bandwidth, in percent.
+func (s *State) Bandwidth(gpu int, percent float64) error {
+	return s.Set(strconv.Itoa(gpu), "gpm.10", percent)
+}
+
+// Temperature sets the temperature of the GPU, and its distance to the first limit, in degrees.
+func (s *State) Temperature(gpu int, celsius, margin int) error {
+	return s.Set(strconv.Itoa(gpu), "temperature", celsius, "temperature_margin", margin)
+}
+
+// Clock sets the SM and graphics clocks in MHz.
+func (s *State) Clock(gpu, mhz int) error {
+	return s.Set(strconv.Itoa(gpu), "clock.sm", mhz, "clock.graphics", mhz)
+}
+
+// ECC sets the uncorrected DRAM errors since the driver was loaded.
+func (s *State) ECC(gpu, count int) error {
+	return s.Set(strconv.Itoa(gpu), "ecc.2.1.0", count, "field.4", count)
+}
