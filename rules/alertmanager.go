@@ -49,7 +49,7 @@ const TemplateFile = "llm-node-exporter.tmpl"
 func NewAlertmanager(alerts []*Alert, style Style) Alertmanager {
 	style = style.WithDefaults()
 	severity := func(s slo.Severity) string {
-		return fmt.Sprintf("%s=%q", style.Label(LabelSeverityOfAlert), style.Severities[s])
+		return fmt.Sprintf("%s=%q", style.Label(SeverityLabel), style.Severities[s])
 	}
 	group := []string{style.Label(metrics.LabelCluster), metrics.LabelNamespace, metrics.LabelModel}
 	return Alertmanager{

@@ -36,13 +36,12 @@ func burnGroup(opt Options) Group {
 		promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedEventRate), nil)))
 
 	record(increase(metrics.RecordedEvents, fresh), events(opt.Tier, metrics.SLOEvents, fresh))
-	record(increase(metrics.RecordedBadEvents, fresh),
-		badEvents(opt.Tier, fresh, promql.Vector(increase(metrics.RecordedEvents, fresh))))
+	record(increase(metrics.RecordedBadEvents, fresh), badIn(opt.Tier, fresh))
 	record(metrics.RecordedRequestsPerEvent, requestsPerToken(opt.Tier))
 
-	for _, p := range opt.Pairs {
-		if p.Long > fresh {
-			record(increase(metrics.RecordedBadEvents, p.Long), extended(metrics.RecordedBadEvents, metrics.RecordedBadEventRate, p.Long))
+	for _, p := range opt.Pairs { // the low-traffic guard counts them
+		if p.Long != fresh {
+			record(increase(metrics.RecordedBadEvents, p.Long), badIn(opt.Tier, p.Long))
 		}
 	}
 	for _, w := range burnWindows(opt.Pairs) {
@@ -70,23 +69,33 @@ func thresholds(opt Options) promql.Expr {
 
 // badRatio is the share of bad events in a window: absent, not NaN, without events.
 func badRatio(opt Options, w slo.Duration) promql.Expr {
-	var bad, all promql.Expr
+	bad, all := badIn(opt.Tier, w), allIn(opt.Tier, w)
 	switch {
 	case w == base:
 		bad, all = promql.Vector(metrics.RecordedBadEventRate), promql.Vector(metrics.RecordedEventRate)
-	case w < fresh:
-		all = events(opt.Tier, metrics.SLOEvents, w)
-		bad = badEvents(opt.Tier, w, all)
-	case w == fresh:
-		bad, all = promql.Vector(increase(metrics.RecordedBadEvents, w)), promql.Vector(increase(metrics.RecordedEvents, w))
-	default:
-		all = extended(metrics.RecordedEvents, metrics.RecordedEventRate, w)
-		bad = extended(metrics.RecordedBadEvents, metrics.RecordedBadEventRate, w)
-		if isLong(opt.Pairs, w) {
-			bad = promql.Vector(increase(metrics.RecordedBadEvents, w))
-		}
+	case w == fresh || isLong(opt.Pairs, w):
+		bad = promql.Vector(increase(metrics.RecordedBadEvents, w))
 	}
 	return promql.Div(bad, promql.Gt(all, promql.Num(0), nil), nil)
+}
+
+// allIn is the number of events in a window.
+func allIn(tier Tier, w slo.Duration) promql.Expr {
+	switch {
+	case w < fresh:
+		return events(tier, metrics.SLOEvents, w)
+	case w == fresh:
+		return promql.Vector(increase(metrics.RecordedEvents, w))
+	}
+	return extended(metrics.RecordedEvents, metrics.RecordedEventRate, w)
+}
+
+// badIn is the number of bad events in a window.
+func badIn(tier Tier, w slo.Duration) promql.Expr {
+	if w <= fresh {
+		return badEvents(tier, w, allIn(tier, w))
+	}
+	return extended(metrics.RecordedBadEvents, metrics.RecordedBadEventRate, w)
 }
 
 // extended is the number of events in a window longer than fresh.
@@ -100,7 +109,7 @@ func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 // requestsPerToken turns tokens into requests for objectives whose events are tokens, so that one slow
 // request of a thousand tokens is one bad request and not a thousand bad events.
 func requestsPerToken(tier Tier) promql.Expr {
-	tokens := extended(metrics.RecordedEvents, metrics.RecordedEventRate, requestWindow)
+	tokens := allIn(tier, requestWindow)
 	ofTokens := objective(tier, metrics.SLOInfo, sloLabels, promql.Eq(metrics.LabelSignal, string(slo.ITL)))
 	return promql.Div(requests(tier, requestWindow),
 		promql.And(promql.Gt(tokens, promql.Num(0), nil), ofTokens, promql.On(sloLabels...)),

@@ -43,15 +43,12 @@ func LabelledBy(value Format, labels ...string) Format {
 	return Format(strings.Join(parts, " "))
 }
 
-// own stands for the value that the firing alert has for a label.
-func own(label string) string { return "$" + label }
-
-// same matches series with the same labels as the firing alert. A label the alert lacks matches
+// same matches series with the same labels as the firing alert: "$label" stands for the alert's value. A label the alert lacks matches
 // series that lack it too.
 func same(labels ...string) []*promql.Matcher {
 	m := make([]*promql.Matcher, len(labels))
 	for i, l := range labels {
-		m[i] = promql.Eq(l, own(l))
+		m[i] = promql.Eq(l, "$"+l)
 	}
 	return m
 }
@@ -88,23 +85,21 @@ const now = 10 * minute
 // burnSplit is the evidence under every burn-rate alert, in the order of a diagnosis: how bad, what
 // else fires, where the time goes, what changed, is the hardware well.
 func burnSplit() []Evidence {
-	slo := append(same(modelLabels...), promql.Eq(metrics.LabelSLO, own(metrics.LabelSLO)))
+	own := same(modelSLO...)
 	sum := func(e promql.Expr) promql.Expr { return promql.Sum(nil, e) }
 	share := func(part *metrics.Family) promql.Expr {
 		return promql.Div(sum(promql.Rate(promql.SumOf(part, sameModel()...), now)),
 			promql.Gt(sum(promql.Rate(promql.SumOf(metrics.TimeToFirstToken, sameModel()...), now)), promql.Num(0), nil), nil)
 	}
 	positive := func(e promql.Expr) promql.Expr { return promql.Gt(e, promql.Num(0), nil) }
-	hits := hitRatio(nil, now, 0, sameModel()...)
-	before := hitRatio(nil, day, hour, sameModel()...)
 	gpus := promql.Max([]string{metrics.LabelCluster, metrics.LabelGPUUUID},
 		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, sameModel()...), hour))
 	onGPU := promql.On(metrics.LabelCluster, metrics.LabelGPUUUID)
 	return []Evidence{
-		{"Burn rate over 5m", promql.Vector(burn(base), slo...), Times},
-		{"Burn rate over 1h", promql.Vector(burn(fresh), slo...), Times},
-		{"Budget left", promql.Vector(metrics.RecordedBudgetRemaining, slo...), Percent},
-		{"Budget gone in", promql.Vector(metrics.RecordedExhaustion, slo...), Duration},
+		{"Burn rate over 5m", promql.Vector(burn(base), own...), Times},
+		{"Burn rate over 1h", promql.Vector(burn(fresh), own...), Times},
+		{"Budget left", promql.Vector(metrics.RecordedBudgetRemaining, own...), Percent},
+		{"Budget gone in", promql.Vector(metrics.RecordedExhaustion, own...), Duration},
 		{"Also firing for this model", promql.CountBy([]string{"alertname"}, promql.Vector(metrics.Alerts,
 			sameModel(promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, string(Symptom)))...)), LabelledBy("", "alertname")},
 		{"Queue share of TTFT", share(metrics.QueueTime), Percent},
@@ -113,8 +108,8 @@ func burnSplit() []Evidence {
 		{"Requests running per replica", promql.Avg(nil, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
 		{"KV cache in use, fullest replica", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, sameModel()...)), Percent},
 		{"Preemptions per minute", positive(promql.Mul(sum(promql.Rate(promql.Vector(metrics.Preemptions, sameModel()...), now)), promql.Num(60), nil)), Number},
-		{"Prefix cache hits", hits, Percent},
-		{"Prefix cache hits of the day before", before, Percent},
+		{"Prefix cache hits", hitRatio(nil, now, 0, sameModel()...), Percent},
+		{"Prefix cache hits of the day before", hitRatio(nil, day, hour, sameModel()...), Percent},
 		{"Slowest replica, mean TTFT", promql.TopK(1, nil, mean(metrics.TimeToFirstToken, replicaLabels, now, sameModel()...)),
 			LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer)},
 		{"Engine versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},

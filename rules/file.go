@@ -27,12 +27,12 @@ type Style struct {
 	DashboardURL string
 }
 
-// LabelSeverityOfAlert is the label that says what an alert asks of people.
-const LabelSeverityOfAlert = "severity"
+// SeverityLabel is the label that says what an alert asks of people.
+const SeverityLabel = "severity"
 
 // Renamable are the labels that Style.Labels may rename.
 func Renamable() []string {
-	return []string{metrics.LabelCluster, "instance", "job", LabelSeverityOfAlert}
+	return []string{metrics.LabelCluster, "instance", "job", SeverityLabel}
 }
 
 // WithDefaults fills in what is not said.
@@ -116,7 +116,7 @@ func (s Style) alert(a *Alert) FileRule {
 		Expr:   s.expr(a.Expr),
 		For:    short(a.For),
 		Keep:   short(a.Keep),
-		Labels: map[string]string{s.Label(LabelSeverityOfAlert): s.Severities[a.Severity], metrics.LabelBranch: string(a.Branch)},
+		Labels: map[string]string{s.Label(SeverityLabel): s.Severities[a.Severity], metrics.LabelBranch: string(a.Branch)},
 		Annotations: &Annotations{
 			Summary:      s.text(a.Summary),
 			Description:  s.text(a.Description),

@@ -4,6 +4,7 @@
 package rulesim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -109,9 +109,8 @@ func (s *Sim) load(p parser.Parser, files [][]byte) error {
 		}
 	}
 	// Recording groups first, as if their phase came first within the minute.
-	sort.Slice(s.groups, func(i, j int) bool {
-		a, b := alertsIn(s.groups[i]), alertsIn(s.groups[j])
-		return a < b || a == b && s.groups[i].Name() < s.groups[j].Name()
+	slices.SortFunc(s.groups, func(a, b *rules.Group) int {
+		return cmp.Or(cmp.Compare(alertsIn(a), alertsIn(b)), cmp.Compare(a.Name(), b.Name()))
 	})
 	return nil
 }
