@@ -234,3 +234,23 @@ func TestOnlyTheModelThatBurnsPages(t *testing.T) {
 		t.Errorf("pages %v, want one for burning", pages)
 	}
 }
+
+// With traffic and no bad series a burn rate is 0; without traffic it is absent, not NaN.
+func TestZeroAndAbsentAreNotTheSame(t *testing.T) {
+	w := &world{}
+	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: during(0, 2*hour, 10, 0), badShare: constant(0), lateBad: true})
+	_, sim := w.run(t, 9*hour, burnGroup(t))
+	for _, window := range []string{"5m", "30m", "1h", "2h", "6h"} {
+		burn := metrics.Window(metrics.RecordedBurn, window).Name
+		if got := one(t, sim, burn, rulesim.Epoch.Add(90*time.Minute)); got != 0 {
+			t.Errorf("%s with traffic and no error is %g, want 0", burn, got)
+		}
+		v, err := sim.Query(burn, rulesim.Epoch.Add(9*hour-time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(v) != 0 {
+			t.Errorf("%s without traffic is %v, want nothing", burn, v)
+		}
+	}
+}
