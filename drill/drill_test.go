@@ -1,12 +1,12 @@
 package drill
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -71,12 +71,13 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			page, ok := collector.Append(t.Context(), nil)
-			if !ok {
-				t.Fatalf("the page was not used:\n%s", page)
+			scrape := collector.Scrape(t.Context())
+			var page bytes.Buffer
+			if _, err := scrape.WriteTo(&page); err != nil || !scrape.Complete() {
+				t.Fatalf("the page was not used: %v\n%s", err, page.String())
 			}
 			parser := expfmt.NewTextParser(model.LegacyValidation)
-			families, err := parser.TextToMetricFamilies(strings.NewReader(string(page)))
+			families, err := parser.TextToMetricFamilies(&page)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -305,6 +305,16 @@ func TestCompression(t *testing.T) {
 	}
 }
 
+func TestAcceptsGzip(t *testing.T) {
+	for header, want := range map[string]bool{
+		"": false, "gzip": true, "zstd, gzip;q=0.5": true, "*": true, "gzip;q=0": false, "gzip; q=0, br": false, "identity": false,
+	} {
+		if got := acceptsGzip(http.Header{"Accept-Encoding": {header}}); got != want {
+			t.Errorf("Accept-Encoding %q: %v", header, got)
+		}
+	}
+}
+
 func TestTooManyScrapes(t *testing.T) {
 	release := make(chan struct{})
 	arrived := make(chan struct{}, 10)

@@ -15,6 +15,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -74,42 +75,53 @@ func (c *Collector) Engines() []Engine {
 	return engines
 }
 
-// Append scrapes all targets until the context's deadline and appends the exposition of their
-// metrics to b. A target that fails costs its own series only; ok reports whether none did.
-func (c *Collector) Append(ctx context.Context, b []byte) (page []byte, ok bool) {
-	snapshots := make([]*snapshot, len(c.targets))
+// Scrape scrapes all targets until the context's deadline. A target that fails costs its own series
+// only.
+func (c *Collector) Scrape(ctx context.Context) *Exposition {
+	e := &Exposition{snapshots: make([]*snapshot, len(c.targets))}
 	var wg sync.WaitGroup
 	for i, t := range c.targets {
-		wg.Go(func() { snapshots[i] = t.scrape(ctx) })
+		wg.Go(func() { e.snapshots[i] = t.scrape(ctx) })
 	}
 	wg.Wait()
-	ok = !slices.ContainsFunc(snapshots, func(s *snapshot) bool { return s.failed })
-	return appendSnapshots(b, snapshots), ok
+	return e
 }
 
-// appendSnapshots writes the blocks of all snapshots, each family once.
-func appendSnapshots(b []byte, snapshots []*snapshot) []byte {
+// Exposition is one scrape of all engines.
+type Exposition struct{ snapshots []*snapshot }
+
+// Complete reports whether every engine's page was used.
+func (e *Exposition) Complete() bool {
+	return !slices.ContainsFunc(e.snapshots, func(s *snapshot) bool { return s.failed })
+}
+
+// WriteTo writes the exposition in the Prometheus text format, each family once.
+func (e *Exposition) WriteTo(w io.Writer) (written int64, err error) {
 	type part struct {
 		family *metrics.Family
 		text   []byte
 	}
 	var parts []part
-	size := len(b)
-	for _, s := range snapshots {
+	for _, s := range e.snapshots {
 		for _, bl := range s.blocks {
 			parts = append(parts, part{bl.family, s.text[bl.start:bl.end]})
 		}
-		size += len(s.text)
 	}
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.family.Index, b.family.Index) })
-	b = slices.Grow(b, size+64*200)
-	var last *metrics.Family
-	for _, p := range parts {
-		if p.family != last {
-			b = metrics.AppendHeader(b, p.family)
-			last = p.family
+	write := func(b []byte) {
+		if err == nil {
+			var n int
+			n, err = w.Write(b)
+			written += int64(n)
 		}
-		b = append(b, p.text...)
 	}
-	return b
+	var header []byte
+	for i, p := range parts {
+		if i == 0 || p.family != parts[i-1].family {
+			header = metrics.AppendHeader(header[:0], p.family)
+			write(header)
+		}
+		write(p.text)
+	}
+	return written, err
 }

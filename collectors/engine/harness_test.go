@@ -88,8 +88,15 @@ func (w testWriter) Write(b []byte) (int, error) {
 func exposition(t testing.TB, c *Collector) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	page, _ := c.Append(ctx, nil)
-	return string(page)
+	return text(t, c.Scrape(ctx))
+}
+
+func text(t testing.TB, e *Exposition) string {
+	var b strings.Builder
+	if _, err := e.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 // mapped is the exposition of one page served by a plain engine.

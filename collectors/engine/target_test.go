@@ -45,9 +45,9 @@ func TestConcurrentScrapersShareOneFetch(t *testing.T) {
 	}
 	impatient, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	early, ok := c.Append(impatient, nil)
-	parse(t, string(early)).want(t, `llm_engine_up{reason="timeout"}`, 0)
-	if ok {
+	early := c.Scrape(impatient)
+	parse(t, text(t, early)).want(t, `llm_engine_up{reason="timeout"}`, 0)
+	if early.Complete() {
 		t.Error("a scrape without its engine is called complete")
 	}
 	close(release)
@@ -80,7 +80,7 @@ func TestScrapeAfterAnAbandonedOneStartsFresh(t *testing.T) {
 	c := collectorFor(t, []TargetConfig{{URL: engine.URL}})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-first; cancel() }()
-	c.Append(ctx, nil)
+	c.Scrape(ctx)
 	parse(t, exposition(t, c)).want(t, `llm_engine_up`, 1)
 }
 
