@@ -46,6 +46,11 @@ func metricsPage() ([]byte, error) {
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| metric | type | meaning | labels | folded by |\n| --- | --- | --- | --- | --- |\n%s", g.title, g.says, rows.Bytes())
 	}
+	b.WriteString("\n## Recorded series\n\nWritten by the recording rules, for alerts and dashboards. A name that ends in `rate` or `increase` stands for one series per window: `rate5m`, `increase1h`.\n\n" +
+		"| series | meaning | labels |\n| --- | --- | --- |\n")
+	for _, f := range metrics.Recorded() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Name, cell(f.Help), code(f.Labels))
+	}
 	fmt.Fprintf(&b, "\n## Labels\n\n`E` = %s\n\n`T` = %s\n", code(metrics.EngineLabels), code(metrics.TargetLabels))
 	return b.Bytes(), nil
 }

@@ -1,16 +1,27 @@
-// Command jsonnet-free-gen renders everything that is generated in this repository: from the same Go
-// identifiers that the exporter emits, and without a template language.
+// Command jsonnet-free-gen renders everything that is generated: from the same Go identifiers that the
+// exporter emits, and without a template language.
+//
+// Without --format it writes the generated files of this repository. With --format it writes rules, an
+// Alertmanager fragment and an index of runbooks for one installation.
 package main
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
+	"github.com/goccy/go-yaml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+	"github.com/llm-node-exporter/llm-node-exporter/slo/openslo"
 )
 
 // artifact is one generated file.
@@ -20,15 +31,137 @@ type artifact struct {
 }
 
 func main() {
-	app := kingpin.New("jsonnet-free-gen", "Renders the generated files of this repository.")
-	app.HelpFlag.Short('h')
-	out := app.Flag("out", "Folder to write to.").Default(".").String()
-	check := app.Flag("check", "Write nothing; fail when a file differs from what would be written.").Bool()
-	kingpin.MustParse(app.Parse(os.Args[1:]))
-	if err := generate(*out, *check, docs()); err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "jsonnet-free-gen:", err)
 		os.Exit(1)
 	}
+}
+
+func run(args []string) error {
+	app := kingpin.New("jsonnet-free-gen", "Renders the generated files of this repository, or with --format the rules for one installation.")
+	app.HelpFlag.Short('h')
+	out := app.Flag("out", "Folder to write to.").Default(".").String()
+	check := app.Flag("check", "Write nothing; fail when a file differs from what would be written.").Bool()
+	format := app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule) or mimir (a rule namespace).").Enum("prometheus", "operator", "mimir")
+	i := installation{style: rules.Style{Labels: map[string]string{}}, metaLabels: map[string]string{}}
+	app.Flag("fleet", "Render two tiers for a fleet beyond one Prometheus: shard/ records sums, global/ alerts on them.").BoolVar(&i.fleet)
+	windows := app.Flag("window", "A burn-rate pair, as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeat; replaces the four of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").Strings()
+	severities := app.Flag("severity", "Value of the severity label for page, ticket or info, as page=critical. Repeat.").PlaceHolder("WHAT=VALUE").StringMap()
+	app.Flag("label", "Another name for a label that Prometheus sets, as cluster=k8s_cluster: "+strings.Join(rules.Renamable(), ", ")+". Repeat.").PlaceHolder("NAME=NAME").StringMapVar(&i.style.Labels)
+	app.Flag("runbook-url", "Address of a runbook; {alert} stands for the alert.").PlaceHolder("URL").StringVar(&i.style.RunbookURL)
+	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}; without it alerts carry no dashboard link.").PlaceHolder("URL").StringVar(&i.style.DashboardURL)
+	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJob).StringVar(&i.options.Job)
+	app.Flag("name", "Name of the PrometheusRule or of the Mimir namespace.").Default("llm-node-exporter").StringVar(&i.name)
+	app.Flag("meta-label", "Label of the PrometheusRule object, as release=prometheus. Repeat.").PlaceHolder("NAME=VALUE").StringMapVar(&i.metaLabels)
+	openSLO := app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and say why the others cannot be imported.").PlaceHolder("FILE").ExistingFile()
+	if _, err := app.Parse(args); err != nil {
+		return err
+	}
+	if *openSLO != "" {
+		return importOpenSLO(*openSLO, os.Stdout)
+	}
+	if *format == "" {
+		return generate(*out, *check, repository())
+	}
+	if err := i.configure(*windows, *severities); err != nil {
+		return err
+	}
+	return generate(*out, *check, i.artifacts(*format))
+}
+
+// repository are the generated files of this repository.
+func repository() []artifact {
+	beside := installation{style: rules.Style{RunbookURL: "../runbooks/{alert}.md"}}
+	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage})
+	var example installation
+	for _, a := range example.artifacts("prometheus") {
+		if a.path != "alerts.md" {
+			a.path = "examples/prometheus/" + a.path
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// configure reads the flags that need more than a string.
+func (i *installation) configure(windows []string, severities map[string]string) error {
+	for _, w := range windows {
+		p, err := parsePair(w)
+		if err != nil {
+			return err
+		}
+		i.options.Pairs = append(i.options.Pairs, p)
+	}
+	if windows != nil {
+		if err := slo.CheckPairs(i.options.Pairs); err != nil {
+			return err
+		}
+	}
+	i.style.Severities = map[slo.Severity]string{}
+	for what, value := range severities {
+		s, ok := severityNames[what]
+		if !ok {
+			return fmt.Errorf("--severity %s=%s: severities are page, ticket and info", what, value)
+		}
+		i.style.Severities[s] = value
+	}
+	for from := range i.style.Labels {
+		if !slices.Contains(rules.Renamable(), from) {
+			return fmt.Errorf("--label %s: only %s can be renamed; the exporter sets the others itself", from, strings.Join(rules.Renamable(), ", "))
+		}
+	}
+	for _, g := range rules.Groups(i.options) {
+		if g.Rules() > rules.MaxRules {
+			return fmt.Errorf("--window: %d rules in group %s, more than the %d that Mimir takes; use fewer pairs", g.Rules(), g.Name, rules.MaxRules)
+		}
+	}
+	return nil
+}
+
+// importOpenSLO prints what can be imported and returns what cannot.
+func importOpenSLO(path string, to io.Writer) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	objectives, refused := openslo.Import(content)
+	if len(objectives) > 0 {
+		out, err := yaml.Marshal(map[string][]slo.Objective{"objectives": objectives})
+		if err != nil {
+			return err
+		}
+		if _, err := to.Write(out); err != nil {
+			return err
+		}
+	}
+	return refused
+}
+
+var severityNames = map[string]slo.Severity{"page": slo.Page, "ticket": slo.Ticket, "info": slo.Info}
+
+func parsePair(text string) (slo.Pair, error) {
+	bad := func(err error) (slo.Pair, error) {
+		return slo.Pair{}, fmt.Errorf("--window %s: write it as 1h/5m=2%%:page: %w", text, err)
+	}
+	windows, rest, ok1 := strings.Cut(text, "=")
+	long, short, ok2 := strings.Cut(windows, "/")
+	spend, severity, ok3 := strings.Cut(rest, ":")
+	if !ok1 || !ok2 || !ok3 || severityNames[severity] == 0 {
+		return bad(errors.New("a part is missing"))
+	}
+	var p slo.Pair
+	var err error
+	if p.Long, err = slo.ParseDuration(long); err != nil {
+		return bad(err)
+	}
+	if p.Short, err = slo.ParseDuration(short); err != nil {
+		return bad(err)
+	}
+	if p.Spend, err = slo.ParseRatio(spend); err != nil {
+		return bad(err)
+	}
+	p.Severity = severityNames[severity]
+	return p, nil
 }
 
 // generate writes the artifacts below out, or with check only compares them with what is there.

@@ -5,6 +5,7 @@ const (
 	LabelSLO       = "slo"       // name of the objective
 	LabelThreshold = "threshold" // bucket bound that separates good from bad, in seconds
 	LabelKind      = "kind"      // which of several related values
+	LabelSignal    = "signal"    // what an objective is about, one of the signals of package slo
 )
 
 // Objectives and the events counted against them. threshold is the bound really used, so that a
@@ -19,6 +20,14 @@ var (
 	SLOThreshold = gauge(Never, "llm_slo_threshold_seconds",
 		"Threshold of an objective: kind requested is the configured one, effective the bucket bound of the runtime that is used.",
 		with(LabelSLO, LabelRuntime, LabelKind))
+	SLOPeriod = gauge(Never, "llm_slo_period_seconds",
+		"Period over which an objective must hold.", with(LabelSLO))
+	SLOInfo = gauge(Never, "llm_slo_info",
+		"An objective, always 1. signal is what it is about, period its period as written in recorded series.",
+		with(LabelSLO, LabelSignal, LabelPeriod))
+	SLOCounted = gauge(Never, "llm_slo_counted",
+		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing.",
+		EngineLabels, with(LabelSLO, LabelReason))
 )
 
 // What a synthetic client measures from outside the engine.

@@ -1,0 +1,244 @@
+// Package promql builds PromQL from the identifiers of the vocabulary. Expressions are syntax trees of
+// the Prometheus parser, printed by it: a metric, a label or a parenthesis cannot be misspelt in a
+// string. Parentheses are added where a binary operator is an operand, because the parser's printer
+// adds none.
+package promql
+
+import (
+	"regexp"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Expr is a PromQL expression.
+type Expr = parser.Expr
+
+// Matcher is a condition on a label.
+type Matcher = labels.Matcher
+
+// Eq matches a label with exactly this value.
+func Eq(label, value string) *Matcher {
+	return labels.MustNewMatcher(labels.MatchEqual, label, value)
+}
+
+// Ne matches a label with any other value.
+func Ne(label, value string) *Matcher {
+	return labels.MustNewMatcher(labels.MatchNotEqual, label, value)
+}
+
+// Re matches a label with an anchored regular expression.
+func Re(label, expr string) *Matcher {
+	return labels.MustNewMatcher(labels.MatchRegexp, label, expr)
+}
+
+// Vector selects series of a family that is not a histogram.
+func Vector(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name, m) }
+
+// CountOf selects the number of observations of a histogram.
+func CountOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_count", m) }
+
+// SumOf selects the sum of the observations of a histogram.
+func SumOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_sum", m) }
+
+// NotRe matches a label that an anchored regular expression does not match.
+func NotRe(label, expr string) *Matcher {
+	return labels.MustNewMatcher(labels.MatchNotRegexp, label, expr)
+}
+
+// Either matches a label with a value or, where expr is more than a plain value, an anchored regular
+// expression.
+func Either(label, expr string) *Matcher {
+	if regexp.QuoteMeta(expr) == expr {
+		return Eq(label, expr)
+	}
+	return Re(label, expr)
+}
+
+func vector(name string, m []*Matcher) Expr {
+	m = append(m[:len(m):len(m)], labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, name))
+	return &parser.VectorSelector{Name: name, LabelMatchers: m}
+}
+
+// Offset moves a selector into the past.
+func Offset(e Expr, d time.Duration) Expr {
+	v := *e.(*parser.VectorSelector)
+	v.OriginalOffset = d
+	return &v
+}
+
+// Call applies a function to expressions.
+func Call(function string, args ...Expr) Expr {
+	return &parser.Call{Func: parser.MustGetFunction(function), Args: args}
+}
+
+// Over applies a function over time, such as rate or max_over_time, to a selector.
+func Over(function string, e Expr, window time.Duration) Expr {
+	return Call(function, &parser.MatrixSelector{VectorSelector: e, Range: window})
+}
+
+// Rate is the per-second increase of a counter.
+func Rate(e Expr, window time.Duration) Expr { return Over("rate", e, window) }
+
+// Increase is the increase of a counter in a window.
+func Increase(e Expr, window time.Duration) Expr { return Over("increase", e, window) }
+
+// Sum, Max, Min, Avg and CountBy aggregate, keeping the labels named by.
+func Sum(by []string, e Expr) Expr { return aggregate(parser.SUM, by, e) }
+
+// Max keeps the largest value.
+func Max(by []string, e Expr) Expr { return aggregate(parser.MAX, by, e) }
+
+// Min keeps the smallest value.
+func Min(by []string, e Expr) Expr { return aggregate(parser.MIN, by, e) }
+
+// Avg keeps the mean.
+func Avg(by []string, e Expr) Expr { return aggregate(parser.AVG, by, e) }
+
+// CountBy counts series.
+func CountBy(by []string, e Expr) Expr { return aggregate(parser.COUNT, by, e) }
+
+// TopK keeps the k largest.
+func TopK(k int, by []string, e Expr) Expr {
+	a := aggregate(parser.TOPK, by, e).(*parser.AggregateExpr)
+	a.Param = Num(float64(k))
+	return a
+}
+
+func aggregate(op parser.ItemType, by []string, e Expr) Expr {
+	return &parser.AggregateExpr{Op: op, Expr: e, Grouping: by}
+}
+
+// Num is a number.
+func Num(v float64) Expr { return &parser.NumberLiteral{Val: v} }
+
+// Str is a string argument.
+func Str(s string) Expr { return &parser.StringLiteral{Val: s} }
+
+// Matching says how the two sides of a binary operator find each other.
+type Matching struct {
+	on, include []string
+	card        parser.VectorMatchCardinality
+}
+
+// On matches one series with one on these labels.
+func On(labels ...string) *Matching { return &Matching{on: labels, card: parser.CardOneToOne} }
+
+// ManyToOne lets many series on the left match one on the right, which lends the included labels.
+func (m Matching) ManyToOne(include ...string) *Matching {
+	m.card, m.include = parser.CardManyToOne, include
+	return &m
+}
+
+// OneToMany lets many series on the right match one on the left.
+func (m Matching) OneToMany(include ...string) *Matching {
+	m.card, m.include = parser.CardOneToMany, include
+	return &m
+}
+
+// Add, Sub, Mul and Div calculate; m may be nil.
+func Add(a, b Expr, m *Matching) Expr { return binary(parser.ADD, a, b, m) }
+
+// Sub subtracts.
+func Sub(a, b Expr, m *Matching) Expr { return binary(parser.SUB, a, b, m) }
+
+// Mul multiplies.
+func Mul(a, b Expr, m *Matching) Expr { return binary(parser.MUL, a, b, m) }
+
+// Div divides.
+func Div(a, b Expr, m *Matching) Expr { return binary(parser.DIV, a, b, m) }
+
+// Gt, Ge, Lt, Le and Equal keep the series on the left that compare true.
+func Gt(a, b Expr, m *Matching) Expr { return binary(parser.GTR, a, b, m) }
+
+// Ge keeps what is greater or equal.
+func Ge(a, b Expr, m *Matching) Expr { return binary(parser.GTE, a, b, m) }
+
+// Lt keeps what is less.
+func Lt(a, b Expr, m *Matching) Expr { return binary(parser.LSS, a, b, m) }
+
+// Equal keeps what is equal.
+func Equal(a, b Expr, m *Matching) Expr { return binary(parser.EQLC, a, b, m) }
+
+// And keeps series of a that have a partner in b; m nil means equal labels.
+func And(a, b Expr, m *Matching) Expr { return binary(parser.LAND, a, b, m) }
+
+// Unless keeps series of a that have no partner in b.
+func Unless(a, b Expr, m *Matching) Expr { return binary(parser.LUNLESS, a, b, m) }
+
+// Or joins alternatives: series of later ones only where earlier ones have none with those labels.
+func Or(first Expr, more ...Expr) Expr {
+	for _, e := range more {
+		first = binary(parser.LOR, first, e, nil)
+	}
+	return first
+}
+
+// OrOn keeps of b only what has no partner in a on the labels of m.
+func OrOn(a, b Expr, m *Matching) Expr { return binary(parser.LOR, a, b, m) }
+
+func binary(op parser.ItemType, a, b Expr, m *Matching) Expr {
+	e := &parser.BinaryExpr{Op: op, LHS: operand(op, a, true), RHS: operand(op, b, false)}
+	if m != nil {
+		card := m.card
+		if op.IsSetOperator() {
+			card = parser.CardManyToMany
+		}
+		e.VectorMatching = &parser.VectorMatching{Card: card, MatchingLabels: m.on, On: true, Include: m.include}
+	}
+	return e
+}
+
+// operand puts parentheses around a binary operand, except where a chain of the same operator reads
+// from left to right anyway.
+func operand(op parser.ItemType, e Expr, left bool) Expr {
+	if b, ok := e.(*parser.BinaryExpr); ok && !(left && b.Op == op && (op == parser.LAND || op == parser.LOR)) {
+		return &parser.ParenExpr{Expr: e}
+	}
+	return e
+}
+
+// Parser is the PromQL parser without experimental features: what every supported server understands.
+var Parser = parser.NewParser(parser.Options{})
+
+// Pretty prints an expression over lines where it is long.
+func Pretty(e Expr) string { return parser.Prettify(e) }
+
+// Rename returns e with label names replaced, for users whose Prometheus calls them differently. e is
+// not changed.
+func Rename(e Expr, names map[string]string) Expr {
+	copied, err := Parser.ParseExpr(e.String())
+	if err != nil {
+		panic("promql: printed what it cannot parse: " + e.String())
+	}
+	rename := func(labels []string) {
+		for i, l := range labels {
+			if to, ok := names[l]; ok {
+				labels[i] = to
+			}
+		}
+	}
+	parser.Inspect(copied, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.AggregateExpr:
+			rename(n.Grouping)
+		case *parser.BinaryExpr:
+			if n.VectorMatching != nil {
+				rename(n.VectorMatching.MatchingLabels)
+				rename(n.VectorMatching.Include)
+			}
+		case *parser.VectorSelector:
+			for i, m := range n.LabelMatchers {
+				if to, ok := names[m.Name]; ok {
+					n.LabelMatchers[i] = labels.MustNewMatcher(m.Type, to, m.Value)
+				}
+			}
+		}
+		return nil
+	})
+	return copied
+}

@@ -1,0 +1,75 @@
+package promql_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// What is built is what is meant: printed and parsed again, it is the same tree.
+func TestPrinting(t *testing.T) {
+	a, b := promql.Vector(metrics.RequestsWaiting), promql.Vector(metrics.RequestsRunning)
+	by := []string{metrics.LabelModel}
+	for want, e := range map[string]promql.Expr{
+		"(llm_engine_requests_waiting + llm_engine_requests_running) * 3":                         promql.Mul(promql.Add(a, b, nil), promql.Num(3), nil),
+		"llm_engine_requests_waiting - (llm_engine_requests_running - 1)":                         promql.Sub(a, promql.Sub(b, promql.Num(1), nil), nil),
+		"llm_engine_requests_waiting or llm_engine_requests_running or vector(1)":                 promql.Or(a, b, promql.Call("vector", promql.Num(1))),
+		"llm_engine_requests_waiting > on (model_name) group_left () llm_engine_requests_running": promql.Gt(a, b, promql.On(by...).ManyToOne()),
+		"sum by (model_name) (rate(llm_engine_preemptions_total{pod=\"p\"}[5m] offset 1h))": promql.Sum(by,
+			promql.Rate(promql.Offset(promql.Vector(metrics.Preemptions, promql.Eq("pod", "p")), time.Hour), 5*time.Minute)),
+		"topk by (model_name) (2, llm_engine_requests_waiting)": promql.TopK(2, by, a),
+		"llm_engine_time_to_first_token_seconds_sum / llm_engine_time_to_first_token_seconds_count": promql.Div(
+			promql.SumOf(metrics.TimeToFirstToken), promql.CountOf(metrics.TimeToFirstToken), nil),
+		"llm_engine_requests_waiting unless on (model_name) llm_engine_requests_running": promql.Unless(a, b, promql.On(by...)),
+		"0.0144 * llm_engine_requests_waiting":                                           promql.Mul(promql.Num(0.0144), a, nil),
+	} {
+		if got := e.String(); got != want {
+			t.Errorf("printed %s, want %s", got, want)
+		}
+		again, err := promql.Parser.ParseExpr(e.String())
+		if err != nil || again.String() != e.String() {
+			t.Errorf("%s: parsed again as %v, %v", e, again, err)
+		}
+	}
+}
+
+func TestVerify(t *testing.T) {
+	for query, want := range map[string]string{
+		`sum by (model_name) (rate(llm_engine_preemptions_total{pod="x"}[5m]))`:                           "",
+		`histogram_quantile(0.99, sum by (le) (rate(llm_engine_time_to_first_token_seconds_bucket[5m])))`: "",
+		`model:llm_slo_burn:rate1h{slo="ttft"} > 1`:                                                       "",
+		`up{job="x"} == 0`:                                           "",
+		`llm_engine_preemption_total`:                                "no such metric",
+		`llm_engine_time_to_first_token_seconds`:                     "no such metric", // a histogram has parts
+		`model:llm_slo_burn:rateX`:                                   "no such metric",
+		`llm_engine_requests_waiting{model="x"}`:                     `no label "model"`,
+		`llm_engine_requests_waiting{le="1"}`:                        `no label "le"`,
+		`sum by (model) (llm_engine_requests_waiting)`:               `groups by "model"`,
+		`sum by (le) (llm_engine_time_to_first_token_seconds_count)`: `groups by "le"`,
+		`sum by (model_name) (llm_engine_requests_waiting) * on (pod) llm_engine_requests_running`: `matches on "pod"`,
+		`llm_engine_requests_waiting and on (gpu_uuid) llm_gpu_up`:                                 `matches on "gpu_uuid"`,
+		`sum(rate(llm_engine_preemptions_total[5m])`:                                               "unclosed left parenthesis",
+	} {
+		err := promql.Verify(query)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", query, err, want)
+		}
+	}
+}
+
+// Renaming reaches matchers, groups and matching, and leaves the original alone.
+func TestRename(t *testing.T) {
+	e := promql.And(promql.Sum([]string{metrics.LabelCluster}, promql.Vector(metrics.RequestsWaiting, promql.Eq(metrics.LabelCluster, "a"))),
+		promql.Vector(metrics.RequestsRunning), promql.On(metrics.LabelCluster))
+	before := e.String()
+	got := promql.Rename(e, map[string]string{metrics.LabelCluster: "k8s"}).String()
+	if want := strings.ReplaceAll(before, "cluster", "k8s"); got != want {
+		t.Errorf("renamed to %s, want %s", got, want)
+	}
+	if e.String() != before {
+		t.Errorf("the original became %s", e)
+	}
+}

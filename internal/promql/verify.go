@@ -1,0 +1,129 @@
+package promql
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// ScrapeLabels are labels that Prometheus may add to any series.
+var ScrapeLabels = []string{metrics.LabelCluster, "job", "instance", "node"}
+
+// Lookup finds the family that a series name belongs to: an exported one, a part of a histogram, a
+// recorded series, one of its windows, or one that others produce. nil when the vocabulary has no such name.
+func Lookup(name string) *metrics.Family {
+	if f := metrics.Lookup(name); f != nil && f.Kind != metrics.Histogram {
+		return f
+	}
+	for _, part := range []string{"_bucket", "_count", "_sum"} {
+		if base, ok := strings.CutSuffix(name, part); ok {
+			if f := metrics.Lookup(base); f != nil && f.Kind == metrics.Histogram {
+				return f
+			}
+		}
+	}
+	for _, f := range metrics.Recorded() {
+		if f.Name == name {
+			return f
+		}
+		if window, ok := strings.CutPrefix(name, f.Name); ok {
+			if _, err := model.ParseDuration(window); err == nil {
+				return f
+			}
+		}
+	}
+	if i := slices.IndexFunc(metrics.Foreign(), func(f *metrics.Family) bool { return f.Name == name }); i >= 0 {
+		return metrics.Foreign()[i]
+	}
+	return nil
+}
+
+// Verify parses a query and checks it against the vocabulary: every selector names a known series, every
+// matcher a label that the series has, and every label that is grouped by or matched on exists on the
+// series below: a misspelt one would silently merge everything, or match nothing.
+func Verify(query string) error {
+	e, err := Parser.ParseExpr(query)
+	if err != nil {
+		return fmt.Errorf("%w in %s", err, query)
+	}
+	var c checker
+	c.labels(e)
+	return errors.Join(c.errs...)
+}
+
+type checker struct{ errs []error }
+
+func (c *checker) errorf(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf(format, args...))
+}
+
+// labels checks an expression and returns the labels its results may have; nil for scalars.
+func (c *checker) labels(e Expr) []string {
+	switch e := e.(type) {
+	case *parser.VectorSelector:
+		return c.selector(e)
+	case *parser.MatrixSelector:
+		return c.labels(e.VectorSelector)
+	case *parser.SubqueryExpr:
+		return c.labels(e.Expr)
+	case *parser.ParenExpr:
+		return c.labels(e.Expr)
+	case *parser.UnaryExpr:
+		return c.labels(e.Expr)
+	case *parser.AggregateExpr:
+		below := c.labels(e.Expr)
+		for _, l := range e.Grouping {
+			if !slices.Contains(below, l) {
+				c.errorf("%s groups by %q, which nothing below has", e, l)
+			}
+		}
+		if e.Without || e.Op == parser.TOPK || e.Op == parser.BOTTOMK {
+			return below
+		}
+		return e.Grouping
+	case *parser.Call:
+		var all []string
+		for _, arg := range e.Args {
+			all = append(all, c.labels(arg)...)
+		}
+		if e.Func.Name == "label_replace" {
+			all = append(all, e.Args[1].(*parser.StringLiteral).Val)
+		}
+		return all
+	case *parser.BinaryExpr:
+		left, right := c.labels(e.LHS), c.labels(e.RHS)
+		if m := e.VectorMatching; m != nil && m.On {
+			for _, l := range m.MatchingLabels {
+				if !slices.Contains(left, l) || !slices.Contains(right, l) {
+					c.errorf("%s matches on %q, which one side never has", e, l)
+				}
+			}
+		}
+		return append(left, right...)
+	}
+	return nil
+}
+
+func (c *checker) selector(v *parser.VectorSelector) []string {
+	f := Lookup(v.Name)
+	if f == nil {
+		c.errorf("%s: no such metric in the vocabulary", v)
+		return nil
+	}
+	has := append(slices.Clone(f.Labels), ScrapeLabels...)
+	if strings.HasSuffix(v.Name, "_bucket") {
+		has = append(has, "le")
+	}
+	for _, m := range v.LabelMatchers {
+		if m.Name != model.MetricNameLabel && !slices.Contains(has, m.Name) {
+			c.errorf("%s: %s has no label %q", v, f.Name, m.Name)
+		}
+	}
+	return has
+}

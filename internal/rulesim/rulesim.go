@@ -1,0 +1,254 @@
+// Package rulesim runs rule files in Prometheus' own storage, query engine and rule manager over
+// simulated time: days of an incident in seconds, with the real semantics of staleness, "for",
+// annotations and the ALERTS series.
+package rulesim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/storage"
+	"github.com/prometheus/prometheus/tsdb"
+)
+
+// Epoch is the time at which simulations start by convention.
+var Epoch = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
+
+// Emit hands one sample of the current scrape to the simulation.
+type Emit func(series labels.Labels, value float64)
+
+// Sim is a Prometheus server whose clock is turned by hand.
+type Sim struct {
+	db     *tsdb.DB
+	dir    string
+	engine *promql.Engine
+	groups []*rules.Group
+	last   map[uint64]labels.Labels
+	refs   map[uint64]storage.SeriesRef
+	ctx    context.Context
+	// OnAlert, when set, sees every alert that is firing after an evaluation.
+	OnAlert func(at time.Time, alert Alert)
+	// Samples is the number of samples that rule evaluations touched so far.
+	Samples int64
+}
+
+// Alert is a firing alert.
+type Alert struct {
+	Name        string
+	Labels      labels.Labels
+	Annotations labels.Labels
+	Value       float64
+}
+
+// New starts a simulation of rule files given by content. Close it.
+func New(files ...[]byte) (*Sim, error) {
+	dir, err := os.MkdirTemp("", "rulesim")
+	if err != nil {
+		return nil, err
+	}
+	s := &Sim{dir: dir, ctx: context.Background(), last: map[uint64]labels.Labels{}, refs: map[uint64]storage.SeriesRef{}}
+	opts := tsdb.DefaultOptions()
+	opts.WALSegmentSize = -1 // nothing here has to survive
+	opts.MinBlockDuration = (400 * 24 * time.Hour).Milliseconds()
+	opts.MaxBlockDuration = opts.MinBlockDuration
+	opts.RetentionDuration = 0
+	if s.db, err = tsdb.Open(filepath.Join(dir, "data"), nil, nil, opts, tsdb.NewDBStats()); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	s.db.DisableCompactions()
+	p := parser.NewParser(parser.Options{})
+	s.engine = promql.NewEngine(promql.EngineOpts{MaxSamples: 200_000_000, Timeout: 10 * time.Minute, LookbackDelta: 5 * time.Minute, Parser: p, EnablePerStepStats: false})
+	if err := s.load(p, files); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Sim) load(p parser.Parser, files [][]byte) error {
+	query := func(ctx context.Context, expr string, at time.Time) (promql.Vector, error) {
+		v, samples, err := s.query(ctx, expr, at)
+		s.Samples += samples
+		return v, err
+	}
+	m := rules.NewManager(&rules.ManagerOptions{
+		Context: s.ctx, Appendable: s.db, Queryable: s.db, QueryFunc: query,
+		NotifyFunc: func(context.Context, string, ...*rules.Alert) {},
+		Logger:     slog.New(slog.DiscardHandler), Parser: p,
+	})
+	var paths []string
+	for i, f := range files {
+		path := filepath.Join(s.dir, fmt.Sprintf("rules%d.yaml", i))
+		if err := os.WriteFile(path, f, 0o600); err != nil {
+			return err
+		}
+		paths = append(paths, path)
+	}
+	groups, errs := m.LoadGroups(time.Minute, labels.EmptyLabels(), "", nil, false, paths...)
+	if errs != nil {
+		return errors.Join(errs...)
+	}
+	for _, g := range groups {
+		s.groups = append(s.groups, g)
+		for _, r := range g.Rules() {
+			if ar, ok := r.(*rules.AlertingRule); ok {
+				ar.SetRestored(true) // nothing to restore; without this, ALERTS is not written
+			}
+		}
+	}
+	// Recording groups first, as if their phase came first within the minute.
+	slices.SortFunc(s.groups, func(a, b *rules.Group) int {
+		return cmp.Or(cmp.Compare(alertsIn(a), alertsIn(b)), cmp.Compare(a.Name(), b.Name()))
+	})
+	return nil
+}
+
+func alertsIn(g *rules.Group) int {
+	n := 0
+	for _, r := range g.Rules() {
+		if _, ok := r.(*rules.AlertingRule); ok {
+			n++
+		}
+	}
+	return n
+}
+
+// Close removes what the simulation stored.
+func (s *Sim) Close() error { return errors.Join(s.db.Close(), os.RemoveAll(s.dir)) }
+
+// Run turns the clock from one time to another, the end left out. Every scrape interval it asks scrape
+// for all samples; a series that is not emitted again becomes stale. Every group is evaluated at its
+// own interval. Errors of rules end the run.
+func (s *Sim) Run(from, to time.Time, interval time.Duration, scrape func(at time.Time, emit Emit)) error {
+	for at := from; at.Before(to); at = at.Add(interval) {
+		if err := s.Scrape(at, scrape); err != nil {
+			return err
+		}
+		// Groups run at the multiples of their interval that lie before the next scrape.
+		for tick := at.Truncate(time.Minute); tick.Before(at.Add(interval)); tick = tick.Add(time.Minute) {
+			if tick.Before(at) {
+				continue
+			}
+			if err := s.Eval(tick); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Scrape stores one scrape.
+func (s *Sim) Scrape(at time.Time, scrape func(at time.Time, emit Emit)) error {
+	seen := make(map[uint64]labels.Labels, len(s.last))
+	err := s.Append(at, func(emit Emit) {
+		scrape(at, func(l labels.Labels, v float64) {
+			seen[l.Hash()] = l
+			emit(l, v)
+		})
+		for h, l := range s.last {
+			if _, ok := seen[h]; !ok {
+				emit(l, staleNaN)
+			}
+		}
+	})
+	s.last = seen
+	return err
+}
+
+// Append stores samples as they are: series that are left out do not become stale.
+func (s *Sim) Append(at time.Time, samples func(emit Emit)) error {
+	app := s.db.Appender(s.ctx)
+	ms := at.UnixMilli()
+	var failed error
+	samples(func(l labels.Labels, v float64) {
+		h := l.Hash()
+		ref, err := app.Append(s.refs[h], l, ms, v)
+		if err != nil && failed == nil {
+			failed = fmt.Errorf("%s at %s: %w", l, at.Format(time.RFC3339), err)
+		}
+		s.refs[h] = ref
+	})
+	return errors.Join(failed, app.Commit())
+}
+
+// Eval evaluates the groups that are due at a time.
+func (s *Sim) Eval(at time.Time) error {
+	for _, g := range s.groups {
+		if at.UnixNano()%int64(g.Interval()) != 0 {
+			continue
+		}
+		g.Eval(s.ctx, at)
+		for _, r := range g.Rules() {
+			if err := r.LastError(); err != nil {
+				return fmt.Errorf("%s: rule %s: %w", at.Format(time.RFC3339), r.Name(), err)
+			}
+		}
+	}
+	if s.OnAlert != nil {
+		for _, a := range s.Firing() {
+			s.OnAlert(at, a)
+		}
+	}
+	return nil
+}
+
+// Firing lists the alerts that fire after the last evaluation, by name and labels.
+func (s *Sim) Firing() []Alert {
+	var firing []Alert
+	for _, g := range s.groups {
+		for _, r := range g.Rules() {
+			ar, ok := r.(*rules.AlertingRule)
+			if !ok {
+				continue
+			}
+			for _, a := range ar.ActiveAlerts() {
+				if a.State == rules.StateFiring {
+					firing = append(firing, Alert{Name: ar.Name(), Labels: a.Labels, Annotations: a.Annotations, Value: a.Value})
+				}
+			}
+		}
+	}
+	slices.SortFunc(firing, func(a, b Alert) int { return labels.Compare(a.Labels, b.Labels) })
+	return firing
+}
+
+// Query evaluates an expression at a time.
+func (s *Sim) Query(expr string, at time.Time) (promql.Vector, error) {
+	v, _, err := s.query(s.ctx, expr, at)
+	return v, err
+}
+
+func (s *Sim) query(ctx context.Context, expr string, at time.Time) (promql.Vector, int64, error) {
+	q, err := s.engine.NewInstantQuery(ctx, s.db, nil, expr, at)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer q.Close()
+	res := q.Exec(ctx)
+	if res.Err != nil {
+		return nil, 0, res.Err
+	}
+	samples := q.Stats().Samples.TotalSamples
+	switch v := res.Value.(type) {
+	case promql.Vector:
+		return slices.Clone(v), samples, nil
+	case promql.Scalar:
+		return promql.Vector{{T: v.T, F: v.V}}, samples, nil
+	default:
+		return nil, samples, fmt.Errorf("%s: neither vector nor scalar", expr)
+	}
+}
+
+var staleNaN = math.Float64frombits(value.StaleNaN)

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+func render(t *testing.T, args ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := run(append([]string{"--out", dir}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(append([]string{"--out", dir, "--check"}, args...)); err != nil {
+		t.Errorf("a second rendering differs: %v", err)
+	}
+	return dir
+}
+
+func read(t *testing.T, path ...string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// groupsIn reads the groups of a rule file through Prometheus' own loader.
+func groupsIn(t *testing.T, groups any) []rulefmt.RuleGroup {
+	t.Helper()
+	content, err := rules.Encode(map[string]any{"groups": groups})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, errs := rulefmt.Parse(content, false, model.LegacyValidation, parser.NewParser(parser.Options{}), nil)
+	if errs != nil {
+		t.Fatal(errs)
+	}
+	return file.Groups
+}
+
+// Each format wraps the same groups as its reader wants them.
+func TestFormats(t *testing.T) {
+	var plain struct{ Groups []any }
+	if err := yaml.Unmarshal(read(t, render(t, "--format", "prometheus"), "rules.yaml"), &plain); err != nil {
+		t.Fatal(err)
+	}
+	want := len(groupsIn(t, plain.Groups))
+
+	var operator struct {
+		APIVersion, Kind string
+		Metadata         struct {
+			Name   string
+			Labels map[string]string
+		}
+		Spec struct{ Groups []any }
+	}
+	content := read(t, render(t, "--format", "operator", "--meta-label", "release=prometheus"), "prometheusrule.yaml")
+	if err := yaml.UnmarshalWithOptions(content, &operator); err != nil {
+		t.Fatal(err)
+	}
+	if operator.Kind != "PrometheusRule" || operator.Metadata.Labels["release"] != "prometheus" || len(groupsIn(t, operator.Spec.Groups)) != want {
+		t.Errorf("PrometheusRule %q with %d groups, want %d", operator.Metadata.Name, len(operator.Spec.Groups), want)
+	}
+	// The operator refuses objects beyond half a mebibyte.
+	if len(content) > 512*1024 {
+		t.Errorf("PrometheusRule of %d bytes", len(content))
+	}
+
+	var mimir struct {
+		Namespace string
+		Groups    []any
+	}
+	if err := yaml.Unmarshal(read(t, render(t, "--format", "mimir", "--name", "gpu"), "namespace.yaml"), &mimir); err != nil {
+		t.Fatal(err)
+	}
+	if mimir.Namespace != "gpu" || len(groupsIn(t, mimir.Groups)) != want {
+		t.Errorf("namespace %q with %d groups, want gpu with %d", mimir.Namespace, len(mimir.Groups), want)
+	}
+}
+
+// A fleet has shards that alert on causes and a global tier that alerts on symptoms.
+func TestFleet(t *testing.T) {
+	dir := render(t, "--format", "mimir", "--fleet")
+	shard, global := string(read(t, dir, "shard", "namespace.yaml")), string(read(t, dir, "global", "namespace.yaml"))
+	if strings.Contains(shard, "alert: LLMErrorBudget") || !strings.Contains(shard, "alert: LLMEngineStalled") || !strings.Contains(shard, "record: shard:llm_slo_events:increase1h") {
+		t.Error("a shard must record sums and alert on causes only")
+	}
+	if !strings.Contains(global, "alert: LLMErrorBudgetFastBurn") || strings.Contains(global, "alert: LLMEngineStalled") || strings.Contains(global, "increase(llm_slo_events_total") {
+		t.Error("the global tier must alert on symptoms over what shards forward")
+	}
+	if !strings.Contains(string(read(t, dir, "shard", "remote_write.yaml")), "shard:.+|ALERTS") {
+		t.Error("nothing tells the shards what to forward")
+	}
+	if page := string(read(t, dir, "alerts.md")); !strings.Contains(page, "LLMErrorBudgetFastBurn") || !strings.Contains(page, "LLMEngineStalled") {
+		t.Error("the index must list the alerts of both tiers")
+	}
+}
+
+func TestFlags(t *testing.T) {
+	dir := render(t, "--format", "prometheus", "--window", "2h/10m=3%:page", "--window", "2d/4h=10%:ticket",
+		"--severity", "page=p1", "--label", "cluster=k8s_cluster", "--runbook-url", "https://runbooks.example/{alert}", "--dashboard-url", "https://grafana.example/d/{uid}", "--job", "exp.*")
+	text := string(read(t, dir, "rules.yaml"))
+	for _, want := range []string{"model:llm_slo_burn:rate2h", "model:llm_slo_burn:rate10m", `long="2d"`, "severity: p1", "by (k8s_cluster",
+		"https://runbooks.example/LLMGPULost", "https://grafana.example/d/llm-gpu?", `job=~"exp.*"`, "var-cluster={{ . | urlquery }}"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("rules.yaml lacks %s", want)
+		}
+	}
+	if strings.Contains(text, "rate6h") && strings.Contains(text, `long="6h"`) {
+		t.Error("the default pairs are still there")
+	}
+	if !strings.Contains(string(read(t, dir, "alertmanager.yaml")), `severity="p1"`) {
+		t.Error("alertmanager.yaml does not route p1")
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	for want, args := range map[string][]string{
+		"a part is missing":             {"--window", "1h/5m"},
+		"must be shorter than the long": {"--window", "5m/1h=2%:page"},
+		"none pages":                    {"--window", "1d/2h=10%:ticket"},
+		"longer than the shortest":      {"--window", "8d/2h=10%:page"},
+		"severities are page":           {"--severity", "urgent=x"},
+		"can be renamed":                {"--label", "model_name=model"},
+	} {
+		err := run(append([]string{"--out", t.TempDir(), "--format", "prometheus"}, args...))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// What can be imported is printed as configuration that reads back; what cannot fails with its reason.
+func TestOpenSLO(t *testing.T) {
+	const query = `{metricSource: {type: Prometheus, spec: {query: 'llm_engine_requests_total%s'}}}`
+	document := func(name, method string) string {
+		return fmt.Sprintf("apiVersion: openslo/v1\nkind: SLO\nmetadata: {name: %s}\nspec:\n  budgetingMethod: %s\n  timeWindow: [{duration: 30d, isRolling: true}]\n"+
+			"  objectives: [{target: 0.999}]\n  indicator: {spec: {ratioMetric: {counter: true, total: %s, bad: %s}}}\n",
+			name, method, fmt.Sprintf(query, ""), fmt.Sprintf(query, `{outcome="error"}`))
+	}
+	path := filepath.Join(t.TempDir(), "slos.yaml")
+	if err := os.WriteFile(path, []byte(document("errors", "Occurrences")+"---\n"+document("slices", "Timeslices")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := importOpenSLO(path, &out); err == nil || !strings.Contains(err.Error(), `"slices"`) {
+		t.Errorf("refused: %v, want slices", err)
+	}
+	var config struct{ Objectives []slo.Objective }
+	if err := yaml.Unmarshal([]byte(out.String()), &config); err != nil || len(config.Objectives) != 1 || config.Objectives[0].Target.Percent() != "99.9%" {
+		t.Errorf("%v, printed:\n%s", err, &out)
+	}
+}
+
+// The files in the repository are what the code says.
+func TestNoDrift(t *testing.T) {
+	if err := run([]string{"--out", "..", "--check"}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,109 @@
+package metrics
+
+import "slices"
+
+// Labels of recorded series beside those of the exported families.
+const (
+	LabelCluster = "cluster" // set by the scraping Prometheus, usually as an external label; may be absent
+	LabelPeriod  = "period"  // period of an objective, as "30d"
+	LabelBranch  = "branch"  // of an alert: which branch of a diagnosis it speaks for
+	LabelLong    = "long"    // long window of a pair, as "6h"
+)
+
+// ModelSLOLabels identify one objective on one model: the level at which budgets burn and people are
+// paged. cluster is kept when the scraper sets it, so one ruler can serve many clusters.
+var ModelSLOLabels = []string{LabelCluster, LabelNamespace, LabelModel, LabelSLO}
+
+var (
+	clusterSLO     = with(LabelCluster, LabelSLO)
+	modelSLOPeriod = with(LabelCluster, LabelNamespace, LabelModel, LabelSLO, LabelPeriod)
+)
+
+// Series that recording rules write, named level:metric:operations. The burn-rate group names its
+// series per window with Window; the identifiers here are the stems and the fixed ones.
+var (
+	RecordedErrorBudget = recorded(Max, "slo:llm_slo_error_budget:ratio",
+		"Share of events that may be bad: one minus the objective.", clusterSLO)
+	RecordedBurnThreshold = recorded(Max, "slo:llm_slo_burn_threshold:rate",
+		"Burn rate above which the window pair named by long fires, for this objective's target and period.",
+		clusterSLO, with(LabelLong))
+
+	RecordedEventRate = recorded(Sum, "model:llm_slo_events:rate5m",
+		"Events per second over five minutes: the denominator.", ModelSLOLabels)
+	RecordedBadEventRate = recorded(Sum, "model:llm_slo_bad_events:rate5m",
+		"Bad events per second over five minutes: the numerator, 0 where only good events are known.", ModelSLOLabels)
+	RecordedEvents = recorded(Sum, "model:llm_slo_events:increase",
+		"Events in the window.", ModelSLOLabels)
+	RecordedBadEvents = recorded(Sum, "model:llm_slo_bad_events:increase",
+		"Bad events in the window.", ModelSLOLabels)
+	RecordedBurn = recorded(Max, "model:llm_slo_burn:rate",
+		"Burn rate over the window: share of bad events divided by the error budget. Absent without events.", ModelSLOLabels)
+	RecordedRequestsPerEvent = recorded(Never, "model:llm_slo_requests_per_event:ratio_rate6h",
+		"Requests behind one event, where events are tokens: what turns bad tokens into bad requests for the low-traffic guard.", ModelSLOLabels)
+
+	RecordedPeriodEvents5m = recorded(Sum, "model_period:llm_slo_events:increase5m",
+		"Events of the last five minutes, carrying the objective's period.", modelSLOPeriod)
+	RecordedPeriodBadEvents5m = recorded(Sum, "model_period:llm_slo_bad_events:increase5m",
+		"Bad events of the last five minutes, carrying the objective's period.", modelSLOPeriod)
+	RecordedPeriodEvents = recorded(Sum, "model_period:llm_slo_events:increase_period",
+		"Events of the objective's whole period, as far as they are recorded.", modelSLOPeriod)
+	RecordedPeriodBadEvents = recorded(Sum, "model_period:llm_slo_bad_events:increase_period",
+		"Bad events of the objective's whole period, as far as they are recorded.", modelSLOPeriod)
+	RecordedBudgetRemaining = recorded(Never, "model_period:llm_slo_budget_remaining:ratio",
+		"Share of the period's error budget that is left: 1 is untouched, 0 is spent, below 0 is overspent.", modelSLOPeriod)
+	RecordedExhaustion = recorded(Never, "model_period:llm_slo_budget_exhaustion:seconds",
+		"Time until the error budget is spent at the burn rate of the last hour. Absent while nothing burns.", modelSLOPeriod)
+)
+
+// Series that one Prometheus of many records for the global rules of a large fleet.
+var (
+	ShardEvents = recorded(Sum, "shard:llm_slo_events:increase",
+		"Events in the window, of the engines this shard scrapes.", ModelSLOLabels)
+	ShardBadEvents = recorded(Sum, "shard:llm_slo_bad_events:increase",
+		"Bad events in the window, of the engines this shard scrapes.", ModelSLOLabels)
+	ShardRequests = recorded(Sum, "shard:llm_engine_requests:increase6h",
+		"Requests that reached their first token within six hours, of the engines this shard scrapes.",
+		with(LabelCluster, LabelNamespace, LabelModel))
+	ShardObjective = recorded(Max, "shard:llm_slo_objective_ratio:max",
+		"Target of an objective, as this shard's exporters have it.", clusterSLO)
+	ShardPeriod = recorded(Max, "shard:llm_slo_period_seconds:max",
+		"Period of an objective, as this shard's exporters have it.", clusterSLO)
+	ShardInfo = recorded(Never, "shard:llm_slo_info:max",
+		"Signal and period of an objective, as this shard's exporters have it.", clusterSLO, with(LabelSignal, LabelPeriod))
+)
+
+// Series that others produce and that our rules read.
+var (
+	Up     = foreign("up", "Whether Prometheus reached a scrape target (1).", with("job", "instance"))
+	Alerts = foreign("ALERTS", "An alert that Prometheus holds pending or firing.",
+		with("alertname", "alertstate", LabelBranch, LabelNamespace, LabelModel, LabelGPUUUID))
+)
+
+var allRecorded, allForeign []*Family
+
+// Foreign returns the families that others produce.
+func Foreign() []*Family { return allForeign }
+
+// Recorded returns every family that recording rules write, ordered by declaration. Families with one
+// series per window are stems; see Window.
+func Recorded() []*Family { return allRecorded }
+
+// Window names the series of a recorded family for one window: Window(RecordedBurn, "1h") is
+// model:llm_slo_burn:rate1h.
+func Window(f *Family, window string) *Family {
+	w := *f
+	w.Name += window
+	return &w
+}
+
+func recorded(agg Aggregate, name, help string, labels ...[]string) *Family {
+	f := &Family{Name: name, Help: help, Kind: Gauge, Labels: slices.Concat(labels...), Aggregate: agg, Group: "recorded", Index: -1}
+	allRecorded = append(allRecorded, f)
+	return f
+}
+
+func foreign(name, help string, labels []string) *Family {
+	f := &Family{Name: name, Help: help, Kind: Gauge, Labels: labels, Group: "foreign", Index: -1}
+	allForeign = append(allForeign, f)
+	return f
+}

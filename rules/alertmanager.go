@@ -1,0 +1,145 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Alertmanager is the part of an Alertmanager configuration that our alerts need: routes to receivers
+// named after severities, grouping that makes one incident one notification, and inhibition.
+type Alertmanager struct {
+	Route     Route         `yaml:"route"`
+	Inhibit   []InhibitRule `yaml:"inhibit_rules"`
+	Receivers []Receiver    `yaml:"receivers"`
+	Templates []string      `yaml:"templates"`
+}
+
+// Route sends alerts to a receiver.
+type Route struct {
+	Receiver       string   `yaml:"receiver"`
+	Matchers       []string `yaml:"matchers,omitempty"`
+	GroupBy        []string `yaml:"group_by,omitempty"`
+	GroupWait      string   `yaml:"group_wait,omitempty"`
+	GroupInterval  string   `yaml:"group_interval,omitempty"`
+	RepeatInterval string   `yaml:"repeat_interval,omitempty"`
+	Routes         []Route  `yaml:"routes,omitempty"`
+}
+
+// InhibitRule mutes targets while a source fires with equal labels. A label that is missing on both
+// sides counts as equal, so every rule also demands that the labels it relies on are there.
+type InhibitRule struct {
+	Source []string `yaml:"source_matchers"`
+	Target []string `yaml:"target_matchers"`
+	Equal  []string `yaml:"equal"`
+}
+
+// Receiver is where notifications go: a name here, to be filled in by the user.
+type Receiver struct {
+	Name string `yaml:"name"`
+}
+
+// TemplateFile is the name of the notification template.
+const TemplateFile = "llm-node-exporter.tmpl"
+
+// NewAlertmanager derives the configuration from the alerts.
+func NewAlertmanager(alerts []*Alert, style Style) Alertmanager {
+	style = style.WithDefaults()
+	severity := func(s slo.Severity) string {
+		return fmt.Sprintf("%s=%q", style.Label(SeverityLabel), style.Severities[s])
+	}
+	group := []string{style.Label(metrics.LabelCluster), metrics.LabelNamespace, metrics.LabelModel}
+	return Alertmanager{
+		Route: Route{Receiver: "llm-" + style.Severities[slo.Ticket], Routes: []Route{{
+			Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{`alertname=~"LLM.+"`}, GroupBy: group,
+			Routes: []Route{
+				// The first page of an incident goes out at once; what joins it within minutes updates it.
+				{Receiver: "llm-" + style.Severities[slo.Page], Matchers: []string{severity(slo.Page)},
+					GroupBy: group, GroupWait: "10s", GroupInterval: "5m", RepeatInterval: "4h"},
+				{Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{severity(slo.Ticket)},
+					GroupBy: group, GroupWait: "5m", GroupInterval: "30m", RepeatInterval: "24h"},
+				// Context is read on the dashboard and in the split of a page, not sent.
+				{Receiver: "llm-null", Matchers: []string{severity(slo.Info)}},
+			},
+		}}},
+		Inhibit:   inhibit(alerts, style),
+		Receivers: []Receiver{{"llm-" + style.Severities[slo.Page]}, {"llm-" + style.Severities[slo.Ticket]}, {"llm-null"}},
+		Templates: []string{TemplateFile},
+	}
+}
+
+// inhibit derives the rules from what the alerts say of each other: one per pair of alerts and set of
+// labels. A cause that replaces a symptom mutes it for the same model; an alert is quiet under those it
+// depends on. Nothing else mutes anything.
+func inhibit(alerts []*Alert, style Style) []InhibitRule {
+	type muting struct {
+		source string
+		equal  string
+	}
+	targets := map[muting][]string{}
+	equals := map[muting][]string{}
+	var order []muting
+	mute := func(source *Alert, target string, equal []string) {
+		k := muting{source.Name, strings.Join(equal, ",")}
+		if targets[k] == nil {
+			order = append(order, k)
+		}
+		targets[k], equals[k] = append(targets[k], target), equal
+	}
+	for _, a := range alerts {
+		if a.Replaces {
+			for _, symptom := range a.Explains {
+				mute(a, symptom.Name, modelLabels)
+			}
+		}
+		for _, q := range a.DependsOn {
+			mute(q.Under, a.Name, q.Equal)
+		}
+	}
+	var rules []InhibitRule
+	for _, k := range order {
+		// cluster may be missing on both sides: then there is one cluster, and it is equal.
+		var present []string
+		for _, l := range equals[k] {
+			if l != metrics.LabelCluster && l != metrics.LabelNamespace && l != metrics.LabelPod {
+				present = append(present, fmt.Sprintf("%s!=%q", style.Label(l), ""))
+			}
+		}
+		slices.Sort(targets[k])
+		r := InhibitRule{
+			Source: append([]string{fmt.Sprintf("alertname=%q", k.source)}, present...),
+			Target: append([]string{fmt.Sprintf("alertname=~%q", strings.Join(targets[k], "|"))}, present...),
+		}
+		for _, l := range equals[k] {
+			r.Equal = append(r.Equal, style.Label(l))
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// NotificationTemplate reads well on a telephone: what, where, how bad; then the split; then two links.
+// It uses only annotations and labels that every alert of ours has.
+const NotificationTemplate = `{{ define "llm.title" -}}
+{{ if eq .Status "resolved" }}Resolved: {{ end }}{{ range $i, $a := .Alerts }}{{ if eq $i 0 }}{{ $a.Annotations.summary }}{{ end }}{{ end }}{{ if gt (len .Alerts) 1 }} (and more){{ end }}
+{{- end }}
+
+{{ define "llm.text" -}}
+{{ range .Alerts.Firing -}}
+{{ .Annotations.summary }}
+{{ .Annotations.description }}
+{{ with .Annotations.split }}
+{{ . }}{{ end }}
+Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}
+{{ with .Annotations.dashboard_url }}Look: {{ . }}
+{{ end }}Do: {{ .Annotations.runbook_url }}
+
+{{ end -}}
+{{ range .Alerts.Resolved -}}
+Resolved {{ .EndsAt.Format "15:04 MST" }}: {{ .Annotations.summary }}
+{{ end -}}
+{{- end }}
+`

@@ -1,0 +1,163 @@
+package rules_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+func alertmanager(t *testing.T) (rules.Alertmanager, []*rules.Alert) {
+	t.Helper()
+	alerts := rules.Alerts(rules.Groups(rules.Options{}))
+	return rules.NewAlertmanager(alerts, rules.Style{}), alerts
+}
+
+// writeAlertmanager writes the configuration and its template as the generator does.
+func writeAlertmanager(t *testing.T) (config, template string) {
+	t.Helper()
+	am, _ := alertmanager(t)
+	dir := t.TempDir()
+	content, err := rules.Encode(am)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, template = filepath.Join(dir, "alertmanager.yaml"), filepath.Join(dir, rules.TemplateFile)
+	writeFile(t, config, content)
+	writeFile(t, template, []byte(rules.NotificationTemplate))
+	return config, template
+}
+
+func amtool(t *testing.T, args ...string) string {
+	t.Helper()
+	path, err := exec.LookPath("amtool")
+	if err != nil {
+		t.Skip("amtool is not installed")
+	}
+	var stderr strings.Builder
+	cmd := exec.Command(path, args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("amtool %s: %v\n%s%s", strings.Join(args, " "), err, out, &stderr)
+	}
+	return string(out)
+}
+
+func TestAmtoolAcceptsTheConfiguration(t *testing.T) {
+	config, _ := writeAlertmanager(t)
+	if out := amtool(t, "check-config", config); !strings.Contains(out, "SUCCESS") || !strings.Contains(out, "1 templates") {
+		t.Error(out)
+	}
+}
+
+func TestRoutes(t *testing.T) {
+	config, _ := writeAlertmanager(t)
+	for labels, want := range map[string]string{
+		"alertname=LLMErrorBudgetFastBurn severity=critical": "llm-critical",
+		"alertname=LLMErrorBudgetSlowBurn severity=warning":  "llm-warning",
+		"alertname=LLMColdStart severity=info":               "llm-null",
+		"alertname=SomethingElse severity=critical":          "llm-warning", // the fragment's default, replaced by the user's own
+	} {
+		args := append([]string{"config", "routes", "test", "--config.file=" + config}, strings.Fields(labels)...)
+		if got := strings.TrimSpace(amtool(t, args...)); got != want {
+			t.Errorf("%s goes to %s, want %s", labels, got, want)
+		}
+	}
+}
+
+func TestNotificationReadsWell(t *testing.T) {
+	_, template := writeAlertmanager(t)
+	out := amtool(t, "template", "render", "--template.glob="+template, `--template.text={{ template "llm.title" . }}|{{ template "llm.text" . }}`)
+	if strings.Contains(out, "<no value>") || !strings.Contains(out, "|") {
+		t.Errorf("rendered %q", out)
+	}
+}
+
+var (
+	matcher = regexp.MustCompile(`^(\w+)(=~|!=|=)"(.*)"$`)
+	// mayBeAbsent are labels that a whole installation may lack; they are then equal on both sides.
+	mayBeAbsent = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod}
+)
+
+// Whatever mutes something says so by name, demands the labels it compares on both sides, and never
+// reaches across models; a symptom mutes only its own slower form.
+func TestInhibition(t *testing.T) {
+	am, alerts := alertmanager(t)
+	byName := map[string]*rules.Alert{}
+	for _, a := range alerts {
+		byName[a.Name] = a
+	}
+	mutesPage := 0
+	for _, r := range am.Inhibit {
+		source := byName[named(t, r.Source)]
+		if source == nil {
+			t.Errorf("%v names no alert of ours", r.Source)
+			continue
+		}
+		for _, l := range r.Equal {
+			if slices.Contains(mayBeAbsent, l) {
+				continue
+			}
+			demand := l + `!=""`
+			if !slices.Contains(r.Source, demand) || !slices.Contains(r.Target, demand) {
+				t.Errorf("%s compares %s without demanding it on both sides", source.Name, l)
+			}
+		}
+		for _, name := range strings.Split(named(t, r.Target), "|") {
+			target := byName[name]
+			if target == nil {
+				t.Errorf("%s mutes %s, which does not exist", source.Name, name)
+				continue
+			}
+			if source == target {
+				t.Errorf("%s mutes itself", name)
+			}
+			if source.Branch == rules.Symptom && target.Branch != rules.Symptom {
+				t.Errorf("the symptom %s mutes the cause %s", source.Name, name)
+			}
+			if slices.Contains(target.Scope, metrics.LabelModel) && source.Name != rules.ExporterFleetDown.Name &&
+				!slices.Contains(r.Equal, metrics.LabelModel) && !slices.Contains(r.Equal, metrics.LabelGPUUUID) {
+				t.Errorf("%s mutes %s of other models: equal %v", source.Name, name, r.Equal)
+			}
+			if target.Severity == slo.Page {
+				mutesPage++
+				if source.Severity != slo.Page {
+					t.Errorf("%s does not page and mutes the page %s", source.Name, name)
+				}
+			}
+		}
+	}
+	if mutesPage == 0 {
+		t.Error("nothing mutes a page; one incident would be several")
+	}
+}
+
+func named(t *testing.T, matchers []string) string {
+	t.Helper()
+	for _, m := range matchers {
+		if p := matcher.FindStringSubmatch(m); p != nil && p[1] == "alertname" {
+			return p[3]
+		}
+	}
+	t.Errorf("%v: no alertname", matchers)
+	return ""
+}
+
+// What stays until hardware is replaced must not mute burns: it would hide them for weeks.
+func TestLastingCausesMuteNoBurn(t *testing.T) {
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+		if a.Replaces && slices.Contains([]string{rules.GPURowRemapFailure.Name, rules.GPUSRAMThreshold.Name, rules.GPUMissing.Name}, a.Name) {
+			t.Errorf("%s replaces the page of a burn", a.Name)
+		}
+		if a.Replaces && a.Severity != slo.Page {
+			t.Errorf("%s replaces a page and does not page", a.Name)
+		}
+	}
+}

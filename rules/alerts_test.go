@@ -1,0 +1,232 @@
+package rules_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/value"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// alertTests are promtool test files, one per alert.
+const alertTests = "testdata/alerts"
+
+// Every alert has a test file with cases in which it fires and cases in which it does not, run by
+// promtool where it is installed.
+func TestAlertsWithPromtool(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("promtool is not installed; TestAlerts runs the same files in process")
+	}
+	args := []string{"test", "rules"}
+	for _, g := range rules.Groups(rules.Options{}) {
+		for _, a := range g.Alerts {
+			dir := t.TempDir()
+			content, err := os.ReadFile(filepath.Join(alertTests, a.Name+".yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			test := filepath.Join(dir, a.Name+".yaml")
+			writeFile(t, test, content)
+			writeFile(t, filepath.Join(dir, "rules.yaml"), bareRules(t, needs(t, g, a)))
+			args = append(args, test)
+		}
+	}
+	if out, err := exec.Command(promtool, args...).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// needs are the groups that an alert's tests evaluate.
+func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
+	g.Alerts = []*rules.Alert{a}
+	if a.Name == rules.GPUThrottledUnderBurn.Name {
+		return []rules.Group{burnGroup(t), g}
+	}
+	return []rules.Group{g}
+}
+
+// bareRules are rules without annotations, so that promtool's tests leave wording free.
+func bareRules(t *testing.T, groups []rules.Group) []byte {
+	t.Helper()
+	file := rules.NewFile(groups, rules.Style{})
+	for g := range file.Groups {
+		for r := range file.Groups[g].Rules {
+			file.Groups[g].Rules[r].Annotations = nil
+		}
+	}
+	content, err := rules.Encode(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+func writeFile(t *testing.T, path string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func alertNames() []string {
+	var names []string
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+// promtoolEpoch is where promtool starts its clock; some rules read it.
+var promtoolEpoch = time.Unix(0, 0).UTC()
+
+// promtoolFile is the part of promtool's test format that the files use.
+type promtoolFile struct {
+	Tests []struct {
+		Name   string `yaml:"name"`
+		Series []struct {
+			Series string `yaml:"series"`
+			Values string `yaml:"values"`
+		} `yaml:"input_series"`
+		Checks []struct {
+			At     string `yaml:"eval_time"`
+			Alert  string `yaml:"alertname"`
+			Expect []struct {
+				Labels map[string]string `yaml:"exp_labels"`
+			} `yaml:"exp_alerts"`
+		} `yaml:"alert_rule_test"`
+	} `yaml:"tests"`
+}
+
+// The same files in the engine this module is built with, annotations included: they are evaluated
+// while an alert fires, and a template that fails would show up as text.
+func TestAlerts(t *testing.T) {
+	groups := rules.Groups(rules.Options{})
+	for _, g := range groups {
+		for _, a := range g.Alerts {
+			t.Run(a.Name, func(t *testing.T) {
+				var file promtoolFile
+				content, err := os.ReadFile(filepath.Join(alertTests, a.Name+".yaml"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := yaml.Unmarshal(content, &file); err != nil {
+					t.Fatal(err)
+				}
+				fires, silent := false, false
+				for _, test := range file.Tests {
+					t.Run(test.Name, func(t *testing.T) {
+						sim := loaded(t, needs(t, g, a))
+						defer sim.Close()
+						at := promtoolEpoch
+						for _, c := range test.Checks {
+							d, err := model.ParseDuration(c.At)
+							if err != nil {
+								t.Fatal(err)
+							}
+							end := promtoolEpoch.Add(time.Duration(d) + time.Minute)
+							if err := sim.Run(at, end, time.Minute, replay(t, test.Series)); err != nil {
+								t.Fatal(err)
+							}
+							at = end
+							var want, got []map[string]string
+							for _, e := range c.Expect {
+								e.Labels["alertname"] = c.Alert
+								want = append(want, e.Labels)
+							}
+							for _, f := range sim.Firing() {
+								if f.Name != c.Alert {
+									continue
+								}
+								got = append(got, f.Labels.Map())
+								f.Annotations.Range(func(l labels.Label) {
+									if strings.Contains(l.Value, "error") && strings.Contains(l.Value, "template") || strings.Contains(l.Value, "<no value>") {
+										t.Errorf("annotation %s: %s", l.Name, l.Value)
+									}
+								})
+							}
+							fires, silent = fires || len(want) > 0, silent || len(want) == 0
+							if !reflect.DeepEqual(want, got) {
+								t.Errorf("at %s: firing %v, want %v", c.At, got, want)
+							}
+						}
+					})
+				}
+				if !fires || !silent {
+					t.Errorf("cases in which it fires: %t, in which it does not: %t; want both", fires, silent)
+				}
+			})
+		}
+	}
+}
+
+func loaded(t *testing.T, groups []rules.Group) *rulesim.Sim {
+	t.Helper()
+	content, err := rules.Encode(rules.NewFile(groups, rules.Style{DashboardURL: "https://grafana.example/d/{uid}"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := rulesim.New(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sim
+}
+
+// replay emits the series of a promtool test, as scraped at the given time.
+func replay[S ~[]E, E ~struct {
+	Series string `yaml:"series"`
+	Values string `yaml:"values"`
+}](t *testing.T, input S) func(time.Time, rulesim.Emit) {
+	t.Helper()
+	type desc struct {
+		labels labels.Labels
+		values []parser.SequenceValue
+	}
+	var all []desc
+	p := parser.NewParser(parser.Options{})
+	for _, in := range input {
+		s := struct {
+			Series string `yaml:"series"`
+			Values string `yaml:"values"`
+		}(in)
+		l, v, err := p.ParseSeriesDesc(s.Series + " " + s.Values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, desc{l, v})
+	}
+	return func(at time.Time, emit rulesim.Emit) {
+		i := int(at.Sub(promtoolEpoch) / time.Minute)
+		for _, d := range all {
+			if i < len(d.values) && !d.values[i].Omitted && !value.IsStaleNaN(d.values[i].Value) {
+				emit(d.labels, d.values[i].Value)
+			}
+		}
+	}
+}
+
+// No test file is left over from an alert that no longer exists.
+func TestAlertTestsBelongToAlerts(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(alertTests, "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if name := strings.TrimSuffix(filepath.Base(f), ".yaml"); !slices.Contains(alertNames(), name) {
+			t.Errorf("%s: no such alert", f)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package rules
+
+import (
+	"slices"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Windows that every rendering has.
+const (
+	base          = slo.Duration(5 * time.Minute) // short rates, recorded every Interval
+	fresh         = slo.Duration(time.Hour)       // read raw; longer windows add recorded rates to it
+	requestWindow = slo.Duration(6 * time.Hour)   // tokens per request are averaged over this
+)
+
+// burnGroup records burn rates and alerts on them.
+//
+// Windows up to an hour are read from the raw counters. A longer window is that exact last hour plus
+// the recorded five-minute rates before it. Those rates lag by half of their window, so they are read
+// with an offset that moves their ramp onto the seam: each event counts once, and an incident is seen
+// as early as by a raw query over the whole window, for a fraction of the samples.
+func burnGroup(opt Options) Group {
+	g := Group{Name: "llm-slo-burn", Interval: Interval}
+	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{f, e}) }
+
+	record(metrics.RecordedErrorBudget, budget(opt.Tier))
+	record(metrics.RecordedBurnThreshold, thresholds(opt))
+
+	all := events(opt.Tier, metrics.SLOEvents, base)
+	perSecond := func(e promql.Expr) promql.Expr { return promql.Div(e, promql.Num(base.Std().Seconds()), nil) }
+	record(metrics.RecordedEventRate, perSecond(all))
+	record(metrics.RecordedBadEventRate, promql.Or(perSecond(events(opt.Tier, metrics.SLOBadEvents, base)),
+		promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedEventRate), nil)))
+
+	record(increase(metrics.RecordedEvents, fresh), events(opt.Tier, metrics.SLOEvents, fresh))
+	record(increase(metrics.RecordedBadEvents, fresh), badIn(opt.Tier, fresh))
+	record(metrics.RecordedRequestsPerEvent, requestsPerToken(opt.Tier))
+
+	for _, p := range opt.Pairs { // the low-traffic guard counts them
+		if p.Long != fresh {
+			record(increase(metrics.RecordedBadEvents, p.Long), badIn(opt.Tier, p.Long))
+		}
+	}
+	for _, w := range burnWindows(opt.Pairs) {
+		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget), promql.On(sloLabels...).ManyToOne()))
+	}
+	g.Alerts = burnAlerts(opt)
+	return g
+}
+
+// thresholds is one series per objective and pair: the burn rate that spends the pair's share of the
+// budget, at least 1 and at most what half of all events would burn. It computes slo.Pair.Factor where
+// target and period are series.
+func thresholds(opt Options) promql.Expr {
+	period := objective(opt.Tier, metrics.SLOPeriod, sloLabels)
+	limit := promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget), nil)
+	var each []promql.Expr
+	for _, p := range opt.Pairs {
+		spend := promql.Div(period, promql.Num(p.Unit()), nil)
+		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), limit, nil), limit)
+		each = append(each, promql.Call("label_replace", factor,
+			promql.Str(metrics.LabelLong), promql.Str(p.Long.String()), promql.Str(""), promql.Str("")))
+	}
+	return promql.Or(each[0], each[1:]...)
+}
+
+// badRatio is the share of bad events in a window: absent, not NaN, without events.
+func badRatio(opt Options, w slo.Duration) promql.Expr {
+	bad, all := badIn(opt.Tier, w), allIn(opt.Tier, w)
+	switch {
+	case w == base:
+		bad, all = promql.Vector(metrics.RecordedBadEventRate), promql.Vector(metrics.RecordedEventRate)
+	case w == fresh || isLong(opt.Pairs, w):
+		bad = promql.Vector(increase(metrics.RecordedBadEvents, w))
+	}
+	return promql.Div(bad, promql.Gt(all, promql.Num(0), nil), nil)
+}
+
+// allIn is the number of events in a window.
+func allIn(tier Tier, w slo.Duration) promql.Expr {
+	switch {
+	case w < fresh:
+		return events(tier, metrics.SLOEvents, w)
+	case w == fresh:
+		return promql.Vector(increase(metrics.RecordedEvents, w))
+	}
+	return extended(metrics.RecordedEvents, metrics.RecordedEventRate, w)
+}
+
+// badIn is the number of bad events in a window.
+func badIn(tier Tier, w slo.Duration) promql.Expr {
+	if w <= fresh {
+		return badEvents(tier, w, allIn(tier, w))
+	}
+	return extended(metrics.RecordedBadEvents, metrics.RecordedBadEventRate, w)
+}
+
+// extended is the number of events in a window longer than fresh.
+func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
+	exact := promql.Vector(increase(increased, fresh))
+	older := promql.Mul(promql.Num(Interval.Seconds()),
+		promql.Over("sum_over_time", promql.Offset(promql.Vector(rate), (fresh-base/2).Std()), (w-fresh).Std()), nil)
+	return promql.Add(exact, promql.Or(older, promql.Mul(promql.Num(0), exact, nil)), nil)
+}
+
+// requestsPerToken turns tokens into requests for objectives whose events are tokens, so that one slow
+// request of a thousand tokens is one bad request and not a thousand bad events.
+func requestsPerToken(tier Tier) promql.Expr {
+	tokens := allIn(tier, requestWindow)
+	ofTokens := objective(tier, metrics.SLOInfo, sloLabels, promql.Eq(metrics.LabelSignal, string(slo.ITL)))
+	return promql.Div(requests(tier, requestWindow),
+		promql.And(promql.Gt(tokens, promql.Num(0), nil), ofTokens, promql.On(sloLabels...)),
+		promql.On(modelLabels...).OneToMany())
+}
+
+// fires is the condition of a pair: both windows burn faster than the threshold, and enough requests
+// were bad for it to be more than bad luck.
+func fires(p slo.Pair) promql.Expr {
+	threshold := promql.Vector(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, p.Long.String()))
+	over := func(w slo.Duration) promql.Expr {
+		return promql.Gt(promql.Vector(burn(w)), threshold, promql.On(sloLabels...).ManyToOne())
+	}
+	bad := promql.Vector(increase(metrics.RecordedBadEvents, p.Long))
+	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent), nil), bad)
+	return promql.And(promql.And(over(p.Long), over(p.Short), nil), promql.Ge(badRequests, promql.Num(slo.MinBadEvents), nil), nil)
+}
+
+func burnAlerts(opt Options) []*Alert {
+	var alerts []*Alert
+	for _, a := range []*Alert{FastBurn, SlowBurn} {
+		var pairs []promql.Expr
+		for _, p := range opt.Pairs {
+			if p.Severity == a.Severity {
+				pairs = append(pairs, fires(p))
+			}
+		}
+		if pairs != nil {
+			b := *a
+			b.Expr = promql.Or(pairs[0], pairs[1:]...)
+			alerts = append(alerts, &b)
+		}
+	}
+	return alerts
+}
+
+func burn(w slo.Duration) *metrics.Family { return metrics.Window(metrics.RecordedBurn, w.String()) }
+
+func increase(f *metrics.Family, w slo.Duration) *metrics.Family {
+	return metrics.Window(f, w.String())
+}
+
+func isLong(pairs []slo.Pair, w slo.Duration) bool {
+	return slices.ContainsFunc(pairs, func(p slo.Pair) bool { return p.Long == w })
+}
+
+// burnWindows are the windows with a recorded burn rate; base and fresh are always there, for
+// dashboards and annotations.
+func burnWindows(pairs []slo.Pair) []slo.Duration {
+	w := []slo.Duration{base, fresh}
+	for _, p := range pairs {
+		w = append(w, p.Long, p.Short)
+	}
+	slices.Sort(w)
+	return slices.Compact(w)
+}
+
+// rawWindows are those read from raw counters.
+func rawWindows(pairs []slo.Pair) []slo.Duration {
+	return append(slices.DeleteFunc(burnWindows(pairs), func(w slo.Duration) bool { return w > fresh }), tiled)
+}

@@ -1,0 +1,146 @@
+package rules_test
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+var (
+	draws = flag.Int("draws", 24, "incidents drawn by each property test")
+	seed  = flag.Uint64("seed", 4, "seed of the property tests")
+	long  = flag.Bool("long", false, "also simulate the ticket windows at full length")
+)
+
+const (
+	hour = time.Hour
+	day  = 24 * time.Hour
+
+	fastBurn = "LLMErrorBudgetFastBurn"
+	slowBurn = "LLMErrorBudgetSlowBurn"
+)
+
+// incident is a constant share of bad events after a clean history with the same traffic.
+type incident struct {
+	objective slo.Objective
+	load      slo.Load
+}
+
+func (i incident) String() string {
+	return fmt.Sprintf("%s over %s, %.3g requests/s, %.4g bad", i.objective.Target.Percent(), i.objective.Period, i.load.RequestsPerSecond, i.load.BadShare)
+}
+
+// checkDetection runs incidents side by side, one objective and model each, and holds the first firing
+// of each against theory.
+func checkDetection(t *testing.T, pairs []slo.Pair, severity slo.Severity, alert string, incidents []incident) {
+	t.Helper()
+	var history, wait time.Duration
+	for _, p := range pairs {
+		if p.Severity == severity {
+			history = max(history, p.Long.Std()+10*time.Minute)
+		}
+	}
+	w := &world{}
+	type theory struct {
+		incident
+		detection, slack time.Duration
+	}
+	expect := map[subject]theory{}
+	for n, i := range incidents {
+		detection, fires := slo.Detection(pairs, severity, i.objective, i.load)
+		if !fires || onGuard(pairs, severity, i.load) {
+			continue
+		}
+		// The event that tips the scale comes up to one bad event late, because events are whole.
+		granule := time.Duration(float64(time.Second) / (i.load.RequestsPerSecond * i.load.BadShare))
+		i.objective.Name = fmt.Sprintf("slo-%d", n)
+		w.objectives = append(w.objectives, i.objective)
+		w.services = append(w.services, &service{model: "m", pod: "p", slo: i.objective.Name, threshold: "0.5",
+			perSecond: constant(i.load.RequestsPerSecond), badShare: during(history, math.MaxInt64, i.load.BadShare, 0)})
+		th := theory{i, detection, scrapeEvery + rules.Interval + granule}
+		expect[subject{alert, "m", i.objective.Name}] = th
+		wait = max(wait, th.detection+th.slack+5*time.Minute)
+	}
+	fired, _ := w.run(t, history+wait, group(t, rules.Options{Pairs: pairs}, "llm-slo-burn"))
+	for s, th := range expect {
+		if len(fired[s]) == 0 {
+			t.Errorf("%s: silent; theory says after %s", th, th.detection)
+			continue
+		}
+		if got := fired[s][0] - history; got > th.detection+th.slack || got < th.detection-th.slack {
+			t.Errorf("%s: fired after %s; theory says after %s, give or take %s", th, got, th.detection, th.slack)
+		}
+	}
+}
+
+// onGuard is traffic at which the number of bad events in a long window is the guard's, give or take
+// one: whether it fires then depends on where whole events fall.
+func onGuard(pairs []slo.Pair, severity slo.Severity, l slo.Load) bool {
+	for _, p := range pairs {
+		bad := l.BadShare * l.RequestsPerSecond * p.Long.Std().Seconds()
+		if p.Severity == severity && math.Abs(bad-slo.MinBadEvents) < 1 {
+			return true
+		}
+	}
+	return false
+}
+
+func drawIncidents(t *testing.T, p slo.Pair, periods []slo.Duration) []incident {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(*seed, uint64(p.Long)))
+	var all []incident
+	for range *draws {
+		o := objective(t, []string{"90%", "95%", "98%", "99%", "99.5%", "99.9%", "99.99%"}[rng.IntN(7)], periods[rng.IntN(len(periods))])
+		threshold, _ := p.Threshold(o).Float64()
+		all = append(all, incident{o, slo.Load{
+			BadShare:          threshold*1.2 + rng.Float64()*(1-threshold*1.2),
+			RequestsPerSecond: math.Exp(rng.Float64()*math.Log(10_000*3600)) / 3600,
+		}})
+	}
+	return all
+}
+
+// An incident fires its page when the formula says, give or take one scrape and one evaluation, for any
+// target, period and traffic.
+func TestPageFiresWhenTheFormulaSays(t *testing.T) {
+	incidents := drawIncidents(t, slo.DefaultPairs()[1], slo.Periods())
+	for _, target := range []string{"50%", "90%", "99%", "99.99%"} {
+		for _, perSecond := range []float64{1. / 3600, 10_000} {
+			incidents = append(incidents, incident{objective(t, target, slo.DefaultPeriod), slo.Load{BadShare: 1, RequestsPerSecond: perSecond}})
+		}
+	}
+	checkDetection(t, slo.DefaultPairs(), slo.Page, fastBurn, incidents)
+}
+
+// The same for tickets, over windows short enough for every run; -long takes the real ones.
+func TestTicketFiresWhenTheFormulaSays(t *testing.T) {
+	pairs := []slo.Pair{
+		{Long: slo.Duration(hour), Short: slo.Duration(5 * time.Minute), Spend: slo.One / 50, Severity: slo.Page},
+		{Long: slo.Duration(4 * hour), Short: slo.Duration(20 * time.Minute), Spend: slo.One / 100, Severity: slo.Ticket},
+		{Long: slo.Duration(8 * hour), Short: slo.Duration(2 * hour), Spend: slo.One / 90, Severity: slo.Ticket},
+	}
+	if *long {
+		pairs = slo.DefaultPairs()
+	}
+	checkDetection(t, pairs, slo.Ticket, slowBurn, drawIncidents(t, pairs[len(pairs)-1], []slo.Duration{30 * slo.Day, 90 * slo.Day}))
+}
+
+// A total outage pages within six hours at every target down to 50% and at one request per hour.
+func TestTotalOutageIsBounded(t *testing.T) {
+	for _, target := range []string{"50%", "80%", "90%", "95%", "99%", "99.9%", "99.99%"} {
+		for _, period := range slo.Periods() {
+			for _, perSecond := range []float64{1. / 3600, 0.1, 10_000} {
+				d, fires := slo.Detection(slo.DefaultPairs(), slo.Page, objective(t, target, period), slo.Load{BadShare: 1, RequestsPerSecond: perSecond})
+				if !fires || d > 6*hour {
+					t.Errorf("%s over %s at %g/s: detected after %s, %t", target, period, perSecond, d, fires)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Causes that make every further token late.
+var (
+	BatchKnee = &Alert{
+		Name:   "LLMBatchKnee",
+		Branch: Decode,
+		Expr: both(
+			above(promql.Div(mean(metrics.InterTokenLatency, modelLabels, now), meanBefore(metrics.InterTokenLatency, modelLabels, day, hour), nil), 1.5),
+			above(promql.Div(batch(now, 0), batch(day, hour), nil), 1.5),
+			atLeast(20, now)),
+		Severity:    slo.Info,
+		For:         5 * minute,
+		Scope:       []string{metrics.LabelModel},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "Tokens of {{ $labels.model_name }} come {{ $value | humanize }} times as slowly as yesterday, with a larger batch",
+		Description: "The running batch grew past what memory bandwidth carries within the objective. Lower the batch limit (max-num-seqs) or add replicas; the queue will show which.",
+		Split: []Evidence{
+			{"Running per replica now", promql.Avg(nil, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
+			{"Mean time between tokens now", mean(metrics.InterTokenLatency, nil, now, sameModel()...), Duration},
+			{"The day before", meanBefore(metrics.InterTokenLatency, nil, day, hour, sameModel()...), Duration},
+		},
+		Dashboard: IncidentDashboard,
+	}
+	SpeculationCollapse = &Alert{
+		Name:   "LLMSpeculationCollapse",
+		Branch: Decode,
+		Expr: both(
+			below(promql.Div(accepted(30*minute, 0), above(accepted(day, hour), 0.2), nil), 0.5),
+			atLeast(20, 30*minute)),
+		Severity:    slo.Ticket,
+		For:         10 * minute,
+		Scope:       []string{metrics.LabelModel},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "Speculative decoding of {{ $labels.model_name }} is accepted {{ $value | humanizePercentage }} as often as yesterday",
+		Description: "Draft tokens are computed and thrown away: speculation now costs more than it saves. Check whether the target, the draft or the sampling settings changed; turn it off meanwhile.",
+		Split: []Evidence{
+			{"Accepted now", ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens, sameModel()...), promql.Vector(metrics.SpecDecodeDraftTokens, sameModel()...), nil, 30*minute, 0), Percent},
+			{"The day before", ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens, sameModel()...), promql.Vector(metrics.SpecDecodeDraftTokens, sameModel()...), nil, day, hour), Percent},
+		},
+		Dashboard: IncidentDashboard,
+	}
+)
+
+// batch is the mean running batch of a replica.
+func batch(window, ago time.Duration) promql.Expr {
+	return promql.Avg(modelLabels, promql.Sum(replicaLabels,
+		promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RequestsRunning), ago), window)))
+}
+
+// accepted is the share of drafted tokens that were accepted.
+func accepted(window, ago time.Duration) promql.Expr {
+	return ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens), promql.Vector(metrics.SpecDecodeDraftTokens), modelLabels, window, ago)
+}

@@ -1,0 +1,73 @@
+package rules
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Causes in the measuring itself: what is not seen cannot page. The expressions of the first two
+// depend on the scrape job: see exporterAlerts.
+var (
+	ExporterDown = &Alert{
+		Name:        "LLMExporterDown",
+		Branch:      Exporter,
+		Severity:    slo.Ticket,
+		For:         10 * minute,
+		Scope:       []string{"instance"},
+		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
+		Summary:     "The exporter on {{ $labels.instance }} cannot be scraped",
+		Description: "Engines and GPUs of that node are not measured, and their objectives do not count. The engines themselves may be fine.",
+		Dashboard:   ExporterDashboard,
+	}
+	ExporterFleetDown = &Alert{
+		Name:        "LLMExporterFleetDown",
+		Branch:      Exporter,
+		Severity:    slo.Page,
+		For:         10 * minute,
+		Scope:       nil,
+		Summary:     "Most exporters cannot be scraped: objectives are not measured",
+		Description: "More than half of the exporters, or all of them, are gone. No burn alert can fire for what they watched. Look at what they have in common: a rollout, a network policy, the scrape configuration.",
+		Dashboard:   ExporterDashboard,
+	}
+	SourceMissing = &Alert{
+		Name:   "LLMSourceMetricMissing",
+		Branch: Exporter,
+		Expr: above(promql.Sum([]string{metrics.LabelCluster, metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelSource},
+			promql.Increase(promql.Vector(metrics.SourceMissing), 15*minute)), 0),
+		Severity:    slo.Ticket,
+		For:         15 * minute,
+		Scope:       []string{metrics.LabelRuntime, metrics.LabelMetric},
+		Summary:     "{{ $labels.runtime }} no longer shows {{ $labels.source }}",
+		Description: "An engine release probably renamed it: {{ $labels.metric }} is absent until the exporter knows the new name. Alerts over it cannot fire.",
+		Dashboard:   ExporterDashboard,
+	}
+	ObjectiveWithoutEvents = &Alert{
+		Name:   "LLMObjectiveWithoutEvents",
+		Branch: Exporter,
+		Expr: promql.Or(
+			promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelRuntime, metrics.LabelSLO, metrics.LabelReason},
+				promql.Vector(metrics.SLOCounted)), promql.Num(0), nil),
+			promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
+				promql.Max(sloLabels, promql.Vector(metrics.SLOCounted)), nil)),
+		Severity:    slo.Ticket,
+		For:         hour,
+		Scope:       []string{metrics.LabelSLO},
+		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
+		Summary:     "Objective {{ $labels.slo }} counts nothing{{ with $labels.model_name }} for {{ . }}{{ end }}{{ with $labels.reason }}: {{ . }}{{ end }}",
+		Description: "It is configured but cannot burn, so it protects nobody. Either no engine matches its selectors, or the engine does not report the signal.",
+		Dashboard:   ExporterDashboard,
+	}
+)
+
+// exporterAlerts are the alerts on the exporter's own scrape.
+func exporterAlerts(opt Options) []*Alert {
+	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
+	one := *ExporterDown
+	one.Expr = promql.Equal(promql.Max([]string{metrics.LabelCluster, "job", "instance"}, up), promql.Num(0), nil)
+	most := *ExporterFleetDown
+	most.Expr = promql.Or(
+		below(promql.Avg([]string{metrics.LabelCluster, "job"}, up), 0.5),
+		promql.Call("absent", up))
+	return []*Alert{&one, &most, SourceMissing, ObjectiveWithoutEvents}
+}

@@ -1,0 +1,252 @@
+package rules
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Causes in the GPU underneath. A slow GPU never pages: the objective says whether anybody suffers.
+// Only a GPU that has to be taken out of service does.
+var (
+	// GPUThrottledUnderBurn gets its expression from hardwareAlerts: where burn rates are recorded
+	// depends on the tier.
+	GPUThrottledUnderBurn = &Alert{
+		Name:        "LLMGPUThrottledUnderBurn",
+		Branch:      Hardware,
+		Severity:    slo.Ticket,
+		For:         2 * minute,
+		Keep:        5 * minute,
+		Scope:       []string{metrics.LabelModel, metrics.LabelGPUUUID},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "GPU {{ $labels.gpu_uuid }} of {{ $labels.model_name }} is throttled ({{ $labels.reason }}) while its objective burns",
+		Description: "The clocks were lowered {{ $value | humanizePercentage }} of the time. A throttled GPU looks like a slow model with no cause in its configuration: move the model away, then see to the GPU.",
+		Dashboard:   GPUDashboard,
+	}
+	GPUHardwareThrottle = &Alert{
+		Name:        "LLMGPUHardwareThrottle",
+		Branch:      Hardware,
+		Expr:        onModel(throttled("hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown", 0.1), metrics.LabelReason),
+		Severity:    slo.Ticket,
+		For:         10 * minute,
+		Keep:        5 * minute,
+		Scope:       []string{metrics.LabelGPUUUID},
+		DependsOn:   []Quiet{{GPUThrottledUnderBurn, []string{metrics.LabelCluster, metrics.LabelGPUUUID, metrics.LabelReason}}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "GPU {{ $labels.gpu_uuid }} is slowed down: {{ $labels.reason }}",
+		Description: "Lowered clocks {{ $value | humanizePercentage }} of the time. Heat: look at fans, airflow, inlet temperature and its neighbours. Nobody suffers yet, or a burn alert would say so.",
+		Split: []Evidence{{"Degrees left", promql.Min([]string{metrics.LabelLimit}, promql.Vector(metrics.GPUTemperatureMargin,
+			same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelLimit)}},
+		Dashboard: GPUDashboard,
+	}
+	GPUPowerBrake = &Alert{
+		Name:        "LLMGPUPowerBrake",
+		Branch:      Hardware,
+		Expr:        onModel(throttled("hw_power_brake_slowdown", 0.01), metrics.LabelReason),
+		Severity:    slo.Ticket,
+		For:         5 * minute,
+		Keep:        5 * minute,
+		Scope:       []string{metrics.LabelGPUUUID},
+		DependsOn:   []Quiet{{GPUThrottledUnderBurn, []string{metrics.LabelCluster, metrics.LabelGPUUUID, metrics.LabelReason}}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "Power brake on GPU {{ $labels.gpu_uuid }}",
+		Description: "Something outside the GPU, a power supply or the rack, asked it to slow down. It usually hits all GPUs of a chassis: call facilities, not the model team.",
+		Dashboard:   GPUDashboard,
+	}
+	GPUUncorrectableECC = &Alert{
+		Name:   "LLMGPUUncorrectableECC",
+		Branch: Hardware,
+		Expr: onModel(above(promql.Sum(gpuLabels, promql.Increase(promql.Vector(metrics.GPUECCErrors,
+			promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour)), 0)),
+		Severity:    slo.Ticket,
+		Scope:       []string{metrics.LabelGPUUUID},
+		DependsOn:   underGPU(GPURowRemapFailure, GPUSRAMThreshold, GPUCriticalXID, GPULost),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "Uncorrectable memory error on GPU {{ $labels.gpu_uuid }}",
+		Description: "The process that used the page was killed; the driver takes the page out. Once is bad luck: drain at leisure and reset. Again within days: replace the board.",
+		Dashboard:   GPUDashboard,
+	}
+	GPURowRemapFailure = &Alert{
+		Name:        "LLMGPURowRemapFailure",
+		Branch:      Hardware,
+		Expr:        onModel(state(metrics.GPURowRemapFailure)),
+		Severity:    slo.Page,
+		Scope:       []string{metrics.LabelGPUUUID},
+		DependsOn:   underGPU(GPULost),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "GPU {{ $labels.gpu_uuid }} has no spare memory row left for a fault",
+		Description: "Further errors will hit live data. Cordon the node, move the model, open a return with the vendor.",
+		Dashboard:   GPUDashboard,
+	}
+	GPURowRemapPending = &Alert{
+		Name:        "LLMGPURowRemapPending",
+		Branch:      Hardware,
+		Expr:        onModel(state(metrics.GPURowRemapPending)),
+		Severity:    slo.Ticket,
+		For:         5 * minute,
+		Scope:       []string{metrics.LabelGPUUUID},
+		DependsOn:   underGPU(GPURowRemapFailure, GPULost),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "GPU {{ $labels.gpu_uuid }} waits for a reset to remap a memory row",
+		Description: "The faulty row is already out of use. Drain the node and reset the GPU at the next window.",
+		Dashboard:   GPUDashboard,
+	}
+	GPUSRAMThreshold = &Alert{
+		Name:        "LLMGPUSRAMThreshold",
+		Branch:      Hardware,
+		Expr:        onModel(state(metrics.GPUSRAMThreshold)),
+		Severity:    slo.Page,
+		Scope:       []string{metrics.LabelGPUUUID},
+		DependsOn:   underGPU(GPULost),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "GPU {{ $labels.gpu_uuid }} has more uncorrectable SRAM errors than the vendor accepts",
+		Description: "There is no remapping for SRAM. Cordon the node, move the model, open a return with the vendor.",
+		Dashboard:   GPUDashboard,
+	}
+	GPUCriticalXID = &Alert{
+		Name:   "LLMGPUCriticalXID",
+		Branch: Hardware,
+		Expr: onModel(promql.And(
+			above(promql.Sum(append([]string{metrics.LabelXID}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUXIDErrors), 15*minute)), 0),
+			promql.Vector(metrics.GPUXIDInfo, promql.Eq(metrics.LabelSeverity, "page")), promql.On(metrics.LabelXID)), metrics.LabelXID),
+		Severity:    slo.Page,
+		Keep:        15 * minute,
+		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelXID},
+		DependsOn:   underGPU(GPULost),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Replaces:    true,
+		Summary:     "XID {{ $labels.xid }} on GPU {{ $labels.gpu_uuid }}",
+		Description: "The driver reports a fault that an application cannot cause and a restart of the engine cannot mend.",
+		Split: []Evidence{
+			{"Meaning", promql.CountBy([]string{metrics.LabelMeaning, metrics.LabelAction}, promql.Vector(metrics.GPUXIDInfo, same(metrics.LabelXID)...)), LabelledBy("", metrics.LabelMeaning, metrics.LabelAction)},
+			{"The driver asks for", promql.CountBy([]string{metrics.LabelAction}, promql.Vector(metrics.GPURecoveryActionInfo, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelAction)},
+		},
+		Dashboard: GPUDashboard,
+	}
+	GPULost = &Alert{
+		Name:        "LLMGPULost",
+		Branch:      Hardware,
+		Expr:        onModel(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUUp)), promql.Num(0), nil)),
+		Severity:    slo.Page,
+		For:         2 * minute,
+		Scope:       []string{"instance", metrics.LabelGPUUUID},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Replaces:    true,
+		Summary:     "GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} does not answer",
+		Description: "It fell off the bus or a driver call for it hangs. Whatever ran on it is dead or will be. Cordon the node; a reset, a reboot or a power cycle brings the GPU back, in this order.",
+		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
+			promql.Vector(metrics.GPUUp, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelReason)}},
+		Dashboard: GPUDashboard,
+	}
+	GPUMissing = &Alert{
+		Name:   "LLMGPUMissing",
+		Branch: Hardware,
+		Expr: promql.Equal(promql.Max([]string{metrics.LabelCluster, "instance", metrics.LabelPCIBusID},
+			promql.Vector(metrics.GPUMissing)), promql.Num(1), nil),
+		Severity:    slo.Ticket,
+		For:         5 * minute,
+		Scope:       []string{"instance", metrics.LabelPCIBusID},
+		DependsOn:   []Quiet{{GPULost, []string{metrics.LabelCluster, "instance"}}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "GPU at {{ $labels.pci_bus_id }} on {{ $labels.instance }} is on the bus but not in the driver",
+		Description: "NVML no longer counts a GPU that the machine has. If a model ran on it, another alert pages; this one says which slot to look at.",
+		Dashboard:   GPUDashboard,
+	}
+	GPUDriverDown = &Alert{
+		Name:   "LLMGPUDriverDown",
+		Branch: Hardware,
+		Expr: promql.And(
+			promql.Equal(promql.Max([]string{metrics.LabelCluster, "instance"}, promql.Vector(metrics.GPUNVMLUp, promql.NotRe(metrics.LabelReason, "detached|built_without_cgo"))), promql.Num(0), nil),
+			above(promql.Max([]string{metrics.LabelCluster, "instance"}, promql.Vector(metrics.GPUExpected)), 0), nil),
+		Severity:    slo.Ticket,
+		For:         5 * minute,
+		Scope:       []string{"instance"},
+		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "No NVIDIA driver on {{ $labels.instance }}, which has GPUs",
+		Description: "The PCI bus has GPUs but the management library does not answer: driver not loaded, upgraded under a running process, or not mounted into the exporter. GPU causes on this node stay unseen.",
+		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
+			promql.Vector(metrics.GPUNVMLUp, same("instance")...)), LabelledBy("", metrics.LabelReason)}},
+		Dashboard: GPUDashboard,
+	}
+	GPULinkDegraded = &Alert{
+		Name:        "LLMGPULinkDegraded",
+		Branch:      Hardware,
+		Expr:        onModel(linkDegraded()),
+		Severity:    slo.Ticket,
+		For:         5 * minute,
+		Scope:       []string{metrics.LabelGPUUUID},
+		DependsOn:   underGPU(GPULost),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "NVLink or PCIe of GPU {{ $labels.gpu_uuid }} is degraded",
+		Description: "A link is down, replays errors, or runs narrower than it can while the GPU is busy. Tensor parallelism waits for the slowest link: every token of the model pays.",
+		Split: []Evidence{
+			{"NVLinks down", promql.Equal(promql.Max([]string{metrics.LabelLink}, promql.Vector(metrics.GPUNVLinkUp, same(metrics.LabelGPUUUID)...)), promql.Num(0), nil), LabelledBy("", metrics.LabelLink)},
+			{"PCIe lanes", promql.Max([]string{metrics.LabelState}, promql.Vector(metrics.GPUPCIeLinkWidth, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelState)},
+		},
+		Dashboard: GPUDashboard,
+	}
+)
+
+func hardwareAlerts(opt Options) []*Alert {
+	burning := promql.Vector(burn(base))
+	if opt.Tier == Shard { // burn rates are global: judge by the events of this shard
+		ratio := promql.Div(promql.Vector(shardName(metrics.SLOBadEvents, base)), above(promql.Vector(shardName(metrics.SLOEvents, base)), 0), nil)
+		burning = promql.Div(ratio, budget(Shard), promql.On(sloLabels...).ManyToOne())
+	}
+	explained := *GPUThrottledUnderBurn
+	explained.Expr = promql.And(servedBy(throttled(harmfulReasons, 0.05), metrics.LabelReason),
+		above(burning, 1), promql.On(modelLabels...))
+	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUUncorrectableECC, GPURowRemapFailure,
+		GPURowRemapPending, GPUSRAMThreshold, GPUCriticalXID, GPULost, GPUMissing, GPUDriverDown, GPULinkDegraded}
+}
+
+// gpuLabels identify a GPU and say where it is.
+var gpuLabels = []string{metrics.LabelCluster, "instance", metrics.LabelGPUUUID, metrics.LabelGPU}
+
+// state is a GPU whose 0/1 state is 1.
+func state(f *metrics.Family) promql.Expr {
+	return promql.Equal(promql.Max(gpuLabels, promql.Vector(f)), promql.Num(1), nil)
+}
+
+// throttled is the share of time for which a GPU's clocks were lowered for these reasons.
+func throttled(reasons string, atLeast float64) promql.Expr {
+	return above(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...),
+		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, reasons)), 5*minute)), atLeast)
+}
+
+// linkDegraded is a GPU with an NVLink that is down or makes errors, or with fewer PCIe lanes than it
+// could have while it works. Idle links save power legitimately.
+func linkDegraded() promql.Expr {
+	lanes := func(state string) promql.Expr {
+		return promql.Max(gpuLabels, promql.Vector(metrics.GPUPCIeLinkWidth, promql.Eq(metrics.LabelState, state)))
+	}
+	return promql.Or(
+		promql.Equal(promql.Min(gpuLabels, promql.Vector(metrics.GPUNVLinkUp)), promql.Num(0), nil),
+		above(promql.Sum(gpuLabels, promql.Rate(promql.Vector(metrics.GPUNVLinkErrors), 5*minute)), 0.1),
+		promql.And(promql.Lt(lanes("current"), lanes("max"), nil),
+			above(promql.Max(gpuLabels, promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), 5*minute)), 0.5), nil))
+}
+
+// servedBy joins GPU series with the models that run on the GPU, now or within the hour: a model whose
+// engine died with its GPU still says which it was. more are labels of e to keep.
+func servedBy(e promql.Expr, more ...string) promql.Expr {
+	key := []string{metrics.LabelCluster, metrics.LabelGPUUUID}
+	models := promql.Max([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID},
+		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
+	one := promql.TopK(1, key, e)
+	return promql.Mul(models, one, promql.On(key...).ManyToOne(append([]string{metrics.LabelGPU, "instance"}, more...)...))
+}
+
+// onModel is servedBy for the GPUs that serve a model, and e itself for the others.
+func onModel(e promql.Expr, more ...string) promql.Expr {
+	return promql.OrOn(servedBy(e, more...), e, promql.On(metrics.LabelCluster, metrics.LabelGPUUUID))
+}
+
+func underGPU(alerts ...*Alert) []Quiet {
+	var q []Quiet
+	for _, a := range alerts {
+		q = append(q, Quiet{a, []string{metrics.LabelCluster, metrics.LabelGPUUUID}})
+	}
+	return q
+}

@@ -1,0 +1,48 @@
+package rules
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Causes that make the first token late although nothing queues: more prompt to compute.
+var (
+	LongPromptShift = &Alert{
+		Name:   "LLMLongPromptShift",
+		Branch: Prefill,
+		Expr: promql.And(above(promql.Div(
+			mean(metrics.RequestPromptTokens, modelLabels, 30*minute),
+			meanBefore(metrics.RequestPromptTokens, modelLabels, day, hour), nil), 2),
+			atLeast(20, 30*minute), nil),
+		Severity:    slo.Info,
+		For:         5 * minute,
+		Scope:       []string{metrics.LabelModel},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "Prompts to {{ $labels.model_name }} are {{ $value | humanize }} times as long as yesterday's",
+		Description: "Prefill grows at least in proportion, and delays the decode of everyone in the batch. Find the client that changed; route long prompts apart.",
+		Split: []Evidence{
+			{"Mean prompt tokens now", mean(metrics.RequestPromptTokens, nil, 30*minute, sameModel()...), Number},
+			{"The day before", meanBefore(metrics.RequestPromptTokens, nil, day, hour, sameModel()...), Number},
+		},
+		Dashboard: IncidentDashboard,
+	}
+	PrefixHitCollapse = &Alert{
+		Name:   "LLMPrefixHitCollapse",
+		Branch: Prefill,
+		Expr: both(
+			below(promql.Div(hitRatio(modelLabels, 30*minute, 0), above(hitRatio(modelLabels, day, hour), 0.2), nil), 0.5),
+			atLeast(20, 30*minute)),
+		Severity:    slo.Ticket,
+		For:         10 * minute,
+		Scope:       []string{metrics.LabelModel},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "Prefix cache of {{ $labels.model_name }} hits {{ $value | humanizePercentage }} of what it did yesterday",
+		Description: "Prompts that used to be cached are computed again. Usual reasons: a changed chat template or tokenizer, a timestamp at the head of the system prompt, a restart, a router that lost affinity.",
+		Split: []Evidence{
+			{"Hit ratio now", hitRatio(nil, 30*minute, 0, sameModel()...), Percent},
+			{"The day before", hitRatio(nil, day, hour, sameModel()...), Percent},
+		},
+		Dashboard: IncidentDashboard,
+	}
+)

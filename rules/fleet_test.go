@@ -1,0 +1,94 @@
+package rules_test
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Two tiers page for the same incident as one, a forwarding step later.
+func TestTwoTiersPageAsOne(t *testing.T) {
+	const start = 7 * hour
+	o := objective(t, "99%", slo.DefaultPeriod)
+	for _, badShare := range []float64{1, 0.1} { // one for each pair
+		want, fires := slo.Detection(slo.DefaultPairs(), slo.Page, o, slo.Load{BadShare: badShare, RequestsPerSecond: 10})
+		if !fires {
+			t.Fatal("nothing to detect")
+		}
+		w := &world{}
+		w.add(o, service{perSecond: constant(10), badShare: during(start, math.MaxInt64, badShare, 0)})
+		fired, _ := w.run(t, start+want+10*time.Minute,
+			group(t, rules.Options{Tier: rules.Shard}, "llm-slo-shard"), group(t, rules.Options{Tier: rules.Global}, "llm-slo-burn"))
+		at := fired[subject{fastBurn, "m", "slo-0"}]
+		if len(at) == 0 || at[0] < start || at[0]-start > want+2*rules.Interval+scrapeEvery {
+			t.Errorf("%g bad: paged at %v, want %s after %s", badShare, at, want, start)
+		}
+	}
+}
+
+// One ruler over several clusters keeps them apart: the outage of a model in one is diluted by no
+// traffic in another, and pages for that one only.
+func TestClustersDoNotMix(t *testing.T) {
+	o := objective(t, "99%", slo.DefaultPeriod)
+	inCluster := func(bad func(time.Duration) float64, perSecond float64) *world {
+		return &world{objectives: []slo.Objective{o}, services: []*service{{
+			model: "m", pod: "p", slo: o.Name, threshold: "0.5", perSecond: constant(perSecond), badShare: bad}}}
+	}
+	worlds := map[string]*world{
+		"small": inCluster(during(2*hour, 9*hour, 1, 0), 1),
+		"big":   inCluster(constant(0.001), 1000),
+	}
+	sim := newSim(t, burnGroup(t))
+	var pages []string
+	sim.OnAlert = func(_ time.Time, a rulesim.Alert) {
+		if a.Name == fastBurn {
+			pages = append(pages, a.Labels.Get(metrics.LabelCluster))
+		}
+	}
+	err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(2*hour+20*time.Minute), scrapeEvery, func(at time.Time, emit rulesim.Emit) {
+		for cluster, w := range worlds {
+			w.scrape(at, func(l labels.Labels, v float64) {
+				emit(labels.NewBuilder(l).Set(metrics.LabelCluster, cluster).Labels(), v)
+			})
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(pages)
+	if pages = slices.Compact(pages); !slices.Equal(pages, []string{"small"}) {
+		t.Errorf("pages for %v, want small only", pages)
+	}
+}
+
+// While a changed objective rolls out node by node, exporters disagree. Rules keep working with the
+// strictest reading.
+func TestExportersMayDisagree(t *testing.T) {
+	o := objective(t, "99%", slo.DefaultPeriod)
+	w := &world{}
+	w.add(o, service{perSecond: constant(10), badShare: during(2*hour, 9*hour, 1, 0)})
+	w.extra = func(_ time.Duration, emit rulesim.Emit) {
+		other := func(name string, value float64, pairs ...string) {
+			emit(labels.FromStrings(append([]string{model.MetricNameLabel, name, "instance", "node-2", metrics.LabelSLO, "slo-0"}, pairs...)...), value)
+		}
+		other(metrics.SLOObjective.Name, 0.95)
+		other(metrics.SLOPeriod.Name, 7*24*3600)
+		other(metrics.SLOInfo.Name, 1, metrics.LabelSignal, "ttft", metrics.LabelPeriod, "7d")
+	}
+	fired, sim := w.run(t, 2*hour+20*time.Minute, burnGroup(t), group(t, rules.Options{}, "llm-slo-budget"))
+	if at := fired[subject{fastBurn, "m", "slo-0"}]; len(at) == 0 || at[0] > 2*hour+11*time.Minute {
+		t.Errorf("paged at %v, want as with the stricter target", at)
+	}
+	if left := one(t, sim, metrics.RecordedBudgetRemaining.Name, rulesim.Epoch.Add(2*hour+15*time.Minute)); left > 0.2 {
+		t.Errorf("budget left %.2f although a tenth of all events were bad", left)
+	}
+}

@@ -1,0 +1,76 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+const (
+	minute = time.Minute
+	hour   = time.Hour
+	day    = 24 * time.Hour
+)
+
+var (
+	// pageLabels identify an engine page wherever it is seen. runtime is not among them: it is unknown
+	// while an engine does not answer.
+	pageLabels = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer}
+	// replicaLabels identify one replica of a model; data-parallel ranks are folded.
+	replicaLabels = append([]string{metrics.LabelModel}, pageLabels...)
+)
+
+// onGPULabels identify a GPU in a fleet.
+func onGPULabels() []string { return []string{metrics.LabelCluster, metrics.LabelGPUUUID} }
+
+// harmfulReasons are the clock event reasons that slow inference down without anybody having asked
+// for it. A software power cap is normal under heavy prefill.
+const harmfulReasons = "hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown|sw_thermal_slowdown"
+
+// mean is the mean of a histogram's observations in a window; absent where there were none.
+func mean(h *metrics.Family, by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
+	return meanBefore(h, by, window, 0, m...)
+}
+
+// meanBefore is mean over a window that ended ago before now.
+func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
+	rate := func(e promql.Expr) promql.Expr {
+		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
+	}
+	return promql.Div(rate(promql.SumOf(h, m...)), promql.Gt(rate(promql.CountOf(h, m...)), promql.Num(0), nil), nil)
+}
+
+// ratio is one counter's increase over another's in a window that ended ago before now; absent where
+// the other did not move.
+func ratio(part, whole promql.Expr, by []string, window, ago time.Duration) promql.Expr {
+	rate := func(e promql.Expr) promql.Expr {
+		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
+	}
+	return promql.Div(rate(part), promql.Gt(rate(whole), promql.Num(0), nil), nil)
+}
+
+// hitRatio is the share of looked-up prompt tokens that the prefix cache had.
+func hitRatio(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
+	return ratio(promql.Vector(metrics.PrefixCacheHitTokens, m...), promql.Vector(metrics.PrefixCacheQueryTokens, m...), by, window, ago)
+}
+
+// atLeast requires n requests per model in a window, so that a cause is not read from a handful.
+func atLeast(n float64, window time.Duration) promql.Expr {
+	return promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.CountOf(metrics.TimeToFirstToken), window)), promql.Num(n), nil)
+}
+
+// above is e > limit, below e < limit.
+func above(e promql.Expr, limit float64) promql.Expr { return promql.Gt(e, promql.Num(limit), nil) }
+func below(e promql.Expr, limit float64) promql.Expr { return promql.Lt(e, promql.Num(limit), nil) }
+
+// times scales an expression.
+func times(factor float64, e promql.Expr) promql.Expr { return promql.Mul(promql.Num(factor), e, nil) }
+
+// both is a and b on equal labels.
+func both(a promql.Expr, more ...promql.Expr) promql.Expr {
+	for _, e := range more {
+		a = promql.And(a, e, nil)
+	}
+	return a
+}

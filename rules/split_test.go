@@ -1,0 +1,90 @@
+package rules_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// A page says where the time goes, what else fires, what changed and how the GPUs are, from queries
+// that Prometheus answers when it evaluates the alert; what is not measured is left out.
+func TestPageCarriesTheSplit(t *testing.T) {
+	groups := rules.Groups(rules.Options{})
+	content, err := rules.Encode(rules.NewFile(groups, rules.Style{DashboardURL: "https://grafana.example/d/{uid}"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := rulesim.New(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+
+	const model = "meta-llama/Llama \"3\"" // needs quoting in queries and in addresses
+	o := objective(t, "99%", slo.DefaultPeriod)
+	w := &world{objectives: []slo.Objective{o}, services: []*service{{model: model, pod: "p1", slo: o.Name, threshold: "0.5",
+		perSecond: constant(10), badShare: during(hour, 9*hour, 1, 0)}}}
+	page := []string{metrics.LabelNamespace, "prod", metrics.LabelPod, "p1", metrics.LabelServer, "10.0.0.1:8000"}
+	engine := append([]string{metrics.LabelModel, model}, page...)
+	gpu := []string{metrics.LabelGPUUUID, "GPU-1", metrics.LabelGPU, "0"}
+	w.extra = func(at time.Duration, emit rulesim.Emit) {
+		show := func(f *metrics.Family, part string, v float64, pairs ...[]string) {
+			var all []string
+			for _, p := range pairs {
+				all = append(all, p...)
+			}
+			emit(series(f.Name+part, all...), v)
+		}
+		n := at.Seconds() * 10
+		show(metrics.TimeToFirstToken, "_sum", n*2, engine)
+		show(metrics.TimeToFirstToken, "_count", n, engine)
+		show(metrics.QueueTime, "_sum", n*1.6, engine)
+		show(metrics.QueueTime, "_count", n, engine)
+		show(metrics.RequestsWaiting, "", 42, engine)
+		show(metrics.RequestsRunning, "", 16, engine)
+		show(metrics.KVCacheUsage, "", 0.97, engine)
+		version := "0.10"
+		if at > 30*time.Minute {
+			version = "0.11"
+		}
+		show(metrics.EngineInfo, "", 1, engine, []string{metrics.LabelVersion, version})
+		show(metrics.EngineGPUInfo, "", 1, engine, gpu)
+		show(metrics.GPUClockEventSeconds, "", at.Seconds()/4, gpu, []string{metrics.LabelReason, "hw_thermal_slowdown"})
+		show(metrics.GPUClockEventSeconds, "", at.Seconds(), gpu, []string{metrics.LabelReason, "sw_power_cap"})
+		show(metrics.GPUXIDErrors, "", max(0, float64(int(at.Minutes())-70)), gpu, []string{metrics.LabelXID, "94"})
+	}
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(hour+20*time.Minute), scrapeEvery, w.scrape); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range sim.Firing() {
+		if a.Name != fastBurn {
+			continue
+		}
+		split := a.Annotations.Get("split")
+		for _, want := range []string{
+			"Burn rate over 5m: 100x", "Budget left: ", "Budget gone in: ",
+			"LLMQueueBuildUp", "Queue share of TTFT: 80%", "Requests waiting: 42", "Requests running per replica: 16",
+			"KV cache in use, fullest replica: 97%", "Slowest replica, mean TTFT: p1 10.0.0.1:8000 2s",
+			"0.10 on 1", "0.11 on 1", "GPU-1 hw_thermal_slowdown 25%", "XIDs in the last hour: GPU-1 94",
+		} {
+			if !strings.Contains(split, want) {
+				t.Errorf("split lacks %q:\n%s", want, split)
+			}
+		}
+		for _, unwanted := range []string{"sw_power_cap", "Prefill share", "Preemptions", "NaN", "symptom", "LLMErrorBudget"} {
+			if strings.Contains(split, unwanted) {
+				t.Errorf("split says %q:\n%s", unwanted, split)
+			}
+		}
+		if url := a.Annotations.Get("dashboard_url"); !strings.HasSuffix(url, "/d/llm-incident?from=now-6h&to=now&var-namespace=prod&var-model_name=meta-llama%2FLlama+%223%22&var-slo=ttft") {
+			t.Errorf("dashboard link %s", url)
+		}
+		return
+	}
+	t.Error("no page")
+}

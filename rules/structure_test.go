@@ -1,0 +1,194 @@
+package rules_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+var tiers = map[string]rules.Tier{"single": rules.Single, "shard": rules.Shard, "global": rules.Global}
+
+// Every rendering is accepted by Prometheus' own loader, and no group is larger than Mimir takes.
+func TestRulesLoad(t *testing.T) {
+	for name, tier := range tiers {
+		groups := rules.Groups(rules.Options{Tier: tier})
+		content := encode(t, groups, rules.Style{DashboardURL: "https://grafana.example/d/{uid}"})
+		loaded, errs := rulefmt.Parse(content, false, model.LegacyValidation, parser.NewParser(parser.Options{}), nil)
+		for _, err := range errs {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(errs) == 0 && len(loaded.Groups) != len(groups) {
+			t.Errorf("%s: %d groups written, %d read", name, len(groups), len(loaded.Groups))
+		}
+		for _, g := range groups {
+			if g.Rules() > rules.MaxRules {
+				t.Errorf("%s: group %s has %d rules, more than %d", name, g.Name, g.Rules(), rules.MaxRules)
+			}
+		}
+	}
+}
+
+// Old and new Prometheus versions, and pint, find nothing to say, where they are installed.
+func TestRulesLint(t *testing.T) {
+	dir := t.TempDir()
+	var files []string
+	for name, tier := range tiers {
+		path := filepath.Join(dir, name+".yaml")
+		writeFile(t, path, encode(t, rules.Groups(rules.Options{Tier: tier}), rules.Style{DashboardURL: "https://grafana.example/d/{uid}"}))
+		files = append(files, path)
+	}
+	for _, tool := range [][]string{{"promtool", "check", "rules", "--lint=all", "--lint-fatal"}, {"pint", "--no-color", "lint", "--min-severity=info", "--fail-on=info"}} {
+		t.Run(tool[0], func(t *testing.T) {
+			path, err := exec.LookPath(tool[0])
+			if err != nil {
+				t.Skip(tool[0] + " is not installed")
+			}
+			for _, f := range files { // one by one: a tier repeats what another has
+				cmd := exec.Command(path, append(tool[1:], f)...)
+				cmd.Dir = dir
+				if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "Warning:") {
+					t.Errorf("%s: %v\n%s", f, err, out)
+				}
+			}
+		})
+	}
+}
+
+func encode(t *testing.T, groups []rules.Group, style rules.Style) []byte {
+	t.Helper()
+	content, err := rules.Encode(rules.NewFile(groups, style))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// Every selector of every rule and every line of evidence names a series of the vocabulary and labels
+// that it has, and every recorded series that is read is also recorded, by this tier or by the shards.
+func TestRulesUseTheVocabulary(t *testing.T) {
+	for name, tier := range tiers {
+		groups := rules.Groups(rules.Options{Tier: tier})
+		recorded := map[string]bool{}
+		for _, g := range groups {
+			for _, r := range g.Records {
+				recorded[r.Name.Name] = true
+			}
+		}
+		if tier == rules.Global {
+			for _, g := range rules.Groups(rules.Options{Tier: rules.Shard}) {
+				for _, r := range g.Records {
+					recorded[r.Name.Name] = true
+				}
+			}
+		}
+		check := func(what string, e promql.Expr) {
+			if err := promql.Verify(e.String()); err != nil {
+				t.Errorf("%s: %s: %v", name, what, err)
+			}
+			for _, sel := range parser.ExtractSelectors(e) {
+				for _, m := range sel {
+					if m.Name == "__name__" && strings.Contains(m.Value, ":") && !recorded[m.Value] {
+						t.Errorf("%s: %s reads %s, which no rule records", name, what, m.Value)
+					}
+				}
+			}
+		}
+		for _, g := range groups {
+			for _, r := range g.Records {
+				check(r.Name.Name, r.Expr)
+				if promql.Lookup(r.Name.Name) == nil {
+					t.Errorf("%s: %s is not declared", name, r.Name.Name)
+				}
+			}
+			for _, a := range g.Alerts {
+				check(a.Name, a.Expr)
+				for _, e := range a.Split {
+					check(a.Name+" split: "+e.Text, e.Query)
+				}
+			}
+		}
+	}
+}
+
+// Throttling alone is a ticket at most; symptoms wait for nothing but their windows; what pages is
+// either a symptom or says why nobody would see one.
+func TestSeverities(t *testing.T) {
+	pages := []string{"LLMErrorBudgetFastBurn", "LLMModelDown", "LLMEngineStalled", "LLMExporterFleetDown",
+		"LLMGPURowRemapFailure", "LLMGPUSRAMThreshold", "LLMGPUCriticalXID", "LLMGPULost"}
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+		if got, want := a.Severity == slo.Page, slices.Contains(pages, a.Name); got != want {
+			t.Errorf("%s pages: %t, want %t", a.Name, got, want)
+		}
+		if a.Branch == rules.Symptom && (a.For != 0 || a.Keep != 0) {
+			t.Errorf("%s waits %s and stays %s; its windows are the wait", a.Name, a.For, a.Keep)
+		}
+		if a.Branch != rules.Symptom && a.Branch != rules.Exporter && len(a.Explains) == 0 {
+			t.Errorf("%s is a cause of nothing", a.Name)
+		}
+		if a.Summary == "" || a.Description == "" || a.Dashboard == "" {
+			t.Errorf("%s lacks summary, description or dashboard", a.Name)
+		}
+	}
+}
+
+// The number of rules does not depend on anything but the windows.
+func TestRuleCountIsConstant(t *testing.T) {
+	n := 0
+	for _, g := range rules.Groups(rules.Options{}) {
+		if strings.HasPrefix(g.Name, "llm-slo") {
+			n += g.Rules()
+		}
+	}
+	if n != 25 {
+		t.Errorf("%d rules for all objectives, the docs say 25", n)
+	}
+}
+
+// Other names for labels reach expressions, matching, annotations and the labels of alerts.
+func TestRenamedLabels(t *testing.T) {
+	style := rules.Style{
+		Labels:       map[string]string{metrics.LabelCluster: "k8s_cluster", "instance": "node_ip", "severity": "level"},
+		Severities:   map[slo.Severity]string{slo.Page: "page"},
+		DashboardURL: "https://grafana.example/d/{uid}",
+	}
+	text := string(encode(t, rules.Groups(rules.Options{}), style))
+	for _, gone := range []string{"by (cluster", "{cluster=%q", "$labels.cluster", "$labels.instance", "severity: critical", "(instance"} {
+		if strings.Contains(text, gone) {
+			t.Errorf("still says %q", gone)
+		}
+	}
+	for _, want := range []string{"by (k8s_cluster, slo)", "k8s_cluster=%q", "level: page", "$labels.node_ip"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("does not say %q", want)
+		}
+	}
+	if _, errs := rulefmt.Parse([]byte(text), false, model.LegacyValidation, parser.NewParser(parser.Options{}), nil); errs != nil {
+		t.Error(errs)
+	}
+}
+
+// The tool that wrote the old package in Debian reads all of it too: TestRulesLint. Here only the
+// environment is checked, so that a machine without tools cannot pass unnoticed in continuous
+// integration.
+func TestToolsAreThereInCI(t *testing.T) {
+	if os.Getenv("CI") == "" {
+		t.Skip("not in continuous integration")
+	}
+	for _, tool := range []string{"promtool", "amtool"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Error(err)
+		}
+	}
+}

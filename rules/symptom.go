@@ -1,0 +1,31 @@
+package rules
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// The symptoms. Their expressions depend on the windows in use: see burnAlerts.
+var (
+	FastBurn = &Alert{
+		Name:        "LLMErrorBudgetFastBurn",
+		Branch:      Symptom,
+		Severity:    slo.Page,
+		Scope:       []string{metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO},
+		Summary:     "{{ $labels.slo }} of {{ $labels.model_name }} burns its error budget {{ $value | humanize }}x too fast",
+		Description: "Users notice now. Start with what changed, then follow the largest share in the split; the dashboard opens on this model.",
+		Split:       burnSplit(),
+		Dashboard:   IncidentDashboard,
+	}
+	SlowBurn = &Alert{
+		Name:        "LLMErrorBudgetSlowBurn",
+		Branch:      Symptom,
+		Severity:    slo.Ticket,
+		Scope:       []string{metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO},
+		DependsOn:   []Quiet{{FastBurn, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO}}},
+		Summary:     "{{ $labels.slo }} of {{ $labels.model_name }} will miss its objective: burning {{ $value | humanize }}x too fast",
+		Description: "The budget will be gone before the period ends. Not an emergency: find the cause in working hours, before it becomes one.",
+		Split:       burnSplit(),
+		Dashboard:   SLODashboard,
+	}
+)

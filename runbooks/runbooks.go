@@ -1,0 +1,114 @@
+// Package runbooks holds one page per alert, written for a person at three in the morning: what it
+// means, whether it is real, which way to go, what to look at, what to do, how to see that it helped.
+// The pages are embedded, so the exporter that raised the alert can show them when nothing else
+// answers.
+package runbooks
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/extension"
+)
+
+//go:embed *.md
+var pages embed.FS
+
+// Names lists the alerts that have a page, sorted.
+func Names() []string {
+	entries, err := pages.ReadDir(".")
+	if err != nil {
+		panic(err) // embedded at build time
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".md"))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Page returns the Markdown of an alert's page.
+func Page(name string) ([]byte, error) {
+	b, err := pages.ReadFile(name + ".md")
+	if err != nil {
+		return nil, fmt.Errorf("no runbook for %q; the index lists those that exist", name)
+	}
+	return b, nil
+}
+
+// Question is the question that a page answers: its first bold line.
+func Question(page []byte) string {
+	for line := range strings.Lines(string(page)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "**") && strings.HasSuffix(line, "**") {
+			return strings.Trim(line, "*")
+		}
+	}
+	return ""
+}
+
+var markdown = goldmark.New(goldmark.WithExtensions(extension.Table))
+
+var layout = template.Must(template.New("page").Parse(`<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ .Title }}</title>
+<style>
+:root { color-scheme: light dark }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 1rem auto; padding: 0 1rem }
+pre { overflow-x: auto; padding: .6rem; border: 1px solid #8886; border-radius: 4px; user-select: all }
+code { font-size: .9em }
+table { border-collapse: collapse } td, th { border: 1px solid #8886; padding: .2rem .5rem; text-align: left; vertical-align: top }
+h2 { margin: 1.4rem 0 .3rem; font-size: 1.1rem }
+</style></head><body>
+{{ if .Index }}<p><a href="./">All runbooks</a></p>{{ end }}
+{{ .Body }}
+</body></html>
+`))
+
+// Handler serves the pages as HTML under the path it is mounted at, which must end in a slash and be
+// stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler())).
+func Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimSuffix(strings.Trim(r.URL.Path, "/"), ".md")
+		if name == "" {
+			write(w, http.StatusOK, "Runbooks", index(), false)
+			return
+		}
+		page, err := Page(name)
+		if err != nil {
+			write(w, http.StatusNotFound, "No such runbook", []byte("# No such runbook\n\nThe [index](./) lists those that exist.\n"), true)
+			return
+		}
+		write(w, http.StatusOK, name, page, true)
+	})
+}
+
+// index is a page that lists all others by the question they answer.
+func index() []byte {
+	var b strings.Builder
+	b.WriteString("# Runbooks\n\nIn the commands, `$NS`, `$POD`, `$SERVER` and `$MODEL` are the labels namespace, pod, server and model_name of the alert.\n\n| alert | question |\n|---|---|\n")
+	for _, name := range Names() {
+		page, _ := Page(name)
+		fmt.Fprintf(&b, "| [%s](%s.md) | %s |\n", name, name, Question(page))
+	}
+	return []byte(b.String())
+}
+
+func write(w http.ResponseWriter, status int, title string, page []byte, withIndex bool) {
+	var body bytes.Buffer
+	if err := markdown.Convert(page, &body); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	// The pages are our own and goldmark escapes raw HTML.
+	_ = layout.Execute(w, map[string]any{"Title": title, "Index": withIndex, "Body": template.HTML(body.String())})
+}

@@ -1,0 +1,101 @@
+package runbooks_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
+)
+
+// Every alert has a page and every page an alert.
+func TestAlertsAndPagesBelongTogether(t *testing.T) {
+	var alerts []string
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+		alerts = append(alerts, a.Name)
+		if _, err := runbooks.Page(a.Name); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range runbooks.Names() {
+		if !slices.Contains(alerts, name) {
+			t.Errorf("%s.md: no such alert", name)
+		}
+	}
+}
+
+var (
+	fence = regexp.MustCompile("(?s)```promql\n(.*?)```")
+	link  = regexp.MustCompile(`\]\(([^)]+)\)`)
+)
+
+// Every page has the same parts in the same order, at least one query, and only queries over metrics
+// and labels of the vocabulary.
+func TestPagesAreComplete(t *testing.T) {
+	parts := []string{"What it means", "Is it real?", "Split", "Evidence", "Levers", "Verify", "Roll back"}
+	for _, name := range runbooks.Names() {
+		page, err := runbooks.Page(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(page)
+		if q := runbooks.Question(page); !strings.HasSuffix(q, "?") {
+			t.Errorf("%s: the first line must be the question it answers, not %q", name, q)
+		}
+		var got []string
+		for line := range strings.Lines(text) {
+			if h, ok := strings.CutPrefix(line, "## "); ok {
+				got = append(got, strings.TrimSpace(h))
+			}
+		}
+		if !slices.Equal(got, parts) {
+			t.Errorf("%s: parts %v, want %v", name, got, parts)
+		}
+		queries := fence.FindAllStringSubmatch(text, -1)
+		if len(queries) < 2 {
+			t.Errorf("%s: %d queries; a page shows how to look and how to verify", name, len(queries))
+		}
+		for _, q := range queries {
+			if err := promql.Verify(q[1]); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for _, l := range link.FindAllStringSubmatch(text, -1) {
+			if _, err := runbooks.Page(strings.TrimSuffix(l[1], ".md")); err != nil {
+				t.Errorf("%s links to %s: %v", name, l[1], err)
+			}
+		}
+	}
+}
+
+func TestHandler(t *testing.T) {
+	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler()))
+	defer server.Close()
+	for path, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		"/runbooks/":                  {200, `href="LLMGPULost.md"`},
+		"/runbooks/LLMGPULost":        {200, "<h2>Is it real?</h2>"},
+		"/runbooks/LLMGPULost.md":     {200, "<h1>LLMGPULost</h1>"},
+		"/runbooks/LLMGPUCriticalXID": {200, "<table>"},
+		"/runbooks/../go.mod":         {404, "No such runbook"},
+		"/runbooks/Nothing":           {404, "No such runbook"},
+	} {
+		resp, err := http.Get(server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := new(strings.Builder)
+		_ = resp.Write(body)
+		resp.Body.Close()
+		if resp.StatusCode != want.status || !strings.Contains(body.String(), want.text) {
+			t.Errorf("%s: status %d, want %d with %q", path, resp.StatusCode, want.status, want.text)
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package slo
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Finding is one remark about a configuration. Fatal ones stop it from loading; the others say what
+// will happen instead of what was written.
+type Finding struct {
+	Objective string
+	Field     string
+	Fatal     bool
+	// Text says what is wrong and what to do about it.
+	Text string
+}
+
+// String prints the place, then the text.
+func (f Finding) String() string {
+	return fmt.Sprintf("objective %q: %s: %s", f.Objective, f.Field, f.Text)
+}
+
+// CheckOptions are the surroundings an objective is checked against.
+type CheckOptions struct {
+	// Pairs are the windows of the alerts. Default DefaultPairs.
+	Pairs []Pair
+	// Retention is how long Prometheus keeps samples; 0 means unknown.
+	Retention Duration
+	// Runtimes limits advice about bucket bounds to the engines in use. Default all with known grids.
+	Runtimes []metrics.Runtime
+}
+
+// Check examines objectives (after WithDefaults) together.
+func Check(objectives []Objective, opt CheckOptions) []Finding {
+	if opt.Pairs == nil {
+		opt.Pairs = DefaultPairs()
+	}
+	var all []Finding
+	seen := map[string]bool{}
+	for i, o := range objectives {
+		c := checker{o: o, opt: opt}
+		if o.Name == "" {
+			c.o.Name = fmt.Sprintf("#%d", i+1)
+		}
+		c.name(seen[o.Name])
+		seen[o.Name] = true
+		if c.signal() && c.target() && c.period() {
+			c.pairs()
+			c.grid()
+		}
+		all = append(all, c.found...)
+	}
+	return all
+}
+
+// Fatal joins the findings that forbid the configuration; nil when there are none.
+func Fatal(findings []Finding) error {
+	var errs []error
+	for _, f := range findings {
+		if f.Fatal {
+			errs = append(errs, errors.New(f.String()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CheckPairs examines windows on their own, as given to the generator.
+func CheckPairs(pairs []Pair) error {
+	var errs []error
+	for i, p := range pairs {
+		at := fmt.Sprintf("window pair %s/%s", p.Long, p.Short)
+		switch {
+		case p.Short <= 0 || p.Short >= p.Long:
+			errs = append(errs, fmt.Errorf("%s: the short window must be shorter than the long one, about a twelfth of it", at))
+		case p.Short%5*minute != 0 || p.Long%5*minute != 0:
+			errs = append(errs, fmt.Errorf("%s: windows are multiples of 5m, the step in which events are recorded", at))
+		case p.Long > minPeriod():
+			errs = append(errs, fmt.Errorf("%s: longer than the shortest period (%s): the alert would ask about time outside the objective", at, minPeriod()))
+		case p.Spend <= 0 || p.Spend >= One:
+			errs = append(errs, fmt.Errorf("%s: spends %s of the budget; write more than 0%% and less than 100%%", at, p.Spend.Percent()))
+		case p.Severity != Page && p.Severity != Ticket:
+			errs = append(errs, fmt.Errorf("%s: a pair pages or opens a ticket", at))
+		}
+		for _, q := range pairs[:i] {
+			if q.Long == p.Long {
+				errs = append(errs, fmt.Errorf("%s: the long window %s is used twice; keep one", at, p.Long))
+			}
+		}
+	}
+	if !slices.ContainsFunc(pairs, func(p Pair) bool { return p.Severity == Page }) {
+		errs = append(errs, errors.New("window pairs: none pages; an outage would wake nobody"))
+	}
+	return errors.Join(errs...)
+}
+
+type checker struct {
+	o     Objective
+	opt   CheckOptions
+	found []Finding
+}
+
+func (c *checker) fatal(field, format string, args ...any) {
+	c.found = append(c.found, Finding{c.o.Name, field, true, fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) warn(field, format string, args ...any) {
+	c.found = append(c.found, Finding{c.o.Name, field, false, fmt.Sprintf(format, args...)})
+}
+
+var validName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
+
+func (c *checker) name(duplicate bool) {
+	if !validName.MatchString(c.o.Name) {
+		c.fatal("name", "write a name of lower-case letters, digits, - and _: it becomes the %s label", metrics.LabelSLO)
+	}
+	if duplicate {
+		c.fatal("name", "is used twice; their events would be mixed. Give each objective a name of its own")
+	}
+}
+
+func (c *checker) signal() bool {
+	o, before := c.o, len(c.found)
+	switch {
+	case !slices.Contains(Signals(), o.Signal):
+		c.fatal("signal", "%q is none of %s", o.Signal, join(Signals()))
+	case o.Signal.Latency() && o.Threshold <= 0:
+		c.fatal("threshold", "%s needs one, such as 500ms", o.Signal)
+	case !o.Signal.Latency() && o.Threshold != 0:
+		c.fatal("threshold", "%s counts outcomes and has no threshold; remove it", o.Signal)
+	}
+	if o.Signal != Events {
+		if o.Total != nil || o.Good != nil || o.Bad != nil {
+			c.fatal("total", "good, bad and total belong to signal %q; %s is counted by itself", Events, o.Signal)
+		}
+		return len(c.found) == before
+	}
+	if o.Total == nil || (o.Good == nil) == (o.Bad == nil) {
+		c.fatal("total", "signal %q needs total and either good or bad", Events)
+		return false
+	}
+	for field, s := range map[string]*Counters{"total": o.Total, "good": o.Good, "bad": o.Bad} {
+		if s != nil {
+			c.counters(field, *s)
+		}
+	}
+	return len(c.found) == before
+}
+
+func (c *checker) counters(field string, s Counters) {
+	f := metrics.Lookup(s.Metric)
+	if f == nil || f.Kind != metrics.Counter || !f.HasLabel(metrics.LabelModel) {
+		c.fatal(field, "%q is not a counter of an engine in the vocabulary; see docs/metrics.md for those that are", s.Metric)
+		return
+	}
+	for _, label := range slices.Sorted(maps.Keys(s.Match)) {
+		if !f.HasLabel(label) {
+			c.fatal(field, "%s has no label %q; it has %s", s.Metric, label, join(f.Labels))
+		}
+	}
+}
+
+func (c *checker) target() bool {
+	switch b := c.o.Budget(); {
+	case c.o.Target <= 0:
+		c.fatal("target", "is missing: write the share of events that must be good, such as 99%%")
+	case b <= 0:
+		c.fatal("target", "100%% leaves no error budget: every single bad event would page. Choose 99.9%% or, if you mean it, 99.99%%")
+	case b > MaxBadShare:
+		c.fatal("target", "%s allows more than half of all events to be bad, which alerts treat as an outage. Choose at least %s",
+			c.o.Target.Percent(), (One - MaxBadShare).Percent())
+	default:
+		return true
+	}
+	return false
+}
+
+func (c *checker) period() bool {
+	if !slices.Contains(Periods(), c.o.Period) {
+		c.fatal("period", "%s has no recorded budget; choose one of %s", c.o.Period, join(Periods()))
+		return false
+	}
+	if c.opt.Retention > 0 && c.o.Period > c.opt.Retention {
+		c.warn("period", "%s is longer than Prometheus keeps samples (%s): the budget will silently be that of %s. Raise the retention or shorten the period",
+			c.o.Period, c.opt.Retention, c.opt.Retention)
+	}
+	return true
+}
+
+// pairs explains where a pair's factor had to be moved to stay meaningful.
+func (c *checker) pairs() {
+	one := big.NewRat(1, 1)
+	for _, p := range c.opt.Pairs {
+		wanted, got := p.SpendFactor(c.o.Period), p.Factor(c.o)
+		share := new(big.Rat).Mul(wanted, c.o.Budget().Rat())
+		switch {
+		case got.Cmp(wanted) > 0:
+			c.warn("period", "%s of the budget in %s is a burn rate of %s over %s, inside the objective; the alert fires at 1 instead, when %s of the budget is spent",
+				p.Spend.Percent(), p.Long, decimalShort(wanted), c.o.Period, percent(p.Spent(c.o)))
+		case got.Cmp(wanted) == 0:
+		case share.Cmp(one) >= 0:
+			c.warn("target", "a burn rate of %s (%s of the budget in %s) needs %s of all events bad and could never fire; the alert fires at %s bad instead, when %s of the budget is spent",
+				decimalShort(wanted), p.Spend.Percent(), p.Long, percent(share), MaxBadShare.Percent(), percent(p.Spent(c.o)))
+		default:
+			c.warn("target", "a burn rate of %s over %s needs %s of all events bad, which is late; the alert fires at %s bad instead, when %s of the budget is spent",
+				decimalShort(wanted), p.Long, percent(share), MaxBadShare.Percent(), percent(p.Spent(c.o)))
+		}
+	}
+}
+
+// grid says which bound each runtime will use where the threshold is not on its grid.
+func (c *checker) grid() {
+	if !c.o.Signal.Latency() {
+		return
+	}
+	grids := Grids()
+	for _, runtime := range slices.Sorted(maps.Keys(grids)) {
+		bounds := grids[runtime][c.o.Signal]
+		if bounds == nil || len(c.opt.Runtimes) > 0 && !slices.Contains(c.opt.Runtimes, runtime) ||
+			!(Selector{Runtime: c.o.Select.Runtime}).Matches(Engine{Runtime: runtime}) {
+			continue
+		}
+		threshold := c.o.Threshold.float()
+		bound, ok := Snap(bounds, threshold)
+		switch {
+		case !ok:
+			c.warn("threshold", "%s cannot answer %s: its first bucket ends at %s s, so this objective counts nothing there. Use at least that",
+				runtime, c.o.Threshold, FormatBound(bounds[0]))
+		case threshold > bounds[len(bounds)-1]:
+			c.warn("threshold", "%s on %s counts as %s s, its last bucket bound", c.o.Threshold, runtime, FormatBound(bound))
+		case FormatBound(bound) != c.o.Threshold.Seconds():
+			next := bounds[slices.Index(bounds, bound)+1]
+			c.warn("threshold", "%s is not on the grid of %s: %s s is used there, stricter than written (nearest bounds %s and %s s). Choose one of them to mean the same everywhere",
+				c.o.Threshold, runtime, FormatBound(bound), FormatBound(bound), FormatBound(next))
+		}
+	}
+}
+
+func percent(r *big.Rat) string {
+	return decimalShort(new(big.Rat).Mul(r, big.NewRat(100, 1))) + "%"
+}
+
+// decimalShort rounds for people: three decimals.
+func decimalShort(r *big.Rat) string {
+	return strings.TrimSuffix(strings.TrimRight(r.FloatString(3), "0"), ".")
+}
+
+func minPeriod() Duration { return slices.MinFunc(Periods(), cmp.Compare[Duration]) }
+
+func join[T any](values []T) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = fmt.Sprint(v)
+	}
+	return strings.Join(texts, ", ")
+}

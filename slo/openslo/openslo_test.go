@@ -1,0 +1,113 @@
+package openslo_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+	"github.com/llm-node-exporter/llm-node-exporter/slo/openslo"
+)
+
+const sli = `
+apiVersion: openslo/v1
+kind: SLI
+metadata: {name: ttft-fast}
+spec:
+  ratioMetric:
+    counter: true
+    good: {metricSource: {type: Prometheus, spec: {query: 'sum(rate(llm_engine_time_to_first_token_seconds_bucket{le="0.5",model_name=~"a|b"}[5m]))'}}}
+    total: {metricSource: {type: Prometheus, spec: {query: 'sum(rate(llm_engine_time_to_first_token_seconds_count{model_name=~"a|b"}[5m]))'}}}
+---
+`
+
+const object = `
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: Chat-TTFT}
+spec:
+  service: chat
+  indicatorRef: ttft-fast
+  budgetingMethod: Occurrences
+  timeWindow: [{duration: 28d, isRolling: true}]
+  objectives: [{target: 0.99}]
+`
+
+func TestLatency(t *testing.T) {
+	got, err := openslo.Import([]byte(sli + object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 1 {
+		t.Fatalf("%d objectives, want one", len(got))
+	}
+	o := got[0]
+	if o.Name != "chat-ttft" || o.Signal != slo.TTFT || o.Threshold.Seconds() != "0.5" || o.Target.Percent() != "99%" ||
+		o.Period != 28*slo.Day || strings.Join(o.Select.Model, ",") != "a,b" {
+		t.Errorf("imported as %+v", o)
+	}
+}
+
+func TestInlineIndicatorOfCounters(t *testing.T) {
+	got, err := openslo.Import([]byte(`
+apiVersion: openslo/v1
+kind: SLO
+metadata: {name: finished}
+spec:
+  indicator:
+    metadata: {name: inline}
+    spec:
+      ratioMetric:
+        counter: true
+        bad: {metricSource: {type: prometheus, spec: {query: 'llm_engine_requests_total{outcome=~"error|rejected"}'}}}
+        total: {metricSource: {type: prometheus, spec: {query: 'increase(llm_engine_requests_total[5m])'}}}
+  budgetingMethod: Occurrences
+  timeWindow: [{duration: 4w, isRolling: true}]
+  objectives: [{targetPercent: 99.9}, {targetPercent: 99.5}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 2 || got[1].Name != "finished-2" || got[0].Target.Percent() != "99.9%" {
+		t.Fatalf("imported as %+v", got)
+	}
+	label := func(v string) func(string) string { return func(string) string { return v } }
+	if b := got[0].Bad; b == nil || !b.Selects(metrics.Requests, label("rejected")) || b.Selects(metrics.Requests, label("stop")) {
+		t.Errorf("bad is %+v", b)
+	}
+}
+
+// What cannot be counted as written is refused with the reason, and does not hold up the others.
+func TestRefusals(t *testing.T) {
+	for want, change := range map[string][2]string{
+		"counts slices of time":            {"Occurrences", "Timeslices"},
+		"instead of a calendar":            {"isRolling: true", "isRolling: false"},
+		"not among the documents":          {"indicatorRef: ttft-fast", "indicatorRef: other"},
+		"only openslo/v1":                  {"apiVersion: openslo/v1\nkind: SLO", "apiVersion: openslo/v2alpha\nkind: SLO"},
+		"choose one of 7d":                 {"28d", "31d"},
+		"no error budget":                  {"0.99", "1.0"},
+		"only counters can be added up":    {"counter: true", "counter: false"},
+		"judges a number over time":        {"ratioMetric:", "thresholdMetric: {x: 1}\n  ratioMetric:"},
+		"select different engines":         {`_count{model_name=~"a|b"}`, `_count{model_name="a"}`},
+		"is not in the vocabulary":         {"llm_engine_time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_count"},
+		"only a selector inside sum":       {"sum(rate(llm_engine_time_to_first_token_seconds_count", "1 - sum(rate(llm_engine_time_to_first_token_seconds_count"},
+		"only equal values":                {`_count{model_name=~"a|b"}`, `_count{model_name=~"a.*"}`},
+		"different histograms":             {"llm_engine_time_to_first_token_seconds_count", "llm_engine_queue_time_seconds_count"},
+		"needs good = llm_engine_time_to_": {`le="0.5",`, ""},
+		"only Prometheus queries":          {"{type: Prometheus, spec: {query: 'sum(rate(llm_engine_time_to_first_token_seconds_count", "{type: Datadog, spec: {query: 'sum(rate(llm_engine_time_to_first_token_seconds_count"},
+	} {
+		text := strings.Replace(sli+object, change[0], change[1], 1)
+		if text == sli+object {
+			t.Fatalf("%s: nothing changed", want)
+		}
+		got, err := openslo.Import([]byte(text + "\n---\n" + strings.Replace(object, "Chat-TTFT", "fine", 1)))
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), `"Chat-TTFT"`) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		for _, o := range got {
+			if o.Name != "fine" {
+				t.Errorf("%s: imported %+v all the same", want, o)
+			}
+		}
+	}
+}

@@ -1,0 +1,170 @@
+// Package slo holds objectives as data: what must be true for how many requests over how long, how
+// good and bad events are counted against an engine's own histogram grid, and the arithmetic of error
+// budgets and burn rates. It imports nothing of ours but the vocabulary, so that the exporter, the
+// rules, the drill and the docs compute with the same functions.
+package slo
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Signal is what an objective is about.
+type Signal string
+
+// The signals. Latency signals are judged against a threshold; the others count events.
+const (
+	TTFT            Signal = "ttft"             // time to first token
+	ITL             Signal = "itl"              // time between tokens; its events are tokens
+	TPOT            Signal = "tpot"             // mean time per output token of a request
+	RequestDuration Signal = "request_duration" // time to the last token
+	QueueTime       Signal = "queue_time"       // time until first scheduled
+	Availability    Signal = "availability"     // requests that the server neither refused nor failed
+	Events          Signal = "events"           // total and good (or bad) counters of the vocabulary
+)
+
+// Signals lists every signal, in the order of the documentation.
+func Signals() []Signal {
+	return []Signal{TTFT, ITL, TPOT, RequestDuration, QueueTime, Availability, Events}
+}
+
+// Family is the metric a signal is counted from; nil for Events, where the objective says it.
+func (s Signal) Family() *metrics.Family {
+	switch s {
+	case TTFT:
+		return metrics.TimeToFirstToken
+	case ITL:
+		return metrics.InterTokenLatency
+	case TPOT:
+		return metrics.TimePerOutputToken
+	case RequestDuration:
+		return metrics.RequestDuration
+	case QueueTime:
+		return metrics.QueueTime
+	case Availability:
+		return metrics.Requests
+	}
+	return nil
+}
+
+// Latency says whether the signal is judged against a threshold.
+func (s Signal) Latency() bool {
+	f := s.Family()
+	return f != nil && f.Kind == metrics.Histogram
+}
+
+// Objective is one promise about a service. The zero value of every optional field is its default.
+type Objective struct {
+	// Name is the value of the slo label; unique, lower case.
+	Name string `yaml:"name"`
+	// Signal is what the objective is about.
+	Signal Signal `yaml:"signal"`
+	// Threshold is the latency that separates good from bad. It is snapped down to a bucket bound of
+	// the engine: see Snap.
+	Threshold Duration `yaml:"threshold,omitempty"`
+	// Target is the share of events that must be good.
+	Target Ratio `yaml:"target"`
+	// Period is the time over which the target must hold, one of Periods. Default 30d.
+	Period Duration `yaml:"period,omitempty"`
+	// Select restricts the objective to some engines. Empty selects all.
+	Select Selector `yaml:"select,omitempty"`
+	// Total, and either Good or Bad, define the events of signal "events".
+	Total *Counters `yaml:"total,omitempty"`
+	Good  *Counters `yaml:"good,omitempty"`
+	Bad   *Counters `yaml:"bad,omitempty"`
+}
+
+// Periods are the periods for which the generated rules keep a budget. A fixed list keeps the number
+// of rules constant.
+func Periods() []Duration {
+	return []Duration{7 * Day, 14 * Day, 28 * Day, 30 * Day, 60 * Day, 90 * Day}
+}
+
+// DefaultPeriod is the period of an objective that names none.
+const DefaultPeriod = 30 * Day
+
+// Defaults are the objectives in force when none are configured.
+func Defaults() []Objective {
+	return []Objective{
+		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod},
+		{Name: "itl", Signal: ITL, Threshold: duration("50ms"), Target: ratio("99%"), Period: DefaultPeriod},
+		{Name: "availability", Signal: Availability, Target: ratio("99.9%"), Period: DefaultPeriod},
+	}
+}
+
+// WithDefaults fills in what the configuration left out.
+func (o Objective) WithDefaults() Objective {
+	if o.Period == 0 {
+		o.Period = DefaultPeriod
+	}
+	return o
+}
+
+// Budget is the share of events that may be bad.
+func (o Objective) Budget() Ratio { return One - o.Target }
+
+// Engine is what a selector sees of an engine.
+type Engine struct {
+	Runtime   metrics.Runtime
+	Model     string
+	Namespace string
+	Role      string
+}
+
+// Selector restricts an objective. Within a field any value may match, all fields must; "*" in a
+// value stands for any characters.
+type Selector struct {
+	Model     []string          `yaml:"model_name,omitempty"`
+	Namespace []string          `yaml:"namespace,omitempty"`
+	Runtime   []metrics.Runtime `yaml:"runtime,omitempty"`
+	Role      []string          `yaml:"role,omitempty"`
+}
+
+// Matches says whether the selector selects the engine.
+func (s Selector) Matches(e Engine) bool {
+	return anyGlob(s.Model, e.Model) && anyGlob(s.Namespace, e.Namespace) && anyGlob(s.Role, e.Role) &&
+		(len(s.Runtime) == 0 || slices.Contains(s.Runtime, e.Runtime))
+}
+
+func anyGlob(patterns []string, value string) bool {
+	if len(patterns) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		expr := strings.ReplaceAll(regexp.QuoteMeta(p), `\*`, `.*`)
+		return regexp.MustCompile(`^(?s:` + expr + `)$`).MatchString(value)
+	})
+}
+
+// Counters selects series of one counter of the vocabulary by exact label values.
+type Counters struct {
+	Metric string              `yaml:"metric"`
+	Match  map[string][]string `yaml:"match,omitempty"`
+}
+
+// Selects says whether a series counts; label returns the value of a label of that series.
+func (c Counters) Selects(f *metrics.Family, label func(name string) string) bool {
+	if f.Name != c.Metric {
+		return false
+	}
+	for name, values := range c.Match {
+		if !slices.Contains(values, label(name)) {
+			return false
+		}
+	}
+	return true
+}
+
+func ratio(text string) Ratio       { return must(ParseRatio(text)) }
+func duration(text string) Duration { return must(ParseDuration(text)) }
+
+// must is for constants of this package only.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
