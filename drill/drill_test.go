@@ -3,7 +3,6 @@ package drill
 import (
 	"bytes"
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -67,7 +66,7 @@ func TestRoundTrip(t *testing.T) {
 			profile.Run(ctx, 7, l)
 			server := httptest.NewServer(e)
 			defer server.Close()
-			collector, err := engine.New([]engine.TargetConfig{{URL: server.URL}}, nil, engine.DefaultLimits, "test", slog.New(slog.NewTextHandler(io.Discard, nil)))
+			collector, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: server.URL}}, Limits: engine.DefaultLimits, Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}

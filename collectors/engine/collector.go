@@ -16,7 +16,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"sync"
 
@@ -26,19 +25,27 @@ import (
 // Collector scrapes a fixed set of targets. A changed configuration makes a new collector.
 type Collector struct {
 	targets []*target
+	config  *settings
 }
 
-// New builds a collector. The error names the target and the remedy.
-func New(targets []TargetConfig, mappings []Mapping, limits Limits, userAgent string, log *slog.Logger) (*Collector, error) {
-	dialects, err := withMappings(mappings)
+// New builds a collector. An error is a ConfigError that names the place and the remedy.
+func New(cfg Config) (*Collector, error) {
+	dialects, err := withMappings(cfg.Mappings)
 	if err != nil {
 		return nil, err
 	}
-	c := &Collector{}
+	c := &Collector{config: &settings{Config: cfg, budgets: map[*metrics.Family]HistogramBudget{}}}
+	for name, budget := range cfg.Histograms {
+		f := metrics.Lookup(name)
+		if f == nil || f.Kind != metrics.Histogram || !IsQuantity(f) {
+			return nil, configErrorf("histograms."+name, "%s is no histogram of the vocabulary: docs/metrics.md lists them", name)
+		}
+		c.config.budgets[f] = budget
+	}
 	servers := map[string]int{}
-	for i, cfg := range targets {
+	for i, target := range cfg.Targets {
 		path := fmt.Sprintf("targets[%d]", i)
-		t, err := newTarget(path, cfg, dialects, limits, userAgent, log)
+		t, err := newTarget(path, target, dialects, c.config)
 		if err != nil {
 			return nil, err
 		}
@@ -84,6 +91,7 @@ func (c *Collector) Scrape(ctx context.Context) *Exposition {
 		wg.Go(func() { e.snapshots[i] = t.scrape(ctx) })
 	}
 	wg.Wait()
+	e.snapshots = append(e.snapshots, objectiveLines(c.config.Objectives, e.snapshots))
 	return e
 }
 

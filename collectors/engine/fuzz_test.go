@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // FuzzPage feeds the page reader what an engine might send. Whatever it is: it either becomes a page
@@ -60,7 +62,7 @@ func FuzzPage(f *testing.F) {
 			if !d.Recognise(page) {
 				continue
 			}
-			plan, err := compile(page, []*Dialect{d}, &labelling{server: "e:1"}, func(*Dialect) Identity { return Identity{} }, limits)
+			plan, err := compile(page, []*Dialect{d}, &labelling{server: "e:1"}, func(*Dialect) Identity { return Identity{} }, &settings{Config: Config{Limits: limits, Objectives: slo.Defaults()}})
 			if err != nil {
 				continue
 			}
