@@ -146,7 +146,8 @@ func TestWithoutAnyEngine(t *testing.T) {
 	if page := e.get(t, "/metrics"); !strings.Contains(page, "llm_exporter_build_info") || strings.Contains(page, "llm_engine_up") {
 		t.Errorf("unexpected page:\n%s", page)
 	}
-	for path, want := range map[string]string{"/": "llm-node-exporter", "/-/healthy": "ok", "/-/ready": "ok"} {
+	for path, want := range map[string]string{"/": "llm-node-exporter", "/-/healthy": "ok", "/-/ready": "ok",
+		"/runbooks/": "LLMEngineDown", "/runbooks/LLMEngineDown": "llm_engine_up"} {
 		if body := e.get(t, path); !strings.Contains(body, want) {
 			t.Errorf("GET %s does not show %q", path, want)
 		}

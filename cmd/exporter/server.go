@@ -23,6 +23,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
 type serverOptions struct {
@@ -85,6 +86,7 @@ func (s *server) handler() http.Handler {
 			http.Error(w, "the previous configuration stays in use: "+err.Error(), http.StatusInternalServerError)
 		}
 	})
+	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", runbooks.Handler()))
 	if s.detach != nil {
 		mux.Handle("POST /-/detach", s.detach)
 	}
@@ -99,6 +101,7 @@ func (s *server) handler() http.Handler {
 		Version:     build.Info(),
 		Links: []web.LandingLinks{
 			{Address: s.metricsPath, Text: "Metrics"},
+			{Address: "/runbooks/", Text: "Runbooks"},
 			{Address: "/-/healthy", Text: "Health"},
 			{Address: "/-/ready", Text: "Readiness"},
 		},
