@@ -1,12 +1,11 @@
 package drill
 
 import (
+	"bytes"
 	"context"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -67,16 +66,17 @@ func TestRoundTrip(t *testing.T) {
 			profile.Run(ctx, 7, l)
 			server := httptest.NewServer(e)
 			defer server.Close()
-			collector, err := engine.New([]engine.TargetConfig{{URL: server.URL}}, nil, engine.DefaultLimits, "test", slog.New(slog.NewTextHandler(io.Discard, nil)))
+			collector, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: server.URL}}, Limits: engine.DefaultLimits, Log: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			page, ok := collector.Append(t.Context(), nil)
-			if !ok {
-				t.Fatalf("the page was not used:\n%s", page)
+			scrape := collector.Scrape(t.Context())
+			var page bytes.Buffer
+			if _, err := scrape.WriteTo(&page); err != nil || !scrape.Complete() {
+				t.Fatalf("the page was not used: %v\n%s", err, page.String())
 			}
 			parser := expfmt.NewTextParser(model.LegacyValidation)
-			families, err := parser.TextToMetricFamilies(strings.NewReader(string(page)))
+			families, err := parser.TextToMetricFamilies(&page)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,6 +21,7 @@ type Profile struct {
 	PromptTokens float64       // mean, log-normally distributed
 	OutputTokens float64       // mean, exponentially distributed
 	PrefillRate  float64       // prompt tokens per second
+	Chunk        float64       // prompt tokens that join one decode step (chunked prefill)
 	Step         time.Duration // of a decode step with an empty batch
 	StepPerSeq   time.Duration // added by each running request
 	CacheHits    float64       // share of prompt tokens found in the prefix cache
@@ -32,7 +33,7 @@ type Profile struct {
 func NewProfile(model string) Profile {
 	return Profile{
 		Model: model, Arrivals: 6, Swing: 0.6, Period: 2 * time.Minute, MaxBatch: 48,
-		PromptTokens: 900, OutputTokens: 180, PrefillRate: 16_000, Step: 9 * time.Millisecond, StepPerSeq: 180 * time.Microsecond,
+		PromptTokens: 900, OutputTokens: 180, PrefillRate: 16_000, Chunk: 256, Step: 9 * time.Millisecond, StepPerSeq: 180 * time.Microsecond,
 		CacheHits: 0.35, KVTokens: 120_000, Failures: 0.002,
 	}
 }
@@ -41,6 +42,7 @@ func NewProfile(model string) Profile {
 type Request struct {
 	Arrival, Scheduled, FirstToken, Done time.Time
 	Prompt, Cached, Output, Emitted      float64
+	toPrefill                            float64
 	Failed, Truncated                    bool
 }
 
@@ -76,19 +78,28 @@ func (p Profile) Run(ctx context.Context, seed uint64, o Observer) {
 			rate := p.Arrivals * (1 + p.Swing*math.Sin(2*math.Pi*stepStart.Sub(start).Seconds()/p.Period.Seconds()))
 			nextArrival = nextArrival.Add(time.Duration(random.ExpFloat64() / math.Max(rate, 0.01) * float64(time.Second)))
 		}
-		step := p.Step + time.Duration(len(running))*p.StepPerSeq
-		if len(waiting) > 0 && len(running) < p.MaxBatch { // one prefill joins the step
+		for len(waiting) > 0 && len(running) < p.MaxBatch {
 			r := waiting[0]
 			waiting = waiting[1:]
-			r.Scheduled = stepStart
-			step += time.Duration((r.Prompt - math.Min(r.Cached, r.Prompt)) / p.PrefillRate * float64(time.Second))
+			r.Scheduled, r.toPrefill = stepStart, math.Max(1, r.Prompt-r.Cached)
 			running = append(running, r)
 		}
-		sleep(ctx, step)
+		room := p.Chunk // first come, first prefilled
+		for _, r := range running {
+			part := math.Min(room, r.toPrefill)
+			r.toPrefill -= part
+			room -= part
+		}
+		sleep(ctx, p.Step+time.Duration(len(running))*p.StepPerSeq+time.Duration((p.Chunk-room)/p.PrefillRate*float64(time.Second)))
 		now := time.Now()
 		decoding, kv := 0, 0.0
 		kept := running[:0]
 		for _, r := range running {
+			if r.toPrefill > 0 {
+				kept = append(kept, r)
+				kv += r.Prompt - r.toPrefill
+				continue
+			}
 			if r.FirstToken.IsZero() {
 				r.FirstToken = now
 				o.FirstToken(r)

@@ -72,7 +72,7 @@ func runDemo(ctx context.Context, exporter, listen string, out io.Writer) error 
 	}
 	chat, code, small := drill.NewProfile("llama-3.1-8b-chat"), drill.NewProfile("qwen3-coder"), drill.NewProfile("mistral-small")
 	code.PromptTokens, code.Arrivals, code.CacheHits = 2400, 4, 0.6
-	small.Arrivals, small.MaxBatch, small.Failures = 9, 24, 0.01
+	small.Arrivals, small.MaxBatch, small.Failures = 5.5, 24, 0.01
 	dir, err := os.MkdirTemp("", "drill")
 	if err != nil {
 		return err

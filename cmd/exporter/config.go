@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // Config is the exporter's one configuration file.
@@ -21,6 +22,13 @@ type Config struct {
 	Targets []engine.TargetConfig `yaml:"targets"`
 	// Mappings describe engines that the exporter does not know.
 	Mappings []engine.Mapping `yaml:"mappings"`
+	// Objectives are promises about the engines. Without the section, slo.Defaults hold; an empty
+	// list means none.
+	Objectives []slo.Objective `yaml:"objectives"`
+	// Retention is how long Prometheus keeps samples, for the check of objectives.
+	Retention slo.Duration `yaml:"retention"`
+	// Histograms says how much of a histogram is exported, by metric. Default: all of it.
+	Histograms map[string]engine.HistogramBudget `yaml:"histograms"`
 	// Limits bound what one engine page may cost.
 	Limits LimitsConfig `yaml:"limits"`
 }
@@ -68,11 +76,35 @@ func loadConfig(path string, extraTargets []string, userAgent string, log *slog.
 	for _, url := range extraTargets {
 		cfg.Targets = append(cfg.Targets, engine.TargetConfig{URL: url})
 	}
-	c, err := engine.New(cfg.Targets, cfg.Mappings, cfg.Limits.limits(), userAgent, log)
+	if cfg.Objectives == nil {
+		cfg.Objectives = slo.Defaults()
+	}
+	if err := checkObjectives(cfg.Objectives, cfg.Retention, log); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	c, err := engine.New(engine.Config{
+		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Histograms: cfg.Histograms,
+		UserAgent: userAgent, Log: log,
+	})
 	if err != nil {
 		return nil, annotate(path, source, err)
 	}
 	return c, nil
+}
+
+// checkObjectives completes the objectives and refuses those that cannot work. What will be done
+// differently from what was written is logged.
+func checkObjectives(objectives []slo.Objective, retention slo.Duration, log *slog.Logger) error {
+	for i := range objectives {
+		objectives[i] = objectives[i].WithDefaults()
+	}
+	findings := slo.Check(objectives, slo.CheckOptions{Retention: retention})
+	for _, f := range findings {
+		if !f.Fatal {
+			log.Info("objective", "slo", f.Objective, "field", f.Field, "note", f.Text)
+		}
+	}
+	return slo.Fatal(findings)
 }
 
 // annotate points an error about a place in the configuration at its line.

@@ -23,8 +23,9 @@ import (
 )
 
 func main() {
+	// A node has little to spare for its exporter.
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // a node has little to spare for its exporter; collections are short
+		debug.SetGCPercent(30)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

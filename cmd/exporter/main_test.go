@@ -146,7 +146,8 @@ func TestWithoutAnyEngine(t *testing.T) {
 	if page := e.get(t, "/metrics"); !strings.Contains(page, "llm_exporter_build_info") || strings.Contains(page, "llm_engine_up") {
 		t.Errorf("unexpected page:\n%s", page)
 	}
-	for path, want := range map[string]string{"/": "llm-node-exporter", "/-/healthy": "ok", "/-/ready": "ok"} {
+	for path, want := range map[string]string{"/": "llm-node-exporter", "/-/healthy": "ok", "/-/ready": "ok",
+		"/runbooks/": "LLMEngineDown", "/runbooks/LLMEngineDown": "llm_engine_up"} {
 		if body := e.get(t, path); !strings.Contains(body, want) {
 			t.Errorf("GET %s does not show %q", path, want)
 		}
@@ -302,6 +303,16 @@ func TestCompression(t *testing.T) {
 	_, _, header := e.request(t, http.MethodGet, "/metrics", "Accept-Encoding", "gzip")
 	if header.Get("Content-Encoding") != "gzip" || !strings.HasPrefix(header.Get("Content-Type"), "text/plain; version=0.0.4") {
 		t.Errorf("headers %v", header)
+	}
+}
+
+func TestAcceptsGzip(t *testing.T) {
+	for header, want := range map[string]bool{
+		"": false, "gzip": true, "zstd, gzip;q=0.5": true, "*": true, "gzip;q=0": false, "gzip; q=0, br": false, "identity": false,
+	} {
+		if got := acceptsGzip(http.Header{"Accept-Encoding": {header}}); got != want {
+			t.Errorf("Accept-Encoding %q: %v", header, got)
+		}
 	}
 }
 

@@ -1,25 +1,29 @@
 package main
 
 import (
+	"compress/gzip"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/klauspost/compress/gzhttp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/collectors/version"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	build "github.com/prometheus/common/version"
 	"github.com/prometheus/exporter-toolkit/web"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
 type serverOptions struct {
@@ -73,7 +77,7 @@ func (s *server) reload() error {
 
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET "+s.metricsPath, gzhttp.GzipHandler(http.HandlerFunc(s.metrics)))
+	mux.HandleFunc("GET "+s.metricsPath, s.metrics)
 	ok := func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) }
 	mux.HandleFunc("GET /-/healthy", ok)
 	mux.HandleFunc("GET /-/ready", ok) // the configuration is loaded before the server listens
@@ -82,6 +86,7 @@ func (s *server) handler() http.Handler {
 			http.Error(w, "the previous configuration stays in use: "+err.Error(), http.StatusInternalServerError)
 		}
 	})
+	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", runbooks.Handler()))
 	if s.detach != nil {
 		mux.Handle("POST /-/detach", s.detach)
 	}
@@ -96,6 +101,7 @@ func (s *server) handler() http.Handler {
 		Version:     build.Info(),
 		Links: []web.LandingLinks{
 			{Address: s.metricsPath, Text: "Metrics"},
+			{Address: "/runbooks/", Text: "Runbooks"},
 			{Address: "/-/healthy", Text: "Health"},
 			{Address: "/-/ready", Text: "Readiness"},
 		},
@@ -122,24 +128,58 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := withScrapeDeadline(r)
 	defer cancel()
 	start := time.Now()
-	page, ok := s.engines.Load().Append(ctx, nil)
-	s.self.ran("engine", time.Since(start), ok)
+	engines := s.engines.Load().Scrape(ctx)
+	s.self.ran("engine", time.Since(start), engines.Complete())
 	families, err := s.registry.Gather()
 	if err != nil { // what could be gathered is served
 		s.log.Error("metrics left out", "err", err)
 	}
-	format := expfmt.NewFormat(expfmt.TypeTextPlain)
-	w.Header().Set("Content-Type", string(format))
-	encoder := expfmt.NewEncoder(w, format)
-	for _, f := range families {
-		if err := encoder.Encode(f); err != nil {
-			s.log.Debug("scraper went away", "err", err)
-			return
-		}
-	}
-	if _, err := w.Write(page); err != nil {
+	if err := writePage(w, r, families, engines); err != nil {
 		s.log.Debug("scraper went away", "err", err)
 	}
+}
+
+// compressors are kept, because each holds the better part of a megabyte. The fastest level halves
+// what they touch of it, and metrics compress well at any.
+var compressors = sync.Pool{New: func() any {
+	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // fails for unknown levels only
+	return z
+}}
+
+// writePage writes the registry's families and the engines' series, compressed for who accepts it.
+func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily, engines io.WriterTo) error {
+	format := expfmt.NewFormat(expfmt.TypeTextPlain)
+	w.Header().Set("Content-Type", string(format))
+	w.Header().Set("Vary", "Accept-Encoding")
+	var to io.Writer = w
+	finish := func() error { return nil }
+	if acceptsGzip(r.Header) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := compressors.Get().(*gzip.Writer)
+		defer compressors.Put(z)
+		z.Reset(w)
+		to, finish = z, z.Close
+	}
+	encoder := expfmt.NewEncoder(to, format)
+	for _, f := range families {
+		if err := encoder.Encode(f); err != nil {
+			return err
+		}
+	}
+	if _, err := engines.WriteTo(to); err != nil {
+		return err
+	}
+	return finish()
+}
+
+func acceptsGzip(h http.Header) bool {
+	for _, coding := range strings.Split(h.Get("Accept-Encoding"), ",") {
+		name, weight, _ := strings.Cut(strings.TrimSpace(coding), ";")
+		if (name == "gzip" || name == "*") && strings.ReplaceAll(weight, " ", "") != "q=0" {
+			return true
+		}
+	}
+	return false
 }
 
 // withScrapeDeadline ends a scrape a little before the scraper gives up on it, so that a late

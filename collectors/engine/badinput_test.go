@@ -124,8 +124,10 @@ func TestBadInput(t *testing.T) {
 			}))
 			defer broken.Close()
 			var logged bytes.Buffer
-			col, err := New([]TargetConfig{{URL: broken.URL, Timeout: model.Duration(4 * time.Second)}, {URL: serve(t, healthyPage).URL}},
-				nil, Limits{BodyBytes: 10 << 20, Series: 5000, LabelValueBytes: 1024}, "test", slog.New(slog.NewTextHandler(&logged, nil)))
+			col, err := New(Config{
+				Targets: []TargetConfig{{URL: broken.URL, Timeout: model.Duration(4 * time.Second)}, {URL: serve(t, healthyPage).URL}},
+				Limits:  Limits{BodyBytes: 10 << 20, Series: 5000, LabelValueBytes: 1024}, Log: slog.New(slog.NewTextHandler(&logged, nil)),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

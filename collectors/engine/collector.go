@@ -15,7 +15,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
+	"io"
 	"slices"
 	"sync"
 
@@ -25,19 +25,27 @@ import (
 // Collector scrapes a fixed set of targets. A changed configuration makes a new collector.
 type Collector struct {
 	targets []*target
+	config  *settings
 }
 
-// New builds a collector. The error names the target and the remedy.
-func New(targets []TargetConfig, mappings []Mapping, limits Limits, userAgent string, log *slog.Logger) (*Collector, error) {
-	dialects, err := withMappings(mappings)
+// New builds a collector. An error is a ConfigError that names the place and the remedy.
+func New(cfg Config) (*Collector, error) {
+	dialects, err := withMappings(cfg.Mappings)
 	if err != nil {
 		return nil, err
 	}
-	c := &Collector{}
+	c := &Collector{config: &settings{Config: cfg, budgets: map[*metrics.Family]HistogramBudget{}}}
+	for name, budget := range cfg.Histograms {
+		f := metrics.Lookup(name)
+		if f == nil || f.Kind != metrics.Histogram || !IsQuantity(f) {
+			return nil, configErrorf("histograms."+name, "%s is no histogram of the vocabulary: docs/metrics.md lists them", name)
+		}
+		c.config.budgets[f] = budget
+	}
 	servers := map[string]int{}
-	for i, cfg := range targets {
+	for i, target := range cfg.Targets {
 		path := fmt.Sprintf("targets[%d]", i)
-		t, err := newTarget(path, cfg, dialects, limits, userAgent, log)
+		t, err := newTarget(path, target, dialects, c.config)
 		if err != nil {
 			return nil, err
 		}
@@ -74,42 +82,54 @@ func (c *Collector) Engines() []Engine {
 	return engines
 }
 
-// Append scrapes all targets until the context's deadline and appends the exposition of their
-// metrics to b. A target that fails costs its own series only; ok reports whether none did.
-func (c *Collector) Append(ctx context.Context, b []byte) (page []byte, ok bool) {
-	snapshots := make([]*snapshot, len(c.targets))
+// Scrape scrapes all targets until the context's deadline. A target that fails costs its own series
+// only.
+func (c *Collector) Scrape(ctx context.Context) *Exposition {
+	e := &Exposition{snapshots: make([]*snapshot, len(c.targets))}
 	var wg sync.WaitGroup
 	for i, t := range c.targets {
-		wg.Go(func() { snapshots[i] = t.scrape(ctx) })
+		wg.Go(func() { e.snapshots[i] = t.scrape(ctx) })
 	}
 	wg.Wait()
-	ok = !slices.ContainsFunc(snapshots, func(s *snapshot) bool { return s.failed })
-	return appendSnapshots(b, snapshots), ok
+	e.snapshots = append(e.snapshots, objectiveLines(c.config.Objectives, e.snapshots))
+	return e
 }
 
-// appendSnapshots writes the blocks of all snapshots, each family once.
-func appendSnapshots(b []byte, snapshots []*snapshot) []byte {
+// Exposition is one scrape of all engines.
+type Exposition struct{ snapshots []*snapshot }
+
+// Complete reports whether every engine's page was used.
+func (e *Exposition) Complete() bool {
+	return !slices.ContainsFunc(e.snapshots, func(s *snapshot) bool { return s.failed })
+}
+
+// WriteTo writes the exposition in the Prometheus text format, each family once.
+func (e *Exposition) WriteTo(w io.Writer) (written int64, err error) {
 	type part struct {
 		family *metrics.Family
 		text   []byte
 	}
 	var parts []part
-	size := len(b)
-	for _, s := range snapshots {
+	for _, s := range e.snapshots {
 		for _, bl := range s.blocks {
 			parts = append(parts, part{bl.family, s.text[bl.start:bl.end]})
 		}
-		size += len(s.text)
 	}
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.family.Index, b.family.Index) })
-	b = slices.Grow(b, size+64*200)
-	var last *metrics.Family
-	for _, p := range parts {
-		if p.family != last {
-			b = metrics.AppendHeader(b, p.family)
-			last = p.family
+	write := func(b []byte) {
+		if err == nil {
+			var n int
+			n, err = w.Write(b)
+			written += int64(n)
 		}
-		b = append(b, p.text...)
 	}
-	return b
+	var header []byte
+	for i, p := range parts {
+		if i == 0 || p.family != parts[i-1].family {
+			header = metrics.AppendHeader(header[:0], p.family)
+			write(header)
+		}
+		write(p.text)
+	}
+	return written, err
 }

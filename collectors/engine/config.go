@@ -15,7 +15,55 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
+
+// Config is what a collector is made from.
+type Config struct {
+	Targets  []TargetConfig
+	Mappings []Mapping
+	Limits   Limits
+	// Objectives are counted on every engine that they select.
+	Objectives []slo.Objective
+	// Histograms says how much of a histogram is exported, by metric. Default: all of it.
+	Histograms map[string]HistogramBudget
+	// UserAgent is sent to the engines.
+	UserAgent string
+	Log       *slog.Logger
+}
+
+// settings are what compiling a plan needs of a Config.
+type settings struct {
+	Config
+	budgets map[*metrics.Family]HistogramBudget
+}
+
+// HistogramBudget says how much of a histogram is exported: nothing, the buckets at which
+// objectives are counted, or those with given bounds. Sum and count stay unless it is dropped.
+type HistogramBudget struct {
+	Drop, Objectives bool
+	Bounds           []float64 // seconds or tokens
+}
+
+// UnmarshalYAML reads drop, objectives or a list of bounds.
+func (b *HistogramBudget) UnmarshalYAML(decode func(any) error) error {
+	var word string
+	if decode(&b.Bounds) == nil && b.Bounds != nil {
+		return nil
+	}
+	if err := decode(&word); err != nil {
+		return err
+	}
+	switch word {
+	case "drop":
+		b.Drop = true
+	case "objectives":
+		b.Objectives = true
+	default:
+		return fmt.Errorf("%q is not one of drop, objectives or a list of bounds", word)
+	}
+	return nil
+}
 
 // TargetConfig is one engine to read.
 type TargetConfig struct {
@@ -84,7 +132,7 @@ var pageLabels = []string{metrics.LabelRuntime, metrics.LabelServer, metrics.Lab
 	metrics.LabelMetric, metrics.LabelSource, metrics.LabelQuality, metrics.LabelVersion, metrics.LabelSLO, metrics.LabelThreshold, metrics.LabelKind,
 	labels.BucketLabel, "job", "instance"}
 
-func newTarget(path string, cfg TargetConfig, dialects []*Dialect, limits Limits, userAgent string, log *slog.Logger) (*target, error) {
+func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *settings) (*target, error) {
 	u, err := url.Parse(cfg.URL)
 	switch {
 	case err != nil:
@@ -103,15 +151,15 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, limits Limits
 	}
 	client.CheckRedirect = sameHost
 	t := &target{
-		fetcher:   fetcher{client: client, base: &url.URL{Scheme: u.Scheme, Host: u.Host}, userAgent: userAgent, maxBytes: limits.BodyBytes},
+		fetcher:   fetcher{client: client, base: &url.URL{Scheme: u.Scheme, Host: u.Host}, userAgent: settings.UserAgent, maxBytes: settings.Limits.BodyBytes},
 		labelling: labelling{server: u.Host, fixed: map[string]string{}},
 		url:       u.Redacted(),
 		timeout:   time.Duration(cfg.Timeout),
-		limits:    limits,
+		config:    settings,
 		gpus:      cfg.GPUs,
 		dialects:  dialects,
 		given:     strings.TrimSuffix(u.Path, "/"),
-		log:       log.With("target", u.Redacted()),
+		log:       settings.Log.With("target", u.Redacted()),
 		run:       make(chan struct{}, 1),
 		reason:    "start",
 	}

@@ -90,6 +90,9 @@ type Row struct {
 	Outcome metrics.Outcome
 	// Plus makes the row an addition to, not an alternative for, the rows above with the same To.
 	Plus bool
+	// Failures marks a source of requests that the server failed or refused, which is there from the
+	// first such request on. Without one, a page of successes says nothing about availability.
+	Failures bool
 	// Fold computes the value from all matching series of one engine, where renaming and
 	// aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // FuzzPage feeds the page reader what an engine might send. Whatever it is: it either becomes a page
@@ -60,12 +62,12 @@ func FuzzPage(f *testing.F) {
 			if !d.Recognise(page) {
 				continue
 			}
-			plan, err := compile(page, []*Dialect{d}, &labelling{server: "e:1"}, func(*Dialect) Identity { return Identity{} }, limits)
+			plan, err := compile(page, []*Dialect{d}, &labelling{server: "e:1"}, func(*Dialect) Identity { return Identity{} }, &settings{Config: Config{Limits: limits, Objectives: slo.Defaults()}})
 			if err != nil {
 				continue
 			}
 			target := &target{labelling: labelling{server: "e:1"}, plan: plan, values: page.values, log: discard}
-			parse(t, string(appendSnapshots(nil, []*snapshot{target.up(len(body), 0)})))
+			parse(t, text(t, &Exposition{[]*snapshot{target.up(len(body), 0)}}))
 		}
 	})
 }

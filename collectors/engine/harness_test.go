@@ -65,7 +65,14 @@ func serve(t testing.TB, page string) *fakeEngine {
 // collectorFor builds a collector whose targets are called engine-0:80, engine-1:80 and so on in the
 // output, so that goldens do not depend on ports.
 func collectorFor(t testing.TB, cfg []TargetConfig, mappings ...Mapping) *Collector {
-	c, err := New(cfg, mappings, DefaultLimits, "test", slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	return collectorWith(t, Config{Targets: cfg, Mappings: mappings})
+}
+
+// collectorWith fills in what a test does not care about.
+func collectorWith(t testing.TB, cfg Config) *Collector {
+	cfg.Limits, cfg.UserAgent = DefaultLimits, "test"
+	cfg.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	c, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +95,15 @@ func (w testWriter) Write(b []byte) (int, error) {
 func exposition(t testing.TB, c *Collector) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	page, _ := c.Append(ctx, nil)
-	return string(page)
+	return text(t, c.Scrape(ctx))
+}
+
+func text(t testing.TB, e *Exposition) string {
+	var b strings.Builder
+	if _, err := e.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
 }
 
 // mapped is the exposition of one page served by a plain engine.

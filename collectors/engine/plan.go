@@ -24,7 +24,9 @@ type plan struct {
 	counter []bool          // by place: falls only when the engine restarts
 	lines   []line          // ordered by family
 	absent  []absent        // sources that should have been there
-	size    int             // bytes of output so far at most
+
+	effective []effective // thresholds of objectives as this page's grid allows them
+	size      int         // bytes of output so far at most
 
 	identifiable bool // the engine has endpoints that say who it is
 }
@@ -34,7 +36,8 @@ type line struct {
 	family *metrics.Family
 	text   string // name and labels
 	terms  []term
-	max    bool // aggregate terms by max, not by sum
+	minus  []term // taken off
+	max    bool   // aggregate terms by max, not by sum
 	scale  Scale
 	fold   *fold
 	value  float64 // for lines that no series feeds
@@ -77,6 +80,9 @@ func (l *line) eval(values []float64) (v float64, ok bool) {
 				v += t.value(values)
 			}
 		}
+		for _, t := range l.minus {
+			v = math.Max(0, v-t.value(values))
+		}
 	}
 	return l.scale.apply(v), !math.IsNaN(v)
 }
@@ -93,10 +99,12 @@ type absent struct {
 type compiler struct {
 	page     *Page
 	target   *labelling
+	config   *settings
 	identity Identity
-	limits   Limits
 	plan     *plan
 	written  map[string]bool // series of the output so far
+
+	countable countable // of the dialect at hand
 }
 
 // labelling is what a target adds to every series of its page.
@@ -107,8 +115,8 @@ type labelling struct {
 }
 
 // compile recognises the page and builds its plan.
-func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, limits Limits) (*plan, error) {
-	c := &compiler{page: page, target: to, limits: limits, written: map[string]bool{}, plan: &plan{
+func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, config *settings) (*plan, error) {
+	c := &compiler{page: page, target: to, config: config, written: map[string]bool{}, plan: &plan{
 		runtime: dialects[0].Runtime,
 		used:    make([]bool, len(page.values)),
 		counter: make([]bool, len(page.values)),
@@ -163,6 +171,7 @@ func (c *compiler) dialect(d *Dialect) error {
 		metrics.LabelModel: cmp.Or(c.only(d, metrics.LabelModel), c.identity.Model),
 		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole)),
 	}
+	c.countable = countable{}
 	models := map[string]bool{}
 	keep := func(string) bool { return true }
 	if d.Models != nil {
@@ -179,6 +188,7 @@ func (c *compiler) dialect(d *Dialect) error {
 			if taken && !r.Plus || shared[r.From] > 1 && !version.overlaps(r.Since, r.Until) {
 				continue
 			}
+			c.countable.failures = c.countable.failures || r.Failures && version.overlaps(r.Since, r.Until)
 			found, err := c.collect(d, r, defaults, keep)
 			if err != nil {
 				return err
@@ -199,6 +209,7 @@ func (c *compiler) dialect(d *Dialect) error {
 		}
 		c.lines(to, entries)
 	}
+	c.objectives(d, defaults)
 	if len(models) == 0 {
 		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
 	}
@@ -387,9 +398,9 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 		}
 		for _, carry := range [][]Carry{r.Carry, d.Labels} {
 			if i := slices.IndexFunc(carry, func(ca Carry) bool { return ca.From == l.Name }); i >= 0 {
-				if len(l.Value) > c.limits.LabelValueBytes {
+				if len(l.Value) > c.config.Limits.LabelValueBytes {
 					err = pageError(reasonLimit, "label %s of %s has %d bytes, more than %d: raise limits.label_value_length if the engine is right",
-						l.Name, r.From, len(l.Value), c.limits.LabelValueBytes)
+						l.Name, r.From, len(l.Value), c.config.Limits.LabelValueBytes)
 					return
 				}
 				e.out[outIndex(carry[i].To)] = carry[i].apply(l.Value)
@@ -439,7 +450,13 @@ func (c *compiler) lines(to *metrics.Family, entries []entry) {
 		case to.Kind == metrics.Histogram:
 			c.histogramLines(to, out, group)
 		default:
-			c.add(line{family: to, text: c.text(to.Name, out), terms: terms(group), scale: group[0].row.Scale})
+			t := terms(group)
+			c.add(line{family: to, text: c.text(to.Name, out), terms: t, scale: group[0].row.Scale})
+			if to.Kind == metrics.Counter {
+				c.countable.counters = append(c.countable.counters, counter{to, out, t})
+				outcome := metrics.Outcome(out[outOutcome])
+				c.countable.failures = c.countable.failures || outcome == metrics.OutcomeError || outcome == metrics.OutcomeRejected
+			}
 		}
 	}
 }
@@ -523,20 +540,28 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 		return
 	}
 	scale := group[0].row.Scale
-	bounds := slices.Sorted(maps.Keys(buckets))
-	if len(buckets[math.Inf(1)]) == 0 {
-		bounds = append(bounds, math.Inf(1))
-	}
-	for _, bound := range bounds {
+	h := histogram{family: to, out: out, count: count}
+	for _, bound := range slices.Sorted(maps.Keys(buckets)) {
 		in := terms(buckets[bound])
-		if math.IsInf(bound, 1) {
-			in = count
-		}
-		if len(in) != len(count) { // a bound that not every member has cannot be summed
+		if math.IsInf(bound, 1) || len(in) != len(count) { // a bound that not every member has cannot be summed
 			continue
 		}
-		c.add(line{family: to, text: c.text(to.Name+"_bucket", out, metrics.Label{Name: "le", Value: metrics.FormatBound(scale.apply(bound))}), terms: in})
+		h.bounds = append(h.bounds, scale.apply(bound))
+		h.cumulative = append(h.cumulative, in)
 	}
+	c.countable.histograms = append(c.countable.histograms, h)
+	if c.config.budgets[to].Drop {
+		return
+	}
+	bucket := func(bound float64, in []term) {
+		if c.keeps(h, bound) {
+			c.add(line{family: to, text: c.text(to.Name+"_bucket", out, metrics.Label{Name: "le", Value: metrics.FormatBound(bound)}), terms: in})
+		}
+	}
+	for i, bound := range h.bounds {
+		bucket(bound, h.cumulative[i])
+	}
+	bucket(math.Inf(1), count)
 	if total := terms(parts["sum"]); len(total) == len(count) {
 		c.add(line{family: to, text: c.text(to.Name+"_sum", out), terms: total, scale: scale})
 	}
@@ -551,7 +576,7 @@ func (c *compiler) add(l line) {
 	}
 	c.written[l.text] = true
 	l.max = l.family.Aggregate == metrics.Max
-	for _, t := range l.terms {
+	for _, t := range slices.Concat(l.terms, l.minus) {
 		c.use(t, l.family.Kind)
 	}
 	if l.fold != nil {
@@ -569,6 +594,17 @@ func (c *compiler) use(t term, kind metrics.Kind) {
 	}
 }
 
+// whole are the labels of the engine as a whole, whatever ranks it has.
+func (c *compiler) whole(d *Dialect, defaults map[string]string) (out [outLabels]string) {
+	out[outRuntime], out[outServer] = string(d.Runtime), c.target.server
+	for _, m := range []map[string]string{defaults, c.target.fixed} {
+		for name, value := range m {
+			out[outIndex(name)] = value
+		}
+	}
+	return out
+}
+
 // text renders a series' name and labels.
 func (c *compiler) text(name string, out [outLabels]string, more ...metrics.Label) string {
 	ls := make([]metrics.Label, 0, outLabels+len(c.target.extra)+len(more))
@@ -584,14 +620,7 @@ func (c *compiler) text(name string, out [outLabels]string, more ...metrics.Labe
 func (c *compiler) missing(d *Dialect, to *metrics.Family, rows []*Row, version bracket, defaults map[string]string) {
 	for _, n := range c.identity.Numbers {
 		if n.To == to {
-			out := [outLabels]string{}
-			out[outRuntime], out[outServer] = string(d.Runtime), c.target.server
-			for _, m := range []map[string]string{defaults, c.target.fixed} {
-				for name, value := range m {
-					out[outIndex(name)] = value
-				}
-			}
-			c.add(line{family: to, text: c.text(to.Name, out), value: n.Value})
+			c.add(line{family: to, text: c.text(to.Name, c.whole(d, defaults)), value: n.Value})
 			c.source(d, to, n.Source, n.Quality, n.Why)
 			return
 		}

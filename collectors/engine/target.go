@@ -24,7 +24,7 @@ type target struct {
 	labelling
 	url      string        // for logs; never holds credentials
 	timeout  time.Duration // for one scrape
-	limits   Limits
+	config   *settings
 	gpus     []string   // as configured
 	dialects []*Dialect // all known, or the configured one
 	pinned   bool       // the configuration names the dialect
@@ -182,7 +182,7 @@ func (t *target) read(ctx context.Context, body []byte, contentType string) erro
 	if t.replay(body) && !t.identityDue() {
 		return nil
 	}
-	page, err := parsePage(body, contentType, t.limits)
+	page, err := parsePage(body, contentType, t.config.Limits)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (t *target) read(ctx context.Context, body []byte, contentType string) erro
 		t.identify(ctx, d)
 	}
 	identity := func(d *Dialect) Identity { return t.identities[d.Runtime].Identity }
-	t.plan, err = compile(page, dialects, &t.labelling, identity, t.limits)
+	t.plan, err = compile(page, dialects, &t.labelling, identity, t.config)
 	if err != nil {
 		return err
 	}
@@ -309,6 +309,8 @@ type snapshot struct {
 	text   []byte
 	blocks []block
 	failed bool
+
+	effective []effective // thresholds of objectives
 }
 
 type block struct {
@@ -327,7 +329,7 @@ func (s *snapshot) append(f *metrics.Family, text string, value float64) {
 
 // up renders what the scrape found.
 func (t *target) up(size int, took time.Duration) *snapshot {
-	s := &snapshot{text: make([]byte, 0, t.plan.size), blocks: make([]block, 0, 64)}
+	s := &snapshot{text: make([]byte, 0, t.plan.size), blocks: make([]block, 0, 64), effective: t.plan.effective}
 	for i := range t.plan.lines {
 		l := &t.plan.lines[i]
 		if v, ok := l.eval(t.values); ok {

@@ -45,9 +45,9 @@ func TestConcurrentScrapersShareOneFetch(t *testing.T) {
 	}
 	impatient, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	early, ok := c.Append(impatient, nil)
-	parse(t, string(early)).want(t, `llm_engine_up{reason="timeout"}`, 0)
-	if ok {
+	early := c.Scrape(impatient)
+	parse(t, text(t, early)).want(t, `llm_engine_up{reason="timeout"}`, 0)
+	if early.Complete() {
 		t.Error("a scrape without its engine is called complete")
 	}
 	close(release)
@@ -80,7 +80,7 @@ func TestScrapeAfterAnAbandonedOneStartsFresh(t *testing.T) {
 	c := collectorFor(t, []TargetConfig{{URL: engine.URL}})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-first; cancel() }()
-	c.Append(ctx, nil)
+	c.Scrape(ctx)
 	parse(t, exposition(t, c)).want(t, `llm_engine_up`, 1)
 }
 
@@ -213,7 +213,7 @@ func TestTGIBeforeItsFirstRequest(t *testing.T) {
 func TestEngineComesAndGoes(t *testing.T) {
 	var logged bytes.Buffer
 	e := serve(t, readPage(t, "vllm/v0.11.2.prom"))
-	c, err := New([]TargetConfig{{URL: e.URL}}, nil, DefaultLimits, "test", slog.New(slog.NewTextHandler(&logged, nil)))
+	c, err := New(Config{Targets: []TargetConfig{{URL: e.URL}}, Limits: DefaultLimits, Log: slog.New(slog.NewTextHandler(&logged, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +415,7 @@ func TestConfigurationErrors(t *testing.T) {
 		if c.mapping != nil {
 			mappings = append(mappings, *c.mapping)
 		}
-		_, err := New(targets, mappings, DefaultLimits, "test", discard)
+		_, err := New(Config{Targets: targets, Mappings: mappings, Limits: DefaultLimits, Log: discard})
 		var at *ConfigError
 		if !errors.As(err, &at) || at.Path != c.path || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("got %v, want an error at %s that says %q", err, c.path, c.says)
@@ -424,7 +424,7 @@ func TestConfigurationErrors(t *testing.T) {
 			t.Errorf("the error shows a secret: %v", err)
 		}
 	}
-	if _, err := New([]TargetConfig{{URL: "http://h:1"}, {URL: "http://h:1/metrics"}}, nil, DefaultLimits, "test", discard); err == nil || !strings.Contains(err.Error(), "targets[0]") {
+	if _, err := New(Config{Targets: []TargetConfig{{URL: "http://h:1"}, {URL: "http://h:1/metrics"}}, Log: discard}); err == nil || !strings.Contains(err.Error(), "targets[0]") {
 		t.Errorf("one server twice: %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // comparing bytes is enough, and nothing has to be lexed again.
 type template struct {
 	lines []templateLine
-	index map[string]int // place in lines by text, for pages that change their order
+	index map[string]int // place in lines by text; made when a page changes its order
 	seen  []uint32       // by line: the last read that met it
 	reads uint32
 }
@@ -25,7 +25,10 @@ type templateLine struct {
 // newTemplate cuts a page into a template. It returns nil when the numbers cannot be told from the
 // bytes around them: when lines end in timestamps or exemplars, or are there twice.
 func newTemplate(body []byte, page *Page) *template {
-	t := &template{index: map[string]int{}}
+	if page.timestamps || len(page.duplicates) > 0 || bytes.Contains(body, []byte("# EOF")) {
+		return nil
+	}
+	t := &template{}
 	series := 0
 	for line := range bytes.Lines(body) {
 		l := templateLine{text: string(line), series: -1}
@@ -34,12 +37,9 @@ func newTemplate(body []byte, page *Page) *template {
 			l.series = series
 			series++
 		}
-		if _, twice := t.index[l.text]; !twice || l.series < 0 {
-			t.index[l.text] = len(t.lines)
-			t.lines = append(t.lines, l)
-		}
+		t.lines = append(t.lines, l)
 	}
-	if page.timestamps || len(page.duplicates) > 0 || series != len(page.values) || bytes.Contains(body, []byte("# EOF")) {
+	if series != len(page.values) {
 		return nil
 	}
 	t.seen = make([]uint32, len(t.lines))
@@ -91,6 +91,12 @@ func (t *template) find(body []byte) (int, bool) {
 	line := body[:end+1]
 	if !isComment(line) {
 		line = line[:bytes.LastIndexByte(line, ' ')+1]
+	}
+	if t.index == nil {
+		t.index = make(map[string]int, len(t.lines))
+		for i, l := range t.lines {
+			t.index[l.text] = i
+		}
 	}
 	i, ok := t.index[string(line)]
 	return i, ok

@@ -55,7 +55,7 @@ var trtllm = Dialect{
 		{To: metrics.GenerationTokens, From: "trtllm_generation_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "no request has finished yet"},
 		{To: metrics.Requests, From: "trtllm_request_success_total", Is: Counter, Since: "1.3.0rc1", Absent: "no request has finished yet", Carry: trtllmReasons},
 		{To: metrics.Requests, From: "request_success_total", Is: Counter, Since: "1.1.0", Until: "1.2.x", Absent: "no request has finished yet", Carry: trtllmReasons},
-		{To: metrics.Requests, From: "trtllm_request_error_total", Is: Counter, Since: "1.3.0rc10", Plus: true, Absent: "no request has failed",
+		{To: metrics.Requests, From: "trtllm_request_error_total", Is: Counter, Failures: true, Since: "1.3.0rc10", Plus: true, Absent: "no request has failed",
 			Carry: []Carry{{From: "http_code", To: metrics.LabelOutcome, Map: httpOutcome}}},
 
 		// Hits and queries come from one pair of sources, tokens or blocks: a ratio of both would be neither.

@@ -82,12 +82,16 @@ type Collector struct {
 // New returns a collector that serves llm_gpu_nvml_up 0 until Run has loaded the library.
 func New(o Options) *Collector {
 	o = o.withDefaults()
+	kmsg := errStarting
+	if o.Kmsg == "none" {
+		kmsg = errKmsgOff
+	}
 	return &Collector{
 		options: o,
 		xids:    newXIDLedger(2*time.Second + o.Interval),
 		detach:  newDetachment(),
 		err:     errStarting,
-		kmsgErr: errStarting,
+		kmsgErr: kmsg,
 		known:   make(map[int]Identity),
 	}
 }

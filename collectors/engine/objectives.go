@@ -1,0 +1,214 @@
+package engine
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Objectives are counted in the plan: which bucket separates good from bad is known once the page's
+// grid is, so a scrape only adds and subtracts what it reads anyway.
+
+// countable is what objectives can count on one page.
+type countable struct {
+	histograms []histogram
+	counters   []counter
+	failures   bool // the engine shows requests that it failed or refused
+}
+
+// histogram is one histogram of the output, by engine.
+type histogram struct {
+	family     *metrics.Family
+	out        [outLabels]string
+	bounds     []float64 // ascending, in base units, +Inf left out
+	cumulative [][]term
+	count      []term
+}
+
+// counter is one counter of the output that is a sum of the page's. Computed counters cannot be
+// counted.
+type counter struct {
+	family *metrics.Family
+	out    [outLabels]string
+	terms  []term
+}
+
+// effective is a threshold as a page's grid allows it.
+type effective struct {
+	slo     string
+	runtime metrics.Runtime
+	bound   float64
+}
+
+// objectives adds the events of every objective that selects the engine.
+func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
+	for _, o := range c.config.Objectives {
+		counted := 0
+		if o.Signal.Latency() {
+			for _, h := range c.countable.histograms {
+				if h.family == o.Signal.Family() && selects(o, h.out) {
+					c.countHistogram(d, o, h)
+					counted++
+				}
+			}
+		} else {
+			counted = c.countCounters(o)
+		}
+		if whole := c.whole(d, defaults); counted == 0 && selects(o, whole) {
+			c.counted(o, whole, slo.SignalMissing)
+		}
+	}
+}
+
+// countHistogram adds the events of a latency objective.
+func (c *compiler) countHistogram(d *Dialect, o slo.Objective, h histogram) {
+	bound, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds())
+	if !ok {
+		c.counted(o, h.out, slo.BelowGrid)
+		return
+	}
+	c.counted(o, h.out, slo.Counted)
+	c.plan.effective = append(c.plan.effective, effective{o.Name, d.Runtime, bound})
+	c.events(o, h.out, slo.FormatBound(bound), h.count, h.count, h.cumulative[slices.Index(h.bounds, bound)])
+}
+
+// countCounters adds the events of an objective over counters; it returns on how many engines.
+func (c *compiler) countCounters(o slo.Objective) (counted int) {
+	groups := map[[outLabels]string][]counter{} // by engine, whatever the outcome
+	for _, ctr := range c.countable.counters {
+		engine := ctr.out
+		engine[outOutcome] = ""
+		if selects(o, engine) {
+			groups[engine] = append(groups[engine], ctr)
+		}
+	}
+	for _, engine := range slices.SortedFunc(maps.Keys(groups), func(a, b [outLabels]string) int { return slices.Compare(a[:], b[:]) }) {
+		var events, bad, good []term
+		for _, ctr := range groups[engine] {
+			isEvent, isBad, isGood := classify(o, ctr)
+			if isEvent {
+				events = append(events, ctr.terms...)
+			}
+			if isBad {
+				bad = append(bad, ctr.terms...)
+			}
+			if isGood {
+				good = append(good, ctr.terms...)
+			}
+		}
+		switch {
+		case len(events) == 0:
+			continue
+		case o.Signal == slo.Availability && !c.countable.failures:
+			c.counted(o, engine, slo.FailuresHidden)
+		case o.Good != nil:
+			c.counted(o, engine, slo.Counted)
+			c.events(o, engine, "", events, events, good)
+		default: // bad may be empty: the series is there all the same, so that its first event is an increase
+			c.counted(o, engine, slo.Counted)
+			c.events(o, engine, "", events, bad, nil)
+		}
+		counted++
+	}
+	return counted
+}
+
+// classify says what one counter is to an objective. Which outcomes count is package slo's to say.
+func classify(o slo.Objective, ctr counter) (isEvent, isBad, isGood bool) {
+	if o.Signal == slo.Availability {
+		if ctr.family != metrics.Requests {
+			return false, false, false
+		}
+		one := o.CountOutcomes(slo.Outcomes{Counts: map[metrics.Outcome]float64{metrics.Outcome(ctr.out[outOutcome]): 1}, Failures: true})
+		return one.Events > 0, one.Bad > 0, false
+	}
+	label := func(name string) string {
+		if i := outIndex(name); i >= 0 {
+			return ctr.out[i]
+		}
+		return ""
+	}
+	in := func(counters *slo.Counters) bool { return counters != nil && counters.Selects(ctr.family, label) }
+	return in(o.Total), in(o.Bad), in(o.Good)
+}
+
+func selects(o slo.Objective, out [outLabels]string) bool {
+	value := func(label string) string { return out[outIndex(label)] }
+	return o.Select.Matches(slo.Engine{Runtime: metrics.Runtime(value(metrics.LabelRuntime)), Model: value(metrics.LabelModel),
+		Namespace: value(metrics.LabelNamespace), Role: value(metrics.LabelRole)})
+}
+
+func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) {
+	value := 0.0
+	if reason == slo.Counted {
+		value = 1
+	}
+	c.add(line{family: metrics.SLOCounted, value: value, text: c.text(metrics.SLOCounted.Name, out,
+		metrics.Label{Name: metrics.LabelSLO, Value: o.Name}, metrics.Label{Name: metrics.LabelReason, Value: string(reason)})})
+}
+
+// events adds the two counters of an objective: bad events are bad minus the good ones among them.
+func (c *compiler) events(o slo.Objective, out [outLabels]string, threshold string, events, bad, butGood []term) {
+	more := []metrics.Label{{Name: metrics.LabelSLO, Value: o.Name}, {Name: metrics.LabelThreshold, Value: threshold}}
+	c.add(line{family: metrics.SLOEvents, text: c.text(metrics.SLOEvents.Name, out, more...), terms: events})
+	c.add(line{family: metrics.SLOBadEvents, text: c.text(metrics.SLOBadEvents.Name, out, more...), terms: bad, minus: butGood})
+}
+
+// objectiveLines are the series about the objectives themselves, once for all engines.
+func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot {
+	s := &snapshot{}
+	series := func(f *metrics.Family, labels ...metrics.Label) string {
+		return string(metrics.AppendSeries(nil, f.Name, labels...))
+	}
+	label := func(name, value string) metrics.Label { return metrics.Label{Name: name, Value: value} }
+	for _, o := range objectives {
+		s.append(metrics.SLOObjective, series(metrics.SLOObjective, label(metrics.LabelSLO, o.Name)), o.Target.Float())
+	}
+	for _, o := range objectives {
+		if !o.Signal.Latency() {
+			continue
+		}
+		bounds := map[metrics.Runtime]float64{}
+		for _, snap := range snapshots {
+			for _, e := range snap.effective {
+				if strictest, known := bounds[e.runtime]; e.slo == o.Name && (!known || e.bound < strictest) {
+					bounds[e.runtime] = e.bound
+				}
+			}
+		}
+		for _, runtime := range slices.Sorted(maps.Keys(bounds)) {
+			for kind, value := range map[string]float64{"requested": o.Threshold.Std().Seconds(), "effective": bounds[runtime]} {
+				s.append(metrics.SLOThreshold, series(metrics.SLOThreshold, label(metrics.LabelSLO, o.Name),
+					label(metrics.LabelRuntime, string(runtime)), label(metrics.LabelKind, kind)), value)
+			}
+		}
+	}
+	for _, o := range objectives {
+		s.append(metrics.SLOPeriod, series(metrics.SLOPeriod, label(metrics.LabelSLO, o.Name)), o.Period.Std().Seconds())
+	}
+	for _, o := range objectives {
+		s.append(metrics.SLOInfo, series(metrics.SLOInfo, label(metrics.LabelSLO, o.Name), label(metrics.LabelSignal, string(o.Signal)),
+			label(metrics.LabelPeriod, o.Period.String())), 1)
+	}
+	return s
+}
+
+// keeps reports whether a bucket stays in the output under the budget of its family. Objectives are
+// counted from the engine's whole grid, so a reduced histogram loses them nothing.
+func (c *compiler) keeps(h histogram, bound float64) bool {
+	budget, limited := c.config.budgets[h.family]
+	near := func(b float64) bool { return math.Abs(b-bound) <= 1e-9*bound }
+	switch {
+	case !limited || math.IsInf(bound, 1):
+		return true
+	case budget.Objectives:
+		return slices.ContainsFunc(c.config.Objectives, func(o slo.Objective) bool {
+			used, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds())
+			return ok && o.Signal.Family() == h.family && selects(o, h.out) && used == bound
+		})
+	}
+	return slices.ContainsFunc(budget.Bounds, near)
+}

@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// objective builds an objective from what a user would write.
+func objective(t testing.TB, name string, signal slo.Signal, threshold, target string) slo.Objective {
+	o := slo.Objective{Name: name, Signal: signal}
+	var err error
+	if threshold != "" {
+		if o.Threshold, err = slo.ParseDuration(threshold); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o.Target, err = slo.ParseRatio(target); err != nil {
+		t.Fatal(err)
+	}
+	return o.WithDefaults()
+}
+
+func counted(t testing.TB, objectives []slo.Objective, pages ...string) samples {
+	var targets []TargetConfig
+	for _, p := range pages {
+		targets = append(targets, TargetConfig{URL: serve(t, readPage(t, p)).URL})
+	}
+	return parse(t, exposition(t, collectorWith(t, Config{Targets: targets, Objectives: objectives})))
+}
+
+func TestLatencyIsCountedAtTheEnginesOwnBound(t *testing.T) {
+	objectives := []slo.Objective{objective(t, "ttft", slo.TTFT, "500ms", "99%")}
+	s := counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom", "sglang/v0.5.17-streaming.prom", "tgi/v3.3.7-loaded.prom")
+	whole := s.get(t, `llm_engine_time_to_first_token_seconds_count{runtime="vllm",dp_rank="1"}`)[0]
+	good := s.get(t, `llm_engine_time_to_first_token_seconds_bucket{runtime="vllm",dp_rank="1",le="0.5"}`)[0]
+	s.want(t, `llm_slo_events_total{slo="ttft",runtime="vllm",dp_rank="1",threshold="0.5"}`, whole)
+	s.want(t, `llm_slo_bad_events_total{slo="ttft",runtime="vllm",dp_rank="1",threshold="0.5"}`, whole-good)
+	if good == 0 || whole == good {
+		t.Fatalf("the page cannot show a difference: %v of %v are good", good, whole)
+	}
+	// SGLang has no bound at 0.5: the stricter 0.4 is used, and both are published.
+	good = s.get(t, `llm_engine_time_to_first_token_seconds_bucket{runtime="sglang",le="0.4"}`)[0]
+	s.want(t, `llm_slo_bad_events_total{runtime="sglang",threshold="0.4"}`, 1658-good)
+	s.want(t, `llm_slo_threshold_seconds{runtime="sglang",kind="requested"}`, 0.5)
+	s.want(t, `llm_slo_threshold_seconds{runtime="sglang",kind="effective"}`, 0.4)
+	s.want(t, `llm_slo_threshold_seconds{runtime="vllm",kind="effective"}`, 0.5)
+	// TGI has no TTFT: no events, and that is said.
+	s.want(t, `llm_slo_events_total{runtime="tgi"}`)
+	s.want(t, `llm_slo_counted{runtime="tgi",slo="ttft",reason="signal_missing"}`, 0)
+	s.want(t, `llm_slo_counted{runtime="vllm",slo="ttft"}`, 1, 1)
+	// The objective itself is there once, whatever the number of engines.
+	s.want(t, `llm_slo_objective_ratio{slo="ttft"}`, 0.99)
+	s.want(t, `llm_slo_period_seconds{slo="ttft"}`, 30*24*3600)
+	s.want(t, `llm_slo_info{slo="ttft",signal="ttft",period="30d"}`, 1)
+}
+
+func TestThresholdBelowTheGrid(t *testing.T) {
+	s := counted(t, []slo.Objective{objective(t, "strict", slo.TTFT, "50ms", "99%")}, "sglang/v0.5.17-streaming.prom") // first bound 0.1
+	s.want(t, `llm_slo_events_total`)
+	s.want(t, `llm_slo_counted{slo="strict",reason="below_grid"}`, 0)
+}
+
+func TestAvailabilityNeedsAnEngineThatShowsFailures(t *testing.T) {
+	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
+	for _, c := range []struct {
+		page        string
+		events, bad []float64 // nil: not counted
+	}{
+		{"vllm/v0.19.0-dp2-spec.prom", []float64{8877 + 4553 + 5 + 3, 9254 + 4756 + 4 + 4}, []float64{5, 4}}, // aborts are the clients'
+		{"vllm/v0.10.2.prom", nil, nil},                                     // before v0.13 failed requests are not counted
+		{"tgi/v1.0-early.prom", []float64{833 + 19 + 8}, []float64{19 + 8}}, // validation is the clients'
+		{"trtllm/v1.3.0-full.prom", []float64{320 + 57 + 4}, []float64{4}},
+		{"trtllm/v1.1.0-unprefixed.prom", nil, nil},
+		{"nim/1.x.prom", []float64{540 + 58 + 13}, []float64{13}},
+		{"sglang/v0.5.9-priority.prom", nil, nil},
+		{"triton/trtllm-v0.18-ensemble.prom", []float64{1204 + 6 + 2}, []float64{6 + 2}},
+		{"dynamo/frontend.prom", []float64{813 + 90 + 21 + 3}, []float64{21 + 3}},
+	} {
+		s := counted(t, objectives, c.page)
+		s.want(t, `llm_slo_events_total{slo="availability"}`, c.events...)
+		s.want(t, `llm_slo_bad_events_total{slo="availability"}`, c.bad...)
+		if c.events == nil {
+			s.want(t, `llm_slo_counted{reason="failures_missing"}`, 0)
+		}
+	}
+	// An engine that would show failures but has none is fully available, not unknown.
+	s := parse(t, exposition(t, collectorWith(t, Config{Objectives: objectives,
+		Targets: []TargetConfig{{URL: serve(t, "# TYPE tgi_request_success counter\ntgi_request_success 5\n").URL}}})))
+	s.want(t, `llm_slo_events_total`, 5)
+	s.want(t, `llm_slo_bad_events_total`, 0)
+}
+
+func TestObjectiveOverCounters(t *testing.T) {
+	o := objective(t, "speculation", slo.Events, "", "60%")
+	o.Total = &slo.Counters{Metric: metrics.SpecDecodeDraftTokens.Name}
+	o.Good = &slo.Counters{Metric: metrics.SpecDecodeAcceptedTokens.Name}
+	s := counted(t, []slo.Objective{o}, "vllm/v0.19.0-dp2-spec.prom", "vllm/v0.11.2.prom")
+	s.want(t, `llm_slo_events_total{slo="speculation",dp_rank="0"}`, 15441)
+	s.want(t, `llm_slo_bad_events_total{slo="speculation",dp_rank="0"}`, 15441-8800)
+	s.want(t, `llm_slo_counted{slo="speculation",reason="signal_missing"}`, 0) // the engine without speculation
+
+	cut := objective(t, "not-cut", slo.Events, "", "90%")
+	cut.Total = &slo.Counters{Metric: metrics.Requests.Name}
+	cut.Bad = &slo.Counters{Metric: metrics.Requests.Name, Match: map[string][]string{"outcome": {"length"}}}
+	s = counted(t, []slo.Objective{cut}, "vllm/v0.11.2.prom")
+	s.want(t, `llm_slo_events_total`, 5783+2887+28)
+	s.want(t, `llm_slo_bad_events_total`, 2887)
+}
+
+func TestObjectiveSelectsEngines(t *testing.T) {
+	o := objective(t, "chat", slo.TTFT, "500ms", "99%")
+	o.Select.Runtime = []metrics.Runtime{metrics.VLLM}
+	o.Select.Model = []string{"qwen3-*"}
+	s := counted(t, []slo.Objective{o}, "vllm/v0.19.0-dp2-spec.prom", "vllm/v0.11.2.prom", "sglang/v0.5.17-streaming.prom")
+	if got := s.get(t, `llm_slo_events_total`); len(got) != 2 {
+		t.Errorf("%d engines are counted, want the two ranks of qwen3-235b", len(got))
+	}
+	s.want(t, `llm_slo_counted{model_name!~"qwen3-.*"}`) // what it does not select is not its business
+}
+
+func TestHistogramBudget(t *testing.T) {
+	const page = "vllm/v0.11.2.prom"
+	ttft, queue, decode := metrics.TimeToFirstToken.Name, metrics.QueueTime.Name, metrics.DecodeTime.Name
+	objectives := []slo.Objective{objective(t, "ttft", slo.TTFT, "600ms", "99%"), objective(t, "slow", slo.TTFT, "2.5s", "99.9%")}
+	cfg := Config{Targets: []TargetConfig{{URL: serve(t, readPage(t, page)).URL}}, Objectives: objectives}
+	whole := parse(t, exposition(t, collectorWith(t, cfg)))
+	cfg.Histograms = map[string]HistogramBudget{ttft: {Objectives: true}, queue: {Bounds: []float64{1, 5, 7}}, decode: {Drop: true}}
+	s := parse(t, exposition(t, collectorWith(t, cfg)))
+	for _, le := range []string{"0.5", "2.5", "+Inf"} {
+		s.want(t, ttft+`_bucket{le="`+le+`"}`, whole.get(t, ttft+`_bucket{le="`+le+`"}`)...)
+	}
+	if n := len(s.get(t, ttft+"_bucket")); n != 3 {
+		t.Errorf("%d TTFT buckets are left", n)
+	}
+	if n := len(s.get(t, queue+"_bucket")); n != 3 { // vLLM has no bound at 7
+		t.Errorf("%d queue time buckets are left", n)
+	}
+	s.want(t, queue+"_sum", whole.get(t, queue+"_sum")...)
+	s.want(t, `{__name__=~"`+decode+`.*"}`)
+	// Objectives lose nothing by it.
+	for _, name := range []string{"llm_slo_events_total", "llm_slo_bad_events_total"} {
+		s.want(t, name, whole.get(t, name)...)
+	}
+	if _, err := New(Config{Histograms: map[string]HistogramBudget{"llm_engine_requests_running": {}}}); err == nil || !strings.Contains(err.Error(), "no histogram") {
+		t.Errorf("a budget for a gauge: %v", err)
+	}
+}
