@@ -20,6 +20,7 @@ import (
 	"sync"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // Collector scrapes a fixed set of targets. A changed configuration makes a new collector.
@@ -34,13 +35,16 @@ func New(cfg Config) (*Collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Collector{config: &settings{Config: cfg, budgets: map[*metrics.Family]HistogramBudget{}}}
-	for name, budget := range cfg.Histograms {
+	c := &Collector{config: &settings{Config: cfg, shapes: map[*metrics.Family]slo.Shape{}}}
+	for name, shape := range cfg.Histograms {
 		f := metrics.Lookup(name)
 		if f == nil || f.Kind != metrics.Histogram || !IsQuantity(f) {
 			return nil, configErrorf("histograms."+name, "%s is no histogram of the vocabulary: docs/metrics.md lists them", name)
 		}
-		c.config.budgets[f] = budget
+		if err := shape.Check(); err != nil {
+			return nil, configErrorf("histograms."+name, "%w", err)
+		}
+		c.config.shapes[f] = shape
 	}
 	servers := map[string]int{}
 	for i, target := range cfg.Targets {

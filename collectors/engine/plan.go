@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // A plan is a page's shape compiled: which series feed which line of output, with everything but
@@ -550,11 +551,12 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 		h.cumulative = append(h.cumulative, in)
 	}
 	c.countable.histograms = append(c.countable.histograms, h)
-	if c.config.budgets[to].Drop {
+	shape, used := c.config.shapes[to], c.used(h)
+	if shape.Keep == slo.Drop {
 		return
 	}
 	bucket := func(bound float64, in []term) {
-		if c.keeps(h, bound) {
+		if math.IsInf(bound, 1) || shape.Keeps(bound, used) {
 			c.add(line{family: to, text: c.text(to.Name+"_bucket", out, metrics.Label{Name: "le", Value: metrics.FormatBound(bound)}), terms: in})
 		}
 	}
