@@ -3,10 +3,11 @@
 // A scrape of the exporter fetches all pages at once, each with its own deadline. A page is parsed
 // with Prometheus' own parser, recognised, and mapped through the table of its dialect:
 //
-//	target   fetches one page            fetch.go, target.go
-//	page     parses it                   page.go
-//	dialect  says what it means          dialect.go, and one file per engine
-//	plan     compiles both into lines    plan.go
+//	target    fetches one page and decides how to read it    fetch.go, target.go
+//	page      parses it; a template reads it again           page.go, template.go
+//	dialect   says what it means                             dialect.go, and one file per engine
+//	plan      is both compiled into lines of output          compile.go, lines.go, plan.go
+//	slo       counts objectives on them                      objectives.go
 //
 // To add an engine, add its file and its line in dialects.go.
 package engine
