@@ -86,8 +86,8 @@ func (c *compiler) dialect(d *Dialect) error {
 	version := c.version(d)
 	said := cmp.Or(c.identity.Version, version.String())
 	defaults := map[string]string{
-		metrics.LabelModel: cmp.Or(c.only(d, metrics.LabelModel), c.identity.Model),
-		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole)),
+		metrics.LabelModel: c.only(d, metrics.LabelModel, c.identity.Model),
+		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole, "")),
 	}
 	c.countable = countable{}
 	models := map[string]bool{}
@@ -227,8 +227,9 @@ func older(a, b string) bool {
 }
 
 // only returns the value of a carried label when all series of the page that have it agree: it then
-// holds for those that lack it.
-func (c *compiler) only(d *Dialect, to string) string {
+// holds for those that lack it. A page that names no value has the other one, one that names several
+// has none.
+func (c *compiler) only(d *Dialect, to, otherwise string) string {
 	seen := map[string]bool{}
 	for _, carry := range d.Labels {
 		if carry.To != to {
@@ -236,17 +237,17 @@ func (c *compiler) only(d *Dialect, to string) string {
 		}
 		for i := range d.Rows {
 			for v := range c.page.LabelValues(d.Rows[i].From, carry.From) {
-				if v != "" {
-					seen[carry.apply(v)] = true
+				if v = carry.apply(v); v != "" {
+					seen[v] = true
 				}
 			}
 		}
 	}
-	if len(seen) != 1 {
-		return ""
-	}
-	for v := range seen {
-		return v
+	switch values := slices.Collect(maps.Keys(seen)); len(values) {
+	case 0:
+		return otherwise
+	case 1:
+		return values[0]
 	}
 	return ""
 }
