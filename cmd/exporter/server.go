@@ -86,6 +86,7 @@ func (s *server) handler() http.Handler {
 			http.Error(w, "the previous configuration stays in use: "+err.Error(), http.StatusInternalServerError)
 		}
 	})
+	mux.HandleFunc("GET /engines", s.listEngines)
 	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", runbooks.Handler()))
 	if s.detach != nil {
 		mux.Handle("POST /-/detach", s.detach)
@@ -98,9 +99,11 @@ func (s *server) handler() http.Handler {
 	landing, err := web.NewLandingPage(web.LandingConfig{
 		Name:        "llm-node-exporter",
 		Description: "What the inference engines of this node and the GPUs under them say, in one vocabulary.",
-		Version:     build.Info(),
+		Version:     build.Version,
+		Profiling:   strconv.FormatBool(s.pprof),
 		Links: []web.LandingLinks{
 			{Address: s.metricsPath, Text: "Metrics"},
+			{Address: "/engines", Text: "Engines"},
 			{Address: "/runbooks/", Text: "Runbooks"},
 			{Address: "/-/healthy", Text: "Health"},
 			{Address: "/-/ready", Text: "Readiness"},

@@ -67,7 +67,9 @@ func New(cfg Config) (*Collector, error) {
 type Engine struct {
 	Runtime metrics.Runtime // empty until a page was understood
 	Model   string
+	Version string
 	Server  string   // host:port of the page
+	Reason  string   // why the page cannot be used, one of Reasons; empty when it is
 	GPUs    []string // on which it runs, by UUID or index, where the configuration says so
 	// Namespace, Pod and Container are set by configuration or discovery.
 	Namespace, Pod, Container string
@@ -79,6 +81,7 @@ func (c *Collector) Engines() []Engine {
 	for _, t := range c.targets {
 		t.mu.Lock()
 		e := t.known
+		e.Reason = t.reason
 		t.mu.Unlock()
 		e.Server, e.GPUs = t.server, t.gpus
 		e.Namespace, e.Pod, e.Container = t.fixed[metrics.LabelNamespace], t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer]

@@ -132,7 +132,7 @@ func (c *compiler) dialect(d *Dialect) error {
 		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
 	}
 	for _, m := range slices.Sorted(maps.Keys(models)) {
-		c.plan.model = cmp.Or(c.plan.model, m)
+		c.plan.model, c.plan.version = cmp.Or(c.plan.model, m), cmp.Or(c.plan.version, said)
 		c.info(metrics.EngineInfo, d.Runtime, metrics.Label{Name: metrics.LabelModel, Value: m},
 			metrics.Label{Name: metrics.LabelVersion, Value: said})
 	}

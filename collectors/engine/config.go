@@ -134,7 +134,7 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *set
 		given:     strings.TrimSuffix(u.Path, "/"),
 		log:       settings.Log.With("target", u.Redacted()),
 		run:       make(chan struct{}, 1),
-		reason:    "start",
+		reason:    reasonPending,
 	}
 	if t.timeout == 0 {
 		t.timeout = DefaultTimeout

@@ -11,6 +11,7 @@ import (
 type plan struct {
 	runtime metrics.Runtime // of the first dialect on the page
 	model   string          // the first model on the page
+	version string          // of its engine
 	used    []bool          // by place of the series on the page: some line reads it
 	counter []bool          // by place: falls only when the engine restarts
 	lines   []line          // ordered by family
