@@ -92,12 +92,14 @@ var dynamoWorker = Dialect{
 			Fold:   publishedUsage("dynamo_component_kvstats_gpu_cache_usage_percent", "dynamo_component_kvstats_total_blocks"),
 			Absent: "the engine does not publish it", Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
 		{To: metrics.EngineLoadTime, From: "dynamo_component_model_load_time_seconds", Is: Gauge, Absent: "the model is not loaded yet"},
+		{To: metrics.KVTransferTime, From: "trtllm_kv_transfer_latency_seconds", Is: Histogram, Absent: "no TensorRT-LLM worker, or no transfer yet"},
+		{To: metrics.KVTransferSize, From: "trtllm_kv_transfer_bytes", Is: Histogram, Absent: "no TensorRT-LLM worker, or no transfer yet"},
 	},
 	Missing: notOnPage(metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.RequestDuration, metrics.QueueTime,
 		metrics.PrefillTime, metrics.DecodeTime, metrics.RequestPromptTokens, metrics.RequestGenerationTokens, metrics.KVCacheCapacity, metrics.MaxModelLen,
 		metrics.LorasRunning, metrics.Sleeping, metrics.PromptTokens, metrics.GenerationTokens, metrics.Requests, metrics.Preemptions,
 		metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens,
-		metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens, metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures),
+		metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens, metrics.KVTransferFailures),
 }
 
 // publishedUsage is the usage that a worker's engine publishes. Dynamo seeds both gauges with zero:
