@@ -75,10 +75,14 @@ func repository() []artifact {
 	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage})
 	var example installation
 	for _, a := range example.artifacts("prometheus") {
-		if a.path != "alerts.md" {
-			a.path = "examples/prometheus/" + a.path
-			all = append(all, a)
+		switch a.path {
+		case "alerts.md":
+			continue
+		case "rules.yaml":
+			all = append(all, artifact{"helm/llm-node-exporter/files/rules.yaml", a.render})
 		}
+		a.path = "examples/prometheus/" + a.path
+		all = append(all, a)
 	}
 	return all
 }

@@ -1,0 +1,137 @@
+package helm
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Where the schemas come from: the API server's own description and the operator's definitions,
+// both files of Go modules, so that nothing but the module proxy is asked.
+const (
+	kubernetes = "k8s.io/kubernetes@v1.36.3"
+	operator   = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+)
+
+// The objects of every combination are what the API servers accept, no field more.
+func TestSchemas(t *testing.T) {
+	kubeconform, err := exec.LookPath("kubeconform")
+	if err != nil {
+		t.Skip("kubeconform is not installed: go install github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0")
+	}
+	schemas := t.TempDir()
+	writeBuiltIns(t, schemas)
+	for _, file := range []string{"podmonitors", "prometheusrules"} {
+		writeCustom(t, schemas, filepath.Join("example", "prometheus-operator-crd", "monitoring.coreos.com_"+file+".yaml"))
+	}
+	check := func(manifests string) (string, error) {
+		cmd := exec.Command(kubeconform, "-strict", "-schema-location", schemas+"/{{.ResourceKind}}.json")
+		cmd.Stdin = strings.NewReader(manifests)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	for _, name := range slices.Sorted(maps.Keys(combinations)) {
+		args := []string{"template", "gpu", chart}
+		for _, s := range combinations[name] {
+			args = append(args, "--set-json", s)
+		}
+		manifests, err := helm(t, args...)
+		if err != nil {
+			t.Fatal(manifests)
+		}
+		if out, err := check(manifests); err != nil {
+			t.Errorf("%s: %s", name, out)
+		}
+		for right, wrong := range map[string]string{"hostPath:": "hostDir:", "honorLabels:": "honourLabels:", "readOnlyRootFilesystem:": "readOnly:"} {
+			if broken := strings.ReplaceAll(manifests, right, wrong); broken != manifests {
+				if _, err := check(broken); err == nil {
+					t.Errorf("%s: the schemas accept %s", name, wrong)
+				}
+			}
+		}
+	}
+}
+
+// moduleFile reads a file of a module in the module cache, which it downloads.
+func moduleFile(t *testing.T, module, path string) []byte {
+	t.Helper()
+	cmd := exec.Command("go", "mod", "download", "-json", module)
+	cmd.Dir = t.TempDir() // outside of this module, whose go.sum does not list it
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", module, err, out)
+	}
+	var m struct{ Dir string }
+	if err := json.Unmarshal(out, &m); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(filepath.Join(m.Dir, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// writeBuiltIns writes one schema for each built-in kind that the chart uses.
+func writeBuiltIns(t *testing.T, dir string) {
+	var api struct{ Definitions object }
+	if err := json.Unmarshal(moduleFile(t, kubernetes, "api/openapi-spec/swagger.json"), &api); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range api.Definitions {
+		closeObjects(d)
+	}
+	api.Definitions["io.k8s.apimachinery.pkg.util.intstr.IntOrString"] = object{"type": []string{"string", "integer"}}
+	for kind, name := range map[string]string{
+		"serviceaccount": "io.k8s.api.core.v1.ServiceAccount", "configmap": "io.k8s.api.core.v1.ConfigMap", "pod": "io.k8s.api.core.v1.Pod",
+		"daemonset": "io.k8s.api.apps.v1.DaemonSet", "networkpolicy": "io.k8s.api.networking.v1.NetworkPolicy",
+	} {
+		writeSchema(t, dir, kind, object{"$ref": "#/definitions/" + name, "definitions": api.Definitions})
+	}
+}
+
+// writeCustom writes the schema of a CustomResourceDefinition.
+func writeCustom(t *testing.T, dir, path string) {
+	var crd object
+	if err := yaml.Unmarshal(moduleFile(t, operator, path), &crd); err != nil {
+		t.Fatal(err)
+	}
+	schema := at(t, crd, "spec", "versions", "schema", "openAPIV3Schema").(object)
+	closeObjects(schema)
+	writeSchema(t, dir, strings.ToLower(at(t, crd, "spec", "names", "kind").(string)), schema)
+}
+
+func writeSchema(t *testing.T, dir, kind string, schema object) {
+	t.Helper()
+	content, err := json.Marshal(schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, kind+".json"), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// closeObjects refuses fields that a schema does not list.
+func closeObjects(schema any) {
+	switch s := schema.(type) {
+	case object:
+		if _, named := s["properties"].(object); named && s["additionalProperties"] == nil && s["x-kubernetes-preserve-unknown-fields"] == nil {
+			s["additionalProperties"] = false
+		}
+		for _, v := range s {
+			closeObjects(v)
+		}
+	case []any:
+		for _, v := range s {
+			closeObjects(v)
+		}
+	}
+}
