@@ -1,0 +1,29 @@
+package rules
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// modelGroup records what dashboards read over weeks: one series per model where the exporters have one
+// per replica and bucket. No alert reads it.
+func modelGroup() Group {
+	g := Group{Name: "llm-model", Interval: Interval}
+	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{f, e}) }
+	rate := func(e promql.Expr, more ...string) promql.Expr {
+		return promql.Sum(append(more, modelLabels...), promql.Rate(e, base.Std()))
+	}
+	record(metrics.RecordedTimeToFirstToken, rate(promql.BucketsOf(metrics.TimeToFirstToken), "le"))
+	record(metrics.RecordedInterTokenLatency, rate(promql.BucketsOf(metrics.InterTokenLatency), "le"))
+	record(metrics.RecordedRequestDuration, rate(promql.BucketsOf(metrics.RequestDuration), "le"))
+	record(metrics.RecordedPromptTokens, rate(promql.Vector(metrics.PromptTokens)))
+	record(metrics.RecordedGenerationTokens, rate(promql.Vector(metrics.GenerationTokens)))
+	record(metrics.RecordedRequests, rate(promql.Vector(metrics.Requests), metrics.LabelOutcome))
+	record(metrics.RecordedRunning, promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning)))
+	record(metrics.RecordedWaiting, promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)))
+	record(metrics.RecordedReplicas, promql.CountBy(modelLabels, promql.CountBy(replicaLabels, promql.Vector(metrics.RequestsRunning))))
+	record(metrics.RecordedKVCacheUsage, promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)))
+	record(metrics.RecordedModelGPUs, promql.CountBy(modelLabels,
+		promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))))
+	return g
+}
