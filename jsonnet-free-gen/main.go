@@ -73,9 +73,10 @@ func run(args []string) error {
 func repository() []artifact {
 	beside := installation{style: rules.Style{RunbookURL: "../runbooks/{alert}.md"}}
 	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage})
+	all = append(all, dashboardFiles("examples/grafana/", rules.Style{})...)
 	var example installation
 	for _, a := range example.artifacts("prometheus") {
-		if a.path != "alerts.md" {
+		if a.path != "alerts.md" && !strings.HasPrefix(a.path, "dashboards/") {
 			a.path = "examples/prometheus/" + a.path
 			all = append(all, a)
 		}
