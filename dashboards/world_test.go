@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
@@ -38,7 +37,7 @@ var values = map[string][]string{
 	metrics.LabelDomain: {"sm", "memory"}, metrics.LabelLimit: {"slowdown", "shutdown"}, metrics.LabelLifetime: {"volatile", "aggregate"},
 	metrics.LabelScope: {"gpu", "module"}, metrics.LabelXID: {"48", "79"}, metrics.LabelState: {"current", "max"},
 	metrics.LabelSLO: {"ttft", "itl", "tpot", "request_duration"}, metrics.LabelSignal: {"ttft", "itl", "tpot", "request_duration"},
-	metrics.LabelPeriod: {"30d"}, metrics.LabelThreshold: {"0.5"},
+	metrics.LabelPeriod: {"30d"}, metrics.LabelLong: {"1h", "3d"}, metrics.LabelThreshold: {"0.5"},
 }
 
 // valuesOf are a label's values on a family where they depend on it.
@@ -59,11 +58,14 @@ func valuesOf(f *metrics.Family, label string) []string {
 
 // series are the label sets of a family.
 func (w world) series(f *metrics.Family) []labels.Labels {
-	sets := [][]string{{"instance", "node-1", "job", rules.DefaultJob}}
-	if !w.host {
-		sets[0] = append(sets[0], metrics.LabelCluster, "eu")
+	sets := [][]string{w.scraper()}
+	if f.Group == "recorded" {
+		sets = [][]string{{metrics.LabelCluster, "eu"}}
 	}
 	for _, l := range f.Labels {
+		if l == metrics.LabelCluster || l == "le" {
+			continue
+		}
 		if w.host && slices.Contains([]string{metrics.LabelNamespace, metrics.LabelPod, metrics.LabelContainer}, l) {
 			continue
 		}
@@ -93,26 +95,19 @@ func (w world) scrape(at time.Time, emit rulesim.Emit) {
 	t := at.Sub(rulesim.Epoch)
 	bad := max(0, (t - incidentAt).Seconds())
 	good := t.Seconds() - bad
-	named := func(l labels.Labels, name string, pairs ...string) labels.Labels {
-		b := labels.NewBuilder(l).Set(model.MetricNameLabel, name)
-		for i := 0; i < len(pairs); i += 2 {
-			b.Set(pairs[i], pairs[i+1])
-		}
-		return b.Labels()
-	}
-	emit(named(labels.EmptyLabels(), metrics.Up.Name, w.scraper()...), state(bad == 0 || int(bad/60)%2 == 1))
+	emit(with(labels.EmptyLabels(), metrics.Up.Name, w.scraper()...), state(bad == 0 || int(bad/60)%2 == 1))
 	for _, f := range metrics.All() {
 		for i, l := range w.series(f) {
 			switch f.Kind {
 			case metrics.Histogram:
-				w.histogram(f, l, good, bad, named, emit)
+				w.histogram(f, l, good, bad, emit)
 			case metrics.Counter:
-				emit(named(l, f.Name), counter(f, l, good, bad))
+				emit(with(l, f.Name), counter(f, l, good, bad))
 			default:
 				if f == metrics.EngineInfo && bad > 0 {
-					l = named(l, "", metrics.LabelVersion, "0.12.0")
+					l = with(l, f.Name, metrics.LabelVersion, "0.12.0")
 				}
-				emit(named(l, f.Name), gauge(f, at, bad > 0, i))
+				emit(with(l, f.Name), gauge(f, at, bad > 0, i))
 			}
 		}
 	}
@@ -128,7 +123,7 @@ func (w world) scraper() []string {
 
 // histogram observes 10 values a second: around 0.2 while healthy, around 3 in the incident, in units that
 // every bound of the vocabulary covers.
-func (w world) histogram(f *metrics.Family, l labels.Labels, good, bad float64, named func(labels.Labels, string, ...string) labels.Labels, emit rulesim.Emit) {
+func (w world) histogram(f *metrics.Family, l labels.Labels, good, bad float64, emit rulesim.Emit) {
 	center, worse := 0.2, 3.0
 	if f == metrics.QueueTime || f == metrics.PrefillTime {
 		center, worse = 0.05, 2
@@ -147,10 +142,10 @@ func (w world) histogram(f *metrics.Family, l labels.Labels, good, bad float64, 
 				n += bad
 			}
 		}
-		emit(named(l, f.Name+"_bucket", "le", metrics.FormatBound(b)), n)
+		emit(with(l, f.Name+"_bucket", "le", metrics.FormatBound(b)), n)
 	}
-	emit(named(l, f.Name+"_count"), 10*(good+bad))
-	emit(named(l, f.Name+"_sum"), 10*(good*center+bad*worse))
+	emit(with(l, f.Name+"_count"), 10*(good+bad))
+	emit(with(l, f.Name+"_sum"), 10*(good*center+bad*worse))
 }
 
 // onlyBad are counters that stand still while all is well.
