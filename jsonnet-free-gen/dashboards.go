@@ -34,7 +34,7 @@ providers:
   - {name: llm, type: file, options: {path: /var/lib/grafana/dashboards/llm}}
 ` + "```" + `
 
-* They need the [recording rules](alerts.md): what is shown over weeks is recorded per model.
+* They need the [recording rules](../examples/prometheus/rules.yaml): what is shown over weeks is recorded per model.
 * Filters match everything until you choose. "All" is ` + "`.*`" + `, which also keeps series without the label: hosts outside Kubernetes have no
   namespace. Recorded series have no node and no runtime: those filters do not reach them.
 * An empty panel says why it may be empty. It never means zero.
