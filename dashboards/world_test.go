@@ -23,8 +23,16 @@ const (
 	worldEnd   = 170 * time.Minute
 )
 
-// world is one node; host leaves out the labels that only Kubernetes and a fleet have.
-type world struct{ host bool }
+// world is one node.
+type world struct {
+	// host leaves out the labels that only Kubernetes and a fleet have.
+	host bool
+	// only are the families that the incident makes worse; all when empty.
+	only []*metrics.Family
+}
+
+// hit reports whether the incident reaches a family.
+func (w world) hit(f *metrics.Family) bool { return w.only == nil || slices.Contains(w.only, f) }
 
 // values are those that a label takes, one series for each.
 var values = map[string][]string{
@@ -93,10 +101,13 @@ var bounds = []float64{0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 100, 10
 // scrape is one scrape of the whole vocabulary.
 func (w world) scrape(at time.Time, emit rulesim.Emit) {
 	t := at.Sub(rulesim.Epoch)
-	bad := max(0, (t - incidentAt).Seconds())
-	good := t.Seconds() - bad
-	emit(with(labels.EmptyLabels(), metrics.Up.Name, w.scraper()...), state(bad == 0 || int(bad/60)%2 == 1))
+	ill := max(0, (t - incidentAt).Seconds())
+	emit(with(labels.EmptyLabels(), metrics.Up.Name, w.scraper()...), state(ill == 0 || !w.hit(metrics.Up) || int(ill/60)%2 == 1))
 	for _, f := range metrics.All() {
+		good, bad := t.Seconds(), 0.0
+		if w.hit(f) {
+			good, bad = t.Seconds()-ill, ill
+		}
 		for i, l := range w.series(f) {
 			switch f.Kind {
 			case metrics.Histogram:
@@ -107,7 +118,7 @@ func (w world) scrape(at time.Time, emit rulesim.Emit) {
 				if f == metrics.EngineInfo && bad > 0 {
 					l = with(l, f.Name, metrics.LabelVersion, "0.12.0")
 				}
-				emit(with(l, f.Name), gauge(f, at, bad > 0, i))
+				emit(with(l, f.Name), gauge(f, bad > 0, i))
 			}
 		}
 	}
@@ -180,7 +191,7 @@ func state(set bool) float64 {
 }
 
 // gauge is a value that fits a family's name, and another one in the incident.
-func gauge(f *metrics.Family, at time.Time, incident bool, i int) float64 {
+func gauge(f *metrics.Family, incident bool, i int) float64 {
 	worse := func(healthy, bad float64) float64 {
 		if incident {
 			return bad
@@ -310,6 +321,65 @@ func TestEveryPanelMoves(t *testing.T) {
 				}
 			}
 			t.Logf("%d of %d panels moved", moved, panels)
+		})
+	}
+}
+
+// The incident dashboard tells causes apart: each kind of incident moves the panels that name it, and
+// leaves those of the other kinds alone. Its other panels may do either.
+func TestIncidentTellsCausesApart(t *testing.T) {
+	burn := []*metrics.Family{metrics.SLOBadEvents}
+	for name, c := range map[string]struct {
+		worse        []*metrics.Family
+		moves, still []string
+	}{
+		"queueing": {
+			[]*metrics.Family{metrics.QueueTime, metrics.TimeToFirstToken, metrics.RequestsWaiting},
+			[]string{"Time to first token, p95", "Queue share of TTFT", "TTFT p95 by replica", "Waiting by replica"},
+			[]string{"Inter-token latency, p95", "KV cache in use, fullest replica", "Preemptions", "Prefix cache hits", "Time throttled", "XIDs in the last hour", "Replicas by version"},
+		},
+		"prefill": {
+			[]*metrics.Family{metrics.PrefillTime, metrics.TimeToFirstToken, metrics.PrefixCacheHitTokens},
+			[]string{"Time to first token, p95", "Prefill share of TTFT", "Prefix cache hits"},
+			[]string{"Inter-token latency, p95", "Waiting by replica", "KV cache in use, fullest replica", "Preemptions", "Time throttled", "Replicas by version"},
+		},
+		"memory": {
+			[]*metrics.Family{metrics.KVCacheUsage, metrics.Preemptions, metrics.InterTokenLatency, metrics.RequestsWaiting},
+			[]string{"Inter-token latency, p95", "KV cache in use, fullest replica", "Preemptions", "Waiting by replica"},
+			[]string{"Prefill share of TTFT", "Prefix cache hits", "Time throttled", "SM clock against its maximum", "Replicas by version"},
+		},
+		"throttled GPU": {
+			[]*metrics.Family{metrics.GPUClockEventActive, metrics.GPUClockEventSeconds, metrics.GPUClock, metrics.InterTokenLatency},
+			[]string{"Inter-token latency, p95", "Throttling now", "Time throttled", "SM clock against its maximum"},
+			[]string{"Time to first token, p95", "Queue share of TTFT", "Prefill share of TTFT", "KV cache in use, fullest replica", "Preemptions", "Replicas by version", "XIDs in the last hour"},
+		},
+		"release": {
+			[]*metrics.Family{metrics.EngineInfo, metrics.EngineStartTime, metrics.TimeToFirstToken, metrics.InterTokenLatency},
+			[]string{"Time to first token, p95", "Inter-token latency, p95", "Replicas by version", "Time since start"},
+			[]string{"Waiting by replica", "KV cache in use, fullest replica", "Preemptions", "Prefix cache hits", "Time throttled", "XIDs in the last hour"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim := world{only: append(c.worse, burn...)}.run(t)
+			healthy, incident := incidentAt-time.Minute, worldEnd-2*time.Minute
+			b := boards(t)[0]
+			moves := map[string]bool{}
+			for _, p := range b.flat() {
+				for _, q := range p.Targets {
+					query := b.substitute(t, q.Expr)
+					moves[p.Title] = moves[p.Title] || answer(t, sim, query, incident) != answer(t, sim, query, healthy)
+				}
+			}
+			for _, title := range append(c.moves, "Burn rate, 5 minutes", "Budget left", "Bad events", "Bad events by node", "Firing alerts") {
+				if !moves[title] {
+					t.Errorf("%s does not move", title)
+				}
+			}
+			for _, title := range c.still {
+				if moved, ok := moves[title]; moved || !ok {
+					t.Errorf("%s moves: %t, is there: %t", title, moved, ok)
+				}
+			}
 		})
 	}
 }
