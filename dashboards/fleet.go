@@ -106,7 +106,7 @@ func fleet() Board {
 					"The 95th percentile per model from recorded buckets.",
 					"What users paid for the load.",
 					"Follows the load: capacity. Does not: a release or hardware."},
-					one(promql.Call("histogram_quantile", promql.Num(0.95), promql.Sum(by(models, "le"), s.of(metrics.RecordedTimeToFirstToken))))).
+					one(s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken))).
 					runbook("LLMQueueBuildUp").next(rules.EngineDashboard),
 			}},
 		},

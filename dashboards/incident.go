@@ -64,13 +64,13 @@ func splitRow(s scope) []Panel {
 			"The 95th percentile of TTFT per model, and the limits of the objectives on it.",
 			"TTFT up with ITL flat means queue or prefill.",
 			"Go to the phases: queue share, then prefill share."},
-			Query{s.quantile(0.95, models, metrics.TimeToFirstToken), modelLegend}, s.limitOf(string(slo.TTFT))).
+			Query{s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken), modelLegend}, s.limitOf(string(slo.TTFT))).
 			runbook("LLMQueueBuildUp").next(rules.EngineDashboard),
 		lines("Inter-token latency, p95", seconds, 8, About{
 			"The 95th percentile of the gap between tokens per model, and the limits of the objectives on it.",
 			"ITL up with TTFT flat means decode: batch, memory bandwidth, speculation or a throttled GPU.",
 			"Go to the batch, then to the GPUs underneath."},
-			Query{s.quantile(0.95, models, metrics.InterTokenLatency), modelLegend}, s.limitOf(string(slo.ITL))).
+			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}, s.limitOf(string(slo.ITL))).
 			runbook("LLMBatchKnee").next(rules.EngineDashboard),
 		lines("Bad events", share, 8, About{
 			"Share of events that missed each objective, over 5 minutes.",

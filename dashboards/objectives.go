@@ -115,10 +115,9 @@ func objectives() Board {
 
 // longLatency is a quantile over weeks, from recorded buckets.
 func longLatency(s scope, title string, buckets *metrics.Family, signal slo.Signal) Panel {
-	e := promql.Call("histogram_quantile", promql.Num(0.95), promql.Sum(by(models, "le"), s.of(buckets)))
 	return lines(title, seconds, 8, About{
 		"The 95th percentile per model from recorded buckets, and the limits of objectives on it.",
 		"A slow drift is invisible in burn rates until it crosses the limit.",
 		"Drifting: compare with prompt lengths, versions and load."},
-		Query{e, modelLegend}, s.limitOf(string(signal))).runbook("LLMReleaseRegression").next(rules.EngineDashboard)
+		Query{s.recordedQuantile(0.95, buckets), modelLegend}, s.limitOf(string(signal))).runbook("LLMReleaseRegression").next(rules.EngineDashboard)
 }

@@ -120,3 +120,9 @@ func (s scope) count(by []string, h *metrics.Family) promql.Expr {
 func (s scope) mean(by []string, h *metrics.Family) promql.Expr {
 	return over(s.spent(by, h), s.count(by, h))
 }
+
+// recordedQuantile is the quantile of a model from recorded buckets: for weeks, and for questions about
+// models and not about replicas.
+func (s scope) recordedQuantile(q float64, buckets *metrics.Family) promql.Expr {
+	return promql.Call("histogram_quantile", promql.Num(q), promql.Sum(by(models, "le"), s.of(buckets)))
+}
