@@ -22,14 +22,16 @@ func (s scope) marks() []mark {
 	}
 	deployed := promql.And(
 		promql.Unless(promql.Max(version, s.of(metrics.EngineInfo)), promql.Max(version, info(15*time.Minute, 5*time.Minute)), nil),
-		promql.Max(model, info(hour, 5*time.Minute)), promql.On(model...))
-	age := promql.Sub(promql.Call("time"), promql.Max(pages, s.of(metrics.EngineStartTime)), nil)
-	ofModel := promql.Max(pages, promql.Over("last_over_time", s.of(metrics.EngineInfo), hour))
-	restarted := promql.Call("sgn", promql.Lt(promql.And(age, ofModel, promql.On(pages...)), promql.Num(300), nil))
+		promql.Max(model, info(15*time.Minute, 5*time.Minute)), promql.On(model...))
+	// An engine shows its page, and with it its start, only once it is loaded: what counts is that the start
+	// is another one than before, not how long ago it was.
+	start := s.of(metrics.EngineStartTime)
+	now, before := promql.Max(pages, start), promql.Max(pages, promql.Over("last_over_time", promql.Offset(start, 5*time.Minute), 15*time.Minute))
+	started := promql.And(promql.Unless(now, promql.Equal(now, before, nil), nil), promql.Max(pages, s.of(metrics.EngineInfo)), promql.On(pages...))
 	return []mark{
 		{"Alerts", vermilion, "{{alertname}}", "{{model_name}} {{gpu_uuid}}",
 			s.firing([]string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID})},
 		{"Deploys", purple, "{{model_name}} now runs {{version}}", "{{namespace}} {{cluster}}", deployed},
-		{"Restarts", sky, "{{pod}} {{server}} started", "{{namespace}} {{cluster}}", restarted},
+		{"Restarts", sky, "{{pod}} {{server}} started", "{{namespace}} {{cluster}}", promql.Call("sgn", started)},
 	}
 }

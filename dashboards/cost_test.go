@@ -21,7 +21,7 @@ var (
 )
 
 // BenchmarkLoad is what it costs to open each dashboard with no filter set: the samples that all queries of
-// its open rows touch, and the time they take one after the other. Prometheus scrapes every minute and
+// its open rows and its annotations touch, and the time they take one after the other. Prometheus scrapes every minute and
 // graphs have 360 points. The closed rows are reported apart.
 func BenchmarkLoad(b *testing.B) {
 	window := time.Duration(*fleetHours) * time.Hour
@@ -37,7 +37,7 @@ func BenchmarkLoad(b *testing.B) {
 		b.Run(board.UID, func(b *testing.B) {
 			for b.Loop() {
 				start := time.Now()
-				samples := touched(b, sim, board, open, end, window)
+				samples := touched(b, sim, board, open, end, window) + marked(b, sim, board, end, window)
 				b.ReportMetric(float64(time.Since(start).Milliseconds()), "ms/load")
 				b.ReportMetric(samples/1e6, "Msamples/load")
 				b.ReportMetric(touched(b, sim, board, closed, end, window)/1e6, "Msamples/closed-rows")
@@ -73,6 +73,19 @@ func touched(t testing.TB, sim *rulesim.Sim, b board, panels []panel, end time.T
 			}
 			total += n
 		}
+	}
+	return float64(total)
+}
+
+// marked is the cost of the annotations, which Grafana asks for every minute of the range.
+func marked(t testing.TB, sim *rulesim.Sim, b board, end time.Time, window time.Duration) float64 {
+	total := int64(0)
+	for _, a := range b.Annotations.List[1:] {
+		_, n, err := sim.Range(b.substitute(t, a.Expr), end.Add(-window), end, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += n
 	}
 	return float64(total)
 }
@@ -116,13 +129,16 @@ func fill(t testing.TB, sim *rulesim.Sim, window time.Duration) {
 		for _, g := range rules.Groups(rules.Options{}) {
 			for _, rec := range g.Records {
 				for _, l := range (world{}).series(rec.Name) {
-					if rec.Name.HasLabel("le") {
+					for r := range *fleetReplicas {
+						l = relabel(l, m, r)
 						for _, le := range bounds {
-							add(with(relabel(l, m, 0), rec.Name.Name, "le", metrics.FormatBound(le)), 0)
+							if !rec.Name.HasLabel("le") {
+								add(with(l, rec.Name.Name), 0)
+								break
+							}
+							add(with(l, rec.Name.Name, "le", metrics.FormatBound(le)), 0)
 						}
-						continue
 					}
-					add(with(relabel(l, m, 0), rec.Name.Name), 0)
 				}
 			}
 		}

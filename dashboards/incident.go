@@ -185,8 +185,7 @@ func gpuRow(s scope) []Panel {
 
 func changeRow(s scope) []Panel {
 	version := by(models, metrics.LabelVersion)
-	ofModel := promql.Max(pages, promql.Over("last_over_time", s.of(metrics.EngineInfo), hour))
-	uptime := promql.Sub(promql.Call("time"), promql.And(promql.Max(pages, s.of(metrics.EngineStartTime)), ofModel, promql.On(pages...)), nil)
+	uptime := promql.Sub(promql.Call("time"), promql.And(promql.Max(pages, s.of(metrics.EngineStartTime)), promql.Max(pages, s.of(metrics.EngineInfo)), promql.On(pages...)), nil)
 	return []Panel{
 		levers("Levers: release", "LLMReleaseRegression"),
 		lines("Replicas by version", number, 6, About{

@@ -50,11 +50,9 @@ func over(a, b promql.Expr) promql.Expr {
 	return promql.Div(a, promql.Gt(b, promql.Num(0), nil), nil)
 }
 
-// serving keeps the GPUs on which a selected model runs, or did within the hour: an engine that died
-// with its GPU still leads to it.
+// serving keeps the GPUs on which a selected model runs, or did within the hour.
 func (s scope) serving(e promql.Expr) promql.Expr {
-	served := promql.Max(onGPU, promql.Over("last_over_time", s.of(metrics.EngineGPUInfo), time.Hour))
-	return promql.And(e, served, promql.On(onGPU...))
+	return promql.And(e, promql.Max(onGPU, s.of(metrics.RecordedServedGPU)), promql.On(onGPU...))
 }
 
 // perGPU folds a family of one GPU, its MIG instances left out: the whole GPU includes them.

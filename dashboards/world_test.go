@@ -167,6 +167,8 @@ func counter(f *metrics.Family, l labels.Labels, good, bad float64) float64 {
 	switch {
 	case f == metrics.GPUClockEventSeconds:
 		return 0.3 * bad
+	case f == metrics.SLOBadEvents:
+		return 4 * bad
 	case slices.Contains(onlyBad, f):
 		return bad
 	case f == metrics.PrefixCacheHitTokens || f == metrics.ExternalPrefixCacheHitTokens || f == metrics.SpecDecodeAcceptedTokens:

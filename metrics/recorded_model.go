@@ -27,4 +27,7 @@ var (
 		"Share of the KV cache in use on the fullest replica.", perModel)
 	RecordedModelGPUs = recorded(Sum, "model:llm_engine_gpus:count",
 		"GPUs that a model runs on. A GPU that two models share counts for both.", perModel)
+	RecordedServedGPU = recorded(Never, "model:llm_engine_gpu_info:last1h",
+		"A model runs on a GPU, or did within the hour, always 1: an engine that died with its GPU still leads to it.",
+		perModel, with(LabelRuntime, LabelGPUUUID))
 )

@@ -25,5 +25,7 @@ func modelGroup() Group {
 	record(metrics.RecordedKVCacheUsage, promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)))
 	record(metrics.RecordedModelGPUs, promql.CountBy(modelLabels,
 		promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))))
+	record(metrics.RecordedServedGPU, promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelGPUUUID}, modelLabels...),
+		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour)))
 	return g
 }
