@@ -34,7 +34,6 @@ const (
 	celsius   = "celsius"
 	watts     = "watt"
 	dollars   = "currencyUSD"
-	ago       = "dateTimeFromNow"
 	none      = "none"
 )
 

@@ -21,6 +21,8 @@ func dashboardFiles(folder string, style rules.Style) []artifact {
 const dashboardsIntro = `Six dashboards for Grafana 10 and newer, in the classic format that Grafana loads from files. An alert opens one of them filtered to
 what it is about; from there every other one is a click away with the same time and filters.
 
+![Burn and inter-token latency rise, the queue share stays, the GPU shows throttling](incident.svg)
+
 ` + "```" + `sh
 go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
 ` + "```" + `
