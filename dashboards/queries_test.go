@@ -126,10 +126,13 @@ func TestLongRangesReadRecordedSeries(t *testing.T) {
 			continue
 		}
 		long++
-		b.each(func(p panel, q target) {
-			for _, name := range names(t, b.substitute(t, q.Expr)) {
+		b.all(func(what, expr string) {
+			if strings.HasPrefix(what, "variable ") {
+				return // Grafana asks the index for these
+			}
+			for _, name := range names(t, b.substitute(t, expr)) {
 				if !strings.Contains(name, ":") && !slices.Contains([]string{metrics.Alerts.Name, metrics.SLOInfo.Name, metrics.SLOThreshold.Name}, name) {
-					t.Errorf("%s: %s reads %s over %s", b.Title, p.Title, name, b.Time.From)
+					t.Errorf("%s: %s reads %s over %s", b.Title, what, name, b.Time.From)
 				}
 			}
 		})

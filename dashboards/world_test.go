@@ -393,7 +393,7 @@ func TestMarks(t *testing.T) {
 	for _, b := range boards(t) {
 		for _, a := range b.Annotations.List[1:] {
 			// A dashboard without a filter by model cannot narrow deploys, but shows them.
-			m, _, err := sim.Range(b.substitute(t, a.Expr), from.Add(20*time.Minute), from.Add(worldEnd), time.Minute)
+			m, _, err := sim.Range(b.substitute(t, a.Expr), from.Add(30*time.Minute), from.Add(worldEnd), time.Minute)
 			if err != nil {
 				t.Errorf("%s: %s: %v", b.Title, a.Name, err)
 				continue

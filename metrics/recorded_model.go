@@ -30,4 +30,8 @@ var (
 	RecordedServedGPU = recorded(Never, "model:llm_engine_gpu_info:last1h",
 		"A model runs on a GPU, or did within the hour, always 1: an engine that died with its GPU still leads to it.",
 		perModel, with(LabelRuntime, LabelGPUUUID))
+	RecordedDeployed = recorded(Never, "model:llm_engine_deployed:last5m",
+		"A version that a model did not run before, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelVersion))
+	RecordedStarted = recorded(Never, "model:llm_engine_started:last5m",
+		"An engine that started, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelPod, LabelServer))
 )

@@ -27,5 +27,28 @@ func modelGroup() Group {
 		promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))))
 	record(metrics.RecordedServedGPU, promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelGPUUUID}, modelLabels...),
 		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour)))
+	record(metrics.RecordedDeployed, deployed())
+	record(metrics.RecordedStarted, started())
 	return g
+}
+
+// before is what a series was until five minutes ago.
+func before(f *metrics.Family) promql.Expr {
+	return promql.Over("last_over_time", promql.Offset(promql.Vector(f), 5*minute), 15*minute)
+}
+
+// deployed is a version of a model that was not there before, while the model was.
+func deployed() promql.Expr {
+	version := append([]string{metrics.LabelVersion}, modelLabels...)
+	return promql.And(
+		promql.Unless(promql.Max(version, promql.Vector(metrics.EngineInfo)), promql.Max(version, before(metrics.EngineInfo)), nil),
+		promql.Max(modelLabels, before(metrics.EngineInfo)), promql.On(modelLabels...))
+}
+
+// started is an engine whose start is another one than before. An engine shows its start only once it is
+// loaded, so how long ago it was says nothing.
+func started() promql.Expr {
+	now := promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))
+	changed := promql.Unless(now, promql.Equal(now, promql.Max(pageLabels, before(metrics.EngineStartTime)), nil), nil)
+	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), changed, promql.On(pageLabels...))
 }
