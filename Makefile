@@ -40,9 +40,10 @@ generate: ## write the generated files
 drift: ## fail when a generated file is not what the code says
 	go run ./jsonnet-free-gen --check
 
-bench: ## compare the page path with expfmt and the bare parser, and the rules with sloth's, in one run
+bench: ## compare the page path with expfmt and the bare parser, and the rules with sloth's; load a fleet's dashboards
 	go test -run '^$$' -bench . -benchmem ./collectors/...
 	go test -run '^$$' -bench . -benchtime 1x ./rules
+	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./dashboards
 
 fuzz: ## fuzz the page reader for a minute
 	go test -run '^$$' -fuzz FuzzPage -fuzztime 60s ./collectors/engine

@@ -14,6 +14,7 @@ func docs() []artifact {
 	return []artifact{
 		{"docs/metrics.md", metricsPage},
 		{"docs/engines.md", enginesPage},
+		{"docs/dashboards.md", dashboardsPage},
 	}
 }
 

@@ -69,20 +69,22 @@ func run(args []string) error {
 	return generate(*out, *check, i.artifacts(*format))
 }
 
+// chart is where the Helm chart keeps what it ships as generated.
+const chart = "helm/llm-node-exporter/files/"
+
 // repository are the generated files of this repository.
 func repository() []artifact {
 	beside := installation{style: rules.Style{RunbookURL: "../runbooks/{alert}.md"}}
 	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage})
+	all = append(all, dashboardFiles(chart+"dashboards/", rules.Style{})...)
 	var example installation
 	for _, a := range example.artifacts("prometheus") {
 		switch a.path {
-		case "alerts.md":
-			continue
 		case "rules.yaml":
-			all = append(all, artifact{"helm/llm-node-exporter/files/rules.yaml", a.render})
+			all = append(all, artifact{chart + a.path, a.render}, artifact{"examples/prometheus/" + a.path, a.render})
+		case "alertmanager.yaml", rules.TemplateFile:
+			all = append(all, artifact{"examples/prometheus/" + a.path, a.render})
 		}
-		a.path = "examples/prometheus/" + a.path
-		all = append(all, a)
 	}
 	return all
 }

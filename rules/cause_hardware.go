@@ -195,7 +195,7 @@ func hardwareAlerts(opt Options) []*Alert {
 		burning = promql.Div(ratio, budget(Shard), promql.On(sloLabels...).ManyToOne())
 	}
 	explained := *GPUThrottledUnderBurn
-	explained.Expr = promql.And(servedBy(throttled(harmfulReasons, 0.05), metrics.LabelReason),
+	explained.Expr = promql.And(servedBy(throttled(HarmfulReasons, 0.05), metrics.LabelReason),
 		above(burning, 1), promql.On(modelLabels...))
 	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUUncorrectableECC, GPURowRemapFailure,
 		GPURowRemapPending, GPUSRAMThreshold, GPUCriticalXID, GPULost, GPUMissing, GPUDriverDown, GPULinkDegraded}

@@ -118,7 +118,7 @@ func burnSplit() []Evidence {
 			promql.Over("changes", promql.Vector(metrics.EngineStartTime, same(metrics.LabelCluster, metrics.LabelNamespace)...), 6*hour),
 			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour), promql.On(pageLabels...)))), Number},
 		{"Throttled GPUs (share of time)", promql.And(promql.Max(append(onGPULabels(), metrics.LabelReason),
-			promql.Gt(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, harmfulReasons)), now), promql.Num(0.01), nil)),
+			promql.Gt(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, HarmfulReasons)), now), promql.Num(0.01), nil)),
 			gpus, onGPU), LabelledBy(Percent, metrics.LabelGPUUUID, metrics.LabelReason)},
 		{"XIDs in the last hour", promql.And(promql.Sum(append(onGPULabels(), metrics.LabelXID),
 			positive(promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour))), gpus, onGPU), LabelledBy("", metrics.LabelGPUUUID, metrics.LabelXID)},

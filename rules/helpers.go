@@ -24,9 +24,9 @@ var (
 // onGPULabels identify a GPU in a fleet.
 func onGPULabels() []string { return []string{metrics.LabelCluster, metrics.LabelGPUUUID} }
 
-// harmfulReasons are the clock event reasons that slow inference down without anybody having asked
+// HarmfulReasons are the clock event reasons that slow inference down without anybody having asked
 // for it. A software power cap is normal under heavy prefill.
-const harmfulReasons = "hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown|sw_thermal_slowdown"
+const HarmfulReasons = "hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown|sw_thermal_slowdown"
 
 // mean is the mean of a histogram's observations in a window; absent where there were none.
 func mean(h *metrics.Family, by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {

@@ -152,6 +152,7 @@ func Groups(opt Options) []Group {
 		groups = append(groups, burnGroup(opt), budgetGroup(opt))
 	}
 	if opt.Tier != Global {
+		groups = append(groups, modelGroup())
 		groups = append(groups, causeGroups(opt)...)
 	}
 	return groups

@@ -42,6 +42,9 @@ func Vector(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name, m) }
 // CountOf selects the number of observations of a histogram.
 func CountOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_count", m) }
 
+// BucketsOf selects the buckets of a histogram.
+func BucketsOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_bucket", m) }
+
 // SumOf selects the sum of the observations of a histogram.
 func SumOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_sum", m) }
 

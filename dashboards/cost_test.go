@@ -1,0 +1,181 @@
+package dashboards_test
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+var (
+	fleetModels   = flag.Int("models", 50, "models of the fleet whose dashboards are measured")
+	fleetReplicas = flag.Int("replicas", 8, "replicas of each model, one GPU each")
+	fleetHours    = flag.Int("hours", 24, "hours that a dashboard shows")
+)
+
+// BenchmarkLoad is what it costs to open each dashboard with no filter set: the samples that all queries of
+// its open rows and its annotations touch, and the time they take one after the other. Prometheus scrapes every minute and
+// graphs have 360 points. The closed rows are reported apart.
+func BenchmarkLoad(b *testing.B) {
+	window := time.Duration(*fleetHours) * time.Hour
+	sim, err := rulesim.New()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer sim.Close()
+	fill(b, sim, window)
+	end := rulesim.Epoch.Add(window)
+	for _, board := range boards(b) {
+		open, closed := board.parts()
+		b.Run(board.UID, func(b *testing.B) {
+			for b.Loop() {
+				start := time.Now()
+				samples := touched(b, sim, board, open, end, window) + marked(b, sim, board, end, window)
+				b.ReportMetric(float64(time.Since(start).Milliseconds()), "ms/load")
+				b.ReportMetric(samples/1e6, "Msamples/load")
+				b.ReportMetric(touched(b, sim, board, closed, end, window)/1e6, "Msamples/closed-rows")
+			}
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// parts are the panels that a load shows, and those in collapsed rows.
+func (b board) parts() (open, closed []panel) {
+	for _, p := range b.Panels {
+		if p.Type != "row" {
+			open = append(open, p)
+		}
+		closed = append(closed, p.Panels...)
+	}
+	return open, closed
+}
+
+func touched(t testing.TB, sim *rulesim.Sim, b board, panels []panel, end time.Time, window time.Duration) float64 {
+	total := int64(0)
+	step := max(window/360, time.Minute)
+	for _, p := range panels {
+		for _, q := range p.Targets {
+			from := end.Add(-window)
+			if q.Instant {
+				from = end
+			}
+			_, n, err := sim.Range(b.substitute(t, q.Expr), from, end, step)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += n
+		}
+	}
+	return float64(total)
+}
+
+// marked is the cost of the annotations, which Grafana asks for every minute of the range.
+func marked(t testing.TB, sim *rulesim.Sim, b board, end time.Time, window time.Duration) float64 {
+	total := int64(0)
+	for _, a := range b.Annotations.List[1:] {
+		_, n, err := sim.Range(b.substitute(t, a.Expr), end.Add(-window), end, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += n
+	}
+	return float64(total)
+}
+
+// fill stores a fleet in steady state: every family of the vocabulary, and what the rules record of it.
+// The recorded series are written as they would be recorded; evaluating a day of rules would only take
+// longer.
+func fill(t testing.TB, sim *rulesim.Sim, window time.Duration) {
+	type stored struct {
+		labels    labels.Labels
+		perMinute float64
+	}
+	var all []stored
+	seen := map[uint64]bool{}
+	add := func(l labels.Labels, perMinute float64) {
+		if !seen[l.Hash()] { // what is one for all models comes once
+			seen[l.Hash()] = true
+			all = append(all, stored{l, perMinute})
+		}
+	}
+	for m := range *fleetModels {
+		for r := range *fleetReplicas {
+			for _, f := range metrics.All() {
+				for _, l := range (world{}).series(f) {
+					l = relabel(l, m, r)
+					switch f.Kind {
+					case metrics.Histogram:
+						for _, le := range bounds {
+							add(with(l, f.Name+"_bucket", "le", metrics.FormatBound(le)), 60)
+						}
+						add(with(l, f.Name+"_count"), 60)
+						add(with(l, f.Name+"_sum"), 60)
+					case metrics.Counter:
+						add(with(l, f.Name), 60)
+					default:
+						add(with(l, f.Name), 0)
+					}
+				}
+			}
+		}
+		for _, g := range rules.Groups(rules.Options{}) {
+			for _, rec := range g.Records {
+				if rec.Name == metrics.RecordedDeployed || rec.Name == metrics.RecordedStarted {
+					continue // absent in steady state
+				}
+				for _, l := range (world{}).series(rec.Name) {
+					for r := range *fleetReplicas {
+						l = relabel(l, m, r)
+						for _, le := range bounds {
+							if !rec.Name.HasLabel("le") {
+								add(with(l, rec.Name.Name), 0)
+								break
+							}
+							add(with(l, rec.Name.Name, "le", metrics.FormatBound(le)), 0)
+						}
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d series", len(all))
+	for at := time.Duration(0); at <= window; at += time.Minute {
+		if err := sim.Append(rulesim.Epoch.Add(at), func(emit rulesim.Emit) {
+			for _, s := range all {
+				emit(s.labels, 1+s.perMinute*at.Minutes())
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// relabel makes the series of one replica of one model.
+func relabel(l labels.Labels, m, r int) labels.Labels {
+	b := labels.NewBuilder(l)
+	for name, value := range map[string]string{
+		metrics.LabelModel: fmt.Sprintf("model-%d", m), metrics.LabelPod: fmt.Sprintf("model-%d-%d", m, r), metrics.LabelServer: fmt.Sprintf("10.0.%d.%d:8000", m, r),
+		metrics.LabelGPUUUID: fmt.Sprintf("GPU-%d-%d", m, r), "instance": fmt.Sprintf("node-%d", (m*(*fleetReplicas)+r)/8), metrics.LabelGPU: fmt.Sprint(r % 8),
+	} {
+		if l.Has(name) {
+			b.Set(name, value)
+		}
+	}
+	return b.Labels()
+}
+
+func with(l labels.Labels, name string, pairs ...string) labels.Labels {
+	b := labels.NewBuilder(l).Set(model.MetricNameLabel, name)
+	for i := 0; i < len(pairs); i += 2 {
+		b.Set(pairs[i], pairs[i+1])
+	}
+	return b.Labels()
+}

@@ -1,0 +1,230 @@
+package dashboards
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// engines is what engines say about themselves, in one vocabulary.
+func engines() Board {
+	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode}
+	return Board{
+		UID: rules.EngineDashboard, Since: "now-6h", Refresh: "1m", Variables: s, Price: true,
+		Description: "What the engines of a model do: latency, throughput, queue and batch, memory, speculation, the shape of the work, and its cost.",
+		Rows: []Row{
+			{Title: "Latency: what do clients wait for?", Panels: latencyRow(s)},
+			{Title: "Throughput: how much, and how does it end?", Panels: throughputRow(s)},
+			{Title: "Queue and batch: is it full?", Panels: batchRow(s)},
+			{Title: "Memory: is there room for tokens?", Panels: memoryRow(s)},
+			{Title: "Work: did requests change?", Panels: workRow(s)},
+			{Title: "Speculation, adapters, transfers, sleep", Collapsed: true, Panels: featureRow(s)},
+			{Title: "Cold starts, probes and cost", Collapsed: true, Panels: costRow(s)},
+		},
+	}
+}
+
+func latencyRow(s scope) []Panel {
+	return []Panel{
+		heat("TTFT distribution", seconds, 12, About{
+			"First tokens per second by how long they took.",
+			"Two bands are two populations: cached and not, short and long prompts, a good and a bad replica.",
+			"Two bands: split by replica on the incident dashboard."},
+			s.buckets(nil, metrics.TimeToFirstToken)).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+		heat("ITL distribution", seconds, 12, About{
+			"Gaps between tokens per second by length.",
+			"A second band far above the first is prefill that interrupts decode, or preemption.",
+			"A widening band is a growing batch."},
+			s.buckets(nil, metrics.InterTokenLatency)).runbook("LLMBatchKnee").next(rules.IncidentDashboard),
+		lines("Time to first token", seconds, 8, About{
+			"Quantiles of TTFT per model, and the limits of the objectives on it.",
+			"It is what makes an application feel alive.",
+			"p50 up: everybody waits. Only p99 up: some prompts or one replica."},
+			append(s.quantiles(metrics.TimeToFirstToken), s.limitOf(string(slo.TTFT)))...).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
+		lines("Inter-token latency", seconds, 8, About{
+			"Quantiles of the gap between tokens per model, and the limits of the objectives on it. Engines that only know a mean per request are under Work.",
+			"Below reading speed nobody notices; above it everybody does.",
+			"Compare with the batch and with GPU bandwidth."},
+			append(s.quantiles(metrics.InterTokenLatency), s.limitOf(string(slo.ITL)))...).runbook("LLMBatchKnee").next(rules.IncidentDashboard),
+		lines("Request duration", seconds, 8, About{
+			"Quantiles of the whole request per model.",
+			"Timeouts of clients are measured against it.",
+			"Up with TTFT and ITL flat: outputs got longer."},
+			s.quantiles(metrics.RequestDuration)...).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard),
+	}
+}
+
+func throughputRow(s scope) []Panel {
+	itl := promql.Max([]string{metrics.LabelCluster, metrics.LabelSLO}, promql.Vector(metrics.SLOInfo,
+		s.where(metrics.SLOInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL)))...))
+	per := by(models, metrics.LabelSLO)
+	good := promql.And(
+		promql.Sub(s.rate(per, metrics.SLOEvents), promql.Or(s.rate(per, metrics.SLOBadEvents), promql.Mul(promql.Num(0), s.rate(per, metrics.SLOEvents), nil)), nil),
+		itl, promql.On(metrics.LabelCluster, metrics.LabelSLO))
+	return []Panel{
+		lines("Tokens", perSecond, 8, About{
+			"Prompt and generated tokens per second per model.",
+			"Generated tokens per second is the capacity of decode, prompt tokens that of prefill.",
+			"Falling with a queue: capacity fell. Falling without: demand fell."},
+			Query{s.rate(models, metrics.GenerationTokens), "generated " + modelLegend}, Query{s.rate(models, metrics.PromptTokens), "prompt " + modelLegend}).
+			runbook("LLMQueueBuildUp").next(FleetDashboard),
+		lines("Requests by outcome", requests, 8, About{
+			"Requests that ended, by how: stop and length are answers, rejected is overload, error is the server, abort is the client.",
+			"Errors and rejections are what availability objectives count.",
+			"rejected: treat as queueing. error: read the server's log. abort: clients gave up, look at latency."},
+			Query{s.rate(by(models, metrics.LabelOutcome), metrics.Requests), "{{outcome}} " + modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+		lines("Goodput", perSecond, 8, About{
+			"Tokens per second that came within the objective on inter-token latency, beside all generated tokens.",
+			"Tokens that come too late are work nobody enjoys: throughput without goodput is a batch that is too large.",
+			"A widening gap: lower the batch limit or add replicas."},
+			Query{good, "good, {{slo}} " + modelLegend}, Query{s.rate(models, metrics.GenerationTokens), "generated " + modelLegend}).
+			empty("No objective on inter-token latency counts here.").runbook("LLMBatchKnee").next(rules.SLODashboard),
+	}
+}
+
+func batchRow(s scope) []Panel {
+	return []Panel{
+		lines("Running and waiting", number, 8, About{
+			"Requests in the running batches and in the queues of all replicas of a model.",
+			"Waiting above running is a queue that does not empty.",
+			"Waiting with a batch that could grow: look at KV cache, then at the batch limit."},
+			Query{promql.Sum(models, s.of(metrics.RequestsRunning)), "running " + modelLegend}, Query{promql.Sum(models, s.of(metrics.RequestsWaiting)), "waiting " + modelLegend}).
+			runbook("LLMQueueBuildUp").next(FleetDashboard),
+		lines("Time in the queue, p95", seconds, 8, About{
+			"The 95th percentile of the time before a request is first scheduled.",
+			"It is the part of TTFT that more capacity removes.",
+			"Up: compare arrivals and replicas with an hour ago."},
+			Query{s.quantile(0.95, models, metrics.QueueTime), modelLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
+		lines("Batch by replica", number, 8, About{
+			"Requests in the running batch of each replica.",
+			"Throughput grows with the batch until its knee; after that only latency does.",
+			"Flat at the same height with requests waiting: it is at its limit."},
+			Query{promql.Sum(replicas, s.of(metrics.RequestsRunning)), replicaLegend}).runbook("LLMBatchKnee").next(rules.IncidentDashboard),
+	}
+}
+
+func memoryRow(s scope) []Panel {
+	hit := func(hits, queries *metrics.Family) promql.Expr {
+		return over(s.rate(models, hits), s.rate(models, queries))
+	}
+	return []Panel{
+		lines("KV cache in use", share, 8, About{
+			"Share of the KV cache that live requests hold, per replica.",
+			"It, and not GPU memory, says whether there is room: engines reserve GPU memory at start.",
+			"Above 90% with requests waiting: cap output and context."},
+			Query{promql.Max(replicas, s.of(metrics.KVCacheUsage)), replicaLegend}).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.IncidentDashboard),
+		lines("Preemptions", perSecond, 8, About{
+			"Running requests per second that lost their cache and are computed again.",
+			"The engine works for nothing and everybody waits.",
+			"Not zero for minutes: lower the batch limit."},
+			Query{s.rate(replicas, metrics.Preemptions), replicaLegend}).bad(0.1, 1).runbook("LLMPreemptionThrash").next(rules.IncidentDashboard),
+		lines("Prefix cache hits", share, 8, About{
+			"Share of looked-up prompt tokens that were in the engine's prefix cache, and in a cache outside the engine where there is one.",
+			"Hits are prefill that does not happen.",
+			"A step down is a changed prompt head, a restart or a router without affinity."},
+			Query{hit(metrics.PrefixCacheHitTokens, metrics.PrefixCacheQueryTokens), "engine " + modelLegend},
+			Query{hit(metrics.ExternalPrefixCacheHitTokens, metrics.ExternalPrefixCacheQueryTokens), "external " + modelLegend}).
+			max(1).runbook("LLMPrefixHitCollapse").next(rules.IncidentDashboard),
+		lines("KV cache capacity", number, 8, About{
+			"Tokens that fit into the KV caches of a model's replicas, and the longest sequence that an engine accepts.",
+			"Capacity over sequence length is how many worst-case requests run at once.",
+			"Fell after a release: the memory share or the cache type changed."},
+			Query{promql.Sum(models, s.of(metrics.KVCacheCapacity)), "capacity " + modelLegend}, Query{promql.Max(models, s.of(metrics.MaxModelLen)), "longest sequence " + modelLegend}).
+			runbook("LLMKVPressure").next(FleetDashboard),
+		lines("Prefill time, p95", seconds, 8, About{
+			"The 95th percentile of the time from first scheduling to first token.",
+			"It grows with prompt length, and with lost prefix hits.",
+			"Up with the same prompts: look at SM clocks and at chunked prefill."},
+			Query{s.quantile(0.95, models, metrics.PrefillTime), modelLegend}).runbook("LLMLongPromptShift").next(rules.IncidentDashboard),
+		lines("Decode time, p95", seconds, 8, About{
+			"The 95th percentile of the time from the first to the last token.",
+			"It is output length times inter-token latency.",
+			"Up with ITL flat: outputs got longer."},
+			Query{s.quantile(0.95, models, metrics.DecodeTime), modelLegend}).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard),
+	}
+}
+
+func workRow(s scope) []Panel {
+	lengths := func(h *metrics.Family) []Query {
+		return []Query{{s.quantile(0.5, models, h), "p50 " + modelLegend}, {s.quantile(0.95, models, h), "p95 " + modelLegend}, {s.mean(models, h), "mean " + modelLegend}}
+	}
+	return []Panel{
+		lines("Prompt length", number, 8, About{
+			"Prompt tokens per request: median, 95th percentile and mean.",
+			"Longer prompts are more prefill, and delay the decode of everybody in the batch.",
+			"A step up: find the client that changed."},
+			lengths(metrics.RequestPromptTokens)...).runbook("LLMLongPromptShift").next(rules.IncidentDashboard),
+		lines("Output length", number, 8, About{
+			"Generated tokens per request: median, 95th percentile and mean.",
+			"Longer outputs hold batch slots and KV cache.",
+			"Pinned at a round number: requests run into the output cap."},
+			lengths(metrics.RequestGenerationTokens)...).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard),
+		lines("Time per output token, p95", seconds, 8, About{
+			"The 95th percentile of the mean time per token of a request. It is not inter-token latency: pauses are averaged away.",
+			"It is the only decode latency that some engines have.",
+			"Up: read it as ITL, but look for pauses elsewhere."},
+			Query{s.quantile(0.95, models, metrics.TimePerOutputToken), modelLegend}, s.limitOf(string(slo.TPOT))).runbook("LLMBatchKnee").next(rules.IncidentDashboard),
+	}
+}
+
+func featureRow(s scope) []Panel {
+	return []Panel{
+		lines("Speculation accepted", share, 8, About{
+			"Share of drafted tokens that the model accepted.",
+			"Below about a third speculation costs more than it saves.",
+			"A step down: other traffic, other sampling, or a draft model that does not match."},
+			Query{over(s.rate(models, metrics.SpecDecodeAcceptedTokens), s.rate(models, metrics.SpecDecodeDraftTokens)), modelLegend}).
+			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard),
+		lines("LoRA adapters in use", number, 8, About{
+			"Adapters that running requests use, per replica.",
+			"More adapters than slots means swapping, which looks like queueing.",
+			"At the limit: spread adapters over replicas."},
+			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), replicaLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
+		timeline("Asleep", 8, About{
+			"Engines that were put to sleep.",
+			"A sleeping engine answers its page and serves nobody.",
+			"Asleep with traffic: wake it, or take it out of rotation."},
+			badWhenSet, Query{promql.Max(replicas, s.of(metrics.Sleeping)), replicaLegend}).runbook("LLMEngineStalled").next(rules.ExporterDashboard),
+		lines("KV transfers, p95", seconds, 8, About{
+			"The 95th percentile of one KV cache transfer between prefill and decode engines.",
+			"With disaggregated serving it is part of TTFT.",
+			"Up: look at NVLink and the network of the nodes."},
+			Query{s.quantile(0.95, models, metrics.KVTransferTime), modelLegend}).runbook("LLMGPULinkDegraded").next(rules.GPUDashboard),
+		lines("KV bytes moved", bandwidth, 8, About{
+			"Bytes per second of KV cache moved between engines.",
+			"Against the link's bandwidth it says whether disaggregation pays.",
+			"Near the link's limit: fewer, closer decode engines."},
+			Query{s.spent(models, metrics.KVTransferSize), modelLegend}).runbook("LLMGPULinkDegraded").next(rules.GPUDashboard),
+		lines("KV transfers failed", perSecond, 8, About{
+			"Transfers per second that failed.",
+			"Each is a request that is computed again, or lost.",
+			"Not zero: look at the connector's log on both sides."},
+			Query{s.rate(models, metrics.KVTransferFailures), modelLegend}).bad(0.01, 0.1).runbook("LLMGPULinkDegraded").next(rules.GPUDashboard),
+	}
+}
+
+func costRow(s scope) []Panel {
+	onModelGPUs := promql.CountBy(models, promql.Max(by(models, metrics.LabelGPUUUID), s.of(metrics.EngineGPUInfo)))
+	cost := promql.Div(
+		promql.Mul(promql.Num(1000.0/3600), promql.Mul(promql.Num(priceOfGPU), onModelGPUs, nil), nil),
+		promql.Gt(s.rate(models, metrics.GenerationTokens), promql.Num(0), nil), nil)
+	return []Panel{
+		lines("Cost of 1,000 generated tokens", dollars, 8, About{
+			"The price of the model's GPUs divided by what it generates. Set the price of a GPU hour above.",
+			"Idle replicas make tokens expensive; so does a batch that is too small.",
+			"Compare with the same hour last week, not with an empty night."},
+			Query{cost, modelLegend}).empty("No tokens, or no GPU is known to serve the model.").runbook("LLMBatchKnee").next(FleetDashboard),
+		lines("Cold start", duration, 8, About{
+			"Time each engine took from start until it could serve.",
+			"It is how far ahead capacity has to be asked for.",
+			"Longer than before: look at where weights come from."},
+			Query{promql.Max(replicas, s.of(metrics.EngineLoadTime)), replicaLegend}).bad(300, 900).runbook("LLMColdStart").next(FleetDashboard),
+		lines("As a client sees it", seconds, 8, About{
+			"TTFT and inter-token latency of the last synthetic request.",
+			"It includes what engines cannot see: the network and the gateway. Some engines have no other latency.",
+			"Far above the engine's own numbers: look between client and engine."},
+			Query{promql.Max(models, s.of(metrics.ProbeTimeToFirstToken)), "TTFT " + modelLegend}, Query{promql.Max(models, s.of(metrics.ProbeInterTokenLatency)), "ITL " + modelLegend}).
+			empty("No probe is configured.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+	}
+}

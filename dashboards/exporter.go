@@ -1,0 +1,154 @@
+package dashboards
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// exporter is about the measuring itself: what is not seen cannot page.
+func exporter() Board {
+	s := scope{byExporterCluster, byExporterNode, byNamespace, byModel, byRuntime, bySLO}
+	page := []string{metrics.LabelRuntime, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer}
+	pageLegend := "{{runtime}} {{pod}} {{server}}"
+	onNode := func(e promql.Expr, more string) Query { return Query{e, nodeLegend + " " + more} }
+	return Board{
+		UID: rules.ExporterDashboard, Since: "now-6h", Refresh: "1m", Variables: s,
+		Description: "Is everything measured? Engines that cannot be read, numbers that are missing, GPUs that hang, objectives that count nothing.",
+		Rows: []Row{
+			{Title: "Reach: is everything there?", Panels: []Panel{
+				timeline("Scrapes of the exporters", 8, About{
+					"Whether Prometheus reached each exporter.",
+					"Without it nothing of the node is measured and nothing of it can page.",
+					"One: look at the node. Most: look at the network policy and the last rollout."},
+					goodWhenUp, onNode(promql.Max(nodes, promql.And(s.of(metrics.Up),
+						promql.Max([]string{"job"}, promql.Over("last_over_time", s.of(metrics.ConfigReloadSuccess), hour)), promql.On("job"))), "")).
+					runbook("LLMExporterDown").next(rules.GPUDashboard),
+				timeline("Engines", 8, About{
+					"Whether each engine's page was read, and why not.",
+					"An engine that is down serves nobody; one that cannot be read hides.",
+					"The reason says which; docs/engines.md has the remedy for each."},
+					goodWhenUp, Query{promql.Max(by(page, metrics.LabelReason), s.of(metrics.EngineUp)), pageLegend + " {{reason}}"}).
+					empty("No engine is configured or found on these nodes.").runbook("LLMEngineDown").next(rules.EngineDashboard),
+				timeline("NVML", 8, About{
+					"Whether the NVIDIA library is loaded on each node, and why not.",
+					"Down, there is no GPU truth for the node.",
+					"Look at the driver before the exporter."},
+					goodWhenUp, onNode(promql.Max(by(nodes, metrics.LabelReason), s.of(metrics.GPUNVMLUp)), "{{reason}}")).
+					empty("No node with GPUs.").runbook("LLMGPUDriverDown").next(rules.GPUDashboard),
+			}},
+			{Title: "Coverage: which numbers are there, and how good?", Panels: []Panel{
+				lines("Numbers by quality", number, 8, About{
+					"How many quantities each kind of engine shows: native, derived, approximate or missing.",
+					"What is missing cannot be alerted on; docs/engines.md says what each release has.",
+					"Native fell after a release: it renamed something."},
+					Query{promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelQuality},
+						promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelQuality, metrics.LabelMetric}, s.of(metrics.MetricSourceInfo))), "{{runtime}} {{quality}}"}).
+					stacked().runbook("LLMSourceMetricMissing").next(rules.EngineDashboard),
+				listing("Missing numbers", 8, About{
+					"Quantities that an engine does not show, and why.",
+					"Panels over them are empty for that engine, rightly.",
+					"A flag is named: set it. A version is named: upgrade."},
+					Query{promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelReason},
+						s.of(metrics.MetricSourceInfo, promql.Eq(metrics.LabelQuality, string(metrics.Missing)))), ""}).
+					empty("Every engine shows every number.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard),
+				lines("Sources that went missing", perSecond, 8, About{
+					"Scrapes per second on which a source was not on the page although this version should have it.",
+					"It is the first sign of a renamed metric.",
+					"Not zero: the exporter needs to learn the new name."},
+					Query{s.rate([]string{metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelSource}, metrics.SourceMissing), "{{runtime}} {{source}}"}).
+					bad(0.001, 0.01).empty("Every source that should be there is.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard),
+				timeline("Objectives that count", 12, About{
+					"Whether events of each model count for the objectives that select it, and why not.",
+					"An objective that counts nothing cannot burn: it protects nobody.",
+					"The reason names the missing signal: choose another or enable it in the engine."},
+					[]State{{0, "counts nothing", vermilion}, {1, "counts", blue}},
+					Query{promql.Max(by(models, metrics.LabelSLO, metrics.LabelReason), s.of(metrics.SLOCounted)), "{{slo}} {{model_name}} {{reason}}"}).
+					empty("No objective is configured.").runbook("LLMObjectiveWithoutEvents").next(rules.SLODashboard),
+				timeline("Probes", 12, About{
+					"Whether the last synthetic request to each engine worked.",
+					"An engine can show a healthy page and serve nobody.",
+					"Failing with a healthy page: the engine hangs."},
+					[]State{{0, "failed", vermilion}, {1, "worked", blue}},
+					Query{promql.Max(by(page, metrics.LabelModel), s.of(metrics.ProbeSuccess)), "{{model_name}} " + pageLegend}).
+					empty("No probe is configured.").runbook("LLMEngineStalled").next(rules.EngineDashboard),
+			}},
+			{Title: "Cost: what does measuring take?", Panels: []Panel{
+				lines("Time to read an engine", seconds, 8, About{
+					"Time to fetch and map each engine's page.",
+					"It grows before scrapes time out.",
+					"Above a second: the page is huge, or the engine is too busy to answer."},
+					Query{promql.Max(page, s.of(metrics.EngineScrapeDuration)), pageLegend}).bad(1, 5).runbook("LLMEngineDown").next(rules.EngineDashboard),
+				lines("Size of pages", octets, 8, About{
+					"Size of each engine's page after decompression.",
+					"Pages grow with labels: adapters, ranks, tenants.",
+					"Growing without end: a label is unbounded."},
+					Query{promql.Max(page, s.of(metrics.EngineScrapeSize)), pageLegend}).bad(5e6, 20e6).runbook("LLMEngineDown").next(rules.EngineDashboard),
+				lines("Series on pages", number, 8, About{
+					"Series on each engine's page, mapped or not.",
+					"What reading costs the exporter; Prometheus pays only for what is mapped.",
+					"Growing without end: a label is unbounded."},
+					Query{promql.Max(page, s.of(metrics.EngineScrapeSeries)), pageLegend}).bad(20000, 100000).runbook("LLMEngineDown").next(rules.EngineDashboard),
+				lines("Collector time", seconds, 12, About{
+					"Time the last run of each part of the exporter took.",
+					"The slowest part decides the scrape timeout.",
+					"One part far above the others: its source hangs."},
+					onNode(promql.Max(by(nodes, metrics.LabelCollector), s.of(metrics.CollectorDuration)), "{{collector}}")).bad(1, 5).runbook("LLMExporterDown").next(rules.GPUDashboard),
+				timeline("Collectors", 12, About{
+					"Whether the last run of each part of the exporter worked.",
+					"A part that fails leaves its series out, and nothing else.",
+					"Failing: the exporter's log has one line with the remedy."},
+					[]State{{0, "failed", vermilion}, {1, "works", blue}},
+					onNode(promql.Max(by(nodes, metrics.LabelCollector), s.of(metrics.CollectorSuccess)), "{{collector}}")).runbook("LLMExporterDown").next(rules.GPUDashboard),
+			}},
+			{Title: "GPUs: does the driver answer?", Panels: []Panel{
+				timeline("Stuck GPUs", 8, About{
+					"GPUs for which a driver call hangs.",
+					"Their series are withheld: old numbers would lie.",
+					"Stuck for minutes: the driver is wedged; drain the node."},
+					badWhenSet, onePerGPU(promql.Max(gpus, s.of(metrics.GPUCollectStuck)), "")).empty("No GPUs here.").runbook("LLMGPULost").next(rules.GPUDashboard),
+				lines("Age of GPU values", seconds, 8, About{
+					"Age of the last values of each GPU.",
+					"It grows while a GPU is stuck.",
+					"Above a minute: what the panels show of it is over."},
+					onePerGPU(promql.Max(gpus, s.of(metrics.GPUSnapshotAge)), "")).bad(30, 60).empty("No GPUs here.").runbook("LLMGPULost").next(rules.GPUDashboard),
+				lines("Time to read a GPU", seconds, 8, About{
+					"Time of the last finished cycle of each GPU.",
+					"A failing GPU answers slowly before it stops.",
+					"One slower than its neighbours: look at its XIDs."},
+					onePerGPU(promql.Max(gpus, s.of(metrics.GPUCollectDuration)), "")).bad(1, 5).empty("No GPUs here.").runbook("LLMGPULost").next(rules.GPUDashboard),
+				lines("GPUs expected and visible", number, 8, About{
+					"GPUs that the PCI bus has, and GPUs that the driver counts.",
+					"A difference is a GPU that nobody else misses.",
+					"Different: restart the machine, then look at power and slot."},
+					onNode(promql.Max(nodes, s.of(metrics.GPUExpected)), "on the bus"), onNode(promql.Max(nodes, s.of(metrics.GPUVisible)), "visible")).
+					runbook("LLMGPUMissing").next(rules.GPUDashboard),
+				timeline("XID sources", 8, About{
+					"Whether driver errors are read from NVML and from the kernel log.",
+					"Without both, some XIDs are never seen.",
+					"Down: the reason names the permission that is missing."},
+					goodWhenUp, onNode(promql.Max(by(nodes, metrics.LabelSource, metrics.LabelReason), s.of(metrics.GPUXIDSourceUp)), "{{source}} {{reason}}")).
+					runbook("LLMGPUCriticalXID").next(rules.GPUDashboard),
+				listing("What GPUs do not offer", 8, About{
+					"Features that driver, board or permissions do not offer, and the driver's word for why.",
+					"Panels over them are empty, rightly.",
+					"NO_PERMISSION: give the exporter what its manual lists."},
+					Query{promql.CountBy([]string{metrics.LabelFeature, metrics.LabelReason}, promql.Equal(s.of(metrics.GPUFeatureSupported), promql.Num(0), nil)), ""}).
+					empty("Every feature is offered.").runbook("LLMGPUDriverDown").next(rules.GPUDashboard),
+			}},
+			{Title: "Configuration", Collapsed: true, Panels: []Panel{
+				timeline("Configuration loaded", 12, About{
+					"Whether the last attempt to load the configuration worked.",
+					"When it did not, the previous one is in use: a new objective does not count.",
+					"Failed: the exporter's log names the line."},
+					[]State{{0, "refused", vermilion}, {1, "loaded", blue}}, onNode(promql.Max(nodes, s.of(metrics.ConfigReloadSuccess)), "")).
+					runbook("LLMObjectiveWithoutEvents").next(rules.SLODashboard),
+				lines("Configuration age", duration, 12, About{
+					"Time since each exporter loaded its configuration.",
+					"Nodes that differ have different objectives.",
+					"Older than the last rollout: that node did not get it."},
+					onNode(promql.Sub(promql.Call("time"), promql.Max(nodes, s.of(metrics.ConfigReloadTime)), nil), "")).runbook("LLMObjectiveWithoutEvents").next(rules.SLODashboard),
+			}},
+		},
+	}
+}

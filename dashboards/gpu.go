@@ -1,0 +1,250 @@
+package dashboards
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// gpuNode is what the GPUs of a node say, whoever uses them.
+func gpuNode() Board {
+	s := scope{byGPUCluster, byGPUNode, byGPU}
+	return Board{
+		UID: rules.GPUDashboard, Since: "now-6h", Refresh: "1m", Variables: s,
+		Description: "The hardware under the models: is it throttled, failing, too hot, cut off, or simply busy?",
+		Rows: []Row{
+			{Title: "Health: does anything need a person?", Panels: healthRow(s)},
+			{Title: "Work: how busy, and with what?", Panels: busyRow(s)},
+			{Title: "Heat and power: what lowers the clocks?", Panels: powerRow(s)},
+			{Title: "Memory errors: is the board failing?", Panels: eccRow(s)},
+			{Title: "Links: PCIe and NVLink", Panels: linkRow(s)},
+			{Title: "Who uses it: processes, engines, MIG", Collapsed: true, Panels: usersRow(s)},
+		},
+	}
+}
+
+// onePerGPU is a query whose results are GPUs, or parts of them that the legend names.
+func onePerGPU(e promql.Expr, parts string) Query { return Query{e, gpuLegend + " " + parts} }
+
+func healthRow(s scope) []Panel {
+	withReason := by(gpus, metrics.LabelReason)
+	recent := promql.Gt(promql.Sum(by(gpus, metrics.LabelXID), promql.Increase(s.of(metrics.GPUXIDErrors), hour)), promql.Num(0), nil)
+	return []Panel{
+		timeline("Clock events", 12, About{
+			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
+			"Throttling shows as slow models, not as errors.",
+			"A red hw_ reason: look at temperature and power below."},
+			badWhenSet, onePerGPU(promql.Max(withReason, s.of(metrics.GPUClockEventActive)), "{{reason}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
+		timeline("GPU answers", 12, About{
+			"Whether each GPU answered the driver, and why not.",
+			"A GPU that stops answering has fallen off the bus, or the driver is wedged.",
+			"Down: drain the node."},
+			goodWhenUp, onePerGPU(promql.Max(withReason, s.of(metrics.GPUUp)), "{{reason}}")).runbook("LLMGPULost").next(rules.ExporterDashboard),
+		lines("XIDs per hour", number, 8, About{
+			"Driver errors of the last hour by number.",
+			"13, 31, 43 and 45 come from the application; most others from the hardware.",
+			"The table beside says what each asks for."},
+			onePerGPU(recent, "XID {{xid}}")).bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard),
+		listing("What the XIDs mean", 8, About{
+			"The XIDs seen, with their meaning and what to do.",
+			"The number alone helps nobody at night.",
+			"Severity page: the GPU leaves service now."},
+			Query{promql.Mul(promql.Sum(by(gpus, metrics.LabelXID), s.of(metrics.GPUXIDErrors)),
+				promql.TopK(1, []string{metrics.LabelXID}, promql.Max([]string{metrics.LabelXID, metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction}, s.of(metrics.GPUXIDInfo))),
+				promql.On(metrics.LabelXID).ManyToOne(metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction)), ""}).
+			empty("No XID was seen.").runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard),
+		lines("Recovery action asked for", none, 8, About{
+			"What the driver asks for to bring a GPU back: 0 nothing, 1 reset the GPU, 2 reboot the node, 3 drain, 4 drain and reset, 6 reset the bus, 7 restart the system.",
+			"It is the driver's own verdict.",
+			"Above 0: drain first, then do what it says."},
+			onePerGPU(s.perGPU(metrics.GPURecoveryAction), "")).bad(1, 2).runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard),
+	}
+}
+
+func busyRow(s scope) []Panel {
+	used := promql.Mul(s.perGPU(metrics.GPUMemoryBandwidthUtilization), s.perGPU(metrics.GPUMemoryBandwidthPeak), nil)
+	return []Panel{
+		lines("SM, tensor and kernel activity", share, 8, About{
+			"Share of SMs busy, share of time in tensor operations, and share of time with any kernel at all.",
+			"The last is what nvidia-smi calls utilisation: 100% of it can be an idle GPU with one small kernel.",
+			"High SM with low tensor activity is decode or a bad kernel; both low is starvation."},
+			onePerGPU(s.perGPU(metrics.GPUSMActive), "SM"), onePerGPU(s.perGPU(metrics.GPUTensorActive), "tensor"), onePerGPU(s.perGPU(metrics.GPUUtilization), "kernel")).
+			max(1).runbook("LLMBatchKnee").next(rules.EngineDashboard),
+		lines("Memory bandwidth against peak", bandwidth, 8, About{
+			"Bytes per second to and from device memory, and what the board can do.",
+			"Decode runs at this ceiling.",
+			"Near the peak: more batch is more latency."},
+			onePerGPU(used, "used"), onePerGPU(s.perGPU(metrics.GPUMemoryBandwidthPeak), "peak")).
+			empty("Not said: needs Hopper or newer.").runbook("LLMBatchKnee").next(rules.EngineDashboard),
+		lines("Memory busy", share, 8, About{
+			"Share of time in which device memory was read or written at all. It is not bandwidth.",
+			"It is all that GPUs before Hopper say.",
+			"Use it to compare GPUs, not as a measure of headroom."},
+			onePerGPU(s.perGPU(metrics.GPUMemoryBusy), "")).max(1).runbook("LLMBatchKnee").next(rules.EngineDashboard),
+		lines("Device memory", octets, 8, About{
+			"Memory allocated by clients, reserved by the driver, and in all.",
+			"Engines take most of it at start: full is normal and says nothing about pressure.",
+			"Look at the KV cache of the engine instead."},
+			onePerGPU(s.perGPU(metrics.GPUMemoryUsed), "used"), onePerGPU(s.perGPU(metrics.GPUMemoryReserved), "reserved"), onePerGPU(s.perGPU(metrics.GPUMemoryTotal), "total")).
+			runbook("LLMKVPressure").next(rules.EngineDashboard),
+		lines("Pipes", share, 8, About{
+			"Share of time in which the SMs used each kind of unit.",
+			"A model that should run in fp8 or fp16 tensor operations and does not is misconfigured.",
+			"fp32 high: look at the engine's dtype."},
+			onePerGPU(promql.Max(by(gpus, metrics.LabelPipe), s.of(metrics.GPUPipeActive, promql.Eq(metrics.LabelGPUInstance, ""))), "{{pipe}}")).max(1).
+			empty("Not said: needs Hopper or newer.").runbook("LLMBatchKnee").next(rules.EngineDashboard),
+		lines("SM occupancy", share, 8, About{
+			"Share of the warps that fit on the SMs which were resident.",
+			"Low occupancy with busy SMs is large kernels; with idle SMs it is starvation.",
+			"Compare replicas of one model: they should look alike."},
+			onePerGPU(s.perGPU(metrics.GPUSMOccupancy), ""), onePerGPU(s.perGPU(metrics.GPUGraphicsActive), "any engine active")).max(1).
+			empty("Not said: needs Hopper or newer.").runbook("LLMReplicaSkew").next(rules.EngineDashboard),
+	}
+}
+
+func powerRow(s scope) []Panel {
+	return []Panel{
+		lines("Temperature", celsius, 8, About{
+			"Temperature of the chip and of its memory.",
+			"Memory gets too hot before the chip does on most boards.",
+			"One GPU hotter than its neighbours: airflow or paste. All: the room."},
+			onePerGPU(promql.Max(by(gpus, metrics.LabelSensor), s.of(metrics.GPUTemperature)), "{{sensor}}")).bad(80, 90).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
+		lines("Degrees left", celsius, 8, About{
+			"Degrees until each limit acts: slowdown, shutdown, memory and chip maximum.",
+			"Limits differ between boards; the margin is comparable.",
+			"Below 5: it will throttle next. Move load away."},
+			onePerGPU(promql.Min(by(gpus, metrics.LabelLimit), s.of(metrics.GPUTemperatureMargin)), "{{limit}}")).low(2, 5).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
+		lines("Power against limit", share, 8, About{
+			"Power drawn as a share of the limit in force.",
+			"At 1 the software cap lowers clocks: normal under prefill, expensive under decode.",
+			"At 1 all the time: raise the limit, or accept the clocks."},
+			onePerGPU(promql.Div(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), s.perGPU(metrics.GPUPowerLimit, promql.Eq(metrics.LabelKind, "enforced")), nil), "")).
+			bad(0.95, 1).max(1.1).runbook("LLMGPUPowerBrake").next(rules.IncidentDashboard),
+		lines("Power", watts, 8, About{
+			"Power drawn now, and the mean from the energy counter.",
+			"The mean is what the bill and the rack see.",
+			"Far apart: load comes in bursts."},
+			onePerGPU(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), "now"), onePerGPU(s.gpuRate(metrics.GPUEnergy), "mean")).
+			runbook("LLMGPUPowerBrake").next(rules.IncidentDashboard),
+		lines("Clocks", hertz, 8, About{
+			"Current clock of each domain.",
+			"Prefill follows the SM clock, decode the memory clock.",
+			"Below its neighbours under the same load: throttled."},
+			onePerGPU(promql.Max(by(gpus, metrics.LabelDomain), s.of(metrics.GPUClock)), "{{domain}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
+		lines("Fans", share, 8, About{
+			"Intended speed of each fan. Boards without fans are cooled by the chassis and say nothing.",
+			"At full speed with rising temperature there is nothing left.",
+			"One fan at 0: replace it."},
+			onePerGPU(promql.Max(by(gpus, metrics.LabelFan), s.of(metrics.GPUFanSpeed)), "fan {{fan}}")).max(1).
+			empty("This board has no fans of its own.").runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
+	}
+}
+
+func eccRow(s scope) []Panel {
+	flag := func(f *metrics.Family, what string) Query { return onePerGPU(promql.Max(gpus, s.of(f)), what) }
+	return []Panel{
+		lines("ECC errors per hour", number, 8, About{
+			"Memory errors in the last hour, corrected and not, by where they were found.",
+			"Corrected errors are a warning; one that is not corrected ends the process that hit it.",
+			"Uncorrected: reset at the next opportunity, and see whether it returns."},
+			onePerGPU(promql.Sum(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), promql.Increase(s.of(metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime, "volatile")), hour)), "{{severity}} {{location}}")).
+			bad(1, 10).empty("This board has no ECC, or it is off.").runbook("LLMGPUUncorrectableECC").next(rules.IncidentDashboard),
+		timeline("Repairs", 8, About{
+			"States that wait for a reset, or that no reset repairs.",
+			"Pending is a ticket; failed is a new board.",
+			"Failure, threshold or unrepairable: take it out of service."},
+			badWhenSet, flag(metrics.GPURowRemapPending, "remap pending"), flag(metrics.GPURowRemapFailure, "remap failed"), flag(metrics.GPUSRAMThreshold, "SRAM threshold"),
+			flag(metrics.GPURetiredPagesPending, "retirement pending"), flag(metrics.GPUMemoryUnrepairable, "unrepairable"),
+			onePerGPU(promql.Max(by(gpus, metrics.LabelType), s.of(metrics.GPURepairPending)), "{{type}} repair pending")).
+			runbook("LLMGPURowRemapFailure").next(rules.IncidentDashboard),
+		lines("Rows remapped, pages retired", number, 8, About{
+			"Memory rows that were replaced by spare ones, and pages retired on older boards, by cause.",
+			"Growth is a board that ages.",
+			"Compare with the spare rows below."},
+			onePerGPU(promql.Sum(by(gpus, metrics.LabelCause), s.of(metrics.GPURemappedRows)), "rows {{cause}}"),
+			onePerGPU(promql.Sum(by(gpus, metrics.LabelCause), s.of(metrics.GPURetiredPages)), "pages {{cause}}")).
+			bad(1, 8).runbook("LLMGPURowRemapPending").next(rules.IncidentDashboard),
+		lines("Banks by spare rows left", number, 24, About{
+			"Memory banks by how many spare rows they have.",
+			"A bank at none cannot be repaired again.",
+			"Any bank at low or none: plan the replacement."},
+			onePerGPU(promql.Sum(by(gpus, metrics.LabelAvailability), s.of(metrics.GPURowRemapBanks)), "{{availability}}")).stacked().runbook("LLMGPURowRemapFailure").next(rules.IncidentDashboard),
+	}
+}
+
+func linkRow(s scope) []Panel {
+	return []Panel{
+		lines("PCIe traffic", bandwidth, 8, About{
+			"Bytes per second over PCIe in both directions.",
+			"A served model needs little of it; much is loading, offloading or swapping.",
+			"Steady traffic in service: something does not fit."},
+			onePerGPU(s.gpuRate(metrics.GPUPCIeTransmit), "sent"), onePerGPU(s.gpuRate(metrics.GPUPCIeReceive), "received")).runbook("LLMGPULinkDegraded").next(rules.EngineDashboard),
+		lines("PCIe lanes", none, 8, About{
+			"Lanes in use and lanes possible.",
+			"Fewer lanes than possible under load is a bad slot, riser or cable. Generations drop on idle links and are left out.",
+			"Narrow under load: reseat it in the next window."},
+			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkWidth)), "{{state}}")).runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard),
+		lines("PCIe errors and replays", perSecond, 8, About{
+			"Packets sent again, and errors by type.",
+			"Replays cost time, many of them announce a lost GPU.",
+			"Not zero for long: reseat or replace."},
+			onePerGPU(s.gpuRate(metrics.GPUPCIeReplays), "replays"), onePerGPU(s.gpuRate(metrics.GPUPCIeErrors, metrics.LabelType), "{{type}}")).bad(0.1, 1).runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard),
+		lines("NVLink traffic", bandwidth, 8, About{
+			"Payload per second over all NVLinks of a GPU.",
+			"Tensor parallelism pays for every token here; all GPUs of a model should look alike.",
+			"One GPU different from the rest: look at its links."},
+			onePerGPU(s.gpuRate(metrics.GPUNVLinkTransmit), "sent"), onePerGPU(s.gpuRate(metrics.GPUNVLinkReceive), "received")).
+			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.EngineDashboard),
+		timeline("NVLinks", 8, About{
+			"Whether each link is up; sleeping links count as up.",
+			"Tensor parallelism waits for the slowest link.",
+			"Down: drain, reset the GPU, then look at bridge and switch."},
+			goodWhenUp, onePerGPU(promql.Max(by(gpus, metrics.LabelLink), s.of(metrics.GPUNVLinkUp)), "link {{link}}")).
+			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard),
+		lines("NVLink errors", perSecond, 8, About{
+			"Errors of each link by type.",
+			"Replayed and recovered errors still cost every token.",
+			"Not zero for long: the link is going."},
+			onePerGPU(s.gpuRate(metrics.GPUNVLinkErrors, metrics.LabelLink, metrics.LabelType), "link {{link}} {{type}}")).bad(0.01, 0.1).
+			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard),
+		timeline("Fabric", 24, About{
+			"Health checks of the NVSwitch fabric that fail.",
+			"A GPU outside the fabric cannot take part in tensor parallelism.",
+			"Failing: look at the fabric manager before the GPU."},
+			badWhenSet, onePerGPU(promql.Max(by(gpus, metrics.LabelCheck), s.of(metrics.GPUFabricHealth)), "{{check}}")).
+			empty("This node has no NVSwitch fabric.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard),
+	}
+}
+
+func usersRow(s scope) []Panel {
+	engine := by(gpus, metrics.LabelRuntime, metrics.LabelModel, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer, metrics.LabelSource)
+	identity := by(gpus, metrics.LabelGPUName, metrics.LabelPCIBusID, metrics.LabelSerial, metrics.LabelVBIOSVersion)
+	mig := by(gpus, metrics.LabelGPUInstance, metrics.LabelComputeInstance, metrics.LabelMIGUUID, metrics.LabelProfile)
+	return []Panel{
+		listing("Engines on these GPUs", 12, About{
+			"Which engine runs on which GPU, and how that is known.",
+			"It leads from a bad GPU to the model that suffers.",
+			"An engine that should be here and is not: see Exporter health."},
+			Query{promql.Max(engine, s.of(metrics.EngineGPUInfo)), ""}).empty("No engine is known to use these GPUs.").runbook("LLMGPUThrottledUnderBurn").next(rules.EngineDashboard),
+		listing("Boards", 12, About{
+			"Name, address, serial number and firmware of each GPU.",
+			"What a vendor asks for.",
+			"Different firmware on one node: level it in the next window."},
+			Query{promql.Max(identity, s.of(metrics.GPUInfo)), ""}).runbook("LLMGPULost").next(rules.ExporterDashboard),
+		lines("Processes", number, 8, About{
+			"Compute processes on each GPU.",
+			"More than the engine's own is a neighbour, or a process that did not end.",
+			"Unexpected: find it by its container beside."},
+			onePerGPU(promql.Sum(gpus, s.of(metrics.GPUProcesses)), "")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard),
+		lines("Memory by container", octets, 8, About{
+			"Device memory used by the processes of each container.",
+			"It says whose the memory is.",
+			"A container you do not know: look it up on the node."},
+			onePerGPU(promql.Sum(by(gpus, metrics.LabelContainerID), s.of(metrics.GPUContainerMemory)), "{{container_id}}")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard),
+		listing("MIG devices", 8, About{
+			"The slices of each GPU and their profiles.",
+			"A model on a slice cannot have more bandwidth than the slice.",
+			"Not the profile you expect: somebody reconfigured the node."},
+			Query{promql.Max(mig, s.of(metrics.GPUMIGInfo)), ""}).empty("MIG is off on these GPUs.").runbook("LLMBatchKnee").next(rules.EngineDashboard),
+	}
+}

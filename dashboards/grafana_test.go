@@ -1,0 +1,141 @@
+package dashboards_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// The tests read what Grafana reads: the written file, not the values it was made from.
+type board struct {
+	UID, Title, Description, Refresh string
+	SchemaVersion, GraphTooltip      int
+	Editable                         *bool
+	Tags                             []string
+	Time                             struct{ From, To string }
+	Panels                           []panel
+	Links                            []struct{ IncludeVars, KeepTime bool }
+	Templating                       struct{ List []variable }
+	Annotations                      struct{ List []annotation }
+}
+
+type panel struct {
+	ID                       int
+	Type, Title, Description string
+	Collapsed                bool
+	Panels                   []panel
+	GridPos                  struct{ X, Y, W, H int }
+	Datasource               *source
+	Targets                  []target
+	Options                  struct {
+		Content string
+		Legend  struct{ ShowLegend, Show bool }
+		Tooltip struct{ Mode string }
+	}
+	FieldConfig struct {
+		Defaults struct {
+			Unit, NoValue string
+			Thresholds    struct {
+				Steps []struct {
+					Value *float64
+					Color string
+				}
+			}
+			Mappings []struct {
+				Options map[string]struct{ Text, Color string }
+			}
+			Color struct{ Mode, FixedColor string }
+			Links []struct{ Title, URL string }
+		}
+	}
+}
+
+type target struct {
+	RefID, Expr, LegendFormat, Format string
+	Instant                           bool
+	Datasource                        *source
+}
+
+type source struct{ Type, UID string }
+
+type variable struct {
+	Type, Name, Label, Query, AllValue string
+	Datasource                         *source
+	Multi, IncludeAll                  bool
+	Refresh                            int
+}
+
+type annotation struct {
+	Name, Expr, IconColor string
+	Datasource            source
+	Enable                bool
+}
+
+func render(t testing.TB, b dashboards.Board, style rules.Style) []byte {
+	t.Helper()
+	content, err := dashboards.Render(b, style)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// boards are all dashboards as Grafana reads them.
+func boards(t testing.TB) []board {
+	t.Helper()
+	var all []board
+	for _, b := range dashboards.All() {
+		var read board
+		if err := json.Unmarshal(render(t, b, rules.Style{}), &read); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, read)
+	}
+	return all
+}
+
+// flat are all panels, rows left out, those of collapsed rows included.
+func (b board) flat() []panel {
+	var all []panel
+	for _, p := range b.Panels {
+		if p.Type != "row" {
+			all = append(all, p)
+		}
+		all = append(all, p.Panels...)
+	}
+	return all
+}
+
+// each calls f for every query of every panel.
+func (b board) each(f func(p panel, q target)) {
+	for _, p := range b.flat() {
+		for _, q := range p.Targets {
+			f(p, q)
+		}
+	}
+}
+
+var dollar = regexp.MustCompile(`\$(\w+)`)
+
+// substitute puts values in the place of variables, as Grafana does; one that the dashboard does not
+// have fails the test.
+func (b board) substitute(t testing.TB, expr string) string {
+	t.Helper()
+	values := map[string]string{"__rate_interval": "5m"}
+	for _, v := range b.Templating.List {
+		values[v.Name] = v.AllValue
+		if v.Type == "textbox" {
+			values[v.Name] = v.Query
+		}
+	}
+	return dollar.ReplaceAllStringFunc(expr, func(name string) string {
+		v, ok := values[name[1:]]
+		if !ok {
+			t.Errorf("%s: %s is no variable of this dashboard: %s", b.Title, name, expr)
+		}
+		return v
+	})
+}

@@ -1,0 +1,225 @@
+package dashboards
+
+import (
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// incident is the dashboard that a page opens. Its rows are the questions of a diagnosis, in order.
+func incident() Board {
+	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode, byServedGPU, bySLO}
+	return Board{
+		UID: rules.IncidentDashboard, Since: "now-6h", Refresh: "30s", Variables: s,
+		Description: "Where is the time or the request lost: queue, prefill, decode, memory, the GPU underneath, or the release? Read from top to bottom.",
+		Rows: []Row{
+			{Title: "Objective: is the budget burning?", Panels: objectiveRow(s)},
+			{Title: "First split: before or after the first token?", Panels: splitRow(s)},
+			{Title: "Phases: queue, prefill, decode, memory", Panels: phaseRow(s)},
+			{Title: "Scope: everybody, one replica or one node?", Panels: scopeRow(s)},
+			{Title: "GPU underneath: the GPUs that serve this model", Panels: gpuRow(s)},
+			{Title: "Change: release, restart, what else fires", Panels: changeRow(s)},
+		},
+	}
+}
+
+func objectiveRow(s scope) []Panel {
+	burn := func(window string) promql.Expr { return s.of(metrics.Window(metrics.RecordedBurn, window)) }
+	legend := "{{slo}} {{model_name}}"
+	return []Panel{
+		single("Burn rate, 5 minutes", number, About{
+			"Budget spent now, as a multiple of what the objective allows.",
+			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
+			"Above 1: go down the rows. Below: it may be over; check the hour beside it."},
+			Query{burn("5m"), legend}).bad(1, 6).empty("No events in 5 minutes: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+		single("Budget left", share, About{
+			"Share of the period's error budget that is not spent.",
+			"It decides how much risk is left: below 0 the objective of this period is missed already.",
+			"Low: stop releases, prefer the lever that is fastest over the one that is best."},
+			Query{s.of(metrics.RecordedBudgetRemaining), legend}).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard),
+		single("Budget gone in", duration, About{
+			"Time until nothing is left at the burn of the last hour.",
+			"It says how long there is to think.",
+			"Under a few hours: mitigate first, understand later."},
+			Query{s.of(metrics.RecordedExhaustion), legend}).low(6*3600, 3*24*3600).empty("Nothing burned in the last hour.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+		lines("Burn rate by window", number, 12, About{
+			"Burn over 5 minutes, 1 hour and 6 hours, and the line at which one hour pages.",
+			"Short above long: it is starting. Long above short: it is ending.",
+			"The page ends by itself when the short window falls below the line."},
+			Query{burn("5m"), "5m " + legend}, Query{burn("1h"), "1h " + legend}, Query{burn("6h"), "6h " + legend},
+			Query{s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, "1h")), "pages at {{slo}}"}).
+			bad(1, 14.4).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+	}
+}
+
+func splitRow(s scope) []Panel {
+	badShare := promql.Div(s.of(metrics.RecordedBadEventRate), promql.Gt(s.of(metrics.RecordedEventRate), promql.Num(0), nil), nil)
+	legend := "{{slo}} " + modelLegend
+	return []Panel{
+		lines("Time to first token, p95", seconds, 8, About{
+			"The 95th percentile of TTFT per model, and the limits of the objectives on it.",
+			"TTFT up with ITL flat means queue or prefill.",
+			"Go to the phases: queue share, then prefill share."},
+			Query{s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken), modelLegend}, s.limitOf(string(slo.TTFT))).
+			runbook("LLMQueueBuildUp").next(rules.EngineDashboard),
+		lines("Inter-token latency, p95", seconds, 8, About{
+			"The 95th percentile of the gap between tokens per model, and the limits of the objectives on it.",
+			"ITL up with TTFT flat means decode: batch, memory bandwidth, speculation or a throttled GPU.",
+			"Go to the batch, then to the GPUs underneath."},
+			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}, s.limitOf(string(slo.ITL))).
+			runbook("LLMBatchKnee").next(rules.EngineDashboard),
+		lines("Bad events", share, 8, About{
+			"Share of events that missed each objective, over 5 minutes.",
+			"It is what the burn rate is made of, before the objective divides it.",
+			"All models at once: look for what they share. One model: stay here."},
+			Query{badShare, legend}).max(1).empty("No events: nothing could miss.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+	}
+}
+
+func phaseRow(s scope) []Panel {
+	ofTTFT := func(part *metrics.Family) promql.Expr {
+		return over(s.spent(models, part), s.spent(models, metrics.TimeToFirstToken))
+	}
+	one := func(e promql.Expr) Query { return Query{e, modelLegend} }
+	hits := over(s.rate(models, metrics.PrefixCacheHitTokens), s.rate(models, metrics.PrefixCacheQueryTokens))
+	return []Panel{
+		levers("Levers: queue and prefill", "LLMQueueBuildUp", "LLMPrefixHitCollapse", "LLMLongPromptShift"),
+		lines("Queue share of TTFT", share, 6, About{
+			"Share of the time to the first token that requests wait in the queue.",
+			"Above half, the engine is full, not slow.",
+			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any."},
+			one(ofTTFT(metrics.QueueTime))).bad(0.3, 0.5).max(1).runbook("LLMQueueBuildUp").next(FleetDashboard),
+		lines("Prefill share of TTFT", share, 6, About{
+			"Share of the time to the first token that the prompt is computed.",
+			"Above half, prompts got longer or the prefix cache stopped hitting.",
+			"Compare prefix hits and prompt lengths with yesterday."},
+			one(ofTTFT(metrics.PrefillTime))).bad(0.5, 0.8).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard),
+		lines("Decode share of a request", share, 6, About{
+			"Share of the whole request that is spent after the first token.",
+			"Falling while requests get slower: the time goes before the first token. Rising: long outputs or slow decode.",
+			"Rising with ITL flat: outputs got longer. Rising with ITL: look at the batch."},
+			one(over(s.spent(models, metrics.DecodeTime), s.spent(models, metrics.RequestDuration)))).max(1).runbook("LLMRunawayGeneration").next(rules.EngineDashboard),
+		levers("Levers: memory", "LLMPreemptionThrash", "LLMKVPressure"),
+		lines("KV cache in use, fullest replica", share, 6, About{
+			"Share of the KV cache that live requests hold.",
+			"Above 90% with requests waiting, tokens have no room; preemption follows. GPU memory says nothing about it.",
+			"Cap output and context, or lower the batch limit."},
+			one(promql.Max(models, s.of(metrics.KVCacheUsage)))).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.EngineDashboard),
+		lines("Preemptions", perSecond, 6, About{
+			"Running requests that lost their cache and are computed again.",
+			"Each one pays its prefill twice and delays everybody in the batch.",
+			"More than one in five requests: lower the batch limit, it helps within a minute."},
+			one(s.rate(models, metrics.Preemptions))).bad(0.1, 1).runbook("LLMPreemptionThrash").next(rules.EngineDashboard),
+		lines("Prefix cache hits", share, 6, About{
+			"Share of prompt tokens that were found in the prefix cache.",
+			"A collapse turns cached prompts into prefill: TTFT rises with the same traffic.",
+			"Look for a changed template, a timestamp in the system prompt, a restart, a router that lost affinity."},
+			one(hits)).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard),
+	}
+}
+
+func scopeRow(s scope) []Panel {
+	badByNode := over(s.rate(by(nodes, metrics.LabelSLO), metrics.SLOBadEvents), s.rate(by(nodes, metrics.LabelSLO), metrics.SLOEvents))
+	return []Panel{
+		levers("Levers: one replica", "LLMReplicaSkew"),
+		lines("TTFT p95 by replica", seconds, 6, About{
+			"The 95th percentile of TTFT of every replica.",
+			"One line above the others is a bad replica; all of them together are the model, the traffic or the release.",
+			"One bad replica: take it out of rotation, then look at its GPU."},
+			Query{s.quantile(0.95, replicas, metrics.TimeToFirstToken), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard),
+		lines("Waiting by replica", number, 6, About{
+			"Requests that wait on every replica.",
+			"A queue on one replica while another has none is routing, not capacity.",
+			"Uneven: look at the router. Even: look at demand."},
+			Query{promql.Sum(replicas, s.of(metrics.RequestsWaiting)), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard),
+		lines("Bad events by node", share, 6, About{
+			"Share of events of each objective that were bad, per node.",
+			"Bad events of one node point at its hardware or its network.",
+			"One node: open the GPU dashboard for it."},
+			Query{badByNode, "{{slo}} {{instance}}"}).max(1).empty("No events: nothing could miss.").runbook("LLMReplicaSkew").next(rules.GPUDashboard),
+	}
+}
+
+func gpuRow(s scope) []Panel {
+	unknown := "No GPU is known to serve this model: see Exporter health."
+	harmful := promql.Re(metrics.LabelReason, rules.HarmfulReasons)
+	reasons := by(gpus, metrics.LabelReason)
+	return []Panel{
+		timeline("Throttling now", 12, About{
+			"When the driver lowered the clocks of a GPU that serves the model, by reason. A software power cap is left out: it is normal under prefill.",
+			"A throttled GPU makes every request of its replica slow; with tensor parallelism, of the whole model.",
+			"Any red while the budget burns: move the traffic away from this GPU."},
+			badWhenSet, Query{s.serving(promql.Max(reasons, s.of(metrics.GPUClockEventActive, harmful))), gpuLegend + " {{reason}}"}).
+			empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard),
+		lines("Time throttled", share, 12, About{
+			"Share of time for which clocks were lowered, by reason, from the driver's own counters.",
+			"It catches throttling that is over before the next scrape.",
+			"Above 5% it explains a burn."},
+			Query{s.serving(promql.Max(reasons, promql.Rate(s.of(metrics.GPUClockEventSeconds, harmful), rateInterval))), gpuLegend + " {{reason}}"}).
+			bad(0.01, 0.05).max(1).empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard),
+		lines("Memory bandwidth in use", share, 8, About{
+			"Share of the peak memory bandwidth. Hopper and newer; older GPUs do not say.",
+			"Decode is bound by it: near the ceiling more batch means more latency.",
+			"High with ITL up: the batch is past its knee. Low with ITL up: look at the clocks."},
+			Query{s.serving(s.perGPU(metrics.GPUMemoryBandwidthUtilization)), gpuLegend}).bad(0.8, 0.95).max(1).
+			empty("Not said: needs Hopper or newer, or no GPU is known to serve this model.").runbook("LLMBatchKnee").next(rules.GPUDashboard),
+		lines("SM clock against its maximum", share, 8, About{
+			"Current SM clock as a share of the highest.",
+			"Prefill is bound by it. A step down under load is throttling or a power cap.",
+			"Compare the GPUs with each other before blaming one."},
+			Query{s.serving(promql.Div(s.perGPU(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm")),
+				s.perGPU(metrics.GPUClockMax, promql.Eq(metrics.LabelDomain, "sm")), nil)), gpuLegend}).low(0.5, 0.7).max(1).
+			empty(unknown).runbook("LLMGPUHardwareThrottle").next(rules.GPUDashboard),
+		lines("XIDs in the last hour", number, 8, About{
+			"Driver errors of the GPUs that serve the model, by number.",
+			"They come before engine crashes and explain them.",
+			"Look the number up on the GPU dashboard; some mean that the GPU has to leave service."},
+			Query{s.serving(promql.Sum(by(gpus, metrics.LabelXID), promql.Increase(s.of(metrics.GPUXIDErrors), hour))), gpuLegend + " XID {{xid}}"}).
+			bad(1, 1).empty("No XID is known for these GPUs.").runbook("LLMGPUCriticalXID").next(rules.GPUDashboard),
+	}
+}
+
+func changeRow(s scope) []Panel {
+	version := by(models, metrics.LabelVersion)
+	uptime := promql.Sub(promql.Call("time"), promql.And(promql.Max(pages, s.of(metrics.EngineStartTime)), promql.Max(pages, s.of(metrics.EngineInfo)), promql.On(pages...)), nil)
+	return []Panel{
+		levers("Levers: release", "LLMReleaseRegression"),
+		lines("Replicas by version", number, 6, About{
+			"Engine pages per model and engine version.",
+			"Two versions at once is a rollout. A burn that starts with one is its fault until shown otherwise.",
+			"Roll back first; it is cheaper than understanding."},
+			Query{promql.CountBy(version, s.of(metrics.EngineInfo)), "{{version}} " + modelLegend}).stacked().runbook("LLMReleaseRegression").next(rules.EngineDashboard),
+		lines("Time since start", duration, 6, About{
+			"Age of each engine process.",
+			"A drop to zero is a restart: cold caches, lost requests, or a crash loop.",
+			"Several drops of one replica: read its log."},
+			Query{uptime, "{{pod}} {{server}}"}).low(300, 3600).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard),
+		timeline("Firing alerts", 6, About{
+			"Every alert of this project that fires for the model.",
+			"Causes that fire beside the page are the first place to look.",
+			"Click one for its runbook."},
+			fires, Query{s.firing([]string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}), "{{alertname}} {{model_name}}"}).
+			empty("Nothing fires.").runbook(eachAlert).next(rules.SLODashboard),
+	}
+}
+
+// levers is the part of runbooks that says what to do, beside the evidence for it. The words are the
+// runbooks' own.
+func levers(title string, alerts ...string) Panel {
+	var b strings.Builder
+	for _, alert := range alerts {
+		page, err := runbooks.Page(alert)
+		if err != nil {
+			panic(err) // embedded at build time
+		}
+		_, rest, _ := strings.Cut(string(page), "## Levers\n")
+		text, _, _ := strings.Cut(rest, "\n## ")
+		b.WriteString("**[" + alert + "](" + alert + ".md)** " + runbooks.Question(page) + "\n\n" + strings.TrimSpace(text) + "\n\n")
+	}
+	return Panel{Kind: Text, Title: title, Width: 6, Height: 8, Text: b.String(),
+		About: About{"What to do about the panels beside it, from the runbooks.", "The levers are ordered by how fast and how safe they are.", "Pull one at a time; put it back if it made things worse."}}
+}

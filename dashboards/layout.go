@@ -1,0 +1,33 @@
+package dashboards
+
+import (
+	"hash/fnv"
+
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+)
+
+// columns is the width of Grafana's grid.
+const columns = 24
+
+// place puts panels from left to right, below y, and starts a new line where one does not fit: the SDK's
+// own layout lets it stick out. It returns where the next row starts.
+func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
+	var x, lineHeight uint32
+	at := make([]dashboard.GridPos, len(panels))
+	for i, p := range panels {
+		if x+p.Width > columns {
+			x, y, lineHeight = 0, y+lineHeight, 0
+		}
+		at[i] = dashboard.GridPos{X: x, Y: y, W: p.Width, H: p.Height}
+		x, lineHeight = x+p.Width, max(lineHeight, p.Height)
+	}
+	return at, y + lineHeight
+}
+
+// id is the number of a panel or row: links to a single panel and bookmarks hold it, so it comes from
+// what the panel is and not from where it stands.
+func id(row, title string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(row + "\x00" + title))
+	return h.Sum32()%1_000_000 + 1
+}

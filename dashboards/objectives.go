@@ -1,0 +1,123 @@
+package dashboards
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// objectives is the dashboard of a month: who keeps what they promise. It reads recorded series only.
+func objectives() Board {
+	s := scope{byCluster, byNamespace, byModel, bySLO}
+	legend := "{{slo}} " + modelLegend
+	one := func(e promql.Expr) Query { return Query{e, legend} }
+	burn := func(window string) Query { return one(s.of(metrics.Window(metrics.RecordedBurn, window))) }
+	left := s.of(metrics.RecordedBudgetRemaining)
+	whole := []string{}
+	symptom := promql.Eq(metrics.LabelBranch, string(rules.Symptom))
+	alert := []string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
+	return Board{
+		UID: rules.SLODashboard, Since: "now-30d", Refresh: "5m", Variables: s,
+		Description: "Which models keep their objectives, how much error budget is left, and where it went.",
+		Rows: []Row{
+			{Title: "Now: is anybody in trouble?", Panels: []Panel{
+				single("Least budget left", share, About{
+					"The smallest share of error budget that any selected objective of any model has left.",
+					"It is the one number for the whole fleet.",
+					"Below a quarter: find the model in the burn-down."},
+					Query{promql.Min(whole, left), ""}).low(0, 0.25).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+				single("Fastest burn, 1 hour", number, About{
+					"The highest burn rate over an hour.",
+					"Above 14.4 a 30-day budget is gone in two days: that pages.",
+					"Open the incident dashboard for the model that leads."},
+					Query{promql.Max(whole, s.of(metrics.Window(metrics.RecordedBurn, "1h"))), ""}).bad(1, 14.4).size(6, 5).
+					empty("No events in an hour: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+				single("Objectives kept", share, About{
+					"Share of objectives, counted per model, that have budget left.",
+					"It is what a monthly report says.",
+					"Below 1: the burn-down says which ones."},
+					Query{promql.Sub(promql.Num(1), promql.Div(
+						promql.Or(promql.CountBy(whole, promql.Lt(left, promql.Num(0), nil)), promql.Mul(promql.Num(0), promql.CountBy(whole, left), nil)),
+						promql.CountBy(whole, left), nil), nil), ""}).low(0.9, 1).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+				single("Budget alerts firing", number, About{
+					"Budget alerts that fire now, pages and tickets.",
+					"One of them is somebody's problem already.",
+					"Their names are in the alert history below."},
+					Query{promql.Sum(whole, s.firing(alert, symptom)), ""}).bad(1, 2).size(6, 5).
+					empty("No budget alert fires.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+			}},
+			{Title: "Budget: how much is left, and for how long?", Panels: []Panel{
+				lines("Budget burn-down", share, 16, About{
+					"Share of the period's error budget left, per model and objective. The period is rolling: an incident that leaves it gives its budget back.",
+					"A steady slope is a chronic fault, a step is an incident. Below 0 the objective is missed.",
+					"Click a line to open that model at that time."},
+					one(left)).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+				lines("Budget gone in", duration, 8, About{
+					"Time until nothing is left at the burn of the last hour.",
+					"A slow burn is a ticket as long as this is days.",
+					"Under three days: plan the fix now."},
+					one(s.of(metrics.RecordedExhaustion))).low(6*3600, 3*24*3600).empty("Nothing burned in the last hour.").runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+			}},
+			{Title: "Burn: which windows, which models?", Panels: []Panel{
+				lines("Burn rate, 1 hour", number, 12, About{
+					"Burn over one hour per model and objective, and the line at which it pages.",
+					"The long window of the fast pair: what is above the line paged.",
+					"Repeated peaks at the same hour are load: look at capacity."},
+					burn("1h"), Query{s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, "1h")), "pages at {{slo}}"}).
+					bad(1, 14.4).empty("No events in an hour: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+				lines("Burn rate, 3 days", number, 12, About{
+					"Burn over three days per model and objective, and the line at which it opens a ticket.",
+					"Above 1 for days, the objective will be missed without any single incident.",
+					"Fix the cause, or agree on another objective."},
+					burn("3d"), Query{s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, "3d")), "ticket at {{slo}}"}).
+					bad(1, 6).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+			}},
+			{Title: "Events: what is counted?", Panels: []Panel{
+				lines("Events", perSecond, 8, About{
+					"Events per second that count for each objective: requests, or tokens for latency between tokens.",
+					"With few events a burn rate says little.",
+					"Zero where there should be traffic: the objective protects nobody."},
+					one(s.of(metrics.RecordedEventRate))).runbook("LLMObjectiveWithoutEvents").next(rules.ExporterDashboard),
+				lines("Bad events", perSecond, 8, About{
+					"Events per second that missed their objective.",
+					"Users feel the absolute number, whatever share it is.",
+					"A step up with flat traffic is a change: look at the deploy marks."},
+					one(s.of(metrics.RecordedBadEventRate))).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+				lines("Bad share over the period", share, 8, About{
+					"Bad events as a share of all events of the objective's whole period, beside what may be bad.",
+					"It is the report at the end of the month, so far.",
+					"Above the limit: the budget is gone."},
+					one(promql.Div(s.of(metrics.RecordedPeriodBadEvents), promql.Gt(s.of(metrics.RecordedPeriodEvents), promql.Num(0), nil), nil)),
+					Query{s.of(metrics.RecordedErrorBudget), "may be bad {{slo}}"}).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+			}},
+			{Title: "Latency: what did users get?", Collapsed: true, Panels: []Panel{
+				longLatency(s, "Time to first token, p95", metrics.RecordedTimeToFirstToken, slo.TTFT),
+				longLatency(s, "Inter-token latency, p95", metrics.RecordedInterTokenLatency, slo.ITL),
+				longLatency(s, "Request duration, p95", metrics.RecordedRequestDuration, slo.RequestDuration),
+			}},
+			{Title: "Alert history: what fired, and when?", Panels: []Panel{
+				timeline("Budget alerts", 12, About{
+					"When each budget alert fired.",
+					"The number of pages per month is the health of the objective, not only of the service.",
+					"Pages that nobody acted on: change the objective."},
+					fires, Query{s.firing(alert, symptom), "{{alertname}} {{model_name}}"}).empty("No budget alert fired.").runbook(eachAlert).next(rules.IncidentDashboard),
+				timeline("Causes", 12, About{
+					"When each cause alert fired.",
+					"Causes that come before every burn are what to engineer away.",
+					"Click one for its runbook."},
+					fires, Query{s.firing(alert, promql.Ne(metrics.LabelBranch, string(rules.Symptom))), "{{alertname}} {{model_name}}"}).
+					empty("No cause fired.").runbook(eachAlert).next(rules.IncidentDashboard),
+			}},
+		},
+	}
+}
+
+// longLatency is a quantile over weeks, from recorded buckets.
+func longLatency(s scope, title string, buckets *metrics.Family, signal slo.Signal) Panel {
+	return lines(title, seconds, 8, About{
+		"The 95th percentile per model from recorded buckets, and the limits of objectives on it.",
+		"A slow drift is invisible in burn rates until it crosses the limit.",
+		"Drifting: compare with prompt lengths, versions and load."},
+		Query{s.recordedQuantile(0.95, buckets), modelLegend}, s.limitOf(string(signal))).runbook("LLMReleaseRegression").next(rules.EngineDashboard)
+}

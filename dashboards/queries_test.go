@@ -1,0 +1,211 @@
+package dashboards_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// Every query, of panels, annotations and variables, parses, names series of the vocabulary and labels
+// that they have, and reads only recorded series that a rule records.
+func TestQueriesUseTheVocabulary(t *testing.T) {
+	recorded := map[string]bool{}
+	for _, g := range rules.Groups(rules.Options{}) {
+		for _, r := range g.Records {
+			recorded[r.Name.Name] = true
+		}
+	}
+	for _, b := range boards(t) {
+		b.all(func(what, expr string) {
+			query := b.substitute(t, expr)
+			if err := promql.Verify(query); err != nil {
+				t.Errorf("%s: %s: %v", b.Title, what, err)
+			}
+			for _, name := range names(t, query) {
+				if strings.Contains(name, ":") && !recorded[name] {
+					t.Errorf("%s: %s reads %s, which no rule records", b.Title, what, name)
+				}
+			}
+		})
+	}
+}
+
+var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
+
+// all calls f for every query of panels, annotations and variables.
+func (b board) all(f func(what, expr string)) {
+	b.each(func(p panel, q target) { f(p.Title+" "+q.RefID, q.Expr) })
+	for _, a := range b.Annotations.List {
+		if a.Expr != "" {
+			f("annotation "+a.Name, a.Expr)
+		}
+	}
+	for _, v := range b.Templating.List {
+		if m := labelValues.FindStringSubmatch(v.Query); m != nil {
+			f("variable "+v.Name, "count by ("+m[2]+") ("+m[1]+")")
+		}
+	}
+}
+
+func selectors(t *testing.T, query string) [][]*labels.Matcher {
+	t.Helper()
+	e, err := promql.Parser.ParseExpr(query)
+	if err != nil {
+		t.Errorf("%v in %s", err, query)
+		return nil
+	}
+	return parser.ExtractSelectors(e)
+}
+
+func names(t *testing.T, query string) []string {
+	t.Helper()
+	var all []string
+	for _, s := range selectors(t, query) {
+		for _, m := range s {
+			if m.Name == "__name__" {
+				all = append(all, m.Value)
+			}
+		}
+	}
+	return all
+}
+
+// A filter filters: every selector of every panel obeys every variable of its dashboard whose label the
+// series has.
+func TestEverySelectorObeysTheFilters(t *testing.T) {
+	for _, b := range boards(t) {
+		b.each(func(p panel, q target) {
+			query := dollar.ReplaceAllString(strings.ReplaceAll(q.Expr, "$__rate_interval", "5m"), "1$1")
+			query = strings.ReplaceAll(query, "1price", "1")
+			for _, s := range selectors(t, query) {
+				name, matched := "", map[string]string{}
+				for _, m := range s {
+					matched[m.Name] = m.Value
+					if m.Name == "__name__" {
+						name = m.Value
+					}
+				}
+				f := promql.Lookup(name)
+				if f == nil {
+					t.Errorf("%s: %s reads unknown %s", b.Title, p.Title, name)
+					continue
+				}
+				for _, v := range b.Templating.List {
+					m := labelValues.FindStringSubmatch(v.Query)
+					if m == nil {
+						continue
+					}
+					label := m[2]
+					scraped := f.Group != "recorded" && (f.Group != "foreign" || f == metrics.Up)
+					if !slices.Contains(f.Labels, label) && label != "cluster" && !(scraped && label == "instance") {
+						continue
+					}
+					if strings.TrimSuffix(matched[label], "|") != "1"+v.Name {
+						t.Errorf("%s: %s reads %s without $%s", b.Title, p.Title, name, v.Name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Dashboards over weeks read recorded series, alerts and the few series of objectives: never a bucket or a
+// replica.
+func TestLongRangesReadRecordedSeries(t *testing.T) {
+	long := 0
+	for _, b := range boards(t) {
+		if !strings.HasSuffix(b.Time.From, "d") {
+			continue
+		}
+		long++
+		b.all(func(what, expr string) {
+			if strings.HasPrefix(what, "variable ") {
+				return // Grafana asks the index for these
+			}
+			for _, name := range names(t, b.substitute(t, expr)) {
+				if !strings.Contains(name, ":") && !slices.Contains([]string{metrics.Alerts.Name, metrics.SLOInfo.Name, metrics.SLOThreshold.Name}, name) {
+					t.Errorf("%s: %s reads %s over %s", b.Title, what, name, b.Time.From)
+				}
+			}
+		})
+	}
+	if long != 2 {
+		t.Errorf("%d dashboards over weeks, expected objectives and fleet", long)
+	}
+}
+
+// Quantiles come from added buckets; latencies are never averaged over replicas, ratios never added.
+func TestAggregations(t *testing.T) {
+	for _, b := range boards(t) {
+		b.each(func(p panel, q target) {
+			e, err := promql.Parser.ParseExpr(b.substitute(t, q.Expr))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+				a, ok := n.(*parser.AggregateExpr)
+				if !ok {
+					return nil
+				}
+				if a.Op == parser.AVG {
+					t.Errorf("%s: %s averages: %s", b.Title, p.Title, a)
+				}
+				if v, ok := a.Expr.(*parser.VectorSelector); ok && a.Op == parser.SUM {
+					if f := promql.Lookup(v.Name); f != nil && f.Aggregate != metrics.Sum && f.Kind == metrics.Gauge {
+						t.Errorf("%s: %s adds up %s, which is folded by %s", b.Title, p.Title, f.Name, f.Aggregate)
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// Alerts open dashboards that exist, with variables that these have for every label the alert is sure
+// to carry.
+func TestAlertsLinkHere(t *testing.T) {
+	byUID := map[string]board{}
+	for _, b := range boards(t) {
+		byUID[b.UID] = b
+	}
+	linked := regexp.MustCompile(`with \$labels\.(\w+) }}&var-(\w+)=`)
+	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{DashboardURL: "https://grafana.example/d/{uid}"})
+	scope := map[string][]string{}
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+		scope[a.Name] = a.Scope
+	}
+	n := 0
+	for _, g := range file.Groups {
+		for _, r := range g.Rules {
+			if r.Alert == "" {
+				continue
+			}
+			n++
+			uid, _, _ := strings.Cut(strings.TrimPrefix(r.Annotations.DashboardURL, "https://grafana.example/d/"), "?")
+			b, ok := byUID[uid]
+			if !ok {
+				t.Errorf("%s opens %s, which does not exist", r.Alert, uid)
+				continue
+			}
+			for _, m := range linked.FindAllStringSubmatch(r.Annotations.DashboardURL, -1) {
+				has := slices.ContainsFunc(b.Templating.List, func(v variable) bool { return v.Name == m[2] })
+				byGPU := uid == string(rules.GPUDashboard) && slices.Contains(scope[r.Alert], metrics.LabelGPUUUID) // narrower than a model
+				if slices.Contains(scope[r.Alert], m[1]) && !has && !(byGPU && m[1] != metrics.LabelGPUUUID) {
+					t.Errorf("%s opens %s with %s, which it does not know", r.Alert, b.Title, m[2])
+				}
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("no alert has a link")
+	}
+}

@@ -1,0 +1,118 @@
+package dashboards
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Grafana's own variables are no PromQL. Expressions hold these stand-ins, which nobody would write, and
+// are printed with the variables in their place.
+const (
+	rateInterval = 7919 * time.Millisecond
+	priceOfGPU   = 7919.0625
+)
+
+// forGrafana writes an expression as Grafana reads it.
+func forGrafana(e promql.Expr) string {
+	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "7919.0625", "$price").Replace(e.String())
+}
+
+// Label sets that results are grouped by, and the legends that go with them. Labels that a series lacks
+// leave their place in a legend empty.
+var (
+	models   = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}
+	replicas = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelPod, metrics.LabelServer}
+	pages    = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer}
+	nodes    = []string{metrics.LabelCluster, labelInstance}
+	gpus     = []string{metrics.LabelCluster, labelInstance, metrics.LabelGPU, metrics.LabelGPUUUID}
+	onGPU    = []string{metrics.LabelCluster, metrics.LabelGPUUUID}
+)
+
+const (
+	modelLegend   = "{{model_name}} {{namespace}} {{cluster}}"
+	replicaLegend = "{{pod}} {{server}} {{model_name}}"
+	gpuLegend     = "{{instance}} gpu {{gpu}}"
+	nodeLegend    = "{{instance}} {{cluster}}"
+)
+
+// by adds labels to a set.
+func by(set []string, more ...string) []string {
+	return append(set[:len(set):len(set)], more...)
+}
+
+// over is a / b, absent where b is 0: a share of nothing is not 0.
+func over(a, b promql.Expr) promql.Expr {
+	return promql.Div(a, promql.Gt(b, promql.Num(0), nil), nil)
+}
+
+// serving keeps the GPUs on which a selected model runs, or did within the hour.
+func (s scope) serving(e promql.Expr) promql.Expr {
+	return promql.And(e, promql.Max(onGPU, s.of(metrics.RecordedServedGPU)), promql.On(onGPU...))
+}
+
+// perGPU folds a family of one GPU, its MIG instances left out: the whole GPU includes them.
+func (s scope) perGPU(f *metrics.Family, more ...*promql.Matcher) promql.Expr {
+	if f.HasLabel(metrics.LabelGPUInstance) {
+		more = append(more, promql.Eq(metrics.LabelGPUInstance, ""))
+	}
+	return promql.Max(gpus, s.of(f, more...))
+}
+
+// gpuRate is the rate of a counter of one GPU.
+func (s scope) gpuRate(f *metrics.Family, more ...string) promql.Expr {
+	return s.rate(by(gpus, more...), f)
+}
+
+// firing are the alerts of this project that fire.
+func (s scope) firing(labels []string, more ...*promql.Matcher) promql.Expr {
+	more = append(more, promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, ""))
+	return promql.Max(labels, s.of(metrics.Alerts, more...))
+}
+
+// limitOf is the threshold of the objectives on a signal: the line that a latency is measured against.
+func (s scope) limitOf(signal string) Query {
+	info := promql.Vector(metrics.SLOInfo, append(s.where(metrics.SLOInfo), promql.Eq(metrics.LabelSignal, signal))...)
+	of := []string{metrics.LabelCluster, metrics.LabelSLO}
+	return Query{promql.And(
+		promql.Max(of, s.of(metrics.SLOThreshold, promql.Eq(metrics.LabelKind, "effective"))),
+		promql.Max(of, info), promql.On(of...)), "limit of {{slo}}"}
+}
+
+// labelsOf are the labels that results of an expression have for certain: what a link can take from the
+// series that was clicked.
+func labelsOf(e promql.Expr) []string {
+	switch e := e.(type) {
+	case *parser.AggregateExpr:
+		if e.Op == parser.TOPK {
+			return labelsOf(e.Expr)
+		}
+		return e.Grouping
+	case *parser.BinaryExpr:
+		if e.LHS.Type() == parser.ValueTypeScalar {
+			return labelsOf(e.RHS)
+		}
+		return labelsOf(e.LHS)
+	case *parser.ParenExpr:
+		return labelsOf(e.Expr)
+	case *parser.Call:
+		for _, arg := range e.Args {
+			if labels := labelsOf(arg); labels != nil {
+				return labels
+			}
+		}
+	case *parser.MatrixSelector:
+		return labelsOf(e.VectorSelector)
+	case *parser.VectorSelector:
+		if f := promql.Lookup(e.Name); f != nil {
+			return f.Labels
+		}
+	}
+	return nil
+}
+
+const hour = time.Hour

@@ -1,0 +1,197 @@
+//lint:file-ignore SA1019 Grafana 10 to 12 load only the classic schema from files; the v2 schema that the SDK prefers needs 13.
+
+package dashboards
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"strings"
+
+	"github.com/grafana/grafana-foundation-sdk/go/common"
+	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
+	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// Render writes a dashboard as Grafana reads it from a file. What the SDK leaves out is filled in here,
+// once: ids of panels and rows, positions that wrap, refIds, the data source of panel and query, the
+// tooltip and legend, and the annotation that Grafana itself adds when somebody saves.
+func Render(b Board, style rules.Style) ([]byte, error) {
+	w := writer{b, style.WithDefaults()}
+	d := w.board()
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	err := enc.Encode(d)
+	return out.Bytes(), err
+}
+
+// writer turns one dashboard into the SDK's types.
+type writer struct {
+	Board
+	style rules.Style
+}
+
+func (w writer) board() dashboard.Dashboard {
+	d := *dashboard.NewDashboard()
+	d.Uid, d.Title, d.Description = new(string(w.UID)), new(w.Title()), &w.Description
+	d.Tags = []string{tag}
+	d.Timezone, d.Editable = new("browser"), new(false)
+	d.GraphTooltip = new(dashboard.DashboardCursorSyncCrosshair)
+	d.Time = &dashboard.DashboardDashboardTime{From: w.Since, To: "now"}
+	d.Refresh = &w.Refresh
+	d.Version = new(uint32(1))
+	d.Links = boardLinks(w.style)
+	d.Templating.List = w.variables()
+	d.Annotations.List = w.annotations()
+	y := uint32(0)
+	for _, r := range w.Rows {
+		row := dashboard.RowPanel{Type: "row", Id: id("", r.Title), Title: new(r.Title), Collapsed: r.Collapsed,
+			GridPos: &dashboard.GridPos{Y: y, W: columns, H: 1}, Panels: []dashboard.Panel{}}
+		at, end := place(r.Panels, y+1)
+		var panels []dashboard.Panel
+		for i, p := range r.Panels {
+			panels = append(panels, w.panel(r, p, at[i]))
+		}
+		if r.Collapsed { // its panels live inside, and take no room until it is opened
+			row.Panels, end = panels, y+1
+		}
+		d.Panels = append(d.Panels, dashboard.PanelOrRowPanel{RowPanel: &row})
+		if !r.Collapsed {
+			for i := range panels {
+				d.Panels = append(d.Panels, dashboard.PanelOrRowPanel{Panel: &panels[i]})
+			}
+		}
+		y = end
+	}
+	return d
+}
+
+// dataSource is the one that the reader chose.
+func dataSource() *common.DataSourceRef {
+	return &common.DataSourceRef{Type: new("prometheus"), Uid: new("$datasource")}
+}
+
+func (w writer) panel(r Row, p Panel, at dashboard.GridPos) dashboard.Panel {
+	out := draw(p)
+	out.Id, out.Title, out.GridPos = new(id(r.Title, p.Title)), &p.Title, &at
+	out.Description = new(p.About.What + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next)
+	if p.Kind == Text {
+		return withText(out, w.runbookLinks(p.Text))
+	}
+	out.Datasource = dataSource()
+	for i, q := range p.Queries {
+		out.Targets = append(out.Targets, w.target(p, i, q))
+	}
+	f := &out.FieldConfig.Defaults
+	f.Unit, f.NoValue = &p.Unit, &p.Empty
+	f.Links = dataLinks(w.Board, p, w.style)
+	f.Thresholds = &dashboard.ThresholdsConfig{Mode: dashboard.ThresholdsModeAbsolute, Steps: steps(p.Steps)}
+	f.Mappings = mappings(p.States)
+	if p.Max != 0 {
+		f.Min, f.Max = new(0.0), &p.Max
+	}
+	colour(p, out.FieldConfig)
+	return out
+}
+
+func (w writer) target(p Panel, i int, q Query) prometheus.Dataquery {
+	t := *prometheus.NewDataquery()
+	t.RefId = new(refID(i))
+	t.Datasource = dataSource()
+	t.Expr = w.expr(q.Expr)
+	legend := q.Legend
+	if legend == "" {
+		legend = p.Title
+	}
+	t.LegendFormat = new(w.legend(legend))
+	instant := p.Kind == Table || p.Kind == Stat
+	t.Instant, t.Range = new(instant), new(!instant)
+	format := prometheus.PromQueryFormatTimeSeries
+	switch p.Kind {
+	case Table:
+		format = prometheus.PromQueryFormatTable
+	case Heatmap:
+		format = prometheus.PromQueryFormatHeatmap
+	}
+	t.Format = &format
+	t.EditorMode = new(prometheus.QueryEditorModeCode)
+	return t
+}
+
+// refID names the queries of a panel: A, B, C.
+func refID(i int) string { return string(rune('A' + i)) }
+
+func (w writer) expr(e promql.Expr) string { return forGrafana(promql.Rename(e, w.style.Labels)) }
+
+// legend renames the labels that a legend shows.
+func (w writer) legend(text string) string {
+	for from, to := range w.style.Labels {
+		text = strings.ReplaceAll(text, "{{"+from+"}}", "{{"+to+"}}")
+	}
+	return text
+}
+
+// runbookLink is a link from one runbook to another, by file.
+var runbookLink = regexp.MustCompile(`\]\((\w+)\.md\)`)
+
+// runbookLinks gives links between runbooks their address.
+func (w writer) runbookLinks(text string) string {
+	return runbookLink.ReplaceAllStringFunc(text, func(link string) string {
+		return "](" + strings.ReplaceAll(w.style.RunbookURL, "{alert}", runbookLink.FindStringSubmatch(link)[1]) + ")"
+	})
+}
+
+func (w writer) variables() []dashboard.VariableModel {
+	list := []dashboard.VariableModel{{
+		Type: dashboard.VariableTypeDatasource, Name: "datasource", Label: new("Data source"),
+		Query: text("prometheus"), Current: &dashboard.VariableOption{Text: one("default"), Value: one("default")},
+		Refresh: new(dashboard.VariableRefreshOnDashboardLoad),
+	}}
+	for _, v := range w.Variables {
+		from := promql.Rename(promql.Vector(v.from, w.Variables.until(v.from, v.name)...), w.style.Labels)
+		query := "label_values(" + from.String() + ", " + w.style.Label(v.label) + ")"
+		list = append(list, dashboard.VariableModel{
+			Type: dashboard.VariableTypeQuery, Name: v.name, Label: &v.title,
+			Datasource: dataSource(), Query: text(query), Definition: &query,
+			Multi: new(true), IncludeAll: new(true), AllValue: new(AllValue),
+			Current: &dashboard.VariableOption{Selected: new(true), Text: many("All"), Value: many("$__all")},
+			Refresh: new(dashboard.VariableRefreshOnTimeRangeChanged),
+			Sort:    new(dashboard.VariableSortNaturalAsc),
+		})
+	}
+	if w.Price {
+		list = append(list, dashboard.VariableModel{
+			Type: dashboard.VariableTypeTextbox, Name: "price", Label: new("Price of a GPU hour"),
+			Description: new("What one GPU costs per hour, in the currency that you want to read."),
+			Query:       text("2.50"), Current: &dashboard.VariableOption{Text: one("2.50"), Value: one("2.50")},
+		})
+	}
+	return list
+}
+
+func (w writer) annotations() []dashboard.AnnotationQuery {
+	list := []dashboard.AnnotationQuery{{
+		Name: "Annotations & Alerts", Datasource: &common.DataSourceRef{Type: new("grafana"), Uid: new("-- Grafana --")},
+		Enable: true, Hide: new(true), IconColor: sky, Type: new("dashboard"), BuiltIn: new(1.0),
+	}}
+	for _, m := range w.Variables.marks() {
+		list = append(list, dashboard.AnnotationQuery{
+			Name: m.name, Datasource: dataSource(), Enable: true, IconColor: m.colour,
+			Expr: new(w.expr(m.expr)), TitleFormat: new(w.legend(m.title)), TextFormat: new(w.legend(m.text)), Step: new("60s"),
+		})
+	}
+	return list
+}
+
+func text(s string) *dashboard.StringOrMap { return &dashboard.StringOrMap{String: &s} }
+func one(s string) dashboard.StringOrArrayOfString {
+	return dashboard.StringOrArrayOfString{String: &s}
+}
+func many(s string) dashboard.StringOrArrayOfString {
+	return dashboard.StringOrArrayOfString{ArrayOfString: []string{s}}
+}

@@ -1,0 +1,128 @@
+package dashboards
+
+import (
+	"slices"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// labelInstance is the node, or rather the exporter on it: Prometheus sets it on every scraped series.
+const labelInstance = "instance"
+
+// AllValue stands for "All" of a variable. It is .* where other projects write .+, because .+ hides
+// series that lack the label: engines outside Kubernetes have no namespace, and a lone Prometheus sets
+// no cluster.
+const AllValue = ".*"
+
+// variable is a filter of a dashboard.
+type variable struct {
+	// name is the variable, title what a person reads, label what it matches.
+	name, title, label string
+	// from has the values: a series with few members.
+	from *metrics.Family
+}
+
+// The filters. Their names are those with which alerts link: see rules.Style.
+var (
+	byCluster   = variable{metrics.LabelCluster, "Cluster", metrics.LabelCluster, metrics.EngineInfo}
+	byNamespace = variable{metrics.LabelNamespace, "Namespace", metrics.LabelNamespace, metrics.EngineInfo}
+	byModel     = variable{metrics.LabelModel, "Model", metrics.LabelModel, metrics.EngineInfo}
+	byRuntime   = variable{metrics.LabelRuntime, "Runtime", metrics.LabelRuntime, metrics.EngineInfo}
+	byNode      = variable{"node", "Node", labelInstance, metrics.EngineInfo}
+	bySLO       = variable{metrics.LabelSLO, "Objective", metrics.LabelSLO, metrics.SLOObjective}
+	byServedGPU = variable{metrics.LabelGPUUUID, "GPU", metrics.LabelGPUUUID, metrics.EngineGPUInfo}
+
+	byGPUCluster = variable{metrics.LabelCluster, "Cluster", metrics.LabelCluster, metrics.GPUInfo}
+	byGPUNode    = variable{"node", "Node", labelInstance, metrics.GPUInfo}
+	byGPU        = variable{metrics.LabelGPUUUID, "GPU", metrics.LabelGPUUUID, metrics.GPUInfo}
+
+	byExporterCluster = variable{metrics.LabelCluster, "Cluster", metrics.LabelCluster, metrics.ConfigReloadSuccess}
+	byExporterNode    = variable{"node", "Node", labelInstance, metrics.ConfigReloadSuccess}
+)
+
+// scope are the filters of a dashboard. Its methods build selectors that obey every filter whose label
+// the series has: a panel cannot forget one.
+type scope []variable
+
+// where are the conditions of the filters on a family, and more.
+func (s scope) where(f *metrics.Family, more ...*promql.Matcher) []*promql.Matcher {
+	return append(s.until(f, ""), more...)
+}
+
+// until are the conditions of the filters before the named one: a filter offers what those before leave.
+func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
+	var m []*promql.Matcher
+	for _, v := range s {
+		if v.name == name {
+			break
+		}
+		if !has(f, v.label) {
+			continue
+		}
+		values := "$" + v.name
+		if f == metrics.Alerts {
+			values += "|" // an alert without the label is about more than the selection: it belongs here
+		}
+		m = append(m, promql.Re(v.label, values))
+	}
+	return m
+}
+
+// has reports whether series of a family can have a label, those that a scrape adds included. Recorded
+// series of a model have no node.
+func has(f *metrics.Family, label string) bool {
+	scraped := f.Group != "recorded" && f.Group != "foreign"
+	return slices.Contains(f.Labels, label) || label == metrics.LabelCluster || label == labelInstance && (scraped || f == metrics.Up)
+}
+
+// of selects a gauge or a counter.
+func (s scope) of(f *metrics.Family, more ...*promql.Matcher) promql.Expr {
+	return promql.Vector(f, s.where(f, more...)...)
+}
+
+// rate is the increase per second of a counter, added up by labels.
+func (s scope) rate(by []string, f *metrics.Family, more ...*promql.Matcher) promql.Expr {
+	return promql.Sum(by, promql.Rate(s.of(f, more...), rateInterval))
+}
+
+// buckets is how often each bucket of a histogram was hit.
+func (s scope) buckets(by []string, h *metrics.Family) promql.Expr {
+	return promql.Sum(slices.Concat([]string{"le"}, by), promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval))
+}
+
+// quantile of a histogram. Quantiles are never averaged: the buckets are added up first.
+func (s scope) quantile(q float64, by []string, h *metrics.Family) promql.Expr {
+	return promql.Call("histogram_quantile", promql.Num(q), s.buckets(by, h))
+}
+
+// quantiles are the three that a person compares.
+func (s scope) quantiles(h *metrics.Family) []Query {
+	legend := " " + modelLegend
+	return []Query{
+		{s.quantile(0.5, models, h), "p50" + legend},
+		{s.quantile(0.95, models, h), "p95" + legend},
+		{s.quantile(0.99, models, h), "p99" + legend},
+	}
+}
+
+// spent is the time per second that a histogram of durations observed.
+func (s scope) spent(by []string, h *metrics.Family) promql.Expr {
+	return promql.Sum(by, promql.Rate(promql.SumOf(h, s.where(h)...), rateInterval))
+}
+
+// count is the number of observations per second.
+func (s scope) count(by []string, h *metrics.Family) promql.Expr {
+	return promql.Sum(by, promql.Rate(promql.CountOf(h, s.where(h)...), rateInterval))
+}
+
+// mean of a histogram's observations.
+func (s scope) mean(by []string, h *metrics.Family) promql.Expr {
+	return over(s.spent(by, h), s.count(by, h))
+}
+
+// recordedQuantile is the quantile of a model from recorded buckets: for weeks, and for questions about
+// models and not about replicas.
+func (s scope) recordedQuantile(q float64, buckets *metrics.Family) promql.Expr {
+	return promql.Call("histogram_quantile", promql.Num(q), promql.Sum(by(models, "le"), s.of(buckets)))
+}

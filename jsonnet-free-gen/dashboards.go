@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// dashboardFiles are the dashboards, one file each, as Grafana loads them from a folder.
+func dashboardFiles(folder string, style rules.Style) []artifact {
+	var all []artifact
+	for _, b := range dashboards.All() {
+		all = append(all, artifact{folder + string(b.UID) + ".json", func() ([]byte, error) { return dashboards.Render(b, style) }})
+	}
+	return all
+}
+
+const dashboardsIntro = `Six dashboards for Grafana 10 and newer, in the classic format that Grafana loads from files. An alert opens one of them filtered to
+what it is about; from there every other one is a click away with the same time and filters.
+
+![Burn and inter-token latency rise, the queue share stays, the GPU shows throttling](incident.svg)
+
+` + "```" + `sh
+go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
+` + "```" + `
+
+Let Grafana load the folder, or import the files of helm/llm-node-exporter/files/dashboards by hand:
+
+` + "```" + `yaml
+# /etc/grafana/provisioning/dashboards/llm.yaml
+apiVersion: 1
+providers:
+  - {name: llm, type: file, options: {path: /var/lib/grafana/dashboards/llm}}
+` + "```" + `
+
+* They need the [recording rules](../examples/prometheus/rules.yaml): what is shown over weeks is recorded per model.
+* Filters match everything until you choose. "All" is ` + "`.*`" + `, which also keeps series without the label: hosts outside Kubernetes have no
+  namespace. Recorded series have no node and no runtime: those filters do not reach them.
+* An empty panel says why it may be empty. It never means zero.
+* Blue is well, orange is a warning, vermilion is bad: a palette for any colour vision.
+* Marks across all panels: alerts that fire, deploys (a version that was not there), restarts.
+* With two tiers, "Objectives and error budget" works on the global one; the others read what only shards have, unless your queries reach
+  raw series (Thanos).
+* In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four of it.
+`
+
+// dashboardsPage lists what is on the dashboards and what each panel is for.
+func dashboardsPage() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteString("# Dashboards\n\n" + generated + dashboardsIntro)
+	for _, board := range dashboards.All() {
+		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s\n", strings.TrimPrefix(board.Title(), "LLM / "), board.UID, strings.TrimPrefix(board.Since, "now-"), board.Description)
+		for _, row := range board.Rows {
+			fmt.Fprintf(&b, "\n**%s**\n\n", row.Title)
+			for _, p := range row.Panels {
+				fmt.Fprintf(&b, "* %s: %s\n", p.Title, p.About.What)
+			}
+		}
+	}
+	return b.Bytes(), nil
+}

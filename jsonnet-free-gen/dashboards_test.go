@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// The dashboards in the repository are what the code says.
+func TestDashboardsAreCurrent(t *testing.T) {
+	if err := generate("..", true, dashboardFiles(chart+"dashboards/", rules.Style{})); err != nil {
+		t.Error(err)
+	}
+}
+
+// Every format brings the dashboards, with the labels and runbooks of the installation and with the variables
+// that its alerts link with.
+func TestInstallationHasDashboards(t *testing.T) {
+	for _, format := range []string{"prometheus", "operator", "mimir"} {
+		dir := render(t, "--format", format, "--label", "cluster=k8s_cluster", "--runbook-url", "https://wiki.example/{alert}")
+		text := string(read(t, dir, "dashboards", string(rules.IncidentDashboard)+".json"))
+		var board struct {
+			UID        string
+			Templating struct{ List []struct{ Name string } }
+		}
+		if err := json.Unmarshal([]byte(text), &board); err != nil {
+			t.Fatal(err)
+		}
+		var variables []string
+		for _, v := range board.Templating.List {
+			variables = append(variables, v.Name)
+		}
+		if board.UID != string(rules.IncidentDashboard) || !slices.Contains(variables, "cluster") {
+			t.Errorf("%s: dashboard %s with variables %v", format, board.UID, variables)
+		}
+		if !strings.Contains(text, `k8s_cluster=~\"$cluster\"`) || !strings.Contains(text, "https://wiki.example/LLMQueueBuildUp") {
+			t.Errorf("%s: labels or runbooks are not those of the installation", format)
+		}
+	}
+}
+
+// The page about dashboards names every panel.
+func TestDashboardsPage(t *testing.T) {
+	page, err := dashboardsPage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"## Incident", "* Burn rate, 5 minutes: ", "## Exporter health", "`llm-fleet`, opens with the last 7d."} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("docs/dashboards.md lacks %q", want)
+		}
+	}
+}

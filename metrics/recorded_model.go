@@ -1,0 +1,37 @@
+package metrics
+
+// Recorded per model, for dashboards over weeks: what would read every bucket of every replica there
+// reads one series per model instead. Over a node or a replica, dashboards read what is exported.
+var (
+	perModel = with(LabelCluster, LabelNamespace, LabelModel)
+
+	RecordedTimeToFirstToken = recorded(Sum, "model:llm_engine_time_to_first_token_seconds_bucket:rate5m",
+		"First tokens per second within le.", perModel, with("le"))
+	RecordedInterTokenLatency = recorded(Sum, "model:llm_engine_inter_token_latency_seconds_bucket:rate5m",
+		"Gaps between tokens per second within le.", perModel, with("le"))
+	RecordedRequestDuration = recorded(Sum, "model:llm_engine_request_duration_seconds_bucket:rate5m",
+		"Requests finished per second within le.", perModel, with("le"))
+	RecordedPromptTokens = recorded(Sum, "model:llm_engine_prompt_tokens:rate5m",
+		"Prompt tokens per second.", perModel)
+	RecordedGenerationTokens = recorded(Sum, "model:llm_engine_generation_tokens:rate5m",
+		"Generated tokens per second.", perModel)
+	RecordedRequests = recorded(Sum, "model:llm_engine_requests:rate5m",
+		"Requests ended per second, by outcome.", perModel, with(LabelOutcome))
+	RecordedRunning = recorded(Sum, "model:llm_engine_requests_running:sum",
+		"Requests in the running batches of all replicas.", perModel)
+	RecordedWaiting = recorded(Sum, "model:llm_engine_requests_waiting:sum",
+		"Requests waiting on all replicas: a signal to scale on.", perModel)
+	RecordedReplicas = recorded(Sum, "model:llm_engine_replicas:count",
+		"Replicas that report a batch.", perModel)
+	RecordedKVCacheUsage = recorded(Max, "model:llm_engine_kv_cache_usage_ratio:max",
+		"Share of the KV cache in use on the fullest replica.", perModel)
+	RecordedModelGPUs = recorded(Sum, "model:llm_engine_gpus:count",
+		"GPUs that a model runs on. A GPU that two models share counts for both.", perModel)
+	RecordedServedGPU = recorded(Never, "model:llm_engine_gpu_info:last1h",
+		"A model runs on a GPU, or did within the hour, always 1: an engine that died with its GPU still leads to it.",
+		perModel, with(LabelRuntime, LabelGPUUUID))
+	RecordedDeployed = recorded(Never, "model:llm_engine_deployed:last5m",
+		"A version that a model did not run before, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelVersion))
+	RecordedStarted = recorded(Never, "model:llm_engine_started:last5m",
+		"An engine that started, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelPod, LabelServer))
+)

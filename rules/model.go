@@ -1,0 +1,54 @@
+package rules
+
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// modelGroup records what dashboards read over weeks: one series per model where the exporters have one
+// per replica and bucket. No alert reads it.
+func modelGroup() Group {
+	g := Group{Name: "llm-model", Interval: Interval}
+	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{f, e}) }
+	rate := func(e promql.Expr, more ...string) promql.Expr {
+		return promql.Sum(append(more, modelLabels...), promql.Rate(e, base.Std()))
+	}
+	record(metrics.RecordedTimeToFirstToken, rate(promql.BucketsOf(metrics.TimeToFirstToken), "le"))
+	record(metrics.RecordedInterTokenLatency, rate(promql.BucketsOf(metrics.InterTokenLatency), "le"))
+	record(metrics.RecordedRequestDuration, rate(promql.BucketsOf(metrics.RequestDuration), "le"))
+	record(metrics.RecordedPromptTokens, rate(promql.Vector(metrics.PromptTokens)))
+	record(metrics.RecordedGenerationTokens, rate(promql.Vector(metrics.GenerationTokens)))
+	record(metrics.RecordedRequests, rate(promql.Vector(metrics.Requests), metrics.LabelOutcome))
+	record(metrics.RecordedRunning, promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning)))
+	record(metrics.RecordedWaiting, promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)))
+	record(metrics.RecordedReplicas, promql.CountBy(modelLabels, promql.CountBy(replicaLabels, promql.Vector(metrics.RequestsRunning))))
+	record(metrics.RecordedKVCacheUsage, promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)))
+	record(metrics.RecordedModelGPUs, promql.CountBy(modelLabels,
+		promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))))
+	record(metrics.RecordedServedGPU, promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelGPUUUID}, modelLabels...),
+		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour)))
+	record(metrics.RecordedDeployed, deployed())
+	record(metrics.RecordedStarted, started())
+	return g
+}
+
+// before is what a series was until five minutes ago.
+func before(f *metrics.Family) promql.Expr {
+	return promql.Over("last_over_time", promql.Offset(promql.Vector(f), 5*minute), 15*minute)
+}
+
+// deployed is a version of a model that was not there before, while the model was.
+func deployed() promql.Expr {
+	version := append([]string{metrics.LabelVersion}, modelLabels...)
+	return promql.And(
+		promql.Unless(promql.Max(version, promql.Vector(metrics.EngineInfo)), promql.Max(version, before(metrics.EngineInfo)), nil),
+		promql.Max(modelLabels, before(metrics.EngineInfo)), promql.On(modelLabels...))
+}
+
+// started is an engine whose start is another one than before. An engine shows its start only once it is
+// loaded, so how long ago it was says nothing.
+func started() promql.Expr {
+	now := promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))
+	changed := promql.Unless(now, promql.Equal(now, promql.Max(pageLabels, before(metrics.EngineStartTime)), nil), nil)
+	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), changed, promql.On(pageLabels...))
+}
