@@ -33,23 +33,22 @@ var (
 )
 
 const (
-	// bandwidthShare is the share of the peak bandwidth that decoding reaches. Databricks' "LLM
-	// Inference Performance Engineering" measured 55 to 85% (model bandwidth utilisation).
+	// bandwidthShare is the share of the peak bandwidth that decoding reaches: an assumption. Reported
+	// model bandwidth utilisations lie between a half and four fifths.
 	bandwidthShare = 0.75
-	// computeShare is the share of the peak that prefill reaches. 40 to 60% is what the FlashAttention-3
-	// paper and vLLM's own benchmarks show for matrix products of this size.
+	// computeShare is the share of the peak that prefill reaches: an assumption, a usual utilisation of
+	// large matrix products.
 	computeShare = 0.5
 	// memoryShare is vLLM's --gpu-memory-utilization default.
 	memoryShare = 0.9
-	// workspace is what activations and CUDA graphs take (vLLM's log at start, 8B model).
+	// workspace is what activations and CUDA graphs take: an assumption for models of this size.
 	workspace = 3e9
-	// overhead is the CPU's part of a step: scheduling, sampling, detokenising (vLLM's v0.6.0 post, after
-	// its reduction).
+	// overhead is the CPU's part of a step, scheduling, sampling and detokenising: an assumption.
 	overhead = 0.0015
 	// blockTokens are the tokens of a KV block, vLLM's default.
 	blockTokens = 16
-	// draftShare is what one draft token costs of a plain step: EAGLE's head is one layer of 32 and its
-	// own embedding (the EAGLE paper's overhead is 3 to 5% a token).
+	// draftShare is what one draft token costs of a plain step: an EAGLE head is one layer beside the
+	// model's 32, and the embedding.
 	draftShare = 0.04
 )
 

@@ -65,8 +65,13 @@ func (t *Traffic) Until(to time.Duration) []*Request {
 func (t *Traffic) request() *Request {
 	prompt := math.Round(math.Max(8, t.PromptTokens*math.Exp(promptSpread*t.random.NormFloat64()-promptSpread*promptSpread/2)))
 	output := math.Ceil(t.OutputTokens * t.random.ExpFloat64())
-	// At least the last token of a prompt is always computed.
-	cached := math.Min(math.Floor(prompt*t.CacheHits*2*t.random.Float64()), prompt-1)
+	share := 2 * t.random.Float64() // of mean 1, and such that every share lies between 0 and 1
+	if t.CacheHits <= 0.5 {
+		share *= t.CacheHits
+	} else {
+		share = 1 - share*(1-t.CacheHits)
+	}
+	cached := math.Min(math.Floor(prompt*share), prompt-1) // the last token of a prompt is always computed
 	return &Request{
 		Arrival: t.next, Prompt: prompt, Cached: cached,
 		Output: math.Min(math.Max(1, output), t.OutputLimit), Truncated: output > t.OutputLimit, Failed: t.random.Float64() < t.Failures,

@@ -1,0 +1,109 @@
+package incident
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// Score is what came of an incident. Times are since its onset.
+type Score struct {
+	Incident string        `json:"incident"`
+	Seed     uint64        `json:"seed"`
+	PagedBy  []string      `json:"paged_by"`          // alerts of the first page
+	Delay    time.Duration `json:"delay,omitempty"`   // until the first page
+	Due      time.Duration `json:"due,omitempty"`     // when theory pages, from what happened to the users
+	Burning  string        `json:"burning,omitempty"` // the objective that was due first
+	Cause    string        `json:"cause,omitempty"`   // alert that named the cause
+	CauseAt  time.Duration `json:"cause_at,omitempty"`
+	InPage   bool          `json:"in_page"` // the first page's split names it
+	Pages    int           `json:"pages"`
+	Tickets  int           `json:"tickets"`
+	Also     []string      `json:"also"`              // what else fired
+	Cleared  time.Duration `json:"cleared,omitempty"` // when the paging alert stopped
+	Split    string        `json:"split,omitempty"`   // of the first page
+	Problems []string      `json:"problems"`
+}
+
+// OK says that nothing is wrong.
+func (s Score) OK() bool { return len(s.Problems) == 0 }
+
+// score judges what came of the incident.
+func (p *play) score(seed uint64) Score {
+	in := p.incident
+	s := Score{Incident: in.Name, Seed: seed}
+	wrong := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
+
+	for _, name := range slices.Sorted(maps.Keys(p.firing)) {
+		if first := p.firing[name][0]; first < 0 {
+			wrong("%s fired %s before anything happened", name, -first)
+		}
+	}
+	pages := p.am.pages()
+	s.Pages, s.Tickets = len(pages), len(p.am.to("llm-warning"))
+	due, objective, burns := p.world.truth.burn(p.onset)
+	if burns {
+		s.Due, s.Burning = due, objective
+	}
+	if len(pages) > 0 {
+		s.PagedBy, s.Split = pages[0].Alerts, pages[0].Split
+		s.Delay = pages[0].At.Sub(at(p.onset))
+		last := p.firing[s.PagedBy[0]]
+		if end := last[len(last)-1]; end < in.Lasts-rules.Interval {
+			s.Cleared = end + rules.Interval
+		}
+	}
+	p.judgePage(&s, burns, wrong)
+	if in.Cause != nil {
+		if fired := p.firing[in.Cause.Name]; fired == nil {
+			wrong("the cause is not named: no %s", in.Cause.Name)
+		} else {
+			s.Cause, s.CauseAt = in.Cause.Name, fired[0]
+			s.InPage = len(pages) > 0 && pages[0].mentions(in.Cause.Name)
+		}
+	}
+	if in.Quiet && s.Tickets > 0 {
+		wrong("%d tickets for nothing", s.Tickets)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.firing)) {
+		if !slices.Contains(s.PagedBy, name) && name != s.Cause {
+			s.Also = append(s.Also, name)
+		}
+	}
+	return s
+}
+
+func (p *play) judgePage(s *Score, burns bool, wrong func(string, ...any)) {
+	in := p.incident
+	if in.Page == nil {
+		if s.Pages > 0 {
+			wrong("paged for nothing: %s", strings.Join(s.PagedBy, ", "))
+		}
+		if burns {
+			wrong("the simulated users did suffer: %s was due at %s", s.Burning, s.Due)
+		}
+		return
+	}
+	limit := in.Within
+	if in.Page == rules.FastBurn {
+		if !burns {
+			wrong("the simulated users did not suffer enough for a page")
+		}
+		limit = s.Due + 2*rules.Interval
+	}
+	switch {
+	case s.Pages == 0:
+		wrong("no page")
+	case !slices.Contains(s.PagedBy, in.Page.Name):
+		wrong("paged by %s, not by %s", strings.Join(s.PagedBy, ", "), in.Page.Name)
+	case s.Delay > limit:
+		wrong("the page came at %s, %s was the limit", s.Delay, limit)
+	}
+	if s.Pages > 1 {
+		wrong("%d pages for one incident", s.Pages)
+	}
+}
