@@ -53,6 +53,7 @@ func (l *ledger) Finished(r *Request) {
 // the exporter makes of the engine's page.
 func TestRoundTrip(t *testing.T) {
 	profile := NewProfile("test-model")
+	profile.Patience = 0 // none gives up
 	profile.Arrivals, profile.OutputTokens, profile.Failures = 60, 6, 0.1
 	type handler interface {
 		Observer

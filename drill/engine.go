@@ -40,7 +40,7 @@ type Profile struct {
 func NewProfile(model string) Profile {
 	return Profile{
 		Model: model, Release: "0.16.0", Started: time.Now(),
-		Load:    Load{Arrivals: 6, Swing: 0.6, Period: 2 * time.Minute, PromptTokens: 900, OutputTokens: 180, OutputLimit: 1024, CacheHits: 0.35, Failures: 0.0002},
+		Load:    Load{Arrivals: 6, Swing: 0.6, Period: 2 * time.Minute, PromptTokens: 900, OutputTokens: 180, OutputLimit: 1024, CacheHits: 0.35, Failures: 0.0002, Patience: time.Minute},
 		Serving: Serving{GPU: H100, Weights: Llama8B, MaxBatch: 256, Budget: 1024},
 	}
 }
@@ -64,8 +64,8 @@ type Decoded struct {
 // Engine is one simulated engine.
 type Engine struct {
 	Serving
-	// Clock is the share of its clock that the GPU runs at, Slow a factor on the time of steps, Wedged an
-	// engine that takes requests and does nothing with them.
+	// Clock is the share of its clock that the GPU runs at, Slow a factor on the time of steps. Wedged is
+	// an engine whose core hangs: its server takes requests and shows the last numbers that it got.
 	Clock, Slow float64
 	Wedged      bool
 
@@ -102,11 +102,12 @@ func (e *Engine) Batch() int { return len(e.running) }
 // less than a step.
 func (e *Engine) Advance(to time.Duration) {
 	for e.now < to {
+		if e.Wedged {
+			e.now = to
+			return
+		}
 		e.receive()
 		switch {
-		case e.Wedged:
-			e.now = to
-			e.receive()
 		case len(e.running)+len(e.waiting) > 0:
 			e.step()
 		case len(e.arriving) > 0 && e.arriving[0].Arrival < to:
@@ -131,6 +132,16 @@ func (e *Engine) receive() {
 		r.todo = int(r.Prompt - r.Cached)
 		e.waiting = append(e.waiting, r)
 	}
+	for len(e.waiting) > 0 && e.waiting[0].gaveUp(e.now) {
+		r := e.waiting[0]
+		e.waiting = e.waiting[1:]
+		r.Aborted, r.Done = true, r.Arrival+r.patience
+		e.observer.Finished(r)
+	}
+}
+
+func (r *Request) gaveUp(now time.Duration) bool {
+	return r.patience > 0 && r.FirstToken == 0 && now-r.Arrival > r.patience
 }
 
 // step schedules and computes one step of the batch.

@@ -48,6 +48,9 @@ func (t *TGI) Preempted() {}
 
 // Finished implements Observer.
 func (t *TGI) Finished(r *Request) {
+	if r.Aborted { // the server forgets a client that went away
+		return
+	}
 	if r.Rejected { // max_concurrent_requests
 		t.failure.WithLabelValues("overloaded").Inc()
 		return

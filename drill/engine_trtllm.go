@@ -52,6 +52,10 @@ func (t *TRTLLM) Preempted() {}
 
 // Finished implements Observer.
 func (t *TRTLLM) Finished(r *Request) {
+	if r.Aborted {
+		t.done.WithLabelValues("cancelled").Inc()
+		return
+	}
 	reason := "stop"
 	if r.Truncated {
 		reason = "length"

@@ -83,6 +83,11 @@ func (v *VLLM) Preempted() { v.preemptions.Inc() }
 
 // Finished implements Observer.
 func (v *VLLM) Finished(r *Request) {
+	if r.Aborted { // before its first token: nothing else is observed
+		v.done.WithLabelValues("abort").Inc()
+		v.e2e.Observe((r.Done - r.Arrival).Seconds())
+		return
+	}
 	reason := "stop"
 	switch {
 	case r.Failed:

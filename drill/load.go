@@ -16,6 +16,7 @@ type Load struct {
 	OutputLimit  float64       // where an output is cut
 	CacheHits    float64       // mean share of a prompt that is in the prefix cache
 	Failures     float64       // share of requests that fail in the engine
+	Patience     time.Duration // after which a client without a first token gives up; 0 is never
 }
 
 // promptSpread is the standard deviation of the logarithm of prompt lengths: ours, so that the mean is
@@ -26,11 +27,13 @@ const promptSpread = 0.8
 type Request struct {
 	Arrival, Scheduled, FirstToken, Done time.Duration
 	Prompt, Cached, Output, Emitted      float64
-	Failed, Truncated, Rejected          bool
+	Failed, Truncated                    bool
+	Rejected, Aborted                    bool // at admission; by the client
 
 	todo, held int           // tokens to compute before the next token comes out, tokens in own blocks
 	last       time.Duration // of the last token
-	now        int           // tokens computed in this step
+	patience   time.Duration
+	now        int // tokens computed in this step
 }
 
 // Traffic makes requests from a load, which may change between calls of Until.
@@ -74,6 +77,6 @@ func (t *Traffic) request() *Request {
 	cached := math.Min(math.Floor(prompt*share), prompt-1) // the last token of a prompt is always computed
 	return &Request{
 		Arrival: t.next, Prompt: prompt, Cached: cached,
-		Output: math.Min(math.Max(1, output), t.OutputLimit), Truncated: output > t.OutputLimit, Failed: t.random.Float64() < t.Failures,
+		Output: math.Min(math.Max(1, output), t.OutputLimit), Truncated: output > t.OutputLimit, Failed: t.random.Float64() < t.Failures, patience: t.Patience,
 	}
 }

@@ -58,6 +58,10 @@ func (w *watched) Decoded(d drill.Decoded) {
 
 // Finished implements drill.Observer.
 func (w *watched) Finished(r *drill.Request) {
+	if r.Aborted {
+		w.Observer.Finished(r)
+		return
+	}
 	w.truth.count(slo.Availability, 1, func(slo.Objective) bool { return r.Failed || r.Rejected })
 	w.Observer.Finished(r)
 }
