@@ -45,24 +45,28 @@ type Traffic struct {
 
 // NewTraffic starts the arrivals of a seed.
 func NewTraffic(l Load, seed uint64) *Traffic {
-	return &Traffic{Load: l, random: rand.New(rand.NewPCG(seed, 0))}
+	t := &Traffic{Load: l, random: rand.New(rand.NewPCG(seed, 0))}
+	t.next = t.gap()
+	return t
 }
 
 // Until returns the requests that arrive before a time, in order.
 func (t *Traffic) Until(to time.Duration) []*Request {
 	var rs []*Request
 	for t.next < to {
-		rate := t.Arrivals
-		if t.Swing != 0 {
-			rate *= 1 + t.Swing*math.Sin(2*math.Pi*t.next.Seconds()/t.Period.Seconds())
-		}
-		// The memory of a Poisson process is short: a changed rate holds from the next arrival on.
-		t.next += time.Duration(t.random.ExpFloat64() / math.Max(rate, 0.001) * float64(time.Second))
-		if t.next < to {
-			rs = append(rs, t.request())
-		}
+		rs = append(rs, t.request())
+		t.next += t.gap()
 	}
 	return rs
+}
+
+// gap draws the time to the next arrival.
+func (t *Traffic) gap() time.Duration {
+	rate := t.Arrivals
+	if t.Swing != 0 {
+		rate *= 1 + t.Swing*math.Sin(2*math.Pi*t.next.Seconds()/t.Period.Seconds())
+	}
+	return time.Duration(t.random.ExpFloat64() / math.Max(rate, 0.001) * float64(time.Second))
 }
 
 func (t *Traffic) request() *Request {

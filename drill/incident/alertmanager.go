@@ -50,6 +50,7 @@ type Notification struct {
 	Receiver string
 	Alerts   []string // that fire
 	Resolved bool     // none fires any more
+	Update   bool     // of a group that the receiver knows already: the pager's key is the group
 	Split    string   // of the first alert
 }
 
@@ -131,7 +132,7 @@ func (a *alertmanager) notify(g *group) {
 	if !news && !resolved && !repeat {
 		return
 	}
-	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver, Resolved: len(firing) == 0}
+	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver, Resolved: len(firing) == 0, Update: len(g.notified) > 0}
 	for id := range firing {
 		n.Alerts = append(n.Alerts, string(a.active[id].labels[model.AlertNameLabel]))
 		n.Split = max(n.Split, a.active[id].split)

@@ -21,7 +21,6 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
-	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 const (
@@ -37,6 +36,7 @@ type exporter struct {
 	parser parser.Parser
 	known  map[string]labels.Labels
 	page   bytes.Buffer
+	tamper func(labels.Labels) (labels.Labels, bool) // of tests: what Prometheus sees of a series, if it does
 }
 
 func newExporter(w *World) (*exporter, error) {
@@ -46,7 +46,7 @@ func newExporter(w *World) (*exporter, error) {
 
 // start is the start of the process: it remembers nothing.
 func (e *exporter) start() (err error) {
-	config := engine.Config{Limits: engine.DefaultLimits, Objectives: slo.Defaults(), Log: slog.New(slog.DiscardHandler)}
+	config := engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.objectives(), Log: slog.New(slog.DiscardHandler)}
 	for _, r := range e.world.Replicas {
 		config.Targets = append(config.Targets, engine.TargetConfig{
 			URL: "http://" + r.host, Transport: r,
@@ -86,6 +86,14 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 		return e.start()
 	}
 	emit(up, 1)
+	if tamper := e.tamper; tamper != nil {
+		untouched := emit
+		emit = func(l labels.Labels, v float64) {
+			if l, seen := tamper(l); seen {
+				untouched(l, v)
+			}
+		}
+	}
 	e.page.Reset()
 	if _, err := e.engine.Scrape(context.Background()).WriteTo(&e.page); err != nil {
 		return err

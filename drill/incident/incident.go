@@ -26,6 +26,9 @@ type Incident struct {
 	Within time.Duration
 	// Cause is the alert that must name the cause, in the page or beside it.
 	Cause *rules.Alert
+	// Shows is what the first page's split must say of the cause in numbers, a regular expression: alerts
+	// on causes may come later than the page, their evidence may not.
+	Shows string
 	// Quiet says that there must be no ticket either.
 	Quiet bool
 }

@@ -1,11 +1,13 @@
 package incident
 
 import (
+	"slices"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // Incidents are the drill's incidents: first those of traffic, then of engines, of GPUs, of the
@@ -18,8 +20,8 @@ func Incidents() []Incident {
 	return []Incident{
 		{
 			Name: "traffic-burst", Story: "demand rises to six times its level, above what the replicas carry",
-			Fleet: chat(), Lasts: 40 * minute, Faults: burst,
-			Page: rules.FastBurn, Cause: rules.QueueBuildUp,
+			Fleet: chat(), Lasts: 70 * minute, Faults: burst,
+			Page: rules.FastBurn, Cause: rules.QueueBuildUp, Shows: `Queue share of TTFT: [5-9]\d`,
 		},
 		{
 			Name: "long-prompts", Story: "a client sends prompts ten times as long",
@@ -31,7 +33,7 @@ func Incidents() []Incident {
 			Name: "prefix-collapse", Story: "a changed template makes the cached heads of long prompts unrecognisable",
 			Fleet: with(chat(), func(f *Fleet) { f.Profile.PromptTokens, f.Profile.CacheHits = 4000, 0.8 }), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *World) { w.Traffic.CacheHits = 0 })},
-			Page:   rules.FastBurn, Cause: rules.PrefixHitCollapse,
+			Page:   rules.FastBurn, Cause: rules.PrefixHitCollapse, Shows: `Prefix cache hits: ([0-3]?\d(\.\d+)?|\d\.\d+e-\d+)%(?s:.*)Prefix cache hits of the day before: [5-9]\d`,
 		},
 		{
 			Name: "batch-knee", Story: "a batch limit of 512 on a GPU of little bandwidth meets seven times the demand",
@@ -43,13 +45,13 @@ func Incidents() []Incident {
 			Name: "kv-thrash", Story: "outputs six times as long fill a KV cache that was configured small",
 			Fleet: with(chat(), func(f *Fleet) { f.Profile.Blocks, f.Profile.OutputLimit = 6000, 4096 }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *World) { w.Traffic.OutputTokens *= 6 })},
-			Page:   rules.FastBurn, Cause: rules.PreemptionThrash,
+			Page:   rules.FastBurn, Cause: rules.PreemptionThrash, Shows: `Preemptions per minute: `,
 		},
 		{
 			Name: "runaway-generation", Story: "the model no longer stops: most outputs run into the limit",
 			Fleet: chat(), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *World) { w.Traffic.OutputTokens = 5000 })},
-			Cause:  rules.RunawayGeneration,
+			Page:   rules.FastBurn, Cause: rules.RunawayGeneration,
 		},
 		{
 			Name: "speculation-collapse", Story: "the target model changes and accepts one proposed token in ten",
@@ -61,6 +63,7 @@ func Incidents() []Incident {
 			Name: "rejections", Story: "demand above capacity on an engine that refuses what its queue cannot hold",
 			Fleet: with(chat(), func(f *Fleet) {
 				f.Runtime, f.Profile.MaxBatch, f.Profile.MaxQueue, f.Profile.Patience = metrics.TGI, 64, 96, 0
+				f.Objectives = slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() }) // TGI has neither TTFT nor ITL
 			}), Lasts: 40 * minute, Faults: burst,
 			Page: rules.FastBurn, Cause: rules.QueueBuildUp,
 		},
@@ -72,7 +75,7 @@ func Incidents() []Incident {
 				r.Profile.Release, r.Engine.Slow = "0.17.0", 5
 				r.Restart(time.Minute)
 			}))},
-			Page: rules.FastBurn, Cause: rules.ReleaseRegression,
+			Page: rules.FastBurn, Cause: rules.ReleaseRegression, Shows: `Engine versions in the last 6h: .*0\.17\.0 on 4`,
 		},
 		{
 			Name: "wedged-engine", Story: "the core of one engine hangs; its health endpoint and its page go on answering",
@@ -102,13 +105,13 @@ func Incidents() []Incident {
 			Name: "thermal-throttle", Story: "the cooling of the node fails: hardware slowdown to 345 of 1980 MHz",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, every(func(r *Replica) { r.GPU.Throttle = &Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980} }))},
-			Page:   rules.FastBurn, Cause: rules.GPUThrottledUnderBurn,
+			Page:   rules.FastBurn, Cause: rules.GPUThrottledUnderBurn, Shows: `Throttled GPUs`,
 		},
 		{
 			Name: "power-brake", Story: "a power supply fails: all GPUs of the node go down to a quarter of their clock",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, every(func(r *Replica) { r.GPU.Throttle = &Throttle{Reason: "hw_power_brake_slowdown", Clock: 0.25} }))},
-			Page:   rules.FastBurn, Cause: rules.GPUThrottledUnderBurn,
+			Page:   rules.FastBurn, Cause: rules.GPUThrottledUnderBurn, Shows: `Throttled GPUs`,
 		},
 		{
 			Name: "xid-79", Story: "a GPU falls off the bus and takes its engine with it",

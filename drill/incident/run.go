@@ -7,7 +7,6 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
-	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // ScrapeInterval is how often the simulated Prometheus asks the exporter.
@@ -46,7 +45,7 @@ type play struct {
 
 func newPlay(in Incident, groups []rules.Group, seed uint64) (*play, error) {
 	p := &play{incident: in, onset: cmp.Or(in.History, defaultHistory), firing: map[string][]time.Duration{}}
-	p.world = newWorld(in.Fleet, seed, newTruth(slo.Defaults()))
+	p.world = newWorld(in.Fleet, seed, newTruth(in.Fleet.objectives()))
 	file, err := rules.Encode(rules.NewFile(groups, rules.Style{}))
 	if err != nil {
 		return nil, err

@@ -1,8 +1,10 @@
 package incident
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,21 +14,32 @@ import (
 
 // Score is what came of an incident. Times are since its onset.
 type Score struct {
-	Incident string        `json:"incident"`
-	Seed     uint64        `json:"seed"`
-	PagedBy  []string      `json:"paged_by"`          // alerts of the first page
-	Delay    time.Duration `json:"delay,omitempty"`   // until the first page
-	Due      time.Duration `json:"due,omitempty"`     // when theory pages, from what happened to the users
-	Burning  string        `json:"burning,omitempty"` // the objective that was due first
-	Cause    string        `json:"cause,omitempty"`   // alert that named the cause
-	CauseAt  time.Duration `json:"cause_at,omitempty"`
-	InPage   bool          `json:"in_page"` // the first page's split names it
-	Pages    int           `json:"pages"`
-	Tickets  int           `json:"tickets"`
-	Also     []string      `json:"also"`              // what else fired
-	Cleared  time.Duration `json:"cleared,omitempty"` // when the paging alert stopped
-	Split    string        `json:"split,omitempty"`   // of the first page
-	Problems []string      `json:"problems"`
+	Incident string   `json:"incident"`
+	Seed     uint64   `json:"seed"`
+	PagedBy  []string `json:"paged_by"`          // alerts of the first page
+	Delay    span     `json:"delay_seconds"`     // until the first page
+	Due      span     `json:"due_seconds"`       // when theory pages, from what happened to the users
+	Burning  string   `json:"burning,omitempty"` // the objective that was due first
+	Cause    string   `json:"cause,omitempty"`   // alert that named the cause
+	CauseAt  span     `json:"cause_at_seconds"`
+	InPage   bool     `json:"in_page"`         // the first page's split names it
+	Pages    int      `json:"pages"`           // that were opened
+	Updates  int      `json:"updates"`         // further messages of an open page
+	Tickets  int      `json:"tickets"`         // messages
+	Also     []string `json:"also"`            // what else fired
+	Cleared  span     `json:"cleared_seconds"` // when what paged had stopped
+	Split    string   `json:"split,omitempty"` // of the first page
+	Problems []string `json:"problems"`
+}
+
+// span is a duration that JSON has in seconds.
+type span time.Duration
+
+// MarshalJSON implements json.Marshaler.
+func (s span) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
+
+func (s span) String() string {
+	return fmt.Sprintf("%d:%02d", int(s)/int(time.Minute), int(s)%int(time.Minute)/int(time.Second))
 }
 
 // OK says that nothing is wrong.
@@ -44,25 +57,32 @@ func (p *play) score(seed uint64) Score {
 		}
 	}
 	pages := p.am.pages()
-	s.Pages, s.Tickets = len(pages), len(p.am.to("llm-warning"))
+	for _, n := range pages {
+		if n.Update {
+			s.Updates++
+		} else {
+			s.Pages++
+		}
+	}
+	s.Tickets = len(p.am.to("llm-warning"))
 	due, objective, burns := p.world.truth.burn(p.onset)
 	if burns {
-		s.Due, s.Burning = due, objective
+		s.Due, s.Burning = span(due), objective
 	}
 	if len(pages) > 0 {
 		s.PagedBy, s.Split = pages[0].Alerts, pages[0].Split
-		s.Delay = pages[0].At.Sub(at(p.onset))
-		last := p.firing[s.PagedBy[0]]
-		if end := last[len(last)-1]; end < in.Lasts-rules.Interval {
-			s.Cleared = end + rules.Interval
-		}
+		s.Delay = span(pages[0].At.Sub(at(p.onset)))
+		s.Cleared = p.cleared(pages[len(pages)-1].Alerts)
 	}
 	p.judgePage(&s, burns, wrong)
 	if in.Cause != nil {
+		if len(pages) > 0 && !regexp.MustCompile(in.Shows).MatchString(s.Split) {
+			wrong("the page does not show %q", in.Shows)
+		}
 		if fired := p.firing[in.Cause.Name]; fired == nil {
 			wrong("the cause is not named: no %s", in.Cause.Name)
 		} else {
-			s.Cause, s.CauseAt = in.Cause.Name, fired[0]
+			s.Cause, s.CauseAt = in.Cause.Name, span(fired[0])
 			s.InPage = len(pages) > 0 && pages[0].mentions(in.Cause.Name)
 		}
 	}
@@ -88,12 +108,12 @@ func (p *play) judgePage(s *Score, burns bool, wrong func(string, ...any)) {
 		}
 		return
 	}
-	limit := in.Within
+	limit := span(in.Within)
 	if in.Page == rules.FastBurn {
 		if !burns {
 			wrong("the simulated users did not suffer enough for a page")
 		}
-		limit = s.Due + 2*rules.Interval
+		limit = s.Due + span(2*rules.Interval)
 	}
 	switch {
 	case s.Pages == 0:
@@ -106,4 +126,16 @@ func (p *play) judgePage(s *Score, burns bool, wrong func(string, ...any)) {
 	if s.Pages > 1 {
 		wrong("%d pages for one incident", s.Pages)
 	}
+}
+
+// cleared is when the last of the alerts stopped; zero while one fires.
+func (p *play) cleared(alerts []string) span {
+	var end time.Duration
+	for _, name := range alerts {
+		end = max(end, p.firing[name][len(p.firing[name])-1]+rules.Interval)
+	}
+	if end > p.incident.Lasts {
+		return 0
+	}
+	return span(end)
 }

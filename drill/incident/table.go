@@ -5,22 +5,24 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"time"
 )
 
-// WriteTable prints scores, one line each, and what is wrong below its line.
+// WriteTable prints scores, one line each, then what is wrong.
 func WriteTable(out io.Writer, scores []Score) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "incident\tseed\tpaged by\tafter\ttheory\tcause\tafter\tin page\tpages\ttickets\tcleared\talso fired")
+	fmt.Fprintln(t, "incident\tseed\tpaged by\tafter\ttheory\tcause\tafter\tin page\tpages\tupdates\ttickets\tcleared\talso fired")
 	for _, s := range scores {
 		paged := len(s.PagedBy) > 0
-		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", s.Incident, s.Seed, short(s.PagedBy...), when(paged, s.Delay), when(s.Burning != "", s.Due),
-			short(s.Cause), when(s.Cause != "", s.CauseAt), yes(s.InPage), s.Pages, s.Tickets, when(s.Cleared > 0, s.Cleared), short(s.Also...))
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\n", s.Incident, s.Seed, short(s.PagedBy...), when(paged, s.Delay), when(s.Burning != "", s.Due),
+			short(s.Cause), when(s.Cause != "", s.CauseAt), yes(s.InPage), s.Pages, s.Updates, s.Tickets, when(s.Cleared > 0, s.Cleared), short(s.Also...))
+	}
+	err := t.Flush()
+	for _, s := range scores {
 		for _, p := range s.Problems {
-			fmt.Fprintf(t, "  WRONG: %s\n", p)
+			fmt.Fprintf(out, "WRONG: %s, seed %d: %s\n", s.Incident, s.Seed, p)
 		}
 	}
-	return t.Flush()
+	return err
 }
 
 func short(alerts ...string) string {
@@ -30,11 +32,11 @@ func short(alerts ...string) string {
 	return "-"
 }
 
-func when(known bool, d time.Duration) string {
+func when(known bool, s span) string {
 	if !known {
 		return "-"
 	}
-	return fmt.Sprintf("%d:%02d", int(d.Minutes()), int(d.Seconds())%60)
+	return s.String()
 }
 
 func yes(b bool) string {

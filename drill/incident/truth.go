@@ -67,7 +67,7 @@ func (w *watched) Finished(r *drill.Request) {
 }
 
 // tick ends a slice.
-func (t *truth) tick(time.Duration) {
+func (t *truth) tick() {
 	for i := range t.now {
 		t.slices[i] = append(t.slices[i], t.now[i])
 		t.now[i] = count{}

@@ -11,6 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // slice is how finely faults, GPUs and engines are interleaved.
@@ -21,6 +22,15 @@ type Fleet struct {
 	Profile  drill.Profile
 	Runtime  metrics.Runtime
 	Replicas int
+	// Objectives are those of the exporter's configuration. Default: slo.Defaults.
+	Objectives []slo.Objective
+}
+
+func (f Fleet) objectives() []slo.Objective {
+	if f.Objectives != nil {
+		return f.Objectives
+	}
+	return slo.Defaults()
 }
 
 // World is a fleet in virtual time. Faults change it.
@@ -123,7 +133,7 @@ func (w *World) Advance(to time.Duration) {
 			}
 		}
 		w.now = until
-		w.truth.tick(until)
+		w.truth.tick()
 	}
 }
 
