@@ -154,10 +154,9 @@ func (e *exporter) gpus(emit rulesim.Emit) {
 	for _, x := range metrics.XIDs {
 		put(metrics.GPUXIDInfo, 1, strconv.Itoa(x.Code), string(x.Severity), x.Meaning, x.Action)
 	}
-	f := e.world.Fleet
 	for _, r := range e.world.Replicas {
 		r.GPU.emit(put)
-		put(metrics.EngineGPUInfo, 1, string(f.Runtime), namespace, r.pod, "", r.host, f.Profile.Model, r.GPU.uuid, strconv.Itoa(r.GPU.index), "", "config")
+		put(metrics.EngineGPUInfo, 1, string(r.runtime), namespace, r.pod, "", r.host, e.world.Fleet.Profile.Model, r.GPU.uuid, strconv.Itoa(r.GPU.index), "", "config")
 	}
 }
 

@@ -58,7 +58,7 @@ func one(i int, do func(r *Replica)) func(*World) { return func(w *World) { do(w
 func chat() Fleet {
 	p := drill.NewProfile("llama-3.1-8b-chat")
 	p.Arrivals, p.Swing = 10, 0
-	return Fleet{Profile: p, Runtime: metrics.VLLM, Replicas: 4}
+	return Fleet{Profile: p, Runtimes: []metrics.Runtime{metrics.VLLM}, Replicas: 4}
 }
 
 // with changes a fleet.

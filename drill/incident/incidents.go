@@ -36,8 +36,14 @@ func Incidents() []Incident {
 			Page:   rules.FastBurn, Cause: rules.PrefixHitCollapse, Shows: `Prefix cache hits: ([0-3]?\d(\.\d+)?|\d\.\d+e-\d+)%(?s:.*)Prefix cache hits of the day before: [5-9]\d`,
 		},
 		{
+			Name: "prefill-interference", Story: "prompts three times as long in steps that were made large for throughput",
+			Fleet: with(chat(), func(f *Fleet) { f.Profile.Budget = 8192 }), Lasts: 50 * minute,
+			Faults: []Fault{fault(0, func(w *World) { w.Traffic.PromptTokens *= 3 })},
+			Page:   rules.FastBurn, Cause: rules.LongPromptShift,
+		},
+		{
 			Name: "batch-knee", Story: "a batch limit of 512 on a GPU of little bandwidth meets seven times the demand",
-			Fleet: Fleet{Replicas: 4, Runtime: metrics.VLLM, Profile: edge()}, Lasts: 40 * minute,
+			Fleet: Fleet{Replicas: 4, Runtimes: []metrics.Runtime{metrics.VLLM}, Profile: edge()}, Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *World) { w.Traffic.Arrivals *= 7 })},
 			Page:   rules.FastBurn, Cause: rules.BatchKnee,
 		},
@@ -62,8 +68,17 @@ func Incidents() []Incident {
 		{
 			Name: "rejections", Story: "demand above capacity on an engine that refuses what its queue cannot hold",
 			Fleet: with(chat(), func(f *Fleet) {
-				f.Runtime, f.Profile.MaxBatch, f.Profile.MaxQueue, f.Profile.Patience = metrics.TGI, 64, 96, 0
+				f.Runtimes, f.Profile.MaxBatch, f.Profile.MaxQueue, f.Profile.Patience = []metrics.Runtime{metrics.TGI}, 64, 96, 0
 				f.Objectives = slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() }) // TGI has neither TTFT nor ITL
+			}), Lasts: 40 * minute, Faults: burst,
+			Page: rules.FastBurn, Cause: rules.QueueBuildUp,
+		},
+		{
+			Name: "mixed-fleet", Story: "the same burst on a model that vLLM and TensorRT-LLM serve side by side",
+			Fleet: with(chat(), func(f *Fleet) {
+				f.Runtimes = []metrics.Runtime{metrics.VLLM, metrics.TensorRTLLM}
+				f.Objectives = slo.Defaults()
+				f.Objectives[1].Select.Runtime = f.Runtimes[:1] // TensorRT-LLM has no ITL
 			}), Lasts: 40 * minute, Faults: burst,
 			Page: rules.FastBurn, Cause: rules.QueueBuildUp,
 		},
@@ -95,6 +110,18 @@ func Incidents() []Incident {
 			Cause: rules.EngineCrashLoop,
 		},
 		{
+			Name: "cold-start", Story: "all replicas start anew, and are six times as slow until their kernels are compiled",
+			Fleet: chat(), Lasts: 40 * minute,
+			Faults: []Fault{
+				fault(0, every(func(r *Replica) {
+					r.Engine.Slow = 6
+					r.Restart(90 * time.Second)
+				})),
+				fault(6*minute, every(func(r *Replica) { r.Engine.Slow = 1 })),
+			},
+			Cause: rules.ColdStart,
+		},
+		{
 			Name: "bad-replica", Story: "one replica of eight takes eight times as long for each step",
 			Fleet: with(chat(), func(f *Fleet) { f.Replicas = 8 }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(3, func(r *Replica) { r.Engine.Slow = 8 }))},
@@ -123,6 +150,12 @@ func Incidents() []Incident {
 			Page: rules.GPUCriticalXID, Within: 2 * rules.Interval, Cause: rules.GPUCriticalXID,
 		},
 		{
+			Name: "row-remap-pending", Story: "an uncorrectable memory error; its row waits for a reset to be remapped",
+			Fleet: chat(), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, one(2, func(r *Replica) { r.GPU.ECC, r.GPU.RemapPending = 1, true }))},
+			Cause:  rules.GPURowRemapPending,
+		},
+		{
 			Name: "row-remap-failure", Story: "an uncorrectable memory error finds no spare row",
 			Fleet: chat(), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, one(2, func(r *Replica) { r.GPU.ECC, r.GPU.RemapFailed = 1, true }))},
@@ -130,13 +163,16 @@ func Incidents() []Incident {
 		},
 
 		{
-			Name: "exporter-restart", Story: "a traffic burst, and the exporter restarts in the middle of it",
+			Name: "exporter-restart", Story: "the cooling fails, and the exporter restarts before and after the page",
 			Fleet: chat(), Lasts: 40 * minute,
-			Faults: append([]Fault{
+			Faults: []Fault{
+				fault(0, every(func(r *Replica) { r.GPU.Throttle = &Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980} })),
 				fault(5*minute, func(w *World) { w.ExporterDown = true }),
 				fault(8*minute, func(w *World) { w.ExporterDown = false }),
-			}, burst...),
-			Page: rules.FastBurn, Cause: rules.QueueBuildUp,
+				fault(20*minute, func(w *World) { w.ExporterDown = true }),
+				fault(21*minute, func(w *World) { w.ExporterDown = false }),
+			},
+			Page: rules.FastBurn, Cause: rules.GPUThrottledUnderBurn,
 		},
 
 		{

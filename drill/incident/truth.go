@@ -22,19 +22,20 @@ func newTruth(objectives []slo.Objective) *truth {
 }
 
 // watch tells an observer and keeps count.
-func (t *truth) watch(o drill.Observer) drill.Observer { return &watched{o, t} }
+func (t *truth) watch(o drill.Observer, e slo.Engine) drill.Observer { return &watched{o, t, e} }
 
 type watched struct {
 	drill.Observer
-	truth *truth
+	truth  *truth
+	engine slo.Engine
 }
 
-func (t *truth) count(signal slo.Signal, n float64, bad func(slo.Objective) bool) {
-	for i, o := range t.objectives {
-		if o.Signal == signal {
-			t.now[i].events += n
+func (w *watched) count(signal slo.Signal, n float64, bad func(slo.Objective) bool) {
+	for i, o := range w.truth.objectives {
+		if o.Signal == signal && o.Select.Matches(w.engine) {
+			w.truth.now[i].events += n
 			if bad(o) {
-				t.now[i].bad += n
+				w.truth.now[i].bad += n
 			}
 		}
 	}
@@ -46,13 +47,13 @@ func slower(d time.Duration) func(slo.Objective) bool {
 
 // FirstToken implements drill.Observer.
 func (w *watched) FirstToken(r *drill.Request) {
-	w.truth.count(slo.TTFT, 1, slower(r.FirstToken-r.Arrival))
+	w.count(slo.TTFT, 1, slower(r.FirstToken-r.Arrival))
 	w.Observer.FirstToken(r)
 }
 
 // Decoded implements drill.Observer.
 func (w *watched) Decoded(d drill.Decoded) {
-	w.truth.count(slo.ITL, float64(d.Requests), slower(d.Took))
+	w.count(slo.ITL, float64(d.Requests), slower(d.Took))
 	w.Observer.Decoded(d)
 }
 
@@ -62,7 +63,7 @@ func (w *watched) Finished(r *drill.Request) {
 		w.Observer.Finished(r)
 		return
 	}
-	w.truth.count(slo.Availability, 1, func(slo.Objective) bool { return r.Failed || r.Rejected })
+	w.count(slo.Availability, 1, func(slo.Objective) bool { return r.Failed || r.Rejected })
 	w.Observer.Finished(r)
 }
 

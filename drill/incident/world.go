@@ -20,8 +20,9 @@ const slice = 5 * time.Second
 // Fleet is a model and the replicas that serve it, each on a GPU of one node.
 type Fleet struct {
 	Profile  drill.Profile
-	Runtime  metrics.Runtime
 	Replicas int
+	// Runtimes are the engines of the replicas, in turn.
+	Runtimes []metrics.Runtime
 	// Objectives are those of the exporter's configuration. Default: slo.Defaults.
 	Objectives []slo.Objective
 }
@@ -56,10 +57,11 @@ type Replica struct {
 	// Profile is what the engine starts with.
 	Profile drill.Profile
 
-	world *World
-	pod   string
-	host  string
-	page  http.Handler
+	world   *World
+	runtime metrics.Runtime
+	pod     string
+	host    string
+	page    http.Handler
 }
 
 // pager is a simulated engine's page.
@@ -86,11 +88,11 @@ func newWorld(f Fleet, seed uint64, t *truth) *World {
 	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: t, seed: seed}
 	for i := range f.Replicas {
 		n := strconv.Itoa(i)
-		r := &Replica{world: w, Profile: f.Profile, pod: f.Profile.Model + "-" + n, host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
+		r := &Replica{world: w, runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, pod: f.Profile.Model + "-" + n, host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
 		r.Profile.Started = rulesim.Epoch.Add(-24 * time.Hour)
-		page := newPage(f.Runtime, r.Profile)
+		page := newPage(r.runtime, r.Profile)
 		r.page = page
-		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), t.watch(page))
+		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), t.watch(page, r.identity()))
 		w.Replicas = append(w.Replicas, r)
 	}
 	return w
@@ -99,12 +101,17 @@ func newWorld(f Fleet, seed uint64, t *truth) *World {
 // Restart starts the engine's process again. Its port is closed until the model is loaded.
 func (r *Replica) Restart(loading time.Duration) {
 	r.Profile.Started = rulesim.Epoch.Add(r.world.now)
-	page := newPage(r.world.Fleet.Runtime, r.Profile)
+	page := newPage(r.runtime, r.Profile)
 	r.page = page
 	r.Engine.Serving = r.Profile.Serving
-	r.Engine.Restart(r.world.now+loading, r.world.truth.watch(page))
+	r.Engine.Restart(r.world.now+loading, r.world.truth.watch(page, r.identity()))
 	r.Down = loading > 0
 	r.GPU.readyAt = r.world.now + loading
+}
+
+// identity is what selectors of objectives see.
+func (r *Replica) identity() slo.Engine {
+	return slo.Engine{Runtime: r.runtime, Model: r.Profile.Model, Namespace: namespace}
 }
 
 // Advance lets time pass until a moment since the epoch.
