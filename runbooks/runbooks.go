@@ -65,6 +65,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 1rem auto
 pre { overflow-x: auto; padding: .6rem; border: 1px solid #8886; border-radius: 4px; user-select: all }
 code { font-size: .9em }
 table { border-collapse: collapse } td, th { border: 1px solid #8886; padding: .2rem .5rem; text-align: left; vertical-align: top }
+h1 { overflow-wrap: anywhere; font-size: 1.5rem }
 h2 { margin: 1.4rem 0 .3rem; font-size: 1.1rem }
 </style></head><body>
 {{ if .Index }}<p><a href="./">All runbooks</a></p>{{ end }}

@@ -227,7 +227,7 @@ func (c *checker) grid() {
 			!(Selector{Runtime: c.o.Select.Runtime}).Matches(Engine{Runtime: runtime}) {
 			continue
 		}
-		threshold := c.o.Threshold.float()
+		threshold := c.o.Threshold.Std().Seconds()
 		bound, ok := Snap(bounds, threshold)
 		switch {
 		case !ok:

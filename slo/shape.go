@@ -2,6 +2,7 @@ package slo
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -24,33 +25,26 @@ const (
 	Drop    Keep = "drop"    // nothing; objectives still count from the engine's page
 )
 
-// Check says what is wrong with a shape; metric names the place.
-func (s Shape) Check(metric string) error {
+// Check says what is wrong with a shape.
+func (s Shape) Check() error {
 	switch {
 	case s.Keep != "" && s.Keep != Whole && s.Keep != Reduced && s.Keep != Drop:
-		return fmt.Errorf("histograms: %s: keep: %q is none of whole, reduced, drop", metric, s.Keep)
+		return fmt.Errorf("keep: %q is none of whole, reduced, drop", s.Keep)
 	case len(s.Bounds) > 0 && s.Keep != Reduced:
-		return fmt.Errorf("histograms: %s: bounds belong to keep: reduced", metric)
+		return fmt.Errorf("bounds belong to keep: reduced")
 	}
 	return nil
 }
 
-// Apply shapes a histogram. used are the bounds that objectives on this metric count at: a reduced
-// histogram keeps them, so that a query over it and the counted events agree. ok is false when the
-// histogram is not exported. h is not changed.
-func (s Shape) Apply(h Histogram, used []float64) (shaped Histogram, ok bool) {
+// Keeps reports whether a bucket is exported. used are the bounds that objectives on this metric
+// count at: a reduced histogram keeps them, so that a query over it and the counted events agree.
+func (s Shape) Keeps(bound float64, used []float64) bool {
 	switch s.Keep {
 	case Drop:
-		return Histogram{}, false
+		return false
 	case Reduced:
-		shaped.Count = h.Count
-		for i, b := range h.Bounds {
-			if slices.Contains(s.Bounds, b) || slices.Contains(used, b) {
-				shaped.Bounds = append(shaped.Bounds, b)
-				shaped.Cumulative = append(shaped.Cumulative, h.Cumulative[i])
-			}
-		}
-		return shaped, true
+		near := func(b float64) bool { return math.Abs(b-bound) <= 1e-9*bound }
+		return slices.ContainsFunc(s.Bounds, near) || slices.ContainsFunc(used, near)
 	}
-	return h, true
+	return true
 }

@@ -137,39 +137,16 @@ func TestSnapTakesTheStricterBound(t *testing.T) {
 	}
 }
 
-func TestCounting(t *testing.T) {
-	ttft := slo.Defaults()[0]
-	h := slo.Histogram{Bounds: []float64{.1, .4, .6}, Cumulative: []float64{5, 8, 9}, Count: 10}
-	if got, want := ttft.CountHistogram(&h), (slo.Count{Events: 10, Bad: 2, Threshold: "0.4"}); got != want {
-		t.Errorf("TTFT: %+v, want %+v", got, want)
-	}
-	if got := ttft.CountHistogram(nil).Reason; got != slo.SignalMissing {
-		t.Errorf("no histogram: %q", got)
-	}
-	if got := ttft.CountHistogram(&slo.Histogram{Bounds: []float64{1}, Cumulative: []float64{1}, Count: 1}).Reason; got != slo.BelowGrid {
-		t.Errorf("threshold below the grid: %q", got)
-	}
-
-	available := slo.Defaults()[2]
-	counts := map[metrics.Outcome]float64{metrics.OutcomeStop: 90, metrics.OutcomeLength: 4, metrics.OutcomeError: 2,
-		metrics.OutcomeRejected: 1, metrics.OutcomeAbort: 50, metrics.OutcomeInvalid: 7, metrics.OutcomeOther: 3}
-	if got, want := available.CountOutcomes(slo.Outcomes{Counts: counts, Failures: true}), (slo.Count{Events: 100, Bad: 3}); got != want {
-		t.Errorf("availability: %+v, want %+v", got, want)
-	}
-	if got := available.CountOutcomes(slo.Outcomes{Counts: counts}).Reason; got != slo.FailuresHidden {
-		t.Errorf("an engine that hides failures: %q", got)
-	}
-	if got := available.CountOutcomes(slo.Outcomes{}).Reason; got != slo.SignalMissing {
-		t.Errorf("an engine without outcomes: %q", got)
-	}
-
-	total := 10.
-	spec := slo.Objective{Good: &slo.Counters{}}
-	if got, want := spec.CountEvents(&total, 7), (slo.Count{Events: 10, Bad: 3}); got != want {
-		t.Errorf("good of total: %+v, want %+v", got, want)
-	}
-	if got := spec.CountEvents(nil, 0).Reason; got != slo.SignalMissing {
-		t.Errorf("no total: %q", got)
+func TestJudge(t *testing.T) {
+	type verdict struct{ event, bad bool }
+	for outcome, want := range map[metrics.Outcome]verdict{
+		metrics.OutcomeStop: {true, false}, metrics.OutcomeLength: {true, false}, metrics.OutcomeSuccess: {true, false}, metrics.OutcomeOther: {true, false},
+		metrics.OutcomeError: {true, true}, metrics.OutcomeRejected: {true, true},
+		metrics.OutcomeAbort: {false, false}, metrics.OutcomeInvalid: {false, false},
+	} {
+		if event, bad := slo.Judge(outcome); (verdict{event, bad}) != want {
+			t.Errorf("%s: event %t, bad %t", outcome, event, bad)
+		}
 	}
 }
 
@@ -303,24 +280,29 @@ func TestCheckExplains(t *testing.T) {
 }
 
 func TestShapes(t *testing.T) {
-	h := slo.Histogram{Bounds: []float64{.1, .25, .5, 1}, Cumulative: []float64{1, 2, 3, 4}, Count: 5}
-	got, ok := slo.Shape{Keep: slo.Reduced, Bounds: []float64{1}}.Apply(h, []float64{.5})
-	if !ok || !slices.Equal(got.Bounds, []float64{.5, 1}) || !slices.Equal(got.Cumulative, []float64{3, 4}) || got.Count != 5 {
-		t.Errorf("reduced to %+v", got)
-	}
-	// Lossless: the objective counts the same on what is left.
-	o := slo.Defaults()[0]
-	if a, b := o.CountHistogram(&h), o.CountHistogram(&got); a != b {
-		t.Errorf("counts %+v before and %+v after", a, b)
-	}
-	if _, ok := (slo.Shape{Keep: slo.Drop}).Apply(h, nil); ok {
-		t.Error("a dropped histogram is exported")
-	}
-	if whole, _ := (slo.Shape{}).Apply(h, nil); len(whole.Bounds) != 4 {
-		t.Error("the default is not whole")
+	bounds := []float64{.1, .25, .5, 1}
+	for _, tt := range []struct {
+		shape slo.Shape
+		want  []float64
+	}{
+		{slo.Shape{}, bounds},
+		{slo.Shape{Keep: slo.Whole}, bounds},
+		{slo.Shape{Keep: slo.Drop}, nil},
+		{slo.Shape{Keep: slo.Reduced}, []float64{.5}},
+		{slo.Shape{Keep: slo.Reduced, Bounds: []float64{1, 7}}, []float64{.5, 1}},
+	} {
+		var got []float64
+		for _, b := range bounds {
+			if tt.shape.Keeps(b, []float64{.5}) {
+				got = append(got, b)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%+v keeps %v, want %v", tt.shape, got, tt.want)
+		}
 	}
 	for want, s := range map[string]slo.Shape{"none of whole": {Keep: "half"}, "belong to keep: reduced": {Bounds: []float64{1}}} {
-		if err := s.Check("llm_engine_queue_time_seconds"); err == nil || !strings.Contains(err.Error(), want) {
+		if err := s.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", s, err, want)
 		}
 	}

@@ -28,7 +28,7 @@ type Config struct {
 	// Retention is how long Prometheus keeps samples, for the check of objectives.
 	Retention slo.Duration `yaml:"retention"`
 	// Histograms says how much of a histogram is exported, by metric. Default: all of it.
-	Histograms map[string]engine.HistogramBudget `yaml:"histograms"`
+	Histograms map[string]slo.Shape `yaml:"histograms"`
 	// Limits bound what one engine page may cost.
 	Limits LimitsConfig `yaml:"limits"`
 }

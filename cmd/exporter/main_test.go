@@ -147,7 +147,7 @@ func TestWithoutAnyEngine(t *testing.T) {
 		t.Errorf("unexpected page:\n%s", page)
 	}
 	for path, want := range map[string]string{"/": "llm-node-exporter", "/-/healthy": "ok", "/-/ready": "ok",
-		"/runbooks/": "LLMEngineDown", "/runbooks/LLMEngineDown": "llm_engine_up"} {
+		"/engines": "--engine.target", "/runbooks/": "LLMEngineDown", "/runbooks/LLMEngineDown": "llm_engine_up"} {
 		if body := e.get(t, path); !strings.Contains(body, want) {
 			t.Errorf("GET %s does not show %q", path, want)
 		}
@@ -160,6 +160,21 @@ func TestWithoutAnyEngine(t *testing.T) {
 	}
 	if body := start(t, "--web.enable-pprof").get(t, "/debug/pprof/"); !strings.Contains(body, "goroutine") {
 		t.Error("--web.enable-pprof serves no profiles")
+	}
+}
+
+func TestEnginesPage(t *testing.T) {
+	engine := vllm(t, "7")
+	e := start(t, "--engine.target="+engine.URL, "--engine.target=http://127.0.0.1:1")
+	if page := e.get(t, "/engines"); strings.Count(page, "<td>pending</td>") != 2 {
+		t.Errorf("before the first scrape:\n%s", page)
+	}
+	e.get(t, "/metrics")
+	page := e.get(t, "/engines")
+	for _, want := range []string{"<td>up</td><td>vllm</td>", "<td>m</td>", "<td>unreachable</td>", "Is the engine running"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s:\n%s", want, page)
+		}
 	}
 }
 

@@ -86,6 +86,7 @@ func (s *server) handler() http.Handler {
 			http.Error(w, "the previous configuration stays in use: "+err.Error(), http.StatusInternalServerError)
 		}
 	})
+	mux.HandleFunc("GET /engines", s.listEngines)
 	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", runbooks.Handler()))
 	if s.detach != nil {
 		mux.Handle("POST /-/detach", s.detach)
@@ -98,9 +99,11 @@ func (s *server) handler() http.Handler {
 	landing, err := web.NewLandingPage(web.LandingConfig{
 		Name:        "llm-node-exporter",
 		Description: "What the inference engines of this node and the GPUs under them say, in one vocabulary.",
-		Version:     build.Info(),
+		Version:     build.Version,
+		Profiling:   strconv.FormatBool(s.pprof),
 		Links: []web.LandingLinks{
 			{Address: s.metricsPath, Text: "Metrics"},
+			{Address: "/engines", Text: "Engines"},
 			{Address: "/runbooks/", Text: "Runbooks"},
 			{Address: "/-/healthy", Text: "Health"},
 			{Address: "/-/ready", Text: "Readiness"},
@@ -139,12 +142,26 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// compressors are kept, because each holds the better part of a megabyte. The fastest level halves
-// what they touch of it, and metrics compress well at any.
-var compressors = sync.Pool{New: func() any {
-	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // fails for unknown levels only
-	return z
-}}
+// compressors keeps a few compressors, because each holds the better part of a megabyte. A sync.Pool
+// would give them to the garbage collector between two scrapes.
+var compressors = make(chan *gzip.Writer, 2)
+
+func compressor() *gzip.Writer {
+	select {
+	case z := <-compressors:
+		return z
+	default:
+		z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // fails for unknown levels only
+		return z
+	}
+}
+
+func keep(z *gzip.Writer) {
+	select {
+	case compressors <- z:
+	default:
+	}
+}
 
 // writePage writes the registry's families and the engines' series, compressed for who accepts it.
 func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily, engines io.WriterTo) error {
@@ -155,8 +172,8 @@ func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFam
 	finish := func() error { return nil }
 	if acceptsGzip(r.Header) {
 		w.Header().Set("Content-Encoding", "gzip")
-		z := compressors.Get().(*gzip.Writer)
-		defer compressors.Put(z)
+		z := compressor()
+		defer keep(z)
 		z.Reset(w)
 		to, finish = z, z.Close
 	}

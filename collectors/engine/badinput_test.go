@@ -124,8 +124,12 @@ func TestBadInput(t *testing.T) {
 			}))
 			defer broken.Close()
 			var logged bytes.Buffer
+			patience := time.Minute
+			if c.reason == "timeout" {
+				patience = time.Second
+			}
 			col, err := New(Config{
-				Targets: []TargetConfig{{URL: broken.URL, Timeout: model.Duration(4 * time.Second)}, {URL: serve(t, healthyPage).URL}},
+				Targets: []TargetConfig{{URL: broken.URL, Timeout: model.Duration(patience)}, {URL: serve(t, healthyPage).URL}},
 				Limits:  Limits{BodyBytes: 10 << 20, Series: 5000, LabelValueBytes: 1024}, Log: slog.New(slog.NewTextHandler(&logged, nil)),
 			})
 			if err != nil {

@@ -114,6 +114,9 @@ func TestCatalogue(t *testing.T) {
 			if until, ok := known.lastVersion(); ok && r.Until != "" && older(until, r.Until) {
 				t.Errorf("%s: %s is claimed until %s, but exists until %s", d.Runtime, r.From, r.Until, until)
 			}
+			if first := d.Rows[slices.IndexFunc(d.Rows, func(o Row) bool { return o.To == r.To })]; r.Plus && (r.Fold != nil || first.Fold != nil || r.Scale != first.Scale) {
+				t.Errorf("%s: %s cannot be added to %s: both have to be plain and in one unit", d.Runtime, r.From, first.From)
+			}
 			if q := r.quality(); q != metrics.Native && r.Why == "" {
 				t.Errorf("%s: %s is %s without a reason", d.Runtime, r.From, q)
 			}

@@ -3,10 +3,11 @@
 // A scrape of the exporter fetches all pages at once, each with its own deadline. A page is parsed
 // with Prometheus' own parser, recognised, and mapped through the table of its dialect:
 //
-//	target   fetches one page            fetch.go, target.go
-//	page     parses it                   page.go
-//	dialect  says what it means          dialect.go, and one file per engine
-//	plan     compiles both into lines    plan.go
+//	target    fetches one page and decides how to read it    fetch.go, target.go
+//	page      parses it; a template reads it again           page.go, template.go
+//	dialect   says what it means                             dialect.go, and one file per engine
+//	plan      is both compiled into lines of output          compile.go, lines.go, plan.go
+//	slo       counts objectives on them                      objectives.go
 //
 // To add an engine, add its file and its line in dialects.go.
 package engine
@@ -20,6 +21,7 @@ import (
 	"sync"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // Collector scrapes a fixed set of targets. A changed configuration makes a new collector.
@@ -34,13 +36,16 @@ func New(cfg Config) (*Collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Collector{config: &settings{Config: cfg, budgets: map[*metrics.Family]HistogramBudget{}}}
-	for name, budget := range cfg.Histograms {
+	c := &Collector{config: &settings{Config: cfg, shapes: map[*metrics.Family]slo.Shape{}}}
+	for name, shape := range cfg.Histograms {
 		f := metrics.Lookup(name)
 		if f == nil || f.Kind != metrics.Histogram || !IsQuantity(f) {
 			return nil, configErrorf("histograms."+name, "%s is no histogram of the vocabulary: docs/metrics.md lists them", name)
 		}
-		c.config.budgets[f] = budget
+		if err := shape.Check(); err != nil {
+			return nil, configErrorf("histograms."+name, "%w", err)
+		}
+		c.config.shapes[f] = shape
 	}
 	servers := map[string]int{}
 	for i, target := range cfg.Targets {
@@ -62,7 +67,9 @@ func New(cfg Config) (*Collector, error) {
 type Engine struct {
 	Runtime metrics.Runtime // empty until a page was understood
 	Model   string
+	Version string
 	Server  string   // host:port of the page
+	Reason  string   // why the page cannot be used, one of Reasons; empty when it is
 	GPUs    []string // on which it runs, by UUID or index, where the configuration says so
 	// Namespace, Pod and Container are set by configuration or discovery.
 	Namespace, Pod, Container string
@@ -74,6 +81,7 @@ func (c *Collector) Engines() []Engine {
 	for _, t := range c.targets {
 		t.mu.Lock()
 		e := t.known
+		e.Reason = t.reason
 		t.mu.Unlock()
 		e.Server, e.GPUs = t.server, t.gpus
 		e.Namespace, e.Pod, e.Container = t.fixed[metrics.LabelNamespace], t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer]

@@ -27,7 +27,7 @@ type Config struct {
 	// Objectives are counted on every engine that they select.
 	Objectives []slo.Objective
 	// Histograms says how much of a histogram is exported, by metric. Default: all of it.
-	Histograms map[string]HistogramBudget
+	Histograms map[string]slo.Shape
 	// UserAgent is sent to the engines.
 	UserAgent string
 	Log       *slog.Logger
@@ -36,34 +36,7 @@ type Config struct {
 // settings are what compiling a plan needs of a Config.
 type settings struct {
 	Config
-	budgets map[*metrics.Family]HistogramBudget
-}
-
-// HistogramBudget says how much of a histogram is exported: nothing, the buckets at which
-// objectives are counted, or those with given bounds. Sum and count stay unless it is dropped.
-type HistogramBudget struct {
-	Drop, Objectives bool
-	Bounds           []float64 // seconds or tokens
-}
-
-// UnmarshalYAML reads drop, objectives or a list of bounds.
-func (b *HistogramBudget) UnmarshalYAML(decode func(any) error) error {
-	var word string
-	if decode(&b.Bounds) == nil && b.Bounds != nil {
-		return nil
-	}
-	if err := decode(&word); err != nil {
-		return err
-	}
-	switch word {
-	case "drop":
-		b.Drop = true
-	case "objectives":
-		b.Objectives = true
-	default:
-		return fmt.Errorf("%q is not one of drop, objectives or a list of bounds", word)
-	}
-	return nil
+	shapes map[*metrics.Family]slo.Shape
 }
 
 // TargetConfig is one engine to read.
@@ -167,7 +140,7 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *set
 		given:     strings.TrimSuffix(u.Path, "/"),
 		log:       settings.Log.With("target", u.Redacted()),
 		run:       make(chan struct{}, 1),
-		reason:    "start",
+		reason:    reasonPending,
 	}
 	if t.timeout == 0 {
 		t.timeout = DefaultTimeout

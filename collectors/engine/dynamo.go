@@ -3,6 +3,8 @@ package engine
 import (
 	"strings"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -66,7 +68,8 @@ var dynamoFrontend = Dialect{
 		metrics.EngineLoadTime),
 }
 
-// dynamoWorker reads what Dynamo adds to the page of the engine that a worker runs.
+// dynamoWorker reads what Dynamo adds to the page of the engine that a worker runs. Its rows carry
+// no versions: the version of the page is the engine's.
 var dynamoWorker = Dialect{
 	Runtime:    metrics.Dynamo,
 	Source:     "dynamo lib/runtime/src/metrics/prometheus_names.rs",
@@ -82,20 +85,31 @@ var dynamoWorker = Dialect{
 	Rows: []Row{
 		{To: metrics.RequestsRunning, From: "dynamo_engine_request", Is: Gauge, Absent: "needs --engine-request-limit"},
 		{To: metrics.RequestsWaiting, From: "dynamo_request_queue", Is: Gauge, Absent: "needs --dynamo-request-queue-limit"},
-		// Both gauges are seeded with zero: usage means something only once the number of blocks is known.
 		{To: metrics.KVCacheUsage, From: "dynamo_component_gpu_cache_usage_percent", With: []string{"dynamo_component_total_blocks"}, Is: Gauge,
-			Fold: func(in []Member) (float64, bool) {
-				usage, _ := largest(in, "dynamo_component_gpu_cache_usage_percent")
-				total, _ := largest(in, "dynamo_component_total_blocks")
-				return usage, total > 0
-			}, Absent: "the engine does not publish it", Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
+			Fold:   publishedUsage("dynamo_component_gpu_cache_usage_percent", "dynamo_component_total_blocks"),
+			Absent: "the engine does not publish it", Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
+		{To: metrics.KVCacheUsage, From: "dynamo_component_kvstats_gpu_cache_usage_percent", With: []string{"dynamo_component_kvstats_total_blocks"}, Is: Gauge,
+			Fold:   publishedUsage("dynamo_component_kvstats_gpu_cache_usage_percent", "dynamo_component_kvstats_total_blocks"),
+			Absent: "the engine does not publish it", Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
 		{To: metrics.EngineLoadTime, From: "dynamo_component_model_load_time_seconds", Is: Gauge, Absent: "the model is not loaded yet"},
+		{To: metrics.KVTransferTime, From: "trtllm_kv_transfer_latency_seconds", Is: Histogram, Absent: "no TensorRT-LLM worker, or no transfer yet"},
+		{To: metrics.KVTransferSize, From: "trtllm_kv_transfer_bytes", Is: Histogram, Absent: "no TensorRT-LLM worker, or no transfer yet"},
 	},
 	Missing: notOnPage(metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.RequestDuration, metrics.QueueTime,
 		metrics.PrefillTime, metrics.DecodeTime, metrics.RequestPromptTokens, metrics.RequestGenerationTokens, metrics.KVCacheCapacity, metrics.MaxModelLen,
 		metrics.LorasRunning, metrics.Sleeping, metrics.PromptTokens, metrics.GenerationTokens, metrics.Requests, metrics.Preemptions,
 		metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens,
-		metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens, metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures),
+		metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens, metrics.KVTransferFailures),
+}
+
+// publishedUsage is the usage that a worker's engine publishes. Dynamo seeds both gauges with zero:
+// usage means something only once the number of blocks is known.
+func publishedUsage(usage, blocks string) func([]Member) (float64, bool) {
+	return func(in []Member) (float64, bool) {
+		v, _ := largest(in, usage)
+		total, _ := largest(in, blocks)
+		return v, total > 0
+	}
 }
 
 // renameDynamo gives the frontend's families their default prefix back, which users can change
@@ -111,12 +125,41 @@ func renameDynamo(byName map[string]*family) {
 			prefix = "nv_llm_http_service_"
 		}
 	}
-	if prefix == "" {
-		return
-	}
-	for name, f := range byName {
-		if rest, ok := strings.CutPrefix(name, prefix); ok {
-			f.name = "dynamo_frontend_" + rest
+	if prefix != "" {
+		for name, f := range byName {
+			if rest, ok := strings.CutPrefix(name, prefix); ok {
+				f.name = "dynamo_frontend_" + rest
+			}
 		}
 	}
+}
+
+// spellDynamo gives one model one spelling: the frontend writes it in lower case on what it counts
+// per request and as its owner wrote it on what workers register (metrics.rs of the HTTP service).
+func spellDynamo(byName map[string]*family) {
+	const label = "model"
+	spelling := map[string]string{}
+	each := func(do func(s *sample, model string)) {
+		for _, f := range byName {
+			if !strings.HasPrefix(f.name, "dynamo_frontend_") {
+				continue
+			}
+			for i := range f.samples {
+				do(&f.samples[i], f.samples[i].labels.Get(label))
+			}
+		}
+	}
+	each(func(_ *sample, model string) {
+		if lower := strings.ToLower(model); model != lower {
+			spelling[lower] = max(spelling[lower], model)
+		}
+	})
+	if len(spelling) == 0 {
+		return
+	}
+	each(func(s *sample, model string) {
+		if as := spelling[model]; as != "" {
+			s.labels = labels.NewBuilder(s.labels).Set(label, as).Labels()
+		}
+	})
 }

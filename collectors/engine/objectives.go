@@ -2,7 +2,6 @@ package engine
 
 import (
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -119,11 +118,10 @@ func (c *compiler) countCounters(o slo.Objective) (counted int) {
 // classify says what one counter is to an objective. Which outcomes count is package slo's to say.
 func classify(o slo.Objective, ctr counter) (isEvent, isBad, isGood bool) {
 	if o.Signal == slo.Availability {
-		if ctr.family != metrics.Requests {
-			return false, false, false
+		if ctr.family == metrics.Requests {
+			isEvent, isBad = slo.Judge(metrics.Outcome(ctr.out[outOutcome]))
 		}
-		one := o.CountOutcomes(slo.Outcomes{Counts: map[metrics.Outcome]float64{metrics.Outcome(ctr.out[outOutcome]): 1}, Failures: true})
-		return one.Events > 0, one.Bad > 0, false
+		return isEvent, isBad, false
 	}
 	label := func(name string) string {
 		if i := outIndex(name); i >= 0 {
@@ -196,19 +194,12 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 	return s
 }
 
-// keeps reports whether a bucket stays in the output under the budget of its family. Objectives are
-// counted from the engine's whole grid, so a reduced histogram loses them nothing.
-func (c *compiler) keeps(h histogram, bound float64) bool {
-	budget, limited := c.config.budgets[h.family]
-	near := func(b float64) bool { return math.Abs(b-bound) <= 1e-9*bound }
-	switch {
-	case !limited || math.IsInf(bound, 1):
-		return true
-	case budget.Objectives:
-		return slices.ContainsFunc(c.config.Objectives, func(o slo.Objective) bool {
-			used, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds())
-			return ok && o.Signal.Family() == h.family && selects(o, h.out) && used == bound
-		})
+// used are the bounds at which objectives count on a histogram.
+func (c *compiler) used(h histogram) (bounds []float64) {
+	for _, o := range c.config.Objectives {
+		if bound, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds()); ok && o.Signal.Family() == h.family && selects(o, h.out) {
+			bounds = append(bounds, bound)
+		}
 	}
-	return slices.ContainsFunc(budget.Bounds, near)
+	return bounds
 }

@@ -121,13 +121,13 @@ func TestObjectiveSelectsEngines(t *testing.T) {
 	s.want(t, `llm_slo_counted{model_name!~"qwen3-.*"}`) // what it does not select is not its business
 }
 
-func TestHistogramBudget(t *testing.T) {
+func TestHistogramShapes(t *testing.T) {
 	const page = "vllm/v0.11.2.prom"
 	ttft, queue, decode := metrics.TimeToFirstToken.Name, metrics.QueueTime.Name, metrics.DecodeTime.Name
 	objectives := []slo.Objective{objective(t, "ttft", slo.TTFT, "600ms", "99%"), objective(t, "slow", slo.TTFT, "2.5s", "99.9%")}
 	cfg := Config{Targets: []TargetConfig{{URL: serve(t, readPage(t, page)).URL}}, Objectives: objectives}
 	whole := parse(t, exposition(t, collectorWith(t, cfg)))
-	cfg.Histograms = map[string]HistogramBudget{ttft: {Objectives: true}, queue: {Bounds: []float64{1, 5, 7}}, decode: {Drop: true}}
+	cfg.Histograms = map[string]slo.Shape{ttft: {Keep: slo.Reduced}, queue: {Keep: slo.Reduced, Bounds: []float64{1, 5, 7}}, decode: {Keep: slo.Drop}}
 	s := parse(t, exposition(t, collectorWith(t, cfg)))
 	for _, le := range []string{"0.5", "2.5", "+Inf"} {
 		s.want(t, ttft+`_bucket{le="`+le+`"}`, whole.get(t, ttft+`_bucket{le="`+le+`"}`)...)
@@ -144,7 +144,10 @@ func TestHistogramBudget(t *testing.T) {
 	for _, name := range []string{"llm_slo_events_total", "llm_slo_bad_events_total"} {
 		s.want(t, name, whole.get(t, name)...)
 	}
-	if _, err := New(Config{Histograms: map[string]HistogramBudget{"llm_engine_requests_running": {}}}); err == nil || !strings.Contains(err.Error(), "no histogram") {
-		t.Errorf("a budget for a gauge: %v", err)
+	if _, err := New(Config{Histograms: map[string]slo.Shape{"llm_engine_requests_running": {}}}); err == nil || !strings.Contains(err.Error(), "no histogram") {
+		t.Errorf("a shape for a gauge: %v", err)
+	}
+	if _, err := New(Config{Histograms: map[string]slo.Shape{ttft: {Keep: "half"}}}); err == nil || !strings.Contains(err.Error(), "whole, reduced, drop") {
+		t.Errorf("half a histogram: %v", err)
 	}
 }

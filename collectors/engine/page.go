@@ -221,6 +221,7 @@ func parsePage(body []byte, contentType string, limits Limits) (*Page, error) {
 		adoptSumAndCount(byName, name, f)
 	}
 	renameDynamo(byName)
+	spellDynamo(byName)
 	for _, f := range byName {
 		if len(f.samples) == 0 {
 			continue

@@ -9,10 +9,12 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 )
 
 // Values of the reason label of llm_engine_up.
 const (
+	reasonPending     = "pending" // not a label: before the first scrape
 	reasonUnreachable = "unreachable"
 	reasonTimeout     = "timeout"
 	reasonTLS         = "tls"
@@ -49,6 +51,19 @@ var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonEmpty, "The page has no series.", "Some engines are silent until the first request. Name the engine in the configuration to accept that."},
 	{reasonRouter, "The page belongs to a router that repeats the metrics of engines behind it.", "Make the engines the targets."},
 	{reasonUnknown, "The page is readable, but no known engine wrote it.", "Name the engine in the configuration, or describe it under `mappings`."},
+}
+
+// Remedy is what to do about a reason.
+func Remedy(reason string) string {
+	if strings.HasPrefix(reason, reasonStatus) {
+		reason = reasonStatus + "NNN"
+	}
+	for _, r := range Reasons {
+		if r.Reason == reason {
+			return r.Meaning + " " + r.Remedy
+		}
+	}
+	return ""
 }
 
 // statusError is an answer with another status than 200.

@@ -33,7 +33,7 @@ type target struct {
 
 	mu     sync.Mutex
 	flight *flight
-	reason string // last reported, to log changes only; "start" before the first scrape
+	reason string // last reported, to log changes only
 	known  Engine // of the last page that was understood
 
 	run        chan struct{} // holds a token while a scrape runs; guards what follows
@@ -376,7 +376,7 @@ func (t *target) note(reason string, err error) {
 	changed := t.reason != reason
 	t.reason = reason
 	if err == nil {
-		t.known = Engine{Runtime: t.plan.runtime, Model: t.plan.model}
+		t.known = Engine{Runtime: t.plan.runtime, Model: t.plan.model, Version: t.plan.version}
 	}
 	t.mu.Unlock()
 	switch {

@@ -358,6 +358,19 @@ func TestLabelsOfATarget(t *testing.T) {
 	s.want(t, `llm_engine_up{namespace="prod",pod="chat-0",team=~".+"}`, 1)
 }
 
+func TestModelOfSeriesThatNameNone(t *testing.T) {
+	const config = "# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{engine=\"0\",kv_cache_size_tokens=\"4096\"} 1\n# TYPE vllm:num_requests_running gauge\n"
+	const running = "vllm:num_requests_running{engine=\"0\",model_name=\"%\"} 1\n"
+	one, two := strings.ReplaceAll(running, "%", "a"), strings.ReplaceAll(running, "%", "b")
+	// The only model of the page has it; of two, nobody knows which.
+	parse(t, mapped(t, config+one)).want(t, `llm_engine_kv_cache_capacity_tokens{model_name="a"}`, 4096)
+	e := serve(t, config+one+two)
+	e.documents["/v1/models"] = identity(t, "vllm-models.json")
+	s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))
+	s.want(t, `llm_engine_kv_cache_capacity_tokens{model_name=""}`, 4096)
+	s.want(t, `llm_engine_requests_running{model_name=~"a|b"}`, 1, 1)
+}
+
 func TestOpenMetricsIsReadToo(t *testing.T) {
 	e := serve(t, "# TYPE vllm:prompt_tokens counter\nvllm:prompt_tokens_total{model_name=\"m\"} 12.0 # {trace_id=\"x\"} 1.0\n"+
 		"vllm:prompt_tokens_created{model_name=\"m\"} 1.7e+09\n# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\"} 3.0\n# EOF\n")

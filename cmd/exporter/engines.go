@@ -1,0 +1,33 @@
+package main
+
+import (
+	"html/template"
+	"net/http"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+)
+
+// enginesPage shows the engines of the node to a person, as of their last scrape.
+var enginesPage = template.Must(template.New("engines").Funcs(template.FuncMap{"remedy": engine.Remedy}).Parse(`<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Engines</title>
+<style>
+:root { color-scheme: light dark }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 1rem }
+table { border-collapse: collapse } td, th { border: 1px solid #8886; padding: .3rem .6rem; text-align: left; vertical-align: top }
+</style></head><body>
+<h1>Engines</h1>
+{{ if . }}<table><tr><th>page</th><th>state</th><th>engine</th><th>version</th><th>model</th><th>what to do</th></tr>
+{{ range . }}<tr><td>{{ .Server }}</td><td>{{ if .Reason }}{{ .Reason }}{{ else }}up{{ end }}</td><td>{{ .Runtime }}</td><td>{{ .Version }}</td><td>{{ .Model }}</td><td>{{ remedy .Reason }}</td></tr>
+{{ end }}</table>
+{{ else }}<p>None are configured: start with --engine.target=URL, or list targets in --config.file.</p>
+{{ end }}<p>As of the last scrape. What each engine says and what it does not: llm_engine_metric_source_info.</p>
+</body></html>
+`))
+
+func (s *server) listEngines(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if err := enginesPage.Execute(w, s.engines.Load().Engines()); err != nil {
+		s.log.Debug("reader went away", "err", err)
+	}
+}

@@ -1,0 +1,435 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// compiler builds the plan of one page.
+type compiler struct {
+	page     *Page
+	target   *labelling
+	config   *settings
+	identity Identity
+	plan     *plan
+	written  map[string]bool // series of the output so far
+
+	countable countable // of the dialect at hand
+}
+
+// labelling is what a target adds to every series of its page.
+type labelling struct {
+	server string
+	fixed  map[string]string // values of vocabulary labels set by configuration or discovery; they win over the page
+	extra  []metrics.Label   // the user's own labels
+}
+
+// compile recognises the page and builds its plan.
+func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, config *settings) (*plan, error) {
+	c := &compiler{page: page, target: to, config: config, written: map[string]bool{}, plan: &plan{
+		runtime: dialects[0].Runtime,
+		used:    make([]bool, len(page.values)),
+		counter: make([]bool, len(page.values)),
+	}}
+	for _, d := range dialects {
+		c.identity = identity(d)
+		c.plan.identifiable = c.plan.identifiable || d.Identify != nil
+		if err := c.dialect(d); err != nil {
+			return nil, err
+		}
+	}
+	c.startTime()
+	if err := c.checkDuplicates(); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(c.plan.lines, func(a, b line) int { return cmp.Compare(a.family.Index, b.family.Index) })
+	return c.plan, nil
+}
+
+// entry is one source series on its way to a group.
+type entry struct {
+	row    *Row
+	family string
+	sample sample
+	model  string // as the page says it
+	out    [outLabels]string
+	rest   string // the labels that have to go, replicas and total excepted
+	total  string // value of the dialect's total label
+}
+
+// outLabels are metrics.EngineLabels and the outcome.
+const outLabels = 10
+
+var outNames = func() (names [outLabels]string) {
+	copy(names[:], append(slices.Clone(metrics.EngineLabels), metrics.LabelOutcome))
+	return names
+}()
+
+func outIndex(label string) int { return slices.Index(outNames[:], label) }
+
+var (
+	outRuntime = outIndex(metrics.LabelRuntime)
+	outModel   = outIndex(metrics.LabelModel)
+	outServer  = outIndex(metrics.LabelServer)
+	outOutcome = outIndex(metrics.LabelOutcome)
+)
+
+func (c *compiler) dialect(d *Dialect) error {
+	version := c.version(d)
+	said := cmp.Or(c.identity.Version, version.String())
+	defaults := map[string]string{
+		metrics.LabelModel: c.only(d, metrics.LabelModel, c.identity.Model),
+		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole, "")),
+	}
+	c.countable = countable{}
+	models := map[string]bool{}
+	keep := func(string) bool { return true }
+	if d.Models != nil {
+		keep = d.Models(c.page)
+	}
+	for to, rows := range quantities(d) {
+		var entries []entry
+		taken := false
+		shared := map[string]int{} // sources whose meaning depends on the version
+		for _, r := range rows {
+			shared[r.From]++
+		}
+		for _, r := range rows {
+			if taken && !r.Plus || shared[r.From] > 1 && !version.overlaps(r.Since, r.Until) {
+				continue
+			}
+			c.countable.failures = c.countable.failures || r.Failures && version.overlaps(r.Since, r.Until)
+			found, err := c.collect(d, r, defaults, keep)
+			if err != nil {
+				return err
+			}
+			if len(found) == 0 {
+				continue
+			}
+			taken = true
+			entries = append(entries, found...)
+			c.source(d, to, r.From, r.quality(), r.Why)
+		}
+		for _, e := range entries {
+			models[e.out[outModel]] = true
+		}
+		if !taken {
+			c.missing(d, to, rows, version, defaults)
+			continue
+		}
+		c.lines(to, entries)
+	}
+	c.objectives(d, defaults)
+	if len(models) == 0 {
+		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
+	}
+	for _, m := range slices.Sorted(maps.Keys(models)) {
+		c.plan.model, c.plan.version = cmp.Or(c.plan.model, m), cmp.Or(c.plan.version, said)
+		c.info(metrics.EngineInfo, d.Runtime, metrics.Label{Name: metrics.LabelModel, Value: m},
+			metrics.Label{Name: metrics.LabelVersion, Value: said})
+	}
+	return nil
+}
+
+// quantities yields, for every quantity of the vocabulary, the dialect's rows for it.
+func quantities(d *Dialect) func(func(*metrics.Family, []*Row) bool) {
+	return func(yield func(*metrics.Family, []*Row) bool) {
+		for _, f := range metrics.All() {
+			if !IsQuantity(f) {
+				continue
+			}
+			var rows []*Row
+			for i := range d.Rows {
+				if d.Rows[i].To == f {
+					rows = append(rows, &d.Rows[i])
+				}
+			}
+			if !yield(f, rows) {
+				return
+			}
+		}
+	}
+}
+
+// IsQuantity reports whether a family is something engines say, as opposed to what the exporter
+// says about them.
+func IsQuantity(f *metrics.Family) bool {
+	return f.Group == "engine" && len(f.Labels) >= len(metrics.EngineLabels) &&
+		slices.Equal(f.Labels[:len(metrics.EngineLabels)], metrics.EngineLabels)
+}
+
+// version is what the page shows of the engine's version, made exact by what the engine said of
+// itself where the two agree. Builds from source call themselves 0.1.dev, so the page has the last
+// word.
+func (c *compiler) version(d *Dialect) bracket {
+	var b bracket
+	for _, m := range d.Marks {
+		if m.on(c.page) {
+			b.narrow(m.Since, m.Until)
+		}
+	}
+	for source, r := range lifetimes(d) {
+		if f := c.page.find(source.from, source.is); f != nil && (f.kind == source.is || f.kind == "") {
+			b.narrow(r.since, r.until)
+		}
+	}
+	if b.hasMin && b.hasMax && b.min.Compare(b.max) > 0 { // an imitation: new names without new labels
+		b.hasMax = false
+	}
+	if v, ok := ParseVersion(c.identity.Version); ok && b.admits(v) {
+		return exactly(v)
+	}
+	return b
+}
+
+// source is what a row reads, and lifetime the versions that have it.
+type (
+	source struct {
+		from string
+		is   Type
+	}
+	lifetime struct{ since, until string }
+)
+
+// lifetimes joins the versions of all rows that read the same source.
+func lifetimes(d *Dialect) map[source]lifetime {
+	out := map[source]lifetime{}
+	for i := range d.Rows {
+		r := &d.Rows[i]
+		key := source{r.From, r.Is}
+		l, known := out[key]
+		if !known {
+			l = lifetime{r.Since, r.Until}
+		}
+		if older(r.Since, l.since) {
+			l.since = r.Since
+		}
+		if r.Until == "" || l.until != "" && older(l.until, r.Until) {
+			l.until = r.Until
+		}
+		out[key] = l
+	}
+	return out
+}
+
+func older(a, b string) bool {
+	v, _ := ParseVersion(a)
+	w, ok := ParseVersion(b)
+	return ok && v.Compare(w) < 0
+}
+
+// only returns the value of a carried label when all series of the page that have it agree: it then
+// holds for those that lack it. A page that names no value has the other one, one that names several
+// has none.
+func (c *compiler) only(d *Dialect, to, otherwise string) string {
+	seen := map[string]bool{}
+	for _, carry := range d.Labels {
+		if carry.To != to {
+			continue
+		}
+		for i := range d.Rows {
+			for v := range c.page.LabelValues(d.Rows[i].From, carry.From) {
+				if v = carry.apply(v); v != "" {
+					seen[v] = true
+				}
+			}
+		}
+	}
+	switch values := slices.Collect(maps.Keys(seen)); len(values) {
+	case 0:
+		return otherwise
+	case 1:
+		return values[0]
+	}
+	return ""
+}
+
+func (carry Carry) apply(v string) string {
+	if carry.Map == nil || v == "" {
+		return v
+	}
+	return carry.Map(v)
+}
+
+// collect finds the source series of a row. None is not an error: the next alternative is tried.
+func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep func(string) bool) ([]entry, error) {
+	f := c.page.find(r.From, r.Is)
+	if f == nil || f.kind != "" && f.kind != r.Is {
+		return nil, nil
+	}
+	var entries []entry
+	add := func(f *family, name string, where []*labels.Matcher) error {
+		for _, s := range f.samples {
+			if matches(s.labels, where) {
+				e, err := c.entry(d, r, s, defaults)
+				if err != nil {
+					return err
+				}
+				if keep(e.model) {
+					e.family = name
+					entries = append(entries, e)
+				}
+			}
+		}
+		return nil
+	}
+	if err := add(f, r.From, r.Where); err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	for _, name := range r.With {
+		w := c.page.find(name, r.Is)
+		if w == nil {
+			return nil, nil
+		}
+		if err := add(w, name, nil); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+// entry sorts the labels of a source series: carried over, replica, total, or gone.
+func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]string) (entry, error) {
+	e := entry{row: r, sample: s}
+	e.out[outRuntime] = string(d.Runtime)
+	e.out[outServer] = c.target.server
+	e.out[outOutcome] = string(r.Outcome)
+	var rest strings.Builder
+	var err error
+	s.labels.Range(func(l labels.Label) {
+		if l.Name == model.MetricNameLabel || l.Name == labels.BucketLabel || slices.Contains(d.Replicas, l.Name) {
+			return
+		}
+		if l.Name == d.Total {
+			e.total = l.Value
+			return
+		}
+		for _, carry := range [][]Carry{r.Carry, d.Labels} {
+			if i := slices.IndexFunc(carry, func(ca Carry) bool { return ca.From == l.Name }); i >= 0 {
+				if len(l.Value) > c.config.Limits.LabelValueBytes {
+					err = pageError(reasonLimit, "label %s of %s has %d bytes, more than %d: raise limits.label_value_length if the engine is right",
+						l.Name, r.From, len(l.Value), c.config.Limits.LabelValueBytes)
+					return
+				}
+				e.out[outIndex(carry[i].To)] = carry[i].apply(l.Value)
+				return
+			}
+		}
+		rest.WriteString(l.Name + "\xff" + l.Value + "\xff")
+	})
+	e.rest = rest.String()
+	e.model = e.out[outModel]
+	for name, value := range defaults {
+		if i := outIndex(name); e.out[i] == "" {
+			e.out[i] = value
+		}
+	}
+	for name, value := range c.target.fixed {
+		e.out[outIndex(name)] = value
+	}
+	return e, err
+}
+
+// missing records why the page has no source for a quantity, and takes a number from the engine's
+// endpoints where one of them has it.
+func (c *compiler) missing(d *Dialect, to *metrics.Family, rows []*Row, version bracket, defaults map[string]string) {
+	for _, n := range c.identity.Numbers {
+		if n.To == to {
+			c.add(line{family: to, text: c.text(to.Name, c.whole(d, defaults)), value: n.Value})
+			c.source(d, to, n.Source, n.Quality, n.Why)
+			return
+		}
+	}
+	if path := d.Endpoints[to]; path != "" {
+		c.source(d, to, "", metrics.Missing, "read from "+path+", which did not answer")
+		return
+	}
+	if len(rows) == 0 {
+		c.source(d, to, "", metrics.Missing, d.Missing[to])
+		return
+	}
+	reason := ""
+	var expected *Row
+	for _, r := range rows {
+		f := c.page.find(r.From, r.Is)
+		switch {
+		case f != nil && f.kind != "" && f.kind != r.Is && version.within(r.Since, r.Until):
+			c.plan.absent = append(c.plan.absent, absent{d.Runtime, to.Name, r.From, fmt.Sprintf("is a %s on the page, not a %s", f.kind, r.Is)})
+			c.source(d, to, r.From, metrics.Missing, fmt.Sprintf("source is a %s, not a %s", f.kind, r.Is))
+			return
+		case !version.overlaps(r.Since, r.Until):
+		case r.Absent != "":
+			reason = cmp.Or(reason, r.Absent)
+		case version.within(r.Since, r.Until):
+			expected = r
+		}
+	}
+	switch {
+	case reason != "":
+	case expected != nil:
+		c.plan.absent = append(c.plan.absent, absent{d.Runtime, to.Name, expected.From, "not on the page"})
+		c.source(d, to, expected.From, metrics.Missing, "expected in this version, not on the page")
+		return
+	default:
+		var bounds bracket
+		bounds.narrow(rows[0].Since, rows[0].Until)
+		reason = "only in versions " + bounds.String()
+	}
+	c.source(d, to, "", metrics.Missing, reason)
+}
+
+func (c *compiler) source(d *Dialect, to *metrics.Family, source string, q metrics.Quality, why string) {
+	c.info(metrics.MetricSourceInfo, d.Runtime,
+		metrics.Label{Name: metrics.LabelMetric, Value: to.Name},
+		metrics.Label{Name: metrics.LabelSource, Value: source},
+		metrics.Label{Name: metrics.LabelQuality, Value: string(q)},
+		metrics.Label{Name: metrics.LabelReason, Value: why})
+}
+
+// info adds a series about the page with the constant value 1.
+func (c *compiler) info(f *metrics.Family, runtime metrics.Runtime, more ...metrics.Label) {
+	c.add(line{family: f, text: c.target.text(f.Name, runtime, more...), value: 1})
+}
+
+// text renders a series about the page itself, which has metrics.TargetLabels.
+func (t *labelling) text(name string, runtime metrics.Runtime, more ...metrics.Label) string {
+	ls := []metrics.Label{
+		{Name: metrics.LabelRuntime, Value: string(runtime)},
+		{Name: metrics.LabelNamespace, Value: t.fixed[metrics.LabelNamespace]},
+		{Name: metrics.LabelPod, Value: t.fixed[metrics.LabelPod]},
+		{Name: metrics.LabelContainer, Value: t.fixed[metrics.LabelContainer]},
+		{Name: metrics.LabelServer, Value: t.server},
+	}
+	return string(metrics.AppendSeries(nil, name, append(append(ls, t.extra...), more...)...))
+}
+
+// startTime takes the start of the engine's process from the standard process metric, which Python's
+// client writes unless the engine runs in multiprocess mode.
+func (c *compiler) startTime() {
+	l := line{family: metrics.EngineStartTime, text: c.target.text(metrics.EngineStartTime.Name, c.plan.runtime)}
+	if f := c.page.find("process_start_time_seconds", Gauge); f != nil && len(f.samples) == 1 {
+		l.terms = []term{{f.samples[0].index}}
+		c.add(l)
+	}
+}
+
+// checkDuplicates refuses a page that has a mapped series twice: which of the two is right, nobody knows.
+func (c *compiler) checkDuplicates() error {
+	for _, d := range c.page.duplicates {
+		if c.plan.used[d.first] || c.plan.used[d.second] {
+			return pageError(reasonDuplicate, "series %.120s is on the page twice", d.series)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// lines turns the entries of one quantity into lines of output, one set per distinct out labels.
+func (c *compiler) lines(to *metrics.Family, entries []entry) {
+	groups := map[[outLabels]string][]entry{}
+	var order [][outLabels]string
+	for _, e := range entries {
+		if e.companion() {
+			continue
+		}
+		if _, ok := groups[e.out]; !ok {
+			order = append(order, e.out)
+		}
+		groups[e.out] = append(groups[e.out], e)
+	}
+	for _, e := range entries { // an info metric often lacks labels that the others have
+		for _, out := range order {
+			if e.companion() && agrees(e.out, out) {
+				groups[out] = append(groups[out], e)
+			}
+		}
+	}
+	for _, out := range order {
+		group := dropDetail(groups[out])
+		switch {
+		case group[0].row.Fold != nil:
+			c.foldLine(to, out, group)
+		case to.Kind == metrics.Histogram:
+			c.histogramLines(to, out, group)
+		default:
+			t := terms(group)
+			c.add(line{family: to, text: c.text(to.Name, out), terms: t, scale: group[0].row.Scale})
+			if to.Kind == metrics.Counter {
+				c.countable.counters = append(c.countable.counters, counter{to, out, t})
+				outcome := metrics.Outcome(out[outOutcome])
+				c.countable.failures = c.countable.failures || outcome == metrics.OutcomeError || outcome == metrics.OutcomeRejected
+			}
+		}
+	}
+}
+
+// companion reports whether the entry is from a family that the row only reads as well.
+func (e *entry) companion() bool { return e.family != e.row.From }
+
+// agrees reports whether no label of a contradicts b.
+func agrees(a, b [outLabels]string) bool {
+	for i := range a {
+		if a[i] != "" && a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// dropDetail removes the rows of a breakdown (per priority) where the total is there as well.
+func dropDetail(group []entry) []entry {
+	key := func(e entry) string {
+		return e.family + "\xff" + e.sample.suffix + "\xff" + e.sample.labels.Get(labels.BucketLabel) + "\xff" + e.rest
+	}
+	total := map[string]bool{}
+	for _, e := range group {
+		if e.total == "" {
+			total[key(e)] = true
+		}
+	}
+	return slices.DeleteFunc(group, func(e entry) bool { return e.total != "" && total[key(e)] })
+}
+
+// terms groups entries that repeat one number.
+func terms(group []entry) []term {
+	byRest := map[string]int{}
+	var out []term
+	for _, e := range group {
+		key := e.row.From + "\xff" + string(e.row.Outcome) + "\xff" + e.family + "\xff" + e.total + "\xff" + e.rest
+		i, ok := byRest[key]
+		if !ok {
+			i = len(out)
+			byRest[key] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], e.sample.index)
+	}
+	return out
+}
+
+func (c *compiler) foldLine(to *metrics.Family, out [outLabels]string, group []entry) {
+	f := &fold{of: group[0].row.Fold}
+	member := map[string]int{}
+	for _, e := range group {
+		key := e.family + "\xff" + e.sample.suffix + "\xff" + e.sample.labels.Get(labels.BucketLabel) + "\xff" + e.rest
+		i, ok := member[key]
+		if !ok {
+			i = len(f.members)
+			member[key] = i
+			f.members = append(f.members, Member{Family: e.family, Suffix: e.sample.suffix, Labels: e.sample.labels})
+			f.terms = append(f.terms, nil)
+		}
+		f.terms[i] = append(f.terms[i], e.sample.index)
+	}
+	c.add(line{family: to, text: c.text(to.Name, out), fold: f, scale: group[0].row.Scale})
+}
+
+func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, group []entry) {
+	parts := map[string][]entry{}
+	buckets := map[float64][]entry{}
+	for _, e := range group {
+		if e.sample.suffix != "bucket" {
+			parts[e.sample.suffix] = append(parts[e.sample.suffix], e)
+		} else if bound, err := strconv.ParseFloat(e.sample.labels.Get(labels.BucketLabel), 64); err == nil {
+			buckets[bound] = append(buckets[bound], e)
+		}
+	}
+	count := terms(parts["count"])
+	if len(count) == 0 {
+		count = terms(buckets[math.Inf(1)])
+	}
+	if len(count) == 0 {
+		return
+	}
+	scale := group[0].row.Scale
+	h := histogram{family: to, out: out, count: count}
+	for _, bound := range slices.Sorted(maps.Keys(buckets)) {
+		in := terms(buckets[bound])
+		if math.IsInf(bound, 1) || len(in) != len(count) { // a bound that not every member has cannot be summed
+			continue
+		}
+		h.bounds = append(h.bounds, scale.apply(bound))
+		h.cumulative = append(h.cumulative, in)
+	}
+	c.countable.histograms = append(c.countable.histograms, h)
+	shape, used := c.config.shapes[to], c.used(h)
+	if shape.Keep == slo.Drop {
+		return
+	}
+	bucket := func(bound float64, in []term) {
+		if math.IsInf(bound, 1) || shape.Keeps(bound, used) {
+			c.add(line{family: to, text: c.text(to.Name+"_bucket", out, metrics.Label{Name: "le", Value: metrics.FormatBound(bound)}), terms: in})
+		}
+	}
+	for i, bound := range h.bounds {
+		bucket(bound, h.cumulative[i])
+	}
+	bucket(math.Inf(1), count)
+	if total := terms(parts["sum"]); len(total) == len(count) {
+		c.add(line{family: to, text: c.text(to.Name+"_sum", out), terms: total, scale: scale})
+	}
+	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count})
+}
+
+// add adds a line of output. A series that is there already, from a row or a dialect with
+// precedence, is not written twice: that would cost the whole exposition.
+func (c *compiler) add(l line) {
+	if c.written[l.text] {
+		return
+	}
+	c.written[l.text] = true
+	l.max = l.family.Aggregate == metrics.Max
+	for _, t := range slices.Concat(l.terms, l.minus) {
+		c.use(t, l.family.Kind)
+	}
+	if l.fold != nil {
+		for _, t := range l.fold.terms {
+			c.use(t, l.family.Kind)
+		}
+	}
+	c.plan.lines = append(c.plan.lines, l)
+}
+
+func (c *compiler) use(t term, kind metrics.Kind) {
+	for _, i := range t {
+		c.plan.used[i] = true
+		c.plan.counter[i] = c.plan.counter[i] || kind == metrics.Counter
+	}
+}
+
+// whole are the labels of the engine as a whole, whatever ranks it has.
+func (c *compiler) whole(d *Dialect, defaults map[string]string) (out [outLabels]string) {
+	out[outRuntime], out[outServer] = string(d.Runtime), c.target.server
+	for _, m := range []map[string]string{defaults, c.target.fixed} {
+		for name, value := range m {
+			out[outIndex(name)] = value
+		}
+	}
+	return out
+}
+
+// text renders a series' name and labels.
+func (c *compiler) text(name string, out [outLabels]string, more ...metrics.Label) string {
+	ls := make([]metrics.Label, 0, outLabels+len(c.target.extra)+len(more))
+	for i, v := range out {
+		ls = append(ls, metrics.Label{Name: outNames[i], Value: v})
+	}
+	ls = append(append(ls, c.target.extra...), more...)
+	return string(metrics.AppendSeries(nil, name, ls...))
+}
