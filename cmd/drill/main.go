@@ -41,7 +41,7 @@ func main() {
 	play := app.Command("run", "Play incidents in virtual time and score what a person would have been told.")
 	name := play.Flag("incident", "Play one only; list names them.").String()
 	seed := play.Flag("seed", "Seed of the arrivals.").Default("1").Uint64()
-	output := play.Flag("output", "table or json.").Default("table").Enum("table", "json")
+	output := play.Flag("output", "table, json or html, which has the plots.").Default("table").Enum("table", "json", "html")
 	listing := app.Command("list", "List the incidents.")
 	switch kingpin.MustParse(app.Parse(os.Args[1:])) {
 	case play.FullCommand():

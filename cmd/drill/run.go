@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,7 +46,7 @@ func run(name string, seed uint64, output string, out, progress io.Writer) error
 		}
 		incidents = incidents[i : i+1]
 	}
-	scores, failed := make([]incident.Score, len(incidents)), make([]error, len(incidents))
+	traces, failed := make([]incident.Trace, len(incidents)), make([]error, len(incidents))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for i, in := range incidents {
@@ -55,31 +54,39 @@ func run(name string, seed uint64, output string, out, progress io.Writer) error
 		fmt.Fprintf(progress, "%d of %d: %s\n", i+1, len(incidents), in.Name)
 		wg.Go(func() {
 			defer func() { <-slots }()
-			scores[i], failed[i] = incident.Run(in, incident.Rules(), seed)
+			traces[i], failed[i] = incident.Record(in, incident.Rules(), seed)
 		})
 	}
 	wg.Wait()
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
-	if err := write(output, scores, out); err != nil {
+	if err := write(output, traces, out); err != nil {
 		return err
 	}
 	wrong := 0
-	for _, s := range scores {
-		wrong += min(1, len(s.Problems))
+	for _, t := range traces {
+		wrong += min(1, len(t.Score.Problems))
 	}
 	if wrong > 0 {
-		return fmt.Errorf("%d of %d incidents went wrong", wrong, len(scores))
+		return fmt.Errorf("%d of %d incidents went wrong", wrong, len(traces))
 	}
 	return nil
 }
 
-func write(output string, scores []incident.Score, out io.Writer) error {
-	if cmp.Or(output, "table") == "table" {
+func write(output string, traces []incident.Trace, out io.Writer) error {
+	var scores []incident.Score
+	for _, t := range traces {
+		scores = append(scores, t.Score)
+	}
+	switch output {
+	case "html":
+		return incident.WriteHTML(out, traces)
+	case "json":
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(scores)
+	default:
 		return incident.WriteTable(out, scores)
 	}
-	enc := json.NewEncoder(out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(scores)
 }

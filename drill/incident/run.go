@@ -2,6 +2,7 @@ package incident
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,15 +22,25 @@ func Rules() []rules.Group { return rules.Groups(rules.Options{}) }
 
 // Run plays an incident under rule groups and scores what came of it.
 func Run(in Incident, groups []rules.Group, seed uint64) (Score, error) {
+	t, err := Record(in, groups, seed)
+	return t.Score, err
+}
+
+// Record is Run with what the incident looked like.
+func Record(in Incident, groups []rules.Group, seed uint64) (Trace, error) {
 	p, err := newPlay(in, groups, seed)
 	if err != nil {
-		return Score{}, err
+		return Trace{}, err
 	}
 	defer p.sim.Close()
 	if err := p.play(); err != nil {
-		return Score{}, err
+		return Trace{}, err
 	}
-	return p.score(seed), nil
+	p.trace.Incident, p.trace.Score = in, p.score(seed)
+	for _, name := range slices.Sorted(maps.Keys(p.firing)) {
+		p.trace.Bars = append(p.trace.Bars, bars(name, p.firing[name], rules.Interval)...)
+	}
+	return p.trace, nil
 }
 
 // play is an incident under way.
@@ -41,6 +52,7 @@ type play struct {
 	sim      *rulesim.Sim
 	am       *alertmanager
 	firing   map[string][]time.Duration // since the onset, by alert
+	trace    Trace
 }
 
 func newPlay(in Incident, groups []rules.Group, seed uint64) (*play, error) {
@@ -84,6 +96,11 @@ func (p *play) play() error {
 		p.am.receive(at(t), firing)
 		for _, a := range firing {
 			p.firing[a.Name] = append(p.firing[a.Name], t-p.onset)
+		}
+		if t >= p.onset-15*time.Minute {
+			if err := p.trace.sample(p, t); err != nil {
+				return err
+			}
 		}
 	}
 	p.am.run(at(p.onset + p.incident.Lasts + rules.Interval))
