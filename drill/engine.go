@@ -95,9 +95,6 @@ func (e *Engine) Restart(ready time.Duration, o Observer) {
 // Busy is how long the engine computed so far.
 func (e *Engine) Busy() time.Duration { return e.busy }
 
-// Batch is how many requests run.
-func (e *Engine) Batch() int { return len(e.running) }
-
 // Advance works until a time. The last step may end a little later: what it did is seen early, by
 // less than a step.
 func (e *Engine) Advance(to time.Duration) {

@@ -30,9 +30,8 @@ type alertmanager struct {
 }
 
 type alert struct {
-	labels  model.LabelSet
-	summary string
-	split   string
+	labels model.LabelSet
+	split  string
 }
 
 // group is what one route has of alerts with the same values of its labels.
@@ -77,7 +76,7 @@ func (a *alertmanager) receive(now time.Time, firing []rulesim.Alert) {
 	for _, f := range firing {
 		set := model.LabelSet{}
 		f.Labels.Range(func(l labels.Label) { set[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
-		a.active[set.Fingerprint()] = alert{set, f.Annotations.Get("summary"), f.Annotations.Get("split")}
+		a.active[set.Fingerprint()] = alert{set, f.Annotations.Get("split")}
 	}
 	for id, alert := range a.active {
 		for _, r := range a.route.Match(alert.labels) {

@@ -43,7 +43,6 @@ type World struct {
 	ExporterDown bool
 
 	truth *truth
-	seed  uint64
 	now   time.Duration
 	next  int // replica of the next request: round robin, as a Service does it
 }
@@ -85,7 +84,7 @@ func newPage(runtime metrics.Runtime, p drill.Profile) pager {
 func newWorld(f Fleet, seed uint64, t *truth) *World {
 	load := f.Profile.Load
 	load.Arrivals *= float64(f.Replicas)
-	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: t, seed: seed}
+	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: t}
 	for i := range f.Replicas {
 		n := strconv.Itoa(i)
 		r := &Replica{world: w, runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, pod: f.Profile.Model + "-" + n, host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
