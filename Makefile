@@ -12,7 +12,7 @@ export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: help build demo test race lint generate drift bench fuzz
+.PHONY: help build demo drill test race lint generate drift bench fuzz
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ build: ## build bin/exporter and bin/drill
 
 demo: build ## simulated engines under the real exporter, on this machine
 	./bin/drill demo
+
+drill: ## play every incident in virtual time and score what was said about it
+	go run ./cmd/drill run
 
 test: ## run all tests
 	go test ./...

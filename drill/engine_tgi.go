@@ -1,8 +1,6 @@
 package drill
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -39,25 +37,33 @@ func NewTGI(p Profile) *TGI {
 func (t *TGI) FirstToken(r *Request) {
 	t.count.Inc()
 	t.input.Observe(r.Prompt)
-	t.batch.WithLabelValues("prefill").Observe(r.FirstToken.Sub(r.Scheduled).Seconds())
+	t.batch.WithLabelValues("prefill").Observe((r.FirstToken - r.Scheduled).Seconds())
 }
 
 // Decoded implements Observer.
-func (t *TGI) Decoded(_ int, took time.Duration) {
-	t.batch.WithLabelValues("decode").Observe(took.Seconds())
-}
+func (t *TGI) Decoded(d Decoded) { t.batch.WithLabelValues("decode").Observe(d.Took.Seconds()) }
+
+// Preempted implements Observer: TGI reserves what a request may need and preempts none.
+func (t *TGI) Preempted() {}
 
 // Finished implements Observer.
 func (t *TGI) Finished(r *Request) {
+	if r.Aborted { // the server forgets a client that went away
+		return
+	}
+	if r.Rejected { // max_concurrent_requests
+		t.failure.WithLabelValues("overloaded").Inc()
+		return
+	}
 	if r.Failed {
 		t.failure.WithLabelValues("generation").Inc()
 		return
 	}
 	t.success.Inc()
-	t.duration.Observe(r.Done.Sub(r.Arrival).Seconds())
-	t.queue.Observe(r.Scheduled.Sub(r.Arrival).Seconds())
-	t.inference.Observe(r.Done.Sub(r.Scheduled).Seconds())
-	t.mean.Observe(r.Done.Sub(r.Scheduled).Seconds() / r.Output)
+	t.duration.Observe((r.Done - r.Arrival).Seconds())
+	t.queue.Observe((r.Scheduled - r.Arrival).Seconds())
+	t.inference.Observe((r.Done - r.Scheduled).Seconds())
+	t.mean.Observe((r.Done - r.Scheduled).Seconds() / r.Output)
 	t.output.Observe(r.Output)
 }
 

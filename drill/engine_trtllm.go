@@ -2,7 +2,6 @@ package drill
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -31,7 +30,7 @@ func NewTRTLLM(p Profile) *TRTLLM {
 		e2e: pg.histogram("trtllm_e2e_request_latency_seconds", vllmLong), queue: pg.histogram("trtllm_request_queue_time_seconds", vllmLong),
 		prefill: pg.histogram("trtllm_request_prefill_time_seconds", vllmTTFT), decode: pg.histogram("trtllm_request_decode_time_seconds", vllmLong),
 	}
-	pid.gauge("trtllm_kv_cache_max_blocks").Set(p.KVTokens / 32)
+	pid.gauge("trtllm_kv_cache_max_blocks").Set(float64(p.KVBlocks()*blockTokens) / 32)
 	pid.gauge("trtllm_kv_cache_tokens_per_block").Set(32)
 	pg.document("/version", map[string]any{"version": "1.3.0"})
 	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "tensorrt_llm"}}})
@@ -43,13 +42,20 @@ func NewTRTLLM(p Profile) *TRTLLM {
 }
 
 // FirstToken implements Observer.
-func (t *TRTLLM) FirstToken(r *Request) { t.ttft.Observe(r.FirstToken.Sub(r.Arrival).Seconds()) }
+func (t *TRTLLM) FirstToken(r *Request) { t.ttft.Observe((r.FirstToken - r.Arrival).Seconds()) }
 
 // Decoded implements Observer.
-func (t *TRTLLM) Decoded(int, time.Duration) {}
+func (t *TRTLLM) Decoded(Decoded) {}
+
+// Preempted implements Observer: the page does not say.
+func (t *TRTLLM) Preempted() {}
 
 // Finished implements Observer.
 func (t *TRTLLM) Finished(r *Request) {
+	if r.Aborted {
+		t.done.WithLabelValues("cancelled").Inc()
+		return
+	}
 	reason := "stop"
 	if r.Truncated {
 		reason = "length"
@@ -58,12 +64,12 @@ func (t *TRTLLM) Finished(r *Request) {
 	t.prompt.Add(r.Prompt)
 	t.cached.Add(min(r.Cached, r.Prompt))
 	t.generated.Add(r.Output)
-	t.e2e.Observe(r.Done.Sub(r.Arrival).Seconds())
-	t.queue.Observe(r.Scheduled.Sub(r.Arrival).Seconds())
-	t.prefill.Observe(r.FirstToken.Sub(r.Scheduled).Seconds())
-	t.decode.Observe(r.Done.Sub(r.FirstToken).Seconds())
+	t.e2e.Observe((r.Done - r.Arrival).Seconds())
+	t.queue.Observe((r.Scheduled - r.Arrival).Seconds())
+	t.prefill.Observe((r.FirstToken - r.Scheduled).Seconds())
+	t.decode.Observe((r.Done - r.FirstToken).Seconds())
 	if r.Output > 1 {
-		t.tpot.Observe(r.Done.Sub(r.FirstToken).Seconds() / (r.Output - 1))
+		t.tpot.Observe((r.Done - r.FirstToken).Seconds() / (r.Output - 1))
 	}
 }
 

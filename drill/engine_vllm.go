@@ -1,8 +1,6 @@
 package drill
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -13,7 +11,9 @@ type VLLM struct {
 	running, waiting, kv                          prometheus.Gauge
 	prompt, generated, queries, hits, preemptions prometheus.Counter
 	done                                          *prometheus.CounterVec
-	ttft, itl, tpot, e2e, queue, prefill, decode  prometheus.Histogram
+	ttft, tpot, e2e, queue, prefill, decode       prometheus.Histogram
+	itl                                           *repeated
+	drafted, accepted                             prometheus.Counter // nil without speculation
 	promptLength, outputLength                    prometheus.Histogram
 }
 
@@ -33,7 +33,7 @@ func NewVLLM(p Profile) *VLLM {
 		prompt: pg.counter("vllm:prompt_tokens_total"), generated: pg.counter("vllm:generation_tokens_total"),
 		queries: pg.counter("vllm:prefix_cache_queries_total"), hits: pg.counter("vllm:prefix_cache_hits_total"),
 		preemptions: pg.counter("vllm:num_preemptions_total"), done: pg.counters("vllm:request_success_total", "finished_reason"),
-		ttft: pg.histogram("vllm:time_to_first_token_seconds", vllmTTFT), itl: pg.histogram("vllm:inter_token_latency_seconds", vllmITL),
+		ttft: pg.histogram("vllm:time_to_first_token_seconds", vllmTTFT), itl: pg.repeated("vllm:inter_token_latency_seconds", vllmITL),
 		tpot: pg.histogram("vllm:request_time_per_output_token_seconds", vllmITL), e2e: pg.histogram("vllm:e2e_request_latency_seconds", vllmLong),
 		queue: pg.histogram("vllm:request_queue_time_seconds", vllmLong), prefill: pg.histogram("vllm:request_prefill_time_seconds", vllmLong),
 		decode: pg.histogram("vllm:request_decode_time_seconds", vllmLong), promptLength: pg.histogram("vllm:request_prompt_tokens", vllmTokens),
@@ -49,14 +49,19 @@ func NewVLLM(p Profile) *VLLM {
 	sleepState.WithLabelValues("weights_offloaded").Set(0)
 	sleepState.WithLabelValues("discard_all").Set(0)
 	pg.registry.MustRegister(sleepState)
-	pg.document("/version", map[string]any{"version": "0.16.0"})
+	if p.Draft > 0 {
+		v.drafted, v.accepted = pg.counter("vllm:spec_decode_num_draft_tokens_total"), pg.counter("vllm:spec_decode_num_accepted_tokens_total")
+	}
+	started := register(pg, prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_start_time_seconds"}))
+	started.Set(float64(p.Started.UnixMilli()) / 1000)
+	pg.document("/version", map[string]any{"version": p.Release})
 	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "vllm", "max_model_len": 32768}}})
 	return v
 }
 
 // FirstToken implements Observer.
 func (v *VLLM) FirstToken(r *Request) {
-	v.ttft.Observe(r.FirstToken.Sub(r.Arrival).Seconds())
+	v.ttft.Observe((r.FirstToken - r.Arrival).Seconds())
 	v.prompt.Add(r.Prompt)
 	v.queries.Add(r.Prompt)
 	v.hits.Add(min(r.Cached, r.Prompt))
@@ -64,15 +69,25 @@ func (v *VLLM) FirstToken(r *Request) {
 }
 
 // Decoded implements Observer.
-func (v *VLLM) Decoded(n int, took time.Duration) {
-	for range n {
-		v.itl.Observe(took.Seconds())
+func (v *VLLM) Decoded(d Decoded) {
+	v.itl.Observe(d.Took.Seconds(), d.Requests)
+	v.generated.Add(float64(d.Tokens))
+	if v.drafted != nil {
+		v.drafted.Add(float64(d.Drafted))
+		v.accepted.Add(float64(d.Accepted))
 	}
-	v.generated.Add(float64(n))
 }
+
+// Preempted implements Observer.
+func (v *VLLM) Preempted() { v.preemptions.Inc() }
 
 // Finished implements Observer.
 func (v *VLLM) Finished(r *Request) {
+	if r.Aborted { // before its first token: nothing else is observed
+		v.done.WithLabelValues("abort").Inc()
+		v.e2e.Observe((r.Done - r.Arrival).Seconds())
+		return
+	}
 	reason := "stop"
 	switch {
 	case r.Failed:
@@ -81,12 +96,12 @@ func (v *VLLM) Finished(r *Request) {
 		reason = "length"
 	}
 	v.done.WithLabelValues(reason).Inc()
-	v.e2e.Observe(r.Done.Sub(r.Arrival).Seconds())
-	v.queue.Observe(r.Scheduled.Sub(r.Arrival).Seconds())
-	v.prefill.Observe(r.FirstToken.Sub(r.Scheduled).Seconds())
-	v.decode.Observe(r.Done.Sub(r.FirstToken).Seconds())
+	v.e2e.Observe((r.Done - r.Arrival).Seconds())
+	v.queue.Observe((r.Scheduled - r.Arrival).Seconds())
+	v.prefill.Observe((r.FirstToken - r.Scheduled).Seconds())
+	v.decode.Observe((r.Done - r.FirstToken).Seconds())
 	if r.Output > 1 {
-		v.tpot.Observe(r.Done.Sub(r.FirstToken).Seconds() / (r.Output - 1))
+		v.tpot.Observe((r.Done - r.FirstToken).Seconds() / (r.Output - 1))
 	}
 	v.promptLength.Observe(r.Prompt)
 	v.outputLength.Observe(r.Output)

@@ -18,7 +18,7 @@ type page struct {
 
 func newPage(labels prometheus.Labels, path string) *page {
 	p := &page{registry: prometheus.NewRegistry(), mux: http.NewServeMux(), labels: labels}
-	p.mux.Handle("GET "+path, promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{}))
+	p.mux.Handle("GET "+path, promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{DisableCompression: true}))
 	return p
 }
 

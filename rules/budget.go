@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"time"
-
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -34,17 +32,17 @@ func budgetGroup(opt Options) Group {
 		promql.Div(promql.Vector(metrics.RecordedPeriodBadEvents), promql.Gt(promql.Vector(metrics.RecordedPeriodEvents), promql.Num(0), nil), nil),
 		budget(opt.Tier), perObjective)
 	record(metrics.RecordedBudgetRemaining, promql.Sub(promql.Num(1), spent, nil))
-
-	lastHour := func(f *metrics.Family) promql.Expr {
-		return promql.Over("sum_over_time", promql.Vector(f), time.Hour)
-	}
-	burning := promql.Div(
-		promql.Div(promql.Gt(lastHour(metrics.RecordedPeriodBadEvents5m), promql.Num(0), nil), lastHour(metrics.RecordedPeriodEvents5m), nil),
-		budget(opt.Tier), perObjective)
-	left := promql.Mul(promql.Call("clamp_min", promql.Vector(metrics.RecordedBudgetRemaining), promql.Num(0)),
-		objective(opt.Tier, metrics.SLOPeriod, sloLabels), perObjective)
-	record(metrics.RecordedExhaustion, promql.Div(left, burning, nil))
 	return g
+}
+
+// exhaustion is how long the budget lasts at the burn rate of the last hour. The budget itself is
+// recorded every base window and hardly moves in one; the burn rate does, and a page shows this number:
+// it belongs to the burn group, which runs every minute.
+func exhaustion(tier Tier) promql.Expr {
+	remaining := promql.Over("last_over_time", promql.Vector(metrics.RecordedBudgetRemaining), 2*base.Std())
+	left := promql.Mul(promql.Call("clamp_min", remaining, promql.Num(0)),
+		objective(tier, metrics.SLOPeriod, sloLabels), promql.On(sloLabels...).ManyToOne())
+	return promql.Div(left, promql.Gt(promql.Vector(burn(fresh)), promql.Num(0), nil), promql.On(modelSLO...).ManyToOne())
 }
 
 // tiled is read for each base window: one scrape more, because a rate sees only what lies between the

@@ -47,6 +47,7 @@ func burnGroup(opt Options) Group {
 	for _, w := range burnWindows(opt.Pairs) {
 		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget), promql.On(sloLabels...).ManyToOne()))
 	}
+	record(metrics.RecordedExhaustion, exhaustion(opt.Tier))
 	g.Alerts = burnAlerts(opt)
 	return g
 }

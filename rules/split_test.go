@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -87,4 +88,26 @@ func TestPageCarriesTheSplit(t *testing.T) {
 		return
 	}
 	t.Error("no page")
+}
+
+// The page says how long the budget lasts at the burn rate of now: in the minutes after an onset the
+// number follows the burn, whenever the budget itself was last recorded.
+func TestExhaustionFollowsTheBurn(t *testing.T) {
+	const onset = hour + time.Minute
+	w := &world{}
+	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(10), badShare: during(onset, 99*hour, 1, 0.001)})
+	_, sim := w.run(t, onset+4*time.Minute, burnGroup(t), group(t, rules.Options{}, "llm-slo-budget"))
+	now := rulesim.Epoch.Add(onset + 3*time.Minute)
+	value := func(f *metrics.Family) float64 {
+		v, err := sim.Query("last_over_time("+f.Name+"[5m])", now)
+		if err != nil || len(v) != 1 {
+			t.Fatalf("%s: %v %v", f.Name, v, err)
+		}
+		return v[0].F
+	}
+	burn := value(metrics.Window(metrics.RecordedBurn, slo.Duration(hour).String()))
+	want := slo.Exhaustion(slo.DefaultPeriod, value(metrics.RecordedBudgetRemaining), burn).Seconds()
+	if got := value(metrics.RecordedExhaustion); burn < 2 || math.Abs(got-want) > 0.01*want {
+		t.Errorf("at a burn rate of %.1f the budget is said to last %.0f s, it lasts %.0f", burn, got, want)
+	}
 }

@@ -5,7 +5,9 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -27,18 +29,36 @@ func TestDemo(t *testing.T) {
 	}
 	l.Close()
 
-	ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	out.Reset()
-	if err := runDemo(ctx, exporter, address, &out); err != nil {
+	shown := &until{cancel: cancel, all: []string{"vllm     llama-3.1-8b-chat", "tgi      mistral-small", "trtllm   qwen3-coder", "curl -s http://" + address + "/metrics", "invented"}}
+	if err := runDemo(ctx, exporter, address, shown); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"vllm     llama-3.1-8b-chat", "tgi      mistral-small", "trtllm   qwen3-coder", "curl -s http://" + address + "/metrics", "invented"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the demo does not show %q:\n%s", want, out.String())
+	for _, want := range shown.all {
+		if !strings.Contains(shown.text.String(), want) {
+			t.Errorf("the demo does not show %q:\n%s", want, shown.text.String())
 		}
 	}
 	if _, err := net.DialTimeout("tcp", address, time.Second); err == nil {
 		t.Error("the exporter outlives the demo")
 	}
+}
+
+// until keeps what is written, and ends the demo once all of it has been seen.
+type until struct {
+	mu     sync.Mutex
+	text   strings.Builder
+	all    []string
+	cancel context.CancelFunc
+}
+
+func (u *until) Write(b []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.text.Write(b)
+	if !slices.ContainsFunc(u.all, func(want string) bool { return !strings.Contains(u.text.String(), want) }) {
+		u.cancel()
+	}
+	return len(b), nil
 }

@@ -1,5 +1,6 @@
-// Command drill runs simulated inference engines under the real exporter. All numbers that it shows
-// are invented; everything between the engines' pages and the exporter's is real.
+// Command drill runs simulated inference engines under the real exporter: as a demo in real time, or
+// through incidents in virtual time, with a score of what a person would have been told. All numbers
+// of engines and GPUs are invented; what reads them and alerts on them is real.
 package main
 
 import (
@@ -37,13 +38,29 @@ func main() {
 	exporter := demo.Flag("exporter", "The exporter's binary.").Default(besideMe("exporter")).String()
 	listen := demo.Flag("listen", "Address of the exporter.").Default("127.0.0.1:9844").String()
 	duration := demo.Flag("for", "Stop after this long. 0 runs until Ctrl-C.").Default("0s").Duration()
-	kingpin.MustParse(app.Parse(os.Args[1:]))
+	play := app.Command("run", "Play incidents in virtual time and score what a person would have been told.")
+	name := play.Flag("incident", "Play one only; list names them.").String()
+	seed := play.Flag("seed", "Seed of the arrivals.").Default("1").Uint64()
+	output := play.Flag("output", "table, json or html, which has the plots.").Default("table").Enum("table", "json", "html")
+	listing := app.Command("list", "List the incidents.")
+	switch kingpin.MustParse(app.Parse(os.Args[1:])) {
+	case play.FullCommand():
+		end(run(*name, *seed, *output, os.Stdout, os.Stderr))
+		return
+	case listing.FullCommand():
+		end(list(os.Stdout))
+		return
+	}
 	if *duration > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, *duration)
 		defer cancel()
 	}
-	if err := runDemo(ctx, *exporter, *listen, os.Stdout); err != nil {
+	end(runDemo(ctx, *exporter, *listen, os.Stdout))
+}
+
+func end(err error) {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "drill:", err)
 		os.Exit(1)
 	}

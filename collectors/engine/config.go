@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -53,6 +54,8 @@ type TargetConfig struct {
 	GPUs []string `yaml:"gpus"`
 	// HTTP is Prometheus' own client configuration: TLS, credentials from files, proxy.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
+	// Transport, when set, takes the place of the network: simulated engines answer in virtual time.
+	Transport http.RoundTripper `yaml:"-"`
 }
 
 // DefaultTimeout bounds a scrape of one engine when the configuration does not.
@@ -121,6 +124,9 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *set
 	client, err := config.NewClientFromConfig(cfg.HTTP, "llm-node-exporter")
 	if err != nil {
 		return nil, configErrorf(path+".http_config", "%w", err)
+	}
+	if cfg.Transport != nil {
+		client.Transport = cfg.Transport
 	}
 	client.CheckRedirect = sameHost
 	t := &target{

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+)
+
+// list prints the incidents.
+func list(out io.Writer) error {
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "incident\twakes with\tcause\tstory")
+	for _, in := range incident.Incidents() {
+		page, cause := "-", "-"
+		if in.Page != nil {
+			page = in.Page.Name
+		}
+		if in.Cause != nil {
+			cause = in.Cause.Name
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", in.Name, page, cause, in.Story)
+	}
+	return t.Flush()
+}
+
+// run plays incidents in virtual time, as many at once as there are processors, and prints the scores.
+// It fails when something is wrong with one.
+func run(name string, seed uint64, output string, out, progress io.Writer) error {
+	incidents := incident.Incidents()
+	if name != "" {
+		names := make([]string, len(incidents))
+		for i, in := range incidents {
+			names[i] = in.Name
+		}
+		i := slices.Index(names, name)
+		if i < 0 {
+			return fmt.Errorf("no incident %q: there are %s", name, strings.Join(names, ", "))
+		}
+		incidents = incidents[i : i+1]
+	}
+	traces, failed := make([]incident.Trace, len(incidents)), make([]error, len(incidents))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i, in := range incidents {
+		slots <- struct{}{}
+		fmt.Fprintf(progress, "%d of %d: %s\n", i+1, len(incidents), in.Name)
+		wg.Go(func() {
+			defer func() { <-slots }()
+			traces[i], failed[i] = incident.Record(in, incident.Rules(), seed)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	if err := write(output, traces, out); err != nil {
+		return err
+	}
+	wrong := 0
+	for _, t := range traces {
+		wrong += min(1, len(t.Score.Problems))
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d of %d incidents went wrong", wrong, len(traces))
+	}
+	return nil
+}
+
+func write(output string, traces []incident.Trace, out io.Writer) error {
+	var scores []incident.Score
+	for _, t := range traces {
+		scores = append(scores, t.Score)
+	}
+	switch output {
+	case "html":
+		return incident.WriteHTML(out, traces)
+	case "json":
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(scores)
+	default:
+		return incident.WriteTable(out, scores)
+	}
+}

@@ -1,0 +1,297 @@
+// Package drill is the simulator: engines that speak their native dialects over HTTP about traffic
+// that does not exist. It is the one place of this project where numbers are invented. Its pages
+// are written from the engines' documentation, never from the exporter's tables.
+//
+// The model is that of vLLM's V1 scheduler: continuous batching with chunked prefill under a token
+// budget per step, KV blocks, preemption of the newest request when no block is free and its
+// recomputation, prefix cache, speculative decoding. Time is virtual; Profile.Run ties it to a clock.
+package drill
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Serving is an engine's configuration and the GPU under it.
+type Serving struct {
+	GPU        Hardware
+	Weights    Weights
+	MaxBatch   int     // --max-num-seqs
+	Budget     int     // --max-num-batched-tokens: what one step computes at most
+	MaxQueue   int     // requests that may wait before more are rejected; 0 is without limit
+	Blocks     int     // KV blocks; 0 is what fits
+	Draft      int     // tokens proposed per step and sequence; 0 is without speculation
+	Acceptance float64 // probability that a proposed token is accepted, the ones before it being so
+}
+
+// Profile describes a simulated engine and its load.
+type Profile struct {
+	Model   string
+	Release string
+	Started time.Time
+	Load
+	Serving
+}
+
+// NewProfile returns Llama-3.1-8B on an H100 under moderate load, with a step budget that an operator
+// with an objective of 50 ms between tokens chooses.
+func NewProfile(model string) Profile {
+	return Profile{
+		Model: model, Release: "0.16.0", Started: time.Now(),
+		Load:    Load{Arrivals: 6, Swing: 0.6, Period: 2 * time.Minute, PromptTokens: 900, OutputTokens: 180, OutputLimit: 1024, CacheHits: 0.35, Failures: 0.0002, Patience: time.Minute},
+		Serving: Serving{GPU: H100, Weights: Llama8B, MaxBatch: 256, Budget: 1024},
+	}
+}
+
+// Observer is told what happens. Calls come from one goroutine.
+type Observer interface {
+	FirstToken(r *Request)
+	Decoded(d Decoded)
+	Preempted()
+	Finished(r *Request)
+	// State reports the queue and the batch after each step.
+	State(running, waiting int, kvUsed float64)
+}
+
+// Decoded says that some requests got tokens, each so long after its last.
+type Decoded struct {
+	Requests, Tokens, Drafted, Accepted int
+	Took                                time.Duration
+}
+
+// Engine is one simulated engine.
+type Engine struct {
+	Serving
+	// Clock is the share of its clock that the GPU runs at, Slow a factor on the time of steps. Wedged is
+	// an engine whose core hangs: its server takes requests and shows the last numbers that it got.
+	Clock, Slow float64
+	Wedged      bool
+
+	observer         Observer
+	random           *rand.Rand
+	now              time.Duration
+	arriving         []*Request
+	waiting, running []*Request
+	total, used      int // KV blocks
+	busy             time.Duration
+}
+
+// NewEngine starts an engine at time zero.
+func NewEngine(s Serving, seed uint64, o Observer) *Engine {
+	return &Engine{Serving: s, Clock: 1, Slow: 1, observer: o, random: rand.New(rand.NewPCG(seed, 1)), total: s.KVBlocks()}
+}
+
+// Offer sends a request, not before those that came earlier.
+func (e *Engine) Offer(r *Request) { e.arriving = append(e.arriving, r) }
+
+// Restart drops what the engine holds; it works again from ready on, and tells another observer.
+func (e *Engine) Restart(ready time.Duration, o Observer) {
+	e.waiting, e.running, e.used, e.Wedged = nil, nil, 0, false
+	e.now, e.observer = max(e.now, ready), o
+}
+
+// Busy is how long the engine computed so far.
+func (e *Engine) Busy() time.Duration { return e.busy }
+
+// Advance works until a time. The last step may end a little later: what it did is seen early, by
+// less than a step.
+func (e *Engine) Advance(to time.Duration) {
+	for e.now < to {
+		if e.Wedged {
+			e.now = to
+			return
+		}
+		e.receive()
+		switch {
+		case len(e.running)+len(e.waiting) > 0:
+			e.step()
+		case len(e.arriving) > 0 && e.arriving[0].Arrival < to:
+			e.now = max(e.now, e.arriving[0].Arrival)
+		default:
+			e.now = to
+		}
+	}
+	e.report()
+}
+
+// receive takes the requests that have arrived into the queue.
+func (e *Engine) receive() {
+	for len(e.arriving) > 0 && e.arriving[0].Arrival <= e.now {
+		r := e.arriving[0]
+		e.arriving = e.arriving[1:]
+		if e.MaxQueue > 0 && len(e.waiting) >= e.MaxQueue {
+			r.Rejected, r.Done = true, r.Arrival
+			e.observer.Finished(r)
+			continue
+		}
+		r.todo = int(r.Prompt - r.Cached)
+		e.waiting = append(e.waiting, r)
+	}
+	for len(e.waiting) > 0 && e.waiting[0].gaveUp(e.now) {
+		r := e.waiting[0]
+		e.waiting = e.waiting[1:]
+		r.Aborted, r.Done = true, r.Arrival+r.patience
+		e.observer.Finished(r)
+	}
+}
+
+func (r *Request) gaveUp(now time.Duration) bool {
+	return r.patience > 0 && r.FirstToken == 0 && now-r.Arrival > r.patience
+}
+
+// step schedules and computes one step of the batch.
+func (e *Engine) step() {
+	start := e.now
+	budget, context := e.Budget, 0
+	schedule := func(r *Request) {
+		r.now = min(r.todo, budget)
+		budget -= r.now
+		context += int(r.Cached) + r.held
+	}
+	thrash := false
+	for i := 0; i < len(e.running); i++ {
+		r := e.running[i]
+		for !e.reserve(r, min(r.todo, budget)) {
+			thrash = true
+			e.preempt()
+			if i >= len(e.running) {
+				break
+			}
+		}
+		if i < len(e.running) {
+			schedule(r)
+		}
+	}
+	for !thrash && len(e.waiting) > 0 && len(e.running) < e.MaxBatch && budget > 0 {
+		r := e.waiting[0]
+		if !e.reserve(r, min(r.todo, budget)) {
+			break
+		}
+		e.waiting = e.waiting[1:]
+		if r.Scheduled == 0 {
+			r.Scheduled = start
+		}
+		e.running = append(e.running, r)
+		schedule(r)
+	}
+	tokens, drafted := e.Budget-budget, 0.0
+	if e.Draft > 0 {
+		drafted = float64(e.Draft)
+		tokens += e.Draft * len(e.running)
+	}
+	took := time.Duration(e.stepSeconds(tokens, context, drafted, e.Clock) * e.Slow * float64(time.Second))
+	e.now += took
+	e.busy += took
+	e.finish(start)
+	e.report()
+}
+
+// finish hands out the tokens of a step that began at start.
+func (e *Engine) finish(start time.Duration) {
+	all := Decoded{Took: e.now - start}
+	kept := e.running[:0]
+	for _, r := range e.running {
+		r.todo -= r.now
+		if r.todo > 0 || r.now == 0 {
+			kept = append(kept, r)
+			continue
+		}
+		r.todo = 1
+		if r.FirstToken == 0 {
+			r.FirstToken, r.Emitted = e.now, 1
+			e.observer.FirstToken(r)
+		} else {
+			accepted := e.accepted(r)
+			if r.last == start {
+				all.add(1, 1+accepted, e.Draft, accepted)
+			} else { // it was preempted, or had no room in a step
+				one := Decoded{Took: e.now - r.last}
+				one.add(1, 1+accepted, e.Draft, accepted)
+				e.observer.Decoded(one)
+			}
+			r.Emitted += float64(1 + accepted)
+		}
+		r.last = e.now
+		if r.Emitted < r.Output {
+			kept = append(kept, r)
+			continue
+		}
+		r.Done = e.now
+		e.release(r)
+		e.observer.Finished(r)
+	}
+	clear(e.running[len(kept):])
+	e.running = kept
+	if all.Requests > 0 {
+		e.observer.Decoded(all)
+	}
+}
+
+func (d *Decoded) add(requests, tokens, drafted, accepted int) {
+	d.Requests += requests
+	d.Tokens += tokens
+	d.Drafted += drafted
+	d.Accepted += accepted
+}
+
+// accepted draws how many proposed tokens the model accepts.
+func (e *Engine) accepted(r *Request) (n int) {
+	for n < e.Draft && r.Emitted+float64(n)+1 < r.Output && e.random.Float64() < e.Acceptance {
+		n++
+	}
+	return n
+}
+
+// reserve takes the blocks for more tokens of a request, if they are free.
+func (e *Engine) reserve(r *Request, tokens int) bool {
+	need := blocks(r.held+tokens) - blocks(r.held)
+	if e.used+need > e.total {
+		return false
+	}
+	e.used += need
+	r.held += tokens
+	return true
+}
+
+// preempt takes its blocks from the request that was scheduled last; it starts over, first in the queue.
+func (e *Engine) preempt() {
+	last := len(e.running) - 1
+	r := e.running[last]
+	e.running = e.running[:last]
+	e.release(r)
+	r.todo, r.now = int(r.Prompt-r.Cached+r.Emitted), 0
+	e.waiting = slices.Insert(e.waiting, 0, r)
+	e.observer.Preempted()
+}
+
+func (e *Engine) release(r *Request) {
+	e.used -= blocks(r.held)
+	r.held = 0
+}
+
+func blocks(tokens int) int { return (tokens + blockTokens - 1) / blockTokens }
+
+func (e *Engine) report() {
+	e.observer.State(len(e.running), len(e.waiting), float64(e.used)/float64(e.total))
+}
+
+// Run serves the profile's load in real time until ctx is done.
+func (p Profile) Run(ctx context.Context, seed uint64, o Observer) {
+	e, traffic := NewEngine(p.Serving, seed, o), NewTraffic(p.Load, seed)
+	for start := time.Now(); ctx.Err() == nil; sleep(ctx, 20*time.Millisecond) {
+		now := time.Since(start)
+		for _, r := range traffic.Until(now) {
+			e.Offer(r)
+		}
+		e.Advance(now)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

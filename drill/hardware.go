@@ -1,0 +1,76 @@
+package drill
+
+// Hardware is what of a GPU bounds serving. Peaks are the vendor's; what of them a serving engine
+// reaches is a share below, the same for all.
+type Hardware struct {
+	Name      string
+	Bandwidth float64 // of device memory, bytes per second
+	FLOPS     float64 // dense, in the precision of the weights
+	Memory    float64 // bytes
+}
+
+// The GPUs of the drill.
+var (
+	// H100 is the SXM5 board with BF16 weights (NVIDIA H100 datasheet: 3.35 TB/s, 80 GB, 989 TFLOPS
+	// dense).
+	H100 = Hardware{Name: "NVIDIA H100 80GB HBM3", Bandwidth: 3.35e12, FLOPS: 989e12, Memory: 80e9}
+	// L40S is the PCIe board with FP8 weights (NVIDIA L40S datasheet: 864 GB/s, 48 GB, 733 TFLOPS
+	// dense).
+	L40S = Hardware{Name: "NVIDIA L40S", Bandwidth: 864e9, FLOPS: 733e12, Memory: 48e9}
+)
+
+// Weights are a model as the GPU sees it.
+type Weights struct {
+	Parameters    float64
+	Bytes         float64 // per parameter
+	KVBytesPerTok float64 // 2 × layers × KV heads × head size × 2 bytes
+}
+
+// Llama-3.1-8B (its config.json: 32 layers, 8 KV heads of 128): 128 KiB of KV cache a token.
+var (
+	Llama8B    = Weights{Parameters: 8.03e9, Bytes: 2, KVBytesPerTok: 2 * 32 * 8 * 128 * 2}
+	Llama8BFP8 = Weights{Parameters: 8.03e9, Bytes: 1, KVBytesPerTok: 2 * 32 * 8 * 128 * 2}
+)
+
+const (
+	// bandwidthShare is the share of the peak bandwidth that decoding reaches: an assumption. Reported
+	// model bandwidth utilisations lie between a half and four fifths.
+	bandwidthShare = 0.75
+	// computeShare is the share of the peak that prefill reaches: an assumption, a usual utilisation of
+	// large matrix products.
+	computeShare = 0.5
+	// memoryShare is vLLM's --gpu-memory-utilization default.
+	memoryShare = 0.9
+	// workspace is what activations and CUDA graphs take: an assumption for models of this size.
+	workspace = 3e9
+	// overhead is the CPU's part of a step, scheduling, sampling and detokenising: an assumption.
+	overhead = 0.0015
+	// blockTokens are the tokens of a KV block, vLLM's default.
+	blockTokens = 16
+	// draftShare is what one draft token costs of a plain step: an EAGLE head is one layer beside the
+	// model's 32, and the embedding.
+	draftShare = 0.04
+)
+
+// KVBlocks is the size of the KV cache that fits beside the weights.
+func (s Serving) KVBlocks() int {
+	if s.Blocks > 0 {
+		return s.Blocks
+	}
+	room := s.GPU.Memory*memoryShare - s.Weights.Parameters*s.Weights.Bytes - workspace
+	return int(room / (s.Weights.KVBytesPerTok * blockTokens))
+}
+
+// stepSeconds is how long one step takes. The weights are read once per step whatever the batch, or the
+// tokens' matrix products take longer than that; each sequence's KV cache is read besides. The
+// quadratic part of prefill's attention is left out: below 10k tokens it is small beside the rest.
+//
+// clock is the share of its SM clock that the GPU runs at. Compute follows it. Bandwidth does down from
+// half the clock on: above, enough requests are in flight to keep the memory, whose clock is not
+// lowered, busy.
+func (s Serving) stepSeconds(tokens, context int, drafted float64, clock float64) float64 {
+	bandwidth := s.GPU.Bandwidth * bandwidthShare * min(1, 2*clock)
+	read := s.Weights.Parameters * s.Weights.Bytes / bandwidth
+	compute := float64(tokens) * 2 * s.Weights.Parameters / (s.GPU.FLOPS * computeShare * clock)
+	return overhead + max(read, compute) + float64(context)*s.Weights.KVBytesPerTok/bandwidth + drafted*draftShare*read
+}

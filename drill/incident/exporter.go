@@ -1,0 +1,164 @@
+package incident
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+const (
+	instance  = "gpu-node-1:9844"
+	namespace = "prod"
+)
+
+// exporter is the exporter of the simulated node: its engine collector as it is, the GPU series as
+// GPU.emit writes them.
+type exporter struct {
+	world  *World
+	engine *engine.Collector
+	parser parser.Parser
+	known  map[string]labels.Labels
+	page   bytes.Buffer
+	tamper func(labels.Labels) (labels.Labels, bool) // of tests: what Prometheus sees of a series, if it does
+}
+
+func newExporter(w *World) (*exporter, error) {
+	e := &exporter{world: w, parser: parser.NewParser(parser.Options{}), known: map[string]labels.Labels{}}
+	return e, e.start()
+}
+
+// start is the start of the process: it remembers nothing.
+func (e *exporter) start() (err error) {
+	config := engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.objectives(), Log: slog.New(slog.DiscardHandler)}
+	for _, r := range e.world.Replicas {
+		config.Targets = append(config.Targets, engine.TargetConfig{
+			URL: "http://" + r.host, Transport: r,
+			Labels: map[string]string{metrics.LabelNamespace: namespace, metrics.LabelPod: r.pod},
+		})
+	}
+	e.engine, err = engine.New(config)
+	return err
+}
+
+// RoundTrip implements http.RoundTripper: the engine answers without a network.
+func (r *Replica) RoundTrip(req *http.Request) (*http.Response, error) {
+	if r.Down {
+		return nil, fmt.Errorf("dial tcp %s: %w", r.host, syscall.ECONNREFUSED)
+	}
+	a := &answer{header: http.Header{}, status: http.StatusOK}
+	r.page.ServeHTTP(a, req)
+	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(&a.body), Request: req}, nil
+}
+
+// answer is an http.ResponseWriter that keeps what is written.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(status int)      { a.status = status }
+func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
+
+// scrape hands all series to Prometheus, as its scrape of the exporter would.
+func (e *exporter) scrape(emit rulesim.Emit) error {
+	up := labels.FromStrings(model.MetricNameLabel, "up", "instance", instance, "job", rules.DefaultJob)
+	if e.world.ExporterDown {
+		emit(up, 0)
+		return e.start()
+	}
+	emit(up, 1)
+	if tamper := e.tamper; tamper != nil {
+		untouched := emit
+		emit = func(l labels.Labels, v float64) {
+			if l, seen := tamper(l); seen {
+				untouched(l, v)
+			}
+		}
+	}
+	e.page.Reset()
+	if _, err := e.engine.Scrape(context.Background()).WriteTo(&e.page); err != nil {
+		return err
+	}
+	for line := range strings.Lines(e.page.String()) {
+		if line[0] == '#' {
+			continue
+		}
+		if err := e.sample(strings.TrimSpace(line), emit); err != nil {
+			return err
+		}
+	}
+	e.gpus(emit)
+	return nil
+}
+
+// sample parses a line of the exposition: a series, a space, a value.
+func (e *exporter) sample(line string, emit rulesim.Emit) error {
+	i := strings.LastIndexByte(line, ' ')
+	if i < 0 {
+		return errors.New("not a sample: " + line)
+	}
+	series, ok := e.known[line[:i]]
+	if !ok {
+		parsed, err := e.parser.ParseMetric(line[:i])
+		if err != nil {
+			return err
+		}
+		b := labels.NewBuilder(parsed)
+		b.Set("instance", instance).Set("job", rules.DefaultJob)
+		series = b.Labels()
+		e.known[line[:i]] = series
+	}
+	value, err := strconv.ParseFloat(line[i+1:], 64)
+	if err != nil {
+		return err
+	}
+	emit(series, value)
+	return nil
+}
+
+// gpus writes the GPU series, and which engine runs on which GPU.
+func (e *exporter) gpus(emit rulesim.Emit) {
+	put := func(f *metrics.Family, value float64, values ...string) {
+		pairs := make([]string, 0, 2*len(values)+6)
+		pairs = append(pairs, model.MetricNameLabel, f.Name, "instance", instance, "job", rules.DefaultJob)
+		for i, v := range values {
+			if v != "" {
+				pairs = append(pairs, f.Labels[i], v)
+			}
+		}
+		emit(labels.FromStrings(pairs...), value)
+	}
+	n := float64(len(e.world.Replicas))
+	put(metrics.GPUNVMLUp, 1)
+	put(metrics.GPUExpected, n)
+	put(metrics.GPUVisible, n)
+	for _, x := range metrics.XIDs {
+		put(metrics.GPUXIDInfo, 1, strconv.Itoa(x.Code), string(x.Severity), x.Meaning, x.Action)
+	}
+	for _, r := range e.world.Replicas {
+		r.GPU.emit(put)
+		put(metrics.EngineGPUInfo, 1, string(r.runtime), namespace, r.pod, "", r.host, e.world.Fleet.Profile.Model, r.GPU.uuid, strconv.Itoa(r.GPU.index), "", "config")
+	}
+}
+
+// at is a time of the simulation as Prometheus sees it.
+func at(t time.Duration) time.Time { return rulesim.Epoch.Add(t) }

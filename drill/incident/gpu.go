@@ -1,0 +1,113 @@
+package incident
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// GPU is a simulated GPU. NVML's library cannot run in virtual time, so here, and only here, the GPU
+// series do not come from the exporter's collector: they are written through the vocabulary. What the
+// collector makes of NVML is tested where it lives.
+type GPU struct {
+	// Throttle, when set, lowers the clock.
+	Throttle *Throttle
+	// Lost is a GPU that has fallen off the bus.
+	Lost bool
+	// ECC are uncorrectable errors so far; RemapPending and RemapFailed what became of the rows.
+	ECC                       float64
+	RemapPending, RemapFailed bool
+
+	index   int
+	uuid    string
+	clock   float64 // share of the highest
+	readyAt time.Duration
+	seconds map[string]float64 // of lowered clocks, by reason
+	xids    map[int]float64
+	active  string // reason now
+	busy    float64
+	celsius float64
+}
+
+// Throttle lowers a GPU's clock to a share, in the first part of each period.
+type Throttle struct {
+	Reason       string
+	Clock        float64
+	Part, Period time.Duration // zero: all the time
+}
+
+// reasons are those that a GPU of today supports (NVML's clocksEventReasons).
+var reasons = []string{"gpu_idle", "sw_power_cap", "hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"}
+
+func newGPU(index int) *GPU {
+	return &GPU{index: index, uuid: "GPU-0000000" + strconv.Itoa(index), clock: 1, celsius: 50, seconds: map[string]float64{}, xids: map[int]float64{}}
+}
+
+// Report counts an XID.
+func (g *GPU) Report(xid int) { g.xids[xid]++ }
+
+// throttle sets the clock for the slice that begins now.
+func (g *GPU) throttle(now time.Duration) {
+	g.clock, g.active = 1, ""
+	if t := g.Throttle; t != nil && (t.Period == 0 || now%t.Period < t.Part) {
+		g.clock, g.active = t.Clock, t.Reason
+	}
+}
+
+// advance lets time pass, of which the engine computed for a part.
+func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
+	g.busy = math.Min(1, busy.Seconds()/d.Seconds())
+	if e.Wedged {
+		g.busy = 1 // a kernel that never ends
+	}
+	if g.active != "" {
+		g.seconds[g.active] += d.Seconds()
+	}
+	target := 40 + 35*g.busy
+	if g.active == "hw_thermal_slowdown" || g.active == "sw_thermal_slowdown" {
+		target = 88
+	}
+	g.celsius += (target - g.celsius) * (1 - math.Exp(-d.Seconds()/60))
+}
+
+// put writes one series of the vocabulary.
+type put func(f *metrics.Family, value float64, labels ...string)
+
+// emit writes what the exporter serves about the GPU.
+func (g *GPU) emit(put put) {
+	id := []string{g.uuid, strconv.Itoa(g.index)}
+	with := func(more ...string) []string { return append(append([]string{}, id...), more...) }
+	for _, x := range metrics.XIDs {
+		if n := g.xids[x.Code]; n > 0 || x.Severity == metrics.XIDPage { // the collector starts the paging codes at zero
+			put(metrics.GPUXIDErrors, n, with("00000000:0"+strconv.Itoa(g.index+1)+":00.0", strconv.Itoa(x.Code), "kmsg")...)
+		}
+	}
+	if g.Lost {
+		put(metrics.GPUUp, 0, with("ERROR_GPU_IS_LOST")...)
+		return
+	}
+	put(metrics.GPUUp, 1, with("")...)
+	put(metrics.GPUUtilization, g.busy, id...)
+	put(metrics.GPUTemperature, g.celsius, with("gpu")...)
+	put(metrics.GPUTemperatureMargin, 90-g.celsius, with("slowdown")...)
+	put(metrics.GPUClock, 1980e6*g.clock, with("sm")...)
+	put(metrics.GPUClockMax, 1980e6, with("sm")...)
+	for _, r := range reasons {
+		put(metrics.GPUClockEventActive, boolean(r == g.active), with(r)...)
+		put(metrics.GPUClockEventSeconds, g.seconds[r], with(r, "driver")...)
+	}
+	put(metrics.GPURowRemapPending, boolean(g.RemapPending), id...)
+	put(metrics.GPURowRemapFailure, boolean(g.RemapFailed), id...)
+	put(metrics.GPUSRAMThreshold, 0, id...)
+	put(metrics.GPUECCErrors, g.ECC, with("uncorrected", "dram", "volatile")...)
+}
+
+func boolean(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,49 @@
+package incident
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestHTML writes a report: it is whole, loads nothing from anywhere, and escapes what it shows.
+func TestHTML(t *testing.T) {
+	trace := Trace{
+		Incident: Incident{Name: "test", Story: "a <b>story</b>", Lasts: 30 * time.Minute},
+		Score:    Score{Incident: "test", PagedBy: []string{"LLMModelDown"}, Problems: []string{"too late"}, Split: "Reason: <script>"},
+		Plots:    []*Plot{{Title: "waiting & running", Lines: map[string][]Point{`pod"<`: {{0, 1}, {time.Minute, 3}}}}},
+		Bars:     bars("LLMModelDown", []time.Duration{time.Minute, 2 * time.Minute, 9 * time.Minute}, time.Minute),
+	}
+	if want := []Bar{{"LLMModelDown", time.Minute, 3 * time.Minute}, {"LLMModelDown", 9 * time.Minute, 10 * time.Minute}}; !slices.Equal(trace.Bars, want) {
+		t.Errorf("bars %v, want %v", trace.Bars, want)
+	}
+	var out strings.Builder
+	if err := WriteHTML(&out, []Trace{trace}); err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{"<script", "src=", "http", "<b>story"} {
+		if strings.Contains(out.String(), bad) {
+			t.Errorf("the report has %q", bad)
+		}
+	}
+	for _, want := range []string{"ModelDown", "too late", "<polyline", "a &lt;b&gt;story"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report lacks %q", want)
+		}
+	}
+	for _, part := range strings.SplitAfter(out.String(), "</svg>") {
+		if i := strings.Index(part, "<svg"); i >= 0 {
+			for d := xml.NewDecoder(strings.NewReader(part[i:])); ; {
+				if _, err := d.Token(); errors.Is(err, io.EOF) {
+					break
+				} else if err != nil {
+					t.Fatalf("%v in %s", err, part[i:])
+				}
+			}
+		}
+	}
+}

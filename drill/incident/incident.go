@@ -1,0 +1,70 @@
+package incident
+
+import (
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// Incident is a story with a known end: what happens, and what a person must be told.
+type Incident struct {
+	Name  string
+	Story string
+	Fleet Fleet
+	// History is how long all was well before.
+	History time.Duration
+	// Faults happen from the onset on.
+	Faults []Fault
+	// Lasts is how long after the onset the drill watches.
+	Lasts time.Duration
+
+	// Page is the alert that must wake somebody; nil when nobody is to be woken.
+	Page *rules.Alert
+	// Within is how soon a page that is no burn must come. A burn has its theory.
+	Within time.Duration
+	// Cause is the alert that must name the cause, in the page or beside it.
+	Cause *rules.Alert
+	// Shows is what the first page's split must say of the cause in numbers, a regular expression: alerts
+	// on causes may come later than the page, their evidence may not.
+	Shows string
+	// Quiet says that there must be no ticket either.
+	Quiet bool
+}
+
+// Fault changes the world at a time after the onset.
+type Fault struct {
+	At time.Duration
+	Do func(w *World)
+}
+
+func fault(at time.Duration, do func(w *World)) Fault { return Fault{at, do} }
+
+// every does something to each replica.
+func every(do func(r *Replica)) func(*World) {
+	return func(w *World) {
+		for _, r := range w.Replicas {
+			do(r)
+		}
+	}
+}
+
+// one does something to one replica.
+func one(i int, do func(r *Replica)) func(*World) { return func(w *World) { do(w.Replicas[i]) } }
+
+// chat is the fleet of most incidents: four replicas of an 8B model on H100, each at about a fifth of
+// what it can carry.
+func chat() Fleet {
+	p := drill.NewProfile("llama-3.1-8b-chat")
+	p.Arrivals, p.Swing = 10, 0
+	return Fleet{Profile: p, Runtimes: []metrics.Runtime{metrics.VLLM}, Replicas: 4}
+}
+
+// with changes a fleet.
+func with(f Fleet, change func(f *Fleet)) Fleet {
+	change(&f)
+	return f
+}
+
+const minute = time.Minute

@@ -1,0 +1,220 @@
+package incident
+
+import (
+	"slices"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Incidents are the drill's incidents: first those of traffic, then of engines, of GPUs, of the
+// exporter, and last those for which nobody is to be woken.
+func Incidents() []Incident {
+	burst := []Fault{
+		fault(0, func(w *World) { w.Traffic.Arrivals *= 6 }),
+		fault(20*minute, func(w *World) { w.Traffic.Arrivals /= 6 }),
+	}
+	return []Incident{
+		{
+			Name: "traffic-burst", Story: "demand rises to six times its level, above what the replicas carry",
+			Fleet: chat(), Lasts: 70 * minute, Faults: burst,
+			Page: rules.FastBurn, Cause: rules.QueueBuildUp, Shows: `Queue share of TTFT: [5-9]\d`,
+		},
+		{
+			Name: "long-prompts", Story: "a client sends prompts ten times as long",
+			Fleet: chat(), Lasts: 50 * minute,
+			Faults: []Fault{fault(0, func(w *World) { w.Traffic.PromptTokens *= 10 })},
+			Page:   rules.FastBurn, Cause: rules.LongPromptShift,
+		},
+		{
+			Name: "prefix-collapse", Story: "a changed template makes the cached heads of long prompts unrecognisable",
+			Fleet: with(chat(), func(f *Fleet) { f.Profile.PromptTokens, f.Profile.CacheHits = 4000, 0.8 }), Lasts: 50 * minute,
+			Faults: []Fault{fault(0, func(w *World) { w.Traffic.CacheHits = 0 })},
+			Page:   rules.FastBurn, Cause: rules.PrefixHitCollapse, Shows: `Prefix cache hits: ([0-3]?\d(\.\d+)?|\d\.\d+e-\d+)%(?s:.*)Prefix cache hits of the day before: [5-9]\d`,
+		},
+		{
+			Name: "prefill-interference", Story: "prompts three times as long in steps that were made large for throughput",
+			Fleet: with(chat(), func(f *Fleet) { f.Profile.Budget = 8192 }), Lasts: 50 * minute,
+			Faults: []Fault{fault(0, func(w *World) { w.Traffic.PromptTokens *= 3 })},
+			Page:   rules.FastBurn, Cause: rules.LongPromptShift,
+		},
+		{
+			Name: "batch-knee", Story: "a batch limit of 512 on a GPU of little bandwidth meets seven times the demand",
+			Fleet: Fleet{Replicas: 4, Runtimes: []metrics.Runtime{metrics.VLLM}, Profile: edge()}, Lasts: 40 * minute,
+			Faults: []Fault{fault(0, func(w *World) { w.Traffic.Arrivals *= 7 })},
+			Page:   rules.FastBurn, Cause: rules.BatchKnee,
+		},
+		{
+			Name: "kv-thrash", Story: "outputs six times as long fill a KV cache that was configured small",
+			Fleet: with(chat(), func(f *Fleet) { f.Profile.Blocks, f.Profile.OutputLimit = 6000, 4096 }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, func(w *World) { w.Traffic.OutputTokens *= 6 })},
+			Page:   rules.FastBurn, Cause: rules.PreemptionThrash, Shows: `Preemptions per minute: `,
+		},
+		{
+			Name: "runaway-generation", Story: "the model no longer stops: most outputs run into the limit",
+			Fleet: chat(), Lasts: 50 * minute,
+			Faults: []Fault{fault(0, func(w *World) { w.Traffic.OutputTokens = 5000 })},
+			Page:   rules.FastBurn, Cause: rules.RunawayGeneration,
+		},
+		{
+			Name: "speculation-collapse", Story: "the target model changes and accepts one proposed token in ten",
+			Fleet: with(chat(), func(f *Fleet) { f.Profile.Draft, f.Profile.Acceptance = 3, 0.7 }), Lasts: 50 * minute,
+			Faults: []Fault{fault(0, every(func(r *Replica) { r.Engine.Acceptance = 0.1 }))},
+			Cause:  rules.SpeculationCollapse,
+		},
+		{
+			Name: "rejections", Story: "demand above capacity on an engine that refuses what its queue cannot hold",
+			Fleet: with(chat(), func(f *Fleet) {
+				f.Runtimes, f.Profile.MaxBatch, f.Profile.MaxQueue, f.Profile.Patience = []metrics.Runtime{metrics.TGI}, 64, 96, 0
+				f.Objectives = slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() }) // TGI has neither TTFT nor ITL
+			}), Lasts: 40 * minute, Faults: burst,
+			Page: rules.FastBurn, Cause: rules.QueueBuildUp,
+		},
+		{
+			Name: "mixed-fleet", Story: "the same burst on a model that vLLM and TensorRT-LLM serve side by side",
+			Fleet: with(chat(), func(f *Fleet) {
+				f.Runtimes = []metrics.Runtime{metrics.VLLM, metrics.TensorRTLLM}
+				f.Objectives = slo.Defaults()
+				f.Objectives[1].Select.Runtime = f.Runtimes[:1] // TensorRT-LLM has no ITL
+			}), Lasts: 40 * minute, Faults: burst,
+			Page: rules.FastBurn, Cause: rules.QueueBuildUp,
+		},
+
+		{
+			Name: "bad-release", Story: "a rollout to a release whose steps take five times as long",
+			Fleet: chat(), History: 7*time.Hour + 30*minute, Lasts: 60 * minute,
+			Faults: []Fault{fault(0, every(func(r *Replica) {
+				r.Profile.Release, r.Engine.Slow = "0.17.0", 5
+				r.Restart(time.Minute)
+			}))},
+			Page: rules.FastBurn, Cause: rules.ReleaseRegression, Shows: `Engine versions in the last 6h: .*0\.17\.0 on 4`,
+		},
+		{
+			Name: "wedged-engine", Story: "the core of one engine hangs; its health endpoint and its page go on answering",
+			Fleet: chat(), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, one(1, func(r *Replica) { r.Engine.Wedged = true }))},
+			Page:   rules.EngineStalled, Within: 5*minute + rules.EngineStalled.For + 2*rules.Interval, Cause: rules.EngineStalled,
+		},
+		{
+			Name: "model-down", Story: "a rollout that never becomes ready",
+			Fleet: chat(), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, every(func(r *Replica) { r.Restart(24 * time.Hour) }))},
+			Page:   rules.ModelDown, Within: rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
+		},
+		{
+			Name: "crash-loop", Story: "one engine dies every six minutes and takes 90 s to load",
+			Fleet: chat(), Lasts: 50 * minute, Faults: crashes(2, 6*minute, 90*time.Second, 8),
+			Cause: rules.EngineCrashLoop,
+		},
+		{
+			Name: "cold-start", Story: "all replicas start anew, and are six times as slow until their kernels are compiled",
+			Fleet: chat(), Lasts: 40 * minute,
+			Faults: []Fault{
+				fault(0, every(func(r *Replica) {
+					r.Engine.Slow = 6
+					r.Restart(90 * time.Second)
+				})),
+				fault(6*minute, every(func(r *Replica) { r.Engine.Slow = 1 })),
+			},
+			Cause: rules.ColdStart,
+		},
+		{
+			Name: "bad-replica", Story: "one replica of eight takes eight times as long for each step",
+			Fleet: with(chat(), func(f *Fleet) { f.Replicas = 8 }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, one(3, func(r *Replica) { r.Engine.Slow = 8 }))},
+			Cause:  rules.ReplicaSkew,
+		},
+
+		{
+			Name: "thermal-throttle", Story: "the cooling of the node fails: hardware slowdown to 345 of 1980 MHz",
+			Fleet: chat(), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, every(func(r *Replica) { r.GPU.Throttle = &Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980} }))},
+			Page:   rules.FastBurn, Cause: rules.GPUThrottledUnderBurn, Shows: `Throttled GPUs`,
+		},
+		{
+			Name: "power-brake", Story: "a power supply fails: all GPUs of the node go down to a quarter of their clock",
+			Fleet: chat(), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, every(func(r *Replica) { r.GPU.Throttle = &Throttle{Reason: "hw_power_brake_slowdown", Clock: 0.25} }))},
+			Page:   rules.FastBurn, Cause: rules.GPUThrottledUnderBurn, Shows: `Throttled GPUs`,
+		},
+		{
+			Name: "xid-79", Story: "a GPU falls off the bus and takes its engine with it",
+			Fleet: chat(), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, one(2, func(r *Replica) {
+				r.GPU.Report(79)
+				r.GPU.Lost, r.Down = true, true
+			}))},
+			Page: rules.GPUCriticalXID, Within: 2 * rules.Interval, Cause: rules.GPUCriticalXID,
+		},
+		{
+			Name: "row-remap-pending", Story: "an uncorrectable memory error; its row waits for a reset to be remapped",
+			Fleet: chat(), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, one(2, func(r *Replica) { r.GPU.ECC, r.GPU.RemapPending = 1, true }))},
+			Cause:  rules.GPURowRemapPending,
+		},
+		{
+			Name: "row-remap-failure", Story: "an uncorrectable memory error finds no spare row",
+			Fleet: chat(), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, one(2, func(r *Replica) { r.GPU.ECC, r.GPU.RemapFailed = 1, true }))},
+			Page:   rules.GPURowRemapFailure, Within: 2 * rules.Interval, Cause: rules.GPURowRemapFailure,
+		},
+
+		{
+			Name: "exporter-restart", Story: "the cooling fails, and the exporter restarts before and after the page",
+			Fleet: chat(), Lasts: 40 * minute,
+			Faults: []Fault{
+				fault(0, every(func(r *Replica) { r.GPU.Throttle = &Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980} })),
+				fault(5*minute, func(w *World) { w.ExporterDown = true }),
+				fault(8*minute, func(w *World) { w.ExporterDown = false }),
+				fault(20*minute, func(w *World) { w.ExporterDown = true }),
+				fault(21*minute, func(w *World) { w.ExporterDown = false }),
+			},
+			Page: rules.FastBurn, Cause: rules.GPUThrottledUnderBurn,
+		},
+
+		{
+			Name: "innocent-throttle", Story: "the power cap at work half of the time, and a little heat: nobody suffers",
+			Fleet: chat(), Lasts: 2 * time.Hour, Quiet: true,
+			Faults: []Fault{
+				fault(0, every(func(r *Replica) {
+					r.GPU.Throttle = &Throttle{Reason: "sw_power_cap", Clock: 0.9, Part: 30 * time.Second, Period: minute}
+				})),
+				fault(0, one(1, func(r *Replica) {
+					r.GPU.Throttle = &Throttle{Reason: "sw_thermal_slowdown", Clock: 0.8, Part: 5 * time.Second, Period: minute}
+				})),
+			},
+		},
+		{
+			Name: "harmless-burst", Story: "demand doubles for ten minutes, within capacity",
+			Fleet: chat(), Lasts: 90 * minute, Quiet: true,
+			Faults: []Fault{
+				fault(0, func(w *World) { w.Traffic.Arrivals *= 2 }),
+				fault(10*minute, func(w *World) { w.Traffic.Arrivals /= 2 }),
+			},
+		},
+		{
+			Name: "quiet-night", Story: "one request in twenty, for hours",
+			Fleet: chat(), Lasts: 3 * time.Hour, Quiet: true,
+			Faults: []Fault{fault(0, func(w *World) { w.Traffic.Arrivals /= 20 })},
+		},
+	}
+}
+
+// edge is short chats on L40S, with a batch limit for throughput.
+func edge() drill.Profile {
+	p := drill.NewProfile("llama-3.1-8b-edge")
+	p.GPU, p.Weights, p.MaxBatch, p.Budget = drill.L40S, drill.Llama8BFP8, 512, 640
+	p.Arrivals, p.Swing, p.PromptTokens, p.OutputTokens = 4, 0, 300, 250
+	return p
+}
+
+// crashes restarts a replica again and again.
+func crashes(replica int, every, loading time.Duration, times int) (faults []Fault) {
+	for i := range times {
+		faults = append(faults, fault(time.Duration(i)*every, one(replica, func(r *Replica) { r.Restart(loading) })))
+	}
+	return faults
+}

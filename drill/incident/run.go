@@ -1,0 +1,108 @@
+package incident
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// ScrapeInterval is how often the simulated Prometheus asks the exporter.
+const ScrapeInterval = 30 * time.Second
+
+// defaultHistory is long enough for the comparisons with the day before, which leave out its last hour,
+// to have something to compare with.
+const defaultHistory = 2 * time.Hour
+
+// Rules are the generated rule groups, as the drill loads them.
+func Rules() []rules.Group { return rules.Groups(rules.Options{}) }
+
+// Run plays an incident under rule groups and scores what came of it.
+func Run(in Incident, groups []rules.Group, seed uint64) (Score, error) {
+	t, err := Record(in, groups, seed)
+	return t.Score, err
+}
+
+// Record is Run with what the incident looked like.
+func Record(in Incident, groups []rules.Group, seed uint64) (Trace, error) {
+	p, err := newPlay(in, groups, seed)
+	if err != nil {
+		return Trace{}, err
+	}
+	defer p.sim.Close()
+	if err := p.play(); err != nil {
+		return Trace{}, err
+	}
+	p.trace.Incident, p.trace.Score = in, p.score(seed)
+	for _, name := range slices.Sorted(maps.Keys(p.firing)) {
+		p.trace.Bars = append(p.trace.Bars, bars(name, p.firing[name], rules.Interval)...)
+	}
+	return p.trace, nil
+}
+
+// play is an incident under way.
+type play struct {
+	incident Incident
+	onset    time.Duration
+	world    *World
+	exporter *exporter
+	sim      *rulesim.Sim
+	am       *alertmanager
+	firing   map[string][]time.Duration // since the onset, by alert
+	trace    Trace
+}
+
+func newPlay(in Incident, groups []rules.Group, seed uint64) (*play, error) {
+	p := &play{incident: in, onset: cmp.Or(in.History, defaultHistory), firing: map[string][]time.Duration{}}
+	p.world = newWorld(in.Fleet, seed, newTruth(in.Fleet.objectives()))
+	file, err := rules.Encode(rules.NewFile(groups, rules.Style{}))
+	if err != nil {
+		return nil, err
+	}
+	if p.exporter, err = newExporter(p.world); err != nil {
+		return nil, err
+	}
+	if p.am, err = newAlertmanager(rules.Alerts(groups)); err != nil {
+		return nil, err
+	}
+	p.sim, err = rulesim.New(file)
+	return p, err
+}
+
+func (p *play) play() error {
+	faults := slices.Clone(p.incident.Faults)
+	slices.SortStableFunc(faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
+	for t := time.Duration(0); t <= p.onset+p.incident.Lasts; t += ScrapeInterval {
+		for len(faults) > 0 && p.onset+faults[0].At < t {
+			p.world.Advance(p.onset + faults[0].At)
+			faults[0].Do(p.world)
+			faults = faults[1:]
+		}
+		p.world.Advance(t)
+		var failed error
+		if err := p.sim.Scrape(at(t), func(_ time.Time, emit rulesim.Emit) { failed = p.exporter.scrape(emit) }); err != nil || failed != nil {
+			return cmp.Or(err, failed)
+		}
+		if t%rules.Interval != 0 {
+			continue
+		}
+		if err := p.sim.Eval(at(t)); err != nil {
+			return err
+		}
+		firing := p.sim.Firing()
+		p.am.receive(at(t), firing)
+		for _, a := range firing {
+			p.firing[a.Name] = append(p.firing[a.Name], t-p.onset)
+		}
+		if t >= p.onset-15*time.Minute {
+			if err := p.trace.sample(p, t); err != nil {
+				return err
+			}
+		}
+	}
+	p.am.run(at(p.onset + p.incident.Lasts + rules.Interval))
+	return nil
+}

@@ -1,0 +1,74 @@
+package incident
+
+import (
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Plot is one quantity of an incident over time, as Prometheus had it.
+type Plot struct {
+	Title string
+	Lines map[string][]Point // by the label that tells them apart
+}
+
+// Point is a value at a time since the onset.
+type Point struct {
+	At    time.Duration
+	Value float64
+}
+
+// Bar is a time for which an alert fired.
+type Bar struct {
+	Alert    string
+	From, To time.Duration
+}
+
+// Trace is what an incident looked like.
+type Trace struct {
+	Incident Incident
+	Score    Score
+	Plots    []*Plot
+	Bars     []Bar
+}
+
+// signals are the plots of every incident: the burn, the share of bad events, and the causes.
+var signals = []struct{ title, query, by string }{
+	{"burn rate over 5 minutes", metrics.Window(metrics.RecordedBurn, slo.Duration(5*time.Minute).String()).Name, metrics.LabelSLO},
+	{"bad events over 5 minutes, %", "100 * sum by (slo) (" + metrics.RecordedBadEventRate.Name + ") / sum by (slo) (" + metrics.RecordedEventRate.Name + " > 0)", metrics.LabelSLO},
+	{"requests waiting", metrics.RequestsWaiting.Name, metrics.LabelPod},
+	{"requests running", metrics.RequestsRunning.Name, metrics.LabelPod},
+	{"KV cache in use, %", "100 * " + metrics.KVCacheUsage.Name, metrics.LabelPod},
+	{"SM clock, MHz", metrics.GPUClock.Name + " / 1e6", metrics.LabelGPU},
+}
+
+// sample adds the present values to the plots.
+func (t *Trace) sample(p *play, now time.Duration) error {
+	for i, s := range signals {
+		if len(t.Plots) == i {
+			t.Plots = append(t.Plots, &Plot{Title: s.title, Lines: map[string][]Point{}})
+		}
+		values, err := p.sim.Query(s.query, at(now))
+		if err != nil {
+			return err
+		}
+		for _, v := range values {
+			name := v.Metric.Get(s.by)
+			t.Plots[i].Lines[name] = append(t.Plots[i].Lines[name], Point{now - p.onset, v.F})
+		}
+	}
+	return nil
+}
+
+// bars joins the evaluations at which an alert fired.
+func bars(name string, firing []time.Duration, step time.Duration) (bs []Bar) {
+	for _, t := range firing {
+		if n := len(bs); n > 0 && t <= bs[n-1].To {
+			bs[n-1].To = max(bs[n-1].To, t+step)
+			continue
+		}
+		bs = append(bs, Bar{name, t, t + step})
+	}
+	return bs
+}

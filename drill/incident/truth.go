@@ -1,0 +1,115 @@
+package incident
+
+import (
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// truth counts what happens to the users, beside the engines and their pages: what an alert with the
+// same objectives and windows could know if it saw everything at once.
+type truth struct {
+	objectives []slo.Objective
+	now        []count   // of the running slice, by objective
+	slices     [][]count // by objective
+}
+
+type count struct{ events, bad float64 }
+
+func newTruth(objectives []slo.Objective) *truth {
+	return &truth{objectives: objectives, now: make([]count, len(objectives)), slices: make([][]count, len(objectives))}
+}
+
+// watch tells an observer and keeps count.
+func (t *truth) watch(o drill.Observer, e slo.Engine) drill.Observer { return &watched{o, t, e} }
+
+type watched struct {
+	drill.Observer
+	truth  *truth
+	engine slo.Engine
+}
+
+func (w *watched) count(signal slo.Signal, n float64, bad func(slo.Objective) bool) {
+	for i, o := range w.truth.objectives {
+		if o.Signal == signal && o.Select.Matches(w.engine) {
+			w.truth.now[i].events += n
+			if bad(o) {
+				w.truth.now[i].bad += n
+			}
+		}
+	}
+}
+
+func slower(d time.Duration) func(slo.Objective) bool {
+	return func(o slo.Objective) bool { return d > o.Threshold.Std() }
+}
+
+// FirstToken implements drill.Observer.
+func (w *watched) FirstToken(r *drill.Request) {
+	w.count(slo.TTFT, 1, slower(r.FirstToken-r.Arrival))
+	w.Observer.FirstToken(r)
+}
+
+// Decoded implements drill.Observer.
+func (w *watched) Decoded(d drill.Decoded) {
+	w.count(slo.ITL, float64(d.Requests), slower(d.Took))
+	w.Observer.Decoded(d)
+}
+
+// Finished implements drill.Observer.
+func (w *watched) Finished(r *drill.Request) {
+	if r.Aborted {
+		w.Observer.Finished(r)
+		return
+	}
+	w.count(slo.Availability, 1, func(slo.Objective) bool { return r.Failed || r.Rejected })
+	w.Observer.Finished(r)
+}
+
+// tick ends a slice.
+func (t *truth) tick() {
+	for i := range t.now {
+		t.slices[i] = append(t.slices[i], t.now[i])
+		t.now[i] = count{}
+	}
+}
+
+// burn is when the first page was due: the first moment from a time on at which, for some objective,
+// both windows of a paging pair held. For a constant incident that is slo.Detection.
+func (t *truth) burn(from time.Duration) (after time.Duration, objective string, due bool) {
+	after = 1 << 62
+	for i, o := range t.objectives {
+		sums := cumulative(t.slices[i])
+		for _, p := range slo.DefaultPairs() {
+			if p.Severity != slo.Page {
+				continue
+			}
+			limit, _ := p.Threshold(o).Float64()
+			for end := int(from / slice); end < len(sums); end++ {
+				long, short := window(sums, end, p.Long.Std()), window(sums, end, p.Short.Std())
+				if long.bad >= slo.MinBadEvents && long.bad > limit*long.events && short.bad > limit*short.events {
+					if d := time.Duration(end)*slice - from; d < after {
+						after, objective, due = d, o.Name, true
+					}
+					break
+				}
+			}
+		}
+	}
+	return after, objective, due
+}
+
+// cumulative[i] counts the first i slices.
+func cumulative(slices []count) []count {
+	sums := make([]count, len(slices)+1)
+	for i, c := range slices {
+		sums[i+1] = count{events: sums[i].events + c.events, bad: sums[i].bad + c.bad}
+	}
+	return sums
+}
+
+func window(sums []count, end int, d time.Duration) count {
+	start := max(0, end-int(d/slice))
+	return count{events: sums[end].events - sums[start].events, bad: sums[end].bad - sums[start].bad}
+}

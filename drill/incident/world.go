@@ -1,0 +1,155 @@
+// Package incident plays incidents on simulated nodes in virtual time: through the exporter's own
+// code, into Prometheus' storage and rule manager with the generated rules, and through Alertmanager's
+// routing and inhibition. Then it scores what a person would have got on the telephone.
+package incident
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// slice is how finely faults, GPUs and engines are interleaved.
+const slice = 5 * time.Second
+
+// Fleet is a model and the replicas that serve it, each on a GPU of one node.
+type Fleet struct {
+	Profile  drill.Profile
+	Replicas int
+	// Runtimes are the engines of the replicas, in turn.
+	Runtimes []metrics.Runtime
+	// Objectives are those of the exporter's configuration. Default: slo.Defaults.
+	Objectives []slo.Objective
+}
+
+func (f Fleet) objectives() []slo.Objective {
+	if f.Objectives != nil {
+		return f.Objectives
+	}
+	return slo.Defaults()
+}
+
+// World is a fleet in virtual time. Faults change it.
+type World struct {
+	Fleet    Fleet
+	Replicas []*Replica
+	Traffic  *drill.Traffic // of all replicas together
+	// ExporterDown is an exporter that does not answer; it starts anew afterwards.
+	ExporterDown bool
+
+	truth *truth
+	now   time.Duration
+	next  int // replica of the next request: round robin, as a Service does it
+}
+
+// Replica is one engine, its page and its GPU.
+type Replica struct {
+	Engine *drill.Engine
+	GPU    *GPU
+	// Down is an engine whose port is closed.
+	Down bool
+	// Profile is what the engine starts with.
+	Profile drill.Profile
+
+	world   *World
+	runtime metrics.Runtime
+	pod     string
+	host    string
+	page    http.Handler
+}
+
+// pager is a simulated engine's page.
+type pager interface {
+	drill.Observer
+	http.Handler
+}
+
+func newPage(runtime metrics.Runtime, p drill.Profile) pager {
+	switch runtime {
+	case metrics.TGI:
+		return drill.NewTGI(p)
+	case metrics.TensorRTLLM:
+		return drill.NewTRTLLM(p)
+	default:
+		return drill.NewVLLM(p)
+	}
+}
+
+// newWorld starts a fleet at rulesim.Epoch.
+func newWorld(f Fleet, seed uint64, t *truth) *World {
+	load := f.Profile.Load
+	load.Arrivals *= float64(f.Replicas)
+	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: t}
+	for i := range f.Replicas {
+		n := strconv.Itoa(i)
+		r := &Replica{world: w, runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, pod: f.Profile.Model + "-" + n, host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
+		r.Profile.Started = rulesim.Epoch.Add(-24 * time.Hour)
+		page := newPage(r.runtime, r.Profile)
+		r.page = page
+		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), t.watch(page, r.identity()))
+		w.Replicas = append(w.Replicas, r)
+	}
+	return w
+}
+
+// Restart starts the engine's process again. Its port is closed until the model is loaded.
+func (r *Replica) Restart(loading time.Duration) {
+	r.Profile.Started = rulesim.Epoch.Add(r.world.now)
+	page := newPage(r.runtime, r.Profile)
+	r.page = page
+	r.Engine.Serving = r.Profile.Serving
+	r.Engine.Restart(r.world.now+loading, r.world.truth.watch(page, r.identity()))
+	r.Down = loading > 0
+	r.GPU.readyAt = r.world.now + loading
+}
+
+// identity is what selectors of objectives see.
+func (r *Replica) identity() slo.Engine {
+	return slo.Engine{Runtime: r.runtime, Model: r.Profile.Model, Namespace: namespace}
+}
+
+// Advance lets time pass until a moment since the epoch.
+func (w *World) Advance(to time.Duration) {
+	for w.now < to {
+		until := min(w.now+slice, to)
+		for _, r := range w.Replicas {
+			if r.GPU.readyAt != 0 && until >= r.GPU.readyAt && !r.GPU.Lost {
+				r.Down, r.GPU.readyAt = false, 0
+			}
+		}
+		for _, q := range w.Traffic.Until(until) {
+			if r := w.route(); r != nil {
+				r.Engine.Offer(q)
+			}
+		}
+		for _, r := range w.Replicas {
+			r.GPU.throttle(w.now)
+			r.Engine.Clock = r.GPU.clock
+			if !r.Down {
+				before := r.Engine.Busy()
+				r.Engine.Advance(until)
+				r.GPU.advance(until-w.now, r.Engine.Busy()-before, r.Engine)
+			} else {
+				r.GPU.advance(until-w.now, 0, r.Engine)
+			}
+		}
+		w.now = until
+		w.truth.tick()
+	}
+}
+
+// route picks the next replica whose port is open: health checks see no more than that.
+func (w *World) route() *Replica {
+	for range w.Replicas {
+		w.next = (w.next + 1) % len(w.Replicas)
+		if r := w.Replicas[w.next]; !r.Down {
+			return r
+		}
+	}
+	return nil
+}

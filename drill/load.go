@@ -1,0 +1,86 @@
+package drill
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Load is the traffic on a model.
+type Load struct {
+	Arrivals     float64       // requests per second, a Poisson process
+	Swing        float64       // share by which arrivals swing around the average
+	Period       time.Duration // of the swing
+	PromptTokens float64       // mean, log-normal: the shape of the ShareGPT and Azure traces
+	OutputTokens float64       // mean, exponential
+	OutputLimit  float64       // where an output is cut
+	CacheHits    float64       // mean share of a prompt that is in the prefix cache
+	Failures     float64       // share of requests that fail in the engine
+	Patience     time.Duration // after which a client without a first token gives up; 0 is never
+}
+
+// promptSpread is the standard deviation of the logarithm of prompt lengths: ours, so that the mean is
+// 1.4 times the median and one prompt in a hundred has four times the mean.
+const promptSpread = 0.8
+
+// Request is one simulated request. Its times are since the start of the simulation.
+type Request struct {
+	Arrival, Scheduled, FirstToken, Done time.Duration
+	Prompt, Cached, Output, Emitted      float64
+	Failed, Truncated                    bool
+	Rejected, Aborted                    bool // at admission; by the client
+
+	todo, held int           // tokens to compute before the next token comes out, tokens in own blocks
+	last       time.Duration // of the last token
+	patience   time.Duration
+	now        int // tokens computed in this step
+}
+
+// Traffic makes requests from a load, which may change between calls of Until.
+type Traffic struct {
+	Load
+	random *rand.Rand
+	next   time.Duration
+}
+
+// NewTraffic starts the arrivals of a seed.
+func NewTraffic(l Load, seed uint64) *Traffic {
+	t := &Traffic{Load: l, random: rand.New(rand.NewPCG(seed, 0))}
+	t.next = t.gap()
+	return t
+}
+
+// Until returns the requests that arrive before a time, in order.
+func (t *Traffic) Until(to time.Duration) []*Request {
+	var rs []*Request
+	for t.next < to {
+		rs = append(rs, t.request())
+		t.next += t.gap()
+	}
+	return rs
+}
+
+// gap draws the time to the next arrival.
+func (t *Traffic) gap() time.Duration {
+	rate := t.Arrivals
+	if t.Swing != 0 {
+		rate *= 1 + t.Swing*math.Sin(2*math.Pi*t.next.Seconds()/t.Period.Seconds())
+	}
+	return time.Duration(t.random.ExpFloat64() / math.Max(rate, 0.001) * float64(time.Second))
+}
+
+func (t *Traffic) request() *Request {
+	prompt := math.Round(math.Max(8, t.PromptTokens*math.Exp(promptSpread*t.random.NormFloat64()-promptSpread*promptSpread/2)))
+	output := math.Ceil(t.OutputTokens * t.random.ExpFloat64())
+	share := 2 * t.random.Float64() // of mean 1, and such that every share lies between 0 and 1
+	if t.CacheHits <= 0.5 {
+		share *= t.CacheHits
+	} else {
+		share = 1 - share*(1-t.CacheHits)
+	}
+	cached := math.Min(math.Floor(prompt*share), prompt-1) // the last token of a prompt is always computed
+	return &Request{
+		Arrival: t.next, Prompt: prompt, Cached: cached,
+		Output: math.Min(math.Max(1, output), t.OutputLimit), Truncated: output > t.OutputLimit, Failed: t.random.Float64() < t.Failures, patience: t.Patience,
+	}
+}

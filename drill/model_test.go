@@ -1,0 +1,215 @@
+package drill
+
+import (
+	"math"
+	"reflect"
+	"testing"
+	"time"
+)
+
+// census is an observer that integrates what is in the system and what a request spends in it.
+type census struct {
+	e                  *Engine
+	in                 float64 // requests × seconds
+	last               time.Duration
+	present            int
+	spent, ttft        float64
+	done, tokens       int
+	preempted, aborted int
+	highest            float64
+}
+
+func (c *census) FirstToken(r *Request) { c.ttft += (r.FirstToken - r.Arrival).Seconds(); c.tokens++ }
+func (c *census) Decoded(d Decoded)     { c.tokens += d.Tokens }
+func (c *census) Preempted()            { c.preempted++ }
+func (c *census) Finished(r *Request) {
+	if r.Aborted {
+		c.aborted++
+		return
+	}
+	c.done++
+	c.spent += (r.Done - r.Arrival).Seconds()
+}
+func (c *census) State(running, waiting int, kv float64) {
+	c.in += float64(c.present) * (c.e.now - c.last).Seconds()
+	c.last, c.present, c.highest = c.e.now, running+waiting, max(c.highest, kv)
+}
+
+// serve runs a load for a while, from a warm start.
+func serve(p Profile, d time.Duration) *census {
+	c := &census{}
+	e := NewEngine(p.Serving, 1, c)
+	c.e = e
+	traffic := NewTraffic(p.Load, 1)
+	for t := time.Second; t <= d; t += time.Second {
+		for _, r := range traffic.Until(t) {
+			e.Offer(r)
+		}
+		e.Advance(t)
+	}
+	return c
+}
+
+func steady(arrivals float64) Profile {
+	p := NewProfile("m")
+	p.Arrivals, p.Swing, p.Patience = arrivals, 0, 0
+	return p
+}
+
+// Little's law: requests in the system are arrivals times the time each spends there. It holds
+// whatever the scheduler does, so it is a check of the clockwork.
+func TestLittlesLaw(t *testing.T) {
+	const d = 20 * time.Minute
+	for _, arrivals := range []float64{2, 10, 20} {
+		c := serve(steady(arrivals), d)
+		inSystem, spent := c.in/d.Seconds(), c.spent/d.Seconds()
+		if math.Abs(inSystem-spent) > 0.02*inSystem {
+			t.Errorf("at %v/s: %.2f requests in the system, arrivals times time spent are %.2f", arrivals, inSystem, spent)
+		}
+		if rate := float64(c.done) / d.Seconds(); math.Abs(rate-arrivals) > 0.1*arrivals {
+			t.Errorf("%.2f requests a second came out, %v went in", rate, arrivals)
+		}
+	}
+}
+
+// A lone request is prefilled in one step and then pays for reading weights and its cache, no more.
+func TestLoneRequest(t *testing.T) {
+	p := steady(1)
+	c := &census{}
+	e := NewEngine(p.Serving, 1, c)
+	c.e = e
+	r := &Request{Arrival: time.Second, Prompt: 500, Output: 101}
+	e.Offer(r)
+	e.Advance(time.Minute)
+	read := 8.03e9 * 2 / (3.35e12 * bandwidthShare)
+	perToken := (r.Done - r.FirstToken).Seconds() / 100
+	if floor := read + overhead; perToken < floor || perToken > floor*1.01 {
+		t.Errorf("%.4f s a token, reading the weights alone takes %.4f", perToken, floor)
+	}
+	compute := 500 * 2 * 8.03e9 / (989e12 * computeShare)
+	if ttft := (r.FirstToken - r.Arrival).Seconds(); math.Abs(ttft-compute-overhead) > 1e-4 {
+		t.Errorf("TTFT %.4f s, the products take %.4f", ttft, compute+overhead)
+	}
+	if e.used != 0 || c.tokens != 101 {
+		t.Errorf("%d blocks stay in use, %d tokens came out", e.used, c.tokens)
+	}
+}
+
+// Below capacity the time to the first token is flat; above it, it grows with the queue. Capacity is
+// where the prompt tokens that arrive are those that can be computed beside the decode tokens.
+func TestKnee(t *testing.T) {
+	flops := 989e12 * computeShare
+	perRequest := (900*(1-0.35) + 180) * 2 * 8.03e9 / flops // seconds, if everything else were free
+	capacity := 1 / perRequest
+	ttft := func(share float64) float64 {
+		c := serve(steady(share*capacity), 10*time.Minute)
+		return c.ttft / float64(c.done)
+	}
+	low, middle, over := ttft(0.2), ttft(0.5), ttft(1.1)
+	if middle > 3*low || low > 0.1 {
+		t.Errorf("mean TTFT %.3f s at a fifth of the capacity, %.3f s at a half", low, middle)
+	}
+	if over < 20*middle {
+		t.Errorf("mean TTFT %.3f s above capacity, %.3f s at a half of it: no knee", over, middle)
+	}
+}
+
+// A cache too small for the batch preempts, stays within its size, and gives every block back.
+func TestPreemption(t *testing.T) {
+	p := steady(8)
+	p.Blocks, p.OutputTokens = 1500, 400
+	c := serve(p, 5*time.Minute)
+	if c.preempted == 0 || c.highest > 1 {
+		t.Errorf("%d preemptions, cache at most %.2f full", c.preempted, c.highest)
+	}
+	e := c.e
+	e.Advance(time.Hour)
+	if e.used != 0 || len(e.running)+len(e.waiting) != 0 {
+		t.Errorf("after the last request %d blocks are in use, %d run, %d wait", e.used, len(e.running), len(e.waiting))
+	}
+	if plain := serve(steady(8), time.Minute); plain.preempted != 0 {
+		t.Errorf("%d preemptions with room for everything", plain.preempted)
+	}
+}
+
+// Speculation pays as far as its tokens are accepted.
+func TestSpeculation(t *testing.T) {
+	rate := func(draft int, acceptance float64) float64 {
+		p := steady(2)
+		p.Draft, p.Acceptance = draft, acceptance
+		c := serve(p, 5*time.Minute)
+		return c.spent / float64(c.done)
+	}
+	plain, good, bad := rate(0, 0), rate(3, 0.8), rate(3, 0.02)
+	if good > 0.6*plain || bad < plain {
+		t.Errorf("seconds a request: %.2f plain, %.2f with speculation, %.2f with a draft that nothing is taken of", plain, good, bad)
+	}
+}
+
+// A slowed clock slows compute in proportion, and bandwidth only below half the clock.
+func TestClock(t *testing.T) {
+	s := steady(1).Serving
+	if full, half := s.stepSeconds(1024, 0, 0, 1), s.stepSeconds(1024, 0, 0, 0.5); math.Abs((half-overhead)/(full-overhead)-2) > 1e-9 {
+		t.Errorf("prefill takes %.4f s at full clock, %.4f s at half", full, half)
+	}
+	if full, half := s.stepSeconds(8, 10_000, 0, 1), s.stepSeconds(8, 10_000, 0, 0.5); full != half {
+		t.Errorf("decode takes %.4f s at full clock, %.4f s at half", full, half)
+	}
+	if full, low := s.stepSeconds(8, 10_000, 0, 1), s.stepSeconds(8, 10_000, 0, 0.2); low < 2*full {
+		t.Errorf("decode takes %.4f s at full clock, %.4f s at a fifth", full, low)
+	}
+}
+
+// Clients without patience leave; an engine with a full queue refuses; a wedged one says nothing.
+func TestLimits(t *testing.T) {
+	p := steady(80)
+	p.Patience = 10 * time.Second
+	if c := serve(p, 2*time.Minute); c.aborted == 0 {
+		t.Error("nobody gave up on an engine at twice its capacity")
+	}
+	if c := serve(steady(80), time.Minute); c.aborted != 0 {
+		t.Error("a client gave up that has all the patience")
+	}
+	c := &refusals{}
+	e := NewEngine(steady(1).Serving, 1, c)
+	e.MaxQueue, e.Wedged = 10, false
+	for range 300 {
+		e.Offer(&Request{Arrival: time.Second, Prompt: 100, Output: 10})
+	}
+	e.Advance(2 * time.Second)
+	if c.rejected != 290 {
+		t.Errorf("%d of 300 at once were refused by a queue of 10", c.rejected)
+	}
+	e.Wedged, c.states = true, 0
+	e.Offer(&Request{Arrival: 3 * time.Second, Prompt: 100, Output: 10})
+	e.Advance(time.Minute)
+	if c.states != 0 {
+		t.Error("a wedged engine shows new numbers")
+	}
+}
+
+type refusals struct {
+	Observer
+	rejected, states int
+}
+
+func (c *refusals) FirstToken(*Request)     {}
+func (c *refusals) Decoded(Decoded)         {}
+func (c *refusals) State(int, int, float64) { c.states++ }
+func (c *refusals) Finished(r *Request) {
+	if r.Rejected {
+		c.rejected++
+	}
+}
+
+// The same seed gives the same numbers, another one others.
+func TestSeeds(t *testing.T) {
+	a, b := serve(steady(10), time.Minute), serve(steady(10), time.Minute)
+	a.e, b.e = nil, nil
+	if !reflect.DeepEqual(a, b) {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+	if x, y := NewTraffic(steady(10).Load, 1).Until(time.Minute), NewTraffic(steady(10).Load, 2).Until(time.Minute); reflect.DeepEqual(x, y) {
+		t.Error("two seeds gave the same requests")
+	}
+}
