@@ -63,23 +63,6 @@ type Replica struct {
 	page    http.Handler
 }
 
-// pager is a simulated engine's page.
-type pager interface {
-	drill.Observer
-	http.Handler
-}
-
-func newPage(runtime metrics.Runtime, p drill.Profile) pager {
-	switch runtime {
-	case metrics.TGI:
-		return drill.NewTGI(p)
-	case metrics.TensorRTLLM:
-		return drill.NewTRTLLM(p)
-	default:
-		return drill.NewVLLM(p)
-	}
-}
-
 // newWorld starts a fleet at rulesim.Epoch.
 func newWorld(f Fleet, seed uint64, t *truth) *World {
 	load := f.Profile.Load
@@ -89,7 +72,7 @@ func newWorld(f Fleet, seed uint64, t *truth) *World {
 		n := strconv.Itoa(i)
 		r := &Replica{world: w, runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, pod: f.Profile.Model + "-" + n, host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
 		r.Profile.Started = rulesim.Epoch.Add(-24 * time.Hour)
-		page := newPage(r.runtime, r.Profile)
+		page := drill.NewDialect(r.runtime, r.Profile)
 		r.page = page
 		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), t.watch(page, r.identity()))
 		w.Replicas = append(w.Replicas, r)
@@ -100,7 +83,7 @@ func newWorld(f Fleet, seed uint64, t *truth) *World {
 // Restart starts the engine's process again. Its port is closed until the model is loaded.
 func (r *Replica) Restart(loading time.Duration) {
 	r.Profile.Started = rulesim.Epoch.Add(r.world.now)
-	page := newPage(r.runtime, r.Profile)
+	page := drill.NewDialect(r.runtime, r.Profile)
 	r.page = page
 	r.Engine.Serving = r.Profile.Serving
 	r.Engine.Restart(r.world.now+loading, r.world.truth.watch(page, r.identity()))
