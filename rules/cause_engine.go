@@ -73,14 +73,15 @@ var (
 	ColdStart = &Alert{
 		Name:   "LLMColdStart",
 		Branch: Engine,
-		Expr: promql.And(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0),
+		// A queue that is gone before the next scrape shows in what the requests waited.
+		Expr: promql.And(promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0), above(queueShare(replicaLabels, 5*minute), 0.5)),
 			below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (15*minute).Seconds()),
 			promql.On(pageLabels...)),
 		Severity:    slo.Info,
 		Keep:        5 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Engine {{ $labels.pod }} {{ $labels.server }} of {{ $labels.model_name }} started cold with requests waiting",
+		Summary:     "Engine {{ $labels.pod }} {{ $labels.server }} of {{ $labels.model_name }} started cold while requests waited",
 		Description: "It is less than 15 minutes old: loading, compiling or capturing graphs while users wait. If this follows scaling from zero, keep a warm replica.",
 		Dashboard:   EngineDashboard,
 	}

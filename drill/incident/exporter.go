@@ -33,6 +33,7 @@ const (
 type exporter struct {
 	world  *World
 	engine *engine.Collector
+	pods   int // that are targets
 	parser parser.Parser
 	known  map[string]labels.Labels
 	page   bytes.Buffer
@@ -47,7 +48,12 @@ func newExporter(w *World) (*exporter, error) {
 // start is the start of the process: it remembers nothing.
 func (e *exporter) start() (err error) {
 	config := engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.objectives(), Log: slog.New(slog.DiscardHandler)}
+	e.pods = 0
 	for _, r := range e.world.Replicas {
+		if r.Gone {
+			continue
+		}
+		e.pods++
 		config.Targets = append(config.Targets, engine.TargetConfig{
 			URL: "http://" + r.host, Transport: r,
 			Labels: map[string]string{metrics.LabelNamespace: namespace, metrics.LabelPod: r.pod},
@@ -84,6 +90,11 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 	if e.world.ExporterDown {
 		emit(up, 0)
 		return e.start()
+	}
+	if e.pods != e.world.pods() { // another configuration is another process
+		if err := e.start(); err != nil {
+			return err
+		}
 	}
 	emit(up, 1)
 	if tamper := e.tamper; tamper != nil {
@@ -156,6 +167,9 @@ func (e *exporter) gpus(emit rulesim.Emit) {
 	}
 	for _, r := range e.world.Replicas {
 		r.GPU.emit(put)
+		if r.Gone {
+			continue
+		}
 		put(metrics.EngineGPUInfo, 1, string(r.runtime), namespace, r.pod, "", r.host, e.world.Fleet.Profile.Model, r.GPU.uuid, strconv.Itoa(r.GPU.index), "", "config")
 	}
 }

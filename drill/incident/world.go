@@ -41,7 +41,12 @@ type World struct {
 	Traffic  *drill.Traffic // of all replicas together
 	// ExporterDown is an exporter that does not answer; it starts anew afterwards.
 	ExporterDown bool
+	// Idle is a time without clients.
+	Idle bool
+	// Hold keeps requests while no engine is up, as the activator of a platform that scales to zero does.
+	Hold bool
 
+	held  []*drill.Request
 	truth *truth
 	now   time.Duration
 	next  int // replica of the next request: round robin, as a Service does it
@@ -53,6 +58,8 @@ type Replica struct {
 	GPU    *GPU
 	// Down is an engine whose port is closed.
 	Down bool
+	// Gone is a pod that does not exist: the exporter has no such target.
+	Gone bool
 	// Profile is what the engine starts with.
 	Profile drill.Profile
 
@@ -87,8 +94,18 @@ func (r *Replica) Restart(loading time.Duration) {
 	r.page = page
 	r.Engine.Serving = r.Profile.Serving
 	r.Engine.Restart(r.world.now+loading, r.world.truth.watch(page, r.identity()))
-	r.Down = loading > 0
+	r.Down, r.Gone = loading > 0, false
 	r.GPU.readyAt = r.world.now + loading
+}
+
+// pods is how many replicas there are.
+func (w *World) pods() (n int) {
+	for _, r := range w.Replicas {
+		if !r.Gone {
+			n++
+		}
+	}
+	return n
 }
 
 // identity is what selectors of objectives see.
@@ -105,11 +122,7 @@ func (w *World) Advance(to time.Duration) {
 				r.Down, r.GPU.readyAt = false, 0
 			}
 		}
-		for _, q := range w.Traffic.Until(until) {
-			if r := w.route(); r != nil {
-				r.Engine.Offer(q)
-			}
-		}
+		w.send(w.Traffic.Until(until))
 		for _, r := range w.Replicas {
 			r.GPU.throttle(w.now)
 			r.Engine.Clock = r.GPU.clock
@@ -123,6 +136,28 @@ func (w *World) Advance(to time.Duration) {
 		}
 		w.now = until
 		w.truth.tick()
+	}
+}
+
+// send hands requests to the engines, those first that were held. Without an engine they are held or lost.
+func (w *World) send(requests []*drill.Request) {
+	if w.Idle {
+		return
+	}
+	if len(w.held) > 0 && w.route() != nil {
+		for _, q := range w.held {
+			if q.Hold(w.now) {
+				w.route().Engine.Offer(q)
+			}
+		}
+		w.held = nil
+	}
+	for _, q := range requests {
+		if r := w.route(); r != nil {
+			r.Engine.Offer(q)
+		} else if w.Hold {
+			w.held = append(w.held, q)
+		}
 	}
 }
 
