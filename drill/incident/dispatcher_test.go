@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -62,14 +63,56 @@ func TestDispatcher(t *testing.T) {
 			if err := p.play(); err != nil {
 				t.Fatal(err)
 			}
-			end := at(p.onset + in.Lasts)
-			var real []Notification
-			synctest.Test(t, func(t *testing.T) { real = deliver(t, fired, end) })
-			got, want := lines(p.am.sent), lines(real)
-			if len(want) < 3 || !slices.Equal(got, want) {
-				t.Errorf("the drill sends\n%s\nAlertmanager sends\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-			}
+			compare(t, p.am.sent, fired, at(p.onset+in.Lasts))
 		})
+	}
+}
+
+// TestDispatcherAtRandom does the same with alerts that come and go as no incident would have them.
+func TestDispatcherAtRandom(t *testing.T) {
+	alerts := rules.Alerts(Rules())
+	for seed := range uint64(10) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		am, err := newAlertmanager(alerts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var possible []rulesim.Alert
+		for _, a := range alerts {
+			for _, gpu := range []string{"GPU-0", "GPU-1"} {
+				possible = append(possible, fires(a.Name, rules.Style{}.WithDefaults().Severities[a.Severity], "slo", "ttft", "gpu_uuid", gpu, "pod", "p-"+gpu, "server", "s"))
+			}
+		}
+		var fired []evaluation
+		now, firing, end := rulesim.Epoch, map[int]bool{}, rulesim.Epoch.Add(14*time.Hour)
+		for ; now.Before(end); now = now.Add(rules.Interval) {
+			for i := range possible {
+				if random.IntN(120) == 0 { // every two hours, and a third of that while it fires
+					firing[i] = !firing[i] && random.IntN(3) == 0
+				}
+			}
+			e := evaluation{at: now}
+			for i, a := range possible {
+				if firing[i] {
+					e.firing = append(e.firing, a)
+				}
+			}
+			am.receive(now, e.firing)
+			fired = append(fired, e)
+		}
+		am.run(end)
+		compare(t, am.sent, fired, end.Add(-rules.Interval))
+	}
+}
+
+// compare says where the drill's notifications are not those of Alertmanager.
+func compare(t *testing.T, drill []Notification, fired []evaluation, end time.Time) {
+	t.Helper()
+	var real []Notification
+	synctest.Test(t, func(t *testing.T) { real = deliver(t, fired, end) })
+	got, want := lines(drill), lines(real)
+	if len(want) < 3 || !slices.Equal(got, want) {
+		t.Errorf("the drill sends\n%s\nAlertmanager sends\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -82,7 +125,7 @@ type evaluation struct {
 // lines are notifications in order, to the second.
 func lines(ns []Notification) (lines []string) {
 	for _, n := range ns {
-		lines = append(lines, fmt.Sprintf("%s %s %v resolved %t update %t", n.At.Format(time.TimeOnly), n.Receiver, n.Alerts, n.Resolved, n.Update))
+		lines = append(lines, fmt.Sprintf("%s %s %v resolved %t update %t", n.At.Format(time.DateTime), n.Receiver, n.Alerts, n.Resolved, n.Update))
 	}
 	slices.Sort(lines)
 	return lines
