@@ -71,12 +71,9 @@ var (
 		Dashboard:   EngineDashboard,
 	}
 	ColdStart = &Alert{
-		Name:   "LLMColdStart",
-		Branch: Engine,
-		// A queue that is gone before the next scrape shows in what the requests waited.
-		Expr: promql.And(promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0), above(queueShare(replicaLabels, 5*minute), 0.5)),
-			below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (15*minute).Seconds()),
-			promql.On(pageLabels...)),
+		Name:        "LLMColdStart",
+		Branch:      Engine,
+		Expr:        startedCold(),
 		Severity:    slo.Info,
 		Keep:        5 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
@@ -103,9 +100,18 @@ func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0), nil) }
 
 // knownEngines lends a per-page value the model that the page served within a day: an engine that is
 // down does not say its model.
-func knownEngines(perPage promql.Expr) promql.Expr {
-	known := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day))
+func knownEngines(perPage promql.Expr, m ...*promql.Matcher) promql.Expr {
+	known := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), day))
 	return promql.Mul(known, perPage, promql.On(pageLabels...).ManyToOne())
+}
+
+// startedCold is a young engine that requests wait for. A queue that is gone before the next scrape shows in
+// what they waited.
+func startedCold(m ...*promql.Matcher) promql.Expr {
+	return promql.And(
+		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(queueShare(replicaLabels, 5*minute, m...), 0.5)),
+		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (15*minute).Seconds()),
+		promql.On(pageLabels...))
 }
 
 // stalled is a replica that makes no token although it has work: requests, or a GPU of its own that is

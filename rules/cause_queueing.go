@@ -32,6 +32,6 @@ var QueueBuildUp = &Alert{
 }
 
 // queueShare is the part of the mean time to the first token that requests wait for their turn.
-func queueShare(by []string, window time.Duration) promql.Expr {
-	return promql.Div(mean(metrics.QueueTime, by, window), mean(metrics.TimeToFirstToken, by, window), nil)
+func queueShare(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
+	return promql.Div(mean(metrics.QueueTime, by, window, m...), mean(metrics.TimeToFirstToken, by, window, m...), nil)
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // modelGroup records what dashboards read over weeks: one series per model where the exporters have one
-// per replica and bucket. No alert reads it.
+// per replica and bucket, and what changed.
 func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{f, e}) }

@@ -61,7 +61,7 @@ type Notification struct {
 	Alerts   []string // that fire
 	Resolved bool     // none fires any more
 	Update   bool     // of a group that the receiver knows already: the pager's key is the group
-	Split    string   // of the first alert
+	Split    string   // of its alerts
 }
 
 func newAlertmanager(alerts []*rules.Alert) (*alertmanager, error) {
@@ -130,13 +130,14 @@ func (a *alertmanager) run(now time.Time) {
 func (a *alertmanager) notify(key string, g *group) {
 	now := entry{map[model.Fingerprint]bool{}, map[model.Fingerprint]bool{}, g.flush}
 	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver}
+	var splits []string
 	for id, m := range g.alerts {
 		switch {
 		case a.muted(m.labels):
 		case m.fires:
 			now.firing[id] = true
 			n.Alerts = append(n.Alerts, string(m.labels[model.AlertNameLabel]))
-			n.Split = max(n.Split, m.split)
+			splits = append(splits, m.split)
 		default:
 			now.resolved[id] = true
 		}
@@ -153,6 +154,8 @@ func (a *alertmanager) notify(key string, g *group) {
 	}
 	slices.Sort(n.Alerts)
 	n.Alerts = slices.Compact(n.Alerts)
+	slices.Sort(splits)
+	n.Split = strings.Join(splits, "\n")
 	n.Resolved, n.Update = len(now.firing) == 0, len(before.firing) > 0
 	a.sent = append(a.sent, n)
 	a.log[key] = now
@@ -204,5 +207,7 @@ func (a *alertmanager) to(receiver string) []Notification {
 	return ns
 }
 
-// mentions says whether the split of a page names an alert.
-func (n Notification) mentions(alert string) bool { return strings.Contains(n.Split, alert) }
+// leads says whether a page tells its reader to look at a branch first.
+func (n Notification) leads(b rules.Branch) bool {
+	return strings.Contains(n.Split, "Look first at: "+string(b)+".")
+}
