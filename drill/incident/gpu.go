@@ -9,9 +9,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// GPU is a simulated GPU. NVML's library cannot run in virtual time, so here, and only here, the GPU
-// series do not come from the exporter's collector: they are written through the vocabulary. What the
-// collector makes of NVML is tested where it lives.
+// GPU is a simulated GPU. A process has one NVML library, and the collector's rhythm is the machine's clock,
+// so here, and only here, series do not come from the exporter's code: they are written through the
+// vocabulary. A test compares them with those of the collector.
 type GPU struct {
 	// Throttle, when set, lowers the clock.
 	Throttle *Throttle
@@ -39,8 +39,12 @@ type Throttle struct {
 	Part, Period time.Duration // zero: all the time
 }
 
-// reasons are those that a GPU of today supports (NVML's clocksEventReasons).
-var reasons = []string{"gpu_idle", "sw_power_cap", "hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"}
+// reasons are those that a GPU of today supports (NVML's clocksEventReasons), and who times them: for some the
+// driver has no counter, and the collector samples.
+var reasons = map[string]string{
+	"gpu_idle": "sampled", "hw_slowdown": "sampled",
+	"sw_power_cap": "driver", "sw_thermal_slowdown": "driver", "hw_thermal_slowdown": "driver", "hw_power_brake_slowdown": "driver",
+}
 
 func newGPU(index int) *GPU {
 	return &GPU{index: index, uuid: "GPU-0000000" + strconv.Itoa(index), clock: 1, celsius: 50, seconds: map[string]float64{}, xids: map[int]float64{}}
@@ -95,9 +99,9 @@ func (g *GPU) emit(put put) {
 	put(metrics.GPUTemperatureMargin, 90-g.celsius, with("slowdown")...)
 	put(metrics.GPUClock, 1980e6*g.clock, with("sm")...)
 	put(metrics.GPUClockMax, 1980e6, with("sm")...)
-	for _, r := range reasons {
+	for r, source := range reasons {
 		put(metrics.GPUClockEventActive, boolean(r == g.active), with(r)...)
-		put(metrics.GPUClockEventSeconds, g.seconds[r], with(r, "driver")...)
+		put(metrics.GPUClockEventSeconds, g.seconds[r], with(r, source)...)
 	}
 	put(metrics.GPURowRemapPending, boolean(g.RemapPending), id...)
 	put(metrics.GPURowRemapFailure, boolean(g.RemapFailed), id...)
