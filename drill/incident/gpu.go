@@ -90,7 +90,7 @@ func (g *GPU) emit(put put) {
 		}
 	}
 	if g.Lost {
-		put(metrics.GPUUp, 0, with("ERROR_GPU_IS_LOST")...)
+		put(metrics.GPUUp, 0, with("gpu_is_lost")...)
 		return
 	}
 	put(metrics.GPUUp, 1, with("")...)
