@@ -33,7 +33,6 @@ const (
 type exporter struct {
 	world  *World
 	engine *engine.Collector
-	pods   int // that are targets
 	parser parser.Parser
 	known  map[string]labels.Labels
 	page   bytes.Buffer
@@ -47,19 +46,22 @@ func newExporter(w *World) (*exporter, error) {
 
 // start is the start of the process: it remembers nothing.
 func (e *exporter) start() (err error) {
-	config := engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.objectives(), Log: slog.New(slog.DiscardHandler)}
-	e.pods = 0
+	e.engine, err = engine.New(engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.objectives(), Log: slog.New(slog.DiscardHandler)})
+	return err
+}
+
+// discover makes the pods that there are the exporter's targets.
+func (e *exporter) discover() (err error) {
+	var found []engine.TargetConfig
 	for _, r := range e.world.Replicas {
-		if r.Gone {
-			continue
+		if !r.Gone {
+			found = append(found, engine.TargetConfig{
+				URL: "http://" + r.host, Transport: r,
+				Labels: map[string]string{metrics.LabelNamespace: namespace, metrics.LabelPod: r.pod},
+			})
 		}
-		e.pods++
-		config.Targets = append(config.Targets, engine.TargetConfig{
-			URL: "http://" + r.host, Transport: r,
-			Labels: map[string]string{metrics.LabelNamespace: namespace, metrics.LabelPod: r.pod},
-		})
 	}
-	e.engine, err = engine.New(config)
+	e.engine, err = e.engine.With(found)
 	return err
 }
 
@@ -91,10 +93,8 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 		emit(up, 0)
 		return e.start()
 	}
-	if e.pods != e.world.pods() { // another configuration is another process
-		if err := e.start(); err != nil {
-			return err
-		}
+	if err := e.discover(); err != nil {
+		return err
 	}
 	emit(up, 1)
 	if tamper := e.tamper; tamper != nil {

@@ -31,7 +31,7 @@ func Incidents() []Incident {
 		},
 		{
 			Name: "prefix-collapse", Story: "a changed template makes the cached heads of long prompts unrecognisable",
-			Fleet: with(chat(), func(f *Fleet) { f.Profile.PromptTokens, f.Profile.CacheHits = 4000, 0.8 }), Lasts: 50 * minute,
+			Fleet: with(chat(), func(f *Fleet) { f.Profile.PromptTokens, f.Profile.CacheHits, f.Profile.Budget = 3000, 0.8, 768 }), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *World) { w.Traffic.CacheHits = 0 })},
 			Page:   rules.FastBurn, Cause: rules.PrefixHitCollapse, Shows: `Prefix cache hits: ([0-3]?\d(\.\d+)?|\d\.\d+e-\d+)%(?s:.*)Prefix cache hits of the day before: [5-9]\d`,
 		},

@@ -98,16 +98,6 @@ func (r *Replica) Restart(loading time.Duration) {
 	r.GPU.readyAt = r.world.now + loading
 }
 
-// pods is how many replicas there are.
-func (w *World) pods() (n int) {
-	for _, r := range w.Replicas {
-		if !r.Gone {
-			n++
-		}
-	}
-	return n
-}
-
 // identity is what selectors of objectives see.
 func (r *Replica) identity() slo.Engine {
 	return slo.Engine{Runtime: r.runtime, Model: r.Profile.Model, Namespace: namespace}
