@@ -100,8 +100,8 @@ func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0), nil) }
 
 // knownEngines lends a per-page value the model that the page served within a day: an engine that is
 // down does not say its model.
-func knownEngines(perPage promql.Expr, m ...*promql.Matcher) promql.Expr {
-	known := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), day))
+func knownEngines(perPage promql.Expr) promql.Expr {
+	known := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day))
 	return promql.Mul(known, perPage, promql.On(pageLabels...).ManyToOne())
 }
 

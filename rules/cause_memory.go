@@ -29,7 +29,7 @@ var (
 		For:         2 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ $labels.pod }} {{ $labels.server }} ({{ $labels.model_name }}) preempts {{ $value | humanize }} times per request",
+		Summary:     "{{ $labels.pod }} {{ $labels.server }} ({{ $labels.model_name }}) preempts {{ printf \"%.1f\" $value }} times per request",
 		Description: "The engine evicts running requests and computes them again: both first tokens and later ones get slow, and the GPU works for nothing. Lower the batch limit first; it helps within a minute.",
 		Split: []Evidence{
 			{"KV cache", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, same(replicaLabels...)...)), Percent},
