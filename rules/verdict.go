@@ -32,7 +32,8 @@ func verdict(clues []Clue) string {
 // burnVerdict looks for the cause of a burn as the cause alerts do, with their thresholds. It does not wait
 // as they must: users suffer already, so it judges the last minutes. Causes that show as another come
 // before it: a throttled GPU looks like a queue. Hardware is first, then what changed in the engines,
-// then what changed in the requests; where only room or time is lost is last.
+// then what changed in the requests, which makes one replica worse than another by chance; where only room
+// or time is lost is last.
 func burnVerdict() []Clue {
 	own := sameModel()
 	sum := func(e promql.Expr) promql.Expr { return promql.Sum(nil, e) }
@@ -51,8 +52,6 @@ func burnVerdict() []Clue {
 		{Engine, promql.And(down(), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, own...), hour), promql.On(pageLabels...)),
 			`{{ .Labels.pod }} {{ .Labels.server }} stopped answering within the hour`},
 		{Engine, startedCold(own...), `{{ .Labels.pod }} {{ .Labels.server }} started less than 15 minutes ago, and requests waited`},
-		{Routing, lonelyReplica(metrics.TimeToFirstToken, own...), `{{ .Labels.pod }} {{ .Labels.server }} alone is slow: first tokens after {{ .Value | humanizeDuration }}`},
-		{Routing, lonelyReplica(metrics.InterTokenLatency, own...), `{{ .Labels.pod }} {{ .Labels.server }} alone is slow: {{ .Value | humanizeDuration }} between tokens`},
 		{Prefill, below(grown(hitRatio(nil, recent, 0, own...), above(hitRatio(nil, day, hour, own...), 0.2)), 0.5),
 			`The prefix cache hits {{ .Value | humanizePercentage }} of what it did the day before`},
 		{Prefill, above(grown(mean(metrics.RequestPromptTokens, nil, recent, own...), meanBefore(metrics.RequestPromptTokens, nil, day, hour, own...)), 2),
@@ -60,6 +59,8 @@ func burnVerdict() []Clue {
 		{Decode, below(grown(accepted(nil, recent, 0, own...), above(accepted(nil, day, hour, own...), 0.2)), 0.5),
 			`Draft tokens are accepted {{ .Value | humanizePercentage }} as often as the day before`},
 		{Behaviour, runsOn(nil, recent, own...), `{{ .Value | humanizePercentage }} of requests run into the output limit`},
+		{Routing, lonelyReplica(metrics.TimeToFirstToken, own...), `{{ .Labels.pod }} {{ .Labels.server }} alone is slow: first tokens after {{ .Value | humanizeDuration }}`},
+		{Routing, lonelyReplica(metrics.InterTokenLatency, own...), `{{ .Labels.pod }} {{ .Labels.server }} alone is slow: {{ .Value | humanizeDuration }} between tokens`},
 		{Memory, promql.Max(nil, preempting(own...)), `Each request is preempted {{ printf "%.1f" .Value }} times`},
 		{Memory, promql.Max(nil, fullCache(own...)), `The KV cache is {{ .Value | humanizePercentage }} full and requests wait for room`},
 		{Queueing, firstTokens(above(queueShare(nil, recent, own...), 0.5)), `{{ .Value | humanizePercentage }} of the time to the first token is waiting`},
