@@ -20,7 +20,8 @@ import (
 // tree, its options and the matchers of inhibition are Alertmanager's own code. Its dispatcher and its
 // inhibitor run on the machine's clock, so what they do with these is here: groups that wait and are
 // flushed at their interval, the comparison of labels that must be equal, and the decision whether a
-// flush is news. Silences, mute times, clustering and delivery are not simulated.
+// flush is news; TestDispatcher compares them with Alertmanager's. Silences, mute times, clustering and
+// delivery are not simulated.
 type alertmanager struct {
 	route  *dispatch.Route
 	mutes  []*inhibit.InhibitRule
@@ -89,18 +90,18 @@ func (a *alertmanager) receive(now time.Time, firing []rulesim.Alert) {
 		f.Labels.Range(func(l labels.Label) { set[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
 		a.active[set.Fingerprint()] = alert{set, f.Annotations.Get("split")}
 	}
-	for id, alert := range a.active {
-		for _, r := range a.route.Match(alert.labels) {
+	for id, firing := range a.active {
+		for _, r := range a.route.Match(firing.labels) {
 			key := r.ID()
 			for _, name := range slices.Sorted(maps.Keys(r.RouteOpts.GroupBy)) {
-				key += "\xff" + string(alert.labels[name])
+				key += "\xff" + string(firing.labels[name])
 			}
 			g := a.groups[key]
 			if g == nil {
 				g = &group{route: r, flush: now.Add(r.RouteOpts.GroupWait), alerts: map[model.Fingerprint]member{}}
 				a.groups[key] = g
 			}
-			g.alerts[id] = member{alert, true}
+			g.alerts[id] = member{firing, true}
 		}
 	}
 	for _, g := range a.groups {
@@ -137,7 +138,9 @@ func (a *alertmanager) notify(key string, g *group) {
 		case m.fires:
 			now.firing[id] = true
 			n.Alerts = append(n.Alerts, string(m.labels[model.AlertNameLabel]))
-			splits = append(splits, m.split)
+			if m.split != "" {
+				splits = append(splits, m.split)
+			}
 		default:
 			now.resolved[id] = true
 		}
