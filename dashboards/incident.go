@@ -89,7 +89,7 @@ func phaseRow(s scope) []Panel {
 	return []Panel{
 		levers("Levers: queue and prefill", "LLMQueueBuildUp", "LLMPrefixHitCollapse", "LLMLongPromptShift"),
 		lines("Queue share of TTFT", share, 6, About{
-			"Share of the time to the first token that requests wait in the queue.",
+			"Share of the time to the first token that requests wait in the queue. Engines report the wait when a request ends: while a queue drains, the share may pass 1.",
 			"Above half, the engine is full, not slow.",
 			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any."},
 			one(ofTTFT(metrics.QueueTime))).bad(0.3, 0.5).max(1).runbook("LLMQueueBuildUp").next(FleetDashboard),

@@ -44,6 +44,7 @@ providers:
 * Marks across all panels: alerts that fire, deploys (a version that was not there), restarts.
 * With two tiers, "Objectives and error budget" works on the global one; the others read what only shards have, unless your queries reach
   raw series (Thanos).
+* *Moves in* names incidents of [the drill](drill.md): a test plays them and sees that the panel has data and changes.
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four of it.
 `
 
@@ -56,9 +57,20 @@ func dashboardsPage() ([]byte, error) {
 		for _, row := range board.Rows {
 			fmt.Fprintf(&b, "\n**%s**\n\n", row.Title)
 			for _, p := range row.Panels {
-				fmt.Fprintf(&b, "* %s: %s\n", p.Title, p.About.What)
+				fmt.Fprintf(&b, "* %s: %s%s\n", p.Title, p.About.What, drilled(board, p))
 			}
 		}
 	}
 	return b.Bytes(), nil
+}
+
+// drilled says which incidents of the drill move a panel, or why none does.
+func drilled(board dashboards.Board, p dashboards.Panel) string {
+	if moves := dashboards.MovedIn(board.UID, p.Title); moves != nil {
+		return " *Moves in " + strings.Join(moves, ", ") + ".*"
+	}
+	if why, ok := dashboards.Undrilled[board.UID][p.Title]; ok {
+		return " *Not drilled: " + why + ".*"
+	}
+	return ""
 }
