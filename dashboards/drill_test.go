@@ -24,7 +24,7 @@ type shown struct {
 	from, onset, to time.Time
 }
 
-// play plays an incident of the drill with an hour of history, which is enough for panels.
+// play plays an incident of the drill as short as panels need it.
 func play(t *testing.T, name string, relabel func(labels.Labels) labels.Labels) shown {
 	t.Helper()
 	all := incident.Incidents()
@@ -33,13 +33,13 @@ func play(t *testing.T, name string, relabel func(labels.Labels) labels.Labels) 
 		t.Fatalf("the drill has no incident %s", name)
 	}
 	in := all[i]
-	in.History, in.Lasts = time.Hour, min(in.Lasts, 40*time.Minute)
+	in.History, in.Lasts = 45*time.Minute, min(in.Lasts, 30*time.Minute)
 	sim, onset, err := incident.Store(in, bareGroups(), 1, relabel)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sim.Close() })
-	return shown{sim, onset.Add(-45 * time.Minute), onset, onset.Add(in.Lasts)}
+	return shown{sim, onset.Add(-35 * time.Minute), onset, onset.Add(in.Lasts)}
 }
 
 // What a scrape makes of the drill's series: a node of a fleet on Kubernetes, which Prometheus gives a

@@ -107,13 +107,13 @@ var Drilled = []Drill{
 		Titles{
 			rules.IncidentDashboard: {"XIDs in the last hour", "Replicas by version", "Firing alerts"},
 			rules.GPUDashboard:      {"GPU answers", "XIDs per hour", "What the XIDs mean"},
-			FleetDashboard:          {"Replicas", "Batch per replica"},
+			FleetDashboard:          {"Replicas"},
 			rules.ExporterDashboard: {"Engines"},
 		},
-		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, []string{"Throttling now", "Time throttled", "Burn rate, 5 minutes"})}},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, []string{"Throttling now", "Time throttled"})}},
 	{"row-remap-pending",
 		Titles{rules.IncidentDashboard: {"Firing alerts"}, rules.GPUDashboard: {"ECC errors per hour", "Repairs"}},
-		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, gpuPanels, releasePanels, []string{"Burn rate, 5 minutes", "Waiting by replica"})}},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, gpuPanels, releasePanels)}},
 }
 
 // Why the drill leaves a panel, or a line of it, without data or without a change.
