@@ -3,6 +3,7 @@ package dashboards_test
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
@@ -38,6 +39,7 @@ type panel struct {
 	FieldConfig struct {
 		Defaults struct {
 			Unit, NoValue string
+			Max           *float64
 			Thresholds    struct {
 				Steps []struct {
 					Value *float64
@@ -138,4 +140,14 @@ func (b board) substitute(t testing.TB, expr string) string {
 		}
 		return v
 	})
+}
+
+// choose sets a variable, as a reader does.
+func (b board) choose(t testing.TB, name, value string) {
+	t.Helper()
+	i := slices.IndexFunc(b.Templating.List, func(v variable) bool { return v.Name == name })
+	if i < 0 {
+		t.Fatalf("%s has no variable %s", b.Title, name)
+	}
+	b.Templating.List[i].AllValue = value
 }

@@ -202,7 +202,7 @@ func changeRow(s scope) []Panel {
 			"Every alert of this project that fires for the model.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
-			fires, Query{s.firing([]string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}), "{{alertname}} {{model_name}}"}).
+			fires, Query{s.firing([]string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).
 			empty("Nothing fires.").runbook(eachAlert).next(rules.SLODashboard),
 	}
 }

@@ -101,12 +101,12 @@ func objectives() Board {
 					"When each budget alert fired.",
 					"The number of pages per month is the health of the objective, not only of the service.",
 					"Pages that nobody acted on: change the objective."},
-					fires, Query{s.firing(alert, symptom), "{{alertname}} {{model_name}}"}).empty("No budget alert fired.").runbook(eachAlert).next(rules.IncidentDashboard),
+					fires, Query{s.firing(alert, symptom), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).empty("No budget alert fired.").runbook(eachAlert).next(rules.IncidentDashboard),
 				timeline("Causes", 12, About{
 					"When each cause alert fired.",
 					"Causes that come before every burn are what to engineer away.",
 					"Click one for its runbook."},
-					fires, Query{s.firing(alert, promql.Ne(metrics.LabelBranch, string(rules.Symptom))), "{{alertname}} {{model_name}}"}).
+					fires, Query{s.firing(alert, promql.Ne(metrics.LabelBranch, string(rules.Symptom))), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).
 					empty("No cause fired.").runbook(eachAlert).next(rules.IncidentDashboard),
 			}},
 		},

@@ -21,7 +21,10 @@ func dashboardFiles(folder string, style rules.Style) []artifact {
 const dashboardsIntro = `Six dashboards for Grafana 10 and newer, in the classic format that Grafana loads from files. An alert opens one of them filtered to
 what it is about; from there every other one is a click away with the same time and filters.
 
-![Burn and inter-token latency rise, the queue share stays, the GPU shows throttling](incident.svg)
+![Burn rate, firing alerts, TTFT, inter-token latency, queue share and throttling while the cooling of a simulated node fails](incident.svg)
+
+The picture plots the queries of the incident dashboard over what [the drill](drill.md) left in Prometheus' storage; it is no screenshot.
+` + "`go test ./dashboards -run Picture -update`" + ` draws it anew.
 
 ` + "```" + `sh
 go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
