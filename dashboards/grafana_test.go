@@ -18,9 +18,14 @@ type board struct {
 	Tags                             []string
 	Time                             struct{ From, To string }
 	Panels                           []panel
-	Links                            []struct{ IncludeVars, KeepTime bool }
+	Links                            []boardLink
 	Templating                       struct{ List []variable }
 	Annotations                      struct{ List []annotation }
+}
+
+type boardLink struct {
+	Title, Type, URL                  string
+	AsDropdown, IncludeVars, KeepTime bool
 }
 
 type panel struct {
@@ -31,13 +36,15 @@ type panel struct {
 	GridPos                  struct{ X, Y, W, H int }
 	Datasource               *source
 	Targets                  []target
+	Transformations          []transformation
 	Options                  struct {
-		Content string
-		Legend  struct{ ShowLegend, Show bool }
-		Tooltip struct{ Mode string }
+		Content, GraphMode, ShowValue string
+		Legend                        struct{ ShowLegend, Show bool }
+		Tooltip                       struct{ Mode string }
 	}
 	FieldConfig struct {
-		Defaults struct {
+		Overrides []any
+		Defaults  struct {
 			Unit, NoValue string
 			Max           *float64
 			Thresholds    struct {
@@ -49,8 +56,9 @@ type panel struct {
 			Mappings []struct {
 				Options map[string]struct{ Text, Color string }
 			}
-			Color struct{ Mode, FixedColor string }
-			Links []struct{ Title, URL string }
+			Color  struct{ Mode, FixedColor string }
+			Links  []struct{ Title, URL string }
+			Custom map[string]any
 		}
 	}
 }
@@ -63,6 +71,11 @@ type target struct {
 
 type source struct{ Type, UID string }
 
+type transformation struct {
+	ID      string
+	Options any
+}
+
 type variable struct {
 	Type, Name, Label, Query, AllValue string
 	Datasource                         *source
@@ -71,9 +84,9 @@ type variable struct {
 }
 
 type annotation struct {
-	Name, Expr, IconColor string
-	Datasource            source
-	Enable                bool
+	Name, Expr, IconColor, TitleFormat, TextFormat, Step string
+	Datasource                                           source
+	Enable                                               bool
 }
 
 func render(t testing.TB, b dashboards.Board, style rules.Style) []byte {

@@ -9,16 +9,19 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
+// schemas are the values of --dashboards.
+var schemas = map[string]func(dashboards.Board, rules.Style) ([]byte, error){"classic": dashboards.Render, "v2": dashboards.RenderV2}
+
 // dashboardFiles are the dashboards, one file each, as Grafana loads them from a folder.
-func dashboardFiles(folder string, style rules.Style) []artifact {
+func dashboardFiles(folder, schema string, style rules.Style) []artifact {
 	var all []artifact
 	for _, b := range dashboards.All() {
-		all = append(all, artifact{folder + string(b.UID) + ".json", func() ([]byte, error) { return dashboards.Render(b, style) }})
+		all = append(all, artifact{folder + string(b.UID) + ".json", func() ([]byte, error) { return schemas[schema](b, style) }})
 	}
 	return all
 }
 
-const dashboardsIntro = `Six dashboards for Grafana 10 and newer, in the classic format that Grafana loads from files. An alert opens one of them filtered to
+const dashboardsIntro = `Six dashboards for Grafana 10 and newer, in the classic schema that Grafana loads from files. An alert opens one of them filtered to
 what it is about; from there every other one is a click away with the same time and filters.
 
 ![Burn rate, firing alerts, TTFT, inter-token latency, queue share and throttling while the cooling of a simulated node fails](incident.svg)
@@ -29,6 +32,8 @@ The picture plots the queries of the incident dashboard over what [the drill](dr
 ` + "```" + `sh
 go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
 ` + "```" + `
+
+` + "`--dashboards v2`" + ` writes them as resources with schema v2, which only Grafana 13 and newer loads from files.
 
 Let Grafana load the folder, or import the files of helm/llm-node-exporter/files/dashboards by hand:
 
