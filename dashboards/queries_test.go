@@ -55,7 +55,7 @@ func (b board) all(f func(what, expr string)) {
 	}
 }
 
-func selectors(t *testing.T, query string) [][]*labels.Matcher {
+func selectors(t testing.TB, query string) [][]*labels.Matcher {
 	t.Helper()
 	e, err := promql.Parser.ParseExpr(query)
 	if err != nil {
@@ -65,7 +65,7 @@ func selectors(t *testing.T, query string) [][]*labels.Matcher {
 	return parser.ExtractSelectors(e)
 }
 
-func names(t *testing.T, query string) []string {
+func names(t testing.TB, query string) []string {
 	t.Helper()
 	var all []string
 	for _, s := range selectors(t, query) {
