@@ -24,7 +24,7 @@ type Titles map[rules.Dashboard][]string
 var (
 	burning = []string{"Burn rate, 5 minutes", "Burn rate by window", "Budget left", "Bad events", "Bad events by node", "Firing alerts"}
 	spent   = []string{"Least budget left", "Fastest burn, 1 hour", "Objectives kept", "Budget alerts firing", "Budget burn-down",
-		"Burn rate, 1 hour", "Burn rate, 3 days", "Bad events", "Bad share over the period", "Budget alerts", "Causes"}
+		"Burn rate, fast window", "Burn rate, slow window", "Bad events", "Bad share over the period", "Budget alerts", "Causes"}
 )
 
 // The branches of a diagnosis on the incident dashboard, for those that an incident leaves alone.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // The tests read what Grafana reads: the written file, not the values it was made from.
@@ -99,10 +100,13 @@ func render(t testing.TB, b dashboards.Board, style rules.Style) []byte {
 }
 
 // boards are all dashboards as Grafana reads them.
-func boards(t testing.TB) []board {
+func boards(t testing.TB) []board { return boardsFor(t, nil) }
+
+// boardsFor are those for other burn-rate windows.
+func boardsFor(t testing.TB, pairs []slo.Pair) []board {
 	t.Helper()
 	var all []board
-	for _, b := range dashboards.All() {
+	for _, b := range dashboards.All(pairs) {
 		var read board
 		if err := json.Unmarshal(render(t, b, rules.Style{}), &read); err != nil {
 			t.Fatal(err)

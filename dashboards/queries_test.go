@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -12,17 +13,64 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Every query, of panels, annotations and variables, parses, names series of the vocabulary and labels
-// that they have, and reads only recorded series that a rule records.
-func TestQueriesUseTheVocabulary(t *testing.T) {
+// recordedWith are the series that rules record, by name.
+func recordedWith(opt rules.Options) map[string]bool {
 	recorded := map[string]bool{}
-	for _, g := range rules.Groups(rules.Options{}) {
+	for _, g := range rules.Groups(opt) {
 		for _, r := range g.Records {
 			recorded[r.Name.Name] = true
 		}
 	}
+	return recorded
+}
+
+// With other burn-rate windows, panels read those, and their lines are those of pairs that exist.
+func TestWindowsAreThoseOfTheRules(t *testing.T) {
+	const h = slo.Duration(time.Hour)
+	page := func(long slo.Duration) slo.Pair {
+		return slo.Pair{Long: long, Short: long / 12, Spend: slo.One / 50, Severity: slo.Page}
+	}
+	ticket := slo.Pair{Long: 48 * h, Short: 4 * h, Spend: slo.One / 10, Severity: slo.Ticket}
+	for name, pairs := range map[string][]slo.Pair{"defaults": nil, "one": {page(2 * h)}, "unsorted": {ticket, page(12 * h), page(3 * h)}, "many": {page(h), page(2 * h), page(3 * h), page(4 * h), page(5 * h), page(6 * h), ticket}} {
+		recorded := recordedWith(rules.Options{Pairs: pairs})
+		longs := map[string]bool{}
+		if pairs == nil {
+			longs = map[string]bool{"1h": true, "6h": true, "1d": true, "3d": true}
+		}
+		for _, p := range pairs {
+			longs[p.Long.String()] = true
+		}
+		lines := 0
+		for _, b := range boardsFor(t, pairs) {
+			b.each(func(p panel, q target) {
+				for _, s := range selectors(t, b.substitute(t, q.Expr)) {
+					for _, m := range s {
+						if m.Name == "__name__" && strings.Contains(m.Value, ":") && !recorded[m.Value] {
+							t.Errorf("%s: %s: %s reads %s, which no rule records", name, b.Title, p.Title, m.Value)
+						}
+						if m.Name != metrics.LabelLong {
+							continue
+						}
+						if lines++; !longs[m.Value] {
+							t.Errorf("%s: %s: %s draws the line of %s, which is no pair's", name, b.Title, p.Title, m.Value)
+						}
+					}
+				}
+			})
+		}
+		if lines == 0 {
+			t.Errorf("%s: no panel draws a line at which a pair fires", name)
+		}
+	}
+}
+
+// Every query, of panels, annotations and variables, parses, names series of the vocabulary and labels
+// that they have, and reads only recorded series that a rule records.
+func TestQueriesUseTheVocabulary(t *testing.T) {
+	recorded := recordedWith(rules.Options{})
 	for _, b := range boards(t) {
 		b.all(func(what, expr string) {
 			query := b.substitute(t, expr)

@@ -188,7 +188,7 @@ func decode(t *testing.T, content []byte, into any) {
 // variables and marks.
 func TestV2SaysTheSame(t *testing.T) {
 	classic := boards(t)
-	for i, d := range dashboards.All() {
+	for i, d := range dashboards.All(nil) {
 		content, err := dashboards.RenderV2(d, rules.Style{})
 		if err != nil {
 			t.Fatal(err)
@@ -226,7 +226,7 @@ func same(t *testing.T, what string, got, want any) {
 // The SDK reads what was written, strictly: every field that the schema requires is there, and no other.
 func TestV2IsOfTheSchema(t *testing.T) {
 	plugins.RegisterDefaultPlugins() // the types of options and queries
-	for _, d := range dashboards.All() {
+	for _, d := range dashboards.All(nil) {
 		content, err := dashboards.RenderV2(d, rules.Style{})
 		if err != nil {
 			t.Fatal(err)

@@ -7,15 +7,16 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // schemas are the values of --dashboards.
 var schemas = map[string]func(dashboards.Board, rules.Style) ([]byte, error){"classic": dashboards.Render, "v2": dashboards.RenderV2}
 
 // dashboardFiles are the dashboards, one file each, as Grafana loads them from a folder.
-func dashboardFiles(folder, schema string, style rules.Style) []artifact {
+func dashboardFiles(folder, schema string, pairs []slo.Pair, style rules.Style) []artifact {
 	var all []artifact
-	for _, b := range dashboards.All() {
+	for _, b := range dashboards.All(pairs) {
 		all = append(all, artifact{folder + string(b.UID) + ".json", func() ([]byte, error) { return schemas[schema](b, style) }})
 	}
 	return all
@@ -60,7 +61,7 @@ providers:
 func dashboardsPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Dashboards\n\n" + generated + dashboardsIntro)
-	for _, board := range dashboards.All() {
+	for _, board := range dashboards.All(nil) {
 		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s\n", strings.TrimPrefix(board.Title(), "LLM / "), board.UID, strings.TrimPrefix(board.Since, "now-"), board.Description)
 		for _, row := range board.Rows {
 			fmt.Fprintf(&b, "\n**%s**\n\n", row.Title)

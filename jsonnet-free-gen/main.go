@@ -81,7 +81,7 @@ const chart = "helm/llm-node-exporter/files/"
 func repository() []artifact {
 	beside := installation{style: rules.Style{RunbookURL: "../runbooks/{alert}.md"}}
 	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage})
-	all = append(all, dashboardFiles(chart+"dashboards/", "classic", rules.Style{})...)
+	all = append(all, dashboardFiles(chart+"dashboards/", "classic", nil, rules.Style{})...)
 	var example installation
 	for _, a := range example.artifacts("prometheus") {
 		switch a.path {
