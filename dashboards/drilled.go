@@ -143,6 +143,7 @@ var Undrilled = map[rules.Dashboard]map[string]string{
 		"Rows remapped, pages retired": noGPU, "Banks by spare rows left": noGPU, "PCIe traffic": noGPU, "PCIe lanes": noGPU,
 		"PCIe errors and replays": noGPU, "NVLink traffic": noGPU, "NVLinks": noGPU, "NVLink errors": noGPU, "Fabric": noGPU,
 		"Engines on these GPUs": identity, "Boards": noGPU, "Processes": noGPU, "Memory by container": noGPU, "MIG devices": noGPU,
+		"SM activity by MIG slice": noGPU, "Memory by MIG slice": noGPU,
 	},
 	FleetDashboard: {"GPUs that serve": identity},
 	rules.ExporterDashboard: {

@@ -220,6 +220,9 @@ func usersRow(s scope) []Panel {
 	engine := by(gpus, metrics.LabelRuntime, metrics.LabelModel, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer, metrics.LabelSource)
 	identity := by(gpus, metrics.LabelGPUName, metrics.LabelPCIBusID, metrics.LabelSerial, metrics.LabelVBIOSVersion)
 	mig := by(gpus, metrics.LabelGPUInstance, metrics.LabelComputeInstance, metrics.LabelMIGUUID, metrics.LabelProfile)
+	slice := func(f *metrics.Family) promql.Expr {
+		return promql.Max(by(gpus, metrics.LabelGPUInstance), s.of(f, promql.Ne(metrics.LabelGPUInstance, "")))
+	}
 	return []Panel{
 		listing("Engines on these GPUs", 12, About{
 			"Which engine runs on which GPU, and how that is known.",
@@ -246,5 +249,16 @@ func usersRow(s scope) []Panel {
 			"A model on a slice cannot have more bandwidth than the slice.",
 			"Not the profile you expect: somebody reconfigured the node."},
 			Query{promql.Max(mig, s.of(metrics.GPUMIGInfo)), ""}).empty("MIG is off on these GPUs.").runbook("LLMBatchKnee").next(rules.EngineDashboard),
+		lines("SM activity by MIG slice", share, 12, About{
+			"Share of the SMs of each slice that were busy.",
+			"A slice is full while its GPU looks idle.",
+			"One slice at its limit: a larger profile, or another replica."},
+			onePerGPU(slice(metrics.GPUSMActive), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off, or the board is older than Hopper.").runbook("LLMBatchKnee").next(rules.EngineDashboard),
+		lines("Memory by MIG slice", share, 12, About{
+			"Share of the memory of each slice that is allocated.",
+			"Engines size their KV cache by it.",
+			"Not what the engine should have reserved: it started with the wrong slice or share."},
+			onePerGPU(promql.Div(slice(metrics.GPUMemoryUsed), slice(metrics.GPUMemoryTotal), nil), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off on these GPUs.").
+			runbook("LLMKVPressure").next(rules.EngineDashboard),
 	}
 }

@@ -152,13 +152,14 @@ func gpuRow(s scope) []Panel {
 	harmful := promql.Re(metrics.LabelReason, rules.HarmfulReasons)
 	reasons := by(gpus, metrics.LabelReason)
 	return []Panel{
-		timeline("Throttling now", 12, About{
+		levers("Levers: decode and GPU", "LLMBatchKnee", "LLMGPUThrottledUnderBurn", "LLMGPUCriticalXID").size(8, 8),
+		timeline("Throttling now", 8, About{
 			"When the driver lowered the clocks of a GPU that serves the model, by reason. A software power cap is left out: it is normal under prefill.",
 			"A throttled GPU makes every request of its replica slow; with tensor parallelism, of the whole model.",
 			"Any red while the budget burns: move the traffic away from this GPU."},
 			badWhenSet, Query{s.serving(promql.Max(reasons, s.of(metrics.GPUClockEventActive, harmful))), gpuLegend + " {{reason}}"}).
 			empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard),
-		lines("Time throttled", share, 12, About{
+		lines("Time throttled", share, 8, About{
 			"Share of time for which clocks were lowered, by reason, from the driver's own counters.",
 			"It catches throttling that is over before the next scrape.",
 			"Above 5% it explains a burn."},

@@ -170,7 +170,7 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 	case metrics.GPUCollectStuck, metrics.GPUSRAMThreshold, metrics.GPURowRemapPending, metrics.GPURowRemapFailure, metrics.GPURetiredPagesPending,
 		metrics.GPURepairPending, metrics.GPUMemoryUnrepairable, metrics.GPUFabricHealth, metrics.Sleeping:
 		healthy, bad = 0, 1
-	case metrics.GPUPowerLimit:
+	case metrics.GPUPowerLimit, metrics.GPUMemoryTotal:
 		healthy, bad = 700, 700
 	default:
 		if strings.HasSuffix(f.Name, "_ratio") {
@@ -225,7 +225,7 @@ func TestUndrilledPanelsMove(t *testing.T) {
 			s := shown{sim, rulesim.Epoch.Add(incidentAt - 10*time.Minute), rulesim.Epoch.Add(incidentAt), rulesim.Epoch.Add(worldEnd - time.Minute)}
 			for _, b := range boards(t) {
 				for _, p := range b.flat() {
-					why, only := undrilled(b, p)
+					_, only := undrilled(b, p)
 					if !only {
 						continue
 					}
@@ -240,7 +240,6 @@ func TestUndrilledPanelsMove(t *testing.T) {
 					if quiet := slices.Contains(still, p.Title); moves == quiet {
 						t.Errorf("%s: %s moves: %t", b.Title, p.Title, moves)
 					}
-					t.Logf("not drilled: %s: %s: %s", b.Title, p.Title, why)
 				}
 			}
 		})
