@@ -80,6 +80,8 @@ func repository() []artifact {
 	beside := installation{style: rules.Style{RunbookURL: "../runbooks/{alert}.md"}}
 	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage})
 	all = append(all, dashboardFiles(chart+"dashboards/", rules.Style{})...)
+	all = append(all, artifact{"examples/autoscaling/keda.yaml", keda}, artifact{"examples/autoscaling/prometheus-adapter.yaml", prometheusAdapter},
+		artifact{"examples/autoscaling/hpa.yaml", autoscaler})
 	for _, a := range (installation{}).artifacts("prometheus") {
 		switch a.path {
 		case "rules.yaml":
