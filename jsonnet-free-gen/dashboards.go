@@ -2,22 +2,25 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
-	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // schemas are the values of --dashboards.
-var schemas = map[string]func(dashboards.Board, rules.Style) ([]byte, error){"classic": dashboards.Render, "v2": dashboards.RenderV2}
+var schemas = map[string]func(dashboards.Board, rules.Style) ([]byte, error){classic: dashboards.Render, "v2": dashboards.RenderV2}
 
-// dashboardFiles are the dashboards, one file each, as Grafana loads them from a folder.
-func dashboardFiles(folder, schema string, pairs []slo.Pair, style rules.Style) []artifact {
+const classic = "classic"
+
+// dashboards are one file each, as Grafana loads them from a folder.
+func (i installation) dashboards(folder string) []artifact {
 	var all []artifact
-	for _, b := range dashboards.All(pairs) {
-		all = append(all, artifact{folder + string(b.UID) + ".json", func() ([]byte, error) { return schemas[schema](b, style) }})
+	render := schemas[cmp.Or(i.schema, classic)]
+	for _, b := range dashboards.All(i.options.Pairs) {
+		all = append(all, artifact{folder + string(b.UID) + ".json", func() ([]byte, error) { return render(b, i.style) }})
 	}
 	return all
 }

@@ -11,7 +11,7 @@ import (
 
 // The dashboards in the repository are what the code says.
 func TestDashboardsAreCurrent(t *testing.T) {
-	if err := generate("..", true, dashboardFiles(chart+"dashboards/", "classic", nil, rules.Style{})); err != nil {
+	if err := generate("..", true, installation{}.dashboards(chart+"dashboards/")); err != nil {
 		t.Error(err)
 	}
 }

@@ -33,7 +33,7 @@ func (i installation) artifacts(format string) []artifact {
 	if i.fleet {
 		all = append(all, artifact{"shard/remote_write.yaml", remoteWrite})
 	}
-	all = append(all, dashboardFiles("dashboards/", i.schema, i.options.Pairs, i.style)...)
+	all = append(all, i.dashboards("dashboards/")...)
 	return append(all,
 		artifact{"alertmanager.yaml", i.alertmanager},
 		artifact{rules.TemplateFile, func() ([]byte, error) { return []byte(rules.NotificationTemplate), nil }},
