@@ -138,7 +138,7 @@ var Undrilled = map[rules.Dashboard]map[string]string{
 		"Cold start": noEngine, "As a client sees it": noProbe,
 	},
 	rules.GPUDashboard: {
-		"Recovery action asked for": noGPU, "SM, tensor and kernel activity": noGPU, "Memory bandwidth against peak": noGPU, "Memory busy": noGPU,
+		"Missing GPUs": noGPU, "Recovery action asked for": noGPU, "SM, tensor and kernel activity": noGPU, "Memory bandwidth against peak": noGPU, "Memory busy": noGPU,
 		"Device memory": noGPU, "Pipes": noGPU, "SM occupancy": noGPU, "Power against limit": noGPU, "Power": noGPU, "Fans": noGPU, "Repairs": noGPU,
 		"Rows remapped, pages retired": noGPU, "Banks by spare rows left": noGPU, "PCIe traffic": noGPU, "PCIe lanes": noGPU,
 		"PCIe errors and replays": noGPU, "NVLink traffic": noGPU, "NVLinks": noGPU, "NVLink errors": noGPU, "Fabric": noGPU,
@@ -147,7 +147,7 @@ var Undrilled = map[rules.Dashboard]map[string]string{
 	},
 	FleetDashboard: {"GPUs that serve": identity},
 	rules.ExporterDashboard: {
-		"Scrapes of the exporters": noProcess, "NVML": noGPU, "Numbers by quality": identity, "Sources that went missing": noEngine,
+		"Scrapes of the exporters": noProcess, "Discovery": noProcess, "Places where an engine may be": noProcess, "NVML": noGPU, "Numbers by quality": identity, "Sources that went missing": noEngine,
 		"Objectives that count": identity, "Probes": noProbe, "Time to read an engine": noClock, "Size of pages": identity, "Series on pages": identity,
 		"Collector time": noProcess, "Collectors": noProcess, "Stuck GPUs": noGPU, "Age of GPU values": noGPU, "Time to read a GPU": noGPU,
 		"GPUs expected and visible": identity, "XID sources": noGPU, "What GPUs do not offer": noGPU,

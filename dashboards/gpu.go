@@ -30,16 +30,22 @@ func healthRow(s scope) []Panel {
 	withReason := by(gpus, metrics.LabelReason)
 	recent := promql.Gt(promql.Sum(by(gpus, metrics.LabelXID), promql.Increase(s.of(metrics.GPUXIDErrors), hour)), promql.Num(0), nil)
 	return []Panel{
-		timeline("Clock events", 12, About{
+		timeline("Clock events", 8, About{
 			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
 			"Throttling shows as slow models, not as errors.",
 			"A red hw_ reason: look at temperature and power below."},
 			badWhenSet, onePerGPU(promql.Max(withReason, s.of(metrics.GPUClockEventActive)), "{{reason}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
-		timeline("GPU answers", 12, About{
+		timeline("GPU answers", 8, About{
 			"Whether each GPU answered the driver, and why not.",
 			"A GPU that stops answering has fallen off the bus, or the driver is wedged.",
 			"Down: drain the node."},
 			goodWhenUp, onePerGPU(promql.Max(withReason, s.of(metrics.GPUUp)), "{{reason}}")).runbook("LLMGPULost").next(rules.ExporterDashboard),
+		timeline("Missing GPUs", 8, About{
+			"GPUs that the PCI bus has, or had, and that do not answer through NVML, by their place on the bus.",
+			"The driver does not count them any more: no other panel shows them.",
+			"Missing: drain the node and restart it, then look at power and slot."},
+			badWhenSet, Query{promql.Max(by(nodes, metrics.LabelPCIBusID), s.of(metrics.GPUMissing)), nodeLegend + " {{pci_bus_id}}"}).
+			runbook("LLMGPUMissing").next(rules.ExporterDashboard),
 		lines("XIDs per hour", number, 8, About{
 			"Driver errors of the last hour by number.",
 			"13, 31, 43 and 45 come from the application; most others from the hardware.",

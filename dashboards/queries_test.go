@@ -257,3 +257,50 @@ func TestAlertsLinkHere(t *testing.T) {
 		t.Error("no alert has a link")
 	}
 }
+
+// reader collects the families that queries read, directly or through recording rules.
+type reader struct {
+	recorded map[string]string // expressions by series
+	seen     map[string]bool
+	families map[*metrics.Family]bool
+}
+
+func newReader() reader {
+	r := reader{map[string]string{}, map[string]bool{}, map[*metrics.Family]bool{}}
+	for _, g := range rules.Groups(rules.Options{}) {
+		for _, rec := range g.Records {
+			r.recorded[rec.Name.Name] = rec.Expr.String()
+		}
+	}
+	return r
+}
+
+func (r reader) add(t testing.TB, query string) {
+	t.Helper()
+	for _, name := range names(t, query) {
+		if r.seen[name] {
+			continue
+		}
+		r.seen[name], r.families[promql.Lookup(name)] = true, true
+		if expr, ok := r.recorded[name]; ok {
+			r.add(t, expr)
+		}
+	}
+}
+
+// What an alert is about can be seen: every number of the exporter that alerts read, through recording rules or
+// not, is on a dashboard, but for those that only name something.
+func TestAlertsHaveTheirEvidence(t *testing.T) {
+	shown, asked := newReader(), newReader()
+	for _, b := range boards(t) {
+		b.each(func(_ panel, q target) { shown.add(t, b.substitute(t, q.Expr)) })
+	}
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+		asked.add(t, a.Expr.String())
+	}
+	for f := range asked.families {
+		if f.Group != "recorded" && !shown.families[f] && !strings.HasSuffix(f.Name, "_info") {
+			t.Errorf("alerts read %s, no panel does", f.Name)
+		}
+	}
+}

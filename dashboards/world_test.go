@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 
-	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -164,10 +163,10 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 	case metrics.ConfigReloadTime:
 		healthy = float64(rulesim.Epoch.Unix())
 		bad = healthy + incidentAt.Seconds()
-	case metrics.GPUNVMLUp, metrics.GPUXIDSourceUp, metrics.SLOCounted, metrics.ProbeSuccess, metrics.CollectorSuccess, metrics.ConfigReloadSuccess,
+	case metrics.DiscoveryUp, metrics.GPUNVMLUp, metrics.GPUXIDSourceUp, metrics.SLOCounted, metrics.ProbeSuccess, metrics.CollectorSuccess, metrics.ConfigReloadSuccess,
 		metrics.GPUNVLinkUp, metrics.GPUFeatureSupported:
 		healthy, bad = 1, 0
-	case metrics.GPUCollectStuck, metrics.GPUSRAMThreshold, metrics.GPURowRemapPending, metrics.GPURowRemapFailure, metrics.GPURetiredPagesPending,
+	case metrics.GPUMissing, metrics.GPUCollectStuck, metrics.GPUSRAMThreshold, metrics.GPURowRemapPending, metrics.GPURowRemapFailure, metrics.GPURetiredPagesPending,
 		metrics.GPURepairPending, metrics.GPUMemoryUnrepairable, metrics.GPUFabricHealth, metrics.Sleeping:
 		healthy, bad = 0, 1
 	case metrics.GPUPowerLimit, metrics.GPUMemoryTotal:
@@ -218,7 +217,7 @@ var still = []string{"Numbers by quality", "Engines on these GPUs", "Boards", "M
 // The panels that the drill does not cover return data for all their queries while everything is wrong, in a
 // fleet on Kubernetes and on a lone host without namespace and cluster, and then show something else than before.
 func TestUndrilledPanelsMove(t *testing.T) {
-	for name, w := range map[string]world{"kubernetes": {emits: read(t)}, "host": {host: true, emits: read(t)}} {
+	for name, w := range map[string]world{"kubernetes": {emits: undrilledFamilies(t)}, "host": {host: true, emits: undrilledFamilies(t)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sim := w.run(t)
@@ -261,33 +260,16 @@ func bareGroups() []rules.Group {
 	return groups
 }
 
-// read are the families that the panels which the drill does not cover read, through recording rules or not.
-func read(t *testing.T) map[*metrics.Family]bool {
+// undrilledFamilies are those that the panels which the drill does not cover read.
+func undrilledFamilies(t *testing.T) map[*metrics.Family]bool {
 	t.Helper()
-	recorded := map[*metrics.Family]string{}
-	for _, g := range rules.Groups(rules.Options{}) {
-		for _, r := range g.Records {
-			recorded[r.Name] = r.Expr.String()
-		}
-	}
-	families := map[*metrics.Family]bool{}
-	var add func(query string)
-	add = func(query string) {
-		for _, name := range names(t, query) {
-			f := promql.Lookup(name)
-			if expr, ok := recorded[f]; ok && !families[f] {
-				families[f] = true
-				add(expr)
-			}
-			families[f] = true
-		}
-	}
+	r := newReader()
 	for _, b := range boards(t) {
 		b.each(func(p panel, q target) {
 			if _, only := undrilled(b, p); only {
-				add(b.substitute(t, q.Expr))
+				r.add(t, b.substitute(t, q.Expr))
 			}
 		})
 	}
-	return families
+	return r.families
 }
