@@ -24,15 +24,20 @@ type shown struct {
 	from, onset, to time.Time
 }
 
-// play plays an incident of the drill as short as panels need it.
-func play(t *testing.T, name string, relabel func(labels.Labels) labels.Labels) shown {
+// named finds an incident of the drill.
+func named(t *testing.T, name string) incident.Incident {
 	t.Helper()
 	all := incident.Incidents()
 	i := slices.IndexFunc(all, func(in incident.Incident) bool { return in.Name == name })
 	if i < 0 {
 		t.Fatalf("the drill has no incident %s", name)
 	}
-	in := all[i]
+	return all[i]
+}
+
+// play plays an incident as short as panels need it.
+func play(t *testing.T, in incident.Incident, relabel func(labels.Labels) labels.Labels) shown {
+	t.Helper()
 	in.History, in.Lasts = 45*time.Minute, min(in.Lasts, 30*time.Minute)
 	sim, onset, err := incident.Store(in, bareGroups(), 1, relabel)
 	if err != nil {
@@ -65,7 +70,7 @@ func TestDrill(t *testing.T) {
 				if i%2 == 1 {
 					relabel = onHost
 				}
-				s := play(t, d.Incident, relabel)
+				s := play(t, named(t, d.Incident), relabel)
 				for _, b := range boards(t) {
 					uid := rules.Dashboard(b.UID)
 					must, mustNot := d.Moves[uid], d.Still[uid]
@@ -113,6 +118,28 @@ func TestDrill(t *testing.T) {
 	}
 }
 
+// Without a fault no panel moves: what the incidents move is theirs.
+func TestCalm(t *testing.T) {
+	t.Parallel()
+	calm := named(t, "thermal-throttle")
+	calm.Faults = nil
+	s := play(t, calm, inCluster)
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if _, only := undrilled(b, p); only {
+				continue
+			}
+			for _, q := range p.Targets {
+				for _, l := range s.ask(t, b, q.Expr) {
+					if s.moves(l) {
+						t.Errorf("%s: %s moves: %s", b.Title, p.Title, l.Metric)
+					}
+				}
+			}
+		}
+	}
+}
+
 func undrilled(b board, p panel) (why string, excused bool) {
 	why, excused = dashboards.Undrilled[rules.Dashboard(b.UID)][p.Title]
 	return why, excused
@@ -120,26 +147,26 @@ func undrilled(b board, p panel) (why string, excused bool) {
 
 // What is said about the drill is said about panels that exist.
 func TestDrilledPanelsExist(t *testing.T) {
-	named := dashboards.Titles{}
+	said := dashboards.Titles{}
 	for _, d := range dashboards.Drilled {
 		for _, list := range []dashboards.Titles{d.Moves, d.Still} {
 			for uid, titles := range list {
-				named[uid] = append(named[uid], titles...)
+				said[uid] = append(said[uid], titles...)
 			}
 		}
 	}
 	for uid, panels := range dashboards.Undrilled {
-		named[uid] = slices.AppendSeq(named[uid], maps.Keys(panels))
+		said[uid] = slices.AppendSeq(said[uid], maps.Keys(panels))
 	}
 	for _, b := range boards(t) {
-		for _, title := range named[rules.Dashboard(b.UID)] {
+		for _, title := range said[rules.Dashboard(b.UID)] {
 			if !slices.ContainsFunc(b.flat(), func(p panel) bool { return p.Title == title }) {
 				t.Errorf("%s has no panel %s", b.Title, title)
 			}
 		}
-		delete(named, rules.Dashboard(b.UID))
+		delete(said, rules.Dashboard(b.UID))
 	}
-	for uid := range named {
+	for uid := range said {
 		t.Errorf("no dashboard %s", uid)
 	}
 }
