@@ -40,9 +40,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	c.put(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: odd, namespace: llm}\nspec: {nodeName: n1, containers: 7}\n")
 	c.remove("llm/b")
 	e.until(t, "llm/a/server 10.0.0.7:8000")
-	if !strings.Contains(log.String(), "llm/odd") {
-		t.Errorf("the log does not name the pod that cannot be read:\n%s", log)
-	}
+	eventually(t, func() bool { return strings.Contains(log.String(), "llm/odd") }, func() any { return log }) // cannot be read
 }
 
 // TestRefused: without the permission there is a metric, and a message with the remedy.
@@ -51,11 +49,9 @@ func TestRefused(t *testing.T) {
 	c.refuse = true
 	e := find(t, podsOf(t, c.config(), log), log)
 	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="forbidden",source="pods"}`) == 0 }, func() any { return log })
-	for _, want := range []string{"ClusterRole", "cannot list resource"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log lacks %q:\n%s", want, log)
-		}
-	}
+	eventually(t, func() bool {
+		return strings.Contains(log.String(), "ClusterRole") && strings.Contains(log.String(), "cannot list resource")
+	}, func() any { return log })
 	if _, err := e.Places(); err == nil || !strings.Contains(err.Error(), "ClusterRole") {
 		t.Errorf("for a person: %v", err)
 	}

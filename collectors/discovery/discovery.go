@@ -128,7 +128,7 @@ func (f *Finder) report(places []Place, err error) {
 	f.asked, f.err = true, err
 	if err == nil {
 		if len(places) > maxPlaces {
-			f.options.Logger.Warn("too many places to look for engines at: the rest is left out", "places", len(places), "limit", maxPlaces)
+			f.options.Logger.Warn("too many places to look for engines at: the rest is left out", "discovery", f.options.Source.Name(), "places", len(places), "limit", maxPlaces)
 			places = places[:maxPlaces]
 		}
 		f.places = places
@@ -136,9 +136,9 @@ func (f *Finder) report(places []Place, err error) {
 	f.mu.Unlock()
 	switch name := f.options.Source.Name(); {
 	case err != nil && (was == nil || was.Error() != err.Error()):
-		f.options.Logger.Error("cannot look for engines; those found before stay", "source", name, "err", err)
+		f.options.Logger.Error("cannot look for engines; those found before stay", "discovery", name, "err", err)
 	case err == nil && (was != nil || first):
-		f.options.Logger.Info("looking for engines", "source", name)
+		f.options.Logger.Info("looking for engines", "discovery", name)
 	}
 	select {
 	case f.changed <- struct{}{}:
@@ -199,11 +199,14 @@ func (f *Finder) ask(ctx context.Context) time.Duration {
 // settle takes in a verdict. The caller holds the lock.
 func (f *Finder) settle(p Place, v verdict) {
 	if old := f.verdicts[p.key()]; old.state != v.state {
-		level := slog.LevelDebug
-		if v.state == Read || v.state == LeftAlone {
-			level = slog.LevelInfo
+		level, message := slog.LevelDebug, "no engine here"
+		switch v.state {
+		case Read:
+			level, message = slog.LevelInfo, "engine found"
+		case LeftAlone:
+			level, message = slog.LevelInfo, "engine left alone"
 		}
-		f.options.Logger.Log(context.Background(), level, "place of an engine", "target", p.Target.URL, "state", v.state, "why", v.why, "labels", p.Target.Labels)
+		f.options.Logger.Log(context.Background(), level, message, "target", p.Target.URL, "why", v.why, "labels", p.Target.Labels)
 	}
 	f.verdicts[p.key()] = v
 }

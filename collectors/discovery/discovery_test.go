@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -73,9 +74,7 @@ func TestPlaceBecomesTarget(t *testing.T) {
 	source.say(errors.New("no answer"))
 	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="error",source="pods"}`) == 0 }, func() any { return "not down" })
 	e.until(t, server(one.URL), server(declared.Target.URL))
-	if !strings.Contains(log.String(), "no answer") {
-		t.Errorf("the log does not say why:\n%s", log)
-	}
+	eventually(t, func() bool { return strings.Contains(log.String(), "no answer") }, func() any { return log })
 
 	source.say(nil, at(other.URL))
 	e.until(t)
@@ -93,7 +92,7 @@ func TestRetries(t *testing.T) {
 		answer := map[string]engine.Engine{"http://loads": {Reason: "unreachable"}, "http://other": {Reason: "unknown_engine"}, "http://engine": {}}
 		var targets []engine.TargetConfig
 		source := make(said)
-		f := New(Options{Source: source, Logger: nil,
+		f := New(Options{Source: source, Logger: slog.New(slog.DiscardHandler),
 			Probe: func(_ context.Context, target engine.TargetConfig) (engine.Engine, error) {
 				mu.Lock()
 				defer mu.Unlock()
