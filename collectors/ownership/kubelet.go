@@ -21,12 +21,11 @@ const (
 // kubelet asks the kubelet of the node which container has which device, through its pod-resources API.
 // The last answer stays in use until there is a newer one. Only Run's goroutine uses it.
 type kubelet struct {
-	log       *slog.Logger
-	socket    string // none: not asked
-	interval  time.Duration
-	deadline  time.Duration
-	transport *http.Transport
-	client    *connect.Client[struct{}, answer]
+	log      *slog.Logger
+	socket   string // none: not asked
+	interval time.Duration
+	deadline time.Duration
+	client   *connect.Client[struct{}, answer]
 
 	due      time.Time // of the next question
 	failures int       // in a row
@@ -35,19 +34,27 @@ type kubelet struct {
 	answered time.Time // when it came
 }
 
-// newKubelet returns a client of the API. It speaks gRPC through net/http, which is there anyway: the
-// usual client adds 2 MB to the binary and 5 MiB to the memory of an exporter that never uses it.
 func newKubelet(log *slog.Logger, socket string, interval time.Duration) *kubelet {
+	k := &kubelet{log: log, socket: socket, interval: interval, deadline: 3 * time.Second}
+	k.connect()
+	return k
+}
+
+// connect makes a client, which keeps one connection. It speaks gRPC through net/http, which is there
+// anyway: the usual client adds 2 MB to the binary and 5 MiB to the memory of an exporter that never
+// uses it.
+func (k *kubelet) connect() {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	transport := &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
-	return &kubelet{
-		log: log, socket: socket, interval: interval, deadline: 3 * time.Second, transport: transport,
-		client: connect.NewClient[struct{}, answer](&http.Client{Transport: transport}, "http://localhost/v1.PodResourcesLister/List",
-			connect.WithGRPC(), connect.WithCodec(codec{}), connect.WithReadMaxBytes(answerLimit)),
+	transport := &http.Transport{
+		Protocols:       protocols,
+		IdleConnTimeout: 2 * longestPause, // of a client that was given up
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", k.socket)
+		},
 	}
+	k.client = connect.NewClient[struct{}, answer](&http.Client{Transport: transport}, "http://localhost/v1.PodResourcesLister/List",
+		connect.WithGRPC(), connect.WithCodec(codec{}), connect.WithReadMaxBytes(answerLimit))
 }
 
 // States of the kubelet beside the codes of gRPC.
@@ -71,12 +78,13 @@ func (k *kubelet) refresh(ctx context.Context, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, k.deadline)
 	defer cancel()
 	response, err := k.client.CallUnary(ctx, connect.NewRequest(&struct{}{}))
-	if err == nil {
+	switch {
+	case err == nil:
 		k.answer, k.answered, k.failures = response.Msg, now, 0
-	} else {
+	case !errors.Is(err, fs.ErrNotExist): // then there is nobody to spare
 		k.failures++
 		k.due = now.Add(max(k.interval, min(k.interval<<min(k.failures-1, 8), longestPause)))
-		k.transport.CloseIdleConnections() // the socket may lead to another kubelet by now
+		k.connect() // the socket may lead to another kubelet by now
 	}
 	k.report(err)
 }
@@ -102,7 +110,7 @@ func (k *kubelet) report(err error) {
 		return
 	}
 	k.log.Warn("the kubelet does not say which pod has which GPU; its last answer stays in use",
-		"socket", k.socket, "err", err, "remedy", remedies[state])
+		"socket", k.socket, "reason", state, "err", err, "remedy", remedies[state])
 }
 
 // remedies are for the states that have one.
