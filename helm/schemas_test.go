@@ -92,6 +92,7 @@ func writeBuiltIns(t *testing.T, dir string) {
 	for kind, name := range map[string]string{
 		"serviceaccount": "io.k8s.api.core.v1.ServiceAccount", "configmap": "io.k8s.api.core.v1.ConfigMap", "pod": "io.k8s.api.core.v1.Pod",
 		"daemonset": "io.k8s.api.apps.v1.DaemonSet", "networkpolicy": "io.k8s.api.networking.v1.NetworkPolicy",
+		"clusterrole": "io.k8s.api.rbac.v1.ClusterRole", "clusterrolebinding": "io.k8s.api.rbac.v1.ClusterRoleBinding",
 	} {
 		writeSchema(t, dir, kind, object{"$ref": "#/definitions/" + name, "definitions": api.Definitions})
 	}

@@ -72,18 +72,26 @@ func run(args []string) error {
 // chart is where the Helm chart keeps what it ships as generated.
 const chart = "helm/llm-node-exporter/files/"
 
+// chartGrafana is what the chart replaces by the address of somebody's Grafana.
+const chartGrafana = "https://grafana.invalid"
+
 // repository are the generated files of this repository.
 func repository() []artifact {
 	beside := installation{style: rules.Style{RunbookURL: "../runbooks/{alert}.md"}}
 	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage})
 	all = append(all, dashboardFiles(chart+"dashboards/", rules.Style{})...)
-	var example installation
-	for _, a := range example.artifacts("prometheus") {
+	for _, a := range (installation{}).artifacts("prometheus") {
 		switch a.path {
 		case "rules.yaml":
-			all = append(all, artifact{chart + a.path, a.render}, artifact{"examples/prometheus/" + a.path, a.render})
-		case "alertmanager.yaml", rules.TemplateFile:
 			all = append(all, artifact{"examples/prometheus/" + a.path, a.render})
+		case "alertmanager.yaml", rules.TemplateFile:
+			all = append(all, artifact{"examples/prometheus/" + a.path, a.render}, artifact{chart + "alertmanager/" + a.path, a.render})
+		}
+	}
+	linked := installation{style: rules.Style{DashboardURL: chartGrafana + "/d/{uid}"}}
+	for _, a := range linked.artifacts("prometheus") {
+		if a.path == "rules.yaml" {
+			all = append(all, artifact{chart + a.path, a.render})
 		}
 	}
 	return all

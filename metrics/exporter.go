@@ -16,4 +16,10 @@ var (
 		"Time of the kubelet's last answer that could be used, unix time: llm_gpu_allocation_info is as old.")
 	PodResourcesUnknown = gauge(Sum, "llm_exporter_pod_resources_unknown_devices",
 		"Devices held by pods that match no GPU of this node: other hardware, or a name of a GPU that the exporter cannot read.", with(LabelResource))
+	DiscoveryUp = gauge(Never, "llm_exporter_discovery_up",
+		"Whether the source of engines answers (1). When 0, those found before stay, and reason says what stands in the way: "+
+			"forbidden, unreachable or error; the log says more.", with(LabelSource, LabelReason))
+	DiscoveryPlaces = gauge(Sum, "llm_exporter_discovery_places",
+		"Addresses where an engine may be, by what became of them: read, silent (nothing answers), no_engine, or left_alone.",
+		with(LabelSource, LabelState))
 )

@@ -24,7 +24,7 @@ const tcpListen = "0A" // TCP_LISTEN of the kernel's include/net/tcp_states.h
 // moment later.
 type look struct {
 	root     string
-	podLogs  string
+	podLogs  string             // where the kubelet keeps them
 	pods     map[string]podName // by uid; nil before the first question
 	fs       procfs.FS
 	parents  map[int]int
@@ -39,10 +39,9 @@ type network struct {
 	listening map[string]netip.AddrPort // by socket inode
 }
 
-func newLook(root, podLogs string) *look {
+func newLook(root string) *look {
 	l := &look{
 		root:     root,
-		podLogs:  podLogs,
 		parents:  make(map[int]int),
 		children: make(map[int][]int),
 		names:    make(map[int]string),
