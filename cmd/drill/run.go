@@ -36,15 +36,11 @@ func list(out io.Writer) error {
 func run(name string, seed uint64, output string, out, progress io.Writer) error {
 	incidents := incident.Incidents()
 	if name != "" {
-		names := make([]string, len(incidents))
-		for i, in := range incidents {
-			names[i] = in.Name
+		in, err := find(incidents, name)
+		if err != nil {
+			return err
 		}
-		i := slices.Index(names, name)
-		if i < 0 {
-			return fmt.Errorf("no incident %q: there are %s", name, strings.Join(names, ", "))
-		}
-		incidents = incidents[i : i+1]
+		incidents = []incident.Incident{in}
 	}
 	traces, failed := make([]incident.Trace, len(incidents)), make([]error, len(incidents))
 	var wg sync.WaitGroup
@@ -72,6 +68,18 @@ func run(name string, seed uint64, output string, out, progress io.Writer) error
 		return fmt.Errorf("%d of %d incidents went wrong", wrong, len(traces))
 	}
 	return nil
+}
+
+// find is the incident of a name.
+func find(incidents []incident.Incident, name string) (incident.Incident, error) {
+	names := make([]string, len(incidents))
+	for i, in := range incidents {
+		names[i] = in.Name
+	}
+	if i := slices.Index(names, name); i >= 0 {
+		return incidents[i], nil
+	}
+	return incident.Incident{}, fmt.Errorf("no incident %q: there are %s", name, strings.Join(names, ", "))
 }
 
 func write(output string, traces []incident.Trace, out io.Writer) error {

@@ -36,6 +36,7 @@ type alert struct {
 
 // group is what one route has of alerts with the same values of its labels.
 type group struct {
+	key      string
 	route    *dispatch.Route
 	flush    time.Time
 	alerts   map[model.Fingerprint]bool // firing, false when resolved since the last flush
@@ -51,6 +52,7 @@ type Notification struct {
 	Resolved bool     // none fires any more
 	Update   bool     // of a group that the receiver knows already: the pager's key is the group
 	Split    string   // of the first alert
+	Group    string   // what a pager would key on
 }
 
 func newAlertmanager(alerts []*rules.Alert) (*alertmanager, error) {
@@ -86,7 +88,7 @@ func (a *alertmanager) receive(now time.Time, firing []rulesim.Alert) {
 			}
 			g := a.groups[key]
 			if g == nil {
-				g = &group{route: r, flush: now.Add(r.RouteOpts.GroupWait), alerts: map[model.Fingerprint]bool{}}
+				g = &group{key: key, route: r, flush: now.Add(r.RouteOpts.GroupWait), alerts: map[model.Fingerprint]bool{}}
 				a.groups[key] = g
 			}
 			g.alerts[id] = true
@@ -131,7 +133,7 @@ func (a *alertmanager) notify(g *group) {
 	if !news && !resolved && !repeat {
 		return
 	}
-	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver, Resolved: len(firing) == 0, Update: len(g.notified) > 0}
+	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver, Resolved: len(firing) == 0, Update: len(g.notified) > 0, Group: g.key}
 	for id := range firing {
 		n.Alerts = append(n.Alerts, string(a.active[id].labels[model.AlertNameLabel]))
 		n.Split = max(n.Split, a.active[id].split)
