@@ -13,7 +13,6 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/live"
-	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 // demo plays incidents in real time and shows what happens.
@@ -70,7 +69,9 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 	}
 	defer func() { err = errors.Join(err, node.Close()) }()
 	d.introduce(node)
-	fmt.Fprint(d.out, "playing the hours before in virtual time ")
+	fmt.Fprint(d.out, "playing it in virtual time first ")
+	foreseen := make(chan incident.Score, 1)
+	go func() { foreseen <- d.foresee(in) }()
 	started, quarter := time.Now(), 0.25
 	err = node.History(ctx, func(share float64) {
 		if share >= quarter {
@@ -78,10 +79,11 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 			quarter += 0.25
 		}
 	})
+	score := <-foreseen
 	if err != nil {
 		return nil, ended(ctx, err)
 	}
-	fmt.Fprintf(d.out, "in %.0f s\n", time.Since(started).Seconds())
+	fmt.Fprintf(d.out, "took %.0f s\n", time.Since(started).Seconds())
 
 	running, stop := context.WithCancel(ctx)
 	failed := make(chan error, 1)
@@ -95,7 +97,7 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 		return nil, err
 	}
 	defer server.Close()
-	d.explain(in)
+	d.explain(in, score)
 	onset := time.Now().Add(d.onset)
 	node.Begin(onset)
 	screen := &screen{out: d.out, node: node, server: server, onset: onset}
@@ -176,17 +178,31 @@ Prometheus   http://%[2]s/ is a data source for Grafana; import helm/llm-node-ex
 `, d.listen, d.prometheus)
 }
 
-func (d demo) explain(in incident.Incident) {
+// foresee plays an incident in virtual time, to say what to wait for.
+func (d demo) foresee(in incident.Incident) incident.Score {
+	if in.Faults == nil {
+		return incident.Score{}
+	}
+	score, err := incident.Run(in, incident.Rules(), d.seed)
+	if err != nil {
+		fmt.Fprintln(d.out, err)
+	}
+	return score
+}
+
+func (d demo) explain(in incident.Incident, s incident.Score) {
 	if in.Faults == nil {
 		fmt.Fprint(d.out, "Nothing will happen. Type the name of an incident and Enter, or list; Ctrl-C ends.\n\n")
 		return
 	}
-	name := func(a *rules.Alert) string {
-		if a == nil {
-			return "nobody"
-		}
-		return a.Name
+	fmt.Fprintf(d.out, "The incident begins in %s. ", d.onset)
+	if s.PagedBy == nil {
+		fmt.Fprint(d.out, "It wakes nobody")
+	} else {
+		fmt.Fprintf(d.out, "In virtual time it paged after %s (%s)", s.Delay, strings.Join(s.PagedBy, ", "))
 	}
-	fmt.Fprintf(d.out, "The incident begins in %s. To wake somebody: %s. To name the cause: %s.\n", d.onset, name(in.Page), name(in.Cause))
-	fmt.Fprint(d.out, "Type another name and Enter for another incident, or list; Ctrl-C ends.\n\n")
+	if s.Cause != "" {
+		fmt.Fprintf(d.out, "; its cause had a name after %s (%s)", s.CauseAt, s.Cause)
+	}
+	fmt.Fprint(d.out, ".\nType another name and Enter for another incident, or list; Ctrl-C ends.\n\n")
 }
