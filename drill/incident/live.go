@@ -104,10 +104,13 @@ func (l *Live) History(ctx context.Context, done func(share float64)) error {
 }
 
 // Begin says when the onset is. Before, nothing happens.
-func (l *Live) Begin(onset time.Time) {
+func (l *Live) Begin(onset time.Time) { l.Change(func(*World) { l.onset = onset }) }
+
+// Change does something to the world now.
+func (l *Live) Change(do func(*World)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.onset = onset
+	do(l.play.world)
 }
 
 // Advance lets the world go on until a time, faults included.
