@@ -1,0 +1,127 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+)
+
+// TestDemo runs the demo as make demo does: first nothing happens, then an incident is typed, and its
+// page is shown. A client asks the Prometheus meanwhile, as Grafana would. Ctrl-C leaves nothing behind.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	e2e.Program(t, "gcc", "gcc") // for the fake NVML library
+	exporter, prometheus, temporary := e2e.Address(t), e2e.Address(t), t.TempDir()
+	demo := exec.Command(e2e.Build(t, "."), "demo", "--exporter="+e2e.Build(t, "../exporter"), "--listen="+exporter, "--prometheus="+prometheus, "--onset=3s")
+	shown := &e2e.Buffer{}
+	demo.Stdout, demo.Stderr, demo.Env = shown, shown, append(os.Environ(), "TMPDIR="+temporary)
+	typed, err := demo.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := demo.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- demo.Wait() }()
+	t.Cleanup(func() { _ = demo.Process.Kill() })
+	see := func(limit time.Duration, all ...string) {
+		t.Helper()
+		e2e.Until(t, limit, "the demo shows "+strings.Join(all, ", "), func() bool {
+			select {
+			case err := <-done:
+				t.Fatalf("the demo ended: %v\n%s", err, shown)
+			default:
+			}
+			return !slices.ContainsFunc(all, func(want string) bool { return !strings.Contains(shown.String(), want) })
+		})
+	}
+	see(time.Minute, "invented", "vllm     ", "trtllm   ", "tgi      ", "http://"+prometheus+"/ is a data source")
+
+	for _, path := range []string{"/-/ready", "/api/v1/status/buildinfo", "/api/v1/targets", "/api/v1/rules", "/api/v1/alerts", "/api/v1/metadata", "/api/v1/labels", "/api/v1/series?match[]=up"} {
+		e2e.Answers(t, "http://"+prometheus+path)
+	}
+	// What the history has, the running exporter must have under the same labels, or graphs and windows
+	// would break where the one ends and the other begins.
+	const named = `label_replace(last_over_time({__name__=~"llm_.+"}[%s), "family", "$1", "__name__", "(.+)")`
+	before, now := fmt.Sprintf(named, "1m] offset 30m"), fmt.Sprintf(named, "12s]")
+	if n := len(query(t, prometheus, before)); n < 500 {
+		t.Errorf("the history has %d series", n)
+	}
+	e2e.Until(t, time.Minute, "the exporter is scraped", func() bool { return len(query(t, prometheus, "llm_exporter_build_info")) > 0 })
+	time.Sleep(12 * time.Second) // then the window holds nothing of the history
+	for _, series := range query(t, prometheus, before+" unless "+now) {
+		t.Errorf("the exporter does not go on with %s", series)
+	}
+
+	enter := func(line string) {
+		if _, err := io.WriteString(typed, line+"\n"); err != nil {
+			t.Error(err)
+		}
+	}
+	enter("nonsense")
+	see(10*time.Second, `no incident "nonsense"`)
+	enter("row-remap-failure")
+	see(3*time.Minute, "before the onset |", "=== ", "to llm-critical: CRITICAL", "http://"+exporter+"/runbooks/LLMGPURowRemapFailure")
+	e2e.Answers(t, "http://"+exporter+"/runbooks/LLMGPURowRemapFailure")
+
+	if err := demo.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("%v\n%s", err, shown)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("Ctrl-C does not end the demo")
+	}
+	for _, address := range []string{exporter, prometheus} {
+		if _, err := net.DialTimeout("tcp", address, time.Second); err == nil {
+			t.Errorf("%s outlives the demo", address)
+		}
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("the demo leaves %v (%v)", left, err)
+	}
+}
+
+// query returns the series that a query gives.
+func query(t *testing.T, address, expr string) (series []json.RawMessage) {
+	t.Helper()
+	var answer struct {
+		Data  struct{ Result []json.RawMessage }
+		Error string
+	}
+	get(t, "http://"+address+"/api/v1/query?query="+url.QueryEscape(expr), &answer)
+	if answer.Error != "" {
+		t.Fatalf("%s: %s", expr, answer.Error)
+	}
+	return answer.Data.Result
+}
+
+// A port in use is named, with the flag that chooses another.
+func TestDemoPorts(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	busy, free := taken.Addr().String(), e2e.Address(t)
+	for flag, d := range map[string]demo{"--listen": {listen: busy, prometheus: free}, "--prometheus": {listen: free, prometheus: busy}} {
+		if err := d.run(t.Context(), incident.Healthy().Name, nil); err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), busy) {
+			t.Errorf("%s in use: %v", busy, err)
+		}
+	}
+}
