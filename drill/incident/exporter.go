@@ -134,6 +134,9 @@ func (e *exporter) sample(line string, emit rulesim.Emit) error {
 		}
 		b := labels.NewBuilder(parsed)
 		b.Set("instance", Instance).Set("job", rules.DefaultJob)
+		if bound, err := strconv.ParseFloat(parsed.Get(model.BucketLabel), 64); err == nil { // as a scrape of Prometheus 3 writes it
+			b.Set(model.BucketLabel, labels.FormatOpenMetricsFloat(bound))
+		}
 		series = b.Labels()
 		e.known[line[:i]] = series
 	}
