@@ -34,10 +34,16 @@ func main() {
 	name := play.Flag("incident", "Play one only; list names them.").String()
 	seed := play.Flag("seed", "Seed of the arrivals.").Default("1").Uint64()
 	output := play.Flag("output", "table, json or html, which has the plots.").Default("table").Enum("table", "json", "html")
+	report := app.Command("report", "Play all incidents with several seeds and write what docs/ keeps of them.")
+	dir := report.Flag("dir", "Folder to write to.").Default("docs").String()
+	seeds := report.Flag("seeds", "How many seeds, from 1 on. The plots are of the first.").Default("5").Uint64()
 	listing := app.Command("list", "List the incidents.")
 	switch kingpin.MustParse(app.Parse(os.Args[1:])) {
 	case play.FullCommand():
 		end(run(*name, *seed, *output, os.Stdout, os.Stderr))
+		return
+	case report.FullCommand():
+		end(writeReport(*dir, *seeds, os.Stderr))
 		return
 	case listing.FullCommand():
 		end(list(os.Stdout))

@@ -4,6 +4,7 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,7 +172,7 @@ func (n *Node) start() error {
 		n.process = nil
 		return fmt.Errorf("cannot start the exporter (make build makes it): %w", err)
 	}
-	go func(p *exec.Cmd) { n.exited <- errors.Join(p.Wait(), errors.New(p.ProcessState.String())) }(n.process)
+	go func(p *exec.Cmd) { n.exited <- cmp.Or(p.Wait(), errors.New("it said nothing was wrong")) }(n.process)
 	return nil
 }
 
