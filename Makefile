@@ -11,6 +11,7 @@ LDFLAGS += -extldflags "-Wl,-z,lazy"
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
 .PHONY: help build demo drill drill-report test race lint generate drift bench fuzz
 
@@ -42,9 +43,11 @@ lint: ## check format, suspicious code and deprecated calls
 
 generate: ## write the generated files
 	go run ./jsonnet-free-gen
+	$(CHARTDOCS)
 
 drift: ## fail when a generated file is not what the code says
 	go run ./jsonnet-free-gen --check
+	$(CHARTDOCS) --dry-run | diff helm/llm-node-exporter/README.md - || { echo 'the README of the chart is not what its values say: run make generate'; exit 1; }
 
 bench: ## compare the page path with expfmt and the bare parser, and the rules with sloth's; load a fleet's dashboards
 	go test -run '^$$' -bench . -benchmem ./collectors/...

@@ -7,6 +7,7 @@ package dashboards
 import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // FleetDashboard is the uid of the dashboard that no alert opens. The others are named beside the alerts.
@@ -115,9 +116,11 @@ type State struct {
 	Name, Colour string
 }
 
-// All are the dashboards, in the order in which a person meets them.
-func All() []Board {
-	return []Board{incident(), objectives(), engines(), gpuNode(), fleet(), exporter()}
+// All are the dashboards, in the order in which a person meets them, for the burn-rate windows that the rules
+// were made with. nil stands for slo.DefaultPairs.
+func All(pairs []slo.Pair) []Board {
+	w := windowsOf(pairs)
+	return []Board{incident(w), objectives(w), engines(), gpuNode(), fleet(), exporter()}
 }
 
 // Title is what a person reads.

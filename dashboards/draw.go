@@ -53,6 +53,7 @@ func draw(p Panel) dashboard.Panel {
 	case Table:
 		o := table.NewOptions()
 		o.ShowHeader = true
+		o.Footer.Reducer = []string{} // the SDK writes null, which its own schema refuses
 		out.Options = o
 		out.Transformations = []dashboard.DataTransformerConfig{{Id: "organize", Options: map[string]any{
 			"excludeByName": map[string]bool{"Time": true, "Value": true}}}}
@@ -63,7 +64,7 @@ func draw(p Panel) dashboard.Panel {
 func withText(out dashboard.Panel, content string) dashboard.Panel {
 	o := markdown.NewOptions()
 	o.Mode, o.Content = markdown.TextModeMarkdown, content
-	out.Options, out.FieldConfig = o, nil
+	out.Options = o
 	return out
 }
 

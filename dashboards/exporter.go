@@ -36,6 +36,18 @@ func exporter() Board {
 					"Look at the driver before the exporter."},
 					goodWhenUp, onNode(promql.Max(by(nodes, metrics.LabelReason), s.of(metrics.GPUNVMLUp)), "{{reason}}")).
 					empty("No node with GPUs.").runbook("LLMGPUDriverDown").next(rules.GPUDashboard),
+				timeline("Discovery", 12, About{
+					"Whether each source of engines answers, and why not.",
+					"While it does not, engines that start are neither measured nor able to page.",
+					"forbidden: the role is gone. unreachable: the API server or a network policy."},
+					goodWhenUp, onNode(promql.Max(by(nodes, metrics.LabelSource, metrics.LabelReason), s.of(metrics.DiscoveryUp)), "{{source}} {{reason}}")).
+					empty("Engines are configured, not discovered.").runbook("LLMDiscoveryFailed").next(rules.EngineDashboard),
+				lines("Places where an engine may be", number, 12, About{
+					"Addresses that discovery found, by what became of them: read, silent, no engine, or left alone.",
+					"An engine among the silent ones is one that nobody measures.",
+					"Silent for long: it loads a model, or listens elsewhere."},
+					Query{promql.Sum(by(nodes, metrics.LabelSource, metrics.LabelState), s.of(metrics.DiscoveryPlaces)), nodeLegend + " {{source}} {{state}}"}).
+					empty("Engines are configured, not discovered.").runbook("LLMDiscoveryFailed").next(rules.EngineDashboard),
 			}},
 			{Title: "Coverage: which numbers are there, and how good?", Panels: []Panel{
 				lines("Numbers by quality", number, 8, About{

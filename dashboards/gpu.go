@@ -30,16 +30,22 @@ func healthRow(s scope) []Panel {
 	withReason := by(gpus, metrics.LabelReason)
 	recent := promql.Gt(promql.Sum(by(gpus, metrics.LabelXID), promql.Increase(s.of(metrics.GPUXIDErrors), hour)), promql.Num(0), nil)
 	return []Panel{
-		timeline("Clock events", 12, About{
+		timeline("Clock events", 8, About{
 			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
 			"Throttling shows as slow models, not as errors.",
 			"A red hw_ reason: look at temperature and power below."},
 			badWhenSet, onePerGPU(promql.Max(withReason, s.of(metrics.GPUClockEventActive)), "{{reason}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
-		timeline("GPU answers", 12, About{
+		timeline("GPU answers", 8, About{
 			"Whether each GPU answered the driver, and why not.",
 			"A GPU that stops answering has fallen off the bus, or the driver is wedged.",
 			"Down: drain the node."},
 			goodWhenUp, onePerGPU(promql.Max(withReason, s.of(metrics.GPUUp)), "{{reason}}")).runbook("LLMGPULost").next(rules.ExporterDashboard),
+		timeline("Missing GPUs", 8, About{
+			"GPUs that the PCI bus has, or had, and that do not answer through NVML, by their place on the bus.",
+			"The driver does not count them any more: no other panel shows them.",
+			"Missing: drain the node and restart it, then look at power and slot."},
+			badWhenSet, Query{promql.Max(by(nodes, metrics.LabelPCIBusID), s.of(metrics.GPUMissing)), nodeLegend + " {{pci_bus_id}}"}).
+			runbook("LLMGPUMissing").next(rules.ExporterDashboard),
 		lines("XIDs per hour", number, 8, About{
 			"Driver errors of the last hour by number.",
 			"13, 31, 43 and 45 come from the application; most others from the hardware.",
@@ -220,6 +226,9 @@ func usersRow(s scope) []Panel {
 	engine := by(gpus, metrics.LabelRuntime, metrics.LabelModel, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer, metrics.LabelSource)
 	identity := by(gpus, metrics.LabelGPUName, metrics.LabelPCIBusID, metrics.LabelSerial, metrics.LabelVBIOSVersion)
 	mig := by(gpus, metrics.LabelGPUInstance, metrics.LabelComputeInstance, metrics.LabelMIGUUID, metrics.LabelProfile)
+	slice := func(f *metrics.Family) promql.Expr {
+		return promql.Max(by(gpus, metrics.LabelGPUInstance), s.of(f, promql.Ne(metrics.LabelGPUInstance, "")))
+	}
 	return []Panel{
 		listing("Engines on these GPUs", 12, About{
 			"Which engine runs on which GPU, and how that is known.",
@@ -246,5 +255,16 @@ func usersRow(s scope) []Panel {
 			"A model on a slice cannot have more bandwidth than the slice.",
 			"Not the profile you expect: somebody reconfigured the node."},
 			Query{promql.Max(mig, s.of(metrics.GPUMIGInfo)), ""}).empty("MIG is off on these GPUs.").runbook("LLMBatchKnee").next(rules.EngineDashboard),
+		lines("SM activity by MIG slice", share, 12, About{
+			"Share of the SMs of each slice that were busy.",
+			"A slice is full while its GPU looks idle.",
+			"One slice at its limit: a larger profile, or another replica."},
+			onePerGPU(slice(metrics.GPUSMActive), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off, or the board is older than Hopper.").runbook("LLMBatchKnee").next(rules.EngineDashboard),
+		lines("Memory by MIG slice", share, 12, About{
+			"Share of the memory of each slice that is allocated.",
+			"Engines size their KV cache by it.",
+			"Not what the engine should have reserved: it started with the wrong slice or share."},
+			onePerGPU(promql.Div(slice(metrics.GPUMemoryUsed), slice(metrics.GPUMemoryTotal), nil), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off on these GPUs.").
+			runbook("LLMKVPressure").next(rules.EngineDashboard),
 	}
 }

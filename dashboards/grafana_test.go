@@ -3,10 +3,12 @@ package dashboards_test
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // The tests read what Grafana reads: the written file, not the values it was made from.
@@ -17,9 +19,14 @@ type board struct {
 	Tags                             []string
 	Time                             struct{ From, To string }
 	Panels                           []panel
-	Links                            []struct{ IncludeVars, KeepTime bool }
+	Links                            []boardLink
 	Templating                       struct{ List []variable }
 	Annotations                      struct{ List []annotation }
+}
+
+type boardLink struct {
+	Title, Type, URL                  string
+	AsDropdown, IncludeVars, KeepTime bool
 }
 
 type panel struct {
@@ -30,14 +37,17 @@ type panel struct {
 	GridPos                  struct{ X, Y, W, H int }
 	Datasource               *source
 	Targets                  []target
+	Transformations          []transformation
 	Options                  struct {
-		Content string
-		Legend  struct{ ShowLegend, Show bool }
-		Tooltip struct{ Mode string }
+		Content, GraphMode, ShowValue string
+		Legend                        struct{ ShowLegend, Show bool }
+		Tooltip                       struct{ Mode string }
 	}
 	FieldConfig struct {
-		Defaults struct {
+		Overrides []any
+		Defaults  struct {
 			Unit, NoValue string
+			Max           *float64
 			Thresholds    struct {
 				Steps []struct {
 					Value *float64
@@ -47,8 +57,9 @@ type panel struct {
 			Mappings []struct {
 				Options map[string]struct{ Text, Color string }
 			}
-			Color struct{ Mode, FixedColor string }
-			Links []struct{ Title, URL string }
+			Color  struct{ Mode, FixedColor string }
+			Links  []struct{ Title, URL string }
+			Custom map[string]any
 		}
 	}
 }
@@ -61,6 +72,11 @@ type target struct {
 
 type source struct{ Type, UID string }
 
+type transformation struct {
+	ID      string
+	Options any
+}
+
 type variable struct {
 	Type, Name, Label, Query, AllValue string
 	Datasource                         *source
@@ -69,9 +85,9 @@ type variable struct {
 }
 
 type annotation struct {
-	Name, Expr, IconColor string
-	Datasource            source
-	Enable                bool
+	Name, Expr, IconColor, TitleFormat, TextFormat, Step string
+	Datasource                                           source
+	Enable                                               bool
 }
 
 func render(t testing.TB, b dashboards.Board, style rules.Style) []byte {
@@ -84,10 +100,13 @@ func render(t testing.TB, b dashboards.Board, style rules.Style) []byte {
 }
 
 // boards are all dashboards as Grafana reads them.
-func boards(t testing.TB) []board {
+func boards(t testing.TB) []board { return boardsFor(t, nil) }
+
+// boardsFor are those for other burn-rate windows.
+func boardsFor(t testing.TB, pairs []slo.Pair) []board {
 	t.Helper()
 	var all []board
-	for _, b := range dashboards.All() {
+	for _, b := range dashboards.All(pairs) {
 		var read board
 		if err := json.Unmarshal(render(t, b, rules.Style{}), &read); err != nil {
 			t.Fatal(err)
@@ -138,4 +157,14 @@ func (b board) substitute(t testing.TB, expr string) string {
 		}
 		return v
 	})
+}
+
+// choose sets a variable, as a reader does.
+func (b board) choose(t testing.TB, name, value string) {
+	t.Helper()
+	i := slices.IndexFunc(b.Templating.List, func(v variable) bool { return v.Name == name })
+	if i < 0 {
+		t.Fatalf("%s has no variable %s", b.Title, name)
+	}
+	b.Templating.List[i].AllValue = value
 }

@@ -11,13 +11,13 @@ import (
 )
 
 // incident is the dashboard that a page opens. Its rows are the questions of a diagnosis, in order.
-func incident() Board {
+func incident(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode, byServedGPU, bySLO}
 	return Board{
 		UID: rules.IncidentDashboard, Since: "now-6h", Refresh: "30s", Variables: s,
 		Description: "Where is the time or the request lost: queue, prefill, decode, memory, the GPU underneath, or the release? Read from top to bottom.",
 		Rows: []Row{
-			{Title: "Objective: is the budget burning?", Panels: objectiveRow(s)},
+			{Title: "Objective: is the budget burning?", Panels: objectiveRow(s, w)},
 			{Title: "First split: before or after the first token?", Panels: splitRow(s)},
 			{Title: "Phases: queue, prefill, decode, memory", Panels: phaseRow(s)},
 			{Title: "Scope: everybody, one replica or one node?", Panels: scopeRow(s)},
@@ -27,15 +27,19 @@ func incident() Board {
 	}
 }
 
-func objectiveRow(s scope) []Panel {
+func objectiveRow(s scope, w windows) []Panel {
 	burn := func(window string) promql.Expr { return s.of(metrics.Window(metrics.RecordedBurn, window)) }
 	legend := "{{slo}} {{model_name}}"
+	var byWindow []Query
+	for _, window := range w.paging() {
+		byWindow = append(byWindow, Query{burn(window), window + " " + legend})
+	}
 	return []Panel{
 		single("Burn rate, 5 minutes", number, About{
 			"Budget spent now, as a multiple of what the objective allows.",
 			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
 			"Above 1: go down the rows. Below: it may be over; check the hour beside it."},
-			Query{burn("5m"), legend}).bad(1, 6).empty("No events in 5 minutes: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+			Query{burn("5m"), legend}).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
 		single("Budget left", share, About{
 			"Share of the period's error budget that is not spent.",
 			"It decides how much risk is left: below 0 the objective of this period is missed already.",
@@ -47,12 +51,11 @@ func objectiveRow(s scope) []Panel {
 			"Under a few hours: mitigate first, understand later."},
 			Query{s.of(metrics.RecordedExhaustion), legend}).low(6*3600, 3*24*3600).empty("Nothing burned in the last hour.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
 		lines("Burn rate by window", number, 12, About{
-			"Burn over 5 minutes, 1 hour and 6 hours, and the line at which one hour pages.",
+			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
 			"Short above long: it is starting. Long above short: it is ending.",
 			"The page ends by itself when the short window falls below the line."},
-			Query{burn("5m"), "5m " + legend}, Query{burn("1h"), "1h " + legend}, Query{burn("6h"), "6h " + legend},
-			Query{s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, "1h")), "pages at {{slo}}"}).
-			bad(1, 14.4).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+			append(byWindow, s.firesAt(w.fast))...).
+			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
 	}
 }
 
@@ -89,7 +92,7 @@ func phaseRow(s scope) []Panel {
 	return []Panel{
 		levers("Levers: queue and prefill", "LLMQueueBuildUp", "LLMPrefixHitCollapse", "LLMLongPromptShift"),
 		lines("Queue share of TTFT", share, 6, About{
-			"Share of the time to the first token that requests wait in the queue.",
+			"Share of the time to the first token that requests wait in the queue. Engines report the wait when a request ends: while a queue drains, the share may pass 1.",
 			"Above half, the engine is full, not slow.",
 			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any."},
 			one(ofTTFT(metrics.QueueTime))).bad(0.3, 0.5).max(1).runbook("LLMQueueBuildUp").next(FleetDashboard),
@@ -149,13 +152,14 @@ func gpuRow(s scope) []Panel {
 	harmful := promql.Re(metrics.LabelReason, rules.HarmfulReasons)
 	reasons := by(gpus, metrics.LabelReason)
 	return []Panel{
-		timeline("Throttling now", 12, About{
+		levers("Levers: decode and GPU", "LLMBatchKnee", "LLMGPUThrottledUnderBurn", "LLMGPUCriticalXID").size(8, 8),
+		timeline("Throttling now", 8, About{
 			"When the driver lowered the clocks of a GPU that serves the model, by reason. A software power cap is left out: it is normal under prefill.",
 			"A throttled GPU makes every request of its replica slow; with tensor parallelism, of the whole model.",
 			"Any red while the budget burns: move the traffic away from this GPU."},
 			badWhenSet, Query{s.serving(promql.Max(reasons, s.of(metrics.GPUClockEventActive, harmful))), gpuLegend + " {{reason}}"}).
 			empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard),
-		lines("Time throttled", share, 12, About{
+		lines("Time throttled", share, 8, About{
 			"Share of time for which clocks were lowered, by reason, from the driver's own counters.",
 			"It catches throttling that is over before the next scrape.",
 			"Above 5% it explains a burn."},
@@ -202,7 +206,7 @@ func changeRow(s scope) []Panel {
 			"Every alert of this project that fires for the model.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
-			fires, Query{s.firing([]string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}), "{{alertname}} {{model_name}}"}).
+			fires, Query{s.firing([]string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).
 			empty("Nothing fires.").runbook(eachAlert).next(rules.SLODashboard),
 	}
 }

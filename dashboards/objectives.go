@@ -8,11 +8,11 @@ import (
 )
 
 // objectives is the dashboard of a month: who keeps what they promise. It reads recorded series only.
-func objectives() Board {
+func objectives(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, bySLO}
 	legend := "{{slo}} " + modelLegend
 	one := func(e promql.Expr) Query { return Query{e, legend} }
-	burn := func(window string) Query { return one(s.of(metrics.Window(metrics.RecordedBurn, window))) }
+	burn := func(p slo.Pair) Query { return one(s.of(metrics.Window(metrics.RecordedBurn, p.Long.String()))) }
 	left := s.of(metrics.RecordedBudgetRemaining)
 	whole := []string{}
 	symptom := promql.Eq(metrics.LabelBranch, string(rules.Symptom))
@@ -29,9 +29,9 @@ func objectives() Board {
 					Query{promql.Min(whole, left), ""}).low(0, 0.25).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
 				single("Fastest burn, 1 hour", number, About{
 					"The highest burn rate over an hour.",
-					"Above 14.4 a 30-day budget is gone in two days: that pages.",
+					"At 14.4 a 30-day budget is gone in two days.",
 					"Open the incident dashboard for the model that leads."},
-					Query{promql.Max(whole, s.of(metrics.Window(metrics.RecordedBurn, "1h"))), ""}).bad(1, 14.4).size(6, 5).
+					Query{promql.Max(whole, s.of(metrics.Window(metrics.RecordedBurn, "1h"))), ""}).bad(1, factor(w.fast)).size(6, 5).
 					empty("No events in an hour: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
 				single("Objectives kept", share, About{
 					"Share of objectives, counted per model, that have budget left.",
@@ -60,18 +60,18 @@ func objectives() Board {
 					one(s.of(metrics.RecordedExhaustion))).low(6*3600, 3*24*3600).empty("Nothing burned in the last hour.").runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
 			}},
 			{Title: "Burn: which windows, which models?", Panels: []Panel{
-				lines("Burn rate, 1 hour", number, 12, About{
-					"Burn over one hour per model and objective, and the line at which it pages.",
-					"The long window of the fast pair: what is above the line paged.",
+				lines("Burn rate, fast window", number, 12, About{
+					"Burn over " + w.fast.Long.String() + " per model and objective, and the line at which it pages.",
+					"The long window of the pair that pages first: what is above the line paged.",
 					"Repeated peaks at the same hour are load: look at capacity."},
-					burn("1h"), Query{s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, "1h")), "pages at {{slo}}"}).
-					bad(1, 14.4).empty("No events in an hour: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
-				lines("Burn rate, 3 days", number, 12, About{
-					"Burn over three days per model and objective, and the line at which it opens a ticket.",
-					"Above 1 for days, the objective will be missed without any single incident.",
+					burn(w.fast), s.firesAt(w.fast)).
+					bad(1, factor(w.fast)).empty("No events in " + w.fast.Long.String() + ": nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+				lines("Burn rate, slow window", number, 12, About{
+					"Burn over " + w.slow.Long.String() + " per model and objective, and the line at which that opens a ticket, or pages.",
+					"Above 1 for long, the objective will be missed without any single incident.",
 					"Fix the cause, or agree on another objective."},
-					burn("3d"), Query{s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, "3d")), "ticket at {{slo}}"}).
-					bad(1, 6).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+					burn(w.slow), s.firesAt(w.slow)).
+					bad(factor(w.slow), factor(w.fast)).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
 			}},
 			{Title: "Events: what is counted?", Panels: []Panel{
 				lines("Events", perSecond, 8, About{
@@ -101,12 +101,12 @@ func objectives() Board {
 					"When each budget alert fired.",
 					"The number of pages per month is the health of the objective, not only of the service.",
 					"Pages that nobody acted on: change the objective."},
-					fires, Query{s.firing(alert, symptom), "{{alertname}} {{model_name}}"}).empty("No budget alert fired.").runbook(eachAlert).next(rules.IncidentDashboard),
+					fires, Query{s.firing(alert, symptom), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).empty("No budget alert fired.").runbook(eachAlert).next(rules.IncidentDashboard),
 				timeline("Causes", 12, About{
 					"When each cause alert fired.",
 					"Causes that come before every burn are what to engineer away.",
 					"Click one for its runbook."},
-					fires, Query{s.firing(alert, promql.Ne(metrics.LabelBranch, string(rules.Symptom))), "{{alertname}} {{model_name}}"}).
+					fires, Query{s.firing(alert, promql.Ne(metrics.LabelBranch, string(rules.Symptom))), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).
 					empty("No cause fired.").runbook(eachAlert).next(rules.IncidentDashboard),
 			}},
 		},

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -12,17 +13,64 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Every query, of panels, annotations and variables, parses, names series of the vocabulary and labels
-// that they have, and reads only recorded series that a rule records.
-func TestQueriesUseTheVocabulary(t *testing.T) {
+// recordedWith are the series that rules record, by name.
+func recordedWith(opt rules.Options) map[string]bool {
 	recorded := map[string]bool{}
-	for _, g := range rules.Groups(rules.Options{}) {
+	for _, g := range rules.Groups(opt) {
 		for _, r := range g.Records {
 			recorded[r.Name.Name] = true
 		}
 	}
+	return recorded
+}
+
+// With other burn-rate windows, panels read those, and their lines are those of pairs that exist.
+func TestWindowsAreThoseOfTheRules(t *testing.T) {
+	const h = slo.Duration(time.Hour)
+	page := func(long slo.Duration) slo.Pair {
+		return slo.Pair{Long: long, Short: long / 12, Spend: slo.One / 50, Severity: slo.Page}
+	}
+	ticket := slo.Pair{Long: 48 * h, Short: 4 * h, Spend: slo.One / 10, Severity: slo.Ticket}
+	for name, pairs := range map[string][]slo.Pair{"defaults": nil, "one": {page(2 * h)}, "unsorted": {ticket, page(12 * h), page(3 * h)}, "many": {page(h), page(2 * h), page(3 * h), page(4 * h), page(5 * h), page(6 * h), ticket}} {
+		recorded := recordedWith(rules.Options{Pairs: pairs})
+		longs := map[string]bool{}
+		if pairs == nil {
+			longs = map[string]bool{"1h": true, "6h": true, "1d": true, "3d": true}
+		}
+		for _, p := range pairs {
+			longs[p.Long.String()] = true
+		}
+		lines := 0
+		for _, b := range boardsFor(t, pairs) {
+			b.each(func(p panel, q target) {
+				for _, s := range selectors(t, b.substitute(t, q.Expr)) {
+					for _, m := range s {
+						if m.Name == "__name__" && strings.Contains(m.Value, ":") && !recorded[m.Value] {
+							t.Errorf("%s: %s: %s reads %s, which no rule records", name, b.Title, p.Title, m.Value)
+						}
+						if m.Name != metrics.LabelLong {
+							continue
+						}
+						if lines++; !longs[m.Value] {
+							t.Errorf("%s: %s: %s draws the line of %s, which is no pair's", name, b.Title, p.Title, m.Value)
+						}
+					}
+				}
+			})
+		}
+		if lines == 0 {
+			t.Errorf("%s: no panel draws a line at which a pair fires", name)
+		}
+	}
+}
+
+// Every query, of panels, annotations and variables, parses, names series of the vocabulary and labels
+// that they have, and reads only recorded series that a rule records.
+func TestQueriesUseTheVocabulary(t *testing.T) {
+	recorded := recordedWith(rules.Options{})
 	for _, b := range boards(t) {
 		b.all(func(what, expr string) {
 			query := b.substitute(t, expr)
@@ -55,7 +103,7 @@ func (b board) all(f func(what, expr string)) {
 	}
 }
 
-func selectors(t *testing.T, query string) [][]*labels.Matcher {
+func selectors(t testing.TB, query string) [][]*labels.Matcher {
 	t.Helper()
 	e, err := promql.Parser.ParseExpr(query)
 	if err != nil {
@@ -65,7 +113,7 @@ func selectors(t *testing.T, query string) [][]*labels.Matcher {
 	return parser.ExtractSelectors(e)
 }
 
-func names(t *testing.T, query string) []string {
+func names(t testing.TB, query string) []string {
 	t.Helper()
 	var all []string
 	for _, s := range selectors(t, query) {
@@ -207,5 +255,52 @@ func TestAlertsLinkHere(t *testing.T) {
 	}
 	if n == 0 {
 		t.Error("no alert has a link")
+	}
+}
+
+// reader collects the families that queries read, directly or through recording rules.
+type reader struct {
+	recorded map[string]string // expressions by series
+	seen     map[string]bool
+	families map[*metrics.Family]bool
+}
+
+func newReader() reader {
+	r := reader{map[string]string{}, map[string]bool{}, map[*metrics.Family]bool{}}
+	for _, g := range rules.Groups(rules.Options{}) {
+		for _, rec := range g.Records {
+			r.recorded[rec.Name.Name] = rec.Expr.String()
+		}
+	}
+	return r
+}
+
+func (r reader) add(t testing.TB, query string) {
+	t.Helper()
+	for _, name := range names(t, query) {
+		if r.seen[name] {
+			continue
+		}
+		r.seen[name], r.families[promql.Lookup(name)] = true, true
+		if expr, ok := r.recorded[name]; ok {
+			r.add(t, expr)
+		}
+	}
+}
+
+// What an alert is about can be seen: every number of the exporter that alerts read, through recording rules or
+// not, is on a dashboard, but for those that only name something.
+func TestAlertsHaveTheirEvidence(t *testing.T) {
+	shown, asked := newReader(), newReader()
+	for _, b := range boards(t) {
+		b.each(func(_ panel, q target) { shown.add(t, b.substitute(t, q.Expr)) })
+	}
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+		asked.add(t, a.Expr.String())
+	}
+	for f := range asked.families {
+		if f.Group != "recorded" && !shown.families[f] && !strings.HasSuffix(f.Name, "_info") {
+			t.Errorf("alerts read %s, no panel does", f.Name)
+		}
 	}
 }

@@ -16,17 +16,19 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Render writes a dashboard as Grafana reads it from a file. What the SDK leaves out is filled in here,
+// Render writes a dashboard in the classic schema, as Grafana 10 and newer read it from a file. What the SDK leaves out is filled in here,
 // once: ids of panels and rows, positions that wrap, refIds, the data source of panel and query, the
 // tooltip and legend, and the annotation that Grafana itself adds when somebody saves.
 func Render(b Board, style rules.Style) ([]byte, error) {
-	w := writer{b, style.WithDefaults()}
-	d := w.board()
+	return encode(writer{b, style.WithDefaults()}.board())
+}
+
+func encode(v any) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	err := enc.Encode(d)
+	err := enc.Encode(v)
 	return out.Bytes(), err
 }
 
@@ -153,8 +155,7 @@ func (w writer) variables() []dashboard.VariableModel {
 		Refresh: new(dashboard.VariableRefreshOnDashboardLoad),
 	}}
 	for _, v := range w.Variables {
-		from := promql.Rename(promql.Vector(v.from, w.Variables.until(v.from, v.name)...), w.style.Labels)
-		query := "label_values(" + from.String() + ", " + w.style.Label(v.label) + ")"
+		query := w.valuesOf(v)
 		list = append(list, dashboard.VariableModel{
 			Type: dashboard.VariableTypeQuery, Name: v.name, Label: &v.title,
 			Datasource: dataSource(), Query: text(query), Definition: &query,
@@ -166,13 +167,25 @@ func (w writer) variables() []dashboard.VariableModel {
 	}
 	if w.Price {
 		list = append(list, dashboard.VariableModel{
-			Type: dashboard.VariableTypeTextbox, Name: "price", Label: new("Price of a GPU hour"),
-			Description: new("What one GPU costs per hour, in the currency that you want to read."),
-			Query:       text("2.50"), Current: &dashboard.VariableOption{Text: one("2.50"), Value: one("2.50")},
+			Type: dashboard.VariableTypeTextbox, Name: "price", Label: new(priceLabel), Description: new(priceAbout),
+			Query: text(priceDefault), Current: &dashboard.VariableOption{Text: one(priceDefault), Value: one(priceDefault)},
 		})
 	}
 	return list
 }
+
+// valuesOf asks for the values of a variable that those before it leave.
+func (w writer) valuesOf(v variable) string {
+	from := promql.Rename(promql.Vector(v.from, w.Variables.until(v.from, v.name)...), w.style.Labels)
+	return "label_values(" + from.String() + ", " + w.style.Label(v.label) + ")"
+}
+
+// The variable that panels on cost multiply with.
+const (
+	priceLabel   = "Price of a GPU hour"
+	priceAbout   = "What one GPU costs per hour, in the currency that you want to read."
+	priceDefault = "2.50"
+)
 
 func (w writer) annotations() []dashboard.AnnotationQuery {
 	list := []dashboard.AnnotationQuery{{

@@ -126,7 +126,7 @@ func TestPanelsHelp(t *testing.T) {
 func TestColours(t *testing.T) {
 	palette := map[string]bool{"#0072B2": true, "#56B4E9": true, "#009E73": true, "#F0E442": true, "#E69F00": true, "#D55E00": true, "#CC79A7": true, "#8C8C8C": true}
 	colour := regexp.MustCompile(`"(?:color|fixedColor|iconColor|fill)": "([^"]*)"`)
-	for _, b := range dashboards.All() {
+	for _, b := range dashboards.All(nil) {
 		found := colour.FindAllStringSubmatch(string(render(t, b, rules.Style{})), -1)
 		if len(found) == 0 {
 			t.Errorf("%s has no colours", b.Title())
@@ -142,10 +142,10 @@ func TestColours(t *testing.T) {
 // The same values are written the same way every time, whatever the order of maps.
 func TestRenderIsStable(t *testing.T) {
 	style := rules.Style{Labels: map[string]string{"cluster": "k8s_cluster", "instance": "node_ip"}}
-	for i, b := range dashboards.All() {
+	for i, b := range dashboards.All(nil) {
 		first := render(t, b, style)
 		for range 5 {
-			if !bytes.Equal(first, render(t, dashboards.All()[i], style)) {
+			if !bytes.Equal(first, render(t, dashboards.All(nil)[i], style)) {
 				t.Fatalf("%s differs from one time to the next", b.Title())
 			}
 		}
@@ -156,7 +156,7 @@ func TestRenderIsStable(t *testing.T) {
 // link with them.
 func TestRenamedLabels(t *testing.T) {
 	style := rules.Style{Labels: map[string]string{"cluster": "k8s_cluster", "instance": "node_ip"}, RunbookURL: "https://wiki.example/{alert}"}
-	for _, b := range dashboards.All() {
+	for _, b := range dashboards.All(nil) {
 		text := string(render(t, b, style))
 		for _, gone := range []string{`{cluster=`, `(cluster,`, `{{cluster}}`, `instance=`, `{{instance}}`, `labels.instance`, "github.com"} {
 			if strings.Contains(text, gone) {

@@ -2,7 +2,6 @@
 package helm
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,7 +26,8 @@ func helm(t *testing.T, args ...string) (string, error) {
 
 type object = map[string]any
 
-// render returns the objects of the chart by kind; test pods are left out.
+// render returns the objects of the chart by kind, ConfigMaps by the end of their name; test pods are left
+// out.
 func render(t *testing.T, set ...string) map[string]object {
 	t.Helper()
 	args := []string{"template", "gpu", chart, "--namespace", "monitoring", "--skip-tests"}
@@ -46,6 +46,9 @@ func render(t *testing.T, set ...string) map[string]object {
 			return objects
 		}
 		if kind, ok := o["kind"].(string); ok {
+			if kind == "ConfigMap" {
+				kind = strings.TrimPrefix(at(t, o, "metadata", "name").(string), "gpu-llm-node-exporter")
+			}
 			objects[kind] = o
 		}
 	}
@@ -68,18 +71,22 @@ func at(t *testing.T, o any, path ...string) any {
 }
 
 var combinations = map[string][]string{
-	"defaults":     nil,
-	"host driver":  {`gpu.driver="host"`},
-	"no GPU":       {`gpu.driver="none"`, `hostNetwork=true`},
-	"ownership":    {`gpu.ownership=true`, `gpu.kmsg=true`},
-	"protected":    {`webConfig={"existingSecret":"web","scheme":"https"}`, `secrets=["engine-token"]`, `networkPolicy={"enabled":true}`, `podMonitor.tlsConfig={"insecureSkipVerify":true}`},
-	"no operator":  {`podMonitor.enabled=false`, `prometheusRule.enabled=false`, `serviceAccount={"create":false}`},
+	"defaults":    nil,
+	"host driver": {`gpu.driver="host"`},
+	"no GPU":      {`gpu.driver="none"`, `hostNetwork=true`},
+	"processes":   {`ownership={"podResources":false,"processes":true}`, `gpu.kmsg=true`},
+	"least":       {`discovery.enabled=false`, `ownership.podResources=false`},
+	"own role":    {`rbac.create=false`, `serviceAccount={"create":false,"name":"mine"}`},
+	"protected": {`webConfig={"existingSecret":"web","scheme":"https"}`, `secrets=["engine-token"]`, `networkPolicy={"enabled":true}`, `podMonitor.tlsConfig={"insecureSkipVerify":true}`,
+		`podMonitor.sampleLimit=20000`, `podMonitor.relabelings=[{"targetLabel":"team","replacement":"infra"}]`, `podMonitor.metricRelabelings=[{"action":"drop","sourceLabels":["__name__"],"regex":"go_.*"}]`},
+	"no operator":  {`podMonitor.enabled=false`, `prometheusRule.enabled=false`, `dashboards.enabled=false`, `alertmanager.enabled=false`, `serviceAccount={"create":false}`},
 	"other names":  {`nameOverride="llm"`, `image={"digest":"sha256:` + strings.Repeat("0", 64) + `"}`, `commonLabels={"team":"infra"}`},
 	"one engine":   {`config={"targets":[{"url":"http://127.0.0.1:8000"}]}`},
-	"some alerts":  {`prometheusRule.alerts={"LLMColdStart":{"enabled":false}}`},
+	"some alerts":  {`prometheusRule.alerts={"LLMColdStart":{"enabled":false}}`, `prometheusRule.grafanaURL="https://grafana.example"`, `prometheusRule.runbookURL="https://wiki.example/{alert}"`},
 	"no probes":    {`probes=false`, `priorityClassName="system-node-critical"`},
 	"only some":    {`networkPolicy={"enabled":true,"from":[{"podSelector":{"matchLabels":{"app":"prometheus"}}}]}`},
-	"extra things": {`extraArgs=["--log.level=debug"]`, `extraEnv=[{"name":"TZ","value":"UTC"}]`, `imagePullSecrets=[{"name":"pull"}]`},
+	"mirror":       {`global.imageRegistry="mirror.example"`, `dashboards={"labels":{"grafana":"yes"},"annotations":{"grafana_folder":"LLM"}}`},
+	"extra things": {`extraVolumes=[{"name":"x","emptyDir":{}}]`, `extraVolumeMounts=[{"name":"x","mountPath":"/x"}]`, `extraArgs=["--log.level=debug"]`, `extraEnv=[{"name":"TZ","value":"UTC"}]`, `imagePullSecrets=[{"name":"pull"}]`},
 }
 
 // Helm accepts every documented combination.
@@ -94,12 +101,8 @@ func TestCombinations(t *testing.T) {
 				t.Error(out)
 			}
 			args[0], args[1], args[2] = "template", "gpu", chart
-			out, err := helm(t, args...)
-			if err != nil {
+			if out, err := helm(t, args...); err != nil {
 				t.Fatal(out)
-			}
-			if strings.Contains(out, "token: ") || strings.Contains(out, "ClusterRole") {
-				t.Error("the chart asks for permissions that it does not need")
 			}
 		})
 	}
@@ -112,6 +115,7 @@ func TestRefused(t *testing.T) {
 		`prots=9844`:          "prots",
 		`prometheusRule.alerts={"LLMNoSuchAlert":{"enabled":false}}`: "prometheusRule.alerts.LLMNoSuchAlert",
 		`config.target=[]`: "config",
+		`prometheusRule.grafanaURL="grafana.example"`: "grafanaURL",
 	} {
 		out, err := helm(t, "template", "gpu", chart, "--set-json", set)
 		if err == nil || !strings.Contains(out, want) {
@@ -122,16 +126,8 @@ func TestRefused(t *testing.T) {
 
 // The rules in the cluster are the generated ones, expression by expression.
 func TestRulesAreTheGeneratedOnes(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join(chart, "files", "rules.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want object
-	if err := yaml.Unmarshal(content, &want); err != nil {
-		t.Fatal(err)
-	}
-	if got := at(t, render(t)["PrometheusRule"], "spec", "groups"); !reflect.DeepEqual(got, want["groups"]) {
-		t.Error("the rendered groups differ from files/rules.yaml")
+	if got, want := at(t, render(t)["PrometheusRule"], "spec", "groups"), generated(t, "rules.yaml"); !reflect.DeepEqual(got, want["groups"]) {
+		t.Error("the rendered groups differ from examples/prometheus/rules.yaml")
 	}
 	changed := render(t, `prometheusRule.alerts={"LLMColdStart":{"enabled":false},"LLMKVPressure":{"severity":"notice"}}`)
 	severities := map[string]string{}
@@ -147,6 +143,74 @@ func TestRulesAreTheGeneratedOnes(t *testing.T) {
 	}
 }
 
+// generated reads a generated file.
+func generated(t *testing.T, name string) (o object) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("..", "examples", "prometheus", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(content, &o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// Links lead where the values say, with what the alert is about.
+func TestLinks(t *testing.T) {
+	objects := render(t, `prometheusRule.grafanaURL="https://grafana.example/team"`, `prometheusRule.runbookURL="https://wiki.example/{alert}"`)
+	alerts := 0
+	for _, g := range at(t, objects["PrometheusRule"], "spec", "groups").([]any) {
+		for _, r := range at(t, g, "rules").([]any) {
+			name, ok := at(t, r, "alert").(string)
+			if !ok {
+				continue
+			}
+			alerts++
+			notes := at(t, r, "annotations").(object)
+			if dashboard := notes["dashboard_url"].(string); !strings.HasPrefix(dashboard, "https://grafana.example/team/d/llm-") || strings.Contains(dashboard, "invalid") {
+				t.Errorf("%s: %s", name, dashboard)
+			}
+			if notes["runbook_url"] != "https://wiki.example/"+name {
+				t.Errorf("%s: %s", name, notes["runbook_url"])
+			}
+		}
+	}
+	if alerts < 30 {
+		t.Errorf("%d alerts", alerts)
+	}
+}
+
+// Grafana's sidecar finds each dashboard, and Alertmanager's fragment is the generated one.
+func TestDashboardsAndFragment(t *testing.T) {
+	objects := render(t)
+	files, err := filepath.Glob(filepath.Join(chart, "files", "dashboards", "*.json"))
+	if err != nil || len(files) < 6 {
+		t.Fatalf("%v %v", files, err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".json")
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := objects[strings.TrimPrefix(name, "llm")]
+		if got := at(t, o, "data", name+".json"); got != string(want) {
+			t.Errorf("%s is not what was generated", name)
+		}
+		if at(t, o, "metadata", "labels", "grafana_dashboard") != "1" {
+			t.Errorf("%s lacks the label of the sidecar", name)
+		}
+	}
+	var fragment object
+	if err := yaml.Unmarshal([]byte(at(t, objects["-alertmanager"], "data", "alertmanager.yaml").(string)), &fragment); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(fragment, generated(t, "alertmanager.yaml")) {
+		t.Error("the fragment is not the generated one")
+	}
+}
+
 // The exporter itself accepts the rendered configuration and flags.
 func TestExporterAcceptsTheConfiguration(t *testing.T) {
 	objects := render(t, `config={"targets":[{"url":"http://127.0.0.1:8000","labels":{"model_name":"chat"}}],"objectives":[{"name":"ttft","signal":"ttft","threshold":"500ms","target":"99%"}],"limits":{"series":1000}}`, `gpu.driver="host"`)
@@ -157,7 +221,7 @@ func TestExporterAcceptsTheConfiguration(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	file := filepath.Join(t.TempDir(), "exporter.yml")
-	if err := os.WriteFile(file, []byte(at(t, objects["ConfigMap"], "data", "exporter.yml").(string)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(at(t, objects[""], "data", "exporter.yml").(string)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"--config.check"}
@@ -180,15 +244,23 @@ func TestPrivileges(t *testing.T) {
 		return spec, at(t, spec, "containers", "securityContext").(object)
 	}
 	pod, c := security()
-	if pod["hostPID"] != nil || pod["hostNetwork"] != nil || c["privileged"] != nil || c["runAsNonRoot"] != true || at(t, c, "capabilities", "add") != nil {
+	if pod["hostPID"] != nil || pod["hostNetwork"] != nil || c["privileged"] != nil || at(t, c, "capabilities", "add") != nil ||
+		!reflect.DeepEqual(at(t, c, "capabilities", "drop"), []any{"ALL"}) || c["readOnlyRootFilesystem"] != true || c["allowPrivilegeEscalation"] != false {
 		t.Errorf("defaults: %v", c)
 	}
-	if pod["automountServiceAccountToken"] != false || c["readOnlyRootFilesystem"] != true || c["allowPrivilegeEscalation"] != false {
+	if c["runAsUser"] != uint64(0) || pod["automountServiceAccountToken"] != true { // the kubelet's socket; the API server
 		t.Errorf("defaults: %v", c)
 	}
-	pod, c = security(`gpu.ownership=true`)
+	pod, c = security(`discovery.enabled=false`, `ownership.podResources=false`)
+	if c["runAsNonRoot"] != true || pod["automountServiceAccountToken"] != false {
+		t.Errorf("without discovery and ownership: %v", c)
+	}
+	if objects := render(t, `discovery.enabled=false`); objects["ClusterRole"] != nil || objects["ClusterRoleBinding"] != nil {
+		t.Error("a role without discovery")
+	}
+	pod, c = security(`ownership.processes=true`)
 	if pod["hostPID"] != true || !reflect.DeepEqual(at(t, c, "capabilities", "add"), []any{"SYS_PTRACE"}) {
-		t.Errorf("ownership: %v", c)
+		t.Errorf("processes: %v", c)
 	}
 	if _, c = security(`gpu.kmsg=true`); !reflect.DeepEqual(at(t, c, "capabilities", "add"), []any{"SYSLOG"}) {
 		t.Errorf("kmsg: %v", c)
@@ -198,16 +270,35 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// Two releases in one namespace share no name.
+// Two releases share no name, neither in one namespace nor across the cluster.
 func TestTwoReleases(t *testing.T) {
-	names := func(release string) []byte {
-		out, err := helm(t, "template", release, chart, "--skip-tests")
+	names := func(release, namespace string) map[string]bool {
+		out, err := helm(t, "template", release, chart, "--skip-tests", "--namespace", namespace)
 		if err != nil {
 			t.Fatal(out)
 		}
-		return []byte(out)
+		all := map[string]bool{}
+		d := yaml.NewDecoder(strings.NewReader(out))
+		for {
+			var o object
+			if d.Decode(&o) != nil {
+				return all
+			}
+			if o["kind"] != nil {
+				where, _ := at(t, o, "metadata", "namespace").(string)
+				all[o["kind"].(string)+" "+where+"/"+at(t, o, "metadata", "name").(string)] = true
+			}
+		}
 	}
-	if a, b := names("a"), names("b"); bytes.Contains(b, []byte("name: a-llm")) || !bytes.Contains(a, []byte("name: a-llm-node-exporter")) {
-		t.Error("objects do not carry the release's name")
+	first := names("a", "monitoring")
+	for _, other := range []map[string]bool{names("b", "monitoring"), names("a", "elsewhere")} {
+		if len(first) < 10 || len(other) != len(first) {
+			t.Errorf("%d and %d objects", len(first), len(other))
+		}
+		for name := range other {
+			if first[name] {
+				t.Errorf("both releases have %s", name)
+			}
+		}
 	}
 }

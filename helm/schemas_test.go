@@ -13,11 +13,12 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Where the schemas come from: the API server's own description and the operator's definitions,
-// both files of Go modules, so that nothing but the module proxy is asked.
+// Where the schemas come from: the API server's own description, the operator's definitions
+// and KEDA's, all files of Go modules, so that nothing but the module proxy is asked.
 const (
 	kubernetes = "k8s.io/kubernetes@v1.36.3"
 	operator   = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+	keda       = "github.com/kedacore/keda/v2@v2.18.1"
 )
 
 // The objects of every combination are what the API servers accept, no field more.
@@ -29,13 +30,26 @@ func TestSchemas(t *testing.T) {
 	schemas := t.TempDir()
 	writeBuiltIns(t, schemas)
 	for _, file := range []string{"podmonitors", "prometheusrules"} {
-		writeCustom(t, schemas, filepath.Join("example", "prometheus-operator-crd", "monitoring.coreos.com_"+file+".yaml"))
+		writeCustom(t, schemas, operator, filepath.Join("example", "prometheus-operator-crd", "monitoring.coreos.com_"+file+".yaml"))
 	}
+	writeCustom(t, schemas, keda, filepath.Join("config", "crd", "bases", "keda.sh_scaledobjects.yaml"))
 	check := func(manifests string) (string, error) {
 		cmd := exec.Command(kubeconform, "-strict", "-schema-location", schemas+"/{{.ResourceKind}}.json")
 		cmd.Stdin = strings.NewReader(manifests)
 		out, err := cmd.CombinedOutput()
 		return string(out), err
+	}
+	for _, name := range []string{"keda.yaml", "hpa.yaml"} {
+		content, err := os.ReadFile(filepath.Join("..", "examples", "autoscaling", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := check(string(content)); err != nil {
+			t.Errorf("%s: %s", name, out)
+		}
+		if _, err := check(strings.ReplaceAll(string(content), "scaleTargetRef:", "scaleTarget:")); err == nil {
+			t.Errorf("%s: the schemas accept anything", name)
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(combinations)) {
 		args := []string{"template", "gpu", chart}
@@ -92,15 +106,17 @@ func writeBuiltIns(t *testing.T, dir string) {
 	for kind, name := range map[string]string{
 		"serviceaccount": "io.k8s.api.core.v1.ServiceAccount", "configmap": "io.k8s.api.core.v1.ConfigMap", "pod": "io.k8s.api.core.v1.Pod",
 		"daemonset": "io.k8s.api.apps.v1.DaemonSet", "networkpolicy": "io.k8s.api.networking.v1.NetworkPolicy",
+		"horizontalpodautoscaler": "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
+		"clusterrole":             "io.k8s.api.rbac.v1.ClusterRole", "clusterrolebinding": "io.k8s.api.rbac.v1.ClusterRoleBinding",
 	} {
 		writeSchema(t, dir, kind, object{"$ref": "#/definitions/" + name, "definitions": api.Definitions})
 	}
 }
 
 // writeCustom writes the schema of a CustomResourceDefinition.
-func writeCustom(t *testing.T, dir, path string) {
+func writeCustom(t *testing.T, dir, module, path string) {
 	var crd object
-	if err := yaml.Unmarshal(moduleFile(t, operator, path), &crd); err != nil {
+	if err := yaml.Unmarshal(moduleFile(t, module, path), &crd); err != nil {
 		t.Fatal(err)
 	}
 	schema := at(t, crd, "spec", "versions", "schema", "openAPIV3Schema").(object)

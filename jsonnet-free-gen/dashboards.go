@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -9,23 +10,34 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// dashboardFiles are the dashboards, one file each, as Grafana loads them from a folder.
-func dashboardFiles(folder string, style rules.Style) []artifact {
+// schemas are the values of --dashboards.
+var schemas = map[string]func(dashboards.Board, rules.Style) ([]byte, error){classic: dashboards.Render, "v2": dashboards.RenderV2}
+
+const classic = "classic"
+
+// dashboards are one file each, as Grafana loads them from a folder.
+func (i installation) dashboards(folder string) []artifact {
 	var all []artifact
-	for _, b := range dashboards.All() {
-		all = append(all, artifact{folder + string(b.UID) + ".json", func() ([]byte, error) { return dashboards.Render(b, style) }})
+	render := schemas[cmp.Or(i.schema, classic)]
+	for _, b := range dashboards.All(i.options.Pairs) {
+		all = append(all, artifact{folder + string(b.UID) + ".json", func() ([]byte, error) { return render(b, i.style) }})
 	}
 	return all
 }
 
-const dashboardsIntro = `Six dashboards for Grafana 10 and newer, in the classic format that Grafana loads from files. An alert opens one of them filtered to
+const dashboardsIntro = `Six dashboards for Grafana 10 and newer, in the classic schema that Grafana loads from files. An alert opens one of them filtered to
 what it is about; from there every other one is a click away with the same time and filters.
 
-![Burn and inter-token latency rise, the queue share stays, the GPU shows throttling](incident.svg)
+![Burn rate, firing alerts, TTFT, inter-token latency, queue share and throttling while the cooling of a simulated node fails](incident.svg)
+
+The picture plots the queries of the incident dashboard over what [the drill](drill.md) left in Prometheus' storage; it is no screenshot.
+` + "`go test ./dashboards -run Picture -update`" + ` draws it anew.
 
 ` + "```" + `sh
 go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
 ` + "```" + `
+
+` + "`--dashboards v2`" + ` writes them as resources with schema v2, which only Grafana 13 and newer loads from files.
 
 Let Grafana load the folder, or import the files of helm/llm-node-exporter/files/dashboards by hand:
 
@@ -44,6 +56,7 @@ providers:
 * Marks across all panels: alerts that fire, deploys (a version that was not there), restarts.
 * With two tiers, "Objectives and error budget" works on the global one; the others read what only shards have, unless your queries reach
   raw series (Thanos).
+* *Moves in* names incidents of [the drill](drill.md): a test plays them and sees that the panel has data and changes.
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four of it.
 `
 
@@ -51,14 +64,25 @@ providers:
 func dashboardsPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Dashboards\n\n" + generated + dashboardsIntro)
-	for _, board := range dashboards.All() {
+	for _, board := range dashboards.All(nil) {
 		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s\n", strings.TrimPrefix(board.Title(), "LLM / "), board.UID, strings.TrimPrefix(board.Since, "now-"), board.Description)
 		for _, row := range board.Rows {
 			fmt.Fprintf(&b, "\n**%s**\n\n", row.Title)
 			for _, p := range row.Panels {
-				fmt.Fprintf(&b, "* %s: %s\n", p.Title, p.About.What)
+				fmt.Fprintf(&b, "* %s: %s%s\n", p.Title, p.About.What, drilled(board, p))
 			}
 		}
 	}
 	return b.Bytes(), nil
+}
+
+// drilled says which incidents of the drill move a panel, or why none does.
+func drilled(board dashboards.Board, p dashboards.Panel) string {
+	if moves := dashboards.MovedIn(board.UID, p.Title); moves != nil {
+		return " *Moves in " + strings.Join(moves, ", ") + ".*"
+	}
+	if why, ok := dashboards.Undrilled[board.UID][p.Title]; ok {
+		return " *Not drilled: " + why + ".*"
+	}
+	return ""
 }

@@ -11,7 +11,7 @@ import (
 
 // The dashboards in the repository are what the code says.
 func TestDashboardsAreCurrent(t *testing.T) {
-	if err := generate("..", true, dashboardFiles(chart+"dashboards/", rules.Style{})); err != nil {
+	if err := generate("..", true, installation{}.dashboards(chart+"dashboards/")); err != nil {
 		t.Error(err)
 	}
 }
@@ -52,5 +52,25 @@ func TestDashboardsPage(t *testing.T) {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("docs/dashboards.md lacks %q", want)
 		}
+	}
+}
+
+// --dashboards v2 writes the other schema, with the labels of the installation, and never over the files of the
+// repository.
+func TestDashboardsV2(t *testing.T) {
+	dir := render(t, "--format", "prometheus", "--dashboards", "v2", "--label", "cluster=k8s_cluster")
+	var resource struct {
+		APIVersion string
+		Metadata   struct{ Name string }
+	}
+	text := read(t, dir, "dashboards", string(rules.IncidentDashboard)+".json")
+	if err := json.Unmarshal(text, &resource); err != nil {
+		t.Fatal(err)
+	}
+	if resource.APIVersion != "dashboard.grafana.app/v2" || resource.Metadata.Name != string(rules.IncidentDashboard) || !strings.Contains(string(text), `k8s_cluster=~\"$cluster\"`) {
+		t.Errorf("%+v, or not the labels of the installation", resource)
+	}
+	if err := run([]string{"--dashboards", "v2", "--out", t.TempDir()}); err == nil || !strings.Contains(err.Error(), "--format") {
+		t.Errorf("without --format: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ type installation struct {
 	options    rules.Options
 	style      rules.Style
 	fleet      bool
+	schema     string // of dashboards
 	name       string
 	metaLabels map[string]string
 }
@@ -32,7 +33,7 @@ func (i installation) artifacts(format string) []artifact {
 	if i.fleet {
 		all = append(all, artifact{"shard/remote_write.yaml", remoteWrite})
 	}
-	all = append(all, dashboardFiles("dashboards/", i.style)...)
+	all = append(all, i.dashboards("dashboards/")...)
 	return append(all,
 		artifact{"alertmanager.yaml", i.alertmanager},
 		artifact{rules.TemplateFile, func() ([]byte, error) { return []byte(rules.NotificationTemplate), nil }},

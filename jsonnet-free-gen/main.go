@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,6 +51,7 @@ func run(args []string) error {
 	app.Flag("label", "Another name for a label that Prometheus sets, as cluster=k8s_cluster: "+strings.Join(rules.Renamable(), ", ")+". Repeat.").PlaceHolder("NAME=NAME").StringMapVar(&i.style.Labels)
 	app.Flag("runbook-url", "Address of a runbook; {alert} stands for the alert.").PlaceHolder("URL").StringVar(&i.style.RunbookURL)
 	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}; without it alerts carry no dashboard link.").PlaceHolder("URL").StringVar(&i.style.DashboardURL)
+	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, or v2, for 13 and newer.").Default(classic).EnumVar(&i.schema, slices.Sorted(maps.Keys(schemas))...)
 	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJob).StringVar(&i.options.Job)
 	app.Flag("name", "Name of the PrometheusRule or of the Mimir namespace.").Default("llm-node-exporter").StringVar(&i.name)
 	app.Flag("meta-label", "Label of the PrometheusRule object, as release=prometheus. Repeat.").PlaceHolder("NAME=VALUE").StringMapVar(&i.metaLabels)
@@ -61,6 +63,9 @@ func run(args []string) error {
 		return importOpenSLO(*openSLO, os.Stdout)
 	}
 	if *format == "" {
+		if i.schema != classic {
+			return errors.New("--dashboards: the files of this repository are classic; add --format for those of an installation")
+		}
 		return generate(*out, *check, repository())
 	}
 	if err := i.configure(*windows, *severities); err != nil {
@@ -72,18 +77,28 @@ func run(args []string) error {
 // chart is where the Helm chart keeps what it ships as generated.
 const chart = "helm/llm-node-exporter/files/"
 
+// chartGrafana is what the chart replaces by the address of somebody's Grafana.
+const chartGrafana = "https://grafana.invalid"
+
 // repository are the generated files of this repository.
 func repository() []artifact {
 	beside := installation{style: rules.Style{RunbookURL: "../runbooks/{alert}.md"}}
 	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage})
-	all = append(all, dashboardFiles(chart+"dashboards/", rules.Style{})...)
-	var example installation
-	for _, a := range example.artifacts("prometheus") {
+	all = append(all, installation{}.dashboards(chart+"dashboards/")...)
+	all = append(all, artifact{"examples/autoscaling/keda.yaml", keda}, artifact{"examples/autoscaling/prometheus-adapter.yaml", prometheusAdapter},
+		artifact{"examples/autoscaling/hpa.yaml", autoscaler})
+	for _, a := range (installation{}).artifacts("prometheus") {
 		switch a.path {
 		case "rules.yaml":
-			all = append(all, artifact{chart + a.path, a.render}, artifact{"examples/prometheus/" + a.path, a.render})
-		case "alertmanager.yaml", rules.TemplateFile:
 			all = append(all, artifact{"examples/prometheus/" + a.path, a.render})
+		case "alertmanager.yaml", rules.TemplateFile:
+			all = append(all, artifact{"examples/prometheus/" + a.path, a.render}, artifact{chart + "alertmanager/" + a.path, a.render})
+		}
+	}
+	linked := installation{style: rules.Style{DashboardURL: chartGrafana + "/d/{uid}"}}
+	for _, a := range linked.artifacts("prometheus") {
+		if a.path == "rules.yaml" {
+			all = append(all, artifact{chart + a.path, a.render})
 		}
 	}
 	return all

@@ -42,6 +42,18 @@ var (
 		Description: "An engine release probably renamed it: {{ $labels.metric }} is absent until the exporter knows the new name. Alerts over it cannot fire.",
 		Dashboard:   ExporterDashboard,
 	}
+	DiscoveryFailed = &Alert{
+		Name:   "LLMDiscoveryFailed",
+		Branch: Exporter,
+		Expr: promql.Equal(promql.Max([]string{metrics.LabelCluster, "instance", metrics.LabelSource, metrics.LabelReason},
+			promql.Vector(metrics.DiscoveryUp)), promql.Num(0), nil),
+		Severity:    slo.Ticket,
+		For:         15 * minute,
+		Scope:       []string{"instance"},
+		Summary:     "The exporter on {{ $labels.instance }} cannot look for engines: {{ $labels.reason }}",
+		Description: "Engines that started since are not measured, and their objectives do not count. Those found before are still read.",
+		Dashboard:   ExporterDashboard,
+	}
 	ObjectiveWithoutEvents = &Alert{
 		Name:   "LLMObjectiveWithoutEvents",
 		Branch: Exporter,
@@ -69,5 +81,5 @@ func exporterAlerts(opt Options) []*Alert {
 	most.Expr = promql.Or(
 		below(promql.Avg([]string{metrics.LabelCluster, "job"}, up), 0.5),
 		promql.Call("absent", up))
-	return []*Alert{&one, &most, SourceMissing, ObjectiveWithoutEvents}
+	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents}
 }

@@ -4,6 +4,7 @@ import (
 	"html/template"
 	"net/http"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
@@ -17,17 +18,31 @@ body { font: 16px/1.5 system-ui, sans-serif; margin: 1rem }
 table { border-collapse: collapse } td, th { border: 1px solid #8886; padding: .3rem .6rem; text-align: left; vertical-align: top }
 </style></head><body>
 <h1>Engines</h1>
-{{ if . }}<table><tr><th>page</th><th>state</th><th>engine</th><th>version</th><th>model</th><th>what to do</th></tr>
-{{ range . }}<tr><td>{{ .Server }}</td><td>{{ if .Reason }}{{ .Reason }}{{ else }}up{{ end }}</td><td>{{ .Runtime }}</td><td>{{ .Version }}</td><td>{{ .Model }}</td><td>{{ remedy .Reason }}</td></tr>
+{{ if .Engines }}<table><tr><th>page</th><th>state</th><th>engine</th><th>version</th><th>model</th><th>what to do</th></tr>
+{{ range .Engines }}<tr><td>{{ .Server }}</td><td>{{ if .Reason }}{{ .Reason }}{{ else }}up{{ end }}</td><td>{{ .Runtime }}</td><td>{{ .Version }}</td><td>{{ .Model }}</td><td>{{ remedy .Reason }}</td></tr>
 {{ end }}</table>
-{{ else }}<p>None are configured: start with --engine.target=URL, or list targets in --config.file.</p>
+{{ else }}<p>None are configured, and none were found: start with --engine.target=URL, or list targets in --config.file.</p>
+{{ end }}{{ with .Err }}<p>Discovery does not work, those found before stay: {{ . }}</p>
+{{ end }}{{ if .Places }}<h2>Looked at, not read</h2>
+<table><tr><th>address</th><th>pod</th><th>state</th><th>why</th></tr>
+{{ range .Places }}<tr><td>{{ .URL }}</td><td>{{ if .Pod }}{{ .Namespace }}/{{ .Pod }} {{ .Container }}{{ end }}</td><td>{{ .State }}</td><td>{{ .Why }}{{ with remedy .Why }}: {{ . }}{{ end }}</td></tr>
+{{ end }}</table>
 {{ end }}<p>As of the last scrape. What each engine says and what it does not: llm_engine_metric_source_info.</p>
 </body></html>
 `))
 
 func (s *server) listEngines(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	if err := enginesPage.Execute(w, s.engines.Load().Engines()); err != nil {
+	var page struct {
+		Engines []engine.Engine
+		Places  []discovery.Seen
+		Err     error
+	}
+	page.Engines = s.engines.Load().Engines()
+	if s.finder != nil {
+		page.Places, page.Err = s.finder.Places()
+	}
+	if err := enginesPage.Execute(w, page); err != nil {
 		s.log.Debug("reader went away", "err", err)
 	}
 }

@@ -37,12 +37,12 @@ func (o *gpuOptions) addFlags(app *kingpin.Application) {
 // detachTime is how long SIGUSR1 releases NVML for.
 const detachTime = 10 * time.Minute
 
-// startGPUs starts the GPU side and registers it. The channel gets an error when only a new process
-// can see the GPUs again.
-func (s *server) startGPUs(ctx context.Context, o gpuOptions) <-chan error {
+// startGPUs starts the GPU side and registers it; the collector is nil when it is switched off. The
+// channel gets an error when only a new process can see the GPUs again.
+func (s *server) startGPUs(ctx context.Context, o gpuOptions) (*gpu.Collector, <-chan error) {
 	failed := make(chan error, 1)
 	if !o.enabled {
-		return failed
+		return nil, failed
 	}
 	o.Logger = s.log.With("collector", "gpu")
 	gpus := gpu.New(o.Options)
@@ -65,7 +65,7 @@ func (s *server) startGPUs(ctx context.Context, o gpuOptions) <-chan error {
 		go func() { _ = owners.Run(ctx) }() // ends with ctx
 		s.registry.MustRegister(timed{"ownership", owners, s.self})
 	}
-	return failed
+	return gpus, failed
 }
 
 // detachOnSignal releases NVML on SIGUSR1, as POST /-/detach does, and takes it back on SIGUSR2.

@@ -20,6 +20,8 @@ import (
 	"github.com/prometheus/common/version"
 	"github.com/prometheus/exporter-toolkit/web"
 	webflag "github.com/prometheus/exporter-toolkit/web/kingpinflag"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
 func main() {
@@ -46,12 +48,14 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 		targets    = app.Flag("engine.target", "An engine to read, as http://host:port. Repeatable. Its metrics path and kind are found.").PlaceHolder("URL").Strings()
 		options    serverOptions
 		devices    gpuOptions
+		finding    discoveryOptions
 		logging    = &promslog.Config{Writer: logTo}
 	)
 	app.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&options.metricsPath)
 	app.Flag("web.max-requests", "Scrapes served at once; more get 503. 0 means no limit.").Default("40").IntVar(&options.maxRequests)
 	app.Flag("web.enable-pprof", "Serve profiles under /debug/pprof/.").BoolVar(&options.pprof)
 	devices.addFlags(app)
+	finding.addFlags(app)
 	webFlags := webflag.AddFlags(app, ":9844")
 	promslogflag.AddFlags(app, logging)
 	if _, err := app.Parse(args); err != nil {
@@ -60,12 +64,8 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	log := promslog.New(logging)
 
 	server := newServer(options, log)
-	server.load = func() error {
-		collector, err := loadConfig(*configFile, *targets, "llm-node-exporter/"+version.Version, log)
-		if err == nil {
-			server.engines.Store(collector)
-		}
-		return err
+	server.load = func() (*engine.Collector, error) {
+		return loadConfig(*configFile, *targets, "llm-node-exporter/"+version.Version, log)
 	}
 	if err := server.reload(); err != nil {
 		return err
@@ -77,7 +77,10 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	failed := server.startGPUs(ctx, devices)
+	gpus, failed := server.startGPUs(ctx, devices)
+	if err := server.startDiscovery(ctx, finding, devices.ProcFS, gpus); err != nil {
+		return err
+	}
 
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)

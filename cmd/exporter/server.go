@@ -21,6 +21,7 @@ import (
 	build "github.com/prometheus/common/version"
 	"github.com/prometheus/exporter-toolkit/web"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
@@ -42,7 +43,9 @@ type server struct {
 	engines  atomic.Pointer[engine.Collector]
 
 	loading sync.Mutex
-	load    func() error
+	load    func() (*engine.Collector, error)
+	found   []engine.TargetConfig // by discovery
+	finder  *discovery.Finder     // nil without discovery
 
 	detach http.Handler // of the GPU collector; nil without one
 }
@@ -65,14 +68,33 @@ func newServer(options serverOptions, log *slog.Logger) *server {
 func (s *server) reload() error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
-	err := s.load()
+	configured, err := s.load()
 	s.self.loaded(err == nil)
 	if err != nil {
 		s.log.Error("configuration not loaded", "err", err)
 		return err
 	}
+	s.read(configured)
 	s.log.Info("configuration loaded")
 	return nil
+}
+
+// discovered takes the engines that were found in place of those found before.
+func (s *server) discovered(targets []engine.TargetConfig) {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	s.found = targets
+	s.read(s.engines.Load())
+}
+
+// read makes a collector of a configuration and of what was found the one in use. A scrape that is under
+// way ends with the one it began with.
+func (s *server) read(configured *engine.Collector) {
+	all, err := configured.With(s.found)
+	if err != nil {
+		s.log.Warn("some of what was found cannot be a target", "err", err)
+	}
+	s.engines.Store(all)
 }
 
 func (s *server) handler() http.Handler {

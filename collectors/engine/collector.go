@@ -24,10 +24,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Collector scrapes a fixed set of targets. A changed configuration makes a new collector.
+// Collector scrapes a fixed set of targets. A changed configuration makes a new collector; With makes
+// one that reads engines that were found as well.
 type Collector struct {
-	targets []*target
-	config  *settings
+	configured []*target
+	targets    []*target // all that are read
+	dialects   []*Dialect
+	config     *settings
 }
 
 // New builds a collector. An error is a ConfigError that names the place and the remedy.
@@ -36,7 +39,7 @@ func New(cfg Config) (*Collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Collector{config: &settings{Config: cfg, shapes: map[*metrics.Family]slo.Shape{}}}
+	c := &Collector{dialects: dialects, config: &settings{Config: cfg, shapes: map[*metrics.Family]slo.Shape{}}}
 	for name, shape := range cfg.Histograms {
 		f := metrics.Lookup(name)
 		if f == nil || f.Kind != metrics.Histogram || !IsQuantity(f) {
@@ -58,8 +61,9 @@ func New(cfg Config) (*Collector, error) {
 			return nil, configErrorf(path+".url", "%s is a target already, targets[%d]: its series would be there twice", t.server, first)
 		}
 		servers[t.server] = i
-		c.targets = append(c.targets, t)
+		c.configured = append(c.configured, t)
 	}
+	c.targets = c.configured
 	return c, nil
 }
 
@@ -79,15 +83,19 @@ type Engine struct {
 func (c *Collector) Engines() []Engine {
 	var engines []Engine
 	for _, t := range c.targets {
-		t.mu.Lock()
-		e := t.known
-		e.Reason = t.reason
-		t.mu.Unlock()
-		e.Server, e.GPUs = t.server, t.gpus
-		e.Namespace, e.Pod, e.Container = t.fixed[metrics.LabelNamespace], t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer]
-		engines = append(engines, e)
+		engines = append(engines, t.engine())
 	}
 	return engines
+}
+
+func (t *target) engine() Engine {
+	t.mu.Lock()
+	e := t.known
+	e.Reason = t.reason
+	t.mu.Unlock()
+	e.Server, e.GPUs = t.server, t.from.GPUs
+	e.Namespace, e.Pod, e.Container = t.fixed[metrics.LabelNamespace], t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer]
+	return e
 }
 
 // Scrape scrapes all targets until the context's deadline. A target that fails costs its own series

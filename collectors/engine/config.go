@@ -135,7 +135,7 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *set
 		url:       u.Redacted(),
 		timeout:   time.Duration(cfg.Timeout),
 		config:    settings,
-		gpus:      cfg.GPUs,
+		from:      cfg,
 		dialects:  dialects,
 		given:     strings.TrimSuffix(u.Path, "/"),
 		log:       settings.Log.With("target", u.Redacted()),

@@ -25,7 +25,7 @@ type target struct {
 	url      string        // for logs; never holds credentials
 	timeout  time.Duration // for one scrape
 	config   *settings
-	gpus     []string   // as configured
+	from     TargetConfig
 	dialects []*Dialect // all known, or the configured one
 	pinned   bool       // the configuration names the dialect
 	given    string     // configured path, "" to find it

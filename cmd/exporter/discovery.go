@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+)
+
+// discoveryOptions are the flags of discovery.
+type discoveryOptions struct{ source, node string }
+
+func (o *discoveryOptions) addFlags(app *kingpin.Application) {
+	app.Flag("discovery", "Where engines are looked for beside the configured ones: processes (the ports of those that hold a GPU), pods (of this node) or none.").
+		Default("processes").EnumVar(&o.source, "processes", "pods", "none")
+	app.Flag("discovery.node", "This node's name, for --discovery=pods.").Envar("NODE_NAME").StringVar(&o.node)
+}
+
+// startDiscovery starts to look for engines. Without GPUs to ask for their processes there is nothing to
+// look at on a bare host.
+func (s *server) startDiscovery(ctx context.Context, o discoveryOptions, procfs string, gpus *gpu.Collector) error {
+	log := s.log.With("collector", "discovery")
+	var source discovery.Source
+	switch {
+	case o.source == "pods":
+		pods, err := discovery.InCluster(o.node, log)
+		if err != nil {
+			return err
+		}
+		source = pods
+	case o.source == "processes" && gpus != nil:
+		source = discovery.NewProcesses(procfs, gpus.Processes)
+	default:
+		return nil
+	}
+	s.finder = discovery.New(discovery.Options{
+		Logger: log, Source: source, Found: s.discovered,
+		Probe: func(ctx context.Context, target engine.TargetConfig) (engine.Engine, error) {
+			return s.engines.Load().Probe(ctx, target)
+		},
+	})
+	go s.finder.Run(ctx)
+	s.registry.MustRegister(s.finder)
+	return nil
+}

@@ -1,0 +1,305 @@
+// Package discovery finds the engines of this node, so that nobody has to list them.
+//
+// A source names places where an engine may be: the ports of this node's pods (pods.go), or the ports
+// on which the processes that hold a GPU listen (processes.go). A place becomes a target when an engine
+// has answered there, and stays one for as long as its source names it, whether it answers or not. A
+// source that fails leaves the places that it last named.
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+const (
+	// maxPlaces bounds what the pods of a node can make the exporter ask.
+	maxPlaces = 512
+	// probesAtOnce and probeTimeout bound what asking costs.
+	probesAtOnce = 8
+	probeTimeout = 3 * time.Second
+	// retrySilent is how soon a place where nothing answered is asked again: an engine listens when its
+	// model is loaded. retryOther is for what answered and is no engine.
+	retrySilent = 15 * time.Second
+	retryOther  = 5 * time.Minute
+)
+
+// Place is where an engine may answer.
+type Place struct {
+	Target engine.TargetConfig
+	// Declared places are targets before anything has answered: somebody said that they are engines.
+	Declared bool
+	// LeaveAlone says why the place is not asked; empty when it is.
+	LeaveAlone string
+}
+
+// Source names places.
+type Source interface {
+	// Name is the value of the source label: pods or processes.
+	Name() string
+	// Run calls report with all places whenever they change, or with why they cannot be known, until ctx
+	// ends.
+	Run(ctx context.Context, report func([]Place, error))
+}
+
+// Options configure a Finder.
+type Options struct {
+	// Logger receives one record per change of state. Default: slog.Default().
+	Logger *slog.Logger
+	Source Source
+	// Probe asks who answers at a target: (*engine.Collector).Probe.
+	Probe func(context.Context, engine.TargetConfig) (engine.Engine, error)
+	// Found is called with all targets whenever they change.
+	Found func([]engine.TargetConfig)
+}
+
+// Finder turns the places of a source into targets, and serves how that goes as a prometheus.Collector.
+type Finder struct {
+	options Options
+	changed chan struct{}
+
+	mu       sync.Mutex
+	asked    bool // the source has answered
+	places   []Place
+	err      error
+	verdicts map[string]verdict
+}
+
+// State is what became of a place.
+type State string
+
+// States of a place.
+const (
+	Read       State = "read"       // it is a target
+	Silent     State = "silent"     // nothing answers there
+	NoEngine   State = "no_engine"  // what answers is no engine
+	LeftAlone  State = "left_alone" // it is not asked
+	unexamined State = "not_asked_yet"
+)
+
+type verdict struct {
+	state State
+	why   string
+	retry time.Time // zero: never
+}
+
+// New returns a finder that knows nothing until Run has looked.
+func New(o Options) *Finder {
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	return &Finder{options: o, changed: make(chan struct{}, 1), verdicts: map[string]verdict{}}
+}
+
+// Run looks for engines until ctx ends.
+func (f *Finder) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { f.options.Source.Run(ctx, f.report) })
+	var targets []engine.TargetConfig
+	for {
+		next := f.ask(ctx)
+		if now := f.targets(); !reflect.DeepEqual(now, targets) {
+			targets = now
+			f.options.Found(targets)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.changed:
+		case <-time.After(next):
+		}
+	}
+}
+
+// report takes what the source says.
+func (f *Finder) report(places []Place, err error) {
+	f.mu.Lock()
+	first := !f.asked
+	was := f.err
+	f.asked, f.err = true, err
+	if err == nil {
+		if len(places) > maxPlaces {
+			f.options.Logger.Warn("too many places to look for engines at: the rest is left out", "discovery", f.options.Source.Name(), "places", len(places), "limit", maxPlaces)
+			places = places[:maxPlaces]
+		}
+		f.places = places
+	}
+	f.mu.Unlock()
+	switch name := f.options.Source.Name(); {
+	case err != nil && (was == nil || was.Error() != err.Error()):
+		f.options.Logger.Error("cannot look for engines; those found before stay", "discovery", name, "err", err)
+	case err == nil && (was != nil || first):
+		f.options.Logger.Info("looking for engines", "discovery", name)
+	}
+	select {
+	case f.changed <- struct{}{}:
+	default:
+	}
+}
+
+// ask probes the places that are due and returns how long nothing else will be.
+func (f *Finder) ask(ctx context.Context) time.Duration {
+	f.mu.Lock()
+	var due []Place
+	named := map[string]bool{}
+	now := time.Now()
+	for _, p := range f.places {
+		named[p.key()] = true
+		v, known := f.verdicts[p.key()]
+		switch {
+		case p.LeaveAlone != "":
+			f.settle(p, verdict{state: LeftAlone, why: p.LeaveAlone})
+		case p.Declared:
+			f.settle(p, verdict{state: Read})
+		case !known || !v.retry.IsZero() && !now.Before(v.retry):
+			due = append(due, p)
+		}
+	}
+	for key := range f.verdicts {
+		if !named[key] {
+			delete(f.verdicts, key)
+		}
+	}
+	f.mu.Unlock()
+
+	slots := make(chan struct{}, probesAtOnce)
+	var wg sync.WaitGroup
+	for _, p := range due {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			v := f.probe(ctx, p)
+			f.mu.Lock()
+			f.settle(p, v)
+			f.mu.Unlock()
+		})
+	}
+	wg.Wait()
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	wait := retryOther
+	for _, v := range f.verdicts {
+		if !v.retry.IsZero() {
+			wait = min(wait, time.Until(v.retry))
+		}
+	}
+	return wait
+}
+
+// settle takes in a verdict. The caller holds the lock.
+func (f *Finder) settle(p Place, v verdict) {
+	if old := f.verdicts[p.key()]; old.state != v.state {
+		level, message := slog.LevelDebug, "no engine here"
+		switch v.state {
+		case Read:
+			level, message = slog.LevelInfo, "engine found"
+		case LeftAlone:
+			level, message = slog.LevelInfo, "engine left alone"
+		}
+		f.options.Logger.Log(context.Background(), level, message, "target", p.Target.URL, "why", v.why, "labels", p.Target.Labels)
+	}
+	f.verdicts[p.key()] = v
+}
+
+// probe asks who answers.
+func (f *Finder) probe(ctx context.Context, p Place) verdict {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	e, err := f.options.Probe(ctx, p.Target)
+	switch {
+	case err != nil: // what the source made of it cannot be a target
+		return verdict{NoEngine, err.Error(), time.Now().Add(retryOther)}
+	case e.IsEngine():
+		return verdict{state: Read}
+	case e.Answers():
+		return verdict{NoEngine, e.Reason, time.Now().Add(retryOther)}
+	}
+	return verdict{Silent, e.Reason, time.Now().Add(retrySilent)}
+}
+
+// targets are the places that are read, in the order of their addresses.
+func (f *Finder) targets() []engine.TargetConfig {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []engine.TargetConfig
+	for _, p := range f.places {
+		if f.verdicts[p.key()].state == Read {
+			all = append(all, p.Target)
+		}
+	}
+	slices.SortFunc(all, func(a, b engine.TargetConfig) int { return cmp.Compare(a.URL, b.URL) })
+	return all
+}
+
+// key tells places apart: an address may come to belong to another pod.
+func (p Place) key() string {
+	return p.Target.URL + "\xff" + p.Target.Labels[metrics.LabelNamespace] + "\xff" + p.Target.Labels[metrics.LabelPod] + "\xff" + p.Target.Labels[metrics.LabelContainer]
+}
+
+// Seen is a place and what became of it, for a person.
+type Seen struct {
+	URL, Namespace, Pod, Container string
+	State                          State
+	Why                            string // empty, a reason of engine.Reasons, or a sentence
+}
+
+// Places lists the places that are not read, and why.
+func (f *Finder) Places() (places []Seen, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.places {
+		v, ok := f.verdicts[p.key()]
+		if v.state == Read {
+			continue
+		}
+		if !ok {
+			v.state = unexamined
+		}
+		l := p.Target.Labels
+		places = append(places, Seen{p.Target.URL, l[metrics.LabelNamespace], l[metrics.LabelPod], l[metrics.LabelContainer], v.state, v.why})
+	}
+	return places, f.err
+}
+
+// Describe implements prometheus.Collector.
+func (f *Finder) Describe(ch chan<- *prometheus.Desc) {
+	for _, family := range []*metrics.Family{metrics.DiscoveryUp, metrics.DiscoveryPlaces} {
+		ch <- family.Desc()
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (f *Finder) Collect(ch chan<- prometheus.Metric) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.asked {
+		return
+	}
+	name := f.options.Source.Name()
+	up, reason := 1.0, ""
+	if f.err != nil {
+		up, reason = 0, "error"
+		var why interface{ Reason() string }
+		if errors.As(f.err, &why) {
+			reason = why.Reason()
+		}
+	}
+	ch <- metrics.DiscoveryUp.Const(up, name, reason)
+	count := map[State]int{Read: 0, Silent: 0, NoEngine: 0, LeftAlone: 0}
+	for _, v := range f.verdicts {
+		count[v.state]++
+	}
+	for state, n := range count {
+		ch <- metrics.DiscoveryPlaces.Const(float64(n), name, string(state))
+	}
+}

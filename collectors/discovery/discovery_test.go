@@ -1,0 +1,181 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+)
+
+// said is a source that a test speaks for.
+type said chan struct {
+	places []Place
+	err    error
+}
+
+func (said) Name() string { return "pods" }
+
+func (s said) Run(ctx context.Context, report func([]Place, error)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case say := <-s:
+			report(say.places, say.err)
+		}
+	}
+}
+
+func (s said) say(err error, places ...Place) {
+	s <- struct {
+		places []Place
+		err    error
+	}{places, err}
+}
+
+func at(url string) Place { return Place{Target: engine.TargetConfig{URL: url}} }
+
+// TestPlaceBecomesTarget: engines are read, other services are not, and a source that fails takes
+// nothing away.
+func TestPlaceBecomesTarget(t *testing.T) {
+	one, other := vllm(t), answering(t, "# TYPE up gauge\nup 1\n")
+	dead := "http://127.0.0.1:1"
+	server := func(url string) string { return strings.TrimPrefix(url, "http://") }
+	source, log := make(said), &lines{}
+	e := find(t, source, log)
+
+	asleep := at("http://127.0.0.1:2")
+	asleep.LeaveAlone = "it sleeps"
+	declared := at("http://127.0.0.1:3")
+	declared.Declared = true
+	source.say(nil, at(one.URL), at(other.URL), at(dead), asleep, declared)
+	e.until(t, server(one.URL), server(declared.Target.URL))
+	for state, want := range map[State]float64{Read: 2, NoEngine: 1, Silent: 1, LeftAlone: 1} {
+		if got := metric(t, e, `llm_exporter_discovery_places{source="pods",state="`+string(state)+`"}`); got != want {
+			t.Errorf("%s: %v places, want %v", state, got, want)
+		}
+	}
+	if seen, err := e.Places(); err != nil || len(seen) != 3 || seen[0].State != NoEngine || seen[0].Why != "unknown_engine" {
+		t.Errorf("for a person: %+v %v", seen, err)
+	}
+
+	source.say(errors.New("no answer"))
+	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="error",source="pods"}`) == 0 }, func() any { return "not down" })
+	e.until(t, server(one.URL), server(declared.Target.URL))
+	eventually(t, func() bool { return strings.Contains(log.String(), "no answer") }, func() any { return log })
+
+	source.say(nil, at(other.URL))
+	e.until(t)
+	if got := metric(t, e, `llm_exporter_discovery_up{reason="",source="pods"}`); got != 1 {
+		t.Errorf("up is %v", got)
+	}
+}
+
+// TestRetries: an engine that is still loading is found soon after it listens, what is no engine is
+// asked seldom, and an engine that was found is not asked again.
+func TestRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		asked := map[string]int{}
+		answer := map[string]engine.Engine{"http://loads": {Reason: "unreachable"}, "http://other": {Reason: "unknown_engine"}, "http://engine": {}}
+		var targets []engine.TargetConfig
+		source := make(said)
+		f := New(Options{Source: source, Logger: slog.New(slog.DiscardHandler),
+			Probe: func(_ context.Context, target engine.TargetConfig) (engine.Engine, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				asked[target.URL]++
+				return answer[target.URL], nil
+			},
+			Found: func(all []engine.TargetConfig) {
+				mu.Lock()
+				defer mu.Unlock()
+				targets = all
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go f.Run(ctx)
+		defer cancel()
+		source.say(nil, at("http://loads"), at("http://other"), at("http://engine"))
+		time.Sleep(10*time.Minute - time.Second)
+		synctest.Wait()
+		mu.Lock()
+		if asked["http://loads"] != 40 || asked["http://other"] != 2 || asked["http://engine"] != 1 || len(targets) != 1 {
+			t.Errorf("asked %v, found %v", asked, targets)
+		}
+		answer["http://loads"] = engine.Engine{}
+		mu.Unlock()
+		time.Sleep(retrySilent)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(targets) != 2 {
+			t.Errorf("found %v", targets)
+		}
+	})
+}
+
+// TestListenerOfGPUProcess: a process that holds a GPU, as NVML would name it, and listens on a port that
+// somebody chose is found through the real /proc; one that has ended is shown to be down for a while.
+func TestListenerOfGPUProcess(t *testing.T) {
+	if port := os.Getenv("LISTEN_ON"); port != "" { // this is the child
+		mux := http.NewServeMux()
+		mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
+			w.Write([]byte("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n"))
+		})
+		t.Fatal(http.ListenAndServe("127.0.0.1:"+port, mux))
+	}
+	port := chosenPort(t)
+	child := exec.Command(os.Args[0], "-test.run=^TestListenerOfGPUProcess$")
+	child.Env = append(os.Environ(), "LISTEN_ON="+port)
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { child.Process.Kill(); child.Wait() })
+	held := func() []gpu.Process { return []gpu.Process{{PID: child.Process.Pid}} }
+	e := find(t, fast{NewProcesses("/proc", held)}, &lines{})
+	e.until(t, "127.0.0.1:"+port)
+
+	processes, now := NewProcesses("/proc", held), time.Now()
+	processes.look(held(), now)
+	if got := processes.look(nil, now); len(got) != 1 {
+		t.Errorf("right after its end: %v", got)
+	}
+	if got := processes.look(nil, now.Add(processMemory+time.Second)); len(got) != 0 {
+		t.Errorf("long after its end: %v", got)
+	}
+}
+
+// fast looks more often than a node needs.
+type fast struct{ *Processes }
+
+func (f fast) Run(ctx context.Context, report func([]Place, error)) {
+	for ctx.Err() == nil {
+		report(f.look(f.running(), time.Now()), nil)
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// chosenPort is a free port below the ephemeral ones.
+func chosenPort(t *testing.T) string {
+	for port := 20000 + os.Getpid()%5000; port < 32000; port++ {
+		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			l.Close()
+			return strconv.Itoa(port)
+		}
+	}
+	t.Fatal("no free port")
+	return ""
+}

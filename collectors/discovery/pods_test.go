@@ -1,0 +1,131 @@
+package discovery
+
+import (
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+)
+
+func parsePod(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var object map[string]any
+	if err := yaml.Unmarshal([]byte(text), &object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// running is a pod in the shape in which the API server sends it.
+func running(name, spec string, more ...string) string {
+	return "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\n  namespace: llm\n" + strings.Join(more, "") +
+		"spec:\n  nodeName: n1\n" + spec + "status: {phase: Running, podIP: 10.0.0.5, hostIP: 192.0.2.7, podIPs: [{ip: 10.0.0.5}]}\n"
+}
+
+const gpuContainer = "  containers:\n  - {name: server, image: vllm, ports: [{containerPort: 8000, protocol: TCP}], resources: {limits: {nvidia.com/gpu: '2', cpu: 4}}}\n"
+
+func annotated(pairs ...string) string { return "  annotations: {" + strings.Join(pairs, ", ") + "}\n" }
+func labelled(pairs ...string) string  { return "  labels: {" + strings.Join(pairs, ", ") + "}\n" }
+
+// TestPlacesOfPods: which ports of which pods are asked. + is a declared place, - one left alone.
+func TestPlacesOfPods(t *testing.T) {
+	cpu := strings.Replace(gpuContainer, "nvidia.com/gpu: '2', ", "", 1)
+	for _, c := range []struct {
+		name, pod string
+		want      []string
+	}{
+		{"a pod with a GPU", running("a", gpuContainer), []string{"http://10.0.0.5:8000 server"}},
+		{"a pod without one", running("a", cpu), nil},
+		{"MIG", running("a", strings.Replace(gpuContainer, "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", 1)), []string{"http://10.0.0.5:8000 server"}},
+		{"DRA", running("a", strings.Replace(cpu, "limits: {cpu: 4}", "claims: [{name: gpu}]", 1)), []string{"http://10.0.0.5:8000 server"}},
+		{"the host's network", running("a", "  hostNetwork: true\n"+gpuContainer), []string{"http://192.0.2.7:8000 server"}},
+		{"IPv6", strings.Replace(running("a", gpuContainer), "podIP: 10.0.0.5", "podIP: 'fd00::5'", 1), []string{"http://[fd00::5]:8000 server"}},
+		{"another node", strings.Replace(running("a", gpuContainer), "nodeName: n1", "nodeName: n2", 1), nil},
+		{"not yet running", strings.Replace(running("a", gpuContainer), "phase: Running", "phase: Pending", 1), nil},
+		{"completed", strings.Replace(running("a", gpuContainer), "phase: Running", "phase: Succeeded", 1), nil},
+		{"no address yet", strings.Replace(running("a", gpuContainer), "podIP: 10.0.0.5, ", "", 1), nil},
+		{"several engines and a sidecar in one pod", running("a", `  initContainers:
+  - {name: proxy, restartPolicy: Always, ports: [{containerPort: 9000}]}
+  - {name: download, ports: [{containerPort: 1}]}
+  containers:
+  - {name: one, ports: [{containerPort: 8000}, {containerPort: 5557, protocol: UDP}], resources: {limits: {nvidia.com/gpu: 1}}}
+  - {name: two, ports: [{containerPort: 8001}]}
+`), []string{"http://10.0.0.5:8000 one", "http://10.0.0.5:8001 two", "http://10.0.0.5:9000 proxy"}},
+		{"no port declared", running("a", "  containers:\n  - {name: server, resources: {limits: {nvidia.com/gpu: 1}}}\n"),
+			[]string{"http://10.0.0.5:8000 server", "http://10.0.0.5:8080 server", "http://10.0.0.5:30000 server", "http://10.0.0.5:80 server",
+				"http://10.0.0.5:3000 server", "http://10.0.0.5:8002 server", "http://10.0.0.5:23333 server"}},
+		{"Prometheus' annotation is asked first", running("a", gpuContainer, annotated("prometheus.io/port: '9090'")),
+			[]string{"http://10.0.0.5:9090 server", "http://10.0.0.5:8000 server"}},
+		{"llm-d's label on a pod without a GPU", running("a", cpu, labelled("llm-d.ai/engine-type: sglang", "llm-d.ai/role: decode")),
+			[]string{"+http://10.0.0.5:8000 server sglang decode"}},
+		{"the older label", running("a", cpu, labelled("inference.networking.k8s.io/engine-type: trtllm-serve")), []string{"+http://10.0.0.5:8000 server trtllm"}},
+		{"a label that says nothing", running("a", cpu, labelled("llm-d.ai/engine-type: something")), nil},
+		{"our annotations", running("a", cpu, annotated("llm-node-exporter/port: '8000, 7000'", "llm-node-exporter/engine: vllm", "llm-node-exporter/scheme: https", "llm-node-exporter/path: /m")),
+			[]string{"+https://10.0.0.5:8000/m server vllm", "+https://10.0.0.5:7000/m  vllm"}},
+		{"keep away", running("a", gpuContainer, annotated("llm-node-exporter/scrape: 'false'")), nil},
+		{"not a port", running("a", gpuContainer, annotated("llm-node-exporter/port: '99999'")), nil},
+		{"not a scheme", running("a", gpuContainer, annotated("llm-node-exporter/scheme: 'file'")), nil},
+		{"llama.cpp that sleeps", running("a", strings.Replace(gpuContainer, "image: vllm", "args: [-m, x.gguf, --sleep-idle-seconds, '60']", 1)), []string{"-http://10.0.0.5:8000 server"}},
+		{"by its environment", running("a", strings.Replace(gpuContainer, "image: vllm", "env: [{name: LLAMA_ARG_SLEEP_IDLE_SECONDS, value: '60'}]", 1)), []string{"-http://10.0.0.5:8000 server"}},
+		{"that sleeps, declared", running("a", strings.Replace(gpuContainer, "image: vllm", "command: [sh, -c, 'llama-server --sleep-idle-seconds 60']", 1), annotated("llm-node-exporter/port: '8000'")),
+			[]string{"+http://10.0.0.5:8000 server"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := decode(parsePod(t, c.pod))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, at := range places([]*pod{p}, "n1", slog.New(slog.DiscardHandler)) {
+				if at.Target.Labels["namespace"] != "llm" || at.Target.Labels["pod"] != "a" {
+					t.Errorf("labels %v", at.Target.Labels)
+				}
+				sign := map[bool]string{true: "+"}[at.Declared] + map[bool]string{true: "-"}[at.LeaveAlone != ""]
+				got = append(got, strings.TrimRight(fmt.Sprintf("%s%s %s %s %s", sign, at.Target.URL, at.Target.Labels["container"], at.Target.Engine, at.Target.Labels["role"]), " "))
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got  %q\nwant %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestHostilePod: a pod can make the exporter ask only so much, and only the pod itself.
+func TestHostilePod(t *testing.T) {
+	var listed []string
+	for port := range 1000 {
+		listed = append(listed, fmt.Sprintf("{containerPort: %d}", port+1))
+	}
+	many := "  containers:\n  - {name: x, resources: {limits: {nvidia.com/gpu: 1}}, ports: [" + strings.Join(listed, ",") + "]}\n"
+	for path, want := range map[string]int{"/m": maxPorts, "@evil.example/": 0, "9": 0, "//evil.example/m": maxPorts} {
+		p, err := decode(parsePod(t, running("a", many, annotated("llm-node-exporter/path: '"+path+"'"))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := places([]*pod{p}, "n1", slog.New(slog.DiscardHandler))
+		if len(all) != want {
+			t.Errorf("%s: %d places", path, len(all))
+		}
+		for _, at := range all {
+			if u, err := url.Parse(at.Target.URL); err != nil || u.Hostname() != "10.0.0.5" {
+				t.Errorf("%s leads to %s", path, at.Target.URL)
+			}
+		}
+	}
+}
+
+// TestRuntimesOfLabels: each value of llm-d's label is an engine that can be read.
+func TestRuntimesOfLabels(t *testing.T) {
+	for value, runtime := range runtimeOf {
+		_, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: "http://127.0.0.1:1", Engine: string(runtime)}}, Limits: engine.DefaultLimits, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}

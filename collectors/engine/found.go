@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/url"
+	"reflect"
+	"slices"
+)
+
+// With returns a collector that reads others beside the configured targets. A target that was read
+// before goes on without a gap: it keeps what it knows, and a scrape that is under way ends as it
+// would have. The configuration wins where both name one server. The error names what cannot be a
+// target; the rest is.
+func (c *Collector) With(found []TargetConfig) (*Collector, error) {
+	next := &Collector{configured: c.configured, targets: slices.Clone(c.configured), dialects: c.dialects, config: c.config}
+	var failed []error
+	for _, cfg := range found {
+		if next.reads(cfg.URL) {
+			continue
+		}
+		i := slices.IndexFunc(c.targets, func(t *target) bool { return reflect.DeepEqual(t.from, cfg) })
+		if i >= 0 {
+			next.targets = append(next.targets, c.targets[i])
+			continue
+		}
+		t, err := newTarget(cfg.URL, cfg, c.dialects, c.config)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		next.targets = append(next.targets, t)
+	}
+	return next, errors.Join(failed...)
+}
+
+// reads reports whether a target is there already.
+func (c *Collector) reads(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && slices.ContainsFunc(c.targets, func(t *target) bool { return sameServer(t.server, u.Host) })
+}
+
+// sameServer reports whether two addresses are one server: this host's loopback has several names.
+func sameServer(a, b string) bool {
+	hostA, portA, errA := net.SplitHostPort(a)
+	hostB, portB, errB := net.SplitHostPort(b)
+	if errA != nil || errB != nil {
+		return a == b
+	}
+	return portA == portB && (hostA == hostB || isLoopback(hostA) && isLoopback(hostB))
+}
+
+func isLoopback(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+// Probe asks once who answers at a target, without making it one.
+func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error) {
+	silent := *c.config
+	silent.Log = slog.New(slog.DiscardHandler)
+	t, err := newTarget(cfg.URL, cfg, c.dialects, &silent)
+	if err != nil {
+		return Engine{}, err
+	}
+	defer t.client.CloseIdleConnections()
+	t.scrape(ctx)
+	return t.engine(), nil
+}
+
+// IsEngine reports whether what answered a probe is an engine, even one that cannot be read yet.
+func (e Engine) IsEngine() bool {
+	return slices.Contains([]string{"", reasonLoading, reasonDisabled, reasonJSON}, e.Reason)
+}
+
+// Answers reports whether something answered at all.
+func (e Engine) Answers() bool {
+	return e.Reason != reasonUnreachable && e.Reason != reasonTimeout
+}

@@ -1,0 +1,234 @@
+package dashboards_test
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+
+	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// shown is the range of a played incident that panels show: from well before its onset to its end.
+type shown struct {
+	sim             *rulesim.Sim
+	from, onset, to time.Time
+}
+
+// named finds an incident of the drill.
+func named(t *testing.T, name string) incident.Incident {
+	t.Helper()
+	all := incident.Incidents()
+	i := slices.IndexFunc(all, func(in incident.Incident) bool { return in.Name == name })
+	if i < 0 {
+		t.Fatalf("the drill has no incident %s", name)
+	}
+	return all[i]
+}
+
+// play plays an incident as short as panels need it.
+func play(t *testing.T, in incident.Incident, relabel func(labels.Labels) labels.Labels) shown {
+	t.Helper()
+	in.History, in.Lasts = 45*time.Minute, min(in.Lasts, 30*time.Minute)
+	sim, onset, err := incident.Store(in, bareGroups(), 1, relabel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.Close() })
+	return shown{sim, onset.Add(-35 * time.Minute), onset, onset.Add(in.Lasts)}
+}
+
+// What a scrape makes of the drill's series: a node of a fleet on Kubernetes, which Prometheus gives a
+// cluster, or a lone host without a namespace.
+func inCluster(l labels.Labels) labels.Labels {
+	return labels.NewBuilder(l).Set(metrics.LabelCluster, "eu").Labels()
+}
+
+func onHost(l labels.Labels) labels.Labels {
+	return labels.NewBuilder(l).Del(metrics.LabelNamespace, metrics.LabelPod).Labels()
+}
+
+// Every panel returns data while the drill runs an incident that should move it, and then moves. Those
+// that point at another cause stay.
+func TestDrill(t *testing.T) {
+	var mu sync.Mutex
+	answered := map[string]bool{} // queries that returned data
+	t.Run("incidents", func(t *testing.T) {
+		for i, d := range dashboards.Drilled {
+			t.Run(d.Incident, func(t *testing.T) {
+				t.Parallel()
+				relabel := inCluster
+				if i%2 == 1 {
+					relabel = onHost
+				}
+				s := play(t, named(t, d.Incident), relabel)
+				for _, b := range boards(t) {
+					uid := rules.Dashboard(b.UID)
+					must, mustNot := d.Moves[uid], d.Still[uid]
+					var moved []string
+					for _, p := range b.flat() {
+						for _, q := range p.Targets {
+							lines := s.ask(t, b, q.Expr)
+							if len(lines) > 0 {
+								mu.Lock()
+								answered[q.Expr] = true
+								mu.Unlock()
+							}
+							if slices.ContainsFunc(lines, s.moves) && !slices.Contains(moved, p.Title) {
+								moved = append(moved, p.Title)
+							}
+						}
+						if slices.Contains(must, p.Title) && !slices.Contains(moved, p.Title) {
+							t.Errorf("%s: %s does not move", b.Title, p.Title)
+						}
+						if slices.Contains(mustNot, p.Title) && slices.Contains(moved, p.Title) {
+							t.Errorf("%s: %s moves", b.Title, p.Title)
+						}
+					}
+					t.Logf("%s: moved: %q", b.Title, moved)
+					s.marks(t, b, d.Incident)
+				}
+			})
+		}
+	})
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if p.Type == "text" {
+				continue
+			}
+			why, excused := undrilled(b, p)
+			filled := !slices.ContainsFunc(p.Targets, func(q target) bool { return !answered[q.Expr] })
+			covered := filled && dashboards.MovedIn(rules.Dashboard(b.UID), p.Title) != nil
+			if !covered && !excused {
+				t.Errorf("%s: no incident moves %s, or none fills all its queries", b.Title, p.Title)
+			}
+			if covered && excused {
+				t.Errorf("%s: %s is drilled, but excused because %s", b.Title, p.Title, why)
+			}
+		}
+	}
+}
+
+// Without a fault no panel moves: what the incidents move is theirs.
+func TestCalm(t *testing.T) {
+	t.Parallel()
+	calm := named(t, "thermal-throttle")
+	calm.Faults = nil
+	s := play(t, calm, inCluster)
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if _, only := undrilled(b, p); only {
+				continue
+			}
+			for _, q := range p.Targets {
+				for _, l := range s.ask(t, b, q.Expr) {
+					if s.moves(l) {
+						t.Errorf("%s: %s moves: %s", b.Title, p.Title, l.Metric)
+					}
+				}
+			}
+		}
+	}
+}
+
+func undrilled(b board, p panel) (why string, excused bool) {
+	why, excused = dashboards.Undrilled[rules.Dashboard(b.UID)][p.Title]
+	return why, excused
+}
+
+// What is said about the drill is said about panels that exist.
+func TestDrilledPanelsExist(t *testing.T) {
+	said := dashboards.Titles{}
+	for _, d := range dashboards.Drilled {
+		for _, list := range []dashboards.Titles{d.Moves, d.Still} {
+			for uid, titles := range list {
+				said[uid] = append(said[uid], titles...)
+			}
+		}
+	}
+	for uid, panels := range dashboards.Undrilled {
+		said[uid] = slices.AppendSeq(said[uid], maps.Keys(panels))
+	}
+	for _, b := range boards(t) {
+		for _, title := range said[rules.Dashboard(b.UID)] {
+			if !slices.ContainsFunc(b.flat(), func(p panel) bool { return p.Title == title }) {
+				t.Errorf("%s has no panel %s", b.Title, title)
+			}
+		}
+		delete(said, rules.Dashboard(b.UID))
+	}
+	for uid := range said {
+		t.Errorf("no dashboard %s", uid)
+	}
+}
+
+// ask evaluates a query as a graph over the whole range.
+func (s shown) ask(t *testing.T, b board, expr string) promql.Matrix {
+	t.Helper()
+	query := b.substitute(t, expr)
+	m, _, err := s.sim.Range(query, s.from, s.to, time.Minute)
+	if err != nil {
+		t.Errorf("%s: %v", query, err)
+	}
+	return m
+}
+
+// moves reports whether a line leaves, after the onset, the band in which it lay before by more than that
+// band's height and a tenth of its bound; or whether it comes or goes.
+func (s shown) moves(line promql.Series) bool {
+	lo, hi := band(line.Floats, func(at int64) bool { return at < s.onset.UnixMilli() })
+	low, high := band(line.Floats, func(at int64) bool { return at >= s.onset.UnixMilli() })
+	if lo > hi || low > high {
+		return (lo > hi) != (low > high)
+	}
+	height := hi - lo
+	return high > hi+max(height, math.Abs(hi)/10) || low < lo-max(height, math.Abs(lo)/10)
+}
+
+// band is between the lowest and the highest value at the times that count; lo > hi when there is none.
+func band(points []promql.FPoint, counts func(at int64) bool) (lo, hi float64) {
+	lo, hi = math.Inf(1), math.Inf(-1)
+	for _, p := range points {
+		if counts(p.T) && !math.IsNaN(p.F) {
+			lo, hi = min(lo, p.F), max(hi, p.F)
+		}
+	}
+	return lo, hi
+}
+
+// changes are the kinds of marks that an incident must show. Every incident raises an alert.
+var changes = map[string][]string{"bad-release": {"Deploys", "Restarts"}, "crash-loop": {"Restarts"}}
+
+// marks checks that marks are there for what happened, not before it, and with the value 1, the only one
+// that Grafana draws.
+func (s shown) marks(t *testing.T, b board, incident string) {
+	t.Helper()
+	for _, a := range b.Annotations.List[1:] {
+		after := 0
+		for _, line := range s.ask(t, b, a.Expr) {
+			for _, p := range line.Floats {
+				if p.F != 1 {
+					t.Errorf("%s: %s marks %s with %v", b.Title, a.Name, line.Metric, p.F)
+				}
+				if p.T >= s.onset.UnixMilli() {
+					after++
+				} else if a.Name != "Alerts" { // of which some may fire for other reasons
+					t.Errorf("%s: %s marks %s before the onset", b.Title, a.Name, line.Metric)
+				}
+			}
+		}
+		must := a.Name == "Alerts" || slices.Contains(changes[incident], a.Name)
+		if must && after == 0 {
+			t.Errorf("%s: %s marks nothing", b.Title, a.Name)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package dashboards
+
+import (
+	"slices"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// Drill is an incident of the drill and what it does to panels, by dashboard and title. TestDrill plays it
+// and holds these lists against the queries.
+type Drill struct {
+	// Incident is its name there.
+	Incident string
+	// Moves are panels that must show something else from the onset on; there may be more.
+	Moves Titles
+	// Still are panels that point at other causes and must not move.
+	Still Titles
+}
+
+// Titles name panels by dashboard.
+type Titles map[rules.Dashboard][]string
+
+// What every incident that burns a budget moves.
+var (
+	burning = []string{"Burn rate, 5 minutes", "Burn rate by window", "Budget left", "Bad events", "Bad events by node", "Firing alerts"}
+	spent   = []string{"Least budget left", "Fastest burn, 1 hour", "Objectives kept", "Budget alerts firing", "Budget burn-down",
+		"Burn rate, fast window", "Burn rate, slow window", "Bad events", "Bad share over the period", "Budget alerts", "Causes"}
+)
+
+// The branches of a diagnosis on the incident dashboard, for those that an incident leaves alone.
+var (
+	memoryPanels  = []string{"Preemptions"}
+	cachePanels   = []string{"Prefix cache hits"}
+	gpuPanels     = []string{"Throttling now", "Time throttled", "SM clock against its maximum", "XIDs in the last hour"}
+	releasePanels = []string{"Replicas by version", "Time since start"}
+)
+
+// Drilled are the incidents that show that panels have data and move.
+var Drilled = []Drill{
+	{"traffic-burst",
+		Titles{
+			rules.IncidentDashboard: slices.Concat(burning, []string{"Budget gone in", "Time to first token, p95", "Queue share of TTFT", "KV cache in use, fullest replica",
+				"TTFT p95 by replica", "Waiting by replica"}),
+			rules.SLODashboard:    slices.Concat(spent, []string{"Budget gone in", "Events", "Time to first token, p95", "Request duration, p95"}),
+			rules.EngineDashboard: {"TTFT distribution", "Time to first token", "Tokens", "Running and waiting", "Time in the queue, p95", "Batch by replica", "KV cache in use"},
+			FleetDashboard: {"Generated tokens per second", "Requests waiting", "Fullest KV cache", "Tokens per second per GPU", "Generated tokens",
+				"Cost of 1,000 generated tokens", "KV cache headroom", "Batch per replica", "Waiting per replica", "Waiting over running", "Burn rate, 1 hour",
+				"Prompt tokens", "Time to first token, p95"},
+		},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, gpuPanels, releasePanels)}},
+	{"long-prompts",
+		Titles{
+			rules.IncidentDashboard: slices.Concat(burning, []string{"Time to first token, p95", "Decode share of a request"}),
+			rules.EngineDashboard:   {"Prompt length", "Prefill time, p95", "Tokens", "Running and waiting"},
+			FleetDashboard:          {"Prompt tokens"},
+		},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, gpuPanels, releasePanels)}},
+	{"prefix-collapse",
+		Titles{
+			rules.IncidentDashboard: slices.Concat(burning, []string{"Time to first token, p95", "Prefill share of TTFT", "Prefix cache hits", "TTFT p95 by replica"}),
+			rules.EngineDashboard:   {"Prefix cache hits", "TTFT distribution", "Prefill time, p95"},
+		},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, gpuPanels, releasePanels), rules.EngineDashboard: {"Prompt length"}}},
+	{"kv-thrash",
+		Titles{
+			rules.IncidentDashboard: slices.Concat(burning, []string{"Inter-token latency, p95", "KV cache in use, fullest replica", "Preemptions", "Waiting by replica"}),
+			rules.EngineDashboard:   {"KV cache in use", "Preemptions", "Output length", "Goodput", "Decode time, p95", "Request duration"},
+			FleetDashboard:          {"Fullest KV cache", "KV cache headroom"},
+		},
+		Titles{rules.IncidentDashboard: slices.Concat(cachePanels, gpuPanels, releasePanels)}},
+	{"speculation-collapse",
+		Titles{rules.IncidentDashboard: {"Firing alerts"}, rules.EngineDashboard: {"Speculation accepted", "Inter-token latency"}, rules.SLODashboard: {"Causes"}},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, gpuPanels, releasePanels)}},
+	{"rejections",
+		Titles{
+			rules.IncidentDashboard: slices.Concat(burning, []string{"Waiting by replica"}),
+			rules.EngineDashboard:   {"Requests by outcome", "Running and waiting", "Cost of 1,000 generated tokens"},
+			FleetDashboard:          {"Requests by outcome", "Waiting per replica"},
+		},
+		Titles{rules.IncidentDashboard: gpuPanels}},
+	{"bad-release",
+		Titles{
+			rules.IncidentDashboard: slices.Concat(burning, []string{"Time to first token, p95", "Inter-token latency, p95"}, releasePanels),
+			rules.SLODashboard:      slices.Concat(spent, []string{"Inter-token latency, p95"}),
+			rules.EngineDashboard:   {"ITL distribution", "Inter-token latency", "Goodput", "Time per output token, p95"},
+			rules.GPUDashboard:      {"SM, tensor and kernel activity"},
+		},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, gpuPanels)}},
+	{"crash-loop",
+		Titles{
+			rules.IncidentDashboard: {"Replicas by version", "Time since start", "Firing alerts"},
+			rules.GPUDashboard:      {"SM, tensor and kernel activity", "Temperature"},
+			FleetDashboard:          {"Replicas"},
+			rules.ExporterDashboard: {"Engines", "Missing numbers"},
+		},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, gpuPanels)}},
+	{"thermal-throttle",
+		Titles{
+			rules.IncidentDashboard: slices.Concat(burning, []string{"Inter-token latency, p95", "Throttling now", "Time throttled", "SM clock against its maximum"}),
+			rules.SLODashboard:      spent,
+			rules.EngineDashboard:   {"ITL distribution", "Inter-token latency", "Goodput", "Time per output token, p95", "Decode time, p95"},
+			rules.GPUDashboard:      {"Clock events", "Temperature", "Degrees left", "Clocks"},
+			FleetDashboard:          {"Tokens per second per GPU", "Cost of 1,000 generated tokens"},
+		},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, releasePanels, []string{"XIDs in the last hour"})}},
+	{"xid-79",
+		Titles{
+			rules.IncidentDashboard: {"XIDs in the last hour", "Replicas by version", "Firing alerts"},
+			rules.GPUDashboard:      {"GPU answers", "XIDs per hour", "What the XIDs mean"},
+			FleetDashboard:          {"Replicas"},
+			rules.ExporterDashboard: {"Engines"},
+		},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, []string{"Throttling now", "Time throttled"})}},
+	{"row-remap-pending",
+		Titles{rules.IncidentDashboard: {"Firing alerts"}, rules.GPUDashboard: {"ECC errors per hour", "Repairs"}},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, gpuPanels, releasePanels)}},
+}
+
+// Why the drill leaves a panel, or a line of it, without data or without a change.
+const (
+	noGPU      = "the drill's GPUs say nothing of it"
+	noEngine   = "the drill's engines do not do it"
+	noProcess  = "it is about the exporter's process, which the drill does not run"
+	noProbe    = "the drill sends no probes"
+	noClock    = "it takes real time, which does not pass in the drill"
+	identity   = "what is there stays there in the drill"
+	noneOfThem = "the drill has no objective on it"
+)
+
+// Undrilled are the panels that no incident of Drilled covers, or not with all their lines, and why. They
+// are shown with invented series instead: see dashboards/world_test.go.
+var Undrilled = map[rules.Dashboard]map[string]string{
+	rules.IncidentDashboard: {"Memory bandwidth in use": noGPU},
+	rules.SLODashboard:      {"Request duration, p95": noneOfThem},
+	rules.EngineDashboard: {
+		"Prefix cache hits": noEngine, "KV cache capacity": identity, "Time per output token, p95": noneOfThem,
+		"LoRA adapters in use": noEngine, "Asleep": noEngine, "KV transfers, p95": noEngine, "KV bytes moved": noEngine, "KV transfers failed": noEngine,
+		"Cold start": noEngine, "As a client sees it": noProbe,
+	},
+	rules.GPUDashboard: {
+		"Missing GPUs": noGPU, "Recovery action asked for": noGPU, "SM, tensor and kernel activity": noGPU, "Memory bandwidth against peak": noGPU, "Memory busy": noGPU,
+		"Device memory": noGPU, "Pipes": noGPU, "SM occupancy": noGPU, "Power against limit": noGPU, "Power": noGPU, "Fans": noGPU, "Repairs": noGPU,
+		"Rows remapped, pages retired": noGPU, "Banks by spare rows left": noGPU, "PCIe traffic": noGPU, "PCIe lanes": noGPU,
+		"PCIe errors and replays": noGPU, "NVLink traffic": noGPU, "NVLinks": noGPU, "NVLink errors": noGPU, "Fabric": noGPU,
+		"Engines on these GPUs": identity, "Boards": noGPU, "Processes": noGPU, "Memory by container": noGPU, "MIG devices": noGPU,
+		"SM activity by MIG slice": noGPU, "Memory by MIG slice": noGPU,
+	},
+	FleetDashboard: {"GPUs that serve": identity},
+	rules.ExporterDashboard: {
+		"Scrapes of the exporters": noProcess, "Discovery": noProcess, "Places where an engine may be": noProcess, "NVML": noGPU, "Numbers by quality": identity, "Sources that went missing": noEngine,
+		"Objectives that count": identity, "Probes": noProbe, "Time to read an engine": noClock, "Size of pages": identity, "Series on pages": identity,
+		"Collector time": noProcess, "Collectors": noProcess, "Stuck GPUs": noGPU, "Age of GPU values": noGPU, "Time to read a GPU": noGPU,
+		"GPUs expected and visible": identity, "XID sources": noGPU, "What GPUs do not offer": noGPU,
+		"Configuration loaded": noProcess, "Configuration age": noProcess,
+	},
+}
+
+// MovedIn are the incidents of the drill that must move a panel.
+func MovedIn(board rules.Dashboard, title string) []string {
+	var incidents []string
+	for _, d := range Drilled {
+		if slices.Contains(d.Moves[board], title) {
+			incidents = append(incidents, d.Incident)
+		}
+	}
+	return incidents
+}

@@ -1,0 +1,52 @@
+package dashboards
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// windows are the burn-rate windows that panels show, out of those that an installation's rules record.
+type windows struct {
+	// fast pages first, patient is the longest that pages, slow the longest of all.
+	fast, patient, slow slo.Pair
+}
+
+func windowsOf(pairs []slo.Pair) windows {
+	if pairs == nil {
+		pairs = slo.DefaultPairs()
+	}
+	all := slices.SortedFunc(slices.Values(pairs), func(a, b slo.Pair) int { return cmp.Compare(a.Long, b.Long) })
+	pages := slices.DeleteFunc(slices.Clone(all), func(p slo.Pair) bool { return p.Severity != slo.Page })
+	return windows{pages[0], pages[len(pages)-1], all[len(all)-1]} // slo.CheckPairs wants one that pages
+}
+
+// paging are the windows in which a page can be read, from the shortest. Five minutes and an hour are recorded
+// whatever the pairs.
+func (w windows) paging() []string {
+	all := []string{"5m", "1h"}
+	for _, p := range []slo.Pair{w.fast, w.patient} {
+		if long := p.Long.String(); !slices.Contains(all, long) {
+			all = append(all, long)
+		}
+	}
+	return all
+}
+
+// factor is the burn rate at which a pair fires for an objective of the default period.
+func factor(p slo.Pair) float64 {
+	f, _ := p.SpendFactor(slo.DefaultPeriod).Float64()
+	return max(1, f)
+}
+
+// firesAt is the line above which a pair fires.
+func (s scope) firesAt(p slo.Pair) Query {
+	does := "pages"
+	if p.Severity == slo.Ticket {
+		does = "ticket"
+	}
+	return Query{s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, p.Long.String())), does + " at {{slo}}"}
+}
