@@ -69,7 +69,7 @@ func NewNode(o Options) (*Node, error) {
 		listeners[i] = l
 		n.Engines = append(n.Engines, l.Addr().String())
 	}
-	n.args = []string{"--web.listen-address=" + o.Listen, "--log.level=error", "--config.file=" + n.file("exporter.yml")}
+	n.args = []string{"--web.listen-address=" + o.Listen, "--log.level=error", "--config.file=" + n.file("exporter.yml"), "--discovery=none"}
 	gpus, err := n.gpus()
 	switch {
 	case errors.Is(err, fakenvml.ErrNoCompiler):
