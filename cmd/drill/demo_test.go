@@ -60,7 +60,7 @@ func TestDemo(t *testing.T) {
 		t.Errorf("the history has %d series", n)
 	}
 	e2e.Until(t, time.Minute, "the exporter is scraped", func() bool { return len(query(t, prometheus, "llm_exporter_build_info")) > 0 })
-	time.Sleep(12 * time.Second) // then the window holds nothing of the history
+	time.Sleep(12 * time.Second)                                                   // then the window holds nothing of the history
 	e2e.Until(t, time.Minute, "every series of the history goes on", func() bool { // which engine runs where takes some seconds
 		return len(query(t, prometheus, before+" unless "+now)) == 0
 	})
