@@ -11,7 +11,7 @@ func TestMarkdown(t *testing.T) {
 	paged := []string{"LLMModelDown"}
 	var out strings.Builder
 	err := WriteMarkdown(&out, []Score{
-		{Incident: "a", Seed: 1, PagedBy: paged, Delay: span(70 * time.Second), Burning: "ttft", Due: span(10 * time.Second), Pages: 1, Cause: "LLMModelDown"},
+		{Incident: "a", Seed: 1, PagedBy: paged, Delay: span(70 * time.Second), Burning: "ttft", Due: span(80 * time.Second), Pages: 1, Cause: "LLMModelDown"},
 		{Incident: "a", Seed: 2, PagedBy: paged, Delay: span(130 * time.Second), Burning: "ttft", Due: span(60 * time.Second), Pages: 1, InPage: true},
 		{Incident: "b", Seed: 1, Problems: []string{"no page"}},
 	})
@@ -20,7 +20,7 @@ func TestMarkdown(t *testing.T) {
 	}
 	rows := strings.Split(strings.TrimSpace(out.String()), "\n")[2:]
 	want := []string{
-		"| a | ModelDown | 1:10 to 2:10 | 1:00 to 1:10 | -, ModelDown | 0:00 | -, yes | 1 | 0 | 0 | - | - |",
+		"| a | ModelDown | 1:10 to 2:10 | -0:10 to 1:10 | -, ModelDown | 0:00 | -, yes | 1 | 0 | 0 | - | - |",
 		"| b | - | - | - | - | - | - | 0 | 0 | 0 | - | no page |",
 	}
 	if strings.Join(rows, "\n") != strings.Join(want, "\n") {
