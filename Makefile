@@ -13,19 +13,22 @@ export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
-.PHONY: help build demo drill test race lint generate drift bench fuzz
+.PHONY: help build demo drill drill-report test race lint generate drift bench fuzz
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/exporter and bin/drill
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
-demo: build ## simulated engines under the real exporter, on this machine
-	./bin/drill demo
+demo: build ## a simulated node with the real exporter, Prometheus and rules, on this machine; INCIDENT=name starts one
+	./bin/drill demo $(if $(INCIDENT),--incident $(INCIDENT))
 
 drill: ## play every incident in virtual time and score what was said about it
 	go run ./cmd/drill run
+
+drill-report: ## play them with five seeds and write docs/drill.html and docs/drill-scores.md (minutes)
+	go run ./cmd/drill report
 
 test: ## run all tests
 	go test ./...

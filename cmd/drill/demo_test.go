@@ -1,64 +1,127 @@
 package main
 
 import (
-	"context"
+	"encoding/json"
+	"fmt"
+	"io"
 	"net"
+	"net/url"
+	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// TestDemo runs the demo as make demo does, for as long as its first table takes.
+// TestDemo runs the demo as make demo does: first nothing happens, then an incident is typed, and its
+// page is shown. A client asks the Prometheus meanwhile, as Grafana would. Ctrl-C leaves nothing behind.
 func TestDemo(t *testing.T) {
-	exporter := filepath.Join(t.TempDir(), "exporter")
-	if out, err := exec.Command("go", "build", "-o", exporter, "../exporter").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	t.Parallel()
+	e2e.Program(t, "gcc", "gcc") // for the fake NVML library
+	exporter, prometheus, temporary := e2e.Address(t), e2e.Address(t), t.TempDir()
+	demo := exec.Command(e2e.Build(t, "."), "demo", "--exporter="+e2e.Build(t, "../exporter"), "--listen="+exporter, "--prometheus="+prometheus, "--onset=3s")
+	shown := &e2e.Buffer{}
+	demo.Stdout, demo.Stderr, demo.Env = shown, shown, append(os.Environ(), "TMPDIR="+temporary)
+	typed, err := demo.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
-	var out strings.Builder
-	if err := runDemo(t.Context(), exporter, address, &out); err == nil || !strings.Contains(err.Error(), "--listen") {
-		t.Errorf("a port in use: %v", err)
-	}
-	l.Close()
-
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	shown := &until{cancel: cancel, all: []string{"vllm     llama-3.1-8b-chat", "tgi      mistral-small", "trtllm   qwen3-coder", "curl -s http://" + address + "/metrics", "invented"}}
-	if err := runDemo(ctx, exporter, address, shown); err != nil {
+	if err := demo.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range shown.all {
-		if !strings.Contains(shown.text.String(), want) {
-			t.Errorf("the demo does not show %q:\n%s", want, shown.text.String())
+	done := make(chan error, 1)
+	go func() { done <- demo.Wait() }()
+	t.Cleanup(func() { _ = demo.Process.Kill() })
+	see := func(limit time.Duration, all ...string) {
+		t.Helper()
+		e2e.Until(t, limit, "the demo shows "+strings.Join(all, ", "), func() bool {
+			select {
+			case err := <-done:
+				t.Fatalf("the demo ended: %v\n%s", err, shown)
+			default:
+			}
+			return !slices.ContainsFunc(all, func(want string) bool { return !strings.Contains(shown.String(), want) })
+		})
+	}
+	see(time.Minute, "invented", "vllm     ", "trtllm   ", "tgi      ", "http://"+prometheus+"/ is a data source")
+
+	for _, path := range []string{"/-/ready", "/api/v1/status/buildinfo", "/api/v1/targets", "/api/v1/rules", "/api/v1/alerts", "/api/v1/metadata", "/api/v1/labels", "/api/v1/series?match[]=up"} {
+		e2e.Answers(t, "http://"+prometheus+path)
+	}
+	// What the history has, the running exporter must have under the same labels, or graphs and windows
+	// would break where the one ends and the other begins.
+	const named = `label_replace(last_over_time({__name__=~"llm_.+"}[%s), "family", "$1", "__name__", "(.+)")`
+	before, now := fmt.Sprintf(named, "1m] offset 30m"), fmt.Sprintf(named, "12s]")
+	if n := len(query(t, prometheus, before)); n < 500 {
+		t.Errorf("the history has %d series", n)
+	}
+	e2e.Until(t, time.Minute, "the exporter is scraped", func() bool { return len(query(t, prometheus, "llm_exporter_build_info")) > 0 })
+	time.Sleep(12 * time.Second)                                                   // then the window holds nothing of the history
+	e2e.Until(t, time.Minute, "every series of the history goes on", func() bool { // which engine runs where takes some seconds
+		return len(query(t, prometheus, before+" unless "+now)) == 0
+	})
+
+	enter := func(line string) {
+		if _, err := io.WriteString(typed, line+"\n"); err != nil {
+			t.Error(err)
 		}
 	}
-	if _, err := net.DialTimeout("tcp", address, time.Second); err == nil {
-		t.Error("the exporter outlives the demo")
+	enter("nonsense")
+	see(10*time.Second, `no incident "nonsense"`)
+	enter("row-remap-failure")
+	see(3*time.Minute, "before the onset |", "=== ", "to llm-critical: CRITICAL", "http://"+exporter+"/runbooks/LLMGPURowRemapFailure")
+	e2e.Answers(t, "http://"+exporter+"/runbooks/LLMGPURowRemapFailure")
+
+	if err := demo.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("%v\n%s", err, shown)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("Ctrl-C does not end the demo")
+	}
+	for _, address := range []string{exporter, prometheus} {
+		if _, err := net.DialTimeout("tcp", address, time.Second); err == nil {
+			t.Errorf("%s outlives the demo", address)
+		}
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("the demo leaves %v (%v)", left, err)
 	}
 }
 
-// until keeps what is written, and ends the demo once all of it has been seen.
-type until struct {
-	mu     sync.Mutex
-	text   strings.Builder
-	all    []string
-	cancel context.CancelFunc
+// query returns the series that a query gives.
+func query(t *testing.T, address, expr string) (series []json.RawMessage) {
+	t.Helper()
+	var answer struct {
+		Data  struct{ Result []json.RawMessage }
+		Error string
+	}
+	get(t, "http://"+address+"/api/v1/query?query="+url.QueryEscape(expr), &answer)
+	if answer.Error != "" {
+		t.Fatalf("%s: %s", expr, answer.Error)
+	}
+	return answer.Data.Result
 }
 
-func (u *until) Write(b []byte) (int, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.text.Write(b)
-	if !slices.ContainsFunc(u.all, func(want string) bool { return !strings.Contains(u.text.String(), want) }) {
-		u.cancel()
+// A port in use is named, with the flag that chooses another.
+func TestDemoPorts(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return len(b), nil
+	defer taken.Close()
+	busy, free := taken.Addr().String(), e2e.Address(t)
+	for flag, d := range map[string]demo{"--listen": {listen: busy, prometheus: free}, "--prometheus": {listen: free, prometheus: busy}} {
+		if err := d.run(t.Context(), incident.Healthy().Name, nil); err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), busy) {
+			t.Errorf("%s in use: %v", busy, err)
+		}
+	}
 }

@@ -31,39 +31,48 @@ func list(out io.Writer) error {
 	return t.Flush()
 }
 
-// run plays incidents in virtual time, as many at once as there are processors, and prints the scores.
-// It fails when something is wrong with one.
+// run plays incidents in virtual time and prints the scores. It fails when something is wrong with one.
 func run(name string, seed uint64, output string, out, progress io.Writer) error {
 	incidents := incident.Incidents()
 	if name != "" {
-		names := make([]string, len(incidents))
-		for i, in := range incidents {
-			names[i] = in.Name
+		in, err := find(incidents, name)
+		if err != nil {
+			return err
 		}
-		i := slices.Index(names, name)
-		if i < 0 {
-			return fmt.Errorf("no incident %q: there are %s", name, strings.Join(names, ", "))
-		}
-		incidents = incidents[i : i+1]
+		incidents = []incident.Incident{in}
 	}
-	traces, failed := make([]incident.Trace, len(incidents)), make([]error, len(incidents))
+	traces, err := record(incidents, seed, 1, progress)
+	if err != nil {
+		return err
+	}
+	if err := write(output, traces, out); err != nil {
+		return err
+	}
+	return judge(traces)
+}
+
+// record plays incidents with so many seeds from the first on, as many at once as there are processors.
+// The traces of an incident follow each other.
+func record(incidents []incident.Incident, first, seeds uint64, progress io.Writer) ([]incident.Trace, error) {
+	traces := make([]incident.Trace, len(incidents)*int(seeds))
+	failed := make([]error, len(traces))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i, in := range incidents {
+	for i := range traces {
+		in, seed := incidents[i/int(seeds)], first+uint64(i)%seeds
 		slots <- struct{}{}
-		fmt.Fprintf(progress, "%d of %d: %s\n", i+1, len(incidents), in.Name)
+		fmt.Fprintf(progress, "%d of %d: %s, seed %d\n", i+1, len(traces), in.Name, seed)
 		wg.Go(func() {
 			defer func() { <-slots }()
 			traces[i], failed[i] = incident.Record(in, incident.Rules(), seed)
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(failed...); err != nil {
-		return err
-	}
-	if err := write(output, traces, out); err != nil {
-		return err
-	}
+	return traces, errors.Join(failed...)
+}
+
+// judge fails when something went wrong.
+func judge(traces []incident.Trace) error {
 	wrong := 0
 	for _, t := range traces {
 		wrong += min(1, len(t.Score.Problems))
@@ -74,19 +83,34 @@ func run(name string, seed uint64, output string, out, progress io.Writer) error
 	return nil
 }
 
-func write(output string, traces []incident.Trace, out io.Writer) error {
-	var scores []incident.Score
-	for _, t := range traces {
-		scores = append(scores, t.Score)
+// find is the incident of a name.
+func find(incidents []incident.Incident, name string) (incident.Incident, error) {
+	names := make([]string, len(incidents))
+	for i, in := range incidents {
+		names[i] = in.Name
 	}
+	if i := slices.Index(names, name); i >= 0 {
+		return incidents[i], nil
+	}
+	return incident.Incident{}, fmt.Errorf("no incident %q: there are %s", name, strings.Join(names, ", "))
+}
+
+func write(output string, traces []incident.Trace, out io.Writer) error {
 	switch output {
 	case "html":
 		return incident.WriteHTML(out, traces)
 	case "json":
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
-		return enc.Encode(scores)
+		return enc.Encode(scores(traces))
 	default:
-		return incident.WriteTable(out, scores)
+		return incident.WriteTable(out, scores(traces))
 	}
+}
+
+func scores(traces []incident.Trace) (all []incident.Score) {
+	for _, t := range traces {
+		all = append(all, t.Score)
+	}
+	return all
 }

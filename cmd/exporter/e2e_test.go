@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,6 +20,8 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
 // whatArrives says, per engine, under which name a family of its page has to arrive in Prometheus
@@ -174,47 +175,10 @@ func TestRealPagesThroughRealPrometheus(t *testing.T) {
 // startBinary builds the exporter and runs it as a process of its own; it returns its address.
 func startBinary(t *testing.T, args ...string) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "exporter")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	address := freeAddress(t)
-	startProcess(t, binary, append(args, "--web.listen-address="+address)...)
-	waitFor(t, "http://"+address+"/-/ready")
+	address := e2e.Address(t)
+	e2e.Start(t, e2e.Build(t, "."), append(args, "--web.listen-address="+address)...)
+	e2e.Answers(t, "http://"+address+"/-/ready")
 	return address
-}
-
-func startProcess(t *testing.T, name string, args ...string) {
-	t.Helper()
-	var log safeBuffer
-	process := exec.Command(name, args...)
-	process.Stdout, process.Stderr = &log, &log
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = process.Process.Signal(os.Interrupt)
-		err := process.Wait()
-		var exit *exec.ExitError
-		if t.Failed() || err != nil && !errors.As(err, &exit) {
-			t.Logf("%s: %v\n%s", name, err, log.String())
-		}
-	})
-}
-
-func waitFor(t *testing.T, url string) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if resp, err := http.Get(url); err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return
-			}
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not answer", url)
-		}
-	}
 }
 
 // checkMetrics has promtool judge the page, as a user would.
@@ -238,13 +202,7 @@ type prometheusServer struct{ url, version string }
 // and waits for its first scrape.
 func startPrometheus(t *testing.T, target string) *prometheusServer {
 	t.Helper()
-	binary, err := exec.LookPath("prometheus")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("no prometheus on PATH: apt-get install prometheus")
-		}
-		t.Skip("no prometheus on PATH: apt-get install prometheus")
-	}
+	binary := e2e.Program(t, "prometheus", "prometheus")
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
 	if err := os.WriteFile(config, []byte(`
@@ -255,18 +213,11 @@ scrape_configs:
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
-	startProcess(t, binary, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=error")
+	address := e2e.Address(t)
+	e2e.Start(t, binary, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=error")
 	p := &prometheusServer{url: "http://" + address}
-	waitFor(t, p.url+"/-/ready")
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		if len(p.query(t, `llm_engine_up == 1`, "")) > 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("Prometheus has scraped no engine")
-		}
-	}
+	e2e.Answers(t, p.url+"/-/ready")
+	e2e.Until(t, 30*time.Second, "Prometheus has scraped an engine", func() bool { return len(p.query(t, `llm_engine_up == 1`, "")) > 0 })
 	out, _ := exec.Command(binary, "--version").CombinedOutput()
 	p.version, _, _ = strings.Cut(string(out), "\n")
 	return p

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
@@ -33,7 +34,7 @@ func startOnGPUs(t *testing.T, gpus int, prepare func(*fakenvml.State), args ...
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &gpuNode{exporter: &exporter{log: &safeBuffer{}}, done: make(chan error, 1)}
+	n := &gpuNode{exporter: &exporter{log: &e2e.Buffer{}}, done: make(chan error, 1)}
 	if n.State, err = fakenvml.NewState(library, gpus, fakenvml.H100); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func startOnGPUs(t *testing.T, gpus int, prepare func(*fakenvml.State), args ...
 	if out, err := exec.Command("go", "build", "-ldflags", `-extldflags "-Wl,-z,lazy"`, "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	address := freeAddress(t)
+	address := e2e.Address(t)
 	n.url = "http://" + address
 	n.process = exec.Command(binary, append(args, "--web.listen-address="+address, "--gpu.nvml-library="+library, "--gpu.kmsg=none", "--path.sysfs="+dir)...)
 	n.process.Stdout, n.process.Stderr = n.log, n.log

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/pem"
 	"io"
@@ -11,42 +10,26 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
 // exporter is the whole program, running in this process on a port of its own.
 type exporter struct {
 	url string
-	log *safeBuffer
+	log *e2e.Buffer
 	end chan error
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 func start(t *testing.T, args ...string) *exporter {
 	t.Helper()
-	address := freeAddress(t)
-	e := &exporter{url: "http://" + address, log: &safeBuffer{}, end: make(chan error, 1)}
+	address := e2e.Address(t)
+	e := &exporter{url: "http://" + address, log: &e2e.Buffer{}, end: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { e.end <- run(ctx, append(args, "--web.listen-address="+address), e.log) }()
 	t.Cleanup(func() {
@@ -64,15 +47,6 @@ func start(t *testing.T, args ...string) *exporter {
 			t.Fatalf("the exporter does not listen:\n%s", e.log)
 		}
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (e *exporter) request(t *testing.T, method, path string, header ...string) (status int, body string, got http.Header) {

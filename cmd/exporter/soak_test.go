@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
@@ -62,14 +63,14 @@ func TestSoak(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	address := freeAddress(t)
+	address := e2e.Address(t)
 	process := exec.Command(binary, append(args, "--web.listen-address="+address)...)
 	process.Stderr = os.Stderr
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = process.Process.Kill(); _ = process.Wait() })
-	waitFor(t, "http://"+address+"/-/ready")
+	e2e.Answers(t, "http://"+address+"/-/ready")
 
 	var most, early, late int64
 	var slowest time.Duration

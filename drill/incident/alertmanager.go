@@ -63,6 +63,7 @@ type Notification struct {
 	Resolved bool     // none fires any more
 	Update   bool     // of a group that the receiver knows already: the pager's key is the group
 	Split    string   // of its alerts
+	Group    string   // what a pager would key on
 }
 
 func newAlertmanager(alerts []*rules.Alert) (*alertmanager, error) {
@@ -130,7 +131,7 @@ func (a *alertmanager) run(now time.Time) {
 // notify sends what the last notification did not say (notify.DedupStage).
 func (a *alertmanager) notify(key string, g *group) {
 	now := entry{map[model.Fingerprint]bool{}, map[model.Fingerprint]bool{}, g.flush}
-	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver}
+	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver, Group: key}
 	var splits []string
 	for id, m := range g.alerts {
 		switch {

@@ -23,10 +23,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-const (
-	instance  = "gpu-node-1:9844"
-	namespace = "prod"
-)
+// Instance is what Prometheus calls the exporter of the simulated node.
+const Instance = "gpu-node-1:9844"
+
+const namespace = "prod"
 
 // exporter is the exporter of the simulated node: its engine collector as it is, the GPU series as
 // GPU.emit writes them.
@@ -36,6 +36,9 @@ type exporter struct {
 	parser parser.Parser
 	known  map[string]labels.Labels
 	page   bytes.Buffer
+	// withoutGPUs is a node on which no GPUs can be simulated.
+	withoutGPUs bool
+
 	tamper func(labels.Labels) (labels.Labels, bool) // of tests: what Prometheus sees of a series, if it does
 }
 
@@ -55,14 +58,16 @@ func (e *exporter) discover() (err error) {
 	var found []engine.TargetConfig
 	for _, r := range e.world.Replicas {
 		if !r.Gone {
-			found = append(found, engine.TargetConfig{
-				URL: "http://" + r.host, Transport: r,
-				Labels: map[string]string{metrics.LabelNamespace: namespace, metrics.LabelPod: r.pod},
-			})
+			found = append(found, engine.TargetConfig{URL: "http://" + r.host, Transport: r, Labels: r.labels()})
 		}
 	}
 	e.engine, err = e.engine.With(found)
 	return err
+}
+
+// labels are what discovery says of the replica.
+func (r *Replica) labels() map[string]string {
+	return map[string]string{metrics.LabelNamespace: namespace, metrics.LabelPod: r.pod}
 }
 
 // RoundTrip implements http.RoundTripper: the engine answers without a network.
@@ -88,7 +93,7 @@ func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 
 // scrape hands all series to Prometheus, as its scrape of the exporter would.
 func (e *exporter) scrape(emit rulesim.Emit) error {
-	up := labels.FromStrings(model.MetricNameLabel, "up", "instance", instance, "job", rules.DefaultJob)
+	up := labels.FromStrings(model.MetricNameLabel, "up", "instance", Instance, "job", rules.DefaultJob)
 	if e.world.ExporterDown {
 		emit(up, 0)
 		return e.start()
@@ -117,7 +122,9 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 			return err
 		}
 	}
-	e.gpus(emit)
+	if !e.withoutGPUs {
+		e.gpus(emit)
+	}
 	return nil
 }
 
@@ -134,7 +141,10 @@ func (e *exporter) sample(line string, emit rulesim.Emit) error {
 			return err
 		}
 		b := labels.NewBuilder(parsed)
-		b.Set("instance", instance).Set("job", rules.DefaultJob)
+		b.Set("instance", Instance).Set("job", rules.DefaultJob)
+		if bound, err := strconv.ParseFloat(parsed.Get(model.BucketLabel), 64); err == nil { // as a scrape of Prometheus 3 writes it
+			b.Set(model.BucketLabel, labels.FormatOpenMetricsFloat(bound))
+		}
 		series = b.Labels()
 		e.known[line[:i]] = series
 	}
@@ -150,7 +160,7 @@ func (e *exporter) sample(line string, emit rulesim.Emit) error {
 func (e *exporter) gpus(emit rulesim.Emit) {
 	put := func(f *metrics.Family, value float64, values ...string) {
 		pairs := make([]string, 0, 2*len(values)+6)
-		pairs = append(pairs, model.MetricNameLabel, f.Name, "instance", instance, "job", rules.DefaultJob)
+		pairs = append(pairs, model.MetricNameLabel, f.Name, "instance", Instance, "job", rules.DefaultJob)
 		for i, v := range values {
 			if v != "" {
 				pairs = append(pairs, f.Labels[i], v)

@@ -1,6 +1,7 @@
 package incident
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -27,7 +28,9 @@ type GPU struct {
 	readyAt time.Duration
 	seconds map[string]float64 // of lowered clocks, by reason
 	xids    map[int]float64
-	active  string // reason now
+	told    map[int]float64 // of xids, in the kernel log
+	lost    bool            // NVML has been told
+	active  string          // reason now
 	busy    float64
 	celsius float64
 }
@@ -39,16 +42,33 @@ type Throttle struct {
 	Part, Period time.Duration // zero: all the time
 }
 
-// reasons are those that a GPU of today supports (NVML's clocksEventReasons), and who times them: for some the
-// driver has no counter, and the collector samples.
-var reasons = map[string]string{
-	"gpu_idle": "sampled", "hw_slowdown": "sampled",
-	"sw_power_cap": "driver", "sw_thermal_slowdown": "driver", "hw_thermal_slowdown": "driver", "hw_power_brake_slowdown": "driver",
+// reasons are those that a GPU of today supports (NVML's clocksEventReasons): the bit that says that
+// one is in force, and the field in which the driver counts its nanoseconds (nvml.h); 0 where it does not.
+var reasons = []reason{
+	{"gpu_idle", 0x1, 0}, {"sw_power_cap", 0x4, 74}, {"hw_slowdown", 0x8, 0},
+	{"sw_thermal_slowdown", 0x20, 269}, {"hw_thermal_slowdown", 0x40, 270}, {"hw_power_brake_slowdown", 0x80, 271},
+}
+
+type reason struct {
+	name  string
+	bit   uint64
+	field int
+}
+
+// source says who measures how long the reason was in force.
+func (r reason) source() string {
+	if r.field == 0 {
+		return "sampled"
+	}
+	return "driver"
 }
 
 func newGPU(index int) *GPU {
-	return &GPU{index: index, uuid: "GPU-0000000" + strconv.Itoa(index), clock: 1, celsius: 50, seconds: map[string]float64{}, xids: map[int]float64{}}
+	return &GPU{index: index, uuid: "GPU-00000000-0000-4000-8000-00000000000" + strconv.Itoa(index), clock: 1, celsius: 50, seconds: map[string]float64{}, xids: map[int]float64{}, told: map[int]float64{}}
 }
+
+// PCI is the address of a GPU, as internal/fakenvml gives them.
+func PCI(index int) string { return fmt.Sprintf("0000:%02x:00.0", 0x10+index) }
 
 // Report counts an XID.
 func (g *GPU) Report(xid int) { g.xids[xid]++ }
@@ -86,7 +106,7 @@ func (g *GPU) emit(put put) {
 	with := func(more ...string) []string { return append(append([]string{}, id...), more...) }
 	for _, x := range metrics.XIDs {
 		if n := g.xids[x.Code]; n > 0 || x.Severity == metrics.XIDPage { // the collector starts the paging codes at zero
-			put(metrics.GPUXIDErrors, n, with("00000000:0"+strconv.Itoa(g.index+1)+":00.0", strconv.Itoa(x.Code), "kmsg")...)
+			put(metrics.GPUXIDErrors, n, with(PCI(g.index), strconv.Itoa(x.Code), "kmsg")...)
 		}
 	}
 	if g.Lost {
@@ -99,9 +119,9 @@ func (g *GPU) emit(put put) {
 	put(metrics.GPUTemperatureMargin, 90-g.celsius, with("slowdown")...)
 	put(metrics.GPUClock, 1980e6*g.clock, with("sm")...)
 	put(metrics.GPUClockMax, 1980e6, with("sm")...)
-	for r, source := range reasons {
-		put(metrics.GPUClockEventActive, boolean(r == g.active), with(r)...)
-		put(metrics.GPUClockEventSeconds, g.seconds[r], with(r, source)...)
+	for _, r := range reasons {
+		put(metrics.GPUClockEventActive, boolean(r.name == g.active), with(r.name)...)
+		put(metrics.GPUClockEventSeconds, g.seconds[r.name], with(r.name, r.source())...)
 	}
 	put(metrics.GPURowRemapPending, boolean(g.RemapPending), id...)
 	put(metrics.GPURowRemapFailure, boolean(g.RemapFailed), id...)

@@ -57,7 +57,7 @@ type play struct {
 
 func newPlay(in Incident, groups []rules.Group, seed uint64) (*play, error) {
 	p := &play{incident: in, onset: cmp.Or(in.History, defaultHistory), firing: map[string][]time.Duration{}}
-	p.world = newWorld(in.Fleet, seed, newTruth(in.Fleet.objectives()))
+	p.world = newWorld(in.Fleet, rulesim.Epoch, seed, newTruth(in.Fleet.objectives()))
 	file, err := rules.Encode(rules.NewFile(groups, rules.Style{}))
 	if err != nil {
 		return nil, err
@@ -81,16 +81,11 @@ func (p *play) play() error {
 			faults[0].Do(p.world)
 			faults = faults[1:]
 		}
-		p.world.Advance(t)
-		var failed error
-		if err := p.sim.Scrape(at(t), func(_ time.Time, emit rulesim.Emit) { failed = p.exporter.scrape(emit) }); err != nil || failed != nil {
-			return cmp.Or(err, failed)
+		if err := p.step(t); err != nil {
+			return err
 		}
 		if t%rules.Interval != 0 {
 			continue
-		}
-		if err := p.sim.Eval(at(t)); err != nil {
-			return err
 		}
 		firing := p.sim.Firing()
 		p.am.receive(at(t), firing)
@@ -105,4 +100,18 @@ func (p *play) play() error {
 	}
 	p.am.run(at(p.onset + p.incident.Lasts + rules.Interval))
 	return nil
+}
+
+// step lets time pass until a scrape and does that, and the evaluation of the rules when it is due.
+func (p *play) step(t time.Duration) error {
+	p.world.Advance(t)
+	now := p.world.epoch.Add(t)
+	var failed error
+	if err := p.sim.Scrape(now, func(_ time.Time, emit rulesim.Emit) { failed = p.exporter.scrape(emit) }); err != nil || failed != nil {
+		return cmp.Or(err, failed)
+	}
+	if t%rules.Interval != 0 {
+		return nil
+	}
+	return p.sim.Eval(now)
 }

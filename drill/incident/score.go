@@ -39,6 +39,9 @@ type span time.Duration
 func (s span) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
 func (s span) String() string {
+	if s < 0 {
+		return "-" + (-s).String()
+	}
 	return fmt.Sprintf("%d:%02d", int(s)/int(time.Minute), int(s)%int(time.Minute)/int(time.Second))
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
-	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
@@ -48,6 +47,7 @@ type World struct {
 
 	held  []*drill.Request
 	truth *truth
+	epoch time.Time // when now was zero
 	now   time.Duration
 	next  int // replica of the next request: round robin, as a Service does it
 }
@@ -70,15 +70,15 @@ type Replica struct {
 	page    http.Handler
 }
 
-// newWorld starts a fleet at rulesim.Epoch.
-func newWorld(f Fleet, seed uint64, t *truth) *World {
+// newWorld starts a fleet; epoch is its time zero.
+func newWorld(f Fleet, epoch time.Time, seed uint64, t *truth) *World {
 	load := f.Profile.Load
 	load.Arrivals *= float64(f.Replicas)
-	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: t}
+	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: t, epoch: epoch}
 	for i := range f.Replicas {
 		n := strconv.Itoa(i)
 		r := &Replica{world: w, runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, pod: f.Profile.Model + "-" + n, host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
-		r.Profile.Started = rulesim.Epoch.Add(-24 * time.Hour)
+		r.Profile.Started = epoch.Add(-24 * time.Hour)
 		page := drill.NewDialect(r.runtime, r.Profile)
 		r.page = page
 		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), t.watch(page, r.identity()))
@@ -89,7 +89,7 @@ func newWorld(f Fleet, seed uint64, t *truth) *World {
 
 // Restart starts the engine's process again. Its port is closed until the model is loaded.
 func (r *Replica) Restart(loading time.Duration) {
-	r.Profile.Started = rulesim.Epoch.Add(r.world.now)
+	r.Profile.Started = r.world.epoch.Add(r.world.now)
 	page := drill.NewDialect(r.runtime, r.Profile)
 	r.page = page
 	r.Engine.Serving = r.Profile.Serving

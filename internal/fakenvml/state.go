@@ -114,28 +114,3 @@ func (s *State) Hang(gpu int, d time.Duration) error {
 
 // Unhang lets blocked calls return.
 func (s *State) Unhang(gpu int) error { return s.Unset(strconv.Itoa(gpu), "hang") }
-
-// Throttle sets the mask of clock event reasons in force.
-func (s *State) Throttle(gpu int, mask uint64) error {
-	return s.Set(strconv.Itoa(gpu), "clock_events", mask)
-}
-
-// Bandwidth sets the utilisation of the memory bandwidth, in percent.
-func (s *State) Bandwidth(gpu int, percent float64) error {
-	return s.Set(strconv.Itoa(gpu), "gpm.10", percent)
-}
-
-// Temperature sets the temperature of the GPU, and its distance to the first limit, in degrees.
-func (s *State) Temperature(gpu int, celsius, margin int) error {
-	return s.Set(strconv.Itoa(gpu), "temperature", celsius, "temperature_margin", margin)
-}
-
-// Clock sets the SM and graphics clocks in MHz.
-func (s *State) Clock(gpu, mhz int) error {
-	return s.Set(strconv.Itoa(gpu), "clock.sm", mhz, "clock.graphics", mhz)
-}
-
-// ECC sets the uncorrected DRAM errors since the driver was loaded.
-func (s *State) ECC(gpu, count int) error {
-	return s.Set(strconv.Itoa(gpu), "ecc.2.1.0", count, "field.4", count)
-}

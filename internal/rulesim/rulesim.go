@@ -128,6 +128,12 @@ func alertsIn(g *rules.Group) int {
 // Close removes what the simulation stored.
 func (s *Sim) Close() error { return errors.Join(s.db.Close(), os.RemoveAll(s.dir)) }
 
+// DB is what the simulation stored, for a server that goes on with it. It is gone after Close.
+func (s *Sim) DB() *tsdb.DB { return s.db }
+
+// Engine is the query engine of the simulation.
+func (s *Sim) Engine() *promql.Engine { return s.engine }
+
 // Run turns the clock from one time to another, the end left out. Every scrape interval it asks scrape
 // for all samples; a series that is not emitted again becomes stale. Every group is evaluated at its
 // own interval. Errors of rules end the run.

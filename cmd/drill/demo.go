@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/live"
+)
+
+// demo plays incidents in real time and shows what happens.
+type demo struct {
+	exporter, listen, prometheus string
+	onset                        time.Duration
+	seed                         uint64
+	out                          io.Writer
+}
+
+// lines reads what is typed.
+func lines(in io.Reader) <-chan string {
+	typed := make(chan string)
+	go func() {
+		for s := bufio.NewScanner(in); s.Scan(); {
+			typed <- strings.TrimSpace(s.Text())
+		}
+	}()
+	return typed
+}
+
+// run plays one incident, and another whenever its name is typed, until ctx is done.
+func (d demo) run(ctx context.Context, name string, typed <-chan string) error {
+	in, err := find(known(), name)
+	for err == nil {
+		var next *incident.Incident
+		if next, err = d.play(ctx, in, typed); next == nil {
+			break
+		}
+		in = *next
+	}
+	return err
+}
+
+// known are the incidents, and the absence of one.
+func known() []incident.Incident { return append(incident.Incidents(), incident.Healthy()) }
+
+// play starts a node with everything around it. It returns the next incident that is asked for; nil
+// when ctx is done.
+func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan string) (next *incident.Incident, err error) {
+	queries, err := d.ports()
+	if err != nil {
+		return nil, err
+	}
+	defer queries.Close()
+	dir, err := os.MkdirTemp("", "drill")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	node, err := live.NewNode(live.Options{Incident: in, Seed: d.seed, Exporter: d.exporter, Listen: d.listen, Dir: dir, Log: os.Stderr})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, node.Close()) }()
+	d.introduce(node)
+	fmt.Fprint(d.out, "playing it in virtual time first ")
+	foreseen := make(chan incident.Score, 1)
+	go func() { foreseen <- d.foresee(in) }()
+	started, quarter := time.Now(), 0.25
+	err = node.History(ctx, func(share float64) {
+		if share >= quarter {
+			fmt.Fprintf(d.out, "%.0f%% ", 100*quarter)
+			quarter += 0.25
+		}
+	})
+	score := <-foreseen
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	fmt.Fprintf(d.out, "took %.0f s\n", time.Since(started).Seconds())
+
+	running, stop := context.WithCancel(ctx)
+	failed := make(chan error, 1)
+	go func() { failed <- node.Run(running) }()
+	defer func() {
+		stop()
+		err = errors.Join(err, <-failed)
+	}()
+	server, err := live.NewPrometheus(running, queries, node, dir)
+	if err != nil {
+		return nil, err
+	}
+	defer server.Close()
+	d.explain(in, score)
+	onset := time.Now().Add(d.onset)
+	node.Begin(onset)
+	screen := &screen{out: d.out, node: node, server: server, onset: onset}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case err := <-failed:
+			failed <- nil
+			return nil, ended(ctx, err)
+		case now := <-tick.C:
+			if err := screen.update(ctx, now); err != nil {
+				return nil, ended(ctx, err)
+			}
+		case line := <-typed:
+			if next := d.obey(line); next != nil {
+				return next, nil
+			}
+		}
+	}
+}
+
+// ended leaves out what fails because the demo ends.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// ports checks that the addresses are free, and opens the one for queries.
+func (d demo) ports() (net.Listener, error) {
+	exporter, err := net.Listen("tcp", d.listen)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not free for the exporter: choose another address with --listen: %w", d.listen, err)
+	}
+	exporter.Close()
+	queries, err := net.Listen("tcp", d.prometheus)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not free for the Prometheus: choose another address with --prometheus: %w", d.prometheus, err)
+	}
+	return queries, nil
+}
+
+// obey does what was typed; an incident is returned.
+func (d demo) obey(line string) *incident.Incident {
+	switch line {
+	case "":
+	case "list":
+		_ = list(d.out) // the terminal is gone
+	default:
+		in, err := find(known(), line)
+		if err == nil {
+			return &in
+		}
+		fmt.Fprintln(d.out, err)
+	}
+	return nil
+}
+
+func (d demo) introduce(n *live.Node) {
+	in := n.Incident
+	fmt.Fprintf(d.out, "\n%s: %s\nAll numbers of engines and GPUs are invented; what reads them and alerts on them is real.\n\n", in.Name, in.Story)
+	for i, address := range n.Engines {
+		fmt.Fprintf(d.out, "engine %d     http://%s/ %s serving %s\n", i, address, n.Runtime(i), in.Fleet.Profile.Model)
+	}
+	if n.WithoutGPUs != nil {
+		fmt.Fprintln(d.out, "no GPUs, and no incidents of GPUs:", n.WithoutGPUs)
+	}
+	fmt.Fprintf(d.out, `exporter     http://%[1]s/
+Prometheus   http://%[2]s/ is a data source for Grafana; import helm/llm-node-exporter/files/dashboards/*.json
+
+  curl -s http://%[1]s/metrics | grep llm_engine_requests
+  promtool query instant http://%[2]s 'max by (slo) (model:llm_slo_burn:rate5m)'
+
+`, d.listen, d.prometheus)
+}
+
+// foresee plays an incident in virtual time, to say what to wait for.
+func (d demo) foresee(in incident.Incident) incident.Score {
+	if in.Faults == nil {
+		return incident.Score{}
+	}
+	score, err := incident.Run(in, incident.Rules(), d.seed)
+	if err != nil {
+		fmt.Fprintln(d.out, err)
+	}
+	return score
+}
+
+func (d demo) explain(in incident.Incident, s incident.Score) {
+	if in.Faults == nil {
+		fmt.Fprint(d.out, "Nothing will happen. Type the name of an incident and Enter, or list; Ctrl-C ends.\n\n")
+		return
+	}
+	fmt.Fprintf(d.out, "The incident begins in %s. ", d.onset)
+	if s.PagedBy == nil {
+		fmt.Fprint(d.out, "It wakes nobody")
+	} else {
+		fmt.Fprintf(d.out, "In virtual time it paged after %s (%s)", s.Delay, strings.Join(s.PagedBy, ", "))
+	}
+	if s.Cause != "" {
+		fmt.Fprintf(d.out, "; its cause had a name after %s (%s)", s.CauseAt, s.Cause)
+	}
+	fmt.Fprint(d.out, ".\nType another name and Enter for another incident, or list; Ctrl-C ends.\n\n")
+}

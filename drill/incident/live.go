@@ -1,0 +1,222 @@
+package incident
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Live is an incident under the machine's clock. What was before it, its history, is played in virtual
+// time; then the world of the same replicas goes on.
+type Live struct {
+	Incident Incident
+	// Rules is the rule file.
+	Rules []byte
+
+	play   *play
+	gpus   *fakenvml.State
+	kmsg   string
+	mu     sync.Mutex // over the world
+	faults []Fault    // to come
+	onset  time.Time  // zero: not said yet
+}
+
+// Options are the surroundings of a Live.
+type Options struct {
+	Seed uint64
+	// Engines are the addresses, host:port, at which the engines of the replicas will be read.
+	Engines []string
+	// GPUs is the node's NVML, with a GPU for each replica; nil when there is none. Kmsg is the file that
+	// stands for the kernel log, where XIDs are read.
+	GPUs *fakenvml.State
+	Kmsg string
+	// Style is that of the rules.
+	Style rules.Style
+}
+
+// Healthy is a node without an incident: one model on three runtimes.
+func Healthy() Incident {
+	f := chat()
+	f.Replicas, f.Runtimes = 3, []metrics.Runtime{metrics.VLLM, metrics.TensorRTLLM, metrics.TGI}
+	f.Objectives = slo.Defaults()
+	f.Objectives[0].Select.Runtime = f.Runtimes[:2] // TGI has no TTFT
+	f.Objectives[1].Select.Runtime = f.Runtimes[:1] // vLLM alone has an ITL
+	return Incident{Name: "healthy", Story: "nothing happens", Fleet: f}
+}
+
+// NewLive prepares an incident whose history ends now. Close it.
+func NewLive(in Incident, o Options) (*Live, error) {
+	groups := Rules()
+	file, err := rules.Encode(rules.NewFile(groups, o.Style))
+	if err != nil {
+		return nil, err
+	}
+	onset := cmp.Or(in.History, defaultHistory)
+	l := &Live{Incident: in, Rules: file, gpus: o.GPUs, kmsg: o.Kmsg, play: &play{incident: in, onset: onset}}
+	l.faults = slices.SortedStableFunc(slices.Values(in.Faults), func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
+	l.play.world = newWorld(in.Fleet, time.Now().Add(-onset).Truncate(rules.Interval), o.Seed, newTruth(in.Fleet.objectives()))
+	for i, r := range l.play.world.Replicas {
+		r.host = o.Engines[i]
+	}
+	if l.play.exporter, err = newExporter(l.play.world); err != nil {
+		return nil, err
+	}
+	l.play.exporter.withoutGPUs = o.GPUs == nil
+	if l.play.am, err = newAlertmanager(rules.Alerts(groups)); err != nil {
+		return nil, err
+	}
+	l.play.sim, err = rulesim.New(file)
+	return l, err
+}
+
+// Close removes what was stored.
+func (l *Live) Close() error { return l.play.sim.Close() }
+
+// Store is what Prometheus stored of the history, to go on with.
+func (l *Live) Store() *rulesim.Sim { return l.play.sim }
+
+// History plays what was before, up to the present. done is told which share of it is there.
+func (l *Live) History(ctx context.Context, done func(share float64)) error {
+	for t := time.Duration(0); ctx.Err() == nil; t += ScrapeInterval {
+		left := time.Until(l.play.world.epoch.Add(t))
+		if left > 0 {
+			break
+		}
+		if err := l.play.step(t); err != nil {
+			return err
+		}
+		done(float64(t) / float64(t-left))
+	}
+	return ctx.Err()
+}
+
+// Begin says when the onset is. Before, nothing happens.
+func (l *Live) Begin(onset time.Time) { l.Change(func(*World) { l.onset = onset }) }
+
+// Change does something to the world now.
+func (l *Live) Change(do func(*World)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	do(l.play.world)
+}
+
+// Advance lets the world go on until a time, faults included.
+func (l *Live) Advance(now time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.play.world
+	for !l.onset.IsZero() && len(l.faults) > 0 && !now.Before(l.onset.Add(l.faults[0].At)) {
+		w.Advance(l.onset.Add(l.faults[0].At).Sub(w.epoch))
+		l.faults[0].Do(w)
+		l.faults = l.faults[1:]
+	}
+	w.Advance(now.Sub(w.epoch))
+	if l.gpus == nil {
+		return nil
+	}
+	for _, r := range w.Replicas {
+		xids, err := r.GPU.tell(l.gpus)
+		if err != nil {
+			return err
+		}
+		if err := l.log(r.GPU, xids); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// log writes XIDs as the driver does to the kernel log.
+func (l *Live) log(g *GPU, xids []int) error {
+	if len(xids) == 0 {
+		return nil
+	}
+	uptime, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return err
+	}
+	first, _, _ := strings.Cut(string(uptime), " ")
+	seconds, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return fmt.Errorf("/proc/uptime: %w", err)
+	}
+	f, err := os.OpenFile(l.kmsg, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, x := range xids {
+		if _, err := fmt.Fprintf(f, "4,1,%.0f,-;NVRM: Xid (PCI:%s): %d, invented by the drill\n", seconds*1e6, strings.TrimSuffix(PCI(g.index), ".0"), x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Engine is the page of a replica's engine at the moment; nil while its port is closed.
+func (l *Live) Engine(replica int) http.Handler {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.play.world.Replicas[replica]
+	if r.Down {
+		return nil
+	}
+	return r.page
+}
+
+// Runtime is what a replica runs.
+func (l *Live) Runtime(replica int) metrics.Runtime { return l.play.world.Replicas[replica].runtime }
+
+// Objectives are those of the exporter's configuration.
+func (l *Live) Objectives() []slo.Objective { return l.Incident.Fleet.objectives() }
+
+// ExporterDown says that the exporter is not to answer at the moment.
+func (l *Live) ExporterDown() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.play.world.ExporterDown
+}
+
+// Notify takes what fires at a time and returns what Alertmanager sends up to then.
+func (l *Live) Notify(now time.Time, firing []rulesim.Alert) []Notification {
+	am := l.play.am
+	am.receive(now, firing)
+	sent := am.sent
+	am.sent = nil
+	return sent
+}
+
+// Config is the exporter's configuration: the engines, what runs where, and the objectives.
+func (l *Live) Config() ([]byte, error) {
+	type target struct {
+		URL    string            `yaml:"url"`
+		Labels map[string]string `yaml:"labels"`
+		GPUs   []string          `yaml:"gpus,omitempty"`
+	}
+	var config struct {
+		Targets    []target        `yaml:"targets"`
+		Objectives []slo.Objective `yaml:"objectives"`
+	}
+	for _, r := range l.play.world.Replicas {
+		t := target{URL: "http://" + r.host, Labels: r.labels()}
+		if l.gpus != nil {
+			t.GPUs = []string{strconv.Itoa(r.GPU.index)}
+		}
+		config.Targets = append(config.Targets, t)
+	}
+	config.Objectives = l.Objectives()
+	return rules.Encode(config)
+}

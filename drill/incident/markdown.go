@@ -1,0 +1,75 @@
+package incident
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// WriteMarkdown writes the scores of incidents over several seeds, one row per incident: a time that
+// depends on the seed as its range. Scores of an incident follow each other.
+func WriteMarkdown(out io.Writer, scores []Score) error {
+	var b strings.Builder
+	b.WriteString("| incident | paged by | after | later than theory | cause | after | in page | pages | updates | tickets | cleared | wrong |\n")
+	b.WriteString("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	for len(scores) > 0 {
+		n := slices.IndexFunc(scores, func(s Score) bool { return s.Incident != scores[0].Incident })
+		if n < 0 {
+			n = len(scores)
+		}
+		row(&b, scores[:n])
+		scores = scores[n:]
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func row(b *strings.Builder, scores []Score) {
+	paged := func(s Score) bool { return len(s.PagedBy) > 0 }
+	cells := []string{
+		scores[0].Incident,
+		each(scores, func(s Score) string { return short(s.PagedBy...) }),
+		between(scores, paged, func(s Score) span { return s.Delay }),
+		between(scores, func(s Score) bool { return paged(s) && s.Burning != "" }, func(s Score) span { return s.Delay - s.Due }),
+		each(scores, func(s Score) string { return short(s.Cause) }),
+		between(scores, func(s Score) bool { return s.Cause != "" }, func(s Score) span { return s.CauseAt }),
+		each(scores, func(s Score) string { return yes(s.InPage) }),
+		each(scores, func(s Score) string { return fmt.Sprint(s.Pages) }),
+		each(scores, func(s Score) string { return fmt.Sprint(s.Updates) }),
+		each(scores, func(s Score) string { return fmt.Sprint(s.Tickets) }),
+		between(scores, func(s Score) bool { return s.Cleared > 0 }, func(s Score) span { return s.Cleared }),
+		each(scores, func(s Score) string { return short(s.Problems...) }),
+	}
+	fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
+}
+
+// each are the different values of the scores.
+func each(scores []Score, of func(Score) string) string {
+	var values []string
+	for _, s := range scores {
+		if v := of(s); !slices.Contains(values, v) {
+			values = append(values, v)
+		}
+	}
+	slices.Sort(values)
+	return strings.Join(values, ", ")
+}
+
+// between is the range of a time over the scores that have one.
+func between(scores []Score, has func(Score) bool, of func(Score) span) string {
+	var times []span
+	for _, s := range scores {
+		if has(s) {
+			times = append(times, of(s))
+		}
+	}
+	if times == nil {
+		return "-"
+	}
+	least, most := slices.Min(times), slices.Max(times)
+	if least == most {
+		return least.String()
+	}
+	return least.String() + " to " + most.String()
+}

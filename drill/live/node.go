@@ -1,0 +1,200 @@
+// Package live runs an incident of the drill in real time, over HTTP on this machine: the engines on
+// ports of their own, the GPUs behind a fake NVML library, the exporter as a process, and a Prometheus
+// inside this one. All numbers of engines and GPUs are invented.
+package live
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// step is how often the world is brought up to the present.
+const step = time.Second
+
+// Node is a simulated node: engines, GPUs and the exporter that reads them.
+type Node struct {
+	*incident.Live
+	// Engines are the addresses of the engines, in the order of the replicas.
+	Engines []string
+	// WithoutGPUs says why there are no GPUs; nil when there are.
+	WithoutGPUs error
+
+	options Options
+	ports   []*port
+	args    []string // of the exporter
+	exited  chan error
+	process *exec.Cmd
+}
+
+// Options describe a node.
+type Options struct {
+	Incident incident.Incident
+	Seed     uint64
+	// Exporter is the exporter's binary, Listen the address that it serves at.
+	Exporter, Listen string
+	// Dir is for the node's files. It must be empty, and is left to the caller.
+	Dir string
+	// Log takes what the exporter says.
+	Log io.Writer
+}
+
+// NewNode opens the engines' ports and builds the GPUs. Close it.
+func NewNode(o Options) (*Node, error) {
+	n := &Node{options: o, exited: make(chan error, 1)}
+	listeners := make([]net.Listener, o.Incident.Fleet.Replicas)
+	for i := range listeners {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer func() {
+			if n.ports == nil {
+				l.Close()
+			}
+		}()
+		listeners[i] = l
+		n.Engines = append(n.Engines, l.Addr().String())
+	}
+	n.args = []string{"--web.listen-address=" + o.Listen, "--log.level=error", "--config.file=" + n.file("exporter.yml"), "--discovery=none"}
+	gpus, err := n.gpus()
+	switch {
+	case errors.Is(err, fakenvml.ErrNoCompiler):
+		n.WithoutGPUs = err
+		n.args = append(n.args, "--no-collector.gpu")
+	case err != nil:
+		return nil, err
+	}
+	live, err := incident.NewLive(o.Incident, incident.Options{
+		Seed: o.Seed, Engines: n.Engines, GPUs: gpus, Kmsg: n.file("kmsg"),
+		Style: rules.Style{RunbookURL: "http://" + o.Listen + "/runbooks/{alert}"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	config, err := live.Config()
+	if err == nil {
+		err = os.WriteFile(n.file("exporter.yml"), config, 0o600)
+	}
+	if err != nil {
+		return nil, errors.Join(err, live.Close())
+	}
+	n.Live = live
+	for i, l := range listeners {
+		n.ports = append(n.ports, newPort(l, func() http.Handler { return live.Engine(i) }))
+	}
+	return n, nil
+}
+
+func (n *Node) file(name string) string { return filepath.Join(n.options.Dir, name) }
+
+// gpus builds the NVML library and what the kernel says of the GPUs.
+func (n *Node) gpus() (*fakenvml.State, error) {
+	library, err := fakenvml.Build(n.options.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(n.file("kmsg"), nil, 0o600); err != nil {
+		return nil, err
+	}
+	replicas := n.options.Incident.Fleet.Replicas
+	for i := range replicas {
+		device := filepath.Join(n.options.Dir, "sys/bus/pci/devices", incident.PCI(i))
+		if err := os.MkdirAll(device, 0o700); err != nil {
+			return nil, err
+		}
+		for file, content := range map[string]string{"vendor": "0x10de\n", "class": "0x030200\n"} {
+			if err := os.WriteFile(filepath.Join(device, file), []byte(content), 0o600); err != nil {
+				return nil, err
+			}
+		}
+	}
+	n.args = append(n.args, "--gpu.nvml-library="+library, "--gpu.kmsg="+n.file("kmsg"), "--path.sysfs="+n.file("sys"))
+	return fakenvml.NewState(library, replicas, fakenvml.H100)
+}
+
+// Run starts the exporter and lets the world go on until ctx is done or something fails.
+func (n *Node) Run(ctx context.Context) error {
+	tick := time.NewTicker(step)
+	defer tick.Stop()
+	for {
+		if err := n.follow(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-n.exited:
+			n.process = nil
+			return fmt.Errorf("the exporter ended, see its message above: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// follow brings the world, the ports and the exporter's process up to the present.
+func (n *Node) follow() error {
+	if err := n.Advance(time.Now()); err != nil {
+		return err
+	}
+	for _, p := range n.ports {
+		if err := p.follow(); err != nil {
+			return err
+		}
+	}
+	switch down := n.ExporterDown(); {
+	case down && n.process != nil:
+		n.stop()
+	case !down && n.process == nil:
+		return n.start()
+	}
+	return nil
+}
+
+func (n *Node) start() error {
+	n.process = exec.Command(n.options.Exporter, n.args...)
+	n.process.Stdout, n.process.Stderr = n.options.Log, n.options.Log
+	n.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the drill, which ends it
+	if err := n.process.Start(); err != nil {
+		n.process = nil
+		return fmt.Errorf("cannot start the exporter (make build makes it): %w", err)
+	}
+	go func(p *exec.Cmd) { n.exited <- cmp.Or(p.Wait(), errors.New("it said nothing was wrong")) }(n.process)
+	return nil
+}
+
+// stop ends the exporter's process and waits for that.
+func (n *Node) stop() {
+	_ = n.process.Process.Signal(syscall.SIGTERM) // it may have ended
+	select {
+	case <-n.exited:
+	case <-time.After(10 * time.Second):
+		_ = n.process.Process.Kill()
+		<-n.exited
+	}
+	n.process = nil
+}
+
+// Close ends everything. Run must have returned.
+func (n *Node) Close() error {
+	if n.process != nil {
+		n.stop()
+	}
+	for _, p := range n.ports {
+		p.close()
+	}
+	return n.Live.Close()
+}

@@ -1,0 +1,53 @@
+package live
+
+import (
+	"net"
+	"net/http"
+	"time"
+)
+
+// port is where an engine answers, while it does.
+type port struct {
+	address string
+	page    func() http.Handler // nil while the engine is down
+	server  *http.Server        // nil while the port is closed
+}
+
+func newPort(l net.Listener, page func() http.Handler) *port {
+	p := &port{address: l.Addr().String(), page: page}
+	p.serve(l)
+	return p
+}
+
+func (p *port) serve(l net.Listener) {
+	p.server = &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		page := p.page()
+		if page == nil {
+			panic(http.ErrAbortHandler) // it went down a moment ago: the connection breaks
+		}
+		page.ServeHTTP(w, r)
+	})}
+	go func(s *http.Server) { _ = s.Serve(l) }(p.server) // ends with Close
+}
+
+// follow opens or closes the port as the engine does.
+func (p *port) follow() error {
+	switch up := p.page() != nil; {
+	case up && p.server == nil:
+		l, err := net.Listen("tcp", p.address)
+		if err != nil {
+			return err
+		}
+		p.serve(l)
+	case !up:
+		p.close()
+	}
+	return nil
+}
+
+func (p *port) close() {
+	if p.server != nil {
+		_ = p.server.Close() // what was open is to break off
+		p.server = nil
+	}
+}

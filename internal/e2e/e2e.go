@@ -1,0 +1,111 @@
+// Package e2e helps tests that run programs as processes of their own.
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Program finds a program of the distribution. A test skips without it, except in CI.
+func Program(t *testing.T, name, pkg string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		missing := "no " + name + " on PATH: apt-get install " + pkg
+		if os.Getenv("CI") != "" {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
+	}
+	return path
+}
+
+// Build builds a command of this module, given as a path, and returns the binary.
+func Build(t *testing.T, command string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), filepath.Base(command)+"-under-test")
+	if out, err := exec.Command("go", "build", "-o", binary, command).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return binary
+}
+
+// Start runs a program until the test ends. When the test has failed, its log is shown.
+func Start(t *testing.T, name string, args ...string) {
+	t.Helper()
+	var log Buffer
+	process := exec.Command(name, args...)
+	process.Stdout, process.Stderr = &log, &log
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = process.Process.Signal(os.Interrupt)
+		err := process.Wait()
+		var exit *exec.ExitError
+		if t.Failed() || err != nil && !errors.As(err, &exit) {
+			t.Logf("%s: %v\n%s", name, err, log.String())
+		}
+	})
+}
+
+// Address is a free address of this machine, host:port.
+func Address(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// Answers waits until a URL answers with 200.
+func Answers(t *testing.T, url string) {
+	t.Helper()
+	Until(t, 30*time.Second, url+" answers", func() bool {
+		resp, err := http.Get(url)
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	})
+}
+
+// Until waits for something to become true, and fails the test when it does not in time.
+func Until(t *testing.T, limit time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", limit, what)
+		}
+	}
+}
+
+// Buffer is a bytes.Buffer that may be written and read at once.
+type Buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (s *Buffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *Buffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
