@@ -183,7 +183,8 @@ func (s shown) ask(t *testing.T, b board, expr string) promql.Matrix {
 }
 
 // moves reports whether a line leaves, after the onset, the band in which it lay before by more than that
-// band's height and a tenth of its bound; or whether it comes or goes.
+// band's height and a tenth of its bound, or to less than a tenth of what was positive; or whether it
+// comes or goes.
 func (s shown) moves(line promql.Series) bool {
 	lo, hi := band(line.Floats, func(at int64) bool { return at < s.onset.UnixMilli() })
 	low, high := band(line.Floats, func(at int64) bool { return at >= s.onset.UnixMilli() })
@@ -191,7 +192,7 @@ func (s shown) moves(line promql.Series) bool {
 		return (lo > hi) != (low > high)
 	}
 	height := hi - lo
-	return high > hi+max(height, math.Abs(hi)/10) || low < lo-max(height, math.Abs(lo)/10)
+	return high > hi+max(height, math.Abs(hi)/10) || low < lo-max(height, math.Abs(lo)/10) || lo > 0 && low < lo/10
 }
 
 // band is between the lowest and the highest value at the times that count; lo > hi when there is none.

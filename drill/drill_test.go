@@ -2,127 +2,271 @@ package drill
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
-	"net/http"
+	"math"
 	"net/http/httptest"
-	"sync"
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
+// total is what all requests up to a point had together.
+type total struct{ requests, prompt, cached, output, ttft, queue, prefill, e2e float64 }
+
+func (t *total) add(r *Request) {
+	t.requests++
+	t.prompt += r.Prompt
+	t.cached += r.Cached
+	t.output += r.Output
+	t.ttft += (r.FirstToken - r.Arrival).Seconds()
+	t.queue += (r.Scheduled - r.Arrival).Seconds()
+	t.prefill += (r.FirstToken - r.Scheduled).Seconds()
+	t.e2e += (r.Done - r.Arrival).Seconds()
+}
+
 // ledger counts what happens to the requests, beside the engine.
 type ledger struct {
 	Observer
-	mu                                 sync.Mutex
-	firstTokens, finished, failed      float64
-	prompt, generated, ttft, queue, e2 float64
+	started, finished, good            total // with a first token; with the last; without a failure
+	failed, rejected, aborted          float64
+	abortedE2E                         float64
+	tokens, steps, waited              float64 // after the first token: all, times a request got some, seconds
+	batches, batchTime                 float64 // that got some together, seconds
+	drafted, accepted, preemptions     float64
+	running, waiting, kv, longestQueue float64
 }
 
 func (l *ledger) FirstToken(r *Request) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.firstTokens++
-	l.ttft += (r.FirstToken - r.Arrival).Seconds()
+	l.started.add(r)
 	l.Observer.FirstToken(r)
 }
 
+func (l *ledger) Decoded(d Decoded) {
+	l.tokens += float64(d.Tokens)
+	l.steps += float64(d.Requests)
+	l.batches++
+	l.batchTime += d.Took.Seconds()
+	l.waited += d.Took.Seconds() * float64(d.Requests)
+	l.drafted += float64(d.Drafted)
+	l.accepted += float64(d.Accepted)
+	l.Observer.Decoded(d)
+}
+
+func (l *ledger) Preempted() {
+	l.preemptions++
+	l.Observer.Preempted()
+}
+
 func (l *ledger) Finished(r *Request) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.finished++
-	l.prompt += r.Prompt
-	l.generated += r.Output
-	l.queue += (r.Scheduled - r.Arrival).Seconds()
-	l.e2 += (r.Done - r.Arrival).Seconds()
-	if r.Failed {
-		l.failed++
+	switch {
+	case r.Rejected:
+		l.rejected++
+	case r.Aborted:
+		l.aborted++
+		l.abortedE2E += (r.Done - r.Arrival).Seconds()
+	default:
+		l.finished.add(r)
+		if r.Failed {
+			l.failed++
+		} else {
+			l.good.add(r)
+		}
 	}
 	l.Observer.Finished(r)
 }
 
-// TestRoundTrip runs traffic through each simulated engine: what happened to the requests is what
-// the exporter makes of the engine's page.
+func (l *ledger) State(running, waiting int, kv float64) {
+	l.running, l.waiting, l.kv = float64(running), float64(waiting), kv
+	l.longestQueue = max(l.longestQueue, l.waiting)
+	l.Observer.State(running, waiting, kv)
+}
+
+// told is what one engine's page, by its documentation, says of a ledger, under the exporter's names: a
+// histogram by its count and sum, a counter or a gauge by its value.
+type told map[*metrics.Family][]float64
+
+// dialects are the simulated engines and what they tell. What is not in a map, the engine does not say.
+var dialects = map[metrics.Runtime]func(*ledger) told{
+	metrics.VLLM: func(l *ledger) told {
+		return told{
+			metrics.TimeToFirstToken: {l.started.requests, l.started.ttft}, metrics.InterTokenLatency: {l.steps, l.waited},
+			metrics.QueueTime: {l.finished.requests, l.finished.queue}, metrics.PrefillTime: {l.finished.requests, l.finished.prefill},
+			metrics.RequestDuration:     {l.finished.requests + l.aborted, l.finished.e2e + l.abortedE2E},
+			metrics.RequestPromptTokens: {l.finished.requests, l.finished.prompt}, metrics.RequestGenerationTokens: {l.finished.requests, l.finished.output},
+			metrics.PromptTokens: {l.started.prompt}, metrics.GenerationTokens: {l.started.requests + l.tokens},
+			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
+			metrics.SpecDecodeDraftTokens: {l.drafted}, metrics.SpecDecodeAcceptedTokens: {l.accepted}, metrics.Preemptions: {l.preemptions},
+			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv},
+			metrics.Requests: {l.finished.requests + l.aborted},
+		}
+	},
+	metrics.SGLang: func(l *ledger) told {
+		return told{
+			metrics.TimeToFirstToken: {l.started.requests, l.started.ttft}, metrics.InterTokenLatency: {l.tokens, l.waited},
+			metrics.QueueTime: {l.started.requests, l.started.queue}, metrics.PrefillTime: {l.started.requests, l.started.prefill},
+			metrics.RequestDuration:     {l.finished.requests, l.finished.e2e},
+			metrics.RequestPromptTokens: {l.finished.requests, l.finished.prompt}, metrics.RequestGenerationTokens: {l.finished.requests, l.finished.output},
+			metrics.PromptTokens: {l.finished.prompt}, metrics.GenerationTokens: {l.finished.output},
+			metrics.PrefixCacheQueryTokens: {l.finished.prompt}, metrics.PrefixCacheHitTokens: {l.finished.cached}, metrics.Preemptions: {l.preemptions},
+			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv},
+			metrics.Requests: {l.finished.requests + l.aborted},
+		}
+	},
+	metrics.TGI: func(l *ledger) told {
+		return told{
+			metrics.InterTokenLatency: {l.batches, l.batchTime}, metrics.PrefillTime: {l.started.requests, l.started.prefill},
+			metrics.QueueTime: {l.good.requests, l.good.queue}, metrics.RequestDuration: {l.good.requests, l.good.e2e},
+			metrics.RequestPromptTokens: {l.started.requests, l.started.prompt}, metrics.RequestGenerationTokens: {l.good.requests, l.good.output},
+			metrics.PromptTokens: {l.started.prompt}, metrics.GenerationTokens: {l.good.output},
+			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting},
+			metrics.Requests: {l.finished.requests + l.rejected},
+		}
+	},
+	metrics.TensorRTLLM: func(l *ledger) told {
+		return told{
+			metrics.TimeToFirstToken: {l.started.requests, l.started.ttft}, metrics.QueueTime: {l.finished.requests, l.finished.queue},
+			metrics.PrefillTime: {l.finished.requests, l.finished.prefill}, metrics.RequestDuration: {l.finished.requests, l.finished.e2e},
+			metrics.PromptTokens: {l.finished.prompt}, metrics.GenerationTokens: {l.finished.output},
+			metrics.PrefixCacheQueryTokens: {l.finished.prompt}, metrics.PrefixCacheHitTokens: {l.finished.cached},
+			metrics.SpecDecodeDraftTokens: {l.drafted}, metrics.SpecDecodeAcceptedTokens: {l.accepted},
+			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv},
+			metrics.Requests: {l.finished.requests + l.aborted + l.rejected},
+		}
+	},
+	metrics.LlamaCpp: func(l *ledger) told {
+		return told{
+			metrics.PromptTokens: {l.started.prompt}, metrics.GenerationTokens: {l.finished.output},
+			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
+			metrics.SpecDecodeDraftTokens: {l.drafted}, metrics.SpecDecodeAcceptedTokens: {l.accepted},
+			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting},
+		}
+	},
+	metrics.Dynamo: func(l *ledger) told {
+		return told{
+			metrics.TimeToFirstToken: {l.started.requests, l.started.ttft}, metrics.InterTokenLatency: {l.tokens, l.waited},
+			metrics.RequestDuration: {l.finished.requests, l.finished.e2e}, metrics.RequestPromptTokens: {l.started.requests, l.started.prompt},
+			metrics.RequestGenerationTokens: {l.finished.requests, l.finished.output},
+			metrics.PromptTokens:            {l.started.prompt}, metrics.GenerationTokens: {l.started.requests + l.tokens},
+			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
+			metrics.RequestsRunning: {l.running + l.waiting}, // the frontend knows no difference
+			metrics.Requests:        {l.finished.requests + l.aborted + l.rejected},
+		}
+	},
+}
+
+// quantities are those that a dialect tells, or that the exporter must not show for it.
+var quantities = []*metrics.Family{
+	metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.QueueTime, metrics.PrefillTime, metrics.RequestDuration,
+	metrics.RequestPromptTokens, metrics.RequestGenerationTokens, metrics.PromptTokens, metrics.GenerationTokens,
+	metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens, metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens,
+	metrics.Preemptions, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage, metrics.Requests,
+}
+
+// TestRoundTrip overloads each simulated engine: what happened to the requests is what the exporter makes
+// of the engine's page, as far as the engine says it.
 func TestRoundTrip(t *testing.T) {
 	profile := NewProfile("test-model")
-	profile.Patience = 0 // none gives up
-	profile.Arrivals, profile.OutputTokens, profile.Failures = 60, 6, 0.1
-	type handler interface {
-		Observer
-		http.Handler
-	}
-	for name, e := range map[metrics.Runtime]handler{metrics.VLLM: NewVLLM(profile), metrics.TGI: NewTGI(profile), metrics.TensorRTLLM: NewTRTLLM(profile)} {
-		t.Run(string(name), func(t *testing.T) {
-			l := &ledger{Observer: e}
-			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
-			defer cancel()
-			profile.Run(ctx, 7, l)
-			server := httptest.NewServer(e)
-			defer server.Close()
-			collector, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: server.URL}}, Limits: engine.DefaultLimits, Log: slog.New(slog.DiscardHandler)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			scrape := collector.Scrape(t.Context())
-			var page bytes.Buffer
-			if _, err := scrape.WriteTo(&page); err != nil || !scrape.Complete() {
-				t.Fatalf("the page was not used: %v\n%s", err, page.String())
-			}
-			parser := expfmt.NewTextParser(model.LegacyValidation)
-			families, err := parser.TextToMetricFamilies(&page)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := func(f *metrics.Family, value float64, of func(*dto.Metric) float64) {
-				t.Helper()
-				if families[f.Name] == nil {
-					return // not every engine says everything
+	profile.Arrivals, profile.Swing, profile.OutputTokens, profile.OutputLimit, profile.Failures, profile.Patience = 60, 0, 400, 4096, 0.1, 5*time.Second
+	profile.Blocks, profile.Draft, profile.Acceptance, profile.MaxQueue = 2000, 3, 0.6, 300
+	for runtime, dialect := range dialects {
+		t.Run(string(runtime), func(t *testing.T) {
+			page := NewDialect(runtime, profile)
+			l := &ledger{Observer: page}
+			e, traffic := NewEngine(profile.Serving, 7, l), NewTraffic(profile.Load, 7)
+			for now := time.Second; now <= 90*time.Second; now += time.Second {
+				for _, r := range traffic.Until(now) {
+					e.Offer(r)
 				}
-				total := 0.0
-				for _, m := range families[f.Name].Metric {
-					total += of(m)
+				e.Advance(now)
+			}
+			if l.failed == 0 || l.rejected == 0 || l.aborted == 0 || l.preemptions == 0 || l.accepted == 0 || l.running == 0 || l.waiting == 0 || l.finished.cached == 0 {
+				t.Fatalf("the load does not show everything: %+v", l)
+			}
+			families := scrape(t, page)
+			if got := label(families[metrics.RequestsRunning.Name], metrics.LabelRuntime); got != string(runtime) {
+				t.Errorf("the exporter takes it for %q", got)
+			}
+			if got := label(families[metrics.RequestsRunning.Name], metrics.LabelModel); got != profile.Model {
+				t.Errorf("the exporter takes its model for %q", got)
+			}
+			told := dialect(l)
+			for _, f := range quantities {
+				want, told := told[f]
+				got := families[f.Name]
+				switch {
+				case told && got == nil:
+					t.Errorf("%s: the engine says it, the exporter does not", f.Name)
+				case !told && got != nil:
+					t.Errorf("%s: the exporter says it, the engine does not", f.Name)
+				case told:
+					for i, v := range values(got) {
+						if math.Abs(v-want[i]) > precision(runtime)*want[i] {
+							t.Errorf("%s: the exporter says %v, it was %v", f.Name, v, want[i])
+						}
+					}
 				}
-				if diff := total - value; diff > 1e-6*value || -diff > 1e-6*value {
-					t.Errorf("%s: the exporter says %v, it was %v", f.Name, total, value)
-				}
-			}
-			counter := func(m *dto.Metric) float64 { return m.GetCounter().GetValue() }
-			sum := func(m *dto.Metric) float64 { return m.GetHistogram().GetSampleSum() }
-			count := func(m *dto.Metric) float64 { return float64(m.GetHistogram().GetSampleCount()) }
-			if l.finished < 20 {
-				t.Fatalf("only %v requests finished", l.finished)
-			}
-			good := l.finished
-			if name == metrics.TGI { // counts the durations of successes only
-				good -= l.failed
-			} else {
-				want(metrics.QueueTime, l.queue, sum)
-				want(metrics.RequestDuration, l.e2, sum)
-			}
-			want(metrics.Requests, l.finished, counter)
-			want(metrics.TimeToFirstToken, l.firstTokens, count)
-			want(metrics.TimeToFirstToken, l.ttft, sum)
-			want(metrics.QueueTime, good, count)
-			want(metrics.RequestDuration, good, count)
-			want(metrics.RequestGenerationTokens, good, count)
-			if name == metrics.TensorRTLLM {
-				want(metrics.PromptTokens, l.prompt, counter)
-				want(metrics.GenerationTokens, l.generated, counter)
-			}
-			if name != metrics.TGI && families[metrics.TimeToFirstToken.Name] == nil {
-				t.Error("no TTFT")
-			}
-			if name == metrics.TGI && families[metrics.TimeToFirstToken.Name] != nil {
-				t.Error("a TTFT that TGI does not report")
 			}
 		})
 	}
+}
+
+// precision is the relative one of an engine's numbers.
+func precision(r metrics.Runtime) float64 {
+	if r == metrics.LlamaCpp {
+		return 1e-5 // six significant digits
+	}
+	return 1e-9
+}
+
+// scrape is the exporter's output about one engine.
+func scrape(t *testing.T, page Dialect) map[string]*dto.MetricFamily {
+	t.Helper()
+	server := httptest.NewServer(page)
+	defer server.Close()
+	collector, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: server.URL}}, Limits: engine.DefaultLimits, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scrape := collector.Scrape(t.Context())
+	var out bytes.Buffer
+	if _, err := scrape.WriteTo(&out); err != nil || !scrape.Complete() {
+		t.Fatalf("the page was not used: %v\n%s", err, out.String())
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// values are a family's count and sum, or its value, over all its series.
+func values(f *dto.MetricFamily) []float64 {
+	sum := []float64{0}
+	for _, m := range f.Metric {
+		if h := m.GetHistogram(); h != nil {
+			sum = append(sum, 0)[:2]
+			sum[0] += float64(h.GetSampleCount())
+			sum[1] += h.GetSampleSum()
+		}
+		sum[0] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return sum
+}
+
+func label(f *dto.MetricFamily, name string) string {
+	for _, m := range f.GetMetric() {
+		for _, l := range m.Label {
+			if l.GetName() == name {
+				return l.GetValue()
+			}
+		}
+	}
+	return ""
 }

@@ -144,11 +144,12 @@ func (r *Request) gaveUp(now time.Duration) bool {
 // step schedules and computes one step of the batch.
 func (e *Engine) step() {
 	start := e.now
-	budget, context := e.Budget, 0
+	budget, context, attended := e.Budget, 0, 0.0
 	schedule := func(r *Request) {
 		r.now = min(r.todo, budget)
 		budget -= r.now
 		context += int(r.Cached) + r.held
+		attended += float64(r.now) * (r.Cached + float64(r.held) - float64(r.now)/2)
 	}
 	thrash := false
 	for i := 0; i < len(e.running); i++ {
@@ -181,7 +182,7 @@ func (e *Engine) step() {
 		drafted = float64(e.Draft)
 		tokens += e.Draft * len(e.running)
 	}
-	took := time.Duration(e.stepSeconds(tokens, context, drafted, e.Clock) * e.Slow * float64(time.Second))
+	took := time.Duration(e.stepSeconds(tokens, context, attended, drafted, e.Clock) * e.Slow * float64(time.Second))
 	e.now += took
 	e.busy += took
 	e.finish(start)

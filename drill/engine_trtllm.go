@@ -13,7 +13,8 @@ type TRTLLM struct {
 	*page
 	running, waiting, kv                    prometheus.Gauge
 	prompt, generated, cached               prometheus.Counter
-	done                                    *prometheus.CounterVec
+	drafted, accepted                       prometheus.Counter // nil without speculation
+	done, failed                            *prometheus.CounterVec
 	ttft, tpot, e2e, queue, prefill, decode prometheus.Histogram
 }
 
@@ -25,10 +26,13 @@ func NewTRTLLM(p Profile) *TRTLLM {
 		page:    pg,
 		running: pid.gauge("trtllm_num_requests_running"), waiting: pid.gauge("trtllm_num_requests_waiting"), kv: pid.gauge("trtllm_kv_cache_utilization"),
 		prompt: pg.counter("trtllm_prompt_tokens_total"), generated: pg.counter("trtllm_generation_tokens_total"), cached: pg.counter("trtllm_prompt_cached_tokens_total"),
-		done: pg.counters("trtllm_request_success_total", "finished_reason"),
+		done: pg.counters("trtllm_request_success_total", "finished_reason"), failed: pg.counters("trtllm_request_error_total", "http_code"),
 		ttft: pg.histogram("trtllm_time_to_first_token_seconds", vllmTTFT), tpot: pg.histogram("trtllm_time_per_output_token_seconds", vllmITL),
 		e2e: pg.histogram("trtllm_e2e_request_latency_seconds", vllmLong), queue: pg.histogram("trtllm_request_queue_time_seconds", vllmLong),
 		prefill: pg.histogram("trtllm_request_prefill_time_seconds", vllmTTFT), decode: pg.histogram("trtllm_request_decode_time_seconds", vllmLong),
+	}
+	if p.Draft > 0 {
+		t.drafted, t.accepted = pg.counter("trtllm_spec_decode_num_draft_tokens_total"), pg.counter("trtllm_spec_decode_num_accepted_tokens_total")
 	}
 	pid.gauge("trtllm_kv_cache_max_blocks").Set(float64(p.KVBlocks()*blockTokens) / 32)
 	pid.gauge("trtllm_kv_cache_tokens_per_block").Set(32)
@@ -44,14 +48,23 @@ func NewTRTLLM(p Profile) *TRTLLM {
 // FirstToken implements Observer.
 func (t *TRTLLM) FirstToken(r *Request) { t.ttft.Observe((r.FirstToken - r.Arrival).Seconds()) }
 
-// Decoded implements Observer.
-func (t *TRTLLM) Decoded(Decoded) {}
+// Decoded implements Observer: the page has no time between tokens.
+func (t *TRTLLM) Decoded(d Decoded) {
+	if t.drafted != nil {
+		t.drafted.Add(float64(d.Drafted))
+		t.accepted.Add(float64(d.Accepted))
+	}
+}
 
 // Preempted implements Observer: the page does not say.
 func (t *TRTLLM) Preempted() {}
 
 // Finished implements Observer.
 func (t *TRTLLM) Finished(r *Request) {
+	if r.Rejected {
+		t.failed.WithLabelValues("503").Inc()
+		return
+	}
 	if r.Aborted {
 		t.done.WithLabelValues("cancelled").Inc()
 		return

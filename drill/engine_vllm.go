@@ -14,6 +14,7 @@ type VLLM struct {
 	ttft, tpot, e2e, queue, prefill, decode       prometheus.Histogram
 	itl                                           *repeated
 	drafted, accepted                             prometheus.Counter // nil without speculation
+	responses                                     *prometheus.CounterVec
 	promptLength, outputLength                    prometheus.Histogram
 }
 
@@ -42,6 +43,7 @@ func NewVLLM(p Profile) *VLLM {
 	for _, reason := range []string{"stop", "length", "abort", "error"} {
 		v.done.WithLabelValues(reason)
 	}
+	v.responses = (&page{registry: pg.registry}).counters("http_requests_total", "method", "status", "handler")
 	pg.counter("vllm:external_prefix_cache_queries_total")
 	pg.counter("vllm:external_prefix_cache_hits_total")
 	sleepState := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:engine_sleep_state", ConstLabels: pg.labels}, []string{"sleep_state"})
@@ -83,7 +85,12 @@ func (v *VLLM) Preempted() { v.preemptions.Inc() }
 
 // Finished implements Observer.
 func (v *VLLM) Finished(r *Request) {
-	if r.Aborted { // before its first token: nothing else is observed
+	if r.Rejected { // by the server, before the engine knew of it
+		v.responses.WithLabelValues("POST", "5xx", "/v1/chat/completions").Inc()
+		return
+	}
+	v.responses.WithLabelValues("POST", "2xx", "/v1/chat/completions").Inc() // sent before the first token
+	if r.Aborted {                                                           // before its first token: nothing else is observed
 		v.done.WithLabelValues("abort").Inc()
 		v.e2e.Observe((r.Done - r.Arrival).Seconds())
 		return

@@ -24,12 +24,13 @@ type Weights struct {
 	Parameters    float64
 	Bytes         float64 // per parameter
 	KVBytesPerTok float64 // 2 × layers × KV heads × head size × 2 bytes
+	Attention     float64 // FLOP of a token for each one that it attends to: 4 × layers × heads × head size
 }
 
-// Llama-3.1-8B (its config.json: 32 layers, 8 KV heads of 128): 128 KiB of KV cache a token.
+// Llama-3.1-8B (its config.json: 32 layers, 32 heads and 8 KV heads of 128): 128 KiB of KV cache a token.
 var (
-	Llama8B    = Weights{Parameters: 8.03e9, Bytes: 2, KVBytesPerTok: 2 * 32 * 8 * 128 * 2}
-	Llama8BFP8 = Weights{Parameters: 8.03e9, Bytes: 1, KVBytesPerTok: 2 * 32 * 8 * 128 * 2}
+	Llama8B    = Weights{Parameters: 8.03e9, Bytes: 2, KVBytesPerTok: 2 * 32 * 8 * 128 * 2, Attention: 4 * 32 * 32 * 128}
+	Llama8BFP8 = Weights{Parameters: 8.03e9, Bytes: 1, KVBytesPerTok: 2 * 32 * 8 * 128 * 2, Attention: 4 * 32 * 32 * 128}
 )
 
 const (
@@ -62,15 +63,15 @@ func (s Serving) KVBlocks() int {
 }
 
 // stepSeconds is how long one step takes. The weights are read once per step whatever the batch, or the
-// tokens' matrix products take longer than that; each sequence's KV cache is read besides. The
-// quadratic part of prefill's attention is left out: below 10k tokens it is small beside the rest.
+// tokens' matrix products take longer than that; each sequence's KV cache is read besides. Each token
+// attends to all before it: attended are the pairs.
 //
 // clock is the share of its SM clock that the GPU runs at. Compute follows it. Bandwidth does down from
 // half the clock on: above, enough requests are in flight to keep the memory, whose clock is not
 // lowered, busy.
-func (s Serving) stepSeconds(tokens, context int, drafted float64, clock float64) float64 {
+func (s Serving) stepSeconds(tokens, context int, attended, drafted, clock float64) float64 {
 	bandwidth := s.GPU.Bandwidth * bandwidthShare * min(1, 2*clock)
 	read := s.Weights.Parameters * s.Weights.Bytes / bandwidth
-	compute := float64(tokens) * 2 * s.Weights.Parameters / (s.GPU.FLOPS * computeShare * clock)
+	compute := (float64(tokens)*2*s.Weights.Parameters + attended*s.Weights.Attention) / (s.GPU.FLOPS * computeShare * clock)
 	return overhead + max(read, compute) + float64(context)*s.Weights.KVBytesPerTok/bandwidth + drafted*draftShare*read
 }

@@ -23,8 +23,10 @@ type Load struct {
 // 1.4 times the median and one prompt in a hundred has four times the mean.
 const promptSpread = 0.8
 
-// Request is one simulated request. Its times are since the start of the simulation.
+// Request is one simulated request. Its times are since the start of the simulation; Held is how long
+// something in front of the engine kept it before it arrived there.
 type Request struct {
+	Held                                 time.Duration
 	Arrival, Scheduled, FirstToken, Done time.Duration
 	Prompt, Cached, Output, Emitted      float64
 	Failed, Truncated                    bool
@@ -34,6 +36,16 @@ type Request struct {
 	last       time.Duration // of the last token
 	patience   time.Duration
 	now        int // tokens computed in this step
+}
+
+// Hold keeps the request from the engine until a time; it says whether its client still waits then.
+func (r *Request) Hold(until time.Duration) bool {
+	r.Held, r.Arrival = until-r.Arrival, until
+	if r.patience == 0 {
+		return true
+	}
+	r.patience -= r.Held
+	return r.patience > 0
 }
 
 // Traffic makes requests from a load, which may change between calls of Until.

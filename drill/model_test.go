@@ -86,12 +86,46 @@ func TestLoneRequest(t *testing.T) {
 	if floor := read + overhead; perToken < floor || perToken > floor*1.01 {
 		t.Errorf("%.4f s a token, reading the weights alone takes %.4f", perToken, floor)
 	}
-	compute := 500 * 2 * 8.03e9 / (989e12 * computeShare)
+	compute := prefill(500)
 	if ttft := (r.FirstToken - r.Arrival).Seconds(); math.Abs(ttft-compute-overhead) > 1e-4 {
 		t.Errorf("TTFT %.4f s, the products take %.4f", ttft, compute+overhead)
 	}
 	if e.used != 0 || c.tokens != 101 {
 		t.Errorf("%d blocks stay in use, %d tokens came out", e.used, c.tokens)
+	}
+}
+
+// prefill is how long the products of a prompt take: each token meets all weights, and half of the others.
+func prefill(tokens float64) float64 {
+	return (tokens*2*8.03e9 + tokens*tokens/2*4*32*4096) / (989e12 * computeShare)
+}
+
+// The cost of a prompt grows faster than its length, whatever the chunks: ten times 3000 tokens take
+// less time than 30000.
+func TestLongPrompt(t *testing.T) {
+	ttft := func(tokens float64, budget int) float64 {
+		p := steady(1)
+		p.Budget = budget
+		e := NewEngine(p.Serving, 1, &census{})
+		e.observer.(*census).e = e
+		r := &Request{Arrival: time.Second, Prompt: tokens, Output: 1}
+		e.Offer(r)
+		e.Advance(time.Minute)
+		return (r.FirstToken - r.Arrival).Seconds()
+	}
+	for _, tokens := range []float64{3000, 30000} {
+		whole, chunks := ttft(tokens, 1<<20), ttft(tokens, 1024)
+		cache := tokens * 2 * 32 * 8 * 128 * 2 / (3.35e12 * bandwidthShare) // is read with each step
+		if want := prefill(tokens) + overhead + cache; math.Abs(whole-want) > 0.01*want {
+			t.Errorf("%v tokens take %.3f s, the products %.3f", tokens, whole, want)
+		}
+		steps := math.Ceil(tokens / 1024)
+		if most := whole + steps*(overhead+cache); chunks < whole || chunks > most {
+			t.Errorf("%v tokens take %.3f s in chunks, %.3f at once", tokens, chunks, whole)
+		}
+	}
+	if short, long := ttft(3000, 1024), ttft(30000, 1024); long < 13*short {
+		t.Errorf("30000 tokens take %.3f s, 3000 take %.3f", long, short)
 	}
 }
 
@@ -149,13 +183,13 @@ func TestSpeculation(t *testing.T) {
 // A slowed clock slows compute in proportion, and bandwidth only below half the clock.
 func TestClock(t *testing.T) {
 	s := steady(1).Serving
-	if full, half := s.stepSeconds(1024, 0, 0, 1), s.stepSeconds(1024, 0, 0, 0.5); math.Abs((half-overhead)/(full-overhead)-2) > 1e-9 {
+	if full, half := s.stepSeconds(1024, 0, 5e5, 0, 1), s.stepSeconds(1024, 0, 5e5, 0, 0.5); math.Abs((half-overhead)/(full-overhead)-2) > 1e-9 {
 		t.Errorf("prefill takes %.4f s at full clock, %.4f s at half", full, half)
 	}
-	if full, half := s.stepSeconds(8, 10_000, 0, 1), s.stepSeconds(8, 10_000, 0, 0.5); full != half {
+	if full, half := s.stepSeconds(8, 10_000, 0, 0, 1), s.stepSeconds(8, 10_000, 0, 0, 0.5); full != half {
 		t.Errorf("decode takes %.4f s at full clock, %.4f s at half", full, half)
 	}
-	if full, low := s.stepSeconds(8, 10_000, 0, 1), s.stepSeconds(8, 10_000, 0, 0.2); low < 2*full {
+	if full, low := s.stepSeconds(8, 10_000, 0, 0, 1), s.stepSeconds(8, 10_000, 0, 0, 0.2); low < 2*full {
 		t.Errorf("decode takes %.4f s at full clock, %.4f s at a fifth", full, low)
 	}
 }

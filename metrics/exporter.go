@@ -10,6 +10,12 @@ var (
 		"Whether the last attempt to load the configuration worked (1). When 0, the previous configuration is in use.")
 	ConfigReloadTime = gauge(Never, "llm_exporter_config_last_reload_success_timestamp_seconds",
 		"Time of the last successful configuration load, unix time.")
+	PodResourcesUp = gauge(Never, "llm_exporter_pod_resources_up",
+		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason is why. Absent outside Kubernetes.", with(LabelReason))
+	PodResourcesTime = gauge(Never, "llm_exporter_pod_resources_last_success_timestamp_seconds",
+		"Time of the kubelet's last answer that could be used, unix time: llm_gpu_allocation_info is as old.")
+	PodResourcesUnknown = gauge(Sum, "llm_exporter_pod_resources_unknown_devices",
+		"Devices held by pods that match no GPU of this node: other hardware, or a name of a GPU that the exporter cannot read.", with(LabelResource))
 	DiscoveryUp = gauge(Never, "llm_exporter_discovery_up",
 		"Whether the source of engines answers (1). When 0, those found before stay, and reason says what stands in the way: "+
 			"forbidden, unreachable or error; the log says more.", with(LabelSource, LabelReason))

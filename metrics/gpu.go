@@ -27,6 +27,7 @@ const (
 	LabelState           = "state"               // name of a state, or which of current, maximum and pending
 	LabelType            = "type"                // kind of error
 	LabelContainerID     = "container_id"        // container of a process, from its cgroup; empty outside containers
+	LabelResource        = "resource"            // what a pod asked for: an extended resource, or the driver of a resource claim
 
 	LabelGPUName           = "name"               // product name of a GPU
 	LabelMinorNumber       = "minor_number"       // N of /dev/nvidiaN
@@ -232,9 +233,13 @@ var (
 	GPUProcesses = gauge(Sum, "llm_gpu_processes",
 		"Compute processes on the GPU that are visible from the exporter's pid namespace.", GPUInstanceLabels)
 	GPUContainerMemory = gauge(Sum, "llm_gpu_container_memory_bytes",
-		"Device memory used by the processes of one container, or by all processes outside containers.", GPUInstanceLabels, with(LabelContainerID))
+		"Device memory used by the processes of one container, or by all processes outside containers. namespace and pod are empty outside Kubernetes.",
+		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
+	GPUAllocationInfo = gauge(Never, "llm_gpu_allocation_info",
+		"The kubelet gave a GPU, a part of it or a turn on it to a container, always 1. resource is the extended resource, or the driver of a resource claim.",
+		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainer, LabelResource))
 	EngineGPUInfo = gauge(Never, "llm_engine_gpu_info",
-		"An engine runs on a GPU, always 1. source is config (said by the configuration) or process (found by its processes and sockets).",
+		"An engine runs on a GPU, always 1. source is config (said by the configuration), pod_resources (the kubelet gave it to the pod) or process (found by its processes and sockets).",
 		TargetLabels, with(LabelModel), GPUInstanceLabels, with(LabelSource))
 	EngineGPUMemory = gauge(Sum, "llm_engine_gpu_memory_bytes",
 		"Device memory used by the processes of an engine.", TargetLabels, GPUInstanceLabels)

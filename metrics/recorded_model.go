@@ -30,6 +30,12 @@ var (
 	RecordedServedGPU = recorded(Never, "model:llm_engine_gpu_info:last1h",
 		"A model runs on a GPU, or did within the hour, always 1: an engine that died with its GPU still leads to it.",
 		perModel, with(LabelRuntime, LabelGPUUUID))
+	RecordedThrottledGPUs = recorded(Max, "model:llm_gpu_throttled:ratio",
+		"Share of a model's GPUs whose clocks were lowered for more than 5% of five minutes because of heat, a power brake or a hardware slowdown.", perModel)
+	RecordedGPUBandwidth = recorded(Max, "model:llm_gpu_memory_bandwidth_utilization_ratio:avg5m",
+		"Share of the device memory bandwidth in use over five minutes, mean over the GPUs and MIG instances of a model.", perModel)
+	RecordedGPUXIDs = recorded(Sum, "model:llm_gpu_xid_errors:increase1h",
+		"Driver errors (XIDs) within the hour on the GPUs that a model runs on or ran on within the hour. Those of a shared GPU count for each of its models.", perModel)
 	RecordedDeployed = recorded(Never, "model:llm_engine_deployed:last5m",
 		"A version that a model did not run before, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelVersion))
 	RecordedStarted = recorded(Never, "model:llm_engine_started:last5m",

@@ -11,14 +11,9 @@ import (
 // RunawayGeneration is a model that no longer stops by itself. Wrong output as such is not visible in
 // metrics.
 var RunawayGeneration = &Alert{
-	Name:   "LLMRunawayGeneration",
-	Branch: Behaviour,
-	Expr: both(
-		above(cut(30*minute, 0), 0.3),
-		promql.Or(
-			promql.Gt(cut(30*minute, 0), times(2, cut(day, hour)), nil),
-			promql.Unless(cut(30*minute, 0), cut(day, hour), nil)),
-		atLeast(20, 30*minute)),
+	Name:        "LLMRunawayGeneration",
+	Branch:      Behaviour,
+	Expr:        both(runsOn(modelLabels, 30*minute), atLeast(20, 30*minute)),
 	Severity:    slo.Ticket,
 	For:         10 * minute,
 	Scope:       []string{metrics.LabelModel},
@@ -32,8 +27,14 @@ var RunawayGeneration = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// cut is the share of finished requests that the token limit ended.
-func cut(window, ago time.Duration) promql.Expr {
-	return ratio(promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength))),
-		promql.Vector(metrics.Requests), modelLabels, window, ago)
+// runsOn is the share of finished requests that the token limit ended, where it is large and at least
+// twice that of the day before.
+func runsOn(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
+	cut := func(window, ago time.Duration) promql.Expr {
+		return ratio(promql.Vector(metrics.Requests, append([]*promql.Matcher{promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength))}, m...)...),
+			promql.Vector(metrics.Requests, m...), by, window, ago)
+	}
+	return both(above(cut(window, 0), 0.3), promql.Or(
+		promql.Gt(cut(window, 0), times(2, cut(day, hour)), nil),
+		promql.Unless(cut(window, 0), cut(day, hour), nil)))
 }

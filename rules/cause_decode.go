@@ -15,7 +15,7 @@ var (
 		Branch: Decode,
 		Expr: both(
 			above(promql.Div(mean(metrics.InterTokenLatency, modelLabels, now), meanBefore(metrics.InterTokenLatency, modelLabels, day, hour), nil), 1.5),
-			above(promql.Div(batch(now, 0), batch(day, hour), nil), 1.5),
+			above(promql.Div(batch(modelLabels, now, 0), batch(modelLabels, day, hour), nil), 1.5),
 			atLeast(20, now)),
 		Severity:    slo.Info,
 		For:         5 * minute,
@@ -34,7 +34,7 @@ var (
 		Name:   "LLMSpeculationCollapse",
 		Branch: Decode,
 		Expr: both(
-			below(promql.Div(accepted(30*minute, 0), above(accepted(day, hour), 0.2), nil), 0.5),
+			below(promql.Div(accepted(modelLabels, 30*minute, 0), above(accepted(modelLabels, day, hour), 0.2), nil), 0.5),
 			atLeast(20, 30*minute)),
 		Severity:    slo.Ticket,
 		For:         10 * minute,
@@ -43,20 +43,20 @@ var (
 		Summary:     "Speculative decoding of {{ $labels.model_name }} is accepted {{ $value | humanizePercentage }} as often as yesterday",
 		Description: "Draft tokens are computed and thrown away: speculation now costs more than it saves. Check whether the target, the draft or the sampling settings changed; turn it off meanwhile.",
 		Split: []Evidence{
-			{"Accepted now", ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens, sameModel()...), promql.Vector(metrics.SpecDecodeDraftTokens, sameModel()...), nil, 30*minute, 0), Percent},
-			{"The day before", ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens, sameModel()...), promql.Vector(metrics.SpecDecodeDraftTokens, sameModel()...), nil, day, hour), Percent},
+			{"Accepted now", accepted(nil, 30*minute, 0, sameModel()...), Percent},
+			{"The day before", accepted(nil, day, hour, sameModel()...), Percent},
 		},
 		Dashboard: IncidentDashboard,
 	}
 )
 
 // batch is the mean running batch of a replica.
-func batch(window, ago time.Duration) promql.Expr {
-	return promql.Avg(modelLabels, promql.Sum(replicaLabels,
-		promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RequestsRunning), ago), window)))
+func batch(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
+	return promql.Avg(by, promql.Sum(replicaLabels,
+		promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RequestsRunning, m...), ago), window)))
 }
 
 // accepted is the share of drafted tokens that were accepted.
-func accepted(window, ago time.Duration) promql.Expr {
-	return ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens), promql.Vector(metrics.SpecDecodeDraftTokens), modelLabels, window, ago)
+func accepted(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
+	return ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens, m...), promql.Vector(metrics.SpecDecodeDraftTokens, m...), by, window, ago)
 }

@@ -71,16 +71,14 @@ var (
 		Dashboard:   EngineDashboard,
 	}
 	ColdStart = &Alert{
-		Name:   "LLMColdStart",
-		Branch: Engine,
-		Expr: promql.And(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0),
-			below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (15*minute).Seconds()),
-			promql.On(pageLabels...)),
+		Name:        "LLMColdStart",
+		Branch:      Engine,
+		Expr:        startedCold(),
 		Severity:    slo.Info,
 		Keep:        5 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Engine {{ $labels.pod }} {{ $labels.server }} of {{ $labels.model_name }} started cold with requests waiting",
+		Summary:     "Engine {{ $labels.pod }} {{ $labels.server }} of {{ $labels.model_name }} started cold while requests waited",
 		Description: "It is less than 15 minutes old: loading, compiling or capturing graphs while users wait. If this follows scaling from zero, keep a warm replica.",
 		Dashboard:   EngineDashboard,
 	}
@@ -105,6 +103,15 @@ func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0), nil) }
 func knownEngines(perPage promql.Expr) promql.Expr {
 	known := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day))
 	return promql.Mul(known, perPage, promql.On(pageLabels...).ManyToOne())
+}
+
+// startedCold is a young engine that requests wait for. A queue that is gone before the next scrape shows in
+// what they waited.
+func startedCold(m ...*promql.Matcher) promql.Expr {
+	return promql.And(
+		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(queueShare(replicaLabels, 5*minute, m...), 0.5)),
+		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (15*minute).Seconds()),
+		promql.On(pageLabels...))
 }
 
 // stalled is a replica that makes no token although it has work: requests, or a GPU of its own that is

@@ -60,8 +60,9 @@ var (
 		Expr: promql.Or(
 			promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelRuntime, metrics.LabelSLO, metrics.LabelReason},
 				promql.Vector(metrics.SLOCounted)), promql.Num(0), nil),
+			// Engines come and go: a selector that found one yesterday is right.
 			promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
-				promql.Max(sloLabels, promql.Vector(metrics.SLOCounted)), nil)),
+				promql.Max(sloLabels, promql.Over("last_over_time", promql.Vector(metrics.SLOCounted), day)), nil)),
 		Severity:    slo.Ticket,
 		For:         hour,
 		Scope:       []string{metrics.LabelSLO},

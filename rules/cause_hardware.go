@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"time"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -104,11 +106,9 @@ var (
 		Dashboard:   GPUDashboard,
 	}
 	GPUCriticalXID = &Alert{
-		Name:   "LLMGPUCriticalXID",
-		Branch: Hardware,
-		Expr: onModel(promql.And(
-			above(promql.Sum(append([]string{metrics.LabelXID}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUXIDErrors), 15*minute)), 0),
-			promql.Vector(metrics.GPUXIDInfo, promql.Eq(metrics.LabelSeverity, "page")), promql.On(metrics.LabelXID)), metrics.LabelXID),
+		Name:        "LLMGPUCriticalXID",
+		Branch:      Hardware,
+		Expr:        onModel(criticalXIDs(15*minute), metrics.LabelXID),
 		Severity:    slo.Page,
 		Keep:        15 * minute,
 		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelXID},
@@ -213,6 +213,13 @@ func state(f *metrics.Family) promql.Expr {
 func throttled(reasons string, atLeast float64) promql.Expr {
 	return above(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...),
 		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, reasons)), 5*minute)), atLeast)
+}
+
+// criticalXIDs are the reports of faults that take a GPU out of service.
+func criticalXIDs(window time.Duration) promql.Expr {
+	return promql.And(
+		above(promql.Sum(append([]string{metrics.LabelXID}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUXIDErrors), window)), 0),
+		promql.Vector(metrics.GPUXIDInfo, promql.Eq(metrics.LabelSeverity, "page")), promql.On(metrics.LabelXID))
 }
 
 // linkDegraded is a GPU with an NVLink that is down or makes errors, or with fewer PCIe lanes than it

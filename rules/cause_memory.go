@@ -9,11 +9,9 @@ import (
 // Causes in the KV cache. GPU memory in use is none: engines reserve it at start.
 var (
 	KVPressure = &Alert{
-		Name:   "LLMKVPressure",
-		Branch: Memory,
-		Expr: both(
-			above(promql.Max(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.KVCacheUsage), 5*minute)), 0.9),
-			above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting), 5*minute)), 0)),
+		Name:        "LLMKVPressure",
+		Branch:      Memory,
+		Expr:        fullCache(),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
@@ -24,16 +22,14 @@ var (
 		Dashboard:   IncidentDashboard,
 	}
 	PreemptionThrash = &Alert{
-		Name:   "LLMPreemptionThrash",
-		Branch: Memory,
-		Expr: both(
-			above(ratio(promql.Vector(metrics.Preemptions), promql.CountOf(metrics.TimeToFirstToken), replicaLabels, now, 0), 0.2),
-			above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Preemptions), now)), 5)),
+		Name:        "LLMPreemptionThrash",
+		Branch:      Memory,
+		Expr:        preempting(),
 		Severity:    slo.Ticket,
 		For:         2 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ $labels.pod }} {{ $labels.server }} ({{ $labels.model_name }}) preempts {{ $value | humanize }} times per request",
+		Summary:     "{{ $labels.pod }} {{ $labels.server }} ({{ $labels.model_name }}) preempts {{ printf \"%.1f\" $value }} times per request",
 		Description: "The engine evicts running requests and computes them again: both first tokens and later ones get slow, and the GPU works for nothing. Lower the batch limit first; it helps within a minute.",
 		Split: []Evidence{
 			{"KV cache", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, same(replicaLabels...)...)), Percent},
@@ -42,3 +38,17 @@ var (
 		Dashboard: IncidentDashboard,
 	}
 )
+
+// fullCache is the use of a KV cache that stays full while requests wait.
+func fullCache(m ...*promql.Matcher) promql.Expr {
+	return both(
+		above(promql.Max(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.KVCacheUsage, m...), 5*minute)), 0.9),
+		above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting, m...), 5*minute)), 0))
+}
+
+// preempting is how often a replica preempts a request.
+func preempting(m ...*promql.Matcher) promql.Expr {
+	return both(
+		above(ratio(promql.Vector(metrics.Preemptions, m...), promql.CountOf(metrics.TimeToFirstToken, m...), replicaLabels, now, 0), 0.2),
+		above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Preemptions, m...), now)), 5))
+}

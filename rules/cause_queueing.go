@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"time"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -13,7 +15,7 @@ var QueueBuildUp = &Alert{
 	Expr: both(
 		above(promql.Sum(modelLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting), 5*minute)), 0),
 		promql.Or(
-			above(promql.Div(mean(metrics.QueueTime, modelLabels, 5*minute), mean(metrics.TimeToFirstToken, modelLabels, 5*minute), nil), 0.5),
+			above(queueShare(modelLabels, 5*minute), 0.5),
 			promql.Gt(promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)), promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning)), nil))),
 	Severity:    slo.Ticket,
 	For:         5 * minute,
@@ -27,4 +29,9 @@ var QueueBuildUp = &Alert{
 		{"Replicas", promql.CountBy(nil, promql.CountBy(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
 	},
 	Dashboard: IncidentDashboard,
+}
+
+// queueShare is the part of the mean time to the first token that requests wait for their turn.
+func queueShare(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
+	return promql.Div(mean(metrics.QueueTime, by, window, m...), mean(metrics.TimeToFirstToken, by, window, m...), nil)
 }

@@ -36,11 +36,9 @@ func slower() promql.Expr {
 
 // changed is a model with an engine that started, or a version that appeared, within six hours.
 func changed() promql.Expr {
-	seen := func(e promql.Expr) promql.Expr { return promql.Over("last_over_time", e, 6*hour) }
 	restarted := promql.And(
 		promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
 		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (6*hour).Seconds()),
 		promql.On(pageLabels...))
-	versions := promql.CountBy(modelLabels, promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), seen(promql.Vector(metrics.EngineInfo))))
-	return promql.Or(promql.Max(modelLabels, restarted), above(versions, 1))
+	return promql.Or(promql.Max(modelLabels, restarted), promql.Max(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), 6*hour)))
 }

@@ -30,9 +30,9 @@ var ReplicaSkew = &Alert{
 }
 
 // slowest is a replica three times as slow as the best one, with enough requests to say so.
-func slowest(h *metrics.Family) promql.Expr {
-	perReplica := mean(h, replicaLabels, now)
-	enough := promql.Ge(promql.Sum(replicaLabels, promql.Increase(promql.CountOf(h), now)), promql.Num(10), nil)
+func slowest(h *metrics.Family, m ...*promql.Matcher) promql.Expr {
+	perReplica := mean(h, replicaLabels, now, m...)
+	enough := promql.Ge(promql.Sum(replicaLabels, promql.Increase(promql.CountOf(h, m...), now)), promql.Num(10), nil)
 	best := promql.Min(modelLabels, promql.And(perReplica, enough, nil))
 	return promql.And(promql.Gt(perReplica, times(3, best), promql.On(modelLabels...).ManyToOne()), enough, nil)
 }

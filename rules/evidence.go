@@ -79,8 +79,12 @@ func (e Evidence) line() string {
 		queryTemplate(e.Query), e.Text, e.Show)
 }
 
-// window of the split: long enough for a rate, short enough to show the present.
-const now = 10 * minute
+// now is the window of causes: long enough for a rate, short enough to show the present. recent is that of a
+// page, whose short window may have seen no more.
+const (
+	now    = 10 * minute
+	recent = 5 * minute
+)
 
 // burnSplit is the evidence under every burn-rate alert, in the order of a diagnosis: how bad, what
 // else fires, where the time goes, what changed, is the hardware well.
@@ -88,8 +92,8 @@ func burnSplit() []Evidence {
 	own := same(modelSLO...)
 	sum := func(e promql.Expr) promql.Expr { return promql.Sum(nil, e) }
 	share := func(part *metrics.Family) promql.Expr {
-		return promql.Div(sum(promql.Rate(promql.SumOf(part, sameModel()...), now)),
-			promql.Gt(sum(promql.Rate(promql.SumOf(metrics.TimeToFirstToken, sameModel()...), now)), promql.Num(0), nil), nil)
+		return promql.Div(sum(promql.Rate(promql.SumOf(part, sameModel()...), recent)),
+			promql.Gt(sum(promql.Rate(promql.SumOf(metrics.TimeToFirstToken, sameModel()...), recent)), promql.Num(0), nil), nil)
 	}
 	positive := func(e promql.Expr) promql.Expr { return promql.Gt(e, promql.Num(0), nil) }
 	gpus := promql.Max([]string{metrics.LabelCluster, metrics.LabelGPUUUID},
@@ -106,11 +110,18 @@ func burnSplit() []Evidence {
 		{"Prefill share of TTFT", share(metrics.PrefillTime), Percent},
 		{"Requests waiting", sum(promql.Vector(metrics.RequestsWaiting, sameModel()...)), Number},
 		{"Requests running per replica", promql.Avg(nil, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
+		{"Requests running per replica the day before", batch(nil, day, hour, sameModel()...), Number},
 		{"KV cache in use, fullest replica", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, sameModel()...)), Percent},
-		{"Preemptions per minute", positive(promql.Mul(sum(promql.Rate(promql.Vector(metrics.Preemptions, sameModel()...), now)), promql.Num(60), nil)), Number},
-		{"Prefix cache hits", hitRatio(nil, now, 0, sameModel()...), Percent},
+		{"Preemptions per minute", positive(promql.Mul(sum(promql.Rate(promql.Vector(metrics.Preemptions, sameModel()...), recent)), promql.Num(60), nil)), Number},
+		{"Prefix cache hits", hitRatio(nil, recent, 0, sameModel()...), Percent},
 		{"Prefix cache hits of the day before", hitRatio(nil, day, hour, sameModel()...), Percent},
-		{"Slowest replica, mean TTFT", promql.TopK(1, nil, mean(metrics.TimeToFirstToken, replicaLabels, now, sameModel()...)),
+		{"Prompt tokens per request", mean(metrics.RequestPromptTokens, nil, recent, sameModel()...), Number},
+		{"Prompt tokens per request of the day before", meanBefore(metrics.RequestPromptTokens, nil, day, hour, sameModel()...), Number},
+		{"Output tokens per request", mean(metrics.RequestGenerationTokens, nil, recent, sameModel()...), Number},
+		{"Output tokens per request of the day before", meanBefore(metrics.RequestGenerationTokens, nil, day, hour, sameModel()...), Number},
+		{"Draft tokens accepted", accepted(nil, recent, 0, sameModel()...), Percent},
+		{"Draft tokens accepted the day before", accepted(nil, day, hour, sameModel()...), Percent},
+		{"Slowest replica, mean TTFT", promql.TopK(1, nil, mean(metrics.TimeToFirstToken, replicaLabels, recent, sameModel()...)),
 			LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer)},
 		{"Engine versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},
 			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour)), LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelVersion)},
@@ -118,7 +129,7 @@ func burnSplit() []Evidence {
 			promql.Over("changes", promql.Vector(metrics.EngineStartTime, same(metrics.LabelCluster, metrics.LabelNamespace)...), 6*hour),
 			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour), promql.On(pageLabels...)))), Number},
 		{"Throttled GPUs (share of time)", promql.And(promql.Max(append(onGPULabels(), metrics.LabelReason),
-			promql.Gt(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, HarmfulReasons)), now), promql.Num(0.01), nil)),
+			promql.Gt(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, HarmfulReasons)), recent), promql.Num(0.01), nil)),
 			gpus, onGPU), LabelledBy(Percent, metrics.LabelGPUUUID, metrics.LabelReason)},
 		{"XIDs in the last hour", promql.And(promql.Sum(append(onGPULabels(), metrics.LabelXID),
 			positive(promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour))), gpus, onGPU), LabelledBy("", metrics.LabelGPUUUID, metrics.LabelXID)},

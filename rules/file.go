@@ -106,7 +106,13 @@ func NewFile(groups []Group, style Style) File {
 func (s Style) expr(e promql.Expr) string { return promql.Pretty(promql.Rename(e, s.Labels)) }
 
 func (s Style) alert(a *Alert) FileRule {
+	var clues []Clue
+	for _, c := range a.Verdict {
+		c.Query = promql.Rename(c.Query, s.Labels)
+		clues = append(clues, c)
+	}
 	var split strings.Builder
+	split.WriteString(verdict(clues))
 	for _, e := range a.Split {
 		e.Query = promql.Rename(e.Query, s.Labels)
 		split.WriteString(e.line())

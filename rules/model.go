@@ -6,7 +6,7 @@ import (
 )
 
 // modelGroup records what dashboards read over weeks: one series per model where the exporters have one
-// per replica and bucket. No alert reads it.
+// per replica and bucket, and what changed.
 func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{f, e}) }
@@ -27,9 +27,31 @@ func modelGroup() Group {
 		promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))))
 	record(metrics.RecordedServedGPU, promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelGPUUUID}, modelLabels...),
 		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour)))
+	record(metrics.RecordedThrottledGPUs, throttledShare())
+	record(metrics.RecordedGPUBandwidth, promql.Avg(modelLabels, onItsGPUs(promql.Vector(metrics.EngineGPUInfo),
+		promql.Over("avg_over_time", promql.Vector(metrics.GPUMemoryBandwidthUtilization), 5*minute), promql.Avg, metrics.LabelGPUInstance)))
+	record(metrics.RecordedGPUXIDs, promql.Sum(modelLabels, onItsGPUs(promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour),
+		promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), promql.Sum)))
 	record(metrics.RecordedDeployed, deployed())
 	record(metrics.RecordedStarted, started())
 	return g
+}
+
+// onItsGPUs gives every model the value of each GPU that it runs on, as info says. e is folded per GPU, and
+// per label of a part of it.
+func onItsGPUs(info, e promql.Expr, fold func([]string, promql.Expr) promql.Expr, part ...string) promql.Expr {
+	key := append(onGPULabels(), part...)
+	return promql.Mul(promql.Max(append(append([]string{}, modelLabels...), key[1:]...), info), fold(key, e), promql.On(key...).ManyToOne())
+}
+
+// throttledShare is 0 where no GPU of a model is throttled, and absent where none can tell.
+func throttledShare() promql.Expr {
+	count := func(e promql.Expr) promql.Expr {
+		return promql.CountBy(modelLabels, onItsGPUs(promql.Vector(metrics.EngineGPUInfo), e, promql.Max))
+	}
+	lowered := promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), 5*minute)
+	all := count(lowered)
+	return promql.Div(promql.Or(count(above(lowered, 0.05)), times(0, all)), all, nil)
 }
 
 // before is what a series was until five minutes ago.

@@ -60,6 +60,8 @@ type Alert struct {
 	Summary string
 	// Description says what it means and what to do first.
 	Description string
+	// Verdict heads the split: the first clue that answers says where to look first.
+	Verdict []Clue
 	// Split lines are evidence: each is a query whose result is shown with the alert.
 	Split []Evidence
 	// Dashboard is the dashboard that the alert opens.

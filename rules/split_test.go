@@ -67,6 +67,9 @@ func TestPageCarriesTheSplit(t *testing.T) {
 			continue
 		}
 		split := a.Annotations.Get("split")
+		if want := "Look first at: hardware. GPU GPU-1 is slowed down 25% of the time (hw_thermal_slowdown).\nBurn rate"; !strings.HasPrefix(split, want) {
+			t.Errorf("split does not begin with %q:\n%s", want, split)
+		}
 		for _, want := range []string{
 			"Burn rate over 5m: 100x", "Budget left: ", "Budget gone in: ",
 			"LLMQueueBuildUp", "Queue share of TTFT: 80%", "Requests waiting: 42", "Requests running per replica: 16",

@@ -152,7 +152,7 @@ func bare(groups []rules.Group) []rules.Group {
 		var alerts []*rules.Alert
 		for _, a := range g.Alerts {
 			b := *a
-			b.Split = nil
+			b.Verdict, b.Split = nil, nil
 			alerts = append(alerts, &b)
 		}
 		g.Alerts = alerts

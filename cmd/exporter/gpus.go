@@ -17,7 +17,8 @@ import (
 
 // gpuOptions are the flags of the GPU side.
 type gpuOptions struct {
-	enabled, ownership bool
+	enabled, ownership    bool
+	podResources, podLogs string
 	gpu.Options
 }
 
@@ -30,6 +31,10 @@ func (o *gpuOptions) addFlags(app *kingpin.Application) {
 		Default("5m").DurationVar(&o.RestartAfter)
 	app.Flag("gpu.nvml-library", "The NVML library, where the loader does not find it.").PlaceHolder("FILE").StringVar(&o.LibraryPath)
 	app.Flag("gpu.kmsg", "The kernel log to read XIDs from; none switches it off.").Default("/dev/kmsg").StringVar(&o.Kmsg)
+	app.Flag("ownership.pod-resources", "Socket of the kubelet's pod-resources API; where it is missing there is no Kubernetes. Empty: do not look.").
+		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&o.podResources)
+	app.Flag("path.pod-logs", "Where the kubelet keeps the logs of pods; the names of its directories tell which pod a process is of.").
+		Default("/var/log/pods").StringVar(&o.podLogs)
 	app.Flag("path.procfs", "Where procfs is mounted.").Default("/proc").StringVar(&o.ProcFS)
 	app.Flag("path.sysfs", "Where sysfs is mounted.").Default("/sys").StringVar(&o.SysFS)
 }
@@ -56,11 +61,14 @@ func (s *server) startGPUs(ctx context.Context, o gpuOptions) (*gpu.Collector, <
 	go detachOnSignal(ctx, gpus, s)
 	if o.ownership {
 		owners := ownership.New(ownership.Options{
-			Logger:    s.log.With("collector", "ownership"),
-			Targets:   func() []ownership.Target { return owned(s.engines.Load().Engines()) },
-			Processes: gpus.Processes,
-			GPUs:      gpus.GPUs,
-			ProcFS:    o.ProcFS,
+			Logger:       s.log.With("collector", "ownership"),
+			Targets:      func() []ownership.Target { return owned(s.engines.Load().Engines()) },
+			Processes:    gpus.Processes,
+			GPUs:         gpus.GPUs,
+			Instances:    gpus.Instances,
+			PodResources: o.podResources,
+			PodLogs:      o.podLogs,
+			ProcFS:       o.ProcFS,
 		})
 		go func() { _ = owners.Run(ctx) }() // ends with ctx
 		s.registry.MustRegister(timed{"ownership", owners, s.self})

@@ -163,17 +163,11 @@ func (d *nvmlDevice) open(s *sheet) error {
 	if pci, err := ask(d, callPCIInfo, d.handle.GetPciInfo); err == nil {
 		id.PCI, _ = canonicalPCI(cString(pci.BusId[:]))
 	}
+	minor, err := ask(d, "nvmlDeviceGetMinorNumber", d.handle.GetMinorNumber)
+	id.Minor = known(strconv.Itoa(minor), err)
 	s.setIdentity(id)
 
-	known := func(v string, err error) string {
-		if err != nil {
-			return ""
-		}
-		return v
-	}
 	name := known(ask(d, "nvmlDeviceGetName", d.handle.GetName))
-	minor, err := ask(d, "nvmlDeviceGetMinorNumber", d.handle.GetMinorNumber)
-	minorNumber := known(strconv.Itoa(minor), err)
 	serial := known(ask(d, "nvmlDeviceGetSerial", d.handle.GetSerial))
 	arch, err := ask(d, "nvmlDeviceGetArchitecture", d.handle.GetArchitecture)
 	architecture := known(architectures[arch], err)
@@ -187,7 +181,7 @@ func (d *nvmlDevice) open(s *sheet) error {
 	if d.fatal != nil {
 		return d.fatal
 	}
-	d.info = []string{name, id.PCI, minorNumber, serial, architecture, capability, vbios}
+	d.info = []string{name, id.PCI, id.Minor, serial, architecture, capability, vbios}
 
 	links, err := d.linkCount()
 	if d.fatal != nil {
@@ -199,6 +193,14 @@ func (d *nvmlDevice) open(s *sheet) error {
 	d.isOpen = d.fatal == nil
 	d.lib.options.Logger.Debug("GPU found", slog.String("uuid", id.UUID), slog.String("name", name), slog.Int("nvlinks", links))
 	return d.fatal
+}
+
+// known is a value that was asked for; empty when there is none.
+func known(v string, err error) string {
+	if err != nil {
+		return ""
+	}
+	return v
 }
 
 var architectures = map[nvml.DeviceArchitecture]string{

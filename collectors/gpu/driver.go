@@ -34,6 +34,7 @@ type versions struct{ driver, nvml, cuda string }
 type Identity struct {
 	UUID  string // GPU-…, empty until the GPU has answered once
 	Index string // NVML index, in decimal
+	Minor string // of /dev/nvidia<minor>, in decimal; empty when the driver does not say
 	PCI   string // domain:bus:device.function in lower case, as in sysfs
 }
 

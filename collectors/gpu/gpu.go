@@ -330,6 +330,22 @@ type Process struct {
 	MemoryKnown bool   // NVML does not always know
 }
 
+// Instance is a MIG device: a part of a GPU that a container can have for itself.
+type Instance struct {
+	GPU  Identity
+	ID   string // of the GPU instance; MIG devices that are compute instances of one share it
+	UUID string // MIG-…
+}
+
+// Instances returns the MIG devices of all GPUs, as of the last time each could be read.
+func (c *Collector) Instances() []Instance {
+	var all []Instance
+	for _, h := range c.health(time.Now()) {
+		all = append(all, h.instances...)
+	}
+	return all
+}
+
 // Processes returns the compute processes of all GPUs that answer, as of the last slow cycle.
 func (c *Collector) Processes() []Process {
 	var all []Process
@@ -357,7 +373,7 @@ func (c *Collector) health(now time.Time) []health {
 // Describe sends every GPU family but those that collectors/ownership exports.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range metrics.All() {
-		if f.Group == "gpu" && f != metrics.GPUContainerMemory {
+		if f.Group == "gpu" && f != metrics.GPUContainerMemory && f != metrics.GPUAllocationInfo {
 			ch <- f.Desc()
 		}
 	}

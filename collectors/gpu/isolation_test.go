@@ -3,7 +3,6 @@
 package gpu
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/bits"
@@ -233,19 +232,34 @@ func TestProcesses(t *testing.T) {
 	n.must(n.Set("0", "processes", "101:1024:-1 102:-1:-1 0:5:-1", "mps_processes", "101:1024:-1 103:2048:-1"))
 	n.start()
 	n.await(`llm_gpu_processes{gpu="0",gpu_instance_id="",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000"} 3`)
-	response, err := http.Get(n.url + "/processes")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	var got []Process
-	if err := json.NewDecoder(response.Body).Decode(&got); err != nil {
-		t.Fatal(err)
-	}
-	gpu := Identity{UUID: "GPU-00000000-0000-4000-8000-000000000000", Index: "0", PCI: "0000:10:00.0"}
+	got := get[[]Process](n, "/processes")
+	gpu := Identity{UUID: "GPU-00000000-0000-4000-8000-000000000000", Index: "0", Minor: "0", PCI: "0000:10:00.0"}
 	want := []Process{{101, gpu, "", 1024, true}, {102, gpu, "", 0, false}, {103, gpu, "", 2048, true}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	n.stop()
+}
+
+// TestInstances: the MIG devices are known with their GPU and its minor number, also while it is lost.
+func TestInstances(t *testing.T) {
+	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100, fakenvml.MIG)
+	n.must(n.Set("0", "minor", 3))
+	n.start()
+	n.await(`llm_gpu_mig_info{`, `llm_gpu_up{gpu="1"`)
+	gpu := Identity{UUID: "GPU-00000000-0000-4000-8000-000000000000", Index: "0", Minor: "3", PCI: "0000:10:00.0"}
+	want := []Instance{
+		{gpu, "1", "MIG-00000000-0000-5000-8000-000000000001"},
+		{gpu, "1", "MIG-00000000-0000-5000-8000-000000000002"},
+		{gpu, "2", "MIG-00000000-0000-5000-8000-000000000004"},
+	}
+	if got := get[[]Instance](n, "/instances"); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	n.must(n.Lose(0))
+	n.await(`llm_gpu_up{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",reason="gpu_is_lost"} 0`)
+	if got := get[[]Instance](n, "/instances"); !slices.Equal(got, want) {
+		t.Errorf("of a lost GPU: got %v, want %v", got, want)
 	}
 	n.stop()
 }

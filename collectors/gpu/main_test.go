@@ -82,6 +82,7 @@ func child(config string) error {
 	mux.Handle("/-/detach", collector.DetachHandler())
 	mux.HandleFunc("/attach", func(http.ResponseWriter, *http.Request) { collector.Attach() })
 	mux.HandleFunc("/processes", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(collector.Processes()) })
+	mux.HandleFunc("/instances", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(collector.Instances()) })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -259,6 +260,16 @@ func (n *node) awaitThat(what string, good func(page string) bool) string {
 }
 
 // must ends the test when a change of the state fails.
+// get reads what the collector says about a path.
+func get[T any](n *node, path string) (v T) {
+	n.t.Helper()
+	response, err := http.Get(n.url + path)
+	n.must(err)
+	defer response.Body.Close()
+	n.must(json.NewDecoder(response.Body).Decode(&v))
+	return v
+}
+
 func (n *node) must(err error) {
 	n.t.Helper()
 	if err != nil {

@@ -33,20 +33,22 @@ func readMIG(d *nvmlDevice, s *sheet) error {
 	s.addSlow(metrics.GPUMIGMode, float64(current), "current")
 	s.addSlow(metrics.GPUMIGMode, float64(pending), "pending")
 	found := make(map[int]*migInstance)
+	var listed []Instance
 	if current == nvml.DEVICE_MIG_ENABLE {
-		if err := d.listMIG(s, found); err != nil {
+		if listed, err = d.listMIG(s, found); err != nil {
 			return err
 		}
 	}
+	s.instances = listed
 	d.keepMIG(found)
 	return nil
 }
 
 // listMIG exports the MIG devices and notes the GPU instances they belong to.
-func (d *nvmlDevice) listMIG(s *sheet, found map[int]*migInstance) error {
+func (d *nvmlDevice) listMIG(s *sheet, found map[int]*migInstance) (listed []Instance, err error) {
 	slots, err := ask(d, "nvmlDeviceGetMaxMigDeviceCount", d.handle.GetMaxMigDeviceCount)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for slot := range slots {
 		mig, err := ask(d, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
@@ -57,13 +59,14 @@ func (d *nvmlDevice) listMIG(s *sheet, found map[int]*migInstance) error {
 		}
 		gi, err := ask(d, "nvmlDeviceGetGpuInstanceId", mig.GetGpuInstanceId)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		instance := strconv.Itoa(gi)
 		uuid, err := ask(d, "nvmlDeviceGetUUID", mig.GetUUID)
 		if err != nil {
-			return err
+			return nil, err
 		}
+		listed = append(listed, Instance{s.identity, instance, uuid})
 		computeInstance := ""
 		if ci, err := ask(d, "nvmlDeviceGetComputeInstanceId", mig.GetComputeInstanceId); err == nil {
 			computeInstance = strconv.Itoa(ci)
@@ -81,7 +84,7 @@ func (d *nvmlDevice) listMIG(s *sheet, found map[int]*migInstance) error {
 		}
 		m.shape += uuid + " "
 	}
-	return nil
+	return listed, nil
 }
 
 // keepMIG replaces the instances by those that were found, but keeps the samples of the ones that

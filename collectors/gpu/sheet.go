@@ -17,11 +17,12 @@ const maxExtra = 7
 // shared by all its values, so that a cycle allocates one slice and a page almost nothing.
 type sheet struct {
 	identity  Identity
-	fast      []series  // of this cycle
-	slow      []series  // of the last cycle in which slow readings were due
-	dueSlow   bool      // whether slow readings are due in this cycle
-	processes []Process // of the last slow cycle
-	xids      []int     // of this cycle
+	fast      []series   // of this cycle
+	slow      []series   // of the last cycle in which slow readings were due
+	dueSlow   bool       // whether slow readings are due in this cycle
+	processes []Process  // of the last slow cycle
+	instances []Instance // of the last slow cycle in which they could be listed
+	xids      []int      // of this cycle
 
 	known map[seriesKey]*seriesIdentity
 }
@@ -71,6 +72,7 @@ func (s *sheet) setIdentity(id Identity) {
 	if s.identity != id || s.known == nil {
 		s.identity = id
 		s.known = make(map[seriesKey]*seriesIdentity)
+		s.instances = nil
 	}
 }
 
@@ -110,5 +112,6 @@ type snapshot struct {
 	took       time.Duration
 	fast, slow []series
 	processes  []Process
+	instances  []Instance
 	err        error // the GPU or the library is out of order: there are no series
 }

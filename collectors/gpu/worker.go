@@ -92,7 +92,7 @@ func (w *worker) cycle(began time.Time, slowIsDue bool) *snapshot {
 	defer w.since.Store(nil)
 	w.sheet.begin(slowIsDue)
 	err := w.read(began)
-	snap := &snapshot{identity: w.sheet.identity, began: began, took: time.Since(began), err: err}
+	snap := &snapshot{identity: w.sheet.identity, began: began, took: time.Since(began), instances: w.sheet.instances, err: err}
 	if err == nil && snap.took > w.options.Deadline {
 		snap.err = fmt.Errorf("%w of %s: see the kernel log for XID 119 or a hung task", errLate, w.options.Deadline)
 	}

@@ -24,6 +24,8 @@ const tcpListen = "0A" // TCP_LISTEN of the kernel's include/net/tcp_states.h
 // moment later.
 type look struct {
 	root     string
+	podLogs  string             // where the kubelet keeps them
+	pods     map[string]podName // by uid; nil before the first question
 	fs       procfs.FS
 	parents  map[int]int
 	children map[int][]int
@@ -293,19 +295,46 @@ func localAddresses(dir string) map[netip.Addr]bool {
 	return found
 }
 
-var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
+var (
+	containerID = regexp.MustCompile(`[0-9a-f]{64}`)
+	podUID      = regexp.MustCompile(`pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})`)
+)
 
-// container is the id of the container that a process runs in, from its cgroup; empty outside one.
-func (l *look) container(pid int) string {
+// home is where a process runs. Everything is empty outside containers, the pod outside Kubernetes.
+type home struct {
+	pod       podName
+	container string // its id
+}
+
+// home finds where a process runs, from its cgroup.
+func (l *look) home(pid int) (h home) {
 	p, err := l.fs.Proc(pid)
 	if err != nil {
-		return ""
+		return h
 	}
 	groups, _ := p.Cgroups()
 	for _, g := range groups {
+		if m := podUID.FindStringSubmatch(g.Path); m != nil {
+			h.pod = l.pod(strings.ReplaceAll(m[1], "_", "-"))
+		}
 		if ids := containerID.FindAllString(g.Path, -1); ids != nil {
-			return ids[len(ids)-1] // the innermost one
+			h.container = ids[len(ids)-1] // the innermost one
+			return h
 		}
 	}
-	return ""
+	return h
+}
+
+// pod is the pod with a uid. The kubelet keeps its logs in a directory named <namespace>_<name>_<uid>.
+func (l *look) pod(uid string) podName {
+	if l.pods == nil {
+		l.pods = make(map[string]podName)
+		logs, _ := os.ReadDir(l.podLogs)
+		for _, dir := range logs {
+			if parts := strings.Split(dir.Name(), "_"); len(parts) == 3 {
+				l.pods[parts[2]] = podName{label([]byte(parts[0])), label([]byte(parts[1]))}
+			}
+		}
+	}
+	return l.pods[uid]
 }

@@ -1,9 +1,11 @@
-// Package ownership says which engine runs on which GPU, as the join series llm_engine_gpu_info. Device
-// series never carry the labels of an engine or a pod.
+// Package ownership says which engine runs on which GPU, as the join series llm_engine_gpu_info, and
+// which container was given which GPU, as llm_gpu_allocation_info. Device series never carry the labels
+// of an engine or a pod.
 //
-// On a bare host the answer comes from the processes: those that NVML lists on a GPU, their relatives
-// in /proc, and the sockets these listen on, compared with the addresses of the engine pages. A target
-// whose configuration names its GPUs is believed without looking.
+// A target whose configuration names its GPUs is believed without looking. On Kubernetes a target whose
+// pod is known has what the kubelet gave to the pod. Otherwise the answer comes from the processes:
+// those that NVML lists on a GPU, their relatives in /proc, and the sockets these listen on, compared
+// with the addresses of the engine pages.
 //
 // What it cannot see is absent. NVML leaves out processes of a pid namespace that the exporter is not
 // in, so a container needs the host's (hostPID), and a procfs of that same namespace; reading the
@@ -15,7 +17,9 @@ package ownership
 import (
 	"cmp"
 	"context"
+	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -52,20 +56,28 @@ type Options struct {
 	Processes func() []gpu.Process
 	// GPUs returns the GPUs of the node: (*gpu.Collector).GPUs.
 	GPUs func() []gpu.Identity
+	// Instances returns the MIG devices of the node: (*gpu.Collector).Instances.
+	Instances func() []gpu.Instance
+	// PodResources is the socket of the kubelet's pod-resources API. Default: none, it is not asked.
+	PodResources string
+	// PodLogs is where the kubelet keeps the logs of pods, whose names are read there. Default: /var/log/pods.
+	PodLogs string
 	// ProcFS is where the proc file system is mounted. Default: /proc.
 	ProcFS string
-	// Interval is how often the processes are looked at. Default: 15 s.
+	// Interval is how often the kubelet is asked and the processes are looked at. Default: 15 s.
 	Interval time.Duration
 }
 
 // Collector serves who owns what as a prometheus.Collector while Run keeps it up to date.
 type Collector struct {
 	options Options
-	unknown map[string]bool // GPUs of the configuration that the node does not have; of Run's goroutine
+	kubelet *kubelet        // of Run's goroutine, as are the next two
+	unknown map[string]bool // GPUs of the configuration that the node does not have
+	strange map[string]bool // resources with devices that are no GPU of the node
 
-	mu         sync.Mutex
-	containers []prometheus.Metric
-	owned      []owned
+	mu     sync.Mutex
+	series []prometheus.Metric
+	owned  []owned
 }
 
 // owned is a GPU and the engine that it was found under. The engine's labels are added when the page
@@ -73,19 +85,32 @@ type Collector struct {
 type owned struct {
 	server string
 	place  place
-	source string // config or process
-	memory usage
+	source string
+	memory *usage // of its processes; nil when none was seen
 }
+
+// Values of the label source.
+const (
+	fromConfig       = "config"
+	fromPodResources = "pod_resources"
+	fromProcess      = "process"
+)
 
 // New returns a collector that serves nothing until Run has looked once.
 func New(o Options) *Collector {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.PodLogs = cmp.Or(o.PodLogs, "/var/log/pods")
 	o.ProcFS = cmp.Or(o.ProcFS, "/proc")
 	o.Interval = cmp.Or(o.Interval, 15*time.Second)
-	return &Collector{options: o, unknown: make(map[string]bool)}
+	return &Collector{
+		options: o,
+		kubelet: newKubelet(o.Logger, o.PodResources, o.Interval),
+		unknown: make(map[string]bool),
+		strange: make(map[string]bool),
+	}
 }
 
-// Run looks at the processes until ctx ends.
+// Run asks the kubelet and looks at the processes until ctx ends.
 func (c *Collector) Run(ctx context.Context) error {
 	for {
 		wait := c.options.Interval
@@ -102,17 +127,18 @@ func (c *Collector) Run(ctx context.Context) error {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, f := range []*metrics.Family{metrics.EngineGPUInfo, metrics.EngineGPUMemory, metrics.GPUContainerMemory} {
+	for _, f := range []*metrics.Family{metrics.EngineGPUInfo, metrics.EngineGPUMemory, metrics.GPUContainerMemory, metrics.GPUAllocationInfo,
+		metrics.PodResourcesUp, metrics.PodResourcesTime, metrics.PodResourcesUnknown} {
 		ch <- f.Desc()
 	}
 }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. It waits for nobody.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
-	containers, found := c.containers, c.owned
+	series, found := c.series, c.owned
 	c.mu.Unlock()
-	for _, m := range containers {
+	for _, m := range series {
 		ch <- m
 	}
 	targets := c.options.Targets()
@@ -123,7 +149,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 		t := targets[i]
 		ch <- metrics.EngineGPUInfo.Const(1, slices.Concat(t.labels(), []string{t.ModelName}, o.place.labels(), []string{o.source})...)
-		if o.source == "process" && !o.memory.unknown {
+		if o.memory != nil && !o.memory.unknown {
 			ch <- metrics.EngineGPUMemory.Const(float64(o.memory.bytes), slices.Concat(t.labels(), o.place.labels())...)
 		}
 	}
@@ -144,54 +170,68 @@ type usage struct {
 	unknown bool
 }
 
-func (u usage) plus(p gpu.Process) usage {
-	return usage{u.bytes + p.Memory, u.unknown || !p.MemoryKnown}
+func (u *usage) add(p gpu.Process) {
+	u.bytes += p.Memory
+	u.unknown = u.unknown || !p.MemoryKnown
+}
+
+// usageOf is the usage at a key, which is made when there is none.
+func usageOf[K comparable](m map[K]*usage, key K) *usage {
+	if m[key] == nil {
+		m[key] = new(usage)
+	}
+	return m[key]
 }
 
 // refresh looks again. It reports whether there were GPUs to look at.
 func (c *Collector) refresh(ctx context.Context) bool {
+	c.kubelet.refresh(ctx, time.Now())
 	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()
 	look := newLook(c.options.ProcFS)
+	look.podLogs = c.options.PodLogs
 
-	containers := make(map[[2]any]usage) // by place and container
+	containers := make(map[tenant]*usage)
 	for _, p := range running {
-		key := [2]any{placeOf(p), look.container(p.PID)}
-		containers[key] = containers[key].plus(p)
+		usageOf(containers, tenant{placeOf(p), look.home(p.PID)}).add(p)
 	}
-	var memory []prometheus.Metric
-	for key, u := range containers {
+	var series []prometheus.Metric
+	for t, u := range containers {
 		if !u.unknown {
-			memory = append(memory, metrics.GPUContainerMemory.Const(float64(u.bytes), append(key[0].(place).labels(), key[1].(string))...))
+			series = append(series, metrics.GPUContainerMemory.Const(float64(u.bytes),
+				append(t.place.labels(), t.pod.namespace, t.pod.name, t.container)...))
 		}
 	}
+	given, podResources := c.allocations(gpus, containers)
+	series = append(series, podResources...)
 
 	var found []owned
 	owners := look.owners(ctx, targets, running)
 	for i, t := range targets {
-		if len(t.GPUs) > 0 {
-			for p := range c.said(t, gpus) {
-				found = append(found, owned{server: t.Server, place: p, source: "config"})
-			}
-			continue
-		}
-		used := make(map[place]usage)
+		used := make(map[place]*usage)
 		for j, p := range running {
 			if slices.Contains(owners[j], i) {
-				used[placeOf(p)] = used[placeOf(p)].plus(p)
+				usageOf(used, placeOf(p)).add(p)
 			}
 		}
-		for p, u := range used {
-			found = append(found, owned{t.Server, p, "process", u})
+		places, source := maps.Keys(used), fromProcess
+		if allocated := given.to(t); len(allocated) > 0 {
+			places, source = maps.Keys(allocated), fromPodResources
+		}
+		if len(t.GPUs) > 0 {
+			places, source = c.said(t, gpus), fromConfig
+		}
+		for p := range places {
+			found = append(found, owned{t.Server, p, source, used[p]})
 		}
 	}
 	c.mu.Lock()
-	c.containers, c.owned = memory, found
+	c.series, c.owned = series, found
 	c.mu.Unlock()
 	return len(gpus) > 0
 }
 
 // said are the GPUs that the configuration of a target names.
-func (c *Collector) said(t Target, gpus []gpu.Identity) map[place]bool {
+func (c *Collector) said(t Target, gpus []gpu.Identity) iter.Seq[place] {
 	found := make(map[place]bool)
 	for _, name := range t.GPUs {
 		i := slices.IndexFunc(gpus, func(id gpu.Identity) bool { return name == id.UUID || name == id.Index })
@@ -204,5 +244,5 @@ func (c *Collector) said(t Target, gpus []gpu.Identity) map[place]bool {
 				"server", t.Server, "gpu", name, "have", gpus)
 		}
 	}
-	return found
+	return maps.Keys(found)
 }

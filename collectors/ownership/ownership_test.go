@@ -104,6 +104,12 @@ func newHost(t *testing.T, procs ...proc) string {
 func page(t *testing.T, c *Collector) string {
 	t.Helper()
 	c.refresh(context.Background())
+	return scrape(t, c)
+}
+
+// scrape is the text of a collector's page as it is.
+func scrape(t *testing.T, c *Collector) string {
+	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	if err := registry.Register(c); err != nil {
 		t.Fatal(err)
@@ -229,6 +235,13 @@ func TestWhoseGPU(t *testing.T) {
 // TestMemory: memory adds up per engine and per container, and is absent where any of it is unknown.
 func TestMemory(t *testing.T) {
 	id := strings.Repeat("ab", 32)
+	cgroup := "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b2c3d_0000_4000_8000_000000000001.slice/cri-containerd-" + id + ".scope"
+	logs := t.TempDir()
+	for _, dir := range []string{"prod_vllm-0_0a1b2c3d-0000-4000-8000-000000000001", "prod_other_0a1b2c3d-0000-4000-8000-000000000002", "lost+found"} {
+		if err := os.Mkdir(filepath.Join(logs, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	unknown := on(30, gpu1, 0)
 	unknown.MemoryKnown = false
 	c := New(Options{
@@ -236,10 +249,11 @@ func TestMemory(t *testing.T) {
 		Processes: func() []gpu.Process {
 			return []gpu.Process{on(10, gpu0, 100), on(11, gpu0, 20), on(20, gpu0, 3), unknown, on(31, gpu1, 5)}
 		},
-		GPUs: func() []gpu.Identity { return []gpu.Identity{gpu0, gpu1} },
+		GPUs:    func() []gpu.Identity { return []gpu.Identity{gpu0, gpu1} },
+		PodLogs: logs,
 		ProcFS: newHost(t,
-			proc{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}, cgroup: "/kubepods.slice/cri-containerd-" + id + ".scope"},
-			proc{pid: 11, ppid: 10, name: "worker", cgroup: "/kubepods.slice/cri-containerd-" + id + ".scope"},
+			proc{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}, cgroup: cgroup},
+			proc{pid: 11, ppid: 10, name: "worker", cgroup: cgroup},
 			proc{pid: 20, ppid: 1, name: "train", cgroup: "/user.slice"},
 			proc{pid: 30, ppid: 1, name: "train", cgroup: "/user.slice"},
 			proc{pid: 31, ppid: 1, name: "train", cgroup: "/user.slice"}),
@@ -247,8 +261,8 @@ func TestMemory(t *testing.T) {
 	got := page(t, c)
 	for _, want := range []string{
 		`llm_engine_gpu_memory_bytes{container="",gpu="0",gpu_instance_id="",gpu_uuid="GPU-a",namespace="",pod="",runtime="vllm",server="127.0.0.1:8000"} 120`,
-		`llm_gpu_container_memory_bytes{container_id="` + id + `",gpu="0",gpu_instance_id="",gpu_uuid="GPU-a"} 120`,
-		`llm_gpu_container_memory_bytes{container_id="",gpu="0",gpu_instance_id="",gpu_uuid="GPU-a"} 3`,
+		`llm_gpu_container_memory_bytes{container_id="` + id + `",gpu="0",gpu_instance_id="",gpu_uuid="GPU-a",namespace="prod",pod="vllm-0"} 120`,
+		`llm_gpu_container_memory_bytes{container_id="",gpu="0",gpu_instance_id="",gpu_uuid="GPU-a",namespace="",pod=""} 3`,
 	} {
 		if !strings.Contains(got, want+"\n") {
 			t.Errorf("want %s on\n%s", want, got)

@@ -20,12 +20,14 @@ import (
 // tree, its options and the matchers of inhibition are Alertmanager's own code. Its dispatcher and its
 // inhibitor run on the machine's clock, so what they do with these is here: groups that wait and are
 // flushed at their interval, the comparison of labels that must be equal, and the decision whether a
-// flush is news. Silences, mute times, clustering and delivery are not simulated.
+// flush is news; TestDispatcher compares them with Alertmanager's. Silences, mute times, clustering and
+// delivery are not simulated.
 type alertmanager struct {
 	route  *dispatch.Route
 	mutes  []*inhibit.InhibitRule
 	active map[model.Fingerprint]alert
 	groups map[string]*group
+	log    map[string]entry // of the last notification, by group
 	sent   []Notification
 }
 
@@ -34,14 +36,23 @@ type alert struct {
 	split  string
 }
 
-// group is what one route has of alerts with the same values of its labels.
+// group is what one route has of alerts with the same values of its labels. It ends when it is empty.
 type group struct {
-	key      string
-	route    *dispatch.Route
-	flush    time.Time
-	alerts   map[model.Fingerprint]bool // firing, false when resolved since the last flush
-	notified map[model.Fingerprint]bool // firing in the last notification
-	sent     time.Time
+	route  *dispatch.Route
+	flush  time.Time
+	alerts map[model.Fingerprint]member
+}
+
+// member is an alert of a group: it fires, or has been resolved since the last flush.
+type member struct {
+	alert
+	fires bool
+}
+
+// entry is what Alertmanager remembers of a group's last notification.
+type entry struct {
+	firing, resolved map[model.Fingerprint]bool
+	at               time.Time
 }
 
 // Notification is one message to a receiver.
@@ -51,7 +62,7 @@ type Notification struct {
 	Alerts   []string // that fire
 	Resolved bool     // none fires any more
 	Update   bool     // of a group that the receiver knows already: the pager's key is the group
-	Split    string   // of the first alert
+	Split    string   // of its alerts
 	Group    string   // what a pager would key on
 }
 
@@ -64,7 +75,7 @@ func newAlertmanager(alerts []*rules.Alert) (*alertmanager, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &alertmanager{route: dispatch.NewRoute(c.Route, nil), groups: map[string]*group{}}
+	a := &alertmanager{route: dispatch.NewRoute(c.Route, nil), groups: map[string]*group{}, log: map[string]entry{}}
 	for _, r := range c.InhibitRules {
 		a.mutes = append(a.mutes, inhibit.NewInhibitRule(r))
 	}
@@ -80,68 +91,88 @@ func (a *alertmanager) receive(now time.Time, firing []rulesim.Alert) {
 		f.Labels.Range(func(l labels.Label) { set[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
 		a.active[set.Fingerprint()] = alert{set, f.Annotations.Get("split")}
 	}
-	for id, alert := range a.active {
-		for _, r := range a.route.Match(alert.labels) {
+	for id, firing := range a.active {
+		for _, r := range a.route.Match(firing.labels) {
 			key := r.ID()
 			for _, name := range slices.Sorted(maps.Keys(r.RouteOpts.GroupBy)) {
-				key += "\xff" + string(alert.labels[name])
+				key += "\xff" + string(firing.labels[name])
 			}
 			g := a.groups[key]
 			if g == nil {
-				g = &group{key: key, route: r, flush: now.Add(r.RouteOpts.GroupWait), alerts: map[model.Fingerprint]bool{}}
+				g = &group{route: r, flush: now.Add(r.RouteOpts.GroupWait), alerts: map[model.Fingerprint]member{}}
 				a.groups[key] = g
 			}
-			g.alerts[id] = true
+			g.alerts[id] = member{firing, true}
 		}
 	}
 	for _, g := range a.groups {
-		for id := range g.alerts {
-			_, g.alerts[id] = a.active[id]
+		for id, m := range g.alerts {
+			_, m.fires = a.active[id]
+			g.alerts[id] = m
 		}
 	}
 }
 
-// run flushes the groups that are due before a time.
+// run flushes the groups that are due before a time. What is due at that time sees what it brings.
 func (a *alertmanager) run(now time.Time) {
 	for _, key := range slices.Sorted(maps.Keys(a.groups)) {
 		g := a.groups[key]
-		for g.flush.Before(now) {
-			a.notify(g)
+		for len(g.alerts) > 0 && g.flush.Before(now) {
+			a.notify(key, g)
 			g.flush = g.flush.Add(g.route.RouteOpts.GroupInterval)
-			maps.DeleteFunc(g.alerts, func(_ model.Fingerprint, firing bool) bool { return !firing })
+			maps.DeleteFunc(g.alerts, func(_ model.Fingerprint, m member) bool { return !m.fires })
 		}
-		if len(g.alerts) == 0 && len(g.notified) == 0 {
+		if len(g.alerts) == 0 {
 			delete(a.groups, key)
 		}
 	}
 }
 
-// notify sends what the last notification did not say.
-func (a *alertmanager) notify(g *group) {
-	firing := map[model.Fingerprint]bool{}
-	news, resolved := false, false
-	for id, fires := range g.alerts {
+// notify sends what the last notification did not say (notify.DedupStage).
+func (a *alertmanager) notify(key string, g *group) {
+	now := entry{map[model.Fingerprint]bool{}, map[model.Fingerprint]bool{}, g.flush}
+	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver, Group: key}
+	var splits []string
+	for id, m := range g.alerts {
 		switch {
-		case fires && !a.muted(a.active[id].labels):
-			firing[id] = true
-			news = news || !g.notified[id]
-		case !fires && g.notified[id]:
-			resolved = true
+		case a.muted(m.labels):
+		case m.fires:
+			now.firing[id] = true
+			n.Alerts = append(n.Alerts, string(m.labels[model.AlertNameLabel]))
+			if m.split != "" {
+				splits = append(splits, m.split)
+			}
+		default:
+			now.resolved[id] = true
 		}
 	}
-	repeat := len(firing) > 0 && !g.flush.Before(g.sent.Add(g.route.RouteOpts.RepeatInterval))
-	if !news && !resolved && !repeat {
-		return
+	before := a.log[key]
+	news := !within(now.firing, before.firing)
+	if len(now.firing) == 0 {
+		news = len(before.firing) > 0 && len(now.resolved) > 0
+	} else if !news {
+		news = !within(now.resolved, before.resolved) || before.at.Before(g.flush.Add(-g.route.RouteOpts.RepeatInterval))
 	}
-	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver, Resolved: len(firing) == 0, Update: len(g.notified) > 0, Group: g.key}
-	for id := range firing {
-		n.Alerts = append(n.Alerts, string(a.active[id].labels[model.AlertNameLabel]))
-		n.Split = max(n.Split, a.active[id].split)
+	if !news {
+		return
 	}
 	slices.Sort(n.Alerts)
 	n.Alerts = slices.Compact(n.Alerts)
+	slices.Sort(splits)
+	n.Split = strings.Join(splits, "\n")
+	n.Resolved, n.Update = len(now.firing) == 0, len(before.firing) > 0
 	a.sent = append(a.sent, n)
-	g.notified, g.sent = firing, g.flush
+	a.log[key] = now
+}
+
+// within says whether all of a are in b.
+func within(a, b map[model.Fingerprint]bool) bool {
+	for id := range a {
+		if !b[id] {
+			return false
+		}
+	}
+	return true
 }
 
 // muted says whether another alert that fires makes this one quiet.
@@ -180,5 +211,7 @@ func (a *alertmanager) to(receiver string) []Notification {
 	return ns
 }
 
-// mentions says whether the split of a page names an alert.
-func (n Notification) mentions(alert string) bool { return strings.Contains(n.Split, alert) }
+// leads says whether a page tells its reader to look at a branch first.
+func (n Notification) leads(b rules.Branch) bool {
+	return strings.Contains(n.Split, "Look first at: "+string(b)+".")
+}

@@ -49,14 +49,22 @@ func newExporter(w *World) (*exporter, error) {
 
 // start is the start of the process: it remembers nothing.
 func (e *exporter) start() (err error) {
-	config := engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.objectives(), Log: slog.New(slog.DiscardHandler)}
+	e.engine, err = engine.New(engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.objectives(), Log: slog.New(slog.DiscardHandler)})
+	return err
+}
+
+// discover makes the pods that there are the exporter's targets.
+func (e *exporter) discover() (err error) {
+	var found []engine.TargetConfig
 	for _, r := range e.world.Replicas {
-		config.Targets = append(config.Targets, engine.TargetConfig{
-			URL: "http://" + r.host, Transport: r,
-			Labels: r.labels(),
-		})
+		if !r.Gone {
+			found = append(found, engine.TargetConfig{
+				URL: "http://" + r.host, Transport: r,
+				Labels: r.labels(),
+			})
+		}
 	}
-	e.engine, err = engine.New(config)
+	e.engine, err = e.engine.With(found)
 	return err
 }
 
@@ -92,6 +100,9 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 	if e.world.ExporterDown {
 		emit(up, 0)
 		return e.start()
+	}
+	if err := e.discover(); err != nil {
+		return err
 	}
 	emit(up, 1)
 	if tamper := e.tamper; tamper != nil {
@@ -169,6 +180,9 @@ func (e *exporter) gpus(emit rulesim.Emit) {
 	}
 	for _, r := range e.world.Replicas {
 		r.GPU.emit(put)
+		if r.Gone {
+			continue
+		}
 		put(metrics.EngineGPUInfo, 1, string(r.runtime), namespace, r.pod, "", r.host, e.world.Fleet.Profile.Model, r.GPU.uuid, strconv.Itoa(r.GPU.index), "", "config")
 	}
 }

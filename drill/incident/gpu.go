@@ -10,9 +10,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// GPU is a simulated GPU. NVML's library cannot run in virtual time, so here, and only here, the GPU
-// series do not come from the exporter's collector: they are written through the vocabulary. What the
-// collector makes of NVML is tested where it lives.
+// GPU is a simulated GPU. A process has one NVML library, and the collector's rhythm is the machine's clock,
+// so here, and only here, series do not come from the exporter's code: they are written through the
+// vocabulary. A test compares them with those of the collector.
 type GPU struct {
 	// Throttle, when set, lowers the clock.
 	Throttle *Throttle
@@ -110,7 +110,7 @@ func (g *GPU) emit(put put) {
 		}
 	}
 	if g.Lost {
-		put(metrics.GPUUp, 0, with("ERROR_GPU_IS_LOST")...)
+		put(metrics.GPUUp, 0, with("gpu_is_lost")...)
 		return
 	}
 	put(metrics.GPUUp, 1, with("")...)

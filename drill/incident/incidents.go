@@ -31,7 +31,7 @@ func Incidents() []Incident {
 		},
 		{
 			Name: "prefix-collapse", Story: "a changed template makes the cached heads of long prompts unrecognisable",
-			Fleet: with(chat(), func(f *Fleet) { f.Profile.PromptTokens, f.Profile.CacheHits = 4000, 0.8 }), Lasts: 50 * minute,
+			Fleet: with(chat(), func(f *Fleet) { f.Profile.PromptTokens, f.Profile.CacheHits, f.Profile.Budget = 3000, 0.8, 768 }), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *World) { w.Traffic.CacheHits = 0 })},
 			Page:   rules.FastBurn, Cause: rules.PrefixHitCollapse, Shows: `Prefix cache hits: ([0-3]?\d(\.\d+)?|\d\.\d+e-\d+)%(?s:.*)Prefix cache hits of the day before: [5-9]\d`,
 		},
@@ -74,12 +74,8 @@ func Incidents() []Incident {
 			Page: rules.FastBurn, Cause: rules.QueueBuildUp,
 		},
 		{
-			Name: "mixed-fleet", Story: "the same burst on a model that vLLM and TensorRT-LLM serve side by side",
-			Fleet: with(chat(), func(f *Fleet) {
-				f.Runtimes = []metrics.Runtime{metrics.VLLM, metrics.TensorRTLLM}
-				f.Objectives = slo.Defaults()
-				f.Objectives[1].Select.Runtime = f.Runtimes[:1] // TensorRT-LLM has no ITL
-			}), Lasts: 40 * minute, Faults: burst,
+			Name: "mixed-fleet", Story: "the same burst on a model that every runtime with a page serves side by side",
+			Fleet: mixed(), Lasts: 40 * minute, Faults: burst,
 			Page: rules.FastBurn, Cause: rules.QueueBuildUp,
 		},
 
@@ -120,6 +116,19 @@ func Incidents() []Incident {
 				fault(6*minute, every(func(r *Replica) { r.Engine.Slow = 1 })),
 			},
 			Cause: rules.ColdStart,
+		},
+		{
+			Name: "scale-from-zero", Story: "requests for a model without a replica; they are held until one has loaded",
+			Fleet: with(chat(), func(f *Fleet) { f.Replicas = 1 }), History: 3 * time.Hour, Lasts: 40 * minute,
+			Faults: []Fault{
+				fault(-90*minute, func(w *World) { w.Idle, w.Hold = true, true }),
+				fault(-75*minute, one(0, func(r *Replica) { r.Down, r.Gone = true, true })),
+				fault(0, func(w *World) {
+					w.Idle = false
+					w.Replicas[0].Restart(90 * time.Second)
+				}),
+			},
+			Page: rules.FastBurn, Cause: rules.ColdStart,
 		},
 		{
 			Name: "bad-replica", Story: "one replica of eight takes eight times as long for each step",
@@ -201,6 +210,18 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, func(w *World) { w.Traffic.Arrivals /= 20 })},
 		},
 	}
+}
+
+// mixed is a model behind six engines of different make. Each objective counts on those that report it.
+func mixed() Fleet {
+	f := chat()
+	f.Runtimes = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM, metrics.TGI, metrics.LlamaCpp, metrics.Dynamo}
+	f.Replicas = len(f.Runtimes)
+	f.Objectives = slo.Defaults()
+	f.Objectives[0].Select.Runtime = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM, metrics.Dynamo}
+	f.Objectives[1].Select.Runtime = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.Dynamo}
+	f.Objectives[2].Select.Runtime = []metrics.Runtime{metrics.VLLM, metrics.TGI, metrics.TensorRTLLM, metrics.Dynamo}
+	return f
 }
 
 // edge is short chats on L40S, with a batch limit for throughput.

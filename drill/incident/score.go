@@ -22,7 +22,7 @@ type Score struct {
 	Burning  string   `json:"burning,omitempty"` // the objective that was due first
 	Cause    string   `json:"cause,omitempty"`   // alert that named the cause
 	CauseAt  span     `json:"cause_at_seconds"`
-	InPage   bool     `json:"in_page"`         // the first page's split names it
+	InPage   bool     `json:"in_page"`         // the first page is about it, or says to look where it is
 	Pages    int      `json:"pages"`           // that were opened
 	Updates  int      `json:"updates"`         // further messages of an open page
 	Tickets  int      `json:"tickets"`         // messages
@@ -88,7 +88,10 @@ func (p *play) score(seed uint64) Score {
 			wrong("the cause is not named: no %s", in.Cause.Name)
 		} else {
 			s.Cause, s.CauseAt = in.Cause.Name, span(fired[0])
-			s.InPage = len(pages) > 0 && pages[0].mentions(in.Cause.Name)
+		}
+		s.InPage = slices.Contains(s.PagedBy, in.Cause.Name) || len(pages) > 0 && pages[0].leads(in.Cause.Branch)
+		if len(pages) > 0 && !s.InPage {
+			wrong("the page does not say to look first at %s", in.Cause.Branch)
 		}
 	}
 	if in.Quiet && s.Tickets > 0 {

@@ -47,7 +47,7 @@ func slower(d time.Duration) func(slo.Objective) bool {
 
 // FirstToken implements drill.Observer.
 func (w *watched) FirstToken(r *drill.Request) {
-	w.count(slo.TTFT, 1, slower(r.FirstToken-r.Arrival))
+	w.count(slo.TTFT, 1, slower(r.Held+r.FirstToken-r.Arrival))
 	w.Observer.FirstToken(r)
 }
 

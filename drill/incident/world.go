@@ -40,7 +40,12 @@ type World struct {
 	Traffic  *drill.Traffic // of all replicas together
 	// ExporterDown is an exporter that does not answer; it starts anew afterwards.
 	ExporterDown bool
+	// Idle is a time without clients.
+	Idle bool
+	// Hold keeps requests while no engine is up, as the activator of a platform that scales to zero does.
+	Hold bool
 
+	held  []*drill.Request
 	truth *truth
 	epoch time.Time // when now was zero
 	now   time.Duration
@@ -53,6 +58,8 @@ type Replica struct {
 	GPU    *GPU
 	// Down is an engine whose port is closed.
 	Down bool
+	// Gone is a pod that does not exist: the exporter has no such target.
+	Gone bool
 	// Profile is what the engine starts with.
 	Profile drill.Profile
 
@@ -61,23 +68,6 @@ type Replica struct {
 	pod     string
 	host    string
 	page    http.Handler
-}
-
-// pager is a simulated engine's page.
-type pager interface {
-	drill.Observer
-	http.Handler
-}
-
-func newPage(runtime metrics.Runtime, p drill.Profile) pager {
-	switch runtime {
-	case metrics.TGI:
-		return drill.NewTGI(p)
-	case metrics.TensorRTLLM:
-		return drill.NewTRTLLM(p)
-	default:
-		return drill.NewVLLM(p)
-	}
 }
 
 // newWorld starts a fleet.
@@ -89,7 +79,7 @@ func newWorld(f Fleet, epoch time.Time, seed uint64, t *truth) *World {
 		n := strconv.Itoa(i)
 		r := &Replica{world: w, runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, pod: f.Profile.Model + "-" + n, host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
 		r.Profile.Started = epoch.Add(-24 * time.Hour)
-		page := newPage(r.runtime, r.Profile)
+		page := drill.NewDialect(r.runtime, r.Profile)
 		r.page = page
 		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), t.watch(page, r.identity()))
 		w.Replicas = append(w.Replicas, r)
@@ -100,11 +90,11 @@ func newWorld(f Fleet, epoch time.Time, seed uint64, t *truth) *World {
 // Restart starts the engine's process again. Its port is closed until the model is loaded.
 func (r *Replica) Restart(loading time.Duration) {
 	r.Profile.Started = r.world.epoch.Add(r.world.now)
-	page := newPage(r.runtime, r.Profile)
+	page := drill.NewDialect(r.runtime, r.Profile)
 	r.page = page
 	r.Engine.Serving = r.Profile.Serving
 	r.Engine.Restart(r.world.now+loading, r.world.truth.watch(page, r.identity()))
-	r.Down = loading > 0
+	r.Down, r.Gone = loading > 0, false
 	r.GPU.readyAt = r.world.now + loading
 }
 
@@ -122,11 +112,7 @@ func (w *World) Advance(to time.Duration) {
 				r.Down, r.GPU.readyAt = false, 0
 			}
 		}
-		for _, q := range w.Traffic.Until(until) {
-			if r := w.route(); r != nil {
-				r.Engine.Offer(q)
-			}
-		}
+		w.send(w.Traffic.Until(until))
 		for _, r := range w.Replicas {
 			r.GPU.throttle(w.now)
 			r.Engine.Clock = r.GPU.clock
@@ -140,6 +126,28 @@ func (w *World) Advance(to time.Duration) {
 		}
 		w.now = until
 		w.truth.tick()
+	}
+}
+
+// send hands requests to the engines, those first that were held. Without an engine they are held or lost.
+func (w *World) send(requests []*drill.Request) {
+	if w.Idle {
+		return
+	}
+	if len(w.held) > 0 && w.route() != nil {
+		for _, q := range w.held {
+			if q.Hold(w.now) {
+				w.route().Engine.Offer(q)
+			}
+		}
+		w.held = nil
+	}
+	for _, q := range requests {
+		if r := w.route(); r != nil {
+			r.Engine.Offer(q)
+		} else if w.Hold {
+			w.held = append(w.held, q)
+		}
 	}
 }
 

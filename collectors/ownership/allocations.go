@@ -1,0 +1,112 @@
+package ownership
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// tenant is a container with processes on a GPU.
+type tenant struct {
+	place
+	home
+}
+
+// allocation is a place that a container was given. Several turns on one GPU are one allocation.
+type allocation struct {
+	place
+	podName
+	container, resource string
+}
+
+type allocations map[allocation]bool
+
+// to are the places of a target's container, or of its pod when the container is not known.
+func (a allocations) to(t Target) map[place]bool {
+	found := make(map[place]bool)
+	for g := range a {
+		if t.Pod != "" && g.podName == (podName{t.Namespace, t.Pod}) && (t.Container == "" || t.Container == g.container) {
+			found[g.place] = true
+		}
+	}
+	return found
+}
+
+// others are devices of one resource that are no GPU of the node.
+type others struct {
+	count   int
+	example string
+}
+
+// resolve finds the GPUs among the devices that containers have. The kubelet gives a device to one pod at
+// a time, but older ones go on listing pods that have ended: where two pods have the same device, only
+// those count that run on it, unless none is seen to.
+func resolve(holdings []holding, known devices, running map[tenant]*usage) (allocations, map[string]others) {
+	type occupant struct {
+		place
+		podName
+	}
+	type device struct{ resource, id string }
+
+	seen := make(map[occupant]bool, len(running))
+	for t := range running {
+		seen[occupant{t.place, t.pod}] = true
+	}
+	holders := make(map[device][]podName)
+	for _, h := range holdings {
+		if d := (device{h.resource, h.id}); !h.claimed && !slices.Contains(holders[d], h.podName) {
+			holders[d] = append(holders[d], h.podName)
+		}
+	}
+	given, unknown := make(allocations), make(map[string]others)
+	for _, h := range holdings {
+		p, ok := known.find(h.id, h.resource)
+		if !ok {
+			s := unknown[h.resource]
+			unknown[h.resource] = others{s.count + 1, h.id}
+			continue
+		}
+		ended := !seen[occupant{p, h.podName}] &&
+			slices.ContainsFunc(holders[device{h.resource, h.id}], func(n podName) bool { return seen[occupant{p, n}] })
+		if !ended {
+			given[allocation{p, h.podName, h.container, h.resource}] = true
+		}
+	}
+	return given, unknown
+}
+
+// allocations are the GPUs that the kubelet has given away, and the series about it.
+func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage) (allocations, []prometheus.Metric) {
+	k := c.kubelet
+	var series []prometheus.Metric
+	switch k.state {
+	case "":
+	case stateUp:
+		series = append(series, metrics.PodResourcesUp.Const(1, ""))
+	default:
+		series = append(series, metrics.PodResourcesUp.Const(0, k.state))
+	}
+	if k.answer == nil {
+		return nil, series
+	}
+	series = append(series, metrics.PodResourcesTime.Const(float64(k.answered.UnixMilli())/1000))
+	if len(gpus) == 0 {
+		return nil, series // nothing can be told apart yet
+	}
+	given, unknown := resolve(k.answer.holdings, newDevices(gpus, c.options.Instances()), running)
+	for a := range given {
+		series = append(series, metrics.GPUAllocationInfo.Const(1, append(a.place.labels(), a.namespace, a.name, a.container, a.resource)...))
+	}
+	for resource, s := range unknown {
+		series = append(series, metrics.PodResourcesUnknown.Const(float64(s.count), resource))
+		if !c.strange[resource] {
+			c.options.Logger.Info("pods have devices that are no GPU of this node, or have a name that says no GPU",
+				"resource", resource, "devices", s.count, "example", s.example)
+			c.strange[resource] = true
+		}
+	}
+	return given, series
+}

@@ -1,0 +1,196 @@
+package ownership
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// uid is the uid of the nth pod.
+func uid(n int) string { return fmt.Sprintf("0a1b2c3d-0000-4000-8000-%012d", n) }
+
+// inPod is a process that serves pages in a container of the nth pod.
+func inPod(n, pid int, listens ...string) proc {
+	return proc{pid: pid, ppid: 1, name: "vllm", network: "pod1", listens: listens,
+		cgroup: fmt.Sprintf("/../../kubepods-pod%s.slice/crio-%s.scope", strings.ReplaceAll(uid(n), "-", "_"), strings.Repeat("ab", 32))}
+}
+
+// podLogs is the directory that the kubelet keeps for the pods p1, p2 and so on.
+func podLogs(t *testing.T, pods int) string {
+	dir := t.TempDir()
+	for n := range pods {
+		if err := os.Mkdir(filepath.Join(dir, fmt.Sprintf("prod_p%d_%s", n+1, uid(n+1))), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestEnginesOfPods: an engine has what its container was given. The configuration knows better, and
+// processes tell where the kubelet cannot.
+func TestEnginesOfPods(t *testing.T) {
+	inContainer := func(name string, d ...*v1.ContainerDevices) *v1.ContainerResources {
+		return &v1.ContainerResources{Name: name, Devices: d}
+	}
+	f := newFakeKubelet(t,
+		&v1.PodResources{Name: "p1", Namespace: "prod", Containers: []*v1.ContainerResources{
+			inContainer("prefill", device("nvidia.com/gpu", uuid0)), inContainer("decode", device("nvidia.com/gpu", uuid1)), inContainer("proxy")}},
+		&v1.PodResources{Name: "p1", Namespace: "dev", Containers: []*v1.ContainerResources{inContainer("c", device("nvidia.com/gpu.shared", uuid1+"::1"))}},
+		&v1.PodResources{Name: "opaque", Namespace: "prod", Containers: []*v1.ContainerResources{inContainer("c", device("nvidia.com/vgpu", "hami-7"))}},
+	)
+	f.start(t)
+	target := func(server, namespace, pod, container string, gpus ...string) Target {
+		return Target{Runtime: metrics.VLLM, Server: server, Namespace: namespace, Pod: pod, Container: container, GPUs: gpus}
+	}
+	targets := []Target{
+		target("a:1", "prod", "p1", "prefill"), target("b:1", "prod", "p1", "decode"), target("c:1", "prod", "p1", "proxy"),
+		target("d:1", "prod", "p1", ""), target("e:1", "dev", "p1", ""), target("f:1", "prod", "p1", "prefill", "1"),
+		target("10.0.0.5:8000", "prod", "opaque", "c"), target("g:1", "prod", "p2", ""), target("h:1", "", "", ""),
+	}
+	c := New(Options{
+		Targets:      func() []Target { return targets },
+		Processes:    func() []gpu.Process { return []gpu.Process{on(10, whole, 42)} },
+		GPUs:         func() []gpu.Identity { return []gpu.Identity{whole, split} },
+		Instances:    func() []gpu.Instance { return nil },
+		PodResources: f.socket,
+		ProcFS:       newHost(t, inPod(1, 10, any4+" 8000")),
+	})
+	var got []string
+	for _, line := range lines(page(t, c), "llm_engine_gpu_info") {
+		field := func(name string) string {
+			_, rest, _ := strings.Cut(line, ","+name+`="`)
+			value, _, _ := strings.Cut(rest, `"`)
+			return value
+		}
+		got = append(got, field("server")+" "+field("gpu")+" "+field("source"))
+	}
+	slices.Sort(got)
+	want := []string{"10.0.0.5:8000 0 process", "a:1 0 pod_resources", "b:1 1 pod_resources", "d:1 0 pod_resources",
+		"d:1 1 pod_resources", "e:1 1 pod_resources", "f:1 1 config"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+// TestMemoryOfPods: the memory of an engine that the kubelet knows comes from its processes.
+func TestMemoryOfPods(t *testing.T) {
+	f := newFakeKubelet(t, pod("p1", device("nvidia.com/gpu", uuid0, uuid1)))
+	f.start(t)
+	c := New(Options{
+		Targets: func() []Target {
+			return []Target{{Runtime: metrics.VLLM, Server: "10.0.0.5:8000", Namespace: "prod", Pod: "p1"}}
+		},
+		Processes:    func() []gpu.Process { return []gpu.Process{on(10, whole, 42)} },
+		GPUs:         func() []gpu.Identity { return []gpu.Identity{whole, split} },
+		Instances:    func() []gpu.Instance { return nil },
+		PodResources: f.socket,
+		ProcFS:       newHost(t, inPod(1, 10, any4+" 8000")),
+	})
+	got := page(t, c)
+	if l := lines(got, "llm_engine_gpu_info"); len(l) != 2 || !strings.Contains(got, "pod_resources") {
+		t.Errorf("got %q", l)
+	}
+	if l := lines(got, "llm_engine_gpu_memory_bytes"); len(l) != 1 || !strings.HasSuffix(l[0], " 42") {
+		t.Errorf("got %q", l)
+	}
+}
+
+// TestEndedPods: of two pods that are listed with the same device, the one that runs on it has it. Where
+// nobody is seen to run, or a claim is shared, both stay.
+func TestEndedPods(t *testing.T) {
+	claimant := pod("p4")
+	claimant.Containers[0].DynamicResources = []*v1.DynamicResource{claim("gpu.example.com", strings.ToLower(uuid1))}
+	second := proto.CloneOf(claimant)
+	second.Name = "p5"
+	pods := []*v1.PodResources{pod("p1", device("nvidia.com/gpu", uuid0)), pod("p2", device("nvidia.com/gpu", uuid0)),
+		pod("p3", device("nvidia.com/gpu.shared", uuid1+"::0")), pod("p6", device("nvidia.com/gpu.shared", uuid1+"::1")), claimant, second}
+	f := newFakeKubelet(t, pods...)
+	f.start(t)
+	for _, c := range []struct {
+		name    string
+		running []gpu.Process
+		want    string
+	}{
+		{"Nobody is seen.", nil, "p1 p2 p3 p4 p5 p6"},
+		{"The second runs.", []gpu.Process{on(20, whole, 1), on(60, split, 1), on(40, split, 1)}, "p2 p3 p4 p5 p6"},
+		{"Both run, as while one ends.", []gpu.Process{on(10, whole, 1), on(20, whole, 1)}, "p1 p2 p3 p4 p5 p6"},
+		{"A third runs.", []gpu.Process{on(60, whole, 1)}, "p1 p2 p3 p4 p5 p6"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			collector := node(t, f, new(bytes.Buffer))
+			collector.options.Processes = func() []gpu.Process { return c.running }
+			collector.options.PodLogs = podLogs(t, 6)
+			collector.options.ProcFS = newHost(t, inPod(1, 10), inPod(2, 20), inPod(4, 40), inPod(6, 60))
+			var got []string
+			for _, l := range lines(page(t, collector), "llm_gpu_allocation_info") {
+				_, name, _ := strings.Cut(l, `pod="`)
+				got = append(got, name[:2])
+			}
+			slices.Sort(got)
+			if strings.Join(got, " ") != c.want {
+				t.Errorf("got %q, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// FuzzAnswer: what the API's own types read from an answer, the codec reads too, and damage is an error
+// or read as they would.
+func FuzzAnswer(f *testing.F) {
+	p := pod("p", device("nvidia.com/gpu", uuid0, uuid1))
+	p.CpuIds = []int64{1, 2}
+	p.Containers[0].Memory = []*v1.ContainerMemory{{MemoryType: "hugepages-2Mi", Size: 1 << 30}}
+	p.Containers[0].DynamicResources = []*v1.DynamicResource{claim("gpu.nvidia.com", "gpu-0")}
+	whole, err := proto.Marshal(&v1.ListPodResourcesResponse{PodResources: []*v1.PodResources{p, pod("q"), {}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for n := range whole {
+		f.Add(whole[:n])
+		damaged := slices.Clone(whole)
+		damaged[n] ^= 0x84
+		f.Add(damaged)
+	}
+	f.Add(whole)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var reference v1.ListPodResourcesResponse
+		var got answer
+		gotErr := codec{}.Unmarshal(b, &got)
+		if proto.Unmarshal(b, &reference) != nil {
+			return // the codec may be more lenient: it skips what it does not need
+		}
+		var want []holding
+		for _, p := range reference.PodResources {
+			for _, c := range p.Containers {
+				h := holding{podName: podName{label([]byte(p.Namespace)), label([]byte(p.Name))}, container: label([]byte(c.Name))}
+				for _, d := range c.Devices {
+					h.resource = label([]byte(d.ResourceName))
+					for _, id := range d.DeviceIds {
+						h.id = label([]byte(id))
+						want = append(want, h)
+					}
+				}
+				h.claimed = true
+				for _, d := range c.DynamicResources {
+					for _, r := range d.ClaimResources {
+						h.resource, h.id = label([]byte(r.DriverName)), label([]byte(r.DeviceName))
+						want = append(want, h)
+					}
+				}
+			}
+		}
+		if gotErr != nil || !slices.Equal(got.holdings, want) {
+			t.Errorf("got %v, %v\nwant %v", got.holdings, gotErr, want)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package ownership
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+)
+
+// draDriver is NVIDIA's driver for resource claims.
+const draDriver = "gpu.nvidia.com"
+
+// devices are the GPUs of the node and their MIG devices, under the names that others give them.
+type devices struct {
+	byUUID  map[string]place // in lower case
+	byIndex map[string]place
+	byMinor map[string]place
+}
+
+func newDevices(gpus []gpu.Identity, instances []gpu.Instance) devices {
+	d := devices{make(map[string]place), make(map[string]place), make(map[string]place)}
+	for _, id := range gpus {
+		p := place{id.UUID, id.Index, ""}
+		d.byUUID[strings.ToLower(id.UUID)], d.byIndex[id.Index], d.byMinor[id.Minor] = p, p, p
+	}
+	for _, i := range instances {
+		d.byUUID[strings.ToLower(i.UUID)] = place{i.GPU.UUID, i.GPU.Index, i.ID}
+	}
+	return d
+}
+
+var (
+	minorID     = regexp.MustCompile(`^nvidia(\d+)(?:/gi(\d+))?$`)
+	legacyMIGID = regexp.MustCompile(`^mig-(gpu-[^/]+)/(\d+)/\d+$`)
+	draID       = regexp.MustCompile(`^gpu-(\d+)$`)
+)
+
+// find is the place that a device of a resource is. Resources may be renamed, so the id decides:
+//
+//	GPU-<uuid>, MIG-<uuid>    NVIDIA's device plugin
+//	MIG-GPU-<uuid>/<gi>/<ci>  a MIG device under drivers before R470
+//	nvidia0, nvidia0/gi1      GKE: the minor number, the GPU instance
+//	…::2, …/vgpu2             one of several turns on any of these: time slicing, MPS
+//	gpu-0                     NVIDIA's DRA driver
+//	0                         the index
+//
+// Other hardware has plain numbers too: they count for resources of nvidia.com only. The DRA driver has
+// named GPUs by index and by minor number in its time: where the two differ, its name says nothing. Its
+// names of MIG devices (gpu-0-mig-…) lead to a UUID only through the API server.
+func (d devices) find(id, resource string) (place, bool) {
+	id, _, _ = strings.Cut(strings.ToLower(id), "::")
+	id, _, _ = strings.Cut(id, "/vgpu")
+	if p, ok := d.byUUID[id]; ok {
+		return p, true
+	}
+	if m := minorID.FindStringSubmatch(id); m != nil {
+		p, ok := d.byMinor[m[1]]
+		p.instance = m[2]
+		return p, ok
+	}
+	if m := legacyMIGID.FindStringSubmatch(id); m != nil {
+		p, ok := d.byUUID[m[1]]
+		p.instance = m[2]
+		return p, ok
+	}
+	if m := draID.FindStringSubmatch(id); m != nil && resource == draDriver {
+		p, ok := d.byIndex[m[1]]
+		return p, ok && p == d.byMinor[m[1]]
+	}
+	p, ok := d.byIndex[id]
+	return p, ok && strings.HasPrefix(resource, "nvidia.com/")
+}

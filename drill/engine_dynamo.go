@@ -1,0 +1,95 @@
+package drill
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Dynamo is the frontend of a simulated NVIDIA Dynamo 1.1 with one worker behind it
+// (lib/llm/src/http/service/metrics.rs): what the clients see. Its bounds are rounded logarithms, a
+// chunk's mean is observed once for each of its tokens, and active requests are those of the HTTP
+// server, whether they run or wait.
+type Dynamo struct {
+	*page
+	active, inflight                         prometheus.Gauge
+	started, tokens                          prometheus.Counter
+	done                                     *prometheus.CounterVec
+	rejected                                 prometheus.Counter
+	cancelled                                prometheus.Counter
+	duration, ttft, prompt, generated, reuse prometheus.Histogram
+	itl                                      *repeated
+}
+
+var (
+	dynamoTTFT   = []float64{0, .0022, .0047, .01, .022, .047, .1, .22, .47, 1, 2.2, 4.7, 10, 22, 48, 100, 220, 480}
+	dynamoITL    = []float64{0, .0019, .0035, .0067, .013, .024, .045, .084, .16, .3, .56, 1.1, 2}
+	dynamoLong   = []float64{0, 2, 4, 8, 16, 32, 64, 130, 260, 510}
+	dynamoInput  = []float64{0, 100, 210, 430, 870, 1800, 3600, 7400, 15000, 31000, 63000, 130000}
+	dynamoOutput = []float64{0, 100, 210, 430, 880, 1800, 3700, 7600, 16000, 32000}
+)
+
+// NewDynamo builds the frontend's page and metadata.
+func NewDynamo(p Profile) *Dynamo {
+	pg := newPage(prometheus.Labels{"model": p.Model}, "/metrics")
+	endpoint := pg.with("endpoint", "chat_completions")
+	stream := endpoint.with("request_type", "stream")
+	d := &Dynamo{
+		page: pg, active: pg.gauge("dynamo_frontend_active_requests"), inflight: pg.gauge("dynamo_frontend_inflight_requests"),
+		tokens: pg.counter("dynamo_frontend_output_tokens_total"), started: stream.counter("dynamo_frontend_requests_started_total"),
+		done:     stream.counters("dynamo_frontend_requests_total", "status", "error_type"),
+		rejected: endpoint.counter("dynamo_frontend_model_rejection_total"), cancelled: stream.counter("dynamo_frontend_model_cancellation_total"),
+		duration: pg.histogram("dynamo_frontend_request_duration_seconds", dynamoLong), ttft: pg.histogram("dynamo_frontend_time_to_first_token_seconds", dynamoTTFT),
+		itl:    pg.repeated("dynamo_frontend_inter_token_latency_seconds", dynamoITL),
+		prompt: pg.histogram("dynamo_frontend_input_sequence_tokens", dynamoInput), generated: pg.histogram("dynamo_frontend_output_sequence_tokens", dynamoOutput),
+		reuse: pg.histogram("dynamo_frontend_cached_tokens", dynamoInput),
+	}
+	pg.gauge("dynamo_frontend_model_context_length").Set(32768)
+	pg.gauge("dynamo_frontend_model_total_kv_blocks").Set(float64(p.KVBlocks()))
+	pg.gauge("dynamo_frontend_model_kv_cache_block_size").Set(blockTokens)
+	pg.gauge("dynamo_frontend_model_max_num_seqs").Set(float64(p.MaxBatch))
+	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "nvidia"}}})
+	return d
+}
+
+// FirstToken implements Observer.
+func (d *Dynamo) FirstToken(r *Request) {
+	d.ttft.Observe((r.FirstToken - r.Arrival).Seconds())
+	d.prompt.Observe(r.Prompt)
+	d.reuse.Observe(r.Cached)
+	d.tokens.Inc()
+}
+
+// Decoded implements Observer.
+func (d *Dynamo) Decoded(s Decoded) {
+	d.itl.Observe(s.Took.Seconds()*float64(s.Requests)/float64(s.Tokens), s.Tokens)
+	d.tokens.Add(float64(s.Tokens))
+}
+
+// Preempted implements Observer: the frontend does not know.
+func (d *Dynamo) Preempted() {}
+
+// Finished implements Observer.
+func (d *Dynamo) Finished(r *Request) {
+	d.started.Inc()
+	switch {
+	case r.Rejected:
+		d.rejected.Inc()
+		d.done.WithLabelValues("error", "overload").Inc()
+		return
+	case r.Aborted:
+		d.cancelled.Inc()
+		d.done.WithLabelValues("error", "cancelled").Inc()
+		return
+	case r.Failed:
+		d.done.WithLabelValues("error", "internal").Inc()
+	default:
+		d.done.WithLabelValues("success", "").Inc()
+	}
+	d.duration.Observe((r.Done - r.Arrival).Seconds())
+	d.generated.Observe(r.Output)
+}
+
+// State implements Observer.
+func (d *Dynamo) State(running, waiting int, _ float64) {
+	d.active.Set(float64(running + waiting))
+	d.inflight.Set(float64(running + waiting))
+}

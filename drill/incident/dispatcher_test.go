@@ -1,0 +1,251 @@
+package incident
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	amalert "github.com/prometheus/alertmanager/alert"
+	"github.com/prometheus/alertmanager/config"
+	"github.com/prometheus/alertmanager/dispatch"
+	"github.com/prometheus/alertmanager/eventrecorder"
+	"github.com/prometheus/alertmanager/featurecontrol"
+	"github.com/prometheus/alertmanager/inhibit"
+	"github.com/prometheus/alertmanager/marker"
+	"github.com/prometheus/alertmanager/nflog"
+	"github.com/prometheus/alertmanager/notify"
+	"github.com/prometheus/alertmanager/provider/mem"
+	"github.com/prometheus/alertmanager/silence"
+	"github.com/prometheus/alertmanager/timeinterval"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// TestDispatcher hands the alerts of whole incidents to Alertmanager itself, its provider, dispatcher,
+// inhibitor and notification pipeline, in virtual time: its notifications are the drill's.
+func TestDispatcher(t *testing.T) {
+	for _, name := range []string{"traffic-burst", "wedged-engine", "thermal-throttle", "crash-loop"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := small(t, name)
+			in.Fleet.Replicas, in.Lasts = 3, 65*time.Minute
+			if name != "traffic-burst" { // which ends by itself
+				in.Faults = append(in.Faults, fault(20*time.Minute, every(func(r *Replica) {
+					r.GPU.Throttle = nil
+					r.Restart(0)
+				})))
+			}
+			p, err := newPlay(in, Rules(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.sim.Close()
+			var fired []evaluation
+			p.sim.OnAlert = func(at time.Time, a rulesim.Alert) {
+				if n := len(fired); n == 0 || !fired[n-1].at.Equal(at) {
+					fired = append(fired, evaluation{at: at})
+				}
+				last := &fired[len(fired)-1]
+				last.firing = append(last.firing, a)
+			}
+			if err := p.play(); err != nil {
+				t.Fatal(err)
+			}
+			compare(t, p.am.sent, fired, at(p.onset+in.Lasts))
+		})
+	}
+}
+
+// TestDispatcherAtRandom does the same with alerts that come and go as no incident would have them.
+func TestDispatcherAtRandom(t *testing.T) {
+	alerts := rules.Alerts(Rules())
+	for seed := range uint64(10) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		am, err := newAlertmanager(alerts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var possible []rulesim.Alert
+		for _, a := range alerts {
+			for _, gpu := range []string{"GPU-0", "GPU-1"} {
+				possible = append(possible, fires(a.Name, rules.Style{}.WithDefaults().Severities[a.Severity], "slo", "ttft", "gpu_uuid", gpu, "pod", "p-"+gpu, "server", "s"))
+			}
+		}
+		var fired []evaluation
+		now, firing, end := rulesim.Epoch, map[int]bool{}, rulesim.Epoch.Add(14*time.Hour)
+		for ; now.Before(end); now = now.Add(rules.Interval) {
+			for i := range possible {
+				if random.IntN(120) == 0 { // every two hours, and a third of that while it fires
+					firing[i] = !firing[i] && random.IntN(3) == 0
+				}
+			}
+			e := evaluation{at: now}
+			for i, a := range possible {
+				if firing[i] {
+					e.firing = append(e.firing, a)
+				}
+			}
+			am.receive(now, e.firing)
+			fired = append(fired, e)
+		}
+		am.run(end)
+		compare(t, am.sent, fired, end.Add(-rules.Interval))
+	}
+}
+
+// compare says where the drill's notifications are not those of Alertmanager.
+func compare(t *testing.T, drill []Notification, fired []evaluation, end time.Time) {
+	t.Helper()
+	var real []Notification
+	synctest.Test(t, func(t *testing.T) { real = deliver(t, fired, end) })
+	got, want := lines(drill), lines(real)
+	if len(want) < 3 || !slices.Equal(got, want) {
+		t.Errorf("the drill sends\n%s\nAlertmanager sends\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// evaluation is what fires after one.
+type evaluation struct {
+	at     time.Time
+	firing []rulesim.Alert
+}
+
+// lines are notifications in order, to the second.
+func lines(ns []Notification) (lines []string) {
+	for _, n := range ns {
+		lines = append(lines, fmt.Sprintf("%s %s %v resolved %t update %t", n.At.Format(time.DateTime), n.Receiver, n.Alerts, n.Resolved, n.Update))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// deliver sends what fires to a running Alertmanager, minute by minute, as Prometheus does.
+func deliver(t *testing.T, fired []evaluation, end time.Time) []Notification {
+	began := time.Now()
+	am := startAlertmanager(t, began)
+	defer am.stop()
+	firing := map[model.Fingerprint]*amalert.Alert{}
+	for now := rulesim.Epoch; !now.After(end); now = now.Add(rules.Interval) {
+		// Each evaluation comes a little sooner than the one before: what Alertmanager does at the same
+		// minute comes after it, as in the drill.
+		early := time.Duration(now.Sub(rulesim.Epoch).Minutes()) * time.Millisecond
+		time.Sleep(time.Until(began.Add(now.Sub(rulesim.Epoch) + time.Second - early)))
+		present := map[model.Fingerprint]bool{}
+		if len(fired) > 0 && fired[0].at.Equal(now) {
+			for _, f := range fired[0].firing {
+				a := &amalert.Alert{Alert: model.Alert{Labels: model.LabelSet{}, StartsAt: time.Now()}}
+				f.Labels.Range(func(l labels.Label) { a.Labels[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
+				id := a.Fingerprint()
+				if known := firing[id]; known != nil {
+					a.StartsAt = known.StartsAt
+				}
+				a.EndsAt, a.UpdatedAt = time.Now().Add(4*rules.Interval), time.Now() // Prometheus: four times its resend delay
+				firing[id], present[id] = a, true
+			}
+			fired = fired[1:]
+		}
+		var puts []*amalert.Alert
+		for id, a := range firing {
+			if !present[id] {
+				ended := *a
+				ended.EndsAt, ended.UpdatedAt = time.Now(), time.Now()
+				a = &ended
+				delete(firing, id)
+			}
+			puts = append(puts, a)
+		}
+		if err := am.alerts.Put(t.Context(), puts...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(rules.Interval)
+	synctest.Wait()
+	return am.sent
+}
+
+// real is an Alertmanager with the generated configuration, without its API, its cluster and its files.
+type real struct {
+	alerts *mem.Alerts
+	stop   func()
+	began  time.Time
+	mu     sync.Mutex
+	sent   []Notification
+}
+
+func startAlertmanager(t *testing.T, began time.Time) *real {
+	t.Helper()
+	content, err := rules.Encode(rules.NewAlertmanager(rules.Alerts(Rules()), rules.Style{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(string(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, registry, recorder := slog.New(slog.DiscardHandler), prometheus.NewRegistry(), eventrecorder.NopRecorder()
+	alerts, err := mem.NewAlerts(t.Context(), 30*time.Minute, 0, nil, log, recorder, registry, nil)
+	must(err)
+	silences, err := silence.New(silence.Options{Metrics: registry})
+	must(err)
+	notified, err := nflog.New(nflog.Options{Metrics: registry, Retention: 120 * time.Hour, Logger: log})
+	must(err)
+	am := &real{alerts: alerts, began: began}
+	receivers := map[string][]notify.Integration{}
+	for _, r := range c.Receivers {
+		receivers[r.Name] = []notify.Integration{notify.NewIntegration(am, am, "drill", 0, r.Name)}
+	}
+	inhibitor := inhibit.NewInhibitor(alerts, c.InhibitRules, log, recorder)
+	groups := marker.NewGroupMarker()
+	pipeline := notify.NewPipelineBuilder(registry, featurecontrol.NoopFlags{}, recorder).New(receivers, func() time.Duration { return 0 },
+		inhibitor, silence.NewSilencer(silences, log, recorder), timeinterval.NewIntervener(nil), groups, notified, nil)
+	wait := func(d time.Duration) time.Duration { return max(d, notify.MinTimeout) }
+	dispatcher := dispatch.NewDispatcher(alerts, dispatch.NewRoute(c.Route, nil), pipeline, groups, wait, 30*time.Second, nil, log, recorder, nil, nil)
+	go inhibitor.Run()
+	go dispatcher.Run(began)
+	inhibitor.WaitForLoading()
+	dispatcher.WaitForLoading()
+	am.stop = func() {
+		dispatcher.Stop()
+		inhibitor.Stop()
+		alerts.Close()
+	}
+	return am
+}
+
+// SendResolved implements notify.ResolvedSender, as the default of webhooks and pagers has it.
+func (*real) SendResolved() bool { return true }
+
+// Notify implements notify.Notifier.
+func (am *real) Notify(ctx context.Context, alerts ...*amalert.Alert) (retry bool, err error) {
+	receiver, _ := notify.ReceiverName(ctx)
+	reason, _ := notify.NotificationReason(ctx)
+	n := Notification{At: rulesim.Epoch.Add(time.Since(am.began).Truncate(5 * time.Second)), Receiver: receiver, Resolved: true, Update: reason != notify.ReasonFirstNotification}
+	names := map[string]bool{}
+	for _, a := range alerts {
+		if !a.Resolved() {
+			n.Resolved, names[a.Name()] = false, true
+		}
+	}
+	n.Alerts = slices.Sorted(maps.Keys(names))
+	am.mu.Lock()
+	defer am.mu.Unlock()
+	am.sent = append(am.sent, n)
+	return false, nil
+}

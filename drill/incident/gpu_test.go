@@ -1,0 +1,109 @@
+package incident
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// TestGPUSeries reads H100s behind an NVML library with the real collector: each series that the drill
+// writes about a GPU, the collector serves too, under the same labels, whether the GPU is well or lost.
+func TestGPUSeries(t *testing.T) {
+	library, err := fakenvml.Build(t.TempDir())
+	if errors.Is(err, fakenvml.ErrNoCompiler) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	state, err := fakenvml.NewState(library, 2, fakenvml.H100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kmsg := filepath.Join(t.TempDir(), "kmsg")
+	if err := syscall.Mkfifo(kmsg, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(kmsg, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	collector := gpu.New(gpu.Options{Logger: slog.New(slog.DiscardHandler), LibraryPath: library, Interval: 100 * time.Millisecond, SlowInterval: 100 * time.Millisecond,
+		SysFS: t.TempDir(), Kmsg: kmsg})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collector)
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error)
+	go func() { stopped <- collector.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	}()
+
+	well, lost := newGPU(0), newGPU(1)
+	same(t, registry, well, lost)
+	lost.Lost = true
+	if err := state.Lose(1); err != nil {
+		t.Fatal(err)
+	}
+	same(t, registry, well, lost)
+}
+
+// same waits until all series of the GPUs are served.
+func same(t *testing.T, served prometheus.Gatherer, gpus ...*GPU) {
+	t.Helper()
+	wanted := map[string]bool{}
+	for _, g := range gpus {
+		g.emit(func(f *metrics.Family, _ float64, values ...string) { wanted[series(f, values)] = true })
+	}
+	var missing []string
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		families, err := served.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		present := map[string]bool{}
+		for _, family := range families {
+			f := metrics.Lookup(family.GetName())
+			for _, m := range family.Metric {
+				values := make([]string, len(f.Labels))
+				for _, p := range m.Label {
+					values[slices.Index(f.Labels, p.GetName())] = p.GetValue()
+				}
+				present[series(f, values)] = true
+			}
+		}
+		missing = slices.DeleteFunc(slices.Sorted(maps.Keys(wanted)), func(s string) bool { return present[s] })
+		if len(missing) == 0 {
+			return
+		}
+	}
+	t.Fatalf("the collector does not serve\n%s", strings.Join(missing, "\n"))
+}
+
+// series names a series without what differs from one node to the next.
+func series(f *metrics.Family, values []string) string {
+	name := f.Name
+	for i, v := range values {
+		if l := f.Labels[i]; v != "" && l != metrics.LabelGPUUUID && l != metrics.LabelPCIBusID {
+			name += " " + l + "=" + v
+		}
+	}
+	return name
+}

@@ -1,0 +1,102 @@
+package rules_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// What GPUs suffer is recorded for the models that run on them: across nodes, on shared GPUs and MIG
+// instances, and for an hour after an engine is gone.
+func TestGPUsOfModels(t *testing.T) {
+	sim := newSim(t, group(t, rules.Options{}, "llm-model"))
+	err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(90*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
+		at := now.Sub(rulesim.Epoch)
+		on := func(node string) func(f *metrics.Family, v float64, pairs ...string) {
+			return func(f *metrics.Family, v float64, pairs ...string) {
+				emit(labels.FromStrings(append([]string{model.MetricNameLabel, f.Name, "instance", node, metrics.LabelCluster, "c"}, pairs...)...), v)
+			}
+		}
+		gpu := func(uuid string) []string { return []string{metrics.LabelGPUUUID, uuid} }
+		runs := func(node, model, pod, uuid, instance string) {
+			on(node)(metrics.EngineGPUInfo, 1, append(gpu(uuid), metrics.LabelModel, model, metrics.LabelNamespace, "prod", metrics.LabelPod, pod,
+				metrics.LabelGPUInstance, instance, metrics.LabelSource, "pod_resources")...)
+		}
+		device := func(node, uuid string, bandwidth, heat, cap float64) {
+			show := on(node)
+			show(metrics.GPUMemoryBandwidthUtilization, bandwidth, append(gpu(uuid), metrics.LabelGPUInstance, "")...)
+			show(metrics.GPUClockEventSeconds, heat*at.Seconds(), append(gpu(uuid), metrics.LabelReason, "sw_thermal_slowdown")...)
+			show(metrics.GPUClockEventSeconds, cap*at.Seconds(), append(gpu(uuid), metrics.LabelReason, "sw_power_cap")...)
+		}
+		// large runs on two nodes, and shares its last GPU with small.
+		runs("node-1", "large", "large-0", "GPU-1", "")
+		runs("node-1", "large", "large-0", "GPU-2", "")
+		runs("node-2", "large", "large-1", "GPU-3", "")
+		runs("node-2", "large", "large-1", "GPU-4", "")
+		runs("node-2", "small", "small-0", "GPU-4", "")
+		device("node-1", "GPU-1", 0.9, 0.5, 0)
+		device("node-1", "GPU-2", 0.7, 0.01, 0.9)
+		device("node-2", "GPU-3", 0.5, 0, 0)
+		device("node-2", "GPU-4", 0.1, 0, 0)
+		// split runs on two compute instances of one MIG instance.
+		runs("node-3", "split", "split-0", "GPU-5", "1")
+		runs("node-3", "split", "split-1", "GPU-5", "1")
+		device("node-3", "GPU-5", 0.6, 0.2, 0)
+		for instance, bandwidth := range map[string]float64{"1": 0.3, "2": 0.9} {
+			on("node-3")(metrics.GPUMemoryBandwidthUtilization, bandwidth, append(gpu("GPU-5"), metrics.LabelGPUInstance, instance)...)
+		}
+		// old runs on a GPU that tells nothing.
+		runs("node-4", "old", "old-0", "GPU-6", "")
+		// gone loses its GPU and ends.
+		if at < 50*time.Minute {
+			runs("node-5", "gone", "gone-0", "GPU-7", "")
+		}
+		for xid, first := range map[string]time.Duration{"79": 50 * time.Minute, "48": 10 * time.Minute} {
+			count := 0.0
+			if at > first {
+				count = 1
+			}
+			on("node-5")(metrics.GPUXIDErrors, count, append(gpu("GPU-7"), metrics.LabelXID, xid, metrics.LabelSource, "kmsg")...)
+			on("node-2")(metrics.GPUXIDErrors, count, append(gpu("GPU-4"), metrics.LabelXID, xid, metrics.LabelSource, "kmsg")...)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct {
+		family *metrics.Family
+		at     time.Duration
+		values map[string]float64
+	}{
+		{metrics.RecordedThrottledGPUs, 40 * time.Minute, map[string]float64{"large": 0.25, "small": 0, "split": 1}},
+		{metrics.RecordedGPUBandwidth, 40 * time.Minute, map[string]float64{"large": 0.55, "small": 0.1, "split": 0.3}},
+		{metrics.RecordedGPUXIDs, 5 * time.Minute, map[string]float64{"large": 0, "small": 0, "gone": 0}},
+		{metrics.RecordedGPUXIDs, 65 * time.Minute, map[string]float64{"large": 2, "small": 2, "gone": 2}},
+		{metrics.RecordedGPUXIDs, 85 * time.Minute, map[string]float64{"large": 1, "small": 1, "gone": 1}},
+	} {
+		v, err := sim.Query(want.family.Name, rulesim.Epoch.Add(want.at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(map[string]float64)
+		for _, s := range v {
+			got[s.Metric.Get(metrics.LabelModel)] = math.Round(s.F*100) / 100
+		}
+		if len(got) != len(want.values) || len(v) != len(got) {
+			t.Errorf("%s after %s: got %v, want %v", want.family.Name, want.at, v, want.values)
+		}
+		for name, value := range want.values {
+			// increase() extrapolates a little.
+			if g, ok := got[name]; !ok || math.Abs(g-value) > 0.05 {
+				t.Errorf("%s of %s after %s: got %v, want %g", want.family.Name, name, want.at, got, value)
+			}
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package rules_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// replica is what an engine shows of the last minute: 600 requests, with these means and levels.
+type replica struct {
+	version                       string
+	down                          bool
+	started                       time.Duration
+	ttft, queue, prefill, prompt  float64
+	running, waiting, kv          float64
+	hits, accepted, cut, preempts float64 // shares of tokens and of requests
+	throttled, xids               float64 // of its GPU
+	totals                        map[string]float64
+}
+
+// well is a replica that has no trouble.
+func well() *replica {
+	return &replica{version: "1", started: -day, ttft: 0.3, queue: 0.03, prefill: 0.06, prompt: 900, running: 6, kv: 0.2,
+		hits: 0.6, accepted: 0.7, cut: 0.05, totals: map[string]float64{}}
+}
+
+func (r *replica) emit(pod string, emit rulesim.Emit) {
+	page := []string{metrics.LabelNamespace, "prod", metrics.LabelPod, pod, metrics.LabelServer, pod + ":8000"}
+	engine := append([]string{metrics.LabelModel, "m"}, page...)
+	gpu := []string{metrics.LabelGPUUUID, "GPU-" + pod, metrics.LabelGPU, "0"}
+	gauge := func(f *metrics.Family, v float64, who []string, more ...string) {
+		emit(series(f.Name, append(append([]string{}, who...), more...)...), v)
+	}
+	counter := func(f *metrics.Family, part string, perMinute float64, who []string, more ...string) {
+		l := series(f.Name+part, append(append([]string{}, who...), more...)...)
+		r.totals[l.String()] += perMinute
+		emit(l, r.totals[l.String()])
+	}
+	histogram := func(f *metrics.Family, mean float64) {
+		counter(f, "_sum", 600*mean, engine)
+		counter(f, "_count", 600, engine)
+	}
+	counter(metrics.GPUClockEventSeconds, "", 60*r.throttled, gpu, metrics.LabelReason, "hw_thermal_slowdown")
+	counter(metrics.GPUXIDErrors, "", r.xids, gpu, metrics.LabelXID, "79")
+	gauge(metrics.GPUXIDInfo, 1, nil, metrics.LabelXID, "79", metrics.LabelSeverity, "page")
+	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
+	if r.down {
+		gauge(metrics.EngineUp, 0, page, metrics.LabelReason, "refused")
+		return
+	}
+	gauge(metrics.EngineUp, 1, page)
+	gauge(metrics.EngineInfo, 1, engine, metrics.LabelVersion, r.version)
+	gauge(metrics.EngineStartTime, float64(rulesim.Epoch.Add(r.started).Unix()), page)
+	gauge(metrics.RequestsRunning, r.running, engine)
+	gauge(metrics.RequestsWaiting, r.waiting, engine)
+	gauge(metrics.KVCacheUsage, r.kv, engine)
+	histogram(metrics.TimeToFirstToken, r.ttft)
+	histogram(metrics.QueueTime, r.queue)
+	histogram(metrics.PrefillTime, r.prefill)
+	histogram(metrics.RequestPromptTokens, r.prompt)
+	histogram(metrics.InterTokenLatency, 0.02)
+	counter(metrics.PrefixCacheQueryTokens, "", 1000, engine)
+	counter(metrics.PrefixCacheHitTokens, "", 1000*r.hits, engine)
+	counter(metrics.SpecDecodeDraftTokens, "", 1000, engine)
+	counter(metrics.SpecDecodeAcceptedTokens, "", 1000*r.accepted, engine)
+	counter(metrics.Preemptions, "", 600*r.preempts, engine)
+	counter(metrics.Requests, "", 600*r.cut, engine, metrics.LabelOutcome, string(metrics.OutcomeLength))
+	counter(metrics.Requests, "", 600*(1-r.cut), engine, metrics.LabelOutcome, string(metrics.OutcomeSuccess))
+}
+
+// TestVerdict breaks one thing in three replicas, or in one, and burns a budget: the page's first line
+// says which. With nothing broken it says nothing.
+func TestVerdict(t *testing.T) {
+	const onset = 2 * hour
+	groups := []rules.Group{burnGroup(t), group(t, rules.Options{}, "llm-model")}
+	content, err := rules.Encode(rules.NewFile(groups, rules.Style{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		want   string
+		signal slo.Signal
+		one    bool
+		breaks func(r *replica)
+	}{
+		{"", slo.TTFT, false, func(*replica) {}},
+		{"hardware. GPU GPU-p1 is slowed down 100% of the time (hw_thermal_slowdown).", slo.TTFT, true, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
+		{"hardware. GPU GPU-p1 reported XID 79.", slo.TTFT, true, func(r *replica) { r.xids = 1 }},
+		{"release. Version 2 was deployed within the hour.", slo.TTFT, false, func(r *replica) { r.version, r.queue = "2", 0.2 }},
+		{"engine. p1 p1:8000 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
+		{"engine. p1 p1:8000 started less than 15 minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
+		{"routing. p1 p1:8000 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
+		{"prefill. The prefix cache hits 10% of what it did the day before.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
+		{"prefill. Prompts are 4 times as long as the day before.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
+		{"decode. Draft tokens are accepted 10% as often as the day before.", slo.ITL, false, func(r *replica) { r.accepted, r.running = 0.07, 30 }},
+		{"behaviour. 80% of requests run into the output limit.", slo.TTFT, false, func(r *replica) { r.cut, r.kv, r.waiting = 0.8, 0.99, 9 }},
+		{"memory. Each request is preempted 0.5 times.", slo.TTFT, false, func(r *replica) { r.preempts, r.queue = 0.5, 0.2 }},
+		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, false, func(r *replica) { r.kv, r.waiting, r.queue = 0.97, 3, 0.2 }},
+		{"queueing. 80% of the time to the first token is waiting.", slo.TTFT, false, func(r *replica) { r.queue = 0.24 }},
+		{"queueing. 60 requests wait, more than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
+		{"prefill. 90% of the time to the first token is prefill.", slo.TTFT, false, func(r *replica) { r.prefill = 0.27 }},
+		{"decode. 3 times as many requests run at once as the day before.", slo.ITL, false, func(r *replica) { r.running, r.queue = 18, 0.24 }},
+	} {
+		t.Run(c.want, func(t *testing.T) {
+			t.Parallel()
+			sim, err := rulesim.New(content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sim.Close()
+			o := objective(t, "99%", slo.DefaultPeriod)
+			o.Signal = c.signal
+			replicas := map[string]*replica{"p1": well(), "p2": well(), "p3": well()}
+			w := &world{objectives: []slo.Objective{o}, services: []*service{{model: "m", pod: "p1", slo: o.Name, threshold: "0.5",
+				perSecond: constant(10), badShare: during(onset, 9*hour, 1, 0)}}}
+			w.extra = func(at time.Duration, emit rulesim.Emit) {
+				for pod, r := range replicas {
+					if at == onset && (!c.one || pod == "p1") {
+						c.breaks(r)
+					}
+					r.emit(pod, emit)
+				}
+			}
+			if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(onset+14*time.Minute), scrapeEvery, w.scrape); err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range sim.Firing() {
+				if a.Name != fastBurn {
+					continue
+				}
+				first, _, _ := strings.Cut(a.Annotations.Get("split"), "\n")
+				first, said := strings.CutPrefix(first, "Look first at: ")
+				if said != (c.want != "") || said && first != c.want {
+					t.Errorf("the page begins with %q", first)
+				}
+				return
+			}
+			t.Error("no page")
+		})
+	}
+}
