@@ -58,7 +58,10 @@ func (e *exporter) discover() (err error) {
 	var found []engine.TargetConfig
 	for _, r := range e.world.Replicas {
 		if !r.Gone {
-			found = append(found, engine.TargetConfig{URL: "http://" + r.host, Transport: r, Labels: r.labels()})
+			found = append(found, engine.TargetConfig{
+				URL: "http://" + r.host, Transport: r,
+				Labels: r.labels(),
+			})
 		}
 	}
 	e.engine, err = e.engine.With(found)

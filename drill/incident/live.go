@@ -171,7 +171,7 @@ func (l *Live) Engine(replica int) http.Handler {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.play.world.Replicas[replica]
-	if r.Down {
+	if r.Down || r.Gone {
 		return nil
 	}
 	return r.page
@@ -199,7 +199,7 @@ func (l *Live) Notify(now time.Time, firing []rulesim.Alert) []Notification {
 	return sent
 }
 
-// Config is the exporter's configuration: the engines, what runs where, and the objectives.
+// Config is the exporter's configuration at the moment: the engines, what runs where, and the objectives.
 func (l *Live) Config() ([]byte, error) {
 	type target struct {
 		URL    string            `yaml:"url"`
@@ -210,7 +210,12 @@ func (l *Live) Config() ([]byte, error) {
 		Targets    []target        `yaml:"targets"`
 		Objectives []slo.Objective `yaml:"objectives"`
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, r := range l.play.world.Replicas {
+		if r.Gone {
+			continue
+		}
 		t := target{URL: "http://" + r.host, Labels: r.labels()}
 		if l.gpus != nil {
 			t.GPUs = []string{strconv.Itoa(r.GPU.index)}

@@ -70,7 +70,7 @@ type Replica struct {
 	page    http.Handler
 }
 
-// newWorld starts a fleet; epoch is its time zero.
+// newWorld starts a fleet.
 func newWorld(f Fleet, epoch time.Time, seed uint64, t *truth) *World {
 	load := f.Profile.Load
 	load.Arrivals *= float64(f.Replicas)

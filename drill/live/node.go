@@ -4,6 +4,7 @@
 package live
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -36,6 +37,7 @@ type Node struct {
 	options Options
 	ports   []*port
 	args    []string // of the exporter
+	config  []byte   // its file
 	exited  chan error
 	process *exec.Cmd
 }
@@ -85,18 +87,27 @@ func NewNode(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := live.Config()
-	if err == nil {
-		err = os.WriteFile(n.file("exporter.yml"), config, 0o600)
-	}
-	if err != nil {
+	n.Live = live
+	if err := n.configure(); err != nil {
 		return nil, errors.Join(err, live.Close())
 	}
-	n.Live = live
 	for i, l := range listeners {
 		n.ports = append(n.ports, newPort(l, func() http.Handler { return live.Engine(i) }))
 	}
 	return n, nil
+}
+
+// configure brings the exporter's configuration up to the present: pods come and go.
+func (n *Node) configure() error {
+	config, err := n.Config()
+	if err != nil || bytes.Equal(config, n.config) {
+		return err
+	}
+	n.config = config
+	if err := os.WriteFile(n.file("exporter.yml"), config, 0o600); err != nil || n.process == nil {
+		return err
+	}
+	return n.process.Process.Signal(syscall.SIGHUP)
 }
 
 func (n *Node) file(name string) string { return filepath.Join(n.options.Dir, name) }
@@ -154,6 +165,9 @@ func (n *Node) follow() error {
 		if err := p.follow(); err != nil {
 			return err
 		}
+	}
+	if err := n.configure(); err != nil {
+		return err
 	}
 	switch down := n.ExporterDown(); {
 	case down && n.process != nil:
