@@ -27,12 +27,11 @@ type shown struct {
 // named finds an incident of the drill.
 func named(t *testing.T, name string) incident.Incident {
 	t.Helper()
-	all := incident.Incidents()
-	i := slices.IndexFunc(all, func(in incident.Incident) bool { return in.Name == name })
-	if i < 0 {
-		t.Fatalf("the drill has no incident %s", name)
+	in, err := incident.Find(incident.Incidents(), name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return all[i]
+	return in
 }
 
 // play plays an incident as short as panels need it.

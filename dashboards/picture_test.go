@@ -38,7 +38,7 @@ func TestPicture(t *testing.T) {
 	s.from = s.onset.Add(-15 * time.Minute)
 	b := boards(t)[0]
 	b.choose(t, metrics.LabelSLO, "itl")
-	b.choose(t, metrics.LabelGPUUUID, "GPU-00000000")
+	b.choose(t, metrics.LabelGPUUUID, "GPU-00000000-0000-4000-8000-000000000000")
 	var svg bytes.Buffer
 	lines := (len(pictured) + 1) / 2
 	fmt.Fprintf(&svg, head, frameWidth*2+gap, lines*(frameHeight+gap)+58)

@@ -8,7 +8,6 @@
 package drill
 
 import (
-	"context"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -276,23 +275,4 @@ func blocks(tokens int) int { return (tokens + blockTokens - 1) / blockTokens }
 
 func (e *Engine) report() {
 	e.observer.State(len(e.running), len(e.waiting), float64(e.used)/float64(e.total))
-}
-
-// Run serves the profile's load in real time until ctx is done.
-func (p Profile) Run(ctx context.Context, seed uint64, o Observer) {
-	e, traffic := NewEngine(p.Serving, seed, o), NewTraffic(p.Load, seed)
-	for start := time.Now(); ctx.Err() == nil; sleep(ctx, 20*time.Millisecond) {
-		now := time.Since(start)
-		for _, r := range traffic.Until(now) {
-			e.Offer(r)
-		}
-		e.Advance(now)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

@@ -36,7 +36,7 @@ func lines(in io.Reader) <-chan string {
 
 // run plays one incident, and another whenever its name is typed, until ctx is done.
 func (d demo) run(ctx context.Context, name string, typed <-chan string) error {
-	in, err := find(known(), name)
+	in, err := incident.Find(known(), name)
 	for err == nil {
 		var next *incident.Incident
 		if next, err = d.play(ctx, in, typed); next == nil {
@@ -151,7 +151,7 @@ func (d demo) obey(line string) *incident.Incident {
 	case "list":
 		_ = list(d.out) // the terminal is gone
 	default:
-		in, err := find(known(), line)
+		in, err := incident.Find(known(), line)
 		if err == nil {
 			return &in
 		}

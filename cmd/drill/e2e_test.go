@@ -34,7 +34,7 @@ func TestPageEndToEnd(t *testing.T) {
 	prometheus := e2e.Program(t, "prometheus", "prometheus")
 	alertmanager := e2e.Program(t, "prometheus-alertmanager", "prometheus-alertmanager")
 	e2e.Program(t, "gcc", "gcc") // for the fake NVML library
-	in, err := find(incident.Incidents(), "row-remap-failure")
+	in, err := incident.Find(incident.Incidents(), "row-remap-failure")
 	if err != nil {
 		t.Fatal(err)
 	}

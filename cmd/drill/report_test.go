@@ -18,7 +18,7 @@ func TestReportIsFresh(t *testing.T) {
 		t.Fatalf("%v: run make drill-report", err)
 	}
 	const name = "row-remap-failure"
-	in, err := find(incident.Incidents(), name)
+	in, err := incident.Find(incident.Incidents(), name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
 	"text/tabwriter"
 
@@ -35,7 +33,7 @@ func list(out io.Writer) error {
 func run(name string, seed uint64, output string, out, progress io.Writer) error {
 	incidents := incident.Incidents()
 	if name != "" {
-		in, err := find(incidents, name)
+		in, err := incident.Find(incidents, name)
 		if err != nil {
 			return err
 		}
@@ -81,18 +79,6 @@ func judge(traces []incident.Trace) error {
 		return fmt.Errorf("%d of %d incidents went wrong", wrong, len(traces))
 	}
 	return nil
-}
-
-// find is the incident of a name.
-func find(incidents []incident.Incident, name string) (incident.Incident, error) {
-	names := make([]string, len(incidents))
-	for i, in := range incidents {
-		names[i] = in.Name
-	}
-	if i := slices.Index(names, name); i >= 0 {
-		return incidents[i], nil
-	}
-	return incident.Incident{}, fmt.Errorf("no incident %q: there are %s", name, strings.Join(names, ", "))
 }
 
 func write(output string, traces []incident.Trace, out io.Writer) error {

@@ -1,6 +1,9 @@
 package incident
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
@@ -68,3 +71,15 @@ func with(f Fleet, change func(f *Fleet)) Fleet {
 }
 
 const minute = time.Minute
+
+// Find is the incident of a name. The error lists the names that there are.
+func Find(incidents []Incident, name string) (Incident, error) {
+	names := make([]string, len(incidents))
+	for i, in := range incidents {
+		names[i] = in.Name
+	}
+	if i := slices.Index(names, name); i >= 0 {
+		return incidents[i], nil
+	}
+	return Incident{}, fmt.Errorf("no incident %q: there are %s", name, strings.Join(names, ", "))
+}

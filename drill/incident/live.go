@@ -88,12 +88,18 @@ func (l *Live) Close() error { return l.play.sim.Close() }
 // Store is what Prometheus stored of the history, to go on with.
 func (l *Live) Store() *rulesim.Sim { return l.play.sim }
 
-// History plays what was before, up to the present. done is told which share of it is there.
+// History plays what was before, up to the present, with the faults that come before the onset. done is
+// told which share of it is there.
 func (l *Live) History(ctx context.Context, done func(share float64)) error {
 	for t := time.Duration(0); ctx.Err() == nil; t += ScrapeInterval {
 		left := time.Until(l.play.world.epoch.Add(t))
 		if left > 0 {
 			break
+		}
+		for len(l.faults) > 0 && l.faults[0].At < 0 && l.play.onset+l.faults[0].At < t {
+			l.play.world.Advance(l.play.onset + l.faults[0].At)
+			l.faults[0].Do(l.play.world)
+			l.faults = l.faults[1:]
 		}
 		if err := l.play.step(t); err != nil {
 			return err

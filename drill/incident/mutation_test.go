@@ -17,14 +17,12 @@ import (
 
 // small is an incident that plays in seconds, or one like it.
 func small(t *testing.T, name string) Incident {
-	for _, in := range Incidents() {
-		if in.Name == name {
-			in.Fleet.Replicas, in.History, in.Lasts = 2, 70*time.Minute, 12*time.Minute
-			return in
-		}
+	in, err := Find(Incidents(), name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("no incident %s", name)
-	return Incident{}
+	in.Fleet.Replicas, in.History, in.Lasts = 2, 70*time.Minute, 12*time.Minute
+	return in
 }
 
 // alter changes an alert in a copy of the groups.
