@@ -34,10 +34,13 @@ func named(t *testing.T, name string) incident.Incident {
 	return in
 }
 
+// brief is as much history as panels need to move.
+const brief = 45 * time.Minute
+
 // play plays an incident as short as panels need it.
-func play(t *testing.T, in incident.Incident, relabel func(labels.Labels) labels.Labels) shown {
+func play(t *testing.T, in incident.Incident, history time.Duration, relabel func(labels.Labels) labels.Labels) shown {
 	t.Helper()
-	in.History, in.Lasts = 45*time.Minute, min(in.Lasts, 30*time.Minute)
+	in.History, in.Lasts = history, min(in.Lasts, 30*time.Minute)
 	sim, onset, err := incident.Store(in, bareGroups(), 1, relabel)
 	if err != nil {
 		t.Fatal(err)
@@ -69,7 +72,7 @@ func TestDrill(t *testing.T) {
 				if i%2 == 1 {
 					relabel = onHost
 				}
-				s := play(t, named(t, d.Incident), relabel)
+				s := play(t, named(t, d.Incident), brief, relabel)
 				for _, b := range boards(t) {
 					uid := rules.Dashboard(b.UID)
 					must, mustNot := d.Moves[uid], d.Still[uid]
@@ -122,7 +125,7 @@ func TestCalm(t *testing.T) {
 	t.Parallel()
 	calm := named(t, "thermal-throttle")
 	calm.Faults = nil
-	s := play(t, calm, inCluster)
+	s := play(t, calm, brief, inCluster)
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
 			if _, only := undrilled(b, p); only {

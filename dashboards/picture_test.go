@@ -34,7 +34,7 @@ var pictured = []string{
 // The picture in the docs is what the queries of the incident dashboard say while the drill lets the cooling
 // of a node fail, filtered to one objective and one GPU: drawn here, not by Grafana, and it says so.
 func TestPicture(t *testing.T) {
-	s := play(t, named(t, "thermal-throttle"), nil)
+	s := play(t, named(t, "thermal-throttle"), 2*time.Hour, nil) // as drill run does
 	s.from = s.onset.Add(-15 * time.Minute)
 	b := boards(t)[0]
 	b.choose(t, metrics.LabelSLO, "itl")
