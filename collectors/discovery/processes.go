@@ -59,7 +59,11 @@ func (p *Processes) Run(ctx context.Context, report func([]Place, error)) {
 
 // look returns the places of now and those not long gone.
 func (p *Processes) look(running []gpu.Process, now time.Time) []Place {
-	for _, s := range ownership.Listening(p.procfs, running) {
+	var sockets []ownership.Socket
+	if len(running) > 0 { // otherwise there is no need to look at all of /proc
+		sockets = ownership.Listening(p.procfs, running)
+	}
+	for _, s := range sockets {
 		place := Place{Target: engine.TargetConfig{URL: "http://" + s.Address.String()}}
 		if sleeps(s.Command) {
 			place.LeaveAlone = sleepFlag + ": each scrape would keep the model loaded; name it with --engine.target to scrape it all the same"

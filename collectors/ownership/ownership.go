@@ -187,8 +187,11 @@ func usageOf[K comparable](m map[K]*usage, key K) *usage {
 func (c *Collector) refresh(ctx context.Context) bool {
 	c.kubelet.refresh(ctx, time.Now())
 	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()
-	look := newLook(c.options.ProcFS)
-	look.podLogs = c.options.PodLogs
+	look := &look{}
+	if len(running) > 0 { // otherwise there is no need to look at all of /proc
+		look = newLook(c.options.ProcFS)
+		look.podLogs = c.options.PodLogs
+	}
 
 	containers := make(map[tenant]*usage)
 	for _, p := range running {
