@@ -14,19 +14,19 @@ import (
 //go:embed report.html
 var page string
 
-// Size of a plot, in pixels.
-const width, height, barHeight = 560, 90, 14
+// Sizes in pixels: of a plot, of the bars' row, and of the line of times under both.
+const width, height, barsWidth, barHeight, timesHeight = 390, 110, 1180, 17, 14
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{
-	"short": short, "when": when, "yes": yes, "plot": svg, "bars": barsSVG,
+	"short": short, "when": when, "yes": yes, "plot": figure, "bars": bars,
 	"paged": func(s Score) bool { return len(s.PagedBy) > 0 },
 }).Parse(page))
 
 // WriteHTML writes the scores and what the incidents looked like as one self-contained page.
 func WriteHTML(out io.Writer, traces []Trace) error { return report.Execute(out, traces) }
 
-// svg draws a plot.
-func svg(t Trace, p *Plot) template.HTML {
+// figure is a plot with its title and legend.
+func figure(t Trace, p *Plot) template.HTML {
 	from, to := t.span()
 	top := 1.0
 	for _, points := range p.Lines {
@@ -35,22 +35,39 @@ func svg(t Trace, p *Plot) template.HTML {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, width, height, template.HTMLEscapeString(p.Title))
-	onset := x(0, from, to)
-	fmt.Fprintf(&b, `<line class="onset" x1="%.1f" x2="%.1f" y1="0" y2="%d"/>`, onset, onset, height)
-	for i, name := range slices.Sorted(maps.Keys(p.Lines)) {
+	fmt.Fprintf(&b, `<figure><figcaption>%s, up to %.4g`, template.HTMLEscapeString(p.Title), top)
+	names := slices.Sorted(maps.Keys(p.Lines))
+	for i, name := range names {
+		fmt.Fprintf(&b, ` <span class="k%d">%s</span>`, i%8, template.HTMLEscapeString(name))
+	}
+	fmt.Fprintf(&b, `</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, width, height+timesHeight, template.HTMLEscapeString(p.Title))
+	times(&b, from, to, width, height)
+	for i, name := range names {
 		var points strings.Builder
 		for _, q := range p.Lines[name] {
-			fmt.Fprintf(&points, "%.1f,%.1f ", x(q.At, from, to), height-2-(height-16)*q.Value/top)
+			fmt.Fprintf(&points, "%.1f,%.1f ", x(q.At, from, to, width), height-2-(height-6)*q.Value/top)
 		}
-		fmt.Fprintf(&b, `<polyline class="l%d" points="%s"><title>%s</title></polyline>`, i%8, strings.TrimSpace(points.String()), template.HTMLEscapeString(name))
+		fmt.Fprintf(&b, `<polyline class="l%d" points="%s"/>`, i%8, strings.TrimSpace(points.String()))
 	}
-	fmt.Fprintf(&b, `<text x="2" y="10">%s, up to %.4g</text></svg>`, template.HTMLEscapeString(p.Title), top)
+	b.WriteString(`</svg></figure>`)
 	return template.HTML(b.String()) // every text in it was escaped above
 }
 
-// barsSVG draws when which alert fired.
-func barsSVG(t Trace) template.HTML {
+// times draws the onset, and minutes under the picture.
+func times(b *strings.Builder, from, to time.Duration, width, height float64) {
+	onset := x(0, from, to, width)
+	fmt.Fprintf(b, `<line class="onset" x1="%.1f" x2="%.1f" y1="0" y2="%.0f"/>`, onset, onset, height)
+	step := 10 * time.Minute
+	for to > 8*step {
+		step *= 3
+	}
+	for at := time.Duration(0); at < to; at += step {
+		fmt.Fprintf(b, `<text x="%.1f" y="%.0f" text-anchor="middle">%.0f min</text>`, x(at, from, to, width), height+11, at.Minutes())
+	}
+}
+
+// bars draws when which alert fired.
+func bars(t Trace) template.HTML {
 	from, to := t.span()
 	row := map[string]int{}
 	for _, bar := range t.Bars {
@@ -58,18 +75,22 @@ func barsSVG(t Trace) template.HTML {
 			row[bar.Alert] = len(row)
 		}
 	}
+	if len(row) == 0 {
+		return "<p>No alert fires.</p>"
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="alerts">`, width, barHeight*max(1, len(row)))
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="alerts">`, barsWidth, barHeight*len(row)+timesHeight)
 	for _, bar := range t.Bars {
-		start, end, y := x(max(bar.From, from), from, to), x(min(bar.To, to), from, to), barHeight*row[bar.Alert]
+		start, end, y := x(max(bar.From, from), from, to, barsWidth), x(min(bar.To, to), from, to, barsWidth), barHeight*row[bar.Alert]
 		class := "alert"
 		if slices.Contains(t.Score.PagedBy, bar.Alert) {
 			class = "alert page"
 		}
 		fmt.Fprintf(&b, `<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d"/>`, class, start, y+1, end-start, barHeight-2)
 	}
+	times(&b, from, to, barsWidth, float64(barHeight*len(row)))
 	for _, alert := range slices.Sorted(maps.Keys(row)) {
-		fmt.Fprintf(&b, `<text x="2" y="%d">%s</text>`, barHeight*row[alert]+barHeight-4, template.HTMLEscapeString(short(alert)))
+		fmt.Fprintf(&b, `<text class="name" x="4" y="%d">%s</text>`, barHeight*row[alert]+barHeight-5, template.HTMLEscapeString(short(alert)))
 	}
 	b.WriteString(`</svg>`)
 	return template.HTML(b.String()) // every text in it was escaped above
@@ -78,6 +99,6 @@ func barsSVG(t Trace) template.HTML {
 // span is the time that the plots show.
 func (t Trace) span() (from, to time.Duration) { return -15 * time.Minute, t.Incident.Lasts }
 
-func x(at, from, to time.Duration) float64 {
+func x(at, from, to time.Duration, width float64) float64 {
 	return width * float64(at-from) / float64(to-from)
 }

@@ -16,7 +16,7 @@ func TestHTML(t *testing.T) {
 		Incident: Incident{Name: "test", Story: "a <b>story</b>", Lasts: 30 * time.Minute},
 		Score:    Score{Incident: "test", PagedBy: []string{"LLMModelDown"}, Problems: []string{"too late"}, Split: "Reason: <script>"},
 		Plots:    []*Plot{{Title: "waiting & running", Lines: map[string][]Point{`pod"<`: {{0, 1}, {time.Minute, 3}}}}},
-		Bars:     bars("LLMModelDown", []time.Duration{time.Minute, 2 * time.Minute, 9 * time.Minute}, time.Minute),
+		Bars:     firings("LLMModelDown", []time.Duration{time.Minute, 2 * time.Minute, 9 * time.Minute}, time.Minute),
 	}
 	if want := []Bar{{"LLMModelDown", time.Minute, 3 * time.Minute}, {"LLMModelDown", 9 * time.Minute, 10 * time.Minute}}; !slices.Equal(trace.Bars, want) {
 		t.Errorf("bars %v, want %v", trace.Bars, want)

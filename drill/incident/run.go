@@ -38,7 +38,7 @@ func Record(in Incident, groups []rules.Group, seed uint64) (Trace, error) {
 	}
 	p.trace.Incident, p.trace.Score = in, p.score(seed)
 	for _, name := range slices.Sorted(maps.Keys(p.firing)) {
-		p.trace.Bars = append(p.trace.Bars, bars(name, p.firing[name], rules.Interval)...)
+		p.trace.Bars = append(p.trace.Bars, firings(name, p.firing[name], rules.Interval)...)
 	}
 	return p.trace, nil
 }

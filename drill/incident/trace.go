@@ -61,8 +61,8 @@ func (t *Trace) sample(p *play, now time.Duration) error {
 	return nil
 }
 
-// bars joins the evaluations at which an alert fired.
-func bars(name string, firing []time.Duration, step time.Duration) (bs []Bar) {
+// firings joins the evaluations at which an alert fired.
+func firings(name string, firing []time.Duration, step time.Duration) (bs []Bar) {
 	for _, t := range firing {
 		if n := len(bs); n > 0 && t <= bs[n-1].To {
 			bs[n-1].To = max(bs[n-1].To, t+step)
