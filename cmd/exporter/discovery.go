@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -19,30 +20,32 @@ func (o *discoveryOptions) addFlags(app *kingpin.Application) {
 	app.Flag("discovery.node", "This node's name, for --discovery=pods.").Envar("NODE_NAME").StringVar(&o.node)
 }
 
+// cluster is the API server where discovery asks it, nil otherwise.
+func (o discoveryOptions) cluster(log *slog.Logger) (*discovery.Cluster, error) {
+	if o.source != "pods" {
+		return nil, nil
+	}
+	return discovery.InCluster(o.node, log.With("collector", "discovery"))
+}
+
 // startDiscovery starts to look for engines. Without GPUs to ask for their processes there is nothing to
 // look at on a bare host.
-func (s *server) startDiscovery(ctx context.Context, o discoveryOptions, procfs string, gpus *gpu.Collector) error {
-	log := s.log.With("collector", "discovery")
+func (s *server) startDiscovery(ctx context.Context, o discoveryOptions, cluster *discovery.Cluster, procfs string, gpus *gpu.Collector) {
 	var source discovery.Source
 	switch {
-	case o.source == "pods":
-		pods, err := discovery.InCluster(o.node, log)
-		if err != nil {
-			return err
-		}
-		source = pods
+	case cluster != nil:
+		source = cluster.Pods()
 	case o.source == "processes" && gpus != nil:
 		source = discovery.NewProcesses(procfs, gpus.Processes)
 	default:
-		return nil
+		return
 	}
 	s.finder = discovery.New(discovery.Options{
-		Logger: log, Source: source, Found: s.discovered,
+		Logger: s.log.With("collector", "discovery"), Source: source, Found: s.discovered,
 		Probe: func(ctx context.Context, target engine.TargetConfig) (engine.Engine, error) {
 			return s.engines.Load().Probe(ctx, target)
 		},
 	})
 	go s.finder.Run(ctx)
 	s.registry.MustRegister(s.finder)
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/ownership"
@@ -42,9 +43,9 @@ func (o *gpuOptions) addFlags(app *kingpin.Application) {
 // detachTime is how long SIGUSR1 releases NVML for.
 const detachTime = 10 * time.Minute
 
-// startGPUs starts the GPU side and registers it; the collector is nil when it is switched off. The
-// channel gets an error when only a new process can see the GPUs again.
-func (s *server) startGPUs(ctx context.Context, o gpuOptions) (*gpu.Collector, <-chan error) {
+// startGPUs starts the GPU side and registers it; the collector is nil when it is switched off. A cluster
+// tells what the names of claimed devices mean; nil where there is none. The channel gets an error when only a new process can see the GPUs again.
+func (s *server) startGPUs(ctx context.Context, o gpuOptions, cluster *discovery.Cluster) (*gpu.Collector, <-chan error) {
 	failed := make(chan error, 1)
 	if !o.enabled {
 		return nil, failed
@@ -60,6 +61,12 @@ func (s *server) startGPUs(ctx context.Context, o gpuOptions) (*gpu.Collector, <
 	s.detach = gpus.DetachHandler()
 	go detachOnSignal(ctx, gpus, s)
 	if o.ownership {
+		var claimed func(driver, pool, device string) string
+		if cluster != nil && o.podResources != "" {
+			slices := cluster.Slices()
+			go slices.Run(ctx)
+			claimed = slices.UUID
+		}
 		owners := ownership.New(ownership.Options{
 			Logger:       s.log.With("collector", "ownership"),
 			Targets:      func() []ownership.Target { return owned(s.engines.Load().Engines()) },
@@ -67,6 +74,7 @@ func (s *server) startGPUs(ctx context.Context, o gpuOptions) (*gpu.Collector, <
 			GPUs:         gpus.GPUs,
 			Instances:    gpus.Instances,
 			PodResources: o.podResources,
+			ClaimedUUID:  claimed,
 			PodLogs:      o.podLogs,
 			ProcFS:       o.ProcFS,
 		})

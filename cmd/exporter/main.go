@@ -75,12 +75,14 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 		return nil
 	}
 
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	gpus, failed := server.startGPUs(ctx, devices)
-	if err := server.startDiscovery(ctx, finding, devices.ProcFS, gpus); err != nil {
+	cluster, err := finding.cluster(log)
+	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	gpus, failed := server.startGPUs(ctx, devices, cluster)
+	server.startDiscovery(ctx, finding, cluster, devices.ProcFS, gpus)
 
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)

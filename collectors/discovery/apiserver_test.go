@@ -9,14 +9,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func podsOf(t *testing.T, config *rest.Config, log *lines) *Pods {
+func reach(t *testing.T, config *rest.Config, log *lines) *Cluster {
 	t.Helper()
 	config.QPS = -1
-	p, err := NewPods(config, "n1", slog.New(slog.NewTextHandler(log, nil)))
+	c, err := NewCluster(config, "n1", slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return c
 }
 
 // declaredPod is an engine that needs no probe: the pods of these tests have addresses of nobody.
@@ -29,7 +29,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	c, log := newCluster(t), &lines{}
 	c.put(t, declaredPod("a", "10.0.0.5"))
 	c.put(t, strings.Replace(declaredPod("elsewhere", "10.0.1.5"), "nodeName: n1", "nodeName: n2", 1))
-	e := find(t, podsOf(t, c.config(), log), log)
+	e := find(t, reach(t, c.config(), log).Pods(), log)
 	e.until(t, "llm/a/server 10.0.0.5:8000")
 	eventually(t, c.watching, func() any { return "not watching" })
 
@@ -47,7 +47,7 @@ func TestPodsComeAndGo(t *testing.T) {
 func TestRefused(t *testing.T) {
 	c, log := newCluster(t), &lines{}
 	c.refuse = true
-	e := find(t, podsOf(t, c.config(), log), log)
+	e := find(t, reach(t, c.config(), log).Pods(), log)
 	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="forbidden",source="pods"}`) == 0 }, func() any { return log })
 	eventually(t, func() bool {
 		return strings.Contains(log.String(), "ClusterRole") && strings.Contains(log.String(), "cannot list resource")
@@ -69,7 +69,7 @@ func TestRefused(t *testing.T) {
 func TestAPIServerDown(t *testing.T) {
 	c, log := newCluster(t), &lines{}
 	c.put(t, declaredPod("a", "10.0.0.5"))
-	e := find(t, podsOf(t, c.config(), log), log)
+	e := find(t, reach(t, c.config(), log).Pods(), log)
 	e.until(t, "llm/a/server 10.0.0.5:8000")
 	eventually(t, c.watching, func() any { return "not watching" })
 	c.CloseClientConnections()
@@ -80,7 +80,7 @@ func TestAPIServerDown(t *testing.T) {
 }
 
 func TestNoNodeName(t *testing.T) {
-	if _, err := NewPods(&rest.Config{}, "", nil); err == nil || !strings.Contains(err.Error(), "NODE_NAME") {
+	if _, err := NewCluster(&rest.Config{}, "", nil); err == nil || !strings.Contains(err.Error(), "NODE_NAME") {
 		t.Errorf("%v", err)
 	}
 	if _, err := InCluster("n1", nil); err == nil || !strings.Contains(err.Error(), "service account") {

@@ -69,7 +69,8 @@ func TestRealAPIServer(t *testing.T) {
 	create("", "namespaces", "", "apiVersion: v1\nkind: Namespace\nmetadata: {name: llm}\n")
 
 	log := &lines{}
-	e := find(t, podsOf(t, config("exporter"), log), log)
+	cluster := reach(t, config("exporter"), log)
+	e := find(t, cluster.Pods(), log)
 	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="forbidden",source="pods"}`) == 0 }, func() any { return log })
 
 	role, err := exec.Command("helm", "template", "gpu", "../../helm/llm-node-exporter", "--namespace", "monitoring", "--kube-version", "1.36.0", "-s", "templates/rbac.yaml").Output()
@@ -89,6 +90,17 @@ func TestRealAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.until(t, "llm/b/server 10.0.0.6:8000")
+
+	devices := cluster.Slices()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go devices.Run(ctx)
+	create("resource.k8s.io", "resourceslices", "", slicesOf("v1", "n1", migDevice))
+	create("resource.k8s.io", "resourceslices", "", strings.ReplaceAll(slicesOf("v1", "n2", migDevice), "MIG-a", "MIG-b"))
+	eventually(t, func() bool { return devices.UUID("gpu.nvidia.com", "n1", "gpu-0-mig-9-4-4") == "MIG-a" }, func() any { return log })
+	if got := devices.UUID("gpu.nvidia.com", "n2", "gpu-0-mig-9-4-4"); got != "" {
+		t.Errorf("a device of another node: %s", got)
+	}
 
 	process.Process.Kill()
 	process.Wait()

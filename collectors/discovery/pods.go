@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -89,13 +87,6 @@ type container struct {
 		Limits map[string]any `json:"limits"`
 		Claims []struct{}     `json:"claims"`
 	} `json:"resources"`
-}
-
-// decode reads a Pod as the API server sends it.
-func decode(object map[string]any) (*pod, error) {
-	p := &pod{}
-	err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, p)
-	return p, err
 }
 
 // places are where engines may answer in the pods of a node.

@@ -77,7 +77,7 @@ func TestPlacesOfPods(t *testing.T) {
 			[]string{"+http://10.0.0.5:8000 server"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := decode(parsePod(t, c.pod))
+			p, err := decode[pod](parsePod(t, c.pod))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +104,7 @@ func TestHostilePod(t *testing.T) {
 	}
 	many := "  containers:\n  - {name: x, resources: {limits: {nvidia.com/gpu: 1}}, ports: [" + strings.Join(listed, ",") + "]}\n"
 	for path, want := range map[string]int{"/m": maxPorts, "@evil.example/": 0, "9": 0, "//evil.example/m": maxPorts} {
-		p, err := decode(parsePod(t, running("a", many, annotated("llm-node-exporter/path: '"+path+"'"))))
+		p, err := decode[pod](parsePod(t, running("a", many, annotated("llm-node-exporter/path: '"+path+"'"))))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -63,7 +63,7 @@ func resolve(holdings []holding, known devices, running map[tenant]*usage) (allo
 	}
 	given, unknown := make(allocations), make(map[string]others)
 	for _, h := range holdings {
-		p, ok := known.find(h.id, h.resource)
+		p, ok := known.find(h)
 		if !ok {
 			s := unknown[h.resource]
 			unknown[h.resource] = others{s.count + 1, h.id}
@@ -96,7 +96,7 @@ func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage) 
 	if len(gpus) == 0 {
 		return nil, series // nothing can be told apart yet
 	}
-	given, unknown := resolve(k.answer.holdings, newDevices(gpus, c.options.Instances()), running)
+	given, unknown := resolve(k.answer.holdings, newDevices(gpus, c.options.Instances(), c.options.ClaimedUUID), running)
 	for a := range given {
 		series = append(series, metrics.GPUAllocationInfo.Const(1, append(a.place.labels(), a.namespace, a.name, a.container, a.resource)...))
 	}

@@ -183,7 +183,7 @@ func FuzzAnswer(f *testing.F) {
 				h.claimed = true
 				for _, d := range c.DynamicResources {
 					for _, r := range d.ClaimResources {
-						h.resource, h.id = label([]byte(r.DriverName)), label([]byte(r.DeviceName))
+						h.resource, h.pool, h.id = label([]byte(r.DriverName)), label([]byte(r.PoolName)), label([]byte(r.DeviceName))
 						want = append(want, h)
 					}
 				}

@@ -15,10 +15,12 @@ type devices struct {
 	byUUID  map[string]place // in lower case
 	byIndex map[string]place
 	byMinor map[string]place
+	// claimed is the UUID of a device that a driver of resource claims offers.
+	claimed func(driver, pool, device string) string
 }
 
-func newDevices(gpus []gpu.Identity, instances []gpu.Instance) devices {
-	d := devices{make(map[string]place), make(map[string]place), make(map[string]place)}
+func newDevices(gpus []gpu.Identity, instances []gpu.Instance, claimed func(driver, pool, device string) string) devices {
+	d := devices{make(map[string]place), make(map[string]place), make(map[string]place), claimed}
 	for _, id := range gpus {
 		p := place{id.UUID, id.Index, ""}
 		d.byUUID[strings.ToLower(id.UUID)], d.byIndex[id.Index], d.byMinor[id.Minor] = p, p, p
@@ -35,20 +37,25 @@ var (
 	draID       = regexp.MustCompile(`^gpu-(\d+)$`)
 )
 
-// find is the place that a device of a resource is. Resources may be renamed, so the id decides:
+// find is the place that a device is. Resources may be renamed, so the id decides:
 //
 //	GPU-<uuid>, MIG-<uuid>    NVIDIA's device plugin
 //	MIG-GPU-<uuid>/<gi>/<ci>  a MIG device under drivers before R470
 //	nvidia0, nvidia0/gi1      GKE: the minor number, the GPU instance
 //	…::2, …/vgpu2             one of several turns on any of these: time slicing, MPS
-//	gpu-0                     NVIDIA's DRA driver
+//	gpu-0, gpu-0-mig-9-4-4    NVIDIA's DRA driver
 //	0                         the index
 //
-// Other hardware has plain numbers too: they count for resources of nvidia.com only. The DRA driver has
-// named GPUs by index and by minor number in its time: where the two differ, its name says nothing. Its
-// names of MIG devices (gpu-0-mig-…) lead to a UUID only through the API server.
-func (d devices) find(id, resource string) (place, bool) {
-	id, _, _ = strings.Cut(strings.ToLower(id), "::")
+// Other hardware has plain numbers too: they count for resources of nvidia.com only. What a name of a DRA
+// driver means is in its ResourceSlices. Where these are not known there is only gpu-0 to go by: the
+// driver has named GPUs by index and by minor number in its time, so where the two differ it says nothing.
+func (d devices) find(h holding) (place, bool) {
+	if h.claimed && d.claimed != nil {
+		if p, ok := d.byUUID[strings.ToLower(d.claimed(h.resource, h.pool, h.id))]; ok {
+			return p, true
+		}
+	}
+	id, _, _ := strings.Cut(strings.ToLower(h.id), "::")
 	id, _, _ = strings.Cut(id, "/vgpu")
 	if p, ok := d.byUUID[id]; ok {
 		return p, true
@@ -63,10 +70,10 @@ func (d devices) find(id, resource string) (place, bool) {
 		p.instance = m[2]
 		return p, ok
 	}
-	if m := draID.FindStringSubmatch(id); m != nil && resource == draDriver {
+	if m := draID.FindStringSubmatch(id); m != nil && h.resource == draDriver {
 		p, ok := d.byIndex[m[1]]
 		return p, ok && p == d.byMinor[m[1]]
 	}
 	p, ok := d.byIndex[id]
-	return p, ok && strings.HasPrefix(resource, "nvidia.com/")
+	return p, ok && strings.HasPrefix(h.resource, "nvidia.com/")
 }

@@ -213,6 +213,27 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// TestClaimsWithSlices: where the driver's ResourceSlices are known, they say what its names mean, whatever
+// these look like.
+func TestClaimsWithSlices(t *testing.T) {
+	p := pod("p")
+	p.Containers[0].DynamicResources = []*v1.DynamicResource{claim("gpu.nvidia.com", "gpu-3"), claim("gpu.nvidia.com", "gpu-3-mig-9-4-4"), claim("gpu.nvidia.com", "gpu-7")}
+	f := newFakeKubelet(t, p)
+	f.start(t)
+	c := node(t, f, new(bytes.Buffer))
+	c.options.ClaimedUUID = func(driver, pool, device string) string {
+		return map[string]string{"gpu.nvidia.com node-1 gpu-3": uuid0, "gpu.nvidia.com node-1 gpu-3-mig-9-4-4": parts[1].UUID}[driver+" "+pool+" "+device]
+	}
+	got := page(t, c)
+	want := []string{allocated(whole, "", "p", "gpu.nvidia.com"), allocated(split, parts[1].ID, "p", "gpu.nvidia.com")}
+	if l := lines(got, "llm_gpu_allocation_info"); !slices.Equal(l, want) {
+		t.Errorf("got %s\nwant %s", strings.Join(l, "\n"), strings.Join(want, "\n"))
+	}
+	if l := lines(got, "llm_exporter_pod_resources_unknown_devices"); !slices.Equal(l, []string{`{resource="gpu.nvidia.com"} 1`}) {
+		t.Errorf("unknown: %q", l)
+	}
+}
+
 // TestDenseNode: an answer with 5,000 devices that is above gRPC's usual limit is read, over one
 // connection however often it is asked for.
 func TestDenseNode(t *testing.T) {

@@ -60,6 +60,9 @@ type Options struct {
 	Instances func() []gpu.Instance
 	// PodResources is the socket of the kubelet's pod-resources API. Default: none, it is not asked.
 	PodResources string
+	// ClaimedUUID is the UUID of a device that a driver of resource claims offers, empty when it is not known:
+	// (*discovery.Slices).UUID. Default: none is known.
+	ClaimedUUID func(driver, pool, device string) string
 	// PodLogs is where the kubelet keeps the logs of pods, whose names are read there. Default: /var/log/pods.
 	PodLogs string
 	// ProcFS is where the proc file system is mounted. Default: /proc.

@@ -18,7 +18,8 @@ type holding struct {
 	container string
 	resource  string // the extended resource, or the driver of a resource claim
 	id        string
-	claimed   bool // through a resource claim, which pods can share
+	claimed   bool   // through a resource claim, which pods can share
+	pool      string // of the driver of a resource claim
 }
 
 type podName struct{ namespace, name string }
@@ -112,6 +113,8 @@ func (a *answer) addClaimed(b []byte, h holding, err *error) {
 		switch number {
 		case 2:
 			h.resource = label(value)
+		case 3:
+			h.pool = label(value)
 		case 4:
 			h.id = label(value)
 		}

@@ -1,0 +1,107 @@
+package discovery
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// sliceVersions are those of resource.k8s.io that have ResourceSlices, the newest first.
+var sliceVersions = []string{"v1", "v1beta2", "v1beta1"}
+
+// sliceRetry is how soon a cluster without dynamic resource allocation is asked again.
+const sliceRetry = 10 * time.Minute
+
+// Slices are the devices that drivers of resource claims offer on the node. The kubelet says which device
+// a container has by the driver's name for it; what that is in NVML's terms is said here only. It needs
+// the verbs list and watch on resourceslices.
+type Slices struct {
+	*Cluster
+	slices *store[slice]
+
+	mu    sync.Mutex
+	state string // of the last call, to log changes only
+}
+
+// slice is the part of a ResourceSlice that matters here.
+type slice struct {
+	Spec struct {
+		Driver string `json:"driver"`
+		Pool   struct {
+			Name string `json:"name"`
+		} `json:"pool"`
+		Devices []struct {
+			Name       string     `json:"name"`
+			Attributes attributes `json:"attributes"`
+			Basic      struct {   // before v1beta2
+				Attributes attributes `json:"attributes"`
+			} `json:"basic"`
+		} `json:"devices"`
+	} `json:"spec"`
+}
+
+type attributes map[string]struct {
+	String string `json:"string"`
+}
+
+// Slices returns the devices of the node's resource drivers, which are known once Run runs.
+func (c *Cluster) Slices() *Slices { return &Slices{Cluster: c, slices: newStore[slice](c.log)} }
+
+// UUID is that of a device, a GPU or a MIG device; empty when it is not known.
+func (s *Slices) UUID(driver, pool, device string) string {
+	for _, one := range s.slices.all() {
+		if one.Spec.Driver != driver || one.Spec.Pool.Name != pool {
+			continue
+		}
+		for _, d := range one.Spec.Devices {
+			if d.Name == device {
+				return d.Attributes["uuid"].String + d.Basic.Attributes["uuid"].String // a device has one of them
+			}
+		}
+	}
+	return ""
+}
+
+// Run follows the slices until ctx ends.
+func (s *Slices) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		for _, version := range sliceVersions {
+			s.runVersion(ctx, version)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(sliceRetry):
+		}
+	}
+}
+
+// runVersion follows the slices in one version of the API until ctx ends, or the cluster does not have it.
+func (s *Slices) runVersion(ctx context.Context, version string) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.follow(ctx, schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: "resourceslices"}, s.slices, func(err error) {
+		if apierrors.IsNotFound(err) {
+			cancel()
+			return
+		}
+		s.note(err)
+	})
+}
+
+// note logs what came of a call when that has changed.
+func (s *Slices) note(err error) {
+	state := "up"
+	if err != nil {
+		state = callError{err}.Reason()
+	}
+	s.mu.Lock()
+	was := s.state
+	s.state = state
+	s.mu.Unlock()
+	if state != was && err != nil {
+		s.log.Warn("cannot read the devices of resource drivers; those known stay", "err", callError{err})
+	}
+}
