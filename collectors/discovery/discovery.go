@@ -127,8 +127,10 @@ func (f *Finder) report(places []Place, err error) {
 	was := f.err
 	f.asked, f.err = true, err
 	if err == nil {
-		if len(places) > maxPlaces {
-			f.options.Logger.Warn("too many places to look for engines at: the rest is left out", "discovery", f.options.Source.Name(), "places", len(places), "limit", maxPlaces)
+		if n := len(places); n > maxPlaces {
+			if len(f.places) < maxPlaces {
+				f.options.Logger.Warn("too many places to look for engines at: the rest is left out", "discovery", f.options.Source.Name(), "places", n, "limit", maxPlaces)
+			}
 			places = places[:maxPlaces]
 		}
 		f.places = places

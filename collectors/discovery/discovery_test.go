@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -80,6 +81,23 @@ func TestPlaceBecomesTarget(t *testing.T) {
 	e.until(t)
 	if got := metric(t, e, `llm_exporter_discovery_up{reason="",source="pods"}`); got != 1 {
 		t.Errorf("up is %v", got)
+	}
+}
+
+// TestTooManyPlaces: what a node's pods can make the exporter read is bounded, and said once.
+func TestTooManyPlaces(t *testing.T) {
+	var places []Place
+	for i := range maxPlaces + 100 {
+		places = append(places, Place{Target: engine.TargetConfig{URL: fmt.Sprintf("http://10.0.%d.%d:8000", i/250, i%250)}, Declared: true})
+	}
+	source, log := make(said), &lines{}
+	e := find(t, source, log)
+	for range 3 {
+		source.say(nil, places...)
+	}
+	eventually(t, func() bool { return len(e.servers()) == maxPlaces }, func() any { return len(e.servers()) })
+	if n := strings.Count(log.String(), "too many places"); n != 1 {
+		t.Errorf("said %d times", n)
 	}
 }
 
