@@ -59,7 +59,8 @@ func TestPodsOnGPUs(t *testing.T) {
 		}
 	}, "--config.file="+config, "--ownership.pod-resources="+socket)
 	n.until(t, `llm_engine_up{runtime="vllm",namespace="prod",pod="large"`)
-	page := n.until(t, "llm_engine_gpu_info{")
+	n.until(t, `llm_engine_gpu_info{container="vllm",gpu="0"`)
+	page := n.until(t, `llm_engine_gpu_info{container="vllm",gpu="1"`)
 	for pod, want := range map[string][2]string{"small": {small.URL, `gpu="0",gpu_instance_id="2"`}, "large": {large.URL, `gpu="1",gpu_instance_id=""`}} {
 		found := false
 		for line := range strings.Lines(page) {

@@ -115,10 +115,10 @@ func New(o Options) *Collector {
 
 // Run asks the kubelet and looks at the processes until ctx ends.
 func (c *Collector) Run(ctx context.Context) error {
-	for {
+	for known := 0; ; {
 		wait := c.options.Interval
-		if !c.refresh(ctx) {
-			wait = min(wait, time.Second) // the GPUs have not answered yet
+		if gpus := c.refresh(ctx); gpus == 0 || gpus != known { // more may answer in a moment
+			known, wait = gpus, min(wait, time.Second)
 		}
 		select {
 		case <-ctx.Done():
@@ -186,8 +186,8 @@ func usageOf[K comparable](m map[K]*usage, key K) *usage {
 	return m[key]
 }
 
-// refresh looks again. It reports whether there were GPUs to look at.
-func (c *Collector) refresh(ctx context.Context) bool {
+// refresh looks again. It returns how many GPUs there were to look at.
+func (c *Collector) refresh(ctx context.Context) int {
 	c.kubelet.refresh(ctx, time.Now())
 	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()
 	look := &look{}
@@ -233,7 +233,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	c.mu.Lock()
 	c.series, c.owned = series, found
 	c.mu.Unlock()
-	return len(gpus) > 0
+	return len(gpus)
 }
 
 // said are the GPUs that the configuration of a target names.
