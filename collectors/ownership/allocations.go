@@ -78,8 +78,9 @@ func resolve(holdings []holding, known devices, running map[tenant]*usage) (allo
 	return given, unknown
 }
 
-// allocations are the GPUs that the kubelet has given away, and the series about it.
-func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage) (allocations, []prometheus.Metric) {
+// allocations are the GPUs that the kubelet has given away, and the series about it. While the GPUs are not
+// settled, a device that is unknown may be one of those to come.
+func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage, settled bool) (allocations, []prometheus.Metric) {
 	k := c.kubelet
 	var series []prometheus.Metric
 	switch k.state {
@@ -102,7 +103,7 @@ func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage) 
 	}
 	for resource, s := range unknown {
 		series = append(series, metrics.PodResourcesUnknown.Const(float64(s.count), resource))
-		if !c.strange[resource] {
+		if settled && !c.strange[resource] {
 			c.options.Logger.Info("pods have devices that are no GPU of this node, or have a name that says no GPU",
 				"resource", resource, "devices", s.count, "example", s.example)
 			c.strange[resource] = true

@@ -74,8 +74,9 @@ type Options struct {
 // Collector serves who owns what as a prometheus.Collector while Run keeps it up to date.
 type Collector struct {
 	options Options
-	kubelet *kubelet        // of Run's goroutine, as are the next two
+	kubelet *kubelet        // of Run's goroutine, as are the next three
 	unknown map[string]bool // GPUs of the configuration that the node does not have
+	gpus    int             // how many there were at the last look
 	strange map[string]bool // resources with devices that are no GPU of the node
 
 	mu     sync.Mutex
@@ -115,10 +116,10 @@ func New(o Options) *Collector {
 
 // Run asks the kubelet and looks at the processes until ctx ends.
 func (c *Collector) Run(ctx context.Context) error {
-	for known := 0; ; {
+	for {
 		wait := c.options.Interval
-		if gpus := c.refresh(ctx); gpus == 0 || gpus != known { // more may answer in a moment
-			known, wait = gpus, min(wait, time.Second)
+		if !c.refresh(ctx) { // more GPUs may answer in a moment
+			wait = min(wait, time.Second)
 		}
 		select {
 		case <-ctx.Done():
@@ -186,8 +187,8 @@ func usageOf[K comparable](m map[K]*usage, key K) *usage {
 	return m[key]
 }
 
-// refresh looks again. It returns how many GPUs there were to look at.
-func (c *Collector) refresh(ctx context.Context) int {
+// refresh looks again. It reports whether there were GPUs to look at, as many as the last time.
+func (c *Collector) refresh(ctx context.Context) bool {
 	c.kubelet.refresh(ctx, time.Now())
 	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()
 	look := &look{}
@@ -207,7 +208,9 @@ func (c *Collector) refresh(ctx context.Context) int {
 				append(t.place.labels(), t.pod.namespace, t.pod.name, t.container)...))
 		}
 	}
-	given, podResources := c.allocations(gpus, containers)
+	settled := len(gpus) > 0 && len(gpus) == c.gpus
+	c.gpus = len(gpus)
+	given, podResources := c.allocations(gpus, containers, settled)
 	series = append(series, podResources...)
 
 	var found []owned
@@ -233,7 +236,7 @@ func (c *Collector) refresh(ctx context.Context) int {
 	c.mu.Lock()
 	c.series, c.owned = series, found
 	c.mu.Unlock()
-	return len(gpus)
+	return settled
 }
 
 // said are the GPUs that the configuration of a target names.
