@@ -54,6 +54,8 @@ const (
 	LabelRole      = "role"       // prefill, decode or frontend; absent when the engine does everything
 	LabelReplica   = "replica"    // one of several engines that share a page (Ray)
 	LabelOutcome   = "outcome"    // how a request ended, one of the Outcome values
+	LabelTier      = "tier"       // where a KV cache below the GPU's is, one of the Tier values
+	LabelOperation = "operation"  // which way a transfer went, one of the Operation values
 	LabelReason    = "reason"     // why, from a closed set documented with the family
 	LabelMetric    = "metric"     // a name of this vocabulary
 	LabelSource    = "source"     // where a number was read
@@ -68,6 +70,8 @@ var (
 	TargetLabels = []string{LabelRuntime, LabelNamespace, LabelPod, LabelContainer, LabelServer}
 	// EngineLabels identify one engine: a model (and a rank of it) behind a page.
 	EngineLabels = []string{LabelRuntime, LabelModel, LabelNamespace, LabelPod, LabelContainer, LabelServer, LabelDPRank, LabelRole, LabelReplica}
+	// DetailLabels split what one engine says.
+	DetailLabels = []string{LabelOutcome, LabelTier, LabelOperation, LabelReason}
 )
 
 // Family declares one metric.

@@ -35,6 +35,26 @@ const (
 	OutcomeOther      Outcome = "other"      // a reason this exporter does not know
 )
 
+// Tier is a value of the tier label: a place below the GPU's memory where KV cache is kept. Engines
+// number their tiers differently, and some change the numbers with their configuration.
+type Tier string
+
+// The tiers.
+const (
+	TierHost   Tier = "host"   // memory of the node
+	TierDisk   Tier = "disk"   // local disk
+	TierRemote Tier = "remote" // another machine, or a pool of them
+)
+
+// Operation is a value of the operation label: which way KV cache goes, seen from the GPU.
+type Operation string
+
+// The operations.
+const (
+	Store Operation = "store" // down, to a tier
+	Fetch Operation = "fetch" // up, from a tier
+)
+
 // Quality is a value of the quality label: how a normalised number relates to its source.
 type Quality string
 

@@ -61,17 +61,14 @@ type entry struct {
 	sample sample
 	model  string // as the page says it
 	out    [outLabels]string
-	rest   string // the labels that have to go, replicas and total excepted
+	split  string // the labels that split the family, carried over or not; those that repeat a number, and the total, excepted
 	total  string // value of the dialect's total label
 }
 
-// outLabels are metrics.EngineLabels and the outcome.
-const outLabels = 10
+// outLabels are metrics.EngineLabels and metrics.DetailLabels.
+const outLabels = 13
 
-var outNames = func() (names [outLabels]string) {
-	copy(names[:], append(slices.Clone(metrics.EngineLabels), metrics.LabelOutcome))
-	return names
-}()
+var outNames = [outLabels]string(slices.Concat(metrics.EngineLabels, metrics.DetailLabels))
 
 func outIndex(label string) int { return slices.Index(outNames[:], label) }
 
@@ -304,8 +301,10 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 	e := entry{row: r, sample: s}
 	e.out[outRuntime] = string(d.Runtime)
 	e.out[outServer] = c.target.server
-	e.out[outOutcome] = string(r.Outcome)
-	var rest strings.Builder
+	for _, l := range r.Set {
+		e.out[outIndex(l.Name)] = l.Value
+	}
+	var split strings.Builder
 	var err error
 	s.labels.Range(func(l labels.Label) {
 		if l.Name == model.MetricNameLabel || l.Name == labels.BucketLabel || slices.Contains(d.Replicas, l.Name) {
@@ -323,12 +322,12 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 					return
 				}
 				e.out[outIndex(carry[i].To)] = carry[i].apply(l.Value)
-				return
+				break
 			}
 		}
-		rest.WriteString(l.Name + "\xff" + l.Value + "\xff")
+		split.WriteString(l.Name + "\xff" + l.Value + "\xff")
 	})
-	e.rest = rest.String()
+	e.split = split.String()
 	e.model = e.out[outModel]
 	for name, value := range defaults {
 		if i := outIndex(name); e.out[i] == "" {

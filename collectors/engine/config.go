@@ -262,8 +262,10 @@ func (m Mapping) rows(path string) ([]Row, error) {
 			return nil, configErrorf(path+".outcome", "%s takes an outcome, no other metric does", metrics.Requests.Name)
 		}
 		from := matchers[name].Value
-		row := Row{To: to, From: from, Is: mm.Type, Where: slices.Delete(matchers, name, name+1), Outcome: mm.Outcome,
-			Plus: mm.Outcome != "", Scale: Scale{Mul: mm.Scale}}
+		row := Row{To: to, From: from, Is: mm.Type, Where: slices.Delete(matchers, name, name+1), Scale: Scale{Mul: mm.Scale}}
+		if mm.Outcome != "" {
+			row.Set, row.Plus = outcome(mm.Outcome), true
+		}
 		if mm.Scale < 0 {
 			return nil, configErrorf(path+".scale", "must not be negative")
 		}

@@ -32,7 +32,8 @@ type Dialect struct {
 	// Role is the role of every series of the page, for servers that are no engine themselves.
 	Role string
 	// Replicas are labels whose values repeat one and the same number, such as the pid of several
-	// API servers or the tensor-parallel rank. Series that differ only in them are folded by max.
+	// API servers or the tensor-parallel rank. Series that differ only in them are folded by max. Every
+	// other label splits a number: what several of its values become together is their sum.
 	Replicas []string
 	// Total is a label whose series without it already is the total over its values.
 	Total string
@@ -86,8 +87,8 @@ type Row struct {
 	Scale Scale
 	// Carry carries labels of this source besides the dialect's.
 	Carry []Carry
-	// Outcome is the outcome of all requests this row counts.
-	Outcome metrics.Outcome
+	// Set are labels that all series of the row get: the outcome of its requests, the tier of its cache.
+	Set []metrics.Label
 	// Plus makes the row an addition to, not an alternative for, the rows above with the same To.
 	Plus bool
 	// Failures marks a source of requests that the server failed or refused, which is there from the
@@ -113,6 +114,11 @@ func (r *Row) quality() metrics.Quality {
 		return metrics.Native
 	}
 	return r.Quality
+}
+
+// outcome is a Set for rows whose requests all ended the same way.
+func outcome(o metrics.Outcome) []metrics.Label {
+	return []metrics.Label{{Name: metrics.LabelOutcome, Value: string(o)}}
 }
 
 // Scale is a conversion to base units. Division keeps decimal bounds exact where multiplication by

@@ -45,9 +45,9 @@ var dynamoFrontend = Dialect{
 		{To: metrics.GenerationTokens, From: "dynamo_frontend_output_sequence_tokens", Is: Histogram, Since: "0.4.0", Fold: histogramSum,
 			Absent: "no request has finished yet", Quality: metrics.Derived, Why: "sum of the histogram, counted when a request ends"},
 		{To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: Counter, Where: is("status", "success"), Since: "0.4.0",
-			Outcome: metrics.OutcomeSuccess, Absent: "no request has finished yet"},
+			Set: outcome(metrics.OutcomeSuccess), Absent: "no request has finished yet"},
 		{To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: Counter, Where: is("status", "error"), Failures: true, Since: "0.4.0",
-			Plus: true, Outcome: metrics.OutcomeError, Absent: "no request has failed",
+			Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed",
 			Carry: []Carry{{From: "error_type", To: metrics.LabelOutcome, Map: values(map[string]string{
 				"validation":      string(metrics.OutcomeInvalid),
 				"not_found":       string(metrics.OutcomeInvalid),

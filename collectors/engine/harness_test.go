@@ -71,7 +71,9 @@ func collectorFor(t testing.TB, cfg []TargetConfig, mappings ...Mapping) *Collec
 // collectorWith fills in what a test does not care about.
 func collectorWith(t testing.TB, cfg Config) *Collector {
 	cfg.Limits, cfg.UserAgent = DefaultLimits, "test"
-	cfg.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	c, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

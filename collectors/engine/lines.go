@@ -67,7 +67,7 @@ func agrees(a, b [outLabels]string) bool {
 // dropDetail removes the rows of a breakdown (per priority) where the total is there as well.
 func dropDetail(group []entry) []entry {
 	key := func(e entry) string {
-		return e.family + "\xff" + e.sample.suffix + "\xff" + e.sample.labels.Get(labels.BucketLabel) + "\xff" + e.rest
+		return e.family + "\xff" + e.sample.suffix + "\xff" + e.sample.labels.Get(labels.BucketLabel) + "\xff" + e.split
 	}
 	total := map[string]bool{}
 	for _, e := range group {
@@ -78,16 +78,16 @@ func dropDetail(group []entry) []entry {
 	return slices.DeleteFunc(group, func(e entry) bool { return e.total != "" && total[key(e)] })
 }
 
-// terms groups entries that repeat one number.
+// terms groups entries that repeat one number: those that differ in nothing but replicas.
 func terms(group []entry) []term {
-	byRest := map[string]int{}
+	bySeries := map[string]int{}
 	var out []term
 	for _, e := range group {
-		key := e.row.From + "\xff" + string(e.row.Outcome) + "\xff" + e.family + "\xff" + e.total + "\xff" + e.rest
-		i, ok := byRest[key]
+		key := e.family + "\xff" + e.total + "\xff" + e.split
+		i, ok := bySeries[key]
 		if !ok {
 			i = len(out)
-			byRest[key] = i
+			bySeries[key] = i
 			out = append(out, nil)
 		}
 		out[i] = append(out[i], e.sample.index)
@@ -99,7 +99,7 @@ func (c *compiler) foldLine(to *metrics.Family, out [outLabels]string, group []e
 	f := &fold{of: group[0].row.Fold}
 	member := map[string]int{}
 	for _, e := range group {
-		key := e.family + "\xff" + e.sample.suffix + "\xff" + e.sample.labels.Get(labels.BucketLabel) + "\xff" + e.rest
+		key := e.family + "\xff" + e.sample.suffix + "\xff" + e.sample.labels.Get(labels.BucketLabel) + "\xff" + e.split
 		i, ok := member[key]
 		if !ok {
 			i = len(f.members)

@@ -79,7 +79,7 @@ func (c *compiler) countCounters(o slo.Objective) (counted int) {
 	groups := map[[outLabels]string][]counter{} // by engine, whatever the outcome
 	for _, ctr := range c.countable.counters {
 		engine := ctr.out
-		engine[outOutcome] = ""
+		clear(engine[len(metrics.EngineLabels):])
 		if selects(o, engine) {
 			groups[engine] = append(groups[engine], ctr)
 		}

@@ -76,7 +76,7 @@ func TestAvailabilityNeedsAnEngineThatShowsFailures(t *testing.T) {
 		{"trtllm/v1.1.0-unprefixed.prom", nil, nil},
 		{"nim/1.x.prom", []float64{540 + 58 + 13}, []float64{13}},
 		{"sglang/v0.5.9-priority.prom", nil, nil},
-		{"triton/trtllm-v0.18-ensemble.prom", []float64{1204 + 6 + 2}, []float64{6 + 2}},
+		{"triton/trtllm-v0.18-ensemble.prom", []float64{1204 + 6 + 2 + 1}, []float64{6 + 2 + 1}},
 		{"dynamo/frontend.prom", []float64{813 + 90 + 21 + 3}, []float64{21 + 3}},
 	} {
 		s := counted(t, objectives, c.page)

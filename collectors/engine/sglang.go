@@ -55,9 +55,9 @@ var sglang = Dialect{
 
 		{To: metrics.PromptTokens, From: "sglang:prompt_tokens_total", Is: Counter, Absent: "no request has finished yet"},
 		{To: metrics.GenerationTokens, From: "sglang:generation_tokens_total", Is: Counter, Absent: "no request has finished yet"},
-		{To: metrics.Requests, From: "sglang:num_requests_total", Is: Counter, Since: "0.4.1.post6", Outcome: metrics.OutcomeSuccess, Absent: "no request has finished yet",
+		{To: metrics.Requests, From: "sglang:num_requests_total", Is: Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess), Absent: "no request has finished yet",
 			Quality: metrics.Approximate, Why: "every finished request; those aborted while they ran are among them"},
-		{To: metrics.Requests, From: "sglang:num_aborted_requests_total", Is: Counter, Since: "0.4.7", Plus: true, Outcome: metrics.OutcomeAbort, Absent: "no request was aborted"},
+		{To: metrics.Requests, From: "sglang:num_aborted_requests_total", Is: Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort), Absent: "no request was aborted"},
 		{To: metrics.Preemptions, From: "sglang:num_retracted_requests_total", Is: Counter, Since: "0.5.7", Absent: "no request was retracted yet"},
 		{To: metrics.Preemptions, From: "sglang:num_retractions", Is: Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Fold: histogramSum,
 			Absent: "no request has finished yet", Quality: metrics.Approximate, Why: "counted when the request finishes"},

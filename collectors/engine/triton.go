@@ -90,13 +90,13 @@ var tritonCore = []Row{
 		Absent: "needs --metrics-config histogram_latencies=true", Quality: metrics.Approximate, Why: "time to the first response; the first token for streaming (decoupled) models only"},
 	{To: metrics.RequestsWaiting, From: "nv_inference_pending_request_count", Is: Gauge,
 		Absent: "needs Triton 23.10", Quality: metrics.Approximate, Why: "requests before the backend; the backend's own queue is not included"},
-	{To: metrics.Requests, From: "nv_inference_request_success", Is: Counter, Outcome: metrics.OutcomeSuccess},
+	{To: metrics.Requests, From: "nv_inference_request_success", Is: Counter, Set: outcome(metrics.OutcomeSuccess)},
 	{To: metrics.Requests, From: "nv_inference_request_failure", Is: Counter, Failures: true, Plus: true,
 		Carry: []Carry{{From: "reason", To: metrics.LabelOutcome, Map: values(map[string]string{
 			"REJECTED": string(metrics.OutcomeRejected),
 			"CANCELED": string(metrics.OutcomeAbort),
 			"BACKEND":  string(metrics.OutcomeError),
-		}, string(metrics.OutcomeError))}}, Outcome: metrics.OutcomeError}, // no reason before 24.07
+		}, string(metrics.OutcomeError))}}, Set: outcome(metrics.OutcomeError)}, // no reason before 24.07
 	{To: metrics.EngineLoadTime, From: "nv_model_load_duration_secs", Is: Gauge, Absent: "needs Triton 24.11"},
 }
 

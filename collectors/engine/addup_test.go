@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// TestEveryRequestArrives raises each series that counts requests, on every page, and wants exactly
+// one outcome to rise by as much, and the availability objective to see it: labels that map to one
+// outcome split a number, so they add up. Only what a dialect calls replicas repeats one.
+func TestEveryRequestArrives(t *testing.T) {
+	const more = 1 << 20
+	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
+	raised := 0
+	for _, name := range pages(t) {
+		body, err := sanitise([]byte(readPage(t, name)))
+		if err != nil {
+			continue
+		}
+		before := requestsOf(t, objectives, string(body))
+		page, err := parsePage(body, "text/plain", DefaultLimits)
+		if err != nil {
+			continue
+		}
+		for _, d := range recognised(t, page) {
+			for from, rows := range requestSources(d) {
+				if before.get(t, `llm_engine_metric_source_info{metric="llm_engine_requests_total",source="`+from+`"}`) == nil {
+					continue // another source is there
+				}
+				for _, s := range page.find(from, Counter).samples {
+					if d.Models != nil && !d.Models(page)(s.labels.Get("model")) {
+						continue // a step of an ensemble
+					}
+					if !slices.ContainsFunc(rows, func(r *Row) bool { return matches(s.labels, r.Where) }) {
+						continue
+					}
+					after := requestsOf(t, objectives, raise(string(body), s.index, more))
+					raised++
+					what := fmt.Sprintf("%s: %s", name, s.labels)
+					outcomes := difference(before, after, metrics.Requests.Name)
+					if len(outcomes) != 1 || outcomes[0].by != more {
+						t.Errorf("%s rises by %d, and the outcomes by %v", what, more, outcomes)
+						continue
+					}
+					if before.get(t, `llm_slo_counted`)[0] == 0 {
+						continue
+					}
+					isEvent, isBad := slo.Judge(metrics.Outcome(outcomes[0].labels.Get(metrics.LabelOutcome)))
+					if got := difference(before, after, metrics.SLOEvents.Name); isEvent != (len(got) == 1 && got[0].by == more) {
+						t.Errorf("%s rises by %d, and the objective's events by %v", what, more, got)
+					}
+					if got := difference(before, after, metrics.SLOBadEvents.Name); isBad != (len(got) == 1 && got[0].by == more) {
+						t.Errorf("%s rises by %d, and the objective's bad events by %v", what, more, got)
+					}
+				}
+			}
+		}
+	}
+	if raised < 150 {
+		t.Errorf("only %d series were raised", raised)
+	}
+}
+
+// recognised are the dialects that read requests from a page, as a target finds them.
+func recognised(t *testing.T, p *Page) []*Dialect {
+	found, _ := (&target{dialects: builtin, log: discard}).recognise(t.Context(), p)
+	return found
+}
+
+func requestSources(d *Dialect) map[string][]*Row {
+	sources := map[string][]*Row{}
+	for i := range d.Rows {
+		if r := &d.Rows[i]; r.To == metrics.Requests {
+			sources[r.From] = append(sources[r.From], r)
+		}
+	}
+	return sources
+}
+
+func requestsOf(t *testing.T, objectives []slo.Objective, page string) samples {
+	cfg := Config{Targets: []TargetConfig{{URL: serve(t, page).URL}}, Objectives: objectives, Log: discard}
+	return parse(t, exposition(t, collectorWith(t, cfg)))
+}
+
+// raise adds n to the series at a place of a page.
+func raise(page string, index int, n float64) string {
+	var out strings.Builder
+	for line := range strings.Lines(page) {
+		if !isComment([]byte(line)) {
+			if index == 0 {
+				i := strings.LastIndexByte(line, ' ')
+				value, _ := parseNumber([]byte(strings.TrimSpace(line[i+1:])))
+				line = fmt.Sprintf("%s %v\n", line[:i], value+n)
+			}
+			index--
+		}
+		out.WriteString(line)
+	}
+	return out.String()
+}
+
+type rise struct {
+	labels labels.Labels
+	by     float64
+}
+
+func (r rise) String() string { return fmt.Sprintf("%s +%v", r.labels, r.by) }
+
+// difference lists the series of a family that rose or are new.
+func difference(before, after samples, family string) (rises []rise) {
+	old := map[uint64]float64{}
+	for _, s := range before {
+		old[s.labels.Hash()] = s.value
+	}
+	for _, s := range after {
+		if by := s.value - old[s.labels.Hash()]; s.labels.Get(labels.MetricName) == family && by != 0 {
+			rises = append(rises, rise{s.labels, by})
+		}
+	}
+	return rises
+}
+
+// TestFoldedOutcomesAddUp has two causes of one outcome on a page each.
+func TestFoldedOutcomesAddUp(t *testing.T) {
+	for _, c := range []struct {
+		page string
+		want float64
+	}{
+		{"# TYPE tgi_request_failure counter\ntgi_request_failure{err=\"incomplete\"} 4\ntgi_request_failure{err=\"generation\"} 6\n", 10},
+		{"# TYPE trtllm_request_error_total counter\ntrtllm_request_error_total{model_name=\"m\",http_code=\"500\",pid=\"1\"} 4\ntrtllm_request_error_total{model_name=\"m\",http_code=\"502\",pid=\"1\"} 3\ntrtllm_request_error_total{model_name=\"m\",http_code=\"502\",pid=\"2\"} 2\n", 7},
+		{"# TYPE nv_inference_request_success counter\nnv_inference_request_success{model=\"m\"} 9\n# TYPE nv_inference_request_failure counter\nnv_inference_request_failure{model=\"m\",reason=\"BACKEND\"} 4\nnv_inference_request_failure{model=\"m\",reason=\"OTHER\"} 3\n", 7},
+		{"# TYPE dynamo_frontend_requests_total counter\ndynamo_frontend_requests_total{model=\"m\",status=\"error\",error_type=\"internal\"} 3\ndynamo_frontend_requests_total{model=\"m\",status=\"error\",error_type=\"timeout\"} 11\n", 14},
+	} {
+		parse(t, mapped(t, c.page)).want(t, `llm_engine_requests_total{outcome="error"}`, c.want)
+	}
+}
