@@ -86,6 +86,8 @@ func (c *compiler) dialect(d *Dialect) error {
 		metrics.LabelModel: c.only(d, metrics.LabelModel, c.identity.Model),
 		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole, "")),
 	}
+	ofSeries := maps.Clone(defaults) // what counts for the page as a whole, its HTTP answers say, belongs to its only rank
+	ofSeries[metrics.LabelDPRank] = c.only(d, metrics.LabelDPRank, "")
 	c.countable = countable{}
 	models := map[string]bool{}
 	keep := func(string) bool { return true }
@@ -103,8 +105,10 @@ func (c *compiler) dialect(d *Dialect) error {
 			if taken && !r.Plus || shared[r.From] > 1 && !version.overlaps(r.Since, r.Until) {
 				continue
 			}
-			c.countable.failures = c.countable.failures || r.Failures && version.overlaps(r.Since, r.Until)
-			found, err := c.collect(d, r, defaults, keep)
+			if r.Failures == SinceFailure && version.overlaps(r.Since, r.Until) || r.Failures == SinceAnswer && c.page.Has(r.From) {
+				c.countable.failures = true
+			}
+			found, err := c.collect(d, r, ofSeries, keep)
 			if err != nil {
 				return err
 			}

@@ -91,9 +91,9 @@ type Row struct {
 	Set []metrics.Label
 	// Plus makes the row an addition to, not an alternative for, the rows above with the same To.
 	Plus bool
-	// Failures marks a source of requests that the server failed or refused, which is there from the
-	// first such request on. Without one, a page of successes says nothing about availability.
-	Failures bool
+	// Failures says since when the source shows requests that the server failed or refused. Without
+	// one that does, a page of successes says nothing about availability.
+	Failures Failures
 	// Fold computes the value from all matching series of one engine, where renaming and
 	// aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)
@@ -108,6 +108,16 @@ type Row struct {
 	// Why explains a quality other than native.
 	Why string
 }
+
+// Failures says when a source that counts failed requests is on the page.
+type Failures uint8
+
+const (
+	// SinceFailure: it appears with the first failure, so its absence means that there was none.
+	SinceFailure Failures = iota + 1
+	// SinceAnswer: it appears with the first answer of any kind, so its absence means nothing.
+	SinceAnswer
+)
 
 func (r *Row) quality() metrics.Quality {
 	if r.Quality == "" {
@@ -148,7 +158,11 @@ func is(label string, in ...string) []*labels.Matcher {
 	for i, v := range in {
 		in[i] = regexp.QuoteMeta(v)
 	}
-	return []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, label, strings.Join(in, "|"))}
+	return matching(labels.MatchRegexp, label, strings.Join(in, "|"))
+}
+
+func matching(how labels.MatchType, label, value string) []*labels.Matcher {
+	return []*labels.Matcher{labels.MustNewMatcher(how, label, value)}
 }
 
 // matches reports whether a series satisfies every matcher.

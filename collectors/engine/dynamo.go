@@ -46,7 +46,7 @@ var dynamoFrontend = Dialect{
 			Absent: "no request has finished yet", Quality: metrics.Derived, Why: "sum of the histogram, counted when a request ends"},
 		{To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: Counter, Where: is("status", "success"), Since: "0.4.0",
 			Set: outcome(metrics.OutcomeSuccess), Absent: "no request has finished yet"},
-		{To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: Counter, Where: is("status", "error"), Failures: true, Since: "0.4.0",
+		{To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: Counter, Where: is("status", "error"), Failures: SinceFailure, Since: "0.4.0",
 			Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed",
 			Carry: []Carry{{From: "error_type", To: metrics.LabelOutcome, Map: values(map[string]string{
 				"validation":      string(metrics.OutcomeInvalid),

@@ -24,7 +24,7 @@ var nim = Dialect{
 		{To: metrics.Requests, From: "request_finish_total", Is: Counter, Absent: "no request has finished yet",
 			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason}}},
 		{To: metrics.Requests, From: "request_success_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: "no request has finished yet"},
-		{To: metrics.Requests, From: "request_failure_total", Is: Counter, Failures: true, Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed"},
+		{To: metrics.Requests, From: "request_failure_total", Is: Counter, Failures: SinceFailure, Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed"},
 	},
 	Missing: notOnPage(metrics.TimePerOutputToken, metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.KVCacheCapacity,
 		metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions, metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens,

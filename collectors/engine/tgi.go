@@ -45,7 +45,7 @@ var tgi = Dialect{
 			Absent: "no request has finished yet", Quality: metrics.Approximate, Why: "counted when a request ends well"},
 		{To: metrics.Requests, From: "tgi_request_success", Is: Counter, Since: "0.3.0", Set: outcome(metrics.OutcomeSuccess),
 			Absent: "no request has finished yet"},
-		{To: metrics.Requests, From: "tgi_request_failure", Is: Counter, Failures: true, Since: "0.3.0", Plus: true, Absent: "no request has failed",
+		{To: metrics.Requests, From: "tgi_request_failure", Is: Counter, Failures: SinceFailure, Since: "0.3.0", Plus: true, Absent: "no request has failed",
 			Carry: []Carry{{From: "err", To: metrics.LabelOutcome, Map: values(map[string]string{
 				"overloaded": string(metrics.OutcomeRejected),
 				"validation": string(metrics.OutcomeInvalid),

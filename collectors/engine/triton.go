@@ -91,7 +91,7 @@ var tritonCore = []Row{
 	{To: metrics.RequestsWaiting, From: "nv_inference_pending_request_count", Is: Gauge,
 		Absent: "needs Triton 23.10", Quality: metrics.Approximate, Why: "requests before the backend; the backend's own queue is not included"},
 	{To: metrics.Requests, From: "nv_inference_request_success", Is: Counter, Set: outcome(metrics.OutcomeSuccess)},
-	{To: metrics.Requests, From: "nv_inference_request_failure", Is: Counter, Failures: true, Plus: true,
+	{To: metrics.Requests, From: "nv_inference_request_failure", Is: Counter, Failures: SinceFailure, Plus: true,
 		Carry: []Carry{{From: "reason", To: metrics.LabelOutcome, Map: values(map[string]string{
 			"REJECTED": string(metrics.OutcomeRejected),
 			"CANCELED": string(metrics.OutcomeAbort),

@@ -55,7 +55,7 @@ var trtllm = Dialect{
 		{To: metrics.GenerationTokens, From: "trtllm_generation_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "no request has finished yet"},
 		{To: metrics.Requests, From: "trtllm_request_success_total", Is: Counter, Since: "1.3.0rc1", Absent: "no request has finished yet", Carry: trtllmReasons},
 		{To: metrics.Requests, From: "request_success_total", Is: Counter, Since: "1.1.0", Until: "1.2.x", Absent: "no request has finished yet", Carry: trtllmReasons},
-		{To: metrics.Requests, From: "trtllm_request_error_total", Is: Counter, Failures: true, Since: "1.3.0rc10", Plus: true, Absent: "no request has failed",
+		{To: metrics.Requests, From: "trtllm_request_error_total", Is: Counter, Failures: SinceFailure, Since: "1.3.0rc10", Plus: true, Absent: "no request has failed",
 			Carry: []Carry{{From: "http_code", To: metrics.LabelOutcome, Map: httpOutcome}}},
 
 		// Hits and queries come from one pair of sources, tokens or blocks: a ratio of both would be neither.
@@ -94,21 +94,6 @@ var trtllm = Dialect{
 var trtllmReasons = []Carry{
 	{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
 	{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // early builds of 1.1
-}
-
-// httpOutcome maps the status code of a failed request.
-func httpOutcome(code string) string {
-	switch {
-	case code == "429" || code == "503":
-		return string(metrics.OutcomeRejected)
-	case code == "499":
-		return string(metrics.OutcomeAbort)
-	case len(code) == 3 && code[0] == '4':
-		return string(metrics.OutcomeInvalid)
-	case len(code) == 3 && code[0] == '5':
-		return string(metrics.OutcomeError)
-	}
-	return string(metrics.OutcomeOther)
 }
 
 func trtllmBlockQueries(in []Member) (float64, bool) {

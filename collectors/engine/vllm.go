@@ -77,6 +77,8 @@ var vllm = Dialect{
 				{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
 				{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // imitations
 			}},
+		answered("http_requests_total", "status", "handler", "0.8.3", "failed HTTP answers by class, so that a 429 is among the invalid and a 503 among the errors; "+
+			"a request that the engine failed before its answer began is among the engine's own errors as well"),
 		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: Counter, Since: "0.4.3", Until: "0.7.x", Absent: "V1 of that time has none"},
 		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: Counter, Since: "0.8.0"},
 
