@@ -20,8 +20,8 @@ type Dialect struct {
 	Runtime metrics.Runtime
 	// Source cites where the facts of the table come from.
 	Source string
-	// Path is where the engine serves its page. Empty means /metrics.
-	Path string
+	// Paths are where the engine may serve its page, in the order to ask. Nil means /metrics.
+	Paths []string
 	// Recognise reports whether a page speaks this dialect.
 	Recognise func(p *Page) bool
 	// Marks narrow down the engine's version from the families on its page, for engines and
@@ -49,9 +49,9 @@ type Dialect struct {
 	Endpoints map[*metrics.Family]string
 	// Missing says why the engine has no source at all for a quantity, in any version.
 	Missing map[*metrics.Family]string
-	// SilentAtFirst marks engines whose page is empty until the first request; they are recognised
-	// by Identify then.
-	SilentAtFirst bool
+	// Silent recognises, by what Identify found, an engine whose page is empty until its first request.
+	// Nil when its page never is.
+	Silent func(id Identity) bool
 	// Identify asks the engine's own metadata endpoints who it is. Nil when it has none.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
 }

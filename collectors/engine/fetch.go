@@ -10,7 +10,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +25,7 @@ const maxDocumentBytes = 1 << 20
 // fetcher makes requests to one engine.
 type fetcher struct {
 	client    *http.Client
-	base      *url.URL // scheme, host and the path before the page's
+	at        address
 	userAgent string
 	maxBytes  int64
 	buf       bytes.Buffer // body of the page, reused
@@ -42,7 +41,8 @@ func sameHost(req *http.Request, via []*http.Request) error {
 }
 
 func (f *fetcher) request(ctx context.Context, path, accept string) (*http.Response, error) {
-	u := f.base.JoinPath(path)
+	u := f.at.base.JoinPath(path)
+	u.RawQuery = f.at.query
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err

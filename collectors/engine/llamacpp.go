@@ -7,13 +7,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// llamacpp reads the llama.cpp server. It has no labels and no histograms, and it prints counters
+// llamacpp reads the llama.cpp server. It has no labels of its own and no histograms, and it prints counters
 // with six significant digits: beyond a million tokens they move in steps of ten. The throughput
 // gauges are left alone, because reading them resets them.
 var llamacpp = Dialect{
 	Runtime:   metrics.LlamaCpp,
 	Source:    "llama.cpp tools/server/server-task.cpp and server.cpp, llama.cpp#13660, #26920",
 	Recognise: func(p *Page) bool { return p.HasPrefix("llamacpp:") },
+	Labels:    []Carry{{From: "model", To: metrics.LabelModel}}, // pages of a router that names its models
 	Marks: []Mark{
 		{Name: "llamacpp:n_decode_total", Since: "b3678"},
 		{Name: "llamacpp:n_past_max", Since: "b6189", Until: "b6889"},

@@ -10,7 +10,7 @@ import (
 var lmdeploy = Dialect{
 	Runtime:   metrics.LMDeploy,
 	Source:    "lmdeploy/metrics/loggers.py",
-	Path:      "/metrics/", // a mounted application: without the slash it redirects
+	Paths:     []string{"/metrics/"}, // a mounted application: without the slash it redirects
 	Recognise: func(p *Page) bool { return p.HasPrefix("lmdeploy:") },
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},

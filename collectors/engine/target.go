@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +29,6 @@ type target struct {
 	from     TargetConfig
 	dialects []*Dialect // all known, or the configured one
 	pinned   bool       // the configuration names the dialect
-	given    string     // configured path, "" to find it
 	log      *slog.Logger
 
 	mu     sync.Mutex
@@ -108,10 +108,7 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	case <-ctx.Done():
 		return t.down(ctx.Err(), time.Since(start))
 	}
-	body, contentType, err := t.load(ctx)
-	if err == nil {
-		err = t.read(ctx, body, contentType)
-	}
+	size, err := t.refresh(ctx)
 	if err != nil {
 		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated {
 			t.plan, t.identities, t.path = nil, nil, "" // whoever answers next may be another engine
@@ -119,66 +116,83 @@ func (t *target) collect(ctx context.Context) *snapshot {
 		return t.down(err, time.Since(start))
 	}
 	t.note("", nil)
-	return t.up(len(body), time.Since(start))
+	return t.up(size, time.Since(start))
 }
 
-// load fetches the page, finding its path first when the engine is new.
-func (t *target) load(ctx context.Context) (body []byte, contentType string, err error) {
-	if t.path == "" {
-		body, contentType, err = t.locate(ctx)
-		if err != nil || body != nil {
-			return body, contentType, err
-		}
+// refresh reads the page, finding it first when the engine is new.
+func (t *target) refresh(ctx context.Context) (size int, err error) {
+	switch {
+	case t.path != "":
+		return t.use(ctx, t.path)
+	case t.at.page != "":
+		t.path = t.at.page
+		return t.use(ctx, t.path)
 	}
-	body, contentType, err = t.page(ctx, t.path)
+	return t.locate(ctx)
+}
+
+// use reads the page at a path.
+func (t *target) use(ctx context.Context, path string) (size int, err error) {
+	body, contentType, err := t.page(ctx, path)
+	if err == nil {
+		err = t.read(ctx, path, body, contentType)
+	}
 	var page *errPage
-	if errors.As(err, &page) && page.Reason == reasonJSON {
+	if path == plainPath && errors.As(err, &page) && page.Reason == reasonJSON {
 		t.drains = true
 	}
-	return body, contentType, err
+	return len(body), err
 }
 
-const (
-	plainPath   = "/metrics"
-	trtllmPath  = "/prometheus/metrics"
-	trtllmOwner = "tensorrt_llm" // owned_by in trtllm-serve's /v1/models
-)
-
-// locate finds where the page is. It matters because trtllm-serve's /metrics is a list of iteration
-// statistics that each reader empties for all others: that path is asked last, and never when the
-// engine says that it is trtllm-serve. When the search already fetched the page, it is returned.
-func (t *target) locate(ctx context.Context) (body []byte, contentType string, err error) {
-	switch {
-	case t.given != "" && t.given != plainPath:
-		t.path = t.given
-		return nil, "", nil
-	case t.pinned:
-		t.path = plainPath
-		if p := t.dialects[0].Path; p != "" {
-			t.path = p
+// locate finds where the page is: at the first path where an engine's is. What else answers there, a
+// catch-all's "OK" say, hides nothing. /metrics is asked last, and never when the engine says that it is
+// trtllm-serve, whose /metrics is a list of iteration statistics that each reader empties for all others.
+func (t *target) locate(ctx context.Context) (size int, err error) {
+	paths := t.candidates()
+	var said error = &statusError{http.StatusNotFound, "no page at " + strings.Join(paths, ", ")} // the most that was learnt
+	for _, path := range paths {
+		if path == plainPath && !t.pinned && t.drainsPlain(ctx) {
+			if _, none := said.(*statusError); none {
+				said = pageError(reasonDisabled, "trtllm-serve has no %s: start it with return_perf_metrics: true (its %s is left alone, reading it would empty it)", trtllmPath, plainPath)
+			}
+			break
 		}
-		return nil, "", nil
+		size, err := t.use(ctx, path)
+		var status *statusError
+		var page *errPage
+		switch {
+		case err == nil:
+			t.path = path
+			return size, nil
+		case !errors.As(err, &page) && !errors.As(err, &status):
+			return 0, err // not reachable at all
+		case page != nil || status.code != http.StatusNotFound:
+			said = err
+		}
 	}
-	var status *statusError
-	var page *errPage
-	switch body, contentType, err = t.page(ctx, trtllmPath); {
-	case err == nil && len(body) > 0:
-		t.path = trtllmPath
-		return body, contentType, nil
-	case err != nil && !errors.As(err, &status) && !errors.As(err, &page):
-		return nil, "", err // not reachable at all
+	return 0, said
+}
+
+// candidates are the paths at which the page may be.
+func (t *target) candidates() []string {
+	switch {
+	case !t.pinned:
+		return pagePaths
+	case t.dialects[0].Paths != nil:
+		return t.dialects[0].Paths
 	}
-	var models modelList
-	err = t.document(ctx, "/v1/models", &models)
-	if t.drains || err == nil && len(models.Data) > 0 && models.Data[0].OwnedBy == trtllmOwner {
-		return nil, "", pageError(reasonDisabled, "trtllm-serve has no %s: start it with return_perf_metrics: true (its %s is left alone, reading it would empty it)", trtllmPath, plainPath)
-	}
-	t.path = plainPath
-	return nil, "", nil
+	return []string{plainPath}
+}
+
+// drainsPlain reports whether reading /metrics would take it away from others.
+func (t *target) drainsPlain(ctx context.Context) bool {
+	var id Identity
+	err := id.askModels(ctx, t.document)
+	return t.drains || err == nil && id.Owner == trtllmOwner
 }
 
 // read takes the page's numbers in, compiling a new plan when more than the numbers has changed.
-func (t *target) read(ctx context.Context, body []byte, contentType string) error {
+func (t *target) read(ctx context.Context, path string, body []byte, contentType string) error {
 	if t.replay(body) && !t.identityDue() {
 		return nil
 	}
@@ -186,7 +200,7 @@ func (t *target) read(ctx context.Context, body []byte, contentType string) erro
 	if err != nil {
 		return err
 	}
-	dialects, err := t.recognise(ctx, page)
+	dialects, err := t.recognise(ctx, path, page)
 	if err != nil {
 		return err
 	}
@@ -221,7 +235,7 @@ func (t *target) replay(body []byte) bool {
 }
 
 // recognise finds the dialects that the page speaks.
-func (t *target) recognise(ctx context.Context, page *Page) ([]*Dialect, error) {
+func (t *target) recognise(ctx context.Context, path string, page *Page) ([]*Dialect, error) {
 	if t.pinned {
 		return t.dialects, nil
 	}
@@ -239,11 +253,11 @@ func (t *target) recognise(ctx context.Context, page *Page) ([]*Dialect, error) 
 	}
 	if len(page.values) == 0 {
 		for _, d := range t.dialects {
-			if d.SilentAtFirst && t.identify(ctx, d).Version != "" {
+			if d.Silent != nil && d.Silent(t.identify(ctx, d)) {
 				return []*Dialect{d}, nil
 			}
 		}
-		return nil, pageError(reasonEmpty, "%s%s has no series: name the engine in the configuration if it is silent until its first request", t.url, t.path)
+		return nil, pageError(reasonEmpty, "%s%s has no series: name the engine in the configuration if it is silent until its first request", t.server, path)
 	}
 	return nil, pageError(reasonUnknown, "no known engine writes this page (it has %s): name the engine in the configuration, or describe it under mappings",
 		strings.Join(page.someNames(3), ", "))

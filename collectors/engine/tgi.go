@@ -13,10 +13,11 @@ import (
 // tgi reads Hugging Face Text Generation Inference. Its page has no label for the model, no suffix
 // on counters and durations, and nothing about first tokens or the KV cache.
 var tgi = Dialect{
-	Runtime:       metrics.TGI,
-	Source:        "text-generation-inference router/src/server.rs, router/src/infer, backends/{v2,v3}",
-	Recognise:     func(p *Page) bool { return p.HasPrefix("tgi_") },
-	SilentAtFirst: true, // metrics register with their first use (TGI#2184)
+	Runtime: metrics.TGI,
+	Source:  "text-generation-inference router/src/server.rs, router/src/infer, backends/{v2,v3}",
+	// IBM's fork on vLLM repeats the engine's numbers under TGI's names.
+	Recognise: func(p *Page) bool { return p.HasPrefix("tgi_") && !p.HasPrefix("vllm:") },
+	Silent:    func(id Identity) bool { return id.Version != "" }, // metrics register with their first use (TGI#2184)
 	Marks: []Mark{
 		{Name: "tgi_request_skipped_tokens", Since: "1.3.0"},
 		{Name: "tgi_batch_forward_duration", Since: "1.3.3"},

@@ -10,7 +10,7 @@ import (
 var trtllm = Dialect{
 	Runtime: metrics.TensorRTLLM,
 	Source:  "TensorRT-LLM tensorrt_llm/metrics/collector.py, tensorrt_llm/serve/openai_server.py",
-	Path:    trtllmPath,
+	Paths:   []string{trtllmPath},
 	Recognise: func(p *Page) bool {
 		return p.HasPrefix("trtllm_") || p.Has("time_to_first_token_seconds") && !p.LabelValues("time_to_first_token_seconds", "engine_type")[""] ||
 			p.Has("e2e_request_latency_seconds") && !p.LabelValues("e2e_request_latency_seconds", "engine_type")[""]
@@ -89,7 +89,11 @@ var trtllm = Dialect{
 		metrics.EngineLoadTime:                 "not on the page",
 	},
 	Identify: openAI,
+	Silent:   func(id Identity) bool { return id.Owner == trtllmOwner },
 }
+
+// trtllmOwner is owned_by in the model list of trtllm-serve (serve/openai_server.py).
+const trtllmOwner = "tensorrt_llm"
 
 var trtllmReasons = []Carry{
 	{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
