@@ -100,6 +100,8 @@ type Row struct {
 	// Since and Until are the first and the last version with the source. Empty: not bounded. Where
 	// several rows read one source, they are the versions in which it has the row's meaning.
 	Since, Until string
+	// NoValue says why Fold may find no number in a source that is there.
+	NoValue string
 	// Absent says why a version within the bounds may still lack the source: a flag, a feature
 	// without traffic. Empty means that its absence is reported as an expected source not found.
 	Absent string

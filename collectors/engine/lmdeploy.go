@@ -37,7 +37,7 @@ var lmdeploy = Dialect{
 		{To: metrics.PromptTokens, From: "lmdeploy:prompt_tokens_total", Is: Counter, Since: "0.9.2"},
 		{To: metrics.GenerationTokens, From: "lmdeploy:generation_tokens_total", Is: Counter, Since: "0.9.2"},
 		// Every finish is counted here, failures too, in spite of the name. The gauge of failed requests is not needed.
-		{To: metrics.Requests, From: "lmdeploy:request_success_total", Is: Counter, Since: "0.9.2", Failures: SinceFailure, Absent: "no request has finished yet",
+		{To: metrics.Requests, From: "lmdeploy:request_success_total", Is: Counter, Since: "0.9.2", Failures: SinceFailure, Absent: noFinish,
 			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: lmdeployReason}}},
 		{To: metrics.PrefixCacheQueryTokens, From: "lmdeploy:cached_tokens_total", With: []string{"lmdeploy:prompt_tokens_total"}, Is: Counter, Since: "0.14.0",
 			Fold:    func(in []Member) (float64, bool) { return largest(in, "lmdeploy:prompt_tokens_total") },

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -344,31 +345,77 @@ func (s *snapshot) append(f *metrics.Family, text string, value float64) {
 // up renders what the scrape found.
 func (t *target) up(size int, took time.Duration) *snapshot {
 	s := &snapshot{text: make([]byte, 0, t.plan.size), blocks: make([]block, 0, 64), effective: t.plan.effective}
+	for i := range t.plan.sources {
+		t.plan.sources[i].yields, t.plan.sources[i].absurd = false, false
+	}
 	for i := range t.plan.lines {
 		l := &t.plan.lines[i]
-		if v, ok := l.eval(t.values); ok {
+		v := l.eval(t.values)
+		absurd := v < 0 || math.IsInf(v, 0) // no quantity of an engine is
+		for _, place := range l.from {
+			source := &t.plan.sources[place]
+			source.absurd = source.absurd || absurd
+			source.yields = source.yields || !absurd && !math.IsNaN(v)
+		}
+		if !absurd && !math.IsNaN(v) {
 			s.append(l.family, l.text, v)
 		}
 	}
+	t.answer(s)
 	runtime := t.plan.runtime
 	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime), 1)
 	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
 	s.append(metrics.EngineScrapeSize, t.text(metrics.EngineScrapeSize.Name, runtime), float64(size))
 	s.append(metrics.EngineScrapeSeries, t.text(metrics.EngineScrapeSeries.Name, runtime), float64(len(t.values)))
-	for _, a := range t.plan.absent {
-		if t.missed == nil {
-			t.missed = map[absent]float64{}
-		}
-		if t.missed[a]++; t.missed[a] == 1 {
-			t.log.Warn("engine lacks a metric that its version should have", "metric", a.metric, "lacks", a.source, "why", a.why)
-		}
-	}
 	for _, a := range slices.SortedFunc(maps.Keys(t.missed), func(a, b absent) int { return strings.Compare(a.metric+a.source, b.metric+b.source) }) {
 		s.append(metrics.SourceMissing, t.text(metrics.SourceMissing.Name, a.runtime,
 			metrics.Label{Name: metrics.LabelMetric, Value: a.metric}, metrics.Label{Name: metrics.LabelSource, Value: a.source}), t.missed[a])
 	}
 	t.plan.size = max(t.plan.size, len(s.text))
 	return s
+}
+
+// answer says where each quantity comes from in this scrape, or why it does not, and counts what should
+// have been there.
+func (t *target) answer(s *snapshot) {
+	serving := t.plan.serving(t.values)
+	for i := range t.plan.answers {
+		a := &t.plan.answers[i]
+		yields, absurd := false, false
+		for _, place := range a.sources {
+			source := &t.plan.sources[place]
+			absurd = absurd || source.absurd
+			if source.yields {
+				yields = true
+				s.append(metrics.MetricSourceInfo, source.text, 1)
+			}
+		}
+		switch {
+		case absurd:
+			t.lacks(a)
+			if !yields {
+				s.append(metrics.MetricSourceInfo, a.absurd, 1)
+			}
+		case yields:
+		case a.idle != "" && !serving:
+			s.append(metrics.MetricSourceInfo, a.idle, 1)
+		default:
+			s.append(metrics.MetricSourceInfo, a.missing, 1)
+			if len(a.sources) == 0 && a.lacks != nil {
+				t.lacks(a)
+			}
+		}
+	}
+}
+
+// lacks counts a scrape without a source that should have been there.
+func (t *target) lacks(a *answer) {
+	if t.missed == nil {
+		t.missed = map[absent]float64{}
+	}
+	if t.missed[*a.lacks]++; t.missed[*a.lacks] == 1 {
+		t.log.Warn("engine lacks a metric that its version should have", "metric", a.lacks.metric, "lacks", a.lacks.source, "why", a.why)
+	}
 }
 
 // down renders a scrape that failed. Nothing else of the engine is shown: old numbers would lie.

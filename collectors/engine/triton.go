@@ -13,6 +13,8 @@ import (
 const (
 	trtRequests = "nv_trt_llm_request_metrics"
 	trtBlocks   = "nv_trt_llm_kv_cache_block_metrics"
+
+	blocksDisagree = "used and free blocks do not add up to max"
 )
 
 // tritonTRTLLM is Triton with the TensorRT-LLM backend.
@@ -27,8 +29,8 @@ var tritonTRTLLM = Dialect{
 		{Name: "nv_llm_input_token_len", Since: "0.16.0"},
 	},
 	Rows: slices.Concat([]Row{
-		{To: metrics.RequestPromptTokens, From: "nv_llm_input_token_len", Is: Histogram, Since: "0.16.0", Absent: "no request yet"},
-		{To: metrics.RequestGenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Since: "0.16.0", Absent: "no request yet"},
+		{To: metrics.RequestPromptTokens, From: "nv_llm_input_token_len", Is: Histogram, Since: "0.16.0", Absent: noRequest},
+		{To: metrics.RequestGenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Since: "0.16.0", Absent: noRequest},
 		{To: metrics.RequestsRunning, From: trtRequests, Is: Gauge, Where: is("request_type", "scheduled"), Since: "0.7.0"},
 		{To: metrics.RequestsWaiting, From: trtRequests, Is: Gauge, Where: is("request_type", "waiting"), Since: "0.18.0"},
 		{To: metrics.RequestsWaiting, From: trtRequests, Is: Gauge, Where: is("request_type", "active", "scheduled"), Since: "0.7.0",
@@ -36,13 +38,13 @@ var tritonTRTLLM = Dialect{
 		// The backend's JSON keys are written into label slots by position, so a key that is missing
 		// shifts all values behind it. Block counts that do not add up are not believed.
 		{To: metrics.KVCacheUsage, From: trtBlocks, Is: Gauge, Since: "0.7.0", Fold: blocksUsed,
-			Quality: metrics.Derived, Why: "used over max blocks, when used and free add up to max"},
+			Quality: metrics.Derived, Why: "used over max blocks, when used and free add up to max", NoValue: blocksDisagree},
 		{To: metrics.KVCacheCapacity, From: trtBlocks, Is: Gauge, Since: "0.7.0", Fold: blockTokens,
-			Quality: metrics.Derived, Why: "max blocks times tokens per block, when used and free add up to max"},
+			Quality: metrics.Derived, Why: "max blocks times tokens per block, when used and free add up to max", NoValue: blocksDisagree},
 		{To: metrics.PromptTokens, From: "nv_llm_input_token_len", Is: Histogram, Since: "0.16.0", Fold: histogramSum,
-			Absent: "no request yet", Quality: metrics.Derived, Why: "sum of the histogram"},
+			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
 		{To: metrics.GenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Since: "0.16.0", Fold: histogramSum,
-			Absent: "no request yet", Quality: metrics.Derived, Why: "sum of the histogram"},
+			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
 	}, tritonCore),
 	Missing: tritonMissing,
 }
