@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"math"
@@ -97,7 +96,7 @@ func (t *target) scrape(ctx context.Context) *snapshot {
 		}
 	}
 	t.mu.Unlock()
-	return t.down(fmt.Errorf("no answer within the scrape's deadline: %w", context.DeadlineExceeded), 0)
+	return t.silence(reasonTimeout, 0) // of the scraper that leaves; the scrape itself says what the engine's state is
 }
 
 // collect makes one scrape.
@@ -111,7 +110,7 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	}
 	size, err := t.refresh(ctx)
 	if err != nil {
-		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated {
+		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated && reason != reasonReset {
 			t.plan, t.identities, t.path = nil, nil, "" // whoever answers next may be another engine
 		}
 		return t.down(err, time.Since(start))
@@ -422,6 +421,11 @@ func (t *target) lacks(a *answer) {
 func (t *target) down(err error, took time.Duration) *snapshot {
 	reason := reasonOf(err)
 	t.note(reason, err)
+	return t.silence(reason, took)
+}
+
+// silence is a scrape without a page.
+func (t *target) silence(reason string, took time.Duration) *snapshot {
 	t.mu.Lock()
 	runtime := t.known.Runtime
 	t.mu.Unlock()
