@@ -37,6 +37,7 @@ type target struct {
 	known  Engine // of the last page that was understood
 
 	run        chan struct{} // holds a token while a scrape runs; guards what follows
+	abandoned  int           // scrapes in a row that nobody waited for to the end
 	path       string
 	drains     bool // /metrics was seen to be a list that reading empties
 	plan       *plan
@@ -109,6 +110,13 @@ func (t *target) collect(ctx context.Context) *snapshot {
 		return t.down(ctx.Err(), time.Since(start))
 	}
 	size, err := t.refresh(ctx)
+	if errors.Is(err, context.Canceled) {
+		if t.abandoned++; t.abandoned == 1 { // one impatient scraper says nothing of the engine
+			return t.silence(reasonTimeout, time.Since(start))
+		}
+	} else {
+		t.abandoned = 0
+	}
 	if err != nil {
 		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated && reason != reasonReset {
 			t.plan, t.identities, t.path = nil, nil, "" // whoever answers next may be another engine

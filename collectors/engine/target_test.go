@@ -86,25 +86,28 @@ func TestScrapeAfterAnAbandonedOneStartsFresh(t *testing.T) {
 
 // TestWhoLeavesEarlySaysNothingOfTheEngine: two scrapers share an engine that one of them is too impatient for.
 func TestWhoLeavesEarlySaysNothingOfTheEngine(t *testing.T) {
-	release := make(chan struct{})
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/metrics" {
 			http.NotFound(w, r)
 			return
 		}
-		<-release
+		time.Sleep(100 * time.Millisecond)
 		io.WriteString(w, readPage(t, "vllm/v0.11.2.prom"))
 	}))
 	defer engine.Close()
 	var logged bytes.Buffer
 	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: engine.URL}}, Log: slog.New(slog.NewTextHandler(&logged, nil))})
-	for range 3 {
+	for round := range 6 {
 		patient := make(chan string)
-		go func() { patient <- exposition(t, c) }()
+		if round%2 == 0 { // together, and one after the other
+			go func() { patient <- exposition(t, c) }()
+		}
 		impatient, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		parse(t, text(t, c.Scrape(impatient))).want(t, `llm_engine_up{reason="timeout"}`, 0)
 		cancel()
-		release <- struct{}{}
+		if round%2 == 1 {
+			go func() { patient <- exposition(t, c) }()
+		}
 		parse(t, <-patient).want(t, `llm_engine_up`, 1)
 		if e := c.Engines()[0]; e.Reason != "" {
 			t.Errorf("the engine's state is %q after a scrape that worked", e.Reason)
