@@ -63,7 +63,76 @@ var (
 	KVTransferSize = histogram("llm_engine_kv_transfer_size_bytes",
 		"Bytes of one KV cache transfer between prefill and decode engines.", EngineLabels)
 	KVTransferFailures = counter("llm_engine_kv_transfer_failures_total",
-		"KV cache transfers between prefill and decode engines that failed.", EngineLabels)
+		"KV cache transfers between prefill and decode engines that failed, or whose handshake or notification did.", EngineLabels)
+
+	KVTransferPostTime = histogram("llm_engine_kv_transfer_post_time_seconds",
+		"Time to submit one KV cache transfer between prefill and decode engines, before its bytes move.", EngineLabels)
+	KVTransfersExpired = counter("llm_engine_kv_transfers_expired_total",
+		"KV caches that a prefill engine held for a decode engine which never fetched them.", EngineLabels)
+
+	KVTierQueryTokens = counter("llm_engine_kv_tier_query_tokens_total",
+		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage where the engine does not say which of the two.", EngineLabels, with(LabelTier))
+	KVTierHitTokens = counter("llm_engine_kv_tier_hit_tokens_total",
+		"Prompt tokens found in a tier of the KV cache below the GPU.", EngineLabels, with(LabelTier))
+	KVTierLookups = counter("llm_engine_kv_tier_lookups_total",
+		"What was looked up in a tier of the KV cache below the GPU, where the engine counts blocks, keys or objects, not tokens.", EngineLabels, with(LabelTier))
+	KVTierHits = counter("llm_engine_kv_tier_hits_total",
+		"What was found in a tier of the KV cache below the GPU, in the unit of the lookups.", EngineLabels, with(LabelTier))
+	KVTierTransferTokens = counter("llm_engine_kv_tier_transfer_tokens_total",
+		"Tokens whose KV cache was stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation))
+	KVTierTransferBytes = counter("llm_engine_kv_tier_transfer_bytes_total",
+		"Bytes of KV cache stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation))
+	KVTierTransferBlocks = counter("llm_engine_kv_tier_transfer_blocks_total",
+		"Blocks of KV cache stored to a tier or fetched from it, where the engine does not say how large they are.", EngineLabels, with(LabelTier, LabelOperation))
+	KVTierTransferTime = counter("llm_engine_kv_tier_transfer_seconds_total",
+		"Time spent storing to a tier or fetching from it; without a tier or an operation where the source adds them up. Several workers can spend more than a second in a second.", EngineLabels, with(LabelTier, LabelOperation))
+	KVTierFailures = counter("llm_engine_kv_tier_failures_total",
+		"Stores to a tier and fetches from it that failed, in the unit in which the engine counts them.", EngineLabels, with(LabelTier, LabelOperation))
+	KVTierRefused = counter("llm_engine_kv_tier_refused_total",
+		"Stores that a tier refused because it was full, pinned or slower than its writers, in the unit in which the engine counts them.", EngineLabels, with(LabelTier))
+	KVTierEvicted = counter("llm_engine_kv_tier_evicted_total",
+		"What a tier gave up to make room, in the unit in which the engine counts it.", EngineLabels, with(LabelTier))
+	KVTierUsage = gauge(Max, "llm_engine_kv_tier_usage_ratio",
+		"Share of a tier that holds anything, 0 to 1. Full is normal for a cache.", EngineLabels, with(LabelTier))
+	KVTierPinned = gauge(Max, "llm_engine_kv_tier_pinned_ratio",
+		"Share of a tier pinned by transfers in flight, 0 to 1. Near 1, the link is too slow and stores are refused.", EngineLabels, with(LabelTier))
+	KVTierCapacityTokens = gauge(Sum, "llm_engine_kv_tier_capacity_tokens",
+		"Tokens that fit into a tier.", EngineLabels, with(LabelTier))
+	KVTierCapacityBytes = gauge(Sum, "llm_engine_kv_tier_capacity_bytes",
+		"Bytes that fit into a tier.", EngineLabels, with(LabelTier))
+
+	KVBlockLifetime = histogram("llm_engine_kv_block_lifetime_seconds",
+		"Time from filling a block of the KV cache to evicting it; engines sample a few blocks.", EngineLabels)
+	KVBlockIdle = histogram("llm_engine_kv_block_idle_before_evict_seconds",
+		"Time from the last use of a block of the KV cache to evicting it; engines sample a few blocks.", EngineLabels)
+	KVBlockReuseGap = histogram("llm_engine_kv_block_reuse_gap_seconds",
+		"Time between two uses of a block of the KV cache; engines sample a few blocks.", EngineLabels)
+
+	RequestsWaitingByReason = gauge(Sum, "llm_engine_requests_waiting_by_reason",
+		"Requests held in a queue of the engine, by what they wait for: capacity, deferred (adapter, KV transfer or another block), bootstrap, kv_allocation, kv_transfer, grammar or other.",
+		EngineLabels, with(LabelReason))
+	RequestsSwapped = gauge(Sum, "llm_engine_requests_swapped",
+		"Requests whose KV cache was moved to host memory, or that are paused, to make room.", EngineLabels)
+	RequestsRunningLimit = gauge(Sum, "llm_engine_requests_running_limit",
+		"Requests that fit into the running batch.", EngineLabels)
+	BatchTokens = histogram("llm_engine_batch_tokens",
+		"Tokens processed in one step of the engine, prefill and decode together.", EngineLabels)
+	RequestPreemptions = histogram("llm_engine_request_preemptions",
+		"Preemptions per finished request.", EngineLabels)
+	CorruptedRequests = counter("llm_engine_corrupted_requests_total",
+		"Requests with NaN in their logits. Engines look for them only when told to.", EngineLabels)
+	MultimodalCacheQueries = counter("llm_engine_multimodal_cache_queries_total",
+		"Inputs (images, audio) looked up in the multimodal cache.", EngineLabels)
+	MultimodalCacheHits = counter("llm_engine_multimodal_cache_hits_total",
+		"Inputs found in the multimodal cache.", EngineLabels)
+	PromptTime = counter("llm_engine_prompt_seconds_total",
+		"Time spent processing prompts. Over prompt tokens it gives a mean, never a distribution.", EngineLabels)
+	GenerationTime = counter("llm_engine_generation_seconds_total",
+		"Time spent generating. Over generated tokens it gives a mean, never a distribution.", EngineLabels)
+	EstimatedFlops = counter("llm_engine_estimated_flops_per_gpu_total",
+		"Floating point operations per GPU as the engine estimates them. The rate over the peak of the data type is the model FLOPs utilisation (MFU).", EngineLabels)
+	EstimatedMemoryBytes = counter("llm_engine_estimated_memory_bytes_per_gpu_total",
+		"Bytes read from and written to the memory of a GPU as the engine estimates them.", EngineLabels)
 
 	EngineUp = gauge(Never, "llm_engine_up",
 		"Whether the engine's page was read and understood (1). When 0, reason says what stood in the way.",

@@ -45,10 +45,12 @@ var lmdeploy = Dialect{
 		{To: metrics.PrefixCacheHitTokens, From: "lmdeploy:cached_tokens_total", Is: Counter, Since: "0.14.0"},
 		{To: metrics.SpecDecodeDraftTokens, From: "lmdeploy:spec_decode_num_draft_tokens_total", Is: Counter, Since: "0.14.0", Absent: "speculative decoding is off"},
 		{To: metrics.SpecDecodeAcceptedTokens, From: "lmdeploy:spec_decode_num_accepted_tokens_total", Is: Counter, Since: "0.14.0", Absent: "speculative decoding is off"},
+		{To: metrics.BatchTokens, From: "lmdeploy:iteration_tokens_total", Is: Histogram, Since: "0.9.2"},
 	},
-	Missing: notOnPage(metrics.KVCacheCapacity, metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions,
-		metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.KVTransferTime, metrics.KVTransferSize,
-		metrics.KVTransferFailures, metrics.EngineLoadTime),
+	Missing: reasons(notOnPage(metrics.KVCacheCapacity, metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions,
+		metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.EngineLoadTime, metrics.RequestsWaitingByReason,
+		metrics.RequestsSwapped, metrics.RequestsRunningLimit, metrics.RequestPreemptions, metrics.CorruptedRequests),
+		lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes)),
 	Identify: openAI,
 }
 

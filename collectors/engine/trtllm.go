@@ -72,28 +72,44 @@ var trtllm = Dialect{
 			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "reused blocks times tokens per block"},
 		{To: metrics.SpecDecodeDraftTokens, From: "trtllm_spec_decode_num_draft_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "speculative decoding is off"},
 		{To: metrics.SpecDecodeAcceptedTokens, From: "trtllm_spec_decode_num_accepted_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "speculative decoding is off"},
+
+		{To: metrics.ExternalPrefixCacheQueryTokens, From: "trtllm_prompt_cache_hit_tokens_total", With: []string{"trtllm_prompt_tokens_total"}, Is: Counter, Since: "1.3.0rc10",
+			Fold: sumOf("trtllm_prompt_tokens_total"), Where: is("cache_tier", "host", "disk"), Absent: noHostCache,
+			Quality: metrics.Approximate, Why: "every prompt token, those found on the GPU included"},
+		{To: metrics.ExternalPrefixCacheHitTokens, From: "trtllm_prompt_cache_hit_tokens_total", Is: Counter, Since: "1.3.0rc10",
+			Where: is("cache_tier", "host", "disk"), Absent: noHostCache, Quality: metrics.Derived, Why: "found in host memory and on disk, added"},
+		{To: metrics.KVTierHitTokens, From: "trtllm_prompt_cache_hit_tokens_total", Is: Counter, Since: "1.3.0rc10", Where: is("cache_tier", "host", "disk"), Absent: noHostCache,
+			Carry: []Carry{{From: "cache_tier", To: metrics.LabelTier, Map: values(map[string]string{"host": string(metrics.TierHost)}, string(metrics.TierDisk))}}},
+		{To: metrics.KVTierTransferBytes, From: "trtllm_kv_cache_onboard_bytes_total", Is: Counter, Since: "1.3.0rc10", Set: tier(metrics.TierHost, metrics.Fetch), Absent: noHostCache},
+		{To: metrics.KVTierTransferBytes, From: "trtllm_kv_cache_offload_bytes_total", Is: Counter, Since: "1.3.0rc10", Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noHostCache},
+		{To: metrics.KVTierTransferBlocks, From: "trtllm_kv_cache_disk_prefetch_blocks_total", Is: Counter, Since: "1.3.0rc10", Set: tier(metrics.TierDisk, metrics.Fetch), Absent: noHostCache},
+		{To: metrics.KVTierUsage, From: "trtllm_kv_cache_host_utilization", Is: Gauge, Since: "1.3.0rc10", Set: tier(metrics.TierHost), Absent: noHostCache},
+		{To: metrics.RequestsSwapped, From: "trtllm_num_paused_requests", Is: Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true"},
+		// Of active requests, which is what the running ones are.
+		{To: metrics.RequestsRunningLimit, From: "trtllm_max_num_active_requests", Is: Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true"},
 	},
-	Missing: map[*metrics.Family]string{
-		metrics.InterTokenLatency:              "only a mean per request is reported (time per output token)",
-		metrics.RequestPromptTokens:            "no histogram",
-		metrics.RequestGenerationTokens:        "no histogram",
-		metrics.MaxModelLen:                    "not on the page",
-		metrics.LorasRunning:                   "not on the page",
-		metrics.Sleeping:                       "not on the page",
-		metrics.Preemptions:                    "only a gauge of paused requests is reported",
-		metrics.ExternalPrefixCacheQueryTokens: "not on the page",
-		metrics.ExternalPrefixCacheHitTokens:   "not on the page",
-		metrics.KVTransferTime:                 "not on the page",
-		metrics.KVTransferSize:                 "not on the page",
-		metrics.KVTransferFailures:             "not on the page",
-		metrics.EngineLoadTime:                 "not on the page",
-	},
+	Missing: reasons(map[*metrics.Family]string{
+		metrics.InterTokenLatency:       "only a mean per request is reported (time per output token)",
+		metrics.RequestPromptTokens:     "no histogram",
+		metrics.RequestGenerationTokens: "no histogram",
+		metrics.Preemptions:             "only a gauge of paused requests is reported",
+		metrics.KVTierQueryTokens:       "only hits are reported",
+		metrics.KVTierLookups:           "only hits are reported",
+		metrics.KVTierHits:              "counted in tokens",
+		metrics.KVTierTransferTokens:    "transfers are counted in bytes, and in blocks from disk",
+		metrics.KVTierFailures:          "only in the log",
+		metrics.BatchTokens:             "only of prefill",
+	}, notOnPage(metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping, metrics.EngineLoadTime, metrics.KVTierTransferTime, metrics.KVTierRefused,
+		metrics.KVTierEvicted, metrics.KVTierPinned, metrics.KVTierCapacityTokens, metrics.KVTierCapacityBytes, metrics.RequestsWaitingByReason,
+		metrics.RequestPreemptions, metrics.CorruptedRequests), lacks("not on the page", kvTransfers, kvBlocks, multimodal, busyTimes, estimates)),
 	Identify: openAI,
 	Silent:   func(id Identity) bool { return id.Owner == trtllmOwner },
 }
 
 // trtllmOwner is owned_by in the model list of trtllm-serve (serve/openai_server.py).
 const trtllmOwner = "tensorrt_llm"
+
+const noHostCache = "needs enable_iter_perf_stats: true and a cache in host memory"
 
 var trtllmReasons = []Carry{
 	{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
