@@ -16,6 +16,7 @@ type VLLM struct {
 	drafted, accepted                             prometheus.Counter // nil without speculation
 	responses                                     *prometheus.CounterVec
 	promptLength, outputLength                    prometheus.Histogram
+	step                                          prometheus.Histogram // decoded tokens alone
 }
 
 var (
@@ -39,6 +40,7 @@ func NewVLLM(p Profile) *VLLM {
 		queue: pg.histogram("vllm:request_queue_time_seconds", vllmLong), prefill: pg.histogram("vllm:request_prefill_time_seconds", vllmLong),
 		decode: pg.histogram("vllm:request_decode_time_seconds", vllmLong), promptLength: pg.histogram("vllm:request_prompt_tokens", vllmTokens),
 		outputLength: pg.histogram("vllm:request_generation_tokens", vllmTokens),
+		step:         pg.histogram("vllm:iteration_tokens_total", []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}),
 	}
 	for _, reason := range []string{"stop", "length", "abort", "error"} {
 		v.done.WithLabelValues(reason)
@@ -46,6 +48,8 @@ func NewVLLM(p Profile) *VLLM {
 	v.responses = (&page{registry: pg.registry}).counters("http_requests_total", "method", "status", "handler")
 	pg.counter("vllm:external_prefix_cache_queries_total")
 	pg.counter("vllm:external_prefix_cache_hits_total")
+	pg.counter("vllm:mm_cache_queries_total")
+	pg.counter("vllm:mm_cache_hits_total")
 	sleepState := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:engine_sleep_state", ConstLabels: pg.labels}, []string{"sleep_state"})
 	sleepState.WithLabelValues("awake").Set(1)
 	sleepState.WithLabelValues("weights_offloaded").Set(0)
@@ -73,6 +77,7 @@ func (v *VLLM) FirstToken(r *Request) {
 // Decoded implements Observer.
 func (v *VLLM) Decoded(d Decoded) {
 	v.itl.Observe(d.Took.Seconds(), d.Requests)
+	v.step.Observe(float64(d.Tokens))
 	v.generated.Add(float64(d.Tokens))
 	if v.drafted != nil {
 		v.drafted.Add(float64(d.Drafted))
