@@ -49,7 +49,7 @@ const (
 	LabelNamespace = "namespace"  // Kubernetes namespace of the engine
 	LabelPod       = "pod"        // Kubernetes pod of the engine
 	LabelContainer = "container"  // Kubernetes container of the engine
-	LabelServer    = "server"     // host:port of the engine's page
+	LabelServer    = "server"     // host:port of the engine's page, and the path before it or the query where they tell engines apart
 	LabelDPRank    = "dp_rank"    // data-parallel rank, when the engine names it
 	LabelRole      = "role"       // prefill, decode or frontend; kv_cache for what is no engine; absent when the engine does everything
 	LabelReplica   = "replica"    // one of several engines that share a page (Ray)
