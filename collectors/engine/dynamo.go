@@ -107,7 +107,7 @@ var dynamoWorkerRows = []Row{
 		Quality: metrics.Approximate, Why: "at the worker's endpoint: a prefill worker ends with the first token"},
 	// Refused before they reach the engine, which therefore does not count them. What fails later is the
 	// engine's to count: dynamo_component_errors_total has most of it again.
-	{To: metrics.Requests, From: "dynamo_rejection_request_total", Is: Counter, Failures: SinceFailure, Plus: true, Set: outcome(metrics.OutcomeRejected),
+	{To: metrics.Requests, From: "dynamo_rejection_request_total", Is: Counter, Failures: SinceAnswer, Plus: true, Set: outcome(metrics.OutcomeRejected),
 		Absent: "needs --engine-request-limit"},
 }
 
