@@ -19,7 +19,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// exporter is the whole program, running in this process on a port of its own.
+// exporter is the whole program, running in this process on a port of its own. It leaves the GPUs of this
+// machine alone: a process has one NVML, and there may be several exporters in it.
 type exporter struct {
 	url string
 	log *e2e.Buffer
@@ -31,7 +32,7 @@ func start(t *testing.T, args ...string) *exporter {
 	address := e2e.Address(t)
 	e := &exporter{url: "http://" + address, log: &e2e.Buffer{}, end: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { e.end <- run(ctx, append(args, "--web.listen-address="+address), e.log) }()
+	go func() { e.end <- run(ctx, append(args, "--no-collector.gpu", "--web.listen-address="+address), e.log) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-e.end; err != nil {

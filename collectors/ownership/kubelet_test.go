@@ -310,7 +310,8 @@ func TestSlowKubelet(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
 	f.set(func() { f.hang = hang })
-	c.kubelet.deadline = 2 * time.Second
+	const deadline = 5 * time.Second
+	c.kubelet.deadline = deadline
 
 	refreshed := make(chan time.Duration)
 	start := time.Now()
@@ -321,11 +322,11 @@ func TestSlowKubelet(t *testing.T) {
 	for f.questions.Load() < 2 {
 		time.Sleep(time.Millisecond)
 	}
-	if during := scrape(t, c); during != before || time.Since(start) > time.Second {
+	if during := scrape(t, c); during != before || time.Since(start) >= deadline {
 		t.Errorf("a scrape took %s while the kubelet was asked and shows\n%s", time.Since(start), during)
 	}
-	if took := <-refreshed; took < 2*time.Second || took > 10*time.Second {
-		t.Errorf("an answer was waited for for %s, with a deadline of 2s", took)
+	if took := <-refreshed; took < deadline || took > 2*deadline {
+		t.Errorf("an answer was waited for for %s, with a deadline of %s", took, deadline)
 	}
 	after := scrape(t, c)
 	if want := strings.Replace(before, `up{reason=""} 1`, `up{reason="deadline_exceeded"} 0`, 1); after != want {
