@@ -26,7 +26,6 @@ var groups = []struct{ name, title, says string }{
 		"Why it is absent is `llm_engine_metric_source_info{quality=\"missing\"}`."},
 	{"gpu", "GPUs", "What a GPU says, through NVML."},
 	{"slo", "Objectives", "Objectives and the events counted against them."},
-	{"probe", "Probes", "What a synthetic client sees."},
 	{"exporter", "The exporter", "What the exporter says about itself, beside the standard `go_`, `process_` and `llm_exporter_build_info` metrics."},
 }
 

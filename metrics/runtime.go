@@ -16,7 +16,6 @@ const (
 	Dynamo       Runtime = "dynamo"
 	NIM          Runtime = "nim"
 	LMDeploy     Runtime = "lmdeploy"
-	Ollama       Runtime = "ollama"
 )
 
 // Outcome is a value of the outcome label: how a request ended.
