@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // exporter is the whole program, running in this process on a port of its own. It leaves the GPUs of this
@@ -114,6 +116,19 @@ func TestOneEngineNeedsNoFile(t *testing.T) {
 	for _, p := range problems {
 		t.Errorf("promlint: %s: %s", p.Metric, p.Text)
 	}
+}
+
+// TestGolden: what the exporter says of itself.
+func TestGolden(t *testing.T) {
+	page := start(t, "--no-collector.gpu").get(t, "/metrics")
+	var self strings.Builder
+	for line := range strings.Lines(page) {
+		name, _, _ := strings.Cut(strings.Fields(line)[0], "{")
+		if f := metrics.Lookup(name); f != nil && f.Group == "exporter" {
+			self.WriteString(line)
+		}
+	}
+	golden.Compare(t, "testdata/self.prom", golden.Still(self.String(), metrics.CollectorDuration.Name+"|"+metrics.ConfigReloadTime.Name))
 }
 
 func TestWithoutAnyEngine(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 )
 
 // said is a source that a test speaks for.
@@ -67,6 +68,7 @@ func TestPlaceBecomesTarget(t *testing.T) {
 			t.Errorf("%s: %v places, want %v", state, got, want)
 		}
 	}
+	golden.Compare(t, "testdata/places.prom", golden.Page(t, e))
 	if seen, err := e.Places(); err != nil || len(seen) != 3 || seen[0].State != NoEngine || seen[0].Why != "unknown_engine" {
 		t.Errorf("for a person: %+v %v", seen, err)
 	}

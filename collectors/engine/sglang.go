@@ -31,7 +31,7 @@ var sglang = Dialect{
 		{Name: "sglang:num_requests_total", Lacks: "is_streaming", Until: "0.5.16"},
 	},
 	Rows: []Row{
-		{To: metrics.TimeToFirstToken, From: "sglang:time_to_first_token_seconds", Is: Histogram, Where: is("is_streaming", "True", "true"),
+		{To: metrics.TimeToFirstToken, From: "sglang:time_to_first_token_seconds", Is: Histogram, Where: is("is_streaming", "True", "true"), Since: "0.5.17",
 			Absent: "no streaming request yet, or a prefill engine"},
 		{To: metrics.TimeToFirstToken, From: "sglang:time_to_first_token_seconds", Is: Histogram, Where: is("is_streaming", ""),
 			Absent: "no request yet, or a prefill engine", Quality: metrics.Approximate, Why: "before 0.5.17: answers that are not streamed count with their whole duration"},

@@ -23,6 +23,8 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // fakeKubelet serves the pod-resources API with the types and the server that the kubelet is made of.
@@ -264,6 +266,17 @@ func TestDenseNode(t *testing.T) {
 	if q, n := f.questions.Load(), f.connections.Load(); q != 3 || n != 1 {
 		t.Errorf("%d questions over %d connections, want 3 over 1", q, n)
 	}
+}
+
+// TestGolden: the whole page of a node where a pod's engine holds a GPU.
+func TestGolden(t *testing.T) {
+	f := newFakeKubelet(t, pod("p", device("nvidia.com/gpu", uuid0), device("rdma/hca", "0")))
+	f.start(t)
+	c := node(t, f, new(bytes.Buffer), engine("127.0.0.1:8000"))
+	c.options.ProcFS = newHost(t, proc{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}})
+	c.options.Processes = func() []gpu.Process { return []gpu.Process{on(10, whole, 100)} }
+	page(t, c)
+	golden.Compare(t, "testdata/pod.prom", golden.Still(golden.Page(t, c), metrics.PodResourcesTime.Name))
 }
 
 // TestSocketRecreated: a kubelet that restarts makes its socket anew. Meanwhile its last answer stays.
