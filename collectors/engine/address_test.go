@@ -23,6 +23,8 @@ func TestEveryEngineIsFoundByHostAndPort(t *testing.T) {
 		{"lmdeploy/v0.14.0.prom", "/metrics/", "lmdeploy"},
 		{"nim/1.x.prom", "/v1/metrics", "nim"},
 		{"nim/1.x.prom", "/metrics", "nim"}, // before 1.0
+		{"kserve/huggingface-vllm.prom", "/metrics", "vllm"},
+		{"kserve/qpext-vllm.prom", "/metrics", "vllm"},
 		{"dynamo/frontend.prom", "/metrics", "dynamo"},
 		{"dynamo/worker-vllm.prom", "/metrics", "vllm"},
 	} {
