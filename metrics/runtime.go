@@ -17,6 +17,9 @@ const (
 	NIM          Runtime = "nim"
 	LMDeploy     Runtime = "lmdeploy"
 	Ollama       Runtime = "ollama"
+	LightLLM     Runtime = "lightllm"
+	TEI          Runtime = "tei" // text-embeddings-inference
+	Xinference   Runtime = "xinference"
 )
 
 // Outcome is a value of the outcome label: how a request ended.

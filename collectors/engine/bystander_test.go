@@ -26,6 +26,8 @@ func TestWhosePageItIs(t *testing.T) {
 		{"a mesh with vLLM", readPage(t, "other/vllm-in-mesh.prom"), "vllm", "", ""},
 		{"vLLM with LMCache", vllm + one("lmcache:num_retrieve_requests_total"), "vllm", "", ""},
 		{"vLLM on Ray", one("ray_vllm_num_requests_running", "ray_serve_num_ongoing_http_requests", "ray_node_cpu_utilization"), "vllm", "", ""},
+		{"Xinference with vLLM", vllm + one(`xinference:input_tokens_total_counter{model="m"}`), "vllm", "", ""},
+		{"Xinference", readPage(t, "xinference/worker-80d09b9.prom"), "xinference", "", ""},
 
 		{"KServe alone", readPage(t, "kserve/python-server.prom"), "", "not_an_engine", "KServe's Python server"},
 		{"qpext without an engine", readPage(t, "kserve/queue-proxy-otel.prom") + readPage(t, "kserve/python-server.prom"), "", "not_an_engine", "KServe's Python server"},
@@ -33,6 +35,7 @@ func TestWhosePageItIs(t *testing.T) {
 		{"queue-proxy, OpenTelemetry", readPage(t, "kserve/queue-proxy-otel.prom"), "", "not_an_engine", "9088"},
 		{"queue-proxy for the autoscaler", readPage(t, "kserve/queue-proxy-autoscaling.prom"), "", "not_an_engine", "Knative's queue-proxy"},
 		{"activator", one("activator_request_count"), "", "router", "Knative's activator"},
+		{"Xinference's supervisor", readPage(t, "xinference/supervisor.prom"), "", "router", "the supervisor of Xinference"},
 
 		{"production stack", readPage(t, "vllm/production-stack-router.prom"), "", "router", "vLLM's production stack"},
 		{"SMG", readPage(t, "sglang/gateway.prom"), "", "router", "SGLang's"},
@@ -113,4 +116,26 @@ func TestStartOfTheContainer(t *testing.T) {
 		}
 	}
 	parse(t, mapped(t, without.String())).want(t, `llm_engine_start_time_seconds`)
+}
+
+// TestIdleTEIIsUp: neither of Hugging Face's servers has a series before its first request, and both
+// have /info.
+func TestIdleTEIIsUp(t *testing.T) {
+	for info, runtime := range map[string]string{"tei-info.json": "tei", "tgi-info.json": "tgi"} {
+		e := serve(t, "")
+		e.documents["/info"] = identity(t, info)
+		s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))
+		s.want(t, `llm_engine_up{runtime="`+runtime+`"}`, 1)
+		if runtime == "tei" {
+			s.want(t, `llm_engine_max_model_len_tokens{model_name="BAAI/bge-m3"}`, 8192)
+			s.want(t, `llm_engine_info{model_name="BAAI/bge-m3",version="1.7.2"}`, 1)
+		}
+	}
+}
+
+// TestLightLLMNamesItsModel in an answer of its own.
+func TestLightLLMNamesItsModel(t *testing.T) {
+	e := serve(t, readPage(t, "lightllm/008f5e9-loaded.prom"))
+	e.documents["/get_model_name"] = `{"model_name": "deepseek-v3"}`
+	parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}}))).want(t, `llm_engine_requests_running{model_name="deepseek-v3"}`, 14)
 }

@@ -10,6 +10,7 @@ import (
 // the series about the page itself.
 var builtin = []*Dialect{
 	&vllm,
+	&tei, // before tgi: both have /info, and this one knows its own
 	&tgi,
 	&trtllm,
 	&tritonTRTLLM,
@@ -19,6 +20,8 @@ var builtin = []*Dialect{
 	&llamacpp,
 	&lmdeploy,
 	&nim,
+	&lightllm,
+	&xinference,
 	&dynamoFrontend,
 	&dynamoWorker,
 }
