@@ -103,7 +103,7 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
 			metrics.SpecDecodeDraftTokens: {l.drafted}, metrics.SpecDecodeAcceptedTokens: {l.accepted}, metrics.Preemptions: {l.preemptions},
 			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv},
-			metrics.Requests: {l.finished.requests + l.aborted},
+			metrics.Requests: {l.finished.requests + l.aborted + l.rejected}, // the last by HTTP status
 		}
 	},
 	metrics.SGLang: func(l *ledger) told {
@@ -115,7 +115,7 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 			metrics.PromptTokens: {l.finished.prompt}, metrics.GenerationTokens: {l.finished.output},
 			metrics.PrefixCacheQueryTokens: {l.finished.prompt}, metrics.PrefixCacheHitTokens: {l.finished.cached}, metrics.Preemptions: {l.preemptions},
 			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv},
-			metrics.Requests: {l.finished.requests + l.aborted},
+			metrics.Requests: {l.finished.requests + l.aborted + l.rejected + l.failed}, // the last two by HTTP status; what failed has also finished
 		}
 	},
 	metrics.TGI: func(l *ledger) told {

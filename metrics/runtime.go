@@ -16,6 +16,9 @@ const (
 	Dynamo       Runtime = "dynamo"
 	NIM          Runtime = "nim"
 	LMDeploy     Runtime = "lmdeploy"
+	LightLLM     Runtime = "lightllm"
+	TEI          Runtime = "tei" // text-embeddings-inference
+	Xinference   Runtime = "xinference"
 )
 
 // What keeps or moves KV cache for engines, on a page of its own.

@@ -155,13 +155,15 @@ func TestWithoutAnyEngine(t *testing.T) {
 
 func TestEnginesPage(t *testing.T) {
 	engine := vllm(t, "7")
-	e := start(t, "--engine.target="+engine.URL, "--engine.target=http://127.0.0.1:1")
-	if page := e.get(t, "/engines"); strings.Count(page, "<td>pending</td>") != 2 {
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "litellm_in_flight_requests 1\n") }))
+	defer gateway.Close()
+	e := start(t, "--engine.target="+engine.URL, "--engine.target=http://127.0.0.1:1", "--engine.target="+gateway.URL)
+	if page := e.get(t, "/engines"); strings.Count(page, "<td>pending</td>") != 3 {
 		t.Errorf("before the first scrape:\n%s", page)
 	}
 	e.get(t, "/metrics")
 	page := e.get(t, "/engines")
-	for _, want := range []string{"<td>up</td><td>vllm</td>", "<td>m</td>", "<td>unreachable</td>", "Is the engine running"} {
+	for _, want := range []string{"<td>up</td><td>vllm</td>", "<td>m</td>", "<td>unreachable</td>", "Is the engine running", "<td>router</td>", "this is LiteLLM, a gateway"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s:\n%s", want, page)
 		}

@@ -224,7 +224,7 @@ func (f *Finder) probe(ctx context.Context, p Place) verdict {
 	case e.IsEngine():
 		return verdict{state: Read}
 	case e.Answers():
-		return verdict{NoEngine, e.Reason, time.Now().Add(retryOther)}
+		return verdict{NoEngine, e.Why(), time.Now().Add(retryOther)}
 	}
 	return verdict{Silent, e.Reason, time.Now().Add(retrySilent)}
 }

@@ -23,6 +23,11 @@ func TestEveryEngineIsFoundByHostAndPort(t *testing.T) {
 		{"lmdeploy/v0.14.0.prom", "/metrics/", "lmdeploy"},
 		{"nim/1.x.prom", "/v1/metrics", "nim"},
 		{"nim/1.x.prom", "/metrics", "nim"}, // before 1.0
+		{"lightllm/5d59e49-loaded.prom", "/metrics", "lightllm"},
+		{"tei/embed-loaded.prom", "/metrics", "tei"},
+		{"xinference/worker-2026.prom", "/metrics", "xinference"},
+		{"kserve/huggingface-vllm.prom", "/metrics", "vllm"},
+		{"kserve/qpext-vllm.prom", "/metrics", "vllm"},
 		{"dynamo/frontend.prom", "/metrics", "dynamo"},
 		{"dynamo/worker-vllm.prom", "/metrics", "vllm"},
 	} {

@@ -150,7 +150,10 @@ func TestBadInput(t *testing.T) {
 			}
 		}},
 		{"empty page", "empty_page", "", func(w http.ResponseWriter, _ *http.Request) { text(w, "") }},
-		{"another exporter", "unknown_engine", "node_load1", func(w http.ResponseWriter, _ *http.Request) { text(w, "# TYPE node_load1 gauge\nnode_load1 1\n") }},
+		{"another exporter", "not_an_engine", "node_exporter", func(w http.ResponseWriter, _ *http.Request) { text(w, "# TYPE node_load1 gauge\nnode_load1 1\n") }},
+		{"nobody known", "unknown_engine", "teapot_spouts", func(w http.ResponseWriter, _ *http.Request) {
+			text(w, "# TYPE teapot_spouts gauge\nteapot_spouts 1\n")
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -213,7 +216,7 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 		}
 	}
 	for _, reason := range []string{reasonUnreachable, reasonReset, reasonNotHTTP, reasonTimeout, reasonTLS, reasonAuth, reasonTruncated, reasonLoading, reasonDisabled,
-		reasonNotMetrics, reasonJSON, reasonParse, reasonDuplicate, reasonLimit, reasonEmpty, reasonRouter, reasonUnknown} {
+		reasonNotMetrics, reasonJSON, reasonParse, reasonDuplicate, reasonLimit, reasonEmpty, reasonRouter, reasonNotEngine, reasonUnknown} {
 		if !documented[reason] {
 			t.Errorf("%s is not documented", reason)
 		}

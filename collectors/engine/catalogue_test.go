@@ -47,6 +47,7 @@ var engineOf = map[metrics.Runtime][]string{
 	metrics.TritonTRTLLM: {"triton_trtllm", "triton_core"}, metrics.TritonVLLM: {"triton_vllm", "triton_core"}, metrics.Triton: {"triton_core"},
 	metrics.LlamaCpp: {"llamacpp"}, metrics.LMDeploy: {"lmdeploy"}, metrics.NIM: {"nim"}, metrics.Dynamo: {"dynamo"},
 	metrics.LMCache: {"lmcache"}, metrics.Mooncake: {"mooncake"}, metrics.NIXL: {"nixl"}, metrics.KVBM: {"kvbm"},
+	metrics.LightLLM: {"lightllm"}, metrics.TEI: {"tei"}, metrics.Xinference: {"xinference"},
 }
 
 // find returns the facts about the source of a row.
@@ -192,6 +193,7 @@ func TestBucketsArePassedOnAsTheEngineHasThem(t *testing.T) {
 	all := readFacts(t)
 	checked := 0
 	for _, name := range []string{"vllm/v0.7.3-v1.prom", "vllm/v0.28.0-dp8-lora.prom", "sglang/v0.5.9-priority.prom", "tgi/v3.3.7-loaded.prom",
+		"tei/embed-loaded.prom", "lightllm/008f5e9-loaded.prom", "xinference/worker-2026.prom",
 		"trtllm/v1.3.0-full.prom", "lmdeploy/v0.14.0.prom", "nim/1.x.prom", "triton/core-histograms.prom", "triton/vllm-backend.prom"} {
 		s := page(t, name)
 		for _, d := range builtin {

@@ -72,6 +72,7 @@ type Engine struct {
 	Version string
 	Server  string   // host:port of the page
 	Reason  string   // why the page cannot be used, one of Reasons; empty when it is
+	Detail  string   // the same in the words of the last error, for a person
 	GPUs    []string // on which it runs, by UUID or index, where the configuration says so
 	// Namespace, Pod and Container are set by configuration or discovery.
 	Namespace, Pod, Container string
@@ -89,7 +90,7 @@ func (c *Collector) Engines() []Engine {
 func (t *target) engine() Engine {
 	t.mu.Lock()
 	e := t.known
-	e.Reason = t.reason
+	e.Reason, e.Detail = t.reason, t.detail
 	t.mu.Unlock()
 	e.Server, e.GPUs = t.server, t.from.GPUs
 	e.Namespace, e.Pod, e.Container = t.fixed[metrics.LabelNamespace], t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer]

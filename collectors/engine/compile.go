@@ -490,9 +490,11 @@ func (t *labelling) text(name string, runtime metrics.Runtime, more ...metrics.L
 // client writes unless the engine runs in multiprocess mode.
 func (c *compiler) startTime() {
 	l := line{family: metrics.EngineStartTime, text: c.target.text(metrics.EngineStartTime.Name, c.plan.runtime)}
-	if f := c.page.find("process_start_time_seconds", Gauge); f != nil && len(f.samples) == 1 {
-		l.terms = []term{{f.samples[0].index}}
-		c.add(l)
+	if f := c.page.find("process_start_time_seconds", Gauge); f != nil {
+		if own := containers(c.page, f.samples); len(own) == 1 {
+			l.terms = []term{{own[0].index}}
+			c.add(l)
+		}
 	}
 }
 

@@ -247,6 +247,8 @@ var (
 	multimodal = []*metrics.Family{metrics.MultimodalCacheQueries, metrics.MultimodalCacheHits}
 	estimates  = []*metrics.Family{metrics.EstimatedFlops, metrics.EstimatedMemoryBytes}
 	busyTimes  = []*metrics.Family{metrics.PromptTime, metrics.GenerationTime}
+	batches    = []*metrics.Family{metrics.RequestsWaitingByReason, metrics.RequestsSwapped, metrics.RequestsRunningLimit, metrics.BatchTokens,
+		metrics.RequestPreemptions, metrics.CorruptedRequests}
 )
 
 // lacks gives one reason for each of the quantities.

@@ -10,6 +10,7 @@ import (
 // the series about the page itself.
 var builtin = []*Dialect{
 	&vllm,
+	&tei, // before tgi: both have /info, and this one knows its own
 	&tgi,
 	&trtllm,
 	&tritonTRTLLM,
@@ -19,6 +20,8 @@ var builtin = []*Dialect{
 	&llamacpp,
 	&lmdeploy,
 	&nim,
+	&lightllm,
+	&xinference,
 	&dynamoFrontend,
 	&dynamoWorker,
 	&lmcache,
@@ -30,21 +33,6 @@ var builtin = []*Dialect{
 
 // Known returns the dialects that need no configuration. They must not be changed.
 func Known() []*Dialect { return slices.Clone(builtin) }
-
-// isRouter recognises pages of request routers that repeat engine metrics under the engines' own
-// names. Scraping them beside the engines counts every request twice.
-func isRouter(p *Page) bool {
-	switch {
-	case p.Has("vllm:current_qps"), p.Has("vllm:avg_itl"), p.Has("vllm:healthy_pods_total"): // vLLM production-stack
-		return true
-	case p.HasPrefix("smg_"), p.HasPrefix("sgl_"): // SGLang model gateway: smg_*, sgl_router_*
-		return true
-	case p.Has("inference_pool_ready_pods"), p.Has("inference_objective_request_total"), p.Has("llm_d_router_epp_request_total"): // endpoint pickers
-		return true
-	}
-	// vLLM itself never labels its gauges with the server they came from.
-	return len(p.LabelValues("vllm:num_requests_running", "server")) > 0 && !p.LabelValues("vllm:num_requests_running", "server")[""]
-}
 
 // someNames lists a few family names of the page, for messages.
 func (p *Page) someNames(n int) []string {

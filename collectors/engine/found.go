@@ -63,3 +63,11 @@ func (e Engine) IsEngine() bool {
 func (e Engine) Answers() bool {
 	return e.Reason != reasonUnreachable && e.Reason != reasonTimeout
 }
+
+// Why says why an answer is no engine's: whose it is, where that is known, else one of Reasons.
+func (e Engine) Why() string {
+	if e.Reason == reasonRouter || e.Reason == reasonNotEngine {
+		return e.Detail
+	}
+	return e.Reason
+}

@@ -115,6 +115,11 @@ func TestProbe(t *testing.T) {
 			t.Errorf("%s: %+v %v", p.url, e, err)
 		}
 	}
+	for page, why := range map[string]string{readPage(t, "other/litellm.prom"): "this is LiteLLM, a gateway: make the engines behind it the targets", "teapot_spouts 1\n": "unknown_engine"} {
+		if e, _ := c.Probe(t.Context(), TargetConfig{URL: serve(t, page).URL}); e.Why() != why {
+			t.Errorf("why it is no engine: %q, want %q", e.Why(), why)
+		}
+	}
 	if len(c.Engines()) != 0 {
 		t.Error("a probe made a target")
 	}

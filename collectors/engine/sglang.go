@@ -58,7 +58,7 @@ var sglang = Dialect{
 		{To: metrics.Requests, From: "sglang:num_requests_total", Is: Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
 			Quality: metrics.Approximate, Why: "every finished request; those aborted while they ran are among them"},
 		{To: metrics.Requests, From: "sglang:num_aborted_requests_total", Is: Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort), Absent: "no request was aborted"},
-		answered("sglang:http_responses_total", "status_code", "endpoint", "0.5.6.post2", "failed HTTP answers: requests that were refused or never reached the scheduler"),
+		answered("sglang:http_responses_total", "status_code", "endpoint", "0.5.6.post2", "failed HTTP answers: requests that were refused or never reached the scheduler; one that failed while it ran is among the finished ones as well"),
 		{To: metrics.Preemptions, From: "sglang:num_retracted_requests_total", Is: Counter, Since: "0.5.7", Absent: "no request was retracted yet"},
 		{To: metrics.Preemptions, From: "sglang:num_retractions", Is: Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Fold: histogramSum,
 			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when the request finishes"},

@@ -34,6 +34,7 @@ type target struct {
 	mu     sync.Mutex
 	flight *flight
 	reason string // last reported, to log changes only
+	detail string // the error behind it
 	known  Engine // of the last page that was understood
 
 	run        chan struct{} // holds a token while a scrape runs; guards what follows
@@ -247,8 +248,8 @@ func (t *target) recognise(ctx context.Context, path string, page *Page) ([]*Dia
 	if t.pinned {
 		return t.dialects, nil
 	}
-	if isRouter(page) {
-		return nil, pageError(reasonRouter, "%s is a router that repeats the metrics of the engines behind it: make the engines the targets", t.url)
+	if b := bystanderOf(page, true); b != nil {
+		return nil, b.err()
 	}
 	var found []*Dialect
 	for _, d := range t.dialects {
@@ -266,6 +267,9 @@ func (t *target) recognise(ctx context.Context, path string, page *Page) ([]*Dia
 			}
 		}
 		return nil, pageError(reasonEmpty, "%s%s has no series: name the engine in the configuration if it is silent until its first request", t.server, path)
+	}
+	if b := bystanderOf(page, false); b != nil {
+		return nil, b.err()
 	}
 	return nil, pageError(reasonUnknown, "no known engine writes this page (it has %s): name the engine in the configuration, or describe it under mappings",
 		strings.Join(page.someNames(3), ", "))
@@ -447,8 +451,10 @@ func (t *target) silence(reason string, took time.Duration) *snapshot {
 func (t *target) note(reason string, err error) {
 	t.mu.Lock()
 	changed := t.reason != reason
-	t.reason = reason
-	if err == nil {
+	t.reason, t.detail = reason, ""
+	if err != nil {
+		t.detail = err.Error()
+	} else {
 		t.known = Engine{Runtime: t.plan.runtime, Model: t.plan.model, Version: t.plan.version}
 	}
 	t.mu.Unlock()

@@ -1,0 +1,138 @@
+package engine
+
+import "strings"
+
+// A bystander is a server whose page is known, and known to be no engine's: what stands in front of
+// engines, beside them, or on their machine.
+type bystander struct {
+	name, kind string
+	reason     string // of llm_engine_up
+	on         func(p *Page) bool
+	// front marks servers that have a page of their own, on which whatever has an engine's name is a copy.
+	// Read beside the engines, it would count every request twice, so they are looked for before any
+	// engine is. On the pages of all others, an engine's families are the engine's.
+	front bool
+	// instead is what to make the target.
+	instead string
+}
+
+const (
+	engineBehind = "make the engines behind it the targets"
+	engineBeside = "make the engine beside it the target"
+	noTarget     = "take it off the targets"
+)
+
+// bystanders are in the order in which they are believed. Sidecars come after what they stand beside,
+// as they join other servers' pages.
+var bystanders = []bystander{
+	{"the router of vLLM's production stack", "a router", reasonRouter, productionStack, true, engineBehind},
+	{"SGLang's model gateway", "a router", reasonRouter, prefix("smg_"), true, engineBehind},
+	{"SGLang's router", "a router", reasonRouter, prefix("sgl_"), true, engineBehind},
+	{"an endpoint picker of the Gateway API", "a router", reasonRouter, anyOf("inference_pool_ready_pods", "inference_pool_average_kv_cache_utilization",
+		"inference_objective_request_total", "inference_model_request_total", "llm_d_epp_request_total", "llm_d_router_epp_request_total"), true, engineBehind},
+	{"LiteLLM", "a gateway", reasonRouter, prefix("litellm_"), true, engineBehind},
+	{"agentgateway", "a gateway", reasonRouter, prefix("agentgateway_"), true, engineBehind},
+	{"Envoy AI Gateway", "a gateway", reasonRouter, envoyAI, true, engineBehind},
+	{"AIBrix's gateway", "a gateway", reasonRouter, anyOf("gateway_request_model_success_total", "gateway_request_model_fail_total"), true, engineBehind},
+	{"NVIDIA Cloud Functions' request router", "a router", reasonRouter, anyOf("llm_request_router_requests_total", "stargate_requests_total"), true, engineBehind},
+	{"Kong", "a gateway", reasonRouter, prefix("kong_"), true, engineBehind},
+	{"Knative's activator", "a gateway", reasonRouter, anyOf("activator_request_count"), true, engineBehind},
+	{"a Pushgateway", "a store of pushed metrics", reasonNotEngine, anyOf("push_time_seconds"), true, "make the engines that push to it the targets"},
+
+	{"a server with OpenTelemetry's GenAI metrics", "a gateway", reasonRouter, starts("gen_ai_"), false, engineBehind},
+	{"Ray Serve", "a router", reasonRouter, starts("ray_serve_"), false, "make the engines in its replicas the targets, or let them write their metrics to Ray"},
+	{"Ray's metrics agent", "an exporter", reasonNotEngine, prefix("ray_"), false, "let the engines write their metrics to Ray, or make them the targets"},
+	{"the supervisor of Xinference", "a router", reasonRouter, xinferenceSupervisor, false, "make the metrics exporters of its workers the targets"},
+	{"KServe's Python server", "a model server", reasonNotEngine, anyOf("request_predict_seconds", "request_preprocess_seconds"), false, "no engine's metrics are on its page; take it off the targets"},
+	{"Knative's queue-proxy", "a sidecar", reasonNotEngine, queueProxy, false, "make the engine's own port the target, or the port on which KServe joins both pages (9088)"},
+
+	{"dcgm-exporter", "an exporter", reasonNotEngine, starts("DCGM_FI_"), false, noTarget},
+	{"an exporter of nvidia-smi", "an exporter", reasonNotEngine, starts("nvidia_smi_"), false, noTarget},
+	{"node_exporter", "an exporter", reasonNotEngine, anyOf("node_load1", "node_cpu_seconds_total", "node_exporter_build_info"), false, noTarget},
+	{"kube-state-metrics", "an exporter", reasonNotEngine, anyOf("kube_pod_info", "kube_node_info"), false, noTarget},
+	{"cAdvisor", "an exporter", reasonNotEngine, anyOf("cadvisor_version_info", "container_cpu_usage_seconds_total"), false, noTarget},
+	{"an exporter for Ollama", "an exporter", reasonNotEngine, prefix("ollama_"), false, "describe its metrics under mappings: Ollama itself has none"},
+	{"llm-node-exporter", "this exporter", reasonNotEngine, anyOf("llm_engine_up"), false, noTarget},
+	{"Prometheus", "a time series database", reasonNotEngine, starts("prometheus_tsdb_"), false, noTarget},
+	{"Istio's proxy", "a sidecar", reasonNotEngine, prefix("istio_"), false, engineBeside},
+	{"Envoy", "a proxy", reasonNotEngine, prefix("envoy_"), false, "make the engine behind or beside it the target"},
+}
+
+// bystanderOf names the server behind a page, among those in front or among the others.
+func bystanderOf(p *Page, front bool) *bystander {
+	for i := range bystanders {
+		if b := &bystanders[i]; b.front == front && b.on(p) {
+			return b
+		}
+	}
+	return nil
+}
+
+func (b *bystander) err() error {
+	return pageError(b.reason, "this is %s, %s: %s", b.name, b.kind, b.instead)
+}
+
+// prefix recognises a page by the beginning of a name up to its first underscore or colon.
+func prefix(of string) func(*Page) bool {
+	return func(p *Page) bool { return p.HasPrefix(of) }
+}
+
+// starts recognises a page by a longer beginning of a name.
+func starts(with string) func(*Page) bool {
+	return func(p *Page) bool {
+		for key := range p.families {
+			if strings.HasPrefix(key, with) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func anyOf(of ...string) func(*Page) bool {
+	return func(p *Page) bool {
+		for _, name := range of {
+			if p.Has(name) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// productionStack recognises the router of vLLM's production stack. vLLM itself never labels its gauges
+// with the server they came from.
+func productionStack(p *Page) bool {
+	servers := p.LabelValues("vllm:num_requests_running", "server")
+	return len(servers) > 0 && !servers[""] ||
+		anyOf("vllm:current_qps", "vllm:avg_itl", "vllm:healthy_pods_total", "vllm:num_incoming_requests_total")(p)
+}
+
+func envoyAI(p *Page) bool {
+	for scope := range p.LabelValues("gen_ai_server_request_duration_seconds", "otel_scope_name") {
+		if strings.Contains(scope, "ai-gateway") {
+			return true
+		}
+	}
+	return false
+}
+
+// queueProxy recognises Knative's queue-proxy on its two ports: requests (9091), by OpenCensus and since
+// 1.19 by OpenTelemetry, and what the autoscaler reads (9090).
+var queueProxy = anyOf("revision_app_request_count", "revision_request_count", "revision_queue_depth",
+	"kn_serving_invocation_duration_seconds", "kn_serving_queue_depth", "kn_queueproxy_app_duration_seconds", "kn_queueproxy_depth",
+	"queue_requests_per_second", "queue_average_concurrent_requests")
+
+// containers keeps the series of an engine's own process where KServe joins its page with queue-proxy's,
+// which is another process: it marks the container's with the revision (qpext).
+func containers(p *Page, of []sample) (own []sample) {
+	if !queueProxy(p) {
+		return of
+	}
+	for _, s := range of {
+		if s.labels.Get("revision_name") != "" {
+			own = append(own, s)
+		}
+	}
+	return own
+}

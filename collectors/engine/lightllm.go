@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// lightllm reads LightLLM's api_server. Its page has no label for the model and no suffix on durations,
+// which are seconds; two histograms have _bucket in their very name. Where prefill and decode are
+// separate servers, each of them and the master before them counts a request under the same names: make
+// only the ones that are wanted targets.
+var lightllm = Dialect{
+	Runtime:   metrics.LightLLM,
+	Source:    "lightllm/server/metrics/metrics.py, server/httpserver/manager.py, server/router/manager.py",
+	Recognise: func(p *Page) bool { return p.HasPrefix("lightllm_") },
+	Rows: []Row{
+		{To: metrics.TimeToFirstToken, From: "lightllm_request_first_token_duration", Is: Histogram},
+		{To: metrics.InterTokenLatency, From: "lightllm_batch_inference_duration_bucket", Is: Histogram, Where: is("method", "decode"),
+			Absent: "not observed in newer releases, or no request yet", Quality: metrics.Approximate, Why: "one observation per decode step of the batch, not per request"},
+		{To: metrics.TimePerOutputToken, From: "lightllm_request_mean_time_per_token_duration", Is: Histogram,
+			Quality: metrics.Approximate, Why: "divided by all output tokens, the first one included"},
+		{To: metrics.RequestDuration, From: "lightllm_request_inference_duration", Is: Histogram}, // from arrival, in spite of the name
+		{To: metrics.QueueTime, From: "lightllm_request_queue_duration_bucket", Is: Histogram,
+			Quality: metrics.Approximate, Why: "from arrival at the HTTP server, tokenisation included; in newer releases only the wait of a decode server for room"},
+		{To: metrics.PrefillTime, From: "lightllm_batch_inference_duration_bucket", Is: Histogram, Where: is("method", "prefill"),
+			Absent: "not observed in newer releases, or no request yet", Quality: metrics.Approximate, Why: "one observation per prefill batch, not per request"},
+		{To: metrics.RequestPromptTokens, From: "lightllm_request_input_length", Is: Histogram},
+		{To: metrics.RequestGenerationTokens, From: "lightllm_request_generated_tokens", Is: Histogram},
+
+		{To: metrics.RequestsRunning, From: "lightllm_batch_current_size", Is: Gauge,
+			Quality: metrics.Approximate, Why: "set by the scheduler's loop, and to zero some time after the last request"},
+		{To: metrics.RequestsWaiting, From: "lightllm_queue_size", Is: Gauge,
+			Quality: metrics.Approximate, Why: "set by the scheduler's loop while requests run"},
+
+		{To: metrics.PromptTokens, From: "lightllm_prompt_tokens_total", Is: Counter,
+			Quality: metrics.Approximate, Why: "counted when a request ends well"},
+		{To: metrics.PromptTokens, From: "lightllm_request_input_length", Is: Histogram, Fold: histogramSum,
+			Quality: metrics.Approximate, Why: "sum at arrival: requests that fail later are included"},
+		{To: metrics.GenerationTokens, From: "lightllm_generation_tokens_total", Is: Counter,
+			Quality: metrics.Approximate, Why: "counted when a request ends well"},
+		{To: metrics.GenerationTokens, From: "lightllm_request_generated_tokens", Is: Histogram, Fold: histogramSum,
+			Quality: metrics.Approximate, Why: "counted when a request ends well"},
+		{To: metrics.Requests, From: "lightllm_request_success_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess)},
+		// Answers with an error, from a request that is wrong to a server that is busy. An exception
+		// while tokens are generated is not among them: the page says nothing about availability.
+		{To: metrics.Requests, From: "lightllm_request_failure_total", Is: Counter, Plus: true, Set: outcome(metrics.OutcomeOther),
+			Quality: metrics.Approximate, Why: "refused requests, the cause is not said; those that break off while they generate are not counted"},
+
+		{To: metrics.PrefixCacheQueryTokens, From: "lightllm_cache_length", With: []string{"lightllm_request_input_length"}, Is: Histogram,
+			Fold:   histogramSumOf("lightllm_request_input_length"),
+			Absent: "not in early releases", Quality: metrics.Approximate, Why: "sum of prompt lengths at arrival"},
+		{To: metrics.PrefixCacheHitTokens, From: "lightllm_cache_length", Is: Histogram, Fold: histogramSum,
+			Absent: "not in early releases", Quality: metrics.Approximate, Why: "of requests that ended well; from the caches in host memory and on disk too, where they are on"},
+	},
+	Missing: reasons(lightllmMissing(), lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes, batches)),
+	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
+		var answer struct {
+			Name string `json:"model_name"`
+		}
+		err = get(ctx, "/get_model_name", &answer)
+		id.Model = answer.Name
+		return id, err
+	},
+}
+
+func lightllmMissing() map[*metrics.Family]string {
+	m := notOnPage(metrics.DecodeTime, metrics.KVCacheCapacity, metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping,
+		metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.KVTransferTime, metrics.KVTransferSize,
+		metrics.KVTransferFailures, metrics.EngineLoadTime)
+	m[metrics.KVCacheUsage] = "only an estimate of the tokens that the batch will need at most is reported"
+	m[metrics.Preemptions] = "only a gauge of paused requests is reported"
+	m[metrics.SpecDecodeDraftTokens] = "only mean tokens per step of each request are reported"
+	m[metrics.SpecDecodeAcceptedTokens] = "only mean tokens per step of each request are reported"
+	return m
+}

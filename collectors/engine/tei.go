@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// tei reads Hugging Face's text-embeddings-inference: embeddings, rerankers and classifiers. One request
+// may hold many inputs. te_request_* count requests, te_embed_* and te_predict_* inputs, of which a
+// request has as many as its batch; only the former are read.
+var tei = Dialect{
+	Runtime:   metrics.TEI,
+	Source:    "text-embeddings-inference router/src/{http,grpc}/server.rs, router/src/lib.rs, core/src/{infer,queue,tokenization}.rs",
+	Recognise: func(p *Page) bool { return p.HasPrefix("te_") },
+	Silent:    func(id Identity) bool { return id.Owner == teiOwner }, // metrics register with their first use
+	Rows: []Row{
+		{To: metrics.RequestDuration, From: "te_request_duration", Is: Histogram, Absent: noFinish,
+			Quality: metrics.Approximate, Why: "to the answer, as there are no output tokens; of requests that succeeded"},
+		{To: metrics.QueueTime, From: "te_request_queue_duration", Is: Histogram, Absent: noFinish,
+			Quality: metrics.Approximate, Why: "mean over the inputs of a request"},
+		{To: metrics.RequestPromptTokens, From: "te_request_input_length", Is: Histogram, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "one observation per input, of which a request may hold many"},
+
+		{To: metrics.RequestsWaiting, From: "te_queue_size", Is: Gauge, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "inputs, of which a request may hold many"},
+
+		{To: metrics.PromptTokens, From: "te_request_input_length", Is: Histogram, Fold: histogramSum, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "sum at tokenisation: inputs that fail later are included"},
+		{To: metrics.Requests, From: "te_request_success", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
+			Quality: metrics.Approximate, Why: "some releases leave out predictions of a single input"},
+		{To: metrics.Requests, From: "te_request_failure", Is: Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
+			Quality: metrics.Approximate, Why: "a request fails once for each of its inputs that does",
+			Carry: []Carry{{From: "err", To: metrics.LabelOutcome, Map: values(map[string]string{
+				"overloaded":   string(metrics.OutcomeRejected),
+				"validation":   string(metrics.OutcomeInvalid),
+				"tokenization": string(metrics.OutcomeInvalid),
+				"batch_size":   string(metrics.OutcomeInvalid),
+				"model_type":   string(metrics.OutcomeInvalid),
+				"inference":    string(metrics.OutcomeError),
+				"dropped":      string(metrics.OutcomeAbort),
+			}, string(metrics.OutcomeOther))}}},
+	},
+	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/info"},
+	Missing:   reasons(teiMissing(), lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes, batches)),
+	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
+		var info struct {
+			Model    string  `json:"model_id"`
+			Served   string  `json:"served_model_name"` // newer releases
+			Version  string  `json:"version"`
+			MaxInput float64 `json:"max_input_length"`
+			Workers  int     `json:"tokenization_workers"` // TGI's /info has none
+		}
+		err = get(ctx, "/info", &info)
+		if info.Workers == 0 {
+			return Identity{}, err
+		}
+		id.Owner, id.Model, id.Version = teiOwner, cmp.Or(info.Served, info.Model), info.Version
+		id.number(metrics.MaxModelLen, info.MaxInput, "/info max_input_length")
+		return id, err
+	},
+}
+
+const (
+	teiOwner = "text-embeddings-inference"
+
+	noOutputTokens = "embeddings have no output tokens"
+	noKVCache      = "embeddings keep no KV cache"
+)
+
+func teiMissing() map[*metrics.Family]string {
+	m := notOnPage(metrics.RequestsRunning, metrics.LorasRunning, metrics.EngineLoadTime)
+	for why, families := range map[string][]*metrics.Family{
+		noOutputTokens: {metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.PrefillTime, metrics.DecodeTime,
+			metrics.RequestGenerationTokens, metrics.GenerationTokens, metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens},
+		noKVCache: {metrics.KVCacheUsage, metrics.KVCacheCapacity, metrics.Preemptions, metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens,
+			metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures},
+		"text-embeddings-inference does not sleep": {metrics.Sleeping},
+	} {
+		for _, f := range families {
+			m[f] = why
+		}
+	}
+	return m
+}

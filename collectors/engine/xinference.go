@@ -1,0 +1,49 @@
+package engine
+
+import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+
+// xinference reads the metrics exporter of an Xinference worker, which counts the calls to its models of
+// any kind. Where the page has an engine's own families, that engine is read instead; a supervisor's
+// page says nothing about requests.
+var xinference = Dialect{
+	Runtime: metrics.Xinference,
+	Source:  "xinference/core/metrics.py, core/model.py, Xinference's monitoring documentation",
+	Recognise: func(p *Page) bool {
+		return p.HasPrefix("xinference:") && !xinferenceSupervisor(p) && !p.HasPrefix("vllm:") && !p.HasPrefix("sglang:")
+	},
+	Labels: []Carry{
+		{From: "model", To: metrics.LabelModel}, // the uid, by which clients ask for the model
+		{From: "model_uid", To: metrics.LabelModel},
+		{From: "replica_index", To: metrics.LabelReplica},
+	},
+	Rows: []Row{
+		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: Histogram,
+			Absent: "only a gauge of the last request in this release, or no streamed request yet"},
+		{To: metrics.RequestDuration, From: "xinference:model_request_duration_seconds", Is: Histogram,
+			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate, Why: "of the call to the model; how much of a stream is in it is not said"},
+		{To: metrics.RequestsRunning, From: "xinference:model_serve_count", Is: Gauge,
+			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate, Why: "requests in progress, those waiting in the engine included"},
+		{To: metrics.PromptTokens, From: "xinference:input_tokens_total_counter", Is: Counter,
+			Absent: noFinish, Quality: metrics.Approximate, Why: "of requests whose answer says its usage"},
+		{To: metrics.GenerationTokens, From: "xinference:output_tokens_total_counter", Is: Counter,
+			Absent: noFinish, Quality: metrics.Approximate, Why: "of requests whose answer says its usage"},
+		{To: metrics.EngineLoadTime, From: "xinference:model_last_load_duration_seconds", Is: Gauge,
+			Absent: "not in early releases, or the model is not loaded yet", Quality: metrics.Approximate, Why: "of the model, its download included; not of the process"},
+	},
+	Missing: reasons(xinferenceMissing(), lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes, batches)),
+}
+
+func xinferenceMissing() map[*metrics.Family]string {
+	m := notOnPage(metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime,
+		metrics.RequestPromptTokens, metrics.RequestGenerationTokens, metrics.RequestsWaiting, metrics.KVCacheUsage, metrics.KVCacheCapacity,
+		metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions, metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens,
+		metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens,
+		metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures)
+	m[metrics.Requests] = "all calls and failed ones are counted, and not when: those under way cannot be told from those that ended well"
+	return m
+}
+
+// xinferenceSupervisor recognises the page of the API server, which is about the cluster.
+func xinferenceSupervisor(p *Page) bool {
+	return p.Has("xinference:supervisor_uptime_seconds") || p.Has("xinference:workers_total")
+}
