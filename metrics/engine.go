@@ -71,9 +71,13 @@ var (
 		"KV caches that a prefill engine held for a decode engine which never fetched them.", EngineLabels)
 
 	KVTierQueryTokens = counter("llm_engine_kv_tier_query_tokens_total",
-		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk or remote.", EngineLabels, with(LabelTier))
+		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage where the engine does not say which of the two.", EngineLabels, with(LabelTier))
 	KVTierHitTokens = counter("llm_engine_kv_tier_hit_tokens_total",
 		"Prompt tokens found in a tier of the KV cache below the GPU.", EngineLabels, with(LabelTier))
+	KVTierLookups = counter("llm_engine_kv_tier_lookups_total",
+		"What was looked up in a tier of the KV cache below the GPU, where the engine counts blocks, keys or objects, not tokens.", EngineLabels, with(LabelTier))
+	KVTierHits = counter("llm_engine_kv_tier_hits_total",
+		"What was found in a tier of the KV cache below the GPU, in the unit of the lookups.", EngineLabels, with(LabelTier))
 	KVTierTransferTokens = counter("llm_engine_kv_tier_transfer_tokens_total",
 		"Tokens whose KV cache was stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation))
 	KVTierTransferBytes = counter("llm_engine_kv_tier_transfer_bytes_total",
@@ -81,7 +85,7 @@ var (
 	KVTierTransferBlocks = counter("llm_engine_kv_tier_transfer_blocks_total",
 		"Blocks of KV cache stored to a tier or fetched from it, where the engine does not say how large they are.", EngineLabels, with(LabelTier, LabelOperation))
 	KVTierTransferTime = counter("llm_engine_kv_tier_transfer_seconds_total",
-		"Time spent storing to a tier or fetching from it. Several workers can spend more than a second in a second.", EngineLabels, with(LabelTier, LabelOperation))
+		"Time spent storing to a tier or fetching from it; without a tier or an operation where the source adds them up. Several workers can spend more than a second in a second.", EngineLabels, with(LabelTier, LabelOperation))
 	KVTierFailures = counter("llm_engine_kv_tier_failures_total",
 		"Stores to a tier and fetches from it that failed, in the unit in which the engine counts them.", EngineLabels, with(LabelTier, LabelOperation))
 	KVTierRefused = counter("llm_engine_kv_tier_refused_total",
@@ -105,7 +109,7 @@ var (
 		"Time between two uses of a block of the KV cache; engines sample a few blocks.", EngineLabels)
 
 	RequestsWaitingByReason = gauge(Sum, "llm_engine_requests_waiting_by_reason",
-		"Requests held in a queue of the engine, by what they wait for: capacity, deferred (adapter, KV transfer or another block), bootstrap, kv_allocation, kv_transfer or grammar.",
+		"Requests held in a queue of the engine, by what they wait for: capacity, deferred (adapter, KV transfer or another block), bootstrap, kv_allocation, kv_transfer, grammar or other.",
 		EngineLabels, with(LabelReason))
 	RequestsSwapped = gauge(Sum, "llm_engine_requests_swapped",
 		"Requests whose KV cache was moved to host memory, or that are paused, to make room.", EngineLabels)

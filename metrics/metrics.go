@@ -51,7 +51,7 @@ const (
 	LabelContainer = "container"  // Kubernetes container of the engine
 	LabelServer    = "server"     // host:port of the engine's page
 	LabelDPRank    = "dp_rank"    // data-parallel rank, when the engine names it
-	LabelRole      = "role"       // prefill, decode or frontend; absent when the engine does everything
+	LabelRole      = "role"       // prefill, decode or frontend; kv_cache for what is no engine; absent when the engine does everything
 	LabelReplica   = "replica"    // one of several engines that share a page (Ray)
 	LabelOutcome   = "outcome"    // how a request ended, one of the Outcome values
 	LabelTier      = "tier"       // where a KV cache below the GPU's is, one of the Tier values

@@ -19,6 +19,14 @@ const (
 	Ollama       Runtime = "ollama"
 )
 
+// What keeps or moves KV cache for engines, on a page of its own.
+const (
+	LMCache  Runtime = "lmcache"
+	Mooncake Runtime = "mooncake"
+	NIXL     Runtime = "nixl"
+	KVBM     Runtime = "kvbm" // Dynamo's block manager
+)
+
 // Outcome is a value of the outcome label: how a request ended.
 type Outcome string
 
@@ -41,9 +49,10 @@ type Tier string
 
 // The tiers.
 const (
-	TierHost   Tier = "host"   // memory of the node
-	TierDisk   Tier = "disk"   // local disk
-	TierRemote Tier = "remote" // another machine, or a pool of them
+	TierHost    Tier = "host"    // memory of the node
+	TierDisk    Tier = "disk"    // local disk
+	TierRemote  Tier = "remote"  // another machine, or a pool of them
+	TierStorage Tier = "storage" // below the node's memory; the engine does not say whether on disk or remote
 )
 
 // Operation is a value of the operation label: which way KV cache goes, seen from the GPU.

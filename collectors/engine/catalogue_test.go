@@ -46,6 +46,7 @@ var engineOf = map[metrics.Runtime][]string{
 	metrics.VLLM: {"vllm"}, metrics.SGLang: {"sglang"}, metrics.TGI: {"tgi"}, metrics.TensorRTLLM: {"trtllm"},
 	metrics.TritonTRTLLM: {"triton_trtllm", "triton_core"}, metrics.TritonVLLM: {"triton_vllm", "triton_core"}, metrics.Triton: {"triton_core"},
 	metrics.LlamaCpp: {"llamacpp"}, metrics.LMDeploy: {"lmdeploy"}, metrics.NIM: {"nim"}, metrics.Dynamo: {"dynamo"},
+	metrics.LMCache: {"lmcache"}, metrics.Mooncake: {"mooncake"}, metrics.NIXL: {"nixl"}, metrics.KVBM: {"kvbm"},
 }
 
 // find returns the facts about the source of a row.
@@ -114,8 +115,12 @@ func TestCatalogue(t *testing.T) {
 			if until, ok := known.lastVersion(); ok && r.Until != "" && older(until, r.Until) {
 				t.Errorf("%s: %s is claimed until %s, but exists until %s", d.Runtime, r.From, r.Until, until)
 			}
-			if first := d.Rows[slices.IndexFunc(d.Rows, func(o Row) bool { return o.To == r.To })]; r.Plus && (r.Fold != nil || first.Fold != nil || r.Scale != first.Scale) {
-				t.Errorf("%s: %s cannot be added to %s: both have to be plain and in one unit", d.Runtime, r.From, first.From)
+			for j := range d.Rows[:i] {
+				o := &d.Rows[j]
+				plain := r.Fold == nil && o.Fold == nil
+				if r.Plus && o.To == r.To && slices.Equal(r.Set, o.Set) && (!plain || r.Scale != o.Scale) {
+					t.Errorf("%s: %s cannot be added to %s: both have to be plain and in one unit, or have other labels", d.Runtime, r.From, o.From)
+				}
 			}
 			if q := r.quality(); q != metrics.Native && r.Why == "" {
 				t.Errorf("%s: %s is %s without a reason", d.Runtime, r.From, q)

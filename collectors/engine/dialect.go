@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -121,6 +122,23 @@ func outcome(o metrics.Outcome) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelOutcome, Value: string(o)}}
 }
 
+// tier is a Set for rows about one tier of the KV cache and, where they tell, one operation. A source
+// that adds up all tiers has none.
+func tier(t metrics.Tier, does ...metrics.Operation) (set []metrics.Label) {
+	if t != "" {
+		set = append(set, metrics.Label{Name: metrics.LabelTier, Value: string(t)})
+	}
+	for _, o := range does {
+		set = append(set, metrics.Label{Name: metrics.LabelOperation, Value: string(o)})
+	}
+	return set
+}
+
+// waitsFor is a Set for rows whose requests all wait for the same.
+func waitsFor(reason string) []metrics.Label {
+	return []metrics.Label{{Name: metrics.LabelReason, Value: reason}}
+}
+
 // Scale is a conversion to base units. Division keeps decimal bounds exact where multiplication by
 // a fraction would not: 300 ms is 0.3 s, not 0.30000000000000004 s.
 type Scale struct{ Mul, Div float64 }
@@ -201,11 +219,50 @@ type Member struct {
 	Value  float64
 }
 
+// Quantities that engines have or lack together.
+var (
+	kvTransfers = []*metrics.Family{metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures,
+		metrics.KVTransferPostTime, metrics.KVTransfersExpired}
+	kvTiers = []*metrics.Family{metrics.KVTierQueryTokens, metrics.KVTierHitTokens, metrics.KVTierLookups, metrics.KVTierHits,
+		metrics.KVTierTransferTokens, metrics.KVTierTransferBytes, metrics.KVTierTransferBlocks, metrics.KVTierTransferTime,
+		metrics.KVTierFailures, metrics.KVTierRefused, metrics.KVTierEvicted, metrics.KVTierUsage, metrics.KVTierPinned,
+		metrics.KVTierCapacityTokens, metrics.KVTierCapacityBytes}
+	kvBlocks   = []*metrics.Family{metrics.KVBlockLifetime, metrics.KVBlockIdle, metrics.KVBlockReuseGap}
+	multimodal = []*metrics.Family{metrics.MultimodalCacheQueries, metrics.MultimodalCacheHits}
+	estimates  = []*metrics.Family{metrics.EstimatedFlops, metrics.EstimatedMemoryBytes}
+	busyTimes  = []*metrics.Family{metrics.PromptTime, metrics.GenerationTime}
+)
+
+// lacks gives one reason for each of the quantities.
+func lacks(why string, groups ...[]*metrics.Family) map[*metrics.Family]string {
+	m := map[*metrics.Family]string{}
+	for _, f := range slices.Concat(groups...) {
+		m[f] = why
+	}
+	return m
+}
+
 // notOnPage is the plain reason for quantities that an engine does not report.
 func notOnPage(families ...*metrics.Family) map[*metrics.Family]string {
+	return lacks("not on the page", families)
+}
+
+// reasons joins what is missing for several reasons; the first one given for a quantity stays.
+func reasons(of ...map[*metrics.Family]string) map[*metrics.Family]string {
 	m := map[*metrics.Family]string{}
-	for _, f := range families {
-		m[f] = "not on the page"
+	for _, why := range slices.Backward(of) {
+		maps.Copy(m, why)
+	}
+	return m
+}
+
+// others gives one reason for every quantity that has no row, for what is no engine.
+func others(why string, rows []Row) map[*metrics.Family]string {
+	m := map[*metrics.Family]string{}
+	for _, f := range metrics.All() {
+		if IsQuantity(f) && !slices.ContainsFunc(rows, func(r Row) bool { return r.To == f }) {
+			m[f] = why
+		}
 	}
 	return m
 }
@@ -247,6 +304,28 @@ func sum(families ...string) func([]Member) (float64, bool) {
 		}
 		return total, true
 	}
+}
+
+// sumOf adds the members of one of several families.
+func sumOf(family string) func([]Member) (float64, bool) {
+	return func(in []Member) (total float64, ok bool) {
+		for _, m := range in {
+			if m.Family == family {
+				total, ok = total+m.Value, true
+			}
+		}
+		return total, ok
+	}
+}
+
+// most is the largest of a row's members: workers that all count one and the same event.
+func most(in []Member) (v float64, ok bool) {
+	for _, m := range in {
+		if !ok || m.Value > v {
+			v, ok = m.Value, true
+		}
+	}
+	return v, ok
 }
 
 // histogramSum is the sum of a histogram or summary, where it is the counter an engine lacks.

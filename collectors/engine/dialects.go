@@ -21,6 +21,11 @@ var builtin = []*Dialect{
 	&nim,
 	&dynamoFrontend,
 	&dynamoWorker,
+	&lmcache,
+	&lmcacheServer,
+	&kvbm,
+	&mooncake,
+	&nixl,
 }
 
 // Known returns the dialects that need no configuration. They must not be changed.

@@ -61,11 +61,14 @@ var dynamoFrontend = Dialect{
 			Absent: "no request yet", Quality: metrics.Approximate, Why: "sum of prompt lengths"},
 		{To: metrics.PrefixCacheHitTokens, From: "dynamo_frontend_cached_tokens", Is: Histogram, Since: "0.8.0", Fold: histogramSum,
 			Absent: "no request yet", Quality: metrics.Approximate, Why: "sum of cached tokens that workers report per request"},
+		{To: metrics.RequestsRunningLimit, From: "dynamo_frontend_model_max_num_seqs", Is: Gauge, Since: "0.5.0", Absent: "no worker has registered yet",
+			Quality: metrics.Approximate, Why: "of the worker that registered first"},
 	},
-	Missing: notOnPage(metrics.TimePerOutputToken, metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.KVCacheUsage,
+	Missing: reasons(notOnPage(metrics.TimePerOutputToken, metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.KVCacheUsage,
 		metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions, metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens,
-		metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens, metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures,
-		metrics.EngineLoadTime),
+		metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens, metrics.EngineLoadTime, metrics.RequestsWaitingByReason, metrics.RequestsSwapped,
+		metrics.BatchTokens, metrics.RequestPreemptions, metrics.CorruptedRequests),
+		lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes)),
 }
 
 // dynamoWorker reads what Dynamo adds to the page of the engine that a worker runs. Its rows carry
@@ -82,24 +85,30 @@ var dynamoWorker = Dialect{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "dp_rank", To: metrics.LabelDPRank},
 	},
-	Rows: []Row{
-		{To: metrics.RequestsRunning, From: "dynamo_engine_request", Is: Gauge, Absent: "needs --engine-request-limit"},
-		{To: metrics.RequestsWaiting, From: "dynamo_request_queue", Is: Gauge, Absent: "needs --dynamo-request-queue-limit"},
-		{To: metrics.KVCacheUsage, From: "dynamo_component_gpu_cache_usage_percent", With: []string{"dynamo_component_total_blocks"}, Is: Gauge,
-			Fold:   publishedUsage("dynamo_component_gpu_cache_usage_percent", "dynamo_component_total_blocks"),
-			Absent: "the engine does not publish it", Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
-		{To: metrics.KVCacheUsage, From: "dynamo_component_kvstats_gpu_cache_usage_percent", With: []string{"dynamo_component_kvstats_total_blocks"}, Is: Gauge,
-			Fold:   publishedUsage("dynamo_component_kvstats_gpu_cache_usage_percent", "dynamo_component_kvstats_total_blocks"),
-			Absent: "the engine does not publish it", Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
-		{To: metrics.EngineLoadTime, From: "dynamo_component_model_load_time_seconds", Is: Gauge, Absent: "the model is not loaded yet"},
-		{To: metrics.KVTransferTime, From: "trtllm_kv_transfer_latency_seconds", Is: Histogram, Absent: "no TensorRT-LLM worker, or no transfer yet"},
-		{To: metrics.KVTransferSize, From: "trtllm_kv_transfer_bytes", Is: Histogram, Absent: "no TensorRT-LLM worker, or no transfer yet"},
-	},
-	Missing: notOnPage(metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.RequestDuration, metrics.QueueTime,
-		metrics.PrefillTime, metrics.DecodeTime, metrics.RequestPromptTokens, metrics.RequestGenerationTokens, metrics.KVCacheCapacity, metrics.MaxModelLen,
-		metrics.LorasRunning, metrics.Sleeping, metrics.PromptTokens, metrics.GenerationTokens, metrics.Requests, metrics.Preemptions,
-		metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens,
-		metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens, metrics.KVTransferFailures),
+	Rows:    dynamoWorkerRows,
+	Missing: others("left to the worker's engine", dynamoWorkerRows),
+}
+
+var dynamoWorkerRows = []Row{
+	{To: metrics.RequestsRunning, From: "dynamo_engine_request", Is: Gauge, Absent: "needs --engine-request-limit"},
+	{To: metrics.RequestsRunning, From: "dynamo_component_inflight_requests", Is: Gauge, Where: is("dynamo_endpoint", "generate"),
+		Absent: "no request yet", Quality: metrics.Approximate, Why: "requests at the worker's endpoint, those waiting included"},
+	{To: metrics.RequestsWaiting, From: "dynamo_request_queue", Is: Gauge, Absent: "needs --dynamo-request-queue-limit"},
+	{To: metrics.KVCacheUsage, From: "dynamo_component_gpu_cache_usage_percent", With: []string{"dynamo_component_total_blocks"}, Is: Gauge,
+		Fold:   publishedUsage("dynamo_component_gpu_cache_usage_percent", "dynamo_component_total_blocks"),
+		Absent: "the engine does not publish it", Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
+	{To: metrics.KVCacheUsage, From: "dynamo_component_kvstats_gpu_cache_usage_percent", With: []string{"dynamo_component_kvstats_total_blocks"}, Is: Gauge,
+		Fold:   publishedUsage("dynamo_component_kvstats_gpu_cache_usage_percent", "dynamo_component_kvstats_total_blocks"),
+		Absent: "the engine does not publish it", Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
+	{To: metrics.EngineLoadTime, From: "dynamo_component_model_load_time_seconds", Is: Gauge, Absent: "the model is not loaded yet"},
+	{To: metrics.KVTransferTime, From: "trtllm_kv_transfer_latency_seconds", Is: Histogram, Absent: "no TensorRT-LLM worker, or no transfer yet"},
+	{To: metrics.KVTransferSize, From: "trtllm_kv_transfer_bytes", Is: Histogram, Absent: "no TensorRT-LLM worker, or no transfer yet"},
+	{To: metrics.RequestDuration, From: "dynamo_component_request_duration_seconds", Is: Histogram, Where: is("dynamo_endpoint", "generate"), Absent: "no request has finished yet",
+		Quality: metrics.Approximate, Why: "at the worker's endpoint: a prefill worker ends with the first token"},
+	// Refused before they reach the engine, which therefore does not count them. What fails later is the
+	// engine's to count: dynamo_component_errors_total has most of it again.
+	{To: metrics.Requests, From: "dynamo_rejection_request_total", Is: Counter, Failures: true, Plus: true, Set: outcome(metrics.OutcomeRejected),
+		Absent: "needs --engine-request-limit"},
 }
 
 // publishedUsage is the usage that a worker's engine publishes. Dynamo seeds both gauges with zero:

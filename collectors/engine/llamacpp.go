@@ -33,9 +33,11 @@ var llamacpp = Dialect{
 		{To: metrics.PrefixCacheHitTokens, From: "llamacpp:prompt_tokens_cached_total", Is: Counter, Since: "b10406"},
 		{To: metrics.SpecDecodeDraftTokens, From: "llamacpp:spec_decode_num_draft_tokens_total", Is: Counter, Since: "b10282"},
 		{To: metrics.SpecDecodeAcceptedTokens, From: "llamacpp:spec_decode_num_accepted_tokens_total", Is: Counter, Since: "b10282"},
+		{To: metrics.PromptTime, From: "llamacpp:prompt_seconds_total", Is: Counter, Since: "b2364"},
+		{To: metrics.GenerationTime, From: "llamacpp:tokens_predicted_seconds_total", Is: Counter, Since: "b2364"},
 	},
-	Endpoints: map[*metrics.Family]string{metrics.KVCacheCapacity: "/props", metrics.MaxModelLen: "/props"},
-	Missing: map[*metrics.Family]string{
+	Endpoints: map[*metrics.Family]string{metrics.KVCacheCapacity: "/props", metrics.MaxModelLen: "/props", metrics.RequestsRunningLimit: "/props"},
+	Missing: reasons(map[*metrics.Family]string{
 		metrics.TimeToFirstToken:               "llama.cpp has no histograms",
 		metrics.InterTokenLatency:              "llama.cpp has no histograms",
 		metrics.TimePerOutputToken:             "llama.cpp has no histograms",
@@ -51,11 +53,12 @@ var llamacpp = Dialect{
 		metrics.Preemptions:                    "llama.cpp does not preempt",
 		metrics.ExternalPrefixCacheQueryTokens: "llama.cpp has none",
 		metrics.ExternalPrefixCacheHitTokens:   "llama.cpp has none",
-		metrics.KVTransferTime:                 "llama.cpp has no separate prefill and decode engines",
-		metrics.KVTransferSize:                 "llama.cpp has no separate prefill and decode engines",
-		metrics.KVTransferFailures:             "llama.cpp has no separate prefill and decode engines",
 		metrics.EngineLoadTime:                 "not on the page",
-	},
+		metrics.BatchTokens:                    "llama.cpp has no histograms",
+		metrics.RequestPreemptions:             "llama.cpp does not preempt",
+		metrics.RequestsSwapped:                "llama.cpp does not preempt",
+	}, lacks("llama.cpp has no separate prefill and decode engines", kvTransfers), lacks("llama.cpp has no tiers", kvTiers),
+		notOnPage(metrics.RequestsWaitingByReason, metrics.CorruptedRequests), lacks("not on the page", kvBlocks, multimodal, estimates)),
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		var props struct {
 			Build    string  `json:"build_info"`
@@ -67,6 +70,7 @@ var llamacpp = Dialect{
 		err = errors.Join(id.askModels(ctx, get), get(ctx, "/props", &props))
 		id.Version = props.Build
 		id.number(metrics.MaxModelLen, props.Defaults.Context, "/props n_ctx")
+		id.number(metrics.RequestsRunningLimit, props.Slots, "/props total_slots")
 		if capacity := props.Defaults.Context * props.Slots; capacity > 0 {
 			id.Numbers = append(id.Numbers, Number{metrics.KVCacheCapacity, capacity, "/props n_ctx, total_slots",
 				metrics.Approximate, "context per slot times slots; a unified cache shares it"})

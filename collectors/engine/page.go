@@ -105,7 +105,8 @@ func engineName(name string) string {
 	}
 	bare := strings.TrimPrefix(name, "ray_")
 	for _, prefix := range colonPrefixes {
-		if rest, ok := strings.CutPrefix(bare, prefix); ok && len(rest) > 1 && (rest[0] == '_' || rest[0] == ':') {
+		if rest, ok := strings.CutPrefix(bare, prefix); ok && len(rest) > 1 && (rest[0] == '_' || rest[0] == ':') &&
+			!strings.HasPrefix(bare, "lmcache_mp_") { // written so by LMCache's server itself
 			return prefix + ":" + rest[1:]
 		}
 	}

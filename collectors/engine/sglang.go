@@ -70,18 +70,75 @@ var sglang = Dialect{
 		{To: metrics.KVTransferTime, From: "sglang:kv_transfer_latency_ms", Is: Histogram, Scale: Millis, Since: "0.5.10", Absent: "not a prefill or decode engine"},
 		{To: metrics.KVTransferSize, From: "sglang:kv_transfer_total_mb", Is: Histogram, Scale: Megabytes, Since: "0.5.10", Absent: "not a prefill or decode engine"},
 		{To: metrics.KVTransferFailures, From: "sglang:num_transfer_failed_reqs_total", Is: Counter, Since: "0.4.6.post4", Absent: "no transfer has failed yet"},
+		{To: metrics.KVTransferFailures, From: "sglang:num_bootstrap_failed_reqs_total", Is: Counter, Since: "0.4.6.post4", Plus: true, Absent: "no handshake has failed yet"},
+
+		// Each queue has one cause. Those of disaggregation are there, and empty, on every engine.
+		{To: metrics.RequestsWaitingByReason, From: "sglang:num_queue_reqs", Is: Gauge, Set: waitsFor("capacity")},
+		{To: metrics.RequestsWaitingByReason, From: "sglang:num_grammar_queue_reqs", Is: Gauge, Since: "0.4.6.post4", Plus: true, Set: waitsFor("grammar")},
+		{To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_bootstrap_queue_reqs", Is: Gauge, Since: "0.5.12", Plus: true, Set: waitsFor("bootstrap")},
+		{To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_prealloc_queue_reqs", Is: Gauge, Since: "0.4.6.post4", Until: "0.5.11", Plus: true, Set: waitsFor("bootstrap")},
+		{To: metrics.RequestsWaitingByReason, From: "sglang:num_decode_prealloc_queue_reqs", Is: Gauge, Since: "0.4.6.post4", Plus: true, Set: waitsFor("kv_allocation")},
+		{To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_inflight_queue_reqs", Is: Gauge, Since: "0.5.1.post2", Plus: true, Set: waitsFor("kv_transfer")},
+		{To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_infight_queue_reqs", Is: Gauge, Since: "0.4.6.post4", Until: "0.5.1.post1", Plus: true, Set: waitsFor("kv_transfer")},
+		{To: metrics.RequestsWaitingByReason, From: "sglang:num_decode_transfer_queue_reqs", Is: Gauge, Since: "0.4.6.post4", Plus: true, Set: waitsFor("kv_transfer")},
+
+		// HiCache. Backup is GPU to host, load back the other way; backuped (sic) is host to storage and
+		// prefetched the other way. Evictions from the GPU are none of these tiers'.
+		{To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: Counter, Since: "0.5.18", Absent: noHiCache,
+			Quality: metrics.Approximate, Why: "every prompt token, those found on the GPU included"},
+		{To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:cached_tokens_total", With: []string{"sglang:prompt_tokens_total"}, Is: Counter, Since: "0.5.9",
+			Where: is("cache_source", "host", "storage"), Fold: sumOf("sglang:prompt_tokens_total"), Absent: noHiCache,
+			Quality: metrics.Approximate, Why: "every prompt token, those found on the GPU included"},
+		{To: metrics.ExternalPrefixCacheHitTokens, From: "sglang:prefill_effective_tokens_total", Is: Counter, Since: "0.5.18", Where: is("mode", "host_hit", "storage_hit"),
+			Absent: noHiCache, Quality: metrics.Derived, Why: "found in host memory and in storage, added"},
+		{To: metrics.ExternalPrefixCacheHitTokens, From: "sglang:cached_tokens_total", Is: Counter, Since: "0.5.9", Where: is("cache_source", "host", "storage"),
+			Absent: noHiCache, Quality: metrics.Derived, Why: "found in host memory and in storage, added"},
+		{To: metrics.KVTierQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: Counter, Since: "0.5.18", Where: is("mode", "host_hit", "storage_hit", "input"),
+			Set: tier(metrics.TierHost), Absent: noHiCache, Quality: metrics.Derived, Why: "prompt tokens not found on the GPU"},
+		{To: metrics.KVTierQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: Counter, Since: "0.5.18", Where: is("mode", "storage_hit", "input"),
+			Set: tier(metrics.TierStorage), Plus: true, Absent: noHiCache, Quality: metrics.Approximate, Why: "prompt tokens found neither on the GPU nor in host memory; short ones are not looked up"},
+		{To: metrics.KVTierHitTokens, From: "sglang:prefill_effective_tokens_total", Is: Counter, Since: "0.5.18", Where: is("mode", "host_hit", "storage_hit"), Absent: noHiCache,
+			Carry: []Carry{{From: "mode", To: metrics.LabelTier, Map: values(map[string]string{"host_hit": string(metrics.TierHost)}, string(metrics.TierStorage))}}},
+		{To: metrics.KVTierHitTokens, From: "sglang:cached_tokens_total", Is: Counter, Since: "0.5.9", Where: is("cache_source", "host", "storage"), Absent: noHiCache,
+			Carry: []Carry{{From: "cache_source", To: metrics.LabelTier, Map: values(map[string]string{"host": string(metrics.TierHost)}, string(metrics.TierStorage))}}},
+		{To: metrics.KVTierTransferTokens, From: "sglang:load_back_tokens_total", Is: Counter, Since: "0.5.5.post1", Where: is("pool", "kv", ""),
+			Set: tier(metrics.TierHost, metrics.Fetch), Absent: noHiCache, Quality: metrics.Approximate, Why: overRanks},
+		{To: metrics.KVTierTransferTokens, From: "sglang:hicache_backup_tokens_total", Is: Counter, Since: "0.5.18", Where: is("pool", "kv"),
+			Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noHiCache, Quality: metrics.Approximate, Why: overRanks},
+		{To: metrics.KVTierTransferTokens, From: "sglang:prefetched_tokens_total", Is: Counter, Since: "0.5.2", Set: tier("", metrics.Fetch), Carry: storageBackend, Plus: true, Absent: noHiCache},
+		{To: metrics.KVTierTransferTokens, From: "sglang:backuped_tokens_total", Is: Counter, Since: "0.5.2", Set: tier("", metrics.Store), Carry: storageBackend, Plus: true, Absent: noHiCache},
+		{To: metrics.KVTierTransferBytes, From: "sglang:load_back_bytes_total", Is: Counter, Since: "0.5.18", Set: tier(metrics.TierHost, metrics.Fetch), Absent: noHiCache},
+		{To: metrics.KVTierTransferBytes, From: "sglang:hicache_backup_bytes_total", Is: Counter, Since: "0.5.18", Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noHiCache},
+		{To: metrics.KVTierTransferTime, From: "sglang:load_back_duration_seconds", Is: Histogram, Since: "0.5.5.post1", Set: tier(metrics.TierHost, metrics.Fetch),
+			Fold: histogramSum, Absent: noHiCache, Quality: metrics.Derived, Why: "sum of the histogram"},
+		{To: metrics.KVTierTransferTime, From: "sglang:hicache_backup_duration_seconds", Is: Histogram, Since: "0.5.18", Set: tier(metrics.TierHost, metrics.Store),
+			Fold: histogramSum, Plus: true, Absent: noHiCache, Quality: metrics.Derived, Why: "sum of the histogram"},
+		{To: metrics.KVTierFailures, From: "sglang:storage_prefetch_unfulfilled_tokens_total", Is: Counter, Since: "0.5.19", Set: tier("", metrics.Fetch), Carry: storageBackend, Absent: noHiCache},
+		{To: metrics.KVTierRefused, From: "sglang:hicache_dropped_tokens_total", Is: Counter, Since: "0.5.18", Where: is("pool", "kv"), Set: tier(metrics.TierHost),
+			Absent: noHiCache, Quality: metrics.Approximate, Why: overRanks},
+		{To: metrics.KVTierRefused, From: "sglang:hicache_backup_dropped_tokens_total", Is: Counter, Since: "0.5.19", Set: tier(metrics.TierStorage), Carry: storageBackend, Plus: true, Absent: noHiCache},
+		{To: metrics.KVTierUsage, From: "sglang:hicache_host_used_tokens", With: []string{"sglang:hicache_host_total_tokens"}, Is: Gauge, Since: "0.5.10", Set: tier(metrics.TierHost),
+			Fold: ratio("sglang:hicache_host_used_tokens", "sglang:hicache_host_total_tokens"), Absent: noHiCache, Quality: metrics.Derived, Why: "used over all tokens"},
+		{To: metrics.KVTierCapacityTokens, From: "sglang:hicache_host_total_tokens", Is: Gauge, Since: "0.5.10", Set: tier(metrics.TierHost), Absent: noHiCache},
+
+		{To: metrics.MultimodalCacheQueries, From: "sglang:encoder_cache_total_files_total", Is: Counter, Since: "0.5.15", Absent: "no encode server"},
+		{To: metrics.MultimodalCacheHits, From: "sglang:encoder_cache_hit_files_total", Is: Counter, Since: "0.5.15", Absent: "no encode server"},
+		{To: metrics.EstimatedFlops, From: "sglang:estimated_flops_per_gpu_total", Is: Counter, Since: "0.5.10", Absent: "not estimated by this engine"},
+		{To: metrics.EstimatedMemoryBytes, From: "sglang:estimated_read_bytes_per_gpu_total", Is: Counter, Since: "0.5.10", Absent: "not estimated by this engine"},
+		{To: metrics.EstimatedMemoryBytes, From: "sglang:estimated_write_bytes_per_gpu_total", Is: Counter, Since: "0.5.10", Plus: true, Absent: "not estimated by this engine"},
 
 		{To: metrics.EngineLoadTime, From: "sglang:startup_time_seconds", Is: Gauge, Where: is("phase", "scheduler_e2e", "tokenizer_e2e"), Since: "0.5.17"},
 		{To: metrics.EngineLoadTime, From: "sglang:engine_startup_time", Is: Gauge, Since: "0.5.2", Until: "0.5.16"},
 	},
-	Missing: map[*metrics.Family]string{
-		metrics.DecodeTime:                     "not on the page",
-		metrics.Sleeping:                       "not on the page",
-		metrics.ExternalPrefixCacheQueryTokens: "cached tokens are not split from those looked up outside the engine",
-		metrics.ExternalPrefixCacheHitTokens:   "cached tokens are not split from those looked up outside the engine",
-		metrics.SpecDecodeDraftTokens:          "only gauges of the acceptance rate and length are reported",
-		metrics.SpecDecodeAcceptedTokens:       "only gauges of the acceptance rate and length are reported",
-	},
+	Missing: reasons(map[*metrics.Family]string{
+		metrics.SpecDecodeDraftTokens:    "only gauges of the acceptance rate and length are reported",
+		metrics.SpecDecodeAcceptedTokens: "only gauges of the acceptance rate and length are reported",
+		metrics.KVTierEvicted:            "only evictions from the GPU are reported",
+		metrics.RequestPreemptions:       "no histogram since 0.5.11",
+		metrics.RequestsSwapped:          "retracted requests are recomputed, and others pause for new weights",
+	}, lacks("counted in tokens", []*metrics.Family{metrics.KVTierLookups, metrics.KVTierHits, metrics.KVTierTransferBlocks}),
+		notOnPage(metrics.DecodeTime, metrics.Sleeping, metrics.KVTransferPostTime, metrics.KVTransfersExpired, metrics.KVTierPinned, metrics.KVTierCapacityBytes,
+			metrics.RequestsRunningLimit, metrics.BatchTokens, metrics.CorruptedRequests), lacks("not on the page", kvBlocks, busyTimes)),
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		if err = id.askVersion(ctx, get, "/server_info"); err != nil {
 			err = id.askVersion(ctx, get, "/get_server_info") // the older name
@@ -89,3 +146,17 @@ var sglang = Dialect{
 		return id, errors.Join(err, id.askModels(ctx, get))
 	},
 }
+
+const (
+	noHiCache = "no HiCache, or nothing of the kind yet"
+	// Families of the radix tree have no label for the rank, and multiprocess mode adds them up.
+	overRanks = "every rank adds the same tokens"
+)
+
+// storageBackend is the tier behind HiCache's storage backends, as far as their names say it.
+var storageBackend = []Carry{{From: "storage_backend", To: metrics.LabelTier, Map: values(map[string]string{
+	"file":     string(metrics.TierDisk),
+	"mooncake": string(metrics.TierRemote),
+	"aibrix":   string(metrics.TierRemote),
+	"hf3fs":    string(metrics.TierRemote),
+}, string(metrics.TierStorage))}}

@@ -56,8 +56,12 @@ var tgi = Dialect{
 			}, string(metrics.OutcomeOther))}}},
 		{To: metrics.SpecDecodeAcceptedTokens, From: "tgi_request_skipped_tokens", Is: Summary, Since: "1.3.0", Fold: histogramSum,
 			Absent: "no request yet", Quality: metrics.Approximate, Why: "tokens per step beyond the first"},
+		{To: metrics.PromptTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "prefill"), Since: "0.3.0", Fold: histogramSum,
+			Absent: "no request has been prefilled yet", Quality: metrics.Derived, Why: "sum of the histogram"},
+		{To: metrics.GenerationTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "decode"), Since: "0.3.0", Fold: histogramSum,
+			Absent: "no request has been decoded yet", Quality: metrics.Derived, Why: "sum of the histogram"},
 	},
-	Missing: map[*metrics.Family]string{
+	Missing: reasons(map[*metrics.Family]string{
 		metrics.TimeToFirstToken:               "no histogram; queue time is per request and prefill time per batch, so they cannot be added",
 		metrics.DecodeTime:                     "decode is reported per step only",
 		metrics.KVCacheUsage:                   "only the reserved token budget of the batch is reported",
@@ -70,11 +74,13 @@ var tgi = Dialect{
 		metrics.ExternalPrefixCacheQueryTokens: "TGI has none",
 		metrics.ExternalPrefixCacheHitTokens:   "TGI has none",
 		metrics.SpecDecodeDraftTokens:          "only accepted tokens are reported",
-		metrics.KVTransferTime:                 "TGI has no separate prefill and decode engines",
-		metrics.KVTransferSize:                 "TGI has no separate prefill and decode engines",
-		metrics.KVTransferFailures:             "TGI has no separate prefill and decode engines",
 		metrics.EngineLoadTime:                 "not on the page",
-	},
+		metrics.BatchTokens:                    "batches are counted in requests",
+		metrics.RequestsRunningLimit:           "a batch is limited in tokens",
+		metrics.RequestPreemptions:             "TGI does not preempt: it reserves the whole budget of a request",
+		metrics.RequestsSwapped:                "TGI does not preempt: it reserves the whole budget of a request",
+	}, lacks("TGI has no separate prefill and decode engines", kvTransfers), lacks("TGI has no tiers", kvTiers),
+		notOnPage(metrics.RequestsWaitingByReason, metrics.CorruptedRequests), lacks("not on the page", kvBlocks, multimodal, estimates)),
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		var info struct {
 			Model    string  `json:"model_id"`

@@ -43,6 +43,9 @@ var tritonTRTLLM = Dialect{
 			Absent: "no request yet", Quality: metrics.Derived, Why: "sum of the histogram"},
 		{To: metrics.GenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Since: "0.16.0", Fold: histogramSum,
 			Absent: "no request yet", Quality: metrics.Derived, Why: "sum of the histogram"},
+		{To: metrics.RequestsSwapped, From: "nv_trt_llm_inflight_batcher_metrics", Is: Gauge, Where: is("inflight_batcher_specific_metric", "paused_requests"),
+			Since: "0.9.0", Absent: "no inflight batching"},
+		{To: metrics.RequestsRunningLimit, From: trtRequests, Is: Gauge, Where: is("request_type", "max"), Since: "0.7.0"},
 	}, tritonCore),
 	Missing: tritonMissing,
 }
@@ -100,7 +103,7 @@ var tritonCore = []Row{
 	{To: metrics.EngineLoadTime, From: "nv_model_load_duration_secs", Is: Gauge, Absent: "needs Triton 24.11"},
 }
 
-var tritonMissing = map[*metrics.Family]string{
+var tritonMissing = reasons(map[*metrics.Family]string{
 	metrics.InterTokenLatency:              "not on the page",
 	metrics.TimePerOutputToken:             "not on the page",
 	metrics.RequestDuration:                "only a sum of durations is reported, no histogram",
@@ -125,9 +128,8 @@ var tritonMissing = map[*metrics.Family]string{
 	metrics.SpecDecodeDraftTokens:          "not on the page",
 	metrics.SpecDecodeAcceptedTokens:       "not on the page",
 	metrics.KVTransferTime:                 "at most a sum of milliseconds is reported, no histogram",
-	metrics.KVTransferSize:                 "not on the page",
-	metrics.KVTransferFailures:             "not on the page",
-}
+}, notOnPage(metrics.RequestsWaitingByReason, metrics.RequestsSwapped, metrics.RequestsRunningLimit, metrics.BatchTokens, metrics.RequestPreemptions,
+	metrics.CorruptedRequests), lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes))
 
 // modelsOf keeps the models that the backend's families name. One request through an ensemble is
 // counted by the core under the ensemble, its pre- and postprocessing and the model itself.

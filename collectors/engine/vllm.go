@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -99,11 +100,106 @@ var vllm = Dialect{
 		{To: metrics.KVTransferTime, From: "vllm:nixl_xfer_time_seconds", Is: Histogram, Since: "0.11.1", Absent: "no NIXL connector"},
 		{To: metrics.KVTransferSize, From: "vllm:nixl_bytes_transferred", Is: Histogram, Since: "0.11.1", Absent: "no NIXL connector"},
 		{To: metrics.KVTransferFailures, From: "vllm:nixl_num_failed_transfers_total", Is: Counter, Since: "0.11.1", Absent: "no NIXL connector"},
+		{To: metrics.KVTransferFailures, From: "vllm:nixl_num_failed_notifications_total", Is: Counter, Since: "0.11.1", Plus: true, Absent: "no NIXL connector",
+			Quality: metrics.Approximate, Why: "a notification that failed is among them: the prefill engine then keeps its copy until it expires"},
+		{To: metrics.KVTransferPostTime, From: "vllm:nixl_post_time_seconds", Is: Histogram, Since: "0.11.1", Absent: "no NIXL connector"},
+		{To: metrics.KVTransfersExpired, From: "vllm:nixl_num_kv_expired_reqs_total", Is: Counter, Since: "0.15.0", Absent: "no NIXL connector"},
+
+		// Offloading to host memory. kv_offload_total_* is what load and store say together, under the
+		// names of before 0.24 that the CPU offload still writes: it counts where they are not there.
+		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_load_bytes_total", Is: Counter, Since: "0.24", Set: tier(metrics.TierHost, metrics.Fetch), Absent: noOffload},
+		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_store_bytes_total", Is: Counter, Since: "0.24", Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noOffload},
+		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_total_bytes_total", Is: Counter, Since: "0.15", Set: tier(metrics.TierHost), Carry: transferType, Absent: noOffload},
+		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_tiering_read_bytes_total", Is: Counter, Since: "0.27", Set: tier("", metrics.Fetch), Carry: secondaryTier, Plus: true, Absent: noOffload},
+		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_tiering_write_bytes_total", Is: Counter, Since: "0.27", Set: tier("", metrics.Store), Carry: secondaryTier, Plus: true, Absent: noOffload},
+		{To: metrics.KVTierTransferBytes, From: "vllm:mooncake_store_operation_bytes_total", Is: Counter, Since: "0.22", Where: mooncakeMoves,
+			Set: tier(metrics.TierRemote), Carry: mooncakeOperation, Plus: true, Absent: noOffload},
+		{To: metrics.KVTierTransferTime, From: "vllm:kv_offload_load_time_total", Is: Counter, Since: "0.24", Set: tier(metrics.TierHost, metrics.Fetch), Absent: noOffload},
+		{To: metrics.KVTierTransferTime, From: "vllm:kv_offload_store_time_total", Is: Counter, Since: "0.24", Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noOffload},
+		{To: metrics.KVTierTransferTime, From: "vllm:kv_offload_total_time_total", Is: Counter, Since: "0.15", Set: tier(metrics.TierHost), Carry: transferType, Absent: noOffload},
+		{To: metrics.KVTierTransferTime, From: "vllm:kv_offload_tiering_read_time_total", Is: Counter, Since: "0.27", Set: tier("", metrics.Fetch), Carry: secondaryTier, Plus: true, Absent: noOffload},
+		{To: metrics.KVTierTransferTime, From: "vllm:kv_offload_tiering_write_time_total", Is: Counter, Since: "0.27", Set: tier("", metrics.Store), Carry: secondaryTier, Plus: true, Absent: noOffload},
+		{To: metrics.KVTierTransferTime, From: "vllm:mooncake_store_operation_time_seconds", Is: Histogram, Since: "0.22", Where: mooncakeMoves,
+			Set: tier(metrics.TierRemote), Carry: mooncakeOperation, Fold: histogramSum, Plus: true, Absent: noOffload,
+			Quality: metrics.Derived, Why: "sum of the histogram"},
+		{To: metrics.KVTierTransferTime, From: "vllm:hf3fs_load_duration_seconds", Is: Histogram, Since: "0.20", Set: tier(metrics.TierRemote, metrics.Fetch),
+			Fold: histogramSum, Plus: true, Absent: noOffload, Quality: metrics.Derived, Why: "sum of the histogram"},
+		{To: metrics.KVTierTransferTime, From: "vllm:hf3fs_save_duration_seconds", Is: Histogram, Since: "0.20", Set: tier(metrics.TierRemote, metrics.Store),
+			Fold: histogramSum, Plus: true, Absent: noOffload, Quality: metrics.Derived, Why: "sum of the histogram"},
+		{To: metrics.KVTierFailures, From: "vllm:kv_offload_tiering_promotion_job_failures_total", Is: Counter, Since: "0.27", Set: tier("", metrics.Fetch), Carry: secondaryTier, Absent: noOffload},
+		{To: metrics.KVTierFailures, From: "vllm:kv_offload_tiering_cascade_job_failures_total", Is: Counter, Since: "0.27", Set: tier("", metrics.Store), Carry: secondaryTier, Plus: true, Absent: noOffload},
+		{To: metrics.KVTierFailures, From: "vllm:mooncake_store_operation_failed_keys_total", Is: Counter, Since: "0.22", Where: is("operation", "save_put", "load_get"),
+			Set: tier(metrics.TierRemote), Carry: mooncakeOperation, Plus: true, Absent: noOffload},
+		{To: metrics.KVTierFailures, From: "vllm:hf3fs_num_failed_load_total", Is: Counter, Since: "0.20", Set: tier(metrics.TierRemote, metrics.Fetch), Plus: true, Absent: noOffload},
+		{To: metrics.KVTierFailures, From: "vllm:hf3fs_num_failed_save_total", Is: Counter, Since: "0.20", Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: noOffload},
+		{To: metrics.KVTierLookups, From: "vllm:kv_offload_tiering_block_queries_total", Is: Counter, Since: "0.27", Carry: secondaryTier, Absent: noOffload},
+		{To: metrics.KVTierHits, From: "vllm:kv_offload_tiering_block_hits_total", Is: Counter, Since: "0.27", Carry: secondaryTier, Absent: noOffload},
+		{To: metrics.KVTierRefused, From: "vllm:kv_offload_stores_skipped_total", Is: Counter, Since: "0.24", Set: tier(metrics.TierHost), Absent: noOffload,
+			Quality: metrics.Approximate, Why: "with a store_threshold of 2 or more, first sightings are among them"},
+		// Not how full the tier is: vLLM has no gauge of that since V0.
+		{To: metrics.KVTierPinned, From: "vllm:kv_offload_cpu_cache_usage_perc", Is: Gauge, Since: "0.24", Set: tier(metrics.TierHost), Absent: noOffload},
+		{To: metrics.KVTierUsage, From: "vllm:cpu_cache_usage_perc", Is: Gauge, Since: "0.2.3", Until: "0.9.0", Set: tier(metrics.TierHost), Absent: "V0 only"},
+		{To: metrics.KVTierCapacityTokens, From: "vllm:kv_offload_config_info", Is: Gauge, Since: "0.31", Set: tier(metrics.TierHost), Absent: noOffload,
+			Fold: labelProduct("cpu_capacity_tokens_at_max_len"), Quality: metrics.Approximate, Why: "from a label: the most that fit, with requests of the longest length"},
+		{To: metrics.KVTierCapacityTokens, From: "vllm:cache_config_info", Is: Gauge, Since: "0.3.3", Until: "0.9.0", Set: tier(metrics.TierHost), Absent: "V0 only",
+			Fold: labelProduct("num_cpu_blocks", "block_size"), Quality: metrics.Derived, Why: "from labels: CPU blocks times block size"},
+		{To: metrics.KVTierCapacityBytes, From: "vllm:kv_offload_config_info", Is: Gauge, Since: "0.31", Set: tier(metrics.TierHost), Absent: noOffload,
+			Fold: labelProduct("cpu_num_chunks", "cpu_kv_bytes_per_chunk"), Quality: metrics.Derived, Why: "from labels: chunks times bytes per chunk"},
+
+		{To: metrics.KVBlockLifetime, From: "vllm:kv_block_lifetime_seconds", Is: Histogram, Since: "0.13", Absent: "needs --kv-cache-metrics"},
+		{To: metrics.KVBlockIdle, From: "vllm:kv_block_idle_before_evict_seconds", Is: Histogram, Since: "0.13", Absent: "needs --kv-cache-metrics"},
+		{To: metrics.KVBlockReuseGap, From: "vllm:kv_block_reuse_gap_seconds", Is: Histogram, Since: "0.13", Absent: "needs --kv-cache-metrics"},
+
+		{To: metrics.RequestsWaitingByReason, From: "vllm:num_requests_waiting_by_reason", Is: Gauge, Since: "0.20",
+			Carry: []Carry{{From: "reason", To: metrics.LabelReason, Map: values(map[string]string{"capacity": "capacity", "deferred": "deferred"}, "other")}}},
+		{To: metrics.RequestsSwapped, From: "vllm:num_requests_swapped", Is: Gauge, Since: "0.2.3", Until: "0.9.0", Absent: "V0 only"},
+		{To: metrics.BatchTokens, From: "vllm:iteration_tokens_total", Is: Histogram, Since: "0.6.4", Until: "0.7.2", Absent: "V1 of that time has none"},
+		{To: metrics.BatchTokens, From: "vllm:iteration_tokens_total", Is: Histogram, Since: "0.7.3"},
+		{To: metrics.RequestPreemptions, From: "vllm:request_num_preemptions", Is: Histogram, Since: "0.30", Absent: "the Rust frontend has none"},
+		{To: metrics.CorruptedRequests, From: "vllm:corrupted_requests_total", Is: Counter, Since: "0.11.1", Absent: "needs VLLM_COMPUTE_NANS_IN_LOGITS=1",
+			Quality: metrics.Approximate, Why: "0 says nothing without VLLM_COMPUTE_NANS_IN_LOGITS=1"},
+		{To: metrics.MultimodalCacheQueries, From: "vllm:mm_cache_queries_total", Is: Counter, Since: "0.11.1", Absent: "the Rust frontend has none"},
+		{To: metrics.MultimodalCacheHits, From: "vllm:mm_cache_hits_total", Is: Counter, Since: "0.11.1", Absent: "the Rust frontend has none"},
+		{To: metrics.EstimatedFlops, From: "vllm:estimated_flops_per_gpu_total", Is: Counter, Since: "0.17", Absent: needsMFU},
+		{To: metrics.EstimatedMemoryBytes, From: "vllm:estimated_read_bytes_per_gpu_total", Is: Counter, Since: "0.17", Absent: needsMFU},
+		{To: metrics.EstimatedMemoryBytes, From: "vllm:estimated_write_bytes_per_gpu_total", Is: Counter, Since: "0.17", Plus: true, Absent: needsMFU},
 	},
 	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/v1/models"},
-	Missing:   notOnPage(metrics.EngineLoadTime),
-	Identify:  openAI,
+	Missing: reasons(
+		lacks("lookups are counted in blocks of a size that is not said", []*metrics.Family{metrics.KVTierQueryTokens, metrics.KVTierHitTokens}),
+		lacks("transfers are counted in bytes", []*metrics.Family{metrics.KVTierTransferTokens, metrics.KVTierTransferBlocks}),
+		notOnPage(metrics.EngineLoadTime, metrics.KVTierEvicted, metrics.RequestsRunningLimit, metrics.PromptTime, metrics.GenerationTime)),
+	Identify: openAI,
 }
+
+// Why quantities that hang on a flag are not there.
+const (
+	noOffload = "no KV offloading, or nothing of the kind yet"
+	needsMFU  = "needs --enable-mfu-metrics"
+)
+
+// transferType is the direction of a copy between host and GPU.
+var transferType = []Carry{{From: "transfer_type", To: metrics.LabelOperation, Map: values(map[string]string{
+	"CPU_to_GPU": string(metrics.Fetch),
+	"GPU_to_CPU": string(metrics.Store),
+}, "")}}
+
+// secondaryTier is a tier below the host's memory, named by its place and kind: 1:fs.
+var secondaryTier = []Carry{{From: "tier", To: metrics.LabelTier, Map: func(s string) string {
+	if _, kind, _ := strings.Cut(s, ":"); kind == "fs" {
+		return string(metrics.TierDisk)
+	}
+	return string(metrics.TierStorage)
+}}}
+
+// Operations of the Mooncake store that move KV cache; the others ask for keys.
+var (
+	mooncakeMoves     = slices.Concat(is("operation", "save_put", "load_get"), is("status", "ok"))
+	mooncakeOperation = []Carry{{From: "operation", To: metrics.LabelOperation, Map: values(map[string]string{
+		"save_put": string(metrics.Store),
+		"load_get": string(metrics.Fetch),
+	}, "")}}
+)
 
 // finishReason maps the finish reasons of the OpenAI protocol and vLLM's additions to it.
 var finishReason = values(map[string]string{
@@ -137,6 +233,21 @@ func labelNumber(m Member, label string) float64 {
 		return 0
 	}
 	return v
+}
+
+// labelProduct multiplies what a member carries in labels, and adds the members up; absent where
+// none says it.
+func labelProduct(labels ...string) func([]Member) (float64, bool) {
+	return func(in []Member) (total float64, ok bool) {
+		for _, m := range in {
+			v := 1.0
+			for _, l := range labels {
+				v *= labelNumber(m, l)
+			}
+			total += v
+		}
+		return total, total > 0
+	}
 }
 
 // blocksInTokens converts the block counts of vLLM before v0.9.0 (vllm#18003), which later releases

@@ -1,0 +1,32 @@
+package engine
+
+import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+
+// kvbm reads Dynamo's block manager (DYN_KVBM_METRICS=1), on its own page or on its worker's. In its
+// names d is the device and h the host, but the second d of an offload and the first d of an onboard
+// are the disk; o is object storage. Its hit rates are of a sliding window. The families of the newer
+// manager are per pool, and name pools as their user does.
+var kvbm = Dialect{
+	Runtime: metrics.KVBM,
+	Source:  "dynamo lib/bindings/kvbm, lib/runtime/src/metrics/prometheus_names.rs",
+	Recognise: func(p *Page) bool {
+		return p.Has("kvbm_matched_tokens") || p.Has("kvbm_offload_blocks_d2h") || p.Has("kvbm_onboard_blocks_h2d")
+	},
+	Role:       roleKVCache,
+	Supplement: true,
+	Rows:       kvbmRows,
+	Missing:    others("KVBM is a KV cache, no engine", kvbmRows),
+}
+
+var kvbmRows = []Row{
+	{To: metrics.ExternalPrefixCacheHitTokens, From: "kvbm_matched_tokens", Is: Counter, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2h", Is: Counter, Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_h2d", Is: Counter, Set: tier(metrics.TierDisk, metrics.Store), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2d", Is: Counter, Set: tier(metrics.TierDisk, metrics.Store), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_offload_blocks_d2o", Is: Counter, Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_h2d", Is: Counter, Set: tier(metrics.TierHost, metrics.Fetch), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_d2d", Is: Counter, Set: tier(metrics.TierDisk, metrics.Fetch), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierTransferBlocks, From: "kvbm_onboard_blocks_o2d", Is: Counter, Set: tier(metrics.TierRemote, metrics.Fetch), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierFailures, From: "kvbm_object_read_failures", Is: Counter, Set: tier(metrics.TierRemote, metrics.Fetch), Plus: true, Absent: nothingYet},
+	{To: metrics.KVTierFailures, From: "kvbm_object_write_failures", Is: Counter, Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: nothingYet},
+}
