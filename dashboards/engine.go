@@ -220,7 +220,7 @@ func elsewhereRow(s scope) []Panel {
 			Query{s.rate(replicas, metrics.KVTransferFailures), "failed " + replicaLegend}, Query{s.rate(replicas, metrics.KVTransfersExpired), "expired " + replicaLegend}).
 			bad(0.01, 0.1).runbook("LLMKVTransferFailures").next(rules.IncidentDashboard),
 		lines("KV tier hits", share, 6, About{
-			"Share of what was looked up in a tier below the GPU that was there: of tokens, or of blocks where the engine counts those.",
+			"Share of what was looked up in a tier below the GPU that was there: of tokens, or of blocks where the engine counts those. vLLM adds up all tiers: see Prefix cache hits.",
 			"A tier that finds nothing only costs: write traffic, memory and lookups.",
 			"Zero for days: turn it off. A step down: a restart emptied it, or it refuses what it should store."},
 			Query{promql.Or(tokens, over(s.rate(tiers, metrics.KVTierHits), s.rate(tiers, metrics.KVTierLookups))), tierLegend}).

@@ -71,7 +71,9 @@ var (
 		Split: []Evidence{
 			{"Pinned by transfers", promql.Max(nil, promql.Vector(metrics.KVTierPinned, sameTier()...)), Percent},
 			{"Refused per minute", perMinute(nil, promql.Vector(metrics.KVTierRefused, sameTier()...)), Number},
-			{"Found of what was looked up", ratio(promql.Vector(metrics.KVTierHitTokens, sameTier()...), promql.Vector(metrics.KVTierQueryTokens, sameTier()...), nil, now, 0), Percent},
+			{"Found of what was looked up", promql.Or(
+				ratio(promql.Vector(metrics.KVTierHitTokens, sameTier()...), promql.Vector(metrics.KVTierQueryTokens, sameTier()...), nil, now, 0),
+				ratio(promql.Vector(metrics.KVTierHits, sameTier()...), promql.Vector(metrics.KVTierLookups, sameTier()...), nil, now, 0)), Percent},
 			{"Seconds to move a GB", times(1e9, ratio(promql.Vector(metrics.KVTierTransferTime, sameTier()...), promql.Vector(metrics.KVTierTransferBytes, sameTier()...),
 				[]string{metrics.LabelOperation}, now, 0)), LabelledBy(Number, metrics.LabelOperation)},
 			{"Failed per minute", perMinute([]string{metrics.LabelOperation}, promql.Vector(metrics.KVTierFailures, sameTier()...)), LabelledBy(Number, metrics.LabelOperation)},
