@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -142,7 +144,8 @@ var vllm = Dialect{
 		{To: metrics.KVTierCapacityTokens, From: "vllm:kv_offload_config_info", Is: Gauge, Since: "0.31", Set: tier(metrics.TierHost), Absent: noOffload,
 			Fold: labelProduct("cpu_capacity_tokens_at_max_len"), Quality: metrics.Approximate, Why: "from a label: the most that fit, with requests of the longest length"},
 		{To: metrics.KVTierCapacityTokens, From: "vllm:cache_config_info", Is: Gauge, Since: "0.3.3", Until: "0.9.0", Set: tier(metrics.TierHost), Absent: "V0 only",
-			Fold: labelProduct("num_cpu_blocks", "block_size"), Quality: metrics.Derived, Why: "from labels: CPU blocks times block size"},
+			Where: []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, "num_cpu_blocks", "[1-9][0-9]*")},
+			Fold:  labelProduct("num_cpu_blocks", "block_size"), Quality: metrics.Derived, Why: "from labels: CPU blocks times block size"},
 		{To: metrics.KVTierCapacityBytes, From: "vllm:kv_offload_config_info", Is: Gauge, Since: "0.31", Set: tier(metrics.TierHost), Absent: noOffload,
 			Fold: labelProduct("cpu_num_chunks", "cpu_kv_bytes_per_chunk"), Quality: metrics.Derived, Why: "from labels: chunks times bytes per chunk"},
 
@@ -237,11 +240,11 @@ func labelNumber(m Member, label string) float64 {
 
 // labelProduct multiplies what a member carries in labels, and adds the members up; absent where
 // none says it.
-func labelProduct(labels ...string) func([]Member) (float64, bool) {
+func labelProduct(names ...string) func([]Member) (float64, bool) {
 	return func(in []Member) (total float64, ok bool) {
 		for _, m := range in {
 			v := 1.0
-			for _, l := range labels {
+			for _, l := range names {
 				v *= labelNumber(m, l)
 			}
 			total += v
