@@ -106,6 +106,8 @@ func enginesPage() ([]byte, error) {
 	}
 	for _, d := range dialects {
 		fmt.Fprintf(&b, "\n## %s\n\nFrom %s.\n\n| quantity | source | versions | quality | notes |\n| --- | --- | --- | --- | --- |\n", title(d), d.Source)
+		lacks := map[string][]string{}
+		var why []string // in the order of the vocabulary
 		for _, f := range metrics.All() {
 			if !engine.IsQuantity(f) {
 				continue
@@ -115,20 +117,32 @@ func enginesPage() ([]byte, error) {
 			for i := range d.Rows {
 				if r := &d.Rows[i]; r.To == f {
 					mapped = true
-					fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", quantity, sourceCell(r), versions(r), quality(r), cell(notes(r)))
+					fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", quantity+set(r), sourceCell(r), versions(r), quality(r), cell(notes(r)))
 				}
 			}
 			if path := d.Endpoints[f]; path != "" {
 				fmt.Fprintf(&b, "| `%s` | `%s` | | endpoint | asked once per start of the engine |\n", quantity, path)
-			} else if !mapped {
-				fmt.Fprintf(&b, "| `%s` | – | | missing | %s |\n", quantity, cell(d.Missing[f]))
+			} else if reason := d.Missing[f]; !mapped {
+				if lacks[reason] == nil {
+					why = append(why, reason)
+				}
+				lacks[reason] = append(lacks[reason], quantity)
 			}
+		}
+		for _, reason := range why {
+			fmt.Fprintf(&b, "| %s | – | | missing | %s |\n", code(lacks[reason]), cell(reason))
 		}
 	}
 	return b.Bytes(), nil
 }
 
 func title(d *engine.Dialect) string {
+	if d.Role == "kv_cache" {
+		if d.Supplement {
+			return string(d.Runtime) + " (beside an engine)"
+		}
+		return string(d.Runtime)
+	}
 	if d.Role != "" {
 		return string(d.Runtime) + " " + d.Role
 	}
@@ -174,6 +188,14 @@ func sourceCell(r *engine.Row) string {
 		s += "{" + strings.Join(conditions, ",") + "}"
 	}
 	return "`" + strings.ReplaceAll(s, "|", `\|`) + "`"
+}
+
+// set are the labels that all series of a row get.
+func set(r *engine.Row) string {
+	if len(r.Set) == 0 {
+		return ""
+	}
+	return string(metrics.AppendSeries(nil, "", r.Set...))
 }
 
 func versions(r *engine.Row) string {

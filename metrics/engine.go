@@ -63,7 +63,7 @@ var (
 	KVTransferSize = histogram("llm_engine_kv_transfer_size_bytes",
 		"Bytes of one KV cache transfer between prefill and decode engines.", EngineLabels)
 	KVTransferFailures = counter("llm_engine_kv_transfer_failures_total",
-		"KV cache transfers between prefill and decode engines that failed.", EngineLabels)
+		"KV cache transfers between prefill and decode engines that failed, or whose handshake or notification did.", EngineLabels)
 
 	KVTransferPostTime = histogram("llm_engine_kv_transfer_post_time_seconds",
 		"Time to submit one KV cache transfer between prefill and decode engines, before its bytes move.", EngineLabels)

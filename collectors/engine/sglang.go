@@ -82,6 +82,8 @@ var sglang = Dialect{
 		{To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_infight_queue_reqs", Is: Gauge, Since: "0.4.6.post4", Until: "0.5.1.post1", Plus: true, Set: waitsFor("kv_transfer")},
 		{To: metrics.RequestsWaitingByReason, From: "sglang:num_decode_transfer_queue_reqs", Is: Gauge, Since: "0.4.6.post4", Plus: true, Set: waitsFor("kv_transfer")},
 
+		{To: metrics.RequestPreemptions, From: "sglang:num_retractions", Is: Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Absent: "no request has finished yet"},
+
 		// HiCache. Backup is GPU to host, load back the other way; backuped (sic) is host to storage and
 		// prefetched the other way. Evictions from the GPU are none of these tiers'.
 		{To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: Counter, Since: "0.5.18", Absent: noHiCache,
@@ -134,7 +136,6 @@ var sglang = Dialect{
 		metrics.SpecDecodeDraftTokens:    "only gauges of the acceptance rate and length are reported",
 		metrics.SpecDecodeAcceptedTokens: "only gauges of the acceptance rate and length are reported",
 		metrics.KVTierEvicted:            "only evictions from the GPU are reported",
-		metrics.RequestPreemptions:       "no histogram since 0.5.11",
 		metrics.RequestsSwapped:          "retracted requests are recomputed, and others pause for new weights",
 	}, lacks("counted in tokens", []*metrics.Family{metrics.KVTierLookups, metrics.KVTierHits, metrics.KVTierTransferBlocks}),
 		notOnPage(metrics.DecodeTime, metrics.Sleeping, metrics.KVTransferPostTime, metrics.KVTransfersExpired, metrics.KVTierPinned, metrics.KVTierCapacityBytes,

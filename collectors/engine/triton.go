@@ -44,7 +44,7 @@ var tritonTRTLLM = Dialect{
 		{To: metrics.GenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Since: "0.16.0", Fold: histogramSum,
 			Absent: "no request yet", Quality: metrics.Derived, Why: "sum of the histogram"},
 		{To: metrics.RequestsSwapped, From: "nv_trt_llm_inflight_batcher_metrics", Is: Gauge, Where: is("inflight_batcher_specific_metric", "paused_requests"),
-			Since: "0.9.0", Absent: "no inflight batching"},
+			Since: "0.7.0", Absent: "no inflight batching, or a backend before 0.9.0"},
 		{To: metrics.RequestsRunningLimit, From: trtRequests, Is: Gauge, Where: is("request_type", "max"), Since: "0.7.0"},
 	}, tritonCore),
 	Missing: tritonMissing,
