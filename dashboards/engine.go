@@ -237,10 +237,11 @@ func elsewhereRow(s scope) []Panel {
 			Query{promql.Max(tiers, s.of(metrics.KVTierPinned)), "pinned " + tierLegend}, Query{promql.Max(tiers, s.of(metrics.KVTierUsage)), "holds " + tierLegend}).
 			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard),
 		lines("KV tier refusals and failures", perSecond, 6, About{
-			"Stores per second that a tier refused, and stores and fetches that failed, in the engine's own unit: tokens, blocks or transfers.",
+			"Stores per second that a tier refused, and stores and fetches that failed, in the engine's own unit: tokens, blocks or transfers; and the tokens that it took.",
 			"What is refused or fails is computed again.",
 			"Failures: look at the disk or the remote store. Refusals beside a pinned tier: see its runbook; alone they may be first sightings."},
-			Query{s.rate(tiers, metrics.KVTierRefused), "refused " + tierLegend}, Query{s.rate(ways, metrics.KVTierFailures), "{{operation}} failed " + tierLegend}).
+			Query{s.rate(tiers, metrics.KVTierRefused), "refused " + tierLegend}, Query{s.rate(ways, metrics.KVTierFailures), "{{operation}} failed " + tierLegend},
+			Query{s.rate(tiers, metrics.KVTierTransferTokens, promql.Eq(metrics.LabelOperation, string(metrics.Store))), "stored tokens " + tierLegend}).
 			runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard),
 	}
 }

@@ -116,7 +116,7 @@ func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 func saturatedTier(m ...*promql.Matcher) promql.Expr {
 	pinned := promql.Max(tierLabels, promql.Over("min_over_time", promql.Vector(metrics.KVTierPinned, m...), 5*minute))
 	refused := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierRefused, m...), now))
-	stored := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTokens, slices.Concat(m, []*promql.Matcher{promql.Eq(metrics.LabelOperation, "store")})...), now))
+	stored := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTokens, slices.Concat(m, []*promql.Matcher{promql.Eq(metrics.LabelOperation, string(metrics.Store))})...), now))
 	return promql.Or(
 		above(pinned, 0.9),
 		promql.Unless(above(promql.Div(refused, above(promql.Add(refused, stored, nil), 0), nil), 0.5), pinned, nil))
