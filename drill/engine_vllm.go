@@ -69,6 +69,8 @@ func NewVLLM(p Profile) *VLLM {
 	}
 	v.responses = (&page{registry: pg.registry}).counters("http_requests_total", "method", "status", "handler")
 	v.external, v.found = pg.counter("vllm:external_prefix_cache_queries_total"), pg.counter("vllm:external_prefix_cache_hits_total")
+	pg.counter("vllm:mm_cache_queries_total")
+	pg.counter("vllm:mm_cache_hits_total")
 	v.step = pg.histogram("vllm:iteration_tokens_total", vllmStep)
 	sleepState := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:engine_sleep_state", ConstLabels: pg.labels}, []string{"sleep_state"})
 	sleepState.WithLabelValues("awake").Set(1)

@@ -103,7 +103,7 @@ func TestTiersOfSGLang(t *testing.T) {
 	s = page(t, "sglang/v0.5.12-decode.prom")
 	s.want(t, `llm_engine_requests_waiting_by_reason{reason="kv_allocation"}`, 5)
 	s.want(t, `llm_engine_requests_waiting_by_reason{reason="kv_transfer"}`, 7)
-	page(t, "sglang/v0.5.6-retractions.prom").want(t, `llm_engine_request_preemptions_bucket{le="0"}`, 391)
+	page(t, "sglang/v0.5.6-retractions.prom").want(t, `llm_engine_request_preemptions_bucket{le="0.0"}`, 391)
 	s = page(t, "sglang/v0.5.18-encoder.prom")
 	s.want(t, `llm_engine_multimodal_cache_queries_total`, 452, 424)
 	s.want(t, `llm_engine_multimodal_cache_hits_total`, 140, 156)
