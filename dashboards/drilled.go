@@ -134,7 +134,6 @@ const (
 	noGPU      = "the drill's GPUs say nothing of it"
 	noEngine   = "the drill's engines do not do it"
 	noProcess  = "it is about the exporter's process, which the drill does not run"
-	noProbe    = "the drill sends no probes"
 	noClock    = "it takes real time, which does not pass in the drill"
 	identity   = "what is there stays there in the drill"
 	noneOfThem = "the drill has no objective on it"
@@ -149,7 +148,7 @@ var Undrilled = map[rules.Dashboard]map[string]string{
 		"KV cache capacity": identity, "Time per output token, p95": noneOfThem,
 		"LoRA adapters in use": noEngine, "Asleep": noEngine, "KV transfers, p95": noEngine,
 		"KV tier hits": noEngine, "KV tier pinned": noEngine, "KV tier refusals and failures": noEngine,
-		"Cold start": noEngine, "As a client sees it": noProbe,
+		"Cold start": noEngine,
 	},
 	rules.GPUDashboard: {
 		"Missing GPUs": noGPU, "Recovery action asked for": noGPU, "SM, tensor and kernel activity": noGPU, "Memory bandwidth against peak": noGPU, "Memory busy": noGPU,
@@ -162,7 +161,7 @@ var Undrilled = map[rules.Dashboard]map[string]string{
 	FleetDashboard: {"GPUs that serve": identity},
 	rules.ExporterDashboard: {
 		"Scrapes of the exporters": noProcess, "Discovery": noProcess, "Places where an engine may be": noProcess, "NVML": noGPU, "Numbers by quality": identity, "Sources that went missing": noEngine,
-		"Objectives that count": identity, "Probes": noProbe, "Time to read an engine": noClock, "Size of pages": identity, "Series on pages": identity,
+		"Objectives that count": identity, "Time to read an engine": noClock, "Size of pages": identity, "Series on pages": identity,
 		"Collector time": noProcess, "Collectors": noProcess, "Stuck GPUs": noGPU, "Age of GPU values": noGPU, "Time to read a GPU": noGPU,
 		"GPUs expected and visible": identity, "XID sources": noGPU, "What GPUs do not offer": noGPU,
 		"Configuration loaded": noProcess, "Configuration age": noProcess,

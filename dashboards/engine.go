@@ -21,7 +21,7 @@ func engines() Board {
 			{Title: "Work: did requests change?", Panels: workRow(s)},
 			{Title: "KV cache elsewhere: prefill engines and tiers below the GPU", Collapsed: true, Panels: elsewhereRow(s)},
 			{Title: "Speculation, adapters, sleep", Collapsed: true, Panels: featureRow(s)},
-			{Title: "Cold starts, probes and cost", Collapsed: true, Panels: costRow(s)},
+			{Title: "Cold starts and cost", Collapsed: true, Panels: costRow(s)},
 		},
 	}
 }
@@ -252,21 +252,15 @@ func costRow(s scope) []Panel {
 		promql.Mul(promql.Num(1000.0/3600), promql.Mul(promql.Num(priceOfGPU), onModelGPUs, nil), nil),
 		promql.Gt(s.rate(models, metrics.GenerationTokens), promql.Num(0), nil), nil)
 	return []Panel{
-		lines("Cost of 1,000 generated tokens", dollars, 8, About{
+		lines("Cost of 1,000 generated tokens", dollars, 12, About{
 			"The price of the model's GPUs divided by what it generates. Set the price of a GPU hour above.",
 			"Idle replicas make tokens expensive; so does a batch that is too small.",
 			"Compare with the same hour last week, not with an empty night."},
 			Query{cost, modelLegend}).empty("No tokens, or no GPU is known to serve the model.").runbook("LLMBatchKnee").next(FleetDashboard),
-		lines("Cold start", duration, 8, About{
+		lines("Cold start", duration, 12, About{
 			"Time each engine took from start until it could serve.",
 			"It is how far ahead capacity has to be asked for.",
 			"Longer than before: look at where weights come from."},
 			Query{promql.Max(replicas, s.of(metrics.EngineLoadTime)), replicaLegend}).bad(300, 900).runbook("LLMColdStart").next(FleetDashboard),
-		lines("As a client sees it", seconds, 8, About{
-			"TTFT and inter-token latency of the last synthetic request.",
-			"It includes what engines cannot see: the network and the gateway. Some engines have no other latency.",
-			"Far above the engine's own numbers: look between client and engine."},
-			Query{promql.Max(models, s.of(metrics.ProbeTimeToFirstToken)), "TTFT " + modelLegend}, Query{promql.Max(models, s.of(metrics.ProbeInterTokenLatency)), "ITL " + modelLegend}).
-			empty("No probe is configured.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
 	}
 }

@@ -70,20 +70,13 @@ func exporter() Board {
 					"Not zero: the exporter needs to learn the new name."},
 					Query{s.rate([]string{metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelSource}, metrics.SourceMissing), "{{runtime}} {{source}}"}).
 					bad(0.001, 0.01).empty("Every source that should be there is.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard),
-				timeline("Objectives that count", 12, About{
+				timeline("Objectives that count", 24, About{
 					"Whether events of each model count for the objectives that select it, and why not.",
 					"An objective that counts nothing cannot burn: it protects nobody.",
 					"The reason names the missing signal: choose another or enable it in the engine."},
 					[]State{{0, "counts nothing", vermilion}, {1, "counts", blue}},
 					Query{promql.Max(by(models, metrics.LabelSLO, metrics.LabelReason), s.of(metrics.SLOCounted)), "{{slo}} {{model_name}} {{reason}}"}).
 					empty("No objective is configured.").runbook("LLMObjectiveWithoutEvents").next(rules.SLODashboard),
-				timeline("Probes", 12, About{
-					"Whether the last synthetic request to each engine worked.",
-					"An engine can show a healthy page and serve nobody.",
-					"Failing with a healthy page: the engine hangs."},
-					[]State{{0, "failed", vermilion}, {1, "worked", blue}},
-					Query{promql.Max(by(page, metrics.LabelModel), s.of(metrics.ProbeSuccess)), "{{model_name}} " + pageLegend}).
-					empty("No probe is configured.").runbook("LLMEngineStalled").next(rules.EngineDashboard),
 			}},
 			{Title: "Cost: what does measuring take?", Panels: []Panel{
 				lines("Time to read an engine", seconds, 8, About{

@@ -164,7 +164,7 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 	case metrics.ConfigReloadTime:
 		healthy = float64(rulesim.Epoch.Unix())
 		bad = healthy + incidentAt.Seconds()
-	case metrics.DiscoveryUp, metrics.GPUNVMLUp, metrics.GPUXIDSourceUp, metrics.SLOCounted, metrics.ProbeSuccess, metrics.CollectorSuccess, metrics.ConfigReloadSuccess,
+	case metrics.DiscoveryUp, metrics.GPUNVMLUp, metrics.GPUXIDSourceUp, metrics.SLOCounted, metrics.CollectorSuccess, metrics.ConfigReloadSuccess,
 		metrics.GPUNVLinkUp, metrics.GPUFeatureSupported:
 		healthy, bad = 1, 0
 	case metrics.GPUMissing, metrics.GPUCollectStuck, metrics.GPUSRAMThreshold, metrics.GPURowRemapPending, metrics.GPURowRemapFailure, metrics.GPURetiredPagesPending,

@@ -13,8 +13,7 @@ type Dialect interface {
 	http.Handler
 }
 
-// NewDialect returns the page of a runtime. Ollama has none, and there are runtimes that the drill does
-// not speak: these end the program.
+// NewDialect returns the page of a runtime. There are runtimes that the drill does not speak: these end the program.
 func NewDialect(r metrics.Runtime, p Profile) Dialect {
 	switch r {
 	case metrics.VLLM:

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -26,7 +25,6 @@ var groups = []struct{ name, title, says string }{
 		"Why it is absent is `llm_engine_metric_source_info{quality=\"missing\"}`."},
 	{"gpu", "GPUs", "What a GPU says, through NVML."},
 	{"slo", "Objectives", "Objectives and the events counted against them."},
-	{"probe", "Probes", "What a synthetic client sees."},
 	{"exporter", "The exporter", "What the exporter says about itself, beside the standard `go_`, `process_` and `llm_exporter_build_info` metrics."},
 }
 
@@ -78,145 +76,3 @@ func code(names []string) string {
 }
 
 func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
-
-func enginesPage() ([]byte, error) {
-	dialects := engine.Known()
-	var b bytes.Buffer
-	b.WriteString("# Engines\n\n" + generated)
-	b.WriteString("What each engine says, by quantity: **N** native, **D** derived by exact arithmetic, **A** approximate, **E** from a metadata\n" +
-		"endpoint instead of the page, – not said. Sources that come with a release or a flag are listed below, per engine. On a running node the same is in `llm_engine_metric_source_info`.\n\n| quantity |")
-	for _, d := range dialects {
-		fmt.Fprintf(&b, " %s |", title(d))
-	}
-	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(dialects)) + "\n")
-	for _, f := range metrics.All() {
-		if !engine.IsQuantity(f) {
-			continue
-		}
-		fmt.Fprintf(&b, "| `%s` |", strings.TrimPrefix(f.Name, "llm_engine_"))
-		for _, d := range dialects {
-			fmt.Fprintf(&b, " %s |", letters(d, f))
-		}
-		b.WriteByte('\n')
-	}
-	b.WriteString("\n## When a page cannot be used\n\n`llm_engine_up` is 0 and its `reason` says why. Nothing else of that engine is shown: old numbers would lie.\n\n" +
-		"| reason | meaning | what to do |\n| --- | --- | --- |\n")
-	for _, r := range engine.Reasons {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Reason, cell(r.Meaning), cell(r.Remedy))
-	}
-	for _, d := range dialects {
-		fmt.Fprintf(&b, "\n## %s\n\nFrom %s.\n\n| quantity | source | versions | quality | notes |\n| --- | --- | --- | --- | --- |\n", title(d), d.Source)
-		lacks := map[string][]string{}
-		var why []string // in the order of the vocabulary
-		for _, f := range metrics.All() {
-			if !engine.IsQuantity(f) {
-				continue
-			}
-			quantity := strings.TrimPrefix(f.Name, "llm_engine_")
-			mapped := false
-			for i := range d.Rows {
-				if r := &d.Rows[i]; r.To == f {
-					mapped = true
-					fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", quantity+set(r), sourceCell(r), versions(r), quality(r), cell(notes(r)))
-				}
-			}
-			if path := d.Endpoints[f]; path != "" {
-				fmt.Fprintf(&b, "| `%s` | `%s` | | endpoint | asked once per start of the engine |\n", quantity, path)
-			} else if reason := d.Missing[f]; !mapped {
-				if lacks[reason] == nil {
-					why = append(why, reason)
-				}
-				lacks[reason] = append(lacks[reason], quantity)
-			}
-		}
-		for _, reason := range why {
-			fmt.Fprintf(&b, "| %s | – | | missing | %s |\n", code(lacks[reason]), cell(reason))
-		}
-	}
-	return b.Bytes(), nil
-}
-
-func title(d *engine.Dialect) string {
-	if d.Role == "kv_cache" {
-		if d.Supplement {
-			return string(d.Runtime) + " (beside an engine)"
-		}
-		return string(d.Runtime)
-	}
-	if d.Role != "" {
-		return string(d.Runtime) + " " + d.Role
-	}
-	if d.Supplement {
-		return string(d.Runtime) + " worker"
-	}
-	return string(d.Runtime)
-}
-
-// letters sums up the qualities of a dialect's sources for a quantity.
-func letters(d *engine.Dialect, f *metrics.Family) string {
-	best := map[metrics.Quality]bool{}
-	for i := range d.Rows {
-		if r := &d.Rows[i]; r.To == f {
-			best[quality(r)] = true
-		}
-	}
-	for _, q := range []metrics.Quality{metrics.Native, metrics.Derived, metrics.Approximate} {
-		if best[q] {
-			return strings.ToUpper(string(q[:1]))
-		}
-	}
-	if d.Endpoints[f] != "" {
-		return "E"
-	}
-	return "–"
-}
-
-func quality(r *engine.Row) metrics.Quality {
-	if r.Quality == "" {
-		return metrics.Native
-	}
-	return r.Quality
-}
-
-func sourceCell(r *engine.Row) string {
-	s := r.From
-	if len(r.Where) > 0 {
-		var conditions []string
-		for _, m := range r.Where {
-			conditions = append(conditions, m.String())
-		}
-		s += "{" + strings.Join(conditions, ",") + "}"
-	}
-	return "`" + strings.ReplaceAll(s, "|", `\|`) + "`"
-}
-
-// set are the labels that all series of a row get.
-func set(r *engine.Row) string {
-	if len(r.Set) == 0 {
-		return ""
-	}
-	return string(metrics.AppendSeries(nil, "", r.Set...))
-}
-
-func versions(r *engine.Row) string {
-	switch {
-	case r.Since != "" && r.Until != "":
-		return r.Since + " to " + r.Until
-	case r.Since != "":
-		return "from " + r.Since
-	case r.Until != "":
-		return "to " + r.Until
-	}
-	return ""
-}
-
-func notes(r *engine.Row) string {
-	var n []string
-	if r.Why != "" {
-		n = append(n, r.Why)
-	}
-	if r.Absent != "" {
-		n = append(n, "absent: "+r.Absent)
-	}
-	return strings.Join(n, "; ")
-}

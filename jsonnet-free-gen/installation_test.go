@@ -130,6 +130,7 @@ func TestFlags(t *testing.T) {
 func TestBadFlags(t *testing.T) {
 	for want, args := range map[string][]string{
 		"a part is missing":             {"--window", "1h/5m"},
+		"are multiples of 5m":           {"--window", "100s/7s=2%:page"},
 		"must be shorter than the long": {"--window", "5m/1h=2%:page"},
 		"none pages":                    {"--window", "1d/2h=10%:ticket"},
 		"longer than the shortest":      {"--window", "8d/2h=10%:page"},

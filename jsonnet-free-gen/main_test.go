@@ -23,7 +23,8 @@ func TestGenerateAndCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"tgi_request_duration", "| `time_to_first_token_seconds` | N | – |", "metrics_disabled", "no histogram; queue time is per request"} {
+	for _, want := range []string{"tgi_request_duration", "| `time_to_first_token_seconds` | N | – |", "metrics_disabled", "no histogram; queue time is per request",
+		"### llamacpp", "* llama.cpp does not preempt: `"} {
 		if !strings.Contains(string(content), want) {
 			t.Errorf("docs/engines.md lacks %q", want)
 		}

@@ -154,6 +154,6 @@ var (
 		"Where a normalised metric comes from on this page, always 1. quality is native, derived, approximate or missing; reason says why it is not native.",
 		TargetLabels, with(LabelMetric, LabelSource, LabelQuality, LabelReason))
 	SourceMissing = counter("llm_engine_source_missing_total",
-		"Scrapes on which a source that this engine version should have was not on the page, or had another type: the sign of a renamed metric.",
+		"Scrapes on which a source that this engine version should have was not on the page of an engine that has served, had another type, or gave a number that cannot be: the sign of a renamed metric.",
 		TargetLabels, with(LabelMetric, LabelSource))
 )

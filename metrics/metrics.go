@@ -49,7 +49,7 @@ const (
 	LabelNamespace = "namespace"  // Kubernetes namespace of the engine
 	LabelPod       = "pod"        // Kubernetes pod of the engine
 	LabelContainer = "container"  // Kubernetes container of the engine
-	LabelServer    = "server"     // host:port of the engine's page
+	LabelServer    = "server"     // host:port of the engine's page, and the path before it or the query where they tell engines apart
 	LabelDPRank    = "dp_rank"    // data-parallel rank, when the engine names it
 	LabelRole      = "role"       // prefill, decode or frontend; kv_cache for what is no engine; absent when the engine does everything
 	LabelReplica   = "replica"    // one of several engines that share a page (Ray)
@@ -86,7 +86,7 @@ type Family struct {
 	Labels []string
 	// Aggregate says how series may be folded.
 	Aggregate Aggregate
-	// Group is the prefix family the metric is documented under: engine, gpu, slo, probe or exporter.
+	// Group is the prefix family the metric is documented under: engine, gpu, slo or exporter.
 	Group string
 	// Index is the position in All, stable for one build.
 	Index int

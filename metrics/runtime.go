@@ -16,7 +16,6 @@ const (
 	Dynamo       Runtime = "dynamo"
 	NIM          Runtime = "nim"
 	LMDeploy     Runtime = "lmdeploy"
-	Ollama       Runtime = "ollama"
 )
 
 // What keeps or moves KV cache for engines, on a page of its own.

@@ -29,13 +29,3 @@ var (
 		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing.",
 		EngineLabels, with(LabelSLO, LabelReason))
 )
-
-// What a synthetic client measures from outside the engine.
-var (
-	ProbeSuccess = gauge(Never, "llm_probe_success",
-		"Whether the last synthetic streaming request worked (1).", EngineLabels)
-	ProbeTimeToFirstToken = gauge(Max, "llm_probe_time_to_first_token_seconds",
-		"Time to the first token of the last synthetic request, as a client sees it.", EngineLabels)
-	ProbeInterTokenLatency = gauge(Max, "llm_probe_inter_token_latency_seconds",
-		"Mean time between tokens of the last synthetic request, as a client sees it.", EngineLabels)
-)

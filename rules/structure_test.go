@@ -125,6 +125,23 @@ func TestRulesUseTheVocabulary(t *testing.T) {
 	}
 }
 
+// Every recorded series that is declared is written by a rule of some tier.
+func TestEveryRecordedSeriesIsWritten(t *testing.T) {
+	written := map[*metrics.Family]bool{}
+	for _, tier := range tiers {
+		for _, g := range rules.Groups(rules.Options{Tier: tier}) {
+			for _, r := range g.Records {
+				written[promql.Lookup(r.Name.Name)] = true
+			}
+		}
+	}
+	for _, f := range metrics.Recorded() {
+		if !written[f] {
+			t.Errorf("%s is declared, and no rule writes it", f.Name)
+		}
+	}
+}
+
 // Throttling alone is a ticket at most; symptoms wait for nothing but their windows; what pages is
 // either a symptom or says why nobody would see one.
 func TestSeverities(t *testing.T) {

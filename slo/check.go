@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/big"
 	"regexp"
 	"slices"
@@ -72,6 +73,9 @@ func Fatal(findings []Finding) error {
 	return errors.Join(errs...)
 }
 
+// step is that of recorded events.
+const step = 5 * minute
+
 // CheckPairs examines windows on their own, as given to the generator.
 func CheckPairs(pairs []Pair) error {
 	var errs []error
@@ -80,8 +84,8 @@ func CheckPairs(pairs []Pair) error {
 		switch {
 		case p.Short <= 0 || p.Short >= p.Long:
 			errs = append(errs, fmt.Errorf("%s: the short window must be shorter than the long one, about a twelfth of it", at))
-		case p.Short%5*minute != 0 || p.Long%5*minute != 0:
-			errs = append(errs, fmt.Errorf("%s: windows are multiples of 5m, the step in which events are recorded", at))
+		case p.Short%step != 0 || p.Long%step != 0:
+			errs = append(errs, fmt.Errorf("%s: windows are multiples of %s, the step in which events are recorded; shorter ones hold fewer than four scrapes a minute apart", at, step))
 		case p.Long > minPeriod():
 			errs = append(errs, fmt.Errorf("%s: longer than the shortest period (%s): the alert would ask about time outside the objective", at, minPeriod()))
 		case p.Spend <= 0 || p.Spend >= One:
@@ -170,7 +174,7 @@ func (c *checker) counters(field string, s Counters) {
 func (c *checker) target() bool {
 	switch b := c.o.Budget(); {
 	case c.o.Target <= 0:
-		c.fatal("target", "is missing: write the share of events that must be good, such as 99%%")
+		c.fatal("target", "is missing or 0%%, which promises nothing: write the share of events that must be good, such as 99%%")
 	case b <= 0:
 		c.fatal("target", "100%% leaves no error budget: every single bad event would page. Choose 99.9%% or, if you mean it, 99.99%%")
 	case b > MaxBadShare:
@@ -221,6 +225,7 @@ func (c *checker) grid() {
 		return
 	}
 	grids := Grids()
+	best, asked, answered := math.Inf(1), 0, 0 // the lowest first bound, and the runtimes with a grid
 	for _, runtime := range slices.Sorted(maps.Keys(grids)) {
 		bounds := grids[runtime][c.o.Signal]
 		if bounds == nil || len(c.opt.Runtimes) > 0 && !slices.Contains(c.opt.Runtimes, runtime) ||
@@ -229,6 +234,11 @@ func (c *checker) grid() {
 		}
 		threshold := c.o.Threshold.Std().Seconds()
 		bound, ok := Snap(bounds, threshold)
+		asked++
+		best = min(best, bounds[0])
+		if ok {
+			answered++
+		}
 		switch {
 		case !ok:
 			c.warn("threshold", "%s cannot answer %s: its first bucket ends at %s s, so this objective counts nothing there. Use at least that",
@@ -240,6 +250,9 @@ func (c *checker) grid() {
 			c.warn("threshold", "%s is not on the grid of %s: %s s is used there, stricter than written (nearest bounds %s and %s s). Choose one of them to mean the same everywhere",
 				c.o.Threshold, runtime, FormatBound(bound), FormatBound(bound), FormatBound(next))
 		}
+	}
+	if asked > 0 && answered == 0 {
+		c.fatal("threshold", "%s is below the first bucket of every engine it is for: it could count nothing. Use at least %s s", c.o.Threshold, FormatBound(best))
 	}
 }
 

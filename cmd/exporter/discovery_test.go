@@ -5,10 +5,10 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
@@ -18,13 +18,12 @@ func TestEngineOfGPUProcess(t *testing.T) {
 	engine := vllm(t, "5")
 	server := &http.Server{Handler: engine.Config.Handler}
 	t.Cleanup(func() { server.Close() })
-	var address string
-	for port := 21000 + os.Getpid()%5000; address == "" && port < 32000; port++ {
-		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			address = l.Addr().String()
-			go server.Serve(l)
-		}
+	address := e2e.Address(t)
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
 	}
+	go server.Serve(l)
 	n := startOnGPUs(t, 2, func(s *fakenvml.State) {
 		if err := s.Set("1", "processes", fmt.Sprintf("%d:1073741824:-1", os.Getpid())); err != nil {
 			t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
@@ -20,6 +21,7 @@ import (
 	"github.com/prometheus/common/version"
 	"github.com/prometheus/exporter-toolkit/web"
 	webflag "github.com/prometheus/exporter-toolkit/web/kingpinflag"
+	"k8s.io/klog/v2"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
@@ -29,6 +31,8 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(30)
 	}
+	// What the client of the API server has to say arrives as errors of its calls.
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stderr); err != nil {

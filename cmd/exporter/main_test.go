@@ -17,9 +17,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// exporter is the whole program, running in this process on a port of its own.
+// exporter is the whole program, running in this process on a port of its own. It leaves the GPUs of this
+// machine alone: a process has one NVML, and there may be several exporters in it.
 type exporter struct {
 	url string
 	log *e2e.Buffer
@@ -31,7 +34,7 @@ func start(t *testing.T, args ...string) *exporter {
 	address := e2e.Address(t)
 	e := &exporter{url: "http://" + address, log: &e2e.Buffer{}, end: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { e.end <- run(ctx, append(args, "--web.listen-address="+address), e.log) }()
+	go func() { e.end <- run(ctx, append(args, "--no-collector.gpu", "--web.listen-address="+address), e.log) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-e.end; err != nil {
@@ -113,6 +116,19 @@ func TestOneEngineNeedsNoFile(t *testing.T) {
 	for _, p := range problems {
 		t.Errorf("promlint: %s: %s", p.Metric, p.Text)
 	}
+}
+
+// TestGolden: what the exporter says of itself.
+func TestGolden(t *testing.T) {
+	page := start(t, "--no-collector.gpu").get(t, "/metrics")
+	var self strings.Builder
+	for line := range strings.Lines(page) {
+		name, _, _ := strings.Cut(strings.Fields(line)[0], "{")
+		if f := metrics.Lookup(name); f != nil && f.Group == "exporter" {
+			self.WriteString(line)
+		}
+	}
+	golden.Compare(t, "testdata/self.prom", golden.Still(self.String(), metrics.CollectorDuration.Name+"|"+metrics.ConfigReloadTime.Name))
 }
 
 func TestWithoutAnyEngine(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
 
 // Cluster is the API server, asked for what is on one node.
@@ -36,7 +35,8 @@ func InCluster(node string, log *slog.Logger) (*Cluster, error) {
 	return NewCluster(config, node, log)
 }
 
-// NewCluster returns the cluster that config reaches.
+// NewCluster returns the cluster that config reaches. Its client also logs to klog, of which a process
+// has one: that is for main to direct.
 func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, error) {
 	if node == "" {
 		return nil, errors.New("finding pods needs the name of this node: set --discovery.node, or NODE_NAME from spec.nodeName")
@@ -45,7 +45,6 @@ func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, e
 	if err != nil {
 		return nil, fmt.Errorf("the API server's address: %w", err)
 	}
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what it has to say arrives as errors of the calls
 	return &Cluster{node, log, client}, nil
 }
 

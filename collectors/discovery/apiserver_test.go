@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
@@ -77,6 +78,20 @@ func TestAPIServerDown(t *testing.T) {
 	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="unreachable",source="pods"}`) == 0 }, func() any { return log })
 	time.Sleep(100 * time.Millisecond)
 	e.until(t, "llm/a/server 10.0.0.5:8000")
+}
+
+// TestClustersBesideEachOther is for the race detector: a cluster changes nothing that another one reads.
+func TestClustersBesideEachOther(t *testing.T) {
+	c, log := newCluster(t), &lines{}
+	c.slices, c.sliceVersion = slicesOf("v1", "n1", migDevice), "v1"
+	first := reach(t, c.config(), log).Slices()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { first.Run(ctx); close(done) }()
+	reach(t, c.config(), log)
+	eventually(t, func() bool { return first.UUID("gpu.nvidia.com", "n1", "gpu-0-mig-9-4-4") == "MIG-a" }, func() any { return log })
+	cancel()
+	<-done
 }
 
 func TestNoNodeName(t *testing.T) {

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +16,8 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 )
 
 // said is a source that a test speaks for.
@@ -68,6 +68,7 @@ func TestPlaceBecomesTarget(t *testing.T) {
 			t.Errorf("%s: %v places, want %v", state, got, want)
 		}
 	}
+	golden.Compare(t, "testdata/places.prom", golden.Page(t, e))
 	if seen, err := e.Places(); err != nil || len(seen) != 3 || seen[0].State != NoEngine || seen[0].Why != "unknown_engine" {
 		t.Errorf("for a person: %+v %v", seen, err)
 	}
@@ -148,23 +149,23 @@ func TestRetries(t *testing.T) {
 // TestListenerOfGPUProcess: a process that holds a GPU, as NVML would name it, and listens on a port that
 // somebody chose is found through the real /proc; one that has ended is shown to be down for a while.
 func TestListenerOfGPUProcess(t *testing.T) {
-	if port := os.Getenv("LISTEN_ON"); port != "" { // this is the child
+	if address := os.Getenv("LISTEN_ON"); address != "" { // this is the child
 		mux := http.NewServeMux()
 		mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
 			w.Write([]byte("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n"))
 		})
-		t.Fatal(http.ListenAndServe("127.0.0.1:"+port, mux))
+		t.Fatal(http.ListenAndServe(address, mux))
 	}
-	port := chosenPort(t)
+	address := e2e.Address(t) // not an ephemeral one: an engine's port is chosen
 	child := exec.Command(os.Args[0], "-test.run=^TestListenerOfGPUProcess$")
-	child.Env = append(os.Environ(), "LISTEN_ON="+port)
+	child.Env = append(os.Environ(), "LISTEN_ON="+address)
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { child.Process.Kill(); child.Wait() })
 	held := func() []gpu.Process { return []gpu.Process{{PID: child.Process.Pid}} }
 	e := find(t, fast{NewProcesses("/proc", held)}, &lines{})
-	e.until(t, "127.0.0.1:"+port)
+	e.until(t, address)
 
 	processes, now := NewProcesses("/proc", held), time.Now()
 	processes.look(held(), now)
@@ -184,16 +185,4 @@ func (f fast) Run(ctx context.Context, report func([]Place, error)) {
 		report(f.look(f.running(), time.Now()), nil)
 		time.Sleep(50 * time.Millisecond)
 	}
-}
-
-// chosenPort is a free port below the ephemeral ones.
-func chosenPort(t *testing.T) string {
-	for port := 20000 + os.Getpid()%5000; port < 32000; port++ {
-		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			l.Close()
-			return strconv.Itoa(port)
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }

@@ -70,7 +70,7 @@ func TestEveryRequestArrives(t *testing.T) {
 
 // recognised are the dialects that read requests from a page, as a target finds them.
 func recognised(t *testing.T, p *Page) []*Dialect {
-	found, _ := (&target{dialects: builtin, log: discard}).recognise(t.Context(), p)
+	found, _ := (&target{dialects: builtin, log: discard}).recognise(t.Context(), "", p)
 	return found
 }
 

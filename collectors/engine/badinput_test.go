@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -24,6 +25,24 @@ func TestBadInput(t *testing.T) {
 	text := func(w http.ResponseWriter, page string) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		io.WriteString(w, page)
+	}
+	raw := func(w http.ResponseWriter, answer string) {
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		io.WriteString(connection, answer)
+		connection.Close()
+	}
+	reset := func(w http.ResponseWriter) {
+		connection, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		connection.(*net.TCPConn).SetLinger(0)
+		connection.Close()
 	}
 	const gauge = "# TYPE vllm:num_requests_running gauge\n"
 	for _, c := range []struct {
@@ -75,11 +94,27 @@ func TestBadInput(t *testing.T) {
 		{"redirect elsewhere", "http_302", "another host", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://192.0.2.1/metrics", http.StatusFound)
 		}},
-		{"redirect loop", "http_302", "", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }},
+		{"redirect loop", "http_302", "in a circle", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }},
 		{"truncated line", "parse_error", "line 2", func(w http.ResponseWriter, _ *http.Request) {
 			text(w, gauge+"vllm:num_requests_running{engine=\"0\",model_na")
 		}},
-		{"truncated number", "parse_error", "line 2", func(w http.ResponseWriter, _ *http.Request) { text(w, gauge+"vllm:num_requests_running 12") }},
+		{"truncated number", "parse_error", "line 2", func(w http.ResponseWriter, _ *http.Request) {
+			raw(w, "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n"+gauge+"vllm:num_requests_running 12") // which may have been 123
+		}},
+		{"connection closed", "connection_closed", "", func(w http.ResponseWriter, _ *http.Request) { raw(w, "") }},
+		{"connection reset", "connection_closed", "", func(w http.ResponseWriter, _ *http.Request) { reset(w) }},
+		{"reset within the page", "truncated", "", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			text(w, gauge)
+			w.(http.Flusher).Flush()
+			time.Sleep(50 * time.Millisecond) // the page's beginning arrives before the reset does
+			reset(w)
+		}},
+		{"not HTTP", "not_http", "", func(w http.ResponseWriter, _ *http.Request) { raw(w, "SSH-2.0-OpenSSH_9.2\r\n") }},
+		{"protobuf", "not_metrics", "protobuf", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited")
+			io.WriteString(w, "\x0a\x0bvllm:thing_x")
+		}},
 		{"connection cut", "truncated", "", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			text(w, gauge)
@@ -89,6 +124,9 @@ func TestBadInput(t *testing.T) {
 		}},
 		{"duplicate series", "duplicate_series", "vllm:num_requests_running", func(w http.ResponseWriter, _ *http.Request) {
 			text(w, gauge+"vllm:num_requests_running{a=\"b\"} 1\nvllm:num_requests_running{a=\"b\"} 2\n")
+		}},
+		{"duplicate series in another order", "duplicate_series", "vllm:num_requests_running", func(w http.ResponseWriter, _ *http.Request) {
+			text(w, gauge+"vllm:num_requests_running{a=\"b\",c=\"d\"} 1\nvllm:num_requests_running{c=\"d\",a=\"b\"} 2\n")
 		}},
 		{"1 MB label", "limit_exceeded", "bytes of labels", func(w http.ResponseWriter, _ *http.Request) {
 			text(w, gauge+"vllm:num_requests_running{model_name=\""+strings.Repeat("a", 1<<20)+"\"} 1\n")
@@ -174,7 +212,7 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 			t.Errorf("%s lacks a meaning or a remedy", r.Reason)
 		}
 	}
-	for _, reason := range []string{reasonUnreachable, reasonTimeout, reasonTLS, reasonAuth, reasonTruncated, reasonLoading, reasonDisabled,
+	for _, reason := range []string{reasonUnreachable, reasonReset, reasonNotHTTP, reasonTimeout, reasonTLS, reasonAuth, reasonTruncated, reasonLoading, reasonDisabled,
 		reasonNotMetrics, reasonJSON, reasonParse, reasonDuplicate, reasonLimit, reasonEmpty, reasonRouter, reasonUnknown} {
 		if !documented[reason] {
 			t.Errorf("%s is not documented", reason)

@@ -47,7 +47,7 @@ func BenchmarkPage(b *testing.B) {
 		}
 		t := collectorFor(b, []TargetConfig{{URL: "http://engine"}}).targets[0]
 		t.identities = map[metrics.Runtime]identified{vllm.Runtime: {}} // asked already
-		if err := t.read(b.Context(), page, "text/plain"); err != nil {
+		if err := t.read(b.Context(), plainPath, page, "text/plain"); err != nil {
 			b.Fatal(err)
 		}
 		encode := func() error {
@@ -56,7 +56,7 @@ func BenchmarkPage(b *testing.B) {
 			return err
 		}
 		run("read-map-encode", func() error {
-			if err := t.read(b.Context(), page, "text/plain"); err != nil {
+			if err := t.read(b.Context(), plainPath, page, "text/plain"); err != nil {
 				return err
 			}
 			return encode()

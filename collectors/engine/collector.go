@@ -50,17 +50,15 @@ func New(cfg Config) (*Collector, error) {
 		}
 		c.config.shapes[f] = shape
 	}
-	servers := map[string]int{}
-	for i, target := range cfg.Targets {
+	for i, given := range cfg.Targets {
 		path := fmt.Sprintf("targets[%d]", i)
-		t, err := newTarget(path, target, dialects, c.config)
+		t, err := newTarget(path, given, dialects, c.config)
 		if err != nil {
 			return nil, err
 		}
-		if first, twice := servers[t.server]; twice {
+		if first := slices.IndexFunc(c.configured, func(other *target) bool { return sameServer(other.server, t.server) }); first >= 0 {
 			return nil, configErrorf(path+".url", "%s is a target already, targets[%d]: its series would be there twice", t.server, first)
 		}
-		servers[t.server] = i
 		c.configured = append(c.configured, t)
 	}
 	c.targets = c.configured

@@ -21,8 +21,29 @@ type compiler struct {
 	identity Identity
 	plan     *plan
 	written  map[string]bool // series of the output so far
+	claimed  map[claim]metrics.Runtime
 
 	countable countable // of the dialect at hand
+}
+
+// claim is a quantity of one model. Where several dialects are on one page, the first one that says it
+// is believed: both would count one request twice.
+type claim struct {
+	to    *metrics.Family
+	model string // empty for an engine that does not name it, which may be any
+}
+
+// claimedBy returns the runtime that says a quantity of a model already.
+func (c *compiler) claimedBy(to *metrics.Family, model string) metrics.Runtime {
+	if model != "" {
+		return cmp.Or(c.claimed[claim{to, model}], c.claimed[claim{to, ""}])
+	}
+	for cl, runtime := range c.claimed {
+		if cl.to == to {
+			return runtime
+		}
+	}
+	return ""
 }
 
 // labelling is what a target adds to every series of its page.
@@ -34,7 +55,7 @@ type labelling struct {
 
 // compile recognises the page and builds its plan.
 func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, config *settings) (*plan, error) {
-	c := &compiler{page: page, target: to, config: config, written: map[string]bool{}, plan: &plan{
+	c := &compiler{page: page, target: to, config: config, written: map[string]bool{}, claimed: map[claim]metrics.Runtime{}, plan: &plan{
 		runtime: dialects[0].Runtime,
 		used:    make([]bool, len(page.values)),
 		counter: make([]bool, len(page.values)),
@@ -63,6 +84,7 @@ type entry struct {
 	out    [outLabels]string
 	split  string // the labels that split the family, carried over or not; those that repeat a number, and the total, excepted
 	total  string // value of the dialect's total label
+	source int    // place in plan.sources
 }
 
 // outLabels are metrics.EngineLabels and metrics.DetailLabels.
@@ -86,52 +108,74 @@ func (c *compiler) dialect(d *Dialect) error {
 		metrics.LabelModel: c.only(d, metrics.LabelModel, c.identity.Model),
 		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole, "")),
 	}
+	ofSeries := maps.Clone(defaults) // what counts for the page as a whole, its HTTP answers say, belongs to its only rank
+	ofSeries[metrics.LabelDPRank] = c.only(d, metrics.LabelDPRank, "")
 	c.countable = countable{}
-	models := map[string]bool{}
+	models, claims := map[string]bool{}, map[claim]metrics.Runtime{}
 	keep := func(string) bool { return true }
 	if d.Models != nil {
 		keep = d.Models(c.page)
 	}
 	for to, rows := range quantities(d) {
 		var entries []entry
-		taken := false
+		var a answer
+		var other metrics.Runtime  // says it already
 		shared := map[string]int{} // sources whose meaning depends on the version
 		for _, r := range rows {
 			shared[r.From]++
 		}
 		for _, r := range rows {
-			if taken && !r.Plus || shared[r.From] > 1 && !version.overlaps(r.Since, r.Until) {
+			if len(a.sources) > 0 && !r.Plus || shared[r.From] > 1 && !version.overlaps(r.Since, r.Until) {
 				continue
 			}
-			c.countable.failures = c.countable.failures || r.Failures && version.overlaps(r.Since, r.Until)
-			found, err := c.collect(d, r, defaults, keep)
+			if r.Failures == SinceFailure && version.overlaps(r.Since, r.Until) || r.Failures == SinceAnswer && c.page.Has(r.From) {
+				c.countable.failures = true
+			}
+			found, err := c.collect(d, r, ofSeries, keep)
 			if err != nil {
 				return err
 			}
+			found = slices.DeleteFunc(found, func(e entry) bool {
+				by := c.claimedBy(to, e.out[outModel])
+				other = cmp.Or(other, by)
+				return by != ""
+			})
 			if len(found) == 0 {
 				continue
 			}
-			taken = true
+			source := c.source(&a, c.info(d, to, r.From, r.quality(), r.Why))
+			for i := range found {
+				found[i].source = source
+			}
 			entries = append(entries, found...)
-			c.source(d, to, r.From, r.quality(), r.Why)
 		}
 		for _, e := range entries {
 			models[e.out[outModel]] = true
+			claims[claim{to, e.out[outModel]}] = d.Runtime
 		}
-		if !taken {
-			c.missing(d, to, rows, version, defaults)
-			continue
+		whole := claim{to, c.whole(d, defaults)[outModel]}
+		switch other = cmp.Or(other, c.claimedBy(whole.to, whole.model)); {
+		case len(entries) > 0:
+			c.silent(d, to, &a, entries[0].row)
+			c.lines(to, entries)
+		case other != "":
+			a.missing = c.info(d, to, "", metrics.Missing, "said by "+string(other)+" on the same page")
+		default:
+			if c.missing(d, to, &a, rows, version, defaults); len(a.sources) > 0 {
+				claims[whole] = d.Runtime
+			}
 		}
-		c.lines(to, entries)
+		c.plan.answers = append(c.plan.answers, a)
 	}
+	maps.Copy(c.claimed, claims)
 	c.objectives(d, defaults)
 	if len(models) == 0 {
 		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
 	}
 	for _, m := range slices.Sorted(maps.Keys(models)) {
 		c.plan.model, c.plan.version = cmp.Or(c.plan.model, m), cmp.Or(c.plan.version, said)
-		c.info(metrics.EngineInfo, d.Runtime, metrics.Label{Name: metrics.LabelModel, Value: m},
-			metrics.Label{Name: metrics.LabelVersion, Value: said})
+		c.add(line{family: metrics.EngineInfo, value: 1, text: c.target.text(metrics.EngineInfo.Name, d.Runtime,
+			metrics.Label{Name: metrics.LabelModel, Value: m}, metrics.Label{Name: metrics.LabelVersion, Value: said})})
 	}
 	return nil
 }
@@ -173,8 +217,8 @@ func (c *compiler) version(d *Dialect) bracket {
 			b.narrow(m.Since, m.Until)
 		}
 	}
-	for source, r := range lifetimes(d) {
-		if f := c.page.find(source.from, source.is); f != nil && (f.kind == source.is || f.kind == "") {
+	for reads, r := range lifetimes(d) {
+		if f := c.page.find(reads.from, reads.is); f != nil && (f.kind == reads.is || f.kind == "") {
 			b.narrow(r.since, r.until)
 		}
 	}
@@ -187,9 +231,9 @@ func (c *compiler) version(d *Dialect) bracket {
 	return b
 }
 
-// source is what a row reads, and lifetime the versions that have it.
+// reading is what a row reads, and lifetime the versions that have it.
 type (
-	source struct {
+	reading struct {
 		from string
 		is   Type
 	}
@@ -197,11 +241,11 @@ type (
 )
 
 // lifetimes joins the versions of all rows that read the same source.
-func lifetimes(d *Dialect) map[source]lifetime {
-	out := map[source]lifetime{}
+func lifetimes(d *Dialect) map[reading]lifetime {
+	out := map[reading]lifetime{}
 	for i := range d.Rows {
 		r := &d.Rows[i]
-		key := source{r.From, r.Is}
+		key := reading{r.From, r.Is}
 		l, known := out[key]
 		if !known {
 			l = lifetime{r.Since, r.Until}
@@ -340,22 +384,42 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 	return e, err
 }
 
-// missing records why the page has no source for a quantity, and takes a number from the engine's
+// untilServed are reasons of rows that stop being true when the engine serves.
+var untilServed = []string{noRequest, noFinish, "no request has been decoded yet", "no request has been prefilled yet", "the model is not loaded yet", "no worker has registered yet"}
+
+const (
+	noRequest = "no request yet"
+	noFinish  = "no request has finished yet"
+
+	servedWithout = "not on the page, though the engine has served"
+	absurdNumber  = "its number is negative or infinite"
+)
+
+// silent says what to answer when the sources of a quantity are on the page and give no number.
+func (c *compiler) silent(d *Dialect, to *metrics.Family, a *answer, r *Row) {
+	why := cmp.Or(r.NoValue, "its source gives no number yet")
+	a.missing = c.info(d, to, r.From, metrics.Missing, why)
+	a.absurd = c.info(d, to, r.From, metrics.Missing, absurdNumber)
+	a.lacks, a.why = &absent{d.Runtime, to.Name, r.From}, absurdNumber
+}
+
+// missing says why the page has no source for a quantity, and takes a number from the engine's
 // endpoints where one of them has it.
-func (c *compiler) missing(d *Dialect, to *metrics.Family, rows []*Row, version bracket, defaults map[string]string) {
+func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Row, version bracket, defaults map[string]string) {
 	for _, n := range c.identity.Numbers {
 		if n.To == to {
-			c.add(line{family: to, text: c.text(to.Name, c.whole(d, defaults)), value: n.Value})
-			c.source(d, to, n.Source, n.Quality, n.Why)
+			source := c.source(a, c.info(d, to, n.Source, n.Quality, n.Why))
+			c.add(line{family: to, text: c.text(to.Name, c.whole(d, defaults)), value: n.Value, from: []int{source}})
 			return
 		}
 	}
+	because := func(source, why string) string { return c.info(d, to, source, metrics.Missing, why) }
 	if path := d.Endpoints[to]; path != "" {
-		c.source(d, to, "", metrics.Missing, "read from "+path+", which did not answer")
+		a.missing = because("", "read from "+path+", which did not answer")
 		return
 	}
 	if len(rows) == 0 {
-		c.source(d, to, "", metrics.Missing, d.Missing[to])
+		a.missing = because("", d.Missing[to])
 		return
 	}
 	reason := ""
@@ -364,8 +428,8 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, rows []*Row, version 
 		f := c.page.find(r.From, r.Is)
 		switch {
 		case f != nil && f.kind != "" && f.kind != r.Is && version.within(r.Since, r.Until):
-			c.plan.absent = append(c.plan.absent, absent{d.Runtime, to.Name, r.From, fmt.Sprintf("is a %s on the page, not a %s", f.kind, r.Is)})
-			c.source(d, to, r.From, metrics.Missing, fmt.Sprintf("source is a %s, not a %s", f.kind, r.Is))
+			a.missing = because(r.From, fmt.Sprintf("source is a %s, not a %s", f.kind, r.Is))
+			a.lacks, a.why = &absent{d.Runtime, to.Name, r.From}, fmt.Sprintf("is a %s on the page, not a %s", f.kind, r.Is)
 			return
 		case !version.overlaps(r.Since, r.Until):
 		case r.Absent != "":
@@ -375,30 +439,39 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, rows []*Row, version 
 		}
 	}
 	switch {
+	case slices.Contains(untilServed, reason):
+		a.idle, a.missing = because("", reason), because("", servedWithout)
 	case reason != "":
+		a.missing = because("", reason)
 	case expected != nil:
-		c.plan.absent = append(c.plan.absent, absent{d.Runtime, to.Name, expected.From, "not on the page"})
-		c.source(d, to, expected.From, metrics.Missing, "expected in this version, not on the page")
-		return
+		a.idle = because(expected.From, "not on the page yet: the engine has served nothing")
+		a.missing = because(expected.From, "expected in this version, not on the page")
+		a.lacks, a.why = &absent{d.Runtime, to.Name, expected.From}, "not on the page"
 	default:
 		var bounds bracket
 		bounds.narrow(rows[0].Since, rows[0].Until)
-		reason = "only in versions " + bounds.String()
+		a.missing = because("", "only in versions "+bounds.String())
 	}
-	c.source(d, to, "", metrics.Missing, reason)
 }
 
-func (c *compiler) source(d *Dialect, to *metrics.Family, source string, q metrics.Quality, why string) {
-	c.info(metrics.MetricSourceInfo, d.Runtime,
+// source adds a source to the plan and to an answer, and returns its place.
+func (c *compiler) source(a *answer, text string) int {
+	place := slices.IndexFunc(a.sources, func(i int) bool { return c.plan.sources[i].text == text })
+	if place >= 0 {
+		return a.sources[place]
+	}
+	c.plan.sources = append(c.plan.sources, source{text: text})
+	a.sources = append(a.sources, len(c.plan.sources)-1)
+	return len(c.plan.sources) - 1
+}
+
+// info renders a series that says where a quantity comes from.
+func (c *compiler) info(d *Dialect, to *metrics.Family, source string, q metrics.Quality, why string) string {
+	return c.target.text(metrics.MetricSourceInfo.Name, d.Runtime,
 		metrics.Label{Name: metrics.LabelMetric, Value: to.Name},
 		metrics.Label{Name: metrics.LabelSource, Value: source},
 		metrics.Label{Name: metrics.LabelQuality, Value: string(q)},
 		metrics.Label{Name: metrics.LabelReason, Value: why})
-}
-
-// info adds a series about the page with the constant value 1.
-func (c *compiler) info(f *metrics.Family, runtime metrics.Runtime, more ...metrics.Label) {
-	c.add(line{family: f, text: c.target.text(f.Name, runtime, more...), value: 1})
 }
 
 // text renders a series about the page itself, which has metrics.TargetLabels.

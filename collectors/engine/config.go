@@ -41,7 +41,8 @@ type settings struct {
 
 // TargetConfig is one engine to read.
 type TargetConfig struct {
-	// URL is scheme, host and port. The path is found unless it is given.
+	// URL is scheme, host and port. The path is found unless it is given; the engine's other paths are
+	// taken to be beside it. A query goes with every request.
 	URL string `yaml:"url"`
 	// Engine names the dialect instead of recognising it: a runtime, or the engine of a mapping.
 	Engine string `yaml:"engine"`
@@ -130,14 +131,13 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *set
 	}
 	client.CheckRedirect = sameHost
 	t := &target{
-		fetcher:   fetcher{client: client, base: &url.URL{Scheme: u.Scheme, Host: u.Host}, userAgent: settings.UserAgent, maxBytes: settings.Limits.BodyBytes},
-		labelling: labelling{server: u.Host, fixed: map[string]string{}},
+		fetcher:   fetcher{client: client, at: newAddress(u), userAgent: settings.UserAgent, maxBytes: settings.Limits.BodyBytes},
+		labelling: labelling{server: newAddress(u).server(), fixed: map[string]string{}},
 		url:       u.Redacted(),
 		timeout:   time.Duration(cfg.Timeout),
 		config:    settings,
 		from:      cfg,
 		dialects:  dialects,
-		given:     strings.TrimSuffix(u.Path, "/"),
 		log:       settings.Log.With("target", u.Redacted()),
 		run:       make(chan struct{}, 1),
 		reason:    reasonPending,

@@ -21,8 +21,8 @@ type Dialect struct {
 	Runtime metrics.Runtime
 	// Source cites where the facts of the table come from.
 	Source string
-	// Path is where the engine serves its page. Empty means /metrics.
-	Path string
+	// Paths are where the engine may serve its page, in the order to ask. Nil means /metrics.
+	Paths []string
 	// Recognise reports whether a page speaks this dialect.
 	Recognise func(p *Page) bool
 	// Marks narrow down the engine's version from the families on its page, for engines and
@@ -50,9 +50,9 @@ type Dialect struct {
 	Endpoints map[*metrics.Family]string
 	// Missing says why the engine has no source at all for a quantity, in any version.
 	Missing map[*metrics.Family]string
-	// SilentAtFirst marks engines whose page is empty until the first request; they are recognised
-	// by Identify then.
-	SilentAtFirst bool
+	// Silent recognises, by what Identify found, an engine whose page is empty until its first request.
+	// Nil when its page never is.
+	Silent func(id Identity) bool
 	// Identify asks the engine's own metadata endpoints who it is. Nil when it has none.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
 }
@@ -92,15 +92,17 @@ type Row struct {
 	Set []metrics.Label
 	// Plus makes the row an addition to, not an alternative for, the rows above with the same To.
 	Plus bool
-	// Failures marks a source of requests that the server failed or refused, which is there from the
-	// first such request on. Without one, a page of successes says nothing about availability.
-	Failures bool
+	// Failures says since when the source shows requests that the server failed or refused. Without
+	// one that does, a page of successes says nothing about availability.
+	Failures Failures
 	// Fold computes the value from all matching series of one engine, where renaming and
 	// aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)
 	// Since and Until are the first and the last version with the source. Empty: not bounded. Where
 	// several rows read one source, they are the versions in which it has the row's meaning.
 	Since, Until string
+	// NoValue says why Fold may find no number in a source that is there.
+	NoValue string
 	// Absent says why a version within the bounds may still lack the source: a flag, a feature
 	// without traffic. Empty means that its absence is reported as an expected source not found.
 	Absent string
@@ -109,6 +111,16 @@ type Row struct {
 	// Why explains a quality other than native.
 	Why string
 }
+
+// Failures says when a source that counts failed requests is on the page.
+type Failures uint8
+
+const (
+	// SinceFailure: it appears with the first failure, so its absence means that there was none.
+	SinceFailure Failures = iota + 1
+	// SinceAnswer: it appears with the first answer of any kind, so its absence means nothing.
+	SinceAnswer
+)
 
 func (r *Row) quality() metrics.Quality {
 	if r.Quality == "" {
@@ -166,7 +178,11 @@ func is(label string, in ...string) []*labels.Matcher {
 	for i, v := range in {
 		in[i] = regexp.QuoteMeta(v)
 	}
-	return []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, label, strings.Join(in, "|"))}
+	return matching(labels.MatchRegexp, label, strings.Join(in, "|"))
+}
+
+func matching(how labels.MatchType, label, value string) []*labels.Matcher {
+	return []*labels.Matcher{labels.MustNewMatcher(how, label, value)}
 }
 
 // matches reports whether a series satisfies every matcher.

@@ -10,9 +10,10 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -26,7 +27,7 @@ const maxDocumentBytes = 1 << 20
 // fetcher makes requests to one engine.
 type fetcher struct {
 	client    *http.Client
-	base      *url.URL // scheme, host and the path before the page's
+	at        address
 	userAgent string
 	maxBytes  int64
 	buf       bytes.Buffer // body of the page, reused
@@ -42,7 +43,8 @@ func sameHost(req *http.Request, via []*http.Request) error {
 }
 
 func (f *fetcher) request(ctx context.Context, path, accept string) (*http.Response, error) {
-	u := f.base.JoinPath(path)
+	u := f.at.base.JoinPath(path)
+	u.RawQuery = f.at.query
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err
@@ -71,11 +73,20 @@ func (f *fetcher) page(ctx context.Context, path string) (body []byte, contentTy
 		f.buf = bytes.Buffer{}
 	}
 	f.buf.Reset()
-	if err := readBounded(&f.buf, resp, f.maxBytes); err != nil {
+	switch err := readBounded(&f.buf, resp, f.maxBytes); {
+	case errors.Is(err, syscall.ECONNRESET):
+		return nil, "", pageError(reasonTruncated, "%s: %w in the middle of the page", path, err)
+	case err != nil:
 		return nil, "", err
 	}
 	body = f.buf.Bytes()
+	if n := len(body); n > 0 && body[n-1] != '\n' && framed(resp) {
+		f.buf.WriteByte('\n') // the answer is complete, its last line as well
+		body = f.buf.Bytes()
+	}
 	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
+	case strings.Contains(contentType, "protobuf"):
+		return nil, "", pageError(reasonNotMetrics, "%s answers in protobuf (%s) though text was asked for: switch the engine or the proxy before it to the text format", path, contentType)
 	case len(trimmed) > 0 && trimmed[0] == '[':
 		return nil, "", pageError(reasonJSON, "%s answers with a JSON list, not with metrics", path)
 	case len(trimmed) > 0 && (trimmed[0] == '<' || trimmed[0] == '{' && contentType != "text/plain"):
@@ -83,6 +94,12 @@ func (f *fetcher) page(ctx context.Context, path string) (body []byte, contentTy
 	}
 	body, err = sanitise(body)
 	return body, contentType, err
+}
+
+// framed reports whether the end of an answer is marked, so that one that was cut does not pass for a
+// whole one.
+func framed(resp *http.Response) bool {
+	return resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked") || resp.Header.Get("Content-Encoding") == "gzip" || resp.ProtoMajor > 1
 }
 
 func readBounded(to *bytes.Buffer, resp *http.Response, limit int64) error {
@@ -120,6 +137,9 @@ func refusal(resp *http.Response) error {
 	case status == http.StatusServiceUnavailable && strings.Contains(strings.ToLower(said.Error.Message), "loading"):
 		return pageError(reasonLoading, "%s", said.Error.Message)
 	case status >= 300 && status < 400:
+		if to, err := resp.Location(); err == nil && to.Host == resp.Request.URL.Host {
+			return &statusError{status, "redirects in a circle: " + to.Path}
+		}
 		return &statusError{status, "redirects to another host: " + resp.Header.Get("Location")}
 	}
 	return &statusError{resp.StatusCode, said.Error.Message}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"net/url"
 	"reflect"
 	"slices"
@@ -39,21 +38,7 @@ func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 // reads reports whether a target is there already.
 func (c *Collector) reads(address string) bool {
 	u, err := url.Parse(address)
-	return err == nil && slices.ContainsFunc(c.targets, func(t *target) bool { return sameServer(t.server, u.Host) })
-}
-
-// sameServer reports whether two addresses are one server: this host's loopback has several names.
-func sameServer(a, b string) bool {
-	hostA, portA, errA := net.SplitHostPort(a)
-	hostB, portB, errB := net.SplitHostPort(b)
-	if errA != nil || errB != nil {
-		return a == b
-	}
-	return portA == portB && (hostA == hostB || isLoopback(hostA) && isLoopback(hostB))
-}
-
-func isLoopback(host string) bool {
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
+	return err == nil && slices.ContainsFunc(c.targets, func(t *target) bool { return sameServer(t.at.base.Host, u.Host) })
 }
 
 // Probe asks once who answers at a target, without making it one.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -17,10 +16,10 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata/golden; read the diff before committing it")
 
 // pages lists the recorded-style pages below testdata/pages.
 func pages(t testing.TB) []string {
@@ -107,6 +106,7 @@ func condense(t testing.TB, page string) string {
 
 // TestGoldenPages maps every page and compares everything that comes out with its golden.
 func TestGoldenPages(t *testing.T) {
+	golden.All(t, "testdata/golden/*/*.txt", len(pages(t)))
 	for _, name := range pages(t) {
 		t.Run(name, func(t *testing.T) {
 			engine := serve(t, readPage(t, name))
@@ -115,23 +115,7 @@ func TestGoldenPages(t *testing.T) {
 				engine.contentType = "application/json"
 			}
 			page := exposition(t, collectorFor(t, []TargetConfig{{URL: engine.URL}}))
-			got := condense(t, page)
-			golden := filepath.Join("testdata/golden", strings.TrimSuffix(name, filepath.Ext(name))+".txt")
-			if *update {
-				if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("exposition differs from %s:\n%s", golden, firstDifference(got, string(want)))
-			}
+			golden.Compare(t, filepath.Join("testdata/golden", strings.TrimSuffix(name, filepath.Ext(name))+".txt"), condense(t, page))
 			problems, err := promlint.New(strings.NewReader(page)).Lint()
 			if err != nil {
 				t.Errorf("promlint cannot read the exposition: %v", err)
@@ -143,12 +127,20 @@ func TestGoldenPages(t *testing.T) {
 	}
 }
 
-func firstDifference(got, want string) string {
-	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
-	for i := range min(len(g), len(w)) {
-		if g[i] != w[i] {
-			return "got  " + g[i] + "\nwant " + w[i]
+// TestGoldenObjectives: what objectives add to a page, and the families that condense writes otherwise or not at all.
+func TestGoldenObjectives(t *testing.T) {
+	const engine = "# TYPE vllm:time_to_first_token_seconds histogram\n" +
+		"vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.5\"} 90\n" +
+		"vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 100\n" +
+		"vllm:time_to_first_token_seconds_sum{model_name=\"m\"} 40\nvllm:time_to_first_token_seconds_count{model_name=\"m\"} 100\n"
+	page := exposition(t, collectorWith(t, Config{Targets: []TargetConfig{{URL: serve(t, engine).URL}}, Objectives: []slo.Objective{
+		objective(t, "ttft", slo.TTFT, "600ms", "99%"), objective(t, "availability", slo.Availability, "", "99.9%"),
+	}}))
+	var kept strings.Builder
+	for line := range strings.Lines(page) {
+		if !strings.Contains(line, `quality="missing"`) && !strings.Contains(line, metrics.SourceMissing.Name) { // what this page lacks
+			kept.WriteString(line)
 		}
 	}
-	return "one is a prefix of the other"
+	golden.Compare(t, "testdata/objectives.prom", golden.Still(kept.String(), metrics.EngineScrapeDuration.Name))
 }

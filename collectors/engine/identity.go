@@ -12,6 +12,8 @@ import (
 type Identity struct {
 	// Model is the served model, for engines whose page does not name it.
 	Model string
+	// Owner is what the engine calls itself in its model list.
+	Owner string
 	// Version is the engine's release.
 	Version string
 	// Numbers are quantities that only an endpoint gives.
@@ -28,7 +30,7 @@ type Number struct {
 }
 
 // Getter fetches a JSON document from the engine and decodes it into a value. Paths are relative
-// to the engine's root.
+// to the engine's root, which may be below a prefix.
 type Getter func(ctx context.Context, path string, into any) error
 
 // modelList is the answer to /v1/models, the one endpoint that all OpenAI-compatible servers share.
@@ -67,7 +69,7 @@ func (id *Identity) askModels(ctx context.Context, get Getter) error {
 	var models modelList
 	err := get(ctx, "/v1/models", &models)
 	if len(models.Data) > 0 {
-		id.Model = models.Data[0].ID
+		id.Model, id.Owner = models.Data[0].ID, models.Data[0].OwnedBy
 		id.number(metrics.MaxModelLen, models.Data[0].MaxModelLen, "/v1/models max_model_len")
 	}
 	return err

@@ -41,11 +41,14 @@ func (c *compiler) lines(to *metrics.Family, entries []entry) {
 			c.histogramLines(to, out, group)
 		default:
 			t := terms(group)
-			c.add(line{family: to, text: c.text(to.Name, out), terms: t, scale: group[0].row.Scale})
+			c.add(line{family: to, text: c.text(to.Name, out), terms: t, scale: group[0].row.Scale, from: sourcesOf(group)})
 			if to.Kind == metrics.Counter {
 				c.countable.counters = append(c.countable.counters, counter{to, out, t})
-				outcome := metrics.Outcome(out[outOutcome])
-				c.countable.failures = c.countable.failures || outcome == metrics.OutcomeError || outcome == metrics.OutcomeRejected
+				event, bad := slo.Judge(metrics.Outcome(out[outOutcome]))
+				if event && !bad {
+					c.serves(to, t)
+				}
+				c.countable.failures = c.countable.failures || bad
 			}
 		}
 	}
@@ -109,7 +112,25 @@ func (c *compiler) foldLine(to *metrics.Family, out [outLabels]string, group []e
 		}
 		f.terms[i] = append(f.terms[i], e.sample.index)
 	}
-	c.add(line{family: to, text: c.text(to.Name, out), fold: f, scale: group[0].row.Scale})
+	c.add(line{family: to, text: c.text(to.Name, out), fold: f, scale: group[0].row.Scale, from: sourcesOf(group)})
+}
+
+// sourcesOf are the places of a group's sources in the plan.
+func sourcesOf(group []entry) (places []int) {
+	for _, e := range group {
+		if !slices.Contains(places, e.source) {
+			places = append(places, e.source)
+		}
+	}
+	return places
+}
+
+// serves notes what rises when the engine serves.
+func (c *compiler) serves(to *metrics.Family, t []term) {
+	switch to {
+	case metrics.Requests, metrics.GenerationTokens, metrics.RequestDuration, metrics.RequestGenerationTokens, metrics.TimeToFirstToken:
+		c.plan.served = append(c.plan.served, t...)
+	}
 }
 
 func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, group []entry) {
@@ -129,7 +150,8 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 	if len(count) == 0 {
 		return
 	}
-	scale := group[0].row.Scale
+	c.serves(to, count)
+	scale, from := group[0].row.Scale, sourcesOf(group)
 	h := histogram{family: to, out: out, count: count}
 	for _, bound := range slices.Sorted(maps.Keys(buckets)) {
 		in := terms(buckets[bound])
@@ -146,7 +168,7 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 	}
 	bucket := func(bound float64, in []term) {
 		if math.IsInf(bound, 1) || shape.Keeps(bound, used) {
-			c.add(line{family: to, text: c.text(to.Name+"_bucket", out, metrics.Label{Name: "le", Value: metrics.FormatBound(bound)}), terms: in})
+			c.add(line{family: to, text: c.text(to.Name+"_bucket", out, metrics.Label{Name: "le", Value: metrics.FormatBound(bound)}), terms: in, from: from})
 		}
 	}
 	for i, bound := range h.bounds {
@@ -154,9 +176,9 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 	}
 	bucket(math.Inf(1), count)
 	if total := terms(parts["sum"]); len(total) == len(count) {
-		c.add(line{family: to, text: c.text(to.Name+"_sum", out), terms: total, scale: scale})
+		c.add(line{family: to, text: c.text(to.Name+"_sum", out), terms: total, scale: scale, from: from})
 	}
-	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count})
+	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count, from: from})
 }
 
 // add adds a line of output. A series that is there already, from a row or a dialect with

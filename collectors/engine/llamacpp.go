@@ -7,13 +7,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// llamacpp reads the llama.cpp server. It has no labels and no histograms, and it prints counters
+// llamacpp reads the llama.cpp server. It has no labels of its own and no histograms, and it prints counters
 // with six significant digits: beyond a million tokens they move in steps of ten. The throughput
 // gauges are left alone, because reading them resets them.
 var llamacpp = Dialect{
 	Runtime:   metrics.LlamaCpp,
 	Source:    "llama.cpp tools/server/server-task.cpp and server.cpp, llama.cpp#13660, #26920",
 	Recognise: func(p *Page) bool { return p.HasPrefix("llamacpp:") },
+	Labels:    []Carry{{From: "model", To: metrics.LabelModel}}, // pages of a router that names its models
 	Marks: []Mark{
 		{Name: "llamacpp:n_decode_total", Since: "b3678"},
 		{Name: "llamacpp:n_past_max", Since: "b6189", Until: "b6889"},
@@ -27,7 +28,8 @@ var llamacpp = Dialect{
 			Fold: sum("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"), Quality: metrics.Derived, Why: "processed and cached tokens added"},
 		{To: metrics.PromptTokens, From: "llamacpp:prompt_tokens_total", Is: Counter, Since: "b2258",
 			Quality: metrics.Approximate, Why: "tokens served from the cache are not counted"},
-		{To: metrics.GenerationTokens, From: "llamacpp:tokens_predicted_total", Is: Counter, Since: "b2258"},
+		{To: metrics.GenerationTokens, From: "llamacpp:tokens_predicted_total", Is: Counter, Since: "b2258",
+			Quality: metrics.Approximate, Why: "added when a request ends: a rate over less than a request's length is not one"},
 		{To: metrics.PrefixCacheQueryTokens, From: "llamacpp:prompt_tokens_cached_total", With: []string{"llamacpp:prompt_tokens_total"}, Is: Counter, Since: "b10406",
 			Fold: sum("llamacpp:prompt_tokens_cached_total", "llamacpp:prompt_tokens_total"), Quality: metrics.Derived, Why: "processed and cached tokens added"},
 		{To: metrics.PrefixCacheHitTokens, From: "llamacpp:prompt_tokens_cached_total", Is: Counter, Since: "b10406"},

@@ -1,12 +1,16 @@
 package engine
 
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+import (
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
 
 // lmdeploy reads LMDeploy's api_server, whose page is modelled on vLLM's.
 var lmdeploy = Dialect{
 	Runtime:   metrics.LMDeploy,
 	Source:    "lmdeploy/metrics/loggers.py",
-	Path:      "/metrics/", // a mounted application: without the slash it redirects
+	Paths:     []string{"/metrics/"}, // a mounted application: without the slash it redirects
 	Recognise: func(p *Page) bool { return p.HasPrefix("lmdeploy:") },
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},
@@ -32,9 +36,9 @@ var lmdeploy = Dialect{
 		{To: metrics.KVCacheUsage, From: "lmdeploy:gpu_cache_usage_perc", Is: Gauge, Since: "0.9.2"},
 		{To: metrics.PromptTokens, From: "lmdeploy:prompt_tokens_total", Is: Counter, Since: "0.9.2"},
 		{To: metrics.GenerationTokens, From: "lmdeploy:generation_tokens_total", Is: Counter, Since: "0.9.2"},
-		// Failures are a gauge of a cumulative count, which is no counter to build on.
-		{To: metrics.Requests, From: "lmdeploy:request_success_total", Is: Counter, Since: "0.9.2", Absent: "no request has finished yet",
-			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason}}},
+		// Every finish is counted here, failures too, in spite of the name. The gauge of failed requests is not needed.
+		{To: metrics.Requests, From: "lmdeploy:request_success_total", Is: Counter, Since: "0.9.2", Failures: SinceFailure, Absent: noFinish,
+			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: lmdeployReason}}},
 		{To: metrics.PrefixCacheQueryTokens, From: "lmdeploy:cached_tokens_total", With: []string{"lmdeploy:prompt_tokens_total"}, Is: Counter, Since: "0.14.0",
 			Fold:    func(in []Member) (float64, bool) { return largest(in, "lmdeploy:prompt_tokens_total") },
 			Quality: metrics.Derived, Why: "all prompt tokens are looked up"},
@@ -48,4 +52,25 @@ var lmdeploy = Dialect{
 		metrics.RequestsSwapped, metrics.RequestsRunningLimit, metrics.RequestPreemptions, metrics.CorruptedRequests),
 		lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes)),
 	Identify: openAI,
+}
+
+// lmdeployReason maps the members of ResponseType (lmdeploy/messages.py), which Python prints with the
+// name of their class. FINISH is an end by itself as well as one at the token limit; SUCCESS is a step
+// on the way to it.
+func lmdeployReason(reason string) string {
+	return string(lmdeployOutcome(strings.TrimPrefix(reason, "ResponseType.")))
+}
+
+func lmdeployOutcome(member string) metrics.Outcome {
+	switch member {
+	case "FINISH", "SUCCESS":
+		return metrics.OutcomeSuccess
+	case "CANCEL":
+		return metrics.OutcomeAbort
+	case "INPUT_LENGTH_ERROR", "SESSION_REPEAT", "SESSION_NOT_EXIST", "PREFIX_CACHE_CONFLICT_INTERACTIVE_MODE":
+		return metrics.OutcomeInvalid
+	case "INTERNAL_ENGINE_ERROR", "ENGINE_STOP_ERROR", "HANDLER_NOT_EXIST":
+		return metrics.OutcomeError
+	}
+	return metrics.OutcomeOther
 }

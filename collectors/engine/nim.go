@@ -7,6 +7,7 @@ import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 var nim = Dialect{
 	Runtime:   metrics.NIM,
 	Source:    "NVIDIA NIM for LLMs documentation, observability",
+	Paths:     []string{nimPath, plainPath}, // the latter before 1.0
 	Recognise: func(p *Page) bool { return p.Has("num_request_max") || p.Has("request_finish_total") },
 	Labels:    []Carry{{From: "model_name", To: metrics.LabelModel}},
 	Rows: []Row{
@@ -21,10 +22,10 @@ var nim = Dialect{
 		{To: metrics.KVCacheUsage, From: "gpu_cache_usage_perc", Is: Gauge},
 		{To: metrics.PromptTokens, From: "prompt_tokens_total", Is: Counter},
 		{To: metrics.GenerationTokens, From: "generation_tokens_total", Is: Counter},
-		{To: metrics.Requests, From: "request_finish_total", Is: Counter, Absent: "no request has finished yet",
+		{To: metrics.Requests, From: "request_finish_total", Is: Counter, Absent: noFinish,
 			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason}}},
-		{To: metrics.Requests, From: "request_success_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: "no request has finished yet"},
-		{To: metrics.Requests, From: "request_failure_total", Is: Counter, Failures: true, Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed"},
+		{To: metrics.Requests, From: "request_success_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish},
+		{To: metrics.Requests, From: "request_failure_total", Is: Counter, Failures: SinceFailure, Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed"},
 		{To: metrics.RequestsRunningLimit, From: "num_request_max", Is: Gauge},
 	},
 	Missing: reasons(notOnPage(metrics.TimePerOutputToken, metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.KVCacheCapacity,

@@ -178,10 +178,12 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 			}
 		}
 		for _, runtime := range slices.Sorted(maps.Keys(bounds)) {
-			for kind, value := range map[string]float64{"requested": o.Threshold.Std().Seconds(), "effective": bounds[runtime]} {
+			threshold := func(kind string, value float64) {
 				s.append(metrics.SLOThreshold, series(metrics.SLOThreshold, label(metrics.LabelSLO, o.Name),
 					label(metrics.LabelRuntime, string(runtime)), label(metrics.LabelKind, kind)), value)
 			}
+			threshold("requested", o.Threshold.Std().Seconds())
+			threshold("effective", bounds[runtime])
 		}
 	}
 	for _, o := range objectives {

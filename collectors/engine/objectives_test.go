@@ -70,12 +70,15 @@ func TestAvailabilityNeedsAnEngineThatShowsFailures(t *testing.T) {
 		events, bad []float64 // nil: not counted
 	}{
 		{"vllm/v0.19.0-dp2-spec.prom", []float64{8877 + 4553 + 5 + 3, 9254 + 4756 + 4 + 4}, []float64{5, 4}}, // aborts are the clients'
-		{"vllm/v0.10.2.prom", nil, nil},                                     // before v0.13 failed requests are not counted
+		{"vllm/v0.9.1.prom", nil, nil},                                      // before v0.13 failed requests are not counted
+		{"vllm/v0.10.2.prom", []float64{7310 + 2}, []float64{2}},            // but by the HTTP server, where it runs in the same process
 		{"tgi/v1.0-early.prom", []float64{833 + 19 + 8}, []float64{19 + 8}}, // validation is the clients'
 		{"trtllm/v1.3.0-full.prom", []float64{320 + 57 + 4}, []float64{4}},
 		{"trtllm/v1.1.0-unprefixed.prom", nil, nil},
 		{"nim/1.x.prom", []float64{540 + 58 + 13}, []float64{13}},
-		{"sglang/v0.5.9-priority.prom", nil, nil},
+		{"sglang/v0.4.9-dp2.prom", nil, nil},
+		{"sglang/v0.5.9-priority.prom", []float64{1569 + 5}, []float64{5}},
+		{"lmdeploy/v0.9.2.prom", []float64{508 + 2}, []float64{2}},
 		{"triton/trtllm-v0.18-ensemble.prom", []float64{1204 + 6 + 2 + 1}, []float64{6 + 2 + 1}},
 		{"dynamo/frontend.prom", []float64{813 + 90 + 21 + 3}, []float64{21 + 3}},
 	} {

@@ -173,7 +173,8 @@ func newParser(body []byte, contentType string, st *labels.SymbolTable) textpars
 func parsePage(body []byte, contentType string, limits Limits) (*Page, error) {
 	page := &Page{families: map[string][]*family{}, prefixes: map[string]bool{}}
 	var (
-		seen   = map[string]int{}
+		seen   = map[string]int{} // by labels in their order
+		key    []byte
 		kinds  = map[string]Type{}
 		byName = map[string]*family{}
 		parser = newParser(body, contentType, labels.NewSymbolTable())
@@ -198,13 +199,14 @@ func parsePage(body []byte, contentType string, limits Limits) (*Page, error) {
 			if err := checkSeries(raw, s.index, limits); err != nil {
 				return nil, err
 			}
-			if first, twice := seen[string(raw)]; twice {
-				page.duplicates = append(page.duplicates, duplicate{string(raw), first, s.index})
-			}
-			seen[string(raw)] = s.index
 			page.values = append(page.values, value)
 			page.timestamps = page.timestamps || timestamp != nil
 			parser.Labels(&s.labels)
+			key = s.labels.Bytes(key)
+			if first, twice := seen[string(key)]; twice {
+				page.duplicates = append(page.duplicates, duplicate{string(raw), first, s.index})
+			}
+			seen[string(key)] = s.index
 			name, suffix := splitName(s.labels.Get(model.MetricNameLabel), kinds, s.labels.Has(labels.BucketLabel))
 			s.suffix = suffix
 			f := byName[name]

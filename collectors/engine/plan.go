@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"slices"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -15,7 +16,9 @@ type plan struct {
 	used    []bool          // by place of the series on the page: some line reads it
 	counter []bool          // by place: falls only when the engine restarts
 	lines   []line          // ordered by family
-	absent  []absent        // sources that should have been there
+	sources []source        // what lines take their numbers from
+	answers []answer        // where each quantity comes from, or why it does not
+	served  []term          // what rises when the engine serves
 
 	effective []effective // thresholds of objectives as this page's grid allows them
 	size      int         // bytes of output so far at most
@@ -33,6 +36,26 @@ type line struct {
 	scale  Scale
 	fold   *fold
 	value  float64 // for lines that no series feeds
+	from   []int   // places in plan.sources
+}
+
+// source is a row, or an endpoint, that lines take their numbers from.
+type source struct {
+	text string // its series of llm_engine_metric_source_info
+
+	// In the scrape at hand:
+	yields bool // some line has a value
+	absurd bool // some line has a value that cannot be
+}
+
+// answer says where one quantity comes from: the sources that yield, or else why there is none.
+type answer struct {
+	sources []int
+	missing string  // series of llm_engine_metric_source_info that says why
+	idle    string  // the same while the engine has served nothing yet; empty where that makes no difference
+	absurd  string  // the same when a number is there and cannot be
+	lacks   *absent // what is counted when a source should be there, or its number cannot be
+	why     string  // the same, for the log
 }
 
 // term is series that repeat one number; their maximum counts.
@@ -54,7 +77,16 @@ type fold struct {
 	terms   []term
 }
 
-func (l *line) eval(values []float64) (v float64, ok bool) {
+// eval computes the line's value. NaN means that there is none.
+func (l *line) eval(values []float64) float64 {
+	v, ok := l.compute(values)
+	if !ok {
+		return math.NaN()
+	}
+	return v
+}
+
+func (l *line) compute(values []float64) (v float64, ok bool) {
 	switch {
 	case l.fold != nil:
 		for i, t := range l.fold.terms {
@@ -78,13 +110,16 @@ func (l *line) eval(values []float64) (v float64, ok bool) {
 			v = math.Max(0, v-t.value(values))
 		}
 	}
-	return l.scale.apply(v), !math.IsNaN(v)
+	return l.scale.apply(v), true
 }
 
-// absent is a source that the engine's version should have and the page has not.
+// serving reports whether the engine has served anything since it started.
+func (p *plan) serving(values []float64) bool {
+	return slices.ContainsFunc(p.served, func(t term) bool { return t.value(values) > 0 })
+}
+
+// absent is a source that the engine's version should have and the page has not, or not as it should be.
 type absent struct {
 	runtime        metrics.Runtime
 	metric, source string
-	// why is for the log.
-	why string
 }

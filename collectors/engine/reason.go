@@ -10,12 +10,15 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Values of the reason label of llm_engine_up.
 const (
 	reasonPending     = "pending" // not a label: before the first scrape
 	reasonUnreachable = "unreachable"
+	reasonReset       = "connection_closed"
+	reasonNotHTTP     = "not_http"
 	reasonTimeout     = "timeout"
 	reasonTLS         = "tls"
 	reasonAuth        = "unauthorized"
@@ -36,6 +39,8 @@ const (
 // Reasons explains every value of the reason label of llm_engine_up: what it means and what to do.
 var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonUnreachable, "No connection: nothing listens there, or the name does not resolve.", "Is the engine running, and the target's host and port right? `curl -sv URL`"},
+	{reasonReset, "Something listens there and closed the connection without an answer.", "An engine that is dying, a proxy without it, or a port that wants TLS: `curl -sv URL`, then with https."},
+	{reasonNotHTTP, "Something listens there and does not speak HTTP.", "Is the port right? `curl -sv URL`"},
 	{reasonTimeout, "The engine did not send its whole page in time.", "A wedged or overloaded engine, or a timeout shorter than its answers: `curl -so /dev/null -w '%{time_total}\\n' URL`"},
 	{reasonTLS, "The TLS handshake failed.", "Check `http_config.tls_config` of the target: CA, server name, client certificate."},
 	{reasonAuth, "The engine wants credentials (401 or 403).", "Set `http_config.authorization.credentials_file` of the target."},
@@ -105,6 +110,10 @@ func reasonOf(err error) string {
 		return reasonTLS
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return reasonTruncated
+	case strings.Contains(err.Error(), "malformed HTTP"): // net/http has no type for it
+		return reasonNotHTTP
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF):
+		return reasonReset
 	}
 	return reasonUnreachable
 }

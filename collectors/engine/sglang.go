@@ -31,18 +31,18 @@ var sglang = Dialect{
 		{Name: "sglang:num_requests_total", Lacks: "is_streaming", Until: "0.5.16"},
 	},
 	Rows: []Row{
-		{To: metrics.TimeToFirstToken, From: "sglang:time_to_first_token_seconds", Is: Histogram, Where: is("is_streaming", "True", "true"),
+		{To: metrics.TimeToFirstToken, From: "sglang:time_to_first_token_seconds", Is: Histogram, Where: is("is_streaming", "True", "true"), Since: "0.5.17",
 			Absent: "no streaming request yet, or a prefill engine"},
 		{To: metrics.TimeToFirstToken, From: "sglang:time_to_first_token_seconds", Is: Histogram, Where: is("is_streaming", ""),
 			Absent: "no request yet, or a prefill engine", Quality: metrics.Approximate, Why: "before 0.5.17: answers that are not streamed count with their whole duration"},
 		{To: metrics.InterTokenLatency, From: "sglang:inter_token_latency_seconds", Is: Histogram, Since: "0.4.3.post3", Absent: "no request has been decoded yet"},
 		{To: metrics.TimePerOutputToken, From: "sglang:time_per_output_token_seconds", Is: Histogram, Until: "0.4.4.post3", Absent: "no request has been decoded yet",
 			Quality: metrics.Approximate, Why: "the running mean of a request, observed with each chunk"},
-		{To: metrics.RequestDuration, From: "sglang:e2e_request_latency_seconds", Is: Histogram, Absent: "no request has finished yet"},
-		{To: metrics.QueueTime, From: "sglang:queue_time_seconds", Is: Histogram, Since: "0.5.3", Absent: "no request yet"},
-		{To: metrics.QueueTime, From: "sglang:queue_time_s", Is: Histogram, Since: "0.5.2", Until: "0.5.2", Absent: "no request yet"},
+		{To: metrics.RequestDuration, From: "sglang:e2e_request_latency_seconds", Is: Histogram, Absent: noFinish},
+		{To: metrics.QueueTime, From: "sglang:queue_time_seconds", Is: Histogram, Since: "0.5.3", Absent: noRequest},
+		{To: metrics.QueueTime, From: "sglang:queue_time_s", Is: Histogram, Since: "0.5.2", Until: "0.5.2", Absent: noRequest},
 		{To: metrics.PrefillTime, From: "sglang:per_stage_req_latency_seconds", Is: Histogram, Where: is("stage", "prefill_forward"), Since: "0.5.3",
-			Absent: "no request yet", Quality: metrics.Approximate, Why: "the last chunk of chunked prefills"},
+			Absent: noRequest, Quality: metrics.Approximate, Why: "the last chunk of chunked prefills"},
 		{To: metrics.RequestPromptTokens, From: "sglang:prompt_tokens_histogram", Is: Histogram, Since: "0.4.6.post4", Absent: "needs --collect-tokens-histogram before 0.5.17"},
 		{To: metrics.RequestGenerationTokens, From: "sglang:generation_tokens_histogram", Is: Histogram, Since: "0.4.6.post4", Absent: "needs --collect-tokens-histogram before 0.5.17"},
 
@@ -53,17 +53,18 @@ var sglang = Dialect{
 		{To: metrics.MaxModelLen, From: "sglang:context_len", Is: Gauge, Since: "0.5.11"},
 		{To: metrics.LorasRunning, From: "sglang:lora_pool_slots_used", Is: Gauge, Since: "0.5.7", Absent: "no LoRA adapters are served"},
 
-		{To: metrics.PromptTokens, From: "sglang:prompt_tokens_total", Is: Counter, Absent: "no request has finished yet"},
-		{To: metrics.GenerationTokens, From: "sglang:generation_tokens_total", Is: Counter, Absent: "no request has finished yet"},
-		{To: metrics.Requests, From: "sglang:num_requests_total", Is: Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess), Absent: "no request has finished yet",
+		{To: metrics.PromptTokens, From: "sglang:prompt_tokens_total", Is: Counter, Absent: noFinish},
+		{To: metrics.GenerationTokens, From: "sglang:generation_tokens_total", Is: Counter, Absent: noFinish},
+		{To: metrics.Requests, From: "sglang:num_requests_total", Is: Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
 			Quality: metrics.Approximate, Why: "every finished request; those aborted while they ran are among them"},
 		{To: metrics.Requests, From: "sglang:num_aborted_requests_total", Is: Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort), Absent: "no request was aborted"},
+		answered("sglang:http_responses_total", "status_code", "endpoint", "0.5.6.post2", "failed HTTP answers: requests that were refused or never reached the scheduler"),
 		{To: metrics.Preemptions, From: "sglang:num_retracted_requests_total", Is: Counter, Since: "0.5.7", Absent: "no request was retracted yet"},
 		{To: metrics.Preemptions, From: "sglang:num_retractions", Is: Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Fold: histogramSum,
-			Absent: "no request has finished yet", Quality: metrics.Approximate, Why: "counted when the request finishes"},
+			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when the request finishes"},
 
 		// Not the cache_hit_rate gauge: each batch overwrites it, and decoding sets it to zero (sglang#26608).
-		{To: metrics.PrefixCacheQueryTokens, From: "sglang:prompt_tokens_total", Is: Counter, Absent: "no request has finished yet",
+		{To: metrics.PrefixCacheQueryTokens, From: "sglang:prompt_tokens_total", Is: Counter, Absent: noFinish,
 			Quality: metrics.Derived, Why: "all prompt tokens are looked up"},
 		{To: metrics.PrefixCacheHitTokens, From: "sglang:cached_tokens_total", Is: Counter, Since: "0.4.3.post4", Absent: "no hit yet"},
 
@@ -82,7 +83,7 @@ var sglang = Dialect{
 		{To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_infight_queue_reqs", Is: Gauge, Since: "0.4.6.post4", Until: "0.5.1.post1", Plus: true, Set: waitsFor("kv_transfer")},
 		{To: metrics.RequestsWaitingByReason, From: "sglang:num_decode_transfer_queue_reqs", Is: Gauge, Since: "0.4.6.post4", Plus: true, Set: waitsFor("kv_transfer")},
 
-		{To: metrics.RequestPreemptions, From: "sglang:num_retractions", Is: Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Absent: "no request has finished yet"},
+		{To: metrics.RequestPreemptions, From: "sglang:num_retractions", Is: Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Absent: noFinish},
 
 		// HiCache. Backup is GPU to host, load back the other way; backuped (sic) is host to storage and
 		// prefetched the other way. Evictions from the GPU are none of these tiers'.

@@ -3,9 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
+	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +29,6 @@ type target struct {
 	from     TargetConfig
 	dialects []*Dialect // all known, or the configured one
 	pinned   bool       // the configuration names the dialect
-	given    string     // configured path, "" to find it
 	log      *slog.Logger
 
 	mu     sync.Mutex
@@ -37,6 +37,7 @@ type target struct {
 	known  Engine // of the last page that was understood
 
 	run        chan struct{} // holds a token while a scrape runs; guards what follows
+	abandoned  int           // scrapes in a row that nobody waited for to the end
 	path       string
 	drains     bool // /metrics was seen to be a list that reading empties
 	plan       *plan
@@ -96,7 +97,7 @@ func (t *target) scrape(ctx context.Context) *snapshot {
 		}
 	}
 	t.mu.Unlock()
-	return t.down(fmt.Errorf("no answer within the scrape's deadline: %w", context.DeadlineExceeded), 0)
+	return t.silence(reasonTimeout, 0) // of the scraper that leaves; the scrape itself says what the engine's state is
 }
 
 // collect makes one scrape.
@@ -108,77 +109,98 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	case <-ctx.Done():
 		return t.down(ctx.Err(), time.Since(start))
 	}
-	body, contentType, err := t.load(ctx)
-	if err == nil {
-		err = t.read(ctx, body, contentType)
+	size, err := t.refresh(ctx)
+	if errors.Is(err, context.Canceled) {
+		if t.abandoned++; t.abandoned == 1 { // one impatient scraper says nothing of the engine
+			return t.silence(reasonTimeout, time.Since(start))
+		}
+	} else {
+		t.abandoned = 0
 	}
 	if err != nil {
-		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated {
+		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated && reason != reasonReset {
 			t.plan, t.identities, t.path = nil, nil, "" // whoever answers next may be another engine
 		}
 		return t.down(err, time.Since(start))
 	}
 	t.note("", nil)
-	return t.up(len(body), time.Since(start))
+	return t.up(size, time.Since(start))
 }
 
-// load fetches the page, finding its path first when the engine is new.
-func (t *target) load(ctx context.Context) (body []byte, contentType string, err error) {
-	if t.path == "" {
-		body, contentType, err = t.locate(ctx)
-		if err != nil || body != nil {
-			return body, contentType, err
-		}
+// refresh reads the page, finding it first when the engine is new.
+func (t *target) refresh(ctx context.Context) (size int, err error) {
+	switch {
+	case t.path != "":
+		return t.use(ctx, t.path)
+	case t.at.page != "":
+		t.path = t.at.page
+		return t.use(ctx, t.path)
 	}
-	body, contentType, err = t.page(ctx, t.path)
+	return t.locate(ctx)
+}
+
+// use reads the page at a path.
+func (t *target) use(ctx context.Context, path string) (size int, err error) {
+	body, contentType, err := t.page(ctx, path)
+	if err == nil {
+		err = t.read(ctx, path, body, contentType)
+	}
 	var page *errPage
-	if errors.As(err, &page) && page.Reason == reasonJSON {
+	if path == plainPath && errors.As(err, &page) && page.Reason == reasonJSON {
 		t.drains = true
 	}
-	return body, contentType, err
+	return len(body), err
 }
 
-const (
-	plainPath   = "/metrics"
-	trtllmPath  = "/prometheus/metrics"
-	trtllmOwner = "tensorrt_llm" // owned_by in trtllm-serve's /v1/models
-)
-
-// locate finds where the page is. It matters because trtllm-serve's /metrics is a list of iteration
-// statistics that each reader empties for all others: that path is asked last, and never when the
-// engine says that it is trtllm-serve. When the search already fetched the page, it is returned.
-func (t *target) locate(ctx context.Context) (body []byte, contentType string, err error) {
-	switch {
-	case t.given != "" && t.given != plainPath:
-		t.path = t.given
-		return nil, "", nil
-	case t.pinned:
-		t.path = plainPath
-		if p := t.dialects[0].Path; p != "" {
-			t.path = p
+// locate finds where the page is: at the first path where an engine's is. What else answers there, a
+// catch-all's "OK" say, hides nothing. /metrics is asked last, and never when the engine says that it is
+// trtllm-serve, whose /metrics is a list of iteration statistics that each reader empties for all others.
+func (t *target) locate(ctx context.Context) (size int, err error) {
+	paths := t.candidates()
+	var said error = &statusError{http.StatusNotFound, "no page at " + strings.Join(paths, ", ")} // the most that was learnt
+	for _, path := range paths {
+		if path == plainPath && !t.pinned && t.drainsPlain(ctx) {
+			if _, none := said.(*statusError); none {
+				said = pageError(reasonDisabled, "trtllm-serve has no %s: start it with return_perf_metrics: true (its %s is left alone, reading it would empty it)", trtllmPath, plainPath)
+			}
+			break
 		}
-		return nil, "", nil
+		size, err := t.use(ctx, path)
+		var status *statusError
+		var page *errPage
+		switch {
+		case err == nil:
+			t.path = path
+			return size, nil
+		case !errors.As(err, &page) && !errors.As(err, &status):
+			return 0, err // not reachable at all
+		case page != nil || status.code != http.StatusNotFound:
+			said = err
+		}
 	}
-	var status *statusError
-	var page *errPage
-	switch body, contentType, err = t.page(ctx, trtllmPath); {
-	case err == nil && len(body) > 0:
-		t.path = trtllmPath
-		return body, contentType, nil
-	case err != nil && !errors.As(err, &status) && !errors.As(err, &page):
-		return nil, "", err // not reachable at all
+	return 0, said
+}
+
+// candidates are the paths at which the page may be.
+func (t *target) candidates() []string {
+	switch {
+	case !t.pinned:
+		return pagePaths
+	case t.dialects[0].Paths != nil:
+		return t.dialects[0].Paths
 	}
-	var models modelList
-	err = t.document(ctx, "/v1/models", &models)
-	if t.drains || err == nil && len(models.Data) > 0 && models.Data[0].OwnedBy == trtllmOwner {
-		return nil, "", pageError(reasonDisabled, "trtllm-serve has no %s: start it with return_perf_metrics: true (its %s is left alone, reading it would empty it)", trtllmPath, plainPath)
-	}
-	t.path = plainPath
-	return nil, "", nil
+	return []string{plainPath}
+}
+
+// drainsPlain reports whether reading /metrics would take it away from others.
+func (t *target) drainsPlain(ctx context.Context) bool {
+	var id Identity
+	err := id.askModels(ctx, t.document)
+	return t.drains || err == nil && id.Owner == trtllmOwner
 }
 
 // read takes the page's numbers in, compiling a new plan when more than the numbers has changed.
-func (t *target) read(ctx context.Context, body []byte, contentType string) error {
+func (t *target) read(ctx context.Context, path string, body []byte, contentType string) error {
 	if t.replay(body) && !t.identityDue() {
 		return nil
 	}
@@ -186,7 +208,7 @@ func (t *target) read(ctx context.Context, body []byte, contentType string) erro
 	if err != nil {
 		return err
 	}
-	dialects, err := t.recognise(ctx, page)
+	dialects, err := t.recognise(ctx, path, page)
 	if err != nil {
 		return err
 	}
@@ -221,7 +243,7 @@ func (t *target) replay(body []byte) bool {
 }
 
 // recognise finds the dialects that the page speaks.
-func (t *target) recognise(ctx context.Context, page *Page) ([]*Dialect, error) {
+func (t *target) recognise(ctx context.Context, path string, page *Page) ([]*Dialect, error) {
 	if t.pinned {
 		return t.dialects, nil
 	}
@@ -239,11 +261,11 @@ func (t *target) recognise(ctx context.Context, page *Page) ([]*Dialect, error) 
 	}
 	if len(page.values) == 0 {
 		for _, d := range t.dialects {
-			if d.SilentAtFirst && t.identify(ctx, d).Version != "" {
+			if d.Silent != nil && d.Silent(t.identify(ctx, d)) {
 				return []*Dialect{d}, nil
 			}
 		}
-		return nil, pageError(reasonEmpty, "%s%s has no series: name the engine in the configuration if it is silent until its first request", t.url, t.path)
+		return nil, pageError(reasonEmpty, "%s%s has no series: name the engine in the configuration if it is silent until its first request", t.server, path)
 	}
 	return nil, pageError(reasonUnknown, "no known engine writes this page (it has %s): name the engine in the configuration, or describe it under mappings",
 		strings.Join(page.someNames(3), ", "))
@@ -330,25 +352,28 @@ func (s *snapshot) append(f *metrics.Family, text string, value float64) {
 // up renders what the scrape found.
 func (t *target) up(size int, took time.Duration) *snapshot {
 	s := &snapshot{text: make([]byte, 0, t.plan.size), blocks: make([]block, 0, 64), effective: t.plan.effective}
+	for i := range t.plan.sources {
+		t.plan.sources[i].yields, t.plan.sources[i].absurd = false, false
+	}
 	for i := range t.plan.lines {
 		l := &t.plan.lines[i]
-		if v, ok := l.eval(t.values); ok {
+		v := l.eval(t.values)
+		absurd := v < 0 || math.IsInf(v, 0) // no quantity of an engine is
+		for _, place := range l.from {
+			source := &t.plan.sources[place]
+			source.absurd = source.absurd || absurd
+			source.yields = source.yields || !absurd && !math.IsNaN(v)
+		}
+		if !absurd && !math.IsNaN(v) {
 			s.append(l.family, l.text, v)
 		}
 	}
+	t.answer(s)
 	runtime := t.plan.runtime
 	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime), 1)
 	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
 	s.append(metrics.EngineScrapeSize, t.text(metrics.EngineScrapeSize.Name, runtime), float64(size))
 	s.append(metrics.EngineScrapeSeries, t.text(metrics.EngineScrapeSeries.Name, runtime), float64(len(t.values)))
-	for _, a := range t.plan.absent {
-		if t.missed == nil {
-			t.missed = map[absent]float64{}
-		}
-		if t.missed[a]++; t.missed[a] == 1 {
-			t.log.Warn("engine lacks a metric that its version should have", "metric", a.metric, "lacks", a.source, "why", a.why)
-		}
-	}
 	for _, a := range slices.SortedFunc(maps.Keys(t.missed), func(a, b absent) int { return strings.Compare(a.metric+a.source, b.metric+b.source) }) {
 		s.append(metrics.SourceMissing, t.text(metrics.SourceMissing.Name, a.runtime,
 			metrics.Label{Name: metrics.LabelMetric, Value: a.metric}, metrics.Label{Name: metrics.LabelSource, Value: a.source}), t.missed[a])
@@ -357,10 +382,58 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	return s
 }
 
+// answer says where each quantity comes from in this scrape, or why it does not, and counts what should
+// have been there.
+func (t *target) answer(s *snapshot) {
+	serving := t.plan.serving(t.values)
+	for i := range t.plan.answers {
+		a := &t.plan.answers[i]
+		yields, absurd := false, false
+		for _, place := range a.sources {
+			source := &t.plan.sources[place]
+			absurd = absurd || source.absurd
+			if source.yields {
+				yields = true
+				s.append(metrics.MetricSourceInfo, source.text, 1)
+			}
+		}
+		switch {
+		case absurd:
+			t.lacks(a)
+			if !yields {
+				s.append(metrics.MetricSourceInfo, a.absurd, 1)
+			}
+		case yields:
+		case a.idle != "" && !serving:
+			s.append(metrics.MetricSourceInfo, a.idle, 1)
+		default:
+			s.append(metrics.MetricSourceInfo, a.missing, 1)
+			if len(a.sources) == 0 && a.lacks != nil {
+				t.lacks(a)
+			}
+		}
+	}
+}
+
+// lacks counts a scrape without a source that should have been there.
+func (t *target) lacks(a *answer) {
+	if t.missed == nil {
+		t.missed = map[absent]float64{}
+	}
+	if t.missed[*a.lacks]++; t.missed[*a.lacks] == 1 {
+		t.log.Warn("engine lacks a metric that its version should have", "metric", a.lacks.metric, "lacks", a.lacks.source, "why", a.why)
+	}
+}
+
 // down renders a scrape that failed. Nothing else of the engine is shown: old numbers would lie.
 func (t *target) down(err error, took time.Duration) *snapshot {
 	reason := reasonOf(err)
 	t.note(reason, err)
+	return t.silence(reason, took)
+}
+
+// silence is a scrape without a page.
+func (t *target) silence(reason string, took time.Duration) *snapshot {
 	t.mu.Lock()
 	runtime := t.known.Runtime
 	t.mu.Unlock()

@@ -84,6 +84,47 @@ func TestScrapeAfterAnAbandonedOneStartsFresh(t *testing.T) {
 	parse(t, exposition(t, c)).want(t, `llm_engine_up`, 1)
 }
 
+// TestWhoLeavesEarlySaysNothingOfTheEngine: two scrapers share an engine that one of them is too impatient for.
+func TestWhoLeavesEarlySaysNothingOfTheEngine(t *testing.T) {
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" {
+			http.NotFound(w, r)
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+		io.WriteString(w, readPage(t, "vllm/v0.11.2.prom"))
+	}))
+	defer engine.Close()
+	var logged bytes.Buffer
+	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: engine.URL}}, Log: slog.New(slog.NewTextHandler(&logged, nil))})
+	for round := range 6 {
+		patient := make(chan string)
+		if round%2 == 0 { // together, and one after the other
+			go func() { patient <- exposition(t, c) }()
+		}
+		impatient, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		parse(t, text(t, c.Scrape(impatient))).want(t, `llm_engine_up{reason="timeout"}`, 0)
+		cancel()
+		if round%2 == 1 {
+			go func() { patient <- exposition(t, c) }()
+		}
+		parse(t, <-patient).want(t, `llm_engine_up`, 1)
+		if e := c.Engines()[0]; e.Reason != "" {
+			t.Errorf("the engine's state is %q after a scrape that worked", e.Reason)
+		}
+	}
+	if strings.Contains(logged.String(), "cannot be used") || strings.Count(logged.String(), "page is used") != 1 {
+		t.Errorf("the engine never changed, the log says:\n%s", logged.String())
+	}
+}
+
+func TestPageWithoutItsLastLineFeed(t *testing.T) {
+	whole := readPage(t, "vllm/v0.11.2.prom")
+	s := parse(t, mapped(t, strings.TrimSuffix(whole, "\n")))
+	s.want(t, `llm_engine_up`, 1)
+	s.want(t, `llm_engine_requests_running`, parse(t, mapped(t, whole)).get(t, `llm_engine_requests_running`)...)
+}
+
 func TestIdentityIsAskedOncePerStart(t *testing.T) {
 	e := serve(t, readPage(t, "llamacpp/b10450-loaded.prom"))
 	e.documents["/v1/models"] = identity(t, "llamacpp-models.json")

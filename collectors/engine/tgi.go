@@ -13,10 +13,11 @@ import (
 // tgi reads Hugging Face Text Generation Inference. Its page has no label for the model, no suffix
 // on counters and durations, and nothing about first tokens or the KV cache.
 var tgi = Dialect{
-	Runtime:       metrics.TGI,
-	Source:        "text-generation-inference router/src/server.rs, router/src/infer, backends/{v2,v3}",
-	Recognise:     func(p *Page) bool { return p.HasPrefix("tgi_") },
-	SilentAtFirst: true, // metrics register with their first use (TGI#2184)
+	Runtime: metrics.TGI,
+	Source:  "text-generation-inference router/src/server.rs, router/src/infer, backends/{v2,v3}",
+	// IBM's fork on vLLM repeats the engine's numbers under TGI's names.
+	Recognise: func(p *Page) bool { return p.HasPrefix("tgi_") && !p.HasPrefix("vllm:") },
+	Silent:    func(id Identity) bool { return id.Version != "" }, // metrics register with their first use (TGI#2184)
 	Marks: []Mark{
 		{Name: "tgi_request_skipped_tokens", Since: "1.3.0"},
 		{Name: "tgi_batch_forward_duration", Since: "1.3.3"},
@@ -25,27 +26,27 @@ var tgi = Dialect{
 		{To: metrics.InterTokenLatency, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "decode"), Since: "0.3.0",
 			Absent: "no request has been decoded yet", Quality: metrics.Approximate, Why: "one observation per decode step of the batch, not per request"},
 		{To: metrics.TimePerOutputToken, From: "tgi_request_mean_time_per_token_duration", Is: Histogram, Since: "0.3.0",
-			Absent: "no request has finished yet", Quality: metrics.Approximate, Why: "includes prefill"},
-		{To: metrics.RequestDuration, From: "tgi_request_duration", Is: Histogram, Since: "0.3.0", Absent: "no request has finished yet"},
-		{To: metrics.QueueTime, From: "tgi_request_queue_duration", Is: Histogram, Since: "0.3.0", Absent: "no request has finished yet"},
+			Absent: noFinish, Quality: metrics.Approximate, Why: "includes prefill"},
+		{To: metrics.RequestDuration, From: "tgi_request_duration", Is: Histogram, Since: "0.3.0", Absent: noFinish},
+		{To: metrics.QueueTime, From: "tgi_request_queue_duration", Is: Histogram, Since: "0.3.0", Absent: noFinish},
 		{To: metrics.PrefillTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "prefill"), Since: "0.3.0",
 			Absent: "no request has been prefilled yet", Quality: metrics.Approximate, Why: "one observation per prefill batch, not per request"},
-		{To: metrics.RequestPromptTokens, From: "tgi_request_input_length", Is: Histogram, Since: "0.3.0", Absent: "no request yet"},
-		{To: metrics.RequestGenerationTokens, From: "tgi_request_generated_tokens", Is: Histogram, Since: "0.3.0", Absent: "no request has finished yet"},
+		{To: metrics.RequestPromptTokens, From: "tgi_request_input_length", Is: Histogram, Since: "0.3.0", Absent: noRequest},
+		{To: metrics.RequestGenerationTokens, From: "tgi_request_generated_tokens", Is: Histogram, Since: "0.3.0", Absent: noFinish},
 
-		{To: metrics.RequestsRunning, From: "tgi_batch_current_size", Is: Gauge, Since: "0.3.0", Absent: "no request yet",
+		{To: metrics.RequestsRunning, From: "tgi_batch_current_size", Is: Gauge, Since: "0.3.0", Absent: noRequest,
 			Quality: metrics.Approximate, Why: "set once per pass of the batching loop"},
-		{To: metrics.RequestsWaiting, From: "tgi_queue_size", Is: Gauge, Since: "0.3.0", Absent: "no request yet"},
+		{To: metrics.RequestsWaiting, From: "tgi_queue_size", Is: Gauge, Since: "0.3.0", Absent: noRequest},
 		{To: metrics.MaxModelLen, From: "tgi_request_max_new_tokens", Is: Histogram, Since: "0.3.0", Fold: lastBound,
-			Absent: "no request yet", Quality: metrics.Derived, Why: "the histogram's last bound is max_total_tokens"},
+			Absent: noRequest, Quality: metrics.Derived, Why: "the histogram's last bound is max_total_tokens"},
 
 		{To: metrics.PromptTokens, From: "tgi_request_input_length", Is: Histogram, Since: "0.3.0", Fold: histogramSum,
-			Absent: "no request yet", Quality: metrics.Approximate, Why: "sum at validation: requests rejected later are included"},
+			Absent: noRequest, Quality: metrics.Approximate, Why: "sum at validation: requests rejected later are included"},
 		{To: metrics.GenerationTokens, From: "tgi_request_generated_tokens", Is: Histogram, Since: "0.3.0", Fold: histogramSum,
-			Absent: "no request has finished yet", Quality: metrics.Approximate, Why: "counted when a request ends well"},
+			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when a request ends well"},
 		{To: metrics.Requests, From: "tgi_request_success", Is: Counter, Since: "0.3.0", Set: outcome(metrics.OutcomeSuccess),
-			Absent: "no request has finished yet"},
-		{To: metrics.Requests, From: "tgi_request_failure", Is: Counter, Failures: true, Since: "0.3.0", Plus: true, Absent: "no request has failed",
+			Absent: noFinish},
+		{To: metrics.Requests, From: "tgi_request_failure", Is: Counter, Failures: SinceFailure, Since: "0.3.0", Plus: true, Absent: "no request has failed",
 			Carry: []Carry{{From: "err", To: metrics.LabelOutcome, Map: values(map[string]string{
 				"overloaded": string(metrics.OutcomeRejected),
 				"validation": string(metrics.OutcomeInvalid),
@@ -55,7 +56,7 @@ var tgi = Dialect{
 				"dropped":    string(metrics.OutcomeAbort),
 			}, string(metrics.OutcomeOther))}}},
 		{To: metrics.SpecDecodeAcceptedTokens, From: "tgi_request_skipped_tokens", Is: Summary, Since: "1.3.0", Fold: histogramSum,
-			Absent: "no request yet", Quality: metrics.Approximate, Why: "tokens per step beyond the first"},
+			Absent: noRequest, Quality: metrics.Approximate, Why: "tokens per step beyond the first"},
 		{To: metrics.PromptTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "prefill"), Since: "0.3.0", Fold: histogramSum,
 			Absent: "no request has been prefilled yet", Quality: metrics.Derived, Why: "sum of the histogram"},
 		{To: metrics.GenerationTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "decode"), Since: "0.3.0", Fold: histogramSum,

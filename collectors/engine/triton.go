@@ -13,6 +13,8 @@ import (
 const (
 	trtRequests = "nv_trt_llm_request_metrics"
 	trtBlocks   = "nv_trt_llm_kv_cache_block_metrics"
+
+	blocksDisagree = "used and free blocks do not add up to max"
 )
 
 // tritonTRTLLM is Triton with the TensorRT-LLM backend.
@@ -27,8 +29,8 @@ var tritonTRTLLM = Dialect{
 		{Name: "nv_llm_input_token_len", Since: "0.16.0"},
 	},
 	Rows: slices.Concat([]Row{
-		{To: metrics.RequestPromptTokens, From: "nv_llm_input_token_len", Is: Histogram, Since: "0.16.0", Absent: "no request yet"},
-		{To: metrics.RequestGenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Since: "0.16.0", Absent: "no request yet"},
+		{To: metrics.RequestPromptTokens, From: "nv_llm_input_token_len", Is: Histogram, Since: "0.16.0", Absent: noRequest},
+		{To: metrics.RequestGenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Since: "0.16.0", Absent: noRequest},
 		{To: metrics.RequestsRunning, From: trtRequests, Is: Gauge, Where: is("request_type", "scheduled"), Since: "0.7.0"},
 		{To: metrics.RequestsWaiting, From: trtRequests, Is: Gauge, Where: is("request_type", "waiting"), Since: "0.18.0"},
 		{To: metrics.RequestsWaiting, From: trtRequests, Is: Gauge, Where: is("request_type", "active", "scheduled"), Since: "0.7.0",
@@ -36,13 +38,13 @@ var tritonTRTLLM = Dialect{
 		// The backend's JSON keys are written into label slots by position, so a key that is missing
 		// shifts all values behind it. Block counts that do not add up are not believed.
 		{To: metrics.KVCacheUsage, From: trtBlocks, Is: Gauge, Since: "0.7.0", Fold: blocksUsed,
-			Quality: metrics.Derived, Why: "used over max blocks, when used and free add up to max"},
+			Quality: metrics.Derived, Why: "used over max blocks, when used and free add up to max", NoValue: blocksDisagree},
 		{To: metrics.KVCacheCapacity, From: trtBlocks, Is: Gauge, Since: "0.7.0", Fold: blockTokens,
-			Quality: metrics.Derived, Why: "max blocks times tokens per block, when used and free add up to max"},
+			Quality: metrics.Derived, Why: "max blocks times tokens per block, when used and free add up to max", NoValue: blocksDisagree},
 		{To: metrics.PromptTokens, From: "nv_llm_input_token_len", Is: Histogram, Since: "0.16.0", Fold: histogramSum,
-			Absent: "no request yet", Quality: metrics.Derived, Why: "sum of the histogram"},
+			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
 		{To: metrics.GenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Since: "0.16.0", Fold: histogramSum,
-			Absent: "no request yet", Quality: metrics.Derived, Why: "sum of the histogram"},
+			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
 		{To: metrics.RequestsSwapped, From: "nv_trt_llm_inflight_batcher_metrics", Is: Gauge, Where: is("inflight_batcher_specific_metric", "paused_requests"),
 			Since: "0.7.0", Absent: "no inflight batching, or a backend before 0.9.0"},
 		{To: metrics.RequestsRunningLimit, From: trtRequests, Is: Gauge, Where: is("request_type", "max"), Since: "0.7.0"},
@@ -94,7 +96,7 @@ var tritonCore = []Row{
 	{To: metrics.RequestsWaiting, From: "nv_inference_pending_request_count", Is: Gauge,
 		Absent: "needs Triton 23.10", Quality: metrics.Approximate, Why: "requests before the backend; the backend's own queue is not included"},
 	{To: metrics.Requests, From: "nv_inference_request_success", Is: Counter, Set: outcome(metrics.OutcomeSuccess)},
-	{To: metrics.Requests, From: "nv_inference_request_failure", Is: Counter, Failures: true, Plus: true,
+	{To: metrics.Requests, From: "nv_inference_request_failure", Is: Counter, Failures: SinceFailure, Plus: true,
 		Carry: []Carry{{From: "reason", To: metrics.LabelOutcome, Map: values(map[string]string{
 			"REJECTED": string(metrics.OutcomeRejected),
 			"CANCELED": string(metrics.OutcomeAbort),

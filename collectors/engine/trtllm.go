@@ -10,7 +10,7 @@ import (
 var trtllm = Dialect{
 	Runtime: metrics.TensorRTLLM,
 	Source:  "TensorRT-LLM tensorrt_llm/metrics/collector.py, tensorrt_llm/serve/openai_server.py",
-	Path:    trtllmPath,
+	Paths:   []string{trtllmPath},
 	Recognise: func(p *Page) bool {
 		return p.HasPrefix("trtllm_") || p.Has("time_to_first_token_seconds") && !p.LabelValues("time_to_first_token_seconds", "engine_type")[""] ||
 			p.Has("e2e_request_latency_seconds") && !p.LabelValues("e2e_request_latency_seconds", "engine_type")[""]
@@ -28,16 +28,16 @@ var trtllm = Dialect{
 		{Name: "time_to_first_token_seconds", Since: "1.1.0", Until: "1.2.x"},
 	},
 	Rows: []Row{
-		{To: metrics.TimeToFirstToken, From: "trtllm_time_to_first_token_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: "no request has finished yet"},
-		{To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: Histogram, Since: "1.1.0", Until: "1.2.x", Absent: "no request has finished yet"},
-		{To: metrics.TimePerOutputToken, From: "trtllm_time_per_output_token_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: "no request has finished yet"},
-		{To: metrics.TimePerOutputToken, From: "time_per_output_token_seconds", Is: Histogram, Since: "1.1.0", Until: "1.2.x", Absent: "no request has finished yet"},
-		{To: metrics.RequestDuration, From: "trtllm_e2e_request_latency_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: "no request has finished yet"},
-		{To: metrics.RequestDuration, From: "e2e_request_latency_seconds", Is: Histogram, Since: "1.1.0", Until: "1.2.x", Absent: "no request has finished yet"},
-		{To: metrics.QueueTime, From: "trtllm_request_queue_time_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: "no request has finished yet"},
-		{To: metrics.QueueTime, From: "request_queue_time_seconds", Is: Histogram, Since: "1.1.0", Until: "1.2.x", Absent: "no request has finished yet"},
-		{To: metrics.PrefillTime, From: "trtllm_request_prefill_time_seconds", Is: Histogram, Since: "1.3.0rc10", Absent: "no request has finished yet"},
-		{To: metrics.DecodeTime, From: "trtllm_request_decode_time_seconds", Is: Histogram, Since: "1.3.0rc10", Absent: "no request has finished yet"},
+		{To: metrics.TimeToFirstToken, From: "trtllm_time_to_first_token_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: noFinish},
+		{To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: Histogram, Since: "1.1.0", Until: "1.2.x", Absent: noFinish},
+		{To: metrics.TimePerOutputToken, From: "trtllm_time_per_output_token_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: noFinish},
+		{To: metrics.TimePerOutputToken, From: "time_per_output_token_seconds", Is: Histogram, Since: "1.1.0", Until: "1.2.x", Absent: noFinish},
+		{To: metrics.RequestDuration, From: "trtllm_e2e_request_latency_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: noFinish},
+		{To: metrics.RequestDuration, From: "e2e_request_latency_seconds", Is: Histogram, Since: "1.1.0", Until: "1.2.x", Absent: noFinish},
+		{To: metrics.QueueTime, From: "trtllm_request_queue_time_seconds", Is: Histogram, Since: "1.3.0rc1", Absent: noFinish},
+		{To: metrics.QueueTime, From: "request_queue_time_seconds", Is: Histogram, Since: "1.1.0", Until: "1.2.x", Absent: noFinish},
+		{To: metrics.PrefillTime, From: "trtllm_request_prefill_time_seconds", Is: Histogram, Since: "1.3.0rc10", Absent: noFinish},
+		{To: metrics.DecodeTime, From: "trtllm_request_decode_time_seconds", Is: Histogram, Since: "1.3.0rc10", Absent: noFinish},
 
 		{To: metrics.RequestsRunning, From: "trtllm_num_requests_running", Is: Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true"},
 		{To: metrics.RequestsRunning, From: "trtllm_scheduled_batch_size", Is: Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true",
@@ -51,21 +51,21 @@ var trtllm = Dialect{
 			Fold:   product("trtllm_kv_cache_max_blocks", "trtllm_kv_cache_tokens_per_block"),
 			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "blocks times tokens per block"},
 
-		{To: metrics.PromptTokens, From: "trtllm_prompt_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "no request has finished yet"},
-		{To: metrics.GenerationTokens, From: "trtllm_generation_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "no request has finished yet"},
-		{To: metrics.Requests, From: "trtllm_request_success_total", Is: Counter, Since: "1.3.0rc1", Absent: "no request has finished yet", Carry: trtllmReasons},
-		{To: metrics.Requests, From: "request_success_total", Is: Counter, Since: "1.1.0", Until: "1.2.x", Absent: "no request has finished yet", Carry: trtllmReasons},
-		{To: metrics.Requests, From: "trtllm_request_error_total", Is: Counter, Failures: true, Since: "1.3.0rc10", Plus: true, Absent: "no request has failed",
+		{To: metrics.PromptTokens, From: "trtllm_prompt_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: noFinish},
+		{To: metrics.GenerationTokens, From: "trtllm_generation_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: noFinish},
+		{To: metrics.Requests, From: "trtllm_request_success_total", Is: Counter, Since: "1.3.0rc1", Absent: noFinish, Carry: trtllmReasons},
+		{To: metrics.Requests, From: "request_success_total", Is: Counter, Since: "1.1.0", Until: "1.2.x", Absent: noFinish, Carry: trtllmReasons},
+		{To: metrics.Requests, From: "trtllm_request_error_total", Is: Counter, Failures: SinceFailure, Since: "1.3.0rc10", Plus: true, Absent: "no request has failed",
 			Carry: []Carry{{From: "http_code", To: metrics.LabelOutcome, Map: httpOutcome}}},
 
 		// Hits and queries come from one pair of sources, tokens or blocks: a ratio of both would be neither.
 		{To: metrics.PrefixCacheQueryTokens, From: "trtllm_prompt_cached_tokens_total", With: []string{"trtllm_prompt_tokens_total"}, Is: Counter, Since: "1.3.0rc10",
 			Fold:   func(in []Member) (float64, bool) { return largest(in, "trtllm_prompt_tokens_total") },
-			Absent: "no request has finished yet", Quality: metrics.Derived, Why: "all prompt tokens are looked up"},
+			Absent: noFinish, Quality: metrics.Derived, Why: "all prompt tokens are looked up"},
 		{To: metrics.PrefixCacheQueryTokens, From: "trtllm_kv_cache_missed_blocks_total", Is: Counter, Since: "1.3.0rc5",
 			With: []string{"trtllm_kv_cache_reused_blocks_total", "trtllm_kv_cache_tokens_per_block"}, Fold: trtllmBlockQueries,
 			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "reused and missed blocks times tokens per block"},
-		{To: metrics.PrefixCacheHitTokens, From: "trtllm_prompt_cached_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: "no request has finished yet"},
+		{To: metrics.PrefixCacheHitTokens, From: "trtllm_prompt_cached_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: noFinish},
 		{To: metrics.PrefixCacheHitTokens, From: "trtllm_kv_cache_reused_blocks_total", Is: Counter, Since: "1.3.0rc5",
 			With:   []string{"trtllm_kv_cache_tokens_per_block"},
 			Fold:   product("trtllm_kv_cache_reused_blocks_total", "trtllm_kv_cache_tokens_per_block"),
@@ -103,28 +103,17 @@ var trtllm = Dialect{
 		metrics.KVTierEvicted, metrics.KVTierPinned, metrics.KVTierCapacityTokens, metrics.KVTierCapacityBytes, metrics.RequestsWaitingByReason,
 		metrics.RequestPreemptions, metrics.CorruptedRequests), lacks("not on the page", kvTransfers, kvBlocks, multimodal, busyTimes, estimates)),
 	Identify: openAI,
+	Silent:   func(id Identity) bool { return id.Owner == trtllmOwner },
 }
+
+// trtllmOwner is owned_by in the model list of trtllm-serve (serve/openai_server.py).
+const trtllmOwner = "tensorrt_llm"
 
 const noHostCache = "needs enable_iter_perf_stats: true and a cache in host memory"
 
 var trtllmReasons = []Carry{
 	{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
 	{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // early builds of 1.1
-}
-
-// httpOutcome maps the status code of a failed request.
-func httpOutcome(code string) string {
-	switch {
-	case code == "429" || code == "503":
-		return string(metrics.OutcomeRejected)
-	case code == "499":
-		return string(metrics.OutcomeAbort)
-	case len(code) == 3 && code[0] == '4':
-		return string(metrics.OutcomeInvalid)
-	case len(code) == 3 && code[0] == '5':
-		return string(metrics.OutcomeError)
-	}
-	return string(metrics.OutcomeOther)
 }
 
 func trtllmBlockQueries(in []Member) (float64, bool) {

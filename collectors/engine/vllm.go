@@ -64,7 +64,7 @@ var vllm = Dialect{
 		{To: metrics.KVCacheUsage, From: "vllm:gpu_cache_usage_perc", Is: Gauge, Since: "0.2.3", Until: "0.11.x"},
 		{To: metrics.KVCacheCapacity, From: "vllm:cache_config_info", Is: Gauge, Since: "0.3.3", Fold: kvCapacity,
 			Quality: metrics.Derived, Why: "from labels: kv_cache_size_tokens, before 0.24 blocks times block size",
-			Absent: "cache_config_info has no block count"},
+			Absent: "cache_config_info has no block count", NoValue: "cache_config_info has no block count"},
 		{To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: Gauge, Since: "0.6.4", Fold: lorasRunning,
 			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series",
 			Absent: "no LoRA adapters are served"},
@@ -74,12 +74,14 @@ var vllm = Dialect{
 		{To: metrics.PromptTokens, From: "vllm:prompt_tokens_total", Is: Counter, Since: "0.3.1"},
 		{To: metrics.GenerationTokens, From: "vllm:generation_tokens_total", Is: Counter, Since: "0.3.1"},
 		{To: metrics.Requests, From: "vllm:request_success_total", Is: Counter, Since: "0.4.2",
-			Absent: "no request has finished yet",
+			Absent: noFinish,
 			// Every finish is counted here, aborts and errors too, in spite of the name.
 			Carry: []Carry{
 				{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
 				{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // imitations
 			}},
+		answered("http_requests_total", "status", "handler", "0.8.3", "failed HTTP answers by class, so that a 429 is among the invalid and a 503 among the errors; "+
+			"a request that the engine failed before its answer began is among the engine's own errors as well"),
 		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: Counter, Since: "0.4.3", Until: "0.7.x", Absent: "V1 of that time has none"},
 		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: Counter, Since: "0.8.0"},
 
@@ -87,12 +89,12 @@ var vllm = Dialect{
 		{To: metrics.PrefixCacheQueryTokens, From: "vllm:gpu_prefix_cache_queries_total", Is: Counter, Since: "0.9.0", Until: "0.11.x"},
 		{To: metrics.PrefixCacheQueryTokens, From: "vllm:gpu_prefix_cache_queries_total", Is: Counter, Since: "0.7.3", Until: "0.8.x",
 			Fold: blocksInTokens("vllm:gpu_prefix_cache_queries_total"), With: []string{"vllm:cache_config_info"},
-			Quality: metrics.Derived, Why: "blocks times block_size", Absent: "V0 has no counters"},
+			Quality: metrics.Derived, Why: "blocks times block_size", Absent: "V0 has no counters", NoValue: "cache_config_info has no block size"},
 		{To: metrics.PrefixCacheHitTokens, From: "vllm:prefix_cache_hits_total", Is: Counter, Since: "0.9.2"},
 		{To: metrics.PrefixCacheHitTokens, From: "vllm:gpu_prefix_cache_hits_total", Is: Counter, Since: "0.9.0", Until: "0.11.x"},
 		{To: metrics.PrefixCacheHitTokens, From: "vllm:gpu_prefix_cache_hits_total", Is: Counter, Since: "0.7.3", Until: "0.8.x",
 			Fold: blocksInTokens("vllm:gpu_prefix_cache_hits_total"), With: []string{"vllm:cache_config_info"},
-			Quality: metrics.Derived, Why: "blocks times block_size", Absent: "V0 has no counters"},
+			Quality: metrics.Derived, Why: "blocks times block_size", Absent: "V0 has no counters", NoValue: "cache_config_info has no block size"},
 		{To: metrics.ExternalPrefixCacheQueryTokens, From: "vllm:external_prefix_cache_queries_total", Is: Counter, Since: "0.11.1"},
 		{To: metrics.ExternalPrefixCacheHitTokens, From: "vllm:external_prefix_cache_hits_total", Is: Counter, Since: "0.11.1"},
 

@@ -3,19 +3,15 @@
 package gpu
 
 import (
-	"flag"
-	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write the pages of testdata anew; reading the diff is the review")
 
 // oldDriver are the functions that a driver of 2022 lacks.
 var oldDriver = []string{
@@ -30,7 +26,7 @@ var oldDriver = []string{
 // TestPages compares the whole page of every kind of node with what is in testdata.
 func TestPages(t *testing.T) {
 	const nothing = "llm_gpu_nvml_up{reason=\"\"} 1"
-	for _, scenario := range []struct {
+	scenarios := []struct {
 		name    string
 		gpus    int
 		from    []string
@@ -40,7 +36,10 @@ func TestPages(t *testing.T) {
 		change  func(*node) // after that
 		want    []string    // lines that say that the page is complete
 	}{
-		{name: "hopper", gpus: 2, from: []string{fakenvml.H100}, want: []string{`llm_gpu_sm_active_ratio{gpu="0"`, `llm_gpu_sm_active_ratio{gpu="1"`}},
+		{name: "hopper", gpus: 2, from: []string{fakenvml.H100},
+			running: []string{`llm_gpu_xid_errors_total{gpu="1"`},
+			change:  func(n *node) { n.must(n.XID(1, 94)) },
+			want:    []string{`llm_gpu_sm_active_ratio{gpu="0"`, `llm_gpu_sm_active_ratio{gpu="1"`, `llm_gpu_xid_last_timestamp_seconds{gpu="1"`}},
 		{name: "ampere", gpus: 1, from: []string{fakenvml.A100}, want: []string{`llm_gpu_up{gpu="0"`}},
 		{name: "mig", gpus: 1, from: []string{fakenvml.H100, fakenvml.MIG}, want: []string{
 			`llm_gpu_sm_active_ratio{gpu="0",gpu_instance_id="1"`, `llm_gpu_sm_active_ratio{gpu="0",gpu_instance_id="2"`,
@@ -69,7 +68,9 @@ func TestPages(t *testing.T) {
 		{name: "library_not_found", gpus: 1, prepare: func(n *node) { n.config.Library += ".missing" }, want: []string{`reason="library_not_found"`}},
 		{name: "version_mismatch", gpus: 1, prepare: func(n *node) { n.must(n.Set(fakenvml.System, "init", "!18")) }, want: []string{`reason="lib_rm_version_mismatch"`}},
 		{name: "unknown_error", gpus: 1, prepare: func(n *node) { n.must(n.Set(fakenvml.System, "init", "!999")) }, want: []string{`reason="unknown"`}},
-	} {
+	}
+	golden.All(t, "testdata/*.prom", len(scenarios))
+	for _, scenario := range scenarios {
 		t.Run(scenario.name, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t, scenario.gpus, fakeLibrary(t, scenario.without...), scenario.from...)
@@ -91,51 +92,14 @@ func TestPages(t *testing.T) {
 			for _, p := range problems {
 				t.Errorf("lint: %s: %s", p.Metric, p.Text)
 			}
-			compare(t, filepath.Join("testdata", scenario.name+".prom"), steady(page))
+			golden.Compare(t, filepath.Join("testdata", scenario.name+".prom"), steady(page))
 		})
 	}
 }
 
 // moving are the series whose values differ from run to run.
-var moving = regexp.MustCompile(`(?m)^((?:llm_gpu_snapshot_age_seconds|llm_gpu_collect_duration_seconds)\{.*\}|` +
-	`llm_gpu_clock_event_seconds_total\{.*source="sampled"\}) .*$`)
+const moving = `llm_gpu_snapshot_age_seconds|llm_gpu_collect_duration_seconds|llm_gpu_xid_last_timestamp_seconds|` +
+	`llm_gpu_clock_event_seconds_total\{.*source="sampled"\}`
 
 // steady writes 0 for the values that differ from run to run.
-func steady(page string) string { return moving.ReplaceAllString(page, "$1 0") }
-
-func compare(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got == string(want) {
-		return
-	}
-	gotLines, wantLines := lineSet(got), lineSet(string(want))
-	for line := range strings.Lines(string(want)) {
-		if !gotLines[line] {
-			t.Errorf("%s: - %s", file, line)
-		}
-	}
-	for line := range strings.Lines(got) {
-		if !wantLines[line] {
-			t.Errorf("%s: + %s", file, line)
-		}
-	}
-	t.Errorf("%s: the page has changed; if that is right, run go test with -update and read the diff", file)
-}
-
-func lineSet(s string) map[string]bool {
-	set := make(map[string]bool)
-	for line := range strings.Lines(s) {
-		set[line] = true
-	}
-	return set
-}
+func steady(page string) string { return golden.Still(page, moving) }

@@ -100,7 +100,8 @@ var errStarting = errors.New("starting")
 
 // Run reads the GPUs until ctx ends, then releases the library and returns nil. It returns an error
 // when only a new process can see the GPUs again; the caller should end the process, so that its
-// supervisor starts it on the new library. Without a driver it keeps trying. It is called once.
+// supervisor starts it on the new library. Without a driver it keeps trying. It is called once, and by one
+// collector at a time: a process has one NVML.
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup

@@ -1,7 +1,6 @@
 package ownership
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -13,10 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/expfmt"
-
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -110,22 +107,8 @@ func page(t *testing.T, c *Collector) string {
 // scrape is the text of a collector's page as it is.
 func scrape(t *testing.T, c *Collector) string {
 	t.Helper()
-	registry := prometheus.NewPedanticRegistry()
-	if err := registry.Register(c); err != nil {
-		t.Fatal(err)
-	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	for _, f := range families {
-		if _, err := expfmt.MetricFamilyToText(&b, f); err != nil {
-			t.Fatal(err)
-		}
-	}
 	var lines []string
-	for line := range strings.Lines(b.String()) {
+	for line := range strings.Lines(golden.Page(t, c)) {
 		if !strings.HasPrefix(line, "#") {
 			lines = append(lines, line)
 		}

@@ -9,7 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -57,15 +59,25 @@ func Start(t *testing.T, name string, args ...string) {
 	})
 }
 
-// Address is a free address of this machine, host:port.
+// Address hands out its ports from below the ephemeral ones, of which any connection may get one before
+// the program under test listens.
+const firstPort, ports = 20000, 12000
+
+var handedOut atomic.Int64
+
+// Address is a free address of this machine, host:port. A process gets each once.
 func Address(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	begin := os.Getpid() * 61 // apart from that of tests in other processes
+	for range ports {
+		port := firstPort + (begin+int(handedOut.Add(1)))%ports
+		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatalf("no port from %d to %d is free", firstPort, firstPort+ports-1)
+	return ""
 }
 
 // Answers waits until a URL answers with 200.

@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"net"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// address is where an engine is, taken apart: https://host:8443/team-a/metrics?model=gemma has the base
+// https://host:8443/team-a, below which the engine's own paths are, the page /metrics and a query.
+type address struct {
+	base  *url.URL
+	page  string // empty when it is to be found
+	query string // goes with every request: a router may need it to know which engine is meant
+}
+
+// pagePaths are where engines serve their pages. The last one is asked last: see locate.
+var pagePaths = []string{trtllmPath, nimPath, plainPath}
+
+const (
+	plainPath  = "/metrics"
+	nimPath    = "/v1/metrics"
+	trtllmPath = "/prometheus/metrics"
+)
+
+func newAddress(u *url.URL) address {
+	a := address{base: &url.URL{Scheme: u.Scheme, Host: u.Host}, query: u.RawQuery}
+	given := strings.TrimSuffix(u.Path, "/")
+	if given == "" {
+		return a
+	}
+	prefix, file := path.Split(given)
+	a.page = "/" + file
+	for _, known := range pagePaths {
+		if before, ok := strings.CutSuffix(given, known); ok {
+			prefix, a.page = before, known
+			break
+		}
+	}
+	a.base.Path = strings.TrimSuffix(prefix, "/")
+	if a.base.Path == "" && a.page == plainPath && a.query == "" {
+		a.page = "" // it says no more than the host does, and trtllm-serve has another page there
+	}
+	return a
+}
+
+// server is the value of the server label: host and port, and what else tells apart the engines behind them.
+func (a address) server() string {
+	s := a.base.Host + a.base.Path
+	if a.query != "" {
+		s += "?" + a.query
+	}
+	return s
+}
+
+// sameServer reports whether two values of the server label are one engine: this host's loopback has
+// several names.
+func sameServer(a, b string) bool { return a == b || withoutLoopback(a) == withoutLoopback(b) }
+
+func withoutLoopback(server string) string {
+	host, rest := server, ""
+	if i := strings.IndexAny(server, "/?"); i >= 0 {
+		host, rest = server[:i], server[i:]
+	}
+	if name, port, err := net.SplitHostPort(host); err == nil && (name == "localhost" || net.ParseIP(name).IsLoopback()) {
+		return ":" + port + rest
+	}
+	return server
+}

@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// TestClaimsEqualSeries holds what llm_engine_metric_source_info says against what is there: a quantity
+// with a source has a series in that scrape, one that is missing has none.
+func TestClaimsEqualSeries(t *testing.T) {
+	for _, name := range pages(t) {
+		checkClaims(t, name, page(t, name))
+	}
+	captured, _ := filepath.Glob("../../../shared/captures/*/*.prom") // of real engines, where there are any
+	for _, name := range captured {
+		body, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkClaims(t, name, parse(t, mapped(t, string(body))))
+	}
+}
+
+func checkClaims(t *testing.T, name string, s samples) {
+	there := map[string]bool{}
+	for _, sample := range s {
+		family := sample.labels.Get(labels.MetricName)
+		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+			if base := strings.TrimSuffix(family, suffix); metrics.Lookup(base) != nil {
+				family = base
+			}
+		}
+		there[sample.labels.Get(metrics.LabelRuntime)+" "+family] = true
+	}
+	for _, sample := range s {
+		if sample.labels.Get(labels.MetricName) != metrics.MetricSourceInfo.Name {
+			continue
+		}
+		claimed := sample.labels.Get(metrics.LabelQuality) != string(metrics.Missing)
+		if got := there[sample.labels.Get(metrics.LabelRuntime)+" "+sample.labels.Get(metrics.LabelMetric)]; got != claimed {
+			t.Errorf("%s: there is %t, said to be %t: %s", name, got, claimed, sample.labels)
+		}
+	}
+}
+
+// TestNoQuantityIsClaimedTwice joins the pages of every two engines on one page, with one model, and
+// wants each quantity from one of them only.
+func TestNoQuantityIsClaimedTwice(t *testing.T) {
+	model := regexp.MustCompile(`\b(model|model_name)="[^"]*"`)
+	first := map[metrics.Runtime]string{} // a page of each engine, the largest
+	for _, name := range pages(t) {
+		if body, err := sanitise([]byte(readPage(t, name))); err == nil {
+			if p, err := parsePage(body, "text/plain", DefaultLimits); err == nil {
+				for _, d := range recognised(t, p) {
+					if len(body) > len(first[d.Runtime]) {
+						first[d.Runtime] = model.ReplaceAllString(string(body), `$1="m"`)
+					}
+				}
+			}
+		}
+	}
+	if len(first) < len(builtin)-2 {
+		t.Fatalf("only %d engines have pages", len(first))
+	}
+	runtimes := slices.Sorted(maps.Keys(first))
+	for i, a := range runtimes {
+		for _, b := range runtimes[i+1:] {
+			s := requestsOf(t, nil, joined(first[a], first[b]))
+			if len(s.get(t, `llm_engine_up`)) != 1 || s.get(t, `llm_engine_up`)[0] != 1 {
+				t.Errorf("%s and %s: the page cannot be used", a, b)
+			}
+			said := map[string]string{}
+			for _, sample := range s {
+				family := metrics.Lookup(strings.TrimSuffix(sample.labels.Get(labels.MetricName), "_count"))
+				if family == nil || !IsQuantity(family) {
+					continue
+				}
+				runtime := sample.labels.Get(metrics.LabelRuntime)
+				key := fmt.Sprintf("%s of %q", family.Name, sample.labels.Get(metrics.LabelModel))
+				if before := said[key]; before != "" && before != runtime {
+					t.Errorf("%s and %s: %s is said by %s and %s", a, b, key, before, runtime)
+				}
+				said[key] = runtime
+			}
+		}
+	}
+}
+
+// joined is one page with the series of both: what the second repeats is left out.
+func joined(a, b string) string {
+	have := map[string]bool{}
+	series := func(line string) string {
+		if strings.HasPrefix(line, "# TYPE ") || strings.HasPrefix(line, "# HELP ") {
+			return strings.Join(strings.Fields(line)[:3], " ")
+		}
+		return line[:strings.LastIndexByte(line, ' ')+1]
+	}
+	var out strings.Builder
+	for _, page := range []string{a, b} {
+		for line := range strings.Lines(page) {
+			if key := series(line); !have[key] {
+				have[key] = true
+				out.WriteString(line)
+			}
+		}
+	}
+	return out.String()
+}
+
+// TestIBMsTGISIsOneEngine: a vLLM that repeats its numbers under TGI's names.
+func TestIBMsTGISIsOneEngine(t *testing.T) {
+	vllm := page(t, "vllm/v0.9.1.prom")
+	both := parse(t, mapped(t, joined(readPage(t, "vllm/v0.9.1.prom"), readPage(t, "tgi/v3.3.7-loaded.prom"))))
+	both.want(t, `{runtime="tgi"}`)
+	for _, name := range []string{"llm_engine_requests_total", "llm_engine_requests_running", "llm_engine_request_duration_seconds_count"} {
+		both.want(t, name, vllm.get(t, name)...)
+	}
+}
+
+// TestIdleEngineLacksNothing: families that appear with traffic are not missed before it, and are after.
+func TestIdleEngineLacksNothing(t *testing.T) {
+	const idle = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\"} 0\n" +
+		"# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{model_name=\"m\"} 0\n" +
+		"# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{model_name=\"m\"} 0\n" +
+		"# TYPE vllm:request_success_total counter\nvllm:request_success_total{model_name=\"m\",finished_reason=\"stop\"} "
+	e := serve(t, idle+"0\n")
+	e.documents["/version"] = `{"version": "0.19.0"}`
+	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
+	s := parse(t, exposition(t, c))
+	s.want(t, `llm_engine_source_missing_total`)
+	s.want(t, `llm_engine_metric_source_info{metric="llm_engine_time_to_first_token_seconds",quality="missing",reason="not on the page yet: the engine has served nothing"}`, 1)
+	checkClaims(t, "idle", s)
+	e.page = idle + "1\n" // the same page but for a number
+	s = parse(t, exposition(t, c))
+	s.want(t, `llm_engine_source_missing_total{metric="llm_engine_time_to_first_token_seconds"}`, 1)
+	s.want(t, `llm_engine_metric_source_info{metric="llm_engine_time_to_first_token_seconds",reason="expected in this version, not on the page"}`, 1)
+}
+
+// TestNumbersThatCannotBe are dropped with a reason, and cost only themselves.
+func TestNumbersThatCannotBe(t *testing.T) {
+	for _, number := range []string{"-34", "+Inf", "-Inf"} {
+		s := parse(t, mapped(t, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\",engine=\"0\"} "+number+
+			"\n# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{model_name=\"m\",engine=\"0\"} 3\n"))
+		s.want(t, `llm_engine_requests_running`)
+		s.want(t, `llm_engine_requests_waiting`, 3)
+		s.want(t, `llm_engine_metric_source_info{metric="llm_engine_requests_running",quality="missing",reason="its number is negative or infinite"}`, 1)
+		s.want(t, `llm_engine_source_missing_total{metric="llm_engine_requests_running"}`, 1)
+	}
+	// One rank of two: the other stays, and the fault is counted.
+	s := parse(t, mapped(t, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\",engine=\"0\"} -1\nvllm:num_requests_running{model_name=\"m\",engine=\"1\"} 5\n"))
+	s.want(t, `llm_engine_requests_running`, 5)
+	s.want(t, `llm_engine_source_missing_total{metric="llm_engine_requests_running"}`, 1)
+	checkClaims(t, "one rank of two", s)
+}

@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// An Era is consecutive versions of an engine in which the sources of no quantity change.
+type Era struct {
+	// Since is the first version. It is empty where the dialect's table does not know it.
+	Since string
+	// Rows are the sources of each quantity, in the order in which they are tried. A quantity without any is not said.
+	Rows map[*metrics.Family][]*Row
+}
+
+// Eras lists the eras of an engine, the oldest first. Versions in which it says nothing at all are none.
+func (d *Dialect) Eras() []Era {
+	eras := []Era{d.era(Version{parts: []int{-1}})} // older than any
+	for _, since := range d.changes() {
+		next := d.era(since)
+		if last := eras[len(eras)-1]; !equalRows(last.Rows, next.Rows) {
+			eras = append(eras, next)
+		}
+	}
+	if len(eras) > 1 && len(eras[0].Rows) == 0 {
+		eras = eras[1:]
+	}
+	return eras
+}
+
+// changes are the versions from which on a row of the dialect holds, or no longer does.
+func (d *Dialect) changes() (all []Version) {
+	for i := range d.Rows {
+		if v, ok := ParseVersion(d.Rows[i].Since); ok {
+			all = append(all, v)
+		}
+		if v, ok := ParseVersion(d.Rows[i].Until); ok {
+			all = append(all, v.next())
+		}
+	}
+	slices.SortStableFunc(all, Version.Compare)
+	return slices.CompactFunc(all, func(v, w Version) bool { return v.Compare(w) == 0 })
+}
+
+// era is what the dialect reads on the page of one version.
+func (d *Dialect) era(v Version) Era {
+	e := Era{Since: v.text, Rows: map[*metrics.Family][]*Row{}}
+	for to, rows := range quantities(d) {
+		sure := false // what follows is for pages that lack what their version has
+		for _, r := range rows {
+			if (r.Plus || !sure) && exactly(v).overlaps(r.Since, r.Until) {
+				e.Rows[to] = append(e.Rows[to], r)
+				sure = sure || r.Absent == "" && !r.Plus
+			}
+		}
+	}
+	return e
+}
+
+func equalRows(a, b map[*metrics.Family][]*Row) bool {
+	for _, f := range metrics.All() {
+		if !slices.Equal(a[f], b[f]) {
+			return false
+		}
+	}
+	return true
+}
+
+// next is the earliest version that can follow v: a patch, or the line after 0.11.x.
+func (v Version) next() Version {
+	part := func(i int) string { return strconv.Itoa(v.parts[i]) }
+	up := func(i int) string { return strconv.Itoa(v.parts[i] + 1) }
+	text := part(0) + "." + part(1) + "." + up(2)
+	switch {
+	case v.text[0] == 'b':
+		text = "b" + up(0)
+	case v.parts[1] == math.MaxInt32:
+		text = up(0) + ".0.0"
+	case v.parts[2] == math.MaxInt32:
+		text = part(0) + "." + up(1) + ".0"
+	case v.parts[3] == phases["rc"]:
+		text = part(0) + "." + part(1) + "." + part(2) + "rc" + up(4)
+	}
+	next, _ := ParseVersion(text)
+	return next
+}

@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Some engines have an HTTP server that counts its answers beside what the engine counts. Its failures
+// are those of requests that the engine never saw, or gave up before it could count them; its
+// successes are on the page already, as finished requests.
+
+// answered is a row that adds the failed requests among a server's answers, by status and by handler.
+func answered(from, status, handler, since, why string) Row {
+	return Row{To: metrics.Requests, From: from, Is: Counter, Since: since, Failures: SinceAnswer, Plus: true, Absent: "no HTTP request has failed",
+		Where: slices.Concat(matching(labels.MatchRegexp, status, "[45].*"), matching(labels.MatchRegexp, "method", "POST|"),
+			matching(labels.MatchNotRegexp, handler, administration)),
+		Carry:   []Carry{{From: status, To: metrics.LabelOutcome, Map: httpOutcome}},
+		Quality: metrics.Approximate, Why: why}
+}
+
+// administration are paths of engines that take a POST and serve no request of a user.
+const administration = "/health.*|/tokenize|/detokenize|/(v1/)?(un)?load_lora_adapter|/sleep|/wake_up|/pause|/resume|" +
+	"/reset_.*|/flush_cache|/(start|stop)_profile|/(v1/)?loads?|/collective_rpc|/scale_elastic_ep|/is_scaling.*|.*weights.*|/(release|resume)_memory_occupation|" +
+	"/abort_request|/configure_logging|/open_session|/close_session|/(get|set)_.*|/server_info|/model_info"
+
+// httpOutcome maps the status code of a failed request, or the class of codes where an engine groups them.
+func httpOutcome(code string) string {
+	switch {
+	case code == "429" || code == "503":
+		return string(metrics.OutcomeRejected)
+	case code == "499":
+		return string(metrics.OutcomeAbort)
+	case len(code) == 3 && code[0] == '4':
+		return string(metrics.OutcomeInvalid)
+	case len(code) == 3 && code[0] == '5':
+		return string(metrics.OutcomeError)
+	}
+	return string(metrics.OutcomeOther)
+}

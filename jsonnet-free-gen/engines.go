@@ -1,0 +1,278 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// maxEras is how many columns a table of one engine has beside names and reasons.
+const maxEras = 6
+
+func enginesPage() ([]byte, error) {
+	dialects := engine.Known()
+	var b bytes.Buffer
+	b.WriteString("# Engines\n\n" + generated)
+	b.WriteString("What the newest release of each engine says, by quantity: **N** native, **D** derived by exact arithmetic, **A** approximate, **E** from a\n" +
+		"metadata endpoint instead of the page, – not said. Older releases, reasons and sources are below, per engine. On a running node the same is in\n" +
+		"`llm_engine_metric_source_info`.\n\n| quantity |")
+	newest := make([]engine.Era, len(dialects))
+	for i, d := range dialects {
+		fmt.Fprintf(&b, " %s |", title(d))
+		eras := d.Eras()
+		newest[i] = eras[len(eras)-1]
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(dialects)) + "\n")
+	for _, f := range quantities() {
+		fmt.Fprintf(&b, "| %s |", quantity(f))
+		for i, d := range dialects {
+			fmt.Fprintf(&b, " %s |", letter(d, newest[i], f))
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteString("\n## When a page cannot be used\n\n`llm_engine_up` is 0 and its `reason` says why. Nothing else of that engine is shown: old numbers would lie.\n\n" +
+		"| reason | meaning | what to do |\n| --- | --- | --- |\n")
+	for _, r := range engine.Reasons {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Reason, cell(r.Meaning), cell(r.Remedy))
+	}
+	b.WriteString("\n## By release\n\nThe head of a column is the first release of an era, which ends before that of the next column. Where little changed, several eras share a\n" +
+		"column, and a cell says from and to which release. – is not in these releases. The last column says why a number is not native, and what else must be\n" +
+		"true for it to be there.\n")
+	for _, d := range dialects {
+		coverage(&b, d)
+	}
+	return b.Bytes(), nil
+}
+
+// coverage writes what one engine says: by era, what in none, and where it is read.
+func coverage(b *bytes.Buffer, d *engine.Dialect) {
+	columns := columnsOf(d, maxEras)
+	fmt.Fprintf(b, "\n### %s\n\nFrom %s.\n\n| quantity |", title(d), d.Source)
+	for _, c := range columns {
+		fmt.Fprintf(b, " %s |", c.head(columns))
+	}
+	b.WriteString(" why, and when |\n| --- |" + strings.Repeat(" --- |", len(columns)+1) + "\n")
+	var never []string              // reasons
+	silent := map[string][]string{} // quantities by reason
+	var sources bytes.Buffer
+	for _, f := range quantities() {
+		rows := rowsOf(d, f)
+		if len(rows) == 0 && d.Endpoints[f] == "" {
+			why := d.Missing[f]
+			if silent[why] == nil {
+				never = append(never, why)
+			}
+			silent[why] = append(silent[why], quantity(f))
+			continue
+		}
+		fmt.Fprintf(b, "| %s |", quantity(f))
+		for _, c := range columns {
+			fmt.Fprintf(b, " %s |", c.says(d, f))
+		}
+		fmt.Fprintf(b, " %s |\n", cell(conditions(d, f, rows)))
+		for _, r := range rows {
+			fmt.Fprintf(&sources, "| %s | %s | %s | %s |\n", quantity(f)+set(r), sourceCell(r), versions(r), letterOf(r))
+		}
+	}
+	if len(never) > 0 {
+		b.WriteString("\nNot said by any release:\n\n")
+		for _, why := range never {
+			fmt.Fprintf(b, "* %s: %s\n", why, strings.Join(silent[why], ", "))
+		}
+	}
+	fmt.Fprintf(b, "\nSources, in the order in which they are tried:\n\n| quantity | source | releases | quality |\n| --- | --- | --- | --- |\n%s", sources.Bytes())
+}
+
+// column is consecutive eras of an engine.
+type column struct {
+	eras []engine.Era
+	next string // first release of the next column; empty for the last
+}
+
+// columnsOf joins the eras of an engine that differ in sources only, and then those that differ in the fewest
+// quantities, until no more columns are left than fit beside each other.
+func columnsOf(d *engine.Dialect, most int) []column {
+	var columns []column
+	for _, e := range d.Eras() {
+		columns = append(columns, column{eras: []engine.Era{e}})
+	}
+	changes := func(i int) (n int) { // between a column and the next
+		last := columns[i].eras[len(columns[i].eras)-1]
+		for _, f := range quantities() {
+			if letter(d, last, f) != letter(d, columns[i+1].eras[0], f) {
+				n++
+			}
+		}
+		return n
+	}
+	for len(columns) > 1 {
+		least := 0
+		for i := range len(columns) - 1 {
+			if changes(i) < changes(least) {
+				least = i
+			}
+		}
+		if len(columns) <= most && changes(least) > 0 {
+			break
+		}
+		columns[least].eras = slices.Concat(columns[least].eras, columns[least+1].eras)
+		columns = slices.Delete(columns, least+1, least+2)
+	}
+	for i := range len(columns) - 1 {
+		columns[i].next = columns[i+1].eras[0].Since
+	}
+	return columns
+}
+
+func (c column) head(all []column) string {
+	switch since := c.eras[0].Since; {
+	case since != "":
+		return since
+	case len(all) == 1:
+		return "all releases"
+	default:
+		return "before " + c.next
+	}
+}
+
+// says is the cell of a quantity: its letter, or several with the releases between which they hold.
+func (c column) says(d *engine.Dialect, f *metrics.Family) string {
+	var runs []engine.Era // the first of those that say the same
+	for _, e := range c.eras {
+		if len(runs) == 0 || letter(d, runs[len(runs)-1], f) != letter(d, e, f) {
+			runs = append(runs, e)
+		}
+	}
+	var parts []string
+	for i, e := range runs {
+		l := letter(d, e, f)
+		if l == unsaid && len(runs) > 1 {
+			continue
+		}
+		if i > 0 {
+			l += " from " + e.Since
+		}
+		if i+1 < len(runs) && letter(d, runs[i+1], f) == unsaid {
+			l += " before " + runs[i+1].Since
+		}
+		parts = append(parts, l)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// unsaid is the letter of a quantity that an engine does not say.
+const unsaid = "–"
+
+// letter is the quality of what is tried first for a quantity.
+func letter(d *engine.Dialect, e engine.Era, f *metrics.Family) string {
+	switch rows := e.Rows[f]; {
+	case len(rows) > 0:
+		return letterOf(rows[0])
+	case d.Endpoints[f] != "":
+		return "E"
+	}
+	return unsaid
+}
+
+func letterOf(r *engine.Row) string {
+	return strings.ToUpper(string(cmp.Or(r.Quality, metrics.Native)[:1]))
+}
+
+// conditions says why a number is not native, and why it may be absent from a page of the right release.
+func conditions(d *engine.Dialect, f *metrics.Family, rows []*engine.Row) string {
+	var notes []string
+	said := map[string]bool{}
+	for _, r := range rows {
+		var of []string
+		if r.Why != "" {
+			of = append(of, letterOf(r)+": "+r.Why)
+		}
+		if r.Absent != "" {
+			of = append(of, "absent: "+r.Absent)
+		}
+		note := strings.Join(of, "; ")
+		if note == "" || said[note] {
+			continue
+		}
+		said[note] = true
+		if r.Until != "" {
+			note = versions(r) + " " + note
+		}
+		notes = append(notes, note)
+	}
+	if path := d.Endpoints[f]; path != "" {
+		notes = append(notes, "E: `"+path+"`, asked once per start of the engine")
+	}
+	return strings.Join(notes, ". ")
+}
+
+func quantities() (all []*metrics.Family) {
+	for _, f := range metrics.All() {
+		if engine.IsQuantity(f) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+func quantity(f *metrics.Family) string {
+	return "`" + strings.TrimPrefix(f.Name, "llm_engine_") + "`"
+}
+
+func rowsOf(d *engine.Dialect, f *metrics.Family) (rows []*engine.Row) {
+	for i := range d.Rows {
+		if d.Rows[i].To == f {
+			rows = append(rows, &d.Rows[i])
+		}
+	}
+	return rows
+}
+
+func title(d *engine.Dialect) string {
+	switch {
+	case d.Supplement:
+		return string(d.Runtime) + " beside an engine"
+	case d.Role != "" && d.Role != "kv_cache":
+		return string(d.Runtime) + " " + d.Role
+	}
+	return string(d.Runtime)
+}
+
+// set are the labels that all series of a row get.
+func set(r *engine.Row) string {
+	if len(r.Set) == 0 {
+		return ""
+	}
+	return "`" + string(metrics.AppendSeries(nil, "", r.Set...)) + "`"
+}
+
+func sourceCell(r *engine.Row) string {
+	s := r.From
+	if len(r.Where) > 0 {
+		var conditions []string
+		for _, m := range r.Where {
+			conditions = append(conditions, m.String())
+		}
+		s += "{" + strings.Join(conditions, ",") + "}"
+	}
+	return "`" + cell(s) + "`"
+}
+
+func versions(r *engine.Row) string {
+	switch {
+	case r.Since != "" && r.Since == r.Until:
+		return "only " + r.Since
+	case r.Since != "" && r.Until != "":
+		return r.Since + " to " + r.Until
+	case r.Since != "":
+		return "from " + r.Since
+	case r.Until != "":
+		return "to " + r.Until
+	}
+	return ""
+}
