@@ -68,6 +68,19 @@ var Drilled = []Drill{
 			FleetDashboard:          {"Fullest KV cache", "KV cache headroom"},
 		},
 		Titles{rules.IncidentDashboard: slices.Concat(cachePanels, gpuPanels, releasePanels)}},
+	{"kv-transfer-failures",
+		Titles{
+			rules.IncidentDashboard: slices.Concat(burning, []string{"Time to first token, p95", "Queue share of TTFT"}),
+			rules.EngineDashboard:   {"KV transfers failed", "KV bytes moved", "Waiting by reason", "Running and waiting"},
+		},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, gpuPanels, releasePanels), rules.EngineDashboard: {"Prompt length"}}},
+	{"offload-saturated",
+		Titles{
+			rules.IncidentDashboard: {"Firing alerts"},
+			rules.EngineDashboard:   {"KV tier traffic", "KV tier pinned", "Prefix cache hits"},
+			rules.SLODashboard:      {"Causes"},
+		},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, gpuPanels, releasePanels)}},
 	{"speculation-collapse",
 		Titles{rules.IncidentDashboard: {"Firing alerts"}, rules.EngineDashboard: {"Speculation accepted", "Inter-token latency"}, rules.SLODashboard: {"Causes"}},
 		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, gpuPanels, releasePanels)}},
@@ -132,8 +145,9 @@ var Undrilled = map[rules.Dashboard]map[string]string{
 	rules.IncidentDashboard: {"Memory bandwidth in use": noGPU},
 	rules.SLODashboard:      {"Request duration, p95": noneOfThem},
 	rules.EngineDashboard: {
-		"Prefix cache hits": noEngine, "KV cache capacity": identity, "Time per output token, p95": noneOfThem,
-		"LoRA adapters in use": noEngine, "Asleep": noEngine, "KV transfers, p95": noEngine, "KV bytes moved": noEngine, "KV transfers failed": noEngine,
+		"KV cache capacity": identity, "Time per output token, p95": noneOfThem,
+		"LoRA adapters in use": noEngine, "Asleep": noEngine, "KV transfers, p95": noEngine,
+		"KV tier hits": noEngine, "KV tier pinned": noEngine, "KV tier refusals and failures": noEngine,
 		"Cold start": noEngine,
 	},
 	rules.GPUDashboard: {

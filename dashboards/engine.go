@@ -19,7 +19,8 @@ func engines() Board {
 			{Title: "Queue and batch: is it full?", Panels: batchRow(s)},
 			{Title: "Memory: is there room for tokens?", Panels: memoryRow(s)},
 			{Title: "Work: did requests change?", Panels: workRow(s)},
-			{Title: "Speculation, adapters, transfers, sleep", Collapsed: true, Panels: featureRow(s)},
+			{Title: "KV cache elsewhere: prefill engines and tiers below the GPU", Collapsed: true, Panels: elsewhereRow(s)},
+			{Title: "Speculation, adapters, sleep", Collapsed: true, Panels: featureRow(s)},
 			{Title: "Cold starts and cost", Collapsed: true, Panels: costRow(s)},
 		},
 	}
@@ -85,18 +86,24 @@ func throughputRow(s scope) []Panel {
 
 func batchRow(s scope) []Panel {
 	return []Panel{
-		lines("Running and waiting", number, 8, About{
+		lines("Running and waiting", number, 6, About{
 			"Requests in the running batches and in the queues of all replicas of a model.",
 			"Waiting above running is a queue that does not empty.",
 			"Waiting with a batch that could grow: look at KV cache, then at the batch limit."},
 			Query{promql.Sum(models, s.of(metrics.RequestsRunning)), "running " + modelLegend}, Query{promql.Sum(models, s.of(metrics.RequestsWaiting)), "waiting " + modelLegend}).
 			runbook("LLMQueueBuildUp").next(FleetDashboard),
-		lines("Time in the queue, p95", seconds, 8, About{
+		lines("Waiting by reason", number, 6, About{
+			"Requests in the engines' queues by what they wait for, where engines say it.",
+			"Capacity is a full engine. Deferred, bootstrap and kv_transfer wait for an adapter or for KV cache from elsewhere, not for room.",
+			"Deferred with KV cache to spare: look at transfers and tiers below, not at replicas."},
+			Query{promql.Sum(by(models, metrics.LabelReason), s.of(metrics.RequestsWaitingByReason)), "{{reason}} " + modelLegend}).stacked().
+			runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
+		lines("Time in the queue, p95", seconds, 6, About{
 			"The 95th percentile of the time before a request is first scheduled.",
 			"It is the part of TTFT that more capacity removes.",
 			"Up: compare arrivals and replicas with an hour ago."},
 			Query{s.quantile(0.95, models, metrics.QueueTime), modelLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
-		lines("Batch by replica", number, 8, About{
+		lines("Batch by replica", number, 6, About{
 			"Requests in the running batch of each replica.",
 			"Throughput grows with the batch until its knee; after that only latency does.",
 			"Flat at the same height with requests waiting: it is at its limit."},
@@ -186,21 +193,56 @@ func featureRow(s scope) []Panel {
 			"A sleeping engine answers its page and serves nobody.",
 			"Asleep with traffic: wake it, or take it out of rotation."},
 			badWhenSet, Query{promql.Max(replicas, s.of(metrics.Sleeping)), replicaLegend}).runbook("LLMEngineStalled").next(rules.ExporterDashboard),
+	}
+}
+
+func elsewhereRow(s scope) []Panel {
+	tiers := by(models, metrics.LabelTier)
+	ways := by(tiers, metrics.LabelOperation)
+	tierLegend := "{{tier}} " + modelLegend
+	tokens := over(s.rate(tiers, metrics.KVTierHitTokens), s.rate(tiers, metrics.KVTierQueryTokens))
+	return []Panel{
 		lines("KV transfers, p95", seconds, 8, About{
-			"The 95th percentile of one KV cache transfer between prefill and decode engines.",
+			"The 95th percentile of one KV cache transfer between prefill and decode engines, and of submitting it.",
 			"With disaggregated serving it is part of TTFT.",
-			"Up: look at NVLink and the network of the nodes."},
-			Query{s.quantile(0.95, models, metrics.KVTransferTime), modelLegend}).runbook("LLMGPULinkDegraded").next(rules.GPUDashboard),
+			"Up: look at NVLink and the network of the nodes. Submitting up: too many pieces per transfer."},
+			Query{s.quantile(0.95, models, metrics.KVTransferTime), modelLegend}, Query{s.quantile(0.95, models, metrics.KVTransferPostTime), "submit " + modelLegend}).
+			runbook("LLMKVTransferFailures").next(rules.GPUDashboard),
 		lines("KV bytes moved", bandwidth, 8, About{
 			"Bytes per second of KV cache moved between engines.",
 			"Against the link's bandwidth it says whether disaggregation pays.",
-			"Near the link's limit: fewer, closer decode engines."},
-			Query{s.spent(models, metrics.KVTransferSize), modelLegend}).runbook("LLMGPULinkDegraded").next(rules.GPUDashboard),
+			"Near the link's limit: fewer, closer decode engines. Falling while requests do not: transfers fail."},
+			Query{s.spent(models, metrics.KVTransferSize), modelLegend}).runbook("LLMKVTransferFailures").next(rules.GPUDashboard),
 		lines("KV transfers failed", perSecond, 8, About{
-			"Transfers per second that failed.",
-			"Each is a request that is computed again, or lost.",
+			"Transfers per second that failed, and caches that a prefill engine held for a decode engine which never fetched them.",
+			"Each is a request that is computed again, or lost; one that expires has taken room from prefill meanwhile.",
 			"Not zero: look at the connector's log on both sides."},
-			Query{s.rate(models, metrics.KVTransferFailures), modelLegend}).bad(0.01, 0.1).runbook("LLMGPULinkDegraded").next(rules.GPUDashboard),
+			Query{s.rate(replicas, metrics.KVTransferFailures), "failed " + replicaLegend}, Query{s.rate(replicas, metrics.KVTransfersExpired), "expired " + replicaLegend}).
+			bad(0.01, 0.1).runbook("LLMKVTransferFailures").next(rules.IncidentDashboard),
+		lines("KV tier hits", share, 6, About{
+			"Share of what was looked up in a tier below the GPU that was there: of tokens, or of blocks where the engine counts those. vLLM adds up all tiers: see Prefix cache hits.",
+			"A tier that finds nothing only costs: write traffic, memory and lookups.",
+			"Zero for days: turn it off. A step down: a restart emptied it, or it refuses what it should store."},
+			Query{promql.Or(tokens, over(s.rate(tiers, metrics.KVTierHits), s.rate(tiers, metrics.KVTierLookups))), tierLegend}).
+			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard),
+		lines("KV tier traffic", bandwidth, 6, About{
+			"Bytes per second stored to each tier and fetched from it.",
+			"Stores are the price, fetches the gain.",
+			"Much stored and little fetched: store less. Both flat at a round number: the way there is full."},
+			Query{s.rate(ways, metrics.KVTierTransferBytes), "{{operation}} " + tierLegend}).runbook("LLMKVOffloadSaturated").next(rules.GPUDashboard),
+		lines("KV tier pinned", share, 6, About{
+			"Share of each tier that transfers pin, and share that holds anything, of the fullest replica.",
+			"A tier full of cache is as it should be. One that is pinned takes no more.",
+			"Pinned above 90%: the way there is slower than its writers."},
+			Query{promql.Max(tiers, s.of(metrics.KVTierPinned)), "pinned " + tierLegend}, Query{promql.Max(tiers, s.of(metrics.KVTierUsage)), "holds " + tierLegend}).
+			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard),
+		lines("KV tier refusals and failures", perSecond, 6, About{
+			"Stores per second that a tier refused, and stores and fetches that failed, in the engine's own unit: tokens, blocks or transfers; and the tokens that it took.",
+			"What is refused or fails is computed again.",
+			"Failures: look at the disk or the remote store. Refusals beside a pinned tier: see its runbook; alone they may be first sightings."},
+			Query{s.rate(tiers, metrics.KVTierRefused), "refused " + tierLegend}, Query{s.rate(ways, metrics.KVTierFailures), "{{operation}} failed " + tierLegend},
+			Query{s.rate(tiers, metrics.KVTierTransferTokens, promql.Eq(metrics.LabelOperation, string(metrics.Store))), "stored tokens " + tierLegend}).
+			runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard),
 	}
 }
 

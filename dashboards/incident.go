@@ -106,7 +106,7 @@ func phaseRow(s scope) []Panel {
 			"Falling while requests get slower: the time goes before the first token. Rising: long outputs or slow decode.",
 			"Rising with ITL flat: outputs got longer. Rising with ITL: look at the batch."},
 			one(over(s.spent(models, metrics.DecodeTime), s.spent(models, metrics.RequestDuration)))).max(1).runbook("LLMRunawayGeneration").next(rules.EngineDashboard),
-		levers("Levers: memory", "LLMPreemptionThrash", "LLMKVPressure"),
+		levers("Levers: memory", "LLMPreemptionThrash", "LLMKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated"),
 		lines("KV cache in use, fullest replica", share, 6, About{
 			"Share of the KV cache that live requests hold.",
 			"Above 90% with requests waiting, tokens have no room; preemption follows. GPU memory says nothing about it.",

@@ -41,6 +41,7 @@ var values = map[string][]string{
 	metrics.LabelDomain: {"sm", "memory"}, metrics.LabelLimit: {"slowdown", "shutdown"}, metrics.LabelLifetime: {"volatile", "aggregate"},
 	metrics.LabelScope: {"gpu", "module"}, metrics.LabelXID: {"48", "79"}, metrics.LabelState: {"current", "max"},
 	metrics.LabelSLO: {"ttft", "itl", "tpot", "request_duration"}, metrics.LabelSignal: {"ttft", "itl", "tpot", "request_duration"},
+	metrics.LabelTier: {"host", "remote"}, metrics.LabelOperation: {"store", "fetch"},
 	metrics.LabelPeriod: {"30d"}, metrics.LabelLong: {"1h", "3d"}, metrics.LabelThreshold: {"0.5"},
 }
 
@@ -148,9 +149,9 @@ func histogram(f *metrics.Family, l labels.Labels, good, bad float64, emit rules
 
 func counter(f *metrics.Family, good, bad float64) float64 {
 	switch f {
-	case metrics.SourceMissing, metrics.KVTransferFailures, metrics.GPUPCIeReplays, metrics.GPUPCIeErrors, metrics.GPUNVLinkErrors:
+	case metrics.SourceMissing, metrics.KVTransferFailures, metrics.KVTierRefused, metrics.KVTierFailures, metrics.GPUPCIeReplays, metrics.GPUPCIeErrors, metrics.GPUNVLinkErrors:
 		return bad // stand still while all is well
-	case metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens:
+	case metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens, metrics.KVTierHitTokens:
 		return 6*good + 2*bad
 	}
 	return 10*good + 8*bad

@@ -23,6 +23,7 @@ type Serving struct {
 	Blocks     int     // KV blocks; 0 is what fits
 	Draft      int     // tokens proposed per step and sequence; 0 is without speculation
 	Acceptance float64 // probability that a proposed token is accepted, the ones before it being so
+	Elsewhere
 }
 
 // Profile describes a simulated engine and its load.
@@ -50,6 +51,10 @@ type Observer interface {
 	Decoded(d Decoded)
 	Preempted()
 	Finished(r *Request)
+	// Computed reports the tokens of a step, and the requests that wait for a KV cache meanwhile. Moved reports a
+	// KV cache that came, went or was lost.
+	Computed(tokens, deferred int)
+	Moved(m Move)
 	// State reports the queue and the batch after each step.
 	State(running, waiting int, kvUsed float64)
 }
@@ -75,11 +80,12 @@ type Engine struct {
 	waiting, running []*Request
 	total, used      int // KV blocks
 	busy             time.Duration
+	moves
 }
 
 // NewEngine starts an engine at time zero.
 func NewEngine(s Serving, seed uint64, o Observer) *Engine {
-	return &Engine{Serving: s, Clock: 1, Slow: 1, observer: o, random: rand.New(rand.NewPCG(seed, 1)), total: s.KVBlocks()}
+	return &Engine{Serving: s, Clock: 1, Slow: 1, observer: o, random: rand.New(rand.NewPCG(seed, 1)), total: s.KVBlocks(), moves: moves{kept: 1}}
 }
 
 // Offer sends a request, not before those that came earlier.
@@ -87,8 +93,9 @@ func (e *Engine) Offer(r *Request) { e.arriving = append(e.arriving, r) }
 
 // Restart drops what the engine holds; it works again from ready on, and tells another observer.
 func (e *Engine) Restart(ready time.Duration, o Observer) {
-	e.waiting, e.running, e.used, e.Wedged = nil, nil, 0, false
+	e.waiting, e.running, e.used, e.Wedged, e.moves = nil, nil, 0, false, moves{}
 	e.now, e.observer = max(e.now, ready), o
+	e.stored = e.now // the tier is cold
 }
 
 // Busy is how long the engine computed so far.
@@ -106,13 +113,22 @@ func (e *Engine) Advance(to time.Duration) {
 		switch {
 		case len(e.running)+len(e.waiting) > 0:
 			e.step()
-		case len(e.arriving) > 0 && e.arriving[0].Arrival < to:
-			e.now = max(e.now, e.arriving[0].Arrival)
 		default:
-			e.now = to
+			e.now = max(e.now, e.next(to))
 		}
 	}
 	e.report()
+}
+
+// next is when an idle engine has work again, at the latest the given time.
+func (e *Engine) next(to time.Duration) time.Duration {
+	if len(e.arriving) > 0 {
+		to = min(to, e.arriving[0].Arrival)
+	}
+	if len(e.fetching) > 0 {
+		to = min(to, e.fetching[0].there)
+	}
+	return to
 }
 
 // receive takes the requests that have arrived into the queue.
@@ -126,7 +142,14 @@ func (e *Engine) receive() {
 			continue
 		}
 		r.todo = int(r.Prompt - r.Cached)
-		e.waiting = append(e.waiting, r)
+		if !e.fetch(r) {
+			e.waiting = append(e.waiting, r)
+		}
+	}
+	for len(e.fetching) > 0 && e.fetching[0].there <= e.now {
+		r := e.fetching[0]
+		e.fetching = e.fetching[1:]
+		e.arrived(r)
 	}
 	for len(e.waiting) > 0 && e.waiting[0].gaveUp(e.now) {
 		r := e.waiting[0]
@@ -166,9 +189,10 @@ func (e *Engine) step() {
 	}
 	for !thrash && len(e.waiting) > 0 && len(e.running) < e.MaxBatch && budget > 0 {
 		r := e.waiting[0]
-		if !e.reserve(r, min(r.todo, budget)) {
+		if !e.reserve(r, r.fetched+min(r.todo, budget)) {
 			break
 		}
+		r.fetched = 0
 		e.waiting = e.waiting[1:]
 		if r.Scheduled == 0 {
 			r.Scheduled = start
@@ -184,6 +208,7 @@ func (e *Engine) step() {
 	took := time.Duration(e.stepSeconds(tokens, context, attended, drafted, e.Clock) * e.Slow * float64(time.Second))
 	e.now += took
 	e.busy += took
+	e.observer.Computed(tokens, len(e.fetching))
 	e.finish(start)
 	e.report()
 }
@@ -202,6 +227,7 @@ func (e *Engine) finish(start time.Duration) {
 		if r.FirstToken == 0 {
 			r.FirstToken, r.Emitted = e.now, 1
 			e.observer.FirstToken(r)
+			e.store(r.Prompt - r.Cached - r.came)
 		} else {
 			accepted := e.accepted(r)
 			if r.last == start {
@@ -274,5 +300,5 @@ func (e *Engine) release(r *Request) {
 func blocks(tokens int) int { return (tokens + blockTokens - 1) / blockTokens }
 
 func (e *Engine) report() {
-	e.observer.State(len(e.running), len(e.waiting), float64(e.used)/float64(e.total))
+	e.observer.State(len(e.running), len(e.waiting)+len(e.fetching), float64(e.used)/float64(e.total))
 }

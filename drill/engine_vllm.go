@@ -1,6 +1,8 @@
 package drill
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -16,7 +18,24 @@ type VLLM struct {
 	drafted, accepted                             prometheus.Counter // nil without speculation
 	responses                                     *prometheus.CounterVec
 	promptLength, outputLength                    prometheus.Histogram
-	step                                          prometheus.Histogram // decoded tokens alone
+	step                                          prometheus.Histogram
+	external, found                               prometheus.Counter // tokens in other engines and tiers
+	byReason                                      *prometheus.GaugeVec
+	deferred                                      int
+	nixl                                          *vllmNIXL    // nil without prefill engines
+	offload                                       *vllmOffload // nil without a tier in host memory
+}
+
+// vllmNIXL is kv_connector/v1/nixl/stats.py: what a decode engine says of its transfers.
+type vllmNIXL struct {
+	took, posted, size, descriptors prometheus.Histogram
+	failed                          prometheus.Counter
+}
+
+// vllmOffload is kv_connector/v1/offloading/metrics.py and v1/kv_offload/cpu of release 0.26, with the default store_threshold.
+type vllmOffload struct {
+	loadBytes, loadTime, storeBytes, storeTime, refused prometheus.Counter
+	pinned                                              prometheus.Gauge
 }
 
 var (
@@ -24,6 +43,10 @@ var (
 	vllmITL    = []float64{.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
 	vllmLong   = []float64{.3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
 	vllmTokens = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000}
+	vllmStep   = []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
+	vllmXfer   = []float64{.005, .01, .025, .05, .075, .1, .2, .3, .5, .75, 1, 5}
+	vllmPost   = []float64{.001, .005, .01, .025, .05, .075, .1, .2, .3, .5, .75, 1, 5}
+	vllmDescs  = []float64{10, 20, 30, 50, 75, 100, 200, 400, 1000, 2000, 4000, 10000, 20000, 50000}
 )
 
 // NewVLLM builds the engine's page and metadata.
@@ -40,16 +63,15 @@ func NewVLLM(p Profile) *VLLM {
 		queue: pg.histogram("vllm:request_queue_time_seconds", vllmLong), prefill: pg.histogram("vllm:request_prefill_time_seconds", vllmLong),
 		decode: pg.histogram("vllm:request_decode_time_seconds", vllmLong), promptLength: pg.histogram("vllm:request_prompt_tokens", vllmTokens),
 		outputLength: pg.histogram("vllm:request_generation_tokens", vllmTokens),
-		step:         pg.histogram("vllm:iteration_tokens_total", []float64{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}),
 	}
 	for _, reason := range []string{"stop", "length", "abort", "error"} {
 		v.done.WithLabelValues(reason)
 	}
 	v.responses = (&page{registry: pg.registry}).counters("http_requests_total", "method", "status", "handler")
-	pg.counter("vllm:external_prefix_cache_queries_total")
-	pg.counter("vllm:external_prefix_cache_hits_total")
+	v.external, v.found = pg.counter("vllm:external_prefix_cache_queries_total"), pg.counter("vllm:external_prefix_cache_hits_total")
 	pg.counter("vllm:mm_cache_queries_total")
 	pg.counter("vllm:mm_cache_hits_total")
+	v.step = pg.histogram("vllm:iteration_tokens_total", vllmStep)
 	sleepState := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:engine_sleep_state", ConstLabels: pg.labels}, []string{"sleep_state"})
 	sleepState.WithLabelValues("awake").Set(1)
 	sleepState.WithLabelValues("weights_offloaded").Set(0)
@@ -57,6 +79,25 @@ func NewVLLM(p Profile) *VLLM {
 	pg.registry.MustRegister(sleepState)
 	if p.Draft > 0 {
 		v.drafted, v.accepted = pg.counter("vllm:spec_decode_num_draft_tokens_total"), pg.counter("vllm:spec_decode_num_accepted_tokens_total")
+	}
+	if p.Prefilled {
+		v.nixl = &vllmNIXL{
+			took: pg.histogram("vllm:nixl_xfer_time_seconds", vllmXfer), posted: pg.histogram("vllm:nixl_post_time_seconds", vllmPost),
+			size:        pg.histogram("vllm:nixl_bytes_transferred", prometheus.ExponentialBuckets(2048, 4, 12)),
+			descriptors: pg.histogram("vllm:nixl_num_descriptors", vllmDescs), failed: pg.counter("vllm:nixl_num_failed_transfers_total"),
+		}
+		pg.counter("vllm:nixl_num_failed_notifications_total")
+		pg.counter("vllm:nixl_num_kv_expired_reqs_total") // that is for prefill engines to say
+	}
+	if p.Host > 0 {
+		v.offload = &vllmOffload{
+			loadBytes: pg.counter("vllm:kv_offload_load_bytes_total"), loadTime: pg.counter("vllm:kv_offload_load_time_total"),
+			storeBytes: pg.counter("vllm:kv_offload_store_bytes_total"), storeTime: pg.counter("vllm:kv_offload_store_time_total"),
+			refused: pg.counter("vllm:kv_offload_allocation_failure_total"), pinned: pg.gauge("vllm:kv_offload_cpu_cache_usage_perc"),
+		}
+	}
+	if v.nixl != nil || v.offload != nil { // these run a release that says it
+		v.byReason = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:num_requests_waiting_by_reason", ConstLabels: pg.labels}, []string{"reason"}))
 	}
 	started := register(pg, prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_start_time_seconds"}))
 	started.Set(float64(p.Started.UnixMilli()) / 1000)
@@ -71,17 +112,59 @@ func (v *VLLM) FirstToken(r *Request) {
 	v.prompt.Add(r.Prompt)
 	v.queries.Add(r.Prompt)
 	v.hits.Add(min(r.Cached, r.Prompt))
+	if v.nixl != nil || v.offload != nil {
+		v.external.Add(r.Prompt - r.Cached)
+	}
 	v.generated.Inc()
 }
 
 // Decoded implements Observer.
 func (v *VLLM) Decoded(d Decoded) {
 	v.itl.Observe(d.Took.Seconds(), d.Requests)
-	v.step.Observe(float64(d.Tokens))
 	v.generated.Add(float64(d.Tokens))
 	if v.drafted != nil {
 		v.drafted.Add(float64(d.Drafted))
 		v.accepted.Add(float64(d.Accepted))
+	}
+}
+
+// Computed implements Observer.
+func (v *VLLM) Computed(tokens, deferred int) {
+	v.step.Observe(float64(tokens))
+	v.deferred = deferred
+}
+
+// kvLayers are the layers of the model, each a buffer of its own: NIXL takes a descriptor for each block of each.
+const kvLayers = 32
+
+// vllmSubmit is how long NIXL takes to submit a transfer: an assumption.
+const vllmSubmit = 2 * time.Millisecond
+
+// Moved implements Observer. The connector promises tokens before it has them: lost ones were found.
+func (v *VLLM) Moved(m Move) {
+	if !m.Store {
+		v.found.Add(m.Tokens)
+	}
+	switch n, o := v.nixl, v.offload; {
+	case n != nil && m.Failed:
+		n.failed.Inc()
+	case n != nil:
+		n.took.Observe(m.Took.Seconds())
+		n.posted.Observe(vllmSubmit.Seconds())
+		n.size.Observe(m.Bytes)
+		n.descriptors.Observe(kvLayers * m.Tokens / blockTokens)
+	case o != nil:
+		o.pinned.Set(m.Pinned)
+		switch {
+		case m.Failed:
+			o.refused.Inc()
+		case m.Store:
+			o.storeBytes.Add(m.Bytes)
+			o.storeTime.Add(m.Took.Seconds())
+		default:
+			o.loadBytes.Add(m.Bytes)
+			o.loadTime.Add(m.Took.Seconds())
+		}
 	}
 }
 
@@ -124,4 +207,9 @@ func (v *VLLM) State(running, waiting int, kv float64) {
 	v.running.Set(float64(running))
 	v.waiting.Set(float64(waiting))
 	v.kv.Set(kv)
+	if v.byReason != nil {
+		deferred := min(v.deferred, waiting)
+		v.byReason.WithLabelValues("deferred").Set(float64(deferred))
+		v.byReason.WithLabelValues("capacity").Set(float64(waiting - deferred))
+	}
 }

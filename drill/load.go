@@ -36,6 +36,9 @@ type Request struct {
 	last       time.Duration // of the last token
 	patience   time.Duration
 	now        int // tokens computed in this step
+	fetched    int // tokens whose KV cache came from elsewhere and has no blocks yet
+	came       float64
+	there      time.Duration // when it came
 }
 
 // Hold keeps the request from the engine until a time; it says whether its client still waits then.

@@ -17,11 +17,14 @@ type census struct {
 	done, tokens       int
 	preempted, aborted int
 	highest            float64
+	moves              []Move
 }
 
 func (c *census) FirstToken(r *Request) { c.ttft += (r.FirstToken - r.Arrival).Seconds(); c.tokens++ }
 func (c *census) Decoded(d Decoded)     { c.tokens += d.Tokens }
 func (c *census) Preempted()            { c.preempted++ }
+func (c *census) Computed(int, int)     {}
+func (c *census) Moved(m Move)          { c.moves = append(c.moves, m) }
 func (c *census) Finished(r *Request) {
 	if r.Aborted {
 		c.aborted++
@@ -229,6 +232,7 @@ type refusals struct {
 
 func (c *refusals) FirstToken(*Request)     {}
 func (c *refusals) Decoded(Decoded)         {}
+func (c *refusals) Computed(int, int)       {}
 func (c *refusals) State(int, int, float64) { c.states++ }
 func (c *refusals) Finished(r *Request) {
 	if r.Rejected {

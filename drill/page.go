@@ -32,6 +32,12 @@ func (p *page) with(name, value string) *page {
 // ServeHTTP implements http.Handler.
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }
 
+// Computed implements Observer for engines that say nothing about their steps.
+func (p *page) Computed(int, int) {}
+
+// Moved implements Observer for engines that have no KV cache elsewhere.
+func (p *page) Moved(Move) {}
+
 func (p *page) document(path string, v any) {
 	p.mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

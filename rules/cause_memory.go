@@ -1,6 +1,9 @@
 package rules
 
 import (
+	"slices"
+	"time"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -37,7 +40,87 @@ var (
 		},
 		Dashboard: IncidentDashboard,
 	}
+	KVTransferFailures = &Alert{
+		Name:        "LLMKVTransferFailures",
+		Branch:      Memory,
+		Expr:        lostTransfers(modelLabels),
+		Severity:    slo.Ticket,
+		For:         5 * minute,
+		Scope:       []string{metrics.LabelModel},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "{{ $labels.model_name }} loses {{ printf \"%.2f\" $value }} KV transfers per request",
+		Description: "Decode engines do not get what prefill engines computed: such a prompt is computed twice, or its request fails. Read the connector's log on both sides, then look at the network between them.",
+		Split: []Evidence{
+			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer)},
+			{"Never fetched, per minute", worstReplicas(metrics.KVTransfersExpired), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer)},
+			{"Mean transfer", mean(metrics.KVTransferTime, nil, now, sameModel()...), Duration},
+			{"Mean transfer of the day before", meanBefore(metrics.KVTransferTime, nil, day, hour, sameModel()...), Duration},
+		},
+		Dashboard: EngineDashboard,
+	}
+	KVOffloadSaturated = &Alert{
+		Name:        "LLMKVOffloadSaturated",
+		Branch:      Memory,
+		Expr:        saturatedTier(),
+		Severity:    slo.Ticket,
+		For:         10 * minute,
+		Scope:       []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelTier},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "The {{ $labels.tier }} tier of {{ $labels.pod }} {{ $labels.server }} ({{ $labels.model_name }}) takes no more KV cache",
+		Description: "Transfers pin it, or it refuses more than it stores: the way to it is slower than its writers. What is not stored is computed again, and what is fetched comes late. Make the way faster, or store less.",
+		Split: []Evidence{
+			{"Pinned by transfers", promql.Max(nil, promql.Vector(metrics.KVTierPinned, sameTier()...)), Percent},
+			{"Refused per minute", perMinute(nil, promql.Vector(metrics.KVTierRefused, sameTier()...)), Number},
+			{"Found of what was looked up", promql.Or(
+				ratio(promql.Vector(metrics.KVTierHitTokens, sameTier()...), promql.Vector(metrics.KVTierQueryTokens, sameTier()...), nil, now, 0),
+				ratio(promql.Vector(metrics.KVTierHits, sameTier()...), promql.Vector(metrics.KVTierLookups, sameTier()...), nil, now, 0)), Percent},
+			{"Seconds to move a GB", times(1e9, ratio(promql.Vector(metrics.KVTierTransferTime, sameTier()...), promql.Vector(metrics.KVTierTransferBytes, sameTier()...),
+				[]string{metrics.LabelOperation}, now, 0)), LabelledBy(Number, metrics.LabelOperation)},
+			{"Failed per minute", perMinute([]string{metrics.LabelOperation}, promql.Vector(metrics.KVTierFailures, sameTier()...)), LabelledBy(Number, metrics.LabelOperation)},
+		},
+		Dashboard: EngineDashboard,
+	}
 )
+
+// tierLabels identify a tier of a replica.
+var tierLabels = append([]string{metrics.LabelTier}, replicaLabels...)
+
+func sameTier() []*promql.Matcher { return same(tierLabels...) }
+
+// perMinute is what a counter gained of late, absent where that is nothing.
+func perMinute(by []string, counter promql.Expr) promql.Expr {
+	return above(promql.Mul(promql.Sum(by, promql.Rate(counter, now)), promql.Num(60), nil), 0)
+}
+
+// worstReplicas are the replicas of the model on which a counter gained most.
+func worstReplicas(f *metrics.Family) promql.Expr {
+	return promql.TopK(3, nil, perMinute(replicaLabels, promql.Vector(f, sameModel()...)))
+}
+
+// lostTransfers is how many KV transfers fail, or are never fetched, per request that ends. The decode engine counts
+// the first kind, the prefill engine the second; either may be all that is said.
+func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
+	lost := func(over func(promql.Expr, time.Duration) promql.Expr) promql.Expr {
+		failed := promql.Sum(by, over(promql.Vector(metrics.KVTransferFailures, m...), now))
+		expired := promql.Sum(by, over(promql.Vector(metrics.KVTransfersExpired, m...), now))
+		return promql.Or(promql.Add(failed, expired, nil), failed, expired)
+	}
+	ended := promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, m...), now))
+	return both(
+		above(promql.Div(lost(promql.Rate), above(ended, 0), nil), 0.05),
+		above(lost(promql.Increase), 10))
+}
+
+// saturatedTier is a tier of the KV cache that transfers pin, or, where the engine does not say what they pin, one that
+// refuses more tokens than it stores. Refusals alone are none: some engines refuse what they see for the first time.
+func saturatedTier(m ...*promql.Matcher) promql.Expr {
+	pinned := promql.Max(tierLabels, promql.Over("min_over_time", promql.Vector(metrics.KVTierPinned, m...), 5*minute))
+	refused := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierRefused, m...), now))
+	stored := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTokens, slices.Concat(m, []*promql.Matcher{promql.Eq(metrics.LabelOperation, string(metrics.Store))})...), now))
+	return promql.Or(
+		above(pinned, 0.9),
+		promql.Unless(above(promql.Div(refused, above(promql.Add(refused, stored, nil), 0), nil), 0.5), pinned, nil))
+}
 
 // fullCache is the use of a KV cache that stays full while requests wait.
 func fullCache(m ...*promql.Matcher) promql.Expr {

@@ -11,7 +11,7 @@ func causeGroups(opt Options) []Group {
 		{Queueing, []*Alert{QueueBuildUp}},
 		{Prefill, []*Alert{LongPromptShift, PrefixHitCollapse}},
 		{Decode, []*Alert{BatchKnee, SpeculationCollapse}},
-		{Memory, []*Alert{KVPressure, PreemptionThrash}},
+		{Memory, []*Alert{KVPressure, PreemptionThrash, KVTransferFailures, KVOffloadSaturated}},
 		{Behaviour, []*Alert{RunawayGeneration}},
 		{Routing, []*Alert{ReplicaSkew}},
 		{Release, []*Alert{ReleaseRegression}},

@@ -113,6 +113,7 @@ func burnSplit() []Evidence {
 		{"Requests running per replica the day before", batch(nil, day, hour, sameModel()...), Number},
 		{"KV cache in use, fullest replica", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, sameModel()...)), Percent},
 		{"Preemptions per minute", positive(promql.Mul(sum(promql.Rate(promql.Vector(metrics.Preemptions, sameModel()...), recent)), promql.Num(60), nil)), Number},
+		{"KV transfers failed per minute", positive(promql.Mul(sum(promql.Rate(promql.Vector(metrics.KVTransferFailures, sameModel()...), recent)), promql.Num(60), nil)), Number},
 		{"Prefix cache hits", hitRatio(nil, recent, 0, sameModel()...), Percent},
 		{"Prefix cache hits of the day before", hitRatio(nil, day, hour, sameModel()...), Percent},
 		{"Prompt tokens per request", mean(metrics.RequestPromptTokens, nil, recent, sameModel()...), Number},

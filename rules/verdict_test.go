@@ -20,6 +20,7 @@ type replica struct {
 	running, waiting, kv          float64
 	hits, accepted, cut, preempts float64 // shares of tokens and of requests
 	throttled, xids               float64 // of its GPU
+	lost, pinned                  float64 // KV transfers, of requests; host memory
 	totals                        map[string]float64
 }
 
@@ -69,6 +70,8 @@ func (r *replica) emit(pod string, emit rulesim.Emit) {
 	counter(metrics.SpecDecodeDraftTokens, "", 1000, engine)
 	counter(metrics.SpecDecodeAcceptedTokens, "", 1000*r.accepted, engine)
 	counter(metrics.Preemptions, "", 600*r.preempts, engine)
+	counter(metrics.KVTransferFailures, "", 600*r.lost, engine)
+	gauge(metrics.KVTierPinned, r.pinned, engine, metrics.LabelTier, string(metrics.TierHost))
 	counter(metrics.Requests, "", 600*r.cut, engine, metrics.LabelOutcome, string(metrics.OutcomeLength))
 	counter(metrics.Requests, "", 600*(1-r.cut), engine, metrics.LabelOutcome, string(metrics.OutcomeSuccess))
 }
@@ -95,12 +98,14 @@ func TestVerdict(t *testing.T) {
 		{"engine. p1 p1:8000 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
 		{"engine. p1 p1:8000 started less than 15 minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
 		{"routing. p1 p1:8000 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
+		{"memory. 0.30 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
 		{"prefill. The prefix cache hits 10% of what it did the day before.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
 		{"prefill. Prompts are 4 times as long as the day before.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
 		{"decode. Draft tokens are accepted 10% as often as the day before.", slo.ITL, false, func(r *replica) { r.accepted, r.running = 0.07, 30 }},
 		{"behaviour. 80% of requests run into the output limit.", slo.TTFT, false, func(r *replica) { r.cut, r.kv, r.waiting = 0.8, 0.99, 9 }},
 		{"memory. Each request is preempted 0.5 times.", slo.TTFT, false, func(r *replica) { r.preempts, r.queue = 0.5, 0.2 }},
 		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, false, func(r *replica) { r.kv, r.waiting, r.queue = 0.97, 3, 0.2 }},
+		{"memory. The host tier of p1 p1:8000 takes no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
 		{"queueing. 80% of the time to the first token is waiting.", slo.TTFT, false, func(r *replica) { r.queue = 0.24 }},
 		{"queueing. 60 requests wait, more than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
 		{"prefill. 90% of the time to the first token is prefill.", slo.TTFT, false, func(r *replica) { r.prefill = 0.27 }},

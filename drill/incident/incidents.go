@@ -54,6 +54,18 @@ func Incidents() []Incident {
 			Page:   rules.FastBurn, Cause: rules.PreemptionThrash, Shows: `Preemptions per minute: `,
 		},
 		{
+			Name: "kv-transfer-failures", Story: "three of five KV transfers from prefill engines fail; the decode engines, sized without prefill, compute the prompts themselves",
+			Fleet: decoding(), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, every(func(r *Replica) { r.Engine.Lost = 0.6 }))},
+			Page:   rules.FastBurn, Cause: rules.KVTransferFailures, Shows: `KV transfers failed per minute: `,
+		},
+		{
+			Name: "offload-saturated", Story: "copies to host memory slow down to 100 MB/s, a quarter of what is to be stored there; what was stored comes back as before",
+			Fleet: offloading(), Lasts: 60 * minute,
+			Faults: []Fault{fault(0, every(func(r *Replica) { r.Engine.Storing = 1e8 }))},
+			Cause:  rules.KVOffloadSaturated,
+		},
+		{
 			Name: "runaway-generation", Story: "the model no longer stops: most outputs run into the limit",
 			Fleet: chat(), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *World) { w.Traffic.OutputTokens = 5000 })},
@@ -230,6 +242,23 @@ func edge() drill.Profile {
 	p.GPU, p.Weights, p.MaxBatch, p.Budget = drill.L40S, drill.Llama8BFP8, 512, 640
 	p.Arrivals, p.Swing, p.PromptTokens, p.OutputTokens = 4, 0, 300, 250
 	return p
+}
+
+// decoding is the decode side of a model whose prompts are computed elsewhere: four times the requests that
+// replicas of one piece carry at ease, and KV caches over 200 Gbit/s.
+func decoding() Fleet {
+	f := chat()
+	f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
+	f.Profile.Arrivals *= 4
+	return f
+}
+
+// offloading are replicas that keep in 32 GB of host memory, over PCIe, what their GPUs have no room for.
+func offloading() Fleet {
+	f := chat()
+	f.Profile.Release, f.Profile.Host, f.Profile.HostHits = "0.26.0", 32e9, 0.5
+	f.Profile.Fetching, f.Profile.Storing = 50e9, 50e9
+	return f
 }
 
 // crashes restarts a replica again and again.
