@@ -120,7 +120,7 @@ func TestOneEngineNeedsNoFile(t *testing.T) {
 
 // TestGolden: what the exporter says of itself.
 func TestGolden(t *testing.T) {
-	page := start(t, "--no-collector.gpu").get(t, "/metrics")
+	page := start(t).get(t, "/metrics")
 	var self strings.Builder
 	for line := range strings.Lines(page) {
 		name, _, _ := strings.Cut(strings.Fields(line)[0], "{")

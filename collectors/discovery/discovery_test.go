@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -169,7 +170,9 @@ func TestListenerOfGPUProcess(t *testing.T) {
 
 	processes, now := NewProcesses("/proc", held), time.Now()
 	processes.look(held(), now)
-	if got := processes.look(nil, now); len(got) != 1 {
+	// Its relatives are other tests, which listen as well.
+	isChild := func(p Place) bool { return strings.HasSuffix(p.Target.URL, address) }
+	if got := processes.look(nil, now); !slices.ContainsFunc(got, isChild) {
 		t.Errorf("right after its end: %v", got)
 	}
 	if got := processes.look(nil, now.Add(processMemory+time.Second)); len(got) != 0 {

@@ -448,9 +448,15 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Ro
 		a.missing = because(expected.From, "expected in this version, not on the page")
 		a.lacks, a.why = &absent{d.Runtime, to.Name, expected.From}, "not on the page"
 	default:
-		var bounds bracket
-		bounds.narrow(rows[0].Since, rows[0].Until)
-		a.missing = because("", "only in versions "+bounds.String())
+		var lives []string
+		for _, r := range rows {
+			var bounds bracket
+			bounds.narrow(r.Since, r.Until)
+			if life := bounds.String(); !slices.Contains(lives, life) {
+				lives = append(lives, life)
+			}
+		}
+		a.missing = because("", "only in versions "+strings.Join(lives, " or "))
 	}
 }
 

@@ -138,6 +138,7 @@ var vllm = Dialect{
 		{To: metrics.KVTierFailures, From: "vllm:hf3fs_num_failed_save_total", Is: Counter, Since: "0.20", Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: noOffload},
 		{To: metrics.KVTierLookups, From: "vllm:kv_offload_tiering_block_queries_total", Is: Counter, Since: "0.27", Carry: secondaryTier, Absent: noOffload},
 		{To: metrics.KVTierHits, From: "vllm:kv_offload_tiering_block_hits_total", Is: Counter, Since: "0.27", Carry: secondaryTier, Absent: noOffload},
+		{To: metrics.KVTierRefused, From: "vllm:kv_offload_allocation_failure_total", Is: Counter, Since: "0.26", Set: tier(metrics.TierHost), Absent: noOffload},
 		{To: metrics.KVTierRefused, From: "vllm:kv_offload_stores_skipped_total", Is: Counter, Since: "0.24", Set: tier(metrics.TierHost), Absent: noOffload,
 			Quality: metrics.Approximate, Why: "with a store_threshold of 2 or more, first sightings are among them"},
 		// Not how full the tier is: vLLM has no gauge of that since V0.
