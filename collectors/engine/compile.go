@@ -448,16 +448,25 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Ro
 		a.missing = because(expected.From, "expected in this version, not on the page")
 		a.lacks, a.why = &absent{d.Runtime, to.Name, expected.From}, "not on the page"
 	default:
-		var lives []string
-		for _, r := range rows {
+		a.missing = because("", "only in versions "+ranges(rows))
+	}
+}
+
+// ranges lists the versions of rows, those left out that others span.
+func ranges(rows []*Row) string {
+	spans := func(o, r *Row) bool {
+		return !older(r.Since, o.Since) && (o.Until == "" || r.Until != "" && !older(o.Until, r.Until))
+	}
+	var all []string
+	for i, r := range rows {
+		wider := func(o *Row) bool { return spans(o, r) && (!spans(r, o) || slices.Index(rows, o) < i) }
+		if !slices.ContainsFunc(rows, wider) {
 			var bounds bracket
 			bounds.narrow(r.Since, r.Until)
-			if life := bounds.String(); !slices.Contains(lives, life) {
-				lives = append(lives, life)
-			}
+			all = append(all, bounds.String())
 		}
-		a.missing = because("", "only in versions "+strings.Join(lives, " or "))
 	}
+	return strings.Join(all, " or ")
 }
 
 // source adds a source to the plan and to an answer, and returns its place.
