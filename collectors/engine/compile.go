@@ -21,7 +21,7 @@ type compiler struct {
 	identity Identity
 	plan     *plan
 	written  map[string]bool // series of the output so far
-	claimed  map[claim]metrics.Runtime
+	claimed  []claim         // by dialects before the one at hand
 
 	countable countable // of the dialect at hand
 }
@@ -31,16 +31,14 @@ type compiler struct {
 type claim struct {
 	to    *metrics.Family
 	model string // empty for an engine that does not name it, which may be any
+	by    metrics.Runtime
 }
 
 // claimedBy returns the runtime that says a quantity of a model already.
 func (c *compiler) claimedBy(to *metrics.Family, model string) metrics.Runtime {
-	if model != "" {
-		return cmp.Or(c.claimed[claim{to, model}], c.claimed[claim{to, ""}])
-	}
-	for cl, runtime := range c.claimed {
-		if cl.to == to {
-			return runtime
+	for _, cl := range c.claimed {
+		if cl.to == to && (cl.model == model || cl.model == "" || model == "") {
+			return cl.by
 		}
 	}
 	return ""
@@ -55,7 +53,7 @@ type labelling struct {
 
 // compile recognises the page and builds its plan.
 func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, config *settings) (*plan, error) {
-	c := &compiler{page: page, target: to, config: config, written: map[string]bool{}, claimed: map[claim]metrics.Runtime{}, plan: &plan{
+	c := &compiler{page: page, target: to, config: config, written: map[string]bool{}, plan: &plan{
 		runtime: dialects[0].Runtime,
 		used:    make([]bool, len(page.values)),
 		counter: make([]bool, len(page.values)),
@@ -111,63 +109,42 @@ func (c *compiler) dialect(d *Dialect) error {
 	ofSeries := maps.Clone(defaults) // what counts for the page as a whole, its HTTP answers say, belongs to its only rank
 	ofSeries[metrics.LabelDPRank] = c.only(d, metrics.LabelDPRank, "")
 	c.countable = countable{}
-	models, claims := map[string]bool{}, map[claim]metrics.Runtime{}
+	models := map[string]bool{}
+	var claims []claim
 	keep := func(string) bool { return true }
 	if d.Models != nil {
 		keep = d.Models(c.page)
 	}
 	for to, rows := range quantities(d) {
-		var entries []entry
 		var a answer
-		var other metrics.Runtime  // says it already
-		shared := map[string]int{} // sources whose meaning depends on the version
-		for _, r := range rows {
-			shared[r.From]++
+		entries, other, err := c.entries(d, to, rows, &a, version, ofSeries, keep)
+		if err != nil {
+			return err
 		}
-		for _, r := range rows {
-			if len(a.sources) > 0 && !r.Plus || shared[r.From] > 1 && !version.overlaps(r.Since, r.Until) {
-				continue
-			}
-			if r.Failures == SinceFailure && version.overlaps(r.Since, r.Until) || r.Failures == SinceAnswer && c.page.Has(r.From) {
-				c.countable.failures = true
-			}
-			found, err := c.collect(d, r, ofSeries, keep)
-			if err != nil {
-				return err
-			}
-			found = slices.DeleteFunc(found, func(e entry) bool {
-				by := c.claimedBy(to, e.out[outModel])
-				other = cmp.Or(other, by)
-				return by != ""
-			})
-			if len(found) == 0 {
-				continue
-			}
-			source := c.source(&a, c.info(d, to, r.From, r.quality(), r.Why))
-			for i := range found {
-				found[i].source = source
-			}
-			entries = append(entries, found...)
-		}
+		of := map[string]bool{}
 		for _, e := range entries {
-			models[e.out[outModel]] = true
-			claims[claim{to, e.out[outModel]}] = d.Runtime
+			of[e.out[outModel]] = true
 		}
-		whole := claim{to, c.whole(d, defaults)[outModel]}
-		switch other = cmp.Or(other, c.claimedBy(whole.to, whole.model)); {
+		maps.Copy(models, of)
+		whole := c.whole(d, defaults)[outModel]
+		switch other = cmp.Or(other, c.claimedBy(to, whole)); {
 		case len(entries) > 0:
 			c.silent(d, to, &a, entries[0].row)
 			c.lines(to, entries)
 		case other != "":
 			a.missing = c.info(d, to, "", metrics.Missing, "said by "+string(other)+" on the same page")
 		default:
-			if c.missing(d, to, &a, rows, version, defaults); len(a.sources) > 0 {
-				claims[whole] = d.Runtime
+			c.missing(d, to, &a, rows, version, defaults)
+			of[whole] = len(a.sources) > 0
+		}
+		for model, says := range of {
+			if says {
+				claims = append(claims, claim{to, model, d.Runtime})
 			}
 		}
 		c.plan.answers = append(c.plan.answers, a)
 	}
-	maps.Copy(c.claimed, claims)
+	c.claimed = append(c.claimed, claims...)
 	c.objectives(d, defaults)
 	if len(models) == 0 {
 		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
@@ -178,6 +155,42 @@ func (c *compiler) dialect(d *Dialect) error {
 			metrics.Label{Name: metrics.LabelModel, Value: m}, metrics.Label{Name: metrics.LabelVersion, Value: said})})
 	}
 	return nil
+}
+
+// entries are the source series of a quantity, of its first source that is on the page and of those that
+// add to it. What another dialect says already is left to it: other names that one.
+func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answer, version bracket, defaults map[string]string,
+	keep func(string) bool) (all []entry, other metrics.Runtime, err error) {
+	shared := map[string]int{} // sources whose meaning depends on the version
+	for _, r := range rows {
+		shared[r.From]++
+	}
+	for _, r := range rows {
+		if len(a.sources) > 0 && !r.Plus || shared[r.From] > 1 && !version.overlaps(r.Since, r.Until) {
+			continue
+		}
+		if r.Failures == SinceFailure && version.overlaps(r.Since, r.Until) || r.Failures == SinceAnswer && c.page.Has(r.From) {
+			c.countable.failures = true
+		}
+		found, err := c.collect(d, r, defaults, keep)
+		if err != nil {
+			return nil, "", err
+		}
+		found = slices.DeleteFunc(found, func(e entry) bool {
+			by := c.claimedBy(to, e.out[outModel])
+			other = cmp.Or(other, by)
+			return by != ""
+		})
+		if len(found) == 0 {
+			continue
+		}
+		source := c.source(a, c.info(d, to, r.From, r.quality(), r.Why))
+		for i := range found {
+			found[i].source = source
+		}
+		all = append(all, found...)
+	}
+	return all, other, nil
 }
 
 // quantities yields, for every quantity of the vocabulary, the dialect's rows for it.
