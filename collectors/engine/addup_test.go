@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -120,7 +121,7 @@ func difference(before, after samples, family string) (rises []rise) {
 		old[s.labels.Hash()] = s.value
 	}
 	for _, s := range after {
-		if by := s.value - old[s.labels.Hash()]; s.labels.Get(labels.MetricName) == family && by != 0 {
+		if by := s.value - old[s.labels.Hash()]; s.labels.Get(model.MetricNameLabel) == family && by != 0 {
 			rises = append(rises, rise{s.labels, by})
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -34,7 +34,7 @@ func TestClaimsEqualSeries(t *testing.T) {
 func checkClaims(t *testing.T, name string, s samples) {
 	there := map[string]bool{}
 	for _, sample := range s {
-		family := sample.labels.Get(labels.MetricName)
+		family := sample.labels.Get(model.MetricNameLabel)
 		for _, suffix := range []string{"_bucket", "_sum", "_count"} {
 			if base := strings.TrimSuffix(family, suffix); metrics.Lookup(base) != nil {
 				family = base
@@ -43,7 +43,7 @@ func checkClaims(t *testing.T, name string, s samples) {
 		there[sample.labels.Get(metrics.LabelRuntime)+" "+family] = true
 	}
 	for _, sample := range s {
-		if sample.labels.Get(labels.MetricName) != metrics.MetricSourceInfo.Name {
+		if sample.labels.Get(model.MetricNameLabel) != metrics.MetricSourceInfo.Name {
 			continue
 		}
 		claimed := sample.labels.Get(metrics.LabelQuality) != string(metrics.Missing)
@@ -56,14 +56,14 @@ func checkClaims(t *testing.T, name string, s samples) {
 // TestNoQuantityIsClaimedTwice joins the pages of every two engines on one page, with one model, and
 // wants each quantity from one of them only.
 func TestNoQuantityIsClaimedTwice(t *testing.T) {
-	model := regexp.MustCompile(`\b(model|model_name)="[^"]*"`)
+	named := regexp.MustCompile(`\b(model|model_name)="[^"]*"`)
 	first := map[metrics.Runtime]string{} // a page of each engine, the largest
 	for _, name := range pages(t) {
 		if body, err := sanitise([]byte(readPage(t, name))); err == nil {
 			if p, err := parsePage(body, "text/plain", DefaultLimits); err == nil {
 				for _, d := range recognised(t, p) {
 					if len(body) > len(first[d.Runtime]) {
-						first[d.Runtime] = model.ReplaceAllString(string(body), `$1="m"`)
+						first[d.Runtime] = named.ReplaceAllString(string(body), `$1="m"`)
 					}
 				}
 			}
@@ -81,7 +81,7 @@ func TestNoQuantityIsClaimedTwice(t *testing.T) {
 			}
 			said := map[string]string{}
 			for _, sample := range s {
-				family := metrics.Lookup(strings.TrimSuffix(sample.labels.Get(labels.MetricName), "_count"))
+				family := metrics.Lookup(strings.TrimSuffix(sample.labels.Get(model.MetricNameLabel), "_count"))
 				if family == nil || !IsQuantity(family) {
 					continue
 				}
