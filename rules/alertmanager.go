@@ -104,7 +104,7 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 		// cluster may be missing on both sides: then there is one cluster, and it is equal.
 		var present []string
 		for _, l := range equals[k] {
-			if l != metrics.LabelCluster && l != metrics.LabelNamespace && l != metrics.LabelPod {
+			if l != metrics.LabelCluster && l != metrics.LabelNamespace && l != metrics.LabelPod && l != metrics.LabelInstance {
 				present = append(present, fmt.Sprintf("%s!=%q", style.Label(l), ""))
 			}
 		}
@@ -133,7 +133,7 @@ const NotificationTemplate = `{{ define "llm.title" -}}
 {{ .Annotations.description }}
 {{ with .Annotations.split }}
 {{ . }}{{ end }}
-Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}
+Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.cluster }}, cluster {{ . }}{{ end }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}{{ with .Labels.instance }}, node {{ . }}{{ end }}
 {{ with .Annotations.dashboard_url }}Look: {{ . }}
 {{ end }}Do: {{ .Annotations.runbook_url }}
 

@@ -33,7 +33,7 @@ var (
 			{ExporterFleetDown, []string{metrics.LabelCluster}},
 		},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Engine {{ $labels.pod }} {{ $labels.server }} does not answer",
+		Summary:     "Engine " + theEngine + " does not answer",
 		Description: "The exporter cannot read this engine's page. The other replicas carry its load: expect queueing.",
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
 			promql.Vector(metrics.EngineUp, same(pageLabels...)...)), LabelledBy("", metrics.LabelReason)}},
@@ -48,7 +48,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
-		Summary:     "Engine {{ $labels.pod }} {{ $labels.server }} of {{ $labels.model_name }} makes no tokens",
+		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} makes no tokens",
 		Description: "Requests wait or run, or its GPU is busy, yet not one token came out for minutes. Health endpoints of a wedged engine still answer 200: do not trust them. Take the replica out of rotation, save its stacks, restart it.",
 		Split: []Evidence{
 			{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, same(replicaLabels...)...)), Number},
@@ -61,12 +61,12 @@ var (
 		Name:   "LLMEngineCrashLoop",
 		Branch: Engine,
 		Expr: promql.Ge(promql.Or(
-			promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), hour)),
-			promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), hour))), promql.Num(3), nil),
+			largest(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), hour)),
+			largest(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), hour))), promql.Num(3), nil),
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Engine {{ $labels.pod }} {{ $labels.server }} restarted {{ $value | humanize }} times in an hour",
+		Summary:     "Engine " + theEngine + " restarted {{ $value | humanize }} times in an hour",
 		Description: "Each start costs a cold model load and drops what it was serving. Read why the previous process died before anything else.",
 		Dashboard:   EngineDashboard,
 	}
@@ -78,7 +78,7 @@ var (
 		Keep:        5 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Engine {{ $labels.pod }} {{ $labels.server }} of {{ $labels.model_name }} started cold while requests waited",
+		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} started cold while requests waited",
 		Description: "It is less than 15 minutes old: loading, compiling or capturing graphs while users wait. If this follows scaling from zero, keep a warm replica.",
 		Dashboard:   EngineDashboard,
 	}
@@ -88,7 +88,7 @@ var (
 // loads its model is neither up nor down until it has loaded for longer than patience.
 func engineUp() promql.Expr {
 	loading := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
-	return promql.Max(pageLabels, promql.Or(
+	return largest(pageLabels, promql.Or(
 		promql.Vector(metrics.EngineUp, promql.Ne(metrics.LabelReason, "loading")),
 		promql.And(loading, promql.Offset(loading, patience), nil)))
 }
@@ -101,7 +101,7 @@ func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0), nil) }
 // knownEngines lends a per-page value the model that the page served within a day: an engine that is
 // down does not say its model.
 func knownEngines(perPage promql.Expr) promql.Expr {
-	known := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day))
+	known := largest(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day))
 	return promql.Mul(known, perPage, promql.On(pageLabels...).ManyToOne())
 }
 
@@ -109,28 +109,29 @@ func knownEngines(perPage promql.Expr) promql.Expr {
 // what they waited.
 func startedCold(m ...*promql.Matcher) promql.Expr {
 	return promql.And(
-		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(queueShare(replicaLabels, 5*minute, m...), 0.5)),
-		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (15*minute).Seconds()),
+		promql.Or(above(sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(queueShare(replicaLabels, 5*minute, m...), 0.5)),
+		below(promql.Sub(promql.Call("time"), largest(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (15*minute).Seconds()),
 		promql.On(pageLabels...))
 }
 
 // stalled is a replica that makes no token although it has work: requests, or a GPU of its own that is
 // busy minutes after it last made tokens. A wedged engine may report that nothing runs.
 func stalled() promql.Expr {
-	tokens := func(e promql.Expr) promql.Expr { return promql.Sum(replicaLabels, e) }
+	tokens := func(e promql.Expr) promql.Expr { return sum(replicaLabels, e) }
 	made := tokens(promql.Rate(promql.Vector(metrics.GenerationTokens), 5*minute))
 	hasWork := promql.Or(
-		above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting), 5*minute)), 0),
-		above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsRunning), 5*minute)), 0))
+		above(sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting), 5*minute)), 0),
+		above(sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsRunning), 5*minute)), 0))
 
 	gpu := []string{metrics.LabelCluster, metrics.LabelGPUUUID}
-	pages := promql.CountBy(gpu, promql.CountBy(append(append([]string{}, pageLabels...), metrics.LabelGPUUUID), promql.Vector(metrics.EngineGPUInfo)))
+	onGPU := largest(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))
+	pages := promql.CountBy(gpu, onGPU)
 	busy := promql.And(
 		above(promql.Max(gpu, promql.Over("min_over_time", promql.Vector(metrics.GPUUtilization), 10*minute)), 0.9),
 		promql.Equal(pages, promql.Num(1), nil), nil)
-	owner := promql.And(promql.Vector(metrics.EngineGPUInfo), busy, promql.On(gpu...))
+	owner := promql.And(onGPU, busy, promql.On(gpu...))
 	spins := promql.And(above(tokens(promql.Rate(promql.Vector(metrics.GenerationTokens), hour)), 0), owner, promql.On(pageLabels...))
 
-	asleep := promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.Sleeping)), promql.Num(1), nil)
+	asleep := promql.Equal(largest(replicaLabels, promql.Vector(metrics.Sleeping)), promql.Num(1), nil)
 	return promql.Unless(promql.And(promql.Equal(made, promql.Num(0), nil), promql.Or(hasWork, spins), nil), asleep, nil)
 }

@@ -13,14 +13,6 @@ const (
 	day    = 24 * time.Hour
 )
 
-var (
-	// pageLabels identify an engine page wherever it is seen. runtime is not among them: it is unknown
-	// while an engine does not answer.
-	pageLabels = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer}
-	// replicaLabels identify one replica of a model; data-parallel ranks are folded.
-	replicaLabels = append([]string{metrics.LabelModel}, pageLabels...)
-)
-
 // onGPULabels identify a GPU in a fleet.
 func onGPULabels() []string { return []string{metrics.LabelCluster, metrics.LabelGPUUUID} }
 
@@ -36,7 +28,7 @@ func mean(h *metrics.Family, by []string, window time.Duration, m ...*promql.Mat
 // meanBefore is mean over a window that ended ago before now.
 func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr {
-		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
+		return sum(by, promql.Rate(promql.Offset(e, ago), window))
 	}
 	return promql.Div(rate(promql.SumOf(h, m...)), promql.Gt(rate(promql.CountOf(h, m...)), promql.Num(0), nil), nil)
 }
@@ -45,7 +37,7 @@ func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...
 // the other did not move.
 func ratio(part, whole promql.Expr, by []string, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr {
-		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
+		return sum(by, promql.Rate(promql.Offset(e, ago), window))
 	}
 	return promql.Div(rate(part), promql.Gt(rate(whole), promql.Num(0), nil), nil)
 }
