@@ -124,7 +124,8 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // NotificationTemplate reads well on a telephone: what, where, how bad; then the split; then two links.
 // It uses only annotations and labels that every alert of ours has.
 const NotificationTemplate = `{{ define "llm.title" -}}
-{{ if eq .Status "resolved" }}Resolved: {{ end }}{{ range $i, $a := .Alerts }}{{ if eq $i 0 }}{{ $a.Annotations.summary }}{{ end }}{{ end }}{{ if gt (len .Alerts) 1 }} (and more){{ end }}
+{{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
+{{ range $i, $a := $about }}{{ if eq $i 0 }}{{ $a.Annotations.summary }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
 {{- end }}
 
 {{ define "llm.text" -}}
