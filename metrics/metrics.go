@@ -62,7 +62,7 @@ const (
 	LabelQuality   = "quality"    // how far to trust it, one of the Quality values
 	LabelVersion   = "version"    // release, or the bracket of releases a page can be from
 	LabelCollector = "collector"  // a part of this exporter
-	LabelInstance  = "instance"   // the exporter that was scraped, and so the node: set by the scraper
+	LabelInstance  = "instance"   // the node, by the exporter on it: set by the scraper
 )
 
 // Label sets shared by many families.
@@ -72,9 +72,8 @@ var (
 	// EngineLabels identify one engine: a model (and a rank of it) behind a page.
 	EngineLabels = []string{LabelRuntime, LabelModel, LabelNamespace, LabelPod, LabelContainer, LabelServer, LabelDPRank, LabelRole, LabelReplica}
 	// PageLabels identify an engine page in a fleet, ReplicaLabels one replica of a model behind it, its
-	// data-parallel ranks folded. instance is there where server is a loopback's address, which every node
-	// has, and nowhere else: two exporters that read one engine do not make it two. runtime is not among
-	// them: it is unknown while an engine does not answer.
+	// data-parallel ranks folded. Without the node, engines at 127.0.0.1:8000 of two nodes would be one.
+	// runtime is not among them: it is unknown while an engine does not answer.
 	PageLabels    = []string{LabelCluster, LabelInstance, LabelNamespace, LabelPod, LabelServer}
 	ReplicaLabels = append([]string{LabelModel}, PageLabels...)
 	// DetailLabels split what one engine says.

@@ -24,7 +24,7 @@ var (
 		Summary:     "Tokens of {{ $labels.model_name }} come {{ $value | humanize }} times as slowly as yesterday, with a larger batch",
 		Description: "The running batch grew past what memory bandwidth carries within the objective. Lower the batch limit (max-num-seqs) or add replicas; the queue will show which.",
 		Split: []Evidence{
-			{"Running per replica now", promql.Avg(nil, sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
+			{"Running per replica now", promql.Avg(nil, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
 			{"Mean time between tokens now", mean(metrics.InterTokenLatency, nil, now, sameModel()...), Duration},
 			{"The day before", meanBefore(metrics.InterTokenLatency, nil, day, hour, sameModel()...), Duration},
 		},
@@ -52,7 +52,7 @@ var (
 
 // batch is the mean running batch of a replica.
 func batch(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
-	return promql.Avg(by, sum(replicaLabels,
+	return promql.Avg(by, promql.Sum(replicaLabels,
 		promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RequestsRunning, m...), ago), window)))
 }
 

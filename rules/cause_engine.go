@@ -61,8 +61,8 @@ var (
 		Name:   "LLMEngineCrashLoop",
 		Branch: Engine,
 		Expr: promql.Ge(promql.Or(
-			largest(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), hour)),
-			largest(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), hour))), promql.Num(3), nil),
+			promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), hour)),
+			promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), hour))), promql.Num(3), nil),
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
@@ -88,7 +88,7 @@ var (
 // loads its model is neither up nor down until it has loaded for longer than patience.
 func engineUp() promql.Expr {
 	loading := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
-	return largest(pageLabels, promql.Or(
+	return promql.Max(pageLabels, promql.Or(
 		promql.Vector(metrics.EngineUp, promql.Ne(metrics.LabelReason, "loading")),
 		promql.And(loading, promql.Offset(loading, patience), nil)))
 }
@@ -101,7 +101,7 @@ func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0), nil) }
 // knownEngines lends a per-page value the model that the page served within a day: an engine that is
 // down does not say its model.
 func knownEngines(perPage promql.Expr) promql.Expr {
-	known := largest(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day))
+	known := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day))
 	return promql.Mul(known, perPage, promql.On(pageLabels...).ManyToOne())
 }
 
@@ -109,22 +109,22 @@ func knownEngines(perPage promql.Expr) promql.Expr {
 // what they waited.
 func startedCold(m ...*promql.Matcher) promql.Expr {
 	return promql.And(
-		promql.Or(above(sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(queueShare(replicaLabels, 5*minute, m...), 0.5)),
-		below(promql.Sub(promql.Call("time"), largest(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (15*minute).Seconds()),
+		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(queueShare(replicaLabels, 5*minute, m...), 0.5)),
+		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (15*minute).Seconds()),
 		promql.On(pageLabels...))
 }
 
 // stalled is a replica that makes no token although it has work: requests, or a GPU of its own that is
 // busy minutes after it last made tokens. A wedged engine may report that nothing runs.
 func stalled() promql.Expr {
-	tokens := func(e promql.Expr) promql.Expr { return sum(replicaLabels, e) }
+	tokens := func(e promql.Expr) promql.Expr { return promql.Sum(replicaLabels, e) }
 	made := tokens(promql.Rate(promql.Vector(metrics.GenerationTokens), 5*minute))
 	hasWork := promql.Or(
-		above(sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting), 5*minute)), 0),
-		above(sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsRunning), 5*minute)), 0))
+		above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting), 5*minute)), 0),
+		above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsRunning), 5*minute)), 0))
 
 	gpu := []string{metrics.LabelCluster, metrics.LabelGPUUUID}
-	onGPU := largest(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))
+	onGPU := promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))
 	pages := promql.CountBy(gpu, onGPU)
 	busy := promql.And(
 		above(promql.Max(gpu, promql.Over("min_over_time", promql.Vector(metrics.GPUUtilization), 10*minute)), 0.9),
@@ -132,6 +132,6 @@ func stalled() promql.Expr {
 	owner := promql.And(onGPU, busy, promql.On(gpu...))
 	spins := promql.And(above(tokens(promql.Rate(promql.Vector(metrics.GenerationTokens), hour)), 0), owner, promql.On(pageLabels...))
 
-	asleep := promql.Equal(largest(replicaLabels, promql.Vector(metrics.Sleeping)), promql.Num(1), nil)
+	asleep := promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.Sleeping)), promql.Num(1), nil)
 	return promql.Unless(promql.And(promql.Equal(made, promql.Num(0), nil), promql.Or(hasWork, spins), nil), asleep, nil)
 }

@@ -89,7 +89,7 @@ func sameTier() []*promql.Matcher { return same(tierLabels...) }
 
 // perMinute is what a counter gained of late, absent where that is nothing.
 func perMinute(by []string, counter promql.Expr) promql.Expr {
-	return above(promql.Mul(sum(by, promql.Rate(counter, now)), promql.Num(60), nil), 0)
+	return above(promql.Mul(promql.Sum(by, promql.Rate(counter, now)), promql.Num(60), nil), 0)
 }
 
 // worstReplicas are the replicas of the model on which a counter gained most.
@@ -114,9 +114,9 @@ func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 // saturatedTier is a tier of the KV cache that transfers pin, or, where the engine does not say what they pin, one that
 // refuses more tokens than it stores. Refusals alone are none: some engines refuse what they see for the first time.
 func saturatedTier(m ...*promql.Matcher) promql.Expr {
-	pinned := largest(tierLabels, promql.Over("min_over_time", promql.Vector(metrics.KVTierPinned, m...), 5*minute))
-	refused := sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierRefused, m...), now))
-	stored := sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTokens, slices.Concat(m, []*promql.Matcher{promql.Eq(metrics.LabelOperation, string(metrics.Store))})...), now))
+	pinned := promql.Max(tierLabels, promql.Over("min_over_time", promql.Vector(metrics.KVTierPinned, m...), 5*minute))
+	refused := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierRefused, m...), now))
+	stored := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTokens, slices.Concat(m, []*promql.Matcher{promql.Eq(metrics.LabelOperation, string(metrics.Store))})...), now))
 	return promql.Or(
 		above(pinned, 0.9),
 		promql.Unless(above(promql.Div(refused, above(promql.Add(refused, stored, nil), 0), nil), 0.5), pinned, nil))
@@ -125,13 +125,13 @@ func saturatedTier(m ...*promql.Matcher) promql.Expr {
 // fullCache is the use of a KV cache that stays full while requests wait.
 func fullCache(m ...*promql.Matcher) promql.Expr {
 	return both(
-		above(largest(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.KVCacheUsage, m...), 5*minute)), 0.9),
-		above(sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting, m...), 5*minute)), 0))
+		above(promql.Max(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.KVCacheUsage, m...), 5*minute)), 0.9),
+		above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting, m...), 5*minute)), 0))
 }
 
 // preempting is how often a replica preempts a request.
 func preempting(m ...*promql.Matcher) promql.Expr {
 	return both(
 		above(ratio(promql.Vector(metrics.Preemptions, m...), promql.CountOf(metrics.TimeToFirstToken, m...), replicaLabels, now, 0), 0.2),
-		above(sum(replicaLabels, promql.Increase(promql.Vector(metrics.Preemptions, m...), now)), 5))
+		above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Preemptions, m...), now)), 5))
 }

@@ -26,7 +26,7 @@ var QueueBuildUp = &Alert{
 	Split: []Evidence{
 		{"Requests per second, last 10m", promql.Sum(nil, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, sameModel()...), now)), Number},
 		{"An hour ago", promql.Sum(nil, promql.Rate(promql.Offset(promql.CountOf(metrics.TimeToFirstToken, sameModel()...), hour), now)), Number},
-		{"Replicas", replicas(nil, promql.Vector(metrics.RequestsRunning, sameModel()...)), Number},
+		{"Replicas", promql.CountBy(nil, promql.CountBy(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
 	},
 	Dashboard: IncidentDashboard,
 }

@@ -37,8 +37,8 @@ func slower() promql.Expr {
 // changed is a model with an engine that started, or a version that appeared, within six hours.
 func changed() promql.Expr {
 	restarted := promql.And(
-		largest(replicaLabels, promql.Vector(metrics.EngineInfo)),
-		below(promql.Sub(promql.Call("time"), largest(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (6*hour).Seconds()),
+		promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
+		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (6*hour).Seconds()),
 		promql.On(pageLabels...))
 	return promql.Or(promql.Max(modelLabels, restarted), promql.Max(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), 6*hour)))
 }

@@ -24,7 +24,7 @@ var ReplicaSkew = &Alert{
 	Description: "It is three times as slow as the best replica, or holds most of the queue while another has none. One bad replica burns a budget by itself: take it out of rotation and look at its GPU and its node.",
 	Split: []Evidence{
 		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, now, sameModel()...), LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
-		{"Waiting by replica", sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
+		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 	},
 	Dashboard: IncidentDashboard,
 }
@@ -32,14 +32,14 @@ var ReplicaSkew = &Alert{
 // slowest is a replica three times as slow as the best one, with enough requests to say so.
 func slowest(h *metrics.Family, m ...*promql.Matcher) promql.Expr {
 	perReplica := mean(h, replicaLabels, now, m...)
-	enough := promql.Ge(sum(replicaLabels, promql.Increase(promql.CountOf(h, m...), now)), promql.Num(10), nil)
+	enough := promql.Ge(promql.Sum(replicaLabels, promql.Increase(promql.CountOf(h, m...), now)), promql.Num(10), nil)
 	best := promql.Min(modelLabels, promql.And(perReplica, enough, nil))
 	return promql.And(promql.Gt(perReplica, times(3, best), promql.On(modelLabels...).ManyToOne()), enough, nil)
 }
 
 // longestQueue is a replica with a real queue, well above the mean, while another has none.
 func longestQueue() promql.Expr {
-	waiting := sum(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), now))
+	waiting := promql.Sum(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), now))
 	perModel := promql.On(modelLabels...)
 	return promql.And(
 		promql.And(above(waiting, 4), promql.Gt(waiting, times(1.5, promql.Avg(modelLabels, waiting)), perModel.ManyToOne()), nil),

@@ -35,11 +35,7 @@ const (
 func LabelledBy(value Format, labels ...string) Format {
 	var parts []string
 	for _, l := range labels {
-		if l == metrics.LabelInstance {
-			parts = append(parts, "{{ with .Labels.instance }}on {{ . }} {{ end }}")
-		} else {
-			parts = append(parts, "{{ .Labels."+l+" }}")
-		}
+		parts = append(parts, "{{ .Labels."+l+" }}")
 	}
 	if value != "" {
 		parts = append(parts, string(value))
@@ -53,9 +49,6 @@ func same(labels ...string) []*promql.Matcher {
 	m := make([]*promql.Matcher, len(labels))
 	for i, l := range labels {
 		m[i] = promql.Eq(l, "$"+l)
-		if l == metrics.LabelInstance { // an alert has it where nothing else tells nodes apart
-			m[i] = promql.Re(l, "$"+l+".*")
-		}
 	}
 	return m
 }
@@ -65,18 +58,13 @@ func sameModel(more ...*promql.Matcher) []*promql.Matcher {
 	return append(same(modelLabels...), more...)
 }
 
-var ownValue = regexp.MustCompile(`"\$(\w+)(\.\*)?"`)
+var ownValue = regexp.MustCompile(`"\$(\w+)"`)
 
 // queryTemplate is the query as a Prometheus template pipeline: label values are quoted at run time.
 func queryTemplate(e promql.Expr) string {
 	var args strings.Builder
 	query := ownValue.ReplaceAllStringFunc(e.String(), func(m string) string {
-		own := ownValue.FindStringSubmatch(m)
-		if own[2] == "" {
-			args.WriteString(" $labels." + own[1])
-		} else {
-			args.WriteString(fmt.Sprintf(" (print $labels.%s %q)", own[1], own[2]))
-		}
+		args.WriteString(" $labels." + ownValue.FindStringSubmatch(m)[1])
 		return "%q"
 	})
 	if args.Len() == 0 {
@@ -121,7 +109,7 @@ func burnSplit() []Evidence {
 		{"Queue share of TTFT", share(metrics.QueueTime), Percent},
 		{"Prefill share of TTFT", share(metrics.PrefillTime), Percent},
 		{"Requests waiting", total(promql.Vector(metrics.RequestsWaiting, sameModel()...)), Number},
-		{"Requests running per replica", promql.Avg(nil, sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
+		{"Requests running per replica", promql.Avg(nil, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
 		{"Requests running per replica the day before", batch(nil, day, hour, sameModel()...), Number},
 		{"KV cache in use, fullest replica", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, sameModel()...)), Percent},
 		{"Preemptions per minute", positive(promql.Mul(total(promql.Rate(promql.Vector(metrics.Preemptions, sameModel()...), recent)), promql.Num(60), nil)), Number},

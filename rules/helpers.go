@@ -28,7 +28,7 @@ func mean(h *metrics.Family, by []string, window time.Duration, m ...*promql.Mat
 // meanBefore is mean over a window that ended ago before now.
 func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr {
-		return sum(by, promql.Rate(promql.Offset(e, ago), window))
+		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
 	}
 	return promql.Div(rate(promql.SumOf(h, m...)), promql.Gt(rate(promql.CountOf(h, m...)), promql.Num(0), nil), nil)
 }
@@ -37,7 +37,7 @@ func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...
 // the other did not move.
 func ratio(part, whole promql.Expr, by []string, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr {
-		return sum(by, promql.Rate(promql.Offset(e, ago), window))
+		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
 	}
 	return promql.Div(rate(part), promql.Gt(rate(whole), promql.Num(0), nil), nil)
 }

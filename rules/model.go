@@ -24,7 +24,7 @@ func modelGroup() Group {
 	record(metrics.RecordedRequests, counted(metrics.Requests, metrics.LabelOutcome))
 	record(metrics.RecordedRunning, promql.Sum(modelLabels, once(metrics.RequestsRunning, promql.Vector(metrics.RequestsRunning))))
 	record(metrics.RecordedWaiting, promql.Sum(modelLabels, once(metrics.RequestsWaiting, promql.Vector(metrics.RequestsWaiting))))
-	record(metrics.RecordedReplicas, replicas(modelLabels, promql.Vector(metrics.RequestsRunning)))
+	record(metrics.RecordedReplicas, promql.CountBy(modelLabels, promql.CountBy(replicaLabels, promql.Vector(metrics.RequestsRunning))))
 	record(metrics.RecordedKVCacheUsage, promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)))
 	record(metrics.RecordedModelGPUs, promql.CountBy(modelLabels,
 		promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))))
@@ -73,7 +73,7 @@ func deployed() promql.Expr {
 // started is an engine whose start is another one than before. An engine shows its start only once it is
 // loaded, so how long ago it was says nothing.
 func started() promql.Expr {
-	now := largest(pageLabels, promql.Vector(metrics.EngineStartTime))
-	changed := promql.Unless(now, promql.Equal(now, largest(pageLabels, before(metrics.EngineStartTime)), nil), nil)
-	return promql.And(largest(replicaLabels, promql.Vector(metrics.EngineInfo)), changed, promql.On(pageLabels...))
+	now := promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))
+	changed := promql.Unless(now, promql.Equal(now, promql.Max(pageLabels, before(metrics.EngineStartTime)), nil), nil)
+	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), changed, promql.On(pageLabels...))
 }
