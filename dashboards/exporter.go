@@ -9,7 +9,7 @@ import (
 // exporter is about the measuring itself: what is not seen cannot page.
 func exporter() Board {
 	s := scope{byExporterCluster, byExporterNode, byNamespace, byModel, byRuntime, bySLO}
-	page := []string{metrics.LabelRuntime, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer}
+	page := by(metrics.PageLabels, metrics.LabelRuntime)
 	pageLegend := "{{runtime}} {{pod}} {{server}}"
 	onNode := func(e promql.Expr, more string) Query { return Query{e, nodeLegend + " " + more} }
 	return Board{

@@ -26,16 +26,16 @@ func forGrafana(e promql.Expr) string {
 // leave their place in a legend empty.
 var (
 	models   = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}
-	replicas = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelPod, metrics.LabelServer}
-	pages    = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer}
-	nodes    = []string{metrics.LabelCluster, labelInstance}
-	gpus     = []string{metrics.LabelCluster, labelInstance, metrics.LabelGPU, metrics.LabelGPUUUID}
+	replicas = metrics.ReplicaLabels
+	pages    = metrics.PageLabels
+	nodes    = []string{metrics.LabelCluster, metrics.LabelInstance}
+	gpus     = []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPU, metrics.LabelGPUUUID}
 	onGPU    = []string{metrics.LabelCluster, metrics.LabelGPUUUID}
 )
 
 const (
 	modelLegend   = "{{model_name}} {{namespace}} {{cluster}}"
-	replicaLegend = "{{pod}} {{server}} {{model_name}}"
+	replicaLegend = "{{pod}} {{server}} {{model_name}} {{instance}}"
 	gpuLegend     = "{{instance}} gpu {{gpu}}"
 	nodeLegend    = "{{instance}} {{cluster}}"
 )

@@ -7,9 +7,6 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// labelInstance is the node, or rather the exporter on it: Prometheus sets it on every scraped series.
-const labelInstance = "instance"
-
 // AllValue stands for "All" of a variable. It is .* where other projects write .+, because .+ hides
 // series that lack the label: engines outside Kubernetes have no namespace, and a lone Prometheus sets
 // no cluster.
@@ -29,16 +26,16 @@ var (
 	byNamespace = variable{metrics.LabelNamespace, "Namespace", metrics.LabelNamespace, metrics.EngineInfo}
 	byModel     = variable{metrics.LabelModel, "Model", metrics.LabelModel, metrics.EngineInfo}
 	byRuntime   = variable{metrics.LabelRuntime, "Runtime", metrics.LabelRuntime, metrics.EngineInfo}
-	byNode      = variable{"node", "Node", labelInstance, metrics.EngineInfo}
+	byNode      = variable{"node", "Node", metrics.LabelInstance, metrics.EngineInfo}
 	bySLO       = variable{metrics.LabelSLO, "Objective", metrics.LabelSLO, metrics.SLOObjective}
 	byServedGPU = variable{metrics.LabelGPUUUID, "GPU", metrics.LabelGPUUUID, metrics.EngineGPUInfo}
 
 	byGPUCluster = variable{metrics.LabelCluster, "Cluster", metrics.LabelCluster, metrics.GPUInfo}
-	byGPUNode    = variable{"node", "Node", labelInstance, metrics.GPUInfo}
+	byGPUNode    = variable{"node", "Node", metrics.LabelInstance, metrics.GPUInfo}
 	byGPU        = variable{metrics.LabelGPUUUID, "GPU", metrics.LabelGPUUUID, metrics.GPUInfo}
 
 	byExporterCluster = variable{metrics.LabelCluster, "Cluster", metrics.LabelCluster, metrics.ConfigReloadSuccess}
-	byExporterNode    = variable{"node", "Node", labelInstance, metrics.ConfigReloadSuccess}
+	byExporterNode    = variable{"node", "Node", metrics.LabelInstance, metrics.ConfigReloadSuccess}
 )
 
 // scope are the filters of a dashboard. Its methods build selectors that obey every filter whose label
@@ -73,7 +70,7 @@ func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 // series of a model have no node.
 func has(f *metrics.Family, label string) bool {
 	scraped := f.Group != "recorded" && f.Group != "foreign"
-	return slices.Contains(f.Labels, label) || label == metrics.LabelCluster || label == labelInstance && (scraped || f == metrics.Up)
+	return slices.Contains(f.Labels, label) || label == metrics.LabelCluster || label == metrics.LabelInstance && (scraped || f == metrics.Up)
 }
 
 // of selects a gauge or a counter.

@@ -62,6 +62,7 @@ const (
 	LabelQuality   = "quality"    // how far to trust it, one of the Quality values
 	LabelVersion   = "version"    // release, or the bracket of releases a page can be from
 	LabelCollector = "collector"  // a part of this exporter
+	LabelInstance  = "instance"   // the node, by the exporter on it: set by the scraper
 )
 
 // Label sets shared by many families.
@@ -70,9 +71,17 @@ var (
 	TargetLabels = []string{LabelRuntime, LabelNamespace, LabelPod, LabelContainer, LabelServer}
 	// EngineLabels identify one engine: a model (and a rank of it) behind a page.
 	EngineLabels = []string{LabelRuntime, LabelModel, LabelNamespace, LabelPod, LabelContainer, LabelServer, LabelDPRank, LabelRole, LabelReplica}
+	// PageLabels identify an engine page in a fleet, ReplicaLabels one replica of a model behind it, its
+	// data-parallel ranks folded. Without the node, engines at 127.0.0.1:8000 of two nodes would be one.
+	// runtime is not among them: it is unknown while an engine does not answer.
+	PageLabels    = []string{LabelCluster, LabelInstance, LabelNamespace, LabelPod, LabelServer}
+	ReplicaLabels = append([]string{LabelModel}, PageLabels...)
 	// DetailLabels split what one engine says.
 	DetailLabels = []string{LabelOutcome, LabelTier, LabelOperation, LabelReason}
 )
+
+// Loopback matches values of the server label that every node has.
+const Loopback = `localhost(:.+)?|127\..+|\[::1\].*`
 
 // Family declares one metric.
 type Family struct {

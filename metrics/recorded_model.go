@@ -39,5 +39,5 @@ var (
 	RecordedDeployed = recorded(Never, "model:llm_engine_deployed:last5m",
 		"A version that a model did not run before, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelVersion))
 	RecordedStarted = recorded(Never, "model:llm_engine_started:last5m",
-		"An engine that started, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelPod, LabelServer))
+		"An engine that started, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelInstance, LabelPod, LabelServer))
 )

@@ -104,7 +104,7 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 		// cluster may be missing on both sides: then there is one cluster, and it is equal.
 		var present []string
 		for _, l := range equals[k] {
-			if l != metrics.LabelCluster && l != metrics.LabelNamespace && l != metrics.LabelPod {
+			if l != metrics.LabelCluster && l != metrics.LabelNamespace && l != metrics.LabelPod && l != metrics.LabelInstance {
 				present = append(present, fmt.Sprintf("%s!=%q", style.Label(l), ""))
 			}
 		}
@@ -124,7 +124,8 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // NotificationTemplate reads well on a telephone: what, where, how bad; then the split; then two links.
 // It uses only annotations and labels that every alert of ours has.
 const NotificationTemplate = `{{ define "llm.title" -}}
-{{ if eq .Status "resolved" }}Resolved: {{ end }}{{ range $i, $a := .Alerts }}{{ if eq $i 0 }}{{ $a.Annotations.summary }}{{ end }}{{ end }}{{ if gt (len .Alerts) 1 }} (and more){{ end }}
+{{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
+{{ range $i, $a := $about }}{{ if eq $i 0 }}{{ $a.Annotations.summary }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
 {{- end }}
 
 {{ define "llm.text" -}}
@@ -133,7 +134,7 @@ const NotificationTemplate = `{{ define "llm.title" -}}
 {{ .Annotations.description }}
 {{ with .Annotations.split }}
 {{ . }}{{ end }}
-Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}
+Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.cluster }}, cluster {{ . }}{{ end }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}{{ with .Labels.instance }}, node {{ . }}{{ end }}
 {{ with .Annotations.dashboard_url }}Look: {{ . }}
 {{ end }}Do: {{ .Annotations.runbook_url }}
 

@@ -80,10 +80,29 @@ func TestNotificationReadsWell(t *testing.T) {
 	}
 }
 
+// A group that fires is about what fires: the title is not that of an alert that is over, and the text
+// names cluster and node.
+func TestNotificationOfAGroup(t *testing.T) {
+	_, template := writeAlertmanager(t)
+	data := filepath.Join(t.TempDir(), "data.json")
+	writeFile(t, data, []byte(`{"status": "firing", "alerts": [
+		{"status": "resolved", "labels": {"alertname": "a"}, "annotations": {"summary": "this is over"}, "startsAt": "2026-01-01T10:00:00Z", "endsAt": "2026-01-01T11:00:00Z"},
+		{"status": "firing", "labels": {"alertname": "b", "cluster": "west", "namespace": "prod", "instance": "gpu-7:9844"}, "annotations": {"summary": "this burns"}, "startsAt": "2026-01-01T11:00:00Z"}]}`))
+	render := func(name string) string {
+		return strings.TrimSpace(amtool(t, "template", "render", "--template.glob="+template, "--template.data="+data, `--template.text={{ template "`+name+`" . }}`))
+	}
+	if got := render("llm.title"); got != "this burns" {
+		t.Errorf("the title is %q", got)
+	}
+	if got := render("llm.text"); !strings.Contains(got, "cluster west, namespace prod, node gpu-7:9844") || !strings.Contains(got, "Resolved 11:00 UTC: this is over") {
+		t.Errorf("the text is %q", got)
+	}
+}
+
 var (
 	matcher = regexp.MustCompile(`^(\w+)(=~|!=|=)"(.*)"$`)
 	// mayBeAbsent are labels that a whole installation may lack; they are then equal on both sides.
-	mayBeAbsent = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod}
+	mayBeAbsent = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelInstance}
 )
 
 // Whatever mutes something says so by name, demands the labels it compares on both sides, and never

@@ -33,7 +33,7 @@ var (
 			{ExporterFleetDown, []string{metrics.LabelCluster}},
 		},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Engine {{ $labels.pod }} {{ $labels.server }} does not answer",
+		Summary:     "Engine " + theEngine + " does not answer",
 		Description: "The exporter cannot read this engine's page. The other replicas carry its load: expect queueing.",
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
 			promql.Vector(metrics.EngineUp, same(pageLabels...)...)), LabelledBy("", metrics.LabelReason)}},
@@ -48,7 +48,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
-		Summary:     "Engine {{ $labels.pod }} {{ $labels.server }} of {{ $labels.model_name }} makes no tokens",
+		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} makes no tokens",
 		Description: "Requests wait or run, or its GPU is busy, yet not one token came out for minutes. Health endpoints of a wedged engine still answer 200: do not trust them. Take the replica out of rotation, save its stacks, restart it.",
 		Split: []Evidence{
 			{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, same(replicaLabels...)...)), Number},
@@ -66,7 +66,7 @@ var (
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Engine {{ $labels.pod }} {{ $labels.server }} restarted {{ $value | humanize }} times in an hour",
+		Summary:     "Engine " + theEngine + " restarted {{ $value | humanize }} times in an hour",
 		Description: "Each start costs a cold model load and drops what it was serving. Read why the previous process died before anything else.",
 		Dashboard:   EngineDashboard,
 	}
@@ -78,7 +78,7 @@ var (
 		Keep:        5 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Engine {{ $labels.pod }} {{ $labels.server }} of {{ $labels.model_name }} started cold while requests waited",
+		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} started cold while requests waited",
 		Description: "It is less than 15 minutes old: loading, compiling or capturing graphs while users wait. If this follows scaling from zero, keep a warm replica.",
 		Dashboard:   EngineDashboard,
 	}
@@ -124,11 +124,12 @@ func stalled() promql.Expr {
 		above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsRunning), 5*minute)), 0))
 
 	gpu := []string{metrics.LabelCluster, metrics.LabelGPUUUID}
-	pages := promql.CountBy(gpu, promql.CountBy(append(append([]string{}, pageLabels...), metrics.LabelGPUUUID), promql.Vector(metrics.EngineGPUInfo)))
+	onGPU := promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))
+	pages := promql.CountBy(gpu, onGPU)
 	busy := promql.And(
 		above(promql.Max(gpu, promql.Over("min_over_time", promql.Vector(metrics.GPUUtilization), 10*minute)), 0.9),
 		promql.Equal(pages, promql.Num(1), nil), nil)
-	owner := promql.And(promql.Vector(metrics.EngineGPUInfo), busy, promql.On(gpu...))
+	owner := promql.And(onGPU, busy, promql.On(gpu...))
 	spins := promql.And(above(tokens(promql.Rate(promql.Vector(metrics.GenerationTokens), hour)), 0), owner, promql.On(pageLabels...))
 
 	asleep := promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.Sleeping)), promql.Num(1), nil)

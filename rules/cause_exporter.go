@@ -14,7 +14,7 @@ var (
 		Branch:      Exporter,
 		Severity:    slo.Ticket,
 		For:         10 * minute,
-		Scope:       []string{"instance"},
+		Scope:       []string{metrics.LabelInstance},
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Summary:     "The exporter on {{ $labels.instance }} cannot be scraped",
 		Description: "Engines and GPUs of that node are not measured, and their objectives do not count. The engines themselves may be fine.",
@@ -45,11 +45,11 @@ var (
 	DiscoveryFailed = &Alert{
 		Name:   "LLMDiscoveryFailed",
 		Branch: Exporter,
-		Expr: promql.Equal(promql.Max([]string{metrics.LabelCluster, "instance", metrics.LabelSource, metrics.LabelReason},
+		Expr: promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelSource, metrics.LabelReason},
 			promql.Vector(metrics.DiscoveryUp)), promql.Num(0), nil),
 		Severity:    slo.Ticket,
 		For:         15 * minute,
-		Scope:       []string{"instance"},
+		Scope:       []string{metrics.LabelInstance},
 		Summary:     "The exporter on {{ $labels.instance }} cannot look for engines: {{ $labels.reason }}",
 		Description: "Engines that started since are not measured, and their objectives do not count. Those found before are still read.",
 		Dashboard:   ExporterDashboard,
@@ -77,7 +77,7 @@ var (
 func exporterAlerts(opt Options) []*Alert {
 	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	one := *ExporterDown
-	one.Expr = promql.Equal(promql.Max([]string{metrics.LabelCluster, "job", "instance"}, up), promql.Num(0), nil)
+	one.Expr = promql.Equal(promql.Max([]string{metrics.LabelCluster, "job", metrics.LabelInstance}, up), promql.Num(0), nil)
 	most := *ExporterFleetDown
 	most.Expr = promql.Or(
 		below(promql.Avg([]string{metrics.LabelCluster, "job"}, up), 0.5),

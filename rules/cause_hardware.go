@@ -129,7 +129,7 @@ var (
 		Expr:        onModel(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUUp)), promql.Num(0), nil)),
 		Severity:    slo.Page,
 		For:         2 * minute,
-		Scope:       []string{"instance", metrics.LabelGPUUUID},
+		Scope:       []string{metrics.LabelInstance, metrics.LabelGPUUUID},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
 		Summary:     "GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} does not answer",
@@ -141,12 +141,12 @@ var (
 	GPUMissing = &Alert{
 		Name:   "LLMGPUMissing",
 		Branch: Hardware,
-		Expr: promql.Equal(promql.Max([]string{metrics.LabelCluster, "instance", metrics.LabelPCIBusID},
+		Expr: promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelPCIBusID},
 			promql.Vector(metrics.GPUMissing)), promql.Num(1), nil),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
-		Scope:       []string{"instance", metrics.LabelPCIBusID},
-		DependsOn:   []Quiet{{GPULost, []string{metrics.LabelCluster, "instance"}}},
+		Scope:       []string{metrics.LabelInstance, metrics.LabelPCIBusID},
+		DependsOn:   []Quiet{{GPULost, []string{metrics.LabelCluster, metrics.LabelInstance}}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "GPU at {{ $labels.pci_bus_id }} on {{ $labels.instance }} is on the bus but not in the driver",
 		Description: "NVML no longer counts a GPU that the machine has. If a model ran on it, another alert pages; this one says which slot to look at.",
@@ -156,17 +156,17 @@ var (
 		Name:   "LLMGPUDriverDown",
 		Branch: Hardware,
 		Expr: promql.And(
-			promql.Equal(promql.Max([]string{metrics.LabelCluster, "instance"}, promql.Vector(metrics.GPUNVMLUp, promql.NotRe(metrics.LabelReason, "detached|built_without_cgo"))), promql.Num(0), nil),
-			above(promql.Max([]string{metrics.LabelCluster, "instance"}, promql.Vector(metrics.GPUExpected)), 0), nil),
+			promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance}, promql.Vector(metrics.GPUNVMLUp, promql.NotRe(metrics.LabelReason, "detached|built_without_cgo"))), promql.Num(0), nil),
+			above(promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance}, promql.Vector(metrics.GPUExpected)), 0), nil),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
-		Scope:       []string{"instance"},
+		Scope:       []string{metrics.LabelInstance},
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "No NVIDIA driver on {{ $labels.instance }}, which has GPUs",
 		Description: "The PCI bus has GPUs but the management library does not answer: driver not loaded, upgraded under a running process, or not mounted into the exporter. GPU causes on this node stay unseen.",
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
-			promql.Vector(metrics.GPUNVMLUp, same("instance")...)), LabelledBy("", metrics.LabelReason)}},
+			promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...)), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
 	}
 	GPULinkDegraded = &Alert{
@@ -202,7 +202,7 @@ func hardwareAlerts(opt Options) []*Alert {
 }
 
 // gpuLabels identify a GPU and say where it is.
-var gpuLabels = []string{metrics.LabelCluster, "instance", metrics.LabelGPUUUID, metrics.LabelGPU}
+var gpuLabels = []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelGPU}
 
 // state is a GPU whose 0/1 state is 1.
 func state(f *metrics.Family) promql.Expr {
@@ -242,7 +242,7 @@ func servedBy(e promql.Expr, more ...string) promql.Expr {
 	models := promql.Max([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID},
 		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
 	one := promql.TopK(1, key, e)
-	return promql.Mul(models, one, promql.On(key...).ManyToOne(append([]string{metrics.LabelGPU, "instance"}, more...)...))
+	return promql.Mul(models, one, promql.On(key...).ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
 }
 
 // onModel is servedBy for the GPUs that serve a model, and e itself for the others.

@@ -20,7 +20,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		DependsOn:   []Quiet{{PreemptionThrash, replicaLabels}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "KV cache of {{ $labels.pod }} {{ $labels.server }} ({{ $labels.model_name }}) is {{ $value | humanizePercentage }} full with requests waiting",
+		Summary:     "KV cache of " + theEngine + " ({{ $labels.model_name }}) is {{ $value | humanizePercentage }} full with requests waiting",
 		Description: "Requests wait because their tokens have no room, not because the GPU is slow. Next comes preemption. Cap output and context, lower the batch limit, or add memory.",
 		Dashboard:   IncidentDashboard,
 	}
@@ -32,7 +32,7 @@ var (
 		For:         2 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ $labels.pod }} {{ $labels.server }} ({{ $labels.model_name }}) preempts {{ printf \"%.1f\" $value }} times per request",
+		Summary:     theEngine + " ({{ $labels.model_name }}) preempts {{ printf \"%.1f\" $value }} times per request",
 		Description: "The engine evicts running requests and computes them again: both first tokens and later ones get slow, and the GPU works for nothing. Lower the batch limit first; it helps within a minute.",
 		Split: []Evidence{
 			{"KV cache", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, same(replicaLabels...)...)), Percent},
@@ -51,8 +51,8 @@ var (
 		Summary:     "{{ $labels.model_name }} loses {{ printf \"%.2f\" $value }} KV transfers per request",
 		Description: "Decode engines do not get what prefill engines computed: such a prompt is computed twice, or its request fails. Read the connector's log on both sides, then look at the network between them.",
 		Split: []Evidence{
-			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer)},
-			{"Never fetched, per minute", worstReplicas(metrics.KVTransfersExpired), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer)},
+			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
+			{"Never fetched, per minute", worstReplicas(metrics.KVTransfersExpired), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 			{"Mean transfer", mean(metrics.KVTransferTime, nil, now, sameModel()...), Duration},
 			{"Mean transfer of the day before", meanBefore(metrics.KVTransferTime, nil, day, hour, sameModel()...), Duration},
 		},
@@ -66,7 +66,7 @@ var (
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelTier},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "The {{ $labels.tier }} tier of {{ $labels.pod }} {{ $labels.server }} ({{ $labels.model_name }}) takes no more KV cache",
+		Summary:     "The {{ $labels.tier }} tier of " + theEngine + " ({{ $labels.model_name }}) takes no more KV cache",
 		Description: "Transfers pin it, or it refuses more than it stores: the way to it is slower than its writers. What is not stored is computed again, and what is fetched comes late. Make the way faster, or store less.",
 		Split: []Evidence{
 			{"Pinned by transfers", promql.Max(nil, promql.Vector(metrics.KVTierPinned, sameTier()...)), Percent},

@@ -20,11 +20,11 @@ var ReplicaSkew = &Alert{
 	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 	DependsOn:   []Quiet{{EngineStalled, replicaLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "{{ $labels.pod }} {{ $labels.server }} does worse than the other replicas of {{ $labels.model_name }}",
+	Summary:     theEngine + " does worse than the other replicas of {{ $labels.model_name }}",
 	Description: "It is three times as slow as the best replica, or holds most of the queue while another has none. One bad replica burns a budget by itself: take it out of rotation and look at its GPU and its node.",
 	Split: []Evidence{
-		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, now, sameModel()...), LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer)},
-		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer)},
+		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, now, sameModel()...), LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
+		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 	},
 	Dashboard: IncidentDashboard,
 }

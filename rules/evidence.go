@@ -90,10 +90,10 @@ const (
 // else fires, where the time goes, what changed, is the hardware well.
 func burnSplit() []Evidence {
 	own := same(modelSLO...)
-	sum := func(e promql.Expr) promql.Expr { return promql.Sum(nil, e) }
+	total := func(e promql.Expr) promql.Expr { return promql.Sum(nil, e) }
 	share := func(part *metrics.Family) promql.Expr {
-		return promql.Div(sum(promql.Rate(promql.SumOf(part, sameModel()...), recent)),
-			promql.Gt(sum(promql.Rate(promql.SumOf(metrics.TimeToFirstToken, sameModel()...), recent)), promql.Num(0), nil), nil)
+		return promql.Div(total(promql.Rate(promql.SumOf(part, sameModel()...), recent)),
+			promql.Gt(total(promql.Rate(promql.SumOf(metrics.TimeToFirstToken, sameModel()...), recent)), promql.Num(0), nil), nil)
 	}
 	positive := func(e promql.Expr) promql.Expr { return promql.Gt(e, promql.Num(0), nil) }
 	gpus := promql.Max([]string{metrics.LabelCluster, metrics.LabelGPUUUID},
@@ -108,12 +108,12 @@ func burnSplit() []Evidence {
 			sameModel(promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, string(Symptom)))...)), LabelledBy("", "alertname")},
 		{"Queue share of TTFT", share(metrics.QueueTime), Percent},
 		{"Prefill share of TTFT", share(metrics.PrefillTime), Percent},
-		{"Requests waiting", sum(promql.Vector(metrics.RequestsWaiting, sameModel()...)), Number},
+		{"Requests waiting", total(promql.Vector(metrics.RequestsWaiting, sameModel()...)), Number},
 		{"Requests running per replica", promql.Avg(nil, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
 		{"Requests running per replica the day before", batch(nil, day, hour, sameModel()...), Number},
 		{"KV cache in use, fullest replica", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, sameModel()...)), Percent},
-		{"Preemptions per minute", positive(promql.Mul(sum(promql.Rate(promql.Vector(metrics.Preemptions, sameModel()...), recent)), promql.Num(60), nil)), Number},
-		{"KV transfers failed per minute", positive(promql.Mul(sum(promql.Rate(promql.Vector(metrics.KVTransferFailures, sameModel()...), recent)), promql.Num(60), nil)), Number},
+		{"Preemptions per minute", positive(promql.Mul(total(promql.Rate(promql.Vector(metrics.Preemptions, sameModel()...), recent)), promql.Num(60), nil)), Number},
+		{"KV transfers failed per minute", positive(promql.Mul(total(promql.Rate(promql.Vector(metrics.KVTransferFailures, sameModel()...), recent)), promql.Num(60), nil)), Number},
 		{"Prefix cache hits", hitRatio(nil, recent, 0, sameModel()...), Percent},
 		{"Prefix cache hits of the day before", hitRatio(nil, day, hour, sameModel()...), Percent},
 		{"Prompt tokens per request", mean(metrics.RequestPromptTokens, nil, recent, sameModel()...), Number},
@@ -123,10 +123,10 @@ func burnSplit() []Evidence {
 		{"Draft tokens accepted", accepted(nil, recent, 0, sameModel()...), Percent},
 		{"Draft tokens accepted the day before", accepted(nil, day, hour, sameModel()...), Percent},
 		{"Slowest replica, mean TTFT", promql.TopK(1, nil, mean(metrics.TimeToFirstToken, replicaLabels, recent, sameModel()...)),
-			LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer)},
+			LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 		{"Engine versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},
 			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour)), LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelVersion)},
-		{"Restarts in the last 6h", positive(sum(promql.And(
+		{"Restarts in the last 6h", positive(total(promql.And(
 			promql.Over("changes", promql.Vector(metrics.EngineStartTime, same(metrics.LabelCluster, metrics.LabelNamespace)...), 6*hour),
 			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour), promql.On(pageLabels...)))), Number},
 		{"Throttled GPUs (share of time)", promql.And(promql.Max(append(onGPULabels(), metrics.LabelReason),

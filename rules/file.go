@@ -32,7 +32,7 @@ const SeverityLabel = "severity"
 
 // Renamable are the labels that Style.Labels may rename.
 func Renamable() []string {
-	return []string{metrics.LabelCluster, "instance", "job", SeverityLabel}
+	return []string{metrics.LabelCluster, metrics.LabelInstance, "job", SeverityLabel}
 }
 
 // WithDefaults fills in what is not said.

@@ -13,14 +13,6 @@ const (
 	day    = 24 * time.Hour
 )
 
-var (
-	// pageLabels identify an engine page wherever it is seen. runtime is not among them: it is unknown
-	// while an engine does not answer.
-	pageLabels = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer}
-	// replicaLabels identify one replica of a model; data-parallel ranks are folded.
-	replicaLabels = append([]string{metrics.LabelModel}, pageLabels...)
-)
-
 // onGPULabels identify a GPU in a fleet.
 func onGPULabels() []string { return []string{metrics.LabelCluster, metrics.LabelGPUUUID} }
 

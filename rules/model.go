@@ -13,14 +13,17 @@ func modelGroup() Group {
 	rate := func(e promql.Expr, more ...string) promql.Expr {
 		return promql.Sum(append(more, modelLabels...), promql.Rate(e, base.Std()))
 	}
+	counted := func(f *metrics.Family, more ...string) promql.Expr {
+		return promql.Sum(append(more, modelLabels...), once(f, promql.Rate(promql.Vector(f), base.Std())))
+	}
 	record(metrics.RecordedTimeToFirstToken, rate(promql.BucketsOf(metrics.TimeToFirstToken), "le"))
 	record(metrics.RecordedInterTokenLatency, rate(promql.BucketsOf(metrics.InterTokenLatency), "le"))
 	record(metrics.RecordedRequestDuration, rate(promql.BucketsOf(metrics.RequestDuration), "le"))
-	record(metrics.RecordedPromptTokens, rate(promql.Vector(metrics.PromptTokens)))
-	record(metrics.RecordedGenerationTokens, rate(promql.Vector(metrics.GenerationTokens)))
-	record(metrics.RecordedRequests, rate(promql.Vector(metrics.Requests), metrics.LabelOutcome))
-	record(metrics.RecordedRunning, promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning)))
-	record(metrics.RecordedWaiting, promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)))
+	record(metrics.RecordedPromptTokens, counted(metrics.PromptTokens))
+	record(metrics.RecordedGenerationTokens, counted(metrics.GenerationTokens))
+	record(metrics.RecordedRequests, counted(metrics.Requests, metrics.LabelOutcome))
+	record(metrics.RecordedRunning, promql.Sum(modelLabels, once(metrics.RequestsRunning, promql.Vector(metrics.RequestsRunning))))
+	record(metrics.RecordedWaiting, promql.Sum(modelLabels, once(metrics.RequestsWaiting, promql.Vector(metrics.RequestsWaiting))))
 	record(metrics.RecordedReplicas, promql.CountBy(modelLabels, promql.CountBy(replicaLabels, promql.Vector(metrics.RequestsRunning))))
 	record(metrics.RecordedKVCacheUsage, promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)))
 	record(metrics.RecordedModelGPUs, promql.CountBy(modelLabels,

@@ -21,12 +21,12 @@ var (
 const memory = 15 * time.Minute
 
 // events is the increase of an event counter per model and objective, read from the raw counters or,
-// in the global tier, from the sums of the shards.
+// in the global tier, from the sums of the shards. An engine counts once, however many exporters read it.
 func events(tier Tier, f *metrics.Family, window slo.Duration) promql.Expr {
 	if tier == Global {
 		return promql.Sum(modelSLO, promql.Vector(shardName(f, window)))
 	}
-	return promql.Sum(modelSLO, promql.Increase(promql.Vector(f), window.Std()))
+	return promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), window.Std())))
 }
 
 // badEvents is like events for bad ones, and 0 where only events are known: an error series that does
@@ -40,7 +40,7 @@ func requests(tier Tier, window slo.Duration) promql.Expr {
 	if tier == Global {
 		return promql.Sum(modelLabels, promql.Vector(metrics.ShardRequests))
 	}
-	return promql.Sum(modelLabels, promql.Increase(promql.CountOf(metrics.TimeToFirstToken), window.Std()))
+	return promql.Sum(modelLabels, once(metrics.TimeToFirstToken, promql.Increase(promql.CountOf(metrics.TimeToFirstToken), window.Std())))
 }
 
 // objective is a gauge of the objective configuration. Exporters may disagree while a change rolls

@@ -36,12 +36,12 @@ func verdict(clues []Clue) string {
 // or time is lost is last.
 func burnVerdict() []Clue {
 	own := sameModel()
-	sum := func(e promql.Expr) promql.Expr { return promql.Sum(nil, e) }
+	total := func(e promql.Expr) promql.Expr { return promql.Sum(nil, e) }
 	grown := func(now, before promql.Expr) promql.Expr { return promql.Div(now, before, nil) }
 	ofTokens := promql.Vector(metrics.SLOInfo, append(same(metrics.LabelSLO), promql.Eq(metrics.LabelSignal, string(slo.ITL)))...)
 	firstTokens := func(e promql.Expr) promql.Expr { return promql.Unless(e, ofTokens, promql.On()) }
 	laterTokens := func(e promql.Expr) promql.Expr { return promql.And(e, ofTokens, promql.On()) }
-	waiting, running := sum(promql.Vector(metrics.RequestsWaiting, own...)), sum(promql.Vector(metrics.RequestsRunning, own...))
+	waiting, running := total(promql.Vector(metrics.RequestsWaiting, own...)), total(promql.Vector(metrics.RequestsRunning, own...))
 	return []Clue{
 		{Hardware, ownGPUs(promql.Max(append(onGPULabels(), metrics.LabelReason), throttled(HarmfulReasons, 0.05))),
 			`GPU {{ .Labels.gpu_uuid }} is slowed down {{ .Value | humanizePercentage }} of the time ({{ .Labels.reason }})`},
@@ -49,9 +49,9 @@ func burnVerdict() []Clue {
 			`GPU {{ .Labels.gpu_uuid }} reported XID {{ .Labels.xid }}`},
 		{Release, promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed, own...), hour),
 			`Version {{ .Labels.version }} was deployed within the hour`},
-		{Engine, promql.And(down(), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, own...), hour), promql.On(pageLabels...)),
-			`{{ .Labels.pod }} {{ .Labels.server }} stopped answering within the hour`},
-		{Engine, startedCold(own...), `{{ .Labels.pod }} {{ .Labels.server }} started less than 15 minutes ago, and requests waited`},
+		{Engine, promql.And(down(), promql.Max(pageLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, own...), hour)), promql.On(pageLabels...)),
+			foundEngine + ` stopped answering within the hour`},
+		{Engine, startedCold(own...), foundEngine + ` started less than 15 minutes ago, and requests waited`},
 		{Memory, lostTransfers(nil, own...), `{{ printf "%.2f" .Value }} KV transfers per request are lost`},
 		{Prefill, below(grown(hitRatio(nil, recent, 0, own...), above(hitRatio(nil, day, hour, own...), 0.2)), 0.5),
 			`The prefix cache hits {{ .Value | humanizePercentage }} of what it did the day before`},
@@ -60,11 +60,11 @@ func burnVerdict() []Clue {
 		{Decode, below(grown(accepted(nil, recent, 0, own...), above(accepted(nil, day, hour, own...), 0.2)), 0.5),
 			`Draft tokens are accepted {{ .Value | humanizePercentage }} as often as the day before`},
 		{Behaviour, runsOn(nil, recent, own...), `{{ .Value | humanizePercentage }} of requests run into the output limit`},
-		{Routing, lonelyReplica(metrics.TimeToFirstToken, own...), `{{ .Labels.pod }} {{ .Labels.server }} alone is slow: first tokens after {{ .Value | humanizeDuration }}`},
-		{Routing, lonelyReplica(metrics.InterTokenLatency, own...), `{{ .Labels.pod }} {{ .Labels.server }} alone is slow: {{ .Value | humanizeDuration }} between tokens`},
+		{Routing, lonelyReplica(metrics.TimeToFirstToken, own...), foundEngine + ` alone is slow: first tokens after {{ .Value | humanizeDuration }}`},
+		{Routing, lonelyReplica(metrics.InterTokenLatency, own...), foundEngine + ` alone is slow: {{ .Value | humanizeDuration }} between tokens`},
 		{Memory, promql.Max(nil, preempting(own...)), `Each request is preempted {{ printf "%.1f" .Value }} times`},
 		{Memory, promql.Max(nil, fullCache(own...)), `The KV cache is {{ .Value | humanizePercentage }} full and requests wait for room`},
-		{Memory, saturatedTier(own...), `The {{ .Labels.tier }} tier of {{ .Labels.pod }} {{ .Labels.server }} takes no more KV cache`},
+		{Memory, saturatedTier(own...), `The {{ .Labels.tier }} tier of ` + foundEngine + ` takes no more KV cache`},
 		{Queueing, firstTokens(above(queueShare(nil, recent, own...), 0.5)), `{{ .Value | humanizePercentage }} of the time to the first token is waiting`},
 		{Queueing, firstTokens(promql.Gt(waiting, running, nil)), `{{ .Value | humanize }} requests wait, more than run`},
 		{Prefill, firstTokens(above(grown(mean(metrics.PrefillTime, nil, recent, own...), mean(metrics.TimeToFirstToken, nil, recent, own...)), 0.5)),

@@ -6,6 +6,7 @@ package promql
 
 import (
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -211,13 +212,30 @@ var Parser = parser.NewParser(parser.Options{})
 // Pretty prints an expression over lines where it is long.
 func Pretty(e Expr) string { return parser.Prettify(e) }
 
-// Rename returns e with label names replaced, for users whose Prometheus calls them differently. e is
-// not changed.
-func Rename(e Expr, names map[string]string) Expr {
+// Where returns e with more conditions on each of its selectors. e is not changed.
+func Where(e Expr, m ...*Matcher) Expr {
+	copied := clone(e)
+	parser.Inspect(copied, func(n parser.Node, _ []parser.Node) error {
+		if v, ok := n.(*parser.VectorSelector); ok {
+			v.LabelMatchers = append(slices.Clone(m), v.LabelMatchers...)
+		}
+		return nil
+	})
+	return copied
+}
+
+func clone(e Expr) Expr {
 	copied, err := Parser.ParseExpr(e.String())
 	if err != nil {
 		panic("promql: printed what it cannot parse: " + e.String())
 	}
+	return copied
+}
+
+// Rename returns e with label names replaced, for users whose Prometheus calls them differently. e is
+// not changed.
+func Rename(e Expr, names map[string]string) Expr {
+	copied := clone(e)
 	rename := func(labels []string) {
 		for i, l := range labels {
 			if to, ok := names[l]; ok {
