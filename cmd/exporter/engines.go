@@ -19,7 +19,7 @@ table { border-collapse: collapse } td, th { border: 1px solid #8886; padding: .
 </style></head><body>
 <h1>Engines</h1>
 {{ if .Engines }}<table><tr><th>page</th><th>pod</th><th>state</th><th>engine</th><th>version</th><th>model</th><th>what to do</th></tr>
-{{ range .Engines }}<tr><td>{{ .Server }}</td><td>{{ if .Pod }}{{ .Namespace }}/{{ .Pod }} {{ .Container }}{{ end }}</td><td>{{ if .Reason }}{{ .Reason }}{{ else }}up{{ end }}</td><td>{{ .Runtime }}</td><td>{{ .Version }}</td><td>{{ .Model }}</td><td>{{ with .Detail }}{{ . }}. {{ end }}{{ remedy .Reason }}</td></tr>
+{{ range .Engines }}<tr><td>{{ .Server }}</td><td>{{ if .Pod }}{{ .Namespace }}/{{ .Pod }} {{ .Container }}{{ end }}</td><td>{{ if .Reason }}{{ .Reason }}{{ else }}up{{ end }}</td><td>{{ .Runtime }}</td><td>{{ .Version }}</td><td>{{ .Model }}</td><td>{{ if eq .Why .Reason }}{{ with .Detail }}{{ . }}. {{ end }}{{ remedy .Reason }}{{ else }}{{ .Why }}{{ end }}</td></tr>
 {{ end }}</table>
 {{ else }}<p>None are configured, and none were found: start with --engine.target=URL, or list targets in --config.file.</p>
 {{ end }}{{ with .Err }}<p>Discovery does not work, those found before stay: {{ . }}</p>
