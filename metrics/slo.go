@@ -26,6 +26,6 @@ var (
 		"An objective, always 1. signal is what it is about, period its period as written in recorded series.",
 		with(LabelSLO, LabelSignal, LabelPeriod))
 	SLOCounted = gauge(Never, "llm_slo_counted",
-		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing.",
+		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing; mean_per_request counts a substitute.",
 		EngineLabels, with(LabelSLO, LabelReason))
 )

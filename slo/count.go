@@ -13,10 +13,14 @@ type Reason string
 // The reasons.
 const (
 	Counted        Reason = ""                 // events are counted
+	MeanCounted    Reason = "mean_per_request" // events are counted from the signal's substitute: see Signal.Substitute
 	SignalMissing  Reason = "signal_missing"   // the engine does not report the signal
 	BelowGrid      Reason = "below_grid"       // the threshold is below the engine's first bucket bound
 	FailuresHidden Reason = "failures_missing" // the engine does not report failed requests
 )
+
+// Counts says whether events are counted for this reason.
+func (r Reason) Counts() bool { return r == Counted || r == MeanCounted }
 
 // Snap finds the largest bound at or below a threshold in seconds: the strictest reading of the
 // objective that the grid can answer exactly. ok is false when even the first bound is above.

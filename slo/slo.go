@@ -50,6 +50,16 @@ func (s Signal) Family() *metrics.Family {
 	return nil
 }
 
+// Substitute is the metric that a signal is counted from on an engine that lacks its own; nil when there
+// is none. The mean per request stands for the time between tokens: its events are requests, and what is
+// slow on average was slow for the user.
+func (s Signal) Substitute() *metrics.Family {
+	if s == ITL {
+		return metrics.TimePerOutputToken
+	}
+	return nil
+}
+
 // Latency says whether the signal is judged against a threshold.
 func (s Signal) Latency() bool {
 	f := s.Family()

@@ -47,11 +47,8 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 	for _, o := range c.config.Objectives {
 		counted := 0
 		if o.Signal.Latency() {
-			for _, h := range c.countable.histograms {
-				if h.family == o.Signal.Family() && selects(o, h.out) {
-					c.countHistogram(d, o, h)
-					counted++
-				}
+			if counted = c.countHistograms(d, o, o.Signal.Family(), slo.Counted); counted == 0 {
+				counted = c.countHistograms(d, o, o.Signal.Substitute(), slo.MeanCounted)
 			}
 		} else {
 			counted = c.countCounters(o)
@@ -62,16 +59,23 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 	}
 }
 
-// countHistogram adds the events of a latency objective.
-func (c *compiler) countHistogram(d *Dialect, o slo.Objective, h histogram) {
-	bound, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds())
-	if !ok {
-		c.counted(o, h.out, slo.BelowGrid)
-		return
+// countHistograms adds the events of a latency objective, from one family; it returns on how many engines.
+func (c *compiler) countHistograms(d *Dialect, o slo.Objective, from *metrics.Family, as slo.Reason) (counted int) {
+	for _, h := range c.countable.histograms {
+		if h.family != from || !selects(o, h.out) {
+			continue
+		}
+		counted++
+		bound, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds())
+		if !ok {
+			c.counted(o, h.out, slo.BelowGrid)
+			continue
+		}
+		c.counted(o, h.out, as)
+		c.plan.effective = append(c.plan.effective, effective{o.Name, d.Runtime, bound})
+		c.events(o, h.out, slo.FormatBound(bound), h.count, h.count, h.cumulative[slices.Index(h.bounds, bound)])
 	}
-	c.counted(o, h.out, slo.Counted)
-	c.plan.effective = append(c.plan.effective, effective{o.Name, d.Runtime, bound})
-	c.events(o, h.out, slo.FormatBound(bound), h.count, h.count, h.cumulative[slices.Index(h.bounds, bound)])
+	return counted
 }
 
 // countCounters adds the events of an objective over counters; it returns on how many engines.
@@ -141,7 +145,7 @@ func selects(o slo.Objective, out [outLabels]string) bool {
 
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) {
 	value := 0.0
-	if reason == slo.Counted {
+	if reason.Counts() {
 		value = 1
 	}
 	c.add(line{family: metrics.SLOCounted, value: value, text: c.text(metrics.SLOCounted.Name, out,
@@ -199,7 +203,7 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 // used are the bounds at which objectives count on a histogram.
 func (c *compiler) used(h histogram) (bounds []float64) {
 	for _, o := range c.config.Objectives {
-		if bound, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds()); ok && o.Signal.Family() == h.family && selects(o, h.out) {
+		if bound, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds()); ok && (o.Signal.Family() == h.family || o.Signal.Substitute() == h.family) && selects(o, h.out) {
 			bounds = append(bounds, bound)
 		}
 	}

@@ -57,6 +57,22 @@ func TestLatencyIsCountedAtTheEnginesOwnBound(t *testing.T) {
 	s.want(t, `llm_slo_info{slo="ttft",signal="ttft",period="30d"}`, 1)
 }
 
+// TestDecodeObjectiveWithoutTimesBetweenTokens: TensorRT-LLM reports a mean per request only.
+func TestDecodeObjectiveWithoutTimesBetweenTokens(t *testing.T) {
+	s := counted(t, []slo.Objective{objective(t, "itl", slo.ITL, "50ms", "99%")}, "trtllm/v1.3.0-full.prom", "vllm/v0.11.2.prom", "triton/core-only.prom")
+	whole := s.get(t, `llm_engine_time_per_output_token_seconds_count{runtime="trtllm"}`)[0]
+	good := s.get(t, `llm_engine_time_per_output_token_seconds_bucket{runtime="trtllm",le="0.05"}`)[0]
+	s.want(t, `llm_slo_events_total{slo="itl",runtime="trtllm",threshold="0.05"}`, whole)
+	s.want(t, `llm_slo_bad_events_total{slo="itl",runtime="trtllm",threshold="0.05"}`, whole-good)
+	s.want(t, `llm_slo_counted{runtime="trtllm",reason="mean_per_request"}`, 1)
+	if good == 0 || whole == good {
+		t.Fatalf("the page cannot show a difference: %v of %v are good", good, whole)
+	}
+	// vLLM has both: its mean per request does not count beside its times between tokens.
+	s.want(t, `llm_slo_events_total{runtime="vllm"}`, s.get(t, `llm_engine_inter_token_latency_seconds_count{runtime="vllm"}`)...)
+	s.want(t, `llm_slo_counted{runtime="triton",reason="signal_missing"}`, 0)
+}
+
 func TestThresholdBelowTheGrid(t *testing.T) {
 	s := counted(t, []slo.Objective{objective(t, "strict", slo.TTFT, "50ms", "99%")}, "sglang/v0.5.17-streaming.prom") // first bound 0.1
 	s.want(t, `llm_slo_events_total`)
