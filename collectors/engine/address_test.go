@@ -30,10 +30,22 @@ func TestEveryEngineIsFoundByHostAndPort(t *testing.T) {
 		{"kserve/qpext-vllm.prom", "/metrics", "vllm"},
 		{"dynamo/frontend.prom", "/metrics", "dynamo"},
 		{"dynamo/worker-vllm.prom", "/metrics", "vllm"},
+		{"vllm/ray-v0.12.prom", "/metrics", "vllm"},
+		{"lmcache/server.prom", "/metrics", "lmcache"},
+		{"mooncake/master-v0.3.12.prom", "/metrics", "mooncake"},
+		{"nixl/agent-main-mp.prom", "/metrics", "nixl"},
+		{"dynamo/kvbm.prom", "/metrics", "kvbm"},
 	} {
 		for what, elsewhere := range map[string]http.HandlerFunc{
 			"404":       http.NotFound,
 			"catch-all": func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "OK") },
+			"a line":    func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "OK 200\n") },
+			"JSON": func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				io.WriteString(w, `{"status": "ok"}`)
+			},
+			"405": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMethodNotAllowed) },
+			"401": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) },
 			"web page": func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "text/html")
 				io.WriteString(w, "<!doctype html><title>Chat</title>")

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // compiler builds the plan of one page.
@@ -411,6 +412,9 @@ const (
 // silent says what to answer when the sources of a quantity are on the page and give no number.
 func (c *compiler) silent(d *Dialect, to *metrics.Family, a *answer, r *Row) {
 	why := cmp.Or(r.NoValue, "its source gives no number yet")
+	if c.config.shapes[to].Keep == slo.Drop {
+		why = "dropped by the configuration"
+	}
 	a.missing = c.info(d, to, r.From, metrics.Missing, why)
 	a.absurd = c.info(d, to, r.From, metrics.Missing, absurdNumber)
 	a.lacks, a.why = &absent{d.Runtime, to.Name, r.From}, absurdNumber

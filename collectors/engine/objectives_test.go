@@ -159,6 +159,8 @@ func TestHistogramShapes(t *testing.T) {
 	}
 	s.want(t, queue+"_sum", whole.get(t, queue+"_sum")...)
 	s.want(t, `{__name__=~"`+decode+`.*"}`)
+	s.want(t, `llm_engine_metric_source_info{metric="`+decode+`",quality="missing",reason="dropped by the configuration"}`, 1)
+	checkClaims(t, "with a histogram dropped", s)
 	// Objectives lose nothing by it.
 	for _, name := range []string{"llm_slo_events_total", "llm_slo_bad_events_total"} {
 		s.want(t, name, whole.get(t, name)...)
