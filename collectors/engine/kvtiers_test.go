@@ -120,6 +120,7 @@ func TestTiersOfTensorRTLLM(t *testing.T) {
 	s.want(t, `llm_engine_kv_tier_usage_ratio{tier="host"}`, 0.96875)
 	s.want(t, `llm_engine_requests_swapped`, 2)
 	s.want(t, `llm_engine_requests_running_limit`, 192) // of one process; the others say 0
+	page(t, "trtllm/v1.3.0-full.prom").want(t, `llm_engine_max_model_len_tokens`, 32768)
 }
 
 // TestLMCacheInsideAnEngine has LMCache's families on vLLM's page: they answer for the engine what it

@@ -50,6 +50,8 @@ var trtllm = Dialect{
 		{To: metrics.KVCacheCapacity, From: "trtllm_kv_cache_max_blocks", With: []string{"trtllm_kv_cache_tokens_per_block"}, Is: Gauge, Since: "1.3.0rc10",
 			Fold:   product("trtllm_kv_cache_max_blocks", "trtllm_kv_cache_tokens_per_block"),
 			Absent: "needs enable_iter_perf_stats: true", Quality: metrics.Derived, Why: "blocks times tokens per block"},
+		{To: metrics.MaxModelLen, From: "trtllm_model_config_info", Is: Gauge, Since: "1.3.0rc10", Fold: labelProduct("max_model_len"), Absent: "not logged at the engine's start",
+			NoValue: "the label max_model_len holds no number", Quality: metrics.Derived, Why: "from the label max_model_len"},
 
 		{To: metrics.PromptTokens, From: "trtllm_prompt_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: noFinish},
 		{To: metrics.GenerationTokens, From: "trtllm_generation_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: noFinish},
@@ -99,7 +101,7 @@ var trtllm = Dialect{
 		metrics.KVTierTransferTokens:    "transfers are counted in bytes, and in blocks from disk",
 		metrics.KVTierFailures:          "only in the log",
 		metrics.BatchTokens:             "only of prefill",
-	}, notOnPage(metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping, metrics.EngineLoadTime, metrics.KVTierTransferTime, metrics.KVTierRefused,
+	}, notOnPage(metrics.LorasRunning, metrics.Sleeping, metrics.EngineLoadTime, metrics.KVTierTransferTime, metrics.KVTierRefused,
 		metrics.KVTierEvicted, metrics.KVTierPinned, metrics.KVTierCapacityTokens, metrics.KVTierCapacityBytes, metrics.RequestsWaitingByReason,
 		metrics.RequestPreemptions, metrics.CorruptedRequests), lacks("not on the page", kvTransfers, kvBlocks, multimodal, busyTimes, estimates)),
 	Identify: openAI,
