@@ -48,7 +48,8 @@ func (f *fakeKubelet) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (
 	if hang != nil {
 		select {
 		case <-hang:
-		case <-ctx.Done():
+		case <-ctx.Done(): // no answer after all
+			return nil, ctx.Err()
 		}
 	}
 	return &v1.ListPodResourcesResponse{PodResources: pods}, err
