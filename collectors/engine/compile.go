@@ -399,11 +399,15 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 }
 
 // untilServed are reasons of rows that stop being true when the engine serves.
-var untilServed = []string{noRequest, noFinish, "no request has been decoded yet", "no request has been prefilled yet", "the model is not loaded yet", "no worker has registered yet"}
+var untilServed = []string{noRequest, noFinish, noDecode, noPrefill, notLoaded, noWorker}
 
 const (
 	noRequest = "no request yet"
 	noFinish  = "no request has finished yet"
+	noDecode  = "no request has been decoded yet"
+	noPrefill = "no request has been prefilled yet"
+	notLoaded = "the model is not loaded yet"
+	noWorker  = "no worker has registered yet"
 
 	servedWithout = "not on the page, though the engine has served"
 	absurdNumber  = "its number is negative or infinite"
@@ -416,8 +420,13 @@ func (c *compiler) silent(d *Dialect, to *metrics.Family, a *answer, r *Row) {
 		why = "dropped by the configuration"
 	}
 	a.missing = c.info(d, to, r.From, metrics.Missing, why)
-	a.absurd = c.info(d, to, r.From, metrics.Missing, absurdNumber)
-	a.lacks, a.why = &absent{d.Runtime, to.Name, r.From}, absurdNumber
+	c.absurd(d, to, a, r.From)
+}
+
+// absurd says what to answer when the number of a source cannot be.
+func (c *compiler) absurd(d *Dialect, to *metrics.Family, a *answer, source string) {
+	a.absurd = c.info(d, to, source, metrics.Missing, absurdNumber)
+	a.lacks, a.why = &absent{d.Runtime, to.Name, source}, absurdNumber
 }
 
 // missing says why the page has no source for a quantity, and takes a number from the engine's
@@ -426,6 +435,7 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Ro
 	for _, n := range c.identity.Numbers {
 		if n.To == to {
 			source := c.source(a, c.info(d, to, n.Source, n.Quality, n.Why))
+			c.absurd(d, to, a, n.Source)
 			c.add(line{family: to, text: c.text(to.Name, c.whole(d, defaults)), value: n.Value, from: []int{source}})
 			return
 		}

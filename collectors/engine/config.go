@@ -42,7 +42,8 @@ type settings struct {
 // TargetConfig is one engine to read.
 type TargetConfig struct {
 	// URL is scheme, host and port. The path is found unless it is given; the engine's other paths are
-	// taken to be beside it. A query goes with every request.
+	// taken to be beside it. A query goes with every request, into the server label and into logs: it is
+	// no place for secrets.
 	URL string `yaml:"url"`
 	// Engine names the dialect instead of recognising it: a runtime, or the engine of a mapping.
 	Engine string `yaml:"engine"`

@@ -24,13 +24,13 @@ var tgi = Dialect{
 	},
 	Rows: []Row{
 		{To: metrics.InterTokenLatency, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "decode"), Since: "0.3.0",
-			Absent: "no request has been decoded yet", Quality: metrics.Approximate, Why: "one observation per decode step of the batch, not per request"},
+			Absent: noDecode, Quality: metrics.Approximate, Why: "one observation per decode step of the batch, not per request"},
 		{To: metrics.TimePerOutputToken, From: "tgi_request_mean_time_per_token_duration", Is: Histogram, Since: "0.3.0",
 			Absent: noFinish, Quality: metrics.Approximate, Why: "includes prefill"},
 		{To: metrics.RequestDuration, From: "tgi_request_duration", Is: Histogram, Since: "0.3.0", Absent: noFinish},
 		{To: metrics.QueueTime, From: "tgi_request_queue_duration", Is: Histogram, Since: "0.3.0", Absent: noFinish},
 		{To: metrics.PrefillTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "prefill"), Since: "0.3.0",
-			Absent: "no request has been prefilled yet", Quality: metrics.Approximate, Why: "one observation per prefill batch, not per request"},
+			Absent: noPrefill, Quality: metrics.Approximate, Why: "one observation per prefill batch, not per request"},
 		{To: metrics.RequestPromptTokens, From: "tgi_request_input_length", Is: Histogram, Since: "0.3.0", Absent: noRequest},
 		{To: metrics.RequestGenerationTokens, From: "tgi_request_generated_tokens", Is: Histogram, Since: "0.3.0", Absent: noFinish},
 
@@ -58,9 +58,9 @@ var tgi = Dialect{
 		{To: metrics.SpecDecodeAcceptedTokens, From: "tgi_request_skipped_tokens", Is: Summary, Since: "1.3.0", Fold: histogramSum,
 			Absent: noRequest, Quality: metrics.Approximate, Why: "tokens per step beyond the first"},
 		{To: metrics.PromptTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "prefill"), Since: "0.3.0", Fold: histogramSum,
-			Absent: "no request has been prefilled yet", Quality: metrics.Derived, Why: "sum of the histogram"},
+			Absent: noPrefill, Quality: metrics.Derived, Why: "sum of the histogram"},
 		{To: metrics.GenerationTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "decode"), Since: "0.3.0", Fold: histogramSum,
-			Absent: "no request has been decoded yet", Quality: metrics.Derived, Why: "sum of the histogram"},
+			Absent: noDecode, Quality: metrics.Derived, Why: "sum of the histogram"},
 	},
 	Missing: reasons(map[*metrics.Family]string{
 		metrics.TimeToFirstToken:               "no histogram; queue time is per request and prefill time per batch, so they cannot be added",
