@@ -11,22 +11,31 @@ const (
 )
 
 // ModelSLOLabels identify one objective on one model: the level at which budgets burn and people are
-// paged. cluster is kept when the scraper sets it, so one ruler can serve many clusters.
-var ModelSLOLabels = []string{LabelCluster, LabelNamespace, LabelModel, LabelSLO}
+// paged. cluster is kept when the scraper sets it, so one ruler can serve many clusters. role is there
+// where engines have one: what a frontend fails is not made up for by its workers.
+var ModelSLOLabels = []string{LabelCluster, LabelNamespace, LabelModel, LabelRole, LabelSLO}
 
-var (
-	clusterSLO     = with(LabelCluster, LabelSLO)
-	modelSLOPeriod = with(LabelCluster, LabelNamespace, LabelModel, LabelSLO, LabelPeriod)
-)
+var modelSLOPeriod = slices.Concat(ModelSLOLabels, with(LabelPeriod))
 
 // Series that recording rules write, named level:metric:operations. The burn-rate group names its
 // series per window with Window; the identifiers here are the stems and the fixed ones.
 var (
-	RecordedErrorBudget = recorded(Max, "slo:llm_slo_error_budget:ratio",
-		"Share of events that may be bad: one minus the objective.", clusterSLO)
-	RecordedBurnThreshold = recorded(Max, "slo:llm_slo_burn_threshold:rate",
-		"Burn rate above which the window pair named by long fires, for this objective's target and period.",
-		clusterSLO, with(LabelLong))
+	RecordedInfo = recorded(Never, "model:llm_slo_info:max",
+		"Signal, period and severity of an objective, as the exporters that count its events have it. Always 1.",
+		ModelSLOLabels, with(LabelSignal, LabelPeriod, LabelSeverity))
+	RecordedObjective = recorded(Max, "model:llm_slo_objective:ratio",
+		"Share of events that must be good, as the exporters that count them have it.", ModelSLOLabels)
+	RecordedPeriod = recorded(Max, "model:llm_slo_period:seconds",
+		"Period over which the objective must hold, as the exporters that count its events have it.", ModelSLOLabels)
+	RecordedErrorBudget = recorded(Max, "model:llm_slo_error_budget:ratio",
+		"Share of events that may be bad: one minus the objective. Remembered for two hours after the last engine.", ModelSLOLabels)
+	RecordedBurnThreshold = recorded(Max, "model:llm_slo_burn_threshold:rate",
+		"Burn rate above which the window pair named by long alerts as severity says, page or ticket, for this objective's target and period.",
+		ModelSLOLabels, with(LabelLong, LabelSeverity))
+	RecordedFirstEvents = recorded(Sum, "model:llm_slo_events:first",
+		"Events that new engines had counted before they were first scraped: no increase shows them.", ModelSLOLabels)
+	RecordedFirstBadEvents = recorded(Sum, "model:llm_slo_bad_events:first",
+		"Bad events that new engines had counted before they were first scraped: no increase shows them.", ModelSLOLabels)
 
 	RecordedEventRate = recorded(Sum, "model:llm_slo_events:rate5m",
 		"Events per second over five minutes: the denominator.", ModelSLOLabels)
@@ -49,8 +58,14 @@ var (
 		"Events of the objective's whole period, as far as they are recorded.", modelSLOPeriod)
 	RecordedPeriodBadEvents = recorded(Sum, "model_period:llm_slo_bad_events:increase_period",
 		"Bad events of the objective's whole period, as far as they are recorded.", modelSLOPeriod)
+	RecordedPeriodSince = recorded(Never, "model_period:llm_slo_events:recorded_timestamp_seconds",
+		"The time, once an hour while events are recorded: the oldest says how much of the period is known.", modelSLOPeriod)
+	RecordedHistory = recorded(Never, "model_period:llm_slo_history:seconds",
+		"How much of the objective's period is recorded.", modelSLOPeriod)
+	RecordedAllowedRate = recorded(Never, "model_period:llm_slo_allowed_bad_events:rate_period",
+		"Bad events per second that use up the budget just at the period's end, at the traffic recorded so far.", modelSLOPeriod)
 	RecordedBudgetRemaining = recorded(Never, "model_period:llm_slo_budget_remaining:ratio",
-		"Share of the period's error budget that is left: 1 is untouched, 0 is spent, below 0 is overspent.", modelSLOPeriod)
+		"Share of the period's error budget that is left: 1 is untouched, 0 is spent, below 0 is overspent. Where less than the period is recorded, the budget is that of a period of such traffic.", modelSLOPeriod)
 	RecordedExhaustion = recorded(Never, "model_period:llm_slo_budget_exhaustion:seconds",
 		"Time until the error budget is spent at the burn rate of the last hour. Absent while nothing burns.", modelSLOPeriod)
 )
@@ -63,20 +78,20 @@ var (
 		"Bad events in the window, of the engines this shard scrapes.", ModelSLOLabels)
 	ShardRequests = recorded(Sum, "shard:llm_engine_requests:increase6h",
 		"Requests that reached their first token within six hours, of the engines this shard scrapes.",
-		with(LabelCluster, LabelNamespace, LabelModel))
+		with(LabelCluster, LabelNamespace, LabelModel, LabelRole))
 	ShardObjective = recorded(Max, "shard:llm_slo_objective_ratio:max",
-		"Target of an objective, as this shard's exporters have it.", clusterSLO)
+		"Target of an objective, as this shard's exporters have it.", ModelSLOLabels)
 	ShardPeriod = recorded(Max, "shard:llm_slo_period_seconds:max",
-		"Period of an objective, as this shard's exporters have it.", clusterSLO)
+		"Period of an objective, as this shard's exporters have it.", ModelSLOLabels)
 	ShardInfo = recorded(Never, "shard:llm_slo_info:max",
-		"Signal and period of an objective, as this shard's exporters have it.", clusterSLO, with(LabelSignal, LabelPeriod))
+		"Signal, period and severity of an objective, as this shard's exporters have it.", ModelSLOLabels, with(LabelSignal, LabelPeriod, LabelSeverity))
 )
 
 // Series that others produce and that our rules read.
 var (
 	Up     = foreign("up", "Whether Prometheus reached a scrape target (1).", with("job", "instance"))
 	Alerts = foreign("ALERTS", "An alert that Prometheus holds pending or firing.",
-		with("alertname", "alertstate", LabelBranch, LabelNamespace, LabelModel, LabelGPUUUID))
+		with("alertname", "alertstate", LabelBranch, LabelNamespace, LabelModel, LabelRole, LabelSLO, LabelGPUUUID))
 )
 
 var allRecorded, allForeign []*Family

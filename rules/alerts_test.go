@@ -52,8 +52,11 @@ func TestAlertsWithPromtool(t *testing.T) {
 // needs are the groups that an alert's tests evaluate.
 func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 	g.Alerts = []*rules.Alert{a}
+	if g.Name == "llm-slo-burn" {
+		return []rules.Group{group(t, rules.Options{}, "llm-slo-objective"), g}
+	}
 	if a.Name == rules.GPUThrottledUnderBurn.Name {
-		return []rules.Group{burnGroup(t), g}
+		return append(burning(t, rules.Options{}), g)
 	}
 	return []rules.Group{g}
 }

@@ -16,6 +16,21 @@ const (
 	requestWindow = slo.Duration(6 * time.Hour)   // tokens per request are averaged over this
 )
 
+// objectiveGroup records what is asked of every model, and what its engines had counted before they were seen.
+func objectiveGroup(opt Options) Group {
+	g := Group{Name: "llm-slo-objective", Interval: Interval}
+	g.Records = append(g.Records,
+		Record{metrics.RecordedInfo, asked(opt.Tier, metrics.SLOInfo, infoLabels...)},
+		Record{metrics.RecordedObjective, asked(opt.Tier, metrics.SLOObjective)},
+		Record{metrics.RecordedPeriod, asked(opt.Tier, metrics.SLOPeriod)},
+		Record{metrics.RecordedErrorBudget, promql.Sub(promql.Num(1), remembered(metrics.RecordedObjective), nil)},
+		Record{metrics.RecordedBurnThreshold, thresholds(opt)})
+	if opt.Tier == Single {
+		g.Records = append(g.Records, firstRecords()...)
+	}
+	return g
+}
+
 // burnGroup records burn rates and alerts on them.
 //
 // Windows up to an hour are read from the raw counters. A longer window is that exact last hour plus
@@ -25,9 +40,6 @@ const (
 func burnGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-burn", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{f, e}) }
-
-	record(metrics.RecordedErrorBudget, budget(opt.Tier))
-	record(metrics.RecordedBurnThreshold, thresholds(opt))
 
 	all := events(opt.Tier, metrics.SLOEvents, base)
 	perSecond := func(e promql.Expr) promql.Expr { return promql.Div(e, promql.Num(base.Std().Seconds()), nil) }
@@ -45,27 +57,36 @@ func burnGroup(opt Options) Group {
 		}
 	}
 	for _, w := range burnWindows(opt.Pairs) {
-		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget), promql.On(sloLabels...).ManyToOne()))
+		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget), nil))
 	}
-	record(metrics.RecordedExhaustion, exhaustion(opt.Tier))
+	record(metrics.RecordedExhaustion, exhaustion())
 	g.Alerts = burnAlerts(opt)
 	return g
 }
 
-// thresholds is one series per objective and pair: the burn rate that spends the pair's share of the
+// thresholds is one series per model, objective and pair: the burn rate that spends the pair's share of the
 // budget, at least 1 and at most what half of all events would burn. It computes slo.Pair.Factor where
-// target and period are series.
+// target and period are series. Its severity is that of the pair, or what the objective asks for if that is less.
 func thresholds(opt Options) promql.Expr {
-	period := objective(opt.Tier, metrics.SLOPeriod, sloLabels)
+	period := remembered(metrics.RecordedPeriod)
 	limit := promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget), nil)
+	label := func(e promql.Expr, name, value string) promql.Expr {
+		return promql.Call("label_replace", e, promql.Str(name), promql.Str(value), promql.Str(""), promql.Str(""))
+	}
 	var each []promql.Expr
 	for _, p := range opt.Pairs {
 		spend := promql.Div(period, promql.Num(p.Unit()), nil)
 		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), limit, nil), limit)
-		each = append(each, promql.Call("label_replace", factor,
-			promql.Str(metrics.LabelLong), promql.Str(p.Long.String()), promql.Str(""), promql.Str("")))
+		each = append(each, label(label(factor, metrics.LabelLong, p.Long.String()), metrics.LabelSeverity, p.Severity.String()))
 	}
-	return promql.Or(each[0], each[1:]...)
+	all := promql.Or(each[0], each[1:]...)
+	wants := func(severities string) promql.Expr {
+		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSeverity, severities)), 15*minute)
+	}
+	ticket, none := slo.Ticket.String(), slo.None.String()
+	return promql.Or(
+		promql.Unless(all, wants(ticket+"|"+none), promql.On(modelSLO...)),
+		label(promql.And(all, wants(ticket), promql.On(modelSLO...)), metrics.LabelSeverity, ticket))
 }
 
 // badRatio is the share of bad events in a window: absent, not NaN, without events.
@@ -111,33 +132,42 @@ func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 // request of a thousand tokens is one bad request and not a thousand bad events.
 func requestsPerToken(tier Tier) promql.Expr {
 	tokens := allIn(tier, requestWindow)
-	ofTokens := objective(tier, metrics.SLOInfo, sloLabels, promql.Eq(metrics.LabelSignal, string(slo.ITL)))
+	ofTokens := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL))), 15*minute)
 	return promql.Div(requests(tier, requestWindow),
-		promql.And(promql.Gt(tokens, promql.Num(0), nil), ofTokens, promql.On(sloLabels...)),
-		promql.On(modelLabels...).OneToMany())
+		promql.And(promql.Gt(tokens, promql.Num(0), nil), ofTokens, promql.On(modelSLO...)),
+		promql.On(modelRole...).OneToMany())
 }
 
 // fires is the condition of a pair: both windows burn faster than the threshold, and enough requests
-// were bad for it to be more than bad luck.
-func fires(p slo.Pair) promql.Expr {
-	threshold := promql.Vector(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, p.Long.String()))
-	over := func(w slo.Duration) promql.Expr {
-		return promql.Gt(promql.Vector(burn(w)), threshold, promql.On(sloLabels...).ManyToOne())
-	}
+// were bad for it to be more than bad luck, and more than nothing to the budget.
+func fires(p slo.Pair, a *Alert, windows []slo.Duration) promql.Expr {
+	threshold := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold,
+		promql.Eq(metrics.LabelLong, p.Long.String()), promql.Eq(metrics.LabelSeverity, a.Severity.String())))
+	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold, nil) }
+	// Nothing new is known without events: what fires goes on until they are four short windows old.
+	recent := windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
+	firing := promql.Vector(metrics.Alerts, promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"))
+	silent := promql.Unless(promql.Vector(burn(recent)), promql.Vector(burn(p.Short)), nil)
+	still := promql.And(over(p.Long), promql.And(silent, firing, promql.On(modelSLO...)), nil)
+
 	bad := promql.Vector(increase(metrics.RecordedBadEvents, p.Long))
 	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent), nil), bad)
 	// Rates extrapolate: five events may measure as 4.98. Four never measure as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5), nil)
-	return promql.And(promql.And(over(p.Long), over(p.Short), nil), enough, nil)
+	// In traffic far below the usual, a burn rate is high long before anything is lost.
+	usual := promql.Max(modelSLO, promql.Over("last_over_time", promql.Vector(metrics.RecordedAllowedRate), 2*base.Std()))
+	trifle := promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(slo.LeastSpend*p.Long.Std().Seconds()), usual, nil), threshold, nil), nil)
+	return promql.Unless(promql.And(promql.Or(promql.And(over(p.Long), over(p.Short), nil), still), enough, nil), trifle, nil)
 }
 
+// burnAlerts are the alerts on burn rates. Where an objective asks for less than a page, its fast pairs open tickets.
 func burnAlerts(opt Options) []*Alert {
 	var alerts []*Alert
 	for _, a := range []*Alert{FastBurn, SlowBurn} {
 		var pairs []promql.Expr
 		for _, p := range opt.Pairs {
-			if p.Severity == a.Severity {
-				pairs = append(pairs, fires(p))
+			if p.Severity <= a.Severity {
+				pairs = append(pairs, fires(p, a, burnWindows(opt.Pairs)))
 			}
 		}
 		if pairs != nil {

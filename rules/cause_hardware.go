@@ -192,7 +192,7 @@ func hardwareAlerts(opt Options) []*Alert {
 	burning := promql.Vector(burn(base))
 	if opt.Tier == Shard { // burn rates are global: judge by the events of this shard
 		ratio := promql.Div(promql.Vector(shardName(metrics.SLOBadEvents, base)), above(promql.Vector(shardName(metrics.SLOEvents, base)), 0), nil)
-		burning = promql.Div(ratio, budget(Shard), promql.On(sloLabels...).ManyToOne())
+		burning = promql.Div(ratio, promql.Sub(promql.Num(1), promql.Vector(metrics.ShardObjective), nil), nil)
 	}
 	explained := *GPUThrottledUnderBurn
 	explained.Expr = promql.And(servedBy(throttled(HarmfulReasons, 0.05), metrics.LabelReason),

@@ -127,7 +127,7 @@ func TestCostsLessThanSloth(t *testing.T) {
 var costAt = rulesim.Epoch.Add(31 * day)
 
 func (f fleet) ours(t testing.TB) cost {
-	sim := newSim(t, burnGroup(t), group(t, rules.Options{}, "llm-slo-budget"))
+	sim := newSim(t, burning(t, rules.Options{}, "llm-slo-budget")...)
 	load(t, sim, append(append(f.raw(),
 		f.recorded(rawHistory, time.Minute, map[string]float64{
 			metrics.RecordedEventRate.Name: 4, metrics.RecordedBadEventRate.Name: 0.02},

@@ -103,18 +103,25 @@ func NewFile(groups []Group, style Style) File {
 	return f
 }
 
-func (s Style) expr(e promql.Expr) string { return promql.Pretty(promql.Rename(e, s.Labels)) }
+func (s Style) expr(e promql.Expr) string { return promql.Pretty(s.rename(e)) }
+
+// rename renames labels of targets. The severity of an alert is no label of series: some have one of that name.
+func (s Style) rename(e promql.Expr) promql.Expr {
+	names := maps.Clone(s.Labels)
+	delete(names, SeverityLabel)
+	return promql.Rename(e, names)
+}
 
 func (s Style) alert(a *Alert) FileRule {
 	var clues []Clue
 	for _, c := range a.Verdict {
-		c.Query = promql.Rename(c.Query, s.Labels)
+		c.Query = s.rename(c.Query)
 		clues = append(clues, c)
 	}
 	var split strings.Builder
 	split.WriteString(verdict(clues))
 	for _, e := range a.Split {
-		e.Query = promql.Rename(e.Query, s.Labels)
+		e.Query = s.rename(e.Query)
 		split.WriteString(e.line())
 	}
 	return FileRule{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -35,7 +36,7 @@ func TestBelowBudgetNeverAlerts(t *testing.T) {
 		budget := o.Budget().Float()
 		w.add(o, service{perSecond: constant(perSecond), badShare: func(time.Duration) float64 { return budget * rng.Float64() }})
 	}
-	fired, _ := w.run(t, 8*hour, burnGroup(t))
+	fired, _ := w.run(t, 8*hour, burning(t, rules.Options{})...)
 	for s := range fired {
 		t.Errorf("%s fired for %v, which is within budget", s.alert, s)
 	}
@@ -65,7 +66,7 @@ func TestOneBadRequestNeverAlerts(t *testing.T) {
 		}
 		emit(series(metrics.TimeToFirstToken.Name+"_count", metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), requests)
 	}
-	fired, _ := w.run(t, 8*hour, burnGroup(t))
+	fired, _ := w.run(t, 8*hour, burning(t, rules.Options{})...)
 	for s, at := range fired {
 		t.Errorf("%v fired at %s because of one bad request", s, at[0])
 	}
@@ -85,7 +86,7 @@ func TestManySlowRequestsOfTokensPage(t *testing.T) {
 		requests += 6 // a thousand tokens each
 		emit(series(metrics.TimeToFirstToken.Name+"_count", metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), requests)
 	}
-	fired, _ := w.run(t, 3*hour, burnGroup(t))
+	fired, _ := w.run(t, 3*hour, burning(t, rules.Options{})...)
 	if len(fired.of(fastBurn)) != 1 {
 		t.Errorf("fired %v, want one page", fired)
 	}
@@ -139,7 +140,7 @@ func TestDisturbances(t *testing.T) {
 			disturb(w, bad)
 			names[w.objectives[len(w.objectives)-1].Name] = name
 		}
-		fired, _ := w.run(t, start+30*time.Minute, burnGroup(t))
+		fired, _ := w.run(t, start+30*time.Minute, burning(t, rules.Options{})...)
 		for sloName, name := range names {
 			at := fired[subject{fastBurn, "m", sloName}]
 			switch {
@@ -170,7 +171,7 @@ func TestCounterResetNeitherPagesNorHides(t *testing.T) {
 				w.services[0].events, w.services[0].bad = 0, 0
 			}
 		}
-		fired, _ := w.run(t, 4*hour, burnGroup(t))
+		fired, _ := w.run(t, 4*hour, burning(t, rules.Options{})...)
 		if got := len(fired.of(fastBurn)); (got == 1) != hit {
 			t.Errorf("outage %t: pages %v", hit, fired)
 		}
@@ -188,7 +189,7 @@ func TestExporterRestartNeitherPagesNorEndsThePage(t *testing.T) {
 		}
 		w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(10), badShare: bad})
 		w.exporterDown = func(at time.Duration) bool { return at >= 150*time.Minute && at < 153*time.Minute }
-		fired, _ := w.run(t, 3*hour, burnGroup(t))
+		fired, _ := w.run(t, 3*hour, burning(t, rules.Options{})...)
 		at := fired[subject{fastBurn, "m", "slo-0"}]
 		if !hit && len(at) > 0 {
 			t.Errorf("false page at %s", at[0])
@@ -208,7 +209,7 @@ func TestExporterRestartNeitherPagesNorEndsThePage(t *testing.T) {
 func TestPageEndsSoonAfterTheIncident(t *testing.T) {
 	w := &world{}
 	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(10), badShare: during(2*hour, 150*time.Minute, 1, 0.001)})
-	fired, _ := w.run(t, 5*hour, burnGroup(t))
+	fired, _ := w.run(t, 5*hour, burning(t, rules.Options{})...)
 	at := fired[subject{fastBurn, "m", "slo-0"}]
 	if len(at) == 0 {
 		t.Fatal("no page")
@@ -229,7 +230,7 @@ func TestOnlyTheModelThatBurnsPages(t *testing.T) {
 		s.pod, s.slo, s.threshold, s.perSecond = s.model, o.Name, "0.5", constant(10)
 		w.services = append(w.services, &s)
 	}
-	fired, _ := w.run(t, 2*hour, burnGroup(t))
+	fired, _ := w.run(t, 2*hour, burning(t, rules.Options{})...)
 	if pages := fired.of(fastBurn); len(pages) != 1 || pages[0].model != "burning" {
 		t.Errorf("pages %v, want one for burning", pages)
 	}
@@ -239,7 +240,7 @@ func TestOnlyTheModelThatBurnsPages(t *testing.T) {
 func TestZeroAndAbsentAreNotTheSame(t *testing.T) {
 	w := &world{}
 	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: during(0, 2*hour, 10, 0), badShare: constant(0), lateBad: true})
-	_, sim := w.run(t, 9*hour, burnGroup(t))
+	_, sim := w.run(t, 9*hour, burning(t, rules.Options{})...)
 	for _, window := range []string{"5m", "30m", "1h", "2h", "6h"} {
 		burn := metrics.Window(metrics.RecordedBurn, window).Name
 		if got := one(t, sim, burn, rulesim.Epoch.Add(90*time.Minute)); got != 0 {

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -13,12 +14,13 @@ var (
 	modelLabels    = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}
 	modelSLO       = metrics.ModelSLOLabels
 	sloLabels      = []string{metrics.LabelCluster, metrics.LabelSLO}
-	sloPeriodLabel = []string{metrics.LabelCluster, metrics.LabelSLO, metrics.LabelPeriod}
+	modelRole      = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelRole}
+	exporterLabels = []string{metrics.LabelCluster, "job", metrics.LabelInstance}
 )
 
-// memory is how long an objective is remembered when its exporter does not answer, so that an exporter
-// restart in the middle of an incident does not end the page.
-const memory = 15 * time.Minute
+// memory is how long an objective is remembered when no exporter counts on it any more, so that neither an
+// exporter restart nor the end of an engine in the middle of an incident ends the page.
+const memory = 2 * time.Hour
 
 // events is the increase of an event counter per model and objective, read from the raw counters or,
 // in the global tier, from the sums of the shards. An engine counts once, however many exporters read it.
@@ -26,7 +28,9 @@ func events(tier Tier, f *metrics.Family, window slo.Duration) promql.Expr {
 	if tier == Global {
 		return promql.Sum(modelSLO, promql.Vector(shardName(f, window)))
 	}
-	return promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), window.Std())))
+	return promql.Sum(modelSLO, promql.Or(
+		once(f, promql.Increase(promql.Vector(f), window.Std())),
+		promql.Over("sum_over_time", promql.Vector(firstOf(f)), window.Std())))
 }
 
 // badEvents is like events for bad ones, and 0 where only events are known: an error series that does
@@ -35,25 +39,55 @@ func badEvents(tier Tier, window slo.Duration, all promql.Expr) promql.Expr {
 	return promql.Or(events(tier, metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all, nil))
 }
 
-// requests is the number of requests per model that reached their first token.
+// first is what engines that started within minutes had counted when Prometheus first saw them. An increase
+// leaves it out: it cannot tell a new engine from one that was not scraped before.
+func first(f *metrics.Family) promql.Expr {
+	counter := promql.Vector(f)
+	unseen := promql.Unless(promql.Over("min_over_time", counter, Interval), promql.Offset(counter, Interval), nil)
+	age := promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil)
+	return promql.Sum(modelSLO, once(f, promql.And(unseen, below(age, (10*minute).Seconds()), promql.On(pageLabels...))))
+}
+
+func firstOf(f *metrics.Family) *metrics.Family {
+	if f == metrics.SLOBadEvents {
+		return metrics.RecordedFirstBadEvents
+	}
+	return metrics.RecordedFirstEvents
+}
+
+// requests is the number of requests per model that reached their first token or, on engines that do not say
+// when that is, that ended.
 func requests(tier Tier, window slo.Duration) promql.Expr {
 	if tier == Global {
-		return promql.Sum(modelLabels, promql.Vector(metrics.ShardRequests))
+		return promql.Sum(modelRole, promql.Vector(metrics.ShardRequests))
 	}
-	return promql.Sum(modelLabels, once(metrics.TimeToFirstToken, promql.Increase(promql.CountOf(metrics.TimeToFirstToken), window.Std())))
+	ended := promql.Mul(promql.Num(window.Std().Seconds()),
+		promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Vector(metrics.RecordedRequests), window.Std())), nil)
+	return promql.Or(
+		promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(promql.CountOf(metrics.TimeToFirstToken), window.Std()))),
+		ended)
 }
 
-// objective is a gauge of the objective configuration. Exporters may disagree while a change rolls
-// out; the largest value, the strictest target and the longest period, wins.
-func objective(tier Tier, f *metrics.Family, by []string, m ...*promql.Matcher) promql.Expr {
+// asked is a gauge of the objective configuration for every model whose events are counted: each exporter speaks
+// for what it counts, so that teams may use one name for different promises. Where exporters of one model
+// disagree while a change rolls out, the largest value, the strictest target and the longest period, wins.
+// A gauge that has lost its exporter on the way here speaks for its cluster. more are labels of it to keep.
+func asked(tier Tier, f *metrics.Family, more ...string) promql.Expr {
+	by := slices.Concat(modelSLO, more)
 	if tier == Global {
-		return promql.Max(by, promql.Vector(shardObjective(f), m...))
+		return promql.Max(by, promql.Vector(shardObjective(f)))
 	}
-	return promql.Max(by, promql.Over("last_over_time", promql.Vector(f, m...), memory))
+	counts := promql.Mul(promql.Num(0), promql.Max(slices.Concat(modelSLO, exporterLabels), promql.Vector(metrics.SLOEvents)), nil)
+	said := func(exporter ...string) promql.Expr {
+		return promql.Max(by, promql.Add(counts, promql.TopK(1, exporter, promql.Max(slices.Concat(exporter, more), promql.Vector(f))),
+			promql.On(exporter...).ManyToOne(more...)))
+	}
+	return promql.OrOn(said(append([]string{metrics.LabelSLO}, exporterLabels...)...), said(sloLabels...), promql.On(modelSLO...))
 }
 
-func budget(tier Tier) promql.Expr {
-	return promql.Sub(promql.Num(1), objective(tier, metrics.SLOObjective, sloLabels), nil)
+// remembered is what was recorded of an objective, for some time after the last engine that it counted on.
+func remembered(f *metrics.Family) promql.Expr {
+	return promql.Over("last_over_time", promql.Vector(f), memory)
 }
 
 func shardName(f *metrics.Family, window slo.Duration) *metrics.Family {
@@ -73,10 +107,14 @@ func shardObjective(f *metrics.Family) *metrics.Family {
 	return metrics.ShardInfo
 }
 
+// infoLabels are the labels of an objective that rules read.
+var infoLabels = []string{metrics.LabelSignal, metrics.LabelPeriod, metrics.LabelSeverity}
+
 // shardGroup records what the global tier reads: one series per model and objective for every raw
 // window, whatever the number of engines behind them.
 func shardGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-shard", Interval: Interval}
+	g.Records = append(g.Records, firstRecords()...)
 	for _, w := range rawWindows(opt.Pairs) {
 		all := events(Shard, metrics.SLOEvents, w)
 		g.Records = append(g.Records,
@@ -85,8 +123,15 @@ func shardGroup(opt Options) Group {
 	}
 	g.Records = append(g.Records,
 		Record{metrics.ShardRequests, requests(Shard, requestWindow)},
-		Record{metrics.ShardObjective, objective(Shard, metrics.SLOObjective, sloLabels)},
-		Record{metrics.ShardPeriod, objective(Shard, metrics.SLOPeriod, sloLabels)},
-		Record{metrics.ShardInfo, objective(Shard, metrics.SLOInfo, []string{metrics.LabelCluster, metrics.LabelSLO, metrics.LabelSignal, metrics.LabelPeriod})})
+		Record{metrics.ShardObjective, asked(Shard, metrics.SLOObjective)},
+		Record{metrics.ShardPeriod, asked(Shard, metrics.SLOPeriod)},
+		Record{metrics.ShardInfo, asked(Shard, metrics.SLOInfo, infoLabels...)})
 	return g
+}
+
+func firstRecords() []Record {
+	return []Record{
+		{metrics.RecordedFirstEvents, first(metrics.SLOEvents)},
+		{metrics.RecordedFirstBadEvents, first(metrics.SLOBadEvents)},
+	}
 }

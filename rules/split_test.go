@@ -99,7 +99,7 @@ func TestExhaustionFollowsTheBurn(t *testing.T) {
 	const onset = hour + time.Minute
 	w := &world{}
 	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(10), badShare: during(onset, 99*hour, 1, 0.001)})
-	_, sim := w.run(t, onset+4*time.Minute, burnGroup(t), group(t, rules.Options{}, "llm-slo-budget"))
+	_, sim := w.run(t, onset+4*time.Minute, burning(t, rules.Options{}, "llm-slo-budget")...)
 	now := rulesim.Epoch.Add(onset + 3*time.Minute)
 	value := func(f *metrics.Family) float64 {
 		v, err := sim.Query("last_over_time("+f.Name+"[5m])", now)

@@ -11,6 +11,7 @@ var (
 		Name:        "LLMErrorBudgetFastBurn",
 		Branch:      Symptom,
 		Severity:    slo.Page,
+		Keep:        3 * minute, // between rare requests an increase sees nothing for a scrape or two
 		Scope:       []string{metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO},
 		Summary:     "{{ $labels.slo }} of {{ $labels.model_name }} burns its error budget {{ $value | humanize }}x too fast",
 		Description: "Users notice now. Start with what changed, then follow the largest share in the split; the dashboard opens on this model.",

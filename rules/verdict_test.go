@@ -80,7 +80,7 @@ func (r *replica) emit(pod string, emit rulesim.Emit) {
 // says which. With nothing broken it says nothing.
 func TestVerdict(t *testing.T) {
 	const onset = 2 * hour
-	groups := []rules.Group{burnGroup(t), group(t, rules.Options{}, "llm-model")}
+	groups := burning(t, rules.Options{}, "llm-model")
 	content, err := rules.Encode(rules.NewFile(groups, rules.Style{}))
 	if err != nil {
 		t.Fatal(err)

@@ -173,7 +173,14 @@ func group(t testing.TB, opt rules.Options, name string) rules.Group {
 	return rules.Group{}
 }
 
-func burnGroup(t testing.TB) rules.Group { return group(t, rules.Options{}, "llm-slo-burn") }
+// burning are the groups that alert on burn rates, and others by name.
+func burning(t testing.TB, opt rules.Options, more ...string) []rules.Group {
+	var groups []rules.Group
+	for _, name := range append([]string{"llm-slo-objective", "llm-slo-burn"}, more...) {
+		groups = append(groups, group(t, opt, name))
+	}
+	return groups
+}
 
 func objective(t testing.TB, target string, period slo.Duration) slo.Objective {
 	t.Helper()

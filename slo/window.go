@@ -14,7 +14,13 @@ const (
 	Page   Severity = iota + 1 // wake somebody
 	Ticket                     // look at it in working hours
 	Info                       // context for somebody who is already looking
+	None                       // nothing
 )
+
+// String is the severity as a configuration and the severity label of series have it.
+func (s Severity) String() string {
+	return [...]string{"", "page", "ticket", "info", "none"}[s]
+}
 
 // Pair is one long and one short window with the share of the budget that may burn in the long one
 // before the alert fires. The short window makes the alert clear soon after the burn stops.
@@ -42,6 +48,10 @@ const MaxBadShare = One / 2
 // MinBadEvents is the low-traffic guard: with fewer bad requests than this in the long window nobody
 // is alerted, so one slow request in a quiet model never pages.
 const MinBadEvents = 5
+
+// LeastSpend is how much of what a pair spends at a model's usual traffic must really be spent before it alerts:
+// twenty slow requests after a start from zero are all that there was, and nothing to the budget of a month.
+const LeastSpend = 0.1
 
 // Unit is the period in seconds for which SpendFactor is 1.
 func (p Pair) Unit() float64 {

@@ -1,0 +1,286 @@
+package rules_test
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// The traffic of these scenarios is a model of its own: requests that end on engines that live and die,
+// and exact counting of what ended when. It shares nothing with the rules but the names of the series.
+
+// sent is a request, or one token of it, at the time at which an engine counts it.
+type sent struct {
+	at  time.Duration
+	bad bool
+}
+
+// server is one engine as one or more exporters see it.
+type server struct {
+	model, pod, role, namespace string
+	slo                         string
+	nodes                       []string // exporters that read it
+	from, until                 time.Duration
+	counts                      []sent // sorted
+	requests                    []sent // where counts are tokens: the requests behind them, as they end
+}
+
+// promise is an objective as exporters show it.
+type promise struct {
+	slo, signal string
+	target      float64
+	days        int
+	nodes       []string
+}
+
+// scenario is what happens, and when somebody has to be woken.
+type scenario struct {
+	name     string
+	every    time.Duration // between scrapes
+	lasts    time.Duration
+	onset    time.Duration
+	promises []promise
+	servers  []server
+	// pages is how often a page starts, for all models together.
+	pages int
+	// late is how much later than theory a page may come. Default a scrape and an evaluation.
+	late time.Duration
+	// theory replaces what exact counting of all servers together says.
+	theory time.Duration
+}
+
+// evenly are requests at a rate per second; bad says which are bad.
+func evenly(from, until time.Duration, perSecond float64, bad func(n int, at time.Duration) bool) []sent {
+	var all []sent
+	step := time.Duration(float64(time.Second) / perSecond)
+	for at, n := from+step/2, 0; at < until; at, n = at+step, n+1 {
+		all = append(all, sent{at, bad(n, at)})
+	}
+	return all
+}
+
+func never(int, time.Duration) bool { return false }
+
+// from says that every nth request is bad from a time on.
+func from(onset time.Duration, nth int) func(int, time.Duration) bool {
+	return func(n int, at time.Duration) bool { return at >= onset && n%nth == 0 }
+}
+
+const inProd = "node-1"
+
+func days30(slo, signal string, target float64, nodes ...string) promise {
+	if len(nodes) == 0 {
+		nodes = []string{inProd}
+	}
+	return promise{slo, signal, target, 30, nodes}
+}
+
+// exact is the time at which the first of the two paging pairs holds, by counting.
+func (s scenario) exact() (time.Duration, bool) {
+	var all []sent
+	for _, e := range s.servers {
+		all = append(all, e.counts...)
+	}
+	slices.SortFunc(all, func(a, b sent) int { return cmp.Compare(a.at, b.at) })
+	p := s.promises[0]
+	budget := 1 - p.target
+	for at := time.Duration(0); at < s.lasts; at += time.Second {
+		for _, pair := range []struct {
+			long, short time.Duration
+			spend       float64
+		}{{time.Hour, 5 * time.Minute, 0.02}, {6 * time.Hour, 30 * time.Minute, 0.05}} {
+			limit := pair.spend * float64(p.days) * 24 * float64(time.Hour) / float64(pair.long) * budget
+			limit = min(max(limit, budget), 0.5)
+			over := func(window time.Duration) (float64, int) {
+				var n, bad int
+				for _, r := range all {
+					if r.at > at-window && r.at <= at {
+						n++
+						if r.bad {
+							bad++
+						}
+					}
+				}
+				return float64(bad) / math.Max(1, float64(n)), bad
+			}
+			if at < s.onset {
+				continue
+			}
+			long, bad := over(pair.long)
+			if short, _ := over(pair.short); long >= limit && short >= limit && bad >= 5 {
+				return at - s.onset, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// scrape shows what exporters show at a time.
+func (s scenario) scrape(at time.Time, emit rulesim.Emit) {
+	now := at.Sub(rulesim.Epoch)
+	show := func(value float64, name string, pairs ...string) {
+		emit(labels.FromStrings(append([]string{model.MetricNameLabel, name, "job", "llm"}, pairs...)...), value)
+	}
+	count := func(of []sent, bad bool) (n float64) {
+		for _, r := range of {
+			if r.at <= now && (r.bad || !bad) {
+				n++
+			}
+		}
+		return n
+	}
+	for _, p := range s.promises {
+		for _, node := range p.nodes {
+			show(p.target, "llm_slo_objective_ratio", "instance", node, "slo", p.slo)
+			show(float64(p.days)*86400, "llm_slo_period_seconds", "instance", node, "slo", p.slo)
+			show(1, "llm_slo_info", "instance", node, "slo", p.slo, "signal", p.signal, "period", fmt.Sprintf("%dd", p.days), "severity", "page")
+		}
+	}
+	for _, e := range s.servers {
+		if now < e.from || e.until != 0 && now >= e.until {
+			continue
+		}
+		for _, node := range e.nodes {
+			who := []string{"instance", node, "namespace", e.namespace, "pod", e.pod, "server", "10.0.0.9:8000"}
+			show(float64(rulesim.Epoch.Add(e.from).Unix()), "llm_engine_start_time_seconds", append(slices.Clone(who), "runtime", "vllm")...)
+			who = append(who, "model_name", e.model, "role", e.role, "runtime", "vllm")
+			show(count(e.counts, false), "llm_slo_events_total", append(slices.Clone(who), "slo", e.slo, "threshold", "0.5")...)
+			show(count(e.counts, true), "llm_slo_bad_events_total", append(slices.Clone(who), "slo", e.slo, "threshold", "0.5")...)
+			if e.requests != nil {
+				show(count(e.requests, false), "llm_engine_requests_total", append(slices.Clone(who), "outcome", "success")...)
+			}
+		}
+	}
+}
+
+// churn is a model whose pods live ten minutes each.
+func churn(lasts time.Duration, perSecond float64, bad func(age, at time.Duration) bool) []server {
+	var pods []server
+	for born := time.Duration(0); born < lasts; born += 10 * time.Minute {
+		pods = append(pods, server{model: "m", pod: fmt.Sprintf("p-%d", born/time.Minute), namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: born, until: born + 10*time.Minute,
+			counts: evenly(born, born+10*time.Minute, perSecond, func(_ int, at time.Duration) bool { return bad(at-born, at) })})
+	}
+	return pods
+}
+
+func scenarios() []scenario {
+	minute, hour := time.Minute, time.Hour
+	one := func(counts []sent) []server {
+		return []server{{model: "m", pod: "p", namespace: "prod", slo: "ttft", nodes: []string{inProd}, counts: counts}}
+	}
+	ttft := []promise{days30("ttft", "ttft", 0.99)}
+	young := func(age, at time.Duration) bool { return at >= 2*hour && age < minute }
+	always := func(_, at time.Duration) bool { return at >= 2*hour }
+	staging := server{model: "s", pod: "s", namespace: "staging", slo: "ttft", nodes: []string{"node-2"},
+		counts: evenly(0, 4*hour, 1, from(2*hour, 5))}
+	tokens := evenly(3*hour, 3*hour+50*time.Second, 20, func(int, time.Duration) bool { return true })
+	return []scenario{
+		{name: "an outage", every: 15 * time.Second, lasts: 3 * hour, onset: 2 * hour, promises: ttft, pages: 1,
+			servers: one(evenly(0, 3*hour, 1, from(2*hour, 1)))},
+		{name: "a third is slow", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, promises: ttft, pages: 1,
+			servers: one(evenly(0, 4*hour, 1, from(2*hour, 3)))},
+		{name: "an outage at a tenth of the usual traffic", every: 30 * time.Second, lasts: 9 * hour, onset: 8 * hour, promises: ttft, pages: 1,
+			servers: one(append(evenly(0, 7*hour, 2, never), evenly(7*hour, 9*hour, 0.2, from(8*hour, 1))...))},
+		{name: "a fifth is slow, allowed in staging only", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, pages: 0,
+			promises: []promise{days30("ttft", "ttft", 0.99), {"ttft", "ttft", 0.8, 30, []string{"node-2"}}},
+			servers:  append(one(evenly(0, 4*hour, 1, never)), staging)},
+		{name: "8% are slow over 7 d; another team promises 90 d", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, pages: 1,
+			promises: []promise{{"ttft", "ttft", 0.99, 7, []string{inProd}}, {"ttft", "ttft", 0.99, 90, []string{"node-2"}}},
+			servers: append(one(evenly(0, 4*hour, 1, from(2*hour, 12))),
+				server{model: "s", pod: "s", namespace: "staging", slo: "ttft", nodes: []string{"node-2"}, counts: evenly(0, 4*hour, 1, never)})},
+		{name: "three bad requests, seen by two exporters", every: 15 * time.Second, lasts: 3 * hour, onset: 2 * hour, pages: 0,
+			promises: []promise{days30("ttft", "ttft", 0.99, inProd, "node-2")},
+			servers: []server{{model: "m", pod: "p", namespace: "prod", slo: "ttft", nodes: []string{inProd, "node-2"},
+				counts: evenly(0, 3*hour, 0.02, func(_ int, at time.Duration) bool { return at >= 2*hour && at < 2*hour+150*time.Second })}}},
+		{name: "a pod every ten minutes, bad in its first minute", every: 30 * time.Second, lasts: 4 * hour, onset: 2 * hour, promises: []promise{days30("ttft", "ttft", 0.995)}, pages: 1, late: 3 * minute,
+			servers: churn(4*hour, 0.5, young)},
+		{name: "a pod every ten minutes, all bad, 30 requests an hour", every: 30 * time.Second, lasts: 4 * hour, onset: 2 * hour, promises: ttft, pages: 1, late: 3 * minute,
+			servers: churn(4*hour, 30./3600, always)},
+		{name: "a pod every ten minutes, all bad, 6 requests an hour", every: 30 * time.Second, lasts: 6 * hour, onset: 2 * hour, promises: ttft, pages: 1, late: 3 * minute,
+			servers: churn(6*hour, 6./3600, always)},
+		{name: "scaled from zero, the first 20 requests are slow", every: 15 * time.Second, lasts: 30 * hour, onset: 28 * hour, promises: ttft, pages: 0,
+			servers: []server{
+				{model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 26 * hour, counts: evenly(0, 26*hour, 0.5, never)},
+				{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: 28 * hour,
+					counts: evenly(28*hour, 30*hour, 1, func(n int, _ time.Duration) bool { return n < 20 })}}},
+		{name: "one slow request of a thousand tokens, no TTFT", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 0,
+			promises: []promise{days30("itl", "itl", 0.99)},
+			servers: []server{{model: "m", pod: "p", namespace: "prod", slo: "itl", nodes: []string{inProd},
+				counts:   append(evenly(0, 10*minute, 20, never), tokens...),
+				requests: append(evenly(0, 10*minute, 0.02, never), sent{3*hour + 50*time.Second, true})}}},
+		{name: "one request an hour, all bad", every: time.Minute, lasts: 20 * hour, onset: 0, promises: ttft, pages: 1, late: 61 * minute,
+			servers: one(evenly(0, 20*hour, 1./3600, func(int, time.Duration) bool { return true }))},
+		{name: "a frontend fails 10%, its workers nothing", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, pages: 1,
+			promises: []promise{days30("ttft", "availability", 0.995)},
+			servers: []server{
+				{model: "m", pod: "f", role: "frontend", namespace: "prod", slo: "ttft", nodes: []string{inProd}, counts: evenly(0, 4*hour, 1, from(2*hour, 10))},
+				{model: "m", pod: "w-1", role: "prefill", namespace: "prod", slo: "ttft", nodes: []string{inProd}, counts: evenly(0, 4*hour, 2, never)},
+				{model: "m", pod: "w-2", role: "decode", namespace: "prod", slo: "ttft", nodes: []string{inProd}, counts: evenly(0, 4*hour, 2, never)}}},
+	}
+}
+
+// Each scenario wakes people as often as it should, and when exact counting says.
+func TestScenarios(t *testing.T) {
+	var table strings.Builder
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			sim := newSim(t, rules.Groups(rules.Options{})[:4]...)
+			var starts []time.Duration
+			firing := map[string]bool{}
+			seen := map[string]bool{}
+			var last time.Time
+			turn := func(at time.Time) {
+				if !at.Equal(last) {
+					firing, seen, last = seen, map[string]bool{}, at
+				}
+			}
+			sim.OnAlert = func(at time.Time, a rulesim.Alert) {
+				turn(at)
+				if a.Name != fastBurn {
+					return
+				}
+				key := a.Labels.String()
+				if seen[key] = true; !firing[key] {
+					starts = append(starts, at.Sub(rulesim.Epoch))
+				}
+			}
+			if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(s.lasts), s.every, func(at time.Time, emit rulesim.Emit) {
+				s.scrape(at, emit)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if len(starts) != s.pages {
+				t.Errorf("pages start at %v, want %d", starts, s.pages)
+			}
+			if s.pages == 0 {
+				fmt.Fprintf(&table, "| %s | - | %v |\n", s.name, starts)
+				return
+			}
+			alone := s
+			alone.servers = s.servers[:1]
+			if len(s.servers) > 4 {
+				alone = s
+			}
+			want, _ := alone.exact()
+			if len(starts) == 0 {
+				return
+			}
+			got := starts[0] - s.onset
+			fmt.Fprintf(&table, "| %s | %s | %s |\n", s.name, want, got)
+			if late := cmp.Or(s.late, s.every+time.Minute); got > want+late || got < want-time.Minute {
+				t.Errorf("paged after %s, exact counting says %s", got, want)
+			}
+		})
+	}
+	t.Log("\n" + table.String())
+}
