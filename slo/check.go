@@ -53,6 +53,7 @@ func Check(objectives []Objective, opt CheckOptions) []Finding {
 		}
 		c.name(seen[o.Name])
 		seen[o.Name] = true
+		c.selector("select", c.o.Select)
 		if c.signal() && c.target() && c.period() {
 			c.pairs()
 			c.grid()
@@ -127,6 +128,13 @@ func (c *checker) name(duplicate bool) {
 	}
 	if duplicate {
 		c.fatal("name", "is used twice; their events would be mixed. Give each objective a name of its own")
+	}
+}
+
+// selector refuses an exclusion that leaves nothing.
+func (c *checker) selector(field string, s Selector) {
+	if s.Not != nil && s.Not.empty() {
+		c.fatal(field+".not", "is empty and excludes every engine: name what to leave out, such as model_name: [long-*]")
 	}
 }
 
@@ -229,7 +237,7 @@ func (c *checker) grid() {
 	for _, runtime := range slices.Sorted(maps.Keys(grids)) {
 		bounds := grids[runtime][c.o.Signal]
 		if bounds == nil || len(c.opt.Runtimes) > 0 && !slices.Contains(c.opt.Runtimes, runtime) ||
-			!(Selector{Runtime: c.o.Select.Runtime}).Matches(Engine{Runtime: runtime}) {
+			!c.o.Select.admits(runtime) {
 			continue
 		}
 		threshold := c.o.Threshold.Std().Seconds()

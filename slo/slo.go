@@ -96,12 +96,15 @@ func Periods() []Duration {
 // DefaultPeriod is the period of an objective that names none.
 const DefaultPeriod = 30 * Day
 
-// Defaults are the objectives in force when none are configured.
+// Defaults are the objectives in force when none are configured. The severe ones are about the few
+// requests that a target of 99% gives away: without them, one in a hundred may wait a minute.
 func Defaults() []Objective {
 	return []Objective{
 		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod},
 		{Name: "itl", Signal: ITL, Threshold: duration("50ms"), Target: ratio("99%"), Period: DefaultPeriod},
 		{Name: "availability", Signal: Availability, Target: ratio("99.9%"), Period: DefaultPeriod},
+		{Name: "ttft_severe", Signal: TTFT, Threshold: duration("10s"), Target: ratio("99.9%"), Period: DefaultPeriod},
+		{Name: "itl_severe", Signal: ITL, Threshold: duration("500ms"), Target: ratio("99.9%"), Period: DefaultPeriod},
 	}
 }
 
@@ -131,12 +134,30 @@ type Selector struct {
 	Namespace []string          `yaml:"namespace,omitempty"`
 	Runtime   []metrics.Runtime `yaml:"runtime,omitempty"`
 	Role      []string          `yaml:"role,omitempty"`
+	// Not excludes the engines that it selects.
+	Not *Selector `yaml:"not,omitempty"`
 }
 
 // Matches says whether the selector selects the engine.
 func (s Selector) Matches(e Engine) bool {
 	return anyGlob(s.Model, e.Model) && anyGlob(s.Namespace, e.Namespace) && anyGlob(s.Role, e.Role) &&
-		(len(s.Runtime) == 0 || slices.Contains(s.Runtime, e.Runtime))
+		(len(s.Runtime) == 0 || slices.Contains(s.Runtime, e.Runtime)) &&
+		(s.Not == nil || !s.Not.Matches(e))
+}
+
+// empty says whether everything is selected, because nothing is asked for.
+func (s Selector) empty() bool {
+	return len(s.Model)+len(s.Namespace)+len(s.Runtime)+len(s.Role) == 0 && s.Not == nil
+}
+
+// admits says whether some engine of a runtime is selected.
+func (s Selector) admits(r metrics.Runtime) bool {
+	return (Selector{Runtime: s.Runtime}).Matches(Engine{Runtime: r}) && (s.Not == nil || !s.Not.covers(r))
+}
+
+// covers says whether every engine of a runtime is selected.
+func (s Selector) covers(r metrics.Runtime) bool {
+	return len(s.Model)+len(s.Namespace)+len(s.Role) == 0 && (len(s.Runtime) == 0 || slices.Contains(s.Runtime, r)) && (s.Not == nil || !s.Not.admits(r))
 }
 
 func anyGlob(patterns []string, value string) bool {

@@ -163,6 +163,9 @@ func TestSelectors(t *testing.T) {
 		{slo.Selector{Namespace: []string{"pro."}}, false},
 		{slo.Selector{Runtime: []metrics.Runtime{metrics.TGI}}, false},
 		{slo.Selector{Role: []string{"prefill"}}, false},
+		{slo.Selector{Not: &slo.Selector{Model: []string{"meta-llama/*"}}}, false},
+		{slo.Selector{Namespace: []string{"prod"}, Not: &slo.Selector{Model: []string{"*-long"}}}, true},
+		{slo.Selector{Not: &slo.Selector{Model: []string{"meta-llama/*"}, Namespace: []string{"test"}}}, true},
 	} {
 		if got := tt.s.Matches(e); got != tt.want {
 			t.Errorf("%+v matches: %t, want %t", tt.s, got, tt.want)
@@ -225,6 +228,23 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
+// The severe objectives see what one percent of slow requests hides: the few that wait for ages.
+func TestDefaultsSeeSevereLatency(t *testing.T) {
+	for name, want := range map[string]slo.Objective{
+		"ttft_severe": {Signal: slo.TTFT, Threshold: duration(t, "10s"), Target: ratio(t, "99.9%")},
+		"itl_severe":  {Signal: slo.ITL, Threshold: duration(t, "500ms"), Target: ratio(t, "99.9%")},
+	} {
+		i := slices.IndexFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Name == name })
+		if i < 0 {
+			t.Errorf("%s is no default", name)
+			continue
+		}
+		if o := slo.Defaults()[i]; o.Signal != want.Signal || o.Threshold != want.Threshold || o.Target != want.Target {
+			t.Errorf("%s is %+v", name, o)
+		}
+	}
+}
+
 func TestDefaultsAreValidAndExactOnVLLM(t *testing.T) {
 	for _, f := range slo.Check(slo.Defaults(), slo.CheckOptions{Runtimes: []metrics.Runtime{metrics.VLLM}}) {
 		t.Error(f)
@@ -245,6 +265,8 @@ func TestCheckExplains(t *testing.T) {
 		{"below every grid", "- {name: a, signal: ttft, threshold: 10us, target: 99%}", slo.CheckOptions{}, true, []string{"is below the first bucket of every engine"}},
 		{"below the grid of the only engine", "- {name: a, signal: request_duration, threshold: 100ms, target: 99%, select: {runtime: [vllm]}}", slo.CheckOptions{}, true, []string{"Use at least 0.3 s"}},
 		{"above the grid", "- {name: a, signal: itl, threshold: 90s, target: 99%}", slo.CheckOptions{}, false, []string{"80 s, its last"}},
+		{"below the grid of the only engine left", "- {name: a, signal: ttft, threshold: 50ms, target: 99%, select: {not: {runtime: [vllm, trtllm]}}}", slo.CheckOptions{}, true, []string{"Use at least 0.1 s"}},
+		{"nothing is left", "- {name: a, signal: ttft, threshold: 1s, target: 99%, select: {not: {}}}", slo.CheckOptions{}, true, []string{"select.not", "excludes every engine"}},
 		{"no budget", "- {name: a, signal: availability, target: 100%}", slo.CheckOptions{}, true, []string{"no error budget", "99.99%"}},
 		{"mostly bad", "- {name: a, signal: availability, target: 40%}", slo.CheckOptions{}, true, []string{"more than half", "at least 50%"}},
 		{"no target", "- {name: a, signal: availability}", slo.CheckOptions{}, true, []string{"target: is missing"}},

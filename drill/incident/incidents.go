@@ -229,11 +229,21 @@ func mixed() Fleet {
 	f := chat()
 	f.Runtimes = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM, metrics.TGI, metrics.LlamaCpp, metrics.Dynamo}
 	f.Replicas = len(f.Runtimes)
-	f.Objectives = slo.Defaults()
-	f.Objectives[0].Select.Runtime = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM, metrics.Dynamo}
-	f.Objectives[1].Select.Runtime = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.Dynamo}
-	f.Objectives[2].Select.Runtime = []metrics.Runtime{metrics.VLLM, metrics.TGI, metrics.TensorRTLLM, metrics.Dynamo}
+	f.Objectives = countedOn(map[slo.Signal][]metrics.Runtime{
+		slo.TTFT:         {metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM, metrics.Dynamo},
+		slo.ITL:          {metrics.VLLM, metrics.SGLang, metrics.Dynamo},
+		slo.Availability: {metrics.VLLM, metrics.TGI, metrics.TensorRTLLM, metrics.Dynamo},
+	})
 	return f
+}
+
+// countedOn are the default objectives, each on the runtimes that its signal is given for.
+func countedOn(runtimes map[slo.Signal][]metrics.Runtime) []slo.Objective {
+	objectives := slo.Defaults()
+	for i, o := range objectives {
+		objectives[i].Select.Runtime = runtimes[o.Signal]
+	}
+	return objectives
 }
 
 // edge is short chats on L40S, with a batch limit for throughput.
