@@ -66,6 +66,19 @@ func (s Signal) Latency() bool {
 	return f != nil && f.Kind == metrics.Histogram
 }
 
+// Alerting is the most that an objective asks of people when its budget burns.
+type Alerting string
+
+// How loud an objective can be.
+const (
+	AlertPage   Alerting = "page"   // as its windows say
+	AlertTicket Alerting = "ticket" // tickets only, from the fast windows, too
+	AlertNone   Alerting = "none"   // counted and shown
+)
+
+// Alertings lists every choice, from the loudest.
+func Alertings() []Alerting { return []Alerting{AlertPage, AlertTicket, AlertNone} }
+
 // Objective is one promise about a service. The zero value of every optional field is its default.
 type Objective struct {
 	// Name is the value of the slo label; unique, lower case.
@@ -81,6 +94,15 @@ type Objective struct {
 	Period Duration `yaml:"period,omitempty"`
 	// Select restricts the objective to some engines. Empty selects all.
 	Select Selector `yaml:"select,omitempty"`
+	// CountAborts makes requests that the client gave up bad events of an availability.
+	CountAborts bool `yaml:"count_aborts,omitempty"`
+	// Severity is how loud a burning budget may be. Default AlertPage.
+	Severity Alerting `yaml:"severity,omitempty"`
+	// Labels are the user's own, such as team: on the objective, and on alerts whose rules know their names.
+	Labels map[string]string `yaml:"labels,omitempty"`
+	// Runbook and Dashboard are addresses that alerts carry beside ours.
+	Runbook   string `yaml:"runbook,omitempty"`
+	Dashboard string `yaml:"dashboard,omitempty"`
 	// Total, and either Good or Bad, define the events of signal "events".
 	Total *Counters `yaml:"total,omitempty"`
 	Good  *Counters `yaml:"good,omitempty"`
@@ -113,7 +135,18 @@ func (o Objective) WithDefaults() Objective {
 	if o.Period == 0 {
 		o.Period = DefaultPeriod
 	}
+	if o.Severity == "" {
+		o.Severity = AlertPage
+	}
 	return o
+}
+
+// Judge says what a request that ended this way is to the objective, an availability.
+func (o Objective) Judge(outcome metrics.Outcome) (event, bad bool) {
+	if o.CountAborts && outcome == metrics.OutcomeAbort {
+		return true, true
+	}
+	return Judge(outcome)
 }
 
 // Budget is the share of events that may be bad.

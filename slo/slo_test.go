@@ -150,6 +150,22 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A client that gives up counts only for an objective that says so.
+func TestAbortsCountWhereAsked(t *testing.T) {
+	for counted, want := range map[bool]bool{false: false, true: true} {
+		o := slo.Objective{Signal: slo.Availability, CountAborts: counted}
+		if event, bad := o.Judge(metrics.OutcomeAbort); event != want || bad != want {
+			t.Errorf("count_aborts %t: event %t, bad %t", counted, event, bad)
+		}
+		if event, bad := o.Judge(metrics.OutcomeInvalid); event || bad {
+			t.Errorf("count_aborts %t: a wrong request counts", counted)
+		}
+		if event, bad := o.Judge(metrics.OutcomeError); !event || !bad {
+			t.Errorf("count_aborts %t: an error does not count", counted)
+		}
+	}
+}
+
 func TestSelectors(t *testing.T) {
 	e := slo.Engine{Runtime: metrics.VLLM, Model: "meta-llama/Llama-3.3-70B", Namespace: "prod", Role: "decode"}
 	for _, tt := range []struct {
@@ -180,6 +196,10 @@ const config = `
   target: 99.9
   period: 28d
   select: {model_name: [chat-*], runtime: [vllm]}
+  labels: {team: search}
+  severity: ticket
+  runbook: https://wiki.example/ttft
+  dashboard: https://grafana.example/d/chat
 - name: speculation
   signal: events
   target: 60%
@@ -211,6 +231,12 @@ func TestConfiguration(t *testing.T) {
 	}
 	if o := objectives[0]; o.Target != ratio(t, "99.9%") || o.Threshold.Seconds() != "0.5" || o.Period != 28*slo.Day || !slices.Equal(o.Select.Model, []string{"chat-*"}) {
 		t.Errorf("read as %+v", o)
+	}
+	if o := objectives[0]; o.Labels["team"] != "search" || o.Severity != slo.AlertTicket || o.Runbook != "https://wiki.example/ttft" || o.Dashboard != "https://grafana.example/d/chat" {
+		t.Errorf("whose it is was read as %+v", o)
+	}
+	if objectives[1].Severity != slo.AlertPage {
+		t.Errorf("default severity %q", objectives[1].Severity)
 	}
 	if objectives[1].Period != slo.DefaultPeriod {
 		t.Errorf("default period %s", objectives[1].Period)
@@ -281,6 +307,15 @@ func TestCheckExplains(t *testing.T) {
 		{"unknown signal", "- {name: a, signal: speed, target: 99%}", slo.CheckOptions{}, true, []string{`"speed" is none of ttft, itl`}},
 		{"bad name", "- {name: A b, signal: availability, target: 99%}", slo.CheckOptions{}, true, []string{"lower-case"}},
 		{"same name twice", "- {name: a, signal: availability, target: 99%}\n- {name: a, signal: availability, target: 98%}", slo.CheckOptions{}, true, []string{"used twice"}},
+		{"loud", "- {name: a, signal: ttft, threshold: 1s, target: 99%, severity: critical}", slo.CheckOptions{}, true, []string{"severity", `"critical" is none of page, ticket, none`}},
+		{"label of ours", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {model_name: x}}", slo.CheckOptions{}, true, []string{"labels.model_name", "is a label of the vocabulary"}},
+		{"label of Prometheus", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {alertname: x}}", slo.CheckOptions{}, true, []string{"labels.alertname"}},
+		{"hidden label", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {__team: x}}", slo.CheckOptions{}, true, []string{"labels.__team", "such as team"}},
+		{"no label", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {my-team: x}}", slo.CheckOptions{}, true, []string{"labels.my-team", "such as team"}},
+		{"empty label", `- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {team: ""}}`, slo.CheckOptions{}, true, []string{"labels.team", "has no value"}},
+		{"no address", "- {name: a, signal: ttft, threshold: 1s, target: 99%, runbook: wiki/ttft}", slo.CheckOptions{}, true, []string{"runbook", `"wiki/ttft" is no address`}},
+		{"no address of a dashboard", "- {name: a, signal: ttft, threshold: 1s, target: 99%, dashboard: 'javascript:alert(1)'}", slo.CheckOptions{}, true, []string{"dashboard", "https://"}},
+		{"aborts of a latency", "- {name: a, signal: ttft, threshold: 1s, target: 99%, count_aborts: true}", slo.CheckOptions{}, true, []string{"count_aborts", "belongs to availability"}},
 		{"unknown metric", "- {name: a, signal: events, target: 99%, total: {metric: x}, good: {metric: llm_engine_requests_total}}", slo.CheckOptions{}, true, []string{`total: "x" is not a counter`}},
 		{"unknown label", "- {name: a, signal: events, target: 99%, total: {metric: llm_engine_requests_total}, bad: {metric: llm_engine_requests_total, match: {status: [x]}}}", slo.CheckOptions{}, true, []string{`no label "status"`}},
 		{"good and bad", "- {name: a, signal: events, target: 99%, total: {metric: llm_engine_requests_total}}", slo.CheckOptions{}, true, []string{"either good or bad"}},

@@ -133,8 +133,11 @@ func TestGoldenObjectives(t *testing.T) {
 		"vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.5\"} 90\n" +
 		"vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 100\n" +
 		"vllm:time_to_first_token_seconds_sum{model_name=\"m\"} 40\nvllm:time_to_first_token_seconds_count{model_name=\"m\"} 100\n"
+	owned := objective(t, "ttft", slo.TTFT, "600ms", "99%")
+	owned.Labels = map[string]string{"team": "search", "product": "chat"}
+	owned.Severity, owned.Runbook, owned.Dashboard = slo.AlertTicket, "https://wiki.example/ttft", "https://grafana.example/d/chat"
 	page := exposition(t, collectorWith(t, Config{Targets: []TargetConfig{{URL: serve(t, engine).URL}}, Objectives: []slo.Objective{
-		objective(t, "ttft", slo.TTFT, "600ms", "99%"), objective(t, "availability", slo.Availability, "", "99.9%"),
+		owned, objective(t, "availability", slo.Availability, "", "99.9%"),
 	}}))
 	var kept strings.Builder
 	for line := range strings.Lines(page) {

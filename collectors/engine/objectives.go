@@ -123,7 +123,7 @@ func (c *compiler) countCounters(o slo.Objective) (counted int) {
 func classify(o slo.Objective, ctr counter) (isEvent, isBad, isGood bool) {
 	if o.Signal == slo.Availability {
 		if ctr.family == metrics.Requests {
-			isEvent, isBad = slo.Judge(metrics.Outcome(ctr.out[outOutcome]))
+			isEvent, isBad = o.Judge(metrics.Outcome(ctr.out[outOutcome]))
 		}
 		return isEvent, isBad, false
 	}
@@ -194,8 +194,13 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 		s.append(metrics.SLOPeriod, series(metrics.SLOPeriod, label(metrics.LabelSLO, o.Name)), o.Period.Std().Seconds())
 	}
 	for _, o := range objectives {
-		s.append(metrics.SLOInfo, series(metrics.SLOInfo, label(metrics.LabelSLO, o.Name), label(metrics.LabelSignal, string(o.Signal)),
-			label(metrics.LabelPeriod, o.Period.String())), 1)
+		o = o.WithDefaults()
+		info := []metrics.Label{label(metrics.LabelSLO, o.Name), label(metrics.LabelSignal, string(o.Signal)), label(metrics.LabelPeriod, o.Period.String()),
+			label(metrics.LabelSeverity, string(o.Severity)), label(metrics.LabelRunbook, o.Runbook), label(metrics.LabelDashboard, o.Dashboard)}
+		for _, name := range slices.Sorted(maps.Keys(o.Labels)) {
+			info = append(info, label(name, o.Labels[name]))
+		}
+		s.append(metrics.SLOInfo, series(metrics.SLOInfo, info...), 1)
 	}
 	return s
 }

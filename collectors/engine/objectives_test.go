@@ -105,8 +105,18 @@ func TestAvailabilityNeedsAnEngineThatShowsFailures(t *testing.T) {
 			s.want(t, `llm_slo_counted{reason="failures_missing"}`, 0)
 		}
 	}
+	// An objective may say that who gives up was failed.
+	objectives[0].CountAborts = true
+	s := counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom")
+	aborted := s.get(t, `llm_engine_requests_total{outcome="abort"}`)
+	if len(aborted) != 2 || aborted[0] == 0 {
+		t.Fatalf("the page cannot show a difference: %v were given up", aborted)
+	}
+	s.want(t, `llm_slo_events_total{slo="availability"}`, 8877+4553+5+3+aborted[0], 9254+4756+4+4+aborted[1])
+	s.want(t, `llm_slo_bad_events_total{slo="availability"}`, 5+aborted[0], 4+aborted[1])
+	objectives[0].CountAborts = false
 	// An engine that would show failures but has none is fully available, not unknown.
-	s := parse(t, exposition(t, collectorWith(t, Config{Objectives: objectives,
+	s = parse(t, exposition(t, collectorWith(t, Config{Objectives: objectives,
 		Targets: []TargetConfig{{URL: serve(t, "# TYPE tgi_request_success counter\ntgi_request_success 5\n").URL}}})))
 	s.want(t, `llm_slo_events_total`, 5)
 	s.want(t, `llm_slo_bad_events_total`, 0)
