@@ -30,4 +30,7 @@ var (
 	SLOCounted = gauge(Never, "llm_slo_counted",
 		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing; mean_per_request counts a substitute.",
 		EngineLabels, with(LabelSLO, LabelReason))
+	SLOMaintenance = gauge(Max, "llm_slo_maintenance",
+		"A declared interval of maintenance is under way for this engine and objective, always 1. Absent otherwise, and while an engine has not been read yet.",
+		EngineLabels, with(LabelSLO))
 )

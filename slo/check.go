@@ -20,7 +20,7 @@ import (
 // Finding is one remark about a configuration. Fatal ones stop it from loading; the others say what
 // will happen instead of what was written.
 type Finding struct {
-	Objective string
+	Objective string // empty for what is not about one
 	Field     string
 	Fatal     bool
 	// Text says what is wrong and what to do about it.
@@ -29,6 +29,9 @@ type Finding struct {
 
 // String prints the place, then the text.
 func (f Finding) String() string {
+	if f.Objective == "" {
+		return f.Field + ": " + f.Text
+	}
 	return fmt.Sprintf("objective %q: %s: %s", f.Objective, f.Field, f.Text)
 }
 

@@ -5,6 +5,7 @@
 package slo
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -176,6 +177,28 @@ func (s Selector) Matches(e Engine) bool {
 	return anyGlob(s.Model, e.Model) && anyGlob(s.Namespace, e.Namespace) && anyGlob(s.Role, e.Role) &&
 		(len(s.Runtime) == 0 || slices.Contains(s.Runtime, e.Runtime)) &&
 		(s.Not == nil || !s.Not.Matches(e))
+}
+
+// String prints the selector for a person, "model_name=chat-*, not (runtime=tgi)".
+func (s Selector) String() string {
+	var parts []string
+	add := func(name string, values []string) {
+		if len(values) > 0 {
+			parts = append(parts, name+"="+strings.Join(values, "|"))
+		}
+	}
+	add(metrics.LabelModel, s.Model)
+	add(metrics.LabelNamespace, s.Namespace)
+	var runtimes []string
+	for _, r := range s.Runtime {
+		runtimes = append(runtimes, string(r))
+	}
+	add(metrics.LabelRuntime, runtimes)
+	add(metrics.LabelRole, s.Role)
+	if s.Not != nil {
+		parts = append(parts, "not ("+s.Not.String()+")")
+	}
+	return cmp.Or(strings.Join(parts, ", "), "all")
 }
 
 // empty says whether everything is selected, because nothing is asked for.

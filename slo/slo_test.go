@@ -183,6 +183,9 @@ func TestSelectors(t *testing.T) {
 		{slo.Selector{Namespace: []string{"prod"}, Not: &slo.Selector{Model: []string{"*-long"}}}, true},
 		{slo.Selector{Not: &slo.Selector{Model: []string{"meta-llama/*"}, Namespace: []string{"test"}}}, true},
 	} {
+		if tt.s.String() == "" {
+			t.Errorf("%+v prints as nothing", tt.s)
+		}
 		if got := tt.s.Matches(e); got != tt.want {
 			t.Errorf("%+v matches: %t, want %t", tt.s, got, tt.want)
 		}

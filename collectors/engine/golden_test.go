@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
@@ -138,7 +139,7 @@ func TestGoldenObjectives(t *testing.T) {
 	owned.Severity, owned.Runbook, owned.Dashboard = slo.AlertTicket, "https://wiki.example/ttft", "https://grafana.example/d/chat"
 	page := exposition(t, collectorWith(t, Config{Targets: []TargetConfig{{URL: serve(t, engine).URL}}, Objectives: []slo.Objective{
 		owned, objective(t, "availability", slo.Availability, "", "99.9%"),
-	}}))
+	}, Maintenance: []slo.Maintenance{{To: slo.Moment{Time: time.Now().Add(time.Hour)}, Reason: "new racks"}}}))
 	var kept strings.Builder
 	for line := range strings.Lines(page) {
 		if !strings.Contains(line, `quality="missing"`) && !strings.Contains(line, metrics.SourceMissing.Name) { // what this page lacks
