@@ -140,9 +140,6 @@ func (c *checker) name(duplicate bool) {
 
 // owner checks what says whose the objective is.
 func (c *checker) owner() {
-	if s := c.o.Severity; s != "" && !slices.Contains(Alertings(), s) {
-		c.fatal("severity", "%q is none of %s", s, join(Alertings()))
-	}
 	for _, name := range slices.Sorted(maps.Keys(c.o.Labels)) {
 		if err := CheckLabel(name); err != nil {
 			c.fatal("labels."+name, "%v", err)

@@ -67,19 +67,6 @@ func (s Signal) Latency() bool {
 	return f != nil && f.Kind == metrics.Histogram
 }
 
-// Alerting is the most that an objective asks of people when its budget burns.
-type Alerting string
-
-// How loud an objective can be.
-const (
-	AlertPage   Alerting = "page"   // as its windows say
-	AlertTicket Alerting = "ticket" // tickets only, from the fast windows, too
-	AlertNone   Alerting = "none"   // counted and shown
-)
-
-// Alertings lists every choice, from the loudest.
-func Alertings() []Alerting { return []Alerting{AlertPage, AlertTicket, AlertNone} }
-
 // Objective is one promise about a service. The zero value of every optional field is its default.
 type Objective struct {
 	// Name is the value of the slo label; unique, lower case.
@@ -97,8 +84,9 @@ type Objective struct {
 	Select Selector `yaml:"select,omitempty"`
 	// CountAborts makes requests that the client gave up bad events of an availability.
 	CountAborts bool `yaml:"count_aborts,omitempty"`
-	// Severity is how loud a burning budget may be. Default AlertPage.
-	Severity Alerting `yaml:"severity,omitempty"`
+	// Severity is the most that a burning budget asks of people: Page, the default, as the windows say; Ticket,
+	// from the fast windows, too; or None.
+	Severity Severity `yaml:"severity,omitempty"`
 	// Labels are the user's own, such as team: on the objective, and on alerts whose rules know their names.
 	Labels map[string]string `yaml:"labels,omitempty"`
 	// Runbook and Dashboard are addresses that alerts carry beside ours.
@@ -136,8 +124,8 @@ func (o Objective) WithDefaults() Objective {
 	if o.Period == 0 {
 		o.Period = DefaultPeriod
 	}
-	if o.Severity == "" {
-		o.Severity = AlertPage
+	if o.Severity == 0 {
+		o.Severity = Page
 	}
 	return o
 }

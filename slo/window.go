@@ -14,7 +14,13 @@ const (
 	Page   Severity = iota + 1 // wake somebody
 	Ticket                     // look at it in working hours
 	Info                       // context for somebody who is already looking
+	None                       // nothing
 )
+
+// String is the severity as a configuration and the severity label of series have it.
+func (s Severity) String() string {
+	return [...]string{"", "page", "ticket", "info", "none"}[s]
+}
 
 // Pair is one long and one short window with the share of the budget that may burn in the long one
 // before the alert fires. The short window makes the alert clear soon after the burn stops.

@@ -264,6 +264,7 @@ func TestConfigurationErrors(t *testing.T) {
 		{"not YAML", "targets: [", []string{"exporter.yml", "[1:10]"}},
 		{"unknown section", "target:\n  - url: http://h:1\n", []string{"[1:1]", "unknown field \"target\""}},
 		{"wrong type", "limits:\n  series: many\n", []string{"[2:11]"}},
+		{"severity of a rule", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, severity: critical}\n", []string{"exporter.yml", `"critical"`, "write page, ticket or none"}},
 		{"bad size", "limits:\n  body_size: 16 apples\n", []string{"apples"}},
 		{"no scheme", "targets:\n  - url: http://a:1\n  - url: localhost:8000\n", []string{"exporter.yml:3", "targets[1].url", "http://host:port"}},
 		{"engine unknown", "targets:\n  - url: http://a:1\n    engine: vlllm\n", []string{"exporter.yml:3", "known are vllm"}},

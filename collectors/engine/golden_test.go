@@ -136,7 +136,7 @@ func TestGoldenObjectives(t *testing.T) {
 		"vllm:time_to_first_token_seconds_sum{model_name=\"m\"} 40\nvllm:time_to_first_token_seconds_count{model_name=\"m\"} 100\n"
 	owned := objective(t, "ttft", slo.TTFT, "600ms", "99%")
 	owned.Labels = map[string]string{"team": "search", "product": "chat"}
-	owned.Severity, owned.Runbook, owned.Dashboard = slo.AlertTicket, "https://wiki.example/ttft", "https://grafana.example/d/chat"
+	owned.Severity, owned.Runbook, owned.Dashboard = slo.Ticket, "https://wiki.example/ttft", "https://grafana.example/d/chat"
 	page := exposition(t, collectorWith(t, Config{Targets: []TargetConfig{{URL: serve(t, engine).URL}}, Objectives: []slo.Objective{
 		owned, objective(t, "availability", slo.Availability, "", "99.9%"),
 	}, Maintenance: []slo.Maintenance{{To: slo.Moment{Time: time.Now().Add(time.Hour)}, Reason: "new racks"}}}))

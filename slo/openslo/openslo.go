@@ -230,23 +230,23 @@ func owner(from map[string]values) map[string]string {
 
 // severity is the loudest of the alert policies. Words that OpenSLO's examples do not have leave the
 // default, which pages: better too loud than silent.
-func (d documents) severity(s spec) (loudest slo.Alerting) {
+func (d documents) severity(s spec) (loudest slo.Severity) {
 	for _, p := range s.AlertPolicies {
 		policy := d.find("AlertPolicy", p)
 		if policy == nil {
-			return ""
+			return 0
 		}
 		for _, c := range policy.Spec.Conditions {
 			condition := d.find("AlertCondition", c)
 			switch {
 			case condition == nil:
-				return ""
+				return 0
 			case condition.Spec.Severity == "page":
-				return slo.AlertPage
+				return slo.Page
 			case condition.Spec.Severity == "ticket":
-				loudest = slo.AlertTicket
+				loudest = slo.Ticket
 			default:
-				return ""
+				return 0
 			}
 		}
 	}

@@ -94,13 +94,13 @@ spec: {severity: ticket, condition: {kind: burnrate, op: gt, threshold: 2}}
 ---
 `
 	const inline = "{kind: AlertPolicy, metadata: {name: x}, spec: {conditions: [{kind: AlertCondition, metadata: {name: y}, spec: {severity: page}}]}}"
-	for written, want := range map[string]slo.Alerting{
-		"":                         "", // OpenSLO leaves alerting to others, and the default stands
-		"alertPolicies: [by-mail]": slo.AlertTicket,
-		"alertPolicies: [{alertPolicyRef: by-mail}]":                        slo.AlertTicket,
-		"alertPolicies: [{alertPolicyRef: by-mail}, " + inline + "]":        slo.AlertPage,
-		"alertPolicies: [{alertPolicyRef: kept elsewhere}]":                 "",
-		"alertPolicies: [" + strings.Replace(inline, "page", "p7", 1) + "]": "", // rather too loud
+	for written, want := range map[string]slo.Severity{
+		"":                         0, // OpenSLO leaves alerting to others, and the default stands
+		"alertPolicies: [by-mail]": slo.Ticket,
+		"alertPolicies: [{alertPolicyRef: by-mail}]":                        slo.Ticket,
+		"alertPolicies: [{alertPolicyRef: by-mail}, " + inline + "]":        slo.Page,
+		"alertPolicies: [{alertPolicyRef: kept elsewhere}]":                 0,
+		"alertPolicies: [" + strings.Replace(inline, "page", "p7", 1) + "]": 0, // rather too loud
 	} {
 		text := strings.Replace(object, "metadata: {name: Chat-TTFT}",
 			"metadata: {name: Chat-TTFT, labels: {team: [search, chat], product: x, model_name: y, k8s.io/part: z}}", 1)
@@ -111,7 +111,7 @@ spec: {severity: ticket, condition: {kind: burnrate, op: gt, threshold: 2}}
 			continue
 		}
 		if got[0].Severity != want {
-			t.Errorf("%q: severity %q, want %q", written, got[0].Severity, want)
+			t.Errorf("%q: severity %s, want %s", written, got[0].Severity, want)
 		}
 		if l := got[0].Labels; !maps.Equal(l, map[string]string{"team": "search,chat", "product": "x"}) {
 			t.Errorf("labels %v", l)
