@@ -135,6 +135,7 @@ func TestBadFlags(t *testing.T) {
 		"none pages":                    {"--window", "1d/2h=10%:ticket"},
 		"longer than the shortest":      {"--window", "8d/2h=10%:page"},
 		"severities are page":           {"--severity", "urgent=x"},
+		"is a label of the vocabulary":  {"--objective-label", "model_name"},
 		"can be renamed":                {"--label", "model_name=model"},
 	} {
 		err := run(append([]string{"--out", t.TempDir(), "--format", "prometheus"}, args...))

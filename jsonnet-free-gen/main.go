@@ -53,6 +53,7 @@ func run(args []string) error {
 	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}; without it alerts carry no dashboard link.").PlaceHolder("URL").StringVar(&i.style.DashboardURL)
 	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, or v2, for 13 and newer.").Default(classic).EnumVar(&i.schema, slices.Sorted(maps.Keys(schemas))...)
 	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJob).StringVar(&i.options.Job)
+	app.Flag("objective-label", "A label of objectives that their alerts carry. Repeat; replaces the default.").PlaceHolder("NAME").Default(rules.DefaultObjectiveLabels()...).StringsVar(&i.options.ObjectiveLabels)
 	app.Flag("name", "Name of the PrometheusRule or of the Mimir namespace.").Default("llm-node-exporter").StringVar(&i.name)
 	app.Flag("meta-label", "Label of the PrometheusRule object, as release=prometheus. Repeat.").PlaceHolder("NAME=VALUE").StringMapVar(&i.metaLabels)
 	openSLO := app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and say why the others cannot be imported.").PlaceHolder("FILE").ExistingFile()
@@ -129,6 +130,11 @@ func (i *installation) configure(windows []string, severities map[string]string)
 	for from := range i.style.Labels {
 		if !slices.Contains(rules.Renamable(), from) {
 			return fmt.Errorf("--label %s: only %s can be renamed; the exporter sets the others itself", from, strings.Join(rules.Renamable(), ", "))
+		}
+	}
+	for _, name := range i.options.ObjectiveLabels {
+		if err := slo.CheckLabel(name); err != nil {
+			return fmt.Errorf("--objective-label: %w", err)
 		}
 	}
 	for _, g := range rules.Groups(i.options) {

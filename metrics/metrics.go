@@ -141,6 +141,13 @@ func Lookup(name string) *Family {
 	return nil
 }
 
+// IsLabel reports whether some family has a label of that name: exported, recorded, or of others.
+func IsLabel(name string) bool {
+	return slices.ContainsFunc(slices.Concat(all, allRecorded, allForeign), func(f *Family) bool {
+		return f.HasLabel(name)
+	})
+}
+
 // declare registers a family. It runs while package variables are initialised, so a mistake in a
 // declaration stops every test and every binary at once.
 func declare(kind Kind, agg Aggregate, name, help string, labels ...[]string) *Family {

@@ -6,6 +6,8 @@ const (
 	LabelThreshold = "threshold" // bucket bound that separates good from bad, in seconds
 	LabelKind      = "kind"      // which of several related values
 	LabelSignal    = "signal"    // what an objective is about, one of the signals of package slo
+	LabelRunbook   = "runbook"   // address of an objective's own runbook
+	LabelDashboard = "dashboard" // address of an objective's own dashboard
 )
 
 // Objectives and the events counted against them. threshold is the bound really used, so that a
@@ -23,9 +25,12 @@ var (
 	SLOPeriod = gauge(Never, "llm_slo_period_seconds",
 		"Period over which an objective must hold.", with(LabelSLO))
 	SLOInfo = gauge(Never, "llm_slo_info",
-		"An objective, always 1. signal is what it is about, period its period as written in recorded series.",
-		with(LabelSLO, LabelSignal, LabelPeriod))
+		"An objective, always 1. signal is what it is about, period its period as written in recorded series, severity the most that it asks of people. The labels that its configuration gives it are here, too.",
+		with(LabelSLO, LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
 	SLOCounted = gauge(Never, "llm_slo_counted",
 		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing; mean_per_request counts a substitute.",
 		EngineLabels, with(LabelSLO, LabelReason))
+	SLOMaintenance = gauge(Max, "llm_slo_maintenance",
+		"A declared interval of maintenance is under way for this engine and objective, always 1. Absent otherwise, and while an engine has not been read yet.",
+		EngineLabels, with(LabelSLO))
 )

@@ -129,6 +129,9 @@ type Options struct {
 	Tier Tier
 	// Job matches the job label of the exporter's own scrape, a regular expression.
 	Job string
+	// ObjectiveLabels are labels that configurations give objectives and that alerts on them carry: a rule
+	// joins only labels whose names it knows. Default DefaultObjectiveLabels.
+	ObjectiveLabels []string
 }
 
 func (o Options) withDefaults() Options {
@@ -138,11 +141,17 @@ func (o Options) withDefaults() Options {
 	if o.Job == "" {
 		o.Job = DefaultJob
 	}
+	if o.ObjectiveLabels == nil {
+		o.ObjectiveLabels = DefaultObjectiveLabels()
+	}
 	return o
 }
 
 // DefaultJob matches the scrape job of the exporter as the chart names it.
 const DefaultJob = "llm-node-exporter"
+
+// DefaultObjectiveLabels name the label that says who owns an objective.
+func DefaultObjectiveLabels() []string { return []string{"team"} }
 
 // Groups builds all rule groups of a tier.
 func Groups(opt Options) []Group {

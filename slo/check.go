@@ -7,9 +7,12 @@ import (
 	"maps"
 	"math"
 	"math/big"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/prometheus/common/model"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -17,7 +20,7 @@ import (
 // Finding is one remark about a configuration. Fatal ones stop it from loading; the others say what
 // will happen instead of what was written.
 type Finding struct {
-	Objective string
+	Objective string // empty for what is not about one
 	Field     string
 	Fatal     bool
 	// Text says what is wrong and what to do about it.
@@ -26,6 +29,9 @@ type Finding struct {
 
 // String prints the place, then the text.
 func (f Finding) String() string {
+	if f.Objective == "" {
+		return f.Field + ": " + f.Text
+	}
 	return fmt.Sprintf("objective %q: %s: %s", f.Objective, f.Field, f.Text)
 }
 
@@ -53,6 +59,8 @@ func Check(objectives []Objective, opt CheckOptions) []Finding {
 		}
 		c.name(seen[o.Name])
 		seen[o.Name] = true
+		c.selector("select", c.o.Select)
+		c.owner()
 		if c.signal() && c.target() && c.period() {
 			c.pairs()
 			c.grid()
@@ -130,6 +138,43 @@ func (c *checker) name(duplicate bool) {
 	}
 }
 
+// owner checks what says whose the objective is.
+func (c *checker) owner() {
+	for _, name := range slices.Sorted(maps.Keys(c.o.Labels)) {
+		if err := CheckLabel(name); err != nil {
+			c.fatal("labels."+name, "%v", err)
+		} else if c.o.Labels[name] == "" {
+			c.fatal("labels."+name, "has no value, which Prometheus takes for no label: write one or remove it")
+		}
+	}
+	c.address("runbook", c.o.Runbook)
+	c.address("dashboard", c.o.Dashboard)
+}
+
+// CheckLabel says why a name cannot be that of a label of the user's own.
+func CheckLabel(name string) error {
+	switch {
+	case !model.LegacyValidation.IsValidLabelName(name) || strings.HasPrefix(name, "__"):
+		return fmt.Errorf("%q is no name of a label: use letters, digits and _, such as team", name)
+	case metrics.IsLabel(name):
+		return fmt.Errorf("%s is a label of the vocabulary, and the two would collide: choose another name", name)
+	}
+	return nil
+}
+
+func (c *checker) address(field, text string) {
+	if u, err := url.Parse(text); text != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+		c.fatal(field, "%q is no address: write it as https://host/path", text)
+	}
+}
+
+// selector refuses an exclusion that leaves nothing.
+func (c *checker) selector(field string, s Selector) {
+	if s.Not != nil && s.Not.empty() {
+		c.fatal(field+".not", "is empty and excludes every engine: name what to leave out, such as model_name: [long-*]")
+	}
+}
+
 func (c *checker) signal() bool {
 	o, before := c.o, len(c.found)
 	switch {
@@ -137,6 +182,8 @@ func (c *checker) signal() bool {
 		c.fatal("signal", "%q is none of %s", o.Signal, join(Signals()))
 	case o.Signal.Latency() && o.Threshold <= 0:
 		c.fatal("threshold", "%s needs one, such as 500ms", o.Signal)
+	case o.Signal != Availability && o.CountAborts:
+		c.fatal("count_aborts", "belongs to availability; %s does not know how a request ended", o.Signal)
 	case !o.Signal.Latency() && o.Threshold != 0:
 		c.fatal("threshold", "%s counts outcomes and has no threshold; remove it", o.Signal)
 	}
@@ -229,7 +276,7 @@ func (c *checker) grid() {
 	for _, runtime := range slices.Sorted(maps.Keys(grids)) {
 		bounds := grids[runtime][c.o.Signal]
 		if bounds == nil || len(c.opt.Runtimes) > 0 && !slices.Contains(c.opt.Runtimes, runtime) ||
-			!(Selector{Runtime: c.o.Select.Runtime}).Matches(Engine{Runtime: runtime}) {
+			!c.o.Select.admits(runtime) {
 			continue
 		}
 		threshold := c.o.Threshold.Std().Seconds()

@@ -38,7 +38,7 @@ func Snap(bounds []float64, threshold float64) (bound float64, ok bool) {
 
 // Judge says what a request that ended this way is to availability. Requests that the client gave up
 // (abort) or got wrong (invalid) say nothing about the server and do not count; unknown outcomes
-// count as good.
+// count as good. Objective.Judge knows what one objective says otherwise.
 func Judge(outcome metrics.Outcome) (event, bad bool) {
 	switch outcome {
 	case metrics.OutcomeAbort, metrics.OutcomeInvalid:

@@ -126,6 +126,24 @@ func (d *Duration) UnmarshalYAML(decode func(any) error) error {
 // MarshalYAML writes the duration as String prints it.
 func (d Duration) MarshalYAML() (any, error) { return d.String(), nil }
 
+// ParseSeverity reads the severity of an objective: page, ticket or none.
+func ParseSeverity(text string) (Severity, error) {
+	for _, s := range []Severity{Page, Ticket, None} {
+		if s.String() == text {
+			return s, nil
+		}
+	}
+	return 0, fmt.Errorf("%q is no severity of an objective: write page, ticket or none", text)
+}
+
+// UnmarshalYAML reads a severity from a string.
+func (s *Severity) UnmarshalYAML(decode func(any) error) error {
+	return decodeText(decode, ParseSeverity, s)
+}
+
+// MarshalYAML writes the severity as String prints it.
+func (s Severity) MarshalYAML() (any, error) { return s.String(), nil }
+
 func decodeText[T any](decode func(any) error, parse func(string) (T, error), to *T) error {
 	var text string
 	if err := decode(&text); err != nil {

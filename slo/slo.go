@@ -5,6 +5,7 @@
 package slo
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -81,6 +82,16 @@ type Objective struct {
 	Period Duration `yaml:"period,omitempty"`
 	// Select restricts the objective to some engines. Empty selects all.
 	Select Selector `yaml:"select,omitempty"`
+	// CountAborts makes requests that the client gave up bad events of an availability.
+	CountAborts bool `yaml:"count_aborts,omitempty"`
+	// Severity is the most that a burning budget asks of people: Page, the default, as the windows say; Ticket,
+	// from the fast windows, too; or None.
+	Severity Severity `yaml:"severity,omitempty"`
+	// Labels are the user's own, such as team: on the objective, and on alerts whose rules know their names.
+	Labels map[string]string `yaml:"labels,omitempty"`
+	// Runbook and Dashboard are addresses that alerts carry beside ours.
+	Runbook   string `yaml:"runbook,omitempty"`
+	Dashboard string `yaml:"dashboard,omitempty"`
 	// Total, and either Good or Bad, define the events of signal "events".
 	Total *Counters `yaml:"total,omitempty"`
 	Good  *Counters `yaml:"good,omitempty"`
@@ -96,12 +107,15 @@ func Periods() []Duration {
 // DefaultPeriod is the period of an objective that names none.
 const DefaultPeriod = 30 * Day
 
-// Defaults are the objectives in force when none are configured.
+// Defaults are the objectives in force when none are configured. The severe ones are about the few
+// requests that a target of 99% gives away: without them, one in a hundred may wait a minute.
 func Defaults() []Objective {
 	return []Objective{
 		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod},
 		{Name: "itl", Signal: ITL, Threshold: duration("50ms"), Target: ratio("99%"), Period: DefaultPeriod},
 		{Name: "availability", Signal: Availability, Target: ratio("99.9%"), Period: DefaultPeriod},
+		{Name: "ttft_severe", Signal: TTFT, Threshold: duration("10s"), Target: ratio("99.9%"), Period: DefaultPeriod},
+		{Name: "itl_severe", Signal: ITL, Threshold: duration("500ms"), Target: ratio("99.9%"), Period: DefaultPeriod},
 	}
 }
 
@@ -110,7 +124,18 @@ func (o Objective) WithDefaults() Objective {
 	if o.Period == 0 {
 		o.Period = DefaultPeriod
 	}
+	if o.Severity == 0 {
+		o.Severity = Page
+	}
 	return o
+}
+
+// Judge says what a request that ended this way is to the objective, an availability.
+func (o Objective) Judge(outcome metrics.Outcome) (event, bad bool) {
+	if o.CountAborts && outcome == metrics.OutcomeAbort {
+		return true, true
+	}
+	return Judge(outcome)
 }
 
 // Budget is the share of events that may be bad.
@@ -131,12 +156,52 @@ type Selector struct {
 	Namespace []string          `yaml:"namespace,omitempty"`
 	Runtime   []metrics.Runtime `yaml:"runtime,omitempty"`
 	Role      []string          `yaml:"role,omitempty"`
+	// Not excludes the engines that it selects.
+	Not *Selector `yaml:"not,omitempty"`
 }
 
 // Matches says whether the selector selects the engine.
 func (s Selector) Matches(e Engine) bool {
 	return anyGlob(s.Model, e.Model) && anyGlob(s.Namespace, e.Namespace) && anyGlob(s.Role, e.Role) &&
-		(len(s.Runtime) == 0 || slices.Contains(s.Runtime, e.Runtime))
+		(len(s.Runtime) == 0 || slices.Contains(s.Runtime, e.Runtime)) &&
+		(s.Not == nil || !s.Not.Matches(e))
+}
+
+// String prints the selector for a person, "model_name=chat-*, not (runtime=tgi)".
+func (s Selector) String() string {
+	var parts []string
+	add := func(name string, values []string) {
+		if len(values) > 0 {
+			parts = append(parts, name+"="+strings.Join(values, "|"))
+		}
+	}
+	add(metrics.LabelModel, s.Model)
+	add(metrics.LabelNamespace, s.Namespace)
+	var runtimes []string
+	for _, r := range s.Runtime {
+		runtimes = append(runtimes, string(r))
+	}
+	add(metrics.LabelRuntime, runtimes)
+	add(metrics.LabelRole, s.Role)
+	if s.Not != nil {
+		parts = append(parts, "not ("+s.Not.String()+")")
+	}
+	return cmp.Or(strings.Join(parts, ", "), "all")
+}
+
+// empty says whether everything is selected, because nothing is asked for.
+func (s Selector) empty() bool {
+	return len(s.Model)+len(s.Namespace)+len(s.Runtime)+len(s.Role) == 0 && s.Not == nil
+}
+
+// admits says whether some engine of a runtime is selected.
+func (s Selector) admits(r metrics.Runtime) bool {
+	return (Selector{Runtime: s.Runtime}).Matches(Engine{Runtime: r}) && (s.Not == nil || !s.Not.covers(r))
+}
+
+// covers says whether every engine of a runtime is selected.
+func (s Selector) covers(r metrics.Runtime) bool {
+	return len(s.Model)+len(s.Namespace)+len(s.Role) == 0 && (len(s.Runtime) == 0 || slices.Contains(s.Runtime, r)) && (s.Not == nil || !s.Not.admits(r))
 }
 
 func anyGlob(patterns []string, value string) bool {

@@ -150,6 +150,22 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A client that gives up counts only for an objective that says so.
+func TestAbortsCountWhereAsked(t *testing.T) {
+	for counted, want := range map[bool]bool{false: false, true: true} {
+		o := slo.Objective{Signal: slo.Availability, CountAborts: counted}
+		if event, bad := o.Judge(metrics.OutcomeAbort); event != want || bad != want {
+			t.Errorf("count_aborts %t: event %t, bad %t", counted, event, bad)
+		}
+		if event, bad := o.Judge(metrics.OutcomeInvalid); event || bad {
+			t.Errorf("count_aborts %t: a wrong request counts", counted)
+		}
+		if event, bad := o.Judge(metrics.OutcomeError); !event || !bad {
+			t.Errorf("count_aborts %t: an error does not count", counted)
+		}
+	}
+}
+
 func TestSelectors(t *testing.T) {
 	e := slo.Engine{Runtime: metrics.VLLM, Model: "meta-llama/Llama-3.3-70B", Namespace: "prod", Role: "decode"}
 	for _, tt := range []struct {
@@ -163,7 +179,13 @@ func TestSelectors(t *testing.T) {
 		{slo.Selector{Namespace: []string{"pro."}}, false},
 		{slo.Selector{Runtime: []metrics.Runtime{metrics.TGI}}, false},
 		{slo.Selector{Role: []string{"prefill"}}, false},
+		{slo.Selector{Not: &slo.Selector{Model: []string{"meta-llama/*"}}}, false},
+		{slo.Selector{Namespace: []string{"prod"}, Not: &slo.Selector{Model: []string{"*-long"}}}, true},
+		{slo.Selector{Not: &slo.Selector{Model: []string{"meta-llama/*"}, Namespace: []string{"test"}}}, true},
 	} {
+		if tt.s.String() == "" {
+			t.Errorf("%+v prints as nothing", tt.s)
+		}
 		if got := tt.s.Matches(e); got != tt.want {
 			t.Errorf("%+v matches: %t, want %t", tt.s, got, tt.want)
 		}
@@ -177,6 +199,10 @@ const config = `
   target: 99.9
   period: 28d
   select: {model_name: [chat-*], runtime: [vllm]}
+  labels: {team: search}
+  severity: ticket
+  runbook: https://wiki.example/ttft
+  dashboard: https://grafana.example/d/chat
 - name: speculation
   signal: events
   target: 60%
@@ -209,6 +235,12 @@ func TestConfiguration(t *testing.T) {
 	if o := objectives[0]; o.Target != ratio(t, "99.9%") || o.Threshold.Seconds() != "0.5" || o.Period != 28*slo.Day || !slices.Equal(o.Select.Model, []string{"chat-*"}) {
 		t.Errorf("read as %+v", o)
 	}
+	if o := objectives[0]; o.Labels["team"] != "search" || o.Severity != slo.Ticket || o.Runbook != "https://wiki.example/ttft" || o.Dashboard != "https://grafana.example/d/chat" {
+		t.Errorf("whose it is was read as %+v", o)
+	}
+	if objectives[1].Severity != slo.Page {
+		t.Errorf("default severity %s", objectives[1].Severity)
+	}
 	if objectives[1].Period != slo.DefaultPeriod {
 		t.Errorf("default period %s", objectives[1].Period)
 	}
@@ -222,6 +254,36 @@ func TestConfiguration(t *testing.T) {
 	}
 	if again := parse(t, string(out)); again[0].Target != objectives[0].Target || again[0].Threshold != objectives[0].Threshold {
 		t.Errorf("written and read again: %+v", again[0])
+	}
+}
+
+func TestSeveritiesOfObjectives(t *testing.T) {
+	for _, s := range []slo.Severity{slo.Page, slo.Ticket, slo.None} {
+		if got, err := slo.ParseSeverity(s.String()); got != s || err != nil {
+			t.Errorf("%s was read as %s: %v", s, got, err)
+		}
+	}
+	for _, text := range []string{"critical", "info", ""} { // info is for causes
+		if got, err := slo.ParseSeverity(text); err == nil || !strings.Contains(err.Error(), "write page, ticket or none") {
+			t.Errorf("%q was read as %s: %v", text, got, err)
+		}
+	}
+}
+
+// The severe objectives see what one percent of slow requests hides: the few that wait for ages.
+func TestDefaultsSeeSevereLatency(t *testing.T) {
+	for name, want := range map[string]slo.Objective{
+		"ttft_severe": {Signal: slo.TTFT, Threshold: duration(t, "10s"), Target: ratio(t, "99.9%")},
+		"itl_severe":  {Signal: slo.ITL, Threshold: duration(t, "500ms"), Target: ratio(t, "99.9%")},
+	} {
+		i := slices.IndexFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Name == name })
+		if i < 0 {
+			t.Errorf("%s is no default", name)
+			continue
+		}
+		if o := slo.Defaults()[i]; o.Signal != want.Signal || o.Threshold != want.Threshold || o.Target != want.Target {
+			t.Errorf("%s is %+v", name, o)
+		}
 	}
 }
 
@@ -245,6 +307,8 @@ func TestCheckExplains(t *testing.T) {
 		{"below every grid", "- {name: a, signal: ttft, threshold: 10us, target: 99%}", slo.CheckOptions{}, true, []string{"is below the first bucket of every engine"}},
 		{"below the grid of the only engine", "- {name: a, signal: request_duration, threshold: 100ms, target: 99%, select: {runtime: [vllm]}}", slo.CheckOptions{}, true, []string{"Use at least 0.3 s"}},
 		{"above the grid", "- {name: a, signal: itl, threshold: 90s, target: 99%}", slo.CheckOptions{}, false, []string{"80 s, its last"}},
+		{"below the grid of the only engine left", "- {name: a, signal: ttft, threshold: 50ms, target: 99%, select: {not: {runtime: [vllm, trtllm]}}}", slo.CheckOptions{}, true, []string{"Use at least 0.1 s"}},
+		{"nothing is left", "- {name: a, signal: ttft, threshold: 1s, target: 99%, select: {not: {}}}", slo.CheckOptions{}, true, []string{"select.not", "excludes every engine"}},
 		{"no budget", "- {name: a, signal: availability, target: 100%}", slo.CheckOptions{}, true, []string{"no error budget", "99.99%"}},
 		{"mostly bad", "- {name: a, signal: availability, target: 40%}", slo.CheckOptions{}, true, []string{"more than half", "at least 50%"}},
 		{"no target", "- {name: a, signal: availability}", slo.CheckOptions{}, true, []string{"target: is missing"}},
@@ -259,6 +323,14 @@ func TestCheckExplains(t *testing.T) {
 		{"unknown signal", "- {name: a, signal: speed, target: 99%}", slo.CheckOptions{}, true, []string{`"speed" is none of ttft, itl`}},
 		{"bad name", "- {name: A b, signal: availability, target: 99%}", slo.CheckOptions{}, true, []string{"lower-case"}},
 		{"same name twice", "- {name: a, signal: availability, target: 99%}\n- {name: a, signal: availability, target: 98%}", slo.CheckOptions{}, true, []string{"used twice"}},
+		{"label of ours", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {model_name: x}}", slo.CheckOptions{}, true, []string{"labels.model_name", "is a label of the vocabulary"}},
+		{"label of Prometheus", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {alertname: x}}", slo.CheckOptions{}, true, []string{"labels.alertname"}},
+		{"hidden label", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {__team: x}}", slo.CheckOptions{}, true, []string{"labels.__team", "such as team"}},
+		{"no label", "- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {my-team: x}}", slo.CheckOptions{}, true, []string{"labels.my-team", "such as team"}},
+		{"empty label", `- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {team: ""}}`, slo.CheckOptions{}, true, []string{"labels.team", "has no value"}},
+		{"no address", "- {name: a, signal: ttft, threshold: 1s, target: 99%, runbook: wiki/ttft}", slo.CheckOptions{}, true, []string{"runbook", `"wiki/ttft" is no address`}},
+		{"no address of a dashboard", "- {name: a, signal: ttft, threshold: 1s, target: 99%, dashboard: 'javascript:alert(1)'}", slo.CheckOptions{}, true, []string{"dashboard", "https://"}},
+		{"aborts of a latency", "- {name: a, signal: ttft, threshold: 1s, target: 99%, count_aborts: true}", slo.CheckOptions{}, true, []string{"count_aborts", "belongs to availability"}},
 		{"unknown metric", "- {name: a, signal: events, target: 99%, total: {metric: x}, good: {metric: llm_engine_requests_total}}", slo.CheckOptions{}, true, []string{`total: "x" is not a counter`}},
 		{"unknown label", "- {name: a, signal: events, target: 99%, total: {metric: llm_engine_requests_total}, bad: {metric: llm_engine_requests_total, match: {status: [x]}}}", slo.CheckOptions{}, true, []string{`no label "status"`}},
 		{"good and bad", "- {name: a, signal: events, target: 99%, total: {metric: llm_engine_requests_total}}", slo.CheckOptions{}, true, []string{"either good or bad"}},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/units"
 	"github.com/goccy/go-yaml"
@@ -25,6 +26,8 @@ type Config struct {
 	// Objectives are promises about the engines. Without the section, slo.Defaults hold; an empty
 	// list means none.
 	Objectives []slo.Objective `yaml:"objectives"`
+	// Maintenance are declared intervals in which bad events spend no budget.
+	Maintenance []slo.Maintenance `yaml:"maintenance"`
 	// Retention is how long Prometheus keeps samples, for the check of objectives.
 	Retention slo.Duration `yaml:"retention"`
 	// Histograms says how much of a histogram is exported, by metric. Default: all of it.
@@ -79,11 +82,11 @@ func loadConfig(path string, extraTargets []string, userAgent string, log *slog.
 	if cfg.Objectives == nil {
 		cfg.Objectives = slo.Defaults()
 	}
-	if err := checkObjectives(cfg.Objectives, cfg.Retention, log); err != nil {
+	if err := checkObjectives(cfg, log); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	c, err := engine.New(engine.Config{
-		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Histograms: cfg.Histograms,
+		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Maintenance: cfg.Maintenance, Histograms: cfg.Histograms,
 		UserAgent: userAgent, Log: log,
 	})
 	if err != nil {
@@ -92,13 +95,14 @@ func loadConfig(path string, extraTargets []string, userAgent string, log *slog.
 	return c, nil
 }
 
-// checkObjectives completes the objectives and refuses those that cannot work. What will be done
-// differently from what was written is logged.
-func checkObjectives(objectives []slo.Objective, retention slo.Duration, log *slog.Logger) error {
-	for i := range objectives {
-		objectives[i] = objectives[i].WithDefaults()
+// checkObjectives completes the objectives and refuses those that cannot work, and maintenance that
+// cannot. What will be done differently from what was written is logged.
+func checkObjectives(cfg Config, log *slog.Logger) error {
+	for i := range cfg.Objectives {
+		cfg.Objectives[i] = cfg.Objectives[i].WithDefaults()
 	}
-	findings := slo.Check(objectives, slo.CheckOptions{Retention: retention})
+	findings := slo.Check(cfg.Objectives, slo.CheckOptions{Retention: cfg.Retention})
+	findings = append(findings, slo.CheckMaintenance(cfg.Maintenance, cfg.Objectives, time.Now())...)
 	for _, f := range findings {
 		if !f.Fatal {
 			log.Info("objective", "slo", f.Objective, "field", f.Field, "note", f.Text)

@@ -3,9 +3,11 @@ package main
 import (
 	"html/template"
 	"net/http"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // enginesPage shows the engines of the node to a person, as of their last scrape.
@@ -27,6 +29,10 @@ table { border-collapse: collapse } td, th { border: 1px solid #8886; padding: .
 <table><tr><th>address</th><th>pod</th><th>state</th><th>why</th></tr>
 {{ range .Places }}<tr><td>{{ .URL }}</td><td>{{ if .Pod }}{{ .Namespace }}/{{ .Pod }} {{ .Container }}{{ end }}</td><td>{{ .State }}</td><td>{{ .Why }}{{ with remedy .Why }}: {{ . }}{{ end }}</td></tr>
 {{ end }}</table>
+{{ end }}{{ with .Maintenance }}<h2>Maintenance</h2>
+<table><tr><th>state</th><th>from</th><th>to</th><th>reason</th><th>engines</th><th>objectives</th></tr>
+{{ range . }}<tr><td>{{ .State $.Now }}</td><td>{{ .From }}</td><td>{{ .To }}</td><td>{{ .Reason }}</td><td>{{ .Select }}</td><td>{{ range .Objectives }}{{ . }} {{ else }}all{{ end }}</td></tr>
+{{ end }}</table>
 {{ end }}<p>As of the last scrape. What each engine says and what it does not: llm_engine_metric_source_info.</p>
 </body></html>
 `))
@@ -37,8 +43,12 @@ func (s *server) listEngines(w http.ResponseWriter, _ *http.Request) {
 		Engines []engine.Engine
 		Places  []discovery.Seen
 		Err     error
+
+		Maintenance []slo.Maintenance
+		Now         time.Time
 	}
-	page.Engines = s.engines.Load().Engines()
+	engines := s.engines.Load()
+	page.Engines, page.Maintenance, page.Now = engines.Engines(), engines.Maintenance(), time.Now()
 	if s.finder != nil {
 		page.Places, page.Err = s.finder.Places()
 	}

@@ -214,6 +214,47 @@ func TestReload(t *testing.T) {
 	want(`server="` + strings.TrimPrefix(one.URL, "http://") + `",dp_rank="0"} 1`)
 }
 
+// Declared maintenance is on the page and on /engines until it is taken back.
+func TestMaintenance(t *testing.T) {
+	one := vllm(t, "1")
+	file := filepath.Join(t.TempDir(), "exporter.yml")
+	write := func(from, to time.Duration) {
+		stamp := func(d time.Duration) string { return time.Now().Add(d).Format(time.RFC3339) }
+		text := "targets: [{url: " + one.URL + "}]\nmaintenance:\n- {from: " + stamp(from) + ", to: " + stamp(to) +
+			", reason: new <racks>, objectives: [ttft], select: {not: {model_name: [other]}}}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(-time.Hour, time.Hour)
+	e := start(t, "--config.file="+file)
+	want := `llm_slo_maintenance{runtime="vllm",model_name="m",server="` + strings.TrimPrefix(one.URL, "http://") + `",slo="ttft"} 1`
+	if page := e.get(t, "/metrics"); !strings.Contains(page, want) || strings.Count(page, "\nllm_slo_maintenance{") != 1 {
+		t.Errorf("the page lacks %s alone", want)
+	}
+	for _, want := range []string{"<td>on</td>", "new &lt;racks&gt;", "not (model_name=other)", "<td>ttft </td>"} {
+		if page := e.get(t, "/engines"); !strings.Contains(page, want) {
+			t.Errorf("/engines lacks %s:\n%s", want, page)
+		}
+	}
+	write(time.Hour, 2*time.Hour)
+	if status, body, _ := e.request(t, http.MethodPost, "/-/reload"); status != http.StatusOK {
+		t.Fatalf("reload: %d %s", status, body)
+	}
+	if page := e.get(t, "/metrics"); strings.Contains(page, "llm_slo_maintenance") {
+		t.Error("the page has maintenance that is yet to come")
+	}
+	if page := e.get(t, "/engines"); !strings.Contains(page, "<td>coming</td>") {
+		t.Errorf("/engines lacks what is coming:\n%s", page)
+	}
+	// What an interval will not do is said where the configuration is checked.
+	write(-2*time.Hour, -time.Hour)
+	var log e2e.Buffer
+	if err := run(t.Context(), []string{"--config.file=" + file, "--config.check"}, &log); err != nil || !strings.Contains(log.String(), "is over and does nothing") {
+		t.Errorf("%v\n%s", err, &log)
+	}
+}
+
 // TestConfigurationErrors wants each mistake to be answered with the line and the remedy.
 func TestConfigurationErrors(t *testing.T) {
 	for _, c := range []struct {
@@ -223,12 +264,16 @@ func TestConfigurationErrors(t *testing.T) {
 		{"not YAML", "targets: [", []string{"exporter.yml", "[1:10]"}},
 		{"unknown section", "target:\n  - url: http://h:1\n", []string{"[1:1]", "unknown field \"target\""}},
 		{"wrong type", "limits:\n  series: many\n", []string{"[2:11]"}},
+		{"severity of a rule", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, severity: critical}\n", []string{"exporter.yml", `"critical"`, "write page, ticket or none"}},
 		{"bad size", "limits:\n  body_size: 16 apples\n", []string{"apples"}},
 		{"no scheme", "targets:\n  - url: http://a:1\n  - url: localhost:8000\n", []string{"exporter.yml:3", "targets[1].url", "http://host:port"}},
 		{"engine unknown", "targets:\n  - url: http://a:1\n    engine: vlllm\n", []string{"exporter.yml:3", "known are vllm"}},
 		{"secret in the file", "targets:\n  - url: http://a:1\n    http_config:\n      authorization:\n        credentials: s3cret\n", []string{"exporter.yml:5", "credentials_file"}},
 		{"bad selector", "mappings:\n  - engine: mine\n    recognise: x\n    metrics:\n      - to: llm_engine_requests_running\n        from: 'x{a='\n        type: gauge\n",
 			[]string{"exporter.yml:6", "PromQL selector"}},
+		{"endless maintenance", "maintenance:\n- {from: 2026-10-01T00:00:00Z, to: 2026-10-09T00:00:00Z, reason: r}\n", []string{"exporter.yml", "maintenance[0].to", "more than 7d"}},
+		{"maintenance without a zone", "maintenance:\n- {from: 2026-10-01 00:00, to: 2026-10-02T00:00:00Z, reason: r}\n", []string{"exporter.yml", "with its zone", "2026-10-01T22:00:00Z"}},
+		{"owner of ours", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {slo: b}}\n", []string{"exporter.yml", "labels.slo", "vocabulary"}},
 		{"missing field", "mappings:\n  - engine: mine\n    metrics: []\n", []string{"exporter.yml:2", "recognise", "only pages of mine have"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -38,6 +39,9 @@ func New(cfg Config) (*Collector, error) {
 	dialects, err := withMappings(cfg.Mappings)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
 	}
 	c := &Collector{dialects: dialects, config: &settings{Config: cfg, shapes: map[*metrics.Family]slo.Shape{}}}
 	for name, shape := range cfg.Histograms {
@@ -86,6 +90,9 @@ func (c *Collector) Engines() []Engine {
 	}
 	return engines
 }
+
+// Maintenance lists the declared intervals.
+func (c *Collector) Maintenance() []slo.Maintenance { return c.config.Maintenance }
 
 func (t *target) engine() Engine {
 	t.mu.Lock()

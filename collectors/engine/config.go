@@ -26,6 +26,10 @@ type Config struct {
 	Limits   Limits
 	// Objectives are counted on every engine that they select.
 	Objectives []slo.Objective
+	// Maintenance are declared intervals, for the engines and objectives that they cover.
+	Maintenance []slo.Maintenance
+	// Now is the clock of those intervals. Default time.Now.
+	Now func() time.Time
 	// Histograms says how much of a histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape
 	// UserAgent is sent to the engines.

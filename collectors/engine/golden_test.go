@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
@@ -133,9 +134,12 @@ func TestGoldenObjectives(t *testing.T) {
 		"vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.5\"} 90\n" +
 		"vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 100\n" +
 		"vllm:time_to_first_token_seconds_sum{model_name=\"m\"} 40\nvllm:time_to_first_token_seconds_count{model_name=\"m\"} 100\n"
+	owned := objective(t, "ttft", slo.TTFT, "600ms", "99%")
+	owned.Labels = map[string]string{"team": "search", "product": "chat"}
+	owned.Severity, owned.Runbook, owned.Dashboard = slo.Ticket, "https://wiki.example/ttft", "https://grafana.example/d/chat"
 	page := exposition(t, collectorWith(t, Config{Targets: []TargetConfig{{URL: serve(t, engine).URL}}, Objectives: []slo.Objective{
-		objective(t, "ttft", slo.TTFT, "600ms", "99%"), objective(t, "availability", slo.Availability, "", "99.9%"),
-	}}))
+		owned, objective(t, "availability", slo.Availability, "", "99.9%"),
+	}, Maintenance: []slo.Maintenance{{To: slo.Moment{Time: time.Now().Add(time.Hour)}, Reason: "new racks"}}}))
 	var kept strings.Builder
 	for line := range strings.Lines(page) {
 		if !strings.Contains(line, `quality="missing"`) && !strings.Contains(line, metrics.SourceMissing.Name) { // what this page lacks

@@ -42,6 +42,12 @@ type effective struct {
 	bound   float64
 }
 
+// declared is a series of llm_slo_maintenance, and the intervals in which it is there.
+type declared struct {
+	text string
+	in   []slo.Maintenance
+}
+
 // objectives adds the events of every objective that selects the engine.
 func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 	for _, o := range c.config.Objectives {
@@ -123,7 +129,7 @@ func (c *compiler) countCounters(o slo.Objective) (counted int) {
 func classify(o slo.Objective, ctr counter) (isEvent, isBad, isGood bool) {
 	if o.Signal == slo.Availability {
 		if ctr.family == metrics.Requests {
-			isEvent, isBad = slo.Judge(metrics.Outcome(ctr.out[outOutcome]))
+			isEvent, isBad = o.Judge(metrics.Outcome(ctr.out[outOutcome]))
 		}
 		return isEvent, isBad, false
 	}
@@ -137,10 +143,13 @@ func classify(o slo.Objective, ctr counter) (isEvent, isBad, isGood bool) {
 	return in(o.Total), in(o.Bad), in(o.Good)
 }
 
-func selects(o slo.Objective, out [outLabels]string) bool {
+func selects(o slo.Objective, out [outLabels]string) bool { return o.Select.Matches(selected(out)) }
+
+// selected is what selectors see of an engine.
+func selected(out [outLabels]string) slo.Engine {
 	value := func(label string) string { return out[outIndex(label)] }
-	return o.Select.Matches(slo.Engine{Runtime: metrics.Runtime(value(metrics.LabelRuntime)), Model: value(metrics.LabelModel),
-		Namespace: value(metrics.LabelNamespace), Role: value(metrics.LabelRole)})
+	return slo.Engine{Runtime: metrics.Runtime(value(metrics.LabelRuntime)), Model: value(metrics.LabelModel),
+		Namespace: value(metrics.LabelNamespace), Role: value(metrics.LabelRole)}
 }
 
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) {
@@ -150,6 +159,30 @@ func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Re
 	}
 	c.add(line{family: metrics.SLOCounted, value: value, text: c.text(metrics.SLOCounted.Name, out,
 		metrics.Label{Name: metrics.LabelSLO, Value: o.Name}, metrics.Label{Name: metrics.LabelReason, Value: string(reason)})})
+	d := declared{text: c.text(metrics.SLOMaintenance.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name})}
+	for _, m := range c.config.Maintenance {
+		if m.Covers(o) && m.Select.Matches(selected(out)) {
+			d.in = append(d.in, m)
+		}
+	}
+	if d.in != nil && !c.written[d.text] {
+		c.written[d.text] = true
+		c.plan.declared = append(c.plan.declared, d)
+	}
+}
+
+// maintenance adds the intervals that are under way. They are facts of the configuration, not of the
+// engine, and most needed while it is down for them: those of its last page stay.
+func (t *target) maintenance(s *snapshot) {
+	t.mu.Lock()
+	all := t.declared
+	t.mu.Unlock()
+	now := t.config.Now()
+	for _, d := range all {
+		if slices.ContainsFunc(d.in, func(m slo.Maintenance) bool { return m.On(now) }) {
+			s.append(metrics.SLOMaintenance, d.text, 1)
+		}
+	}
 }
 
 // events adds the two counters of an objective: bad events are bad minus the good ones among them.
@@ -194,8 +227,13 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 		s.append(metrics.SLOPeriod, series(metrics.SLOPeriod, label(metrics.LabelSLO, o.Name)), o.Period.Std().Seconds())
 	}
 	for _, o := range objectives {
-		s.append(metrics.SLOInfo, series(metrics.SLOInfo, label(metrics.LabelSLO, o.Name), label(metrics.LabelSignal, string(o.Signal)),
-			label(metrics.LabelPeriod, o.Period.String())), 1)
+		o = o.WithDefaults()
+		info := []metrics.Label{label(metrics.LabelSLO, o.Name), label(metrics.LabelSignal, string(o.Signal)), label(metrics.LabelPeriod, o.Period.String()),
+			label(metrics.LabelSeverity, o.Severity.String()), label(metrics.LabelRunbook, o.Runbook), label(metrics.LabelDashboard, o.Dashboard)}
+		for _, name := range slices.Sorted(maps.Keys(o.Labels)) {
+			info = append(info, label(name, o.Labels[name]))
+		}
+		s.append(metrics.SLOInfo, series(metrics.SLOInfo, info...), 1)
 	}
 	return s
 }

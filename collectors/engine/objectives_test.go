@@ -3,6 +3,7 @@ package engine
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -105,8 +106,18 @@ func TestAvailabilityNeedsAnEngineThatShowsFailures(t *testing.T) {
 			s.want(t, `llm_slo_counted{reason="failures_missing"}`, 0)
 		}
 	}
+	// An objective may say that who gives up was failed.
+	objectives[0].CountAborts = true
+	s := counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom")
+	aborted := s.get(t, `llm_engine_requests_total{outcome="abort"}`)
+	if len(aborted) != 2 || aborted[0] == 0 {
+		t.Fatalf("the page cannot show a difference: %v were given up", aborted)
+	}
+	s.want(t, `llm_slo_events_total{slo="availability"}`, 8877+4553+5+3+aborted[0], 9254+4756+4+4+aborted[1])
+	s.want(t, `llm_slo_bad_events_total{slo="availability"}`, 5+aborted[0], 4+aborted[1])
+	objectives[0].CountAborts = false
 	// An engine that would show failures but has none is fully available, not unknown.
-	s := parse(t, exposition(t, collectorWith(t, Config{Objectives: objectives,
+	s = parse(t, exposition(t, collectorWith(t, Config{Objectives: objectives,
 		Targets: []TargetConfig{{URL: serve(t, "# TYPE tgi_request_success counter\ntgi_request_success 5\n").URL}}})))
 	s.want(t, `llm_slo_events_total`, 5)
 	s.want(t, `llm_slo_bad_events_total`, 0)
@@ -138,6 +149,49 @@ func TestObjectiveSelectsEngines(t *testing.T) {
 		t.Errorf("%d engines are counted, want the two ranks of qwen3-235b", len(got))
 	}
 	s.want(t, `llm_slo_counted{model_name!~"qwen3-.*"}`) // what it does not select is not its business
+}
+
+// A declared interval is there for the engines and objectives that it covers, while it is on, and also
+// while the engine that it is about is down for it.
+func TestMaintenance(t *testing.T) {
+	at := func(text string) slo.Moment {
+		m, err := slo.ParseMoment(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	from, to := at("2026-10-01T22:00:00Z"), at("2026-10-02T00:00:00Z")
+	now := from.Add(-time.Second)
+	page := serve(t, readPage(t, "vllm/v0.11.2.prom"))
+	c := collectorWith(t, Config{
+		Targets:    []TargetConfig{{URL: page.URL}, {URL: serve(t, readPage(t, "sglang/v0.5.17-streaming.prom")).URL}},
+		Objectives: []slo.Objective{objective(t, "ttft", slo.TTFT, "500ms", "99%"), objective(t, "itl", slo.ITL, "50ms", "99%")},
+		Maintenance: []slo.Maintenance{{From: from, To: to, Reason: "new racks", Objectives: []string{"ttft"},
+			Select: slo.Selector{Runtime: []metrics.Runtime{metrics.VLLM}}}},
+		Now: func() time.Time { return now },
+	})
+	states := []string{"before", "", "on", `llm_slo_maintenance{slo="ttft",runtime="vllm"}`, "down", `llm_slo_maintenance{slo="ttft",runtime="vllm"}`, "over", ""}
+	for i := 0; i < len(states); i += 2 {
+		switch states[i] {
+		case "on":
+			now = from.Time
+		case "down":
+			page.Close()
+		case "over":
+			now = to.Time
+		}
+		s := parse(t, exposition(t, c))
+		if states[i+1] == "" {
+			s.want(t, `llm_slo_maintenance`)
+			continue
+		}
+		s.want(t, `llm_slo_maintenance`, 1)
+		s.want(t, states[i+1], 1)
+		if states[i] == "down" {
+			s.want(t, `llm_engine_up{runtime="vllm"}`, 0)
+		}
+	}
 }
 
 func TestHistogramShapes(t *testing.T) {

@@ -21,6 +21,7 @@ type plan struct {
 	served  []term          // what rises when the engine serves
 
 	effective []effective // thresholds of objectives as this page's grid allows them
+	declared  []declared  // maintenance of objectives on this page's engines
 	size      int         // bytes of output so far at most
 
 	identifiable bool // the engine has endpoints that say who it is

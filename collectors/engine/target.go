@@ -31,11 +31,12 @@ type target struct {
 	pinned   bool       // the configuration names the dialect
 	log      *slog.Logger
 
-	mu     sync.Mutex
-	flight *flight
-	reason string // last reported, to log changes only
-	detail string // the error behind it
-	known  Engine // of the last page that was understood
+	mu       sync.Mutex
+	flight   *flight
+	reason   string     // last reported, to log changes only
+	detail   string     // the error behind it
+	known    Engine     // of the last page that was understood
+	declared []declared // maintenance, of the same page
 
 	run        chan struct{} // holds a token while a scrape runs; guards what follows
 	abandoned  int           // scrapes in a row that nobody waited for to the end
@@ -382,6 +383,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 		s.append(metrics.SourceMissing, t.text(metrics.SourceMissing.Name, a.runtime,
 			metrics.Label{Name: metrics.LabelMetric, Value: a.metric}, metrics.Label{Name: metrics.LabelSource, Value: a.source}), t.missed[a])
 	}
+	t.maintenance(s)
 	t.plan.size = max(t.plan.size, len(s.text))
 	return s
 }
@@ -444,6 +446,7 @@ func (t *target) silence(reason string, took time.Duration) *snapshot {
 	s := &snapshot{failed: true}
 	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reason}), 0)
 	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
+	t.maintenance(s)
 	return s
 }
 
@@ -456,6 +459,7 @@ func (t *target) note(reason string, err error) {
 		t.detail = err.Error()
 	} else {
 		t.known = Engine{Runtime: t.plan.runtime, Model: t.plan.model, Version: t.plan.version}
+		t.declared = t.plan.declared
 	}
 	t.mu.Unlock()
 	switch {

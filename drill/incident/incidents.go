@@ -31,7 +31,10 @@ func Incidents() []Incident {
 		},
 		{
 			Name: "prefix-collapse", Story: "a changed template makes the cached heads of long prompts unrecognisable",
-			Fleet: with(chat(), func(f *Fleet) { f.Profile.PromptTokens, f.Profile.CacheHits, f.Profile.Budget = 3000, 0.8, 768 }), Lasts: 50 * minute,
+			Fleet: with(chat(), func(f *Fleet) {
+				f.Profile.Arrivals *= 0.65
+				f.Profile.PromptTokens, f.Profile.CacheHits, f.Profile.Budget = 3000, 0.8, 768
+			}), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *World) { w.Traffic.CacheHits = 0 })},
 			Page:   rules.FastBurn, Cause: rules.PrefixHitCollapse, Shows: `Prefix cache hits: ([0-3]?\d(\.\d+)?|\d\.\d+e-\d+)%(?s:.*)Prefix cache hits of the day before: [5-9]\d`,
 		},
@@ -127,7 +130,7 @@ func Incidents() []Incident {
 				})),
 				fault(6*minute, every(func(r *Replica) { r.Engine.Slow = 1 })),
 			},
-			Cause: rules.ColdStart,
+			Page: rules.FastBurn, Cause: rules.ColdStart,
 		},
 		{
 			Name: "scale-from-zero", Story: "requests for a model without a replica; they are held until one has loaded",
@@ -146,7 +149,7 @@ func Incidents() []Incident {
 			Name: "bad-replica", Story: "one replica of eight takes eight times as long for each step",
 			Fleet: with(chat(), func(f *Fleet) { f.Replicas = 8 }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(3, func(r *Replica) { r.Engine.Slow = 8 }))},
-			Cause:  rules.ReplicaSkew,
+			Page:   rules.FastBurn, Cause: rules.ReplicaSkew,
 		},
 
 		{
@@ -229,11 +232,21 @@ func mixed() Fleet {
 	f := chat()
 	f.Runtimes = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM, metrics.TGI, metrics.LlamaCpp, metrics.Dynamo}
 	f.Replicas = len(f.Runtimes)
-	f.Objectives = slo.Defaults()
-	f.Objectives[0].Select.Runtime = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM, metrics.Dynamo}
-	f.Objectives[1].Select.Runtime = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.Dynamo}
-	f.Objectives[2].Select.Runtime = []metrics.Runtime{metrics.VLLM, metrics.TGI, metrics.TensorRTLLM, metrics.Dynamo}
+	f.Objectives = countedOn(map[slo.Signal][]metrics.Runtime{
+		slo.TTFT:         {metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM, metrics.Dynamo},
+		slo.ITL:          {metrics.VLLM, metrics.SGLang, metrics.Dynamo},
+		slo.Availability: {metrics.VLLM, metrics.TGI, metrics.TensorRTLLM, metrics.Dynamo},
+	})
 	return f
+}
+
+// countedOn are the default objectives, each on the runtimes that its signal is given for.
+func countedOn(runtimes map[slo.Signal][]metrics.Runtime) []slo.Objective {
+	objectives := slo.Defaults()
+	for i, o := range objectives {
+		objectives[i].Select.Runtime = runtimes[o.Signal]
+	}
+	return objectives
 }
 
 // edge is short chats on L40S, with a batch limit for throughput.

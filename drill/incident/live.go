@@ -51,9 +51,7 @@ type Options struct {
 func Healthy() Incident {
 	f := chat()
 	f.Replicas, f.Runtimes = 3, []metrics.Runtime{metrics.VLLM, metrics.TensorRTLLM, metrics.TGI}
-	f.Objectives = slo.Defaults()
-	f.Objectives[0].Select.Runtime = f.Runtimes[:2] // TGI has no TTFT
-	f.Objectives[1].Select.Runtime = f.Runtimes[:1] // vLLM alone has an ITL
+	f.Objectives = countedOn(map[slo.Signal][]metrics.Runtime{slo.TTFT: f.Runtimes[:2], slo.ITL: f.Runtimes[:1]}) // TGI has neither
 	return Incident{Name: "healthy", Story: "nothing happens", Fleet: f}
 }
 

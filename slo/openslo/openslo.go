@@ -4,6 +4,7 @@ package openslo
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -23,10 +24,64 @@ import (
 
 // document is what we read of any OpenSLO object.
 type document struct {
-	APIVersion string                `yaml:"apiVersion"`
-	Kind       string                `yaml:"kind"`
-	Metadata   struct{ Name string } `yaml:"metadata"`
-	Spec       spec                  `yaml:"spec"`
+	APIVersion string   `yaml:"apiVersion"`
+	Kind       string   `yaml:"kind"`
+	Metadata   metadata `yaml:"metadata"`
+	Spec       spec     `yaml:"spec"`
+}
+
+type metadata struct {
+	Name   string            `yaml:"name"`
+	Labels map[string]values `yaml:"labels"`
+}
+
+// values are those of one label: OpenSLO takes one or several.
+type values []string
+
+// UnmarshalYAML reads a text or a list of them.
+func (v *values) UnmarshalYAML(decode func(any) error) error {
+	var one string
+	if decode(&one) == nil {
+		*v = values{one}
+		return nil
+	}
+	return decode((*[]string)(v))
+}
+
+// reference names another document or holds it.
+type reference struct {
+	name   string
+	inline *document
+}
+
+// UnmarshalYAML reads a name, a name under its key, or a document.
+func (r *reference) UnmarshalYAML(decode func(any) error) error {
+	if decode(&r.name) == nil && r.name != "" {
+		return nil
+	}
+	var named struct {
+		Policy    string `yaml:"alertPolicyRef"`
+		Condition string `yaml:"conditionRef"`
+	}
+	if err := decode(&named); err != nil {
+		return err
+	}
+	if r.name = cmp.Or(named.Policy, named.Condition); r.name != "" {
+		return nil
+	}
+	r.inline = &document{}
+	return decode(r.inline)
+}
+
+// documents are those of a file, by kind and name.
+type documents map[[2]string]*document
+
+// find returns the document that a reference means; nil when it is not among them.
+func (d documents) find(kind string, r reference) *document {
+	if r.inline != nil {
+		return r.inline
+	}
+	return d[[2]string{kind, r.name}]
 }
 
 type spec struct {
@@ -36,6 +91,11 @@ type spec struct {
 	Indicator       *document   `yaml:"indicator"`
 	TimeWindow      []window    `yaml:"timeWindow"`
 	Objectives      []objective `yaml:"objectives"`
+	AlertPolicies   []reference `yaml:"alertPolicies"`
+	// AlertPolicy.
+	Conditions []reference `yaml:"conditions"`
+	// AlertCondition.
+	Severity string `yaml:"severity"`
 	// SLI.
 	RatioMetric     *ratioMetric `yaml:"ratioMetric"`
 	ThresholdMetric any          `yaml:"thresholdMetric"`
@@ -81,7 +141,7 @@ func refuse(format string, args ...any) error { return fmt.Errorf(format, args..
 // Import reads OpenSLO v1 documents, separated by "---", and returns the objectives that can be
 // expressed. The error joins one Refusal for each SLO that cannot.
 func Import(content []byte) ([]slo.Objective, error) {
-	slis, slos := map[string]*document{}, []*document{}
+	others, slos := documents{}, []*document{}
 	dec := yaml.NewDecoder(bytes.NewReader(content))
 	for {
 		var d document
@@ -90,17 +150,16 @@ func Import(content []byte) ([]slo.Objective, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("OpenSLO: %w", err)
 		}
-		switch d.Kind {
-		case "SLI":
-			slis[d.Metadata.Name] = &d
-		case "SLO":
+		if d.Kind == "SLO" {
 			slos = append(slos, &d)
+		} else {
+			others[[2]string{d.Kind, d.Metadata.Name}] = &d
 		}
 	}
 	var all []slo.Objective
 	var errs []error
 	for _, d := range slos {
-		objectives, err := convert(d, slis)
+		objectives, err := convert(d, others)
 		if err != nil {
 			errs = append(errs, &Refusal{d.Metadata.Name, err.Error()})
 			continue
@@ -110,7 +169,7 @@ func Import(content []byte) ([]slo.Objective, error) {
 	return all, errors.Join(errs...)
 }
 
-func convert(d *document, slis map[string]*document) ([]slo.Objective, error) {
+func convert(d *document, others documents) ([]slo.Objective, error) {
 	s := d.Spec
 	switch {
 	case d.APIVersion != "openslo/v1":
@@ -126,17 +185,16 @@ func convert(d *document, slis map[string]*document) ([]slo.Objective, error) {
 	if err != nil {
 		return nil, err
 	}
-	indicator := s.Indicator
+	indicator := others.find("SLI", reference{s.IndicatorRef, s.Indicator})
 	if indicator == nil {
-		if indicator = slis[s.IndicatorRef]; indicator == nil {
-			return nil, refuse("indicatorRef %q is not among the documents", s.IndicatorRef)
-		}
+		return nil, refuse("indicatorRef %q is not among the documents", s.IndicatorRef)
 	}
 	template, err := events(indicator.Spec)
 	if err != nil {
 		return nil, err
 	}
 	template.Period = period
+	template.Labels, template.Severity = owner(d.Metadata.Labels), others.severity(s)
 	var all []slo.Objective
 	for i, want := range s.Objectives {
 		if want.Composite != "" || want.IndicatorRef != "" {
@@ -157,6 +215,42 @@ func convert(d *document, slis map[string]*document) ([]slo.Objective, error) {
 		all = append(all, o)
 	}
 	return all, slo.Fatal(slo.Check(all, slo.CheckOptions{}))
+}
+
+// owner are the labels that an objective can have here.
+func owner(from map[string]values) map[string]string {
+	labels := map[string]string{}
+	for name, v := range from {
+		if value := strings.Join(v, ","); slo.CheckLabel(name) == nil && value != "" {
+			labels[name] = value
+		}
+	}
+	return labels
+}
+
+// severity is the loudest of the alert policies. Words that OpenSLO's examples do not have leave the
+// default, which pages: better too loud than silent.
+func (d documents) severity(s spec) (loudest slo.Severity) {
+	for _, p := range s.AlertPolicies {
+		policy := d.find("AlertPolicy", p)
+		if policy == nil {
+			return 0
+		}
+		for _, c := range policy.Spec.Conditions {
+			condition := d.find("AlertCondition", c)
+			switch {
+			case condition == nil:
+				return 0
+			case condition.Spec.Severity == "page":
+				return slo.Page
+			case condition.Spec.Severity == "ticket":
+				loudest = slo.Ticket
+			default:
+				return 0
+			}
+		}
+	}
+	return loudest
 }
 
 // events turns an indicator into an objective without name, target and period.

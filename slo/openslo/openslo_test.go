@@ -1,6 +1,7 @@
 package openslo_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -74,6 +75,47 @@ spec:
 	label := func(v string) func(string) string { return func(string) string { return v } }
 	if b := got[0].Bad; b == nil || !b.Selects(metrics.Requests, label("rejected")) || b.Selects(metrics.Requests, label("stop")) {
 		t.Errorf("bad is %+v", b)
+	}
+}
+
+// Who owns an objective and how loud it is come along; so does nothing that Prometheus or our rules
+// would take for something else.
+func TestOwnership(t *testing.T) {
+	const policies = `
+apiVersion: openslo/v1
+kind: AlertPolicy
+metadata: {name: by-mail}
+spec: {conditions: [{conditionRef: burns}]}
+---
+apiVersion: openslo/v1
+kind: AlertCondition
+metadata: {name: burns}
+spec: {severity: ticket, condition: {kind: burnrate, op: gt, threshold: 2}}
+---
+`
+	const inline = "{kind: AlertPolicy, metadata: {name: x}, spec: {conditions: [{kind: AlertCondition, metadata: {name: y}, spec: {severity: page}}]}}"
+	for written, want := range map[string]slo.Severity{
+		"":                         0, // OpenSLO leaves alerting to others, and the default stands
+		"alertPolicies: [by-mail]": slo.Ticket,
+		"alertPolicies: [{alertPolicyRef: by-mail}]":                        slo.Ticket,
+		"alertPolicies: [{alertPolicyRef: by-mail}, " + inline + "]":        slo.Page,
+		"alertPolicies: [{alertPolicyRef: kept elsewhere}]":                 0,
+		"alertPolicies: [" + strings.Replace(inline, "page", "p7", 1) + "]": 0, // rather too loud
+	} {
+		text := strings.Replace(object, "metadata: {name: Chat-TTFT}",
+			"metadata: {name: Chat-TTFT, labels: {team: [search, chat], product: x, model_name: y, k8s.io/part: z}}", 1)
+		text = strings.Replace(text, "  service: chat", "  service: chat\n  "+written, 1)
+		got, err := openslo.Import([]byte(sli + policies + text))
+		if err != nil || len(got) != 1 {
+			t.Errorf("%q: %v, %d objectives", written, err, len(got))
+			continue
+		}
+		if got[0].Severity != want {
+			t.Errorf("%q: severity %s, want %s", written, got[0].Severity, want)
+		}
+		if l := got[0].Labels; !maps.Equal(l, map[string]string{"team": "search,chat", "product": "x"}) {
+			t.Errorf("labels %v", l)
+		}
 	}
 }
 
