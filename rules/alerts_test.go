@@ -51,8 +51,13 @@ func TestAlertsWithPromtool(t *testing.T) {
 
 // needs are the groups that an alert's tests evaluate.
 func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
+	all := g.Alerts
 	g.Alerts = []*rules.Alert{a}
-	if a.Name == rules.GPUThrottledUnderBurn.Name {
+	switch a.Name {
+	case rules.GPUThrottledUnderBurn.Name:
+		return []rules.Group{burnGroup(t), g}
+	case rules.ModelOnFailedGPU.Name: // it reads the alerts before it
+		g.Alerts = all
 		return []rules.Group{burnGroup(t), g}
 	}
 	return []rules.Group{g}
