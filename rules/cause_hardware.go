@@ -215,14 +215,16 @@ func hardwareAlerts(opt Options) []*Alert {
 		GPURowRemapPending, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
 }
 
-// burning are objectives that lose more of their budget than they have, in a window up to an hour. A shard judges by
-// its own events: burn rates are global.
-func burning(opt Options, w slo.Duration) promql.Expr {
+// burning are objectives that lose more of their budget than they have, in a window up to an hour.
+func burning(opt Options, w slo.Duration) promql.Expr { return above(burns(opt, w), 1) }
+
+// burns is how fast the objectives burn. A shard judges by its own events: burn rates are global.
+func burns(opt Options, w slo.Duration) promql.Expr {
 	if opt.Tier != Shard {
-		return above(promql.Vector(burn(w)), 1)
+		return promql.Vector(burn(w))
 	}
 	ratio := promql.Div(promql.Vector(shardName(metrics.SLOBadEvents, w)), above(promql.Vector(shardName(metrics.SLOEvents, w)), 0), nil)
-	return above(promql.Div(ratio, budget(Shard), promql.On(sloLabels...).ManyToOne()), 1)
+	return promql.Div(ratio, budget(Shard), promql.On(sloLabels...).ManyToOne())
 }
 
 // gpuLabels identify a GPU and say where it is.
@@ -246,17 +248,32 @@ func criticalXIDs(window time.Duration) promql.Expr {
 		promql.Vector(metrics.GPUXIDInfo, promql.Eq(metrics.LabelSeverity, "page")), promql.On(metrics.LabelXID))
 }
 
-// linkDegraded is a GPU with an NVLink that is down or makes errors, or with fewer PCIe lanes than it
+// linkDegraded is a GPU with an NVLink that is lost or makes errors, or with fewer PCIe lanes than it
 // could have while it works. Idle links save power legitimately.
 func linkDegraded() promql.Expr {
 	lanes := func(state string) promql.Expr {
 		return promql.Max(gpuLabels, promql.Vector(metrics.GPUPCIeLinkWidth, promql.Eq(metrics.LabelState, state)))
 	}
 	return promql.Or(
-		promql.Equal(promql.Min(gpuLabels, promql.Vector(metrics.GPUNVLinkUp)), promql.Num(0), nil),
+		lostLinks(),
 		above(promql.Sum(gpuLabels, promql.Rate(promql.Vector(metrics.GPUNVLinkErrors), 5*minute)), 0.1),
 		promql.And(promql.Lt(lanes("current"), lanes("max"), nil),
 			above(promql.Max(gpuLabels, promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), 5*minute)), 0.5), nil))
+}
+
+// lostLinks is how many NVLinks of a GPU are down that were up within a day, or how many are up where others of the
+// GPU are down and another GPU of the node has more. A link without a bridge is down for ever and is no fault.
+func lostLinks() promql.Expr {
+	node := []string{metrics.LabelCluster, metrics.LabelInstance}
+	links := promql.Vector(metrics.GPUNVLinkUp)
+	is := func(up float64, ago time.Duration) promql.Expr {
+		return promql.Equal(promql.Max(append([]string{metrics.LabelLink}, gpuLabels...), promql.Offset(links, ago)), promql.Num(up), nil)
+	}
+	fell := promql.And(is(0, 0), promql.Or(is(1, hour), is(1, 6*hour), is(1, day)), nil)
+	up := promql.Sum(gpuLabels, links)
+	fewer := promql.Lt(above(up, 0), promql.Max(node, up), promql.On(node...).ManyToOne())
+	return promql.Or(promql.CountBy(gpuLabels, fell),
+		promql.And(fewer, promql.Equal(promql.Min(gpuLabels, links), promql.Num(0), nil), nil))
 }
 
 // servedBy joins GPU series with the models on the GPU. more are labels of e to keep.
