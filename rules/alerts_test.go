@@ -54,11 +54,13 @@ func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 	all := g.Alerts
 	g.Alerts = []*rules.Alert{a}
 	switch a.Name {
-	case rules.GPUThrottledUnderBurn.Name:
+	case rules.GPUThrottledUnderBurn.Name, rules.QueueBuildUp.Name, rules.KVPressure.Name:
 		return []rules.Group{burnGroup(t), g}
 	case rules.ModelOnFailedGPU.Name: // it reads the alerts before it
 		g.Alerts = all
 		return []rules.Group{burnGroup(t), g}
+	case rules.ReleaseRegression.Name:
+		return []rules.Group{group(t, rules.Options{}, "llm-model"), g}
 	}
 	return []rules.Group{g}
 }
