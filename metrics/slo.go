@@ -6,7 +6,11 @@ const (
 	LabelThreshold = "threshold" // bucket bound that separates good from bad, in seconds
 	LabelKind      = "kind"      // which of several related values
 	LabelSignal    = "signal"    // what an objective is about, one of the signals of package slo
+	LabelOrigin    = "origin"    // default for an objective that nobody declared, absent for one of the configuration
 )
+
+// OriginDefault is the origin of an objective that holds without a configuration.
+const OriginDefault = "default"
 
 // Objectives and the events counted against them. threshold is the bound really used, so that a
 // changed objective starts a new series and is not taken for a counter reset.
@@ -23,8 +27,8 @@ var (
 	SLOPeriod = gauge(Never, "llm_slo_period_seconds",
 		"Period over which an objective must hold.", with(LabelSLO))
 	SLOInfo = gauge(Never, "llm_slo_info",
-		"An objective, always 1. signal is what it is about, period its period as written in recorded series.",
-		with(LabelSLO, LabelSignal, LabelPeriod))
+		"An objective, always 1. signal is what it is about, period its period as written in recorded series, origin default where nobody declared it.",
+		with(LabelSLO, LabelSignal, LabelPeriod, LabelOrigin))
 	SLOCounted = gauge(Never, "llm_slo_counted",
 		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing; mean_per_request counts a substitute.",
 		EngineLabels, with(LabelSLO, LabelReason))

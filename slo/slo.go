@@ -85,6 +85,8 @@ type Objective struct {
 	Total *Counters `yaml:"total,omitempty"`
 	Good  *Counters `yaml:"good,omitempty"`
 	Bad   *Counters `yaml:"bad,omitempty"`
+	// Default says that nobody declared it: it is one of Defaults.
+	Default bool `yaml:"-"`
 }
 
 // Periods are the periods for which the generated rules keep a budget. A fixed list keeps the number
@@ -99,9 +101,9 @@ const DefaultPeriod = 30 * Day
 // Defaults are the objectives in force when none are configured.
 func Defaults() []Objective {
 	return []Objective{
-		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod},
-		{Name: "itl", Signal: ITL, Threshold: duration("50ms"), Target: ratio("99%"), Period: DefaultPeriod},
-		{Name: "availability", Signal: Availability, Target: ratio("99.9%"), Period: DefaultPeriod},
+		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod, Default: true},
+		{Name: "itl", Signal: ITL, Threshold: duration("50ms"), Target: ratio("99%"), Period: DefaultPeriod, Default: true},
+		{Name: "availability", Signal: Availability, Target: ratio("99.9%"), Period: DefaultPeriod, Default: true},
 	}
 }
 

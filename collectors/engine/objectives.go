@@ -194,8 +194,12 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 		s.append(metrics.SLOPeriod, series(metrics.SLOPeriod, label(metrics.LabelSLO, o.Name)), o.Period.Std().Seconds())
 	}
 	for _, o := range objectives {
+		origin := ""
+		if o.Default {
+			origin = metrics.OriginDefault
+		}
 		s.append(metrics.SLOInfo, series(metrics.SLOInfo, label(metrics.LabelSLO, o.Name), label(metrics.LabelSignal, string(o.Signal)),
-			label(metrics.LabelPeriod, o.Period.String())), 1)
+			label(metrics.LabelPeriod, o.Period.String()), label(metrics.LabelOrigin, origin)), 1)
 	}
 	return s
 }
