@@ -91,7 +91,7 @@ var (
 var (
 	Up     = foreign("up", "Whether Prometheus reached a scrape target (1).", with("job", "instance"))
 	Alerts = foreign("ALERTS", "An alert that Prometheus holds pending or firing.",
-		with("alertname", "alertstate", LabelBranch, LabelNamespace, LabelModel, LabelRole, LabelSLO, LabelGPUUUID))
+		with("alertname", "alertstate", LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO, LabelGPUUUID))
 )
 
 var allRecorded, allForeign []*Family

@@ -8,7 +8,11 @@ const (
 	LabelSignal    = "signal"    // what an objective is about, one of the signals of package slo
 	LabelRunbook   = "runbook"   // address of an objective's own runbook
 	LabelDashboard = "dashboard" // address of an objective's own dashboard
+	LabelOrigin    = "origin"    // default for an objective that nobody declared, absent for one of the configuration
 )
+
+// OriginDefault is the origin of an objective that holds without a configuration.
+const OriginDefault = "default"
 
 // Objectives and the events counted against them. threshold is the bound really used, so that a
 // changed objective starts a new series and is not taken for a counter reset.
@@ -25,8 +29,8 @@ var (
 	SLOPeriod = gauge(Never, "llm_slo_period_seconds",
 		"Period over which an objective must hold.", with(LabelSLO))
 	SLOInfo = gauge(Never, "llm_slo_info",
-		"An objective, always 1. signal is what it is about, period its period as written in recorded series, severity the most that it asks of people. The labels that its configuration gives it are here, too.",
-		with(LabelSLO, LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
+		"An objective, always 1. signal is what it is about, period its period as written in recorded series, severity the most that it asks of people, origin default where nobody declared it. The labels that its configuration gives it are here, too.",
+		with(LabelSLO, LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard, LabelOrigin))
 	SLOCounted = gauge(Never, "llm_slo_counted",
 		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing; mean_per_request counts a substitute.",
 		EngineLabels, with(LabelSLO, LabelReason))

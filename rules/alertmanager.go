@@ -20,7 +20,7 @@ type Alertmanager struct {
 
 // Route sends alerts to a receiver.
 type Route struct {
-	Receiver       string   `yaml:"receiver"`
+	Receiver       string   `yaml:"receiver,omitempty"` // of the parent, where it says none
 	Matchers       []string `yaml:"matchers,omitempty"`
 	GroupBy        []string `yaml:"group_by,omitempty"`
 	GroupWait      string   `yaml:"group_wait,omitempty"`
@@ -52,15 +52,18 @@ func NewAlertmanager(alerts []*Alert, style Style) Alertmanager {
 		return fmt.Sprintf("%s=%q", style.Label(SeverityLabel), style.Severities[s])
 	}
 	group := []string{style.Label(metrics.LabelCluster), metrics.LabelNamespace, metrics.LabelModel}
+	// A node whose GPUs all fall off the bus is one incident, whatever ran on them.
+	byNode := []Route{{Matchers: []string{fmt.Sprintf("%s=%q", metrics.LabelBranch, Hardware)},
+		GroupBy: []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelInstance)}}}
 	return Alertmanager{
 		Route: Route{Receiver: "llm-" + style.Severities[slo.Ticket], Routes: []Route{{
 			Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{`alertname=~"LLM.+"`}, GroupBy: group,
 			Routes: []Route{
 				// The first page of an incident goes out at once; what joins it within minutes updates it.
 				{Receiver: "llm-" + style.Severities[slo.Page], Matchers: []string{severity(slo.Page)},
-					GroupBy: group, GroupWait: "10s", GroupInterval: "5m", RepeatInterval: "4h"},
+					GroupBy: group, GroupWait: "10s", GroupInterval: "5m", RepeatInterval: "4h", Routes: byNode},
 				{Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{severity(slo.Ticket)},
-					GroupBy: group, GroupWait: "5m", GroupInterval: "30m", RepeatInterval: "24h"},
+					GroupBy: group, GroupWait: "5m", GroupInterval: "30m", RepeatInterval: "24h", Routes: byNode},
 				// Context is read on the dashboard and in the split of a page, not sent.
 				{Receiver: "llm-null", Matchers: []string{severity(slo.Info)}},
 			},

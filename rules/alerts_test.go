@@ -49,16 +49,45 @@ func TestAlertsWithPromtool(t *testing.T) {
 	}
 }
 
-// needs are the groups that an alert's tests evaluate.
+// needs are the groups that an alert's tests evaluate: its own, and those that record what it reads.
 func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
-	g.Alerts = []*rules.Alert{a}
-	if g.Name == "llm-slo-burn" {
-		return []rules.Group{group(t, rules.Options{}, "llm-slo-objective"), g}
+	t.Helper()
+	all := rules.Groups(rules.Options{})
+	recordedBy := map[string]int{}
+	for i, g := range all {
+		for _, r := range g.Records {
+			recordedBy[r.Name.Name] = i
+		}
 	}
-	if a.Name == rules.GPUThrottledUnderBurn.Name {
-		return append(burning(t, rules.Options{}), g)
+	wanted := map[int]bool{}
+	var want func(e parser.Expr)
+	want = func(e parser.Expr) {
+		parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+			v, ok := n.(*parser.VectorSelector)
+			if !ok {
+				return nil
+			}
+			if i, ok := recordedBy[v.Name]; ok && !wanted[i] {
+				wanted[i] = true
+				for _, r := range all[i].Records {
+					want(r.Expr)
+				}
+			}
+			return nil
+		})
 	}
-	return []rules.Group{g}
+	want(a.Expr)
+	var groups []rules.Group
+	for i, other := range all {
+		if wanted[i] && other.Name != g.Name {
+			other.Alerts = nil
+			groups = append(groups, other)
+		}
+	}
+	if a.Name != rules.ModelOnFailedGPU.Name { // it reads the alerts before it
+		g.Alerts = []*rules.Alert{a}
+	}
+	return append(groups, g)
 }
 
 // bareRules are rules without annotations, so that promtool's tests leave wording free.

@@ -19,7 +19,7 @@ var RunawayGeneration = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "{{ $value | humanizePercentage }} of requests to {{ $labels.model_name }} run into the output limit",
-	Description: "At least twice yesterday's share. A stop token, chat template or sampling setting changed: the model does not know when to stop, and every request holds its KV cache to the end.",
+	Description: "At least twice yesterday's share, or of a new model whose outputs are long. A stop token, chat template or sampling setting changed: the model does not know when to stop, and every request holds its KV cache to the end.",
 	Split: []Evidence{
 		{"Mean output tokens now", mean(metrics.RequestGenerationTokens, nil, 30*minute, sameModel()...), Number},
 		{"The day before", meanBefore(metrics.RequestGenerationTokens, nil, day, hour, sameModel()...), Number},
@@ -27,8 +27,12 @@ var RunawayGeneration = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
+// manyTokens is a mean output that no client asks for by a short limit, as completion of code has it.
+const manyTokens = 500
+
 // runsOn is the share of finished requests that the token limit ended, where it is large and at least
-// twice that of the day before.
+// twice that of the day before. A model without a day before may end most of its requests at the limit by
+// design: it must make many tokens for each, too.
 func runsOn(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
 	cut := func(window, ago time.Duration) promql.Expr {
 		return ratio(promql.Vector(metrics.Requests, append([]*promql.Matcher{promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength))}, m...)...),
@@ -36,5 +40,5 @@ func runsOn(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr
 	}
 	return both(above(cut(window, 0), 0.3), promql.Or(
 		promql.Gt(cut(window, 0), times(2, cut(day, hour)), nil),
-		promql.Unless(cut(window, 0), cut(day, hour), nil)))
+		promql.Unless(above(mean(metrics.RequestGenerationTokens, by, window, m...), manyTokens), cut(day, hour), nil)))
 }

@@ -46,6 +46,7 @@ var (
 		Severity:    slo.Page,
 		For:         3 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
+		DependsOn:   []Quiet{{ModelOnFailedGPU, replicaLabels}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
 		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} makes no tokens",

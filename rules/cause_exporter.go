@@ -57,12 +57,15 @@ var (
 	ObjectiveWithoutEvents = &Alert{
 		Name:   "LLMObjectiveWithoutEvents",
 		Branch: Exporter,
-		Expr: promql.Or(
-			promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelRuntime, metrics.LabelSLO, metrics.LabelReason},
-				promql.Vector(metrics.SLOCounted)), promql.Num(0), nil),
-			// Engines come and go: a selector that found one yesterday is right.
-			promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
-				promql.Max(sloLabels, promql.Over("last_over_time", promql.Vector(metrics.SLOCounted), day)), nil)),
+		Expr: promql.Unless(
+			promql.Or(
+				promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelRuntime, metrics.LabelSLO, metrics.LabelReason},
+					promql.Vector(metrics.SLOCounted)), promql.Num(0), nil),
+				// Engines come and go: a selector that found one yesterday is right.
+				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
+					promql.Max(sloLabels, promql.Over("last_over_time", promql.Vector(metrics.SLOCounted), day)), nil)),
+			// Nobody relies on an objective that nobody declared.
+			promql.Max(sloLabels, promql.Vector(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, metrics.OriginDefault))), promql.On(sloLabels...)),
 		Severity:    slo.Ticket,
 		For:         hour,
 		Scope:       []string{metrics.LabelSLO},

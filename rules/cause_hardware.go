@@ -28,7 +28,7 @@ var (
 	GPUHardwareThrottle = &Alert{
 		Name:        "LLMGPUHardwareThrottle",
 		Branch:      Hardware,
-		Expr:        onModel(throttled("hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown", 0.1), metrics.LabelReason),
+		Expr:        throttled("hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown", 0.1),
 		Severity:    slo.Ticket,
 		For:         10 * minute,
 		Keep:        5 * minute,
@@ -37,14 +37,14 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "GPU {{ $labels.gpu_uuid }} is slowed down: {{ $labels.reason }}",
 		Description: "Lowered clocks {{ $value | humanizePercentage }} of the time. Heat: look at fans, airflow, inlet temperature and its neighbours. Nobody suffers yet, or a burn alert would say so.",
-		Split: []Evidence{{"Degrees left", promql.Min([]string{metrics.LabelLimit}, promql.Vector(metrics.GPUTemperatureMargin,
+		Split: []Evidence{modelsOnIt, {"Degrees left", promql.Min([]string{metrics.LabelLimit}, promql.Vector(metrics.GPUTemperatureMargin,
 			same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelLimit)}},
 		Dashboard: GPUDashboard,
 	}
 	GPUPowerBrake = &Alert{
 		Name:        "LLMGPUPowerBrake",
 		Branch:      Hardware,
-		Expr:        onModel(throttled("hw_power_brake_slowdown", 0.01), metrics.LabelReason),
+		Expr:        throttled("hw_power_brake_slowdown", 0.01),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Keep:        5 * minute,
@@ -53,37 +53,40 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Power brake on GPU {{ $labels.gpu_uuid }}",
 		Description: "Something outside the GPU, a power supply or the rack, asked it to slow down. It usually hits all GPUs of a chassis: call facilities, not the model team.",
+		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
 	GPUUncorrectableECC = &Alert{
 		Name:   "LLMGPUUncorrectableECC",
 		Branch: Hardware,
-		Expr: onModel(above(promql.Sum(gpuLabels, promql.Increase(promql.Vector(metrics.GPUECCErrors,
-			promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour)), 0)),
+		Expr: above(promql.Sum(gpuLabels, promql.Increase(promql.Vector(metrics.GPUECCErrors,
+			promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour)), 0),
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelGPUUUID},
 		DependsOn:   underGPU(GPURowRemapFailure, GPUSRAMThreshold, GPUCriticalXID, GPULost),
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Uncorrectable memory error on GPU {{ $labels.gpu_uuid }}",
 		Description: "The process that used the page was killed; the driver takes the page out. Once is bad luck: drain at leisure and reset. Again within days: replace the board.",
+		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
 	GPURowRemapFailure = &Alert{
 		Name:        "LLMGPURowRemapFailure",
 		Branch:      Hardware,
-		Expr:        onModel(state(metrics.GPURowRemapFailure)),
+		Expr:        state(metrics.GPURowRemapFailure),
 		Severity:    slo.Page,
 		Scope:       []string{metrics.LabelGPUUUID},
 		DependsOn:   underGPU(GPULost),
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "GPU {{ $labels.gpu_uuid }} has no spare memory row left for a fault",
 		Description: "Further errors will hit live data. Cordon the node, move the model, open a return with the vendor.",
+		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
 	GPURowRemapPending = &Alert{
 		Name:        "LLMGPURowRemapPending",
 		Branch:      Hardware,
-		Expr:        onModel(state(metrics.GPURowRemapPending)),
+		Expr:        state(metrics.GPURowRemapPending),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelGPUUUID},
@@ -91,33 +94,35 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "GPU {{ $labels.gpu_uuid }} waits for a reset to remap a memory row",
 		Description: "The faulty row is already out of use. Drain the node and reset the GPU at the next window.",
+		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
 	GPUSRAMThreshold = &Alert{
 		Name:        "LLMGPUSRAMThreshold",
 		Branch:      Hardware,
-		Expr:        onModel(state(metrics.GPUSRAMThreshold)),
+		Expr:        state(metrics.GPUSRAMThreshold),
 		Severity:    slo.Page,
 		Scope:       []string{metrics.LabelGPUUUID},
 		DependsOn:   underGPU(GPULost),
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "GPU {{ $labels.gpu_uuid }} has more uncorrectable SRAM errors than the vendor accepts",
 		Description: "There is no remapping for SRAM. Cordon the node, move the model, open a return with the vendor.",
+		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
 	GPUCriticalXID = &Alert{
 		Name:        "LLMGPUCriticalXID",
 		Branch:      Hardware,
-		Expr:        onModel(criticalXIDs(15*minute), metrics.LabelXID),
+		Expr:        criticalXIDs(15 * minute),
 		Severity:    slo.Page,
 		Keep:        15 * minute,
 		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelXID},
-		DependsOn:   underGPU(GPULost),
+		DependsOn:   underGPU(GPULost, GPURowRemapFailure, GPUSRAMThreshold),
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Replaces:    true,
 		Summary:     "XID {{ $labels.xid }} on GPU {{ $labels.gpu_uuid }}",
 		Description: "The driver reports a fault that an application cannot cause and a restart of the engine cannot mend.",
 		Split: []Evidence{
+			modelsOnIt,
 			{"Meaning", promql.CountBy([]string{metrics.LabelMeaning, metrics.LabelAction}, promql.Vector(metrics.GPUXIDInfo, same(metrics.LabelXID)...)), LabelledBy("", metrics.LabelMeaning, metrics.LabelAction)},
 			{"The driver asks for", promql.CountBy([]string{metrics.LabelAction}, promql.Vector(metrics.GPURecoveryActionInfo, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelAction)},
 		},
@@ -126,17 +131,29 @@ var (
 	GPULost = &Alert{
 		Name:        "LLMGPULost",
 		Branch:      Hardware,
-		Expr:        onModel(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUUp)), promql.Num(0), nil)),
+		Expr:        promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUUp)), promql.Num(0), nil),
 		Severity:    slo.Page,
 		For:         2 * minute,
 		Scope:       []string{metrics.LabelInstance, metrics.LabelGPUUUID},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Replaces:    true,
 		Summary:     "GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} does not answer",
 		Description: "It fell off the bus or a driver call for it hangs. Whatever ran on it is dead or will be. Cordon the node; a reset, a reboot or a power cycle brings the GPU back, in this order.",
-		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
+		Split: []Evidence{modelsOnIt, {"Reason", promql.CountBy([]string{metrics.LabelReason},
 			promql.Vector(metrics.GPUUp, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
+	}
+	// ModelOnFailedGPU gets its expression from hardwareAlerts too. It fires only while one of the pages that it
+	// reads does: those are about a GPU, this is the model in whose name they take the place of a burn.
+	ModelOnFailedGPU = &Alert{
+		Name:        "LLMModelOnFailedGPU",
+		Branch:      Hardware,
+		Severity:    slo.Info,
+		Scope:       []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Replaces:    true,
+		Summary:     "{{ $labels.model_name }} runs, or ran within the hour, on GPU {{ $labels.gpu_uuid }}, which failed",
+		Description: "The failure of the GPU has paged. The model's burn alerts are quiet meanwhile: that page is about them too.",
+		Dashboard:   GPUDashboard,
 	}
 	GPUMissing = &Alert{
 		Name:   "LLMGPUMissing",
@@ -172,7 +189,7 @@ var (
 	GPULinkDegraded = &Alert{
 		Name:        "LLMGPULinkDegraded",
 		Branch:      Hardware,
-		Expr:        onModel(linkDegraded()),
+		Expr:        linkDegraded(),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelGPUUUID},
@@ -181,6 +198,7 @@ var (
 		Summary:     "NVLink or PCIe of GPU {{ $labels.gpu_uuid }} is degraded",
 		Description: "A link is down, replays errors, or runs narrower than it can while the GPU is busy. Tensor parallelism waits for the slowest link: every token of the model pays.",
 		Split: []Evidence{
+			modelsOnIt,
 			{"NVLinks down", promql.Equal(promql.Max([]string{metrics.LabelLink}, promql.Vector(metrics.GPUNVLinkUp, same(metrics.LabelGPUUUID)...)), promql.Num(0), nil), LabelledBy("", metrics.LabelLink)},
 			{"PCIe lanes", promql.Max([]string{metrics.LabelState}, promql.Vector(metrics.GPUPCIeLinkWidth, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelState)},
 		},
@@ -189,16 +207,24 @@ var (
 )
 
 func hardwareAlerts(opt Options) []*Alert {
-	burning := promql.Vector(burn(base))
-	if opt.Tier == Shard { // burn rates are global: judge by the events of this shard
-		ratio := promql.Div(promql.Vector(shardName(metrics.SLOBadEvents, base)), above(promql.Vector(shardName(metrics.SLOEvents, base)), 0), nil)
-		burning = promql.Div(ratio, promql.Sub(promql.Num(1), promql.Vector(metrics.ShardObjective), nil), nil)
-	}
-	explained := *GPUThrottledUnderBurn
+	explained, muted := *GPUThrottledUnderBurn, *ModelOnFailedGPU
 	explained.Expr = promql.And(servedBy(throttled(HarmfulReasons, 0.05), metrics.LabelReason),
-		above(burning, 1), promql.On(modelLabels...))
+		burning(opt, base), promql.On(modelLabels...))
+	muted.Expr = onFailedGPU(burning(opt, fresh))
 	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUUncorrectableECC, GPURowRemapFailure,
-		GPURowRemapPending, GPUSRAMThreshold, GPUCriticalXID, GPULost, GPUMissing, GPUDriverDown, GPULinkDegraded}
+		GPURowRemapPending, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
+}
+
+// burning are objectives that lose more of their budget than they have, in a window up to an hour.
+func burning(opt Options, w slo.Duration) promql.Expr { return above(burns(opt, w), 1) }
+
+// burns is how fast the objectives burn. A shard judges by its own events: burn rates are global.
+func burns(opt Options, w slo.Duration) promql.Expr {
+	if opt.Tier != Shard {
+		return promql.Vector(burn(w))
+	}
+	ratio := promql.Div(promql.Vector(shardName(metrics.SLOBadEvents, w)), above(promql.Vector(shardName(metrics.SLOEvents, w)), 0), nil)
+	return promql.Div(ratio, promql.Sub(promql.Num(1), promql.Vector(metrics.ShardObjective), nil), nil)
 }
 
 // gpuLabels identify a GPU and say where it is.
@@ -222,33 +248,65 @@ func criticalXIDs(window time.Duration) promql.Expr {
 		promql.Vector(metrics.GPUXIDInfo, promql.Eq(metrics.LabelSeverity, "page")), promql.On(metrics.LabelXID))
 }
 
-// linkDegraded is a GPU with an NVLink that is down or makes errors, or with fewer PCIe lanes than it
+// linkDegraded is a GPU with an NVLink that is lost or makes errors, or with fewer PCIe lanes than it
 // could have while it works. Idle links save power legitimately.
 func linkDegraded() promql.Expr {
 	lanes := func(state string) promql.Expr {
 		return promql.Max(gpuLabels, promql.Vector(metrics.GPUPCIeLinkWidth, promql.Eq(metrics.LabelState, state)))
 	}
 	return promql.Or(
-		promql.Equal(promql.Min(gpuLabels, promql.Vector(metrics.GPUNVLinkUp)), promql.Num(0), nil),
+		lostLinks(),
 		above(promql.Sum(gpuLabels, promql.Rate(promql.Vector(metrics.GPUNVLinkErrors), 5*minute)), 0.1),
 		promql.And(promql.Lt(lanes("current"), lanes("max"), nil),
 			above(promql.Max(gpuLabels, promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), 5*minute)), 0.5), nil))
 }
 
-// servedBy joins GPU series with the models that run on the GPU, now or within the hour: a model whose
-// engine died with its GPU still says which it was. more are labels of e to keep.
-func servedBy(e promql.Expr, more ...string) promql.Expr {
-	key := []string{metrics.LabelCluster, metrics.LabelGPUUUID}
-	models := promql.Max([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID},
-		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
-	one := promql.TopK(1, key, e)
-	return promql.Mul(models, one, promql.On(key...).ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
+// lostLinks is how many NVLinks of a GPU are down that were up within a day, or how many are up where others of the
+// GPU are down and another GPU of the node has more. A link without a bridge is down for ever and is no fault.
+func lostLinks() promql.Expr {
+	node := []string{metrics.LabelCluster, metrics.LabelInstance}
+	links := promql.Vector(metrics.GPUNVLinkUp)
+	is := func(up float64, ago time.Duration) promql.Expr {
+		return promql.Equal(promql.Max(append([]string{metrics.LabelLink}, gpuLabels...), promql.Offset(links, ago)), promql.Num(up), nil)
+	}
+	fell := promql.And(is(0, 0), promql.Or(is(1, hour), is(1, 6*hour), is(1, day)), nil)
+	up := promql.Sum(gpuLabels, links)
+	fewer := promql.Lt(above(up, 0), promql.Max(node, up), promql.On(node...).ManyToOne())
+	return promql.Or(promql.CountBy(gpuLabels, fell),
+		promql.And(fewer, promql.Equal(promql.Min(gpuLabels, links), promql.Num(0), nil), nil))
 }
 
-// onModel is servedBy for the GPUs that serve a model, and e itself for the others.
-func onModel(e promql.Expr, more ...string) promql.Expr {
-	return promql.OrOn(servedBy(e, more...), e, promql.On(metrics.LabelCluster, metrics.LabelGPUUUID))
+// servedBy joins GPU series with the models on the GPU. more are labels of e to keep.
+func servedBy(e promql.Expr, more ...string) promql.Expr {
+	one := promql.TopK(1, onGPULabels(), e)
+	return promql.Mul(served(modelLabels), one, promql.On(onGPULabels()...).ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
 }
+
+// served are the models that run on a GPU, now or within the hour: a model whose engine died with its GPU
+// still says which it was. by are labels of the model or of its replica.
+func served(by []string) promql.Expr {
+	return promql.Max(onGPU(by), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
+}
+
+func onGPU(labels []string) []string { return append([]string{metrics.LabelGPUUUID}, labels...) }
+
+// onFailedGPU are the replicas of models on the GPUs whose failure pages. Engines that died with their GPU stop saying where they
+// were; a model that suffers since then is remembered for as long.
+func onFailedGPU(suffers promql.Expr) promql.Expr {
+	firing := func(alerts string) promql.Expr {
+		return promql.Vector(metrics.Alerts, promql.Either("alertname", alerts), promql.Eq("alertstate", "firing"))
+	}
+	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name)), suffers, promql.On(modelLabels...))
+	return promql.And(promql.Or(served(replicaLabels), remembered),
+		promql.Max(onGPULabels(), firing(GPULost.Name+"|"+GPUCriticalXID.Name)), promql.On(onGPULabels()...))
+}
+
+// modelsOnIt are the models on the GPU of the alert. They are text and no labels: one fault is one alert, whatever
+// runs there and whenever it leaves.
+var modelsOnIt = Evidence{"Models on it within the hour",
+	promql.CountBy([]string{metrics.LabelNamespace, metrics.LabelModel},
+		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, same(metrics.LabelGPUUUID)...), hour)),
+	"{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}"}
 
 func underGPU(alerts ...*Alert) []Quiet {
 	var q []Quiet

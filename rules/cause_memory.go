@@ -11,10 +11,10 @@ import (
 
 // Causes in the KV cache. GPU memory in use is none: engines reserve it at start.
 var (
+	// KVPressure gets its expression from memoryAlerts.
 	KVPressure = &Alert{
 		Name:        "LLMKVPressure",
 		Branch:      Memory,
-		Expr:        fullCache(),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
@@ -81,6 +81,12 @@ var (
 		Dashboard: EngineDashboard,
 	}
 )
+
+func memoryAlerts(opt Options) []*Alert {
+	full := *KVPressure
+	full.Expr = harmful(opt, fullCache())
+	return []*Alert{&full, PreemptionThrash, KVTransferFailures, KVOffloadSaturated}
+}
 
 // tierLabels identify a tier of a replica.
 var tierLabels = append([]string{metrics.LabelTier}, replicaLabels...)

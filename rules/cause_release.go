@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"time"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -16,9 +18,10 @@ var ReleaseRegression = &Alert{
 	Scope:    []string{metrics.LabelModel},
 	Explains: []*Alert{FastBurn, SlowBurn},
 	Summary:  "{{ $labels.model_name }} is {{ $value | humanize }} times as slow as yesterday, since a change in the last 6 hours",
-	Description: "Its engines restarted or changed version within six hours, and the mean time to first token or between tokens is up by half or more. " +
-		"Rolling back is cheaper than understanding: do it first.",
+	Description: "A version was deployed within six hours, or all of its engines started again under the load of yesterday, and the mean time to first token or between tokens is up by half or more. " +
+		"What changed is in the split: a version, or else flags, image or node.",
 	Split: []Evidence{
+		{"Deployed within 6h, roll back before you understand", deployedWithin(6*hour, sameModel()...), LabelledBy("", metrics.LabelVersion)},
 		{"Versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},
 			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour)), LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelVersion)},
 		{"TTFT now", mean(metrics.TimeToFirstToken, nil, 30*minute, sameModel()...), Duration},
@@ -34,11 +37,24 @@ func slower() promql.Expr {
 	return promql.And(promql.Or(grew(metrics.TimeToFirstToken), grew(metrics.InterTokenLatency)), atLeast(20, 30*minute), nil)
 }
 
-// changed is a model with an engine that started, or a version that appeared, within six hours.
+// changed is a model with a version that appeared within six hours, or whose engines all started since then and get
+// no more requests than the day before: new replicas beside old ones are more capacity, and more load makes slow.
 func changed() promql.Expr {
-	restarted := promql.And(
-		promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
-		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (6*hour).Seconds()),
-		promql.On(pageLabels...))
-	return promql.Or(promql.Max(modelLabels, restarted), promql.Max(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), 6*hour)))
+	running := promql.Mul(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
+		promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), promql.On(pageLabels...).ManyToOne())
+	restarted := below(promql.Sub(promql.Call("time"), promql.Min(modelLabels, running), nil), (6 * hour).Seconds())
+	perReplica := func(window, ago time.Duration) promql.Expr {
+		mean := func(f *metrics.Family) promql.Expr {
+			return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(f), ago), window))
+		}
+		return promql.Div(mean(metrics.RecordedRequests), mean(metrics.RecordedReplicas), nil)
+	}
+	return promql.Or(
+		promql.Max(modelLabels, deployedWithin(6*hour)),
+		promql.And(restarted, promql.Le(perReplica(30*minute, 0), times(1.5, perReplica(day, 6*hour)), nil), nil))
+}
+
+// deployedWithin are the versions that a model did not run before.
+func deployedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
+	return promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed, m...), window)
 }

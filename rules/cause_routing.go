@@ -21,7 +21,7 @@ var ReplicaSkew = &Alert{
 	DependsOn:   []Quiet{{EngineStalled, replicaLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     theEngine + " does worse than the other replicas of {{ $labels.model_name }}",
-	Description: "It is three times as slow as the best replica, or holds most of the queue while another has none. One bad replica burns a budget by itself: take it out of rotation and look at its GPU and its node.",
+	Description: "It is three times as slow as the best replica of its role, for the prompts that it computes, or holds most of the queue while another has none. One bad replica burns a budget by itself: take it out of rotation and look at its GPU and its node.",
 	Split: []Evidence{
 		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, now, sameModel()...), LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
@@ -29,19 +29,33 @@ var ReplicaSkew = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// slowest is a replica three times as slow as the best one, with enough requests to say so.
+// inRole are the labels of replicas, and of models, in one role: prefill and decode engines of a model differ by design.
+func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
+
+// slowest is a replica three times as slow as the best one of its role, with enough requests to say so. Where the work of
+// a request is known, it is three times as slow for that, too: a router sends long prompts, and those that no cache
+// has, to replicas of their own.
 func slowest(h *metrics.Family, m ...*promql.Matcher) promql.Expr {
-	perReplica := mean(h, replicaLabels, now, m...)
-	enough := promql.Ge(promql.Sum(replicaLabels, promql.Increase(promql.CountOf(h, m...), now)), promql.Num(10), nil)
-	best := promql.Min(modelLabels, promql.And(perReplica, enough, nil))
-	return promql.And(promql.Gt(perReplica, times(3, best), promql.On(modelLabels...).ManyToOne()), enough, nil)
+	enough := promql.Ge(promql.Sum(inRole(replicaLabels), promql.Increase(promql.CountOf(h, m...), now)), promql.Num(10), nil)
+	slow := func(e promql.Expr, is func(a, b promql.Expr, m *promql.Matching) promql.Expr) promql.Expr {
+		e = promql.And(e, enough, nil)
+		return is(e, times(3, promql.Min(inRole(modelLabels), e)), promql.On(inRole(modelLabels)...).ManyToOne())
+	}
+	took := mean(h, inRole(replicaLabels), now, m...)
+	return promql.Max(replicaLabels, promql.Unless(slow(took, promql.Gt), slow(promql.Div(took, promptWork(inRole(replicaLabels), m...), nil), promql.Le), nil))
 }
 
-// longestQueue is a replica with a real queue, well above the mean, while another has none.
+// promptWork is how many prompt tokens are computed for a request; where the prefix cache is not known, all of them.
+func promptWork(by []string, m ...*promql.Matcher) promql.Expr {
+	prompt := mean(metrics.RequestPromptTokens, by, now, m...)
+	return promql.Or(promql.Mul(prompt, promql.Sub(promql.Num(1), hitRatio(by, now, 0, m...), nil), nil), prompt)
+}
+
+// longestQueue is a replica with a real queue, well above the mean of its role, while another has none.
 func longestQueue() promql.Expr {
-	waiting := promql.Sum(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), now))
-	perModel := promql.On(modelLabels...)
-	return promql.And(
-		promql.And(above(waiting, 4), promql.Gt(waiting, times(1.5, promql.Avg(modelLabels, waiting)), perModel.ManyToOne()), nil),
-		below(promql.Min(modelLabels, waiting), 1), perModel)
+	waiting := promql.Sum(inRole(replicaLabels), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), now))
+	perRole := promql.On(inRole(modelLabels)...)
+	return promql.Max(replicaLabels, promql.And(
+		promql.And(above(waiting, 4), promql.Gt(waiting, times(1.5, promql.Avg(inRole(modelLabels), waiting)), perRole.ManyToOne()), nil),
+		below(promql.Min(inRole(modelLabels), waiting), 1), perRole))
 }

@@ -8,10 +8,10 @@ func causeGroups(opt Options) []Group {
 		alerts []*Alert
 	}{
 		{Engine, []*Alert{ModelDown, EngineDown, EngineStalled, EngineCrashLoop, ColdStart}},
-		{Queueing, []*Alert{QueueBuildUp}},
+		{Queueing, queueingAlerts(opt)},
 		{Prefill, []*Alert{LongPromptShift, PrefixHitCollapse}},
 		{Decode, []*Alert{BatchKnee, SpeculationCollapse}},
-		{Memory, []*Alert{KVPressure, PreemptionThrash, KVTransferFailures, KVOffloadSaturated}},
+		{Memory, memoryAlerts(opt)},
 		{Behaviour, []*Alert{RunawayGeneration}},
 		{Routing, []*Alert{ReplicaSkew}},
 		{Release, []*Alert{ReleaseRegression}},

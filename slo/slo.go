@@ -96,6 +96,8 @@ type Objective struct {
 	Total *Counters `yaml:"total,omitempty"`
 	Good  *Counters `yaml:"good,omitempty"`
 	Bad   *Counters `yaml:"bad,omitempty"`
+	// Default says that nobody declared it: it is one of Defaults.
+	Default bool `yaml:"-"`
 }
 
 // Periods are the periods for which the generated rules keep a budget. A fixed list keeps the number
@@ -111,11 +113,11 @@ const DefaultPeriod = 30 * Day
 // requests that a target of 99% gives away: without them, one in a hundred may wait a minute.
 func Defaults() []Objective {
 	return []Objective{
-		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod},
-		{Name: "itl", Signal: ITL, Threshold: duration("50ms"), Target: ratio("99%"), Period: DefaultPeriod},
-		{Name: "availability", Signal: Availability, Target: ratio("99.9%"), Period: DefaultPeriod},
-		{Name: "ttft_severe", Signal: TTFT, Threshold: duration("10s"), Target: ratio("99.9%"), Period: DefaultPeriod},
-		{Name: "itl_severe", Signal: ITL, Threshold: duration("500ms"), Target: ratio("99.9%"), Period: DefaultPeriod},
+		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod, Default: true},
+		{Name: "itl", Signal: ITL, Threshold: duration("50ms"), Target: ratio("99%"), Period: DefaultPeriod, Default: true},
+		{Name: "availability", Signal: Availability, Target: ratio("99.9%"), Period: DefaultPeriod, Default: true},
+		{Name: "ttft_severe", Signal: TTFT, Threshold: duration("10s"), Target: ratio("99.9%"), Period: DefaultPeriod, Default: true},
+		{Name: "itl_severe", Signal: ITL, Threshold: duration("500ms"), Target: ratio("99.9%"), Period: DefaultPeriod, Default: true},
 	}
 }
 

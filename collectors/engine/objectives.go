@@ -228,8 +228,12 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 	}
 	for _, o := range objectives {
 		o = o.WithDefaults()
+		origin := ""
+		if o.Default {
+			origin = metrics.OriginDefault
+		}
 		info := []metrics.Label{label(metrics.LabelSLO, o.Name), label(metrics.LabelSignal, string(o.Signal)), label(metrics.LabelPeriod, o.Period.String()),
-			label(metrics.LabelSeverity, o.Severity.String()), label(metrics.LabelRunbook, o.Runbook), label(metrics.LabelDashboard, o.Dashboard)}
+			label(metrics.LabelSeverity, o.Severity.String()), label(metrics.LabelRunbook, o.Runbook), label(metrics.LabelDashboard, o.Dashboard), label(metrics.LabelOrigin, origin)}
 		for _, name := range slices.Sorted(maps.Keys(o.Labels)) {
 			info = append(info, label(name, o.Labels[name]))
 		}

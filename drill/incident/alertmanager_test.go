@@ -73,3 +73,67 @@ func TestRepeat(t *testing.T) {
 		t.Errorf("%d pages in nine hours with a repetition every four", n)
 	}
 }
+
+func onGPU(name, severity, uuid string, more ...string) rulesim.Alert {
+	return rulesim.Alert{Name: name, Labels: labels.FromStrings(append([]string{"alertname", name, "severity", severity, "branch", "hardware",
+		"instance", "node-1", "gpu_uuid", uuid}, more...)...)}
+}
+
+// A node whose GPUs fail is one page: for all of its GPUs, whatever the driver says of each, whatever runs on
+// them, and also when models leave and burn.
+func TestGPUsOfANodeAreOnePage(t *testing.T) {
+	am, err := newAlertmanager(rules.Alerts(Rules()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for m := range 180 {
+		var now []rulesim.Alert
+		for _, uuid := range []string{"GPU-0", "GPU-1"} {
+			if m < 30 {
+				now = append(now, onGPU("LLMGPUCriticalXID", "critical", uuid, "xid", "79"))
+			}
+			if m >= 3 {
+				now = append(now, onGPU("LLMGPULost", "critical", uuid))
+			}
+			now = append(now, onGPU("LLMModelOnFailedGPU", "info", uuid, "namespace", "prod", "model_name", "m", "pod", "p-"+uuid, "server", "s"))
+		}
+		if m >= 5 {
+			now = append(now, fires("LLMErrorBudgetFastBurn", "critical", "slo", "ttft"),
+				fires("LLMEngineStalled", "critical", "pod", "p-GPU-0", "server", "s", "instance", "node-1"))
+		}
+		am.receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now)
+	}
+	opened := 0
+	for _, n := range am.pages() {
+		if !n.Update {
+			opened++
+		}
+		if slices.Contains(n.Alerts, "LLMErrorBudgetFastBurn") || slices.Contains(n.Alerts, "LLMEngineStalled") {
+			t.Errorf("%v paged for a GPU that failed", n.Alerts)
+		}
+	}
+	if opened != 1 {
+		t.Errorf("%d pages for the GPUs of a node, want 1", opened)
+	}
+}
+
+// A memory error without a spare row makes an XID too. The page stays the one that lasts.
+func TestRowRemapFailureIsOnePage(t *testing.T) {
+	am, err := newAlertmanager(rules.Alerts(Rules()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for m := range 120 {
+		now := []rulesim.Alert{onGPU("LLMGPURowRemapFailure", "critical", "GPU-0")}
+		if m < 30 {
+			now = append(now, onGPU("LLMGPUCriticalXID", "critical", "GPU-0", "xid", "64"), onGPU("LLMGPUUncorrectableECC", "warning", "GPU-0"))
+		}
+		am.receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now)
+	}
+	if pages := am.pages(); len(pages) != 1 || !slices.Equal(pages[0].Alerts, []string{"LLMGPURowRemapFailure"}) {
+		t.Errorf("pages %+v, want one of the row remap failure", pages)
+	}
+	if tickets := am.to("llm-warning"); len(tickets) != 0 {
+		t.Errorf("tickets beside the page: %+v", tickets)
+	}
+}

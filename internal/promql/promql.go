@@ -165,6 +165,9 @@ func Ge(a, b Expr, m *Matching) Expr { return binary(parser.GTE, a, b, m) }
 // Lt keeps what is less.
 func Lt(a, b Expr, m *Matching) Expr { return binary(parser.LSS, a, b, m) }
 
+// Le keeps what is less or equal.
+func Le(a, b Expr, m *Matching) Expr { return binary(parser.LTE, a, b, m) }
+
 // Equal keeps what is equal.
 func Equal(a, b Expr, m *Matching) Expr { return binary(parser.EQLC, a, b, m) }
 

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// TestNoTicketForWhatNobodyDeclared reads pages of many engines, without a configuration: that an engine cannot
+// count an objective which nobody asked for, and lacks what it never had, opens no ticket, however long.
+func TestNoTicketForWhatNobodyDeclared(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(recordings, "*", "*.prom"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, own := range []string{"vllm/v0.19.0-dp2-spec", "sglang/v0.5.20-hicache", "llamacpp/b10450-loaded", "tgi/*-loaded", "trtllm/*", "triton/*", "lmdeploy/v0.9.2", "lightllm/008f5e9-loaded", "dynamo/frontend", "tei/embed-loaded", "xinference/*"} {
+		found, err := filepath.Glob(filepath.Join("../../collectors/engine/testdata/pages", own+".prom"))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %d pages, %v", own, len(found), err)
+		}
+		pages = append(pages, found[len(found)-1])
+	}
+	var targets []string
+	for _, page := range pages {
+		body, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/metrics" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Write(body)
+		}))
+		t.Cleanup(server.Close)
+		targets = append(targets, "--engine.target="+server.URL)
+	}
+	exporter := start(t, targets...)
+
+	groups := rules.Groups(rules.Options{})
+	for g := range groups {
+		var kept []*rules.Alert
+		for _, a := range groups[g].Alerts {
+			if a.Name == rules.ObjectiveWithoutEvents.Name || a.Name == rules.SourceMissing.Name {
+				kept = append(kept, a)
+			}
+		}
+		groups[g].Records, groups[g].Alerts = nil, kept
+	}
+	content, err := rules.Encode(rules.NewFile(groups, rules.Style{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := rulesim.New(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	p := parser.NewParser(parser.Options{})
+	known := map[string]labels.Labels{}
+	err = sim.Run(rulesim.Epoch, rulesim.Epoch.Add(90*time.Minute), time.Minute, func(_ time.Time, emit rulesim.Emit) {
+		status, body, _ := exporter.request(t, http.MethodGet, "/metrics")
+		if status != http.StatusOK {
+			t.Fatal(status)
+		}
+		for line := range strings.Lines(body) {
+			if !strings.HasPrefix(line, "llm_slo_") && !strings.HasPrefix(line, "llm_engine_source_") {
+				continue
+			}
+			series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+			l, ok := known[series]
+			if !ok {
+				if l, err = p.ParseMetric(series + "}"); err != nil {
+					t.Fatal(line, err)
+				}
+				known[series] = l
+			}
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				t.Fatal(line, err)
+			}
+			emit(l, v)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(known) == 0 {
+		t.Fatal("the exporter says nothing of objectives")
+	}
+	for _, a := range sim.Firing() {
+		t.Errorf("a ticket for nothing: %s %s", a.Annotations.Get("summary"), a.Labels)
+	}
+}
