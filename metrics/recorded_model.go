@@ -40,4 +40,7 @@ var (
 		"A version that a model did not run before, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelVersion))
 	RecordedStarted = recorded(Never, "model:llm_engine_started:last5m",
 		"An engine that started, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelInstance, LabelPod, LabelServer))
+
+	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",
+		"A replica that has work and makes no progress, always 1 and absent otherwise.", ReplicaLabels)
 )

@@ -7,7 +7,7 @@ func causeGroups(opt Options) []Group {
 		branch Branch
 		alerts []*Alert
 	}{
-		{Engine, []*Alert{ModelDown, EngineDown, EngineStalled, EngineCrashLoop, ColdStart}},
+		{Engine, []*Alert{ModelDown, EngineDown, EngineCrashLoop, ColdStart}},
 		{Queueing, []*Alert{QueueBuildUp}},
 		{Prefill, []*Alert{LongPromptShift, PrefixHitCollapse}},
 		{Decode, []*Alert{BatchKnee, SpeculationCollapse}},
@@ -18,7 +18,7 @@ func causeGroups(opt Options) []Group {
 		{Hardware, hardwareAlerts(opt)},
 		{Exporter, exporterAlerts(opt)},
 	}
-	var groups []Group
+	groups := []Group{stallGroup()}
 	for _, b := range branches {
 		groups = append(groups, Group{Name: "llm-cause-" + string(b.branch), Interval: Interval, Alerts: b.alerts})
 	}
