@@ -11,17 +11,21 @@ import (
 // Causes in the engine process: it is gone, wedged, or starting.
 var (
 	ModelDown = &Alert{
-		Name:        "LLMModelDown",
-		Branch:      Engine,
-		Expr:        promql.Equal(promql.Max(modelLabels, knownEngines(engineUp())), promql.Num(0), nil),
-		Severity:    slo.Page,
-		For:         2 * minute,
-		Scope:       []string{metrics.LabelModel},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Replaces:    true,
-		Summary:     "No engine serves {{ $labels.model_name }}",
-		Description: "Every engine that served this model in the last day fails to answer. No request succeeds, and without requests no budget burns: this page stands for it.",
-		Dashboard:   IncidentDashboard,
+		Name:   "LLMModelDown",
+		Branch: Engine,
+		Expr: promql.Or(
+			promql.Equal(promql.Max(modelLabels, knownEngines(engineUp())), promql.Num(0), nil),
+			vanished()),
+		Severity:  slo.Page,
+		For:       2 * minute,
+		Scope:     []string{metrics.LabelModel},
+		DependsOn: []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
+		Explains:  []*Alert{FastBurn, SlowBurn},
+		Replaces:  true,
+		Summary:   "No engine serves {{ $labels.model_name }}{{ if gt $value 0.0 }}: none is left{{ end }}",
+		Description: "Every engine that served this model fails to answer, or is gone with its pod or its node, though it had requests within the hour. " +
+			"No request succeeds, and without requests no budget burns: this page stands for it.",
+		Dashboard: IncidentDashboard,
 	}
 	EngineDown = &Alert{
 		Name:     "LLMEngineDown",
@@ -115,11 +119,45 @@ const patience = 20 * minute
 
 func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0), nil) }
 
-// knownEngines lends a per-page value the model that the page served within a day: an engine that is
+// knownEngines lends a per-page value the model that the page serves or served last: an engine that is
 // down does not say its model.
 func knownEngines(perPage promql.Expr) promql.Expr {
-	known := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day))
-	return promql.Mul(known, perPage, promql.On(pageLabels...).ManyToOne())
+	return promql.Mul(promql.Vector(metrics.RecordedServed), perPage, promql.On(pageLabels...).ManyToOne())
+}
+
+// served is what a page serves, and while it does not answer what it served last: the record hands that on for
+// as long as the page is a target. Where it has nothing to hand on, after a pause of Prometheus, it is what the
+// page served within a day.
+func served() promql.Expr {
+	onPage := promql.On(pageLabels...)
+	says := promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))
+	before := promql.Vector(metrics.RecordedServed)
+	whileSilent := func(e promql.Expr) promql.Expr {
+		return promql.And(promql.Unless(e, says, onPage), promql.Vector(metrics.EngineUp), onPage)
+	}
+	return promql.Or(says, whileSilent(before), whileSilent(
+		promql.Unless(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day)), before, onPage)))
+}
+
+// vanished is a model that had requests within the hour, or events of an objective, and that no page serves, or
+// served last, for three minutes. A page that has another model instead was given to it, and a model that may
+// be absent was put away.
+func vanished() promql.Expr {
+	within := func(f *metrics.Family) promql.Expr { return promql.Over("max_over_time", promql.Vector(f), hour) }
+	had := func(f *metrics.Family) promql.Expr { return above(promql.Max(modelLabels, within(f)), 0) }
+	counted := promql.Equal(promql.Max(modelSLO, within(metrics.SLOCounted)), promql.Num(1), nil)
+	optional := promql.Equal(promql.Max(sloLabels, within(metrics.SLOMayBeAbsent)), promql.Num(1), nil)
+
+	there := promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed), 3*minute))
+	givenAway := promql.CountBy(modelLabels, promql.And(
+		promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
+		promql.Vector(metrics.RecordedServed), promql.On(pageLabels...)))
+	mayBeAbsent := promql.CountBy(modelLabels, promql.And(counted, optional, promql.On(sloLabels...)))
+	model := promql.CountBy(modelLabels, promql.Or(had(metrics.RecordedRequests), had(metrics.RecordedGenerationTokens), promql.CountBy(modelLabels, counted)))
+	for _, but := range []promql.Expr{there, givenAway, mayBeAbsent} {
+		model = promql.Unless(model, but, nil)
+	}
+	return model
 }
 
 // startedCold is a young engine that requests wait for. A queue that is gone before the next scrape shows in

@@ -1,5 +1,7 @@
 package rules
 
+import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+
 // causeGroups are the causes, one group per branch, so that a slow or broken one does not hold up the
 // others.
 func causeGroups(opt Options) []Group {
@@ -20,7 +22,11 @@ func causeGroups(opt Options) []Group {
 	}
 	groups := []Group{stallGroup()}
 	for _, b := range branches {
-		groups = append(groups, Group{Name: "llm-cause-" + string(b.branch), Interval: Interval, Alerts: b.alerts})
+		g := Group{Name: "llm-cause-" + string(b.branch), Interval: Interval, Alerts: b.alerts}
+		if b.branch == Engine {
+			g.Records = []Record{{metrics.RecordedServed, served()}}
+		}
+		groups = append(groups, g)
 	}
 	return groups
 }

@@ -56,6 +56,7 @@ func Check(objectives []Objective, opt CheckOptions) []Finding {
 		if c.signal() && c.target() && c.period() {
 			c.pairs()
 			c.grid()
+			c.absence()
 		}
 		all = append(all, c.found...)
 	}
@@ -127,6 +128,12 @@ func (c *checker) name(duplicate bool) {
 	}
 	if duplicate {
 		c.fatal("name", "is used twice; their events would be mixed. Give each objective a name of its own")
+	}
+}
+
+func (c *checker) absence() {
+	if c.o.MayBeAbsent && len(c.o.Select.Model)+len(c.o.Select.Namespace) == 0 {
+		c.warn("may_be_absent", "holds for every model that the objective counts on: nobody is paged when one has no engine left. Name them under select: model_name or namespace")
 	}
 }
 

@@ -134,6 +134,21 @@ func Incidents() []Incident {
 			Page:   rules.ModelDown, Within: rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
 		},
 		{
+			Name: "pods-evicted", Story: "the pods of a model are evicted, and there is no room for their successors",
+			Fleet: chat(), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, every(func(r *Replica) { r.Down, r.Gone = true, true }))},
+			Page:   rules.ModelDown, Within: 3*minute + rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
+		},
+		{
+			Name: "power-loss", Story: "the only node loses power: engines, GPUs and the exporter are gone at once",
+			Fleet: chat(), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, func(w *World) {
+				w.ExporterDown = true
+				every(func(r *Replica) { r.Down, r.Gone = true, true })(w)
+			})},
+			Page: rules.ModelDown, Within: 3*minute + rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
+		},
+		{
 			Name: "crash-loop", Story: "one engine dies every six minutes and takes 90 s to load",
 			Fleet: chat(), Lasts: 50 * minute, Faults: crashes(2, 6*minute, 90*time.Second, 8),
 			Cause: rules.EngineCrashLoop,
@@ -152,7 +167,7 @@ func Incidents() []Incident {
 		},
 		{
 			Name: "scale-from-zero", Story: "requests for a model without a replica; they are held until one has loaded",
-			Fleet: with(chat(), func(f *Fleet) { f.Replicas = 1 }), History: 3 * time.Hour, Lasts: 40 * minute,
+			Fleet: with(chat(), func(f *Fleet) { f.Replicas, f.Objectives = 1, mayBeAbsent(slo.Defaults()) }), History: 3 * time.Hour, Lasts: 40 * minute,
 			Faults: []Fault{
 				fault(-90*minute, func(w *World) { w.Idle, w.Hold = true, true }),
 				fault(-75*minute, one(0, func(r *Replica) { r.Down, r.Gone = true, true })),
