@@ -40,14 +40,18 @@ type ledger struct {
 	batches, batchTime                 float64 // that got some together, seconds
 	drafted, accepted, preemptions     float64
 	running, waiting, kv, longestQueue float64
+	computed, gave                     float64 // steps of the engine: all, and those in which somebody got a token
+	gives                              bool    // the step at hand does
 }
 
 func (l *ledger) FirstToken(r *Request) {
 	l.started.add(r)
+	l.gives = true
 	l.Observer.FirstToken(r)
 }
 
 func (l *ledger) Decoded(d Decoded) {
+	l.gives = true
 	l.tokens += float64(d.Tokens)
 	l.steps += float64(d.Requests)
 	l.batches++
@@ -81,7 +85,16 @@ func (l *ledger) Finished(r *Request) {
 	l.Observer.Finished(r)
 }
 
+func (l *ledger) Computed(tokens, deferred int) {
+	l.computed++
+	l.Observer.Computed(tokens, deferred)
+}
+
 func (l *ledger) State(running, waiting int, kv float64) {
+	if l.gives {
+		l.gave++
+		l.gives = false
+	}
 	l.running, l.waiting, l.kv = float64(running), float64(waiting), kv
 	l.longestQueue = max(l.longestQueue, l.waiting)
 	l.Observer.State(running, waiting, kv)
@@ -102,7 +115,7 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 			metrics.PromptTokens: {l.started.prompt}, metrics.GenerationTokens: {l.started.requests + l.tokens},
 			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
 			metrics.SpecDecodeDraftTokens: {l.drafted}, metrics.SpecDecodeAcceptedTokens: {l.accepted}, metrics.Preemptions: {l.preemptions},
-			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv},
+			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv}, metrics.EngineSteps: {l.gave},
 			metrics.Requests: {l.finished.requests + l.aborted + l.rejected}, // the last by HTTP status
 		}
 	},
@@ -114,7 +127,7 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 			metrics.RequestPromptTokens: {l.finished.requests, l.finished.prompt}, metrics.RequestGenerationTokens: {l.finished.requests, l.finished.output},
 			metrics.PromptTokens: {l.finished.prompt}, metrics.GenerationTokens: {l.finished.output},
 			metrics.PrefixCacheQueryTokens: {l.finished.prompt}, metrics.PrefixCacheHitTokens: {l.finished.cached}, metrics.Preemptions: {l.preemptions},
-			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv},
+			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv}, metrics.EngineSteps: {l.batches},
 			metrics.Requests: {l.finished.requests + l.aborted + l.rejected + l.failed}, // the last two by HTTP status; what failed has also finished
 		}
 	},
@@ -124,7 +137,7 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 			metrics.QueueTime: {l.good.requests, l.good.queue}, metrics.RequestDuration: {l.good.requests, l.good.e2e},
 			metrics.RequestPromptTokens: {l.started.requests, l.started.prompt}, metrics.RequestGenerationTokens: {l.good.requests, l.good.output},
 			metrics.PromptTokens: {l.started.prompt}, metrics.GenerationTokens: {l.good.output},
-			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting},
+			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.EngineSteps: {l.started.requests + l.batches},
 			metrics.Requests: {l.finished.requests + l.rejected},
 		}
 	},
@@ -144,7 +157,7 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 			metrics.PromptTokens: {l.started.prompt}, metrics.GenerationTokens: {l.finished.output},
 			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
 			metrics.SpecDecodeDraftTokens: {l.drafted}, metrics.SpecDecodeAcceptedTokens: {l.accepted},
-			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting},
+			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.EngineSteps: {l.computed},
 		}
 	},
 	metrics.Dynamo: func(l *ledger) told {
@@ -166,6 +179,7 @@ var quantities = []*metrics.Family{
 	metrics.RequestPromptTokens, metrics.RequestGenerationTokens, metrics.PromptTokens, metrics.GenerationTokens,
 	metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens, metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens,
 	metrics.Preemptions, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage, metrics.Requests,
+	metrics.EngineSteps,
 }
 
 // TestRoundTrip overloads each simulated engine: what happened to the requests is what the exporter makes

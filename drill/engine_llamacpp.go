@@ -79,11 +79,17 @@ func (l *LlamaCpp) FirstToken(r *Request) {
 	l.windowPromptSeconds += seconds
 }
 
+// Computed implements Observer: a call of llama_decode, whatever is in the batch.
+func (l *LlamaCpp) Computed(int, int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.decodes++
+}
+
 // Decoded implements Observer.
 func (l *LlamaCpp) Decoded(d Decoded) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.decodes++
 	l.busySlots += float64(d.Requests)
 	if d.Drafted > 0 {
 		l.drafted += float64(d.Drafted)

@@ -14,7 +14,7 @@ type SGLang struct {
 	*page
 	running, queued, usage, used, available, acceptRate, acceptLength prometheus.Gauge
 	prompt, generated, cached, requests, aborted, retracted           prometheus.Counter
-	realtime, responses                                               *prometheus.CounterVec
+	realtime, responses, passes                                       *prometheus.CounterVec
 	ttft, e2e, queue, prefill, promptLength, outputLength             prometheus.Histogram
 	itl                                                               *repeated
 	capacity                                                          float64
@@ -41,7 +41,7 @@ func NewSGLang(p Profile) *SGLang {
 		prompt: pg.counter("sglang:prompt_tokens_total"), generated: pg.counter("sglang:generation_tokens_total"),
 		cached: pg.with("cache_source", "device").counter("sglang:cached_tokens_total"), requests: pg.counter("sglang:num_requests_total"),
 		aborted: pg.counter("sglang:num_aborted_requests_total"), retracted: scheduler.counter("sglang:num_retracted_requests_total"),
-		realtime:  scheduler.counters("sglang:realtime_tokens_total", "mode"),
+		realtime: scheduler.counters("sglang:realtime_tokens_total", "mode"), passes: scheduler.counters("sglang:cuda_graph_passes_total", "mode"),
 		responses: (&page{registry: pg.registry}).counters("sglang:http_responses_total", "endpoint", "status_code", "method"),
 		ttft:      pg.histogram("sglang:time_to_first_token_seconds", sglangTTFT), e2e: pg.histogram("sglang:e2e_request_latency_seconds", sglangE2E),
 		queue: scheduler.histogram("sglang:queue_time_seconds", sglangQueue), prefill: scheduler.with("stage", "prefill_forward").histogram("sglang:per_stage_req_latency_seconds", sglangStage),
@@ -75,6 +75,7 @@ func (s *SGLang) FirstToken(r *Request) {
 func (s *SGLang) Decoded(d Decoded) {
 	s.itl.Observe(d.Took.Seconds()*float64(d.Requests)/float64(d.Tokens), d.Tokens)
 	s.realtime.WithLabelValues("decode").Add(float64(d.Tokens))
+	s.passes.WithLabelValues("decode_cuda_graph").Inc()
 	if d.Drafted > 0 {
 		s.acceptRate.Set(float64(d.Accepted) / float64(d.Drafted))
 		s.acceptLength.Set(float64(d.Tokens) / float64(d.Requests))

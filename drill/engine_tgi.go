@@ -14,6 +14,7 @@ type TGI struct {
 	failure                                         *prometheus.CounterVec
 	duration, queue, inference, mean, input, output prometheus.Histogram
 	batch                                           *prometheus.HistogramVec
+	batches                                         *prometheus.CounterVec
 }
 
 // NewTGI builds the engine's page and metadata.
@@ -27,7 +28,7 @@ func NewTGI(p Profile) *TGI {
 		duration: pg.histogram("tgi_request_duration", durations), queue: pg.histogram("tgi_request_queue_duration", durations),
 		inference: pg.histogram("tgi_request_inference_duration", durations), mean: pg.histogram("tgi_request_mean_time_per_token_duration", durations),
 		input: pg.histogram("tgi_request_input_length", lengths), output: pg.histogram("tgi_request_generated_tokens", lengths),
-		batch: pg.histograms("tgi_batch_inference_duration", durations, "method"),
+		batch: pg.histograms("tgi_batch_inference_duration", durations, "method"), batches: pg.counters("tgi_batch_inference_count", "method"),
 	}
 	pg.document("/info", map[string]any{"model_id": p.Model, "version": "3.3.7", "max_input_tokens": 4096, "max_total_tokens": 8192})
 	return t
@@ -37,11 +38,15 @@ func NewTGI(p Profile) *TGI {
 func (t *TGI) FirstToken(r *Request) {
 	t.count.Inc()
 	t.input.Observe(r.Prompt)
+	t.batches.WithLabelValues("prefill").Inc()
 	t.batch.WithLabelValues("prefill").Observe((r.FirstToken - r.Scheduled).Seconds())
 }
 
 // Decoded implements Observer.
-func (t *TGI) Decoded(d Decoded) { t.batch.WithLabelValues("decode").Observe(d.Took.Seconds()) }
+func (t *TGI) Decoded(d Decoded) {
+	t.batches.WithLabelValues("decode").Inc()
+	t.batch.WithLabelValues("decode").Observe(d.Took.Seconds())
+}
 
 // Preempted implements Observer: TGI reserves what a request may need and preempts none.
 func (t *TGI) Preempted() {}

@@ -19,6 +19,7 @@ type VLLM struct {
 	responses                                     *prometheus.CounterVec
 	promptLength, outputLength                    prometheus.Histogram
 	step                                          prometheus.Histogram
+	stepTokens                                    float64            // of the step at hand: prompts that it completed, and outputs
 	external, found                               prometheus.Counter // tokens in other engines and tiers
 	byReason                                      *prometheus.GaugeVec
 	deferred                                      int
@@ -116,12 +117,14 @@ func (v *VLLM) FirstToken(r *Request) {
 		v.external.Add(r.Prompt - r.Cached)
 	}
 	v.generated.Inc()
+	v.stepTokens += r.Prompt + 1
 }
 
 // Decoded implements Observer.
 func (v *VLLM) Decoded(d Decoded) {
 	v.itl.Observe(d.Took.Seconds(), d.Requests)
 	v.generated.Add(float64(d.Tokens))
+	v.stepTokens += float64(d.Tokens)
 	if v.drafted != nil {
 		v.drafted.Add(float64(d.Drafted))
 		v.accepted.Add(float64(d.Accepted))
@@ -129,10 +132,7 @@ func (v *VLLM) Decoded(d Decoded) {
 }
 
 // Computed implements Observer.
-func (v *VLLM) Computed(tokens, deferred int) {
-	v.step.Observe(float64(tokens))
-	v.deferred = deferred
-}
+func (v *VLLM) Computed(_, deferred int) { v.deferred = deferred }
 
 // kvLayers are the layers of the model, each a buffer of its own: NIXL takes a descriptor for each block of each.
 const kvLayers = 32
@@ -202,8 +202,12 @@ func (v *VLLM) Finished(r *Request) {
 	v.outputLength.Observe(r.Output)
 }
 
-// State implements Observer.
+// State implements Observer. A step without an output to anybody is not observed (v1/engine/async_llm.py).
 func (v *VLLM) State(running, waiting int, kv float64) {
+	if v.stepTokens > 0 {
+		v.step.Observe(v.stepTokens)
+		v.stepTokens = 0
+	}
 	v.running.Set(float64(running))
 	v.waiting.Set(float64(waiting))
 	v.kv.Set(kv)

@@ -41,6 +41,8 @@ var (
 		"Prompt tokens of requests, those served from a cache included.", EngineLabels)
 	GenerationTokens = counter("llm_engine_generation_tokens_total",
 		"Generated tokens.", EngineLabels)
+	EngineSteps = counter("llm_engine_steps_total",
+		"Steps of the engine: passes of the model over a batch. It stands still while the engine is idle, and while it is stuck.", EngineLabels)
 	Requests = counter("llm_engine_requests_total",
 		"Requests that ended, by outcome: stop, length, repetition, success (reason not said), abort, invalid, rejected, error or other.",
 		EngineLabels, with(LabelOutcome))
@@ -151,8 +153,9 @@ var (
 	EngineScrapeSeries = gauge(Sum, "llm_engine_scrape_series",
 		"Series on the engine's page, mapped or not.", TargetLabels)
 	MetricSourceInfo = gauge(Never, "llm_engine_metric_source_info",
-		"Where a normalised metric comes from on this page, always 1. quality is native, derived, approximate or missing; reason says why it is not native.",
-		TargetLabels, with(LabelMetric, LabelSource, LabelQuality, LabelReason))
+		"Where a normalised metric comes from on this page, always 1. quality is native, derived, approximate or missing; reason says why it is not native. "+
+			"counted says when a generated token is counted: step (as it is made) or end (with its request).",
+		TargetLabels, with(LabelMetric, LabelSource, LabelQuality, LabelReason, LabelCounted))
 	SourceMissing = counter("llm_engine_source_missing_total",
 		"Scrapes on which a source that this engine version should have was not on the page of an engine that has served, had another type, or gave a number that cannot be: the sign of a renamed metric.",
 		TargetLabels, with(LabelMetric, LabelSource))

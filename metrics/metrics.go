@@ -60,6 +60,7 @@ const (
 	LabelMetric    = "metric"     // a name of this vocabulary
 	LabelSource    = "source"     // where a number was read
 	LabelQuality   = "quality"    // how far to trust it, one of the Quality values
+	LabelCounted   = "counted"    // when a token is counted, one of the Counted values
 	LabelVersion   = "version"    // release, or the bracket of releases a page can be from
 	LabelCollector = "collector"  // a part of this exporter
 	LabelInstance  = "instance"   // the node, by the exporter on it: set by the scraper

@@ -40,4 +40,9 @@ var (
 		"A version that a model did not run before, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelVersion))
 	RecordedStarted = recorded(Never, "model:llm_engine_started:last5m",
 		"An engine that started, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelInstance, LabelPod, LabelServer))
+
+	RecordedServed = recorded(Never, "replica:llm_engine_info:last",
+		"A model that a page serves, or served last while it does not answer, always 1. It ends when the page is no target any more.", ReplicaLabels)
+	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",
+		"A replica that has work and makes no progress, always 1 and absent otherwise.", ReplicaLabels)
 )

@@ -66,6 +66,15 @@ const (
 	Fetch Operation = "fetch" // up, from a tier
 )
 
+// Counted is a value of the counted label: when an engine counts a token that it generated.
+type Counted string
+
+// When tokens are counted.
+const (
+	CountedStep Counted = "step" // as it is made: a counter that stands still is an engine that makes none
+	CountedEnd  Counted = "end"  // with its request: the counter stands still for as long as the longest answer takes
+)
+
 // Quality is a value of the quality label: how a normalised number relates to its source.
 type Quality string
 

@@ -31,6 +31,8 @@ var (
 	SLOInfo = gauge(Never, "llm_slo_info",
 		"An objective, always 1. signal is what it is about, period its period as written in recorded series, severity the most that it asks of people, origin default where nobody declared it. The labels that its configuration gives it are here, too.",
 		with(LabelSLO, LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard, LabelOrigin))
+	SLOMayBeAbsent = gauge(Never, "llm_slo_may_be_absent",
+		"Whether the models that an objective counts on may be without an engine (1): those that scale to zero, say. Then nobody is paged for it.", with(LabelSLO))
 	SLOCounted = gauge(Never, "llm_slo_counted",
 		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing; mean_per_request counts a substitute.",
 		EngineLabels, with(LabelSLO, LabelReason))

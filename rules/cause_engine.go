@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"time"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -9,17 +11,21 @@ import (
 // Causes in the engine process: it is gone, wedged, or starting.
 var (
 	ModelDown = &Alert{
-		Name:        "LLMModelDown",
-		Branch:      Engine,
-		Expr:        promql.Equal(promql.Max(modelLabels, knownEngines(engineUp())), promql.Num(0), nil),
-		Severity:    slo.Page,
-		For:         2 * minute,
-		Scope:       []string{metrics.LabelModel},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Replaces:    true,
-		Summary:     "No engine serves {{ $labels.model_name }}",
-		Description: "Every engine that served this model in the last day fails to answer. No request succeeds, and without requests no budget burns: this page stands for it.",
-		Dashboard:   IncidentDashboard,
+		Name:   "LLMModelDown",
+		Branch: Engine,
+		Expr: promql.Or(
+			promql.Equal(promql.Max(modelLabels, knownEngines(engineUp())), promql.Num(0), nil),
+			vanished()),
+		Severity:  slo.Page,
+		For:       2 * minute,
+		Scope:     []string{metrics.LabelModel},
+		DependsOn: []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
+		Explains:  []*Alert{FastBurn, SlowBurn},
+		Replaces:  true,
+		Summary:   "No engine serves {{ $labels.model_name }}{{ if gt $value 0.0 }}: none is left{{ end }}",
+		Description: "Every engine that served this model fails to answer, or is gone with its pod or its node, though it had requests within the hour. " +
+			"No request succeeds, and without requests no budget burns: this page stands for it.",
+		Dashboard: IncidentDashboard,
 	}
 	EngineDown = &Alert{
 		Name:     "LLMEngineDown",
@@ -39,18 +45,33 @@ var (
 			promql.Vector(metrics.EngineUp, same(pageLabels...)...)), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: EngineDashboard,
 	}
+	ModelStalled = &Alert{
+		Name:   "LLMModelStalled",
+		Branch: Engine,
+		Expr: promql.Ge(promql.Div(
+			promql.CountBy(modelLabels, promql.Vector(metrics.RecordedStalled)),
+			promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))), nil), promql.Num(0.5), nil),
+		Severity:    slo.Page,
+		Scope:       []string{metrics.LabelModel},
+		DependsOn:   []Quiet{{ModelOnFailedGPU, modelLabels}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Replaces:    true,
+		Summary:     "{{ $value | humanizePercentage }} of the replicas of {{ $labels.model_name }} make no progress",
+		Description: "They have requests and compute nothing, and what does not end burns no budget: this page stands for it. Look for what the replicas share: a request that all of them got, a release, storage, the network.",
+		Split: []Evidence{{"Stalled", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
+			promql.Vector(metrics.RecordedStalled, sameModel()...)), foundEngine}},
+		Dashboard: IncidentDashboard,
+	}
 	EngineStalled = &Alert{
 		Name:        "LLMEngineStalled",
 		Branch:      Engine,
-		Expr:        stalled(),
+		Expr:        promql.Vector(metrics.RecordedStalled),
 		Severity:    slo.Page,
-		For:         3 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-		DependsOn:   []Quiet{{ModelOnFailedGPU, replicaLabels}},
+		DependsOn:   []Quiet{{ModelStalled, modelLabels}, {ModelOnFailedGPU, replicaLabels}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Replaces:    true,
-		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} makes no tokens",
-		Description: "Requests wait or run, or its GPU is busy, yet not one token came out for minutes. Health endpoints of a wedged engine still answer 200: do not trust them. Take the replica out of rotation, save its stacks, restart it.",
+		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} makes no progress",
+		Description: "Requests wait or run, or its GPU is busy, yet it computes no step and makes no token. Health endpoints of a wedged engine still answer 200: do not trust them. Take the replica out of rotation, save its stacks, restart it.",
 		Split: []Evidence{
 			{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, same(replicaLabels...)...)), Number},
 			{"Running", promql.Sum(nil, promql.Vector(metrics.RequestsRunning, same(replicaLabels...)...)), Number},
@@ -99,11 +120,45 @@ const patience = 20 * minute
 
 func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0), nil) }
 
-// knownEngines lends a per-page value the model that the page served within a day: an engine that is
+// knownEngines lends a per-page value the model that the page serves or served last: an engine that is
 // down does not say its model.
 func knownEngines(perPage promql.Expr) promql.Expr {
-	known := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day))
-	return promql.Mul(known, perPage, promql.On(pageLabels...).ManyToOne())
+	return promql.Mul(promql.Vector(metrics.RecordedServed), perPage, promql.On(pageLabels...).ManyToOne())
+}
+
+// served is what a page serves, and while it does not answer what it served last: the record hands that on for
+// as long as the page is a target. Where it has nothing to hand on, after a pause of Prometheus, it is what the
+// page served within a day.
+func served() promql.Expr {
+	onPage := promql.On(pageLabels...)
+	says := promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))
+	before := promql.Vector(metrics.RecordedServed)
+	whileSilent := func(e promql.Expr) promql.Expr {
+		return promql.And(promql.Unless(e, says, onPage), promql.Vector(metrics.EngineUp), onPage)
+	}
+	return promql.Or(says, whileSilent(before), whileSilent(
+		promql.Unless(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day)), before, onPage)))
+}
+
+// vanished is a model that had requests within the hour, or events of an objective, and that no page serves, or
+// served last, for three minutes. A page that has another model instead was given to it, and a model that may
+// be absent was put away.
+func vanished() promql.Expr {
+	within := func(f *metrics.Family) promql.Expr { return promql.Over("max_over_time", promql.Vector(f), hour) }
+	had := func(f *metrics.Family) promql.Expr { return above(promql.Max(modelLabels, within(f)), 0) }
+	counted := promql.Equal(promql.Max(modelSLO, within(metrics.SLOCounted)), promql.Num(1), nil)
+	optional := promql.Equal(promql.Max(sloLabels, within(metrics.SLOMayBeAbsent)), promql.Num(1), nil)
+
+	there := promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed), 3*minute))
+	givenAway := promql.CountBy(modelLabels, promql.And(
+		promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
+		promql.Vector(metrics.RecordedServed), promql.On(pageLabels...)))
+	mayBeAbsent := promql.CountBy(modelLabels, promql.And(counted, optional, promql.On(sloLabels...)))
+	model := promql.CountBy(modelLabels, promql.Or(had(metrics.RecordedRequests), had(metrics.RecordedGenerationTokens), promql.CountBy(modelLabels, counted)))
+	for _, but := range []promql.Expr{there, givenAway, mayBeAbsent} {
+		model = promql.Unless(model, but, nil)
+	}
+	return model
 }
 
 // startedCold is a young engine that requests wait for. A queue that is gone before the next scrape shows in
@@ -115,24 +170,72 @@ func startedCold(m ...*promql.Matcher) promql.Expr {
 		promql.On(pageLabels...))
 }
 
-// stalled is a replica that makes no token although it has work: requests, or a GPU of its own that is
-// busy minutes after it last made tokens. A wedged engine may report that nothing runs.
-func stalled() promql.Expr {
-	tokens := func(e promql.Expr) promql.Expr { return promql.Sum(replicaLabels, e) }
-	made := tokens(promql.Rate(promql.Vector(metrics.GenerationTokens), 5*minute))
-	hasWork := promql.Or(
-		above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting), 5*minute)), 0),
-		above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsRunning), 5*minute)), 0))
+// stallGroup is apart from the other causes and runs twice as often: who finds a wedged engine within two
+// minutes loses the requests of two minutes.
+func stallGroup() Group {
+	return Group{Name: "llm-cause-stall", Interval: Interval / 2,
+		Records: []Record{{metrics.RecordedStalled, stalled()}}, Alerts: []*Alert{ModelStalled, EngineStalled}}
+}
 
-	gpu := []string{metrics.LabelCluster, metrics.LabelGPUUUID}
-	onGPU := promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))
-	pages := promql.CountBy(gpu, onGPU)
-	busy := promql.And(
-		above(promql.Max(gpu, promql.Over("min_over_time", promql.Vector(metrics.GPUUtilization), 10*minute)), 0.9),
-		promql.Equal(pages, promql.Num(1), nil), nil)
-	owner := promql.And(onGPU, busy, promql.On(gpu...))
-	spins := promql.And(above(tokens(promql.Rate(promql.Vector(metrics.GenerationTokens), hour)), 0), owner, promql.On(pageLabels...))
+// stalled is a replica that has work and makes no progress for as long as it would show some: a minute where it
+// counts its steps, longer where it counts tokens, and longer than any answer takes where it counts only what
+// has ended. A wedged engine may report that nothing runs: then a GPU of its own that stays busy is its work.
+// An engine that sleeps or starts is none.
+func stalled() promql.Expr {
+	has := func(f *metrics.Family) promql.Expr { return promql.CountBy(replicaLabels, promql.Vector(f)) }
+	onPage := promql.On(pageLabels...)
+	perStep := promql.CountBy(pageLabels, promql.Vector(metrics.MetricSourceInfo,
+		promql.Eq(metrics.LabelMetric, metrics.GenerationTokens.Name), promql.Eq(metrics.LabelCounted, string(metrics.CountedStep))))
+	still := func(who promql.Expr, d time.Duration) promql.Expr { return promql.Unless(who, progress(d), nil) }
+
+	standing := promql.Or(
+		still(promql.And(working(minute), has(metrics.EngineSteps), nil), minute),
+		still(promql.And(working(5*minute), perStep, onPage), 5*minute),
+		still(promql.Unless(promql.And(working(10*minute), has(metrics.Requests), nil), has(metrics.GenerationTokens), nil), 10*minute),
+		still(promql.And(working(30*minute), has(metrics.GenerationTokens), nil), 30*minute),
+		still(promql.And(spinning(), promql.Or(has(metrics.EngineSteps), promql.And(has(metrics.GenerationTokens), perStep, onPage)), nil), 5*minute))
 
 	asleep := promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.Sleeping)), promql.Num(1), nil)
-	return promql.Unless(promql.And(promql.Equal(made, promql.Num(0), nil), promql.Or(hasWork, spins), nil), asleep, nil)
+	settled := promql.Unless(promql.CountBy(replicaLabels, promql.Offset(promql.Vector(metrics.EngineInfo), 5*minute)), starting(), onPage)
+	return promql.CountBy(replicaLabels, promql.And(promql.Unless(standing, asleep, nil), settled, nil))
+}
+
+// working is a replica with requests at every scrape of a window, its two ends included.
+func working(d time.Duration) promql.Expr {
+	always := func(f *metrics.Family) promql.Expr {
+		return promql.And(
+			above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(f), d)), 0),
+			above(promql.Sum(replicaLabels, promql.Offset(promql.Vector(f), d)), 0), nil)
+	}
+	return promql.Or(always(metrics.RequestsRunning), always(metrics.RequestsWaiting))
+}
+
+// progress is a replica of which something differs from what it was: its steps, tokens, answers, or the KV
+// cache in use, which grows while a long prompt is computed and no step of it counts. Two values are compared,
+// for a window of a minute may hold only one. What clients give up is no progress.
+func progress(d time.Duration) promql.Expr {
+	differs := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
+		now := promql.Vector(f, m...)
+		return promql.CountBy(replicaLabels, promql.Unless(now, promql.Equal(now, promql.Offset(now, d), nil), nil))
+	}
+	return promql.Or(differs(metrics.EngineSteps), differs(metrics.GenerationTokens), differs(metrics.KVCacheUsage),
+		differs(metrics.Requests, promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")))
+}
+
+// spinning is a replica with a busy GPU of its own that made tokens within the hour.
+func spinning() promql.Expr {
+	gpu := onGPULabels()
+	onGPU := promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))
+	busy := promql.And(
+		above(promql.Max(gpu, promql.Over("min_over_time", promql.Vector(metrics.GPUUtilization), 10*minute)), 0.9),
+		promql.Equal(promql.CountBy(gpu, onGPU), promql.Num(1), nil), nil)
+	return promql.And(above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), hour)), 0),
+		promql.And(onGPU, busy, promql.On(gpu...)), promql.On(pageLabels...))
+}
+
+// starting is a page whose engine started minutes ago, or was not there or not ready.
+func starting() promql.Expr {
+	return promql.Or(
+		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (5*minute).Seconds()),
+		promql.CountBy(pageLabels, promql.Over("count_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|loading|http_503")), 5*minute)))
 }

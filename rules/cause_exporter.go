@@ -24,10 +24,10 @@ var (
 		Name:        "LLMExporterFleetDown",
 		Branch:      Exporter,
 		Severity:    slo.Page,
-		For:         10 * minute,
+		For:         4 * minute, // before the first model of theirs is missed
 		Scope:       nil,
-		Summary:     "Most exporters cannot be scraped: objectives are not measured",
-		Description: "More than half of the exporters, or all of them, are gone. No burn alert can fire for what they watched. Look at what they have in common: a rollout, a network policy, the scrape configuration.",
+		Summary:     "Most exporters{{ with $labels.cluster }} of {{ . }}{{ end }} cannot be scraped: objectives are not measured",
+		Description: "More than half of the exporters do not answer, or all of them vanished while their engines had requests. No burn alert can fire for what they watched. Look at what they have in common: a rollout, a network policy, the scrape configuration.",
 		Dashboard:   ExporterDashboard,
 	}
 	SourceMissing = &Alert{
@@ -82,8 +82,20 @@ func exporterAlerts(opt Options) []*Alert {
 	one := *ExporterDown
 	one.Expr = promql.Equal(promql.Max([]string{metrics.LabelCluster, "job", metrics.LabelInstance}, up), promql.Num(0), nil)
 	most := *ExporterFleetDown
-	most.Expr = promql.Or(
-		below(promql.Avg([]string{metrics.LabelCluster, "job"}, up), 0.5),
-		promql.Call("absent", up))
+	most.Expr = fleetDown(up)
 	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents}
+}
+
+// fleetDown is a fleet, at least two exporters within the hour, of which most do not answer, or none is left
+// although requests were under way when it was last seen: nodes that nobody needs any more leave idle.
+func fleetDown(up promql.Expr) promql.Expr {
+	job := []string{metrics.LabelCluster, "job"}
+	fleet := promql.Ge(promql.CountBy(job, promql.Over("count_over_time", up, hour)), promql.Num(2), nil)
+	last := func(f *metrics.Family) promql.Expr {
+		return above(promql.Max([]string{metrics.LabelCluster}, promql.Over("last_over_time", promql.Vector(f), hour)), 0)
+	}
+	return promql.Or(
+		promql.And(below(promql.Avg(job, up), 0.5), fleet, nil),
+		promql.And(promql.Unless(fleet, promql.CountBy(job, up), nil),
+			promql.Or(last(metrics.RecordedRequests), last(metrics.RecordedGenerationTokens)), promql.On(metrics.LabelCluster)))
 }

@@ -279,12 +279,12 @@ func lostLinks() promql.Expr {
 // servedBy joins GPU series with the models on the GPU. more are labels of e to keep.
 func servedBy(e promql.Expr, more ...string) promql.Expr {
 	one := promql.TopK(1, onGPULabels(), e)
-	return promql.Mul(served(modelLabels), one, promql.On(onGPULabels()...).ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
+	return promql.Mul(servedOn(modelLabels), one, promql.On(onGPULabels()...).ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
 }
 
-// served are the models that run on a GPU, now or within the hour: a model whose engine died with its GPU
+// servedOn are the models that run on a GPU, now or within the hour: a model whose engine died with its GPU
 // still says which it was. by are labels of the model or of its replica.
-func served(by []string) promql.Expr {
+func servedOn(by []string) promql.Expr {
 	return promql.Max(onGPU(by), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
 }
 
@@ -297,7 +297,7 @@ func onFailedGPU(suffers promql.Expr) promql.Expr {
 		return promql.Vector(metrics.Alerts, promql.Either("alertname", alerts), promql.Eq("alertstate", "firing"))
 	}
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name)), suffers, promql.On(modelLabels...))
-	return promql.And(promql.Or(served(replicaLabels), remembered),
+	return promql.And(promql.Or(servedOn(replicaLabels), remembered),
 		promql.Max(onGPULabels(), firing(GPULost.Name+"|"+GPUCriticalXID.Name)), promql.On(onGPULabels()...))
 }
 

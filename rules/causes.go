@@ -1,5 +1,7 @@
 package rules
 
+import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+
 // causeGroups are the causes, one group per branch, so that a slow or broken one does not hold up the
 // others.
 func causeGroups(opt Options) []Group {
@@ -7,7 +9,7 @@ func causeGroups(opt Options) []Group {
 		branch Branch
 		alerts []*Alert
 	}{
-		{Engine, []*Alert{ModelDown, EngineDown, EngineStalled, EngineCrashLoop, ColdStart}},
+		{Engine, []*Alert{ModelDown, EngineDown, EngineCrashLoop, ColdStart}},
 		{Queueing, queueingAlerts(opt)},
 		{Prefill, []*Alert{LongPromptShift, PrefixHitCollapse}},
 		{Decode, []*Alert{BatchKnee, SpeculationCollapse}},
@@ -18,9 +20,13 @@ func causeGroups(opt Options) []Group {
 		{Hardware, hardwareAlerts(opt)},
 		{Exporter, exporterAlerts(opt)},
 	}
-	var groups []Group
+	groups := []Group{stallGroup()}
 	for _, b := range branches {
-		groups = append(groups, Group{Name: "llm-cause-" + string(b.branch), Interval: Interval, Alerts: b.alerts})
+		g := Group{Name: "llm-cause-" + string(b.branch), Interval: Interval, Alerts: b.alerts}
+		if b.branch == Engine {
+			g.Records = []Record{{metrics.RecordedServed, served()}}
+		}
+		groups = append(groups, g)
 	}
 	return groups
 }

@@ -146,7 +146,7 @@ func TestEveryRecordedSeriesIsWritten(t *testing.T) {
 // Throttling alone is a ticket at most; symptoms wait for nothing but their windows; what pages is
 // either a symptom or says why nobody would see one.
 func TestSeverities(t *testing.T) {
-	pages := []string{"LLMErrorBudgetFastBurn", "LLMModelDown", "LLMEngineStalled", "LLMExporterFleetDown",
+	pages := []string{"LLMErrorBudgetFastBurn", "LLMModelDown", "LLMModelStalled", "LLMEngineStalled", "LLMExporterFleetDown",
 		"LLMGPURowRemapFailure", "LLMGPUSRAMThreshold", "LLMGPUCriticalXID", "LLMGPULost"}
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
 		if got, want := a.Severity == slo.Page, slices.Contains(pages, a.Name); got != want {

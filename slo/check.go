@@ -64,6 +64,7 @@ func Check(objectives []Objective, opt CheckOptions) []Finding {
 		if c.signal() && c.target() && c.period() {
 			c.pairs()
 			c.grid()
+			c.absence()
 		}
 		all = append(all, c.found...)
 	}
@@ -172,6 +173,12 @@ func (c *checker) address(field, text string) {
 func (c *checker) selector(field string, s Selector) {
 	if s.Not != nil && s.Not.empty() {
 		c.fatal(field+".not", "is empty and excludes every engine: name what to leave out, such as model_name: [long-*]")
+	}
+}
+
+func (c *checker) absence() {
+	if c.o.MayBeAbsent && len(c.o.Select.Model)+len(c.o.Select.Namespace) == 0 {
+		c.warn("may_be_absent", "holds for every model that the objective counts on: nobody is paged when one has no engine left. Name them under select: model_name or namespace")
 	}
 }
 

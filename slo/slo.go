@@ -80,6 +80,9 @@ type Objective struct {
 	Target Ratio `yaml:"target"`
 	// Period is the time over which the target must hold, one of Periods. Default 30d.
 	Period Duration `yaml:"period,omitempty"`
+	// MayBeAbsent says that the models of the objective may be without an engine. Otherwise one that loses
+	// its last engine within an hour of a request pages.
+	MayBeAbsent bool `yaml:"may_be_absent,omitempty"`
 	// Select restricts the objective to some engines. Empty selects all.
 	Select Selector `yaml:"select,omitempty"`
 	// CountAborts makes requests that the client gave up bad events of an availability.

@@ -334,6 +334,7 @@ func TestCheckExplains(t *testing.T) {
 		{"unknown metric", "- {name: a, signal: events, target: 99%, total: {metric: x}, good: {metric: llm_engine_requests_total}}", slo.CheckOptions{}, true, []string{`total: "x" is not a counter`}},
 		{"unknown label", "- {name: a, signal: events, target: 99%, total: {metric: llm_engine_requests_total}, bad: {metric: llm_engine_requests_total, match: {status: [x]}}}", slo.CheckOptions{}, true, []string{`no label "status"`}},
 		{"good and bad", "- {name: a, signal: events, target: 99%, total: {metric: llm_engine_requests_total}}", slo.CheckOptions{}, true, []string{"either good or bad"}},
+		{"every model may be absent", "- {name: a, signal: availability, target: 99%, may_be_absent: true}", slo.CheckOptions{}, false, []string{"may_be_absent: holds for every model", "select"}},
 		{"counters on a latency", "- {name: a, signal: ttft, threshold: 1s, target: 99%, total: {metric: llm_engine_requests_total}}", slo.CheckOptions{}, true, []string{`belong to signal "events"`}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -31,6 +31,20 @@ func TestClaimsEqualSeries(t *testing.T) {
 	}
 }
 
+// TestTokensSayWhenTheyAreCounted: a rule must know whether a counter that stands still says that nothing is made.
+func TestTokensSayWhenTheyAreCounted(t *testing.T) {
+	for _, d := range builtin {
+		for i := range d.Rows {
+			if r := &d.Rows[i]; (r.Counted != "") != (r.To == metrics.GenerationTokens) {
+				t.Errorf("%s: %s to %s is counted %q", d.Runtime, r.From, r.To.Name, r.Counted)
+			}
+		}
+	}
+	for name, counted := range map[string]metrics.Counted{"vllm/v0.11.2.prom": metrics.CountedStep, "tgi/v3.3.7-loaded.prom": metrics.CountedEnd} {
+		page(t, name).want(t, `llm_engine_metric_source_info{metric="llm_engine_generation_tokens_total",counted="`+string(counted)+`"}`, 1)
+	}
+}
+
 func checkClaims(t *testing.T, name string, s samples) {
 	there := map[string]bool{}
 	for _, sample := range s {

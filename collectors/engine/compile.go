@@ -185,7 +185,7 @@ func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answe
 		if len(found) == 0 {
 			continue
 		}
-		source := c.source(a, c.info(d, to, r.From, r.quality(), r.Why))
+		source := c.source(a, c.info(d, to, r.From, r.quality(), r.Why, metrics.Label{Name: metrics.LabelCounted, Value: string(r.Counted)}))
 		for i := range found {
 			found[i].source = source
 		}
@@ -508,12 +508,12 @@ func (c *compiler) source(a *answer, text string) int {
 }
 
 // info renders a series that says where a quantity comes from.
-func (c *compiler) info(d *Dialect, to *metrics.Family, source string, q metrics.Quality, why string) string {
-	return c.target.text(metrics.MetricSourceInfo.Name, d.Runtime,
-		metrics.Label{Name: metrics.LabelMetric, Value: to.Name},
-		metrics.Label{Name: metrics.LabelSource, Value: source},
-		metrics.Label{Name: metrics.LabelQuality, Value: string(q)},
-		metrics.Label{Name: metrics.LabelReason, Value: why})
+func (c *compiler) info(d *Dialect, to *metrics.Family, source string, q metrics.Quality, why string, more ...metrics.Label) string {
+	return c.target.text(metrics.MetricSourceInfo.Name, d.Runtime, append([]metrics.Label{
+		{Name: metrics.LabelMetric, Value: to.Name},
+		{Name: metrics.LabelSource, Value: source},
+		{Name: metrics.LabelQuality, Value: string(q)},
+		{Name: metrics.LabelReason, Value: why}}, more...)...)
 }
 
 // text renders a series about the page itself, which has metrics.TargetLabels.

@@ -95,6 +95,8 @@ type Row struct {
 	// Failures says since when the source shows requests that the server failed or refused. Without
 	// one that does, a page of successes says nothing about availability.
 	Failures Failures
+	// Counted says when the source counts a token. Rows to generated tokens have it.
+	Counted metrics.Counted
 	// Fold computes the value from all matching series of one engine, where renaming and
 	// aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)
@@ -247,7 +249,7 @@ var (
 	multimodal = []*metrics.Family{metrics.MultimodalCacheQueries, metrics.MultimodalCacheHits}
 	estimates  = []*metrics.Family{metrics.EstimatedFlops, metrics.EstimatedMemoryBytes}
 	busyTimes  = []*metrics.Family{metrics.PromptTime, metrics.GenerationTime}
-	batches    = []*metrics.Family{metrics.RequestsWaitingByReason, metrics.RequestsSwapped, metrics.RequestsRunningLimit, metrics.BatchTokens,
+	batches    = []*metrics.Family{metrics.EngineSteps, metrics.RequestsWaitingByReason, metrics.RequestsSwapped, metrics.RequestsRunningLimit, metrics.BatchTokens,
 		metrics.RequestPreemptions, metrics.CorruptedRequests}
 )
 
@@ -350,6 +352,16 @@ func most(in []Member) (v float64, ok bool) {
 func histogramSum(in []Member) (total float64, ok bool) {
 	for _, m := range in {
 		if m.Suffix == "sum" {
+			total, ok = total+m.Value, true
+		}
+	}
+	return total, ok
+}
+
+// histogramCount is the count of a histogram, where it is the counter an engine lacks.
+func histogramCount(in []Member) (total float64, ok bool) {
+	for _, m := range in {
+		if m.Suffix == "count" {
 			total, ok = total+m.Value, true
 		}
 	}

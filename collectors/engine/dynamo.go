@@ -41,8 +41,8 @@ var dynamoFrontend = Dialect{
 		{To: metrics.MaxModelLen, From: "dynamo_frontend_model_context_length", Is: Gauge, Since: "0.5.0", Absent: noWorker},
 		{To: metrics.PromptTokens, From: "dynamo_frontend_input_sequence_tokens", Is: Histogram, Since: "0.4.0", Fold: histogramSum,
 			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.GenerationTokens, From: "dynamo_frontend_output_tokens_total", Is: Counter, Since: "0.7.0", Absent: noRequest},
-		{To: metrics.GenerationTokens, From: "dynamo_frontend_output_sequence_tokens", Is: Histogram, Since: "0.4.0", Fold: histogramSum,
+		{To: metrics.GenerationTokens, From: "dynamo_frontend_output_tokens_total", Is: Counter, Counted: metrics.CountedStep, Since: "0.7.0", Absent: noRequest},
+		{To: metrics.GenerationTokens, From: "dynamo_frontend_output_sequence_tokens", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.4.0", Fold: histogramSum,
 			Absent: noFinish, Quality: metrics.Derived, Why: "sum of the histogram, counted when a request ends"},
 		{To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: Counter, Where: is("status", "success"), Since: "0.4.0",
 			Set: outcome(metrics.OutcomeSuccess), Absent: noFinish},
@@ -67,7 +67,7 @@ var dynamoFrontend = Dialect{
 	Missing: reasons(notOnPage(metrics.TimePerOutputToken, metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.KVCacheUsage,
 		metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions, metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens,
 		metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens, metrics.EngineLoadTime, metrics.RequestsWaitingByReason, metrics.RequestsSwapped,
-		metrics.BatchTokens, metrics.RequestPreemptions, metrics.CorruptedRequests),
+		metrics.BatchTokens, metrics.EngineSteps, metrics.RequestPreemptions, metrics.CorruptedRequests),
 		lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes)),
 }
 

@@ -37,9 +37,9 @@ var lightllm = Dialect{
 			Quality: metrics.Approximate, Why: "counted when a request ends well"},
 		{To: metrics.PromptTokens, From: "lightllm_request_input_length", Is: Histogram, Fold: histogramSum,
 			Quality: metrics.Approximate, Why: "sum at arrival: requests that fail later are included"},
-		{To: metrics.GenerationTokens, From: "lightllm_generation_tokens_total", Is: Counter,
+		{To: metrics.GenerationTokens, From: "lightllm_generation_tokens_total", Is: Counter, Counted: metrics.CountedEnd,
 			Quality: metrics.Approximate, Why: "counted when a request ends well"},
-		{To: metrics.GenerationTokens, From: "lightllm_request_generated_tokens", Is: Histogram, Fold: histogramSum,
+		{To: metrics.GenerationTokens, From: "lightllm_request_generated_tokens", Is: Histogram, Counted: metrics.CountedEnd, Fold: histogramSum,
 			Quality: metrics.Approximate, Why: "counted when a request ends well"},
 		{To: metrics.Requests, From: "lightllm_request_success_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess)},
 		// Answers with an error, from a request that is wrong to a server that is busy. An exception

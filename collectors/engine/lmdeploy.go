@@ -35,7 +35,9 @@ var lmdeploy = Dialect{
 		{To: metrics.RequestsWaiting, From: "lmdeploy:num_requests_waiting", Is: Gauge, Since: "0.9.2"},
 		{To: metrics.KVCacheUsage, From: "lmdeploy:gpu_cache_usage_perc", Is: Gauge, Since: "0.9.2"},
 		{To: metrics.PromptTokens, From: "lmdeploy:prompt_tokens_total", Is: Counter, Since: "0.9.2"},
-		{To: metrics.GenerationTokens, From: "lmdeploy:generation_tokens_total", Is: Counter, Since: "0.9.2"},
+		{To: metrics.GenerationTokens, From: "lmdeploy:generation_tokens_total", Is: Counter, Counted: metrics.CountedStep, Since: "0.9.2"},
+		{To: metrics.EngineSteps, From: "lmdeploy:iteration_tokens_total", Is: Histogram, Since: "0.9.2", Fold: histogramCount,
+			Quality: metrics.Derived, Why: "count of the histogram"},
 		// Every finish is counted here, failures too, in spite of the name. The gauge of failed requests is not needed.
 		{To: metrics.Requests, From: "lmdeploy:request_success_total", Is: Counter, Since: "0.9.2", Failures: SinceFailure, Absent: noFinish,
 			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: lmdeployReason}}},

@@ -21,7 +21,7 @@ var nim = Dialect{
 		{To: metrics.RequestsWaiting, From: "num_requests_waiting", Is: Gauge},
 		{To: metrics.KVCacheUsage, From: "gpu_cache_usage_perc", Is: Gauge},
 		{To: metrics.PromptTokens, From: "prompt_tokens_total", Is: Counter},
-		{To: metrics.GenerationTokens, From: "generation_tokens_total", Is: Counter},
+		{To: metrics.GenerationTokens, From: "generation_tokens_total", Is: Counter, Counted: metrics.CountedStep},
 		{To: metrics.Requests, From: "request_finish_total", Is: Counter, Absent: noFinish,
 			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason}}},
 		{To: metrics.Requests, From: "request_success_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish},
@@ -31,7 +31,7 @@ var nim = Dialect{
 	Missing: reasons(notOnPage(metrics.TimePerOutputToken, metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.KVCacheCapacity,
 		metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions, metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens,
 		metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens,
-		metrics.EngineLoadTime, metrics.RequestsWaitingByReason, metrics.RequestsSwapped, metrics.BatchTokens, metrics.RequestPreemptions,
+		metrics.EngineLoadTime, metrics.RequestsWaitingByReason, metrics.RequestsSwapped, metrics.BatchTokens, metrics.EngineSteps, metrics.RequestPreemptions,
 		metrics.CorruptedRequests), lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes)),
 	Identify: openAI,
 }

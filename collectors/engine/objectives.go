@@ -224,6 +224,13 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 		}
 	}
 	for _, o := range objectives {
+		absent := 0.0
+		if o.MayBeAbsent {
+			absent = 1
+		}
+		s.append(metrics.SLOMayBeAbsent, series(metrics.SLOMayBeAbsent, label(metrics.LabelSLO, o.Name)), absent)
+	}
+	for _, o := range objectives {
 		s.append(metrics.SLOPeriod, series(metrics.SLOPeriod, label(metrics.LabelSLO, o.Name)), o.Period.Std().Seconds())
 	}
 	for _, o := range objectives {

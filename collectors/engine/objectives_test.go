@@ -56,6 +56,9 @@ func TestLatencyIsCountedAtTheEnginesOwnBound(t *testing.T) {
 	s.want(t, `llm_slo_objective_ratio{slo="ttft"}`, 0.99)
 	s.want(t, `llm_slo_period_seconds{slo="ttft"}`, 30*24*3600)
 	s.want(t, `llm_slo_info{slo="ttft",signal="ttft",period="30d"}`, 1)
+	s.want(t, `llm_slo_may_be_absent{slo="ttft"}`, 0)
+	objectives[0].MayBeAbsent = true
+	counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom").want(t, `llm_slo_may_be_absent{slo="ttft"}`, 1)
 }
 
 // TestDecodeObjectiveWithoutTimesBetweenTokens: TensorRT-LLM reports a mean per request only.

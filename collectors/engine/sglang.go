@@ -54,7 +54,9 @@ var sglang = Dialect{
 		{To: metrics.LorasRunning, From: "sglang:lora_pool_slots_used", Is: Gauge, Since: "0.5.7", Absent: "no LoRA adapters are served"},
 
 		{To: metrics.PromptTokens, From: "sglang:prompt_tokens_total", Is: Counter, Absent: noFinish},
-		{To: metrics.GenerationTokens, From: "sglang:generation_tokens_total", Is: Counter, Absent: noFinish},
+		{To: metrics.GenerationTokens, From: "sglang:generation_tokens_total", Is: Counter, Counted: metrics.CountedEnd, Absent: noFinish},
+		{To: metrics.EngineSteps, From: "sglang:cuda_graph_passes_total", Is: Counter, Since: "0.5.7", Absent: noDecode,
+			Quality: metrics.Approximate, Why: "decode passes, with and without a CUDA graph; those of prefill in newer releases only"},
 		{To: metrics.Requests, From: "sglang:num_requests_total", Is: Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
 			Quality: metrics.Approximate, Why: "every finished request; those aborted while they ran are among them"},
 		{To: metrics.Requests, From: "sglang:num_aborted_requests_total", Is: Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort), Absent: "no request was aborted"},

@@ -42,8 +42,10 @@ var tgi = Dialect{
 
 		{To: metrics.PromptTokens, From: "tgi_request_input_length", Is: Histogram, Since: "0.3.0", Fold: histogramSum,
 			Absent: noRequest, Quality: metrics.Approximate, Why: "sum at validation: requests rejected later are included"},
-		{To: metrics.GenerationTokens, From: "tgi_request_generated_tokens", Is: Histogram, Since: "0.3.0", Fold: histogramSum,
+		{To: metrics.GenerationTokens, From: "tgi_request_generated_tokens", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.3.0", Fold: histogramSum,
 			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when a request ends well"},
+		{To: metrics.EngineSteps, From: "tgi_batch_inference_count", Is: Counter, Since: "0.5.0", Absent: noRequest,
+			Quality: metrics.Derived, Why: "prefill and decode batches added"},
 		{To: metrics.Requests, From: "tgi_request_success", Is: Counter, Since: "0.3.0", Set: outcome(metrics.OutcomeSuccess),
 			Absent: noFinish},
 		{To: metrics.Requests, From: "tgi_request_failure", Is: Counter, Failures: SinceFailure, Since: "0.3.0", Plus: true, Absent: "no request has failed",

@@ -43,7 +43,7 @@ var tritonTRTLLM = Dialect{
 			Quality: metrics.Derived, Why: "max blocks times tokens per block, when used and free add up to max", NoValue: blocksDisagree},
 		{To: metrics.PromptTokens, From: "nv_llm_input_token_len", Is: Histogram, Since: "0.16.0", Fold: histogramSum,
 			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
-		{To: metrics.GenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Since: "0.16.0", Fold: histogramSum,
+		{To: metrics.GenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.16.0", Fold: histogramSum,
 			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
 		{To: metrics.RequestsSwapped, From: "nv_trt_llm_inflight_batcher_metrics", Is: Gauge, Where: is("inflight_batcher_specific_metric", "paused_requests"),
 			Since: "0.7.0", Absent: "no inflight batching, or a backend before 0.9.0"},
@@ -68,7 +68,7 @@ var tritonVLLM = Dialect{
 		{To: metrics.RequestPromptTokens, From: "vllm:request_prompt_tokens", Is: Histogram},
 		{To: metrics.RequestGenerationTokens, From: "vllm:request_generation_tokens", Is: Histogram},
 		{To: metrics.PromptTokens, From: "vllm:prompt_tokens_total", Is: Counter},
-		{To: metrics.GenerationTokens, From: "vllm:generation_tokens_total", Is: Counter},
+		{To: metrics.GenerationTokens, From: "vllm:generation_tokens_total", Is: Counter, Counted: metrics.CountedStep},
 	}, tritonCore),
 	Missing: tritonMissing,
 }
@@ -130,7 +130,7 @@ var tritonMissing = reasons(map[*metrics.Family]string{
 	metrics.SpecDecodeDraftTokens:          "not on the page",
 	metrics.SpecDecodeAcceptedTokens:       "not on the page",
 	metrics.KVTransferTime:                 "at most a sum of milliseconds is reported, no histogram",
-}, notOnPage(metrics.RequestsWaitingByReason, metrics.RequestsSwapped, metrics.RequestsRunningLimit, metrics.BatchTokens, metrics.RequestPreemptions,
+}, notOnPage(metrics.EngineSteps, metrics.RequestsWaitingByReason, metrics.RequestsSwapped, metrics.RequestsRunningLimit, metrics.BatchTokens, metrics.RequestPreemptions,
 	metrics.CorruptedRequests), lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes))
 
 // modelsOf keeps the models that the backend's families name. One request through an ensemble is

@@ -54,7 +54,7 @@ var trtllm = Dialect{
 			NoValue: "the label max_model_len holds no number", Quality: metrics.Derived, Why: "from the label max_model_len"},
 
 		{To: metrics.PromptTokens, From: "trtllm_prompt_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: noFinish},
-		{To: metrics.GenerationTokens, From: "trtllm_generation_tokens_total", Is: Counter, Since: "1.3.0rc10", Absent: noFinish},
+		{To: metrics.GenerationTokens, From: "trtllm_generation_tokens_total", Is: Counter, Counted: metrics.CountedEnd, Since: "1.3.0rc10", Absent: noFinish},
 		{To: metrics.Requests, From: "trtllm_request_success_total", Is: Counter, Since: "1.3.0rc1", Absent: noFinish, Carry: trtllmReasons},
 		{To: metrics.Requests, From: "request_success_total", Is: Counter, Since: "1.1.0", Until: "1.2.x", Absent: noFinish, Carry: trtllmReasons},
 		{To: metrics.Requests, From: "trtllm_request_error_total", Is: Counter, Failures: SinceFailure, Since: "1.3.0rc10", Plus: true, Absent: "no request has failed",
@@ -101,6 +101,7 @@ var trtllm = Dialect{
 		metrics.KVTierTransferTokens:    "transfers are counted in bytes, and in blocks from disk",
 		metrics.KVTierFailures:          "only in the log",
 		metrics.BatchTokens:             "only of prefill",
+		metrics.EngineSteps:             "only gauges of the last iteration are reported",
 	}, notOnPage(metrics.LorasRunning, metrics.Sleeping, metrics.EngineLoadTime, metrics.KVTierTransferTime, metrics.KVTierRefused,
 		metrics.KVTierEvicted, metrics.KVTierPinned, metrics.KVTierCapacityTokens, metrics.KVTierCapacityBytes, metrics.RequestsWaitingByReason,
 		metrics.RequestPreemptions, metrics.CorruptedRequests), lacks("not on the page", kvTransfers, kvBlocks, multimodal, busyTimes, estimates)),

@@ -72,7 +72,10 @@ var vllm = Dialect{
 			Where: is("sleep_state", "weights_offloaded", "discard_all")},
 
 		{To: metrics.PromptTokens, From: "vllm:prompt_tokens_total", Is: Counter, Since: "0.3.1"},
-		{To: metrics.GenerationTokens, From: "vllm:generation_tokens_total", Is: Counter, Since: "0.3.1"},
+		{To: metrics.GenerationTokens, From: "vllm:generation_tokens_total", Is: Counter, Counted: metrics.CountedStep, Since: "0.3.1"},
+		// V1 observes a step that gave an output to somebody (v1/engine/async_llm.py).
+		{To: metrics.EngineSteps, From: "vllm:iteration_tokens_total", Is: Histogram, Since: "0.6.4", Fold: histogramCount, Absent: "V1 before 0.7.3 has none",
+			Quality: metrics.Approximate, Why: "steps without an output, those in the middle of a long prompt, are not counted"},
 		{To: metrics.Requests, From: "vllm:request_success_total", Is: Counter, Since: "0.4.2",
 			Absent: noFinish,
 			// Every finish is counted here, aborts and errors too, in spite of the name.

@@ -25,7 +25,7 @@ var xinference = Dialect{
 			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate, Why: "requests in progress, those waiting in the engine included"},
 		{To: metrics.PromptTokens, From: "xinference:input_tokens_total_counter", Is: Counter,
 			Absent: noFinish, Quality: metrics.Approximate, Why: "of requests whose answer says its usage"},
-		{To: metrics.GenerationTokens, From: "xinference:output_tokens_total_counter", Is: Counter,
+		{To: metrics.GenerationTokens, From: "xinference:output_tokens_total_counter", Is: Counter, Counted: metrics.CountedEnd,
 			Absent: noFinish, Quality: metrics.Approximate, Why: "of requests whose answer says its usage"},
 		{To: metrics.EngineLoadTime, From: "xinference:model_last_load_duration_seconds", Is: Gauge,
 			Absent: "not in early releases, or the model is not loaded yet", Quality: metrics.Approximate, Why: "of the model, its download included; not of the process"},

@@ -9,6 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // Incident is a story with a known end: what happens, and what a person must be told.
@@ -68,6 +69,14 @@ func chat() Fleet {
 func with(f Fleet, change func(f *Fleet)) Fleet {
 	change(&f)
 	return f
+}
+
+// mayBeAbsent says of objectives that their models may have no engine.
+func mayBeAbsent(objectives []slo.Objective) []slo.Objective {
+	for i := range objectives {
+		objectives[i].MayBeAbsent = true
+	}
+	return objectives
 }
 
 const minute = time.Minute

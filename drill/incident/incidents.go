@@ -107,13 +107,49 @@ func Incidents() []Incident {
 			Name: "wedged-engine", Story: "the core of one engine hangs; its health endpoint and its page go on answering",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(1, func(r *Replica) { r.Engine.Wedged = true }))},
-			Page:   rules.EngineStalled, Within: 5*minute + rules.EngineStalled.For + 2*rules.Interval, Cause: rules.EngineStalled,
+			Page:   rules.EngineStalled, Within: 2 * minute, Cause: rules.EngineStalled,
+		},
+		{
+			Name: "wedged-model", Story: "one request hangs the core of every engine that it is retried on: first two of four, then a third",
+			Fleet: chat(), Lasts: 40 * minute,
+			Faults: []Fault{
+				fault(0, one(0, func(r *Replica) { r.Engine.Wedged = true })),
+				fault(0, one(1, func(r *Replica) { r.Engine.Wedged = true })),
+				fault(10*minute, one(2, func(r *Replica) { r.Engine.Wedged = true })),
+			},
+			Page: rules.ModelStalled, Within: 2 * minute, Cause: rules.ModelStalled,
+		},
+		{
+			Name: "long-prefill", Story: "one prompt of 300,000 tokens has a slow engine to itself for minutes: no token, and no step that the engine counts",
+			Fleet: with(chat(), func(f *Fleet) { f.Replicas = 1 }), Lasts: 30 * minute, Quiet: true,
+			Faults: []Fault{
+				fault(-3*minute, func(w *World) { w.Idle = true }),
+				fault(0, func(w *World) {
+					w.Replicas[0].Engine.Slow = 20
+					w.Replicas[0].Engine.Offer(&drill.Request{Arrival: w.now, Prompt: 300_000, Output: 100})
+				}),
+			},
 		},
 		{
 			Name: "model-down", Story: "a rollout that never becomes ready",
 			Fleet: chat(), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, every(func(r *Replica) { r.Restart(24 * time.Hour) }))},
 			Page:   rules.ModelDown, Within: rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
+		},
+		{
+			Name: "pods-evicted", Story: "the pods of a model are evicted, and there is no room for their successors",
+			Fleet: chat(), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, every(func(r *Replica) { r.Down, r.Gone = true, true }))},
+			Page:   rules.ModelDown, Within: 3*minute + rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
+		},
+		{
+			Name: "power-loss", Story: "the only node loses power: engines, GPUs and the exporter are gone at once",
+			Fleet: chat(), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, func(w *World) {
+				w.ExporterDown = true
+				every(func(r *Replica) { r.Down, r.Gone = true, true })(w)
+			})},
+			Page: rules.ModelDown, Within: 3*minute + rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
 		},
 		{
 			Name: "crash-loop", Story: "one engine dies every six minutes and takes 90 s to load",
@@ -134,7 +170,7 @@ func Incidents() []Incident {
 		},
 		{
 			Name: "scale-from-zero", Story: "requests for a model without a replica; they are held until one has loaded",
-			Fleet: with(chat(), func(f *Fleet) { f.Replicas = 1 }), History: 3 * time.Hour, Lasts: 40 * minute,
+			Fleet: with(chat(), func(f *Fleet) { f.Replicas, f.Objectives = 1, mayBeAbsent(slo.Defaults()) }), History: 3 * time.Hour, Lasts: 40 * minute,
 			Faults: []Fault{
 				fault(-90*minute, func(w *World) { w.Idle, w.Hold = true, true }),
 				fault(-75*minute, one(0, func(r *Replica) { r.Down, r.Gone = true, true })),

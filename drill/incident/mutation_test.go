@@ -83,13 +83,17 @@ func TestMutations(t *testing.T) {
 		{"a swapped model on the GPU", "thermal-throttle", Rules(), relabel(metrics.EngineGPUInfo, metrics.LabelModel, "other"), "the cause is not named"},
 		{"nothing", "thermal-throttle", Rules(), nil, ""},
 		{"the stall never fires", "wedged-engine", alter("LLMEngineStalled", func(a *rules.Alert) { a.Expr = never }), nil, "no page"},
+		{"no steps", "wedged-engine", Rules(), drop(metrics.EngineSteps), "the page came at"},
 	} {
 		t.Run(m.incident+" "+m.name, func(t *testing.T) {
 			t.Parallel()
 			in := small(t, m.incident)
 			in.Lasts = max(in.Lasts, in.Within)
-			if m.incident == "thermal-throttle" {
+			switch m.incident {
+			case "thermal-throttle":
 				in.Lasts = 20 * time.Minute
+			case "wedged-engine":
+				in.Fleet.Replicas = 3 // one of two would be half of the model
 			}
 			p, err := newPlay(in, m.groups, 1)
 			if err != nil {

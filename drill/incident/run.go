@@ -102,16 +102,13 @@ func (p *play) play() error {
 	return nil
 }
 
-// step lets time pass until a scrape and does that, and the evaluation of the rules when it is due.
+// step lets time pass until a scrape and does that, and the evaluation of the rules that are due.
 func (p *play) step(t time.Duration) error {
 	p.world.Advance(t)
 	now := p.world.epoch.Add(t)
 	var failed error
 	if err := p.sim.Scrape(now, func(_ time.Time, emit rulesim.Emit) { failed = p.exporter.scrape(emit) }); err != nil || failed != nil {
 		return cmp.Or(err, failed)
-	}
-	if t%rules.Interval != 0 {
-		return nil
 	}
 	return p.sim.Eval(now)
 }
