@@ -253,7 +253,7 @@ func bareGroups() []rules.Group {
 		var alerts []*rules.Alert
 		for _, a := range g.Alerts {
 			bare := *a
-			bare.Verdict, bare.Split = nil, nil // a query each, and nothing here reads the text
+			bare.Diagnosed, bare.Split = false, nil // a query each, and nothing here reads the text
 			alerts = append(alerts, &bare)
 		}
 		groups[i].Alerts = alerts

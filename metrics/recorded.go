@@ -8,6 +8,13 @@ const (
 	LabelPeriod  = "period"  // period of an objective, as "30d"
 	LabelBranch  = "branch"  // of an alert: which branch of a diagnosis it speaks for
 	LabelLong    = "long"    // long window of a pair, as "6h"
+	LabelClue    = "clue"    // what is suspicious
+	LabelDelays  = "delays"  // which tokens a suspect makes late: first_token or next_token
+	LabelFact    = "fact"    // what a piece of evidence is about
+	LabelLine    = "line"    // line of a page on which a fact stands
+	LabelOrder   = "order"   // place among suspects, or among facts
+	LabelUnit    = "unit"    // unit of a suspect's strength or a fact's value: count, decimal, times, ratio, seconds, on, none
+	LabelSays    = "says"    // a suspect or a fact in words
 )
 
 // ModelSLOLabels identify one objective on one model: the level at which budgets burn and people are

@@ -16,7 +16,7 @@ import (
 // traffic so far, so that ten bad minutes of a first day are ten minutes of a month.
 func budgetGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-budget", Interval: base.Std()}
-	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{f, e}) }
+	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 
 	// While a changed period rolls out, exporters disagree; one of the two is taken.
 	period := promql.TopK(1, modelSLO, promql.Max(modelPeriod, promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo), 15*minute)))

@@ -20,11 +20,11 @@ const (
 func objectiveGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-objective", Interval: Interval}
 	g.Records = append(g.Records,
-		Record{metrics.RecordedInfo, asked(opt.Tier, metrics.SLOInfo, infoLabels...)},
-		Record{metrics.RecordedObjective, asked(opt.Tier, metrics.SLOObjective)},
-		Record{metrics.RecordedPeriod, asked(opt.Tier, metrics.SLOPeriod)},
-		Record{metrics.RecordedErrorBudget, promql.Sub(promql.Num(1), remembered(metrics.RecordedObjective), nil)},
-		Record{metrics.RecordedBurnThreshold, thresholds(opt)})
+		Record{Name: metrics.RecordedInfo, Expr: asked(opt.Tier, metrics.SLOInfo, infoLabels...)},
+		Record{Name: metrics.RecordedObjective, Expr: asked(opt.Tier, metrics.SLOObjective)},
+		Record{Name: metrics.RecordedPeriod, Expr: asked(opt.Tier, metrics.SLOPeriod)},
+		Record{Name: metrics.RecordedErrorBudget, Expr: promql.Sub(promql.Num(1), remembered(metrics.RecordedObjective), nil)},
+		Record{Name: metrics.RecordedBurnThreshold, Expr: thresholds(opt)})
 	if opt.Tier == Single {
 		g.Records = append(g.Records, firstRecords()...)
 	}
@@ -39,7 +39,7 @@ func objectiveGroup(opt Options) Group {
 // as early as by a raw query over the whole window, for a fraction of the samples.
 func burnGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-burn", Interval: Interval}
-	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{f, e}) }
+	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 
 	all := events(opt.Tier, metrics.SLOEvents, base)
 	perSecond := func(e promql.Expr) promql.Expr { return promql.Div(e, promql.Num(base.Std().Seconds()), nil) }
@@ -70,14 +70,11 @@ func burnGroup(opt Options) Group {
 func thresholds(opt Options) promql.Expr {
 	period := remembered(metrics.RecordedPeriod)
 	limit := promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget), nil)
-	label := func(e promql.Expr, name, value string) promql.Expr {
-		return promql.Call("label_replace", e, promql.Str(name), promql.Str(value), promql.Str(""), promql.Str(""))
-	}
 	var each []promql.Expr
 	for _, p := range opt.Pairs {
 		spend := promql.Div(period, promql.Num(p.Unit()), nil)
 		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), limit, nil), limit)
-		each = append(each, label(label(factor, metrics.LabelLong, p.Long.String()), metrics.LabelSeverity, p.Severity.String()))
+		each = append(each, labelled(labelled(factor, metrics.LabelLong, p.Long.String()), metrics.LabelSeverity, p.Severity.String()))
 	}
 	all := promql.Or(each[0], each[1:]...)
 	wants := func(severities string) promql.Expr {
@@ -86,7 +83,7 @@ func thresholds(opt Options) promql.Expr {
 	ticket, none := slo.Ticket.String(), slo.None.String()
 	return promql.Or(
 		promql.Unless(all, wants(ticket+"|"+none), promql.On(modelSLO...)),
-		label(promql.And(all, wants(ticket), promql.On(modelSLO...)), metrics.LabelSeverity, ticket))
+		labelled(promql.And(all, wants(ticket), promql.On(modelSLO...)), metrics.LabelSeverity, ticket))
 }
 
 // badRatio is the share of bad events in a window: absent, not NaN, without events.

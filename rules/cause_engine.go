@@ -174,7 +174,7 @@ func startedCold(m ...*promql.Matcher) promql.Expr {
 // minutes loses the requests of two minutes.
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2,
-		Records: []Record{{metrics.RecordedStalled, stalled()}}, Alerts: []*Alert{ModelStalled, EngineStalled}}
+		Records: []Record{{Name: metrics.RecordedStalled, Expr: stalled()}}, Alerts: []*Alert{ModelStalled, EngineStalled}}
 }
 
 // stalled is a replica that has work and makes no progress for as long as it would show some: a minute where it

@@ -2,7 +2,10 @@ package rules
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -86,53 +89,153 @@ const (
 	recent = 5 * minute
 )
 
-// burnSplit is the evidence under every burn-rate alert, in the order of a diagnosis: how bad, what
-// else fires, where the time goes, what changed, is the hardware well.
-func burnSplit() []Evidence {
-	own := same(modelSLO...)
-	total := func(e promql.Expr) promql.Expr { return promql.Sum(nil, e) }
+// Unit is that of a recorded number: how a page prints it.
+type Unit string
+
+// The units.
+const (
+	Count   Unit = "count"
+	Decimal Unit = "decimal" // a small number
+	Rate    Unit = "times"   // a multiple
+	Share   Unit = "ratio"   // 0 to 1
+	Seconds Unit = "seconds"
+	On      Unit = "on"   // engines of a kind
+	Bare    Unit = "none" // the labels say it
+)
+
+// formatted sets $v to the value of a result, the dot, as its unit wants it.
+const formatted = `{{ $v := humanize .Value }}{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage .Value }}` +
+	`{{ else if eq $u "seconds" }}{{ $v = humanizeDuration .Value }}{{ else if eq $u "decimal" }}{{ $v = printf "%.2f" .Value }}` +
+	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ else if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
+
+// Fact is evidence that is recorded for every model, or, in the first and the last line, asked when a page is written.
+type Fact struct {
+	// Name is the label fact.
+	Name string
+	// Line is where a page shows it.
+	Line int
+	// Unit is that of the value.
+	Unit Unit
+	// Says is what stands before the value.
+	Says string
+	// Query answers per model. Absent is not zero: a fact without an answer is left out.
+	Query promql.Expr
+}
+
+// facts are what a page shows of a model, in the order of a diagnosis: where the time goes, what is different from the
+// day before, what the engines and the hardware did.
+func facts() []Fact {
+	perModel := func(e promql.Expr) promql.Expr { return promql.Sum(modelLabels, e) }
 	share := func(part *metrics.Family) promql.Expr {
-		return promql.Div(total(promql.Rate(promql.SumOf(part, sameModel()...), recent)),
-			promql.Gt(total(promql.Rate(promql.SumOf(metrics.TimeToFirstToken, sameModel()...), recent)), promql.Num(0), nil), nil)
+		return promql.Div(perModel(promql.Rate(promql.SumOf(part), recent)),
+			promql.Gt(perModel(promql.Rate(promql.SumOf(metrics.TimeToFirstToken), recent)), promql.Num(0), nil), nil)
 	}
-	positive := func(e promql.Expr) promql.Expr { return promql.Gt(e, promql.Num(0), nil) }
-	gpus := promql.Max([]string{metrics.LabelCluster, metrics.LabelGPUUUID},
-		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, sameModel()...), hour))
-	onGPU := promql.On(metrics.LabelCluster, metrics.LabelGPUUUID)
-	return []Evidence{
-		{"Burn rate over 5m", promql.Vector(burn(base), own...), Times},
-		{"Burn rate over 1h", promql.Vector(burn(fresh), own...), Times},
-		{"Budget left", promql.Vector(metrics.RecordedBudgetRemaining, own...), Percent},
-		{"Budget gone in", promql.Vector(metrics.RecordedExhaustion, own...), Duration},
-		{"Also firing for this model", promql.CountBy([]string{"alertname"}, promql.Vector(metrics.Alerts,
-			sameModel(promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, string(Symptom)))...)), LabelledBy("", "alertname")},
-		{"Queue share of TTFT", share(metrics.QueueTime), Percent},
-		{"Prefill share of TTFT", share(metrics.PrefillTime), Percent},
-		{"Requests waiting", total(promql.Vector(metrics.RequestsWaiting, sameModel()...)), Number},
-		{"Requests running per replica", promql.Avg(nil, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
-		{"Requests running per replica the day before", batch(nil, day, hour, sameModel()...), Number},
-		{"KV cache in use, fullest replica", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, sameModel()...)), Percent},
-		{"Preemptions per minute", positive(promql.Mul(total(promql.Rate(promql.Vector(metrics.Preemptions, sameModel()...), recent)), promql.Num(60), nil)), Number},
-		{"KV transfers failed per minute", positive(promql.Mul(total(promql.Rate(promql.Vector(metrics.KVTransferFailures, sameModel()...), recent)), promql.Num(60), nil)), Number},
-		{"Prefix cache hits", hitRatio(nil, recent, 0, sameModel()...), Percent},
-		{"Prefix cache hits of the day before", hitRatio(nil, day, hour, sameModel()...), Percent},
-		{"Prompt tokens per request", mean(metrics.RequestPromptTokens, nil, recent, sameModel()...), Number},
-		{"Prompt tokens per request of the day before", meanBefore(metrics.RequestPromptTokens, nil, day, hour, sameModel()...), Number},
-		{"Output tokens per request", mean(metrics.RequestGenerationTokens, nil, recent, sameModel()...), Number},
-		{"Output tokens per request of the day before", meanBefore(metrics.RequestGenerationTokens, nil, day, hour, sameModel()...), Number},
-		{"Draft tokens accepted", accepted(nil, recent, 0, sameModel()...), Percent},
-		{"Draft tokens accepted the day before", accepted(nil, day, hour, sameModel()...), Percent},
-		{"Slowest replica, mean TTFT", promql.TopK(1, nil, mean(metrics.TimeToFirstToken, replicaLabels, recent, sameModel()...)),
-			LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
-		{"Engine versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},
-			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour)), LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelVersion)},
-		{"Restarts in the last 6h", positive(total(promql.And(
-			promql.Over("changes", promql.Vector(metrics.EngineStartTime, same(metrics.LabelCluster, metrics.LabelNamespace)...), 6*hour),
-			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour), promql.On(pageLabels...)))), Number},
-		{"Throttled GPUs (share of time)", promql.And(promql.Max(append(onGPULabels(), metrics.LabelReason),
-			promql.Gt(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, HarmfulReasons)), recent), promql.Num(0.01), nil)),
-			gpus, onGPU), LabelledBy(Percent, metrics.LabelGPUUUID, metrics.LabelReason)},
-		{"XIDs in the last hour", promql.And(promql.Sum(append(onGPULabels(), metrics.LabelXID),
-			positive(promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour))), gpus, onGPU), LabelledBy("", metrics.LabelGPUUUID, metrics.LabelXID)},
+	minutely := func(f *metrics.Family) promql.Expr {
+		return above(promql.Mul(perModel(promql.Rate(promql.Vector(f), recent)), promql.Num(60), nil), 0)
 	}
+	served := promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
+	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))
+	return []Fact{
+		{"queue_share", 2, Share, "Queue share of TTFT", share(metrics.QueueTime)},
+		{"prefill_share", 2, Share, "Prefill share of TTFT", share(metrics.PrefillTime)},
+		{"waiting", 2, Count, "Requests waiting", perModel(promql.Vector(metrics.RequestsWaiting))},
+		{"running", 2, Count, "Requests running per replica", promql.Avg(modelLabels, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning)))},
+		{"running_before", 2, Count, "Requests running per replica the day before", batch(modelLabels, day, hour)},
+		{"kv_usage", 2, Share, "KV cache in use, fullest replica", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage))},
+
+		{"prompt_tokens", 3, Count, "Prompt tokens per request", mean(metrics.RequestPromptTokens, modelLabels, recent)},
+		{"prompt_tokens_before", 3, Count, "Prompt tokens per request of the day before", meanBefore(metrics.RequestPromptTokens, modelLabels, day, hour)},
+		{"output_tokens", 3, Count, "Output tokens per request", mean(metrics.RequestGenerationTokens, modelLabels, recent)},
+		{"output_tokens_before", 3, Count, "Output tokens per request of the day before", meanBefore(metrics.RequestGenerationTokens, modelLabels, day, hour)},
+		{"prefix_hits", 3, Share, "Prefix cache hits", hitRatio(modelLabels, recent, 0)},
+		{"prefix_hits_before", 3, Share, "Prefix cache hits of the day before", hitRatio(modelLabels, day, hour)},
+		{"draft_tokens", 3, Share, "Draft tokens accepted", accepted(modelLabels, recent, 0)},
+		{"draft_tokens_before", 3, Share, "Draft tokens accepted the day before", accepted(modelLabels, day, hour)},
+
+		{"preemptions", 4, Count, "Preemptions per minute", minutely(metrics.Preemptions)},
+		{"kv_transfers_failed", 4, Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures)},
+
+		{"slowest_replica", 5, Seconds, "Slowest replica, mean TTFT", promql.TopK(1, modelLabels, mean(metrics.TimeToFirstToken, replicaLabels, recent))},
+
+		{"versions", 6, On, "Engine versions in the last 6h", promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), served)},
+		{"restarts", 6, Count, "Restarts in the last 6h", above(promql.Sum(modelLabels, promql.Mul(promql.Max(replicaLabels, served), restarts, promql.On(pageLabels...).ManyToOne())), 0)},
+
+		{"gpus_throttled", 7, Share, "Throttled GPUs (share of time)", servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason),
+			above(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, HarmfulReasons)), recent), 0.01)), metrics.LabelReason)},
+		{"xids", 7, Bare, "XIDs in the last hour", servedBy(promql.Sum(append(onGPULabels(), metrics.LabelXID),
+			above(promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), 0)), metrics.LabelXID)},
+	}
+}
+
+// objectiveFacts are asked when a page is written: how bad it is, and what else fires for the model.
+func objectiveFacts() []Fact {
+	own := same(modelSLO...)
+	ofPeriod := func(f *metrics.Family) promql.Expr { return promql.Max(modelSLO, promql.Vector(f, own...)) }
+	return []Fact{
+		{"burn_5m", 1, Rate, "Burn rate over 5m", promql.Vector(burn(base), own...)},
+		{"burn_1h", 1, Rate, "Burn rate over 1h", promql.Vector(burn(fresh), own...)},
+		{"budget_left", 1, Share, "Budget left", promql.Vector(metrics.RecordedBudgetRemaining, own...)},
+		{"history", 1, Seconds, "of which is recorded", ofPeriod(metrics.RecordedHistory)},
+		{"budget_gone", 1, Seconds, "Budget gone in", ofPeriod(metrics.RecordedExhaustion)},
+		{"alerts", 8, Bare, "Also firing for this model", promql.CountBy([]string{"alertname"}, promql.Vector(metrics.Alerts,
+			sameModel(promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, string(Symptom)))...))},
+	}
+}
+
+// before says that a fact is of the day before.
+func (f Fact) before() bool { return strings.HasSuffix(f.Name, "_before") }
+
+// labels are those of a fact in its place.
+func (f Fact) labels(order string) map[string]string {
+	return map[string]string{metrics.LabelFact: f.Name, metrics.LabelOrder: order, metrics.LabelLine: strconv.Itoa(f.Line),
+		metrics.LabelUnit: string(f.Unit), metrics.LabelSays: f.Says}
+}
+
+// dayBefore is a fact of the day before, per model.
+func dayBefore(fact string) promql.Expr {
+	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
+}
+
+// evidenceGroups record what pages show of models. A day is read seldom: it hardly changes in minutes.
+func evidenceGroups() []Group {
+	now := Group{Name: "llm-evidence", Interval: Interval}
+	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // shorter than the five minutes for which an instant query sees it
+	for i, f := range facts() {
+		g := &now
+		if f.before() {
+			g = &yesterday
+		}
+		g.Records = append(g.Records, Record{metrics.RecordedEvidence, f.Query, f.labels(order(i))})
+	}
+	return []Group{yesterday, now}
+}
+
+// factsQuery are all facts about the objective and the model of an alert.
+func factsQuery() promql.Expr {
+	all := []promql.Expr{promql.Vector(metrics.RecordedEvidence, sameModel()...)}
+	for i, f := range objectiveFacts() {
+		place := "00" + strconv.Itoa(i)
+		if f.Line > 1 {
+			place = "99"
+		}
+		e := f.Query
+		labels := f.labels(place)
+		for _, name := range slices.Sorted(maps.Keys(labels)) {
+			e = labelled(e, name, labels[name])
+		}
+		all = append(all, e)
+	}
+	return promql.Or(all[0], all[1:]...)
+}
+
+// factLines renders the facts, at most eight lines of them.
+func factLines(query string) string {
+	var details strings.Builder
+	for _, l := range []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, "alertname"} {
+		fmt.Fprintf(&details, "{{ with .Labels.%s }}{{ . }} {{ end }}", l)
+	}
+	return fmt.Sprintf(`{{ $line := "" }}{{ $was := "" }}{{ range sortByLabel %q (%s) }}{{ $f := .Labels.fact }}`+
+		`{{ if eq $f $was }}, {{ else if eq .Labels.line $line }}; {{ else if $line }}.`+"\n"+`{{ end }}`+
+		`{{ if ne $f $was }}{{ .Labels.says }}: {{ end }}%s%s{{ $v }}{{ with .Labels.period }} of {{ . }}{{ end }}`+
+		`{{ $line = .Labels.line }}{{ $was = $f }}{{ end }}{{ if $line }}.`+"\n{{ end }}", metrics.LabelOrder, query, details.String(), formatted)
 }

@@ -93,7 +93,7 @@ func NewFile(groups []Group, style Style) File {
 	for _, g := range groups {
 		group := FileGroup{Name: g.Name, Interval: short(g.Interval)}
 		for _, r := range g.Records {
-			group.Rules = append(group.Rules, FileRule{Record: r.Name.Name, Expr: style.expr(r.Expr)})
+			group.Rules = append(group.Rules, FileRule{Record: r.Name.Name, Expr: style.expr(r.Expr), Labels: r.Labels})
 		}
 		for _, a := range g.Alerts {
 			group.Rules = append(group.Rules, style.alert(a))
@@ -113,13 +113,11 @@ func (s Style) rename(e promql.Expr) promql.Expr {
 }
 
 func (s Style) alert(a *Alert) FileRule {
-	var clues []Clue
-	for _, c := range a.Verdict {
-		c.Query = s.rename(c.Query)
-		clues = append(clues, c)
-	}
 	var split strings.Builder
-	split.WriteString(verdict(clues))
+	if a.Diagnosed {
+		split.WriteString(verdict(queryTemplate(s.rename(verdictQuery()))))
+		split.WriteString(factLines(queryTemplate(s.rename(factsQuery()))))
+	}
 	for _, e := range a.Split {
 		e.Query = s.rename(e.Query)
 		split.WriteString(e.line())

@@ -69,3 +69,8 @@ func both(a promql.Expr, more ...promql.Expr) promql.Expr {
 	}
 	return a
 }
+
+// labelled sets a label.
+func labelled(e promql.Expr, name, value string) promql.Expr {
+	return promql.Call("label_replace", e, promql.Str(name), promql.Str(value), promql.Str(""), promql.Str(""))
+}

@@ -9,7 +9,7 @@ import (
 // per replica and bucket, and what changed.
 func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
-	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{f, e}) }
+	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 	rate := func(e promql.Expr, more ...string) promql.Expr {
 		return promql.Sum(append(more, modelLabels...), promql.Rate(e, base.Std()))
 	}

@@ -30,6 +30,8 @@ func (g Group) Rules() int { return len(g.Records) + len(g.Alerts) }
 type Record struct {
 	Name *metrics.Family
 	Expr promql.Expr
+	// Labels are set on what is recorded.
+	Labels map[string]string
 }
 
 // Alert is an alerting rule with what a person needs beside it.
@@ -60,12 +62,24 @@ type Alert struct {
 	Summary string
 	// Description says what it means and what to do first.
 	Description string
-	// Verdict heads the split: the first clue that answers says where to look first.
-	Verdict []Clue
+	// Diagnosed says that the split begins with what is recorded about the model: where to look first, then the facts.
+	Diagnosed bool
 	// Split lines are evidence: each is a query whose result is shown with the alert.
 	Split []Evidence
 	// Dashboard is the dashboard that the alert opens.
 	Dashboard Dashboard
+}
+
+// Asks are the queries that the alert's text is made of. They may match labels on the alert's own.
+func (a *Alert) Asks() []promql.Expr {
+	var queries []promql.Expr
+	if a.Diagnosed {
+		queries = append(queries, verdictQuery(), factsQuery())
+	}
+	for _, e := range a.Split {
+		queries = append(queries, e.Query)
+	}
+	return queries
 }
 
 // Quiet says that an alert adds nothing while another fires with the same values of Equal.
@@ -164,6 +178,7 @@ func Groups(opt Options) []Group {
 	}
 	if opt.Tier != Global {
 		groups = append(groups, modelGroup())
+		groups = append(groups, evidenceGroups()...)
 		groups = append(groups, causeGroups(opt)...)
 	}
 	return groups

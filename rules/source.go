@@ -118,20 +118,20 @@ func shardGroup(opt Options) Group {
 	for _, w := range rawWindows(opt.Pairs) {
 		all := events(Shard, metrics.SLOEvents, w)
 		g.Records = append(g.Records,
-			Record{shardName(metrics.SLOEvents, w), all},
-			Record{shardName(metrics.SLOBadEvents, w), badEvents(Shard, w, all)})
+			Record{Name: shardName(metrics.SLOEvents, w), Expr: all},
+			Record{Name: shardName(metrics.SLOBadEvents, w), Expr: badEvents(Shard, w, all)})
 	}
 	g.Records = append(g.Records,
-		Record{metrics.ShardRequests, requests(Shard, requestWindow)},
-		Record{metrics.ShardObjective, asked(Shard, metrics.SLOObjective)},
-		Record{metrics.ShardPeriod, asked(Shard, metrics.SLOPeriod)},
-		Record{metrics.ShardInfo, asked(Shard, metrics.SLOInfo, infoLabels...)})
+		Record{Name: metrics.ShardRequests, Expr: requests(Shard, requestWindow)},
+		Record{Name: metrics.ShardObjective, Expr: asked(Shard, metrics.SLOObjective)},
+		Record{Name: metrics.ShardPeriod, Expr: asked(Shard, metrics.SLOPeriod)},
+		Record{Name: metrics.ShardInfo, Expr: asked(Shard, metrics.SLOInfo, infoLabels...)})
 	return g
 }
 
 func firstRecords() []Record {
 	return []Record{
-		{metrics.RecordedFirstEvents, first(metrics.SLOEvents)},
-		{metrics.RecordedFirstBadEvents, first(metrics.SLOBadEvents)},
+		{Name: metrics.RecordedFirstEvents, Expr: first(metrics.SLOEvents)},
+		{Name: metrics.RecordedFirstBadEvents, Expr: first(metrics.SLOBadEvents)},
 	}
 }

@@ -115,8 +115,8 @@ func TestRulesUseTheVocabulary(t *testing.T) {
 			}
 			for _, a := range g.Alerts {
 				check(a.Name, a.Expr)
-				for _, c := range a.Verdict {
-					check(a.Name+" verdict: "+c.Says, c.Query)
+				for _, e := range a.Asks() {
+					check(a.Name+" asks", e)
 				}
 				for _, e := range a.Split {
 					check(a.Name+" split: "+e.Text, e.Query)

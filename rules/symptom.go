@@ -15,8 +15,7 @@ var (
 		Scope:       []string{metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO},
 		Summary:     "{{ $labels.slo }} of {{ $labels.model_name }} burns its error budget {{ $value | humanize }}x too fast",
 		Description: "Users notice now. Start with what changed, then follow the largest share in the split; the dashboard opens on this model.",
-		Verdict:     burnVerdict(),
-		Split:       burnSplit(),
+		Diagnosed:   true,
 		Dashboard:   IncidentDashboard,
 	}
 	SlowBurn = &Alert{
@@ -27,8 +26,7 @@ var (
 		DependsOn:   []Quiet{{FastBurn, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO}}},
 		Summary:     "{{ $labels.slo }} of {{ $labels.model_name }} will miss its objective: burning {{ $value | humanize }}x too fast",
 		Description: "The budget will be gone before the period ends. Not an emergency: find the cause in working hours, before it becomes one.",
-		Verdict:     burnVerdict(),
-		Split:       burnSplit(),
+		Diagnosed:   true,
 		Dashboard:   SLODashboard,
 	}
 )

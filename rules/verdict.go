@@ -9,80 +9,122 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Clue is evidence clear enough to say where to look first.
+// Clue is evidence clear enough to say where to look first. It is recorded per model, so that pages, dashboards and
+// whoever asks later read the same.
 type Clue struct {
 	// Branch is where.
 	Branch Branch
-	// Query answers while the evidence is clear. It may match labels on the alert's own with same.
-	Query promql.Expr
-	// Says is the evidence: a template of the first result, the dot.
+	// Name is the label clue.
+	Name string
+	// Delays says that the clue explains only late first tokens, or only late further ones.
+	Delays Delays
+	// Unit is that of the value.
+	Unit Unit
+	// Says is the evidence in words: {value}, {engine}, and {LABEL} for a label of the result.
 	Says string
+	// Query answers per model while the evidence is clear.
+	Query promql.Expr
 }
 
-// verdict renders the first line of a split: the first clue that answers, or nothing.
-func verdict(clues []Clue) string {
-	if len(clues) == 0 {
-		return ""
-	}
-	first := clues[0]
-	return fmt.Sprintf("{{ with %s }}Look first at: %s. {{ with first . }}%s{{ end }}.\n{{ else }}%s{{ end }}",
-		queryTemplate(first.Query), first.Branch, strings.TrimSpace(first.Says), verdict(clues[1:]))
-}
+// Delays is what a clue makes late.
+type Delays string
 
-// burnVerdict looks for the cause of a burn as the cause alerts do, with their thresholds. It does not wait
-// as they must: users suffer already, so it judges the last minutes. Causes that show as another come
+// What may be late. Without one, a clue explains everything.
+const (
+	FirstToken Delays = "first_token"
+	NextToken  Delays = "next_token"
+)
+
+// Clues look for the cause of a burn as the cause alerts do, with their thresholds. They do not wait
+// as those must: users suffer already, so they judge the last minutes. Causes that show as another come
 // before it: a throttled GPU looks like a queue. Hardware is first, then what changed in the engines,
 // then what changed in the requests, which makes one replica worse than another by chance; where only room
 // or time is lost is last.
-func burnVerdict() []Clue {
-	own := sameModel()
-	total := func(e promql.Expr) promql.Expr { return promql.Sum(nil, e) }
-	grown := func(now, before promql.Expr) promql.Expr { return promql.Div(now, before, nil) }
-	ofTokens := promql.Vector(metrics.SLOInfo, append(same(metrics.LabelSLO), promql.Eq(metrics.LabelSignal, string(slo.ITL)))...)
-	firstTokens := func(e promql.Expr) promql.Expr { return promql.Unless(e, ofTokens, promql.On()) }
-	laterTokens := func(e promql.Expr) promql.Expr { return promql.And(e, ofTokens, promql.On()) }
-	waiting, running := total(promql.Vector(metrics.RequestsWaiting, own...)), total(promql.Vector(metrics.RequestsRunning, own...))
+func Clues() []Clue {
+	yesterday := func(now promql.Expr, fact string) promql.Expr { return promql.Div(now, dayBefore(fact), nil) }
+	worst := func(e promql.Expr) promql.Expr { return promql.Max(modelLabels, e) }
+	one := func(e promql.Expr) promql.Expr { return promql.TopK(1, modelLabels, e) }
+	waiting := promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting))
+	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
 	return []Clue{
-		{Hardware, ownGPUs(promql.Max(append(onGPULabels(), metrics.LabelReason), throttled(HarmfulReasons, 0.05))),
-			`GPU {{ .Labels.gpu_uuid }} is slowed down {{ .Value | humanizePercentage }} of the time ({{ .Labels.reason }})`},
-		{Hardware, ownGPUs(promql.Max(append(onGPULabels(), metrics.LabelXID), criticalXIDs(hour))),
-			`GPU {{ .Labels.gpu_uuid }} reported XID {{ .Labels.xid }}`},
-		{Release, promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed, own...), hour),
-			`Version {{ .Labels.version }} was deployed within the hour`},
-		{Engine, promql.And(down(), promql.Max(pageLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, own...), hour)), promql.On(pageLabels...)),
-			foundEngine + ` stopped answering within the hour`},
-		{Engine, startedCold(own...), foundEngine + ` started less than 15 minutes ago, and requests waited`},
-		{Memory, lostTransfers(nil, own...), `{{ printf "%.2f" .Value }} KV transfers per request are lost`},
-		{Prefill, below(grown(hitRatio(nil, recent, 0, own...), above(hitRatio(nil, day, hour, own...), 0.2)), 0.5),
-			`The prefix cache hits {{ .Value | humanizePercentage }} of what it did the day before`},
-		{Prefill, above(grown(mean(metrics.RequestPromptTokens, nil, recent, own...), meanBefore(metrics.RequestPromptTokens, nil, day, hour, own...)), 2),
-			`Prompts are {{ .Value | humanize }} times as long as the day before`},
-		{Decode, below(grown(accepted(nil, recent, 0, own...), above(accepted(nil, day, hour, own...), 0.2)), 0.5),
-			`Draft tokens are accepted {{ .Value | humanizePercentage }} as often as the day before`},
-		{Behaviour, runsOn(nil, recent, own...), `{{ .Value | humanizePercentage }} of requests run into the output limit`},
-		{Routing, lonelyReplica(metrics.TimeToFirstToken, own...), foundEngine + ` alone is slow: first tokens after {{ .Value | humanizeDuration }}`},
-		{Routing, lonelyReplica(metrics.InterTokenLatency, own...), foundEngine + ` alone is slow: {{ .Value | humanizeDuration }} between tokens`},
-		{Memory, promql.Max(nil, preempting(own...)), `Each request is preempted {{ printf "%.1f" .Value }} times`},
-		{Memory, promql.Max(nil, fullCache(own...)), `The KV cache is {{ .Value | humanizePercentage }} full and requests wait for room`},
-		{Memory, saturatedTier(own...), `The {{ .Labels.tier }} tier of ` + foundEngine + ` takes no more KV cache`},
-		{Queueing, firstTokens(above(queueShare(nil, recent, own...), 0.5)), `{{ .Value | humanizePercentage }} of the time to the first token is waiting`},
-		{Queueing, firstTokens(promql.Gt(waiting, running, nil)), `{{ .Value | humanize }} requests wait, more than run`},
-		{Prefill, firstTokens(above(grown(mean(metrics.PrefillTime, nil, recent, own...), mean(metrics.TimeToFirstToken, nil, recent, own...)), 0.5)),
-			`{{ .Value | humanizePercentage }} of the time to the first token is prefill`},
-		{Decode, laterTokens(above(grown(batch(nil, recent, 0, own...), batch(nil, day, hour, own...)), 1.5)),
-			`{{ .Value | humanize }} times as many requests run at once as the day before`},
+		{Hardware, "gpu_throttled", "", Share, "GPU {gpu_uuid} is slowed down {value} of the time ({reason})",
+			one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), throttled(HarmfulReasons, 0.05)), metrics.LabelReason))},
+		{Hardware, "gpu_xid", "", Count, "GPU {gpu_uuid} reported XID {xid}",
+			one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelXID), criticalXIDs(hour)), metrics.LabelXID))},
+		{Release, "version_deployed", "", Count, "Version {version} was deployed within the hour",
+			promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), hour)},
+		{Engine, "engine_down", "", Count, "{engine} stopped answering within the hour",
+			promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)), down(), promql.On(pageLabels...).ManyToOne())},
+		{Engine, "cold_start", "", Count, "{engine} started less than 15 minutes ago, and requests waited", startedCold()},
+		{Memory, "kv_transfers_lost", "", Decimal, "{value} KV transfers per request are lost", lostTransfers(modelLabels)},
+		{Prefill, "prefix_hits_fell", "", Share, "The prefix cache hits {value} of what it did the day before",
+			below(promql.Div(hitRatio(modelLabels, recent, 0), above(dayBefore("prefix_hits_before"), 0.2), nil), 0.5)},
+		{Prefill, "prompts_grew", "", Count, "Prompts are {value} times as long as the day before",
+			above(yesterday(mean(metrics.RequestPromptTokens, modelLabels, recent), "prompt_tokens_before"), 2)},
+		{Decode, "drafts_refused", "", Share, "Draft tokens are accepted {value} as often as the day before",
+			below(promql.Div(accepted(modelLabels, recent, 0), above(dayBefore("draft_tokens_before"), 0.2), nil), 0.5)},
+		{Behaviour, "output_limit", "", Share, "{value} of requests run into the output limit", runsOn(modelLabels, recent)},
+		{Routing, "slow_replica", "", Seconds, "{engine} alone is slow: first tokens after {value}", lonelyReplica(metrics.TimeToFirstToken)},
+		{Routing, "slow_decoder", "", Seconds, "{engine} alone is slow: {value} between tokens", lonelyReplica(metrics.InterTokenLatency)},
+		{Memory, "preemptions", "", Decimal, "Each request is preempted {value} times", worst(preempting())},
+		{Memory, "kv_full", "", Share, "The KV cache is {value} full and requests wait for room", worst(fullCache())},
+		{Memory, "kv_tier_full", "", Share, "The {tier} tier of {engine} takes no more KV cache", one(saturatedTier())},
+		{Queueing, "queue_share", FirstToken, Share, "{value} of the time to the first token is waiting", above(queueShare(modelLabels, recent), 0.5)},
+		{Queueing, "queue_long", FirstToken, Count, "{value} requests wait, more than run", promql.Gt(waiting, running, nil)},
+		{Prefill, "prefill_share", FirstToken, Share, "{value} of the time to the first token is prefill",
+			above(promql.Div(mean(metrics.PrefillTime, modelLabels, recent), mean(metrics.TimeToFirstToken, modelLabels, recent), nil), 0.5)},
+		{Decode, "batch_grew", NextToken, Count, "{value} times as many requests run at once as the day before",
+			above(yesterday(batch(modelLabels, recent, 0), "running_before"), 1.5)},
 	}
 }
 
-// ownGPUs are the results about GPUs that serve the alert's model, or did within the hour.
-func ownGPUs(e promql.Expr) promql.Expr {
-	serving := promql.Max(onGPULabels(), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, sameModel()...), hour))
-	return promql.And(e, serving, promql.On(onGPULabels()...))
+// suspectRecords are the clues of a branch.
+func suspectRecords(b Branch) []Record {
+	var records []Record
+	for i, c := range Clues() {
+		if c.Branch != b {
+			continue
+		}
+		labels := map[string]string{metrics.LabelBranch: string(b), metrics.LabelClue: c.Name, metrics.LabelOrder: order(i),
+			metrics.LabelUnit: string(c.Unit), metrics.LabelSays: c.Says}
+		if c.Delays != "" {
+			labels[metrics.LabelDelays] = string(c.Delays)
+		}
+		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
+	}
+	return records
 }
 
+// verdictQuery are the suspects of the model that an alert is about, and of what its objective measures.
+func verdictQuery() promql.Expr {
+	suspect := func(d Delays) promql.Expr {
+		return promql.Vector(metrics.RecordedSuspect, sameModel(promql.Eq(metrics.LabelDelays, string(d)))...)
+	}
+	ofTokens := promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Eq(metrics.LabelSignal, string(slo.ITL)))...)
+	return promql.Or(suspect(""),
+		promql.Unless(suspect(FirstToken), ofTokens, promql.On()),
+		promql.And(suspect(NextToken), ofTokens, promql.On()))
+}
+
+// verdict renders the first line of a page: the first suspect in order, or nothing. What it says comes with the series,
+// which keeps the template small: Prometheus parses it for each alert and evaluation.
+func verdict(query string) string {
+	var labels strings.Builder
+	for _, l := range []string{metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier} {
+		fmt.Fprintf(&labels, ` | reReplaceAll "{%s}" .Labels.%s`, l, l)
+	}
+	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}`+
+		`{{ $e := printf "%%s %%s" .Labels.pod .Labels.server }}{{ if not .Labels.pod }}{{ $e = printf "%%s on %%s" .Labels.server .Labels.instance }}{{ end }}`+
+		`%sLook first at: {{ .Labels.branch }}. {{ .Labels.says%s | reReplaceAll "{engine}" $e | reReplaceAll "{value}" $v }}.`+"\n{{ end }}{{ end }}",
+		query, metrics.LabelOrder, formatted, labels.String())
+}
+
+// order sorts as text.
+func order(i int) string { return fmt.Sprintf("%02d", i+1) }
+
 // lonelyReplica is a replica three times as slow as the best while most are not.
-func lonelyReplica(h *metrics.Family, m ...*promql.Matcher) promql.Expr {
-	slow := slowest(h, m...)
-	return promql.And(promql.TopK(1, nil, slow),
-		promql.Lt(promql.CountBy(nil, slow), times(0.5, promql.CountBy(nil, mean(h, replicaLabels, now, m...))), nil), promql.On())
+func lonelyReplica(h *metrics.Family) promql.Expr {
+	slow := slowest(h)
+	return promql.And(promql.TopK(1, modelLabels, slow),
+		promql.Lt(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, mean(h, replicaLabels, now))), nil), promql.On(modelLabels...))
 }

@@ -152,7 +152,7 @@ func bare(groups []rules.Group) []rules.Group {
 		var alerts []*rules.Alert
 		for _, a := range g.Alerts {
 			b := *a
-			b.Verdict, b.Split = nil, nil
+			b.Diagnosed, b.Split = false, nil
 			alerts = append(alerts, &b)
 		}
 		g.Alerts = alerts
