@@ -178,8 +178,8 @@ func stallGroup() Group {
 }
 
 // stalled is a replica that has work and makes no progress for as long as it would show some: a minute where it
-// counts its steps, longer where it counts tokens, and longer than any answer takes where it counts only what
-// has ended. A wedged engine may report that nothing runs: then a GPU of its own that stays busy is its work.
+// counts its steps; five where it counts tokens as they are made, and ten where no KV cache tells a long prompt
+// from a stall, or where it makes no tokens; longer than any answer takes where it counts only what has ended. A wedged engine may report that nothing runs: then a GPU of its own that stays busy is its work.
 // An engine that sleeps or starts is none.
 func stalled() promql.Expr {
 	has := func(f *metrics.Family) promql.Expr { return promql.CountBy(replicaLabels, promql.Vector(f)) }
@@ -190,8 +190,10 @@ func stalled() promql.Expr {
 
 	standing := promql.Or(
 		still(promql.And(working(minute), has(metrics.EngineSteps), nil), minute),
-		still(promql.And(working(5*minute), perStep, onPage), 5*minute),
-		still(promql.Unless(promql.And(working(10*minute), has(metrics.Requests), nil), has(metrics.GenerationTokens), nil), 10*minute),
+		still(promql.And(promql.And(working(5*minute), has(metrics.KVCacheUsage), nil), perStep, onPage), 5*minute),
+		still(promql.And(working(10*minute), promql.Or(
+			promql.And(has(metrics.GenerationTokens), perStep, onPage),
+			promql.Unless(has(metrics.Requests), has(metrics.GenerationTokens), nil)), nil), 10*minute),
 		still(promql.And(working(30*minute), has(metrics.GenerationTokens), nil), 30*minute),
 		still(promql.And(spinning(), promql.Or(has(metrics.EngineSteps), promql.And(has(metrics.GenerationTokens), perStep, onPage)), nil), 5*minute))
 

@@ -24,7 +24,7 @@ var (
 		Name:        "LLMExporterFleetDown",
 		Branch:      Exporter,
 		Severity:    slo.Page,
-		For:         4 * minute, // before the first model of theirs is missed
+		For:         3 * minute, // before the first model of theirs is missed
 		Scope:       nil,
 		Summary:     "Most exporters{{ with $labels.cluster }} of {{ . }}{{ end }} cannot be scraped: objectives are not measured",
 		Description: "More than half of the exporters do not answer, or all of them vanished while their engines had requests. No burn alert can fire for what they watched. Look at what they have in common: a rollout, a network policy, the scrape configuration.",

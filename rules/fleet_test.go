@@ -93,3 +93,48 @@ func TestExportersMayDisagree(t *testing.T) {
 		t.Errorf("budget left %.2f after a quarter of an hour of errors, in a period of days", left)
 	}
 }
+
+// A fleet that nobody can scrape is one page: it comes before those of its models, which it mutes. It makes no
+// difference whether the exporters do not answer or are no targets any more.
+func TestFleetPagesBeforeItsModels(t *testing.T) {
+	const lost = 30 * time.Minute
+	for _, targets := range []bool{true, false} {
+		sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-cause-engine"), group(t, rules.Options{}, "llm-cause-exporter"))
+		first := map[string]time.Duration{}
+		sim.OnAlert = func(at time.Time, a rulesim.Alert) {
+			if _, known := first[a.Name]; !known {
+				first[a.Name] = at.Sub(rulesim.Epoch)
+			}
+		}
+		err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(lost+20*time.Minute), scrapeEvery, func(at time.Time, emit rulesim.Emit) {
+			since := at.Sub(rulesim.Epoch)
+			for _, node := range []string{"node-1", "node-2"} {
+				on := func(value float64, name string, pairs ...string) {
+					emit(labels.FromStrings(append([]string{model.MetricNameLabel, name, metrics.LabelInstance, node}, pairs...)...), value)
+				}
+				if since < lost || targets {
+					on(map[bool]float64{true: 1}[since < lost], metrics.Up.Name, "job", rules.DefaultJob)
+				}
+				if since < lost {
+					engine := []string{metrics.LabelRuntime, string(metrics.VLLM), metrics.LabelServer, "127.0.0.1:8000"}
+					on(1, metrics.EngineUp.Name, engine...)
+					on(1, metrics.EngineInfo.Name, append(engine, metrics.LabelModel, "of-"+node)...)
+					on(since.Seconds(), metrics.Requests.Name, append(engine, metrics.LabelModel, "of-"+node, metrics.LabelOutcome, string(metrics.OutcomeStop))...)
+				}
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fleet, down := first[rules.ExporterFleetDown.Name], first[rules.ModelDown.Name]
+		if fleet < lost || down <= fleet {
+			t.Errorf("still targets: %t: the fleet paged at %s, its models at %s, lost at %s", targets, fleet, down, lost)
+		}
+	}
+	for _, q := range rules.ModelDown.DependsOn {
+		if q.Under == rules.ExporterFleetDown {
+			return
+		}
+	}
+	t.Error("the page of the fleet does not mute those of its models")
+}
