@@ -9,12 +9,14 @@ import (
 // Causes in the engine process: it is gone, wedged, or starting.
 var (
 	ModelDown = &Alert{
-		Name:        "LLMModelDown",
-		Branch:      Engine,
-		Expr:        promql.Equal(promql.Max(modelLabels, knownEngines(engineUp())), promql.Num(0), nil),
-		Severity:    slo.Page,
-		For:         2 * minute,
-		Scope:       []string{metrics.LabelModel},
+		Name:     "LLMModelDown",
+		Branch:   Engine,
+		Expr:     promql.Equal(promql.Max(modelLabels, knownEngines(engineUp())), promql.Num(0), nil),
+		Severity: slo.Page,
+		For:      2 * minute,
+		Scope:    []string{metrics.LabelModel},
+		// Of a model that has replicas elsewhere, each alert has an instance: only the one without mutes this.
+		DependsOn:   []Quiet{{ModelOnFailedGPU, append([]string{metrics.LabelInstance}, modelLabels...)}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
 		Summary:     "No engine serves {{ $labels.model_name }}",
