@@ -69,9 +69,10 @@ type Decoded struct {
 type Engine struct {
 	Serving
 	// Clock is the share of its clock that the GPU runs at, Slow a factor on the time of steps. Wedged is
-	// an engine whose core hangs: its server takes requests and shows the last numbers that it got.
-	Clock, Slow float64
-	Wedged      bool
+	// an engine whose core hangs: its server takes requests and shows the last numbers that it got. Broken is
+	// one whose server answers each request with an error, at once.
+	Clock, Slow    float64
+	Wedged, Broken bool
 
 	observer         Observer
 	random           *rand.Rand
@@ -91,9 +92,17 @@ func NewEngine(s Serving, seed uint64, o Observer) *Engine {
 // Offer sends a request, not before those that came earlier.
 func (e *Engine) Offer(r *Request) { e.arriving = append(e.arriving, r) }
 
+// Holds is how many requests the engine has, as a router counts those that it sent and that have not ended.
+func (e *Engine) Holds() int {
+	if e.Broken {
+		return 0
+	}
+	return len(e.arriving) + len(e.fetching) + len(e.waiting) + len(e.running)
+}
+
 // Restart drops what the engine holds; it works again from ready on, and tells another observer.
 func (e *Engine) Restart(ready time.Duration, o Observer) {
-	e.waiting, e.running, e.used, e.Wedged, e.moves = nil, nil, 0, false, moves{}
+	e.waiting, e.running, e.used, e.Wedged, e.Broken, e.moves = nil, nil, 0, false, false, moves{}
 	e.now, e.observer = max(e.now, ready), o
 	e.stored = e.now // the tier is cold
 }
@@ -136,7 +145,7 @@ func (e *Engine) receive() {
 	for len(e.arriving) > 0 && e.arriving[0].Arrival <= e.now {
 		r := e.arriving[0]
 		e.arriving = e.arriving[1:]
-		if e.MaxQueue > 0 && len(e.waiting) >= e.MaxQueue {
+		if e.Broken || e.MaxQueue > 0 && len(e.waiting) >= e.MaxQueue {
 			r.Rejected, r.Done = true, r.Arrival
 			e.observer.Finished(r)
 			continue

@@ -240,6 +240,26 @@ func (c *refusals) Finished(r *Request) {
 	}
 }
 
+// An engine that is broken answers each request at once, and with an error; to a router it is idle. It works again
+// after a restart.
+func TestBroken(t *testing.T) {
+	c := &refusals{}
+	e := NewEngine(NewProfile("m").Serving, 1, c)
+	e.Broken = true
+	for _, r := range NewTraffic(steady(10).Load, 1).Until(time.Minute) {
+		e.Offer(r)
+	}
+	e.Advance(time.Minute)
+	if c.rejected < 100 || e.Holds() != 0 || e.Busy() != 0 {
+		t.Errorf("%d refused, %d held, %s busy", c.rejected, e.Holds(), e.Busy())
+	}
+	e.Restart(time.Minute, &refusals{})
+	e.Offer(&Request{Arrival: time.Minute, Prompt: 10, Output: 10})
+	if e.Holds() != 1 {
+		t.Errorf("after a restart it holds %d requests, want 1", e.Holds())
+	}
+}
+
 // The same seed gives the same numbers, another one others.
 func TestSeeds(t *testing.T) {
 	a, b := serve(steady(10), time.Minute), serve(steady(10), time.Minute)

@@ -204,6 +204,43 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// To roll back is advice for a version that changed. Engines that started again with the one they had get another.
+func TestRollBackOnlyWhatChanged(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(alertTests, rules.ReleaseRegression.Name+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file promtoolFile
+	if err := yaml.Unmarshal(content, &file); err != nil {
+		t.Fatal(err)
+	}
+	advised := map[string]bool{"a new version, then twice as slow": true, "the same version restarted with other flags": false}
+	for _, test := range file.Tests {
+		want, ours := advised[test.Name]
+		if !ours {
+			continue
+		}
+		delete(advised, test.Name)
+		sim := loaded(t, needs(t, group(t, rules.Options{}, "llm-cause-release"), rules.ReleaseRegression))
+		defer sim.Close()
+		if err := sim.Run(promtoolEpoch, promtoolEpoch.Add(14*time.Hour), time.Minute, replay(t, test.Series)); err != nil {
+			t.Fatal(err)
+		}
+		fired := sim.Firing()
+		if len(fired) != 1 {
+			t.Fatalf("%s: %d alerts", test.Name, len(fired))
+		}
+		fired[0].Annotations.Range(func(l labels.Label) {
+			if advice := strings.Contains(strings.ToLower(l.Value), "roll"); advice != (want && l.Name == "split") {
+				t.Errorf("%s: advice to roll back is %t in the %s: %s", test.Name, advice, l.Name, l.Value)
+			}
+		})
+	}
+	if len(advised) > 0 {
+		t.Errorf("no case %v", advised)
+	}
+}
+
 func loaded(t *testing.T, groups []rules.Group) *rulesim.Sim {
 	t.Helper()
 	content, err := rules.Encode(rules.NewFile(groups, rules.Style{DashboardURL: "https://grafana.example/d/{uid}"}))

@@ -35,10 +35,15 @@ const manyTokens = 500
 // design: it must make many tokens for each, too.
 func runsOn(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
 	cut := func(window, ago time.Duration) promql.Expr {
-		return ratio(promql.Vector(metrics.Requests, append([]*promql.Matcher{promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength))}, m...)...),
-			promql.Vector(metrics.Requests, m...), by, window, ago)
+		return endedBy(metrics.OutcomeLength, by, window, ago, m...)
 	}
 	return both(above(cut(window, 0), 0.3), promql.Or(
 		promql.Gt(cut(window, 0), times(2, cut(day, hour)), nil),
 		promql.Unless(above(mean(metrics.RequestGenerationTokens, by, window, m...), manyTokens), cut(day, hour), nil)))
+}
+
+// endedBy is the share of the requests that ended this way.
+func endedBy(outcome metrics.Outcome, by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
+	return ratio(promql.Vector(metrics.Requests, append([]*promql.Matcher{promql.Eq(metrics.LabelOutcome, string(outcome))}, m...)...),
+		promql.Vector(metrics.Requests, m...), by, window, ago)
 }

@@ -148,7 +148,7 @@ var (
 		Name:        "LLMModelOnFailedGPU",
 		Branch:      Hardware,
 		Severity:    slo.Info,
-		Scope:       []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID},
+		Scope:       []string{metrics.LabelModel, metrics.LabelGPUUUID},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
 		Summary:     "{{ $labels.model_name }} runs, or ran within the hour, on GPU {{ $labels.gpu_uuid }}, which failed",
@@ -290,15 +290,24 @@ func servedOn(by []string) promql.Expr {
 
 func onGPU(labels []string) []string { return append([]string{metrics.LabelGPUUUID}, labels...) }
 
-// onFailedGPU are the replicas of models on the GPUs whose failure pages. Engines that died with their GPU stop saying where they
-// were; a model that suffers since then is remembered for as long.
+// wholeModel is what an alert about a whole model shares with that ModelOnFailedGPU which is about one, too: neither has an instance.
+// Where a model has replicas elsewhere, each of those alerts names one.
+var wholeModel = append([]string{metrics.LabelInstance}, modelLabels...)
+
+// onFailedGPU are the replicas of models on the GPUs whose failure pages, and, without the labels of a replica, the models
+// that have no other. Engines that died with their GPU stop saying where they were; a model that suffers since then is
+// remembered for as long.
 func onFailedGPU(suffers promql.Expr) promql.Expr {
-	firing := func(alerts string) promql.Expr {
-		return promql.Vector(metrics.Alerts, promql.Either("alertname", alerts), promql.Eq("alertstate", "firing"))
+	firing := func(alerts string, m ...*promql.Matcher) promql.Expr {
+		return promql.Vector(metrics.Alerts, append(m, promql.Either("alertname", alerts), promql.Eq("alertstate", "firing"))...)
 	}
-	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name)), suffers, promql.On(modelLabels...))
-	return promql.And(promql.Or(servedOn(replicaLabels), remembered),
+	perModel := promql.On(modelLabels...)
+	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
+		promql.OrOn(suffers, firing(ModelDown.Name), perModel), perModel)
+	replicas := promql.And(promql.Or(servedOn(replicaLabels), remembered),
 		promql.Max(onGPULabels(), firing(GPULost.Name+"|"+GPUCriticalXID.Name)), promql.On(onGPULabels()...))
+	elsewhere := promql.Unless(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour), replicas, promql.On(replicaLabels...))
+	return promql.Or(replicas, promql.Unless(promql.Max(onGPU(modelLabels), replicas), elsewhere, perModel))
 }
 
 // modelsOnIt are the models on the GPU of the alert. They are text and no labels: one fault is one alert, whatever

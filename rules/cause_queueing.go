@@ -26,6 +26,37 @@ var QueueBuildUp = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
+// AbortsRising are clients who give up. What they say is louder than any latency: a request that was aborted counts for
+// no objective.
+var AbortsRising = &Alert{
+	Name:   "LLMAbortsRising",
+	Branch: Queueing,
+	Expr: both(
+		promql.Or(
+			promql.Gt(above(aborted(modelLabels, now, 0), 0.15), times(2, aborted(modelLabels, day, hour)), nil),
+			promql.Unless(above(aborted(modelLabels, now, 0), 0.3), aborted(modelLabels, day, hour), nil)),
+		promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.Requests), now)), promql.Num(20), nil)),
+	Severity:    slo.Ticket,
+	For:         5 * minute,
+	Scope:       []string{metrics.LabelModel},
+	Explains:    []*Alert{FastBurn, SlowBurn},
+	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests to {{ $labels.model_name }}",
+	Description: "At least twice yesterday's share, or a third of a new model's. Availability does not count them, and those who gave up in the queue are in no latency: users suffer more than the objectives say. They wait too long, or their timeout became shorter.",
+	Split: []Evidence{
+		{"The day before", aborted(nil, day, hour, sameModel()...), Percent},
+		{"Given up per second, most", promql.TopK(3, nil, above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests,
+			sameModel(promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeAbort)))...), now)), 0)), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
+		{"Mean time to the first token of those who stayed", mean(metrics.TimeToFirstToken, nil, now, sameModel()...), Duration},
+		{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, sameModel()...)), Number},
+	},
+	Dashboard: IncidentDashboard,
+}
+
+// aborted is the share of the requests that ended because the client gave up.
+func aborted(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
+	return endedBy(metrics.OutcomeAbort, by, window, ago, m...)
+}
+
 func queueingAlerts(opt Options) []*Alert {
 	queue := *QueueBuildUp
 	queue.Expr = harmful(opt, both(
@@ -33,7 +64,7 @@ func queueingAlerts(opt Options) []*Alert {
 		promql.Or(
 			above(queueShare(modelLabels, 5*minute), 0.5),
 			promql.Gt(promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)), promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning)), nil))))
-	return []*Alert{&queue}
+	return []*Alert{&queue, AbortsRising}
 }
 
 // harmful is what is wrong with a queue, where users suffer: an objective of the model burns. Work that waits on purpose,

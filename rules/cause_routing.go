@@ -1,10 +1,31 @@
 package rules
 
 import (
+	"time"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
+
+// ReplicaFailsRequests is one replica that fails what it gets, while its siblings do not. A failure is quick, so a router
+// that looks for the least load, or the shortest wait, sends it more and more.
+var ReplicaFailsRequests = &Alert{
+	Name:        "LLMReplicaFailsRequests",
+	Branch:      Routing,
+	Expr:        failsAlone(now),
+	Severity:    slo.Ticket,
+	For:         2 * minute,
+	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
+	Explains:    []*Alert{FastBurn, SlowBurn},
+	Summary:     theEngine + " fails {{ $value | humanizePercentage }} of its requests to {{ $labels.model_name }}; the other replicas do not",
+	Description: "It answers at once, so a router that looks for the least load sends it more than its share: one broken replica becomes an outage. Take it out of rotation, then read its log.",
+	Split: []Evidence{
+		{"Its share of the model's requests", promql.Div(ended(nil, now, same(replicaLabels...)...), ended(nil, now, sameModel()...), nil), Percent},
+		{"A fair share", promql.Div(promql.Num(1), promql.CountBy(nil, ended(replicaLabels, now, sameModel()...)), nil), Percent},
+	},
+	Dashboard: IncidentDashboard,
+}
 
 // ReplicaSkew is one replica that does worse than its siblings: a bad node, or a router that sends it
 // too much.
@@ -58,4 +79,32 @@ func longestQueue() promql.Expr {
 	return promql.Max(replicaLabels, promql.And(
 		promql.And(above(waiting, 4), promql.Gt(waiting, times(1.5, promql.Avg(inRole(modelLabels), waiting)), perRole.ManyToOne()), nil),
 		below(promql.Min(inRole(modelLabels), waiting), 1), perRole))
+}
+
+// Outcomes of requests that say nothing about the server, and those that are its failures: see slo.Judge.
+const (
+	clients  = string(metrics.OutcomeAbort + "|" + metrics.OutcomeInvalid)
+	failures = string(metrics.OutcomeError + "|" + metrics.OutcomeRejected)
+)
+
+// ended are the requests per second that ended and say something about the server.
+func ended(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
+	return promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, append(m, promql.NotRe(metrics.LabelOutcome, clients))...), window))
+}
+
+// failsAlone is the share of a replica's requests that fail, where it is more than half, and that of the other replicas
+// of its model together is less than a tenth, or they get none.
+func failsAlone(window time.Duration, m ...*promql.Matcher) promql.Expr {
+	failed := promql.Vector(metrics.Requests, append(m, promql.Re(metrics.LabelOutcome, failures))...)
+	bad := func(by []string) promql.Expr { return promql.Sum(by, promql.Rate(failed, window)) }
+	all := func(by []string) promql.Expr { return ended(by, window, m...) }
+	others := func(e func(by []string) promql.Expr) promql.Expr {
+		return promql.Sub(e(modelLabels), e(replicaLabels), promql.On(modelLabels...).OneToMany())
+	}
+	fails := both(
+		above(promql.Div(bad(replicaLabels), above(all(replicaLabels), 0), nil), 0.5),
+		promql.Ge(promql.Sum(replicaLabels, promql.Increase(failed, window)), promql.Num(10), nil))
+	return promql.Unless(
+		promql.And(fails, above(promql.CountBy(modelLabels, all(replicaLabels)), 1), promql.On(modelLabels...)),
+		promql.Ge(promql.Div(others(bad), above(others(all), 0.01), nil), promql.Num(0.1), nil), nil)
 }

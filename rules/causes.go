@@ -15,7 +15,7 @@ func causeGroups(opt Options) []Group {
 		{Decode, []*Alert{BatchKnee, SpeculationCollapse}},
 		{Memory, memoryAlerts(opt)},
 		{Behaviour, []*Alert{RunawayGeneration}},
-		{Routing, []*Alert{ReplicaSkew}},
+		{Routing, []*Alert{ReplicaFailsRequests, ReplicaSkew}},
 		{Release, []*Alert{ReleaseRegression}},
 		{Hardware, hardwareAlerts(opt)},
 		{Exporter, exporterAlerts(opt)},

@@ -79,7 +79,8 @@ func TestPageEndToEnd(t *testing.T) {
 	})
 	got := hook.about(page)[0]
 	labels := got.Alerts[0].Labels
-	if got.receiver != "/llm-critical" || got.Status != "firing" || labels[metrics.LabelModel] != in.Fleet.Profile.Model || labels[metrics.LabelGPU] != "2" {
+	if got.receiver != "/llm-critical" || got.Status != "firing" || labels[metrics.LabelGPU] != "2" ||
+		!strings.Contains(got.Alerts[0].Annotations["split"], in.Fleet.Profile.Model) {
 		t.Errorf("the page: %+v", got)
 	}
 	e2e.Answers(t, got.Alerts[0].Annotations["runbook_url"])

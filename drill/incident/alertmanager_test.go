@@ -137,3 +137,30 @@ func TestRowRemapFailureIsOnePage(t *testing.T) {
 		t.Errorf("tickets beside the page: %+v", tickets)
 	}
 }
+
+// A model that has no replica but on the GPU that failed is down for that reason, and the page about the GPU stands for
+// it. One that has others is down for another reason, and pages.
+func TestModelDownOnAFailedGPU(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		am, err := newAlertmanager(rules.Alerts(Rules()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := []rulesim.Alert{onGPU("LLMGPULost", "critical", "GPU-0"),
+			onGPU("LLMModelOnFailedGPU", "info", "GPU-0", "namespace", "prod", "model_name", "m", "pod", "p", "server", "s"),
+			fires("LLMModelDown", "critical", "branch", "engine")}
+		if !elsewhere {
+			now = append(now, fires("LLMModelOnFailedGPU", "info", "branch", "hardware", "gpu_uuid", "GPU-0"))
+		}
+		for m := range 20 {
+			am.receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now)
+		}
+		var paged []string
+		for _, n := range am.pages() {
+			paged = append(paged, n.Alerts...)
+		}
+		if slices.Contains(paged, "LLMModelDown") != elsewhere || !slices.Contains(paged, "LLMGPULost") {
+			t.Errorf("replicas elsewhere: %t, paged %v", elsewhere, paged)
+		}
+	}
+}

@@ -187,6 +187,12 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, one(3, func(r *Replica) { r.Engine.Slow = 8 }))},
 			Page:   rules.FastBurn, Cause: rules.ReplicaSkew,
 		},
+		{
+			Name: "black-hole", Story: "one replica of ten answers each request with an error, at once; the router sends to the replica that holds fewest",
+			Fleet: with(chat(), func(f *Fleet) { f.Replicas, f.LeastLoaded = 10, true }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, one(3, func(r *Replica) { r.Engine.Broken = true }))},
+			Page:   rules.FastBurn, Cause: rules.ReplicaFailsRequests,
+		},
 
 		{
 			Name: "thermal-throttle", Story: "the cooling of the node fails: hardware slowdown to 345 of 1980 MHz",

@@ -24,6 +24,8 @@ type Fleet struct {
 	Runtimes []metrics.Runtime
 	// Objectives are those of the exporter's configuration. Default: slo.Defaults.
 	Objectives []slo.Objective
+	// LeastLoaded is a router that sends a request to the replica that holds fewest, not to the next one.
+	LeastLoaded bool
 }
 
 func (f Fleet) objectives() []slo.Objective {
@@ -49,7 +51,7 @@ type World struct {
 	truth *truth
 	epoch time.Time // when now was zero
 	now   time.Duration
-	next  int // replica of the next request: round robin, as a Service does it
+	next  int // replica of the next request, or of the next among equals: round robin, as a Service does it
 }
 
 // Replica is one engine, its page and its GPU.
@@ -152,12 +154,17 @@ func (w *World) send(requests []*drill.Request) {
 }
 
 // route picks the next replica whose port is open: health checks see no more than that.
-func (w *World) route() *Replica {
-	for range w.Replicas {
-		w.next = (w.next + 1) % len(w.Replicas)
-		if r := w.Replicas[w.next]; !r.Down {
-			return r
+func (w *World) route() (to *Replica) {
+	first := w.next
+	for i := range w.Replicas {
+		n := (first + 1 + i) % len(w.Replicas)
+		r := w.Replicas[n]
+		if !r.Down && (to == nil || r.Engine.Holds() < to.Engine.Holds()) {
+			to, w.next = r, n
+			if !w.Fleet.LeastLoaded {
+				break
+			}
 		}
 	}
-	return nil
+	return to
 }
