@@ -2,7 +2,8 @@
 // exporter emits, and without a template language.
 //
 // Without --format it writes the generated files of this repository. With --format it writes rules, an
-// Alertmanager fragment and an index of runbooks for one installation.
+// Alertmanager fragment and an index of runbooks for one installation. "report" asks a Prometheus that has
+// evaluated them what became of the error budgets.
 package main
 
 import (
@@ -39,7 +40,11 @@ func main() {
 }
 
 func run(args []string) error {
-	app := kingpin.New("jsonnet-free-gen", "Renders the generated files of this repository, or with --format the rules for one installation.")
+	if len(args) > 0 && args[0] == "report" {
+		return reportBudgets(args[1:], os.Stdout)
+	}
+	app := kingpin.New("jsonnet-free-gen", "Renders the generated files of this repository, or with --format the rules for one installation. "+
+		"With report as its first argument it reports error budgets instead: report --help.")
 	app.HelpFlag.Short('h')
 	out := app.Flag("out", "Folder to write to.").Default(".").String()
 	check := app.Flag("check", "Write nothing; fail when a file differs from what would be written.").Bool()

@@ -105,7 +105,7 @@ func checkObjectives(cfg Config, log *slog.Logger) error {
 	findings = append(findings, slo.CheckMaintenance(cfg.Maintenance, cfg.Objectives, time.Now())...)
 	for _, f := range findings {
 		if !f.Fatal {
-			log.Info("objective", "slo", f.Objective, "field", f.Field, "note", f.Text)
+			log.Info("configuration", "note", f.String())
 		}
 	}
 	return slo.Fatal(findings)

@@ -177,9 +177,8 @@ func (t *target) maintenance(s *snapshot) {
 	t.mu.Lock()
 	all := t.declared
 	t.mu.Unlock()
-	now := t.config.Now()
 	for _, d := range all {
-		if slices.ContainsFunc(d.in, func(m slo.Maintenance) bool { return m.On(now) }) {
+		if slices.ContainsFunc(d.in, func(m slo.Maintenance) bool { return m.On(t.config.Now()) }) {
 			s.append(metrics.SLOMaintenance, d.text, 1)
 		}
 	}
