@@ -64,18 +64,23 @@ func throughputRow(s scope) []Panel {
 		promql.Sub(s.rate(per, metrics.SLOEvents), promql.Or(s.rate(per, metrics.SLOBadEvents), promql.Mul(promql.Num(0), s.rate(per, metrics.SLOEvents), nil)), nil),
 		itl, promql.On(metrics.LabelCluster, metrics.LabelSLO))
 	return []Panel{
-		lines("Tokens", perSecond, 8, About{
+		lines("Tokens", perSecond, 6, About{
 			"Prompt and generated tokens per second per model.",
 			"Generated tokens per second is the capacity of decode, prompt tokens that of prefill.",
 			"Falling with a queue: capacity fell. Falling without: demand fell."},
 			Query{s.rate(models, metrics.GenerationTokens), "generated " + modelLegend}, Query{s.rate(models, metrics.PromptTokens), "prompt " + modelLegend}).
 			runbook("LLMQueueBuildUp").next(FleetDashboard),
-		lines("Requests by outcome", requests, 8, About{
+		lines("Steps by replica", perSecond, 6, About{
+			"Passes of the model per second of each replica, where the engine counts them.",
+			"An engine that has requests and makes no steps is stuck, whatever its health endpoint says.",
+			"Zero with requests running: take the replica out of rotation."},
+			Query{s.rate(replicas, metrics.EngineSteps), replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard),
+		lines("Requests by outcome", requests, 6, About{
 			"Requests that ended, by how: stop and length are answers, rejected is overload, error is the server, abort is the client.",
 			"Errors and rejections are what availability objectives count.",
 			"rejected: treat as queueing. error: read the server's log. abort: clients gave up, look at latency."},
 			Query{s.rate(by(models, metrics.LabelOutcome), metrics.Requests), "{{outcome}} " + modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
-		lines("Goodput", perSecond, 8, About{
+		lines("Goodput", perSecond, 6, About{
 			"Tokens per second that came within the objective on inter-token latency, beside all generated tokens.",
 			"Tokens that come too late are work nobody enjoys: throughput without goodput is a batch that is too large.",
 			"A widening gap: lower the batch limit or add replicas."},
