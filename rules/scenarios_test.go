@@ -51,6 +51,8 @@ type scenario struct {
 	onset    time.Duration
 	promises []promise
 	servers  []server
+	// maintenance is a declared interval.
+	maintenance [2]time.Duration
 	// pages is how often a page starts, for all models together.
 	pages int
 	// late is how much later than theory a page may come. Default a scrape and an evaluation.
@@ -154,6 +156,9 @@ func (s scenario) scrape(at time.Time, emit rulesim.Emit) {
 			who := []string{"instance", node, "namespace", e.namespace, "pod", e.pod, "server", "10.0.0.9:8000"}
 			show(float64(rulesim.Epoch.Add(e.from).Unix()), "llm_engine_start_time_seconds", append(slices.Clone(who), "runtime", "vllm")...)
 			who = append(who, "model_name", e.model, "role", e.role, "runtime", "vllm")
+			if now >= s.maintenance[0] && now < s.maintenance[1] {
+				show(1, "llm_slo_maintenance", append(slices.Clone(who), "slo", e.slo)...)
+			}
 			show(count(e.counts, false), "llm_slo_events_total", append(slices.Clone(who), "slo", e.slo, "threshold", "0.5")...)
 			show(count(e.counts, true), "llm_slo_bad_events_total", append(slices.Clone(who), "slo", e.slo, "threshold", "0.5")...)
 			if e.requests != nil {
@@ -220,6 +225,15 @@ func scenarios() []scenario {
 				requests: append(evenly(0, 10*minute, 0.02, never), sent{3*hour + 50*time.Second, true})}}},
 		{name: "one request an hour, all bad", every: time.Minute, lasts: 20 * hour, onset: 0, promises: ttft, pages: 1, late: 61 * minute,
 			servers: one(evenly(0, 20*hour, 1./3600, func(int, time.Duration) bool { return true }))},
+		{name: "an hour of maintenance in which everything fails", every: 15 * time.Second, lasts: 8 * hour, onset: 2 * hour, promises: ttft, pages: 0,
+			maintenance: [2]time.Duration{2 * hour, 3 * hour},
+			servers:     one(evenly(0, 8*hour, 1, func(_ int, at time.Duration) bool { return at > 2*hour && at < 3*hour }))},
+		{name: "an outage that maintenance left behind", every: 15 * time.Second, lasts: 5 * hour, onset: 3 * hour, promises: ttft, pages: 1,
+			maintenance: [2]time.Duration{2 * hour, 3 * hour}, late: 12 * minute, // nine by theory, and rates see the last of it for five
+			servers: one(evenly(0, 5*hour, 1, from(2*hour, 1)))},
+		{name: "every first token 78 s late, severe objective", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 1,
+			promises: []promise{days30("ttft", "ttft", 0.999)},
+			servers:  one(append(evenly(0, 3*hour, 1, never), evenly(3*hour+78*time.Second, 4*hour, 1, from(0, 1))...))},
 		{name: "a frontend fails 10%, its workers nothing", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, pages: 1,
 			promises: []promise{days30("ttft", "availability", 0.995)},
 			servers: []server{

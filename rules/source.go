@@ -30,7 +30,7 @@ func events(tier Tier, f *metrics.Family, window slo.Duration) promql.Expr {
 	}
 	return promql.Sum(modelSLO, promql.Or(
 		once(f, promql.Increase(promql.Vector(f), window.Std())),
-		promql.Over("sum_over_time", promql.Vector(firstOf(f)), window.Std())))
+		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), window.Std())))
 }
 
 // badEvents is like events for bad ones, and 0 where only events are known: an error series that does
@@ -48,11 +48,33 @@ func first(f *metrics.Family) promql.Expr {
 	return promql.Sum(modelSLO, once(f, promql.And(unseen, below(age, (10*minute).Seconds()), promql.On(pageLabels...))))
 }
 
-func firstOf(f *metrics.Family) *metrics.Family {
+// underMaintenance are the objectives with a declared interval, until rates no longer see it.
+func underMaintenance() promql.Expr {
+	return promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), tiled.Std()))
+}
+
+// leftOut is what a minute of maintenance takes away: a fifth of five minutes, in each of the five minutes that see an event.
+func leftOut(f *metrics.Family) promql.Expr {
+	counted := promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), base.Std())))
+	return times(-Interval.Seconds()/base.Std().Seconds(), promql.And(counted, underMaintenance(), nil))
+}
+
+func correctionOf(f *metrics.Family) *metrics.Family {
 	if f == metrics.SLOBadEvents {
-		return metrics.RecordedFirstBadEvents
+		return metrics.RecordedBadEventCorrection
 	}
-	return metrics.RecordedFirstEvents
+	return metrics.RecordedEventCorrection
+}
+
+// corrections are what has to be added to increases.
+func corrections() []Record {
+	var records []Record
+	for _, f := range []*metrics.Family{metrics.SLOEvents, metrics.SLOBadEvents} {
+		records = append(records,
+			Record{correctionOf(f), first(f), map[string]string{metrics.LabelReason: "first"}},
+			Record{correctionOf(f), leftOut(f), map[string]string{metrics.LabelReason: "maintenance"}})
+	}
+	return records
 }
 
 // requests is the number of requests per model that reached their first token or, on engines that do not say
@@ -108,13 +130,15 @@ func shardObjective(f *metrics.Family) *metrics.Family {
 }
 
 // infoLabels are the labels of an objective that rules read.
-var infoLabels = []string{metrics.LabelSignal, metrics.LabelPeriod, metrics.LabelSeverity}
+func infoLabels(opt Options) []string {
+	return append([]string{metrics.LabelSignal, metrics.LabelPeriod, metrics.LabelSeverity, metrics.LabelRunbook, metrics.LabelDashboard}, opt.ObjectiveLabels...)
+}
 
 // shardGroup records what the global tier reads: one series per model and objective for every raw
 // window, whatever the number of engines behind them.
 func shardGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-shard", Interval: Interval}
-	g.Records = append(g.Records, firstRecords()...)
+	g.Records = append(g.Records, corrections()...)
 	for _, w := range rawWindows(opt.Pairs) {
 		all := events(Shard, metrics.SLOEvents, w)
 		g.Records = append(g.Records,
@@ -125,13 +149,6 @@ func shardGroup(opt Options) Group {
 		Record{Name: metrics.ShardRequests, Expr: requests(Shard, requestWindow)},
 		Record{Name: metrics.ShardObjective, Expr: asked(Shard, metrics.SLOObjective)},
 		Record{Name: metrics.ShardPeriod, Expr: asked(Shard, metrics.SLOPeriod)},
-		Record{Name: metrics.ShardInfo, Expr: asked(Shard, metrics.SLOInfo, infoLabels...)})
+		Record{Name: metrics.ShardInfo, Expr: asked(Shard, metrics.SLOInfo, infoLabels(opt)...)})
 	return g
-}
-
-func firstRecords() []Record {
-	return []Record{
-		{Name: metrics.RecordedFirstEvents, Expr: first(metrics.SLOEvents)},
-		{Name: metrics.RecordedFirstBadEvents, Expr: first(metrics.SLOBadEvents)},
-	}
 }

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -55,6 +56,7 @@ func Clues() []Clue {
 			promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), hour)},
 		{Engine, "engine_down", "", Count, "{engine} stopped answering within the hour",
 			promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)), down(), promql.On(pageLabels...).ManyToOne())},
+		{Routing, "failing_replica", "", Share, "{engine} fails {value} of its requests, and the other replicas do not", one(failsAlone(recent))},
 		{Engine, "cold_start", "", Count, "{engine} started less than 15 minutes ago, and requests waited", startedCold()},
 		{Memory, "kv_transfers_lost", "", Decimal, "{value} KV transfers per request are lost", lostTransfers(modelLabels)},
 		{Prefill, "prefix_hits_fell", "", Share, "The prefix cache hits {value} of what it did the day before",
@@ -120,7 +122,7 @@ func verdict(query string) string {
 }
 
 // order sorts as text.
-func order(i int) string { return fmt.Sprintf("%02d", i+1) }
+func order(i int) string { return strconv.Itoa(10 + i) }
 
 // lonelyReplica is a replica three times as slow as the best while most are not.
 func lonelyReplica(h *metrics.Family) promql.Expr {
