@@ -16,6 +16,7 @@ var (
 	sloLabels      = []string{metrics.LabelCluster, metrics.LabelSLO}
 	modelRole      = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelRole}
 	exporterLabels = []string{metrics.LabelCluster, "job", metrics.LabelInstance}
+	exporterSLO    = append([]string{metrics.LabelSLO}, exporterLabels...)
 )
 
 // memory is how long an objective is remembered when no exporter counts on it any more, so that neither an
@@ -99,12 +100,15 @@ func asked(tier Tier, f *metrics.Family, more ...string) promql.Expr {
 	if tier == Global {
 		return promql.Max(by, promql.Vector(shardObjective(f)))
 	}
+	said := func(exporter ...string) promql.Expr { return promql.Max(by, saidBy(exporter, promql.Vector(f), more...)) }
+	return promql.OrOn(said(exporterSLO...), said(sloLabels...), promql.On(modelSLO...))
+}
+
+// saidBy is e, about objectives, for each model and exporter that counts its events. exporter are the labels by which
+// both are of one exporter, more those of e to keep.
+func saidBy(exporter []string, e promql.Expr, more ...string) promql.Expr {
 	counts := promql.Mul(promql.Num(0), promql.Max(slices.Concat(modelSLO, exporterLabels), promql.Vector(metrics.SLOEvents)), nil)
-	said := func(exporter ...string) promql.Expr {
-		return promql.Max(by, promql.Add(counts, promql.TopK(1, exporter, promql.Max(slices.Concat(exporter, more), promql.Vector(f))),
-			promql.On(exporter...).ManyToOne(more...)))
-	}
-	return promql.OrOn(said(append([]string{metrics.LabelSLO}, exporterLabels...)...), said(sloLabels...), promql.On(modelSLO...))
+	return promql.Add(counts, promql.TopK(1, exporter, promql.Max(slices.Concat(exporter, more), e)), promql.On(exporter...).ManyToOne(more...))
 }
 
 // remembered is what was recorded of an objective, for some time after the last engine that it counted on.
