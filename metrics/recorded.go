@@ -84,6 +84,10 @@ var (
 		"Events in the window, of the engines this shard scrapes.", ModelSLOLabels)
 	ShardBadEvents = recorded(Sum, "shard:llm_slo_bad_events:increase",
 		"Bad events in the window, of the engines this shard scrapes.", ModelSLOLabels)
+	ShardTile = recorded(Sum, "shard:llm_slo_events:gained5m",
+		"Events since five minutes ago, exactly, of the engines this shard scrapes: what budgets add up.", ModelSLOLabels)
+	ShardBadTile = recorded(Sum, "shard:llm_slo_bad_events:gained5m",
+		"Bad events since five minutes ago, exactly, of the engines this shard scrapes.", ModelSLOLabels)
 	ShardRequests = recorded(Sum, "shard:llm_engine_requests:increase6h",
 		"Requests that reached their first token within six hours, of the engines this shard scrapes.",
 		with(LabelCluster, LabelNamespace, LabelModel, LabelRole))

@@ -214,5 +214,5 @@ func burnWindows(pairs []slo.Pair) []slo.Duration {
 
 // rawWindows are those read from raw counters.
 func rawWindows(pairs []slo.Pair) []slo.Duration {
-	return append(slices.DeleteFunc(burnWindows(pairs), func(w slo.Duration) bool { return w > fresh }), tiled)
+	return slices.DeleteFunc(burnWindows(pairs), func(w slo.Duration) bool { return w > fresh })
 }

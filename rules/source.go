@@ -51,7 +51,7 @@ func first(f *metrics.Family) promql.Expr {
 
 // underMaintenance are the objectives with a declared interval, until rates no longer see it.
 func underMaintenance() promql.Expr {
-	return promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), tiled.Std()))
+	return promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), base.Std()+Interval))
 }
 
 // leftOut is what a minute of maintenance takes away: a fifth of five minutes, in each of the five minutes that see an event.
@@ -100,7 +100,9 @@ func asked(tier Tier, f *metrics.Family, more ...string) promql.Expr {
 	if tier == Global {
 		return promql.Max(by, promql.Vector(shardObjective(f)))
 	}
-	said := func(exporter ...string) promql.Expr { return promql.Max(by, saidBy(exporter, promql.Vector(f), more...)) }
+	said := func(exporter ...string) promql.Expr {
+		return promql.Max(by, saidBy(exporter, promql.Vector(f), more...))
+	}
 	return promql.OrOn(said(exporterSLO...), said(sloLabels...), promql.On(modelSLO...))
 }
 
@@ -150,6 +152,8 @@ func shardGroup(opt Options) Group {
 			Record{Name: shardName(metrics.SLOBadEvents, w), Expr: badEvents(Shard, w, all)})
 	}
 	g.Records = append(g.Records,
+		Record{Name: metrics.ShardTile, Expr: tile(Shard, metrics.SLOEvents)},
+		Record{Name: metrics.ShardBadTile, Expr: tile(Shard, metrics.SLOBadEvents)},
 		Record{Name: metrics.ShardRequests, Expr: requests(Shard, requestWindow)},
 		Record{Name: metrics.ShardObjective, Expr: asked(Shard, metrics.SLOObjective)},
 		Record{Name: metrics.ShardPeriod, Expr: asked(Shard, metrics.SLOPeriod)},

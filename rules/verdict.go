@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -80,21 +81,22 @@ func Clues() []Clue {
 	}
 }
 
-// suspectRecords are the clues of a branch.
-func suspectRecords(b Branch) []Record {
+// suspectGroups record the clues, twice a minute: a page is written at the worst of moments to be told of the last minute but one.
+func suspectGroups() []Group {
 	var records []Record
 	for i, c := range Clues() {
-		if c.Branch != b {
-			continue
-		}
-		labels := map[string]string{metrics.LabelBranch: string(b), metrics.LabelClue: c.Name, metrics.LabelOrder: order(i),
+		labels := map[string]string{metrics.LabelBranch: string(c.Branch), metrics.LabelClue: c.Name, metrics.LabelOrder: order(i),
 			metrics.LabelUnit: string(c.Unit), metrics.LabelSays: c.Says}
 		if c.Delays != "" {
 			labels[metrics.LabelDelays] = string(c.Delays)
 		}
 		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
 	}
-	return records
+	var groups []Group
+	for some := range slices.Chunk(records, MaxRules) {
+		groups = append(groups, Group{Name: fmt.Sprintf("llm-suspects-%d", len(groups)+1), Interval: Interval / 2, Records: some})
+	}
+	return groups
 }
 
 // verdictQuery are the suspects of the model that an alert is about, and of what its objective measures.
