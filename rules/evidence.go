@@ -180,7 +180,7 @@ func objectiveFacts() []Fact {
 		{"burn_5m", 1, Rate, "Burn rate over 5m", promql.Vector(burn(base), own...)},
 		{"burn_1h", 1, Rate, "Burn rate over 1h", promql.Vector(burn(fresh), own...)},
 		{"budget_left", 1, Share, "Budget left", promql.Vector(metrics.RecordedBudgetRemaining, own...)},
-		{"history", 1, Seconds, "of which is recorded", ofPeriod(metrics.RecordedHistory)},
+		{"history", 1, Seconds, "recorded of it", ofPeriod(metrics.RecordedHistory)},
 		{"budget_gone", 1, Seconds, "Budget gone in", ofPeriod(metrics.RecordedExhaustion)},
 		{"runbook", 8, Bare, "Runbook of this objective", ofObjective(metrics.LabelRunbook)},
 		{"dashboard", 8, Bare, "Dashboard of this objective", ofObjective(metrics.LabelDashboard)},
@@ -239,10 +239,10 @@ func factsQuery() promql.Expr {
 func factLines(query string) string {
 	var details strings.Builder
 	for _, l := range []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelRunbook, metrics.LabelDashboard, "alertname"} {
-		fmt.Fprintf(&details, "{{ with .Labels.%s }}{{ . }} {{ end }}", l)
+		fmt.Fprintf(&details, "{{ with .Labels.%s }} {{ . }}{{ end }}", l)
 	}
 	return fmt.Sprintf(`{{ $line := "" }}{{ $was := "" }}{{ range sortByLabel %q (%s) }}{{ $f := .Labels.fact }}`+
-		`{{ if eq $f $was }}, {{ else if eq .Labels.line $line }}; {{ else if $line }}.`+"\n"+`{{ end }}`+
-		`{{ if ne $f $was }}{{ .Labels.says }}: {{ end }}%s%s{{ $v }}{{ with .Labels.period }} of {{ . }}{{ end }}`+
+		`{{ if eq $f $was }},{{ else if eq .Labels.line $line }}; {{ else if $line }}.`+"\n"+`{{ end }}`+
+		`{{ if ne $f $was }}{{ .Labels.says }}:{{ end }}%s%s{{ with $v }} {{ . }}{{ end }}{{ with .Labels.period }} of {{ . }}{{ end }}`+
 		`{{ $line = .Labels.line }}{{ $was = $f }}{{ end }}{{ if $line }}.`+"\n{{ end }}", metrics.LabelOrder, query, details.String(), formatted)
 }
