@@ -146,11 +146,15 @@ func fires(p slo.Pair, a *Alert, windows []slo.Duration) promql.Expr {
 	threshold := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold,
 		promql.Eq(metrics.LabelLong, p.Long.String()), promql.Eq(metrics.LabelSeverity, a.Severity.String())))
 	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold, nil) }
-	// Nothing new is known without events: what fires goes on until they are four short windows old.
-	recent := windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
-	firing := promql.Vector(metrics.Alerts, promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"))
-	silent := promql.Unless(promql.Vector(burn(recent)), promql.Vector(burn(p.Short)), nil)
-	still := promql.And(over(p.Long), promql.And(silent, firing, promql.On(modelSLO...)), nil)
+	now := promql.And(over(p.Long), over(p.Short), nil)
+	if p.Short > base {
+		// Nothing new is known without events: what fires goes on until they are four short windows old. In five
+		// minutes without any, an incident may well be over.
+		recent := windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
+		firing := promql.Vector(metrics.Alerts, promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"))
+		silent := promql.Unless(promql.Vector(burn(recent)), promql.Vector(burn(p.Short)), nil)
+		now = promql.Or(now, promql.And(over(p.Long), promql.And(silent, firing, promql.On(modelSLO...)), nil))
+	}
 
 	bad := promql.Vector(increase(metrics.RecordedBadEvents, p.Long))
 	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent), nil), bad)
@@ -159,7 +163,7 @@ func fires(p slo.Pair, a *Alert, windows []slo.Duration) promql.Expr {
 	// In traffic far below the usual, a burn rate is high long before anything is lost.
 	usual := promql.Max(modelSLO, promql.Over("last_over_time", promql.Vector(metrics.RecordedAllowedRate), 2*base.Std()))
 	trifle := promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(slo.LeastSpend*p.Long.Std().Seconds()), usual, nil), threshold, nil), nil)
-	return promql.Unless(promql.And(promql.Or(promql.And(over(p.Long), over(p.Short), nil), still), enough, nil), trifle, nil)
+	return promql.Unless(promql.And(now, enough, nil), trifle, nil)
 }
 
 // burnAlerts are the alerts on burn rates. Where an objective asks for less than a page, its fast pairs open tickets.
