@@ -2,6 +2,7 @@
 package helm
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,6 +80,7 @@ var combinations = map[string][]string{
 	"own role":    {`rbac.create=false`, `serviceAccount={"create":false,"name":"mine"}`},
 	"protected": {`webConfig={"existingSecret":"web","scheme":"https"}`, `secrets=["engine-token"]`, `networkPolicy={"enabled":true}`, `podMonitor.tlsConfig={"insecureSkipVerify":true}`,
 		`podMonitor.sampleLimit=20000`, `podMonitor.relabelings=[{"targetLabel":"team","replacement":"infra"}]`, `podMonitor.metricRelabelings=[{"action":"drop","sourceLabels":["__name__"],"regex":"go_.*"}]`},
+	"victoria":     {`victoriaMetrics.enabled=true`, `podMonitor.sampleLimit=20000`, `podMonitor.metricRelabelings=[{"action":"drop","sourceLabels":["__name__"],"regex":"go_.*"}]`},
 	"no operator":  {`podMonitor.enabled=false`, `prometheusRule.enabled=false`, `dashboards.enabled=false`, `alertmanager.enabled=false`, `serviceAccount={"create":false}`},
 	"other names":  {`nameOverride="llm"`, `image={"digest":"sha256:` + strings.Repeat("0", 64) + `"}`, `commonLabels={"team":"infra"}`},
 	"one engine":   {`config={"targets":[{"url":"http://127.0.0.1:8000"}]}`},
@@ -140,6 +142,36 @@ func TestRulesAreTheGeneratedOnes(t *testing.T) {
 	}
 	if _, there := severities["LLMColdStart"]; there || severities["LLMKVPressure"] != "notice" || len(severities) < 30 {
 		t.Errorf("alerts after the changes: %v", severities)
+	}
+}
+
+// VictoriaMetrics gets the objects of its operator, and the rules that --format victoriametrics writes.
+func TestVictoriaMetrics(t *testing.T) {
+	objects := render(t, combinations["victoria"]...)
+	if objects["PodMonitor"] != nil || objects["PrometheusRule"] != nil {
+		t.Error("objects of Prometheus' operator are there too")
+	}
+	endpoint := at(t, objects["VMPodScrape"], "spec", "podMetricsEndpoints").([]any)[0].(object)
+	if at(t, endpoint, "relabelConfigs", "targetLabel") != "job" || at(t, endpoint, "metricRelabelConfigs", "action") != "drop" {
+		t.Errorf("relabelling of the VMPodScrape: %v", endpoint)
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("go", "run", "../jsonnet-free-gen", "--format", "victoriametrics", "--out", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "vmrule.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want object
+	if err := yaml.Unmarshal(content, &want); err != nil {
+		t.Fatal(err)
+	}
+	// Parentheses on lines of their own leave spaces.
+	groups := func(o object) string { return strings.Join(strings.Fields(fmt.Sprint(at(t, o, "spec", "groups"))), "") }
+	got := objects["VMRule"]
+	if got["apiVersion"] != want["apiVersion"] || groups(got) != groups(want) {
+		t.Error("the rendered groups differ from those of --format victoriametrics")
 	}
 }
 

@@ -92,6 +92,14 @@ func TestFormats(t *testing.T) {
 		len(victoria.Spec.Groups) != want {
 		t.Errorf("%s %s %q with %d groups, want %d", victoria.APIVersion, victoria.Kind, victoria.Metadata.Name, len(victoria.Spec.Groups), want)
 	}
+	// VictoriaMetrics refuses longer queries (-search.maxQueryLen).
+	for _, g := range victoria.Spec.Groups {
+		for _, r := range g.(map[string]any)["rules"].([]any) {
+			if expr := r.(map[string]any)["expr"].(string); len(expr) > 16384 {
+				t.Errorf("VMRule has a query of %d bytes: %.80s", len(expr), expr)
+			}
+		}
+	}
 	// Expressions and queries of annotations alike.
 	if other := otherInMetricsQL.Find(content); other != nil {
 		t.Errorf("VMRule has %s...), which means something else there", other)

@@ -105,7 +105,14 @@ func NewFile(groups []Group, style Style) File {
 	return f
 }
 
-func (s Style) expr(e promql.Expr) string { return promql.Pretty(s.query(e)) }
+// expr prints an expression over lines, but for VictoriaMetrics on one: it refuses queries of more than 16 KiB, most of
+// which would be indentation.
+func (s Style) expr(e promql.Expr) string {
+	if s.MetricsQL {
+		return s.query(e).String()
+	}
+	return promql.Pretty(s.query(e))
+}
 
 // query renames labels of targets, and speaks the database's language. The severity of an alert is no label of
 // series: some have one of that name.
