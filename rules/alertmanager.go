@@ -124,8 +124,9 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	return rules
 }
 
-// NotificationTemplate reads well on a telephone: what, where, how bad; then the split; then two links.
-// It uses only annotations and labels that every alert of ours has.
+// NotificationTemplate reads well on a telephone: what, where, how bad; then where to look first and eight lines of
+// evidence, none longer than 240 characters; then two links, to the whole and to what to do. It uses only annotations
+// and labels that every alert of ours has.
 const NotificationTemplate = `{{ define "llm.title" -}}
 {{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
 {{ range $i, $a := $about }}{{ if eq $i 0 }}{{ $a.Annotations.summary }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
@@ -136,7 +137,7 @@ const NotificationTemplate = `{{ define "llm.title" -}}
 {{ .Annotations.summary }}
 {{ .Annotations.description }}
 {{ with .Annotations.split }}
-{{ . }}{{ end }}
+{{ . | reReplaceAll "(?m)^(.{240}).+$" "$1…" | reReplaceAll "^((?:Look first at.*\n)?(?:.*\n){8})(?s:.+)" "$1" }}{{ end }}
 Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.cluster }}, cluster {{ . }}{{ end }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}{{ with .Labels.instance }}, node {{ . }}{{ end }}
 {{ with .Annotations.dashboard_url }}Look: {{ . }}
 {{ end }}Do: {{ .Annotations.runbook_url }}
