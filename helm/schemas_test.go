@@ -29,7 +29,7 @@ func TestSchemas(t *testing.T) {
 	}
 	schemas := t.TempDir()
 	writeBuiltIns(t, schemas)
-	for _, file := range []string{"podmonitors", "prometheusrules"} {
+	for _, file := range []string{"alertmanagerconfigs", "podmonitors", "prometheusrules"} {
 		writeCustom(t, schemas, operator, filepath.Join("example", "prometheus-operator-crd", "monitoring.coreos.com_"+file+".yaml"))
 	}
 	writeCustom(t, schemas, keda, filepath.Join("config", "crd", "bases", "keda.sh_scaledobjects.yaml"))
@@ -64,7 +64,7 @@ func TestSchemas(t *testing.T) {
 		if out, err := check(manifests); err != nil {
 			t.Errorf("%s: %s", name, out)
 		}
-		for right, wrong := range map[string]string{"hostPath:": "hostDir:", "honorLabels:": "honourLabels:", "readOnlyRootFilesystem:": "readOnly:"} {
+		for right, wrong := range map[string]string{"hostPath:": "hostDir:", "honorLabels:": "honourLabels:", "targetMatch:": "targets:", "readOnlyRootFilesystem:": "readOnly:"} {
 			if name == "victoria" && right == "honorLabels:" { // of a VMPodScrape
 				continue
 			}

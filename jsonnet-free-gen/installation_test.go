@@ -148,8 +148,10 @@ func TestFlags(t *testing.T) {
 	if strings.Contains(text, "rate6h") && strings.Contains(text, `long="6h"`) {
 		t.Error("the default pairs are still there")
 	}
-	if !strings.Contains(string(read(t, dir, "alertmanager.yaml")), `severity="p1"`) {
-		t.Error("alertmanager.yaml does not route p1")
+	for _, name := range []string{"alertmanager.yaml", "alertmanager-route.yaml"} {
+		if !strings.Contains(string(read(t, dir, name)), `severity="p1"`) {
+			t.Errorf("%s does not route p1", name)
+		}
 	}
 }
 

@@ -97,10 +97,11 @@ func repository() []artifact {
 		switch a.path {
 		case "rules.yaml":
 			all = append(all, artifact{"examples/prometheus/" + a.path, a.render})
-		case "alertmanager.yaml", rules.TemplateFile:
+		case "alertmanager.yaml", "alertmanager-route.yaml", rules.TemplateFile:
 			all = append(all, artifact{"examples/prometheus/" + a.path, a.render}, artifact{chart + "alertmanager/" + a.path, a.render})
 		}
 	}
+	all = append(all, artifact{chart + "alertmanagerconfig.yaml", installation{name: "llm-node-exporter"}.alertmanagerConfig})
 	linked := installation{style: rules.Style{DashboardURL: chartGrafana + "/d/{uid}"}}
 	for _, a := range linked.artifacts("prometheus") {
 		if a.path == "rules.yaml" {
