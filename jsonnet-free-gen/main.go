@@ -2,7 +2,7 @@
 // exporter emits, and without a template language.
 //
 // Without --format it writes the generated files of this repository. With --format it writes rules, an
-// Alertmanager fragment and an index of runbooks for one installation. "report" asks a Prometheus that has
+// Alertmanager configuration and an index of runbooks for one installation. "report" asks a Prometheus that has
 // evaluated them what became of the error budgets.
 package main
 
