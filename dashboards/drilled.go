@@ -22,8 +22,8 @@ type Titles map[rules.Dashboard][]string
 
 // What every incident that burns a budget moves.
 var (
-	burning = []string{"Burn rate, 5 minutes", "Burn rate by window", "Budget left", "Bad events", "Bad events by node", "Firing alerts"}
-	spent   = []string{"Least budget left", "Fastest burn, 1 hour", "Objectives kept", "Budget alerts firing", "Budget burn-down",
+	burning = []string{"Burn rate, 5 minutes", "Burn rate by window", "Bad events", "Bad events by node", "Firing alerts"}
+	spent   = []string{"Least budget left", "Fastest burn, 1 hour", "Budget alerts firing", "Budget burn-down",
 		"Burn rate, fast window", "Burn rate, slow window", "Bad events", "Bad share over the period", "Budget alerts", "Causes"}
 )
 
@@ -39,7 +39,7 @@ var (
 var Drilled = []Drill{
 	{"traffic-burst",
 		Titles{
-			rules.IncidentDashboard: slices.Concat(burning, []string{"Budget gone in", "Time to first token, p95", "Queue share of TTFT", "KV cache in use, fullest replica",
+			rules.IncidentDashboard: slices.Concat(burning, []string{"Budget left", "Budget gone in", "Time to first token, p95", "Queue share of TTFT", "KV cache in use, fullest replica",
 				"TTFT p95 by replica", "Waiting by replica"}),
 			rules.SLODashboard:    slices.Concat(spent, []string{"Budget gone in", "Events", "Time to first token, p95", "Request duration, p95"}),
 			rules.EngineDashboard: {"TTFT distribution", "Time to first token", "Tokens", "Running and waiting", "Time in the queue, p95", "Batch by replica", "KV cache in use"},
@@ -143,7 +143,8 @@ const (
 // are shown with invented series instead: see dashboards/world_test.go.
 var Undrilled = map[rules.Dashboard]map[string]string{
 	rules.IncidentDashboard: {"Memory bandwidth in use": noGPU},
-	rules.SLODashboard:      {"Request duration, p95": noneOfThem},
+	rules.SLODashboard: {"Request duration, p95": noneOfThem, "Objectives kept": "an hour does not spend a month's budget",
+		"Left out for maintenance": "no incident happens in a declared interval"},
 	rules.EngineDashboard: {
 		"KV cache capacity": identity, "Time per output token, p95": noneOfThem,
 		"LoRA adapters in use": noEngine, "Asleep": noEngine, "KV transfers, p95": noEngine,

@@ -10,7 +10,7 @@ import (
 // objectives is the dashboard of a month: who keeps what they promise. It reads recorded series only.
 func objectives(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, bySLO}
-	legend := "{{slo}} " + modelLegend
+	legend := "{{slo}} " + modelLegend + " {{role}}"
 	one := func(e promql.Expr) Query { return Query{e, legend} }
 	burn := func(p slo.Pair) Query { return one(s.of(metrics.Window(metrics.RecordedBurn, p.Long.String()))) }
 	left := s.of(metrics.RecordedBudgetRemaining)
@@ -84,12 +84,18 @@ func objectives(w windows) Board {
 					"Users feel the absolute number, whatever share it is.",
 					"A step up with flat traffic is a change: look at the deploy marks."},
 					one(s.of(metrics.RecordedBadEventRate))).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+				lines("Left out for maintenance", perSecond, 8, About{
+					"Bad events per second in declared intervals of maintenance: they spend no budget.",
+					"What is left out is shown, so that nobody has to guess why a bad hour cost nothing.",
+					"Something here that nobody announced: look at `maintenance` in the exporters' configuration."},
+					one(promql.Mul(promql.Num(-1./60), s.of(metrics.RecordedBadEventCorrection, promql.Eq(metrics.LabelReason, "maintenance")), nil))).
+					empty("No maintenance in this time.").runbook("LLMErrorBudgetSlowBurn").next(rules.ExporterDashboard),
 				lines("Bad share over the period", share, 8, About{
 					"Bad events as a share of all events of the objective's whole period, beside what may be bad.",
 					"It is the report at the end of the month, so far.",
 					"Above the limit: the budget is gone."},
 					one(promql.Div(s.of(metrics.RecordedPeriodBadEvents), promql.Gt(s.of(metrics.RecordedPeriodEvents), promql.Num(0), nil), nil)),
-					Query{s.of(metrics.RecordedErrorBudget), "may be bad {{slo}}"}).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+					Query{promql.Max([]string{metrics.LabelSLO}, s.of(metrics.RecordedErrorBudget)), "may be bad {{slo}}"}).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
 			}},
 			{Title: "Latency: what did users get?", Collapsed: true, Panels: []Panel{
 				longLatency(s, "Time to first token, p95", metrics.RecordedTimeToFirstToken, slo.TTFT),

@@ -127,7 +127,7 @@ func TestFleet(t *testing.T) {
 	if !strings.Contains(global, "alert: LLMErrorBudgetFastBurn") || strings.Contains(global, "alert: LLMEngineStalled") || strings.Contains(global, "increase(llm_slo_events_total") {
 		t.Error("the global tier must alert on symptoms over what shards forward")
 	}
-	if !strings.Contains(string(read(t, dir, "shard", "remote_write.yaml")), "shard:.+|ALERTS") {
+	if !strings.Contains(string(read(t, dir, "shard", "remote_write.yaml")), "shard:.+|model:llm_suspect:strength|model:llm_evidence:value|ALERTS") {
 		t.Error("nothing tells the shards what to forward")
 	}
 	if page := string(read(t, dir, "alerts.md")); !strings.Contains(page, "LLMErrorBudgetFastBurn") || !strings.Contains(page, "LLMEngineStalled") {

@@ -28,8 +28,8 @@ var modelSLOPeriod = slices.Concat(ModelSLOLabels, with(LabelPeriod))
 // series per window with Window; the identifiers here are the stems and the fixed ones.
 var (
 	RecordedInfo = recorded(Never, "model:llm_slo_info:max",
-		"Signal, period and severity of an objective, as the exporters that count its events have it. Always 1.",
-		ModelSLOLabels, with(LabelSignal, LabelPeriod, LabelSeverity))
+		"An objective on a model, as the exporters that count its events have it, with the labels that its configuration gives it and the rules know. Always 1.",
+		ModelSLOLabels, with(LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
 	RecordedObjective = recorded(Max, "model:llm_slo_objective:ratio",
 		"Share of events that must be good, as the exporters that count them have it.", ModelSLOLabels)
 	RecordedPeriod = recorded(Max, "model:llm_slo_period:seconds",
@@ -39,10 +39,11 @@ var (
 	RecordedBurnThreshold = recorded(Max, "model:llm_slo_burn_threshold:rate",
 		"Burn rate above which the window pair named by long alerts as severity says, page or ticket, for this objective's target and period.",
 		ModelSLOLabels, with(LabelLong, LabelSeverity))
-	RecordedFirstEvents = recorded(Sum, "model:llm_slo_events:first",
-		"Events that new engines had counted before they were first scraped: no increase shows them.", ModelSLOLabels)
-	RecordedFirstBadEvents = recorded(Sum, "model:llm_slo_bad_events:first",
-		"Bad events that new engines had counted before they were first scraped: no increase shows them.", ModelSLOLabels)
+	RecordedEventCorrection = recorded(Sum, "model:llm_slo_events:correction",
+		"Events of a minute to add to what increases show, by reason: first is what new engines had counted before they were first scraped, maintenance, below zero, what a declared interval leaves out.",
+		ModelSLOLabels, with(LabelReason))
+	RecordedBadEventCorrection = recorded(Sum, "model:llm_slo_bad_events:correction",
+		"Bad events of a minute to add to what increases show, by reason: see model:llm_slo_events:correction.", ModelSLOLabels, with(LabelReason))
 
 	RecordedEventRate = recorded(Sum, "model:llm_slo_events:rate5m",
 		"Events per second over five minutes: the denominator.", ModelSLOLabels)
@@ -83,6 +84,10 @@ var (
 		"Events in the window, of the engines this shard scrapes.", ModelSLOLabels)
 	ShardBadEvents = recorded(Sum, "shard:llm_slo_bad_events:increase",
 		"Bad events in the window, of the engines this shard scrapes.", ModelSLOLabels)
+	ShardTile = recorded(Sum, "shard:llm_slo_events:gained5m",
+		"Events since five minutes ago, exactly, of the engines this shard scrapes: what budgets add up.", ModelSLOLabels)
+	ShardBadTile = recorded(Sum, "shard:llm_slo_bad_events:gained5m",
+		"Bad events since five minutes ago, exactly, of the engines this shard scrapes.", ModelSLOLabels)
 	ShardRequests = recorded(Sum, "shard:llm_engine_requests:increase6h",
 		"Requests that reached their first token within six hours, of the engines this shard scrapes.",
 		with(LabelCluster, LabelNamespace, LabelModel, LabelRole))
@@ -91,7 +96,7 @@ var (
 	ShardPeriod = recorded(Max, "shard:llm_slo_period_seconds:max",
 		"Period of an objective, as this shard's exporters have it.", ModelSLOLabels)
 	ShardInfo = recorded(Never, "shard:llm_slo_info:max",
-		"Signal, period and severity of an objective, as this shard's exporters have it.", ModelSLOLabels, with(LabelSignal, LabelPeriod, LabelSeverity))
+		"An objective on a model, as this shard's exporters have it. Always 1.", ModelSLOLabels, with(LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
 )
 
 // Series that others produce and that our rules read.

@@ -53,10 +53,10 @@ func TestAlertsWithPromtool(t *testing.T) {
 func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 	t.Helper()
 	all := rules.Groups(rules.Options{})
-	recordedBy := map[string]int{}
+	recordedBy := map[string][]int{}
 	for i, g := range all {
 		for _, r := range g.Records {
-			recordedBy[r.Name.Name] = i
+			recordedBy[r.Name.Name] = append(recordedBy[r.Name.Name], i)
 		}
 	}
 	wanted := map[int]bool{}
@@ -67,7 +67,10 @@ func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 			if !ok {
 				return nil
 			}
-			if i, ok := recordedBy[v.Name]; ok && !wanted[i] {
+			for _, i := range recordedBy[v.Name] {
+				if wanted[i] {
+					continue
+				}
 				wanted[i] = true
 				for _, r := range all[i].Records {
 					want(r.Expr)

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"slices"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -21,11 +22,10 @@ func budgetGroup(opt Options) Group {
 	// While a changed period rolls out, exporters disagree; one of the two is taken.
 	period := promql.TopK(1, modelSLO, promql.Max(modelPeriod, promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo), 15*minute)))
 	counted := func(e promql.Expr) promql.Expr {
-		tile := promql.Mul(e, promql.Num(base.Std().Seconds()/tiled.Std().Seconds()), nil)
-		return promql.Mul(tile, period, promql.On(modelSLO...).ManyToOne(metrics.LabelPeriod))
+		return promql.Mul(e, period, promql.On(modelSLO...).ManyToOne(metrics.LabelPeriod))
 	}
-	record(metrics.RecordedPeriodEvents5m, counted(events(opt.Tier, metrics.SLOEvents, tiled)))
-	record(metrics.RecordedPeriodBadEvents5m, promql.Or(counted(events(opt.Tier, metrics.SLOBadEvents, tiled)),
+	record(metrics.RecordedPeriodEvents5m, counted(tile(opt.Tier, metrics.SLOEvents)))
+	record(metrics.RecordedPeriodBadEvents5m, promql.Or(counted(tile(opt.Tier, metrics.SLOBadEvents)),
 		promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedPeriodEvents5m), nil)))
 	record(metrics.RecordedPeriodEvents, overPeriod("sum_over_time", metrics.RecordedPeriodEvents5m))
 	record(metrics.RecordedPeriodBadEvents, overPeriod("sum_over_time", metrics.RecordedPeriodBadEvents5m))
@@ -60,10 +60,30 @@ func exhaustion() promql.Expr {
 	return promql.Div(left, promql.Gt(promql.Vector(burn(fresh)), promql.Num(0), nil), perObjective)
 }
 
-// tiled is read for each base window: one scrape more, because a rate sees only what lies between the
-// first and the last sample in its window. Scraped every minute, windows of exactly base would leave
-// every fifth minute out and guess it.
-const tiled = base + slo.Duration(Interval)
+// tile is what an event counter gained since the tile before, exactly: from the last value before that one's end to the
+// last before this one's. An increase would guess what lies between two windows; a burst there would count twice or not
+// at all. Only what an engine had counted between its last scrape and a restart is lost.
+func tile(tier Tier, f *metrics.Family) promql.Expr {
+	if tier == Global {
+		return promql.Sum(modelSLO, promql.Vector(shardTile(f)))
+	}
+	counter := promql.Vector(f)
+	last := func(ago time.Duration) promql.Expr {
+		return promql.Over("last_over_time", promql.Offset(counter, ago), 2*base.Std())
+	}
+	// A new series begins with its first value; what its engine had counted by then is a correction.
+	gained := promql.Sub(last(0), promql.Or(last(base.Std()), promql.Over("min_over_time", counter, base.Std())), nil)
+	return promql.Sum(modelSLO, promql.Or(
+		once(f, promql.Or(promql.Ge(gained, promql.Num(0), nil), promql.Increase(counter, base.Std()))),
+		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), base.Std())))
+}
+
+func shardTile(f *metrics.Family) *metrics.Family {
+	if f == metrics.SLOBadEvents {
+		return metrics.ShardBadTile
+	}
+	return metrics.ShardTile
+}
 
 // overPeriod folds a series over the period that its label names.
 func overPeriod(fold string, f *metrics.Family) promql.Expr {

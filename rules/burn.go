@@ -20,13 +20,13 @@ const (
 func objectiveGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-objective", Interval: Interval}
 	g.Records = append(g.Records,
-		Record{Name: metrics.RecordedInfo, Expr: asked(opt.Tier, metrics.SLOInfo, infoLabels...)},
+		Record{Name: metrics.RecordedInfo, Expr: asked(opt.Tier, metrics.SLOInfo, infoLabels(opt)...)},
 		Record{Name: metrics.RecordedObjective, Expr: asked(opt.Tier, metrics.SLOObjective)},
 		Record{Name: metrics.RecordedPeriod, Expr: asked(opt.Tier, metrics.SLOPeriod)},
 		Record{Name: metrics.RecordedErrorBudget, Expr: promql.Sub(promql.Num(1), remembered(metrics.RecordedObjective), nil)},
 		Record{Name: metrics.RecordedBurnThreshold, Expr: thresholds(opt)})
 	if opt.Tier == Single {
-		g.Records = append(g.Records, firstRecords()...)
+		g.Records = append(g.Records, corrections()...)
 	}
 	return g
 }
@@ -42,7 +42,9 @@ func burnGroup(opt Options) Group {
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 
 	all := events(opt.Tier, metrics.SLOEvents, base)
-	perSecond := func(e promql.Expr) promql.Expr { return promql.Div(e, promql.Num(base.Std().Seconds()), nil) }
+	perSecond := func(e promql.Expr) promql.Expr {
+		return promql.Call("clamp_min", promql.Div(e, promql.Num(base.Std().Seconds()), nil), promql.Num(0))
+	}
 	record(metrics.RecordedEventRate, perSecond(all))
 	record(metrics.RecordedBadEventRate, promql.Or(perSecond(events(opt.Tier, metrics.SLOBadEvents, base)),
 		promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedEventRate), nil)))
@@ -79,6 +81,9 @@ func thresholds(opt Options) promql.Expr {
 	all := promql.Or(each[0], each[1:]...)
 	wants := func(severities string) promql.Expr {
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSeverity, severities)), 15*minute)
+	}
+	if opt.Tier == Single { // what is not counted does not alert; shards leave it out of the sums
+		all = promql.Unless(all, underMaintenance(), promql.On(modelSLO...))
 	}
 	ticket, none := slo.Ticket.String(), slo.None.String()
 	return promql.Or(
@@ -169,11 +174,21 @@ func burnAlerts(opt Options) []*Alert {
 		}
 		if pairs != nil {
 			b := *a
-			b.Expr = promql.Or(pairs[0], pairs[1:]...)
+			b.Expr = owned(opt, promql.Or(pairs[0], pairs[1:]...))
 			alerts = append(alerts, &b)
 		}
 	}
 	return alerts
+}
+
+// owned adds the labels that objectives have in their configuration.
+func owned(opt Options, e promql.Expr) promql.Expr {
+	if len(opt.ObjectiveLabels) == 0 {
+		return e
+	}
+	perObjective := promql.On(modelSLO...)
+	owner := promql.TopK(1, modelSLO, promql.Max(slices.Concat(modelSLO, opt.ObjectiveLabels), remembered(metrics.RecordedInfo)))
+	return promql.OrOn(promql.Mul(e, owner, perObjective.ManyToOne(opt.ObjectiveLabels...)), e, perObjective)
 }
 
 func burn(w slo.Duration) *metrics.Family { return metrics.Window(metrics.RecordedBurn, w.String()) }
@@ -199,5 +214,5 @@ func burnWindows(pairs []slo.Pair) []slo.Duration {
 
 // rawWindows are those read from raw counters.
 func rawWindows(pairs []slo.Pair) []slo.Duration {
-	return append(slices.DeleteFunc(burnWindows(pairs), func(w slo.Duration) bool { return w > fresh }), tiled)
+	return slices.DeleteFunc(burnWindows(pairs), func(w slo.Duration) bool { return w > fresh })
 }

@@ -147,17 +147,21 @@ func served() promql.Expr {
 // served last, for three minutes. A page that has another model instead was given to it, and a model that may
 // be absent was put away.
 func vanished() promql.Expr {
-	within := func(f *metrics.Family) promql.Expr { return promql.Over("max_over_time", promql.Vector(f), hour) }
+	within := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
+		return promql.Over("max_over_time", promql.Vector(f, m...), hour)
+	}
 	had := func(f *metrics.Family) promql.Expr { return above(promql.Max(modelLabels, within(f)), 0) }
 	counted := promql.Equal(promql.Max(modelSLO, within(metrics.SLOCounted)), promql.Num(1), nil)
 	optional := promql.Equal(promql.Max(sloLabels, within(metrics.SLOMayBeAbsent)), promql.Num(1), nil)
+
+	declared := promql.And(counted, promql.Max(sloLabels, within(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, ""))), promql.On(sloLabels...))
 
 	there := promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed), 3*minute))
 	givenAway := promql.CountBy(modelLabels, promql.And(
 		promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
 		promql.Vector(metrics.RecordedServed), promql.On(pageLabels...)))
 	mayBeAbsent := promql.CountBy(modelLabels, promql.And(counted, optional, promql.On(sloLabels...)))
-	model := promql.CountBy(modelLabels, promql.Or(had(metrics.RecordedRequests), had(metrics.RecordedGenerationTokens), promql.CountBy(modelLabels, counted)))
+	model := promql.CountBy(modelLabels, promql.Or(had(metrics.RecordedRequests), had(metrics.RecordedGenerationTokens), promql.CountBy(modelLabels, declared)))
 	for _, but := range []promql.Expr{there, givenAway, mayBeAbsent} {
 		model = promql.Unless(model, but, nil)
 	}

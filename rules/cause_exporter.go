@@ -74,7 +74,34 @@ var (
 		Description: "It is configured but cannot burn, so it protects nobody. Either no engine matches its selectors, or the engine does not report the signal.",
 		Dashboard:   ExporterDashboard,
 	}
+	ObjectiveConflict = &Alert{
+		Name:        "LLMObjectiveConflict",
+		Branch:      Exporter,
+		Expr:        disputed(),
+		Severity:    slo.Ticket,
+		For:         hour,
+		Scope:       []string{metrics.LabelSLO, metrics.LabelModel},
+		Summary:     "Exporters disagree about objective {{ $labels.slo }} of {{ $labels.model_name }}",
+		Description: "They count the same model against different promises. Until they agree, the strictest target and the longest period hold, and events of different thresholds are mixed.",
+		Split: []Evidence{
+			{"Targets", promql.Max(exporterLabels, promql.Vector(metrics.SLOObjective, same(metrics.LabelCluster, metrics.LabelSLO)...)), LabelledBy(Percent, "job", metrics.LabelInstance)},
+			{"Periods", promql.Max(exporterLabels, promql.Vector(metrics.SLOPeriod, same(metrics.LabelCluster, metrics.LabelSLO)...)), LabelledBy(Duration, "job", metrics.LabelInstance)},
+		},
+		Dashboard: ExporterDashboard,
+	}
 )
+
+// disputed are the models of which exporters that count them say different things for one objective, after a rollout's time.
+func disputed() promql.Expr {
+	differs := func(e promql.Expr) promql.Expr {
+		each := saidBy(exporterSLO, e)
+		return promql.Gt(promql.Max(modelSLO, each), promql.Min(modelSLO, each), nil)
+	}
+	signals := promql.CountBy(modelSLO, promql.CountBy(append([]string{metrics.LabelSignal}, modelSLO...),
+		saidBy(exporterSLO, promql.Vector(metrics.SLOInfo), metrics.LabelSignal)))
+	return promql.Or(differs(promql.Vector(metrics.SLOObjective)), differs(promql.Vector(metrics.SLOPeriod)),
+		differs(promql.Vector(metrics.SLOThreshold, promql.Eq(metrics.LabelKind, "requested"))), above(signals, 1))
+}
 
 // exporterAlerts are the alerts on the exporter's own scrape.
 func exporterAlerts(opt Options) []*Alert {
@@ -83,7 +110,7 @@ func exporterAlerts(opt Options) []*Alert {
 	one.Expr = promql.Equal(promql.Max([]string{metrics.LabelCluster, "job", metrics.LabelInstance}, up), promql.Num(0), nil)
 	most := *ExporterFleetDown
 	most.Expr = fleetDown(up)
-	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents}
+	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict}
 }
 
 // fleetDown is a fleet, at least two exporters within the hour, of which most do not answer, or none is left

@@ -13,7 +13,7 @@ var (
 		Branch: Prefill,
 		Expr: promql.And(above(promql.Div(
 			mean(metrics.RequestPromptTokens, modelLabels, 30*minute),
-			meanBefore(metrics.RequestPromptTokens, modelLabels, day, hour), nil), 2),
+			dayBefore("prompt_tokens_before"), nil), 2),
 			atLeast(20, 30*minute), nil),
 		Severity:    slo.Info,
 		For:         5 * minute,
@@ -32,7 +32,7 @@ var (
 		Branch: Prefill,
 		Expr: both(
 			promql.Unless(
-				below(promql.Div(hitRatio(modelLabels, 30*minute, 0), above(hitRatio(modelLabels, day, hour), 0.2), nil), 0.5),
+				below(promql.Div(hitRatio(modelLabels, 30*minute, 0), above(dayBefore("prefix_hits_before"), 0.2), nil), 0.5),
 				promql.Ge(hitRatio(modelLabels, 30*minute, 0), times(0.5, hitRatio(modelLabels, hour, sameHour)), nil), nil),
 			atLeast(20, 30*minute)),
 		Severity:    slo.Ticket,

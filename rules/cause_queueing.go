@@ -33,8 +33,8 @@ var AbortsRising = &Alert{
 	Branch: Queueing,
 	Expr: both(
 		promql.Or(
-			promql.Gt(above(aborted(modelLabels, now, 0), 0.15), times(2, aborted(modelLabels, day, hour)), nil),
-			promql.Unless(above(aborted(modelLabels, now, 0), 0.3), aborted(modelLabels, day, hour), nil)),
+			promql.Gt(above(aborted(modelLabels, now, 0), 0.15), times(2, dayBefore("aborted_before")), nil),
+			promql.Unless(above(aborted(modelLabels, now, 0), 0.3), dayBefore("aborted_before"), nil)),
 		promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.Requests), now)), promql.Num(20), nil)),
 	Severity:    slo.Ticket,
 	For:         5 * minute,

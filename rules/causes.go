@@ -2,7 +2,7 @@ package rules
 
 import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
-// causeGroups are the suspects and the causes, one group per branch, so that a slow or broken one does not hold up the
+// causeGroups are the causes, one group per branch, so that a slow or broken one does not hold up the
 // others.
 func causeGroups(opt Options) []Group {
 	branches := []struct {
@@ -22,9 +22,9 @@ func causeGroups(opt Options) []Group {
 	}
 	groups := []Group{stallGroup()}
 	for _, b := range branches {
-		g := Group{Name: "llm-cause-" + string(b.branch), Interval: Interval, Records: suspectRecords(b.branch), Alerts: b.alerts}
+		g := Group{Name: "llm-cause-" + string(b.branch), Interval: Interval, Alerts: b.alerts}
 		if b.branch == Engine {
-			g.Records = append([]Record{{Name: metrics.RecordedServed, Expr: served()}}, g.Records...)
+			g.Records = []Record{{Name: metrics.RecordedServed, Expr: served()}}
 		}
 		groups = append(groups, g)
 	}

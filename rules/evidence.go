@@ -151,6 +151,8 @@ func facts() []Fact {
 		{"prefix_hits_before", 3, Share, "Prefix cache hits of the day before", hitRatio(modelLabels, day, hour)},
 		{"draft_tokens", 3, Share, "Draft tokens accepted", accepted(modelLabels, recent, 0)},
 		{"draft_tokens_before", 3, Share, "Draft tokens accepted the day before", accepted(modelLabels, day, hour)},
+		{"aborted", 3, Share, "Requests given up", above(aborted(modelLabels, recent, 0), 0)},
+		{"aborted_before", 3, Share, "Requests given up the day before", aborted(modelLabels, day, hour)},
 
 		{"preemptions", 4, Count, "Preemptions per minute", minutely(metrics.Preemptions)},
 		{"kv_transfers_failed", 4, Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures)},
@@ -171,12 +173,17 @@ func facts() []Fact {
 func objectiveFacts() []Fact {
 	own := same(modelSLO...)
 	ofPeriod := func(f *metrics.Family) promql.Expr { return promql.Max(modelSLO, promql.Vector(f, own...)) }
+	ofObjective := func(label string) promql.Expr {
+		return promql.Max([]string{label}, promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Ne(label, ""))...))
+	}
 	return []Fact{
 		{"burn_5m", 1, Rate, "Burn rate over 5m", promql.Vector(burn(base), own...)},
 		{"burn_1h", 1, Rate, "Burn rate over 1h", promql.Vector(burn(fresh), own...)},
 		{"budget_left", 1, Share, "Budget left", promql.Vector(metrics.RecordedBudgetRemaining, own...)},
-		{"history", 1, Seconds, "of which is recorded", ofPeriod(metrics.RecordedHistory)},
+		{"history", 1, Seconds, "recorded of it", ofPeriod(metrics.RecordedHistory)},
 		{"budget_gone", 1, Seconds, "Budget gone in", ofPeriod(metrics.RecordedExhaustion)},
+		{"runbook", 8, Bare, "Runbook of this objective", ofObjective(metrics.LabelRunbook)},
+		{"dashboard", 8, Bare, "Dashboard of this objective", ofObjective(metrics.LabelDashboard)},
 		{"alerts", 8, Bare, "Also firing for this model", promql.CountBy([]string{"alertname"}, promql.Vector(metrics.Alerts,
 			sameModel(promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, string(Symptom)))...))},
 	}
@@ -214,9 +221,9 @@ func evidenceGroups() []Group {
 func factsQuery() promql.Expr {
 	all := []promql.Expr{promql.Vector(metrics.RecordedEvidence, sameModel()...)}
 	for i, f := range objectiveFacts() {
-		place := "00" + strconv.Itoa(i)
+		place := "0" + strconv.Itoa(i)
 		if f.Line > 1 {
-			place = "99"
+			place = "9" + strconv.Itoa(i)
 		}
 		e := f.Query
 		labels := f.labels(place)
@@ -231,11 +238,11 @@ func factsQuery() promql.Expr {
 // factLines renders the facts, at most eight lines of them.
 func factLines(query string) string {
 	var details strings.Builder
-	for _, l := range []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, "alertname"} {
-		fmt.Fprintf(&details, "{{ with .Labels.%s }}{{ . }} {{ end }}", l)
+	for _, l := range []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelRunbook, metrics.LabelDashboard, "alertname"} {
+		fmt.Fprintf(&details, "{{ with .Labels.%s }} {{ . }}{{ end }}", l)
 	}
 	return fmt.Sprintf(`{{ $line := "" }}{{ $was := "" }}{{ range sortByLabel %q (%s) }}{{ $f := .Labels.fact }}`+
-		`{{ if eq $f $was }}, {{ else if eq .Labels.line $line }}; {{ else if $line }}.`+"\n"+`{{ end }}`+
-		`{{ if ne $f $was }}{{ .Labels.says }}: {{ end }}%s%s{{ $v }}{{ with .Labels.period }} of {{ . }}{{ end }}`+
+		`{{ if eq $f $was }},{{ else if eq .Labels.line $line }}; {{ else if $line }}.`+"\n"+`{{ end }}`+
+		`{{ if ne $f $was }}{{ .Labels.says }}:{{ end }}%s%s{{ with $v }} {{ . }}{{ end }}{{ with .Labels.period }} of {{ . }}{{ end }}`+
 		`{{ $line = .Labels.line }}{{ $was = $f }}{{ end }}{{ if $line }}.`+"\n{{ end }}", metrics.LabelOrder, query, details.String(), formatted)
 }

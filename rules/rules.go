@@ -179,6 +179,7 @@ func Groups(opt Options) []Group {
 	if opt.Tier != Global {
 		groups = append(groups, modelGroup())
 		groups = append(groups, evidenceGroups()...)
+		groups = append(groups, suspectGroups()...)
 		groups = append(groups, causeGroups(opt)...)
 	}
 	return groups

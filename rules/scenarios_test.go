@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -51,6 +52,8 @@ type scenario struct {
 	onset    time.Duration
 	promises []promise
 	servers  []server
+	// maintenance is a declared interval.
+	maintenance [2]time.Duration
 	// pages is how often a page starts, for all models together.
 	pages int
 	// late is how much later than theory a page may come. Default a scrape and an evaluation.
@@ -154,6 +157,9 @@ func (s scenario) scrape(at time.Time, emit rulesim.Emit) {
 			who := []string{"instance", node, "namespace", e.namespace, "pod", e.pod, "server", "10.0.0.9:8000"}
 			show(float64(rulesim.Epoch.Add(e.from).Unix()), "llm_engine_start_time_seconds", append(slices.Clone(who), "runtime", "vllm")...)
 			who = append(who, "model_name", e.model, "role", e.role, "runtime", "vllm")
+			if now >= s.maintenance[0] && now < s.maintenance[1] {
+				show(1, "llm_slo_maintenance", append(slices.Clone(who), "slo", e.slo)...)
+			}
 			show(count(e.counts, false), "llm_slo_events_total", append(slices.Clone(who), "slo", e.slo, "threshold", "0.5")...)
 			show(count(e.counts, true), "llm_slo_bad_events_total", append(slices.Clone(who), "slo", e.slo, "threshold", "0.5")...)
 			if e.requests != nil {
@@ -220,6 +226,15 @@ func scenarios() []scenario {
 				requests: append(evenly(0, 10*minute, 0.02, never), sent{3*hour + 50*time.Second, true})}}},
 		{name: "one request an hour, all bad", every: time.Minute, lasts: 20 * hour, onset: 0, promises: ttft, pages: 1, late: 61 * minute,
 			servers: one(evenly(0, 20*hour, 1./3600, func(int, time.Duration) bool { return true }))},
+		{name: "an hour of maintenance in which everything fails", every: 15 * time.Second, lasts: 8 * hour, onset: 2 * hour, promises: ttft, pages: 0,
+			maintenance: [2]time.Duration{2 * hour, 3 * hour},
+			servers:     one(evenly(0, 8*hour, 1, func(_ int, at time.Duration) bool { return at > 2*hour && at < 3*hour }))},
+		{name: "an outage that maintenance left behind", every: 15 * time.Second, lasts: 5 * hour, onset: 3 * hour, promises: ttft, pages: 1,
+			maintenance: [2]time.Duration{2 * hour, 3 * hour}, late: 12 * minute, // nine by theory, and rates see the last of it for five
+			servers: one(evenly(0, 5*hour, 1, from(2*hour, 1)))},
+		{name: "every first token 78 s late, severe objective", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 1,
+			promises: []promise{days30("ttft", "ttft", 0.999)},
+			servers:  one(append(evenly(0, 3*hour, 1, never), evenly(3*hour+78*time.Second, 4*hour, 1, from(0, 1))...))},
 		{name: "a frontend fails 10%, its workers nothing", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, pages: 1,
 			promises: []promise{days30("ttft", "availability", 0.995)},
 			servers: []server{
@@ -283,4 +298,43 @@ func TestScenarios(t *testing.T) {
 		})
 	}
 	t.Log("\n" + table.String())
+}
+
+// A burst of bad requests is counted in the budget whatever its phase against scrapes and tiles. The docs give the bounds.
+func TestBudgetCountsBursts(t *testing.T) {
+	const burst = 50
+	for _, c := range []struct {
+		every time.Duration
+		off   float64 // of a burn rate over an hour
+	}{{15 * time.Second, 0.005}, {30 * time.Second, 0.01}, {time.Minute, 0.02}} {
+		t.Run(c.every.String(), func(t *testing.T) {
+			s := scenario{every: c.every, promises: []promise{days30("ttft", "ttft", 0.99)}}
+			for n := range 30 {
+				at := time.Hour + time.Duration(n)*74*time.Second
+				s.servers = append(s.servers, server{model: fmt.Sprintf("m%d", n), pod: "p", namespace: "prod", slo: "ttft", nodes: []string{inProd},
+					counts: append(evenly(0, 2*time.Hour, 0.1, never), evenly(at, at+5*time.Second, burst/5, func(int, time.Duration) bool { return true })...)})
+			}
+			sim := newSim(t, burning(t, rules.Options{}, "llm-slo-budget")...)
+			end := rulesim.Epoch.Add(2 * time.Hour)
+			if err := sim.Run(rulesim.Epoch, end, s.every, s.scrape); err != nil {
+				t.Fatal(err)
+			}
+			counted := func(f *metrics.Family, at time.Duration, off float64) {
+				got, err := sim.Query(f.Name, rulesim.Epoch.Add(at))
+				if err != nil || len(got) != len(s.servers) {
+					t.Fatalf("%d models, %v", len(got), err)
+				}
+				low, high := math.Inf(1), 0.
+				for _, v := range got {
+					low, high = min(low, v.F/burst), max(high, v.F/burst)
+				}
+				t.Logf("%s: a burst counts %.3f to %.3f of itself", f.Name, low, high)
+				if low < 1-off || high > 1+off {
+					t.Error("out of bounds")
+				}
+			}
+			counted(metrics.RecordedPeriodBadEvents, 115*time.Minute, 1e-6)
+			counted(metrics.Window(metrics.RecordedBadEvents, "1h"), 100*time.Minute, c.off)
+		})
+	}
 }

@@ -16,6 +16,7 @@ var (
 	sloLabels      = []string{metrics.LabelCluster, metrics.LabelSLO}
 	modelRole      = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelRole}
 	exporterLabels = []string{metrics.LabelCluster, "job", metrics.LabelInstance}
+	exporterSLO    = append([]string{metrics.LabelSLO}, exporterLabels...)
 )
 
 // memory is how long an objective is remembered when no exporter counts on it any more, so that neither an
@@ -30,7 +31,7 @@ func events(tier Tier, f *metrics.Family, window slo.Duration) promql.Expr {
 	}
 	return promql.Sum(modelSLO, promql.Or(
 		once(f, promql.Increase(promql.Vector(f), window.Std())),
-		promql.Over("sum_over_time", promql.Vector(firstOf(f)), window.Std())))
+		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), window.Std())))
 }
 
 // badEvents is like events for bad ones, and 0 where only events are known: an error series that does
@@ -48,11 +49,33 @@ func first(f *metrics.Family) promql.Expr {
 	return promql.Sum(modelSLO, once(f, promql.And(unseen, below(age, (10*minute).Seconds()), promql.On(pageLabels...))))
 }
 
-func firstOf(f *metrics.Family) *metrics.Family {
+// underMaintenance are the objectives with a declared interval, until rates no longer see it.
+func underMaintenance() promql.Expr {
+	return promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), base.Std()+Interval))
+}
+
+// leftOut is what a minute of maintenance takes away: a fifth of five minutes, in each of the five minutes that see an event.
+func leftOut(f *metrics.Family) promql.Expr {
+	counted := promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), base.Std())))
+	return times(-Interval.Seconds()/base.Std().Seconds(), promql.And(counted, underMaintenance(), nil))
+}
+
+func correctionOf(f *metrics.Family) *metrics.Family {
 	if f == metrics.SLOBadEvents {
-		return metrics.RecordedFirstBadEvents
+		return metrics.RecordedBadEventCorrection
 	}
-	return metrics.RecordedFirstEvents
+	return metrics.RecordedEventCorrection
+}
+
+// corrections are what has to be added to increases.
+func corrections() []Record {
+	var records []Record
+	for _, f := range []*metrics.Family{metrics.SLOEvents, metrics.SLOBadEvents} {
+		records = append(records,
+			Record{correctionOf(f), first(f), map[string]string{metrics.LabelReason: "first"}},
+			Record{correctionOf(f), leftOut(f), map[string]string{metrics.LabelReason: "maintenance"}})
+	}
+	return records
 }
 
 // requests is the number of requests per model that reached their first token or, on engines that do not say
@@ -77,12 +100,17 @@ func asked(tier Tier, f *metrics.Family, more ...string) promql.Expr {
 	if tier == Global {
 		return promql.Max(by, promql.Vector(shardObjective(f)))
 	}
-	counts := promql.Mul(promql.Num(0), promql.Max(slices.Concat(modelSLO, exporterLabels), promql.Vector(metrics.SLOEvents)), nil)
 	said := func(exporter ...string) promql.Expr {
-		return promql.Max(by, promql.Add(counts, promql.TopK(1, exporter, promql.Max(slices.Concat(exporter, more), promql.Vector(f))),
-			promql.On(exporter...).ManyToOne(more...)))
+		return promql.Max(by, saidBy(exporter, promql.Vector(f), more...))
 	}
-	return promql.OrOn(said(append([]string{metrics.LabelSLO}, exporterLabels...)...), said(sloLabels...), promql.On(modelSLO...))
+	return promql.OrOn(said(exporterSLO...), said(sloLabels...), promql.On(modelSLO...))
+}
+
+// saidBy is e, about objectives, for each model and exporter that counts its events. exporter are the labels by which
+// both are of one exporter, more those of e to keep.
+func saidBy(exporter []string, e promql.Expr, more ...string) promql.Expr {
+	counts := promql.Mul(promql.Num(0), promql.Max(slices.Concat(modelSLO, exporterLabels), promql.Vector(metrics.SLOEvents)), nil)
+	return promql.Add(counts, promql.TopK(1, exporter, promql.Max(slices.Concat(exporter, more), e)), promql.On(exporter...).ManyToOne(more...))
 }
 
 // remembered is what was recorded of an objective, for some time after the last engine that it counted on.
@@ -108,13 +136,15 @@ func shardObjective(f *metrics.Family) *metrics.Family {
 }
 
 // infoLabels are the labels of an objective that rules read.
-var infoLabels = []string{metrics.LabelSignal, metrics.LabelPeriod, metrics.LabelSeverity}
+func infoLabels(opt Options) []string {
+	return append([]string{metrics.LabelSignal, metrics.LabelPeriod, metrics.LabelSeverity, metrics.LabelRunbook, metrics.LabelDashboard}, opt.ObjectiveLabels...)
+}
 
 // shardGroup records what the global tier reads: one series per model and objective for every raw
 // window, whatever the number of engines behind them.
 func shardGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-shard", Interval: Interval}
-	g.Records = append(g.Records, firstRecords()...)
+	g.Records = append(g.Records, corrections()...)
 	for _, w := range rawWindows(opt.Pairs) {
 		all := events(Shard, metrics.SLOEvents, w)
 		g.Records = append(g.Records,
@@ -122,16 +152,11 @@ func shardGroup(opt Options) Group {
 			Record{Name: shardName(metrics.SLOBadEvents, w), Expr: badEvents(Shard, w, all)})
 	}
 	g.Records = append(g.Records,
+		Record{Name: metrics.ShardTile, Expr: tile(Shard, metrics.SLOEvents)},
+		Record{Name: metrics.ShardBadTile, Expr: tile(Shard, metrics.SLOBadEvents)},
 		Record{Name: metrics.ShardRequests, Expr: requests(Shard, requestWindow)},
 		Record{Name: metrics.ShardObjective, Expr: asked(Shard, metrics.SLOObjective)},
 		Record{Name: metrics.ShardPeriod, Expr: asked(Shard, metrics.SLOPeriod)},
-		Record{Name: metrics.ShardInfo, Expr: asked(Shard, metrics.SLOInfo, infoLabels...)})
+		Record{Name: metrics.ShardInfo, Expr: asked(Shard, metrics.SLOInfo, infoLabels(opt)...)})
 	return g
-}
-
-func firstRecords() []Record {
-	return []Record{
-		{Name: metrics.RecordedFirstEvents, Expr: first(metrics.SLOEvents)},
-		{Name: metrics.RecordedFirstBadEvents, Expr: first(metrics.SLOBadEvents)},
-	}
 }

@@ -80,7 +80,7 @@ func encode(t *testing.T, groups []rules.Group, style rules.Style) []byte {
 // that it has, and every recorded series that is read is also recorded, by this tier or by the shards.
 func TestRulesUseTheVocabulary(t *testing.T) {
 	for name, tier := range tiers {
-		groups := rules.Groups(rules.Options{Tier: tier})
+		groups := rules.Groups(rules.Options{Tier: tier, ObjectiveLabels: []string{}}) // those are no names of ours
 		recorded := map[string]bool{}
 		for _, g := range groups {
 			for _, r := range g.Records {
@@ -172,8 +172,8 @@ func TestRuleCountIsConstant(t *testing.T) {
 			n += g.Rules()
 		}
 	}
-	if n != 33 {
-		t.Errorf("%d rules for all objectives, the docs say 33", n)
+	if n != 35 {
+		t.Errorf("%d rules for all objectives, the docs say 35", n)
 	}
 }
 

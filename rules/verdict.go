@@ -2,6 +2,8 @@ package rules
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -55,6 +57,7 @@ func Clues() []Clue {
 			promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), hour)},
 		{Engine, "engine_down", "", Count, "{engine} stopped answering within the hour",
 			promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)), down(), promql.On(pageLabels...).ManyToOne())},
+		{Routing, "failing_replica", "", Share, "{engine} fails {value} of its requests, and the other replicas do not", one(failsAlone(recent))},
 		{Engine, "cold_start", "", Count, "{engine} started less than 15 minutes ago, and requests waited", startedCold()},
 		{Memory, "kv_transfers_lost", "", Decimal, "{value} KV transfers per request are lost", lostTransfers(modelLabels)},
 		{Prefill, "prefix_hits_fell", "", Share, "The prefix cache hits {value} of what it did the day before",
@@ -78,21 +81,22 @@ func Clues() []Clue {
 	}
 }
 
-// suspectRecords are the clues of a branch.
-func suspectRecords(b Branch) []Record {
+// suspectGroups record the clues, twice a minute: a page is written at the worst of moments to be told of the last minute but one.
+func suspectGroups() []Group {
 	var records []Record
 	for i, c := range Clues() {
-		if c.Branch != b {
-			continue
-		}
-		labels := map[string]string{metrics.LabelBranch: string(b), metrics.LabelClue: c.Name, metrics.LabelOrder: order(i),
+		labels := map[string]string{metrics.LabelBranch: string(c.Branch), metrics.LabelClue: c.Name, metrics.LabelOrder: order(i),
 			metrics.LabelUnit: string(c.Unit), metrics.LabelSays: c.Says}
 		if c.Delays != "" {
 			labels[metrics.LabelDelays] = string(c.Delays)
 		}
 		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
 	}
-	return records
+	var groups []Group
+	for some := range slices.Chunk(records, MaxRules) {
+		groups = append(groups, Group{Name: fmt.Sprintf("llm-suspects-%d", len(groups)+1), Interval: Interval / 2, Records: some})
+	}
+	return groups
 }
 
 // verdictQuery are the suspects of the model that an alert is about, and of what its objective measures.
@@ -120,7 +124,7 @@ func verdict(query string) string {
 }
 
 // order sorts as text.
-func order(i int) string { return fmt.Sprintf("%02d", i+1) }
+func order(i int) string { return strconv.Itoa(10 + i) }
 
 // lonelyReplica is a replica three times as slow as the best while most are not.
 func lonelyReplica(h *metrics.Family) promql.Expr {

@@ -76,7 +76,7 @@ func TestMutations(t *testing.T) {
 		{"the page waits", "traffic-burst", alter("LLMErrorBudgetFastBurn", func(a *rules.Alert) { a.For = 5 * time.Minute }), nil, "the page came at"},
 		{"the cause never fires", "traffic-burst", alter("LLMQueueBuildUp", func(a *rules.Alert) { a.Expr = never }), nil, "the cause is not named"},
 		{"the page does not say where to look", "traffic-burst", alter("LLMErrorBudgetFastBurn", func(a *rules.Alert) { a.Diagnosed = false }), nil, "look first at queueing"},
-		{"the slow burn wakes people", "prefill-interference", alter("LLMErrorBudgetSlowBurn", func(a *rules.Alert) { a.Severity, a.DependsOn = slo.Page, nil }), nil, "not by LLMErrorBudgetFastBurn"},
+		{"a cause wakes people", "kv-thrash", alter("LLMPreemptionThrash", func(a *rules.Alert) { a.Severity, a.For = slo.Page, 0 }), nil, "not by LLMErrorBudgetFastBurn"},
 		{"no bad events", "traffic-burst", Rules(), drop(metrics.SLOBadEvents), "no page"},
 		{"no queue time", "traffic-burst", Rules(), drop(metrics.QueueTime), "the page does not show"},
 		{"a swapped slo label", "traffic-burst", Rules(), relabel(metrics.SLOObjective, metrics.LabelSLO, "other"), "no page"},
