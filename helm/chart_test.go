@@ -2,6 +2,7 @@
 package helm
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,6 +80,8 @@ var combinations = map[string][]string{
 	"own role":    {`rbac.create=false`, `serviceAccount={"create":false,"name":"mine"}`},
 	"protected": {`webConfig={"existingSecret":"web","scheme":"https"}`, `secrets=["engine-token"]`, `networkPolicy={"enabled":true}`, `podMonitor.tlsConfig={"insecureSkipVerify":true}`,
 		`podMonitor.sampleLimit=20000`, `podMonitor.relabelings=[{"targetLabel":"team","replacement":"infra"}]`, `podMonitor.metricRelabelings=[{"action":"drop","sourceLabels":["__name__"],"regex":"go_.*"}]`},
+	"victoria":     {`victoriaMetrics.enabled=true`, `podMonitor.sampleLimit=20000`, `podMonitor.metricRelabelings=[{"action":"drop","sourceLabels":["__name__"],"regex":"go_.*"}]`},
+	"receivers":    {`alertmanager.config={"enabled":true,"labels":{"alertmanager":"main"},"receivers":{"llm-critical":{"webhookConfigs":[{"url":"https://pager.example"}]}}}`},
 	"no operator":  {`podMonitor.enabled=false`, `prometheusRule.enabled=false`, `dashboards.enabled=false`, `alertmanager.enabled=false`, `serviceAccount={"create":false}`},
 	"other names":  {`nameOverride="llm"`, `image={"digest":"sha256:` + strings.Repeat("0", 64) + `"}`, `commonLabels={"team":"infra"}`},
 	"one engine":   {`config={"targets":[{"url":"http://127.0.0.1:8000"}]}`},
@@ -113,7 +116,8 @@ func TestRefused(t *testing.T) {
 	for set, want := range map[string]string{
 		`gpu.driver="nvidia"`: "gpu/driver",
 		`prots=9844`:          "prots",
-		`prometheusRule.alerts={"LLMNoSuchAlert":{"enabled":false}}`: "prometheusRule.alerts.LLMNoSuchAlert",
+		`prometheusRule.alerts={"LLMNoSuchAlert":{"enabled":false}}`:       "prometheusRule.alerts.LLMNoSuchAlert",
+		`alertmanager.config={"enabled":true,"receivers":{"llm-page":{}}}`: "alertmanager.config.receivers.llm-page",
 		`config.target=[]`: "config",
 		`prometheusRule.grafanaURL="grafana.example"`: "grafanaURL",
 	} {
@@ -140,6 +144,36 @@ func TestRulesAreTheGeneratedOnes(t *testing.T) {
 	}
 	if _, there := severities["LLMColdStart"]; there || severities["LLMKVPressure"] != "notice" || len(severities) < 30 {
 		t.Errorf("alerts after the changes: %v", severities)
+	}
+}
+
+// VictoriaMetrics gets the objects of its operator, and the rules that --format victoriametrics writes.
+func TestVictoriaMetrics(t *testing.T) {
+	objects := render(t, combinations["victoria"]...)
+	if objects["PodMonitor"] != nil || objects["PrometheusRule"] != nil {
+		t.Error("objects of Prometheus' operator are there too")
+	}
+	endpoint := at(t, objects["VMPodScrape"], "spec", "podMetricsEndpoints").([]any)[0].(object)
+	if at(t, endpoint, "relabelConfigs", "targetLabel") != "job" || at(t, endpoint, "metricRelabelConfigs", "action") != "drop" {
+		t.Errorf("relabelling of the VMPodScrape: %v", endpoint)
+	}
+	dir := t.TempDir()
+	if out, err := exec.Command("go", "run", "../jsonnet-free-gen", "--format", "victoriametrics", "--out", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	content, err := os.ReadFile(filepath.Join(dir, "vmrule.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want object
+	if err := yaml.Unmarshal(content, &want); err != nil {
+		t.Fatal(err)
+	}
+	// Parentheses on lines of their own leave spaces.
+	groups := func(o object) string { return strings.Join(strings.Fields(fmt.Sprint(at(t, o, "spec", "groups"))), "") }
+	got := objects["VMRule"]
+	if got["apiVersion"] != want["apiVersion"] || groups(got) != groups(want) {
+		t.Error("the rendered groups differ from those of --format victoriametrics")
 	}
 }
 
@@ -181,7 +215,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Grafana's sidecar finds each dashboard, and Alertmanager's fragment is the generated one.
+// Grafana's sidecar finds each dashboard, and Alertmanager's configuration is the generated one.
 func TestDashboardsAndFragment(t *testing.T) {
 	objects := render(t)
 	files, err := filepath.Glob(filepath.Join(chart, "files", "dashboards", "*.json"))
@@ -202,12 +236,29 @@ func TestDashboardsAndFragment(t *testing.T) {
 			t.Errorf("%s lacks the label of the sidecar", name)
 		}
 	}
-	var fragment object
-	if err := yaml.Unmarshal([]byte(at(t, objects["-alertmanager"], "data", "alertmanager.yaml").(string)), &fragment); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"alertmanager.yaml", "alertmanager-route.yaml"} {
+		var got object
+		if err := yaml.Unmarshal([]byte(at(t, objects["-alertmanager"], "data", name).(string)), &got); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, generated(t, name)) {
+			t.Errorf("%s is not the generated one", name)
+		}
 	}
-	if !reflect.DeepEqual(fragment, generated(t, "alertmanager.yaml")) {
-		t.Error("the fragment is not the generated one")
+}
+
+// An AlertmanagerConfig only where it is asked for, with the receivers of the values.
+func TestAlertmanagerConfig(t *testing.T) {
+	if render(t)["AlertmanagerConfig"] != nil {
+		t.Error("an AlertmanagerConfig that nobody asked for")
+	}
+	config := render(t, combinations["receivers"]...)["AlertmanagerConfig"]
+	if at(t, config, "metadata", "labels", "alertmanager") != "main" || at(t, config, "spec", "route", "matchers", "value") != "LLM.+" {
+		t.Errorf("labels %v, route %v", at(t, config, "metadata", "labels"), at(t, config, "spec", "route", "matchers"))
+	}
+	want := []any{object{"name": "llm-critical", "webhookConfigs": []any{object{"url": "https://pager.example"}}}, object{"name": "llm-warning"}, object{"name": "llm-null"}}
+	if got := at(t, config, "spec", "receivers"); !reflect.DeepEqual(got, want) {
+		t.Errorf("receivers %v, want %v", got, want)
 	}
 }
 

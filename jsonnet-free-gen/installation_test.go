@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -51,6 +52,9 @@ func groupsIn(t *testing.T, groups any) []rulefmt.RuleGroup {
 	return file.Groups
 }
 
+// otherInMetricsQL finds calls that VictoriaMetrics answers otherwise than Prometheus.
+var otherInMetricsQL = regexp.MustCompile(`\b(rate|increase|delta|changes)\(`)
+
 // Each format wraps the same groups as its reader wants them.
 func TestFormats(t *testing.T) {
 	var plain struct{ Groups []any }
@@ -59,9 +63,10 @@ func TestFormats(t *testing.T) {
 	}
 	want := len(groupsIn(t, plain.Groups))
 
-	var operator struct {
-		APIVersion, Kind string
-		Metadata         struct {
+	var operator, victoria struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Metadata   struct {
 			Name   string
 			Labels map[string]string
 		}
@@ -77,6 +82,27 @@ func TestFormats(t *testing.T) {
 	// The operator refuses objects beyond half a mebibyte.
 	if len(content) > 512*1024 {
 		t.Errorf("PrometheusRule of %d bytes", len(content))
+	}
+
+	content = read(t, render(t, "--format", "victoriametrics", "--meta-label", "team=infra"), "vmrule.yaml")
+	if err := yaml.Unmarshal(content, &victoria); err != nil {
+		t.Fatal(err)
+	}
+	if victoria.APIVersion != "operator.victoriametrics.com/v1beta1" || victoria.Kind != "VMRule" || victoria.Metadata.Labels["team"] != "infra" ||
+		len(victoria.Spec.Groups) != want {
+		t.Errorf("%s %s %q with %d groups, want %d", victoria.APIVersion, victoria.Kind, victoria.Metadata.Name, len(victoria.Spec.Groups), want)
+	}
+	// VictoriaMetrics refuses longer queries (-search.maxQueryLen).
+	for _, g := range victoria.Spec.Groups {
+		for _, r := range g.(map[string]any)["rules"].([]any) {
+			if expr := r.(map[string]any)["expr"].(string); len(expr) > 16384 {
+				t.Errorf("VMRule has a query of %d bytes: %.80s", len(expr), expr)
+			}
+		}
+	}
+	// Expressions and queries of annotations alike.
+	if other := otherInMetricsQL.Find(content); other != nil {
+		t.Errorf("VMRule has %s...), which means something else there", other)
 	}
 
 	var mimir struct {
@@ -122,8 +148,10 @@ func TestFlags(t *testing.T) {
 	if strings.Contains(text, "rate6h") && strings.Contains(text, `long="6h"`) {
 		t.Error("the default pairs are still there")
 	}
-	if !strings.Contains(string(read(t, dir, "alertmanager.yaml")), `severity="p1"`) {
-		t.Error("alertmanager.yaml does not route p1")
+	for _, name := range []string{"alertmanager.yaml", "alertmanager-route.yaml"} {
+		if !strings.Contains(string(read(t, dir, name)), `severity="p1"`) {
+			t.Errorf("%s does not route p1", name)
+		}
 	}
 }
 

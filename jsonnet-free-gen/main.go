@@ -2,7 +2,7 @@
 // exporter emits, and without a template language.
 //
 // Without --format it writes the generated files of this repository. With --format it writes rules, an
-// Alertmanager fragment and an index of runbooks for one installation. "report" asks a Prometheus that has
+// Alertmanager configuration and an index of runbooks for one installation. "report" asks a Prometheus that has
 // evaluated them what became of the error budgets.
 package main
 
@@ -48,7 +48,7 @@ func run(args []string) error {
 	app.HelpFlag.Short('h')
 	out := app.Flag("out", "Folder to write to.").Default(".").String()
 	check := app.Flag("check", "Write nothing; fail when a file differs from what would be written.").Bool()
-	format := app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule) or mimir (a rule namespace).").Enum("prometheus", "operator", "mimir")
+	format := app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule), victoriametrics (VMRule) or mimir (a rule namespace).").Enum("prometheus", "operator", "victoriametrics", "mimir")
 	i := installation{style: rules.Style{Labels: map[string]string{}}, metaLabels: map[string]string{}}
 	app.Flag("fleet", "Render two tiers for a fleet beyond one Prometheus: shard/ records sums, global/ alerts on them.").BoolVar(&i.fleet)
 	windows := app.Flag("window", "A burn-rate pair, as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeat; replaces the four of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").Strings()
@@ -59,8 +59,8 @@ func run(args []string) error {
 	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, or v2, for 13 and newer.").Default(classic).EnumVar(&i.schema, slices.Sorted(maps.Keys(schemas))...)
 	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJob).StringVar(&i.options.Job)
 	app.Flag("objective-label", "A label of objectives that their alerts carry. Repeat; replaces the default.").PlaceHolder("NAME").Default(rules.DefaultObjectiveLabels()...).StringsVar(&i.options.ObjectiveLabels)
-	app.Flag("name", "Name of the PrometheusRule or of the Mimir namespace.").Default("llm-node-exporter").StringVar(&i.name)
-	app.Flag("meta-label", "Label of the PrometheusRule object, as release=prometheus. Repeat.").PlaceHolder("NAME=VALUE").StringMapVar(&i.metaLabels)
+	app.Flag("name", "Name of the PrometheusRule, the VMRule or the Mimir namespace.").Default("llm-node-exporter").StringVar(&i.name)
+	app.Flag("meta-label", "Label of the PrometheusRule or VMRule, as release=prometheus. Repeat.").PlaceHolder("NAME=VALUE").StringMapVar(&i.metaLabels)
 	openSLO := app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and say why the others cannot be imported.").PlaceHolder("FILE").ExistingFile()
 	if _, err := app.Parse(args); err != nil {
 		return err
@@ -97,10 +97,11 @@ func repository() []artifact {
 		switch a.path {
 		case "rules.yaml":
 			all = append(all, artifact{"examples/prometheus/" + a.path, a.render})
-		case "alertmanager.yaml", rules.TemplateFile:
+		case "alertmanager.yaml", "alertmanager-route.yaml", rules.TemplateFile:
 			all = append(all, artifact{"examples/prometheus/" + a.path, a.render}, artifact{chart + "alertmanager/" + a.path, a.render})
 		}
 	}
+	all = append(all, artifact{chart + "alertmanagerconfig.yaml", installation{name: "llm-node-exporter"}.alertmanagerConfig})
 	linked := installation{style: rules.Style{DashboardURL: chartGrafana + "/d/{uid}"}}
 	for _, a := range linked.artifacts("prometheus") {
 		if a.path == "rules.yaml" {

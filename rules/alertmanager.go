@@ -9,10 +9,19 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Alertmanager is the part of an Alertmanager configuration that our alerts need: routes to receivers
-// named after severities, grouping that makes one incident one notification, and inhibition.
+// Alertmanager is a whole Alertmanager configuration: what our alerts need, and a receiver of its own for what is not
+// ours.
 type Alertmanager struct {
 	Route     Route         `yaml:"route"`
+	Inhibit   []InhibitRule `yaml:"inhibit_rules"`
+	Receivers []Receiver    `yaml:"receivers"`
+	Templates []string      `yaml:"templates"`
+}
+
+// AlertmanagerPart is what our alerts need of an Alertmanager configuration: a route to receivers named after
+// severities, grouping that makes one incident one notification, and inhibition. It takes nobody else's alerts.
+type AlertmanagerPart struct {
+	Routes    []Route       `yaml:"routes"`
 	Inhibit   []InhibitRule `yaml:"inhibit_rules"`
 	Receivers []Receiver    `yaml:"receivers"`
 	Templates []string      `yaml:"templates"`
@@ -45,8 +54,15 @@ type Receiver struct {
 // TemplateFile is the name of the notification template.
 const TemplateFile = "llm-node-exporter.tmpl"
 
-// NewAlertmanager derives the configuration from the alerts.
+// NewAlertmanager is a configuration for an Alertmanager that has none.
 func NewAlertmanager(alerts []*Alert, style Style) Alertmanager {
+	const others = "default"
+	p := NewAlertmanagerPart(alerts, style)
+	return Alertmanager{Route{Receiver: others, Routes: p.Routes}, p.Inhibit, append([]Receiver{{others}}, p.Receivers...), p.Templates}
+}
+
+// NewAlertmanagerPart derives routes, receivers and inhibition from the alerts.
+func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 	style = style.WithDefaults()
 	severity := func(s slo.Severity) string {
 		return fmt.Sprintf("%s=%q", style.Label(SeverityLabel), style.Severities[s])
@@ -55,8 +71,8 @@ func NewAlertmanager(alerts []*Alert, style Style) Alertmanager {
 	// A node whose GPUs all fall off the bus is one incident, whatever ran on them.
 	byNode := []Route{{Matchers: []string{fmt.Sprintf("%s=%q", metrics.LabelBranch, Hardware)},
 		GroupBy: []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelInstance)}}}
-	return Alertmanager{
-		Route: Route{Receiver: "llm-" + style.Severities[slo.Ticket], Routes: []Route{{
+	return AlertmanagerPart{
+		Routes: []Route{{
 			Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{`alertname=~"LLM.+"`}, GroupBy: group,
 			Routes: []Route{
 				// The first page of an incident goes out at once; what joins it within minutes updates it.
@@ -67,7 +83,7 @@ func NewAlertmanager(alerts []*Alert, style Style) Alertmanager {
 				// Context is read on the dashboard and in the split of a page, not sent.
 				{Receiver: "llm-null", Matchers: []string{severity(slo.Info)}},
 			},
-		}}},
+		}},
 		Inhibit:   inhibit(alerts, style),
 		Receivers: []Receiver{{"llm-" + style.Severities[slo.Page]}, {"llm-" + style.Severities[slo.Ticket]}, {"llm-null"}},
 		Templates: []string{TemplateFile},
@@ -124,8 +140,9 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	return rules
 }
 
-// NotificationTemplate reads well on a telephone: what, where, how bad; then the split; then two links.
-// It uses only annotations and labels that every alert of ours has.
+// NotificationTemplate reads well on a telephone: what, where, how bad; then where to look first and eight lines of
+// evidence, none longer than 240 characters; then two links, to the whole and to what to do. It uses only annotations
+// and labels that every alert of ours has.
 const NotificationTemplate = `{{ define "llm.title" -}}
 {{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
 {{ range $i, $a := $about }}{{ if eq $i 0 }}{{ $a.Annotations.summary }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
@@ -136,7 +153,7 @@ const NotificationTemplate = `{{ define "llm.title" -}}
 {{ .Annotations.summary }}
 {{ .Annotations.description }}
 {{ with .Annotations.split }}
-{{ . }}{{ end }}
+{{ . | reReplaceAll "(?m)^(.{240}).+$" "$1…" | reReplaceAll "^((?:Look first at.*\n)?(?:.*\n){8})(?s:.+)" "$1" }}{{ end }}
 Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.cluster }}, cluster {{ . }}{{ end }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}{{ with .Labels.instance }}, node {{ . }}{{ end }}
 {{ with .Annotations.dashboard_url }}Look: {{ . }}
 {{ end }}Do: {{ .Annotations.runbook_url }}

@@ -59,19 +59,49 @@ func TestAmtoolAcceptsTheConfiguration(t *testing.T) {
 
 func TestRoutes(t *testing.T) {
 	config, _ := writeAlertmanager(t)
-	for labels, want := range map[string]string{
+	routes(t, config, map[string]string{
 		"alertname=LLMErrorBudgetFastBurn severity=critical":          "llm-critical",
 		"alertname=LLMErrorBudgetSlowBurn severity=warning":           "llm-warning",
 		"alertname=LLMGPULost severity=critical branch=hardware":      "llm-critical",
 		"alertname=LLMGPUPowerBrake severity=warning branch=hardware": "llm-warning",
 		"alertname=LLMColdStart severity=info":                        "llm-null",
-		"alertname=SomethingElse severity=critical":                   "llm-warning", // the fragment's default, replaced by the user's own
-	} {
+		"alertname=SomethingElse severity=critical":                   "default", // other teams' alerts are not ours
+	})
+}
+
+// routes checks to which receivers labels lead.
+func routes(t *testing.T, config string, wanted map[string]string) {
+	t.Helper()
+	for labels, want := range wanted {
 		args := append([]string{"config", "routes", "test", "--config.file=" + config}, strings.Fields(labels)...)
 		if got := strings.TrimSpace(amtool(t, args...)); got != want {
 			t.Errorf("%s goes to %s, want %s", labels, got, want)
 		}
 	}
+}
+
+// Merged into a configuration that others use, the part takes our alerts, and theirs go where they went.
+func TestMergedRoutes(t *testing.T) {
+	part := rules.NewAlertmanagerPart(rules.Alerts(rules.Groups(rules.Options{})), rules.Style{})
+	whole := rules.Alertmanager{
+		Route:     rules.Route{Receiver: "team", Routes: append(part.Routes, rules.Route{Receiver: "pager", Matchers: []string{`severity="critical"`}})},
+		Inhibit:   part.Inhibit,
+		Receivers: append([]rules.Receiver{{"team"}, {"pager"}}, part.Receivers...),
+		Templates: []string{},
+	}
+	content, err := rules.Encode(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "alertmanager.yaml")
+	writeFile(t, config, content)
+	routes(t, config, map[string]string{
+		"alertname=LLMModelDown severity=critical":   "llm-critical",
+		"alertname=KubeNodeDown severity=critical":   "pager",
+		"alertname=KubeNodeFull severity=warning":    "team",
+		"alertname=LLM severity=critical":            "pager", // somebody else's name
+		"alertname=NotLLMModelDown severity=warning": "team",
+	})
 }
 
 func TestNotificationReadsWell(t *testing.T) {

@@ -40,7 +40,7 @@ func TestAlertsWithPromtool(t *testing.T) {
 			}
 			test := filepath.Join(dir, a.Name+".yaml")
 			writeFile(t, test, content)
-			writeFile(t, filepath.Join(dir, "rules.yaml"), bareRules(t, needs(t, g, a)))
+			writeFile(t, filepath.Join(dir, "rules.yaml"), bareRules(t, needs(t, g, a), rules.Style{}))
 			args = append(args, test)
 		}
 	}
@@ -94,9 +94,9 @@ func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 }
 
 // bareRules are rules without annotations, so that promtool's tests leave wording free.
-func bareRules(t *testing.T, groups []rules.Group) []byte {
+func bareRules(t *testing.T, groups []rules.Group, style rules.Style) []byte {
 	t.Helper()
-	file := rules.NewFile(groups, rules.Style{})
+	file := rules.NewFile(groups, style)
 	for g := range file.Groups {
 		for r := range file.Groups[g].Rules {
 			file.Groups[g].Rules[r].Annotations = nil

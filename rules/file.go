@@ -25,6 +25,8 @@ type Style struct {
 	RunbookURL string
 	// DashboardURL is the address of a dashboard; {uid} stands for its uid.
 	DashboardURL string
+	// MetricsQL writes queries for VictoriaMetrics.
+	MetricsQL bool
 }
 
 // SeverityLabel is the label that says what an alert asks of people.
@@ -103,23 +105,35 @@ func NewFile(groups []Group, style Style) File {
 	return f
 }
 
-func (s Style) expr(e promql.Expr) string { return promql.Pretty(s.rename(e)) }
+// expr prints an expression over lines, but for VictoriaMetrics on one: it refuses queries of more than 16 KiB, most of
+// which would be indentation.
+func (s Style) expr(e promql.Expr) string {
+	if s.MetricsQL {
+		return s.query(e).String()
+	}
+	return promql.Pretty(s.query(e))
+}
 
-// rename renames labels of targets. The severity of an alert is no label of series: some have one of that name.
-func (s Style) rename(e promql.Expr) promql.Expr {
+// query renames labels of targets, and speaks the database's language. The severity of an alert is no label of
+// series: some have one of that name.
+func (s Style) query(e promql.Expr) promql.Expr {
 	names := maps.Clone(s.Labels)
 	delete(names, SeverityLabel)
-	return promql.Rename(e, names)
+	e = promql.Rename(e, names)
+	if s.MetricsQL {
+		e = promql.MetricsQL(e)
+	}
+	return e
 }
 
 func (s Style) alert(a *Alert) FileRule {
 	var split strings.Builder
 	if a.Diagnosed {
-		split.WriteString(verdict(queryTemplate(s.rename(verdictQuery()))))
-		split.WriteString(factLines(queryTemplate(s.rename(factsQuery()))))
+		split.WriteString(verdict(queryTemplate(s.query(verdictQuery()))))
+		split.WriteString(factLines(queryTemplate(s.query(factsQuery()))))
 	}
 	for _, e := range a.Split {
-		e.Query = s.rename(e.Query)
+		e.Query = s.query(e.Query)
 		split.WriteString(e.line())
 	}
 	return FileRule{

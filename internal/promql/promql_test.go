@@ -73,3 +73,16 @@ func TestRename(t *testing.T) {
 		t.Errorf("the original became %s", e)
 	}
 }
+
+// Functions that mean something else in MetricsQL are replaced wherever they are, and the original is left alone.
+func TestMetricsQL(t *testing.T) {
+	counter := promql.Vector(metrics.Preemptions)
+	e := promql.Div(promql.Sum(nil, promql.Rate(counter, time.Hour)), promql.Max(nil, promql.Over("max_over_time", counter, time.Hour)), nil)
+	before := e.String()
+	if got, want := promql.MetricsQL(e).String(), strings.Replace(before, "rate(", "rate_prometheus(", 1); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if e.String() != before {
+		t.Errorf("the original became %s", e)
+	}
+}

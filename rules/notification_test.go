@@ -1,0 +1,110 @@
+package rules_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/alertmanager/template"
+	"github.com/prometheus/alertmanager/types"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	promtemplate "github.com/prometheus/prometheus/template"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// crowd answers every query as a fleet would in which everything goes wrong at once: a hundred engines, and of what is
+// recorded about a model twelve lines of a hundred facts.
+func crowd(context.Context, string, time.Time) (promql.Vector, error) {
+	var v promql.Vector
+	for line := range 12 {
+		for i := range 100 {
+			v = append(v, promql.Sample{F: 0.5, Metric: labels.FromStrings(
+				metrics.LabelPod, fmt.Sprintf("pod-%d", i), metrics.LabelServer, fmt.Sprintf("10.0.0.%d:8000", i), metrics.LabelGPUUUID, fmt.Sprintf("GPU-%d", i),
+				metrics.LabelBranch, "hardware", metrics.LabelSays, "GPU {gpu_uuid} is slow", metrics.LabelFact, fmt.Sprintf("fact-%d", line),
+				metrics.LabelLine, fmt.Sprint(line), metrics.LabelOrder, fmt.Sprintf("%02d", line), metrics.LabelUnit, string(rules.Share))})
+		}
+	}
+	return v, nil
+}
+
+// notification renders an alert as Prometheus writes it and Alertmanager sends it.
+func notification(t *testing.T, a rules.FileRule) string {
+	t.Helper()
+	render := func(text string) model.LabelValue {
+		if text == "" {
+			return ""
+		}
+		defs := "{{$labels := .Labels}}{{$externalLabels := .ExternalLabels}}{{$externalURL := .ExternalURL}}{{$value := .Value}}"
+		data := promtemplate.AlertTemplateData(map[string]string{metrics.LabelModel: "m", metrics.LabelNamespace: "prod"}, nil, "", promql.Sample{F: 1})
+		out, err := promtemplate.NewTemplateExpander(t.Context(), defs+text, a.Alert, data, 0, crowd, nil, nil).Expand()
+		if err != nil {
+			t.Fatalf("%s: %v", a.Alert, err)
+		}
+		return model.LabelValue(out)
+	}
+	tmpl, err := template.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl.ExternalURL = &url.URL{}
+	if err := tmpl.Parse(strings.NewReader(rules.NotificationTemplate)); err != nil {
+		t.Fatal(err)
+	}
+	alert := &types.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(a.Alert)}, Annotations: model.LabelSet{
+		"summary": render(a.Annotations.Summary), "description": render(a.Annotations.Description), "split": render(a.Annotations.Split),
+		"dashboard_url": render(a.Annotations.DashboardURL), "runbook_url": model.LabelValue(a.Annotations.RunbookURL)}}}
+	text, err := tmpl.ExecuteTextString(`{{ template "llm.text" . }}`, tmpl.Data("llm-critical", nil, nil, "", alert))
+	if err != nil {
+		t.Fatalf("%s: %v", a.Alert, err)
+	}
+	return text
+}
+
+// A telephone shows what is wrong, what it means and where to look first; then eight lines of evidence at most, none
+// longer than it can be read, and links to the whole.
+func TestNotificationsAreShort(t *testing.T) {
+	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{DashboardURL: "https://grafana.example/d/{uid}"})
+	diagnosed := 0
+	for _, g := range file.Groups {
+		for _, a := range g.Rules {
+			if a.Alert == "" {
+				continue
+			}
+			text := notification(t, a)
+			before, rest, ok := strings.Cut(text, "\nSince ")
+			if !ok || !strings.Contains(rest, "\nLook: https://grafana.example/d/") || !strings.Contains(rest, "\nDo: ") {
+				t.Errorf("%s: no time, no dashboard or no runbook:\n%s", a.Alert, text)
+			}
+			lines := strings.Split(strings.TrimSpace(before), "\n")
+			if strings.TrimSpace(a.Annotations.Split) == "" {
+				if len(lines) != 2 {
+					t.Errorf("%s: %d lines without a split", a.Alert, len(lines))
+				}
+				continue
+			}
+			evidence := lines[3:] // after summary, description and an empty line
+			if strings.HasPrefix(evidence[0], "Look first at: hardware.") {
+				diagnosed++
+				evidence = evidence[1:]
+			}
+			if len(evidence) == 0 || len(evidence) > 8 {
+				t.Errorf("%s: %d lines of evidence", a.Alert, len(evidence))
+			}
+			if long := slices.IndexFunc(evidence, func(l string) bool { return utf8.RuneCountInString(l) > 241 }); long >= 0 {
+				t.Errorf("%s: a line of %d characters: %.80s", a.Alert, len(evidence[long]), evidence[long])
+			}
+		}
+	}
+	if diagnosed != 2 {
+		t.Errorf("%d alerts say where to look first", diagnosed)
+	}
+}
