@@ -109,8 +109,12 @@ func asked(tier Tier, f *metrics.Family, more ...string) promql.Expr {
 // saidBy is e, about objectives, for each model and exporter that counts its events. exporter are the labels by which
 // both are of one exporter, more those of e to keep.
 func saidBy(exporter []string, e promql.Expr, more ...string) promql.Expr {
-	counts := promql.Mul(promql.Num(0), promql.Max(slices.Concat(modelSLO, exporterLabels), promql.Vector(metrics.SLOEvents)), nil)
-	return promql.Add(counts, promql.TopK(1, exporter, promql.Max(slices.Concat(exporter, more), e)), promql.On(exporter...).ManyToOne(more...))
+	counts := promql.Mul(promql.Num(0), promql.Max(append([]string{"job", metrics.LabelInstance}, modelSLO...), promql.Vector(metrics.SLOEvents)), nil)
+	said := promql.Max(slices.Concat(exporter, more), e)
+	if len(more) > 0 {
+		said = promql.TopK(1, exporter, said)
+	}
+	return promql.Add(counts, said, promql.On(exporter...).ManyToOne(more...))
 }
 
 // remembered is what was recorded of an objective, for some time after the last engine that it counted on.
