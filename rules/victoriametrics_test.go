@@ -82,7 +82,9 @@ func TestAlertsInVictoriaMetrics(t *testing.T) {
 				dir := t.TempDir()
 				test := filepath.Join(dir, a.Name+".yaml")
 				writeFile(t, test, content)
-				writeFile(t, filepath.Join(dir, "rules.yaml"), bareRules(t, needs(t, g, a), rules.Style{MetricsQL: true}))
+				// vmalert-tool evaluates every group at the interval of the test: a budget's tiles would count five times.
+				groups := slices.DeleteFunc(needs(t, g, a), func(g rules.Group) bool { return g.Name == "llm-slo-budget" })
+				writeFile(t, filepath.Join(dir, "rules.yaml"), bareRules(t, groups, rules.Style{MetricsQL: true}))
 				out, err := exec.Command(tool, "unittest", "--disableAlertgroupLabel", "--files="+test).CombinedOutput()
 				wrong := map[check]bool{}
 				for _, m := range wrongCheck.FindAllStringSubmatch(string(out), -1) {
