@@ -10,8 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	amalert "github.com/prometheus/alertmanager/alert"
 	"github.com/prometheus/alertmanager/template"
-	"github.com/prometheus/alertmanager/types"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
@@ -59,7 +59,7 @@ func notification(t *testing.T, a rules.FileRule) string {
 	if err := tmpl.Parse(strings.NewReader(rules.NotificationTemplate)); err != nil {
 		t.Fatal(err)
 	}
-	alert := &types.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(a.Alert)}, Annotations: model.LabelSet{
+	alert := &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(a.Alert)}, Annotations: model.LabelSet{
 		"summary": render(a.Annotations.Summary), "description": render(a.Annotations.Description), "split": render(a.Annotations.Split),
 		"dashboard_url": render(a.Annotations.DashboardURL), "runbook_url": model.LabelValue(a.Annotations.RunbookURL)}}}
 	text, err := tmpl.ExecuteTextString(`{{ template "llm.text" . }}`, tmpl.Data("llm-critical", nil, nil, "", alert))

@@ -58,8 +58,6 @@ type scenario struct {
 	pages int
 	// late is how much later than theory a page may come. Default a scrape and an evaluation.
 	late time.Duration
-	// theory replaces what exact counting of all servers together says.
-	theory time.Duration
 }
 
 // evenly are requests at a rate per second; bad says which are bad.
