@@ -172,14 +172,17 @@ func facts() []Fact {
 // objectiveFacts are asked when a page is written: how bad it is, and what else fires for the model.
 func objectiveFacts() []Fact {
 	own := same(modelSLO...)
-	ofPeriod := func(f *metrics.Family) promql.Expr { return promql.Max(modelSLO, promql.Vector(f, own...)) }
+	// Budgets are recorded every base window: an instant query may come between two of them.
+	ofPeriod := func(f *metrics.Family, keep ...string) promql.Expr {
+		return promql.Max(slices.Concat(modelSLO, keep), promql.Over("last_over_time", promql.Vector(f, own...), 2*base.Std()))
+	}
 	ofObjective := func(label string) promql.Expr {
 		return promql.Max([]string{label}, promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Ne(label, ""))...))
 	}
 	return []Fact{
 		{"burn_5m", 1, Rate, "Burn rate over 5m", promql.Vector(burn(base), own...)},
 		{"burn_1h", 1, Rate, "Burn rate over 1h", promql.Vector(burn(fresh), own...)},
-		{"budget_left", 1, Share, "Budget left", promql.Vector(metrics.RecordedBudgetRemaining, own...)},
+		{"budget_left", 1, Share, "Budget left", ofPeriod(metrics.RecordedBudgetRemaining, metrics.LabelPeriod)},
 		{"history", 1, Seconds, "recorded of it", ofPeriod(metrics.RecordedHistory)},
 		{"budget_gone", 1, Seconds, "Budget gone in", ofPeriod(metrics.RecordedExhaustion)},
 		{"runbook", 8, Bare, "Runbook of this objective", ofObjective(metrics.LabelRunbook)},
