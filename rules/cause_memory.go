@@ -11,7 +11,7 @@ import (
 
 // Causes in the KV cache. GPU memory in use is none: engines reserve it at start.
 var (
-	// KVPressure gets its expression from memoryAlerts.
+	// KVPressure and PreemptionThrash get their expressions from memoryAlerts: a batch may fill the cache on purpose.
 	KVPressure = &Alert{
 		Name:        "LLMKVPressure",
 		Branch:      Memory,
@@ -27,7 +27,6 @@ var (
 	PreemptionThrash = &Alert{
 		Name:        "LLMPreemptionThrash",
 		Branch:      Memory,
-		Expr:        preempting(),
 		Severity:    slo.Ticket,
 		For:         2 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
@@ -83,9 +82,9 @@ var (
 )
 
 func memoryAlerts(opt Options) []*Alert {
-	full := *KVPressure
-	full.Expr = harmful(opt, fullCache())
-	return []*Alert{&full, PreemptionThrash, KVTransferFailures, KVOffloadSaturated}
+	full, thrash := *KVPressure, *PreemptionThrash
+	full.Expr, thrash.Expr = harmful(opt, fullCache()), harmful(opt, preempting())
+	return []*Alert{&full, &thrash, KVTransferFailures, KVOffloadSaturated}
 }
 
 // tierLabels identify a tier of a replica.

@@ -31,16 +31,17 @@ var (
 		Name:   "LLMPrefixHitCollapse",
 		Branch: Prefill,
 		Expr: both(
-			promql.Unless(
+			promql.Unless(promql.Unless(
 				below(promql.Div(hitRatio(modelLabels, 30*minute, 0), above(dayBefore("prefix_hits_before"), 0.2), nil), 0.5),
 				promql.Ge(hitRatio(modelLabels, 30*minute, 0), times(0.5, hitRatio(modelLabels, hour, sameHour)), nil), nil),
+				cold(), nil),
 			atLeast(20, 30*minute)),
 		Severity:    slo.Ticket,
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelModel},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Prefix cache of {{ $labels.model_name }} hits {{ $value | humanizePercentage }} of what it did yesterday",
-		Description: "Prompts that used to be cached are computed again, unlike at this hour of yesterday. Usual reasons: a changed chat template or tokenizer, a timestamp at the head of the system prompt, a restart, a router that lost affinity.",
+		Description: "Prompts that used to be cached are computed again, unlike at this hour of yesterday. Usual reasons: a changed chat template or tokenizer, a timestamp at the head of the system prompt, a router that lost affinity.",
 		Split: []Evidence{
 			{"Hit ratio now", hitRatio(nil, 30*minute, 0, sameModel()...), Percent},
 			{"The day before", hitRatio(nil, day, hour, sameModel()...), Percent},

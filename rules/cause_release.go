@@ -18,7 +18,7 @@ var ReleaseRegression = &Alert{
 	Scope:    []string{metrics.LabelModel},
 	Explains: []*Alert{FastBurn, SlowBurn},
 	Summary:  "{{ $labels.model_name }} is {{ $value | humanize }} times as slow as yesterday, since a change in the last 6 hours",
-	Description: "A version was deployed within six hours, or all of its engines started again under the load of yesterday, and the mean time to first token or between tokens is up by half or more. " +
+	Description: "A version was deployed within six hours, or all of its engines started again, more than 45 minutes ago, under the load of yesterday, and the mean time to first token or between tokens is up by half or more. " +
 		"What changed is in the split: a version, or else flags, image or node.",
 	Split: []Evidence{
 		{"Deployed within 6h, roll back before you understand", deployedWithin(6*hour, sameModel()...), LabelledBy("", metrics.LabelVersion)},
@@ -37,12 +37,10 @@ func slower() promql.Expr {
 	return promql.And(promql.Or(grew(metrics.TimeToFirstToken), grew(metrics.InterTokenLatency)), atLeast(20, 30*minute), nil)
 }
 
-// changed is a model with a version that appeared within six hours, or whose engines all started since then and get
-// no more requests than the day before: new replicas beside old ones are more capacity, and more load makes slow.
+// changed is a model with a version that appeared within six hours, or whose engines all started since then, are warm and
+// get no more requests than the day before: new replicas beside old ones are more capacity, and more load makes slow.
 func changed() promql.Expr {
-	running := promql.Mul(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
-		promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), promql.On(pageLabels...).ManyToOne())
-	restarted := below(promql.Sub(promql.Call("time"), promql.Min(modelLabels, running), nil), (6 * hour).Seconds())
+	restarted := promql.Unless(below(oldest(), (6*hour).Seconds()), cold(), nil)
 	perReplica := func(window, ago time.Duration) promql.Expr {
 		mean := func(f *metrics.Family) promql.Expr {
 			return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(f), ago), window))
@@ -53,6 +51,17 @@ func changed() promql.Expr {
 		promql.Max(modelLabels, deployedWithin(6*hour)),
 		promql.And(restarted, promql.Le(perReplica(30*minute, 0), times(1.5, perReplica(day, 6*hour)), nil), nil))
 }
+
+// oldest is the age in seconds of the engine of a model that has run for longest.
+func oldest() promql.Expr {
+	started := promql.Mul(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
+		promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), promql.On(pageLabels...).ManyToOne())
+	return promql.Sub(promql.Call("time"), promql.Min(modelLabels, started), nil)
+}
+
+// cold is a model whose engines all started of late: their caches fill and their kernels compile, as after every start
+// from zero. What they did in the last half hour says nothing yet.
+func cold() promql.Expr { return below(oldest(), (45 * minute).Seconds()) }
 
 // deployedWithin are the versions that a model did not run before.
 func deployedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
