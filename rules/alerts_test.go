@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
@@ -49,46 +50,54 @@ func TestAlertsWithPromtool(t *testing.T) {
 	}
 }
 
-// needs are the groups that an alert's tests evaluate: its own, and those that record what it reads.
+// needs are the groups that an alert's tests evaluate: its own, and of the others what it reads.
 func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 	t.Helper()
-	all := rules.Groups(rules.Options{})
-	recordedBy := map[string][]int{}
-	for i, g := range all {
-		for _, r := range g.Records {
-			recordedBy[r.Name.Name] = append(recordedBy[r.Name.Name], i)
-		}
+	if a.Name != rules.ModelOnFailedGPU.Name { // it reads the alerts before it
+		g.Alerts = []*rules.Alert{a}
 	}
-	wanted := map[int]bool{}
-	var want func(e parser.Expr)
-	want = func(e parser.Expr) {
+	var exprs []promql.Expr
+	for _, a := range g.Alerts {
+		exprs = append(exprs, a.Expr)
+	}
+	return reading(g, exprs...)
+}
+
+// reading is a group and, of the others, the records that expressions read.
+func reading(g rules.Group, exprs ...promql.Expr) []rules.Group {
+	all := rules.Groups(rules.Options{})
+	read := map[string]bool{}
+	var reads func(e parser.Expr)
+	reads = func(e parser.Expr) {
 		parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
 			v, ok := n.(*parser.VectorSelector)
-			if !ok {
+			if !ok || read[v.Name] {
 				return nil
 			}
-			for _, i := range recordedBy[v.Name] {
-				if wanted[i] {
-					continue
-				}
-				wanted[i] = true
-				for _, r := range all[i].Records {
-					want(r.Expr)
+			read[v.Name] = true
+			for _, other := range all {
+				for _, r := range other.Records {
+					if r.Name.Name == v.Name {
+						reads(r.Expr)
+					}
 				}
 			}
 			return nil
 		})
 	}
-	want(a.Expr)
+	for _, e := range exprs {
+		reads(e)
+	}
 	var groups []rules.Group
-	for i, other := range all {
-		if wanted[i] && other.Name != g.Name {
-			other.Alerts = nil
+	for _, other := range all {
+		records := slices.DeleteFunc(slices.Clone(other.Records), func(r rules.Record) bool { return !read[r.Name.Name] })
+		switch {
+		case other.Name == g.Name:
+			g.Records = records
+		case len(records) > 0:
+			other.Records, other.Alerts = records, nil
 			groups = append(groups, other)
 		}
-	}
-	if a.Name != rules.ModelOnFailedGPU.Name { // it reads the alerts before it
-		g.Alerts = []*rules.Alert{a}
 	}
 	return append(groups, g)
 }

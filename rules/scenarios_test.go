@@ -212,7 +212,7 @@ func scenarios() []scenario {
 			servers: churn(4*hour, 30./3600, always)},
 		{name: "a pod every ten minutes, all bad, 6 requests an hour", every: 30 * time.Second, lasts: 6 * hour, onset: 2 * hour, promises: ttft, pages: 1, late: 3 * minute,
 			servers: churn(6*hour, 6./3600, always)},
-		{name: "scaled from zero, the first 20 requests are slow", every: 15 * time.Second, lasts: 30 * hour, onset: 28 * hour, promises: ttft, pages: 0,
+		{name: "scaled from zero, the first 20 requests are slow", every: time.Minute, lasts: 30 * hour, onset: 28 * hour, promises: ttft, pages: 0,
 			servers: []server{
 				{model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 26 * hour, counts: evenly(0, 26*hour, 0.5, never)},
 				{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: 28 * hour,
