@@ -67,7 +67,7 @@ func queueingAlerts(opt Options) []*Alert {
 	return []*Alert{&queue, AbortsRising}
 }
 
-// harmful is what is wrong with a queue, where users suffer: an objective of the model burns. Work that waits on purpose,
+// harmful is what is wrong with a queue, where users suffer: an objective of the model burns, by more than bad luck. Work that waits on purpose,
 // in a batch, burns none. Where no objective is counted, the queue must be twice as long as at this hour of yesterday.
 func harmful(opt Options, e promql.Expr) promql.Expr {
 	onModel := promql.On(modelLabels...)
@@ -75,8 +75,12 @@ func harmful(opt Options, e promql.Expr) promql.Expr {
 		return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RequestsWaiting), ago), window))
 	}
 	usual := promql.Le(waiting(now, 0), times(2, waiting(hour, sameHour)), nil)
+	bad := promql.Vector(increase(metrics.RecordedBadEvents, fresh))
+	if opt.Tier == Shard {
+		bad = promql.Vector(shardName(metrics.SLOBadEvents, fresh))
+	}
 	return promql.Or(
-		promql.And(e, burning(opt, fresh), onModel),
+		promql.And(e, both(burning(opt, fresh), promql.Ge(bad, promql.Num(slo.MinBadEvents-0.5), nil)), onModel),
 		promql.Unless(e, promql.Or(burns(opt, fresh), usual), onModel))
 }
 
