@@ -34,6 +34,9 @@ func TestAlertsWithPromtool(t *testing.T) {
 	args := []string{"test", "rules"}
 	for _, g := range rules.Groups(rules.Options{}) {
 		for _, a := range g.Alerts {
+			if a.Name == rules.ModelOnFailedGPU.Name {
+				continue // it reads ALERTS, which promtool does not write; TestAlerts has it
+			}
 			dir := t.TempDir()
 			content, err := os.ReadFile(filepath.Join(alertTests, a.Name+".yaml"))
 			if err != nil {
