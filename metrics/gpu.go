@@ -67,7 +67,7 @@ var (
 		"Whether a GPU that the PCI bus has, or had, does not answer through NVML (1). Absent while NVML is down.",
 		with(LabelPCIBusID))
 	GPUUp = gauge(Never, "llm_gpu_up",
-		"Whether the GPU answered in the last cycle (1). When 0, reason is why: the name of the NVML error, or stuck.",
+		"Whether the GPU told its clocks, or at least who it is, in the last cycle (1). When 0, reason is why: the name of the NVML error, or stuck.",
 		GPULabels, with(LabelReason))
 	GPUCollectStuck = gauge(Max, "llm_gpu_collect_stuck",
 		"Whether a driver call for this GPU has been running for longer than the deadline (1). Its other series are withheld.", GPULabels)
@@ -83,7 +83,7 @@ var (
 // Identity and configuration.
 var (
 	GPUInfo = gauge(Never, "llm_gpu_info",
-		"Identity of a GPU, always 1.",
+		"Identity of a GPU, always 1. Stays while the GPU does not answer.",
 		GPULabels, with(LabelGPUName, LabelPCIBusID, LabelMinorNumber, LabelSerial, LabelArchitecture, LabelComputeCapability, LabelVBIOSVersion))
 	GPUPersistenceMode = gauge(Never, "llm_gpu_persistence_mode",
 		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading it may take seconds.", GPULabels)
@@ -213,9 +213,9 @@ var (
 // Errors that the driver reports, and what to do about them.
 var (
 	GPURecoveryAction = gauge(Max, "llm_gpu_recovery_action",
-		"What the driver asks for to bring the GPU back: 0 none, 1 gpu_reset, 2 node_reboot, 3 drain_p2p, 4 drain_and_reset, 5 recover_imex_domain, 6 bus_reset, 7 system_reboot.", GPULabels)
+		"What the driver asks for to bring the GPU back: 0 none, 1 gpu_reset, 2 node_reboot, 3 drain_p2p, 4 drain_and_reset, 5 recover_imex_domain, 6 bus_reset, 7 system_reboot. Stays as it was while the GPU does not answer.", GPULabels)
 	GPURecoveryActionInfo = gauge(Never, "llm_gpu_recovery_action_info",
-		"The name of the recovery action in force, always 1.", GPULabels, with(LabelAction))
+		"The name of the recovery action in force, always 1. Stays as it was while the GPU does not answer.", GPULabels, with(LabelAction))
 	GPUXIDErrors = counter("llm_gpu_xid_errors_total",
 		"NVIDIA driver errors (XID), each counted once, under the source that told first: nvml or kmsg. Codes that page start at zero.",
 		GPULabels, with(LabelPCIBusID, LabelXID, LabelSource))

@@ -24,7 +24,6 @@ type call struct {
 // or GPM comes after them.
 func newCalls() []call {
 	return []call{
-		{feature: "clock", read: readClocks},
 		{feature: "clock_max", slow: true, read: readMaxClocks},
 		{feature: "clock_events", read: readClockEvents},
 		{feature: "performance_state", read: readPerformanceState},
@@ -155,16 +154,15 @@ func readDeviceMemory(d *nvmlDevice, s *sheet) error { return d.readMemory(d.han
 // readMemory exports the memory of the GPU or of a MIG device. Only the newer call tells reserved
 // memory apart; the older one counts it as used.
 func (d *nvmlDevice) readMemory(h nvml.Device, add func(*metrics.Family, float64, ...string), instance string) error {
-	m, err := ask(d, "nvmlDeviceGetMemoryInfo_v2", h.GetMemoryInfo_v2)
-	switch {
-	case err == nil:
-		add(metrics.GPUMemoryReserved, float64(m.Reserved), instance)
-	case reachOf(err) == forGood:
-		var old nvml.Memory
-		if old, err = ask(d, "nvmlDeviceGetMemoryInfo", h.GetMemoryInfo); err == nil {
-			m.Total, m.Used, m.Free = old.Total, old.Used, old.Free
-		}
-	}
+	m, err := either(d, "memory "+instance,
+		func() (nvml.Memory, error) {
+			m, err := ask(d, "nvmlDeviceGetMemoryInfo_v2", h.GetMemoryInfo_v2)
+			if err == nil {
+				add(metrics.GPUMemoryReserved, float64(m.Reserved), instance)
+			}
+			return nvml.Memory{Total: m.Total, Used: m.Used, Free: m.Free}, err
+		},
+		func() (nvml.Memory, error) { return ask(d, "nvmlDeviceGetMemoryInfo", h.GetMemoryInfo) })
 	if err != nil {
 		return err
 	}

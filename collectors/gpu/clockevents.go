@@ -48,10 +48,13 @@ type clockEventState struct {
 // readClockEvents exports which reasons are in force, and for how long those were that the driver
 // does not time itself.
 func readClockEvents(d *nvmlDevice, s *sheet) error {
-	active, err := ask(d, "nvmlDeviceGetCurrentClocksEventReasons", func() (uint64, nvml.Return) { return d.handle.GetCurrentClocksEventReasons() })
-	if reachOf(err) == forGood {
-		active, err = ask(d, "nvmlDeviceGetCurrentClocksThrottleReasons", func() (uint64, nvml.Return) { return d.handle.GetCurrentClocksThrottleReasons() })
-	}
+	active, err := either(d, "clock_events",
+		func() (uint64, error) {
+			return ask(d, "nvmlDeviceGetCurrentClocksEventReasons", d.handle.GetCurrentClocksEventReasons)
+		},
+		func() (uint64, error) {
+			return ask(d, "nvmlDeviceGetCurrentClocksThrottleReasons", d.handle.GetCurrentClocksThrottleReasons)
+		})
 	if err != nil {
 		return err
 	}
@@ -87,10 +90,13 @@ func readClockEvents(d *nvmlDevice, s *sheet) error {
 
 // supportedClockEvents is the mask of the reasons that the GPU can have.
 func (d *nvmlDevice) supportedClockEvents() uint64 {
-	mask, err := ask(d, "nvmlDeviceGetSupportedClocksEventReasons", func() (uint64, nvml.Return) { return d.handle.GetSupportedClocksEventReasons() })
-	if reachOf(err) == forGood {
-		mask, err = ask(d, "nvmlDeviceGetSupportedClocksThrottleReasons", func() (uint64, nvml.Return) { return d.handle.GetSupportedClocksThrottleReasons() })
-	}
+	mask, err := either(d, "clock_events_supported",
+		func() (uint64, error) {
+			return ask(d, "nvmlDeviceGetSupportedClocksEventReasons", d.handle.GetSupportedClocksEventReasons)
+		},
+		func() (uint64, error) {
+			return ask(d, "nvmlDeviceGetSupportedClocksThrottleReasons", d.handle.GetSupportedClocksThrottleReasons)
+		})
 	if err != nil {
 		return commonClockEvents
 	}

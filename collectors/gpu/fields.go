@@ -41,7 +41,6 @@ var deviceFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_MEMORY_TEMP}, to: metrics.GPUTemperature, labels: []string{"memory"}, feature: "memory_temperature", value: positive},
 	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT}, slow: true},
 	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT}, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT}, slow: true},
 	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT}, slow: true},
 
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_INSTANT}, to: metrics.GPUPower, labels: []string{"gpu"}, per: milli},

@@ -63,8 +63,8 @@ func TestOneOfEightHangs(t *testing.T) {
 			t.Errorf("GPU %d lost or gained series while GPU %d hung", gpu, stuck)
 		}
 	}
-	if left := seriesOf(page, stuck); len(left) != 3 {
-		t.Errorf("want up, stuck and age of the GPU that hangs, got\n%s", strings.Join(left, "\n"))
+	if left := seriesOf(page, stuck); len(left) != 6 {
+		t.Errorf("want up, stuck, age, name and recovery action of the GPU that hangs, got\n%s", strings.Join(left, "\n"))
 	}
 	if detached := post(t, n.url+"/-/detach?ttl=1m"); detached != http.StatusServiceUnavailable {
 		t.Errorf("detach while a GPU hangs: want 503, got %d", detached)

@@ -113,5 +113,5 @@ type snapshot struct {
 	fast, slow []series
 	processes  []Process
 	instances  []Instance
-	err        error // the GPU or the library is out of order: there are no series
+	err        error // the GPU or the library is out of order: of the series there are only those that last
 }

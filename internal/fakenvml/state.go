@@ -95,17 +95,20 @@ func (s *State) save() error {
 	return os.Rename(s.path+".new", s.path)
 }
 
-// XID makes a GPU report an XID.
-func (s *State) XID(gpu, code int) error {
+// XID makes a GPU report an XID, of a GPU instance when one is given.
+func (s *State) XID(gpu, code int, instance ...int) error {
 	s.mu.Lock()
 	s.events[gpu]++
 	key := fmt.Sprintf("event.%d", s.events[gpu])
 	s.mu.Unlock()
-	return s.Set(strconv.Itoa(gpu), key, code)
+	return s.Set(strconv.Itoa(gpu), key, strings.Trim(fmt.Sprint(append([]int{code}, instance...)), "[]"))
 }
 
 // Lose makes every call for a GPU fail as if it had fallen off the bus.
-func (s *State) Lose(gpu int) error { return s.Set(strconv.Itoa(gpu), "lost", 15) }
+func (s *State) Lose(gpu int) error { return s.Fail(gpu, 15) }
+
+// Fail makes every call for a GPU return a code.
+func (s *State) Fail(gpu, code int) error { return s.Set(strconv.Itoa(gpu), "lost", code) }
 
 // Hang makes every call for a GPU block for d, or until Unhang.
 func (s *State) Hang(gpu int, d time.Duration) error {
