@@ -76,7 +76,7 @@ var (
 	GPUCollectDuration = gauge(Max, "llm_gpu_collect_duration_seconds",
 		"Time the last finished cycle of this GPU spent reading.", GPULabels)
 	GPUFeatureSupported = gauge(Never, "llm_gpu_feature_supported",
-		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error.",
+		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error, or counter_wraps: the driver's counter has 32 bits, which the link may wrap unseen.",
 		GPULabels, with(LabelFeature, LabelReason))
 )
 
@@ -185,9 +185,9 @@ var (
 // Links.
 var (
 	GPUPCIeTransmit = counter("llm_gpu_pcie_transmit_bytes_total",
-		"Bytes the GPU sent over PCIe.", GPULabels)
+		"Bytes the GPU sent over PCIe: integrated from GPM, or counted by the driver on links too slow to wrap its 32 bits between two readings. Absent otherwise.", GPULabels)
 	GPUPCIeReceive = counter("llm_gpu_pcie_receive_bytes_total",
-		"Bytes the GPU received over PCIe.", GPULabels)
+		"Bytes the GPU received over PCIe, like those that it sent.", GPULabels)
 	GPUPCIeReplays = counter("llm_gpu_pcie_replays_total",
 		"PCIe packets sent again.", GPULabels)
 	GPUPCIeErrors = counter("llm_gpu_pcie_errors_total",

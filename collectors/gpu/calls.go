@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -202,6 +203,7 @@ func readFans(d *nvmlDevice, s *sheet) error {
 
 func readPCIeLink(d *nvmlDevice, s *sheet) error {
 	var out anyOf
+	most := make(map[*metrics.Family]int) // the maximum is asked for last
 	for _, q := range []struct {
 		to   *metrics.Family
 		name string
@@ -216,10 +218,18 @@ func readPCIeLink(d *nvmlDevice, s *sheet) error {
 		value, err := ask(d, q.name, q.get)
 		if out.add(err) {
 			s.addSlow(q.to, float64(value), q.what)
+			most[q.to] = value
 		}
+	}
+	if generation, width := most[metrics.GPUPCIeLinkGeneration], most[metrics.GPUPCIeLinkWidth]; generation < len(pcieTransfers) && width > 0 {
+		d.pcieSpeed = pcieTransfers[generation] / 8 * float64(width)
 	}
 	return out.err()
 }
+
+// pcieTransfers are the bits per second that a lane carries in one direction, by generation: the rates of the PCI Express
+// specifications, of which encoding takes a part.
+var pcieTransfers = []float64{math.Inf(1), 2.5e9, 5e9, 8e9, 16e9, 32e9, 64e9}
 
 // recoveryActions are the names of nvmlDeviceGpuRecoveryAction_t.
 var recoveryActions = []string{

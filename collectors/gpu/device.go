@@ -5,6 +5,7 @@ package gpu
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +40,8 @@ type nvmlDevice struct {
 	features map[string]*feature
 	distance map[distanceKey]*odometer
 
+	pcieSpeed float64 // bytes per second that the PCIe link can carry in one direction
+
 	clockEvents clockEventState
 	limits      map[string]float64 // of a GPU without T.Limit, in degrees
 	gpm         gpmState
@@ -55,6 +58,8 @@ func newDevice(l *library, index int) *nvmlDevice {
 		features: make(map[string]*feature),
 		distance: make(map[distanceKey]*odometer),
 		calls:    newCalls(),
+
+		pcieSpeed: math.Inf(1),
 	}
 }
 

@@ -123,13 +123,16 @@ func (e *callError) Error() string {
 // errNoCgo is what a build without cgo answers instead of a driver.
 var errNoCgo = errors.New("this binary was built without cgo and cannot load NVML: use a release build, or build with CGO_ENABLED=1")
 
+// errWraps is why a counter of 32 bits is not served: the link may wrap it between two readings.
+var errWraps = errors.New("counter_wraps")
+
 // reasonFor is the value of the reason label for an error; empty for nil.
 func reasonFor(err error) string {
 	var call *callError
 	switch {
 	case err == nil:
 		return ""
-	case errors.Is(err, errStarting), errors.Is(err, errDetached):
+	case errors.Is(err, errStarting), errors.Is(err, errDetached), errors.Is(err, errWraps):
 		return err.Error()
 	case errors.Is(err, errNoCgo):
 		return "built_without_cgo"
