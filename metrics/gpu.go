@@ -217,8 +217,8 @@ var (
 	GPURecoveryActionInfo = gauge(Never, "llm_gpu_recovery_action_info",
 		"The name of the recovery action in force, always 1. Stays as it was while the GPU does not answer.", GPULabels, with(LabelAction))
 	GPUXIDErrors = counter("llm_gpu_xid_errors_total",
-		"NVIDIA driver errors (XID), each counted once, under the source that told first: nvml or kmsg. Codes that page start at zero.",
-		GPULabels, with(LabelPCIBusID, LabelXID, LabelSource))
+		"NVIDIA driver errors (XID), each counted once, under the source that told first: nvml or kmsg. severity is that of the catalogue, but ticket for what the kernel log calls nonfatal; empty for codes that are not listed. Codes that page or are a ticket start at zero.",
+		GPULabels, with(LabelPCIBusID, LabelGPUInstance, LabelXID, LabelSeverity, LabelSource))
 	GPUXIDLastTimestamp = gauge(Max, "llm_gpu_xid_last_timestamp_seconds",
 		"When an XID was last seen, unix time; those from before the exporter started too, as far as the kernel log reaches.", GPULabels, with(LabelPCIBusID, LabelXID))
 	GPUXIDInfo = gauge(Never, "llm_gpu_xid_info",

@@ -241,10 +241,11 @@ func throttled(reasons string, atLeast float64) promql.Expr {
 		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, reasons)), 5*minute)), atLeast)
 }
 
-// criticalXIDs are the reports of faults that take a GPU out of service.
+// criticalXIDs are the reports of faults that take a GPU out of service. What the catalogue pages for and the kernel log
+// calls nonfatal has the severity of a ticket.
 func criticalXIDs(window time.Duration) promql.Expr {
 	return promql.And(
-		above(promql.Sum(append([]string{metrics.LabelXID}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUXIDErrors), window)), 0),
+		above(promql.Sum(append([]string{metrics.LabelXID}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUXIDErrors, promql.Ne(metrics.LabelSeverity, string(metrics.XIDTicket))), window)), 0),
 		promql.Vector(metrics.GPUXIDInfo, promql.Eq(metrics.LabelSeverity, "page")), promql.On(metrics.LabelXID))
 }
 

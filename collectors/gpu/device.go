@@ -232,14 +232,6 @@ func (d *nvmlDevice) open(s *sheet) error {
 	return d.fatal
 }
 
-// known is a value that was asked for; empty when there is none.
-func known(v string, err error) string {
-	if err != nil {
-		return ""
-	}
-	return v
-}
-
 var architectures = map[nvml.DeviceArchitecture]string{
 	nvml.DEVICE_ARCH_KEPLER:    "kepler",
 	nvml.DEVICE_ARCH_MAXWELL:   "maxwell",

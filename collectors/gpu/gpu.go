@@ -78,7 +78,12 @@ type Collector struct {
 	known    map[int]Identity // of the GPUs, by index, from the last time they answered
 	bus      []string         // PCI addresses of the GPUs that there should be; nil when unknown
 
-	hopelessSince time.Time // since when only a new process can use NVML; zero: it is not so. Run's alone
+	// Run's alone:
+	hopelessSince time.Time // since when only a new process can use NVML; zero: it is not so
+
+	// watchKmsg's alone:
+	kmsgLast     uint64 // number of the last record
+	kmsgFollowed bool   // whether all was read that was there at the start
 }
 
 // New returns a collector that serves llm_gpu_nvml_up 0 until Run has loaded the library.
@@ -348,6 +353,17 @@ func (c *Collector) onIdentity(index int, id Identity) {
 	c.xids.expect(id.PCI, xidNVML)
 	if c.kmsgErr == nil {
 		c.xids.expect(id.PCI, xidKmsg)
+	}
+}
+
+// onXID is told of an XID by NVML. Of those of NVLink 5 only the kernel log says whether they are fatal: where it is read,
+// it counts them.
+func (c *Collector) onXID(x xid) {
+	c.mu.Lock()
+	logged := c.kmsgErr == nil
+	c.mu.Unlock()
+	if !logged || !isNVLink5(x.code) {
+		c.xids.tell(xidNVML, x, time.Now())
 	}
 }
 

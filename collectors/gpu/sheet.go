@@ -22,7 +22,7 @@ type sheet struct {
 	dueSlow   bool       // whether slow readings are due in this cycle
 	processes []Process  // of the last slow cycle
 	instances []Instance // of the last slow cycle in which they could be listed
-	xids      []int      // of this cycle
+	xids      []xid      // of this cycle
 
 	known map[seriesKey]*seriesIdentity
 }
@@ -103,6 +103,14 @@ func newSeriesIdentity(f *metrics.Family, labels ...string) *seriesIdentity {
 		labels[i] = strings.ToValidUTF8(v, "\uFFFD") // names come from firmware
 	}
 	return &seriesIdentity{f, prometheus.MakeLabelPairs(f.Desc(), labels)}
+}
+
+// known is a value that was asked for; empty when there is none.
+func known(v string, err error) string {
+	if err != nil {
+		return ""
+	}
+	return v
 }
 
 // snapshot is the outcome of a cycle, immutable.

@@ -30,7 +30,7 @@ type worker struct {
 	said    string // the state that was logged last
 
 	onIdentity func(int, Identity)
-	onXID      func(channel xidChannel, pci string, code int, at time.Time) bool
+	onXID      func(xid)
 
 	last  atomic.Pointer[snapshot]
 	since atomic.Pointer[time.Time] // when the present cycle began; nil between cycles
@@ -46,7 +46,7 @@ func newWorker(c *Collector, index int, d device) *worker {
 		known:      known,
 		said:       "new",
 		onIdentity: c.onIdentity,
-		onXID:      c.xids.tell,
+		onXID:      c.onXID,
 	}
 	w.sheet.setIdentity(known)
 	return w
@@ -103,8 +103,8 @@ func (w *worker) cycle(began time.Time, slowIsDue bool) *snapshot {
 		w.onIdentity(w.index, snap.identity)
 	}
 	w.last.Store(snap)
-	for _, code := range w.sheet.xids {
-		w.onXID(xidNVML, snap.identity.PCI, code, time.Now())
+	for _, x := range w.sheet.xids {
+		w.onXID(x)
 	}
 	return snap
 }
