@@ -26,7 +26,7 @@ const (
 	LabelCheck           = "check"               // one of the fabric health checks
 	LabelState           = "state"               // name of a state, or which of current, maximum and pending
 	LabelType            = "type"                // kind of error
-	LabelContainerID     = "container_id"        // container of a process, from its cgroup; empty outside containers
+	LabelContainerID     = "container_id"        // container of a process, from its cgroup; empty outside containers, unknown where /proc does not show the process
 	LabelResource        = "resource"            // what a pod asked for: an extended resource, or the driver of a resource claim
 
 	LabelGPUName           = "name"               // product name of a GPU
@@ -60,7 +60,7 @@ var (
 		"Versions of the NVIDIA driver, of NVML and of the CUDA level the driver offers, always 1.",
 		with(LabelDriverVersion, LabelNVMLVersion, LabelCUDAVersion))
 	GPUExpected = gauge(Sum, "llm_gpu_expected_gpus",
-		"NVIDIA GPUs that the PCI bus has, or had since the exporter started, and that a driver other than vfio may use. From sysfs, independent of NVML.")
+		"NVIDIA GPUs that the PCI bus has, or had since the exporter started, and that are not passed through to a virtual machine. From sysfs, independent of NVML.")
 	GPUVisible = gauge(Sum, "llm_gpu_visible_gpus",
 		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount).")
 	GPUMissing = gauge(Max, "llm_gpu_missing",
@@ -201,7 +201,7 @@ var (
 	GPUNVLinkReceive = counter("llm_gpu_nvlink_receive_bytes_total",
 		"Payload bytes the GPU received over NVLink, all links together.", GPULabels)
 	GPUNVLinkUp = gauge(Never, "llm_gpu_nvlink_up",
-		"Whether an NVLink is active or asleep (1) or down (0). Links that the GPU does not have are absent.", GPULabels, with(LabelLink))
+		"Whether an NVLink is active or asleep (1) or down (0). Links that the GPU does not have, or that lead nowhere, are absent.", GPULabels, with(LabelLink))
 	GPUNVLinkErrors = counter("llm_gpu_nvlink_errors_total",
 		"NVLink errors of a link by type.", GPULabels, with(LabelLink, LabelType))
 	GPUFabricState = gauge(Never, "llm_gpu_fabric_state",
@@ -233,7 +233,7 @@ var (
 	GPUProcesses = gauge(Sum, "llm_gpu_processes",
 		"Compute processes on the GPU that are visible from the exporter's pid namespace.", GPUInstanceLabels)
 	GPUContainerMemory = gauge(Sum, "llm_gpu_container_memory_bytes",
-		"Device memory used by the processes of one container, or by all processes outside containers. namespace and pod are empty outside Kubernetes.",
+		"Device memory used by the processes of one container, or by all processes outside containers, or with container_id=\"unknown\" by those that /proc does not show. namespace and pod are empty outside Kubernetes.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
 	GPUAllocationInfo = gauge(Never, "llm_gpu_allocation_info",
 		"The kubelet gave a GPU, a part of it or a turn on it to a container, always 1. resource is the extended resource, or the driver of a resource claim.",

@@ -42,6 +42,7 @@ func newCalls() []call {
 		{feature: "repair_pending", slow: true, read: readRepair},
 		{feature: "memory_unrepairable", slow: true, read: readUnrepairable},
 		{feature: "pcie_link", slow: true, read: readPCIeLink},
+		{slow: true, read: readNVLinks},
 		{feature: "fabric", slow: true, read: readFabric},
 		{read: readRecoveryAction},
 		{feature: "mig", slow: true, read: readMIG},

@@ -40,6 +40,7 @@ type nvmlDevice struct {
 	features map[string]*feature
 	distance map[distanceKey]*odometer
 
+	nvlinks   nvlinks
 	pcieSpeed float64 // bytes per second that the PCIe link can carry in one direction
 
 	clockEvents clockEventState
@@ -132,7 +133,9 @@ func (d *nvmlDevice) Close() {
 	if d.events != nil {
 		_ = d.lib.call("nvmlEventSetFree", d.events.Free)
 	}
-	*d = *newDevice(d.lib, d.index)
+	fresh := newDevice(d.lib, d.index)
+	fresh.nvlinks = d.nvlinks
+	*d = *fresh
 }
 
 // call makes a driver call for the GPU, unless it is known to be out of order.

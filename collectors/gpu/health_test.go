@@ -4,11 +4,14 @@ package gpu
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
@@ -125,5 +128,69 @@ func TestCountHangs(t *testing.T) {
 	time.Sleep(2 * n.config.Deadline)
 	n.must(n.Set("0", "temperature", 33))
 	n.await(upLine(0, ""), `sensor="gpu"} 33`)
+	n.stop()
+}
+
+// TestNVLinkWithoutPeer: a link that is inactive and leads nowhere is none. One that was up, whose far end the driver
+// names, or that has a switch beside it is down.
+func TestNVLinkWithoutPeer(t *testing.T) {
+	const labels = `llm_gpu_nvlink_up{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",link=`
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.must(n.Unset(fakenvml.All, "nvlink_remote.0", "nvlink_remote.1", "nvlink_remote_type.0", "nvlink_remote_type.1"))
+	n.must(n.Set("0", "field.165", "u32 0", "field.165.1", "u32 0"))
+	n.start()
+	if page := n.await(upLine(0, ""), `llm_gpu_feature_supported{feature="nvlink_state",gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",reason=""} 1`); strings.Contains(page, labels) {
+		t.Error("a card without a bridge has links that are down")
+	}
+	n.must(n.Set("0", "field.165", "u32 1", "nvlink_remote_type.0", 0))
+	if page := n.await(labels + `"0"} 1`); strings.Contains(page, labels+`"1"`) {
+		t.Error("a link beside a bridge is down")
+	}
+	n.must(n.Set("0", "field.165", "u32 0"))
+	n.await(labels + `"0"} 0`)
+	n.must(n.Set("0", "nvlink_remote.1", "00000000:C1:00.0"))
+	n.await(labels+`"0"} 0`, labels+`"1"} 0`)
+	n.stop() // a link beside one to a switch: page "fallbacks"
+}
+
+// TestLegacyThermal: where the driver has no counter for a thermal slowdown of today, the old one counts.
+func TestLegacyThermal(t *testing.T) {
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.A100)
+	n.must(n.Set("0", "field.75", 7_000_000_000))
+	n.start()
+	const labels = `llm_gpu_clock_event_seconds_total{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-0000000000a0",reason=`
+	page := n.await(labels + `"sw_thermal_slowdown",source="driver"} 7`)
+	if !strings.Contains(page, labels+`"hw_thermal_slowdown",source="sampled"}`) || strings.Contains(page, labels+`"sw_thermal_slowdown",source="sampled"}`) {
+		t.Errorf("want the thermal slowdown of the hardware sampled, and that of the software only counted, on\n%s", page)
+	}
+	n.stop()
+}
+
+// TestAsksOnlyWhatItNeeds: what the driver has refused and another call offers is not asked for in every round, nor are
+// the bytes of each link when those of all together are known.
+func TestAsksOnlyWhatItNeeds(t *testing.T) {
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.must(n.Set("0", "memory_v1_only", 1, "fabric_v2_only", 1))
+	n.must(n.Set(fakenvml.System, "record_all", 1))
+	n.start()
+	asked := func() map[string]int {
+		calls, _ := os.ReadFile(filepath.Join(filepath.Dir(n.config.Library), "calls")) // there is none yet
+		count := make(map[string]int)
+		for _, call := range strings.Fields(string(calls)) {
+			count[call]++
+		}
+		return count
+	}
+	e2e.Until(t, time.Minute, "ten rounds", func() bool { return asked()["nvmlDeviceGetMemoryInfo"] >= 10 })
+	got := asked()
+	if got["nvmlDeviceGetMemoryInfo_v2"] != 1 {
+		t.Errorf("a refused call was made %d times", got["nvmlDeviceGetMemoryInfo_v2"])
+	}
+	if most := max(got["field.202"], got["field.204"], got["field.202.1"], got["field.204.1"]); most > 1 {
+		t.Errorf("the bytes of each link were asked for %d times", most)
+	}
+	n.must(n.Unset(fakenvml.All, "field.138.4294967295"))
+	n.must(n.Set("0", "field.202", 100, "field.202.1", 11))
+	n.await(`llm_gpu_nvlink_transmit_bytes_total{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000"} 111`)
 	n.stop()
 }
