@@ -170,7 +170,7 @@ func TestLegacyThermal(t *testing.T) {
 // the bytes of each link when those of all together are known.
 func TestAsksOnlyWhatItNeeds(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
-	n.must(n.Set("0", "memory_v1_only", 1, "fabric_v2_only", 1))
+	n.must(n.Set("0", "memory_v1_only", 1, "field.202", 100, "field.202.1", 11))
 	n.must(n.Set(fakenvml.System, "record_all", 1))
 	n.start()
 	asked := func() map[string]int {
@@ -190,7 +190,6 @@ func TestAsksOnlyWhatItNeeds(t *testing.T) {
 		t.Errorf("the bytes of each link were asked for %d times", most)
 	}
 	n.must(n.Unset(fakenvml.All, "field.138.4294967295"))
-	n.must(n.Set("0", "field.202", 100, "field.202.1", 11))
 	n.await(`llm_gpu_nvlink_transmit_bytes_total{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000"} 111`)
 	n.stop()
 }
