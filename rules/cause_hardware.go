@@ -212,7 +212,8 @@ func hardwareAlerts(opt Options) []*Alert {
 		burning(opt, base), promql.On(modelLabels...))
 	muted.Expr = onFailedGPU(burning(opt, fresh))
 	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUUncorrectableECC, GPURowRemapFailure,
-		GPURowRemapPending, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
+		GPURowRemapPending, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded,
+		GPUCorrectedECC, GPULinkRecovers, GPUFabricUnhealthy, GPURecoveryAsked}
 }
 
 // burning are objectives that lose more of their budget than they have, in a window up to an hour.
