@@ -171,6 +171,7 @@ func TestLegacyThermal(t *testing.T) {
 func TestAsksOnlyWhatItNeeds(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
 	n.must(n.Set("0", "memory_v1_only", 1, "field.202", 100, "field.202.1", 11))
+	n.must(n.Unset(fakenvml.All, "ecc.7.0.0", "ecc.7.0.1", "ecc.7.1.0", "ecc.7.1.1", "ecc.2.0.0", "ecc.2.0.1", "ecc.2.1.0", "ecc.2.1.1"))
 	n.must(n.Set(fakenvml.System, "record_all", 1))
 	n.start()
 	asked := func() map[string]int {
@@ -185,6 +186,9 @@ func TestAsksOnlyWhatItNeeds(t *testing.T) {
 	got := asked()
 	if got["nvmlDeviceGetMemoryInfo_v2"] != 1 {
 		t.Errorf("a refused call was made %d times", got["nvmlDeviceGetMemoryInfo_v2"])
+	}
+	if made, most := got["nvmlDeviceGetMemoryErrorCounter"], 4+4*len(eccLocations[1]); made > most {
+		t.Errorf("ECC errors by location were asked for %d times, want %d", made, most)
 	}
 	if most := max(got["field.202"], got["field.204"], got["field.202.1"], got["field.204.1"]); most > 1 {
 		t.Errorf("the bytes of each link were asked for %d times", most)
