@@ -26,7 +26,7 @@ const (
 	LabelCheck           = "check"               // one of the fabric health checks
 	LabelState           = "state"               // name of a state, or which of current, maximum and pending
 	LabelType            = "type"                // kind of error
-	LabelContainerID     = "container_id"        // container of a process, from its cgroup; empty outside containers
+	LabelContainerID     = "container_id"        // container of a process, from its cgroup; empty outside containers, unknown where /proc does not show the process
 	LabelResource        = "resource"            // what a pod asked for: an extended resource, or the driver of a resource claim
 
 	LabelGPUName           = "name"               // product name of a GPU
@@ -60,14 +60,14 @@ var (
 		"Versions of the NVIDIA driver, of NVML and of the CUDA level the driver offers, always 1.",
 		with(LabelDriverVersion, LabelNVMLVersion, LabelCUDAVersion))
 	GPUExpected = gauge(Sum, "llm_gpu_expected_gpus",
-		"NVIDIA GPUs that the PCI bus has, or had since the exporter started, and that a driver other than vfio may use. From sysfs, independent of NVML.")
+		"NVIDIA GPUs that the PCI bus has, or had since the exporter started, and that are not passed through to a virtual machine. From sysfs, independent of NVML.")
 	GPUVisible = gauge(Sum, "llm_gpu_visible_gpus",
 		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount).")
 	GPUMissing = gauge(Max, "llm_gpu_missing",
 		"Whether a GPU that the PCI bus has, or had, does not answer through NVML (1). Absent while NVML is down.",
 		with(LabelPCIBusID))
 	GPUUp = gauge(Never, "llm_gpu_up",
-		"Whether the GPU answered in the last cycle (1). When 0, reason is why: the name of the NVML error, or stuck.",
+		"Whether the GPU told its clocks, or at least who it is, in the last cycle (1). When 0, reason is why: the name of the NVML error, or stuck.",
 		GPULabels, with(LabelReason))
 	GPUCollectStuck = gauge(Max, "llm_gpu_collect_stuck",
 		"Whether a driver call for this GPU has been running for longer than the deadline (1). Its other series are withheld.", GPULabels)
@@ -76,14 +76,14 @@ var (
 	GPUCollectDuration = gauge(Max, "llm_gpu_collect_duration_seconds",
 		"Time the last finished cycle of this GPU spent reading.", GPULabels)
 	GPUFeatureSupported = gauge(Never, "llm_gpu_feature_supported",
-		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error.",
+		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error, or counter_wraps: the driver's counter has 32 bits, which the link may wrap unseen.",
 		GPULabels, with(LabelFeature, LabelReason))
 )
 
 // Identity and configuration.
 var (
 	GPUInfo = gauge(Never, "llm_gpu_info",
-		"Identity of a GPU, always 1.",
+		"Identity of a GPU, always 1. Stays while the GPU does not answer.",
 		GPULabels, with(LabelGPUName, LabelPCIBusID, LabelMinorNumber, LabelSerial, LabelArchitecture, LabelComputeCapability, LabelVBIOSVersion))
 	GPUPersistenceMode = gauge(Never, "llm_gpu_persistence_mode",
 		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading it may take seconds.", GPULabels)
@@ -185,9 +185,9 @@ var (
 // Links.
 var (
 	GPUPCIeTransmit = counter("llm_gpu_pcie_transmit_bytes_total",
-		"Bytes the GPU sent over PCIe.", GPULabels)
+		"Bytes the GPU sent over PCIe: integrated from GPM, or counted by the driver on links too slow to wrap its 32 bits between two readings. Absent otherwise.", GPULabels)
 	GPUPCIeReceive = counter("llm_gpu_pcie_receive_bytes_total",
-		"Bytes the GPU received over PCIe.", GPULabels)
+		"Bytes the GPU received over PCIe, like those that it sent.", GPULabels)
 	GPUPCIeReplays = counter("llm_gpu_pcie_replays_total",
 		"PCIe packets sent again.", GPULabels)
 	GPUPCIeErrors = counter("llm_gpu_pcie_errors_total",
@@ -201,7 +201,7 @@ var (
 	GPUNVLinkReceive = counter("llm_gpu_nvlink_receive_bytes_total",
 		"Payload bytes the GPU received over NVLink, all links together.", GPULabels)
 	GPUNVLinkUp = gauge(Never, "llm_gpu_nvlink_up",
-		"Whether an NVLink is active or asleep (1) or down (0). Links that the GPU does not have are absent.", GPULabels, with(LabelLink))
+		"Whether an NVLink is active or asleep (1) or down (0). Links that the GPU does not have, or that lead nowhere, are absent.", GPULabels, with(LabelLink))
 	GPUNVLinkErrors = counter("llm_gpu_nvlink_errors_total",
 		"NVLink errors of a link by type.", GPULabels, with(LabelLink, LabelType))
 	GPUFabricState = gauge(Never, "llm_gpu_fabric_state",
@@ -213,12 +213,12 @@ var (
 // Errors that the driver reports, and what to do about them.
 var (
 	GPURecoveryAction = gauge(Max, "llm_gpu_recovery_action",
-		"What the driver asks for to bring the GPU back: 0 none, 1 gpu_reset, 2 node_reboot, 3 drain_p2p, 4 drain_and_reset, 5 recover_imex_domain, 6 bus_reset, 7 system_reboot.", GPULabels)
+		"What the driver asks for to bring the GPU back: 0 none, 1 gpu_reset, 2 node_reboot, 3 drain_p2p, 4 drain_and_reset, 5 recover_imex_domain, 6 bus_reset, 7 system_reboot. Stays as it was while the GPU does not answer.", GPULabels)
 	GPURecoveryActionInfo = gauge(Never, "llm_gpu_recovery_action_info",
-		"The name of the recovery action in force, always 1.", GPULabels, with(LabelAction))
+		"The name of the recovery action in force, always 1. Stays as it was while the GPU does not answer.", GPULabels, with(LabelAction))
 	GPUXIDErrors = counter("llm_gpu_xid_errors_total",
-		"NVIDIA driver errors (XID), each counted once, under the source that told first: nvml or kmsg. Codes that page start at zero.",
-		GPULabels, with(LabelPCIBusID, LabelXID, LabelSource))
+		"NVIDIA driver errors (XID), each counted once, under the source that told first: nvml or kmsg. severity is that of the catalogue, but ticket for what the kernel log calls nonfatal; empty for codes that are not listed. Codes that page or are a ticket start at zero.",
+		GPULabels, with(LabelPCIBusID, LabelGPUInstance, LabelXID, LabelSeverity, LabelSource))
 	GPUXIDLastTimestamp = gauge(Max, "llm_gpu_xid_last_timestamp_seconds",
 		"When an XID was last seen, unix time; those from before the exporter started too, as far as the kernel log reaches.", GPULabels, with(LabelPCIBusID, LabelXID))
 	GPUXIDInfo = gauge(Never, "llm_gpu_xid_info",
@@ -233,7 +233,7 @@ var (
 	GPUProcesses = gauge(Sum, "llm_gpu_processes",
 		"Compute processes on the GPU that are visible from the exporter's pid namespace.", GPUInstanceLabels)
 	GPUContainerMemory = gauge(Sum, "llm_gpu_container_memory_bytes",
-		"Device memory used by the processes of one container, or by all processes outside containers. namespace and pod are empty outside Kubernetes.",
+		"Device memory used by the processes of one container, or by all processes outside containers, or with container_id=\"unknown\" by those that /proc does not show. namespace and pod are empty outside Kubernetes.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
 	GPUAllocationInfo = gauge(Never, "llm_gpu_allocation_info",
 		"The kubelet gave a GPU, a part of it or a turn on it to a container, always 1. resource is the extended resource, or the driver of a resource claim.",

@@ -212,7 +212,8 @@ func hardwareAlerts(opt Options) []*Alert {
 		burning(opt, base), promql.On(modelLabels...))
 	muted.Expr = onFailedGPU(burning(opt, fresh))
 	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUUncorrectableECC, GPURowRemapFailure,
-		GPURowRemapPending, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
+		GPURowRemapPending, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded,
+		GPUCorrectedECC, GPULinkRecovers, GPUFabricUnhealthy, GPURecoveryAsked}
 }
 
 // burning are objectives that lose more of their budget than they have, in a window up to an hour.
@@ -241,10 +242,11 @@ func throttled(reasons string, atLeast float64) promql.Expr {
 		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, reasons)), 5*minute)), atLeast)
 }
 
-// criticalXIDs are the reports of faults that take a GPU out of service.
+// criticalXIDs are the reports of faults that take a GPU out of service. What the catalogue pages for and the kernel log
+// calls nonfatal has the severity of a ticket.
 func criticalXIDs(window time.Duration) promql.Expr {
 	return promql.And(
-		above(promql.Sum(append([]string{metrics.LabelXID}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUXIDErrors), window)), 0),
+		above(promql.Sum(append([]string{metrics.LabelXID}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUXIDErrors, promql.Ne(metrics.LabelSeverity, string(metrics.XIDTicket))), window)), 0),
 		promql.Vector(metrics.GPUXIDInfo, promql.Eq(metrics.LabelSeverity, "page")), promql.On(metrics.LabelXID))
 }
 

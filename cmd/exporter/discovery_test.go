@@ -28,7 +28,7 @@ func TestEngineOfGPUProcess(t *testing.T) {
 		if err := s.Set("1", "processes", fmt.Sprintf("%d:1073741824:-1", os.Getpid())); err != nil {
 			t.Fatal(err)
 		}
-	})
+	}, "--web.enable-lifecycle")
 	n.until(t, `llm_engine_requests_running{runtime="vllm",model_name="m",server="`+address+`",dp_rank="0"} 5`)
 	page := n.until(t, `llm_engine_gpu_info{`)
 	if !strings.Contains(page, `llm_exporter_discovery_places{source="processes",state="read"} 1`) || !strings.Contains(page, `gpu="1"`) {

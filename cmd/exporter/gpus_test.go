@@ -119,7 +119,7 @@ func TestGPUsAndEnginesOnOnePage(t *testing.T) {
 }
 
 func TestDetachAndSignals(t *testing.T) {
-	n := startOnGPUs(t, 1, nil)
+	n := startOnGPUs(t, 1, nil, "--web.enable-lifecycle")
 	n.until(t, `llm_gpu_nvml_up{reason=""} 1`)
 	if status, body, _ := n.request(t, http.MethodPost, "/-/detach?ttl=1h"); status != http.StatusOK || !strings.Contains(body, "released") {
 		t.Fatalf("detach: %d %s", status, body)

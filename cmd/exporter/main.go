@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("llm-node-exporter"))
 	var (
-		configFile = app.Flag("config.file", "Configuration file. Read again on SIGHUP and POST /-/reload.").PlaceHolder("FILE").String()
+		configFile = app.Flag("config.file", "Configuration file. Read again on SIGHUP.").PlaceHolder("FILE").String()
 		check      = app.Flag("config.check", "Check the configuration and exit.").Bool()
 		targets    = app.Flag("engine.target", "An engine to read, as http://host:port. Repeatable. Its metrics path and kind are found.").PlaceHolder("URL").Strings()
 		options    serverOptions
@@ -58,6 +58,8 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	app.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&options.metricsPath)
 	app.Flag("web.max-requests", "Scrapes served at once; more get 503. 0 means no limit.").Default("40").IntVar(&options.maxRequests)
 	app.Flag("web.enable-pprof", "Serve profiles under /debug/pprof/.").BoolVar(&options.pprof)
+	app.Flag("web.enable-lifecycle", "Let anyone who reaches the port call POST /-/reload and POST /-/detach. Signals do the same: SIGHUP, SIGUSR1, SIGUSR2.").
+		BoolVar(&options.lifecycle)
 	devices.addFlags(app)
 	finding.addFlags(app)
 	webFlags := webflag.AddFlags(app, ":9844")

@@ -145,8 +145,10 @@ func TestWithoutAnyEngine(t *testing.T) {
 	if status, _, _ := e.request(t, http.MethodGet, "/debug/pprof/"); status != http.StatusNotFound {
 		t.Errorf("profiles are served without the flag: %d", status)
 	}
-	if status, _, _ := e.request(t, http.MethodGet, "/-/reload"); status != http.StatusMethodNotAllowed {
-		t.Errorf("GET /-/reload: %d", status)
+	for _, path := range []string{"/-/reload", "/-/detach"} {
+		if status, body, _ := e.request(t, http.MethodPost, path); status != http.StatusForbidden || !strings.Contains(body, "--web.enable-lifecycle") {
+			t.Errorf("POST %s without the flag: %d %s", path, status, body)
+		}
 	}
 	if body := start(t, "--web.enable-pprof").get(t, "/debug/pprof/"); !strings.Contains(body, "goroutine") {
 		t.Error("--web.enable-pprof serves no profiles")
@@ -179,7 +181,10 @@ func TestReload(t *testing.T) {
 		}
 	}
 	write("targets:\n  - url: " + one.URL + "\n    labels: {namespace: prod}\n")
-	e := start(t, "--config.file="+file)
+	e := start(t, "--web.enable-lifecycle", "--config.file="+file)
+	if status, _, _ := e.request(t, http.MethodGet, "/-/reload"); status != http.StatusMethodNotAllowed {
+		t.Errorf("GET /-/reload: %d", status)
+	}
 	want := func(text string) {
 		t.Helper()
 		if page := e.get(t, "/metrics"); !strings.Contains(page, text) {
@@ -227,7 +232,7 @@ func TestMaintenance(t *testing.T) {
 		}
 	}
 	write(-time.Hour, time.Hour)
-	e := start(t, "--config.file="+file)
+	e := start(t, "--web.enable-lifecycle", "--config.file="+file)
 	want := `llm_slo_maintenance{runtime="vllm",model_name="m",server="` + strings.TrimPrefix(one.URL, "http://") + `",slo="ttft"} 1`
 	if page := e.get(t, "/metrics"); !strings.Contains(page, want) || strings.Count(page, "\nllm_slo_maintenance{") != 1 {
 		t.Errorf("the page lacks %s alone", want)

@@ -31,6 +31,7 @@ type serverOptions struct {
 	metricsPath string
 	maxRequests int
 	pprof       bool
+	lifecycle   bool
 }
 
 // server is the HTTP side of the exporter.
@@ -97,22 +98,34 @@ func (s *server) read(configured *engine.Collector) {
 	s.engines.Store(all)
 }
 
+// ifLifecycle is a handler that changes what the exporter does. It answers only where the flag allows it: whoever
+// reaches the port could call it otherwise.
+func (s *server) ifLifecycle(h http.Handler) http.Handler {
+	switch {
+	case !s.lifecycle:
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "switched off: start the exporter with --web.enable-lifecycle, or send it a signal", http.StatusForbidden)
+		})
+	case h == nil:
+		return http.NotFoundHandler()
+	}
+	return h
+}
+
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+s.metricsPath, s.metrics)
 	ok := func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) }
 	mux.HandleFunc("GET /-/healthy", ok)
 	mux.HandleFunc("GET /-/ready", ok) // the configuration is loaded before the server listens
-	mux.HandleFunc("POST /-/reload", func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("POST /-/reload", s.ifLifecycle(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.reload(); err != nil {
 			http.Error(w, "the previous configuration stays in use: "+err.Error(), http.StatusInternalServerError)
 		}
-	})
+	})))
 	mux.HandleFunc("GET /engines", s.listEngines)
 	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", runbooks.Handler()))
-	if s.detach != nil {
-		mux.Handle("POST /-/detach", s.detach)
-	}
+	mux.Handle("POST /-/detach", s.ifLifecycle(s.detach))
 	if s.pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

@@ -3,6 +3,7 @@
 package gpu
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -24,7 +25,6 @@ type call struct {
 // or GPM comes after them.
 func newCalls() []call {
 	return []call{
-		{feature: "clock", read: readClocks},
 		{feature: "clock_max", slow: true, read: readMaxClocks},
 		{feature: "clock_events", read: readClockEvents},
 		{feature: "performance_state", read: readPerformanceState},
@@ -42,6 +42,7 @@ func newCalls() []call {
 		{feature: "repair_pending", slow: true, read: readRepair},
 		{feature: "memory_unrepairable", slow: true, read: readUnrepairable},
 		{feature: "pcie_link", slow: true, read: readPCIeLink},
+		{slow: true, read: readNVLinks},
 		{feature: "fabric", slow: true, read: readFabric},
 		{read: readRecoveryAction},
 		{feature: "mig", slow: true, read: readMIG},
@@ -155,16 +156,15 @@ func readDeviceMemory(d *nvmlDevice, s *sheet) error { return d.readMemory(d.han
 // readMemory exports the memory of the GPU or of a MIG device. Only the newer call tells reserved
 // memory apart; the older one counts it as used.
 func (d *nvmlDevice) readMemory(h nvml.Device, add func(*metrics.Family, float64, ...string), instance string) error {
-	m, err := ask(d, "nvmlDeviceGetMemoryInfo_v2", h.GetMemoryInfo_v2)
-	switch {
-	case err == nil:
-		add(metrics.GPUMemoryReserved, float64(m.Reserved), instance)
-	case reachOf(err) == forGood:
-		var old nvml.Memory
-		if old, err = ask(d, "nvmlDeviceGetMemoryInfo", h.GetMemoryInfo); err == nil {
-			m.Total, m.Used, m.Free = old.Total, old.Used, old.Free
-		}
-	}
+	m, err := either(d, "memory "+instance,
+		func() (nvml.Memory, error) {
+			m, err := ask(d, "nvmlDeviceGetMemoryInfo_v2", h.GetMemoryInfo_v2)
+			if err == nil {
+				add(metrics.GPUMemoryReserved, float64(m.Reserved), instance)
+			}
+			return nvml.Memory{Total: m.Total, Used: m.Used, Free: m.Free}, err
+		},
+		func() (nvml.Memory, error) { return ask(d, "nvmlDeviceGetMemoryInfo", h.GetMemoryInfo) })
 	if err != nil {
 		return err
 	}
@@ -204,6 +204,7 @@ func readFans(d *nvmlDevice, s *sheet) error {
 
 func readPCIeLink(d *nvmlDevice, s *sheet) error {
 	var out anyOf
+	most := make(map[*metrics.Family]int) // the maximum is asked for last
 	for _, q := range []struct {
 		to   *metrics.Family
 		name string
@@ -218,10 +219,18 @@ func readPCIeLink(d *nvmlDevice, s *sheet) error {
 		value, err := ask(d, q.name, q.get)
 		if out.add(err) {
 			s.addSlow(q.to, float64(value), q.what)
+			most[q.to] = value
 		}
+	}
+	if generation, width := most[metrics.GPUPCIeLinkGeneration], most[metrics.GPUPCIeLinkWidth]; generation < len(pcieTransfers) && width > 0 {
+		d.pcieSpeed = pcieTransfers[generation] / 8 * float64(width)
 	}
 	return out.err()
 }
+
+// pcieTransfers are the bits per second that a lane carries in one direction, by generation: the rates of the PCI Express
+// specifications, of which encoding takes a part.
+var pcieTransfers = []float64{math.Inf(1), 2.5e9, 5e9, 8e9, 16e9, 32e9, 64e9}
 
 // recoveryActions are the names of nvmlDeviceGpuRecoveryAction_t.
 var recoveryActions = []string{

@@ -5,6 +5,7 @@ package gpu
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -12,25 +13,25 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// clockEvents are the reasons for which the driver lowers the clocks. field is the driver's own
-// counter of nanoseconds; where there is none, or the driver is too old for it, time is integrated
-// from samples.
+// clockEvents are the reasons for which the driver lowers the clocks. fields is the driver's own
+// counter of nanoseconds, and that of older drivers; where there is none, or the driver is too old for it, time is
+// integrated from samples.
 var clockEvents = []struct {
 	bit    uint64
 	reason string
-	field  uint32
+	fields []uint32
 }{
-	{nvml.ClocksEventReasonGpuIdle, "gpu_idle", 0},
-	{nvml.ClocksEventReasonApplicationsClocksSetting, "applications_clocks_setting", 0},
-	{nvml.ClocksEventReasonSwPowerCap, "sw_power_cap", nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP},
-	{nvml.ClocksThrottleReasonHwSlowdown, "hw_slowdown", 0},
-	{nvml.ClocksEventReasonSyncBoost, "sync_boost", nvml.FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST},
-	{nvml.ClocksEventReasonSwThermalSlowdown, "sw_thermal_slowdown", nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN},
-	{nvml.ClocksThrottleReasonHwThermalSlowdown, "hw_thermal_slowdown", nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN},
-	{nvml.ClocksThrottleReasonHwPowerBrakeSlowdown, "hw_power_brake_slowdown", nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN},
-	{nvml.ClocksEventReasonDisplayClockSetting, "display_clock_setting", 0},
-	{nvml.ClocksEventReasonBoardLimit, "board_limit", nvml.FI_DEV_PERF_POLICY_BOARD_LIMIT},
-	{nvml.ClocksEventReasonReliability, "reliability", nvml.FI_DEV_PERF_POLICY_RELIABILITY},
+	{nvml.ClocksEventReasonGpuIdle, "gpu_idle", nil},
+	{nvml.ClocksEventReasonApplicationsClocksSetting, "applications_clocks_setting", nil},
+	{nvml.ClocksEventReasonSwPowerCap, "sw_power_cap", []uint32{nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP}},
+	{nvml.ClocksThrottleReasonHwSlowdown, "hw_slowdown", nil},
+	{nvml.ClocksEventReasonSyncBoost, "sync_boost", []uint32{nvml.FI_DEV_CLOCKS_EVENT_REASON_SYNC_BOOST}},
+	{nvml.ClocksEventReasonSwThermalSlowdown, "sw_thermal_slowdown", []uint32{nvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, nvml.FI_DEV_PERF_POLICY_THERMAL}},
+	{nvml.ClocksThrottleReasonHwThermalSlowdown, "hw_thermal_slowdown", []uint32{nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN}},
+	{nvml.ClocksThrottleReasonHwPowerBrakeSlowdown, "hw_power_brake_slowdown", []uint32{nvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN}},
+	{nvml.ClocksEventReasonDisplayClockSetting, "display_clock_setting", nil},
+	{nvml.ClocksEventReasonBoardLimit, "board_limit", []uint32{nvml.FI_DEV_PERF_POLICY_BOARD_LIMIT}},
+	{nvml.ClocksEventReasonReliability, "reliability", []uint32{nvml.FI_DEV_PERF_POLICY_RELIABILITY}},
 }
 
 // commonClockEvents are the reasons of a GPU that does not say which ones it supports, as a vGPU
@@ -48,10 +49,13 @@ type clockEventState struct {
 // readClockEvents exports which reasons are in force, and for how long those were that the driver
 // does not time itself.
 func readClockEvents(d *nvmlDevice, s *sheet) error {
-	active, err := ask(d, "nvmlDeviceGetCurrentClocksEventReasons", func() (uint64, nvml.Return) { return d.handle.GetCurrentClocksEventReasons() })
-	if reachOf(err) == forGood {
-		active, err = ask(d, "nvmlDeviceGetCurrentClocksThrottleReasons", func() (uint64, nvml.Return) { return d.handle.GetCurrentClocksThrottleReasons() })
-	}
+	active, err := either(d, "clock_events",
+		func() (uint64, error) {
+			return ask(d, "nvmlDeviceGetCurrentClocksEventReasons", d.handle.GetCurrentClocksEventReasons)
+		},
+		func() (uint64, error) {
+			return ask(d, "nvmlDeviceGetCurrentClocksThrottleReasons", d.handle.GetCurrentClocksThrottleReasons)
+		})
 	if err != nil {
 		return err
 	}
@@ -87,10 +91,13 @@ func readClockEvents(d *nvmlDevice, s *sheet) error {
 
 // supportedClockEvents is the mask of the reasons that the GPU can have.
 func (d *nvmlDevice) supportedClockEvents() uint64 {
-	mask, err := ask(d, "nvmlDeviceGetSupportedClocksEventReasons", func() (uint64, nvml.Return) { return d.handle.GetSupportedClocksEventReasons() })
-	if reachOf(err) == forGood {
-		mask, err = ask(d, "nvmlDeviceGetSupportedClocksThrottleReasons", func() (uint64, nvml.Return) { return d.handle.GetSupportedClocksThrottleReasons() })
-	}
+	mask, err := either(d, "clock_events_supported",
+		func() (uint64, error) {
+			return ask(d, "nvmlDeviceGetSupportedClocksEventReasons", d.handle.GetSupportedClocksEventReasons)
+		},
+		func() (uint64, error) {
+			return ask(d, "nvmlDeviceGetSupportedClocksThrottleReasons", d.handle.GetSupportedClocksThrottleReasons)
+		})
 	if err != nil {
 		return commonClockEvents
 	}
@@ -101,7 +108,7 @@ func (d *nvmlDevice) supportedClockEvents() uint64 {
 func (d *nvmlDevice) clockEvent(bit uint64) (reason string, driverTimes bool) {
 	for _, e := range clockEvents {
 		if e.bit == bit {
-			return e.reason, e.field != 0 && !d.refused(fieldID{id: e.field})
+			return e.reason, slices.ContainsFunc(e.fields, func(f uint32) bool { return !d.refused(fieldID{id: f}) })
 		}
 	}
 	return fmt.Sprintf("unknown_0x%x", bit), false

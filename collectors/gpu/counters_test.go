@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +32,34 @@ func TestOdometer(t *testing.T) {
 		if o.total != c.want {
 			t.Errorf("%s: got %v, want %v", c.name, o.total, c.want)
 		}
+	}
+}
+
+// TestNarrowOdometer: 32 bits are served where the link cannot wrap them unseen; a reading that comes too late is no
+// distance; what has passed 32 bits has more of them.
+func TestNarrowOdometer(t *testing.T) {
+	const speed = 2e9 // bytes per second
+	var o odometer
+	for i, c := range []struct {
+		raw   uint64
+		after time.Duration
+		ok    bool
+		want  float64
+	}{
+		{1e9, time.Second, true, 1e9},
+		{3e9, time.Second, true, 3e9},
+		{4e9, 3 * time.Second, false, 3e9}, // may have wrapped
+		{4.2e9, time.Second, true, 3.2e9},
+		{100, time.Second, true, 3.2e9 + 1<<32 - 4.2e9 + 100},
+		{5e9, time.Hour, true, 3.2e9 + 1<<32 - 4.2e9 + 5e9},
+	} {
+		if ok := o.advanceNarrow(c.raw, speed, c.after); ok != c.ok || o.total != c.want {
+			t.Errorf("reading %d: got %v %v, want %v %v", i, o.total, ok, c.want, c.ok)
+		}
+	}
+	var fast odometer
+	if fast.advanceNarrow(1, 32e9, time.Second) {
+		t.Error("the first reading of a fast link is served")
 	}
 }
 
@@ -81,4 +110,54 @@ func TestIntegratedCounters(t *testing.T) {
 		t.Errorf("hw_slowdown went on from %v to %v s after it had ended", stopped, v)
 	}
 	n.stop()
+}
+
+// TestPCIeTraffic: bytes over PCIe are right at any rate, or absent with the reason: the counters of the driver have
+// 32 bits, which a link of today wraps several times a second.
+func TestPCIeTraffic(t *testing.T) {
+	const unknown = "llm_gpu_feature_supported{feature=\"pcie_traffic\",gpu=\"0\",gpu_uuid=\"GPU-00000000-0000-4000-8000-0000000000a0\",reason=\"counter_wraps\"} 0"
+	for _, c := range []struct {
+		name       string
+		from, uuid string
+		generation int
+		width      int
+		rate       float64 // bytes per second
+	}{
+		{"Gen5With12GB", fakenvml.H100, "GPU-00000000-0000-4000-8000-000000000000", 5, 16, 12e9},
+		{"Gen5With50GB", fakenvml.H100, "GPU-00000000-0000-4000-8000-000000000000", 5, 16, 50e9},
+		{"Gen4WithoutGPM", fakenvml.A100, "", 4, 16, 25e9},
+		{"SlowLinkWithoutGPM", fakenvml.A100, "GPU-00000000-0000-4000-8000-0000000000a0", 1, 8, 1.5e9},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, 1, fakeLibrary(t), c.from)
+			n.must(n.Set("0", "pcie.max_generation", c.generation, "pcie.max_width", c.width,
+				"field.197", fmt.Sprintf("u32 rate %.0f", c.rate), "field.198", fmt.Sprintf("u32 rate %.0f", c.rate/2),
+				"gpm.20", c.rate/mebi, "gpm.21", c.rate/2/mebi))
+			n.config.Interval = time.Second
+			n.start()
+			if c.uuid == "" {
+				if page := n.await(unknown); strings.Contains(page, "llm_gpu_pcie_transmit_bytes_total") {
+					t.Error("bytes are counted that nobody knows")
+				}
+				n.stop()
+				return
+			}
+			sent := `llm_gpu_pcie_transmit_bytes_total{gpu="0",gpu_uuid="` + c.uuid + `"}`
+			last := value(t, n.await(sent), sent)
+			read := func() (time.Time, float64) { // at the moment at which the counter moves
+				var v float64
+				n.awaitThat("a new value", func(page string) bool { v = value(t, page, sent); return v != last })
+				last = v
+				return time.Now(), v
+			}
+			began, first := read()
+			read()
+			ended, second := read()
+			if got := (second - first) / ended.Sub(began).Seconds(); got < 0.9*c.rate || got > 1.1*c.rate {
+				t.Errorf("%.2f GB/s read as %.2f", c.rate/1e9, got/1e9)
+			}
+			n.stop()
+		})
+	}
 }

@@ -5,6 +5,7 @@ package gpu
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -35,8 +36,12 @@ type nvmlDevice struct {
 	asked    []*field
 	values   map[fieldID]nvml.FieldValue // the last answers
 	calls    []call
+	rest     map[string]time.Time // until when either leaves out its first way
 	features map[string]*feature
 	distance map[distanceKey]*odometer
+
+	nvlinks   nvlinks
+	pcieSpeed float64 // bytes per second that the PCIe link can carry in one direction
 
 	clockEvents clockEventState
 	limits      map[string]float64 // of a GPU without T.Limit, in degrees
@@ -50,9 +55,12 @@ func newDevice(l *library, index int) *nvmlDevice {
 		lib:      l,
 		index:    index,
 		values:   make(map[fieldID]nvml.FieldValue),
+		rest:     make(map[string]time.Time),
 		features: make(map[string]*feature),
 		distance: make(map[distanceKey]*odometer),
 		calls:    newCalls(),
+
+		pcieSpeed: math.Inf(1),
 	}
 }
 
@@ -72,6 +80,7 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 			return err
 		}
 	}
+	d.alive(s)
 	d.readFields(s)
 	for i := range d.calls {
 		c := &d.calls[i]
@@ -86,9 +95,9 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 			d.note(c.feature, err)
 		}
 	}
-	if d.fatal != nil {
-		d.Close()
-		return d.fatal
+	if err := d.fatal; err != nil {
+		d.Close() // forgets it
+		return err
 	}
 	if s.dueSlow {
 		s.addSlow(metrics.GPUInfo, 1, d.info...)
@@ -100,6 +109,21 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 	return nil
 }
 
+// alive ends the cycle unless the GPU tells its clocks or, where it has none to tell, who it is: some dead GPUs answer
+// every call with a code that would be harmless from a single one. That is what up means.
+func (d *nvmlDevice) alive(s *sheet) {
+	_, err := either(d, "clocks",
+		func() (string, error) {
+			err := readClocks(d, s)
+			d.note("clock", err)
+			return "", err
+		},
+		func() (string, error) { return ask(d, "nvmlDeviceGetUUID", d.handle.GetUUID) })
+	if d.fatal == nil {
+		d.fatal = err
+	}
+}
+
 // Close implements device.
 func (d *nvmlDevice) Close() {
 	d.gpm.free(d.lib)
@@ -109,7 +133,9 @@ func (d *nvmlDevice) Close() {
 	if d.events != nil {
 		_ = d.lib.call("nvmlEventSetFree", d.events.Free)
 	}
-	*d = *newDevice(d.lib, d.index)
+	fresh := newDevice(d.lib, d.index)
+	fresh.nvlinks = d.nvlinks
+	*d = *fresh
 }
 
 // call makes a driver call for the GPU, unless it is known to be out of order.
@@ -133,6 +159,20 @@ func (d *nvmlDevice) condemn(err error) {
 func ask[T any](d *nvmlDevice, name string, get func() (T, nvml.Return)) (v T, err error) {
 	err = d.call(name, func() (ret nvml.Return) { v, ret = get(); return ret })
 	return v, err
+}
+
+// either asks the first of two ways to learn something and, where the driver refuses that for good, the second. The
+// first rests meanwhile, under its key.
+func either[T any](d *nvmlDevice, key string, first, second func() (T, error)) (T, error) {
+	if d.now.Before(d.rest[key]) {
+		return second()
+	}
+	v, err := first()
+	if reachOf(err) != forGood {
+		return v, err
+	}
+	d.rest[key] = d.now.Add(restFor)
+	return second()
 }
 
 // note takes down whether a feature is offered.
@@ -193,14 +233,6 @@ func (d *nvmlDevice) open(s *sheet) error {
 	d.isOpen = d.fatal == nil
 	d.lib.options.Logger.Debug("GPU found", slog.String("uuid", id.UUID), slog.String("name", name), slog.Int("nvlinks", links))
 	return d.fatal
-}
-
-// known is a value that was asked for; empty when there is none.
-func known(v string, err error) string {
-	if err != nil {
-		return ""
-	}
-	return v
 }
 
 var architectures = map[nvml.DeviceArchitecture]string{

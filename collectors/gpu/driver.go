@@ -44,14 +44,13 @@ type code int
 // The codes that decide something. Values are nvmlReturn_t of nvml.h.
 const (
 	codeUninitialized    code = 1
-	codeInvalidArgument  code = 2
 	codeNotSupported     code = 3
 	codeNoPermission     code = 4
-	codeNotFound         code = 6
 	codeDriverNotLoaded  code = 9
 	codeTimeout          code = 10
 	codeLibraryNotFound  code = 12
 	codeFunctionNotFound code = 13
+	codeOperatingSystem  code = 17
 	codeVersionMismatch  code = 18
 	codeUnknown          code = 999
 )
@@ -61,22 +60,27 @@ type reach uint8
 
 const (
 	thisTime     reach = iota // the call, this time
-	forGood                   // the call, on this GPU with this driver
-	wholeGPU                  // the GPU
+	forGood                   // the call, on this GPU with this driver: it is not supported or not permitted
+	wholeGPU                  // the GPU is lost
+	wholeProcess              // the GPU, for this process
 	wholeLibrary              // the library
 )
 
-// codes explains every return code that a reader of the page or of the log may meet.
+// codes explains the return codes: all of nvmlReturn_t in NVIDIA's nvml.h (13.4), whose names and comments
+// they follow. A code that is not here concerns the call, this time. Whether a GPU is lost is decided by what it still
+// answers, too: see nvmlDevice.alive.
 var codes = map[code]struct {
 	reason string
 	reach  reach
 	remedy string
 }{
 	codeUninitialized:    {"uninitialized", wholeLibrary, "the library was released under the exporter; it is initialised again"},
-	codeInvalidArgument:  {"invalid_argument", forGood, "the driver does not know what was asked for; update the driver"},
+	2:                    {"invalid_argument", forGood, "the driver does not know what was asked for; update the driver"},
 	codeNotSupported:     {"not_supported", forGood, "this GPU model or its present mode does not offer it"},
 	codeNoPermission:     {"no_permission", forGood, "run the exporter as root, or grant the container the GPU's device nodes"},
-	codeNotFound:         {"not_found", forGood, "this GPU does not have it"},
+	5:                    {"already_initialized", thisTime, "none; drivers of today do not say this"},
+	6:                    {"not_found", forGood, "this GPU does not have it"},
+	7:                    {"insufficient_size", thisTime, "the list grew while it was read; it is read again"},
 	8:                    {"insufficient_power", wholeGPU, "connect the auxiliary power cables of the GPU"},
 	codeDriverNotLoaded:  {"driver_not_loaded", wholeLibrary, "load the NVIDIA kernel driver (modprobe nvidia)"},
 	codeTimeout:          {"timeout", thisTime, "the driver was too slow; it is asked again"},
@@ -86,12 +90,20 @@ var codes = map[code]struct {
 	14:                   {"corrupted_inforom", thisTime, "the InfoROM is corrupted; run field diagnostics"},
 	15:                   {"gpu_is_lost", wholeGPU, "the GPU has fallen off the bus; drain the node and restart the machine"},
 	16:                   {"reset_required", wholeGPU, "drain the GPU and reset it (nvidia-smi --gpu-reset)"},
-	17:                   {"operating_system", thisTime, "the operating system refused the driver; see the kernel log"},
+	codeOperatingSystem:  {"operating_system", wholeProcess, "the operating system or the container's cgroup blocks the GPU's device nodes; recreate the container, and see the kernel log"},
 	codeVersionMismatch:  {"lib_rm_version_mismatch", wholeLibrary, "the driver was updated under the exporter; restart the exporter, and reload the kernel module if that does not help"},
 	19:                   {"in_use", thisTime, "the GPU is in use by another client"},
 	20:                   {"memory", thisTime, "the node is out of memory"},
+	21:                   {"no_data", thisTime, "the driver has nothing to say yet; it is asked again"},
+	22:                   {"vgpu_ecc_not_supported", forGood, "the virtual GPU does not offer it while ECC is on"},
+	23:                   {"insufficient_resources", thisTime, "the driver ran out of something other than memory; it is asked again"},
+	24:                   {"freq_not_supported", forGood, "this GPU does not have the clock"},
 	25:                   {"argument_version_mismatch", forGood, "the driver does not know this version of the call; update the driver"},
 	26:                   {"deprecated", forGood, "the driver has withdrawn it"},
+	27:                   {"not_ready", thisTime, "the GPU is not ready yet; it is asked again"},
+	28:                   {"gpu_not_found", wholeGPU, "the driver has no such GPU any more; see the kernel log"},
+	29:                   {"invalid_state", thisTime, "the GPU is in a state in which it cannot tell; reset it if that lasts"},
+	30:                   {"reset_type_not_supported", forGood, "this GPU does not offer it"},
 	codeUnknown:          {"unknown", thisTime, "see the kernel log; in a container, systemd may have taken the GPU's device nodes away: recreate the container"},
 }
 
@@ -111,13 +123,16 @@ func (e *callError) Error() string {
 // errNoCgo is what a build without cgo answers instead of a driver.
 var errNoCgo = errors.New("this binary was built without cgo and cannot load NVML: use a release build, or build with CGO_ENABLED=1")
 
+// errWraps is why a counter of 32 bits is not served: the link may wrap it between two readings.
+var errWraps = errors.New("counter_wraps")
+
 // reasonFor is the value of the reason label for an error; empty for nil.
 func reasonFor(err error) string {
 	var call *callError
 	switch {
 	case err == nil:
 		return ""
-	case errors.Is(err, errStarting), errors.Is(err, errDetached):
+	case errors.Is(err, errStarting), errors.Is(err, errDetached), errors.Is(err, errWraps):
 		return err.Error()
 	case errors.Is(err, errNoCgo):
 		return "built_without_cgo"
@@ -146,5 +161,5 @@ func reachOf(err error) reach {
 // container gets them back.
 func restartHeals(err error) bool {
 	var call *callError
-	return errors.As(err, &call) && (call.code == codeVersionMismatch || call.code == codeUnknown)
+	return errors.As(err, &call) && (call.code == codeVersionMismatch || call.code == codeOperatingSystem || call.code == codeUnknown)
 }

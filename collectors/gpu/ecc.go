@@ -45,17 +45,24 @@ var eccLocations = [2][]eccLocation{
 
 // readECC exports ECC errors by the finest location that the GPU reports.
 func readECC(d *nvmlDevice, s *sheet) error {
-	for _, locations := range eccLocations {
-		var out anyOf
-		for _, l := range locations {
-			if !out.add(d.readECCAt(s, l)) && l.name == "sram" {
-				break
+	by := func(locations []eccLocation) func() (string, error) {
+		return func() (string, error) {
+			var out anyOf
+			for _, l := range locations {
+				if !out.add(d.readECCAt(s, l)) && l.name == "sram" {
+					break
+				}
 			}
-		}
-		if out.ok || d.fatal != nil {
-			return out.err()
+			return "", out.err()
 		}
 	}
+	_, err := either(d, "ecc", by(eccLocations[0]), func() (string, error) {
+		return either(d, "ecc_units", by(eccLocations[1]), func() (string, error) { return "", d.readECCTotals(s) })
+	})
+	return err
+}
+
+func (d *nvmlDevice) readECCTotals(s *sheet) error {
 	var err error = &callError{"nvmlDeviceGetFieldValues, ECC totals", codeNotSupported}
 	for i, severity := range eccSeverities {
 		for j, lifetime := range eccLifetimes {

@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"errors"
+	"strconv"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -31,8 +32,12 @@ func readXIDEvents(d *nvmlDevice, s *sheet) error {
 			_ = d.lib.call("nvmlEventSetFree", d.events.Free)
 			d.events = nil
 			return err
-		case event.EventType == nvml.EventTypeXidCriticalError:
-			s.xids = append(s.xids, int(event.EventData))
+		case event.EventType == nvml.EventTypeXidCriticalError && isXIDCode(int(event.EventData)):
+			x := xid{pci: s.identity.PCI, code: int(event.EventData)}
+			if event.GpuInstanceId != noInstance {
+				x.instance = strconv.Itoa(int(event.GpuInstanceId))
+			}
+			s.xids = append(s.xids, x)
 		}
 	}
 	return nil

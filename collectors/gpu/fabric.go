@@ -36,13 +36,14 @@ var fabricStates = []string{
 // adds a summary; drivers of before 13.0 have version 2 only.
 func readFabric(d *nvmlDevice, s *sheet) error {
 	const name = "nvmlDeviceGetGpuFabricInfoV"
-	info, err := ask(d, name, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return d.handle.GetGpuFabricInfoV().V3() })
-	if reachOf(err) == forGood {
-		var old nvml.GpuFabricInfo_v2
-		if old, err = ask(d, name, func() (nvml.GpuFabricInfo_v2, nvml.Return) { return d.handle.GetGpuFabricInfoV().V2() }); err == nil {
-			info.State, info.HealthMask = old.State, old.HealthMask
-		}
-	}
+	info, err := either(d, "fabric",
+		func() (nvml.GpuFabricInfo_v3, error) {
+			return ask(d, name, func() (nvml.GpuFabricInfo_v3, nvml.Return) { return d.handle.GetGpuFabricInfoV().V3() })
+		},
+		func() (nvml.GpuFabricInfo_v3, error) {
+			old, err := ask(d, name, func() (nvml.GpuFabricInfo_v2, nvml.Return) { return d.handle.GetGpuFabricInfoV().V2() })
+			return nvml.GpuFabricInfo_v3{State: old.State, HealthMask: old.HealthMask}, err
+		})
 	if err == nil && (info.State == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED || int(info.State) >= len(fabricStates)) {
 		err = &callError{name, codeNotSupported}
 	}

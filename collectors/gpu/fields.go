@@ -23,6 +23,7 @@ type field struct {
 	per     float64         // units of the driver per base unit; 0: it is the base unit
 	slow    bool            // read in slow cycles only
 	value   func(float64) (float64, bool)
+	unless  fieldID // read only while this one gives no answer; zero: always
 
 	restUntil time.Time
 }
@@ -41,7 +42,6 @@ var deviceFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_MEMORY_TEMP}, to: metrics.GPUTemperature, labels: []string{"memory"}, feature: "memory_temperature", value: positive},
 	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT}, slow: true},
 	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT}, slow: true},
-	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT}, slow: true},
 	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT}, slow: true},
 
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_INSTANT}, to: metrics.GPUPower, labels: []string{"gpu"}, per: milli},
@@ -94,12 +94,12 @@ var nvlinkFields = []field{
 
 // linkFields are the fields of each NVLink. The last eight exist from NVLink 5 on.
 var linkFields = []field{
-	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_GET_STATE}, to: metrics.GPUNVLinkUp, feature: "nvlink_state", slow: true, value: linkIsUp},
+	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_GET_STATE}, feature: "nvlink_state", slow: true},
 	linkError(nvml.FI_DEV_NVLINK_ERROR_DL_REPLAY, "replay"),
 	linkError(nvml.FI_DEV_NVLINK_ERROR_DL_RECOVERY, "recovery"),
 	linkError(nvml.FI_DEV_NVLINK_ERROR_DL_CRC, "crc"),
-	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES}},
-	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES}},
+	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES}, unless: fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scopeAllLinks}},
+	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES}, unless: fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scopeAllLinks}},
 	linkError(nvml.FI_DEV_NVLINK_COUNT_RCV_ERRORS, "receive"),
 	linkError(nvml.FI_DEV_NVLINK_COUNT_XMIT_DISCARDS, "transmit_discard"),
 	linkError(nvml.FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS, "local_integrity"),
@@ -127,20 +127,19 @@ func linkError(id uint32, kind string) field {
 // positive drops zero, by which the driver says that there is no such sensor.
 func positive(v float64) (float64, bool) { return v, v > 0 }
 
-// linkIsUp turns NVML_NVLINK_STATE_… into up or down.
-func linkIsUp(v float64) (float64, bool) {
-	return truth(v == nvml.NVLINK_STATE_ACTIVE || v == nvml.NVLINK_STATE_SLEEP), true
-}
-
 // newFields returns the batch of a GPU with so many NVLinks.
 func newFields(links int) []field {
 	all := append([]field(nil), deviceFields...)
 	for _, e := range clockEvents {
-		if e.field != 0 {
-			all = append(all, field{
-				fieldID: fieldID{id: e.field}, to: metrics.GPUClockEventSeconds, labels: []string{e.reason, "driver"},
+		for _, f := range e.fields {
+			row := field{
+				fieldID: fieldID{id: f}, to: metrics.GPUClockEventSeconds, labels: []string{e.reason, "driver"},
 				feature: "clock_event_seconds", per: nano,
-			})
+			}
+			if f != e.fields[0] {
+				row.unless = fieldID{id: e.fields[0]}
+			}
+			all = append(all, row)
 		}
 	}
 	if links > 0 {
@@ -163,7 +162,7 @@ func (d *nvmlDevice) readFields(s *sheet) {
 	d.batch, d.asked = d.batch[:0], d.asked[:0]
 	for i := range d.fields {
 		f := &d.fields[i]
-		if f.slow && !s.dueSlow || d.now.Before(f.restUntil) {
+		if f.slow && !s.dueSlow || d.now.Before(f.restUntil) || d.answered(f.unless) {
 			continue
 		}
 		d.batch = append(d.batch, nvml.FieldValue{FieldId: f.id, ScopeId: f.scope})
@@ -206,7 +205,7 @@ func (d *nvmlDevice) takeField(s *sheet, f *field, v nvml.FieldValue, err error)
 		return
 	}
 	d.values[f.fieldID] = v
-	if f.to == nil {
+	if f.to == nil || d.answered(f.unless) {
 		return
 	}
 	if f.per != 0 {
@@ -223,6 +222,12 @@ func (d *nvmlDevice) takeField(s *sheet, f *field, v nvml.FieldValue, err error)
 func (d *nvmlDevice) field(id uint32) (float64, bool) {
 	v, ok := d.values[fieldID{id: id}]
 	return number(v), ok
+}
+
+// answered reports whether a field gave an answer when it was last read.
+func (d *nvmlDevice) answered(id fieldID) bool {
+	_, ok := d.values[id]
+	return ok
 }
 
 // refused reports whether the driver has refused a field for good.

@@ -40,6 +40,8 @@ func TestPages(t *testing.T) {
 			running: []string{`llm_gpu_xid_errors_total{gpu="1"`},
 			change:  func(n *node) { n.must(n.XID(1, 94)) },
 			want:    []string{`llm_gpu_sm_active_ratio{gpu="0"`, `llm_gpu_sm_active_ratio{gpu="1"`, `llm_gpu_xid_last_timestamp_seconds{gpu="1"`}},
+		{name: "blackwell", gpus: 1, from: []string{fakenvml.H100, fakenvml.GB200}, want: []string{`llm_gpu_sm_active_ratio{gpu="0"`}},
+		{name: "volta", gpus: 1, from: []string{fakenvml.A100, fakenvml.V100}, want: []string{`llm_gpu_up{gpu="0"`}},
 		{name: "ampere", gpus: 1, from: []string{fakenvml.A100}, want: []string{`llm_gpu_up{gpu="0"`}},
 		{name: "mig", gpus: 1, from: []string{fakenvml.H100, fakenvml.MIG}, want: []string{
 			`llm_gpu_sm_active_ratio{gpu="0",gpu_instance_id="1"`, `llm_gpu_sm_active_ratio{gpu="0",gpu_instance_id="2"`,
@@ -98,7 +100,8 @@ func TestPages(t *testing.T) {
 }
 
 // moving are the series whose values differ from run to run.
-const moving = `llm_gpu_snapshot_age_seconds|llm_gpu_collect_duration_seconds|llm_gpu_xid_last_timestamp_seconds|` +
+// Bytes over PCIe are integrated on GPUs with GPM.
+const moving = `llm_gpu_snapshot_age_seconds|llm_gpu_collect_duration_seconds|llm_gpu_xid_last_timestamp_seconds|llm_gpu_pcie_(transmit|receive)_bytes_total|` +
 	`llm_gpu_clock_event_seconds_total\{.*source="sampled"\}`
 
 // steady writes 0 for the values that differ from run to run.

@@ -77,6 +77,13 @@ type Collector struct {
 	workers  []*worker
 	known    map[int]Identity // of the GPUs, by index, from the last time they answered
 	bus      []string         // PCI addresses of the GPUs that there should be; nil when unknown
+
+	// Run's alone:
+	hopelessSince time.Time // since when only a new process can use NVML; zero: it is not so
+
+	// watchKmsg's alone:
+	kmsgLast     uint64 // number of the last record
+	kmsgFollowed bool   // whether all was read that was there at the start
 }
 
 // New returns a collector that serves llm_gpu_nvml_up 0 until Run has loaded the library.
@@ -110,7 +117,6 @@ func (c *Collector) Run(ctx context.Context) error {
 	defer background.Wait()
 	defer cancel()
 
-	var hopelessSince time.Time
 	for failures := 0; ctx.Err() == nil; {
 		if remaining, changed := c.detach.get(); remaining > 0 {
 			c.setState(nil, errDetached)
@@ -126,14 +132,8 @@ func (c *Collector) Run(ctx context.Context) error {
 			continue
 		}
 		c.setState(nil, err)
-		if !restartHeals(err) {
-			hopelessSince = time.Time{}
-		} else if hopelessSince.IsZero() {
-			hopelessSince = time.Now()
-		}
-		after := c.options.RestartAfter
-		if !hopelessSince.IsZero() && after > 0 && time.Since(hopelessSince) >= after {
-			return fmt.Errorf("NVML has been unusable for %s and only a new process can use it: %w", after, err)
+		if c.isHopeless(err) {
+			return fmt.Errorf("NVML has been unusable for %s and only a new process can use it: %w", c.options.RestartAfter, err)
 		}
 		failures++
 		_, changed := c.detach.get()
@@ -142,64 +142,95 @@ func (c *Collector) Run(ctx context.Context) error {
 	return nil
 }
 
+// isHopeless reports whether NVML has been unusable for too long, now with this error, and only a new process can use it.
+func (c *Collector) isHopeless(err error) bool {
+	switch {
+	case !restartHeals(err):
+		c.hopelessSince = time.Time{}
+	case c.hopelessSince.IsZero():
+		c.hopelessSince = time.Now()
+	}
+	after := c.options.RestartAfter
+	return !c.hopelessSince.IsZero() && after > 0 && time.Since(c.hopelessSince) >= after
+}
+
 // session loads the library and reads the GPUs until ctx ends or there are none, which is no error,
 // or until NVML is to be released or fails.
 func (c *Collector) session(ctx context.Context) error {
 	release := c.detach.hold()
-	lib, err := c.load(ctx)
-	if lib == nil {
+	l, err := c.load(ctx)
+	if l.driver == nil {
 		release()
 		return err
-	}
-	n, err := lib.Count()
-	if err != nil {
-		_ = lib.Shutdown()
-		release()
-		return err
-	}
-	workers := make([]*worker, n)
-	for i := range workers {
-		workers[i] = newWorker(c, i, lib.Device(i))
 	}
 	c.mu.Lock()
-	c.versions = lib.Versions()
+	c.versions = l.versions
 	c.mu.Unlock()
-	c.setState(workers, nil)
 
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
-	failed := make(chan error, n)
+	var workers []*worker
 	var running sync.WaitGroup
-	for _, w := range workers {
-		running.Go(func() {
-			if err := w.run(reading); err != nil {
-				failed <- err
-			}
-		})
+	open := func(gpus int) int { // those that are not being read yet: a driver may find GPUs one by one
+		for i := len(workers); i < gpus; i++ {
+			w := newWorker(c, i, l.Device(i))
+			workers = append(workers, w)
+			running.Go(func() { w.run(reading) })
+		}
+		c.setState(workers, nil)
+		return len(workers)
 	}
-	failure := c.attend(ctx, failed, n)
+	open(l.gpus)
+	counted := make(chan int)
+	running.Go(func() { c.count(reading, l.driver, counted) })
+	failure := c.attend(ctx, counted, open)
 	stop()
-	if failure != nil {
-		c.setState(nil, failure)
-	}
 	// A stuck GPU has to come back before the library can be released, unless the process ends: then
 	// the kernel cleans up behind it.
-	if !finish(ctx, &running, c.options.Deadline) {
+	waiting := ctx
+	switch after := c.options.RestartAfter; {
+	case failure == nil:
+	case errors.Is(failure, errDetached):
+		c.setState(nil, failure)
+	default:
+		c.setState(workers, failure) // they say what they can, as long as one is stuck
+		if c.isHopeless(failure); !c.hopelessSince.IsZero() && after > 0 {
+			var cancel context.CancelFunc
+			waiting, cancel = context.WithDeadline(ctx, c.hopelessSince.Add(after))
+			defer cancel()
+		}
+	}
+	if !finish(waiting, &running, c.options.Deadline) {
 		return failure
 	}
-	if err := lib.Shutdown(); err != nil && failure == nil {
+	if err := l.Shutdown(); err != nil && failure == nil {
 		c.options.Logger.Warn("NVML was not released cleanly", "err", err)
 	}
 	release()
 	return failure
 }
 
-// attend returns when a session has to end, and why; nil when ctx has ended or there are no GPUs.
-func (c *Collector) attend(ctx context.Context, failed <-chan error, gpus int) error {
-	var again <-chan time.Time
-	if gpus == 0 { // perhaps the driver has not bound them yet
-		again = time.After(time.Minute)
+// count tells how many GPUs there are, again and again until ctx ends. When the driver hangs in it, nobody waits.
+func (c *Collector) count(ctx context.Context, d driver, counted chan<- int) {
+	for pause(ctx, nil, c.options.SlowInterval) {
+		n, err := d.Count()
+		if err != nil {
+			continue // if it lasts, the GPUs say so
+		}
+		select {
+		case counted <- n:
+		case <-ctx.Done():
+		}
 	}
+}
+
+// attend returns when a session has to end, and why; nil when ctx has ended or there are no GPUs. Meanwhile it opens
+// the GPUs that are counted.
+func (c *Collector) attend(ctx context.Context, counted <-chan int, open func(int) int) error {
+	empty := time.NewTimer(time.Minute) // perhaps the driver has not bound them yet
+	defer empty.Stop()
+	look := time.NewTicker(c.options.Interval)
+	defer look.Stop()
 	for {
 		remaining, changed := c.detach.get()
 		if remaining > 0 {
@@ -208,36 +239,77 @@ func (c *Collector) attend(ctx context.Context, failed <-chan error, gpus int) e
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-again:
-			return nil
-		case err := <-failed:
-			return err
+		case <-empty.C:
+			if open(0) == 0 {
+				return nil
+			}
+		case n := <-counted:
+			open(n)
+		case <-look.C:
+			up, err := survey(c.health(time.Now()))
+			if up {
+				c.hopelessSince = time.Time{}
+			}
+			if reach := reachOf(err); reach == wholeLibrary || reach == wholeProcess && c.isHopeless(err) {
+				return err
+			}
 		case <-changed:
 		}
 	}
 }
 
+// survey reports whether a GPU is up and, when none is, what reaches farthest of what those say that are not stuck.
+func survey(gpus []health) (up bool, err error) {
+	for _, h := range gpus {
+		switch {
+		case h.stuck:
+		case h.err == nil:
+			return true, nil
+		case err == nil || reachOf(h.err) > reachOf(err):
+			err = h.err
+		}
+	}
+	return false, err
+}
+
+// opened is a library that was loaded and initialised, and what it said about itself.
+type opened struct {
+	driver
+	versions versions
+	gpus     int
+}
+
 // load opens the library. A call that hangs is not repeated: llm_gpu_nvml_up says stuck until it
 // returns. There is no library when ctx ends first.
-func (c *Collector) load(ctx context.Context) (driver, error) {
+func (c *Collector) load(ctx context.Context) (opened, error) {
 	type result struct {
-		lib driver
+		opened
 		err error
 	}
-	opened := make(chan result, 1)
+	done := make(chan result, 1)
 	go func() {
 		lib, err := openDriver(c.options)
-		opened <- result{lib, err}
+		if err != nil {
+			done <- result{err: err}
+			return
+		}
+		n, err := lib.Count()
+		if err != nil {
+			_ = lib.Shutdown()
+			done <- result{err: err}
+			return
+		}
+		done <- result{opened: opened{lib, lib.Versions(), n}}
 	}()
 	late := time.After(c.options.Deadline)
 	for {
 		select {
-		case r := <-opened:
-			return r.lib, r.err
+		case r := <-done:
+			return r.opened, r.err
 		case <-late:
 			c.setState(nil, fmt.Errorf("initialising NVML: %w of %s", errLate, c.options.Deadline))
 		case <-ctx.Done():
-			return nil, nil
+			return opened{}, nil
 		}
 	}
 }
@@ -281,6 +353,17 @@ func (c *Collector) onIdentity(index int, id Identity) {
 	c.xids.expect(id.PCI, xidNVML)
 	if c.kmsgErr == nil {
 		c.xids.expect(id.PCI, xidKmsg)
+	}
+}
+
+// onXID is told of an XID by NVML. Of those of NVLink 5 only the kernel log says whether they are fatal: where it is read,
+// it counts them.
+func (c *Collector) onXID(x xid) {
+	c.mu.Lock()
+	logged := c.kmsgErr == nil
+	c.mu.Unlock()
+	if !logged || !isNVLink5(x.code) {
+		c.xids.tell(xidNVML, x, time.Now())
 	}
 }
 
@@ -395,24 +478,24 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	emit(metrics.GPUXIDSourceUp, truth(err == nil), xidNVML.source(), reasonFor(err))
 	emit(metrics.GPUXIDSourceUp, truth(kmsgErr == nil), xidKmsg.source(), kmsgReason(kmsgErr))
 	c.xids.collect(ch, c.GPUs())
+	answers := make(map[string]bool, n)
+	for _, h := range c.health(now) {
+		h.emit(now, emit)
+		up := h.reason() == ""
+		answers[h.identity.PCI] = up
+		for _, part := range [][]series{h.fast, h.slow} {
+			for i := range part {
+				if up || lasts(part[i].family) {
+					ch <- &part[i]
+				}
+			}
+		}
+	}
 	if err != nil {
 		return
 	}
 	emit(metrics.GPUDriverInfo, 1, v.driver, v.nvml, v.cuda)
 	emit(metrics.GPUVisible, float64(n))
-	answers := make(map[string]bool, n)
-	for _, h := range c.health(now) {
-		h.emit(now, emit)
-		if h.reason() != "" {
-			continue
-		}
-		answers[h.identity.PCI] = true
-		for _, part := range [][]series{h.fast, h.slow} {
-			for i := range part {
-				ch <- &part[i]
-			}
-		}
-	}
 	for _, address := range bus {
 		emit(metrics.GPUMissing, truth(!answers[address]), address)
 	}

@@ -63,8 +63,8 @@ func TestOneOfEightHangs(t *testing.T) {
 			t.Errorf("GPU %d lost or gained series while GPU %d hung", gpu, stuck)
 		}
 	}
-	if left := seriesOf(page, stuck); len(left) != 3 {
-		t.Errorf("want up, stuck and age of the GPU that hangs, got\n%s", strings.Join(left, "\n"))
+	if left := seriesOf(page, stuck); len(left) != 6 {
+		t.Errorf("want up, stuck, age, name and recovery action of the GPU that hangs, got\n%s", strings.Join(left, "\n"))
 	}
 	if detached := post(t, n.url+"/-/detach?ttl=1m"); detached != http.StatusServiceUnavailable {
 		t.Errorf("detach while a GPU hangs: want 503, got %d", detached)
@@ -126,20 +126,23 @@ func TestXIDOnceFromTwoSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	seq := 0
 	log := func(at int, message string) {
 		f, err := os.OpenFile(n.config.Kmsg, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		fmt.Fprintf(f, "3,1,%d,-;%s\n", at*1_000_000, message)
+		seq++
+		fmt.Fprintf(f, "3,%d,%d,-;%s\n", seq, at*1_000_000, message)
 	}
 	log(1, "NVRM: Xid (PCI:0000:10:00): 62, pid=1, old news")
 	n.start()
-	labels := `{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",pci_bus_id="0000:10:00.0",source=%q,xid=%q}`
-	count := func(source, xid string, value int) string {
-		return fmt.Sprintf("llm_gpu_xid_errors_total"+labels+" %d", source, xid, value)
+	labels := `{gpu="0",gpu_instance_id=%q,gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",pci_bus_id="0000:10:00.0",severity=%q,source=%q,xid=%q}`
+	is := func(instance, severity, source, xid string, value int) string {
+		return fmt.Sprintf("llm_gpu_xid_errors_total"+labels+" %d", instance, severity, source, xid, value)
 	}
+	count := func(source, xid string, value int) string { return is("", "page", source, xid, value) }
 	n.await(count("kmsg", "79", 0), count("nvml", "79", 0), count("kmsg", "62", 0), count("nvml", "62", 0),
 		`llm_gpu_xid_last_timestamp_seconds{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",pci_bus_id="0000:10:00.0",xid="62"}`)
 
@@ -147,9 +150,22 @@ func TestXIDOnceFromTwoSources(t *testing.T) {
 	log(now+1000, "NVRM: GPU 0000:10:00.0: GPU has fallen off the bus.")
 	n.await(count("kmsg", "79", 1))
 	log(now+2000, "NVRM: Xid (PCI:0000:77:00): 79, pid=1, a GPU that NVML does not know")
-	n.await(`llm_gpu_xid_errors_total{gpu="",gpu_uuid="",pci_bus_id="0000:77:00.0",source="kmsg",xid="79"} 1`, count("kmsg", "79", 1))
+	n.await(`llm_gpu_xid_errors_total{gpu="",gpu_instance_id="",gpu_uuid="",pci_bus_id="0000:77:00.0",severity="page",source="kmsg",xid="79"} 1`, count("kmsg", "79", 1))
+	n.must(n.XID(0, 999)) // no XID
+	n.must(n.XID(0, 0))
+	n.must(n.XID(0, 149)) // whether it is fatal, the kernel log says
+	n.must(n.XID(0, 31, 3))
 	n.must(n.XID(0, 94))
-	n.await(count("nvml", "94", 1), count("nvml", "79", 0), count("nvml", "62", 0), count("kmsg", "62", 0))
+	page := n.await(is("", "ticket", "nvml", "94", 1), is("3", "app", "nvml", "31", 1), is("", "ticket", "nvml", "63", 0), count("nvml", "79", 0), count("nvml", "62", 0), count("kmsg", "62", 0))
+	for _, none := range []string{`xid="999"`, `xid="0"`, count("nvml", "149", 1)} {
+		if strings.Contains(page, none) {
+			t.Errorf("the page has %s", none)
+		}
+	}
+	log(now, "NVRM: Xid (PCI:0000:10:00): 149, NETIR_LINK_EVT Nonfatal XC0 i0 Link 14 (0x026001c6 0x00000000)")
+	n.await(is("", "ticket", "kmsg", "149", 1), count("kmsg", "149", 0))
+	log(now, "NVRM: Xid (PCI:0000:10:00 GPU-I:02): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 14 (0x026001c6 0x00000000)")
+	n.await(is("2", "page", "kmsg", "149", 1), is("", "ticket", "kmsg", "149", 1))
 	n.stop()
 }
 

@@ -77,30 +77,42 @@ func kmsgReason(err error) string {
 	}
 }
 
-// followKmsg reads the kernel log until it fails or ctx ends.
+// followKmsg reads the kernel log until it fails or ctx ends. A record is new when its number is above that of the last
+// one that was there at the start, and it came when it is read: the stamps are of a clock that runs apart from every other,
+// by seconds after minutes and by hours after weeks. They serve for what was there at the start, roughly.
 func (c *Collector) followKmsg(ctx context.Context) error {
 	boot, err := bootTime(c.options.ProcFS)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	f, err := os.Open(c.options.Kmsg)
+	f, err := os.OpenFile(c.options.Kmsg, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	defer context.AfterFunc(ctx, func() { f.Close() })()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
 	c.setKmsg(nil)
-	r := bufio.NewReaderSize(f, kmsgRecordMax)
+	r := bufio.NewReaderSize(present{raw}, kmsgRecordMax)
 	for {
 		line, err := r.ReadString('\n')
-		if x, ok := parseKmsg(line); ok {
-			c.onKmsg(x, boot.Add(x.sinceBoot), began)
+		if seq, ok := kmsgSeq(line); ok {
+			isNew := c.kmsgFollowed && seq > c.kmsgLast
+			if x, ok := parseKmsg(line); ok && isNew {
+				c.onKmsg(x)
+			} else if ok && !c.kmsgFollowed {
+				c.xids.remember(x.pci, x.code, earlier(boot.Add(x.sinceBoot), began))
+			}
+			c.kmsgLast = max(c.kmsgLast, seq)
 		}
 		switch {
 		case err == nil:
 		case errors.Is(err, syscall.EPIPE): // records were overwritten before they could be read
 		case errors.Is(err, io.EOF):
+			c.kmsgFollowed = true
 			if !pause(ctx, nil, kmsgPoll) {
 				return ctx.Err()
 			}
@@ -110,17 +122,37 @@ func (c *Collector) followKmsg(ctx context.Context) error {
 	}
 }
 
-// onKmsg takes down an XID of the kernel log. The log reaches back to before the exporter started:
-// such an XID is not counted, or every restart of the exporter would count it again.
-func (c *Collector) onKmsg(x kmsgXID, at, began time.Time) {
-	switch {
-	case at.Before(began):
-		c.xids.remember(x.pci, x.code, at)
-	case x.plain:
-		c.xids.tell(xidPlain, x.pci, x.code, at)
-	default:
-		c.xids.tell(xidKmsg, x.pci, x.code, at)
+// onKmsg takes down a new XID of the kernel log.
+func (c *Collector) onKmsg(x kmsgXID) {
+	channel := xidKmsg
+	if x.plain {
+		channel = xidPlain
 	}
+	c.xids.tell(channel, x.xid, time.Now())
+}
+
+// present reads what a log has now: io.EOF means that there is no more for the moment.
+type present struct{ syscall.RawConn }
+
+func (p present) Read(b []byte) (n int, err error) {
+	failed := p.RawConn.Read(func(fd uintptr) bool {
+		n, err = syscall.Read(int(fd), b)
+		return true
+	})
+	switch {
+	case failed != nil:
+		return 0, failed
+	case err == syscall.EAGAIN, err == syscall.EINTR, err == nil && n == 0:
+		return 0, io.EOF
+	}
+	return max(n, 0), err
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // bootTime is when the kernel's clock, that of kernel log records, was zero.
@@ -140,10 +172,20 @@ func bootTime(procfs string) (time.Time, error) {
 
 // kmsgXID is an XID in the kernel log.
 type kmsgXID struct {
+	seq       uint64
 	sinceBoot time.Duration
-	pci       string
-	code      int
-	plain     bool // told in words, without a number
+	xid
+	plain bool // told in words, without a number
+}
+
+// kmsgSeq is the number of a record: "6,1234,5678901,-;…".
+func kmsgSeq(line string) (uint64, bool) {
+	numbers := strings.SplitN(line, ",", 3)
+	if len(numbers) < 3 {
+		return 0, false
+	}
+	seq, err := strconv.ParseUint(numbers[1], 10, 64)
+	return seq, err == nil
 }
 
 // parseKmsg reads one record of /dev/kmsg: "6,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, …".
@@ -161,6 +203,9 @@ func parseKmsg(line string) (x kmsgXID, ok bool) {
 	if err != nil || priority >= 8 { // facility above 0: not the kernel
 		return x, false
 	}
+	if x.seq, ok = kmsgSeq(line); !ok {
+		return x, false
+	}
 	micros, err := strconv.ParseInt(numbers[2], 10, 53)
 	if err != nil || micros < 0 {
 		return x, false
@@ -169,13 +214,19 @@ func parseKmsg(line string) (x kmsgXID, ok bool) {
 
 	if rest, found := strings.CutPrefix(message, "Xid ("); found {
 		where, rest, _ := strings.Cut(rest, ")")
-		address, _, _ := strings.Cut(where, " ") // "PCI:0000:3b:00 GPU-I:02" for a MIG instance
+		address, part, _ := strings.Cut(where, " ") // "PCI:0000:3b:00 GPU-I:02" for a MIG instance
+		if instance, isPart := strings.CutPrefix(part, "GPU-I:"); isPart {
+			digits, _, _ := strings.Cut(instance, " ")
+			n, err := strconv.ParseUint(digits, 10, 16)
+			x.instance = known(strconv.FormatUint(n, 10), err)
+		}
 		rest, isXID := strings.CutPrefix(rest, ": ")
-		digits, _, hasComma := strings.Cut(rest, ",")
+		digits, text, hasComma := strings.Cut(rest, ",")
 		code, err := strconv.ParseUint(digits, 10, 16)
 		x.code = int(code)
+		x.nonfatal = saysNonfatal(x.code, text)
 		x.pci, ok = canonicalPCI(address)
-		return x, ok && isXID && hasComma && err == nil && code > 0
+		return x, ok && isXID && hasComma && err == nil && isXIDCode(x.code)
 	}
 	if rest, found := strings.CutPrefix(message, "GPU "); found && strings.Contains(rest, "GPU has fallen off the bus") {
 		address, _, _ := strings.Cut(rest, ": ")
@@ -184,4 +235,10 @@ func parseKmsg(line string) (x kmsgXID, ok bool) {
 		return x, ok
 	}
 	return x, false
+}
+
+// saysNonfatal reads the second word of an XID of NVLink 5: "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (…)".
+func saysNonfatal(code int, text string) bool {
+	words := strings.Fields(text)
+	return isNVLink5(code) && len(words) > 1 && words[1] == "Nonfatal"
 }

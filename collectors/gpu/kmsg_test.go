@@ -1,29 +1,44 @@
 package gpu
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
 func TestParseKmsg(t *testing.T) {
+	at := func(sinceBoot time.Duration, pci string, code int) kmsgXID {
+		return kmsgXID{seq: 9, sinceBoot: sinceBoot, xid: xid{pci: pci, code: code}}
+	}
+	of := func(x kmsgXID, change func(*kmsgXID)) kmsgXID { change(&x); return x }
 	for _, c := range []struct {
 		line string
 		want kmsgXID // zero: none
 	}{
 		{"3,1387,5140900,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n",
-			kmsgXID{5140900 * time.Microsecond, "0000:3b:00.0", 79, false}},
-		{"4,9,1,-,caller=T1;NVRM: Xid (0000:03:00): 31, Ch 00000010, intr 10000000.\n", kmsgXID{time.Microsecond, "0000:03:00.0", 31, false}},
-		{"4,9,1,-;NVRM: Xid (PCI:0000:17:00 GPU-I:02): 94, pid=12, Contained: CE User Channel (0x9).\n", kmsgXID{time.Microsecond, "0000:17:00.0", 94, false}},
-		{"4,9,1,-;NVRM: Xid (PCI:0010:01:00): 119, pid=1, Timeout after 45s of waiting for RPC response from GPU1 GSP!\n", kmsgXID{time.Microsecond, "0010:01:00.0", 119, false}},
-		{"3,9,1,-;NVRM: GPU 0000:3B:00.0: GPU has fallen off the bus.\n", kmsgXID{time.Microsecond, "0000:3b:00.0", 79, true}},
+			of(at(5140900*time.Microsecond, "0000:3b:00.0", 79), func(x *kmsgXID) { x.seq = 1387 })},
+		{"4,9,1,-,caller=T1;NVRM: Xid (0000:03:00): 31, Ch 00000010, intr 10000000.\n", at(time.Microsecond, "0000:03:00.0", 31)},
+		{"4,9,1,-;NVRM: Xid (PCI:0000:17:00 GPU-I:02): 94, pid=12, Contained: CE User Channel (0x9).\n", of(at(time.Microsecond, "0000:17:00.0", 94), func(x *kmsgXID) { x.instance = "2" })},
+		{"4,9,1,-;NVRM: Xid (PCI:0010:01:00): 119, pid=1, Timeout after 45s of waiting for RPC response from GPU1 GSP!\n", at(time.Microsecond, "0010:01:00.0", 119)},
+		{"3,9,1,-;NVRM: GPU 0000:3B:00.0: GPU has fallen off the bus.\n", of(at(time.Microsecond, "0000:3b:00.0", 79), func(x *kmsgXID) { x.plain = true })},
 		{"13,9,1,-;NVRM: Xid (PCI:0000:3b:00): 79, written by a user, not by the kernel\n", kmsgXID{}},
 		{"3,9,1,-;NVRM: GPU at PCI:0000:3b:00: GPU-00000000-0000-4000-8000-000000000000\n", kmsgXID{}},
 		{"3,9,1,-;nvidia-nvlink: Xid (PCI:0000:3b:00): 79, of somebody else\n", kmsgXID{}},
 		{" DEVICE=+pci:0000:3b:00.0\n", kmsgXID{}},
 		{"3,9,1,-;NVRM: Xid (PCI:0000:3b:00): 0, none\n", kmsgXID{}},
+		{"3,9,1,-;NVRM: Xid (PCI:0000:3b:00): 999, unknown\n", kmsgXID{}},
+		{"3,9,1,-;NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001 0x00000000 0x00100000 0x00000004)\n",
+			of(at(time.Microsecond, "0018:01:00.0", 145), func(x *kmsgXID) { x.nonfatal = true })},
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000)\n", at(time.Microsecond, "0019:01:00.0", 149)},
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 79, GPU Nonfatal XC0\n", at(time.Microsecond, "0019:01:00.0", 79)}, // a word, of another code
 		{"", kmsgXID{}},
 	} {
 		got, ok := parseKmsg(c.line)
@@ -79,5 +94,78 @@ func TestCanonicalPCI(t *testing.T) {
 		if got, ok := canonicalPCI(bad); ok {
 			t.Errorf("%q was taken for %q", bad, got)
 		}
+	}
+}
+
+// TestKmsgClock: whatever the clock of the kernel log's stamps is, what was in the log at the start is not counted and
+// lies before it, and what comes later is counted once, now. The stamps are of a clock that no other is kept by.
+func TestKmsgClock(t *testing.T) {
+	draws := rand.New(rand.NewPCG(1, 2))
+	skews := []time.Duration{-24 * time.Hour, -10 * time.Minute, -10 * time.Second, 0, 10 * time.Second, 10 * time.Minute, 24 * time.Hour}
+	for range 13 {
+		skews = append(skews, time.Duration(draws.Int64N(int64(48*time.Hour)))-24*time.Hour)
+	}
+	for _, skew := range skews {
+		t.Run(skew.String(), func(t *testing.T) {
+			t.Parallel()
+			const up = 7 * 24 * time.Hour
+			proc, log := t.TempDir(), filepath.Join(t.TempDir(), "kmsg")
+			if err := os.WriteFile(filepath.Join(proc, "uptime"), fmt.Appendf(nil, "%.2f 1.00\n", up.Seconds()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			f, err := os.Create(log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			began := time.Now()
+			seq := 40
+			write := func(code int) {
+				seq++
+				stamp := up + time.Since(began) + skew
+				fmt.Fprintf(f, "3,%d,%d,-;NVRM: Xid (PCI:0000:3b:00): %d, pid=1\n", seq, stamp.Microseconds(), code)
+			}
+			write(62)
+			write(31)
+			c := New(Options{Kmsg: log, ProcFS: proc, Logger: slog.New(slog.DiscardHandler)})
+			c.onIdentity(0, Identity{UUID: "GPU-1", Index: "0", PCI: "0000:3b:00.0"})
+			ctx, stop := context.WithCancel(t.Context())
+			var reading sync.WaitGroup
+			reading.Go(func() { c.watchKmsg(ctx) })
+			last := func(code int) float64 {
+				c.xids.mu.Lock()
+				defer c.xids.mu.Unlock()
+				if seen := c.xids.last[xidKey{"0000:3b:00.0", code}]; seen != nil {
+					return seen.value
+				}
+				return 0
+			}
+			wait := func(code int) {
+				for deadline := time.Now().Add(10 * time.Second); last(code) == 0; time.Sleep(10 * time.Millisecond) {
+					if time.Now().After(deadline) {
+						t.Fatalf("XID %d is not seen", code)
+					}
+				}
+			}
+			wait(31)
+			time.Sleep(3 * kmsgPoll) // the end of the log was seen
+			write(79)
+			c.xids.tell(xidNVML, xid{pci: "0000:3b:00.0", code: 79}, time.Now())
+			write(94)
+			wait(94)
+			stop()
+			reading.Wait()
+			got := c.xids.values(t)
+			if got["kmsg 62"] != 0 || got["kmsg 31"] != 0 || got["kmsg 94"] != 1 || got["kmsg 79"]+got["nvml 79"] != 1 {
+				t.Errorf("counted %v", got)
+			}
+			start := float64(began.UnixMilli()) / 1e3
+			if v := last(62); v > start+1 {
+				t.Errorf("an XID of before the start is said to have come %.0f s after it", v-start)
+			}
+			if v := last(94); v < start-1 || v > start+60 {
+				t.Errorf("an XID of now is said to have come %.0f s after the start", v-start)
+			}
+		})
 	}
 }

@@ -244,9 +244,12 @@ func (n *node) await(lines ...string) string {
 	})
 }
 
+// patience is how long a test waits for the page to become what it should be.
+const patience = time.Minute
+
 func (n *node) awaitThat(what string, good func(page string) bool) string {
 	n.t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(patience)
 	for {
 		page := n.page()
 		if good(page) {

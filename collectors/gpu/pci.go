@@ -19,17 +19,7 @@ func (c *Collector) watchBus(ctx context.Context) {
 	tick := time.NewTicker(busInterval)
 	defer tick.Stop()
 	for {
-		found, err := busGPUs(c.options.SysFS)
-		c.mu.Lock()
-		for _, address := range found {
-			if !slices.Contains(c.bus, address) {
-				c.bus = append(slices.Clone(c.bus), address)
-			}
-		}
-		if c.bus == nil && err == nil {
-			c.bus = []string{} // we know that there is none
-		}
-		c.mu.Unlock()
+		c.lookAtBus()
 		select {
 		case <-ctx.Done():
 			return
@@ -38,29 +28,50 @@ func (c *Collector) watchBus(ctx context.Context) {
 	}
 }
 
-// busGPUs lists the PCI addresses of NVIDIA GPUs: vendor 10de, class 0300 (VGA) or 0302 (3D). GPUs
-// that are handed to virtual machines are not ours to expect.
-func busGPUs(sysfs string) ([]string, error) {
+// lookAtBus brings the list up to date. A GPU that was handed to a virtual machine is no longer ours to expect.
+func (c *Collector) lookAtBus() {
+	found, passed, err := busGPUs(c.options.SysFS)
+	if err != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	bus := []string{} // not nil: we know what there is, if only that there is none
+	for _, address := range slices.Concat(c.bus, found) {
+		if !slices.Contains(bus, address) && !slices.Contains(passed, address) {
+			bus = append(bus, address)
+		}
+	}
+	c.bus = bus
+}
+
+// busGPUs lists the PCI addresses of NVIDIA GPUs: vendor 10de, class 0300 (VGA) or 0302 (3D). Those that are passed
+// through to virtual machines are apart.
+func busGPUs(sysfs string) (found, passed []string, err error) {
 	dir := filepath.Join(sysfs, "bus/pci/devices")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("listing the PCI bus: %w", err)
+		return nil, nil, fmt.Errorf("listing the PCI bus: %w", err)
 	}
-	var found []string
 	for _, e := range entries {
 		device := filepath.Join(dir, e.Name())
 		vendor, class := readLine(device, "vendor"), readLine(device, "class")
 		if vendor != "0x10de" || !strings.HasPrefix(class, "0x0300") && !strings.HasPrefix(class, "0x0302") {
 			continue
 		}
-		if driver, err := os.Readlink(filepath.Join(device, "driver")); err == nil {
-			if name := filepath.Base(driver); name == "vfio-pci" || name == "pci-stub" {
-				continue
-			}
+		if driver, err := os.Readlink(filepath.Join(device, "driver")); err == nil && passesThrough(filepath.Base(driver)) {
+			passed = append(passed, e.Name())
+		} else {
+			found = append(found, e.Name())
 		}
-		found = append(found, e.Name())
 	}
-	return found, nil
+	return found, passed, nil
+}
+
+// passesThrough reports whether a driver only holds a device for a virtual machine: vfio-pci and its variants, such as
+// nvgrace_gpu_vfio_pci, the stub, and Xen's.
+func passesThrough(driver string) bool {
+	return strings.Contains(driver, "vfio") || driver == "pci-stub" || strings.HasSuffix(driver, "pciback")
 }
 
 func readLine(dir, file string) string {

@@ -10,20 +10,46 @@ import (
 
 // TestBusGPUs: NVSwitches, other vendors and GPUs that belong to a virtual machine are not expected.
 func TestBusGPUs(t *testing.T) {
-	root := busWith(t, 3)
-	vfio := filepath.Join(root, "bus/pci/drivers/vfio-pci")
-	if err := os.MkdirAll(vfio, 0o755); err != nil {
-		t.Fatal(err)
+	root := busWith(t, 8)
+	for i, driver := range []string{"vfio-pci", "nvidia", "nvgrace_gpu_vfio_pci", "nvgrace-gpu-vfio-pci", "pci-stub", "xen-pciback", "nouveau"} {
+		bind(t, root, i+1, driver)
 	}
-	if err := os.Symlink(vfio, filepath.Join(root, "bus/pci/devices/0000:11:00.0/driver")); err != nil {
-		t.Fatal(err)
+	found, passed, err := busGPUs(root)
+	if want := []string{"0000:10:00.0", "0000:12:00.0", "0000:17:00.0"}; err != nil || !slices.Equal(found, want) {
+		t.Errorf("got %v %v, want %v", found, err, want)
 	}
-	got, err := busGPUs(root)
-	if want := []string{"0000:10:00.0", "0000:12:00.0"}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("got %v %v, want %v", got, err, want)
+	if want := []string{"0000:11:00.0", "0000:13:00.0", "0000:14:00.0", "0000:15:00.0", "0000:16:00.0"}; !slices.Equal(passed, want) {
+		t.Errorf("passed through: got %v, want %v", passed, want)
 	}
-	if _, err := busGPUs(filepath.Join(root, "nowhere")); err == nil {
+	if _, _, err := busGPUs(filepath.Join(root, "nowhere")); err == nil {
 		t.Error("a sysfs without a PCI bus is not a node without GPUs")
+	}
+}
+
+// TestBusChanges: a GPU that vanishes stays expected, one that is handed to a virtual machine does not.
+func TestBusChanges(t *testing.T) {
+	root := busWith(t, 3)
+	c := New(Options{SysFS: root})
+	c.lookAtBus()
+	bind(t, root, 1, "vfio-pci")
+	if err := os.RemoveAll(filepath.Join(root, "bus/pci/devices/0000:12:00.0")); err != nil {
+		t.Fatal(err)
+	}
+	c.lookAtBus()
+	if want := []string{"0000:10:00.0", "0000:12:00.0"}; !slices.Equal(c.bus, want) {
+		t.Errorf("got %v, want %v", c.bus, want)
+	}
+}
+
+// bind gives a GPU of busWith a driver.
+func bind(t *testing.T, root string, gpu int, driver string) {
+	t.Helper()
+	dir := filepath.Join(root, "bus/pci/drivers", driver)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(dir, filepath.Join(root, "bus/pci/devices", fmt.Sprintf("0000:%02x:00.0", 0x10+gpu), "driver")); err != nil {
+		t.Fatal(err)
 	}
 }
 

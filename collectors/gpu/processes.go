@@ -11,7 +11,7 @@ import (
 
 const (
 	processesUnknownMemory = math.MaxUint64
-	processesNoInstance    = math.MaxUint32
+	noInstance             = math.MaxUint32
 )
 
 // readProcesses lists compute processes, those of MPS clients too.
@@ -35,7 +35,7 @@ func readProcesses(d *nvmlDevice, s *sheet) error {
 		}
 		seen[who{p.Pid, p.GpuInstanceId}] = true
 		process := Process{PID: int(p.Pid), GPU: s.identity, Memory: p.UsedGpuMemory, MemoryKnown: p.UsedGpuMemory != processesUnknownMemory}
-		if p.GpuInstanceId != processesNoInstance {
+		if p.GpuInstanceId != noInstance {
 			process.InstanceID = strconv.Itoa(int(p.GpuInstanceId))
 		}
 		if !process.MemoryKnown {

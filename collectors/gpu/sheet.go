@@ -22,7 +22,7 @@ type sheet struct {
 	dueSlow   bool       // whether slow readings are due in this cycle
 	processes []Process  // of the last slow cycle
 	instances []Instance // of the last slow cycle in which they could be listed
-	xids      []int      // of this cycle
+	xids      []xid      // of this cycle
 
 	known map[seriesKey]*seriesIdentity
 }
@@ -105,6 +105,14 @@ func newSeriesIdentity(f *metrics.Family, labels ...string) *seriesIdentity {
 	return &seriesIdentity{f, prometheus.MakeLabelPairs(f.Desc(), labels)}
 }
 
+// known is a value that was asked for; empty when there is none.
+func known(v string, err error) string {
+	if err != nil {
+		return ""
+	}
+	return v
+}
+
 // snapshot is the outcome of a cycle, immutable.
 type snapshot struct {
 	identity   Identity
@@ -113,5 +121,5 @@ type snapshot struct {
 	fast, slow []series
 	processes  []Process
 	instances  []Instance
-	err        error // the GPU or the library is out of order: there are no series
+	err        error // the GPU or the library is out of order: of the series there are only those that last
 }

@@ -9,17 +9,22 @@ import (
 )
 
 func readTemperature(d *nvmlDevice, s *sheet) error {
-	t, err := ask(d, "nvmlDeviceGetTemperatureV", func() (nvml.Temperature, nvml.Return) { return d.handle.GetTemperatureV().V1() })
-	celsius := float64(t.Temperature)
-	if reachOf(err) == forGood {
-		var old uint32
-		old, err = ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return d.handle.GetTemperature(nvml.TEMPERATURE_GPU) })
-		celsius = float64(old)
-	}
+	celsius, err := either(d, "temperature",
+		func() (float64, error) {
+			t, err := ask(d, "nvmlDeviceGetTemperatureV", func() (nvml.Temperature, nvml.Return) { return d.handle.GetTemperatureV().V1() })
+			return float64(t.Temperature), err
+		},
+		d.readSensor)
 	if err == nil {
 		s.add(metrics.GPUTemperature, celsius, "gpu")
 	}
 	return err
+}
+
+// readSensor is the temperature of the GPU in the way that every driver knows.
+func (d *nvmlDevice) readSensor() (float64, error) {
+	celsius, err := ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return d.handle.GetTemperature(nvml.TEMPERATURE_GPU) })
+	return float64(celsius), err
 }
 
 // temperatureLimits are the limits a GPU has: on Ada and newer as T.Limit fields, on the scale of
@@ -31,26 +36,30 @@ var temperatureLimits = []struct {
 }{
 	{"slowdown", nvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, nvml.TEMPERATURE_THRESHOLD_SLOWDOWN},
 	{"shutdown", nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, nvml.TEMPERATURE_THRESHOLD_SHUTDOWN},
-	{"memory_max", nvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, nvml.TEMPERATURE_THRESHOLD_MEM_MAX},
+	{"memory_max", 0, nvml.TEMPERATURE_THRESHOLD_MEM_MAX},
 	{"gpu_max", nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT, nvml.TEMPERATURE_THRESHOLD_GPU_MAX},
 }
 
-// readTemperatureMargin exports how far each limit is.
+// readTemperatureMargin exports how far each limit is. The margin that the driver tells is that of the GPU: how far the
+// memory is from its limit, it does not say.
 func readTemperatureMargin(d *nvmlDevice, s *sheet) error {
-	margin, err := ask(d, "nvmlDeviceGetMarginTemperature", d.handle.GetMarginTemperature)
-	if err == nil {
-		err = &callError{"nvmlDeviceGetFieldValues, T.Limit", codeNotSupported}
-		for _, l := range temperatureLimits {
-			if limit, ok := d.field(l.field); ok {
-				s.add(metrics.GPUTemperatureMargin, float64(margin.MarginTemperature)-limit, l.name)
-				err = nil
+	_, err := either(d, "temperature_margin",
+		func() (string, error) {
+			margin, err := ask(d, "nvmlDeviceGetMarginTemperature", d.handle.GetMarginTemperature)
+			if err != nil {
+				return "", err
 			}
-		}
-	}
-	if reachOf(err) != forGood {
-		return err
-	}
-	return d.readThresholdMargin(s)
+			err = &callError{"nvmlDeviceGetFieldValues, T.Limit", codeNotSupported}
+			for _, l := range temperatureLimits {
+				if limit, ok := d.field(l.field); ok {
+					s.add(metrics.GPUTemperatureMargin, float64(margin.MarginTemperature)-limit, l.name)
+					err = nil
+				}
+			}
+			return "", err
+		},
+		func() (string, error) { return "", d.readThresholdMargin(s) })
+	return err
 }
 
 // readThresholdMargin computes the margins of GPUs whose limits are in degrees. The limits do not
@@ -66,12 +75,12 @@ func (d *nvmlDevice) readThresholdMargin(s *sheet) error {
 			}
 		}
 	}
-	gpu, gpuErr := ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return d.handle.GetTemperature(nvml.TEMPERATURE_GPU) })
+	gpu, gpuErr := d.readSensor()
 	memory, hasMemory := d.field(nvml.FI_DEV_MEMORY_TEMP)
 	for name, limit := range d.limits {
 		switch {
 		case name != "memory_max" && out.add(gpuErr):
-			s.add(metrics.GPUTemperatureMargin, limit-float64(gpu), name)
+			s.add(metrics.GPUTemperatureMargin, limit-gpu, name)
 		case name == "memory_max" && hasMemory:
 			s.add(metrics.GPUTemperatureMargin, limit-memory, name)
 		}

@@ -3,6 +3,8 @@
 package gpu
 
 import (
+	"time"
+
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -13,6 +15,7 @@ type odometer struct {
 	last  uint64
 	total float64
 	began bool
+	wide  bool // it has passed 32 bits
 }
 
 type distanceKey struct {
@@ -34,10 +37,24 @@ func (o *odometer) advance(raw uint64) {
 	o.last, o.began = raw, true
 }
 
+// advanceNarrow takes a reading of a counter of 32 bits after an interval in which a link of some speed, in bytes per second, may
+// have wrapped it. It reports whether the reading says how far it moved: a reading that comes too late only gives the
+// place to go on from. What has passed 32 bits has more of them.
+func (o *odometer) advanceNarrow(raw uint64, speed float64, after time.Duration) bool {
+	o.wide = o.wide || raw >= 1<<32
+	if !o.wide && speed*after.Seconds() >= 1<<32 {
+		o.last, o.began = raw, true
+		return false
+	}
+	o.advance(raw)
+	return true
+}
+
 // traffic is where the bytes of one direction of one kind of link can be read, best source first.
 type traffic struct {
 	to      *metrics.Family
 	field   fieldID // of the whole GPU
+	narrow  bool    // field has 32 bits: what else there is is better
 	unit    float64 // bytes per unit of field
 	perLink uint32  // field in bytes for each NVLink, 0 for none
 	gpm     nvml.GpmMetricId
@@ -45,12 +62,12 @@ type traffic struct {
 
 var (
 	pcieTraffic = []traffic{
-		{to: metrics.GPUPCIeTransmit, field: fieldID{id: nvml.FI_DEV_PCIE_COUNT_TX_BYTES}, unit: 1, gpm: nvml.GPM_METRIC_PCIE_TX_PER_SEC},
-		{to: metrics.GPUPCIeReceive, field: fieldID{id: nvml.FI_DEV_PCIE_COUNT_RX_BYTES}, unit: 1, gpm: nvml.GPM_METRIC_PCIE_RX_PER_SEC},
+		{to: metrics.GPUPCIeTransmit, field: fieldID{id: nvml.FI_DEV_PCIE_COUNT_TX_BYTES}, narrow: true, unit: 1, gpm: nvml.GPM_METRIC_PCIE_TX_PER_SEC},
+		{to: metrics.GPUPCIeReceive, field: fieldID{id: nvml.FI_DEV_PCIE_COUNT_RX_BYTES}, narrow: true, unit: 1, gpm: nvml.GPM_METRIC_PCIE_RX_PER_SEC},
 	}
 	nvlinkTraffic = []traffic{
-		{metrics.GPUNVLinkTransmit, fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scopeAllLinks}, kibi, nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC},
-		{metrics.GPUNVLinkReceive, fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scopeAllLinks}, kibi, nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, nvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC},
+		{metrics.GPUNVLinkTransmit, fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scopeAllLinks}, false, kibi, nvml.FI_DEV_NVLINK_COUNT_XMIT_BYTES, nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC},
+		{metrics.GPUNVLinkReceive, fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scopeAllLinks}, false, kibi, nvml.FI_DEV_NVLINK_COUNT_RCV_BYTES, nvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC},
 	}
 )
 
@@ -71,29 +88,52 @@ func (d *nvmlDevice) readTraffic(s *sheet, directions []traffic) error {
 // bytes is the total of one direction from the best source that the driver has not refused. A source
 // that fails this time is not replaced by another one, which would count from elsewhere.
 func (d *nvmlDevice) bytes(t traffic) (float64, error) {
-	notNow := &callError{"reading " + t.to.Name, codeTimeout}
+	if t.narrow {
+		if total, err := d.gpmBytes(t); reachOf(err) != forGood {
+			return total, err
+		}
+	}
 	if !d.refused(t.field) {
 		v, ok := d.values[t.field]
 		if !ok {
-			return 0, notNow
+			return 0, &callError{"reading " + t.to.Name, codeTimeout}
 		}
 		o := findOrMake(d.distance, distanceKey{t.to, t.field.scope})
-		o.advance(integer(v))
+		if !t.narrow {
+			o.advance(integer(v))
+		} else if !o.advanceNarrow(integer(v), d.pcieSpeed, d.sinceLast()) {
+			return 0, errWraps
+		}
 		return o.total * t.unit, nil
 	}
 	if total, ok := d.linkBytes(t); ok {
 		return total, nil
 	}
-	rate, asked := d.gpm.rates[t.gpm]
-	switch {
-	case asked && rate.err == nil:
-		o := findOrMake(d.distance, distanceKey{t.to, gpmDistance})
-		o.total += rate.value * mebi * d.gpm.whole.window.Seconds()
-		return o.total, nil
-	case asked:
+	return d.gpmBytes(t)
+}
+
+// sinceLast is the time since the last complete cycle, or for which that will be.
+func (d *nvmlDevice) sinceLast() time.Duration {
+	if d.last.IsZero() {
+		return d.lib.options.Interval
+	}
+	return max(d.now.Sub(d.last), d.lib.options.Interval)
+}
+
+// gpmBytes integrates the rate over the windows that GPM closes.
+func (d *nvmlDevice) gpmBytes(t traffic) (float64, error) {
+	o := findOrMake(d.distance, distanceKey{t.to, gpmDistance})
+	switch rate, fresh := d.gpm.rates[t.gpm]; {
+	case rate.err != nil:
 		return 0, rate.err
+	case fresh:
+		o.total += rate.value * mebi * d.gpm.whole.window.Seconds()
+		o.began = true
+		return o.total, nil
+	case o.began:
+		return o.total, nil
 	case d.gpm.isOpen:
-		return 0, notNow // the second sample is yet to come
+		return 0, &callError{"reading " + t.to.Name, codeTimeout} // the second sample is yet to come
 	default:
 		return 0, &callError{"reading " + t.to.Name, codeNotSupported}
 	}

@@ -30,7 +30,7 @@ type worker struct {
 	said    string // the state that was logged last
 
 	onIdentity func(int, Identity)
-	onXID      func(channel xidChannel, pci string, code int, at time.Time) bool
+	onXID      func(xid)
 
 	last  atomic.Pointer[snapshot]
 	since atomic.Pointer[time.Time] // when the present cycle began; nil between cycles
@@ -46,14 +46,14 @@ func newWorker(c *Collector, index int, d device) *worker {
 		known:      known,
 		said:       "new",
 		onIdentity: c.onIdentity,
-		onXID:      c.xids.tell,
+		onXID:      c.onXID,
 	}
 	w.sheet.setIdentity(known)
 	return w
 }
 
-// run reads until ctx ends or the library is out of order, which it returns.
-func (w *worker) run(ctx context.Context) error {
+// run reads until ctx ends.
+func (w *worker) run(ctx context.Context) {
 	defer w.device.Close()
 	var slowAt time.Time
 	pause, failures := time.NewTimer(0), 0
@@ -61,7 +61,7 @@ func (w *worker) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-pause.C:
 		}
 		began := time.Now()
@@ -69,15 +69,12 @@ func (w *worker) run(ctx context.Context) error {
 		snap := w.cycle(began, slowIsDue)
 		w.report(snap)
 		wait := max(w.options.Interval-snap.took, w.options.Interval/2)
-		switch {
-		case snap.err == nil:
+		if snap.err == nil {
 			failures = 0
 			if slowIsDue {
 				slowAt = began
 			}
-		case reachOf(snap.err) == wholeLibrary:
-			return snap.err
-		default:
+		} else {
 			slowAt = time.Time{} // everything afresh once it is back
 			failures++
 			wait = backoff(w.options.Interval, failures)
@@ -96,15 +93,18 @@ func (w *worker) cycle(began time.Time, slowIsDue bool) *snapshot {
 	if err == nil && snap.took > w.options.Deadline {
 		snap.err = fmt.Errorf("%w of %s: see the kernel log for XID 119 or a hung task", errLate, w.options.Deadline)
 	}
+	previous := w.last.Load()
 	if snap.err == nil {
 		snap.fast, snap.slow, snap.processes = w.sheet.fast, w.sheet.slow, w.sheet.processes
+	} else if previous != nil && previous.identity == snap.identity {
+		snap.slow = lasting(previous)
 	}
-	if previous := w.last.Load(); snap.identity.UUID != "" && (previous == nil || previous.identity != snap.identity) {
+	if snap.identity.UUID != "" && (previous == nil || previous.identity != snap.identity) {
 		w.onIdentity(w.index, snap.identity)
 	}
 	w.last.Store(snap)
-	for _, code := range w.sheet.xids {
-		w.onXID(xidNVML, snap.identity.PCI, code, time.Now())
+	for _, x := range w.sheet.xids {
+		w.onXID(x)
 	}
 	return snap
 }
@@ -167,6 +167,24 @@ func (h health) emit(now time.Time, emit func(*metrics.Family, float64, ...strin
 	if !h.stuck {
 		emit(metrics.GPUCollectDuration, h.took.Seconds(), id.UUID, id.Index)
 	}
+}
+
+// lasts reports whether a family outlives the failure of its GPU: it says which GPU that is, and what the driver asked
+// for last.
+func lasts(f *metrics.Family) bool {
+	return f == metrics.GPUInfo || f == metrics.GPURecoveryAction || f == metrics.GPURecoveryActionInfo
+}
+
+// lasting are the series of a snapshot that outlive a failure.
+func lasting(s *snapshot) (kept []series) {
+	for _, part := range [][]series{s.fast, s.slow} {
+		for _, v := range part {
+			if lasts(v.family) {
+				kept = append(kept, v)
+			}
+		}
+	}
+	return kept
 }
 
 func truth(b bool) float64 {

@@ -28,6 +28,32 @@ func (c xidChannel) source() string {
 	return "kmsg"
 }
 
+// xid is an XID of a GPU, or of a MIG GPU instance of it.
+type xid struct {
+	pci      string
+	code     int
+	instance string // empty for the whole GPU
+	nonfatal bool   // the driver says that it goes on
+}
+
+// isXIDCode reports whether a number is the code of an XID: 0 is none, and 999 is one that NVML does not know.
+func isXIDCode(code int) bool { return code > 0 && code != 999 }
+
+// isNVLink5 reports whether an XID is one of those of NVLink 5, of which some are fatal and some are not.
+func isNVLink5(code int) bool { return 144 <= code && code <= 150 }
+
+// severity is that of the catalogue, but that nobody has to be woken for what is not fatal.
+func (x xid) severity() metrics.XIDSeverity {
+	for _, known := range metrics.XIDs {
+		if known.Code == x.code && known.Severity == metrics.XIDPage && x.nonfatal {
+			return metrics.XIDTicket
+		} else if known.Code == x.code {
+			return known.Severity
+		}
+	}
+	return ""
+}
+
 // xidLedger counts XIDs. The driver tells of one XID through several channels; it is counted once.
 type xidLedger struct {
 	window  time.Duration // how far apart the channels may tell of the same XID
@@ -48,7 +74,7 @@ type xidKey struct {
 
 type xidCount struct {
 	xidKey
-	source string
+	instance, severity, source string
 }
 
 // tally is a series of the ledger, under the identity that its GPU had when it was last served.
@@ -79,20 +105,20 @@ func newXIDLedger(window time.Duration) *xidLedger {
 	return l
 }
 
-// expect gives the paging codes of a GPU counters at zero, so that increase() sees the first event.
+// expect gives the codes of a GPU that page or are a ticket counters at zero, so that increase() sees the first event.
 func (l *xidLedger) expect(pci string, channel xidChannel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, x := range metrics.XIDs {
-		if x.Severity == metrics.XIDPage {
-			l.count(xidKey{pci, x.Code}, channel)
+		if x.Severity != metrics.XIDApp {
+			l.count(xid{pci: pci, code: x.Code}, channel)
 		}
 	}
 }
 
-// count finds or makes the counter of a code. l.mu is held.
-func (l *xidLedger) count(key xidKey, channel xidChannel) *tally {
-	return findOrMake(l.counts, xidCount{key, channel.source()})
+// count finds or makes the counter of an XID. l.mu is held.
+func (l *xidLedger) count(x xid, channel xidChannel) *tally {
+	return findOrMake(l.counts, xidCount{xidKey{x.pci, x.code}, x.instance, string(x.severity()), channel.source()})
 }
 
 func findOrMake[K comparable, V any](m map[K]*V, key K) *V {
@@ -106,10 +132,10 @@ func findOrMake[K comparable, V any](m map[K]*V, key K) *V {
 
 // tell takes down that a channel has told of an XID that occurred at a time. It reports whether that
 // is news: no other channel has told of it before.
-func (l *xidLedger) tell(channel xidChannel, pci string, code int, at time.Time) bool {
+func (l *xidLedger) tell(channel xidChannel, x xid, at time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := xidKey{pci, code}
+	key := xidKey{x.pci, x.code}
 	l.seen(key, at)
 	r := findOrMake(l.recent, key)
 	r.forget(at.Add(-l.window))
@@ -119,7 +145,7 @@ func (l *xidLedger) tell(channel xidChannel, pci string, code int, at time.Time)
 	}
 	r.at = append(r.at, at)
 	r.next[channel] = len(r.at)
-	l.count(key, channel).value++
+	l.count(x, channel).value++
 	return true
 }
 
@@ -161,10 +187,10 @@ func (l *xidLedger) collect(ch chan<- prometheus.Metric, known []Identity) {
 	l.mu.Lock()
 	page := make([]series, 0, len(l.counts)+len(l.last))
 	for key, t := range l.counts {
-		page = append(page, t.as(metrics.GPUXIDErrors, gpus[key.pci], key.xidKey, key.source))
+		page = append(page, t.as(metrics.GPUXIDErrors, gpus[key.pci], key.pci, key.instance, strconv.Itoa(key.code), key.severity, key.source))
 	}
 	for key, t := range l.last {
-		page = append(page, t.as(metrics.GPUXIDLastTimestamp, gpus[key.pci], key))
+		page = append(page, t.as(metrics.GPUXIDLastTimestamp, gpus[key.pci], key.pci, strconv.Itoa(key.code)))
 	}
 	l.mu.Unlock()
 	for i := range page {
@@ -173,10 +199,9 @@ func (l *xidLedger) collect(ch chan<- prometheus.Metric, known []Identity) {
 }
 
 // as is the present value of a tally.
-func (t *tally) as(f *metrics.Family, gpu Identity, key xidKey, source ...string) series {
+func (t *tally) as(f *metrics.Family, gpu Identity, labels ...string) series {
 	if t.series == nil || t.gpu != gpu {
-		labels := append([]string{gpu.UUID, gpu.Index, key.pci, strconv.Itoa(key.code)}, source...)
-		t.gpu, t.series = gpu, newSeriesIdentity(f, labels...)
+		t.gpu, t.series = gpu, newSeriesIdentity(f, append([]string{gpu.UUID, gpu.Index}, labels...)...)
 	}
 	return series{t.series, t.value}
 }

@@ -61,7 +61,7 @@ func TestLedgerCountsEachXIDOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l, start := newXIDLedger(2*s), time.Unix(1_000_000, 0)
 			for _, e := range c.told {
-				l.tell(e.channel, "0000:3b:00.0", e.code, start.Add(e.after))
+				l.tell(e.channel, xid{pci: "0000:3b:00.0", code: e.code}, start.Add(e.after))
 			}
 			if got := l.values(t); fmt.Sprint(got) != fmt.Sprint(c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
@@ -70,12 +70,23 @@ func TestLedgerCountsEachXIDOnce(t *testing.T) {
 	}
 }
 
+// TestSeverity: what the driver says goes on wakes nobody; what is nobody's in the catalogue has no severity.
+func TestSeverity(t *testing.T) {
+	for x, want := range map[xid]metrics.XIDSeverity{
+		{code: 149}: metrics.XIDPage, {code: 149, nonfatal: true}: metrics.XIDTicket, {code: 63}: metrics.XIDTicket, {code: 31, nonfatal: true}: metrics.XIDApp, {code: 400}: "",
+	} {
+		if got := x.severity(); got != want {
+			t.Errorf("%+v: got %q, want %q", x, got, want)
+		}
+	}
+}
+
 // TestLedgerForgets: the memory for matching does not grow with the number of XIDs.
 func TestLedgerForgets(t *testing.T) {
 	l, at := newXIDLedger(2*time.Second), time.Unix(1_000_000, 0)
 	for range 100_000 {
 		at = at.Add(10 * time.Millisecond)
-		l.tell(xidNVML, "0000:3b:00.0", 45, at)
+		l.tell(xidNVML, xid{pci: "0000:3b:00.0", code: 45}, at)
 	}
 	if n := len(l.recent[xidKey{"0000:3b:00.0", 45}].at); n > 201 {
 		t.Errorf("%d incidents are remembered", n)

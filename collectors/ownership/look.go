@@ -303,16 +303,23 @@ var (
 // home is where a process runs. Everything is empty outside containers, the pod outside Kubernetes.
 type home struct {
 	pod       podName
-	container string // its id
+	container string // its id, or unknownContainer
 }
+
+// unknownContainer is that of a process which /proc does not show: one of another pid namespace, or one that has ended.
+const unknownContainer = "unknown"
 
 // home finds where a process runs, from its cgroup.
 func (l *look) home(pid int) (h home) {
 	p, err := l.fs.Proc(pid)
 	if err != nil {
+		h.container = unknownContainer
 		return h
 	}
-	groups, _ := p.Cgroups()
+	groups, err := p.Cgroups()
+	if err != nil {
+		h.container = unknownContainer
+	}
 	for _, g := range groups {
 		if m := podUID.FindStringSubmatch(g.Path); m != nil {
 			h.pod = l.pod(strings.ReplaceAll(m[1], "_", "-"))

@@ -215,7 +215,8 @@ func TestWhoseGPU(t *testing.T) {
 	}
 }
 
-// TestMemory: memory adds up per engine and per container, and is absent where any of it is unknown.
+// TestMemory: memory adds up per engine and per container, and is absent where any of it is unknown. That of a process
+// that /proc lacks is of an unknown owner, not of the host.
 func TestMemory(t *testing.T) {
 	id := strings.Repeat("ab", 32)
 	cgroup := "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a1b2c3d_0000_4000_8000_000000000001.slice/cri-containerd-" + id + ".scope"
@@ -230,7 +231,7 @@ func TestMemory(t *testing.T) {
 	c := New(Options{
 		Targets: func() []Target { return []Target{engine("127.0.0.1:8000")} },
 		Processes: func() []gpu.Process {
-			return []gpu.Process{on(10, gpu0, 100), on(11, gpu0, 20), on(20, gpu0, 3), unknown, on(31, gpu1, 5)}
+			return []gpu.Process{on(10, gpu0, 100), on(11, gpu0, 20), on(20, gpu0, 3), on(99, gpu0, 7), unknown, on(31, gpu1, 5)}
 		},
 		GPUs:    func() []gpu.Identity { return []gpu.Identity{gpu0, gpu1} },
 		PodLogs: logs,
@@ -246,6 +247,7 @@ func TestMemory(t *testing.T) {
 		`llm_engine_gpu_memory_bytes{container="",gpu="0",gpu_instance_id="",gpu_uuid="GPU-a",namespace="",pod="",runtime="vllm",server="127.0.0.1:8000"} 120`,
 		`llm_gpu_container_memory_bytes{container_id="` + id + `",gpu="0",gpu_instance_id="",gpu_uuid="GPU-a",namespace="prod",pod="vllm-0"} 120`,
 		`llm_gpu_container_memory_bytes{container_id="",gpu="0",gpu_instance_id="",gpu_uuid="GPU-a",namespace="",pod=""} 3`,
+		`llm_gpu_container_memory_bytes{container_id="unknown",gpu="0",gpu_instance_id="",gpu_uuid="GPU-a",namespace="",pod=""} 7`,
 	} {
 		if !strings.Contains(got, want+"\n") {
 			t.Errorf("want %s on\n%s", want, got)

@@ -105,8 +105,8 @@ func (g *GPU) emit(put put) {
 	id := []string{g.uuid, strconv.Itoa(g.index)}
 	with := func(more ...string) []string { return append(append([]string{}, id...), more...) }
 	for _, x := range metrics.XIDs {
-		if n := g.xids[x.Code]; n > 0 || x.Severity == metrics.XIDPage { // the collector starts the paging codes at zero
-			put(metrics.GPUXIDErrors, n, with(PCI(g.index), strconv.Itoa(x.Code), "kmsg")...)
+		if n := g.xids[x.Code]; n > 0 || x.Severity != metrics.XIDApp { // the collector starts these at zero
+			put(metrics.GPUXIDErrors, n, with(PCI(g.index), "", strconv.Itoa(x.Code), string(x.Severity), "kmsg")...)
 		}
 	}
 	if g.Lost {

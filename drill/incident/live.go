@@ -32,6 +32,8 @@ type Live struct {
 	mu     sync.Mutex // over the world
 	faults []Fault    // to come
 	onset  time.Time  // zero: not said yet
+
+	records int // in the kernel log
 }
 
 // Options are the surroundings of a Live.
@@ -163,7 +165,8 @@ func (l *Live) log(g *GPU, xids []int) error {
 	}
 	defer f.Close()
 	for _, x := range xids {
-		if _, err := fmt.Fprintf(f, "4,1,%.0f,-;NVRM: Xid (PCI:%s): %d, invented by the drill\n", seconds*1e6, strings.TrimSuffix(PCI(g.index), ".0"), x); err != nil {
+		l.records++
+		if _, err := fmt.Fprintf(f, "4,%d,%.0f,-;NVRM: Xid (PCI:%s): %d, invented by the drill\n", l.records, seconds*1e6, strings.TrimSuffix(PCI(g.index), ".0"), x); err != nil {
 			return err
 		}
 	}

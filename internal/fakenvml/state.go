@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"embed"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +22,9 @@ const (
 	H100 = "h100" // Hopper: GPM, T.Limit, driver counters for every clock event
 	A100 = "a100" // Ampere: no GPM, thresholds in degrees, SRAM status needs root
 	MIG  = "mig"  // to be put on top of H100: GPU 0 is split
+
+	GB200 = "gb200" // to be put on top of H100: NVLink 5, a module with a CPU
+	V100  = "v100"  // to be put on top of A100: retired pages, old counters
 )
 
 // All and System are devices for Set: every GPU that does not say otherwise, and the library itself.
@@ -35,6 +40,15 @@ type State struct {
 	mu     sync.Mutex
 	lines  map[[2]string]string // device and key to value
 	events map[int]int          // per GPU
+}
+
+// Describes reports whether a GPU of any description has a key.
+func Describes(key string) bool {
+	files, _ := fs.Glob(descriptions, "*.state")
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, _ := descriptions.ReadFile(file)
+		return strings.Contains(string(text), "\n* "+key+" ")
+	})
 }
 
 // NewState writes the state of a node with so many GPUs, made from descriptions. lib is the path
@@ -95,17 +109,20 @@ func (s *State) save() error {
 	return os.Rename(s.path+".new", s.path)
 }
 
-// XID makes a GPU report an XID.
-func (s *State) XID(gpu, code int) error {
+// XID makes a GPU report an XID, of a GPU instance when one is given.
+func (s *State) XID(gpu, code int, instance ...int) error {
 	s.mu.Lock()
 	s.events[gpu]++
 	key := fmt.Sprintf("event.%d", s.events[gpu])
 	s.mu.Unlock()
-	return s.Set(strconv.Itoa(gpu), key, code)
+	return s.Set(strconv.Itoa(gpu), key, strings.Trim(fmt.Sprint(append([]int{code}, instance...)), "[]"))
 }
 
 // Lose makes every call for a GPU fail as if it had fallen off the bus.
-func (s *State) Lose(gpu int) error { return s.Set(strconv.Itoa(gpu), "lost", 15) }
+func (s *State) Lose(gpu int) error { return s.Fail(gpu, 15) }
+
+// Fail makes every call for a GPU return a code.
+func (s *State) Fail(gpu, code int) error { return s.Set(strconv.Itoa(gpu), "lost", code) }
 
 // Hang makes every call for a GPU block for d, or until Unhang.
 func (s *State) Hang(gpu int, d time.Duration) error {

@@ -155,20 +155,25 @@ static long long now_ms(void) {
 	return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
-// enter is the beginning of every call: it records the call once, then hangs or fails as told. A
+// record appends a line to the file "calls".
+static void record(const char *line) {
+	char path[4200];
+	snprintf(path, sizeof path, "%s/calls", directory);
+	FILE *f = fopen(path, "ae");
+	if (f) {
+		fprintf(f, "%s\n", line);
+		fclose(f);
+	}
+}
+
+// enter is the beginning of every call: it records the call, once or as often as told, then hangs or fails as told. A
 // call that hangs returns when its time is over or when the state no longer says so.
 static nvmlReturn_t enter(struct nvmlDevice_st *d, const char *function, int *recorded) {
-	char v[4096], path[4200], name[128];
+	char v[4096], name[128];
 	int ms;
 	refresh();
-	if (!__atomic_exchange_n(recorded, 1, __ATOMIC_SEQ_CST)) {
-		snprintf(path, sizeof path, "%s/calls", directory);
-		FILE *f = fopen(path, "ae");
-		if (f) {
-			fprintf(f, "%s\n", function);
-			fclose(f);
-		}
-	}
+	if (!__atomic_exchange_n(recorded, 1, __ATOMIC_SEQ_CST) || find(&library, "record_all", v, sizeof v) == NVML_SUCCESS)
+		record(function);
 	long long began = now_ms();
 	while (find(d, "hang", v, sizeof v) == NVML_SUCCESS && sscanf(v, "%127s %d", name, &ms) == 2 &&
 	       (name[0] == '*' || strcmp(name, function) == 0) && now_ms() - began < ms) {
@@ -391,7 +396,8 @@ nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned int fan, uns
 	return NVML_SUCCESS;
 }
 
-// ---- fields: "field.82 61", "field.165.3 1", with a type other than the usual one "field.197 u32 7"
+// ---- fields: "field.82 61", "field.165.3 1", with a type other than the usual one "field.197 u32 7"; "u32 rate 1000"
+// grows by 1000 a second and wraps
 
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values) {
 	ENTER(device.handle);
@@ -400,11 +406,16 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
 		nvmlFieldValue_t *f = &values[i];
 		char key[64];
 		snprintf(key, sizeof key, f->scopeId ? "field.%u.%u" : "field.%u", f->fieldId, f->scopeId);
+		if (find(&library, "record_all", v, sizeof v) == NVML_SUCCESS)
+			record(key);
 		f->nvmlReturn = find(device.handle, key, v, sizeof v);
 		if (f->nvmlReturn != NVML_SUCCESS)
 			continue;
 		good++;
-		if (strncmp(v, "u32 ", 4) == 0) {
+		if (strncmp(v, "u32 rate ", 9) == 0) {
+			f->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+			f->value.uiVal = (unsigned)(strtoull(v + 9, NULL, 0) / 1000 * now_ms());
+		} else if (strncmp(v, "u32 ", 4) == 0) {
 			f->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
 			f->value.uiVal = (unsigned)strtoull(v + 4, NULL, 0);
 		} else if (v[0] == '-') {
@@ -434,7 +445,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 // "memory total used reserved"
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *m) {
 	ENTER(device.handle);
-	if (m->version != nvmlMemory_v2)
+	if (m->version != nvmlMemory_v2 || find(device.handle, "memory_v1_only", v, sizeof v) == NVML_SUCCESS)
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 	FIND(device.handle, "memory");
 	m->total = part(v, 0);
@@ -517,6 +528,27 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
 	info->state = part(v, 0);
 	info->healthMask = part(v, 1);
 	info->healthSummary = part(v, 2);
+	return NVML_SUCCESS;
+}
+
+// ---- the far end of an NVLink: "nvlink_remote.3 00000000:20:00.0", "nvlink_remote_type.3 2" (a switch)
+
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci) {
+	char key[64];
+	ENTER(device.handle);
+	snprintf(key, sizeof key, "nvlink_remote.%u", link);
+	FIND(device.handle, key);
+	memset(pci, 0, sizeof *pci);
+	snprintf(pci->busId, sizeof pci->busId, "%.31s", v);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link, nvmlIntNvLinkDeviceType_t *type) {
+	char key[64];
+	ENTER(device.handle);
+	snprintf(key, sizeof key, "nvlink_remote_type.%u", link);
+	FIND(device.handle, key);
+	*type = atoi(v);
 	return NVML_SUCCESS;
 }
 
@@ -630,7 +662,7 @@ nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get) {
 	return NVML_SUCCESS;
 }
 
-// ---- events: "event.1 79", "event.2 31", …; "event_storm 31" without end
+// ---- events: "event.1 79", "event.2 31 3" (of GPU instance 3), …; "event_storm 31" without end
 
 NUMBER(nvmlDeviceGetSupportedEventTypes, unsigned long long, "event_types")
 
@@ -685,5 +717,7 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
 	data->eventType = nvmlEventTypeXidCriticalError;
 	data->eventData = atoi(v);
 	data->gpuInstanceId = data->computeInstanceId = 0xFFFFFFFF;
+	if (strchr(v, ' '))
+		data->gpuInstanceId = part(v, 1);
 	return NVML_SUCCESS;
 }

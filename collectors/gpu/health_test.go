@@ -1,0 +1,199 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
+)
+
+// TestDeadGPU: a GPU that answers nothing any more is not up, whatever the code is that it answers with, and comes
+// back; what it is and what the driver asks for stays on the page meanwhile.
+func TestDeadGPU(t *testing.T) {
+	has := func(page, family string) bool {
+		return slices.ContainsFunc(seriesOf(page, 1), func(line string) bool { return strings.HasPrefix(line, family+"{") })
+	}
+	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100).start()
+	for code, reason := range map[int]string{
+		2: "invalid_argument", 3: "not_supported", 4: "no_permission", 14: "corrupted_inforom", 16: "reset_required", 17: "operating_system",
+		20: "memory", 21: "no_data", 27: "not_ready", 28: "gpu_not_found", 29: "invalid_state", 77: "nvml_error_77", 999: "unknown",
+	} {
+		n.await(upLine(0, ""), upLine(1, ""), `llm_gpu_missing{pci_bus_id="0000:11:00.0"} 0`)
+		n.must(n.Fail(1, code))
+		page := n.await(upLine(0, ""), upLine(1, reason), `llm_gpu_missing{pci_bus_id="0000:11:00.0"} 1`, `llm_gpu_missing{pci_bus_id="0000:10:00.0"} 0`)
+		for _, family := range []string{"llm_gpu_info", "llm_gpu_recovery_action", "llm_gpu_recovery_action_info"} {
+			if !has(page, family) {
+				t.Errorf("code %d: no %s while the GPU is dead", code, family)
+			}
+		}
+		if has(page, "llm_gpu_temperature_celsius") {
+			t.Errorf("code %d: a dead GPU has a temperature", code)
+		}
+		n.must(n.Unset("1", "lost"))
+	}
+	n.await(upLine(1, ""))
+	n.stop()
+}
+
+// TestClocksRefused: a GPU that tells no clocks, as some do, is up as long as it says who it is.
+func TestClocksRefused(t *testing.T) {
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	for _, domain := range []string{"graphics", "sm", "memory", "video"} {
+		n.must(n.Set("0", "clock."+domain, "!3"))
+	}
+	n.start()
+	n.await(upLine(0, ""), `llm_gpu_feature_supported{feature="clock",gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",reason="not_supported"} 0`)
+	n.stop()
+}
+
+// TestLateGPU: a GPU that the driver reports later is read without a restart, and the others are not disturbed.
+func TestLateGPU(t *testing.T) {
+	n := newNode(t, 3, fakeLibrary(t), fakenvml.H100)
+	n.must(n.Set(fakenvml.System, "gpus", 1))
+	n.start()
+	n.await(upLine(0, ""), "llm_gpu_visible_gpus 1", `llm_gpu_missing{pci_bus_id="0000:11:00.0"} 1`)
+	for gpus := 2; gpus <= 3; gpus++ {
+		n.must(n.Set(fakenvml.System, "gpus", gpus))
+		n.await(upLine(0, ""), upLine(gpus-1, ""), fmt.Sprintf("llm_gpu_visible_gpus %d", gpus), fmt.Sprintf(`llm_gpu_missing{pci_bus_id="0000:%x:00.0"} 0`, 0x10+gpus-1))
+	}
+	if said := strings.Count(n.stderr.String(), "gpu=0"); said != 1 {
+		t.Errorf("GPU 0 was opened %d times\n%s", said, n.stderr)
+	}
+	n.stop()
+}
+
+// TestOneGPUBlamesTheLibrary: the library is out of order when every GPU that answers says so, not when one does.
+func TestOneGPUBlamesTheLibrary(t *testing.T) {
+	n := newNode(t, 3, fakeLibrary(t), fakenvml.H100)
+	n.config.Deadline = time.Second
+	n.start()
+	n.await(upLine(0, ""), upLine(1, ""), upLine(2, ""))
+	n.must(n.Hang(2, 10*time.Minute))
+	n.await(upLine(2, "stuck"))
+	n.must(n.Fail(1, 18))
+	n.await(`llm_gpu_nvml_up{reason=""} 1`, upLine(0, ""), upLine(1, "lib_rm_version_mismatch"), upLine(2, "stuck"))
+	n.must(n.Unset("1", "lost"))
+	n.await(upLine(0, ""), upLine(1, ""), upLine(2, "stuck"))
+	n.must(n.Unhang(2))
+	n.await(upLine(2, ""))
+	n.stop()
+}
+
+// TestRestartWhileStuck: a GPU that hangs does not keep the process from ending when only a new one can go on, whether
+// the driver was replaced or the node's devices were taken away.
+func TestRestartWhileStuck(t *testing.T) {
+	for code, reason := range map[int]string{18: "lib_rm_version_mismatch", 17: "operating_system"} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, 2, fakeLibrary(t), fakenvml.H100)
+			n.config.Deadline, n.config.RestartAfterTime = time.Second, 2*time.Second
+			n.start()
+			n.await(upLine(0, ""), upLine(1, ""))
+			n.must(n.Hang(1, 10*time.Minute))
+			n.await(upLine(1, "stuck"))
+			n.must(n.Set(fakenvml.System, "init", fmt.Sprint("!", code)))
+			n.must(n.Fail(0, code))
+			n.await(fmt.Sprintf("llm_gpu_nvml_up{reason=%q} 0", reason))
+			select {
+			case err := <-n.done:
+				if err == nil || n.cmd.ProcessState.ExitCode() != 3 {
+					t.Errorf("want Run to return an error, got %v\n%s", err, n.stderr)
+				}
+			case <-time.After(20 * time.Second):
+				t.Errorf("the process still runs\n%s", n.stderr)
+			}
+		})
+	}
+}
+
+// TestCountHangs: a driver that hangs while it counts the GPUs is called stuck, and neither ending nor the GPUs that
+// are being read wait for it.
+func TestCountHangs(t *testing.T) {
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.config.Deadline = time.Second
+	n.must(n.Set(fakenvml.System, "hang", "nvmlDeviceGetCount_v2 600000"))
+	n.start()
+	n.await(`llm_gpu_nvml_up{reason="stuck"} 0`)
+	n.must(n.Unset(fakenvml.System, "hang"))
+	n.await(upLine(0, ""))
+	n.must(n.Set(fakenvml.System, "hang", "nvmlDeviceGetCount_v2 600000"))
+	time.Sleep(2 * n.config.Deadline)
+	n.must(n.Set("0", "temperature", 33))
+	n.await(upLine(0, ""), `sensor="gpu"} 33`)
+	n.stop()
+}
+
+// TestNVLinkWithoutPeer: a link that is inactive and leads nowhere is none. One that was up, whose far end the driver
+// names, or that has a switch beside it is down.
+func TestNVLinkWithoutPeer(t *testing.T) {
+	const labels = `llm_gpu_nvlink_up{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",link=`
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.must(n.Unset(fakenvml.All, "nvlink_remote.0", "nvlink_remote.1", "nvlink_remote_type.0", "nvlink_remote_type.1"))
+	n.must(n.Set("0", "field.165", "u32 0", "field.165.1", "u32 0"))
+	n.start()
+	if page := n.await(upLine(0, ""), `llm_gpu_feature_supported{feature="nvlink_state",gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",reason=""} 1`); strings.Contains(page, labels) {
+		t.Error("a card without a bridge has links that are down")
+	}
+	n.must(n.Set("0", "field.165", "u32 1", "nvlink_remote_type.0", 0))
+	if page := n.await(labels + `"0"} 1`); strings.Contains(page, labels+`"1"`) {
+		t.Error("a link beside a bridge is down")
+	}
+	n.must(n.Set("0", "field.165", "u32 0"))
+	n.await(labels + `"0"} 0`)
+	n.must(n.Set("0", "nvlink_remote.1", "00000000:C1:00.0"))
+	n.await(labels+`"0"} 0`, labels+`"1"} 0`)
+	n.stop() // a link beside one to a switch: page "fallbacks"
+}
+
+// TestLegacyThermal: where the driver has no counter for a thermal slowdown of today, the old one counts.
+func TestLegacyThermal(t *testing.T) {
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.A100)
+	n.must(n.Set("0", "field.75", 7_000_000_000))
+	n.start()
+	const labels = `llm_gpu_clock_event_seconds_total{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-0000000000a0",reason=`
+	page := n.await(labels + `"sw_thermal_slowdown",source="driver"} 7`)
+	if !strings.Contains(page, labels+`"hw_thermal_slowdown",source="sampled"}`) || strings.Contains(page, labels+`"sw_thermal_slowdown",source="sampled"}`) {
+		t.Errorf("want the thermal slowdown of the hardware sampled, and that of the software only counted, on\n%s", page)
+	}
+	n.stop()
+}
+
+// TestAsksOnlyWhatItNeeds: what the driver has refused and another call offers is not asked for in every round, nor are
+// the bytes of each link when those of all together are known.
+func TestAsksOnlyWhatItNeeds(t *testing.T) {
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.must(n.Set("0", "memory_v1_only", 1, "field.202", 100, "field.202.1", 11))
+	n.must(n.Unset(fakenvml.All, "ecc.7.0.0", "ecc.7.0.1", "ecc.7.1.0", "ecc.7.1.1", "ecc.2.0.0", "ecc.2.0.1", "ecc.2.1.0", "ecc.2.1.1"))
+	n.must(n.Set(fakenvml.System, "record_all", 1))
+	n.start()
+	asked := func() map[string]int {
+		calls, _ := os.ReadFile(filepath.Join(filepath.Dir(n.config.Library), "calls")) // there is none yet
+		count := make(map[string]int)
+		for _, call := range strings.Fields(string(calls)) {
+			count[call]++
+		}
+		return count
+	}
+	e2e.Until(t, time.Minute, "ten rounds", func() bool { return asked()["nvmlDeviceGetMemoryInfo"] >= 10 })
+	got := asked()
+	if got["nvmlDeviceGetMemoryInfo_v2"] != 1 {
+		t.Errorf("a refused call was made %d times", got["nvmlDeviceGetMemoryInfo_v2"])
+	}
+	if made, most := got["nvmlDeviceGetMemoryErrorCounter"], 4+4*len(eccLocations[1]); made > most {
+		t.Errorf("ECC errors by location were asked for %d times, want %d", made, most)
+	}
+	if most := max(got["field.202"], got["field.204"], got["field.202.1"], got["field.204.1"]); most > 1 {
+		t.Errorf("the bytes of each link were asked for %d times", most)
+	}
+	n.must(n.Unset(fakenvml.All, "field.138.4294967295"))
+	n.await(`llm_gpu_nvlink_transmit_bytes_total{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000"} 111`)
+	n.stop()
+}

@@ -1,0 +1,50 @@
+//go:build linux && cgo
+
+package gpu
+
+import (
+	"strconv"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// nvlinks is what is known about the far ends of the NVLinks of a GPU. It outlives the GPU's failures.
+type nvlinks struct {
+	led      [nvml.NVLINK_MAX_LINKS]bool // somewhere: the link was up once
+	switched bool                        // one leads to a switch, so all do
+}
+
+// readNVLinks exports which NVLinks are up. One that is inactive and leads nowhere is left out: cards have links for a
+// bridge, whether there is one or not.
+func readNVLinks(d *nvmlDevice, s *sheet) error {
+	n := &d.nvlinks
+	var inactive []int
+	for link := range nvml.NVLINK_MAX_LINKS {
+		v, ok := d.values[fieldID{nvml.FI_DEV_NVLINK_GET_STATE, uint32(link)}]
+		switch state := integer(v); {
+		case !ok:
+		case state == nvml.NVLINK_STATE_ACTIVE || state == nvml.NVLINK_STATE_SLEEP:
+			s.addSlow(metrics.GPUNVLinkUp, 1, strconv.Itoa(link))
+			if !n.led[link] {
+				end, err := ask(d, "nvmlDeviceGetNvLinkRemoteDeviceType", func() (nvml.IntNvLinkDeviceType, nvml.Return) { return d.handle.GetNvLinkRemoteDeviceType(link) })
+				n.led[link], n.switched = true, n.switched || err == nil && end == nvml.NVLINK_DEVICE_TYPE_SWITCH
+			}
+		default:
+			inactive = append(inactive, link)
+		}
+	}
+	for _, link := range inactive {
+		if n.switched || n.led[link] || d.hasFarEnd(link) {
+			s.addSlow(metrics.GPUNVLinkUp, 0, strconv.Itoa(link))
+		}
+	}
+	return nil
+}
+
+// hasFarEnd reports whether the driver names what a link leads to.
+func (d *nvmlDevice) hasFarEnd(link int) bool {
+	_, err := ask(d, "nvmlDeviceGetNvLinkRemotePciInfo_v2|nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) { return d.handle.GetNvLinkRemotePciInfo(link) })
+	return err == nil
+}
