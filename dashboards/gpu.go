@@ -214,11 +214,12 @@ func linkRow(s scope) []Panel {
 			onePerGPU(s.gpuRate(metrics.GPUNVLinkErrors, metrics.LabelLink, metrics.LabelType), "link {{link}} {{type}}")).bad(0.01, 0.1).
 			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard),
 		timeline("Fabric", 24, About{
-			"Health checks of the NVSwitch fabric that fail.",
+			"Health checks of the NVSwitch fabric that fail, and a registration that is not completed.",
 			"A GPU outside the fabric cannot take part in tensor parallelism.",
 			"Failing: look at the fabric manager before the GPU."},
-			badWhenSet, onePerGPU(promql.Max(by(gpus, metrics.LabelCheck), s.of(metrics.GPUFabricHealth)), "{{check}}")).
-			empty("This node has no NVSwitch fabric.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard),
+			badWhenSet, onePerGPU(promql.Max(by(gpus, metrics.LabelCheck), s.of(metrics.GPUFabricHealth)), "{{check}}"),
+			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed"))), "{{state}}")).
+			empty("This node has no NVSwitch fabric.").runbook("LLMGPUFabricUnhealthy").next(rules.IncidentDashboard),
 	}
 }
 
