@@ -212,8 +212,9 @@ func (w world) run(t *testing.T) *rulesim.Sim {
 	return sim
 }
 
-// still are the panels that a world gone bad does not move: they show what is there, and nothing goes away.
-var still = []string{"Numbers by quality", "Engines on these GPUs", "Boards", "MIG devices", "GPUs that serve"}
+// still are the panels that a world gone bad does not move: they show what is there, and nothing goes away; nor is the budget of
+// a month gone in an hour.
+var still = []string{"Objectives kept", "Numbers by quality", "Engines on these GPUs", "Boards", "MIG devices", "GPUs that serve"}
 
 // The panels that the drill does not cover return data for all their queries while everything is wrong, in a
 // fleet on Kubernetes and on a lone host without namespace and cluster, and then show something else than before.
