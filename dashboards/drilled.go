@@ -42,7 +42,7 @@ var Drilled = []Drill{
 			rules.IncidentDashboard: slices.Concat(burning, []string{"Budget left", "Budget gone in", "Time to first token, p95", "Queue share of TTFT", "KV cache in use, fullest replica",
 				"TTFT p95 by replica", "Waiting by replica"}),
 			rules.SLODashboard:    slices.Concat(spent, []string{"Budget gone in", "Events", "Time to first token, p95", "Request duration, p95"}),
-			rules.EngineDashboard: {"TTFT distribution", "Time to first token", "Tokens", "Running and waiting", "Time in the queue, p95", "Batch by replica", "KV cache in use"},
+			rules.EngineDashboard: {"TTFT distribution", "Time to first token", "Tokens", "Steps by replica", "Running and waiting", "Time in the queue, p95", "Batch by replica", "KV cache in use"},
 			FleetDashboard: {"Generated tokens per second", "Requests waiting", "Fullest KV cache", "Tokens per second per GPU", "Generated tokens",
 				"Cost of 1,000 generated tokens", "KV cache headroom", "Batch per replica", "Waiting per replica", "Waiting over running", "Burn rate, 1 hour",
 				"Prompt tokens", "Time to first token, p95"},
