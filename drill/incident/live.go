@@ -215,7 +215,7 @@ func (l *Live) Config() ([]byte, error) {
 	}
 	var config struct {
 		Targets    []target        `yaml:"targets"`
-		Objectives []slo.Objective `yaml:"objectives"`
+		Objectives []slo.Objective `yaml:"objectives,omitempty"`
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,6 +229,8 @@ func (l *Live) Config() ([]byte, error) {
 		}
 		config.Targets = append(config.Targets, t)
 	}
-	config.Objectives = l.Objectives()
+	if l.Incident.Fleet.Objectives != nil { // otherwise the exporter's own hold
+		config.Objectives = l.Objectives()
+	}
 	return rules.Encode(config)
 }

@@ -5,6 +5,7 @@ package incident
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,10 +30,14 @@ type Fleet struct {
 }
 
 func (f Fleet) objectives() []slo.Objective {
-	if f.Objectives != nil {
-		return f.Objectives
+	if f.Objectives == nil {
+		return slo.Defaults()
 	}
-	return slo.Defaults()
+	declared := slices.Clone(f.Objectives)
+	for i := range declared {
+		declared[i].Default = false // a fleet that names its objectives declares them
+	}
+	return declared
 }
 
 // World is a fleet in virtual time. Faults change it.
