@@ -70,17 +70,17 @@ type deployment struct {
 // engine is one replica, on a GPU and a node of its own.
 type engine struct {
 	*deployment
-	pod, node, gpu, release  string
-	started, ready           time.Duration
-	leaves                   bool // gets no more requests and ends with its last one
-	waiting, running         []*job
-	computes                 time.Duration // until when it computes prompts
-	served                   int
-	capped                   bool // its GPU is held at a power limit
-	usage                    float64
-	counts                   map[string]float64
-	series                   map[string]labels.Labels
-	page, labels, gpuL, nodL []string
+	pod, node, gpu, release string
+	started, ready          time.Duration
+	leaves                  bool // gets no more requests and ends with its last one
+	waiting, running        []*job
+	computes                time.Duration // until when it computes prompts
+	served                  int
+	capped                  bool // its GPU is held at a power limit
+	usage                   float64
+	counts                  map[string]float64
+	series                  map[string]labels.Labels
+	page, labels, gpuL      []string
 }
 
 // week is all fleets.
