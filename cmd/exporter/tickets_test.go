@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,6 +25,8 @@ func TestNoTicketForWhatNobodyDeclared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// An imitation of vLLM lacks what every vLLM shows: the ticket for it is right.
+	pages = slices.DeleteFunc(pages, func(page string) bool { return strings.HasSuffix(filepath.Dir(page), "-simulator") })
 	for _, own := range []string{"vllm/v0.19.0-dp2-spec", "sglang/v0.5.20-hicache", "llamacpp/b10450-loaded", "tgi/*-loaded", "trtllm/*", "triton/*", "lmdeploy/v0.9.2", "lightllm/008f5e9-loaded", "dynamo/frontend", "tei/embed-loaded", "xinference/*"} {
 		found, err := filepath.Glob(filepath.Join("../../collectors/engine/testdata/pages", own+".prom"))
 		if err != nil || len(found) == 0 {
