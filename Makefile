@@ -11,6 +11,7 @@ LDFLAGS += -extldflags "-Wl,-z,lazy"
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
 .PHONY: help build demo drill drill-report test race lint generate drift bench fuzz
@@ -40,6 +41,7 @@ lint: ## check format, suspicious code and deprecated calls
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w on these files'; exit 1; }
 	go vet ./...
 	go run $(STATICCHECK) ./...
+	go run $(ACTIONLINT)
 
 generate: ## write the generated files
 	go run ./jsonnet-free-gen
