@@ -5,8 +5,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// mark is an event that is drawn across all panels. Grafana's Prometheus data source marks the times at
-// which a series is exactly 1.
+// mark is an event that is drawn across all panels: a thin line, whatever lasts. Grafana's Prometheus data source marks the times
+// at which a series is exactly 1, and would draw a block over every panel for as long as an alert fires.
 type mark struct {
 	name, colour, title, text string
 	expr                      promql.Expr
@@ -15,10 +15,23 @@ type mark struct {
 // marks are the events that explain a change of any line. They are recorded, and exist only while there is
 // something to mark: a month of them costs next to nothing.
 func (s scope) marks() []mark {
-	return []mark{
-		{"Alerts", vermilion, "{{alertname}}", "{{model_name}} {{gpu_uuid}}",
-			s.firing([]string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID})},
-		{"Deploys", purple, "{{model_name}} now runs {{version}}", "{{namespace}} {{cluster}}", s.of(metrics.RecordedDeployed)},
-		{"Restarts", sky, "{{pod}} {{server}} started", "{{model_name}} {{namespace}} {{cluster}}", s.of(metrics.RecordedStarted)},
+	alert := []string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
+	page := []*promql.Matcher{promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, ""), promql.Eq(metrics.LabelSeverity, "critical")}
+	pages := s.of(metrics.Alerts, page...)
+	now, before := promql.Max(alert, pages), promql.Max(alert, promql.Offset(pages, minute))
+	state := func(e promql.Expr, what string) promql.Expr {
+		return promql.Call("label_replace", e, promql.Str(metrics.LabelState), promql.Str(what), promql.Str(""), promql.Str(""))
 	}
+	version := by(models, metrics.LabelVersion)
+	return []mark{
+		{"Pages", vermilion, "{{alertname}} {{state}}", "{{model_name}} {{gpu_uuid}}",
+			promql.Or(state(promql.Unless(now, before, nil), "begins"), state(promql.Unless(before, now, nil), "ends"))},
+		{"Deploys", purple, "{{model_name}} now runs {{version}}", "{{namespace}} {{cluster}}", once(version, s.of(metrics.RecordedDeployed))},
+		{"Restarts", sky, "Replicas of {{model_name}} start", "{{namespace}} {{cluster}}", once(models, s.of(metrics.RecordedStarted))},
+	}
+}
+
+// once marks the first minute of what many replicas do within half an hour.
+func once(labels []string, marked promql.Expr) promql.Expr {
+	return promql.Unless(promql.Max(labels, marked), promql.Max(labels, promql.Over("last_over_time", promql.Offset(marked, minute), hour/2)), nil)
 }

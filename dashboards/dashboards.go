@@ -61,14 +61,16 @@ type Panel struct {
 	Unit string
 	// Width of 24 columns and Height of about 30 pixels each.
 	Width, Height uint32
-	// Queries are what it shows.
-	Queries []Query
+	// Queries are what it shows, Limits the lines that it is measured against.
+	Queries, Limits []Query
 	// Steps colour values, from the lowest up. The first has no bound.
 	Steps []Step
 	// States name values that are states and not quantities.
 	States []State
 	// Max bounds the axis where the quantity has a bound, 0 for none.
 	Max float64
+	// Columns are the columns of a table, in order. Nil means all that the query has.
+	Columns []Column
 	// Stacked adds the lines up.
 	Stacked bool
 	// Empty is shown instead of "No data".
@@ -108,6 +110,18 @@ type Query struct {
 type Step struct {
 	At     float64
 	Colour string
+}
+
+// Column is one column of a table.
+type Column struct {
+	// Field is the label that it shows, or "Value"; Title is what stands above it.
+	Field, Title string
+	// Width is in pixels, 0 for what is left.
+	Width int
+	// Unit is that of a value, as Panel.Unit.
+	Unit string
+	// Texts are shown instead of values.
+	Texts map[string]string
 }
 
 // State names a value.

@@ -3,6 +3,8 @@
 package dashboards
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/grafana/grafana-foundation-sdk/go/common"
@@ -32,6 +34,10 @@ func draw(p Panel) dashboard.Panel {
 		o := stat.NewOptions()
 		o.GraphMode, o.ColorMode, o.TextMode = common.BigValueGraphModeNone, common.BigValueColorModeValue, common.BigValueTextModeAuto
 		o.Orientation = common.VizOrientationAuto
+		if p.Queries[0].Legend != "" { // several values of one size: the worst must not be the smallest
+			o.Orientation = common.VizOrientationHorizontal
+			o.Text = &common.VizTextDisplayOptions{TitleSize: new(14.0), ValueSize: new(22.0)}
+		}
 		o.ReduceOptions = common.ReduceDataOptions{Calcs: []string{"lastNotNull"}, Fields: new(""), Values: new(false)}
 		out.Options = o
 	case Timeline:
@@ -55,10 +61,55 @@ func draw(p Panel) dashboard.Panel {
 		o.ShowHeader = true
 		o.Footer.Reducer = []string{} // the SDK writes null, which its own schema refuses
 		out.Options = o
-		out.Transformations = []dashboard.DataTransformerConfig{{Id: "organize", Options: map[string]any{
-			"excludeByName": map[string]bool{"Time": true, "Value": true}}}}
+		out.Transformations = []dashboard.DataTransformerConfig{organize(p)}
 	}
 	return out
+}
+
+// organize puts the columns of a table in order and leaves out the rest.
+func organize(p Panel) dashboard.DataTransformerConfig {
+	if p.Columns == nil {
+		return dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{"excludeByName": map[string]bool{"Time": true, "Value": true}}}
+	}
+	hide, at, titles := map[string]bool{"Time": true, "Value": true}, map[string]int{}, map[string]string{}
+	for _, l := range labelsOf(p.Queries[0].Expr) {
+		hide[l] = true
+	}
+	for i, c := range p.Columns {
+		hide[c.Field] = false
+		at[c.Field], titles[c.Field] = i, c.Title
+	}
+	return dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{"excludeByName": hide, "indexByName": at, "renameByName": titles}}
+}
+
+// columnStyle sets width, unit and texts of each column.
+func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
+	var all []dashboard.DashboardFieldConfigSourceOverrides
+	for _, c := range p.Columns {
+		var set []dashboard.DynamicConfigValue
+		if c.Width != 0 {
+			set = append(set, dashboard.DynamicConfigValue{Id: "custom.width", Value: c.Width})
+		}
+		if c.Unit != "" {
+			set = append(set, dashboard.DynamicConfigValue{Id: "unit", Value: c.Unit})
+		}
+		if c.Texts != nil {
+			set = append(set, dashboard.DynamicConfigValue{Id: "mappings", Value: []dashboard.ValueMapping{texts(c.Texts)}})
+		}
+		if set != nil {
+			all = append(all, dashboard.DashboardFieldConfigSourceOverrides{Matcher: dashboard.MatcherConfig{Id: "byName", Options: c.Title}, Properties: set})
+		}
+	}
+	return all
+}
+
+func texts(of map[string]string) dashboard.ValueMapping {
+	m := dashboard.NewValueMap()
+	m.Options = map[string]dashboard.ValueMappingResult{}
+	for i, value := range slices.Sorted(maps.Keys(of)) {
+		m.Options[value] = dashboard.ValueMappingResult{Text: new(of[value]), Index: new(int32(i))}
+	}
+	return dashboard.ValueMapping{ValueMap: m}
 }
 
 func withText(out dashboard.Panel, content string) dashboard.Panel {
@@ -69,14 +120,24 @@ func withText(out dashboard.Panel, content string) dashboard.Panel {
 }
 
 // legend is a table: the last and the largest value are read more often than the line. It stands beside
-// the lines where there is room, and below where there is none.
+// the lines where there may be many, and below where a panel has a line or two. Narrow panels have room for one number.
 func legend(p Panel) common.VizLegendOptions {
 	l := common.VizLegendOptions{ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,
 		Calcs: []string{"lastNotNull", "max"}, SortBy: new("Last *"), SortDesc: new(true)}
-	if p.Width > 12 {
+	if crowded(p) {
 		l.Placement = common.LegendPlacementRight
+		if p.Width < 12 {
+			l.Calcs, l.Width = []string{"lastNotNull"}, new(float64(24*p.Width)) // nearly half of it
+		}
 	}
 	return l
+}
+
+// crowded reports whether a panel has more than three lines for one model: a line for each of its parts, or several queries.
+func crowded(p Panel) bool {
+	return p.Width >= 12 || len(p.Queries) > 3 || slices.ContainsFunc(p.Queries, func(q Query) bool {
+		return slices.ContainsFunc(labelsOf(q.Expr), func(l string) bool { return !slices.Contains(whole, l) })
+	})
 }
 
 func tooltip() common.VizTooltipOptions {
@@ -85,7 +146,7 @@ func tooltip() common.VizTooltipOptions {
 
 func lineStyle(p Panel) *timeseries.FieldConfig {
 	c := timeseries.NewFieldConfig()
-	c.DrawStyle, c.LineWidth, c.FillOpacity = new(common.GraphDrawStyleLine), new(1.0), new(0.0)
+	c.DrawStyle, c.LineWidth, c.FillOpacity = new(common.GraphDrawStyleLine), new(2.0), new(0.0)
 	c.ShowPoints = new(common.VisibilityModeAuto) // a lone value between gaps is a point, not nothing
 	c.SpanNulls = &common.BoolOrFloat64{Bool: new(false)}
 	c.AxisSoftMin = new(0.0)
@@ -108,9 +169,13 @@ func steps(all []Step) []dashboard.Threshold {
 	return out
 }
 
-func mappings(states []State) []dashboard.ValueMapping {
+func mappings(p Panel) []dashboard.ValueMapping {
+	states := p.States
 	if states == nil {
 		return nil
+	}
+	if p.Kind == Timeline { // its row for all says why there is no other
+		states = append(states[:len(states):len(states)], State{unsaid, p.Empty, grey})
 	}
 	m := dashboard.NewValueMap()
 	m.Options = map[string]dashboard.ValueMappingResult{}
@@ -120,19 +185,33 @@ func mappings(states []State) []dashboard.ValueMapping {
 	return []dashboard.ValueMapping{{ValueMap: m}}
 }
 
-// colour gives each query of a panel a hue of its own, and each of its lines a shade of it. Single values
-// and states have the colour of their threshold.
+// colour gives lines their colours: those with a meaning have its colour in shades, others that of their name. Limits are dashed
+// and have no place in the legend. Single values have the colour of their threshold, states that of their mapping.
 func colour(p Panel, f *dashboard.FieldConfigSource) {
-	if p.Kind != Lines {
+	switch p.Kind {
+	case Lines:
+		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdPaletteClassicByName}
+	case Timeline: // by threshold, Grafana would write the range of the threshold into every cell
+		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: new(grey)}
+		return
+	default:
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdThresholds}
 		return
 	}
-	f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdShades, FixedColor: new(hues[0])}
-	for i := range p.Queries[1:] {
+	set := func(i int, properties ...dashboard.DynamicConfigValue) {
 		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
-			Matcher: dashboard.MatcherConfig{Id: "byFrameRefID", Options: refID(i + 1)},
-			Properties: []dashboard.DynamicConfigValue{{Id: "color", Value: dashboard.FieldColor{
-				Mode: dashboard.FieldColorModeIdShades, FixedColor: new(hues[i+1])}}},
-		})
+			Matcher: dashboard.MatcherConfig{Id: "byFrameRefID", Options: refID(i)}, Properties: properties})
+	}
+	for i, q := range p.Queries {
+		if c := meaning(q); c != "" {
+			set(i, dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdShades, FixedColor: &c}})
+		}
+	}
+	for i, q := range p.Limits {
+		set(len(p.Queries)+i,
+			dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: new(meaning(q))}},
+			dashboard.DynamicConfigValue{Id: "custom.lineStyle", Value: common.LineStyle{Fill: new(common.LineStyleFillDash), Dash: []float64{6, 4}}},
+			dashboard.DynamicConfigValue{Id: "custom.lineWidth", Value: 1},
+			dashboard.DynamicConfigValue{Id: "custom.hideFrom", Value: common.HideSeriesConfig{Legend: true}})
 	}
 }

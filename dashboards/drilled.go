@@ -22,7 +22,7 @@ type Titles map[rules.Dashboard][]string
 
 // What every incident that burns a budget moves.
 var (
-	burning = []string{"Burn rate, 5 minutes", "Burn rate by window", "Bad events", "Bad events by node", "Firing alerts"}
+	burning = []string{"Burn rate, 5 minutes", "Burn rate by window", "Bad events", "Bad events by node", "Firing alerts", "Alerts over time", "Where to look first"}
 	spent   = []string{"Least budget left", "Fastest burn, 1 hour", "Budget alerts firing", "Budget burn-down",
 		"Burn rate, fast window", "Burn rate, slow window", "Bad events", "Bad share over the period", "Budget alerts", "Causes"}
 )

@@ -42,12 +42,12 @@ func latencyRow(s scope) []Panel {
 			"Quantiles of TTFT per model, and the limits of the objectives on it.",
 			"It is what makes an application feel alive.",
 			"p50 up: everybody waits. Only p99 up: some prompts or one replica."},
-			append(s.quantiles(metrics.TimeToFirstToken), s.limitOf(string(slo.TTFT)))...).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
+			s.quantiles(metrics.TimeToFirstToken)...).limits(s.limitOf(string(slo.TTFT))).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
 		lines("Inter-token latency", seconds, 8, About{
 			"Quantiles of the gap between tokens per model, and the limits of the objectives on it. Engines that only know a mean per request are under Work.",
 			"Below reading speed nobody notices; above it everybody does.",
 			"Compare with the batch and with GPU bandwidth."},
-			append(s.quantiles(metrics.InterTokenLatency), s.limitOf(string(slo.ITL)))...).runbook("LLMBatchKnee").next(rules.IncidentDashboard),
+			s.quantiles(metrics.InterTokenLatency)...).limits(s.limitOf(string(slo.ITL))).runbook("LLMBatchKnee").next(rules.IncidentDashboard),
 		lines("Request duration", seconds, 8, About{
 			"Quantiles of the whole request per model.",
 			"Timeouts of clients are measured against it.",
@@ -64,7 +64,7 @@ func throughputRow(s scope) []Panel {
 		promql.Sub(s.rate(per, metrics.SLOEvents), promql.Or(s.rate(per, metrics.SLOBadEvents), promql.Mul(promql.Num(0), s.rate(per, metrics.SLOEvents), nil)), nil),
 		itl, promql.On(metrics.LabelCluster, metrics.LabelSLO))
 	return []Panel{
-		lines("Tokens", perSecond, 6, About{
+		lines("Tokens", tokenRate, 6, About{
 			"Prompt and generated tokens per second per model.",
 			"Generated tokens per second is the capacity of decode, prompt tokens that of prefill.",
 			"Falling with a queue: capacity fell. Falling without: demand fell."},
@@ -80,7 +80,7 @@ func throughputRow(s scope) []Panel {
 			"Errors and rejections are what availability objectives count.",
 			"rejected: treat as queueing. error: read the server's log. abort: clients gave up, look at latency."},
 			Query{s.rate(by(models, metrics.LabelOutcome), metrics.Requests), "{{outcome}} " + modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
-		lines("Goodput", perSecond, 6, About{
+		lines("Goodput", tokenRate, 6, About{
 			"Tokens per second that came within the objective on inter-token latency, beside all generated tokens.",
 			"Tokens that come too late are work nobody enjoys: throughput without goodput is a batch that is too large.",
 			"A widening gap: lower the batch limit or add replicas."},
@@ -118,7 +118,7 @@ func batchRow(s scope) []Panel {
 
 func memoryRow(s scope) []Panel {
 	hit := func(hits, queries *metrics.Family) promql.Expr {
-		return over(s.rate(models, hits), s.rate(models, queries))
+		return shareOf(s.rate(models, hits), s.rate(models, queries))
 	}
 	return []Panel{
 		lines("KV cache in use", share, 8, About{
@@ -176,7 +176,7 @@ func workRow(s scope) []Panel {
 			"The 95th percentile of the mean time per token of a request. It is not inter-token latency: pauses are averaged away.",
 			"It is the only decode latency that some engines have.",
 			"Up: read it as ITL, but look for pauses elsewhere."},
-			Query{s.quantile(0.95, models, metrics.TimePerOutputToken), modelLegend}, s.limitOf(string(slo.TPOT))).runbook("LLMBatchKnee").next(rules.IncidentDashboard),
+			Query{s.quantile(0.95, models, metrics.TimePerOutputToken), modelLegend}).limits(s.limitOf(string(slo.TPOT))).runbook("LLMBatchKnee").next(rules.IncidentDashboard),
 	}
 }
 
@@ -186,7 +186,7 @@ func featureRow(s scope) []Panel {
 			"Share of drafted tokens that the model accepted.",
 			"Below about a third speculation costs more than it saves.",
 			"A step down: other traffic, other sampling, or a draft model that does not match."},
-			Query{over(s.rate(models, metrics.SpecDecodeAcceptedTokens), s.rate(models, metrics.SpecDecodeDraftTokens)), modelLegend}).
+			Query{shareOf(s.rate(models, metrics.SpecDecodeAcceptedTokens), s.rate(models, metrics.SpecDecodeDraftTokens)), modelLegend}).
 			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard),
 		lines("LoRA adapters in use", number, 8, About{
 			"Adapters that running requests use, per replica.",
@@ -197,7 +197,7 @@ func featureRow(s scope) []Panel {
 			"Engines that were put to sleep.",
 			"A sleeping engine answers its page and serves nobody.",
 			"Asleep with traffic: wake it, or take it out of rotation."},
-			badWhenSet, Query{promql.Max(replicas, s.of(metrics.Sleeping)), replicaLegend}).runbook("LLMEngineStalled").next(rules.ExporterDashboard),
+			bad("asleep"), Query{promql.Max(replicas, s.of(metrics.Sleeping)), replicaLegend}).runbook("LLMEngineStalled").next(rules.ExporterDashboard),
 	}
 }
 
@@ -205,7 +205,7 @@ func elsewhereRow(s scope) []Panel {
 	tiers := by(models, metrics.LabelTier)
 	ways := by(tiers, metrics.LabelOperation)
 	tierLegend := "{{tier}} " + modelLegend
-	tokens := over(s.rate(tiers, metrics.KVTierHitTokens), s.rate(tiers, metrics.KVTierQueryTokens))
+	tokens := shareOf(s.rate(tiers, metrics.KVTierHitTokens), s.rate(tiers, metrics.KVTierQueryTokens))
 	return []Panel{
 		lines("KV transfers, p95", seconds, 8, About{
 			"The 95th percentile of one KV cache transfer between prefill and decode engines, and of submitting it.",
@@ -228,7 +228,7 @@ func elsewhereRow(s scope) []Panel {
 			"Share of what was looked up in a tier below the GPU that was there: of tokens, or of blocks where the engine counts those. vLLM adds up all tiers: see Prefix cache hits.",
 			"A tier that finds nothing only costs: write traffic, memory and lookups.",
 			"Zero for days: turn it off. A step down: a restart emptied it, or it refuses what it should store."},
-			Query{promql.Or(tokens, over(s.rate(tiers, metrics.KVTierHits), s.rate(tiers, metrics.KVTierLookups))), tierLegend}).
+			Query{promql.Or(tokens, shareOf(s.rate(tiers, metrics.KVTierHits), s.rate(tiers, metrics.KVTierLookups))), tierLegend}).
 			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard),
 		lines("KV tier traffic", bandwidth, 6, About{
 			"Bytes per second stored to each tier and fetched from it.",

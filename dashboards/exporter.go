@@ -21,26 +21,26 @@ func exporter() Board {
 					"Whether Prometheus reached each exporter.",
 					"Without it nothing of the node is measured and nothing of it can page.",
 					"One: look at the node. Most: look at the network policy and the last rollout."},
-					goodWhenUp, onNode(promql.Max(nodes, promql.And(s.of(metrics.Up),
+					good("down"), onNode(promql.Max(nodes, promql.And(s.of(metrics.Up),
 						promql.Max([]string{"job"}, promql.Over("last_over_time", s.of(metrics.ConfigReloadSuccess), hour)), promql.On("job"))), "")).
 					runbook("LLMExporterDown").next(rules.GPUDashboard),
 				timeline("Engines", 8, About{
 					"Whether each engine's page was read, and why not.",
 					"An engine that is down serves nobody; one that cannot be read hides.",
 					"The reason says which; docs/engines.md has the remedy for each."},
-					goodWhenUp, Query{promql.Max(by(page, metrics.LabelReason), s.of(metrics.EngineUp)), pageLegend + " {{reason}}"}).
+					good("down"), Query{promql.Max(by(page, metrics.LabelReason), s.of(metrics.EngineUp)), pageLegend + " {{reason}}"}).
 					empty("No engine is configured or found on these nodes.").runbook("LLMEngineDown").next(rules.EngineDashboard),
 				timeline("NVML", 8, About{
 					"Whether the NVIDIA library is loaded on each node, and why not.",
 					"Down, there is no GPU truth for the node.",
 					"Look at the driver before the exporter."},
-					goodWhenUp, onNode(promql.Max(by(nodes, metrics.LabelReason), s.of(metrics.GPUNVMLUp)), "{{reason}}")).
+					good("down"), onNode(promql.Max(by(nodes, metrics.LabelReason), s.of(metrics.GPUNVMLUp)), "{{reason}}")).
 					empty("No node with GPUs.").runbook("LLMGPUDriverDown").next(rules.GPUDashboard),
 				timeline("Discovery", 12, About{
 					"Whether each source of engines answers, and why not.",
 					"While it does not, engines that start are neither measured nor able to page.",
 					"forbidden: the role is gone. unreachable: the API server or a network policy."},
-					goodWhenUp, onNode(promql.Max(by(nodes, metrics.LabelSource, metrics.LabelReason), s.of(metrics.DiscoveryUp)), "{{source}} {{reason}}")).
+					good("down"), onNode(promql.Max(by(nodes, metrics.LabelSource, metrics.LabelReason), s.of(metrics.DiscoveryUp)), "{{source}} {{reason}}")).
 					empty("Engines are configured, not discovered.").runbook("LLMDiscoveryFailed").next(rules.EngineDashboard),
 				lines("Places where an engine may be", number, 12, About{
 					"Addresses that discovery found, by what became of them: read, silent, no engine, or left alone.",
@@ -74,7 +74,7 @@ func exporter() Board {
 					"Whether events of each model count for the objectives that select it, and why not.",
 					"An objective that counts nothing cannot burn: it protects nobody.",
 					"The reason names the missing signal: choose another or enable it in the engine."},
-					[]State{{0, "counts nothing", vermilion}, {1, "counts", blue}},
+					good("counts nothing"),
 					Query{promql.Max(by(models, metrics.LabelSLO, metrics.LabelReason), s.of(metrics.SLOCounted)), "{{slo}} {{model_name}} {{reason}}"}).
 					empty("No objective is configured.").runbook("LLMObjectiveWithoutEvents").next(rules.SLODashboard),
 			}},
@@ -103,7 +103,7 @@ func exporter() Board {
 					"Whether the last run of each part of the exporter worked.",
 					"A part that fails leaves its series out, and nothing else.",
 					"Failing: the exporter's log has one line with the remedy."},
-					[]State{{0, "failed", vermilion}, {1, "works", blue}},
+					good("failed"),
 					onNode(promql.Max(by(nodes, metrics.LabelCollector), s.of(metrics.CollectorSuccess)), "{{collector}}")).runbook("LLMExporterDown").next(rules.GPUDashboard),
 			}},
 			{Title: "GPUs: does the driver answer?", Panels: []Panel{
@@ -111,7 +111,7 @@ func exporter() Board {
 					"GPUs for which a driver call hangs.",
 					"Their series are withheld: old numbers would lie.",
 					"Stuck for minutes: the driver is wedged; drain the node."},
-					badWhenSet, onePerGPU(promql.Max(gpus, s.of(metrics.GPUCollectStuck)), "")).empty("No GPUs here.").runbook("LLMGPULost").next(rules.GPUDashboard),
+					bad("stuck"), stateOfGPU(promql.Max(gpus, s.of(metrics.GPUCollectStuck)), "")).empty("No GPUs here.").runbook("LLMGPULost").next(rules.GPUDashboard),
 				lines("Age of GPU values", seconds, 8, About{
 					"Age of the last values of each GPU.",
 					"It grows while a GPU is stuck.",
@@ -132,7 +132,7 @@ func exporter() Board {
 					"Whether driver errors are read from NVML and from the kernel log.",
 					"Without both, some XIDs are never seen.",
 					"Down: the reason names the permission that is missing."},
-					goodWhenUp, onNode(promql.Max(by(nodes, metrics.LabelSource, metrics.LabelReason), s.of(metrics.GPUXIDSourceUp)), "{{source}} {{reason}}")).
+					good("down"), onNode(promql.Max(by(nodes, metrics.LabelSource, metrics.LabelReason), s.of(metrics.GPUXIDSourceUp)), "{{source}} {{reason}}")).
 					runbook("LLMGPUCriticalXID").next(rules.GPUDashboard),
 				listing("What GPUs do not offer", 8, About{
 					"Features that driver, board or permissions do not offer, and the driver's word for why.",
@@ -146,7 +146,7 @@ func exporter() Board {
 					"Whether the last attempt to load the configuration worked.",
 					"When it did not, the previous one is in use: a new objective does not count.",
 					"Failed: the exporter's log names the line."},
-					[]State{{0, "refused", vermilion}, {1, "loaded", blue}}, onNode(promql.Max(nodes, s.of(metrics.ConfigReloadSuccess)), "")).
+					good("refused"), onNode(promql.Max(nodes, s.of(metrics.ConfigReloadSuccess)), "")).
 					runbook("LLMObjectiveWithoutEvents").next(rules.SLODashboard),
 				lines("Configuration age", duration, 12, About{
 					"Time since each exporter loaded its configuration.",

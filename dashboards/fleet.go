@@ -18,7 +18,7 @@ func fleet() Board {
 		Description: "How much the fleet serves, how much more it could, and what it costs.",
 		Rows: []Row{
 			{Title: "Now: how large, how busy?", Panels: []Panel{
-				single("Generated tokens per second", perSecond, About{
+				single("Generated tokens per second", tokenRate, About{
 					"All models together.",
 					"The output of the fleet in one number.",
 					"Half of yesterday's with the same demand: open the incident dashboard."},
@@ -40,12 +40,12 @@ func fleet() Board {
 					Query{promql.Max(all, s.of(metrics.RecordedKVCacheUsage)), ""}).bad(0.8, 0.9).size(6, 5).runbook("LLMKVPressure").next(rules.IncidentDashboard),
 			}},
 			{Title: "Efficiency: what does a GPU deliver?", Panels: []Panel{
-				lines("Tokens per second per GPU", perSecond, 8, About{
+				lines("Tokens per second per GPU", tokenRate, 8, About{
 					"Generated tokens per second divided by the GPUs of the model.",
 					"The number to compare engines, releases and boards with.",
 					"Down with the same load: a release, a smaller batch, or throttling."},
 					one(promql.Div(tokens, gpuCount, nil))).empty("No GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard),
-				lines("Generated tokens", perSecond, 8, About{
+				lines("Generated tokens", tokenRate, 8, About{
 					"Generated tokens per second by model.",
 					"Demand as it was met.",
 					"Its daily shape is what autoscaling has to follow."},
@@ -92,7 +92,7 @@ func fleet() Board {
 					Query{s.of(metrics.Window(metrics.RecordedBurn, "1h")), "{{slo}} " + modelLegend}).bad(1, 6).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard),
 			}},
 			{Title: "Demand: what is asked for?", Collapsed: true, Panels: []Panel{
-				lines("Prompt tokens", perSecond, 8, About{
+				lines("Prompt tokens", tokenRate, 8, About{
 					"Prompt tokens per second by model, those from a cache included.",
 					"It loads prefill.",
 					"Growing faster than generated tokens: prompts get longer."},

@@ -26,44 +26,50 @@ func gpuNode() Board {
 // onePerGPU is a query whose results are GPUs, or parts of them that the legend names.
 func onePerGPU(e promql.Expr, parts string) Query { return Query{e, gpuLegend + " " + parts} }
 
+// stateOfGPU is a query for a timeline: what is cut of a row's name comes last.
+func stateOfGPU(e promql.Expr, what string) Query {
+	return Query{e, "gpu {{gpu}} · " + what + " {{instance}}"}
+}
+
 func healthRow(s scope) []Panel {
 	withReason := by(gpus, metrics.LabelReason)
 	recent := promql.Gt(promql.Sum(by(gpus, metrics.LabelXID), promql.Increase(s.of(metrics.GPUXIDErrors), hour)), promql.Num(0), nil)
 	return []Panel{
-		timeline("Clock events", 8, About{
+		timeline("Clock events", 12, About{
 			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
 			"Throttling shows as slow models, not as errors.",
 			"A red hw_ reason: look at temperature and power below."},
-			badWhenSet, onePerGPU(promql.Max(withReason, s.of(metrics.GPUClockEventActive)), "{{reason}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
-		timeline("GPU answers", 8, About{
+			bad("active"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUClockEventActive)), "{{reason}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
+		timeline("GPU answers", 12, About{
 			"Whether each GPU answered the driver, and why not.",
 			"A GPU that stops answering has fallen off the bus, or the driver is wedged.",
 			"Down: drain the node."},
-			goodWhenUp, onePerGPU(promql.Max(withReason, s.of(metrics.GPUUp)), "{{reason}}")).runbook("LLMGPULost").next(rules.ExporterDashboard),
+			good("lost"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUUp)), "{{reason}}")).runbook("LLMGPULost").next(rules.ExporterDashboard),
 		timeline("Missing GPUs", 8, About{
 			"GPUs that the PCI bus has, or had, and that do not answer through NVML, by their place on the bus.",
 			"The driver does not count them any more: no other panel shows them.",
 			"Missing: drain the node and restart it, then look at power and slot."},
-			badWhenSet, Query{promql.Max(by(nodes, metrics.LabelPCIBusID), s.of(metrics.GPUMissing)), nodeLegend + " {{pci_bus_id}}"}).
+			bad("missing"), Query{promql.Max(by(nodes, metrics.LabelPCIBusID), s.of(metrics.GPUMissing)), nodeLegend + " {{pci_bus_id}}"}).
 			runbook("LLMGPUMissing").next(rules.ExporterDashboard),
 		lines("XIDs per hour", number, 8, About{
 			"Driver errors of the last hour by number.",
 			"13, 31, 43 and 45 come from the application; most others from the hardware.",
-			"The table beside says what each asks for."},
+			"The table below says what each asks for."},
 			onePerGPU(recent, "XID {{xid}}")).bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard),
-		listing("What the XIDs mean", 8, About{
-			"The XIDs seen, with their meaning and what to do.",
-			"The number alone helps nobody at night.",
-			"Severity page: the GPU leaves service now."},
-			Query{promql.Mul(promql.Sum(by(gpus, metrics.LabelXID), s.of(metrics.GPUXIDErrors)),
-				promql.TopK(1, []string{metrics.LabelXID}, promql.Max([]string{metrics.LabelXID, metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction}, s.of(metrics.GPUXIDInfo))),
-				promql.On(metrics.LabelXID).ManyToOne(metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction)), ""}).
-			empty("No XID was seen.").runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard),
 		lines("Recovery action asked for", none, 8, About{
 			"What the driver asks for to bring a GPU back: 0 nothing, 1 reset the GPU, 2 reboot the node, 3 drain, 4 drain and reset, 6 reset the bus, 7 restart the system.",
 			"It is the driver's own verdict.",
 			"Above 0: drain first, then do what it says."},
 			onePerGPU(s.perGPU(metrics.GPURecoveryAction), "")).bad(1, 2).runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard),
+		listing("What the XIDs mean", 24, About{
+			"The XIDs seen on these GPUs since the exporter started, with their meaning and what to do.",
+			"The number alone helps nobody at night.",
+			"Severity page: the GPU leaves service now."},
+			Query{promql.Mul(promql.Gt(promql.Sum([]string{metrics.LabelXID}, s.of(metrics.GPUXIDErrors)), promql.Num(0), nil),
+				promql.TopK(1, []string{metrics.LabelXID}, promql.Max([]string{metrics.LabelXID, metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction}, s.of(metrics.GPUXIDInfo))),
+				promql.On(metrics.LabelXID).ManyToOne(metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction)), ""}).
+			columns(Column{metrics.LabelXID, "XID", 60, "", nil}, Column{"Value", "times", 70, "", nil}, Column{metrics.LabelSeverity, "severity", 90, "", nil}, Column{metrics.LabelMeaning, "meaning", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
+			size(24, 6).empty("No XID was seen.").runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard),
 	}
 }
 
@@ -147,7 +153,7 @@ func powerRow(s scope) []Panel {
 }
 
 func eccRow(s scope) []Panel {
-	flag := func(f *metrics.Family, what string) Query { return onePerGPU(promql.Max(gpus, s.of(f)), what) }
+	flag := func(f *metrics.Family, what string) Query { return stateOfGPU(promql.Max(gpus, s.of(f)), what) }
 	return []Panel{
 		lines("ECC errors per hour", number, 8, About{
 			"Memory errors in the last hour, corrected and not, by where they were found.",
@@ -159,9 +165,9 @@ func eccRow(s scope) []Panel {
 			"States that wait for a reset, or that no reset repairs.",
 			"Pending is a ticket; failed is a new board.",
 			"Failure, threshold or unrepairable: take it out of service."},
-			badWhenSet, flag(metrics.GPURowRemapPending, "remap pending"), flag(metrics.GPURowRemapFailure, "remap failed"), flag(metrics.GPUSRAMThreshold, "SRAM threshold"),
+			bad("yes"), flag(metrics.GPURowRemapPending, "remap pending"), flag(metrics.GPURowRemapFailure, "remap failed"), flag(metrics.GPUSRAMThreshold, "SRAM threshold"),
 			flag(metrics.GPURetiredPagesPending, "retirement pending"), flag(metrics.GPUMemoryUnrepairable, "unrepairable"),
-			onePerGPU(promql.Max(by(gpus, metrics.LabelType), s.of(metrics.GPURepairPending)), "{{type}} repair pending")).
+			stateOfGPU(promql.Max(by(gpus, metrics.LabelType), s.of(metrics.GPURepairPending)), "{{type}} repair pending")).
 			runbook("LLMGPURowRemapFailure").next(rules.IncidentDashboard),
 		lines("Rows remapped, pages retired", number, 8, About{
 			"Memory rows that were replaced by spare ones, and pages retired on older boards, by cause.",
@@ -205,7 +211,7 @@ func linkRow(s scope) []Panel {
 			"Whether each link is up; sleeping links count as up.",
 			"Tensor parallelism waits for the slowest link.",
 			"Down: drain, reset the GPU, then look at bridge and switch."},
-			goodWhenUp, onePerGPU(promql.Max(by(gpus, metrics.LabelLink), s.of(metrics.GPUNVLinkUp)), "link {{link}}")).
+			good("down"), stateOfGPU(promql.Max(by(gpus, metrics.LabelLink), s.of(metrics.GPUNVLinkUp)), "link {{link}}")).
 			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard),
 		lines("NVLink errors", perSecond, 8, About{
 			"Errors of each link by type.",
@@ -217,8 +223,8 @@ func linkRow(s scope) []Panel {
 			"Health checks of the NVSwitch fabric that fail, and a registration that is not completed.",
 			"A GPU outside the fabric cannot take part in tensor parallelism.",
 			"Failing: look at the fabric manager before the GPU."},
-			badWhenSet, onePerGPU(promql.Max(by(gpus, metrics.LabelCheck), s.of(metrics.GPUFabricHealth)), "{{check}}"),
-			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed"))), "{{state}}")).
+			bad("unhealthy"), stateOfGPU(promql.Max(by(gpus, metrics.LabelCheck), s.of(metrics.GPUFabricHealth)), "{{check}}"),
+			stateOfGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed"))), "{{state}}")).
 			empty("This node has no NVSwitch fabric.").runbook("LLMGPUFabricUnhealthy").next(rules.IncidentDashboard),
 	}
 }

@@ -39,9 +39,13 @@ type panel struct {
 	Targets                  []target
 	Transformations          []transformation
 	Options                  struct {
-		Content, GraphMode, ShowValue string
-		Legend                        struct{ ShowLegend, Show bool }
-		Tooltip                       struct{ Mode string }
+		Content, GraphMode, ShowValue, Orientation string
+		Text                                       struct{ TitleSize, ValueSize float64 }
+		Legend                                     struct {
+			ShowLegend, Show bool
+			Placement        string
+		}
+		Tooltip struct{ Mode string }
 	}
 	FieldConfig struct {
 		Overrides []any
@@ -87,7 +91,7 @@ type variable struct {
 type annotation struct {
 	Name, Expr, IconColor, TitleFormat, TextFormat, Step string
 	Datasource                                           source
-	Enable                                               bool
+	Enable, Hide                                         bool
 }
 
 func render(t testing.TB, b dashboards.Board, style rules.Style) []byte {
@@ -137,13 +141,13 @@ func (b board) each(f func(p panel, q target)) {
 	}
 }
 
-var dollar = regexp.MustCompile(`\$(\w+)`)
+var dollar = regexp.MustCompile(`\$([a-z_]\w*)`)
 
 // substitute puts values in the place of variables, as Grafana does; one that the dashboard does not
 // have fails the test.
 func (b board) substitute(t testing.TB, expr string) string {
 	t.Helper()
-	values := map[string]string{"__rate_interval": "5m"}
+	values := map[string]string{"__rate_interval": "5m", "__range": "1h"}
 	for _, v := range b.Templating.List {
 		values[v.Name] = v.AllValue
 		if v.Type == "textbox" {

@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"regexp"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -12,49 +13,85 @@ import (
 
 // incident is the dashboard that a page opens. Its rows are the questions of a diagnosis, in order.
 func incident(w windows) Board {
-	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode, byServedGPU, bySLO}
+	s := scope{byCluster, byNamespace, byModel, byNode, byServedGPU, bySLO}
 	return Board{
 		UID: rules.IncidentDashboard, Since: "now-6h", Refresh: "30s", Variables: s,
 		Description: "Where is the time or the request lost: queue, prefill, decode, memory, the GPU underneath, or the release? Read from top to bottom.",
 		Rows: []Row{
+			{Title: "Now: what fires, and where to look first?", Panels: nowRow(s)},
 			{Title: "Objective: is the budget burning?", Panels: objectiveRow(s, w)},
 			{Title: "First split: before or after the first token?", Panels: splitRow(s)},
 			{Title: "Phases: queue, prefill, decode, memory", Panels: phaseRow(s)},
 			{Title: "Scope: everybody, one replica or one node?", Panels: scopeRow(s)},
 			{Title: "GPU underneath: the GPUs that serve this model", Panels: gpuRow(s)},
-			{Title: "Change: release, restart, what else fires", Panels: changeRow(s)},
+			{Title: "Change: release, restart, what else fired", Panels: changeRow(s)},
+			{Title: "Levers: what to do, by branch", Collapsed: true, Panels: leversRow()},
 		},
 	}
 }
 
+func nowRow(s scope) []Panel {
+	alert := []string{metrics.LabelCluster, "alertname", metrics.LabelSeverity, metrics.LabelBranch, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
+	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(alert, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""))), s.firing(alert), nil), nil)
+	says, does := map[string]string{}, map[string]string{}
+	for _, c := range rules.Clues() {
+		says[c.Name] = placeholder.ReplaceAllString(c.Says, "…")
+		does[c.Runbook] = firstLever(c.Runbook)
+	}
+	action := promql.Call("label_replace", s.of(metrics.RecordedSuspect), promql.Str(metrics.LabelAction), promql.Str("$1"), promql.Str(metrics.LabelRunbook), promql.Str("(.*)"))
+	suspect := []string{metrics.LabelOrder, metrics.LabelBranch, metrics.LabelClue, metrics.LabelAction, metrics.LabelRunbook, metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID}
+	return []Panel{
+		listing("Firing alerts", 10, About{
+			"Every alert of this project that fires for the model, and when its condition began.",
+			"Causes that fire beside the page are the first place to look.",
+			"Click one for its runbook."},
+			Query{began, ""}).columns(Column{"alertname", "alert", 0, "", nil}, Column{metrics.LabelSeverity, "severity", 80, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
+			Column{metrics.LabelGPUUUID, "GPU", 90, "", nil}, Column{"Value", "since", 110, "dateTimeFromNow", nil}).
+			size(10, 6).empty("No alert fires.").runbook(eachAlert).next(rules.SLODashboard),
+		listing("Where to look first", 14, About{
+			"Evidence that is clear enough to name a branch, the first one first, with the lever that acts soonest. A page says the same.",
+			"Causes hide behind each other: a throttled GPU looks like a queue.",
+			"Start with the first line; its runbook says how to be sure."},
+			Query{promql.Max(suspect, action), ""}).columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelClue, "evidence", 0, "", says},
+			Column{"Value", "…", 70, "short", nil}, Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 180, "", nil}).
+			size(14, 6).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard),
+	}
+}
+
+// placeholder is what a page fills into the words of a clue.
+var placeholder = regexp.MustCompile(`{\w+}`)
+
 func objectiveRow(s scope, w windows) []Panel {
 	burn := func(window string) promql.Expr { return s.of(metrics.Window(metrics.RecordedBurn, window)) }
 	legend := "{{slo}} {{model_name}}"
+	objective := []string{metrics.LabelSLO}
+	left := promql.Min(objective, s.of(metrics.RecordedExhaustion))
 	var byWindow []Query
 	for _, window := range w.paging() {
 		byWindow = append(byWindow, Query{burn(window), window + " " + legend})
 	}
 	return []Panel{
 		single("Burn rate, 5 minutes", number, About{
-			"Budget spent now, as a multiple of what the objective allows.",
+			"Budget spent now, as a multiple of what the objective allows: the model that burns it fastest.",
 			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
 			"Above 1: go down the rows. Below: it may be over; check the hour beside it."},
-			Query{burn("5m"), legend}).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+			Query{promql.Call("sort_desc", promql.Max(objective, burn("5m"))), "{{slo}}"}).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
 		single("Budget left", share, About{
-			"Share of the period's error budget that is not spent.",
+			"Share of the period's error budget that is not spent, of the model that has least.",
 			"It decides how much risk is left: below 0 the objective of this period is missed already.",
 			"Low: stop releases, prefer the lever that is fastest over the one that is best."},
-			Query{s.of(metrics.RecordedBudgetRemaining), legend}).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard),
+			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard),
 		single("Budget gone in", duration, About{
 			"Time until nothing is left at the burn of the last hour.",
 			"It says how long there is to think.",
 			"Under a few hours: mitigate first, understand later."},
-			Query{s.of(metrics.RecordedExhaustion), legend}).low(6*3600, 3*24*3600).empty("Nothing burned in the last hour.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+			Query{promql.Call("sort_desc", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Sub(promql.Mul(promql.Num(0), left, nil), promql.Num(1), nil))), "{{slo}}"}).
+			low(6*3600, 3*24*3600).says(State{-1, "not in this period", blue}).empty("Nothing burned in the last hour.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
 		lines("Burn rate by window", number, 12, About{
 			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
 			"Short above long: it is starting. Long above short: it is ending.",
 			"The page ends by itself when the short window falls below the line."},
-			append(byWindow, s.firesAt(w.fast))...).
+			byWindow...).limits(s.firesAt(w.fast)).
 			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
 	}
 }
@@ -67,13 +104,13 @@ func splitRow(s scope) []Panel {
 			"The 95th percentile of TTFT per model, and the limits of the objectives on it.",
 			"TTFT up with ITL flat means queue or prefill.",
 			"Go to the phases: queue share, then prefill share."},
-			Query{s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken), modelLegend}, s.limitOf(string(slo.TTFT))).
+			Query{s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken), modelLegend}).limits(s.limitOf(string(slo.TTFT))).
 			runbook("LLMQueueBuildUp").next(rules.EngineDashboard),
 		lines("Inter-token latency, p95", seconds, 8, About{
 			"The 95th percentile of the gap between tokens per model, and the limits of the objectives on it.",
 			"ITL up with TTFT flat means decode: batch, memory bandwidth, speculation or a throttled GPU.",
 			"Go to the batch, then to the GPUs underneath."},
-			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}, s.limitOf(string(slo.ITL))).
+			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}).limits(s.limitOf(string(slo.ITL))).
 			runbook("LLMBatchKnee").next(rules.EngineDashboard),
 		lines("Bad events", share, 8, About{
 			"Share of events that missed each objective, over 5 minutes.",
@@ -85,39 +122,37 @@ func splitRow(s scope) []Panel {
 
 func phaseRow(s scope) []Panel {
 	ofTTFT := func(part *metrics.Family) promql.Expr {
-		return over(s.spent(models, part), s.spent(models, metrics.TimeToFirstToken))
+		return shareOf(s.spent(models, part), s.spent(models, metrics.TimeToFirstToken))
 	}
 	one := func(e promql.Expr) Query { return Query{e, modelLegend} }
-	hits := over(s.rate(models, metrics.PrefixCacheHitTokens), s.rate(models, metrics.PrefixCacheQueryTokens))
+	hits := shareOf(s.rate(models, metrics.PrefixCacheHitTokens), s.rate(models, metrics.PrefixCacheQueryTokens))
 	return []Panel{
-		levers("Levers: queue and prefill", "LLMQueueBuildUp", "LLMPrefixHitCollapse", "LLMLongPromptShift"),
-		lines("Queue share of TTFT", share, 6, About{
-			"Share of the time to the first token that requests wait in the queue. Engines report the wait when a request ends: while a queue drains, the share may pass 1.",
+		lines("Queue share of TTFT", share, 8, About{
+			"Share of the time to the first token that requests wait in the queue.",
 			"Above half, the engine is full, not slow.",
 			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any."},
 			one(ofTTFT(metrics.QueueTime))).bad(0.3, 0.5).max(1).runbook("LLMQueueBuildUp").next(FleetDashboard),
-		lines("Prefill share of TTFT", share, 6, About{
+		lines("Prefill share of TTFT", share, 8, About{
 			"Share of the time to the first token that the prompt is computed.",
 			"Above half, prompts got longer or the prefix cache stopped hitting.",
 			"Compare prefix hits and prompt lengths with yesterday."},
 			one(ofTTFT(metrics.PrefillTime))).bad(0.5, 0.8).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard),
-		lines("Decode share of a request", share, 6, About{
+		lines("Decode share of a request", share, 8, About{
 			"Share of the whole request that is spent after the first token.",
 			"Falling while requests get slower: the time goes before the first token. Rising: long outputs or slow decode.",
 			"Rising with ITL flat: outputs got longer. Rising with ITL: look at the batch."},
-			one(over(s.spent(models, metrics.DecodeTime), s.spent(models, metrics.RequestDuration)))).max(1).runbook("LLMRunawayGeneration").next(rules.EngineDashboard),
-		levers("Levers: memory", "LLMPreemptionThrash", "LLMKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated"),
-		lines("KV cache in use, fullest replica", share, 6, About{
+			one(shareOf(s.spent(models, metrics.DecodeTime), s.spent(models, metrics.RequestDuration)))).max(1).runbook("LLMRunawayGeneration").next(rules.EngineDashboard),
+		lines("KV cache in use, fullest replica", share, 8, About{
 			"Share of the KV cache that live requests hold.",
 			"Above 90% with requests waiting, tokens have no room; preemption follows. GPU memory says nothing about it.",
 			"Cap output and context, or lower the batch limit."},
 			one(promql.Max(models, s.of(metrics.KVCacheUsage)))).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.EngineDashboard),
-		lines("Preemptions", perSecond, 6, About{
+		lines("Preemptions", perSecond, 8, About{
 			"Running requests that lost their cache and are computed again.",
 			"Each one pays its prefill twice and delays everybody in the batch.",
 			"More than one in five requests: lower the batch limit, it helps within a minute."},
 			one(s.rate(models, metrics.Preemptions))).bad(0.1, 1).runbook("LLMPreemptionThrash").next(rules.EngineDashboard),
-		lines("Prefix cache hits", share, 6, About{
+		lines("Prefix cache hits", share, 8, About{
 			"Share of prompt tokens that were found in the prefix cache.",
 			"A collapse turns cached prompts into prefill: TTFT rises with the same traffic.",
 			"Look for a changed template, a timestamp in the system prompt, a restart, a router that lost affinity."},
@@ -126,20 +161,19 @@ func phaseRow(s scope) []Panel {
 }
 
 func scopeRow(s scope) []Panel {
-	badByNode := over(s.rate(by(nodes, metrics.LabelSLO), metrics.SLOBadEvents), s.rate(by(nodes, metrics.LabelSLO), metrics.SLOEvents))
+	badByNode := shareOf(s.rate(by(nodes, metrics.LabelSLO), metrics.SLOBadEvents), s.rate(by(nodes, metrics.LabelSLO), metrics.SLOEvents))
 	return []Panel{
-		levers("Levers: one replica", "LLMReplicaSkew"),
-		lines("TTFT p95 by replica", seconds, 6, About{
+		lines("TTFT p95 by replica", seconds, 8, About{
 			"The 95th percentile of TTFT of every replica.",
 			"One line above the others is a bad replica; all of them together are the model, the traffic or the release.",
 			"One bad replica: take it out of rotation, then look at its GPU."},
 			Query{s.quantile(0.95, replicas, metrics.TimeToFirstToken), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard),
-		lines("Waiting by replica", number, 6, About{
+		lines("Waiting by replica", number, 8, About{
 			"Requests that wait on every replica.",
 			"A queue on one replica while another has none is routing, not capacity.",
 			"Uneven: look at the router. Even: look at demand."},
 			Query{promql.Sum(replicas, s.of(metrics.RequestsWaiting)), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard),
-		lines("Bad events by node", share, 6, About{
+		lines("Bad events by node", share, 8, About{
 			"Share of events of each objective that were bad, per node.",
 			"Bad events of one node point at its hardware or its network.",
 			"One node: open the GPU dashboard for it."},
@@ -152,18 +186,17 @@ func gpuRow(s scope) []Panel {
 	harmful := promql.Re(metrics.LabelReason, rules.HarmfulReasons)
 	reasons := by(gpus, metrics.LabelReason)
 	return []Panel{
-		levers("Levers: decode and GPU", "LLMBatchKnee", "LLMGPUThrottledUnderBurn", "LLMGPUCriticalXID").size(8, 8),
-		timeline("Throttling now", 8, About{
+		timeline("Throttling now", 12, About{
 			"When the driver lowered the clocks of a GPU that serves the model, by reason. A software power cap is left out: it is normal under prefill.",
 			"A throttled GPU makes every request of its replica slow; with tensor parallelism, of the whole model.",
 			"Any red while the budget burns: move the traffic away from this GPU."},
-			badWhenSet, Query{s.serving(promql.Max(reasons, s.of(metrics.GPUClockEventActive, harmful))), gpuLegend + " {{reason}}"}).
+			bad("throttled"), stateOfGPU(s.serving(promql.Max(reasons, s.of(metrics.GPUClockEventActive, harmful))), "{{reason}}")).
 			empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard),
-		lines("Time throttled", share, 8, About{
+		lines("Time throttled", share, 12, About{
 			"Share of time for which clocks were lowered, by reason, from the driver's own counters.",
 			"It catches throttling that is over before the next scrape.",
 			"Above 5% it explains a burn."},
-			Query{s.serving(promql.Max(reasons, promql.Rate(s.of(metrics.GPUClockEventSeconds, harmful), rateInterval))), gpuLegend + " {{reason}}"}).
+			Query{s.serving(promql.Call("clamp_max", promql.Max(reasons, promql.Rate(s.of(metrics.GPUClockEventSeconds, harmful), rateInterval)), promql.Num(1))), gpuLegend + " {{reason}}"}).
 			bad(0.01, 0.05).max(1).empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard),
 		lines("Memory bandwidth in use", share, 8, About{
 			"Share of the peak memory bandwidth. Hopper and newer; older GPUs do not say.",
@@ -191,23 +224,34 @@ func changeRow(s scope) []Panel {
 	version := by(models, metrics.LabelVersion)
 	uptime := promql.Sub(promql.Call("time"), promql.And(promql.Max(pages, s.of(metrics.EngineStartTime)), promql.Max(pages, s.of(metrics.EngineInfo)), promql.On(pages...)), nil)
 	return []Panel{
-		levers("Levers: release", "LLMReleaseRegression"),
-		lines("Replicas by version", number, 6, About{
+		lines("Replicas by version", number, 8, About{
 			"Engine pages per model and engine version.",
 			"Two versions at once is a rollout. A burn that starts with one is its fault until shown otherwise.",
 			"Roll back first; it is cheaper than understanding."},
 			Query{promql.CountBy(version, s.of(metrics.EngineInfo)), "{{version}} " + modelLegend}).stacked().runbook("LLMReleaseRegression").next(rules.EngineDashboard),
-		lines("Time since start", duration, 6, About{
+		lines("Time since start", duration, 8, About{
 			"Age of each engine process.",
 			"A drop to zero is a restart: cold caches, lost requests, or a crash loop.",
 			"Several drops of one replica: read its log."},
 			Query{uptime, "{{pod}} {{server}}"}).low(300, 3600).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard),
-		timeline("Firing alerts", 6, About{
-			"Every alert of this project that fires for the model.",
+		timeline("Alerts over time", 8, About{
+			"When each alert of this project fired for the model.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
 			fires, Query{s.firing([]string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).
-			empty("Nothing fires.").runbook(eachAlert).next(rules.SLODashboard),
+			empty("Nothing fired.").runbook(eachAlert).next(rules.SLODashboard),
+	}
+}
+
+// leversRow is what runbooks say about acting, in full.
+func leversRow() []Panel {
+	return []Panel{
+		levers("Queue and prefill", "LLMQueueBuildUp", "LLMPrefixHitCollapse", "LLMLongPromptShift"),
+		levers("Memory", "LLMPreemptionThrash", "LLMKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated"),
+		levers("One replica", "LLMReplicaSkew", "LLMReplicaFailsRequests"),
+		levers("Decode", "LLMBatchKnee", "LLMRunawayGeneration", "LLMSpeculationCollapse"),
+		levers("GPU", "LLMGPUThrottledUnderBurn", "LLMGPUCriticalXID"),
+		levers("Release", "LLMReleaseRegression", "LLMEngineCrashLoop"),
 	}
 }
 
@@ -220,10 +264,32 @@ func levers(title string, alerts ...string) Panel {
 		if err != nil {
 			panic(err) // embedded at build time
 		}
-		_, rest, _ := strings.Cut(string(page), "## Levers\n")
-		text, _, _ := strings.Cut(rest, "\n## ")
-		b.WriteString("**[" + alert + "](" + alert + ".md)** " + runbooks.Question(page) + "\n\n" + strings.TrimSpace(text) + "\n\n")
+		b.WriteString("**[" + alert + "](" + alert + ".md)** " + runbooks.Question(page) + "\n\n" + leversOf(page) + "\n\n")
 	}
-	return Panel{Kind: Text, Title: title, Width: 6, Height: 8, Text: b.String(),
-		About: About{"What to do about the panels beside it, from the runbooks.", "The levers are ordered by how fast and how safe they are.", "Pull one at a time; put it back if it made things worse."}}
+	return Panel{Kind: Text, Title: title, Width: 8, Height: 12, Text: b.String(),
+		About: About{"What to do when this branch is at fault, from the runbooks.", "The levers are ordered by how fast and how safe they are.", "Pull one at a time; put it back if it made things worse."}}
 }
+
+// leversOf is the part of a runbook that says what to do.
+func leversOf(page []byte) string {
+	_, rest, _ := strings.Cut(string(page), "## Levers\n")
+	text, _, _ := strings.Cut(rest, "\n## ")
+	return strings.TrimSpace(text)
+}
+
+// firstLever is the first thing to do, in a few words or as a command.
+func firstLever(alert string) string {
+	page, err := runbooks.Page(alert)
+	if err != nil {
+		panic(err) // embedded at build time
+	}
+	text := leversOf(page)
+	if command, ok := strings.CutPrefix(text, "```sh\n"); ok {
+		line, _, _ := strings.Cut(command, "\n")
+		return line
+	}
+	return strings.ReplaceAll(strings.Join(strings.Fields(text[:endOfLever.FindStringIndex(text)[0]]), " "), "`", "")
+}
+
+// endOfLever is where the first of several levers ends.
+var endOfLever = regexp.MustCompile(`[.;:](\s|$)`)

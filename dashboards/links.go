@@ -16,6 +16,8 @@ const (
 	tag = "llm-node-exporter"
 	// eachAlert links to the runbook of the alert that was clicked.
 	eachAlert = "${__field.labels.alertname}"
+	// eachRunbook links to the runbook of the evidence that was clicked.
+	eachRunbook = "${__data.fields.runbook}"
 )
 
 // boardLinks lead from every dashboard to every other, with time and filters.
@@ -36,7 +38,9 @@ func dataLinks(b Board, p Panel, style rules.Style) []dashboard.DashboardLink {
 	}
 	if p.Runbook != "" {
 		title := "Runbook of this alert"
-		if p.Runbook != eachAlert {
+		if p.Runbook == eachRunbook {
+			title = "Runbook of this evidence"
+		} else if p.Runbook != eachAlert {
 			page, err := runbooks.Page(p.Runbook)
 			if err != nil {
 				panic("dashboards: " + p.Title + ": " + err.Error())

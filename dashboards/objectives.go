@@ -54,23 +54,23 @@ func objectives(w windows) Board {
 					"Click a line to open that model at that time."},
 					one(left)).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
 				lines("Budget gone in", duration, 8, About{
-					"Time until nothing is left at the burn of the last hour.",
+					"Time until nothing is left at the burn of the last hour, where that is within the period.",
 					"A slow burn is a ticket as long as this is days.",
 					"Under three days: plan the fix now."},
-					one(s.of(metrics.RecordedExhaustion))).low(6*3600, 3*24*3600).empty("Nothing burned in the last hour.").runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+					one(s.inPeriod(s.of(metrics.RecordedExhaustion)))).low(6*3600, 3*24*3600).empty("At the burn of the last hour, no budget ends within its period.").runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
 			}},
 			{Title: "Burn: which windows, which models?", Panels: []Panel{
 				lines("Burn rate, fast window", number, 12, About{
 					"Burn over " + w.fast.Long.String() + " per model and objective, and the line at which it pages.",
 					"The long window of the pair that pages first: what is above the line paged.",
 					"Repeated peaks at the same hour are load: look at capacity."},
-					burn(w.fast), s.firesAt(w.fast)).
+					burn(w.fast)).limits(s.firesAt(w.fast)).
 					bad(1, factor(w.fast)).empty("No events in " + w.fast.Long.String() + ": nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
 				lines("Burn rate, slow window", number, 12, About{
 					"Burn over " + w.slow.Long.String() + " per model and objective, and the line at which that opens a ticket, or pages.",
 					"Above 1 for long, the objective will be missed without any single incident.",
 					"Fix the cause, or agree on another objective."},
-					burn(w.slow), s.firesAt(w.slow)).
+					burn(w.slow)).limits(s.firesAt(w.slow)).
 					bad(factor(w.slow), factor(w.fast)).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
 			}},
 			{Title: "Events: what is counted?", Panels: []Panel{
@@ -94,8 +94,8 @@ func objectives(w windows) Board {
 					"Bad events as a share of all events of the objective's whole period, beside what may be bad.",
 					"It is the report at the end of the month, so far.",
 					"Above the limit: the budget is gone."},
-					one(promql.Div(s.of(metrics.RecordedPeriodBadEvents), promql.Gt(s.of(metrics.RecordedPeriodEvents), promql.Num(0), nil), nil)),
-					Query{promql.Max([]string{metrics.LabelSLO}, s.of(metrics.RecordedErrorBudget)), "may be bad {{slo}}"}).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+					one(promql.Div(s.of(metrics.RecordedPeriodBadEvents), promql.Gt(s.of(metrics.RecordedPeriodEvents), promql.Num(0), nil), nil))).
+					limits(Query{promql.Max([]string{metrics.LabelSLO}, s.of(metrics.RecordedErrorBudget)), "may be bad {{slo}}"}).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
 			}},
 			{Title: "Latency: what did users get?", Collapsed: true, Panels: []Panel{
 				longLatency(s, "Time to first token, p95", metrics.RecordedTimeToFirstToken, slo.TTFT),
@@ -125,5 +125,5 @@ func longLatency(s scope, title string, buckets *metrics.Family, signal slo.Sign
 		"The 95th percentile per model from recorded buckets, and the limits of objectives on it.",
 		"A slow drift is invisible in burn rates until it crosses the limit.",
 		"Drifting: compare with prompt lengths, versions and load."},
-		Query{s.recordedQuantile(0.95, buckets), modelLegend}, s.limitOf(string(signal))).runbook("LLMReleaseRegression").next(rules.EngineDashboard)
+		Query{s.recordedQuantile(0.95, buckets), modelLegend}).limits(s.limitOf(string(signal))).runbook("LLMReleaseRegression").next(rules.EngineDashboard)
 }

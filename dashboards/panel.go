@@ -1,7 +1,10 @@
 package dashboards
 
 import (
+	"strings"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -17,8 +20,22 @@ const (
 	grey      = "#8C8C8C"
 )
 
-// hues are the colours of a panel's queries, in order.
-var hues = []string{blue, orange, purple, sky, vermilion, yellow, green}
+// meanings are the colours of lines that mean the same on every board, by how their legend begins. Other lines have the
+// colour that Grafana gives their name.
+var meanings = []struct{ begins, colour string }{
+	{"p50 ", sky}, {"p95 ", orange}, {"p99 ", vermilion}, {"good", green}, {"generated ", blue},
+	{"limit", vermilion}, {"pages", vermilion}, {"ticket", orange}, {"may be bad", vermilion},
+}
+
+// meaning is the colour of a query's lines, empty where they are told apart by name.
+func meaning(q Query) string {
+	for _, m := range meanings {
+		if strings.HasPrefix(q.Legend, m.begins) {
+			return m.colour
+		}
+	}
+	return ""
+}
 
 // Units, by Grafana's names.
 const (
@@ -26,7 +43,8 @@ const (
 	duration  = "dtdurations"
 	share     = "percentunit"
 	number    = "short"
-	perSecond = "cps"
+	perSecond = "suffix: /s"
+	tokenRate = "suffix: tok/s"
 	requests  = "reqps"
 	octets    = "bytes"
 	bandwidth = "Bps"
@@ -57,23 +75,47 @@ func listing(title string, width uint32, about About, q Query) Panel {
 	return panel(Table, title, none, width, about, q)
 }
 
-// timeline draws states over time; the names go from 0 up.
-func timeline(title string, width uint32, about About, states []State, queries ...Query) Panel {
-	p := panel(Timeline, title, none, width, about, queries...)
-	p.States = states
+// status tells what is wrong from what is not in series of 0 and 1.
+type status struct {
+	fault  int    // the value that is wrong
+	word   string // what is wrong then
+	absent int    // what no series at all stands for
+}
+
+// bad is the status of series that are 1 where something is wrong, good that of series that are 0 there.
+func bad(word string) status  { return status{1, word, unsaid} }
+func good(word string) status { return status{0, word, unsaid} }
+
+// fires is the status of alerts: without series, none fires.
+var fires = status{1, "firing", 0}
+
+// unsaid stands for no series at all: a timeline without a row cannot say why it has none.
+const unsaid = -1
+
+// timeline draws when something was wrong: a row for each series that was wrong within the range, and below them a row for
+// all, which says that nothing was, or that nothing is reported.
+func timeline(title string, width uint32, about About, st status, queries ...Query) Panel {
+	worst, over, wrong := promql.Max, "max_over_time", func(e promql.Expr) promql.Expr { return promql.Gt(e, promql.Num(0), nil) }
+	if st.fault == 0 {
+		worst, over, wrong = promql.Min, "min_over_time", func(e promql.Expr) promql.Expr { return promql.Lt(e, promql.Num(1), nil) }
+	}
+	p := panel(Timeline, title, none, width, about)
+	var all []promql.Expr
+	for i, q := range queries {
+		p.Queries = append(p.Queries, Query{promql.And(q.Expr, wrong(inRange(over, q.Expr)), nil), q.Legend})
+		if len(queries) > 1 { // or drops what has the same labels
+			q.Expr = promql.Call("label_replace", q.Expr, promql.Str(metrics.LabelLine), promql.Str(refID(i)), promql.Str(""), promql.Str(""))
+		}
+		all = append(all, q.Expr)
+	}
+	p.Queries = append(p.Queries, Query{promql.Or(worst(nil, promql.Or(all[0], all[1:]...)), promql.Call("vector", promql.Num(float64(st.absent)))), "all"})
+	p.States = []State{{st.fault, st.word, vermilion}, {1 - st.fault, "ok", grey}}
 	return p
 }
 
 func heat(title, unit string, width uint32, about About, e promql.Expr) Panel {
 	return panel(Heatmap, title, unit, width, about, Query{e, "{{le}}"})
 }
-
-// States of 0/1 series.
-var (
-	badWhenSet = []State{{0, "no", grey}, {1, "yes", vermilion}}
-	goodWhenUp = []State{{0, "down", vermilion}, {1, "up", blue}}
-	fires      = []State{{1, "firing", vermilion}}
-)
 
 // bad colours values from warn and crit on.
 func (p Panel) bad(warn, crit float64) Panel {
@@ -87,9 +129,18 @@ func (p Panel) low(crit, warn float64) Panel {
 	return p
 }
 
-func (p Panel) runbook(alert string) Panel      { p.Runbook = alert; return p }
-func (p Panel) next(d rules.Dashboard) Panel    { p.Next = d; return p }
-func (p Panel) empty(text string) Panel         { p.Empty = text; return p }
+func (p Panel) runbook(alert string) Panel   { p.Runbook = alert; return p }
+func (p Panel) next(d rules.Dashboard) Panel { p.Next = d; return p }
+
+// limits draws lines at which something happens. They have no place in the legend.
+func (p Panel) limits(queries ...Query) Panel { p.Limits = queries; return p }
+
+func (p Panel) empty(text string) Panel { p.Empty = text; return p }
+
+// says names a value that is no quantity.
+func (p Panel) says(s State) Panel { p.States = []State{s}; return p }
+
+func (p Panel) columns(c ...Column) Panel       { p.Columns = c; return p }
 func (p Panel) max(v float64) Panel             { p.Max = v; return p }
 func (p Panel) stacked() Panel                  { p.Stacked = true; return p }
 func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, height; return p }

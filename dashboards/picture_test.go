@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write docs/incident.svg")
 
 // pictured are the panels of the incident dashboard in docs/incident.svg, two in a line.
 var pictured = []string{
-	"Burn rate by window", "Firing alerts",
+	"Burn rate by window", "Alerts over time",
 	"Time to first token, p95", "Inter-token latency, p95",
 	"Queue share of TTFT", "Time throttled",
 }
@@ -149,6 +149,7 @@ func (s shown) plot(t *testing.T, svg io.Writer, b board, p panel) {
 
 // bars draws when each state was set.
 func (s shown) bars(svg io.Writer, all []drawn) {
+	all = slices.DeleteFunc(all, func(l drawn) bool { return l.legend == "all" }) // says only whether there is another row
 	slices.SortFunc(all, func(a, b drawn) int { return int(a.points[0].T - b.points[0].T) })
 	for i, l := range all {
 		y := top + 13*i

@@ -14,17 +14,19 @@ import (
 // are printed with the variables in their place.
 const (
 	rateInterval = 7919 * time.Millisecond
+	wholeRange   = 7907 * time.Millisecond
 	priceOfGPU   = 7919.0625
 )
 
 // forGrafana writes an expression as Grafana reads it.
 func forGrafana(e promql.Expr) string {
-	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "7919.0625", "$price").Replace(e.String())
+	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms]", "[$__range]", "7919.0625", "$price").Replace(e.String())
 }
 
 // Label sets that results are grouped by, and the legends that go with them. Labels that a series lacks
 // leave their place in a legend empty.
 var (
+	whole    = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO, metrics.LabelRole, metrics.LabelPeriod} // of one model
 	models   = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}
 	replicas = metrics.ReplicaLabels
 	pages    = metrics.PageLabels
@@ -35,7 +37,7 @@ var (
 
 const (
 	modelLegend   = "{{model_name}} {{namespace}} {{cluster}}"
-	replicaLegend = "{{pod}} {{server}} {{model_name}} {{instance}}"
+	replicaLegend = "{{pod}} {{server}} {{instance}}"
 	gpuLegend     = "{{instance}} gpu {{gpu}}"
 	nodeLegend    = "{{instance}} {{cluster}}"
 )
@@ -48,6 +50,37 @@ func by(set []string, more ...string) []string {
 // over is a / b, absent where b is 0: a share of nothing is not 0.
 func over(a, b promql.Expr) promql.Expr {
 	return promql.Div(a, promql.Gt(b, promql.Num(0), nil), nil)
+}
+
+// shareOf is a / b where more than 1 can only be a matter of when each was counted.
+func shareOf(a, b promql.Expr) promql.Expr {
+	return promql.Call("clamp_max", over(a, b), promql.Num(1))
+}
+
+// inPeriod keeps times until a budget is spent that lie within its period: others are not worth a thought.
+func (s scope) inPeriod(e promql.Expr) promql.Expr {
+	return promql.Le(e, promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod)), promql.On(metrics.ModelSLOLabels...).ManyToOne())
+}
+
+// inRange is an expression over gauges with each of them folded over the range that the reader looks at.
+func inRange(function string, e promql.Expr) promql.Expr {
+	switch e := e.(type) {
+	case *parser.VectorSelector:
+		v := *e
+		v.StartOrEnd = parser.END
+		return promql.Over(function, &v, wholeRange)
+	case *parser.AggregateExpr:
+		a := *e
+		a.Expr = inRange(function, e.Expr)
+		return &a
+	case *parser.BinaryExpr:
+		b := *e
+		b.LHS, b.RHS = inRange(function, e.LHS), inRange(function, e.RHS)
+		return &b
+	case *parser.ParenExpr:
+		return &parser.ParenExpr{Expr: inRange(function, e.Expr)}
+	}
+	return e
 }
 
 // serving keeps the GPUs on which a selected model runs, or did within the hour.
@@ -115,4 +148,7 @@ func labelsOf(e promql.Expr) []string {
 	return nil
 }
 
-const hour = time.Hour
+const (
+	minute = time.Minute
+	hour   = time.Hour
+)

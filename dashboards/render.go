@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/common"
@@ -86,18 +87,19 @@ func (w writer) panel(r Row, p Panel, at dashboard.GridPos) dashboard.Panel {
 		return withText(out, w.runbookLinks(p.Text))
 	}
 	out.Datasource = dataSource()
-	for i, q := range p.Queries {
+	for i, q := range slices.Concat(p.Queries, p.Limits) {
 		out.Targets = append(out.Targets, w.target(p, i, q))
 	}
 	f := &out.FieldConfig.Defaults
 	f.Unit, f.NoValue = &p.Unit, &p.Empty
 	f.Links = dataLinks(w.Board, p, w.style)
 	f.Thresholds = &dashboard.ThresholdsConfig{Mode: dashboard.ThresholdsModeAbsolute, Steps: steps(p.Steps)}
-	f.Mappings = mappings(p.States)
+	f.Mappings = mappings(p)
 	if p.Max != 0 {
 		f.Min, f.Max = new(0.0), &p.Max
 	}
 	colour(p, out.FieldConfig)
+	out.FieldConfig.Overrides = append(out.FieldConfig.Overrides, columnStyle(p)...)
 	return out
 }
 
@@ -194,7 +196,7 @@ func (w writer) annotations() []dashboard.AnnotationQuery {
 	}}
 	for _, m := range w.Variables.marks() {
 		list = append(list, dashboard.AnnotationQuery{
-			Name: m.name, Datasource: dataSource(), Enable: true, IconColor: m.colour,
+			Name: m.name, Datasource: dataSource(), Enable: true, Hide: new(true), IconColor: m.colour,
 			Expr: new(w.expr(m.expr)), TitleFormat: new(w.legend(m.title)), TextFormat: new(w.legend(m.text)), Step: new("60s"),
 		})
 	}

@@ -58,8 +58,8 @@ func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 			continue
 		}
 		values := "$" + v.name
-		if f == metrics.Alerts {
-			values += "|" // an alert without the label is about more than the selection: it belongs here
+		if f == metrics.Alerts || f == metrics.AlertsForState || f == metrics.RecordedSuspect {
+			values += "|" // what lacks the label is about more than the selection: it belongs here
 		}
 		m = append(m, promql.Re(v.label, values))
 	}

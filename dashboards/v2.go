@@ -130,7 +130,7 @@ func (w writer) annotationsV2() []dashboardv2.AnnotationQueryKind {
 	all := []dashboardv2.AnnotationQueryKind{*own}
 	for _, a := range w.annotations()[1:] {
 		k := dashboardv2.NewAnnotationQueryKind()
-		k.Spec.Name, k.Spec.BuiltIn, k.Spec.Enable, k.Spec.IconColor = a.Name, nil, true, a.IconColor
+		k.Spec.Name, k.Spec.BuiltIn, k.Spec.Enable, k.Spec.Hide, k.Spec.IconColor = a.Name, nil, true, true, a.IconColor
 		k.Spec.Query = queryV2(prometheus.Dataquery{Expr: *a.Expr, RefId: new("Anno")})
 		k.Spec.LegacyOptions = map[string]any{"expr": *a.Expr, "titleFormat": *a.TitleFormat, "textFormat": *a.TextFormat, "step": *a.Step}
 		all = append(all, *k)

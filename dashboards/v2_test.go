@@ -31,7 +31,7 @@ type boardV2 struct {
 	Annotations                    []struct {
 		Spec struct {
 			Name, IconColor string
-			Enable          bool
+			Enable, Hide    bool
 			Query           queryV2
 			LegacyOptions   struct{ TitleFormat, TextFormat, Step string }
 		}
@@ -114,7 +114,7 @@ func (v boardV2) classic(t *testing.T, uid string) board {
 	}
 	for _, a := range v.Annotations {
 		s := a.Spec
-		b.Annotations.List = append(b.Annotations.List, annotation{Name: s.Name, Expr: s.Query.Spec.Expr, IconColor: s.IconColor, Datasource: *s.Query.source(), Enable: s.Enable,
+		b.Annotations.List = append(b.Annotations.List, annotation{Name: s.Name, Expr: s.Query.Spec.Expr, IconColor: s.IconColor, Datasource: *s.Query.source(), Enable: s.Enable, Hide: s.Hide,
 			TitleFormat: s.LegacyOptions.TitleFormat, TextFormat: s.LegacyOptions.TextFormat, Step: s.LegacyOptions.Step})
 	}
 	for _, x := range v.Variables {

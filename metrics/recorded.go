@@ -99,11 +99,14 @@ var (
 		"An objective on a model, as this shard's exporters have it. Always 1.", ModelSLOLabels, with(LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
 )
 
+var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO, LabelGPUUUID)
+
 // Series that others produce and that our rules read.
 var (
 	Up     = foreign("up", "Whether Prometheus reached a scrape target (1).", with("job", "instance"))
-	Alerts = foreign("ALERTS", "An alert that Prometheus holds pending or firing.",
-		with("alertname", "alertstate", LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO, LabelGPUUUID))
+	Alerts = foreign("ALERTS", "An alert that Prometheus holds pending or firing.", slices.Concat(alertLabels, with("alertstate")))
+	// AlertsForState has seconds since the epoch.
+	AlertsForState = foreign("ALERTS_FOR_STATE", "When an alert that Prometheus holds pending or firing began.", alertLabels)
 )
 
 var allRecorded, allForeign []*Family

@@ -16,8 +16,8 @@ import (
 type Clue struct {
 	// Branch is where.
 	Branch Branch
-	// Name is the label clue.
-	Name string
+	// Name is the label clue, Runbook the alert whose page says what to do.
+	Name, Runbook string
 	// Delays says that the clue explains only late first tokens, or only late further ones.
 	Delays Delays
 	// Unit is that of the value.
@@ -49,34 +49,34 @@ func Clues() []Clue {
 	waiting := promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting))
 	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
 	return []Clue{
-		{Hardware, "gpu_throttled", "", Share, "GPU {gpu_uuid} is slowed down {value} of the time ({reason})",
+		{Hardware, "gpu_throttled", "LLMGPUThrottledUnderBurn", "", Share, "GPU {gpu_uuid} is slowed down {value} of the time ({reason})",
 			one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), throttled(HarmfulReasons, 0.05)), metrics.LabelReason))},
-		{Hardware, "gpu_xid", "", Count, "GPU {gpu_uuid} reported XID {xid}",
+		{Hardware, "gpu_xid", "LLMGPUCriticalXID", "", Count, "GPU {gpu_uuid} reported XID {xid}",
 			one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelXID), criticalXIDs(hour)), metrics.LabelXID))},
-		{Release, "version_deployed", "", Count, "Version {version} was deployed within the hour",
+		{Release, "version_deployed", "LLMReleaseRegression", "", Count, "Version {version} was deployed within the hour",
 			promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), hour)},
-		{Engine, "engine_down", "", Count, "{engine} stopped answering within the hour",
+		{Engine, "engine_down", "LLMEngineDown", "", Count, "{engine} stopped answering within the hour",
 			promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)), down(), promql.On(pageLabels...).ManyToOne())},
-		{Routing, "failing_replica", "", Share, "{engine} fails {value} of its requests, and the other replicas do not", one(failsAlone(recent))},
-		{Engine, "cold_start", "", Count, "{engine} started less than 15 minutes ago, and requests waited", startedCold()},
-		{Memory, "kv_transfers_lost", "", Decimal, "{value} KV transfers per request are lost", lostTransfers(modelLabels)},
-		{Prefill, "prefix_hits_fell", "", Share, "The prefix cache hits {value} of what it did the day before",
+		{Routing, "failing_replica", "LLMReplicaFailsRequests", "", Share, "{engine} fails {value} of its requests, and the other replicas do not", one(failsAlone(recent))},
+		{Engine, "cold_start", "LLMColdStart", "", Count, "{engine} started less than 15 minutes ago, and requests waited", startedCold()},
+		{Memory, "kv_transfers_lost", "LLMKVTransferFailures", "", Decimal, "{value} KV transfers per request are lost", lostTransfers(modelLabels)},
+		{Prefill, "prefix_hits_fell", "LLMPrefixHitCollapse", "", Share, "The prefix cache hits {value} of what it did the day before",
 			below(promql.Div(hitRatio(modelLabels, recent, 0), above(dayBefore("prefix_hits_before"), 0.2), nil), 0.5)},
-		{Prefill, "prompts_grew", "", Count, "Prompts are {value} times as long as the day before",
+		{Prefill, "prompts_grew", "LLMLongPromptShift", "", Count, "Prompts are {value} times as long as the day before",
 			above(yesterday(mean(metrics.RequestPromptTokens, modelLabels, recent), "prompt_tokens_before"), 2)},
-		{Decode, "drafts_refused", "", Share, "Draft tokens are accepted {value} as often as the day before",
+		{Decode, "drafts_refused", "LLMSpeculationCollapse", "", Share, "Draft tokens are accepted {value} as often as the day before",
 			below(promql.Div(accepted(modelLabels, recent, 0), above(dayBefore("draft_tokens_before"), 0.2), nil), 0.5)},
-		{Behaviour, "output_limit", "", Share, "{value} of requests run into the output limit", runsOn(modelLabels, recent)},
-		{Routing, "slow_replica", "", Seconds, "{engine} alone is slow: first tokens after {value}", lonelyReplica(metrics.TimeToFirstToken)},
-		{Routing, "slow_decoder", "", Seconds, "{engine} alone is slow: {value} between tokens", lonelyReplica(metrics.InterTokenLatency)},
-		{Memory, "preemptions", "", Decimal, "Each request is preempted {value} times", worst(preempting())},
-		{Memory, "kv_full", "", Share, "The KV cache is {value} full and requests wait for room", worst(fullCache())},
-		{Memory, "kv_tier_full", "", Share, "The {tier} tier of {engine} takes no more KV cache", one(saturatedTier())},
-		{Queueing, "queue_share", FirstToken, Share, "{value} of the time to the first token is waiting", above(queueShare(modelLabels, recent), 0.5)},
-		{Queueing, "queue_long", FirstToken, Count, "{value} requests wait, more than run", promql.Gt(waiting, running, nil)},
-		{Prefill, "prefill_share", FirstToken, Share, "{value} of the time to the first token is prefill",
+		{Behaviour, "output_limit", "LLMRunawayGeneration", "", Share, "{value} of requests run into the output limit", runsOn(modelLabels, recent)},
+		{Routing, "slow_replica", "LLMReplicaSkew", "", Seconds, "{engine} alone is slow: first tokens after {value}", lonelyReplica(metrics.TimeToFirstToken)},
+		{Routing, "slow_decoder", "LLMReplicaSkew", "", Seconds, "{engine} alone is slow: {value} between tokens", lonelyReplica(metrics.InterTokenLatency)},
+		{Memory, "preemptions", "LLMPreemptionThrash", "", Decimal, "Each request is preempted {value} times", worst(preempting())},
+		{Memory, "kv_full", "LLMKVPressure", "", Share, "The KV cache is {value} full and requests wait for room", worst(fullCache())},
+		{Memory, "kv_tier_full", "LLMKVOffloadSaturated", "", Share, "The {tier} tier of {engine} takes no more KV cache", one(saturatedTier())},
+		{Queueing, "queue_share", "LLMQueueBuildUp", FirstToken, Share, "{value} of the time to the first token is waiting", above(queueShare(modelLabels, recent), 0.5)},
+		{Queueing, "queue_long", "LLMQueueBuildUp", FirstToken, Count, "{value} requests wait, more than run", promql.Gt(waiting, running, nil)},
+		{Prefill, "prefill_share", "LLMLongPromptShift", FirstToken, Share, "{value} of the time to the first token is prefill",
 			above(promql.Div(mean(metrics.PrefillTime, modelLabels, recent), mean(metrics.TimeToFirstToken, modelLabels, recent), nil), 0.5)},
-		{Decode, "batch_grew", NextToken, Count, "{value} times as many requests run at once as the day before",
+		{Decode, "batch_grew", "LLMBatchKnee", NextToken, Count, "{value} times as many requests run at once as the day before",
 			above(yesterday(batch(modelLabels, recent, 0), "running_before"), 1.5)},
 	}
 }
@@ -85,7 +85,7 @@ func Clues() []Clue {
 func suspectGroups() []Group {
 	var records []Record
 	for i, c := range Clues() {
-		labels := map[string]string{metrics.LabelBranch: string(c.Branch), metrics.LabelClue: c.Name, metrics.LabelOrder: order(i),
+		labels := map[string]string{metrics.LabelBranch: string(c.Branch), metrics.LabelClue: c.Name, metrics.LabelRunbook: c.Runbook, metrics.LabelOrder: order(i),
 			metrics.LabelUnit: string(c.Unit), metrics.LabelSays: c.Says}
 		if c.Delays != "" {
 			labels[metrics.LabelDelays] = string(c.Delays)

@@ -70,7 +70,7 @@ func New(files ...[]byte) (*Sim, error) {
 	}
 	s.db.DisableCompactions()
 	p := parser.NewParser(parser.Options{})
-	s.engine = promql.NewEngine(promql.EngineOpts{MaxSamples: 200_000_000, Timeout: 10 * time.Minute, LookbackDelta: 5 * time.Minute, Parser: p, EnablePerStepStats: false})
+	s.engine = promql.NewEngine(promql.EngineOpts{EnableAtModifier: true, MaxSamples: 200_000_000, Timeout: 10 * time.Minute, LookbackDelta: 5 * time.Minute, Parser: p, EnablePerStepStats: false})
 	if err := s.load(p, files); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

@@ -1,0 +1,202 @@
+package dashboards_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+)
+
+// What a person sees in Grafana, as far as the written file shows it. Each of these was wrong to the eye while every query
+// answered.
+
+// override is what a panel says of some of its series.
+type override struct {
+	Matcher    struct{ ID, Options string }
+	Properties []struct {
+		ID    string
+		Value any
+	}
+}
+
+// overrides are those of a query of a panel, by property.
+func (p panel) overrides(t *testing.T, matcher, of string) map[string]any {
+	t.Helper()
+	raw, err := json.Marshal(p.FieldConfig.Overrides)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []override
+	if err := json.Unmarshal(raw, &all); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]any{}
+	for _, o := range all {
+		if o.Matcher.ID == matcher && o.Matcher.Options == of {
+			for _, p := range o.Properties {
+				found[p.ID] = p.Value
+			}
+		}
+	}
+	return found
+}
+
+// A state timeline names its states, the healthy one muted; it shows rows that were wrong in the range and one for all, so that it
+// is never empty: this panel type cannot say why it is. With the colour mode thresholds, Grafana writes "-∞+" into every cell.
+func TestTimelinesSayWhatIsWrong(t *testing.T) {
+	found := 0
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if p.Type != "state-timeline" {
+				continue
+			}
+			found++
+			if mode := p.FieldConfig.Defaults.Color.Mode; mode != "fixed" {
+				t.Errorf("%s: %s has the colour mode %s", b.Title, p.Title, mode)
+			}
+			states := p.FieldConfig.Defaults.Mappings[0].Options
+			if len(states) != 3 || states["-1"].Text != p.FieldConfig.Defaults.NoValue {
+				t.Errorf("%s: %s has the states %v", b.Title, p.Title, states)
+			}
+			loud := 0
+			for _, s := range states {
+				if s.Color != "#8C8C8C" {
+					loud++
+				}
+			}
+			if loud != 1 {
+				t.Errorf("%s: %s has %d loud states", b.Title, p.Title, loud)
+			}
+			last := len(p.Targets) - 1
+			for i, q := range p.Targets {
+				if ranged := strings.Contains(q.Expr, "[$__range] @ end()"); ranged != (i < last) {
+					t.Errorf("%s: %s shows rows that were never wrong: %s", b.Title, p.Title, q.Expr)
+				}
+			}
+			if q := p.Targets[last]; q.LegendFormat != "all" || !strings.Contains(q.Expr, " or vector(") {
+				t.Errorf("%s: %s may be empty: %s", b.Title, p.Title, q.Expr)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d timelines", found)
+	}
+}
+
+// Lines are told apart by their names' colours and are 2 px wide; what they are measured against is dashed and not in the
+// legend, and p50, p95 and p99 look alike on every board.
+func TestLinesCanBeToldApart(t *testing.T) {
+	meant := map[string]any{}
+	limits := 0
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if p.Type != "timeseries" {
+				continue
+			}
+			if mode, width := p.FieldConfig.Defaults.Color.Mode, p.FieldConfig.Defaults.Custom["lineWidth"]; mode != "palette-classic-by-name" || width != 2.0 {
+				t.Errorf("%s: %s: colour mode %s, %v px", b.Title, p.Title, mode, width)
+			}
+			for _, q := range p.Targets {
+				word, _, _ := strings.Cut(q.LegendFormat, " ")
+				is := p.overrides(t, "byFrameRefID", q.RefID)
+				if slices.Contains([]string{"p50", "p95", "p99", "limit", "pages", "ticket", "may"}, word) {
+					if is["color"] == nil {
+						t.Errorf("%s: %s: %s has no colour of its own", b.Title, p.Title, q.LegendFormat)
+						continue
+					}
+					c := is["color"].(map[string]any)["fixedColor"]
+					if meant[word] == nil {
+						meant[word] = c
+					}
+					if c != meant[word] {
+						t.Errorf("%s: %s: %s is %v, elsewhere %v", b.Title, p.Title, word, c, meant[word])
+					}
+				}
+				if slices.Contains([]string{"limit", "pages", "ticket", "may"}, word) {
+					limits++
+					if hide, _ := is["custom.hideFrom"].(map[string]any); hide["legend"] != true || is["custom.lineStyle"] == nil {
+						t.Errorf("%s: %s: %s fills the legend", b.Title, p.Title, q.LegendFormat)
+					}
+				}
+			}
+		}
+	}
+	if limits < 8 || meant["p95"] == meant["p99"] || meant["p50"] == meant["p95"] {
+		t.Errorf("%d limits, %v", limits, meant)
+	}
+}
+
+// A panel with a line for each part of a model has its legend beside the lines: below, it is cut after two rows.
+func TestLegendsHaveRoom(t *testing.T) {
+	ofOne := []string{"cluster", "namespace", "model_name", "slo", "role", "period", "reason", "outcome", "tier", "operation"}
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if p.Type != "timeseries" {
+				continue
+			}
+			for _, q := range p.Targets {
+				e, err := promql.Parser.ParseExpr(b.substitute(t, q.Expr))
+				if err != nil {
+					t.Fatal(err)
+				}
+				a, ok := e.(*parser.AggregateExpr)
+				if ok && slices.ContainsFunc(a.Grouping, func(l string) bool { return !slices.Contains(ofOne, l) }) && p.Options.Legend.Placement != "right" {
+					t.Errorf("%s: %s has its legend at the %s: %v", b.Title, p.Title, p.Options.Legend.Placement, a.Grouping)
+				}
+				if strings.Contains(q.LegendFormat, "{{server}}") && strings.Contains(q.LegendFormat, "{{model_name}}") {
+					t.Errorf("%s: %s repeats names: %s", b.Title, p.Title, q.LegendFormat)
+				}
+			}
+		}
+	}
+}
+
+// Several values of a stat have one size, the worst first, and one per objective.
+func TestStatsShowTheWorstFirst(t *testing.T) {
+	several := 0
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if p.Type != "stat" || !strings.Contains(p.Targets[0].LegendFormat, "{{") {
+				continue
+			}
+			several++
+			if !strings.HasPrefix(p.Targets[0].Expr, "sort") || p.Targets[0].LegendFormat != "{{slo}}" || p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
+				t.Errorf("%s: %s: %s, %s, %+v", b.Title, p.Title, p.Targets[0].Expr, p.Targets[0].LegendFormat, p.Options)
+			}
+		}
+	}
+	if several != 3 {
+		t.Errorf("%d stats with several values", several)
+	}
+}
+
+// Marks are moments: what lasts would lie over the plots as a block.
+func TestMarksAreThin(t *testing.T) {
+	for _, b := range boards(t) {
+		for _, a := range b.Annotations.List[1:] {
+			if !strings.Contains(a.Expr, "unless") || !strings.Contains(a.Expr, "offset 1m") || !a.Hide {
+				t.Errorf("%s: %s lasts, or takes a switch: %s", b.Title, a.Name, a.Expr)
+			}
+		}
+	}
+}
+
+// The first screen of the incident board, 1280 by 800 without scrolling, says what fires, where to look, what burns and how fast.
+func TestFirstScreen(t *testing.T) {
+	const rows = (800 - 96) / 38 // what Grafana's bars leave, in rows of 30 px and gaps of 8
+	b := boards(t)[0]
+	for _, title := range []string{"Firing alerts", "Where to look first", "Burn rate, 5 minutes", "Budget left", "Budget gone in", "Burn rate by window"} {
+		i := slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })
+		if i < 0 {
+			t.Errorf("no panel %s", title)
+			continue
+		}
+		if g := b.flat()[i].GridPos; g.Y+g.H > rows {
+			t.Errorf("%s ends at row %d, below the first %d", title, g.Y+g.H, rows)
+		}
+	}
+}
