@@ -166,13 +166,9 @@ func (f *Finder) report(places []Place, err error) {
 // ask probes a round of the places that are due and returns how long nothing else will be.
 func (f *Finder) ask(ctx context.Context) time.Duration {
 	now := time.Now()
-	due := f.due(now)
-	slots := make(chan struct{}, probesAtOnce)
 	var wg sync.WaitGroup
-	for _, p := range due {
-		slots <- struct{}{}
+	for _, p := range f.due(now) {
 		wg.Go(func() {
-			defer func() { <-slots }()
 			v := f.probe(ctx, p)
 			f.mu.Lock()
 			f.settle(p, v)
@@ -217,7 +213,7 @@ func (f *Finder) due(now time.Time) (due []Place) {
 			f.settle(p, verdict{state: LeftAlone, why: p.LeaveAlone})
 		case p.Declared:
 			f.settle(p, verdict{state: Read})
-		case !known || !v.retry.IsZero() && !now.Before(v.retry):
+		case !known || v.state == LeftAlone || !v.retry.IsZero() && !now.Before(v.retry):
 			due = append(due, p)
 		}
 	}

@@ -90,6 +90,20 @@ func TestPlaceBecomesTarget(t *testing.T) {
 	}
 }
 
+// TestLeftAloneNoMore: a place is asked once nothing speaks against it any more, as when the other pod that named
+// its port is gone.
+func TestLeftAloneNoMore(t *testing.T) {
+	one := vllm(t)
+	source := make(said)
+	e := find(t, source, &lines{})
+	contested := at(one.URL)
+	contested.LeaveAlone = "another pod names it"
+	source.say(nil, contested)
+	eventually(t, func() bool { seen, _ := e.Places(); return len(seen) == 1 && seen[0].State == LeftAlone }, func() any { return "not left alone" })
+	source.say(nil, at(one.URL))
+	e.until(t, strings.TrimPrefix(one.URL, "http://"))
+}
+
 // TestTooManyPlaces: what a node's pods can make the exporter read is bounded, and said once.
 func TestTooManyPlaces(t *testing.T) {
 	var places []Place
@@ -200,7 +214,7 @@ func TestSilentPodsDelayNobody(t *testing.T) {
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
-		if took := found["http://new"] - appears; took < 0 || took > 3*probeTimeout {
+		if took := found["http://new"] - appears; took < 0 || took > 2*probeTimeout {
 			t.Errorf("a new engine was found after %s", took)
 		}
 		if took := found["http://loads"] - loaded["http://loads"]; took < 0 || took > 45*time.Second {

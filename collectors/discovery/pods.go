@@ -54,6 +54,9 @@ var usualPorts = []int{8000, 8080, 30000, 80, 3000, 8002, 23333}
 // portOption is how engines, and Triton's metrics, are told their port on the command line.
 var portOption = regexp.MustCompile(`(?:^|\s)--(?:http-|http_|server-|metrics-)?port(?:=|\s+)(\S+)`)
 
+// rayStart is another program's command, with a --port of its own.
+var rayStart = regexp.MustCompile(`ray start[^;&|]*`)
+
 // portVariables are those of llama.cpp, NIM, Dynamo (workers, frontend) and TGI.
 var portVariables = []string{"LLAMA_ARG_PORT", "NIM_SERVER_PORT", "DYN_SYSTEM_PORT", "DYN_HTTP_PORT", "PORT"}
 
@@ -207,11 +210,9 @@ func (p *pod) places() ([]Place, error) {
 	candidates := p.candidates()
 	for _, c := range candidates {
 		at := place(c)
-		switch {
-		case c.port == 0:
+		at.LeaveAlone = p.sleeper(c.of)
+		if c.port == 0 {
 			at.LeaveAlone = "its pod shares the node's ports and names none: whose the usual ones are is not known; declare the port with " + AnnotationPort
-		default:
-			at.LeaveAlone = p.sleeper(c.of)
 		}
 		// A pod that says what it runs, and has one port, has left nothing to find out.
 		if at.LeaveAlone == "" && runtimeName != "" && len(candidates) == 1 && c.rank != ofOther {
@@ -263,7 +264,9 @@ func (p *pod) candidates() (all []candidate) {
 				add(port, c, ofEngine)
 			}
 		case p.Spec.HostNetwork:
-			add(0, c, ofEngine)
+			if none {
+				add(0, c, ofEngine)
+			}
 		default:
 			for _, port := range usualPorts {
 				add(port, only(engines), ofEngine)
@@ -308,7 +311,7 @@ func (c *container) ports() (all []int) {
 		values[e.Name] = e.Value
 	}
 	told := []string{}
-	line := strings.Join(slices.Concat(c.Command, c.Args), " ")
+	line := rayStart.ReplaceAllString(strings.Join(slices.Concat(c.Command, c.Args), " "), "")
 	for _, m := range portOption.FindAllStringSubmatch(line, -1) {
 		told = append(told, os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(strings.Trim(m[1], `"';`)), func(name string) string { return values[name] }))
 	}

@@ -10,7 +10,7 @@ import (
 // trace is what a page shows of the process that wrote it.
 type trace struct {
 	start    float64            // unix time in seconds; NaN where the page does not say it
-	counters map[string]float64 // by what they are called in the vocabulary, without the address that they were read at
+	counters map[string]float64 // by what they are called in the vocabulary, without address, container and the page's first model
 }
 
 // cpuTime is the key of the CPU time of the process, which tells idle engines apart.
@@ -27,7 +27,8 @@ func (t *target) trace() *trace {
 	if t.plan == nil {
 		return nil
 	}
-	address := strings.NewReplacer(metrics.LabelServer+`="`+t.server+`"`, "", metrics.LabelContainer+`="`+t.fixed[metrics.LabelContainer]+`",`, "")
+	address := strings.NewReplacer(metrics.LabelServer+`="`+t.server+`"`, "", metrics.LabelContainer+`="`+t.fixed[metrics.LabelContainer]+`",`, "",
+		metrics.LabelModel+`="`+t.plan.model+`",`, "")
 	tr := &trace{math.NaN(), map[string]float64{}}
 	for i := range t.plan.lines {
 		l := &t.plan.lines[i]
@@ -56,14 +57,14 @@ const (
 )
 
 // Compare says whether the page of another address, read between two of one, is of the same process.
-// The start of the process tells them apart where pages say it. Otherwise each counter lies between
+// The model tells them apart, and the start of the process, where both say it. Otherwise each counter lies between
 // what it was before and what it was after, which those of another engine do not for long. The page
 // of a collector that repeats what it read a while ago (mayLag) may be behind, if it has the same start.
 func Compare(before, other, after Engine, mayLag bool) Sameness {
 	if before.trace == nil || other.trace == nil || after.trace == nil {
 		return Undecided
 	}
-	if before.Runtime != other.Runtime || before.Model != other.Model {
+	if before.Runtime != other.Runtime || before.Model != other.Model && before.Model != "" && other.Model != "" {
 		return Different
 	}
 	a, b, c := before.trace, other.trace, after.trace

@@ -2,6 +2,10 @@ package engine
 
 import (
 	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -61,5 +65,84 @@ func TestCompare(t *testing.T) {
 				t.Errorf("got %d, want %d", got, c.want)
 			}
 		})
+	}
+}
+
+// TestCompareWithoutModels: a proxy that forwards the page and nothing else hides the model of an engine whose
+// page does not name it.
+func TestCompareWithoutModels(t *testing.T) {
+	page := readPage(t, "llamacpp/b5500.prom")
+	own, proxy, other := serve(t, page), serve(t, page), serve(t, page)
+	own.documents["/v1/models"] = `{"data": [{"id": "gemma"}]}`
+	other.documents["/v1/models"] = `{"data": [{"id": "qwen"}]}`
+	read := func(at *fakeEngine) Engine {
+		e, err := collectorFor(t, nil).Probe(t.Context(), TargetConfig{URL: at.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	for name, c := range map[string]struct {
+		at   *fakeEngine
+		want Sameness
+	}{"a proxy": {proxy, Same}, "another engine": {other, Different}} {
+		if got := Compare(read(own), read(c.at), read(own), false); got != c.want {
+			t.Errorf("%s: got %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestComparePages: of every engine's page, a later state is that of the same process between two others, and
+// not after both. Those that count nothing say nothing.
+func TestComparePages(t *testing.T) {
+	kind, series := regexp.MustCompile(`^# TYPE (\S+) (counter|histogram)`), regexp.MustCompile(`^([^ {]+(?:\{.*\})?) (\S+)$`)
+	later := func(page string, by float64) string {
+		var b strings.Builder
+		counts := ""
+		for line := range strings.Lines(page) {
+			if m := kind.FindStringSubmatch(line); m != nil {
+				counts = m[1]
+			} else if strings.HasPrefix(line, "# TYPE") {
+				counts = ""
+			}
+			if m := series.FindStringSubmatch(strings.TrimSpace(line)); m != nil && counts != "" && strings.HasPrefix(m[1], counts) {
+				if v, err := strconv.ParseFloat(m[2], 64); err == nil {
+					line = m[1] + " " + strconv.FormatFloat(v+by, 'g', -1, 64) + "\n"
+				}
+			}
+			b.WriteString(line)
+		}
+		return b.String()
+	}
+	files, err := filepath.Glob("testdata/pages/*/*.prom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := 0
+	for _, file := range files {
+		page := readPage(t, strings.TrimPrefix(file, "testdata/pages/"))
+		read := func(by float64) Engine {
+			e, err := collectorFor(t, nil).Probe(t.Context(), TargetConfig{URL: serve(t, later(page, by)).URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		}
+		now := read(0)
+		if now.Reason != "" {
+			continue
+		}
+		between, after := Compare(now, read(1), read(2), false), Compare(now, read(2), read(1), false)
+		switch {
+		case between == Same && after == Different:
+			same++
+		case between != Undecided || after != Undecided:
+			t.Errorf("%s: between %d, after both %d", file, between, after)
+		default:
+			t.Logf("%s counts nothing", file)
+		}
+	}
+	if same < 60 {
+		t.Errorf("%d pages are told apart", same)
 	}
 }
