@@ -15,8 +15,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// TestEngineAtTwoAddresses: an engine and the proxy before it are one engine, and a person is told.
+// TestEngineAtTwoAddresses: an engine and the proxy before it are one engine, and a person is told. The address in
+// the configuration is the one that is read.
 func TestEngineAtTwoAddresses(t *testing.T) {
+	for name, flags := range map[string]func(proxy string) []string{
+		"found":      func(string) []string { return nil },
+		"configured": func(proxy string) []string { return []string{"--engine.target=http://" + proxy} },
+	} {
+		t.Run(name, func(t *testing.T) { engineAtTwoAddresses(t, flags) })
+	}
+}
+
+func engineAtTwoAddresses(t *testing.T, flags func(proxy string) []string) {
 	var tokens atomic.Int64
 	engine, proxy := e2e.Address(t), e2e.Address(t)
 	for address, handler := range map[string]http.Handler{
@@ -42,7 +52,7 @@ func TestEngineAtTwoAddresses(t *testing.T) {
 		if err := s.Set("0", "processes", fmt.Sprintf("%d:1073741824:-1", os.Getpid())); err != nil {
 			t.Fatal(err)
 		}
-	})
+	}, flags(proxy)...)
 	n.until(t, `llm_exporter_discovery_places{source="processes",state="same_engine"} 1`)
 	if page := n.until(t, `llm_engine_requests_running{`); strings.Count(page, "\nllm_engine_requests_running{") != 1 {
 		t.Errorf("the engine is read twice:\n%s", page)

@@ -51,9 +51,10 @@ type Place struct {
 type rank int
 
 const (
-	ofEngine     rank = iota // a port of a container, or a process, that holds a GPU
-	ofAnnotation             // the port that Prometheus' annotation names
-	ofOther                  // a port of another container
+	ofConfiguration rank = iota - 1 // it is a target already
+	ofEngine                        // a port of a container, or a process, that holds a GPU
+	ofAnnotation                    // the port that Prometheus' annotation names
+	ofOther                         // a port of another container
 )
 
 // Source names places.
@@ -72,6 +73,8 @@ type Options struct {
 	Source Source
 	// Probe asks who answers at a target: (*engine.Collector).Probe.
 	Probe func(context.Context, engine.TargetConfig) (engine.Engine, error)
+	// Configured are the targets that are read whatever is found: (*engine.Collector).Configured. Default: none.
+	Configured func() []engine.TargetConfig
 	// Found is called with all targets whenever they change.
 	Found func([]engine.TargetConfig)
 }

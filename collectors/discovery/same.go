@@ -19,11 +19,17 @@ type comparison struct {
 	again time.Time // zero: when there are others
 }
 
-// tellApart leaves one place of each engine that answers at several of its pod: itself, and what forwards
-// to it, joins its page with another or repeats it. Engines whose pages say too little, those that idle
+// tellApart leaves one place of each engine that answers at several of its pod, or at one of the
+// configuration: itself, and what forwards to it, joins its page with another or repeats it. Engines whose pages say too little, those that idle
 // and do not say when they started, all stay, unless one is in a container without a GPU beside one that
 // has one.
 func (f *Finder) tellApart(ctx context.Context) {
+	var configured []Place
+	if f.options.Configured != nil {
+		for _, target := range f.options.Configured() {
+			configured = append(configured, Place{Target: target, rank: ofConfiguration})
+		}
+	}
 	pods := map[string][]Place{}
 	f.mu.Lock()
 	now := time.Now()
@@ -37,7 +43,9 @@ func (f *Finder) tellApart(ctx context.Context) {
 			delete(f.compared, pod)
 		}
 	}
-	for pod, places := range pods {
+	for pod, found := range pods {
+		places := slices.Concat(configured, found)
+		pods[pod] = places
 		of := ""
 		for _, p := range places {
 			of += p.key() + "\xff"
@@ -69,6 +77,7 @@ func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
 			break // the others are gone
 		}
 		for _, p := range places {
+			p.Target.Labels = nil                  // they do not say what answers
 			e, _ := f.options.Probe(ctx, p.Target) // it was a target before: see probe
 			reads[i] = append(reads[i], e)
 		}
@@ -77,9 +86,15 @@ func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
 	defer f.mu.Unlock()
 	again := false
 	for i, p := range places {
+		if p.rank == ofConfiguration {
+			continue
+		}
 		v := verdict{state: Read}
 		for j, kept := range places[:i] {
-			if f.verdicts[kept.key()].state != Read {
+			if kept.rank == ofConfiguration && kept.Target.URL == p.Target.URL {
+				break
+			}
+			if kept.rank != ofConfiguration && f.verdicts[kept.key()].state != Read {
 				continue
 			}
 			other := kept.rank == ofEngine && p.rank != ofEngine

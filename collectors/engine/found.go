@@ -35,6 +35,15 @@ func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 	return next, errors.Join(failed...)
 }
 
+// Configured lists the targets of the configuration.
+func (c *Collector) Configured() []TargetConfig {
+	var all []TargetConfig
+	for _, t := range c.configured {
+		all = append(all, t.from)
+	}
+	return all
+}
+
 // reads reports whether a target is there already.
 func (c *Collector) reads(address string) bool {
 	u, err := url.Parse(address)

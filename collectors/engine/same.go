@@ -10,7 +10,7 @@ import (
 // trace is what a page shows of the process that wrote it.
 type trace struct {
 	start    float64            // unix time in seconds; NaN where the page does not say it
-	counters map[string]float64 // by what they are called in the vocabulary, without address, container and the page's first model
+	counters map[string]float64 // by what they are called in the vocabulary, without address and the page's first model
 }
 
 // cpuTime is the key of the CPU time of the process, which tells idle engines apart.
@@ -27,8 +27,7 @@ func (t *target) trace() *trace {
 	if t.plan == nil {
 		return nil
 	}
-	address := strings.NewReplacer(metrics.LabelServer+`="`+t.server+`"`, "", metrics.LabelContainer+`="`+t.fixed[metrics.LabelContainer]+`",`, "",
-		metrics.LabelModel+`="`+t.plan.model+`",`, "")
+	address := strings.NewReplacer(metrics.LabelServer+`="`+t.server+`"`, "", metrics.LabelModel+`="`+t.plan.model+`",`, "")
 	tr := &trace{math.NaN(), map[string]float64{}}
 	for i := range t.plan.lines {
 		l := &t.plan.lines[i]

@@ -55,7 +55,7 @@ func TestCompare(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var read [3]Engine
 			for i, page := range []string{c.before, c.other, c.after} {
-				e, err := collectorFor(t, nil).Probe(t.Context(), TargetConfig{URL: serve(t, page).URL, Labels: map[string]string{"pod": "p", "container": fmt.Sprint("c", i%2)}})
+				e, err := collectorFor(t, nil).Probe(t.Context(), TargetConfig{URL: serve(t, page).URL})
 				if err != nil {
 					t.Fatal(err)
 				}
