@@ -20,9 +20,9 @@ type comparison struct {
 }
 
 // tellApart leaves one place of each engine that answers at several of its pod, or at one of the
-// configuration: itself, and what forwards to it, joins its page with another or repeats it. Engines whose pages say too little, those that idle
-// and do not say when they started, all stay, unless one is in a container without a GPU beside one that
-// has one.
+// configuration: itself, and what forwards to it, joins its page with another or repeats it. Engines whose
+// pages say too little, those that idle and say nothing of their process, all stay, unless one is in a
+// container without a GPU beside one that has one.
 func (f *Finder) tellApart(ctx context.Context) {
 	var configured []Place
 	if f.options.Configured != nil {

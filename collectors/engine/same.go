@@ -10,7 +10,7 @@ import (
 // trace is what a page shows of the process that wrote it.
 type trace struct {
 	start    float64            // unix time in seconds; NaN where the page does not say it
-	counters map[string]float64 // by what they are called in the vocabulary, without address and the page's first model
+	counters map[string]float64 // by series of the vocabulary, without the address and the page's first model
 }
 
 // cpuTime is the key of the CPU time of the process, which tells idle engines apart.
@@ -55,43 +55,47 @@ const (
 	Same
 )
 
-// Compare says whether the page of another address, read between two of one, is of the same process.
-// The model tells them apart, and the start of the process, where both say it. Otherwise each counter lies between
-// what it was before and what it was after, which those of another engine do not for long. The page
-// of a collector that repeats what it read a while ago (mayLag) may be behind, if it has the same start.
+// Compare says whether the page of another address, read between two of one, is of the same process. The
+// model tells them apart, and the start of the process, where both say it. Otherwise each counter lies
+// between what it was before and what it was after, which those of another engine do not for long. The
+// page of a collector that repeats what it read a while ago (mayLag) may be behind.
 func Compare(before, other, after Engine, mayLag bool) Sameness {
 	if before.trace == nil || other.trace == nil || after.trace == nil {
 		return Undecided
 	}
-	if before.Runtime != other.Runtime || before.Model != other.Model && before.Model != "" && other.Model != "" {
-		return Different
-	}
 	a, b, c := before.trace, other.trace, after.trace
-	said := !math.IsNaN(a.start) && !math.IsNaN(b.start)
 	switch {
-	case a.start != c.start && !math.IsNaN(a.start):
-		return Undecided // it has started anew in between
-	case said && a.start != b.start:
+	case before.Runtime != other.Runtime || before.Model != other.Model && before.Model != "" && other.Model != "":
 		return Different
-	}
-	moved := false
-	for name, v := range b.counters {
-		most, there := c.counters[name]
-		if there && v > most || !there && name != cpuTime {
-			return Different
-		}
-		moved = moved || v > 0
-	}
-	if mayLag && said {
-		return Same
-	}
-	for name, least := range a.counters {
-		if v, there := b.counters[name]; there && v < least || !there && name != cpuTime {
-			return Different
-		}
-	}
-	if !moved {
+	case a.start != c.start && !math.IsNaN(a.start) || !a.within(c):
+		return Undecided // it has started anew in between
+	case a.start != b.start && !math.IsNaN(a.start) && !math.IsNaN(b.start):
+		return Different
+	case !b.within(c) || !mayLag && !a.within(b):
+		return Different
+	case !b.counted():
 		return Undecided
 	}
 	return Same
+}
+
+// within reports whether a page has the counters of an earlier one, and none has fallen. The CPU time may be
+// on one of them only: who joins pages with others may lose it.
+func (t *trace) within(later *trace) bool {
+	for name, v := range t.counters {
+		if most, there := later.counters[name]; there && v > most || !there && name != cpuTime {
+			return false
+		}
+	}
+	return true
+}
+
+// counted reports whether something has happened.
+func (t *trace) counted() bool {
+	for _, v := range t.counters {
+		if v > 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -46,9 +46,12 @@ func TestCompare(t *testing.T) {
 		{"an outcome that the other lacks", at("7", "1", "100") + more, at("7", "1", "100"), at("7", "1", "100") + more, false, Different},
 		{"a collector that repeats it", at("7", "1", "100"), at("7", "0.5", "40"), at("7", "1", "100"), true, Same},
 		{"a collector that is ahead", at("7", "1", "100"), at("7", "1", "121"), at("7", "1", "120"), true, Different},
-		{"behind, and no start to believe", at("", "", "100"), at("", "", "40"), at("", "", "100"), true, Different},
+		{"a collector that repeats it, without a start", at("", "", "100"), at("", "", "40"), at("", "", "100"), true, Same},
+		{"a collector of another engine", at("7", "1", "100"), at("6", "0.5", "40"), at("7", "1", "100"), true, Different},
 		{"idle, and no more is said", at("", "", "0"), at("", "", "0"), at("", "", "0"), false, Undecided},
 		{"it starts anew in between", at("7", "9", "100"), at("8", "0", "3"), at("8", "0", "3"), false, Undecided},
+		{"unseen, after it was asked", at("", "", "100"), at("", "", "2"), at("", "", "3"), false, Undecided},
+		{"unseen, before the other was asked", at("", "", "100"), at("", "", "110"), at("", "", "3"), false, Undecided},
 		{"a page that cannot be used", at("7", "1", "100"), "", at("7", "1", "100"), false, Undecided},
 		{"another engine", at("7", "1", "100"), "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 1\n", at("7", "1", "100"), false, Different},
 	} {
