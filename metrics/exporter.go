@@ -20,6 +20,7 @@ var (
 		"Whether the source of engines answers (1). When 0, those found before stay, and reason says what stands in the way: "+
 			"forbidden, unreachable or error; the log says more.", with(LabelSource, LabelReason))
 	DiscoveryPlaces = gauge(Sum, "llm_exporter_discovery_places",
-		"Addresses where an engine may be, by what became of them: read, silent (nothing answers), no_engine, or left_alone.",
+		"Addresses where an engine may be, by what became of them: read, silent (nothing answers), no_engine, "+
+			"same_engine (an engine that is read at another address), or left_alone.",
 		with(LabelSource, LabelState))
 )

@@ -42,6 +42,7 @@ func (s *server) startDiscovery(ctx context.Context, o discoveryOptions, cluster
 	}
 	s.finder = discovery.New(discovery.Options{
 		Logger: s.log.With("collector", "discovery"), Source: source, Found: s.discovered,
+		Configured: func() []engine.TargetConfig { return s.engines.Load().Configured() },
 		Probe: func(ctx context.Context, target engine.TargetConfig) (engine.Engine, error) {
 			return s.engines.Load().Probe(ctx, target)
 		},

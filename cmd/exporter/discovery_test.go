@@ -4,13 +4,63 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
+
+// TestEngineAtTwoAddresses: an engine and the proxy before it are one engine, and a person is told. The address in
+// the configuration is the one that is read.
+func TestEngineAtTwoAddresses(t *testing.T) {
+	for name, flags := range map[string]func(proxy string) []string{
+		"found":      func(string) []string { return nil },
+		"configured": func(proxy string) []string { return []string{"--engine.target=http://" + proxy} },
+	} {
+		t.Run(name, func(t *testing.T) { engineAtTwoAddresses(t, flags) })
+	}
+}
+
+func engineAtTwoAddresses(t *testing.T, flags func(proxy string) []string) {
+	var tokens atomic.Int64
+	engine, proxy := e2e.Address(t), e2e.Address(t)
+	for address, handler := range map[string]http.Handler{
+		engine: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/metrics" {
+				http.NotFound(w, r)
+				return
+			}
+			fmt.Fprintf(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{model_name=\"m\"} 5\n"+
+				"# TYPE vllm:generation_tokens_total counter\nvllm:generation_tokens_total{model_name=\"m\"} %d\n", tokens.Add(100))
+		}),
+		proxy: httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: engine}),
+	} {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &http.Server{Handler: handler}
+		t.Cleanup(func() { server.Close() })
+		go server.Serve(l)
+	}
+	n := startOnGPUs(t, 1, func(s *fakenvml.State) {
+		if err := s.Set("0", "processes", fmt.Sprintf("%d:1073741824:-1", os.Getpid())); err != nil {
+			t.Fatal(err)
+		}
+	}, flags(proxy)...)
+	n.until(t, `llm_exporter_discovery_places{source="processes",state="same_engine"} 1`)
+	if page := n.until(t, `llm_engine_requests_running{`); strings.Count(page, "\nllm_engine_requests_running{") != 1 {
+		t.Errorf("the engine is read twice:\n%s", page)
+	}
+	if page := n.get(t, "/engines"); !strings.Contains(page, "its engine is read at http://127.0.0.1:") {
+		t.Errorf("/engines does not say it:\n%s", page)
+	}
+}
 
 // TestEngineOfGPUProcess: nobody configured anything. NVML names this process on a GPU, and the engine is
 // the server that it listens with, on a port below the ephemeral ones.

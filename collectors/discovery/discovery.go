@@ -2,8 +2,9 @@
 //
 // A source names places where an engine may be: the ports of this node's pods (pods.go), or the ports
 // on which the processes that hold a GPU listen (processes.go). A place becomes a target when an engine
-// has answered there, and stays one for as long as its source names it, whether it answers or not. A
-// source that fails leaves the places that it last named.
+// has answered there, and stays one for as long as its source names it, whether it answers or not. Where
+// one engine answers at several places of a pod, one of them becomes a target (same.go). A source that
+// fails leaves the places that it last named.
 package discovery
 
 import (
@@ -25,8 +26,9 @@ import (
 const (
 	// maxPlaces bounds what the pods of a node can make the exporter ask.
 	maxPlaces = 512
-	// probesAtOnce and probeTimeout bound what asking costs.
-	probesAtOnce = 8
+	// probesAtOnce and probeTimeout bound what asking costs, and how long a new place waits for those where
+	// nothing answers.
+	probesAtOnce = 64
 	probeTimeout = 3 * time.Second
 	// retrySilent is how soon a place where nothing answered is asked again: an engine listens when its
 	// model is loaded. retryOther is for what answered and is no engine.
@@ -41,7 +43,19 @@ type Place struct {
 	Declared bool
 	// LeaveAlone says why the place is not asked; empty when it is.
 	LeaveAlone string
+
+	rank rank
 }
+
+// rank says which place of an engine that answers at several is read: the lowest.
+type rank int
+
+const (
+	ofConfiguration rank = iota - 1 // it is a target already
+	ofEngine                        // a port of a container, or a process, that holds a GPU
+	ofAnnotation                    // the port that Prometheus' annotation names
+	ofOther                         // a port of another container
+)
 
 // Source names places.
 type Source interface {
@@ -59,6 +73,8 @@ type Options struct {
 	Source Source
 	// Probe asks who answers at a target: (*engine.Collector).Probe.
 	Probe func(context.Context, engine.TargetConfig) (engine.Engine, error)
+	// Configured are the targets that are read whatever is found: (*engine.Collector).Configured. Default: none.
+	Configured func() []engine.TargetConfig
 	// Found is called with all targets whenever they change.
 	Found func([]engine.TargetConfig)
 }
@@ -73,6 +89,7 @@ type Finder struct {
 	places   []Place
 	err      error
 	verdicts map[string]verdict
+	compared map[string]comparison // by pod
 }
 
 // State is what became of a place.
@@ -80,10 +97,11 @@ type State string
 
 // States of a place.
 const (
-	Read       State = "read"       // it is a target
-	Silent     State = "silent"     // nothing answers there
-	NoEngine   State = "no_engine"  // what answers is no engine
-	LeftAlone  State = "left_alone" // it is not asked
+	Read       State = "read"        // it is a target
+	Silent     State = "silent"      // nothing answers there
+	NoEngine   State = "no_engine"   // what answers is no engine
+	SameEngine State = "same_engine" // the engine of another place answers there, too
+	LeftAlone  State = "left_alone"  // it is not asked
 	unexamined State = "not_asked_yet"
 )
 
@@ -96,7 +114,7 @@ type verdict struct {
 // New returns a finder that knows nothing until Run has looked.
 func New(o Options) *Finder {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	return &Finder{options: o, changed: make(chan struct{}, 1), verdicts: map[string]verdict{}}
+	return &Finder{options: o, changed: make(chan struct{}, 1), verdicts: map[string]verdict{}, compared: map[string]comparison{}}
 }
 
 // Run looks for engines until ctx ends.
@@ -148,12 +166,48 @@ func (f *Finder) report(places []Place, err error) {
 	}
 }
 
-// ask probes the places that are due and returns how long nothing else will be.
+// ask probes a round of the places that are due and returns how long nothing else will be.
 func (f *Finder) ask(ctx context.Context) time.Duration {
-	f.mu.Lock()
-	var due []Place
-	named := map[string]bool{}
 	now := time.Now()
+	var wg sync.WaitGroup
+	for _, p := range f.due(now) {
+		wg.Go(func() {
+			v := f.probe(ctx, p)
+			f.mu.Lock()
+			f.settle(p, v)
+			f.mu.Unlock()
+		})
+	}
+	wg.Wait()
+	f.tellApart(ctx)
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := now.Add(retryOther)
+	earlier := func(t time.Time) {
+		if !t.IsZero() && t.Before(next) {
+			next = t
+		}
+	}
+	for _, p := range f.places {
+		earlier(f.verdicts[p.key()].retry)
+		if _, asked := f.verdicts[p.key()]; !asked {
+			earlier(now)
+		}
+	}
+	for _, c := range f.compared {
+		earlier(c.again)
+	}
+	return time.Until(next)
+}
+
+// due settles what needs no question and returns the places to ask now: new ones first, then those that
+// wait longest, and no more than answer at once, but the pod of the last one whole. So an engine in a new
+// pod waits for one round of others at most, however many are silent.
+func (f *Finder) due(now time.Time) (due []Place) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	named := map[string]bool{}
 	for _, p := range f.places {
 		named[p.key()] = true
 		v, known := f.verdicts[p.key()]
@@ -162,7 +216,7 @@ func (f *Finder) ask(ctx context.Context) time.Duration {
 			f.settle(p, verdict{state: LeftAlone, why: p.LeaveAlone})
 		case p.Declared:
 			f.settle(p, verdict{state: Read})
-		case !known || !v.retry.IsZero() && !now.Before(v.retry):
+		case !known || v.state == LeftAlone || !v.retry.IsZero() && !now.Before(v.retry):
 			due = append(due, p)
 		}
 	}
@@ -171,31 +225,13 @@ func (f *Finder) ask(ctx context.Context) time.Duration {
 			delete(f.verdicts, key)
 		}
 	}
-	f.mu.Unlock()
-
-	slots := make(chan struct{}, probesAtOnce)
-	var wg sync.WaitGroup
-	for _, p := range due {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			v := f.probe(ctx, p)
-			f.mu.Lock()
-			f.settle(p, v)
-			f.mu.Unlock()
-		})
-	}
-	wg.Wait()
-
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	wait := retryOther
-	for _, v := range f.verdicts {
-		if !v.retry.IsZero() {
-			wait = min(wait, time.Until(v.retry))
+	slices.SortStableFunc(due, func(a, b Place) int { return f.verdicts[a.key()].retry.Compare(f.verdicts[b.key()].retry) })
+	for n := probesAtOnce; n < len(due); n++ {
+		if due[n].pod() != due[n-1].pod() {
+			return due[:n]
 		}
 	}
-	return wait
+	return due
 }
 
 // settle takes in a verdict. The caller holds the lock.
@@ -207,6 +243,8 @@ func (f *Finder) settle(p Place, v verdict) {
 			level, message = slog.LevelInfo, "engine found"
 		case LeftAlone:
 			level, message = slog.LevelInfo, "engine left alone"
+		case SameEngine:
+			level, message = slog.LevelInfo, "engine found before, at another address"
 		}
 		f.options.Logger.Log(context.Background(), level, message, "target", p.Target.URL, "why", v.why, "labels", p.Target.Labels)
 	}
@@ -245,7 +283,12 @@ func (f *Finder) targets() []engine.TargetConfig {
 
 // key tells places apart: an address may come to belong to another pod.
 func (p Place) key() string {
-	return p.Target.URL + "\xff" + p.Target.Labels[metrics.LabelNamespace] + "\xff" + p.Target.Labels[metrics.LabelPod] + "\xff" + p.Target.Labels[metrics.LabelContainer]
+	return p.Target.URL + "\xff" + p.pod() + "\xff" + p.Target.Labels[metrics.LabelContainer]
+}
+
+// pod names the pod of a place. Places on a host are one.
+func (p Place) pod() string {
+	return p.Target.Labels[metrics.LabelNamespace] + "\xff" + p.Target.Labels[metrics.LabelPod]
 }
 
 // Seen is a place and what became of it, for a person.
@@ -297,7 +340,7 @@ func (f *Finder) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	ch <- metrics.DiscoveryUp.Const(up, name, reason)
-	count := map[State]int{Read: 0, Silent: 0, NoEngine: 0, LeftAlone: 0}
+	count := map[State]int{Read: 0, Silent: 0, NoEngine: 0, SameEngine: 0, LeftAlone: 0}
 	for _, v := range f.verdicts {
 		count[v.state]++
 	}

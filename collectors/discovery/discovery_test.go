@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -87,6 +90,20 @@ func TestPlaceBecomesTarget(t *testing.T) {
 	}
 }
 
+// TestLeftAloneNoMore: a place is asked once nothing speaks against it any more, as when the other pod that named
+// its port is gone.
+func TestLeftAloneNoMore(t *testing.T) {
+	one := vllm(t)
+	source := make(said)
+	e := find(t, source, &lines{})
+	contested := at(one.URL)
+	contested.LeaveAlone = "another pod names it"
+	source.say(nil, contested)
+	eventually(t, func() bool { seen, _ := e.Places(); return len(seen) == 1 && seen[0].State == LeftAlone }, func() any { return "not left alone" })
+	source.say(nil, at(one.URL))
+	e.until(t, strings.TrimPrefix(one.URL, "http://"))
+}
+
 // TestTooManyPlaces: what a node's pods can make the exporter read is bounded, and said once.
 func TestTooManyPlaces(t *testing.T) {
 	var places []Place
@@ -146,6 +163,164 @@ func TestRetries(t *testing.T) {
 			t.Errorf("found %v", targets)
 		}
 	})
+}
+
+// TestSilentPodsDelayNobody: 56 pods of GPUs at whose ports nothing answers, not even a refusal, do not keep a new
+// engine waiting, nor one that has just loaded its model.
+func TestSilentPodsDelayNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		started := time.Now()
+		var mu sync.Mutex
+		loaded := map[string]time.Duration{"http://new": 0, "http://loads": 20 * time.Minute}
+		found := map[string]time.Duration{}
+		source := make(said)
+		f := New(Options{Source: source, Logger: slog.New(slog.DiscardHandler),
+			Probe: func(ctx context.Context, target engine.TargetConfig) (engine.Engine, error) {
+				if at, ok := loaded[target.URL]; ok && time.Since(started) >= at {
+					return engine.Engine{}, nil
+				}
+				<-ctx.Done()
+				return engine.Engine{Reason: "timeout"}, nil
+			},
+			Found: func(all []engine.TargetConfig) {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, target := range all {
+					if found[target.URL] == 0 {
+						found[target.URL] = time.Since(started)
+					}
+				}
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go f.Run(ctx)
+		defer cancel()
+		pod := func(url, name string) Place {
+			p := at(url)
+			p.Target.Labels = map[string]string{"pod": name}
+			return p
+		}
+		var silent []Place
+		for i := range 56 {
+			for _, port := range usualPorts {
+				silent = append(silent, pod(fmt.Sprintf("http://10.0.0.%d:%d", i, port), fmt.Sprint(i)))
+			}
+		}
+		source.say(nil, slices.Concat(silent, []Place{pod("http://loads", "loads")})...)
+		const appears = 10*time.Minute + 7*time.Second
+		time.Sleep(appears)
+		source.say(nil, slices.Concat(silent, []Place{pod("http://loads", "loads"), pod("http://new", "new")})...)
+		time.Sleep(15 * time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if took := found["http://new"] - appears; took < 0 || took > 2*probeTimeout {
+			t.Errorf("a new engine was found after %s", took)
+		}
+		if took := found["http://loads"] - loaded["http://loads"]; took < 0 || took > 45*time.Second {
+			t.Errorf("an engine that loaded was found after %s", took)
+		}
+	})
+}
+
+// replies are the pages of simulated engines by address.
+type replies map[string]func() string
+
+func (r replies) RoundTrip(req *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	if page := r[req.URL.Host](); page == "" || req.URL.Path != "/metrics" {
+		http.NotFound(w, req)
+	} else {
+		io.WriteString(w, page)
+	}
+	return w.Result(), nil
+}
+
+// TestEnginesToldApartLater: two addresses of one container, idle, say too little. Once requests come it shows
+// whether they are one engine, and a place that was left out is read when the other is gone.
+func TestEnginesToldApartLater(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		one  bool
+	}{{"one engine", true}, {"two engines", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var urls []string
+				done := map[string]int{}
+				set := func(a, b int) {
+					mu.Lock()
+					defer mu.Unlock()
+					done["a"], done["b"] = a, b
+				}
+				page := func(host, of string) func() string {
+					return func() string {
+						mu.Lock()
+						defer mu.Unlock()
+						if done[of] > 0 {
+							done[of]++ // it works
+						}
+						if done[host] < 0 {
+							return "" // it hangs, or restarts
+						}
+						return fmt.Sprintf("# TYPE llamacpp:prompt_tokens_total counter\nllamacpp:prompt_tokens_total %d\n", done[of])
+					}
+				}
+				other := map[bool]string{true: "a", false: "b"}[c.one]
+				network := replies{"a": page("a", "a"), "b": page("b", other)}
+				place := func(host string) Place {
+					p := at("http://" + host)
+					p.Target.Transport, p.Target.Labels = network, map[string]string{"pod": "p"}
+					return p
+				}
+				source := make(said)
+				collector, err := engine.New(engine.Config{Limits: engine.DefaultLimits, UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				f := New(Options{Source: source, Logger: slog.New(slog.DiscardHandler), Probe: collector.Probe,
+					Found: func(all []engine.TargetConfig) {
+						mu.Lock()
+						defer mu.Unlock()
+						urls = nil
+						for _, target := range all {
+							urls = append(urls, target.URL)
+						}
+					},
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				go f.Run(ctx)
+				defer cancel()
+				found := func(want ...string) {
+					t.Helper()
+					synctest.Wait()
+					mu.Lock()
+					defer mu.Unlock()
+					if !slices.Equal(urls, want) {
+						t.Errorf("found %q, want %q", urls, want)
+					}
+				}
+				source.say(nil, place("a"), place("b"))
+				found("http://a", "http://b")
+				set(1000, 7000)
+				time.Sleep(2 * time.Minute)
+				if !c.one {
+					found("http://a", "http://b")
+					return
+				}
+				found("http://a")
+				if seen, _ := f.Places(); len(seen) != 1 || !strings.Contains(seen[0].Why, "http://a") {
+					t.Errorf("for a person: %+v", seen)
+				}
+				set(-1, 7000)
+				time.Sleep(3 * time.Minute)
+				found("http://a") // what was left out stays so
+				set(5000, 7000)
+				source.say(nil, place("b"))
+				found("http://b")
+			})
+		})
+	}
 }
 
 // TestListenerOfGPUProcess: a process that holds a GPU, as NVML would name it, and listens on a port that

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
+	"net/url"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +29,10 @@ const (
 	// AnnotationScheme is http or https.
 	AnnotationScheme = "llm-node-exporter/scheme"
 
-	prometheusPort = "prometheus.io/port"
+	// These are Prometheus' own: the port that it should ask, and how.
+	prometheusPort   = "prometheus.io/port"
+	prometheusPath   = "prometheus.io/path"
+	prometheusScheme = "prometheus.io/scheme"
 )
 
 // engineTypes are the labels with which llm-d and the Gateway API Inference Extension name the engine
@@ -45,6 +50,15 @@ var runtimeOf = map[string]metrics.Runtime{
 // usualPorts are what engines listen on unless told otherwise: vLLM, trtllm-serve, NIM and Dynamo's
 // frontend; llama.cpp; SGLang; TGI in its image and outside; Triton's metrics; LMDeploy.
 var usualPorts = []int{8000, 8080, 30000, 80, 3000, 8002, 23333}
+
+// portOption is how engines, and Triton's metrics, are told their port on the command line.
+var portOption = regexp.MustCompile(`(?:^|\s)--(?:http-|http_|server-|metrics-)?port(?:=|\s+)(\S+)`)
+
+// rayStart is another program's command, with a --port of its own.
+var rayStart = regexp.MustCompile(`ray start[^;&|]*`)
+
+// portVariables are those of llama.cpp, NIM, Dynamo (workers, frontend) and TGI.
+var portVariables = []string{"LLAMA_ARG_PORT", "NIM_SERVER_PORT", "DYN_SYSTEM_PORT", "DYN_HTTP_PORT", "PORT"}
 
 // maxPorts bounds what one pod can make the exporter ask.
 const maxPorts = 16
@@ -81,7 +95,8 @@ type container struct {
 		Protocol      string `json:"protocol"`
 	} `json:"ports"`
 	Env []struct {
-		Name string `json:"name"`
+		Name  string `json:"name"`
+		Value string `json:"value"`
 	} `json:"env"`
 	Resources struct {
 		Limits map[string]any `json:"limits"`
@@ -102,6 +117,29 @@ func places(pods []*pod, node string, log *slog.Logger) []Place {
 			log.Warn("an annotation of a pod is wrong: the pod is left out", "pod", p.name(), "err", err)
 		}
 		all = append(all, found...)
+	}
+	return contested(all)
+}
+
+// contested leaves alone the addresses that several pods name: pods of the node's network share its ports,
+// and a page says of no pod that it is its own. A port that is declared to be an engine's wins.
+func contested(all []Place) []Place {
+	claims := map[string][]int{}
+	for i, at := range all {
+		if u, err := url.Parse(at.Target.URL); err == nil && at.LeaveAlone == "" {
+			claims[u.Host] = append(claims[u.Host], i)
+		}
+	}
+	for host, of := range claims {
+		if one := slices.DeleteFunc(slices.Clone(of), func(i int) bool { return !all[i].Declared }); len(one) == 1 {
+			of = slices.DeleteFunc(of, func(i int) bool { return all[i].pod() == all[one[0]].pod() })
+		} else if !slices.ContainsFunc(of, func(i int) bool { return all[i].pod() != all[of[0]].pod() }) {
+			continue
+		}
+		for _, i := range of {
+			all[i].Declared = false
+			all[i].LeaveAlone = "several pods name " + host + ", and which of them listens is not known: declare the port with " + AnnotationPort + " on that one"
+		}
 	}
 	return all
 }
@@ -136,46 +174,48 @@ func (p *pod) places() ([]Place, error) {
 	case len(declared) == 0 && runtimeName == "" && !p.holdsGPU():
 		return nil, nil
 	}
-	place := func(port int, c *container) Place {
-		target := engine.TargetConfig{
-			URL:    scheme + "://" + net.JoinHostPort(p.address(), strconv.Itoa(port)) + notes[AnnotationPath],
+	place := func(c candidate) Place {
+		at := Place{rank: c.rank, Target: engine.TargetConfig{
 			Labels: map[string]string{metrics.LabelNamespace: p.Metadata.Namespace, metrics.LabelPod: p.Metadata.Name},
+		}}
+		path, scheme := notes[AnnotationPath], scheme
+		if c.hinted {
+			if given := notes[prometheusPath]; strings.HasPrefix(given, "/") {
+				path = cmp.Or(path, given)
+			}
+			if notes[AnnotationScheme] == "" && notes[prometheusScheme] == "https" {
+				scheme = "https"
+			}
 		}
-		if c != nil {
-			target.Labels[metrics.LabelContainer] = c.Name
+		at.Target.URL = scheme + "://" + strings.TrimSuffix(net.JoinHostPort(p.address(), strconv.Itoa(c.port)), ":0") + path
+		if c.of != nil {
+			at.Target.Labels[metrics.LabelContainer] = c.of.Name
 		}
 		if role := p.Metadata.Labels[roleLabel]; role == "prefill" || role == "decode" {
-			target.Labels[metrics.LabelRole] = role
+			at.Target.Labels[metrics.LabelRole] = role
 		}
-		return Place{Target: target}
+		return at
 	}
 
-	owners := p.ports()
+	var all []Place
 	if len(declared) > 0 {
-		var all []Place
+		owners := p.owners()
 		for _, port := range declared {
-			at := place(port, owners[port])
+			at := place(candidate{port: port, of: owners[port]})
 			at.Declared, at.Target.Engine = true, runtimeName
 			all = append(all, at)
 		}
 		return all, nil
 	}
-	candidates := slices.Sorted(maps.Keys(owners))
-	if hinted, err := ports(notes[prometheusPort], prometheusPort); err == nil {
-		candidates = append(hinted, candidates...)
-	}
-	if len(candidates) == 0 {
-		candidates = usualPorts
-	}
-	var all []Place
-	for i, port := range candidates {
-		if slices.Contains(candidates[:i], port) || len(all) == maxPorts {
-			continue
+	candidates := p.candidates()
+	for _, c := range candidates {
+		at := place(c)
+		at.LeaveAlone = p.sleeper(c.of)
+		if c.port == 0 {
+			at.LeaveAlone = "its pod shares the node's ports and names none: whose the usual ones are is not known; declare the port with " + AnnotationPort
 		}
-		at := place(port, cmp.Or(owners[port], p.only()))
-		at.LeaveAlone = p.sleeper(owners[port])
 		// A pod that says what it runs, and has one port, has left nothing to find out.
-		if at.LeaveAlone == "" && runtimeName != "" && len(candidates) == 1 {
+		if at.LeaveAlone == "" && runtimeName != "" && len(candidates) == 1 && c.rank != ofOther {
 			at.Declared, at.Target.Engine = true, runtimeName
 		}
 		all = append(all, at)
@@ -183,35 +223,130 @@ func (p *pod) places() ([]Place, error) {
 	return all, nil
 }
 
-// ports are the TCP ports that the containers declare.
-func (p *pod) ports() map[int]*container {
-	owners := map[int]*container{}
-	for _, c := range p.running() {
-		for _, port := range c.Ports {
-			if port.Protocol == "" || port.Protocol == "TCP" {
-				owners[port.ContainerPort] = c
+// candidate is a port at which an engine may answer.
+type candidate struct {
+	port   int        // 0: a container of the node's network that names none
+	of     *container // nil when it is not known
+	rank   rank
+	hinted bool // what Prometheus' annotations say of path and scheme is about this port
+}
+
+// candidates are the ports at which an engine may answer, in the order in which to ask: the one that
+// Prometheus' annotation names; those that the containers which hold a GPU are told or declare, or the
+// usual ones; those that other containers declare.
+func (p *pod) candidates() (all []candidate) {
+	owners, engines := p.owners(), p.engines()
+	hinted, err := ports(p.Metadata.Annotations[prometheusPort], prometheusPort)
+	none := err != nil || len(hinted) == 0
+	add := func(port int, of *container, otherwise rank) {
+		c := candidate{port, cmp.Or(owners[port], of), otherwise, slices.Contains(hinted, port)}
+		switch {
+		case port != 0 && slices.ContainsFunc(all, func(other candidate) bool { return other.port == port }) || len(all) == maxPorts:
+			return
+		case slices.Contains(engines, c.of):
+			c.rank = ofEngine
+			c.hinted = c.hinted || none
+		case c.of != nil && c.rank == ofEngine:
+			c.rank = ofOther
+		}
+		all = append(all, c)
+	}
+	if err == nil {
+		for _, port := range hinted {
+			add(port, only(p.running()), ofAnnotation)
+		}
+	}
+	for _, c := range engines {
+		named := c.ports()
+		switch {
+		case named != nil:
+			for _, port := range named {
+				add(port, c, ofEngine)
 			}
+		case p.Spec.HostNetwork:
+			if none {
+				add(0, c, ofEngine)
+			}
+		default:
+			for _, port := range usualPorts {
+				add(port, only(engines), ofEngine)
+			}
+		}
+	}
+	for _, c := range p.running() {
+		for _, port := range c.ports() {
+			add(port, c, ofOther)
+		}
+	}
+	return all
+}
+
+// owners are the containers of the ports that they name.
+func (p *pod) owners() map[int]*container {
+	owners := map[int]*container{}
+	for _, c := range slices.Concat(p.engines(), p.running()) {
+		for _, port := range c.ports() {
+			owners[port] = cmp.Or(owners[port], c)
 		}
 	}
 	return owners
 }
 
+// engines are the containers that hold a GPU, those beside each other in a pod without one.
+func (p *pod) engines() (all []*container) {
+	for i := range p.Spec.Containers {
+		all = append(all, &p.Spec.Containers[i])
+	}
+	if p.holdsGPU() {
+		all = slices.DeleteFunc(p.running(), func(c *container) bool { return !c.holdsGPU() })
+	}
+	return all
+}
+
+// ports are the TCP ports that a container is told, in its command line or by a variable, and those that it
+// declares.
+func (c *container) ports() (all []int) {
+	values := map[string]string{}
+	for _, e := range c.Env {
+		values[e.Name] = e.Value
+	}
+	told := []string{}
+	line := rayStart.ReplaceAllString(strings.Join(slices.Concat(c.Command, c.Args), " "), "")
+	for _, m := range portOption.FindAllStringSubmatch(line, -1) {
+		told = append(told, os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(strings.Trim(m[1], `"';`)), func(name string) string { return values[name] }))
+	}
+	for _, name := range portVariables {
+		told = append(told, values[name])
+	}
+	for _, text := range told {
+		if port, err := strconv.ParseUint(text, 10, 16); err == nil && port != 0 {
+			all = append(all, int(port))
+		}
+	}
+	for _, port := range c.Ports {
+		if port.Protocol == "" || port.Protocol == "TCP" {
+			all = append(all, port.ContainerPort)
+		}
+	}
+	return all
+}
+
 // running are the containers that run beside each other: also init containers that are never done.
 func (p *pod) running() (all []*container) {
+	for i := range p.Spec.Containers {
+		all = append(all, &p.Spec.Containers[i])
+	}
 	for i := range p.Spec.InitContainers {
 		if p.Spec.InitContainers[i].RestartPolicy == "Always" {
 			all = append(all, &p.Spec.InitContainers[i])
 		}
 	}
-	for i := range p.Spec.Containers {
-		all = append(all, &p.Spec.Containers[i])
-	}
 	return all
 }
 
-// only is the container of a pod that has one.
-func (p *pod) only() *container {
-	if all := p.running(); len(all) == 1 {
+// only is the container where there is one.
+func only(all []*container) *container {
+	if len(all) == 1 {
 		return all[0]
 	}
 	return nil
@@ -227,18 +362,15 @@ func (p *pod) engineType() metrics.Runtime {
 }
 
 // holdsGPU reports whether a container asks for a device of NVIDIA, or for any by a claim.
-func (p *pod) holdsGPU() bool {
-	return slices.ContainsFunc(p.running(), func(c *container) bool {
-		if len(c.Resources.Claims) > 0 {
+func (p *pod) holdsGPU() bool { return slices.ContainsFunc(p.running(), (*container).holdsGPU) }
+
+func (c *container) holdsGPU() bool {
+	for resource := range c.Resources.Limits {
+		if strings.HasPrefix(resource, "nvidia.com/") {
 			return true
 		}
-		for resource := range c.Resources.Limits {
-			if strings.HasPrefix(resource, "nvidia.com/") {
-				return true
-			}
-		}
-		return false
-	})
+	}
+	return len(c.Resources.Claims) > 0
 }
 
 // sleepers are options of llama.cpp's server that unload the model when no request has come for a

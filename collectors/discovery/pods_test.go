@@ -62,6 +62,29 @@ func TestPlacesOfPods(t *testing.T) {
 				"http://10.0.0.5:3000 server", "http://10.0.0.5:8002 server", "http://10.0.0.5:23333 server"}},
 		{"Prometheus' annotation is asked first", running("a", gpuContainer, annotated("prometheus.io/port: '9090'")),
 			[]string{"http://10.0.0.5:9090 server", "http://10.0.0.5:8000 server"}},
+		{"its path and scheme are about that port", running("a", gpuContainer, annotated("prometheus.io/port: '9090'", "prometheus.io/path: /v1/metrics", "prometheus.io/scheme: https")),
+			[]string{"https://10.0.0.5:9090/v1/metrics server", "http://10.0.0.5:8000 server"}},
+		{"without a port about the engine's", running("a", strings.Replace(gpuContainer, "  containers:\n", "  containers:\n  - {name: nginx, ports: [{containerPort: 80}]}\n", 1), annotated("prometheus.io/path: /v1/metrics")),
+			[]string{"http://10.0.0.5:8000/v1/metrics server", "http://10.0.0.5:80 nginx"}},
+		{"ours win", running("a", gpuContainer, annotated("prometheus.io/path: /v1/metrics", "prometheus.io/scheme: https", "llm-node-exporter/path: /m", "llm-node-exporter/scheme: http")),
+			[]string{"http://10.0.0.5:8000/m server"}},
+		{"a path and a scheme that are none", running("a", gpuContainer, annotated("prometheus.io/path: '@evil.example/'", "prometheus.io/scheme: file")), []string{"http://10.0.0.5:8000 server"}},
+		{"told its port", running("a", strings.Replace(gpuContainer, "image: vllm", "args: [--model, m, --port, '8200', --data-parallel-rpc-port, '13345']", 1)),
+			[]string{"http://10.0.0.5:8200 server", "http://10.0.0.5:8000 server"}},
+		{"in a line for a shell, by a variable", running("a", "  containers:\n  - {name: server, command: [sh, -c, 'exec vllm serve m --port=\"${API}\" --host ::'], env: [{name: API, value: '9001'}], resources: {limits: {nvidia.com/gpu: 1}}}\n"),
+			[]string{"http://10.0.0.5:9001 server"}},
+		{"by an engine's own variable", running("a", "  containers:\n  - {name: server, env: [{name: NIM_SERVER_PORT, value: '9002'}], resources: {limits: {nvidia.com/gpu: 1}}}\n"), []string{"http://10.0.0.5:9002 server"}},
+		{"by what is no port", running("a", strings.Replace(gpuContainer, "image: vllm", "args: [--port, '$(SECRET)', --port, '99999', --port]", 1)), []string{"http://10.0.0.5:8000 server"}},
+		{"Ray's port is no engine's", running("a", "  containers:\n  - {name: server, command: [sh, -c, 'ray start --head --port=6379 && vllm serve m --port 8200'], resources: {limits: {nvidia.com/gpu: 1}}}\n"), []string{"http://10.0.0.5:8200 server"}},
+		{"a sidecar that declares a port does not speak for the engine", running("a", "  initContainers:\n  - {name: istio-proxy, restartPolicy: Always, ports: [{containerPort: 15090}]}\n  containers:\n  - {name: server, resources: {limits: {nvidia.com/gpu: 1}}}\n"),
+			[]string{"http://10.0.0.5:8000 server", "http://10.0.0.5:8080 server", "http://10.0.0.5:30000 server", "http://10.0.0.5:80 server",
+				"http://10.0.0.5:3000 server", "http://10.0.0.5:8002 server", "http://10.0.0.5:23333 server", "http://10.0.0.5:15090 istio-proxy"}},
+		{"the only port of an engine type is a sidecar's", running("a", "  containers:\n  - {name: server, args: [--port, '8200'], resources: {limits: {nvidia.com/gpu: 1}}}\n  - {name: proxy, ports: [{containerPort: 8000}]}\n", labelled("llm-d.ai/engine-type: vllm")),
+			[]string{"http://10.0.0.5:8200 server", "http://10.0.0.5:8000 proxy"}},
+		{"the host's network, no port named", running("a", "  hostNetwork: true\n  containers:\n  - {name: server, resources: {limits: {nvidia.com/gpu: 1}}}\n  - {name: agent, ports: [{containerPort: 9100}]}\n"),
+			[]string{"-http://192.0.2.7 server", "http://192.0.2.7:9100 agent"}},
+		{"the host's network, annotated", running("a", "  hostNetwork: true\n  containers:\n  - {name: server, resources: {limits: {nvidia.com/gpu: 1}}}\n", annotated("prometheus.io/port: '8000'")), []string{"http://192.0.2.7:8000 server"}},
+		{"the host's network, told its port", running("a", "  hostNetwork: true\n  containers:\n  - {name: server, args: [--port=8000], resources: {limits: {nvidia.com/gpu: 1}}}\n"), []string{"http://192.0.2.7:8000 server"}},
 		{"llm-d's label on a pod without a GPU", running("a", cpu, labelled("llm-d.ai/engine-type: sglang", "llm-d.ai/role: decode")),
 			[]string{"+http://10.0.0.5:8000 server sglang decode"}},
 		{"the older label", running("a", cpu, labelled("inference.networking.k8s.io/engine-type: trtllm-serve")), []string{"+http://10.0.0.5:8000 server trtllm"}},
@@ -93,6 +116,42 @@ func TestPlacesOfPods(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestContestedPort: pods of the node's network that name one port are not read under each other's names.
+func TestContestedPort(t *testing.T) {
+	shared := func(name string, more ...string) string {
+		return running(name, "  hostNetwork: true\n"+gpuContainer, more...)
+	}
+	for _, c := range []struct {
+		pods []string
+		want []string
+	}{
+		{[]string{shared("a"), shared("b")}, []string{"left a", "left b"}},
+		{[]string{shared("a"), shared("b", annotated("llm-node-exporter/port: '8000'"))}, []string{"left a", "read b"}},
+		{[]string{shared("a", annotated("llm-node-exporter/port: '8000'")), shared("b", annotated("llm-node-exporter/port: '8000'"))}, []string{"left a", "left b"}},
+		{[]string{shared("a"), running("b", gpuContainer)}, []string{"read a", "read b"}},
+	} {
+		var pods []*pod
+		for _, text := range c.pods {
+			p, err := decode[pod](parsePod(t, text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pods = append(pods, p)
+		}
+		var got []string
+		for _, at := range places(pods, "n1", slog.New(slog.DiscardHandler)) {
+			state := "read "
+			if at.LeaveAlone != "" {
+				state = "left "
+			}
+			got = append(got, state+at.Target.Labels["pod"])
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
 	}
 }
 

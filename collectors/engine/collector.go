@@ -80,6 +80,8 @@ type Engine struct {
 	GPUs    []string // on which it runs, by UUID or index, where the configuration says so
 	// Namespace, Pod and Container are set by configuration or discovery.
 	Namespace, Pod, Container string
+
+	trace *trace // of a probe
 }
 
 // Engines lists the engines behind the targets, as of their last scrape.

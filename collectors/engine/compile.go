@@ -66,7 +66,7 @@ func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dial
 			return nil, err
 		}
 	}
-	c.startTime()
+	c.process()
 	if err := c.checkDuplicates(); err != nil {
 		return nil, err
 	}
@@ -528,16 +528,21 @@ func (t *labelling) text(name string, runtime metrics.Runtime, more ...metrics.L
 	return string(metrics.AppendSeries(nil, name, append(append(ls, t.extra...), more...)...))
 }
 
-// startTime takes the start of the engine's process from the standard process metric, which Python's
+// process takes start and CPU time of the engine's process from the standard process metrics, which Python's
 // client writes unless the engine runs in multiprocess mode.
-func (c *compiler) startTime() {
-	l := line{family: metrics.EngineStartTime, text: c.target.text(metrics.EngineStartTime.Name, c.plan.runtime)}
-	if f := c.page.find("process_start_time_seconds", Gauge); f != nil {
-		if own := containers(c.page, f.samples); len(own) == 1 {
-			l.terms = []term{{own[0].index}}
-			c.add(l)
+func (c *compiler) process() {
+	own := func(name string, is Type) term {
+		if f := c.page.find(name, is); f != nil {
+			if all := containers(c.page, f.samples); len(all) == 1 {
+				return term{all[0].index}
+			}
 		}
+		return nil
 	}
+	if start := own("process_start_time_seconds", Gauge); start != nil {
+		c.add(line{family: metrics.EngineStartTime, text: c.target.text(metrics.EngineStartTime.Name, c.plan.runtime), terms: []term{start}})
+	}
+	c.plan.cpu = own(cpuTime, Counter)
 }
 
 // checkDuplicates refuses a page that has a mapped series twice: which of the two is right, nobody knows.

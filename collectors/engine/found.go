@@ -35,6 +35,15 @@ func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 	return next, errors.Join(failed...)
 }
 
+// Configured lists the targets of the configuration.
+func (c *Collector) Configured() []TargetConfig {
+	var all []TargetConfig
+	for _, t := range c.configured {
+		all = append(all, t.from)
+	}
+	return all
+}
+
 // reads reports whether a target is there already.
 func (c *Collector) reads(address string) bool {
 	u, err := url.Parse(address)
@@ -51,7 +60,9 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	}
 	defer t.client.CloseIdleConnections()
 	t.scrape(ctx)
-	return t.engine(), nil
+	e := t.engine()
+	e.trace = t.trace()
+	return e, nil
 }
 
 // IsEngine reports whether what answered a probe is an engine, even one that cannot be read yet.
@@ -59,9 +70,9 @@ func (e Engine) IsEngine() bool {
 	return slices.Contains([]string{"", reasonLoading, reasonDisabled, reasonJSON}, e.Reason)
 }
 
-// Answers reports whether something answered at all.
+// Answers reports whether something answered for itself. A proxy that misses what is behind it did not.
 func (e Engine) Answers() bool {
-	return e.Reason != reasonUnreachable && e.Reason != reasonTimeout
+	return !slices.Contains([]string{reasonUnreachable, reasonTimeout, reasonStatus + "502", reasonStatus + "503", reasonStatus + "504"}, e.Reason)
 }
 
 // Why says why an answer is no engine's: whose it is, where that is known, else one of Reasons.

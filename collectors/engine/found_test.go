@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -113,6 +115,13 @@ func TestProbe(t *testing.T) {
 		e, err := c.Probe(t.Context(), TargetConfig{URL: p.url})
 		if err != nil || e.IsEngine() != p.engine || e.Answers() != p.answers {
 			t.Errorf("%s: %+v %v", p.url, e, err)
+		}
+	}
+	for code, answers := range map[int]bool{http.StatusBadGateway: false, http.StatusServiceUnavailable: false, http.StatusGatewayTimeout: false, http.StatusNotFound: true, http.StatusInternalServerError: true} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }))
+		defer server.Close()
+		if e, _ := c.Probe(t.Context(), TargetConfig{URL: server.URL}); e.IsEngine() || e.Answers() != answers {
+			t.Errorf("%d: %+v", code, e) // a proxy answers for an engine that still loads
 		}
 	}
 	for page, why := range map[string]string{readPage(t, "other/litellm.prom"): "this is LiteLLM, a gateway: make the engines behind it the targets", "teapot_spouts 1\n": "unknown_engine"} {

@@ -19,6 +19,7 @@ type plan struct {
 	sources []source        // what lines take their numbers from
 	answers []answer        // where each quantity comes from, or why it does not
 	served  []term          // what rises when the engine serves
+	cpu     term            // CPU time of the process; nil where the page does not say it
 
 	effective []effective // thresholds of objectives as this page's grid allows them
 	declared  []declared  // maintenance of objectives on this page's engines

@@ -1,0 +1,122 @@
+package discovery
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+)
+
+// compareAgain is how soon pages of one pod are compared again while one of them is left out, or two say
+// too little to tell.
+const compareAgain = time.Minute
+
+// comparison is when the engines of a pod were told apart, and which.
+type comparison struct {
+	of    string
+	again time.Time // zero: when there are others
+}
+
+// tellApart leaves one place of each engine that answers at several of its pod, or at one of the
+// configuration: itself, and what forwards to it, joins its page with another or repeats it. Engines whose
+// pages say too little, those that idle and say nothing of their process, all stay, unless one is in a
+// container without a GPU beside one that has one.
+func (f *Finder) tellApart(ctx context.Context) {
+	var configured []Place
+	if f.options.Configured != nil {
+		for _, target := range f.options.Configured() {
+			configured = append(configured, Place{Target: target, rank: ofConfiguration})
+		}
+	}
+	pods := map[string][]Place{}
+	f.mu.Lock()
+	now := time.Now()
+	for _, p := range f.places {
+		if state := f.verdicts[p.key()].state; !p.Declared && (state == Read || state == SameEngine) {
+			pods[p.pod()] = append(pods[p.pod()], p)
+		}
+	}
+	for pod := range f.compared {
+		if pods[pod] == nil {
+			delete(f.compared, pod)
+		}
+	}
+	for pod, found := range pods {
+		places := slices.Concat(configured, found)
+		pods[pod] = places
+		of := ""
+		for _, p := range places {
+			of += p.key() + "\xff"
+		}
+		if was := f.compared[pod]; was.of == of && (was.again.IsZero() || now.Before(was.again)) {
+			delete(pods, pod)
+			continue
+		}
+		f.compared[pod] = comparison{of: of}
+	}
+	f.mu.Unlock()
+
+	var wg sync.WaitGroup
+	for pod, places := range pods {
+		slices.SortStableFunc(places, func(a, b Place) int { return int(a.rank - b.rank) })
+		wg.Go(func() { f.compare(ctx, pod, places) })
+	}
+	wg.Wait()
+}
+
+// compare reads the pages of a pod's engines twice, one after another, so that each lies between two of
+// all before it.
+func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
+	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
+	defer cancel()
+	var reads [2][]engine.Engine
+	for i := range reads {
+		if len(places) == 1 {
+			break // the others are gone
+		}
+		for _, p := range places {
+			p.Target.Labels = nil                  // they do not say what answers
+			e, _ := f.options.Probe(ctx, p.Target) // it was a target before: see probe
+			reads[i] = append(reads[i], e)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	again := false
+	for i, p := range places {
+		if p.rank == ofConfiguration {
+			continue
+		}
+		v := verdict{state: Read}
+		for j, kept := range places[:i] {
+			if kept.rank == ofConfiguration && kept.Target.URL == p.Target.URL {
+				break
+			}
+			if kept.rank != ofConfiguration && f.verdicts[kept.key()].state != Read {
+				continue
+			}
+			other := kept.rank == ofEngine && p.rank != ofEngine
+			switch engine.Compare(reads[0][j], reads[0][i], reads[1][j], other) {
+			case engine.Same:
+				v = verdict{state: SameEngine, why: "its engine is read at " + kept.Target.URL}
+			case engine.Undecided:
+				again = true
+				if old := f.verdicts[p.key()]; !reads[0][i].IsEngine() || !reads[0][j].IsEngine() {
+					v = old
+				} else if other {
+					v = verdict{state: SameEngine, why: "it says nothing that tells it from the engine at " + kept.Target.URL + ", which is read: its container has no GPU"}
+				}
+			}
+			if v.state == SameEngine {
+				break
+			}
+		}
+		again = again || v.state == SameEngine
+		f.settle(p, v)
+	}
+	if again {
+		f.compared[pod] = comparison{f.compared[pod].of, time.Now().Add(compareAgain)}
+	}
+}

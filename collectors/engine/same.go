@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"math"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// trace is what a page shows of the process that wrote it.
+type trace struct {
+	start    float64            // unix time in seconds; NaN where the page does not say it
+	counters map[string]float64 // by series of the vocabulary, without the address and the page's first model
+}
+
+// cpuTime is the key of the CPU time of the process, which tells idle engines apart.
+const cpuTime = "process_cpu_seconds_total"
+
+// trace is that of the last page; nil when it could not be used, or is still being read.
+func (t *target) trace() *trace {
+	select {
+	case t.run <- struct{}{}:
+		defer func() { <-t.run }()
+	default:
+		return nil
+	}
+	if t.plan == nil {
+		return nil
+	}
+	address := strings.NewReplacer(metrics.LabelServer+`="`+t.server+`"`, "", metrics.LabelModel+`="`+t.plan.model+`",`, "")
+	tr := &trace{math.NaN(), map[string]float64{}}
+	for i := range t.plan.lines {
+		l := &t.plan.lines[i]
+		switch {
+		case l.family == metrics.EngineStartTime:
+			tr.start = l.eval(t.values)
+		case l.family.Kind != metrics.Gauge && l.terms != nil && l.minus == nil: // a difference may fall
+			tr.counters[address.Replace(l.text)] = l.eval(t.values)
+		}
+	}
+	if t.plan.cpu != nil {
+		tr.counters[cpuTime] = t.plan.cpu.value(t.values)
+	}
+	return tr
+}
+
+// Sameness says whether two pages are those of one process.
+type Sameness int
+
+// Values of Sameness. Undecided are pages of engines that have not served anything and say nothing else
+// of themselves, and pages that cannot be used.
+const (
+	Undecided Sameness = iota
+	Different
+	Same
+)
+
+// Compare says whether the page of another address, read between two of one, is of the same process. The
+// model tells them apart, and the start of the process, where both say it. Otherwise each counter lies
+// between what it was before and what it was after, which those of another engine do not for long. The
+// page of a collector that repeats what it read a while ago (mayLag) may be behind.
+func Compare(before, other, after Engine, mayLag bool) Sameness {
+	if before.trace == nil || other.trace == nil || after.trace == nil {
+		return Undecided
+	}
+	a, b, c := before.trace, other.trace, after.trace
+	switch {
+	case before.Runtime != other.Runtime || before.Model != other.Model && before.Model != "" && other.Model != "":
+		return Different
+	case a.start != c.start && !math.IsNaN(a.start) || !a.within(c):
+		return Undecided // it has started anew in between
+	case a.start != b.start && !math.IsNaN(a.start) && !math.IsNaN(b.start):
+		return Different
+	case !b.within(c) || !mayLag && !a.within(b):
+		return Different
+	case !b.counted():
+		return Undecided
+	}
+	return Same
+}
+
+// within reports whether a page has the counters of an earlier one, and none has fallen. The CPU time may be
+// on one of them only: who joins pages with others may lose it.
+func (t *trace) within(later *trace) bool {
+	for name, v := range t.counters {
+		if most, there := later.counters[name]; there && v > most || !there && name != cpuTime {
+			return false
+		}
+	}
+	return true
+}
+
+// counted reports whether something has happened.
+func (t *trace) counted() bool {
+	for _, v := range t.counters {
+		if v > 0 {
+			return true
+		}
+	}
+	return false
+}
