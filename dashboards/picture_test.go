@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/xml"
+	"errors"
 	"flag"
 	"fmt"
 	"html"
@@ -65,7 +66,7 @@ func TestPicture(t *testing.T) {
 		t.Errorf("%s is not what the queries say: go test ./dashboards -run Picture -update, and look at it (%v)", path, err)
 	}
 	for d := xml.NewDecoder(&svg); ; {
-		if _, err := d.Token(); err == io.EOF {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			t.Fatal(err)

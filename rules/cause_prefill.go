@@ -33,7 +33,7 @@ var (
 		Expr: both(
 			promql.Unless(promql.Unless(
 				below(promql.Div(hitRatio(modelLabels, 30*minute, 0), above(dayBefore("prefix_hits_before"), 0.2), nil), 0.5),
-				promql.Ge(hitRatio(modelLabels, 30*minute, 0), times(0.5, hitRatio(modelLabels, hour, sameHour)), nil), nil),
+				promql.Ge(hitRatio(modelLabels, 30*minute, 0), times(0.5, hitRatio(modelLabels, hour, dayBack)), nil), nil),
 				cold(), nil),
 			atLeast(20, 30*minute)),
 		Severity:    slo.Ticket,

@@ -74,7 +74,7 @@ func harmful(opt Options, e promql.Expr) promql.Expr {
 	waiting := func(window, ago time.Duration) promql.Expr {
 		return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RequestsWaiting), ago), window))
 	}
-	usual := promql.Le(waiting(now, 0), times(2, waiting(hour, sameHour)), nil)
+	usual := promql.Le(waiting(now, 0), times(2, waiting(hour, dayBack)), nil)
 	bad := promql.Vector(increase(metrics.RecordedBadEvents, fresh))
 	if opt.Tier == Shard {
 		bad = promql.Vector(shardName(metrics.SLOBadEvents, fresh))

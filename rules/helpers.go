@@ -12,8 +12,8 @@ const (
 	hour   = time.Hour
 	day    = 24 * time.Hour
 
-	// sameHour is how long ago the hour ended that has the present of yesterday in its middle.
-	sameHour = day - hour/2
+	// dayBack is how long ago the hour ended that has the present of yesterday in its middle.
+	dayBack = day - hour/2
 )
 
 // onGPULabels identify a GPU in a fleet.

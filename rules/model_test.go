@@ -29,11 +29,11 @@ func TestGPUsOfModels(t *testing.T) {
 			on(node)(metrics.EngineGPUInfo, 1, append(gpu(uuid), metrics.LabelModel, model, metrics.LabelNamespace, "prod", metrics.LabelPod, pod,
 				metrics.LabelGPUInstance, instance, metrics.LabelSource, "pod_resources")...)
 		}
-		device := func(node, uuid string, bandwidth, heat, cap float64) {
+		device := func(node, uuid string, bandwidth, heat, capped float64) {
 			show := on(node)
 			show(metrics.GPUMemoryBandwidthUtilization, bandwidth, append(gpu(uuid), metrics.LabelGPUInstance, "")...)
 			show(metrics.GPUClockEventSeconds, heat*at.Seconds(), append(gpu(uuid), metrics.LabelReason, "sw_thermal_slowdown")...)
-			show(metrics.GPUClockEventSeconds, cap*at.Seconds(), append(gpu(uuid), metrics.LabelReason, "sw_power_cap")...)
+			show(metrics.GPUClockEventSeconds, capped*at.Seconds(), append(gpu(uuid), metrics.LabelReason, "sw_power_cap")...)
 		}
 		// large runs on two nodes, and shares its last GPU with small.
 		runs("node-1", "large", "large-0", "GPU-1", "")

@@ -1,6 +1,7 @@
 package slo
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -31,7 +32,7 @@ func (s Shape) Check() error {
 	case s.Keep != "" && s.Keep != Whole && s.Keep != Reduced && s.Keep != Drop:
 		return fmt.Errorf("keep: %q is none of whole, reduced, drop", s.Keep)
 	case len(s.Bounds) > 0 && s.Keep != Reduced:
-		return fmt.Errorf("bounds belong to keep: reduced")
+		return errors.New("bounds belong to keep: reduced")
 	}
 	return nil
 }

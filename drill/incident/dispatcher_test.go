@@ -111,9 +111,9 @@ func TestDispatcherAtRandom(t *testing.T) {
 // compare says where the drill's notifications are not those of Alertmanager.
 func compare(t *testing.T, drill []Notification, fired []evaluation, end time.Time) {
 	t.Helper()
-	var real []Notification
-	synctest.Test(t, func(t *testing.T) { real = deliver(t, fired, end) })
-	got, want := lines(drill), lines(real)
+	var delivered []Notification
+	synctest.Test(t, func(t *testing.T) { delivered = deliver(t, fired, end) })
+	got, want := lines(drill), lines(delivered)
 	if len(want) < 3 || !slices.Equal(got, want) {
 		t.Errorf("the drill sends\n%s\nAlertmanager sends\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -178,8 +178,8 @@ func deliver(t *testing.T, fired []evaluation, end time.Time) []Notification {
 	return am.sent
 }
 
-// real is an Alertmanager with the generated configuration, without its API, its cluster and its files.
-type real struct {
+// genuine is an Alertmanager with the generated configuration, without its API, its cluster and its files.
+type genuine struct {
 	alerts *mem.Alerts
 	stop   func()
 	began  time.Time
@@ -187,7 +187,7 @@ type real struct {
 	sent   []Notification
 }
 
-func startAlertmanager(t *testing.T, began time.Time) *real {
+func startAlertmanager(t *testing.T, began time.Time) *genuine {
 	t.Helper()
 	content, err := rules.Encode(rules.NewAlertmanager(rules.Alerts(Rules()), rules.Style{}))
 	if err != nil {
@@ -209,7 +209,7 @@ func startAlertmanager(t *testing.T, began time.Time) *real {
 	must(err)
 	notified, err := nflog.New(nflog.Options{Metrics: registry, Retention: 120 * time.Hour, Logger: log})
 	must(err)
-	am := &real{alerts: alerts, began: began}
+	am := &genuine{alerts: alerts, began: began}
 	receivers := map[string][]notify.Integration{}
 	for _, r := range c.Receivers {
 		receivers[r.Name] = []notify.Integration{notify.NewIntegration(am, am, "drill", 0, r.Name)}
@@ -233,10 +233,10 @@ func startAlertmanager(t *testing.T, began time.Time) *real {
 }
 
 // SendResolved implements notify.ResolvedSender, as the default of webhooks and pagers has it.
-func (*real) SendResolved() bool { return true }
+func (*genuine) SendResolved() bool { return true }
 
 // Notify implements notify.Notifier.
-func (am *real) Notify(ctx context.Context, alerts ...*amalert.Alert) (retry bool, err error) {
+func (am *genuine) Notify(ctx context.Context, alerts ...*amalert.Alert) (retry bool, err error) {
 	receiver, _ := notify.ReceiverName(ctx)
 	reason, _ := notify.NotificationReason(ctx)
 	n := Notification{At: rulesim.Epoch.Add(time.Since(am.began).Truncate(5 * time.Second)), Receiver: receiver, Resolved: true, Update: reason != notify.ReasonFirstNotification}

@@ -91,7 +91,7 @@ func Rate(e Expr, window time.Duration) Expr { return Over("rate", e, window) }
 // Increase is the increase of a counter in a window.
 func Increase(e Expr, window time.Duration) Expr { return Over("increase", e, window) }
 
-// Sum, Max, Min, Avg and CountBy aggregate, keeping the labels named by.
+// Sum adds up. Like all aggregations, it keeps the labels that by names.
 func Sum(by []string, e Expr) Expr { return aggregate(parser.SUM, by, e) }
 
 // Max keeps the largest value.
@@ -144,7 +144,7 @@ func (m Matching) OneToMany(include ...string) *Matching {
 	return &m
 }
 
-// Add, Sub, Mul and Div calculate; m may be nil.
+// Add adds. As for all binary operators, m may be nil.
 func Add(a, b Expr, m *Matching) Expr { return binary(parser.ADD, a, b, m) }
 
 // Sub subtracts.
@@ -156,7 +156,7 @@ func Mul(a, b Expr, m *Matching) Expr { return binary(parser.MUL, a, b, m) }
 // Div divides.
 func Div(a, b Expr, m *Matching) Expr { return binary(parser.DIV, a, b, m) }
 
-// Gt, Ge, Lt, Le and Equal keep the series on the left that compare true.
+// Gt keeps what is greater. Like all comparisons, it keeps series of the left side.
 func Gt(a, b Expr, m *Matching) Expr { return binary(parser.GTR, a, b, m) }
 
 // Ge keeps what is greater or equal.
