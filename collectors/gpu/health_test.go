@@ -187,6 +187,14 @@ func TestAsksOnlyWhatItNeeds(t *testing.T) {
 	if got["nvmlDeviceGetMemoryInfo_v2"] != 1 {
 		t.Errorf("a refused call was made %d times", got["nvmlDeviceGetMemoryInfo_v2"])
 	}
+	for _, refused := range []string{"nvmlDeviceGetPlatformInfo", "nvmlDeviceGetC2cModeInfoV", "field.186.2", "field.220", "field.221", "field.235", "field.250.1", "field.293", "gpm.160", "gpm.248"} {
+		if got[refused] != 1 {
+			t.Errorf("%s was refused and asked for %d times", refused, got[refused])
+		}
+	}
+	if got["gpm.10"] < 2 {
+		t.Errorf("what GPM tells was asked for %d times", got["gpm.10"])
+	}
 	if made, most := got["nvmlDeviceGetMemoryErrorCounter"], 4+4*len(eccLocations[1]); made > most {
 		t.Errorf("ECC errors by location were asked for %d times, want %d", made, most)
 	}
