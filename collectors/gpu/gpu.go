@@ -47,7 +47,7 @@ type Options struct {
 	LibraryPath string
 	// SysFS and ProcFS are where the kernel's file systems are mounted. Default: /sys and /proc.
 	SysFS, ProcFS string
-	// Kmsg is the kernel log to read XIDs from. Default: /dev/kmsg. "none" switches it off.
+	// Kmsg is the kernel log to read XIDs and SXids from. Default: /dev/kmsg. "none" switches it off.
 	Kmsg string
 }
 

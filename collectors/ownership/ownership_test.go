@@ -258,18 +258,33 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestTimeSlicing: of a GPU that two pods share by turns, each has its part of the time. It is absent where that of one of its
-// processes is not known.
-func TestTimeSlicing(t *testing.T) {
-	logs, hosts := t.TempDir(), []proc{}
+// twoPods is a host with two processes each of the pods chat (10 and 20) and batch (11 and 21).
+func twoPods(t *testing.T) (podLogs, procFS string) {
+	podLogs = t.TempDir()
+	var procs []proc
 	for i, name := range []string{"chat", "batch"} {
 		uid := fmt.Sprintf("0a1b2c3d-0000-4000-8000-00000000000%d", i)
-		if err := os.Mkdir(filepath.Join(logs, "prod_"+name+"_"+uid), 0o755); err != nil {
+		if err := os.Mkdir(filepath.Join(podLogs, "prod_"+name+"_"+uid), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		cgroup := "/kubepods/burstable/pod" + uid + "/" + strings.Repeat(strconv.Itoa(i), 64)
-		hosts = append(hosts, proc{pid: 10 + i, ppid: 1, name: "vllm", cgroup: cgroup}, proc{pid: 20 + i, ppid: 1, name: "worker", cgroup: cgroup})
+		procs = append(procs, proc{pid: 10 + i, ppid: 1, name: "vllm", cgroup: cgroup}, proc{pid: 20 + i, ppid: 1, name: "worker", cgroup: cgroup})
 	}
+	return podLogs, newHost(t, procs...)
+}
+
+// ofPod is the value of a family of a pod; empty when there is none.
+func ofPod(page, family, pod string) string {
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, family+"{") && strings.Contains(line, fmt.Sprintf("namespace=%q,pod=%q}", "prod", pod)) {
+			return strings.TrimSpace(line[strings.LastIndex(line, " "):])
+		}
+	}
+	return ""
+}
+
+// TestShareOfTime: each pod on a GPU has its part of the time. It is absent where that of one of its processes is not known.
+func TestShareOfTime(t *testing.T) {
 	busy := func(pid int, sm, memory float64) gpu.Process {
 		p := on(pid, gpu0, 100)
 		p.SM, p.MemoryBusy, p.UtilizationKnown = sm, memory, true
@@ -280,20 +295,11 @@ func TestTimeSlicing(t *testing.T) {
 		Targets:   func() []Target { return nil },
 		Processes: func() []gpu.Process { return running },
 		GPUs:      func() []gpu.Identity { return []gpu.Identity{gpu0} },
-		PodLogs:   logs,
-		ProcFS:    newHost(t, hosts...),
 	})
-	is := func(family, pod string) string {
-		for line := range strings.Lines(page(t, c)) {
-			if strings.HasPrefix(line, family+"{") && strings.Contains(line, fmt.Sprintf("namespace=%q,pod=%q}", "prod", pod)) {
-				return strings.TrimSpace(line[strings.LastIndex(line, " "):])
-			}
-		}
-		return ""
-	}
+	c.options.PodLogs, c.options.ProcFS = twoPods(t)
 	check := func(family, pod, want string) {
 		t.Helper()
-		if got := is(family, pod); got != want {
+		if got := ofPod(page(t, c), family, pod); got != want {
 			t.Errorf("%s of %s: got %q, want %q", family, pod, got, want)
 		}
 	}
