@@ -21,7 +21,7 @@ const (
 	LabelAction          = "action"              // what to do about it
 	LabelSensor          = "sensor"              // gpu or memory
 	LabelLimit           = "limit"               // a temperature limit: slowdown, shutdown, memory_max or gpu_max
-	LabelScope           = "scope"               // power: gpu, module, memory or gpu_average
+	LabelScope           = "scope"               // power: gpu, memory, gpu_average, memory_average or module
 	LabelLink            = "link"                // number of an NVLink or a C2C link
 	LabelBin             = "bin"                 // bin of the FEC history, 0 to 15
 	LabelFan             = "fan"                 // fan number
@@ -218,7 +218,7 @@ var (
 	GPUTemperatureMargin = gauge(Never, "llm_gpu_temperature_margin_celsius",
 		"Degrees left until a limit acts: slowdown, shutdown, memory_max or gpu_max. Negative beyond the limit.", GPULabels, with(LabelLimit))
 	GPUPower = gauge(Sum, "llm_gpu_power_watts",
-		"Power drawn: scope gpu (now), gpu_average (over one second), memory (now) or module (GPU with its CPU and memory, now). Scopes overlap.", GPULabels, with(LabelScope))
+		"Power drawn: scope gpu or memory (now), gpu_average or memory_average (over one second), or module (GPU with its CPU and memory, now). Scopes overlap.", GPULabels, with(LabelScope))
 	GPUPowerLimit = gauge(Sum, "llm_gpu_power_limit_watts",
 		"Power limit: kind enforced (in force now), requested, default, min or max.", GPULabels, with(LabelKind))
 	GPUEnergy = counter("llm_gpu_energy_joules_total",
@@ -250,7 +250,7 @@ var (
 	GPUNVLinkErrors = counter("llm_gpu_nvlink_errors_total",
 		"NVLink errors of a link by type.", GPULabels, with(LabelLink, LabelType))
 	GPUNVLinkBitErrors = gauge(Max, "llm_gpu_nvlink_bit_error_ratio",
-		"Errors per bit of an NVLink; type is raw, symbol or effective, those that error correction leaves (NVLink 5).", GPULabels, with(LabelLink, LabelType))
+		"Errors per bit of an NVLink; type is raw (on the wire), effective (what forward error correction leaves) or symbol (NVLink 5).", GPULabels, with(LabelLink, LabelType))
 	GPUNVLinkFEC = counter("llm_gpu_nvlink_fec_history_total",
 		"Symbol errors that forward error correction repaired, by bin 0 to 15 of the driver's FEC history, all links together (NVLink 5). NVIDIA does not say how the bins are cut.", GPULabels, with(LabelBin))
 	GPUC2CMode = gauge(Never, "llm_gpu_c2c_mode",

@@ -51,6 +51,7 @@ var deviceFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_AVERAGE}, to: metrics.GPUPower, labels: []string{"gpu_average"}, feature: "power_average", per: milli},
 	{fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeModule}, to: metrics.GPUPower, labels: []string{"module"}, feature: "power_module", per: milli, value: positive},
 	{fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeMemory}, to: metrics.GPUPower, labels: []string{"memory"}, feature: "power_memory", per: milli, value: positive},
+	{fieldID: fieldID{nvml.FI_DEV_POWER_AVERAGE, scopeMemory}, to: metrics.GPUPower, labels: []string{"memory_average"}, feature: "power_memory", per: milli, value: positive},
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_CURRENT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"enforced"}, feature: "power_limit", per: milli, slow: true},
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_REQUESTED_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"requested"}, feature: "power_limit", per: milli, slow: true},
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_DEFAULT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"default"}, feature: "power_limit", per: milli, slow: true},
