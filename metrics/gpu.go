@@ -98,7 +98,7 @@ var (
 		"Identity of a GPU, always 1. Stays while the GPU does not answer.",
 		GPULabels, with(LabelGPUName, LabelPCIBusID, LabelMinorNumber, LabelSerial, LabelArchitecture, LabelComputeCapability, LabelVBIOSVersion))
 	GPUPlatformInfo = gauge(Never, "llm_gpu_platform_info",
-		"Where in its rack a GPU is, always 1 (nvmlDeviceGetPlatformInfo, Blackwell and newer).",
+		"Where in its rack a GPU is, always 1 (nvmlDeviceGetPlatformInfo, Blackwell and newer). Stays while the GPU does not answer.",
 		GPULabels, with(LabelChassisSerialNumber, LabelSlotNumber, LabelTrayIndex, LabelHostID, LabelPeerType, LabelModuleID))
 	GPUGSPFirmwareInfo = gauge(Never, "llm_gpu_gsp_firmware_info",
 		"Firmware of the GPU's system processor (GSP), always 1 (nvmlDeviceGetGspFirmwareVersion).", GPULabels, with(LabelGSPFirmwareVersion))
