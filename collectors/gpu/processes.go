@@ -28,6 +28,9 @@ type utilization struct {
 // not found when nobody did anything.
 func readProcessUtilization(d *nvmlDevice, s *sheet) error {
 	u := &d.utilization
+	if u.since > uint64(d.now.UnixMicro()) { // the clock was set back: there would be no newer sample for long
+		*u = utilization{}
+	}
 	u.byPID = nil
 	samples, err := ask(d, "nvmlDeviceGetProcessUtilization", func() ([]nvml.ProcessUtilizationSample, nvml.Return) {
 		return processUtilization(d.handle, u.since)
