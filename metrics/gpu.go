@@ -10,18 +10,20 @@ const (
 	LabelFeature         = "feature"             // something a driver and a GPU model may or may not offer
 	LabelDomain          = "domain"              // clock domain: graphics, sm, memory or video
 	LabelPipe            = "pipe"                // execution pipe of an SM
-	LabelSeverity        = "severity"            // ECC: corrected or uncorrected; XID: page, ticket or app; objective: the loudest it may be, page, ticket or none
+	LabelSeverity        = "severity"            // ECC: corrected or uncorrected; XID: page, ticket or app; SXid: fatal or nonfatal; objective: the loudest it may be, page, ticket or none
 	LabelLocation        = "location"            // memory an ECC error was found in
 	LabelLifetime        = "lifetime"            // volatile (since driver load) or aggregate (life of the board)
 	LabelCause           = "cause"               // corrected or uncorrected errors, for remapped rows and retired pages
 	LabelAvailability    = "availability"        // spare rows left in a bank: max, high, partial, low or none
 	LabelXID             = "xid"                 // number of an NVIDIA driver error
+	LabelSXID            = "sxid"                // number of an error of an NVSwitch
 	LabelMeaning         = "meaning"             // what an XID says, in a few words
 	LabelAction          = "action"              // what to do about it
 	LabelSensor          = "sensor"              // gpu or memory
 	LabelLimit           = "limit"               // a temperature limit: slowdown, shutdown, memory_max or gpu_max
-	LabelScope           = "scope"               // power: gpu, module or gpu_average
-	LabelLink            = "link"                // NVLink number
+	LabelScope           = "scope"               // power: gpu, memory, gpu_average, memory_average or module
+	LabelLink            = "link"                // number of an NVLink or a C2C link
+	LabelBin             = "bin"                 // bin of the FEC history, 0 to 15
 	LabelFan             = "fan"                 // fan number
 	LabelCheck           = "check"               // one of the fabric health checks
 	LabelState           = "state"               // name of a state, or which of current, maximum and pending
@@ -40,6 +42,16 @@ const (
 	LabelCUDAVersion       = "cuda_version"       // CUDA level that the driver offers
 	LabelMIGUUID           = "mig_uuid"           // UUID of a MIG device
 	LabelProfile           = "profile"            // MIG profile such as 3g.40gb
+
+	LabelGSPFirmwareVersion  = "gsp_firmware_version"  // firmware of the GPU's system processor
+	LabelClusterUUID         = "cluster_uuid"          // UUID of the NVLink cluster
+	LabelCliqueID            = "clique_id"             // GPUs of a cluster that reach each other over NVLink share it
+	LabelChassisSerialNumber = "chassis_serial_number" // chassis that the GPU is in
+	LabelSlotNumber          = "slot_number"           // slot in the chassis, those of switches counted
+	LabelTrayIndex           = "tray_index"            // compute tray in the chassis, switches not counted
+	LabelHostID              = "host_id"               // node in the slot
+	LabelPeerType            = "peer_type"             // what NVLink leads to, as a number that NVIDIA does not explain
+	LabelModuleID            = "module_id"             // GPU in the node
 )
 
 // Label sets of GPU series.
@@ -85,6 +97,13 @@ var (
 	GPUInfo = gauge(Never, "llm_gpu_info",
 		"Identity of a GPU, always 1. Stays while the GPU does not answer.",
 		GPULabels, with(LabelGPUName, LabelPCIBusID, LabelMinorNumber, LabelSerial, LabelArchitecture, LabelComputeCapability, LabelVBIOSVersion))
+	GPUPlatformInfo = gauge(Never, "llm_gpu_platform_info",
+		"Where in its rack a GPU is, always 1 (nvmlDeviceGetPlatformInfo, Blackwell and newer). Stays while the GPU does not answer.",
+		GPULabels, with(LabelChassisSerialNumber, LabelSlotNumber, LabelTrayIndex, LabelHostID, LabelPeerType, LabelModuleID))
+	GPUGSPFirmwareInfo = gauge(Never, "llm_gpu_gsp_firmware_info",
+		"Firmware of the GPU's system processor (GSP), always 1 (nvmlDeviceGetGspFirmwareVersion).", GPULabels, with(LabelGSPFirmwareVersion))
+	GPUGSPFirmwareMode = gauge(Never, "llm_gpu_gsp_firmware_mode",
+		"Whether the GPU's system processor runs its firmware (1); state is current, or default: what the driver does with this GPU unless told otherwise (nvmlDeviceGetGspFirmwareMode).", GPULabels, with(LabelState))
 	GPUPersistenceMode = gauge(Never, "llm_gpu_persistence_mode",
 		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading it may take seconds.", GPULabels)
 	GPUPerformanceState = gauge(Max, "llm_gpu_performance_state",
@@ -125,11 +144,21 @@ var (
 		"Theoretical device memory bandwidth: 2 transfers per cycle of the highest memory clock times the bus width.", GPULabels)
 	GPUMemoryBusy = gauge(Max, "llm_gpu_memory_busy_ratio",
 		"Share of time in which device memory was read or written at all (NVML utilization.memory). Not bandwidth.", GPULabels)
+	GPUCacheHit = gauge(Never, "llm_gpu_cache_hit_ratio",
+		"Share of the accesses to a memory that the GPU's cache answered, 0 to 1; kind is dram (its own), host or peer (GPM).", GPUInstanceLabels, with(LabelKind))
+	GPUBAR1Total = gauge(Sum, "llm_gpu_bar1_total_bytes",
+		"Window through which CPU and PCIe devices reach device memory (nvmlDeviceGetBAR1MemoryInfo).", GPULabels)
+	GPUBAR1Used = gauge(Sum, "llm_gpu_bar1_used_bytes",
+		"Part of that window in use (nvmlDeviceGetBAR1MemoryInfo). Full, GPUDirect and peers get no more of it.", GPULabels)
 	GPUECCMode = gauge(Never, "llm_gpu_ecc_mode",
 		"Whether ECC is on (1); state is current or pending (after the next reset).", GPULabels, with(LabelState))
 	GPUECCErrors = counter("llm_gpu_ecc_errors_total",
 		"Memory errors found by ECC. location is the finest the GPU reports, or all when it reports only totals; locations never overlap.",
 		GPULabels, with(LabelSeverity, LabelLocation, LabelLifetime))
+	GPUSRAMUncorrected = counter("llm_gpu_sram_uncorrected_errors_total",
+		"Uncorrectable SRAM errors by what found them: type parity or sec_ded (nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels, with(LabelType, LabelLifetime))
+	GPUSRAMUnitUncorrected = counter("llm_gpu_sram_unit_uncorrected_errors_total",
+		"Uncorrectable SRAM errors over the life of the board, by unit: location l2, sm, pcie, microcontroller or other (nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels, with(LabelLocation))
 	GPUSRAMThreshold = gauge(Max, "llm_gpu_sram_ecc_threshold_exceeded",
 		"Whether uncorrectable SRAM errors exceed the replacement threshold (1).", GPULabels)
 	GPURowRemapPending = gauge(Max, "llm_gpu_row_remap_pending",
@@ -166,6 +195,22 @@ var (
 		"Share of time in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels, with(LabelPipe))
 )
 
+// What the SMs have done since the node was started, for shares over any window. GPM counts it where the driver is new enough.
+var (
+	GPUSMCycles = counter("llm_gpu_sm_cycles_total",
+		"Cycles of the SMs, busy or not (GPM).", GPUInstanceLabels)
+	GPUSMActiveCycles = counter("llm_gpu_sm_active_cycles_total",
+		"Cycles in which the SMs were busy (GPM).", GPUInstanceLabels)
+	GPUTensorActiveCycles = counter("llm_gpu_tensor_active_cycles_total",
+		"Cycles in which the SMs did tensor operations of any kind (GPM).", GPUInstanceLabels)
+	GPUPipeActiveCycles = counter("llm_gpu_pipe_active_cycles_total",
+		"Cycles in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels, with(LabelPipe))
+)
+
+// Units beside the SMs, which engines with pictures and films use.
+var GPUMediaUtilization = gauge(Max, "llm_gpu_media_utilization_ratio",
+	"Share of the last sampling period in which a media unit was busy; kind is encoder, decoder, jpeg or ofa (nvmlDeviceGetEncoderUtilization and its like).", GPULabels, with(LabelKind))
+
 // Temperature, power and fans.
 var (
 	GPUTemperature = gauge(Max, "llm_gpu_temperature_celsius",
@@ -173,7 +218,7 @@ var (
 	GPUTemperatureMargin = gauge(Never, "llm_gpu_temperature_margin_celsius",
 		"Degrees left until a limit acts: slowdown, shutdown, memory_max or gpu_max. Negative beyond the limit.", GPULabels, with(LabelLimit))
 	GPUPower = gauge(Sum, "llm_gpu_power_watts",
-		"Power drawn: scope gpu (now), gpu_average (over one second) or module (GPU with its CPU and memory, now). Scopes overlap.", GPULabels, with(LabelScope))
+		"Power drawn: scope gpu or memory (now), gpu_average or memory_average (over one second), or module (GPU with its CPU and memory, now). Scopes overlap.", GPULabels, with(LabelScope))
 	GPUPowerLimit = gauge(Sum, "llm_gpu_power_limit_watts",
 		"Power limit: kind enforced (in force now), requested, default, min or max.", GPULabels, with(LabelKind))
 	GPUEnergy = counter("llm_gpu_energy_joules_total",
@@ -204,6 +249,22 @@ var (
 		"Whether an NVLink is active or asleep (1) or down (0). Links that the GPU does not have, or that lead nowhere, are absent.", GPULabels, with(LabelLink))
 	GPUNVLinkErrors = counter("llm_gpu_nvlink_errors_total",
 		"NVLink errors of a link by type.", GPULabels, with(LabelLink, LabelType))
+	GPUNVLinkBitErrors = gauge(Max, "llm_gpu_nvlink_bit_error_ratio",
+		"Errors per bit of an NVLink; type is raw (on the wire), effective (what forward error correction leaves) or symbol (NVLink 5).", GPULabels, with(LabelLink, LabelType))
+	GPUNVLinkFEC = counter("llm_gpu_nvlink_fec_history_total",
+		"Symbol errors that forward error correction repaired, by bin 0 to 15 of the driver's FEC history, all links together (NVLink 5). NVIDIA does not say how the bins are cut.", GPULabels, with(LabelBin))
+	GPUC2CMode = gauge(Never, "llm_gpu_c2c_mode",
+		"Whether GPU and CPU are connected chip to chip (1) (nvmlDeviceGetC2cModeInfoV).", GPULabels)
+	GPUC2CLinks = gauge(Sum, "llm_gpu_c2c_links",
+		"Chip-to-chip links to the CPU that the GPU has.", GPULabels)
+	GPUC2CLinkUp = gauge(Never, "llm_gpu_c2c_link_up",
+		"Whether a chip-to-chip link is active (1).", GPULabels, with(LabelLink))
+	GPUC2CLinkBandwidth = gauge(Sum, "llm_gpu_c2c_link_max_bandwidth_bytes_per_second",
+		"What an active chip-to-chip link can carry.", GPULabels, with(LabelLink))
+	GPUC2CErrors = counter("llm_gpu_c2c_errors_total",
+		"Errors of a chip-to-chip link; type is crc, replay or replay_back_to_back.", GPULabels, with(LabelLink, LabelType))
+	GPUFabricInfo = gauge(Never, "llm_gpu_fabric_info",
+		"NVLink cluster of several nodes and clique that a GPU is in, once it is registered with the fabric, always 1 (nvmlDeviceGetGpuFabricInfoV).", GPULabels, with(LabelClusterUUID, LabelCliqueID))
 	GPUFabricState = gauge(Never, "llm_gpu_fabric_state",
 		"Registration of the GPU with the NVSwitch fabric, always 1; state is not_started, in_progress or completed.", GPULabels, with(LabelState))
 	GPUFabricHealth = gauge(Never, "llm_gpu_fabric_unhealthy",
@@ -224,8 +285,14 @@ var (
 	GPUXIDInfo = gauge(Never, "llm_gpu_xid_info",
 		"The XID catalogue, always 1: what a code means, whether it pages, is a ticket or the application's own fault, and what to do.",
 		with(LabelXID, LabelSeverity, LabelMeaning, LabelAction))
+	GPUSXIDErrors = counter("llm_gpu_nvswitch_sxid_errors_total",
+		"Errors of an NVSwitch (SXid) in the kernel log, by PCI address of the switch; severity is fatal or nonfatal, as the driver says. Absent before the first.",
+		with(LabelPCIBusID, LabelSXID, LabelSeverity))
+	GPUSXIDLastTimestamp = gauge(Max, "llm_gpu_nvswitch_sxid_last_timestamp_seconds",
+		"When an SXid was last seen, unix time; those from before the exporter started too, as far as the kernel log reaches.",
+		with(LabelPCIBusID, LabelSXID, LabelSeverity))
 	GPUXIDSourceUp = gauge(Never, "llm_gpu_xid_source_up",
-		"Whether a source of XIDs is being read (1): nvml or kmsg. When 0, reason is why.", with(LabelSource, LabelReason))
+		"Whether a source of XIDs is being read (1): nvml, or kmsg, which tells of SXids too. When 0, reason is why.", with(LabelSource, LabelReason))
 )
 
 // Who uses a GPU. Joins and sums only: device series never carry the labels of a pod.
@@ -234,6 +301,12 @@ var (
 		"Compute processes on the GPU that are visible from the exporter's pid namespace.", GPUInstanceLabels)
 	GPUContainerMemory = gauge(Sum, "llm_gpu_container_memory_bytes",
 		"Device memory used by the processes of one container, or by all processes outside containers, or with container_id=\"unknown\" by those that /proc does not show. namespace and pod are empty outside Kubernetes.",
+		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
+	GPUContainerSMUtilization = gauge(Max, "llm_gpu_container_sm_utilization_ratio",
+		"Share of the last sampling period in which kernels of the container's processes ran (nvmlDeviceGetProcessUtilization): its part of a GPU that is shared by time. Labels as those of the memory. Absent with MIG.",
+		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
+	GPUContainerMemoryBusy = gauge(Max, "llm_gpu_container_memory_busy_ratio",
+		"Share of the last sampling period in which the container's processes read or wrote device memory at all (nvmlDeviceGetProcessUtilization). Not bandwidth. Absent with MIG.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
 	GPUAllocationInfo = gauge(Never, "llm_gpu_allocation_info",
 		"The kubelet gave a GPU, a part of it or a turn on it to a container, always 1. resource is the extended resource, or the driver of a resource claim.",

@@ -31,7 +31,7 @@ func (o *gpuOptions) addFlags(app *kingpin.Application) {
 	app.Flag("gpu.restart-after", "End the process when NVML has been unusable this long and only a new process can use it (a driver upgrade). Negative: never.").
 		Default("5m").DurationVar(&o.RestartAfter)
 	app.Flag("gpu.nvml-library", "The NVML library, where the loader does not find it.").PlaceHolder("FILE").StringVar(&o.LibraryPath)
-	app.Flag("gpu.kmsg", "The kernel log to read XIDs from; none switches it off.").Default("/dev/kmsg").StringVar(&o.Kmsg)
+	app.Flag("gpu.kmsg", "The kernel log to read XIDs and SXids from; none switches it off.").Default("/dev/kmsg").StringVar(&o.Kmsg)
 	app.Flag("ownership.pod-resources", "Socket of the kubelet's pod-resources API; where it is missing there is no Kubernetes. Empty: do not look.").
 		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&o.podResources)
 	app.Flag("path.pod-logs", "Where the kubelet keeps the logs of pods; the names of its directories tell which pod a process is of.").

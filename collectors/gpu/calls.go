@@ -5,6 +5,7 @@ package gpu
 import (
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -27,10 +28,18 @@ func newCalls() []call {
 	return []call{
 		{feature: "clock_max", slow: true, read: readMaxClocks},
 		{feature: "clock_events", read: readClockEvents},
+		{feature: "platform", slow: true, read: readPlatform},
+		{feature: "gsp_firmware", slow: true, read: readGSPFirmware},
+		{feature: "gsp_firmware_mode", slow: true, read: readGSPMode},
 		{feature: "performance_state", read: readPerformanceState},
 		{feature: "persistence_mode", slow: true, read: readPersistenceMode},
 		{feature: "utilization", read: readUtilization},
+		mediaUnit("encoder", "nvmlDeviceGetEncoderUtilization", nvml.Device.GetEncoderUtilization),
+		mediaUnit("decoder", "nvmlDeviceGetDecoderUtilization", nvml.Device.GetDecoderUtilization),
+		mediaUnit("jpeg", "nvmlDeviceGetJpgUtilization", nvml.Device.GetJpgUtilization),
+		mediaUnit("ofa", "nvmlDeviceGetOfaUtilization", nvml.Device.GetOfaUtilization),
 		{feature: "memory", read: readDeviceMemory},
+		{feature: "bar1", slow: true, read: readBAR1},
 		{feature: "memory_bandwidth_peak", slow: true, read: readPeakBandwidth},
 		{feature: "temperature", read: readTemperature},
 		{feature: "temperature_margin", read: readTemperatureMargin},
@@ -43,12 +52,15 @@ func newCalls() []call {
 		{feature: "memory_unrepairable", slow: true, read: readUnrepairable},
 		{feature: "pcie_link", slow: true, read: readPCIeLink},
 		{slow: true, read: readNVLinks},
+		{feature: "nvlink_fec", slow: true, read: readFEC},
+		{feature: "c2c_mode", slow: true, read: readC2CMode},
 		{feature: "fabric", slow: true, read: readFabric},
 		{read: readRecoveryAction},
 		{feature: "mig", slow: true, read: readMIG},
 		{read: readGPM},
 		{feature: "pcie_traffic", read: readPCIeTraffic},
 		{feature: "nvlink_traffic", read: readNVLinkTraffic},
+		{feature: "process_utilization", slow: true, read: readProcessUtilization},
 		{feature: "processes", slow: true, read: readProcesses},
 		{feature: "xid_events", read: readXIDEvents},
 	}
@@ -119,6 +131,9 @@ func readPeakBandwidth(d *nvmlDevice, s *sheet) error {
 	if err != nil {
 		return err
 	}
+	if mhz == 0 || width == 0 {
+		return &callError{"nvmlDeviceGetMemoryBusWidth", codeNotSupported} // memory that is not the GPU's own
+	}
 	s.addSlow(metrics.GPUMemoryBandwidthPeak, 2*float64(mhz)*mega*float64(width)/8)
 	return nil
 }
@@ -151,6 +166,73 @@ func readUtilization(d *nvmlDevice, s *sheet) error {
 	return err
 }
 
+// mediaUnit is a row of a unit beside the SMs.
+func mediaUnit(kind, name string, get func(nvml.Device) (percent, periodMicros uint32, ret nvml.Return)) call {
+	return call{feature: kind + "_utilization", slow: true, read: func(d *nvmlDevice, s *sheet) error {
+		percent, err := ask(d, name, func() (uint32, nvml.Return) {
+			percent, _, ret := get(d.handle)
+			return percent, ret
+		})
+		if err == nil {
+			s.addSlow(metrics.GPUMediaUtilization, float64(percent)/100, kind)
+		}
+		return err
+	}}
+}
+
+func readBAR1(d *nvmlDevice, s *sheet) error {
+	m, err := ask(d, "nvmlDeviceGetBAR1MemoryInfo", d.handle.GetBAR1MemoryInfo)
+	if err == nil && m.Bar1Total == 0 {
+		err = &callError{"nvmlDeviceGetBAR1MemoryInfo", codeNotSupported}
+	}
+	if err == nil {
+		s.addSlow(metrics.GPUBAR1Total, float64(m.Bar1Total))
+		s.addSlow(metrics.GPUBAR1Used, float64(m.Bar1Used))
+	}
+	return err
+}
+
+func readGSPFirmware(d *nvmlDevice, s *sheet) error {
+	version, err := ask(d, "nvmlDeviceGetGspFirmwareVersion", d.handle.GetGspFirmwareVersion)
+	if err == nil {
+		s.addSlow(metrics.GPUGSPFirmwareInfo, 1, version)
+	}
+	return err
+}
+
+func readGSPMode(d *nvmlDevice, s *sheet) error {
+	var enabled, byDefault bool
+	err := d.call("nvmlDeviceGetGspFirmwareMode", func() (ret nvml.Return) {
+		enabled, byDefault, ret = d.handle.GetGspFirmwareMode()
+		return ret
+	})
+	if err == nil {
+		s.addSlow(metrics.GPUGSPFirmwareMode, truth(enabled), "current")
+		s.addSlow(metrics.GPUGSPFirmwareMode, truth(byDefault), "default")
+	}
+	return err
+}
+
+// readPlatform exports where in its rack a GPU is. go-nvml asks for version 1 of the call, which names some fields otherwise
+// than version 2 and has them in the same places.
+func readPlatform(d *nvmlDevice, s *sheet) error {
+	p, err := ask(d, "nvmlDeviceGetPlatformInfo", d.handle.GetPlatformInfo)
+	if err == nil {
+		serial, _, _ := strings.Cut(string(p.ChassisSerialNumber[:]), "\x00")
+		s.addSlow(metrics.GPUPlatformInfo, 1, serial, strconv.Itoa(int(p.SlotNumber)), strconv.Itoa(int(p.TrayIndex)),
+			strconv.Itoa(int(p.HostId)), strconv.Itoa(int(p.PeerType)), strconv.Itoa(int(p.ModuleId)))
+	}
+	return err
+}
+
+func readC2CMode(d *nvmlDevice, s *sheet) error {
+	mode, err := ask(d, "nvmlDeviceGetC2cModeInfoV", func() (nvml.C2cModeInfo_v1, nvml.Return) { return d.handle.GetC2cModeInfoV().V1() })
+	if err == nil {
+		s.addSlow(metrics.GPUC2CMode, truth(mode.IsC2cEnabled != 0))
+	}
+	return err
+}
+
 func readDeviceMemory(d *nvmlDevice, s *sheet) error { return d.readMemory(d.handle, s.add, "") }
 
 // readMemory exports the memory of the GPU or of a MIG device. Only the newer call tells reserved
@@ -159,12 +241,15 @@ func (d *nvmlDevice) readMemory(h nvml.Device, add func(*metrics.Family, float64
 	m, err := either(d, "memory "+instance,
 		func() (nvml.Memory, error) {
 			m, err := ask(d, "nvmlDeviceGetMemoryInfo_v2", h.GetMemoryInfo_v2)
-			if err == nil {
+			if err == nil && m.Total > 0 {
 				add(metrics.GPUMemoryReserved, float64(m.Reserved), instance)
 			}
 			return nvml.Memory{Total: m.Total, Used: m.Used, Free: m.Free}, err
 		},
 		func() (nvml.Memory, error) { return ask(d, "nvmlDeviceGetMemoryInfo", h.GetMemoryInfo) })
+	if err == nil && m.Total == 0 {
+		err = &callError{"nvmlDeviceGetMemoryInfo", codeNotSupported} // it shares the memory of the CPU
+	}
 	if err != nil {
 		return err
 	}

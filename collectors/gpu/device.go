@@ -47,6 +47,7 @@ type nvmlDevice struct {
 	limits      map[string]float64 // of a GPU without T.Limit, in degrees
 	gpm         gpmState
 	mig         []*migInstance
+	utilization utilization
 	events      nvml.EventSet
 }
 
@@ -223,12 +224,13 @@ func (d *nvmlDevice) open(s *sheet) error {
 	}
 	d.info = []string{name, id.PCI, id.Minor, serial, architecture, capability, vbios}
 
-	links, err := d.linkCount()
+	links, err := d.linkCount(nvml.FI_DEV_NVLINK_LINK_COUNT, nvml.NVLINK_MAX_LINKS)
+	d.note("nvlink", err)
+	c2cLinks, _ := d.linkCount(nvml.FI_DEV_C2C_LINK_COUNT, maxC2CLinks)
 	if d.fatal != nil {
 		return d.fatal
 	}
-	d.note("nvlink", err)
-	d.fields = newFields(links)
+	d.fields = newFields(links, c2cLinks)
 	d.gpm.open(d)
 	d.isOpen = d.fatal == nil
 	d.lib.options.Logger.Debug("GPU found", slog.String("uuid", id.UUID), slog.String("name", name), slog.Int("nvlinks", links))

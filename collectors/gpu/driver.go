@@ -46,6 +46,7 @@ const (
 	codeUninitialized    code = 1
 	codeNotSupported     code = 3
 	codeNoPermission     code = 4
+	codeNotFound         code = 6
 	codeDriverNotLoaded  code = 9
 	codeTimeout          code = 10
 	codeLibraryNotFound  code = 12
@@ -79,7 +80,7 @@ var codes = map[code]struct {
 	codeNotSupported:     {"not_supported", forGood, "this GPU model or its present mode does not offer it"},
 	codeNoPermission:     {"no_permission", forGood, "run the exporter as root, or grant the container the GPU's device nodes"},
 	5:                    {"already_initialized", thisTime, "none; drivers of today do not say this"},
-	6:                    {"not_found", forGood, "this GPU does not have it"},
+	codeNotFound:         {"not_found", forGood, "this GPU does not have it"},
 	7:                    {"insufficient_size", thisTime, "the list grew while it was read; it is read again"},
 	8:                    {"insufficient_power", wholeGPU, "connect the auxiliary power cables of the GPU"},
 	codeDriverNotLoaded:  {"driver_not_loaded", wholeLibrary, "load the NVIDIA kernel driver (modprobe nvidia)"},

@@ -90,12 +90,23 @@ func (d *nvmlDevice) readECCAt(s *sheet, l eccLocation) error {
 	return out.err()
 }
 
+// readSRAM exports uncorrectable SRAM errors, and whether they are too many. The corrected ones are those of readECC.
 func readSRAM(d *nvmlDevice, s *sheet) error {
 	status, err := ask(d, "nvmlDeviceGetSramEccErrorStatus", d.handle.GetSramEccErrorStatus)
-	if err == nil {
-		s.addSlow(metrics.GPUSRAMThreshold, truth(status.BThresholdExceeded != 0))
+	if err != nil {
+		return err
 	}
-	return err
+	s.addSlow(metrics.GPUSRAMThreshold, truth(status.BThresholdExceeded != 0))
+	s.addSlow(metrics.GPUSRAMUncorrected, float64(status.VolatileUncParity), "parity", "volatile")
+	s.addSlow(metrics.GPUSRAMUncorrected, float64(status.VolatileUncSecDed), "sec_ded", "volatile")
+	s.addSlow(metrics.GPUSRAMUncorrected, float64(status.AggregateUncParity), "parity", "aggregate")
+	s.addSlow(metrics.GPUSRAMUncorrected, float64(status.AggregateUncSecDed), "sec_ded", "aggregate")
+	s.addSlow(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketL2), "l2")
+	s.addSlow(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketSm), "sm")
+	s.addSlow(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketPcie), "pcie")
+	s.addSlow(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketMcu), "microcontroller")
+	s.addSlow(metrics.GPUSRAMUnitUncorrected, float64(status.AggregateUncBucketOther), "other")
+	return nil
 }
 
 func readRowRemapBanks(d *nvmlDevice, s *sheet) error {

@@ -3,6 +3,9 @@
 package gpu
 
 import (
+	"fmt"
+	"strconv"
+
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -32,7 +35,12 @@ var fabricStates = []string{
 	nvml.GPU_FABRIC_STATE_COMPLETED:   "completed",
 }
 
-// readFabric exports the registration with the NVSwitch fabric and its health. Version 3 of the call
+// uuid writes the bytes of a UUID as NVIDIA's tools do.
+func uuid(b [16]byte) string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// readFabric exports the registration with the NVSwitch fabric, where it has led to, and its health. Version 3 of the call
 // adds a summary; drivers of before 13.0 have version 2 only.
 func readFabric(d *nvmlDevice, s *sheet) error {
 	const name = "nvmlDeviceGetGpuFabricInfoV"
@@ -42,7 +50,7 @@ func readFabric(d *nvmlDevice, s *sheet) error {
 		},
 		func() (nvml.GpuFabricInfo_v3, error) {
 			old, err := ask(d, name, func() (nvml.GpuFabricInfo_v2, nvml.Return) { return d.handle.GetGpuFabricInfoV().V2() })
-			return nvml.GpuFabricInfo_v3{State: old.State, HealthMask: old.HealthMask}, err
+			return nvml.GpuFabricInfo_v3{ClusterUuid: old.ClusterUuid, Status: old.Status, CliqueId: old.CliqueId, State: old.State, HealthMask: old.HealthMask}, err
 		})
 	if err == nil && (info.State == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED || int(info.State) >= len(fabricStates)) {
 		err = &callError{name, codeNotSupported}
@@ -51,6 +59,10 @@ func readFabric(d *nvmlDevice, s *sheet) error {
 		return err
 	}
 	s.addSlow(metrics.GPUFabricState, 1, fabricStates[info.State])
+	// The UUID of GPUs that only reach those of their own node is zero, on every node.
+	if info.State == nvml.GPU_FABRIC_STATE_COMPLETED && nvml.Return(info.Status) == nvml.SUCCESS && info.ClusterUuid != [16]uint8{} {
+		s.addSlow(metrics.GPUFabricInfo, 1, uuid(info.ClusterUuid), strconv.Itoa(int(info.CliqueId)))
+	}
 	for _, c := range fabricChecks {
 		if v := info.HealthMask >> c.shift & c.width; v != 0 {
 			s.addSlow(metrics.GPUFabricHealth, truth(c.bad(v)), c.name)

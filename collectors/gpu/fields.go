@@ -5,6 +5,7 @@ package gpu
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,13 +29,15 @@ type field struct {
 	restUntil time.Time
 }
 
-// fieldID is an NVML_FI_… number and what it is asked about: a link, a power scope, or nothing.
+// fieldID is an NVML_FI_… number and what it is asked about: an NVLink, a C2C link, a power scope, or nothing.
 type fieldID struct{ id, scope uint32 }
 
-// Scopes.
+// Scopes. nvml.h calls a power scope of 2 both that of the memory and the base of the GPU; the latter has limits only, so
+// that a power is that of the memory.
 const (
-	scopeModule   = 1              // power: GPU with CPU and memory (GH200, GB200)
-	scopeAllLinks = math.MaxUint32 // NVLink traffic: all links together
+	scopeModule   = nvml.POWER_SCOPE_MODULE // power: GPU with CPU and memory (GH200, GB200)
+	scopeMemory   = nvml.POWER_SCOPE_MEMORY // power: device memory
+	scopeAllLinks = math.MaxUint32          // NVLink traffic: all links together
 )
 
 // deviceFields are the fields of the GPU itself.
@@ -47,6 +50,8 @@ var deviceFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_INSTANT}, to: metrics.GPUPower, labels: []string{"gpu"}, per: milli},
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_AVERAGE}, to: metrics.GPUPower, labels: []string{"gpu_average"}, feature: "power_average", per: milli},
 	{fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeModule}, to: metrics.GPUPower, labels: []string{"module"}, feature: "power_module", per: milli, value: positive},
+	{fieldID: fieldID{nvml.FI_DEV_POWER_INSTANT, scopeMemory}, to: metrics.GPUPower, labels: []string{"memory"}, feature: "power_memory", per: milli, value: positive},
+	{fieldID: fieldID{nvml.FI_DEV_POWER_AVERAGE, scopeMemory}, to: metrics.GPUPower, labels: []string{"memory_average"}, feature: "power_memory", per: milli, value: positive},
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_CURRENT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"enforced"}, feature: "power_limit", per: milli, slow: true},
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_REQUESTED_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"requested"}, feature: "power_limit", per: milli, slow: true},
 	{fieldID: fieldID{id: nvml.FI_DEV_POWER_DEFAULT_LIMIT}, to: metrics.GPUPowerLimit, labels: []string{"default"}, feature: "power_limit", per: milli, slow: true},
@@ -69,6 +74,7 @@ var deviceFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_RETIRED_PENDING}, to: metrics.GPURetiredPagesPending, feature: "retired_pages", slow: true},
 	{fieldID: fieldID{id: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}, to: metrics.GPURecoveryAction, feature: "recovery_action"},
 
+	{fieldID: fieldID{id: nvml.FI_DEV_C2C_LINK_COUNT}, to: metrics.GPUC2CLinks, feature: "c2c_links", slow: true, value: positive},
 	{fieldID: fieldID{id: nvml.FI_DEV_PCIE_COUNT_TX_BYTES}},
 	{fieldID: fieldID{id: nvml.FI_DEV_PCIE_COUNT_RX_BYTES}},
 	{fieldID: fieldID{id: nvml.FI_DEV_PCIE_REPLAY_COUNTER}, to: metrics.GPUPCIeReplays, feature: "pcie_replays", slow: true},
@@ -92,7 +98,10 @@ var nvlinkFields = []field{
 	{fieldID: fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scopeAllLinks}},
 }
 
-// linkFields are the fields of each NVLink. The last eight exist from NVLink 5 on.
+// fecBins is the number of bins of the FEC history of an NVLink.
+const fecBins = nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_15 - nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + 1
+
+// linkFields are the fields of each NVLink. Those after the CRC errors exist from NVLink 5 on.
 var linkFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_GET_STATE}, feature: "nvlink_state", slow: true},
 	linkError(nvml.FI_DEV_NVLINK_ERROR_DL_REPLAY, "replay"),
@@ -104,8 +113,24 @@ var linkFields = []field{
 	linkError(nvml.FI_DEV_NVLINK_COUNT_XMIT_DISCARDS, "transmit_discard"),
 	linkError(nvml.FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS, "local_integrity"),
 	linkError(nvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS, "effective"),
+	linkError(nvml.FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS, "symbol"),
 	linkError(nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_SUCCESSFUL_EVENTS, "link_recovery_succeeded"),
 	linkError(nvml.FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, "link_recovery_failed"),
+	linkBitErrors(nvml.FI_DEV_NVLINK_COUNT_EFFECTIVE_BER, "effective"),
+	linkBitErrors(nvml.FI_DEV_NVLINK_COUNT_SYMBOL_BER, "symbol"),
+	linkBitErrors(nvml.FI_DEV_NVLINK_COUNT_RAW_BER_V2, "raw"),
+}
+
+// maxC2CLinks is for how many chip-to-chip links NVML has metrics.
+const maxC2CLinks = 14
+
+// c2cFields are the fields of each chip-to-chip link between GPU and CPU (GH200, GB200).
+var c2cFields = []field{
+	{fieldID: fieldID{id: nvml.FI_DEV_C2C_LINK_GET_STATUS}, to: metrics.GPUC2CLinkUp, feature: "c2c_link", slow: true},
+	{fieldID: fieldID{id: nvml.FI_DEV_C2C_LINK_GET_MAX_BW}, to: metrics.GPUC2CLinkBandwidth, feature: "c2c_link", per: perMega, slow: true},
+	c2cError(nvml.FI_DEV_C2C_LINK_ERROR_INTR, "crc"),
+	c2cError(nvml.FI_DEV_C2C_LINK_ERROR_REPLAY, "replay"),
+	c2cError(nvml.FI_DEV_C2C_LINK_ERROR_REPLAY_B2B, "replay_back_to_back"),
 }
 
 const (
@@ -114,6 +139,9 @@ const (
 	kibi  = 1024
 	mebi  = 1 << 20
 	mega  = 1e6
+
+	percent = 100
+	perMega = 1 / mega // millions per unit
 )
 
 func pcieError(id uint32, kind string) field {
@@ -124,11 +152,29 @@ func linkError(id uint32, kind string) field {
 	return field{fieldID: fieldID{id: id}, to: metrics.GPUNVLinkErrors, labels: []string{kind}, feature: "nvlink_errors", slow: true}
 }
 
+func linkBitErrors(id uint32, kind string) field {
+	return field{fieldID: fieldID{id: id}, to: metrics.GPUNVLinkBitErrors, labels: []string{kind}, feature: "nvlink_bit_errors", slow: true, value: bitErrors}
+}
+
+func c2cError(id uint32, kind string) field {
+	return field{fieldID: fieldID{id: id}, to: metrics.GPUC2CErrors, labels: []string{kind}, feature: "c2c_errors", slow: true}
+}
+
+// bitErrors decodes a bit error rate: a mantissa, and how often it is divided by ten. What is more than one error per bit, and all
+// ones, is no rate.
+func bitErrors(encoded float64) (float64, bool) {
+	v := uint64(encoded)
+	mantissa := v >> nvml.NVLINK_BER_MANTISSA_SHIFT & nvml.NVLINK_BER_MANTISSA_WIDTH
+	exponent := v >> nvml.NVLINK_BER_EXP_SHIFT & nvml.NVLINK_BER_EXP_WIDTH
+	rate := float64(mantissa) / math.Pow10(int(exponent))
+	return rate, rate <= 1 && (mantissa != nvml.NVLINK_BER_MANTISSA_WIDTH || exponent != nvml.NVLINK_BER_EXP_WIDTH)
+}
+
 // positive drops zero, by which the driver says that there is no such sensor.
 func positive(v float64) (float64, bool) { return v, v > 0 }
 
-// newFields returns the batch of a GPU with so many NVLinks.
-func newFields(links int) []field {
+// newFields returns the batch of a GPU with so many NVLinks and chip-to-chip links.
+func newFields(links, c2cLinks int) []field {
 	all := append([]field(nil), deviceFields...)
 	for _, e := range clockEvents {
 		for _, f := range e.fields {
@@ -145,8 +191,17 @@ func newFields(links int) []field {
 	if links > 0 {
 		all = append(all, nvlinkFields...)
 	}
+	perLink := slices.Clone(linkFields)
+	for bin := range uint32(fecBins) {
+		perLink = append(perLink, field{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + bin}, slow: true})
+	}
+	return slices.Concat(all, ofLinks(links, perLink), ofLinks(c2cLinks, c2cFields))
+}
+
+// ofLinks are fields of each link.
+func ofLinks(links int, fields []field) (all []field) {
 	for link := range links {
-		for _, f := range linkFields {
+		for _, f := range fields {
 			f.scope = uint32(link)
 			if f.to != nil {
 				f.labels = append([]string{strconv.Itoa(link)}, f.labels...)
@@ -240,9 +295,9 @@ func (d *nvmlDevice) refused(id fieldID) bool {
 	return true // not even asked for
 }
 
-// linkCount is the number of NVLinks.
-func (d *nvmlDevice) linkCount() (int, error) {
-	v := []nvml.FieldValue{{FieldId: nvml.FI_DEV_NVLINK_LINK_COUNT}}
+// linkCount is the number of links of a kind, which a field tells, up to the most that NVML knows of.
+func (d *nvmlDevice) linkCount(id uint32, most int) (int, error) {
+	v := []nvml.FieldValue{{FieldId: id}}
 	if err := d.getFieldValues(v); err != nil {
 		return 0, err
 	}
@@ -251,7 +306,7 @@ func (d *nvmlDevice) linkCount() (int, error) {
 		d.condemn(err)
 		return 0, err
 	}
-	links := min(int(number(v[0])), nvml.NVLINK_MAX_LINKS)
+	links := min(int(number(v[0])), most)
 	if links == 0 {
 		return 0, &callError{"nvmlDeviceGetFieldValues, link count", codeNotSupported}
 	}

@@ -21,6 +21,7 @@ var oldDriver = []string{
 	"nvmlDeviceGetUnrepairableMemoryFlag_v1", "nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc",
 	"nvmlGpmSampleFree", "nvmlGpmSampleGet", "nvmlGpmMigSampleGet", "nvmlGpmMetricsGet",
 	"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+	"nvmlDeviceGetJpgUtilization", "nvmlDeviceGetOfaUtilization", "nvmlDeviceGetPlatformInfo", "nvmlDeviceGetC2cModeInfoV",
 }
 
 // TestPages compares the whole page of every kind of node with what is in testdata.
@@ -41,6 +42,19 @@ func TestPages(t *testing.T) {
 			change:  func(n *node) { n.must(n.XID(1, 94)) },
 			want:    []string{`llm_gpu_sm_active_ratio{gpu="0"`, `llm_gpu_sm_active_ratio{gpu="1"`, `llm_gpu_xid_last_timestamp_seconds{gpu="1"`}},
 		{name: "blackwell", gpus: 1, from: []string{fakenvml.H100, fakenvml.GB200}, want: []string{`llm_gpu_sm_active_ratio{gpu="0"`}},
+		{name: "unified_memory", gpus: 1, from: []string{fakenvml.H100, fakenvml.GB10}, want: []string{`llm_gpu_up{gpu="0"`}},
+		{name: "nvswitch", gpus: 1, from: []string{fakenvml.H100},
+			prepare: func(n *node) {
+				n.config.Kmsg = filepath.Join(n.t.TempDir(), "kmsg")
+				n.kmsg("3,1,1000000,-;nvidia-nvswitch0: SXid (PCI:0000:c0:00.0): 20034, Fatal, Link 30 LTSSM Fault Up")
+			},
+			running: []string{`llm_gpu_nvswitch_sxid_errors_total{`, `llm_gpu_sm_active_ratio{gpu="0"`},
+			change: func(n *node) {
+				n.kmsg("3,2,2000000,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)",
+					"3,3,2000001,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Severity 0 Engine instance 46 Sub-engine instance 00",
+					"3,4,2000002,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Data {0x00000001, 0x00000001}")
+			},
+			want: []string{`severity="nonfatal",sxid="28006"} 1`, `llm_gpu_sm_active_ratio{gpu="0"`}},
 		{name: "volta", gpus: 1, from: []string{fakenvml.A100, fakenvml.V100}, want: []string{`llm_gpu_up{gpu="0"`}},
 		{name: "ampere", gpus: 1, from: []string{fakenvml.A100}, want: []string{`llm_gpu_up{gpu="0"`}},
 		{name: "mig", gpus: 1, from: []string{fakenvml.H100, fakenvml.MIG}, want: []string{
@@ -53,11 +67,11 @@ func TestPages(t *testing.T) {
 		{name: "fallbacks", gpus: 1, from: []string{fakenvml.H100}, prepare: func(n *node) {
 			// What other GPUs and drivers do differently: NVLink bytes per link only (NVLink 5), a
 			// clock event without a name, no list of supported ones, fabric version 2, totals of
-			// ECC errors only, an unknown recovery action, fans, a GPU that waits for repair.
+			// ECC errors only, GPM without counts, an unknown recovery action, fans, a GPU that waits for repair.
 			n.must(n.Unset(fakenvml.All, "field.138.4294967295", "field.139.4294967295", "clock_events_supported",
 				"ecc.7.0.0", "ecc.7.0.1", "ecc.7.1.0", "ecc.7.1.1", "ecc.2.0.0", "ecc.2.0.1", "ecc.2.1.0", "ecc.2.1.1"))
 			n.must(n.Set(fakenvml.All, "field.202", 100, "field.202.1", 11, "field.204", 1000, "field.204.1", 7,
-				"clock_events", 0x1040, "fabric", "2 0x1196", "fabric_v2_only", 1, "field.230", "u32 9",
+				"clock_events", 0x1040, "gpm_newest", 97, "fabric", "2 0x1196", "fabric_v2_only", 1, "field.230", "u32 9",
 				"fans", 2, "fan.0", 30, "fan.1", 45, "repair", "1 0", "unrepairable", 1, "field.165.1", "u32 0",
 				"field.29", 1, "field.30", 2, "field.31", 1))
 		}, want: []string{`llm_gpu_sm_active_ratio{gpu="0"`}},
@@ -101,7 +115,7 @@ func TestPages(t *testing.T) {
 
 // moving are the series whose values differ from run to run.
 // Bytes over PCIe are integrated on GPUs with GPM.
-const moving = `llm_gpu_snapshot_age_seconds|llm_gpu_collect_duration_seconds|llm_gpu_xid_last_timestamp_seconds|llm_gpu_pcie_(transmit|receive)_bytes_total|` +
+const moving = `llm_gpu_snapshot_age_seconds|llm_gpu_collect_duration_seconds|llm_gpu_xid_last_timestamp_seconds|llm_gpu_nvswitch_sxid_last_timestamp_seconds|llm_gpu_pcie_(transmit|receive)_bytes_total|` +
 	`llm_gpu_clock_event_seconds_total\{.*source="sampled"\}`
 
 // steady writes 0 for the values that differ from run to run.

@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -19,27 +20,51 @@ const (
 	gpmMaxWindow = 10 * time.Minute       // an older sample says nothing about now
 )
 
-// gpmRatios are the GPM metrics in percent.
-var gpmRatios = []struct {
+// gpmMetric is a row of what GPM tells: a ratio, which it gives in percent, or a count since the node was started.
+type gpmMetric struct {
 	id      nvml.GpmMetricId
 	to      *metrics.Family
 	labels  []string // after the GPU instance
-	feature string
-}{
-	{nvml.GPM_METRIC_GRAPHICS_UTIL, metrics.GPUGraphicsActive, nil, "graphics_active"},
-	{nvml.GPM_METRIC_SM_UTIL, metrics.GPUSMActive, nil, "sm_active"},
-	{nvml.GPM_METRIC_SM_OCCUPANCY, metrics.GPUSMOccupancy, nil, "sm_occupancy"},
-	{nvml.GPM_METRIC_ANY_TENSOR_UTIL, metrics.GPUTensorActive, nil, "tensor_active"},
-	{nvml.GPM_METRIC_DRAM_BW_UTIL, metrics.GPUMemoryBandwidthUtilization, nil, "memory_bandwidth_utilization"},
-	{nvml.GPM_METRIC_INTEGER_UTIL, metrics.GPUPipeActive, []string{"integer"}, "pipe_active"},
-	{nvml.GPM_METRIC_FP64_UTIL, metrics.GPUPipeActive, []string{"fp64"}, "pipe_active"},
-	{nvml.GPM_METRIC_FP32_UTIL, metrics.GPUPipeActive, []string{"fp32"}, "pipe_active"},
-	{nvml.GPM_METRIC_FP16_UTIL, metrics.GPUPipeActive, []string{"fp16"}, "pipe_active"},
-	{nvml.GPM_METRIC_DFMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_dfma"}, "pipe_active"},
-	{nvml.GPM_METRIC_HMMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_hmma"}, "pipe_active"},
-	{nvml.GPM_METRIC_DMMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_dmma"}, "pipe_active"},
-	{nvml.GPM_METRIC_IMMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_imma"}, "pipe_active"},
+	feature string   // as in llm_gpu_feature_supported
+	per     float64  // units of the driver per base unit
 }
+
+// gpmFirst are the metrics that GPM has had from the start.
+var gpmFirst = []gpmMetric{
+	{nvml.GPM_METRIC_GRAPHICS_UTIL, metrics.GPUGraphicsActive, nil, "graphics_active", percent},
+	{nvml.GPM_METRIC_SM_UTIL, metrics.GPUSMActive, nil, "sm_active", percent},
+	{nvml.GPM_METRIC_SM_OCCUPANCY, metrics.GPUSMOccupancy, nil, "sm_occupancy", percent},
+	{nvml.GPM_METRIC_ANY_TENSOR_UTIL, metrics.GPUTensorActive, nil, "tensor_active", percent},
+	{nvml.GPM_METRIC_DRAM_BW_UTIL, metrics.GPUMemoryBandwidthUtilization, nil, "memory_bandwidth_utilization", percent},
+	{nvml.GPM_METRIC_INTEGER_UTIL, metrics.GPUPipeActive, []string{"integer"}, "pipe_active", percent},
+	{nvml.GPM_METRIC_FP64_UTIL, metrics.GPUPipeActive, []string{"fp64"}, "pipe_active", percent},
+	{nvml.GPM_METRIC_FP32_UTIL, metrics.GPUPipeActive, []string{"fp32"}, "pipe_active", percent},
+	{nvml.GPM_METRIC_FP16_UTIL, metrics.GPUPipeActive, []string{"fp16"}, "pipe_active", percent},
+	{nvml.GPM_METRIC_DFMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_dfma"}, "pipe_active", percent},
+	{nvml.GPM_METRIC_HMMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_hmma"}, "pipe_active", percent},
+	{nvml.GPM_METRIC_DMMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_dmma"}, "pipe_active", percent},
+	{nvml.GPM_METRIC_IMMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_imma"}, "pipe_active", percent},
+}
+
+// gpmLater are the metrics that came with later drivers.
+var gpmLater = []gpmMetric{
+	{nvml.GPM_METRIC_DRAM_CACHE_HIT, metrics.GPUCacheHit, []string{"dram"}, "cache_hit", percent},
+	{nvml.GPM_METRIC_HOSTMEM_CACHE_HIT, metrics.GPUCacheHit, []string{"host"}, "cache_hit", percent},
+	{nvml.GPM_METRIC_PEERMEM_CACHE_HIT, metrics.GPUCacheHit, []string{"peer"}, "cache_hit", percent},
+	{nvml.GPM_METRIC_SM_CYCLES_ELAPSED, metrics.GPUSMCycles, nil, "cycles", 1},
+	{nvml.GPM_METRIC_SM_CYCLES_ACTIVE, metrics.GPUSMActiveCycles, nil, "cycles", 1},
+	{nvml.GPM_METRIC_MMA_CYCLES_ACTIVE, metrics.GPUTensorActiveCycles, nil, "cycles", 1},
+	{nvml.GPM_METRIC_INTEGER_CYCLES_ACTIVE, metrics.GPUPipeActiveCycles, []string{"integer"}, "cycles", 1},
+	{nvml.GPM_METRIC_FP64_CYCLES_ACTIVE, metrics.GPUPipeActiveCycles, []string{"fp64"}, "cycles", 1},
+	{nvml.GPM_METRIC_FP32_CYCLES_ACTIVE, metrics.GPUPipeActiveCycles, []string{"fp32"}, "cycles", 1},
+	{nvml.GPM_METRIC_FP16_CYCLES_ACTIVE, metrics.GPUPipeActiveCycles, []string{"fp16"}, "cycles", 1},
+	{nvml.GPM_METRIC_DFMA_CYCLES_ACTIVE, metrics.GPUPipeActiveCycles, []string{"tensor_dfma"}, "cycles", 1},
+	{nvml.GPM_METRIC_HMMA_CYCLES_ACTIVE, metrics.GPUPipeActiveCycles, []string{"tensor_hmma"}, "cycles", 1},
+	{nvml.GPM_METRIC_DMMA_CYCLES_ACTIVE, metrics.GPUPipeActiveCycles, []string{"tensor_dmma"}, "cycles", 1},
+	{nvml.GPM_METRIC_IMMA_CYCLES_ACTIVE, metrics.GPUPipeActiveCycles, []string{"tensor_imma"}, "cycles", 1},
+}
+
+var gpmMetrics = slices.Concat(gpmFirst, gpmLater)
 
 // gpmRates are the GPM metrics in MiB/s, wanted where the driver does not count bytes itself.
 var gpmRates = []nvml.GpmMetricId{
@@ -68,17 +93,15 @@ func (g *gpmState) open(d *nvmlDevice) {
 		err = &callError{"nvmlGpmQueryDeviceSupport", codeNotSupported}
 	}
 	if err != nil {
-		for _, r := range gpmRatios {
-			d.note(r.feature, err)
-		}
+		d.noteAll(gpmMetrics, err)
 		return
 	}
 	g.isOpen, g.rates = true, make(map[nvml.GpmMetricId]gpmRate)
-	for i, r := range gpmRatios {
-		g.request.Metrics[i].MetricId = uint32(r.id)
-	}
 	for i, id := range gpmRates {
-		g.request.Metrics[len(gpmRatios)+i].MetricId = uint32(id)
+		g.request.Metrics[i].MetricId = uint32(id)
+	}
+	for i, r := range gpmMetrics {
+		g.request.Metrics[len(gpmRates)+i].MetricId = uint32(r.id)
 	}
 }
 
@@ -143,37 +166,65 @@ func readGPM(d *nvmlDevice, s *sheet) error {
 		d.note("mig_activity", err)
 	}
 	if err != nil {
-		for _, r := range gpmRatios {
-			d.note(r.feature, err)
-		}
+		d.noteAll(gpmMetrics, err)
 	}
 	return nil
 }
 
-// read puts the ratios of a window on the sheet, and the rates into rates when it is not nil.
+// noteAll takes down why GPM does not tell of some metrics.
+func (d *nvmlDevice) noteAll(rows []gpmMetric, err error) {
+	for _, r := range rows {
+		d.note(r.feature, err)
+	}
+}
+
+// read puts the metrics of a window on the sheet, and the rates into rates when it is not nil.
 func (w *gpmWindow) read(d *nvmlDevice, s *sheet, instance, name string, take func(nvml.GpmSample) nvml.Return, rates map[nvml.GpmMetricId]gpmRate) error {
 	fresh, err := w.sample(d, name, take)
 	if err != nil || !fresh {
 		return err
 	}
 	request := &d.gpm.request
-	request.NumMetrics = uint32(len(gpmRatios) + len(gpmRates))
 	request.Sample1, request.Sample2 = w.older, w.newer
-	if err := d.call("nvmlGpmMetricsGet", func() nvml.Return { return d.lib.api.GpmMetricsGet(request) }); err != nil {
+	key, answered := "gpm "+instance, gpmMetrics
+	get := func() (string, error) {
+		request.NumMetrics = uint32(len(gpmRates) + len(answered))
+		return "", d.call("nvmlGpmMetricsGet", func() nvml.Return { return d.lib.api.GpmMetricsGet(request) })
+	}
+	_, err = either(d, key,
+		func() (string, error) {
+			_, err := get()
+			if err != nil { // perhaps an older driver refuses all for those that it does not know
+				d.noteAll(gpmLater, err)
+			}
+			return "", err
+		},
+		func() (string, error) {
+			answered = gpmFirst
+			return get()
+		})
+	if err != nil {
 		return err
 	}
-	for i, r := range gpmRatios {
-		value, err := gpmValue(request.Metrics[i])
+	refused := 0
+	for i, r := range answered {
+		value, err := gpmValue(request.Metrics[len(gpmRates)+i])
+		if i >= len(gpmFirst) && reachOf(err) == forGood {
+			refused++
+		}
 		d.note(r.feature, err)
 		if err == nil {
-			s.add(r.to, value/100, append([]string{instance}, r.labels...)...)
+			s.add(r.to, value/r.per, append([]string{instance}, r.labels...)...)
 		}
+	}
+	if refused == len(gpmLater) {
+		d.rest[key] = d.now.Add(restFor)
 	}
 	if rates == nil {
 		return nil
 	}
 	for i, id := range gpmRates {
-		value, err := gpmValue(request.Metrics[len(gpmRatios)+i])
+		value, err := gpmValue(request.Metrics[i])
 		rates[id] = gpmRate{value, err}
 	}
 	return nil

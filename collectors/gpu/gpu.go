@@ -47,7 +47,7 @@ type Options struct {
 	LibraryPath string
 	// SysFS and ProcFS are where the kernel's file systems are mounted. Default: /sys and /proc.
 	SysFS, ProcFS string
-	// Kmsg is the kernel log to read XIDs from. Default: /dev/kmsg. "none" switches it off.
+	// Kmsg is the kernel log to read XIDs and SXids from. Default: /dev/kmsg. "none" switches it off.
 	Kmsg string
 }
 
@@ -68,6 +68,7 @@ func (o Options) withDefaults() Options {
 type Collector struct {
 	options Options
 	xids    *xidLedger
+	sxids   *sxidLedger
 	detach  *detachment
 
 	mu       sync.Mutex
@@ -96,6 +97,7 @@ func New(o Options) *Collector {
 	return &Collector{
 		options: o,
 		xids:    newXIDLedger(2*time.Second + o.Interval),
+		sxids:   newSXIDLedger(),
 		detach:  newDetachment(),
 		err:     errStarting,
 		kmsgErr: kmsg,
@@ -412,6 +414,9 @@ type Process struct {
 	InstanceID  string // MIG GPU instance; empty for the whole GPU
 	Memory      uint64 // bytes of device memory
 	MemoryKnown bool   // NVML does not always know
+
+	SM, MemoryBusy   float64 // share of the last sampling period in which it ran kernels, and used device memory
+	UtilizationKnown bool    // not with MIG, nor for what MPS does for its clients
 }
 
 // Instance is a MIG device: a part of a GPU that a container can have for itself.
@@ -454,10 +459,13 @@ func (c *Collector) health(now time.Time) []health {
 	return all
 }
 
+// owned are the GPU families that collectors/ownership exports.
+var owned = []*metrics.Family{metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy, metrics.GPUAllocationInfo}
+
 // Describe sends every GPU family but those that collectors/ownership exports.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range metrics.All() {
-		if f.Group == "gpu" && f != metrics.GPUContainerMemory && f != metrics.GPUAllocationInfo {
+		if f.Group == "gpu" && !slices.Contains(owned, f) {
 			ch <- f.Desc()
 		}
 	}
@@ -478,6 +486,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	emit(metrics.GPUXIDSourceUp, truth(err == nil), xidNVML.source(), reasonFor(err))
 	emit(metrics.GPUXIDSourceUp, truth(kmsgErr == nil), xidKmsg.source(), kmsgReason(kmsgErr))
 	c.xids.collect(ch, c.GPUs())
+	c.sxids.collect(ch)
 	answers := make(map[string]bool, n)
 	for _, h := range c.health(now) {
 		h.emit(now, emit)

@@ -43,6 +43,59 @@ func TestDeadGPU(t *testing.T) {
 	n.stop()
 }
 
+// TestPlaceOfLostGPU: where a GPU is stays on the page while it is lost, for whoever has to pull it out.
+func TestPlaceOfLostGPU(t *testing.T) {
+	const place = `llm_gpu_platform_info{chassis_serial_number="1821025190042",gpu="0",`
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100, fakenvml.GB200).start()
+	n.await(upLine(0, ""), place)
+	n.must(n.Lose(0))
+	if page := n.await(upLine(0, "gpu_is_lost")); !strings.Contains(page, place) || strings.Contains(page, "llm_gpu_fabric_info{") {
+		t.Errorf("want the place of the lost GPU, and not its cluster, on\n%s", page)
+	}
+	n.stop()
+}
+
+// TestNotPermitted: what the driver does not permit has no series, says why, and takes nothing else along.
+func TestNotPermitted(t *testing.T) {
+	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100, fakenvml.GB200)
+	for _, key := range []string{"platform", "gsp_firmware", "gsp_mode", "encoder", "decoder", "jpeg", "ofa", "bar1", "c2c_mode", "sram_threshold", "process_utilization",
+		"field.170", "field.220", "field.220.1", "field.222", "field.222.1", "field.293", "field.293.1", "fabric", "gpm"} {
+		n.must(n.Set("0", key, "!4"))
+	}
+	for bin := range fecBins {
+		n.must(n.Set("0", fmt.Sprintf("field.%d", 235+bin), "!4", fmt.Sprintf("field.%d.1", 235+bin), "!4"))
+	}
+	n.start()
+	page := n.await(upLine(0, ""), upLine(1, ""), `llm_gpu_sm_cycles_total{gpu="1"`)
+	families := func(gpu int) map[string]bool {
+		found := make(map[string]bool)
+		for _, line := range seriesOf(page, gpu) {
+			name, _, _ := strings.Cut(line, "{")
+			found[name] = true
+		}
+		return found
+	}
+	denied, permitted := families(0), families(1)
+	for _, family := range []string{"platform_info", "gsp_firmware_info", "gsp_firmware_mode", "media_utilization_ratio", "bar1_total_bytes", "bar1_used_bytes", "c2c_mode",
+		"c2c_links", "c2c_link_up", "c2c_link_max_bandwidth_bytes_per_second", "c2c_errors_total", "sram_uncorrected_errors_total", "sram_unit_uncorrected_errors_total",
+		"nvlink_bit_error_ratio", "nvlink_fec_history_total", "fabric_info", "cache_hit_ratio", "sm_cycles_total", "sm_active_cycles_total", "tensor_active_cycles_total", "pipe_active_cycles_total"} {
+		if family = "llm_gpu_" + family; denied[family] || !permitted[family] {
+			t.Errorf("%s: GPU 0 has it %t, want false; GPU 1 has it %t, want true", family, denied[family], permitted[family])
+		}
+	}
+	for _, family := range []string{"llm_gpu_power_watts", "llm_gpu_nvlink_errors_total", "llm_gpu_processes"} {
+		if !denied[family] {
+			t.Errorf("%s is permitted, and absent", family)
+		}
+	}
+	for _, feature := range []string{"platform", "gsp_firmware", "decoder_utilization", "bar1", "c2c_links", "process_utilization", "nvlink_bit_errors", "cycles"} {
+		if line := fmt.Sprintf("llm_gpu_feature_supported{feature=%q,gpu=\"0\",gpu_uuid=\"GPU-00000000-0000-4000-8000-000000000000\",reason=\"no_permission\"} 0", feature); !strings.Contains(page, line) {
+			t.Errorf("no %s", line)
+		}
+	}
+	n.stop()
+}
+
 // TestClocksRefused: a GPU that tells no clocks, as some do, is up as long as it says who it is.
 func TestClocksRefused(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
@@ -186,6 +239,14 @@ func TestAsksOnlyWhatItNeeds(t *testing.T) {
 	got := asked()
 	if got["nvmlDeviceGetMemoryInfo_v2"] != 1 {
 		t.Errorf("a refused call was made %d times", got["nvmlDeviceGetMemoryInfo_v2"])
+	}
+	for _, refused := range []string{"nvmlDeviceGetPlatformInfo", "nvmlDeviceGetC2cModeInfoV", "field.186.2", "field.220", "field.221", "field.235", "field.250.1", "field.293", "gpm.160", "gpm.248"} {
+		if got[refused] != 1 {
+			t.Errorf("%s was refused and asked for %d times", refused, got[refused])
+		}
+	}
+	if got["gpm.10"] < 2 {
+		t.Errorf("what GPM tells was asked for %d times", got["gpm.10"])
 	}
 	if made, most := got["nvmlDeviceGetMemoryErrorCounter"], 4+4*len(eccLocations[1]); made > most {
 		t.Errorf("ECC errors by location were asked for %d times, want %d", made, most)

@@ -78,6 +78,139 @@ func TestOneOfEightHangs(t *testing.T) {
 	n.stop()
 }
 
+// TestHalfAreOutOfOrder: of eight GPUs two hang in the driver, one answers everything with an unknown error, one is lost and
+// one is counted late. Each is said to be what it is, the others have all their series, a page comes at once, and calls
+// that hang do not pile up.
+func TestHalfAreOutOfOrder(t *testing.T) {
+	const late, gpus = 7, 8
+	n := newNode(t, gpus, fakeLibrary(t), fakenvml.H100)
+	n.config.Deadline = 2 * time.Second
+	n.must(n.Set(fakenvml.System, "gpus", late))
+	n.start()
+	up := func(gpu int, reason string) []string {
+		missing := fmt.Sprintf("llm_gpu_missing{pci_bus_id=\"0000:1%d:00.0\"} %d", gpu, map[bool]int{false: 1}[reason == ""])
+		if reason == "" {
+			return []string{upLine(gpu, ""), missing, fmt.Sprintf("llm_gpu_sm_active_ratio{gpu=\"%d\"", gpu)}
+		}
+		return []string{upLine(gpu, reason), missing}
+	}
+	all := []string{fmt.Sprintf("llm_gpu_missing{pci_bus_id=\"0000:1%d:00.0\"} 1", late)}
+	for gpu := range late {
+		all = append(all, up(gpu, "")...)
+	}
+	before := n.await(all...)
+	if left := seriesOf(before, late); len(left) != 0 {
+		t.Errorf("a GPU that the driver does not count yet has\n%s", strings.Join(left, "\n"))
+	}
+
+	n.must(n.Hang(1, 10*time.Minute))
+	n.must(n.Hang(4, 10*time.Minute))
+	n.must(n.Fail(2, int(codeUnknown)))
+	n.must(n.Lose(5))
+	n.must(n.Set(fakenvml.System, "gpus", gpus))
+	states := []string{1: "stuck", 2: "unknown", 4: "stuck", 5: "gpu_is_lost", late: ""}
+	var want []string
+	for gpu, reason := range states {
+		want = append(want, up(gpu, reason)...)
+	}
+	page := n.await(want...)
+	t.Logf("GPUs and what is said of them:\n%s", strings.Join(want, "\n"))
+	for gpu, reason := range states {
+		if reason == "" && gpu != late && !slices.Equal(seriesOf(before, gpu), seriesOf(page, gpu)) {
+			t.Errorf("GPU %d lost or gained series", gpu)
+		}
+	}
+	if first, last := len(seriesOf(page, 0)), len(seriesOf(page, late)); first != last {
+		t.Errorf("the late GPU has %d series, the first one %d", last, first)
+	}
+
+	threads := func() int {
+		names, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", n.cmd.Process.Pid))
+		n.must(err)
+		return len(names)
+	}
+	client := http.Client{Timeout: 5 * time.Second}
+	routinesBefore, threadsBefore := get[int](n, "/goroutines"), threads()
+	for range 30 { // some 40 cycles
+		response, err := client.Get(n.url + "/metrics")
+		n.must(err)
+		_, err = io.Copy(io.Discard, response.Body)
+		n.must(err)
+		response.Body.Close()
+		time.Sleep(n.config.Interval)
+	}
+	const slack = 8 // connections, and threads that the runtime starts as it pleases
+	if routines := get[int](n, "/goroutines"); routines > routinesBefore+slack {
+		t.Errorf("%d goroutines have become %d", routinesBefore, routines)
+	}
+	if now := threads(); now > threadsBefore+slack {
+		t.Errorf("%d threads have become %d", threadsBefore, now)
+	}
+
+	n.must(n.Unhang(1))
+	n.must(n.Unhang(4))
+	n.must(n.Unset("2", "lost"))
+	n.must(n.Unset("5", "lost"))
+	n.await(append(all[1:], up(late, "")...)...)
+	n.stop()
+}
+
+// TestProcessUtilization: what the processes of a GPU that is shared by time did. The driver has no sample of one that did
+// nothing, and none at all when nobody did anything; what MPS lists, it cannot tell apart.
+func TestProcessUtilization(t *testing.T) {
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
+	n.must(n.Set("0", "processes", "101:1024:-1 102:1024:-1", "process_utilization", "101:0:64:21 102:0:30:9"))
+	n.start()
+	is := func(what string, want ...string) {
+		t.Helper()
+		n.awaitThat(what, func(page string) bool {
+			var got []string
+			for _, p := range get[[]Process](n, "/processes") {
+				said := fmt.Sprintf("%d %.2f %.2f", p.PID, p.SM, p.MemoryBusy)
+				if !p.UtilizationKnown {
+					said = fmt.Sprintf("%d unknown", p.PID)
+				}
+				got = append(got, said)
+			}
+			return slices.Equal(got, want) && strings.Contains(page, upLine(0, ""))
+		})
+	}
+	is("both busy", "101 0.64 0.21", "102 0.30 0.09")
+	n.must(n.Set("0", "process_utilization", "101:0:70:20 555:0:5:5"))
+	is("one idle, another one not listed", "101 0.70 0.20", "102 0.00 0.00")
+	n.must(n.Set("0", "process_utilization", "101:1:70:20 102:1:99:99"))
+	is("old samples only", "101 0.00 0.00", "102 0.00 0.00")
+	n.must(n.Set("0", "process_utilization", "101:9000000000000000:55:5 102:9000000000000000:5:5"))
+	is("stamps of the future", "101 unknown", "102 unknown")
+	n.must(n.Set("0", "process_utilization", "101:0:70:20 102:0:9:9"))
+	is("a clock that was set back", "101 0.70 0.20", "102 0.09 0.09")
+	n.must(n.Set("0", "process_utilization", "101:0:4000000000:20"))
+	is("a value that cannot be", "101 unknown", "102 0.00 0.00")
+	n.must(n.Set("0", "process_utilization", "101:0:70:20 102:0:9:9", "process_starting", 1))
+	is("a process that starts between two calls", "101 unknown", "102 unknown")
+	n.must(n.Unset("0", "process_starting"))
+	is("and goes on", "101 0.70 0.20", "102 0.09 0.09")
+	n.must(n.Set("0", "mps_processes", "103:1024:-1 104:1024:-1", "process_utilization", "101:0:70:20 104:0:1:1"))
+	is("clients of MPS", "101 0.70 0.20", "102 0.00 0.00", "103 unknown", "104 0.01 0.01")
+	n.must(n.Set("0", "process_utilization", "!3"))
+	is("not supported", "101 unknown", "102 unknown", "103 unknown", "104 unknown")
+	n.stop()
+}
+
+// TestNoMemoryOfItsOwn: a GPU that shares the memory of the CPU has no total, no use and no bandwidth, however the driver says so.
+func TestNoMemoryOfItsOwn(t *testing.T) {
+	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100, fakenvml.GB10)
+	n.must(n.Set("0", "memory", "0 0 0", "bar1", "0 0", "bus_width", 0, "clock_max.memory", 8533))
+	n.start()
+	page := n.await(upLine(0, ""), `llm_gpu_feature_supported{feature="memory",gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",reason="not_supported"} 0`)
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "llm_gpu_memory_") && !strings.HasPrefix(line, "llm_gpu_memory_busy_ratio") || strings.HasPrefix(line, "llm_gpu_bar1") {
+			t.Error(line)
+		}
+	}
+	n.stop()
+}
+
 // TestHangWhileEnding: a GPU that hangs does not keep the process from ending.
 func TestHangWhileEnding(t *testing.T) {
 	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100)
@@ -247,12 +380,12 @@ func TestDriverComesAndGoes(t *testing.T) {
 // TestProcesses: the processes are those that NVML lists, with memory only where it is known.
 func TestProcesses(t *testing.T) {
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
-	n.must(n.Set("0", "processes", "101:1024:-1 102:-1:-1 0:5:-1", "mps_processes", "101:1024:-1 103:2048:-1"))
+	n.must(n.Set("0", "processes", "101:1024:-1 102:-1:-1 0:5:-1", "mps_processes", "101:1024:-1 103:2048:-1", "process_utilization", "!3"))
 	n.start()
 	n.await(`llm_gpu_processes{gpu="0",gpu_instance_id="",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000"} 3`)
 	got := get[[]Process](n, "/processes")
 	gpu := Identity{UUID: "GPU-00000000-0000-4000-8000-000000000000", Index: "0", Minor: "0", PCI: "0000:10:00.0"}
-	want := []Process{{101, gpu, "", 1024, true}, {102, gpu, "", 0, false}, {103, gpu, "", 2048, true}}
+	want := []Process{{PID: 101, GPU: gpu, Memory: 1024, MemoryKnown: true}, {PID: 102, GPU: gpu}, {PID: 103, GPU: gpu, Memory: 2048, MemoryKnown: true}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -106,6 +106,12 @@ func (c *Collector) followKmsg(ctx context.Context) error {
 			} else if ok && !c.kmsgFollowed {
 				c.xids.remember(x.pci, x.code, earlier(boot.Add(x.sinceBoot), began))
 			}
+			r, _ := parseRecord(line)
+			if x, ok := parseSXID(r.message); ok && isNew {
+				c.sxids.tell(x, time.Now())
+			} else if ok && !c.kmsgFollowed {
+				c.sxids.remember(x, earlier(boot.Add(r.sinceBoot), began))
+			}
 			c.kmsgLast = max(c.kmsgLast, seq)
 		}
 		switch {
@@ -170,6 +176,13 @@ func bootTime(procfs string) (time.Time, error) {
 	return time.Now().Add(-up), nil
 }
 
+// kmsgRecord is a record of the kernel log that the kernel itself has written; anybody may write others.
+type kmsgRecord struct {
+	seq       uint64
+	sinceBoot time.Duration
+	message   string
+}
+
 // kmsgXID is an XID in the kernel log.
 type kmsgXID struct {
 	seq       uint64
@@ -188,30 +201,33 @@ func kmsgSeq(line string) (uint64, bool) {
 	return seq, err == nil
 }
 
-// parseKmsg reads one record of /dev/kmsg: "6,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, …".
-// Only records of the kernel itself count; anybody may write others.
-func parseKmsg(line string) (x kmsgXID, ok bool) {
-	prefix, message, ok := strings.Cut(line, ";NVRM: ")
-	if !ok {
-		return x, false
-	}
+// parseRecord reads one record of /dev/kmsg: "6,1234,5678901,-;NVRM: Xid (PCI:0000:3b:00): 79, …".
+func parseRecord(line string) (r kmsgRecord, ok bool) {
+	prefix, message, _ := strings.Cut(line, ";")
 	numbers := strings.SplitN(prefix, ",", 4)
 	if len(numbers) < 4 {
-		return x, false
+		return r, false
 	}
 	priority, err := strconv.ParseUint(numbers[0], 10, 32)
 	if err != nil || priority >= 8 { // facility above 0: not the kernel
-		return x, false
+		return r, false
 	}
-	if x.seq, ok = kmsgSeq(line); !ok {
-		return x, false
-	}
+	seq, ok := kmsgSeq(line)
 	micros, err := strconv.ParseInt(numbers[2], 10, 53)
-	if err != nil || micros < 0 {
+	if !ok || err != nil || micros < 0 {
+		return r, false
+	}
+	return kmsgRecord{seq, time.Duration(micros) * time.Microsecond, message}, true
+}
+
+// parseKmsg reads a record that tells of an XID.
+func parseKmsg(line string) (x kmsgXID, ok bool) {
+	r, _ := parseRecord(line)
+	message, ok := strings.CutPrefix(r.message, "NVRM: ")
+	if !ok {
 		return x, false
 	}
-	x.sinceBoot = time.Duration(micros) * time.Microsecond
-
+	x.seq, x.sinceBoot = r.seq, r.sinceBoot
 	if rest, found := strings.CutPrefix(message, "Xid ("); found {
 		where, rest, _ := strings.Cut(rest, ")")
 		address, part, _ := strings.Cut(where, " ") // "PCI:0000:3b:00 GPU-I:02" for a MIG instance

@@ -48,6 +48,51 @@ func TestParseKmsg(t *testing.T) {
 	}
 }
 
+func TestParseSXID(t *testing.T) {
+	for _, c := range []struct {
+		line string
+		want sxid // zero: none
+	}{
+		{"3,9,1,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)\n", sxid{"0000:c1:00.0", 28006, "nonfatal"}},
+		{"3,9,1,-;nvidia-nvswitch0: SXid (PCI:0000:C3:00.0): 24007, Fatal, Link 30 sourcetrack timeout error\n", sxid{"0000:c3:00.0", 24007, "fatal"}},
+		{"3,9,1,-,caller=T1;nvidia-nvswitch: SXid (PCI:0001:05:00.0): 10001, Fatal, Host_priv_error\n", sxid{"0001:05:00.0", 10001, "fatal"}},
+		{"3,9,1,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Severity 0 Engine instance 46 Sub-engine instance 00\n", sxid{}},
+		{"3,9,1,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Data {0x00000001, 0x00000001}\n", sxid{}},
+		{"3,9,1,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): garbled, Fatal, Link 1\n", sxid{}},
+		{"3,9,1,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 0, Fatal, Link 1\n", sxid{}},
+		{"3,9,1,-;nvidia-nvswitch3: SXid (PCI:0000): 20034, Fatal, Link 1\n", sxid{}},
+		{"11,9,1,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, written by a user\n", sxid{}},
+		{"3,9,1,-;other: SXid (PCI:0000:c1:00.0): 20034, Fatal, of somebody else\n", sxid{}},
+	} {
+		r, _ := parseRecord(c.line)
+		got, ok := parseSXID(r.message)
+		if ok != (c.want != sxid{}) || ok && got != c.want {
+			t.Errorf("%q: got %+v %t, want %+v", c.line, got, ok, c.want)
+		}
+	}
+}
+
+// FuzzParseSXID: what is taken from a message was in it, and the address means the same when it is read again.
+func FuzzParseSXID(f *testing.F) {
+	f.Add("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46")
+	f.Add("nvidia-nvswitch: SXid (): , Fatal, ")
+	f.Fuzz(func(t *testing.T, message string) {
+		x, ok := parseSXID(message)
+		if !ok {
+			return
+		}
+		if x.code <= 0 || !strings.Contains(message, strconv.Itoa(x.code)+", ") {
+			t.Errorf("SXid %d is not in %q", x.code, message)
+		}
+		if fatal := strings.Contains(message, ", Fatal, "); x.severity == "fatal" && !fatal || x.severity == "" {
+			t.Errorf("%q is not %q", message, x.severity)
+		}
+		if again, ok := canonicalPCI(x.pci); !ok || again != x.pci {
+			t.Errorf("%q: address %q reads as %q again", message, x.pci, again)
+		}
+	})
+}
+
 // FuzzParseKmsg: whatever is in the kernel log, what is taken from it was in it: the number of the
 // XID, an address that means the same when it is read again, a time that is not negative; and a
 // record that a user wrote counts for nothing.
@@ -125,6 +170,11 @@ func TestKmsgClock(t *testing.T) {
 				stamp := up + time.Since(began) + skew
 				fmt.Fprintf(f, "3,%d,%d,-;NVRM: Xid (PCI:0000:3b:00): %d, pid=1\n", seq, stamp.Microseconds(), code)
 			}
+			writeSXID := func() {
+				seq++
+				fmt.Fprintf(f, "3,%d,%d,-;nvidia-nvswitch0: SXid (PCI:0000:c0:00.0): 20034, Fatal, Link 30\n", seq, (up + time.Since(began) + skew).Microseconds())
+			}
+			writeSXID()
 			write(62)
 			write(31)
 			c := New(Options{Kmsg: log, ProcFS: proc, Logger: slog.New(slog.DiscardHandler)})
@@ -151,6 +201,7 @@ func TestKmsgClock(t *testing.T) {
 			time.Sleep(3 * kmsgPoll) // the end of the log was seen
 			write(79)
 			c.xids.tell(xidNVML, xid{pci: "0000:3b:00.0", code: 79}, time.Now())
+			writeSXID()
 			write(94)
 			wait(94)
 			stop()
@@ -160,6 +211,10 @@ func TestKmsgClock(t *testing.T) {
 				t.Errorf("counted %v", got)
 			}
 			start := float64(began.UnixMilli()) / 1e3
+			x := sxid{"0000:c0:00.0", 20034, "fatal"}
+			if n, at := c.sxids.count[x], c.sxids.last[x]; n != 1 || at < start-1 || at > start+60 {
+				t.Errorf("SXid: counted %v, %.0f s after the start", n, at-start)
+			}
 			if v := last(62); v > start+1 {
 				t.Errorf("an XID of before the start is said to have come %.0f s after it", v-start)
 			}

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -82,6 +83,7 @@ func child(config string) error {
 	mux.Handle("/-/detach", collector.DetachHandler())
 	mux.HandleFunc("/attach", func(http.ResponseWriter, *http.Request) { collector.Attach() })
 	mux.HandleFunc("/processes", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(collector.Processes()) })
+	mux.HandleFunc("/goroutines", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(runtime.NumGoroutine()) })
 	mux.HandleFunc("/instances", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(collector.Instances()) })
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -262,7 +264,16 @@ func (n *node) awaitThat(what string, good func(page string) bool) string {
 	}
 }
 
-// must ends the test when a change of the state fails.
+// kmsg writes lines into the kernel log.
+func (n *node) kmsg(lines ...string) {
+	n.t.Helper()
+	f, err := os.OpenFile(n.config.Kmsg, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	n.must(err)
+	defer f.Close()
+	_, err = fmt.Fprintln(f, strings.Join(lines, "\n"))
+	n.must(err)
+}
+
 // get reads what the collector says about a path.
 func get[T any](n *node, path string) (v T) {
 	n.t.Helper()
@@ -273,6 +284,7 @@ func get[T any](n *node, path string) (v T) {
 	return v
 }
 
+// must ends the test when a change of the state fails.
 func (n *node) must(err error) {
 	n.t.Helper()
 	if err != nil {

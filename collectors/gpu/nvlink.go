@@ -16,6 +16,18 @@ type nvlinks struct {
 	switched bool                        // one leads to a switch, so all do
 }
 
+// readFEC exports the FEC history of all NVLinks together: sixteen series of each would be thousands on a node.
+func readFEC(d *nvmlDevice, s *sheet) error {
+	var err error = &callError{"nvmlDeviceGetFieldValues, FEC history", codeNotSupported}
+	for bin := range fecBins {
+		if total, ok := d.linkTotal(metrics.GPUNVLinkFEC, uint32(nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_0+bin)); ok {
+			s.addSlow(metrics.GPUNVLinkFEC, total, strconv.Itoa(bin))
+			err = nil
+		}
+	}
+	return err
+}
+
 // readNVLinks exports which NVLinks are up. One that is inactive and leads nowhere is left out: cards have links for a
 // bridge, whether there is one or not.
 func readNVLinks(d *nvmlDevice, s *sheet) error {

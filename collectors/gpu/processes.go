@@ -3,8 +3,11 @@
 package gpu
 
 import (
+	"errors"
 	"math"
 	"strconv"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -14,12 +17,62 @@ const (
 	noInstance             = math.MaxUint32
 )
 
+// utilization is what the processes of a GPU did in the last sampling period, by process id.
+type utilization struct {
+	byPID map[uint32]nvml.ProcessUtilizationSample
+	since uint64 // time stamp of the newest sample, in microseconds
+	began bool   // samples from before are left out
+}
+
+// readProcessUtilization reads the samples since the last time. The driver has none of a process that did nothing, and says
+// not found when nobody did anything.
+func readProcessUtilization(d *nvmlDevice, s *sheet) error {
+	u := &d.utilization
+	if u.since > uint64(d.now.UnixMicro()) { // the clock was set back: there would be no newer sample for long
+		*u = utilization{}
+	}
+	u.byPID = nil
+	samples, err := ask(d, "nvmlDeviceGetProcessUtilization", func() ([]nvml.ProcessUtilizationSample, nvml.Return) {
+		return processUtilization(d.handle, u.since)
+	})
+	var failed *callError
+	if err != nil && (!errors.As(err, &failed) || failed.code != codeNotFound) {
+		return err
+	}
+	byPID := make(map[uint32]nvml.ProcessUtilizationSample, len(samples))
+	for _, sample := range samples {
+		if sample.TimeStamp > u.since && sample.TimeStamp >= byPID[sample.Pid].TimeStamp {
+			byPID[sample.Pid] = sample
+		}
+	}
+	for _, sample := range byPID {
+		u.since = max(u.since, sample.TimeStamp)
+	}
+	if u.began {
+		u.byPID = byPID
+	}
+	u.began = true
+	return nil
+}
+
+// processUtilization asks for samples. go-nvml asks for their number first and panics when there are more the second time, as
+// when a process starts.
+func processUtilization(h nvml.Device, since uint64) (samples []nvml.ProcessUtilizationSample, ret nvml.Return) {
+	defer func() {
+		if recover() != nil {
+			samples, ret = nil, nvml.ERROR_INSUFFICIENT_SIZE
+		}
+	}()
+	return h.GetProcessUtilization(since)
+}
+
 // readProcesses lists compute processes, those of MPS clients too.
 func readProcesses(d *nvmlDevice, s *sheet) error {
 	listed, err := ask(d, callProcesses, d.handle.GetComputeRunningProcesses)
 	if err != nil {
 		return err
 	}
+	own := len(listed)
 	if clients, err := ask(d, callMPS, d.handle.GetMPSComputeRunningProcesses); err == nil {
 		listed = append(listed, clients...)
 	}
@@ -29,7 +82,7 @@ func readProcesses(d *nvmlDevice, s *sheet) error {
 	if len(d.mig) == 0 {
 		counts[""] = 0
 	}
-	for _, p := range listed {
+	for i, p := range listed {
 		if p.Pid == 0 || seen[who{p.Pid, p.GpuInstanceId}] {
 			continue // some drivers fill the list with a shifted layout
 		}
@@ -41,6 +94,10 @@ func readProcesses(d *nvmlDevice, s *sheet) error {
 		if !process.MemoryKnown {
 			process.Memory = 0
 		}
+		// What MPS lists works through its server: without a sample of its own, nothing is known of it.
+		sample, sampled := d.utilization.byPID[p.Pid]
+		process.UtilizationKnown = (sampled || d.utilization.byPID != nil && i < own) && sample.SmUtil <= 100 && sample.MemUtil <= 100
+		process.SM, process.MemoryBusy = float64(sample.SmUtil)/100, float64(sample.MemUtil)/100
 		counts[process.InstanceID]++
 		s.processes = append(s.processes, process)
 	}

@@ -10,10 +10,29 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// TestEveryRowIsAnswered: each field that the exporter asks for is answered by a GPU of one of the pages in testdata. A row
+// TestBitErrors: bits 0 to 7 are the exponent, bits 8 to 11 the mantissa.
+func TestBitErrors(t *testing.T) {
+	for encoded, want := range map[float64]float64{0: 0, 0x10c: 1e-12, 0x60e: 6e-14, 0xf0f: 15e-15, 0x100: 1, 0xffe: 15e-254, 0x1_010c: 1e-12} {
+		if got, known := bitErrors(encoded); !known || math.Abs(got-want) > want/1e9 {
+			t.Errorf("%#x: got %g %t, want %g", int(encoded), got, known, want)
+		}
+	}
+	for _, none := range []float64{0xfff, 0x200} {
+		if got, known := bitErrors(none); known {
+			t.Errorf("%#x is no share, got %g", int(none), got)
+		}
+	}
+}
+
+// TestEveryRowIsAnswered: each field and each GPM metric that the exporter asks for is answered by a GPU of one of the pages in testdata. A row
 // that no page has seen may be of another unit, type or scope than it says.
 func TestEveryRowIsAnswered(t *testing.T) {
-	for _, f := range newFields(2) {
+	for _, m := range gpmMetrics {
+		if key := fmt.Sprintf("gpm.%d", m.id); !fakenvml.Describes(key) {
+			t.Errorf("no GPU of internal/fakenvml answers %s (%s): describe one that does, and give it a page", key, m.to.Name)
+		}
+	}
+	for _, f := range newFields(2, 2) {
 		key := fmt.Sprintf("field.%d", f.id)
 		if f.scope != 0 {
 			key += fmt.Sprintf(".%d", f.scope)

@@ -106,7 +106,7 @@ func (d *nvmlDevice) bytes(t traffic) (float64, error) {
 		}
 		return o.total * t.unit, nil
 	}
-	if total, ok := d.linkBytes(t); ok {
+	if total, ok := d.linkTotal(t.to, t.perLink); ok {
 		return total, nil
 	}
 	return d.gpmBytes(t)
@@ -142,15 +142,15 @@ func (d *nvmlDevice) gpmBytes(t traffic) (float64, error) {
 // gpmDistance keeps what is integrated from GPM apart from what fields count.
 const gpmDistance = 1<<32 - 2
 
-// linkBytes is the sum over the links. A link that does not answer any more keeps what it had: a
+// linkTotal is the sum of a field over the NVLinks. A link that does not answer any more keeps what it had: a
 // total that falls would look like a reset.
-func (d *nvmlDevice) linkBytes(t traffic) (total float64, ok bool) {
-	if t.perLink == 0 {
+func (d *nvmlDevice) linkTotal(to *metrics.Family, field uint32) (total float64, ok bool) {
+	if field == 0 {
 		return 0, false
 	}
 	for link := range uint32(nvml.NVLINK_MAX_LINKS) {
-		key := distanceKey{t.to, link}
-		if v, answers := d.values[fieldID{t.perLink, link}]; answers {
+		key := distanceKey{to, field<<8 | link}
+		if v, answers := d.values[fieldID{field, link}]; answers {
 			findOrMake(d.distance, key).advance(integer(v))
 		}
 		if o := d.distance[key]; o != nil {

@@ -169,10 +169,10 @@ func (h health) emit(now time.Time, emit func(*metrics.Family, float64, ...strin
 	}
 }
 
-// lasts reports whether a family outlives the failure of its GPU: it says which GPU that is, and what the driver asked
-// for last.
+// lasts reports whether a family outlives the failure of its GPU: it says which GPU that is, where it is, and what the driver
+// asked for last.
 func lasts(f *metrics.Family) bool {
-	return f == metrics.GPUInfo || f == metrics.GPURecoveryAction || f == metrics.GPURecoveryActionInfo
+	return f == metrics.GPUInfo || f == metrics.GPUPlatformInfo || f == metrics.GPURecoveryAction || f == metrics.GPURecoveryActionInfo
 }
 
 // lasting are the series of a snapshot that outlive a failure.

@@ -275,7 +275,9 @@ func TestGolden(t *testing.T) {
 	f.start(t)
 	c := node(t, f, new(bytes.Buffer), engine("127.0.0.1:8000"))
 	c.options.ProcFS = newHost(t, proc{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}})
-	c.options.Processes = func() []gpu.Process { return []gpu.Process{on(10, whole, 100)} }
+	running := on(10, whole, 100)
+	running.SM, running.MemoryBusy, running.UtilizationKnown = 0.75, 0.25, true
+	c.options.Processes = func() []gpu.Process { return []gpu.Process{running} }
 	page(t, c)
 	golden.Compare(t, "testdata/pod.prom", golden.Still(golden.Page(t, c), metrics.PodResourcesTime.Name))
 }

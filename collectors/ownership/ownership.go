@@ -131,7 +131,7 @@ func (c *Collector) Run(ctx context.Context) error {
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, f := range []*metrics.Family{metrics.EngineGPUInfo, metrics.EngineGPUMemory, metrics.GPUContainerMemory, metrics.GPUAllocationInfo,
+	for _, f := range []*metrics.Family{metrics.EngineGPUInfo, metrics.EngineGPUMemory, metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy, metrics.GPUAllocationInfo,
 		metrics.PodResourcesUp, metrics.PodResourcesTime, metrics.PodResourcesUnknown} {
 		ch <- f.Desc()
 	}
@@ -168,15 +168,21 @@ func placeOf(p gpu.Process) place { return place{p.GPU.UUID, p.GPU.Index, p.Inst
 
 func (p place) labels() []string { return []string{p.uuid, p.index, p.instance} }
 
-// usage is the memory of some processes. It is known when that of every one of them is.
+// usage is the memory of some processes, and what they did. Each is known when that of every one of them is.
 type usage struct {
 	bytes   uint64
 	unknown bool
+
+	sm, memoryBusy float64 // shares of time
+	unknownTime    bool
 }
 
 func (u *usage) add(p gpu.Process) {
 	u.bytes += p.Memory
 	u.unknown = u.unknown || !p.MemoryKnown
+	u.sm += p.SM
+	u.memoryBusy += p.MemoryBusy
+	u.unknownTime = u.unknownTime || !p.UtilizationKnown
 }
 
 // usageOf is the usage at a key, which is made when there is none.
@@ -203,9 +209,12 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	}
 	var series []prometheus.Metric
 	for t, u := range containers {
+		labels := append(t.place.labels(), t.pod.namespace, t.pod.name, t.container)
 		if !u.unknown {
-			series = append(series, metrics.GPUContainerMemory.Const(float64(u.bytes),
-				append(t.place.labels(), t.pod.namespace, t.pod.name, t.container)...))
+			series = append(series, metrics.GPUContainerMemory.Const(float64(u.bytes), labels...))
+		}
+		if !u.unknownTime {
+			series = append(series, metrics.GPUContainerSMUtilization.Const(u.sm, labels...), metrics.GPUContainerMemoryBusy.Const(u.memoryBusy, labels...))
 		}
 	}
 	settled := len(gpus) > 0 && len(gpus) == c.gpus

@@ -258,6 +258,61 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// twoPods is a host with two processes each of the pods chat (10 and 20) and batch (11 and 21).
+func twoPods(t *testing.T) (podLogs, procFS string) {
+	podLogs = t.TempDir()
+	var procs []proc
+	for i, name := range []string{"chat", "batch"} {
+		uid := fmt.Sprintf("0a1b2c3d-0000-4000-8000-00000000000%d", i)
+		if err := os.Mkdir(filepath.Join(podLogs, "prod_"+name+"_"+uid), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cgroup := "/kubepods/burstable/pod" + uid + "/" + strings.Repeat(strconv.Itoa(i), 64)
+		procs = append(procs, proc{pid: 10 + i, ppid: 1, name: "vllm", cgroup: cgroup}, proc{pid: 20 + i, ppid: 1, name: "worker", cgroup: cgroup})
+	}
+	return podLogs, newHost(t, procs...)
+}
+
+// ofPod is the value of a family of a pod; empty when there is none.
+func ofPod(page, family, pod string) string {
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, family+"{") && strings.Contains(line, fmt.Sprintf("namespace=%q,pod=%q}", "prod", pod)) {
+			return strings.TrimSpace(line[strings.LastIndex(line, " "):])
+		}
+	}
+	return ""
+}
+
+// TestShareOfTime: each pod on a GPU has its part of the time. It is absent where that of one of its processes is not known.
+func TestShareOfTime(t *testing.T) {
+	busy := func(pid int, sm, memory float64) gpu.Process {
+		p := on(pid, gpu0, 100)
+		p.SM, p.MemoryBusy, p.UtilizationKnown = sm, memory, true
+		return p
+	}
+	running := []gpu.Process{busy(10, 0.5, 0.25), busy(20, 0.125, 0), busy(11, 0.25, 0.0625)}
+	c := New(Options{
+		Targets:   func() []Target { return nil },
+		Processes: func() []gpu.Process { return running },
+		GPUs:      func() []gpu.Identity { return []gpu.Identity{gpu0} },
+	})
+	c.options.PodLogs, c.options.ProcFS = twoPods(t)
+	check := func(family, pod, want string) {
+		t.Helper()
+		if got := ofPod(page(t, c), family, pod); got != want {
+			t.Errorf("%s of %s: got %q, want %q", family, pod, got, want)
+		}
+	}
+	check("llm_gpu_container_sm_utilization_ratio", "chat", "0.625")
+	check("llm_gpu_container_memory_busy_ratio", "chat", "0.25")
+	check("llm_gpu_container_sm_utilization_ratio", "batch", "0.25")
+	check("llm_gpu_container_memory_busy_ratio", "batch", "0.0625")
+	running = append(running, on(21, gpu0, 100))
+	check("llm_gpu_container_sm_utilization_ratio", "chat", "0.625")
+	check("llm_gpu_container_sm_utilization_ratio", "batch", "")
+	check("llm_gpu_container_memory_bytes", "batch", "200")
+}
+
 // TestListening reads lines as a little-endian kernel prints them.
 func TestListening(t *testing.T) {
 	const rest = " 00000000:00000000 00:00000000 00000000     0        0 %d 1 0 100 0 0 10 0"

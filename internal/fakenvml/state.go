@@ -24,6 +24,7 @@ const (
 	MIG  = "mig"  // to be put on top of H100: GPU 0 is split
 
 	GB200 = "gb200" // to be put on top of H100: NVLink 5, a module with a CPU
+	GB10  = "gb10"  // to be put on top of H100: memory shared with the CPU
 	V100  = "v100"  // to be put on top of A100: retired pages, old counters
 )
 

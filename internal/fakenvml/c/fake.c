@@ -315,6 +315,42 @@ nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
 	return NVML_SUCCESS;
 }
 
+nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *out) {
+	ENTER(device.handle);
+	FIND(device.handle, "gsp_firmware");
+	snprintf(out, NVML_GSP_FIRMWARE_VERSION_BUF_SIZE, "%s", v);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetGspFirmwareMode(nvmlDevice_t device, unsigned int *enabled, unsigned int *by_default) {
+	ENTER(device.handle);
+	FIND(device.handle, "gsp_mode");
+	*enabled = part(v, 0);
+	*by_default = part(v, 1);
+	return NVML_SUCCESS;
+}
+
+// "platform serial slot tray host peer module"
+nvmlReturn_t nvmlDeviceGetPlatformInfo(nvmlDevice_t device, nvmlPlatformInfo_t *p) {
+	char serial[sizeof p->chassisSerialNumber + 1];
+	ENTER(device.handle);
+	if (p->version != nvmlPlatformInfo_v1 && p->version != nvmlPlatformInfo_v2)
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	FIND(device.handle, "platform");
+	memset(serial, 0, sizeof serial);
+	if (sscanf(v, "%16s %hhu %hhu %hhu %hhu %hhu", serial, &p->slotNumber, &p->trayIndex, &p->hostId, &p->peerType, &p->moduleId) != 6)
+		return NVML_ERROR_UNKNOWN;
+	memcpy(p->chassisSerialNumber, serial, sizeof p->chassisSerialNumber);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetC2cModeInfoV(nvmlDevice_t device, nvmlC2cModeInfo_v1_t *mode) {
+	ENTER(device.handle);
+	FIND(device.handle, "c2c_mode");
+	mode->isC2cEnabled = atoi(v);
+	return NVML_SUCCESS;
+}
+
 // ---- clocks, power, temperature
 
 static const char *clock_names[] = {"graphics", "sm", "memory", "video"};
@@ -464,6 +500,30 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *m) {
 	return NVML_SUCCESS;
 }
 
+#define MEDIA(name, key)                                                                          \
+	nvmlReturn_t name(nvmlDevice_t device, unsigned int *percent, unsigned int *period_us) { \
+		ENTER(device.handle);                                                            \
+		FIND(device.handle, key);                                                        \
+		*percent = atoi(v);                                                              \
+		*period_us = 167000;                                                             \
+		return NVML_SUCCESS;                                                             \
+	}
+
+MEDIA(nvmlDeviceGetEncoderUtilization, "encoder")
+MEDIA(nvmlDeviceGetDecoderUtilization, "decoder")
+MEDIA(nvmlDeviceGetJpgUtilization, "jpeg")
+MEDIA(nvmlDeviceGetOfaUtilization, "ofa")
+
+// "bar1 total used"
+nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *m) {
+	ENTER(device.handle);
+	FIND(device.handle, "bar1");
+	m->bar1Total = part(v, 0);
+	m->bar1Used = part(v, 1);
+	m->bar1Free = m->bar1Total - m->bar1Used;
+	return NVML_SUCCESS;
+}
+
 // ---- health
 
 nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t type, nvmlEccCounterType_t counter,
@@ -482,6 +542,18 @@ nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlEccSramErr
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 	FIND(device.handle, "sram_threshold");
 	status->bThresholdExceeded = atoi(v);
+	// parity and SEC-DED since the driver was loaded, over the life of the board, then by unit
+	if (find(device.handle, "sram_errors", v, sizeof v) == NVML_SUCCESS) {
+		status->volatileUncParity = part(v, 0);
+		status->volatileUncSecDed = part(v, 1);
+		status->aggregateUncParity = part(v, 2);
+		status->aggregateUncSecDed = part(v, 3);
+		status->aggregateUncBucketL2 = part(v, 4);
+		status->aggregateUncBucketSm = part(v, 5);
+		status->aggregateUncBucketPcie = part(v, 6);
+		status->aggregateUncBucketMcu = part(v, 7);
+		status->aggregateUncBucketOther = part(v, 8);
+	}
 	return NVML_SUCCESS;
 }
 
@@ -528,6 +600,11 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
 	info->state = part(v, 0);
 	info->healthMask = part(v, 1);
 	info->healthSummary = part(v, 2);
+	if (find(device.handle, "fabric_clique", v, sizeof v) == NVML_SUCCESS)
+		info->cliqueId = atoi(v);
+	if (find(device.handle, "fabric_cluster", v, sizeof v) == NVML_SUCCESS)
+		for (int i = 0; i < NVML_GPU_FABRIC_UUID_LEN; i++)
+			sscanf(v + 2 * i, "%2hhx", &info->clusterUuid[i]);
 	return NVML_SUCCESS;
 }
 
@@ -606,7 +683,36 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, uns
 	return list(v, count, infos);
 }
 
-// ---- GPM: "gpm.10 42.5". Samples that are less than 100 ms apart make no window.
+// ---- "process_utilization pid:stamp:sm:memory …", stamps in microseconds, 0 for now. "process_starting 1": one more process
+// has samples when they are read than when they were counted.
+
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples, unsigned int *count,
+                                             unsigned long long since) {
+	unsigned int room = samples ? *count : 0, pid, sm, memory;
+	unsigned long long stamp;
+	int length;
+	ENTER(device.handle);
+	char starting[16];
+	int late = find(device.handle, "process_starting", starting, sizeof starting) == NVML_SUCCESS;
+	FIND(device.handle, "process_utilization");
+	*count = 0;
+	for (char *rest = v; sscanf(rest, " %u:%llu:%u:%u%n", &pid, &stamp, &sm, &memory, &length) == 4; rest += length) {
+		stamp = stamp ? stamp : now_ms() * 1000ULL;
+		if (stamp <= since)
+			continue;
+		if (*count < room)
+			samples[*count] = (nvmlProcessUtilizationSample_t){pid, stamp, sm, memory, 0, 0};
+		++*count;
+	}
+	if (!*count)
+		return NVML_ERROR_NOT_FOUND;
+	if (!samples && late && *count > 1)
+		--*count;
+	return *count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+// ---- GPM: "gpm.10 42.5". Samples that are less than 100 ms apart make no window. "gpm_newest 97": a driver that knows no
+// higher ones, and refuses a list that has one.
 
 nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *support) {
 	ENTER(device.handle);
@@ -653,9 +759,15 @@ nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get) {
 			break;
 		}
 	}
+	if (find(d, "gpm_newest", v, sizeof v) == NVML_SUCCESS)
+		for (unsigned int i = 0; i < get->numMetrics; i++)
+			if (get->metrics[i].metricId > (unsigned)atoi(v))
+				return NVML_ERROR_INVALID_ARGUMENT;
 	for (unsigned int i = 0; i < get->numMetrics; i++) {
 		char key[64];
 		snprintf(key, sizeof key, "gpm.%u", get->metrics[i].metricId);
+		if (find(&library, "record_all", v, sizeof v) == NVML_SUCCESS)
+			record(key);
 		get->metrics[i].nvmlReturn = find(d, key, v, sizeof v);
 		get->metrics[i].value = get->metrics[i].nvmlReturn == NVML_SUCCESS ? strtod(v, NULL) : 0;
 	}

@@ -1,0 +1,78 @@
+package gpu
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// sxid is a kind of error of one NVSwitch.
+type sxid struct {
+	pci      string
+	code     int
+	severity string // fatal or nonfatal
+}
+
+// sxidLedger counts the errors of NVSwitches. Only the kernel log tells of them.
+type sxidLedger struct {
+	mu    sync.Mutex
+	count map[sxid]float64
+	last  map[sxid]float64 // unix time
+}
+
+func newSXIDLedger() *sxidLedger {
+	return &sxidLedger{count: make(map[sxid]float64), last: make(map[sxid]float64)}
+}
+
+// tell counts an error that occurred at a time.
+func (l *sxidLedger) tell(x sxid, at time.Time) { l.add(x, at, 1) }
+
+// remember takes down an error from before the exporter started: it has a time, and a counter that waits for the next one.
+func (l *sxidLedger) remember(x sxid, at time.Time) { l.add(x, at, 0) }
+
+func (l *sxidLedger) add(x sxid, at time.Time, n float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.count[x] += n
+	l.last[x] = max(l.last[x], float64(at.UnixMilli())/1e3)
+}
+
+func (l *sxidLedger) collect(ch chan<- prometheus.Metric) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for x, n := range l.count {
+		labels := []string{x.pci, strconv.Itoa(x.code), x.severity}
+		ch <- metrics.GPUSXIDErrors.Const(n, labels...)
+		ch <- metrics.GPUSXIDLastTimestamp.Const(l.last[x], labels...)
+	}
+}
+
+// sxidSeverities are the words of the driver for what it does about an error.
+var sxidSeverities = map[string]string{"Fatal": "fatal", "Non-fatal": "nonfatal"}
+
+// parseSXID reads what the kernel says about an NVSwitch: "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 …".
+// The driver writes two more lines about each error, with other words after its number.
+func parseSXID(message string) (x sxid, ok bool) {
+	rest, ok := strings.CutPrefix(message, "nvidia-nvswitch")
+	if !ok {
+		return x, false
+	}
+	where, what, _ := strings.Cut(strings.TrimLeft(rest, "0123456789"), "): ")
+	address, ok := strings.CutPrefix(where, ": SXid (")
+	if !ok {
+		return x, false
+	}
+	parts := strings.SplitN(what, ", ", 3)
+	if len(parts) < 3 {
+		return x, false
+	}
+	code, err := strconv.ParseUint(parts[0], 10, 31)
+	x.code, x.severity = int(code), sxidSeverities[parts[1]]
+	x.pci, ok = canonicalPCI(address)
+	return x, ok && err == nil && code > 0 && x.severity != ""
+}
