@@ -519,7 +519,7 @@ func ordinary() *week {
 	}
 
 	add(deployment{name: "chat", perSecond: office(5), draw: chat(500, 200, 0.6), want: replicas(4)})
-	add(deployment{name: "scaled", perSecond: office(8), draw: chat(600, 200, 0.6), want: func(f *deployment, at time.Duration) int {
+	add(deployment{name: "scaled", perSecond: office(8), draw: chat(600, 200, 0.6), want: func(f *deployment, _ time.Duration) int {
 		up, down := int(math.Ceil(f.smooth/1.1)), int(math.Ceil(f.smooth/0.8))
 		return min(8, max(2, up, min(down, f.running())))
 	}})

@@ -209,10 +209,10 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (c *cluster) listSlices(w http.ResponseWriter, r *http.Request) {
 	switch q := r.URL.Query(); {
 	case r.URL.Path != "/apis/resource.k8s.io/"+c.sliceVersion+"/resourceslices":
-		w.WriteHeader(404)
+		w.WriteHeader(http.StatusNotFound)
 		json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404})
 	case q.Get("sendInitialEvents") != "":
-		w.WriteHeader(422)
+		w.WriteHeader(http.StatusUnprocessableEntity)
 		json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422})
 	case q.Get("watch") == "true":
 		w.(http.Flusher).Flush()

@@ -51,8 +51,8 @@ var engineOf = map[metrics.Runtime][]string{
 }
 
 // find returns the facts about the source of a row.
-func (all facts) find(d *Dialect, r *Row) (found facts) {
-	for _, f := range all {
+func (fs facts) find(d *Dialect, r *Row) (found facts) {
+	for _, f := range fs {
 		if slices.Contains(engineOf[d.Runtime], f.engine) && familyKey(f.name) == familyKey(r.From) {
 			found = append(found, f)
 		}

@@ -118,9 +118,9 @@ type Row struct {
 type Failures uint8
 
 const (
-	// SinceFailure: it appears with the first failure, so its absence means that there was none.
+	// SinceFailure says that it appears with the first failure, so its absence means that there was none.
 	SinceFailure Failures = iota + 1
-	// SinceAnswer: it appears with the first answer of any kind, so its absence means nothing.
+	// SinceAnswer says that it appears with the first answer of any kind, so its absence means nothing.
 	SinceAnswer
 )
 

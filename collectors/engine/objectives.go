@@ -51,7 +51,7 @@ type declared struct {
 // objectives adds the events of every objective that selects the engine.
 func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 	for _, o := range c.config.Objectives {
-		counted := 0
+		var counted int
 		if o.Signal.Latency() {
 			if counted = c.countHistograms(d, o, o.Signal.Family(), slo.Counted); counted == 0 {
 				counted = c.countHistograms(d, o, o.Signal.Substitute(), slo.MeanCounted)

@@ -55,7 +55,7 @@ func (t *template) read(body []byte, store func(series int, value float64)) bool
 	met := 0
 	for next := 0; len(body) > 0; next++ {
 		if next >= len(t.lines) || !hasPrefix(body, t.lines[next].text) {
-			found := false
+			var found bool
 			if next, found = t.find(body); !found {
 				return false
 			}

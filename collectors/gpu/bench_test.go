@@ -3,7 +3,6 @@
 package gpu
 
 import (
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -21,7 +20,7 @@ func eightGPUs(b *testing.B) (*Collector, []*worker) {
 	if _, err := fakenvml.NewState(lib, 8, fakenvml.H100); err != nil {
 		b.Fatal(err)
 	}
-	c := New(Options{LibraryPath: lib, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), SysFS: busWith(b, 8)})
+	c := New(Options{LibraryPath: lib, Logger: slog.New(slog.DiscardHandler), SysFS: busWith(b, 8)})
 	driver, err := openDriver(c.options)
 	if err != nil {
 		b.Fatal(err)

@@ -179,7 +179,7 @@ func either[T any](d *nvmlDevice, key string, first, second func() (T, error)) (
 // note takes down whether a feature is offered.
 func (d *nvmlDevice) note(name string, err error) {
 	f := findOrMake(d.features, name)
-	if f.cycle == d.now && f.supported {
+	if f.cycle.Equal(d.now) && f.supported {
 		return
 	}
 	*f = feature{d.now, err == nil, reasonFor(err)}

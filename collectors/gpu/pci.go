@@ -96,7 +96,7 @@ func canonicalPCI(s string) (string, bool) {
 		parts[1], parts[2], function)), true
 }
 
-// isHex reports whether s is a hexadecimal number of one to max digits.
-func isHex(s string, max int) bool {
-	return s != "" && len(s) <= max && strings.Trim(s, "0123456789abcdefABCDEF") == ""
+// isHex reports whether s is a hexadecimal number of at most so many digits.
+func isHex(s string, most int) bool {
+	return s != "" && len(s) <= most && strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }

@@ -130,9 +130,9 @@ func findOrMake[K comparable, V any](m map[K]*V, key K) *V {
 	return v
 }
 
-// tell takes down that a channel has told of an XID that occurred at a time. It reports whether that
-// is news: no other channel has told of it before.
-func (l *xidLedger) tell(channel xidChannel, x xid, at time.Time) bool {
+// tell takes down that a channel has told of an XID that occurred at a time. One that another channel told of before is
+// not counted again.
+func (l *xidLedger) tell(channel xidChannel, x xid, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := xidKey{x.pci, x.code}
@@ -141,12 +141,11 @@ func (l *xidLedger) tell(channel xidChannel, x xid, at time.Time) bool {
 	r.forget(at.Add(-l.window))
 	if r.next[channel] < len(r.at) {
 		r.next[channel]++
-		return false
+		return
 	}
 	r.at = append(r.at, at)
 	r.next[channel] = len(r.at)
 	l.count(x, channel).value++
-	return true
 }
 
 // remember takes down an XID from before the exporter started: it has a time, and is not counted.
