@@ -68,7 +68,7 @@ var (
 	GPUExpected = gauge(Sum, "llm_gpu_expected_gpus",
 		"NVIDIA GPUs that the PCI bus has, or had since the exporter started, and that are not passed through to a virtual machine. From sysfs, independent of NVML.")
 	GPUVisible = gauge(Sum, "llm_gpu_visible_gpus",
-		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount).")
+		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount); or that another exporter's page has.")
 	GPUMissing = gauge(Max, "llm_gpu_missing",
 		"Whether a GPU that the PCI bus has, or had, does not answer through NVML (1). Absent while NVML is down.",
 		with(LabelPCIBusID))

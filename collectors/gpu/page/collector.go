@@ -61,6 +61,7 @@ type Collector struct {
 	said    string // state that was logged last
 
 	mu     sync.Mutex
+	up     bool
 	series []prometheus.Metric
 	gpus   []gpu.Identity
 	owners []gpu.Owner
@@ -109,7 +110,7 @@ func (c *Collector) Run(ctx context.Context) {
 // numbers would lie.
 func (c *Collector) Read(ctx context.Context, now time.Time) {
 	if !c.options.Needed() {
-		c.publish(nil, nil, nil)
+		c.publish(false, nil, nil, nil)
 		return
 	}
 	var states []prometheus.Metric
@@ -123,7 +124,7 @@ func (c *Collector) Read(ctx context.Context, now time.Time) {
 			c.readers[0], c.readers[i] = r, c.readers[0]
 			c.note("", "GPUs are read from a page", "server", r.Server(), "source", p.Name, "gpus", len(p.gpus))
 			up := metrics.GPUSourceUp.Const(1, p.Name, r.Server(), "")
-			c.publish(append(c.memory.write(p, now, 4*c.options.Interval), up), slices.Collect(maps.Values(p.gpus)), slices.Collect(maps.Keys(p.owners)))
+			c.publish(true, append(c.memory.write(p, now, 4*c.options.Interval), up), slices.Collect(maps.Values(p.gpus)), slices.Collect(maps.Keys(p.owners)))
 			return
 		}
 		reason := engine.ReasonOf(err)
@@ -132,7 +133,7 @@ func (c *Collector) Read(ctx context.Context, now time.Time) {
 		details = append(details, r.Server()+": "+err.Error()+": "+remedy(reason))
 	}
 	c.note(strings.Join(reasons, ", "), "no page to read GPUs from can be used", "reason", strings.Join(reasons, ", "), "err", strings.Join(details, "; "))
-	c.publish(states, nil, nil)
+	c.publish(false, states, nil, nil)
 }
 
 func (c *Collector) try(ctx context.Context, r *engine.Reader) (*parsed, error) {
@@ -171,11 +172,18 @@ func (c *Collector) note(state, message string, args ...any) {
 	}
 }
 
-func (c *Collector) publish(s []prometheus.Metric, gpus []gpu.Identity, owners []gpu.Owner) {
+func (c *Collector) publish(up bool, s []prometheus.Metric, gpus []gpu.Identity, owners []gpu.Owner) {
 	slices.SortFunc(gpus, func(a, b gpu.Identity) int { return cmp.Compare(a.UUID, b.UUID) })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.series, c.gpus, c.owners = s, gpus, owners
+	c.up, c.series, c.gpus, c.owners = up, s, gpus, owners
+}
+
+// Last returns what the last page said, and whether it could be used.
+func (c *Collector) Last() (series []prometheus.Metric, up bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.series, c.up
 }
 
 // GPUs returns the GPUs of the last page.
@@ -197,9 +205,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) { gpu.Describe(ch) }
 
 // Collect serves the last page. It waits for nobody.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	c.mu.Lock()
-	series := c.series
-	c.mu.Unlock()
+	series, _ := c.Last()
 	for _, m := range series {
 		ch <- m
 	}
