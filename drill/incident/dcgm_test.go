@@ -1,6 +1,7 @@
 package incident
 
 import (
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,6 +48,7 @@ func playFrom(t *testing.T, in Incident, source bool, asked []string) told {
 // TestSameIncidentFromAPage: GPUs that heat up wake the same person, who reads the same, whether NVML says it or the page of
 // a dcgm-exporter that asks for the fields about lowered clocks. With its default list nobody learns why.
 func TestSameIncidentFromAPage(t *testing.T) {
+	t.Parallel()
 	in := small(t, "thermal-throttle")
 	nvml, page, poor := playFrom(t, in, false, nil), playFrom(t, in, true, throttleFields), playFrom(t, in, true, nil)
 	t.Logf("NVML %+v", nvml)
@@ -64,8 +66,22 @@ func TestSameIncidentFromAPage(t *testing.T) {
 	}
 }
 
+// TestFieldsToAskFor: the documentation names the fields that the drill's page was asked for.
+func TestFieldsToAskFor(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range throttleFields {
+		if !strings.Contains(string(page), "\n"+f+",") {
+			t.Errorf("docs/operations.md does not name %s", f)
+		}
+	}
+}
+
 // TestLostGPUFromAPage: a GPU that falls off the bus takes its XID off the page with it. That it is gone pages in its place.
 func TestLostGPUFromAPage(t *testing.T) {
+	t.Parallel()
 	in := small(t, "xid-79")
 	in.Fleet.Replicas = 3
 	nvml, page := playFrom(t, in, false, nil), playFrom(t, in, true, nil)

@@ -395,6 +395,11 @@ func TestAbsent(t *testing.T) {
 	}
 	n.want("absent", metrics.GPUTemperature, `sensor="memory"`)
 	n.want("absent", metrics.GPUClock, `domain="sm"`)
+	page := with(t, file(t, "dcgm-4.8.4"), "DCGM_FI_DEV_MEMORY_TEMP", uuid0, "0") // no such sensor
+	n.read(with(t, with(t, page, "DCGM_FI_DEV_GPU_TEMP", uuid0, "NaN"), "DCGM_FI_DEV_POWER_USAGE", uuid0, "+Inf"))
+	n.want("absent", metrics.GPUTemperature, uuid0)
+	n.want("absent", metrics.GPUPower, uuid0)
+	n.read(without(file(t, "dcgm-4.8.4"), "DCGM_FI_PROF_|MEMORY_TEMP|SM_CLOCK"))
 	n.want("1", metrics.GPUMetricSourceInfo, `metric="llm_gpu_utilization_ratio"`, `quality="native"`, `source="DCGM_FI_DEV_GPU_UTIL"`)
 }
 

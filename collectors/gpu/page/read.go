@@ -2,6 +2,7 @@ package page
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -150,7 +151,7 @@ func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name
 		values := operands{}
 		for _, s := range samples {
 			at := reading{ofGPU: ofGPU{uuid: p.UUID(s.labels)}}
-			if at.uuid == "" || s.value != s.value {
+			if at.uuid == "" || math.IsNaN(s.value) || math.IsInf(s.value, 0) {
 				continue
 			}
 			if i == 0 {
