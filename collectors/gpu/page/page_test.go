@@ -334,6 +334,8 @@ func TestMIG(t *testing.T) {
 	n.want("0.9", metrics.GPUGraphicsActive, `gpu_instance_id="2"`)
 	n.want("1", metrics.GPUMIGInfo, `gpu_instance_id="1"`, `profile="3g.40gb"`)
 	n.want("1", metrics.GPUXIDErrors, `xid="95"`)
+	n.read(strings.ReplaceAll(strings.ReplaceAll(file(t, "dcgm-mig"), xidGauge, "DCGM_EXP_XID_ERRORS_TOTAL"), `err_code="0"`, `xid="95"`))
+	n.want("0", metrics.GPUXIDErrors, `xid="95"`) // of the GPU, once
 	want := []string{"1 prod small-0 vllm", "2 prod small-1 vllm"}
 	if got := owners(n.Collector); !slices.Equal(got, want) {
 		t.Errorf("owners are %q, want %q", got, want)
@@ -498,14 +500,24 @@ func TestBadPages(t *testing.T) {
 
 // TestFirstPageThatAnswers: of several the first that can be used is, and who is needed no more is silent.
 func TestFirstPageThatAnswers(t *testing.T) {
-	dead := httptest.NewServer(nil)
-	dead.Close()
+	asked := 0
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(other.Close)
 	n := newNode(t)
-	n.Collector = n.collector(engine.TargetConfig{URL: dead.URL}, engine.TargetConfig{URL: n.server.URL})
+	n.Collector = n.collector(engine.TargetConfig{URL: other.URL}, engine.TargetConfig{URL: n.server.URL})
 	n.read("")
-	n.want("0", metrics.GPUSourceUp, `reason="unreachable"`)
-	n.read(file(t, "amd-1.5.1"))
-	n.want("1", metrics.GPUSourceUp, `source="amd"`)
+	n.want("0", metrics.GPUSourceUp, `reason="http_404"`)
+	n.want("0", metrics.GPUSourceUp, `reason="no_gpu_page"`)
+	for range 3 {
+		n.read(file(t, "amd-1.5.1"))
+		n.want("1", metrics.GPUSourceUp, `source="amd"`)
+	}
+	if asked != 2 {
+		t.Errorf("the page that cannot be used was asked %d times", asked)
+	}
 	n.options.Needed = func() bool { return false }
 	n.read(file(t, "amd-1.5.1"))
 	if page := golden.Page(t, n.Collector); page != "" || len(n.GPUs()) > 0 {

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -237,9 +238,9 @@ func (m *memory) write(p *parsed, now time.Time, longest time.Duration) []promet
 		*m = *newMemory()
 	}
 	w.identities()
-	used := map[string]bool{} // GPU and quantity
+	counted := map[string]bool{} // GPUs whose XIDs are
 	for i := range p.Rows {
-		w.row(&p.Rows[i], used)
+		w.row(&p.Rows[i], counted)
 	}
 	w.explain()
 	m.at = now
@@ -287,13 +288,9 @@ func (w *writer) gpus() map[string]gpu.Identity {
 	return all
 }
 
-// row writes the series of a row, of the GPUs that no row above says the same of.
-func (w *writer) row(r *Row, used map[string]bool) {
+// row writes the series of a row that no row above has written.
+func (w *writer) row(r *Row, counted map[string]bool) {
 	readings, present, name := w.read(r)
-	quantity := r.To.Name
-	for _, l := range r.Set {
-		quantity += "," + l.Value
-	}
 	if r.Is == latest { // of a GPU without the source there was no event
 		for uuid := range w.parsed.gpus {
 			if !present[uuid] {
@@ -304,31 +301,20 @@ func (w *writer) row(r *Row, used map[string]bool) {
 	}
 	wrote := false
 	for _, at := range readings {
-		if used[at.uuid+quantity] {
-			continue
-		}
 		if r.Is == latest {
 			w.event(at)
-			continue
+		} else {
+			wrote = w.number(r, at) || wrote
 		}
-		wrote = w.number(r, at) || wrote
 	}
 	for uuid := range present {
-		if used[uuid+quantity] {
-			continue
-		}
-		used[uuid+quantity] = true
-		if r.To == metrics.GPUXIDErrors {
+		if r.To == metrics.GPUXIDErrors && !counted[uuid] {
+			counted[uuid], wrote = true, true
 			w.xids(r, uuid)
-			wrote = true
 		}
 	}
 	if wrote {
-		quality, why := r.Quality, r.Why
-		if quality == "" {
-			quality = metrics.Native
-		}
-		w.info(r.To, w.prefix+name, quality, why)
+		w.info(r.To, w.prefix+name, cmp.Or(r.Quality, metrics.Native), r.Why)
 	}
 }
 

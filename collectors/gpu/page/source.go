@@ -36,8 +36,8 @@ type Source struct {
 // page is not looked at. Series of one GPU, or of one MIG instance where the family has that label, that differ in other
 // labels repeat a number: the largest stands.
 //
-// Rows with the same To and Set are alternatives: the first that is on the page for a GPU is used. So is the first of
-// those that give the same series.
+// Rows that give the same series are alternatives: the first that is on the page for a GPU is used. XIDs of a GPU come from
+// one row.
 type Row struct {
 	// To is the family.
 	To *metrics.Family
