@@ -67,10 +67,18 @@ func TestGPUsOfAPage(t *testing.T) {
 	if strings.Contains(page, "\nllm_gpu_nvml_up{") {
 		t.Error("NVML was asked")
 	}
-	dcgm.Config.Handler = http.NotFoundHandler()
-	page = e.get(t, "/metrics")
-	if !strings.Contains(page, "llm_engine_requests_running{") {
-		t.Error("the engine is lost with the GPUs")
+}
+
+// TestGPUPageOutOfOrder: an answer that is no page costs the GPUs and nothing else.
+func TestGPUPageOutOfOrder(t *testing.T) {
+	dcgm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "failed to collect", http.StatusInternalServerError)
+	}))
+	t.Cleanup(dcgm.Close)
+	e := launch(t, "--gpu.source="+dcgm.URL, "--engine.target="+vllm(t, "5").URL, "--discovery=none")
+	page := e.await(t, `llm_gpu_source_up{reason="http_500",server="`+strings.TrimPrefix(dcgm.URL, "http://")+`",source=""} 0`)
+	if !strings.Contains(page, "\nllm_engine_requests_running{") || strings.Contains(page, "\nllm_gpu_up{") {
+		t.Errorf("more or less than the GPUs is lost on\n%s", page)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,13 +31,13 @@ type node struct {
 	t      *testing.T
 	now    time.Time
 	server *httptest.Server
-	answer http.HandlerFunc
+	answer atomic.Pointer[http.HandlerFunc]
 	log    strings.Builder
 }
 
 func newNode(t *testing.T) *node {
 	n := &node{t: t, now: time.Unix(1_700_000_000, 0)}
-	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.answer(w, r) }))
+	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*n.answer.Load())(w, r) }))
 	t.Cleanup(n.server.Close)
 	n.Collector = n.collector(engine.TargetConfig{URL: n.server.URL})
 	return n
@@ -52,10 +53,11 @@ func (n *node) collector(targets ...engine.TargetConfig) *Collector {
 
 // read has the collector read a page, 15 seconds after the last one.
 func (n *node) read(page string) {
-	n.answer = func(w http.ResponseWriter, _ *http.Request) {
+	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte(page))
-	}
+	})
+	n.answer.Store(&answer)
 	n.Read(n.t.Context(), n.now)
 	n.now = n.now.Add(15 * time.Second)
 }
@@ -480,7 +482,7 @@ func TestBadPages(t *testing.T) {
 			n.read(good)
 			n.want("1", metrics.GPUSourceUp)
 			n.log.Reset()
-			n.answer = c.answer
+			n.answer.Store(&c.answer)
 			for range 2 {
 				n.Read(t.Context(), n.now)
 			}
@@ -500,9 +502,9 @@ func TestBadPages(t *testing.T) {
 
 // TestFirstPageThatAnswers: of several the first that can be used is, and who is needed no more is silent.
 func TestFirstPageThatAnswers(t *testing.T) {
-	asked := 0
+	var asked atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked++
+		asked.Add(1)
 		http.NotFound(w, r)
 	}))
 	t.Cleanup(other.Close)
@@ -515,8 +517,8 @@ func TestFirstPageThatAnswers(t *testing.T) {
 		n.read(file(t, "amd-1.5.1"))
 		n.want("1", metrics.GPUSourceUp, `source="amd"`)
 	}
-	if asked != 2 {
-		t.Errorf("the page that cannot be used was asked %d times", asked)
+	if n := asked.Load(); n != 2 {
+		t.Errorf("the page that cannot be used was asked %d times", n)
 	}
 	n.options.Needed = func() bool { return false }
 	n.read(file(t, "amd-1.5.1"))
