@@ -31,10 +31,10 @@ func exporter() Board {
 					good("down"), Query{promql.Max(by(page, metrics.LabelReason), s.of(metrics.EngineUp)), pageLegend + " {{reason}}"}).
 					empty("No engine is configured or found on these nodes.").runbook("LLMEngineDown").next(rules.EngineDashboard),
 				timeline("NVML", 8, About{
-					"Whether the NVIDIA library is loaded on each node, and why not.",
+					"Whether the NVIDIA library is loaded on each node, or the page read that takes its place, and why not.",
 					"Down, there is no GPU truth for the node.",
-					"Look at the driver before the exporter."},
-					good("down"), onNode(promql.Max(by(nodes, metrics.LabelReason), s.of(metrics.GPUNVMLUp)), "{{reason}}")).
+					"Look at the driver, or at that page, before the exporter."},
+					good("down"), onNode(promql.Or(promql.Max(by(nodes, metrics.LabelReason), s.of(metrics.GPUNVMLUp)), promql.Max(by(nodes, metrics.LabelReason), s.of(metrics.GPUSourceUp))), "{{reason}}")).
 					empty("No node with GPUs.").runbook("LLMGPUDriverDown").next(rules.GPUDashboard),
 				timeline("Discovery", 12, About{
 					"Whether each source of engines answers, and why not.",

@@ -74,6 +74,7 @@ func at(t *testing.T, o any, path ...string) any {
 var combinations = map[string][]string{
 	"defaults":    nil,
 	"host driver": {`gpu.driver="host"`},
+	"GPU page":    {`gpu.source="http://$(HOST_IP):9400"`},
 	"no GPU":      {`gpu.driver="none"`, `hostNetwork=true`},
 	"processes":   {`ownership={"podResources":false,"processes":true}`, `gpu.kmsg=true`},
 	"least":       {`discovery.enabled=false`, `ownership.podResources=false`},
@@ -115,6 +116,7 @@ func TestCombinations(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for set, want := range map[string]string{
 		`gpu.driver="nvidia"`: "gpu/driver",
+		`gpu.source="auto"`:   "gpu/source",
 		`prots=9844`:          "prots",
 		`prometheusRule.alerts={"LLMNoSuchAlert":{"enabled":false}}`:       "prometheusRule.alerts.LLMNoSuchAlert",
 		`alertmanager.config={"enabled":true,"receivers":{"llm-page":{}}}`: "alertmanager.config.receivers.llm-page",
@@ -318,6 +320,10 @@ func TestPrivileges(t *testing.T) {
 	}
 	if pod, c = security(`gpu.driver="host"`); c["privileged"] != true || pod["runtimeClassName"] != nil {
 		t.Errorf("host driver: %v", c)
+	}
+	pod, c = security(`gpu.source="http://$(HOST_IP):9400"`, `ownership.podResources=false`)
+	if c["runAsNonRoot"] != true || pod["runtimeClassName"] != nil {
+		t.Errorf("GPUs of a page: %v", c)
 	}
 }
 

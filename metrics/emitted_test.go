@@ -11,6 +11,7 @@ import (
 var goldens = []string{
 	"../collectors/engine/testdata/golden/*/*.txt",
 	"../collectors/*/testdata/*.prom",
+	"../collectors/gpu/page/testdata/golden/*.prom",
 	"../cmd/exporter/testdata/*.prom",
 }
 

@@ -68,18 +68,24 @@ var (
 	GPUNVMLUp = gauge(Never, "llm_gpu_nvml_up",
 		"Whether the NVIDIA management library is loaded and initialised (1). When 0, reason is why: the name of the NVML error, starting, detached or built_without_cgo.",
 		with(LabelReason))
+	GPUSourceUp = gauge(Never, "llm_gpu_source_up",
+		"Whether the page of another exporter, from which GPUs are read in place of NVML, can be used (1). source is the exporter, dcgm or amd, empty while that is unknown. When 0, reason is why, as for llm_engine_up, or no_gpu_page.",
+		with(LabelSource, LabelServer, LabelReason))
+	GPUMetricSourceInfo = gauge(Never, "llm_gpu_metric_source_info",
+		"Where a metric comes from while GPUs are read from the page of another exporter, always 1. quality is native, derived, approximate or missing; reason says why it is not native.",
+		with(LabelMetric, LabelSource, LabelQuality, LabelReason))
 	GPUDriverInfo = gauge(Never, "llm_gpu_driver_info",
 		"Versions of the NVIDIA driver, of NVML and of the CUDA level the driver offers, always 1.",
 		with(LabelDriverVersion, LabelNVMLVersion, LabelCUDAVersion))
 	GPUExpected = gauge(Sum, "llm_gpu_expected_gpus",
 		"NVIDIA GPUs that the PCI bus has, or had since the exporter started, and that are not passed through to a virtual machine. From sysfs, independent of NVML.")
 	GPUVisible = gauge(Sum, "llm_gpu_visible_gpus",
-		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount).")
+		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount); or that another exporter's page has.")
 	GPUMissing = gauge(Max, "llm_gpu_missing",
 		"Whether a GPU that the PCI bus has, or had, does not answer through NVML (1). Absent while NVML is down.",
 		with(LabelPCIBusID))
 	GPUUp = gauge(Never, "llm_gpu_up",
-		"Whether the GPU told its clocks, or at least who it is, in the last cycle (1). When 0, reason is why: the name of the NVML error, or stuck.",
+		"Whether the GPU told its clocks, or at least who it is, in the last cycle (1). When 0, reason is why: the name of the NVML error, stuck, or not_on_page when the page of another exporter has lost it.",
 		GPULabels, with(LabelReason))
 	GPUCollectStuck = gauge(Max, "llm_gpu_collect_stuck",
 		"Whether a driver call for this GPU has been running for longer than the deadline (1). Its other series are withheld.", GPULabels)
@@ -278,7 +284,7 @@ var (
 	GPURecoveryActionInfo = gauge(Never, "llm_gpu_recovery_action_info",
 		"The name of the recovery action in force, always 1. Stays as it was while the GPU does not answer.", GPULabels, with(LabelAction))
 	GPUXIDErrors = counter("llm_gpu_xid_errors_total",
-		"NVIDIA driver errors (XID), each counted once, under the source that told first: nvml or kmsg. severity is that of the catalogue, but ticket for what the kernel log calls nonfatal; empty for codes that are not listed. Codes that page or are a ticket start at zero.",
+		"NVIDIA driver errors (XID), each counted once, under the source that told first: nvml or kmsg; or as a page tells them: dcgm. severity is that of the catalogue, but ticket for what the kernel log calls nonfatal; empty for codes that are not listed. Codes that page or are a ticket start at zero.",
 		GPULabels, with(LabelPCIBusID, LabelGPUInstance, LabelXID, LabelSeverity, LabelSource))
 	GPUXIDLastTimestamp = gauge(Max, "llm_gpu_xid_last_timestamp_seconds",
 		"When an XID was last seen, unix time; those from before the exporter started too, as far as the kernel log reaches.", GPULabels, with(LabelPCIBusID, LabelXID))
@@ -309,10 +315,10 @@ var (
 		"Share of the last sampling period in which the container's processes read or wrote device memory at all (nvmlDeviceGetProcessUtilization). Not bandwidth. Absent with MIG.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
 	GPUAllocationInfo = gauge(Never, "llm_gpu_allocation_info",
-		"The kubelet gave a GPU, a part of it or a turn on it to a container, always 1. resource is the extended resource, or the driver of a resource claim.",
+		"The kubelet gave a GPU, a part of it or a turn on it to a container, always 1. resource is the extended resource, or the driver of a resource claim; empty where another exporter's page says it.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainer, LabelResource))
 	EngineGPUInfo = gauge(Never, "llm_engine_gpu_info",
-		"An engine runs on a GPU, always 1. source is config (said by the configuration), pod_resources (the kubelet gave it to the pod) or process (found by its processes and sockets).",
+		"An engine runs on a GPU, always 1. source is config (said by the configuration), pod_resources (the kubelet gave it to the pod), process (found by its processes and sockets) or page (another exporter's page names the pod).",
 		TargetLabels, with(LabelModel), GPUInstanceLabels, with(LabelSource))
 	EngineGPUMemory = gauge(Sum, "llm_engine_gpu_memory_bytes",
 		"Device memory used by the processes of an engine.", TargetLabels, GPUInstanceLabels)

@@ -1,5 +1,7 @@
 package metrics
 
+import "strconv"
+
 // XIDSeverity is a value of the severity label of GPUXIDInfo: who has to act on an XID.
 type XIDSeverity string
 
@@ -68,4 +70,15 @@ var XIDs = []XID{
 	{161, XIDTicket, "channel retirement failed", "run field diagnostics"},
 	{171, XIDTicket, "uncorrectable DRAM error, detail of 48", "as for 48"},
 	{172, XIDTicket, "uncorrectable SRAM error, detail of 48", "as for 48"},
+}
+
+// recoveryActions are the names of nvmlDeviceGpuRecoveryAction_t.
+var recoveryActions = []string{"none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset", "system_reboot"}
+
+// RecoveryAction names what the driver asks for to bring a GPU back.
+func RecoveryAction(action int) string {
+	if 0 <= action && action < len(recoveryActions) {
+		return recoveryActions[action]
+	}
+	return "unknown_" + strconv.Itoa(action)
 }

@@ -172,18 +172,21 @@ var (
 	GPUDriverDown = &Alert{
 		Name:   "LLMGPUDriverDown",
 		Branch: Hardware,
-		Expr: promql.And(
-			promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance}, promql.Vector(metrics.GPUNVMLUp, promql.NotRe(metrics.LabelReason, "detached|built_without_cgo"))), promql.Num(0), nil),
-			above(promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance}, promql.Vector(metrics.GPUExpected)), 0), nil),
+		Expr: promql.Or(promql.And(
+			promql.Equal(promql.Max(onNode, promql.Vector(metrics.GPUNVMLUp, promql.NotRe(metrics.LabelReason, "detached|built_without_cgo"))), promql.Num(0), nil),
+			above(promql.Max(onNode, promql.Vector(metrics.GPUExpected)), 0), nil),
+			// Where NVML is asked too, it says whether there are GPUs to miss.
+			promql.Unless(promql.Equal(promql.Max(onNode, promql.Vector(metrics.GPUSourceUp)), promql.Num(0), nil),
+				promql.Max(onNode, promql.Vector(metrics.GPUNVMLUp)), nil)),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelInstance},
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "No NVIDIA driver on {{ $labels.instance }}, which has GPUs",
-		Description: "The PCI bus has GPUs but the management library does not answer: driver not loaded, upgraded under a running process, or not mounted into the exporter. GPU causes on this node stay unseen.",
+		Summary:     "No NVIDIA driver on {{ $labels.instance }}, which has GPUs, or no page in its place",
+		Description: "The PCI bus has GPUs but the management library does not answer: driver not loaded, upgraded under a running process, or not mounted into the exporter. Or the page that GPUs are read from cannot be used. GPU causes on this node stay unseen.",
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
-			promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...)), LabelledBy("", metrics.LabelReason)}},
+			promql.Or(promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...), promql.Vector(metrics.GPUSourceUp, same(metrics.LabelInstance)...))), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
 	}
 	GPULinkDegraded = &Alert{
@@ -205,6 +208,9 @@ var (
 		Dashboard: GPUDashboard,
 	}
 )
+
+// onNode are the labels of a node.
+var onNode = []string{metrics.LabelCluster, metrics.LabelInstance}
 
 func hardwareAlerts(opt Options) []*Alert {
 	explained, muted := *GPUThrottledUnderBurn, *ModelOnFailedGPU

@@ -69,9 +69,9 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	}
 	log := promslog.New(logging)
 
-	server := newServer(options, log)
+	server, userAgent := newServer(options, log), "llm-node-exporter/"+version.Version
 	server.load = func() (*engine.Collector, error) {
-		return loadConfig(*configFile, *targets, "llm-node-exporter/"+version.Version, log)
+		return loadConfig(*configFile, *targets, userAgent, log)
 	}
 	if err := server.reload(); err != nil {
 		return err
@@ -87,7 +87,10 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	gpus, failed := server.startGPUs(ctx, devices, cluster)
+	gpus, failed, err := server.startGPUs(ctx, devices, cluster, userAgent)
+	if err != nil {
+		return err
+	}
 	server.startDiscovery(ctx, finding, cluster, devices.ProcFS, gpus)
 
 	hangup := make(chan os.Signal, 1)

@@ -31,10 +31,16 @@ type exporter struct {
 
 func start(t *testing.T, args ...string) *exporter {
 	t.Helper()
+	return launch(t, append(args, "--no-collector.gpu")...)
+}
+
+// launch is start with GPUs.
+func launch(t *testing.T, args ...string) *exporter {
+	t.Helper()
 	address := e2e.Address(t)
 	e := &exporter{url: "http://" + address, log: &e2e.Buffer{}, end: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { e.end <- run(ctx, append(args, "--no-collector.gpu", "--web.listen-address="+address), e.log) }()
+	go func() { e.end <- run(ctx, append(args, "--web.listen-address="+address), e.log) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-e.end; err != nil {

@@ -208,7 +208,7 @@ func TestBucketsArePassedOnAsTheEngineHasThem(t *testing.T) {
 					for _, b := range f.buckets {
 						v, err := strconv.ParseFloat(b, 64)
 						formula = formula || err != nil && b != ""
-						bounds = append(bounds, r.Scale.apply(v))
+						bounds = append(bounds, r.Scale.Apply(v))
 					}
 				}
 				if formula || len(bounds) < 4 || len(s.get(t, `llm_engine_metric_source_info{metric="`+r.To.Name+`",source="`+r.From+`"}`)) == 0 {

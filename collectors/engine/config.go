@@ -114,30 +114,39 @@ var pageLabels = []string{metrics.LabelRuntime, metrics.LabelServer, metrics.Lab
 	metrics.LabelMetric, metrics.LabelSource, metrics.LabelQuality, metrics.LabelVersion, metrics.LabelSLO, metrics.LabelThreshold, metrics.LabelKind,
 	labels.BucketLabel, "job", "instance"}
 
-func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *settings) (*target, error) {
+// newFetcher makes what reads the pages of one server. path is where its configuration stands.
+func newFetcher(path string, cfg TargetConfig, limits Limits, userAgent string) (f fetcher, at *url.URL, err error) {
 	u, err := url.Parse(cfg.URL)
 	switch {
 	case err != nil:
-		return nil, configErrorf(path+".url", "%w", err)
+		return f, nil, configErrorf(path+".url", "%w", err)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, configErrorf(path+".url", "%q is not a URL of the form http://host:port[/path]", cfg.URL)
+		return f, nil, configErrorf(path+".url", "%q is not a URL of the form http://host:port[/path]", cfg.URL)
 	case u.User != nil:
-		return nil, configErrorf(path+".url", "credentials do not belong into a URL: use http_config.basic_auth with password_file")
+		return f, nil, configErrorf(path+".url", "credentials do not belong into a URL: use http_config.basic_auth with password_file")
 	}
 	if err := secretsFromFiles(path+".http_config", &cfg.HTTP); err != nil {
-		return nil, err
+		return f, nil, err
 	}
 	client, err := config.NewClientFromConfig(cfg.HTTP, "llm-node-exporter")
 	if err != nil {
-		return nil, configErrorf(path+".http_config", "%w", err)
+		return f, nil, configErrorf(path+".http_config", "%w", err)
 	}
 	if cfg.Transport != nil {
 		client.Transport = cfg.Transport
 	}
 	client.CheckRedirect = sameHost
+	return fetcher{client: client, at: newAddress(u), userAgent: userAgent, maxBytes: limits.BodyBytes}, u, nil
+}
+
+func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *settings) (*target, error) {
+	f, u, err := newFetcher(path, cfg, settings.Limits, settings.UserAgent)
+	if err != nil {
+		return nil, err
+	}
 	t := &target{
-		fetcher:   fetcher{client: client, at: newAddress(u), userAgent: settings.UserAgent, maxBytes: settings.Limits.BodyBytes},
-		labelling: labelling{server: newAddress(u).server(), fixed: map[string]string{}},
+		fetcher:   f,
+		labelling: labelling{server: f.at.server(), fixed: map[string]string{}},
 		url:       u.Redacted(),
 		timeout:   time.Duration(cfg.Timeout),
 		config:    settings,

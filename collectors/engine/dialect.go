@@ -164,7 +164,8 @@ var (
 	Megabytes = Scale{Mul: 1e6}
 )
 
-func (s Scale) apply(v float64) float64 {
+// Apply converts a value.
+func (s Scale) Apply(v float64) float64 {
 	if s.Mul != 0 {
 		v *= s.Mul
 	}

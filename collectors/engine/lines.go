@@ -158,7 +158,7 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 		if math.IsInf(bound, 1) || len(in) != len(count) { // a bound that not every member has cannot be summed
 			continue
 		}
-		h.bounds = append(h.bounds, scale.apply(bound))
+		h.bounds = append(h.bounds, scale.Apply(bound))
 		h.cumulative = append(h.cumulative, in)
 	}
 	c.countable.histograms = append(c.countable.histograms, h)

@@ -112,7 +112,7 @@ func (l *line) compute(values []float64) (v float64, ok bool) {
 			v = math.Max(0, v-t.value(values))
 		}
 	}
-	return l.scale.apply(v), true
+	return l.scale.Apply(v), true
 }
 
 // serving reports whether the engine has served anything since it started.

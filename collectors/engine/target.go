@@ -273,7 +273,7 @@ func (t *target) recognise(ctx context.Context, path string, page *Page) ([]*Dia
 		return nil, b.err()
 	}
 	return nil, pageError(reasonUnknown, "no known engine writes this page (it has %s): name the engine in the configuration, or describe it under mappings",
-		strings.Join(page.someNames(3), ", "))
+		page.Names())
 }
 
 // supplemented folds dialects that only surround an engine's own into that engine's.

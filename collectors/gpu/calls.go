@@ -317,26 +317,10 @@ func readPCIeLink(d *nvmlDevice, s *sheet) error {
 // specifications, of which encoding takes a part.
 var pcieTransfers = []float64{math.Inf(1), 2.5e9, 5e9, 8e9, 16e9, 32e9, 64e9}
 
-// recoveryActions are the names of nvmlDeviceGpuRecoveryAction_t.
-var recoveryActions = []string{
-	nvml.GPU_RECOVERY_ACTION_NONE:                "none",
-	nvml.GPU_RECOVERY_ACTION_GPU_RESET:           "gpu_reset",
-	nvml.GPU_RECOVERY_ACTION_NODE_REBOOT:         "node_reboot",
-	nvml.GPU_RECOVERY_ACTION_DRAIN_P2P:           "drain_p2p",
-	nvml.GPU_RECOVERY_ACTION_DRAIN_AND_RESET:     "drain_and_reset",
-	nvml.GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN: "recover_imex_domain",
-	nvml.GPU_RECOVERY_ACTION_BUS_RESET:           "bus_reset",
-	nvml.GPU_RECOVERY_ACTION_SYSTEM_REBOOT:       "system_reboot",
-}
-
 // readRecoveryAction names the recovery action that the field holds as a number.
 func readRecoveryAction(d *nvmlDevice, s *sheet) error {
 	if action, ok := d.field(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION); ok {
-		name := "unknown_" + strconv.Itoa(int(action))
-		if int(action) < len(recoveryActions) {
-			name = recoveryActions[int(action)]
-		}
-		s.add(metrics.GPURecoveryActionInfo, 1, name)
+		s.add(metrics.GPURecoveryActionInfo, 1, metrics.RecoveryAction(int(action)))
 	}
 	return nil
 }

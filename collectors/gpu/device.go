@@ -202,7 +202,7 @@ func (d *nvmlDevice) open(s *sheet) error {
 		return err
 	}
 	if pci, err := ask(d, callPCIInfo, d.handle.GetPciInfo); err == nil {
-		id.PCI, _ = canonicalPCI(cString(pci.BusId[:]))
+		id.PCI, _ = CanonicalPCI(cString(pci.BusId[:]))
 	}
 	minor, err := ask(d, "nvmlDeviceGetMinorNumber", d.handle.GetMinorNumber)
 	id.Minor = known(strconv.Itoa(minor), err)

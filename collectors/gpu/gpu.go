@@ -426,6 +426,13 @@ type Instance struct {
 	UUID string // MIG-…
 }
 
+// Owner is a container that a GPU, or a MIG instance of it, was given to, as another exporter's page says.
+type Owner struct {
+	GPU                       Identity
+	InstanceID                string // of the GPU instance; empty for the whole GPU
+	Namespace, Pod, Container string
+}
+
 // Instances returns the MIG devices of all GPUs, as of the last time each could be read.
 func (c *Collector) Instances() []Instance {
 	var all []Instance
@@ -462,8 +469,18 @@ func (c *Collector) health(now time.Time) []health {
 // owned are the GPU families that collectors/ownership exports.
 var owned = []*metrics.Family{metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy, metrics.GPUAllocationInfo}
 
+// Down reports whether NVML has been tried and cannot be used.
+func (c *Collector) Down() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err != nil && !errors.Is(c.err, errStarting)
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) { Describe(ch) }
+
 // Describe sends every GPU family but those that collectors/ownership exports.
-func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+func Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range metrics.All() {
 		if f.Group == "gpu" && !slices.Contains(owned, f) {
 			ch <- f.Desc()

@@ -241,13 +241,13 @@ func parseKmsg(line string) (x kmsgXID, ok bool) {
 		code, err := strconv.ParseUint(digits, 10, 16)
 		x.code = int(code)
 		x.nonfatal = saysNonfatal(x.code, text)
-		x.pci, ok = canonicalPCI(address)
+		x.pci, ok = CanonicalPCI(address)
 		return x, ok && isXID && hasComma && err == nil && isXIDCode(x.code)
 	}
 	if rest, found := strings.CutPrefix(message, "GPU "); found && strings.Contains(rest, "GPU has fallen off the bus") {
 		address, _, _ := strings.Cut(rest, ": ")
 		x.code, x.plain = 79, true
-		x.pci, ok = canonicalPCI(address)
+		x.pci, ok = CanonicalPCI(address)
 		return x, ok
 	}
 	return x, false

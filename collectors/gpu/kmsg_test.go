@@ -87,7 +87,7 @@ func FuzzParseSXID(f *testing.F) {
 		if fatal := strings.Contains(message, ", Fatal, "); x.severity == "fatal" && !fatal || x.severity == "" {
 			t.Errorf("%q is not %q", message, x.severity)
 		}
-		if again, ok := canonicalPCI(x.pci); !ok || again != x.pci {
+		if again, ok := CanonicalPCI(x.pci); !ok || again != x.pci {
 			t.Errorf("%q: address %q reads as %q again", message, x.pci, again)
 		}
 	})
@@ -109,7 +109,7 @@ func FuzzParseKmsg(f *testing.F) {
 		if !x.plain && !strings.Contains(line, strconv.Itoa(x.code)) {
 			t.Errorf("XID %d is not in %q", x.code, line)
 		}
-		if again, ok := canonicalPCI(x.pci); !ok || again != x.pci {
+		if again, ok := CanonicalPCI(x.pci); !ok || again != x.pci {
 			t.Errorf("%q: address %q reads as %q again", line, x.pci, again)
 		}
 		if x.sinceBoot < 0 || x.code <= 0 {
@@ -130,13 +130,13 @@ func TestCanonicalPCI(t *testing.T) {
 			fmt.Sprintf("PCI:%04x:3b:00", domain), // the kernel log
 			want,                                  // sysfs
 		} {
-			if got, ok := canonicalPCI(written); !ok || got != want {
+			if got, ok := CanonicalPCI(written); !ok || got != want {
 				t.Errorf("%s: got %q, want %q", written, got, want)
 			}
 		}
 	}
 	for _, bad := range []string{"", "3b:00.0", "0000:3b:00.0.0", "0000:xx:00.0", "0000:3b:00.", "000000000:3b:00.0", "0000:3b:00:00"} {
-		if got, ok := canonicalPCI(bad); ok {
+		if got, ok := CanonicalPCI(bad); ok {
 			t.Errorf("%q was taken for %q", bad, got)
 		}
 	}

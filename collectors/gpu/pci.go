@@ -79,9 +79,9 @@ func readLine(dir, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// canonicalPCI turns the ways in which NVML and the kernel log write a PCI address into that of
+// CanonicalPCI turns the ways in which NVML and the kernel log write a PCI address into that of
 // sysfs: "00000000:3B:00.0", "PCI:0000:3b:00" and "0000:3b:00.0" all are 0000:3b:00.0.
-func canonicalPCI(s string) (string, bool) {
+func CanonicalPCI(s string) (string, bool) {
 	s, function, hasFunction := strings.Cut(strings.TrimPrefix(s, "PCI:"), ".")
 	parts := strings.Split(s, ":")
 	if len(parts) != 3 || hasFunction && !isHex(function, 1) ||

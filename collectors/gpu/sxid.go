@@ -73,6 +73,6 @@ func parseSXID(message string) (x sxid, ok bool) {
 	}
 	code, err := strconv.ParseUint(parts[0], 10, 31)
 	x.code, x.severity = int(code), sxidSeverities[parts[1]]
-	x.pci, ok = canonicalPCI(address)
+	x.pci, ok = CanonicalPCI(address)
 	return x, ok && err == nil && code > 0 && x.severity != ""
 }

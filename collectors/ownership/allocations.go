@@ -35,6 +35,29 @@ func (a allocations) to(t Target) map[place]bool {
 	return found
 }
 
+// series are llm_gpu_allocation_info.
+func (a allocations) series() (series []prometheus.Metric) {
+	for g := range a {
+		series = append(series, metrics.GPUAllocationInfo.Const(1, append(g.place.labels(), g.namespace, g.name, g.container, g.resource)...))
+	}
+	return series
+}
+
+// toldBy are the allocations that another exporter's page tells, of pods that are not among these. It names no resource.
+func (a allocations) toldBy(owners []gpu.Owner) allocations {
+	known := make(map[podName]bool, len(a))
+	for g := range a {
+		known[g.podName] = true
+	}
+	told := make(allocations)
+	for _, o := range owners {
+		if name := (podName{o.Namespace, o.Pod}); !known[name] {
+			told[allocation{place{o.GPU.UUID, o.GPU.Index, o.InstanceID}, name, o.Container, ""}] = true
+		}
+	}
+	return told
+}
+
 // others are devices of one resource that are no GPU of the node.
 type others struct {
 	count   int
@@ -98,9 +121,7 @@ func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage, 
 		return nil, series // nothing can be told apart yet
 	}
 	given, unknown := resolve(k.answer.holdings, newDevices(gpus, c.options.Instances(), c.options.ClaimedUUID), running)
-	for a := range given {
-		series = append(series, metrics.GPUAllocationInfo.Const(1, append(a.place.labels(), a.namespace, a.name, a.container, a.resource)...))
-	}
+	series = append(series, given.series()...)
 	for resource, s := range unknown {
 		series = append(series, metrics.PodResourcesUnknown.Const(float64(s.count), resource))
 		if settled && !c.strange[resource] {

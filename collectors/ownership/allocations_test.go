@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -79,6 +80,52 @@ func TestEnginesOfPods(t *testing.T) {
 		"d:1 1 pod_resources", "e:1 1 pod_resources", "f:1 1 config"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+// TestOwnersOfAPage: another exporter's page leads from GPUs to engines where the kubelet says nothing of a pod. Two pods
+// that share a GPU both have it, and a pod that the kubelet knows has what the kubelet says.
+func TestOwnersOfAPage(t *testing.T) {
+	owner := func(id gpu.Identity, instance, pod string) gpu.Owner {
+		return gpu.Owner{GPU: id, InstanceID: instance, Namespace: "prod", Pod: pod, Container: "c"}
+	}
+	of := func(socket string) *Collector {
+		return New(Options{
+			Targets: func() (targets []Target) {
+				for _, pod := range []string{"p1", "p2", "p3"} {
+					targets = append(targets, Target{Runtime: metrics.VLLM, Server: pod + ":8000", Namespace: "prod", Pod: pod})
+				}
+				return targets
+			},
+			Processes: func() []gpu.Process { return nil },
+			GPUs:      func() []gpu.Identity { return []gpu.Identity{whole, split} },
+			Instances: func() []gpu.Instance { return nil },
+			Owners: func() []gpu.Owner {
+				return []gpu.Owner{owner(whole, "", "p1"), owner(whole, "", "p2"), owner(split, "2", "p3")}
+			},
+			PodResources: socket, ProcFS: newHost(t),
+		})
+	}
+	engines := func(page string) (got []string) {
+		found := regexp.MustCompile(`gpu="(\d)",gpu_instance_id="(\d?)",.*server="(\w+).*source="(\w+)"`)
+		for _, line := range lines(page, "llm_engine_gpu_info") {
+			m := found.FindStringSubmatch(line)
+			got = append(got, strings.Join([]string{m[3], m[1], m[2], m[4]}, " "))
+		}
+		slices.Sort(got)
+		return got
+	}
+	alone := page(t, of(""))
+	if got, want := engines(alone), []string{"p1 0  page", "p2 0  page", "p3 1 2 page"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if l := lines(alone, "llm_gpu_allocation_info"); len(l) != 3 || !strings.Contains(l[0], `container="c"`) || !strings.Contains(l[0], `resource=""`) {
+		t.Errorf("got %q", l)
+	}
+	f := newFakeKubelet(t, pod("p1", device("nvidia.com/gpu", uuid1)))
+	f.start(t)
+	if got, want := engines(page(t, of(f.socket))), []string{"p1 1  pod_resources", "p2 0  page", "p3 1 2 page"}; !slices.Equal(got, want) {
+		t.Errorf("with a kubelet: got %q, want %q", got, want)
 	}
 }
 

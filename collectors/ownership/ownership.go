@@ -3,7 +3,7 @@
 // of an engine or a pod.
 //
 // A target whose configuration names its GPUs is believed without looking. On Kubernetes a target whose
-// pod is known has what the kubelet gave to the pod. Otherwise the answer comes from the processes:
+// pod is known has what the kubelet gave to the pod, or what another exporter's page says. Otherwise the answer comes from the processes:
 // those that NVML lists on a GPU, their relatives in /proc, and the sockets these listen on, compared
 // with the addresses of the engine pages.
 //
@@ -58,6 +58,9 @@ type Options struct {
 	GPUs func() []gpu.Identity
 	// Instances returns the MIG devices of the node: (*gpu.Collector).Instances.
 	Instances func() []gpu.Instance
+	// Owners returns who has which GPU, as another exporter's page says: (*page.Collector).Owners. It is believed of
+	// pods of which the kubelet says nothing. Default: there is no such page.
+	Owners func() []gpu.Owner
 	// PodResources is the socket of the kubelet's pod-resources API. Default: none, it is not asked.
 	PodResources string
 	// ClaimedUUID is the UUID of a device that a driver of resource claims offers, empty when it is not known:
@@ -98,6 +101,7 @@ const (
 	fromConfig       = "config"
 	fromPodResources = "pod_resources"
 	fromProcess      = "process"
+	fromPage         = "page"
 )
 
 // New returns a collector that serves nothing until Run has looked once.
@@ -105,6 +109,9 @@ func New(o Options) *Collector {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.PodLogs = cmp.Or(o.PodLogs, "/var/log/pods")
 	o.ProcFS = cmp.Or(o.ProcFS, "/proc")
+	if o.Owners == nil {
+		o.Owners = func() []gpu.Owner { return nil }
+	}
 	o.Interval = cmp.Or(o.Interval, 15*time.Second)
 	return &Collector{
 		options: o,
@@ -221,6 +228,8 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	c.gpus = len(gpus)
 	given, podResources := c.allocations(gpus, containers, settled)
 	series = append(series, podResources...)
+	told := given.toldBy(c.options.Owners())
+	series = append(series, told.series()...)
 
 	var found []owned
 	owners := look.owners(ctx, targets, running)
@@ -234,6 +243,8 @@ func (c *Collector) refresh(ctx context.Context) bool {
 		places, source := maps.Keys(used), fromProcess
 		if allocated := given.to(t); len(allocated) > 0 {
 			places, source = maps.Keys(allocated), fromPodResources
+		} else if len(used) == 0 {
+			places, source = maps.Keys(told.to(t)), fromPage
 		}
 		if len(t.GPUs) > 0 {
 			places, source = c.said(t, gpus), fromConfig

@@ -8,16 +8,19 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	gpupage "github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -35,7 +38,10 @@ type exporter struct {
 	engine *engine.Collector
 	parser parser.Parser
 	known  map[string]labels.Labels
-	page   bytes.Buffer
+	text   bytes.Buffer
+	// dcgm is the dcgm-exporter of the node, where GPUs are read from its page; nil where NVML is asked.
+	dcgm http.RoundTripper
+	page *gpupage.Collector
 	// withoutGPUs is a node on which no GPUs can be simulated.
 	withoutGPUs bool
 
@@ -49,6 +55,12 @@ func newExporter(w *World) (*exporter, error) {
 
 // start is the start of the process: it remembers nothing.
 func (e *exporter) start() (err error) {
+	if e.dcgm != nil {
+		e.page, err = gpupage.New(gpupage.Options{Logger: slog.New(slog.DiscardHandler), Interval: ScrapeInterval, Targets: []engine.TargetConfig{{URL: "http://localhost:9400", Transport: e.dcgm}}})
+		if err != nil {
+			return err
+		}
+	}
 	e.engine, err = engine.New(engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.objectives(), Log: slog.New(slog.DiscardHandler)})
 	return err
 }
@@ -113,11 +125,11 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 			}
 		}
 	}
-	e.page.Reset()
-	if _, err := e.engine.Scrape(context.Background()).WriteTo(&e.page); err != nil {
+	e.text.Reset()
+	if _, err := e.engine.Scrape(context.Background()).WriteTo(&e.text); err != nil {
 		return err
 	}
-	for line := range strings.Lines(e.page.String()) {
+	for line := range strings.Lines(e.text.String()) {
 		if line[0] == '#' {
 			continue
 		}
@@ -125,10 +137,10 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 			return err
 		}
 	}
-	if !e.withoutGPUs {
-		e.gpus(emit)
+	if e.withoutGPUs {
+		return nil
 	}
-	return nil
+	return e.gpus(emit)
 }
 
 // sample parses a line of the exposition: a series, a space, a value.
@@ -160,7 +172,7 @@ func (e *exporter) sample(line string, emit rulesim.Emit) error {
 }
 
 // gpus writes the GPU series, and which engine runs on which GPU.
-func (e *exporter) gpus(emit rulesim.Emit) {
+func (e *exporter) gpus(emit rulesim.Emit) error {
 	put := func(f *metrics.Family, value float64, values ...string) {
 		pairs := make([]string, 0, 2*len(values)+6)
 		pairs = append(pairs, model.MetricNameLabel, f.Name, "instance", Instance, "job", rules.DefaultJob)
@@ -171,6 +183,25 @@ func (e *exporter) gpus(emit rulesim.Emit) {
 		}
 		emit(labels.FromStrings(pairs...), value)
 	}
+	if e.page != nil {
+		e.page.Read(context.Background(), at(e.world.now))
+		if err := served(e.page, put); err != nil {
+			return err
+		}
+	} else {
+		e.nvml(put)
+	}
+	for _, r := range e.world.Replicas {
+		if r.Gone {
+			continue
+		}
+		put(metrics.EngineGPUInfo, 1, string(r.runtime), namespace, r.pod, "", r.host, e.world.Fleet.Profile.Model, r.GPU.uuid, strconv.Itoa(r.GPU.index), "", "config")
+	}
+	return nil
+}
+
+// nvml writes what the exporter serves about GPUs that NVML knows.
+func (e *exporter) nvml(put put) {
 	n := float64(len(e.world.Replicas))
 	put(metrics.GPUNVMLUp, 1)
 	put(metrics.GPUExpected, n)
@@ -180,11 +211,30 @@ func (e *exporter) gpus(emit rulesim.Emit) {
 	}
 	for _, r := range e.world.Replicas {
 		r.GPU.emit(put)
-		if r.Gone {
-			continue
-		}
-		put(metrics.EngineGPUInfo, 1, string(r.runtime), namespace, r.pod, "", r.host, e.world.Fleet.Profile.Model, r.GPU.uuid, strconv.Itoa(r.GPU.index), "", "config")
 	}
+}
+
+// served writes what a collector serves.
+func served(c prometheus.Collector, put put) error {
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(c); err != nil {
+		return err
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		return err
+	}
+	for _, f := range families {
+		to := metrics.Lookup(f.GetName())
+		for _, m := range f.Metric {
+			values := make([]string, len(to.Labels))
+			for _, l := range m.Label {
+				values[slices.Index(to.Labels, l.GetName())] = l.GetValue()
+			}
+			put(to, m.GetGauge().GetValue()+m.GetCounter().GetValue(), values...)
+		}
+	}
+	return nil
 }
 
 // at is a time of the simulation as Prometheus sees it.

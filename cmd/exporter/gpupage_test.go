@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+)
+
+const gpuPages = "../../collectors/gpu/page/testdata/pages/"
+
+// gpuPage serves a page of testdata. It wants a password where one is given.
+func gpuPage(t *testing.T, name, password string) http.Handler {
+	t.Helper()
+	body, err := os.ReadFile(gpuPages + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, given, _ := r.BasicAuth(); given != password {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = w.Write(body)
+	})
+}
+
+// await gets the page until it has a text.
+func (e *exporter) await(t *testing.T, text string) (page string) {
+	t.Helper()
+	e2e.Until(t, 20*time.Second, text, func() bool {
+		page = e.get(t, "/metrics")
+		return strings.Contains(page, text)
+	})
+	return page
+}
+
+// TestGPUsOfAPage: the same families, the engines on the GPUs by the page's pods, and no NVML.
+func TestGPUsOfAPage(t *testing.T) {
+	dcgm := httptest.NewServer(gpuPage(t, "dcgm-4.8.4.prom", ""))
+	t.Cleanup(dcgm.Close)
+	engine := vllm(t, "5")
+	config := filepath.Join(t.TempDir(), "config.yml")
+	if err := os.WriteFile(config, []byte("targets:\n- {url: "+engine.URL+", labels: {namespace: prod, pod: chat-1}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := launch(t, "--gpu.source="+dcgm.URL, "--config.file="+config, "--discovery=none", "--ownership.pod-resources=")
+	page := e.await(t, "llm_engine_gpu_info{")
+	for _, want := range []string{
+		`llm_gpu_source_up{reason="",server="` + strings.TrimPrefix(dcgm.URL, "http://") + `",source="dcgm"} 1`,
+		`llm_gpu_clock_hertz{domain="sm",gpu="1",`, `llm_gpu_metric_source_info{metric="llm_gpu_nvlink_up",quality="missing"`,
+		`llm_gpu_allocation_info{container="vllm",gpu="0"`, `pod="chat-1"`, `source="page"} 1`,
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	if strings.Contains(page, "\nllm_gpu_nvml_up{") {
+		t.Error("NVML was asked")
+	}
+}
+
+// TestGPUPageOutOfOrder: an answer that is no page costs the GPUs and nothing else.
+func TestGPUPageOutOfOrder(t *testing.T) {
+	dcgm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "failed to collect", http.StatusInternalServerError)
+	}))
+	t.Cleanup(dcgm.Close)
+	e := launch(t, "--gpu.source="+dcgm.URL, "--engine.target="+vllm(t, "5").URL, "--discovery=none")
+	page := e.await(t, `llm_gpu_source_up{reason="http_500",server="`+strings.TrimPrefix(dcgm.URL, "http://")+`",source=""} 0`)
+	if !strings.Contains(page, "\nllm_engine_requests_running{") || strings.Contains(page, "\nllm_gpu_up{") {
+		t.Errorf("more or less than the GPUs is lost on\n%s", page)
+	}
+}
+
+// TestPasswordOfAGPUPage comes from a file; one in the configuration itself is refused.
+func TestPasswordOfAGPUPage(t *testing.T) {
+	dcgm := httptest.NewServer(gpuPage(t, "dcgm-4.9.0.prom", "secret"))
+	t.Cleanup(dcgm.Close)
+	dir := t.TempDir()
+	for name, content := range map[string]string{"password": "secret", "good": "basic_auth: {username: u, password_file: password}\n", "bad": "basic_auth: {username: u, password: secret}\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := launch(t, "--gpu.source="+dcgm.URL)
+	e.await(t, `llm_gpu_source_up{reason="unauthorized"`)
+	if log := e.log.String(); !strings.Contains(log, "--gpu.source-http-config") {
+		t.Errorf("the log has no remedy:\n%s", log)
+	}
+	e = launch(t, "--gpu.source="+dcgm.URL, "--gpu.source-http-config="+filepath.Join(dir, "good"))
+	e.await(t, `source="dcgm"} 1`)
+	if strings.Contains(e.log.String(), "secret") {
+		t.Error("the secret is in the log")
+	}
+	for args, want := range map[string]string{
+		"--gpu.source=" + dcgm.URL + " --gpu.source-http-config=" + filepath.Join(dir, "bad"): "use password_file",
+		"--gpu.source=dcgm": "http://host:port",
+	} {
+		if err := run(context.Background(), strings.Fields(args), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+}
+
+// TestGPUsOfEither: a page stands in while NVML cannot be used, and the same GPU is never there twice.
+func TestGPUsOfEither(t *testing.T) {
+	amd := httptest.NewServer(gpuPage(t, "amd-1.5.1.prom", ""))
+	t.Cleanup(amd.Close)
+	before := pages
+	pages = []string{"http://127.0.0.1:1", amd.URL}
+	defer func() { pages = before }()
+	e := launch(t, "--gpu.source=auto", "--gpu.nvml-library="+filepath.Join(t.TempDir(), "none.so"), "--gpu.kmsg=none")
+	page := e.await(t, `source="amd"} 1`)
+	if strings.Contains(page, "\nllm_gpu_nvml_up{") || strings.Contains(page, `reason="unreachable"`) {
+		t.Errorf("two sources on\n%s", page)
+	}
+}
+
+// TestNVMLWinsOverAPage: with both on a node NVML is read, but for as long as it is released.
+func TestNVMLWinsOverAPage(t *testing.T) {
+	listener, err := net.Listen("tcp", strings.TrimPrefix(pages[0], "http://"))
+	if err != nil {
+		t.Skip("somebody has the port of dcgm-exporter: ", err)
+	}
+	dcgm := &http.Server{Handler: gpuPage(t, "dcgm-4.8.4.prom", "")}
+	go func() { _ = dcgm.Serve(listener) }()
+	t.Cleanup(func() { _ = dcgm.Close() })
+	n := startOnGPUs(t, 1, nil, "--gpu.source=auto")
+	if page := n.until(t, `llm_gpu_nvml_up{reason=""} 1`); strings.Contains(page, "llm_gpu_source_up{") {
+		t.Errorf("two sources on\n%s", page)
+	}
+	for _, step := range []struct {
+		signal    syscall.Signal
+		one, none string
+	}{{syscall.SIGUSR1, `source="dcgm"} 1`, "llm_gpu_nvml_up{"}, {syscall.SIGUSR2, `llm_gpu_nvml_up{reason=""} 1`, "llm_gpu_source_up{"}} {
+		if err := n.process.Process.Signal(step.signal); err != nil {
+			t.Fatal(err)
+		}
+		if page := n.until(t, step.one); strings.Contains(page, step.none) {
+			t.Errorf("%s beside %s", step.none, step.one)
+		}
+	}
+}

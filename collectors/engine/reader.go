@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// A Reader reads a page that is no engine's, behind the deadline, the limits and the reasons that engines' pages are
+// read with. One goroutine uses it at a time.
+type Reader struct {
+	fetcher
+	limits  Limits
+	timeout time.Duration
+}
+
+// NewReader makes a reader of the page of a target, of which URL, Timeout, HTTP and Transport count. path is where a
+// ConfigError says that the target stands.
+func NewReader(path string, cfg TargetConfig, limits Limits, userAgent string) (*Reader, error) {
+	f, _, err := newFetcher(path, cfg, limits, userAgent)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{f, limits, cmp.Or(time.Duration(cfg.Timeout), DefaultTimeout)}, nil
+}
+
+// Server is the host and port of the page, and its path where that says more.
+func (r *Reader) Server() string { return r.at.server() }
+
+// Read reads the page. ReasonOf names the reason for its error.
+func (r *Reader) Read(ctx context.Context) (*Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	body, contentType, err := r.page(ctx, cmp.Or(r.at.page, plainPath))
+	if err != nil {
+		return nil, err
+	}
+	return parsePage(body, contentType, r.limits)
+}
+
+// ReasonOf names the reason why a page cannot be used, as in Reasons.
+func ReasonOf(err error) string { return reasonOf(err) }
+
+// PageError is an error that has a reason.
+func PageError(reason, format string, args ...any) error { return pageError(reason, format, args...) }
+
+// Limits are those of the configuration.
+func (c *Collector) Limits() Limits { return c.config.Limits }
+
+// Series yields the series of the page in no order, with their names and values.
+func (p *Page) Series() iter.Seq2[labels.Labels, float64] {
+	return func(yield func(labels.Labels, float64) bool) {
+		for _, families := range p.families {
+			for _, f := range families {
+				for _, s := range f.samples {
+					if !yield(s.labels, p.values[s.index]) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// Names lists a few families of the page, for messages.
+func (p *Page) Names() string { return strings.Join(p.someNames(3), ", ") }

@@ -1,0 +1,91 @@
+package page
+
+import (
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// amd reads AMD's device-metrics-exporter, as far as its numbers mean what NVIDIA's do. All of its families are typed
+// gauges, and a number that a GPU does not support is not on the page.
+var amd = Source{
+	Name:      "amd",
+	Reference: "ROCm/device-metrics-exporter v1.5.1 docs/configuration/metricslist.md, configmap.md",
+	Recognise: func(s series) (string, bool) {
+		for name, samples := range s {
+			prefix, ok := strings.CutSuffix(name, "gpu_gfx_activity")
+			if ok && first(samples[0].labels, "card_model", "gpu_compute_partition_type") != "" {
+				return prefix, true
+			}
+		}
+		return "", false
+	},
+	UUID: amdUUID,
+	Labels: map[string][]string{
+		metrics.LabelGPU: {"gpu_id"}, metrics.LabelGPUName: {"card_model"}, metrics.LabelSerial: {"serial_number"},
+		metrics.LabelVBIOSVersion: {"vbios_version"}, metrics.LabelDriverVersion: {"driver_version"},
+	},
+	Rows: []Row{
+		{To: metrics.GPUUtilization, From: named("gpu_gfx_activity", percent)},
+		{To: metrics.GPUClock, From: named("gpu_clock", mega), Carry: amdClocks},
+		{To: metrics.GPUClockMax, From: named("gpu_max_clock", mega), Carry: amdClocks},
+		{To: metrics.GPUMemoryBusy, From: named("gpu_umc_activity", percent)},
+		{To: metrics.GPUMemoryTotal, From: named("gpu_total_vram", mebi), Quality: metrics.Approximate, Why: unclearMB},
+		{To: metrics.GPUMemoryUsed, From: named("gpu_used_vram", mebi), Quality: metrics.Approximate, Why: unclearMB},
+		{To: metrics.GPUMemoryFree, From: named("gpu_free_vram", mebi), Quality: metrics.Approximate, Why: unclearMB},
+		{To: metrics.GPUMemoryBandwidthPeak, From: named("gpu_vram_max_bandwidth", giga)},
+		{To: metrics.GPUPower, Set: set(metrics.LabelScope, "gpu"), From: named("gpu_package_power", plain)},
+		{To: metrics.GPUPower, Set: set(metrics.LabelScope, "gpu"), From: named("gpu_power_usage", plain)},
+		{To: metrics.GPUPower, Set: set(metrics.LabelScope, "gpu_average"), From: named("gpu_average_package_power", plain)},
+		{To: metrics.GPUEnergy, From: named("gpu_energy_consumed", micro)},
+		{To: metrics.GPUTemperature, Set: set(metrics.LabelSensor, "gpu"), From: named("gpu_junction_temperature", plain)},
+		{To: metrics.GPUTemperature, Set: set(metrics.LabelSensor, "gpu"), From: named("gpu_edge_temperature", plain)},
+		{To: metrics.GPUTemperature, Set: set(metrics.LabelSensor, "memory"), From: named("gpu_memory_temperature", plain)},
+		{To: metrics.GPUPCIeLinkGeneration, Set: set(metrics.LabelState, "current"), From: named("pcie_speed", plain), Fold: generation, Quality: metrics.Derived, Why: "from GT/s"},
+		{To: metrics.GPUPCIeLinkGeneration, Set: set(metrics.LabelState, "max"), From: named("pcie_max_speed", plain), Fold: generation, Quality: metrics.Derived, Why: "from GT/s"},
+		{To: metrics.GPUPCIeReplays, From: named("pcie_replay_count", plain)},
+		{To: metrics.GPUPCIeErrors, Set: set(metrics.LabelType, "naks_sent"), From: named("pcie_nack_sent_count", plain)},
+		{To: metrics.GPUPCIeErrors, Set: set(metrics.LabelType, "naks_received"), From: named("pcie_nack_received_count", plain)},
+		amdECC("corrected", "gpu_ecc_correct_total"), amdECC("uncorrected", "gpu_ecc_uncorrect_total"),
+	},
+	Says: map[*metrics.Family]string{
+		metrics.GPUUp: "rows of the GPU; not_on_page when it had some before", metrics.GPUInfo: "labels; gpu_uuid is the serial number where there is one", metrics.GPUVisible: "GPUs with rows",
+		metrics.GPUDriverInfo: "label of the driver's version, which is off by default", metrics.GPUAllocationInfo: "labels pod, namespace and container",
+	},
+	Otherwise: "it has no twin on AMD's page, or none whose meaning is established",
+}
+
+const unclearMB = "whether its MB are 10^6 or 2^20 bytes is not established; 2^20 is assumed"
+
+// amdUUID is the serial number, which the partitions of a GPU share and say by default; in a guest there is none.
+func amdUUID(l labels.Labels) string {
+	if id := first(l, "serial_number", "gpu_uuid"); id != "" || l.Get("gpu_id") == "" {
+		return id
+	}
+	return l.Get("hostname") + "/" + l.Get("gpu_id")
+}
+
+// amdClocks makes the type of a clock a domain. Compute runs on the system clock; there are several of it, of which the
+// fastest stands.
+var amdClocks = engine.Carry{From: "clock_type", To: metrics.LabelDomain, Map: func(t string) string {
+	return map[string]string{"GPU_CLOCK_TYPE_SYSTEM": "sm", "GPU_CLOCK_TYPE_MEMORY": "memory", "GPU_CLOCK_TYPE_VIDEO": "video"}[t]
+}}
+
+func amdECC(severity, name string) Row {
+	r := ecc(severity, "volatile", "")
+	r.From, r.Quality, r.Why = named(name, plain), metrics.Approximate, "since when it counts is not established"
+	return r
+}
+
+// generation is that of PCIe, from its GT/s.
+func generation(v []float64) (float64, bool) {
+	for i, speed := range []float64{2.5, 5, 8, 16, 32, 64} {
+		if v[0] == speed {
+			return float64(i + 1), true
+		}
+	}
+	return 0, false
+}

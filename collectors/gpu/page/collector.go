@@ -1,0 +1,212 @@
+// Package page reads the GPUs of a node from the page of another exporter, where NVML is not to be asked: the same
+// llm_gpu_ metrics, as far as that page can say them.
+//
+//	collector  fetches a page in a fixed rhythm                collector.go
+//	reading    folds its rows to GPUs and counts               read.go
+//	source     says what a page means                          source.go, and one file per exporter
+//
+// What a page cannot say has no series, and llm_gpu_metric_source_info says why.
+package page
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// sources are the exporters whose pages are known.
+var sources = []*Source{&dcgm, &amd}
+
+// Values of reason beside those of engines' pages.
+const (
+	reasonNoGPUs = "no_gpu_page"
+	reasonLimit  = "limit_exceeded"
+	reasonGone   = "not_on_page" // of a GPU
+)
+
+// Options configure a Collector.
+type Options struct {
+	// Logger receives one record per change of state. Default: slog.Default().
+	Logger *slog.Logger
+	// Targets are the pages, in the order to try: the first that can be used is.
+	Targets []engine.TargetConfig
+	// Limits bound what a page may cost. Default: engine.DefaultLimits.
+	Limits engine.Limits
+	// UserAgent is sent to the exporter.
+	UserAgent string
+	// Interval is how often the page is read. Default: 15 s, twice as often as dcgm-exporter looks.
+	Interval time.Duration
+	// Needed reports whether the page is wanted now. Default: always.
+	Needed func() bool
+}
+
+// Collector reads a page while Run runs and serves what it said as a prometheus.Collector.
+type Collector struct {
+	options Options
+
+	// Read's alone:
+	readers []*engine.Reader // the one that was used last is the first
+	memory  *memory
+	said    string // state that was logged last
+
+	mu     sync.Mutex
+	up     bool
+	series []prometheus.Metric
+	gpus   []gpu.Identity
+	owners []gpu.Owner
+}
+
+// New makes a collector. An error is an engine.ConfigError.
+func New(o Options) (*Collector, error) {
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	o.Limits = cmp.Or(o.Limits, engine.DefaultLimits)
+	o.Interval = cmp.Or(o.Interval, 15*time.Second)
+	if o.Needed == nil {
+		o.Needed = func() bool { return true }
+	}
+	c := &Collector{options: o, memory: newMemory(), said: "new"}
+	for _, t := range o.Targets {
+		r, err := engine.NewReader("gpu.source", t, o.Limits, o.UserAgent)
+		if err != nil {
+			return nil, err
+		}
+		c.readers = append(c.readers, r)
+	}
+	return c, nil
+}
+
+// Run reads the page until ctx ends. Whether it is needed is asked every second.
+func (c *Collector) Run(ctx context.Context) {
+	look := time.NewTicker(min(time.Second, c.options.Interval))
+	defer look.Stop()
+	var last time.Time
+	needed := false
+	for {
+		was, now := needed, time.Now()
+		if needed = c.options.Needed(); needed != was || needed && now.Sub(last) >= c.options.Interval {
+			last = now
+			c.Read(ctx, now)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}
+
+// Read reads the page once, at a time of the caller's clock. Nothing of an earlier page stays when it cannot be used: old
+// numbers would lie.
+func (c *Collector) Read(ctx context.Context, now time.Time) {
+	if !c.options.Needed() {
+		c.publish(false, nil, nil, nil)
+		return
+	}
+	var states []prometheus.Metric
+	var reasons, details []string
+	for i, r := range c.readers {
+		p, err := c.try(ctx, r)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			c.readers[0], c.readers[i] = r, c.readers[0]
+			c.note("", "GPUs are read from a page", "server", r.Server(), "source", p.Name, "gpus", len(p.gpus))
+			up := metrics.GPUSourceUp.Const(1, p.Name, r.Server(), "")
+			c.publish(true, append(c.memory.write(p, now, 4*c.options.Interval), up), slices.Collect(maps.Values(p.gpus)), slices.Collect(maps.Keys(p.owners)))
+			return
+		}
+		reason := engine.ReasonOf(err)
+		states = append(states, metrics.GPUSourceUp.Const(0, "", r.Server(), reason))
+		reasons = append(reasons, r.Server()+" "+reason)
+		details = append(details, r.Server()+": "+err.Error()+": "+remedy(reason))
+	}
+	c.note(strings.Join(reasons, ", "), "no page to read GPUs from can be used", "reason", strings.Join(reasons, ", "), "err", strings.Join(details, "; "))
+	c.publish(false, states, nil, nil)
+}
+
+func (c *Collector) try(ctx context.Context, r *engine.Reader) (*parsed, error) {
+	p, err := r.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return parse(p, c.options.Limits)
+}
+
+// remedy is what to do about a reason.
+func remedy(reason string) string {
+	switch {
+	case reason == "unreachable":
+		return "is the exporter running, and does it listen on the address of this node? curl -sv URL"
+	case reason == "unauthorized" || reason == "tls":
+		return "set --gpu.source-http-config"
+	case reason == reasonNoGPUs:
+		return "give the URL of dcgm-exporter (port 9400) or of AMD's device-metrics-exporter (port 5000)"
+	case strings.HasPrefix(reason, "http_"):
+		return "see the log of that exporter: one field that fails costs dcgm-exporter its whole page"
+	}
+	return engine.Remedy(reason)
+}
+
+// note logs the state when it changes; it is empty when the page is used.
+func (c *Collector) note(state, message string, args ...any) {
+	if state == c.said {
+		return
+	}
+	c.said = state
+	if state == "" {
+		c.options.Logger.Info(message, args...)
+	} else {
+		c.options.Logger.Warn(message, args...)
+	}
+}
+
+func (c *Collector) publish(up bool, s []prometheus.Metric, gpus []gpu.Identity, owners []gpu.Owner) {
+	slices.SortFunc(gpus, func(a, b gpu.Identity) int { return cmp.Compare(a.UUID, b.UUID) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.up, c.series, c.gpus, c.owners = up, s, gpus, owners
+}
+
+// Last returns what the last page said, and whether it could be used.
+func (c *Collector) Last() (series []prometheus.Metric, up bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.series, c.up
+}
+
+// GPUs returns the GPUs of the last page.
+func (c *Collector) GPUs() []gpu.Identity {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gpus
+}
+
+// Owners returns who has them, as the page says.
+func (c *Collector) Owners() []gpu.Owner {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.owners
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) { gpu.Describe(ch) }
+
+// Collect serves the last page. It waits for nobody.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	series, _ := c.Last()
+	for _, m := range series {
+		ch <- m
+	}
+}

@@ -1,0 +1,564 @@
+package page
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// The GPUs of the pages in testdata.
+const (
+	uuid0 = "GPU-6c0e1f7a-2f0b-4d1c-9a55-0d7c3f1b2a01"
+	uuid1 = "GPU-6c0e1f7a-2f0b-4d1c-9a55-0d7c3f1b2a02"
+)
+
+// node is an exporter's page and a collector that reads it.
+type node struct {
+	*Collector
+	t      *testing.T
+	now    time.Time
+	server *httptest.Server
+	answer atomic.Pointer[http.HandlerFunc]
+	log    strings.Builder
+}
+
+func newNode(t *testing.T) *node {
+	n := &node{t: t, now: time.Unix(1_700_000_000, 0)}
+	n.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*n.answer.Load())(w, r) }))
+	t.Cleanup(n.server.Close)
+	n.Collector = n.collector(engine.TargetConfig{URL: n.server.URL})
+	return n
+}
+
+func (n *node) collector(targets ...engine.TargetConfig) *Collector {
+	c, err := New(Options{Logger: slog.New(slog.NewTextHandler(&n.log, nil)), Targets: targets, Limits: engine.Limits{BodyBytes: 1 << 20, Series: 5000, LabelValueBytes: 200}})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return c
+}
+
+// read has the collector read a page, 15 seconds after the last one.
+func (n *node) read(page string) {
+	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = w.Write([]byte(page))
+	})
+	n.answer.Store(&answer)
+	n.Read(n.t.Context(), n.now)
+	n.now = n.now.Add(15 * time.Second)
+}
+
+// value is that of the only series of a family with all of these parts; absent without one.
+func (n *node) value(f *metrics.Family, parts ...string) string {
+	n.t.Helper()
+	found := "absent"
+	for line := range strings.Lines(golden.Page(n.t, n.Collector)) {
+		rest, ok := strings.CutPrefix(line, f.Name)
+		if !ok || !strings.ContainsAny(rest[:1], "{ ") || slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(rest, p) }) {
+			continue
+		}
+		if found != "absent" {
+			n.t.Errorf("several series of %s have %s", f.Name, parts)
+		}
+		found = strings.TrimSpace(rest[strings.LastIndexByte(rest, ' '):])
+	}
+	return found
+}
+
+// want compares with the value of a series, as the text format writes it.
+func (n *node) want(want string, f *metrics.Family, parts ...string) {
+	n.t.Helper()
+	if got := n.value(f, parts...); got != want {
+		n.t.Errorf("%s%s is %s, want %s", f.Name, parts, got, want)
+	}
+}
+
+func file(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata/pages", name+".prom"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// without drops the lines of a page that match.
+func without(page, pattern string) string {
+	return regexp.MustCompile(`(?m)^.*(?:`+pattern+`).*\n`).ReplaceAllString(page, "")
+}
+
+// with replaces the value of a source of the GPUs whose lines have a part.
+func with(t *testing.T, page, name, part, value string) string {
+	t.Helper()
+	line := regexp.MustCompile(`(?m)^(` + name + `\{.*` + part + `.*\}) \S+$`)
+	if !line.MatchString(page) {
+		t.Fatalf("the page has no %s with %s", name, part)
+	}
+	return line.ReplaceAllString(page, "${1} "+value)
+}
+
+// TestGoldens reads every page twice and compares what comes out.
+func TestGoldens(t *testing.T) {
+	files, err := filepath.Glob("testdata/pages/*.prom")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		t.Run(filepath.Base(f), func(t *testing.T) {
+			n := newNode(t)
+			page := file(t, strings.TrimSuffix(filepath.Base(f), ".prom"))
+			n.read(page)
+			n.read(page)
+			golden.Compare(t, "testdata/golden/"+filepath.Base(f), strings.ReplaceAll(golden.Page(t, n.Collector), strings.TrimPrefix(n.server.URL, "http://"), "HOST:9400"))
+		})
+	}
+	golden.All(t, "testdata/golden/*.prom", len(files))
+}
+
+// TestEveryFamilyHasAnAnswer: each family of a GPU is in the table, said by labels, or missing for a reason; one of these.
+func TestEveryFamilyHasAnAnswer(t *testing.T) {
+	for _, s := range sources {
+		for _, f := range metrics.All() {
+			if f.Group != "gpu" || f == metrics.GPUSourceUp || f == metrics.GPUMetricSourceInfo {
+				continue
+			}
+			answers := 0
+			if slices.ContainsFunc(s.Rows, func(r Row) bool { return r.To == f }) {
+				answers++
+			}
+			for _, m := range []map[*metrics.Family]string{s.Says, s.Missing} {
+				if m[f] != "" {
+					answers++
+				}
+			}
+			if answers > 1 || answers == 0 && s.Otherwise == "" {
+				t.Errorf("%s: %d answers for %s", s.Name, answers, f.Name)
+			}
+		}
+	}
+}
+
+// TestRows: labels are those of the family, and what is not native says why.
+func TestRows(t *testing.T) {
+	for _, s := range sources {
+		for _, r := range s.Rows {
+			for _, l := range r.Set {
+				if !r.To.HasLabel(l.Name) {
+					t.Errorf("%s: %s has no label %s", s.Name, r.To.Name, l.Name)
+				}
+			}
+			for _, l := range []string{r.Carry.To, r.By} {
+				if l != "" && !r.To.HasLabel(l) {
+					t.Errorf("%s: %s has no label %s", s.Name, r.To.Name, l)
+				}
+			}
+			if (r.Quality != "") != (r.Why != "") {
+				t.Errorf("%s: %s from %s is %q because %q", s.Name, r.To.Name, r.From.name, r.Quality, r.Why)
+			}
+			if (r.Is == rate || r.Is == latest) && (r.To.Kind != metrics.Counter || r.Quality != metrics.Approximate) {
+				t.Errorf("%s: %s is counted from %s, so it is an approximate counter", s.Name, r.To.Name, r.From.name)
+			}
+		}
+	}
+}
+
+// TestReleases: three releases say the same in different names and units.
+func TestReleases(t *testing.T) {
+	for _, release := range []string{"dcgm-4.2.3", "dcgm-4.8.4", "dcgm-4.9.0"} {
+		t.Run(release, func(t *testing.T) {
+			n := newNode(t)
+			n.read(file(t, release))
+			n.want("1", metrics.GPUSourceUp, `source="dcgm"`)
+			n.want("3.45e+08", metrics.GPUClock, uuid1, `domain="sm"`)
+			n.want("887654.321", metrics.GPUEnergy, uuid1)
+			n.want("0.97", metrics.GPUUtilization, uuid0)
+			n.want("7.6636225536e+10", metrics.GPUMemoryUsed, uuid0)
+			n.want("214.5", metrics.GPUPower, uuid1, "gpu_average")
+			n.want("1", metrics.GPURemappedRows, uuid1, `cause="uncorrected"`)
+			n.want("88", metrics.GPUTemperature, uuid1, `sensor="gpu"`)
+			n.want("1", metrics.GPUInfo, uuid0, `name="NVIDIA H100 80GB HBM3"`, `pci_bus_id="0000:1b:00.0"`)
+			n.want("2", metrics.GPUVisible)
+			if release != "dcgm-4.8.4" { // nanoseconds, whatever the help says, then seconds
+				n.want("92", metrics.GPUClockEventSeconds, uuid1, `reason="sw_thermal_slowdown"`, `source="driver"`)
+			}
+		})
+	}
+}
+
+// TestAliases: in DCGM 4.6 some of the names of 4.9 stand for the old unit. What came with the new one tells, never a value.
+func TestAliases(t *testing.T) {
+	n := newNode(t)
+	old := file(t, "dcgm-4.8.4")
+	alias := strings.ReplaceAll(old, "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO")
+	n.read(alias)
+	n.want("absent", metrics.GPUUtilization)
+	n.want("1.98e+09", metrics.GPUClock, uuid0, `domain="sm"`)
+	for _, page := range []string{
+		with(t, strings.ReplaceAll(alias, `DCGM_FI_DRIVER_VERSION`, `DCGM_FI_SYSTEM_DRIVER_VERSION`), "DCGM_FI_DEV_GPU_UTIL_RATIO", uuid0, "1"),
+		with(t, file(t, "dcgm-4.9.0"), "DCGM_FI_DEV_GPU_UTIL_RATIO", uuid0, "1"),
+		with(t, file(t, "dcgm-4.8.4"), "DCGM_FI_DEV_GPU_UTIL", uuid0, "100"),
+	} {
+		n.read(page)
+		n.want("1", metrics.GPUUtilization, uuid0)
+	}
+	n.read(strings.ReplaceAll(old, "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS")) // an alias with the same unit
+	n.want("54", metrics.GPUTemperature, uuid0, `sensor="gpu"`)
+}
+
+// TestBothNames: a rolling upgrade may have a page with both names: the newer one stands, and nothing is added up.
+func TestBothNames(t *testing.T) {
+	n := newNode(t)
+	n.read(file(t, "dcgm-4.8.4") + with(t, file(t, "dcgm-4.9.0"), "DCGM_FI_DEV_SM_CLOCK_HERTZ", uuid0, "1755000000"))
+	n.want("1.755e+09", metrics.GPUClock, uuid0, `domain="sm"`)
+	n.want("7.6636225536e+10", metrics.GPUMemoryUsed, uuid0)
+	n.want("887654.321", metrics.GPUEnergy, uuid1)
+}
+
+const xidGauge = "DCGM_FI_DEV_XID_ERRORS"
+
+// xid is a page on which GPU 0 has a latest XID.
+func xid(t *testing.T, code string) string {
+	return with(t, without(file(t, "dcgm-4.2.3"), xidGauge+`\{.*`+uuid1), xidGauge, uuid0, code)
+}
+
+// TestXIDsByChange: of a gauge that holds the latest XID, changes count. What the first page has may be old.
+func TestXIDsByChange(t *testing.T) {
+	none := without(file(t, "dcgm-4.2.3"), xidGauge)
+	for name, c := range map[string]struct {
+		pages []string
+		want  string // XIDs 79 of GPU 0
+	}{
+		"zero, then the same one twice":            {[]string{xid(t, "0"), xid(t, "79"), xid(t, "79")}, "1"},
+		"no series before the first":               {[]string{none, xid(t, "79"), xid(t, "79")}, "1"},
+		"another one between":                      {[]string{none, xid(t, "79"), xid(t, "31"), xid(t, "79")}, "2"},
+		"forgotten, then again":                    {[]string{none, xid(t, "79"), none, xid(t, "79")}, "2"},
+		"there before the exporter":                {[]string{xid(t, "79"), xid(t, "79")}, "0"},
+		"an outage of the page between is no news": {[]string{none, xid(t, "79"), "", xid(t, "79")}, "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			for _, p := range c.pages {
+				n.read(p)
+			}
+			n.want(c.want, metrics.GPUXIDErrors, uuid0, `xid="79"`, `severity="page"`, `source="dcgm"`, `pci_bus_id="0000:1b:00.0"`)
+			n.want("0", metrics.GPUXIDErrors, uuid1, `xid="79"`)
+		})
+	}
+}
+
+// TestXIDsCounted: the exporter's own counter is preferred to the gauge beside it. Without events it has one series that
+// names no XID.
+func TestXIDsCounted(t *testing.T) {
+	n := newNode(t)
+	page := file(t, "dcgm-4.8.4-extended")
+	n.read(without(page, xidGauge))
+	n.read(with(t, page, xidGauge, uuid1, "48"))
+	n.want("2", metrics.GPUXIDErrors, uuid1, `xid="79"`)
+	n.want("0", metrics.GPUXIDErrors, uuid0, `xid="79"`)
+	n.want("0", metrics.GPUXIDErrors, uuid1, `xid="48"`)
+	n.want("absent", metrics.GPUXIDErrors, `xid=""`)
+	n.want("absent", metrics.GPUClockEventActive, `reason=""`)
+}
+
+// TestRatesAreNoCounters: names and types of rates look like counters. Those that can be integrated are, with the time
+// between two pages; the bandwidth of NVLink, which has no direction, is left alone, as is that of PCIe in KB.
+func TestRatesAreNoCounters(t *testing.T) {
+	n := newNode(t)
+	page := file(t, "dcgm-4.8.4")
+	n.read(page)
+	n.want("0", metrics.GPUPCIeTransmit, uuid0)
+	n.read(page)
+	n.want("1.8e+07", metrics.GPUPCIeTransmit, uuid0) // 1.2 MB/s for 15 s
+	n.read(page)
+	n.want("3.6e+07", metrics.GPUPCIeTransmit, uuid0) // the same sample again is no stall
+	n.now = n.now.Add(time.Hour)
+	n.read(page)
+	n.want("3.6e+07", metrics.GPUPCIeTransmit, uuid0) // nobody looked
+	n.want("absent", metrics.GPUNVLinkTransmit)
+	n.want("1", metrics.GPUMetricSourceInfo, `metric="llm_gpu_pcie_transmit_bytes_total"`, `quality="approximate"`)
+
+	n = newNode(t)
+	n.read(file(t, "dcgm-4.2.3"))
+	n.read(file(t, "dcgm-4.2.3"))
+	n.want("absent", metrics.GPUPCIeTransmit)
+	n.read(file(t, "dcgm-4.8.4-extended"))
+	n.want("5.55e+07", metrics.GPUPCIeTransmit, uuid0)
+}
+
+// TestClockEvents: time that the driver counted comes first, then its older counters, then samples of the mask.
+func TestClockEvents(t *testing.T) {
+	n := newNode(t)
+	page := file(t, "dcgm-4.8.4-extended")
+	n.read(page)
+	n.read(page)
+	n.want("1.5", metrics.GPUClockEventSeconds, uuid0, `reason="sw_power_cap"`)
+	n.want("92", metrics.GPUClockEventSeconds, uuid1, `reason="hw_thermal_slowdown"`, `source="driver"`)
+	n.want("15", metrics.GPUClockEventSeconds, uuid1, `reason="hw_slowdown"`, `source="sampled"`)
+	n.want("1", metrics.GPUClockEventActive, uuid1, `reason="hw_thermal_slowdown"`)
+	n.want("0", metrics.GPUClockEventActive, uuid0, `reason="hw_thermal_slowdown"`)
+	n.read(without(page, "CLOCKS_EVENT_REASON"))
+	n.want("1.7", metrics.GPUClockEventSeconds, uuid0, `reason="sw_power_cap"`)
+	n.read(without(page, "CLOCK"))
+	n.want("absent", metrics.GPUClockEventSeconds, `reason="hw_slowdown"`)
+	n.read(with(t, without(page, "DEV_CLOCK"), "DCGM_EXP_CLOCK_EVENTS_COUNT", "hw_thermal", "3"))
+	n.want("1", metrics.GPUClockEventActive, uuid1, `reason="hw_thermal_slowdown"`)
+	n.read(with(t, page, "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", uuid0, strconv.Itoa(0x200|0x8000)))
+	n.want("1", metrics.GPUClockEventActive, uuid0, `reason="board_limit"`)
+	n.want("1", metrics.GPUClockEventActive, uuid0, `reason="unknown_0x8000"`)
+}
+
+// TestMIG: what is the GPU's is repeated for each instance, what is the instance's is not; the UUID is the GPU's.
+func TestMIG(t *testing.T) {
+	n := newNode(t)
+	n.read(file(t, "dcgm-mig"))
+	n.read(with(t, file(t, "dcgm-mig"), xidGauge, uuid0, "95"))
+	n.want("1", metrics.GPUVisible)
+	n.want("512.347", metrics.GPUPower, uuid0)
+	n.want("54", metrics.GPUTemperature, uuid0)
+	n.want("987654.321", metrics.GPUEnergy, uuid0)
+	n.want("3.145728e+10", metrics.GPUMemoryUsed, `gpu_instance_id="1"`)
+	n.want("3.9845888e+10", metrics.GPUMemoryUsed, `gpu_instance_id="2"`)
+	n.want("absent", metrics.GPUMemoryUsed, `gpu_instance_id=""`)
+	n.want("0.9", metrics.GPUGraphicsActive, `gpu_instance_id="2"`)
+	n.want("1", metrics.GPUMIGInfo, `gpu_instance_id="1"`, `profile="3g.40gb"`)
+	n.want("1", metrics.GPUXIDErrors, `xid="95"`)
+	n.read(strings.ReplaceAll(strings.ReplaceAll(file(t, "dcgm-mig"), xidGauge, "DCGM_EXP_XID_ERRORS_TOTAL"), `err_code="0"`, `xid="95"`))
+	n.want("0", metrics.GPUXIDErrors, `xid="95"`) // of the GPU, once
+	want := []string{"1 prod small-0 vllm", "2 prod small-1 vllm"}
+	if got := owners(n.Collector); !slices.Equal(got, want) {
+		t.Errorf("owners are %q, want %q", got, want)
+	}
+}
+
+func owners(c *Collector) (all []string) {
+	for _, o := range c.Owners() {
+		all = append(all, strings.TrimSpace(o.InstanceID+" "+o.Namespace+" "+o.Pod+" "+o.Container))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestSharedGPU: a GPU on which two pods take turns has a row for each. It is one GPU with two owners. Rows of CPUs and
+// switches are none of a GPU.
+func TestSharedGPU(t *testing.T) {
+	n := newNode(t)
+	n.read(file(t, "dcgm-shared"))
+	n.want("1", metrics.GPUVisible)
+	n.want("512.347", metrics.GPUPower)
+	n.want("0.6", metrics.GPUUtilization) // where it is said for each pod: of one of them, never a sum
+	if got, want := owners(n.Collector), []string{"dev b-0 vllm", "prod a-0 vllm"}; !slices.Equal(got, want) {
+		t.Errorf("owners are %q, want %q", got, want)
+	}
+}
+
+// TestWorkloadLabels: other spellings of a pod, and a page that went through a Prometheus, whose plain labels are those of
+// the exporter.
+func TestWorkloadLabels(t *testing.T) {
+	n := newNode(t)
+	n.read(file(t, "dcgm-old-namespace"))
+	n.want("1.98e+09", metrics.GPUClock, uuid0)
+	if got, want := owners(n.Collector), []string{"prod chat-0 vllm"}; !slices.Equal(got, want) {
+		t.Errorf("owners are %q, want %q", got, want)
+	}
+	page := regexp.MustCompile(`(container|namespace|pod)="`).ReplaceAllString(file(t, "dcgm-4.8.4"), `exported_$1="`)
+	page = strings.ReplaceAll(page, `",exported_container`, `",namespace="monitoring",pod="dcgm-exporter-x",instance="10.0.0.9:9400",exported_container`)
+	n.read(page)
+	if got, want := owners(n.Collector), []string{"prod chat-0 vllm", "prod chat-1 vllm"}; !slices.Equal(got, want) {
+		t.Errorf("owners are %q, want %q", got, want)
+	}
+	n.read(regexp.MustCompile(`,exported_\w+="[^"]*"`).ReplaceAllString(page, "")) // idle
+	if got := owners(n.Collector); len(got) != 0 {
+		t.Errorf("owners are %q, and the page names only its own exporter", got)
+	}
+}
+
+// TestAbsent: what a page lacks has no series and a reason, never a zero.
+func TestAbsent(t *testing.T) {
+	n := newNode(t)
+	n.read(without(file(t, "dcgm-4.8.4"), "DCGM_FI_PROF_|MEMORY_TEMP|SM_CLOCK"))
+	for f, why := range map[*metrics.Family]string{
+		metrics.GPUMemoryBandwidthUtilization: "profiling module", metrics.GPUTensorActive: "SYS_ADMIN", metrics.GPUPCIeTransmit: "is not on the page",
+		metrics.GPUFabricState: "not established", metrics.GPUClockEventSeconds: "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS is not on the page",
+	} {
+		n.want("absent", f)
+		n.want("1", metrics.GPUMetricSourceInfo, `metric="`+f.Name+`"`, `quality="missing"`, why)
+	}
+	n.want("absent", metrics.GPUTemperature, `sensor="memory"`)
+	n.want("absent", metrics.GPUClock, `domain="sm"`)
+	page := with(t, file(t, "dcgm-4.8.4"), "DCGM_FI_DEV_MEMORY_TEMP", uuid0, "0") // no such sensor
+	n.read(with(t, with(t, page, "DCGM_FI_DEV_GPU_TEMP", uuid0, "NaN"), "DCGM_FI_DEV_POWER_USAGE", uuid0, "+Inf"))
+	n.want("absent", metrics.GPUTemperature, uuid0)
+	n.want("absent", metrics.GPUPower, uuid0)
+	n.read(without(file(t, "dcgm-4.8.4"), "DCGM_FI_PROF_|MEMORY_TEMP|SM_CLOCK"))
+	n.want("1", metrics.GPUMetricSourceInfo, `metric="llm_gpu_utilization_ratio"`, `quality="native"`, `source="DCGM_FI_DEV_GPU_UTIL"`)
+}
+
+// TestFalls: counters of the driver start again and numbers of rows fall with a new board; both come out as they are.
+func TestFalls(t *testing.T) {
+	n := newNode(t)
+	page := file(t, "dcgm-4.8.4")
+	n.read(page)
+	page = with(t, page, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", uuid1, "1000")
+	n.read(with(t, page, "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", uuid1, "0"))
+	n.want("1", metrics.GPUEnergy, uuid1)
+	n.want("0", metrics.GPURemappedRows, uuid1, `cause="uncorrected"`)
+	text := golden.Page(t, n.Collector)
+	for name, kind := range map[string]string{"llm_gpu_remapped_rows": "gauge", "llm_gpu_energy_joules_total": "counter"} {
+		if !strings.Contains(text, "# TYPE "+name+" "+kind+"\n") {
+			t.Errorf("%s is no %s", name, kind)
+		}
+	}
+}
+
+// TestLostGPU: a GPU that falls off the bus disappears from the page. The other one stays.
+func TestLostGPU(t *testing.T) {
+	n := newNode(t)
+	n.read(file(t, "dcgm-4.8.4"))
+	n.read(without(file(t, "dcgm-4.8.4"), uuid1))
+	n.want("0", metrics.GPUUp, uuid1, `gpu="1"`, `reason="not_on_page"`)
+	n.want("1", metrics.GPUUp, uuid0)
+	n.want("absent", metrics.GPUClock, uuid1, `domain="sm"`)
+	n.read(file(t, "dcgm-4.8.4"))
+	n.want("1", metrics.GPUUp, uuid1)
+}
+
+// TestBadPages: each kind of page that cannot be used has its reason, withholds the GPUs and is logged once, with what to do.
+func TestBadPages(t *testing.T) {
+	good := file(t, "dcgm-4.8.4")
+	text := func(body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			_, _ = w.Write([]byte(body))
+		}
+	}
+	many := func(rows int, row func(i int) string) string {
+		var b strings.Builder
+		for i := range rows {
+			b.WriteString(row(i) + "\n")
+		}
+		return b.String()
+	}
+	for reason, c := range map[string]struct {
+		answer http.HandlerFunc
+		log    string
+	}{
+		"http_500": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "failed to collect", http.StatusInternalServerError)
+		}, "see the log of that exporter"},
+		"unauthorized":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }, "--gpu.source-http-config"},
+		"parse_error":    {text(strings.Replace(good, `modelName="NVIDIA`, `modelName="A "quoted" name`, 1)), "line 3"},
+		"not_metrics":    {text("<html>log in</html>\n"), "login page"},
+		"no_gpu_page":    {text("node_load1 0.5\n"), "9400"},
+		"limit_exceeded": {text(many(6000, func(i int) string { return "DCGM_FI_DEV_GPU_TEMP{gpu=\"" + strconv.Itoa(i) + "\"} 1" })), "5000 series"},
+		"limit_exceeded ": {text(many(200, func(i int) string {
+			return "DCGM_FI_DEV_GPU_TEMP{gpu=\"0\",UUID=\"GPU-" + strconv.Itoa(i) + "\"} 1"
+		})), "128 GPUs"},
+		"limit_exceeded  ":  {text(strings.ReplaceAll(good, "NVIDIA H100 80GB HBM3", strings.Repeat("x", 300))), "modelName"},
+		"limit_exceeded   ": {text("# " + strings.Repeat("x", 2<<20) + "\n" + good), "1048576 bytes"},
+		"connection_closed": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "closed"},
+		"truncated": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100000")
+			_, _ = w.Write([]byte(good))
+		}, "died"},
+		"timeout": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "in time"},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			n := newNode(t)
+			n.Collector = n.collector(engine.TargetConfig{URL: n.server.URL, Timeout: 300_000_000})
+			n.read(good)
+			n.want("1", metrics.GPUSourceUp)
+			n.log.Reset()
+			n.answer.Store(&c.answer)
+			for range 2 {
+				n.Read(t.Context(), n.now)
+			}
+			n.want("0", metrics.GPUSourceUp, `reason="`+strings.TrimSpace(reason)+`"`)
+			n.want("absent", metrics.GPUUp)
+			if len(n.GPUs()) > 0 || len(n.Owners()) > 0 {
+				t.Error("there still are GPUs")
+			}
+			if log := n.log.String(); strings.Count(log, "\n") != 1 || !strings.Contains(log, c.log) {
+				t.Errorf("not one line with %q: %s", c.log, log)
+			}
+			n.read(good)
+			n.want("1", metrics.GPUSourceUp)
+		})
+	}
+}
+
+// TestFirstPageThatAnswers: of several the first that can be used is, and who is needed no more is silent.
+func TestFirstPageThatAnswers(t *testing.T) {
+	var asked atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		http.NotFound(w, r)
+	}))
+	t.Cleanup(other.Close)
+	n := newNode(t)
+	n.Collector = n.collector(engine.TargetConfig{URL: other.URL}, engine.TargetConfig{URL: n.server.URL})
+	n.read("")
+	n.want("0", metrics.GPUSourceUp, `reason="http_404"`)
+	n.want("0", metrics.GPUSourceUp, `reason="no_gpu_page"`)
+	for range 3 {
+		n.read(file(t, "amd-1.5.1"))
+		n.want("1", metrics.GPUSourceUp, `source="amd"`)
+	}
+	if n := asked.Load(); n != 2 {
+		t.Errorf("the page that cannot be used was asked %d times", n)
+	}
+	n.options.Needed = func() bool { return false }
+	n.read(file(t, "amd-1.5.1"))
+	if page := golden.Page(t, n.Collector); page != "" || len(n.GPUs()) > 0 {
+		t.Errorf("not needed, and it says\n%s", page)
+	}
+}
+
+// TestAMD: a prefix of the configuration, GPUs without a UUID, and partitions that share a socket.
+func TestAMD(t *testing.T) {
+	n := newNode(t)
+	page := file(t, "amd-1.5.1")
+	const first = "692347000120"
+	for _, p := range []string{page, regexp.MustCompile(`(?m)^(# \w+ )?(gpu|pcie)_`).ReplaceAllString(page, "${1}amd_${2}_")} {
+		n.read(p)
+		n.want("702", metrics.GPUPower, first, `scope="gpu"`)
+		n.want("0.98", metrics.GPUUtilization, first)
+		n.want("9876.54321", metrics.GPUEnergy, first)
+		n.want("5", metrics.GPUPCIeLinkGeneration, first)
+		n.want("3", metrics.GPUECCErrors, first, `severity="corrected"`)
+		n.want("1", metrics.GPUMetricSourceInfo, `metric="llm_gpu_memory_used_bytes"`, `quality="approximate"`, "10^6")
+		n.want("absent", metrics.GPUXIDErrors)
+		n.want("2.1e+09", metrics.GPUClock, first, `domain="sm"`)
+		n.want("2", metrics.GPUVisible)
+	}
+	partition := strings.NewReplacer(`gpu_id="1"`, `gpu_id="8"`, `gpu_partition_id="0"`, `gpu_partition_id="1"`, `692347000121`, first).Replace(page)
+	n = newNode(t)
+	n.read(without(page, `692347000121`) + without(partition, `gpu_id="0"|^#`))
+	n.want("1", metrics.GPUVisible)
+	n.want("702", metrics.GPUPower, first, `gpu="0"`, `scope="gpu"`)
+	n = newNode(t)
+	n.read(regexp.MustCompile(`serial_number="\d+"`).ReplaceAllString(page, `serial_number=""`))
+	n.want("702", metrics.GPUPower, `gpu_uuid="gpu-node-2/0"`)
+}
+
+// TestConfiguration: URLs and secrets are refused as those of engines are.
+func TestConfiguration(t *testing.T) {
+	for url, want := range map[string]string{"localhost:9400": "http://host:port", "http://u:p@localhost:9400": "password_file"} {
+		if _, err := New(Options{Targets: []engine.TargetConfig{{URL: url}}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", url, err, want)
+		}
+	}
+}

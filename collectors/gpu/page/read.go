@@ -1,0 +1,441 @@
+package page
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// maxGPUs bounds what a page may have the exporter remember. The largest nodes have 16.
+const maxGPUs = 128
+
+// parsed is a page with what its labels say.
+type parsed struct {
+	*Source
+	series
+	prefix     string
+	redefines  bool
+	gpus       map[string]gpu.Identity
+	infos      map[string][]string // values of llm_gpu_info after those of the GPU, by UUID
+	drivers    map[[2]string]bool  // versions of the driver and of NVML
+	partitions map[ofGPU][2]string // UUID and profile of MIG instances
+	owners     map[gpu.Owner]bool
+}
+
+// parse recognises a page and finds its GPUs.
+func parse(p *engine.Page, limits engine.Limits) (*parsed, error) {
+	s := series{}
+	for l, v := range p.Series() {
+		name := l.Get(labels.MetricName)
+		s[name] = append(s[name], sample{l, v})
+	}
+	for _, source := range sources {
+		if prefix, ok := source.Recognise(s); ok {
+			out := &parsed{Source: source, series: s, prefix: prefix, gpus: map[string]gpu.Identity{}, infos: map[string][]string{},
+				drivers: map[[2]string]bool{}, partitions: map[ofGPU][2]string{}, owners: map[gpu.Owner]bool{}}
+			out.redefines = source.Redefines == nil || source.Redefines(s)
+			return out, out.identify(limits)
+		}
+	}
+	return nil, engine.PageError(reasonNoGPUs, "no exporter that is known as a source of GPU numbers writes this page (it has %s)", p.Names())
+}
+
+// of is the value of a label of the vocabulary.
+func (p *parsed) of(l labels.Labels, name string) string { return first(l, p.Labels[name]...) }
+
+// identify takes down what the labels of all rows say.
+func (p *parsed) identify(limits engine.Limits) error {
+	relayed := false
+	for _, samples := range p.series {
+		for _, s := range samples {
+			relayed = relayed || s.labels.Has("exported_pod") || s.labels.Has(metrics.LabelInstance)
+		}
+	}
+	for name, samples := range p.series {
+		for _, s := range samples {
+			uuid := p.UUID(s.labels)
+			if uuid == "" {
+				continue // of a CPU, a switch, a link
+			}
+			if err := short(name, s.labels, limits); err != nil {
+				return err
+			}
+			p.gpu(uuid, s.labels)
+			if len(p.gpus) > maxGPUs {
+				return engine.PageError(reasonLimit, "more than %d GPUs: no node has as many", maxGPUs)
+			}
+			p.workload(p.gpus[uuid], s.labels, relayed)
+		}
+	}
+	return nil
+}
+
+// short refuses labels that are longer than those of engines may be.
+func short(name string, l labels.Labels, limits engine.Limits) (err error) {
+	l.Range(func(l labels.Label) {
+		if len(l.Value) > limits.LabelValueBytes {
+			err = engine.PageError(reasonLimit, "label %s of %s has %d bytes, more than %d", l.Name, name, len(l.Value), limits.LabelValueBytes)
+		}
+	})
+	return err
+}
+
+// gpu takes down who a GPU is. Of its partitions the one with the lowest index stands for it.
+func (p *parsed) gpu(uuid string, l labels.Labels) {
+	index := p.of(l, metrics.LabelGPU)
+	if known, ok := p.gpus[uuid]; !ok || lower(index, known.Index) {
+		id := gpu.Identity{UUID: uuid, Index: index}
+		id.PCI, _ = gpu.CanonicalPCI(p.of(l, metrics.LabelPCIBusID))
+		p.gpus[uuid] = id
+		p.infos[uuid] = []string{p.of(l, metrics.LabelGPUName), id.PCI, "", p.of(l, metrics.LabelSerial), "", "", p.of(l, metrics.LabelVBIOSVersion)}
+	}
+	if driver := p.of(l, metrics.LabelDriverVersion); driver != "" {
+		p.drivers[[2]string{driver, p.of(l, metrics.LabelNVMLVersion)}] = true
+	}
+	if instance := p.of(l, metrics.LabelGPUInstance); instance != "" {
+		p.partitions[ofGPU{uuid, instance}] = [2]string{p.of(l, metrics.LabelMIGUUID), p.of(l, metrics.LabelProfile)}
+	}
+}
+
+func lower(a, b string) bool {
+	x, errX := strconv.Atoi(a)
+	y, errY := strconv.Atoi(b)
+	return errX == nil && (errY != nil || x < y)
+}
+
+// workload takes down the container of a row. On a page that went through a Prometheus the plain labels are those of the
+// exporter that wrote it.
+func (p *parsed) workload(id gpu.Identity, l labels.Labels, relayed bool) {
+	o := gpu.Owner{GPU: id, InstanceID: p.of(l, metrics.LabelGPUInstance)}
+	if relayed {
+		o.Namespace, o.Pod, o.Container = l.Get("exported_namespace"), l.Get("exported_pod"), l.Get("exported_container")
+	} else {
+		o.Namespace, o.Pod, o.Container = first(l, "namespace", "pod_namespace"), first(l, "pod", "pod_name"), first(l, "container", "container_name")
+	}
+	if o.Pod != "" {
+		p.owners[o] = true
+	}
+}
+
+// find are the samples of a field, under the name to believe.
+func (p *parsed) find(f field) (samples []sample, name string, unit engine.Scale) {
+	if newer := p.series[p.prefix+f.renamed]; f.renamed != "" && len(newer) > 0 && (!f.redefined || p.redefines) {
+		if f.redefined {
+			return newer, f.renamed, plain
+		}
+		return newer, f.renamed, f.unit
+	}
+	return p.series[p.prefix+f.name], f.name, f.unit
+}
+
+// read are the numbers of a row, the GPUs that have its source, and the source's name.
+func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name string) {
+	type operands map[reading]float64
+	sources := make([]operands, 0, 1+len(r.With))
+	present = map[string]bool{}
+	for i, f := range append([]field{r.From}, r.With...) {
+		samples, called, unit := p.find(f)
+		if i == 0 {
+			name = called
+		}
+		values := operands{}
+		for _, s := range samples {
+			at := reading{ofGPU: ofGPU{uuid: p.UUID(s.labels)}}
+			if at.uuid == "" || math.IsNaN(s.value) || math.IsInf(s.value, 0) {
+				continue
+			}
+			if i == 0 {
+				present[at.uuid] = true
+			}
+			if r.Carry.From != "" {
+				if at.label = s.labels.Get(r.Carry.From); at.label != "" && r.Carry.Map != nil {
+					at.label = r.Carry.Map(at.label)
+				}
+				if at.label == "" {
+					continue
+				}
+			}
+			if r.To.HasLabel(metrics.LabelGPUInstance) && !r.Whole {
+				at.instance = p.of(s.labels, metrics.LabelGPUInstance)
+			}
+			v := unit.Apply(s.value)
+			if old, ok := values[at]; !ok || v > old {
+				values[at] = v
+			}
+		}
+		sources = append(sources, values)
+	}
+	for at := range sources[0] {
+		var v []float64
+		for _, s := range sources {
+			if x, ok := s[at]; ok {
+				v = append(v, x)
+			}
+		}
+		if len(v) < len(sources) {
+			delete(present, at.uuid)
+			continue
+		}
+		at.value = v[0]
+		if r.Fold != nil {
+			var ok bool
+			if at.value, ok = r.Fold(v); !ok {
+				continue
+			}
+		}
+		if r.Split == nil {
+			readings = append(readings, at)
+			continue
+		}
+		for label, part := range r.Split(at.value) {
+			readings = append(readings, reading{at.ofGPU, label, part})
+		}
+	}
+	return readings, present, name
+}
+
+// memory is what is remembered from one page to the next.
+type memory struct {
+	at     time.Time               // of the last page
+	gpus   map[string]gpu.Identity // that were on a page
+	sums   map[string]float64      // of rates, by series
+	latest map[string]float64      // code of each GPU
+	counts map[string]map[int]float64
+}
+
+func newMemory() *memory {
+	return &memory{gpus: map[string]gpu.Identity{}, sums: map[string]float64{}, latest: map[string]float64{}, counts: map[string]map[int]float64{}}
+}
+
+// writer makes the series of one page.
+type writer struct {
+	*parsed
+	*memory
+	elapsed time.Duration // since the last page; 0 when nobody looked for long
+	out     []prometheus.Metric
+	written map[string]bool // series, whatever their source
+	said    map[*metrics.Family]bool
+}
+
+// write makes the series of a page that was read at a time.
+func (m *memory) write(p *parsed, now time.Time, longest time.Duration) []prometheus.Metric {
+	w := &writer{parsed: p, memory: m, elapsed: now.Sub(m.at), written: map[string]bool{}, said: map[*metrics.Family]bool{}}
+	if m.at.IsZero() || w.elapsed > longest {
+		w.elapsed = 0
+	}
+	if len(m.gpus) > maxGPUs { // other ones again and again
+		*m = *newMemory()
+	}
+	w.identities()
+	counted := map[string]bool{} // GPUs whose XIDs are
+	for i := range p.Rows {
+		w.row(&p.Rows[i], counted)
+	}
+	w.explain()
+	m.at = now
+	for uuid, id := range p.gpus {
+		m.gpus[uuid] = id
+	}
+	return w.out
+}
+
+func (w *writer) put(f *metrics.Family, v float64, values ...string) {
+	w.said[f] = true
+	w.out = append(w.out, f.Const(v, values...))
+}
+
+// identities writes what the labels say. A GPU that was on a page and is no more is out of order.
+func (w *writer) identities() {
+	for _, uuid := range slices.Sorted(maps.Keys(w.gpus())) {
+		id, here := w.parsed.gpus[uuid]
+		if !here {
+			w.put(metrics.GPUUp, 0, uuid, w.memory.gpus[uuid].Index, reasonGone)
+			continue
+		}
+		w.put(metrics.GPUUp, 1, uuid, id.Index, "")
+		w.put(metrics.GPUInfo, 1, append([]string{uuid, id.Index}, w.infos[uuid]...)...)
+	}
+	w.put(metrics.GPUVisible, float64(len(w.parsed.gpus)))
+	for v := range w.drivers {
+		w.put(metrics.GPUDriverInfo, 1, v[0], v[1], "")
+	}
+	for at, v := range w.partitions {
+		w.put(metrics.GPUMIGInfo, 1, at.uuid, w.parsed.gpus[at.uuid].Index, at.instance, "", v[0], v[1])
+	}
+	for _, x := range metrics.XIDs {
+		if w.Says[metrics.GPUXIDInfo] != "" {
+			w.put(metrics.GPUXIDInfo, 1, strconv.Itoa(x.Code), string(x.Severity), x.Meaning, x.Action)
+		}
+	}
+	w.said[metrics.GPUAllocationInfo] = len(w.owners) > 0 // collectors/ownership writes them
+}
+
+// gpus are those of the page and those of earlier ones.
+func (w *writer) gpus() map[string]gpu.Identity {
+	all := maps.Clone(w.memory.gpus)
+	maps.Copy(all, w.parsed.gpus)
+	return all
+}
+
+// row writes the series of a row that no row above has written.
+func (w *writer) row(r *Row, counted map[string]bool) {
+	readings, present, name := w.read(r)
+	if r.Is == latest { // of a GPU without the source there was no event
+		for uuid := range w.parsed.gpus {
+			if !present[uuid] {
+				readings = append(readings, reading{ofGPU: ofGPU{uuid: uuid}})
+			}
+			present[uuid] = true
+		}
+	}
+	wrote := false
+	for _, at := range readings {
+		if r.Is == latest {
+			w.event(at)
+		} else {
+			wrote = w.number(r, at) || wrote
+		}
+	}
+	for uuid := range present {
+		if r.To == metrics.GPUXIDErrors && !counted[uuid] {
+			counted[uuid], wrote = true, true
+			w.xids(r, uuid)
+		}
+	}
+	if wrote {
+		w.info(r.To, w.prefix+name, cmp.Or(r.Quality, metrics.Native), r.Why)
+	}
+}
+
+// number writes one number, unless a row above has written that series.
+func (w *writer) number(r *Row, at reading) bool {
+	extra := map[string]string{metrics.LabelSource: w.Name, r.Carry.To: at.label, r.By: at.label}
+	if r.To == metrics.GPUXIDErrors {
+		code, err := strconv.Atoi(at.label)
+		if err != nil || code <= 0 {
+			return false
+		}
+		extra[metrics.LabelSeverity] = severity(code)
+	}
+	for _, l := range r.Set {
+		extra[l.Name] = l.Value
+	}
+	values := w.labels(r.To, at.ofGPU, extra)
+	delete(extra, metrics.LabelSource)
+	key := r.To.Name + "," + strings.Join(w.labels(r.To, at.ofGPU, extra), ",")
+	if w.written[key] {
+		return false
+	}
+	w.written[key] = true
+	v := at.value
+	if r.Is == rate {
+		w.sums[key] += v * w.elapsed.Seconds()
+		v = w.sums[key]
+	}
+	w.put(r.To, v, values...)
+	return true
+}
+
+// labels are the values of a family's labels.
+func (w *writer) labels(f *metrics.Family, at ofGPU, extra map[string]string) []string {
+	id := w.parsed.gpus[at.uuid]
+	values := make([]string, 0, len(f.Labels))
+	for _, l := range f.Labels {
+		switch l {
+		case metrics.LabelGPUUUID:
+			values = append(values, id.UUID)
+		case metrics.LabelGPU:
+			values = append(values, id.Index)
+		case metrics.LabelGPUInstance:
+			values = append(values, at.instance)
+		case metrics.LabelPCIBusID:
+			values = append(values, id.PCI)
+		default:
+			values = append(values, extra[l])
+		}
+	}
+	return values
+}
+
+// event counts the code of a GPU when it has changed since the last page. What the first page has may be old.
+func (w *writer) event(at reading) {
+	before, known := w.latest[at.uuid]
+	w.latest[at.uuid] = at.value
+	if known && at.value != before && 0 < at.value && at.value < 999 {
+		if w.counts[at.uuid] == nil {
+			w.counts[at.uuid] = map[int]float64{}
+		}
+		w.counts[at.uuid][int(at.value)]++
+	}
+}
+
+// xids writes the XIDs of a GPU that were counted here, and zeros for codes that page or are a ticket, so that increase()
+// sees the first event.
+func (w *writer) xids(r *Row, uuid string) {
+	counts := maps.Clone(w.counts[uuid])
+	if counts == nil || r.Is != latest {
+		counts = map[int]float64{}
+	}
+	for _, x := range metrics.XIDs {
+		if x.Severity != metrics.XIDApp {
+			counts[x.Code] += 0
+		}
+	}
+	for code, n := range counts {
+		w.number(&Row{To: r.To, Carry: engine.Carry{To: metrics.LabelXID}}, reading{ofGPU{uuid: uuid}, strconv.Itoa(code), n})
+	}
+}
+
+// severity is that of the catalogue.
+func severity(code int) string {
+	for _, x := range metrics.XIDs {
+		if x.Code == code {
+			return string(x.Severity)
+		}
+	}
+	return ""
+}
+
+func (w *writer) info(f *metrics.Family, source string, quality metrics.Quality, why string) {
+	key := metrics.GPUMetricSourceInfo.Name + f.Name + source
+	if !w.written[key] {
+		w.written[key] = true
+		w.put(metrics.GPUMetricSourceInfo, 1, f.Name, source, string(quality), why)
+	}
+}
+
+// explain says where the families that no row has written come from, or why they do not.
+func (w *writer) explain() {
+	own := []*metrics.Family{metrics.GPUSourceUp, metrics.GPUMetricSourceInfo}
+	for _, f := range metrics.All() {
+		how, says := w.Says[f]
+		i := slices.IndexFunc(w.Rows, func(r Row) bool { return r.To == f })
+		switch {
+		case f.Group != "gpu" || slices.Contains(own, f):
+		case says && w.said[f]:
+			w.info(f, how, metrics.Derived, "said by the labels of the page, or by their absence")
+		case says:
+			w.info(f, "", metrics.Missing, "not among the labels of the page: "+how)
+		case w.said[f]:
+		case w.Missing[f] != "":
+			w.info(f, "", metrics.Missing, w.Missing[f])
+		case i < 0:
+			w.info(f, "", metrics.Missing, w.Otherwise)
+		case w.Rows[i].Absent != "":
+			w.info(f, "", metrics.Missing, w.Rows[i].Absent)
+		default:
+			w.info(f, "", metrics.Missing, w.prefix+w.Rows[i].From.name+" is not on the page: the GPU does not support it, or the exporter's configuration does not ask for it")
+		}
+	}
+}

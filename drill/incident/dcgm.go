@@ -1,0 +1,93 @@
+package incident
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// dcgm is a dcgm-exporter 4.8 on the simulated node: the GPUs of NVML's series, in the names, units and labels of its
+// page. What it serves is as old as its page may be: it looks every 30 seconds.
+type dcgm struct {
+	world *World
+	// asked are fields beside those of its default list that its configuration asks for.
+	asked []string
+	last  []byte
+}
+
+// throttleFields are those that a configuration has to ask for, so that alerts about lowered clocks and memory errors
+// work: the ones that docs/operations.md lists.
+var throttleFields = []string{
+	"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS",
+	"DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS",
+	"DCGM_FI_DEV_MAX_SM_CLOCK", "DCGM_FI_DEV_SLOWDOWN_TEMP", "DCGM_FI_DEV_ROW_REMAP_PENDING", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_THRESHOLD_SRM",
+}
+
+// nanoseconds are the fields in which the driver counts a reason.
+var nanoseconds = map[string]string{
+	"sw_power_cap": "SW_POWER_CAP", "sw_thermal_slowdown": "SW_THERM_SLOWDOWN", "hw_thermal_slowdown": "HW_THERM_SLOWDOWN", "hw_power_brake_slowdown": "HW_POWER_BRAKE_SLOWDOWN",
+}
+
+// RoundTrip implements http.RoundTripper.
+func (d *dcgm) RoundTrip(req *http.Request) (*http.Response, error) {
+	now := d.page()
+	if d.last == nil {
+		d.last = now
+	}
+	served := d.last
+	d.last = now
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, ContentLength: int64(len(served)),
+		Body: io.NopCloser(bytes.NewReader(served)), Request: req}, nil
+}
+
+// page writes the page. A GPU that is lost is not on it.
+func (d *dcgm) page() []byte {
+	rows := map[string][]string{}
+	for _, r := range d.world.Replicas {
+		if r.GPU.Lost {
+			continue
+		}
+		labels := fmt.Sprintf(`gpu="%d",UUID="%s",pci_bus_id="0000%s",device="nvidia%d",modelName="%s",hostname="gpu-node-1",container="engine",namespace="%s",pod="%s"`,
+			r.GPU.index, r.GPU.uuid, strings.ToUpper(PCI(r.GPU.index)), r.GPU.index, "NVIDIA H100 80GB HBM3", namespace, r.pod)
+		for name, value := range r.GPU.dcgm() {
+			rows[name] = append(rows[name], fmt.Sprintf("%s{%s} %s\n", name, labels, value))
+		}
+	}
+	var page bytes.Buffer
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		if slices.Contains(throttleFields, name) && !slices.Contains(d.asked, name) {
+			continue
+		}
+		fmt.Fprintf(&page, "# HELP %s of the drill\n# TYPE %s gauge\n%s", name, name, strings.Join(rows[name], ""))
+	}
+	return page.Bytes()
+}
+
+// dcgm are the fields of a GPU: integers, and doubles with six decimals.
+func (g *GPU) dcgm() map[string]string {
+	integer := func(v float64) string { return fmt.Sprintf("%d", int64(math.Round(v))) }
+	fields := map[string]string{
+		"DCGM_FI_DEV_SM_CLOCK": integer(1980 * g.clock), "DCGM_FI_DEV_MAX_SM_CLOCK": "1980",
+		"DCGM_FI_DEV_GPU_TEMP": integer(g.celsius), "DCGM_FI_DEV_SLOWDOWN_TEMP": "90",
+		"DCGM_FI_DEV_POWER_USAGE": fmt.Sprintf("%f", idleWatts+busyWatts*g.busy),
+		"DCGM_FI_DEV_GPU_UTIL":    integer(100 * g.busy), "DCGM_FI_PROF_DRAM_ACTIVE": fmt.Sprintf("%f", g.busy*busyBandwidth/100),
+		"DCGM_FI_DEV_ROW_REMAP_PENDING": integer(boolean(g.RemapPending)), "DCGM_FI_DEV_ROW_REMAP_FAILURE": integer(boolean(g.RemapFailed)),
+		"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": integer(g.ECC), "DCGM_FI_DEV_THRESHOLD_SRM": "0",
+	}
+	mask := uint64(0)
+	for _, r := range reasons {
+		if r.name == g.active {
+			mask |= r.bit
+		}
+		if name := nanoseconds[r.name]; name != "" {
+			fields["DCGM_FI_DEV_CLOCKS_EVENT_REASON_"+name+"_NS"] = integer(g.seconds[r.name] * 1e9)
+		}
+	}
+	fields["DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"] = integer(float64(mask))
+	return fields
+}

@@ -1,0 +1,93 @@
+package incident
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// told is what a person got of an incident.
+type told struct {
+	by      []string // alerts of the first page
+	verdict string   // where it says to look first
+	cause   string
+	at      span
+}
+
+// playFrom plays an incident with NVML's series, or with those that a page gives that asks for fields.
+func playFrom(t *testing.T, in Incident, source bool, asked []string) told {
+	t.Helper()
+	p, err := newPlay(in, Rules(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.sim.Close()
+	if source {
+		p.exporter.dcgm = &dcgm{world: p.world, asked: asked}
+		if err := p.exporter.start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.play(); err != nil {
+		t.Fatal(err)
+	}
+	s := p.score(1)
+	got := told{by: s.PagedBy, cause: s.Cause, at: s.Delay}
+	for line := range strings.Lines(s.Split) {
+		if strings.HasPrefix(line, "Look first at") {
+			got.verdict = strings.TrimSpace(line)
+		}
+	}
+	return got
+}
+
+// TestSameIncidentFromAPage: GPUs that heat up wake the same person, who reads the same, whether NVML says it or the page of
+// a dcgm-exporter that asks for the fields about lowered clocks. With its default list nobody learns why.
+func TestSameIncidentFromAPage(t *testing.T) {
+	t.Parallel()
+	in := small(t, "thermal-throttle")
+	nvml, page, poor := playFrom(t, in, false, nil), playFrom(t, in, true, throttleFields), playFrom(t, in, true, nil)
+	t.Logf("NVML %+v", nvml)
+	t.Logf("page %+v", page)
+	t.Logf("page with the default list %+v", poor)
+	if !slices.Contains(nvml.by, rules.FastBurn.Name) || nvml.cause != rules.GPUThrottledUnderBurn.Name || nvml.verdict == "" {
+		t.Fatalf("with NVML: %+v", nvml)
+	}
+	share := regexp.MustCompile(`\d+%`) // of a page that is up to 30 seconds old
+	if !slices.Equal(page.by, nvml.by) || share.ReplaceAllString(page.verdict, "") != share.ReplaceAllString(nvml.verdict, "") || page.cause != nvml.cause || page.at != nvml.at {
+		t.Errorf("from a page: %+v, want %+v", page, nvml)
+	}
+	if !slices.Equal(poor.by, nvml.by) || poor.cause != "" || poor.verdict == nvml.verdict {
+		t.Errorf("from the default list: %+v", poor)
+	}
+}
+
+// TestFieldsToAskFor: the documentation names the fields that the drill's page was asked for.
+func TestFieldsToAskFor(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range throttleFields {
+		if !strings.Contains(string(page), "\n"+f+",") {
+			t.Errorf("docs/operations.md does not name %s", f)
+		}
+	}
+}
+
+// TestLostGPUFromAPage: a GPU that falls off the bus takes its XID off the page with it. That it is gone pages in its place.
+func TestLostGPUFromAPage(t *testing.T) {
+	t.Parallel()
+	in := small(t, "xid-79")
+	in.Fleet.Replicas = 3
+	nvml, page := playFrom(t, in, false, nil), playFrom(t, in, true, nil)
+	t.Logf("NVML %+v", nvml)
+	t.Logf("page %+v", page)
+	if !slices.Contains(nvml.by, rules.GPUCriticalXID.Name) || !slices.Contains(page.by, rules.GPULost.Name) || page.at > nvml.at+span(4*rules.Interval) {
+		t.Errorf("from a page: %+v, with NVML: %+v", page, nvml)
+	}
+}
