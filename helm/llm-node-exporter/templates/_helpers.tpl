@@ -11,6 +11,26 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* A name with a suffix, as in (list . "config"). What is too long for 63 characters ends in a digest, so that
+two names that begin alike stay two. */ -}}
+{{- define "lne.suffixed" -}}
+{{- $base := include "lne.fullname" (index . 0) -}}
+{{- $suffix := index . 1 -}}
+{{- if gt (add (len $base) (len $suffix)) 62 -}}
+{{- $base = printf "%s-%s" ($base | trunc (int (sub 53 (len $suffix))) | trimSuffix "-") (sha256sum $base | trunc 8) -}}
+{{- end -}}
+{{- printf "%s-%s" $base $suffix -}}
+{{- end -}}
+
+{{- /* Names of the whole cluster: the colon is in no name, and keeps releases of all namespaces apart. */ -}}
+{{- define "lne.clusterName" -}}
+{{ include "lne.namespace" . }}:{{ include "lne.fullname" . }}
+{{- end -}}
+
+{{- define "lne.namespace" -}}
+{{ default .Release.Namespace .Values.namespaceOverride }}
+{{- end -}}
+
 {{- define "lne.selector" -}}
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -41,4 +61,64 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else -}}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end -}}
+{{- end -}}
+
+{{- define "lne.pullSecrets" -}}
+{{- with concat .Values.imagePullSecrets (default list .Values.global.imagePullSecrets) }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "lne.secretMounts" -}}
+{{- range .Values.secrets }}
+- {name: {{ printf "secret-%s" . }}, mountPath: {{ printf "/etc/llm-node-exporter/secrets/%s" . }}, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "lne.secretVolumes" -}}
+{{- range .Values.secrets }}
+- name: {{ printf "secret-%s" . }}
+  secret: {secretName: {{ . }}, defaultMode: 0o444}
+{{- end }}
+{{- end -}}
+
+{{- /* What the features of the values need: privileged, root, capabilities, and the folders of the host. The device cgroup
+lets nobody else open /dev/kmsg, or device nodes that no runtime has put there. */ -}}
+{{- define "lne.needs" -}}
+{{- $podResources := and (ne .Values.gpu.driver "none") .Values.ownership.podResources -}}
+podResources: {{ $podResources }}
+privileged: {{ or .Values.gpu.kmsg (eq .Values.gpu.driver "host") }}
+root: {{ or $podResources .Values.ownership.processes .Values.gpu.kmsg (eq .Values.gpu.driver "host") }}
+hostPath: {{ or $podResources .Values.ownership.processes .Values.gpu.kmsg (has .Values.gpu.driver (list "host" "volumeMounts")) }}
+capabilities: {{ ternary (list "SYS_PTRACE" "DAC_READ_SEARCH") list .Values.ownership.processes | toJson }}
+{{- end -}}
+
+{{- define "lne.securityContext" -}}
+{{- $needs := include "lne.needs" . | fromYaml -}}
+readOnlyRootFilesystem: true
+{{- if $needs.privileged }}
+privileged: true
+{{- else }}
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+  {{- with $needs.capabilities }}
+  add: {{ toJson . }}
+  {{- end }}
+{{- end }}
+{{- if $needs.root }}
+runAsUser: 0
+{{- else }}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+{{- end }}
+{{- end -}}
+
+{{- /* A probe of a path with its settings, as in (list . "/-/ready" .Values.readinessProbe). */ -}}
+{{- define "lne.probe" -}}
+{{- $v := (index . 0).Values -}}
+{{- $ask := dict "httpGet" (dict "path" (index . 1) "port" "metrics" "scheme" (upper $v.webConfig.scheme)) -}}
+{{- if eq $v.probes "tcp" }}{{ $ask = dict "tcpSocket" (dict "port" "metrics") }}{{ end -}}
+{{- toYaml (merge $ask (index . 2)) -}}
 {{- end -}}
