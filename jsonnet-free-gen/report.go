@@ -73,6 +73,9 @@ func reportBudgets(args []string, to io.Writer) error {
 	if _, err := app.Parse(args); err != nil {
 		return err
 	}
+	if err := checkLabels(r.style.Labels); err != nil {
+		return err
+	}
 	r.url, r.page = *address, *page
 	var err error
 	if r.freeze, err = slo.ParseRatio(*freeze); err != nil {
