@@ -7,10 +7,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 const chart = "llm-node-exporter"
@@ -96,6 +99,7 @@ var combinations = map[string][]string{
 	"driver container": {`gpu={"driver":"host","host":{"path":"/run/nvidia/driver","library":"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"}}`},
 	"Talos":            {`gpu.runtimeClassName="nvidia"`, `podSecurityContext={"fsGroup":65532}`},
 	"k0s":              {`ownership.kubeletDir="/var/lib/k0s/kubelet"`, `gpu.driver="defaultRuntime"`},
+	"user workloads":   {`namespaceLabel="exported_namespace"`, `podMonitor.kind="ServiceMonitor"`, `alertmanager.config={"enabled":true}`},
 	"OpenShift":        {`securityContextConstraints.create=true`, `gpu.kmsg=true`, `podSecurityContext={"seLinuxOptions":{"type":"spc_t"}}`, `dashboards.labels={"console.openshift.io/dashboard":"true"}`},
 	"AppArmor":         {`securityContext={"appArmorProfile":{"type":"Unconfined"}}`},
 	"tenant":           {`discovery.namespaces=["llm","batch"]`, `ownership.podResources=false`},
@@ -145,7 +149,9 @@ func TestRefused(t *testing.T) {
 		`prometheusRule.alerts={"LLMNoSuchAlert":{"enabled":false}}`:             "prometheusRule.alerts.LLMNoSuchAlert",
 		`alertmanager.config={"enabled":true,"receivers":{"llm-page":{}}}`:       "alertmanager.config.receivers.llm-page",
 		`config.target=[]`: "config",
-		`prometheusRule.grafanaURL="grafana.example"`: "grafanaURL",
+		`prometheusRule.grafanaURL="grafana.example"`:                "grafanaURL",
+		`prometheusRule.runbookURL="https://wiki.example"`:           "runbookURL",
+		`prometheusRule.runbookURL="https://wiki.example/\"{alert}"`: "runbookURL",
 	} {
 		args := []string{"template", "gpu", chart}
 		for _, s := range strings.Split(set, "\n") {
@@ -158,9 +164,12 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// ownRunbooks are at the address that generated files have.
+const ownRunbooks = `prometheusRule.runbookURL="` + rules.DefaultRunbookURL + `"`
+
 // The rules in the cluster are the generated ones, expression by expression.
 func TestRulesAreTheGeneratedOnes(t *testing.T) {
-	if got, want := at(t, render(t)["PrometheusRule"], "spec", "groups"), generated(t, "rules.yaml"); !reflect.DeepEqual(got, want["groups"]) {
+	if got, want := at(t, render(t, ownRunbooks)["PrometheusRule"], "spec", "groups"), generated(t, "rules.yaml"); !reflect.DeepEqual(got, want["groups"]) {
 		t.Error("the rendered groups differ from examples/prometheus/rules.yaml")
 	}
 	changed := render(t, `prometheusRule.alerts={"LLMColdStart":{"enabled":false},"LLMKVPressure":{"severity":"notice"}}`)
@@ -179,7 +188,7 @@ func TestRulesAreTheGeneratedOnes(t *testing.T) {
 
 // VictoriaMetrics gets the objects of its operator, and the rules that --format victoriametrics writes.
 func TestVictoriaMetrics(t *testing.T) {
-	objects := render(t, combinations["victoria"]...)
+	objects := render(t, append(combinations["victoria"], ownRunbooks)...)
 	if objects["PodMonitor"] != nil || objects["PrometheusRule"] != nil {
 		t.Error("objects of Prometheus' operator are there too")
 	}
@@ -240,14 +249,81 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
+	for set, want := range map[string]string{
+		`service.enabled=true`:                                     "http://gpu-llm-node-exporter.monitoring.svc:9844/runbooks/LLMQueueBuildUp",
+		`webConfig.scheme="https"`:                                 "https://gpu-llm-node-exporter.monitoring.svc:9844/runbooks/LLMQueueBuildUp",
+		`service.enabled=false`:                                    "http://localhost:9844/runbooks/LLMQueueBuildUp",
+		`prometheusRule.runbookURL="https://wiki.example/{alert}"`: "https://wiki.example/LLMQueueBuildUp",
+	} {
+		objects := render(t, set)
+		for _, text := range []string{fmt.Sprint(objects["PrometheusRule"]), at(t, objects["-incident"], "data", "llm-incident.json").(string)} {
+			if !strings.Contains(text, want) || strings.Contains(text, "github.com") {
+				t.Errorf("%s: nothing leads to %s", set, want)
+			}
+		}
+	}
 	if alerts < 30 {
 		t.Errorf("%d alerts", alerts)
 	}
 }
 
+// Where Prometheus sets namespace itself, everything reads the engine's from the label that is left: as the generator
+// writes it, with the same links.
+func TestOtherNamespaceLabel(t *testing.T) {
+	dir := t.TempDir()
+	const runbooks = "https://wiki.example/{alert}.html"
+	if out, err := exec.Command("go", "run", "../jsonnet-free-gen", "--format", "operator", "--label", "namespace=exported_namespace", "--runbook-url", runbooks,
+		"--dashboard-url", "https://grafana.example/d/{uid}", "--out", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	read := func(name string) string {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	parsed := func(text string) (o object) {
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	objects := render(t, `namespaceLabel="exported_namespace"`, `prometheusRule.runbookURL="`+runbooks+`"`, `prometheusRule.grafanaURL="https://grafana.example"`, `alertmanager.config={"enabled":true}`)
+	// Matchers are sorted by name, and lines end where they are full.
+	words := func(text string) []string {
+		all := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \n,{}()`", r) })
+		slices.Sort(all)
+		return all
+	}
+	if !slices.Equal(words(fmt.Sprint(objects["PrometheusRule"]["spec"])), words(fmt.Sprint(parsed(read("prometheusrule.yaml"))["spec"]))) {
+		t.Error("the rules are not those of --label namespace=exported_namespace")
+	}
+	if !reflect.DeepEqual(objects["AlertmanagerConfig"]["spec"], parsed(read("alertmanagerconfig.yaml"))["spec"]) {
+		t.Error("the AlertmanagerConfig is not that of --label namespace=exported_namespace")
+	}
+	for _, name := range []string{"alertmanager.yaml", "alertmanager-route.yaml"} {
+		if !reflect.DeepEqual(parsed(at(t, objects["-alertmanager"], "data", name).(string)), parsed(read(name))) {
+			t.Errorf("%s is not that of --label namespace=exported_namespace", name)
+		}
+	}
+	if at(t, objects["-alertmanager"], "data", rules.TemplateFile) != read(rules.TemplateFile) {
+		t.Error("the template is not that of --label namespace=exported_namespace")
+	}
+	for _, board := range []string{"engine", "exporter", "fleet", "gpu", "incident", "slo"} {
+		if name := "llm-" + board + ".json"; !slices.Equal(words(at(t, objects["-"+board], "data", name).(string)), words(read("dashboards/"+name))) {
+			t.Errorf("%s is not that of --label namespace=exported_namespace", name)
+		}
+	}
+	endpoint := at(t, objects["PodMonitor"], "spec", "podMetricsEndpoints").([]any)[0].(object)
+	if endpoint["honorLabels"] != false || strings.Contains(fmt.Sprint(endpoint["relabelings"]), "namespace|pod") {
+		t.Errorf("nothing is left for exported_namespace: %v", endpoint)
+	}
+}
+
 // Grafana's sidecar finds each dashboard, and Alertmanager's configuration is the generated one.
 func TestDashboardsAndFragment(t *testing.T) {
-	objects := render(t)
+	objects := render(t, ownRunbooks)
 	files, err := filepath.Glob(filepath.Join(chart, "files", "dashboards", "*.json"))
 	if err != nil || len(files) < 6 {
 		t.Fatalf("%v %v", files, err)
@@ -536,7 +612,7 @@ func notes(t *testing.T, set ...string) string {
 // The notes say how to see that pods are wanted, and what is missing for what.
 func TestNotes(t *testing.T) {
 	for set, want := range map[string]string{
-		`port=9844`: "get ds gpu-llm-node-exporter\n", `port=9845`: "DESIRED", `gpu.kmsg=false`: "gpu.kmsg=true (privileged)",
+		`port=9844`: "get ds gpu-llm-node-exporter\n", `port=9845`: "DESIRED", `port=9846`: "set prometheusRule.grafanaURL", `port=9847`: "set prometheusRule.runbookURL", `gpu.kmsg=false`: "gpu.kmsg=true (privileged)",
 		`fullnameOverride="` + strings.Repeat("l", 60) + `"`: "-alertmanager -o go-template",
 	} {
 		if got := notes(t, set); !strings.Contains(got, want) {

@@ -31,6 +31,30 @@ two names that begin alike stay two. */ -}}
 {{ default .Release.Namespace .Values.namespaceOverride }}
 {{- end -}}
 
+{{- /* A generated text with the label and the address of runbooks that the values say, as in (list . $text). In the
+files namespace is a label where a template reads it, and between what separates labels in PromQL, YAML and legends. */ -}}
+{{- define "lne.generated" -}}
+{{- $ := index . 0 -}}
+{{- $url := splitList "{alert}" (include "lne.runbookURL" $) -}}
+{{- $text := regexReplaceAll "http://localhost:9844/runbooks/(LLM\\w+|\\$\\{__field\\.labels\\.alertname\\})" (index . 1) (printf "%s${1}%s" (index $url 0) (index $url 1)) -}}
+{{- $text = replace "http://localhost:9844/runbooks/" (index $url 0) $text -}}
+{{- if ne $.Values.namespaceLabel "namespace" -}}
+{{- $text = regexReplaceAll "([$]labels|[.]Labels)[.]namespace\\b" $text (printf "${1}.%s" $.Values.namespaceLabel) -}}
+{{- $text = regexReplaceAll "([ ,({])namespace([,)=!}\n])" $text (printf "${1}%s${2}" $.Values.namespaceLabel) -}}
+{{- end -}}
+{{- $text -}}
+{{- end -}}
+
+{{- define "lne.runbookURL" -}}
+{{- if .Values.prometheusRule.runbookURL -}}
+{{ .Values.prometheusRule.runbookURL }}
+{{- else if .Values.service.enabled -}}
+{{ .Values.webConfig.scheme }}://{{ include "lne.fullname" . }}.{{ include "lne.namespace" . }}.svc:{{ .Values.port }}/runbooks/{alert}
+{{- else -}}
+{{ .Values.webConfig.scheme }}://localhost:{{ .Values.port }}/runbooks/{alert}
+{{- end -}}
+{{- end -}}
+
 {{- define "lne.selector" -}}
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
