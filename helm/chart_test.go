@@ -8,11 +8,13 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -618,6 +620,28 @@ func TestNotes(t *testing.T) {
 		if got := notes(t, set); !strings.Contains(got, want) {
 			t.Errorf("%s: the notes lack %q:\n%s", set, want, got)
 		}
+	}
+}
+
+// The container may have more than the exporter's own limits let it use, and Go hears of it before the kernel does.
+func TestMemory(t *testing.T) {
+	soft := func(set ...string) any {
+		for _, e := range at(t, render(t, set...)["DaemonSet"], "spec", "template", "spec", "containers", "env").([]any) {
+			if e.(object)["name"] == "GOMEMLIMIT" {
+				return e.(object)["value"]
+			}
+		}
+		return nil
+	}
+	for limit, want := range map[string]any{`"1Gi"`: "966367641", `"0.5Gi"`: "483183820", `"400M"`: "360000000", `500000000`: "450000000", `null`: nil} {
+		if got := soft(`resources.limits.memory=` + limit); got != want {
+			t.Errorf("%s: GOMEMLIMIT is %v, want %v", limit, got, want)
+		}
+	}
+	const process = 50 << 20 // measured: docs/scale.md
+	bytes, err := strconv.ParseInt(fmt.Sprint(soft()), 10, 64)
+	if may := process + engine.DefaultLimits.Memory + 8*engine.DefaultLimits.BodyBytes; err != nil || bytes < may*9/10 {
+		t.Errorf("GOMEMLIMIT is %d, %v; the exporter may take %d", bytes, err, may)
 	}
 }
 

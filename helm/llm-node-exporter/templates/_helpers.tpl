@@ -139,6 +139,16 @@ runAsGroup: 65532
 {{- end }}
 {{- end -}}
 
+{{- /* Nine tenths of the memory limit in bytes, beyond which Go collects garbage more often; empty without a limit. */ -}}
+{{- define "lne.softLimit" -}}
+{{- $limit := dig "limits" "memory" "" .Values.resources -}}
+{{- $limit = ternary (printf "%.0f" $limit) (toString $limit) (kindIs "float64" $limit) -}}
+{{- $number := regexFind "^[0-9.]+" $limit -}}
+{{- with get (dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824) (trimPrefix $number $limit) -}}
+{{- if $number }}{{ mulf (float64 $number) . 0.9 | int64 }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* A probe of a path with its settings, as in (list . "/-/ready" .Values.readinessProbe). */ -}}
 {{- define "lne.probe" -}}
 {{- $v := (index . 0).Values -}}
