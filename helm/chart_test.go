@@ -107,7 +107,7 @@ var combinations = map[string][]string{
 	"tenant":           {`discovery.namespaces=["llm","batch"]`, `ownership.podResources=false`},
 	"two namespaces":   {`discovery.namespaces=["llm","batch"]`},
 	"password":         {`probes="tcp"`, `webConfig={"existingSecret":"web"}`, `livenessProbe={"initialDelaySeconds":10}`, `readinessProbe={"periodSeconds":5,"failureThreshold":1}`},
-	"ServiceMonitor":   {`podMonitor.kind="ServiceMonitor"`, `service={"labels":{"a":"b"},"annotations":{"a":"b"},"type":"NodePort"}`},
+	"ServiceMonitor":   {`podMonitor.kind="ServiceMonitor"`, `service={"labels":{"a":"b"},"annotations":{"a":"b"},"type":"ClusterIP","clusterIP":"None"}`},
 	"ScrapeConfig":     {`podMonitor.kind="ScrapeConfig"`, `webConfig.scheme="https"`, `podMonitor.sampleLimit=20000`, `podMonitor.basicAuth={"username":{"name":"a","key":"u"},"password":{"name":"a","key":"p"}}`},
 	"no Service":       {`service.enabled=false`},
 	"everywhere":       {`affinity={}`, `nodeSelector={"pool":"gpu"}`, `tolerations=[{"key":"nvidia.com/gpu","operator":"Exists","effect":"NoSchedule"}]`},
