@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,13 +28,12 @@ func TestImage(t *testing.T) {
 		t.Helper()
 		cmd := exec.Command(name, args...)
 		cmd.Env = append(os.Environ(), "BUILDAH_ISOLATION=chroot", "STORAGE_DRIVER=vfs")
-		var stderr strings.Builder
-		cmd.Stderr = &stderr
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, out, &stderr)
+		var stdout, stderr strings.Builder
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%s %s: %v\n%s%s", name, strings.Join(args, " "), err, &stdout, &stderr)
 		}
-		return strings.TrimSpace(string(out))
+		return strings.TrimSpace(cmp.Or(stdout.String(), stderr.String())) // kingpin prints its version to the latter
 	}
 	buildah := func(args ...string) string {
 		t.Helper()
@@ -61,6 +61,7 @@ func TestImage(t *testing.T) {
 
 	container := buildah("from", "--pull-never", "localhost/exporter")
 	mounted := buildah("mount", container)
+	t.Cleanup(func() { buildah("umount", "--all"); buildah("rm", "--all") })
 	var files []string
 	size := int64(0)
 	err = filepath.WalkDir(mounted, func(path string, entry os.DirEntry, err error) error {
