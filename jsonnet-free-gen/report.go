@@ -73,6 +73,9 @@ func reportBudgets(args []string, to io.Writer) error {
 	if _, err := app.Parse(args); err != nil {
 		return err
 	}
+	if *page == "" {
+		return errors.New("--severity needs a value: the severity label of what pages")
+	}
 	if err := checkLabels(r.style.Labels); err != nil {
 		return err
 	}
