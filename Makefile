@@ -10,6 +10,8 @@ LDFLAGS  := -s -w -X $(V).Version=$(VERSION) -X $(V).Revision=$(REVISION)
 LDFLAGS += -extldflags "-Wl,-z,lazy"
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 
+COMMANDS ?= ./cmd/...
+
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
@@ -20,7 +22,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/exporter and bin/drill
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	go build -trimpath -buildmode=pie -ldflags '$(LDFLAGS)' -o bin/ $(COMMANDS)
 
 demo: build ## a simulated node with the real exporter, Prometheus and rules, on this machine; INCIDENT=name starts one
 	./bin/drill demo $(if $(INCIDENT),--incident $(INCIDENT))

@@ -7,10 +7,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 const chart = "llm-node-exporter"
@@ -81,16 +86,40 @@ var combinations = map[string][]string{
 	"own role":    {`rbac.create=false`, `serviceAccount={"create":false,"name":"mine"}`},
 	"protected": {`webConfig={"existingSecret":"web","scheme":"https"}`, `secrets=["engine-token"]`, `networkPolicy={"enabled":true}`, `podMonitor.tlsConfig={"insecureSkipVerify":true}`,
 		`podMonitor.sampleLimit=20000`, `podMonitor.relabelings=[{"targetLabel":"team","replacement":"infra"}]`, `podMonitor.metricRelabelings=[{"action":"drop","sourceLabels":["__name__"],"regex":"go_.*"}]`},
-	"victoria":     {`victoriaMetrics.enabled=true`, `podMonitor.sampleLimit=20000`, `podMonitor.metricRelabelings=[{"action":"drop","sourceLabels":["__name__"],"regex":"go_.*"}]`},
-	"receivers":    {`alertmanager.config={"enabled":true,"labels":{"alertmanager":"main"},"receivers":{"llm-critical":{"webhookConfigs":[{"url":"https://pager.example"}]}}}`},
-	"no operator":  {`podMonitor.enabled=false`, `prometheusRule.enabled=false`, `dashboards.enabled=false`, `alertmanager.enabled=false`, `serviceAccount={"create":false}`},
-	"other names":  {`nameOverride="llm"`, `image={"digest":"sha256:` + strings.Repeat("0", 64) + `"}`, `commonLabels={"team":"infra"}`},
-	"one engine":   {`config={"targets":[{"url":"http://127.0.0.1:8000"}]}`},
-	"some alerts":  {`prometheusRule.alerts={"LLMColdStart":{"enabled":false}}`, `prometheusRule.grafanaURL="https://grafana.example"`, `prometheusRule.runbookURL="https://wiki.example/{alert}"`},
-	"no probes":    {`probes=false`, `priorityClassName="system-node-critical"`},
-	"only some":    {`networkPolicy={"enabled":true,"from":[{"podSelector":{"matchLabels":{"app":"prometheus"}}}]}`},
-	"mirror":       {`global.imageRegistry="mirror.example"`, `dashboards={"labels":{"grafana":"yes"},"annotations":{"grafana_folder":"LLM"}}`},
-	"extra things": {`extraVolumes=[{"name":"x","emptyDir":{}}]`, `extraVolumeMounts=[{"name":"x","mountPath":"/x"}]`, `extraArgs=["--log.level=debug"]`, `extraEnv=[{"name":"TZ","value":"UTC"}]`, `imagePullSecrets=[{"name":"pull"}]`},
+	"victoria":         {`victoriaMetrics.enabled=true`, `podMonitor.sampleLimit=20000`, `podMonitor.metricRelabelings=[{"action":"drop","sourceLabels":["__name__"],"regex":"go_.*"}]`},
+	"receivers":        {`alertmanager.config={"enabled":true,"labels":{"alertmanager":"main"},"receivers":{"llm-critical":{"webhookConfigs":[{"url":"https://pager.example"}]}}}`},
+	"no operator":      {`podMonitor.enabled=false`, `prometheusRule.enabled=false`, `dashboards.enabled=false`, `alertmanager.enabled=false`, `serviceAccount={"create":false}`},
+	"other names":      {`nameOverride="llm"`, `image={"digest":"sha256:` + strings.Repeat("0", 64) + `"}`, `commonLabels={"team":"infra"}`},
+	"one engine":       {`config={"targets":[{"url":"http://127.0.0.1:8000"}]}`},
+	"some alerts":      {`prometheusRule.alerts={"LLMColdStart":{"enabled":false}}`, `prometheusRule.grafanaURL="https://grafana.example"`, `prometheusRule.runbookURL="https://wiki.example/{alert}"`},
+	"no probes":        {`probes="none"`, `priorityClassName="system-node-critical"`},
+	"only some":        {`networkPolicy={"enabled":true,"from":[{"podSelector":{"matchLabels":{"app":"prometheus"}}}]}`},
+	"mirror":           {`global.imageRegistry="mirror.example"`, `dashboards={"labels":{"grafana":"yes"},"annotations":{"grafana_folder":"LLM"}}`},
+	"default runtime":  {`gpu.driver="defaultRuntime"`},
+	"runtime unnamed":  {`gpu.runtimeClassName=""`},
+	"NRI":              {`gpu.driver="cdi"`},
+	"Bottlerocket":     {`gpu.driver="volumeMounts"`},
+	"driver container": {`gpu={"driver":"host","host":{"path":"/run/nvidia/driver","library":"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"}}`},
+	"Talos":            {`gpu.runtimeClassName="nvidia"`, `podSecurityContext={"fsGroup":65532}`},
+	"k0s":              {`ownership.kubeletDir="/var/lib/k0s/kubelet"`, `gpu.driver="defaultRuntime"`},
+	"user workloads":   {`namespaceLabel="exported_namespace"`, `podMonitor.kind="ServiceMonitor"`, `alertmanager.config={"enabled":true}`},
+	"OpenShift":        {`securityContextConstraints.create=true`, `gpu.kmsg=true`, `podSecurityContext={"seLinuxOptions":{"type":"spc_t"}}`, `dashboards.labels={"console.openshift.io/dashboard":"true"}`},
+	"AppArmor":         {`securityContext={"appArmorProfile":{"type":"Unconfined"}}`},
+	"tenant":           {`discovery.namespaces=["llm","batch"]`, `ownership.podResources=false`},
+	"two namespaces":   {`discovery.namespaces=["llm","batch"]`},
+	"password":         {`probes="tcp"`, `webConfig={"existingSecret":"web"}`, `livenessProbe={"initialDelaySeconds":10}`, `readinessProbe={"periodSeconds":5,"failureThreshold":1}`},
+	"ServiceMonitor":   {`podMonitor.kind="ServiceMonitor"`, `service={"labels":{"a":"b"},"annotations":{"a":"b"},"type":"ClusterIP","clusterIP":"None"}`},
+	"ScrapeConfig":     {`podMonitor.kind="ScrapeConfig"`, `webConfig.scheme="https"`, `podMonitor.sampleLimit=20000`, `podMonitor.basicAuth={"username":{"name":"a","key":"u"},"password":{"name":"a","key":"p"}}`},
+	"no Service":       {`service.enabled=false`},
+	"everywhere":       {`affinity={}`, `nodeSelector={"pool":"gpu"}`, `tolerations=[{"key":"nvidia.com/gpu","operator":"Exists","effect":"NoSchedule"}]`},
+	"own affinity":     {`affinity={"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"gpu","operator":"Exists"}]}]}}}`},
+	"umbrella":         {`enabled=true`, `global={"imageRegistry":"mirror.example","imagePullSecrets":[{"name":"all"}],"storageClass":"fast"}`, `namespaceOverride="gpu"`},
+	"beside it": {`initContainers=[{"name":"wait","image":"busybox"}]`, `sidecars=[{"name":"proxy","image":"proxy","ports":[{"containerPort":8443}]}]`,
+		`extraManifests=[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"more"}},"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-text'}"]`},
+	"grafana-operator": {`dashboards.grafanaOperator={"enabled":true,"instanceSelector":{"matchLabels":{"grafana":"main"}}}`},
+	"private registry": {`image={"registry":"registry.example:5000","repository":"team/llm-node-exporter","tag":"v1","pullPolicy":"Always"}`, `imagePullSecrets=[{"name":"pull"}]`, `secrets=["token"]`},
+	"Argo CD":          {`commonLabels={"argocd.argoproj.io/instance":"llm"}`, `podAnnotations={"a":"b"}`, `podLabels={"a":"b"}`, `daemonsetAnnotations={"argocd.argoproj.io/sync-wave":"1"}`, `revisionHistoryLimit=2`},
+	"extra things":     {`extraVolumes=[{"name":"x","emptyDir":{}}]`, `extraVolumeMounts=[{"name":"x","mountPath":"/x"}]`, `extraArgs=["--log.level=debug"]`, `extraEnv=[{"name":"TZ","value":"UTC"}]`, `imagePullSecrets=[{"name":"pull"}]`},
 }
 
 // Helm accepts every documented combination.
@@ -118,21 +147,33 @@ func TestRefused(t *testing.T) {
 		`gpu.driver="nvidia"`: "gpu/driver",
 		`gpu.source="auto"`:   "gpu/source",
 		`prots=9844`:          "prots",
-		`prometheusRule.alerts={"LLMNoSuchAlert":{"enabled":false}}`:       "prometheusRule.alerts.LLMNoSuchAlert",
-		`alertmanager.config={"enabled":true,"receivers":{"llm-page":{}}}`: "alertmanager.config.receivers.llm-page",
+		`gpu.cdiDevice="all"`: "cdiDevice",
+		`podMonitor={"kind":"ServiceMonitor"}` + "\n" + `service.enabled=false`:  "service.enabled",
+		`podMonitor.kind="ScrapeConfig"` + "\n" + `victoriaMetrics.enabled=true`: "podMonitor.kind",
+		`prometheusRule.alerts={"LLMNoSuchAlert":{"enabled":false}}`:             "prometheusRule.alerts.LLMNoSuchAlert",
+		`alertmanager.config={"enabled":true,"receivers":{"llm-page":{}}}`:       "alertmanager.config.receivers.llm-page",
 		`config.target=[]`: "config",
-		`prometheusRule.grafanaURL="grafana.example"`: "grafanaURL",
+		`prometheusRule.grafanaURL="grafana.example"`:                "grafanaURL",
+		`prometheusRule.runbookURL="https://wiki.example"`:           "runbookURL",
+		`prometheusRule.runbookURL="https://wiki.example/\"{alert}"`: "runbookURL",
 	} {
-		out, err := helm(t, "template", "gpu", chart, "--set-json", set)
+		args := []string{"template", "gpu", chart}
+		for _, s := range strings.Split(set, "\n") {
+			args = append(args, "--set-json", s)
+		}
+		out, err := helm(t, args...)
 		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %v, want an error that names %s:\n%.600s", set, err, want, out)
 		}
 	}
 }
 
+// ownRunbooks are at the address that generated files have.
+const ownRunbooks = `prometheusRule.runbookURL="` + rules.DefaultRunbookURL + `"`
+
 // The rules in the cluster are the generated ones, expression by expression.
 func TestRulesAreTheGeneratedOnes(t *testing.T) {
-	if got, want := at(t, render(t)["PrometheusRule"], "spec", "groups"), generated(t, "rules.yaml"); !reflect.DeepEqual(got, want["groups"]) {
+	if got, want := at(t, render(t, ownRunbooks)["PrometheusRule"], "spec", "groups"), generated(t, "rules.yaml"); !reflect.DeepEqual(got, want["groups"]) {
 		t.Error("the rendered groups differ from examples/prometheus/rules.yaml")
 	}
 	changed := render(t, `prometheusRule.alerts={"LLMColdStart":{"enabled":false},"LLMKVPressure":{"severity":"notice"}}`)
@@ -151,7 +192,7 @@ func TestRulesAreTheGeneratedOnes(t *testing.T) {
 
 // VictoriaMetrics gets the objects of its operator, and the rules that --format victoriametrics writes.
 func TestVictoriaMetrics(t *testing.T) {
-	objects := render(t, combinations["victoria"]...)
+	objects := render(t, append(combinations["victoria"], ownRunbooks)...)
 	if objects["PodMonitor"] != nil || objects["PrometheusRule"] != nil {
 		t.Error("objects of Prometheus' operator are there too")
 	}
@@ -212,14 +253,81 @@ func TestLinks(t *testing.T) {
 			}
 		}
 	}
+	for set, want := range map[string]string{
+		`service.enabled=true`:                                     "http://gpu-llm-node-exporter.monitoring.svc:9844/runbooks/LLMQueueBuildUp",
+		`webConfig.scheme="https"`:                                 "https://gpu-llm-node-exporter.monitoring.svc:9844/runbooks/LLMQueueBuildUp",
+		`service.enabled=false`:                                    "http://localhost:9844/runbooks/LLMQueueBuildUp",
+		`prometheusRule.runbookURL="https://wiki.example/{alert}"`: "https://wiki.example/LLMQueueBuildUp",
+	} {
+		objects := render(t, set)
+		for _, text := range []string{fmt.Sprint(objects["PrometheusRule"]), at(t, objects["-incident"], "data", "llm-incident.json").(string)} {
+			if !strings.Contains(text, want) || strings.Contains(text, "github.com") {
+				t.Errorf("%s: nothing leads to %s", set, want)
+			}
+		}
+	}
 	if alerts < 30 {
 		t.Errorf("%d alerts", alerts)
 	}
 }
 
+// Where Prometheus sets namespace itself, everything reads the engine's from the label that is left: as the generator
+// writes it, with the same links.
+func TestOtherNamespaceLabel(t *testing.T) {
+	dir := t.TempDir()
+	const runbooks = "https://wiki.example/{alert}.html"
+	if out, err := exec.Command("go", "run", "../jsonnet-free-gen", "--format", "operator", "--label", "namespace=exported_namespace", "--runbook-url", runbooks,
+		"--dashboard-url", "https://grafana.example/d/{uid}", "--out", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	read := func(name string) string {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	parsed := func(text string) (o object) {
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	objects := render(t, `namespaceLabel="exported_namespace"`, `prometheusRule.runbookURL="`+runbooks+`"`, `prometheusRule.grafanaURL="https://grafana.example"`, `alertmanager.config={"enabled":true}`)
+	// Matchers are sorted by name, and lines end where they are full.
+	words := func(text string) []string {
+		all := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \n,{}()`", r) })
+		slices.Sort(all)
+		return all
+	}
+	if !slices.Equal(words(fmt.Sprint(objects["PrometheusRule"]["spec"])), words(fmt.Sprint(parsed(read("prometheusrule.yaml"))["spec"]))) {
+		t.Error("the rules are not those of --label namespace=exported_namespace")
+	}
+	if !reflect.DeepEqual(objects["AlertmanagerConfig"]["spec"], parsed(read("alertmanagerconfig.yaml"))["spec"]) {
+		t.Error("the AlertmanagerConfig is not that of --label namespace=exported_namespace")
+	}
+	for _, name := range []string{"alertmanager.yaml", "alertmanager-route.yaml"} {
+		if !reflect.DeepEqual(parsed(at(t, objects["-alertmanager"], "data", name).(string)), parsed(read(name))) {
+			t.Errorf("%s is not that of --label namespace=exported_namespace", name)
+		}
+	}
+	if at(t, objects["-alertmanager"], "data", rules.TemplateFile) != read(rules.TemplateFile) {
+		t.Error("the template is not that of --label namespace=exported_namespace")
+	}
+	for _, board := range []string{"engine", "exporter", "fleet", "gpu", "incident", "slo"} {
+		if name := "llm-" + board + ".json"; !slices.Equal(words(at(t, objects["-"+board], "data", name).(string)), words(read("dashboards/"+name))) {
+			t.Errorf("%s is not that of --label namespace=exported_namespace", name)
+		}
+	}
+	endpoint := at(t, objects["PodMonitor"], "spec", "podMetricsEndpoints").([]any)[0].(object)
+	if endpoint["honorLabels"] != false || strings.Contains(fmt.Sprint(endpoint["relabelings"]), "namespace|pod") {
+		t.Errorf("nothing is left for exported_namespace: %v", endpoint)
+	}
+}
+
 // Grafana's sidecar finds each dashboard, and Alertmanager's configuration is the generated one.
 func TestDashboardsAndFragment(t *testing.T) {
-	objects := render(t)
+	objects := render(t, ownRunbooks)
 	files, err := filepath.Glob(filepath.Join(chart, "files", "dashboards", "*.json"))
 	if err != nil || len(files) < 6 {
 		t.Fatalf("%v %v", files, err)
@@ -311,12 +419,18 @@ func TestPrivileges(t *testing.T) {
 	if objects := render(t, `discovery.enabled=false`); objects["ClusterRole"] != nil || objects["ClusterRoleBinding"] != nil {
 		t.Error("a role without discovery")
 	}
+	// DAC_READ_SEARCH: /proc/PID/fd is its user's, and an engine need not be root.
 	pod, c = security(`ownership.processes=true`)
-	if pod["hostPID"] != true || !reflect.DeepEqual(at(t, c, "capabilities", "add"), []any{"SYS_PTRACE"}) {
+	if pod["hostPID"] != true || !reflect.DeepEqual(at(t, c, "capabilities", "add"), []any{"SYS_PTRACE", "DAC_READ_SEARCH"}) {
 		t.Errorf("processes: %v", c)
 	}
-	if _, c = security(`gpu.kmsg=true`); !reflect.DeepEqual(at(t, c, "capabilities", "add"), []any{"SYSLOG"}) {
+	// The device cgroup opens /dev/kmsg to privileged containers only.
+	if _, c = security(`gpu.kmsg=true`); c["privileged"] != true || c["allowPrivilegeEscalation"] != nil {
 		t.Errorf("kmsg: %v", c)
+	}
+	if _, c = security(`securityContext={"seLinuxOptions":{"type":"spc_t"},"readOnlyRootFilesystem":false}`); at(t, c, "seLinuxOptions", "type") != "spc_t" ||
+		c["readOnlyRootFilesystem"] != false || c["allowPrivilegeEscalation"] != false {
+		t.Errorf("of the values: %v", c)
 	}
 	if pod, c = security(`gpu.driver="host"`); c["privileged"] != true || pod["runtimeClassName"] != nil {
 		t.Errorf("host driver: %v", c)
@@ -327,10 +441,220 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
+// Each way to NVML sets what it is made of, and nothing of another.
+func TestWaysToNVML(t *testing.T) {
+	for driver, want := range map[string][4]any{ // RuntimeClass, NVIDIA_VISIBLE_DEVICES, annotation, mount
+		`"runtimeClass"`:   {"nvidia", "all", nil, false},
+		`"defaultRuntime"`: {nil, "all", nil, false},
+		`"cdi"`:            {nil, "void", "management.nvidia.com/gpu=all", false},
+		`"volumeMounts"`:   {nil, "/var/run/nvidia-container-devices", nil, true},
+		`"host"`:           {nil, "void", nil, false},
+		`"none"`:           {nil, "void", nil, false},
+	} {
+		pod := at(t, render(t, `gpu.driver=`+driver)["DaemonSet"], "spec", "template").(object)
+		mounted := false
+		for _, m := range at(t, pod, "spec", "containers", "volumeMounts").([]any) {
+			mounted = mounted || m.(object)["mountPath"] == "/var/run/nvidia-container-devices/all"
+		}
+		got := [4]any{at(t, pod, "spec", "runtimeClassName"), at(t, pod, "spec", "containers", "env", "value"),
+			at(t, pod, "metadata", "annotations", "nvidia.cdi.k8s.io/container.exporter"), mounted}
+		if got != want {
+			t.Errorf("%s: %v, want %v", driver, got, want)
+		}
+	}
+	if pod := at(t, render(t, `gpu.runtimeClassName=""`)["DaemonSet"], "spec", "template", "spec").(object); pod["runtimeClassName"] != nil {
+		t.Errorf("the default runtime: %v", pod["runtimeClassName"])
+	}
+}
+
+// Yours takes the place of the affinity to nodes with GPUs, also when it is empty.
+func TestAffinity(t *testing.T) {
+	affinity := func(set ...string) any {
+		return at(t, render(t, set...)["DaemonSet"], "spec", "template", "spec", "affinity")
+	}
+	if got := affinity(`affinity={}`); !reflect.DeepEqual(got, object{}) {
+		t.Errorf("everywhere: %v", got)
+	}
+	if got := affinity(`affinity={"podAffinity":{}}`); !reflect.DeepEqual(got, object{"podAffinity": object{}}) {
+		t.Errorf("mine: %v", got)
+	}
+	if terms := at(t, affinity(), "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms").([]any); len(terms) != 3 {
+		t.Errorf("default: %v", terms)
+	}
+}
+
+// The kubelet asks as the values say, and no folder of the host is made.
+func TestProbesAndFolders(t *testing.T) {
+	container := func(set ...string) object {
+		return at(t, render(t, set...)["DaemonSet"], "spec", "template", "spec", "containers").([]any)[0].(object)
+	}
+	if c := container(`probes="tcp"`, `readinessProbe={"periodSeconds":5}`); !reflect.DeepEqual(c["readinessProbe"], object{"tcpSocket": object{"port": "metrics"}, "periodSeconds": uint64(5)}) {
+		t.Errorf("tcp: %v", c["readinessProbe"])
+	}
+	if c := container(`probes="none"`); c["livenessProbe"] != nil || c["readinessProbe"] != nil {
+		t.Errorf("none: %v", c)
+	}
+	for _, v := range at(t, render(t, combinations["processes"]...)["DaemonSet"], "spec", "template", "spec", "volumes").([]any) {
+		if h, ok := v.(object)["hostPath"].(object); ok && strings.HasSuffix(h["type"].(string), "OrCreate") {
+			t.Errorf("%v", v)
+		}
+	}
+}
+
+// The test pod starts where the exporter does, with the secrets that its configuration names.
+func TestTestPod(t *testing.T) {
+	out, err := helm(t, "template", "gpu", chart, "-s", "templates/tests/config.yaml", "--set-json", `imagePullSecrets=[{"name":"pull"}]`,
+		"--set-json", `global.imagePullSecrets=[{"name":"all"}]`, "--set-json", `secrets=["token"]`, "--set-json", `nodeSelector.pool="gpu"`)
+	if err != nil {
+		t.Fatal(out)
+	}
+	var pod object
+	if err := yaml.Unmarshal([]byte(out), &pod); err != nil {
+		t.Fatal(err)
+	}
+	spec := at(t, pod, "spec").(object)
+	if !reflect.DeepEqual(spec["imagePullSecrets"], []any{object{"name": "pull"}, object{"name": "all"}}) || at(t, spec, "tolerations", "operator") != "Exists" ||
+		at(t, spec, "nodeSelector", "pool") != "gpu" || !strings.Contains(out, "mountPath: /etc/llm-node-exporter/secrets/token") || !strings.Contains(out, "secretName: token") {
+		t.Error(out)
+	}
+}
+
+// Whatever object says how to scrape, the labels are those that rules and dashboards expect.
+func TestScraping(t *testing.T) {
+	labels := func(object any) string { return fmt.Sprint(at(t, object, "relabelings")) }
+	pods := at(t, render(t)["PodMonitor"], "spec", "podMetricsEndpoints").([]any)[0]
+	services := render(t, `podMonitor.kind="ServiceMonitor"`)
+	if services["PodMonitor"] != nil || labels(at(t, services["ServiceMonitor"], "spec", "endpoints").([]any)[0]) != labels(pods) {
+		t.Errorf("ServiceMonitor: %v", services["ServiceMonitor"])
+	}
+	selected := at(t, services["ServiceMonitor"], "spec", "selector", "matchLabels").(object)
+	for name, value := range selected {
+		if at(t, services["Service"], "metadata", "labels", name) != value {
+			t.Errorf("the Service lacks %s=%s", name, value)
+		}
+	}
+	config := at(t, render(t, `podMonitor.kind="ScrapeConfig"`)["ScrapeConfig"], "spec").(object)
+	if !strings.HasSuffix(labels(config), strings.TrimPrefix(labels(pods), "[")) || config["honorLabels"] != true {
+		t.Errorf("ScrapeConfig: %v", config)
+	}
+	if got := at(t, config, "kubernetesSDConfigs", "selectors", "label"); got != "app.kubernetes.io/name=llm-node-exporter,app.kubernetes.io/instance=gpu" {
+		t.Errorf("pods of the ScrapeConfig: %v", got)
+	}
+}
+
+// Discovery in some namespaces needs a Role in each, and the cluster's pods no more.
+func TestNamespacedDiscovery(t *testing.T) {
+	objects := render(t, `discovery.namespaces=["llm"]`)
+	if at(t, objects["Role"], "metadata", "namespace") != "llm" || at(t, objects["RoleBinding"], "subjects", "namespace") != "monitoring" ||
+		!reflect.DeepEqual(at(t, objects["ClusterRole"], "rules", "resources"), []any{"resourceslices"}) {
+		t.Errorf("%v\n%v", objects["Role"], objects["ClusterRole"])
+	}
+	if args := fmt.Sprint(at(t, objects["DaemonSet"], "spec", "template", "spec", "containers", "args")); !strings.Contains(args, "--discovery.namespace=llm") {
+		t.Error(args)
+	}
+	if objects := render(t, combinations["tenant"]...); objects["ClusterRole"] != nil || objects["ClusterRoleBinding"] != nil {
+		t.Error("a role of the whole cluster for one tenant")
+	}
+}
+
+// OpenShift lets the service account have what the features need, and no more.
+func TestSecurityContextConstraints(t *testing.T) {
+	least := render(t, `securityContextConstraints.create=true`, `ownership.podResources=false`)["SecurityContextConstraints"]
+	if least["allowHostDirVolumePlugin"] != false || least["allowPrivilegedContainer"] != false || least["allowHostPID"] != false ||
+		!reflect.DeepEqual(least["users"], []any{"system:serviceaccount:monitoring:gpu-llm-node-exporter"}) {
+		t.Errorf("least: %v", least)
+	}
+	most := render(t, `securityContextConstraints.create=true`, `ownership.processes=true`, `gpu.kmsg=true`)["SecurityContextConstraints"]
+	if most["allowHostDirVolumePlugin"] != true || most["allowPrivilegedContainer"] != true || most["allowHostPID"] != true ||
+		!reflect.DeepEqual(most["allowedCapabilities"], []any{"SYS_PTRACE", "DAC_READ_SEARCH"}) {
+		t.Errorf("most: %v", most)
+	}
+}
+
+// What stands beside the exporter is there as it was written, and everything is in the namespace of the values.
+func TestBesideIt(t *testing.T) {
+	objects := render(t, append(combinations["beside it"], `namespaceOverride="gpu"`, `enabled=true`)...)
+	pod := at(t, objects["DaemonSet"], "spec", "template", "spec").(object)
+	if at(t, pod, "initContainers", "name") != "wait" || at(t, pod, "containers").([]any)[1].(object)["name"] != "proxy" {
+		t.Errorf("%v", pod)
+	}
+	if objects["more"] == nil || objects["gpu-text"] == nil {
+		t.Error("extraManifests are not there")
+	}
+	for kind, o := range objects {
+		if where := at(t, o, "metadata").(object)["namespace"]; where == "monitoring" {
+			t.Errorf("%s is in the namespace of the release", kind)
+		}
+	}
+	dashboard := render(t, combinations["grafana-operator"]...)["GrafanaDashboard"]
+	if at(t, dashboard, "spec", "instanceSelector", "matchLabels", "grafana") != "main" || at(t, dashboard, "spec", "configMapRef", "name") != at(t, dashboard, "metadata", "name") {
+		t.Errorf("%v", dashboard)
+	}
+}
+
+// notes are what an installation says, rendered through extraManifests of a copy of the chart.
+func notes(t *testing.T, set ...string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), chart)
+	if err := os.CopyFS(dir, os.DirFS(chart)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "templates", "NOTES.txt"), filepath.Join(dir, "notes")); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"template", "gpu", dir, "--namespace", "monitoring", "-s", "templates/extra.yaml", "--set-json", `extraManifests=["notes: {{ tpl (.Files.Get \"notes\") . | toJson }}"]`}
+	for _, s := range set {
+		args = append(args, "--set-json", s)
+	}
+	out, err := helm(t, args...)
+	var o object
+	if err == nil {
+		err = yaml.Unmarshal([]byte(out), &o)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return o["notes"].(string)
+}
+
+// The notes say how to see that pods are wanted, and what is missing for what.
+func TestNotes(t *testing.T) {
+	for set, want := range map[string]string{
+		`port=9844`: "get ds gpu-llm-node-exporter\n", `port=9845`: "DESIRED", `port=9846`: "set prometheusRule.grafanaURL", `port=9847`: "set prometheusRule.runbookURL", `gpu.kmsg=false`: "gpu.kmsg=true (privileged)",
+		`fullnameOverride="` + strings.Repeat("l", 60) + `"`: "-alertmanager -o go-template",
+	} {
+		if got := notes(t, set); !strings.Contains(got, want) {
+			t.Errorf("%s: the notes lack %q:\n%s", set, want, got)
+		}
+	}
+}
+
+// The container may have more than the exporter's own limits let it use, and Go hears of it before the kernel does.
+func TestMemory(t *testing.T) {
+	soft := func(set ...string) any {
+		for _, e := range at(t, render(t, set...)["DaemonSet"], "spec", "template", "spec", "containers", "env").([]any) {
+			if e.(object)["name"] == "GOMEMLIMIT" {
+				return e.(object)["value"]
+			}
+		}
+		return nil
+	}
+	for limit, want := range map[string]any{`"1Gi"`: "966367641", `"0.5Gi"`: "483183820", `"400M"`: "360000000", `500000000`: "450000000", `null`: nil} {
+		if got := soft(`resources.limits.memory=` + limit); got != want {
+			t.Errorf("%s: GOMEMLIMIT is %v, want %v", limit, got, want)
+		}
+	}
+	const process = 50 << 20 // measured: docs/scale.md
+	bytes, err := strconv.ParseInt(fmt.Sprint(soft()), 10, 64)
+	if may := process + engine.DefaultLimits.Memory + 8*engine.DefaultLimits.BodyBytes; err != nil || bytes < may*9/10 {
+		t.Errorf("GOMEMLIMIT is %d, %v; the exporter may take %d", bytes, err, may)
+	}
+}
+
 // Two releases share no name, neither in one namespace nor across the cluster.
 func TestTwoReleases(t *testing.T) {
 	names := func(release, namespace string) map[string]bool {
-		out, err := helm(t, "template", release, chart, "--skip-tests", "--namespace", namespace)
+		out, err := helm(t, "template", release, chart, "--namespace", namespace)
 		if err != nil {
 			t.Fatal(out)
 		}
@@ -342,18 +666,25 @@ func TestTwoReleases(t *testing.T) {
 				return all
 			}
 			if o["kind"] != nil {
+				if name := at(t, o, "metadata", "name").(string); len(name) > 63 && o["kind"] != "ClusterRole" && o["kind"] != "ClusterRoleBinding" {
+					t.Errorf("%s %s has %d characters", o["kind"], name, len(name))
+				}
 				where, _ := at(t, o, "metadata", "namespace").(string)
 				all[o["kind"].(string)+" "+where+"/"+at(t, o, "metadata", "name").(string)] = true
 			}
 		}
 	}
+	long := strings.Repeat("l", 52)
 	first := names("a", "monitoring")
-	for _, other := range []map[string]bool{names("b", "monitoring"), names("a", "elsewhere")} {
-		if len(first) < 10 || len(other) != len(first) {
-			t.Errorf("%d and %d objects", len(first), len(other))
+	for _, pair := range [][2]map[string]bool{
+		{first, names("b", "monitoring")}, {first, names("a", "elsewhere")}, {names("c", "a-b"), names("b-c", "a")},
+		{names(long+"a", "monitoring"), names(long+"b", "monitoring")}, {names(long+"a", "monitoring"), names(long+"a", "elsewhere")},
+	} {
+		if len(pair[0]) != len(first) || len(pair[1]) != len(first) {
+			t.Errorf("%d and %d objects, want %d", len(pair[0]), len(pair[1]), len(first))
 		}
-		for name := range other {
-			if first[name] {
+		for name := range pair[1] {
+			if pair[0][name] {
 				t.Errorf("both releases have %s", name)
 			}
 		}

@@ -40,7 +40,7 @@ func (i installation) artifacts(format string) []artifact {
 	return append(all,
 		artifact{"alertmanager.yaml", i.alertmanager},
 		artifact{"alertmanager-route.yaml", i.alertmanagerRoute},
-		artifact{rules.TemplateFile, func() ([]byte, error) { return []byte(rules.NotificationTemplate), nil }},
+		artifact{rules.TemplateFile, func() ([]byte, error) { return []byte(i.style.NotificationTemplate()), nil }},
 		artifact{"alerts.md", i.alertsPage})
 }
 

@@ -155,8 +155,42 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// A renamed label has its new name wherever a person or a program reads it: expressions, texts, routes.
+func TestRenamedLabels(t *testing.T) {
+	dir := render(t, "--format", "prometheus", "--label", "namespace=exported_namespace", "--label", "instance=node_ip", "--label", "cluster=k8s_cluster")
+	old := regexp.MustCompile(`(\$labels|\.Labels)\.(namespace|instance|cluster)\b|(by|on|ignoring|group_left|group_right) \([^)]*\b(namespace|instance|cluster)\b|[{,](namespace|instance|cluster)(=|!)`)
+	for _, name := range []string{"rules.yaml", "alertmanager.yaml", "alertmanager-route.yaml", rules.TemplateFile} {
+		for line := range strings.Lines(string(read(t, dir, name))) {
+			if found := old.FindString(line); found != "" {
+				t.Errorf("%s has %q in %.200s", name, found, line)
+				break
+			}
+		}
+	}
+	for name, want := range map[string]string{"alertmanager.yaml": "- exported_namespace", "rules.yaml": "{{ with .Labels.exported_namespace }}",
+		rules.TemplateFile: ".Labels.node_ip", "dashboards/llm-incident.json": `exported_namespace=~\"$namespace\"`} {
+		if !strings.Contains(string(read(t, dir, name)), want) {
+			t.Errorf("%s lacks %s", name, want)
+		}
+	}
+}
+
 func TestBadFlags(t *testing.T) {
+	tested := map[string]bool{"help": true, "help-long": true, "help-man": true, "completion-bash": true, "completion-script-bash": true, "completion-script-zsh": true,
+		"check": true, "fleet": true} // have no value
 	for want, args := range map[string][]string{
+		"not a directory":               {"--out", "main.go"},
+		"must be one of prometheus":     {"--format", "yaml"},
+		"must be one of classic":        {"--dashboards", "v3"},
+		"stands for the alert":          {"--runbook-url", "https://x/"},
+		"stands for the dashboard":      {"--dashboard-url", "https://grafana.example/d/llm-incident"},
+		"missing closing )":             {"--job", "exporter("},
+		"a lowercase RFC 1123":          {"--name", "LLM rules"},
+		"a valid label must be":         {"--meta-label", "release=a b"},
+		"'no such file' does not exist": {"--openslo", "no such file"},
+		"is no name of a label":         {"--label", "cluster=k8s-cluster"},
+		"would collide":                 {"--label", "cluster=model_name"},
+		"needs a value":                 {"--severity", "page="},
 		"a part is missing":             {"--window", "1h/5m"},
 		"are multiples of 5m":           {"--window", "100s/7s=2%:page"},
 		"must be shorter than the long": {"--window", "5m/1h=2%:page"},
@@ -166,9 +200,20 @@ func TestBadFlags(t *testing.T) {
 		"is a label of the vocabulary":  {"--objective-label", "model_name"},
 		"can be renamed":                {"--label", "model_name=model"},
 	} {
-		err := run(append([]string{"--out", t.TempDir(), "--format", "prometheus"}, args...))
+		tested[strings.TrimPrefix(args[0], "--")] = true
+		for flag, value := range map[string]string{"--out": t.TempDir(), "--format": "operator"} {
+			if args[0] != flag {
+				args = append(args, flag, value)
+			}
+		}
+		err := run(args)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+	for _, flag := range new(command).app().Model().Flags {
+		if !tested[flag.Name] {
+			t.Errorf("--%s: no bad value is tested", flag.Name)
 		}
 	}
 }

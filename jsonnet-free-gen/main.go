@@ -15,11 +15,13 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/goccy/go-yaml"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -43,41 +45,56 @@ func run(args []string) error {
 	if len(args) > 0 && args[0] == "report" {
 		return reportBudgets(args[1:], os.Stdout)
 	}
+	var c command
+	if _, err := c.app().Parse(args); err != nil {
+		return err
+	}
+	if c.openSLO != "" {
+		return importOpenSLO(c.openSLO, os.Stdout)
+	}
+	if c.format == "" {
+		if c.schema != classic {
+			return errors.New("--dashboards: the files of this repository are classic; add --format for those of an installation")
+		}
+		return generate(c.out, c.check, repository())
+	}
+	if err := c.configure(c.windows, c.severities); err != nil {
+		return err
+	}
+	return generate(c.out, c.check, c.artifacts(c.format))
+}
+
+// command is what the flags say.
+type command struct {
+	installation
+	out, format, openSLO string
+	check                bool
+	windows              []string
+	severities           map[string]string
+}
+
+// app are the flags.
+func (c *command) app() *kingpin.Application {
 	app := kingpin.New("jsonnet-free-gen", "Renders the generated files of this repository, or with --format the rules for one installation. "+
 		"With report as its first argument it reports error budgets instead: report --help.")
 	app.HelpFlag.Short('h')
-	out := app.Flag("out", "Folder to write to.").Default(".").String()
-	check := app.Flag("check", "Write nothing; fail when a file differs from what would be written.").Bool()
-	format := app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule), victoriametrics (VMRule) or mimir (a rule namespace).").Enum("prometheus", "operator", "victoriametrics", "mimir")
-	i := installation{style: rules.Style{Labels: map[string]string{}}, metaLabels: map[string]string{}}
-	app.Flag("fleet", "Render two tiers for a fleet beyond one Prometheus: shard/ records sums, global/ alerts on them.").BoolVar(&i.fleet)
-	windows := app.Flag("window", "A burn-rate pair, as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeat; replaces the four of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").Strings()
-	severities := app.Flag("severity", "Value of the severity label for page, ticket or info, as page=critical. Repeat.").PlaceHolder("WHAT=VALUE").StringMap()
-	app.Flag("label", "Another name for a label that Prometheus sets, as cluster=k8s_cluster: "+strings.Join(rules.Renamable(), ", ")+". Repeat.").PlaceHolder("NAME=NAME").StringMapVar(&i.style.Labels)
-	app.Flag("runbook-url", "Address of a runbook; {alert} stands for the alert.").PlaceHolder("URL").StringVar(&i.style.RunbookURL)
-	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}; without it alerts carry no dashboard link.").PlaceHolder("URL").StringVar(&i.style.DashboardURL)
-	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, or v2, for 13 and newer.").Default(classic).EnumVar(&i.schema, slices.Sorted(maps.Keys(schemas))...)
-	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJob).StringVar(&i.options.Job)
-	app.Flag("objective-label", "A label of objectives that their alerts carry. Repeat; replaces the default.").PlaceHolder("NAME").Default(rules.DefaultObjectiveLabels()...).StringsVar(&i.options.ObjectiveLabels)
-	app.Flag("name", "Name of the PrometheusRule, the VMRule or the Mimir namespace.").Default("llm-node-exporter").StringVar(&i.name)
-	app.Flag("meta-label", "Label of the PrometheusRule or VMRule, as release=prometheus. Repeat.").PlaceHolder("NAME=VALUE").StringMapVar(&i.metaLabels)
-	openSLO := app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and say why the others cannot be imported.").PlaceHolder("FILE").ExistingFile()
-	if _, err := app.Parse(args); err != nil {
-		return err
-	}
-	if *openSLO != "" {
-		return importOpenSLO(*openSLO, os.Stdout)
-	}
-	if *format == "" {
-		if i.schema != classic {
-			return errors.New("--dashboards: the files of this repository are classic; add --format for those of an installation")
-		}
-		return generate(*out, *check, repository())
-	}
-	if err := i.configure(*windows, *severities); err != nil {
-		return err
-	}
-	return generate(*out, *check, i.artifacts(*format))
+	c.style.Labels, c.metaLabels, c.severities = map[string]string{}, map[string]string{}, map[string]string{}
+	app.Flag("out", "Folder to write to.").Default(".").StringVar(&c.out)
+	app.Flag("check", "Write nothing; fail when a file differs from what would be written.").BoolVar(&c.check)
+	app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule), victoriametrics (VMRule) or mimir (a rule namespace).").EnumVar(&c.format, "prometheus", "operator", "victoriametrics", "mimir")
+	app.Flag("fleet", "Render two tiers for a fleet beyond one Prometheus: shard/ records sums, global/ alerts on them.").BoolVar(&c.fleet)
+	app.Flag("window", "A burn-rate pair, as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeat; replaces the four of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").StringsVar(&c.windows)
+	app.Flag("severity", "Value of the severity label for page, ticket or info, as page=critical. Repeat.").PlaceHolder("WHAT=VALUE").StringMapVar(&c.severities)
+	app.Flag("label", "Another name for a label that Prometheus sets, as cluster=k8s_cluster: "+strings.Join(rules.Renamable(), ", ")+". Repeat.").PlaceHolder("NAME=NAME").StringMapVar(&c.style.Labels)
+	app.Flag("runbook-url", "Address of a runbook; {alert} stands for the alert.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
+	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}; without it alerts carry no dashboard link.").PlaceHolder("URL").StringVar(&c.style.DashboardURL)
+	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, or v2, for 13 and newer.").Default(classic).EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
+	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJob).StringVar(&c.options.Job)
+	app.Flag("objective-label", "A label of objectives that their alerts carry. Repeat; replaces the default.").PlaceHolder("NAME").Default(rules.DefaultObjectiveLabels()...).StringsVar(&c.options.ObjectiveLabels)
+	app.Flag("name", "Name of the PrometheusRule, the VMRule or the Mimir namespace.").Default("llm-node-exporter").StringVar(&c.name)
+	app.Flag("meta-label", "Label of the PrometheusRule or VMRule, as release=prometheus. Repeat.").PlaceHolder("NAME=VALUE").StringMapVar(&c.metaLabels)
+	app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and say why the others cannot be imported.").PlaceHolder("FILE").ExistingFileVar(&c.openSLO)
+	return app
 }
 
 // chart is where the Helm chart keeps what it ships as generated.
@@ -131,11 +148,29 @@ func (i *installation) configure(windows []string, severities map[string]string)
 		if !ok {
 			return fmt.Errorf("--severity %s=%s: severities are page, ticket and info", what, value)
 		}
+		if value == "" {
+			return fmt.Errorf("--severity %s needs a value: without one nothing is routed", what)
+		}
 		i.style.Severities[s] = value
 	}
-	for from := range i.style.Labels {
-		if !slices.Contains(rules.Renamable(), from) {
-			return fmt.Errorf("--label %s: only %s can be renamed; the exporter sets the others itself", from, strings.Join(rules.Renamable(), ", "))
+	if err := checkLabels(i.style.Labels); err != nil {
+		return err
+	}
+	if !strings.Contains(i.style.RunbookURL, "{alert}") {
+		return fmt.Errorf("--runbook-url %s: write where {alert} stands for the alert, as https://wiki.example/{alert}", i.style.RunbookURL)
+	}
+	if i.style.DashboardURL != "" && !strings.Contains(i.style.DashboardURL, "{uid}") {
+		return fmt.Errorf("--dashboard-url %s: write where {uid} stands for the dashboard, as https://grafana.example/d/{uid}", i.style.DashboardURL)
+	}
+	if _, err := regexp.Compile(i.options.Job); err != nil {
+		return fmt.Errorf("--job: %w", err)
+	}
+	if problems := validation.IsDNS1123Subdomain(i.name); problems != nil {
+		return fmt.Errorf("--name %q: %s", i.name, problems[0])
+	}
+	for name, value := range i.metaLabels {
+		if problems := append(validation.IsQualifiedName(name), validation.IsValidLabelValue(value)...); problems != nil {
+			return fmt.Errorf("--meta-label %s=%s: %s", name, value, problems[0])
 		}
 	}
 	for _, name := range i.options.ObjectiveLabels {
@@ -146,6 +181,19 @@ func (i *installation) configure(windows []string, severities map[string]string)
 	for _, g := range rules.Groups(i.options) {
 		if g.Rules() > rules.MaxRules {
 			return fmt.Errorf("--window: %d rules in group %s, more than the %d that Mimir takes; use fewer pairs", g.Rules(), g.Name, rules.MaxRules)
+		}
+	}
+	return nil
+}
+
+// checkLabels says which labels cannot be renamed so.
+func checkLabels(labels map[string]string) error {
+	for from, to := range labels {
+		if !slices.Contains(rules.Renamable(), from) {
+			return fmt.Errorf("--label %s: only %s can be renamed; the exporter sets the others itself", from, strings.Join(rules.Renamable(), ", "))
+		}
+		if err := slo.CheckLabel(to); err != nil {
+			return fmt.Errorf("--label %s=%s: %w", from, to, err)
 		}
 	}
 	return nil

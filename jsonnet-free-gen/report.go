@@ -73,6 +73,12 @@ func reportBudgets(args []string, to io.Writer) error {
 	if _, err := app.Parse(args); err != nil {
 		return err
 	}
+	if *page == "" {
+		return errors.New("--severity needs a value: the severity label of what pages")
+	}
+	if err := checkLabels(r.style.Labels); err != nil {
+		return err
+	}
 	r.url, r.page = *address, *page
 	var err error
 	if r.freeze, err = slo.ParseRatio(*freeze); err != nil {

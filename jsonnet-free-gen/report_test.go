@@ -115,6 +115,25 @@ func row(t *testing.T, markdown, model string) []string {
 	return nil
 }
 
+// TestBadReportFlags: what is wrong is said before anybody is asked.
+func TestBadReportFlags(t *testing.T) {
+	for want, flag := range map[string]string{
+		"must be one of md":     "--format=pdf",
+		"--slow-below":          "--slow-below=little",
+		"--freeze-below":        "--freeze-below=little",
+		"can be renamed":        "--label=model_name=model",
+		"is no name of a label": "--label=namespace=exported-namespace",
+		"--severity needs":      "--severity=",
+		"does not exist":        "--http-config=no such file",
+		"write it as 2026-10":   "--month=October",
+		"--at":                  "--at=noon",
+	} {
+		if err := reportBudgets([]string{"--prometheus=http://127.0.0.1:1", flag}, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", flag, err, want)
+		}
+	}
+}
+
 // TestReport asks a real Prometheus, through a proxy that wants a password.
 func TestReport(t *testing.T) {
 	backend := recorded(t)

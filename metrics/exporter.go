@@ -16,6 +16,9 @@ var (
 		"Time of the kubelet's last answer that could be used, unix time: llm_gpu_allocation_info is as old.")
 	PodResourcesUnknown = gauge(Sum, "llm_exporter_pod_resources_unknown_devices",
 		"Devices held by pods that match no GPU of this node: other hardware, or a name of a GPU that the exporter cannot read.", with(LabelResource))
+	UnreadableProcesses = gauge(Sum, "llm_exporter_unreadable_processes",
+		"Relatives of processes on GPUs whose open files the exporter may not see, so that no engine is found by their sockets: it lacks "+
+			"CAP_SYS_PTRACE, or CAP_DAC_READ_SEARCH for those of other users. Absent while nothing runs on a GPU.")
 	DiscoveryUp = gauge(Never, "llm_exporter_discovery_up",
 		"Whether the source of engines answers (1). When 0, those found before stay, and reason says what stands in the way: "+
 			"forbidden, unreachable or error; the log says more.", with(LabelSource, LabelReason))

@@ -67,7 +67,7 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 	severity := func(s slo.Severity) string {
 		return fmt.Sprintf("%s=%q", style.Label(SeverityLabel), style.Severities[s])
 	}
-	group := []string{style.Label(metrics.LabelCluster), metrics.LabelNamespace, metrics.LabelModel}
+	group := []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelNamespace), metrics.LabelModel}
 	// A node whose GPUs all fall off the bus is one incident, whatever ran on them.
 	byNode := []Route{{Matchers: []string{fmt.Sprintf("%s=%q", metrics.LabelBranch, Hardware)},
 		GroupBy: []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelInstance)}}}
@@ -143,7 +143,9 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // NotificationTemplate reads well on a telephone: what, where, how bad; then where to look first and eight lines of
 // evidence, none longer than 240 characters; then two links, to the whole and to what to do. It uses only annotations
 // and labels that every alert of ours has.
-const NotificationTemplate = `{{ define "llm.title" -}}
+func (s Style) NotificationTemplate() string { return s.text(notificationTemplate) }
+
+const notificationTemplate = `{{ define "llm.title" -}}
 {{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
 {{ range $i, $a := $about }}{{ if eq $i 0 }}{{ $a.Annotations.summary }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
 {{- end }}

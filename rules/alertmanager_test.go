@@ -30,7 +30,7 @@ func writeAlertmanager(t *testing.T) (config, template string) {
 	}
 	config, template = filepath.Join(dir, "alertmanager.yaml"), filepath.Join(dir, rules.TemplateFile)
 	writeFile(t, config, content)
-	writeFile(t, template, []byte(rules.NotificationTemplate))
+	writeFile(t, template, []byte(rules.Style{}.NotificationTemplate()))
 	return config, template
 }
 

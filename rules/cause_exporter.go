@@ -109,13 +109,14 @@ func exporterAlerts(opt Options) []*Alert {
 	one := *ExporterDown
 	one.Expr = promql.Equal(promql.Max([]string{metrics.LabelCluster, "job", metrics.LabelInstance}, up), promql.Num(0), nil)
 	most := *ExporterFleetDown
-	most.Expr = fleetDown(up)
+	most.Expr = fleetDown(up, promql.Vector(metrics.ConfigReloadSuccess, promql.NotRe("job", opt.Job)))
 	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict}
 }
 
 // fleetDown is a fleet, at least two exporters within the hour, of which most do not answer, or none is left
-// although requests were under way when it was last seen: nodes that nobody needs any more leave idle.
-func fleetDown(up promql.Expr) promql.Expr {
+// although requests were under way when it was last seen: nodes that nobody needs any more leave idle. Renamed are the
+// pages of exporters that are scraped under another job: they have not vanished.
+func fleetDown(up, renamed promql.Expr) promql.Expr {
 	job := []string{metrics.LabelCluster, "job"}
 	fleet := promql.Ge(promql.CountBy(job, promql.Over("count_over_time", up, hour)), promql.Num(2), nil)
 	last := func(f *metrics.Family) promql.Expr {
@@ -123,6 +124,6 @@ func fleetDown(up promql.Expr) promql.Expr {
 	}
 	return promql.Or(
 		promql.And(below(promql.Avg(job, up), 0.5), fleet, nil),
-		promql.And(promql.Unless(fleet, promql.CountBy(job, up), nil),
+		promql.And(promql.Unless(promql.Unless(fleet, promql.CountBy(job, up), nil), renamed, promql.On(metrics.LabelCluster)),
 			promql.Or(last(metrics.RecordedRequests), last(metrics.RecordedGenerationTokens)), promql.On(metrics.LabelCluster)))
 }

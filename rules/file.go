@@ -3,7 +3,7 @@ package rules
 import (
 	"bytes"
 	"maps"
-	"slices"
+	"regexp"
 	"strings"
 	"time"
 
@@ -19,9 +19,10 @@ type Style struct {
 	// Severities are the values of the severity label. Default critical, warning and info, which common
 	// Alertmanager configurations route on.
 	Severities map[slo.Severity]string
-	// Labels renames labels that the exporter does not set itself: cluster, job, instance, severity.
+	// Labels renames labels that the exporter does not set itself: cluster, job, instance, severity; and namespace,
+	// which a Prometheus of many tenants sets, so that the engine's is exported_namespace.
 	Labels map[string]string
-	// RunbookURL is the address of a runbook; {alert} stands for its name.
+	// RunbookURL is the address of a runbook; {alert} stands for its name. Default DefaultRunbookURL.
 	RunbookURL string
 	// DashboardURL is the address of a dashboard; {uid} stands for its uid.
 	DashboardURL string
@@ -29,12 +30,15 @@ type Style struct {
 	MetricsQL bool
 }
 
+// DefaultRunbookURL is the page that the exporter serves, as its node reaches it, and who forwards its port.
+const DefaultRunbookURL = "http://localhost:9844/runbooks/{alert}"
+
 // SeverityLabel is the label that says what an alert asks of people.
 const SeverityLabel = "severity"
 
 // Renamable are the labels that Style.Labels may rename.
 func Renamable() []string {
-	return []string{metrics.LabelCluster, metrics.LabelInstance, "job", SeverityLabel}
+	return []string{metrics.LabelCluster, metrics.LabelInstance, "job", metrics.LabelNamespace, SeverityLabel}
 }
 
 // WithDefaults fills in what is not said.
@@ -43,7 +47,7 @@ func (s Style) WithDefaults() Style {
 	maps.Copy(severities, s.Severities)
 	s.Severities = severities
 	if s.RunbookURL == "" {
-		s.RunbookURL = "https://github.com/llm-node-exporter/llm-node-exporter/blob/main/runbooks/{alert}.md"
+		s.RunbookURL = DefaultRunbookURL
 	}
 	return s
 }
@@ -152,12 +156,15 @@ func (s Style) alert(a *Alert) FileRule {
 	}
 }
 
+// labelRead is a label where a template reads it, of the alert or of what a query returns.
+var labelRead = regexp.MustCompile(`(\$labels|\.Labels)\.\w+`)
+
 // text renames the labels that a template reads.
 func (s Style) text(template string) string {
-	for _, from := range slices.Sorted(maps.Keys(s.Labels)) {
-		template = strings.ReplaceAll(template, "$labels."+from+" ", "$labels."+s.Labels[from]+" ")
-	}
-	return template
+	return labelRead.ReplaceAllStringFunc(template, func(read string) string {
+		dot := strings.LastIndex(read, ".") + 1
+		return read[:dot] + s.Label(read[dot:])
+	})
 }
 
 // dashboardVariables are the template variables of the dashboards that an alert can fill.

@@ -56,7 +56,7 @@ func notification(t *testing.T, a rules.FileRule) string {
 		t.Fatal(err)
 	}
 	tmpl.ExternalURL = &url.URL{}
-	if err := tmpl.Parse(strings.NewReader(rules.NotificationTemplate)); err != nil {
+	if err := tmpl.Parse(strings.NewReader(rules.Style{}.NotificationTemplate())); err != nil {
 		t.Fatal(err)
 	}
 	alert := &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(a.Alert)}, Annotations: model.LabelSet{

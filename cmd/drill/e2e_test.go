@@ -207,7 +207,7 @@ func startAlertmanager(t *testing.T, binary, url string) string {
 		text = strings.Replace(text, "- name: "+r.Name+"\n", fmt.Sprintf("- name: %s\n    webhook_configs: [{url: '%s/%[1]s'}]\n", r.Name, url), 1)
 	}
 	dir := t.TempDir()
-	writeFile(t, dir, rules.TemplateFile, rules.NotificationTemplate)
+	writeFile(t, dir, rules.TemplateFile, rules.Style{}.NotificationTemplate())
 	address := e2e.Address(t)
 	e2e.Start(t, binary, "--config.file="+writeFile(t, dir, "alertmanager.yml", text), "--storage.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--cluster.listen-address=")
 	e2e.Answers(t, "http://"+address+"/-/ready")

@@ -44,6 +44,8 @@ type LimitsConfig struct {
 	Series int `yaml:"series"`
 	// LabelValueLength is the number of bytes of a label value that is carried over.
 	LabelValueLength int `yaml:"label_value_length"`
+	// Memory is what the pages of all engines may hold together, such as 320MiB.
+	Memory units.Base2Bytes `yaml:"memory"`
 }
 
 func (l LimitsConfig) limits() engine.Limits {
@@ -56,6 +58,9 @@ func (l LimitsConfig) limits() engine.Limits {
 	}
 	if l.LabelValueLength > 0 {
 		limits.LabelValueBytes = l.LabelValueLength
+	}
+	if l.Memory > 0 {
+		limits.Memory = int64(l.Memory)
 	}
 	return limits
 }

@@ -12,12 +12,16 @@ import (
 )
 
 // discoveryOptions are the flags of discovery.
-type discoveryOptions struct{ source, node string }
+type discoveryOptions struct {
+	source, node string
+	namespaces   []string
+}
 
 func (o *discoveryOptions) addFlags(app *kingpin.Application) {
 	app.Flag("discovery", "Where engines are looked for beside the configured ones: processes (the ports of those that hold a GPU), pods (of this node) or none.").
 		Default("processes").EnumVar(&o.source, "processes", "pods", "none")
 	app.Flag("discovery.node", "This node's name, for --discovery=pods.").Envar("NODE_NAME").StringVar(&o.node)
+	app.Flag("discovery.namespace", "A namespace to look in, for --discovery=pods. Repeat; all without it.").StringsVar(&o.namespaces)
 }
 
 // cluster is the API server where discovery asks it, nil otherwise.
@@ -34,7 +38,7 @@ func (s *server) startDiscovery(ctx context.Context, o discoveryOptions, cluster
 	var source discovery.Source
 	switch {
 	case cluster != nil:
-		source = cluster.Pods()
+		source = cluster.Pods(o.namespaces...)
 	case o.source == "processes" && gpus != nil:
 		source = discovery.NewProcesses(procfs, gpus.Processes)
 	default:

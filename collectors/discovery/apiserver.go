@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,10 +49,10 @@ func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, e
 	return &Cluster{node, log, client}, nil
 }
 
-// follow keeps a store like the objects of one kind on this node, until ctx ends. called is told what
-// came of each call that counts.
-func (c *Cluster) follow(ctx context.Context, kind schema.GroupVersionResource, store cache.ReflectorStore, called func(error)) {
-	objects := c.client.Resource(kind)
+// follow keeps a store like the objects of one kind on this node in a namespace, or in all, until ctx ends.
+// called is told what came of each call that counts.
+func (c *Cluster) follow(ctx context.Context, kind schema.GroupVersionResource, namespace string, store cache.ReflectorStore, called func(error)) {
+	objects := c.client.Resource(kind).Namespace(namespace)
 	ofThisNode := fields.OneTermEqualSelector("spec.nodeName", c.node).String()
 	told := func(err error) {
 		// That a watch has to start anew is its normal course.
@@ -81,26 +82,53 @@ func (c *Cluster) follow(ctx context.Context, kind schema.GroupVersionResource, 
 // Pods is the source of the pods of the node. It needs the verbs list and watch on pods.
 type Pods struct {
 	*Cluster
-	pods *store[pod]
+	namespaces []string
 }
 
-// Pods returns the source of the pods of the node.
-func (c *Cluster) Pods() *Pods { return &Pods{c, newStore[pod](c.log)} }
+// Pods returns the source of the pods of the node in some namespaces, in all where none is named.
+func (c *Cluster) Pods(namespaces ...string) *Pods {
+	if namespaces == nil {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	return &Pods{c, namespaces}
+}
 
 // Name implements Source.
 func (p *Pods) Name() string { return "pods" }
 
 // Run implements Source. While the API server does not answer, or refuses, the pods stay as they were.
 func (p *Pods) Run(ctx context.Context, report func([]Place, error)) {
-	publish := func() { report(places(p.pods.all(), p.node, p.log), nil) }
-	p.pods.changed = publish
-	p.follow(ctx, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, p.pods, func(err error) {
-		if err != nil {
-			report(nil, callError{err})
-			return
+	var mu sync.Mutex
+	stores, failed := make([]*store[pod], len(p.namespaces)), make([]error, len(p.namespaces))
+	for i := range stores {
+		stores[i] = newStore[pod](p.log)
+	}
+	publish := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		var all []*pod
+		for i, s := range stores {
+			if failed[i] != nil {
+				report(nil, callError{failed[i]})
+				return
+			}
+			all = append(all, s.all()...)
 		}
-		publish()
-	})
+		report(places(all, p.node, p.log), nil)
+	}
+	var wg sync.WaitGroup
+	for i, namespace := range p.namespaces {
+		stores[i].changed = publish
+		wg.Go(func() {
+			p.follow(ctx, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, namespace, stores[i], func(err error) {
+				mu.Lock()
+				failed[i] = err
+				mu.Unlock()
+				publish()
+			})
+		})
+	}
+	wg.Wait()
 }
 
 // callError is a call to the API server that failed.
@@ -123,7 +151,7 @@ func (e callError) Reason() string {
 
 func (e callError) Error() string {
 	if e.Reason() == "forbidden" {
-		return "the service account lacks a permission: install the chart with discovery on, or bind a ClusterRole that allows it: " + e.error.Error()
+		return "the service account lacks a permission: install the chart with discovery on, or bind a ClusterRole that allows it, or a Role in each --discovery.namespace: " + e.error.Error()
 	}
 	var request *url.Error // whose address changes with each call
 	if errors.As(e.error, &request) {

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -42,6 +43,16 @@ func TestPodsComeAndGo(t *testing.T) {
 	c.remove("llm/b")
 	e.until(t, "llm/a/server 10.0.0.7:8000")
 	eventually(t, func() bool { return strings.Contains(log.String(), "llm/odd") }, func() any { return log }) // cannot be read
+}
+
+// TestNamespaces: only the pods of the namespaces are asked for, of each with a call of its own.
+func TestNamespaces(t *testing.T) {
+	c, log := newCluster(t), &lines{}
+	for i, namespace := range []string{"llm", "batch", "others"} {
+		c.put(t, strings.Replace(declaredPod("a", fmt.Sprint("10.0.0.", i)), "namespace: llm", "namespace: "+namespace, 1))
+	}
+	e := find(t, reach(t, c.config(), log).Pods("llm", "batch"), log)
+	e.until(t, "llm/a/server 10.0.0.0:8000", "batch/a/server 10.0.0.1:8000")
 }
 
 // TestRefused: without the permission there is a metric, and a message with the remedy.

@@ -186,18 +186,19 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(403, "Forbidden", `pods is forbidden: User "system:serviceaccount:x:y" cannot list resource "pods" in API group "" at the cluster scope`)
 	case strings.HasSuffix(r.URL.Path, "/resourceslices") && ok:
 		c.listSlices(w, r)
-	case r.URL.Path != "/api/v1/pods" || !ok:
+	case !strings.HasSuffix(r.URL.Path, "/pods") || !ok:
 		fail(404, "NotFound", r.URL.String())
 	case q.Get("sendInitialEvents") != "":
 		fail(422, "Invalid", "sendInitialEvents is forbidden: an older API server")
 	case q.Get("watch") == "true":
 		c.watch(w, r, node)
 	default:
+		namespace := strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/api/v1/"), "namespaces/"), "pods")
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		items := []any{}
-		for _, pod := range c.pods {
-			if onNode(pod) == node {
+		for name, pod := range c.pods {
+			if onNode(pod) == node && strings.HasPrefix(name, namespace) {
 				items = append(items, pod)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -82,7 +83,7 @@ func (s *Slices) Run(ctx context.Context) {
 func (s *Slices) runVersion(ctx context.Context, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.follow(ctx, schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: "resourceslices"}, s.slices, func(err error) {
+	s.follow(ctx, schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: "resourceslices"}, metav1.NamespaceAll, s.slices, func(err error) {
 		if apierrors.IsNotFound(err) {
 			cancel()
 			return

@@ -43,7 +43,7 @@ func New(cfg Config) (*Collector, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Collector{dialects: dialects, config: &settings{Config: cfg, shapes: map[*metrics.Family]slo.Shape{}}}
+	c := &Collector{dialects: dialects, config: &settings{Config: cfg, shapes: map[*metrics.Family]slo.Shape{}, pages: newBudget(cfg.Limits.Memory)}}
 	for name, shape := range cfg.Histograms {
 		f := metrics.Lookup(name)
 		if f == nil || f.Kind != metrics.Histogram || !IsQuantity(f) {

@@ -41,6 +41,7 @@ type Config struct {
 type settings struct {
 	Config
 	shapes map[*metrics.Family]slo.Shape
+	pages  *budget
 }
 
 // TargetConfig is one engine to read.

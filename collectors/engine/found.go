@@ -32,6 +32,7 @@ func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 		}
 		next.targets = append(next.targets, t)
 	}
+	c.config.pages.keep(next.targets)
 	return next, errors.Join(failed...)
 }
 
@@ -59,6 +60,7 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 		return Engine{}, err
 	}
 	defer t.client.CloseIdleConnections()
+	defer silent.pages.drop(t)
 	t.scrape(ctx)
 	e := t.engine()
 	e.trace = t.trace()

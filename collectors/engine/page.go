@@ -22,10 +22,12 @@ type Limits struct {
 	Series int
 	// LabelValueBytes is the length of a label value that is carried over.
 	LabelValueBytes int
+	// Memory is what the pages of all engines may hold together, in bytes. 0: no limit.
+	Memory int64
 }
 
-// DefaultLimits leave room for sixteen data-parallel ranks of vLLM (0.6 MB, 5,400 series) many times over.
-var DefaultLimits = Limits{BodyBytes: 16 << 20, Series: 50_000, LabelValueBytes: 1024}
+// DefaultLimits leave room for sixteen data-parallel ranks of vLLM (0.6 MB, 5,400 series) many times over, on fifty engines.
+var DefaultLimits = Limits{BodyBytes: 16 << 20, Series: 50_000, LabelValueBytes: 1024, Memory: 320 << 20}
 
 // maxSeriesBytes bounds name and labels of one series, mapped or not. vLLM lists LoRA adapters in a
 // label value, so it is far above any label that is carried over.

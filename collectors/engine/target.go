@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -121,7 +122,9 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	}
 	if err != nil {
 		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated && reason != reasonReset {
-			t.plan, t.identities, t.path = nil, nil, "" // whoever answers next may be another engine
+			t.plan, t.template, t.identities, t.path = nil, nil, nil, "" // whoever answers next may be another engine
+			t.config.pages.drop(t)
+			t.buf = bytes.Buffer{}
 		}
 		return t.down(err, time.Since(start))
 	}
@@ -205,6 +208,9 @@ func (t *target) drainsPlain(ctx context.Context) bool {
 func (t *target) read(ctx context.Context, path string, body []byte, contentType string) error {
 	if t.replay(body) && !t.identityDue() {
 		return nil
+	}
+	if err := t.config.pages.take(t, body); err != nil {
+		return err
 	}
 	page, err := parsePage(body, contentType, t.config.Limits)
 	if err != nil {

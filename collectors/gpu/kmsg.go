@@ -55,7 +55,7 @@ func (c *Collector) setKmsg(err error) {
 		c.options.Logger.Info("XIDs are read from the kernel log", "path", c.options.Kmsg)
 	default:
 		c.options.Logger.Warn("XIDs are not read from the kernel log; NVML does not tell of all of them",
-			"err", err, "remedy", "mount /dev/kmsg and grant CAP_SYSLOG, or set the kernel log to none")
+			"err", err, "remedy", "mount /dev/kmsg and grant CAP_SYSLOG, in a container with privileged: true, or set the kernel log to none")
 	}
 }
 

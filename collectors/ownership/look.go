@@ -5,11 +5,14 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,6 +34,7 @@ type look struct {
 	children map[int][]int
 	names    map[int]string
 	networks map[string]*network
+	closed   map[int]bool // processes whose open files cannot be seen
 }
 
 // network is what a network namespace says.
@@ -46,6 +50,7 @@ func newLook(root string) *look {
 		children: make(map[int][]int),
 		names:    make(map[int]string),
 		networks: make(map[string]*network),
+		closed:   make(map[int]bool),
 	}
 	var err error
 	if l.fs, err = procfs.NewFS(root); err != nil {
@@ -218,7 +223,11 @@ func (l *look) sockets(pid int) map[string]bool {
 	if err != nil {
 		return inodes
 	}
-	files, _ := p.FileDescriptorTargets()
+	files, err := p.FileDescriptorTargets()
+	seen := slices.ContainsFunc(files, func(f string) bool { return f != "" })
+	if errors.Is(err, fs.ErrPermission) || len(files) > 0 && !seen {
+		l.closed[pid] = true
+	}
 	for _, f := range files {
 		if inode, ok := strings.CutPrefix(f, "socket:["); ok {
 			inodes[strings.TrimSuffix(inode, "]")] = true

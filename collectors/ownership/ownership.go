@@ -9,7 +9,8 @@
 //
 // What it cannot see is absent. NVML leaves out processes of a pid namespace that the exporter is not
 // in, so a container needs the host's (hostPID), and a procfs of that same namespace; reading the
-// sockets of other users' processes needs root or CAP_SYS_PTRACE. An engine whose workers and server
+// sockets of other users' processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, which root has unless a
+// container takes them away: llm_exporter_unreadable_processes counts what is not seen. An engine whose workers and server
 // have no ancestor in common but a shell, a supervisor or a Ray daemon, or that is reached through a
 // port mapping, has to be told by configuration.
 package ownership
@@ -139,7 +140,7 @@ func (c *Collector) Run(ctx context.Context) error {
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range []*metrics.Family{metrics.EngineGPUInfo, metrics.EngineGPUMemory, metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy, metrics.GPUAllocationInfo,
-		metrics.PodResourcesUp, metrics.PodResourcesTime, metrics.PodResourcesUnknown} {
+		metrics.PodResourcesUp, metrics.PodResourcesTime, metrics.PodResourcesUnknown, metrics.UnreadableProcesses} {
 		ch <- f.Desc()
 	}
 }
@@ -252,6 +253,9 @@ func (c *Collector) refresh(ctx context.Context) bool {
 		for p := range places {
 			found = append(found, owned{t.Server, p, source, used[p]})
 		}
+	}
+	if len(running) > 0 {
+		series = append(series, metrics.UnreadableProcesses.Const(float64(len(look.closed))))
 	}
 	c.mu.Lock()
 	c.series, c.owned = series, found

@@ -29,6 +29,7 @@ type proc struct {
 	network   string // namespace; empty: that of the exporter
 	listens   []string
 	cgroup    string
+	closed    bool // to the exporter: the links of its open files cannot be read
 }
 
 const (
@@ -76,6 +77,10 @@ func newHost(t *testing.T, procs ...proc) string {
 		write(p.pid, "stat", fmt.Sprintf("%d (%s) S %d %d 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n", p.pid, p.name, p.ppid, p.pid))
 		write(p.pid, "cgroup", "0::"+p.cgroup+"\n")
 		link(p.pid, "ns/net", "net:["+p.network+"]")
+		if p.closed {
+			write(p.pid, "fd/0", "")
+			continue
+		}
 		link(p.pid, "fd/0", "/dev/null")
 		for j, at := range p.listens {
 			address, port, _ := strings.Cut(at, " ")
@@ -311,6 +316,22 @@ func TestShareOfTime(t *testing.T) {
 	check("llm_gpu_container_sm_utilization_ratio", "chat", "0.625")
 	check("llm_gpu_container_sm_utilization_ratio", "batch", "")
 	check("llm_gpu_container_memory_bytes", "batch", "200")
+}
+
+// TestUnreadable: processes whose sockets cannot be seen are counted, each once, and only those that matter.
+func TestUnreadable(t *testing.T) {
+	c := New(Options{
+		Targets: func() []Target { return []Target{engine("127.0.0.1:8000"), engine("127.0.0.1:9000")} },
+		Processes: func() []gpu.Process {
+			return []gpu.Process{on(10, gpu0, 1), on(11, gpu1, 1)}
+		},
+		GPUs: func() []gpu.Identity { return []gpu.Identity{gpu0, gpu1} },
+		ProcFS: newHost(t, proc{pid: 9, ppid: 1, name: "vllm", closed: true}, proc{pid: 10, ppid: 9, name: "worker", closed: true}, proc{pid: 11, ppid: 9, name: "worker"},
+			proc{pid: 20, ppid: 1, name: "postgres", closed: true}),
+	})
+	if got := page(t, c); !strings.Contains(got, "llm_exporter_unreadable_processes 2\n") {
+		t.Errorf("got\n%s", got)
+	}
 }
 
 // TestListening reads lines as a little-endian kernel prints them.

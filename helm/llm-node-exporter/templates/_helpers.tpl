@@ -11,6 +11,50 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* A name with a suffix, as in (list . "config"). What is too long for 63 characters ends in a digest, so that
+two names that begin alike stay two. */ -}}
+{{- define "lne.suffixed" -}}
+{{- $base := include "lne.fullname" (index . 0) -}}
+{{- $suffix := index . 1 -}}
+{{- if gt (add (len $base) (len $suffix)) 62 -}}
+{{- $base = printf "%s-%s" ($base | trunc (int (sub 53 (len $suffix))) | trimSuffix "-") (sha256sum $base | trunc 8) -}}
+{{- end -}}
+{{- printf "%s-%s" $base $suffix -}}
+{{- end -}}
+
+{{- /* Names of the whole cluster: the colon is in no name, and keeps releases of all namespaces apart. */ -}}
+{{- define "lne.clusterName" -}}
+{{ include "lne.namespace" . }}:{{ include "lne.fullname" . }}
+{{- end -}}
+
+{{- define "lne.namespace" -}}
+{{ default .Release.Namespace .Values.namespaceOverride }}
+{{- end -}}
+
+{{- /* A generated text with the label and the address of runbooks that the values say, as in (list . $text). In the
+files namespace is a label where a template reads it, and between what separates labels in PromQL, YAML and legends. */ -}}
+{{- define "lne.generated" -}}
+{{- $ := index . 0 -}}
+{{- $url := splitList "{alert}" (include "lne.runbookURL" $) -}}
+{{- $text := regexReplaceAll "http://localhost:9844/runbooks/(LLM\\w+|\\$\\{__field\\.labels\\.alertname\\})" (index . 1) (printf "%s${1}%s" (index $url 0) (index $url 1)) -}}
+{{- $text = replace "http://localhost:9844/runbooks/" (index $url 0) $text -}}
+{{- if ne $.Values.namespaceLabel "namespace" -}}
+{{- $text = regexReplaceAll "([$]labels|[.]Labels)[.]namespace\\b" $text (printf "${1}.%s" $.Values.namespaceLabel) -}}
+{{- $text = regexReplaceAll "([ ,({])namespace([,)=!}\n])" $text (printf "${1}%s${2}" $.Values.namespaceLabel) -}}
+{{- end -}}
+{{- $text -}}
+{{- end -}}
+
+{{- define "lne.runbookURL" -}}
+{{- if .Values.prometheusRule.runbookURL -}}
+{{ .Values.prometheusRule.runbookURL }}
+{{- else if .Values.service.enabled -}}
+{{ .Values.webConfig.scheme }}://{{ include "lne.fullname" . }}.{{ include "lne.namespace" . }}.svc:{{ .Values.port }}/runbooks/{alert}
+{{- else -}}
+{{ .Values.webConfig.scheme }}://localhost:{{ .Values.port }}/runbooks/{alert}
+{{- end -}}
+{{- end -}}
+
 {{- define "lne.selector" -}}
 app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -41,4 +85,80 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- else -}}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end -}}
+{{- end -}}
+
+{{- define "lne.pullSecrets" -}}
+{{- with concat .Values.imagePullSecrets (default list .Values.global.imagePullSecrets) }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "lne.secretMounts" -}}
+{{- range .Values.secrets }}
+- {name: {{ printf "secret-%s" . }}, mountPath: {{ printf "/etc/llm-node-exporter/secrets/%s" . }}, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "lne.secretVolumes" -}}
+{{- range .Values.secrets }}
+- name: {{ printf "secret-%s" . }}
+  secret: {secretName: {{ . }}, defaultMode: 0o444}
+{{- end }}
+{{- end -}}
+
+{{- /* Where GPUs are read: the way to NVML, or a page in its place. */ -}}
+{{- define "lne.driver" -}}
+{{- ternary "page" .Values.gpu.driver (ne .Values.gpu.source "") -}}
+{{- end -}}
+
+{{- /* What the features of the values need: privileged, root, capabilities, and the folders of the host. The device cgroup
+lets nobody else open /dev/kmsg, or device nodes that no runtime has put there. */ -}}
+{{- define "lne.needs" -}}
+{{- $driver := include "lne.driver" . -}}
+{{- $podResources := and (ne $driver "none") .Values.ownership.podResources -}}
+podResources: {{ $podResources }}
+privileged: {{ or .Values.gpu.kmsg (eq $driver "host") }}
+root: {{ or $podResources .Values.ownership.processes .Values.gpu.kmsg (eq $driver "host") }}
+hostPath: {{ or $podResources .Values.ownership.processes .Values.gpu.kmsg (has $driver (list "host" "volumeMounts")) }}
+capabilities: {{ ternary (list "SYS_PTRACE" "DAC_READ_SEARCH") list .Values.ownership.processes | toJson }}
+{{- end -}}
+
+{{- define "lne.securityContext" -}}
+{{- $needs := include "lne.needs" . | fromYaml -}}
+readOnlyRootFilesystem: true
+{{- if $needs.privileged }}
+privileged: true
+{{- else }}
+allowPrivilegeEscalation: false
+capabilities:
+  drop: [ALL]
+  {{- with $needs.capabilities }}
+  add: {{ toJson . }}
+  {{- end }}
+{{- end }}
+{{- if $needs.root }}
+runAsUser: 0
+{{- else }}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+{{- end }}
+{{- end -}}
+
+{{- /* Nine tenths of the memory limit in bytes, beyond which Go collects garbage more often; empty without a limit. */ -}}
+{{- define "lne.softLimit" -}}
+{{- $limit := dig "limits" "memory" "" .Values.resources -}}
+{{- $limit = ternary (printf "%.0f" $limit) (toString $limit) (kindIs "float64" $limit) -}}
+{{- $number := regexFind "^[0-9.]+" $limit -}}
+{{- with get (dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824) (trimPrefix $number $limit) -}}
+{{- if $number }}{{ mulf (float64 $number) . 0.9 | int64 }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* A probe of a path with its settings, as in (list . "/-/ready" .Values.readinessProbe). */ -}}
+{{- define "lne.probe" -}}
+{{- $v := (index . 0).Values -}}
+{{- $ask := dict "httpGet" (dict "path" (index . 1) "port" "metrics" "scheme" (upper $v.webConfig.scheme)) -}}
+{{- if eq $v.probes "tcp" }}{{ $ask = dict "tcpSocket" (dict "port" "metrics") }}{{ end -}}
+{{- toYaml (merge $ask (index . 2)) -}}
 {{- end -}}
