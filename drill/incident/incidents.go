@@ -300,11 +300,11 @@ func Incidents() []Incident {
 			},
 		},
 		{
-			Name: "harmless-wear", Story: "a few memory errors are corrected; an NVLink replays twice as much as on other days; GPUs register with the fabric within minutes, and a repair with its reset is as quick; an engine, then the exporter restart without persistence mode",
+			Name: "harmless-wear", Story: "a few memory errors are corrected; an NVLink replays four times as much as ever for an hour; GPUs register with the fabric within minutes, and a repair with its reset is as quick; an engine, then the exporter restart without persistence mode",
 			Fleet: chat(), Lasts: 65 * minute, Quiet: true, Replays: []float64{3, 2, 3, 4, 3, 3},
 			Faults: []Fault{
 				fault(-2*time.Hour, every(func(r *Replica) { r.GPU.Forgets, r.GPU.Replays = true, 3 })),
-				fault(0, every(func(r *Replica) { r.GPU.Replays, r.GPU.Recoveries, r.GPU.Corrected = 6, 1, 0.5 })),
+				fault(0, every(func(r *Replica) { r.GPU.Replays, r.GPU.Recoveries, r.GPU.Corrected = 12, 1, 0.5 })),
 				fault(5*minute, every(func(r *Replica) { r.GPU.Unregistered = true })),
 				fault(8*minute, every(func(r *Replica) { r.GPU.Unregistered = false })),
 				fault(10*minute, one(1, func(r *Replica) { r.GPU.RepairPending, r.GPU.Drain = true, true })),
