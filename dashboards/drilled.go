@@ -127,6 +127,9 @@ var Drilled = []Drill{
 	{"row-remap-pending",
 		Titles{rules.IncidentDashboard: {"Firing alerts"}, rules.GPUDashboard: {"ECC errors per hour", "Repairs"}},
 		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, gpuPanels, releasePanels)}},
+	{"repair-pending",
+		Titles{rules.IncidentDashboard: {"Firing alerts", "XIDs in the last hour"}, rules.GPUDashboard: {"Repairs", "Recovery action asked for"}},
+		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, releasePanels, []string{"Throttling now", "Time throttled"})}},
 }
 
 // Why the drill leaves a panel, or a line of it, without data or without a change.
@@ -152,10 +155,10 @@ var Undrilled = map[rules.Dashboard]map[string]string{
 		"Cold start": noEngine,
 	},
 	rules.GPUDashboard: {
-		"Missing GPUs": noGPU, "Recovery action asked for": noGPU, "SM, tensor and kernel activity": noGPU, "Memory bandwidth against peak": noGPU, "Memory busy": noGPU,
+		"Missing GPUs": noGPU, "SM, tensor and kernel activity": noGPU, "Memory bandwidth against peak": noGPU, "Memory busy": noGPU,
 		"Device memory": noGPU, "Pipes": noGPU, "SM occupancy": noGPU, "Power against limit": noGPU, "Power": noGPU, "Fans": noGPU, "Repairs": noGPU,
 		"Rows remapped, pages retired": noGPU, "Banks by spare rows left": noGPU, "PCIe traffic": noGPU, "PCIe lanes": noGPU,
-		"PCIe errors and replays": noGPU, "NVLink traffic": noGPU, "NVLinks": noGPU, "NVLink errors": noGPU, "Fabric": noGPU,
+		"PCIe errors and replays": noGPU, "NVLink traffic": noGPU, "NVLinks": noGPU, "NVLink errors": "links wear for an hour before a ticket", "Fabric": "no check fails in the drill",
 		"Engines on these GPUs": identity, "Boards": noGPU, "Processes": noGPU, "Memory by container": noGPU, "MIG devices": noGPU,
 		"SM activity by MIG slice": noGPU, "Memory by MIG slice": noGPU,
 	},

@@ -248,10 +248,10 @@ func usersRow(s scope) []Panel {
 			"Different firmware on one node: level it in the next window."},
 			Query{promql.Max(identity, s.of(metrics.GPUInfo)), ""}).runbook("LLMGPULost").next(rules.ExporterDashboard),
 		lines("Processes", number, 8, About{
-			"Compute processes on each GPU.",
-			"More than the engine's own is a neighbour, or a process that did not end.",
+			"Compute processes on each GPU, and whether the driver keeps it initialised without any (persistence mode).",
+			"More than the engine's own is a neighbour, or a process that did not end. Without persistence the last one that ends takes counters and settings along.",
 			"Unexpected: find it by its container beside."},
-			onePerGPU(promql.Sum(gpus, s.of(metrics.GPUProcesses)), "")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard),
+			onePerGPU(promql.Sum(gpus, s.of(metrics.GPUProcesses)), ""), onePerGPU(s.perGPU(metrics.GPUPersistenceMode), "persistence")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard),
 		lines("Memory by container", octets, 8, About{
 			"Device memory used by the processes of each container.",
 			"It says whose the memory is.",

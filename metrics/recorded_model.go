@@ -41,6 +41,10 @@ var (
 	RecordedStarted = recorded(Never, "model:llm_engine_started:last5m",
 		"An engine that started, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelInstance, LabelPod, LabelServer))
 
+	RecordedLinkErrors = recorded(Sum, "link:llm_gpu_nvlink_errors:increase1h",
+		"Errors of an NVLink within an hour in which wear shows: replays, and wrong checksums, packets and flits. Recorded once an hour.",
+		with(LabelCluster, LabelInstance), GPULabels, with(LabelLink))
+
 	RecordedServed = recorded(Never, "replica:llm_engine_info:last",
 		"A model that a page serves, or served last while it does not answer, always 1. It ends when the page is no target any more.", ReplicaLabels)
 	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",

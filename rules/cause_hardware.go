@@ -63,7 +63,7 @@ var (
 			promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour)), 0),
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   underGPU(GPURowRemapFailure, GPUSRAMThreshold, GPUCriticalXID, GPULost),
+		DependsOn:   underGPU(GPURowRemapFailure, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUCriticalXID, GPULost),
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Uncorrectable memory error on GPU {{ $labels.gpu_uuid }}",
 		Description: "The process that used the page was killed; the driver takes the page out. Once is bad luck: drain at leisure and reset. Again within days: replace the board.",
@@ -90,10 +90,23 @@ var (
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   underGPU(GPURowRemapFailure, GPULost),
+		DependsOn:   underGPU(GPURowRemapFailure, GPUMemoryUnrepairable, GPULost),
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "GPU {{ $labels.gpu_uuid }} waits for a reset to remap a memory row",
 		Description: "The faulty row is already out of use. Drain the node and reset the GPU at the next window.",
+		Split:       []Evidence{modelsOnIt},
+		Dashboard:   GPUDashboard,
+	}
+	GPUMemoryUnrepairable = &Alert{
+		Name:        "LLMGPUMemoryUnrepairable",
+		Branch:      Hardware,
+		Expr:        state(metrics.GPUMemoryUnrepairable),
+		Severity:    slo.Page,
+		Scope:       []string{metrics.LabelGPUUUID},
+		DependsOn:   underGPU(GPURowRemapFailure, GPULost),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "GPU {{ $labels.gpu_uuid }} has a memory fault that cannot be repaired",
+		Description: "Neither spare rows nor a repaired channel help: further errors will hit live data. Cordon the node, move the model, open a return with the vendor.",
 		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
@@ -117,7 +130,7 @@ var (
 		Severity:    slo.Page,
 		Keep:        15 * minute,
 		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelXID},
-		DependsOn:   underGPU(GPULost, GPURowRemapFailure, GPUSRAMThreshold),
+		DependsOn:   underGPU(GPULost, GPURowRemapFailure, GPUMemoryUnrepairable, GPUSRAMThreshold),
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "XID {{ $labels.xid }} on GPU {{ $labels.gpu_uuid }}",
 		Description: "The driver reports a fault that an application cannot cause and a restart of the engine cannot mend.",
@@ -218,8 +231,7 @@ func hardwareAlerts(opt Options) []*Alert {
 		burning(opt, base), promql.On(modelLabels...))
 	muted.Expr = onFailedGPU(burning(opt, fresh))
 	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUUncorrectableECC, GPURowRemapFailure,
-		GPURowRemapPending, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded,
-		GPUCorrectedECC, GPULinkRecovers, GPUFabricUnhealthy, GPURecoveryAsked}
+		GPURowRemapPending, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
 }
 
 // burning are objectives that lose more of their budget than they have, in a window up to an hour.
@@ -257,14 +269,14 @@ func criticalXIDs(window time.Duration) promql.Expr {
 }
 
 // linkDegraded is a GPU with an NVLink that is lost or makes errors, or with fewer PCIe lanes than it
-// could have while it works. Idle links save power legitimately.
+// could have while it works. Idle links save power legitimately, and forward error correction repairs symbols.
 func linkDegraded() promql.Expr {
 	lanes := func(state string) promql.Expr {
 		return promql.Max(gpuLabels, promql.Vector(metrics.GPUPCIeLinkWidth, promql.Eq(metrics.LabelState, state)))
 	}
 	return promql.Or(
 		lostLinks(),
-		above(promql.Sum(gpuLabels, promql.Rate(promql.Vector(metrics.GPUNVLinkErrors), 5*minute)), 0.1),
+		above(promql.Sum(gpuLabels, promql.Rate(promql.Vector(metrics.GPUNVLinkErrors, promql.Ne(metrics.LabelType, "symbol")), 5*minute)), 0.1),
 		promql.And(promql.Lt(lanes("current"), lanes("max"), nil),
 			above(promql.Max(gpuLabels, promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), 5*minute)), 0.5), nil))
 }

@@ -16,7 +16,7 @@ var (
 		Severity:    slo.Ticket,
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   underGPU(GPURowRemapFailure, GPUSRAMThreshold, GPUUncorrectableECC, GPULost),
+		DependsOn:   underGPU(GPURowRemapFailure, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUUncorrectableECC, GPULost),
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "GPU {{ $labels.gpu_uuid }} corrects {{ $value | humanize }} memory errors a second",
 		Description: "A healthy GPU corrects a few in weeks. At thousands a second the driver answers slowly or not at all, and an error that cannot be corrected is near. A rate that stops without load says nothing: drain at leisure, run field diagnostics, replace the board.",
@@ -38,6 +38,51 @@ var (
 			above(promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, append(same(metrics.LabelGPUUUID),
 				promql.Either(metrics.LabelType, "recovery|link_recovery_succeeded|link_recovery_failed"))...), day), 0)), LabelledBy("", metrics.LabelLink)}},
 		Dashboard: GPUDashboard,
+	}
+	GPULinkWears = &Alert{
+		Name:     "LLMGPULinkWears",
+		Branch:   Hardware,
+		Expr:     wears(),
+		Severity: slo.Ticket,
+		Scope:    []string{metrics.LabelGPUUUID, metrics.LabelLink},
+		DependsOn: append(underGPU(GPULinkDegraded, GPUCriticalXID, GPULost),
+			Quiet{GPULinkRecovers, []string{metrics.LabelCluster, metrics.LabelGPUUUID, metrics.LabelLink}}),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "NVLink {{ $labels.link }} of GPU {{ $labels.gpu_uuid }} makes {{ $value | humanize }} errors an hour, three times those of its last days",
+		Description: "The link repeats what arrives wrong, and nobody suffers yet. Healthy links make none, or as few as ever; one whose errors grow from day to day fails within days: keep models with tensor parallelism off this GPU, and have cable, bridge or board looked at.",
+		Split: []Evidence{modelsOnIt,
+			{"Errors within a day of its other links", promql.Sum([]string{metrics.LabelLink}, above(promql.Over("sum_over_time",
+				promql.Vector(metrics.RecordedLinkErrors, same(metrics.LabelGPUUUID)...), day), 0)), LabelledBy(Number, metrics.LabelLink)}},
+		Dashboard: GPUDashboard,
+	}
+	GPURepairPending = &Alert{
+		Name:   "LLMGPURepairPending",
+		Branch: Hardware,
+		Expr: promql.Equal(promql.Max(append([]string{metrics.LabelType}, gpuLabels...),
+			promql.Vector(metrics.GPURepairPending)), promql.Num(1), nil),
+		Severity:    slo.Ticket,
+		For:         5 * minute,
+		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelType},
+		DependsOn:   underGPU(GPURowRemapFailure, GPUMemoryUnrepairable, GPUSRAMThreshold, GPULost),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "GPU {{ $labels.gpu_uuid }} waits for a reset to repair a {{ $labels.type }}",
+		Description: "The driver has put a faulty memory channel or TPC on the list of what the next reset repairs. Drain the node and reset the GPU at the next window.",
+		Split:       []Evidence{modelsOnIt},
+		Dashboard:   GPUDashboard,
+	}
+	GPUPersistenceOff = &Alert{
+		Name:   "LLMGPUPersistenceOff",
+		Branch: Hardware,
+		Expr: promql.And(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUPersistenceMode)), promql.Num(0), nil),
+			above(promql.Max(gpuLabels, promql.Over("resets", promql.Vector(metrics.GPUEnergy), day)), 1), nil),
+		Severity:    slo.Ticket,
+		Scope:       []string{metrics.LabelGPUUUID},
+		DependsOn:   underGPU(GPULost),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} was initialised anew several times within a day: persistence mode is off",
+		Description: "Without a client the driver lets go of the GPU, and forgets its error counters, power limit and clocks. The next engine waits for seconds until it is initialised again. Switch persistence mode on for the node.",
+		Split:       []Evidence{modelsOnIt},
+		Dashboard:   GPUDashboard,
 	}
 	GPUFabricUnhealthy = &Alert{
 		Name:   "LLMGPUFabricUnhealthy",
@@ -63,7 +108,7 @@ var (
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   underGPU(GPULost, GPUCriticalXID, GPURowRemapFailure, GPUSRAMThreshold, GPURowRemapPending),
+		DependsOn:   underGPU(GPULost, GPUCriticalXID, GPURowRemapFailure, GPUMemoryUnrepairable, GPUSRAMThreshold, GPURowRemapPending, GPURepairPending),
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "The driver asks for a recovery of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }}",
 		Description: "The driver says what brings the GPU back: a reset of the GPU, its bus or the node, or a drain first. Until then work on it may fail.",
@@ -72,3 +117,27 @@ var (
 		Dashboard: GPUDashboard,
 	}
 )
+
+// wearGroups are the warnings. Those that look back over days read what is recorded once an hour: NVLinks are many, and raw
+// errors of a week are millions of samples on each node.
+func wearGroups() []Group {
+	errors := promql.Vector(metrics.GPUNVLinkErrors, promql.Either(metrics.LabelType, "replay|crc|receive|local_integrity|effective"))
+	return []Group{
+		{Name: "llm-nvlink-hours", Interval: hour, Records: []Record{{Name: metrics.RecordedLinkErrors,
+			Expr: promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...), promql.Increase(errors, hour))}}},
+		{Name: "llm-cause-hardware-wear", Interval: Interval, Alerts: []*Alert{
+			GPUCorrectedECC, GPULinkRecovers, GPULinkWears, GPURepairPending, GPUPersistenceOff, GPUFabricUnhealthy, GPURecoveryAsked}},
+	}
+}
+
+// wears is an NVLink that makes three times the errors of its six days before, in the mean of all hours that were recorded:
+// that is a jump, or days that make half more each. Days have nights in them, and a week its weekend. Fifty errors are no
+// few; two days are the least that is compared with.
+func wears() promql.Expr {
+	errors := promql.Vector(metrics.RecordedLinkErrors)
+	days := promql.Offset(errors, day)
+	return both(
+		promql.Gt(promql.Over("avg_over_time", errors, day), times(3, promql.Over("avg_over_time", days, 6*day)), nil),
+		promql.Ge(promql.Over("sum_over_time", errors, day), promql.Num(50), nil),
+		promql.Ge(promql.Over("count_over_time", days, 6*day), promql.Num(48), nil))
+}

@@ -28,5 +28,5 @@ func causeGroups(opt Options) []Group {
 		}
 		groups = append(groups, g)
 	}
-	return groups
+	return append(groups, wearGroups()...)
 }

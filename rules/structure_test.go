@@ -147,7 +147,7 @@ func TestEveryRecordedSeriesIsWritten(t *testing.T) {
 // either a symptom or says why nobody would see one.
 func TestSeverities(t *testing.T) {
 	pages := []string{"LLMErrorBudgetFastBurn", "LLMModelDown", "LLMModelStalled", "LLMEngineStalled", "LLMExporterFleetDown",
-		"LLMGPURowRemapFailure", "LLMGPUSRAMThreshold", "LLMGPUCriticalXID", "LLMGPULost"}
+		"LLMGPURowRemapFailure", "LLMGPUMemoryUnrepairable", "LLMGPUSRAMThreshold", "LLMGPUCriticalXID", "LLMGPULost"}
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
 		if got, want := a.Severity == slo.Page, slices.Contains(pages, a.Name); got != want {
 			t.Errorf("%s pages: %t, want %t", a.Name, got, want)

@@ -174,14 +174,7 @@ func (e *exporter) sample(line string, emit rulesim.Emit) error {
 // gpus writes the GPU series, and which engine runs on which GPU.
 func (e *exporter) gpus(emit rulesim.Emit) error {
 	put := func(f *metrics.Family, value float64, values ...string) {
-		pairs := make([]string, 0, 2*len(values)+6)
-		pairs = append(pairs, model.MetricNameLabel, f.Name, "instance", Instance, "job", rules.DefaultJob)
-		for i, v := range values {
-			if v != "" {
-				pairs = append(pairs, f.Labels[i], v)
-			}
-		}
-		emit(labels.FromStrings(pairs...), value)
+		emit(labelled(f, values, "instance", Instance, "job", rules.DefaultJob), value)
 	}
 	if e.page != nil {
 		e.page.Read(context.Background(), at(e.world.now))
@@ -235,6 +228,17 @@ func served(c prometheus.Collector, put put) error {
 		}
 	}
 	return nil
+}
+
+// labelled names a series of the vocabulary, whose labels that are empty are left out. pairs are labels of the scrape.
+func labelled(f *metrics.Family, values []string, pairs ...string) labels.Labels {
+	pairs = append(pairs, model.MetricNameLabel, f.Name)
+	for i, v := range values {
+		if v != "" {
+			pairs = append(pairs, f.Labels[i], v)
+		}
+	}
+	return labels.FromStrings(pairs...)
 }
 
 // at is a time of the simulation as Prometheus sees it.

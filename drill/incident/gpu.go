@@ -21,6 +21,18 @@ type GPU struct {
 	// ECC are uncorrectable errors so far; RemapPending and RemapFailed what became of the rows.
 	ECC                       float64
 	RemapPending, RemapFailed bool
+	// RepairPending is a memory channel that the next reset repairs; Unrepairable is memory that none does.
+	RepairPending, Unrepairable bool
+	// Corrected are memory errors per second that ECC corrects.
+	Corrected float64
+	// Replays are packets per hour that the first NVLink sends again; Recoveries how often it was lost and came back so far.
+	Replays, Recoveries float64
+	// Unregistered is a GPU whose registration with the NVSwitch fabric does not end.
+	Unregistered bool
+	// Drain is a driver that asks to drain and reset the GPU.
+	Drain bool
+	// Forgets is a GPU without persistence mode.
+	Forgets bool
 
 	index   int
 	uuid    string
@@ -33,6 +45,8 @@ type GPU struct {
 	active  string          // reason now
 	busy    float64
 	celsius float64
+
+	joules, corrected, replayed float64 // since the driver took the GPU
 }
 
 // Throttle lowers a GPU's clock to a share, in the first part of each period.
@@ -95,6 +109,20 @@ func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
 		target = 88
 	}
 	g.celsius += (target - g.celsius) * (1 - math.Exp(-d.Seconds()/60))
+	g.joules += g.watts() * d.Seconds()
+	g.corrected += g.Corrected * d.Seconds()
+	g.replayed += g.Replays * d.Hours()
+}
+
+// watts is what the GPU draws.
+func (g *GPU) watts() float64 { return idleWatts + busyWatts*g.busy }
+
+// letGo is a driver without a client.
+func (g *GPU) letGo() {
+	if g.Forgets {
+		g.joules, g.corrected, g.replayed, g.ECC, g.Recoveries = 0, 0, 0, 0, 0
+		clear(g.seconds)
+	}
 }
 
 // put writes one series of the vocabulary.
@@ -127,6 +155,41 @@ func (g *GPU) emit(put put) {
 	put(metrics.GPURowRemapFailure, boolean(g.RemapFailed), id...)
 	put(metrics.GPUSRAMThreshold, 0, id...)
 	put(metrics.GPUECCErrors, g.ECC, with("uncorrected", "dram", "volatile")...)
+	put(metrics.GPUECCErrors, math.Floor(g.corrected), with("corrected", "dram", "volatile")...)
+	put(metrics.GPURepairPending, boolean(g.RepairPending), with("channel")...)
+	put(metrics.GPUMemoryUnrepairable, boolean(g.Unrepairable), id...)
+	put(metrics.GPUPersistenceMode, boolean(!g.Forgets), id...)
+	put(metrics.GPUEnergy, g.joules, id...)
+	put(metrics.GPUNVLinkErrors, math.Floor(g.replayed), with(firstLink, "replay")...)
+	put(metrics.GPUNVLinkErrors, g.Recoveries, with(firstLink, "recovery")...)
+	put(metrics.GPUFabricState, 1, with(g.fabric().name)...)
+	put(metrics.GPURecoveryAction, float64(g.asks().number), id...)
+	put(metrics.GPURecoveryActionInfo, 1, with(g.asks().name)...)
+}
+
+// firstLink is the NVLink that wears.
+const firstLink = "0"
+
+// state is how NVML numbers a state (nvml.h), and what the vocabulary calls it.
+type state struct {
+	number int
+	name   string
+}
+
+// fabric is the registration with the NVSwitch fabric.
+func (g *GPU) fabric() state {
+	if g.Unregistered {
+		return state{2, "in_progress"}
+	}
+	return state{3, "completed"}
+}
+
+// asks is the recovery that the driver asks for.
+func (g *GPU) asks() state {
+	if g.Drain {
+		return state{4, "drain_and_reset"}
+	}
+	return state{0, "none"}
 }
 
 func boolean(b bool) float64 {

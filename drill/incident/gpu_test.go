@@ -21,7 +21,7 @@ import (
 )
 
 // TestGPUSeries reads H100s behind an NVML library with the real collector: each series that the drill
-// writes about a GPU, the collector serves too, under the same labels, whether the GPU is well or lost.
+// writes about a GPU, the collector serves too, under the same labels and with the same value, whether the GPU is well, ill or lost.
 func TestGPUSeries(t *testing.T) {
 	library, err := fakenvml.Build(t.TempDir())
 	if errors.Is(err, fakenvml.ErrNoCompiler) {
@@ -29,7 +29,7 @@ func TestGPUSeries(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	state, err := fakenvml.NewState(library, 2, fakenvml.H100)
+	state, err := NewNVML(library, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,21 +56,25 @@ func TestGPUSeries(t *testing.T) {
 		}
 	}()
 
-	well, lost := newGPU(0), newGPU(1)
-	same(t, registry, well, lost)
+	ill, lost := newGPU(0), newGPU(1)
+	same(t, registry, state, ill, lost)
+	ill.ECC, ill.RemapPending, ill.RemapFailed, ill.RepairPending, ill.Unrepairable = 3, true, true, true, true
+	ill.Unregistered, ill.Drain, ill.Forgets = true, true, true
+	ill.corrected, ill.replayed, ill.Recoveries, ill.joules = 4647, 12, 2, 500
+	same(t, registry, state, ill, lost)
 	lost.Lost = true
-	if err := state.Lose(1); err != nil {
-		t.Fatal(err)
-	}
-	same(t, registry, well, lost)
+	same(t, registry, state, ill, lost)
 }
 
-// same waits until all series of the GPUs are served.
-func same(t *testing.T, served prometheus.Gatherer, gpus ...*GPU) {
+// same tells the library of the GPUs and waits until all their series are served with their values.
+func same(t *testing.T, served prometheus.Gatherer, library *fakenvml.State, gpus ...*GPU) {
 	t.Helper()
-	wanted := map[string]bool{}
+	wanted := map[string]float64{}
 	for _, g := range gpus {
-		g.emit(func(f *metrics.Family, _ float64, values ...string) { wanted[series(f, values)] = true })
+		if _, err := g.tell(library); err != nil {
+			t.Fatal(err)
+		}
+		g.emit(func(f *metrics.Family, value float64, values ...string) { wanted[series(f, values)] = value })
 	}
 	var missing []string
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
@@ -78,7 +82,7 @@ func same(t *testing.T, served prometheus.Gatherer, gpus ...*GPU) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		present := map[string]bool{}
+		present := map[string]float64{}
 		for _, family := range families {
 			f := metrics.Lookup(family.GetName())
 			for _, m := range family.Metric {
@@ -86,10 +90,10 @@ func same(t *testing.T, served prometheus.Gatherer, gpus ...*GPU) {
 				for _, p := range m.Label {
 					values[slices.Index(f.Labels, p.GetName())] = p.GetValue()
 				}
-				present[series(f, values)] = true
+				present[series(f, values)] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
-		missing = slices.DeleteFunc(slices.Sorted(maps.Keys(wanted)), func(s string) bool { return present[s] })
+		missing = slices.DeleteFunc(slices.Sorted(maps.Keys(wanted)), func(s string) bool { v, there := present[s]; return there && v == wanted[s] })
 		if len(missing) == 0 {
 			return
 		}

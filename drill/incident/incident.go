@@ -19,6 +19,9 @@ type Incident struct {
 	Fleet Fleet
 	// History is how long all was well before.
 	History time.Duration
+	// Replays are those per hour of each day before the history, on the first NVLink of the first GPU: what Prometheus
+	// has recorded of them.
+	Replays []float64
 	// Faults happen from the onset on.
 	Faults []Fault
 	// Lasts is how long after the onset the drill watches.

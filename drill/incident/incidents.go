@@ -227,6 +227,52 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, one(2, func(r *Replica) { r.GPU.ECC, r.GPU.RemapFailed = 1, true }))},
 			Page:   rules.GPURowRemapFailure, Within: 2 * rules.Interval, Cause: rules.GPURowRemapFailure,
 		},
+		{
+			Name: "unrepairable-memory", Story: "an uncorrectable memory error, for which there is neither a spare row nor a spare channel",
+			Fleet: chat(), Lasts: 20 * minute,
+			Faults: []Fault{fault(0, one(2, func(r *Replica) { r.GPU.ECC, r.GPU.Unrepairable = 1, true }))},
+			Page:   rules.GPUMemoryUnrepairable, Within: 2 * rules.Interval, Cause: rules.GPUMemoryUnrepairable,
+		},
+		{
+			Name: "repair-pending", Story: "a memory channel is to be retired: it waits for a reset, and the driver asks for one after a drain",
+			Fleet: chat(), Lasts: 20 * minute,
+			Faults: []Fault{fault(0, one(2, func(r *Replica) {
+				r.GPU.Report(160)
+				r.GPU.RepairPending, r.GPU.Drain = true, true
+			}))},
+			Cause: rules.GPURepairPending,
+		},
+		{
+			Name: "ecc-storm", Story: "4,647 memory errors a second are corrected on one GPU, none on its neighbours",
+			Fleet: chat(), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, one(2, func(r *Replica) { r.GPU.Corrected = 4647 }))},
+			Cause:  rules.GPUCorrectedECC,
+		},
+		{
+			Name: "nvlink-wear", Story: "an NVLink replays more every day, a hundredth of a packet per second today; then it recovers three times",
+			Fleet: chat(), Lasts: 100 * minute, Replays: []float64{1, 1, 1, 1.5, 2, 3},
+			Faults: []Fault{
+				fault(-2*time.Hour, one(0, func(r *Replica) { r.GPU.Replays = 3 })),
+				fault(0, one(0, func(r *Replica) { r.GPU.Replays = 40 })),
+				fault(70*minute, one(0, func(r *Replica) { r.GPU.Recoveries++ })),
+				fault(77*minute, one(0, func(r *Replica) { r.GPU.Recoveries++ })),
+				fault(84*minute, one(0, func(r *Replica) { r.GPU.Recoveries++ })),
+			},
+			Cause: rules.GPULinkWears,
+		},
+		{
+			Name: "fabric-manager", Story: "the fabric manager does not come back from maintenance: the GPUs never register; engines on one GPU do not notice",
+			Fleet: chat(), Lasts: 20 * minute,
+			Faults: []Fault{fault(0, every(func(r *Replica) { r.GPU.Unregistered = true }))},
+			Cause:  rules.GPUFabricUnhealthy,
+		},
+		{
+			Name: "persistence-off", Story: "an engine and the exporter are rolled out at once, twice, on a node without persistence mode: the driver lets go of the GPU",
+			Fleet: chat(), Lasts: 40 * minute,
+			Faults: slices.Concat([]Fault{fault(-2*time.Hour, every(func(r *Replica) { r.GPU.Forgets = true }))},
+				rollout(2, 0), rollout(2, 20*minute)),
+			Cause: rules.GPUPersistenceOff,
+		},
 
 		{
 			Name: "exporter-restart", Story: "the cooling fails, and the exporter restarts before and after the page",
@@ -251,6 +297,24 @@ func Incidents() []Incident {
 				fault(0, one(1, func(r *Replica) {
 					r.GPU.Throttle = &Throttle{Reason: "sw_thermal_slowdown", Clock: 0.8, Part: 5 * time.Second, Period: minute}
 				})),
+			},
+		},
+		{
+			Name: "harmless-wear", Story: "a few memory errors are corrected; an NVLink replays four times as much as ever for an hour; GPUs register with the fabric within minutes, and a repair with its reset is as quick; an engine, then the exporter restart without persistence mode",
+			Fleet: chat(), Lasts: 65 * minute, Quiet: true, Replays: []float64{3, 2, 3, 4, 3, 3},
+			Faults: []Fault{
+				fault(-2*time.Hour, every(func(r *Replica) { r.GPU.Forgets, r.GPU.Replays = true, 3 })),
+				fault(0, every(func(r *Replica) { r.GPU.Replays, r.GPU.Recoveries, r.GPU.Corrected = 12, 1, 0.5 })),
+				fault(5*minute, every(func(r *Replica) { r.GPU.Unregistered = true })),
+				fault(8*minute, every(func(r *Replica) { r.GPU.Unregistered = false })),
+				fault(10*minute, one(1, func(r *Replica) { r.GPU.RepairPending, r.GPU.Drain = true, true })),
+				fault(13*minute, one(1, func(r *Replica) { r.GPU.RepairPending, r.GPU.Drain = false, false })),
+				fault(20*minute, one(2, func(r *Replica) { r.Restart(time.Minute) })),
+				fault(30*minute, one(2, func(r *Replica) { r.Restart(time.Minute) })),
+				fault(40*minute, func(w *World) { w.ExporterDown = true }),
+				fault(41*minute, func(w *World) { w.ExporterDown = false }),
+				fault(50*minute, func(w *World) { w.ExporterDown = true }),
+				fault(51*minute, func(w *World) { w.ExporterDown = false }),
 			},
 		},
 		{
@@ -314,6 +378,17 @@ func offloading() Fleet {
 	f.Profile.Release, f.Profile.Host, f.Profile.HostHits = "0.26.0", 32e9, 0.5
 	f.Profile.Fetching, f.Profile.Storing = 50e9, 50e9
 	return f
+}
+
+// rollout restarts a replica and the exporter at once.
+func rollout(replica int, at time.Duration) []Fault {
+	return []Fault{
+		fault(at, func(w *World) {
+			w.ExporterDown = true
+			w.Replicas[replica].Restart(90 * time.Second)
+		}),
+		fault(at+minute, func(w *World) { w.ExporterDown = false }),
+	}
 }
 
 // crashes restarts a replica again and again.

@@ -91,6 +91,9 @@ func (l *Live) Store() *rulesim.Sim { return l.play.sim }
 // History plays what was before, up to the present, with the faults that come before the onset. done is
 // told which share of it is there.
 func (l *Live) History(ctx context.Context, done func(share float64)) error {
+	if err := l.play.remember(); err != nil {
+		return err
+	}
 	for t := time.Duration(0); ctx.Err() == nil; t += ScrapeInterval {
 		left := time.Until(l.play.world.epoch.Add(t))
 		if left > 0 {

@@ -1,6 +1,7 @@
 package incident
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 
@@ -13,6 +14,16 @@ const (
 	idleWatts, busyWatts = 110, 520
 	busyBandwidth        = 75
 )
+
+// NewNVML is a fake NVML with the GPUs of the drill: H100s under a driver that knows memory beyond repair, which that of the
+// description does not yet.
+func NewNVML(library string, gpus int) (*fakenvml.State, error) {
+	s, err := fakenvml.NewState(library, gpus, fakenvml.H100)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Set(fakenvml.All, "unrepairable", 0)
+}
 
 // tell has a fake NVML say what the GPU is like. Its numbers are those of emit, in the units of the
 // driver. It returns the XIDs that the kernel log has not been told of.
@@ -33,14 +44,17 @@ func (g *GPU) tell(s *fakenvml.State) (xids []int, err error) {
 	events := uint64(0)
 	percent := math.Round(100 * g.busy)
 	mhz := math.Round(1980 * g.clock)
-	milliwatts := 1000 * (idleWatts + busyWatts*g.busy)
+	milliwatts := 1000 * g.watts()
 	values := []any{
 		"utilization", strconv.Itoa(int(percent)) + " " + strconv.Itoa(int(percent/2)), "gpm.10", busyBandwidth * g.busy,
 		"temperature", int(g.celsius), "temperature_margin", 88 - int(g.celsius), // and 2 more to the slowdown: h100.state
 		"clock.sm", mhz, "clock.graphics", mhz,
 		"field.185", "u32 " + strconv.Itoa(int(milliwatts)), "field.186", "u32 " + strconv.Itoa(int(milliwatts)),
 		"field.144", boolean(g.RemapPending), "field.145", boolean(g.RemapFailed),
-		"ecc.2.1.0", g.ECC, "field.4", g.ECC,
+		"ecc.2.1.0", g.ECC, "field.4", g.ECC, "ecc.2.0.0", int(g.corrected), "field.3", int(g.corrected),
+		"repair", fmt.Sprintf("%.0f 0", boolean(g.RepairPending)), "unrepairable", boolean(g.Unrepairable), "persistence_mode", boolean(!g.Forgets), "field.83", int(1000 * g.joules),
+		"field.161", int(g.replayed), "field.162", g.Recoveries, "fabric", fmt.Sprintf("%d 0x51aa 1", g.fabric().number),
+		"field.230", fmt.Sprintf("u32 %d", g.asks().number),
 	}
 	for _, r := range reasons {
 		if r.name == g.active {

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -72,7 +74,24 @@ func newPlay(in Incident, groups []rules.Group, seed uint64) (*play, error) {
 	return p, err
 }
 
+// remember stores what Prometheus has recorded of the days before.
+func (p *play) remember() error {
+	g := p.world.Replicas[0].GPU
+	link := labelled(metrics.RecordedLinkErrors, []string{"", Instance, g.uuid, strconv.Itoa(g.index), firstLink})
+	hours := 24 * len(p.incident.Replays)
+	for h := range hours {
+		then := p.world.epoch.Add(time.Duration(h-hours) * time.Hour)
+		if err := p.sim.Append(then, func(emit rulesim.Emit) { emit(link, p.incident.Replays[h/24]) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (p *play) play() error {
+	if err := p.remember(); err != nil {
+		return err
+	}
 	faults := slices.Clone(p.incident.Faults)
 	slices.SortStableFunc(faults, func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 	for t := time.Duration(0); t <= p.onset+p.incident.Lasts; t += ScrapeInterval {

@@ -129,6 +129,9 @@ func (w *World) Advance(to time.Duration) {
 				r.GPU.advance(until-w.now, r.Engine.Busy()-before, r.Engine)
 			} else {
 				r.GPU.advance(until-w.now, 0, r.Engine)
+				if w.ExporterDown { // the only other client
+					r.GPU.letGo()
+				}
 			}
 		}
 		w.now = until

@@ -134,7 +134,7 @@ func (n *Node) gpus() (*fakenvml.State, error) {
 		}
 	}
 	n.args = append(n.args, "--gpu.nvml-library="+library, "--gpu.kmsg="+n.file("kmsg"), "--path.sysfs="+n.file("sys"))
-	return fakenvml.NewState(library, replicas, fakenvml.H100)
+	return incident.NewNVML(library, replicas)
 }
 
 // Run starts the exporter and lets the world go on until ctx is done or something fails.
