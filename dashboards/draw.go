@@ -15,10 +15,12 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/table"
 	markdown "github.com/grafana/grafana-foundation-sdk/go/text"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 // draw is an empty panel of a kind with the options that only this kind has.
-func draw(p Panel) dashboard.Panel {
+func draw(p Panel, style rules.Style) dashboard.Panel {
 	out := *dashboard.NewPanel()
 	out.Type = string(p.Kind)
 	out.FieldConfig = dashboard.NewFieldConfigSource()
@@ -61,23 +63,24 @@ func draw(p Panel) dashboard.Panel {
 		o.ShowHeader = true
 		o.Footer.Reducer = []string{} // the SDK writes null, which its own schema refuses
 		out.Options = o
-		out.Transformations = []dashboard.DataTransformerConfig{organize(p)}
+		out.Transformations = []dashboard.DataTransformerConfig{organize(p, style)}
 	}
 	return out
 }
 
 // organize puts the columns of a table in order and leaves out the rest.
-func organize(p Panel) dashboard.DataTransformerConfig {
+func organize(p Panel, style rules.Style) dashboard.DataTransformerConfig {
 	if p.Columns == nil {
 		return dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{"excludeByName": map[string]bool{"Time": true, "Value": true}}}
 	}
 	hide, at, titles := map[string]bool{"Time": true, "Value": true}, map[string]int{}, map[string]string{}
 	for _, l := range labelsOf(p.Queries[0].Expr) {
-		hide[l] = true
+		hide[style.Label(l)] = true
 	}
 	for i, c := range p.Columns {
-		hide[c.Field] = false
-		at[c.Field], titles[c.Field] = i, c.Title
+		field := style.Label(c.Field)
+		hide[field] = false
+		at[field], titles[field] = i, c.Title
 	}
 	return dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{"excludeByName": hide, "indexByName": at, "renameByName": titles}}
 }

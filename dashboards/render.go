@@ -80,7 +80,7 @@ func dataSource() *common.DataSourceRef {
 }
 
 func (w writer) panel(r Row, p Panel, at dashboard.GridPos) dashboard.Panel {
-	out := draw(p)
+	out := draw(p, w.style)
 	out.Id, out.Title, out.GridPos = new(id(r.Title, p.Title)), &p.Title, &at
 	out.Description = new(p.About.What + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next)
 	if p.Kind == Text {

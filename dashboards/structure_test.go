@@ -158,7 +158,7 @@ func TestRenamedLabels(t *testing.T) {
 	style := rules.Style{Labels: map[string]string{"cluster": "k8s_cluster", "instance": "node_ip"}, RunbookURL: "https://wiki.example/{alert}"}
 	for _, b := range dashboards.All(nil) {
 		text := string(render(t, b, style))
-		for _, gone := range []string{`{cluster=`, `(cluster,`, `{{cluster}}`, `instance=`, `{{instance}}`, `labels.instance`, "github.com"} {
+		for _, gone := range []string{`{cluster=`, `(cluster,`, `{{cluster}}`, `instance=`, `{{instance}}`, `labels.instance`, `"cluster": true`, "github.com"} {
 			if strings.Contains(text, gone) {
 				t.Errorf("%s still says %s", b.Title(), gone)
 			}

@@ -36,10 +36,11 @@ files namespace is a label where a template reads it, and between what separates
 {{- define "lne.generated" -}}
 {{- $ := index . 0 -}}
 {{- $url := splitList "{alert}" (include "lne.runbookURL" $) -}}
-{{- $text := regexReplaceAll "http://localhost:9844/runbooks/(LLM\\w+|\\$\\{__field\\.labels\\.alertname\\})" (index . 1) (printf "%s${1}%s" (index $url 0) (index $url 1)) -}}
+{{- $text := regexReplaceAll "http://localhost:9844/runbooks/(LLM\\w+|\\$\\{__field\\.labels\\.alertname\\}|\\$\\{__data\\.fields\\.runbook\\})" (index . 1) (printf "%s${1}%s" (index $url 0) (index $url 1)) -}}
 {{- $text = replace "http://localhost:9844/runbooks/" (index $url 0) $text -}}
 {{- if ne $.Values.namespaceLabel "namespace" -}}
 {{- $text = regexReplaceAll "([$]labels|[.]Labels)[.]namespace\\b" $text (printf "${1}.%s" $.Values.namespaceLabel) -}}
+{{- $text = replace "\"namespace\":" (printf "\"%s\":" $.Values.namespaceLabel) $text -}}
 {{- $text = regexReplaceAll "([ ,({])namespace([,)=!}\n])" $text (printf "${1}%s${2}" $.Values.namespaceLabel) -}}
 {{- end -}}
 {{- $text -}}
