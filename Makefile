@@ -12,7 +12,7 @@ export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 
 COMMANDS ?= ./cmd/...
 
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
@@ -40,9 +40,7 @@ race: ## run the concurrent parts under the race detector
 	go test -race ./collectors/... ./cmd/exporter/...
 
 lint: ## check format, suspicious code and deprecated calls
-	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'run gofmt -w on these files'; exit 1; }
-	go vet ./...
-	go run $(STATICCHECK) ./...
+	go run $(GOLANGCI) run --timeout 20m ./...
 	go run $(ACTIONLINT)
 
 generate: ## write the generated files

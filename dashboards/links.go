@@ -22,7 +22,7 @@ const (
 
 // boardLinks lead from every dashboard to every other, with time and filters.
 func boardLinks(style rules.Style) []dashboard.DashboardLink {
-	all := style.RunbookURL[:strings.Index(style.RunbookURL, "{alert}")]
+	all, _, _ := strings.Cut(style.RunbookURL, "{alert}")
 	return []dashboard.DashboardLink{
 		{Title: "Dashboards", Type: dashboard.DashboardLinkTypeDashboards, Icon: "external link", Tags: []string{tag}, AsDropdown: true, IncludeVars: true, KeepTime: true},
 		{Title: "Runbooks", Type: dashboard.DashboardLinkTypeLink, Icon: "doc", Tags: []string{}, Url: &all, TargetBlank: true},

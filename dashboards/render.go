@@ -1,5 +1,3 @@
-//lint:file-ignore SA1019 Grafana 10 to 12 load only the classic schema from files; the v2 schema that the SDK prefers needs 13.
-
 package dashboards
 
 import (

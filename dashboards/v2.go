@@ -1,5 +1,3 @@
-//lint:file-ignore SA1019 see render.go.
-
 package dashboards
 
 import (

@@ -213,7 +213,7 @@ var (
 		"Cycles in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels, with(LabelPipe))
 )
 
-// Units beside the SMs, which engines with pictures and films use.
+// GPUMediaUtilization is about units beside the SMs, which engines with pictures and films use.
 var GPUMediaUtilization = gauge(Max, "llm_gpu_media_utilization_ratio",
 	"Share of the last sampling period in which a media unit was busy; kind is encoder, decoder, jpeg or ofa (nvmlDeviceGetEncoderUtilization and its like).", GPULabels, with(LabelKind))
 

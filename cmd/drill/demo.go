@@ -96,7 +96,7 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 	if err != nil {
 		return nil, err
 	}
-	defer server.Close()
+	defer func() { _ = server.Close() }() // its folder goes away with it
 	d.explain(in, score)
 	onset := time.Now().Add(d.onset)
 	node.Begin(onset)

@@ -165,7 +165,7 @@ func (t *target) locate(ctx context.Context) (size int, err error) {
 	var said error = &statusError{http.StatusNotFound, "no page at " + strings.Join(paths, ", ")} // the most that was learnt
 	for _, path := range paths {
 		if path == plainPath && !t.pinned && t.drainsPlain(ctx) {
-			if _, none := said.(*statusError); none {
+			if none := (*statusError)(nil); errors.As(said, &none) {
 				said = pageError(reasonDisabled, "trtllm-serve has no %s: start it with return_perf_metrics: true (its %s is left alone, reading it would empty it)", trtllmPath, plainPath)
 			}
 			break

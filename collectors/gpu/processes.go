@@ -26,7 +26,7 @@ type utilization struct {
 
 // readProcessUtilization reads the samples since the last time. The driver has none of a process that did nothing, and says
 // not found when nobody did anything.
-func readProcessUtilization(d *nvmlDevice, s *sheet) error {
+func readProcessUtilization(d *nvmlDevice, _ *sheet) error {
 	u := &d.utilization
 	if u.since > uint64(d.now.UnixMicro()) { // the clock was set back: there would be no newer sample for long
 		*u = utilization{}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
@@ -37,7 +38,7 @@ type parsed struct {
 func parse(p *engine.Page, limits engine.Limits) (*parsed, error) {
 	s := series{}
 	for l, v := range p.Series() {
-		name := l.Get(labels.MetricName)
+		name := l.Get(model.MetricNameLabel)
 		s[name] = append(s[name], sample{l, v})
 	}
 	for _, source := range sources {
