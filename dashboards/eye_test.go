@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 // What a person sees in Grafana, as far as the written file shows it. Each of these was wrong to the eye while every query
@@ -197,6 +198,38 @@ func TestFirstScreen(t *testing.T) {
 		}
 		if g := b.flat()[i].GridPos; g.Y+g.H > rows {
 			t.Errorf("%s ends at row %d, below the first %d", title, g.Y+g.H, rows)
+		}
+	}
+}
+
+// The table of suspects says of each piece of evidence what it is and what to do first, in words that fit a column.
+func TestSuspectsHaveLevers(t *testing.T) {
+	b := boards(t)[0]
+	i := slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Where to look first" })
+	for _, column := range []string{"evidence", "lever"} {
+		raw, err := json.Marshal(b.flat()[i].overrides(t, "byName", column)["mappings"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mappings []struct {
+			Options map[string]struct{ Text string }
+		}
+		if err := json.Unmarshal(raw, &mappings); err != nil {
+			t.Fatal(err)
+		}
+		said := 0
+		for _, c := range rules.Clues() {
+			value := c.Name
+			if column == "lever" {
+				value = c.Runbook
+			}
+			if text := mappings[0].Options[value].Text; len(text) < 10 || len(text) > 110 || strings.ContainsAny(text, "{`*") {
+				t.Errorf("%s of %s: %q", column, c.Name, text)
+			}
+			said++
+		}
+		if said < 15 {
+			t.Errorf("%d clues", said)
 		}
 	}
 }

@@ -145,12 +145,12 @@ func phaseRow(s scope) []Panel {
 		lines("KV cache in use, fullest replica", share, 8, About{
 			"Share of the KV cache that live requests hold.",
 			"Above 90% with requests waiting, tokens have no room; preemption follows. GPU memory says nothing about it.",
-			"Cap output and context, or lower the batch limit."},
+			"Cap output and context; a lower batch limit takes a restart."},
 			one(promql.Max(models, s.of(metrics.KVCacheUsage)))).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.EngineDashboard),
 		lines("Preemptions", perSecond, 8, About{
 			"Running requests that lost their cache and are computed again.",
 			"Each one pays its prefill twice and delays everybody in the batch.",
-			"More than one in five requests: lower the batch limit, it helps within a minute."},
+			"More than one in five requests: cap output now, then restart with a lower batch limit."},
 			one(s.rate(models, metrics.Preemptions))).bad(0.1, 1).runbook("LLMPreemptionThrash").next(rules.EngineDashboard),
 		lines("Prefix cache hits", share, 8, About{
 			"Share of prompt tokens that were found in the prefix cache.",
@@ -283,13 +283,17 @@ func firstLever(alert string) string {
 	if err != nil {
 		panic(err) // embedded at build time
 	}
-	text := leversOf(page)
+	text := sooner.ReplaceAllString(leversOf(page), "")
 	if command, ok := strings.CutPrefix(text, "```sh\n"); ok {
 		line, _, _ := strings.Cut(command, "\n")
 		return line
 	}
-	return strings.ReplaceAll(strings.Join(strings.Fields(text[:endOfLever.FindStringIndex(text)[0]]), " "), "`", "")
+	text = strings.ReplaceAll(strings.Join(strings.Fields(text[:endOfLever.FindStringIndex(text)[0]]), " "), "`", "")
+	return strings.ToUpper(text[:1]) + text[1:]
 }
+
+// sooner is what a list of levers says of the first one: how soon it acts.
+var sooner = regexp.MustCompile(`^(\* )?(\*\*[^*]+\*\*|At once): `)
 
 // endOfLever is where the first of several levers ends.
 var endOfLever = regexp.MustCompile(`[.;:](\s|$)`)

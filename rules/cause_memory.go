@@ -32,7 +32,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     theEngine + " ({{ $labels.model_name }}) preempts {{ printf \"%.1f\" $value }} times per request",
-		Description: "The engine evicts running requests and computes them again: both first tokens and later ones get slow, and the GPU works for nothing. Lower the batch limit first; it helps within a minute.",
+		Description: "The engine evicts running requests and computes them again: both first tokens and later ones get slow, and the GPU works for nothing. Cap output tokens now; a lower batch limit helps most, and takes a restart of each engine.",
 		Split: []Evidence{
 			{"KV cache", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, same(replicaLabels...)...)), Percent},
 			{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, same(replicaLabels...)...)), Number},
