@@ -24,7 +24,7 @@ func modelGroup() Group {
 	record(metrics.RecordedRequests, counted(metrics.Requests, metrics.LabelOutcome))
 	record(metrics.RecordedRunning, promql.Sum(modelLabels, once(metrics.RequestsRunning, promql.Vector(metrics.RequestsRunning))))
 	record(metrics.RecordedWaiting, promql.Sum(modelLabels, once(metrics.RequestsWaiting, promql.Vector(metrics.RequestsWaiting))))
-	record(metrics.RecordedReplicas, promql.CountBy(modelLabels, promql.CountBy(replicaLabels, promql.Vector(metrics.RequestsRunning))))
+	record(metrics.RecordedReplicas, promql.CountBy(modelLabels, promql.CountBy(replicaLabels, once(metrics.RequestsRunning, promql.Vector(metrics.RequestsRunning)))))
 	record(metrics.RecordedKVCacheUsage, promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)))
 	record(metrics.RecordedModelGPUs, promql.CountBy(modelLabels,
 		promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))))

@@ -100,3 +100,33 @@ func TestGPUsOfModels(t *testing.T) {
 		}
 	}
 }
+
+// Engines count once, however many exporters read them; those with one loopback address on two nodes are two.
+func TestEnginesCountOnce(t *testing.T) {
+	sim := newSim(t, group(t, rules.Options{}, "llm-model"))
+	err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(15*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
+		at := now.Sub(rulesim.Epoch)
+		for _, e := range []struct{ model, pod, server, node string }{
+			{"pods", "p-0", "10.0.0.1:8000", "node-1"}, {"pods", "p-0", "10.0.0.1:8000", "node-2"}, {"pods", "p-1", "10.0.0.2:8000", "node-1"},
+			{"hosts", "", "127.0.0.1:8000", "node-1"}, {"hosts", "", "127.0.0.1:8000", "node-2"},
+		} {
+			for f, v := range map[*metrics.Family]float64{metrics.RequestsRunning: 7, metrics.RequestsWaiting: 3, metrics.GenerationTokens: 10 * at.Seconds()} {
+				emit(labels.FromStrings(model.MetricNameLabel, f.Name, "instance", e.node, "job", rules.DefaultJob, metrics.LabelModel, e.model, metrics.LabelPod, e.pod, metrics.LabelServer, e.server), v)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for f, each := range map[*metrics.Family]float64{metrics.RecordedReplicas: 1, metrics.RecordedRunning: 7, metrics.RecordedWaiting: 3, metrics.RecordedGenerationTokens: 10} {
+		v, err := sim.Query(f.Name, rulesim.Epoch.Add(14*time.Minute))
+		if err != nil || len(v) != 2 {
+			t.Fatal(v, err)
+		}
+		for _, s := range v {
+			if math.Abs(s.F-2*each) > 0.01 {
+				t.Errorf("%s of %s is %v, want %v", f.Name, s.Metric.Get(metrics.LabelModel), s.F, 2*each)
+			}
+		}
+	}
+}
