@@ -74,7 +74,7 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 			}
 			last := len(p.Targets) - 1
 			for i, q := range p.Targets {
-				if ranged := strings.Contains(q.Expr, "[$__range] @ end()"); ranged != (i < last) {
+				if ranged := strings.Contains(q.Expr, "[$__range:$__interval] @ end()"); ranged != (i < last) {
 					t.Errorf("%s: %s shows rows that were never wrong: %s", b.Title, p.Title, q.Expr)
 				}
 			}

@@ -147,7 +147,7 @@ var dollar = regexp.MustCompile(`\$([a-z_]\w*)`)
 // have fails the test.
 func (b board) substitute(t testing.TB, expr string) string {
 	t.Helper()
-	values := map[string]string{"__rate_interval": "5m", "__range": "1h"}
+	values := map[string]string{"__rate_interval": "5m", "__range": "1h", "__interval": "1m"}
 	for _, v := range b.Templating.List {
 		values[v.Name] = v.AllValue
 		if v.Type == "textbox" {

@@ -15,12 +15,13 @@ import (
 const (
 	rateInterval = 7919 * time.Millisecond
 	wholeRange   = 7907 * time.Millisecond
+	drawnStep    = 7901 * time.Millisecond
 	priceOfGPU   = 7919.0625
 )
 
 // forGrafana writes an expression as Grafana reads it.
 func forGrafana(e promql.Expr) string {
-	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms]", "[$__range]", "7919.0625", "$price").Replace(e.String())
+	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:7s901ms]", "[$__range:$__interval]", "7919.0625", "$price").Replace(e.String())
 }
 
 // Label sets that results are grouped by, and the legends that go with them. Labels that a series lacks
@@ -62,25 +63,9 @@ func (s scope) inPeriod(e promql.Expr) promql.Expr {
 	return promql.Le(e, promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod)), promql.On(metrics.ModelSLOLabels...).ManyToOne())
 }
 
-// inRange is an expression over gauges with each of them folded over the range that the reader looks at.
+// inRange folds an expression over the range that the reader looks at, in the steps in which it is drawn.
 func inRange(function string, e promql.Expr) promql.Expr {
-	switch e := e.(type) {
-	case *parser.VectorSelector:
-		v := *e
-		v.StartOrEnd = parser.END
-		return promql.Over(function, &v, wholeRange)
-	case *parser.AggregateExpr:
-		a := *e
-		a.Expr = inRange(function, e.Expr)
-		return &a
-	case *parser.BinaryExpr:
-		b := *e
-		b.LHS, b.RHS = inRange(function, e.LHS), inRange(function, e.RHS)
-		return &b
-	case *parser.ParenExpr:
-		return &parser.ParenExpr{Expr: inRange(function, e.Expr)}
-	}
-	return e
+	return promql.Call(function, &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: drawnStep, StartOrEnd: parser.END})
 }
 
 // serving keeps the GPUs on which a selected model runs, or did within the hour.
