@@ -14,11 +14,11 @@ const (
 	LabelLocation        = "location"            // memory an ECC error was found in
 	LabelLifetime        = "lifetime"            // volatile (since driver load) or aggregate (life of the board)
 	LabelCause           = "cause"               // corrected or uncorrected errors, for remapped rows and retired pages
-	LabelAvailability    = "availability"        // rows left in a bank for remapping: max, high, partial, low or none
+	LabelAvailability    = "availability"        // spare rows left in a bank: max, high, partial, low or none
 	LabelXID             = "xid"                 // number of an NVIDIA driver error
 	LabelSXID            = "sxid"                // number of an NVSwitch error
 	LabelMeaning         = "meaning"             // short meaning of an XID
-	LabelAction          = "action"              // remedy for an XID or an SXid
+	LabelAction          = "action"              // remedy for an XID, or recovery action that the driver requests
 	LabelSensor          = "sensor"              // gpu or memory
 	LabelLimit           = "limit"               // a temperature limit: slowdown, shutdown, memory_max or gpu_max
 	LabelScope           = "scope"               // power: gpu, memory, gpu_average, memory_average or module
