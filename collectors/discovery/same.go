@@ -19,10 +19,10 @@ type comparison struct {
 	again time.Time // zero: when there are others
 }
 
-// tellApart leaves one place for each engine that answers at several places of its pod, or at one of the
-// configuration: the engine's own, not one that forwards to it, joins its page with another or repeats it. Engines
-// whose pages report too little, because they are idle and report nothing about their process, all stay, unless one
-// of them is in a container without a GPU beside a container with one.
+// tellApart keeps one place of each engine that answers at several places of its pod, or also at one of the
+// configuration: at its own port, and through servers that forward to it, join its page with another or repeat it.
+// Engines whose pages report too little, because they are idle and report nothing about their process, all stay, unless
+// one of them is in a container without a GPU beside a container with one.
 func (f *Finder) tellApart(ctx context.Context) {
 	var configured []Place
 	if f.options.Configured != nil {

@@ -5,8 +5,8 @@
 //
 //	target    fetches one page and decides how to read it    fetch.go, target.go
 //	page      parses it; a template reads it again           page.go, template.go
-//	dialect   says what it means                             dialect.go, and one file per engine
-//	plan      is both compiled into lines of output          compile.go, lines.go, plan.go
+//	dialect   maps it to the vocabulary                      dialect.go, and one file per engine
+//	plan      compiles both into output lines                compile.go, lines.go, plan.go
 //	slo       counts objectives on them                      objectives.go
 //
 // To add an engine, add its file and its line in dialects.go.

@@ -155,8 +155,8 @@ func (c *Collector) isHopeless(err error) bool {
 	return !c.hopelessSince.IsZero() && after > 0 && time.Since(c.hopelessSince) >= after
 }
 
-// session loads the library and reads the GPUs until ctx ends, or until NVML is to be released or fails. That there
-// are no GPUs also ends it, without an error.
+// session loads the library and reads the GPUs until ctx ends, or until NVML is to be released or fails. It also ends,
+// without an error, if there are no GPUs.
 func (c *Collector) session(ctx context.Context) error {
 	release := c.detach.hold()
 	l, err := c.load(ctx)
