@@ -372,8 +372,7 @@ func (c *container) holdsGPU() bool {
 	return len(c.Resources.Claims) > 0
 }
 
-// sleepers match the options of llama.cpp's server that unload the model after a time without requests. Reading the
-// metrics is a request.
+// The options of llama.cpp's server that unload the model after a time without requests. Reading the metrics is a request.
 const (
 	sleepFlag     = "--sleep-idle-seconds"
 	sleepVariable = "LLAMA_ARG_SLEEP_IDLE_SECONDS"
