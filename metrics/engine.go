@@ -1,7 +1,7 @@
 package metrics
 
-// What an engine says about the requests it serves. Series exist only where the engine reports the
-// number: absent means "not said", never zero.
+// What an engine reports about the requests it serves. A series exists only where the engine reports the number:
+// absent means "not reported", never zero.
 var (
 	TimeToFirstToken = histogram("llm_engine_time_to_first_token_seconds",
 		"Time from arrival of a request at the engine to its first output token (TTFT).", EngineLabels)

@@ -16,9 +16,9 @@ const (
 	LabelCause           = "cause"               // corrected or uncorrected errors, for remapped rows and retired pages
 	LabelAvailability    = "availability"        // spare rows left in a bank: max, high, partial, low or none
 	LabelXID             = "xid"                 // number of an NVIDIA driver error
-	LabelSXID            = "sxid"                // number of an error of an NVSwitch
-	LabelMeaning         = "meaning"             // what an XID says, in a few words
-	LabelAction          = "action"              // what to do about it
+	LabelSXID            = "sxid"                // number of an NVSwitch error
+	LabelMeaning         = "meaning"             // short meaning of an XID
+	LabelAction          = "action"              // remedy for an XID, or recovery action that the driver requests
 	LabelSensor          = "sensor"              // gpu or memory
 	LabelLimit           = "limit"               // a temperature limit: slowdown, shutdown, memory_max or gpu_max
 	LabelScope           = "scope"               // power: gpu, memory, gpu_average, memory_average or module
@@ -47,23 +47,23 @@ const (
 	LabelClusterUUID         = "cluster_uuid"          // UUID of the NVLink cluster
 	LabelCliqueID            = "clique_id"             // GPUs of a cluster that reach each other over NVLink share it
 	LabelChassisSerialNumber = "chassis_serial_number" // chassis that the GPU is in
-	LabelSlotNumber          = "slot_number"           // slot in the chassis, those of switches counted
-	LabelTrayIndex           = "tray_index"            // compute tray in the chassis, switches not counted
+	LabelSlotNumber          = "slot_number"           // slot in the chassis, counting those of switches
+	LabelTrayIndex           = "tray_index"            // compute tray in the chassis, not counting switches
 	LabelHostID              = "host_id"               // node in the slot
-	LabelPeerType            = "peer_type"             // what NVLink leads to, as a number that NVIDIA does not explain
-	LabelModuleID            = "module_id"             // GPU in the node
+	LabelPeerType            = "peer_type"             // what NVLink connects to, as a number that NVIDIA does not explain
+	LabelModuleID            = "module_id"             // index of the GPU in the node
 )
 
 // Label sets of GPU series.
 var (
 	// GPULabels identify one GPU.
 	GPULabels = []string{LabelGPUUUID, LabelGPU}
-	// GPUInstanceLabels identify one GPU, or one MIG GPU instance of it. The whole GPU includes its
-	// instances: sum over gpu_instance_id="" or over the others, never over both.
+	// GPUInstanceLabels identify one GPU, or one of its MIG GPU instances. The whole GPU includes its instances: sum
+	// over gpu_instance_id="" or over the others, never over both.
 	GPUInstanceLabels = []string{LabelGPUUUID, LabelGPU, LabelGPUInstance}
 )
 
-// State of the driver library and of the reading itself.
+// State of the driver library and of reading it.
 var (
 	GPUNVMLUp = gauge(Never, "llm_gpu_nvml_up",
 		"Whether the NVIDIA management library is loaded and initialised (1). When 0, reason is why: the name of the NVML error, starting, detached or built_without_cgo.",
@@ -185,7 +185,7 @@ var (
 		"Whether the device memory has a fault that cannot be repaired (1).", GPULabels)
 )
 
-// How busy the GPU is.
+// Utilization of the GPU.
 var (
 	GPUUtilization = gauge(Max, "llm_gpu_utilization_ratio",
 		"Share of time in which at least one kernel ran. Says nothing about how much of the GPU it used.", GPULabels)
@@ -201,7 +201,8 @@ var (
 		"Share of time in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels, with(LabelPipe))
 )
 
-// What the SMs have done since the node was started, for shares over any window. GPM counts it where the driver is new enough.
+// What the SMs have done since the node booted, for ratios over any window. GPM counts it where the driver is
+// new enough.
 var (
 	GPUSMCycles = counter("llm_gpu_sm_cycles_total",
 		"Cycles of the SMs, busy or not (GPM).", GPUInstanceLabels)
@@ -213,7 +214,7 @@ var (
 		"Cycles in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels, with(LabelPipe))
 )
 
-// GPUMediaUtilization is about units beside the SMs, which engines with pictures and films use.
+// GPUMediaUtilization covers the units beside the SMs that engines for images and video use.
 var GPUMediaUtilization = gauge(Max, "llm_gpu_media_utilization_ratio",
 	"Share of the last sampling period in which a media unit was busy; kind is encoder, decoder, jpeg or ofa (nvmlDeviceGetEncoderUtilization and its like).", GPULabels, with(LabelKind))
 
@@ -277,7 +278,7 @@ var (
 		"Whether a fabric health check fails (1). Only checks that the GPU supports.", GPULabels, with(LabelCheck))
 )
 
-// Errors that the driver reports, and what to do about them.
+// Errors that the driver reports, and their remedies.
 var (
 	GPURecoveryAction = gauge(Max, "llm_gpu_recovery_action",
 		"What the driver asks for to bring the GPU back: 0 none, 1 gpu_reset, 2 node_reboot, 3 drain_p2p, 4 drain_and_reset, 5 recover_imex_domain, 6 bus_reset, 7 system_reboot. Stays as it was while the GPU does not answer.", GPULabels)
@@ -301,7 +302,7 @@ var (
 		"Whether a source of XIDs is being read (1): nvml, or kmsg, which tells of SXids too. When 0, reason is why.", with(LabelSource, LabelReason))
 )
 
-// Who uses a GPU. Joins and sums only: device series never carry the labels of a pod.
+// Users of a GPU. For joins and sums only: device series never carry the labels of a pod.
 var (
 	GPUProcesses = gauge(Sum, "llm_gpu_processes",
 		"Compute processes on the GPU that are visible from the exporter's pid namespace.", GPUInstanceLabels)
@@ -315,7 +316,7 @@ var (
 		"Share of the last sampling period in which the container's processes read or wrote device memory at all (nvmlDeviceGetProcessUtilization). Not bandwidth. Absent with MIG.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
 	GPUAllocationInfo = gauge(Never, "llm_gpu_allocation_info",
-		"The kubelet gave a GPU, a part of it or a turn on it to a container, always 1. resource is the extended resource, or the driver of a resource claim; empty where another exporter's page says it.",
+		"The kubelet gave a GPU, a part of it or a time slice of it to a container, always 1. resource is the extended resource, or the driver of a resource claim; empty where another exporter's page says it.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainer, LabelResource))
 	EngineGPUInfo = gauge(Never, "llm_engine_gpu_info",
 		"An engine runs on a GPU, always 1. source is config (said by the configuration), pod_resources (the kubelet gave it to the pod), process (found by its processes and sockets) or page (another exporter's page names the pod).",

@@ -2,30 +2,30 @@ package metrics
 
 import "slices"
 
-// Labels of recorded series beside those of the exported families.
+// Labels of recorded series, besides those of the exported families.
 const (
 	LabelCluster = "cluster" // set by the scraping Prometheus, usually as an external label; may be absent
 	LabelPeriod  = "period"  // period of an objective, as "30d"
-	LabelBranch  = "branch"  // of an alert: which branch of a diagnosis it speaks for
+	LabelBranch  = "branch"  // branch of a diagnosis that an alert belongs to
 	LabelLong    = "long"    // long window of a pair, as "6h"
 	LabelClue    = "clue"    // what is suspicious
-	LabelDelays  = "delays"  // which tokens a suspect makes late: first_token or next_token
-	LabelFact    = "fact"    // what a piece of evidence is about
-	LabelLine    = "line"    // line of a page on which a fact stands
-	LabelOrder   = "order"   // place among suspects, or among facts
+	LabelDelays  = "delays"  // which tokens a suspect delays: first_token or next_token
+	LabelFact    = "fact"    // subject of a piece of evidence
+	LabelLine    = "line"    // line of a page on which a fact appears
+	LabelOrder   = "order"   // position among suspects, or among facts
 	LabelUnit    = "unit"    // unit of a suspect's strength or a fact's value: count, decimal, times, ratio, seconds, on, none
 	LabelSays    = "says"    // a suspect or a fact in words
 )
 
-// ModelSLOLabels identify one objective on one model: the level at which budgets burn and people are
-// paged. cluster is kept when the scraper sets it, so one ruler can serve many clusters. role is there
-// where engines have one: what a frontend fails is not made up for by its workers.
+// ModelSLOLabels identify one objective for one model: the level at which budgets burn and people are paged. cluster
+// is kept if the scraper sets it, so that one ruler can serve many clusters. role is kept where engines have one: the
+// workers do not make up for what a frontend fails.
 var ModelSLOLabels = []string{LabelCluster, LabelNamespace, LabelModel, LabelRole, LabelSLO}
 
 var modelSLOPeriod = slices.Concat(ModelSLOLabels, with(LabelPeriod))
 
-// Series that recording rules write, named level:metric:operations. The burn-rate group names its
-// series per window with Window; the identifiers here are the stems and the fixed ones.
+// Series that recording rules write, named level:metric:operations. The burn-rate group names its series per window
+// with Window; the identifiers here are the stems, and the names without a window.
 var (
 	RecordedInfo = recorded(Never, "model:llm_slo_info:max",
 		"An objective on a model, as the exporters that count its events have it, with the labels that its configuration gives it and the rules know. Always 1.",
@@ -78,7 +78,7 @@ var (
 		"Time until the error budget is spent at the burn rate of the last hour. Absent while nothing burns.", modelSLOPeriod)
 )
 
-// Series that one Prometheus of many records for the global rules of a large fleet.
+// Series that each of many Prometheus servers records for the global rules of a large fleet.
 var (
 	ShardEvents = recorded(Sum, "shard:llm_slo_events:increase",
 		"Events in the window, of the engines this shard scrapes.", ModelSLOLabels)
@@ -101,11 +101,11 @@ var (
 
 var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO, LabelGPUUUID)
 
-// Series that others produce and that our rules read.
+// Series that others produce and our rules read.
 var (
 	Up     = foreign("up", "Whether Prometheus reached a scrape target (1).", with("job", "instance"))
 	Alerts = foreign("ALERTS", "An alert that Prometheus holds pending or firing.", slices.Concat(alertLabels, with("alertstate")))
-	// AlertsForState has seconds since the epoch.
+	// AlertsForState holds seconds since the epoch.
 	AlertsForState = foreign("ALERTS_FOR_STATE", "When an alert that Prometheus holds pending or firing began.", alertLabels)
 )
 
@@ -114,8 +114,8 @@ var allRecorded, allForeign []*Family
 // Foreign returns the families that others produce.
 func Foreign() []*Family { return allForeign }
 
-// Recorded returns every family that recording rules write, ordered by declaration. Families with one
-// series per window are stems; see Window.
+// Recorded returns every family that recording rules write, in order of declaration. Families with one series per
+// window are stems; see Window.
 func Recorded() []*Family { return allRecorded }
 
 // Window names the series of a recorded family for one window: Window(RecordedBurn, "1h") is

@@ -1,7 +1,7 @@
 package metrics
 
-// Recorded per model, for dashboards over weeks: what would read every bucket of every replica there
-// reads one series per model instead. Over a node or a replica, dashboards read what is exported.
+// Series recorded per model, for dashboards over weeks: a panel reads one series per model instead of every bucket of
+// every replica. For a node or a replica, dashboards read the exported series.
 var (
 	perModel = with(LabelCluster, LabelNamespace, LabelModel)
 
@@ -58,5 +58,5 @@ var (
 		perModel, with(LabelFact, LabelLine, LabelOrder, LabelUnit, LabelSays), suspects)
 )
 
-// suspects are labels of what evidence is about, besides the model.
+// suspects lists the labels that say where evidence was found, besides the model.
 var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier)

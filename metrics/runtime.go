@@ -1,6 +1,6 @@
 package metrics
 
-// Runtime is a value of the runtime label: the kind of engine behind a page.
+// Runtime names the kind of engine behind a page, as in the runtime label.
 type Runtime string
 
 // The engines this project knows.
@@ -21,7 +21,7 @@ const (
 	Xinference   Runtime = "xinference"
 )
 
-// What keeps or moves KV cache for engines, on a page of its own.
+// Services that keep or move KV cache for engines, on pages of their own.
 const (
 	LMCache  Runtime = "lmcache"
 	Mooncake Runtime = "mooncake"
@@ -29,12 +29,12 @@ const (
 	KVBM     Runtime = "kvbm" // Dynamo's block manager
 )
 
-// Outcome is a value of the outcome label: how a request ended.
+// Outcome names how a request ended, as in the outcome label.
 type Outcome string
 
-// The outcomes. Engines name them differently and none names all of them.
+// The outcomes. Engines name them differently, and none names all of them.
 const (
-	OutcomeStop       Outcome = "stop"       // the model finished by itself
+	OutcomeStop       Outcome = "stop"       // the model ended the answer itself
 	OutcomeLength     Outcome = "length"     // cut at the token limit
 	OutcomeRepetition Outcome = "repetition" // cut by repetition detection
 	OutcomeSuccess    Outcome = "success"    // finished; the engine does not say how
@@ -45,19 +45,19 @@ const (
 	OutcomeOther      Outcome = "other"      // a reason this exporter does not know
 )
 
-// Tier is a value of the tier label: a place below the GPU's memory where KV cache is kept. Engines
-// number their tiers differently, and some change the numbers with their configuration.
+// Tier names a place below the GPU's memory where KV cache is kept, as in the tier label. Engines number their tiers
+// differently, and some change the numbers with their configuration.
 type Tier string
 
 // The tiers.
 const (
 	TierHost    Tier = "host"    // memory of the node
 	TierDisk    Tier = "disk"    // local disk
-	TierRemote  Tier = "remote"  // another machine, or a pool of them
-	TierStorage Tier = "storage" // below the node's memory; the engine does not say whether on disk or remote
+	TierRemote  Tier = "remote"  // another machine, or a pool of machines
+	TierStorage Tier = "storage" // below the node's memory; the engine does not report whether on disk or remote
 )
 
-// Operation is a value of the operation label: which way KV cache goes, seen from the GPU.
+// Operation names the direction in which KV cache moves, seen from the GPU, as in the operation label.
 type Operation string
 
 // The operations.
@@ -66,22 +66,22 @@ const (
 	Fetch Operation = "fetch" // up, from a tier
 )
 
-// Counted is a value of the counted label: when an engine counts a token that it generated.
+// Counted tells when an engine counts a token that it generated, as in the counted label.
 type Counted string
 
-// When tokens are counted.
+// The times at which tokens are counted.
 const (
-	CountedStep Counted = "step" // as it is made: a counter that stands still is an engine that makes none
-	CountedEnd  Counted = "end"  // with its request: the counter stands still for as long as the longest answer takes
+	CountedStep Counted = "step" // when it is generated: while the counter stands still, the engine generates none
+	CountedEnd  Counted = "end"  // when its request ends: the counter stands still for as long as the longest answer takes
 )
 
-// Quality is a value of the quality label: how a normalised number relates to its source.
+// Quality tells how a normalised number relates to its source, as in the quality label.
 type Quality string
 
 // The qualities.
 const (
 	Native      Quality = "native"      // the engine's own number, only renamed or rescaled
-	Derived     Quality = "derived"     // exact arithmetic over the engine's own numbers
+	Derived     Quality = "derived"     // exact arithmetic on the engine's own numbers
 	Approximate Quality = "approximate" // close to the definition, but not the same population or event
-	Missing     Quality = "missing"     // the engine does not say; nothing is exported
+	Missing     Quality = "missing"     // not reported by the engine; nothing is exported
 )

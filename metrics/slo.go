@@ -5,17 +5,17 @@ const (
 	LabelSLO       = "slo"       // name of the objective
 	LabelThreshold = "threshold" // bucket bound that separates good from bad, in seconds
 	LabelKind      = "kind"      // which of several related values
-	LabelSignal    = "signal"    // what an objective is about, one of the signals of package slo
+	LabelSignal    = "signal"    // subject of an objective, one of the signals of package slo
 	LabelRunbook   = "runbook"   // address of an objective's own runbook
 	LabelDashboard = "dashboard" // address of an objective's own dashboard
-	LabelOrigin    = "origin"    // default for an objective that nobody declared, absent for one of the configuration
+	LabelOrigin    = "origin"    // default for an objective that nobody declared, absent for one from the configuration
 )
 
-// OriginDefault is the origin of an objective that holds without a configuration.
+// OriginDefault marks an objective that applies without a configuration.
 const OriginDefault = "default"
 
-// Objectives and the events counted against them. threshold is the bound really used, so that a
-// changed objective starts a new series and is not taken for a counter reset.
+// Objectives, and the events counted against them. threshold is the bound actually used, so that a changed objective
+// starts a new series instead of looking like a counter reset.
 var (
 	SLOEvents = counter("llm_slo_events_total",
 		"Events that count for an objective.", EngineLabels, with(LabelSLO, LabelThreshold))

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// The Prometheus text format, appended to a buffer. The engine pages are written with it rather
-// than through client_golang's encoder because their label strings do not change between scrapes:
-// they are rendered once, and a scrape only appends numbers.
+// The Prometheus text format, appended to a buffer. The engine pages are written this way and not through
+// client_golang's encoder because their label strings do not change between scrapes: they are rendered once, and a
+// scrape only appends numbers.
 
 var (
 	helpEscaper  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
@@ -28,11 +28,11 @@ func AppendHeader(b []byte, f *Family) []byte {
 	return append(b, '\n')
 }
 
-// A Label is one label of a series.
+// A Label holds the name and value of one label of a series.
 type Label struct{ Name, Value string }
 
-// AppendSeries appends a name and its labels. Labels without a value are left out, as the
-// Prometheus data model takes both for the same.
+// AppendSeries appends a name and its labels. It leaves out labels without a value: in the Prometheus data model, an
+// empty label and a missing one are the same.
 func AppendSeries(b []byte, name string, labels ...Label) []byte {
 	b = append(b, name...)
 	sep := byte('{')

@@ -2,17 +2,17 @@ package metrics
 
 import "strconv"
 
-// XIDSeverity is a value of the severity label of GPUXIDInfo: who has to act on an XID.
+// XIDSeverity tells who must act on an XID, as in the severity label of GPUXIDInfo.
 type XIDSeverity string
 
 // The severities.
 const (
-	XIDPage   XIDSeverity = "page"   // the GPU, its link or its node is failing: somebody has to act now
+	XIDPage   XIDSeverity = "page"   // the GPU, its link or its node is failing: act now
 	XIDTicket XIDSeverity = "ticket" // act at the next opportunity
-	XIDApp    XIDSeverity = "app"    // caused by the application that ran, which sees the error itself
+	XIDApp    XIDSeverity = "app"    // caused by the application, which sees the error itself
 )
 
-// XID is an entry of the catalogue of NVIDIA driver errors.
+// XID describes one entry of NVIDIA's catalogue of driver errors.
 type XID struct {
 	Code     int
 	Severity XIDSeverity
@@ -20,11 +20,11 @@ type XID struct {
 	Action   string
 }
 
-// XIDs is the catalogue, ordered by code. Meanings and actions follow NVIDIA's XID catalogue
-// (docs.nvidia.com/deploy/xid-errors, October 2025). Severities are ours: page where the catalogue's
-// immediate action is a reset, a restart or a check of the hardware, app where it is to restart the
-// application. 109 differs on purpose: the catalogue asks for a reset, so it pages, although some
-// device plugins ignore it. Codes that are not listed are counted all the same.
+// XIDs lists the catalogue by code. Meanings and actions follow NVIDIA's XID catalogue
+// (docs.nvidia.com/deploy/xid-errors, October 2025). Severities are ours: page if the catalogue's immediate action is
+// a reset, a restart or a check of the hardware, app if it is to restart the application. 109 differs on purpose: the
+// catalogue asks for a reset, so it pages, although some device plugins ignore it. Codes not listed here are counted
+// all the same.
 var XIDs = []XID{
 	{13, XIDApp, "graphics engine exception", "restart the application; look for an illegal access in it"},
 	{31, XIDApp, "GPU memory page fault", "restart the application; look for an illegal access in it"},
@@ -72,10 +72,10 @@ var XIDs = []XID{
 	{172, XIDTicket, "uncorrectable SRAM error, detail of 48", "as for 48"},
 }
 
-// recoveryActions are the names of nvmlDeviceGpuRecoveryAction_t.
+// recoveryActions holds the names of nvmlDeviceGpuRecoveryAction_t.
 var recoveryActions = []string{"none", "gpu_reset", "node_reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset", "system_reboot"}
 
-// RecoveryAction names what the driver asks for to bring a GPU back.
+// RecoveryAction names the action that the driver requests to bring a GPU back.
 func RecoveryAction(action int) string {
 	if 0 <= action && action < len(recoveryActions) {
 		return recoveryActions[action]

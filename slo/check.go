@@ -17,17 +17,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Finding is one remark about a configuration. Fatal ones stop it from loading; the others say what
-// will happen instead of what was written.
+// Finding holds one remark about a configuration. Fatal findings stop it from loading; the others tell what will
+// happen instead of what was written.
 type Finding struct {
-	Objective string // empty for what is not about one
+	Objective string // empty if it concerns no single objective
 	Field     string
 	Fatal     bool
-	// Text says what is wrong and what to do about it.
+	// Text explains what is wrong and what to do about it.
 	Text string
 }
 
-// String prints the place, then the text.
+// String returns the place, then the text.
 func (f Finding) String() string {
 	if f.Objective == "" {
 		return f.Field + ": " + f.Text
@@ -35,13 +35,13 @@ func (f Finding) String() string {
 	return fmt.Sprintf("objective %q: %s: %s", f.Objective, f.Field, f.Text)
 }
 
-// CheckOptions are the surroundings an objective is checked against.
+// CheckOptions describe the environment of the objectives.
 type CheckOptions struct {
-	// Pairs are the windows of the alerts. Default DefaultPairs.
+	// Pairs are the window pairs of the alerts. Default: DefaultPairs.
 	Pairs []Pair
 	// Retention is how long Prometheus keeps samples; 0 means unknown.
 	Retention Duration
-	// Runtimes limits advice about bucket bounds to the engines in use. Default all with known grids.
+	// Runtimes limits advice about bucket bounds to the engines in use. Default: all with known grids.
 	Runtimes []metrics.Runtime
 }
 
@@ -71,7 +71,7 @@ func Check(objectives []Objective, opt CheckOptions) []Finding {
 	return all
 }
 
-// Fatal joins the findings that forbid the configuration; nil when there are none.
+// Fatal joins the findings that stop the configuration from loading; it returns nil if there are none.
 func Fatal(findings []Finding) error {
 	var errs []error
 	for _, f := range findings {
@@ -82,10 +82,10 @@ func Fatal(findings []Finding) error {
 	return errors.Join(errs...)
 }
 
-// step is that of recorded events.
+// step is the interval between recorded events.
 const step = 5 * minute
 
-// CheckPairs examines windows on their own, as given to the generator.
+// CheckPairs examines window pairs on their own, as given to the generator.
 func CheckPairs(pairs []Pair) error {
 	var errs []error
 	for i, p := range pairs {
@@ -139,7 +139,7 @@ func (c *checker) name(duplicate bool) {
 	}
 }
 
-// owner checks what says whose the objective is.
+// owner checks the labels that name the owner of the objective.
 func (c *checker) owner() {
 	for _, name := range slices.Sorted(maps.Keys(c.o.Labels)) {
 		if err := CheckLabel(name); err != nil {
@@ -152,7 +152,7 @@ func (c *checker) owner() {
 	c.address("dashboard", c.o.Dashboard)
 }
 
-// CheckLabel says why a name cannot be that of a label of the user's own.
+// CheckLabel returns an error if name cannot be a label of the user's own.
 func CheckLabel(name string) error {
 	switch {
 	case !model.LegacyValidation.IsValidLabelName(name) || strings.HasPrefix(name, "__"):
@@ -252,7 +252,7 @@ func (c *checker) period() bool {
 	return true
 }
 
-// pairs explains where a pair's factor had to be moved to stay meaningful.
+// pairs explains where a pair's factor was changed to stay meaningful.
 func (c *checker) pairs() {
 	one := big.NewRat(1, 1)
 	for _, p := range c.opt.Pairs {
@@ -273,13 +273,13 @@ func (c *checker) pairs() {
 	}
 }
 
-// grid says which bound each runtime will use where the threshold is not on its grid.
+// grid reports which bound each runtime will use if the threshold is not on its grid.
 func (c *checker) grid() {
 	if !c.o.Signal.Latency() {
 		return
 	}
 	grids := Grids()
-	best, asked, answered := math.Inf(1), 0, 0 // the lowest first bound, and the runtimes with a grid
+	best, asked, answered := math.Inf(1), 0, 0 // the lowest first bound, and the number of runtimes with a grid
 	for _, runtime := range slices.Sorted(maps.Keys(grids)) {
 		bounds := grids[runtime][c.o.Signal]
 		if bounds == nil || len(c.opt.Runtimes) > 0 && !slices.Contains(c.opt.Runtimes, runtime) ||

@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Reason says why an objective counts nothing on an engine that it selects. It is a label value.
+// Reason explains why an objective counts nothing on an engine that it selects. It is a label value.
 type Reason string
 
 // The reasons.
@@ -19,13 +19,13 @@ const (
 	FailuresHidden Reason = "failures_missing" // the engine does not report failed requests
 )
 
-// Counts says whether events are counted for this reason.
+// Counts reports whether events are counted.
 func (r Reason) Counts() bool { return r == Counted || r == MeanCounted }
 
-// Snap finds the largest bound at or below a threshold in seconds: the strictest reading of the
-// objective that the grid can answer exactly. ok is false when even the first bound is above.
+// Snap returns the largest bound at or below a threshold in seconds: the strictest reading of the objective that the
+// grid can answer exactly. ok is false if even the first bound is above.
 func Snap(bounds []float64, threshold float64) (bound float64, ok bool) {
-	// An engine may print 0.1+0.2 style bounds; a billionth of slack keeps 0.05 equal to 0.05.
+	// An engine may print bounds in the style of 0.1+0.2; a slack of one billionth keeps 0.05 equal to 0.05.
 	i, _ := slices.BinarySearch(bounds, threshold*(1+1e-9))
 	if i < len(bounds) && bounds[i] <= threshold*(1+1e-9) {
 		i++
@@ -36,9 +36,9 @@ func Snap(bounds []float64, threshold float64) (bound float64, ok bool) {
 	return bounds[i-1], true
 }
 
-// Judge says what a request that ended this way is to availability. Requests that the client gave up
-// (abort) or got wrong (invalid) say nothing about the server and do not count; unknown outcomes
-// count as good. Objective.Judge knows what one objective says otherwise.
+// Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the
+// client gave up (abort) or got wrong (invalid) say nothing about the server and do not count; unknown outcomes count
+// as good. Objective.Judge adds the exceptions of one objective.
 func Judge(outcome metrics.Outcome) (event, bad bool) {
 	switch outcome {
 	case metrics.OutcomeAbort, metrics.OutcomeInvalid:
@@ -49,5 +49,5 @@ func Judge(outcome metrics.Outcome) (event, bad bool) {
 	return true, false
 }
 
-// FormatBound prints a bucket bound as the threshold label shows it.
+// FormatBound formats a bucket bound as in the threshold label.
 func FormatBound(bound float64) string { return strconv.FormatFloat(bound, 'f', -1, 64) }

@@ -10,11 +10,11 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Ratio is a share between 0 and 1 in billionths: exact for every target a person writes, so that
-// 99.9% never becomes 0.9990000000000001 in a rule or on a page.
+// Ratio holds a share between 0 and 1 in billionths. It is exact for every target that people write, so 99.9% never
+// becomes 0.9990000000000001 in a rule or on a page.
 type Ratio int64
 
-// One is the ratio of everything.
+// One is the whole.
 const One Ratio = 1_000_000_000
 
 // ParseRatio reads "99.9%", "99.9" (taken as percent, as people write targets) or "0.999".
@@ -34,18 +34,18 @@ func ParseRatio(text string) (Ratio, error) {
 	return Ratio(r.Num().Int64()), nil
 }
 
-// String prints the ratio as an exact decimal, "0.999".
+// String returns the ratio as an exact decimal, "0.999".
 func (r Ratio) String() string { return decimal(r.Rat()) }
 
-// Percent prints the ratio as people write it, "99.9%".
+// Percent returns the ratio as people write it, "99.9%".
 func (r Ratio) Percent() string {
 	return decimal(new(big.Rat).Mul(r.Rat(), big.NewRat(100, 1))) + "%"
 }
 
-// Rat is the ratio as an exact rational.
+// Rat returns the ratio as an exact rational.
 func (r Ratio) Rat() *big.Rat { return big.NewRat(int64(r), int64(One)) }
 
-// Float is the nearest float64: what a reader of String would parse.
+// Float returns the nearest float64, as a parser of String would.
 func (r Ratio) Float() float64 { return float64(r) / float64(One) }
 
 // UnmarshalYAML reads a ratio from a number or a string.
@@ -54,13 +54,13 @@ func (r *Ratio) UnmarshalYAML(decode func(any) error) error { return decodeText(
 // MarshalYAML writes the ratio as a percentage.
 func (r Ratio) MarshalYAML() (any, error) { return r.Percent(), nil }
 
-// decimal prints a rational without trailing zeros, rounded to nine decimals.
+// decimal formats a rational without trailing zeros, rounded to nine decimals.
 func decimal(r *big.Rat) string {
 	s := r.FloatString(9)
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-// Duration is a length of time that prints as in PromQL, whole days as days.
+// Duration holds a length of time and prints it as in PromQL, whole days as days.
 type Duration time.Duration
 
 // Day is 24 hours.
@@ -83,8 +83,8 @@ func ParseDuration(text string) (Duration, error) {
 	return Duration(d), nil
 }
 
-// String prints the duration in the largest units that keep it exact: "30d", "1h30m", "2.5s".
-// Unlike Prometheus it never turns days into weeks: 28d stays 28d in names and labels.
+// String returns the duration in the largest units that keep it exact: "30d", "1h30m", "2.5s". Unlike Prometheus it
+// never turns days into weeks: 28d stays 28d in names and labels.
 func (d Duration) String() string {
 	if d == 0 {
 		return "0s"
@@ -109,13 +109,13 @@ func (d Duration) String() string {
 	return b.String()
 }
 
-// Std is the duration as the standard library has it.
+// Std returns the duration as a time.Duration.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
-// Seconds prints the duration in seconds as an exact decimal, "0.5".
+// Seconds returns the duration in seconds as an exact decimal, "0.5".
 func (d Duration) Seconds() string { return decimal(d.rat()) }
 
-// rat is the duration in seconds.
+// rat returns the duration in seconds.
 func (d Duration) rat() *big.Rat { return big.NewRat(int64(d), int64(time.Second)) }
 
 // UnmarshalYAML reads a duration from a string.
@@ -123,7 +123,7 @@ func (d *Duration) UnmarshalYAML(decode func(any) error) error {
 	return decodeText(decode, ParseDuration, d)
 }
 
-// MarshalYAML writes the duration as String prints it.
+// MarshalYAML writes the duration in the form of String.
 func (d Duration) MarshalYAML() (any, error) { return d.String(), nil }
 
 // ParseSeverity reads the severity of an objective: page, ticket or none.
@@ -141,7 +141,7 @@ func (s *Severity) UnmarshalYAML(decode func(any) error) error {
 	return decodeText(decode, ParseSeverity, s)
 }
 
-// MarshalYAML writes the severity as String prints it.
+// MarshalYAML writes the severity in the form of String.
 func (s Severity) MarshalYAML() (any, error) { return s.String(), nil }
 
 func decodeText[T any](decode func(any) error, parse func(string) (T, error), to *T) error {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Maintenance is a declared interval: what goes wrong in it was announced and spends no budget.
+// Maintenance declares an interval: what goes wrong in it was announced and spends no budget.
 type Maintenance struct {
 	From Moment `yaml:"from"`
 	To   Moment `yaml:"to"`
@@ -19,13 +19,13 @@ type Maintenance struct {
 	Objectives []string `yaml:"objectives,omitempty"`
 }
 
-// MaxMaintenance is the longest interval: a longer one is no maintenance but another objective.
+// MaxMaintenance limits an interval: a longer one calls for another objective instead.
 const MaxMaintenance = 7 * Day
 
-// On says whether the interval is under way.
+// On reports whether the interval is under way.
 func (m Maintenance) On(now time.Time) bool { return !now.Before(m.From.Time) && now.Before(m.To.Time) }
 
-// State is coming, on or over.
+// State returns coming, on or over.
 func (m Maintenance) State(now time.Time) string {
 	switch {
 	case m.On(now):
@@ -36,12 +36,12 @@ func (m Maintenance) State(now time.Time) string {
 	return "over"
 }
 
-// Covers says whether the interval is about an objective.
+// Covers reports whether the interval applies to an objective.
 func (m Maintenance) Covers(o Objective) bool {
 	return len(m.Objectives) == 0 || slices.Contains(m.Objectives, o.Name)
 }
 
-// Moment is a point in time with its zone.
+// Moment holds a point in time with its zone.
 type Moment struct{ time.Time }
 
 // ParseMoment reads "2026-10-01T22:00:00Z" or "2026-10-02T00:00:00+02:00".
@@ -53,7 +53,7 @@ func ParseMoment(text string) (Moment, error) {
 	return Moment{t}, nil
 }
 
-// String prints the moment as ParseMoment reads it.
+// String formats the moment as ParseMoment reads it.
 func (m Moment) String() string { return m.Format(time.RFC3339) }
 
 // UnmarshalYAML reads a moment from a string.
@@ -61,10 +61,10 @@ func (m *Moment) UnmarshalYAML(decode func(any) error) error {
 	return decodeText(decode, ParseMoment, m)
 }
 
-// MarshalYAML writes the moment as String prints it.
+// MarshalYAML writes the moment in the form of String.
 func (m Moment) MarshalYAML() (any, error) { return m.String(), nil }
 
-// CheckMaintenance examines intervals beside the objectives that they are about.
+// CheckMaintenance examines intervals together with the objectives that they restrict.
 func CheckMaintenance(intervals []Maintenance, objectives []Objective, now time.Time) []Finding {
 	c := checker{}
 	for i, m := range intervals {

@@ -7,26 +7,26 @@ import (
 	"slices"
 )
 
-// Shape says how much of a histogram is exported: what a fleet pays in series. A histogram of n
-// bounds costs n+3 series for every engine and rank; see docs/scale.md.
+// Shape controls how much of a histogram is exported, and so what a fleet pays in series. A histogram of n bounds
+// costs n+3 series for every engine and rank; see docs/scale.md.
 type Shape struct {
-	// Keep is whole, reduced or drop. Default whole.
+	// Keep is whole, reduced or drop. Default: whole.
 	Keep Keep `yaml:"keep,omitempty"`
-	// Bounds are kept by "reduced" beside those that objectives use.
+	// Bounds are the bounds that "reduced" keeps besides those that objectives use.
 	Bounds []float64 `yaml:"bounds,omitempty"`
 }
 
-// Keep is how much of a histogram is exported.
+// Keep names how much of a histogram is exported.
 type Keep string
 
 // The choices.
 const (
-	Whole   Keep = "whole"   // as the engine has it
-	Reduced Keep = "reduced" // only chosen bounds; buckets are cumulative, so those stay exact
+	Whole   Keep = "whole"   // every bucket of the engine
+	Reduced Keep = "reduced" // only chosen bounds; buckets are cumulative, so these stay exact
 	Drop    Keep = "drop"    // nothing; objectives still count from the engine's page
 )
 
-// Check says what is wrong with a shape.
+// Check returns an error if the shape is invalid.
 func (s Shape) Check() error {
 	switch {
 	case s.Keep != "" && s.Keep != Whole && s.Keep != Reduced && s.Keep != Drop:
@@ -37,8 +37,8 @@ func (s Shape) Check() error {
 	return nil
 }
 
-// Keeps reports whether a bucket is exported. used are the bounds that objectives on this metric
-// count at: a reduced histogram keeps them, so that a query over it and the counted events agree.
+// Keeps reports whether a bucket is exported. used holds the bounds at which objectives on this metric count: a
+// reduced histogram keeps them, so that a query over it agrees with the counted events.
 func (s Shape) Keeps(bound float64, used []float64) bool {
 	switch s.Keep {
 	case Drop:

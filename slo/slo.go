@@ -1,7 +1,7 @@
-// Package slo holds objectives as data: what must be true for how many requests over how long, how
-// good and bad events are counted against an engine's own histogram grid, and the arithmetic of error
-// budgets and burn rates. It imports nothing of ours but the vocabulary, so that the exporter, the
-// rules, the drill and the docs compute with the same functions.
+// Package slo holds objectives as data: what must be true for how many requests over how long, how good and bad
+// events are counted on an engine's own histogram grid, and the arithmetic of error budgets and burn rates. Of this
+// project it imports only the vocabulary, so that the exporter, the rules, the drill and the docs compute with the
+// same functions.
 package slo
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Signal is what an objective is about.
+// Signal names what an objective measures.
 type Signal string
 
 // The signals. Latency signals are judged against a threshold; the others count events.
@@ -32,7 +32,7 @@ func Signals() []Signal {
 	return []Signal{TTFT, ITL, TPOT, RequestDuration, QueueTime, Availability, Events}
 }
 
-// Family is the metric a signal is counted from; nil for Events, where the objective says it.
+// Family returns the metric from which a signal is counted; nil for Events, where the objective names its metrics.
 func (s Signal) Family() *metrics.Family {
 	switch s {
 	case TTFT:
@@ -51,9 +51,9 @@ func (s Signal) Family() *metrics.Family {
 	return nil
 }
 
-// Substitute is the metric that a signal is counted from on an engine that lacks its own; nil when there
-// is none. The mean per request stands for the time between tokens: its events are requests, and what is
-// slow on average was slow for the user.
+// Substitute returns the metric from which a signal is counted on an engine that lacks its own; nil if there is none.
+// The mean per request stands in for the time between tokens: its events are requests, and what is slow on average
+// was slow for the user.
 func (s Signal) Substitute() *metrics.Family {
 	if s == ITL {
 		return metrics.TimePerOutputToken
@@ -61,59 +61,60 @@ func (s Signal) Substitute() *metrics.Family {
 	return nil
 }
 
-// Latency says whether the signal is judged against a threshold.
+// Latency reports whether the signal is judged against a threshold.
 func (s Signal) Latency() bool {
 	f := s.Family()
 	return f != nil && f.Kind == metrics.Histogram
 }
 
-// Objective is one promise about a service. The zero value of every optional field is its default.
+// Objective describes one promise about a service. The zero value of every optional field selects its default.
 type Objective struct {
 	// Name is the value of the slo label; unique, lower case.
 	Name string `yaml:"name"`
-	// Signal is what the objective is about.
+	// Signal is what the objective measures.
 	Signal Signal `yaml:"signal"`
-	// Threshold is the latency that separates good from bad. It is snapped down to a bucket bound of
-	// the engine: see Snap.
+	// Threshold is the latency that separates good from bad. It is snapped down to a bucket bound of the engine; see
+	// Snap.
 	Threshold Duration `yaml:"threshold,omitempty"`
 	// Target is the share of events that must be good.
 	Target Ratio `yaml:"target"`
-	// Period is the time over which the target must hold, one of Periods. Default 30d.
+	// Period is the time over which the target must hold, one of Periods. Default: 30d.
 	Period Duration `yaml:"period,omitempty"`
-	// MayBeAbsent says that the models of the objective may be without an engine. Otherwise one that loses
-	// its last engine within an hour of a request pages.
+	// MayBeAbsent allows the models of the objective to have no engine. Otherwise a model that loses its last engine
+	// within an hour of a request pages.
 	MayBeAbsent bool `yaml:"may_be_absent,omitempty"`
 	// Select restricts the objective to some engines. Empty selects all.
 	Select Selector `yaml:"select,omitempty"`
-	// CountAborts makes requests that the client gave up bad events of an availability.
+	// CountAborts makes requests that the client gave up count as bad for availability.
 	CountAborts bool `yaml:"count_aborts,omitempty"`
-	// Severity is the most that a burning budget asks of people: Page, the default, as the windows say; Ticket,
-	// from the fast windows, too; or None.
+	// Severity is the most that a burning budget may ask of people: Page, the default, follows the windows; Ticket
+	// lowers the fast windows to tickets; None asks nothing.
 	Severity Severity `yaml:"severity,omitempty"`
-	// Labels are the user's own, such as team: on the objective, and on alerts whose rules know their names.
+	// Labels are the user's own, such as team. They appear on the objective, and on alerts whose rules know their
+	// names.
 	Labels map[string]string `yaml:"labels,omitempty"`
-	// Runbook and Dashboard are addresses that alerts carry beside ours.
+	// Runbook and Dashboard are addresses that alerts carry besides ours.
 	Runbook   string `yaml:"runbook,omitempty"`
 	Dashboard string `yaml:"dashboard,omitempty"`
 	// Total, and either Good or Bad, define the events of signal "events".
 	Total *Counters `yaml:"total,omitempty"`
 	Good  *Counters `yaml:"good,omitempty"`
 	Bad   *Counters `yaml:"bad,omitempty"`
-	// Default says that nobody declared it: it is one of Defaults.
+	// Default marks an objective that nobody declared: one of Defaults.
 	Default bool `yaml:"-"`
 }
 
-// Periods are the periods for which the generated rules keep a budget. A fixed list keeps the number
-// of rules constant.
+// Periods returns the periods for which the generated rules keep a budget. A fixed list keeps the number of rules
+// constant.
 func Periods() []Duration {
 	return []Duration{7 * Day, 14 * Day, 28 * Day, 30 * Day, 60 * Day, 90 * Day}
 }
 
-// DefaultPeriod is the period of an objective that names none.
+// DefaultPeriod applies to an objective that names no period.
 const DefaultPeriod = 30 * Day
 
-// Defaults are the objectives in force when none are configured. The severe ones are about the few
-// requests that a target of 99% gives away: without them, one in a hundred may wait a minute.
+// Defaults returns the objectives that apply if none are configured. The severe ones cover the few requests that a
+// target of 99% gives up: without them, one in a hundred may wait a minute.
 func Defaults() []Objective {
 	return []Objective{
 		{Name: "ttft", Signal: TTFT, Threshold: duration("500ms"), Target: ratio("99%"), Period: DefaultPeriod, Default: true},
@@ -135,7 +136,8 @@ func (o Objective) WithDefaults() Objective {
 	return o
 }
 
-// Judge says what a request that ended this way is to the objective, an availability.
+// Judge reports whether a request with this outcome counts for the objective, which must be on availability, and
+// whether it is bad.
 func (o Objective) Judge(outcome metrics.Outcome) (event, bad bool) {
 	if o.CountAborts && outcome == metrics.OutcomeAbort {
 		return true, true
@@ -143,10 +145,10 @@ func (o Objective) Judge(outcome metrics.Outcome) (event, bad bool) {
 	return Judge(outcome)
 }
 
-// Budget is the share of events that may be bad.
+// Budget returns the share of events that may be bad.
 func (o Objective) Budget() Ratio { return One - o.Target }
 
-// Engine is what a selector sees of an engine.
+// Engine describes an engine to a selector.
 type Engine struct {
 	Runtime   metrics.Runtime
 	Model     string
@@ -154,8 +156,8 @@ type Engine struct {
 	Role      string
 }
 
-// Selector restricts an objective. Within a field any value may match, all fields must; "*" in a
-// value stands for any characters.
+// Selector restricts an objective. All fields must match, each by any of its values; "*" in a value stands for any
+// characters.
 type Selector struct {
 	Model     []string          `yaml:"model_name,omitempty"`
 	Namespace []string          `yaml:"namespace,omitempty"`
@@ -165,14 +167,14 @@ type Selector struct {
 	Not *Selector `yaml:"not,omitempty"`
 }
 
-// Matches says whether the selector selects the engine.
+// Matches reports whether the selector selects the engine.
 func (s Selector) Matches(e Engine) bool {
 	return anyGlob(s.Model, e.Model) && anyGlob(s.Namespace, e.Namespace) && anyGlob(s.Role, e.Role) &&
 		(len(s.Runtime) == 0 || slices.Contains(s.Runtime, e.Runtime)) &&
 		(s.Not == nil || !s.Not.Matches(e))
 }
 
-// String prints the selector for a person, "model_name=chat-*, not (runtime=tgi)".
+// String formats the selector for people, "model_name=chat-*, not (runtime=tgi)".
 func (s Selector) String() string {
 	var parts []string
 	add := func(name string, values []string) {
@@ -194,17 +196,17 @@ func (s Selector) String() string {
 	return cmp.Or(strings.Join(parts, ", "), "all")
 }
 
-// empty says whether everything is selected, because nothing is asked for.
+// empty reports whether the selector asks for nothing and so selects everything.
 func (s Selector) empty() bool {
 	return len(s.Model)+len(s.Namespace)+len(s.Runtime)+len(s.Role) == 0 && s.Not == nil
 }
 
-// admits says whether some engine of a runtime is selected.
+// admits reports whether the selector selects some engine of a runtime.
 func (s Selector) admits(r metrics.Runtime) bool {
 	return (Selector{Runtime: s.Runtime}).Matches(Engine{Runtime: r}) && (s.Not == nil || !s.Not.covers(r))
 }
 
-// covers says whether every engine of a runtime is selected.
+// covers reports whether the selector selects every engine of a runtime.
 func (s Selector) covers(r metrics.Runtime) bool {
 	return len(s.Model)+len(s.Namespace)+len(s.Role) == 0 && (len(s.Runtime) == 0 || slices.Contains(s.Runtime, r)) && (s.Not == nil || !s.Not.admits(r))
 }
@@ -225,7 +227,7 @@ type Counters struct {
 	Match  map[string][]string `yaml:"match,omitempty"`
 }
 
-// Selects says whether a series counts; label returns the value of a label of that series.
+// Selects reports whether a series counts; label returns the value of one of its labels.
 func (c Counters) Selects(f *metrics.Family, label func(name string) string) bool {
 	if f.Name != c.Metric {
 		return false
@@ -241,7 +243,7 @@ func (c Counters) Selects(f *metrics.Family, label func(name string) string) boo
 func ratio(text string) Ratio       { return must(ParseRatio(text)) }
 func duration(text string) Duration { return must(ParseDuration(text)) }
 
-// must is for constants of this package only.
+// must panics on an error. It is only for constants of this package.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Severity says what an alert asks of people.
+// Severity tells what an alert asks of people.
 type Severity uint8
 
 // The severities, from the loudest.
@@ -17,21 +17,21 @@ const (
 	None                       // nothing
 )
 
-// String is the severity as a configuration and the severity label of series have it.
+// String returns the severity as written in a configuration and in the severity label.
 func (s Severity) String() string {
 	return [...]string{"", "page", "ticket", "info", "none"}[s]
 }
 
-// Pair is one long and one short window with the share of the budget that may burn in the long one
-// before the alert fires. The short window makes the alert clear soon after the burn stops.
+// Pair combines a long and a short window with the share of the budget that may burn in the long one before the alert
+// fires. The short window clears the alert soon after the burn stops.
 type Pair struct {
 	Long, Short Duration
 	Spend       Ratio
 	Severity    Severity
 }
 
-// DefaultPairs are the windows of the SRE Workbook (chapter 5, table 5-8) with the 1d pair of its
-// example rules: burn rates 14.4, 6, 3 and 1 over 30 days.
+// DefaultPairs returns the window pairs of the SRE Workbook (chapter 5, table 5-8), with the 1d pair of its example
+// rules: burn rates 14.4, 6, 3 and 1 over 30 days.
 func DefaultPairs() []Pair {
 	return []Pair{
 		{Long: hour, Short: 5 * minute, Spend: ratio("2%"), Severity: Page},
@@ -41,32 +41,33 @@ func DefaultPairs() []Pair {
 	}
 }
 
-// MaxBadShare caps every threshold: more than half of all events bad is an outage whatever the
-// target. Without it 14.4 times a budget of 10% asks for 144% bad events, which never come.
+// MaxBadShare caps every threshold: with more than half of all events bad there is an outage, whatever the target.
+// Without the cap, 14.4 times a budget of 10% would ask for 144% bad events, which never occur.
 const MaxBadShare = One / 2
 
-// MinBadEvents is the low-traffic guard: with fewer bad requests than this in the long window nobody
-// is alerted, so one slow request in a quiet model never pages.
+// MinBadEvents guards against low traffic: with fewer bad requests than this in the long window no alert fires, so
+// one slow request in a quiet model never pages.
 const MinBadEvents = 5
 
-// LeastSpend is how much of what a pair spends at a model's usual traffic must really be spent before it alerts:
-// twenty slow requests after a start from zero are all that there was, and nothing to the budget of a month.
+// LeastSpend is the part of a pair's spend, at a model's usual traffic, that must really be spent before the pair
+// alerts: after a start from zero, twenty slow requests may be all the traffic there was, yet they are nothing to the
+// budget of a month.
 const LeastSpend = 0.1
 
-// Unit is the period in seconds for which SpendFactor is 1.
+// Unit returns the period in seconds for which SpendFactor is 1.
 func (p Pair) Unit() float64 {
 	f, _ := new(big.Rat).Quo(p.Long.rat(), p.Spend.Rat()).Float64()
 	return f
 }
 
-// SpendFactor is the burn rate that spends the pair's share of the budget in its long window.
+// SpendFactor returns the burn rate that spends the pair's share of the budget in its long window.
 func (p Pair) SpendFactor(period Duration) *big.Rat {
 	f := new(big.Rat).Mul(p.Spend.Rat(), period.rat())
 	return f.Quo(f, p.Long.rat())
 }
 
-// Factor is the burn rate above which the pair fires: SpendFactor, but never below 1 (which would
-// alert inside the objective) and never above what MaxBadShare of all events would burn.
+// Factor returns the burn rate above which the pair fires: SpendFactor, but never below 1 (which would alert inside
+// the objective) and never above the burn rate of MaxBadShare.
 func (p Pair) Factor(o Objective) *big.Rat {
 	f := p.SpendFactor(o.Period)
 	if one := big.NewRat(1, 1); f.Cmp(one) < 0 {
@@ -78,26 +79,26 @@ func (p Pair) Factor(o Objective) *big.Rat {
 	return f
 }
 
-// Threshold is the share of bad events above which the pair fires.
+// Threshold returns the share of bad events above which the pair fires.
 func (p Pair) Threshold(o Objective) *big.Rat {
 	return new(big.Rat).Mul(p.Factor(o), o.Budget().Rat())
 }
 
-// Spent is the share of the period's budget that has burnt when the pair fires.
+// Spent returns the share of the period's budget that has burnt when the pair fires.
 func (p Pair) Spent(o Objective) *big.Rat {
 	s := new(big.Rat).Mul(p.Factor(o), p.Long.rat())
 	return s.Quo(s, o.Period.rat())
 }
 
-// Load is a constant incident: the share of events that are bad, and the traffic. Requests per second
-// drive the low-traffic guard, also where the events are tokens.
+// Load describes a constant incident: the share of events that are bad, and the traffic. Requests per second drive
+// the low-traffic guard, even if the events are tokens.
 type Load struct {
 	BadShare          float64
 	RequestsPerSecond float64
 }
 
-// Detection is the time from the start of an incident to the first moment at which the pair holds,
-// after a clean history with the same traffic. fires is false when the pair never holds.
+// Detection returns the time from the start of an incident, after a clean history with the same traffic, to the first
+// moment at which the pair holds. fires is false if the pair never holds.
 func (p Pair) Detection(o Objective, l Load) (d time.Duration, fires bool) {
 	threshold, _ := p.Threshold(o).Float64()
 	if l.BadShare <= threshold || l.RequestsPerSecond <= 0 {
@@ -112,7 +113,7 @@ func (p Pair) Detection(o Objective, l Load) (d time.Duration, fires bool) {
 	return time.Duration(seconds * float64(time.Second)), true
 }
 
-// Detection is the time until the first pair of the severity fires.
+// Detection returns the time until the first pair of the severity fires.
 func Detection(pairs []Pair, severity Severity, o Objective, l Load) (d time.Duration, fires bool) {
 	d = math.MaxInt64
 	for _, p := range pairs {
@@ -126,8 +127,8 @@ func Detection(pairs []Pair, severity Severity, o Objective, l Load) (d time.Dur
 	return d, fires
 }
 
-// Exhaustion is the time until the remaining share of the budget is spent at a burn rate: the whole
-// budget of 30 days at 14.4 lasts 50 hours. Infinite at burn 0.
+// Exhaustion returns the time until the remaining share of the budget is spent at a burn rate: at 14.4 the whole
+// budget of 30 days lasts 50 hours. Infinite at burn 0.
 func Exhaustion(period Duration, remaining, burn float64) time.Duration {
 	seconds := time.Duration(period).Seconds() * max(remaining, 0) / burn
 	if !(seconds < math.MaxInt64/float64(time.Second)) {

@@ -17,34 +17,34 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Config is the exporter's one configuration file.
+// Config holds the exporter's single configuration file.
 type Config struct {
-	// Targets are the engines to read.
+	// Targets lists the engines to read.
 	Targets []engine.TargetConfig `yaml:"targets"`
 	// Mappings describe engines that the exporter does not know.
 	Mappings []engine.Mapping `yaml:"mappings"`
-	// Objectives are promises about the engines. Without the section, slo.Defaults hold; an empty
-	// list means none.
+	// Objectives holds the promises about the engines. Without the section, slo.Defaults apply; an empty list means
+	// none.
 	Objectives []slo.Objective `yaml:"objectives"`
-	// Maintenance are declared intervals in which bad events spend no budget.
+	// Maintenance lists declared intervals in which bad events spend no budget.
 	Maintenance []slo.Maintenance `yaml:"maintenance"`
-	// Retention is how long Prometheus keeps samples, for the check of objectives.
+	// Retention is how long Prometheus keeps samples. The check of the objectives needs it.
 	Retention slo.Duration `yaml:"retention"`
-	// Histograms says how much of a histogram is exported, by metric. Default: all of it.
+	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape `yaml:"histograms"`
 	// Limits bound what one engine page may cost.
 	Limits LimitsConfig `yaml:"limits"`
 }
 
-// LimitsConfig is engine.Limits as written by people. Zero values mean the defaults.
+// LimitsConfig holds engine.Limits in the form that people write. Zero values select the defaults.
 type LimitsConfig struct {
-	// BodySize is the size of a page after decompression, such as 16MiB.
+	// BodySize is the maximum size of a page after decompression, such as 16MiB.
 	BodySize units.Base2Bytes `yaml:"body_size"`
-	// Series is the number of series on a page.
+	// Series is the maximum number of series on a page.
 	Series int `yaml:"series"`
-	// LabelValueLength is the number of bytes of a label value that is carried over.
+	// LabelValueLength is the maximum number of bytes kept of a label value.
 	LabelValueLength int `yaml:"label_value_length"`
-	// Memory is what the pages of all engines may hold together, such as 320MiB.
+	// Memory is the maximum that the pages of all engines hold together, such as 320MiB.
 	Memory units.Base2Bytes `yaml:"memory"`
 }
 
@@ -65,8 +65,8 @@ func (l LimitsConfig) limits() engine.Limits {
 	return limits
 }
 
-// loadConfig reads the file (none when path is empty), adds the targets of the command line, and
-// builds everything that the configuration describes. Errors name file, line and remedy.
+// loadConfig reads the file (none if path is empty), adds the targets of the command line, and builds everything that
+// the configuration describes. Errors name the file, the line and the remedy.
 func loadConfig(path string, extraTargets []string, userAgent string, log *slog.Logger) (*engine.Collector, error) {
 	var cfg Config
 	var source []byte
@@ -77,7 +77,7 @@ func loadConfig(path string, extraTargets []string, userAgent string, log *slog.
 		}
 		decoder := yaml.NewDecoder(bytes.NewReader(source), yaml.DisallowUnknownField())
 		if err := decoder.Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
-			// Without the lines around the place: they may hold a secret.
+			// Leave out the surrounding lines: they may hold a secret.
 			return nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, false))
 		}
 	}
@@ -100,8 +100,8 @@ func loadConfig(path string, extraTargets []string, userAgent string, log *slog.
 	return c, nil
 }
 
-// checkObjectives completes the objectives and refuses those that cannot work, and maintenance that
-// cannot. What will be done differently from what was written is logged.
+// checkObjectives completes the objectives, and refuses objectives and maintenance that cannot work. It logs where it
+// will do something other than what was written.
 func checkObjectives(cfg Config, log *slog.Logger) error {
 	for i := range cfg.Objectives {
 		cfg.Objectives[i] = cfg.Objectives[i].WithDefaults()
@@ -116,13 +116,13 @@ func checkObjectives(cfg Config, log *slog.Logger) error {
 	return slo.Fatal(findings)
 }
 
-// annotate points an error about a place in the configuration at its line.
+// annotate adds the line to an error about a place in the configuration.
 func annotate(file string, source []byte, err error) error {
 	var at *engine.ConfigError
 	if !errors.As(err, &at) || len(source) == 0 {
 		return err
 	}
-	// A field that is missing has no line of its own: point at what should hold it.
+	// A missing field has no line of its own: point at what should hold it.
 	for path := at.Path; path != ""; path = path[:max(0, strings.LastIndexByte(path, '.'))] {
 		p, pathErr := yaml.PathString("$." + path)
 		if pathErr != nil {

@@ -11,20 +11,20 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 )
 
-// discoveryOptions are the flags of discovery.
+// discoveryOptions holds the flags of discovery.
 type discoveryOptions struct {
 	source, node string
 	namespaces   []string
 }
 
 func (o *discoveryOptions) addFlags(app *kingpin.Application) {
-	app.Flag("discovery", "Where engines are looked for beside the configured ones: processes (the ports of those that hold a GPU), pods (of this node) or none.").
+	app.Flag("discovery", "Where to look for engines besides the configured ones: processes (ports of those that hold a GPU), pods (of this node) or none.").
 		Default("processes").EnumVar(&o.source, "processes", "pods", "none")
 	app.Flag("discovery.node", "This node's name, for --discovery=pods.").Envar("NODE_NAME").StringVar(&o.node)
-	app.Flag("discovery.namespace", "A namespace to look in, for --discovery=pods. Repeat; all without it.").StringsVar(&o.namespaces)
+	app.Flag("discovery.namespace", "A namespace to look in, for --discovery=pods. Repeatable. Default: all.").StringsVar(&o.namespaces)
 }
 
-// cluster is the API server where discovery asks it, nil otherwise.
+// cluster returns the API server when discovery asks it, otherwise nil.
 func (o discoveryOptions) cluster(log *slog.Logger) (*discovery.Cluster, error) {
 	if o.source != "pods" {
 		return nil, nil
@@ -32,8 +32,8 @@ func (o discoveryOptions) cluster(log *slog.Logger) (*discovery.Cluster, error) 
 	return discovery.InCluster(o.node, log.With("collector", "discovery"))
 }
 
-// startDiscovery starts to look for engines. Without GPUs to ask for their processes there is nothing to
-// look at on a bare host.
+// startDiscovery starts looking for engines. On a bare host it does nothing without GPUs, whose processes it would
+// look at.
 func (s *server) startDiscovery(ctx context.Context, o discoveryOptions, cluster *discovery.Cluster, procfs string, gpus *gpu.Collector) {
 	var source discovery.Source
 	switch {

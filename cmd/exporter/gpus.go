@@ -19,7 +19,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/ownership"
 )
 
-// gpuOptions are the flags of the GPU side.
+// gpuOptions holds the flags of the GPU side.
 type gpuOptions struct {
 	enabled, ownership    bool
 	podResources, podLogs string
@@ -30,43 +30,43 @@ type gpuOptions struct {
 func (o *gpuOptions) addFlags(app *kingpin.Application) {
 	app.Flag("collector.gpu", "Read the GPUs of this node through NVML.").Default("true").BoolVar(&o.enabled)
 	app.Flag("collector.ownership", "Find out which engine runs on which GPU.").Default("true").BoolVar(&o.ownership)
-	app.Flag("gpu.source", "Where GPUs are read: nvml, or the URL of a page of dcgm-exporter or AMD's device-metrics-exporter, such as http://localhost:9400; auto: NVML, and a page of this node while it cannot be used.").
+	app.Flag("gpu.source", "Where to read GPUs: nvml, the URL of a page of dcgm-exporter or AMD's device-metrics-exporter, such as http://localhost:9400, or auto: NVML, and a page of this node while NVML cannot be used.").
 		Default("nvml").PlaceHolder("nvml|URL|auto").StringVar(&o.source)
 	app.Flag("gpu.source-http-config", "How to reach that page: a file in the form of Prometheus' http_config (TLS, credentials from files).").PlaceHolder("FILE").StringVar(&o.sourceHTTP)
-	app.Flag("gpu.interval", "How often clocks, power and bandwidth are read; the window of the ratios.").Default("1s").DurationVar(&o.Interval)
-	app.Flag("gpu.deadline", "How long one round of one GPU may take before the GPU counts as stuck.").Default("10s").DurationVar(&o.Deadline)
-	app.Flag("gpu.restart-after", "End the process when NVML has been unusable this long and only a new process can use it (a driver upgrade). Negative: never.").
+	app.Flag("gpu.interval", "How often to read clocks, power and bandwidth; also the window of the ratios.").Default("1s").DurationVar(&o.Interval)
+	app.Flag("gpu.deadline", "How long one round of readings may take before the GPU counts as stuck.").Default("10s").DurationVar(&o.Deadline)
+	app.Flag("gpu.restart-after", "Exit when NVML has been unusable for this long and only a new process can use it (after a driver upgrade). Negative: never.").
 		Default("5m").DurationVar(&o.RestartAfter)
-	app.Flag("gpu.nvml-library", "The NVML library, where the loader does not find it.").PlaceHolder("FILE").StringVar(&o.LibraryPath)
+	app.Flag("gpu.nvml-library", "Path of the NVML library, if the loader does not find it.").PlaceHolder("FILE").StringVar(&o.LibraryPath)
 	app.Flag("gpu.kmsg", "The kernel log to read XIDs and SXids from; none switches it off.").Default("/dev/kmsg").StringVar(&o.Kmsg)
-	app.Flag("ownership.pod-resources", "Socket of the kubelet's pod-resources API; where it is missing there is no Kubernetes. Empty: do not look.").
+	app.Flag("ownership.pod-resources", "Socket of the kubelet's pod-resources API; without the socket there is no Kubernetes. Empty: do not look.").
 		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&o.podResources)
-	app.Flag("path.pod-logs", "Where the kubelet keeps the logs of pods; the names of its directories tell which pod a process is of.").
+	app.Flag("path.pod-logs", "Where the kubelet keeps pod logs; the directory names tell which pod owns a process.").
 		Default("/var/log/pods").StringVar(&o.podLogs)
 	app.Flag("path.procfs", "Where procfs is mounted.").Default("/proc").StringVar(&o.ProcFS)
 	app.Flag("path.sysfs", "Where sysfs is mounted.").Default("/sys").StringVar(&o.SysFS)
 }
 
-// detachTime is how long SIGUSR1 releases NVML for.
+// detachTime is how long SIGUSR1 releases NVML.
 const detachTime = 10 * time.Minute
 
-// gpuSource is where GPUs are read.
+// gpuSource reads the GPUs.
 type gpuSource interface {
 	prometheus.Collector
 	GPUs() []gpu.Identity
 }
 
-// either is the NVML of a node, or a page while NVML cannot be used and the page can: each GPU comes from one source.
+// either reads NVML, or a page while only the page can be used: each GPU comes from one source.
 type either struct {
 	nvml *gpu.Collector
 	page *page.Collector
 }
 
-// last is what the page said last, and whether that stands for the GPUs.
+// last returns what the page last reported, and whether that stands for the GPUs.
 func (e either) last() (series []prometheus.Metric, stands bool) {
 	series, up := e.page.Last()
 	stands = up && e.nvml.Down()
-	if up && !stands { // it is about to be let go
+	if up && !stands { // NVML works again: drop the page
 		series = nil
 	}
 	return series, stands
@@ -93,10 +93,10 @@ func (e either) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// pages are the addresses that auto tries: dcgm-exporter's and AMD's device-metrics-exporter's.
+// pages lists the addresses that auto tries: those of dcgm-exporter and AMD's device-metrics-exporter.
 var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 
-// newPage makes the collector of a page. It is read while needed.
+// newPage builds the collector of a page. The page is read only while needed.
 func (o gpuOptions) newPage(limits engine.Limits, userAgent string, needed func() bool, urls ...string) (*page.Collector, error) {
 	var http config.HTTPClientConfig
 	if o.sourceHTTP != "" {
@@ -113,8 +113,9 @@ func (o gpuOptions) newPage(limits engine.Limits, userAgent string, needed func(
 	return page.New(page.Options{Logger: o.Logger, Targets: targets, Limits: limits, UserAgent: userAgent, Needed: needed})
 }
 
-// startGPUs starts the GPU side and registers it; the collector is nil where NVML is not asked. A cluster
-// tells what the names of claimed devices mean; nil where there is none. The channel gets an error when only a new process can see the GPUs again.
+// startGPUs starts the GPU side and registers it; the collector is nil if NVML is not used. The cluster resolves the
+// names of claimed devices; nil if there is none. The channel receives an error when only a new process can see the
+// GPUs again.
 func (s *server) startGPUs(ctx context.Context, o gpuOptions, cluster *discovery.Cluster, userAgent string) (*gpu.Collector, <-chan error, error) {
 	failed := make(chan error, 1)
 	if !o.enabled {
@@ -203,7 +204,7 @@ func owned(engines []engine.Engine) []ownership.Target {
 	return targets
 }
 
-// timed measures a collector.
+// timed measures how long a collector takes.
 type timed struct {
 	name string
 	prometheus.Collector

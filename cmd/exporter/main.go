@@ -1,5 +1,5 @@
-// Command exporter serves what the GPUs of a node and the inference engines on it say, in one
-// vocabulary, for Prometheus to scrape.
+// Command exporter reads the GPUs of a node and the inference engines on it, and serves both in one vocabulary for
+// Prometheus to scrape.
 package main
 
 import (
@@ -27,11 +27,11 @@ import (
 )
 
 func main() {
-	// A node has little to spare for its exporter.
+	// Collect garbage often: a node has little memory to spare for its exporter.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(30)
 	}
-	// What the client of the API server has to say arrives as errors of its calls.
+	// Silence klog: the calls of the API server's client return its problems as errors.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stderr)
@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// run is the whole program: it returns when ctx is done or the exporter cannot go on.
+// run executes the whole program: it returns when ctx is done or the exporter cannot go on.
 func run(ctx context.Context, args []string, logTo io.Writer) error {
 	app := kingpin.New("exporter", "Metrics of LLM inference engines and the GPUs under them, in one vocabulary.")
 	app.HelpFlag.Short('h')
@@ -50,14 +50,14 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	var (
 		configFile = app.Flag("config.file", "Configuration file. Read again on SIGHUP.").PlaceHolder("FILE").String()
 		check      = app.Flag("config.check", "Check the configuration and exit.").Bool()
-		targets    = app.Flag("engine.target", "An engine to read, as http://host:port. Repeatable. Its metrics path and kind are found.").PlaceHolder("URL").Strings()
+		targets    = app.Flag("engine.target", "An engine to read, as http://host:port. Repeatable. The exporter finds its metrics path and kind.").PlaceHolder("URL").Strings()
 		options    serverOptions
 		devices    gpuOptions
 		finding    discoveryOptions
 		logging    = &promslog.Config{Writer: logTo}
 	)
 	app.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&options.metricsPath)
-	app.Flag("web.max-requests", "Scrapes served at once; more get 503. 0 means no limit.").Default("40").IntVar(&options.maxRequests)
+	app.Flag("web.max-requests", "Maximum number of concurrent scrapes; further ones get 503. 0 means no limit.").Default("40").IntVar(&options.maxRequests)
 	app.Flag("web.enable-pprof", "Serve profiles under /debug/pprof/.").BoolVar(&options.pprof)
 	app.Flag("web.enable-lifecycle", "Let anyone who reaches the port call POST /-/reload and POST /-/detach. Signals do the same: SIGHUP, SIGUSR1, SIGUSR2.").
 		BoolVar(&options.lifecycle)
@@ -105,7 +105,7 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 		for {
 			select {
 			case <-hangup:
-				_ = server.reload() // logged and shown as a metric
+				_ = server.reload() // the failure is logged and exported
 				continue
 			case fatal = <-failed:
 			case <-ctx.Done():

@@ -34,7 +34,7 @@ type serverOptions struct {
 	lifecycle   bool
 }
 
-// server is the HTTP side of the exporter.
+// server handles the HTTP side of the exporter.
 type server struct {
 	serverOptions
 	log      *slog.Logger
@@ -45,10 +45,10 @@ type server struct {
 
 	loading sync.Mutex
 	load    func() (*engine.Collector, error)
-	found   []engine.TargetConfig // by discovery
+	found   []engine.TargetConfig // found by discovery
 	finder  *discovery.Finder     // nil without discovery
 
-	detach http.Handler // of the GPU collector; nil without one
+	detach http.Handler // served by the GPU collector; nil without one
 }
 
 func newServer(options serverOptions, log *slog.Logger) *server {
@@ -65,7 +65,7 @@ func newServer(options serverOptions, log *slog.Logger) *server {
 	return s
 }
 
-// reload loads the configuration. A configuration that is wrong leaves the one in use alone.
+// reload loads the configuration. If it is invalid, the previous one stays active.
 func (s *server) reload() error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
@@ -80,7 +80,7 @@ func (s *server) reload() error {
 	return nil
 }
 
-// discovered takes the engines that were found in place of those found before.
+// discovered replaces the engines found before with targets.
 func (s *server) discovered(targets []engine.TargetConfig) {
 	s.loading.Lock()
 	defer s.loading.Unlock()
@@ -88,8 +88,8 @@ func (s *server) discovered(targets []engine.TargetConfig) {
 	s.read(s.engines.Load())
 }
 
-// read makes a collector of a configuration and of what was found the one in use. A scrape that is under
-// way ends with the one it began with.
+// read installs a collector built from the configuration and the discovered engines. A scrape in progress ends with
+// the collector it started with.
 func (s *server) read(configured *engine.Collector) {
 	all, err := configured.With(s.found)
 	if err != nil {
@@ -98,8 +98,8 @@ func (s *server) read(configured *engine.Collector) {
 	s.engines.Store(all)
 }
 
-// ifLifecycle is a handler that changes what the exporter does. It answers only where the flag allows it: whoever
-// reaches the port could call it otherwise.
+// ifLifecycle guards a handler that changes what the exporter does: without the flag, anyone who reaches the port
+// could call it.
 func (s *server) ifLifecycle(h http.Handler) http.Handler {
 	switch {
 	case !s.lifecycle:
@@ -117,7 +117,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET "+s.metricsPath, s.metrics)
 	ok := func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) }
 	mux.HandleFunc("GET /-/healthy", ok)
-	mux.HandleFunc("GET /-/ready", ok) // the configuration is loaded before the server listens
+	mux.HandleFunc("GET /-/ready", ok) // the server listens only after the configuration is loaded
 	mux.Handle("POST /-/reload", s.ifLifecycle(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.reload(); err != nil {
 			http.Error(w, "the previous configuration stays in use: "+err.Error(), http.StatusInternalServerError)
@@ -152,7 +152,7 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// metrics serves the exposition: the engines' pages, scraped now, and the registry.
+// metrics serves the exposition: the pages of the engines, scraped now, and the registry.
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	if s.slots != nil {
 		select {
@@ -169,7 +169,7 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	engines := s.engines.Load().Scrape(ctx)
 	s.self.ran("engine", time.Since(start), engines.Complete())
 	families, err := s.registry.Gather()
-	if err != nil { // what could be gathered is served
+	if err != nil { // serve what could be gathered
 		s.log.Error("metrics left out", "err", err)
 	}
 	if err := writePage(w, r, families, engines); err != nil {
@@ -177,8 +177,8 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// compressors keeps a few compressors, because each holds the better part of a megabyte. A sync.Pool
-// would give them to the garbage collector between two scrapes.
+// compressors holds a few compressors for reuse, because each takes most of a megabyte. A sync.Pool would give them
+// to the garbage collector between two scrapes.
 var compressors = make(chan *gzip.Writer, 2)
 
 func compressor() *gzip.Writer {
@@ -186,7 +186,7 @@ func compressor() *gzip.Writer {
 	case z := <-compressors:
 		return z
 	default:
-		z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // fails for unknown levels only
+		z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // fails only for unknown levels
 		return z
 	}
 }
@@ -198,7 +198,7 @@ func keep(z *gzip.Writer) {
 	}
 }
 
-// writePage writes the registry's families and the engines' series, compressed for who accepts it.
+// writePage writes the families of the registry and the series of the engines, compressed if the client accepts it.
 func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily, engines io.WriterTo) error {
 	format := expfmt.NewFormat(expfmt.TypeTextPlain)
 	w.Header().Set("Content-Type", string(format))
@@ -234,8 +234,8 @@ func acceptsGzip(h http.Header) bool {
 	return false
 }
 
-// withScrapeDeadline ends a scrape a little before the scraper gives up on it, so that a late
-// engine costs its own series and not the whole page.
+// withScrapeDeadline ends a scrape shortly before the scraper times out, so that a late engine costs its own series
+// and not the whole page.
 func withScrapeDeadline(r *http.Request) (context.Context, context.CancelFunc) {
 	seconds, err := strconv.ParseFloat(r.Header.Get("X-Prometheus-Scrape-Timeout-Seconds"), 64)
 	if err != nil || seconds <= 0 {
@@ -245,7 +245,7 @@ func withScrapeDeadline(r *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.Context(), timeout-min(timeout/5, 500*time.Millisecond))
 }
 
-// self is what the exporter says about itself.
+// self collects the exporter's own metrics.
 type self struct {
 	mu       sync.Mutex
 	duration map[string]time.Duration

@@ -20,14 +20,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Cluster is the API server, asked for what is on one node.
+// Cluster queries the API server about one node.
 type Cluster struct {
 	node   string
 	log    *slog.Logger
 	client dynamic.Interface
 }
 
-// InCluster returns the cluster of a pod, with its service account. The error says what is missing.
+// InCluster returns the cluster in which the exporter's pod runs, with the pod's service account. The error names
+// what is missing.
 func InCluster(node string, log *slog.Logger) (*Cluster, error) {
 	config, err := rest.InClusterConfig()
 	if err != nil {
@@ -36,8 +37,8 @@ func InCluster(node string, log *slog.Logger) (*Cluster, error) {
 	return NewCluster(config, node, log)
 }
 
-// NewCluster returns the cluster that config reaches. Its client also logs to klog, of which a process
-// has one: that is for main to direct.
+// NewCluster returns the cluster that config reaches. Its client also logs to klog, which is global to the process:
+// main has to redirect it.
 func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, error) {
 	if node == "" {
 		return nil, errors.New("finding pods needs the name of this node: set --discovery.node, or NODE_NAME from spec.nodeName")
@@ -49,13 +50,13 @@ func NewCluster(config *rest.Config, node string, log *slog.Logger) (*Cluster, e
 	return &Cluster{node, log, client}, nil
 }
 
-// follow keeps a store like the objects of one kind on this node in a namespace, or in all, until ctx ends.
-// called is told what came of each call that counts.
+// follow keeps a store in step with the objects of one kind on this node, in one namespace or in all, until ctx ends.
+// called receives the result of each call that counts.
 func (c *Cluster) follow(ctx context.Context, kind schema.GroupVersionResource, namespace string, store cache.ReflectorStore, called func(error)) {
 	objects := c.client.Resource(kind).Namespace(namespace)
 	ofThisNode := fields.OneTermEqualSelector("spec.nodeName", c.node).String()
 	told := func(err error) {
-		// That a watch has to start anew is its normal course.
+		// A watch that has to start anew is normal.
 		if !errors.Is(err, context.Canceled) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 			called(err)
 		}
@@ -79,13 +80,13 @@ func (c *Cluster) follow(ctx context.Context, kind schema.GroupVersionResource, 
 	cache.NewReflectorWithOptions(calls, &unstructured.Unstructured{}, store, cache.ReflectorOptions{Name: kind.Resource, TypeDescription: kind.Resource}).RunWithContext(ctx)
 }
 
-// Pods is the source of the pods of the node. It needs the verbs list and watch on pods.
+// Pods supplies the pods of the node as a Source. It needs the verbs list and watch on pods.
 type Pods struct {
 	*Cluster
 	namespaces []string
 }
 
-// Pods returns the source of the pods of the node in some namespaces, in all where none is named.
+// Pods returns the source of the node's pods in some namespaces; in all if none is named.
 func (c *Cluster) Pods(namespaces ...string) *Pods {
 	if namespaces == nil {
 		namespaces = []string{metav1.NamespaceAll}
@@ -131,13 +132,13 @@ func (p *Pods) Run(ctx context.Context, report func([]Place, error)) {
 	wg.Wait()
 }
 
-// callError is a call to the API server that failed.
+// callError reports a failed call to the API server.
 type callError struct{ error }
 
-// Unwrap returns what the call said.
+// Unwrap returns the error of the call.
 func (e callError) Unwrap() error { return e.error }
 
-// Reason is the value of the reason label of llm_exporter_discovery_up.
+// Reason returns the value of the reason label of llm_exporter_discovery_up.
 func (e callError) Reason() string {
 	var status apierrors.APIStatus
 	switch {

@@ -1,10 +1,9 @@
 // Package discovery finds the engines of this node, so that nobody has to list them.
 //
-// A source names places where an engine may be: the ports of this node's pods (pods.go), or the ports
-// on which the processes that hold a GPU listen (processes.go). A place becomes a target when an engine
-// has answered there, and stays one for as long as its source names it, whether it answers or not. Where
-// one engine answers at several places of a pod, one of them becomes a target (same.go). A source that
-// fails leaves the places that it last named.
+// A source names places where an engine may be: the ports of this node's pods (pods.go), or the ports on which the
+// processes that hold a GPU listen (processes.go). A place becomes a target once an engine has answered there, and
+// stays one as long as its source names it, whether it answers or not. If one engine answers at several places of a
+// pod, only one of them becomes a target (same.go). If a source fails, the places that it named last remain.
 package discovery
 
 import (
@@ -24,45 +23,44 @@ import (
 )
 
 const (
-	// maxPlaces bounds what the pods of a node can make the exporter ask.
+	// maxPlaces bounds how many places the pods of a node can make the exporter probe.
 	maxPlaces = 512
-	// probesAtOnce and probeTimeout bound what asking costs, and how long a new place waits for those where
-	// nothing answers.
+	// probesAtOnce and probeTimeout bound the cost of probing, and how long a new place waits for silent ones.
 	probesAtOnce = 64
 	probeTimeout = 3 * time.Second
-	// retrySilent is how soon a place where nothing answered is asked again: an engine listens when its
-	// model is loaded. retryOther is for what answered and is no engine.
+	// retrySilent is the pause before a silent place is probed again: an engine listens once its model is loaded.
+	// retryOther is the pause for servers that answer but are not engines.
 	retrySilent = 15 * time.Second
 	retryOther  = 5 * time.Minute
 )
 
-// Place is where an engine may answer.
+// Place describes where an engine may answer.
 type Place struct {
 	Target engine.TargetConfig
-	// Declared places are targets before anything has answered: somebody said that they are engines.
+	// Declared places are targets before anything has answered: somebody declared them as engines.
 	Declared bool
-	// LeaveAlone says why the place is not asked; empty when it is.
+	// LeaveAlone explains why the place is not probed; empty if it is.
 	LeaveAlone string
 
 	rank rank
 }
 
-// rank says which place of an engine that answers at several is read: the lowest.
+// rank orders the places of an engine that answers at several: the lowest is read.
 type rank int
 
 const (
-	ofConfiguration rank = iota - 1 // it is a target already
+	ofConfiguration rank = iota - 1 // already a target
 	ofEngine                        // a port of a container, or a process, that holds a GPU
 	ofAnnotation                    // the port that Prometheus' annotation names
 	ofOther                         // a port of another container
 )
 
-// Source names places.
+// Source names the places to probe.
 type Source interface {
 	// Name is the value of the source label: pods or processes.
 	Name() string
-	// Run calls report with all places whenever they change, or with why they cannot be known, until ctx
-	// ends.
+	// Run calls report until ctx ends: with all places whenever they change, or with the reason why they cannot be
+	// known.
 	Run(ctx context.Context, report func([]Place, error))
 }
 
@@ -71,15 +69,15 @@ type Options struct {
 	// Logger receives one record per change of state. Default: slog.Default().
 	Logger *slog.Logger
 	Source Source
-	// Probe asks who answers at a target: (*engine.Collector).Probe.
+	// Probe asks which engine answers at a target: (*engine.Collector).Probe.
 	Probe func(context.Context, engine.TargetConfig) (engine.Engine, error)
-	// Configured are the targets that are read whatever is found: (*engine.Collector).Configured. Default: none.
+	// Configured returns the targets that are read in any case: (*engine.Collector).Configured. Default: none.
 	Configured func() []engine.TargetConfig
 	// Found is called with all targets whenever they change.
 	Found func([]engine.TargetConfig)
 }
 
-// Finder turns the places of a source into targets, and serves how that goes as a prometheus.Collector.
+// Finder turns the places of a source into targets, and serves its progress as a prometheus.Collector.
 type Finder struct {
 	options Options
 	changed chan struct{}
@@ -92,16 +90,16 @@ type Finder struct {
 	compared map[string]comparison // by pod
 }
 
-// State is what became of a place.
+// State tells the result of probing a place.
 type State string
 
 // States of a place.
 const (
 	Read       State = "read"        // it is a target
 	Silent     State = "silent"      // nothing answers there
-	NoEngine   State = "no_engine"   // what answers is no engine
+	NoEngine   State = "no_engine"   // a server answers that is not an engine
 	SameEngine State = "same_engine" // the engine of another place answers there, too
-	LeftAlone  State = "left_alone"  // it is not asked
+	LeftAlone  State = "left_alone"  // it is not probed
 	unexamined State = "not_asked_yet"
 )
 
@@ -138,7 +136,7 @@ func (f *Finder) Run(ctx context.Context) {
 	}
 }
 
-// report takes what the source says.
+// report stores what the source reports.
 func (f *Finder) report(places []Place, err error) {
 	f.mu.Lock()
 	first := !f.asked
@@ -166,7 +164,7 @@ func (f *Finder) report(places []Place, err error) {
 	}
 }
 
-// ask probes a round of the places that are due and returns how long nothing else will be.
+// ask probes one round of the places that are due, and returns how long no other place will be due.
 func (f *Finder) ask(ctx context.Context) time.Duration {
 	now := time.Now()
 	var wg sync.WaitGroup
@@ -201,9 +199,9 @@ func (f *Finder) ask(ctx context.Context) time.Duration {
 	return time.Until(next)
 }
 
-// due settles what needs no question and returns the places to ask now: new ones first, then those that
-// wait longest, and no more than answer at once, but the pod of the last one whole. So an engine in a new
-// pod waits for one round of others at most, however many are silent.
+// due settles the places that need no probe and returns those to probe now: new ones first, then those that have
+// waited longest. It returns at most probesAtOnce, plus the rest of the last one's pod. So an engine in a new pod
+// waits for at most one round of others, however many are silent.
 func (f *Finder) due(now time.Time) (due []Place) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -234,7 +232,7 @@ func (f *Finder) due(now time.Time) (due []Place) {
 	return due
 }
 
-// settle takes in a verdict. The caller holds the lock.
+// settle stores a verdict. The caller holds the lock.
 func (f *Finder) settle(p Place, v verdict) {
 	if old := f.verdicts[p.key()]; old.state != v.state {
 		level, message := slog.LevelDebug, "no engine here"
@@ -251,13 +249,13 @@ func (f *Finder) settle(p Place, v verdict) {
 	f.verdicts[p.key()] = v
 }
 
-// probe asks who answers.
+// probe asks which engine answers at a place.
 func (f *Finder) probe(ctx context.Context, p Place) verdict {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	e, err := f.options.Probe(ctx, p.Target)
 	switch {
-	case err != nil: // what the source made of it cannot be a target
+	case err != nil: // what the source reported cannot be a target
 		return verdict{NoEngine, err.Error(), time.Now().Add(retryOther)}
 	case e.IsEngine():
 		return verdict{state: Read}
@@ -267,7 +265,7 @@ func (f *Finder) probe(ctx context.Context, p Place) verdict {
 	return verdict{Silent, e.Reason, time.Now().Add(retrySilent)}
 }
 
-// targets are the places that are read, in the order of their addresses.
+// targets returns the places that are read, ordered by address.
 func (f *Finder) targets() []engine.TargetConfig {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -281,24 +279,24 @@ func (f *Finder) targets() []engine.TargetConfig {
 	return all
 }
 
-// key tells places apart: an address may come to belong to another pod.
+// key identifies a place: an address may later belong to another pod.
 func (p Place) key() string {
 	return p.Target.URL + "\xff" + p.pod() + "\xff" + p.Target.Labels[metrics.LabelContainer]
 }
 
-// pod names the pod of a place. Places on a host are one.
+// pod identifies the pod of a place. All places on a host count as one pod.
 func (p Place) pod() string {
 	return p.Target.Labels[metrics.LabelNamespace] + "\xff" + p.Target.Labels[metrics.LabelPod]
 }
 
-// Seen is a place and what became of it, for a person.
+// Seen describes a place and its state for people.
 type Seen struct {
 	URL, Namespace, Pod, Container string
 	State                          State
 	Why                            string // empty, a reason of engine.Reasons, or a sentence
 }
 
-// Places lists the places that are not read, and why.
+// Places lists the places that are not read, with the reasons.
 func (f *Finder) Places() (places []Seen, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -16,27 +16,27 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Annotations with which a pod's author decides.
+// Annotations through which the author of a pod controls discovery.
 const (
 	// AnnotationScrape set to "false" keeps the exporter away.
 	AnnotationScrape = "llm-node-exporter/scrape"
 	// AnnotationPort declares ports as engines, as in "8000,8001".
 	AnnotationPort = "llm-node-exporter/port"
-	// AnnotationEngine names the runtime instead of having it recognised.
+	// AnnotationEngine sets the runtime instead of having it recognised.
 	AnnotationEngine = "llm-node-exporter/engine"
-	// AnnotationPath is the path of the page where it is not one of the usual.
+	// AnnotationPath is the path of the page if it is not one of the usual paths.
 	AnnotationPath = "llm-node-exporter/path"
 	// AnnotationScheme is http or https.
 	AnnotationScheme = "llm-node-exporter/scheme"
 
-	// These are Prometheus' own: the port that it should ask, and how.
+	// Prometheus' own annotations: the port to scrape, and how.
 	prometheusPort   = "prometheus.io/port"
 	prometheusPath   = "prometheus.io/path"
 	prometheusScheme = "prometheus.io/scheme"
 )
 
-// engineTypes are the labels with which llm-d and the Gateway API Inference Extension name the engine
-// of a pod, and roleLabel what part of a disaggregated engine it is.
+// engineTypes lists the labels with which llm-d and the Gateway API Inference Extension name the engine of a pod;
+// roleLabel names its part in a disaggregated engine.
 var engineTypes = []string{"llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type"}
 
 const roleLabel = "llm-d.ai/role"
@@ -47,23 +47,23 @@ var runtimeOf = map[string]metrics.Runtime{
 	"triton-tensorrt-llm": metrics.TritonTRTLLM, "triton": metrics.Triton,
 }
 
-// usualPorts are what engines listen on unless told otherwise: vLLM, trtllm-serve, NIM and Dynamo's
-// frontend; llama.cpp; SGLang; TGI in its image and outside; Triton's metrics; LMDeploy.
+// usualPorts lists the default ports of engines: vLLM, trtllm-serve, NIM and Dynamo's frontend; llama.cpp; SGLang;
+// TGI in its image and outside; Triton's metrics; LMDeploy.
 var usualPorts = []int{8000, 8080, 30000, 80, 3000, 8002, 23333}
 
-// portOption is how engines, and Triton's metrics, are told their port on the command line.
+// portOption matches the command line option that sets the port of an engine, or of Triton's metrics.
 var portOption = regexp.MustCompile(`(?:^|\s)--(?:http-|http_|server-|metrics-)?port(?:=|\s+)(\S+)`)
 
-// rayStart is another program's command, with a --port of its own.
+// rayStart matches the command of another program, which has a --port of its own.
 var rayStart = regexp.MustCompile(`ray start[^;&|]*`)
 
-// portVariables are those of llama.cpp, NIM, Dynamo (workers, frontend) and TGI.
+// portVariables lists the port variables of llama.cpp, NIM, Dynamo (workers, frontend) and TGI.
 var portVariables = []string{"LLAMA_ARG_PORT", "NIM_SERVER_PORT", "DYN_SYSTEM_PORT", "DYN_HTTP_PORT", "PORT"}
 
-// maxPorts bounds what one pod can make the exporter ask.
+// maxPorts bounds how many ports one pod can make the exporter probe.
 const maxPorts = 16
 
-// pod is the part of a Pod that matters here.
+// pod holds the part of a Pod that discovery needs.
 type pod struct {
 	Metadata struct {
 		Name        string            `json:"name"`
@@ -104,7 +104,7 @@ type container struct {
 	} `json:"resources"`
 }
 
-// places are where engines may answer in the pods of a node.
+// places returns where engines may answer in the pods of a node.
 func places(pods []*pod, node string, log *slog.Logger) []Place {
 	slices.SortFunc(pods, func(a, b *pod) int { return cmp.Compare(a.name(), b.name()) })
 	var all []Place
@@ -121,8 +121,8 @@ func places(pods []*pod, node string, log *slog.Logger) []Place {
 	return contested(all)
 }
 
-// contested leaves alone the addresses that several pods name: pods of the node's network share its ports,
-// and a page says of no pod that it is its own. A port that is declared to be an engine's wins.
+// contested leaves alone the addresses that several pods name: pods on the node's network share its ports, and a page
+// does not tell which pod it belongs to. A port that is declared as an engine's wins.
 func contested(all []Place) []Place {
 	claims := map[string][]int{}
 	for i, at := range all {
@@ -146,7 +146,7 @@ func contested(all []Place) []Place {
 
 func (p *pod) name() string { return p.Metadata.Namespace + "/" + p.Metadata.Name }
 
-// address is where the pod's ports are.
+// address returns the address at which the pod's ports are reached.
 func (p *pod) address() string {
 	if p.Spec.HostNetwork {
 		return cmp.Or(p.Status.HostIP, p.Status.PodIP)
@@ -154,8 +154,8 @@ func (p *pod) address() string {
 	return p.Status.PodIP
 }
 
-// places are the ports of a pod at which an engine may answer. Only pods are asked that hold a GPU or
-// say that they are engines: nobody else's ports are touched.
+// places returns the ports of a pod at which an engine may answer. Only pods that hold a GPU or declare an engine are
+// probed: nobody else's ports are touched.
 func (p *pod) places() ([]Place, error) {
 	notes := p.Metadata.Annotations
 	declared, err := ports(notes[AnnotationPort], AnnotationPort)
@@ -214,7 +214,7 @@ func (p *pod) places() ([]Place, error) {
 		if c.port == 0 {
 			at.LeaveAlone = "its pod shares the node's ports and names none: whose the usual ones are is not known; declare the port with " + AnnotationPort
 		}
-		// A pod that says what it runs, and has one port, has left nothing to find out.
+		// A pod that names its engine and has one port leaves nothing to discover.
 		if at.LeaveAlone == "" && runtimeName != "" && len(candidates) == 1 && c.rank != ofOther {
 			at.Declared, at.Target.Engine = true, runtimeName
 		}
@@ -223,17 +223,17 @@ func (p *pod) places() ([]Place, error) {
 	return all, nil
 }
 
-// candidate is a port at which an engine may answer.
+// candidate describes a port at which an engine may answer.
 type candidate struct {
-	port   int        // 0: a container of the node's network that names none
-	of     *container // nil when it is not known
+	port   int        // 0: a container on the node's network that names none
+	of     *container // nil if unknown
 	rank   rank
-	hinted bool // what Prometheus' annotations say of path and scheme is about this port
+	hinted bool // the path and scheme in Prometheus' annotations apply to this port
 }
 
-// candidates are the ports at which an engine may answer, in the order in which to ask: the one that
-// Prometheus' annotation names; those that the containers which hold a GPU are told or declare, or the
-// usual ones; those that other containers declare.
+// candidates returns the ports at which an engine may answer, in the order in which to probe them: the one that
+// Prometheus' annotation names; those that containers with a GPU are configured with or declare, or else the usual
+// ones; those that other containers declare.
 func (p *pod) candidates() (all []candidate) {
 	owners, engines := p.owners(), p.engines()
 	hinted, err := ports(p.Metadata.Annotations[prometheusPort], prometheusPort)
@@ -281,7 +281,7 @@ func (p *pod) candidates() (all []candidate) {
 	return all
 }
 
-// owners are the containers of the ports that they name.
+// owners maps ports to the containers that name them.
 func (p *pod) owners() map[int]*container {
 	owners := map[int]*container{}
 	for _, c := range slices.Concat(p.engines(), p.running()) {
@@ -292,7 +292,7 @@ func (p *pod) owners() map[int]*container {
 	return owners
 }
 
-// engines are the containers that hold a GPU, those beside each other in a pod without one.
+// engines returns the containers that hold a GPU; in a pod without a GPU, its regular containers.
 func (p *pod) engines() (all []*container) {
 	for i := range p.Spec.Containers {
 		all = append(all, &p.Spec.Containers[i])
@@ -303,8 +303,7 @@ func (p *pod) engines() (all []*container) {
 	return all
 }
 
-// ports are the TCP ports that a container is told, in its command line or by a variable, and those that it
-// declares.
+// ports returns the TCP ports that a container gets on its command line or in a variable, and those that it declares.
 func (c *container) ports() (all []int) {
 	values := map[string]string{}
 	for _, e := range c.Env {
@@ -331,7 +330,7 @@ func (c *container) ports() (all []int) {
 	return all
 }
 
-// running are the containers that run beside each other: also init containers that are never done.
+// running returns the containers that run side by side, including init containers that never finish.
 func (p *pod) running() (all []*container) {
 	for i := range p.Spec.Containers {
 		all = append(all, &p.Spec.Containers[i])
@@ -344,7 +343,7 @@ func (p *pod) running() (all []*container) {
 	return all
 }
 
-// only is the container where there is one.
+// only returns the container if there is exactly one.
 func only(all []*container) *container {
 	if len(all) == 1 {
 		return all[0]
@@ -361,7 +360,7 @@ func (p *pod) engineType() metrics.Runtime {
 	return ""
 }
 
-// holdsGPU reports whether a container asks for a device of NVIDIA, or for any by a claim.
+// holdsGPU reports whether a container requests a device from NVIDIA, or any device through a claim.
 func (p *pod) holdsGPU() bool { return slices.ContainsFunc(p.running(), (*container).holdsGPU) }
 
 func (c *container) holdsGPU() bool {
@@ -373,14 +372,13 @@ func (c *container) holdsGPU() bool {
 	return len(c.Resources.Claims) > 0
 }
 
-// sleepers are options of llama.cpp's server that unload the model when no request has come for a
-// while. Reading the metrics is a request.
+// The options of llama.cpp's server that unload the model after a time without requests. Reading the metrics is a request.
 const (
 	sleepFlag     = "--sleep-idle-seconds"
 	sleepVariable = "LLAMA_ARG_SLEEP_IDLE_SECONDS"
 )
 
-// sleeper says why a container must not be asked. Without one it speaks of the whole pod.
+// sleeper explains why a container must not be probed. Without a container, it considers the whole pod.
 func (p *pod) sleeper(c *container) string {
 	all := p.running()
 	if c != nil {
@@ -399,14 +397,14 @@ func (p *pod) sleeper(c *container) string {
 	return ""
 }
 
-// sleeps reports whether a command line makes llama.cpp's server sleep when idle. It may be a line for a
-// shell.
+// sleeps reports whether a command line makes llama.cpp's server sleep when idle. The command line may be a shell
+// command.
 func sleeps(args []string) bool {
 	line := strings.Join(args, " ")
 	return strings.Contains(line, sleepFlag) && !strings.Contains(line, sleepFlag+" -1") && !strings.Contains(line, sleepFlag+"=-1")
 }
 
-// ports reads a list of ports.
+// ports parses a list of ports.
 func ports(text, name string) ([]int, error) {
 	var all []int
 	for field := range strings.SplitSeq(text, ",") {

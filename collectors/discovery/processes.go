@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// processInterval is how often the processes are looked at.
+	// processInterval is how often the processes are scanned.
 	processInterval = 15 * time.Second
-	// processMemory is how long a place is named after its process has ended: an engine that has died
-	// should be seen to be down, and one that restarts keeps its series.
+	// processMemory is how long a place is kept after its process has ended: a dead engine should be seen to be down,
+	// and one that restarts keeps its series.
 	processMemory = 15 * time.Minute
 )
 
-// Processes is the source for a host without an orchestrator: the ports on which the processes that hold
-// a GPU, or relatives of theirs, listen. It sees what the process may see: see package ownership.
+// Processes supplies places on a host without an orchestrator: the ports on which the processes that hold a GPU, or
+// their relatives, listen. It sees what this process may see: see package ownership.
 type Processes struct {
 	procfs  string
 	running func() []gpu.Process
@@ -32,7 +32,7 @@ type sighting struct {
 	last  time.Time
 }
 
-// NewProcesses returns the source. Running are the processes on the GPUs: (*gpu.Collector).Processes.
+// NewProcesses returns the source. running returns the processes on the GPUs: (*gpu.Collector).Processes.
 func NewProcesses(procfs string, running func() []gpu.Process) *Processes {
 	return &Processes{procfs: procfs, running: running, seen: map[string]sighting{}}
 }
@@ -57,10 +57,10 @@ func (p *Processes) Run(ctx context.Context, report func([]Place, error)) {
 	}
 }
 
-// look returns the places of now and those not long gone.
+// look returns the current places, and those that disappeared recently.
 func (p *Processes) look(running []gpu.Process, now time.Time) []Place {
 	var sockets []ownership.Socket
-	if len(running) > 0 { // otherwise there is no need to look at all of /proc
+	if len(running) > 0 { // otherwise /proc need not be scanned
 		sockets = ownership.Listening(p.procfs, running)
 	}
 	for _, s := range sockets {

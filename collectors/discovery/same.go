@@ -9,20 +9,20 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
-// compareAgain is how soon pages of one pod are compared again while one of them is left out, or two say
-// too little to tell.
+// compareAgain is the pause before the pages of one pod are compared again, while one of them is left out or two
+// report too little to tell.
 const compareAgain = time.Minute
 
-// comparison is when the engines of a pod were told apart, and which.
+// comparison records when the engines of a pod were told apart, and which engines.
 type comparison struct {
 	of    string
 	again time.Time // zero: when there are others
 }
 
-// tellApart leaves one place of each engine that answers at several of its pod, or at one of the
-// configuration: itself, and what forwards to it, joins its page with another or repeats it. Engines whose
-// pages say too little, those that idle and say nothing of their process, all stay, unless one is in a
-// container without a GPU beside one that has one.
+// tellApart keeps one place of each engine that answers at several places of its pod, or also at one of the
+// configuration: at its own port, and through servers that forward to it, join its page with another or repeat it.
+// Engines whose pages report too little, because they are idle and report nothing about their process, all stay, unless
+// one of them is in a container without a GPU beside a container with one.
 func (f *Finder) tellApart(ctx context.Context) {
 	var configured []Place
 	if f.options.Configured != nil {
@@ -66,19 +66,19 @@ func (f *Finder) tellApart(ctx context.Context) {
 	wg.Wait()
 }
 
-// compare reads the pages of a pod's engines twice, one after another, so that each lies between two of
-// all before it.
+// compare reads the pages of a pod's engines twice in the same order, so that each page lies between two readings of
+// every page before it.
 func (f *Finder) compare(ctx context.Context, pod string, places []Place) {
 	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
 	defer cancel()
 	var reads [2][]engine.Engine
 	for i := range reads {
 		if len(places) == 1 {
-			break // the others are gone
+			break // no others remain
 		}
 		for _, p := range places {
-			p.Target.Labels = nil                  // they do not say what answers
-			e, _ := f.options.Probe(ctx, p.Target) // it was a target before: see probe
+			p.Target.Labels = nil                  // they do not describe what answers
+			e, _ := f.options.Probe(ctx, p.Target) // it was already a target: see probe
 			reads[i] = append(reads[i], e)
 		}
 	}

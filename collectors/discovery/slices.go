@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// sliceVersions are those of resource.k8s.io that have ResourceSlices, the newest first.
+// sliceVersions lists the versions of resource.k8s.io that have ResourceSlices, newest first.
 var sliceVersions = []string{"v1", "v1beta2", "v1beta1"}
 
-// sliceRetry is how soon a cluster without dynamic resource allocation is asked again.
+// sliceRetry is the pause before a cluster without dynamic resource allocation is asked again.
 const sliceRetry = 10 * time.Minute
 
-// Slices are the devices that drivers of resource claims offer on the node. The kubelet says which device
-// a container has by the driver's name for it; what that is in NVML's terms is said here only. It needs
-// the verbs list and watch on resourceslices.
+// Slices tracks the devices that drivers of resource claims offer on the node. The kubelet names the device of a
+// container as its driver does; only a slice translates that name into NVML's terms. It needs the verbs list and
+// watch on resourceslices.
 type Slices struct {
 	*Cluster
 	slices *store[slice]
@@ -27,7 +27,7 @@ type Slices struct {
 	state string // of the last call, to log changes only
 }
 
-// slice is the part of a ResourceSlice that matters here.
+// slice holds the part of a ResourceSlice that discovery needs.
 type slice struct {
 	Spec struct {
 		Driver string `json:"driver"`
@@ -48,10 +48,10 @@ type attributes map[string]struct {
 	String string `json:"string"`
 }
 
-// Slices returns the devices of the node's resource drivers, which are known once Run runs.
+// Slices returns the devices of the node's resource drivers. They are known once Run runs.
 func (c *Cluster) Slices() *Slices { return &Slices{Cluster: c, slices: newStore[slice](c.log)} }
 
-// UUID is that of a device, a GPU or a MIG device; empty when it is not known.
+// UUID returns the UUID of a device, a GPU or a MIG device; empty if unknown.
 func (s *Slices) UUID(driver, pool, device string) string {
 	for _, one := range s.slices.all() {
 		if one.Spec.Driver != driver || one.Spec.Pool.Name != pool {
@@ -59,7 +59,7 @@ func (s *Slices) UUID(driver, pool, device string) string {
 		}
 		for _, d := range one.Spec.Devices {
 			if d.Name == device {
-				return d.Attributes["uuid"].String + d.Basic.Attributes["uuid"].String // a device has one of them
+				return d.Attributes["uuid"].String + d.Basic.Attributes["uuid"].String // a device has only one of them
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func (s *Slices) Run(ctx context.Context) {
 	}
 }
 
-// runVersion follows the slices in one version of the API until ctx ends, or the cluster does not have it.
+// runVersion follows the slices in one version of the API until ctx ends or the cluster turns out not to have it.
 func (s *Slices) runVersion(ctx context.Context, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -92,7 +92,7 @@ func (s *Slices) runVersion(ctx context.Context, version string) {
 	})
 }
 
-// note logs what came of a call when that has changed.
+// note logs the result of a call when it changes.
 func (s *Slices) note(err error) {
 	state := "up"
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// store keeps the objects of one kind, reduced to what T has of them. It implements cache.ReflectorStore.
+// store keeps the objects of one kind, reduced to the fields of T. It implements cache.ReflectorStore.
 type store[T any] struct {
 	log     *slog.Logger
 	changed func() // called after each change
@@ -23,20 +23,20 @@ func newStore[T any](log *slog.Logger) *store[T] {
 	return &store[T]{log: log, changed: func() {}, objects: map[string]*T{}}
 }
 
-// decode reads an object as the API server sends it.
+// decode reads an object as sent by the API server.
 func decode[T any](object map[string]any) (*T, error) {
 	one := new(T)
 	return one, runtime.DefaultUnstructuredConverter.FromUnstructured(object, one)
 }
 
-// all are the objects, in no order.
+// all returns the objects in no particular order.
 func (s *store[T]) all() []*T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.objects))
 }
 
-// change makes the objects those that apply leaves.
+// change updates the objects with apply and signals the change.
 func (s *store[T]) change(apply func(objects map[string]*T)) error {
 	s.mu.Lock()
 	apply(s.objects)
@@ -45,9 +45,9 @@ func (s *store[T]) change(apply func(objects map[string]*T)) error {
 	return nil
 }
 
-// put decodes an object into a map of them.
+// put decodes an object into a map of objects.
 func (s *store[T]) put(into map[string]*T, object any) {
-	u := object.(*unstructured.Unstructured) // the client that was asked for
+	u := object.(*unstructured.Unstructured) // the dynamic client returns nothing else
 	one, err := decode[T](u.Object)
 	if err != nil {
 		s.log.Warn("the API server sent an object that cannot be read: it is left out", "kind", u.GetKind(), "name", key(object), "err", err)
@@ -61,20 +61,20 @@ func key(object any) string {
 	return u.GetNamespace() + "/" + u.GetName()
 }
 
-// Add is a new object.
+// Add stores a new object.
 func (s *store[T]) Add(object any) error {
 	return s.change(func(objects map[string]*T) { s.put(objects, object) })
 }
 
-// Update is an object that changed.
+// Update replaces an object that changed.
 func (s *store[T]) Update(object any) error { return s.Add(object) }
 
-// Delete is an object that is gone.
+// Delete removes an object.
 func (s *store[T]) Delete(object any) error {
 	return s.change(func(objects map[string]*T) { delete(objects, key(object)) })
 }
 
-// Replace is the list of all objects.
+// Replace replaces all objects with a list.
 func (s *store[T]) Replace(list []any, _ string) error {
 	return s.change(func(objects map[string]*T) {
 		clear(objects)
@@ -84,5 +84,5 @@ func (s *store[T]) Replace(list []any, _ string) error {
 	})
 }
 
-// Resync has nothing to do.
+// Resync does nothing.
 func (s *store[T]) Resync() error { return nil }

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// address is where an engine is, taken apart: https://host:8443/team-a/metrics?model=gemma has the base
+// address holds the parts of an engine's address: https://host:8443/team-a/metrics?model=gemma has the base
 // https://host:8443/team-a, below which the engine's own paths are, the page /metrics and a query.
 type address struct {
 	base  *url.URL
-	page  string // empty when it is to be found
-	query string // goes with every request: a router may need it to know which engine is meant
+	page  string // empty if it still has to be found
+	query string // sent with every request: a router may need it to know which engine is meant
 }
 
-// pagePaths are where engines serve their pages. The last one is asked last: see locate.
+// pagePaths lists the paths at which engines serve their pages. The last one is tried last: see locate.
 var pagePaths = []string{trtllmPath, nimPath, plainPath}
 
 const (
@@ -40,12 +40,13 @@ func newAddress(u *url.URL) address {
 	}
 	a.base.Path = strings.TrimSuffix(prefix, "/")
 	if a.base.Path == "" && a.page == plainPath && a.query == "" {
-		a.page = "" // it says no more than the host does, and trtllm-serve has another page there
+		a.page = "" // no more specific than the host, and trtllm-serve has another page there
 	}
 	return a
 }
 
-// server is the value of the server label: host and port, and what else tells apart the engines behind them.
+// server returns the value of the server label: host and port, and whatever else distinguishes the engines behind
+// them.
 func (a address) server() string {
 	s := a.base.Host + a.base.Path
 	if a.query != "" {
@@ -54,8 +55,8 @@ func (a address) server() string {
 	return s
 }
 
-// sameServer reports whether two values of the server label are one engine: this host's loopback has
-// several names.
+// sameServer reports whether two values of the server label name the same engine: this host's loopback has several
+// names.
 func sameServer(a, b string) bool { return a == b || withoutLoopback(a) == withoutLoopback(b) }
 
 func withoutLoopback(server string) string {

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// seriesBytes is what a series costs beside its text: labels, plan and output. Measured with the built exporter on
-// pages of 36,000 lines: 0.7 kB a line, its text included.
+// seriesBytes estimates what a series costs besides its text: labels, plan and output. Measured with the built
+// exporter on pages of 36,000 lines: 0.7 kB a line, text included.
 const seriesBytes = 1 << 10
 
-// budget bounds what the pages of all targets hold together, in bytes.
+// budget limits the bytes that the pages of all targets hold together.
 type budget struct {
-	limit int64 // 0: none
+	limit int64 // 0: no limit
 
 	mu   sync.Mutex
 	held map[*target]int64
@@ -20,7 +20,7 @@ type budget struct {
 
 func newBudget(limit int64) *budget { return &budget{limit: limit, held: map[*target]int64{}} }
 
-// take makes a page what a target holds, before it is parsed. The error says that the others leave no room for it.
+// take charges a page to a target before it is parsed. It returns an error if the other targets leave no room for it.
 func (b *budget) take(t *target, body []byte) error {
 	cost := int64(len(body)) + seriesBytes*int64(min(bytes.Count(body, []byte("\n")), t.config.Limits.Series))
 	b.mu.Lock()
@@ -36,14 +36,14 @@ func (b *budget) take(t *target, body []byte) error {
 	return nil
 }
 
-// drop forgets what a target holds.
+// drop releases what a target holds.
 func (b *budget) drop(t *target) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.held, t)
 }
 
-// keep forgets what all but these targets hold.
+// keep releases what all other targets hold.
 func (b *budget) keep(targets []*target) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

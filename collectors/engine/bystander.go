@@ -2,17 +2,17 @@ package engine
 
 import "strings"
 
-// A bystander is a server whose page is known, and known to be no engine's: what stands in front of
-// engines, beside them, or on their machine.
+// A bystander describes a server that has a known page but is no engine: it stands in front of engines, beside them,
+// or on their machine.
 type bystander struct {
 	name, kind string
-	reason     string // of llm_engine_up
+	reason     string // reason label of llm_engine_up
 	on         func(p *Page) bool
-	// front marks servers that have a page of their own, on which whatever has an engine's name is a copy.
-	// Read beside the engines, it would count every request twice, so they are looked for before any
-	// engine is. On the pages of all others, an engine's families are the engine's.
+	// front marks servers on whose page every family with an engine's name is a copy. Read beside the engines, such a
+	// page would count every request twice, so these servers are recognised before any engine. On the pages of all
+	// others, an engine's families are the engine's own.
 	front bool
-	// instead is what to make the target.
+	// instead names what should be the target.
 	instead string
 }
 
@@ -22,8 +22,8 @@ const (
 	noTarget     = "take it off the targets"
 )
 
-// bystanders are in the order in which they are believed. Sidecars come after what they stand beside,
-// as they join other servers' pages.
+// bystanders lists them in order of precedence. Sidecars come after the servers that they stand beside, because they
+// join other servers' pages.
 var bystanders = []bystander{
 	{"the router of vLLM's production stack", "a router", reasonRouter, productionStack, true, engineBehind},
 	{"SGLang's model gateway", "a router", reasonRouter, prefix("smg_"), true, engineBehind},
@@ -58,7 +58,7 @@ var bystanders = []bystander{
 	{"Envoy", "a proxy", reasonNotEngine, prefix("envoy_"), false, "make the engine behind or beside it the target"},
 }
 
-// bystanderOf names the server behind a page, among those in front or among the others.
+// bystanderOf returns the server behind a page, from those in front or from the others.
 func bystanderOf(p *Page, front bool) *bystander {
 	for i := range bystanders {
 		if b := &bystanders[i]; b.front == front && b.on(p) {
@@ -72,12 +72,12 @@ func (b *bystander) err() error {
 	return pageError(b.reason, "this is %s, %s: %s", b.name, b.kind, b.instead)
 }
 
-// prefix recognises a page by the beginning of a name up to its first underscore or colon.
+// prefix recognises a page by a name's prefix up to the first underscore or colon.
 func prefix(of string) func(*Page) bool {
 	return func(p *Page) bool { return p.HasPrefix(of) }
 }
 
-// starts recognises a page by a longer beginning of a name.
+// starts recognises a page by a longer prefix of a name.
 func starts(with string) func(*Page) bool {
 	return func(p *Page) bool {
 		for key := range p.families {
@@ -117,14 +117,14 @@ func envoyAI(p *Page) bool {
 	return false
 }
 
-// queueProxy recognises Knative's queue-proxy on its two ports: requests (9091), by OpenCensus and since
-// 1.19 by OpenTelemetry, and what the autoscaler reads (9090).
+// queueProxy recognises Knative's queue-proxy on both of its ports: requests (9091), by OpenCensus and since 1.19 by
+// OpenTelemetry, and the autoscaler's source (9090).
 var queueProxy = anyOf("revision_app_request_count", "revision_request_count", "revision_queue_depth",
 	"kn_serving_invocation_duration_seconds", "kn_serving_queue_depth", "kn_queueproxy_app_duration_seconds", "kn_queueproxy_depth",
 	"queue_requests_per_second", "queue_average_concurrent_requests")
 
-// containers keeps the series of an engine's own process where KServe joins its page with queue-proxy's,
-// which is another process: it marks the container's with the revision (qpext).
+// containers keeps only the series of the engine's own process where KServe joins its page with that of queue-proxy,
+// which is another process: it marks the container's series with the revision (qpext).
 func containers(p *Page, of []sample) (own []sample) {
 	if !queueProxy(p) {
 		return of

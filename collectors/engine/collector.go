@@ -5,8 +5,8 @@
 //
 //	target    fetches one page and decides how to read it    fetch.go, target.go
 //	page      parses it; a template reads it again           page.go, template.go
-//	dialect   says what it means                             dialect.go, and one file per engine
-//	plan      is both compiled into lines of output          compile.go, lines.go, plan.go
+//	dialect   maps it to the vocabulary                      dialect.go, and one file per engine
+//	plan      compiles both into output lines                compile.go, lines.go, plan.go
 //	slo       counts objectives on them                      objectives.go
 //
 // To add an engine, add its file and its line in dialects.go.
@@ -25,11 +25,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Collector scrapes a fixed set of targets. A changed configuration makes a new collector; With makes
-// one that reads engines that were found as well.
+// Collector scrapes a fixed set of targets. A changed configuration makes a new collector; With makes one that also
+// reads discovered engines.
 type Collector struct {
 	configured []*target
-	targets    []*target // all that are read
+	targets    []*target // all targets that are read
 	dialects   []*Dialect
 	config     *settings
 }
@@ -69,19 +69,19 @@ func New(cfg Config) (*Collector, error) {
 	return c, nil
 }
 
-// Engine is what is known about the engine behind a target.
+// Engine describes what is known about the engine behind a target.
 type Engine struct {
-	Runtime metrics.Runtime // empty until a page was understood
+	Runtime metrics.Runtime // empty until a page has been understood
 	Model   string
 	Version string
 	Server  string   // host:port of the page
-	Reason  string   // why the page cannot be used, one of Reasons; empty when it is
-	Detail  string   // the same in the words of the last error, for a person
-	GPUs    []string // on which it runs, by UUID or index, where the configuration says so
-	// Namespace, Pod and Container are set by configuration or discovery.
+	Reason  string   // why the page cannot be used, one of Reasons; empty if it can
+	Detail  string   // the last error, in words for people
+	GPUs    []string // GPUs on which it runs, by UUID or index, if the configuration names them
+	// Namespace, Pod and Container come from configuration or discovery.
 	Namespace, Pod, Container string
 
-	trace *trace // of a probe
+	trace *trace // set by a probe
 }
 
 // Engines lists the engines behind the targets, as of their last scrape.
@@ -106,8 +106,7 @@ func (t *target) engine() Engine {
 	return e
 }
 
-// Scrape scrapes all targets until the context's deadline. A target that fails costs its own series
-// only.
+// Scrape scrapes all targets until the context's deadline. A target that fails costs only its own series.
 func (c *Collector) Scrape(ctx context.Context) *Exposition {
 	e := &Exposition{snapshots: make([]*snapshot, len(c.targets))}
 	var wg sync.WaitGroup
@@ -119,7 +118,7 @@ func (c *Collector) Scrape(ctx context.Context) *Exposition {
 	return e
 }
 
-// Exposition is one scrape of all engines.
+// Exposition holds one scrape of all engines.
 type Exposition struct{ snapshots []*snapshot }
 
 // Complete reports whether every engine's page was used.

@@ -21,21 +21,21 @@ type compiler struct {
 	config   *settings
 	identity Identity
 	plan     *plan
-	written  map[string]bool // series of the output so far
-	claimed  []claim         // by dialects before the one at hand
+	written  map[string]bool // series written to the output so far
+	claimed  []claim         // quantities claimed by the dialects before the current one
 
-	countable countable // of the dialect at hand
+	countable countable // what objectives can count on the current dialect
 }
 
-// claim is a quantity of one model. Where several dialects are on one page, the first one that says it
-// is believed: both would count one request twice.
+// claim records that a dialect reports a quantity of a model. If a page speaks several dialects, only the first one
+// that reports the quantity counts: with both, each request would be counted twice.
 type claim struct {
 	to    *metrics.Family
-	model string // empty for an engine that does not name it, which may be any
+	model string // empty for an engine that does not name it; then it may be any model
 	by    metrics.Runtime
 }
 
-// claimedBy returns the runtime that says a quantity of a model already.
+// claimedBy returns the runtime that already reports a quantity of a model.
 func (c *compiler) claimedBy(to *metrics.Family, model string) metrics.Runtime {
 	for _, cl := range c.claimed {
 		if cl.to == to && (cl.model == model || cl.model == "" || model == "") {
@@ -45,10 +45,10 @@ func (c *compiler) claimedBy(to *metrics.Family, model string) metrics.Runtime {
 	return ""
 }
 
-// labelling is what a target adds to every series of its page.
+// labelling holds the labels that a target adds to every series of its page.
 type labelling struct {
 	server string
-	fixed  map[string]string // values of vocabulary labels set by configuration or discovery; they win over the page
+	fixed  map[string]string // vocabulary labels set by configuration or discovery; they override the page
 	extra  []metrics.Label   // the user's own labels
 }
 
@@ -74,19 +74,19 @@ func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dial
 	return c.plan, nil
 }
 
-// entry is one source series on its way to a group.
+// entry holds one source series on its way to a group.
 type entry struct {
 	row    *Row
 	family string
 	sample sample
-	model  string // as the page says it
+	model  string // as written on the page
 	out    [outLabels]string
-	split  string // the labels that split the family, carried over or not; those that repeat a number, and the total, excepted
+	split  string // the labels that split the family, carried over or not; without replica labels and the total label
 	total  string // value of the dialect's total label
-	source int    // place in plan.sources
+	source int    // index in plan.sources
 }
 
-// outLabels are metrics.EngineLabels and metrics.DetailLabels.
+// outLabels is the number of metrics.EngineLabels and metrics.DetailLabels.
 const outLabels = 13
 
 var outNames = [outLabels]string(slices.Concat(metrics.EngineLabels, metrics.DetailLabels))
@@ -107,7 +107,7 @@ func (c *compiler) dialect(d *Dialect) error {
 		metrics.LabelModel: c.only(d, metrics.LabelModel, c.identity.Model),
 		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole, "")),
 	}
-	ofSeries := maps.Clone(defaults) // what counts for the page as a whole, its HTTP answers say, belongs to its only rank
+	ofSeries := maps.Clone(defaults) // what counts for the whole page, such as its HTTP answers, belongs to its only rank
 	ofSeries[metrics.LabelDPRank] = c.only(d, metrics.LabelDPRank, "")
 	c.countable = countable{}
 	models := map[string]bool{}
@@ -158,8 +158,8 @@ func (c *compiler) dialect(d *Dialect) error {
 	return nil
 }
 
-// entries are the source series of a quantity, of its first source that is on the page and of those that
-// add to it. What another dialect says already is left to it: other names that one.
+// entries returns the source series of a quantity: those of the first source that is on the page, and of the sources
+// that add to it. It skips quantities that another dialect already reports; other names that dialect.
 func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answer, version bracket, defaults map[string]string,
 	keep func(string) bool) (all []entry, other metrics.Runtime, err error) {
 	shared := map[string]int{} // sources whose meaning depends on the version
@@ -214,16 +214,14 @@ func quantities(d *Dialect) func(func(*metrics.Family, []*Row) bool) {
 	}
 }
 
-// IsQuantity reports whether a family is something engines say, as opposed to what the exporter
-// says about them.
+// IsQuantity reports whether engines report a family, as opposed to the exporter reporting it about them.
 func IsQuantity(f *metrics.Family) bool {
 	return f.Group == "engine" && len(f.Labels) >= len(metrics.EngineLabels) &&
 		slices.Equal(f.Labels[:len(metrics.EngineLabels)], metrics.EngineLabels)
 }
 
-// version is what the page shows of the engine's version, made exact by what the engine said of
-// itself where the two agree. Builds from source call themselves 0.1.dev, so the page has the last
-// word.
+// version returns the version range that the page shows, narrowed to the version that the engine reports where the
+// two agree. Builds from source call themselves 0.1.dev, so the page has the last word.
 func (c *compiler) version(d *Dialect) bracket {
 	var b bracket
 	for _, m := range d.Marks {
@@ -236,7 +234,7 @@ func (c *compiler) version(d *Dialect) bracket {
 			b.narrow(r.since, r.until)
 		}
 	}
-	if b.hasMin && b.hasMax && b.min.Compare(b.max) > 0 { // an imitation: new names without new labels
+	if b.hasMin && b.hasMax && b.min.Compare(b.max) > 0 { // an imitation: it has new names without new labels
 		b.hasMax = false
 	}
 	if v, ok := ParseVersion(c.identity.Version); ok && b.admits(v) {
@@ -245,7 +243,7 @@ func (c *compiler) version(d *Dialect) bracket {
 	return b
 }
 
-// reading is what a row reads, and lifetime the versions that have it.
+// reading identifies what a row reads; lifetime holds the versions that have it.
 type (
 	reading struct {
 		from string
@@ -254,7 +252,7 @@ type (
 	lifetime struct{ since, until string }
 )
 
-// lifetimes joins the versions of all rows that read the same source.
+// lifetimes merges the versions of all rows that read the same source.
 func lifetimes(d *Dialect) map[reading]lifetime {
 	out := map[reading]lifetime{}
 	for i := range d.Rows {
@@ -281,9 +279,8 @@ func older(a, b string) bool {
 	return ok && v.Compare(w) < 0
 }
 
-// only returns the value of a carried label when all series of the page that have it agree: it then
-// holds for those that lack it. A page that names no value has the other one, one that names several
-// has none.
+// only returns the value of a carried label if all series of the page that have the label agree; the value then also
+// holds for series that lack it. It returns otherwise if the page names no value, and none if it names several.
 func (c *compiler) only(d *Dialect, to, otherwise string) string {
 	seen := map[string]bool{}
 	for _, carry := range d.Labels {
@@ -314,7 +311,7 @@ func (carry Carry) apply(v string) string {
 	return carry.Map(v)
 }
 
-// collect finds the source series of a row. None is not an error: the next alternative is tried.
+// collect returns the source series of a row. None is not an error: the next alternative is tried.
 func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep func(string) bool) ([]entry, error) {
 	f := c.page.find(r.From, r.Is)
 	if f == nil || f.kind != "" && f.kind != r.Is {
@@ -354,7 +351,7 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep 
 	return entries, nil
 }
 
-// entry sorts the labels of a source series: carried over, replica, total, or gone.
+// entry sorts the labels of a source series: carried over, replica, total, or dropped.
 func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]string) (entry, error) {
 	e := entry{row: r, sample: s}
 	e.out[outRuntime] = string(d.Runtime)
@@ -398,7 +395,7 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 	return e, err
 }
 
-// untilServed are reasons of rows that stop being true when the engine serves.
+// untilServed lists the reasons of rows that no longer hold once the engine serves.
 var untilServed = []string{noRequest, noFinish, noDecode, noPrefill, notLoaded, noWorker}
 
 const (
@@ -413,7 +410,7 @@ const (
 	absurdNumber  = "its number is negative or infinite"
 )
 
-// silent says what to answer when the sources of a quantity are on the page and give no number.
+// silent prepares the answer for a quantity whose sources are on the page but give no number.
 func (c *compiler) silent(d *Dialect, to *metrics.Family, a *answer, r *Row) {
 	why := cmp.Or(r.NoValue, "its source gives no number yet")
 	if c.config.shapes[to].Keep == slo.Drop {
@@ -423,14 +420,14 @@ func (c *compiler) silent(d *Dialect, to *metrics.Family, a *answer, r *Row) {
 	c.absurd(d, to, a, r.From)
 }
 
-// absurd says what to answer when the number of a source cannot be.
+// absurd prepares the answer for a source that gives an impossible number.
 func (c *compiler) absurd(d *Dialect, to *metrics.Family, a *answer, source string) {
 	a.absurd = c.info(d, to, source, metrics.Missing, absurdNumber)
 	a.lacks, a.why = &absent{d.Runtime, to.Name, source}, absurdNumber
 }
 
-// missing says why the page has no source for a quantity, and takes a number from the engine's
-// endpoints where one of them has it.
+// missing explains why the page has no source for a quantity, and takes the number from one of the engine's endpoints
+// if possible.
 func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Row, version bracket, defaults map[string]string) {
 	for _, n := range c.identity.Numbers {
 		if n.To == to {
@@ -479,7 +476,7 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Ro
 	}
 }
 
-// ranges lists the versions of rows, those left out that others span.
+// ranges lists the version ranges of rows, without those that others include.
 func ranges(rows []*Row) string {
 	spans := func(o, r *Row) bool {
 		return !older(r.Since, o.Since) && (o.Until == "" || r.Until != "" && !older(o.Until, r.Until))
@@ -496,7 +493,7 @@ func ranges(rows []*Row) string {
 	return strings.Join(all, " or ")
 }
 
-// source adds a source to the plan and to an answer, and returns its place.
+// source adds a source to the plan and to an answer, and returns its index.
 func (c *compiler) source(a *answer, text string) int {
 	place := slices.IndexFunc(a.sources, func(i int) bool { return c.plan.sources[i].text == text })
 	if place >= 0 {
@@ -507,7 +504,7 @@ func (c *compiler) source(a *answer, text string) int {
 	return len(c.plan.sources) - 1
 }
 
-// info renders a series that says where a quantity comes from.
+// info renders a series that tells where a quantity comes from.
 func (c *compiler) info(d *Dialect, to *metrics.Family, source string, q metrics.Quality, why string, more ...metrics.Label) string {
 	return c.target.text(metrics.MetricSourceInfo.Name, d.Runtime, append([]metrics.Label{
 		{Name: metrics.LabelMetric, Value: to.Name},
@@ -516,7 +513,7 @@ func (c *compiler) info(d *Dialect, to *metrics.Family, source string, q metrics
 		{Name: metrics.LabelReason, Value: why}}, more...)...)
 }
 
-// text renders a series about the page itself, which has metrics.TargetLabels.
+// text renders a series about the page itself, labelled with metrics.TargetLabels.
 func (t *labelling) text(name string, runtime metrics.Runtime, more ...metrics.Label) string {
 	ls := []metrics.Label{
 		{Name: metrics.LabelRuntime, Value: string(runtime)},
@@ -528,7 +525,7 @@ func (t *labelling) text(name string, runtime metrics.Runtime, more ...metrics.L
 	return string(metrics.AppendSeries(nil, name, append(append(ls, t.extra...), more...)...))
 }
 
-// process takes start and CPU time of the engine's process from the standard process metrics, which Python's
+// process reads the start and CPU time of the engine's process from the standard process metrics, which Python's
 // client writes unless the engine runs in multiprocess mode.
 func (c *compiler) process() {
 	own := func(name string, is Type) term {
@@ -545,7 +542,7 @@ func (c *compiler) process() {
 	c.plan.cpu = own(cpuTime, Counter)
 }
 
-// checkDuplicates refuses a page that has a mapped series twice: which of the two is right, nobody knows.
+// checkDuplicates refuses a page that has a mapped series twice: nobody knows which of the two is right.
 func (c *compiler) checkDuplicates() error {
 	for _, d := range c.page.duplicates {
 		if c.plan.used[d.first] || c.plan.used[d.second] {

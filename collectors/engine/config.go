@@ -19,64 +19,63 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Config is what a collector is made from.
+// Config describes a collector.
 type Config struct {
 	Targets  []TargetConfig
 	Mappings []Mapping
 	Limits   Limits
 	// Objectives are counted on every engine that they select.
 	Objectives []slo.Objective
-	// Maintenance are declared intervals, for the engines and objectives that they cover.
+	// Maintenance lists declared intervals, for the engines and objectives that they cover.
 	Maintenance []slo.Maintenance
-	// Now is the clock of those intervals. Default time.Now.
+	// Now is the clock of those intervals. Default: time.Now.
 	Now func() time.Time
-	// Histograms says how much of a histogram is exported, by metric. Default: all of it.
+	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape
-	// UserAgent is sent to the engines.
+	// UserAgent is the user agent sent to the engines.
 	UserAgent string
 	Log       *slog.Logger
 }
 
-// settings are what compiling a plan needs of a Config.
+// settings holds the part of a Config that is needed to compile a plan.
 type settings struct {
 	Config
 	shapes map[*metrics.Family]slo.Shape
 	pages  *budget
 }
 
-// TargetConfig is one engine to read.
+// TargetConfig describes one engine to read.
 type TargetConfig struct {
-	// URL is scheme, host and port. The path is found unless it is given; the engine's other paths are
-	// taken to be beside it. A query goes with every request, into the server label and into logs: it is
-	// no place for secrets.
+	// URL is scheme, host and port. The path is discovered unless given; the engine's other paths are assumed to be
+	// beside it. A query is sent with every request and appears in the server label and in logs: it is no place for
+	// secrets.
 	URL string `yaml:"url"`
-	// Engine names the dialect instead of recognising it: a runtime, or the engine of a mapping.
+	// Engine selects the dialect instead of recognising it: a runtime, or the engine of a mapping.
 	Engine string `yaml:"engine"`
-	// Timeout bounds one scrape. The scraper's own timeout bounds it as well.
+	// Timeout bounds one scrape. The scraper's own timeout bounds it, too.
 	Timeout model.Duration `yaml:"timeout"`
-	// Labels are added to every series. model_name, namespace, pod, container and role take the
-	// place of what the page says; other names are the user's own.
+	// Labels are added to every series. model_name, namespace, pod, container and role override the page; other names
+	// are the user's own.
 	Labels map[string]string `yaml:"labels"`
-	// GPUs says on which GPUs the engine runs, by UUID or index, where that cannot be found out.
+	// GPUs names the GPUs of the engine, by UUID or index, where they cannot be discovered.
 	GPUs []string `yaml:"gpus"`
 	// HTTP is Prometheus' own client configuration: TLS, credentials from files, proxy.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
-	// Transport, when set, takes the place of the network: simulated engines answer in virtual time.
+	// Transport, if set, replaces the network: simulated engines answer in virtual time.
 	Transport http.RoundTripper `yaml:"-"`
 }
 
-// DefaultTimeout bounds a scrape of one engine when the configuration does not.
+// DefaultTimeout bounds a scrape of one engine if the configuration does not.
 const DefaultTimeout = 5 * time.Second
 
-// Mapping teaches the exporter an engine that it does not know, or more about one it knows.
+// Mapping teaches the exporter an unknown engine, or more about a known one.
 type Mapping struct {
 	// Engine is the value of the runtime label. Naming a known engine puts the mapping's metrics
 	// before that engine's own.
 	Engine string `yaml:"engine"`
-	// Recognise is a metric that only this engine's page has. Not needed for known engines.
+	// Recognise is a metric that only this engine's page has. Known engines do not need it.
 	Recognise string `yaml:"recognise"`
-	// Labels says which label of the page holds a label of the vocabulary: model_name, dp_rank,
-	// role or replica.
+	// Labels maps labels of the vocabulary to labels of the page: model_name, dp_rank, role or replica.
 	Labels map[string]string `yaml:"labels"`
 	// Metrics maps sources to quantities.
 	Metrics []MetricMapping `yaml:"metrics"`
@@ -86,9 +85,9 @@ type Mapping struct {
 type MetricMapping struct {
 	// To is a metric of the vocabulary, such as llm_engine_requests_running.
 	To string `yaml:"to"`
-	// From is a PromQL selector of the source.
+	// From is a PromQL selector for the source.
 	From string `yaml:"from"`
-	// Type is what the source must be on the page: counter, gauge or histogram.
+	// Type is the type that the source must have on the page: counter, gauge or histogram.
 	Type Type `yaml:"type"`
 	// Scale converts to the base unit of To: 0.001 for milliseconds.
 	Scale float64 `yaml:"scale"`
@@ -96,8 +95,8 @@ type MetricMapping struct {
 	Outcome metrics.Outcome `yaml:"outcome"`
 }
 
-// A ConfigError says where in the configuration something is wrong, as a path such as
-// targets[0].url, so that the loader can point at the line.
+// A ConfigError locates a mistake in the configuration by a path such as targets[0].url, so that the loader can point
+// at the line.
 type ConfigError struct {
 	Path string
 	Err  error
@@ -110,12 +109,12 @@ func configErrorf(path, format string, args ...any) error {
 	return &ConfigError{path, fmt.Errorf(format, args...)}
 }
 
-// pageLabels are labels that identify a series of an engine's page and cannot be set from outside.
+// pageLabels lists the labels that identify a series of an engine's page and cannot be set from outside.
 var pageLabels = []string{metrics.LabelRuntime, metrics.LabelServer, metrics.LabelDPRank, metrics.LabelReplica, metrics.LabelOutcome, metrics.LabelReason,
 	metrics.LabelMetric, metrics.LabelSource, metrics.LabelQuality, metrics.LabelVersion, metrics.LabelSLO, metrics.LabelThreshold, metrics.LabelKind,
 	labels.BucketLabel, "job", "instance"}
 
-// newFetcher makes what reads the pages of one server. path is where its configuration stands.
+// newFetcher builds the fetcher for the pages of one server. path is its place in the configuration.
 func newFetcher(path string, cfg TargetConfig, limits Limits, userAgent string) (f fetcher, at *url.URL, err error) {
 	u, err := url.Parse(cfg.URL)
 	switch {
@@ -208,7 +207,7 @@ func runtimes(dialects []*Dialect) string {
 	return strings.Join(names, ", ")
 }
 
-// withMappings returns the known dialects extended by the user's mappings.
+// withMappings returns the known dialects, extended by the user's mappings.
 func withMappings(mappings []Mapping) ([]*Dialect, error) {
 	dialects := slices.Clone(builtin)
 	for i, m := range mappings {

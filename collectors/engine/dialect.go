@@ -13,51 +13,49 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Dialect is what one engine's page says and how to read it: a table a person can hold beside the
-// engine's documentation. Everything odd about an engine lives in its own file, as a row or as a
-// small named function next to the rows.
+// A Dialect maps one engine's page to the vocabulary: a table that can be read beside the engine's documentation.
+// Every peculiarity of an engine lives in its own file, as a row or as a small named function next to the rows.
 type Dialect struct {
 	// Runtime is the value of the runtime label.
 	Runtime metrics.Runtime
 	// Source cites where the facts of the table come from.
 	Source string
-	// Paths are where the engine may serve its page, in the order to ask. Nil means /metrics.
+	// Paths are the paths at which the engine may serve its page, in the order to try. Nil means /metrics.
 	Paths []string
 	// Recognise reports whether a page speaks this dialect.
 	Recognise func(p *Page) bool
-	// Marks narrow down the engine's version from the families on its page, for engines and
-	// moments when no endpoint says it.
+	// Marks narrow down the engine's version from the families on its page, for when no endpoint reports it.
 	Marks []Mark
-	// Labels carries labels of the page over to labels of the vocabulary.
+	// Labels maps labels of the page to labels of the vocabulary.
 	Labels []Carry
-	// Role is the role of every series of the page, for servers that are no engine themselves.
+	// Role is the role of every series of the page, for servers that are not engines themselves.
 	Role string
-	// Replicas are labels whose values repeat one and the same number, such as the pid of several
-	// API servers or the tensor-parallel rank. Series that differ only in them are folded by max. Every
-	// other label splits a number: what several of its values become together is their sum.
+	// Replicas are labels whose values repeat the same number, such as the pid of several API servers or the
+	// tensor-parallel rank. Series that differ only in them are folded by max. Every other label splits a number:
+	// values that map to the same output are summed.
 	Replicas []string
-	// Total is a label whose series without it already is the total over its values.
+	// Total is a label that splits a family whose series without it already hold the total.
 	Total string
-	// Models restricts the page to some of its models, for servers that count one request under
-	// several of them. Nil means all.
+	// Models restricts the page to some of its models, for servers that count one request under several models. Nil
+	// means all.
 	Models func(p *Page) func(model string) bool
-	// Supplement marks a dialect that surrounds an engine's own on the same page. There, its rows
-	// are alternatives for what the engine does not say, under the engine's runtime.
+	// Supplement marks a dialect that accompanies an engine's own on the same page. There its rows are alternatives
+	// for what the engine does not report, under the engine's runtime.
 	Supplement bool
 	// Rows is the table.
 	Rows []Row
-	// Endpoints names the metadata endpoint of quantities that Identify reads and no page has.
+	// Endpoints names the metadata endpoints of quantities that only Identify reads and no page has.
 	Endpoints map[*metrics.Family]string
-	// Missing says why the engine has no source at all for a quantity, in any version.
+	// Missing explains why the engine has no source for a quantity in any version.
 	Missing map[*metrics.Family]string
-	// Silent recognises, by what Identify found, an engine whose page is empty until its first request.
-	// Nil when its page never is.
+	// Silent recognises, from the result of Identify, an engine whose page is empty until its first request. Nil if
+	// its page never is.
 	Silent func(id Identity) bool
-	// Identify asks the engine's own metadata endpoints who it is. Nil when it has none.
+	// Identify asks the engine's metadata endpoints for its identity. Nil if it has none.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
 }
 
-// Type is the type a source must have on the page. A source with another type is not read.
+// Type names the type that a source must have on the page. A source with another type is not read.
 type Type string
 
 // The types of the text format, as on # TYPE lines.
@@ -70,57 +68,57 @@ const (
 
 // A Row maps one source of an engine to one quantity of the vocabulary.
 //
-// Rows with the same To are alternatives: the first one present on the page is used, unless a row
-// says Plus, which adds its series to those of the rows above.
+// Rows with the same To are alternatives: the first one present on the page is used, except that a row with Plus adds
+// its series to those of the rows above.
 type Row struct {
 	// To is the quantity.
 	To *metrics.Family
-	// From is the family on the page as the wire names it: counters with _total where the engine
-	// writes it (both spellings are accepted), histograms without _bucket.
+	// From is the family as the page writes it: counters with _total where the engine writes it (both spellings are
+	// accepted), histograms without _bucket.
 	From string
 	// With names further families that Fold reads.
 	With []string
-	// Is is the type that From must have.
+	// Is is the type that From must have on the page.
 	Is Type
-	// Where keeps only series that match.
+	// Where keeps only matching series.
 	Where []*labels.Matcher
 	// Scale converts to base units.
 	Scale Scale
-	// Carry carries labels of this source besides the dialect's.
+	// Carry carries labels of this source over, besides the dialect's.
 	Carry []Carry
-	// Set are labels that all series of the row get: the outcome of its requests, the tier of its cache.
+	// Set holds labels that all series of the row get: the outcome of its requests, the tier of its cache.
 	Set []metrics.Label
-	// Plus makes the row an addition to, not an alternative for, the rows above with the same To.
+	// Plus makes the row add to the rows above with the same To, instead of being an alternative to them.
 	Plus bool
-	// Failures says since when the source shows requests that the server failed or refused. Without
-	// one that does, a page of successes says nothing about availability.
+	// Failures tells when the source shows requests that the server failed or refused. Without such a source, a page
+	// of successes says nothing about availability.
 	Failures Failures
-	// Counted says when the source counts a token. Rows to generated tokens have it.
+	// Counted tells when the source counts a token. Every row for generated tokens sets it.
 	Counted metrics.Counted
 	// Fold computes the value from all matching series of one engine, where renaming and
 	// aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)
-	// Since and Until are the first and the last version with the source. Empty: not bounded. Where
-	// several rows read one source, they are the versions in which it has the row's meaning.
+	// Since and Until are the first and the last version with the source. Empty: unbounded. If several rows read one
+	// source, they are the versions in which it has the row's meaning.
 	Since, Until string
-	// NoValue says why Fold may find no number in a source that is there.
+	// NoValue explains why Fold may find no number although the source is there.
 	NoValue string
-	// Absent says why a version within the bounds may still lack the source: a flag, a feature
-	// without traffic. Empty means that its absence is reported as an expected source not found.
+	// Absent explains why a version within the bounds may still lack the source: a flag, a feature without traffic.
+	// If it is empty, an absent source is reported as expected but not found.
 	Absent string
-	// Quality is Native when empty.
+	// Quality defaults to Native.
 	Quality metrics.Quality
-	// Why explains a quality other than native.
+	// Why explains a quality other than Native.
 	Why string
 }
 
-// Failures says when a source that counts failed requests is on the page.
+// Failures tells when a source that counts failed requests appears on the page.
 type Failures uint8
 
 const (
-	// SinceFailure says that it appears with the first failure, so its absence means that there was none.
+	// SinceFailure means that the source appears with the first failure, so its absence means that there was none.
 	SinceFailure Failures = iota + 1
-	// SinceAnswer says that it appears with the first answer of any kind, so its absence means nothing.
+	// SinceAnswer means that the source appears with the first answer of any kind, so its absence means nothing.
 	SinceAnswer
 )
 
@@ -131,13 +129,13 @@ func (r *Row) quality() metrics.Quality {
 	return r.Quality
 }
 
-// outcome is a Set for rows whose requests all ended the same way.
+// outcome returns a Set for rows whose requests all ended the same way.
 func outcome(o metrics.Outcome) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelOutcome, Value: string(o)}}
 }
 
-// tier is a Set for rows about one tier of the KV cache and, where they tell, one operation. A source
-// that adds up all tiers has none.
+// tier returns a Set for rows about one tier of the KV cache and, if given, one operation. A source that adds up all
+// tiers has no tier.
 func tier(t metrics.Tier, does ...metrics.Operation) (set []metrics.Label) {
 	if t != "" {
 		set = append(set, metrics.Label{Name: metrics.LabelTier, Value: string(t)})
@@ -148,13 +146,13 @@ func tier(t metrics.Tier, does ...metrics.Operation) (set []metrics.Label) {
 	return set
 }
 
-// waitsFor is a Set for rows whose requests all wait for the same.
+// waitsFor returns a Set for rows whose requests all wait for the same thing.
 func waitsFor(reason string) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelReason, Value: reason}}
 }
 
-// Scale is a conversion to base units. Division keeps decimal bounds exact where multiplication by
-// a fraction would not: 300 ms is 0.3 s, not 0.30000000000000004 s.
+// Scale converts to base units. Division keeps decimal bounds exact where multiplication by a fraction would not: 300
+// ms is 0.3 s, not 0.30000000000000004 s.
 type Scale struct{ Mul, Div float64 }
 
 // Conversions of units that engines use.
@@ -175,8 +173,8 @@ func (s Scale) Apply(v float64) float64 {
 	return v
 }
 
-// is matches series whose label has one of the values; the empty string stands for series without
-// the label.
+// is returns a matcher for series whose label has one of the values; the empty string stands for series without the
+// label.
 func is(label string, in ...string) []*labels.Matcher {
 	for i, v := range in {
 		in[i] = regexp.QuoteMeta(v)
@@ -198,13 +196,13 @@ func matches(ls labels.Labels, where []*labels.Matcher) bool {
 	return true
 }
 
-// Carry copies a label of the page to a label of the vocabulary, through Map when there is one.
+// Carry copies a label of the page to a label of the vocabulary, through Map if there is one.
 type Carry struct {
 	From, To string
 	Map      func(string) string
 }
 
-// values is a Map for a closed set; anything else becomes other.
+// values returns a Map for a closed set of values; any other value becomes other.
 func values(m map[string]string, other string) func(string) string {
 	return func(s string) string {
 		if v, ok := m[s]; ok {
@@ -214,8 +212,8 @@ func values(m map[string]string, other string) func(string) string {
 	}
 }
 
-// Mark is a family whose presence bounds the version: it appeared in Since and left after Until.
-// Label and Lacks narrow the mark to the family with, or without, a label.
+// Mark names a family whose presence bounds the version: it appeared in Since and was gone after Until. Label and
+// Lacks narrow the mark to the family with, or without, a label.
 type Mark struct{ Name, Label, Lacks, Since, Until string }
 
 func (m Mark) on(p *Page) bool {
@@ -228,9 +226,9 @@ func (m Mark) on(p *Page) bool {
 	return m.Lacks == "" || p.LabelValues(m.Name, m.Lacks)[""]
 }
 
-// Member is one source series handed to a Fold.
+// Member holds one source series handed to a Fold.
 type Member struct {
-	// Family is the page's family, as named in From or With.
+	// Family is the family on the page, as named in From or With.
 	Family string
 	// Suffix is bucket, sum or count for histograms.
 	Suffix string
@@ -238,7 +236,7 @@ type Member struct {
 	Value  float64
 }
 
-// Quantities that engines have or lack together.
+// Quantities that an engine either has or lacks together.
 var (
 	kvTransfers = []*metrics.Family{metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures,
 		metrics.KVTransferPostTime, metrics.KVTransfersExpired}
@@ -254,7 +252,7 @@ var (
 		metrics.RequestPreemptions, metrics.CorruptedRequests}
 )
 
-// lacks gives one reason for each of the quantities.
+// lacks gives each of the quantities the same reason.
 func lacks(why string, groups ...[]*metrics.Family) map[*metrics.Family]string {
 	m := map[*metrics.Family]string{}
 	for _, f := range slices.Concat(groups...) {
@@ -263,12 +261,12 @@ func lacks(why string, groups ...[]*metrics.Family) map[*metrics.Family]string {
 	return m
 }
 
-// notOnPage is the plain reason for quantities that an engine does not report.
+// notOnPage gives the plain reason to quantities that an engine does not report.
 func notOnPage(families ...*metrics.Family) map[*metrics.Family]string {
 	return lacks("not on the page", families)
 }
 
-// reasons joins what is missing for several reasons; the first one given for a quantity stays.
+// reasons merges sets of missing quantities; the first reason given for a quantity wins.
 func reasons(of ...map[*metrics.Family]string) map[*metrics.Family]string {
 	m := map[*metrics.Family]string{}
 	for _, why := range slices.Backward(of) {
@@ -277,7 +275,7 @@ func reasons(of ...map[*metrics.Family]string) map[*metrics.Family]string {
 	return m
 }
 
-// others gives one reason for every quantity that has no row, for what is no engine.
+// others gives every quantity that has no row the same reason, for services that are not engines.
 func others(why string, rows []Row) map[*metrics.Family]string {
 	m := map[*metrics.Family]string{}
 	for _, f := range metrics.All() {
@@ -288,7 +286,7 @@ func others(why string, rows []Row) map[*metrics.Family]string {
 	return m
 }
 
-// product multiplies one value of each of two families: blocks times tokens per block.
+// product multiplies one value from each of two families: blocks times tokens per block.
 func product(a, b string) func([]Member) (float64, bool) {
 	return pairwise(a, b, func(x, y float64) float64 { return x * y })
 }
@@ -312,7 +310,7 @@ func pairwise(a, b string, op func(x, y float64) float64) func([]Member) (float6
 	}
 }
 
-// sum adds every member: counters that split one quantity. Each of the families must be there.
+// sum adds up all members: counters that split one quantity. Each of the families must be there.
 func sum(families ...string) func([]Member) (float64, bool) {
 	return func(in []Member) (total float64, ok bool) {
 		for _, f := range families {
@@ -327,7 +325,7 @@ func sum(families ...string) func([]Member) (float64, bool) {
 	}
 }
 
-// sumOf adds the members of one of several families.
+// sumOf adds up the members of one of several families.
 func sumOf(family string) func([]Member) (float64, bool) {
 	return func(in []Member) (total float64, ok bool) {
 		for _, m := range in {
@@ -339,7 +337,7 @@ func sumOf(family string) func([]Member) (float64, bool) {
 	}
 }
 
-// most is the largest of a row's members: workers that all count one and the same event.
+// most returns the largest of a row's members: workers that all count the same event.
 func most(in []Member) (v float64, ok bool) {
 	for _, m := range in {
 		if !ok || m.Value > v {
@@ -349,7 +347,7 @@ func most(in []Member) (v float64, ok bool) {
 	return v, ok
 }
 
-// histogramSum is the sum of a histogram or summary, where it is the counter an engine lacks.
+// histogramSum returns the sum of a histogram or summary, where it serves as the counter that an engine lacks.
 func histogramSum(in []Member) (total float64, ok bool) {
 	for _, m := range in {
 		if m.Suffix == "sum" {
@@ -359,7 +357,7 @@ func histogramSum(in []Member) (total float64, ok bool) {
 	return total, ok
 }
 
-// histogramCount is the count of a histogram, where it is the counter an engine lacks.
+// histogramCount returns the count of a histogram, where it serves as the counter that an engine lacks.
 func histogramCount(in []Member) (total float64, ok bool) {
 	for _, m := range in {
 		if m.Suffix == "count" {
@@ -369,7 +367,7 @@ func histogramCount(in []Member) (total float64, ok bool) {
 	return total, ok
 }
 
-// histogramSumOf is the sum of one of several histograms.
+// histogramSumOf returns the sum of one of several histograms.
 func histogramSumOf(family string) func([]Member) (float64, bool) {
 	return func(in []Member) (total float64, ok bool) {
 		return histogramSum(slices.DeleteFunc(slices.Clone(in), func(m Member) bool { return m.Family != family }))

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// builtin lists the known dialects. Where a page speaks several, the first one names the engine in
-// the series about the page itself.
+// builtin lists the known dialects. If a page speaks several, the first one names the engine in the series about the
+// page itself.
 var builtin = []*Dialect{
 	&vllm,
-	&tei, // before tgi: both have /info, and this one knows its own
+	&tei, // before tgi: both have /info, and tei recognises its own
 	&tgi,
 	&trtllm,
 	&tritonTRTLLM,
@@ -31,10 +31,10 @@ var builtin = []*Dialect{
 	&nixl,
 }
 
-// Known returns the dialects that need no configuration. They must not be changed.
+// Known returns the dialects that need no configuration. Callers must not change them.
 func Known() []*Dialect { return slices.Clone(builtin) }
 
-// someNames lists a few family names of the page, for messages.
+// someNames lists up to n family names of the page, for messages.
 func (p *Page) someNames(n int) []string {
 	var names []string
 	for _, key := range slices.Sorted(maps.Keys(p.families)) {

@@ -105,16 +105,16 @@ var dynamoWorkerRows = []Row{
 	{To: metrics.KVTransferSize, From: "trtllm_kv_transfer_bytes", Is: Histogram, Absent: "no TensorRT-LLM worker, or no transfer yet"},
 	{To: metrics.RequestDuration, From: "dynamo_component_request_duration_seconds", Is: Histogram, Where: is("dynamo_endpoint", "generate"), Absent: noFinish,
 		Quality: metrics.Approximate, Why: "at the worker's endpoint: a prefill worker ends with the first token"},
-	// Refused before they reach the engine, which therefore does not count them. What fails later is the
-	// engine's to count: dynamo_component_errors_total has most of it again.
+	// Requests refused before they reach the engine, which therefore does not count them. The engine counts what
+	// fails later: dynamo_component_errors_total repeats most of that.
 	{To: metrics.Requests, From: "dynamo_rejection_request_total", Is: Counter, Failures: SinceAnswer, Plus: true, Set: outcome(metrics.OutcomeRejected),
 		Absent: "needs --engine-request-limit"},
 }
 
 const unpublished = "the engine does not publish it"
 
-// publishedUsage is the usage that a worker's engine publishes. Dynamo seeds both gauges with zero:
-// usage means something only once the number of blocks is known.
+// publishedUsage returns the usage that a worker's engine publishes. Dynamo seeds both gauges with zero: usage means
+// nothing until the number of blocks is known.
 func publishedUsage(usage, blocks string) func([]Member) (float64, bool) {
 	return func(in []Member) (float64, bool) {
 		v, _ := largest(in, usage)
@@ -123,8 +123,8 @@ func publishedUsage(usage, blocks string) func([]Member) (float64, bool) {
 	}
 }
 
-// renameDynamo gives the frontend's families their default prefix back, which users can change
-// (DYN_METRICS_PREFIX) and which was nv_llm_http_service_ in early releases.
+// renameDynamo restores the default prefix of the frontend's families. Users can change it (DYN_METRICS_PREFIX), and
+// early releases used nv_llm_http_service_.
 func renameDynamo(byName map[string]*family) {
 	prefix := ""
 	for name := range byName {
@@ -145,8 +145,8 @@ func renameDynamo(byName map[string]*family) {
 	}
 }
 
-// spellDynamo gives one model one spelling: the frontend writes it in lower case on what it counts
-// per request and as its owner wrote it on what workers register (metrics.rs of the HTTP service).
+// spellDynamo gives a model a single spelling: the frontend writes it in lower case on what it counts per request,
+// and as its owner wrote it on what workers register (metrics.rs of the HTTP service).
 func spellDynamo(byName map[string]*family) {
 	const label = "model"
 	spelling := map[string]string{}

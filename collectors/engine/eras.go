@@ -8,17 +8,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// An Era is consecutive versions of an engine in which the sources of no quantity change.
+// An Era spans consecutive versions of an engine that have the same sources for every quantity.
 type Era struct {
-	// Since is the first version. It is empty where the dialect's table does not know it.
+	// Since is the first version. It is empty if the dialect's table does not know it.
 	Since string
-	// Rows are the sources of each quantity, in the order in which they are tried. A quantity without any is not said.
+	// Rows holds the sources of each quantity, in the order in which they are tried. A quantity without rows is not
+	// reported.
 	Rows map[*metrics.Family][]*Row
 }
 
-// Eras lists the eras of an engine, the oldest first. Versions in which it says nothing at all are none.
+// Eras lists the eras of an engine, oldest first. Versions that report nothing at all form no era.
 func (d *Dialect) Eras() []Era {
-	eras := []Era{d.era(Version{parts: []int{-1}})} // older than any
+	eras := []Era{d.era(Version{parts: []int{-1}})} // older than any version
 	for _, since := range d.changes() {
 		next := d.era(since)
 		if last := eras[len(eras)-1]; !equalRows(last.Rows, next.Rows) {
@@ -31,7 +32,7 @@ func (d *Dialect) Eras() []Era {
 	return eras
 }
 
-// changes are the versions from which on a row of the dialect holds, or no longer does.
+// changes lists the versions in which a row of the dialect begins or ceases to apply.
 func (d *Dialect) changes() (all []Version) {
 	for i := range d.Rows {
 		if v, ok := ParseVersion(d.Rows[i].Since); ok {
@@ -45,11 +46,11 @@ func (d *Dialect) changes() (all []Version) {
 	return slices.CompactFunc(all, func(v, w Version) bool { return v.Compare(w) == 0 })
 }
 
-// era is what the dialect reads on the page of one version.
+// era returns what the dialect reads on the page of one version.
 func (d *Dialect) era(v Version) Era {
 	e := Era{Since: v.text, Rows: map[*metrics.Family][]*Row{}}
 	for to, rows := range quantities(d) {
-		sure := false // what follows is for pages that lack what their version has
+		sure := false // further rows are only for pages that lack what their version has
 		for _, r := range rows {
 			if (r.Plus || !sure) && exactly(v).overlaps(r.Since, r.Until) {
 				e.Rows[to] = append(e.Rows[to], r)
@@ -69,7 +70,7 @@ func equalRows(a, b map[*metrics.Family][]*Row) bool {
 	return true
 }
 
-// next is the earliest version that can follow v: a patch, or the line after 0.11.x.
+// next returns the earliest version that can follow v: a patch, or the line after 0.11.x.
 func (v Version) next() Version {
 	part := func(i int) string { return strconv.Itoa(v.parts[i]) }
 	up := func(i int) string { return strconv.Itoa(v.parts[i] + 1) }

@@ -17,14 +17,14 @@ import (
 	"time"
 )
 
-// accept asks for the classic text format. Python's client would answer a wider list with
-// OpenMetrics, which changes names.
+// accept asks for the classic text format. Given a wider list, Python's client would answer with OpenMetrics, which
+// changes names.
 const accept = "text/plain;version=0.0.4;q=1,*/*;q=0.1"
 
-// maxDocumentBytes bounds JSON answers of metadata endpoints.
+// maxDocumentBytes bounds the JSON answers of metadata endpoints.
 const maxDocumentBytes = 1 << 20
 
-// fetcher makes requests to one engine.
+// fetcher sends requests to one engine.
 type fetcher struct {
 	client    *http.Client
 	at        address
@@ -33,8 +33,8 @@ type fetcher struct {
 	buf       bytes.Buffer // body of the page, reused
 }
 
-// sameHost follows redirects within the engine (Starlette adds a slash) but nowhere else: an
-// untrusted page does not get to choose what the exporter connects to.
+// sameHost follows redirects within the engine (Starlette adds a slash) but nowhere else: an untrusted page must not
+// choose what the exporter connects to.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if len(via) > 3 || req.URL.Host != via[0].URL.Host {
 		return http.ErrUseLastResponse
@@ -69,7 +69,7 @@ func (f *fetcher) page(ctx context.Context, path string) (body []byte, contentTy
 		return nil, "", refusal(resp)
 	}
 	contentType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if f.buf.Cap() > 4<<20 { // do not keep what one huge page needed
+	if f.buf.Cap() > 4<<20 { // do not keep a buffer that one huge page needed
 		f.buf = bytes.Buffer{}
 	}
 	f.buf.Reset()
@@ -81,7 +81,7 @@ func (f *fetcher) page(ctx context.Context, path string) (body []byte, contentTy
 	}
 	body = f.buf.Bytes()
 	if n := len(body); n > 0 && body[n-1] != '\n' && framed(resp) {
-		f.buf.WriteByte('\n') // the answer is complete, its last line as well
+		f.buf.WriteByte('\n') // the answer is complete, so its last line is, too
 		body = f.buf.Bytes()
 	}
 	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
@@ -96,8 +96,7 @@ func (f *fetcher) page(ctx context.Context, path string) (body []byte, contentTy
 	return body, contentType, err
 }
 
-// framed reports whether the end of an answer is marked, so that one that was cut does not pass for a
-// whole one.
+// framed reports whether the end of an answer is marked, so that a truncated answer does not pass for a complete one.
 func framed(resp *http.Response) bool {
 	return resp.ContentLength >= 0 || slices.Contains(resp.TransferEncoding, "chunked") || resp.Header.Get("Content-Encoding") == "gzip" || resp.ProtoMajor > 1
 }
@@ -121,7 +120,7 @@ func readBounded(to *bytes.Buffer, resp *http.Response, limit int64) error {
 	return err
 }
 
-// refusal turns an answer that is not 200 into an error. llama.cpp says in JSON what it lacks.
+// refusal turns an answer other than 200 into an error. llama.cpp explains in JSON what it lacks.
 func refusal(resp *http.Response) error {
 	var said struct {
 		Error struct {
@@ -130,7 +129,7 @@ func refusal(resp *http.Response) error {
 		} `json:"error"`
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-	_ = json.Unmarshal(body, &said) // the status says enough when the body is no such JSON
+	_ = json.Unmarshal(body, &said) // without such a JSON body, the status says enough
 	switch status := resp.StatusCode; {
 	case status == http.StatusNotImplemented && said.Error.Type == "not_supported_error":
 		return pageError(reasonDisabled, "%s", said.Error.Message)

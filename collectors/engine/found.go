@@ -9,10 +9,9 @@ import (
 	"slices"
 )
 
-// With returns a collector that reads others beside the configured targets. A target that was read
-// before goes on without a gap: it keeps what it knows, and a scrape that is under way ends as it
-// would have. The configuration wins where both name one server. The error names what cannot be a
-// target; the rest is.
+// With returns a collector that also reads the found targets, besides the configured ones. A target that was already
+// read continues without a gap: it keeps its state, and a scrape in progress ends normally. If both name the same
+// server, the configuration wins. The error names targets that are invalid; the others are read.
 func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 	next := &Collector{configured: c.configured, targets: slices.Clone(c.configured), dialects: c.dialects, config: c.config}
 	var failed []error
@@ -45,13 +44,13 @@ func (c *Collector) Configured() []TargetConfig {
 	return all
 }
 
-// reads reports whether a target is there already.
+// reads reports whether the collector already has a target at the address.
 func (c *Collector) reads(address string) bool {
 	u, err := url.Parse(address)
 	return err == nil && slices.ContainsFunc(c.targets, func(t *target) bool { return sameServer(t.at.base.Host, u.Host) })
 }
 
-// Probe asks once who answers at a target, without making it one.
+// Probe asks once which engine answers at a target, without making it a target.
 func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error) {
 	silent := *c.config
 	silent.Log = slog.New(slog.DiscardHandler)
@@ -67,17 +66,18 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	return e, nil
 }
 
-// IsEngine reports whether what answered a probe is an engine, even one that cannot be read yet.
+// IsEngine reports whether an engine answered a probe, even one that cannot be read yet.
 func (e Engine) IsEngine() bool {
 	return slices.Contains([]string{"", reasonLoading, reasonDisabled, reasonJSON}, e.Reason)
 }
 
-// Answers reports whether something answered for itself. A proxy that misses what is behind it did not.
+// Answers reports whether something answered for itself. A proxy that cannot reach what is behind it did not.
 func (e Engine) Answers() bool {
 	return !slices.Contains([]string{reasonUnreachable, reasonTimeout, reasonStatus + "502", reasonStatus + "503", reasonStatus + "504"}, e.Reason)
 }
 
-// Why says why an answer is no engine's: whose it is, where that is known, else one of Reasons.
+// Why explains why the answer is not an engine's: it names the server behind it if that is known, otherwise one of
+// Reasons.
 func (e Engine) Why() string {
 	if e.Reason == reasonRouter || e.Reason == reasonNotEngine {
 		return e.Detail

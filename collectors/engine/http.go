@@ -8,11 +8,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Some engines have an HTTP server that counts its answers beside what the engine counts. Its failures
-// are those of requests that the engine never saw, or gave up before it could count them; its
-// successes are on the page already, as finished requests.
+// Some engines have an HTTP server that counts its answers in addition to what the engine counts. Its failures are
+// requests that the engine never saw, or gave up before it could count them; its successes are already on the page as
+// finished requests.
 
-// answered is a row that adds the failed requests among a server's answers, by status and by handler.
+// answered returns a row that adds the failed requests among a server's answers, by status and by handler.
 func answered(from, status, handler, since, why string) Row {
 	return Row{To: metrics.Requests, From: from, Is: Counter, Since: since, Failures: SinceAnswer, Plus: true, Absent: "no HTTP request has failed",
 		Where: slices.Concat(matching(labels.MatchRegexp, status, "[45].*"), matching(labels.MatchRegexp, "method", "POST|"),
@@ -21,12 +21,12 @@ func answered(from, status, handler, since, why string) Row {
 		Quality: metrics.Approximate, Why: why}
 }
 
-// administration are paths of engines that take a POST and serve no request of a user.
+// administration matches engine paths that accept a POST and serve no user's request.
 const administration = "/health.*|/tokenize|/detokenize|/(v1/)?(un)?load_lora_adapter|/sleep|/wake_up|/pause|/resume|" +
 	"/reset_.*|/flush_cache|/(start|stop)_profile|/(v1/)?loads?|/collective_rpc|/scale_elastic_ep|/is_scaling.*|.*weights.*|/(release|resume)_memory_occupation|" +
 	"/abort_request|/configure_logging|/open_session|/close_session|/(get|set)_.*|/server_info|/model_info"
 
-// httpOutcome maps the status code of a failed request, or the class of codes where an engine groups them.
+// httpOutcome maps the status code of a failed request, or its class where an engine groups the codes.
 func httpOutcome(code string) string {
 	switch {
 	case code == "429" || code == "503":

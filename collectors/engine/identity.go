@@ -7,20 +7,20 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Identity is what an engine says about itself outside its page. It is asked once per start of the
-// engine, never per scrape.
+// Identity holds what an engine reports about itself outside its page. It is asked once per start of the engine,
+// never per scrape.
 type Identity struct {
 	// Model is the served model, for engines whose page does not name it.
 	Model string
-	// Owner is what the engine calls itself in its model list.
+	// Owner is the owner that the engine states in its model list.
 	Owner string
 	// Version is the engine's release.
 	Version string
-	// Numbers are quantities that only an endpoint gives.
+	// Numbers are quantities that only an endpoint reports.
 	Numbers []Number
 }
 
-// Number is a quantity read from an endpoint.
+// Number holds a quantity read from an endpoint.
 type Number struct {
 	To      *metrics.Family
 	Value   float64
@@ -29,11 +29,11 @@ type Number struct {
 	Why     string
 }
 
-// Getter fetches a JSON document from the engine and decodes it into a value. Paths are relative
-// to the engine's root, which may be below a prefix.
+// Getter fetches a JSON document from the engine and decodes it into a value. Paths are relative to the engine's
+// root, which may be below a prefix.
 type Getter func(ctx context.Context, path string, into any) error
 
-// modelList is the answer to /v1/models, the one endpoint that all OpenAI-compatible servers share.
+// modelList holds the answer of /v1/models, the one endpoint that all OpenAI-compatible servers share.
 type modelList struct {
 	Data []struct {
 		ID          string  `json:"id"`
@@ -42,14 +42,14 @@ type modelList struct {
 	} `json:"data"`
 }
 
-// number adds a quantity when the endpoint gave it.
+// number adds a quantity if the endpoint reported it.
 func (id *Identity) number(to *metrics.Family, value float64, source string) {
 	if value > 0 {
 		id.Numbers = append(id.Numbers, Number{To: to, Value: value, Source: source, Quality: metrics.Native})
 	}
 }
 
-// openAI asks the endpoints that vLLM and its likenesses share.
+// openAI queries the endpoints that vLLM and similar servers share.
 func openAI(ctx context.Context, get Getter) (id Identity, err error) {
 	return id, errors.Join(id.askVersion(ctx, get, "/version"), id.askModels(ctx, get))
 }

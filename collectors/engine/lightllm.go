@@ -6,10 +6,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// lightllm reads LightLLM's api_server. Its page has no label for the model and no suffix on durations,
-// which are seconds; two histograms have _bucket in their very name. Where prefill and decode are
-// separate servers, each of them and the master before them counts a request under the same names: make
-// only the ones that are wanted targets.
+// lightllm reads LightLLM's api_server. Its page has no label for the model and no suffix on durations, which are in
+// seconds; two histograms have _bucket in their family name. Where prefill and decode are separate servers, each of
+// them and the master in front of them count a request under the same names: make targets only of those that you want
+// counted.
 var lightllm = Dialect{
 	Runtime:   metrics.LightLLM,
 	Source:    "lightllm/server/metrics/metrics.py, server/httpserver/manager.py, server/router/manager.py",
@@ -20,7 +20,7 @@ var lightllm = Dialect{
 			Absent: "not observed in newer releases, or no request yet", Quality: metrics.Approximate, Why: "one observation per decode step of the batch, not per request"},
 		{To: metrics.TimePerOutputToken, From: "lightllm_request_mean_time_per_token_duration", Is: Histogram,
 			Quality: metrics.Approximate, Why: "divided by all output tokens, the first one included"},
-		{To: metrics.RequestDuration, From: "lightllm_request_inference_duration", Is: Histogram}, // from arrival, in spite of the name
+		{To: metrics.RequestDuration, From: "lightllm_request_inference_duration", Is: Histogram}, // from arrival, despite the name
 		{To: metrics.QueueTime, From: "lightllm_request_queue_duration_bucket", Is: Histogram,
 			Quality: metrics.Approximate, Why: "from arrival at the HTTP server, tokenisation included; in newer releases only the wait of a decode server for room"},
 		{To: metrics.PrefillTime, From: "lightllm_batch_inference_duration_bucket", Is: Histogram, Where: is("method", "prefill"),
@@ -42,8 +42,8 @@ var lightllm = Dialect{
 		{To: metrics.GenerationTokens, From: "lightllm_request_generated_tokens", Is: Histogram, Counted: metrics.CountedEnd, Fold: histogramSum,
 			Quality: metrics.Approximate, Why: "counted when a request ends well"},
 		{To: metrics.Requests, From: "lightllm_request_success_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess)},
-		// Answers with an error, from a request that is wrong to a server that is busy. An exception
-		// while tokens are generated is not among them: the page says nothing about availability.
+		// Answers with an error, from an invalid request to a busy server. Exceptions during token generation are not
+		// among them: the page says nothing about availability.
 		{To: metrics.Requests, From: "lightllm_request_failure_total", Is: Counter, Plus: true, Set: outcome(metrics.OutcomeOther),
 			Quality: metrics.Approximate, Why: "refused requests, the cause is not said; those that break off while they generate are not counted"},
 

@@ -12,7 +12,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// lines turns the entries of one quantity into lines of output, one set per distinct out labels.
+// lines turns the entries of one quantity into output lines, one set per distinct out labels.
 func (c *compiler) lines(to *metrics.Family, entries []entry) {
 	groups := map[[outLabels]string][]entry{}
 	var order [][outLabels]string
@@ -25,7 +25,7 @@ func (c *compiler) lines(to *metrics.Family, entries []entry) {
 		}
 		groups[e.out] = append(groups[e.out], e)
 	}
-	for _, e := range entries { // an info metric often lacks labels that the others have
+	for _, e := range entries { // an info metric often lacks labels that other metrics have
 		for _, out := range order {
 			if e.companion() && agrees(e.out, out) {
 				groups[out] = append(groups[out], e)
@@ -54,7 +54,7 @@ func (c *compiler) lines(to *metrics.Family, entries []entry) {
 	}
 }
 
-// companion reports whether the entry is from a family that the row only reads as well.
+// companion reports whether the entry comes from a family that the row reads besides its source.
 func (e *entry) companion() bool { return e.family != e.row.From }
 
 // agrees reports whether no label of a contradicts b.
@@ -67,7 +67,7 @@ func agrees(a, b [outLabels]string) bool {
 	return true
 }
 
-// dropDetail removes the rows of a breakdown (per priority) where the total is there as well.
+// dropDetail removes the entries of a breakdown (per priority) if the total is there, too.
 func dropDetail(group []entry) []entry {
 	key := func(e entry) string {
 		return e.family + "\xff" + e.sample.suffix + "\xff" + e.sample.labels.Get(labels.BucketLabel) + "\xff" + e.split
@@ -81,7 +81,7 @@ func dropDetail(group []entry) []entry {
 	return slices.DeleteFunc(group, func(e entry) bool { return e.total != "" && total[key(e)] })
 }
 
-// terms groups entries that repeat one number: those that differ in nothing but replicas.
+// terms groups entries that repeat one number: those that differ only in replicas.
 func terms(group []entry) []term {
 	bySeries := map[string]int{}
 	var out []term
@@ -115,7 +115,7 @@ func (c *compiler) foldLine(to *metrics.Family, out [outLabels]string, group []e
 	c.add(line{family: to, text: c.text(to.Name, out), fold: f, scale: group[0].row.Scale, from: sourcesOf(group)})
 }
 
-// sourcesOf are the places of a group's sources in the plan.
+// sourcesOf returns the indices of a group's sources in the plan.
 func sourcesOf(group []entry) (places []int) {
 	for _, e := range group {
 		if !slices.Contains(places, e.source) {
@@ -125,7 +125,7 @@ func sourcesOf(group []entry) (places []int) {
 	return places
 }
 
-// serves notes what rises when the engine serves.
+// serves records terms that rise while the engine serves.
 func (c *compiler) serves(to *metrics.Family, t []term) {
 	switch to {
 	case metrics.Requests, metrics.GenerationTokens, metrics.RequestDuration, metrics.RequestGenerationTokens, metrics.TimeToFirstToken:
@@ -155,7 +155,7 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 	h := histogram{family: to, out: out, count: count}
 	for _, bound := range slices.Sorted(maps.Keys(buckets)) {
 		in := terms(buckets[bound])
-		if math.IsInf(bound, 1) || len(in) != len(count) { // a bound that not every member has cannot be summed
+		if math.IsInf(bound, 1) || len(in) != len(count) { // a bound that some members lack cannot be summed
 			continue
 		}
 		h.bounds = append(h.bounds, scale.Apply(bound))
@@ -181,8 +181,8 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count, from: from})
 }
 
-// add adds a line of output. A series that is there already, from a row or a dialect with
-// precedence, is not written twice: that would cost the whole exposition.
+// add adds an output line. A series that is already there, from a row or a dialect with precedence, is not written
+// twice: that would cost the whole exposition.
 func (c *compiler) add(l line) {
 	if c.written[l.text] {
 		return
@@ -207,7 +207,7 @@ func (c *compiler) use(t term, kind metrics.Kind) {
 	}
 }
 
-// whole are the labels of the engine as a whole, whatever ranks it has.
+// whole returns the labels of the engine as a whole, whatever its ranks.
 func (c *compiler) whole(d *Dialect, defaults map[string]string) (out [outLabels]string) {
 	out[outRuntime], out[outServer] = string(d.Runtime), c.target.server
 	for _, m := range []map[string]string{defaults, c.target.fixed} {

@@ -7,9 +7,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// llamacpp reads the llama.cpp server. It has no labels of its own and no histograms, and it prints counters
-// with six significant digits: beyond a million tokens they move in steps of ten. The throughput
-// gauges are left alone, because reading them resets them.
+// llamacpp reads the llama.cpp server. It has no labels of its own and no histograms, and prints counters with six
+// significant digits: beyond a million tokens they move in steps of ten. The throughput gauges are left alone,
+// because reading them resets them.
 var llamacpp = Dialect{
 	Runtime:   metrics.LlamaCpp,
 	Source:    "llama.cpp tools/server/server-task.cpp and server.cpp, llama.cpp#13660, #26920",

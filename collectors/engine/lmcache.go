@@ -2,14 +2,14 @@ package engine
 
 import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
-// roleKVCache is the role of what keeps or moves KV cache for engines and serves no request itself.
+// roleKVCache is the role of services that keep or move KV cache for engines and serve no requests themselves.
 const roleKVCache = "kv_cache"
 
 const nothingYet = "nothing of the kind yet"
 
-// lmcache reads LMCache where it runs inside an engine's process: on the engine's page, for which its
-// rows are alternatives, or alone on its internal API server. What it calls L2 is the host's memory
-// and L3 the disk; its hit rates are of the time since its last line of log.
+// lmcache reads LMCache inside an engine's process: on the engine's page, for which its rows are alternatives, or
+// alone on its internal API server. Its L2 is the host's memory, its L3 the disk; its hit rates cover the time since
+// its last log line.
 var lmcache = Dialect{
 	Runtime:    metrics.LMCache,
 	Source:     "LMCache lmcache/observability.py, docs/source/production/observability/metrics.rst",
@@ -25,7 +25,7 @@ var lmcache = Dialect{
 }
 
 var lmcacheRows = []Row{
-	// Tokens in spite of the second name. An engine that counts them itself goes first.
+	// Tokens, despite the second name. An engine that counts them itself takes precedence.
 	{To: metrics.ExternalPrefixCacheQueryTokens, From: "lmcache:num_lookup_tokens_total", Is: Counter, Absent: nothingYet},
 	{To: metrics.ExternalPrefixCacheHitTokens, From: "lmcache:num_lookup_hits_total", Is: Counter, Absent: nothingYet},
 	{To: metrics.KVTierHitTokens, From: "lmcache:num_l2_hit_tokens_total", Is: Counter, Fold: most, Set: tier(metrics.TierHost), Plus: true, Absent: nothingYet,
@@ -51,9 +51,9 @@ var lmcacheRows = []Row{
 
 const ofOneWorker = "of the worker that counted most: all workers of an engine move the same tokens"
 
-// lmcacheServer reads LMCache's multiprocess server, whose families appear with their first count.
-// Here L1 is the host's memory and L2 what adapters reach. Newer releases count chunks where the
-// first ones counted keys, which are the same.
+// lmcacheServer reads LMCache's multiprocess server, whose families appear with their first count. Here L1 is the
+// host's memory, and L2 is whatever the adapters reach. Newer releases count chunks, the first ones keys, which are
+// the same.
 var lmcacheServer = Dialect{
 	Runtime:   metrics.LMCache,
 	Source:    "LMCache docs of the multiprocess server, METRICS.md",

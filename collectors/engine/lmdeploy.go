@@ -38,7 +38,7 @@ var lmdeploy = Dialect{
 		{To: metrics.GenerationTokens, From: "lmdeploy:generation_tokens_total", Is: Counter, Counted: metrics.CountedStep, Since: "0.9.2"},
 		{To: metrics.EngineSteps, From: "lmdeploy:iteration_tokens_total", Is: Histogram, Since: "0.9.2", Fold: histogramCount,
 			Quality: metrics.Derived, Why: "count of the histogram"},
-		// Every finish is counted here, failures too, in spite of the name. The gauge of failed requests is not needed.
+		// It counts every finish, failures included, despite the name. The gauge of failed requests is not needed.
 		{To: metrics.Requests, From: "lmdeploy:request_success_total", Is: Counter, Since: "0.9.2", Failures: SinceFailure, Absent: noFinish,
 			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: lmdeployReason}}},
 		{To: metrics.PrefixCacheQueryTokens, From: "lmdeploy:cached_tokens_total", With: []string{"lmdeploy:prompt_tokens_total"}, Is: Counter, Since: "0.14.0",
@@ -56,9 +56,8 @@ var lmdeploy = Dialect{
 	Identify: openAI,
 }
 
-// lmdeployReason maps the members of ResponseType (lmdeploy/messages.py), which Python prints with the
-// name of their class. FINISH is an end by itself as well as one at the token limit; SUCCESS is a step
-// on the way to it.
+// lmdeployReason maps the members of ResponseType (lmdeploy/messages.py), which Python prints with their class name.
+// FINISH covers both a natural end and the token limit; SUCCESS is an intermediate step.
 func lmdeployReason(reason string) string {
 	return string(lmdeployOutcome(strings.TrimPrefix(reason, "ResponseType.")))
 }

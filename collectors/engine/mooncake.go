@@ -2,8 +2,8 @@ package engine
 
 import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
-// mooncake reads the master of a Mooncake store and its clients. To the engines the whole store is
-// remote; of the master's own numbers, memory segments are the host tier and files the disk.
+// mooncake reads the master of a Mooncake store and its clients. To the engines the whole store is remote; in the
+// master's own numbers, memory segments are the host tier and files the disk.
 var mooncake = Dialect{
 	Runtime:   metrics.Mooncake,
 	Source:    "Mooncake mooncake-store/src/master_metric_manager.cpp, client_metric.h",
@@ -14,10 +14,10 @@ var mooncake = Dialect{
 }
 
 var mooncakeRows = []Row{
-	// Every lookup, and those that found a replica to read. The names end so.
+	// All lookups, and those that found a readable replica. The names end with the underscore.
 	{To: metrics.KVTierLookups, From: "total_get_nums_", Is: Counter, Set: tier(metrics.TierRemote), Absent: mooncakeMaster},
 	{To: metrics.KVTierHits, From: "valid_get_nums_", Is: Counter, Set: tier(metrics.TierRemote), Absent: mooncakeMaster},
-	// get_replica_list fails for every key that is not there: a miss, no failure.
+	// get_replica_list fails for every absent key: a miss, not a failure.
 	{To: metrics.KVTierFailures, From: "master_put_end_failures_total", Is: Counter, Set: tier(metrics.TierRemote, metrics.Store), Absent: mooncakeMaster},
 	{To: metrics.KVTierRefused, From: "master_put_start_alloc_failures_total", Is: Counter, Set: tier(metrics.TierRemote), Absent: mooncakeMaster},
 	{To: metrics.KVTierEvicted, From: "master_evicted_key_count", Is: Counter, Set: tier(metrics.TierRemote), Absent: mooncakeMaster},

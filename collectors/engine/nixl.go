@@ -2,8 +2,8 @@ package engine
 
 import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
-// nixl reads the telemetry of a NIXL agent, whose names are anybody's: only its labels tell. An agent
-// does not say what its transfers are for. Its gauges are about the last transfer, and left alone.
+// nixl reads the telemetry of a NIXL agent. Its names are generic: only its labels identify it. An agent does not
+// report what its transfers are for. Its gauges, which describe the last transfer, are left alone.
 var nixl = Dialect{
 	Runtime: metrics.NIXL,
 	Source:  "NIXL src/plugins/telemetry/prometheus, docs/telemetry.md",
@@ -23,7 +23,7 @@ var nixl = Dialect{
 var nixlRows = []Row{
 	{To: metrics.KVTransferTime, From: "agent_xfer_time_us", Is: Histogram, Scale: Micros, Absent: "after 1.4.0 only", Quality: metrics.Approximate, Why: ofAllTransfers},
 	{To: metrics.KVTransferPostTime, From: "agent_xfer_post_time_us", Is: Histogram, Scale: Micros, Absent: "after 1.4.0 only", Quality: metrics.Approximate, Why: ofAllTransfers},
-	// The other states are mistakes of the caller, or transfers that it called off.
+	// The other states are mistakes of the caller, or transfers that it cancelled.
 	{To: metrics.KVTransferFailures, From: "agent_errors_total", Is: Counter, Where: is("status", "backend", "remote_disconnect"),
 		Absent: "no error yet, or NIXL before 1.3.1", Quality: metrics.Approximate, Why: ofAllTransfers},
 	{To: metrics.KVTierTransferBytes, From: "agent_rx_bytes_total", Is: Counter, Set: tier(metrics.TierRemote, metrics.Fetch), Absent: nothingYet, Quality: metrics.Approximate, Why: ofAllTransfers},

@@ -8,41 +8,40 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Objectives are counted in the plan: which bucket separates good from bad is known once the page's
-// grid is, so a scrape only adds and subtracts what it reads anyway.
+// Objectives are counted in the plan: the page's grid decides which bucket separates good from bad, so a scrape only
+// adds and subtracts numbers that it reads anyway.
 
-// countable is what objectives can count on one page.
+// countable holds what objectives can count on one page.
 type countable struct {
 	histograms []histogram
 	counters   []counter
-	failures   bool // the engine shows requests that it failed or refused
+	failures   bool // the engine reports requests that it failed or refused
 }
 
-// histogram is one histogram of the output, by engine.
+// histogram holds one histogram of the output, by engine.
 type histogram struct {
 	family     *metrics.Family
 	out        [outLabels]string
-	bounds     []float64 // ascending, in base units, +Inf left out
+	bounds     []float64 // ascending, in base units, without +Inf
 	cumulative [][]term
 	count      []term
 }
 
-// counter is one counter of the output that is a sum of the page's. Computed counters cannot be
-// counted.
+// counter holds one counter of the output that is a sum of the page's counters. Computed counters cannot be counted.
 type counter struct {
 	family *metrics.Family
 	out    [outLabels]string
 	terms  []term
 }
 
-// effective is a threshold as a page's grid allows it.
+// effective holds a threshold as a page's grid allows it.
 type effective struct {
 	slo     string
 	runtime metrics.Runtime
 	bound   float64
 }
 
-// declared is a series of llm_slo_maintenance, and the intervals in which it is there.
+// declared holds a series of llm_slo_maintenance, and the intervals during which it is exported.
 type declared struct {
 	text string
 	in   []slo.Maintenance
@@ -65,7 +64,7 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 	}
 }
 
-// countHistograms adds the events of a latency objective, from one family; it returns on how many engines.
+// countHistograms adds the events of a latency objective from one family; it returns the number of engines counted.
 func (c *compiler) countHistograms(d *Dialect, o slo.Objective, from *metrics.Family, as slo.Reason) (counted int) {
 	for _, h := range c.countable.histograms {
 		if h.family != from || !selects(o, h.out) {
@@ -84,7 +83,7 @@ func (c *compiler) countHistograms(d *Dialect, o slo.Objective, from *metrics.Fa
 	return counted
 }
 
-// countCounters adds the events of an objective over counters; it returns on how many engines.
+// countCounters adds the events of an objective over counters; it returns the number of engines counted.
 func (c *compiler) countCounters(o slo.Objective) (counted int) {
 	groups := map[[outLabels]string][]counter{} // by engine, whatever the outcome
 	for _, ctr := range c.countable.counters {
@@ -116,7 +115,7 @@ func (c *compiler) countCounters(o slo.Objective) (counted int) {
 		case o.Good != nil:
 			c.counted(o, engine, slo.Counted)
 			c.events(o, engine, "", events, events, good)
-		default: // bad may be empty: the series is there all the same, so that its first event is an increase
+		default: // bad may be empty: the series is exported all the same, so that its first event is an increase
 			c.counted(o, engine, slo.Counted)
 			c.events(o, engine, "", events, bad, nil)
 		}
@@ -125,7 +124,7 @@ func (c *compiler) countCounters(o slo.Objective) (counted int) {
 	return counted
 }
 
-// classify says what one counter is to an objective. Which outcomes count is package slo's to say.
+// classify reports what one counter means to an objective. Package slo decides which outcomes count.
 func classify(o slo.Objective, ctr counter) (isEvent, isBad, isGood bool) {
 	if o.Signal == slo.Availability {
 		if ctr.family == metrics.Requests {
@@ -145,7 +144,7 @@ func classify(o slo.Objective, ctr counter) (isEvent, isBad, isGood bool) {
 
 func selects(o slo.Objective, out [outLabels]string) bool { return o.Select.Matches(selected(out)) }
 
-// selected is what selectors see of an engine.
+// selected returns the engine as selectors see it.
 func selected(out [outLabels]string) slo.Engine {
 	value := func(label string) string { return out[outIndex(label)] }
 	return slo.Engine{Runtime: metrics.Runtime(value(metrics.LabelRuntime)), Model: value(metrics.LabelModel),
@@ -171,8 +170,8 @@ func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Re
 	}
 }
 
-// maintenance adds the intervals that are under way. They are facts of the configuration, not of the
-// engine, and most needed while it is down for them: those of its last page stay.
+// maintenance adds the intervals that are under way. They come from the configuration, not from the engine, and
+// matter most while it is down for them: those of its last page stay.
 func (t *target) maintenance(s *snapshot) {
 	t.mu.Lock()
 	all := t.declared
@@ -191,7 +190,7 @@ func (c *compiler) events(o slo.Objective, out [outLabels]string, threshold stri
 	c.add(line{family: metrics.SLOBadEvents, text: c.text(metrics.SLOBadEvents.Name, out, more...), terms: bad, minus: butGood})
 }
 
-// objectiveLines are the series about the objectives themselves, once for all engines.
+// objectiveLines renders the series about the objectives themselves, once for all engines.
 func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot {
 	s := &snapshot{}
 	series := func(f *metrics.Family, labels ...metrics.Label) string {
@@ -248,7 +247,7 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 	return s
 }
 
-// used are the bounds at which objectives count on a histogram.
+// used returns the bounds at which objectives count on a histogram.
 func (c *compiler) used(h histogram) (bounds []float64) {
 	for _, o := range c.config.Objectives {
 		if bound, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds()); ok && (o.Signal.Family() == h.family || o.Signal.Substitute() == h.family) && selects(o, h.out) {

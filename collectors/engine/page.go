@@ -16,45 +16,45 @@ import (
 
 // Limits bound what a page may cost. An engine page is untrusted input.
 type Limits struct {
-	// BodyBytes is the size of a page after decompression.
+	// BodyBytes is the maximum size of a page after decompression.
 	BodyBytes int64
-	// Series is the number of series on a page, mapped or not.
+	// Series is the maximum number of series on a page, mapped or not.
 	Series int
-	// LabelValueBytes is the length of a label value that is carried over.
+	// LabelValueBytes is the maximum length of a label value that is carried over.
 	LabelValueBytes int
-	// Memory is what the pages of all engines may hold together, in bytes. 0: no limit.
+	// Memory is the maximum that the pages of all engines hold together, in bytes. 0: no limit.
 	Memory int64
 }
 
-// DefaultLimits leave room for sixteen data-parallel ranks of vLLM (0.6 MB, 5,400 series) many times over, on fifty engines.
+// DefaultLimits leave ample room for sixteen data-parallel ranks of vLLM (0.6 MB, 5,400 series) on fifty engines.
 var DefaultLimits = Limits{BodyBytes: 16 << 20, Series: 50_000, LabelValueBytes: 1024, Memory: 320 << 20}
 
-// maxSeriesBytes bounds name and labels of one series, mapped or not. vLLM lists LoRA adapters in a
-// label value, so it is far above any label that is carried over.
+// maxSeriesBytes bounds the name and labels of one series, mapped or not. vLLM lists LoRA adapters in a label value,
+// so the limit is far above any label that is carried over.
 const maxSeriesBytes = 64 << 10
 
-// A Page is one scraped exposition, as far as recognising and mapping it needs.
+// A Page holds one scraped exposition, as far as recognising and mapping need it.
 type Page struct {
 	families   map[string][]*family
 	prefixes   map[string]bool
-	values     []float64   // by place of the series on the page
-	timestamps bool        // some series carries one
-	duplicates []duplicate // series that are on the page twice
+	values     []float64   // by index of the series on the page
+	timestamps bool        // some series has a timestamp
+	duplicates []duplicate // series that appear twice on the page
 }
 
 type duplicate struct {
 	series        string
-	first, second int // places on the page
+	first, second int // indices on the page
 }
 
 type family struct {
-	name    string // as on the page, without suffix of histograms; separators as the engine writes them
-	kind    Type   // "" when the page does not declare one
+	name    string // as on the page, without histogram suffixes; separators as the engine writes them
+	kind    Type   // "" if the page does not declare one
 	samples []sample
 }
 
 type sample struct {
-	index  int    // place of the series on the page
+	index  int    // index of the series on the page
 	suffix string // bucket, sum or count for histograms
 	labels labels.Labels
 }
@@ -77,8 +77,8 @@ func (p *Page) LabelValues(name, label string) map[string]bool {
 	return out
 }
 
-// find returns the family that a row reads. When only a family of another type is there, it is
-// returned for the caller to refuse.
+// find returns the family that a row reads. If only a family of another type is there, it returns that one for the
+// caller to refuse.
 func (p *Page) find(name string, is Type) *family {
 	var best *family
 	for _, f := range p.families[familyKey(name)] {
@@ -92,15 +92,15 @@ func (p *Page) find(name string, is Type) *family {
 	return best
 }
 
-// familyKey is the name without _total: engines, proxies and Go imitations disagree about it.
+// familyKey returns the name without _total: engines, proxies and Go imitations disagree about the suffix.
 func familyKey(name string) string { return strings.TrimSuffix(name, "_total") }
 
-// colonPrefixes are engines that put a colon into their names, which Ray and OpenTelemetry rewrite
-// to an underscore.
+// colonPrefixes lists the engines that use a colon in their names, which Ray and OpenTelemetry rewrite to an
+// underscore.
 var colonPrefixes = []string{"vllm", "sglang", "llamacpp", "lmdeploy", "lmcache"}
 
-// engineName undoes the renaming of intermediaries: ray_vllm_x and vllm_x become vllm:x. Dynamo
-// wrote TensorRT-LLM's names with a colon before TensorRT-LLM had a prefix of its own.
+// engineName reverses the renaming by intermediaries: ray_vllm_x and vllm_x become vllm:x. Dynamo wrote
+// TensorRT-LLM's names with a colon before TensorRT-LLM had a prefix of its own.
 func engineName(name string) string {
 	if rest, ok := strings.CutPrefix(name, "trtllm:"); ok {
 		return "trtllm_" + rest
@@ -108,14 +108,14 @@ func engineName(name string) string {
 	bare := strings.TrimPrefix(name, "ray_")
 	for _, prefix := range colonPrefixes {
 		if rest, ok := strings.CutPrefix(bare, prefix); ok && len(rest) > 1 && (rest[0] == '_' || rest[0] == ':') &&
-			!strings.HasPrefix(bare, "lmcache_mp_") { // written so by LMCache's server itself
+			!strings.HasPrefix(bare, "lmcache_mp_") { // LMCache's server itself writes these names
 			return prefix + ":" + rest[1:]
 		}
 	}
 	return name
 }
 
-// errPage is a page that was fetched but cannot be used. Reason is the value of the reason label.
+// errPage reports a page that was fetched but cannot be used. Reason is the value of the reason label.
 type errPage struct {
 	Reason string
 	Err    error
@@ -128,8 +128,8 @@ func pageError(reason, format string, args ...any) error {
 	return &errPage{reason, fmt.Errorf(format, args...)}
 }
 
-// sanitise prepares a body for the parser. It repairs what real engines do wrong: llama.cpp sent
-// the whole page as one JSON string (b7090 to b7190) and printed -nan (b3678 to b4732).
+// sanitise prepares a body for the parser. It repairs known mistakes of real engines: llama.cpp sent the whole page
+// as one JSON string (b7090 to b7190) and printed -nan (b3678 to b4732).
 func sanitise(body []byte) ([]byte, error) {
 	if len(body) > 0 && body[0] == '"' {
 		var text string
@@ -161,8 +161,8 @@ func invalidLine(body []byte) int {
 	return line
 }
 
-// newParser picks the parser for a content type. Engines announce text in versions that no library
-// accepts (vLLM: version=1.0.0), so everything but OpenMetrics is read as the text format.
+// newParser picks the parser for a content type. Engines announce text in versions that no library accepts (vLLM:
+// version=1.0.0), so everything except OpenMetrics is read as the text format.
 func newParser(body []byte, contentType string, st *labels.SymbolTable) textparse.Parser {
 	if strings.HasPrefix(contentType, "application/openmetrics-text") {
 		return textparse.NewOpenMetricsParser(body, st)
@@ -170,12 +170,12 @@ func newParser(body []byte, contentType string, st *labels.SymbolTable) textpars
 	return textparse.NewPromParser(body, st, false)
 }
 
-// parsePage reads a sanitised body whole. It is the slow path: a page that differs from the last one
-// in its numbers only is read by a template.
+// parsePage reads a whole sanitised body. It is the slow path: a page that differs from the last one only in its
+// numbers is read through a template.
 func parsePage(body []byte, contentType string, limits Limits) (*Page, error) {
 	page := &Page{families: map[string][]*family{}, prefixes: map[string]bool{}}
 	var (
-		seen   = map[string]int{} // by labels in their order
+		seen   = map[string]int{} // by labels in page order
 		key    []byte
 		kinds  = map[string]Type{}
 		byName = map[string]*family{}
@@ -240,8 +240,8 @@ func parsePage(body []byte, contentType string, limits Limits) (*Page, error) {
 	return page, nil
 }
 
-// adoptSumAndCount completes a histogram of a page that declares no types: its buckets were
-// recognised by their le label, its sum and count stand beside them as families of their own.
+// adoptSumAndCount completes a histogram of a page that declares no types: its buckets were recognised by their le
+// label, and its sum and count stand beside them as separate families.
 func adoptSumAndCount(byName map[string]*family, name string, f *family) {
 	if f.kind != Histogram {
 		return
@@ -269,7 +269,7 @@ func checkSeries(raw []byte, n int, limits Limits) error {
 	return nil
 }
 
-// splitName separates the suffix that a sample of a histogram carries from the family's name.
+// splitName separates the suffix of a histogram's sample from the family's name.
 func splitName(name string, kinds map[string]Type, hasBucket bool) (family, suffix string) {
 	if _, declared := kinds[name]; declared {
 		return name, ""
@@ -289,7 +289,7 @@ func splitName(name string, kinds map[string]Type, hasBucket bool) (family, suff
 		if kind == Histogram || kind == Summary {
 			return base, suffix
 		}
-	case "total": // OpenMetrics declares counters without it
+	case "total": // OpenMetrics declares counters without the suffix
 		if kind == Counter {
 			return base, ""
 		}
@@ -297,7 +297,7 @@ func splitName(name string, kinds map[string]Type, hasBucket bool) (family, suff
 	return name, ""
 }
 
-// errorLine finds the first line that the parser refuses. Only pages that failed pay for it.
+// errorLine finds the first line that the parser refuses. Only failed pages pay for it.
 func errorLine(body []byte, contentType string) int {
 	line, st := 0, labels.NewSymbolTable()
 	for l := range bytes.Lines(body) {

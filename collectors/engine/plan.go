@@ -7,64 +7,64 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A plan is a page's shape compiled: which series feed which line of output, with everything but
-// the numbers rendered.
+// A plan holds the compiled shape of a page: which series feed which output line, with everything but the numbers
+// already rendered.
 type plan struct {
 	runtime metrics.Runtime // of the first dialect on the page
-	model   string          // the first model on the page
-	version string          // of its engine
-	used    []bool          // by place of the series on the page: some line reads it
-	counter []bool          // by place: falls only when the engine restarts
+	model   string          // first model on the page
+	version string          // version of its engine
+	used    []bool          // by index of the series on the page: some line reads it
+	counter []bool          // by index: it falls only when the engine restarts
 	lines   []line          // ordered by family
 	sources []source        // what lines take their numbers from
-	answers []answer        // where each quantity comes from, or why it does not
-	served  []term          // what rises when the engine serves
-	cpu     term            // CPU time of the process; nil where the page does not say it
+	answers []answer        // where each quantity comes from, or why it has no source
+	served  []term          // terms that rise while the engine serves
+	cpu     term            // CPU time of the process; nil if the page does not report it
 
-	effective []effective // thresholds of objectives as this page's grid allows them
+	effective []effective // thresholds of objectives, as this page's grid allows them
 	declared  []declared  // maintenance of objectives on this page's engines
-	size      int         // bytes of output so far at most
+	size      int         // size of the output so far, at most, in bytes
 
-	identifiable bool // the engine has endpoints that say who it is
+	identifiable bool // the engine has endpoints that report its identity
 }
 
-// line is one line of output.
+// line describes one output line.
 type line struct {
 	family *metrics.Family
 	text   string // name and labels
 	terms  []term
-	minus  []term // taken off
+	minus  []term // subtracted
 	max    bool   // aggregate terms by max, not by sum
 	scale  Scale
 	fold   *fold
-	value  float64 // for lines that no series feeds
-	from   []int   // places in plan.sources
+	value  float64 // for lines without source series
+	from   []int   // indices in plan.sources
 }
 
-// source is a row, or an endpoint, that lines take their numbers from.
+// source describes a row or an endpoint from which lines take their numbers.
 type source struct {
 	text string // its series of llm_engine_metric_source_info
 
-	// In the scrape at hand:
+	// As of the current scrape:
 	yields bool // some line has a value
-	absurd bool // some line has a value that cannot be
+	absurd bool // some line has an impossible value
 }
 
-// answer says where one quantity comes from: the sources that yield, or else why there is none.
+// answer tells where one quantity comes from: the sources that yield it, or why there are none.
 type answer struct {
 	sources []int
-	missing string  // series of llm_engine_metric_source_info that says why
-	idle    string  // the same while the engine has served nothing yet; empty where that makes no difference
-	absurd  string  // the same when a number is there and cannot be
-	lacks   *absent // what is counted when a source should be there, or its number cannot be
+	missing string  // series of llm_engine_metric_source_info that tells why
+	idle    string  // the same while the engine has not served anything; empty if that makes no difference
+	absurd  string  // the same if there is a number, but an impossible one
+	lacks   *absent // counted if a source should be there, or its number is impossible
 	why     string  // the same, for the log
 }
 
-// term is series that repeat one number; their maximum counts.
+// term lists series that repeat one number; their maximum counts.
 type term []int
 
 func (t term) value(values []float64) float64 {
-	v := math.NaN() // what repeats a number may also not know it
+	v := math.NaN() // a series that repeats a number may also lack it
 	for _, i := range t {
 		if math.IsNaN(v) || values[i] > v {
 			v = values[i]
@@ -120,7 +120,7 @@ func (p *plan) serving(values []float64) bool {
 	return slices.ContainsFunc(p.served, func(t term) bool { return t.value(values) > 0 })
 }
 
-// absent is a source that the engine's version should have and the page has not, or not as it should be.
+// absent describes a source that the engine's version should have, but that is missing on the page or unusable.
 type absent struct {
 	runtime        metrics.Runtime
 	metric, source string

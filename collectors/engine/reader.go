@@ -10,16 +10,16 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 )
 
-// A Reader reads a page that is no engine's, behind the deadline, the limits and the reasons that engines' pages are
-// read with. One goroutine uses it at a time.
+// A Reader reads a page that is not an engine's, with the same deadline, limits and reasons as for engines' pages.
+// Only one goroutine may use it at a time.
 type Reader struct {
 	fetcher
 	limits  Limits
 	timeout time.Duration
 }
 
-// NewReader makes a reader of the page of a target, of which URL, Timeout, HTTP and Transport count. path is where a
-// ConfigError says that the target stands.
+// NewReader builds a reader for the page of a target; only URL, Timeout, HTTP and Transport are used. path is the
+// place of the target that a ConfigError names.
 func NewReader(path string, cfg TargetConfig, limits Limits, userAgent string) (*Reader, error) {
 	f, _, err := newFetcher(path, cfg, limits, userAgent)
 	if err != nil {
@@ -28,10 +28,10 @@ func NewReader(path string, cfg TargetConfig, limits Limits, userAgent string) (
 	return &Reader{f, limits, cmp.Or(time.Duration(cfg.Timeout), DefaultTimeout)}, nil
 }
 
-// Server is the host and port of the page, and its path where that says more.
+// Server returns the host and port of the page, and its path if that is more specific.
 func (r *Reader) Server() string { return r.at.server() }
 
-// Read reads the page. ReasonOf names the reason for its error.
+// Read reads the page. ReasonOf returns the reason for its error.
 func (r *Reader) Read(ctx context.Context) (*Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -42,16 +42,16 @@ func (r *Reader) Read(ctx context.Context) (*Page, error) {
 	return parsePage(body, contentType, r.limits)
 }
 
-// ReasonOf names the reason why a page cannot be used, as in Reasons.
+// ReasonOf returns the reason why a page cannot be used, as in Reasons.
 func ReasonOf(err error) string { return reasonOf(err) }
 
-// PageError is an error that has a reason.
+// PageError returns an error with a reason.
 func PageError(reason, format string, args ...any) error { return pageError(reason, format, args...) }
 
-// Limits are those of the configuration.
+// Limits returns the limits of the configuration.
 func (c *Collector) Limits() Limits { return c.config.Limits }
 
-// Series yields the series of the page in no order, with their names and values.
+// Series yields the series of the page with their names and values, in no particular order.
 func (p *Page) Series() iter.Seq2[labels.Labels, float64] {
 	return func(yield func(labels.Labels, float64) bool) {
 		for _, families := range p.families {

@@ -15,14 +15,14 @@ import (
 
 // Values of the reason label of llm_engine_up.
 const (
-	reasonPending     = "pending" // not a label: before the first scrape
+	reasonPending     = "pending" // never a label value: before the first scrape
 	reasonUnreachable = "unreachable"
 	reasonReset       = "connection_closed"
 	reasonNotHTTP     = "not_http"
 	reasonTimeout     = "timeout"
 	reasonTLS         = "tls"
 	reasonAuth        = "unauthorized"
-	reasonStatus      = "http_" // and the status code
+	reasonStatus      = "http_" // followed by the status code
 	reasonTruncated   = "truncated"
 	reasonLoading     = "loading"
 	reasonDisabled    = "metrics_disabled"
@@ -60,7 +60,7 @@ var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonUnknown, "The page is readable, but no known engine wrote it.", "Name the engine in the configuration, or describe it under `mappings`."},
 }
 
-// Remedy is what to do about a reason.
+// Remedy returns what to do about a reason.
 func Remedy(reason string) string {
 	if strings.HasPrefix(reason, reasonStatus) {
 		reason = reasonStatus + "NNN"
@@ -73,7 +73,7 @@ func Remedy(reason string) string {
 	return ""
 }
 
-// statusError is an answer with another status than 200.
+// statusError reports an answer with a status other than 200.
 type statusError struct {
 	code    int
 	message string
@@ -87,7 +87,7 @@ func (e *statusError) Error() string {
 	return s
 }
 
-// reasonOf names the reason for an error of a scrape.
+// reasonOf returns the reason for a scrape error.
 func reasonOf(err error) string {
 	var (
 		page    *errPage

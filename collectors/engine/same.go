@@ -7,16 +7,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// trace is what a page shows of the process that wrote it.
+// trace holds what a page shows of the process that wrote it.
 type trace struct {
-	start    float64            // unix time in seconds; NaN where the page does not say it
+	start    float64            // Unix time in seconds; NaN if the page does not report it
 	counters map[string]float64 // by series of the vocabulary, without the address and the page's first model
 }
 
 // cpuTime is the key of the CPU time of the process, which tells idle engines apart.
 const cpuTime = "process_cpu_seconds_total"
 
-// trace is that of the last page; nil when it could not be used, or is still being read.
+// trace returns the trace of the last page; nil if the page could not be used or is still being read.
 func (t *target) trace() *trace {
 	select {
 	case t.run <- struct{}{}:
@@ -44,21 +44,21 @@ func (t *target) trace() *trace {
 	return tr
 }
 
-// Sameness says whether two pages are those of one process.
+// Sameness tells whether two pages come from the same process.
 type Sameness int
 
-// Values of Sameness. Undecided are pages of engines that have not served anything and say nothing else
-// of themselves, and pages that cannot be used.
+// Values of Sameness. Undecided covers pages that cannot be used, and pages of engines that have not served anything
+// and report nothing else about themselves.
 const (
 	Undecided Sameness = iota
 	Different
 	Same
 )
 
-// Compare says whether the page of another address, read between two of one, is of the same process. The
-// model tells them apart, and the start of the process, where both say it. Otherwise each counter lies
-// between what it was before and what it was after, which those of another engine do not for long. The
-// page of a collector that repeats what it read a while ago (mayLag) may be behind.
+// Compare reports whether the page of another address, read between two pages of one address, comes from the same
+// process. The model distinguishes them, and so does the start of the process if both report it. Otherwise each
+// counter must lie between its values before and after, which another engine's counters do not for long. A
+// collector's page that repeats an earlier reading (mayLag) may be behind.
 func Compare(before, other, after Engine, mayLag bool) Sameness {
 	if before.trace == nil || other.trace == nil || after.trace == nil {
 		return Undecided
@@ -68,7 +68,7 @@ func Compare(before, other, after Engine, mayLag bool) Sameness {
 	case before.Runtime != other.Runtime || before.Model != other.Model && before.Model != "" && other.Model != "":
 		return Different
 	case a.start != c.start && !math.IsNaN(a.start) || !a.within(c):
-		return Undecided // it has started anew in between
+		return Undecided // restarted in between
 	case a.start != b.start && !math.IsNaN(a.start) && !math.IsNaN(b.start):
 		return Different
 	case !b.within(c) || !mayLag && !a.within(b):
@@ -79,8 +79,8 @@ func Compare(before, other, after Engine, mayLag bool) Sameness {
 	return Same
 }
 
-// within reports whether a page has the counters of an earlier one, and none has fallen. The CPU time may be
-// on one of them only: who joins pages with others may lose it.
+// within reports whether a page has the counters of an earlier one, none of them lower. Only one of them may have the
+// CPU time: a server that joins pages with others may lose it.
 func (t *trace) within(later *trace) bool {
 	for name, v := range t.counters {
 		if most, there := later.counters[name]; there && v > most || !there && name != cpuTime {
@@ -90,7 +90,7 @@ func (t *trace) within(later *trace) bool {
 	return true
 }
 
-// counted reports whether something has happened.
+// counted reports whether any counter is above zero.
 func (t *trace) counted() bool {
 	for _, v := range t.counters {
 		if v > 0 {

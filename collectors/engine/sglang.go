@@ -18,9 +18,9 @@ var sglang = Dialect{
 		{From: "dp_rank", To: metrics.LabelDPRank},
 		{From: "engine_type", To: metrics.LabelRole, Map: values(map[string]string{"prefill": "prefill", "decode": "decode"}, "")},
 	},
-	// Tensor, pipeline and expert ranks report the scheduler of their data-parallel rank again.
+	// Tensor, pipeline and expert ranks repeat the scheduler of their data-parallel rank.
 	Replicas: []string{"pid", "tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank", "moe_dp_rank"},
-	// With priority scheduling, each gauge has a row per priority beside the total without one.
+	// With priority scheduling, each gauge has a series per priority besides the total without one.
 	Total: "priority",
 	Marks: []Mark{
 		{Name: "sglang:time_per_output_token_seconds", Until: "0.4.4.post3"},
@@ -75,7 +75,7 @@ var sglang = Dialect{
 		{To: metrics.KVTransferFailures, From: "sglang:num_transfer_failed_reqs_total", Is: Counter, Since: "0.4.6.post4", Absent: "no transfer has failed yet"},
 		{To: metrics.KVTransferFailures, From: "sglang:num_bootstrap_failed_reqs_total", Is: Counter, Since: "0.4.6.post4", Plus: true, Absent: "no handshake has failed yet"},
 
-		// Each queue has one cause. Those of disaggregation are there, and empty, on every engine.
+		// Each queue has one cause. The queues of disaggregation exist, and are empty, on every engine.
 		{To: metrics.RequestsWaitingByReason, From: "sglang:num_queue_reqs", Is: Gauge, Set: waitsFor("capacity")},
 		{To: metrics.RequestsWaitingByReason, From: "sglang:num_grammar_queue_reqs", Is: Gauge, Since: "0.4.6.post4", Plus: true, Set: waitsFor("grammar")},
 		{To: metrics.RequestsWaitingByReason, From: "sglang:num_prefill_bootstrap_queue_reqs", Is: Gauge, Since: "0.5.12", Plus: true, Set: waitsFor("bootstrap")},
@@ -87,8 +87,8 @@ var sglang = Dialect{
 
 		{To: metrics.RequestPreemptions, From: "sglang:num_retractions", Is: Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Absent: noFinish},
 
-		// HiCache. Backup is GPU to host, load back the other way; backuped (sic) is host to storage and
-		// prefetched the other way. Evictions from the GPU are none of these tiers'.
+		// HiCache. Backup goes from GPU to host, load back the other way; backuped (sic) goes from host to storage,
+		// prefetched the other way. Evictions from the GPU belong to none of these tiers.
 		{To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:prefill_effective_tokens_total", Is: Counter, Since: "0.5.18", Absent: noHiCache,
 			Quality: metrics.Approximate, Why: "every prompt token, those found on the GPU included"},
 		{To: metrics.ExternalPrefixCacheQueryTokens, From: "sglang:cached_tokens_total", With: []string{"sglang:prompt_tokens_total"}, Is: Counter, Since: "0.5.9",
@@ -153,11 +153,11 @@ var sglang = Dialect{
 
 const (
 	noHiCache = "no HiCache, or nothing of the kind yet"
-	// Families of the radix tree have no label for the rank, and multiprocess mode adds them up.
+	// Families of the radix tree have no rank label, and multiprocess mode adds them up.
 	overRanks = "every rank adds the same tokens"
 )
 
-// storageBackend is the tier behind HiCache's storage backends, as far as their names say it.
+// storageBackend maps HiCache's storage backends to tiers, as far as their names tell.
 var storageBackend = []Carry{{From: "storage_backend", To: metrics.LabelTier, Map: values(map[string]string{
 	"file":     string(metrics.TierDisk),
 	"mooncake": string(metrics.TierRemote),

@@ -16,11 +16,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// identityRetry is how long an engine that did not answer its metadata endpoints is left alone.
+// identityRetry is the pause before an engine that did not answer its metadata endpoints is asked again.
 const identityRetry = time.Minute
 
-// target is one engine page and what is known about the engine behind it. Everything it remembers
-// is learnt again from the engine after a restart of the exporter.
+// target holds one engine page and what is known about the engine behind it. After a restart of the exporter, it
+// learns all of that from the engine again.
 type target struct {
 	fetcher
 	labelling
@@ -28,34 +28,34 @@ type target struct {
 	timeout  time.Duration // for one scrape
 	config   *settings
 	from     TargetConfig
-	dialects []*Dialect // all known, or the configured one
+	dialects []*Dialect // all known dialects, or the configured one
 	pinned   bool       // the configuration names the dialect
 	log      *slog.Logger
 
 	mu       sync.Mutex
 	flight   *flight
-	reason   string     // last reported, to log changes only
+	reason   string     // last reported, so that only changes are logged
 	detail   string     // the error behind it
-	known    Engine     // of the last page that was understood
-	declared []declared // maintenance, of the same page
+	known    Engine     // from the last page that was understood
+	declared []declared // maintenance, from the same page
 
-	run        chan struct{} // holds a token while a scrape runs; guards what follows
-	abandoned  int           // scrapes in a row that nobody waited for to the end
+	run        chan struct{} // holds a token while a scrape runs; guards the fields below
+	abandoned  int           // consecutive scrapes that nobody waited for to the end
 	path       string
-	drains     bool // /metrics was seen to be a list that reading empties
+	drains     bool // /metrics turned out to be a list that reading empties
 	plan       *plan
 	template   *template
-	values     []float64 // by place of the series on the page
+	values     []float64 // by index of the series on the page
 	identities map[metrics.Runtime]identified
 	missed     map[absent]float64
 }
 
 type identified struct {
 	Identity
-	retry time.Time // zero once everything was answered
+	retry time.Time // zero once all endpoints have answered
 }
 
-// flight is one scrape, shared by everybody who asks while it runs.
+// flight holds one scrape, shared by everyone who asks while it runs.
 type flight struct {
 	done    chan struct{}
 	result  *snapshot
@@ -63,8 +63,8 @@ type flight struct {
 	cancel  context.CancelFunc
 }
 
-// scrape returns a fresh snapshot of the engine, sharing a scrape that is already running. Who
-// leaves early neither cancels it for the others nor leaves it running for nobody.
+// scrape returns a fresh snapshot of the engine and shares a scrape that is already running. A caller who leaves
+// early neither cancels it for the others nor leaves it running for nobody.
 func (t *target) scrape(ctx context.Context) *snapshot {
 	t.mu.Lock()
 	f := t.flight
@@ -100,21 +100,21 @@ func (t *target) scrape(ctx context.Context) *snapshot {
 		}
 	}
 	t.mu.Unlock()
-	return t.silence(reasonTimeout, 0) // of the scraper that leaves; the scrape itself says what the engine's state is
+	return t.silence(reasonTimeout, 0) // the leaving scraper's timeout; the scrape itself reports the state of the engine
 }
 
-// collect makes one scrape.
+// collect runs one scrape.
 func (t *target) collect(ctx context.Context) *snapshot {
 	start := time.Now()
 	select {
 	case t.run <- struct{}{}:
 		defer func() { <-t.run }()
-	case <-ctx.Done(): // behind a scrape that does not end: what that one says of the engine stands
+	case <-ctx.Done(): // queued behind a scrape that does not end: what that one reports stands
 		return t.silence(reasonTimeout, time.Since(start))
 	}
 	size, err := t.refresh(ctx)
 	if errors.Is(err, context.Canceled) {
-		if t.abandoned++; t.abandoned == 1 { // one impatient scraper says nothing of the engine
+		if t.abandoned++; t.abandoned == 1 { // one impatient scraper says nothing about the engine
 			return t.silence(reasonTimeout, time.Since(start))
 		}
 	} else {
@@ -122,7 +122,7 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	}
 	if err != nil {
 		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated && reason != reasonReset {
-			t.plan, t.template, t.identities, t.path = nil, nil, nil, "" // whoever answers next may be another engine
+			t.plan, t.template, t.identities, t.path = nil, nil, nil, "" // the next to answer may be another engine
 			t.config.pages.drop(t)
 			t.buf = bytes.Buffer{}
 		}
@@ -132,7 +132,7 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	return t.up(size, time.Since(start))
 }
 
-// refresh reads the page, finding it first when the engine is new.
+// refresh reads the page, and first locates it if the engine is new.
 func (t *target) refresh(ctx context.Context) (size int, err error) {
 	switch {
 	case t.path != "":
@@ -157,12 +157,12 @@ func (t *target) use(ctx context.Context, path string) (size int, err error) {
 	return len(body), err
 }
 
-// locate finds where the page is: at the first path where an engine's is. What else answers there, a
-// catch-all's "OK" say, hides nothing. /metrics is asked last, and never when the engine says that it is
-// trtllm-serve, whose /metrics is a list of iteration statistics that each reader empties for all others.
+// locate finds the page: at the first path that serves an engine's page. Anything else that answers, such as the "OK"
+// of a catch-all, hides nothing. /metrics is tried last, and never if the engine identifies itself as trtllm-serve,
+// whose /metrics is a list of iteration statistics that each reader empties for all others.
 func (t *target) locate(ctx context.Context) (size int, err error) {
 	paths := t.candidates()
-	var said error = &statusError{http.StatusNotFound, "no page at " + strings.Join(paths, ", ")} // the most that was learnt
+	var said error = &statusError{http.StatusNotFound, "no page at " + strings.Join(paths, ", ")} // the most informative error so far
 	for _, path := range paths {
 		if path == plainPath && !t.pinned && t.drainsPlain(ctx) {
 			if none := (*statusError)(nil); errors.As(said, &none) {
@@ -178,7 +178,7 @@ func (t *target) locate(ctx context.Context) (size int, err error) {
 			t.path = path
 			return size, nil
 		case !errors.As(err, &page) && !errors.As(err, &status):
-			return 0, err // not reachable at all
+			return 0, err // unreachable
 		case page != nil || status.code != http.StatusNotFound:
 			said = err
 		}
@@ -186,7 +186,7 @@ func (t *target) locate(ctx context.Context) (size int, err error) {
 	return 0, said
 }
 
-// candidates are the paths at which the page may be.
+// candidates returns the paths at which the page may be.
 func (t *target) candidates() []string {
 	switch {
 	case !t.pinned:
@@ -197,14 +197,14 @@ func (t *target) candidates() []string {
 	return []string{plainPath}
 }
 
-// drainsPlain reports whether reading /metrics would take it away from others.
+// drainsPlain reports whether reading /metrics would take its data away from other readers.
 func (t *target) drainsPlain(ctx context.Context) bool {
 	var id Identity
 	err := id.askModels(ctx, t.document)
 	return t.drains || err == nil && id.Owner == trtllmOwner
 }
 
-// read takes the page's numbers in, compiling a new plan when more than the numbers has changed.
+// read stores the page's numbers, and compiles a new plan if more than the numbers has changed.
 func (t *target) read(ctx context.Context, path string, body []byte, contentType string) error {
 	if t.replay(body) && !t.identityDue() {
 		return nil
@@ -233,8 +233,7 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	return nil
 }
 
-// replay reads a page that differs from the last one in its numbers only. It returns false for
-// any other page.
+// replay reads a page that differs from the last one only in its numbers. It returns false for any other page.
 func (t *target) replay(body []byte) bool {
 	if t.plan == nil || t.template == nil {
 		return false
@@ -244,7 +243,7 @@ func (t *target) replay(body []byte) bool {
 		restarted = restarted || t.plan.counter[i] && value < t.values[i]
 		t.values[i] = value
 	})
-	if restarted { // a new process may be a new version: ask again who it is
+	if restarted { // a new process may run a new version: ask for its identity again
 		t.identities = nil
 	}
 	return same
@@ -282,7 +281,7 @@ func (t *target) recognise(ctx context.Context, path string, page *Page) ([]*Dia
 		page.Names())
 }
 
-// supplemented folds dialects that only surround an engine's own into that engine's.
+// supplemented folds dialects that only accompany an engine's own into that engine's.
 func (t *target) supplemented(found []*Dialect) []*Dialect {
 	engines := slices.DeleteFunc(slices.Clone(found), func(d *Dialect) bool { return d.Supplement })
 	if len(engines) == 0 || len(engines) == len(found) {
@@ -299,13 +298,13 @@ func (t *target) supplemented(found []*Dialect) []*Dialect {
 	return engines
 }
 
-// identify asks the engine who it is, once per start.
+// identify asks the engine for its identity, once per start.
 func (t *target) identify(ctx context.Context, d *Dialect) Identity {
 	known, asked := t.identities[d.Runtime]
 	if d.Identify == nil || asked && (known.retry.IsZero() || time.Now().Before(known.retry)) {
 		return known.Identity
 	}
-	if deadline, ok := ctx.Deadline(); ok { // leave room for the page itself
+	if deadline, ok := ctx.Deadline(); ok { // leave time for the page itself
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
@@ -336,8 +335,7 @@ func (t *target) identityDue() bool {
 	return false
 }
 
-// snapshot is one scrape's contribution to the exposition: blocks of finished lines, one block per
-// family.
+// snapshot holds one scrape's contribution to the exposition: blocks of finished lines, one block per family.
 type snapshot struct {
 	text   []byte
 	blocks []block
@@ -351,7 +349,7 @@ type block struct {
 	start, end int
 }
 
-// append adds a line, opening a new block when the family changes.
+// append adds a line and opens a new block when the family changes.
 func (s *snapshot) append(f *metrics.Family, text string, value float64) {
 	if n := len(s.blocks); n == 0 || s.blocks[n-1].family != f {
 		s.blocks = append(s.blocks, block{family: f, start: len(s.text)})
@@ -360,7 +358,7 @@ func (s *snapshot) append(f *metrics.Family, text string, value float64) {
 	s.blocks[len(s.blocks)-1].end = len(s.text)
 }
 
-// up renders what the scrape found.
+// up renders a successful scrape.
 func (t *target) up(size int, took time.Duration) *snapshot {
 	s := &snapshot{text: make([]byte, 0, t.plan.size), blocks: make([]block, 0, 64), effective: t.plan.effective}
 	for i := range t.plan.sources {
@@ -369,7 +367,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	for i := range t.plan.lines {
 		l := &t.plan.lines[i]
 		v := l.eval(t.values)
-		absurd := v < 0 || math.IsInf(v, 0) // no quantity of an engine is
+		absurd := v < 0 || math.IsInf(v, 0) // impossible for any quantity of an engine
 		for _, place := range l.from {
 			source := &t.plan.sources[place]
 			source.absurd = source.absurd || absurd
@@ -394,8 +392,8 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	return s
 }
 
-// answer says where each quantity comes from in this scrape, or why it does not, and counts what should
-// have been there.
+// answer adds the series that tell where each quantity comes from in this scrape, or why it has no source, and counts
+// sources that should have been there.
 func (t *target) answer(s *snapshot) {
 	serving := t.plan.serving(t.values)
 	for i := range t.plan.answers {
@@ -437,14 +435,14 @@ func (t *target) lacks(a *answer) {
 	}
 }
 
-// down renders a scrape that failed. Nothing else of the engine is shown: old numbers would lie.
+// down renders a failed scrape. It shows nothing else about the engine: old numbers would lie.
 func (t *target) down(err error, took time.Duration) *snapshot {
 	reason := reasonOf(err)
 	t.note(reason, err)
 	return t.silence(reason, took)
 }
 
-// silence is a scrape without a page.
+// silence returns the snapshot of a scrape without a page.
 func (t *target) silence(reason string, took time.Duration) *snapshot {
 	t.mu.Lock()
 	runtime := t.known.Runtime

@@ -7,14 +7,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// tei reads Hugging Face's text-embeddings-inference: embeddings, rerankers and classifiers. One request
-// may hold many inputs. te_request_* count requests, te_embed_* and te_predict_* inputs, of which a
-// request has as many as its batch; only the former are read.
+// tei reads Hugging Face's text-embeddings-inference: embeddings, rerankers and classifiers. One request may hold
+// many inputs. te_request_* count requests; te_embed_* and te_predict_* count inputs, as many per request as its
+// batch has. Only the former are read.
 var tei = Dialect{
 	Runtime:   metrics.TEI,
 	Source:    "text-embeddings-inference router/src/{http,grpc}/server.rs, router/src/lib.rs, core/src/{infer,queue,tokenization}.rs",
 	Recognise: func(p *Page) bool { return p.HasPrefix("te_") },
-	Silent:    func(id Identity) bool { return id.Owner == teiOwner }, // metrics register with their first use
+	Silent:    func(id Identity) bool { return id.Owner == teiOwner }, // metrics are registered on first use
 	Rows: []Row{
 		{To: metrics.RequestDuration, From: "te_request_duration", Is: Histogram, Absent: noFinish,
 			Quality: metrics.Approximate, Why: "to the answer, as there are no output tokens; of requests that succeeded"},
@@ -47,10 +47,10 @@ var tei = Dialect{
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		var info struct {
 			Model    string  `json:"model_id"`
-			Served   string  `json:"served_model_name"` // newer releases
+			Served   string  `json:"served_model_name"` // in newer releases
 			Version  string  `json:"version"`
 			MaxInput float64 `json:"max_input_length"`
-			Workers  int     `json:"tokenization_workers"` // TGI's /info has none
+			Workers  int     `json:"tokenization_workers"` // absent in TGI's /info
 		}
 		err = get(ctx, "/info", &info)
 		if info.Workers == 0 {

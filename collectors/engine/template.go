@@ -7,23 +7,23 @@ import (
 	"unsafe"
 )
 
-// A template is a page that Prometheus' parser has accepted, with holes where its numbers are. While
-// an engine keeps emitting the same series, its next page is the template with other numbers: then
-// comparing bytes is enough, and nothing has to be lexed again.
+// A template holds a page that Prometheus' parser has accepted, with holes for its numbers. While an engine keeps
+// emitting the same series, its next page is the template with other numbers: comparing bytes is enough then, and
+// nothing has to be lexed again.
 type template struct {
 	lines []templateLine
-	index map[string]int // place in lines by text; made when a page changes its order
-	seen  []uint32       // by line: the last read that met it
+	index map[string]int // line index by text; built when a page changes its order
+	seen  []uint32       // by line: the last read that saw it
 	reads uint32
 }
 
 type templateLine struct {
-	text   string // a series up to its number, or a whole comment
-	series int    // place of the series on the page; -1 for comments
+	text   string // a series up to its number, or a complete comment
+	series int    // index of the series on the page; -1 for comments
 }
 
-// newTemplate cuts a page into a template. It returns nil when the numbers cannot be told from the
-// bytes around them: when lines end in timestamps or exemplars, or are there twice.
+// newTemplate cuts a page into a template. It returns nil if the numbers cannot be separated from the bytes around
+// them: if lines end in timestamps or exemplars, or appear twice.
 func newTemplate(body []byte, page *Page) *template {
 	if page.timestamps || len(page.duplicates) > 0 || bytes.Contains(body, []byte("# EOF")) {
 		return nil
@@ -48,8 +48,8 @@ func newTemplate(body []byte, page *Page) *template {
 
 func isComment(line []byte) bool { return line[0] == '#' || len(bytes.TrimSpace(line)) == 0 }
 
-// read passes the number of each series to store. It returns false as soon as the page turns out to
-// differ in more than its numbers; what was stored until then is to be read again.
+// read passes the number of each series to store. It returns false as soon as the page turns out to differ in more
+// than its numbers; whatever was stored until then must be read again.
 func (t *template) read(body []byte, store func(series int, value float64)) bool {
 	t.reads++
 	met := 0

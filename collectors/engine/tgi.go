@@ -17,7 +17,7 @@ var tgi = Dialect{
 	Source:  "text-generation-inference router/src/server.rs, router/src/infer, backends/{v2,v3}",
 	// IBM's fork on vLLM repeats the engine's numbers under TGI's names.
 	Recognise: func(p *Page) bool { return p.HasPrefix("tgi_") && !p.HasPrefix("vllm:") },
-	Silent:    func(id Identity) bool { return id.Version != "" }, // metrics register with their first use (TGI#2184)
+	Silent:    func(id Identity) bool { return id.Version != "" }, // metrics are registered on first use (TGI#2184)
 	Marks: []Mark{
 		{Name: "tgi_request_skipped_tokens", Since: "1.3.0"},
 		{Name: "tgi_batch_forward_duration", Since: "1.3.3"},
@@ -97,7 +97,7 @@ var tgi = Dialect{
 	},
 }
 
-// lastBound is the largest finite bound of a histogram whose grid ends at a configured maximum.
+// lastBound returns the largest finite bound of a histogram whose grid ends at a configured maximum.
 func lastBound(in []Member) (bound float64, ok bool) {
 	for _, m := range in {
 		le, err := strconv.ParseFloat(m.Labels.Get(labels.BucketLabel), 64)

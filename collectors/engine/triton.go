@@ -7,8 +7,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Triton's page joins the server's own families, which know requests of any model, with those of
-// the backend that runs the model. Each backend is a dialect of its own; all share the core's rows.
+// Triton's page joins the server's own families, which count requests for any model, with those of the backend that
+// runs the model. Each backend is a dialect of its own; all share the core's rows.
 
 const (
 	trtRequests = "nv_trt_llm_request_metrics"
@@ -17,7 +17,7 @@ const (
 	blocksDisagree = "used and free blocks do not add up to max"
 )
 
-// tritonTRTLLM is Triton with the TensorRT-LLM backend.
+// tritonTRTLLM reads Triton with the TensorRT-LLM backend.
 var tritonTRTLLM = Dialect{
 	Runtime:   metrics.TritonTRTLLM,
 	Source:    "tensorrtllm_backend custom_metrics_reporter, triton core metrics",
@@ -35,8 +35,8 @@ var tritonTRTLLM = Dialect{
 		{To: metrics.RequestsWaiting, From: trtRequests, Is: Gauge, Where: is("request_type", "waiting"), Since: "0.18.0"},
 		{To: metrics.RequestsWaiting, From: trtRequests, Is: Gauge, Where: is("request_type", "active", "scheduled"), Since: "0.7.0",
 			Fold: activeNotScheduled, Quality: metrics.Derived, Why: "active minus scheduled requests"},
-		// The backend's JSON keys are written into label slots by position, so a key that is missing
-		// shifts all values behind it. Block counts that do not add up are not believed.
+		// The backend writes its JSON keys into label slots by position, so a missing key shifts all values behind
+		// it. Block counts that do not add up are ignored.
 		{To: metrics.KVCacheUsage, From: trtBlocks, Is: Gauge, Since: "0.7.0", Fold: blocksUsed,
 			Quality: metrics.Derived, Why: "used over max blocks, when used and free add up to max", NoValue: blocksDisagree},
 		{To: metrics.KVCacheCapacity, From: trtBlocks, Is: Gauge, Since: "0.7.0", Fold: blockTokens,
@@ -52,8 +52,8 @@ var tritonTRTLLM = Dialect{
 	Missing: tritonMissing,
 }
 
-// tritonVLLM is Triton with the vLLM backend, which repeats a few of vLLM's metrics with Triton's
-// labels and no gauge at all. It needs REPORT_CUSTOM_METRICS in config.pbtxt.
+// tritonVLLM reads Triton with the vLLM backend, which repeats a few of vLLM's metrics with Triton's labels, but no
+// gauges. It needs REPORT_CUSTOM_METRICS in config.pbtxt.
 var tritonVLLM = Dialect{
 	Runtime:   metrics.TritonVLLM,
 	Source:    "triton vllm_backend src/utils/metrics.py, triton core metrics",
@@ -62,7 +62,7 @@ var tritonVLLM = Dialect{
 	Models:    modelsOf("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
 	Rows: slices.Concat([]Row{
 		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: Histogram},
-		// Between engine steps, as in vLLM of that time.
+		// The time between engine steps, as in vLLM of that time.
 		{To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: Histogram},
 		{To: metrics.RequestDuration, From: "vllm:e2e_request_latency_seconds", Is: Histogram},
 		{To: metrics.RequestPromptTokens, From: "vllm:request_prompt_tokens", Is: Histogram},
@@ -73,7 +73,7 @@ var tritonVLLM = Dialect{
 	Missing: tritonMissing,
 }
 
-// triton is Triton with any other backend: only the server's own families.
+// triton reads Triton with any other backend: only the server's own families.
 var triton = Dialect{
 	Runtime: metrics.Triton,
 	Source:  "triton core metrics",
@@ -88,8 +88,8 @@ var triton = Dialect{
 
 var tritonLabels = []Carry{{From: "model", To: metrics.LabelModel}}
 
-// tritonCore are the rows of the server itself. Its durations are sums of microseconds, from which
-// no distribution can be had.
+// tritonCore holds the rows of the server itself. Its durations are sums in microseconds, which yield no
+// distribution.
 var tritonCore = []Row{
 	{To: metrics.TimeToFirstToken, From: "nv_inference_first_response_histogram_ms", Is: Histogram, Scale: Millis,
 		Absent: "needs --metrics-config histogram_latencies=true", Quality: metrics.Approximate, Why: "time to the first response; the first token for streaming (decoupled) models only"},
@@ -133,8 +133,8 @@ var tritonMissing = reasons(map[*metrics.Family]string{
 }, notOnPage(metrics.EngineSteps, metrics.RequestsWaitingByReason, metrics.RequestsSwapped, metrics.RequestsRunningLimit, metrics.BatchTokens, metrics.RequestPreemptions,
 	metrics.CorruptedRequests), lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes))
 
-// modelsOf keeps the models that the backend's families name. One request through an ensemble is
-// counted by the core under the ensemble, its pre- and postprocessing and the model itself.
+// modelsOf keeps the models that the backend's families name. The core counts one request through an ensemble under
+// the ensemble, its pre- and postprocessing and the model itself.
 func modelsOf(families ...string) func(*Page) func(string) bool {
 	return func(p *Page) func(string) bool {
 		models := map[string]bool{}
@@ -147,13 +147,13 @@ func modelsOf(families ...string) func(*Page) func(string) bool {
 	}
 }
 
-// ensembleOnly keeps the ensemble where there is one, for the same reason.
+// ensembleOnly keeps only the ensemble if there is one, for the same reason.
 func ensembleOnly(p *Page) func(string) bool {
 	ensemble := p.LabelValues("nv_inference_request_success", "model")["ensemble"]
 	return func(model string) bool { return !ensemble || model == "ensemble" }
 }
 
-// labelled finds the value of the member whose label has a value.
+// labelled returns the value of the member whose label has a given value.
 func labelled(in []Member, label, value string) (float64, bool) {
 	for _, m := range in {
 		if m.Labels.Get(label) == value {
@@ -169,7 +169,7 @@ func activeNotScheduled(in []Member) (float64, bool) {
 	return math.Max(0, active-scheduled), ok1 && ok2
 }
 
-// blocks returns the counts of KV cache blocks when they are consistent.
+// blocks returns the counts of KV cache blocks if they are consistent.
 func blocks(in []Member) (used, most float64, ok bool) {
 	const label = "kv_cache_block_type"
 	most, ok1 := labelled(in, label, "max")

@@ -4,9 +4,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// trtllm reads trtllm-serve. Releases 1.1 and 1.2 have five families without a prefix and without a
-// model; from 1.3 on they are prefixed and joined by gauges, which need enable_iter_perf_stats and
-// carry the pid of each process.
+// trtllm reads trtllm-serve. Releases 1.1 and 1.2 have five families without prefix or model; from 1.3 on they are
+// prefixed and joined by gauges, which need enable_iter_perf_stats and carry the pid of each process.
 var trtllm = Dialect{
 	Runtime: metrics.TensorRTLLM,
 	Source:  "TensorRT-LLM tensorrt_llm/metrics/collector.py, tensorrt_llm/serve/openai_server.py",
@@ -16,7 +15,7 @@ var trtllm = Dialect{
 			p.Has("e2e_request_latency_seconds") && !p.LabelValues("e2e_request_latency_seconds", "engine_type")[""]
 	},
 	Labels: []Carry{{From: "model_name", To: metrics.LabelModel, Map: func(s string) string {
-		if s == "undefined" { // every page of 1.1 and 1.2
+		if s == "undefined" { // on every page of 1.1 and 1.2
 			return ""
 		}
 		return s
@@ -60,7 +59,7 @@ var trtllm = Dialect{
 		{To: metrics.Requests, From: "trtllm_request_error_total", Is: Counter, Failures: SinceFailure, Since: "1.3.0rc10", Plus: true, Absent: "no request has failed",
 			Carry: []Carry{{From: "http_code", To: metrics.LabelOutcome, Map: httpOutcome}}},
 
-		// Hits and queries come from one pair of sources, tokens or blocks: a ratio of both would be neither.
+		// Hits and queries come from one pair of sources, tokens or blocks: a ratio of a mixture would be neither.
 		{To: metrics.PrefixCacheQueryTokens, From: "trtllm_prompt_cached_tokens_total", With: []string{"trtllm_prompt_tokens_total"}, Is: Counter, Since: "1.3.0rc10",
 			Fold:   func(in []Member) (float64, bool) { return largest(in, "trtllm_prompt_tokens_total") },
 			Absent: noFinish, Quality: metrics.Derived, Why: "all prompt tokens are looked up"},
@@ -87,7 +86,7 @@ var trtllm = Dialect{
 		{To: metrics.KVTierTransferBlocks, From: "trtllm_kv_cache_disk_prefetch_blocks_total", Is: Counter, Since: "1.3.0rc10", Set: tier(metrics.TierDisk, metrics.Fetch), Absent: noHostCache},
 		{To: metrics.KVTierUsage, From: "trtllm_kv_cache_host_utilization", Is: Gauge, Since: "1.3.0rc10", Set: tier(metrics.TierHost), Absent: noHostCache},
 		{To: metrics.RequestsSwapped, From: "trtllm_num_paused_requests", Is: Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true"},
-		// Of active requests, which is what the running ones are.
+		// A limit on active requests, which are the running ones.
 		{To: metrics.RequestsRunningLimit, From: "trtllm_max_num_active_requests", Is: Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true"},
 	},
 	Missing: reasons(map[*metrics.Family]string{
@@ -116,7 +115,7 @@ const noHostCache = "needs enable_iter_perf_stats: true and a cache in host memo
 
 var trtllmReasons = []Carry{
 	{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
-	{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // early builds of 1.1
+	{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // in early builds of 1.1
 }
 
 func trtllmBlockQueries(in []Member) (float64, bool) {

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// Version is a release of an engine, comparable across the spellings in use: 0.10.2, v0.5.10.post1,
-// 1.3.0rc9, b10406.
+// Version holds an engine release, comparable across the spellings in use: 0.10.2, v0.5.10.post1, 1.3.0rc9, b10406.
 type Version struct {
 	text  string
 	parts []int // major, minor, patch, phase (dev -2, rc -1, release 0, post 1), number within it
@@ -20,14 +19,14 @@ var versionPattern = regexp.MustCompile(`^[vb]?(\d+)(?:\.(\d+|x))?(?:\.(\d+|x))?
 
 var phases = map[string]int{"dev": -2, "rc": -1, "": 0, "post": 1}
 
-// ParseVersion reads a version; ok is false when there is none in s.
+// ParseVersion reads a version; ok is false if s contains none.
 func ParseVersion(s string) (v Version, ok bool) {
 	m := versionPattern.FindStringSubmatch(s)
 	if m == nil {
 		return Version{}, false
 	}
 	number := func(s string) int {
-		if s == "x" { // 0.11.x: the last release of a line, in bounds of a dialect
+		if s == "x" { // 0.11.x: the last release of a line, in the bounds of a dialect
 			return math.MaxInt32
 		}
 		n, _ := strconv.Atoi(s)
@@ -39,28 +38,28 @@ func ParseVersion(s string) (v Version, ok bool) {
 	}, true
 }
 
-// String is the version without a leading v or local suffix.
+// String returns the version without a leading v or local suffix.
 func (v Version) String() string { return v.text }
 
-// Compare orders versions: negative when v is older than w.
+// Compare orders versions: the result is negative if v is older than w.
 func (v Version) Compare(w Version) int {
 	return slices.CompareFunc(v.parts, w.parts, cmp.Compare[int])
 }
 
-// bracket is the range of versions that a page can be from. Either end may be unknown.
+// bracket holds the range of versions that a page can come from. Either end may be unknown.
 type bracket struct {
 	min, max       Version
 	hasMin, hasMax bool
 }
 
-// admits reports whether the page can be from version v.
+// admits reports whether the page can come from version v.
 func (b bracket) admits(v Version) bool {
 	return !(b.hasMin && v.Compare(b.min) < 0) && !(b.hasMax && v.Compare(b.max) > 0)
 }
 
 func exactly(v Version) bracket { return bracket{v, v, true, true} }
 
-// narrow adds the knowledge that the page has a family which exists from since to until.
+// narrow restricts the bracket, given that the page has a family which exists from since to until.
 func (b *bracket) narrow(since, until string) {
 	if v, ok := ParseVersion(since); ok && (!b.hasMin || v.Compare(b.min) > 0) {
 		b.min, b.hasMin = v, true
@@ -70,8 +69,8 @@ func (b *bracket) narrow(since, until string) {
 	}
 }
 
-// within reports whether every version of the bracket lies between since and until: only then can
-// the absence of a source be held against the page.
+// within reports whether every version of the bracket lies between since and until: only then does the absence of a
+// source count against the page.
 func (b bracket) within(since, until string) bool {
 	if s, ok := ParseVersion(since); ok && (!b.hasMin || b.min.Compare(s) < 0) {
 		return false
@@ -93,7 +92,7 @@ func (b bracket) overlaps(since, until string) bool {
 	return true
 }
 
-// String is the version, or the bracket as in ">=0.9.2 <=0.10.2"; empty when nothing is known.
+// String returns the version, or the bracket as in ">=0.9.2 <=0.10.2"; empty if nothing is known.
 func (b bracket) String() string {
 	switch {
 	case b.hasMin && b.hasMax && b.min.Compare(b.max) == 0:

@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// vllm reads vLLM's own page: V0 and V1, one or several API servers, data-parallel ranks, and the
-// renamed copies that Ray and OpenTelemetry make of it.
+// vllm reads vLLM's own page: V0 and V1, one or several API servers, data-parallel ranks, and the renamed copies that
+// Ray and OpenTelemetry make.
 var vllm = Dialect{
 	Runtime: metrics.VLLM,
 	Source:  "vllm/engine/metrics.py (V0), vllm/v1/metrics/loggers.py, v1/spec_decode/metrics.py, distributed/kv_transfer/kv_connector/v1/nixl",
@@ -23,10 +23,10 @@ var vllm = Dialect{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "engine", To: metrics.LabelDPRank}, // the data-parallel rank, since v0.8.3
 		{From: "ReplicaId", To: metrics.LabelReplica},
-		{From: "WorkerId", To: metrics.LabelReplica}, // Ray; before ReplicaId, and when both are there the one that changes with each start
+		{From: "WorkerId", To: metrics.LabelReplica}, // Ray; before ReplicaId, and if both are there, the one that changes with each start
 	},
-	// Several API servers publish the same engine's gauges, v0.9.2 to v0.11.0 (vllm#28792). A dead
-	// one leaves its last value behind, zero as a rule.
+	// Several API servers publish the gauges of the same engine, v0.9.2 to v0.11.0 (vllm#28792). A dead server leaves
+	// its last value behind, usually zero.
 	Replicas: []string{"pid"},
 	Marks: []Mark{
 		{Name: "vllm:num_requests_running", Lacks: "engine", Until: "0.8.2"},
@@ -46,7 +46,7 @@ var vllm = Dialect{
 		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: Histogram, Since: "0.3.1"},
 
 		{To: metrics.InterTokenLatency, From: "vllm:inter_token_latency_seconds", Is: Histogram, Since: "0.10.2"},
-		// The old name says "per output token" but holds the time between engine steps, like the new one.
+		// Despite "per output token", the old name holds the time between engine steps, like the new one.
 		{To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: Histogram, Since: "0.3.1", Until: "0.14.x"},
 
 		{To: metrics.TimePerOutputToken, From: "vllm:request_time_per_output_token_seconds", Is: Histogram, Since: "0.11.0"},
@@ -73,15 +73,15 @@ var vllm = Dialect{
 
 		{To: metrics.PromptTokens, From: "vllm:prompt_tokens_total", Is: Counter, Since: "0.3.1"},
 		{To: metrics.GenerationTokens, From: "vllm:generation_tokens_total", Is: Counter, Counted: metrics.CountedStep, Since: "0.3.1"},
-		// V1 observes a step that gave an output to somebody (v1/engine/async_llm.py).
+		// V1 observes steps that gave at least one request an output (v1/engine/async_llm.py).
 		{To: metrics.EngineSteps, From: "vllm:iteration_tokens_total", Is: Histogram, Since: "0.6.4", Fold: histogramCount, Absent: "V1 before 0.7.3 has none",
 			Quality: metrics.Approximate, Why: "steps without an output, those in the middle of a long prompt, are not counted"},
 		{To: metrics.Requests, From: "vllm:request_success_total", Is: Counter, Since: "0.4.2",
 			Absent: noFinish,
-			// Every finish is counted here, aborts and errors too, in spite of the name.
+			// It counts every finish, aborts and errors included, despite the name.
 			Carry: []Carry{
 				{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
-				{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // imitations
+				{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // in imitations
 			}},
 		answered("http_requests_total", "status", "handler", "0.8.3", "failed HTTP answers by class, so that a 429 is among the invalid and a 503 among the errors; "+
 			"a request that the engine failed before its answer began is among the engine's own errors as well"),
@@ -112,8 +112,8 @@ var vllm = Dialect{
 		{To: metrics.KVTransferPostTime, From: "vllm:nixl_post_time_seconds", Is: Histogram, Since: "0.11.1", Absent: "no NIXL connector"},
 		{To: metrics.KVTransfersExpired, From: "vllm:nixl_num_kv_expired_reqs_total", Is: Counter, Since: "0.15.0", Absent: "no NIXL connector"},
 
-		// Offloading to host memory. kv_offload_total_* is what load and store say together, under the
-		// names of before 0.24 that the CPU offload still writes: it counts where they are not there.
+		// Offloading to host memory. kv_offload_total_* reports what load and store report together, under the names
+		// before 0.24 that the CPU offload still writes: it is used where they are absent.
 		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_load_bytes_total", Is: Counter, Since: "0.24", Set: tier(metrics.TierHost, metrics.Fetch), Absent: noOffload},
 		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_store_bytes_total", Is: Counter, Since: "0.24", Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noOffload},
 		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_total_bytes_total", Is: Counter, Since: "0.15", Set: tier(metrics.TierHost), Carry: transferType, Absent: noOffload},
@@ -144,7 +144,7 @@ var vllm = Dialect{
 		{To: metrics.KVTierRefused, From: "vllm:kv_offload_allocation_failure_total", Is: Counter, Since: "0.26", Set: tier(metrics.TierHost), Absent: noOffload},
 		{To: metrics.KVTierRefused, From: "vllm:kv_offload_stores_skipped_total", Is: Counter, Since: "0.24", Set: tier(metrics.TierHost), Absent: noOffload,
 			Quality: metrics.Approximate, Why: "with a store_threshold of 2 or more, first sightings are among them"},
-		// Not how full the tier is: vLLM has no gauge of that since V0.
+		// Not the fill level of the tier: vLLM has had no gauge for that since V0.
 		{To: metrics.KVTierPinned, From: "vllm:kv_offload_cpu_cache_usage_perc", Is: Gauge, Since: "0.24", Set: tier(metrics.TierHost), Absent: noOffload},
 		{To: metrics.KVTierUsage, From: "vllm:cpu_cache_usage_perc", Is: Gauge, Since: "0.2.3", Until: "0.9.0", Set: tier(metrics.TierHost), Absent: "V0 only"},
 		{To: metrics.KVTierCapacityTokens, From: "vllm:kv_offload_config_info", Is: Gauge, Since: "0.31", Set: tier(metrics.TierHost), Absent: noOffload,
@@ -181,19 +181,19 @@ var vllm = Dialect{
 	Identify: openAI,
 }
 
-// Why quantities that hang on a flag are not there.
+// Reasons why quantities that depend on a flag are absent.
 const (
 	noOffload = "no KV offloading, or nothing of the kind yet"
 	needsMFU  = "needs --enable-mfu-metrics"
 )
 
-// transferType is the direction of a copy between host and GPU.
+// transferType maps the direction of a copy between host and GPU.
 var transferType = []Carry{{From: "transfer_type", To: metrics.LabelOperation, Map: values(map[string]string{
 	"CPU_to_GPU": string(metrics.Fetch),
 	"GPU_to_CPU": string(metrics.Store),
 }, "")}}
 
-// secondaryTier is a tier below the host's memory, named by its place and kind: 1:fs.
+// secondaryTier maps a tier below the host's memory, named by its position and kind: 1:fs.
 var secondaryTier = []Carry{{From: "tier", To: metrics.LabelTier, Map: func(s string) string {
 	if _, kind, _ := strings.Cut(s, ":"); kind == "fs" {
 		return string(metrics.TierDisk)
@@ -201,7 +201,7 @@ var secondaryTier = []Carry{{From: "tier", To: metrics.LabelTier, Map: func(s st
 	return string(metrics.TierStorage)
 }}}
 
-// Operations of the Mooncake store that move KV cache; the others ask for keys.
+// Operations of the Mooncake store that move KV cache; the others look up keys.
 var (
 	mooncakeMoves     = slices.Concat(is("operation", "save_put", "load_get"), is("status", "ok"))
 	mooncakeOperation = []Carry{{From: "operation", To: metrics.LabelOperation, Map: values(map[string]string{
@@ -210,7 +210,7 @@ var (
 	}, "")}}
 )
 
-// finishReason maps the finish reasons of the OpenAI protocol and vLLM's additions to it.
+// finishReason maps the finish reasons of the OpenAI protocol and of vLLM's additions.
 var finishReason = values(map[string]string{
 	"stop":       string(metrics.OutcomeStop),
 	"length":     string(metrics.OutcomeLength),
@@ -221,8 +221,8 @@ var finishReason = values(map[string]string{
 	"tool_calls": string(metrics.OutcomeStop),
 }, string(metrics.OutcomeOther))
 
-// kvCapacity reads the size of the KV cache from the labels of cache_config_info: in tokens where
-// vLLM says so (v0.24), else blocks times tokens per block. Early V1 printed num_gpu_blocks="None".
+// kvCapacity reads the size of the KV cache from the labels of cache_config_info: in tokens if vLLM reports them
+// (v0.24), otherwise blocks times tokens per block. Early V1 printed num_gpu_blocks="None".
 func kvCapacity(in []Member) (float64, bool) {
 	var total float64
 	for _, m := range in {
@@ -235,7 +235,7 @@ func kvCapacity(in []Member) (float64, bool) {
 	return total, total > 0
 }
 
-// labelNumber reads a number that an info metric carries in a label; 0 when it carries none.
+// labelNumber reads a number that an info metric carries in a label; 0 if there is none.
 func labelNumber(m Member, label string) float64 {
 	v, err := strconv.ParseFloat(m.Labels.Get(label), 64)
 	if err != nil || math.IsNaN(v) {
@@ -244,8 +244,8 @@ func labelNumber(m Member, label string) float64 {
 	return v
 }
 
-// labelProduct multiplies what a member carries in labels, and adds the members up; absent where
-// none says it.
+// labelProduct multiplies the numbers that a member carries in labels, and adds up the members; absent if no member
+// has them.
 func labelProduct(names ...string) func([]Member) (float64, bool) {
 	return func(in []Member) (total float64, ok bool) {
 		for _, m := range in {
@@ -273,9 +273,9 @@ func blocksInTokens(counter string) func([]Member) (float64, bool) {
 	}
 }
 
-// lorasRunning counts the adapters named by the newest lora_requests_info series. Each combination
-// of adapters that ever ran leaves a series behind, whose value is the time of its last update;
-// where several are equally new, the largest combination counts.
+// lorasRunning counts the adapters named by the newest lora_requests_info series. Each combination of adapters that
+// ever ran leaves a series behind, whose value is the time of its last update; if several are equally new, the
+// largest combination counts.
 func lorasRunning(in []Member) (float64, bool) {
 	newest, running := math.Inf(-1), 0
 	for _, m := range in {

@@ -2,9 +2,9 @@ package engine
 
 import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
-// xinference reads the metrics exporter of an Xinference worker, which counts the calls to its models of
-// any kind. Where the page has an engine's own families, that engine is read instead; a supervisor's
-// page says nothing about requests.
+// xinference reads the metrics exporter of an Xinference worker, which counts the calls to its models of any kind. If
+// the page has an engine's own families, that engine is read instead; a supervisor's page says nothing about
+// requests.
 var xinference = Dialect{
 	Runtime: metrics.Xinference,
 	Source:  "xinference/core/metrics.py, core/model.py, Xinference's monitoring documentation",
@@ -12,7 +12,7 @@ var xinference = Dialect{
 		return p.HasPrefix("xinference:") && !xinferenceSupervisor(p) && !p.HasPrefix("vllm:") && !p.HasPrefix("sglang:")
 	},
 	Labels: []Carry{
-		{From: "model", To: metrics.LabelModel}, // the uid, by which clients ask for the model
+		{From: "model", To: metrics.LabelModel}, // the uid by which clients ask for the model
 		{From: "model_uid", To: metrics.LabelModel},
 		{From: "replica_index", To: metrics.LabelReplica},
 	},
@@ -43,7 +43,7 @@ func xinferenceMissing() map[*metrics.Family]string {
 	return m
 }
 
-// xinferenceSupervisor recognises the page of the API server, which is about the cluster.
+// xinferenceSupervisor recognises the page of the API server, which describes the cluster.
 func xinferenceSupervisor(p *Page) bool {
 	return p.Has("xinference:supervisor_uptime_seconds") || p.Has("xinference:workers_total")
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// call is a row of what is read by calls of its own, because no field offers it.
+// call describes a reading that needs driver calls of its own, because no field offers it.
 type call struct {
-	feature string // as in llm_gpu_feature_supported; empty: the function says itself
+	feature string // as in llm_gpu_feature_supported; empty: read notes it itself
 	slow    bool
 	read    func(*nvmlDevice, *sheet) error
 
 	restUntil time.Time
 }
 
-// newCalls returns the calls of one GPU, in the order in which they are made: what needs the fields
-// or GPM comes after them.
+// newCalls returns the calls of one GPU in the order in which they are made: those that need the fields or GPM come
+// after them.
 func newCalls() []call {
 	return []call{
 		{feature: "clock_max", slow: true, read: readMaxClocks},
@@ -66,13 +66,13 @@ func newCalls() []call {
 	}
 }
 
-// anyOf is the outcome of several calls of which one is enough.
+// anyOf collects the outcome of several calls of which one success is enough.
 type anyOf struct {
 	ok    bool
 	first error
 }
 
-// add takes an outcome and reports whether it was good.
+// add records an outcome and reports whether the call succeeded.
 func (a *anyOf) add(err error) bool {
 	switch {
 	case err == nil:
@@ -132,7 +132,7 @@ func readPeakBandwidth(d *nvmlDevice, s *sheet) error {
 		return err
 	}
 	if mhz == 0 || width == 0 {
-		return &callError{"nvmlDeviceGetMemoryBusWidth", codeNotSupported} // memory that is not the GPU's own
+		return &callError{"nvmlDeviceGetMemoryBusWidth", codeNotSupported} // the GPU has no memory of its own
 	}
 	s.addSlow(metrics.GPUMemoryBandwidthPeak, 2*float64(mhz)*mega*float64(width)/8)
 	return nil
@@ -166,7 +166,7 @@ func readUtilization(d *nvmlDevice, s *sheet) error {
 	return err
 }
 
-// mediaUnit is a row of a unit beside the SMs.
+// mediaUnit returns the row of a unit beside the SMs.
 func mediaUnit(kind, name string, get func(nvml.Device) (percent, periodMicros uint32, ret nvml.Return)) call {
 	return call{feature: kind + "_utilization", slow: true, read: func(d *nvmlDevice, s *sheet) error {
 		percent, err := ask(d, name, func() (uint32, nvml.Return) {
@@ -213,8 +213,8 @@ func readGSPMode(d *nvmlDevice, s *sheet) error {
 	return err
 }
 
-// readPlatform exports where in its rack a GPU is. go-nvml asks for version 1 of the call, which names some fields otherwise
-// than version 2 and has them in the same places.
+// readPlatform exports the position of a GPU in its rack. go-nvml requests version 1 of the call, which names some
+// fields differently from version 2 but has them in the same places.
 func readPlatform(d *nvmlDevice, s *sheet) error {
 	p, err := ask(d, "nvmlDeviceGetPlatformInfo", d.handle.GetPlatformInfo)
 	if err == nil {
@@ -235,8 +235,8 @@ func readC2CMode(d *nvmlDevice, s *sheet) error {
 
 func readDeviceMemory(d *nvmlDevice, s *sheet) error { return d.readMemory(d.handle, s.add, "") }
 
-// readMemory exports the memory of the GPU or of a MIG device. Only the newer call tells reserved
-// memory apart; the older one counts it as used.
+// readMemory exports the memory of the GPU or of a MIG device. Only the newer call separates reserved memory; the
+// older one counts it as used.
 func (d *nvmlDevice) readMemory(h nvml.Device, add func(*metrics.Family, float64, ...string), instance string) error {
 	m, err := either(d, "memory "+instance,
 		func() (nvml.Memory, error) {
@@ -248,7 +248,7 @@ func (d *nvmlDevice) readMemory(h nvml.Device, add func(*metrics.Family, float64
 		},
 		func() (nvml.Memory, error) { return ask(d, "nvmlDeviceGetMemoryInfo", h.GetMemoryInfo) })
 	if err == nil && m.Total == 0 {
-		err = &callError{"nvmlDeviceGetMemoryInfo", codeNotSupported} // it shares the memory of the CPU
+		err = &callError{"nvmlDeviceGetMemoryInfo", codeNotSupported} // the GPU shares the memory of the CPU
 	}
 	if err != nil {
 		return err
@@ -259,7 +259,7 @@ func (d *nvmlDevice) readMemory(h nvml.Device, add func(*metrics.Family, float64
 	return nil
 }
 
-// readPower fills in for drivers that lack the power fields.
+// readPower reads the power on drivers that lack the power fields.
 func readPower(d *nvmlDevice, s *sheet) error {
 	instant := fieldID{id: nvml.FI_DEV_POWER_INSTANT}
 	if _, ok := d.values[instant]; ok {
@@ -289,7 +289,7 @@ func readFans(d *nvmlDevice, s *sheet) error {
 
 func readPCIeLink(d *nvmlDevice, s *sheet) error {
 	var out anyOf
-	most := make(map[*metrics.Family]int) // the maximum is asked for last
+	most := make(map[*metrics.Family]int) // the maximum is read last
 	for _, q := range []struct {
 		to   *metrics.Family
 		name string
@@ -313,11 +313,11 @@ func readPCIeLink(d *nvmlDevice, s *sheet) error {
 	return out.err()
 }
 
-// pcieTransfers are the bits per second that a lane carries in one direction, by generation: the rates of the PCI Express
-// specifications, of which encoding takes a part.
+// pcieTransfers holds the bits per second that a lane carries in one direction, by generation: the rates of the PCI
+// Express specifications, before encoding overhead.
 var pcieTransfers = []float64{math.Inf(1), 2.5e9, 5e9, 8e9, 16e9, 32e9, 64e9}
 
-// readRecoveryAction names the recovery action that the field holds as a number.
+// readRecoveryAction names the recovery action that a field reports as a number.
 func readRecoveryAction(d *nvmlDevice, s *sheet) error {
 	if action, ok := d.field(nvml.FI_DEV_GET_GPU_RECOVERY_ACTION); ok {
 		s.add(metrics.GPURecoveryActionInfo, 1, metrics.RecoveryAction(int(action)))

@@ -13,9 +13,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// clockEvents are the reasons for which the driver lowers the clocks. fields is the driver's own
-// counter of nanoseconds, and that of older drivers; where there is none, or the driver is too old for it, time is
-// integrated from samples.
+// clockEvents lists the reasons for which the driver lowers the clocks. fields holds the driver's own counter of
+// nanoseconds, and that of older drivers; if there is none, or the driver is too old for it, time is integrated from
+// samples.
 var clockEvents = []struct {
 	bit    uint64
 	reason string
@@ -34,11 +34,11 @@ var clockEvents = []struct {
 	{nvml.ClocksEventReasonReliability, "reliability", []uint32{nvml.FI_DEV_PERF_POLICY_RELIABILITY}},
 }
 
-// commonClockEvents are the reasons of a GPU that does not say which ones it supports, as a vGPU
-// does not: those that every driver of the last years has.
+// commonClockEvents holds the reasons of a GPU that does not report which ones it supports, such as a vGPU: those
+// that every driver of recent years has.
 const commonClockEvents = 0x1ff
 
-// clockEventState is what remains between two samples.
+// clockEventState carries over from one sample to the next.
 type clockEventState struct {
 	supported uint64
 	asked     bool
@@ -46,8 +46,8 @@ type clockEventState struct {
 	seconds   [64]float64 // sampled, per bit
 }
 
-// readClockEvents exports which reasons are in force, and for how long those were that the driver
-// does not time itself.
+// readClockEvents exports which reasons are in force, and for how long the reasons were that the driver does not time
+// itself.
 func readClockEvents(d *nvmlDevice, s *sheet) error {
 	active, err := either(d, "clock_events",
 		func() (uint64, error) {
@@ -71,15 +71,14 @@ func readClockEvents(d *nvmlDevice, s *sheet) error {
 		elapsed = d.now.Sub(d.last)
 	}
 	if elapsed > 3*d.lib.options.Interval {
-		elapsed = 0 // nobody looked
+		elapsed = 0 // too long without a sample
 	}
 	for rest := c.supported; rest != 0; rest &= rest - 1 {
 		i := bits.TrailingZeros64(rest)
 		bit := uint64(1) << i
 		reason, driverTimes := d.clockEvent(bit)
 		s.add(metrics.GPUClockEventActive, truth(active&bit != 0), reason)
-		// A reason in force at both ends of the time between two samples counts in full, at one
-		// end by half.
+		// A reason in force at both ends of the time between two samples counts in full, at only one end by half.
 		c.seconds[i] += elapsed.Seconds() * (truth(c.active&bit != 0) + truth(active&bit != 0)) / 2
 		if !driverTimes {
 			s.add(metrics.GPUClockEventSeconds, c.seconds[i], reason, "sampled")
@@ -89,7 +88,7 @@ func readClockEvents(d *nvmlDevice, s *sheet) error {
 	return nil
 }
 
-// supportedClockEvents is the mask of the reasons that the GPU can have.
+// supportedClockEvents returns the mask of the reasons that the GPU can report.
 func (d *nvmlDevice) supportedClockEvents() uint64 {
 	mask, err := either(d, "clock_events_supported",
 		func() (uint64, error) {
@@ -104,7 +103,7 @@ func (d *nvmlDevice) supportedClockEvents() uint64 {
 	return mask
 }
 
-// clockEvent is the name of a reason, and whether the driver times it.
+// clockEvent returns the name of a reason, and whether the driver times it.
 func (d *nvmlDevice) clockEvent(bit uint64) (reason string, driverTimes bool) {
 	for _, e := range clockEvents {
 		if e.bit == bit {

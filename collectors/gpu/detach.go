@@ -15,8 +15,8 @@ const (
 
 var errDetached = errors.New("detached")
 
-// detachment is the wish to have NVML released for a while, because a client of NVML keeps a GPU
-// from being reset, MIG from being changed and the driver from being unloaded.
+// detachment holds a request to release NVML for a while: a client of NVML prevents GPU resets, MIG changes and
+// unloading the driver.
 type detachment struct {
 	mu       sync.Mutex
 	until    time.Time
@@ -30,7 +30,7 @@ func newDetachment() *detachment {
 	return d
 }
 
-// set changes until when NVML is to stay released. The channel is closed once it is.
+// set changes the time until which NVML is to stay released. The channel is closed once it is released.
 func (d *detachment) set(until time.Time) (released <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -40,7 +40,7 @@ func (d *detachment) set(until time.Time) (released <-chan struct{}) {
 	return d.released
 }
 
-// get returns for how long NVML is to stay released, and a channel that is closed when that changes.
+// get returns how long NVML is to stay released, and a channel that is closed when that changes.
 func (d *detachment) get() (remaining time.Duration, changed <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,9 +56,9 @@ func (d *detachment) hold() (release func()) {
 	return func() { close(released) }
 }
 
-// Detach releases NVML, so that a GPU can be reset, MIG changed or the driver unloaded, and returns
-// when it is released. GPU series are absent and llm_gpu_nvml_up says detached until ttl has passed
-// or Attach is called.
+// Detach releases NVML, so that a GPU can be reset, MIG changed or the driver unloaded, and returns once it is
+// released. Until ttl has passed or Attach is called, GPU series are absent and llm_gpu_nvml_up has the reason
+// detached.
 func (c *Collector) Detach(ttl time.Duration) error {
 	if ttl <= 0 || ttl > maxTTL {
 		return fmt.Errorf("detach for %s: give a time above zero and up to %s", ttl, maxTTL)

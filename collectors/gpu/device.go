@@ -15,8 +15,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// restFor is for how long something that the driver has refused for good is not asked for again. A
-// change of mode, of MIG for example, may bring it back.
+// restFor is the pause before asking again for something that the driver has refused for good. A change of mode, such
+// as MIG, may bring it back.
 const restFor = 10 * time.Minute
 
 // nvmlDevice reads one GPU through NVML.
@@ -25,18 +25,18 @@ type nvmlDevice struct {
 	index  int
 	handle nvml.Device
 	isOpen bool
-	info   []string // labels of llm_gpu_info after those of the GPU
+	info   []string // labels of llm_gpu_info after the GPU's own
 
-	now   time.Time // of the present cycle
+	now   time.Time // of the current cycle
 	last  time.Time // of the last complete cycle
 	fatal error     // the GPU or the library is out of order: no more calls in this cycle
 
 	fields   []field
 	batch    []nvml.FieldValue
 	asked    []*field
-	values   map[fieldID]nvml.FieldValue // the last answers
+	values   map[fieldID]nvml.FieldValue // the last values read
 	calls    []call
-	rest     map[string]time.Time // until when either leaves out its first way
+	rest     map[string]time.Time // until when either skips its first way
 	features map[string]*feature
 	distance map[distanceKey]*odometer
 
@@ -44,7 +44,7 @@ type nvmlDevice struct {
 	pcieSpeed float64 // bytes per second that the PCIe link can carry in one direction
 
 	clockEvents clockEventState
-	limits      map[string]float64 // of a GPU without T.Limit, in degrees
+	limits      map[string]float64 // for GPUs without T.Limit, in degrees
 	gpm         gpmState
 	mig         []*migInstance
 	utilization utilization
@@ -65,8 +65,8 @@ func newDevice(l *library, index int) *nvmlDevice {
 	}
 }
 
-// feature is whether something is offered. A feature that several calls or fields make up is offered
-// when one of them is.
+// feature records whether a feature is offered. One that consists of several calls or fields is offered if any of
+// them is.
 type feature struct {
 	cycle     time.Time
 	supported bool
@@ -97,7 +97,7 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 		}
 	}
 	if err := d.fatal; err != nil {
-		d.Close() // forgets it
+		d.Close() // the next cycle opens it anew
 		return err
 	}
 	if s.dueSlow {
@@ -110,8 +110,8 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 	return nil
 }
 
-// alive ends the cycle unless the GPU tells its clocks or, where it has none to tell, who it is: some dead GPUs answer
-// every call with a code that would be harmless from a single one. That is what up means.
+// alive ends the cycle unless the GPU reports its clocks or, if it has none to report, its identity: some dead GPUs
+// answer every call with a code that would be harmless from a single call. This check defines up.
 func (d *nvmlDevice) alive(s *sheet) {
 	_, err := either(d, "clocks",
 		func() (string, error) {
@@ -139,7 +139,7 @@ func (d *nvmlDevice) Close() {
 	*d = *fresh
 }
 
-// call makes a driver call for the GPU, unless it is known to be out of order.
+// call makes a driver call for the GPU, unless the GPU is known to be out of order.
 func (d *nvmlDevice) call(name string, call func() nvml.Return) error {
 	if d.fatal != nil {
 		return d.fatal
@@ -149,21 +149,21 @@ func (d *nvmlDevice) call(name string, call func() nvml.Return) error {
 	return err
 }
 
-// condemn ends the cycle when an error says that the GPU or the library is out of order.
+// condemn ends the cycle if an error means that the GPU or the library is out of order.
 func (d *nvmlDevice) condemn(err error) {
 	if reachOf(err) >= wholeGPU && d.fatal == nil {
 		d.fatal = err
 	}
 }
 
-// ask makes a driver call that has one result.
+// ask makes a driver call with one result.
 func ask[T any](d *nvmlDevice, name string, get func() (T, nvml.Return)) (v T, err error) {
 	err = d.call(name, func() (ret nvml.Return) { v, ret = get(); return ret })
 	return v, err
 }
 
-// either asks the first of two ways to learn something and, where the driver refuses that for good, the second. The
-// first rests meanwhile, under its key.
+// either tries the first of two ways to read something and, if the driver refuses that for good, the second. The
+// first then rests, under its key.
 func either[T any](d *nvmlDevice, key string, first, second func() (T, error)) (T, error) {
 	if d.now.Before(d.rest[key]) {
 		return second()
@@ -176,7 +176,7 @@ func either[T any](d *nvmlDevice, key string, first, second func() (T, error)) (
 	return second()
 }
 
-// note takes down whether a feature is offered.
+// note records whether a feature is offered.
 func (d *nvmlDevice) note(name string, err error) {
 	f := findOrMake(d.features, name)
 	if f.cycle.Equal(d.now) && f.supported {
@@ -190,7 +190,7 @@ func (d *nvmlDevice) note(name string, err error) {
 	}
 }
 
-// open finds the GPU and learns who it is.
+// open finds the GPU and reads its identity.
 func (d *nvmlDevice) open(s *sheet) error {
 	var err error
 	d.handle, err = ask(d, callHandle, func() (nvml.Device, nvml.Return) { return d.lib.api.DeviceGetHandleByIndex(d.index) })

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// driver is an initialised driver library: NVML, or nothing in a build without cgo. Every method may
-// block for as long as the kernel driver pleases, so none is called while a page is served.
+// driver wraps an initialised driver library: NVML, or nothing in a build without cgo. Every method may block as long
+// as the kernel driver does, so none is called while a page is served.
 type driver interface {
-	// Versions names the driver, NVML and the CUDA level. Unknown ones are empty.
+	// Versions returns the versions of the driver and of NVML, and the CUDA level. Unknown ones are empty.
 	Versions() versions
-	// Count is the number of GPUs, lost ones included.
+	// Count returns the number of GPUs, including lost ones.
 	Count() (int, error)
 	// Device prepares the GPU at an index. It does not call the driver.
 	Device(index int) device
@@ -19,12 +19,12 @@ type driver interface {
 	Shutdown() error
 }
 
-// device reads one GPU. It is used by one goroutine.
+// device reads one GPU. Only one goroutine uses it.
 type device interface {
-	// Read runs one cycle: everything that is due goes onto the sheet. An error means that the GPU
-	// or the library is out of order and that the sheet must not be served.
+	// Read runs one cycle: it puts everything that is due onto the sheet. An error means that the GPU or the library
+	// is out of order and that the sheet must not be served.
 	Read(now time.Time, s *sheet) error
-	// Close frees what Read has allocated in the driver.
+	// Close frees what Read allocated in the driver.
 	Close()
 }
 
@@ -34,14 +34,14 @@ type versions struct{ driver, nvml, cuda string }
 type Identity struct {
 	UUID  string // GPU-…, empty until the GPU has answered once
 	Index string // NVML index, in decimal
-	Minor string // of /dev/nvidia<minor>, in decimal; empty when the driver does not say
+	Minor string // of /dev/nvidia<minor>, in decimal; empty if the driver does not report it
 	PCI   string // domain:bus:device.function in lower case, as in sysfs
 }
 
-// code is an nvmlReturn_t.
+// code holds an nvmlReturn_t.
 type code int
 
-// The codes that decide something. Values are nvmlReturn_t of nvml.h.
+// The codes that influence decisions. Values are nvmlReturn_t of nvml.h.
 const (
 	codeUninitialized    code = 1
 	codeNotSupported     code = 3
@@ -56,20 +56,20 @@ const (
 	codeUnknown          code = 999
 )
 
-// reach says how much an error code puts out of order.
+// reach tells how much an error puts out of order.
 type reach uint8
 
 const (
-	thisTime     reach = iota // the call, this time
-	forGood                   // the call, on this GPU with this driver: it is not supported or not permitted
+	thisTime     reach = iota // this call, this time
+	forGood                   // this call, on this GPU with this driver: not supported or not permitted
 	wholeGPU                  // the GPU is lost
 	wholeProcess              // the GPU, for this process
 	wholeLibrary              // the library
 )
 
-// codes explains the return codes: all of nvmlReturn_t in NVIDIA's nvml.h (13.4), whose names and comments
-// they follow. A code that is not here concerns the call, this time. Whether a GPU is lost is decided by what it still
-// answers, too: see nvmlDevice.alive.
+// codes explains the return codes: all of nvmlReturn_t in NVIDIA's nvml.h (13.4), whose names and comments they
+// follow. An unlisted code concerns the call, this time. Whether a GPU is lost also depends on what it still answers:
+// see nvmlDevice.alive.
 var codes = map[code]struct {
 	reason string
 	reach  reach
@@ -108,7 +108,7 @@ var codes = map[code]struct {
 	codeUnknown:          {"unknown", thisTime, "see the kernel log; in a container, systemd may have taken the GPU's device nodes away: recreate the container"},
 }
 
-// callError is a driver call that failed.
+// callError reports a failed driver call.
 type callError struct {
 	call string
 	code code
@@ -121,13 +121,13 @@ func (e *callError) Error() string {
 	return fmt.Sprintf("%s: NVML error %d: see nvmlReturn_t in NVIDIA's nvml.h", e.call, e.code)
 }
 
-// errNoCgo is what a build without cgo answers instead of a driver.
+// errNoCgo replaces the driver in a build without cgo.
 var errNoCgo = errors.New("this binary was built without cgo and cannot load NVML: use a release build, or build with CGO_ENABLED=1")
 
-// errWraps is why a counter of 32 bits is not served: the link may wrap it between two readings.
+// errWraps explains why a 32-bit counter is not served: the link may wrap it between two readings.
 var errWraps = errors.New("counter_wraps")
 
-// reasonFor is the value of the reason label for an error; empty for nil.
+// reasonFor returns the value of the reason label for an error; empty for nil.
 func reasonFor(err error) string {
 	var call *callError
 	switch {
@@ -148,7 +148,7 @@ func reasonFor(err error) string {
 	return fmt.Sprintf("nvml_error_%d", call.code)
 }
 
-// reachOf says how much an error puts out of order.
+// reachOf returns how much an error puts out of order.
 func reachOf(err error) reach {
 	var call *callError
 	if errors.As(err, &call) {
@@ -157,9 +157,9 @@ func reachOf(err error) reach {
 	return thisTime
 }
 
-// restartHeals reports whether a new process may see the library where this one cannot: after a
-// driver update the old library stays mapped, and after systemd has revoked device nodes only a new
-// container gets them back.
+// restartHeals reports whether a new process may be able to use the library where this one cannot: after a driver
+// update the old library stays mapped, and after systemd has revoked device nodes only a new container gets them
+// back.
 func restartHeals(err error) bool {
 	var call *callError
 	return errors.As(err, &call) && (call.code == codeVersionMismatch || call.code == codeOperatingSystem || call.code == codeUnknown)

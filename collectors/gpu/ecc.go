@@ -19,7 +19,7 @@ var (
 		name    string
 	}{{nvml.VOLATILE_ECC, "volatile"}, {nvml.AGGREGATE_ECC, "aggregate"}}
 
-	// eccTotals are the fields of the totals, by severity and lifetime.
+	// eccTotals holds the fields of the totals, by severity and lifetime.
 	eccTotals = [2][2]uint32{
 		{nvml.FI_DEV_ECC_SBE_VOL_TOTAL, nvml.FI_DEV_ECC_SBE_AGG_TOTAL},
 		{nvml.FI_DEV_ECC_DBE_VOL_TOTAL, nvml.FI_DEV_ECC_DBE_AGG_TOTAL},
@@ -31,9 +31,8 @@ type eccLocation struct {
 	name     string
 }
 
-// eccLocations are the two ways in which GPUs split ECC errors by location: Ampere and newer into
-// DRAM and SRAM, older ones by unit. A GPU is asked for the first, and for the second if it has no
-// SRAM counters, so that locations never overlap.
+// eccLocations lists the two ways in which GPUs split ECC errors by location: Ampere and newer into DRAM and SRAM,
+// older ones by unit. The second is read only if the GPU has no SRAM counters, so that locations never overlap.
 var eccLocations = [2][]eccLocation{
 	{{nvml.MEMORY_LOCATION_SRAM, "sram"}, {nvml.MEMORY_LOCATION_DRAM, "dram"}},
 	{
@@ -90,7 +89,7 @@ func (d *nvmlDevice) readECCAt(s *sheet, l eccLocation) error {
 	return out.err()
 }
 
-// readSRAM exports uncorrectable SRAM errors, and whether they are too many. The corrected ones are those of readECC.
+// readSRAM exports uncorrectable SRAM errors, and whether there are too many. readECC exports the corrected ones.
 func readSRAM(d *nvmlDevice, s *sheet) error {
 	status, err := ask(d, "nvmlDeviceGetSramEccErrorStatus", d.handle.GetSramEccErrorStatus)
 	if err != nil {

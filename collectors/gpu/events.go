@@ -11,11 +11,11 @@ import (
 
 const (
 	maxEventsPerCycle = 4096
-	eventWait         = 1 // ms: what is waiting, and no more
+	eventWait         = 1 // ms: take what is waiting, and no more
 )
 
-// readXIDEvents takes the XIDs that have come in since the last cycle. Every GPU has an event set of
-// its own, so that one that hangs holds up no other's events.
+// readXIDEvents reads the XIDs that arrived since the last cycle. Every GPU has its own event set, so that a GPU that
+// hangs does not delay the events of others.
 func readXIDEvents(d *nvmlDevice, s *sheet) error {
 	if d.events == nil {
 		if err := d.registerXIDs(); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// fabricChecks are the bit fields of the fabric health mask. 0 means that the check is not supported,
-// bad that it fails.
+// fabricChecks lists the bit fields of the fabric health mask. 0 means that the check is not supported, bad that it
+// fails.
 var fabricChecks = []struct {
 	name         string
 	shift, width uint32
@@ -35,13 +35,13 @@ var fabricStates = []string{
 	nvml.GPU_FABRIC_STATE_COMPLETED:   "completed",
 }
 
-// uuid writes the bytes of a UUID as NVIDIA's tools do.
+// uuid formats the bytes of a UUID as NVIDIA's tools do.
 func uuid(b [16]byte) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// readFabric exports the registration with the NVSwitch fabric, where it has led to, and its health. Version 3 of the call
-// adds a summary; drivers of before 13.0 have version 2 only.
+// readFabric exports the registration with the NVSwitch fabric, its result, and its health. Version 3 of the call
+// adds a summary; drivers before 13.0 only have version 2.
 func readFabric(d *nvmlDevice, s *sheet) error {
 	const name = "nvmlDeviceGetGpuFabricInfoV"
 	info, err := either(d, "fabric",
@@ -59,7 +59,7 @@ func readFabric(d *nvmlDevice, s *sheet) error {
 		return err
 	}
 	s.addSlow(metrics.GPUFabricState, 1, fabricStates[info.State])
-	// The UUID of GPUs that only reach those of their own node is zero, on every node.
+	// GPUs that reach only those of their own node have a zero UUID, on every node.
 	if info.State == nvml.GPU_FABRIC_STATE_COMPLETED && nvml.Return(info.Status) == nvml.SUCCESS && info.ClusterUuid != [16]uint8{} {
 		s.addSlow(metrics.GPUFabricInfo, 1, uuid(info.ClusterUuid), strconv.Itoa(int(info.CliqueId)))
 	}

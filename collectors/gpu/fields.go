@@ -14,33 +14,33 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// field is a row of the batch that one nvmlDeviceGetFieldValues reads: the cheapest way to ask, and
-// the safest, since a driver refuses a field that it does not know instead of ending the process.
+// field describes a row of the batch that a single nvmlDeviceGetFieldValues reads: the cheapest way to ask, and the
+// safest, since a driver refuses an unknown field instead of ending the process.
 type field struct {
 	fieldID
-	to      *metrics.Family // nil: only kept, for a call that needs it
-	labels  []string        // after those of the GPU
-	feature string          // as in llm_gpu_feature_supported; empty: the call that needs it says
+	to      *metrics.Family // nil: only stored, for a call that needs it
+	labels  []string        // after the GPU's own
+	feature string          // as in llm_gpu_feature_supported; empty: the call that needs it notes it
 	per     float64         // units of the driver per base unit; 0: it is the base unit
-	slow    bool            // read in slow cycles only
+	slow    bool            // read only in slow cycles
 	value   func(float64) (float64, bool)
 	unless  fieldID // read only while this one gives no answer; zero: always
 
 	restUntil time.Time
 }
 
-// fieldID is an NVML_FI_… number and what it is asked about: an NVLink, a C2C link, a power scope, or nothing.
+// fieldID holds an NVML_FI_… number and its scope: an NVLink, a C2C link, a power scope, or nothing.
 type fieldID struct{ id, scope uint32 }
 
-// Scopes. nvml.h calls a power scope of 2 both that of the memory and the base of the GPU; the latter has limits only, so
-// that a power is that of the memory.
+// Scopes. nvml.h uses power scope 2 both for the memory and for the base of the GPU; the latter only has limits, so a
+// power in this scope is that of the memory.
 const (
 	scopeModule   = nvml.POWER_SCOPE_MODULE // power: GPU with CPU and memory (GH200, GB200)
 	scopeMemory   = nvml.POWER_SCOPE_MEMORY // power: device memory
 	scopeAllLinks = math.MaxUint32          // NVLink traffic: all links together
 )
 
-// deviceFields are the fields of the GPU itself.
+// deviceFields lists the fields of the GPU itself.
 var deviceFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_MEMORY_TEMP}, to: metrics.GPUTemperature, labels: []string{"memory"}, feature: "memory_temperature", value: positive},
 	{fieldID: fieldID{id: nvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT}, slow: true},
@@ -92,7 +92,7 @@ var deviceFields = []field{
 	pcieError(nvml.FI_DEV_PCIE_COUNT_FATAL_ERROR, "fatal"),
 }
 
-// nvlinkFields are the fields of a GPU with NVLink.
+// nvlinkFields lists the fields of a GPU with NVLink.
 var nvlinkFields = []field{
 	{fieldID: fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scopeAllLinks}},
 	{fieldID: fieldID{nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scopeAllLinks}},
@@ -101,7 +101,7 @@ var nvlinkFields = []field{
 // fecBins is the number of bins of the FEC history of an NVLink.
 const fecBins = nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_15 - nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + 1
 
-// linkFields are the fields of each NVLink. Those after the CRC errors exist from NVLink 5 on.
+// linkFields lists the fields of each NVLink. Those after the CRC errors exist from NVLink 5 on.
 var linkFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_GET_STATE}, feature: "nvlink_state", slow: true},
 	linkError(nvml.FI_DEV_NVLINK_ERROR_DL_REPLAY, "replay"),
@@ -121,10 +121,10 @@ var linkFields = []field{
 	linkBitErrors(nvml.FI_DEV_NVLINK_COUNT_RAW_BER_V2, "raw"),
 }
 
-// maxC2CLinks is for how many chip-to-chip links NVML has metrics.
+// maxC2CLinks is the number of chip-to-chip links for which NVML has metrics.
 const maxC2CLinks = 14
 
-// c2cFields are the fields of each chip-to-chip link between GPU and CPU (GH200, GB200).
+// c2cFields lists the fields of each chip-to-chip link between GPU and CPU (GH200, GB200).
 var c2cFields = []field{
 	{fieldID: fieldID{id: nvml.FI_DEV_C2C_LINK_GET_STATUS}, to: metrics.GPUC2CLinkUp, feature: "c2c_link", slow: true},
 	{fieldID: fieldID{id: nvml.FI_DEV_C2C_LINK_GET_MAX_BW}, to: metrics.GPUC2CLinkBandwidth, feature: "c2c_link", per: perMega, slow: true},
@@ -160,8 +160,8 @@ func c2cError(id uint32, kind string) field {
 	return field{fieldID: fieldID{id: id}, to: metrics.GPUC2CErrors, labels: []string{kind}, feature: "c2c_errors", slow: true}
 }
 
-// bitErrors decodes a bit error rate: a mantissa, and how often it is divided by ten. What is more than one error per bit, and all
-// ones, is no rate.
+// bitErrors decodes a bit error rate: a mantissa, and how often it is divided by ten. More than one error per bit,
+// and all ones, are not rates.
 func bitErrors(encoded float64) (float64, bool) {
 	v := uint64(encoded)
 	mantissa := v >> nvml.NVLINK_BER_MANTISSA_SHIFT & nvml.NVLINK_BER_MANTISSA_WIDTH
@@ -170,10 +170,10 @@ func bitErrors(encoded float64) (float64, bool) {
 	return rate, rate <= 1 && (mantissa != nvml.NVLINK_BER_MANTISSA_WIDTH || exponent != nvml.NVLINK_BER_EXP_WIDTH)
 }
 
-// positive drops zero, by which the driver says that there is no such sensor.
+// positive drops zero, with which the driver reports that there is no such sensor.
 func positive(v float64) (float64, bool) { return v, v > 0 }
 
-// newFields returns the batch of a GPU with so many NVLinks and chip-to-chip links.
+// newFields returns the batch of a GPU with the given numbers of NVLinks and chip-to-chip links.
 func newFields(links, c2cLinks int) []field {
 	all := append([]field(nil), deviceFields...)
 	for _, e := range clockEvents {
@@ -198,7 +198,7 @@ func newFields(links, c2cLinks int) []field {
 	return slices.Concat(all, ofLinks(links, perLink), ofLinks(c2cLinks, c2cFields))
 }
 
-// ofLinks are fields of each link.
+// ofLinks returns the fields of each link.
 func ofLinks(links int, fields []field) (all []field) {
 	for link := range links {
 		for _, f := range fields {
@@ -236,7 +236,7 @@ func (d *nvmlDevice) getFieldValues(batch []nvml.FieldValue) error {
 	return d.call("nvmlDeviceGetFieldValues", func() nvml.Return { return d.handle.GetFieldValues(batch) })
 }
 
-// takeField takes one answer of the batch. Each field has a return code of its own.
+// takeField stores one answer of the batch. Each field has its own return code.
 func (d *nvmlDevice) takeField(s *sheet, f *field, v nvml.FieldValue, err error) {
 	if err == nil && v.NvmlReturn != 0 {
 		err = &callError{"nvmlDeviceGetFieldValues, field " + strconv.Itoa(int(f.id)), code(v.NvmlReturn)}
@@ -273,7 +273,7 @@ func (d *nvmlDevice) takeField(s *sheet, f *field, v nvml.FieldValue, err error)
 	}
 }
 
-// field is the last answer for a field, and whether there is one.
+// field returns the last answer for a field, and whether there is one.
 func (d *nvmlDevice) field(id uint32) (float64, bool) {
 	v, ok := d.values[fieldID{id: id}]
 	return number(v), ok
@@ -292,10 +292,10 @@ func (d *nvmlDevice) refused(id fieldID) bool {
 			return d.now.Before(d.fields[i].restUntil)
 		}
 	}
-	return true // not even asked for
+	return true // not even read
 }
 
-// linkCount is the number of links of a kind, which a field tells, up to the most that NVML knows of.
+// linkCount returns the number of links of a kind as a field reports it, up to the most that NVML knows.
 func (d *nvmlDevice) linkCount(id uint32, most int) (int, error) {
 	v := []nvml.FieldValue{{FieldId: id}}
 	if err := d.getFieldValues(v); err != nil {

@@ -20,7 +20,7 @@ const (
 	gpmMaxWindow = 10 * time.Minute       // an older sample says nothing about now
 )
 
-// gpmMetric is a row of what GPM tells: a ratio, which it gives in percent, or a count since the node was started.
+// gpmMetric describes one GPM metric: a ratio, which GPM reports in percent, or a count since the node booted.
 type gpmMetric struct {
 	id      nvml.GpmMetricId
 	to      *metrics.Family
@@ -29,7 +29,7 @@ type gpmMetric struct {
 	per     float64  // units of the driver per base unit
 }
 
-// gpmFirst are the metrics that GPM has had from the start.
+// gpmFirst lists the metrics that GPM has had from the start.
 var gpmFirst = []gpmMetric{
 	{nvml.GPM_METRIC_GRAPHICS_UTIL, metrics.GPUGraphicsActive, nil, "graphics_active", percent},
 	{nvml.GPM_METRIC_SM_UTIL, metrics.GPUSMActive, nil, "sm_active", percent},
@@ -46,7 +46,7 @@ var gpmFirst = []gpmMetric{
 	{nvml.GPM_METRIC_IMMA_TENSOR_UTIL, metrics.GPUPipeActive, []string{"tensor_imma"}, "pipe_active", percent},
 }
 
-// gpmLater are the metrics that came with later drivers.
+// gpmLater lists the metrics that later drivers added.
 var gpmLater = []gpmMetric{
 	{nvml.GPM_METRIC_DRAM_CACHE_HIT, metrics.GPUCacheHit, []string{"dram"}, "cache_hit", percent},
 	{nvml.GPM_METRIC_HOSTMEM_CACHE_HIT, metrics.GPUCacheHit, []string{"host"}, "cache_hit", percent},
@@ -66,27 +66,27 @@ var gpmLater = []gpmMetric{
 
 var gpmMetrics = slices.Concat(gpmFirst, gpmLater)
 
-// gpmRates are the GPM metrics in MiB/s, wanted where the driver does not count bytes itself.
+// gpmRates lists the GPM metrics in MiB/s, needed where the driver does not count bytes itself.
 var gpmRates = []nvml.GpmMetricId{
 	nvml.GPM_METRIC_PCIE_TX_PER_SEC, nvml.GPM_METRIC_PCIE_RX_PER_SEC,
 	nvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, nvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC,
 }
 
-// gpmState is the GPM of one GPU. The request is 19 kB and reused for all its instances.
+// gpmState holds the GPM state of one GPU. The request takes 19 kB and is reused for all its instances.
 type gpmState struct {
 	isOpen  bool
 	whole   gpmWindow
 	request nvml.GpmMetricsGetType
-	rates   map[nvml.GpmMetricId]gpmRate // of the window that this cycle has closed for the whole GPU
+	rates   map[nvml.GpmMetricId]gpmRate // of the window that this cycle closed for the whole GPU
 }
 
-// gpmRate is a rate in MiB/s, or why there is none.
+// gpmRate holds a rate in MiB/s, or the reason why there is none.
 type gpmRate struct {
 	value float64
 	err   error
 }
 
-// open asks whether the GPU has GPM.
+// open checks whether the GPU has GPM.
 func (g *gpmState) open(d *nvmlDevice) {
 	support, err := ask(d, "nvmlGpmQueryDeviceSupport", d.handle.GpmQueryDeviceSupport)
 	if err == nil && support.IsSupportedDevice == 0 {
@@ -107,14 +107,14 @@ func (g *gpmState) open(d *nvmlDevice) {
 
 func (g *gpmState) free(l *library) { g.whole.free(l) }
 
-// gpmWindow is the time between two samples of a GPU, or of a MIG instance of it.
+// gpmWindow spans two samples of a GPU, or of one of its MIG instances.
 type gpmWindow struct {
-	older, newer nvml.GpmSample // the older one is taken over by the next sample
+	older, newer nvml.GpmSample // the next sample overwrites the older one
 	taken        time.Time      // when newer was taken; zero: never
-	window       time.Duration  // between the two; 0: there is one sample only
+	window       time.Duration  // between the two; 0: there is only one sample
 }
 
-// sample closes the window that the last sample has opened. It reports whether there is a new one.
+// sample closes the window that the last sample opened. It reports whether there is a new window.
 func (w *gpmWindow) sample(d *nvmlDevice, name string, take func(nvml.GpmSample) nvml.Return) (bool, error) {
 	now := time.Now()
 	if !w.taken.IsZero() && now.Sub(w.taken) < gpmMinWindow {
@@ -171,14 +171,14 @@ func readGPM(d *nvmlDevice, s *sheet) error {
 	return nil
 }
 
-// noteAll takes down why GPM does not tell of some metrics.
+// noteAll records why GPM does not report some metrics.
 func (d *nvmlDevice) noteAll(rows []gpmMetric, err error) {
 	for _, r := range rows {
 		d.note(r.feature, err)
 	}
 }
 
-// read puts the metrics of a window on the sheet, and the rates into rates when it is not nil.
+// read puts the metrics of a window on the sheet, and the rates into rates if that is not nil.
 func (w *gpmWindow) read(d *nvmlDevice, s *sheet, instance, name string, take func(nvml.GpmSample) nvml.Return, rates map[nvml.GpmMetricId]gpmRate) error {
 	fresh, err := w.sample(d, name, take)
 	if err != nil || !fresh {
@@ -194,7 +194,7 @@ func (w *gpmWindow) read(d *nvmlDevice, s *sheet, instance, name string, take fu
 	_, err = either(d, key,
 		func() (string, error) {
 			_, err := get()
-			if err != nil { // perhaps an older driver refuses all for those that it does not know
+			if err != nil { // an older driver may refuse all metrics because of those that it does not know
 				d.noteAll(gpmLater, err)
 			}
 			return "", err
@@ -230,8 +230,8 @@ func (w *gpmWindow) read(d *nvmlDevice, s *sheet, instance, name string, take fu
 	return nil
 }
 
-// gpmValue is the value of a GPM metric. Each has a return code of its own, and NaN means that the
-// window has none.
+// gpmValue returns the value of a GPM metric. Each metric has its own return code; NaN means that the window has no
+// value.
 func gpmValue(m nvml.GpmMetric) (float64, error) {
 	if m.NvmlReturn != 0 {
 		return 0, &callError{"nvmlGpmMetricsGet", code(m.NvmlReturn)}

@@ -1,12 +1,11 @@
-// Package gpu reads NVIDIA GPUs through NVML and serves what they say as llm_gpu_ metrics.
+// Package gpu reads NVIDIA GPUs through NVML and serves the readings as llm_gpu_ metrics.
 //
-// Nothing on the scrape path calls the driver. Each GPU has one goroutine that reads it in a fixed
-// rhythm and leaves a snapshot behind; a page is made from the snapshots. A driver call that hangs
-// costs the series of its own GPU, raises llm_gpu_collect_stuck for it, and is never repeated before
-// it has returned.
+// Nothing on the scrape path calls the driver. Each GPU has one goroutine that reads it at a fixed interval and
+// leaves a snapshot behind; a page is built from the snapshots. A driver call that hangs costs only the series of its
+// own GPU, raises llm_gpu_collect_stuck for it, and is never repeated before it returns.
 //
-// Absent beats wrong: what driver, GPU or permissions do not offer has no series, and
-// llm_gpu_feature_supported says why.
+// Absent beats wrong: what the driver, the GPU or the permissions do not offer has no series, and
+// llm_gpu_feature_supported tells why.
 package gpu
 
 import (
@@ -30,18 +29,18 @@ import (
 type Options struct {
 	// Logger receives one record per change of state. Default: slog.Default().
 	Logger *slog.Logger
-	// Interval is the rhythm in which clocks, power, bandwidth and the like are read, and the window
-	// of the GPM ratios, which needs at least 100 ms. Default: 1 s.
+	// Interval is how often clocks, power, bandwidth and the like are read, and the window of the GPM ratios, which
+	// needs at least 100 ms. Default: 1 s.
 	Interval time.Duration
-	// SlowInterval is the rhythm for what changes rarely: ECC, row remapping, links, MIG devices,
+	// SlowInterval is how often values that rarely change are read: ECC, row remapping, links, MIG devices,
 	// processes. Default: 10 s.
 	SlowInterval time.Duration
 	// Deadline is how long one cycle of one GPU may take before the GPU counts as stuck. The first
 	// cycle after a driver load may take seconds. Default: 10 s.
 	Deadline time.Duration
-	// RestartAfter is how long the library may be in a state that only a new process can leave (its
-	// version differs from the kernel module's, or the container has lost its device nodes) before
-	// Run returns an error. Negative: never. Default: 5 min.
+	// RestartAfter is how long the library may be in a state that only a new process can leave (its version differs
+	// from the kernel module's, or the container has lost its device nodes) before Run returns an error. Negative:
+	// never. Default: 5 min.
 	RestartAfter time.Duration
 	// LibraryPath is the NVML library to load. Default: libnvidia-ml.so.1, found by the loader.
 	LibraryPath string
@@ -63,8 +62,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Collector reads the GPUs of a node while Run runs and serves the last snapshot as a
-// prometheus.Collector. Its methods may be called from any goroutine.
+// Collector reads the GPUs of a node while Run runs, and serves the last snapshot as a prometheus.Collector. Any
+// goroutine may call its methods.
 type Collector struct {
 	options Options
 	xids    *xidLedger
@@ -76,15 +75,15 @@ type Collector struct {
 	kmsgErr  error // why the kernel log is not read
 	versions versions
 	workers  []*worker
-	known    map[int]Identity // of the GPUs, by index, from the last time they answered
-	bus      []string         // PCI addresses of the GPUs that there should be; nil when unknown
+	known    map[int]Identity // the GPUs by index, as of their last answer
+	bus      []string         // PCI addresses of the expected GPUs; nil if unknown
 
-	// Run's alone:
-	hopelessSince time.Time // since when only a new process can use NVML; zero: it is not so
+	// Used only by Run:
+	hopelessSince time.Time // since when only a new process can use NVML; zero: not the case
 
-	// watchKmsg's alone:
+	// Used only by watchKmsg:
 	kmsgLast     uint64 // number of the last record
-	kmsgFollowed bool   // whether all was read that was there at the start
+	kmsgFollowed bool   // whether everything present at the start has been read
 }
 
 // New returns a collector that serves llm_gpu_nvml_up 0 until Run has loaded the library.
@@ -107,10 +106,9 @@ func New(o Options) *Collector {
 
 var errStarting = errors.New("starting")
 
-// Run reads the GPUs until ctx ends, then releases the library and returns nil. It returns an error
-// when only a new process can see the GPUs again; the caller should end the process, so that its
-// supervisor starts it on the new library. Without a driver it keeps trying. It is called once, and by one
-// collector at a time: a process has one NVML.
+// Run reads the GPUs until ctx ends, then releases the library and returns nil. It returns an error if only a new
+// process can see the GPUs again; the caller should exit, so that the supervisor starts a process on the new library.
+// Without a driver it keeps trying. It is called once, and only for one collector at a time: a process has one NVML.
 func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup
@@ -144,7 +142,8 @@ func (c *Collector) Run(ctx context.Context) error {
 	return nil
 }
 
-// isHopeless reports whether NVML has been unusable for too long, now with this error, and only a new process can use it.
+// isHopeless reports whether NVML has been unusable for too long, currently with this error, and only a new process
+// can use it.
 func (c *Collector) isHopeless(err error) bool {
 	switch {
 	case !restartHeals(err):
@@ -156,8 +155,8 @@ func (c *Collector) isHopeless(err error) bool {
 	return !c.hopelessSince.IsZero() && after > 0 && time.Since(c.hopelessSince) >= after
 }
 
-// session loads the library and reads the GPUs until ctx ends or there are none, which is no error,
-// or until NVML is to be released or fails.
+// session loads the library and reads the GPUs until ctx ends, or until NVML is to be released or fails. It also ends,
+// without an error, if there are no GPUs.
 func (c *Collector) session(ctx context.Context) error {
 	release := c.detach.hold()
 	l, err := c.load(ctx)
@@ -173,7 +172,7 @@ func (c *Collector) session(ctx context.Context) error {
 	defer stop()
 	var workers []*worker
 	var running sync.WaitGroup
-	open := func(gpus int) int { // those that are not being read yet: a driver may find GPUs one by one
+	open := func(gpus int) int { // only those not read yet: a driver may find GPUs one by one
 		for i := len(workers); i < gpus; i++ {
 			w := newWorker(c, i, l.Device(i))
 			workers = append(workers, w)
@@ -187,15 +186,14 @@ func (c *Collector) session(ctx context.Context) error {
 	running.Go(func() { c.count(reading, l.driver, counted) })
 	failure := c.attend(ctx, counted, open)
 	stop()
-	// A stuck GPU has to come back before the library can be released, unless the process ends: then
-	// the kernel cleans up behind it.
+	// A stuck GPU must return before the library can be released, unless the process ends: then the kernel cleans up.
 	waiting := ctx
 	switch after := c.options.RestartAfter; {
 	case failure == nil:
 	case errors.Is(failure, errDetached):
 		c.setState(nil, failure)
 	default:
-		c.setState(workers, failure) // they say what they can, as long as one is stuck
+		c.setState(workers, failure) // report what is possible while one is stuck
 		if c.isHopeless(failure); !c.hopelessSince.IsZero() && after > 0 {
 			var cancel context.CancelFunc
 			waiting, cancel = context.WithDeadline(ctx, c.hopelessSince.Add(after))
@@ -212,12 +210,12 @@ func (c *Collector) session(ctx context.Context) error {
 	return failure
 }
 
-// count tells how many GPUs there are, again and again until ctx ends. When the driver hangs in it, nobody waits.
+// count reports the number of GPUs again and again until ctx ends. If the driver hangs in it, nobody waits.
 func (c *Collector) count(ctx context.Context, d driver, counted chan<- int) {
 	for pause(ctx, nil, c.options.SlowInterval) {
 		n, err := d.Count()
 		if err != nil {
-			continue // if it lasts, the GPUs say so
+			continue // if it lasts, the GPUs report it
 		}
 		select {
 		case counted <- n:
@@ -226,10 +224,10 @@ func (c *Collector) count(ctx context.Context, d driver, counted chan<- int) {
 	}
 }
 
-// attend returns when a session has to end, and why; nil when ctx has ended or there are no GPUs. Meanwhile it opens
-// the GPUs that are counted.
+// attend returns when a session has to end, with the reason; nil if ctx has ended or there are no GPUs. Meanwhile it
+// opens newly counted GPUs.
 func (c *Collector) attend(ctx context.Context, counted <-chan int, open func(int) int) error {
-	empty := time.NewTimer(time.Minute) // perhaps the driver has not bound them yet
+	empty := time.NewTimer(time.Minute) // the driver may not have bound the GPUs yet
 	defer empty.Stop()
 	look := time.NewTicker(c.options.Interval)
 	defer look.Stop()
@@ -260,7 +258,8 @@ func (c *Collector) attend(ctx context.Context, counted <-chan int, open func(in
 	}
 }
 
-// survey reports whether a GPU is up and, when none is, what reaches farthest of what those say that are not stuck.
+// survey reports whether a GPU is up; if none is, it returns the error with the longest reach among the GPUs that are
+// not stuck.
 func survey(gpus []health) (up bool, err error) {
 	for _, h := range gpus {
 		switch {
@@ -274,15 +273,15 @@ func survey(gpus []health) (up bool, err error) {
 	return false, err
 }
 
-// opened is a library that was loaded and initialised, and what it said about itself.
+// opened holds a library that was loaded and initialised, and its versions.
 type opened struct {
 	driver
 	versions versions
 	gpus     int
 }
 
-// load opens the library. A call that hangs is not repeated: llm_gpu_nvml_up says stuck until it
-// returns. There is no library when ctx ends first.
+// load opens the library. A call that hangs is not repeated: llm_gpu_nvml_up has the reason stuck until it returns.
+// There is no library if ctx ends first.
 func (c *Collector) load(ctx context.Context) (opened, error) {
 	type result struct {
 		opened
@@ -316,7 +315,7 @@ func (c *Collector) load(ctx context.Context) (opened, error) {
 	}
 }
 
-// finish waits for a group: as long as it takes, but once ctx has ended only as long as grace.
+// finish waits for a group without limit, but once ctx has ended only for grace.
 func finish(ctx context.Context, g *sync.WaitGroup, grace time.Duration) bool {
 	done := make(chan struct{})
 	go func() { g.Wait(); close(done) }()
@@ -333,8 +332,7 @@ func finish(ctx context.Context, g *sync.WaitGroup, grace time.Duration) bool {
 	}
 }
 
-// pause waits until the time has passed, something changed or ctx has ended, which it reports as
-// false.
+// pause waits until the time has passed or something has changed. It returns false if ctx has ended.
 func pause(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -346,7 +344,7 @@ func pause(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// onIdentity is told when a GPU is recognised.
+// onIdentity records the identity of a recognised GPU.
 func (c *Collector) onIdentity(index int, id Identity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -358,8 +356,8 @@ func (c *Collector) onIdentity(index int, id Identity) {
 	}
 }
 
-// onXID is told of an XID by NVML. Of those of NVLink 5 only the kernel log says whether they are fatal: where it is read,
-// it counts them.
+// onXID records an XID that NVML reported. For XIDs of NVLink 5 only the kernel log tells whether they are fatal: if
+// it can be read, they are counted from there.
 func (c *Collector) onXID(x xid) {
 	c.mu.Lock()
 	logged := c.kmsgErr == nil
@@ -369,7 +367,7 @@ func (c *Collector) onXID(x xid) {
 	}
 }
 
-// setState publishes whether the library works, and logs a change.
+// setState publishes whether the library works, and logs changes.
 func (c *Collector) setState(workers []*worker, err error) {
 	c.mu.Lock()
 	changed := reasonFor(err) != reasonFor(c.err)
@@ -387,7 +385,7 @@ func (c *Collector) setState(workers []*worker, err error) {
 	}
 }
 
-// identity is the last known identity of the GPU at an index.
+// identity returns the last known identity of the GPU at an index.
 func (c *Collector) identity(index int) Identity {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -407,7 +405,7 @@ func (c *Collector) GPUs() []Identity {
 	return ids
 }
 
-// Process is a compute process on a GPU, as NVML lists it.
+// Process describes a compute process on a GPU, as listed by NVML.
 type Process struct {
 	PID         int // in the exporter's pid namespace; NVML leaves out processes it cannot see from there
 	GPU         Identity
@@ -415,25 +413,25 @@ type Process struct {
 	Memory      uint64 // bytes of device memory
 	MemoryKnown bool   // NVML does not always know
 
-	SM, MemoryBusy   float64 // share of the last sampling period in which it ran kernels, and used device memory
-	UtilizationKnown bool    // not with MIG, nor for what MPS does for its clients
+	SM, MemoryBusy   float64 // share of the last sampling period in which it ran kernels, and in which it used device memory
+	UtilizationKnown bool    // false with MIG, and for what MPS does on behalf of its clients
 }
 
-// Instance is a MIG device: a part of a GPU that a container can have for itself.
+// Instance describes a MIG device: a part of a GPU that a container can have for itself.
 type Instance struct {
 	GPU  Identity
-	ID   string // of the GPU instance; MIG devices that are compute instances of one share it
+	ID   string // of the GPU instance; compute instances of the same GPU instance share it
 	UUID string // MIG-…
 }
 
-// Owner is a container that a GPU, or a MIG instance of it, was given to, as another exporter's page says.
+// Owner names a container that was given a GPU, or one of its MIG instances, according to another exporter's page.
 type Owner struct {
 	GPU                       Identity
 	InstanceID                string // of the GPU instance; empty for the whole GPU
 	Namespace, Pod, Container string
 }
 
-// Instances returns the MIG devices of all GPUs, as of the last time each could be read.
+// Instances returns the MIG devices of all GPUs, each as of its last successful reading.
 func (c *Collector) Instances() []Instance {
 	var all []Instance
 	for _, h := range c.health(time.Now()) {
@@ -466,7 +464,7 @@ func (c *Collector) health(now time.Time) []health {
 	return all
 }
 
-// owned are the GPU families that collectors/ownership exports.
+// owned lists the GPU families that collectors/ownership exports.
 var owned = []*metrics.Family{metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy, metrics.GPUAllocationInfo}
 
 // Down reports whether NVML has been tried and cannot be used.
@@ -479,7 +477,7 @@ func (c *Collector) Down() bool {
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) { Describe(ch) }
 
-// Describe sends every GPU family but those that collectors/ownership exports.
+// Describe sends every GPU family except those that collectors/ownership exports.
 func Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range metrics.All() {
 		if f.Group == "gpu" && !slices.Contains(owned, f) {

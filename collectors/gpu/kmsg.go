@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	kmsgRecordMax = 16 << 10         // larger than any record of the kernel log
-	kmsgRetry     = time.Minute      // before the kernel log is opened again
-	kmsgPoll      = time.Second / 10 // before a file that has ended is read again: a log in a plain file
+	kmsgRecordMax = 16 << 10         // larger than any kernel log record
+	kmsgRetry     = time.Minute      // pause before the kernel log is opened again
+	kmsgPoll      = time.Second / 10 // pause at the end of a log that is a plain file
 )
 
 var errKmsgOff = errors.New("switched off")
@@ -38,7 +38,7 @@ func (c *Collector) watchKmsg(ctx context.Context) {
 	}
 }
 
-// setKmsg publishes whether the kernel log is being read, and logs a change.
+// setKmsg publishes whether the kernel log is being read, and logs changes.
 func (c *Collector) setKmsg(err error) {
 	c.mu.Lock()
 	changed := kmsgReason(err) != kmsgReason(c.kmsgErr)
@@ -59,7 +59,7 @@ func (c *Collector) setKmsg(err error) {
 	}
 }
 
-// kmsgReason is the value of the reason label for an error.
+// kmsgReason returns the value of the reason label for an error.
 func kmsgReason(err error) string {
 	switch {
 	case err == nil:
@@ -77,9 +77,10 @@ func kmsgReason(err error) string {
 	}
 }
 
-// followKmsg reads the kernel log until it fails or ctx ends. A record is new when its number is above that of the last
-// one that was there at the start, and it came when it is read: the stamps are of a clock that runs apart from every other,
-// by seconds after minutes and by hours after weeks. They serve for what was there at the start, roughly.
+// followKmsg reads the kernel log until it fails or ctx ends. A record is new if its number is above that of the last
+// record present at the start, and its time is when it is read: the kernel's time stamps drift from every other
+// clock, by seconds after minutes and by hours after weeks. For records present at the start, they serve as an
+// approximation.
 func (c *Collector) followKmsg(ctx context.Context) error {
 	boot, err := bootTime(c.options.ProcFS)
 	if err != nil {
@@ -128,7 +129,7 @@ func (c *Collector) followKmsg(ctx context.Context) error {
 	}
 }
 
-// onKmsg takes down a new XID of the kernel log.
+// onKmsg records a new XID from the kernel log.
 func (c *Collector) onKmsg(x kmsgXID) {
 	channel := xidKmsg
 	if x.plain {
@@ -137,7 +138,7 @@ func (c *Collector) onKmsg(x kmsgXID) {
 	c.xids.tell(channel, x.xid, time.Now())
 }
 
-// present reads what a log has now: io.EOF means that there is no more for the moment.
+// present reads what a log currently holds: io.EOF means that there is no more for now.
 type present struct{ syscall.RawConn }
 
 func (p present) Read(b []byte) (n int, err error) {
@@ -161,7 +162,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// bootTime is when the kernel's clock, that of kernel log records, was zero.
+// bootTime returns when the kernel's clock, which stamps kernel log records, was zero.
 func bootTime(procfs string) (time.Time, error) {
 	file := filepath.Join(procfs, "uptime")
 	b, err := os.ReadFile(file)
@@ -176,22 +177,22 @@ func bootTime(procfs string) (time.Time, error) {
 	return time.Now().Add(-up), nil
 }
 
-// kmsgRecord is a record of the kernel log that the kernel itself has written; anybody may write others.
+// kmsgRecord holds a kernel log record that the kernel itself wrote; anybody may write others.
 type kmsgRecord struct {
 	seq       uint64
 	sinceBoot time.Duration
 	message   string
 }
 
-// kmsgXID is an XID in the kernel log.
+// kmsgXID holds an XID from the kernel log.
 type kmsgXID struct {
 	seq       uint64
 	sinceBoot time.Duration
 	xid
-	plain bool // told in words, without a number
+	plain bool // in words, without a number
 }
 
-// kmsgSeq is the number of a record: "6,1234,5678901,-;…".
+// kmsgSeq returns the number of a record: "6,1234,5678901,-;…".
 func kmsgSeq(line string) (uint64, bool) {
 	numbers := strings.SplitN(line, ",", 3)
 	if len(numbers) < 3 {
@@ -220,7 +221,7 @@ func parseRecord(line string) (r kmsgRecord, ok bool) {
 	return kmsgRecord{seq, time.Duration(micros) * time.Microsecond, message}, true
 }
 
-// parseKmsg reads a record that tells of an XID.
+// parseKmsg reads a record that reports an XID.
 func parseKmsg(line string) (x kmsgXID, ok bool) {
 	r, _ := parseRecord(line)
 	message, ok := strings.CutPrefix(r.message, "NVRM: ")
@@ -253,7 +254,7 @@ func parseKmsg(line string) (x kmsgXID, ok bool) {
 	return x, false
 }
 
-// saysNonfatal reads the second word of an XID of NVLink 5: "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (…)".
+// saysNonfatal checks the second word of an XID of NVLink 5: "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (…)".
 func saysNonfatal(code int, text string) bool {
 	words := strings.Fields(text)
 	return isNVLink5(code) && len(words) > 1 && words[1] == "Nonfatal"

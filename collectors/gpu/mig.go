@@ -11,16 +11,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// migInstance is a MIG GPU instance.
+// migInstance holds a MIG GPU instance.
 type migInstance struct {
 	id       int
 	instance string // id as a label
-	shape    string // of its devices; another shape is another instance that got the same id
+	shape    string // of its devices; a different shape is a different instance with a reused id
 	gpm      gpmWindow
 }
 
-// readMIG lists the MIG devices. Their handles go stale when an instance is destroyed, so they are
-// looked up anew each time.
+// readMIG lists the MIG devices. Their handles become stale when an instance is destroyed, so they are looked up each
+// time.
 func readMIG(d *nvmlDevice, s *sheet) error {
 	var current, pending int
 	err := d.call("nvmlDeviceGetMigMode", func() (ret nvml.Return) {
@@ -44,7 +44,7 @@ func readMIG(d *nvmlDevice, s *sheet) error {
 	return nil
 }
 
-// listMIG exports the MIG devices and notes the GPU instances they belong to.
+// listMIG exports the MIG devices and records their GPU instances.
 func (d *nvmlDevice) listMIG(s *sheet, found map[int]*migInstance) (listed []Instance, err error) {
 	slots, err := ask(d, "nvmlDeviceGetMaxMigDeviceCount", d.handle.GetMaxMigDeviceCount)
 	if err != nil {
@@ -79,7 +79,7 @@ func (d *nvmlDevice) listMIG(s *sheet, found map[int]*migInstance) (listed []Ins
 		if !known {
 			m = &migInstance{id: gi, instance: instance}
 			found[gi] = m
-			// Compute instances share the memory of their GPU instance: it is exported once.
+			// Compute instances share the memory of their GPU instance: export it once.
 			d.note("mig_memory", d.readMemory(mig, s.addSlow, instance))
 		}
 		m.shape += uuid + " "
@@ -87,8 +87,7 @@ func (d *nvmlDevice) listMIG(s *sheet, found map[int]*migInstance) (listed []Ins
 	return listed, nil
 }
 
-// keepMIG replaces the instances by those that were found, but keeps the samples of the ones that
-// are still the same.
+// keepMIG replaces the instances with those found, but keeps the samples of unchanged ones.
 func (d *nvmlDevice) keepMIG(found map[int]*migInstance) {
 	for _, old := range d.mig {
 		if m := found[old.id]; m != nil && m.shape == old.shape {

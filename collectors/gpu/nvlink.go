@@ -10,13 +10,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// nvlinks is what is known about the far ends of the NVLinks of a GPU. It outlives the GPU's failures.
+// nvlinks holds what is known about the far ends of a GPU's NVLinks. It outlives the GPU's failures.
 type nvlinks struct {
-	led      [nvml.NVLINK_MAX_LINKS]bool // somewhere: the link was up once
-	switched bool                        // one leads to a switch, so all do
+	led      [nvml.NVLINK_MAX_LINKS]bool // the link was up at least once, so it leads somewhere
+	switched bool                        // one link leads to a switch, so all do
 }
 
-// readFEC exports the FEC history of all NVLinks together: sixteen series of each would be thousands on a node.
+// readFEC exports the FEC history of all NVLinks together: sixteen series per link would be thousands on a node.
 func readFEC(d *nvmlDevice, s *sheet) error {
 	var err error = &callError{"nvmlDeviceGetFieldValues, FEC history", codeNotSupported}
 	for bin := range fecBins {
@@ -28,8 +28,8 @@ func readFEC(d *nvmlDevice, s *sheet) error {
 	return err
 }
 
-// readNVLinks exports which NVLinks are up. One that is inactive and leads nowhere is left out: cards have links for a
-// bridge, whether there is one or not.
+// readNVLinks exports which NVLinks are up. An inactive link without a far end is left out: cards have links for a
+// bridge, whether one is present or not.
 func readNVLinks(d *nvmlDevice, s *sheet) error {
 	n := &d.nvlinks
 	var inactive []int
@@ -55,7 +55,7 @@ func readNVLinks(d *nvmlDevice, s *sheet) error {
 	return nil
 }
 
-// hasFarEnd reports whether the driver names what a link leads to.
+// hasFarEnd reports whether the driver knows what a link leads to.
 func (d *nvmlDevice) hasFarEnd(link int) bool {
 	_, err := ask(d, "nvmlDeviceGetNvLinkRemotePciInfo_v2|nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) { return d.handle.GetNvLinkRemotePciInfo(link) })
 	return err == nil

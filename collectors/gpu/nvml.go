@@ -14,7 +14,7 @@ import (
 
 const defaultLibrary = "libnvidia-ml.so.1"
 
-// Calls of which go-nvml picks the newest version that the library has.
+// Calls for which go-nvml picks the newest version that the library has.
 const (
 	callInit      = "nvmlInit_v2|nvmlInit"
 	callCount     = "nvmlDeviceGetCount_v2|nvmlDeviceGetCount"
@@ -25,16 +25,16 @@ const (
 	callMPS       = "nvmlDeviceGetMPSComputeRunningProcesses_v3|nvmlDeviceGetMPSComputeRunningProcesses_v2|nvmlDeviceGetMPSComputeRunningProcesses"
 )
 
-// library is NVML. The functions of NVML are undefined symbols of this binary, bound when they are
-// first called: calling one that the driver lacks ends the process, and nothing in Go can prevent
-// it. Therefore every call goes through call, which looks for the symbol first.
+// library wraps NVML. The functions of NVML are undefined symbols of this binary, bound on their first call: calling
+// one that the driver lacks ends the process, and nothing in Go can prevent it. Therefore every call goes through
+// call, which looks up the symbol first.
 type library struct {
 	api     nvml.Interface
-	so      *dl.DynamicLibrary // kept open for good: a call that comes back late returns into it
+	so      *dl.DynamicLibrary // kept open for good: a late call returns into it
 	options Options
 	symbols sync.Map // call → whether the library has it
 	closed  atomic.Bool
-	warned  sync.Map // features for which a lack of permission has been logged
+	warned  sync.Map // features whose lack of permission has been logged
 }
 
 // openDriver loads and initialises NVML.
@@ -57,8 +57,8 @@ func openDriver(o Options) (driver, error) {
 	return l, nil
 }
 
-// call makes a driver call if the library has it. name is the C function, or several separated by |
-// of which one is enough.
+// call makes a driver call if the library has it. name is the C function, or several separated by |, of which one is
+// enough.
 func (l *library) call(name string, call func() nvml.Return) error {
 	first, _, _ := strings.Cut(name, "|")
 	if l.closed.Load() {
@@ -73,7 +73,7 @@ func (l *library) call(name string, call func() nvml.Return) error {
 	return nil
 }
 
-// has reports whether the library has one of the functions. Each is looked for once.
+// has reports whether the library has one of the functions. Each is looked up once.
 func (l *library) has(name string) bool {
 	if known, ok := l.symbols.Load(name); ok {
 		return known.(bool)

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// busInterval is how often the PCI bus is looked at.
+// busInterval is how often the PCI bus is scanned.
 const busInterval = 30 * time.Second
 
-// watchBus keeps the list of GPUs that there should be. A GPU that vanishes from the bus stays on
-// the list: that it is gone is the news.
+// watchBus keeps the list of expected GPUs. A GPU that vanishes from the bus stays on the list, because its absence
+// is what matters.
 func (c *Collector) watchBus(ctx context.Context) {
 	tick := time.NewTicker(busInterval)
 	defer tick.Stop()
@@ -28,7 +28,7 @@ func (c *Collector) watchBus(ctx context.Context) {
 	}
 }
 
-// lookAtBus brings the list up to date. A GPU that was handed to a virtual machine is no longer ours to expect.
+// lookAtBus updates the list. A GPU that was passed to a virtual machine is no longer expected.
 func (c *Collector) lookAtBus() {
 	found, passed, err := busGPUs(c.options.SysFS)
 	if err != nil {
@@ -36,7 +36,7 @@ func (c *Collector) lookAtBus() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	bus := []string{} // not nil: we know what there is, if only that there is none
+	bus := []string{} // not nil: the list is known, even if it is empty
 	for _, address := range slices.Concat(c.bus, found) {
 		if !slices.Contains(bus, address) && !slices.Contains(passed, address) {
 			bus = append(bus, address)
@@ -45,8 +45,8 @@ func (c *Collector) lookAtBus() {
 	c.bus = bus
 }
 
-// busGPUs lists the PCI addresses of NVIDIA GPUs: vendor 10de, class 0300 (VGA) or 0302 (3D). Those that are passed
-// through to virtual machines are apart.
+// busGPUs lists the PCI addresses of NVIDIA GPUs: vendor 10de, class 0300 (VGA) or 0302 (3D). It returns those passed
+// through to virtual machines separately.
 func busGPUs(sysfs string) (found, passed []string, err error) {
 	dir := filepath.Join(sysfs, "bus/pci/devices")
 	entries, err := os.ReadDir(dir)
@@ -68,8 +68,8 @@ func busGPUs(sysfs string) (found, passed []string, err error) {
 	return found, passed, nil
 }
 
-// passesThrough reports whether a driver only holds a device for a virtual machine: vfio-pci and its variants, such as
-// nvgrace_gpu_vfio_pci, the stub, and Xen's.
+// passesThrough reports whether a driver only holds a device for a virtual machine: vfio-pci and its variants, such
+// as nvgrace_gpu_vfio_pci, the stub, and Xen's.
 func passesThrough(driver string) bool {
 	return strings.Contains(driver, "vfio") || driver == "pci-stub" || strings.HasSuffix(driver, "pciback")
 }
@@ -79,8 +79,8 @@ func readLine(dir, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// CanonicalPCI turns the ways in which NVML and the kernel log write a PCI address into that of
-// sysfs: "00000000:3B:00.0", "PCI:0000:3b:00" and "0000:3b:00.0" all are 0000:3b:00.0.
+// CanonicalPCI converts the forms in which NVML and the kernel log write a PCI address to that of sysfs:
+// "00000000:3B:00.0", "PCI:0000:3b:00" and "0000:3b:00.0" all become 0000:3b:00.0.
 func CanonicalPCI(s string) (string, bool) {
 	s, function, hasFunction := strings.Cut(strings.TrimPrefix(s, "PCI:"), ".")
 	parts := strings.Split(s, ":")
@@ -96,7 +96,7 @@ func CanonicalPCI(s string) (string, bool) {
 		parts[1], parts[2], function)), true
 }
 
-// isHex reports whether s is a hexadecimal number of at most so many digits.
+// isHex reports whether s is a hexadecimal number that does not exceed a number of digits.
 func isHex(s string, most int) bool {
 	return s != "" && len(s) <= most && strings.Trim(s, "0123456789abcdefABCDEF") == ""
 }

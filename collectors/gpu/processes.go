@@ -17,18 +17,18 @@ const (
 	noInstance             = math.MaxUint32
 )
 
-// utilization is what the processes of a GPU did in the last sampling period, by process id.
+// utilization holds what the processes of a GPU did in the last sampling period, by process id.
 type utilization struct {
 	byPID map[uint32]nvml.ProcessUtilizationSample
 	since uint64 // time stamp of the newest sample, in microseconds
-	began bool   // samples from before are left out
+	began bool   // earlier samples are ignored
 }
 
-// readProcessUtilization reads the samples since the last time. The driver has none of a process that did nothing, and says
-// not found when nobody did anything.
+// readProcessUtilization reads the samples since the last time. The driver has none for an idle process, and answers
+// "not found" if all processes were idle.
 func readProcessUtilization(d *nvmlDevice, _ *sheet) error {
 	u := &d.utilization
-	if u.since > uint64(d.now.UnixMicro()) { // the clock was set back: there would be no newer sample for long
+	if u.since > uint64(d.now.UnixMicro()) { // the clock was set back: newer samples would be long in coming
 		*u = utilization{}
 	}
 	u.byPID = nil
@@ -55,8 +55,8 @@ func readProcessUtilization(d *nvmlDevice, _ *sheet) error {
 	return nil
 }
 
-// processUtilization asks for samples. go-nvml asks for their number first and panics when there are more the second time, as
-// when a process starts.
+// processUtilization reads the samples. go-nvml asks for their number first and panics if there are more the second
+// time, as when a process starts.
 func processUtilization(h nvml.Device, since uint64) (samples []nvml.ProcessUtilizationSample, ret nvml.Return) {
 	defer func() {
 		if recover() != nil {
@@ -66,7 +66,7 @@ func processUtilization(h nvml.Device, since uint64) (samples []nvml.ProcessUtil
 	return h.GetProcessUtilization(since)
 }
 
-// readProcesses lists compute processes, those of MPS clients too.
+// readProcesses lists compute processes, including those of MPS clients.
 func readProcesses(d *nvmlDevice, s *sheet) error {
 	listed, err := ask(d, callProcesses, d.handle.GetComputeRunningProcesses)
 	if err != nil {
@@ -84,7 +84,7 @@ func readProcesses(d *nvmlDevice, s *sheet) error {
 	}
 	for i, p := range listed {
 		if p.Pid == 0 || seen[who{p.Pid, p.GpuInstanceId}] {
-			continue // some drivers fill the list with a shifted layout
+			continue // some drivers return the list in a shifted layout
 		}
 		seen[who{p.Pid, p.GpuInstanceId}] = true
 		process := Process{PID: int(p.Pid), GPU: s.identity, Memory: p.UsedGpuMemory, MemoryKnown: p.UsedGpuMemory != processesUnknownMemory}
@@ -94,7 +94,8 @@ func readProcesses(d *nvmlDevice, s *sheet) error {
 		if !process.MemoryKnown {
 			process.Memory = 0
 		}
-		// What MPS lists works through its server: without a sample of its own, nothing is known of it.
+		// MPS clients work through the MPS server: without a sample of its own, the utilization of a process is
+		// unknown.
 		sample, sampled := d.utilization.byPID[p.Pid]
 		process.UtilizationKnown = (sampled || d.utilization.byPID != nil && i < own) && sample.SmUtil <= 100 && sample.MemUtil <= 100
 		process.SM, process.MemoryBusy = float64(sample.SmUtil)/100, float64(sample.MemUtil)/100

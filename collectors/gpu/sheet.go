@@ -10,18 +10,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// maxExtra is the largest number of labels a family has beside those of the GPU (llm_gpu_info).
+// maxExtra is the largest number of labels that a family has besides those of the GPU (llm_gpu_info).
 const maxExtra = 7
 
-// sheet takes down what one cycle of one GPU says. The label pairs of a series are built once and
-// shared by all its values, so that a cycle allocates one slice and a page almost nothing.
+// sheet records the readings of one cycle of one GPU. The label pairs of a series are built once and shared by all
+// its values, so that a cycle allocates one slice and a page almost nothing.
 type sheet struct {
 	identity  Identity
 	fast      []series   // of this cycle
 	slow      []series   // of the last cycle in which slow readings were due
 	dueSlow   bool       // whether slow readings are due in this cycle
 	processes []Process  // of the last slow cycle
-	instances []Instance // of the last slow cycle in which they could be listed
+	instances []Instance // of the last slow cycle in which they could be read
 	xids      []xid      // of this cycle
 
 	known map[seriesKey]*seriesIdentity
@@ -32,13 +32,13 @@ type seriesKey struct {
 	extra  [maxExtra]string
 }
 
-// seriesIdentity is what stays the same between two values of a series.
+// seriesIdentity holds what stays the same between two values of a series.
 type seriesIdentity struct {
 	family *metrics.Family
 	labels []*dto.LabelPair
 }
 
-// series is one value of one series. It is immutable once it is on a published sheet.
+// series holds one value of one series. It is immutable once its sheet is published.
 type series struct {
 	*seriesIdentity
 	value float64
@@ -56,7 +56,7 @@ func (s *series) Write(out *dto.Metric) error {
 	return nil
 }
 
-// begin opens the sheet for a new cycle. What was published stays untouched.
+// begin opens the sheet for a new cycle. Published data stays untouched.
 func (s *sheet) begin(slowIsDue bool) {
 	s.fast = make([]series, 0, cap(s.fast))
 	s.xids = nil
@@ -67,7 +67,7 @@ func (s *sheet) begin(slowIsDue bool) {
 	}
 }
 
-// setIdentity names the GPU. Series of another GPU are forgotten.
+// setIdentity sets the GPU. Series of another GPU are dropped.
 func (s *sheet) setIdentity(id Identity) {
 	if s.identity != id || s.known == nil {
 		s.identity = id
@@ -76,8 +76,7 @@ func (s *sheet) setIdentity(id Identity) {
 	}
 }
 
-// add puts a value that is read in every cycle on the sheet. extra are the label values after those
-// of the GPU.
+// add puts a value that is read in every cycle on the sheet. extra holds the label values after those of the GPU.
 func (s *sheet) add(f *metrics.Family, value float64, extra ...string) {
 	s.fast = append(s.fast, series{s.series(f, extra), value})
 }
@@ -105,7 +104,7 @@ func newSeriesIdentity(f *metrics.Family, labels ...string) *seriesIdentity {
 	return &seriesIdentity{f, prometheus.MakeLabelPairs(f.Desc(), labels)}
 }
 
-// known is a value that was asked for; empty when there is none.
+// known returns a value that was asked for; empty if there is none.
 func known(v string, err error) string {
 	if err != nil {
 		return ""
@@ -113,7 +112,7 @@ func known(v string, err error) string {
 	return v
 }
 
-// snapshot is the outcome of a cycle, immutable.
+// snapshot holds the immutable outcome of a cycle.
 type snapshot struct {
 	identity   Identity
 	began      time.Time
@@ -121,5 +120,5 @@ type snapshot struct {
 	fast, slow []series
 	processes  []Process
 	instances  []Instance
-	err        error // the GPU or the library is out of order: of the series there are only those that last
+	err        error // the GPU or the library is out of order: only lasting series are present
 }

@@ -11,28 +11,29 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// sxid is a kind of error of one NVSwitch.
+// sxid identifies a kind of error of one NVSwitch.
 type sxid struct {
 	pci      string
 	code     int
 	severity string // fatal or nonfatal
 }
 
-// sxidLedger counts the errors of NVSwitches. Only the kernel log tells of them.
+// sxidLedger counts the errors of NVSwitches. Only the kernel log reports them.
 type sxidLedger struct {
 	mu    sync.Mutex
 	count map[sxid]float64
-	last  map[sxid]float64 // unix time
+	last  map[sxid]float64 // Unix time
 }
 
 func newSXIDLedger() *sxidLedger {
 	return &sxidLedger{count: make(map[sxid]float64), last: make(map[sxid]float64)}
 }
 
-// tell counts an error that occurred at a time.
+// tell counts an error that occurred at a given time.
 func (l *sxidLedger) tell(x sxid, at time.Time) { l.add(x, at, 1) }
 
-// remember takes down an error from before the exporter started: it has a time, and a counter that waits for the next one.
+// remember records an error from before the exporter started: it gets a time, and a counter that waits for the next
+// one.
 func (l *sxidLedger) remember(x sxid, at time.Time) { l.add(x, at, 0) }
 
 func (l *sxidLedger) add(x sxid, at time.Time, n float64) {
@@ -52,11 +53,11 @@ func (l *sxidLedger) collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// sxidSeverities are the words of the driver for what it does about an error.
+// sxidSeverities maps the driver's words for the effect of an error.
 var sxidSeverities = map[string]string{"Fatal": "fatal", "Non-fatal": "nonfatal"}
 
-// parseSXID reads what the kernel says about an NVSwitch: "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 …".
-// The driver writes two more lines about each error, with other words after its number.
+// parseSXID reads what the kernel reports about an NVSwitch: "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 28006,
+// Non-fatal, Link 46 …". The driver writes two more lines about each error, with other words after its number.
 func parseSXID(message string) (x sxid, ok bool) {
 	rest, ok := strings.CutPrefix(message, "nvidia-nvswitch")
 	if !ok {

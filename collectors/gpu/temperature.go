@@ -21,13 +21,13 @@ func readTemperature(d *nvmlDevice, s *sheet) error {
 	return err
 }
 
-// readSensor is the temperature of the GPU in the way that every driver knows.
+// readSensor returns the temperature of the GPU through the call that every driver has.
 func (d *nvmlDevice) readSensor() (float64, error) {
 	celsius, err := ask(d, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return d.handle.GetTemperature(nvml.TEMPERATURE_GPU) })
 	return float64(celsius), err
 }
 
-// temperatureLimits are the limits a GPU has: on Ada and newer as T.Limit fields, on the scale of
+// temperatureLimits lists the limits of a GPU: on Ada and newer as T.Limit fields, on the scale of
 // nvmlDeviceGetMarginTemperature; before that as thresholds in degrees.
 var temperatureLimits = []struct {
 	name      string
@@ -40,8 +40,8 @@ var temperatureLimits = []struct {
 	{"gpu_max", nvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT, nvml.TEMPERATURE_THRESHOLD_GPU_MAX},
 }
 
-// readTemperatureMargin exports how far each limit is. The margin that the driver tells is that of the GPU: how far the
-// memory is from its limit, it does not say.
+// readTemperatureMargin exports the distance to each limit. The driver reports the margin of the GPU only, not how
+// far the memory is from its limit.
 func readTemperatureMargin(d *nvmlDevice, s *sheet) error {
 	_, err := either(d, "temperature_margin",
 		func() (string, error) {
@@ -62,8 +62,8 @@ func readTemperatureMargin(d *nvmlDevice, s *sheet) error {
 	return err
 }
 
-// readThresholdMargin computes the margins of GPUs whose limits are in degrees. The limits do not
-// change; they are asked for once.
+// readThresholdMargin computes the margins of GPUs whose limits are in degrees. The limits do not change, so they are
+// read once.
 func (d *nvmlDevice) readThresholdMargin(s *sheet) error {
 	var out anyOf
 	if d.limits == nil {

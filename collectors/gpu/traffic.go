@@ -10,12 +10,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// odometer goes on counting where a driver counter wraps or starts again.
+// odometer continues counting where a driver counter wraps or restarts.
 type odometer struct {
 	last  uint64
 	total float64
 	began bool
-	wide  bool // it has passed 32 bits
+	wide  bool // it has exceeded 32 bits
 }
 
 type distanceKey struct {
@@ -23,8 +23,8 @@ type distanceKey struct {
 	scope  uint32
 }
 
-// advance takes a reading. A counter that falls before it has passed 32 bits has wrapped there, as
-// NVML warns that some do; a wider one has been reset.
+// advance takes a reading. A counter that falls before it has exceeded 32 bits has wrapped there, as NVML warns that
+// some do; a wider one has been reset.
 func (o *odometer) advance(raw uint64) {
 	switch {
 	case !o.began || raw < o.last && o.last >= 1<<32:
@@ -37,9 +37,9 @@ func (o *odometer) advance(raw uint64) {
 	o.last, o.began = raw, true
 }
 
-// advanceNarrow takes a reading of a counter of 32 bits after an interval in which a link of some speed, in bytes per second, may
-// have wrapped it. It reports whether the reading says how far it moved: a reading that comes too late only gives the
-// place to go on from. What has passed 32 bits has more of them.
+// advanceNarrow takes a reading of a 32-bit counter after an interval in which a link with the given speed, in bytes
+// per second, may have wrapped it. It reports whether the reading tells how far the counter moved: a late reading
+// only sets the point to continue from. A counter that has exceeded 32 bits has more bits.
 func (o *odometer) advanceNarrow(raw uint64, speed float64, after time.Duration) bool {
 	o.wide = o.wide || raw >= 1<<32
 	if !o.wide && speed*after.Seconds() >= 1<<32 {
@@ -50,13 +50,13 @@ func (o *odometer) advanceNarrow(raw uint64, speed float64, after time.Duration)
 	return true
 }
 
-// traffic is where the bytes of one direction of one kind of link can be read, best source first.
+// traffic lists where the bytes of one direction of one kind of link can be read, best source first.
 type traffic struct {
 	to      *metrics.Family
 	field   fieldID // of the whole GPU
-	narrow  bool    // field has 32 bits: what else there is is better
+	narrow  bool    // field has 32 bits: prefer any other source
 	unit    float64 // bytes per unit of field
-	perLink uint32  // field in bytes for each NVLink, 0 for none
+	perLink uint32  // the field in bytes for each NVLink, 0 for none
 	gpm     nvml.GpmMetricId
 }
 
@@ -85,8 +85,8 @@ func (d *nvmlDevice) readTraffic(s *sheet, directions []traffic) error {
 	return nil
 }
 
-// bytes is the total of one direction from the best source that the driver has not refused. A source
-// that fails this time is not replaced by another one, which would count from elsewhere.
+// bytes returns the total of one direction from the best source that the driver has not refused. If a source fails
+// this time, no other replaces it, because another would count from a different start.
 func (d *nvmlDevice) bytes(t traffic) (float64, error) {
 	if t.narrow {
 		if total, err := d.gpmBytes(t); reachOf(err) != forGood {
@@ -112,7 +112,7 @@ func (d *nvmlDevice) bytes(t traffic) (float64, error) {
 	return d.gpmBytes(t)
 }
 
-// sinceLast is the time since the last complete cycle, or for which that will be.
+// sinceLast returns the time since the last complete cycle, at least one interval.
 func (d *nvmlDevice) sinceLast() time.Duration {
 	if d.last.IsZero() {
 		return d.lib.options.Interval
@@ -133,7 +133,7 @@ func (d *nvmlDevice) gpmBytes(t traffic) (float64, error) {
 	case o.began:
 		return o.total, nil
 	case d.gpm.isOpen:
-		return 0, &callError{"reading " + t.to.Name, codeTimeout} // the second sample is yet to come
+		return 0, &callError{"reading " + t.to.Name, codeTimeout} // the second sample is still to come
 	default:
 		return 0, &callError{"reading " + t.to.Name, codeNotSupported}
 	}
@@ -142,8 +142,8 @@ func (d *nvmlDevice) gpmBytes(t traffic) (float64, error) {
 // gpmDistance keeps what is integrated from GPM apart from what fields count.
 const gpmDistance = 1<<32 - 2
 
-// linkTotal is the sum of a field over the NVLinks. A link that does not answer any more keeps what it had: a
-// total that falls would look like a reset.
+// linkTotal returns the sum of a field over the NVLinks. A link that no longer answers keeps its last value: a
+// falling total would look like a reset.
 func (d *nvmlDevice) linkTotal(to *metrics.Family, field uint32) (total float64, ok bool) {
 	if field == 0 {
 		return 0, false

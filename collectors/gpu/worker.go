@@ -13,27 +13,27 @@ import (
 
 const reasonStuck = "stuck"
 
-// errLate is the outcome of a cycle that ended after its deadline. Its values are as old as the
-// deadline is long, so they are thrown away.
+// errLate marks a cycle that ended after its deadline. Its values are at least as old as the deadline is long, so
+// they are discarded.
 var errLate = errors.New("the driver answered after the deadline")
 
-// worker reads one GPU, over and over. Only its own goroutine calls the driver; everybody else looks
-// at the last snapshot and at how long the present cycle has been running. A driver call that never
-// returns therefore costs this GPU and nothing else, and no second call queues up behind it.
+// worker reads one GPU over and over. Only its own goroutine calls the driver; everybody else looks at the last
+// snapshot and at how long the current cycle has been running. A driver call that never returns therefore costs only
+// this GPU, and no second call queues up behind it.
 type worker struct {
 	options *Options
 	log     *slog.Logger
 	device  device
 	index   int
-	known   Identity // as far as it was known before the first cycle
+	known   Identity // as known before the first cycle
 	sheet   sheet
-	said    string // the state that was logged last
+	said    string // the last logged state
 
 	onIdentity func(int, Identity)
 	onXID      func(xid)
 
 	last  atomic.Pointer[snapshot]
-	since atomic.Pointer[time.Time] // when the present cycle began; nil between cycles
+	since atomic.Pointer[time.Time] // start of the current cycle; nil between cycles
 }
 
 func newWorker(c *Collector, index int, d device) *worker {
@@ -75,7 +75,7 @@ func (w *worker) run(ctx context.Context) {
 				slowAt = began
 			}
 		} else {
-			slowAt = time.Time{} // everything afresh once it is back
+			slowAt = time.Time{} // read everything anew once it is back
 			failures++
 			wait = backoff(w.options.Interval, failures)
 		}
@@ -109,7 +109,7 @@ func (w *worker) cycle(began time.Time, slowIsDue bool) *snapshot {
 	return snap
 }
 
-// read keeps a mistake in the reading of one GPU from ending the process.
+// read keeps a bug in the reading of one GPU from ending the process.
 func (w *worker) read(began time.Time) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -119,7 +119,7 @@ func (w *worker) read(began time.Time) (err error) {
 	return w.device.Read(began, &w.sheet)
 }
 
-// report logs a change of state.
+// report logs changes of state.
 func (w *worker) report(snap *snapshot) {
 	state, id := reasonFor(snap.err), snap.identity
 	if state == w.said {
@@ -133,22 +133,22 @@ func (w *worker) report(snap *snapshot) {
 	}
 }
 
-// health is what can be said about a GPU at any moment without asking the driver.
+// health holds what can be said about a GPU at any moment without asking the driver.
 type health struct {
 	*snapshot
 	stuck bool
 }
 
 func (w *worker) health(now time.Time) (health, bool) {
-	since := w.since.Load() // before last: what a cycle that just ended has left is not older than this
+	since := w.since.Load() // read before last: the result of a cycle that just ended is not older than this
 	h := health{w.last.Load(), since != nil && now.Sub(*since) > w.options.Deadline}
 	if h.snapshot == nil && h.stuck {
 		h.snapshot = &snapshot{identity: w.known, began: *since}
 	}
-	return h, h.snapshot != nil // nil: the first cycle has not ended yet
+	return h, h.snapshot != nil // nil: the first cycle has not ended
 }
 
-// reason is why the GPU is not up; empty when it is.
+// reason returns why the GPU is not up; empty if it is up.
 func (h health) reason() string {
 	if h.stuck {
 		return reasonStuck
@@ -169,13 +169,13 @@ func (h health) emit(now time.Time, emit func(*metrics.Family, float64, ...strin
 	}
 }
 
-// lasts reports whether a family outlives the failure of its GPU: it says which GPU that is, where it is, and what the driver
-// asked for last.
+// lasts reports whether a family outlives the failure of its GPU: it identifies the GPU, its place, or what the
+// driver last asked for.
 func lasts(f *metrics.Family) bool {
 	return f == metrics.GPUInfo || f == metrics.GPUPlatformInfo || f == metrics.GPURecoveryAction || f == metrics.GPURecoveryActionInfo
 }
 
-// lasting are the series of a snapshot that outlive a failure.
+// lasting returns the series of a snapshot that outlive a failure.
 func lasting(s *snapshot) (kept []series) {
 	for _, part := range [][]series{s.fast, s.slow} {
 		for _, v := range part {
@@ -194,7 +194,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// backoff doubles a pause with each failure in a row, up to a minute.
+// backoff doubles a pause with each consecutive failure, up to a minute.
 func backoff(first time.Duration, failures int) time.Duration {
 	return min(max(first, time.Second)<<min(failures-1, 6), max(time.Minute, first))
 }

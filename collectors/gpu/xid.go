@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// xidChannel is a way in which the driver tells of an XID.
+// xidChannel names a channel through which the driver reports an XID.
 type xidChannel uint8
 
 const (
@@ -20,7 +20,7 @@ const (
 	xidChannels
 )
 
-// source is the value of the source label.
+// source returns the value of the source label.
 func (c xidChannel) source() string {
 	if c == xidNVML {
 		return "nvml"
@@ -28,21 +28,22 @@ func (c xidChannel) source() string {
 	return "kmsg"
 }
 
-// xid is an XID of a GPU, or of a MIG GPU instance of it.
+// xid holds an XID of a GPU, or of one of its MIG GPU instances.
 type xid struct {
 	pci      string
 	code     int
 	instance string // empty for the whole GPU
-	nonfatal bool   // the driver says that it goes on
+	nonfatal bool   // the driver reports that the GPU continues
 }
 
-// isXIDCode reports whether a number is the code of an XID: 0 is none, and 999 is one that NVML does not know.
+// isXIDCode reports whether a number is the code of an XID: 0 is none, and 999 stands for one that NVML does not
+// know.
 func isXIDCode(code int) bool { return code > 0 && code != 999 }
 
-// isNVLink5 reports whether an XID is one of those of NVLink 5, of which some are fatal and some are not.
+// isNVLink5 reports whether an XID belongs to NVLink 5. Some of these are fatal and some are not.
 func isNVLink5(code int) bool { return 144 <= code && code <= 150 }
 
-// severity is that of the catalogue, but that nobody has to be woken for what is not fatal.
+// severity returns the severity of the catalogue, but a nonfatal XID wakes nobody.
 func (x xid) severity() metrics.XIDSeverity {
 	for _, known := range metrics.XIDs {
 		if known.Code == x.code && known.Severity == metrics.XIDPage && x.nonfatal {
@@ -54,9 +55,9 @@ func (x xid) severity() metrics.XIDSeverity {
 	return ""
 }
 
-// xidLedger counts XIDs. The driver tells of one XID through several channels; it is counted once.
+// xidLedger counts XIDs. The driver reports one XID through several channels; it is counted once.
 type xidLedger struct {
-	window  time.Duration // how far apart the channels may tell of the same XID
+	window  time.Duration // how far apart the channels may report the same XID
 	catalog []series
 
 	mu     sync.Mutex
@@ -65,8 +66,8 @@ type xidLedger struct {
 	recent map[xidKey]*incidents
 }
 
-// xidKey is a code on a GPU. The GPU goes by its PCI address, the only name that the kernel log knows
-// and that a GPU which NVML has never seen has.
+// xidKey identifies a code on a GPU. The GPU is identified by its PCI address, the only name that the kernel log
+// knows and that exists for a GPU that NVML has never seen.
 type xidKey struct {
 	pci  string
 	code int
@@ -77,15 +78,15 @@ type xidCount struct {
 	instance, severity, source string
 }
 
-// tally is a series of the ledger, under the identity that its GPU had when it was last served.
+// tally holds a series of the ledger, under the identity that its GPU had when it was last served.
 type tally struct {
 	value  float64
 	gpu    Identity
 	series *seriesIdentity
 }
 
-// incidents are the recent occurrences of one code on one GPU, in order. Every channel tells of them
-// in the same order, so that next[channel] is the first one it has not told of yet.
+// incidents holds the recent occurrences of one code on one GPU, in order. Every channel reports them in the same
+// order, so next[channel] is the first one that it has not reported yet.
 type incidents struct {
 	at   []time.Time
 	next [xidChannels]int
@@ -105,7 +106,8 @@ func newXIDLedger(window time.Duration) *xidLedger {
 	return l
 }
 
-// expect gives the codes of a GPU that page or are a ticket counters at zero, so that increase() sees the first event.
+// expect creates counters at zero for the codes of a GPU that page or open a ticket, so that increase() sees the
+// first event.
 func (l *xidLedger) expect(pci string, channel xidChannel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +118,7 @@ func (l *xidLedger) expect(pci string, channel xidChannel) {
 	}
 }
 
-// count finds or makes the counter of an XID. l.mu is held.
+// count finds or creates the counter of an XID. The caller holds l.mu.
 func (l *xidLedger) count(x xid, channel xidChannel) *tally {
 	return findOrMake(l.counts, xidCount{xidKey{x.pci, x.code}, x.instance, string(x.severity()), channel.source()})
 }
@@ -130,8 +132,8 @@ func findOrMake[K comparable, V any](m map[K]*V, key K) *V {
 	return v
 }
 
-// tell takes down that a channel has told of an XID that occurred at a time. One that another channel told of before is
-// not counted again.
+// tell records that a channel has reported an XID that occurred at a given time. If another channel reported it
+// before, it is not counted again.
 func (l *xidLedger) tell(channel xidChannel, x xid, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,14 +150,14 @@ func (l *xidLedger) tell(channel xidChannel, x xid, at time.Time) {
 	l.count(x, channel).value++
 }
 
-// remember takes down an XID from before the exporter started: it has a time, and is not counted.
+// remember records an XID from before the exporter started: it gets a time, and is not counted.
 func (l *xidLedger) remember(pci string, code int, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen(xidKey{pci, code}, at)
 }
 
-// seen moves the time of the last occurrence forward. l.mu is held.
+// seen moves the time of the last occurrence forward. The caller holds l.mu.
 func (l *xidLedger) seen(key xidKey, at time.Time) {
 	t := findOrMake(l.last, key)
 	t.value = max(t.value, float64(at.UnixMilli())/1e3)
@@ -173,8 +175,7 @@ func (r *incidents) forget(before time.Time) {
 	}
 }
 
-// collect serves the catalogue, the counters and the times. A GPU that is not among the known ones
-// goes by its PCI address alone.
+// collect serves the catalogue, the counters and the times. An unknown GPU is identified by its PCI address alone.
 func (l *xidLedger) collect(ch chan<- prometheus.Metric, known []Identity) {
 	for i := range l.catalog {
 		ch <- &l.catalog[i]
@@ -197,7 +198,7 @@ func (l *xidLedger) collect(ch chan<- prometheus.Metric, known []Identity) {
 	}
 }
 
-// as is the present value of a tally.
+// as returns the current value of a tally.
 func (t *tally) as(f *metrics.Family, gpu Identity, labels ...string) series {
 	if t.series == nil || t.gpu != gpu {
 		t.gpu, t.series = gpu, newSeriesIdentity(f, append([]string{gpu.UUID, gpu.Index}, labels...)...)

@@ -9,13 +9,14 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// tenant is a container with processes on a GPU.
+// tenant identifies a container with processes on a GPU.
 type tenant struct {
 	place
 	home
 }
 
-// allocation is a place that a container was given. Several turns on one GPU are one allocation.
+// allocation records a GPU, or a MIG instance, that was given to a container. Several time slices of one GPU are one
+// allocation.
 type allocation struct {
 	place
 	podName
@@ -24,7 +25,7 @@ type allocation struct {
 
 type allocations map[allocation]bool
 
-// to are the places of a target's container, or of its pod when the container is not known.
+// to returns the places given to a target's container, or to its pod if the container is unknown.
 func (a allocations) to(t Target) map[place]bool {
 	found := make(map[place]bool)
 	for g := range a {
@@ -35,7 +36,7 @@ func (a allocations) to(t Target) map[place]bool {
 	return found
 }
 
-// series are llm_gpu_allocation_info.
+// series returns llm_gpu_allocation_info.
 func (a allocations) series() (series []prometheus.Metric) {
 	for g := range a {
 		series = append(series, metrics.GPUAllocationInfo.Const(1, append(g.place.labels(), g.namespace, g.name, g.container, g.resource)...))
@@ -43,7 +44,7 @@ func (a allocations) series() (series []prometheus.Metric) {
 	return series
 }
 
-// toldBy are the allocations that another exporter's page tells, of pods that are not among these. It names no resource.
+// toldBy returns the allocations that another exporter's page reports for pods not among a. They name no resource.
 func (a allocations) toldBy(owners []gpu.Owner) allocations {
 	known := make(map[podName]bool, len(a))
 	for g := range a {
@@ -58,15 +59,15 @@ func (a allocations) toldBy(owners []gpu.Owner) allocations {
 	return told
 }
 
-// others are devices of one resource that are no GPU of the node.
+// others records devices of one resource that are not GPUs of the node.
 type others struct {
 	count   int
 	example string
 }
 
-// resolve finds the GPUs among the devices that containers have. The kubelet gives a device to one pod at
-// a time, but older ones go on listing pods that have ended: where two pods have the same device, only
-// those count that run on it, unless none is seen to.
+// resolve finds the GPUs among the devices of containers. The kubelet gives a device to one pod at a time, but older
+// kubelets keep listing pods that have ended: if two pods have the same device, only those seen running on it count,
+// unless none is.
 func resolve(holdings []holding, known devices, running map[tenant]*usage) (allocations, map[string]others) {
 	type occupant struct {
 		place
@@ -101,8 +102,8 @@ func resolve(holdings []holding, known devices, running map[tenant]*usage) (allo
 	return given, unknown
 }
 
-// allocations are the GPUs that the kubelet has given away, and the series about it. While the GPUs are not
-// settled, a device that is unknown may be one of those to come.
+// allocations returns the GPUs that the kubelet has allocated, and the series about this query. Until the GPUs are
+// settled, an unknown device may belong to a GPU that is yet to come.
 func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage, settled bool) (allocations, []prometheus.Metric) {
 	k := c.kubelet
 	var series []prometheus.Metric

@@ -7,15 +7,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 )
 
-// draDriver is NVIDIA's driver for resource claims.
+// draDriver is the name of NVIDIA's driver for resource claims.
 const draDriver = "gpu.nvidia.com"
 
-// devices are the GPUs of the node and their MIG devices, under the names that others give them.
+// devices indexes the GPUs of the node and their MIG devices by the names that others use.
 type devices struct {
 	byUUID  map[string]place // in lower case
 	byIndex map[string]place
 	byMinor map[string]place
-	// claimed is the UUID of a device that a driver of resource claims offers.
+	// claimed returns the UUID of a device that a driver of resource claims offers.
 	claimed func(driver, pool, device string) string
 }
 
@@ -37,18 +37,18 @@ var (
 	draID       = regexp.MustCompile(`^gpu-(\d+)$`)
 )
 
-// find is the place that a device is. Resources may be renamed, so the id decides:
+// find returns the place of a device. Resources may be renamed, so the id decides:
 //
 //	GPU-<uuid>, MIG-<uuid>    NVIDIA's device plugin
 //	MIG-GPU-<uuid>/<gi>/<ci>  a MIG device under drivers before R470
 //	nvidia0, nvidia0/gi1      GKE: the minor number, the GPU instance
-//	…::2, …/vgpu2             one of several turns on any of these: time slicing, MPS
+//	…::2, …/vgpu2             one of several shares of any of these: time slicing, MPS
 //	gpu-0, gpu-0-mig-9-4-4    NVIDIA's DRA driver
 //	0                         the index
 //
-// Other hardware has plain numbers too: they count for resources of nvidia.com only. What a name of a DRA
-// driver means is in its ResourceSlices. Where these are not known there is only gpu-0 to go by: the
-// driver has named GPUs by index and by minor number in its time, so where the two differ it says nothing.
+// Other hardware has plain numbers, too: they count only for resources of nvidia.com. The ResourceSlices of a DRA
+// driver explain its names. Without them only gpu-0 helps: over time the driver has named GPUs by index and by
+// minor number, so gpu-0 is ambiguous if the two differ.
 func (d devices) find(h holding) (place, bool) {
 	if h.claimed && d.claimed != nil {
 		if p, ok := d.byUUID[strings.ToLower(d.claimed(h.resource, h.pool, h.id))]; ok {

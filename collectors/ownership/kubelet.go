@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	answerLimit  = 16 << 20 // bytes; the usual 4 MiB of gRPC are too few for a dense node
+	answerLimit  = 16 << 20 // bytes; gRPC's usual 4 MiB are too few for a dense node
 	longestPause = 2 * time.Minute
 )
 
-// kubelet asks the kubelet of the node which container has which device, through its pod-resources API.
-// The last answer stays in use until there is a newer one. Only Run's goroutine uses it.
+// kubelet asks the kubelet of the node, through its pod-resources API, which container has which device. The last
+// answer applies until there is a newer one. Only Run's goroutine uses it.
 type kubelet struct {
 	log      *slog.Logger
-	socket   string // none: not asked
+	socket   string // empty: not asked
 	interval time.Duration
 	deadline time.Duration
 	client   *connect.Client[struct{}, answer]
 
 	due      time.Time // of the next question
 	failures int       // in a row
-	state    string    // what came of the last question: up, or why nothing did; empty before the first
+	state    string    // result of the last query: up, or why it failed; empty before the first
 	answer   *answer   // the last one; nil before the first
-	answered time.Time // when it came
+	answered time.Time // when the answer arrived
 }
 
 func newKubelet(log *slog.Logger, socket string, interval time.Duration) *kubelet {
@@ -40,14 +40,14 @@ func newKubelet(log *slog.Logger, socket string, interval time.Duration) *kubele
 	return k
 }
 
-// connect makes a client, which keeps one connection. It speaks gRPC through net/http, which is there
-// anyway: the usual client takes 2 MiB of memory in every exporter, and 4 MiB where it is used.
+// connect creates a client, which keeps one connection. It speaks gRPC over net/http, which is linked anyway: the
+// usual client takes 2 MiB of memory in every exporter, and 4 MiB where it is used.
 func (k *kubelet) connect() {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{
 		Protocols:       protocols,
-		IdleConnTimeout: 2 * longestPause, // of a client that was given up
+		IdleConnTimeout: 2 * longestPause, // of an abandoned client
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", k.socket)
 		},
@@ -56,14 +56,14 @@ func (k *kubelet) connect() {
 		connect.WithGRPC(), connect.WithCodec(codec{}), connect.WithReadMaxBytes(answerLimit))
 }
 
-// States of the kubelet beside the codes of gRPC.
+// States of the kubelet besides the gRPC codes.
 const (
 	stateUp           = "up"
 	stateNoSocket     = "socket_missing"
 	stateNoPermission = "permission_denied"
 )
 
-// refresh asks if it is time to. The longer a kubelet gives no answer, the less often it is asked.
+// refresh queries the kubelet if a query is due. The longer the kubelet gives no answer, the less often it is asked.
 func (k *kubelet) refresh(ctx context.Context, now time.Time) {
 	if k.socket == "" || now.Before(k.due) {
 		return
@@ -80,15 +80,15 @@ func (k *kubelet) refresh(ctx context.Context, now time.Time) {
 	switch {
 	case err == nil:
 		k.answer, k.answered, k.failures = response.Msg, now, 0
-	case !errors.Is(err, fs.ErrNotExist): // then there is nobody to spare
+	case !errors.Is(err, fs.ErrNotExist): // a missing socket needs no backoff
 		k.failures++
 		k.due = now.Add(max(k.interval, min(k.interval<<min(k.failures-1, 8), longestPause)))
-		k.connect() // the socket may lead to another kubelet by now
+		k.connect() // the socket may now lead to another kubelet
 	}
 	k.report(err)
 }
 
-// report notes what came of a question and logs a change.
+// report records the result of a query and logs changes.
 func (k *kubelet) report(err error) {
 	state := stateUp
 	switch {
@@ -112,7 +112,7 @@ func (k *kubelet) report(err error) {
 		"socket", k.socket, "reason", state, "err", err, "remedy", remedies[state])
 }
 
-// remedies are for the states that have one.
+// remedies holds what to do about a state, where anything can be done.
 var remedies = map[string]string{
 	stateNoSocket:                          "mount the host's directory of the socket, not the socket, which comes and goes; an empty --ownership.pod-resources switches this off",
 	stateNoPermission:                      "run the exporter as root or in the group of the socket",

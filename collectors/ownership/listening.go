@@ -12,17 +12,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 )
 
-// Socket is where a process listens that has to do with a GPU.
+// Socket describes where a process that belongs to a GPU listens.
 type Socket struct {
-	// Address is where this process reaches it.
+	// Address is where the exporter reaches it.
 	Address netip.AddrPort
-	// Command is the command line of who listens.
+	// Command is the command line of the listening process.
 	Command []string
 }
 
-// Listening finds the sockets on which the processes that run on GPUs, or relatives of theirs, listen.
-// Ephemeral ports (net.ipv4.ip_local_port_range) are left out: nobody chose them, so they belong to what
-// an engine does inside, such as NCCL, ZeroMQ or torch.distributed.
+// Listening finds the sockets on which the processes that run on GPUs, or their relatives, listen. Ephemeral ports
+// (net.ipv4.ip_local_port_range) are left out: nobody chose them, so they serve an engine's internals, such as NCCL,
+// ZeroMQ or torch.distributed.
 func Listening(procfs string, running []gpu.Process) []Socket {
 	l := newLook(procfs)
 	low, high := l.ephemeral()
@@ -54,7 +54,7 @@ func Listening(procfs string, running []gpu.Process) []Socket {
 	return all
 }
 
-// reach is the address under which a socket of another process is reached from here.
+// reach returns the address at which the exporter reaches a socket of another process.
 func (l *look) reach(at netip.AddrPort, n *network, pid int) (netip.AddrPort, bool) {
 	here := l.namespace(pid) == l.namespace(0)
 	address := at.Addr()
@@ -79,7 +79,7 @@ func (l *look) reach(at netip.AddrPort, n *network, pid int) (netip.AddrPort, bo
 	return netip.AddrPortFrom(first, at.Port()), true
 }
 
-// ephemeral is the range of ports that the kernel hands out.
+// ephemeral returns the range of ports that the kernel assigns.
 func (l *look) ephemeral() (low, high uint16) {
 	text, _ := os.ReadFile(filepath.Join(l.root, "sys/net/ipv4/ip_local_port_range"))
 	fields := strings.Fields(string(text))

@@ -23,21 +23,20 @@ import (
 
 const tcpListen = "0A" // TCP_LISTEN of the kernel's include/net/tcp_states.h
 
-// look is one look at /proc. Everything is read anew each time: a process id means something else a
-// moment later.
+// look holds one scan of /proc. Everything is read anew each time, because process ids are reused.
 type look struct {
 	root     string
-	podLogs  string             // where the kubelet keeps them
-	pods     map[string]podName // by uid; nil before the first question
+	podLogs  string             // where the kubelet keeps pod logs
+	pods     map[string]podName // by uid; nil before the first lookup
 	fs       procfs.FS
 	parents  map[int]int
 	children map[int][]int
 	names    map[int]string
 	networks map[string]*network
-	closed   map[int]bool // processes whose open files cannot be seen
+	closed   map[int]bool // processes whose open files cannot be read
 }
 
-// network is what a network namespace says.
+// network holds the contents of a network namespace.
 type network struct {
 	addresses map[netip.Addr]bool
 	listening map[string]netip.AddrPort // by socket inode
@@ -71,11 +70,11 @@ func newLook(root string) *look {
 	return l
 }
 
-// strangers are processes that start others without being part of them.
+// strangers matches processes that start other processes without being part of them.
 var strangers = regexp.MustCompile(`^(systemd.*|init|tini|dumb-init|docker-init|catatonit|s6-.*|runsv.*|supervisord|` +
 	`containerd-shim.*|conmon|runc|crun|sh|bash|dash|ash|zsh|fish|busybox|sshd.*|login|sudo|su|cron|crond|tmux.*|screen|slurmstepd|raylet)$`)
 
-// lineage is a process and its ancestors, up to the first one that is a stranger.
+// lineage returns a process and its ancestors, up to the first stranger.
 func (l *look) lineage(pid int) []int {
 	line := []int{pid}
 	for {
@@ -88,21 +87,21 @@ func (l *look) lineage(pid int) []int {
 	}
 }
 
-// family are a process and all its descendants.
+// family returns a process and all its descendants.
 func (l *look) family(pid int) []int {
 	all := []int{pid}
-	for i := 0; i < len(all) && len(all) <= len(l.parents); i++ { // ids that were reused may make a ring
+	for i := 0; i < len(all) && len(all) <= len(l.parents); i++ { // reused ids may form a ring
 		all = append(all, l.children[all[i]]...)
 	}
 	return all
 }
 
-// server is a process that listens where a target's page is.
+// server identifies a process that listens where a target's page is.
 type server struct{ pid, target int }
 
-// owners finds for each process on a GPU the targets whose page a relative of it serves. Of several
-// relatives the closest counts: engines that one launcher has started are told apart by the ancestor
-// they do not share. Two that are equally close leave the question open.
+// owners finds for each process on a GPU the targets whose page one of its relatives serves. Of several relatives the
+// closest counts: engines started by the same launcher are told apart by the ancestor that they do not share. If two
+// are equally close, the owner stays unknown.
 func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Process) [][]int {
 	owners := make([][]int, len(running))
 	known := make(map[int][]server) // by eldest relative
@@ -133,8 +132,8 @@ func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Proce
 	return owners
 }
 
-// agreed are the targets of servers that belong together: one process may serve several pages, and
-// several processes the same one.
+// agreed returns the targets of servers that belong together: one process may serve several pages, and several
+// processes may serve the same page.
 func agreed(servers []server) (targets []int) {
 	for _, s := range servers {
 		if s.pid != servers[0].pid && s.target != servers[0].target {
@@ -145,7 +144,7 @@ func agreed(servers []server) (targets []int) {
 	return targets
 }
 
-// distance is how many steps up a line the first ancestor is that it shares with another line.
+// distance returns the number of steps up a line to the first ancestor that it shares with another line.
 func distance(line, other []int) int {
 	for steps, pid := range line {
 		for _, o := range other {
@@ -157,7 +156,7 @@ func distance(line, other []int) int {
 	return len(line)
 }
 
-// servers finds which of the processes listen where a target's page is.
+// servers finds the processes that listen where a target's page is.
 func (l *look) servers(ctx context.Context, targets []Target, pids []int) (found []server) {
 	for _, pid := range pids {
 		n, open := l.network(pid), l.sockets(pid)
@@ -206,7 +205,7 @@ func (l *look) isAt(ctx context.Context, page string, at netip.AddrPort, n *netw
 	return false
 }
 
-// namespace names the network namespace of a process; of this one for 0.
+// namespace identifies the network namespace of a process; for 0, that of the exporter.
 func (l *look) namespace(pid int) string {
 	who := "self"
 	if pid != 0 {
@@ -216,7 +215,7 @@ func (l *look) namespace(pid int) string {
 	return name
 }
 
-// sockets are the inodes of the sockets that a process has open.
+// sockets returns the inodes of the sockets that a process has open.
 func (l *look) sockets(pid int) map[string]bool {
 	inodes := make(map[string]bool)
 	p, err := l.fs.Proc(pid)
@@ -256,9 +255,9 @@ func (l *look) network(pid int) *network {
 	return n
 }
 
-// parseListening reads a line of /proc/<pid>/net/tcp or tcp6 if it is that of a listening socket:
-// "sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …". An
-// address is printed as 32 bit words in the byte order of the machine.
+// parseListening reads a line of /proc/<pid>/net/tcp or tcp6 if it describes a listening socket: "sl local_address
+// rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …". An address is printed as 32-bit words
+// in the byte order of the machine.
 func parseListening(line string) (inode string, at netip.AddrPort, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 10 || fields[3] != tcpListen {
@@ -277,7 +276,7 @@ func parseListening(line string) (inode string, at netip.AddrPort, ok bool) {
 	return fields[9], netip.AddrPortFrom(address.Unmap(), uint16(port)), ok
 }
 
-// localAddresses are the addresses of a network namespace, as /proc/<pid>/net lists them.
+// localAddresses returns the addresses of a network namespace, as listed in /proc/<pid>/net.
 func localAddresses(dir string) map[netip.Addr]bool {
 	found := make(map[netip.Addr]bool)
 	if f, err := os.Open(filepath.Join(dir, "net/fib_trie")); err == nil {
@@ -309,13 +308,14 @@ var (
 	podUID      = regexp.MustCompile(`pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})`)
 )
 
-// home is where a process runs. Everything is empty outside containers, the pod outside Kubernetes.
+// home describes where a process runs. All fields are empty outside containers; the pod is empty outside Kubernetes.
 type home struct {
 	pod       podName
 	container string // its id, or unknownContainer
 }
 
-// unknownContainer is that of a process which /proc does not show: one of another pid namespace, or one that has ended.
+// unknownContainer stands for the container of a process that /proc does not show: the process is in another pid
+// namespace, or has ended.
 const unknownContainer = "unknown"
 
 // home finds where a process runs, from its cgroup.
@@ -341,7 +341,7 @@ func (l *look) home(pid int) (h home) {
 	return h
 }
 
-// pod is the pod with a uid. The kubelet keeps its logs in a directory named <namespace>_<name>_<uid>.
+// pod returns the pod with a uid. The kubelet keeps its logs in a directory named <namespace>_<name>_<uid>.
 func (l *look) pod(uid string) podName {
 	if l.pods == nil {
 		l.pods = make(map[string]podName)

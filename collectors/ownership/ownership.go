@@ -1,18 +1,18 @@
-// Package ownership says which engine runs on which GPU, as the join series llm_engine_gpu_info, and
-// which container was given which GPU, as llm_gpu_allocation_info. Device series never carry the labels
-// of an engine or a pod.
+// Package ownership finds out which engine runs on which GPU, exported as the join series llm_engine_gpu_info, and
+// which container was given which GPU, exported as llm_gpu_allocation_info. Device series never carry the labels of
+// an engine or a pod.
 //
-// A target whose configuration names its GPUs is believed without looking. On Kubernetes a target whose
-// pod is known has what the kubelet gave to the pod, or what another exporter's page says. Otherwise the answer comes from the processes:
-// those that NVML lists on a GPU, their relatives in /proc, and the sockets these listen on, compared
-// with the addresses of the engine pages.
+// A target whose configuration names its GPUs is trusted without looking. On Kubernetes a target with a known pod has
+// what the kubelet gave to the pod, or what another exporter's page reports. Otherwise the answer comes from the
+// processes: those that NVML lists on a GPU, their relatives in /proc, and the sockets on which these listen,
+// compared with the addresses of the engine pages.
 //
-// What it cannot see is absent. NVML leaves out processes of a pid namespace that the exporter is not
-// in, so a container needs the host's (hostPID), and a procfs of that same namespace; reading the
-// sockets of other users' processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, which root has unless a
-// container takes them away: llm_exporter_unreadable_processes counts what is not seen. An engine whose workers and server
-// have no ancestor in common but a shell, a supervisor or a Ray daemon, or that is reached through a
-// port mapping, has to be told by configuration.
+// What cannot be seen is absent. NVML leaves out processes in pid namespaces that the exporter is not in, so a
+// container needs the host's (hostPID), and a procfs of that same namespace. Reading the sockets of other users'
+// processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, which root has unless a container drops them:
+// llm_exporter_unreadable_processes counts what cannot be read. Configuration must name the GPUs of an engine whose
+// workers and server have no common ancestor but a shell, a supervisor or a Ray daemon, or that is reached through a
+// port mapping.
 package ownership
 
 import (
@@ -31,18 +31,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Target is an engine page.
+// Target describes an engine page.
 type Target struct {
 	Runtime   metrics.Runtime
 	Server    string // host:port of the page
 	Namespace string
 	Pod       string
 	Container string
-	ModelName string   // empty when not known
-	GPUs      []string // UUIDs or indices; empty: find out
+	ModelName string   // empty if unknown
+	GPUs      []string // UUIDs or indices; empty: to be found out
 }
 
-// labels are the values of metrics.TargetLabels.
+// labels returns the values of metrics.TargetLabels.
 func (t Target) labels() []string {
 	return []string{string(t.Runtime), t.Namespace, t.Pod, t.Container, t.Server}
 }
@@ -51,7 +51,7 @@ func (t Target) labels() []string {
 type Options struct {
 	// Logger receives one record per change of state. Default: slog.Default().
 	Logger *slog.Logger
-	// Targets returns the engines that are to be found.
+	// Targets returns the engines whose GPUs are to be found.
 	Targets func() []Target
 	// Processes returns what runs on the GPUs: (*gpu.Collector).Processes.
 	Processes func() []gpu.Process
@@ -59,45 +59,46 @@ type Options struct {
 	GPUs func() []gpu.Identity
 	// Instances returns the MIG devices of the node: (*gpu.Collector).Instances.
 	Instances func() []gpu.Instance
-	// Owners returns who has which GPU, as another exporter's page says: (*page.Collector).Owners. It is believed of
-	// pods of which the kubelet says nothing. Default: there is no such page.
+	// Owners returns who has which GPU, according to another exporter's page: (*page.Collector).Owners. It is trusted
+	// for pods about which the kubelet reports nothing. Default: there is no such page.
 	Owners func() []gpu.Owner
-	// PodResources is the socket of the kubelet's pod-resources API. Default: none, it is not asked.
+	// PodResources is the socket of the kubelet's pod-resources API. Default: none, and no queries.
 	PodResources string
-	// ClaimedUUID is the UUID of a device that a driver of resource claims offers, empty when it is not known:
-	// (*discovery.Slices).UUID. Default: none is known.
+	// ClaimedUUID returns the UUID of a device that a driver of resource claims offers, empty if unknown:
+	// (*discovery.Slices).UUID. Default: all are unknown.
 	ClaimedUUID func(driver, pool, device string) string
-	// PodLogs is where the kubelet keeps the logs of pods, whose names are read there. Default: /var/log/pods.
+	// PodLogs is where the kubelet keeps pod logs; the directory names tell the names of pods. Default:
+	// /var/log/pods.
 	PodLogs string
 	// ProcFS is where the proc file system is mounted. Default: /proc.
 	ProcFS string
-	// Interval is how often the kubelet is asked and the processes are looked at. Default: 15 s.
+	// Interval is how often the kubelet is asked and the processes are scanned. Default: 15 s.
 	Interval time.Duration
 }
 
 // Collector serves who owns what as a prometheus.Collector while Run keeps it up to date.
 type Collector struct {
 	options Options
-	kubelet *kubelet        // of Run's goroutine, as are the next three
-	unknown map[string]bool // GPUs of the configuration that the node does not have
-	gpus    int             // how many there were at the last look
-	strange map[string]bool // resources with devices that are no GPU of the node
+	kubelet *kubelet        // used only by Run's goroutine, as are the next three
+	unknown map[string]bool // configured GPUs that the node does not have
+	gpus    int             // number of GPUs at the last look
+	strange map[string]bool // resources with devices that are not GPUs of the node
 
 	mu     sync.Mutex
 	series []prometheus.Metric
 	owned  []owned
 }
 
-// owned is a GPU and the engine that it was found under. The engine's labels are added when the page
-// is served: what runs behind a target is often known only after its first scrape.
+// owned links a GPU to the engine that runs on it. The engine's labels are added when the page is served: what runs
+// behind a target is often known only after its first scrape.
 type owned struct {
 	server string
 	place  place
 	source string
-	memory *usage // of its processes; nil when none was seen
+	memory *usage // of its processes; nil if none was seen
 }
 
-// Values of the label source.
+// Values of the source label.
 const (
 	fromConfig       = "config"
 	fromPodResources = "pod_resources"
@@ -122,7 +123,7 @@ func New(o Options) *Collector {
 	}
 }
 
-// Run asks the kubelet and looks at the processes until ctx ends.
+// Run asks the kubelet and scans the processes until ctx ends.
 func (c *Collector) Run(ctx context.Context) error {
 	for {
 		wait := c.options.Interval
@@ -145,7 +146,7 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. It waits for nobody.
+// Collect implements prometheus.Collector. It never waits.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	series, found := c.series, c.owned
@@ -156,7 +157,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	targets := c.options.Targets()
 	for _, o := range found {
 		i := slices.IndexFunc(targets, func(t Target) bool { return t.Server == o.server })
-		if i < 0 { // the configuration has changed since
+		if i < 0 { // the configuration has changed in between
 			continue
 		}
 		t := targets[i]
@@ -167,7 +168,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// place is a GPU, or a MIG instance of it.
+// place identifies a GPU, or one of its MIG instances.
 type place struct {
 	uuid, index, instance string
 }
@@ -176,7 +177,7 @@ func placeOf(p gpu.Process) place { return place{p.GPU.UUID, p.GPU.Index, p.Inst
 
 func (p place) labels() []string { return []string{p.uuid, p.index, p.instance} }
 
-// usage is the memory of some processes, and what they did. Each is known when that of every one of them is.
+// usage adds up the memory and the activity of some processes. Each is known only if it is known for all of them.
 type usage struct {
 	bytes   uint64
 	unknown bool
@@ -193,7 +194,7 @@ func (u *usage) add(p gpu.Process) {
 	u.unknownTime = u.unknownTime || !p.UtilizationKnown
 }
 
-// usageOf is the usage at a key, which is made when there is none.
+// usageOf returns the usage at a key, and creates it if there is none.
 func usageOf[K comparable](m map[K]*usage, key K) *usage {
 	if m[key] == nil {
 		m[key] = new(usage)
@@ -206,7 +207,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	c.kubelet.refresh(ctx, time.Now())
 	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()
 	look := &look{}
-	if len(running) > 0 { // otherwise there is no need to look at all of /proc
+	if len(running) > 0 { // otherwise /proc need not be scanned
 		look = newLook(c.options.ProcFS)
 		look.podLogs = c.options.PodLogs
 	}
@@ -263,7 +264,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	return settled
 }
 
-// said are the GPUs that the configuration of a target names.
+// said yields the GPUs that the configuration of a target names.
 func (c *Collector) said(t Target, gpus []gpu.Identity) iter.Seq[place] {
 	found := make(map[place]bool)
 	for _, name := range t.GPUs {

@@ -9,23 +9,23 @@ import (
 
 const longestName = 253 // bytes; the most that Kubernetes allows for any name
 
-// answer is what the containers of the node have.
+// answer holds the devices of the containers on the node.
 type answer struct{ holdings []holding }
 
-// holding is a device that a container has.
+// holding records a device that a container has.
 type holding struct {
 	podName
 	container string
 	resource  string // the extended resource, or the driver of a resource claim
 	id        string
 	claimed   bool   // through a resource claim, which pods can share
-	pool      string // of the driver of a resource claim
+	pool      string // pool of the driver of a resource claim
 }
 
 type podName struct{ namespace, name string }
 
-// codec reads an answer from the wire. The question has no fields. Types generated for the API come with
-// a client that is not wanted.
+// codec decodes an answer from the wire. The request has no fields. The types generated for the API would bring an
+// unwanted client.
 type codec struct{}
 
 // Name implements connect.Codec.
@@ -122,8 +122,8 @@ func (a *answer) addClaimed(b []byte, h holding, err *error) {
 	a.holdings = append(a.holdings, h)
 }
 
-// fields are the strings and messages in a message, by number. It stops where the message is damaged,
-// which it says in err.
+// fields yields the strings and messages in a message, by number. It stops where the message is damaged and reports
+// that in err.
 func fields(b []byte, err *error) iter.Seq2[protowire.Number, []byte] {
 	return func(yield func(protowire.Number, []byte) bool) {
 		for len(b) > 0 && *err == nil {
@@ -148,7 +148,7 @@ func fields(b []byte, err *error) iter.Seq2[protowire.Number, []byte] {
 	}
 }
 
-// label is a name as a label value.
+// label returns a name as a label value.
 func label(b []byte) string {
 	return strings.ToValidUTF8(string(b[:min(len(b), longestName)]), "\uFFFD")
 }

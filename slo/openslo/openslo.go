@@ -1,5 +1,5 @@
-// Package openslo imports OpenSLO v1 objectives where they can be said in ours, and says why where
-// they cannot: an objective that is counted differently than written would be worse than none.
+// Package openslo imports OpenSLO v1 objectives that can be expressed in ours, and explains why the others cannot: an
+// objective that counts something other than what was written would be worse than none.
 package openslo
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// document is what we read of any OpenSLO object.
+// document holds the fields that we read from any OpenSLO object.
 type document struct {
 	APIVersion string   `yaml:"apiVersion"`
 	Kind       string   `yaml:"kind"`
@@ -35,10 +35,10 @@ type metadata struct {
 	Labels map[string]values `yaml:"labels"`
 }
 
-// values are those of one label: OpenSLO takes one or several.
+// values holds the values of one label: OpenSLO takes one or several.
 type values []string
 
-// UnmarshalYAML reads a text or a list of them.
+// UnmarshalYAML reads a string or a list of strings.
 func (v *values) UnmarshalYAML(decode func(any) error) error {
 	var one string
 	if decode(&one) == nil {
@@ -48,7 +48,7 @@ func (v *values) UnmarshalYAML(decode func(any) error) error {
 	return decode((*[]string)(v))
 }
 
-// reference names another document or holds it.
+// reference names another document or contains it.
 type reference struct {
 	name   string
 	inline *document
@@ -73,10 +73,10 @@ func (r *reference) UnmarshalYAML(decode func(any) error) error {
 	return decode(r.inline)
 }
 
-// documents are those of a file, by kind and name.
+// documents holds the documents of a file by kind and name.
 type documents map[[2]string]*document
 
-// find returns the document that a reference means; nil when it is not among them.
+// find returns the document that a reference names; nil if the file does not have it.
 func (d documents) find(kind string, r reference) *document {
 	if r.inline != nil {
 		return r.inline
@@ -130,10 +130,10 @@ type metric struct {
 	} `yaml:"metricSource"`
 }
 
-// Refusal says why an objective cannot be imported and what to do instead.
+// Refusal explains why an objective cannot be imported and what to do instead.
 type Refusal struct{ Name, Reason string }
 
-// Error prints the objective, then the reason.
+// Error returns the objective, then the reason.
 func (r *Refusal) Error() string { return fmt.Sprintf("OpenSLO %q: %s", r.Name, r.Reason) }
 
 func refuse(format string, args ...any) error { return fmt.Errorf(format, args...) }
@@ -217,7 +217,7 @@ func convert(d *document, others documents) ([]slo.Objective, error) {
 	return all, slo.Fatal(slo.Check(all, slo.CheckOptions{}))
 }
 
-// owner are the labels that an objective can have here.
+// owner returns the labels that an objective can have here.
 func owner(from map[string]values) map[string]string {
 	labels := map[string]string{}
 	for name, v := range from {
@@ -228,7 +228,7 @@ func owner(from map[string]values) map[string]string {
 	return labels
 }
 
-// severity is the loudest of the alert policies. Words that OpenSLO's examples do not have leave the
+// severity returns the loudest severity of the alert policies. Words that OpenSLO's examples do not use leave the
 // default, which pages: better too loud than silent.
 func (d documents) severity(s spec) (loudest slo.Severity) {
 	for _, p := range s.AlertPolicies {
@@ -313,7 +313,7 @@ func latency(o slo.Objective, place string, total, counted series) (slo.Objectiv
 	return o, refuse("%s is no latency that objectives can be about", total.family.Name)
 }
 
-// series is what a query selects.
+// series describes what a query selects.
 type series struct {
 	family    *metrics.Family
 	histogram bool
@@ -322,12 +322,12 @@ type series struct {
 	match     map[string][]string // other labels
 }
 
-// selecting are the labels that an objective selects engines by.
+// selecting lists the labels by which an objective selects engines.
 var selecting = []string{metrics.LabelModel, metrics.LabelNamespace, metrics.LabelRuntime, metrics.LabelRole}
 
 var promQL = parser.NewParser(parser.Options{})
 
-// read understands a selector of the vocabulary, alone or inside sum, rate and increase.
+// read parses a selector of the vocabulary, alone or inside sum, rate and increase.
 func read(place string, m *metric) (series, error) {
 	query := m.MetricSource.Spec.Query
 	if kind := m.MetricSource.Type; kind != "" && !strings.EqualFold(kind, "prometheus") {
@@ -369,7 +369,7 @@ func read(place string, m *metric) (series, error) {
 	return s, nil
 }
 
-// unwrap finds the selector inside sum, rate, increase and parentheses; nil when there is more.
+// unwrap finds the selector inside sum, rate, increase and parentheses; it returns nil if there is anything else.
 func unwrap(e parser.Expr) *parser.VectorSelector {
 	switch e := e.(type) {
 	case *parser.VectorSelector:

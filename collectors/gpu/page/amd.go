@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// amd reads AMD's device-metrics-exporter, as far as its numbers mean what NVIDIA's do. All of its families are typed
-// gauges, and a number that a GPU does not support is not on the page.
+// amd reads AMD's device-metrics-exporter, as far as its numbers mean the same as NVIDIA's. All of its families are
+// typed as gauges, and a number that a GPU does not support is absent from the page.
 var amd = Source{
 	Name:      "amd",
 	Reference: "ROCm/device-metrics-exporter v1.5.1 docs/configuration/metricslist.md, configmap.md",
@@ -60,7 +60,7 @@ var amd = Source{
 
 const unclearMB = "whether its MB are 10^6 or 2^20 bytes is not established; 2^20 is assumed"
 
-// amdUUID is the serial number, which the partitions of a GPU share and say by default; in a guest there is none.
+// amdUUID returns the serial number, which the partitions of a GPU share and report by default; a guest has none.
 func amdUUID(l labels.Labels) string {
 	if id := first(l, "serial_number", "gpu_uuid"); id != "" || l.Get("gpu_id") == "" {
 		return id
@@ -68,8 +68,8 @@ func amdUUID(l labels.Labels) string {
 	return l.Get("hostname") + "/" + l.Get("gpu_id")
 }
 
-// amdClocks makes the type of a clock a domain. Compute runs on the system clock; there are several of it, of which the
-// fastest stands.
+// amdClocks turns the type of a clock into a domain. Compute runs on the system clock; of its several instances the
+// fastest counts.
 var amdClocks = engine.Carry{From: "clock_type", To: metrics.LabelDomain, Map: func(t string) string {
 	return map[string]string{"GPU_CLOCK_TYPE_SYSTEM": "sm", "GPU_CLOCK_TYPE_MEMORY": "memory", "GPU_CLOCK_TYPE_VIDEO": "video"}[t]
 }}
@@ -80,7 +80,7 @@ func amdECC(severity, name string) Row {
 	return r
 }
 
-// generation is that of PCIe, from its GT/s.
+// generation returns the PCIe generation for a rate in GT/s.
 func generation(v []float64) (float64, bool) {
 	for i, speed := range []float64{2.5, 5, 8, 16, 32, 64} {
 		if v[0] == speed {

@@ -1,11 +1,11 @@
-// Package page reads the GPUs of a node from the page of another exporter, where NVML is not to be asked: the same
-// llm_gpu_ metrics, as far as that page can say them.
+// Package page reads the GPUs of a node from the page of another exporter, where NVML is not used: the same
+// llm_gpu_ metrics, as far as that page provides them.
 //
-//	collector  fetches a page in a fixed rhythm                collector.go
-//	reading    folds its rows to GPUs and counts               read.go
-//	source     says what a page means                          source.go, and one file per exporter
+//	collector  fetches a page at a fixed interval              collector.go
+//	reading    assigns its rows to GPUs, and counts            read.go
+//	source     maps a page to the vocabulary                   source.go, and one file per exporter
 //
-// What a page cannot say has no series, and llm_gpu_metric_source_info says why.
+// What a page lacks has no series, and llm_gpu_metric_source_info tells why.
 package page
 
 import (
@@ -25,40 +25,40 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// sources are the exporters whose pages are known.
+// sources lists the exporters whose pages are known.
 var sources = []*Source{&dcgm, &amd}
 
-// Values of reason beside those of engines' pages.
+// Values of the reason label besides those of engines' pages.
 const (
 	reasonNoGPUs = "no_gpu_page"
 	reasonLimit  = "limit_exceeded"
-	reasonGone   = "not_on_page" // of a GPU
+	reasonGone   = "not_on_page" // of a GPU that was on an earlier page
 )
 
 // Options configure a Collector.
 type Options struct {
 	// Logger receives one record per change of state. Default: slog.Default().
 	Logger *slog.Logger
-	// Targets are the pages, in the order to try: the first that can be used is.
+	// Targets are the pages in the order to try: the first usable one is read.
 	Targets []engine.TargetConfig
 	// Limits bound what a page may cost. Default: engine.DefaultLimits.
 	Limits engine.Limits
-	// UserAgent is sent to the exporter.
+	// UserAgent is the user agent sent to the exporter.
 	UserAgent string
-	// Interval is how often the page is read. Default: 15 s, twice as often as dcgm-exporter looks.
+	// Interval is how often the page is read. Default: 15 s, half the collection interval of dcgm-exporter.
 	Interval time.Duration
-	// Needed reports whether the page is wanted now. Default: always.
+	// Needed reports whether the page is currently needed. Default: always.
 	Needed func() bool
 }
 
-// Collector reads a page while Run runs and serves what it said as a prometheus.Collector.
+// Collector reads a page while Run runs, and serves its contents as a prometheus.Collector.
 type Collector struct {
 	options Options
 
-	// Read's alone:
-	readers []*engine.Reader // the one that was used last is the first
+	// Used only by Read:
+	readers []*engine.Reader // the last one used comes first
 	memory  *memory
-	said    string // state that was logged last
+	said    string // the last logged state
 
 	mu     sync.Mutex
 	up     bool
@@ -67,7 +67,7 @@ type Collector struct {
 	owners []gpu.Owner
 }
 
-// New makes a collector. An error is an engine.ConfigError.
+// New builds a collector. An error is an engine.ConfigError.
 func New(o Options) (*Collector, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Limits = cmp.Or(o.Limits, engine.DefaultLimits)
@@ -86,7 +86,7 @@ func New(o Options) (*Collector, error) {
 	return c, nil
 }
 
-// Run reads the page until ctx ends. Whether it is needed is asked every second.
+// Run reads the page until ctx ends. It checks every second whether the page is needed.
 func (c *Collector) Run(ctx context.Context) {
 	look := time.NewTicker(min(time.Second, c.options.Interval))
 	defer look.Stop()
@@ -106,8 +106,8 @@ func (c *Collector) Run(ctx context.Context) {
 	}
 }
 
-// Read reads the page once, at a time of the caller's clock. Nothing of an earlier page stays when it cannot be used: old
-// numbers would lie.
+// Read reads the page once, at a time of the caller's clock. If the page cannot be used, nothing of an earlier page
+// stays: old numbers would lie.
 func (c *Collector) Read(ctx context.Context, now time.Time) {
 	if !c.options.Needed() {
 		c.publish(false, nil, nil, nil)
@@ -144,7 +144,7 @@ func (c *Collector) try(ctx context.Context, r *engine.Reader) (*parsed, error) 
 	return parse(p, c.options.Limits)
 }
 
-// remedy is what to do about a reason.
+// remedy returns what to do about a reason.
 func remedy(reason string) string {
 	switch {
 	case reason == "unreachable":
@@ -159,7 +159,7 @@ func remedy(reason string) string {
 	return engine.Remedy(reason)
 }
 
-// note logs the state when it changes; it is empty when the page is used.
+// note logs the state when it changes; empty means that the page is used.
 func (c *Collector) note(state, message string, args ...any) {
 	if state == c.said {
 		return
@@ -179,7 +179,7 @@ func (c *Collector) publish(up bool, s []prometheus.Metric, gpus []gpu.Identity,
 	c.up, c.series, c.gpus, c.owners = up, s, gpus, owners
 }
 
-// Last returns what the last page said, and whether it could be used.
+// Last returns the series of the last page, and whether it could be used.
 func (c *Collector) Last() (series []prometheus.Metric, up bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -193,7 +193,7 @@ func (c *Collector) GPUs() []gpu.Identity {
 	return c.gpus
 }
 
-// Owners returns who has them, as the page says.
+// Owners returns who has the GPUs, according to the page.
 func (c *Collector) Owners() []gpu.Owner {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +203,7 @@ func (c *Collector) Owners() []gpu.Owner {
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) { gpu.Describe(ch) }
 
-// Collect serves the last page. It waits for nobody.
+// Collect serves the last page without waiting.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	series, _ := c.Last()
 	for _, m := range series {

@@ -16,8 +16,8 @@ const (
 	profiling = "DCGM_FI_PROF_"
 )
 
-// dcgm reads dcgm-exporter. Its users trim and extend the list of fields, so the presence of one says nothing about the
-// release, but for the names of 4.9.
+// dcgm reads dcgm-exporter. Its users trim and extend the list of fields, so the presence of a field says nothing
+// about the release, except for the names of 4.9.
 var dcgm = Source{
 	Name: "dcgm",
 	Reference: "NVIDIA/dcgm-exporter d5e5f51 (4.8.4) etc/default-counters.csv, internal/pkg/rendermetrics; NVIDIA/go-dcgm b7fa315 pkg/dcgm/dcgm_fields.h, " +
@@ -172,8 +172,9 @@ var (
 	clockEvents    = renamed(dev+"CLOCK_THROTTLE_REASONS", dev+"CLOCKS_EVENT_REASONS", plain)
 )
 
-// dcgmRedefines reports whether a page is of DCGM 4.7 or newer. Some of its names exist before, as aliases with another
-// unit: GPU_UTIL_RATIO is 0 to 100 there. Names that came with it tell, or that of the driver's label; values never do.
+// dcgmRedefines reports whether a page is from DCGM 4.7 or newer. Some of its names existed before as aliases with
+// another unit: GPU_UTIL_RATIO is 0 to 100 there. The names introduced with it decide, or the name of the driver's
+// label; values never do.
 func dcgmRedefines(s series) bool {
 	for name, samples := range s {
 		if strings.HasPrefix(name, dev) && (strings.HasSuffix(name, "_HERTZ") || strings.HasPrefix(name, dev+"FB_") && strings.HasSuffix(name, "_BYTES")) {
@@ -188,7 +189,7 @@ func dcgmRedefines(s series) bool {
 	return false
 }
 
-// driverTime is a Set of the driver's own clock of a reason.
+// driverTime returns a Set for time that the driver itself measured for a reason.
 func driverTime(reason string) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelReason, Value: reason}, {Name: metrics.LabelSource, Value: "driver"}}
 }
@@ -197,7 +198,7 @@ func clockEventTime(reason, name string) Row {
 	return Row{To: metrics.GPUClockEventSeconds, Set: driverTime(reason), From: named(dev+"CLOCKS_EVENT_REASON_"+name+"_NS", nano)}
 }
 
-// violation is the driver's older counter of a reason: nanoseconds, whatever the help text says.
+// violation reads the driver's older counter for a reason: nanoseconds, whatever the help text says.
 func violation(reason string, from field) Row {
 	return Row{To: metrics.GPUClockEventSeconds, Set: driverTime(reason), From: from,
 		Quality: metrics.Derived, Why: "the driver's older counter, which does not tell what software did from what hardware did"}
@@ -229,15 +230,15 @@ func nvlinkErrors(kind, name string) Row {
 		Quality: metrics.Derived, Why: "all links together, so without a link"}
 }
 
-// clockEventNames are those of the bits of DCGM_FI_DEV_CLOCK_THROTTLE_REASONS, from the lowest one on, and what
-// DCGM_EXP_CLOCK_EVENTS_COUNT calls them.
+// clockEventNames names the bits of DCGM_FI_DEV_CLOCK_THROTTLE_REASONS from the lowest on, and the same reasons in
+// DCGM_EXP_CLOCK_EVENTS_COUNT.
 var clockEventNames = []struct{ reason, counted string }{
 	{"gpu_idle", "gpu_idle"}, {"applications_clocks_setting", "clocks_setting"}, {"sw_power_cap", "power_cap"}, {"hw_slowdown", "hw_slowdown"}, {"sync_boost", "sync_boost"},
 	{"sw_thermal_slowdown", "sw_thermal"}, {"hw_thermal_slowdown", "hw_thermal"}, {"hw_power_brake_slowdown", "hw_power_brake"}, {"display_clock_setting", "display_clocks"},
 	{"board_limit", ""}, {"reliability", ""},
 }
 
-// clockEventBits says of each reason that every GPU of the last years has whether it is in force, and which others are.
+// clockEventBits tells for each reason that every recent GPU has whether it is in force, and which other reasons are.
 func clockEventBits(v float64) map[string]float64 {
 	const common = 9
 	mask, parts := uint64(max(v, 0)), map[string]float64{}
@@ -263,7 +264,7 @@ func clockEventName(counted string) string {
 	return "unknown_" + counted
 }
 
-// fabricSummary reads DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY: 0 does not apply, 1 is healthy.
+// fabricSummary reads DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY: 0 means not applicable, 1 healthy.
 func fabricSummary(v []float64) (float64, bool) { return truth(v[0] > 1), v[0] > 0 }
 
 // recoveryAction names a recovery action.

@@ -18,19 +18,19 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// maxGPUs bounds what a page may have the exporter remember. The largest nodes have 16.
+// maxGPUs bounds how many GPUs a page may make the exporter remember. The largest nodes have 16.
 const maxGPUs = 128
 
-// parsed is a page with what its labels say.
+// parsed holds a page and what its labels say.
 type parsed struct {
 	*Source
 	series
 	prefix     string
 	redefines  bool
 	gpus       map[string]gpu.Identity
-	infos      map[string][]string // values of llm_gpu_info after those of the GPU, by UUID
+	infos      map[string][]string // values of llm_gpu_info after the GPU's own, by UUID
 	drivers    map[[2]string]bool  // versions of the driver and of NVML
-	partitions map[ofGPU][2]string // UUID and profile of MIG instances
+	partitions map[ofGPU][2]string // UUIDs and profiles of MIG instances
 	owners     map[gpu.Owner]bool
 }
 
@@ -52,10 +52,10 @@ func parse(p *engine.Page, limits engine.Limits) (*parsed, error) {
 	return nil, engine.PageError(reasonNoGPUs, "no exporter that is known as a source of GPU numbers writes this page (it has %s)", p.Names())
 }
 
-// of is the value of a label of the vocabulary.
+// of returns the value of a label of the vocabulary.
 func (p *parsed) of(l labels.Labels, name string) string { return first(l, p.Labels[name]...) }
 
-// identify takes down what the labels of all rows say.
+// identify collects what the labels of all rows say.
 func (p *parsed) identify(limits engine.Limits) error {
 	relayed := false
 	for _, samples := range p.series {
@@ -67,7 +67,7 @@ func (p *parsed) identify(limits engine.Limits) error {
 		for _, s := range samples {
 			uuid := p.UUID(s.labels)
 			if uuid == "" {
-				continue // of a CPU, a switch, a link
+				continue // a row of a CPU, a switch or a link
 			}
 			if err := short(name, s.labels, limits); err != nil {
 				return err
@@ -92,7 +92,7 @@ func short(name string, l labels.Labels, limits engine.Limits) (err error) {
 	return err
 }
 
-// gpu takes down who a GPU is. Of its partitions the one with the lowest index stands for it.
+// gpu records the identity of a GPU. Of its partitions, the one with the lowest index represents it.
 func (p *parsed) gpu(uuid string, l labels.Labels) {
 	index := p.of(l, metrics.LabelGPU)
 	if known, ok := p.gpus[uuid]; !ok || lower(index, known.Index) {
@@ -115,8 +115,8 @@ func lower(a, b string) bool {
 	return errX == nil && (errY != nil || x < y)
 }
 
-// workload takes down the container of a row. On a page that went through a Prometheus the plain labels are those of the
-// exporter that wrote it.
+// workload records the container of a row. On a page relayed by a Prometheus, the plain labels describe the exporter
+// that wrote it.
 func (p *parsed) workload(id gpu.Identity, l labels.Labels, relayed bool) {
 	o := gpu.Owner{GPU: id, InstanceID: p.of(l, metrics.LabelGPUInstance)}
 	if relayed {
@@ -129,7 +129,7 @@ func (p *parsed) workload(id gpu.Identity, l labels.Labels, relayed bool) {
 	}
 }
 
-// find are the samples of a field, under the name to believe.
+// find returns the samples of a field, under the name to trust.
 func (p *parsed) find(f field) (samples []sample, name string, unit engine.Scale) {
 	if newer := p.series[p.prefix+f.renamed]; f.renamed != "" && len(newer) > 0 && (!f.redefined || p.redefines) {
 		if f.redefined {
@@ -140,7 +140,7 @@ func (p *parsed) find(f field) (samples []sample, name string, unit engine.Scale
 	return p.series[p.prefix+f.name], f.name, f.unit
 }
 
-// read are the numbers of a row, the GPUs that have its source, and the source's name.
+// read returns the numbers of a row, the GPUs that have its source, and the source's name.
 func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name string) {
 	type operands map[reading]float64
 	sources := make([]operands, 0, 1+len(r.With))
@@ -206,12 +206,12 @@ func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name
 	return readings, present, name
 }
 
-// memory is what is remembered from one page to the next.
+// memory carries state from one page to the next.
 type memory struct {
-	at     time.Time               // of the last page
-	gpus   map[string]gpu.Identity // that were on a page
-	sums   map[string]float64      // of rates, by series
-	latest map[string]float64      // code of each GPU
+	at     time.Time               // time of the last page
+	gpus   map[string]gpu.Identity // GPUs seen on some page
+	sums   map[string]float64      // integrals of rates, by series
+	latest map[string]float64      // last code of each GPU
 	counts map[string]map[int]float64
 }
 
@@ -219,27 +219,27 @@ func newMemory() *memory {
 	return &memory{gpus: map[string]gpu.Identity{}, sums: map[string]float64{}, latest: map[string]float64{}, counts: map[string]map[int]float64{}}
 }
 
-// writer makes the series of one page.
+// writer builds the series of one page.
 type writer struct {
 	*parsed
 	*memory
-	elapsed time.Duration // since the last page; 0 when nobody looked for long
+	elapsed time.Duration // since the last page; 0 after a long pause
 	out     []prometheus.Metric
-	written map[string]bool // series, whatever their source
+	written map[string]bool // series written so far, whatever their source
 	said    map[*metrics.Family]bool
 }
 
-// write makes the series of a page that was read at a time.
+// write builds the series of a page that was read at a given time.
 func (m *memory) write(p *parsed, now time.Time, longest time.Duration) []prometheus.Metric {
 	w := &writer{parsed: p, memory: m, elapsed: now.Sub(m.at), written: map[string]bool{}, said: map[*metrics.Family]bool{}}
 	if m.at.IsZero() || w.elapsed > longest {
 		w.elapsed = 0
 	}
-	if len(m.gpus) > maxGPUs { // other ones again and again
+	if len(m.gpus) > maxGPUs { // too many different GPUs over time
 		*m = *newMemory()
 	}
 	w.identities()
-	counted := map[string]bool{} // GPUs whose XIDs are
+	counted := map[string]bool{} // GPUs whose XIDs have been counted
 	for i := range p.Rows {
 		w.row(&p.Rows[i], counted)
 	}
@@ -256,7 +256,7 @@ func (w *writer) put(f *metrics.Family, v float64, values ...string) {
 	w.out = append(w.out, f.Const(v, values...))
 }
 
-// identities writes what the labels say. A GPU that was on a page and is no more is out of order.
+// identities writes what the labels say. A GPU that has disappeared from the page is out of order.
 func (w *writer) identities() {
 	for _, uuid := range slices.Sorted(maps.Keys(w.gpus())) {
 		id, here := w.parsed.gpus[uuid]
@@ -282,17 +282,17 @@ func (w *writer) identities() {
 	w.said[metrics.GPUAllocationInfo] = len(w.owners) > 0 // collectors/ownership writes them
 }
 
-// gpus are those of the page and those of earlier ones.
+// gpus returns the GPUs of this page and of earlier ones.
 func (w *writer) gpus() map[string]gpu.Identity {
 	all := maps.Clone(w.memory.gpus)
 	maps.Copy(all, w.parsed.gpus)
 	return all
 }
 
-// row writes the series of a row that no row above has written.
+// row writes the series of a row that no earlier row has written.
 func (w *writer) row(r *Row, counted map[string]bool) {
 	readings, present, name := w.read(r)
-	if r.Is == latest { // of a GPU without the source there was no event
+	if r.Is == latest { // no event yet on a GPU without the source
 		for uuid := range w.parsed.gpus {
 			if !present[uuid] {
 				readings = append(readings, reading{ofGPU: ofGPU{uuid: uuid}})
@@ -319,7 +319,7 @@ func (w *writer) row(r *Row, counted map[string]bool) {
 	}
 }
 
-// number writes one number, unless a row above has written that series.
+// number writes one number, unless an earlier row has written its series.
 func (w *writer) number(r *Row, at reading) bool {
 	extra := map[string]string{metrics.LabelSource: w.Name, r.Carry.To: at.label, r.By: at.label}
 	if r.To == metrics.GPUXIDErrors {
@@ -348,7 +348,7 @@ func (w *writer) number(r *Row, at reading) bool {
 	return true
 }
 
-// labels are the values of a family's labels.
+// labels returns the values of a family's labels.
 func (w *writer) labels(f *metrics.Family, at ofGPU, extra map[string]string) []string {
 	id := w.parsed.gpus[at.uuid]
 	values := make([]string, 0, len(f.Labels))
@@ -369,7 +369,7 @@ func (w *writer) labels(f *metrics.Family, at ofGPU, extra map[string]string) []
 	return values
 }
 
-// event counts the code of a GPU when it has changed since the last page. What the first page has may be old.
+// event counts the code of a GPU if it has changed since the last page. On the first page it may be old.
 func (w *writer) event(at reading) {
 	before, known := w.latest[at.uuid]
 	w.latest[at.uuid] = at.value
@@ -381,8 +381,8 @@ func (w *writer) event(at reading) {
 	}
 }
 
-// xids writes the XIDs of a GPU that were counted here, and zeros for codes that page or are a ticket, so that increase()
-// sees the first event.
+// xids writes the XIDs of a GPU that were counted here, and zeros for codes that page or open a ticket, so that
+// increase() sees the first event.
 func (w *writer) xids(r *Row, uuid string) {
 	counts := maps.Clone(w.counts[uuid])
 	if counts == nil || r.Is != latest {
@@ -398,7 +398,7 @@ func (w *writer) xids(r *Row, uuid string) {
 	}
 }
 
-// severity is that of the catalogue.
+// severity returns the severity of the catalogue.
 func severity(code int) string {
 	for _, x := range metrics.XIDs {
 		if x.Code == code {
@@ -416,7 +416,7 @@ func (w *writer) info(f *metrics.Family, source string, quality metrics.Quality,
 	}
 }
 
-// explain says where the families that no row has written come from, or why they do not.
+// explain tells where the families that no row has written come from, or why they are missing.
 func (w *writer) explain() {
 	own := []*metrics.Family{metrics.GPUSourceUp, metrics.GPUMetricSourceInfo}
 	for _, f := range metrics.All() {

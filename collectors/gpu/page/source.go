@@ -7,90 +7,90 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// A Source is what one exporter's page says about GPUs and how to read it: a table a person can hold beside that
-// exporter's documentation.
+// A Source maps one exporter's page to GPU metrics: a table that can be read beside that exporter's documentation.
 type Source struct {
 	// Name is the value of the source label.
 	Name string
 	// Reference cites where the facts of the table come from.
 	Reference string
-	// Recognise reports whether a page is of this exporter, and what stands before all of its names.
+	// Recognise reports whether a page comes from this exporter, and returns the prefix of all its names.
 	Recognise func(s series) (prefix string, ok bool)
-	// Redefines reports whether the page is of a release in which names with a new unit mean that unit. Nil: they do.
+	// Redefines reports whether the page comes from a release in which names with a new unit mean that unit. Nil:
+	// they do.
 	Redefines func(s series) bool
-	// UUID identifies the GPU of a row; empty for rows of something else.
+	// UUID identifies the GPU of a row; empty for rows about something else.
 	UUID func(l labels.Labels) string
-	// Labels are the page's labels for one of the vocabulary, the first one with a value.
+	// Labels maps each label of the vocabulary to labels of the page; the first one with a value counts.
 	Labels map[string][]string
 	// Rows is the table.
 	Rows []Row
-	// Says are families that the labels of the page say, and how.
+	// Says lists the families that the labels of the page provide, and how.
 	Says map[*metrics.Family]string
-	// Missing says why the page cannot say a family, in any version.
+	// Missing explains why the page lacks a family in any version.
 	Missing map[*metrics.Family]string
-	// Otherwise is the reason for all further families; empty where there are none.
+	// Otherwise is the reason for all further families; empty if there are none.
 	Otherwise string
 }
 
-// A Row maps one source of a page to one family of the vocabulary, whose kind is that of the device: the # TYPE of the
-// page is not looked at. Series of one GPU, or of one MIG instance where the family has that label, that differ in other
-// labels repeat a number: the largest stands.
+// A Row maps one source of a page to one family of the vocabulary. The kind is that of the device: the # TYPE of the
+// page is ignored. Series of one GPU, or of one MIG instance if the family has that label, that differ only in other
+// labels repeat a number: the largest counts.
 //
-// Rows that give the same series are alternatives: the first that is on the page for a GPU is used. XIDs of a GPU come from
-// one row.
+// Rows for the same series are alternatives: the first one that is on the page for a GPU is used. The XIDs of a GPU
+// come from one row.
 type Row struct {
 	// To is the family.
 	To *metrics.Family
-	// Set are labels that all series of the row get.
+	// Set holds labels that all series of the row get.
 	Set []metrics.Label
-	// From is the source. With are further ones that Fold reads; each has to be there.
+	// From is the source. With holds further sources that Fold reads; all of them must be there.
 	From field
 	With []field
 	Fold func(v []float64) (float64, bool)
-	// Carry makes a label of the page one of the series. A row without it says that there is nothing yet.
+	// Carry turns a label of the page into a label of the series. A row without it means that there is nothing yet.
 	Carry engine.Carry
-	// Split makes one number several, by the values of the label By.
+	// Split turns one number into several, by the values of the label By.
 	Split func(v float64) map[string]float64
 	By    string
-	// Is says what kind of number the page has.
+	// Is tells what kind of number the page has.
 	Is meaning
-	// Whole is a row of the GPU that is repeated for each of its MIG instances, though the family has their label.
+	// Whole marks a row of the whole GPU that is repeated for each MIG instance, although the family has their label.
 	Whole bool
-	// Absent says why the source may lack. Empty: the exporter's configuration does not ask for it.
+	// Absent explains why the source may be missing. Empty: the exporter's configuration does not request it.
 	Absent string
-	// Quality is Native when empty, and Why explains another.
+	// Quality defaults to Native; Why explains any other.
 	Quality metrics.Quality
 	Why     string
 }
 
-// meaning is what the number of a source means, whatever its name and # TYPE say.
+// meaning tells what the number of a source means, whatever its name and # TYPE say.
 type meaning uint8
 
 const (
 	value  meaning = iota // the family's own value
-	rate                  // a rate, which is integrated from one reading to the next
-	latest                // the code of the latest event, of which changes are counted
+	rate                  // a rate, to be integrated from one reading to the next
+	latest                // the code of the latest event; changes are counted
 )
 
-// field is a source, and its name in newer releases.
+// field names a source, and its name in newer releases.
 type field struct {
 	name    string
 	unit    engine.Scale
 	renamed string
-	// redefined is a field whose newer name has the vocabulary's unit, and which older releases know as an alias with
-	// the older unit.
+	// redefined marks a field whose newer name has the vocabulary's unit, but which older releases know as an alias
+	// with the older unit.
 	redefined bool
 }
 
-// named is a field with one name.
+// named returns a field with one name.
 func named(name string, unit engine.Scale) field { return field{name: name, unit: unit} }
 
-// renamed is a field whose newer name has the same unit.
+// renamed returns a field whose newer name has the same unit.
 func renamed(name, newer string, unit engine.Scale) field {
 	return field{name: name, unit: unit, renamed: newer}
 }
 
-// redefined is a field whose newer name has the vocabulary's unit.
+// redefined returns a field whose newer name has the vocabulary's unit.
 func redefined(name string, unit engine.Scale, newer string) field {
 	return field{name: name, unit: unit, renamed: newer, redefined: true}
 }
@@ -107,20 +107,21 @@ var (
 	percent = engine.Scale{Div: 100}
 )
 
-// set is a Set of one label.
+// set returns a Set of one label.
 func set(name, value string) []metrics.Label { return []metrics.Label{{Name: name, Value: value}} }
 
-// ofGPU is where a row belongs, of the labels of its family: uuid, and the MIG instance where it has one.
+// ofGPU identifies what a row belongs to, among the labels of its family: the GPU's UUID, and the MIG instance if it
+// has one.
 type ofGPU struct{ uuid, instance string }
 
-// reading is one number of a row, and the value of the label that was carried or split.
+// reading holds one number of a row, and the value of the label that was carried or split.
 type reading struct {
 	ofGPU
 	label string
 	value float64
 }
 
-// series are those of a page, by name.
+// series holds the series of a page by name.
 type series map[string][]sample
 
 type sample struct {
@@ -128,7 +129,7 @@ type sample struct {
 	value  float64
 }
 
-// first is the first of several labels that has a value.
+// first returns the first of several labels that has a value.
 func first(l labels.Labels, names ...string) string {
 	for _, n := range names {
 		if v := l.Get(n); v != "" {
@@ -138,7 +139,7 @@ func first(l labels.Labels, names ...string) string {
 	return ""
 }
 
-// total adds its sources.
+// total adds up its sources.
 func total(v []float64) (sum float64, ok bool) {
 	for _, x := range v {
 		sum += x
@@ -146,13 +147,13 @@ func total(v []float64) (sum float64, ok bool) {
 	return sum, true
 }
 
-// less is the first source less the second.
+// less subtracts the second source from the first.
 func less(v []float64) (float64, bool) { return v[0] - v[1], true }
 
-// positive drops zero, by which a page says that there is no such sensor.
+// positive drops zero, with which a page reports that there is no such sensor.
 func positive(v []float64) (float64, bool) { return v[0], v[0] > 0 }
 
-// some is 1 for any number above zero.
+// some returns 1 for any number above zero.
 func some(v []float64) (float64, bool) { return truth(v[0] > 0), true }
 
 func truth(b bool) float64 {
