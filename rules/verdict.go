@@ -20,7 +20,7 @@ type Clue struct {
 	Name, Runbook string
 	// Delays limits the clue to late first tokens, or to late further ones.
 	Delays Delays
-	// Unit is that of the value.
+	// Unit is the unit of the value.
 	Unit Unit
 	// Says puts the evidence into words: {value}, {engine}, and {LABEL} for a label of the result.
 	Says string
