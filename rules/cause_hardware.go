@@ -233,7 +233,7 @@ func hardwareAlerts(opt Options) []*Alert {
 		GPURowRemapPending, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
 }
 
-// burning returns the objectives that spend their budget faster than it lasts, in a window up to an hour.
+// burning returns the objectives that burn faster than their budget allows, in a window up to an hour.
 func burning(opt Options, w slo.Duration) promql.Expr { return above(burns(opt, w), 1) }
 
 // burns returns the burn rates of the objectives. A shard judges by its own events: burn rates are global.

@@ -40,8 +40,8 @@ func badEvents(tier Tier, window slo.Duration, all promql.Expr) promql.Expr {
 	return promql.Or(events(tier, metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all, nil))
 }
 
-// first returns the events that engines started within the last ten minutes counted before Prometheus first saw them.
-// increase() leaves these out: it cannot tell a new engine from one that was not scraped before.
+// first returns what engines younger than ten minutes had counted before Prometheus first saw them. increase() leaves
+// that out: it cannot tell a new engine from one that was not scraped before.
 func first(f *metrics.Family) promql.Expr {
 	counter := promql.Vector(f)
 	unseen := promql.Unless(promql.Over("min_over_time", counter, Interval), promql.Offset(counter, Interval), nil)
