@@ -291,5 +291,5 @@ func firstLever(alert string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text[:endOfLever.FindStringIndex(text)[0]]), " "), "`", "")
 }
 
-// endOfLever matches the end of the first of several actions.
+// endOfLever is where the first of several levers ends.
 var endOfLever = regexp.MustCompile(`[.;:](\s|$)`)

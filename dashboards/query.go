@@ -62,7 +62,7 @@ func (s scope) inPeriod(e promql.Expr) promql.Expr {
 	return promql.Le(e, promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod)), promql.On(metrics.ModelSLOLabels...).ManyToOne())
 }
 
-// inRange folds each gauge in an expression over the selected time range.
+// inRange is an expression over gauges with each of them folded over the range that the reader looks at.
 func inRange(function string, e promql.Expr) promql.Expr {
 	switch e := e.(type) {
 	case *parser.VectorSelector:
