@@ -5,14 +5,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// mark is an event that is drawn across all panels: a thin line, whatever lasts. Grafana's Prometheus data source marks the times
-// at which a series is exactly 1, and would draw a block over every panel for as long as an alert fires.
+// mark describes an event that is drawn across all panels, as a thin line however long it lasts. Grafana's Prometheus
+// data source marks the times at which a series is exactly 1; for an alert it would draw a block over every panel for
+// as long as the alert fires.
 type mark struct {
 	name, colour, title, text string
 	expr                      promql.Expr
 }
 
-// marks are the events that explain a change of any line. They are recorded, and exist only while there is
+// marks returns the events that explain a change of any line. They are recorded, and exist only while there is
 // something to mark: a month of them costs next to nothing.
 func (s scope) marks() []mark {
 	alert := []string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
@@ -31,7 +32,7 @@ func (s scope) marks() []mark {
 	}
 }
 
-// once marks the first minute of what many replicas do within half an hour.
+// once marks the first minute of an event that many replicas share within half an hour.
 func once(labels []string, marked promql.Expr) promql.Expr {
 	return promql.Unless(promql.Max(labels, marked), promql.Max(labels, promql.Over("last_over_time", promql.Offset(marked, minute), hour/2)), nil)
 }

@@ -1,7 +1,7 @@
-// Package dashboards holds the Grafana dashboards as values built from the vocabulary: rows that answer
-// one question each, and panels whose queries are made of metric identifiers. The same labels, uids and
-// variables are behind the links of the alerts, so that a page opens the incident dashboard already
-// filtered. One file per dashboard says what is shown; render.go says how Grafana writes that down.
+// Package dashboards holds the Grafana dashboards as values built from the vocabulary: each row answers one question,
+// and panel queries are made of metric identifiers. The links of alerts use the same labels, uids and variables, so a
+// page opens the incident dashboard already filtered. One file per dashboard says what is shown; render.go says how
+// Grafana expects it written.
 package dashboards
 
 import (
@@ -10,10 +10,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// FleetDashboard is the uid of the dashboard that no alert opens. The others are named beside the alerts.
+// FleetDashboard names the dashboard that no alert opens. The other uids are declared beside the alerts.
 const FleetDashboard rules.Dashboard = "llm-fleet"
 
-// titles are what a person reads. Links need them where the dashboard itself is not at hand.
+// titles maps uids to what a person reads. Links need titles where the dashboard itself is not available.
 var titles = map[rules.Dashboard]string{
 	rules.IncidentDashboard: "LLM / Incident",
 	rules.SLODashboard:      "LLM / Objectives and error budget",
@@ -23,27 +23,27 @@ var titles = map[rules.Dashboard]string{
 	rules.ExporterDashboard: "LLM / Exporter health",
 }
 
-// Board is a dashboard.
+// Board describes a dashboard.
 type Board struct {
-	// UID is its address, stable for ever: alerts and bookmarks link to it.
+	// UID never changes: alerts and bookmarks link to it.
 	UID rules.Dashboard
-	// Description is the question it answers.
+	// Description states the question that the dashboard answers.
 	Description string
-	// Since is the time range it opens with, as "now-6h".
+	// Since is the start of the initial time range, such as "now-6h".
 	Since string
-	// Refresh is how often it reloads.
+	// Refresh is how often the dashboard reloads.
 	Refresh string
-	// Variables are its filters, in the order in which they narrow each other.
+	// Variables lists the filters, in the order in which they narrow each other.
 	Variables scope
-	// Price says that panels read the price of a GPU hour.
+	// Price says that panels use the price of a GPU hour.
 	Price bool
-	// Rows are its questions, from symptom to detail.
+	// Rows holds the questions, from symptom to detail.
 	Rows []Row
 }
 
-// Row is one question and the panels that answer it.
+// Row holds one question and the panels that answer it.
 type Row struct {
-	// Title is the question.
+	// Title states the question.
 	Title string
 	// Collapsed rows cost nothing until somebody opens them.
 	Collapsed bool
@@ -51,31 +51,31 @@ type Row struct {
 	Panels []Panel
 }
 
-// Panel is one picture, or a text.
+// Panel describes one visualisation, or a text.
 type Panel struct {
 	Title string
 	// About is the description behind the panel's (i).
 	About About
-	// Kind is how the answer is drawn, Unit what it is measured in.
+	// Kind is the visualisation, Unit the unit of its values.
 	Kind Kind
 	Unit string
-	// Width of 24 columns and Height of about 30 pixels each.
+	// Width is in columns, of 24; Height in units of about 30 pixels.
 	Width, Height uint32
-	// Queries are what it shows, Limits the lines that it is measured against.
+	// Queries are what the panel shows, Limits the lines to compare with.
 	Queries, Limits []Query
-	// Steps colour values, from the lowest up. The first has no bound.
+	// Steps colours values, from the lowest up. The first has no bound.
 	Steps []Step
-	// States name values that are states and not quantities.
+	// States names values that are states and not quantities.
 	States []State
-	// Max bounds the axis where the quantity has a bound, 0 for none.
+	// Max bounds the axis where the quantity is bounded; 0 means no bound.
 	Max float64
-	// Columns are the columns of a table, in order. Nil means all that the query has.
+	// Columns lists the columns of a table, in order. Nil shows all that the query returns.
 	Columns []Column
-	// Stacked adds the lines up.
+	// Stacked stacks the lines.
 	Stacked bool
-	// Empty is shown instead of "No data".
+	// Empty replaces "No data".
 	Empty string
-	// Runbook is the alert whose page goes further.
+	// Runbook is the alert whose runbook goes further.
 	Runbook string
 	// Next is the dashboard that goes further.
 	Next rules.Dashboard
@@ -83,13 +83,13 @@ type Panel struct {
 	Text string
 }
 
-// About is what a person has to know about a panel.
+// About holds what a person needs to know about a panel.
 type About struct{ What, Why, Next string }
 
-// Kind is a way to draw.
+// Kind names a visualisation.
 type Kind string
 
-// The kinds, by Grafana's names for their plugins.
+// The kinds, by the names of Grafana's plugins.
 const (
 	Lines    Kind = "timeseries"
 	Stat     Kind = "stat"
@@ -99,28 +99,28 @@ const (
 	Text     Kind = "text"
 )
 
-// Query is one PromQL expression of a panel.
+// Query holds one PromQL expression of a panel.
 type Query struct {
 	Expr promql.Expr
-	// Legend names each result, with {{label}} for a label.
+	// Legend names each result; {{label}} stands for a label.
 	Legend string
 }
 
-// Step is a threshold: values from At on have the colour.
+// Step sets a threshold: values from At upwards have its colour.
 type Step struct {
 	At     float64
 	Colour string
 }
 
-// Column is one column of a table.
+// Column describes one column of a table.
 type Column struct {
-	// Field is the label that it shows, or "Value"; Title is what stands above it.
+	// Field is the label to show, or "Value"; Title is the heading.
 	Field, Title string
-	// Width is in pixels, 0 for what is left.
+	// Width is in pixels; 0 takes the remaining space.
 	Width int
-	// Unit is that of a value, as Panel.Unit.
+	// Unit is the unit of a value, as in Panel.Unit.
 	Unit string
-	// Texts are shown instead of values.
+	// Texts replaces values with texts.
 	Texts map[string]string
 }
 
@@ -130,12 +130,12 @@ type State struct {
 	Name, Colour string
 }
 
-// All are the dashboards, in the order in which a person meets them, for the burn-rate windows that the rules
-// were made with. nil stands for slo.DefaultPairs.
+// All returns the dashboards, in the order in which a person meets them, for the burn-rate windows of the rules. nil
+// stands for slo.DefaultPairs.
 func All(pairs []slo.Pair) []Board {
 	w := windowsOf(pairs)
 	return []Board{incident(w), objectives(w), engines(), gpuNode(), fleet(), exporter()}
 }
 
-// Title is what a person reads.
+// Title returns the name that a person reads.
 func (b Board) Title() string { return titles[b.UID] }

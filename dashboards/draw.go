@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// draw is an empty panel of a kind with the options that only this kind has.
+// draw returns an empty panel of a kind, with the options that only this kind has.
 func draw(p Panel, style rules.Style) dashboard.Panel {
 	out := *dashboard.NewPanel()
 	out.Type = string(p.Kind)
@@ -34,7 +34,7 @@ func draw(p Panel, style rules.Style) dashboard.Panel {
 		o := stat.NewOptions()
 		o.GraphMode, o.ColorMode, o.TextMode = common.BigValueGraphModeNone, common.BigValueColorModeValue, common.BigValueTextModeAuto
 		o.Orientation = common.VizOrientationAuto
-		if p.Queries[0].Legend != "" { // several values of one size: the worst must not be the smallest
+		if p.Queries[0].Legend != "" { // with several values of one size, the worst must not be the smallest
 			o.Orientation = common.VizOrientationHorizontal
 			o.Text = &common.VizTextDisplayOptions{TitleSize: new(14.0), ValueSize: new(22.0)}
 		}
@@ -59,14 +59,14 @@ func draw(p Panel, style rules.Style) dashboard.Panel {
 	case Table:
 		o := table.NewOptions()
 		o.ShowHeader = true
-		o.Footer.Reducer = []string{} // the SDK writes null, which its own schema refuses
+		o.Footer.Reducer = []string{} // the SDK writes null, which its own schema rejects
 		out.Options = o
 		out.Transformations = []dashboard.DataTransformerConfig{organize(p, style)}
 	}
 	return out
 }
 
-// organize puts the columns of a table in order and leaves out the rest.
+// organize orders the columns of a table and drops the rest.
 func organize(p Panel, style rules.Style) dashboard.DataTransformerConfig {
 	if p.Columns == nil {
 		return dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{"excludeByName": map[string]bool{"Time": true, "Value": true}}}
@@ -83,7 +83,7 @@ func organize(p Panel, style rules.Style) dashboard.DataTransformerConfig {
 	return dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{"excludeByName": hide, "indexByName": at, "renameByName": titles}}
 }
 
-// columnStyle sets width, unit and texts of each column.
+// columnStyle sets the width, unit and texts of each column.
 func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
 	var all []dashboard.DashboardFieldConfigSourceOverrides
 	for _, c := range p.Columns {
@@ -120,8 +120,9 @@ func withText(out dashboard.Panel, content string) dashboard.Panel {
 	return out
 }
 
-// legend is a table: the last and the largest value are read more often than the line. It stands beside
-// the lines where there may be many, and below where a panel has a line or two. Narrow panels have room for one number.
+// legend returns a table: the last and the largest value are read more often than the line itself. It stands beside
+// the lines where there may be many, and below where a panel has only a line or two. Narrow panels have room for one
+// number.
 func legend(p Panel) common.VizLegendOptions {
 	l := common.VizLegendOptions{ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,
 		Calcs: []string{"lastNotNull", "max"}, SortBy: new("Last *"), SortDesc: new(true)}
@@ -134,7 +135,8 @@ func legend(p Panel) common.VizLegendOptions {
 	return l
 }
 
-// crowded reports whether a panel has more than three lines for one model: a line for each of its parts, or several queries.
+// crowded reports whether a panel has more than three lines per model: one for each of the model's parts, or several
+// queries.
 func crowded(p Panel) bool {
 	return p.Width >= 12 || len(p.Queries) > 3 || slices.ContainsFunc(p.Queries, func(q Query) bool {
 		return slices.ContainsFunc(labelsOf(q.Expr), func(l string) bool { return !slices.Contains(whole, l) })
@@ -175,7 +177,7 @@ func mappings(p Panel) []dashboard.ValueMapping {
 	if states == nil {
 		return nil
 	}
-	if p.Kind == Timeline { // its row for all says why there is no other
+	if p.Kind == Timeline { // its row for all series says why there is no other
 		states = append(states[:len(states):len(states)], State{unsaid, p.Empty, grey})
 	}
 	m := dashboard.NewValueMap()
@@ -186,13 +188,14 @@ func mappings(p Panel) []dashboard.ValueMapping {
 	return []dashboard.ValueMapping{{ValueMap: m}}
 }
 
-// colour gives lines their colours: those with a meaning have its colour in shades, others that of their name. Limits are dashed
-// and have no place in the legend. Single values have the colour of their threshold, states that of their mapping.
+// colour sets the colours of lines: shades of one colour where the line has a meaning, otherwise the colour of its
+// name. Limits are dashed and stay out of the legend. Single values take the colour of their threshold, states that
+// of their mapping.
 func colour(p Panel, f *dashboard.FieldConfigSource) {
 	switch p.Kind {
 	case Lines:
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdPaletteClassicByName}
-	case Timeline: // by threshold, Grafana would write the range of the threshold into every cell
+	case Timeline: // with threshold colours, Grafana would write the range of the threshold into every cell
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: new(grey)}
 		return
 	default:

@@ -6,28 +6,28 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Drill is an incident of the drill and what it does to panels, by dashboard and title. TestDrill plays it
-// and holds these lists against the queries.
+// Drill links an incident of the drill to the panels that it moves, by dashboard and title. TestDrill plays the
+// incident and checks these lists against the queries.
 type Drill struct {
-	// Incident is its name there.
+	// Incident is the name of the incident.
 	Incident string
-	// Moves are panels that must show something else from the onset on; there may be more.
+	// Moves lists the panels that must change after the onset; others may.
 	Moves Titles
-	// Still are panels that point at other causes and must not move.
+	// Still lists the panels that point at other causes and must not move.
 	Still Titles
 }
 
-// Titles name panels by dashboard.
+// Titles lists panels by dashboard.
 type Titles map[rules.Dashboard][]string
 
-// What every incident that burns a budget moves.
+// The panels that every incident moves when it burns a budget.
 var (
 	burning = []string{"Burn rate, 5 minutes", "Burn rate by window", "Bad events", "Bad events by node", "Firing alerts", "Alerts over time", "Where to look first"}
 	spent   = []string{"Least budget left", "Fastest burn, 1 hour", "Budget alerts firing", "Budget burn-down",
 		"Burn rate, fast window", "Burn rate, slow window", "Bad events", "Bad share over the period", "Budget alerts", "Causes"}
 )
 
-// The branches of a diagnosis on the incident dashboard, for those that an incident leaves alone.
+// The branches of a diagnosis on the incident dashboard, for incidents that leave them alone.
 var (
 	memoryPanels  = []string{"Preemptions"}
 	cachePanels   = []string{"Prefix cache hits"}
@@ -35,7 +35,7 @@ var (
 	releasePanels = []string{"Replicas by version", "Time since start"}
 )
 
-// Drilled are the incidents that show that panels have data and move.
+// Drilled lists the incidents that show that panels have data and move.
 var Drilled = []Drill{
 	{"traffic-burst",
 		Titles{
@@ -132,7 +132,7 @@ var Drilled = []Drill{
 		Titles{rules.IncidentDashboard: slices.Concat(memoryPanels, cachePanels, releasePanels, []string{"Throttling now", "Time throttled"})}},
 }
 
-// Why the drill leaves a panel, or a line of it, without data or without a change.
+// Why the drill leaves a panel, or one of its lines, without data or unchanged.
 const (
 	noGPU      = "the drill's GPUs say nothing of it"
 	noEngine   = "the drill's engines do not do it"
@@ -142,8 +142,8 @@ const (
 	noneOfThem = "the drill has no objective on it"
 )
 
-// Undrilled are the panels that no incident of Drilled covers, or not with all their lines, and why. They
-// are shown with invented series instead: see dashboards/world_test.go.
+// Undrilled lists the panels that no incident of Drilled covers, or covers only in part, and why. Tests show them
+// with invented series instead: see dashboards/world_test.go.
 var Undrilled = map[rules.Dashboard]map[string]string{
 	rules.IncidentDashboard: {"Memory bandwidth in use": noGPU},
 	rules.SLODashboard: {"Request duration, p95": noneOfThem, "Objectives kept": "an hour does not spend a month's budget",
@@ -172,7 +172,7 @@ var Undrilled = map[rules.Dashboard]map[string]string{
 	},
 }
 
-// MovedIn are the incidents of the drill that must move a panel.
+// MovedIn returns the incidents of the drill that must move a panel.
 func MovedIn(board rules.Dashboard, title string) []string {
 	var incidents []string
 	for _, d := range Drilled {

@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// engines is what engines say about themselves, in one vocabulary.
+// engines shows what engines report about themselves, in one vocabulary.
 func engines() Board {
 	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode}
 	return Board{

@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// exporter is about the measuring itself: what is not seen cannot page.
+// exporter shows the health of the measurement itself: what is not seen cannot page.
 func exporter() Board {
 	s := scope{byExporterCluster, byExporterNode, byNamespace, byModel, byRuntime, bySLO}
 	page := by(metrics.PageLabels, metrics.LabelRuntime)

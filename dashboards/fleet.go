@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// fleet is the dashboard for planning: weeks, all models, recorded series only.
+// fleet returns the dashboard for planning: weeks, all models, recorded series only.
 func fleet() Board {
 	s := scope{byCluster, byNamespace, byModel}
 	one := func(e promql.Expr) Query { return Query{e, modelLegend} }

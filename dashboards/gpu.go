@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// gpuNode is what the GPUs of a node say, whoever uses them.
+// gpuNode shows what the GPUs of a node report, whoever uses them.
 func gpuNode() Board {
 	s := scope{byGPUCluster, byGPUNode, byGPU}
 	return Board{
@@ -23,10 +23,10 @@ func gpuNode() Board {
 	}
 }
 
-// onePerGPU is a query whose results are GPUs, or parts of them that the legend names.
+// onePerGPU returns a query with one result per GPU, or per part of a GPU that the legend names.
 func onePerGPU(e promql.Expr, parts string) Query { return Query{e, gpuLegend + " " + parts} }
 
-// stateOfGPU is a query for a timeline: what is cut of a row's name comes last.
+// stateOfGPU returns a query for a timeline. Grafana may cut off the end of a row's name, so the instance comes last.
 func stateOfGPU(e promql.Expr, what string) Query {
 	return Query{e, "gpu {{gpu}} · " + what + " {{instance}}"}
 }

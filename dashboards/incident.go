@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// incident is the dashboard that a page opens. Its rows are the questions of a diagnosis, in order.
+// incident returns the dashboard that a page opens. Its rows are the questions of a diagnosis, in order.
 func incident(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, byNode, byServedGPU, bySLO}
 	return Board{
@@ -58,7 +58,7 @@ func nowRow(s scope) []Panel {
 	}
 }
 
-// placeholder is what a page fills into the words of a clue.
+// placeholder matches what a page fills into the words of a clue.
 var placeholder = regexp.MustCompile(`{\w+}`)
 
 func objectiveRow(s scope, w windows) []Panel {
@@ -243,7 +243,7 @@ func changeRow(s scope) []Panel {
 	}
 }
 
-// leversRow is what runbooks say about acting, in full.
+// leversRow returns the actions of the runbooks, in full.
 func leversRow() []Panel {
 	return []Panel{
 		levers("Queue and prefill", "LLMQueueBuildUp", "LLMPrefixHitCollapse", "LLMLongPromptShift"),
@@ -255,7 +255,7 @@ func leversRow() []Panel {
 	}
 }
 
-// levers is the part of runbooks that says what to do, beside the evidence for it. The words are the
+// levers returns the parts of runbooks that say what to do, to stand beside the evidence for it. The words are the
 // runbooks' own.
 func levers(title string, alerts ...string) Panel {
 	var b strings.Builder
@@ -270,14 +270,14 @@ func levers(title string, alerts ...string) Panel {
 		About: About{"What to do when this branch is at fault, from the runbooks.", "The levers are ordered by how fast and how safe they are.", "Pull one at a time; put it back if it made things worse."}}
 }
 
-// leversOf is the part of a runbook that says what to do.
+// leversOf returns the part of a runbook that says what to do.
 func leversOf(page []byte) string {
 	_, rest, _ := strings.Cut(string(page), "## Levers\n")
 	text, _, _ := strings.Cut(rest, "\n## ")
 	return strings.TrimSpace(text)
 }
 
-// firstLever is the first thing to do, in a few words or as a command.
+// firstLever returns the first thing to do, in a few words or as a command.
 func firstLever(alert string) string {
 	page, err := runbooks.Page(alert)
 	if err != nil {

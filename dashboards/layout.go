@@ -9,8 +9,8 @@ import (
 // columns is the width of Grafana's grid.
 const columns = 24
 
-// place puts panels from left to right, below y, and starts a new line where one does not fit: the SDK's
-// own layout lets it stick out. It returns where the next row starts.
+// place arranges panels from left to right, below y, and wraps a panel that does not fit: the SDK's own layout lets
+// it overflow. It returns the y of the next row.
 func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	var x, lineHeight uint32
 	at := make([]dashboard.GridPos, len(panels))
@@ -24,8 +24,8 @@ func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	return at, y + lineHeight
 }
 
-// id is the number of a panel or row: links to a single panel and bookmarks hold it, so it comes from
-// what the panel is and not from where it stands.
+// id returns the number of a panel or row. Links to single panels and bookmarks contain it, so it depends on what the
+// panel is and not on where it stands.
 func id(row, title string) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(row + "\x00" + title))

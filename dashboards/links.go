@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// tag finds the dashboards of this project.
+	// tag marks the dashboards of this project.
 	tag = "llm-node-exporter"
-	// eachAlert links to the runbook of the alert that was clicked.
+	// eachAlert stands for the alert that was clicked, in links to its runbook.
 	eachAlert = "${__field.labels.alertname}"
-	// eachRunbook links to the runbook of the evidence that was clicked.
+	// eachRunbook stands for the runbook of the evidence that was clicked.
 	eachRunbook = "${__data.fields.runbook}"
 )
 
-// boardLinks lead from every dashboard to every other, with time and filters.
+// boardLinks returns the links from every dashboard to every other, which keep the time and the filters.
 func boardLinks(style rules.Style) []dashboard.DashboardLink {
 	all, _, _ := strings.Cut(style.RunbookURL, "{alert}")
 	return []dashboard.DashboardLink{
@@ -29,8 +29,8 @@ func boardLinks(style rules.Style) []dashboard.DashboardLink {
 	}
 }
 
-// dataLinks lead from a value to the runbook and to the next dashboard at the same time. What the value's
-// labels say narrows the filters there; the other filters stay.
+// dataLinks returns the links from a value to its runbook and to the next dashboard at the same time. The labels of
+// the value narrow the filters there; the other filters stay.
 func dataLinks(b Board, p Panel, style rules.Style) []dashboard.DashboardLink {
 	var links []dashboard.DashboardLink
 	link := func(title, url string) {
@@ -55,9 +55,9 @@ func dataLinks(b Board, p Panel, style rules.Style) []dashboard.DashboardLink {
 	return links
 }
 
-// narrowed are the filters of a dashboard as parameters, taken from the clicked series where all of the
-// panel's series have the label for certain: what alerts are about differs, and a namespace or a cluster
-// may be absent.
+// narrowed returns the filters of a dashboard as URL parameters. It takes a value from the clicked series only where
+// all series of the panel are sure to have the label: alerts differ in what they are about, and a namespace or a
+// cluster may be absent.
 func narrowed(b Board, p Panel, style rules.Style) string {
 	var url strings.Builder
 	for _, v := range b.Variables {

@@ -7,7 +7,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// objectives is the dashboard of a month: who keeps what they promise. It reads recorded series only.
+// objectives returns the dashboard of a month: who keeps their promises. It reads recorded series only.
 func objectives(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, bySLO}
 	legend := "{{slo}} " + modelLegend + " {{role}}"
@@ -119,7 +119,7 @@ func objectives(w windows) Board {
 	}
 }
 
-// longLatency is a quantile over weeks, from recorded buckets.
+// longLatency shows quantiles over weeks, from recorded buckets.
 func longLatency(s scope, title string, buckets *metrics.Family, signal slo.Signal) Panel {
 	return lines(title, seconds, 8, About{
 		"The 95th percentile per model from recorded buckets, and the limits of objectives on it.",

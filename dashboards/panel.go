@@ -20,14 +20,14 @@ const (
 	grey      = "#8C8C8C"
 )
 
-// meanings are the colours of lines that mean the same on every board, by how their legend begins. Other lines have the
-// colour that Grafana gives their name.
+// meanings maps the beginning of a legend to the colour of lines that mean the same on every board. Other lines keep
+// the colour that Grafana assigns to their name.
 var meanings = []struct{ begins, colour string }{
 	{"p50 ", sky}, {"p95 ", orange}, {"p99 ", vermilion}, {"good", green}, {"generated ", blue},
 	{"limit", vermilion}, {"pages", vermilion}, {"ticket", orange}, {"may be bad", vermilion},
 }
 
-// meaning is the colour of a query's lines, empty where they are told apart by name.
+// meaning returns the colour of a query's lines, empty where their names tell them apart.
 func meaning(q Query) string {
 	for _, m := range meanings {
 		if strings.HasPrefix(q.Legend, m.begins) {
@@ -55,7 +55,7 @@ const (
 	none      = "none"
 )
 
-// nothing is the empty state where a panel has no better one: it must never be read as zero.
+// nothing is the empty state of a panel that has no better one: nobody must read it as zero.
 const nothing = "Nothing reports this here. That is not zero."
 
 func panel(kind Kind, title, unit string, width uint32, about About, queries ...Query) Panel {
@@ -75,25 +75,25 @@ func listing(title string, width uint32, about About, q Query) Panel {
 	return panel(Table, title, none, width, about, q)
 }
 
-// status tells what is wrong from what is not in series of 0 and 1.
+// status interprets series of 0 and 1: it tells what is wrong from what is not.
 type status struct {
-	fault  int    // the value that is wrong
-	word   string // what is wrong then
-	absent int    // what no series at all stands for
+	fault  int    // the value that means a fault
+	word   string // names the fault
+	absent int    // what the absence of all series means
 }
 
-// bad is the status of series that are 1 where something is wrong, good that of series that are 0 there.
+// bad returns the status of series that are 1 where something is wrong, good that of series that are 0 there.
 func bad(word string) status  { return status{1, word, unsaid} }
 func good(word string) status { return status{0, word, unsaid} }
 
 // fires is the status of alerts: without series, none fires.
 var fires = status{1, "firing", 0}
 
-// unsaid stands for no series at all: a timeline without a row cannot say why it has none.
+// unsaid means that nothing is reported: a timeline without a row could not say why.
 const unsaid = -1
 
-// timeline draws when something was wrong: a row for each series that was wrong within the range, and below them a row for
-// all, which says that nothing was, or that nothing is reported.
+// timeline shows when something was wrong: one row for each series that was wrong within the range and, below them, a
+// row for all series, which says that nothing was wrong or that nothing is reported.
 func timeline(title string, width uint32, about About, st status, queries ...Query) Panel {
 	worst, over, wrong := promql.Max, "max_over_time", func(e promql.Expr) promql.Expr { return promql.Gt(e, promql.Num(0), nil) }
 	if st.fault == 0 {
@@ -103,7 +103,7 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 	var all []promql.Expr
 	for i, q := range queries {
 		p.Queries = append(p.Queries, Query{promql.And(q.Expr, wrong(inRange(over, q.Expr)), nil), q.Legend})
-		if len(queries) > 1 { // or drops what has the same labels
+		if len(queries) > 1 { // "or" drops series with equal labels
 			q.Expr = promql.Call("label_replace", q.Expr, promql.Str(metrics.LabelLine), promql.Str(refID(i)), promql.Str(""), promql.Str(""))
 		}
 		all = append(all, q.Expr)
@@ -132,12 +132,12 @@ func (p Panel) low(crit, warn float64) Panel {
 func (p Panel) runbook(alert string) Panel   { p.Runbook = alert; return p }
 func (p Panel) next(d rules.Dashboard) Panel { p.Next = d; return p }
 
-// limits draws lines at which something happens. They have no place in the legend.
+// limits draws lines at which something happens. They stay out of the legend.
 func (p Panel) limits(queries ...Query) Panel { p.Limits = queries; return p }
 
 func (p Panel) empty(text string) Panel { p.Empty = text; return p }
 
-// says names a value that is no quantity.
+// says names a value that is not a quantity.
 func (p Panel) says(s State) Panel { p.States = []State{s}; return p }
 
 func (p Panel) columns(c ...Column) Panel       { p.Columns = c; return p }

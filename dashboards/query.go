@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Grafana's own variables are no PromQL. Expressions hold these stand-ins, which nobody would write, and
-// are printed with the variables in their place.
+// Grafana's own variables are not PromQL. Expressions contain these stand-ins, which nobody would write, and printing
+// replaces them with the variables.
 const (
 	rateInterval = 7919 * time.Millisecond
 	wholeRange   = 7907 * time.Millisecond
@@ -19,15 +19,15 @@ const (
 	priceOfGPU   = 7919.0625
 )
 
-// forGrafana writes an expression as Grafana reads it.
+// forGrafana writes an expression as Grafana expects it.
 func forGrafana(e promql.Expr) string {
 	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:7s901ms]", "[$__range:$__interval]", "7919.0625", "$price").Replace(e.String())
 }
 
-// Label sets that results are grouped by, and the legends that go with them. Labels that a series lacks
-// leave their place in a legend empty.
+// Label sets that results are grouped by, and their legends. Labels that a series lacks leave their place in a legend
+// empty.
 var (
-	whole    = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO, metrics.LabelRole, metrics.LabelPeriod} // of one model
+	whole    = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO, metrics.LabelRole, metrics.LabelPeriod} // of a model
 	models   = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}
 	replicas = metrics.ReplicaLabels
 	pages    = metrics.PageLabels
@@ -48,17 +48,17 @@ func by(set []string, more ...string) []string {
 	return append(set[:len(set):len(set)], more...)
 }
 
-// over is a / b, absent where b is 0: a share of nothing is not 0.
+// over returns a / b, absent where b is 0: a share of nothing is not 0.
 func over(a, b promql.Expr) promql.Expr {
 	return promql.Div(a, promql.Gt(b, promql.Num(0), nil), nil)
 }
 
-// shareOf is a / b where more than 1 can only be a matter of when each was counted.
+// shareOf returns a / b, capped at 1: only a and b being counted at different times can make it more.
 func shareOf(a, b promql.Expr) promql.Expr {
 	return promql.Call("clamp_max", over(a, b), promql.Num(1))
 }
 
-// inPeriod keeps times until a budget is spent that lie within its period: others are not worth a thought.
+// inPeriod keeps times to exhaustion that lie within the budget's period: longer ones do not matter.
 func (s scope) inPeriod(e promql.Expr) promql.Expr {
 	return promql.Le(e, promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod)), promql.On(metrics.ModelSLOLabels...).ManyToOne())
 }
@@ -68,12 +68,12 @@ func inRange(function string, e promql.Expr) promql.Expr {
 	return promql.Call(function, &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: drawnStep, StartOrEnd: parser.END})
 }
 
-// serving keeps the GPUs on which a selected model runs, or did within the hour.
+// serving keeps the GPUs that run a selected model, or did within the hour.
 func (s scope) serving(e promql.Expr) promql.Expr {
 	return promql.And(e, promql.Max(onGPU, s.of(metrics.RecordedServedGPU)), promql.On(onGPU...))
 }
 
-// perGPU folds a family of one GPU, its MIG instances left out: the whole GPU includes them.
+// perGPU folds a family per GPU and leaves out MIG instances: the whole GPU includes them.
 func (s scope) perGPU(f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	if f.HasLabel(metrics.LabelGPUInstance) {
 		more = append(more, promql.Eq(metrics.LabelGPUInstance, ""))
@@ -81,18 +81,18 @@ func (s scope) perGPU(f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	return promql.Max(gpus, s.of(f, more...))
 }
 
-// gpuRate is the rate of a counter of one GPU.
+// gpuRate returns the rate of a counter per GPU.
 func (s scope) gpuRate(f *metrics.Family, more ...string) promql.Expr {
 	return s.rate(by(gpus, more...), f)
 }
 
-// firing are the alerts of this project that fire.
+// firing returns the firing alerts of this project.
 func (s scope) firing(labels []string, more ...*promql.Matcher) promql.Expr {
 	more = append(more, promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, ""))
 	return promql.Max(labels, s.of(metrics.Alerts, more...))
 }
 
-// limitOf is the threshold of the objectives on a signal: the line that a latency is measured against.
+// limitOf returns the threshold of the objectives on a signal: the line to compare a latency with.
 func (s scope) limitOf(signal string) Query {
 	info := promql.Vector(metrics.SLOInfo, append(s.where(metrics.SLOInfo), promql.Eq(metrics.LabelSignal, signal))...)
 	of := []string{metrics.LabelCluster, metrics.LabelSLO}
@@ -101,8 +101,8 @@ func (s scope) limitOf(signal string) Query {
 		promql.Max(of, info), promql.On(of...)), "limit of {{slo}}"}
 }
 
-// labelsOf are the labels that results of an expression have for certain: what a link can take from the
-// series that was clicked.
+// labelsOf returns the labels that all results of an expression are sure to have: what a link can take from the
+// clicked series.
 func labelsOf(e promql.Expr) []string {
 	switch e := e.(type) {
 	case *parser.AggregateExpr:

@@ -15,9 +15,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Render writes a dashboard in the classic schema, as Grafana 10 and newer read it from a file. What the SDK leaves out is filled in here,
-// once: ids of panels and rows, positions that wrap, refIds, the data source of panel and query, the
-// tooltip and legend, and the annotation that Grafana itself adds when somebody saves.
+// Render writes a dashboard in the classic schema, as Grafana 10 and newer load it from a file. It fills in, in one
+// place, what the SDK leaves out: ids of panels and rows, positions that wrap, refIds, the data source of panel and
+// query, the tooltip and legend, and the annotation that Grafana itself adds when somebody saves.
 func Render(b Board, style rules.Style) ([]byte, error) {
 	return encode(writer{b, style.WithDefaults()}.board())
 }
@@ -31,7 +31,7 @@ func encode(v any) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// writer turns one dashboard into the SDK's types.
+// writer converts one dashboard to the SDK's types.
 type writer struct {
 	Board
 	style rules.Style
@@ -58,7 +58,7 @@ func (w writer) board() dashboard.Dashboard {
 		for i, p := range r.Panels {
 			panels = append(panels, w.panel(r, p, at[i]))
 		}
-		if r.Collapsed { // its panels live inside, and take no room until it is opened
+		if r.Collapsed { // its panels are nested in it, and take no room until it is opened
 			row.Panels, end = panels, y+1
 		}
 		d.Panels = append(d.Panels, dashboard.PanelOrRowPanel{RowPanel: &row})
@@ -72,7 +72,7 @@ func (w writer) board() dashboard.Dashboard {
 	return d
 }
 
-// dataSource is the one that the reader chose.
+// dataSource returns the data source that the reader chose.
 func dataSource() *common.DataSourceRef {
 	return &common.DataSourceRef{Type: new("prometheus"), Uid: new("$datasource")}
 }
@@ -125,12 +125,12 @@ func (w writer) target(p Panel, i int, q Query) prometheus.Dataquery {
 	return t
 }
 
-// refID names the queries of a panel: A, B, C.
+// refID returns the letter of a panel's query: A, B, C.
 func refID(i int) string { return string(rune('A' + i)) }
 
 func (w writer) expr(e promql.Expr) string { return forGrafana(promql.Rename(e, w.style.Labels)) }
 
-// legend renames the labels that a legend shows.
+// legend renames the labels in a legend.
 func (w writer) legend(text string) string {
 	for from, to := range w.style.Labels {
 		text = strings.ReplaceAll(text, "{{"+from+"}}", "{{"+to+"}}")
@@ -138,10 +138,10 @@ func (w writer) legend(text string) string {
 	return text
 }
 
-// runbookLink is a link from one runbook to another, by file.
+// runbookLink matches a link from one runbook to another, by file name.
 var runbookLink = regexp.MustCompile(`\]\((\w+)\.md\)`)
 
-// runbookLinks gives links between runbooks their address.
+// runbookLinks replaces links between runbooks with full addresses.
 func (w writer) runbookLinks(text string) string {
 	return runbookLink.ReplaceAllStringFunc(text, func(link string) string {
 		return "](" + strings.ReplaceAll(w.style.RunbookURL, "{alert}", runbookLink.FindStringSubmatch(link)[1]) + ")"
@@ -174,13 +174,13 @@ func (w writer) variables() []dashboard.VariableModel {
 	return list
 }
 
-// valuesOf asks for the values of a variable that those before it leave.
+// valuesOf returns the query for the values of a variable that the preceding filters leave.
 func (w writer) valuesOf(v variable) string {
 	from := promql.Rename(promql.Vector(v.from, w.Variables.until(v.from, v.name)...), w.style.Labels)
 	return "label_values(" + from.String() + ", " + w.style.Label(v.label) + ")"
 }
 
-// The variable that panels on cost multiply with.
+// The variable that cost panels multiply by.
 const (
 	priceLabel   = "Price of a GPU hour"
 	priceAbout   = "What one GPU costs per hour, in the currency that you want to read."

@@ -7,20 +7,19 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// AllValue stands for "All" of a variable. It is .* where other projects write .+, because .+ hides
-// series that lack the label: engines outside Kubernetes have no namespace, and a lone Prometheus sets
-// no cluster.
+// AllValue is the value of a variable for "All". It is .* where other projects write .+, because .+ hides series that
+// lack the label: engines outside Kubernetes have no namespace, and a lone Prometheus sets no cluster.
 const AllValue = ".*"
 
-// variable is a filter of a dashboard.
+// variable describes a filter of a dashboard.
 type variable struct {
-	// name is the variable, title what a person reads, label what it matches.
+	// name is the variable's name, title what a person reads, label the label to match.
 	name, title, label string
-	// from has the values: a series with few members.
+	// from is the source of the values: a family with few series.
 	from *metrics.Family
 }
 
-// The filters. Their names are those with which alerts link: see rules.Style.
+// The filters. Alerts link with these names: see rules.Style.
 var (
 	byCluster   = variable{metrics.LabelCluster, "Cluster", metrics.LabelCluster, metrics.EngineInfo}
 	byNamespace = variable{metrics.LabelNamespace, "Namespace", metrics.LabelNamespace, metrics.EngineInfo}
@@ -38,16 +37,16 @@ var (
 	byExporterNode    = variable{"node", "Node", metrics.LabelInstance, metrics.ConfigReloadSuccess}
 )
 
-// scope are the filters of a dashboard. Its methods build selectors that obey every filter whose label
-// the series has: a panel cannot forget one.
+// scope holds the filters of a dashboard. Its methods build selectors that obey every filter whose label the series
+// has, so a panel cannot forget one.
 type scope []variable
 
-// where are the conditions of the filters on a family, and more.
+// where returns the matchers of all filters that apply to a family, and more.
 func (s scope) where(f *metrics.Family, more ...*promql.Matcher) []*promql.Matcher {
 	return append(s.until(f, ""), more...)
 }
 
-// until are the conditions of the filters before the named one: a filter offers what those before leave.
+// until returns the matchers of the filters before the named one: a filter offers only what those leave.
 func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 	var m []*promql.Matcher
 	for _, v := range s {
@@ -59,15 +58,15 @@ func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 		}
 		values := "$" + v.name
 		if f == metrics.Alerts || f == metrics.AlertsForState || f == metrics.RecordedSuspect {
-			values += "|" // what lacks the label is about more than the selection: it belongs here
+			values += "|" // series without the label concern more than the selection: they belong here too
 		}
 		m = append(m, promql.Re(v.label, values))
 	}
 	return m
 }
 
-// has reports whether series of a family can have a label, those that a scrape adds included. Recorded
-// series of a model have no node.
+// has reports whether series of a family can have a label, including those that a scrape adds. Recorded series of a
+// model have no node.
 func has(f *metrics.Family, label string) bool {
 	scraped := f.Group != "recorded" && f.Group != "foreign"
 	return slices.Contains(f.Labels, label) || label == metrics.LabelCluster || label == metrics.LabelInstance && (scraped || f == metrics.Up)
@@ -78,22 +77,22 @@ func (s scope) of(f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	return promql.Vector(f, s.where(f, more...)...)
 }
 
-// rate is the increase per second of a counter, added up by labels.
+// rate returns the per-second rate of a counter, summed by labels.
 func (s scope) rate(by []string, f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 	return promql.Sum(by, promql.Rate(s.of(f, more...), rateInterval))
 }
 
-// buckets is how often each bucket of a histogram was hit.
+// buckets returns the rate of each bucket of a histogram.
 func (s scope) buckets(by []string, h *metrics.Family) promql.Expr {
 	return promql.Sum(slices.Concat([]string{"le"}, by), promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval))
 }
 
-// quantile of a histogram. Quantiles are never averaged: the buckets are added up first.
+// quantile returns a quantile of a histogram. It never averages quantiles: it sums the buckets first.
 func (s scope) quantile(q float64, by []string, h *metrics.Family) promql.Expr {
 	return promql.Call("histogram_quantile", promql.Num(q), s.buckets(by, h))
 }
 
-// quantiles are the three that a person compares.
+// quantiles returns the three quantiles that a person compares.
 func (s scope) quantiles(h *metrics.Family) []Query {
 	legend := " " + modelLegend
 	return []Query{
@@ -103,23 +102,23 @@ func (s scope) quantiles(h *metrics.Family) []Query {
 	}
 }
 
-// spent is the time per second that a histogram of durations observed.
+// spent returns the seconds per second that a histogram of durations observed.
 func (s scope) spent(by []string, h *metrics.Family) promql.Expr {
 	return promql.Sum(by, promql.Rate(promql.SumOf(h, s.where(h)...), rateInterval))
 }
 
-// count is the number of observations per second.
+// count returns the observations per second.
 func (s scope) count(by []string, h *metrics.Family) promql.Expr {
 	return promql.Sum(by, promql.Rate(promql.CountOf(h, s.where(h)...), rateInterval))
 }
 
-// mean of a histogram's observations.
+// mean returns the mean of a histogram's observations.
 func (s scope) mean(by []string, h *metrics.Family) promql.Expr {
 	return over(s.spent(by, h), s.count(by, h))
 }
 
-// recordedQuantile is the quantile of a model from recorded buckets: for weeks, and for questions about
-// models and not about replicas.
+// recordedQuantile returns a quantile per model from recorded buckets: for weeks, and for questions about models
+// rather than replicas.
 func (s scope) recordedQuantile(q float64, buckets *metrics.Family) promql.Expr {
 	return promql.Call("histogram_quantile", promql.Num(q), promql.Sum(by(models, "le"), s.of(buckets)))
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// RenderV2 writes a dashboard as a resource of Grafana's API with the v2 schema, which Grafana 13 loads from
-// files. What a panel shows is taken from the classic panel: options and field configuration are the same
-// in both schemas, and only where they stand differs.
+// RenderV2 writes a dashboard as a resource of Grafana's API in the v2 schema, which Grafana 13 loads from files. It
+// reuses the classic panels: options and field configuration are the same in both schemas, and only their place
+// differs.
 func RenderV2(b Board, style rules.Style) ([]byte, error) {
 	w := writer{b, style.WithDefaults()}
 	d, err := w.v2()
@@ -67,7 +67,7 @@ func panelV2(classic dashboard.Panel) (*dashboardv2.PanelKind, error) {
 		t := target.(prometheus.Dataquery)
 		query := dashboardv2.NewPanelQueryKind()
 		query.Spec.RefId = *t.RefId
-		t.RefId, t.Datasource = nil, nil // they stand beside the query
+		t.RefId, t.Datasource = nil, nil // v2 keeps them beside the query
 		query.Spec.Query = queryV2(t)
 		out.Spec.Data.Spec.Queries = append(out.Spec.Data.Spec.Queries, *query)
 	}
@@ -81,7 +81,7 @@ func panelV2(classic dashboard.Panel) (*dashboardv2.PanelKind, error) {
 	return out, recode(classic.FieldConfig, &viz.Spec.FieldConfig)
 }
 
-// queryV2 asks the data source that the reader chose.
+// queryV2 directs a query to the data source that the reader chose.
 func queryV2(spec any) dashboardv2.DataQueryKind {
 	q := *dashboardv2.NewDataQueryKind()
 	q.Group, q.Spec = "prometheus", spec
@@ -136,7 +136,7 @@ func (w writer) annotationsV2() []dashboardv2.AnnotationQueryKind {
 	return all
 }
 
-// recode turns a part of the classic schema into the same part of v2, whose types differ only in name.
+// recode converts a part of the classic schema to the same part of v2, whose types differ only in name.
 func recode(from, to any) error {
 	content, err := json.Marshal(from)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// windows are the burn-rate windows that panels show, out of those that an installation's rules record.
+// windows selects the burn-rate windows that panels show from those that an installation's rules record.
 type windows struct {
-	// fast pages first, patient is the longest that pages, slow the longest of all.
+	// fast is the first to page, patient the longest that pages, slow the longest of all.
 	fast, patient, slow slo.Pair
 }
 
@@ -21,11 +21,11 @@ func windowsOf(pairs []slo.Pair) windows {
 	}
 	all := slices.SortedFunc(slices.Values(pairs), func(a, b slo.Pair) int { return cmp.Compare(a.Long, b.Long) })
 	pages := slices.DeleteFunc(slices.Clone(all), func(p slo.Pair) bool { return p.Severity != slo.Page })
-	return windows{pages[0], pages[len(pages)-1], all[len(all)-1]} // slo.CheckPairs wants one that pages
+	return windows{pages[0], pages[len(pages)-1], all[len(all)-1]} // slo.CheckPairs requires one that pages
 }
 
-// paging are the windows in which a page can be read, from the shortest. Five minutes and an hour are recorded
-// whatever the pairs.
+// paging returns the windows in which a reader sees a page coming, from the shortest. Five minutes and an hour are
+// recorded whatever the pairs.
 func (w windows) paging() []string {
 	all := []string{"5m", "1h"}
 	for _, p := range []slo.Pair{w.fast, w.patient} {
@@ -36,13 +36,13 @@ func (w windows) paging() []string {
 	return all
 }
 
-// factor is the burn rate at which a pair fires for an objective of the default period.
+// factor returns the burn rate at which a pair fires for an objective of the default period.
 func factor(p slo.Pair) float64 {
 	f, _ := p.SpendFactor(slo.DefaultPeriod).Float64()
 	return max(1, f)
 }
 
-// firesAt is the line above which a pair fires.
+// firesAt returns the line above which a pair fires.
 func (s scope) firesAt(p slo.Pair) Query {
 	does := "pages"
 	if p.Severity == slo.Ticket {

@@ -5,40 +5,39 @@ import (
 	"time"
 )
 
-// Elsewhere is where KV caches are besides the GPU, and the way there.
+// Elsewhere describes where KV caches live outside the GPU, and the way there.
 type Elsewhere struct {
-	Prefilled bool    // prompts are computed by prefill engines, and their KV cache is fetched
-	Lost      float64 // share of fetches that fail: the engine computes what it did not get
-	Host      float64 // bytes of host memory for KV cache; 0 is without
-	HostHits  float64 // share of the tokens that the GPU lacks and host memory has, if all were stored
+	Prefilled bool    // prefill engines compute prompts, and their KV cache is fetched
+	Lost      float64 // share of fetches that fail: the engine then computes the tokens
+	Host      float64 // bytes of host memory for KV cache; 0 means none
+	HostHits  float64 // share of the tokens missing on the GPU that host memory has, if all were stored
 	Fetching  float64 // bytes per second from there
 	Storing   float64 // bytes per second to host memory
 }
 
-// Move is a KV cache on its way: to the tier below, or from there or a prefill engine.
+// Move describes a KV cache on its way: to the tier below, or from there or a prefill engine.
 type Move struct {
 	Store         bool
 	Tokens, Bytes float64
 	Took          time.Duration
-	Failed        bool    // to come, or to find room
+	Failed        bool    // to arrive, or to find room
 	Pinned        float64 // share of the tier that moves hold
 }
 
-// memory is how long a tier keeps what it stores until it is replaced: what was refused in that time is
-// missing.
+// memory is how long a tier keeps what it stores before replacing it: what it refused within that time is missing.
 const memory = 10 * time.Minute
 
-// moves is what is on the way.
+// moves holds the transfers in progress.
 type moves struct {
-	fetching []*Request    // in the order in which they will be there
-	free     time.Duration // when the way from elsewhere is
+	fetching []*Request    // in order of arrival
+	free     time.Duration // when the way from elsewhere is free
 	kept     float64       // share of recent tokens that were stored
-	pinned   float64       // bytes that the way to the tier has not taken yet
-	at       time.Duration // of pinned
-	stored   time.Duration // when something was to be, last
+	pinned   float64       // bytes that still wait for the way to the tier
+	at       time.Duration // time of pinned
+	stored   time.Duration // when tokens were last offered to the tier
 }
 
-// fetch sends for the part of a prompt's KV cache that is elsewhere. It says whether there is one.
+// fetch requests the part of a prompt's KV cache that is elsewhere, and reports whether there is one.
 func (e *Engine) fetch(r *Request) bool {
 	missing := r.Prompt - r.Cached - 1 // the last token is always computed
 	switch {
@@ -57,7 +56,7 @@ func (e *Engine) fetch(r *Request) bool {
 	return true
 }
 
-// arrived takes a request whose KV cache is there, or lost, into the queue.
+// arrived queues a request whose KV cache has arrived, or was lost.
 func (e *Engine) arrived(r *Request) {
 	m := Move{Tokens: float64(r.fetched), Bytes: float64(r.fetched) * e.Weights.KVBytesPerTok, Took: r.there - r.Arrival}
 	if e.Lost > 0 && e.random.Float64() < e.Lost {
@@ -70,8 +69,8 @@ func (e *Engine) arrived(r *Request) {
 	e.waiting = append(e.waiting, r)
 }
 
-// store sends what was computed of a prompt to the tier below, where it is pinned until it is there. A tier
-// without room refuses.
+// store sends the computed part of a prompt to the tier below, where it stays pinned until it has arrived. A full
+// tier refuses it.
 func (e *Engine) store(tokens float64) {
 	if e.Host == 0 || tokens <= 0 {
 		return
@@ -90,7 +89,7 @@ func (e *Engine) store(tokens float64) {
 	e.observer.Moved(m)
 }
 
-// hold pins more bytes of the tier, after the way has taken what it can.
+// hold pins more bytes of the tier, after the way has transferred what it can.
 func (e *Engine) hold(bytes float64) float64 {
 	if e.Host == 0 {
 		return 0

@@ -1,10 +1,10 @@
-// Package drill is the simulator: engines that speak their native dialects over HTTP about traffic
-// that does not exist. It is the one place of this project where numbers are invented. Its pages
-// are written from the engines' documentation, never from the exporter's tables.
+// Package drill simulates engines that speak their native dialects over HTTP about traffic that does not exist. It is
+// the only place in this project where numbers are invented. Its pages are written from the engines' documentation,
+// never from the exporter's tables.
 //
-// The model is that of vLLM's V1 scheduler: continuous batching with chunked prefill under a token
-// budget per step, KV blocks, preemption of the newest request when no block is free and its
-// recomputation, prefix cache, speculative decoding. Time is virtual; Profile.Run ties it to a clock.
+// The model is that of vLLM's V1 scheduler: continuous batching with chunked prefill under a token budget per step,
+// KV blocks, preemption of the newest request when no block is free and its recomputation, prefix cache, speculative
+// decoding. Time is virtual; Profile.Run ties it to a clock.
 package drill
 
 import (
@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// Serving is an engine's configuration and the GPU under it.
+// Serving describes an engine's configuration and its GPU.
 type Serving struct {
 	GPU        Hardware
 	Weights    Weights
 	MaxBatch   int     // --max-num-seqs
 	Budget     int     // --max-num-batched-tokens: what one step computes at most
-	MaxQueue   int     // requests that may wait before more are rejected; 0 is without limit
-	Blocks     int     // KV blocks; 0 is what fits
-	Draft      int     // tokens proposed per step and sequence; 0 is without speculation
-	Acceptance float64 // probability that a proposed token is accepted, the ones before it being so
+	MaxQueue   int     // requests that may wait before more are rejected; 0 means no limit
+	Blocks     int     // KV blocks; 0 means as many as fit
+	Draft      int     // tokens proposed per step and sequence; 0 means no speculation
+	Acceptance float64 // probability that a proposed token is accepted, given that those before it were
 	Elsewhere
 }
 
@@ -35,8 +35,8 @@ type Profile struct {
 	Serving
 }
 
-// NewProfile returns Llama-3.1-8B on an H100 under moderate load, with a step budget that an operator
-// with an objective of 50 ms between tokens chooses.
+// NewProfile returns Llama-3.1-8B on an H100 under moderate load, with the step budget that an operator chooses for
+// an objective of 50 ms between tokens.
 func NewProfile(model string) Profile {
 	return Profile{
 		Model: model, Release: "0.16.0", Started: time.Now(),
@@ -45,32 +45,32 @@ func NewProfile(model string) Profile {
 	}
 }
 
-// Observer is told what happens. Calls come from one goroutine.
+// Observer is notified of what happens. Calls come from one goroutine.
 type Observer interface {
 	FirstToken(r *Request)
 	Decoded(d Decoded)
 	Preempted()
 	Finished(r *Request)
-	// Computed reports the tokens of a step, and the requests that wait for a KV cache meanwhile. Moved reports a
-	// KV cache that came, went or was lost.
+	// Computed reports the tokens of a step, and how many requests wait for a KV cache meanwhile. Moved reports a KV
+	// cache that arrived, left or was lost.
 	Computed(tokens, deferred int)
 	Moved(m Move)
 	// State reports the queue and the batch after each step.
 	State(running, waiting int, kvUsed float64)
 }
 
-// Decoded says that some requests got tokens, each so long after its last.
+// Decoded describes requests that got tokens, with the time since each one's last token.
 type Decoded struct {
 	Requests, Tokens, Drafted, Accepted int
 	Took                                time.Duration
 }
 
-// Engine is one simulated engine.
+// Engine simulates one engine.
 type Engine struct {
 	Serving
-	// Clock is the share of its clock that the GPU runs at, Slow a factor on the time of steps. Wedged is
-	// an engine whose core hangs: its server takes requests and shows the last numbers that it got. Broken is
-	// one whose server answers each request with an error, at once.
+	// Clock is the share of its clock that the GPU runs at, Slow a factor on the duration of steps. Wedged means that
+	// the engine's core hangs: its server takes requests and shows the last numbers that it got. Broken means that
+	// the server answers each request with an error at once.
 	Clock, Slow    float64
 	Wedged, Broken bool
 
@@ -89,10 +89,10 @@ func NewEngine(s Serving, seed uint64, o Observer) *Engine {
 	return &Engine{Serving: s, Clock: 1, Slow: 1, observer: o, random: rand.New(rand.NewPCG(seed, 1)), total: s.KVBlocks(), moves: moves{kept: 1}}
 }
 
-// Offer sends a request, not before those that came earlier.
+// Offer sends a request. Requests must be offered in order of arrival.
 func (e *Engine) Offer(r *Request) { e.arriving = append(e.arriving, r) }
 
-// Holds is how many requests the engine has, as a router counts those that it sent and that have not ended.
+// Holds returns the requests that the engine has, as a router counts them: sent and not ended.
 func (e *Engine) Holds() int {
 	if e.Broken {
 		return 0
@@ -100,18 +100,17 @@ func (e *Engine) Holds() int {
 	return len(e.arriving) + len(e.fetching) + len(e.waiting) + len(e.running)
 }
 
-// Restart drops what the engine holds; it works again from ready on, and tells another observer.
+// Restart drops all requests and the cache; the engine works again from ready on, and notifies another observer.
 func (e *Engine) Restart(ready time.Duration, o Observer) {
 	e.waiting, e.running, e.used, e.Wedged, e.Broken, e.moves = nil, nil, 0, false, false, moves{}
 	e.now, e.observer = max(e.now, ready), o
 	e.stored = e.now // the tier is cold
 }
 
-// Busy is how long the engine computed so far.
+// Busy returns how long the engine has computed so far.
 func (e *Engine) Busy() time.Duration { return e.busy }
 
-// Advance works until a time. The last step may end a little later: what it did is seen early, by
-// less than a step.
+// Advance works until a time. The last step may end a little later: its effects are seen early, by less than a step.
 func (e *Engine) Advance(to time.Duration) {
 	for e.now < to {
 		if e.Wedged {
@@ -129,7 +128,7 @@ func (e *Engine) Advance(to time.Duration) {
 	e.report()
 }
 
-// next is when an idle engine has work again, at the latest the given time.
+// next returns when an idle engine has work again, at the latest the given time.
 func (e *Engine) next(to time.Duration) time.Duration {
 	if len(e.arriving) > 0 {
 		to = min(to, e.arriving[0].Arrival)
@@ -140,7 +139,7 @@ func (e *Engine) next(to time.Duration) time.Duration {
 	return to
 }
 
-// receive takes the requests that have arrived into the queue.
+// receive queues the requests that have arrived.
 func (e *Engine) receive() {
 	for len(e.arriving) > 0 && e.arriving[0].Arrival <= e.now {
 		r := e.arriving[0]
@@ -222,7 +221,7 @@ func (e *Engine) step() {
 	e.report()
 }
 
-// finish hands out the tokens of a step that began at start.
+// finish delivers the tokens of a step that began at start.
 func (e *Engine) finish(start time.Duration) {
 	all := Decoded{Took: e.now - start}
 	kept := e.running[:0]
@@ -279,7 +278,7 @@ func (e *Engine) accepted(r *Request) (n int) {
 	return n
 }
 
-// reserve takes the blocks for more tokens of a request, if they are free.
+// reserve takes the blocks for more tokens of a request, if enough are free.
 func (e *Engine) reserve(r *Request, tokens int) bool {
 	need := blocks(r.held+tokens) - blocks(r.held)
 	if e.used+need > e.total {
@@ -290,7 +289,7 @@ func (e *Engine) reserve(r *Request, tokens int) bool {
 	return true
 }
 
-// preempt takes its blocks from the request that was scheduled last; it starts over, first in the queue.
+// preempt takes the blocks of the request that was scheduled last; it starts over, at the head of the queue.
 func (e *Engine) preempt() {
 	last := len(e.running) - 1
 	r := e.running[last]

@@ -4,10 +4,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Dynamo is the frontend of a simulated NVIDIA Dynamo 1.1 with one worker behind it
-// (lib/llm/src/http/service/metrics.rs): what the clients see. Its bounds are rounded logarithms, a
-// chunk's mean is observed once for each of its tokens, and active requests are those of the HTTP
-// server, whether they run or wait.
+// Dynamo simulates the frontend of NVIDIA Dynamo 1.1 with one worker behind it (lib/llm/src/http/service/metrics.rs):
+// what the clients see. Its bounds are rounded logarithms, it observes a chunk's mean once for each token, and its
+// active requests are those of the HTTP server, whether they run or wait.
 type Dynamo struct {
 	*page
 	active, inflight                         prometheus.Gauge
@@ -64,7 +63,7 @@ func (d *Dynamo) Decoded(s Decoded) {
 	d.tokens.Add(float64(s.Tokens))
 }
 
-// Preempted implements Observer: the frontend does not know.
+// Preempted implements Observer: the frontend does not know about preemptions.
 func (d *Dynamo) Preempted() {}
 
 // Finished implements Observer.

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// LlamaCpp is a simulated llama.cpp server of build 11669 (tools/server/server-context.cpp), started
-// with --metrics: no label, no histogram, no request count; numbers have the six significant digits of a
-// C++ stream; throughputs are those since the last scrape. Tokens are added when a request ends.
+// LlamaCpp simulates a llama.cpp server of build 11669 (tools/server/server-context.cpp), started with --metrics. It
+// has no label, no histogram and no request count; numbers have the six significant digits of a C++ stream;
+// throughputs cover the time since the last scrape. Token counters move when a request ends.
 type LlamaCpp struct {
 	*page
 	mu                                                   sync.Mutex
@@ -79,7 +79,7 @@ func (l *LlamaCpp) FirstToken(r *Request) {
 	l.windowPromptSeconds += seconds
 }
 
-// Computed implements Observer: a call of llama_decode, whatever is in the batch.
+// Computed implements Observer: it counts a call of llama_decode, whatever is in the batch.
 func (l *LlamaCpp) Computed(int, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,10 +98,10 @@ func (l *LlamaCpp) Decoded(d Decoded) {
 	}
 }
 
-// Preempted implements Observer: a slot's context is its own.
+// Preempted implements Observer: a slot owns its context, so nothing is preempted.
 func (l *LlamaCpp) Preempted() {}
 
-// Finished implements Observer. What did not run leaves no trace.
+// Finished implements Observer. Requests that never ran leave no trace.
 func (l *LlamaCpp) Finished(r *Request) {
 	if r.Aborted || r.Rejected {
 		return

@@ -7,9 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// SGLang is a simulated SGLang 0.5.16 (python/sglang/srt/observability/metrics_collector.py): what its
-// tokenizer process counts has the model's name, what its scheduler does has its ranks besides. Token
-// counters move when a request ends, the realtime ones as it goes.
+// SGLang simulates SGLang 0.5.16 (python/sglang/srt/observability/metrics_collector.py): metrics of its tokenizer
+// process carry the model's name, those of its scheduler the ranks as well. Token counters move when a request ends,
+// the realtime ones while it runs.
 type SGLang struct {
 	*page
 	running, queued, usage, used, available, acceptRate, acceptLength prometheus.Gauge
@@ -50,7 +50,7 @@ func NewSGLang(p Profile) *SGLang {
 	}
 	scheduler.with("pid", "4711").gauge("sglang:num_retracted_reqs")
 	scheduler.gauge("sglang:kv_evictable_tokens")
-	scheduler.gauge("sglang:cache_hit_rate").Set(0) // of the last batch: nothing that one can use
+	scheduler.gauge("sglang:cache_hit_rate").Set(0) // of the last batch only: of no use
 	scheduler.gauge("sglang:max_total_num_tokens").Set(s.capacity)
 	scheduler.gauge("sglang:num_pages").Set(s.capacity)
 	scheduler.gauge("sglang:page_size").Set(1)
@@ -87,11 +87,11 @@ func (s *SGLang) Preempted() { s.retracted.Inc() }
 
 // Finished implements Observer.
 func (s *SGLang) Finished(r *Request) {
-	if r.Rejected { // --max-queued-requests: it never was a request to the engine
+	if r.Rejected { // --max-queued-requests: it never reached the engine
 		s.respond(http.StatusServiceUnavailable)
 		return
 	}
-	if r.Aborted { // in the queue: it counts as processed only when it ran
+	if r.Aborted { // in the queue: it counts as processed only if it ran
 		s.aborted.Inc()
 		return
 	}

@@ -4,9 +4,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TGI is a simulated Text Generation Inference 3: no model label, no unit suffixes, duration buckets
-// of 0.15 ms times 1.5 to the nth, length buckets of a hundredth of the limit
-// (router/src/server.rs).
+// TGI simulates Text Generation Inference 3 (router/src/server.rs): no model label, no unit suffixes, duration
+// buckets of 0.15 ms times 1.5 to the nth, length buckets of a hundredth of the limit.
 type TGI struct {
 	*page
 	queueSize, batchSize                            prometheus.Gauge
@@ -48,7 +47,7 @@ func (t *TGI) Decoded(d Decoded) {
 	t.batch.WithLabelValues("decode").Observe(d.Took.Seconds())
 }
 
-// Preempted implements Observer: TGI reserves what a request may need and preempts none.
+// Preempted implements Observer: TGI reserves all that a request may need and never preempts.
 func (t *TGI) Preempted() {}
 
 // Finished implements Observer.

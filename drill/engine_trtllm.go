@@ -6,9 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TRTLLM is a simulated trtllm-serve 1.3 (tensorrt_llm/metrics/collector.py): metrics under
-// /prometheus/metrics, the pid on every gauge, token counters that move when a request ends, and a
-// /metrics that is a list of statistics.
+// TRTLLM simulates trtllm-serve 1.3 (tensorrt_llm/metrics/collector.py): metrics under /prometheus/metrics, the pid
+// on every gauge, token counters that move when a request ends, and a /metrics that is a list of statistics.
 type TRTLLM struct {
 	*page
 	running, waiting, kv                    prometheus.Gauge
@@ -48,7 +47,7 @@ func NewTRTLLM(p Profile) *TRTLLM {
 // FirstToken implements Observer.
 func (t *TRTLLM) FirstToken(r *Request) { t.ttft.Observe((r.FirstToken - r.Arrival).Seconds()) }
 
-// Decoded implements Observer: the page has no time between tokens.
+// Decoded implements Observer: the page does not report time between tokens.
 func (t *TRTLLM) Decoded(d Decoded) {
 	if t.drafted != nil {
 		t.drafted.Add(float64(d.Drafted))
@@ -56,7 +55,7 @@ func (t *TRTLLM) Decoded(d Decoded) {
 	}
 }
 
-// Preempted implements Observer: the page does not say.
+// Preempted implements Observer: the page does not report preemptions.
 func (t *TRTLLM) Preempted() {}
 
 // Finished implements Observer.

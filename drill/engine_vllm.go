@@ -6,8 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// VLLM is a simulated vLLM of about release 0.16: names, labels and bucket bounds are those of
-// vllm/v1/metrics/loggers.py.
+// VLLM simulates vLLM of about release 0.16: names, labels and bucket bounds are those of vllm/v1/metrics/loggers.py.
 type VLLM struct {
 	*page
 	running, waiting, kv                          prometheus.Gauge
@@ -19,7 +18,7 @@ type VLLM struct {
 	responses                                     *prometheus.CounterVec
 	promptLength, outputLength                    prometheus.Histogram
 	step                                          prometheus.Histogram
-	stepTokens                                    float64            // of the step at hand: prompts that it completed, and outputs
+	stepTokens                                    float64            // of the current step: prompts that it completed, and outputs
 	external, found                               prometheus.Counter // tokens in other engines and tiers
 	byReason                                      *prometheus.GaugeVec
 	deferred                                      int
@@ -27,13 +26,14 @@ type VLLM struct {
 	offload                                       *vllmOffload // nil without a tier in host memory
 }
 
-// vllmNIXL is kv_connector/v1/nixl/stats.py: what a decode engine says of its transfers.
+// vllmNIXL follows kv_connector/v1/nixl/stats.py: what a decode engine reports about its transfers.
 type vllmNIXL struct {
 	took, posted, size, descriptors prometheus.Histogram
 	failed                          prometheus.Counter
 }
 
-// vllmOffload is kv_connector/v1/offloading/metrics.py and v1/kv_offload/cpu of release 0.26, with the default store_threshold.
+// vllmOffload follows kv_connector/v1/offloading/metrics.py and v1/kv_offload/cpu of release 0.26, with the default
+// store_threshold.
 type vllmOffload struct {
 	loadBytes, loadTime, storeBytes, storeTime, refused prometheus.Counter
 	pinned                                              prometheus.Gauge
@@ -88,7 +88,7 @@ func NewVLLM(p Profile) *VLLM {
 			descriptors: pg.histogram("vllm:nixl_num_descriptors", vllmDescs), failed: pg.counter("vllm:nixl_num_failed_transfers_total"),
 		}
 		pg.counter("vllm:nixl_num_failed_notifications_total")
-		pg.counter("vllm:nixl_num_kv_expired_reqs_total") // that is for prefill engines to say
+		pg.counter("vllm:nixl_num_kv_expired_reqs_total") // only prefill engines count these
 	}
 	if p.Host > 0 {
 		v.offload = &vllmOffload{
@@ -97,7 +97,7 @@ func NewVLLM(p Profile) *VLLM {
 			refused: pg.counter("vllm:kv_offload_allocation_failure_total"), pinned: pg.gauge("vllm:kv_offload_cpu_cache_usage_perc"),
 		}
 	}
-	if v.nixl != nil || v.offload != nil { // these run a release that says it
+	if v.nixl != nil || v.offload != nil { // these run a release that reports it
 		v.byReason = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:num_requests_waiting_by_reason", ConstLabels: pg.labels}, []string{"reason"}))
 	}
 	started := register(pg, prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_start_time_seconds"}))
@@ -134,13 +134,14 @@ func (v *VLLM) Decoded(d Decoded) {
 // Computed implements Observer.
 func (v *VLLM) Computed(_, deferred int) { v.deferred = deferred }
 
-// kvLayers are the layers of the model, each a buffer of its own: NIXL takes a descriptor for each block of each.
+// kvLayers is the number of layers of the model, each with its own buffer: NIXL needs a descriptor for each block of
+// each.
 const kvLayers = 32
 
 // vllmSubmit is how long NIXL takes to submit a transfer: an assumption.
 const vllmSubmit = 2 * time.Millisecond
 
-// Moved implements Observer. The connector promises tokens before it has them: lost ones were found.
+// Moved implements Observer. The connector promises tokens before it has them: lost ones count as found.
 func (v *VLLM) Moved(m Move) {
 	if !m.Store {
 		v.found.Add(m.Tokens)
@@ -173,7 +174,7 @@ func (v *VLLM) Preempted() { v.preemptions.Inc() }
 
 // Finished implements Observer.
 func (v *VLLM) Finished(r *Request) {
-	if r.Rejected { // by the server, before the engine knew of it
+	if r.Rejected { // by the server, before the engine saw it
 		v.responses.WithLabelValues("POST", "5xx", "/v1/chat/completions").Inc()
 		return
 	}
@@ -202,7 +203,7 @@ func (v *VLLM) Finished(r *Request) {
 	v.outputLength.Observe(r.Output)
 }
 
-// State implements Observer. A step without an output to anybody is not observed (v1/engine/async_llm.py).
+// State implements Observer. A step without output for anybody is not observed (v1/engine/async_llm.py).
 func (v *VLLM) State(running, waiting int, kv float64) {
 	if v.stepTokens > 0 {
 		v.step.Observe(v.stepTokens)

@@ -1,7 +1,7 @@
 package drill
 
-// Hardware is what of a GPU bounds serving. Peaks are the vendor's; what of them a serving engine
-// reaches is a share below, the same for all.
+// Hardware describes what limits serving on a GPU. Peaks are the vendor's; the shares below say how much of them an
+// engine reaches, the same for all GPUs.
 type Hardware struct {
 	Name      string
 	Bandwidth float64 // of device memory, bytes per second
@@ -19,41 +19,40 @@ var (
 	L40S = Hardware{Name: "NVIDIA L40S", Bandwidth: 864e9, FLOPS: 733e12, Memory: 48e9}
 )
 
-// Weights are a model as the GPU sees it.
+// Weights describe a model as the GPU sees it.
 type Weights struct {
 	Parameters    float64
 	Bytes         float64 // per parameter
 	KVBytesPerTok float64 // 2 × layers × KV heads × head size × 2 bytes
-	Attention     float64 // FLOP of a token for each one that it attends to: 4 × layers × heads × head size
+	Attention     float64 // FLOP per pair of attending tokens: 4 × layers × heads × head size
 }
 
-// Llama-3.1-8B (its config.json: 32 layers, 32 heads and 8 KV heads of 128): 128 KiB of KV cache a token.
+// Llama-3.1-8B (its config.json: 32 layers, 32 heads and 8 KV heads of 128): 128 KiB of KV cache per token.
 var (
 	Llama8B    = Weights{Parameters: 8.03e9, Bytes: 2, KVBytesPerTok: 2 * 32 * 8 * 128 * 2, Attention: 4 * 32 * 32 * 128}
 	Llama8BFP8 = Weights{Parameters: 8.03e9, Bytes: 1, KVBytesPerTok: 2 * 32 * 8 * 128 * 2, Attention: 4 * 32 * 32 * 128}
 )
 
 const (
-	// bandwidthShare is the share of the peak bandwidth that decoding reaches: an assumption. Reported
-	// model bandwidth utilisations lie between a half and four fifths.
+	// bandwidthShare is the share of the peak bandwidth that decoding reaches: an assumption. Reported model
+	// bandwidth utilisations lie between a half and four fifths.
 	bandwidthShare = 0.75
-	// computeShare is the share of the peak that prefill reaches: an assumption, a usual utilisation of
-	// large matrix products.
+	// computeShare is the share of the peak that prefill reaches: an assumption, typical of large matrix products.
 	computeShare = 0.5
 	// memoryShare is vLLM's --gpu-memory-utilization default.
 	memoryShare = 0.9
-	// workspace is what activations and CUDA graphs take: an assumption for models of this size.
+	// workspace is the memory of activations and CUDA graphs: an assumption for models of this size.
 	workspace = 3e9
-	// overhead is the CPU's part of a step, scheduling, sampling and detokenising: an assumption.
+	// overhead is the CPU's part of a step (scheduling, sampling, detokenising): an assumption.
 	overhead = 0.0015
-	// blockTokens are the tokens of a KV block, vLLM's default.
+	// blockTokens is the number of tokens in a KV block, vLLM's default.
 	blockTokens = 16
-	// draftShare is what one draft token costs of a plain step: an EAGLE head is one layer beside the
+	// draftShare is the cost of one draft token as a share of a plain step: an EAGLE head is one layer beside the
 	// model's 32, and the embedding.
 	draftShare = 0.04
 )
 
-// KVBlocks is the size of the KV cache that fits beside the weights.
+// KVBlocks returns the size of the KV cache that fits beside the weights.
 func (s Serving) KVBlocks() int {
 	if s.Blocks > 0 {
 		return s.Blocks
@@ -62,13 +61,12 @@ func (s Serving) KVBlocks() int {
 	return int(room / (s.Weights.KVBytesPerTok * blockTokens))
 }
 
-// stepSeconds is how long one step takes. The weights are read once per step whatever the batch, or the
-// tokens' matrix products take longer than that; each sequence's KV cache is read besides. Each token
-// attends to all before it: attended are the pairs.
+// stepSeconds returns the seconds that one step takes. The weights are read once per step whatever the batch, unless
+// the tokens' matrix products take longer; each sequence's KV cache is read in addition. Each token attends to all
+// before it: attended counts the pairs.
 //
-// clock is the share of its SM clock that the GPU runs at. Compute follows it. Bandwidth does down from
-// half the clock on: above, enough requests are in flight to keep the memory, whose clock is not
-// lowered, busy.
+// clock is the share of its SM clock that the GPU runs at. Compute scales with it. Bandwidth does only below half the
+// clock: above, enough requests are in flight to keep the memory busy, whose clock is not lowered.
 func (s Serving) stepSeconds(tokens, context int, attended, drafted, clock float64) float64 {
 	bandwidth := s.GPU.Bandwidth * bandwidthShare * min(1, 2*clock)
 	read := s.Weights.Parameters * s.Weights.Bytes / bandwidth

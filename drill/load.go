@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// Load is the traffic on a model.
+// Load describes the traffic of a model.
 type Load struct {
 	Arrivals     float64       // requests per second, a Poisson process
 	Swing        float64       // share by which arrivals swing around the average
 	Period       time.Duration // of the swing
 	PromptTokens float64       // mean, log-normal: the shape of the ShareGPT and Azure traces
 	OutputTokens float64       // mean, exponential
-	OutputLimit  float64       // where an output is cut
+	OutputLimit  float64       // maximum, in tokens
 	CacheHits    float64       // mean share of a prompt that is in the prefix cache
 	Failures     float64       // share of requests that fail in the engine
-	Patience     time.Duration // after which a client without a first token gives up; 0 is never
+	Patience     time.Duration // a client without a first token gives up after it; 0 is never
 }
 
-// promptSpread is the standard deviation of the logarithm of prompt lengths: ours, so that the mean is
-// 1.4 times the median and one prompt in a hundred has four times the mean.
+// promptSpread is the standard deviation of the logarithm of prompt lengths. We chose it so that the mean is 1.4
+// times the median and one prompt in a hundred has four times the mean.
 const promptSpread = 0.8
 
-// Request is one simulated request. Its times are since the start of the simulation; Held is how long
-// something in front of the engine kept it before it arrived there.
+// Request holds one simulated request. Its times count from the start of the simulation; Held is how long something
+// in front of the engine kept it back.
 type Request struct {
 	Held                                 time.Duration
 	Arrival, Scheduled, FirstToken, Done time.Duration
@@ -32,16 +32,16 @@ type Request struct {
 	Failed, Truncated                    bool
 	Rejected, Aborted                    bool // at admission; by the client
 
-	todo, held int           // tokens to compute before the next token comes out, tokens in own blocks
-	last       time.Duration // of the last token
+	todo, held int           // tokens to compute before the next one comes out, tokens in its own blocks
+	last       time.Duration // time of the last token
 	patience   time.Duration
 	now        int // tokens computed in this step
-	fetched    int // tokens whose KV cache came from elsewhere and has no blocks yet
+	fetched    int // tokens whose KV cache came from elsewhere and still has no blocks
 	came       float64
-	there      time.Duration // when it came
+	there      time.Duration // when that KV cache arrives
 }
 
-// Hold keeps the request from the engine until a time; it says whether its client still waits then.
+// Hold keeps the request from the engine until a time, and reports whether its client still waits then.
 func (r *Request) Hold(until time.Duration) bool {
 	r.Held, r.Arrival = until-r.Arrival, until
 	if r.patience == 0 {
@@ -51,7 +51,7 @@ func (r *Request) Hold(until time.Duration) bool {
 	return r.patience > 0
 }
 
-// Traffic makes requests from a load, which may change between calls of Until.
+// Traffic generates requests from a load, which may change between calls of Until.
 type Traffic struct {
 	Load
 	random *rand.Rand
@@ -87,7 +87,7 @@ func (t *Traffic) gap() time.Duration {
 func (t *Traffic) request() *Request {
 	prompt := math.Round(math.Max(8, t.PromptTokens*math.Exp(promptSpread*t.random.NormFloat64()-promptSpread*promptSpread/2)))
 	output := math.Ceil(t.OutputTokens * t.random.ExpFloat64())
-	share := 2 * t.random.Float64() // of mean 1, and such that every share lies between 0 and 1
+	share := 2 * t.random.Float64() // mean 1, with every share between 0 and 1
 	if t.CacheHits <= 0.5 {
 		share *= t.CacheHits
 	} else {

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// page is a simulated engine's HTTP side: its metrics and its metadata documents.
+// page holds a simulated engine's HTTP side: its metrics and its metadata documents.
 type page struct {
 	registry *prometheus.Registry
 	mux      *http.ServeMux
@@ -22,7 +22,7 @@ func newPage(labels prometheus.Labels, path string) *page {
 	return p
 }
 
-// with is the same page with one more label on what is added through it.
+// with returns the same page with one more label on the metrics that are added through it.
 func (p *page) with(name, value string) *page {
 	more := maps.Clone(p.labels)
 	more[name] = value
@@ -32,10 +32,10 @@ func (p *page) with(name, value string) *page {
 // ServeHTTP implements http.Handler.
 func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }
 
-// Computed implements Observer for engines that say nothing about their steps.
+// Computed implements Observer for engines that report nothing about their steps.
 func (p *page) Computed(int, int) {}
 
-// Moved implements Observer for engines that have no KV cache elsewhere.
+// Moved implements Observer for engines without a KV cache elsewhere.
 func (p *page) Moved(Move) {}
 
 func (p *page) document(path string, v any) {

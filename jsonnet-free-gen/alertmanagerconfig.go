@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// alertmanagerConfig is the custom resource of the Prometheus operator.
+// alertmanagerConfig holds the custom resource of the Prometheus operator.
 type alertmanagerConfig struct {
 	APIVersion string                 `yaml:"apiVersion"`
 	Kind       string                 `yaml:"kind"`
@@ -42,7 +42,7 @@ type configMatcher struct {
 	Type  string `yaml:"matchType"`
 }
 
-// alertmanagerConfig says to the operator what alertmanager-route.yaml says to Alertmanager.
+// alertmanagerConfig expresses for the operator what alertmanager-route.yaml tells Alertmanager.
 func (i installation) alertmanagerConfig() ([]byte, error) {
 	part := rules.NewAlertmanagerPart(i.alerts(), i.style)
 	object := alertmanagerConfig{APIVersion: "monitoring.coreos.com/v1alpha1", Kind: "AlertmanagerConfig", Metadata: metadata{Name: i.name, Labels: i.metaLabels},

@@ -10,12 +10,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// schemas are the values of --dashboards.
+// schemas maps the values of --dashboards to renderers.
 var schemas = map[string]func(dashboards.Board, rules.Style) ([]byte, error){classic: dashboards.Render, "v2": dashboards.RenderV2}
 
 const classic = "classic"
 
-// dashboards are one file each, as Grafana loads them from a folder.
+// dashboards returns one file per dashboard, as Grafana loads them from a folder.
 func (i installation) dashboards(folder string) []artifact {
 	var all []artifact
 	render := schemas[cmp.Or(i.schema, classic)]
@@ -60,7 +60,7 @@ providers:
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four of it.
 `
 
-// dashboardsPage lists what is on the dashboards and what each panel is for.
+// dashboardsPage lists the panels of all dashboards and the purpose of each.
 func dashboardsPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Dashboards\n\n" + generated + dashboardsIntro)
@@ -76,7 +76,7 @@ func dashboardsPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// drilled says which incidents of the drill move a panel, or why none does.
+// drilled names the incidents of the drill that move a panel, or why none does.
 func drilled(board dashboards.Board, p dashboards.Panel) string {
 	if moves := dashboards.MovedIn(board.UID, p.Title); moves != nil {
 		return " *Moves in " + strings.Join(moves, ", ") + ".*"

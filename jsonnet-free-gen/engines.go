@@ -11,7 +11,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// maxEras is how many columns a table of one engine has beside names and reasons.
+// maxEras is the maximum of era columns in an engine's table, beside names and reasons.
 const maxEras = 6
 
 func enginesPage() ([]byte, error) {
@@ -49,7 +49,7 @@ func enginesPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// coverage writes what one engine says: by era, what in none, and where it is read.
+// coverage writes what one engine reports: by era, what in none, and where it is read.
 func coverage(b *bytes.Buffer, d *engine.Dialect) {
 	columns := columnsOf(d, maxEras)
 	fmt.Fprintf(b, "\n### %s\n\nFrom %s.\n\n| quantity |", title(d), d.Source)
@@ -88,14 +88,14 @@ func coverage(b *bytes.Buffer, d *engine.Dialect) {
 	fmt.Fprintf(b, "\nSources, in the order in which they are tried:\n\n| quantity | source | releases | quality |\n| --- | --- | --- | --- |\n%s", sources.Bytes())
 }
 
-// column is consecutive eras of an engine.
+// column holds consecutive eras of an engine.
 type column struct {
 	eras []engine.Era
 	next string // first release of the next column; empty for the last
 }
 
-// columnsOf joins the eras of an engine that differ in sources only, and then those that differ in the fewest
-// quantities, until no more columns are left than fit beside each other.
+// columnsOf joins the eras of an engine that differ in sources only, then those that differ in the fewest quantities,
+// until the columns fit beside each other.
 func columnsOf(d *engine.Dialect, most int) []column {
 	var columns []column
 	for _, e := range d.Eras() {
@@ -140,9 +140,9 @@ func (c column) head(all []column) string {
 	}
 }
 
-// says is the cell of a quantity: its letter, or several with the releases between which they hold.
+// says returns the cell of a quantity: its letter, or several with the releases for which they hold.
 func (c column) says(d *engine.Dialect, f *metrics.Family) string {
-	var runs []engine.Era // the first of those that say the same
+	var runs []engine.Era // the first of each run of equal eras
 	for _, e := range c.eras {
 		if len(runs) == 0 || letter(d, runs[len(runs)-1], f) != letter(d, e, f) {
 			runs = append(runs, e)
@@ -165,10 +165,10 @@ func (c column) says(d *engine.Dialect, f *metrics.Family) string {
 	return strings.Join(parts, ", ")
 }
 
-// unsaid is the letter of a quantity that an engine does not say.
+// unsaid marks a quantity that an engine does not report.
 const unsaid = "–"
 
-// letter is the quality of what is tried first for a quantity.
+// letter returns the quality of the source that is tried first for a quantity.
 func letter(d *engine.Dialect, e engine.Era, f *metrics.Family) string {
 	switch rows := e.Rows[f]; {
 	case len(rows) > 0:
@@ -183,7 +183,7 @@ func letterOf(r *engine.Row) string {
 	return strings.ToUpper(string(cmp.Or(r.Quality, metrics.Native)[:1]))
 }
 
-// conditions says why a number is not native, and why it may be absent from a page of the right release.
+// conditions explains why a number is not native, and why a page of the right release may lack it.
 func conditions(d *engine.Dialect, f *metrics.Family, rows []*engine.Row) string {
 	var notes []string
 	said := map[string]bool{}
@@ -243,7 +243,7 @@ func title(d *engine.Dialect) string {
 	return string(d.Runtime)
 }
 
-// set are the labels that all series of a row get.
+// set returns the labels that all series of a row get.
 func set(r *engine.Row) string {
 	if len(r.Set) == 0 {
 		return ""

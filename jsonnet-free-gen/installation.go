@@ -12,7 +12,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// installation is one rendering of the rules: what somebody runs.
+// installation describes one rendering of the rules, for one user.
 type installation struct {
 	options    rules.Options
 	style      rules.Style
@@ -22,7 +22,7 @@ type installation struct {
 	metaLabels map[string]string
 }
 
-// artifacts are the files for one format.
+// artifacts returns the files for one format.
 func (i installation) artifacts(format string) []artifact {
 	var all []artifact
 	for _, tier := range i.tiers() {
@@ -44,10 +44,10 @@ func (i installation) artifacts(format string) []artifact {
 		artifact{"alerts.md", i.alertsPage})
 }
 
-// ruleFiles are the names of the rule file by format.
+// ruleFiles maps formats to the name of the rule file.
 var ruleFiles = map[string]string{"prometheus": "rules.yaml", "operator": "prometheusrule.yaml", "victoriametrics": "vmrule.yaml", "mimir": "namespace.yaml"}
 
-// tier is a part of the installation with rules of its own.
+// tier describes a part of the installation with its own rules.
 type tier struct {
 	folder, suffix string
 	tier           rules.Tier
@@ -95,7 +95,7 @@ func (i installation) ruleFile(format string, t tier) ([]byte, error) {
 	return append([]byte(head), content...), err
 }
 
-// ruleObject is the custom resource of an operator: Prometheus' or VictoriaMetrics'.
+// ruleObject holds the custom resource of an operator: Prometheus' or VictoriaMetrics'.
 type ruleObject struct {
 	APIVersion string     `yaml:"apiVersion"`
 	Kind       string     `yaml:"kind"`
@@ -108,14 +108,14 @@ type metadata struct {
 	Labels map[string]string `yaml:"labels,omitempty"`
 }
 
-// mimirNamespace is what "mimirtool rules load" reads.
+// mimirNamespace holds what "mimirtool rules load" reads.
 type mimirNamespace struct {
 	Namespace string            `yaml:"namespace"`
 	Groups    []rules.FileGroup `yaml:"groups"`
 }
 
-// remoteWrite is the part of a shard's configuration that forwards what the global tier reads: recorded
-// sums and alerts, nothing raw.
+// remoteWrite returns the part of a shard's configuration that forwards what the global tier reads: recorded sums and
+// alerts, nothing raw.
 func remoteWrite() ([]byte, error) {
 	type relabel struct {
 		Source []string `yaml:"source_labels,flow"`
@@ -146,7 +146,7 @@ func (i installation) alertmanagerRoute() ([]byte, error) {
 		"# The receivers are names; give them a pager, a ticket queue and nothing.\n"), content...), err
 }
 
-// alerts are those of all tiers.
+// alerts returns the alerts of all tiers.
 func (i installation) alerts() []*rules.Alert {
 	var all []*rules.Alert
 	for _, t := range i.tiers() {
@@ -193,7 +193,7 @@ func (i installation) alertsPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// quietUnder are the alerts that mute a.
+// quietUnder returns the alerts that mute a.
 func quietUnder(a *rules.Alert, alerts []*rules.Alert) []string {
 	var names []string
 	for _, q := range a.DependsOn {

@@ -1,9 +1,9 @@
-// Command jsonnet-free-gen renders everything that is generated: from the same Go identifiers that the
-// exporter emits, and without a template language.
+// Command jsonnet-free-gen renders everything that is generated, from the same Go identifiers that the exporter
+// emits, and without a template language.
 //
-// Without --format it writes the generated files of this repository. With --format it writes rules, an
-// Alertmanager configuration and an index of runbooks for one installation. "report" asks a Prometheus that has
-// evaluated them what became of the error budgets.
+// Without --format it writes the generated files of this repository. With --format it writes rules, an Alertmanager
+// configuration and an index of runbooks for one installation. "report" queries a Prometheus that has evaluated the
+// rules, and reports on the error budgets.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo/openslo"
 )
 
-// artifact is one generated file.
+// artifact describes one generated file.
 type artifact struct {
 	path   string // below --out, with forward slashes
 	render func() ([]byte, error)
@@ -64,7 +64,7 @@ func run(args []string) error {
 	return generate(c.out, c.check, c.artifacts(c.format))
 }
 
-// command is what the flags say.
+// command holds the values of the flags.
 type command struct {
 	installation
 	out, format, openSLO string
@@ -73,37 +73,37 @@ type command struct {
 	severities           map[string]string
 }
 
-// app are the flags.
+// app declares the flags.
 func (c *command) app() *kingpin.Application {
-	app := kingpin.New("jsonnet-free-gen", "Renders the generated files of this repository, or with --format the rules for one installation. "+
-		"With report as its first argument it reports error budgets instead: report --help.")
+	app := kingpin.New("jsonnet-free-gen", "Renders the generated files of this repository or, with --format, the rules for one installation. "+
+		"With report as the first argument, it reports on error budgets instead: see report --help.")
 	app.HelpFlag.Short('h')
 	c.style.Labels, c.metaLabels, c.severities = map[string]string{}, map[string]string{}, map[string]string{}
 	app.Flag("out", "Folder to write to.").Default(".").StringVar(&c.out)
-	app.Flag("check", "Write nothing; fail when a file differs from what would be written.").BoolVar(&c.check)
+	app.Flag("check", "Write nothing; fail if a file differs from what would be written.").BoolVar(&c.check)
 	app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule), victoriametrics (VMRule) or mimir (a rule namespace).").EnumVar(&c.format, "prometheus", "operator", "victoriametrics", "mimir")
-	app.Flag("fleet", "Render two tiers for a fleet beyond one Prometheus: shard/ records sums, global/ alerts on them.").BoolVar(&c.fleet)
-	app.Flag("window", "A burn-rate pair, as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeat; replaces the four of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").StringsVar(&c.windows)
-	app.Flag("severity", "Value of the severity label for page, ticket or info, as page=critical. Repeat.").PlaceHolder("WHAT=VALUE").StringMapVar(&c.severities)
-	app.Flag("label", "Another name for a label that Prometheus sets, as cluster=k8s_cluster: "+strings.Join(rules.Renamable(), ", ")+". Repeat.").PlaceHolder("NAME=NAME").StringMapVar(&c.style.Labels)
-	app.Flag("runbook-url", "Address of a runbook; {alert} stands for the alert.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
-	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}; without it alerts carry no dashboard link.").PlaceHolder("URL").StringVar(&c.style.DashboardURL)
+	app.Flag("fleet", "Render two tiers for a fleet too large for one Prometheus: shard/ records sums, global/ alerts on them.").BoolVar(&c.fleet)
+	app.Flag("window", "A pair of burn-rate windows, such as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeatable; replaces the four pairs of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").StringsVar(&c.windows)
+	app.Flag("severity", "Value of the severity label for page, ticket or info, such as page=critical. Repeatable.").PlaceHolder("WHAT=VALUE").StringMapVar(&c.severities)
+	app.Flag("label", "New name for a label that Prometheus sets ("+strings.Join(rules.Renamable(), ", ")+"), such as cluster=k8s_cluster. Repeatable.").PlaceHolder("NAME=NAME").StringMapVar(&c.style.Labels)
+	app.Flag("runbook-url", "Address of a runbook; {alert} stands for the alert's name.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
+	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}. Without it, alerts carry no link to a dashboard.").PlaceHolder("URL").StringVar(&c.style.DashboardURL)
 	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, or v2, for 13 and newer.").Default(classic).EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
 	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJob).StringVar(&c.options.Job)
-	app.Flag("objective-label", "A label of objectives that their alerts carry. Repeat; replaces the default.").PlaceHolder("NAME").Default(rules.DefaultObjectiveLabels()...).StringsVar(&c.options.ObjectiveLabels)
+	app.Flag("objective-label", "A label of objectives to copy to their alerts. Repeatable; replaces the default.").PlaceHolder("NAME").Default(rules.DefaultObjectiveLabels()...).StringsVar(&c.options.ObjectiveLabels)
 	app.Flag("name", "Name of the PrometheusRule, the VMRule or the Mimir namespace.").Default("llm-node-exporter").StringVar(&c.name)
-	app.Flag("meta-label", "Label of the PrometheusRule or VMRule, as release=prometheus. Repeat.").PlaceHolder("NAME=VALUE").StringMapVar(&c.metaLabels)
-	app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and say why the others cannot be imported.").PlaceHolder("FILE").ExistingFileVar(&c.openSLO)
+	app.Flag("meta-label", "Label of the PrometheusRule or VMRule, such as release=prometheus. Repeatable.").PlaceHolder("NAME=VALUE").StringMapVar(&c.metaLabels)
+	app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and explain why others cannot be imported.").PlaceHolder("FILE").ExistingFileVar(&c.openSLO)
 	return app
 }
 
-// chart is where the Helm chart keeps what it ships as generated.
+// chart is the folder in which the Helm chart keeps its generated files.
 const chart = "helm/llm-node-exporter/files/"
 
-// chartGrafana is what the chart replaces by the address of somebody's Grafana.
+// chartGrafana is a placeholder that the chart replaces with the address of the user's Grafana.
 const chartGrafana = "https://grafana.invalid"
 
-// repository are the generated files of this repository.
+// repository returns the generated files of this repository.
 func repository() []artifact {
 	beside := installation{style: rules.Style{RunbookURL: "../runbooks/{alert}.md"}}
 	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage})
@@ -128,7 +128,7 @@ func repository() []artifact {
 	return all
 }
 
-// configure reads the flags that need more than a string.
+// configure parses the flags that need more than a string.
 func (i *installation) configure(windows []string, severities map[string]string) error {
 	for _, w := range windows {
 		p, err := parsePair(w)
@@ -186,7 +186,7 @@ func (i *installation) configure(windows []string, severities map[string]string)
 	return nil
 }
 
-// checkLabels says which labels cannot be renamed so.
+// checkLabels returns an error for labels that cannot be renamed as requested.
 func checkLabels(labels map[string]string) error {
 	for from, to := range labels {
 		if !slices.Contains(rules.Renamable(), from) {
@@ -199,7 +199,7 @@ func checkLabels(labels map[string]string) error {
 	return nil
 }
 
-// importOpenSLO prints what can be imported and returns what cannot.
+// importOpenSLO prints the objectives that can be imported and returns an error for those that cannot.
 func importOpenSLO(path string, to io.Writer) error {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -245,7 +245,7 @@ func parsePair(text string) (slo.Pair, error) {
 	return p, nil
 }
 
-// generate writes the artifacts below out, or with check only compares them with what is there.
+// generate writes the artifacts below out or, with check, only compares them with the files there.
 func generate(out string, check bool, artifacts []artifact) error {
 	var drifted []error
 	for _, a := range artifacts {

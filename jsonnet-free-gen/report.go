@@ -30,23 +30,23 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// A report says what became of the error budgets, from the series that the rules record.
+// report tells how much of the error budgets is spent, from the series that the rules record.
 type report struct {
 	url    string
 	api    prometheus.API
 	title  string
 	end    time.Time
-	days   int // of the month; 0 for each objective's own period
+	days   int // days of the month; 0 for each objective's own period
 	freeze slo.Ratio
 	slow   slo.Ratio
-	page   string // value of the severity label of what pages
+	page   string // value of the severity label of alerts that page
 	style  rules.Style
 }
 
-// budgetRow is one objective on one model.
+// budgetRow holds one objective of one model.
 type budgetRow struct {
-	labels         model.Metric // that identify it
-	days, recorded int          // of the span, and those since the first that is recorded
+	labels         model.Metric // identify the row
+	days, recorded int          // days of the span, and those since the first recorded one
 	events, bad    float64
 	target, left   float64 // NaN: not recorded
 	worst          time.Time
@@ -56,20 +56,20 @@ type budgetRow struct {
 	excluded       float64
 }
 
-// reportBudgets is the command "report".
+// reportBudgets runs the command "report".
 func reportBudgets(args []string, to io.Writer) error {
-	app := kingpin.New("jsonnet-free-gen report", "Reports the error budgets of a month, or of each objective's period, from the series that the rules record.")
+	app := kingpin.New("jsonnet-free-gen report", "Reports on the error budgets of a month, or of each objective's period, from the series that the rules record.")
 	app.HelpFlag.Short('h')
-	address := app.Flag("prometheus", "Address of the Prometheus that has the recorded series, as http://host:9090.").Required().String()
-	httpConfig := app.Flag("http-config", "Credentials and TLS, as a file of Prometheus' HTTP client configuration.").PlaceHolder("FILE").ExistingFile()
-	month := app.Flag("month", "The month, as 2026-10, in UTC.").PlaceHolder("YYYY-MM").String()
-	at := app.Flag("at", "The end of the periods, as 2026-10-20T00:00:00Z. Default now.").PlaceHolder("TIME").String()
-	format := app.Flag("format", "md (Markdown) or html, a page by itself.").Default("md").Enum("md", "html")
-	freeze := app.Flag("freeze-below", "The policy: freeze where no more of the budget is left.").Default("0%").String()
-	slow := app.Flag("slow-below", "The policy: slow down where no more of the budget is left.").Default("25%").String()
-	page := app.Flag("severity", "Value of the severity label of what pages.").Default(rules.Style{}.WithDefaults().Severities[slo.Page]).String()
+	address := app.Flag("prometheus", "Address of the Prometheus that has the recorded series, such as http://host:9090.").Required().String()
+	httpConfig := app.Flag("http-config", "File with credentials and TLS settings, in the format of Prometheus' HTTP client configuration.").PlaceHolder("FILE").ExistingFile()
+	month := app.Flag("month", "The month in UTC, such as 2026-10.").PlaceHolder("YYYY-MM").String()
+	at := app.Flag("at", "The end of the periods, such as 2026-10-20T00:00:00Z. Default: now.").PlaceHolder("TIME").String()
+	format := app.Flag("format", "md (Markdown) or html (a self-contained page).").Default("md").Enum("md", "html")
+	freeze := app.Flag("freeze-below", "Policy: freeze where no more than this share of the budget is left.").Default("0%").String()
+	slow := app.Flag("slow-below", "Policy: slow down where no more than this share of the budget is left.").Default("25%").String()
+	page := app.Flag("severity", "Value of the severity label of alerts that page.").Default(rules.Style{}.WithDefaults().Severities[slo.Page]).String()
 	r := report{style: rules.Style{Labels: map[string]string{}}}
-	app.Flag("label", "Another name for a label, as the rules were rendered with, such as cluster=k8s_cluster. Repeat.").PlaceHolder("NAME=NAME").StringMapVar(&r.style.Labels)
+	app.Flag("label", "New name for a label, as used to render the rules, such as cluster=k8s_cluster. Repeatable.").PlaceHolder("NAME=NAME").StringMapVar(&r.style.Labels)
 	if _, err := app.Parse(args); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func reportBudgets(args []string, to io.Writer) error {
 	return err
 }
 
-// span reads the time that the report is about.
+// span parses the time range of the report.
 func (r *report) span(month, at string, now time.Time) error {
 	r.end, r.title = now, "until "+now.UTC().Format("2006-01-02 15:04")+" UTC"
 	switch {
@@ -165,7 +165,7 @@ func (r *report) connect(httpConfig string) error {
 	return nil
 }
 
-// rows are the objectives, those with the least budget left first.
+// rows returns the objectives, those with the least budget left first.
 func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 	var rows []*budgetRow
 	for _, p := range slo.Periods() {
@@ -211,11 +211,11 @@ func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
 	return rows, nil
 }
 
-// wholeDay is a window that meets each sample once when it is asked for day after day, also where a
-// window includes its start, as before Prometheus 3.
+// wholeDay is a window that contains each sample once when it is queried day after day, even where a window includes
+// its start, as before Prometheus 3.
 const wholeDay = "23h59m59s"
 
-// complete adds what is not in the tiles.
+// complete adds what the tiles do not contain.
 func (r *report) complete(ctx context.Context, rows []*budgetRow) error {
 	days := 0
 	for _, row := range rows {
@@ -229,7 +229,7 @@ func (r *report) complete(ctx context.Context, rows []*budgetRow) error {
 	if err != nil {
 		return err
 	}
-	// An alert that was there within five minutes goes on.
+	// An alert that fired within the last five minutes continues.
 	firing := fmt.Sprintf(`%s{alertname=%q, alertstate="firing", %s=%q}`, metrics.Alerts.Name, rules.FastBurn.Name, r.style.Label(rules.SeverityLabel), r.page)
 	pages, err := r.daily(ctx, fmt.Sprintf("count_over_time((%s unless last_over_time(%s[5m] offset 1m))[%s:1m])", firing, firing, wholeDay), days)
 	if err != nil {
@@ -251,8 +251,7 @@ func (r *report) complete(ctx context.Context, rows []*budgetRow) error {
 	return nil
 }
 
-// excluded are the events that happened during maintenance. Few Prometheus servers are asked for them:
-// most have none.
+// excluded returns the events during maintenance. Most Prometheus servers have none, so few are asked for them.
 func (r *report) excluded(ctx context.Context, days int) (model.Matrix, error) {
 	var labels []string
 	for _, name := range metrics.ModelSLOLabels {
@@ -282,7 +281,7 @@ func (r *report) sum(of model.Matrix, row *budgetRow) (total float64) {
 
 func last(s *model.SampleStream) float64 { return float64(s.Values[len(s.Values)-1].Value) }
 
-// of are the series that agree with labels in those that are given by their names in the vocabulary.
+// of returns the series whose labels in by, given by their names in the vocabulary, agree with labels.
 func (r *report) of(all model.Matrix, by []string, labels model.Metric) model.Matrix {
 	return slices.DeleteFunc(slices.Clone(all), func(s *model.SampleStream) bool {
 		return slices.ContainsFunc(by, func(name string) bool {
@@ -311,7 +310,7 @@ func (r *report) daily(ctx context.Context, expr string, days int) (model.Matrix
 	return value.(model.Matrix), nil
 }
 
-// policy says what a team does with the budget that is left.
+// policy returns what a team does with the budget that is left.
 func (r *report) policy(left float64) string {
 	switch {
 	case math.IsNaN(left):
@@ -348,7 +347,7 @@ func (r *report) markdown(rows []*budgetRow) []byte {
 	return b.Bytes()
 }
 
-// more are the labels that have no column: the cluster, say.
+// more returns the labels without a column of their own, such as the cluster.
 func (row *budgetRow) more() string {
 	var more []string
 	for _, n := range slices.Sorted(maps.Keys(row.labels)) {
@@ -364,7 +363,7 @@ func (row *budgetRow) more() string {
 	return " (" + strings.Join(more, ", ") + ")"
 }
 
-// name is a label's value as Markdown shows it as it is.
+// name escapes a label's value so that Markdown shows it unchanged.
 func name(v model.LabelValue) string {
 	if v == "" {
 		return "–"
@@ -374,7 +373,7 @@ func name(v model.LabelValue) string {
 
 func count(v float64) string { return strconv.FormatFloat(math.Round(v), 'f', -1, 64) }
 
-// percent prints a share with three decimals at most.
+// percent prints a share with at most three decimals.
 func percent(share float64) string {
 	if math.IsNaN(share) {
 		return "–"
@@ -393,13 +392,13 @@ table { border-collapse: collapse } td, th { border: 1px solid #8886; padding: .
 {{ .Body }}</body></html>
 `))
 
-// html makes a page of the Markdown.
+// html converts the Markdown to a page.
 func (r *report) html(markdown []byte) ([]byte, error) {
 	var body, page bytes.Buffer
 	if err := goldmark.New(goldmark.WithExtensions(extension.Table)).Convert(markdown, &body); err != nil {
 		return nil, err
 	}
-	// goldmark leaves raw HTML out.
+	// goldmark omits raw HTML.
 	err := reportPage.Execute(&page, map[string]any{"Title": r.title, "Body": template.HTML(body.String())})
 	return page.Bytes(), err
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Alertmanager is a whole Alertmanager configuration: what our alerts need, and a receiver of its own for what is not
-// ours.
+// Alertmanager holds a complete Alertmanager configuration: what our alerts need, and a separate receiver for
+// everybody else's alerts.
 type Alertmanager struct {
 	Route     Route         `yaml:"route"`
 	Inhibit   []InhibitRule `yaml:"inhibit_rules"`
@@ -18,8 +18,8 @@ type Alertmanager struct {
 	Templates []string      `yaml:"templates"`
 }
 
-// AlertmanagerPart is what our alerts need of an Alertmanager configuration: a route to receivers named after
-// severities, grouping that makes one incident one notification, and inhibition. It takes nobody else's alerts.
+// AlertmanagerPart holds what our alerts need from an existing Alertmanager configuration: a route to receivers named
+// after severities, grouping that makes one incident one notification, and inhibition. It never matches other alerts.
 type AlertmanagerPart struct {
 	Routes    []Route       `yaml:"routes"`
 	Inhibit   []InhibitRule `yaml:"inhibit_rules"`
@@ -29,7 +29,7 @@ type AlertmanagerPart struct {
 
 // Route sends alerts to a receiver.
 type Route struct {
-	Receiver       string   `yaml:"receiver,omitempty"` // of the parent, where it says none
+	Receiver       string   `yaml:"receiver,omitempty"` // empty: the parent's
 	Matchers       []string `yaml:"matchers,omitempty"`
 	GroupBy        []string `yaml:"group_by,omitempty"`
 	GroupWait      string   `yaml:"group_wait,omitempty"`
@@ -38,23 +38,23 @@ type Route struct {
 	Routes         []Route  `yaml:"routes,omitempty"`
 }
 
-// InhibitRule mutes targets while a source fires with equal labels. A label that is missing on both
-// sides counts as equal, so every rule also demands that the labels it relies on are there.
+// InhibitRule mutes targets while a source fires with equal labels. A label that is missing on both sides counts as
+// equal, so every rule also requires the labels it relies on to be present.
 type InhibitRule struct {
 	Source []string `yaml:"source_matchers"`
 	Target []string `yaml:"target_matchers"`
 	Equal  []string `yaml:"equal"`
 }
 
-// Receiver is where notifications go: a name here, to be filled in by the user.
+// Receiver names a destination of notifications; the user fills in the rest.
 type Receiver struct {
 	Name string `yaml:"name"`
 }
 
-// TemplateFile is the name of the notification template.
+// TemplateFile names the file of the notification template.
 const TemplateFile = "llm-node-exporter.tmpl"
 
-// NewAlertmanager is a configuration for an Alertmanager that has none.
+// NewAlertmanager returns the configuration for an Alertmanager that has none yet.
 func NewAlertmanager(alerts []*Alert, style Style) Alertmanager {
 	const others = "default"
 	p := NewAlertmanagerPart(alerts, style)
@@ -75,12 +75,12 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 		Routes: []Route{{
 			Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{`alertname=~"LLM.+"`}, GroupBy: group,
 			Routes: []Route{
-				// The first page of an incident goes out at once; what joins it within minutes updates it.
+				// The first page of an incident goes out at once; alerts that join it within minutes update it.
 				{Receiver: "llm-" + style.Severities[slo.Page], Matchers: []string{severity(slo.Page)},
 					GroupBy: group, GroupWait: "10s", GroupInterval: "5m", RepeatInterval: "4h", Routes: byNode},
 				{Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{severity(slo.Ticket)},
 					GroupBy: group, GroupWait: "5m", GroupInterval: "30m", RepeatInterval: "24h", Routes: byNode},
-				// Context is read on the dashboard and in the split of a page, not sent.
+				// Informational alerts are not sent: they show on dashboards and in the split of a page.
 				{Receiver: "llm-null", Matchers: []string{severity(slo.Info)}},
 			},
 		}},
@@ -90,9 +90,9 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 	}
 }
 
-// inhibit derives the rules from what the alerts say of each other: one per pair of alerts and set of
-// labels. A cause that replaces a symptom mutes it for the same model; an alert is quiet under those it
-// depends on. Nothing else mutes anything.
+// inhibit derives the inhibition rules from what the alerts declare about each other, one rule per pair of alert and
+// label set. A cause that replaces a symptom mutes it for the same model; an alert stays quiet under those it depends
+// on. Nothing else mutes anything.
 func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	type muting struct {
 		source string
@@ -120,7 +120,7 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	}
 	var rules []InhibitRule
 	for _, k := range order {
-		// cluster may be missing on both sides: then there is one cluster, and it is equal.
+		// cluster may be missing on both sides: then there is only one cluster, and the labels count as equal.
 		var present []string
 		for _, l := range equals[k] {
 			if l != metrics.LabelCluster && l != metrics.LabelNamespace && l != metrics.LabelPod && l != metrics.LabelInstance {
@@ -140,9 +140,9 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	return rules
 }
 
-// NotificationTemplate reads well on a telephone: what, where, how bad; then where to look first and eight lines of
-// evidence, none longer than 240 characters; then two links, to the whole and to what to do. It uses only annotations
-// and labels that every alert of ours has.
+// NotificationTemplate returns a template that reads well on a phone: what, where and how bad; then where to look
+// first and eight lines of evidence, none longer than 240 characters; then two links, to the dashboard and to the
+// runbook. It uses only annotations and labels that all our alerts have.
 func (s Style) NotificationTemplate() string { return s.text(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.title" -}}

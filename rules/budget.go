@@ -9,17 +9,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// budgetGroup keeps the budget of the period. It runs every base window and adds up the events of
-// those windows, which tile the period: event-weighted, and nothing but the objectives of a period is
-// read over that period.
+// budgetGroup records the error budget of the period. It runs once per base window and adds up the events of those
+// windows, which tile the period. The result is weighted by events, and each objective is read only over its own
+// period.
 //
-// The budget is the period's: where less than a period is recorded, it is that of a whole period with the
-// traffic so far, so that ten bad minutes of a first day are ten minutes of a month.
+// The budget is always that of a whole period: while less is recorded, it assumes the traffic so far for the rest, so
+// ten bad minutes on the first day cost as much as ten minutes of a month.
 func budgetGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-budget", Interval: base.Std()}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 
-	// While a changed period rolls out, exporters disagree; one of the two is taken.
+	// While a change of period rolls out, exporters disagree; take one of the two.
 	period := promql.TopK(1, modelSLO, promql.Max(modelPeriod, promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo), 15*minute)))
 	counted := func(e promql.Expr) promql.Expr {
 		return promql.Mul(e, period, promql.On(modelSLO...).ManyToOne(metrics.LabelPeriod))
@@ -47,12 +47,12 @@ func budgetGroup(opt Options) Group {
 	return g
 }
 
-// modelPeriod is modelSLO with the period of the objective.
+// modelPeriod adds the objective's period to modelSLO.
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
-// exhaustion is how long the budget lasts at the burn rate of the last hour. The budget itself is
-// recorded every base window and hardly moves in one; the burn rate does, and a page shows this number:
-// it belongs to the burn group, which runs every minute.
+// exhaustion returns the seconds until the budget is spent at the burn rate of the last hour. The recorded budget
+// hardly moves within a base window, but the burn rate does, and pages show the result: so it belongs to the burn
+// group, which runs every minute.
 func exhaustion() promql.Expr {
 	remaining := promql.Over("last_over_time", promql.Vector(metrics.RecordedBudgetRemaining), 2*base.Std())
 	perObjective := promql.On(modelSLO...).ManyToOne()
@@ -60,9 +60,9 @@ func exhaustion() promql.Expr {
 	return promql.Div(left, promql.Gt(promql.Vector(burn(fresh)), promql.Num(0), nil), perObjective)
 }
 
-// tile is what an event counter gained since the tile before, exactly: from the last value before that one's end to the
-// last before this one's. An increase would guess what lies between two windows; a burst there would count twice or not
-// at all. Only what an engine had counted between its last scrape and a restart is lost.
+// tile returns the exact gain of an event counter since the previous tile: from the last value before that tile's end
+// to the last value before this one's. increase() would extrapolate between two windows, and count a burst there
+// twice or not at all. Only events between an engine's last scrape and its restart are lost.
 func tile(tier Tier, f *metrics.Family) promql.Expr {
 	if tier == Global {
 		return promql.Sum(modelSLO, promql.Vector(shardTile(f)))
@@ -71,7 +71,7 @@ func tile(tier Tier, f *metrics.Family) promql.Expr {
 	last := func(ago time.Duration) promql.Expr {
 		return promql.Over("last_over_time", promql.Offset(counter, ago), 2*base.Std())
 	}
-	// A new series begins with its first value; what its engine had counted by then is a correction.
+	// A new series begins with its first value; what its engine counted before that is a correction.
 	gained := promql.Sub(last(0), promql.Or(last(base.Std()), promql.Over("min_over_time", counter, base.Std())), nil)
 	return promql.Sum(modelSLO, promql.Or(
 		once(f, promql.Or(promql.Ge(gained, promql.Num(0), nil), promql.Increase(counter, base.Std()))),
@@ -85,7 +85,7 @@ func shardTile(f *metrics.Family) *metrics.Family {
 	return metrics.ShardTile
 }
 
-// overPeriod folds a series over the period that its label names.
+// overPeriod folds a series over the period in its label.
 func overPeriod(fold string, f *metrics.Family) promql.Expr {
 	var each []promql.Expr
 	for _, p := range slo.Periods() {

@@ -12,11 +12,11 @@ import (
 // Windows that every rendering has.
 const (
 	base          = slo.Duration(5 * time.Minute) // short rates, recorded every Interval
-	fresh         = slo.Duration(time.Hour)       // read raw; longer windows add recorded rates to it
-	requestWindow = slo.Duration(6 * time.Hour)   // tokens per request are averaged over this
+	fresh         = slo.Duration(time.Hour)       // read raw; longer windows extend it with recorded rates
+	requestWindow = slo.Duration(6 * time.Hour)   // for the average of tokens per request
 )
 
-// objectiveGroup records what is asked of every model, and what its engines had counted before they were seen.
+// objectiveGroup records each model's objectives, and the events that its engines counted before their first scrape.
 func objectiveGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-objective", Interval: Interval}
 	g.Records = append(g.Records,
@@ -33,10 +33,9 @@ func objectiveGroup(opt Options) Group {
 
 // burnGroup records burn rates and alerts on them.
 //
-// Windows up to an hour are read from the raw counters. A longer window is that exact last hour plus
-// the recorded five-minute rates before it. Those rates lag by half of their window, so they are read
-// with an offset that moves their ramp onto the seam: each event counts once, and an incident is seen
-// as early as by a raw query over the whole window, for a fraction of the samples.
+// Windows up to an hour read the raw counters. A longer window adds the recorded five-minute rates before that exact
+// last hour. Those rates lag by half of their window, so an offset moves their ramp onto the seam: each event counts
+// once, and an incident shows as early as in a raw query over the whole window, for a fraction of the samples.
 func burnGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-burn", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
@@ -53,7 +52,7 @@ func burnGroup(opt Options) Group {
 	record(increase(metrics.RecordedBadEvents, fresh), badIn(opt.Tier, fresh))
 	record(metrics.RecordedRequestsPerEvent, requestsPerToken(opt.Tier))
 
-	for _, p := range opt.Pairs { // the low-traffic guard counts them
+	for _, p := range opt.Pairs { // for the low-traffic guard
 		if p.Long != fresh {
 			record(increase(metrics.RecordedBadEvents, p.Long), badIn(opt.Tier, p.Long))
 		}
@@ -66,9 +65,9 @@ func burnGroup(opt Options) Group {
 	return g
 }
 
-// thresholds is one series per model, objective and pair: the burn rate that spends the pair's share of the
-// budget, at least 1 and at most what half of all events would burn. It computes slo.Pair.Factor where
-// target and period are series. Its severity is that of the pair, or what the objective asks for if that is less.
+// thresholds returns one series per model, objective and window pair: the burn rate that spends the pair's share of
+// the budget, at least 1 and at most the rate at which half of all events are bad. It computes slo.Pair.Factor from
+// series of target and period. Its severity is the pair's, or the objective's where that is lower.
 func thresholds(opt Options) promql.Expr {
 	period := remembered(metrics.RecordedPeriod)
 	limit := promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget), nil)
@@ -82,7 +81,7 @@ func thresholds(opt Options) promql.Expr {
 	wants := func(severities string) promql.Expr {
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSeverity, severities)), 15*minute)
 	}
-	if opt.Tier == Single { // what is not counted does not alert; shards leave it out of the sums
+	if opt.Tier == Single { // uncounted events do not alert; shards leave them out of their sums
 		all = promql.Unless(all, underMaintenance(), promql.On(modelSLO...))
 	}
 	ticket, none := slo.Ticket.String(), slo.None.String()
@@ -91,7 +90,7 @@ func thresholds(opt Options) promql.Expr {
 		labelled(promql.And(all, wants(ticket), promql.On(modelSLO...)), metrics.LabelSeverity, ticket))
 }
 
-// badRatio is the share of bad events in a window: absent, not NaN, without events.
+// badRatio returns the share of bad events in a window: absent, not NaN, without events.
 func badRatio(opt Options, w slo.Duration) promql.Expr {
 	bad, all := badIn(opt.Tier, w), allIn(opt.Tier, w)
 	switch {
@@ -103,7 +102,7 @@ func badRatio(opt Options, w slo.Duration) promql.Expr {
 	return promql.Div(bad, promql.Gt(all, promql.Num(0), nil), nil)
 }
 
-// allIn is the number of events in a window.
+// allIn returns the number of events in a window.
 func allIn(tier Tier, w slo.Duration) promql.Expr {
 	switch {
 	case w < fresh:
@@ -114,7 +113,7 @@ func allIn(tier Tier, w slo.Duration) promql.Expr {
 	return extended(metrics.RecordedEvents, metrics.RecordedEventRate, w)
 }
 
-// badIn is the number of bad events in a window.
+// badIn returns the number of bad events in a window.
 func badIn(tier Tier, w slo.Duration) promql.Expr {
 	if w <= fresh {
 		return badEvents(tier, w, allIn(tier, w))
@@ -122,7 +121,7 @@ func badIn(tier Tier, w slo.Duration) promql.Expr {
 	return extended(metrics.RecordedBadEvents, metrics.RecordedBadEventRate, w)
 }
 
-// extended is the number of events in a window longer than fresh.
+// extended returns the number of events in a window longer than fresh.
 func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 	exact := promql.Vector(increase(increased, fresh))
 	older := promql.Mul(promql.Num(Interval.Seconds()),
@@ -130,8 +129,8 @@ func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 	return promql.Add(exact, promql.Or(older, promql.Mul(promql.Num(0), exact, nil)), nil)
 }
 
-// requestsPerToken turns tokens into requests for objectives whose events are tokens, so that one slow
-// request of a thousand tokens is one bad request and not a thousand bad events.
+// requestsPerToken converts tokens to requests for objectives whose events are tokens, so that one slow request of a
+// thousand tokens is one bad request and not a thousand bad events.
 func requestsPerToken(tier Tier) promql.Expr {
 	tokens := allIn(tier, requestWindow)
 	ofTokens := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL))), 15*minute)
@@ -140,16 +139,17 @@ func requestsPerToken(tier Tier) promql.Expr {
 		promql.On(modelRole...).OneToMany())
 }
 
-// fires is the condition of a pair: both windows burn faster than the threshold, and enough requests
-// were bad for it to be more than bad luck, and more than nothing to the budget.
+// fires returns the condition of a window pair: both windows burn faster than the threshold, enough requests were bad
+// to rule out bad luck, and the loss matters to the budget.
 func fires(p slo.Pair, a *Alert, windows []slo.Duration) promql.Expr {
 	threshold := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold,
 		promql.Eq(metrics.LabelLong, p.Long.String()), promql.Eq(metrics.LabelSeverity, a.Severity.String())))
 	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold, nil) }
 	now := promql.And(over(p.Long), over(p.Short), nil)
 	if p.Short > base {
-		// Nothing new is known without events: what fires goes on until they are four short windows old. In five
-		// minutes without any, an incident may well be over.
+		// Without events nothing new is known: a firing alert continues until its last events are four short windows
+		// old. This does not apply to the five-minute window: an incident may well end within five minutes without
+		// events.
 		recent := windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
 		firing := promql.Vector(metrics.Alerts, promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"))
 		silent := promql.Unless(promql.Vector(burn(recent)), promql.Vector(burn(p.Short)), nil)
@@ -160,13 +160,14 @@ func fires(p slo.Pair, a *Alert, windows []slo.Duration) promql.Expr {
 	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent), nil), bad)
 	// Rates extrapolate: five events may measure as 4.98. Four never measure as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5), nil)
-	// In traffic far below the usual, a burn rate is high long before anything is lost.
+	// When traffic is far below the usual, a burn rate is high long before much budget is lost.
 	usual := promql.Max(modelSLO, promql.Over("last_over_time", promql.Vector(metrics.RecordedAllowedRate), 2*base.Std()))
 	trifle := promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(slo.LeastSpend*p.Long.Std().Seconds()), usual, nil), threshold, nil), nil)
 	return promql.Unless(promql.And(now, enough, nil), trifle, nil)
 }
 
-// burnAlerts are the alerts on burn rates. Where an objective asks for less than a page, its fast pairs open tickets.
+// burnAlerts returns the alerts on burn rates. Where an objective asks for less than a page, its fast pairs open
+// tickets.
 func burnAlerts(opt Options) []*Alert {
 	var alerts []*Alert
 	for _, a := range []*Alert{FastBurn, SlowBurn} {
@@ -185,7 +186,7 @@ func burnAlerts(opt Options) []*Alert {
 	return alerts
 }
 
-// owned adds the labels that objectives have in their configuration.
+// owned adds the labels that the configuration gives objectives.
 func owned(opt Options, e promql.Expr) promql.Expr {
 	if len(opt.ObjectiveLabels) == 0 {
 		return e
@@ -205,8 +206,8 @@ func isLong(pairs []slo.Pair, w slo.Duration) bool {
 	return slices.ContainsFunc(pairs, func(p slo.Pair) bool { return p.Long == w })
 }
 
-// burnWindows are the windows with a recorded burn rate; base and fresh are always there, for
-// dashboards and annotations.
+// burnWindows returns the windows with a recorded burn rate; base and fresh are always included, for dashboards and
+// annotations.
 func burnWindows(pairs []slo.Pair) []slo.Duration {
 	w := []slo.Duration{base, fresh}
 	for _, p := range pairs {
@@ -216,7 +217,7 @@ func burnWindows(pairs []slo.Pair) []slo.Duration {
 	return slices.Compact(w)
 }
 
-// rawWindows are those read from raw counters.
+// rawWindows returns the windows that are read from raw counters.
 func rawWindows(pairs []slo.Pair) []slo.Duration {
 	return slices.DeleteFunc(burnWindows(pairs), func(w slo.Duration) bool { return w > fresh })
 }

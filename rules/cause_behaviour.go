@@ -8,8 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// RunawayGeneration is a model that no longer stops by itself. Wrong output as such is not visible in
-// metrics.
+// RunawayGeneration fires for a model that no longer stops by itself. Metrics do not show wrong output as such.
 var RunawayGeneration = &Alert{
 	Name:        "LLMRunawayGeneration",
 	Branch:      Behaviour,
@@ -27,12 +26,12 @@ var RunawayGeneration = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// manyTokens is a mean output that no client asks for by a short limit, as completion of code has it.
+// manyTokens is a mean output that exceeds the short limits clients set on purpose, as code completion does.
 const manyTokens = 500
 
-// runsOn is the share of finished requests that the token limit ended, where it is large and at least
-// twice that of the day before. A model without a day before may end most of its requests at the limit by
-// design: it must make many tokens for each, too.
+// runsOn returns the share of finished requests that the token limit ended, where it is large and at least twice that
+// of the day before. A model without a day before may end most of its requests at the limit by design: it must also
+// generate many tokens per request.
 func runsOn(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
 	cut := func(window, ago time.Duration) promql.Expr {
 		return endedBy(metrics.OutcomeLength, by, window, ago, m...)
@@ -42,7 +41,7 @@ func runsOn(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr
 		promql.Unless(above(mean(metrics.RequestGenerationTokens, by, window, m...), manyTokens), cut(day, hour), nil)))
 }
 
-// endedBy is the share of the requests that ended this way.
+// endedBy returns the share of requests that ended with this outcome.
 func endedBy(outcome metrics.Outcome, by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return ratio(promql.Vector(metrics.Requests, append([]*promql.Matcher{promql.Eq(metrics.LabelOutcome, string(outcome))}, m...)...),
 		promql.Vector(metrics.Requests, m...), by, window, ago)

@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes that make every further token late.
+// Causes that delay every token after the first.
 var (
 	BatchKnee = &Alert{
 		Name:   "LLMBatchKnee",
@@ -50,13 +50,13 @@ var (
 	}
 )
 
-// batch is the mean running batch of a replica.
+// batch returns the mean running batch of a replica.
 func batch(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Avg(by, promql.Sum(replicaLabels,
 		promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RequestsRunning, m...), ago), window)))
 }
 
-// accepted is the share of drafted tokens that were accepted.
+// accepted returns the share of draft tokens that were accepted.
 func accepted(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens, m...), promql.Vector(metrics.SpecDecodeDraftTokens, m...), by, window, ago)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the engine process: it is gone, wedged, or starting.
+// Causes in the engine process: it is gone, wedged or starting.
 var (
 	ModelDown = &Alert{
 		Name:   "LLMModelDown",
@@ -109,8 +109,8 @@ var (
 	}
 )
 
-// engineUp is whether a page answers, once per page even where two exporters read it. An engine that
-// loads its model is neither up nor down until it has loaded for longer than patience.
+// engineUp returns 1 where a page answers and 0 where it does not, once per page even if two exporters read it. An
+// engine that loads its model is neither up nor down until it has loaded for longer than patience.
 func engineUp() promql.Expr {
 	loading := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	return promql.Max(pageLabels, promql.Or(
@@ -118,20 +118,20 @@ func engineUp() promql.Expr {
 		promql.And(loading, promql.Offset(loading, patience), nil)))
 }
 
-// patience is how long a model may load.
+// patience is how long a model may take to load.
 const patience = 20 * minute
 
 func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0), nil) }
 
-// knownEngines lends a per-page value the model that the page serves or served last: an engine that is
-// down does not say its model.
+// knownEngines adds to a per-page value the model that the page serves or served last: an engine that is down does
+// not report its model.
 func knownEngines(perPage promql.Expr) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedServed), perPage, promql.On(pageLabels...).ManyToOne())
 }
 
-// served is what a page serves, and while it does not answer what it served last: the record hands that on for
-// as long as the page is a target. Where it has nothing to hand on, after a pause of Prometheus, it is what the
-// page served within a day.
+// served returns what a page serves or, while it does not answer, what it served last: the record carries that
+// forward for as long as the page is a target. After a pause of Prometheus the record is lost, and what the page
+// served within a day takes its place.
 func served() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	says := promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))
@@ -143,9 +143,9 @@ func served() promql.Expr {
 		promql.Unless(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day)), before, onPage)))
 }
 
-// vanished is a model that had requests within the hour, or events of an objective, and that no page serves, or
-// served last, for three minutes. A page that has another model instead was given to it, and a model that may
-// be absent was put away.
+// vanished returns each model that had requests within the hour, or events of an objective, but that no page serves,
+// or served last, for three minutes. It leaves out models that a page has replaced with another one, and models that
+// may be absent.
 func vanished() promql.Expr {
 	within := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Over("max_over_time", promql.Vector(f, m...), hour)
@@ -168,8 +168,8 @@ func vanished() promql.Expr {
 	return model
 }
 
-// startedCold is a young engine that requests wait for. A queue that is gone before the next scrape shows in
-// what they waited.
+// startedCold returns each young engine with waiting requests. A queue that is gone before the next scrape still
+// shows in the queue time.
 func startedCold(m ...*promql.Matcher) promql.Expr {
 	return promql.And(
 		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(queueShare(replicaLabels, 5*minute, m...), 0.5)),
@@ -177,17 +177,18 @@ func startedCold(m ...*promql.Matcher) promql.Expr {
 		promql.On(pageLabels...))
 }
 
-// stallGroup is apart from the other causes and runs twice as often: who finds a wedged engine within two
-// minutes loses the requests of two minutes.
+// stallGroup is separate from the other causes and runs twice as often: an engine found wedged after two minutes has
+// lost the requests of two minutes.
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2,
 		Records: []Record{{Name: metrics.RecordedStalled, Expr: stalled()}}, Alerts: []*Alert{ModelStalled, EngineStalled}}
 }
 
-// stalled is a replica that has work and makes no progress for as long as it would show some: a minute where it
-// counts its steps; five where it counts tokens as they are made, and ten where no KV cache tells a long prompt
-// from a stall, or where it makes no tokens; longer than any answer takes where it counts only what has ended. A wedged engine may report that nothing runs: then a GPU of its own that stays busy is its work.
-// An engine that sleeps or starts is none.
+// stalled returns each replica that has work but has made no progress for as long as progress should take to show:
+// one minute where it counts its steps; five where it counts tokens as they are made, and ten where no KV cache tells
+// a long prompt from a stall, or where it makes no tokens; longer than any answer takes where it counts only what has
+// ended. A wedged engine may report that nothing runs: then a busy GPU that it alone uses stands for its work.
+// Engines that sleep or start are left out.
 func stalled() promql.Expr {
 	has := func(f *metrics.Family) promql.Expr { return promql.CountBy(replicaLabels, promql.Vector(f)) }
 	onPage := promql.On(pageLabels...)
@@ -209,7 +210,7 @@ func stalled() promql.Expr {
 	return promql.CountBy(replicaLabels, promql.And(promql.Unless(standing, asleep, nil), settled, nil))
 }
 
-// working is a replica with requests at every scrape of a window, its two ends included.
+// working returns each replica with requests at every scrape of a window, both ends included.
 func working(d time.Duration) promql.Expr {
 	always := func(f *metrics.Family) promql.Expr {
 		return promql.And(
@@ -219,9 +220,9 @@ func working(d time.Duration) promql.Expr {
 	return promql.Or(always(metrics.RequestsRunning), always(metrics.RequestsWaiting))
 }
 
-// progress is a replica of which something differs from what it was: its steps, tokens, answers, or the KV
-// cache in use, which grows while a long prompt is computed and no step of it counts. Two values are compared,
-// for a window of a minute may hold only one. What clients give up is no progress.
+// progress returns each replica that shows a change: in its steps, tokens or answers, or in its KV cache usage, which
+// grows while a long prompt is computed before any step counts. It compares two values, because a window of a minute
+// may hold only one. Requests that clients give up are no progress.
 func progress(d time.Duration) promql.Expr {
 	differs := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		now := promql.Vector(f, m...)
@@ -231,7 +232,7 @@ func progress(d time.Duration) promql.Expr {
 		differs(metrics.Requests, promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")))
 }
 
-// spinning is a replica with a busy GPU of its own that made tokens within the hour.
+// spinning returns each replica that has a busy GPU to itself and generated tokens within the hour.
 func spinning() promql.Expr {
 	gpu := onGPULabels()
 	onGPU := promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))
@@ -242,7 +243,7 @@ func spinning() promql.Expr {
 		promql.And(onGPU, busy, promql.On(gpu...)), promql.On(pageLabels...))
 }
 
-// starting is a page whose engine started minutes ago, or was not there or not ready.
+// starting returns each page whose engine started, was unreachable or was not ready within the last five minutes.
 func starting() promql.Expr {
 	return promql.Or(
 		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (5*minute).Seconds()),

@@ -6,8 +6,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the measuring itself: what is not seen cannot page. The expressions of the first two
-// depend on the scrape job: see exporterAlerts.
+// Causes in the measurement itself: what is not seen cannot page. The expressions of the first two depend on the
+// scrape job: see exporterAlerts.
 var (
 	ExporterDown = &Alert{
 		Name:        "LLMExporterDown",
@@ -24,7 +24,7 @@ var (
 		Name:        "LLMExporterFleetDown",
 		Branch:      Exporter,
 		Severity:    slo.Page,
-		For:         3 * minute, // before the first model of theirs is missed
+		For:         3 * minute, // before LLMModelDown fires for the first of their models
 		Scope:       nil,
 		Summary:     "Most exporters{{ with $labels.cluster }} of {{ . }}{{ end }} cannot be scraped: objectives are not measured",
 		Description: "More than half of the exporters do not answer, or all of them vanished while their engines had requests. No burn alert can fire for what they watched. Look at what they have in common: a rollout, a network policy, the scrape configuration.",
@@ -64,7 +64,7 @@ var (
 				// Engines come and go: a selector that found one yesterday is right.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
 					promql.Max(sloLabels, promql.Over("last_over_time", promql.Vector(metrics.SLOCounted), day)), nil)),
-			// Nobody relies on an objective that nobody declared.
+			// The built-in objectives, which nobody declared, promise nothing to anybody.
 			promql.Max(sloLabels, promql.Vector(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, metrics.OriginDefault))), promql.On(sloLabels...)),
 		Severity:    slo.Ticket,
 		For:         hour,
@@ -91,7 +91,7 @@ var (
 	}
 )
 
-// disputed are the models of which exporters that count them say different things for one objective, after a rollout's time.
+// disputed returns the models for which exporters disagree about one objective for longer than a rollout takes.
 func disputed() promql.Expr {
 	differs := func(e promql.Expr) promql.Expr {
 		each := saidBy(exporterSLO, e)
@@ -103,7 +103,7 @@ func disputed() promql.Expr {
 		differs(promql.Vector(metrics.SLOThreshold, promql.Eq(metrics.LabelKind, "requested"))), above(signals, 1))
 }
 
-// exporterAlerts are the alerts on the exporter's own scrape.
+// exporterAlerts returns the alerts on the exporter's own scrape.
 func exporterAlerts(opt Options) []*Alert {
 	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	one := *ExporterDown
@@ -113,9 +113,9 @@ func exporterAlerts(opt Options) []*Alert {
 	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict}
 }
 
-// fleetDown is a fleet, at least two exporters within the hour, of which most do not answer, or none is left
-// although requests were under way when it was last seen: nodes that nobody needs any more leave idle. Renamed are the
-// pages of exporters that are scraped under another job: they have not vanished.
+// fleetDown returns each fleet, at least two exporters within the hour, of which most do not answer, or of which none
+// is left although requests were running when it was last seen: nodes that nobody needs any more leave idle. renamed
+// selects the pages of exporters that are scraped under another job: they have not vanished.
 func fleetDown(up, renamed promql.Expr) promql.Expr {
 	job := []string{metrics.LabelCluster, "job"}
 	fleet := promql.Ge(promql.CountBy(job, promql.Over("count_over_time", up, hour)), promql.Num(2), nil)

@@ -8,11 +8,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the GPU underneath. A slow GPU never pages: the objective says whether anybody suffers.
-// Only a GPU that has to be taken out of service does.
+// Causes in the GPU. A slow GPU never pages: the objective says whether anybody suffers. Only a GPU that must be
+// taken out of service does.
 var (
-	// GPUThrottledUnderBurn gets its expression from hardwareAlerts: where burn rates are recorded
-	// depends on the tier.
+	// GPUThrottledUnderBurn gets its expression from hardwareAlerts: the tier decides where burn rates are recorded.
 	GPUThrottledUnderBurn = &Alert{
 		Name:        "LLMGPUThrottledUnderBurn",
 		Branch:      Hardware,
@@ -155,8 +154,8 @@ var (
 			promql.Vector(metrics.GPUUp, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
 	}
-	// ModelOnFailedGPU gets its expression from hardwareAlerts too. It fires only while one of the pages that it
-	// reads does: those are about a GPU, this is the model in whose name they take the place of a burn.
+	// ModelOnFailedGPU gets its expression from hardwareAlerts too. It fires only while one of the paging alerts that
+	// it reads does: those are about a GPU; this one names the model for which they replace a burn.
 	ModelOnFailedGPU = &Alert{
 		Name:        "LLMModelOnFailedGPU",
 		Branch:      Hardware,
@@ -188,7 +187,7 @@ var (
 		Expr: promql.Or(promql.And(
 			promql.Equal(promql.Max(onNode, promql.Vector(metrics.GPUNVMLUp, promql.NotRe(metrics.LabelReason, "detached|built_without_cgo"))), promql.Num(0), nil),
 			above(promql.Max(onNode, promql.Vector(metrics.GPUExpected)), 0), nil),
-			// Where NVML is asked too, it says whether there are GPUs to miss.
+			// Where NVML is read too, it tells whether GPUs are missing.
 			promql.Unless(promql.Equal(promql.Max(onNode, promql.Vector(metrics.GPUSourceUp)), promql.Num(0), nil),
 				promql.Max(onNode, promql.Vector(metrics.GPUNVMLUp)), nil)),
 		Severity:    slo.Ticket,
@@ -222,7 +221,7 @@ var (
 	}
 )
 
-// onNode are the labels of a node.
+// onNode lists the labels of a node.
 var onNode = []string{metrics.LabelCluster, metrics.LabelInstance}
 
 func hardwareAlerts(opt Options) []*Alert {
@@ -234,10 +233,10 @@ func hardwareAlerts(opt Options) []*Alert {
 		GPURowRemapPending, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
 }
 
-// burning are objectives that lose more of their budget than they have, in a window up to an hour.
+// burning returns the objectives that burn faster than their budget allows, in a window up to an hour.
 func burning(opt Options, w slo.Duration) promql.Expr { return above(burns(opt, w), 1) }
 
-// burns is how fast the objectives burn. A shard judges by its own events: burn rates are global.
+// burns returns the burn rates of the objectives. A shard judges by its own events: burn rates are global.
 func burns(opt Options, w slo.Duration) promql.Expr {
 	if opt.Tier != Shard {
 		return promql.Vector(burn(w))
@@ -246,30 +245,31 @@ func burns(opt Options, w slo.Duration) promql.Expr {
 	return promql.Div(ratio, promql.Sub(promql.Num(1), promql.Vector(metrics.ShardObjective), nil), nil)
 }
 
-// gpuLabels identify a GPU and say where it is.
+// gpuLabels identify a GPU and locate it.
 var gpuLabels = []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelGPU}
 
-// state is a GPU whose 0/1 state is 1.
+// state returns each GPU whose 0/1 state is 1.
 func state(f *metrics.Family) promql.Expr {
 	return promql.Equal(promql.Max(gpuLabels, promql.Vector(f)), promql.Num(1), nil)
 }
 
-// throttled is the share of time for which a GPU's clocks were lowered for these reasons.
+// throttled returns the share of time for which a GPU's clocks were lowered for these reasons, where it exceeds
+// atLeast.
 func throttled(reasons string, atLeast float64) promql.Expr {
 	return above(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...),
 		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, reasons)), 5*minute)), atLeast)
 }
 
-// criticalXIDs are the reports of faults that take a GPU out of service. What the catalogue pages for and the kernel log
-// calls nonfatal has the severity of a ticket.
+// criticalXIDs returns the XIDs that take a GPU out of service. An XID that the catalogue rates a page, but the
+// kernel log calls nonfatal, has the severity of a ticket.
 func criticalXIDs(window time.Duration) promql.Expr {
 	return promql.And(
 		above(promql.Sum(append([]string{metrics.LabelXID}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUXIDErrors, promql.Ne(metrics.LabelSeverity, string(metrics.XIDTicket))), window)), 0),
 		promql.Vector(metrics.GPUXIDInfo, promql.Eq(metrics.LabelSeverity, "page")), promql.On(metrics.LabelXID))
 }
 
-// linkDegraded is a GPU with an NVLink that is lost or makes errors, or with fewer PCIe lanes than it
-// could have while it works. Idle links save power legitimately, and forward error correction repairs symbols.
+// linkDegraded returns each GPU with an NVLink that is lost or reports errors, or with fewer PCIe lanes than possible
+// while it works. Idle links save power legitimately, and forward error correction repairs symbols.
 func linkDegraded() promql.Expr {
 	lanes := func(state string) promql.Expr {
 		return promql.Max(gpuLabels, promql.Vector(metrics.GPUPCIeLinkWidth, promql.Eq(metrics.LabelState, state)))
@@ -281,8 +281,8 @@ func linkDegraded() promql.Expr {
 			above(promql.Max(gpuLabels, promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), 5*minute)), 0.5), nil))
 }
 
-// lostLinks is how many NVLinks of a GPU are down that were up within a day, or how many are up where others of the
-// GPU are down and another GPU of the node has more. A link without a bridge is down for ever and is no fault.
+// lostLinks returns the number of a GPU's NVLinks that are down but were up within a day, or the number that are up
+// where others are down and another GPU of the node has more. A link without a bridge is always down and no fault.
 func lostLinks() promql.Expr {
 	node := []string{metrics.LabelCluster, metrics.LabelInstance}
 	links := promql.Vector(metrics.GPUNVLinkUp)
@@ -296,27 +296,27 @@ func lostLinks() promql.Expr {
 		promql.And(fewer, promql.Equal(promql.Min(gpuLabels, links), promql.Num(0), nil), nil))
 }
 
-// servedBy joins GPU series with the models on the GPU. more are labels of e to keep.
+// servedBy joins GPU series with the models on the GPU, and keeps the labels of e in more.
 func servedBy(e promql.Expr, more ...string) promql.Expr {
 	one := promql.TopK(1, onGPULabels(), e)
 	return promql.Mul(servedOn(modelLabels), one, promql.On(onGPULabels()...).ManyToOne(append([]string{metrics.LabelGPU, metrics.LabelInstance}, more...)...))
 }
 
-// servedOn are the models that run on a GPU, now or within the hour: a model whose engine died with its GPU
-// still says which it was. by are labels of the model or of its replica.
+// servedOn returns the models that run on a GPU, or did within the hour: so a model whose engine died with its GPU
+// still has its GPU. by lists labels of the model or of its replica.
 func servedOn(by []string) promql.Expr {
 	return promql.Max(onGPU(by), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
 }
 
 func onGPU(labels []string) []string { return append([]string{metrics.LabelGPUUUID}, labels...) }
 
-// wholeModel is what an alert about a whole model shares with that ModelOnFailedGPU which is about one, too: neither has an instance.
-// Where a model has replicas elsewhere, each of those alerts names one.
+// wholeModel lists the labels that an alert about a whole model shares with a ModelOnFailedGPU about that whole
+// model: neither has an instance. Where a model has replicas elsewhere, each ModelOnFailedGPU has one.
 var wholeModel = append([]string{metrics.LabelInstance}, modelLabels...)
 
-// onFailedGPU are the replicas of models on the GPUs whose failure pages, and, without the labels of a replica, the models
-// that have no other. Engines that died with their GPU stop saying where they were; a model that suffers since then is
-// remembered for as long.
+// onFailedGPU returns the replicas on GPUs whose failure pages and, without replica labels, the models that have no
+// other replica. Engines that died with their GPU no longer report where they ran; as long as their model suffers,
+// they are remembered.
 func onFailedGPU(suffers promql.Expr) promql.Expr {
 	firing := func(alerts string, m ...*promql.Matcher) promql.Expr {
 		return promql.Vector(metrics.Alerts, append(m, promql.Either("alertname", alerts), promql.Eq("alertstate", "firing"))...)
@@ -330,8 +330,8 @@ func onFailedGPU(suffers promql.Expr) promql.Expr {
 	return promql.Or(replicas, promql.Unless(promql.Max(onGPU(modelLabels), replicas), elsewhere, perModel))
 }
 
-// modelsOnIt are the models on the GPU of the alert. They are text and no labels: one fault is one alert, whatever
-// runs there and whenever it leaves.
+// modelsOnIt lists the models on the alert's GPU. They are text and not labels: one fault is one alert, whichever
+// models run there and whenever they leave.
 var modelsOnIt = Evidence{"Models on it within the hour",
 	promql.CountBy([]string{metrics.LabelNamespace, metrics.LabelModel},
 		promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, same(metrics.LabelGPUUUID)...), hour)),

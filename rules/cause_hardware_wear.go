@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Hardware that gives warning before it fails. None of it pages: nobody suffers yet.
+// Hardware that shows warning signs before it fails. None of it pages: nobody suffers yet.
 var (
 	GPUCorrectedECC = &Alert{
 		Name:   "LLMGPUCorrectedECC",
@@ -118,8 +118,8 @@ var (
 	}
 )
 
-// wearGroups are the warnings. Those that look back over days read what is recorded once an hour: NVLinks are many, and raw
-// errors of a week are millions of samples on each node.
+// wearGroups returns the groups of these warnings. Those that look back over days read what is recorded once an hour:
+// NVLinks are many, and a week of raw errors is millions of samples per node.
 func wearGroups() []Group {
 	errors := promql.Vector(metrics.GPUNVLinkErrors, promql.Either(metrics.LabelType, "replay|crc|receive|local_integrity|effective"))
 	return []Group{
@@ -130,9 +130,9 @@ func wearGroups() []Group {
 	}
 }
 
-// wears is an NVLink that makes three times the errors of its six days before, in the mean of all hours that were recorded:
-// that is a jump, or days that make half more each. Days have nights in them, and a week its weekend. Fifty errors are no
-// few; two days are the least that is compared with.
+// wears returns each NVLink with three times the errors of its six days before, averaged over all recorded hours:
+// either a jump, or days that each add half. Days include nights, and a week its weekend. Fifty errors are the least
+// that counts, two days the least to compare with.
 func wears() promql.Expr {
 	errors := promql.Vector(metrics.RecordedLinkErrors)
 	days := promql.Offset(errors, day)

@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the KV cache. GPU memory in use is none: engines reserve it at start.
+// Causes in the KV cache. GPU memory in use is not one: engines reserve it at start.
 var (
 	// KVPressure and PreemptionThrash get their expressions from memoryAlerts: a batch may fill the cache on purpose.
 	KVPressure = &Alert{
@@ -87,23 +87,23 @@ func memoryAlerts(opt Options) []*Alert {
 	return []*Alert{&full, &thrash, KVTransferFailures, KVOffloadSaturated}
 }
 
-// tierLabels identify a tier of a replica.
+// tierLabels identify a KV cache tier of a replica.
 var tierLabels = append([]string{metrics.LabelTier}, replicaLabels...)
 
 func sameTier() []*promql.Matcher { return same(tierLabels...) }
 
-// perMinute is what a counter gained of late, absent where that is nothing.
+// perMinute returns the recent increase of a counter per minute, absent where it did not increase.
 func perMinute(by []string, counter promql.Expr) promql.Expr {
 	return above(promql.Mul(promql.Sum(by, promql.Rate(counter, now)), promql.Num(60), nil), 0)
 }
 
-// worstReplicas are the replicas of the model on which a counter gained most.
+// worstReplicas returns the replicas of the model on which a counter increased most.
 func worstReplicas(f *metrics.Family) promql.Expr {
 	return promql.TopK(3, nil, perMinute(replicaLabels, promql.Vector(f, sameModel()...)))
 }
 
-// lostTransfers is how many KV transfers fail, or are never fetched, per request that ends. The decode engine counts
-// the first kind, the prefill engine the second; either may be all that is said.
+// lostTransfers returns the KV transfers per finished request that failed or were never fetched. The decode engine
+// counts the former, the prefill engine the latter; either may be all that is reported.
 func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 	lost := func(over func(promql.Expr, time.Duration) promql.Expr) promql.Expr {
 		failed := promql.Sum(by, over(promql.Vector(metrics.KVTransferFailures, m...), now))
@@ -116,8 +116,9 @@ func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 		above(lost(promql.Increase), 10))
 }
 
-// saturatedTier is a tier of the KV cache that transfers pin, or, where the engine does not say what they pin, one that
-// refuses more tokens than it stores. Refusals alone are none: some engines refuse what they see for the first time.
+// saturatedTier returns each KV cache tier that transfers pin or, where the engine does not report pinning, that
+// refuses more tokens than it stores. Refusals do not count where pinning is reported: some engines refuse whatever
+// they see for the first time.
 func saturatedTier(m ...*promql.Matcher) promql.Expr {
 	pinned := promql.Max(tierLabels, promql.Over("min_over_time", promql.Vector(metrics.KVTierPinned, m...), 5*minute))
 	refused := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierRefused, m...), now))
@@ -127,14 +128,14 @@ func saturatedTier(m ...*promql.Matcher) promql.Expr {
 		promql.Unless(above(promql.Div(refused, above(promql.Add(refused, stored, nil), 0), nil), 0.5), pinned, nil))
 }
 
-// fullCache is the use of a KV cache that stays full while requests wait.
+// fullCache returns the usage of each KV cache that stays full while requests wait.
 func fullCache(m ...*promql.Matcher) promql.Expr {
 	return both(
 		above(promql.Max(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.KVCacheUsage, m...), 5*minute)), 0.9),
 		above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting, m...), 5*minute)), 0))
 }
 
-// preempting is how often a replica preempts a request.
+// preempting returns how often a replica preempts each request.
 func preempting(m ...*promql.Matcher) promql.Expr {
 	return both(
 		above(ratio(promql.Vector(metrics.Preemptions, m...), promql.CountOf(metrics.TimeToFirstToken, m...), replicaLabels, now, 0), 0.2),

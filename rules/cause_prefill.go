@@ -6,7 +6,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes that make the first token late although nothing queues: more prompt to compute.
+// Causes that delay the first token although nothing queues: more prompt to compute.
 var (
 	LongPromptShift = &Alert{
 		Name:   "LLMLongPromptShift",

@@ -8,7 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// QueueBuildUp is a model whose requests wait longer than they are worked on. It gets its expression from queueingAlerts.
+// QueueBuildUp fires for a model whose requests wait longer than they are processed. It gets its expression from
+// queueingAlerts.
 var QueueBuildUp = &Alert{
 	Name:        "LLMQueueBuildUp",
 	Branch:      Queueing,
@@ -26,8 +27,8 @@ var QueueBuildUp = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// AbortsRising are clients who give up. What they say is louder than any latency: a request that was aborted counts for
-// no objective.
+// AbortsRising fires when clients give up. Their leaving is a louder signal than any latency: an aborted request
+// counts for no objective.
 var AbortsRising = &Alert{
 	Name:   "LLMAbortsRising",
 	Branch: Queueing,
@@ -52,7 +53,7 @@ var AbortsRising = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// aborted is the share of the requests that ended because the client gave up.
+// aborted returns the share of requests that ended because the client gave up.
 func aborted(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return endedBy(metrics.OutcomeAbort, by, window, ago, m...)
 }
@@ -67,8 +68,9 @@ func queueingAlerts(opt Options) []*Alert {
 	return []*Alert{&queue, AbortsRising}
 }
 
-// harmful is what is wrong with a queue, where users suffer: an objective of the model burns, by more than bad luck. Work that waits on purpose,
-// in a batch, burns none. Where no objective is counted, the queue must be twice as long as at this hour of yesterday.
+// harmful keeps the series of e, a problem with a queue, where users suffer: an objective of the model burns, by more
+// than bad luck. Work that waits on purpose, in a batch, burns no budget. Where no objective is counted, the queue
+// must be twice as long as at this hour yesterday.
 func harmful(opt Options, e promql.Expr) promql.Expr {
 	onModel := promql.On(modelLabels...)
 	waiting := func(window, ago time.Duration) promql.Expr {
@@ -84,7 +86,7 @@ func harmful(opt Options, e promql.Expr) promql.Expr {
 		promql.Unless(e, promql.Or(burns(opt, fresh), usual), onModel))
 }
 
-// queueShare is the part of the mean time to the first token that requests wait for their turn.
+// queueShare returns the part of the mean time to first token that requests spend waiting.
 func queueShare(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Div(mean(metrics.QueueTime, by, window, m...), mean(metrics.TimeToFirstToken, by, window, m...), nil)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ReleaseRegression is a model that got slower after its engines changed.
+// ReleaseRegression fires for a model that became slower after its engines changed.
 var ReleaseRegression = &Alert{
 	Name:     "LLMReleaseRegression",
 	Branch:   Release,
@@ -37,8 +37,9 @@ func slower() promql.Expr {
 	return promql.And(promql.Or(grew(metrics.TimeToFirstToken), grew(metrics.InterTokenLatency)), atLeast(20, 30*minute), nil)
 }
 
-// changed is a model with a version that appeared within six hours, or whose engines all started since then, are warm and
-// get no more requests than the day before: new replicas beside old ones are more capacity, and more load makes slow.
+// changed returns each model with a version that appeared within six hours, or whose engines all started since then,
+// are warm and get no more requests than the day before: new replicas beside old ones add capacity, and higher load
+// alone slows engines down.
 func changed() promql.Expr {
 	restarted := promql.Unless(below(oldest(), (6*hour).Seconds()), cold(), nil)
 	perReplica := func(window, ago time.Duration) promql.Expr {
@@ -52,18 +53,18 @@ func changed() promql.Expr {
 		promql.And(restarted, promql.Le(perReplica(30*minute, 0), times(1.5, perReplica(day, 6*hour)), nil), nil))
 }
 
-// oldest is the age in seconds of the engine of a model that has run for longest.
+// oldest returns the age in seconds of a model's longest-running engine.
 func oldest() promql.Expr {
 	started := promql.Mul(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
 		promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), promql.On(pageLabels...).ManyToOne())
 	return promql.Sub(promql.Call("time"), promql.Min(modelLabels, started), nil)
 }
 
-// cold is a model whose engines all started of late: their caches fill and their kernels compile, as after every start
-// from zero. What they did in the last half hour says nothing yet.
+// cold returns each model whose engines all started recently: their caches fill and their kernels compile, as after
+// every start from zero. Their last half hour proves nothing yet.
 func cold() promql.Expr { return below(oldest(), (45 * minute).Seconds()) }
 
-// deployedWithin are the versions that a model did not run before.
+// deployedWithin returns the versions that a model first ran within the window.
 func deployedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed, m...), window)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ReplicaFailsRequests is one replica that fails what it gets, while its siblings do not. A failure is quick, so a router
-// that looks for the least load, or the shortest wait, sends it more and more.
+// ReplicaFailsRequests fires for one replica that fails its requests while its siblings do not. A failure is quick,
+// so a router that prefers the least load, or the shortest wait, sends it more and more.
 var ReplicaFailsRequests = &Alert{
 	Name:        "LLMReplicaFailsRequests",
 	Branch:      Routing,
@@ -27,8 +27,8 @@ var ReplicaFailsRequests = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// ReplicaSkew is one replica that does worse than its siblings: a bad node, or a router that sends it
-// too much.
+// ReplicaSkew fires for one replica that does worse than its siblings: a bad node, or a router that sends it too
+// much.
 var ReplicaSkew = &Alert{
 	Name:   "LLMReplicaSkew",
 	Branch: Routing,
@@ -50,12 +50,12 @@ var ReplicaSkew = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// inRole are the labels of replicas, and of models, in one role: prefill and decode engines of a model differ by design.
+// inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
 
-// slowest is a replica three times as slow as the best one of its role, with enough requests to say so. Where the work of
-// a request is known, it is three times as slow for that, too: a router sends long prompts, and those that no cache
-// has, to replicas of their own.
+// slowest returns each replica that is three times as slow as the best one of its role, with enough requests to prove
+// it. Where the work per request is known, it must be three times as slow for that work, too: a router may send long
+// or uncached prompts to dedicated replicas.
 func slowest(h *metrics.Family, m ...*promql.Matcher) promql.Expr {
 	enough := promql.Ge(promql.Sum(inRole(replicaLabels), promql.Increase(promql.CountOf(h, m...), now)), promql.Num(10), nil)
 	slow := func(e promql.Expr, is func(a, b promql.Expr, m *promql.Matching) promql.Expr) promql.Expr {
@@ -66,13 +66,14 @@ func slowest(h *metrics.Family, m ...*promql.Matcher) promql.Expr {
 	return promql.Max(replicaLabels, promql.Unless(slow(took, promql.Gt), slow(promql.Div(took, promptWork(inRole(replicaLabels), m...), nil), promql.Le), nil))
 }
 
-// promptWork is how many prompt tokens are computed for a request; where the prefix cache is not known, all of them.
+// promptWork returns the prompt tokens that are computed per request; where prefix cache hits are not reported, all
+// of them.
 func promptWork(by []string, m ...*promql.Matcher) promql.Expr {
 	prompt := mean(metrics.RequestPromptTokens, by, now, m...)
 	return promql.Or(promql.Mul(prompt, promql.Sub(promql.Num(1), hitRatio(by, now, 0, m...), nil), nil), prompt)
 }
 
-// longestQueue is a replica with a real queue, well above the mean of its role, while another has none.
+// longestQueue returns each replica with a real queue, well above the mean of its role, while another has none.
 func longestQueue() promql.Expr {
 	waiting := promql.Sum(inRole(replicaLabels), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), now))
 	perRole := promql.On(inRole(modelLabels)...)
@@ -81,19 +82,19 @@ func longestQueue() promql.Expr {
 		below(promql.Min(inRole(modelLabels), waiting), 1), perRole))
 }
 
-// Outcomes of requests that say nothing about the server, and those that are its failures: see slo.Judge.
+// Outcomes that say nothing about the server, and those that are its failures: see slo.Judge.
 const (
 	clients  = string(metrics.OutcomeAbort + "|" + metrics.OutcomeInvalid)
 	failures = string(metrics.OutcomeError + "|" + metrics.OutcomeRejected)
 )
 
-// ended are the requests per second that ended and say something about the server.
+// ended returns the requests per second that ended with an outcome that says something about the server.
 func ended(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, append(m, promql.NotRe(metrics.LabelOutcome, clients))...), window))
 }
 
-// failsAlone is the share of a replica's requests that fail, where it is more than half, and that of the other replicas
-// of its model together is less than a tenth, or they get none.
+// failsAlone returns the share of a replica's requests that fail, where it is more than half while the other replicas
+// of its model together fail less than a tenth, or get no requests.
 func failsAlone(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	failed := promql.Vector(metrics.Requests, append(m, promql.Re(metrics.LabelOutcome, failures))...)
 	bad := func(by []string) promql.Expr { return promql.Sum(by, promql.Rate(failed, window)) }

@@ -2,7 +2,7 @@ package rules
 
 import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
-// causeGroups are the causes, one group per branch, so that a slow or broken one does not hold up the
+// causeGroups returns the groups of cause alerts, one per branch, so that a slow or broken group does not delay the
 // others.
 func causeGroups(opt Options) []Group {
 	branches := []struct {

@@ -12,18 +12,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Evidence is one line of the split: a query that is answered when the alert is evaluated. Without an
-// answer the line is left out: absent is not zero.
+// Evidence describes one line of the split: a query that runs when the alert is evaluated. A query without a result
+// leaves no line: absent is not zero.
 type Evidence struct {
-	// Text is what stands before the answer.
+	// Text precedes the result.
 	Text string
-	// Query may match labels on the alert's own with same.
+	// Query may match the alert's own labels through same.
 	Query promql.Expr
 	// Show formats one result.
 	Show Format
 }
 
-// Format is the Prometheus template of one query result, the dot.
+// Format holds the Prometheus template that formats one query result, the dot.
 type Format string
 
 // The formats.
@@ -34,7 +34,7 @@ const (
 	Duration Format = `{{ .Value | humanizeDuration }}`
 )
 
-// LabelledBy shows labels of a result, then its value unless value is empty.
+// LabelledBy returns a format that shows labels of a result, then its value unless value is empty.
 func LabelledBy(value Format, labels ...string) Format {
 	var parts []string
 	for _, l := range labels {
@@ -46,8 +46,8 @@ func LabelledBy(value Format, labels ...string) Format {
 	return Format(strings.Join(parts, " "))
 }
 
-// same matches series with the same labels as the firing alert: "$label" stands for the alert's value. A label the alert lacks matches
-// series that lack it too.
+// same matches series that share these labels with the firing alert: "$label" stands for the alert's value. A label
+// that the alert lacks matches series that lack it too.
 func same(labels ...string) []*promql.Matcher {
 	m := make([]*promql.Matcher, len(labels))
 	for i, l := range labels {
@@ -56,14 +56,14 @@ func same(labels ...string) []*promql.Matcher {
 	return m
 }
 
-// sameModel matches the series of the model that an alert is about.
+// sameModel matches the series of the alert's model.
 func sameModel(more ...*promql.Matcher) []*promql.Matcher {
 	return append(same(modelLabels...), more...)
 }
 
 var ownValue = regexp.MustCompile(`"\$(\w+)"`)
 
-// queryTemplate is the query as a Prometheus template pipeline: label values are quoted at run time.
+// queryTemplate renders the query as a Prometheus template pipeline, which quotes label values at run time.
 func queryTemplate(e promql.Expr) string {
 	var args strings.Builder
 	query := ownValue.ReplaceAllStringFunc(e.String(), func(m string) string {
@@ -82,14 +82,14 @@ func (e Evidence) line() string {
 		queryTemplate(e.Query), e.Text, e.Show)
 }
 
-// now is the window of causes: long enough for a rate, short enough to show the present. recent is that of a
-// page, whose short window may have seen no more.
+// now is the window of causes: long enough for a rate, short enough to show the present. recent is the window of
+// pages, whose own short window may cover no more.
 const (
 	now    = 10 * minute
 	recent = 5 * minute
 )
 
-// Unit is that of a recorded number: how a page prints it.
+// Unit says how a page prints a recorded value.
 type Unit string
 
 // The units.
@@ -99,31 +99,32 @@ const (
 	Rate    Unit = "times"   // a multiple
 	Share   Unit = "ratio"   // 0 to 1
 	Seconds Unit = "seconds"
-	On      Unit = "on"   // engines of a kind
+	On      Unit = "on"   // a number of engines
 	Bare    Unit = "none" // the labels say it
 )
 
-// formatted sets $v to the value of a result, the dot, as its unit wants it.
+// formatted sets $v to the value of a result, the dot, printed in its unit.
 const formatted = `{{ $v := humanize .Value }}{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage .Value }}` +
 	`{{ else if eq $u "seconds" }}{{ $v = humanizeDuration .Value }}{{ else if eq $u "decimal" }}{{ $v = printf "%.2f" .Value }}` +
 	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ else if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
 
-// Fact is evidence that is recorded for every model, or, in the first and the last line, asked when a page is written.
+// Fact describes evidence about a model. Most facts are recorded; those of the first and the last line are queried
+// when a page is written.
 type Fact struct {
-	// Name is the label fact.
+	// Name is the value of the label fact.
 	Name string
-	// Line is where a page shows it.
+	// Line is the line of the page that shows it.
 	Line int
-	// Unit is that of the value.
+	// Unit is the unit of the value.
 	Unit Unit
-	// Says is what stands before the value.
+	// Says precedes the value.
 	Says string
-	// Query answers per model. Absent is not zero: a fact without an answer is left out.
+	// Query returns one value per model. Absent is not zero: a fact without a value is left out.
 	Query promql.Expr
 }
 
-// facts are what a page shows of a model, in the order of a diagnosis: where the time goes, what is different from the
-// day before, what the engines and the hardware did.
+// facts returns what a page shows about a model, in the order of a diagnosis: where the time goes, what differs from
+// the day before, and what the engines and the hardware did.
 func facts() []Fact {
 	perModel := func(e promql.Expr) promql.Expr { return promql.Sum(modelLabels, e) }
 	share := func(part *metrics.Family) promql.Expr {
@@ -169,10 +170,11 @@ func facts() []Fact {
 	}
 }
 
-// objectiveFacts are asked when a page is written: how bad it is, and what else fires for the model.
+// objectiveFacts returns the facts that are queried when a page is written: how bad it is, and what else fires for
+// the model.
 func objectiveFacts() []Fact {
 	own := same(modelSLO...)
-	// Budgets are recorded every base window: an instant query may come between two of them.
+	// Budgets are recorded once per base window: an instant query may fall between two of them.
 	ofPeriod := func(f *metrics.Family, keep ...string) promql.Expr {
 		return promql.Max(slices.Concat(modelSLO, keep), promql.Over("last_over_time", promql.Vector(f, own...), 2*base.Std()))
 	}
@@ -192,24 +194,25 @@ func objectiveFacts() []Fact {
 	}
 }
 
-// before says that a fact is of the day before.
+// before reports whether a fact describes the day before.
 func (f Fact) before() bool { return strings.HasSuffix(f.Name, "_before") }
 
-// labels are those of a fact in its place.
+// labels returns the labels of a fact that is recorded at this position.
 func (f Fact) labels(order string) map[string]string {
 	return map[string]string{metrics.LabelFact: f.Name, metrics.LabelOrder: order, metrics.LabelLine: strconv.Itoa(f.Line),
 		metrics.LabelUnit: string(f.Unit), metrics.LabelSays: f.Says}
 }
 
-// dayBefore is a fact of the day before, per model.
+// dayBefore selects a fact of the day before, per model.
 func dayBefore(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
 }
 
-// evidenceGroups record what pages show of models. A day is read seldom: it hardly changes in minutes.
+// evidenceGroups returns the groups that record what pages show about models. Facts of the day before run less often:
+// they hardly change within minutes.
 func evidenceGroups() []Group {
 	now := Group{Name: "llm-evidence", Interval: Interval}
-	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // shorter than the five minutes for which an instant query sees it
+	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // below the five minutes for which an instant query sees it
 	for i, f := range facts() {
 		g := &now
 		if f.before() {
@@ -220,7 +223,7 @@ func evidenceGroups() []Group {
 	return []Group{yesterday, now}
 }
 
-// factsQuery are all facts about the objective and the model of an alert.
+// factsQuery returns all facts about an alert's objective and model.
 func factsQuery() promql.Expr {
 	all := []promql.Expr{promql.Vector(metrics.RecordedEvidence, sameModel()...)}
 	for i, f := range objectiveFacts() {
@@ -238,7 +241,7 @@ func factsQuery() promql.Expr {
 	return promql.Or(all[0], all[1:]...)
 }
 
-// factLines renders the facts, at most eight lines of them.
+// factLines renders the facts in at most eight lines.
 func factLines(query string) string {
 	var details strings.Builder
 	for _, l := range []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelRunbook, metrics.LabelDashboard, "alertname"} {

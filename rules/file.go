@@ -14,15 +14,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Style is how rules are written down, as opposed to what they say.
+// Style controls how rules are written, not what they mean.
 type Style struct {
-	// Severities are the values of the severity label. Default critical, warning and info, which common
+	// Severities maps severities to values of the severity label. Default critical, warning and info, which common
 	// Alertmanager configurations route on.
 	Severities map[slo.Severity]string
-	// Labels renames labels that the exporter does not set itself: cluster, job, instance, severity; and namespace,
-	// which a Prometheus of many tenants sets, so that the engine's is exported_namespace.
+	// Labels renames labels that the exporter does not set itself: cluster, job, instance and severity. It also
+	// renames namespace, for a multi-tenant Prometheus that sets its own and moves the engine's to
+	// exported_namespace.
 	Labels map[string]string
-	// RunbookURL is the address of a runbook; {alert} stands for its name. Default DefaultRunbookURL.
+	// RunbookURL is the address of a runbook; {alert} stands for the alert's name. Default DefaultRunbookURL.
 	RunbookURL string
 	// DashboardURL is the address of a dashboard; {uid} stands for its uid.
 	DashboardURL string
@@ -30,18 +31,18 @@ type Style struct {
 	MetricsQL bool
 }
 
-// DefaultRunbookURL is the page that the exporter serves, as its node reaches it, and who forwards its port.
+// DefaultRunbookURL points to the page that the exporter serves, reachable on its node or through a forwarded port.
 const DefaultRunbookURL = "http://localhost:9844/runbooks/{alert}"
 
-// SeverityLabel is the label that says what an alert asks of people.
+// SeverityLabel names the label that says how urgently an alert needs a person.
 const SeverityLabel = "severity"
 
-// Renamable are the labels that Style.Labels may rename.
+// Renamable returns the labels that Style.Labels may rename.
 func Renamable() []string {
 	return []string{metrics.LabelCluster, metrics.LabelInstance, "job", metrics.LabelNamespace, SeverityLabel}
 }
 
-// WithDefaults fills in what is not said.
+// WithDefaults fills in the fields that are not set.
 func (s Style) WithDefaults() Style {
 	severities := map[slo.Severity]string{slo.Page: "critical", slo.Ticket: "warning", slo.Info: "info"}
 	maps.Copy(severities, s.Severities)
@@ -52,7 +53,7 @@ func (s Style) WithDefaults() Style {
 	return s
 }
 
-// Label is a label's name in this style.
+// Label returns a label's name in this style.
 func (s Style) Label(name string) string {
 	if to, ok := s.Labels[name]; ok {
 		return to
@@ -60,19 +61,19 @@ func (s Style) Label(name string) string {
 	return name
 }
 
-// File is a rule file as Prometheus, its operator and Mimir read it.
+// File holds a rule file in the format of Prometheus, its operator and Mimir.
 type File struct {
 	Groups []FileGroup `yaml:"groups"`
 }
 
-// FileGroup is a group of a rule file.
+// FileGroup holds one group of a rule file.
 type FileGroup struct {
 	Name     string     `yaml:"name"`
 	Interval string     `yaml:"interval"`
 	Rules    []FileRule `yaml:"rules"`
 }
 
-// FileRule is a rule of a rule file.
+// FileRule holds one rule of a rule file.
 type FileRule struct {
 	Record      string            `yaml:"record,omitempty"`
 	Alert       string            `yaml:"alert,omitempty"`
@@ -83,7 +84,7 @@ type FileRule struct {
 	Annotations *Annotations      `yaml:"annotations,omitempty"`
 }
 
-// Annotations are what a person reads.
+// Annotations hold what a person reads.
 type Annotations struct {
 	Summary      string `yaml:"summary"`
 	Description  string `yaml:"description"`
@@ -92,7 +93,7 @@ type Annotations struct {
 	DashboardURL string `yaml:"dashboard_url,omitempty"`
 }
 
-// NewFile writes groups down.
+// NewFile converts groups to a rule file.
 func NewFile(groups []Group, style Style) File {
 	style = style.WithDefaults()
 	var f File
@@ -109,8 +110,8 @@ func NewFile(groups []Group, style Style) File {
 	return f
 }
 
-// expr prints an expression over lines, but for VictoriaMetrics on one: it refuses queries of more than 16 KiB, most of
-// which would be indentation.
+// expr prints an expression over several lines, but for VictoriaMetrics on one: it refuses queries above 16 KiB, most
+// of which would be indentation.
 func (s Style) expr(e promql.Expr) string {
 	if s.MetricsQL {
 		return s.query(e).String()
@@ -118,8 +119,8 @@ func (s Style) expr(e promql.Expr) string {
 	return promql.Pretty(s.query(e))
 }
 
-// query renames labels of targets, and speaks the database's language. The severity of an alert is no label of
-// series: some have one of that name.
+// query renames the labels of targets and translates to the database's language. It leaves severity alone: that is a
+// label of alerts, and series may have their own label of that name.
 func (s Style) query(e promql.Expr) promql.Expr {
 	names := maps.Clone(s.Labels)
 	delete(names, SeverityLabel)
@@ -156,7 +157,7 @@ func (s Style) alert(a *Alert) FileRule {
 	}
 }
 
-// labelRead is a label where a template reads it, of the alert or of what a query returns.
+// labelRead matches a label that a template reads, from the alert or from a query result.
 var labelRead = regexp.MustCompile(`(\$labels|\.Labels)\.\w+`)
 
 // text renames the labels that a template reads.
@@ -167,10 +168,10 @@ func (s Style) text(template string) string {
 	})
 }
 
-// dashboardVariables are the template variables of the dashboards that an alert can fill.
+// dashboardVariables lists the dashboards' template variables that an alert can fill.
 var dashboardVariables = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO, metrics.LabelGPUUUID}
 
-// dashboard links to a dashboard at the time of the alert, with the alert's labels as variables.
+// dashboard returns a link to a dashboard at the time of the alert, with the alert's labels as variables.
 func (s Style) dashboard(d Dashboard) string {
 	if s.DashboardURL == "" {
 		return ""
@@ -183,7 +184,7 @@ func (s Style) dashboard(d Dashboard) string {
 	return b.String()
 }
 
-// short prints a duration for a rule file, "" for none.
+// short prints a duration for a rule file; zero becomes "".
 func short(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -191,8 +192,8 @@ func short(d time.Duration) string {
 	return slo.Duration(d).String()
 }
 
-// Encode writes a value as YAML. Expressions may start with spaces; this encoder marks that, with the
-// indent at which it can also read its own output back.
+// Encode writes a value as YAML. Expressions may start with spaces; this encoder marks them, with an indent at which
+// it can also read its own output back.
 func Encode(value any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)

@@ -12,23 +12,23 @@ const (
 	hour   = time.Hour
 	day    = 24 * time.Hour
 
-	// dayBack is how long ago the hour ended that has the present of yesterday in its middle.
+	// dayBack is the offset of an hour that is centred on this time yesterday.
 	dayBack = day - hour/2
 )
 
-// onGPULabels identify a GPU in a fleet.
+// onGPULabels returns the labels that identify a GPU in a fleet.
 func onGPULabels() []string { return []string{metrics.LabelCluster, metrics.LabelGPUUUID} }
 
-// HarmfulReasons are the clock event reasons that slow inference down without anybody having asked
-// for it. A software power cap is normal under heavy prefill.
+// HarmfulReasons matches the clock event reasons that slow inference down although nobody asked for it. A software
+// power cap is normal under heavy prefill.
 const HarmfulReasons = "hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown|sw_thermal_slowdown"
 
-// mean is the mean of a histogram's observations in a window; absent where there were none.
+// mean returns the mean of a histogram's observations in a window; absent where there were none.
 func mean(h *metrics.Family, by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return meanBefore(h, by, window, 0, m...)
 }
 
-// meanBefore is mean over a window that ended ago before now.
+// meanBefore returns the mean over a window that ended ago before now.
 func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr {
 		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
@@ -36,8 +36,8 @@ func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...
 	return promql.Div(rate(promql.SumOf(h, m...)), promql.Gt(rate(promql.CountOf(h, m...)), promql.Num(0), nil), nil)
 }
 
-// ratio is one counter's increase over another's in a window that ended ago before now; absent where
-// the other did not move.
+// ratio returns one counter's increase over another's in a window that ended ago before now; absent where the other
+// did not increase.
 func ratio(part, whole promql.Expr, by []string, window, ago time.Duration) promql.Expr {
 	rate := func(e promql.Expr) promql.Expr {
 		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
@@ -45,24 +45,24 @@ func ratio(part, whole promql.Expr, by []string, window, ago time.Duration) prom
 	return promql.Div(rate(part), promql.Gt(rate(whole), promql.Num(0), nil), nil)
 }
 
-// hitRatio is the share of looked-up prompt tokens that the prefix cache had.
+// hitRatio returns the share of looked-up prompt tokens that the prefix cache held.
 func hitRatio(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return ratio(promql.Vector(metrics.PrefixCacheHitTokens, m...), promql.Vector(metrics.PrefixCacheQueryTokens, m...), by, window, ago)
 }
 
-// atLeast requires n requests per model in a window, so that a cause is not read from a handful.
+// atLeast requires n requests per model in a window, so that a cause never rests on a handful.
 func atLeast(n float64, window time.Duration) promql.Expr {
 	return promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.CountOf(metrics.TimeToFirstToken), window)), promql.Num(n), nil)
 }
 
-// above is e > limit, below e < limit.
+// above keeps e > limit, below keeps e < limit.
 func above(e promql.Expr, limit float64) promql.Expr { return promql.Gt(e, promql.Num(limit), nil) }
 func below(e promql.Expr, limit float64) promql.Expr { return promql.Lt(e, promql.Num(limit), nil) }
 
 // times scales an expression.
 func times(factor float64, e promql.Expr) promql.Expr { return promql.Mul(promql.Num(factor), e, nil) }
 
-// both is a and b on equal labels.
+// both joins expressions with "and" on equal labels.
 func both(a promql.Expr, more ...promql.Expr) promql.Expr {
 	for _, e := range more {
 		a = promql.And(a, e, nil)

@@ -7,20 +7,20 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Labels of one engine in a fleet: see metrics.PageLabels.
+// Labels that identify one engine in a fleet: see metrics.PageLabels.
 var (
 	pageLabels    = metrics.PageLabels
 	replicaLabels = metrics.ReplicaLabels
 )
 
-// theEngine names an engine in a summary, with its node where no pod does.
+// theEngine is a template that names an engine in a summary, with its node where it has no pod.
 const theEngine = "{{ with $labels.pod }}{{ . }} {{ end }}{{ $labels.server }}{{ if not $labels.pod }}{{ with $labels.instance }} on {{ . }}{{ end }}{{ end }}"
 
-// foundEngine is theEngine of the result of a query, the dot.
+// foundEngine is theEngine for a query result, the dot.
 const foundEngine = "{{ with .Labels.pod }}{{ . }} {{ end }}{{ .Labels.server }}{{ if not .Labels.pod }}{{ with .Labels.instance }} on {{ . }}{{ end }}{{ end }}"
 
-// once is e with one series per engine and detail, for sums over engines: an engine that the exporters of
-// two nodes read counts once. It cannot be told by its address where that is a loopback's.
+// once reduces e to one series per engine and detail, for sums over engines: an engine that the exporters of two
+// nodes read counts once. Loopback addresses do not identify an engine, so those keep their instance.
 func once(f *metrics.Family, e promql.Expr) promql.Expr {
 	engine := slices.Concat([]string{metrics.LabelCluster}, f.Labels)
 	return promql.Or(

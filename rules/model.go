@@ -5,8 +5,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// modelGroup records what dashboards read over weeks: one series per model where the exporters have one
-// per replica and bucket, and what changed.
+// modelGroup records what dashboards read over weeks: one series per model instead of the exporters' one per replica
+// and bucket, plus deployments and restarts.
 func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
@@ -40,14 +40,15 @@ func modelGroup() Group {
 	return g
 }
 
-// onItsGPUs gives every model the value of each GPU that it runs on, as info says. e is folded per GPU, and
-// per label of a part of it.
+// onItsGPUs joins every model with the value of each GPU that it runs on, according to info. It folds e per GPU, or
+// per part of a GPU where part names labels.
 func onItsGPUs(info, e promql.Expr, fold func([]string, promql.Expr) promql.Expr, part ...string) promql.Expr {
 	key := append(onGPULabels(), part...)
 	return promql.Mul(promql.Max(append(append([]string{}, modelLabels...), key[1:]...), info), fold(key, e), promql.On(key...).ManyToOne())
 }
 
-// throttledShare is 0 where no GPU of a model is throttled, and absent where none can tell.
+// throttledShare returns the share of a model's GPUs that are throttled: 0 where none is, absent where no GPU reports
+// it.
 func throttledShare() promql.Expr {
 	count := func(e promql.Expr) promql.Expr {
 		return promql.CountBy(modelLabels, onItsGPUs(promql.Vector(metrics.EngineGPUInfo), e, promql.Max))
@@ -57,12 +58,12 @@ func throttledShare() promql.Expr {
 	return promql.Div(promql.Or(count(above(lowered, 0.05)), times(0, all)), all, nil)
 }
 
-// before is what a series was until five minutes ago.
+// before returns the last value of a series as of five minutes ago.
 func before(f *metrics.Family) promql.Expr {
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f), 5*minute), 15*minute)
 }
 
-// deployed is a version of a model that was not there before, while the model was.
+// deployed returns each version that is new for a model which already ran.
 func deployed() promql.Expr {
 	version := append([]string{metrics.LabelVersion}, modelLabels...)
 	return promql.And(
@@ -70,8 +71,8 @@ func deployed() promql.Expr {
 		promql.Max(modelLabels, before(metrics.EngineInfo)), promql.On(modelLabels...))
 }
 
-// started is an engine whose start is another one than before. An engine shows its start only once it is
-// loaded, so how long ago it was says nothing.
+// started returns each engine whose start time has changed. An engine shows its start time only once it is loaded, so
+// the age of that time says nothing.
 func started() promql.Expr {
 	now := promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))
 	changed := promql.Unless(now, promql.Equal(now, promql.Max(pageLabels, before(metrics.EngineStartTime)), nil), nil)

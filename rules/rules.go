@@ -1,10 +1,9 @@
-// Package rules holds the recording rules, the alerts and the Alertmanager configuration as values
-// built from the vocabulary. Their number does not depend on how many objectives, models or engines
-// there are: objectives are series, and rules read them.
+// Package rules holds the recording rules, the alerts and the Alertmanager configuration as values built from the
+// vocabulary. Their number does not depend on the number of objectives, models or engines: objectives are series, and
+// rules read them.
 //
-// A page is a symptom: a budget burns. Everything else is a cause: it explains a symptom, opens a
-// ticket, or pages by itself only where the symptom could not show (no events at all, or hardware
-// that must be taken out of service).
+// A page is a symptom: a budget burns. Everything else is a cause: it explains a symptom, opens a ticket, or pages by
+// itself only where the symptom could not show (no events at all, or hardware that must be taken out of service).
 package rules
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Group is a rule group: evaluated in order, recording rules first.
+// Group holds the rules of one group, which are evaluated in order, recording rules first.
 type Group struct {
 	Name     string
 	Interval time.Duration
@@ -26,51 +25,51 @@ type Group struct {
 // Rules counts the rules of the group.
 func (g Group) Rules() int { return len(g.Records) + len(g.Alerts) }
 
-// Record is a recording rule.
+// Record describes a recording rule.
 type Record struct {
 	Name *metrics.Family
 	Expr promql.Expr
-	// Labels are set on what is recorded.
+	// Labels are added to the recorded series.
 	Labels map[string]string
 }
 
-// Alert is an alerting rule with what a person needs beside it.
+// Alert describes an alerting rule, and what the person who gets it needs to know.
 type Alert struct {
-	// Name is the alert name and the name of its runbook.
+	// Name is the name of the alert and of its runbook.
 	Name string
-	// Branch is the answer to the first question of a diagnosis that this alert gives.
+	// Branch is this alert's answer to the first question of a diagnosis.
 	Branch Branch
 	// Expr fires while it returns series.
 	Expr promql.Expr
-	// Severity is what the alert asks of people.
+	// Severity says how urgently the alert needs a person.
 	Severity slo.Severity
-	// For is how long Expr must hold. Burn-rate alerts have none: their windows are the wait.
+	// For is how long Expr must hold. Burn-rate alerts have none: their windows already wait.
 	For time.Duration
-	// Keep keeps the alert firing after Expr stopped, for conditions that flap.
+	// Keep is how long the alert keeps firing after Expr stops holding, for conditions that flap.
 	Keep time.Duration
-	// Scope are the labels that every firing alert carries. Links and inhibition use only these.
+	// Scope lists the labels that every firing alert carries. Links and inhibition use only these.
 	Scope []string
-	// Explains are the symptoms this alert is a cause of.
+	// Explains lists the symptoms that this alert causes.
 	Explains []*Alert
-	// Replaces says that this alert's page takes the place of those symptoms for the same model. Only
-	// for causes that page and that end with the incident: one that stays until a board is replaced
-	// would hide every later burn.
+	// Replaces says that this alert's page replaces those symptoms for the same model. It is only for causes that
+	// page and that end with the incident: an alert that fires until a board is replaced would hide every later burn.
 	Replaces bool
-	// DependsOn are alerts under which this one stays quiet, where both have the same Quiet labels.
+	// DependsOn lists alerts under which this one stays quiet, if the labels in Quiet.Equal agree.
 	DependsOn []Quiet
-	// Summary is one line: what is wrong with what.
+	// Summary says in one line what is wrong with what.
 	Summary string
 	// Description says what it means and what to do first.
 	Description string
-	// Diagnosed says that the split begins with what is recorded about the model: where to look first, then the facts.
+	// Diagnosed says that the split begins with what is recorded about the model: where to look first, then the
+	// facts.
 	Diagnosed bool
-	// Split lines are evidence: each is a query whose result is shown with the alert.
+	// Split lists evidence: queries whose results are shown with the alert.
 	Split []Evidence
-	// Dashboard is the dashboard that the alert opens.
+	// Dashboard is the dashboard that the alert links to.
 	Dashboard Dashboard
 }
 
-// Asks are the queries that the alert's text is made of. They may match labels on the alert's own.
+// Asks returns the queries in the alert's text. They may match the alert's own labels.
 func (a *Alert) Asks() []promql.Expr {
 	var queries []promql.Expr
 	if a.Diagnosed {
@@ -82,13 +81,13 @@ func (a *Alert) Asks() []promql.Expr {
 	return queries
 }
 
-// Quiet says that an alert adds nothing while another fires with the same values of Equal.
+// Quiet says that an alert adds nothing while Under fires with equal values of the labels in Equal.
 type Quiet struct {
 	Under *Alert
 	Equal []string
 }
 
-// Branch is an answer to the first question of a diagnosis: where is the time or the request lost?
+// Branch names an answer to the first question of a diagnosis: where is the time or the request lost?
 type Branch string
 
 // The branches.
@@ -106,7 +105,7 @@ const (
 	Exporter  Branch = "exporter"
 )
 
-// Dashboard is the uid of a generated dashboard.
+// Dashboard names a generated dashboard by its uid.
 type Dashboard string
 
 // The dashboards that alerts open.
@@ -118,21 +117,21 @@ const (
 	ExporterDashboard Dashboard = "llm-exporter"
 )
 
-// Interval is how often burn rates and causes are evaluated. The recorded five-minute rates are
-// summed over longer windows, so it is also the step of that sum.
+// Interval is how often burn rates and causes are evaluated. It is also the step at which recorded five-minute rates
+// are summed over longer windows.
 const Interval = time.Minute
 
 // MaxRules is the largest group that Mimir accepts by default.
 const MaxRules = 20
 
-// Tier says which part of a fleet the rules are for.
+// Tier says which part of a fleet the rules serve.
 type Tier uint8
 
 // The tiers.
 const (
 	Single Tier = iota // one Prometheus sees everything
 	Shard              // one of many: records sums and evaluates causes
-	Global             // over the sums that shards forward: burn rates, budgets, pages
+	Global             // reads the sums that shards forward: burn rates, budgets, pages
 )
 
 // Options choose between renderings of the same rules.
@@ -141,10 +140,10 @@ type Options struct {
 	Pairs []slo.Pair
 	// Tier is the part of a fleet.
 	Tier Tier
-	// Job matches the job label of the exporter's own scrape, a regular expression.
+	// Job is a regular expression that matches the job label of the exporter's own scrape.
 	Job string
-	// ObjectiveLabels are labels that configurations give objectives and that alerts on them carry: a rule
-	// joins only labels whose names it knows. Default DefaultObjectiveLabels.
+	// ObjectiveLabels names the labels that configurations give objectives and that their alerts carry: a rule can
+	// join only labels whose names it knows. Default DefaultObjectiveLabels.
 	ObjectiveLabels []string
 }
 
@@ -161,10 +160,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// DefaultJob matches the scrape job of the exporter as the chart names it.
+// DefaultJob is the name that the chart gives the exporter's scrape job.
 const DefaultJob = "llm-node-exporter"
 
-// DefaultObjectiveLabels name the label that says who owns an objective.
+// DefaultObjectiveLabels returns the label that names the owner of an objective.
 func DefaultObjectiveLabels() []string { return []string{"team"} }
 
 // Groups builds all rule groups of a tier.

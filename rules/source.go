@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Label sets of recorded levels.
+// Label sets of the recorded levels.
 var (
 	modelLabels    = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}
 	modelSLO       = metrics.ModelSLOLabels
@@ -19,12 +19,12 @@ var (
 	exporterSLO    = append([]string{metrics.LabelSLO}, exporterLabels...)
 )
 
-// memory is how long an objective is remembered when no exporter counts on it any more, so that neither an
-// exporter restart nor the end of an engine in the middle of an incident ends the page.
+// memory is how long an objective is remembered after no exporter counts its events any more, so that neither an
+// exporter restart nor the end of an engine ends a page in the middle of an incident.
 const memory = 2 * time.Hour
 
-// events is the increase of an event counter per model and objective, read from the raw counters or,
-// in the global tier, from the sums of the shards. An engine counts once, however many exporters read it.
+// events returns the increase of an event counter per model and objective, read from the raw counters or, in the
+// global tier, from the sums of the shards. An engine counts once, however many exporters read it.
 func events(tier Tier, f *metrics.Family, window slo.Duration) promql.Expr {
 	if tier == Global {
 		return promql.Sum(modelSLO, promql.Vector(shardName(f, window)))
@@ -34,14 +34,14 @@ func events(tier Tier, f *metrics.Family, window slo.Duration) promql.Expr {
 		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), window.Std())))
 }
 
-// badEvents is like events for bad ones, and 0 where only events are known: an error series that does
-// not exist yet means no errors.
+// badEvents returns the increase of bad events, and 0 where only events are known: an error series that does not
+// exist yet means no errors.
 func badEvents(tier Tier, window slo.Duration, all promql.Expr) promql.Expr {
 	return promql.Or(events(tier, metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all, nil))
 }
 
-// first is what engines that started within minutes had counted when Prometheus first saw them. An increase
-// leaves it out: it cannot tell a new engine from one that was not scraped before.
+// first returns what engines younger than ten minutes had counted before Prometheus first saw them. increase() leaves
+// that out: it cannot tell a new engine from one that was not scraped before.
 func first(f *metrics.Family) promql.Expr {
 	counter := promql.Vector(f)
 	unseen := promql.Unless(promql.Over("min_over_time", counter, Interval), promql.Offset(counter, Interval), nil)
@@ -49,12 +49,13 @@ func first(f *metrics.Family) promql.Expr {
 	return promql.Sum(modelSLO, once(f, promql.And(unseen, below(age, (10*minute).Seconds()), promql.On(pageLabels...))))
 }
 
-// underMaintenance are the objectives with a declared interval, until rates no longer see it.
+// underMaintenance selects the objectives in a declared interval, until rates no longer see it.
 func underMaintenance() promql.Expr {
 	return promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), base.Std()+Interval))
 }
 
-// leftOut is what a minute of maintenance takes away: a fifth of five minutes, in each of the five minutes that see an event.
+// leftOut returns what one minute of maintenance subtracts: a fifth of the five-minute increase, in each of the five
+// minutes that see an event.
 func leftOut(f *metrics.Family) promql.Expr {
 	counted := promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), base.Std())))
 	return times(-Interval.Seconds()/base.Std().Seconds(), promql.And(counted, underMaintenance(), nil))
@@ -67,7 +68,7 @@ func correctionOf(f *metrics.Family) *metrics.Family {
 	return metrics.RecordedEventCorrection
 }
 
-// corrections are what has to be added to increases.
+// corrections returns the rules that record corrections to increases.
 func corrections() []Record {
 	var records []Record
 	for _, f := range []*metrics.Family{metrics.SLOEvents, metrics.SLOBadEvents} {
@@ -78,8 +79,8 @@ func corrections() []Record {
 	return records
 }
 
-// requests is the number of requests per model that reached their first token or, on engines that do not say
-// when that is, that ended.
+// requests returns the number of requests per model that reached their first token or, on engines that do not report
+// it, that ended.
 func requests(tier Tier, window slo.Duration) promql.Expr {
 	if tier == Global {
 		return promql.Sum(modelRole, promql.Vector(metrics.ShardRequests))
@@ -91,10 +92,10 @@ func requests(tier Tier, window slo.Duration) promql.Expr {
 		ended)
 }
 
-// asked is a gauge of the objective configuration for every model whose events are counted: each exporter speaks
-// for what it counts, so that teams may use one name for different promises. Where exporters of one model
-// disagree while a change rolls out, the largest value, the strictest target and the longest period, wins.
-// A gauge that has lost its exporter on the way here speaks for its cluster. more are labels of it to keep.
+// asked returns a gauge of the objective configuration for every model whose events are counted. Each exporter speaks
+// for what it counts, so that teams may use one name for different promises. While a change rolls out and exporters
+// of one model disagree, the largest value wins: the strictest target and the longest period. A gauge that has lost
+// its exporter labels on the way here speaks for its cluster. The result keeps the labels in more.
 func asked(tier Tier, f *metrics.Family, more ...string) promql.Expr {
 	by := slices.Concat(modelSLO, more)
 	if tier == Global {
@@ -106,8 +107,8 @@ func asked(tier Tier, f *metrics.Family, more ...string) promql.Expr {
 	return promql.OrOn(said(exporterSLO...), said(sloLabels...), promql.On(modelSLO...))
 }
 
-// saidBy is e, about objectives, for each model and exporter that counts its events. exporter are the labels by which
-// both are of one exporter, more those of e to keep.
+// saidBy joins e, a value about objectives, with each model and exporter that counts its events. exporter lists the
+// labels that identify the exporter on both sides; more lists labels of e to keep.
 func saidBy(exporter []string, e promql.Expr, more ...string) promql.Expr {
 	counts := promql.Mul(promql.Num(0), promql.Max(append([]string{"job", metrics.LabelInstance}, modelSLO...), promql.Vector(metrics.SLOEvents)), nil)
 	said := promql.Max(slices.Concat(exporter, more), e)
@@ -117,7 +118,7 @@ func saidBy(exporter []string, e promql.Expr, more ...string) promql.Expr {
 	return promql.Add(counts, said, promql.On(exporter...).ManyToOne(more...))
 }
 
-// remembered is what was recorded of an objective, for some time after the last engine that it counted on.
+// remembered returns the last recorded value of an objective, for up to memory after its last engine has gone.
 func remembered(f *metrics.Family) promql.Expr {
 	return promql.Over("last_over_time", promql.Vector(f), memory)
 }
@@ -139,13 +140,13 @@ func shardObjective(f *metrics.Family) *metrics.Family {
 	return metrics.ShardInfo
 }
 
-// infoLabels are the labels of an objective that rules read.
+// infoLabels returns the labels of an objective that rules read.
 func infoLabels(opt Options) []string {
 	return append([]string{metrics.LabelSignal, metrics.LabelPeriod, metrics.LabelSeverity, metrics.LabelRunbook, metrics.LabelDashboard}, opt.ObjectiveLabels...)
 }
 
-// shardGroup records what the global tier reads: one series per model and objective for every raw
-// window, whatever the number of engines behind them.
+// shardGroup records what the global tier reads: one series per model and objective for every raw window, however
+// many engines are behind it.
 func shardGroup(opt Options) Group {
 	g := Group{Name: "llm-slo-shard", Interval: Interval}
 	g.Records = append(g.Records, corrections()...)

@@ -5,13 +5,13 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// The symptoms. Their expressions depend on the windows in use: see burnAlerts.
+// The symptoms. Their expressions depend on the windows of the rendering: see burnAlerts.
 var (
 	FastBurn = &Alert{
 		Name:        "LLMErrorBudgetFastBurn",
 		Branch:      Symptom,
 		Severity:    slo.Page,
-		Keep:        3 * minute, // between rare requests an increase sees nothing for a scrape or two
+		Keep:        3 * minute, // between rare requests, an increase is empty for a scrape or two
 		Scope:       []string{metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO},
 		Summary:     "{{ $labels.slo }} of {{ $labels.model_name }} burns its error budget {{ $value | humanize }}x too fast",
 		Description: "Users notice now. Start with what changed, then follow the largest share in the split; the dashboard opens on this model.",

@@ -11,37 +11,36 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Clue is evidence clear enough to say where to look first. It is recorded per model, so that pages, dashboards and
-// whoever asks later read the same.
+// Clue names evidence that is clear enough to say where to look first. It is recorded per model, so that pages,
+// dashboards and later readers all see the same.
 type Clue struct {
-	// Branch is where.
+	// Branch is where to look.
 	Branch Branch
-	// Name is the label clue, Runbook the alert whose page says what to do.
+	// Name is the value of the label clue; Runbook is the alert whose runbook says what to do.
 	Name, Runbook string
-	// Delays says that the clue explains only late first tokens, or only late further ones.
+	// Delays limits the clue to late first tokens, or to late further ones.
 	Delays Delays
-	// Unit is that of the value.
+	// Unit is the unit of the value.
 	Unit Unit
-	// Says is the evidence in words: {value}, {engine}, and {LABEL} for a label of the result.
+	// Says puts the evidence into words: {value}, {engine}, and {LABEL} for a label of the result.
 	Says string
-	// Query answers per model while the evidence is clear.
+	// Query returns a value per model while the evidence is clear.
 	Query promql.Expr
 }
 
-// Delays is what a clue makes late.
+// Delays names what a clue makes late.
 type Delays string
 
-// What may be late. Without one, a clue explains everything.
+// What may be late. An empty value explains everything.
 const (
 	FirstToken Delays = "first_token"
 	NextToken  Delays = "next_token"
 )
 
-// Clues look for the cause of a burn as the cause alerts do, with their thresholds. They do not wait
-// as those must: users suffer already, so they judge the last minutes. Causes that show as another come
-// before it: a throttled GPU looks like a queue. Hardware is first, then what changed in the engines,
-// then what changed in the requests, which makes one replica worse than another by chance; where only room
-// or time is lost is last.
+// Clues returns the clues in the order of a diagnosis. They use the thresholds of the cause alerts, but do not wait
+// as those must: users already suffer, so clues judge the last minutes. A cause comes before those that it imitates:
+// a throttled GPU looks like a queue. Hardware comes first, then changes in the engines, then changes in the
+// requests, which by chance make one replica worse than another; clues about lost room or time alone come last.
 func Clues() []Clue {
 	yesterday := func(now promql.Expr, fact string) promql.Expr { return promql.Div(now, dayBefore(fact), nil) }
 	worst := func(e promql.Expr) promql.Expr { return promql.Max(modelLabels, e) }
@@ -81,7 +80,8 @@ func Clues() []Clue {
 	}
 }
 
-// suspectGroups record the clues, twice a minute: a page is written at the worst of moments to be told of the last minute but one.
+// suspectGroups returns the groups that record the clues, twice a minute: a page must not rest on clues that are
+// nearly two minutes old.
 func suspectGroups() []Group {
 	var records []Record
 	for i, c := range Clues() {
@@ -99,7 +99,7 @@ func suspectGroups() []Group {
 	return groups
 }
 
-// verdictQuery are the suspects of the model that an alert is about, and of what its objective measures.
+// verdictQuery returns the suspects of the alert's model that explain what its objective measures.
 func verdictQuery() promql.Expr {
 	suspect := func(d Delays) promql.Expr {
 		return promql.Vector(metrics.RecordedSuspect, sameModel(promql.Eq(metrics.LabelDelays, string(d)))...)
@@ -110,7 +110,7 @@ func verdictQuery() promql.Expr {
 		promql.And(suspect(NextToken), ofTokens, promql.On()))
 }
 
-// verdict renders the first line of a page: the first suspect in order, or nothing. What it says comes with the series,
+// verdict renders the first line of a page: the first suspect in order, or nothing. The series carries the words,
 // which keeps the template small: Prometheus parses it for each alert and evaluation.
 func verdict(query string) string {
 	var labels strings.Builder
@@ -123,10 +123,10 @@ func verdict(query string) string {
 		query, metrics.LabelOrder, formatted, labels.String())
 }
 
-// order sorts as text.
+// order returns a position that sorts as text.
 func order(i int) string { return strconv.Itoa(10 + i) }
 
-// lonelyReplica is a replica three times as slow as the best while most are not.
+// lonelyReplica returns the replica that is three times as slow as the best, while most are not.
 func lonelyReplica(h *metrics.Family) promql.Expr {
 	slow := slowest(h)
 	return promql.And(promql.TopK(1, modelLabels, slow),

@@ -1,7 +1,6 @@
-// Package runbooks holds one page per alert, written for a person at three in the morning: what it
-// means, whether it is real, which way to go, what to look at, what to do, how to see that it helped.
-// The pages are embedded, so the exporter that raised the alert can show them when nothing else
-// answers.
+// Package runbooks holds one page per alert, written for a person at three in the morning: what it means, whether it
+// is real, where to turn, what to look at, what to do, and how to see that it helped. The pages are embedded, so the
+// exporter that measured the problem can show them when nothing else answers.
 package runbooks
 
 import (
@@ -43,7 +42,7 @@ func Page(name string) ([]byte, error) {
 	return b, nil
 }
 
-// Question is the question that a page answers: its first bold line.
+// Question returns the question that a page answers: its first bold line.
 func Question(page []byte) string {
 	for line := range strings.Lines(string(page)) {
 		line = strings.TrimSpace(line)
@@ -91,7 +90,7 @@ func Handler() http.Handler {
 	})
 }
 
-// index is a page that lists all others by the question they answer.
+// index returns a page that lists all others by the question they answer.
 func index() []byte {
 	var b strings.Builder
 	b.WriteString("# Runbooks\n\nIn the commands, `$NS`, `$POD`, `$SERVER` and `$MODEL` are the labels namespace, pod, server and model_name of the alert.\n\n| alert | question |\n|---|---|\n")
@@ -110,6 +109,6 @@ func write(w http.ResponseWriter, status int, title string, page []byte, withInd
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	// The pages are our own and goldmark escapes raw HTML.
+	// The pages are our own, and goldmark escapes raw HTML.
 	_ = layout.Execute(w, map[string]any{"Title": title, "Index": withIndex, "Body": template.HTML(body.String())})
 }

@@ -23,7 +23,7 @@ type demo struct {
 	out                          io.Writer
 }
 
-// lines reads what is typed.
+// lines reads the lines that are typed.
 func lines(in io.Reader) <-chan string {
 	typed := make(chan string)
 	go func() {
@@ -47,11 +47,11 @@ func (d demo) run(ctx context.Context, name string, typed <-chan string) error {
 	return err
 }
 
-// known are the incidents, and the absence of one.
+// known returns the incidents, and the node without one.
 func known() []incident.Incident { return append(incident.Incidents(), incident.Healthy()) }
 
-// play starts a node with everything around it. It returns the next incident that is asked for; nil
-// when ctx is done.
+// play starts a node with everything around it. It returns the next incident that somebody asks for; nil when ctx is
+// done.
 func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan string) (next *incident.Incident, err error) {
 	queries, err := d.ports()
 	if err != nil {
@@ -96,7 +96,7 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = server.Close() }() // its folder goes away with it
+	defer func() { _ = server.Close() }() // its folder is removed with it
 	d.explain(in, score)
 	onset := time.Now().Add(d.onset)
 	node.Begin(onset)
@@ -122,7 +122,7 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 	}
 }
 
-// ended leaves out what fails because the demo ends.
+// ended drops errors that the end of the demo causes.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -144,7 +144,7 @@ func (d demo) ports() (net.Listener, error) {
 	return queries, nil
 }
 
-// obey does what was typed; an incident is returned.
+// obey carries out what was typed; it returns an incident if one was named.
 func (d demo) obey(line string) *incident.Incident {
 	switch line {
 	case "":
@@ -178,7 +178,7 @@ Prometheus   http://%[2]s/ is a data source for Grafana; import helm/llm-node-ex
 `, d.listen, d.prometheus)
 }
 
-// foresee plays an incident in virtual time, to say what to wait for.
+// foresee plays an incident in virtual time, to tell what to wait for.
 func (d demo) foresee(in incident.Incident) incident.Score {
 	if in.Faults == nil {
 		return incident.Score{}

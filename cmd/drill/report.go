@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 )
 
-// writeReport plays all incidents and writes drill.html, the plots of the first seed, and
-// drill-scores.md, the scores over all seeds. What went wrong is in both, and fails.
+// writeReport plays all incidents and writes drill.html, the plots of the first seed, and drill-scores.md, the scores
+// over all seeds. Problems appear in both, and make it fail.
 func writeReport(dir string, seeds uint64, progress io.Writer) error {
 	incidents := incident.Incidents()
 	traces, err := record(incidents, 1, seeds, progress)

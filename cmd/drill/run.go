@@ -29,7 +29,7 @@ func list(out io.Writer) error {
 	return t.Flush()
 }
 
-// run plays incidents in virtual time and prints the scores. It fails when something is wrong with one.
+// run plays incidents in virtual time and prints the scores. It fails when an incident has a problem.
 func run(name string, seed uint64, output string, out, progress io.Writer) error {
 	incidents := incident.Incidents()
 	if name != "" {
@@ -49,8 +49,8 @@ func run(name string, seed uint64, output string, out, progress io.Writer) error
 	return judge(traces)
 }
 
-// record plays incidents with so many seeds from the first on, as many at once as there are processors.
-// The traces of an incident follow each other.
+// record plays incidents with the given number of seeds, starting at first, and as many at once as there are
+// processors. The traces of an incident are adjacent.
 func record(incidents []incident.Incident, first, seeds uint64, progress io.Writer) ([]incident.Trace, error) {
 	traces := make([]incident.Trace, len(incidents)*int(seeds))
 	failed := make([]error, len(traces))
@@ -69,7 +69,7 @@ func record(incidents []incident.Incident, first, seeds uint64, progress io.Writ
 	return traces, errors.Join(failed...)
 }
 
-// judge fails when something went wrong.
+// judge returns an error when an incident has a problem.
 func judge(traces []incident.Trace) error {
 	wrong := 0
 	for _, t := range traces {

@@ -16,20 +16,20 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// between is the time between two lines about how things are.
+// between is the time between two status lines.
 const between = 5 * time.Second
 
-// screen tells what Prometheus knows and what Alertmanager sends.
+// screen prints what Prometheus knows and what Alertmanager sends.
 type screen struct {
 	out    io.Writer
 	node   *live.Node
 	server *live.Prometheus
 	onset  time.Time
 	shown  time.Time
-	open   map[string][]string // alerts of the last notification, by group
+	open   map[string][]string // alerts in the last notification, by group
 }
 
-// update is called every second.
+// update prints what is new. It is called every second.
 func (s *screen) update(ctx context.Context, now time.Time) error {
 	firing, pending, err := s.server.Alerts()
 	if err != nil {
@@ -85,7 +85,7 @@ func printAlert(out io.Writer, a rulesim.Alert) {
 	}
 }
 
-// since is a time as counted from the onset.
+// since formats a time relative to the onset.
 func (s *screen) since(t time.Time) string {
 	d := t.Sub(s.onset).Round(time.Second)
 	if d < 0 {
@@ -94,7 +94,7 @@ func (s *screen) since(t time.Time) string {
 	return fmt.Sprintf("%s after the onset", d)
 }
 
-// line says in one line how things are.
+// line returns the state in one line.
 func (s *screen) line(ctx context.Context, now time.Time, firing []rulesim.Alert, pending []string) error {
 	parts := []string{now.Format(time.TimeOnly) + " " + s.since(now)}
 	for _, q := range []struct{ query, format string }{
@@ -135,7 +135,7 @@ func names(alerts []rulesim.Alert) (ns []string) {
 	return ns
 }
 
-// burn says which objective is closest to a page, and how close.
+// burn returns the objective that is closest to a page, and how close.
 func (s *screen) burn(ctx context.Context) (string, error) {
 	closest, text := -1.0, "no burn rate yet"
 	for _, o := range s.node.Objectives() {
@@ -163,7 +163,7 @@ func (s *screen) burn(ctx context.Context) (string, error) {
 	return text, nil
 }
 
-// columns of the table.
+// columns lists the columns of the table.
 var columns = []struct{ title, query, format string }{
 	{"running", "sum by (pod, runtime) (" + metrics.RequestsRunning.Name + ")", "%.0f"},
 	{"waiting", "sum by (pod, runtime) (" + metrics.RequestsWaiting.Name + ")", "%.0f"},
@@ -180,7 +180,7 @@ func mean(f *metrics.Family) string {
 	return "1000 * sum by (pod, runtime) (rate(" + f.Name + "_sum[1m])) / sum by (pod, runtime) (rate(" + f.Name + "_count[1m]))"
 }
 
-// table says how each engine is; "-" is what it does not say.
+// table prints the state of each engine; "-" is what it does not report.
 func (s *screen) table(ctx context.Context, now time.Time) error {
 	engines, err := s.server.Query(ctx, "max by (pod, runtime) ("+metrics.EngineUp.Name+")")
 	if err != nil {

@@ -16,18 +16,17 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// alertmanager is Alertmanager with the generated configuration in virtual time. Parsing, the routing
-// tree, its options and the matchers of inhibition are Alertmanager's own code. Its dispatcher and its
-// inhibitor run on the machine's clock, so what they do with these is here: groups that wait and are
-// flushed at their interval, the comparison of labels that must be equal, and the decision whether a
-// flush is news; TestDispatcher compares them with Alertmanager's. Silences, mute times, clustering and
-// delivery are not simulated.
+// alertmanager runs Alertmanager in virtual time with the generated configuration. Parsing, the routing tree, its
+// options and the matchers of inhibition are Alertmanager's own code. Its dispatcher and inhibitor follow the
+// machine's clock, so this code replaces what they do: groups that wait and are flushed at their interval, the
+// comparison of labels that must be equal, and the decision whether a flush is news. TestDispatcher compares it with
+// Alertmanager's. Silences, mute times, clustering and delivery are not simulated.
 type alertmanager struct {
 	route  *dispatch.Route
 	mutes  []*inhibit.InhibitRule
 	active map[model.Fingerprint]alert
 	groups map[string]*group
-	log    map[string]entry // of the last notification, by group
+	log    map[string]entry // the last notification, by group
 	sent   []Notification
 }
 
@@ -36,34 +35,34 @@ type alert struct {
 	split  string
 }
 
-// group is what one route has of alerts with the same values of its labels. It ends when it is empty.
+// group holds the alerts of one route with equal values of its group labels. It ends when it is empty.
 type group struct {
 	route  *dispatch.Route
 	flush  time.Time
 	alerts map[model.Fingerprint]member
 }
 
-// member is an alert of a group: it fires, or has been resolved since the last flush.
+// member holds an alert of a group: firing, or resolved since the last flush.
 type member struct {
 	alert
 	fires bool
 }
 
-// entry is what Alertmanager remembers of a group's last notification.
+// entry holds what Alertmanager remembers of a group's last notification.
 type entry struct {
 	firing, resolved map[model.Fingerprint]bool
 	at               time.Time
 }
 
-// Notification is one message to a receiver.
+// Notification describes one message to a receiver.
 type Notification struct {
 	At       time.Time
 	Receiver string
-	Alerts   []string // that fire
-	Resolved bool     // none fires any more
-	Update   bool     // of a group that the receiver knows already: the pager's key is the group
-	Split    string   // of its alerts
-	Group    string   // what a pager would key on
+	Alerts   []string // firing alerts
+	Resolved bool     // no alert fires any more
+	Update   bool     // the receiver knows the group already: pagers key on it
+	Split    string   // from its alerts
+	Group    string   // the key that a pager would use
 }
 
 func newAlertmanager(alerts []*rules.Alert) (*alertmanager, error) {
@@ -82,7 +81,7 @@ func newAlertmanager(alerts []*rules.Alert) (*alertmanager, error) {
 	return a, nil
 }
 
-// receive takes what fires after an evaluation.
+// receive takes the alerts that fire after an evaluation.
 func (a *alertmanager) receive(now time.Time, firing []rulesim.Alert) {
 	a.run(now)
 	a.active = map[model.Fingerprint]alert{}
@@ -113,7 +112,8 @@ func (a *alertmanager) receive(now time.Time, firing []rulesim.Alert) {
 	}
 }
 
-// run flushes the groups that are due before a time. What is due at that time sees what it brings.
+// run flushes the groups that are due before a time. A flush that is due at that very time waits for the alerts that
+// the time brings.
 func (a *alertmanager) run(now time.Time) {
 	for _, key := range slices.Sorted(maps.Keys(a.groups)) {
 		g := a.groups[key]
@@ -128,7 +128,7 @@ func (a *alertmanager) run(now time.Time) {
 	}
 }
 
-// notify sends what the last notification did not say (notify.DedupStage).
+// notify sends the group if it has news since the last notification (notify.DedupStage).
 func (a *alertmanager) notify(key string, g *group) {
 	now := entry{map[model.Fingerprint]bool{}, map[model.Fingerprint]bool{}, g.flush}
 	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver, Group: key}
@@ -165,7 +165,7 @@ func (a *alertmanager) notify(key string, g *group) {
 	a.log[key] = now
 }
 
-// within says whether all of a are in b.
+// within reports whether all of a are in b.
 func within(a, b map[model.Fingerprint]bool) bool {
 	for id := range a {
 		if !b[id] {
@@ -175,7 +175,7 @@ func within(a, b map[model.Fingerprint]bool) bool {
 	return true
 }
 
-// muted says whether another alert that fires makes this one quiet.
+// muted reports whether another firing alert mutes this one.
 func (a *alertmanager) muted(target model.LabelSet) bool {
 	for _, r := range a.mutes {
 		if !r.TargetMatchers.Matches(target) {
@@ -198,7 +198,7 @@ func (a *alertmanager) muted(target model.LabelSet) bool {
 	return false
 }
 
-// pages are the notifications that wake somebody.
+// pages returns the notifications that wake somebody.
 func (a *alertmanager) pages() []Notification { return a.to("llm-critical") }
 
 func (a *alertmanager) to(receiver string) []Notification {
@@ -211,7 +211,7 @@ func (a *alertmanager) to(receiver string) []Notification {
 	return ns
 }
 
-// leads says whether a page tells its reader to look at a branch first.
+// leads reports whether a page tells its reader to look at a branch first.
 func (n Notification) leads(b rules.Branch) bool {
 	return strings.Contains(n.Split, "Look first at: "+string(b)+".")
 }

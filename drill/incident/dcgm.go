@@ -11,24 +11,24 @@ import (
 	"strings"
 )
 
-// dcgm is a dcgm-exporter 4.8 on the simulated node: the GPUs of NVML's series, in the names, units and labels of its
-// page. What it serves is as old as its page may be: it looks every 30 seconds.
+// dcgm simulates a dcgm-exporter 4.8 on the node: the GPUs of NVML's series, in the names, units and labels of its
+// page. It refreshes its page every 30 seconds, so values are as old as on a real one.
 type dcgm struct {
 	world *World
-	// asked are fields beside those of its default list that its configuration asks for.
+	// asked lists fields that its configuration adds to its default list.
 	asked []string
 	last  []byte
 }
 
-// throttleFields are those that a configuration has to ask for, so that alerts about lowered clocks and memory errors
-// work: the ones that docs/operations.md lists.
+// throttleFields lists the fields that a configuration must add so that alerts about lowered clocks and memory errors
+// work: those in docs/operations.md.
 var throttleFields = []string{
 	"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS",
 	"DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS",
 	"DCGM_FI_DEV_MAX_SM_CLOCK", "DCGM_FI_DEV_SLOWDOWN_TEMP", "DCGM_FI_DEV_ROW_REMAP_PENDING", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_THRESHOLD_SRM",
 }
 
-// nanoseconds are the fields in which the driver counts a reason.
+// nanoseconds maps reasons to the fields in which the driver counts them.
 var nanoseconds = map[string]string{
 	"sw_power_cap": "SW_POWER_CAP", "sw_thermal_slowdown": "SW_THERM_SLOWDOWN", "hw_thermal_slowdown": "HW_THERM_SLOWDOWN", "hw_power_brake_slowdown": "HW_POWER_BRAKE_SLOWDOWN",
 }
@@ -45,7 +45,7 @@ func (d *dcgm) RoundTrip(req *http.Request) (*http.Response, error) {
 		Body: io.NopCloser(bytes.NewReader(served)), Request: req}, nil
 }
 
-// page writes the page. A GPU that is lost is not on it.
+// page writes the page. It leaves out a lost GPU.
 func (d *dcgm) page() []byte {
 	rows := map[string][]string{}
 	for _, r := range d.world.Replicas {
@@ -68,7 +68,7 @@ func (d *dcgm) page() []byte {
 	return page.Bytes()
 }
 
-// dcgm are the fields of a GPU: integers, and doubles with six decimals.
+// dcgm returns the fields of a GPU: integers, and doubles with six decimals.
 func (g *GPU) dcgm() map[string]string {
 	integer := func(v float64) string { return fmt.Sprintf("%d", int64(math.Round(v))) }
 	fields := map[string]string{

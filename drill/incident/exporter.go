@@ -26,26 +26,26 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Instance is what Prometheus calls the exporter of the simulated node.
+// Instance is the instance label of the simulated node's exporter.
 const Instance = "gpu-node-1:9844"
 
 const namespace = "prod"
 
-// exporter is the exporter of the simulated node: its engine collector as it is, the GPU series as
-// GPU.emit writes them.
+// exporter runs the exporter of the simulated node: its engine collector is the real one, and GPU.emit writes the GPU
+// series.
 type exporter struct {
 	world  *World
 	engine *engine.Collector
 	parser parser.Parser
 	known  map[string]labels.Labels
 	text   bytes.Buffer
-	// dcgm is the dcgm-exporter of the node, where GPUs are read from its page; nil where NVML is asked.
+	// dcgm is the node's dcgm-exporter, where GPUs are read from its page; nil where NVML is read.
 	dcgm http.RoundTripper
 	page *gpupage.Collector
-	// withoutGPUs is a node on which no GPUs can be simulated.
+	// withoutGPUs means that the node cannot simulate GPUs.
 	withoutGPUs bool
 
-	tamper func(labels.Labels) (labels.Labels, bool) // of tests: what Prometheus sees of a series, if it does
+	tamper func(labels.Labels) (labels.Labels, bool) // for tests: what Prometheus sees of a series, if anything
 }
 
 func newExporter(w *World) (*exporter, error) {
@@ -53,7 +53,7 @@ func newExporter(w *World) (*exporter, error) {
 	return e, e.start()
 }
 
-// start is the start of the process: it remembers nothing.
+// start starts the process, which remembers nothing.
 func (e *exporter) start() (err error) {
 	if e.dcgm != nil {
 		e.page, err = gpupage.New(gpupage.Options{Logger: slog.New(slog.DiscardHandler), Interval: ScrapeInterval, Targets: []engine.TargetConfig{{URL: "http://localhost:9400", Transport: e.dcgm}}})
@@ -65,7 +65,7 @@ func (e *exporter) start() (err error) {
 	return err
 }
 
-// discover makes the pods that there are the exporter's targets.
+// discover sets the exporter's targets to the existing pods.
 func (e *exporter) discover() (err error) {
 	var found []engine.TargetConfig
 	for _, r := range e.world.Replicas {
@@ -80,7 +80,7 @@ func (e *exporter) discover() (err error) {
 	return err
 }
 
-// labels are what discovery says of the replica.
+// labels returns the labels that discovery sets for the replica.
 func (r *Replica) labels() map[string]string {
 	return map[string]string{metrics.LabelNamespace: namespace, metrics.LabelPod: r.pod}
 }
@@ -95,7 +95,7 @@ func (r *Replica) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(&a.body), Request: req}, nil
 }
 
-// answer is an http.ResponseWriter that keeps what is written.
+// answer implements http.ResponseWriter and keeps what is written.
 type answer struct {
 	header http.Header
 	status int
@@ -106,7 +106,7 @@ func (a *answer) Header() http.Header         { return a.header }
 func (a *answer) WriteHeader(status int)      { a.status = status }
 func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 
-// scrape hands all series to Prometheus, as its scrape of the exporter would.
+// scrape passes all series to Prometheus, as its scrape of the exporter would.
 func (e *exporter) scrape(emit rulesim.Emit) error {
 	up := labels.FromStrings(model.MetricNameLabel, "up", "instance", Instance, "job", rules.DefaultJob)
 	if e.world.ExporterDown {
@@ -143,7 +143,7 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 	return e.gpus(emit)
 }
 
-// sample parses a line of the exposition: a series, a space, a value.
+// sample parses one line of the exposition: a series, a space, a value.
 func (e *exporter) sample(line string, emit rulesim.Emit) error {
 	i := strings.LastIndexByte(line, ' ')
 	if i < 0 {
@@ -193,7 +193,7 @@ func (e *exporter) gpus(emit rulesim.Emit) error {
 	return nil
 }
 
-// nvml writes what the exporter serves about GPUs that NVML knows.
+// nvml writes what the exporter serves about the GPUs that NVML reports.
 func (e *exporter) nvml(put put) {
 	n := float64(len(e.world.Replicas))
 	put(metrics.GPUNVMLUp, 1)
@@ -230,7 +230,7 @@ func served(c prometheus.Collector, put put) error {
 	return nil
 }
 
-// labelled names a series of the vocabulary, whose labels that are empty are left out. pairs are labels of the scrape.
+// labelled returns the labels of a vocabulary series, without the empty ones. pairs are labels of the scrape.
 func labelled(f *metrics.Family, values []string, pairs ...string) labels.Labels {
 	pairs = append(pairs, model.MetricNameLabel, f.Name)
 	for i, v := range values {
@@ -241,5 +241,5 @@ func labelled(f *metrics.Family, values []string, pairs ...string) labels.Labels
 	return labels.FromStrings(pairs...)
 }
 
-// at is a time of the simulation as Prometheus sees it.
+// at converts a time of the simulation to Prometheus' time.
 func at(t time.Duration) time.Time { return rulesim.Epoch.Add(t) }

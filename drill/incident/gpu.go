@@ -10,43 +10,44 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// GPU is a simulated GPU. A process has one NVML library, and the collector's rhythm is the machine's clock,
-// so here, and only here, series do not come from the exporter's code: they are written through the
-// vocabulary. A test compares them with those of the collector.
+// GPU simulates a GPU. A process has one NVML library, and the collector follows the machine's clock; so here, and
+// only here, series do not come from the exporter's code but are written through the vocabulary. A test compares them
+// with those of the collector.
 type GPU struct {
 	// Throttle, when set, lowers the clock.
 	Throttle *Throttle
-	// Lost is a GPU that has fallen off the bus.
+	// Lost means that the GPU has fallen off the bus.
 	Lost bool
-	// ECC are uncorrectable errors so far; RemapPending and RemapFailed what became of the rows.
+	// ECC counts uncorrectable errors; RemapPending and RemapFailed say what happened to the rows.
 	ECC                       float64
 	RemapPending, RemapFailed bool
-	// RepairPending is a memory channel that the next reset repairs; Unrepairable is memory that none does.
+	// RepairPending means that the next reset repairs a memory channel; Unrepairable that no reset can.
 	RepairPending, Unrepairable bool
-	// Corrected are memory errors per second that ECC corrects.
+	// Corrected is the rate of memory errors that ECC corrects, per second.
 	Corrected float64
-	// Replays are packets per hour that the first NVLink sends again; Recoveries how often it was lost and came back so far.
+	// Replays is the rate of packets that the first NVLink sends again, per hour; Recoveries counts how often the
+	// link was lost and came back.
 	Replays, Recoveries float64
-	// Unregistered is a GPU whose registration with the NVSwitch fabric does not end.
+	// Unregistered means that registration with the NVSwitch fabric never completes.
 	Unregistered bool
-	// Drain is a driver that asks to drain and reset the GPU.
+	// Drain means that the driver asks to drain and reset the GPU.
 	Drain bool
-	// Forgets is a GPU without persistence mode.
+	// Forgets means that persistence mode is off.
 	Forgets bool
 
 	index   int
 	uuid    string
-	clock   float64 // share of the highest
+	clock   float64 // share of the maximum
 	readyAt time.Duration
-	seconds map[string]float64 // of lowered clocks, by reason
+	seconds map[string]float64 // time with lowered clocks, by reason
 	xids    map[int]float64
-	told    map[int]float64 // of xids, in the kernel log
-	lost    bool            // NVML has been told
-	active  string          // reason now
+	told    map[int]float64 // xids already in the kernel log
+	lost    bool            // already told to NVML
+	active  string          // current reason
 	busy    float64
 	celsius float64
 
-	joules, corrected, replayed float64 // since the driver took the GPU
+	joules, corrected, replayed float64 // since the driver initialised the GPU
 }
 
 // Throttle lowers a GPU's clock to a share, in the first part of each period.
@@ -56,8 +57,8 @@ type Throttle struct {
 	Part, Period time.Duration // zero: all the time
 }
 
-// reasons are those that a GPU of today supports (NVML's clocksEventReasons): the bit that says that
-// one is in force, and the field in which the driver counts its nanoseconds (nvml.h); 0 where it does not.
+// reasons lists the clock event reasons that current GPUs support (NVML's clocksEventReasons): the bit that is set
+// while the reason holds, and the field in which the driver counts its nanoseconds (nvml.h); 0 where it does not.
 var reasons = []reason{
 	{"gpu_idle", 0x1, 0}, {"sw_power_cap", 0x4, 74}, {"hw_slowdown", 0x8, 0},
 	{"sw_thermal_slowdown", 0x20, 269}, {"hw_thermal_slowdown", 0x40, 270}, {"hw_power_brake_slowdown", 0x80, 271},
@@ -69,7 +70,7 @@ type reason struct {
 	field int
 }
 
-// source says who measures how long the reason was in force.
+// source names what measures how long the reason held.
 func (r reason) source() string {
 	if r.field == 0 {
 		return "sampled"
@@ -81,7 +82,7 @@ func newGPU(index int) *GPU {
 	return &GPU{index: index, uuid: "GPU-00000000-0000-4000-8000-00000000000" + strconv.Itoa(index), clock: 1, celsius: 50, seconds: map[string]float64{}, xids: map[int]float64{}, told: map[int]float64{}}
 }
 
-// PCI is the address of a GPU, as internal/fakenvml gives them.
+// PCI returns the address of a GPU, as internal/fakenvml assigns them.
 func PCI(index int) string { return fmt.Sprintf("0000:%02x:00.0", 0x10+index) }
 
 // Report counts an XID.
@@ -95,7 +96,7 @@ func (g *GPU) throttle(now time.Duration) {
 	}
 }
 
-// advance lets time pass, of which the engine computed for a part.
+// advance lets time d pass, in which the engine computes for busy.
 func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
 	g.busy = math.Min(1, busy.Seconds()/d.Seconds())
 	if e.Wedged {
@@ -114,10 +115,10 @@ func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
 	g.replayed += g.Replays * d.Hours()
 }
 
-// watts is what the GPU draws.
+// watts returns the GPU's power draw.
 func (g *GPU) watts() float64 { return idleWatts + busyWatts*g.busy }
 
-// letGo is a driver without a client.
+// letGo resets the counters that a driver without persistence mode loses with its last client.
 func (g *GPU) letGo() {
 	if g.Forgets {
 		g.joules, g.corrected, g.replayed, g.ECC, g.Recoveries = 0, 0, 0, 0, 0
@@ -167,16 +168,16 @@ func (g *GPU) emit(put put) {
 	put(metrics.GPURecoveryActionInfo, 1, with(g.asks().name)...)
 }
 
-// firstLink is the NVLink that wears.
+// firstLink is the NVLink that wears out.
 const firstLink = "0"
 
-// state is how NVML numbers a state (nvml.h), and what the vocabulary calls it.
+// state pairs NVML's number for a state (nvml.h) with its name in the vocabulary.
 type state struct {
 	number int
 	name   string
 }
 
-// fabric is the registration with the NVSwitch fabric.
+// fabric returns the state of registration with the NVSwitch fabric.
 func (g *GPU) fabric() state {
 	if g.Unregistered {
 		return state{2, "in_progress"}
@@ -184,7 +185,7 @@ func (g *GPU) fabric() state {
 	return state{3, "completed"}
 }
 
-// asks is the recovery that the driver asks for.
+// asks returns the recovery that the driver asks for.
 func (g *GPU) asks() state {
 	if g.Drain {
 		return state{4, "drain_and_reset"}

@@ -14,7 +14,7 @@ import (
 //go:embed report.html
 var page string
 
-// Sizes in pixels: of a plot, of the bars' row, and of the line of times under both.
+// Sizes in pixels: of a plot, of the row of bars, and of the time axis under both.
 const width, height, barsWidth, barHeight, timesHeight = 390, 110, 1180, 17, 14
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{
@@ -22,10 +22,10 @@ var report = template.Must(template.New("report").Funcs(template.FuncMap{
 	"paged": func(s Score) bool { return len(s.PagedBy) > 0 },
 }).Parse(page))
 
-// WriteHTML writes the scores and what the incidents looked like as one self-contained page.
+// WriteHTML writes the scores and the plots of the incidents as one self-contained page.
 func WriteHTML(out io.Writer, traces []Trace) error { return report.Execute(out, traces) }
 
-// figure is a plot with its title and legend.
+// figure renders a plot with its title and legend.
 func figure(t Trace, p *Plot) template.HTML {
 	from, to := t.span()
 	top := 1.0
@@ -53,7 +53,7 @@ func figure(t Trace, p *Plot) template.HTML {
 	return template.HTML(b.String()) // every text in it was escaped above
 }
 
-// times draws the onset, and minutes under the picture.
+// times draws the onset, and the minutes below the picture.
 func times(b *strings.Builder, from, to time.Duration, width, height float64) {
 	onset := x(0, from, to, width)
 	fmt.Fprintf(b, `<line class="onset" x1="%.1f" x2="%.1f" y1="0" y2="%.0f"/>`, onset, onset, height)
@@ -66,7 +66,7 @@ func times(b *strings.Builder, from, to time.Duration, width, height float64) {
 	}
 }
 
-// bars draws when which alert fired.
+// bars draws when each alert fired.
 func bars(t Trace) template.HTML {
 	from, to := t.span()
 	row := map[string]int{}
@@ -96,7 +96,7 @@ func bars(t Trace) template.HTML {
 	return template.HTML(b.String()) // every text in it was escaped above
 }
 
-// span is the time that the plots show.
+// span returns the time range of the plots.
 func (t Trace) span() (from, to time.Duration) { return -15 * time.Minute, t.Incident.Lasts }
 
 func x(at, from, to time.Duration, width float64) float64 {

@@ -12,29 +12,29 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Incident is a story with a known end: what happens, and what a person must be told.
+// Incident describes a story with a known end: what happens, and what a person must be told.
 type Incident struct {
 	Name  string
 	Story string
 	Fleet Fleet
-	// History is how long all was well before.
+	// History is how long all was well before the onset.
 	History time.Duration
-	// Replays are those per hour of each day before the history, on the first NVLink of the first GPU: what Prometheus
-	// has recorded of them.
+	// Replays holds the replays per hour of the first GPU's first NVLink, for each day before the history: what
+	// Prometheus has recorded of them.
 	Replays []float64
-	// Faults happen from the onset on.
+	// Faults lists what happens from the onset on.
 	Faults []Fault
-	// Lasts is how long after the onset the drill watches.
+	// Lasts is how long the drill watches after the onset.
 	Lasts time.Duration
 
-	// Page is the alert that must wake somebody; nil when nobody is to be woken.
+	// Page is the alert that must wake somebody; nil when nobody must be woken.
 	Page *rules.Alert
-	// Within is how soon a page that is no burn must come. A burn has its theory.
+	// Within is how soon a page that is not a burn must come. For a burn, theory says when.
 	Within time.Duration
 	// Cause is the alert that must name the cause, in the page or beside it.
 	Cause *rules.Alert
-	// Shows is what the first page's split must say of the cause in numbers, a regular expression: alerts
-	// on causes may come later than the page, their evidence may not.
+	// Shows is a regular expression for the numbers on the cause that the first page's split must show: alerts on
+	// causes may come after the page, their evidence must not.
 	Shows string
 	// Quiet says that there must be no ticket either.
 	Quiet bool
@@ -48,7 +48,7 @@ type Fault struct {
 
 func fault(at time.Duration, do func(w *World)) Fault { return Fault{at, do} }
 
-// every does something to each replica.
+// every applies a change to each replica.
 func every(do func(r *Replica)) func(*World) {
 	return func(w *World) {
 		for _, r := range w.Replicas {
@@ -57,11 +57,11 @@ func every(do func(r *Replica)) func(*World) {
 	}
 }
 
-// one does something to one replica.
+// one applies a change to one replica.
 func one(i int, do func(r *Replica)) func(*World) { return func(w *World) { do(w.Replicas[i]) } }
 
-// chat is the fleet of most incidents: four replicas of an 8B model on H100, each at about a fifth of
-// what it can carry.
+// chat returns the fleet of most incidents: four replicas of an 8B model on H100, each at about a fifth of its
+// capacity.
 func chat() Fleet {
 	p := drill.NewProfile("llama-3.1-8b-chat")
 	p.Arrivals, p.Swing = 10, 0
@@ -74,7 +74,7 @@ func with(f Fleet, change func(f *Fleet)) Fleet {
 	return f
 }
 
-// mayBeAbsent says of objectives that their models may have no engine.
+// mayBeAbsent declares that the models of these objectives may have no engine.
 func mayBeAbsent(objectives []slo.Objective) []slo.Objective {
 	for i := range objectives {
 		objectives[i].MayBeAbsent = true
@@ -84,7 +84,7 @@ func mayBeAbsent(objectives []slo.Objective) []slo.Objective {
 
 const minute = time.Minute
 
-// Find is the incident of a name. The error lists the names that there are.
+// Find returns the incident of a name. The error lists the known names.
 func Find(incidents []Incident, name string) (Incident, error) {
 	names := make([]string, len(incidents))
 	for i, in := range incidents {

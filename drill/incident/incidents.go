@@ -10,8 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Incidents are the drill's incidents: first those of traffic, then of engines, of GPUs, of the
-// exporter, and last those for which nobody is to be woken.
+// Incidents returns the drill's incidents: those of traffic first, then those of engines, of GPUs and of the
+// exporter, and last those that must wake nobody.
 func Incidents() []Incident {
 	burst := []Fault{
 		fault(0, func(w *World) { w.Traffic.Arrivals *= 6 }),
@@ -84,7 +84,7 @@ func Incidents() []Incident {
 			Name: "rejections", Story: "demand above capacity on an engine that refuses what its queue cannot hold",
 			Fleet: with(chat(), func(f *Fleet) {
 				f.Runtimes, f.Profile.MaxBatch, f.Profile.MaxQueue, f.Profile.Patience = []metrics.Runtime{metrics.TGI}, 64, 96, 0
-				f.Objectives = slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() }) // TGI has neither TTFT nor ITL
+				f.Objectives = slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() }) // TGI reports neither TTFT nor ITL
 			}), Lasts: 40 * minute, Faults: burst,
 			Page: rules.FastBurn, Cause: rules.QueueBuildUp,
 		},
@@ -333,7 +333,7 @@ func Incidents() []Incident {
 	}
 }
 
-// mixed is a model behind six engines of different make. Each objective counts on those that report it.
+// mixed returns a model behind six different engines. Each objective counts on those that report its signal.
 func mixed() Fleet {
 	f := chat()
 	f.Runtimes = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM, metrics.TGI, metrics.LlamaCpp, metrics.Dynamo}
@@ -346,7 +346,7 @@ func mixed() Fleet {
 	return f
 }
 
-// countedOn are the default objectives, each on the runtimes that its signal is given for.
+// countedOn returns the default objectives, each limited to the runtimes listed for its signal.
 func countedOn(runtimes map[slo.Signal][]metrics.Runtime) []slo.Objective {
 	objectives := slo.Defaults()
 	for i, o := range objectives {
@@ -355,7 +355,7 @@ func countedOn(runtimes map[slo.Signal][]metrics.Runtime) []slo.Objective {
 	return objectives
 }
 
-// edge is short chats on L40S, with a batch limit for throughput.
+// edge returns short chats on L40S, with a batch limit for throughput.
 func edge() drill.Profile {
 	p := drill.NewProfile("llama-3.1-8b-edge")
 	p.GPU, p.Weights, p.MaxBatch, p.Budget = drill.L40S, drill.Llama8BFP8, 512, 640
@@ -363,8 +363,8 @@ func edge() drill.Profile {
 	return p
 }
 
-// decoding is the decode side of a model whose prompts are computed elsewhere: four times the requests that
-// replicas of one piece carry at ease, and KV caches over 200 Gbit/s.
+// decoding returns the decode side of a model whose prompts are computed elsewhere: four times the requests that
+// combined replicas carry with ease, and KV caches over 200 Gbit/s.
 func decoding() Fleet {
 	f := chat()
 	f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
@@ -372,7 +372,7 @@ func decoding() Fleet {
 	return f
 }
 
-// offloading are replicas that keep in 32 GB of host memory, over PCIe, what their GPUs have no room for.
+// offloading returns replicas that keep in 32 GB of host memory, over PCIe, what does not fit their GPUs.
 func offloading() Fleet {
 	f := chat()
 	f.Profile.Release, f.Profile.Host, f.Profile.HostHits = "0.26.0", 32e9, 0.5

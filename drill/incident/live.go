@@ -19,45 +19,45 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Live is an incident under the machine's clock. What was before it, its history, is played in virtual
-// time; then the world of the same replicas goes on.
+// Live runs an incident in real time. The history before it is played in virtual time; the same world of replicas
+// then continues under the machine's clock.
 type Live struct {
 	Incident Incident
-	// Rules is the rule file.
+	// Rules holds the rule file.
 	Rules []byte
 
 	play   *play
 	gpus   *fakenvml.State
 	kmsg   string
-	mu     sync.Mutex // over the world
-	faults []Fault    // to come
-	onset  time.Time  // zero: not said yet
+	mu     sync.Mutex // guards the world
+	faults []Fault    // still to happen
+	onset  time.Time  // zero: not set yet
 
-	records int // in the kernel log
+	records int // written to the kernel log so far
 }
 
-// Options are the surroundings of a Live.
+// Options configure the surroundings of a Live.
 type Options struct {
 	Seed uint64
-	// Engines are the addresses, host:port, at which the engines of the replicas will be read.
+	// Engines are the addresses, host:port, that will serve the replicas' engines.
 	Engines []string
-	// GPUs is the node's NVML, with a GPU for each replica; nil when there is none. Kmsg is the file that
-	// stands for the kernel log, where XIDs are read.
+	// GPUs is the node's NVML, with a GPU for each replica; nil when there is none. Kmsg is the file that stands for
+	// the kernel log, the source of XIDs.
 	GPUs *fakenvml.State
 	Kmsg string
-	// Style is that of the rules.
+	// Style is the style of the rules.
 	Style rules.Style
 }
 
-// Healthy is a node without an incident: one model on three runtimes.
+// Healthy returns a node without an incident: one model on three runtimes.
 func Healthy() Incident {
 	f := chat()
 	f.Replicas, f.Runtimes = 3, []metrics.Runtime{metrics.VLLM, metrics.TensorRTLLM, metrics.TGI}
-	f.Objectives = countedOn(map[slo.Signal][]metrics.Runtime{slo.TTFT: f.Runtimes[:2], slo.ITL: f.Runtimes[:1]}) // TGI has neither
+	f.Objectives = countedOn(map[slo.Signal][]metrics.Runtime{slo.TTFT: f.Runtimes[:2], slo.ITL: f.Runtimes[:1]}) // TGI reports neither
 	return Incident{Name: "healthy", Story: "nothing happens", Fleet: f}
 }
 
-// NewLive prepares an incident whose history ends now. Close it.
+// NewLive prepares an incident whose history ends now. The caller must close it.
 func NewLive(in Incident, o Options) (*Live, error) {
 	groups := Rules()
 	file, err := rules.Encode(rules.NewFile(groups, o.Style))
@@ -82,14 +82,14 @@ func NewLive(in Incident, o Options) (*Live, error) {
 	return l, err
 }
 
-// Close removes what was stored.
+// Close removes the stored series.
 func (l *Live) Close() error { return l.play.sim.Close() }
 
-// Store is what Prometheus stored of the history, to go on with.
+// Store returns what Prometheus stored of the history, for a server to continue.
 func (l *Live) Store() *rulesim.Sim { return l.play.sim }
 
-// History plays what was before, up to the present, with the faults that come before the onset. done is
-// told which share of it is there.
+// History plays the time up to the present, with the faults before the onset. It calls done with the share that is
+// played.
 func (l *Live) History(ctx context.Context, done func(share float64)) error {
 	if err := l.play.remember(); err != nil {
 		return err
@@ -112,17 +112,17 @@ func (l *Live) History(ctx context.Context, done func(share float64)) error {
 	return ctx.Err()
 }
 
-// Begin says when the onset is. Before, nothing happens.
+// Begin sets the onset. Nothing happens before.
 func (l *Live) Begin(onset time.Time) { l.Change(func(*World) { l.onset = onset }) }
 
-// Change does something to the world now.
+// Change changes the world now.
 func (l *Live) Change(do func(*World)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	do(l.play.world)
 }
 
-// Advance lets the world go on until a time, faults included.
+// Advance lets the world run until a time, faults included.
 func (l *Live) Advance(now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +148,7 @@ func (l *Live) Advance(now time.Time) error {
 	return nil
 }
 
-// log writes XIDs as the driver does to the kernel log.
+// log writes XIDs to the kernel log as the driver does.
 func (l *Live) log(g *GPU, xids []int) error {
 	if len(xids) == 0 {
 		return nil
@@ -176,7 +176,7 @@ func (l *Live) log(g *GPU, xids []int) error {
 	return nil
 }
 
-// Engine is the page of a replica's engine at the moment; nil while its port is closed.
+// Engine returns the page that a replica's engine serves now; nil while its port is closed.
 func (l *Live) Engine(replica int) http.Handler {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,20 +187,20 @@ func (l *Live) Engine(replica int) http.Handler {
 	return r.page
 }
 
-// Runtime is what a replica runs.
+// Runtime returns the runtime of a replica.
 func (l *Live) Runtime(replica int) metrics.Runtime { return l.play.world.Replicas[replica].runtime }
 
-// Objectives are those of the exporter's configuration.
+// Objectives returns the objectives of the exporter's configuration.
 func (l *Live) Objectives() []slo.Objective { return l.Incident.Fleet.objectives() }
 
-// ExporterDown says that the exporter is not to answer at the moment.
+// ExporterDown reports whether the exporter must not answer now.
 func (l *Live) ExporterDown() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.play.world.ExporterDown
 }
 
-// Notify takes what fires at a time and returns what Alertmanager sends up to then.
+// Notify takes the alerts that fire at a time and returns what Alertmanager sends up to then.
 func (l *Live) Notify(now time.Time, firing []rulesim.Alert) []Notification {
 	am := l.play.am
 	am.receive(now, firing)
@@ -209,7 +209,7 @@ func (l *Live) Notify(now time.Time, firing []rulesim.Alert) []Notification {
 	return sent
 }
 
-// Config is the exporter's configuration at the moment: the engines, what runs where, and the objectives.
+// Config returns the exporter's current configuration: the engines, their GPUs and the objectives.
 func (l *Live) Config() ([]byte, error) {
 	type target struct {
 		URL    string            `yaml:"url"`
@@ -232,7 +232,7 @@ func (l *Live) Config() ([]byte, error) {
 		}
 		config.Targets = append(config.Targets, t)
 	}
-	if l.Incident.Fleet.Objectives != nil { // otherwise the exporter's own hold
+	if l.Incident.Fleet.Objectives != nil { // otherwise the exporter's defaults hold
 		config.Objectives = l.Objectives()
 	}
 	return rules.Encode(config)

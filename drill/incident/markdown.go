@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// WriteMarkdown writes the scores of incidents over several seeds, one row per incident: a time that
-// depends on the seed as its range. Scores of an incident follow each other.
+// WriteMarkdown writes the scores of incidents over several seeds, one row per incident; a time that depends on the
+// seed becomes a range. Scores of one incident must be adjacent.
 func WriteMarkdown(out io.Writer, scores []Score) error {
 	var b strings.Builder
 	b.WriteString("| incident | paged by | after | later than theory | cause | after | in page | pages | updates | tickets | cleared | wrong |\n")
@@ -44,7 +44,7 @@ func row(b *strings.Builder, scores []Score) {
 	fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
 }
 
-// each are the different values of the scores.
+// each returns the distinct values of the scores.
 func each(scores []Score, of func(Score) string) string {
 	var values []string
 	for _, s := range scores {
@@ -56,7 +56,7 @@ func each(scores []Score, of func(Score) string) string {
 	return strings.Join(values, ", ")
 }
 
-// between is the range of a time over the scores that have one.
+// between returns the range of a time over the scores that have one.
 func between(scores []Score, has func(Score) bool, of func(Score) span) string {
 	var times []span
 	for _, s := range scores {

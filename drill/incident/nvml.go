@@ -8,15 +8,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 )
 
-// What a busy H100 draws and uses: assumptions, within its 700 W and beside the share of the bandwidth
+// The power and bandwidth of a busy H100: assumptions, within its 700 W and consistent with the share of bandwidth
 // that the engine's model reaches.
 const (
 	idleWatts, busyWatts = 110, 520
 	busyBandwidth        = 75
 )
 
-// NewNVML is a fake NVML with the GPUs of the drill: H100s under a driver that knows memory beyond repair, which that of the
-// description does not yet.
+// NewNVML returns a fake NVML with the GPUs of the drill: H100s under a driver that reports unrepairable memory,
+// unlike the older one in the description.
 func NewNVML(library string, gpus int) (*fakenvml.State, error) {
 	s, err := fakenvml.NewState(library, gpus, fakenvml.H100)
 	if err != nil {
@@ -25,8 +25,8 @@ func NewNVML(library string, gpus int) (*fakenvml.State, error) {
 	return s, s.Set(fakenvml.All, "unrepairable", 0)
 }
 
-// tell has a fake NVML say what the GPU is like. Its numbers are those of emit, in the units of the
-// driver. It returns the XIDs that the kernel log has not been told of.
+// tell copies the GPU's state to a fake NVML. The numbers are those of emit, in the driver's units. It returns the
+// XIDs that are not in the kernel log yet.
 func (g *GPU) tell(s *fakenvml.State) (xids []int, err error) {
 	for code, n := range g.xids {
 		for range int(n - g.told[code]) {

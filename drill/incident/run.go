@@ -12,23 +12,22 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// ScrapeInterval is how often the simulated Prometheus asks the exporter.
+// ScrapeInterval is how often the simulated Prometheus scrapes the exporter.
 const ScrapeInterval = 30 * time.Second
 
-// defaultHistory is long enough for the comparisons with the day before, which leave out its last hour,
-// to have something to compare with.
+// defaultHistory is long enough to give the comparisons with the day before some data: they leave out its last hour.
 const defaultHistory = 2 * time.Hour
 
-// Rules are the generated rule groups, as the drill loads them.
+// Rules returns the generated rule groups, as the drill loads them.
 func Rules() []rules.Group { return rules.Groups(rules.Options{}) }
 
-// Run plays an incident under rule groups and scores what came of it.
+// Run plays an incident under rule groups and scores the outcome.
 func Run(in Incident, groups []rules.Group, seed uint64) (Score, error) {
 	t, err := Record(in, groups, seed)
 	return t.Score, err
 }
 
-// Record is Run with what the incident looked like.
+// Record does what Run does, and also records what the incident looked like.
 func Record(in Incident, groups []rules.Group, seed uint64) (Trace, error) {
 	p, err := newPlay(in, groups, seed)
 	if err != nil {
@@ -45,7 +44,7 @@ func Record(in Incident, groups []rules.Group, seed uint64) (Trace, error) {
 	return p.trace, nil
 }
 
-// play is an incident under way.
+// play holds a running incident.
 type play struct {
 	incident Incident
 	onset    time.Duration
@@ -74,7 +73,7 @@ func newPlay(in Incident, groups []rules.Group, seed uint64) (*play, error) {
 	return p, err
 }
 
-// remember stores what Prometheus has recorded of the days before.
+// remember stores what Prometheus recorded on the days before.
 func (p *play) remember() error {
 	g := p.world.Replicas[0].GPU
 	link := labelled(metrics.RecordedLinkErrors, []string{"", Instance, g.uuid, strconv.Itoa(g.index), firstLink})
@@ -121,7 +120,7 @@ func (p *play) play() error {
 	return nil
 }
 
-// step lets time pass until a scrape and does that, and the evaluation of the rules that are due.
+// step lets time pass until a scrape, scrapes, and evaluates the rules that are due.
 func (p *play) step(t time.Duration) error {
 	p.world.Advance(t)
 	now := p.world.epoch.Add(t)

@@ -12,27 +12,27 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Score is what came of an incident. Times are since its onset.
+// Score holds the outcome of an incident. Times count from its onset.
 type Score struct {
 	Incident string   `json:"incident"`
 	Seed     uint64   `json:"seed"`
-	PagedBy  []string `json:"paged_by"`          // alerts of the first page
+	PagedBy  []string `json:"paged_by"`          // alerts in the first page
 	Delay    span     `json:"delay_seconds"`     // until the first page
-	Due      span     `json:"due_seconds"`       // when theory pages, from what happened to the users
+	Due      span     `json:"due_seconds"`       // when theory pages, given what happened to the users
 	Burning  string   `json:"burning,omitempty"` // the objective that was due first
 	Cause    string   `json:"cause,omitempty"`   // alert that named the cause
 	CauseAt  span     `json:"cause_at_seconds"`
 	InPage   bool     `json:"in_page"`         // the first page is about it, or says to look where it is
-	Pages    int      `json:"pages"`           // that were opened
-	Updates  int      `json:"updates"`         // further messages of an open page
+	Pages    int      `json:"pages"`           // number of pages opened
+	Updates  int      `json:"updates"`         // further messages about an open page
 	Tickets  int      `json:"tickets"`         // messages
-	Also     []string `json:"also"`            // what else fired
-	Cleared  span     `json:"cleared_seconds"` // when what paged had stopped
+	Also     []string `json:"also"`            // other alerts that fired
+	Cleared  span     `json:"cleared_seconds"` // when the alerts that paged had stopped
 	Split    string   `json:"split,omitempty"` // of the first page
 	Problems []string `json:"problems"`
 }
 
-// span is a duration that JSON has in seconds.
+// span is a duration that JSON holds in seconds.
 type span time.Duration
 
 // MarshalJSON implements json.Marshaler.
@@ -45,18 +45,18 @@ func (s span) String() string {
 	return fmt.Sprintf("%d:%02d", int(s)/int(time.Minute), int(s)%int(time.Minute)/int(time.Second))
 }
 
-// OK says that nothing is wrong.
+// OK reports whether nothing is wrong.
 func (s Score) OK() bool { return len(s.Problems) == 0 }
 
-// score judges what came of the incident.
+// score judges the outcome of the incident.
 func (p *play) score(seed uint64) Score {
 	in := p.incident
 	s := Score{Incident: in.Name, Seed: seed}
 	wrong := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
 
 	for _, name := range slices.Sorted(maps.Keys(p.firing)) {
-		// In the first minutes of the simulation windows of days are minutes old: a handful of bad events
-		// fills them. The hour before the onset counts.
+		// At the start of the simulation, windows of days are minutes old, and a handful of bad events fills them. So
+		// only the hour before the onset counts.
 		if i := slices.IndexFunc(p.firing[name], func(t time.Duration) bool { return t >= -time.Hour }); i >= 0 && p.firing[name][i] < 0 {
 			wrong("%s fired %s before anything happened", name, -p.firing[name][i])
 		}
@@ -136,7 +136,7 @@ func (p *play) judgePage(s *Score, burns bool, wrong func(string, ...any)) {
 	}
 }
 
-// cleared is when the last of the alerts stopped; zero while one fires.
+// cleared returns when the last of the alerts stopped; zero while one fires.
 func (p *play) cleared(alerts []string) span {
 	var end time.Duration
 	for _, name := range alerts {

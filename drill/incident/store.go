@@ -10,9 +10,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Store plays an incident and hands out Prometheus' storage as the incident left it, for queries, with the
-// time of the onset. relabel is the relabelling of the scrape; nil keeps series as they are. Close the
-// storage.
+// Store plays an incident and returns Prometheus' storage as the incident left it, for queries, with the time of the
+// onset. relabel applies the scrape's relabelling; nil keeps series as they are. The caller must close the storage.
 func Store(in Incident, groups []rules.Group, seed uint64, relabel func(labels.Labels) labels.Labels) (*rulesim.Sim, time.Time, error) {
 	p, err := newPlay(in, groups, seed)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 )
 
-// WriteTable prints scores, one line each, then what is wrong.
+// WriteTable prints scores, one per line, then the problems.
 func WriteTable(out io.Writer, scores []Score) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "incident\tseed\tpaged by\tafter\ttheory\tcause\tafter\tin page\tpages\tupdates\ttickets\tcleared\talso fired")

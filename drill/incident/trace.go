@@ -7,25 +7,25 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Plot is one quantity of an incident over time, as Prometheus had it.
+// Plot holds one quantity of an incident over time, as Prometheus saw it.
 type Plot struct {
 	Title string
-	Lines map[string][]Point // by the label that tells them apart
+	Lines map[string][]Point // by the label that distinguishes them
 }
 
-// Point is a value at a time since the onset.
+// Point holds a value and its time since the onset.
 type Point struct {
 	At    time.Duration
 	Value float64
 }
 
-// Bar is a time for which an alert fired.
+// Bar holds a time range in which an alert fired.
 type Bar struct {
 	Alert    string
 	From, To time.Duration
 }
 
-// Trace is what an incident looked like.
+// Trace records what an incident looked like.
 type Trace struct {
 	Incident Incident
 	Score    Score
@@ -33,7 +33,7 @@ type Trace struct {
 	Bars     []Bar
 }
 
-// signals are the plots of every incident: the burn, the share of bad events, and the causes.
+// signals lists the plots of every incident: the burn, the share of bad events, and the causes.
 var signals = []struct{ title, query, by string }{
 	{"burn rate over 5 minutes", metrics.Window(metrics.RecordedBurn, slo.Duration(5*time.Minute).String()).Name, metrics.LabelSLO},
 	{"bad events over 5 minutes, %", "100 * sum by (slo) (" + metrics.RecordedBadEventRate.Name + ") / sum by (slo) (" + metrics.RecordedEventRate.Name + " > 0)", metrics.LabelSLO},
@@ -61,7 +61,7 @@ func (t *Trace) sample(p *play, now time.Duration) error {
 	return nil
 }
 
-// firings joins the evaluations at which an alert fired.
+// firings joins the evaluations at which an alert fired into bars.
 func firings(name string, firing []time.Duration, step time.Duration) (bs []Bar) {
 	for _, t := range firing {
 		if n := len(bs); n > 0 && t <= bs[n-1].To {

@@ -7,11 +7,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// truth counts what happens to the users, beside the engines and their pages: what an alert with the
-// same objectives and windows could know if it saw everything at once.
+// truth counts what happens to the users, independently of the engines and their pages: what an alert with the same
+// objectives and windows would know if it saw everything at once.
 type truth struct {
 	objectives []slo.Objective
-	now        []count   // of the running slice, by objective
+	now        []count   // the current slice, by objective
 	slices     [][]count // by objective
 }
 
@@ -21,7 +21,7 @@ func newTruth(objectives []slo.Objective) *truth {
 	return &truth{objectives: objectives, now: make([]count, len(objectives)), slices: make([][]count, len(objectives))}
 }
 
-// watch tells an observer and keeps count.
+// watch returns an observer that counts events and passes them on.
 func (t *truth) watch(o drill.Observer, e slo.Engine) drill.Observer { return &watched{o, t, e} }
 
 type watched struct {
@@ -75,8 +75,8 @@ func (t *truth) tick() {
 	}
 }
 
-// burn is when the first page was due: the first moment from a time on at which, for some objective,
-// both windows of a paging pair held. For a constant incident that is slo.Detection.
+// burn returns when the first page was due: the first moment after from at which both windows of a paging pair
+// exceeded their threshold for some objective. For a constant incident this equals slo.Detection.
 func (t *truth) burn(from time.Duration) (after time.Duration, objective string, due bool) {
 	after = 1 << 62
 	for i, o := range t.objectives {

@@ -1,6 +1,6 @@
-// Package incident plays incidents on simulated nodes in virtual time: through the exporter's own
-// code, into Prometheus' storage and rule manager with the generated rules, and through Alertmanager's
-// routing and inhibition. Then it scores what a person would have got on the telephone.
+// Package incident plays incidents on simulated nodes in virtual time: through the exporter's own code, into
+// Prometheus' storage and rule manager with the generated rules, and through Alertmanager's routing and inhibition.
+// It then scores what a person would have received on the phone.
 package incident
 
 import (
@@ -14,18 +14,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// slice is how finely faults, GPUs and engines are interleaved.
+// slice is the time step by which faults, GPUs and engines take turns.
 const slice = 5 * time.Second
 
-// Fleet is a model and the replicas that serve it, each on a GPU of one node.
+// Fleet describes a model and the replicas that serve it, each on a GPU of one node.
 type Fleet struct {
 	Profile  drill.Profile
 	Replicas int
-	// Runtimes are the engines of the replicas, in turn.
+	// Runtimes lists the engines of the replicas, which take them in turn.
 	Runtimes []metrics.Runtime
-	// Objectives are those of the exporter's configuration. Default: slo.Defaults.
+	// Objectives are the objectives of the exporter's configuration. Default: slo.Defaults.
 	Objectives []slo.Objective
-	// LeastLoaded is a router that sends a request to the replica that holds fewest, not to the next one.
+	// LeastLoaded makes the router send a request to the replica with the fewest, not to the next one.
 	LeastLoaded bool
 }
 
@@ -40,34 +40,34 @@ func (f Fleet) objectives() []slo.Objective {
 	return declared
 }
 
-// World is a fleet in virtual time. Faults change it.
+// World holds a fleet in virtual time. Faults change it.
 type World struct {
 	Fleet    Fleet
 	Replicas []*Replica
-	Traffic  *drill.Traffic // of all replicas together
-	// ExporterDown is an exporter that does not answer; it starts anew afterwards.
+	Traffic  *drill.Traffic // for all replicas together
+	// ExporterDown stops the exporter from answering; afterwards it starts anew.
 	ExporterDown bool
-	// Idle is a time without clients.
+	// Idle leaves the fleet without clients.
 	Idle bool
 	// Hold keeps requests while no engine is up, as the activator of a platform that scales to zero does.
 	Hold bool
 
 	held  []*drill.Request
 	truth *truth
-	epoch time.Time // when now was zero
+	epoch time.Time // the time at which now was zero
 	now   time.Duration
-	next  int // replica of the next request, or of the next among equals: round robin, as a Service does it
+	next  int // replica of the next request, or the first to consider among equals: round robin, as in a Service
 }
 
-// Replica is one engine, its page and its GPU.
+// Replica holds one engine, its page and its GPU.
 type Replica struct {
 	Engine *drill.Engine
 	GPU    *GPU
-	// Down is an engine whose port is closed.
+	// Down means that the engine's port is closed.
 	Down bool
-	// Gone is a pod that does not exist: the exporter has no such target.
+	// Gone means that the pod does not exist: the exporter has no such target.
 	Gone bool
-	// Profile is what the engine starts with.
+	// Profile configures the engine when it starts.
 	Profile drill.Profile
 
 	world   *World
@@ -94,7 +94,7 @@ func newWorld(f Fleet, epoch time.Time, seed uint64, t *truth) *World {
 	return w
 }
 
-// Restart starts the engine's process again. Its port is closed until the model is loaded.
+// Restart restarts the engine's process. Its port stays closed until the model is loaded.
 func (r *Replica) Restart(loading time.Duration) {
 	r.Profile.Started = r.world.epoch.Add(r.world.now)
 	page := drill.NewDialect(r.runtime, r.Profile)
@@ -105,7 +105,7 @@ func (r *Replica) Restart(loading time.Duration) {
 	r.GPU.readyAt = r.world.now + loading
 }
 
-// identity is what selectors of objectives see.
+// identity returns what selectors of objectives match.
 func (r *Replica) identity() slo.Engine {
 	return slo.Engine{Runtime: r.runtime, Model: r.Profile.Model, Namespace: namespace}
 }
@@ -139,7 +139,7 @@ func (w *World) Advance(to time.Duration) {
 	}
 }
 
-// send hands requests to the engines, those first that were held. Without an engine they are held or lost.
+// send passes requests to the engines, held ones first. Without an engine it holds or loses them.
 func (w *World) send(requests []*drill.Request) {
 	if w.Idle {
 		return

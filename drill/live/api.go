@@ -20,7 +20,7 @@ import (
 	api "github.com/prometheus/prometheus/web/api/v1"
 )
 
-// handler serves Prometheus' HTTP API, for reading.
+// handler serves Prometheus' HTTP API, read-only.
 func (p *Prometheus) handler(address string) http.Handler {
 	db := p.store.DB()
 	v1 := api.NewAPI(
@@ -46,7 +46,7 @@ func (p *Prometheus) handler(address string) http.Handler {
 		func() []notifications.Notification { return nil },
 		func() (<-chan notifications.Notification, func(), bool) { return nil, func() {}, false },
 		p.registry, p.registry, nil,
-		false, remote.MessageTypes{}, false, false, false, // nothing can be written
+		false, remote.MessageTypes{}, false, false, false, // no writes
 		false, 5*time.Minute, false, false, nil, nil, api.OpenAPIOptions{},
 		parser.NewParser(parser.Options{}),
 	)
@@ -61,8 +61,8 @@ func (p *Prometheus) handler(address string) http.Handler {
 	return router
 }
 
-// version is the release of Prometheus that is built in, by which clients choose what to ask for. Its
-// release 3.15.0 is the Go module v0.315.0.
+// version returns the release of the embedded Prometheus, by which clients choose which features to use. Release
+// 3.15.0 is the Go module v0.315.0.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -76,13 +76,13 @@ func version() string {
 	return ""
 }
 
-// noAlertmanager says that alerts go to no server: the drill routes them itself.
+// noAlertmanager tells the API that alerts go to no server: the drill routes them itself.
 type noAlertmanager struct{}
 
 func (noAlertmanager) Alertmanagers() []*url.URL        { return nil }
 func (noAlertmanager) DroppedAlertmanagers() []*url.URL { return nil }
 
-// stats is what the API says of the storage.
+// stats provides what the API reports about the storage.
 type stats struct{ *tsdb.DB }
 
 func (s stats) Stats(label string, limit int) (*tsdb.Stats, error) {

@@ -1,6 +1,6 @@
-// Package live runs an incident of the drill in real time, over HTTP on this machine: the engines on
-// ports of their own, the GPUs behind a fake NVML library, the exporter as a process, and a Prometheus
-// inside this one. All numbers of engines and GPUs are invented.
+// Package live runs an incident of the drill in real time, over HTTP on this machine: the engines on their own ports,
+// the GPUs behind a fake NVML library, the exporter as a process, and an embedded Prometheus. All numbers of engines
+// and GPUs are invented.
 package live
 
 import (
@@ -23,21 +23,21 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// step is how often the world is brought up to the present.
+// step is how often the world catches up with the present.
 const step = time.Second
 
-// Node is a simulated node: engines, GPUs and the exporter that reads them.
+// Node runs a simulated node: engines, GPUs and the exporter that reads them.
 type Node struct {
 	*incident.Live
-	// Engines are the addresses of the engines, in the order of the replicas.
+	// Engines lists the addresses of the engines, in the order of the replicas.
 	Engines []string
 	// WithoutGPUs says why there are no GPUs; nil when there are.
 	WithoutGPUs error
 
 	options Options
 	ports   []*port
-	args    []string // of the exporter
-	config  []byte   // its file
+	args    []string // the exporter's arguments
+	config  []byte   // the exporter's configuration file
 	exited  chan error
 	process *exec.Cmd
 }
@@ -46,15 +46,15 @@ type Node struct {
 type Options struct {
 	Incident incident.Incident
 	Seed     uint64
-	// Exporter is the exporter's binary, Listen the address that it serves at.
+	// Exporter is the exporter's binary, Listen the address that it listens on.
 	Exporter, Listen string
-	// Dir is for the node's files. It must be empty, and is left to the caller.
+	// Dir holds the node's files. It must be empty; the caller removes it.
 	Dir string
-	// Log takes what the exporter says.
+	// Log receives the exporter's log.
 	Log io.Writer
 }
 
-// NewNode opens the engines' ports and builds the GPUs. Close it.
+// NewNode opens the engines' ports and builds the GPUs. The caller must close it.
 func NewNode(o Options) (*Node, error) {
 	n := &Node{options: o, exited: make(chan error, 1)}
 	listeners := make([]net.Listener, o.Incident.Fleet.Replicas)
@@ -97,7 +97,7 @@ func NewNode(o Options) (*Node, error) {
 	return n, nil
 }
 
-// configure brings the exporter's configuration up to the present: pods come and go.
+// configure updates the exporter's configuration: pods come and go.
 func (n *Node) configure() error {
 	config, err := n.Config()
 	if err != nil || bytes.Equal(config, n.config) {
@@ -112,7 +112,7 @@ func (n *Node) configure() error {
 
 func (n *Node) file(name string) string { return filepath.Join(n.options.Dir, name) }
 
-// gpus builds the NVML library and what the kernel says of the GPUs.
+// gpus builds the NVML library and the files in which the kernel shows the GPUs.
 func (n *Node) gpus() (*fakenvml.State, error) {
 	library, err := fakenvml.Build(n.options.Dir)
 	if err != nil {
@@ -137,7 +137,7 @@ func (n *Node) gpus() (*fakenvml.State, error) {
 	return incident.NewNVML(library, replicas)
 }
 
-// Run starts the exporter and lets the world go on until ctx is done or something fails.
+// Run starts the exporter and lets the world run until ctx is done or something fails.
 func (n *Node) Run(ctx context.Context) error {
 	tick := time.NewTicker(step)
 	defer tick.Stop()
@@ -156,7 +156,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 }
 
-// follow brings the world, the ports and the exporter's process up to the present.
+// follow updates the world, the ports and the exporter's process to the present.
 func (n *Node) follow() error {
 	if err := n.Advance(time.Now()); err != nil {
 		return err
@@ -190,9 +190,9 @@ func (n *Node) start() error {
 	return nil
 }
 
-// stop ends the exporter's process and waits for that.
+// stop ends the exporter's process and waits for its exit.
 func (n *Node) stop() {
-	_ = n.process.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = n.process.Process.Signal(syscall.SIGTERM) // it may have exited already
 	select {
 	case <-n.exited:
 	case <-time.After(10 * time.Second):

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// port is where an engine answers, while it does.
+// port is the address of an engine, open only while the engine answers.
 type port struct {
 	address string
 	page    func() http.Handler // nil while the engine is down
@@ -23,7 +23,7 @@ func (p *port) serve(l net.Listener) {
 	p.server = &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		page := p.page()
 		if page == nil {
-			panic(http.ErrAbortHandler) // it went down a moment ago: the connection breaks
+			panic(http.ErrAbortHandler) // it went down a moment ago: break the connection
 		}
 		page.ServeHTTP(w, r)
 	})}
@@ -47,7 +47,7 @@ func (p *port) follow() error {
 
 func (p *port) close() {
 	if p.server != nil {
-		_ = p.server.Close() // what was open is to break off
+		_ = p.server.Close() // break off open connections
 		p.server = nil
 	}
 }

@@ -27,7 +27,7 @@ import (
 	ours "github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// settings are those of the embedded Prometheus. Often scraped, a change shows soon.
+// settings configure the embedded Prometheus. Frequent scrapes show a change soon.
 const settings = `global:
   scrape_interval: 5s
   scrape_timeout: 4s
@@ -36,8 +36,8 @@ scrape_configs:
   - job_name: ` + ours.DefaultJob + `
 `
 
-// Prometheus scrapes the exporter of a node, evaluates the rules and answers queries over HTTP, with
-// Prometheus' own code for all of it.
+// Prometheus scrapes the exporter of a node, evaluates the rules and answers queries over HTTP, all with Prometheus'
+// own code.
 type Prometheus struct {
 	store    *rulesim.Sim
 	config   *config.Config
@@ -48,8 +48,8 @@ type Prometheus struct {
 	server   *http.Server
 }
 
-// NewPrometheus goes on with the storage of a node, whose exporter it scrapes, and serves at l. It
-// keeps its rule file in dir. Close it before the node.
+// NewPrometheus continues with the storage of a node, scrapes its exporter, and serves at l. It keeps its rule file
+// in dir. The caller must close it before the node.
 func NewPrometheus(ctx context.Context, l net.Listener, n *Node, dir string) (*Prometheus, error) {
 	quiet := slog.New(slog.DiscardHandler)
 	p := &Prometheus{store: n.Store(), registry: prometheus.NewRegistry()}
@@ -72,11 +72,11 @@ func NewPrometheus(ctx context.Context, l net.Listener, n *Node, dir string) (*P
 	}
 	p.rules = rules.NewManager(&rules.ManagerOptions{
 		Context: ctx, Appendable: db, Queryable: db, QueryFunc: p.query, Logger: quiet, Registerer: p.registry,
-		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, // Firing says what fires
+		NotifyFunc: func(context.Context, string, ...*rules.Alert) {}, // Alerts reports them instead
 		Parser:     parser.NewParser(parser.Options{}),
 	})
 	interval := time.Duration(p.config.GlobalConfig.EvaluationInterval)
-	// The first, empty, update spares the second the restoration of a state that there is not.
+	// An empty first update keeps the second from restoring state that does not exist.
 	for _, files := range [][]string{nil, {file}} {
 		if err := p.rules.Update(interval, files, labels.EmptyLabels(), "", nil); err != nil {
 			return nil, fmt.Errorf("the rules do not load: %w", err)
@@ -106,7 +106,7 @@ func (p *Prometheus) Query(ctx context.Context, expr string) (promql.Vector, err
 	return p.query(ctx, expr, time.Now())
 }
 
-// Alerts lists the alerts that fire, and those that wait for their "for": since when, of how long.
+// Alerts lists the alerts that fire, and the pending ones: since when, and for how long they must hold.
 func (p *Prometheus) Alerts() (firing []rulesim.Alert, pending []string, err error) {
 	for _, r := range p.rules.AlertingRules() {
 		err = errors.Join(err, r.LastError())

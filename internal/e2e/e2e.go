@@ -1,4 +1,4 @@
-// Package e2e helps tests that run programs as processes of their own.
+// Package e2e helps tests that run programs as separate processes.
 package e2e
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Program finds a program of the distribution. A test skips without it, except in CI.
+// Program returns the path of a program of the distribution. Without it the test is skipped, except in CI.
 func Program(t *testing.T, name, pkg string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -30,7 +30,7 @@ func Program(t *testing.T, name, pkg string) string {
 	return path
 }
 
-// Build builds a command of this module, given as a path, and returns the binary.
+// Build builds a command of this module, given as a path, and returns the path of the binary.
 func Build(t *testing.T, command string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), filepath.Base(command)+"-under-test")
@@ -40,7 +40,7 @@ func Build(t *testing.T, command string) string {
 	return binary
 }
 
-// Start runs a program until the test ends. When the test has failed, its log is shown.
+// Start runs a program until the test ends, and shows its log if the test has failed.
 func Start(t *testing.T, name string, args ...string) {
 	t.Helper()
 	var log Buffer
@@ -59,16 +59,16 @@ func Start(t *testing.T, name string, args ...string) {
 	})
 }
 
-// Address hands out its ports from below the ephemeral ones, of which any connection may get one before
-// the program under test listens.
+// Address assigns ports below the ephemeral ones: any connection could take one of those before the program under
+// test listens.
 const firstPort, ports = 20000, 12000
 
 var handedOut atomic.Int64
 
-// Address is a free address of this machine, host:port. A process gets each once.
+// Address returns a free address of this machine, host:port. A process gets each address once.
 func Address(t *testing.T) string {
 	t.Helper()
-	begin := os.Getpid() * 61 // apart from that of tests in other processes
+	begin := os.Getpid() * 61 // apart from tests in other processes
 	for range ports {
 		port := firstPort + (begin+int(handedOut.Add(1)))%ports
 		if l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
@@ -93,7 +93,7 @@ func Answers(t *testing.T, url string) {
 	})
 }
 
-// Until waits for something to become true, and fails the test when it does not in time.
+// Until waits until holds returns true, and fails the test when that takes too long.
 func Until(t *testing.T, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); !holds(); time.Sleep(50 * time.Millisecond) {
@@ -103,7 +103,7 @@ func Until(t *testing.T, limit time.Duration, what string, holds func() bool) {
 	}
 }
 
-// Buffer is a bytes.Buffer that may be written and read at once.
+// Buffer is a bytes.Buffer that is safe for concurrent reads and writes.
 type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

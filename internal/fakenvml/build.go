@@ -1,6 +1,6 @@
-// Package fakenvml builds a libnvidia-ml.so.1 that needs no GPU, from C and NVIDIA's own header, so
-// that the real loading path can be tested and demonstrated. What the library says is in a file
-// beside it, written by State, and may change while the library is in use.
+// Package fakenvml builds a libnvidia-ml.so.1 that needs no GPU, from C and NVIDIA's own header, so that the real
+// loading path can be tested and demonstrated. A file beside the library, written by State, holds its answers; it may
+// change while the library is in use.
 package fakenvml
 
 import (
@@ -18,7 +18,7 @@ import (
 //go:embed c/fake.c
 var source []byte
 
-// ErrNoCompiler means that there is no C compiler to build the library with.
+// ErrNoCompiler means that no C compiler is available to build the library.
 var ErrNoCompiler = errors.New("the fake NVML library needs a C compiler: install gcc")
 
 var declaration = regexp.MustCompile(`DECLDIR\s+(nvml\w+)`)
@@ -69,7 +69,7 @@ func Build(dir string, without ...string) (string, error) {
 	return lib, nil
 }
 
-// headerDir is where the go-nvml of this module keeps NVIDIA's header.
+// headerDir returns the folder in which this module's go-nvml keeps NVIDIA's header.
 func headerDir() (string, error) {
 	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml/pkg/nvml").Output()
 	if err != nil {

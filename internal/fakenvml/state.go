@@ -21,25 +21,25 @@ var descriptions embed.FS
 const (
 	H100 = "h100" // Hopper: GPM, T.Limit, driver counters for every clock event
 	A100 = "a100" // Ampere: no GPM, thresholds in degrees, SRAM status needs root
-	MIG  = "mig"  // to be put on top of H100: GPU 0 is split
+	MIG  = "mig"  // on top of H100: GPU 0 is split
 
-	GB200 = "gb200" // to be put on top of H100: NVLink 5, a module with a CPU
-	GB10  = "gb10"  // to be put on top of H100: memory shared with the CPU
-	V100  = "v100"  // to be put on top of A100: retired pages, old counters
+	GB200 = "gb200" // on top of H100: NVLink 5, a module with a CPU
+	GB10  = "gb10"  // on top of H100: memory shared with the CPU
+	V100  = "v100"  // on top of A100: retired pages, old counters
 )
 
-// All and System are devices for Set: every GPU that does not say otherwise, and the library itself.
+// All and System are devices for Set: every GPU without a value of its own, and the library itself.
 const (
 	All    = "*"
 	System = "-"
 )
 
-// State is what a fake library says, while it is in use too.
+// State holds the answers of a fake library, which may change while it is in use.
 type State struct {
 	path string
 
 	mu     sync.Mutex
-	lines  map[[2]string]string // device and key to value
+	lines  map[[2]string]string // value by device and key
 	events map[int]int          // per GPU
 }
 
@@ -52,8 +52,8 @@ func Describes(key string) bool {
 	})
 }
 
-// NewState writes the state of a node with so many GPUs, made from descriptions. lib is the path
-// that Build has returned. PCI addresses are 0000:10:00.0, 0000:11:00.0 and so on.
+// NewState writes the state of a node with this many GPUs, made from descriptions. lib is the path that Build
+// returned. PCI addresses are 0000:10:00.0, 0000:11:00.0 and so on.
 func NewState(lib string, gpus int, from ...string) (*State, error) {
 	s := &State{
 		path:   filepath.Join(filepath.Dir(lib), "state"),
@@ -77,7 +77,7 @@ func NewState(lib string, gpus int, from ...string) (*State, error) {
 	return s, s.Set(System, "gpus", gpus)
 }
 
-// Set changes values at once: keys and values in turn. A device is an index, "0/1" for the first MIG
+// Set changes values at once; keysAndValues alternates keys and values. A device is an index, "0/1" for the first MIG
 // slot of GPU 0, All or System. A value "!15" makes the call fail with return code 15.
 func (s *State) Set(device string, keysAndValues ...any) error {
 	s.mu.Lock()
@@ -88,7 +88,7 @@ func (s *State) Set(device string, keysAndValues ...any) error {
 	return s.save()
 }
 
-// Unset takes keys back: they are not supported any more, or as All says.
+// Unset removes keys: the device no longer supports them, or answers as All does.
 func (s *State) Unset(device string, keys ...string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *State) save() error {
 	return os.Rename(s.path+".new", s.path)
 }
 
-// XID makes a GPU report an XID, of a GPU instance when one is given.
+// XID makes a GPU report an XID, for a GPU instance if one is given.
 func (s *State) XID(gpu, code int, instance ...int) error {
 	s.mu.Lock()
 	s.events[gpu]++

@@ -1,5 +1,5 @@
-// Package golden keeps what collectors emit as files, so that a person reads a change before it is
-// committed. TestEveryFamilyIsEmitted in package metrics wants every declared family on one of them.
+// Package golden keeps what collectors emit as files, so that a person reads each change before it is committed.
+// TestEveryFamilyIsEmitted in package metrics requires every declared family to be in one of them.
 package golden
 
 import (
@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens anew; reading the diff is the review")
 
-// Compare wants a file to have this text.
+// Compare fails the test unless a file has this text.
 func Compare(t testing.TB, file, got string) {
 	t.Helper()
 	if *update {
@@ -50,8 +50,8 @@ func Compare(t testing.TB, file, got string) {
 	t.Errorf("%s: the page has changed; if that is right, run go test with -update and read the diff", file)
 }
 
-// All wants the files of a pattern to be as many as tests compare: one that no test writes any more
-// would say that something is still emitted.
+// All fails the test unless tests compare every file of a pattern: a file that no test writes any more would claim
+// that something is still emitted.
 func All(t testing.TB, pattern string, compared int) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -63,7 +63,7 @@ func All(t testing.TB, pattern string, compared int) {
 	}
 }
 
-// Page is what a collector exports.
+// Page returns what a collector exports.
 func Page(t testing.TB, c prometheus.Collector) string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -83,7 +83,7 @@ func Page(t testing.TB, c prometheus.Collector) string {
 	return b.String()
 }
 
-// Still writes 0 for the values of the series that match, from their name on: they differ from run to run.
+// Still replaces with 0 the values of series that match from their name on: they differ from run to run.
 func Still(page, series string) string {
 	return regexp.MustCompile(`(?m)^((?:`+series+`)(?:\{.*\})?) \S+$`).ReplaceAllString(page, "$1 0")
 }

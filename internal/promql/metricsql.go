@@ -2,14 +2,15 @@ package promql
 
 import "github.com/prometheus/prometheus/promql/parser"
 
-// metricsQL names what means in MetricsQL what Prometheus means by a function. There rate, increase and delta read
-// the sample before the window too, an increase may begin at zero, and a series that appears counts as a change.
+// metricsQL maps Prometheus functions to those with the same meaning in MetricsQL. There rate, increase and delta
+// also read the sample before the window, an increase may begin at zero, and a series that appears counts as a
+// change.
 var metricsQL = map[string]string{
 	"changes": "changes_prometheus", "delta": "delta_prometheus", "increase": "increase_prometheus", "rate": "rate_prometheus",
 }
 
-// MetricsQL returns e as VictoriaMetrics 1.120 and newer understand it. The result is for printing: Parser does not
-// know its functions. e is not changed.
+// MetricsQL returns e as VictoriaMetrics 1.120 and newer understand it. The result is for printing only: Parser does
+// not know its functions. e is not changed.
 func MetricsQL(e Expr) Expr {
 	copied := clone(e)
 	parser.Inspect(copied, func(n parser.Node, _ []parser.Node) error {

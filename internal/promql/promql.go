@@ -1,7 +1,6 @@
-// Package promql builds PromQL from the identifiers of the vocabulary. Expressions are syntax trees of
-// the Prometheus parser, printed by it: a metric, a label or a parenthesis cannot be misspelt in a
-// string. Parentheses are added where a binary operator is an operand, because the parser's printer
-// adds none.
+// Package promql builds PromQL from the identifiers of the vocabulary. Expressions are syntax trees of the Prometheus
+// parser, which also prints them: no string can misspell a metric, a label or a parenthesis. The package adds
+// parentheses where a binary operator is an operand, because the parser's printer adds none.
 package promql
 
 import (
@@ -54,8 +53,7 @@ func NotRe(label, expr string) *Matcher {
 	return labels.MustNewMatcher(labels.MatchNotRegexp, label, expr)
 }
 
-// Either matches a label with a value or, where expr is more than a plain value, an anchored regular
-// expression.
+// Either matches a label with a plain value or, if expr is more than that, with an anchored regular expression.
 func Either(label, expr string) *Matcher {
 	if regexp.QuoteMeta(expr) == expr {
 		return Eq(label, expr)
@@ -85,13 +83,13 @@ func Over(function string, e Expr, window time.Duration) Expr {
 	return Call(function, &parser.MatrixSelector{VectorSelector: e, Range: window})
 }
 
-// Rate is the per-second increase of a counter.
+// Rate returns the per-second increase of a counter.
 func Rate(e Expr, window time.Duration) Expr { return Over("rate", e, window) }
 
-// Increase is the increase of a counter in a window.
+// Increase returns the increase of a counter in a window.
 func Increase(e Expr, window time.Duration) Expr { return Over("increase", e, window) }
 
-// Sum adds up. Like all aggregations, it keeps the labels that by names.
+// Sum adds up. Like all aggregations, it keeps only the labels in by.
 func Sum(by []string, e Expr) Expr { return aggregate(parser.SUM, by, e) }
 
 // Max keeps the largest value.
@@ -117,10 +115,10 @@ func aggregate(op parser.ItemType, by []string, e Expr) Expr {
 	return &parser.AggregateExpr{Op: op, Expr: e, Grouping: by}
 }
 
-// Num is a number.
+// Num returns a number.
 func Num(v float64) Expr { return &parser.NumberLiteral{Val: v} }
 
-// Str is a string argument.
+// Str returns a string argument.
 func Str(s string) Expr { return &parser.StringLiteral{Val: s} }
 
 // Matching says how the two sides of a binary operator find each other.
@@ -132,7 +130,7 @@ type Matching struct {
 // On matches one series with one on these labels.
 func On(labels ...string) *Matching { return &Matching{on: labels, card: parser.CardOneToOne} }
 
-// ManyToOne lets many series on the left match one on the right, which lends the included labels.
+// ManyToOne lets many series on the left match one on the right, and copies the included labels from it.
 func (m Matching) ManyToOne(include ...string) *Matching {
 	m.card, m.include = parser.CardManyToOne, include
 	return &m
@@ -156,19 +154,19 @@ func Mul(a, b Expr, m *Matching) Expr { return binary(parser.MUL, a, b, m) }
 // Div divides.
 func Div(a, b Expr, m *Matching) Expr { return binary(parser.DIV, a, b, m) }
 
-// Gt keeps what is greater. Like all comparisons, it keeps series of the left side.
+// Gt keeps greater values. Like all comparisons, it keeps series of the left side.
 func Gt(a, b Expr, m *Matching) Expr { return binary(parser.GTR, a, b, m) }
 
-// Ge keeps what is greater or equal.
+// Ge keeps values that are greater or equal.
 func Ge(a, b Expr, m *Matching) Expr { return binary(parser.GTE, a, b, m) }
 
-// Lt keeps what is less.
+// Lt keeps smaller values.
 func Lt(a, b Expr, m *Matching) Expr { return binary(parser.LSS, a, b, m) }
 
-// Le keeps what is less or equal.
+// Le keeps values that are smaller or equal.
 func Le(a, b Expr, m *Matching) Expr { return binary(parser.LTE, a, b, m) }
 
-// Equal keeps what is equal.
+// Equal keeps equal values.
 func Equal(a, b Expr, m *Matching) Expr { return binary(parser.EQLC, a, b, m) }
 
 // And keeps series of a that have a partner in b; m nil means equal labels.
@@ -177,7 +175,7 @@ func And(a, b Expr, m *Matching) Expr { return binary(parser.LAND, a, b, m) }
 // Unless keeps series of a that have no partner in b.
 func Unless(a, b Expr, m *Matching) Expr { return binary(parser.LUNLESS, a, b, m) }
 
-// Or joins alternatives: series of later ones only where earlier ones have none with those labels.
+// Or joins alternatives: a later one contributes only series whose labels the earlier ones lack.
 func Or(first Expr, more ...Expr) Expr {
 	for _, e := range more {
 		first = binary(parser.LOR, first, e, nil)
@@ -185,7 +183,7 @@ func Or(first Expr, more ...Expr) Expr {
 	return first
 }
 
-// OrOn keeps of b only what has no partner in a on the labels of m.
+// OrOn joins a with those series of b that have no partner in a on the labels of m.
 func OrOn(a, b Expr, m *Matching) Expr { return binary(parser.LOR, a, b, m) }
 
 func binary(op parser.ItemType, a, b Expr, m *Matching) Expr {
@@ -200,8 +198,8 @@ func binary(op parser.ItemType, a, b Expr, m *Matching) Expr {
 	return e
 }
 
-// operand puts parentheses around a binary operand, except where a chain of the same operator reads
-// from left to right anyway.
+// operand puts parentheses around a binary operand, except in a chain of the same operator, which reads from left to
+// right anyway.
 func operand(op parser.ItemType, e Expr, left bool) Expr {
 	if b, ok := e.(*parser.BinaryExpr); ok && !(left && b.Op == op && (op == parser.LAND || op == parser.LOR)) {
 		return &parser.ParenExpr{Expr: e}
@@ -209,13 +207,13 @@ func operand(op parser.ItemType, e Expr, left bool) Expr {
 	return e
 }
 
-// Parser is the PromQL parser without experimental features: what every supported server understands.
+// Parser is the PromQL parser without experimental features: it accepts what every supported server understands.
 var Parser = parser.NewParser(parser.Options{})
 
-// Pretty prints an expression over lines where it is long.
+// Pretty prints a long expression over several lines.
 func Pretty(e Expr) string { return parser.Prettify(e) }
 
-// Where returns e with more conditions on each of its selectors. e is not changed.
+// Where returns e with more matchers on each of its selectors. e is not changed.
 func Where(e Expr, m ...*Matcher) Expr {
 	copied := clone(e)
 	parser.Inspect(copied, func(n parser.Node, _ []parser.Node) error {
@@ -235,8 +233,7 @@ func clone(e Expr) Expr {
 	return copied
 }
 
-// Rename returns e with label names replaced, for users whose Prometheus calls them differently. e is
-// not changed.
+// Rename returns e with label names replaced, for users whose Prometheus names them differently. e is not changed.
 func Rename(e Expr, names map[string]string) Expr {
 	copied := clone(e)
 	rename := func(labels []string) {

@@ -12,11 +12,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// ScrapeLabels are labels that Prometheus may add to any series.
+// ScrapeLabels lists labels that Prometheus may add to any series.
 var ScrapeLabels = []string{metrics.LabelCluster, "job", "instance", "node"}
 
-// Lookup finds the family that a series name belongs to: an exported one, a part of a histogram, a
-// recorded series, one of its windows, or one that others produce. nil when the vocabulary has no such name.
+// Lookup returns the family of a series name: an exported one, a part of a histogram, a recorded series, one of its
+// windows, or one that others produce. It returns nil when the vocabulary has no such name.
 func Lookup(name string) *metrics.Family {
 	if f := metrics.Lookup(name); f != nil && f.Kind != metrics.Histogram {
 		return f
@@ -44,9 +44,9 @@ func Lookup(name string) *metrics.Family {
 	return nil
 }
 
-// Verify parses a query and checks it against the vocabulary: every selector names a known series, every
-// matcher a label that the series has, and every label that is grouped by or matched on exists on the
-// series below: a misspelt one would silently merge everything, or match nothing.
+// Verify parses a query and checks it against the vocabulary: every selector names a known series, every matcher a
+// label that the series has, and every label to group by or match on exists on the series below it: a misspelt one
+// would silently merge everything, or match nothing.
 func Verify(query string) error {
 	e, err := Parser.ParseExpr(query)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *checker) errorf(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf(format, args...))
 }
 
-// labels checks an expression and returns the labels its results may have; nil for scalars.
+// labels checks an expression and returns the labels that its results may have; nil for scalars.
 func (c *checker) labels(e Expr) []string {
 	switch e := e.(type) {
 	case *parser.VectorSelector:

@@ -1,6 +1,5 @@
-// Package rulesim runs rule files in Prometheus' own storage, query engine and rule manager over
-// simulated time: days of an incident in seconds, with the real semantics of staleness, "for",
-// annotations and the ALERTS series.
+// Package rulesim runs rule files in Prometheus' own storage, query engine and rule manager over simulated time: days
+// of an incident take seconds, with the real semantics of staleness, "for", annotations and the ALERTS series.
 package rulesim
 
 import (
@@ -27,10 +26,10 @@ import (
 // Epoch is the time at which simulations start by convention.
 var Epoch = time.Date(2026, 1, 5, 0, 0, 0, 0, time.UTC)
 
-// Emit hands one sample of the current scrape to the simulation.
+// Emit passes one sample of the current scrape to the simulation.
 type Emit func(series labels.Labels, value float64)
 
-// Sim is a Prometheus server whose clock is turned by hand.
+// Sim runs a Prometheus server whose clock is set by hand.
 type Sim struct {
 	db     *tsdb.DB
 	dir    string
@@ -39,13 +38,13 @@ type Sim struct {
 	last   map[uint64]labels.Labels
 	refs   map[uint64]storage.SeriesRef
 	ctx    context.Context
-	// OnAlert, when set, sees every alert that is firing after an evaluation.
+	// OnAlert, when set, receives every alert that fires after an evaluation.
 	OnAlert func(at time.Time, alert Alert)
-	// Samples is the number of samples that rule evaluations touched so far.
+	// Samples counts the samples that rule evaluations have touched.
 	Samples int64
 }
 
-// Alert is a firing alert.
+// Alert describes a firing alert.
 type Alert struct {
 	Name        string
 	Labels      labels.Labels
@@ -53,7 +52,7 @@ type Alert struct {
 	Value       float64
 }
 
-// New starts a simulation of rule files given by content. Close it.
+// New starts a simulation of rule files, given by content. The caller must close it.
 func New(files ...[]byte) (*Sim, error) {
 	dir, err := os.MkdirTemp("", "rulesim")
 	if err != nil {
@@ -61,7 +60,7 @@ func New(files ...[]byte) (*Sim, error) {
 	}
 	s := &Sim{dir: dir, ctx: context.Background(), last: map[uint64]labels.Labels{}, refs: map[uint64]storage.SeriesRef{}}
 	opts := tsdb.DefaultOptions()
-	opts.WALSegmentSize = -1 // nothing here has to survive
+	opts.WALSegmentSize = -1 // nothing here needs to survive
 	opts.MinBlockDuration = (400 * 24 * time.Hour).Milliseconds()
 	opts.MaxBlockDuration = opts.MinBlockDuration
 	opts.RetentionDuration = 0
@@ -108,7 +107,7 @@ func (s *Sim) load(p parser.Parser, files [][]byte) error {
 			}
 		}
 	}
-	// Recording groups first, as if their phase came first within the minute.
+	// Recording groups first, as if they were due first within the minute.
 	slices.SortFunc(s.groups, func(a, b *rules.Group) int {
 		return cmp.Or(cmp.Compare(alertsIn(a), alertsIn(b)), cmp.Compare(a.Name(), b.Name()))
 	})
@@ -128,21 +127,21 @@ func alertsIn(g *rules.Group) int {
 // Close removes what the simulation stored.
 func (s *Sim) Close() error { return errors.Join(s.db.Close(), os.RemoveAll(s.dir)) }
 
-// DB is what the simulation stored, for a server that goes on with it. It is gone after Close.
+// DB returns the storage of the simulation, for a server that continues with it. It is gone after Close.
 func (s *Sim) DB() *tsdb.DB { return s.db }
 
-// Engine is the query engine of the simulation.
+// Engine returns the query engine of the simulation.
 func (s *Sim) Engine() *promql.Engine { return s.engine }
 
-// Run turns the clock from one time to another, the end left out. Every scrape interval it asks scrape
-// for all samples; a series that is not emitted again becomes stale. Every group is evaluated at its
-// own interval. Errors of rules end the run.
+// Run advances the clock from one time to another, without the end. Once per scrape interval it asks scrape for all
+// samples; a series that is not emitted again becomes stale. Every group is evaluated at its own interval. Errors of
+// rules end the run.
 func (s *Sim) Run(from, to time.Time, interval time.Duration, scrape func(at time.Time, emit Emit)) error {
 	for at := from; at.Before(to); at = at.Add(interval) {
 		if err := s.Scrape(at, scrape); err != nil {
 			return err
 		}
-		// Groups run at the multiples of their interval that lie before the next scrape.
+		// Groups run at the multiples of their interval before the next scrape.
 		for tick := at.Truncate(time.Minute); tick.Before(at.Add(interval)); tick = tick.Add(time.Minute) {
 			if tick.Before(at) {
 				continue
@@ -173,7 +172,7 @@ func (s *Sim) Scrape(at time.Time, scrape func(at time.Time, emit Emit)) error {
 	return err
 }
 
-// Append stores samples as they are: series that are left out do not become stale.
+// Append stores samples as they are: missing series do not become stale.
 func (s *Sim) Append(at time.Time, samples func(emit Emit)) error {
 	app := s.db.Appender(s.ctx)
 	ms := at.UnixMilli()
