@@ -26,7 +26,7 @@ func (s scope) marks() []mark {
 	version := by(models, metrics.LabelVersion)
 	return []mark{
 		{"Pages", vermilion, "{{alertname}} {{state}}", "{{model_name}} {{gpu_uuid}}",
-			promql.Or(state(promql.Unless(now, before, nil), "begins"), state(promql.Unless(before, now, nil), "ends"))},
+			promql.Or(state(promql.Unless(now, before), "begins"), state(promql.Unless(before, now), "ends"))},
 		{"Deploys", purple, "{{model_name}} now runs {{version}}", "{{namespace}} {{cluster}}", once(version, s.of(metrics.RecordedDeployed))},
 		{"Restarts", sky, "Replicas of {{model_name}} start", "{{namespace}} {{cluster}}", once(models, s.of(metrics.RecordedStarted))},
 	}
@@ -34,5 +34,5 @@ func (s scope) marks() []mark {
 
 // once marks the first minute of an event that many replicas share within half an hour.
 func once(labels []string, marked promql.Expr) promql.Expr {
-	return promql.Unless(promql.Max(labels, marked), promql.Max(labels, promql.Over("last_over_time", promql.Offset(marked, minute), hour/2)), nil)
+	return promql.Unless(promql.Max(labels, marked), promql.Max(labels, promql.Over("last_over_time", promql.Offset(marked, minute), hour/2)))
 }

@@ -61,7 +61,7 @@ func throughputRow(s scope) []Panel {
 		s.where(metrics.SLOInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL)))...))
 	per := by(models, metrics.LabelSLO)
 	good := promql.And(
-		promql.Sub(s.rate(per, metrics.SLOEvents), promql.Or(s.rate(per, metrics.SLOBadEvents), promql.Mul(promql.Num(0), s.rate(per, metrics.SLOEvents), nil)), nil),
+		promql.Sub(s.rate(per, metrics.SLOEvents), promql.Or(s.rate(per, metrics.SLOBadEvents), promql.Mul(promql.Num(0), s.rate(per, metrics.SLOEvents)))),
 		itl, promql.On(metrics.LabelCluster, metrics.LabelSLO))
 	return []Panel{
 		lines("Tokens", tokenRate, 6, About{
@@ -254,8 +254,8 @@ func elsewhereRow(s scope) []Panel {
 func costRow(s scope) []Panel {
 	onModelGPUs := promql.CountBy(models, promql.Max(by(models, metrics.LabelGPUUUID), s.of(metrics.EngineGPUInfo)))
 	cost := promql.Div(
-		promql.Mul(promql.Num(1000.0/3600), promql.Mul(promql.Num(priceOfGPU), onModelGPUs, nil), nil),
-		promql.Gt(s.rate(models, metrics.GenerationTokens), promql.Num(0), nil), nil)
+		promql.Mul(promql.Num(1000.0/3600), promql.Mul(promql.Num(priceOfGPU), onModelGPUs)),
+		promql.Gt(s.rate(models, metrics.GenerationTokens), promql.Num(0)))
 	return []Panel{
 		lines("Cost of 1,000 generated tokens", dollars, 12, About{
 			"The price of the model's GPUs divided by what it generates. Set the price of a GPU hour above.",

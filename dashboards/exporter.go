@@ -138,7 +138,7 @@ func exporter() Board {
 					"Features that driver, board or permissions do not offer, and the driver's word for why.",
 					"Panels over them are empty, rightly.",
 					"NO_PERMISSION: give the exporter what its manual lists."},
-					Query{promql.CountBy([]string{metrics.LabelFeature, metrics.LabelReason}, promql.Equal(s.of(metrics.GPUFeatureSupported), promql.Num(0), nil)), ""}).
+					Query{promql.CountBy([]string{metrics.LabelFeature, metrics.LabelReason}, promql.Equal(s.of(metrics.GPUFeatureSupported), promql.Num(0))), ""}).
 					empty("Every feature is offered.").runbook("LLMGPUDriverDown").next(rules.GPUDashboard),
 			}},
 			{Title: "Configuration", Collapsed: true, Panels: []Panel{
@@ -152,7 +152,7 @@ func exporter() Board {
 					"Time since each exporter loaded its configuration.",
 					"Nodes that differ have different objectives.",
 					"Older than the last rollout: that node did not get it."},
-					onNode(promql.Sub(promql.Call("time"), promql.Max(nodes, s.of(metrics.ConfigReloadTime)), nil), "")).runbook("LLMObjectiveWithoutEvents").next(rules.SLODashboard),
+					onNode(promql.Sub(promql.Call("time"), promql.Max(nodes, s.of(metrics.ConfigReloadTime))), "")).runbook("LLMObjectiveWithoutEvents").next(rules.SLODashboard),
 			}},
 		},
 	}

@@ -44,7 +44,7 @@ func fleet() Board {
 					"Generated tokens per second divided by the GPUs of the model.",
 					"The number to compare engines, releases and boards with.",
 					"Down with the same load: a release, a smaller batch, or throttling."},
-					one(promql.Div(tokens, gpuCount, nil))).empty("No GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard),
+					one(promql.Div(tokens, gpuCount))).empty("No GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard),
 				lines("Generated tokens", tokenRate, 8, About{
 					"Generated tokens per second by model.",
 					"Demand as it was met.",
@@ -54,7 +54,7 @@ func fleet() Board {
 					"The price of the model's GPUs divided by what it generates. Set the price of a GPU hour above.",
 					"Nights are expensive: replicas that wait cost what replicas that work cost.",
 					"Compare models before buying hardware."},
-					one(promql.Div(promql.Mul(promql.Num(1000.0/3600), promql.Mul(promql.Num(priceOfGPU), gpuCount, nil), nil), promql.Gt(tokens, promql.Num(0), nil), nil))).
+					one(promql.Div(promql.Mul(promql.Num(1000.0/3600), promql.Mul(promql.Num(priceOfGPU), gpuCount)), promql.Gt(tokens, promql.Num(0))))).
 					empty("No tokens, or no GPU is known to serve a model.").runbook("LLMBatchKnee").next(rules.EngineDashboard),
 			}},
 			{Title: "Headroom: how much more can it take?", Panels: []Panel{
@@ -62,12 +62,12 @@ func fleet() Board {
 					"Share of the KV cache that is free on the fullest replica of each model.",
 					"Requests queue when it is gone, whatever the GPUs do.",
 					"Below 10% at the daily peak: add a replica, or cap context."},
-					one(promql.Sub(promql.Num(1), s.of(metrics.RecordedKVCacheUsage), nil))).low(0.1, 0.2).max(1).runbook("LLMKVPressure").next(rules.EngineDashboard),
+					one(promql.Sub(promql.Num(1), s.of(metrics.RecordedKVCacheUsage)))).low(0.1, 0.2).max(1).runbook("LLMKVPressure").next(rules.EngineDashboard),
 				lines("Batch per replica", number, 8, About{
 					"Running requests per replica.",
 					"Its ceiling is the batch limit; throughput stops growing there.",
 					"Flat at the top every day: the model needs a replica more."},
-					one(promql.Div(running, count, nil))).runbook("LLMBatchKnee").next(rules.EngineDashboard),
+					one(promql.Div(running, count))).runbook("LLMBatchKnee").next(rules.EngineDashboard),
 				lines("Replicas", number, 8, About{
 					"Replicas of each model that report a batch.",
 					"What autoscaling did.",
@@ -79,12 +79,12 @@ func fleet() Board {
 					"Requests waiting, per replica: the signal for an HPA, KEDA or KServe. GPU utilisation is none: it is high whenever the engine runs.",
 					"It rises before latency does.",
 					"Use model:llm_engine_requests_waiting:sum as the metric, with a target of a few per replica."},
-					one(promql.Div(waiting, count, nil))).bad(2, 8).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
+					one(promql.Div(waiting, count))).bad(2, 8).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
 				lines("Waiting over running", number, 8, About{
 					"Requests that wait for each one that runs.",
 					"Above 1 the queue is longer than the batch: a request waits for a whole one before it.",
 					"Above 1 for minutes: scale, or shed load."},
-					one(promql.Div(waiting, promql.Gt(running, promql.Num(0), nil), nil))).bad(0.5, 1).empty("Nothing runs.").runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
+					one(promql.Div(waiting, promql.Gt(running, promql.Num(0))))).bad(0.5, 1).empty("Nothing runs.").runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
 				lines("Burn rate, 1 hour", number, 8, About{
 					"Burn of the error budgets: the objective itself as a signal.",
 					"Scaling on it buys exactly what was promised, and reacts later than a queue does.",

@@ -33,7 +33,7 @@ func stateOfGPU(e promql.Expr, what string) Query {
 
 func healthRow(s scope) []Panel {
 	withReason := by(gpus, metrics.LabelReason)
-	recent := promql.Gt(promql.Sum(by(gpus, metrics.LabelXID), promql.Increase(s.of(metrics.GPUXIDErrors), hour)), promql.Num(0), nil)
+	recent := promql.Gt(promql.Sum(by(gpus, metrics.LabelXID), promql.Increase(s.of(metrics.GPUXIDErrors), hour)), promql.Num(0))
 	return []Panel{
 		timeline("Clock events", 12, About{
 			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
@@ -65,7 +65,7 @@ func healthRow(s scope) []Panel {
 			"The XIDs seen on these GPUs since the exporter started, with their meaning and what to do.",
 			"The number alone helps nobody at night.",
 			"Severity page: the GPU leaves service now."},
-			Query{promql.Mul(promql.Gt(promql.Sum([]string{metrics.LabelXID}, s.of(metrics.GPUXIDErrors)), promql.Num(0), nil),
+			Query{promql.Mul(promql.Gt(promql.Sum([]string{metrics.LabelXID}, s.of(metrics.GPUXIDErrors)), promql.Num(0)),
 				promql.TopK(1, []string{metrics.LabelXID}, promql.Max([]string{metrics.LabelXID, metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction}, s.of(metrics.GPUXIDInfo))),
 				promql.On(metrics.LabelXID).ManyToOne(metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction)), ""}).
 			columns(Column{metrics.LabelXID, "XID", 60, "", nil}, Column{"Value", "times", 70, "", nil}, Column{metrics.LabelSeverity, "severity", 90, "", nil}, Column{metrics.LabelMeaning, "meaning", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
@@ -74,7 +74,7 @@ func healthRow(s scope) []Panel {
 }
 
 func busyRow(s scope) []Panel {
-	used := promql.Mul(s.perGPU(metrics.GPUMemoryBandwidthUtilization), s.perGPU(metrics.GPUMemoryBandwidthPeak), nil)
+	used := promql.Mul(s.perGPU(metrics.GPUMemoryBandwidthUtilization), s.perGPU(metrics.GPUMemoryBandwidthPeak))
 	return []Panel{
 		lines("SM, tensor and kernel activity", share, 8, About{
 			"Share of SMs busy, share of time in tensor operations, and share of time with any kernel at all.",
@@ -130,7 +130,7 @@ func powerRow(s scope) []Panel {
 			"Power drawn as a share of the limit in force.",
 			"At 1 the software cap lowers clocks: normal under prefill, expensive under decode.",
 			"At 1 all the time: raise the limit, or accept the clocks."},
-			onePerGPU(promql.Div(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), s.perGPU(metrics.GPUPowerLimit, promql.Eq(metrics.LabelKind, "enforced")), nil), "")).
+			onePerGPU(promql.Div(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), s.perGPU(metrics.GPUPowerLimit, promql.Eq(metrics.LabelKind, "enforced"))), "")).
 			bad(0.95, 1).max(1.1).runbook("LLMGPUPowerBrake").next(rules.IncidentDashboard),
 		lines("Power", watts, 8, About{
 			"Power drawn now, and the mean from the energy counter.",
@@ -271,7 +271,7 @@ func usersRow(s scope) []Panel {
 			"Share of the memory of each slice that is allocated.",
 			"Engines size their KV cache by it.",
 			"Not what the engine should have reserved: it started with the wrong slice or share."},
-			onePerGPU(promql.Div(slice(metrics.GPUMemoryUsed), slice(metrics.GPUMemoryTotal), nil), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off on these GPUs.").
+			onePerGPU(promql.Div(slice(metrics.GPUMemoryUsed), slice(metrics.GPUMemoryTotal)), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off on these GPUs.").
 			runbook("LLMKVPressure").next(rules.EngineDashboard),
 	}
 }

@@ -32,7 +32,7 @@ func incident(w windows) Board {
 
 func nowRow(s scope) []Panel {
 	alert := []string{metrics.LabelCluster, "alertname", metrics.LabelSeverity, metrics.LabelBranch, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
-	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(alert, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""))), s.firing(alert), nil), nil)
+	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(alert, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""))), s.firing(alert)))
 	says, does := map[string]string{}, map[string]string{}
 	for _, c := range rules.Clues() {
 		says[c.Name] = placeholder.ReplaceAllString(c.Says, "…")
@@ -85,7 +85,7 @@ func objectiveRow(s scope, w windows) []Panel {
 			"Time until nothing is left at the burn of the last hour.",
 			"It says how long there is to think.",
 			"Under a few hours: mitigate first, understand later."},
-			Query{promql.Call("sort_desc", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Sub(promql.Mul(promql.Num(0), left, nil), promql.Num(1), nil))), "{{slo}}"}).
+			Query{promql.Call("sort_desc", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Sub(promql.Mul(promql.Num(0), left), promql.Num(1)))), "{{slo}}"}).
 			low(6*3600, 3*24*3600).says(State{-1, "not in this period", blue}).empty("Nothing burned in the last hour.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
 		lines("Burn rate by window", number, 12, About{
 			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
@@ -97,7 +97,7 @@ func objectiveRow(s scope, w windows) []Panel {
 }
 
 func splitRow(s scope) []Panel {
-	badShare := promql.Div(s.of(metrics.RecordedBadEventRate), promql.Gt(s.of(metrics.RecordedEventRate), promql.Num(0), nil), nil)
+	badShare := promql.Div(s.of(metrics.RecordedBadEventRate), promql.Gt(s.of(metrics.RecordedEventRate), promql.Num(0)))
 	legend := "{{slo}} " + modelLegend
 	return []Panel{
 		lines("Time to first token, p95", seconds, 8, About{
@@ -209,7 +209,7 @@ func gpuRow(s scope) []Panel {
 			"Prefill is bound by it. A step down under load is throttling or a power cap.",
 			"Compare the GPUs with each other before blaming one."},
 			Query{s.serving(promql.Div(s.perGPU(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm")),
-				s.perGPU(metrics.GPUClockMax, promql.Eq(metrics.LabelDomain, "sm")), nil)), gpuLegend}).low(0.5, 0.7).max(1).
+				s.perGPU(metrics.GPUClockMax, promql.Eq(metrics.LabelDomain, "sm")))), gpuLegend}).low(0.5, 0.7).max(1).
 			empty(unknown).runbook("LLMGPUHardwareThrottle").next(rules.GPUDashboard),
 		lines("XIDs in the last hour", number, 8, About{
 			"Driver errors of the GPUs that serve the model, by number.",
@@ -222,7 +222,7 @@ func gpuRow(s scope) []Panel {
 
 func changeRow(s scope) []Panel {
 	version := by(models, metrics.LabelVersion)
-	uptime := promql.Sub(promql.Call("time"), promql.And(promql.Max(pages, s.of(metrics.EngineStartTime)), promql.Max(pages, s.of(metrics.EngineInfo)), promql.On(pages...)), nil)
+	uptime := promql.Sub(promql.Call("time"), promql.And(promql.Max(pages, s.of(metrics.EngineStartTime)), promql.Max(pages, s.of(metrics.EngineInfo)), promql.On(pages...)))
 	return []Panel{
 		lines("Replicas by version", number, 8, About{
 			"Engine pages per model and engine version.",

@@ -38,8 +38,8 @@ func objectives(w windows) Board {
 					"It is what a monthly report says.",
 					"Below 1: the burn-down says which ones."},
 					Query{promql.Sub(promql.Num(1), promql.Div(
-						promql.Or(promql.CountBy(whole, promql.Lt(left, promql.Num(0), nil)), promql.Mul(promql.Num(0), promql.CountBy(whole, left), nil)),
-						promql.CountBy(whole, left), nil), nil), ""}).low(0.9, 1).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+						promql.Or(promql.CountBy(whole, promql.Lt(left, promql.Num(0))), promql.Mul(promql.Num(0), promql.CountBy(whole, left))),
+						promql.CountBy(whole, left))), ""}).low(0.9, 1).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
 				single("Budget alerts firing", number, About{
 					"Budget alerts that fire now, pages and tickets.",
 					"One of them is somebody's problem already.",
@@ -88,13 +88,13 @@ func objectives(w windows) Board {
 					"Bad events per second in declared intervals of maintenance: they spend no budget.",
 					"What is left out is shown, so that nobody has to guess why a bad hour cost nothing.",
 					"Something here that nobody announced: look at `maintenance` in the exporters' configuration."},
-					one(promql.Mul(promql.Num(-1./60), s.of(metrics.RecordedBadEventCorrection, promql.Eq(metrics.LabelReason, "maintenance")), nil))).
+					one(promql.Mul(promql.Num(-1./60), s.of(metrics.RecordedBadEventCorrection, promql.Eq(metrics.LabelReason, "maintenance"))))).
 					empty("No maintenance in this time.").runbook("LLMErrorBudgetSlowBurn").next(rules.ExporterDashboard),
 				lines("Bad share over the period", share, 6, About{
 					"Bad events as a share of all events of the objective's whole period, beside what may be bad.",
 					"It is the report at the end of the month, so far.",
 					"Above the limit: the budget is gone."},
-					one(promql.Div(s.of(metrics.RecordedPeriodBadEvents), promql.Gt(s.of(metrics.RecordedPeriodEvents), promql.Num(0), nil), nil))).
+					one(promql.Div(s.of(metrics.RecordedPeriodBadEvents), promql.Gt(s.of(metrics.RecordedPeriodEvents), promql.Num(0))))).
 					limits(Query{promql.Max([]string{metrics.LabelSLO}, s.of(metrics.RecordedErrorBudget)), "may be bad {{slo}}"}).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
 			}},
 			{Title: "Latency: what did users get?", Collapsed: true, Panels: []Panel{

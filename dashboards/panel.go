@@ -95,14 +95,14 @@ const unsaid = -1
 // timeline shows when something was wrong: one row for each series that was wrong within the range and, below them, a
 // row for all series, which says that nothing was wrong or that nothing is reported.
 func timeline(title string, width uint32, about About, st status, queries ...Query) Panel {
-	worst, over, wrong := promql.Max, "max_over_time", func(e promql.Expr) promql.Expr { return promql.Gt(e, promql.Num(0), nil) }
+	worst, over, wrong := promql.Max, "max_over_time", func(e promql.Expr) promql.Expr { return promql.Gt(e, promql.Num(0)) }
 	if st.fault == 0 {
-		worst, over, wrong = promql.Min, "min_over_time", func(e promql.Expr) promql.Expr { return promql.Lt(e, promql.Num(1), nil) }
+		worst, over, wrong = promql.Min, "min_over_time", func(e promql.Expr) promql.Expr { return promql.Lt(e, promql.Num(1)) }
 	}
 	p := panel(Timeline, title, none, width, about)
 	var all []promql.Expr
 	for i, q := range queries {
-		p.Queries = append(p.Queries, Query{promql.And(q.Expr, wrong(inRange(over, q.Expr)), nil), q.Legend})
+		p.Queries = append(p.Queries, Query{promql.And(q.Expr, wrong(inRange(over, q.Expr))), q.Legend})
 		if len(queries) > 1 { // "or" drops series with equal labels
 			q.Expr = promql.Call("label_replace", q.Expr, promql.Str(metrics.LabelLine), promql.Str(refID(i)), promql.Str(""), promql.Str(""))
 		}

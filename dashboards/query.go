@@ -50,7 +50,7 @@ func by(set []string, more ...string) []string {
 
 // over returns a / b, absent where b is 0: a share of nothing is not 0.
 func over(a, b promql.Expr) promql.Expr {
-	return promql.Div(a, promql.Gt(b, promql.Num(0), nil), nil)
+	return promql.Div(a, promql.Gt(b, promql.Num(0)))
 }
 
 // shareOf returns a / b, capped at 1: only a and b being counted at different times can make it more.

@@ -26,24 +26,24 @@ func budgetGroup(opt Options) Group {
 	}
 	record(metrics.RecordedPeriodEvents5m, counted(tile(opt.Tier, metrics.SLOEvents)))
 	record(metrics.RecordedPeriodBadEvents5m, promql.Or(counted(tile(opt.Tier, metrics.SLOBadEvents)),
-		promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedPeriodEvents5m), nil)))
+		promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedPeriodEvents5m))))
 	record(metrics.RecordedPeriodEvents, overPeriod("sum_over_time", metrics.RecordedPeriodEvents5m))
 	record(metrics.RecordedPeriodBadEvents, overPeriod("sum_over_time", metrics.RecordedPeriodBadEvents5m))
 
 	since := promql.Vector(metrics.RecordedPeriodSince)
 	record(metrics.RecordedPeriodSince, promql.Unless(
-		promql.Add(promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedPeriodEvents5m), nil), promql.Call("time"), nil),
-		promql.Over("last_over_time", since, hour), nil))
-	record(metrics.RecordedHistory, promql.Add(promql.Sub(promql.Call("time"), overPeriod("min_over_time", metrics.RecordedPeriodSince), nil),
-		promql.Num(base.Std().Seconds()), nil))
+		promql.Add(promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedPeriodEvents5m)), promql.Call("time")),
+		promql.Over("last_over_time", since, hour)))
+	record(metrics.RecordedHistory, promql.Add(promql.Sub(promql.Call("time"), overPeriod("min_over_time", metrics.RecordedPeriodSince)),
+		promql.Num(base.Std().Seconds())))
 
 	perObjective := promql.On(modelSLO...).ManyToOne()
 	record(metrics.RecordedAllowedRate, promql.Div(
 		promql.Mul(promql.Vector(metrics.RecordedPeriodEvents), promql.Vector(metrics.RecordedErrorBudget), perObjective),
-		promql.Vector(metrics.RecordedHistory), nil))
+		promql.Vector(metrics.RecordedHistory)))
 	allowed := promql.Mul(above(promql.Vector(metrics.RecordedAllowedRate), 0), remembered(metrics.RecordedPeriod), perObjective)
 	record(metrics.RecordedBudgetRemaining, promql.Sub(promql.Num(1),
-		promql.Div(promql.Vector(metrics.RecordedPeriodBadEvents), allowed, nil), nil))
+		promql.Div(promql.Vector(metrics.RecordedPeriodBadEvents), allowed)))
 	return g
 }
 
@@ -57,7 +57,7 @@ func exhaustion() promql.Expr {
 	remaining := promql.Over("last_over_time", promql.Vector(metrics.RecordedBudgetRemaining), 2*base.Std())
 	perObjective := promql.On(modelSLO...).ManyToOne()
 	left := promql.Mul(promql.Call("clamp_min", remaining, promql.Num(0)), remembered(metrics.RecordedPeriod), perObjective)
-	return promql.Div(left, promql.Gt(promql.Vector(burn(fresh)), promql.Num(0), nil), perObjective)
+	return promql.Div(left, promql.Gt(promql.Vector(burn(fresh)), promql.Num(0)), perObjective)
 }
 
 // tile returns the exact gain of an event counter since the previous tile: from the last value before that tile's end
@@ -72,9 +72,9 @@ func tile(tier Tier, f *metrics.Family) promql.Expr {
 		return promql.Over("last_over_time", promql.Offset(counter, ago), 2*base.Std())
 	}
 	// A new series begins with its first value; what its engine counted before that is a correction.
-	gained := promql.Sub(last(0), promql.Or(last(base.Std()), promql.Over("min_over_time", counter, base.Std())), nil)
+	gained := promql.Sub(last(0), promql.Or(last(base.Std()), promql.Over("min_over_time", counter, base.Std())))
 	return promql.Sum(modelSLO, promql.Or(
-		once(f, promql.Or(promql.Ge(gained, promql.Num(0), nil), promql.Increase(counter, base.Std()))),
+		once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, base.Std()))),
 		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), base.Std())))
 }
 

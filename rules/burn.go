@@ -23,7 +23,7 @@ func objectiveGroup(opt Options) Group {
 		Record{Name: metrics.RecordedInfo, Expr: asked(opt.Tier, metrics.SLOInfo, infoLabels(opt)...)},
 		Record{Name: metrics.RecordedObjective, Expr: asked(opt.Tier, metrics.SLOObjective)},
 		Record{Name: metrics.RecordedPeriod, Expr: asked(opt.Tier, metrics.SLOPeriod)},
-		Record{Name: metrics.RecordedErrorBudget, Expr: promql.Sub(promql.Num(1), remembered(metrics.RecordedObjective), nil)},
+		Record{Name: metrics.RecordedErrorBudget, Expr: promql.Sub(promql.Num(1), remembered(metrics.RecordedObjective))},
 		Record{Name: metrics.RecordedBurnThreshold, Expr: thresholds(opt)})
 	if opt.Tier == Single {
 		g.Records = append(g.Records, corrections()...)
@@ -42,11 +42,11 @@ func burnGroup(opt Options) Group {
 
 	all := events(opt.Tier, metrics.SLOEvents, base)
 	perSecond := func(e promql.Expr) promql.Expr {
-		return promql.Call("clamp_min", promql.Div(e, promql.Num(base.Std().Seconds()), nil), promql.Num(0))
+		return promql.Call("clamp_min", promql.Div(e, promql.Num(base.Std().Seconds())), promql.Num(0))
 	}
 	record(metrics.RecordedEventRate, perSecond(all))
 	record(metrics.RecordedBadEventRate, promql.Or(perSecond(events(opt.Tier, metrics.SLOBadEvents, base)),
-		promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedEventRate), nil)))
+		promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedEventRate))))
 
 	record(increase(metrics.RecordedEvents, fresh), events(opt.Tier, metrics.SLOEvents, fresh))
 	record(increase(metrics.RecordedBadEvents, fresh), badIn(opt.Tier, fresh))
@@ -58,7 +58,7 @@ func burnGroup(opt Options) Group {
 		}
 	}
 	for _, w := range burnWindows(opt.Pairs) {
-		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget), nil))
+		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget)))
 	}
 	record(metrics.RecordedExhaustion, exhaustion())
 	g.Alerts = burnAlerts(opt)
@@ -70,11 +70,11 @@ func burnGroup(opt Options) Group {
 // series of target and period. Its severity is the pair's, or the objective's where that is lower.
 func thresholds(opt Options) promql.Expr {
 	period := remembered(metrics.RecordedPeriod)
-	limit := promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget), nil)
+	limit := promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget))
 	var each []promql.Expr
 	for _, p := range opt.Pairs {
-		spend := promql.Div(period, promql.Num(p.Unit()), nil)
-		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), limit, nil), limit)
+		spend := promql.Div(period, promql.Num(p.Unit()))
+		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), limit), limit)
 		each = append(each, labelled(labelled(factor, metrics.LabelLong, p.Long.String()), metrics.LabelSeverity, p.Severity.String()))
 	}
 	all := promql.Or(each[0], each[1:]...)
@@ -99,7 +99,7 @@ func badRatio(opt Options, w slo.Duration) promql.Expr {
 	case w == fresh || isLong(opt.Pairs, w):
 		bad = promql.Vector(increase(metrics.RecordedBadEvents, w))
 	}
-	return promql.Div(bad, promql.Gt(all, promql.Num(0), nil), nil)
+	return promql.Div(bad, promql.Gt(all, promql.Num(0)))
 }
 
 // allIn returns the number of events in a window.
@@ -125,8 +125,8 @@ func badIn(tier Tier, w slo.Duration) promql.Expr {
 func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 	exact := promql.Vector(increase(increased, fresh))
 	older := promql.Mul(promql.Num(Interval.Seconds()),
-		promql.Over("sum_over_time", promql.Offset(promql.Vector(rate), (fresh-base/2).Std()), (w-fresh).Std()), nil)
-	return promql.Add(exact, promql.Or(older, promql.Mul(promql.Num(0), exact, nil)), nil)
+		promql.Over("sum_over_time", promql.Offset(promql.Vector(rate), (fresh-base/2).Std()), (w-fresh).Std()))
+	return promql.Add(exact, promql.Or(older, promql.Mul(promql.Num(0), exact)))
 }
 
 // requestsPerToken converts tokens to requests for objectives whose events are tokens, so that one slow request of a
@@ -135,7 +135,7 @@ func requestsPerToken(tier Tier) promql.Expr {
 	tokens := allIn(tier, requestWindow)
 	ofTokens := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL))), 15*minute)
 	return promql.Div(requests(tier, requestWindow),
-		promql.And(promql.Gt(tokens, promql.Num(0), nil), ofTokens, promql.On(modelSLO...)),
+		promql.And(promql.Gt(tokens, promql.Num(0)), ofTokens, promql.On(modelSLO...)),
 		promql.On(modelRole...).OneToMany())
 }
 
@@ -144,26 +144,26 @@ func requestsPerToken(tier Tier) promql.Expr {
 func fires(p slo.Pair, a *Alert, windows []slo.Duration) promql.Expr {
 	threshold := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold,
 		promql.Eq(metrics.LabelLong, p.Long.String()), promql.Eq(metrics.LabelSeverity, a.Severity.String())))
-	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold, nil) }
-	now := promql.And(over(p.Long), over(p.Short), nil)
+	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold) }
+	now := promql.And(over(p.Long), over(p.Short))
 	if p.Short > base {
 		// Without events nothing new is known: a firing alert continues until its last events are four short windows
 		// old. This does not apply to the five-minute window: an incident may well end within five minutes without
 		// events.
 		recent := windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
 		firing := promql.Vector(metrics.Alerts, promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"))
-		silent := promql.Unless(promql.Vector(burn(recent)), promql.Vector(burn(p.Short)), nil)
-		now = promql.Or(now, promql.And(over(p.Long), promql.And(silent, firing, promql.On(modelSLO...)), nil))
+		silent := promql.Unless(promql.Vector(burn(recent)), promql.Vector(burn(p.Short)))
+		now = promql.Or(now, promql.And(over(p.Long), promql.And(silent, firing, promql.On(modelSLO...))))
 	}
 
 	bad := promql.Vector(increase(metrics.RecordedBadEvents, p.Long))
-	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent), nil), bad)
+	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
 	// Rates extrapolate: five events may measure as 4.98. Four never measure as 4.5.
-	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5), nil)
+	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5))
 	// When traffic is far below the usual, a burn rate is high long before much budget is lost.
 	usual := promql.Max(modelSLO, promql.Over("last_over_time", promql.Vector(metrics.RecordedAllowedRate), 2*base.Std()))
-	trifle := promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(slo.LeastSpend*p.Long.Std().Seconds()), usual, nil), threshold, nil), nil)
-	return promql.Unless(promql.And(now, enough, nil), trifle, nil)
+	trifle := promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(slo.LeastSpend*p.Long.Std().Seconds()), usual), threshold))
+	return promql.Unless(promql.And(now, enough), trifle)
 }
 
 // burnAlerts returns the alerts on burn rates. Where an objective asks for less than a page, its fast pairs open

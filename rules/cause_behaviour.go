@@ -37,8 +37,8 @@ func runsOn(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr
 		return endedBy(metrics.OutcomeLength, by, window, ago, m...)
 	}
 	return both(above(cut(window, 0), 0.3), promql.Or(
-		promql.Gt(cut(window, 0), times(2, cut(day, hour)), nil),
-		promql.Unless(above(mean(metrics.RequestGenerationTokens, by, window, m...), manyTokens), cut(day, hour), nil)))
+		promql.Gt(cut(window, 0), times(2, cut(day, hour))),
+		promql.Unless(above(mean(metrics.RequestGenerationTokens, by, window, m...), manyTokens), cut(day, hour))))
 }
 
 // endedBy returns the share of requests that ended with this outcome.

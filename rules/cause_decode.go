@@ -14,8 +14,8 @@ var (
 		Name:   "LLMBatchKnee",
 		Branch: Decode,
 		Expr: both(
-			above(promql.Div(mean(metrics.InterTokenLatency, modelLabels, now), meanBefore(metrics.InterTokenLatency, modelLabels, day, hour), nil), 1.5),
-			above(promql.Div(batch(modelLabels, now, 0), dayBefore("running_before"), nil), 1.5),
+			above(promql.Div(mean(metrics.InterTokenLatency, modelLabels, now), meanBefore(metrics.InterTokenLatency, modelLabels, day, hour)), 1.5),
+			above(promql.Div(batch(modelLabels, now, 0), dayBefore("running_before")), 1.5),
 			atLeast(20, now)),
 		Severity:    slo.Info,
 		For:         5 * minute,
@@ -34,7 +34,7 @@ var (
 		Name:   "LLMSpeculationCollapse",
 		Branch: Decode,
 		Expr: both(
-			below(promql.Div(accepted(modelLabels, 30*minute, 0), above(dayBefore("draft_tokens_before"), 0.2), nil), 0.5),
+			below(promql.Div(accepted(modelLabels, 30*minute, 0), above(dayBefore("draft_tokens_before"), 0.2)), 0.5),
 			atLeast(20, 30*minute)),
 		Severity:    slo.Ticket,
 		For:         10 * minute,

@@ -14,7 +14,7 @@ var (
 		Name:   "LLMModelDown",
 		Branch: Engine,
 		Expr: promql.Or(
-			promql.Equal(promql.Max(modelLabels, knownEngines(engineUp())), promql.Num(0), nil),
+			promql.Equal(promql.Max(modelLabels, knownEngines(engineUp())), promql.Num(0)),
 			vanished()),
 		Severity: slo.Page,
 		For:      2 * minute,
@@ -53,7 +53,7 @@ var (
 		Branch: Engine,
 		Expr: promql.Ge(promql.Div(
 			promql.CountBy(modelLabels, promql.Vector(metrics.RecordedStalled)),
-			promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))), nil), promql.Num(0.5), nil),
+			promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)))), promql.Num(0.5)),
 		Severity:    slo.Page,
 		Scope:       []string{metrics.LabelModel},
 		DependsOn:   []Quiet{{ModelOnFailedGPU, wholeModel}},
@@ -87,7 +87,7 @@ var (
 		Branch: Engine,
 		Expr: promql.Ge(promql.Or(
 			promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), hour)),
-			promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), hour))), promql.Num(3), nil),
+			promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), hour))), promql.Num(3)),
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
@@ -115,13 +115,13 @@ func engineUp() promql.Expr {
 	loading := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	return promql.Max(pageLabels, promql.Or(
 		promql.Vector(metrics.EngineUp, promql.Ne(metrics.LabelReason, "loading")),
-		promql.And(loading, promql.Offset(loading, patience), nil)))
+		promql.And(loading, promql.Offset(loading, patience))))
 }
 
 // patience is how long a model may take to load.
 const patience = 20 * minute
 
-func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0), nil) }
+func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0)) }
 
 // knownEngines adds to a per-page value the model that the page serves or served last: an engine that is down does
 // not report its model.
@@ -151,8 +151,8 @@ func vanished() promql.Expr {
 		return promql.Over("max_over_time", promql.Vector(f, m...), hour)
 	}
 	had := func(f *metrics.Family) promql.Expr { return above(promql.Max(modelLabels, within(f)), 0) }
-	counted := promql.Equal(promql.Max(modelSLO, within(metrics.SLOCounted)), promql.Num(1), nil)
-	optional := promql.Equal(promql.Max(sloLabels, within(metrics.SLOMayBeAbsent)), promql.Num(1), nil)
+	counted := promql.Equal(promql.Max(modelSLO, within(metrics.SLOCounted)), promql.Num(1))
+	optional := promql.Equal(promql.Max(sloLabels, within(metrics.SLOMayBeAbsent)), promql.Num(1))
 
 	declared := promql.And(counted, promql.Max(sloLabels, within(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, ""))), promql.On(sloLabels...))
 
@@ -163,7 +163,7 @@ func vanished() promql.Expr {
 	mayBeAbsent := promql.CountBy(modelLabels, promql.And(counted, optional, promql.On(sloLabels...)))
 	model := promql.CountBy(modelLabels, promql.Or(had(metrics.RecordedRequests), had(metrics.RecordedGenerationTokens), promql.CountBy(modelLabels, declared)))
 	for _, but := range []promql.Expr{there, givenAway, mayBeAbsent} {
-		model = promql.Unless(model, but, nil)
+		model = promql.Unless(model, but)
 	}
 	return model
 }
@@ -173,7 +173,7 @@ func vanished() promql.Expr {
 func startedCold(m ...*promql.Matcher) promql.Expr {
 	return promql.And(
 		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(queueShare(replicaLabels, 5*minute, m...), 0.5)),
-		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (15*minute).Seconds()),
+		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))), (15*minute).Seconds()),
 		promql.On(pageLabels...))
 }
 
@@ -194,20 +194,20 @@ func stalled() promql.Expr {
 	onPage := promql.On(pageLabels...)
 	perStep := promql.CountBy(pageLabels, promql.Vector(metrics.MetricSourceInfo,
 		promql.Eq(metrics.LabelMetric, metrics.GenerationTokens.Name), promql.Eq(metrics.LabelCounted, string(metrics.CountedStep))))
-	still := func(who promql.Expr, d time.Duration) promql.Expr { return promql.Unless(who, progress(d), nil) }
+	still := func(who promql.Expr, d time.Duration) promql.Expr { return promql.Unless(who, progress(d)) }
 
 	standing := promql.Or(
-		still(promql.And(working(minute), has(metrics.EngineSteps), nil), minute),
-		still(promql.And(promql.And(working(5*minute), has(metrics.KVCacheUsage), nil), perStep, onPage), 5*minute),
+		still(promql.And(working(minute), has(metrics.EngineSteps)), minute),
+		still(promql.And(promql.And(working(5*minute), has(metrics.KVCacheUsage)), perStep, onPage), 5*minute),
 		still(promql.And(working(10*minute), promql.Or(
 			promql.And(has(metrics.GenerationTokens), perStep, onPage),
-			promql.Unless(has(metrics.Requests), has(metrics.GenerationTokens), nil)), nil), 10*minute),
-		still(promql.And(working(30*minute), has(metrics.GenerationTokens), nil), 30*minute),
-		still(promql.And(spinning(), promql.Or(has(metrics.EngineSteps), promql.And(has(metrics.GenerationTokens), perStep, onPage)), nil), 5*minute))
+			promql.Unless(has(metrics.Requests), has(metrics.GenerationTokens)))), 10*minute),
+		still(promql.And(working(30*minute), has(metrics.GenerationTokens)), 30*minute),
+		still(promql.And(spinning(), promql.Or(has(metrics.EngineSteps), promql.And(has(metrics.GenerationTokens), perStep, onPage))), 5*minute))
 
-	asleep := promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.Sleeping)), promql.Num(1), nil)
+	asleep := promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.Sleeping)), promql.Num(1))
 	settled := promql.Unless(promql.CountBy(replicaLabels, promql.Offset(promql.Vector(metrics.EngineInfo), 5*minute)), starting(), onPage)
-	return promql.CountBy(replicaLabels, promql.And(promql.Unless(standing, asleep, nil), settled, nil))
+	return promql.CountBy(replicaLabels, promql.And(promql.Unless(standing, asleep), settled))
 }
 
 // working returns each replica with requests at every scrape of a window, both ends included.
@@ -215,7 +215,7 @@ func working(d time.Duration) promql.Expr {
 	always := func(f *metrics.Family) promql.Expr {
 		return promql.And(
 			above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(f), d)), 0),
-			above(promql.Sum(replicaLabels, promql.Offset(promql.Vector(f), d)), 0), nil)
+			above(promql.Sum(replicaLabels, promql.Offset(promql.Vector(f), d)), 0))
 	}
 	return promql.Or(always(metrics.RequestsRunning), always(metrics.RequestsWaiting))
 }
@@ -226,7 +226,7 @@ func working(d time.Duration) promql.Expr {
 func progress(d time.Duration) promql.Expr {
 	differs := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		now := promql.Vector(f, m...)
-		return promql.CountBy(replicaLabels, promql.Unless(now, promql.Equal(now, promql.Offset(now, d), nil), nil))
+		return promql.CountBy(replicaLabels, promql.Unless(now, promql.Equal(now, promql.Offset(now, d))))
 	}
 	return promql.Or(differs(metrics.EngineSteps), differs(metrics.GenerationTokens), differs(metrics.KVCacheUsage),
 		differs(metrics.Requests, promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")))
@@ -238,7 +238,7 @@ func spinning() promql.Expr {
 	onGPU := promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))
 	busy := promql.And(
 		above(promql.Max(gpu, promql.Over("min_over_time", promql.Vector(metrics.GPUUtilization), 10*minute)), 0.9),
-		promql.Equal(promql.CountBy(gpu, onGPU), promql.Num(1), nil), nil)
+		promql.Equal(promql.CountBy(gpu, onGPU), promql.Num(1)))
 	return promql.And(above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), hour)), 0),
 		promql.And(onGPU, busy, promql.On(gpu...)), promql.On(pageLabels...))
 }
@@ -246,6 +246,6 @@ func spinning() promql.Expr {
 // starting returns each page whose engine started, was unreachable or was not ready within the last five minutes.
 func starting() promql.Expr {
 	return promql.Or(
-		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil), (5*minute).Seconds()),
+		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))), (5*minute).Seconds()),
 		promql.CountBy(pageLabels, promql.Over("count_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|loading|http_503")), 5*minute)))
 }

@@ -46,7 +46,7 @@ var (
 		Name:   "LLMDiscoveryFailed",
 		Branch: Exporter,
 		Expr: promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelSource, metrics.LabelReason},
-			promql.Vector(metrics.DiscoveryUp)), promql.Num(0), nil),
+			promql.Vector(metrics.DiscoveryUp)), promql.Num(0)),
 		Severity:    slo.Ticket,
 		For:         15 * minute,
 		Scope:       []string{metrics.LabelInstance},
@@ -60,10 +60,10 @@ var (
 		Expr: promql.Unless(
 			promql.Or(
 				promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelRuntime, metrics.LabelSLO, metrics.LabelReason},
-					promql.Vector(metrics.SLOCounted)), promql.Num(0), nil),
+					promql.Vector(metrics.SLOCounted)), promql.Num(0)),
 				// Engines come and go: a selector that found one yesterday is right.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
-					promql.Max(sloLabels, promql.Over("last_over_time", promql.Vector(metrics.SLOCounted), day)), nil)),
+					promql.Max(sloLabels, promql.Over("last_over_time", promql.Vector(metrics.SLOCounted), day)))),
 			// The built-in objectives, which nobody declared, promise nothing to anybody.
 			promql.Max(sloLabels, promql.Vector(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, metrics.OriginDefault))), promql.On(sloLabels...)),
 		Severity:    slo.Ticket,
@@ -95,7 +95,7 @@ var (
 func disputed() promql.Expr {
 	differs := func(e promql.Expr) promql.Expr {
 		each := saidBy(exporterSLO, e)
-		return promql.Gt(promql.Max(modelSLO, each), promql.Min(modelSLO, each), nil)
+		return promql.Gt(promql.Max(modelSLO, each), promql.Min(modelSLO, each))
 	}
 	signals := promql.CountBy(modelSLO, promql.CountBy(append([]string{metrics.LabelSignal}, modelSLO...),
 		saidBy(exporterSLO, promql.Vector(metrics.SLOInfo), metrics.LabelSignal)))
@@ -107,7 +107,7 @@ func disputed() promql.Expr {
 func exporterAlerts(opt Options) []*Alert {
 	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	one := *ExporterDown
-	one.Expr = promql.Equal(promql.Max([]string{metrics.LabelCluster, "job", metrics.LabelInstance}, up), promql.Num(0), nil)
+	one.Expr = promql.Equal(promql.Max([]string{metrics.LabelCluster, "job", metrics.LabelInstance}, up), promql.Num(0))
 	most := *ExporterFleetDown
 	most.Expr = fleetDown(up, promql.Vector(metrics.ConfigReloadSuccess, promql.NotRe("job", opt.Job)))
 	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict}
@@ -118,12 +118,12 @@ func exporterAlerts(opt Options) []*Alert {
 // selects the pages of exporters that are scraped under another job: they have not vanished.
 func fleetDown(up, renamed promql.Expr) promql.Expr {
 	job := []string{metrics.LabelCluster, "job"}
-	fleet := promql.Ge(promql.CountBy(job, promql.Over("count_over_time", up, hour)), promql.Num(2), nil)
+	fleet := promql.Ge(promql.CountBy(job, promql.Over("count_over_time", up, hour)), promql.Num(2))
 	last := func(f *metrics.Family) promql.Expr {
 		return above(promql.Max([]string{metrics.LabelCluster}, promql.Over("last_over_time", promql.Vector(f), hour)), 0)
 	}
 	return promql.Or(
-		promql.And(below(promql.Avg(job, up), 0.5), fleet, nil),
-		promql.And(promql.Unless(promql.Unless(fleet, promql.CountBy(job, up), nil), renamed, promql.On(metrics.LabelCluster)),
+		promql.And(below(promql.Avg(job, up), 0.5), fleet),
+		promql.And(promql.Unless(promql.Unless(fleet, promql.CountBy(job, up)), renamed, promql.On(metrics.LabelCluster)),
 			promql.Or(last(metrics.RecordedRequests), last(metrics.RecordedGenerationTokens)), promql.On(metrics.LabelCluster)))
 }

@@ -143,7 +143,7 @@ var (
 	GPULost = &Alert{
 		Name:        "LLMGPULost",
 		Branch:      Hardware,
-		Expr:        promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUUp)), promql.Num(0), nil),
+		Expr:        promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUUp)), promql.Num(0)),
 		Severity:    slo.Page,
 		For:         2 * minute,
 		Scope:       []string{metrics.LabelInstance, metrics.LabelGPUUUID},
@@ -171,7 +171,7 @@ var (
 		Name:   "LLMGPUMissing",
 		Branch: Hardware,
 		Expr: promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelPCIBusID},
-			promql.Vector(metrics.GPUMissing)), promql.Num(1), nil),
+			promql.Vector(metrics.GPUMissing)), promql.Num(1)),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelInstance, metrics.LabelPCIBusID},
@@ -185,11 +185,11 @@ var (
 		Name:   "LLMGPUDriverDown",
 		Branch: Hardware,
 		Expr: promql.Or(promql.And(
-			promql.Equal(promql.Max(onNode, promql.Vector(metrics.GPUNVMLUp, promql.NotRe(metrics.LabelReason, "detached|built_without_cgo"))), promql.Num(0), nil),
-			above(promql.Max(onNode, promql.Vector(metrics.GPUExpected)), 0), nil),
+			promql.Equal(promql.Max(onNode, promql.Vector(metrics.GPUNVMLUp, promql.NotRe(metrics.LabelReason, "detached|built_without_cgo"))), promql.Num(0)),
+			above(promql.Max(onNode, promql.Vector(metrics.GPUExpected)), 0)),
 			// Where NVML is read too, it tells whether GPUs are missing.
-			promql.Unless(promql.Equal(promql.Max(onNode, promql.Vector(metrics.GPUSourceUp)), promql.Num(0), nil),
-				promql.Max(onNode, promql.Vector(metrics.GPUNVMLUp)), nil)),
+			promql.Unless(promql.Equal(promql.Max(onNode, promql.Vector(metrics.GPUSourceUp)), promql.Num(0)),
+				promql.Max(onNode, promql.Vector(metrics.GPUNVMLUp)))),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelInstance},
@@ -214,7 +214,7 @@ var (
 		Description: "A link is down, replays errors, or runs narrower than it can while the GPU is busy. Tensor parallelism waits for the slowest link: every token of the model pays.",
 		Split: []Evidence{
 			modelsOnIt,
-			{"NVLinks down", promql.Equal(promql.Max([]string{metrics.LabelLink}, promql.Vector(metrics.GPUNVLinkUp, same(metrics.LabelGPUUUID)...)), promql.Num(0), nil), LabelledBy("", metrics.LabelLink)},
+			{"NVLinks down", promql.Equal(promql.Max([]string{metrics.LabelLink}, promql.Vector(metrics.GPUNVLinkUp, same(metrics.LabelGPUUUID)...)), promql.Num(0)), LabelledBy("", metrics.LabelLink)},
 			{"PCIe lanes", promql.Max([]string{metrics.LabelState}, promql.Vector(metrics.GPUPCIeLinkWidth, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelState)},
 		},
 		Dashboard: GPUDashboard,
@@ -241,8 +241,8 @@ func burns(opt Options, w slo.Duration) promql.Expr {
 	if opt.Tier != Shard {
 		return promql.Vector(burn(w))
 	}
-	ratio := promql.Div(promql.Vector(shardName(metrics.SLOBadEvents, w)), above(promql.Vector(shardName(metrics.SLOEvents, w)), 0), nil)
-	return promql.Div(ratio, promql.Sub(promql.Num(1), promql.Vector(metrics.ShardObjective), nil), nil)
+	ratio := promql.Div(promql.Vector(shardName(metrics.SLOBadEvents, w)), above(promql.Vector(shardName(metrics.SLOEvents, w)), 0))
+	return promql.Div(ratio, promql.Sub(promql.Num(1), promql.Vector(metrics.ShardObjective)))
 }
 
 // gpuLabels identify a GPU and locate it.
@@ -250,7 +250,7 @@ var gpuLabels = []string{metrics.LabelCluster, metrics.LabelInstance, metrics.La
 
 // state returns each GPU whose 0/1 state is 1.
 func state(f *metrics.Family) promql.Expr {
-	return promql.Equal(promql.Max(gpuLabels, promql.Vector(f)), promql.Num(1), nil)
+	return promql.Equal(promql.Max(gpuLabels, promql.Vector(f)), promql.Num(1))
 }
 
 // throttled returns the share of time for which a GPU's clocks were lowered for these reasons, where it exceeds
@@ -277,8 +277,8 @@ func linkDegraded() promql.Expr {
 	return promql.Or(
 		lostLinks(),
 		above(promql.Sum(gpuLabels, promql.Rate(promql.Vector(metrics.GPUNVLinkErrors, promql.Ne(metrics.LabelType, "symbol")), 5*minute)), 0.1),
-		promql.And(promql.Lt(lanes("current"), lanes("max"), nil),
-			above(promql.Max(gpuLabels, promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), 5*minute)), 0.5), nil))
+		promql.And(promql.Lt(lanes("current"), lanes("max")),
+			above(promql.Max(gpuLabels, promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), 5*minute)), 0.5)))
 }
 
 // lostLinks returns the number of a GPU's NVLinks that are down but were up within a day, or the number that are up
@@ -287,13 +287,13 @@ func lostLinks() promql.Expr {
 	node := []string{metrics.LabelCluster, metrics.LabelInstance}
 	links := promql.Vector(metrics.GPUNVLinkUp)
 	is := func(up float64, ago time.Duration) promql.Expr {
-		return promql.Equal(promql.Max(append([]string{metrics.LabelLink}, gpuLabels...), promql.Offset(links, ago)), promql.Num(up), nil)
+		return promql.Equal(promql.Max(append([]string{metrics.LabelLink}, gpuLabels...), promql.Offset(links, ago)), promql.Num(up))
 	}
-	fell := promql.And(is(0, 0), promql.Or(is(1, hour), is(1, 6*hour), is(1, day)), nil)
+	fell := promql.And(is(0, 0), promql.Or(is(1, hour), is(1, 6*hour), is(1, day)))
 	up := promql.Sum(gpuLabels, links)
 	fewer := promql.Lt(above(up, 0), promql.Max(node, up), promql.On(node...).ManyToOne())
 	return promql.Or(promql.CountBy(gpuLabels, fell),
-		promql.And(fewer, promql.Equal(promql.Min(gpuLabels, links), promql.Num(0), nil), nil))
+		promql.And(fewer, promql.Equal(promql.Min(gpuLabels, links), promql.Num(0))))
 }
 
 // servedBy joins GPU series with the models on the GPU, and keeps the labels of e in more.

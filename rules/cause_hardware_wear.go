@@ -59,7 +59,7 @@ var (
 		Name:   "LLMGPURepairPending",
 		Branch: Hardware,
 		Expr: promql.Equal(promql.Max(append([]string{metrics.LabelType}, gpuLabels...),
-			promql.Vector(metrics.GPURepairPending)), promql.Num(1), nil),
+			promql.Vector(metrics.GPURepairPending)), promql.Num(1)),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelType},
@@ -73,8 +73,8 @@ var (
 	GPUPersistenceOff = &Alert{
 		Name:   "LLMGPUPersistenceOff",
 		Branch: Hardware,
-		Expr: promql.And(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUPersistenceMode)), promql.Num(0), nil),
-			above(promql.Max(gpuLabels, promql.Over("resets", promql.Vector(metrics.GPUEnergy), day)), 1), nil),
+		Expr: promql.And(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUPersistenceMode)), promql.Num(0)),
+			above(promql.Max(gpuLabels, promql.Over("resets", promql.Vector(metrics.GPUEnergy), day)), 1)),
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelGPUUUID},
 		DependsOn:   underGPU(GPULost),
@@ -88,7 +88,7 @@ var (
 		Name:   "LLMGPUFabricUnhealthy",
 		Branch: Hardware,
 		Expr: promql.Equal(promql.Max(gpuLabels, promql.Or(promql.Vector(metrics.GPUFabricHealth),
-			promql.Vector(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed")))), promql.Num(1), nil),
+			promql.Vector(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed")))), promql.Num(1)),
 		Severity:    slo.Ticket,
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelGPUUUID},
@@ -97,7 +97,7 @@ var (
 		Summary:     "The NVSwitch fabric of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is unhealthy",
 		Description: "The GPU is not registered with the fabric, or a check of the fabric fails, while temperature, power and XIDs look normal. An engine over several GPUs that starts now fails or hangs. On all GPUs of a node at once: the fabric manager.",
 		Split: []Evidence{modelsOnIt,
-			{"Checks that fail", promql.Equal(promql.Max([]string{metrics.LabelCheck}, promql.Vector(metrics.GPUFabricHealth, same(metrics.LabelGPUUUID)...)), promql.Num(1), nil), LabelledBy("", metrics.LabelCheck)},
+			{"Checks that fail", promql.Equal(promql.Max([]string{metrics.LabelCheck}, promql.Vector(metrics.GPUFabricHealth, same(metrics.LabelGPUUUID)...)), promql.Num(1)), LabelledBy("", metrics.LabelCheck)},
 			{"Registration", promql.CountBy([]string{metrics.LabelState}, promql.Vector(metrics.GPUFabricState, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelState)}},
 		Dashboard: GPUDashboard,
 	}
@@ -137,7 +137,7 @@ func wears() promql.Expr {
 	errors := promql.Vector(metrics.RecordedLinkErrors)
 	days := promql.Offset(errors, day)
 	return both(
-		promql.Gt(promql.Over("avg_over_time", errors, day), times(3, promql.Over("avg_over_time", days, 6*day)), nil),
-		promql.Ge(promql.Over("sum_over_time", errors, day), promql.Num(50), nil),
-		promql.Ge(promql.Over("count_over_time", days, 6*day), promql.Num(48), nil))
+		promql.Gt(promql.Over("avg_over_time", errors, day), times(3, promql.Over("avg_over_time", days, 6*day))),
+		promql.Ge(promql.Over("sum_over_time", errors, day), promql.Num(50)),
+		promql.Ge(promql.Over("count_over_time", days, 6*day), promql.Num(48)))
 }

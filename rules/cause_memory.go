@@ -94,7 +94,7 @@ func sameTier() []*promql.Matcher { return same(tierLabels...) }
 
 // perMinute returns the recent increase of a counter per minute, absent where it did not increase.
 func perMinute(by []string, counter promql.Expr) promql.Expr {
-	return above(promql.Mul(promql.Sum(by, promql.Rate(counter, now)), promql.Num(60), nil), 0)
+	return above(promql.Mul(promql.Sum(by, promql.Rate(counter, now)), promql.Num(60)), 0)
 }
 
 // worstReplicas returns the replicas of the model on which a counter increased most.
@@ -108,11 +108,11 @@ func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 	lost := func(over func(promql.Expr, time.Duration) promql.Expr) promql.Expr {
 		failed := promql.Sum(by, over(promql.Vector(metrics.KVTransferFailures, m...), now))
 		expired := promql.Sum(by, over(promql.Vector(metrics.KVTransfersExpired, m...), now))
-		return promql.Or(promql.Add(failed, expired, nil), failed, expired)
+		return promql.Or(promql.Add(failed, expired), failed, expired)
 	}
 	ended := promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, m...), now))
 	return both(
-		above(promql.Div(lost(promql.Rate), above(ended, 0), nil), 0.05),
+		above(promql.Div(lost(promql.Rate), above(ended, 0)), 0.05),
 		above(lost(promql.Increase), 10))
 }
 
@@ -125,7 +125,7 @@ func saturatedTier(m ...*promql.Matcher) promql.Expr {
 	stored := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTokens, slices.Concat(m, []*promql.Matcher{promql.Eq(metrics.LabelOperation, string(metrics.Store))})...), now))
 	return promql.Or(
 		above(pinned, 0.9),
-		promql.Unless(above(promql.Div(refused, above(promql.Add(refused, stored, nil), 0), nil), 0.5), pinned, nil))
+		promql.Unless(above(promql.Div(refused, above(promql.Add(refused, stored), 0)), 0.5), pinned))
 }
 
 // fullCache returns the usage of each KV cache that stays full while requests wait.

@@ -13,8 +13,8 @@ var (
 		Branch: Prefill,
 		Expr: promql.And(above(promql.Div(
 			mean(metrics.RequestPromptTokens, modelLabels, 30*minute),
-			dayBefore("prompt_tokens_before"), nil), 2),
-			atLeast(20, 30*minute), nil),
+			dayBefore("prompt_tokens_before")), 2),
+			atLeast(20, 30*minute)),
 		Severity:    slo.Info,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelModel},
@@ -32,9 +32,9 @@ var (
 		Branch: Prefill,
 		Expr: both(
 			promql.Unless(promql.Unless(
-				below(promql.Div(hitRatio(modelLabels, 30*minute, 0), above(dayBefore("prefix_hits_before"), 0.2), nil), 0.5),
-				promql.Ge(hitRatio(modelLabels, 30*minute, 0), times(0.5, hitRatio(modelLabels, hour, dayBack)), nil), nil),
-				cold(), nil),
+				below(promql.Div(hitRatio(modelLabels, 30*minute, 0), above(dayBefore("prefix_hits_before"), 0.2)), 0.5),
+				promql.Ge(hitRatio(modelLabels, 30*minute, 0), times(0.5, hitRatio(modelLabels, hour, dayBack)))),
+				cold()),
 			atLeast(20, 30*minute)),
 		Severity:    slo.Ticket,
 		For:         10 * minute,

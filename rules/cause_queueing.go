@@ -34,9 +34,9 @@ var AbortsRising = &Alert{
 	Branch: Queueing,
 	Expr: both(
 		promql.Or(
-			promql.Gt(above(aborted(modelLabels, now, 0), 0.15), times(2, dayBefore("aborted_before")), nil),
-			promql.Unless(above(aborted(modelLabels, now, 0), 0.3), dayBefore("aborted_before"), nil)),
-		promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.Requests), now)), promql.Num(20), nil)),
+			promql.Gt(above(aborted(modelLabels, now, 0), 0.15), times(2, dayBefore("aborted_before"))),
+			promql.Unless(above(aborted(modelLabels, now, 0), 0.3), dayBefore("aborted_before"))),
+		promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.Requests), now)), promql.Num(20))),
 	Severity:    slo.Ticket,
 	For:         5 * minute,
 	Scope:       []string{metrics.LabelModel},
@@ -64,7 +64,7 @@ func queueingAlerts(opt Options) []*Alert {
 		above(promql.Sum(modelLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting), 5*minute)), 0),
 		promql.Or(
 			above(queueShare(modelLabels, 5*minute), 0.5),
-			promql.Gt(promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)), promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning)), nil))))
+			promql.Gt(promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)), promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))))))
 	return []*Alert{&queue, AbortsRising}
 }
 
@@ -76,17 +76,17 @@ func harmful(opt Options, e promql.Expr) promql.Expr {
 	waiting := func(window, ago time.Duration) promql.Expr {
 		return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RequestsWaiting), ago), window))
 	}
-	usual := promql.Le(waiting(now, 0), times(2, waiting(hour, dayBack)), nil)
+	usual := promql.Le(waiting(now, 0), times(2, waiting(hour, dayBack)))
 	bad := promql.Vector(increase(metrics.RecordedBadEvents, fresh))
 	if opt.Tier == Shard {
 		bad = promql.Vector(shardName(metrics.SLOBadEvents, fresh))
 	}
 	return promql.Or(
-		promql.And(e, both(burning(opt, fresh), promql.Ge(bad, promql.Num(slo.MinBadEvents-0.5), nil)), onModel),
+		promql.And(e, both(burning(opt, fresh), promql.Ge(bad, promql.Num(slo.MinBadEvents-0.5))), onModel),
 		promql.Unless(e, promql.Or(burns(opt, fresh), usual), onModel))
 }
 
 // queueShare returns the part of the mean time to first token that requests spend waiting.
 func queueShare(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
-	return promql.Div(mean(metrics.QueueTime, by, window, m...), mean(metrics.TimeToFirstToken, by, window, m...), nil)
+	return promql.Div(mean(metrics.QueueTime, by, window, m...), mean(metrics.TimeToFirstToken, by, window, m...))
 }

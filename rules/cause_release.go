@@ -32,32 +32,32 @@ var ReleaseRegression = &Alert{
 
 func slower() promql.Expr {
 	grew := func(h *metrics.Family) promql.Expr {
-		return above(promql.Div(mean(h, modelLabels, 30*minute), meanBefore(h, modelLabels, day, 6*hour), nil), 1.5)
+		return above(promql.Div(mean(h, modelLabels, 30*minute), meanBefore(h, modelLabels, day, 6*hour)), 1.5)
 	}
-	return promql.And(promql.Or(grew(metrics.TimeToFirstToken), grew(metrics.InterTokenLatency)), atLeast(20, 30*minute), nil)
+	return promql.And(promql.Or(grew(metrics.TimeToFirstToken), grew(metrics.InterTokenLatency)), atLeast(20, 30*minute))
 }
 
 // changed returns each model with a version that appeared within six hours, or whose engines all started since then,
 // are warm and get no more requests than the day before: new replicas beside old ones add capacity, and higher load
 // alone slows engines down.
 func changed() promql.Expr {
-	restarted := promql.Unless(below(oldest(), (6*hour).Seconds()), cold(), nil)
+	restarted := promql.Unless(below(oldest(), (6*hour).Seconds()), cold())
 	perReplica := func(window, ago time.Duration) promql.Expr {
 		mean := func(f *metrics.Family) promql.Expr {
 			return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(f), ago), window))
 		}
-		return promql.Div(mean(metrics.RecordedRequests), mean(metrics.RecordedReplicas), nil)
+		return promql.Div(mean(metrics.RecordedRequests), mean(metrics.RecordedReplicas))
 	}
 	return promql.Or(
 		promql.Max(modelLabels, deployedWithin(6*hour)),
-		promql.And(restarted, promql.Le(perReplica(30*minute, 0), times(1.5, perReplica(day, 6*hour)), nil), nil))
+		promql.And(restarted, promql.Le(perReplica(30*minute, 0), times(1.5, perReplica(day, 6*hour)))))
 }
 
 // oldest returns the age in seconds of a model's longest-running engine.
 func oldest() promql.Expr {
 	started := promql.Mul(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
 		promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), promql.On(pageLabels...).ManyToOne())
-	return promql.Sub(promql.Call("time"), promql.Min(modelLabels, started), nil)
+	return promql.Sub(promql.Call("time"), promql.Min(modelLabels, started))
 }
 
 // cold returns each model whose engines all started recently: their caches fill and their kernels compile, as after

@@ -21,8 +21,8 @@ var ReplicaFailsRequests = &Alert{
 	Summary:     theEngine + " fails {{ $value | humanizePercentage }} of its requests to {{ $labels.model_name }}; the other replicas do not",
 	Description: "It answers at once, so a router that looks for the least load sends it more than its share: one broken replica becomes an outage. Take it out of rotation, then read its log.",
 	Split: []Evidence{
-		{"Its share of the model's requests", promql.Div(ended(nil, now, same(replicaLabels...)...), ended(nil, now, sameModel()...), nil), Percent},
-		{"A fair share", promql.Div(promql.Num(1), promql.CountBy(nil, ended(replicaLabels, now, sameModel()...)), nil), Percent},
+		{"Its share of the model's requests", promql.Div(ended(nil, now, same(replicaLabels...)...), ended(nil, now, sameModel()...)), Percent},
+		{"A fair share", promql.Div(promql.Num(1), promql.CountBy(nil, ended(replicaLabels, now, sameModel()...))), Percent},
 	},
 	Dashboard: IncidentDashboard,
 }
@@ -57,20 +57,20 @@ func inRole(labels []string) []string { return append([]string{metrics.LabelRole
 // it. Where the work per request is known, it must be three times as slow for that work, too: a router may send long
 // or uncached prompts to dedicated replicas.
 func slowest(h *metrics.Family, m ...*promql.Matcher) promql.Expr {
-	enough := promql.Ge(promql.Sum(inRole(replicaLabels), promql.Increase(promql.CountOf(h, m...), now)), promql.Num(10), nil)
-	slow := func(e promql.Expr, is func(a, b promql.Expr, m *promql.Matching) promql.Expr) promql.Expr {
-		e = promql.And(e, enough, nil)
+	enough := promql.Ge(promql.Sum(inRole(replicaLabels), promql.Increase(promql.CountOf(h, m...), now)), promql.Num(10))
+	slow := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
+		e = promql.And(e, enough)
 		return is(e, times(3, promql.Min(inRole(modelLabels), e)), promql.On(inRole(modelLabels)...).ManyToOne())
 	}
 	took := mean(h, inRole(replicaLabels), now, m...)
-	return promql.Max(replicaLabels, promql.Unless(slow(took, promql.Gt), slow(promql.Div(took, promptWork(inRole(replicaLabels), m...), nil), promql.Le), nil))
+	return promql.Max(replicaLabels, promql.Unless(slow(took, promql.Gt), slow(promql.Div(took, promptWork(inRole(replicaLabels), m...)), promql.Le)))
 }
 
 // promptWork returns the prompt tokens that are computed per request; where prefix cache hits are not reported, all
 // of them.
 func promptWork(by []string, m ...*promql.Matcher) promql.Expr {
 	prompt := mean(metrics.RequestPromptTokens, by, now, m...)
-	return promql.Or(promql.Mul(prompt, promql.Sub(promql.Num(1), hitRatio(by, now, 0, m...), nil), nil), prompt)
+	return promql.Or(promql.Mul(prompt, promql.Sub(promql.Num(1), hitRatio(by, now, 0, m...))), prompt)
 }
 
 // longestQueue returns each replica with a real queue, well above the mean of its role, while another has none.
@@ -78,7 +78,7 @@ func longestQueue() promql.Expr {
 	waiting := promql.Sum(inRole(replicaLabels), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), now))
 	perRole := promql.On(inRole(modelLabels)...)
 	return promql.Max(replicaLabels, promql.And(
-		promql.And(above(waiting, 4), promql.Gt(waiting, times(1.5, promql.Avg(inRole(modelLabels), waiting)), perRole.ManyToOne()), nil),
+		promql.And(above(waiting, 4), promql.Gt(waiting, times(1.5, promql.Avg(inRole(modelLabels), waiting)), perRole.ManyToOne())),
 		below(promql.Min(inRole(modelLabels), waiting), 1), perRole))
 }
 
@@ -103,9 +103,9 @@ func failsAlone(window time.Duration, m ...*promql.Matcher) promql.Expr {
 		return promql.Sub(e(modelLabels), e(replicaLabels), promql.On(modelLabels...).OneToMany())
 	}
 	fails := both(
-		above(promql.Div(bad(replicaLabels), above(all(replicaLabels), 0), nil), 0.5),
-		promql.Ge(promql.Sum(replicaLabels, promql.Increase(failed, window)), promql.Num(10), nil))
+		above(promql.Div(bad(replicaLabels), above(all(replicaLabels), 0)), 0.5),
+		promql.Ge(promql.Sum(replicaLabels, promql.Increase(failed, window)), promql.Num(10)))
 	return promql.Unless(
 		promql.And(fails, above(promql.CountBy(modelLabels, all(replicaLabels)), 1), promql.On(modelLabels...)),
-		promql.Ge(promql.Div(others(bad), above(others(all), 0.01), nil), promql.Num(0.1), nil), nil)
+		promql.Ge(promql.Div(others(bad), above(others(all), 0.01)), promql.Num(0.1)))
 }

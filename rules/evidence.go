@@ -129,10 +129,10 @@ func facts() []Fact {
 	perModel := func(e promql.Expr) promql.Expr { return promql.Sum(modelLabels, e) }
 	share := func(part *metrics.Family) promql.Expr {
 		return promql.Div(perModel(promql.Rate(promql.SumOf(part), recent)),
-			promql.Gt(perModel(promql.Rate(promql.SumOf(metrics.TimeToFirstToken), recent)), promql.Num(0), nil), nil)
+			promql.Gt(perModel(promql.Rate(promql.SumOf(metrics.TimeToFirstToken), recent)), promql.Num(0)))
 	}
 	minutely := func(f *metrics.Family) promql.Expr {
-		return above(promql.Mul(perModel(promql.Rate(promql.Vector(f), recent)), promql.Num(60), nil), 0)
+		return above(promql.Mul(perModel(promql.Rate(promql.Vector(f), recent)), promql.Num(60)), 0)
 	}
 	served := promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
 	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))

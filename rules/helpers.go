@@ -33,7 +33,7 @@ func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...
 	rate := func(e promql.Expr) promql.Expr {
 		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
 	}
-	return promql.Div(rate(promql.SumOf(h, m...)), promql.Gt(rate(promql.CountOf(h, m...)), promql.Num(0), nil), nil)
+	return promql.Div(rate(promql.SumOf(h, m...)), promql.Gt(rate(promql.CountOf(h, m...)), promql.Num(0)))
 }
 
 // ratio returns one counter's increase over another's in a window that ended ago before now; absent where the other
@@ -42,7 +42,7 @@ func ratio(part, whole promql.Expr, by []string, window, ago time.Duration) prom
 	rate := func(e promql.Expr) promql.Expr {
 		return promql.Sum(by, promql.Rate(promql.Offset(e, ago), window))
 	}
-	return promql.Div(rate(part), promql.Gt(rate(whole), promql.Num(0), nil), nil)
+	return promql.Div(rate(part), promql.Gt(rate(whole), promql.Num(0)))
 }
 
 // hitRatio returns the share of looked-up prompt tokens that the prefix cache held.
@@ -52,20 +52,20 @@ func hitRatio(by []string, window, ago time.Duration, m ...*promql.Matcher) prom
 
 // atLeast requires n requests per model in a window, so that a cause never rests on a handful.
 func atLeast(n float64, window time.Duration) promql.Expr {
-	return promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.CountOf(metrics.TimeToFirstToken), window)), promql.Num(n), nil)
+	return promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.CountOf(metrics.TimeToFirstToken), window)), promql.Num(n))
 }
 
 // above keeps e > limit, below keeps e < limit.
-func above(e promql.Expr, limit float64) promql.Expr { return promql.Gt(e, promql.Num(limit), nil) }
-func below(e promql.Expr, limit float64) promql.Expr { return promql.Lt(e, promql.Num(limit), nil) }
+func above(e promql.Expr, limit float64) promql.Expr { return promql.Gt(e, promql.Num(limit)) }
+func below(e promql.Expr, limit float64) promql.Expr { return promql.Lt(e, promql.Num(limit)) }
 
 // times scales an expression.
-func times(factor float64, e promql.Expr) promql.Expr { return promql.Mul(promql.Num(factor), e, nil) }
+func times(factor float64, e promql.Expr) promql.Expr { return promql.Mul(promql.Num(factor), e) }
 
 // both joins expressions with "and" on equal labels.
 func both(a promql.Expr, more ...promql.Expr) promql.Expr {
 	for _, e := range more {
-		a = promql.And(a, e, nil)
+		a = promql.And(a, e)
 	}
 	return a
 }

@@ -55,7 +55,7 @@ func throttledShare() promql.Expr {
 	}
 	lowered := promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), 5*minute)
 	all := count(lowered)
-	return promql.Div(promql.Or(count(above(lowered, 0.05)), times(0, all)), all, nil)
+	return promql.Div(promql.Or(count(above(lowered, 0.05)), times(0, all)), all)
 }
 
 // before returns the last value of a series as of five minutes ago.
@@ -67,7 +67,7 @@ func before(f *metrics.Family) promql.Expr {
 func deployed() promql.Expr {
 	version := append([]string{metrics.LabelVersion}, modelLabels...)
 	return promql.And(
-		promql.Unless(promql.Max(version, promql.Vector(metrics.EngineInfo)), promql.Max(version, before(metrics.EngineInfo)), nil),
+		promql.Unless(promql.Max(version, promql.Vector(metrics.EngineInfo)), promql.Max(version, before(metrics.EngineInfo))),
 		promql.Max(modelLabels, before(metrics.EngineInfo)), promql.On(modelLabels...))
 }
 
@@ -75,6 +75,6 @@ func deployed() promql.Expr {
 // the age of that time says nothing.
 func started() promql.Expr {
 	now := promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))
-	changed := promql.Unless(now, promql.Equal(now, promql.Max(pageLabels, before(metrics.EngineStartTime)), nil), nil)
+	changed := promql.Unless(now, promql.Equal(now, promql.Max(pageLabels, before(metrics.EngineStartTime))))
 	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), changed, promql.On(pageLabels...))
 }

@@ -37,15 +37,15 @@ func events(tier Tier, f *metrics.Family, window slo.Duration) promql.Expr {
 // badEvents returns the increase of bad events, and 0 where only events are known: an error series that does not
 // exist yet means no errors.
 func badEvents(tier Tier, window slo.Duration, all promql.Expr) promql.Expr {
-	return promql.Or(events(tier, metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all, nil))
+	return promql.Or(events(tier, metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all))
 }
 
 // first returns what engines younger than ten minutes had counted before Prometheus first saw them. increase() leaves
 // that out: it cannot tell a new engine from one that was not scraped before.
 func first(f *metrics.Family) promql.Expr {
 	counter := promql.Vector(f)
-	unseen := promql.Unless(promql.Over("min_over_time", counter, Interval), promql.Offset(counter, Interval), nil)
-	age := promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), nil)
+	unseen := promql.Unless(promql.Over("min_over_time", counter, Interval), promql.Offset(counter, Interval))
+	age := promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)))
 	return promql.Sum(modelSLO, once(f, promql.And(unseen, below(age, (10*minute).Seconds()), promql.On(pageLabels...))))
 }
 
@@ -58,7 +58,7 @@ func underMaintenance() promql.Expr {
 // minutes that see an event.
 func leftOut(f *metrics.Family) promql.Expr {
 	counted := promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), base.Std())))
-	return times(-Interval.Seconds()/base.Std().Seconds(), promql.And(counted, underMaintenance(), nil))
+	return times(-Interval.Seconds()/base.Std().Seconds(), promql.And(counted, underMaintenance()))
 }
 
 func correctionOf(f *metrics.Family) *metrics.Family {
@@ -86,7 +86,7 @@ func requests(tier Tier, window slo.Duration) promql.Expr {
 		return promql.Sum(modelRole, promql.Vector(metrics.ShardRequests))
 	}
 	ended := promql.Mul(promql.Num(window.Std().Seconds()),
-		promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Vector(metrics.RecordedRequests), window.Std())), nil)
+		promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Vector(metrics.RecordedRequests), window.Std())))
 	return promql.Or(
 		promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(promql.CountOf(metrics.TimeToFirstToken), window.Std()))),
 		ended)
@@ -110,7 +110,7 @@ func asked(tier Tier, f *metrics.Family, more ...string) promql.Expr {
 // saidBy joins e, a value about objectives, with each model and exporter that counts its events. exporter lists the
 // labels that identify the exporter on both sides; more lists labels of e to keep.
 func saidBy(exporter []string, e promql.Expr, more ...string) promql.Expr {
-	counts := promql.Mul(promql.Num(0), promql.Max(append([]string{"job", metrics.LabelInstance}, modelSLO...), promql.Vector(metrics.SLOEvents)), nil)
+	counts := promql.Mul(promql.Num(0), promql.Max(append([]string{"job", metrics.LabelInstance}, modelSLO...), promql.Vector(metrics.SLOEvents)))
 	said := promql.Max(slices.Concat(exporter, more), e)
 	if len(more) > 0 {
 		said = promql.TopK(1, exporter, said)

@@ -42,7 +42,7 @@ const (
 // a throttled GPU looks like a queue. Hardware comes first, then changes in the engines, then changes in the
 // requests, which by chance make one replica worse than another; clues about lost room or time alone come last.
 func Clues() []Clue {
-	yesterday := func(now promql.Expr, fact string) promql.Expr { return promql.Div(now, dayBefore(fact), nil) }
+	yesterday := func(now promql.Expr, fact string) promql.Expr { return promql.Div(now, dayBefore(fact)) }
 	worst := func(e promql.Expr) promql.Expr { return promql.Max(modelLabels, e) }
 	one := func(e promql.Expr) promql.Expr { return promql.TopK(1, modelLabels, e) }
 	waiting := promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting))
@@ -60,11 +60,11 @@ func Clues() []Clue {
 		{Engine, "cold_start", "LLMColdStart", "", Count, "{engine} started less than 15 minutes ago, and requests waited", startedCold()},
 		{Memory, "kv_transfers_lost", "LLMKVTransferFailures", "", Decimal, "{value} KV transfers per request are lost", lostTransfers(modelLabels)},
 		{Prefill, "prefix_hits_fell", "LLMPrefixHitCollapse", "", Share, "The prefix cache hits {value} of what it did the day before",
-			below(promql.Div(hitRatio(modelLabels, recent, 0), above(dayBefore("prefix_hits_before"), 0.2), nil), 0.5)},
+			below(promql.Div(hitRatio(modelLabels, recent, 0), above(dayBefore("prefix_hits_before"), 0.2)), 0.5)},
 		{Prefill, "prompts_grew", "LLMLongPromptShift", "", Count, "Prompts are {value} times as long as the day before",
 			above(yesterday(mean(metrics.RequestPromptTokens, modelLabels, recent), "prompt_tokens_before"), 2)},
 		{Decode, "drafts_refused", "LLMSpeculationCollapse", "", Share, "Draft tokens are accepted {value} as often as the day before",
-			below(promql.Div(accepted(modelLabels, recent, 0), above(dayBefore("draft_tokens_before"), 0.2), nil), 0.5)},
+			below(promql.Div(accepted(modelLabels, recent, 0), above(dayBefore("draft_tokens_before"), 0.2)), 0.5)},
 		{Behaviour, "output_limit", "LLMRunawayGeneration", "", Share, "{value} of requests run into the output limit", runsOn(modelLabels, recent)},
 		{Routing, "slow_replica", "LLMReplicaSkew", "", Seconds, "{engine} alone is slow: first tokens after {value}", lonelyReplica(metrics.TimeToFirstToken)},
 		{Routing, "slow_decoder", "LLMReplicaSkew", "", Seconds, "{engine} alone is slow: {value} between tokens", lonelyReplica(metrics.InterTokenLatency)},
@@ -72,9 +72,9 @@ func Clues() []Clue {
 		{Memory, "kv_full", "LLMKVPressure", "", Share, "The KV cache is {value} full and requests wait for room", worst(fullCache())},
 		{Memory, "kv_tier_full", "LLMKVOffloadSaturated", "", Share, "The {tier} tier of {engine} takes no more KV cache", one(saturatedTier())},
 		{Queueing, "queue_share", "LLMQueueBuildUp", FirstToken, Share, "{value} of the time to the first token is waiting", above(queueShare(modelLabels, recent), 0.5)},
-		{Queueing, "queue_long", "LLMQueueBuildUp", FirstToken, Count, "{value} requests wait, more than run", promql.Gt(waiting, running, nil)},
+		{Queueing, "queue_long", "LLMQueueBuildUp", FirstToken, Count, "{value} requests wait, more than run", promql.Gt(waiting, running)},
 		{Prefill, "prefill_share", "LLMLongPromptShift", FirstToken, Share, "{value} of the time to the first token is prefill",
-			above(promql.Div(mean(metrics.PrefillTime, modelLabels, recent), mean(metrics.TimeToFirstToken, modelLabels, recent), nil), 0.5)},
+			above(promql.Div(mean(metrics.PrefillTime, modelLabels, recent), mean(metrics.TimeToFirstToken, modelLabels, recent)), 0.5)},
 		{Decode, "batch_grew", "LLMBatchKnee", NextToken, Count, "{value} times as many requests run at once as the day before",
 			above(yesterday(batch(modelLabels, recent, 0), "running_before"), 1.5)},
 	}
@@ -130,5 +130,5 @@ func order(i int) string { return strconv.Itoa(10 + i) }
 func lonelyReplica(h *metrics.Family) promql.Expr {
 	slow := slowest(h)
 	return promql.And(promql.TopK(1, modelLabels, slow),
-		promql.Lt(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, mean(h, replicaLabels, now))), nil), promql.On(modelLabels...))
+		promql.Lt(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, mean(h, replicaLabels, now)))), promql.On(modelLabels...))
 }

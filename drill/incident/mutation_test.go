@@ -63,7 +63,7 @@ func relabel(f *metrics.Family, name, value string) tamper {
 // TestMutations breaks one thing at a time, in the rules or in what the exporter serves: the score turns
 // red. The same incidents with nothing broken are fine.
 func TestMutations(t *testing.T) {
-	never := promql.And(promql.Vector(metrics.EngineUp), promql.Gt(promql.Vector(metrics.EngineUp), promql.Num(1), nil), nil)
+	never := promql.And(promql.Vector(metrics.EngineUp), promql.Gt(promql.Vector(metrics.EngineUp), promql.Num(1)))
 	for _, m := range []struct {
 		name, incident string
 		groups         []rules.Group

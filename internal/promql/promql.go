@@ -142,38 +142,38 @@ func (m Matching) OneToMany(include ...string) *Matching {
 	return &m
 }
 
-// Add adds. As for all binary operators, m may be nil.
-func Add(a, b Expr, m *Matching) Expr { return binary(parser.ADD, a, b, m) }
+// Add adds. Like all binary operators, it matches on all labels without m.
+func Add(a, b Expr, m ...*Matching) Expr { return binary(parser.ADD, a, b, m) }
 
 // Sub subtracts.
-func Sub(a, b Expr, m *Matching) Expr { return binary(parser.SUB, a, b, m) }
+func Sub(a, b Expr, m ...*Matching) Expr { return binary(parser.SUB, a, b, m) }
 
 // Mul multiplies.
-func Mul(a, b Expr, m *Matching) Expr { return binary(parser.MUL, a, b, m) }
+func Mul(a, b Expr, m ...*Matching) Expr { return binary(parser.MUL, a, b, m) }
 
 // Div divides.
-func Div(a, b Expr, m *Matching) Expr { return binary(parser.DIV, a, b, m) }
+func Div(a, b Expr, m ...*Matching) Expr { return binary(parser.DIV, a, b, m) }
 
 // Gt keeps greater values. Like all comparisons, it keeps series of the left side.
-func Gt(a, b Expr, m *Matching) Expr { return binary(parser.GTR, a, b, m) }
+func Gt(a, b Expr, m ...*Matching) Expr { return binary(parser.GTR, a, b, m) }
 
 // Ge keeps values that are greater or equal.
-func Ge(a, b Expr, m *Matching) Expr { return binary(parser.GTE, a, b, m) }
+func Ge(a, b Expr, m ...*Matching) Expr { return binary(parser.GTE, a, b, m) }
 
 // Lt keeps smaller values.
-func Lt(a, b Expr, m *Matching) Expr { return binary(parser.LSS, a, b, m) }
+func Lt(a, b Expr, m ...*Matching) Expr { return binary(parser.LSS, a, b, m) }
 
 // Le keeps values that are smaller or equal.
-func Le(a, b Expr, m *Matching) Expr { return binary(parser.LTE, a, b, m) }
+func Le(a, b Expr, m ...*Matching) Expr { return binary(parser.LTE, a, b, m) }
 
 // Equal keeps equal values.
-func Equal(a, b Expr, m *Matching) Expr { return binary(parser.EQLC, a, b, m) }
+func Equal(a, b Expr, m ...*Matching) Expr { return binary(parser.EQLC, a, b, m) }
 
 // And keeps series of a that have a partner in b; m nil means equal labels.
-func And(a, b Expr, m *Matching) Expr { return binary(parser.LAND, a, b, m) }
+func And(a, b Expr, m ...*Matching) Expr { return binary(parser.LAND, a, b, m) }
 
 // Unless keeps series of a that have no partner in b.
-func Unless(a, b Expr, m *Matching) Expr { return binary(parser.LUNLESS, a, b, m) }
+func Unless(a, b Expr, m ...*Matching) Expr { return binary(parser.LUNLESS, a, b, m) }
 
 // Or joins alternatives: a later one contributes only series whose labels the earlier ones lack.
 func Or(first Expr, more ...Expr) Expr {
@@ -184,11 +184,11 @@ func Or(first Expr, more ...Expr) Expr {
 }
 
 // OrOn joins a with those series of b that have no partner in a on the labels of m.
-func OrOn(a, b Expr, m *Matching) Expr { return binary(parser.LOR, a, b, m) }
+func OrOn(a, b Expr, m ...*Matching) Expr { return binary(parser.LOR, a, b, m) }
 
-func binary(op parser.ItemType, a, b Expr, m *Matching) Expr {
+func binary(op parser.ItemType, a, b Expr, matching []*Matching) Expr {
 	e := &parser.BinaryExpr{Op: op, LHS: operand(op, a, true), RHS: operand(op, b, false)}
-	if m != nil {
+	for _, m := range matching {
 		card := m.card
 		if op.IsSetOperator() {
 			card = parser.CardManyToMany

@@ -14,17 +14,17 @@ func TestPrinting(t *testing.T) {
 	a, b := promql.Vector(metrics.RequestsWaiting), promql.Vector(metrics.RequestsRunning)
 	by := []string{metrics.LabelModel}
 	for want, e := range map[string]promql.Expr{
-		"(llm_engine_requests_waiting + llm_engine_requests_running) * 3":                         promql.Mul(promql.Add(a, b, nil), promql.Num(3), nil),
-		"llm_engine_requests_waiting - (llm_engine_requests_running - 1)":                         promql.Sub(a, promql.Sub(b, promql.Num(1), nil), nil),
+		"(llm_engine_requests_waiting + llm_engine_requests_running) * 3":                         promql.Mul(promql.Add(a, b), promql.Num(3)),
+		"llm_engine_requests_waiting - (llm_engine_requests_running - 1)":                         promql.Sub(a, promql.Sub(b, promql.Num(1))),
 		"llm_engine_requests_waiting or llm_engine_requests_running or vector(1)":                 promql.Or(a, b, promql.Call("vector", promql.Num(1))),
 		"llm_engine_requests_waiting > on (model_name) group_left () llm_engine_requests_running": promql.Gt(a, b, promql.On(by...).ManyToOne()),
 		"sum by (model_name) (rate(llm_engine_preemptions_total{pod=\"p\"}[5m] offset 1h))": promql.Sum(by,
 			promql.Rate(promql.Offset(promql.Vector(metrics.Preemptions, promql.Eq("pod", "p")), time.Hour), 5*time.Minute)),
 		"topk by (model_name) (2, llm_engine_requests_waiting)": promql.TopK(2, by, a),
 		"llm_engine_time_to_first_token_seconds_sum / llm_engine_time_to_first_token_seconds_count": promql.Div(
-			promql.SumOf(metrics.TimeToFirstToken), promql.CountOf(metrics.TimeToFirstToken), nil),
+			promql.SumOf(metrics.TimeToFirstToken), promql.CountOf(metrics.TimeToFirstToken)),
 		"llm_engine_requests_waiting unless on (model_name) llm_engine_requests_running": promql.Unless(a, b, promql.On(by...)),
-		"0.0144 * llm_engine_requests_waiting":                                           promql.Mul(promql.Num(0.0144), a, nil),
+		"0.0144 * llm_engine_requests_waiting":                                           promql.Mul(promql.Num(0.0144), a),
 	} {
 		if got := e.String(); got != want {
 			t.Errorf("printed %s, want %s", got, want)
@@ -77,7 +77,7 @@ func TestRename(t *testing.T) {
 // Functions that mean something else in MetricsQL are replaced wherever they are, and the original is left alone.
 func TestMetricsQL(t *testing.T) {
 	counter := promql.Vector(metrics.Preemptions)
-	e := promql.Div(promql.Sum(nil, promql.Rate(counter, time.Hour)), promql.Max(nil, promql.Over("max_over_time", counter, time.Hour)), nil)
+	e := promql.Div(promql.Sum(nil, promql.Rate(counter, time.Hour)), promql.Max(nil, promql.Over("max_over_time", counter, time.Hour)))
 	before := e.String()
 	if got, want := promql.MetricsQL(e).String(), strings.Replace(before, "rate(", "rate_prometheus(", 1); got != want {
 		t.Errorf("%s, want %s", got, want)
