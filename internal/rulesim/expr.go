@@ -12,9 +12,16 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// parsed are the expressions of rules by their text. The engine parses an expression each time it evaluates it, and writes into
-// what it parsed: it gets a copy of what is here.
+// parsed are the expressions of rules by their text, each a rule. The engine parses an expression each time it evaluates it, and
+// writes into what it parsed: it gets a copy of what is here.
 var parsed sync.Map
+
+// rule is the expression of a rule.
+type rule struct {
+	expr parser.Expr
+	// reads are the names of the series it reads. While there are none of them it has no result; nil where that is not so.
+	reads []string
+}
 
 // reader is a parser that knows the expressions of rules.
 type reader struct{ parser.Parser }
@@ -22,7 +29,7 @@ type reader struct{ parser.Parser }
 // ParseExpr implements parser.Parser.
 func (r reader) ParseExpr(text string) (parser.Expr, error) {
 	if known, ok := parsed.Load(text); ok {
-		return clone(known.(parser.Expr)), nil
+		return clone(known.(rule).expr), nil
 	}
 	return r.Parser.ParseExpr(text)
 }
@@ -46,9 +53,58 @@ func (l loader) Load(number string, ignoreUnknown bool, names model.ValidationSc
 func (l loader) Parse(text string) (parser.Expr, error) {
 	e, err := l.ParseExpr(text)
 	if err == nil {
-		parsed.Store(text, clone(e))
+		parsed.Store(text, rule{clone(e), reads(e)})
 	}
 	return written{e, text}, err
+}
+
+// reads lists the names of the series without which an expression has no result: all that it reads, unless something in it has a
+// result of its own.
+func reads(e parser.Expr) (names []string) {
+	whole := true
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			whole = whole && n.Name != ""
+			names = append(names, n.Name)
+		case *parser.Call:
+			whole = whole && !slices.Contains([]string{"absent", "absent_over_time", "info", "scalar", "vector"}, n.Func.Name) && len(n.Args) > 0
+		case *parser.BinaryExpr:
+			whole = whole && (n.VectorMatching == nil || n.VectorMatching.FillValues == parser.VectorMatchFillValues{})
+		}
+		return nil
+	})
+	if !whole {
+		return nil
+	}
+	return names
+}
+
+// silent reports that a rule reads nothing that was ever stored, which needs no evaluation.
+func (s *Sim) silent(text string) (bool, error) {
+	known, ok := parsed.Load(text)
+	if !ok || known.(rule).reads == nil {
+		return false, nil
+	}
+	index, err := s.db.Head().Index()
+	if err != nil {
+		return false, err
+	}
+	defer index.Close()
+	for _, name := range known.(rule).reads {
+		if s.stored[name] {
+			return false, nil
+		}
+		p, err := index.Postings(s.ctx, model.MetricNameLabel, name)
+		if err != nil {
+			return false, err
+		}
+		if p.Next() {
+			s.stored[name] = true
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // written is an expression that knows its text: the rule manager asks for it at every evaluation.
