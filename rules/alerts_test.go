@@ -27,6 +27,7 @@ const alertTests = "testdata/alerts"
 // Every alert has a test file with cases in which it fires and cases in which it does not, run by
 // promtool where it is installed.
 func TestAlertsWithPromtool(t *testing.T) {
+	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("promtool is not installed; TestAlerts runs the same files in process")
@@ -164,6 +165,7 @@ func TestAlerts(t *testing.T) {
 	for _, g := range groups {
 		for _, a := range g.Alerts {
 			t.Run(a.Name, func(t *testing.T) {
+				t.Parallel()
 				var file promtoolFile
 				content, err := os.ReadFile(filepath.Join(alertTests, a.Name+".yaml"))
 				if err != nil {
@@ -221,6 +223,7 @@ func TestAlerts(t *testing.T) {
 
 // To roll back is advice for a version that changed. Engines that started again with the one they had get another.
 func TestRollBackOnlyWhatChanged(t *testing.T) {
+	t.Parallel()
 	content, err := os.ReadFile(filepath.Join(alertTests, rules.ReleaseRegression.Name+".yaml"))
 	if err != nil {
 		t.Fatal(err)

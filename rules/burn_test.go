@@ -117,6 +117,7 @@ func drawIncidents(t *testing.T, p slo.Pair, periods []slo.Duration) []incident 
 // An incident fires its page when the formula says, give or take one scrape and one evaluation, for any
 // target, period and traffic.
 func TestPageFiresWhenTheFormulaSays(t *testing.T) {
+	t.Parallel()
 	incidents := drawIncidents(t, slo.DefaultPairs()[1], slo.Periods())
 	for _, target := range []string{"50%", "90%", "99%", "99.99%"} {
 		for _, perSecond := range []float64{1. / 3600, 10_000} {
@@ -128,6 +129,7 @@ func TestPageFiresWhenTheFormulaSays(t *testing.T) {
 
 // The same for tickets, over windows short enough for every run; -long takes the real ones.
 func TestTicketFiresWhenTheFormulaSays(t *testing.T) {
+	t.Parallel()
 	pairs := []slo.Pair{
 		{Long: slo.Duration(hour), Short: slo.Duration(5 * time.Minute), Spend: slo.One / 50, Severity: slo.Page},
 		{Long: slo.Duration(4 * hour), Short: slo.Duration(20 * time.Minute), Spend: slo.One / 100, Severity: slo.Ticket},

@@ -28,6 +28,7 @@ func (w *world) add(o slo.Objective, s service) {
 // A service that in no minute misses its objective never alerts, whatever the target, the period and
 // the traffic.
 func TestBelowBudgetNeverAlerts(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(*seed, 2))
 	w := &world{}
 	for range *draws {
@@ -45,6 +46,7 @@ func TestBelowBudgetNeverAlerts(t *testing.T) {
 // One bad request never alerts: not in a model with one request an hour, not with a hundred, and not
 // when the request is a thousand slow tokens.
 func TestOneBadRequestNeverAlerts(t *testing.T) {
+	t.Parallel()
 	w := &world{}
 	for _, target := range []string{"90%", "99%", "99.99%"} {
 		for _, perHour := range []float64{1, 4, 100} {
@@ -95,6 +97,7 @@ func TestManySlowRequestsOfTokensPage(t *testing.T) {
 // What happens to series in real life neither pages nor hides an outage: each disturbance runs once in
 // a healthy service and once under a total outage from the third hour on.
 func TestDisturbances(t *testing.T) {
+	t.Parallel()
 	const start = 3 * hour
 	outageDetected := start + 9*time.Minute + 2*time.Minute // 99%: 14.4% of an hour, plus scrape and evaluation
 	disturbances := map[string]func(w *world, bad func(time.Duration) float64){
@@ -159,6 +162,7 @@ func TestDisturbances(t *testing.T) {
 
 // Counters start again from zero when an engine restarts.
 func TestCounterResetNeitherPagesNorHides(t *testing.T) {
+	t.Parallel()
 	for _, hit := range []bool{false, true} {
 		w := &world{}
 		bad := constant(0.002)
@@ -181,6 +185,7 @@ func TestCounterResetNeitherPagesNorHides(t *testing.T) {
 // An exporter that restarts in the middle of an incident, and is away for three minutes, neither ends
 // the page nor starts one.
 func TestExporterRestartNeitherPagesNorEndsThePage(t *testing.T) {
+	t.Parallel()
 	for _, hit := range []bool{false, true} {
 		w := &world{}
 		bad := constant(0.005)
@@ -207,6 +212,7 @@ func TestExporterRestartNeitherPagesNorEndsThePage(t *testing.T) {
 
 // After an incident the page ends within the longest short window of the pairs that page.
 func TestPageEndsSoonAfterTheIncident(t *testing.T) {
+	t.Parallel()
 	w := &world{}
 	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(10), badShare: during(2*hour, 150*time.Minute, 1, 0.001)})
 	fired, _ := w.run(t, 5*hour, burning(t, rules.Options{})...)
@@ -238,6 +244,7 @@ func TestOnlyTheModelThatBurnsPages(t *testing.T) {
 
 // With traffic and no bad series a burn rate is 0; without traffic it is absent, not NaN.
 func TestZeroAndAbsentAreNotTheSame(t *testing.T) {
+	t.Parallel()
 	w := &world{}
 	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: during(0, 2*hour, 10, 0), badShare: constant(0), lateBad: true})
 	_, sim := w.run(t, 9*hour, burning(t, rules.Options{})...)

@@ -300,6 +300,7 @@ func TestScenarios(t *testing.T) {
 
 // A burst of bad requests is counted in the budget whatever its phase against scrapes and tiles. The docs give the bounds.
 func TestBudgetCountsBursts(t *testing.T) {
+	t.Parallel()
 	const burst = 50
 	for _, c := range []struct {
 		every time.Duration
