@@ -64,12 +64,12 @@ func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 	for _, a := range g.Alerts {
 		exprs = append(exprs, a.Expr)
 	}
-	return reading(g, exprs...)
+	return reading(rules.Options{}, g, exprs...)
 }
 
 // reading is a group and, of the others, the records that expressions read.
-func reading(g rules.Group, exprs ...promql.Expr) []rules.Group {
-	all := rules.Groups(rules.Options{})
+func reading(opt rules.Options, g rules.Group, exprs ...promql.Expr) []rules.Group {
+	all := rules.Groups(opt)
 	read := map[string]bool{}
 	var reads func(e parser.Expr)
 	reads = func(e parser.Expr) {

@@ -70,7 +70,7 @@ func checkDetection(t *testing.T, pairs []slo.Pair, severity slo.Severity, alert
 	if len(expect) < len(incidents)/2 {
 		t.Fatalf("only %d of %d incidents are worth simulating; draw others", len(expect), len(incidents))
 	}
-	fired, _ := w.run(t, history+wait, burning(t, rules.Options{Pairs: pairs})...)
+	fired, _ := w.run(t, history+wait, only(t, rules.Options{Pairs: pairs}, alert)...)
 	for s, th := range expect {
 		if len(fired[s]) == 0 {
 			t.Errorf("%s: silent; theory says after %s", th, th.detection)

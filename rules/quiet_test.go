@@ -88,7 +88,7 @@ func TestManySlowRequestsOfTokensPage(t *testing.T) {
 		requests += 6 // a thousand tokens each
 		emit(series(metrics.TimeToFirstToken.Name+"_count", metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), requests)
 	}
-	fired, _ := w.run(t, 3*hour, burning(t, rules.Options{})...)
+	fired, _ := w.run(t, 3*hour, only(t, rules.Options{}, fastBurn)...)
 	if len(fired.of(fastBurn)) != 1 {
 		t.Errorf("fired %v, want one page", fired)
 	}
@@ -143,7 +143,7 @@ func TestDisturbances(t *testing.T) {
 			disturb(w, bad)
 			names[w.objectives[len(w.objectives)-1].Name] = name
 		}
-		fired, _ := w.run(t, start+30*time.Minute, burning(t, rules.Options{})...)
+		fired, _ := w.run(t, start+30*time.Minute, only(t, rules.Options{}, fastBurn)...)
 		for sloName, name := range names {
 			at := fired[subject{fastBurn, "m", sloName}]
 			switch {
@@ -175,7 +175,7 @@ func TestCounterResetNeitherPagesNorHides(t *testing.T) {
 				w.services[0].events, w.services[0].bad = 0, 0
 			}
 		}
-		fired, _ := w.run(t, 4*hour, burning(t, rules.Options{})...)
+		fired, _ := w.run(t, 4*hour, only(t, rules.Options{}, fastBurn)...)
 		if got := len(fired.of(fastBurn)); (got == 1) != hit {
 			t.Errorf("outage %t: pages %v", hit, fired)
 		}
@@ -194,7 +194,7 @@ func TestExporterRestartNeitherPagesNorEndsThePage(t *testing.T) {
 		}
 		w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(10), badShare: bad})
 		w.exporterDown = func(at time.Duration) bool { return at >= 150*time.Minute && at < 153*time.Minute }
-		fired, _ := w.run(t, 3*hour, burning(t, rules.Options{})...)
+		fired, _ := w.run(t, 3*hour, only(t, rules.Options{}, fastBurn)...)
 		at := fired[subject{fastBurn, "m", "slo-0"}]
 		if !hit && len(at) > 0 {
 			t.Errorf("false page at %s", at[0])
@@ -215,7 +215,7 @@ func TestPageEndsSoonAfterTheIncident(t *testing.T) {
 	t.Parallel()
 	w := &world{}
 	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(10), badShare: during(2*hour, 150*time.Minute, 1, 0.001)})
-	fired, _ := w.run(t, 5*hour, burning(t, rules.Options{})...)
+	fired, _ := w.run(t, 5*hour, only(t, rules.Options{}, fastBurn)...)
 	at := fired[subject{fastBurn, "m", "slo-0"}]
 	if len(at) == 0 {
 		t.Fatal("no page")
@@ -236,7 +236,7 @@ func TestOnlyTheModelThatBurnsPages(t *testing.T) {
 		s.pod, s.slo, s.threshold, s.perSecond = s.model, o.Name, "0.5", constant(10)
 		w.services = append(w.services, &s)
 	}
-	fired, _ := w.run(t, 2*hour, burning(t, rules.Options{})...)
+	fired, _ := w.run(t, 2*hour, only(t, rules.Options{}, fastBurn)...)
 	if pages := fired.of(fastBurn); len(pages) != 1 || pages[0].model != "burning" {
 		t.Errorf("pages %v, want one for burning", pages)
 	}
