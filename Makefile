@@ -33,8 +33,9 @@ drill: ## play every incident in virtual time and score what was said about it
 drill-report: ## play them with five seeds and write docs/drill.html and docs/drill-scores.md (minutes)
 	go run ./cmd/drill report
 
+# Tests hold little and allocate much: collecting garbage less often saves a third of their time.
 test: ## run all tests
-	go test -timeout 20m ./...
+	GOGC=400 go test -timeout 20m ./...
 
 race: ## run the concurrent parts under the race detector
 	go test -race ./collectors/... ./cmd/exporter/...

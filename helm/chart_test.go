@@ -126,6 +126,7 @@ var combinations = map[string][]string{
 func TestCombinations(t *testing.T) {
 	for name, set := range combinations {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			args := []string{"lint", "--strict", chart}
 			for _, s := range set {
 				args = append(args, "--set-json", s)
@@ -192,6 +193,7 @@ func TestRulesAreTheGeneratedOnes(t *testing.T) {
 
 // VictoriaMetrics gets the objects of its operator, and the rules that --format victoriametrics writes.
 func TestVictoriaMetrics(t *testing.T) {
+	t.Parallel()
 	objects := render(t, append(combinations["victoria"], ownRunbooks)...)
 	if objects["PodMonitor"] != nil || objects["PrometheusRule"] != nil {
 		t.Error("objects of Prometheus' operator are there too")
@@ -274,6 +276,7 @@ func TestLinks(t *testing.T) {
 // Where Prometheus sets namespace itself, everything reads the engine's from the label that is left: as the generator
 // writes it, with the same links.
 func TestOtherNamespaceLabel(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	const runbooks = "https://wiki.example/{alert}.html"
 	if out, err := exec.Command("go", "run", "../jsonnet-free-gen", "--format", "operator", "--label", "namespace=exported_namespace", "--runbook-url", runbooks,
@@ -374,6 +377,7 @@ func TestAlertmanagerConfig(t *testing.T) {
 
 // The exporter itself accepts the rendered configuration and flags.
 func TestExporterAcceptsTheConfiguration(t *testing.T) {
+	t.Parallel()
 	objects := render(t, `config={"targets":[{"url":"http://127.0.0.1:8000","labels":{"model_name":"chat"}}],"objectives":[{"name":"ttft","signal":"ttft","threshold":"500ms","target":"99%"}],"limits":{"series":1000}}`, `gpu.driver="host"`)
 	bin := filepath.Join(t.TempDir(), "exporter")
 	build := exec.Command("go", "build", "-o", bin, "../cmd/exporter")
@@ -443,6 +447,7 @@ func TestPrivileges(t *testing.T) {
 
 // Each way to NVML sets what it is made of, and nothing of another.
 func TestWaysToNVML(t *testing.T) {
+	t.Parallel()
 	for driver, want := range map[string][4]any{ // RuntimeClass, NVIDIA_VISIBLE_DEVICES, annotation, mount
 		`"runtimeClass"`:   {"nvidia", "all", nil, false},
 		`"defaultRuntime"`: {nil, "all", nil, false},
@@ -631,6 +636,7 @@ func TestNotes(t *testing.T) {
 
 // The container may have more than the exporter's own limits let it use, and Go hears of it before the kernel does.
 func TestMemory(t *testing.T) {
+	t.Parallel()
 	soft := func(set ...string) any {
 		for _, e := range at(t, render(t, set...)["DaemonSet"], "spec", "template", "spec", "containers", "env").([]any) {
 			if e.(object)["name"] == "GOMEMLIMIT" {
@@ -653,6 +659,7 @@ func TestMemory(t *testing.T) {
 
 // Two releases share no name, neither in one namespace nor across the cluster.
 func TestTwoReleases(t *testing.T) {
+	t.Parallel()
 	names := func(release, namespace string) map[string]bool {
 		out, err := helm(t, "template", release, chart, "--namespace", namespace)
 		if err != nil {

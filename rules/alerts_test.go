@@ -27,6 +27,7 @@ const alertTests = "testdata/alerts"
 // Every alert has a test file with cases in which it fires and cases in which it does not, run by
 // promtool where it is installed.
 func TestAlertsWithPromtool(t *testing.T) {
+	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("promtool is not installed; TestAlerts runs the same files in process")
@@ -63,12 +64,12 @@ func needs(t *testing.T, g rules.Group, a *rules.Alert) []rules.Group {
 	for _, a := range g.Alerts {
 		exprs = append(exprs, a.Expr)
 	}
-	return reading(g, exprs...)
+	return reading(rules.Options{}, g, exprs...)
 }
 
 // reading is a group and, of the others, the records that expressions read.
-func reading(g rules.Group, exprs ...promql.Expr) []rules.Group {
-	all := rules.Groups(rules.Options{})
+func reading(opt rules.Options, g rules.Group, exprs ...promql.Expr) []rules.Group {
+	all := rules.Groups(opt)
 	read := map[string]bool{}
 	var reads func(e parser.Expr)
 	reads = func(e parser.Expr) {
@@ -164,6 +165,7 @@ func TestAlerts(t *testing.T) {
 	for _, g := range groups {
 		for _, a := range g.Alerts {
 			t.Run(a.Name, func(t *testing.T) {
+				t.Parallel()
 				var file promtoolFile
 				content, err := os.ReadFile(filepath.Join(alertTests, a.Name+".yaml"))
 				if err != nil {
@@ -221,6 +223,7 @@ func TestAlerts(t *testing.T) {
 
 // To roll back is advice for a version that changed. Engines that started again with the one they had get another.
 func TestRollBackOnlyWhatChanged(t *testing.T) {
+	t.Parallel()
 	content, err := os.ReadFile(filepath.Join(alertTests, rules.ReleaseRegression.Name+".yaml"))
 	if err != nil {
 		t.Fatal(err)

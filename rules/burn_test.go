@@ -70,7 +70,7 @@ func checkDetection(t *testing.T, pairs []slo.Pair, severity slo.Severity, alert
 	if len(expect) < len(incidents)/2 {
 		t.Fatalf("only %d of %d incidents are worth simulating; draw others", len(expect), len(incidents))
 	}
-	fired, _ := w.run(t, history+wait, burning(t, rules.Options{Pairs: pairs})...)
+	fired, _ := w.run(t, history+wait, only(t, rules.Options{Pairs: pairs}, alert)...)
 	for s, th := range expect {
 		if len(fired[s]) == 0 {
 			t.Errorf("%s: silent; theory says after %s", th, th.detection)
@@ -117,6 +117,7 @@ func drawIncidents(t *testing.T, p slo.Pair, periods []slo.Duration) []incident 
 // An incident fires its page when the formula says, give or take one scrape and one evaluation, for any
 // target, period and traffic.
 func TestPageFiresWhenTheFormulaSays(t *testing.T) {
+	t.Parallel()
 	incidents := drawIncidents(t, slo.DefaultPairs()[1], slo.Periods())
 	for _, target := range []string{"50%", "90%", "99%", "99.99%"} {
 		for _, perSecond := range []float64{1. / 3600, 10_000} {
@@ -128,6 +129,7 @@ func TestPageFiresWhenTheFormulaSays(t *testing.T) {
 
 // The same for tickets, over windows short enough for every run; -long takes the real ones.
 func TestTicketFiresWhenTheFormulaSays(t *testing.T) {
+	t.Parallel()
 	pairs := []slo.Pair{
 		{Long: slo.Duration(hour), Short: slo.Duration(5 * time.Minute), Spend: slo.One / 50, Severity: slo.Page},
 		{Long: slo.Duration(4 * hour), Short: slo.Duration(20 * time.Minute), Spend: slo.One / 100, Severity: slo.Ticket},

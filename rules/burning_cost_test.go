@@ -87,6 +87,7 @@ func BenchmarkFleetBurns(b *testing.B) {
 
 // A page reads what is recorded: when everything burns, an evaluation touches little more than when nothing does.
 func TestBurningCostsLittleMore(t *testing.T) {
+	t.Parallel()
 	quiet, none := burningFleet(t, 4, 2, false)
 	burning, pages := burningFleet(t, 4, 2, true)
 	t.Logf("samples: quiet %.0f, burning %.0f with %d pages", quiet.samples, burning.samples, pages)

@@ -55,6 +55,7 @@ func TestPeriodRatioIsTheTruth(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			o := objective(t, "99%", slo.DefaultPeriod)
 			s := tt.service
 			s.model, s.pod, s.slo, s.threshold = "m", "p", o.Name, "0.5"
@@ -63,7 +64,8 @@ func TestPeriodRatioIsTheTruth(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sim, err := rulesim.New(ours, slothSLI(t))
+			sli, ratio := slothSLI(t)
+			sim, err := rulesim.New(ours, sli)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +77,7 @@ func TestPeriodRatioIsTheTruth(t *testing.T) {
 			at := end.Add(-time.Minute)
 			truth := s.bad / s.events
 			got := one(t, sim, metrics.RecordedPeriodBadEvents.Name+" / "+metrics.RecordedPeriodEvents.Name, at)
-			sloth := one(t, sim, "slo:sli_error:ratio_rate30d", at)
+			sloth := one(t, sim, ratio, at)
 			pyrra := one(t, sim, pyrraRatio, at)
 			t.Logf("true ratio %.5f%%, recorded %.5f%%, sloth %.5f%% (%.1f times the truth), pyrra %.5f%%",
 				100*truth, 100*got, 100*sloth, sloth/truth, 100*pyrra)
@@ -94,8 +96,8 @@ func TestPeriodRatioIsTheTruth(t *testing.T) {
 	}
 }
 
-// slothSLI are those of sloth's rules that its period ratio is made of.
-func slothSLI(t *testing.T) []byte {
+// slothSLI is the rule that sloth's period ratio is made of, and the expression of that ratio, which is asked for once.
+func slothSLI(t *testing.T) (sli []byte, ratio string) {
 	t.Helper()
 	content, err := os.ReadFile(slothRules)
 	if err != nil {
@@ -105,16 +107,18 @@ func slothSLI(t *testing.T) []byte {
 	if err := yaml.Unmarshal(content, &file); err != nil {
 		t.Fatal(err)
 	}
-	sli := rules.File{Groups: file.Groups[:1]}
-	sli.Groups[0].Interval = "1m"
-	sli.Groups[0].Rules = slices.DeleteFunc(sli.Groups[0].Rules, func(r rules.FileRule) bool {
-		return r.Record != "slo:sli_error:ratio_rate5m" && r.Record != "slo:sli_error:ratio_rate30d"
+	five := rules.File{Groups: file.Groups[:1]}
+	five.Groups[0].Interval = "1m"
+	five.Groups[0].Rules = slices.DeleteFunc(five.Groups[0].Rules, func(r rules.FileRule) bool {
+		if r.Record == "slo:sli_error:ratio_rate30d" {
+			ratio = r.Expr
+		}
+		return r.Record != "slo:sli_error:ratio_rate5m"
 	})
-	out, err := rules.Encode(sli)
-	if err != nil {
+	if sli, err = rules.Encode(five); err != nil {
 		t.Fatal(err)
 	}
-	return out
+	return sli, ratio
 }
 
 func one(t *testing.T, sim *rulesim.Sim, query string, at time.Time) float64 {

@@ -17,6 +17,7 @@ import (
 
 // Two tiers page for the same incident as one, a forwarding step later.
 func TestTwoTiersPageAsOne(t *testing.T) {
+	t.Parallel()
 	const start = 7 * hour
 	o := objective(t, "99%", slo.DefaultPeriod)
 	for _, badShare := range []float64{1, 0.1} { // one for each pair
@@ -38,6 +39,7 @@ func TestTwoTiersPageAsOne(t *testing.T) {
 // One ruler over several clusters keeps them apart: the outage of a model in one is diluted by no
 // traffic in another, and pages for that one only.
 func TestClustersDoNotMix(t *testing.T) {
+	t.Parallel()
 	o := objective(t, "99%", slo.DefaultPeriod)
 	inCluster := func(bad func(time.Duration) float64, perSecond float64) *world {
 		return &world{objectives: []slo.Objective{o}, services: []*service{{
@@ -73,6 +75,7 @@ func TestClustersDoNotMix(t *testing.T) {
 // While a changed objective rolls out node by node, exporters disagree. Rules keep working with the
 // strictest reading.
 func TestExportersMayDisagree(t *testing.T) {
+	t.Parallel()
 	o := objective(t, "99%", slo.DefaultPeriod)
 	w := &world{}
 	w.add(o, service{perSecond: constant(10), badShare: during(2*hour, 9*hour, 1, 0)})

@@ -28,6 +28,7 @@ func (w *world) add(o slo.Objective, s service) {
 // A service that in no minute misses its objective never alerts, whatever the target, the period and
 // the traffic.
 func TestBelowBudgetNeverAlerts(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(*seed, 2))
 	w := &world{}
 	for range *draws {
@@ -45,6 +46,7 @@ func TestBelowBudgetNeverAlerts(t *testing.T) {
 // One bad request never alerts: not in a model with one request an hour, not with a hundred, and not
 // when the request is a thousand slow tokens.
 func TestOneBadRequestNeverAlerts(t *testing.T) {
+	t.Parallel()
 	w := &world{}
 	for _, target := range []string{"90%", "99%", "99.99%"} {
 		for _, perHour := range []float64{1, 4, 100} {
@@ -86,7 +88,7 @@ func TestManySlowRequestsOfTokensPage(t *testing.T) {
 		requests += 6 // a thousand tokens each
 		emit(series(metrics.TimeToFirstToken.Name+"_count", metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), requests)
 	}
-	fired, _ := w.run(t, 3*hour, burning(t, rules.Options{})...)
+	fired, _ := w.run(t, 3*hour, only(t, rules.Options{}, fastBurn)...)
 	if len(fired.of(fastBurn)) != 1 {
 		t.Errorf("fired %v, want one page", fired)
 	}
@@ -95,6 +97,7 @@ func TestManySlowRequestsOfTokensPage(t *testing.T) {
 // What happens to series in real life neither pages nor hides an outage: each disturbance runs once in
 // a healthy service and once under a total outage from the third hour on.
 func TestDisturbances(t *testing.T) {
+	t.Parallel()
 	const start = 3 * hour
 	outageDetected := start + 9*time.Minute + 2*time.Minute // 99%: 14.4% of an hour, plus scrape and evaluation
 	disturbances := map[string]func(w *world, bad func(time.Duration) float64){
@@ -140,7 +143,7 @@ func TestDisturbances(t *testing.T) {
 			disturb(w, bad)
 			names[w.objectives[len(w.objectives)-1].Name] = name
 		}
-		fired, _ := w.run(t, start+30*time.Minute, burning(t, rules.Options{})...)
+		fired, _ := w.run(t, start+30*time.Minute, only(t, rules.Options{}, fastBurn)...)
 		for sloName, name := range names {
 			at := fired[subject{fastBurn, "m", sloName}]
 			switch {
@@ -159,6 +162,7 @@ func TestDisturbances(t *testing.T) {
 
 // Counters start again from zero when an engine restarts.
 func TestCounterResetNeitherPagesNorHides(t *testing.T) {
+	t.Parallel()
 	for _, hit := range []bool{false, true} {
 		w := &world{}
 		bad := constant(0.002)
@@ -171,7 +175,7 @@ func TestCounterResetNeitherPagesNorHides(t *testing.T) {
 				w.services[0].events, w.services[0].bad = 0, 0
 			}
 		}
-		fired, _ := w.run(t, 4*hour, burning(t, rules.Options{})...)
+		fired, _ := w.run(t, 4*hour, only(t, rules.Options{}, fastBurn)...)
 		if got := len(fired.of(fastBurn)); (got == 1) != hit {
 			t.Errorf("outage %t: pages %v", hit, fired)
 		}
@@ -181,6 +185,7 @@ func TestCounterResetNeitherPagesNorHides(t *testing.T) {
 // An exporter that restarts in the middle of an incident, and is away for three minutes, neither ends
 // the page nor starts one.
 func TestExporterRestartNeitherPagesNorEndsThePage(t *testing.T) {
+	t.Parallel()
 	for _, hit := range []bool{false, true} {
 		w := &world{}
 		bad := constant(0.005)
@@ -189,7 +194,7 @@ func TestExporterRestartNeitherPagesNorEndsThePage(t *testing.T) {
 		}
 		w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(10), badShare: bad})
 		w.exporterDown = func(at time.Duration) bool { return at >= 150*time.Minute && at < 153*time.Minute }
-		fired, _ := w.run(t, 3*hour, burning(t, rules.Options{})...)
+		fired, _ := w.run(t, 3*hour, only(t, rules.Options{}, fastBurn)...)
 		at := fired[subject{fastBurn, "m", "slo-0"}]
 		if !hit && len(at) > 0 {
 			t.Errorf("false page at %s", at[0])
@@ -207,9 +212,10 @@ func TestExporterRestartNeitherPagesNorEndsThePage(t *testing.T) {
 
 // After an incident the page ends within the longest short window of the pairs that page.
 func TestPageEndsSoonAfterTheIncident(t *testing.T) {
+	t.Parallel()
 	w := &world{}
 	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(10), badShare: during(2*hour, 150*time.Minute, 1, 0.001)})
-	fired, _ := w.run(t, 5*hour, burning(t, rules.Options{})...)
+	fired, _ := w.run(t, 5*hour, only(t, rules.Options{}, fastBurn)...)
 	at := fired[subject{fastBurn, "m", "slo-0"}]
 	if len(at) == 0 {
 		t.Fatal("no page")
@@ -230,7 +236,7 @@ func TestOnlyTheModelThatBurnsPages(t *testing.T) {
 		s.pod, s.slo, s.threshold, s.perSecond = s.model, o.Name, "0.5", constant(10)
 		w.services = append(w.services, &s)
 	}
-	fired, _ := w.run(t, 2*hour, burning(t, rules.Options{})...)
+	fired, _ := w.run(t, 2*hour, only(t, rules.Options{}, fastBurn)...)
 	if pages := fired.of(fastBurn); len(pages) != 1 || pages[0].model != "burning" {
 		t.Errorf("pages %v, want one for burning", pages)
 	}
@@ -238,6 +244,7 @@ func TestOnlyTheModelThatBurnsPages(t *testing.T) {
 
 // With traffic and no bad series a burn rate is 0; without traffic it is absent, not NaN.
 func TestZeroAndAbsentAreNotTheSame(t *testing.T) {
+	t.Parallel()
 	w := &world{}
 	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: during(0, 2*hour, 10, 0), badShare: constant(0), lateBad: true})
 	_, sim := w.run(t, 9*hour, burning(t, rules.Options{})...)

@@ -247,7 +247,7 @@ func TestScenarios(t *testing.T) {
 	var table strings.Builder
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
-			sim := newSim(t, rules.Groups(rules.Options{})[:4]...)
+			sim := newSim(t, only(t, rules.Options{}, fastBurn)...)
 			var starts []time.Duration
 			firing := map[string]bool{}
 			seen := map[string]bool{}
@@ -300,6 +300,7 @@ func TestScenarios(t *testing.T) {
 
 // A burst of bad requests is counted in the budget whatever its phase against scrapes and tiles. The docs give the bounds.
 func TestBudgetCountsBursts(t *testing.T) {
+	t.Parallel()
 	const burst = 50
 	for _, c := range []struct {
 		every time.Duration

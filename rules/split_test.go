@@ -15,6 +15,7 @@ import (
 // A page says where the time goes, what else fires, what changed and how the GPUs are, from queries
 // that Prometheus answers when it evaluates the alert; what is not measured is left out.
 func TestPageCarriesTheSplit(t *testing.T) {
+	t.Parallel()
 	groups := rules.Groups(rules.Options{})
 	content, err := rules.Encode(rules.NewFile(groups, rules.Style{DashboardURL: "https://grafana.example/d/{uid}"}))
 	if err != nil {
@@ -96,6 +97,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 // The page says how long the budget lasts at the burn rate of now: in the minutes after an onset the
 // number follows the burn, whenever the budget itself was last recorded.
 func TestExhaustionFollowsTheBurn(t *testing.T) {
+	t.Parallel()
 	const onset = hour + time.Minute
 	w := &world{}
 	w.add(objective(t, "99%", slo.DefaultPeriod), service{perSecond: constant(10), badShare: during(onset, 99*hour, 1, 0.001)})

@@ -84,7 +84,7 @@ func TestVerdict(t *testing.T) {
 	const onset = 70 * time.Minute // the day before ends an hour ago
 	burn := group(t, rules.Options{}, "llm-slo-burn")
 	burn.Alerts = burn.Alerts[:1]
-	groups := reading(burn, append(burn.Alerts[0].Asks(), burn.Alerts[0].Expr)...)
+	groups := reading(rules.Options{}, burn, append(burn.Alerts[0].Asks(), burn.Alerts[0].Expr)...)
 	content, err := rules.Encode(rules.NewFile(groups, rules.Style{}))
 	if err != nil {
 		t.Fatal(err)

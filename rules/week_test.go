@@ -644,6 +644,7 @@ func (w *week) events(at time.Duration) {
 // TestOrdinaryWeek is a week in which nobody is woken, and nobody gets a ticket. With -long it is the whole week, otherwise
 // Tuesday from a quarter past three until a quarter past nine: the end of the batch, a reboot, a restart, a spot node that leaves, new models.
 func TestOrdinaryWeek(t *testing.T) {
+	t.Parallel()
 	from, until := day+3*hour+15*time.Minute, day+9*hour+15*time.Minute
 	if *long {
 		from, until = 0, 7*day

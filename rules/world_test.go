@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -171,6 +172,17 @@ func group(t testing.TB, opt rules.Options, name string) rules.Group {
 	}
 	t.Fatalf("no group %s", name)
 	return rules.Group{}
+}
+
+// only is one alert on burn rates and what it reads.
+func only(t testing.TB, opt rules.Options, alert string) []rules.Group {
+	t.Helper()
+	g := group(t, opt, "llm-slo-burn")
+	g.Alerts = slices.DeleteFunc(g.Alerts, func(a *rules.Alert) bool { return a.Name != alert })
+	if len(g.Alerts) != 1 {
+		t.Fatalf("%d alerts %s", len(g.Alerts), alert)
+	}
+	return reading(opt, g, g.Alerts[0].Expr)
 }
 
 // burning are the groups that alert on burn rates, and others by name.

@@ -80,6 +80,7 @@ func value(t *testing.T, page, series string) float64 {
 // TestIntegratedCounters: what the driver does not count is integrated, never faster than time
 // passes, and only while it is so.
 func TestIntegratedCounters(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
 	n.must(n.Unset(fakenvml.All, "field.197", "field.198"))
 	n.must(n.Set("0", "clock_events", 0x8)) // hw_slowdown, which no driver counts

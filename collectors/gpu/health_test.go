@@ -18,6 +18,7 @@ import (
 // TestDeadGPU: a GPU that answers nothing any more is not up, whatever the code is that it answers with, and comes
 // back; what it is and what the driver asks for stays on the page meanwhile.
 func TestDeadGPU(t *testing.T) {
+	t.Parallel()
 	has := func(page, family string) bool {
 		return slices.ContainsFunc(seriesOf(page, 1), func(line string) bool { return strings.HasPrefix(line, family+"{") })
 	}
@@ -125,6 +126,7 @@ func TestLateGPU(t *testing.T) {
 
 // TestOneGPUBlamesTheLibrary: the library is out of order when every GPU that answers says so, not when one does.
 func TestOneGPUBlamesTheLibrary(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, 3, fakeLibrary(t), fakenvml.H100)
 	n.config.Deadline = time.Second
 	n.start()
@@ -170,6 +172,7 @@ func TestRestartWhileStuck(t *testing.T) {
 // TestCountHangs: a driver that hangs while it counts the GPUs is called stuck, and neither ending nor the GPUs that
 // are being read wait for it.
 func TestCountHangs(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
 	n.config.Deadline = time.Second
 	n.must(n.Set(fakenvml.System, "hang", "nvmlDeviceGetCount_v2 600000"))
@@ -222,6 +225,7 @@ func TestLegacyThermal(t *testing.T) {
 // TestAsksOnlyWhatItNeeds: what the driver has refused and another call offers is not asked for in every round, nor are
 // the bytes of each link when those of all together are known.
 func TestAsksOnlyWhatItNeeds(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
 	n.must(n.Set("0", "memory_v1_only", 1, "field.202", 100, "field.202.1", 11))
 	n.must(n.Unset(fakenvml.All, "ecc.7.0.0", "ecc.7.0.1", "ecc.7.1.0", "ecc.7.1.1", "ecc.2.0.0", "ecc.2.0.1", "ecc.2.1.0", "ecc.2.1.1"))

@@ -40,6 +40,7 @@ func seriesOf(page string, gpu int) []string {
 // TestOneOfEightHangs: the page answers within a second, says which GPU hangs, withholds its series
 // and has all of those of the other seven; when the call returns, the GPU is back.
 func TestOneOfEightHangs(t *testing.T) {
+	t.Parallel()
 	const stuck, gpus = 3, 8
 	n := newNode(t, gpus, fakeLibrary(t), fakenvml.H100)
 	n.config.Deadline = 4 * time.Second
@@ -82,6 +83,7 @@ func TestOneOfEightHangs(t *testing.T) {
 // one is counted late. Each is said to be what it is, the others have all their series, a page comes at once, and calls
 // that hang do not pile up.
 func TestHalfAreOutOfOrder(t *testing.T) {
+	t.Parallel()
 	const late, gpus = 7, 8
 	n := newNode(t, gpus, fakeLibrary(t), fakenvml.H100)
 	n.config.Deadline = 2 * time.Second
@@ -158,6 +160,7 @@ func TestHalfAreOutOfOrder(t *testing.T) {
 // TestProcessUtilization: what the processes of a GPU that is shared by time did. The driver has no sample of one that did
 // nothing, and none at all when nobody did anything; what MPS lists, it cannot tell apart.
 func TestProcessUtilization(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
 	n.must(n.Set("0", "processes", "101:1024:-1 102:1024:-1", "process_utilization", "101:0:64:21 102:0:30:9"))
 	n.start()
@@ -213,6 +216,7 @@ func TestNoMemoryOfItsOwn(t *testing.T) {
 
 // TestHangWhileEnding: a GPU that hangs does not keep the process from ending.
 func TestHangWhileEnding(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100)
 	n.config.Deadline = time.Second
 	n.start()
@@ -353,6 +357,7 @@ func post(t *testing.T, url string) int {
 // under it, it says so and ends after the time given, because only a new process can load the new
 // library.
 func TestDriverComesAndGoes(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, 1, fakeLibrary(t), fakenvml.H100)
 	n.config.RestartAfterTime = time.Millisecond
 	n.must(n.Set(fakenvml.System, "init", "!9"))
@@ -434,7 +439,7 @@ func TestNoCallWithoutItsSymbol(t *testing.T) {
 		}
 	}
 	// run demands only that the collector survives; what is left of the page differs.
-	run := func(without ...string) {
+	run := func(t *testing.T, without ...string) *node {
 		n := newNode(t, 2, fakeLibrary(t, without...), fakenvml.H100, fakenvml.MIG)
 		n.must(n.Set("1", "fans", 1, "fan.0", 30))
 		n.start()
@@ -443,10 +448,10 @@ func TestNoCallWithoutItsSymbol(t *testing.T) {
 		}
 		time.Sleep(500 * time.Millisecond) // a few cycles more; the test is sound without
 		n.stop()
-		note(n)
+		return n
 	}
-	run()
-	run(oldDriver...)
+	note(run(t))
+	note(run(t, oldDriver...))
 	var functions []string
 	for function := range used {
 		if function != "nvmlInit_v2" && function != "nvmlShutdown" {
@@ -457,6 +462,7 @@ func TestNoCallWithoutItsSymbol(t *testing.T) {
 	if len(functions) < 40 {
 		t.Fatalf("only %d functions are used: %v", len(functions), functions)
 	}
+	libraries := [][]string{functions} // and one with nothing at all
 	for digit := range bits.Len(uint(len(functions))) {
 		for value := range 2 {
 			var without []string
@@ -467,8 +473,13 @@ func TestNoCallWithoutItsSymbol(t *testing.T) {
 					without = append(without, function)
 				}
 			}
-			run(without...)
+			libraries = append(libraries, without)
 		}
 	}
-	run(functions...) // and with nothing at all
+	for i, without := range libraries {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			t.Parallel()
+			run(t, without...)
+		})
+	}
 }

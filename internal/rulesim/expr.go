@@ -1,0 +1,159 @@
+package rulesim
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// parsed are the expressions of rules by their text, each a rule. The engine parses an expression each time it evaluates it, and
+// writes into what it parsed: it gets a copy of what is here.
+var parsed sync.Map
+
+// rule is the expression of a rule.
+type rule struct {
+	expr parser.Expr
+	// reads are the names of the series it reads. While there are none of them it has no result; nil where that is not so.
+	reads []string
+}
+
+// reader is a parser that knows the expressions of rules.
+type reader struct{ parser.Parser }
+
+// ParseExpr implements parser.Parser.
+func (r reader) ParseExpr(text string) (parser.Expr, error) {
+	if known, ok := parsed.Load(text); ok {
+		return clone(known.(rule).expr), nil
+	}
+	return r.Parser.ParseExpr(text)
+}
+
+// loader hands files to the rule manager by their number.
+type loader struct {
+	reader
+	files [][]byte
+}
+
+// Load implements rules.GroupLoader.
+func (l loader) Load(number string, ignoreUnknown bool, names model.ValidationScheme) (*rulefmt.RuleGroups, []error) {
+	i, err := strconv.Atoi(number)
+	if err != nil {
+		return nil, []error{err}
+	}
+	return rulefmt.Parse(l.files[i], ignoreUnknown, names, l.reader, slog.New(slog.DiscardHandler))
+}
+
+// Parse implements rules.GroupLoader.
+func (l loader) Parse(text string) (parser.Expr, error) {
+	e, err := l.ParseExpr(text)
+	if err == nil {
+		parsed.Store(text, rule{clone(e), reads(e)})
+	}
+	return written{e, text}, err
+}
+
+// reads lists the names of the series without which an expression has no result: all that it reads, unless something in it has a
+// result of its own.
+func reads(e parser.Expr) (names []string) {
+	whole := true
+	parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.VectorSelector:
+			whole = whole && n.Name != ""
+			names = append(names, n.Name)
+		case *parser.Call:
+			whole = whole && !slices.Contains([]string{"absent", "absent_over_time", "info", "scalar", "vector"}, n.Func.Name) && len(n.Args) > 0
+		case *parser.BinaryExpr:
+			whole = whole && (n.VectorMatching == nil || n.VectorMatching.FillValues == parser.VectorMatchFillValues{})
+		}
+		return nil
+	})
+	if !whole {
+		return nil
+	}
+	return names
+}
+
+// silent reports that a rule reads nothing that was ever stored, which needs no evaluation.
+func (s *Sim) silent(text string) (bool, error) {
+	known, ok := parsed.Load(text)
+	if !ok || known.(rule).reads == nil {
+		return false, nil
+	}
+	index, err := s.db.Head().Index()
+	if err != nil {
+		return false, err
+	}
+	defer index.Close()
+	for _, name := range known.(rule).reads {
+		if s.stored[name] {
+			return false, nil
+		}
+		p, err := index.Postings(s.ctx, model.MetricNameLabel, name)
+		if err != nil {
+			return false, err
+		}
+		if p.Next() {
+			s.stored[name] = true
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// written is an expression that knows its text: the rule manager asks for it at every evaluation.
+type written struct {
+	parser.Expr
+	text string
+}
+
+func (w written) String() string { return w.text }
+
+// clone copies what an evaluation writes into: selectors, and whatever holds them.
+func clone(e parser.Expr) parser.Expr {
+	switch e := e.(type) {
+	case nil, *parser.NumberLiteral, *parser.StringLiteral:
+		return e
+	case *parser.VectorSelector:
+		c := *e
+		return &c
+	case *parser.MatrixSelector:
+		c := *e
+		c.VectorSelector = clone(e.VectorSelector)
+		return &c
+	case *parser.SubqueryExpr:
+		c := *e
+		c.Expr = clone(e.Expr)
+		return &c
+	case *parser.ParenExpr:
+		c := *e
+		c.Expr = clone(e.Expr)
+		return &c
+	case *parser.UnaryExpr:
+		c := *e
+		c.Expr = clone(e.Expr)
+		return &c
+	case *parser.AggregateExpr:
+		c := *e
+		c.Expr, c.Param = clone(e.Expr), clone(e.Param)
+		return &c
+	case *parser.BinaryExpr:
+		c := *e
+		c.LHS, c.RHS = clone(e.LHS), clone(e.RHS)
+		return &c
+	case *parser.Call:
+		c := *e
+		c.Args = slices.Clone(e.Args)
+		for i, a := range e.Args {
+			c.Args[i] = clone(a)
+		}
+		return &c
+	}
+	panic(fmt.Sprintf("%T: %s", e, e))
+}
