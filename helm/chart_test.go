@@ -622,7 +622,7 @@ func TestNotes(t *testing.T) {
 	for set, want := range map[string]string{
 		`port=9844`: "get ds gpu-llm-node-exporter\n", `port=9845`: "DESIRED", `port=9846`: "set prometheusRule.grafanaURL", `port=9847`: "set prometheusRule.runbookURL", `gpu.kmsg=false`: "gpu.kmsg=true (privileged)",
 		`fullnameOverride="` + strings.Repeat("l", 60) + `"`: "-alertmanager -o go-template",
-		`alertmanager.config={"enabled":true}`: "other than OnNamespace", `alertmanager.config={"enabled":true,"receivers":{"llm-warning":{"webhookConfigs":[]}}}`: "set alertmanager.config.receivers.llm-critical",
+		`alertmanager.config={"enabled":true}`:               "other than OnNamespace", `alertmanager.config={"enabled":true,"receivers":{"llm-warning":{"webhookConfigs":[]}}}`: "set alertmanager.config.receivers.llm-critical",
 	} {
 		if got := notes(t, set); !strings.Contains(got, want) {
 			t.Errorf("%s: the notes lack %q:\n%s", set, want, got)
