@@ -627,9 +627,16 @@ func TestNotes(t *testing.T) {
 	for set, want := range map[string]string{
 		`port=9844`: "get ds gpu-llm-node-exporter\n", `port=9845`: "DESIRED", `port=9846`: "set prometheusRule.grafanaURL", `port=9847`: "set prometheusRule.runbookURL", `gpu.kmsg=false`: "gpu.kmsg=true (privileged)",
 		`fullnameOverride="` + strings.Repeat("l", 60) + `"`: "-alertmanager -o go-template",
+		`alertmanager.config={"enabled":true}`:               "other than OnNamespace", `alertmanager.config={"enabled":true,"receivers":{"llm-warning":{"webhookConfigs":[]}}}`: "set alertmanager.config.receivers.llm-critical",
 	} {
 		if got := notes(t, set); !strings.Contains(got, want) {
 			t.Errorf("%s: the notes lack %q:\n%s", set, want, got)
+		}
+	}
+	// What the operator's object does already is not to be done by hand, and who has a receiver is told.
+	for _, done := range []string{"to merge into", "set alertmanager.config.receivers"} {
+		if got := notes(t, combinations["receivers"][0], `alertmanager.config.receivers.llm-warning={"webhookConfigs":[{"url":"https://tickets.example"}]}`); strings.Contains(got, done) {
+			t.Errorf("the notes have %q:\n%s", done, got)
 		}
 	}
 }

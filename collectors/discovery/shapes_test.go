@@ -17,16 +17,19 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"k8s.io/client-go/rest"
 )
 
-// shapes are pods as the usual operators and charts make them. Engines answer on addresses of the
-// loopback, one per pod, on the ports that they have in a cluster; proxies forward to them.
-var shapes = []struct {
+type shape struct {
 	name, title string
 	serve       func(n node)
 	read        string // pod/container:port, role and GPUs of each target
 	left        string // ports of the places that are not read, and why, as far as it matters
-}{
+}
+
+// shapes are pods as the usual operators and charts make them. Engines answer on addresses of the
+// loopback, one per pod, on the ports that they have in a cluster; proxies forward to them.
+var shapes = []shape{
 	{"plain-vllm", "vLLM", func(n node) {
 		n.listen(8000, n.engine("vllm/v0.11.2"))
 	}, "vllm-6d9f/vllm:8000, 1 GPU", ""},
@@ -119,77 +122,83 @@ func revised(page string) string {
 // TestShapes runs discovery over the pods of each shape, through the API, and reads what it found: every
 // engine is read once, under its own container.
 func TestShapes(t *testing.T) {
+	for i, s := range shapes {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			s.check(t, i, c.config(), c.put)
+		})
+	}
+}
+
+// check runs discovery over the pods of a shape, which put creates at the API.
+func (s shape) check(t *testing.T, i int, api *rest.Config, put func(t *testing.T, pod string)) {
+	n := node{t, &network{first: fmt.Sprintf("127.%d.%d.", 20+os.Getpid()%200, i+1)}, 1}
+	s.serve(n)
+	log := &lines{}
+	gpus := map[string]int{}
+	text, err := os.ReadFile("testdata/pods/" + s.name + ".yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, pod := range strings.Split(strings.TrimSpace(string(text)), "\n---\n") {
+		at := n.first + strconv.Itoa(i+1)
+		if strings.Contains(pod, "hostNetwork: true") {
+			at = n.first + "1"
+		}
+		pod += "\nstatus: {phase: Running, podIP: " + at + ", hostIP: " + at + "}\n"
+		put(t, pod)
+		addGPUs(t, pod, gpus)
+	}
+	e := find(t, reach(t, api, log).Pods(), log)
+	read := func() (all []string) {
+		for _, target := range e.targets() {
+			u, _ := url.Parse(target.URL)
+			l := target.Labels
+			container := l["pod"] + "/" + l["container"]
+			role := strings.Trim(", "+l["role"], ", ")
+			if role != "" {
+				role = ", " + role
+			}
+			all = append(all, fmt.Sprintf("%s:%s%s, %d GPU%s", container, u.Port(), role, gpus[container], map[bool]string{true: "s"}[gpus[container] != 1]))
+		}
+		slices.Sort(all)
+		return all
+	}
+	eventually(t, func() bool { return len(e.current().Engines()) > 0 && settled(e) }, func() any { return log })
+	if got := strings.Join(read(), "; "); got != s.read {
+		t.Errorf("read %s\nwant %s", got, s.read)
+	}
+	for want := range strings.SplitSeq(s.left, ", ") {
+		port, why, _ := strings.Cut(want, " ")
+		seen, _ := e.Places()
+		if want != "" && !slices.ContainsFunc(seen, func(p Seen) bool {
+			u, err := url.Parse(p.URL)
+			return err == nil && u.Port() == port && strings.Contains(p.Why, why)
+		}) {
+			t.Errorf("/engines does not say of %s: %s\n%+v", port, why, seen)
+		}
+	}
+	sent, counted := 0, sum(t, e, "llm_engine_requests_running")
+	for _, p := range n.processes {
+		if p.file != "dynamo/frontend" { // what runs there runs in the worker
+			sent += p.running()
+		}
+	}
+	if counted != sent {
+		t.Errorf("%d requests run, %d are counted", sent, counted)
+	}
+	left := slices.DeleteFunc(strings.Split(s.left, ", "), func(l string) bool { return !strings.Contains(l, "its engine") && !strings.Contains(l, "no GPU") })
+	for i := range left {
+		left[i], _, _ = strings.Cut(left[i], " ")
+	}
+	row := fmt.Sprintf("| %s | %s | %s | %d of %d |\n", s.title, s.read, strings.Join(left, ", "), counted/5, sent/5)
 	manual, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, s := range shapes {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			n := node{t, &network{first: fmt.Sprintf("127.%d.%d.", 20+os.Getpid()%200, i+1)}, 1}
-			s.serve(n)
-			c, log := newCluster(t), &lines{}
-			gpus := map[string]int{}
-			text, err := os.ReadFile("testdata/pods/" + s.name + ".yaml")
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i, pod := range strings.Split(strings.TrimSpace(string(text)), "\n---\n") {
-				at := n.first + strconv.Itoa(i+1)
-				if strings.Contains(pod, "hostNetwork: true") {
-					at = n.first + "1"
-				}
-				pod += "\nstatus: {phase: Running, podIP: " + at + ", hostIP: " + at + "}\n"
-				c.put(t, pod)
-				addGPUs(t, pod, gpus)
-			}
-			e := find(t, reach(t, c.config(), log).Pods(), log)
-			read := func() (all []string) {
-				for _, target := range e.targets() {
-					u, _ := url.Parse(target.URL)
-					l := target.Labels
-					container := l["pod"] + "/" + l["container"]
-					role := strings.Trim(", "+l["role"], ", ")
-					if role != "" {
-						role = ", " + role
-					}
-					all = append(all, fmt.Sprintf("%s:%s%s, %d GPU%s", container, u.Port(), role, gpus[container], map[bool]string{true: "s"}[gpus[container] != 1]))
-				}
-				slices.Sort(all)
-				return all
-			}
-			eventually(t, func() bool { return len(e.current().Engines()) > 0 && settled(e) }, func() any { return log })
-			if got := strings.Join(read(), "; "); got != s.read {
-				t.Errorf("read %s\nwant %s", got, s.read)
-			}
-			for want := range strings.SplitSeq(s.left, ", ") {
-				port, why, _ := strings.Cut(want, " ")
-				seen, _ := e.Places()
-				if want != "" && !slices.ContainsFunc(seen, func(p Seen) bool {
-					u, err := url.Parse(p.URL)
-					return err == nil && u.Port() == port && strings.Contains(p.Why, why)
-				}) {
-					t.Errorf("/engines does not say of %s: %s\n%+v", port, why, seen)
-				}
-			}
-			sent, counted := 0, sum(t, e, "llm_engine_requests_running")
-			for _, p := range n.processes {
-				if p.file != "dynamo/frontend" { // what runs there runs in the worker
-					sent += p.running()
-				}
-			}
-			if counted != sent {
-				t.Errorf("%d requests run, %d are counted", sent, counted)
-			}
-			left := slices.DeleteFunc(strings.Split(s.left, ", "), func(l string) bool { return !strings.Contains(l, "its engine") && !strings.Contains(l, "no GPU") })
-			for i := range left {
-				left[i], _, _ = strings.Cut(left[i], " ")
-			}
-			row := fmt.Sprintf("| %s | %s | %s | %d of %d |\n", s.title, s.read, strings.Join(left, ", "), counted/5, sent/5)
-			if !strings.Contains(string(manual), row) {
-				t.Errorf("docs/operations.md lacks the row\n%s", row)
-			}
-		})
+	if !strings.Contains(string(manual), row) {
+		t.Errorf("docs/operations.md lacks the row\n%s", row)
 	}
 }
 

@@ -40,8 +40,8 @@ func Build(t *testing.T, command string) string {
 	return binary
 }
 
-// Start runs a program until the test ends, and shows its log if the test has failed.
-func Start(t *testing.T, name string, args ...string) {
+// Start runs a program until the test ends. When the test has failed, the end of its log is shown.
+func Start(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	var log Buffer
 	process := exec.Command(name, args...)
@@ -54,9 +54,11 @@ func Start(t *testing.T, name string, args ...string) {
 		err := process.Wait()
 		var exit *exec.ExitError
 		if t.Failed() || err != nil && !errors.As(err, &exit) {
-			t.Logf("%s: %v\n%s", name, err, log.String())
+			text := log.String()
+			t.Logf("%s: %v\n%s", name, err, text[max(0, len(text)-4000):])
 		}
 	})
+	return process
 }
 
 // Address assigns ports below the ephemeral ones: any connection could take one of those before the program under
