@@ -71,13 +71,14 @@ func New(cfg Config) (*Collector, error) {
 
 // Engine is what is known about the engine behind a target.
 type Engine struct {
-	Runtime metrics.Runtime // empty until a page was understood
-	Model   string
-	Version string
-	Server  string   // host:port of the page
-	Reason  string   // why the page cannot be used, one of Reasons; empty when it is
-	Detail  string   // the same in the words of the last error, for a person
-	GPUs    []string // on which it runs, by UUID or index, where the configuration says so
+	Runtime  metrics.Runtime // empty until a page was understood
+	Model    string
+	Version  string
+	Server   string   // host:port of the page
+	Reason   string   // why the page cannot be used, one of Reasons; empty when it is
+	Detail   string   // the same in the words of the last error, for a person
+	GPUs     []string // on which it runs, by UUID or index, where the configuration says so
+	Sleeping bool     // a request would wake it, as of the last page that was understood
 	// Namespace, Pod and Container are set by configuration or discovery.
 	Namespace, Pod, Container string
 

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // With returns a collector that reads others beside the configured targets. A target that was read
@@ -65,6 +67,28 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	e := t.engine()
 	e.trace = t.trace()
 	return e, nil
+}
+
+// Look reads the page of the target at an address now, and says what is known of the engine. It reports false where no target is there.
+func (c *Collector) Look(ctx context.Context, address string) (Engine, bool) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return Engine{}, false
+	}
+	i := slices.IndexFunc(c.targets, func(t *target) bool { return sameServer(t.at.base.Host, u.Host) })
+	if i < 0 {
+		return Engine{}, false
+	}
+	t := c.targets[i]
+	t.scrape(ctx)
+	e := t.engine()
+	if e.Runtime == metrics.LlamaCpp { // its page does not say it
+		var props struct {
+			IsSleeping bool `json:"is_sleeping"`
+		}
+		e.Sleeping = t.document(ctx, "/props", &props) == nil && props.IsSleeping
+	}
+	return e, true
 }
 
 // IsEngine reports whether what answered a probe is an engine, even one that cannot be read yet.
