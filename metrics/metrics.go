@@ -96,7 +96,7 @@ type Family struct {
 	Labels []string
 	// Aggregate says how series may be folded.
 	Aggregate Aggregate
-	// Group is the prefix family the metric is documented under: engine, gpu, slo or exporter.
+	// Group is the prefix family the metric is documented under: engine, gpu, slo, probe or exporter.
 	Group string
 	// Index is the position in All, stable for one build.
 	Index int
