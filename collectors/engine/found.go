@@ -69,26 +69,31 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	return e, nil
 }
 
-// Look reads the page of the target at an address now, and says what is known of the engine. It reports false where no target is there.
-func (c *Collector) Look(ctx context.Context, address string) (Engine, bool) {
+// Look reads the pages of the targets at the host and port of an address now, and says what is known of the first engine. It sleeps when one
+// of them does. Look reports false where no target is there.
+func (c *Collector) Look(ctx context.Context, address string) (e Engine, known bool) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return Engine{}, false
+		return e, false
 	}
-	i := slices.IndexFunc(c.targets, func(t *target) bool { return sameServer(t.at.base.Host, u.Host) })
-	if i < 0 {
-		return Engine{}, false
-	}
-	t := c.targets[i]
-	t.scrape(ctx)
-	e := t.engine()
-	if e.Runtime == metrics.LlamaCpp { // its page does not say it
-		var props struct {
-			IsSleeping bool `json:"is_sleeping"`
+	for _, t := range c.targets {
+		if !sameServer(t.at.base.Host, u.Host) {
+			continue
 		}
-		e.Sleeping = t.document(ctx, "/props", &props) == nil && props.IsSleeping
+		t.scrape(ctx)
+		next := t.engine()
+		if next.Runtime == metrics.LlamaCpp { // its page does not say it
+			var props struct {
+				IsSleeping bool `json:"is_sleeping"`
+			}
+			next.Sleeping = t.document(ctx, "/props", &props) == nil && props.IsSleeping
+		}
+		if !known {
+			e, known = next, true
+		}
+		e.Sleeping = e.Sleeping || next.Sleeping
 	}
-	return e, true
+	return e, known
 }
 
 // IsEngine reports whether what answered a probe is an engine, even one that cannot be read yet.

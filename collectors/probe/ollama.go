@@ -10,7 +10,8 @@ import (
 
 var errNotLoaded = errors.New("the model is not loaded")
 
-// loaded asks Ollama until when it keeps the model. Asking changes nothing; a request loads a model, and puts its end off.
+// loaded asks Ollama until when it keeps the model. Asking changes nothing; a request loads a model, and puts its end off. Who does not
+// answer as Ollama does is taken to have none.
 func (p *Probe) loaded(ctx context.Context) (expires string, err error) {
 	resp, err := p.get(ctx, "/api/ps")
 	if err != nil {
@@ -23,11 +24,8 @@ func (p *Probe) loaded(ctx context.Context) (expires string, err error) {
 			Expires string `json:"expires_at"`
 		} `json:"models"`
 	}
-	switch err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswerBytes)).Decode(&ps); {
-	case err != nil:
-		return "", err
-	case resp.StatusCode != http.StatusOK:
-		return "", errors.New(resp.Status)
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswerBytes)).Decode(&ps); err != nil || resp.StatusCode != http.StatusOK {
+		return "", errNotLoaded
 	}
 	for _, m := range ps.Models {
 		if sameModel(m.Name, p.cfg.Model) {

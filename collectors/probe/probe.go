@@ -228,13 +228,13 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 		return
 	}
 	r, err := p.ask(ctx, start)
+	c.charge(p, &r)
 	if ctx.Err() != nil {
 		return // we ended it
 	}
 	if p.cfg.API == "ollama" {
 		p.expires, _ = p.loaded(ctx)
 	}
-	c.charge(p, &r)
 	c.compare(p, &r, known.Version)
 	c.observe(p, &r)
 	if p.last != r.outcome {
@@ -322,7 +322,9 @@ func (c *Collector) observe(p *Probe, r *result) {
 			v.WithLabelValues(l...).Observe((instant - r.connected).Seconds())
 		}
 	}
-	since(c.firstByte, r.firstByte)
+	if r.whole() || r.messages > 0 { // a refusal is quick
+		since(c.firstByte, r.firstByte)
+	}
 	if r.whole() {
 		since(c.duration, r.end)
 	}

@@ -180,9 +180,13 @@ func TestBudget(t *testing.T) {
 }
 
 // reading is a collector that looks at engines through the exporter's own.
-func reading(t *testing.T, url string) *Collector {
+func reading(t *testing.T, urls ...string) *Collector {
 	t.Helper()
-	engines, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: url}}, Limits: engine.DefaultLimits, UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
+	var targets []engine.TargetConfig
+	for _, url := range urls {
+		targets = append(targets, engine.TargetConfig{URL: url})
+	}
+	engines, err := engine.New(engine.Config{Targets: targets, Limits: engine.DefaultLimits, UserAgent: "test", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,6 +232,18 @@ func TestSleepersAreLeftAlone(t *testing.T) {
 	}
 }
 
+// TestOneOfSeveralSleeps: which of the engines behind one port a request reaches is the router's affair.
+func TestOneOfSeveralSleeps(t *testing.T) {
+	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		state := map[string]string{"a": "0", "b": "1"}[r.URL.Query().Get("model")]
+		_, _ = io.WriteString(w, "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 0\n"+
+			"# TYPE vllm:engine_sleep_state gauge\nvllm:engine_sleep_state{engine=\"0\",model_name=\"m\",sleep_state=\"discard_all\"} "+state+"\n")
+	}))
+	c, p := reading(t, s.URL+"/metrics?model=a", s.URL+"/metrics?model=b"), probing(t, s.URL)
+	c.once(t.Context(), p, time.Now())
+	wants(t, c, `llm_probe_skipped_total{model_name="m",probe="chat",reason="asleep"} 1`)
+}
+
 // TestOllamaIsNotKeptAwake: a model that is not loaded stays so, and one that only the probe uses is let go.
 func TestOllamaIsNotKeptAwake(t *testing.T) {
 	var n atomic.Int32
@@ -257,6 +273,10 @@ func TestOllamaIsNotKeptAwake(t *testing.T) {
 		}
 	}
 	ask("not loaded", 0)
+	mu.Lock()
+	ps = "404 page not found"
+	mu.Unlock()
+	ask("nobody can tell", 0)
 	keep("2026-10-01T00:01:00Z")
 	ask("loaded by somebody", 1)
 	ask("nobody has used it since", 1)
@@ -266,7 +286,7 @@ func TestOllamaIsNotKeptAwake(t *testing.T) {
 	keep(later)
 	ask("kept for ever", 3)
 	ask("kept for ever, and nobody else uses it", 4)
-	wants(t, c, `llm_probe_skipped_total{model_name="m",probe="ollama",reason="not_loaded"} 1`, `llm_probe_skipped_total{model_name="m",probe="ollama",reason="unused"} 1`)
+	wants(t, c, `llm_probe_skipped_total{model_name="m",probe="ollama",reason="not_loaded"} 2`, `llm_probe_skipped_total{model_name="m",probe="ollama",reason="unused"} 1`)
 }
 
 // TestAnswerIsTheSame: the first answer of a release is what later ones are held against.
@@ -354,6 +374,39 @@ func TestSpendingOutlivesReload(t *testing.T) {
 	}
 	if len(all) != 1 || all[0].Probe != after || len(after.spent) != 1 {
 		t.Errorf("%d probes, %v spent", len(all), after.spent)
+	}
+	if again := c.replace(t.Context(), []running{{before, func() {}}}, []*Probe{probing(t, "http://engine:1")}); again[0].Probe != before {
+		t.Error("a probe that is as it was begins anew")
+	}
+}
+
+// TestStopEndsTheRequest: a probe that was stopped has ended, and what it has cost is counted.
+func TestStopEndsTheRequest(t *testing.T) {
+	arrived := make(chan struct{})
+	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		script(word("one"), hold)(w, r)
+	}))
+	var ended atomic.Bool
+	c, p := collecting(), probing(t, s.URL)
+	p.interval = time.Millisecond
+	stop := c.start(t.Context(), p)
+	<-arrived
+	stop()
+	if len(p.spent) != 1 {
+		t.Errorf("%v spent", p.spent)
+	}
+	c = New(func(ctx context.Context, _ string) (engine.Engine, bool) {
+		arrived <- struct{}{}
+		<-ctx.Done()
+		time.Sleep(pause)
+		ended.Store(true)
+		return engine.Engine{Sleeping: true}, true
+	}, slog.New(slog.DiscardHandler))
+	stop = c.start(t.Context(), p)
+	<-arrived
+	if stop(); !ended.Load() {
+		t.Error("it goes on")
 	}
 }
 

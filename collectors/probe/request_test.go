@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -174,6 +175,28 @@ func TestDataOverSeveralLines(t *testing.T) {
 	if r.outcome != metrics.ProbeOK || r.token == 0 {
 		t.Errorf("%s, first token %s", r.outcome, r.token)
 	}
+	m := newMessages(strings.NewReader("data: a\ndata: b\n\n"), false, func() time.Duration { return 0 })
+	if data, err := m.next(); string(data) != "a\nb" || err != nil {
+		t.Errorf("%q %v", data, err)
+	}
+}
+
+// TestOwnConnection: phases are those of each request, also where the server would keep the connection.
+func TestOwnConnection(t *testing.T) {
+	p := probing(t, answering(t, script(word("one"), finish)).URL)
+	for range 2 {
+		if r, _ := p.ask(t.Context(), time.Now()); r.outcome != metrics.ProbeOK || r.phases["connect"] == 0 {
+			t.Errorf("%s, phases %v", r.outcome, r.phases)
+		}
+	}
+}
+
+// TestFirstByteOfARefusal: how fast an error comes says nothing of answers.
+func TestFirstByteOfARefusal(t *testing.T) {
+	c, p := collecting(), probing(t, answering(t, status(503)).URL)
+	if c.once(t.Context(), p, time.Now()); strings.Contains(series(t, c), "first_byte") {
+		t.Error("it counts as a first byte")
+	}
 }
 
 // TestBetweenTokens wants the time of a token, however many of them a message or a read has.
@@ -325,6 +348,10 @@ func TestBounds(t *testing.T) {
 		if r := asked(t, endless(part), within(10*time.Second)); r.outcome != metrics.ProbeInvalid || r.whole() {
 			t.Errorf("%s: %s after %d bytes", name, r.outcome, sent.Load())
 		}
+	}
+	many := append(slices.Repeat([]string{word("one")}, 3*defaultTokens+1), finish, done)
+	if r := asked(t, script(many...)); r.outcome != metrics.ProbeInvalid {
+		t.Errorf("three times the tokens asked for: %s", r.outcome)
 	}
 	drip := func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {

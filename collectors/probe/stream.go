@@ -59,8 +59,6 @@ func (m *messages) next() ([]byte, error) {
 			return line, nil
 		case len(line) == 0 && pending:
 			return m.data, nil
-		case isData && len(m.data)+len(data) > maxMessageBytes:
-			return nil, bufio.ErrTooLong
 		case isData:
 			if pending {
 				m.data = append(m.data, '\n')
