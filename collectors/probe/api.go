@@ -95,8 +95,7 @@ type said struct {
 	ToolCalls        json.RawMessage `json:"tool_calls"`
 }
 
-// parseOpenAI reads a chunk of a stream, or a whole answer in its place, of chat and of completions. Engines that say reasoning under
-// both of its names say it twice.
+// parseOpenAI reads a chunk of a stream, or a whole answer in its place, of chat and of completions.
 func parseOpenAI(message []byte) (p piece, err error) {
 	var chunk struct {
 		Object  string          `json:"object"`
@@ -119,10 +118,7 @@ func parseOpenAI(message []byte) (p piece, err error) {
 	for _, c := range chunk.Choices {
 		for _, s := range []said{c.Delta, c.Message} {
 			p.visible += string(s.Content + s.Refusal)
-			p.reasoning += string(s.ReasoningContent)
-			if s.ReasoningContent == "" {
-				p.reasoning += string(s.Reasoning)
-			}
+			p.reasoning += string(s.Reasoning + s.ReasoningContent)
 			p.tool = p.tool || given(s.ToolCalls)
 		}
 		p.visible += string(c.Text)

@@ -191,6 +191,22 @@ func TestOwnConnection(t *testing.T) {
 	}
 }
 
+// TestAddressesSideBySide: a phase begins with the first address that is tried, and ends with the first that works.
+func TestAddressesSideBySide(t *testing.T) {
+	var now time.Duration
+	tr := &trace{now: func() time.Duration { return now }, began: map[string]time.Duration{}, took: map[string]time.Duration{}}
+	h := tr.hooks()
+	h.ConnectStart("tcp", "[::1]:1")
+	now = time.Second
+	h.ConnectStart("tcp", "127.0.0.1:1")
+	h.ConnectDone("tcp", "[::1]:1", io.EOF)
+	now = 2 * time.Second
+	h.ConnectDone("tcp", "127.0.0.1:1", nil)
+	if tr.took["connect"] != 2*time.Second {
+		t.Errorf("took %s", tr.took["connect"])
+	}
+}
+
 // TestFirstByteOfARefusal: how fast an error comes says nothing of answers.
 func TestFirstByteOfARefusal(t *testing.T) {
 	c, p := collecting(), probing(t, answering(t, status(503)).URL)
