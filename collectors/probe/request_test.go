@@ -63,7 +63,7 @@ func TestOutcomes(t *testing.T) {
 		{"no such model", status(404), metrics.ProbeClientError, "chat"},
 		{"credentials", status(401), metrics.ProbeClientError, "chat"},
 		{"overload", status(503), metrics.ProbeServerError, "chat"},
-		{"elsewhere", http.RedirectHandler("http://192.0.2.1/", 307), metrics.ProbeInvalid, "chat"},
+		{"elsewhere", http.RedirectHandler("http://192.0.2.1/", http.StatusTemporaryRedirect), metrics.ProbeInvalid, "chat"},
 		{"no content", status(204), metrics.ProbeInvalid, "chat"},
 		{"a web page", typed("text/html", "<html>log in</html>"), metrics.ProbeInvalid, "chat"},
 		{"another document", typed("application/json", `{"status":"ok"}`), metrics.ProbeInvalid, "chat"},
@@ -217,19 +217,18 @@ func TestFirstByteOfARefusal(t *testing.T) {
 
 // TestBetweenTokens wants the time of a token, however many of them a message or a read has.
 func TestBetweenTokens(t *testing.T) {
-	const per = pause / 2
 	counted := func(s, n string) string { // as with continuous_usage_stats
 		return strings.Replace(word(s), `"object"`, `"usage":{"prompt_tokens":9,"completion_tokens":`+n+`},"object"`, 1)
 	}
 	for _, c := range []struct {
 		name string
 		h    http.Handler
-		want []time.Duration // at least
+		want []float64 // tokens of each message behind the first
 	}{
-		{"a token a message", script(word("a"), wait, word("b"), wait, word("c"), finish, usage("9", "3"), done), []time.Duration{pause, pause}},
-		{"two tokens a message", script(word("ab"), wait, word("cd"), wait, word("ef"), finish, usage("9", "6"), done), []time.Duration{per, per}},
-		{"two messages a read", script(word("a"), wait, word("b")+word("c"), wait, word("d"), finish, usage("9", "4"), done), []time.Duration{per, pause}},
-		{"usage in each message", script(counted("a", "1"), wait, counted("bcd", "4"), wait, counted("e", "5"), finish, done), []time.Duration{pause / 3, pause}},
+		{"a token a message", script(word("a"), wait, word("b"), wait, word("c"), finish, usage("9", "3"), done), []float64{1, 1}},
+		{"two tokens a message", script(word("ab"), wait, word("cd"), wait, word("ef"), finish, usage("9", "6"), done), []float64{2, 2}},
+		{"two messages a read", script(word("a"), wait, word("b")+word("c"), wait, word("d"), finish, usage("9", "4"), done), []float64{2, 1}},
+		{"usage in each message", script(counted("a", "1"), wait, counted("bcd", "4"), wait, counted("e", "5"), finish, done), []float64{3, 1}},
 		{"no usage", script(word("a"), wait, word("b"), finish, done), nil},
 		{"one message", script(word("a"), wait, finish, usage("9", "1"), done), nil},
 	} {
@@ -241,8 +240,9 @@ func TestBetweenTokens(t *testing.T) {
 				t.Fatalf("%v, want %v", got, c.want)
 			}
 			for i, want := range c.want {
-				if ratio := got[i] / want.Seconds(); ratio < 0.9 || ratio > 1.9 {
-					t.Errorf("%v, want about %v", got, c.want)
+				took := r.arrivals[i+1].at - r.arrivals[i].at
+				if tokens := took.Seconds() / got[i]; took < pause/2 || math.Abs(tokens-want) > 1e-9 {
+					t.Errorf("%v tokens in %s, want %v", tokens, took, want)
 				}
 			}
 		})
