@@ -25,6 +25,7 @@ var groups = []struct{ name, title, says string }{
 		"Why it is absent is `llm_engine_metric_source_info{quality=\"missing\"}`."},
 	{"gpu", "GPUs", "What a GPU says, through NVML or [another exporter's page](operations.md#gpus-from-another-exporters-page)."},
 	{"slo", "Objectives", "Objectives and the events counted against them."},
+	{"probe", "Probes", "What [a synthetic client](operations.md#synthetic-requests) sees, where one is switched on. Never mix it with what users get: its prompts are short."},
 	{"exporter", "The exporter", "What the exporter says about itself, beside the standard `go_`, `process_` and `llm_exporter_build_info` metrics."},
 }
 

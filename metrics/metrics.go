@@ -96,7 +96,7 @@ type Family struct {
 	Labels []string
 	// Aggregate tells how series may be folded.
 	Aggregate Aggregate
-	// Group is the prefix under which the metric is documented: engine, gpu, slo or exporter.
+	// Group is the prefix under which the metric is documented: engine, gpu, slo, probe or exporter.
 	Group string
 	// Index is the position in All, stable within one build.
 	Index int

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kingpin/v2"
 	"github.com/alecthomas/units"
 	"github.com/goccy/go-yaml"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -32,6 +34,8 @@ type Config struct {
 	Retention slo.Duration `yaml:"retention"`
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape `yaml:"histograms"`
+	// Probes are synthetic requests. None are sent without the section.
+	Probes []probe.Config `yaml:"probes"`
 	// Limits bound what one engine page may cost.
 	Limits LimitsConfig `yaml:"limits"`
 }
@@ -65,37 +69,64 @@ func (l LimitsConfig) limits() engine.Limits {
 	return limits
 }
 
-// loadConfig reads the file (none if path is empty), adds the targets of the command line, and builds everything that
-// the configuration describes. Errors name the file, the line and the remedy.
-func loadConfig(path string, extraTargets []string, userAgent string, log *slog.Logger) (*engine.Collector, error) {
+// probeOptions are the flags of synthetic requests.
+type probeOptions struct {
+	target, model string
+	interval      time.Duration
+}
+
+func (o *probeOptions) addFlags(app *kingpin.Application) {
+	app.Flag("probe.target", "An engine to send a small synthetic request to now and then, as http://host:port. It costs tokens: docs/operations.md.").
+		PlaceHolder("URL").StringVar(&o.target)
+	app.Flag("probe.model", "The model to ask for, as clients name it.").PlaceHolder("NAME").StringVar(&o.model)
+	app.Flag("probe.interval", "Mean time between two synthetic requests, also of configured probes that name none.").Default(probe.DefaultInterval.String()).DurationVar(&o.interval)
+}
+
+// configuration holds everything that the file and the flags describe.
+type configuration struct {
+	engines *engine.Collector
+	probes  []*probe.Probe
+}
+
+// loadConfig reads the file (none if path is empty), adds the targets and the probe of the command line, and builds
+// everything that the configuration describes. Errors name the file, the line and the remedy.
+func loadConfig(path string, extraTargets []string, extraProbe probeOptions, userAgent string, log *slog.Logger) (c configuration, err error) {
 	var cfg Config
 	var source []byte
 	if path != "" {
-		var err error
 		if source, err = os.ReadFile(path); err != nil {
-			return nil, fmt.Errorf("cannot read the configuration: %w", err)
+			return c, fmt.Errorf("cannot read the configuration: %w", err)
 		}
 		decoder := yaml.NewDecoder(bytes.NewReader(source), yaml.DisallowUnknownField())
 		if err := decoder.Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
-			// Leave out the surrounding lines: they may hold a secret.
-			return nil, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, false))
+			// Without the lines around the place: they may hold a secret.
+			return c, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, false))
 		}
 	}
 	for _, url := range extraTargets {
 		cfg.Targets = append(cfg.Targets, engine.TargetConfig{URL: url})
 	}
+	switch o := extraProbe; {
+	case (o.target == "") != (o.model == ""):
+		return c, errors.New("--probe.target and --probe.model go together: name the engine to ask, and the model as its clients do")
+	case o.target != "":
+		cfg.Probes = append(cfg.Probes, probe.Config{URL: o.target, Model: o.model})
+	}
 	if cfg.Objectives == nil {
 		cfg.Objectives = slo.Defaults()
 	}
 	if err := checkObjectives(cfg, log); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return c, fmt.Errorf("%s: %w", path, err)
 	}
-	c, err := engine.New(engine.Config{
+	c.engines, err = engine.New(engine.Config{
 		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Maintenance: cfg.Maintenance, Histograms: cfg.Histograms,
 		UserAgent: userAgent, Log: log,
 	})
+	if err == nil {
+		c.probes, err = probe.Compile(cfg.Probes, extraProbe.interval, userAgent)
+	}
 	if err != nil {
-		return nil, annotate(path, source, err)
+		return c, annotate(path, source, err)
 	}
 	return c, nil
 }

@@ -22,8 +22,6 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	webflag "github.com/prometheus/exporter-toolkit/web/kingpinflag"
 	"k8s.io/klog/v2"
-
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
 func main() {
@@ -54,6 +52,7 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 		options    serverOptions
 		devices    gpuOptions
 		finding    discoveryOptions
+		probing    probeOptions
 		logging    = &promslog.Config{Writer: logTo}
 	)
 	app.Flag("web.telemetry-path", "Path of the metrics.").Default("/metrics").StringVar(&options.metricsPath)
@@ -63,6 +62,7 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 		BoolVar(&options.lifecycle)
 	devices.addFlags(app)
 	finding.addFlags(app)
+	probing.addFlags(app)
 	webFlags := webflag.AddFlags(app, ":9844")
 	promslogflag.AddFlags(app, logging)
 	if _, err := app.Parse(args); err != nil {
@@ -71,8 +71,8 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	log := promslog.New(logging)
 
 	server, userAgent := newServer(options, log), "llm-node-exporter/"+version.Version
-	server.load = func() (*engine.Collector, error) {
-		return loadConfig(*configFile, *targets, userAgent, log)
+	server.load = func() (configuration, error) {
+		return loadConfig(*configFile, *targets, probing, userAgent, log)
 	}
 	if err := server.reload(); err != nil {
 		return err
@@ -92,6 +92,7 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	if err != nil {
 		return err
 	}
+	go server.probes.Run(ctx)
 	server.startDiscovery(ctx, finding, cluster, devices.ProcFS, gpus)
 
 	hangup := make(chan os.Signal, 1)

@@ -285,6 +285,8 @@ func TestConfigurationErrors(t *testing.T) {
 		{"endless maintenance", "maintenance:\n- {from: 2026-10-01T00:00:00Z, to: 2026-10-09T00:00:00Z, reason: r}\n", []string{"exporter.yml", "maintenance[0].to", "more than 7d"}},
 		{"maintenance without a zone", "maintenance:\n- {from: 2026-10-01 00:00, to: 2026-10-02T00:00:00Z, reason: r}\n", []string{"exporter.yml", "with its zone", "2026-10-01T22:00:00Z"}},
 		{"owner of ours", "objectives:\n- {name: a, signal: ttft, threshold: 1s, target: 99%, labels: {slo: b}}\n", []string{"exporter.yml", "labels.slo", "vocabulary"}},
+		{"probe without a model", "probes:\n- url: http://a:1\n  api: chat\n", []string{"exporter.yml:2", "probes[0].model", "as clients do"}},
+		{"probe's budget", "probes:\n- url: http://a:1\n  model: m\n  tokens_per_hour: 50\n", []string{"exporter.yml:4", "raise it, or lower prompt_words"}},
 		{"missing field", "mappings:\n  - engine: mine\n    metrics: []\n", []string{"exporter.yml:2", "recognise", "only pages of mine have"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
@@ -42,9 +43,10 @@ type server struct {
 	self     *self
 	slots    chan struct{} // one per scrape in progress; nil means no limit
 	engines  atomic.Pointer[engine.Collector]
+	probes   *probe.Collector
 
 	loading sync.Mutex
-	load    func() (*engine.Collector, error)
+	load    func() (configuration, error)
 	found   []engine.TargetConfig // found by discovery
 	finder  *discovery.Finder     // nil without discovery
 
@@ -56,8 +58,12 @@ func newServer(options serverOptions, log *slog.Logger) *server {
 	if options.maxRequests > 0 {
 		s.slots = make(chan struct{}, options.maxRequests)
 	}
+	s.probes = probe.New(func(ctx context.Context, address string) (engine.Engine, bool) {
+		return s.engines.Load().Look(ctx, address)
+	}, log.With("collector", "probe"))
 	s.registry.MustRegister(
 		s.self,
+		s.probes,
 		version.NewCollector("llm_exporter"),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -75,7 +81,8 @@ func (s *server) reload() error {
 		s.log.Error("configuration not loaded", "err", err)
 		return err
 	}
-	s.read(configured)
+	s.read(configured.engines)
+	s.probes.Use(configured.probes)
 	s.log.Info("configuration loaded")
 	return nil
 }

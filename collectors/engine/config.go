@@ -114,28 +114,38 @@ var pageLabels = []string{metrics.LabelRuntime, metrics.LabelServer, metrics.Lab
 	metrics.LabelMetric, metrics.LabelSource, metrics.LabelQuality, metrics.LabelVersion, metrics.LabelSLO, metrics.LabelThreshold, metrics.LabelKind,
 	labels.BucketLabel, "job", "instance"}
 
-// newFetcher builds the fetcher for the pages of one server. path is its place in the configuration.
-func newFetcher(path string, cfg TargetConfig, limits Limits, userAgent string) (f fetcher, at *url.URL, err error) {
+// NewClient builds the HTTP client of one server and parses its address. Of cfg it uses URL, HTTP and Transport. path is its
+// place in the configuration.
+func NewClient(path string, cfg TargetConfig) (*http.Client, *url.URL, error) {
 	u, err := url.Parse(cfg.URL)
 	switch {
 	case err != nil:
-		return f, nil, configErrorf(path+".url", "%w", err)
+		return nil, nil, configErrorf(path+".url", "%w", err)
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return f, nil, configErrorf(path+".url", "%q is not a URL of the form http://host:port[/path]", cfg.URL)
+		return nil, nil, configErrorf(path+".url", "%q is not a URL of the form http://host:port[/path]", cfg.URL)
 	case u.User != nil:
-		return f, nil, configErrorf(path+".url", "credentials do not belong into a URL: use http_config.basic_auth with password_file")
+		return nil, nil, configErrorf(path+".url", "credentials do not belong into a URL: use http_config.basic_auth with password_file")
 	}
 	if err := secretsFromFiles(path+".http_config", &cfg.HTTP); err != nil {
-		return f, nil, err
+		return nil, nil, err
 	}
 	client, err := config.NewClientFromConfig(cfg.HTTP, "llm-node-exporter")
 	if err != nil {
-		return f, nil, configErrorf(path+".http_config", "%w", err)
+		return nil, nil, configErrorf(path+".http_config", "%w", err)
 	}
 	if cfg.Transport != nil {
 		client.Transport = cfg.Transport
 	}
 	client.CheckRedirect = sameHost
+	return client, u, nil
+}
+
+// newFetcher makes what reads the pages of one server. path is where its configuration stands.
+func newFetcher(path string, cfg TargetConfig, limits Limits, userAgent string) (f fetcher, at *url.URL, err error) {
+	client, u, err := NewClient(path, cfg)
+	if err != nil {
+		return f, nil, err
+	}
 	return fetcher{client: client, at: newAddress(u), userAgent: userAgent, maxBytes: limits.BodyBytes}, u, nil
 }
 

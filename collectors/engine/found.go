@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // With returns a collector that also reads the found targets, besides the configured ones. A target that was already
@@ -64,6 +66,33 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	e := t.engine()
 	e.trace = t.trace()
 	return e, nil
+}
+
+// Look reads the pages of the targets at the host and port of an address now and returns what is known of the first
+// engine, asleep if any of them sleeps. It reports false if no target is there.
+func (c *Collector) Look(ctx context.Context, address string) (e Engine, known bool) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return e, false
+	}
+	for _, t := range c.targets {
+		if !sameServer(t.at.base.Host, u.Host) {
+			continue
+		}
+		t.scrape(ctx)
+		next := t.engine()
+		if next.Runtime == metrics.LlamaCpp { // its page does not say it
+			var props struct {
+				IsSleeping bool `json:"is_sleeping"`
+			}
+			next.Sleeping = t.document(ctx, "/props", &props) == nil && props.IsSleeping
+		}
+		if !known {
+			e, known = next, true
+		}
+		e.Sleeping = e.Sleeping || next.Sleeping
+	}
+	return e, known
 }
 
 // IsEngine reports whether an engine answered a probe, even one that cannot be read yet.

@@ -120,6 +120,11 @@ func (p *plan) serving(values []float64) bool {
 	return slices.ContainsFunc(p.served, func(t term) bool { return t.value(values) > 0 })
 }
 
+// sleeping reports whether the engine, or a rank of it, has been put to sleep.
+func (p *plan) sleeping(values []float64) bool {
+	return slices.ContainsFunc(p.lines, func(l line) bool { return l.family == metrics.Sleeping && l.eval(values) > 0 })
+}
+
 // absent describes a source that the engine's version should have, but that is missing on the page or unusable.
 type absent struct {
 	runtime        metrics.Runtime

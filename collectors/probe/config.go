@@ -1,0 +1,182 @@
+package probe
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/config"
+	"github.com/prometheus/common/model"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Config is one synthetic request that is sent again and again.
+type Config struct {
+	// Name is the value of the probe label. Default: the API.
+	Name string `yaml:"name"`
+	// URL is scheme, host and port, and the path below which the API's own paths are.
+	URL string `yaml:"url"`
+	// API is how to ask: chat (default), completions, ollama, tgi or triton.
+	API string `yaml:"api"`
+	// Model is what clients call the model.
+	Model string `yaml:"model"`
+	// Interval is the mean time between two requests. Default one minute.
+	Interval model.Duration `yaml:"interval"`
+	// Timeout bounds one request. Default 30 seconds.
+	Timeout model.Duration `yaml:"timeout"`
+	// PromptWords is the length of the prompt in words. Default: that of the question alone.
+	PromptWords int `yaml:"prompt_words"`
+	// Nonce puts a word at the front of each prompt that makes it another, so that no prefix cache has it.
+	Nonce bool `yaml:"nonce"`
+	// MaxTokens bounds the answer. Default 8.
+	MaxTokens int `yaml:"max_tokens"`
+	// TokensPerHour bounds what all requests of an hour cost, prompts included. Default 10,000.
+	TokensPerHour int `yaml:"tokens_per_hour"`
+	// Body are fields added to the request, such as chat_template_kwargs; a null takes one away.
+	Body map[string]any `yaml:"body"`
+	// HTTP is Prometheus' own client configuration: TLS, credentials from files, proxy.
+	HTTP config.HTTPClientConfig `yaml:"http_config"`
+}
+
+// Defaults of a configuration.
+const (
+	DefaultInterval = time.Minute
+	defaultTimeout  = 30 * time.Second
+	minInterval     = 10 * time.Second
+	defaultTokens   = 8
+	maxPromptWords  = 100_000
+	defaultBudget   = 10_000
+)
+
+// What a prompt is made of. Its answer is long enough for all tokens that may be asked for, and the same each time.
+const (
+	question = "Count from one to one hundred in words, separated by commas, and write nothing else."
+	filler   = "the "
+)
+
+// What is taken for the cost of a prompt until an answer says it: two tokens for a word, and what a template of a chat adds.
+const (
+	tokensPerWord  = 2
+	templateTokens = 64
+)
+
+// A Probe sends one configured request again and again.
+type Probe struct {
+	cfg       Config
+	api       *api
+	base      *url.URL
+	client    *http.Client
+	timeout   time.Duration
+	interval  time.Duration
+	userAgent string
+	state
+}
+
+// Compile checks configurations. An error is an engine.ConfigError that names the place and the remedy. interval is that of probes
+// without one.
+func Compile(cfgs []Config, interval time.Duration, userAgent string) ([]*Probe, error) {
+	var all []*Probe
+	for i, cfg := range cfgs {
+		path := fmt.Sprintf("probes[%d]", i)
+		p, err := compile(path, cfg, interval, userAgent)
+		if err != nil {
+			return nil, err
+		}
+		if first := slices.IndexFunc(all, func(other *Probe) bool { return slices.Equal(other.labels(), p.labels()) }); first >= 0 {
+			return nil, wrong(path+".name", "probes[%d] has this name, model and server already: give one of them another name", first)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func wrong(path, format string, args ...any) error {
+	return &engine.ConfigError{Path: path, Err: fmt.Errorf(format, args...)}
+}
+
+func compile(path string, cfg Config, interval time.Duration, userAgent string) (*Probe, error) {
+	client, u, err := engine.NewClient(path, engine.TargetConfig{URL: cfg.URL, HTTP: cfg.HTTP})
+	if err != nil {
+		return nil, err
+	}
+	cfg.API = cmp.Or(cfg.API, "chat")
+	cfg.Name = cmp.Or(cfg.Name, cfg.API)
+	cfg.PromptWords = cmp.Or(cfg.PromptWords, words(question))
+	cfg.MaxTokens = cmp.Or(cfg.MaxTokens, defaultTokens)
+	cfg.TokensPerHour = cmp.Or(cfg.TokensPerHour, defaultBudget)
+	p := &Probe{cfg: cfg, api: apis[cfg.API], base: u, client: client, userAgent: userAgent + " (synthetic probe)",
+		interval: cmp.Or(time.Duration(cfg.Interval), interval, DefaultInterval), timeout: cmp.Or(time.Duration(cfg.Timeout), defaultTimeout)}
+	p.assumed = cfg.PromptWords*tokensPerWord + templateTokens
+	switch {
+	case p.api == nil:
+		return nil, wrong(path+".api", "no API %q: write one of %s", cfg.API, strings.Join(slices.Sorted(maps.Keys(apis)), ", "))
+	case strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), "/v1") || strings.HasSuffix(u.Path, p.api.path(cfg.Model)):
+		return nil, wrong(path+".url", "leave away the API's own path, %s: it is added", p.api.path(cfg.Model))
+	case u.RawQuery != "" || u.Fragment != "":
+		return nil, wrong(path+".url", "a request has no query: name the model under model")
+	case cfg.Model == "":
+		return nil, wrong(path+".model", "name the model as clients do: curl %s/v1/models lists them", strings.TrimSuffix(cfg.URL, "/"))
+	case p.interval < minInterval:
+		return nil, wrong(path+".interval", "%s is too often for a probe: at least %s", p.interval, minInterval)
+	case p.timeout < 0:
+		return nil, wrong(path+".timeout", "must not be negative")
+	case cfg.PromptWords < words(question) || cfg.PromptWords > maxPromptWords:
+		return nil, wrong(path+".prompt_words", "from %d, the question alone, to %d", words(question), maxPromptWords)
+	case cfg.MaxTokens < 1 || cfg.MaxTokens > 128:
+		return nil, wrong(path+".max_tokens", "from 1 to 128: a probe is no load test")
+	case p.cost() > cfg.TokensPerHour:
+		return nil, wrong(path+".tokens_per_hour", "one request may cost %d tokens, more than %d: raise it, or lower prompt_words or max_tokens", p.cost(), cfg.TokensPerHour)
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Body)) {
+		if slices.Contains(own, name) {
+			return nil, wrong(path+".body."+name, "the probe sets %s itself", name)
+		}
+	}
+	if _, err := p.body(); err != nil {
+		return nil, wrong(path+".body", "cannot be written as JSON: %w", err)
+	}
+	return p, nil
+}
+
+func words(s string) int { return len(strings.Fields(s)) }
+
+// labels are the values of metrics.ProbeLabels.
+func (p *Probe) labels() []string {
+	return []string{p.cfg.Name, p.cfg.Model, p.base.Host + strings.TrimSuffix(p.base.Path, "/")}
+}
+
+// identity are the same with their names.
+func (p *Probe) identity() prometheus.Labels {
+	labels := prometheus.Labels{}
+	for i, value := range p.labels() {
+		labels[metrics.ProbeLabels[i]] = value
+	}
+	return labels
+}
+
+func (p *Probe) address(path string) string { return p.base.JoinPath(path).String() }
+
+// body is the request.
+func (p *Probe) body() ([]byte, error) {
+	prompt := strings.Repeat(filler, p.cfg.PromptWords-words(question)) + question
+	if p.cfg.Nonce {
+		prompt = rand.Text()[:8] + " " + prompt
+	}
+	body := p.api.body(p.cfg.Model, prompt, p.cfg.MaxTokens)
+	for name, value := range p.cfg.Body {
+		if body[name] = value; value == nil {
+			delete(body, name)
+		}
+	}
+	return json.Marshal(body)
+}

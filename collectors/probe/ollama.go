@@ -1,0 +1,36 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+)
+
+var errNotLoaded = errors.New("the model is not loaded")
+
+// loaded asks Ollama until when it keeps the model. Asking changes nothing; a request loads a model, and puts its end off. Who does not
+// answer as Ollama does is taken to have none.
+func (p *Probe) loaded(ctx context.Context) (expires string, err error) {
+	resp, err := p.get(ctx, "/api/ps")
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var ps struct {
+		Models []struct {
+			Name    string `json:"name"`
+			Expires string `json:"expires_at"`
+		} `json:"models"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswerBytes)).Decode(&ps); err != nil || resp.StatusCode != http.StatusOK {
+		return "", errNotLoaded
+	}
+	for _, m := range ps.Models {
+		if sameModel(m.Name, p.cfg.Model) {
+			return m.Expires, nil
+		}
+	}
+	return "", errNotLoaded
+}

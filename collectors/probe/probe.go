@@ -1,0 +1,358 @@
+// Package probe sends synthetic requests to inference engines and says what a client sees of the answer. It sends none unless one is
+// configured.
+//
+//	config    what is asked, how often, and what it may cost    config.go
+//	api       how an API is asked, and what its messages say    api.go
+//	request   one request, and when what of its answer came     request.go, stream.go
+//	probe     when to ask, when not to, and the series          probe.go, ollama.go
+package probe
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Reasons why a request is not sent.
+const (
+	skipAsleep    = "asleep"
+	skipNotLoaded = "not_loaded"
+	skipUnused    = "unused"
+	skipBudget    = "budget"
+)
+
+// maxReleases bounds how many releases an answer is remembered of.
+const maxReleases = 16
+
+// state is what a probe remembers. One goroutine uses it at a time.
+type state struct {
+	assumed int // tokens of a prompt: what the last answer said, before it a guess
+	spent   []charge
+	first   map[string][sha256.Size]byte // answers first seen, by release
+	expires string                       // when Ollama will unload the model, as the last probe has left it
+	last    metrics.ProbeOutcome         // to log changes only
+}
+
+// charge is what one request has cost.
+type charge struct {
+	at     time.Time
+	tokens int
+}
+
+// cost is the most that one request may cost, in tokens.
+func (p *Probe) cost() int { return p.assumed + p.cfg.MaxTokens }
+
+// affordable reports whether one more request stays within the hour's budget.
+func (p *Probe) affordable() bool {
+	sum := p.cost()
+	p.spent = slices.DeleteFunc(p.spent, func(c charge) bool { return time.Since(c.at) >= time.Hour })
+	for _, c := range p.spent {
+		sum += c.tokens
+	}
+	return sum <= p.cfg.TokensPerHour
+}
+
+// Collector sends the requests of probes and exports what came of them.
+type Collector struct {
+	look func(ctx context.Context, address string) (engine.Engine, bool)
+	log  *slog.Logger
+	next chan []*Probe
+
+	firstByte, firstToken, firstVisible, interToken, duration, connection *prometheus.HistogramVec
+	requests, skipped, buffered, tokens                                   *prometheus.CounterVec
+	budget, matches                                                       *prometheus.GaugeVec
+}
+
+// New makes a collector. look says what is known of the engine at an address, if it is read at all.
+func New(look func(ctx context.Context, address string) (engine.Engine, bool), log *slog.Logger) *Collector {
+	grid := slo.Grids()[metrics.VLLM]
+	histogram := func(f *metrics.Family, bounds []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: bounds}, f.Labels)
+	}
+	counter := func(f *metrics.Family) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help}, f.Labels)
+	}
+	gauge := func(f *metrics.Family) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.Name, Help: f.Help}, f.Labels)
+	}
+	return &Collector{look: look, log: log, next: make(chan []*Probe, 1),
+		firstByte: histogram(metrics.ProbeTimeToFirstByte, grid[slo.TTFT]), firstToken: histogram(metrics.ProbeTimeToFirstToken, grid[slo.TTFT]),
+		firstVisible: histogram(metrics.ProbeTimeToFirstVisibleToken, grid[slo.TTFT]), interToken: histogram(metrics.ProbeInterTokenLatency, grid[slo.ITL]),
+		duration: histogram(metrics.ProbeRequestDuration, grid[slo.RequestDuration]), connection: histogram(metrics.ProbeConnection, grid[slo.TTFT]),
+		requests: counter(metrics.ProbeRequests), skipped: counter(metrics.ProbeSkipped), buffered: counter(metrics.ProbeBuffered), tokens: counter(metrics.ProbeTokens),
+		budget: gauge(metrics.ProbeBudget), matches: gauge(metrics.ProbeAnswerMatches)}
+}
+
+// vec is what all series of a family have in common.
+type vec interface {
+	prometheus.Collector
+	DeletePartialMatch(prometheus.Labels) int
+}
+
+func (c *Collector) vecs() []vec {
+	return []vec{c.firstByte, c.firstToken, c.firstVisible, c.interToken, c.duration, c.connection, c.requests, c.skipped, c.buffered, c.tokens, c.budget, c.matches}
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, v := range c.vecs() {
+		v.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	for _, v := range c.vecs() {
+		v.Collect(ch)
+	}
+}
+
+// Use takes probes in place of those in use. One whose configuration is the same goes on.
+func (c *Collector) Use(probes []*Probe) {
+	select {
+	case <-c.next: // nobody has taken them yet
+	default:
+	}
+	c.next <- probes
+}
+
+// running is a probe at work.
+type running struct {
+	*Probe
+	stop func() // and wait until it has
+}
+
+// Run sends requests until ctx is done. Use must not be called by two goroutines at once.
+func (c *Collector) Run(ctx context.Context) {
+	var all []running
+	for {
+		select {
+		case <-ctx.Done():
+			for _, r := range all {
+				r.stop()
+			}
+			return
+		case probes := <-c.next:
+			all = c.replace(ctx, all, probes)
+		}
+	}
+}
+
+// replace stops probes that are gone, keeps those whose configuration is the same, and starts the rest. Series and spending go on where the
+// labels are the same.
+func (c *Collector) replace(ctx context.Context, before []running, probes []*Probe) (after []running) {
+	for _, p := range probes {
+		if i := slices.IndexFunc(before, func(r running) bool { return r.same(p) }); i >= 0 {
+			after = append(after, before[i])
+		}
+	}
+	for _, r := range before {
+		if slices.ContainsFunc(after, func(a running) bool { return a.Probe == r.Probe }) {
+			continue
+		}
+		r.stop()
+		i := slices.IndexFunc(probes, func(p *Probe) bool { return slices.Equal(p.labels(), r.labels()) })
+		if i >= 0 {
+			probes[i].spent = r.spent
+			continue
+		}
+		for _, v := range c.vecs() {
+			v.DeletePartialMatch(r.identity())
+		}
+	}
+	for _, p := range probes {
+		if !slices.ContainsFunc(after, func(a running) bool { return a.same(p) }) {
+			after = append(after, running{p, c.start(ctx, p)})
+		}
+	}
+	return after
+}
+
+// same reports whether another probe asks the same in the same way.
+func (p *Probe) same(other *Probe) bool {
+	return reflect.DeepEqual(p.cfg, other.cfg) && p.interval == other.interval
+}
+
+// start runs a probe on a goroutine of its own.
+func (c *Collector) start(ctx context.Context, p *Probe) (stop func()) {
+	c.announce(p)
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		wait := time.Duration(rand.Int64N(int64(p.interval))) // not all at once after a restart
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			c.once(ctx, p, time.Now())
+			wait = time.Duration(float64(p.interval) * (0.9 + 0.2*rand.Float64()))
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+// announce makes the series that count from zero.
+func (c *Collector) announce(p *Probe) {
+	l := p.labels()
+	for _, o := range metrics.ProbeOutcomes {
+		c.requests.WithLabelValues(append(l, string(o))...)
+	}
+	for _, reason := range []string{skipAsleep, skipNotLoaded, skipUnused, skipBudget} {
+		c.skipped.WithLabelValues(append(l, reason)...)
+	}
+	c.buffered.WithLabelValues(l...)
+	c.budget.WithLabelValues(l...).Set(float64(p.cfg.TokensPerHour))
+}
+
+// once sends one request, unless there is a reason not to. start is when it began.
+func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
+	known, reason := c.reason(ctx, p)
+	if reason != "" {
+		c.skipped.WithLabelValues(append(p.labels(), reason)...).Inc()
+		return
+	}
+	r, err := p.ask(ctx, start)
+	c.charge(p, &r)
+	if ctx.Err() != nil {
+		return // we ended it
+	}
+	if p.cfg.API == "ollama" {
+		p.expires, _ = p.loaded(ctx)
+	}
+	c.compare(p, &r, known.Version)
+	c.observe(p, &r)
+	if p.last != r.outcome {
+		p.last = r.outcome
+		level := slog.LevelWarn
+		if r.outcome == metrics.ProbeOK {
+			level = slog.LevelInfo
+		}
+		c.log.Log(ctx, level, "probe", "outcome", r.outcome, "server", p.labels()[2], "model", p.cfg.Model, "err", err)
+	}
+}
+
+// reason says why no request may be sent now, if so.
+func (c *Collector) reason(ctx context.Context, p *Probe) (known engine.Engine, reason string) {
+	if !p.affordable() {
+		return known, skipBudget
+	}
+	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
+	defer cancel()
+	known, read := c.look(ctx, p.base.String())
+	if read && known.Sleeping {
+		return known, skipAsleep
+	}
+	if p.cfg.API == "ollama" {
+		switch expires, err := p.loaded(ctx); {
+		case errors.Is(err, errNotLoaded):
+			return known, skipNotLoaded
+		case err == nil && expires == p.expires && !forever(expires):
+			return known, skipUnused
+		}
+	}
+	return known, ""
+}
+
+// charge notes what a request has cost.
+func (c *Collector) charge(p *Probe, r *result) {
+	prompt, completion, assumed := r.prompt, r.completion, 0
+	switch {
+	case r.connected == 0 || r.outcome == metrics.ProbeClientError || r.outcome == metrics.ProbeRateLimited: // no token was made
+		return
+	case prompt == 0:
+		assumed = p.assumed
+	default:
+		p.assumed = min(prompt, p.cfg.TokensPerHour-p.cfg.MaxTokens) // a wrong number costs an hour, not the probe
+	}
+	if completion == 0 {
+		assumed += p.cfg.MaxTokens
+	}
+	p.spent = append(p.spent, charge{time.Now(), prompt + completion + assumed})
+	for kind, n := range map[string]int{"prompt": prompt, "completion": completion, "assumed": assumed} {
+		c.tokens.WithLabelValues(append(p.labels(), kind)...).Add(float64(n))
+	}
+}
+
+// compare notes whether a whole answer is the one first seen from this release.
+func (c *Collector) compare(p *Probe, r *result, release string) {
+	if r.outcome != metrics.ProbeOK || p.cfg.Nonce {
+		return
+	}
+	first, seen := p.first[release]
+	switch {
+	case !seen && len(p.first) == maxReleases, p.first == nil:
+		p.first = map[string][sha256.Size]byte{}
+		fallthrough
+	case !seen:
+		p.first[release], first = r.answer, r.answer
+	}
+	matches := 1.0
+	if first != r.answer {
+		matches, r.outcome = 0, metrics.ProbeWrongAnswer
+	}
+	c.matches.DeletePartialMatch(p.identity()) // that of another release
+	c.matches.WithLabelValues(append(p.labels(), release)...).Set(matches)
+}
+
+// observe exports what a client saw.
+func (c *Collector) observe(p *Probe, r *result) {
+	l := p.labels()
+	c.requests.WithLabelValues(append(l, string(r.outcome))...).Inc()
+	for phase, took := range r.phases {
+		c.connection.WithLabelValues(append(l, phase)...).Observe(took.Seconds())
+	}
+	since := func(v *prometheus.HistogramVec, instant time.Duration) {
+		if instant > 0 && r.connected > 0 {
+			v.WithLabelValues(l...).Observe((instant - r.connected).Seconds())
+		}
+	}
+	if r.whole() || r.messages > 0 { // a refusal is quick
+		since(c.firstByte, r.firstByte)
+	}
+	if r.whole() {
+		since(c.duration, r.end)
+	}
+	if r.held {
+		if r.whole() {
+			c.buffered.WithLabelValues(l...).Inc()
+		}
+		return // nobody knows when the first token was there
+	}
+	since(c.firstToken, r.token)
+	since(c.firstVisible, r.visible)
+	if r.whole() {
+		for _, gap := range r.gaps() {
+			c.interToken.WithLabelValues(l...).Observe(gap)
+		}
+	}
+}
+
+// get sends a GET on a connection of its own.
+func (p *Probe) get(ctx context.Context, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.address(path), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Close = true
+	req.Header.Set("User-Agent", p.userAgent)
+	return p.client.Do(req)
+}
+
+// forever reports whether Ollama keeps a model for good: the end is in another century.
+func forever(expires string) bool { return expires != "" && !strings.HasPrefix(expires, "20") }
