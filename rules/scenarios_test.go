@@ -244,6 +244,7 @@ func scenarios() []scenario {
 
 // Each scenario wakes people as often as it should, and when exact counting says.
 func TestScenarios(t *testing.T) {
+	t.Parallel()
 	var table strings.Builder
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 // TestRun plays the shortest incident from the command line.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	var out strings.Builder
 	if err := run("row-remap-failure", 3, "json", &out, io.Discard); err != nil {
 		t.Fatal(err)

@@ -73,6 +73,7 @@ func TestDispatcher(t *testing.T) {
 
 // TestDispatcherAtRandom does the same with alerts that come and go as no incident would have them.
 func TestDispatcherAtRandom(t *testing.T) {
+	t.Parallel()
 	alerts := rules.Alerts(Rules())
 	for seed := range uint64(10) {
 		random := rand.New(rand.NewPCG(seed, 0))

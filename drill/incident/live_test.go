@@ -9,6 +9,7 @@ import (
 // TestLiveScalesFromZero: what an incident does before its onset is part of the history, and the exporter's
 // configuration follows pods that come and go.
 func TestLiveScalesFromZero(t *testing.T) {
+	t.Parallel()
 	in, err := Find(Incidents(), "scale-from-zero")
 	if err != nil {
 		t.Fatal(err)
