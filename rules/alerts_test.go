@@ -32,7 +32,7 @@ func TestAlertsWithPromtool(t *testing.T) {
 	if err != nil {
 		t.Skip("promtool is not installed; TestAlerts runs the same files in process")
 	}
-	args := []string{"test", "rules"}
+	var tests []string
 	for _, g := range rules.Groups(rules.Options{}) {
 		for _, a := range g.Alerts {
 			if a.Name == rules.ModelOnFailedGPU.Name {
@@ -46,11 +46,16 @@ func TestAlertsWithPromtool(t *testing.T) {
 			test := filepath.Join(dir, a.Name+".yaml")
 			writeFile(t, test, content)
 			writeFile(t, filepath.Join(dir, "rules.yaml"), bareRules(t, needs(t, g, a), rules.Style{}))
-			args = append(args, test)
+			tests = append(tests, test)
 		}
 	}
-	if out, err := exec.Command(promtool, args...).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	for some := range slices.Chunk(tests, 8) {
+		t.Run(strings.TrimSuffix(filepath.Base(some[0]), ".yaml"), func(t *testing.T) { // and those after it
+			t.Parallel()
+			if out, err := exec.Command(promtool, append([]string{"test", "rules"}, some...)...).CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
 	}
 }
 

@@ -51,8 +51,8 @@ var (
 		Summary:     "NVLink {{ $labels.link }} of GPU {{ $labels.gpu_uuid }} makes {{ $value | humanize }} errors an hour, three times those of its last days",
 		Description: "The link repeats what arrives wrong, and nobody suffers yet. Healthy links make none, or as few as ever; one whose errors grow from day to day fails within days: keep models with tensor parallelism off this GPU, and have cable, bridge or board looked at.",
 		Split: []Evidence{modelsOnIt,
-			{"Errors within a day of its other links", promql.Sum([]string{metrics.LabelLink}, above(promql.Over("sum_over_time",
-				promql.Vector(metrics.RecordedLinkErrors, same(metrics.LabelGPUUUID)...), day), 0)), LabelledBy(Number, metrics.LabelLink)}},
+			{"Errors within a day of its other links", promql.Sum([]string{metrics.LabelLink}, above(aDay(
+				promql.Vector(metrics.RecordedLinkErrors, same(metrics.LabelGPUUUID)...)), 0)), LabelledBy(Number, metrics.LabelLink)}},
 		Dashboard: GPUDashboard,
 	}
 	GPURepairPending = &Alert{
@@ -132,12 +132,17 @@ func wearGroups() []Group {
 
 // wears returns each NVLink with three times the errors of its six days before, averaged over all recorded hours:
 // either a jump, or days that each add half. Days include nights, and a week its weekend. Fifty errors are the least
-// that counts, two days the least to compare with.
+// that counts, two days the least to compare with. Nothing here depends on how often the errors are recorded.
 func wears() promql.Expr {
 	errors := promql.Vector(metrics.RecordedLinkErrors)
 	days := promql.Offset(errors, day)
 	return both(
 		promql.Gt(promql.Over("avg_over_time", errors, day), times(3, promql.Over("avg_over_time", days, 6*day))),
-		promql.Ge(promql.Over("sum_over_time", errors, day), promql.Num(50)),
-		promql.Ge(promql.Over("count_over_time", days, 6*day), promql.Num(48)))
+		promql.Ge(aDay(errors), promql.Num(50)),
+		promql.Over("last_over_time", promql.Offset(errors, 3*day), 2*hour))
+}
+
+// aDay returns the errors of a day, of which each recorded value counts those of an hour.
+func aDay(errors promql.Expr) promql.Expr {
+	return times(24, promql.Over("avg_over_time", errors, day))
 }

@@ -193,7 +193,7 @@ func (r *result) read(resp *http.Response, api *api, maxTokens int, now func() t
 		return r.document(from, api, now)
 	}
 	err := r.stream(newMessages(from, api.lines, now), api, maxTokens)
-	if err == io.EOF && r.messages == 0 && kind != "text/event-stream" { // a page of somebody else
+	if errors.Is(err, io.EOF) && r.messages == 0 && kind != "text/event-stream" { // a page of somebody else
 		r.outcome = metrics.ProbeInvalid
 		return errNotStreamed
 	}
@@ -234,7 +234,7 @@ func (r *result) stream(from *messages, api *api, maxTokens int) error {
 			err = io.EOF
 		}
 		switch {
-		case err == io.EOF && (finished || api.ends && r.messages > 0):
+		case errors.Is(err, io.EOF) && (finished || api.ends && r.messages > 0):
 			r.finish(from.from.at, tokens > 0, string(visible), string(reasoning))
 			return nil
 		case err != nil:

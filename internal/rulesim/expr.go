@@ -90,7 +90,7 @@ func (s *Sim) silent(text string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer index.Close()
+	defer func() { _ = index.Close() }()
 	for _, name := range known.(rule).reads {
 		if s.stored[name] {
 			return false, nil

@@ -25,9 +25,11 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 )
 
-// Admin and ServiceAccount are tokens: of somebody who may do everything, and of the service account that a cluster is
-// started with, which may do what it is bound to.
-const Admin, ServiceAccount = "admin", "service-account"
+// Tokens of the cluster.
+const (
+	Admin          = "admin"           // may do everything
+	ServiceAccount = "service-account" // may do what the service account that the cluster starts with is bound to
+)
 
 // Cluster is kube-apiserver and etcd. Nothing schedules pods, runs them, or makes them of a DaemonSet.
 type Cluster struct {
