@@ -5,10 +5,14 @@ package runbooks
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
+	"net"
 	"net/http"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -73,7 +77,8 @@ h2 { margin: 1.4rem 0 .3rem; font-size: 1.1rem }
 `))
 
 // Handler serves the pages as HTML under the path it is mounted at, which must end in a slash and be
-// stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler())).
+// stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler())). Labels of the alert in the
+// query, as in ?namespace=prod&pod=chat-0, take their places in the commands.
 func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimSuffix(strings.Trim(r.URL.Path, "/"), ".md")
@@ -86,14 +91,48 @@ func Handler() http.Handler {
 			write(w, http.StatusNotFound, "No such runbook", []byte("# No such runbook\n\nThe [index](./) lists those that exist.\n"), true)
 			return
 		}
-		write(w, http.StatusOK, name, page, true)
+		write(w, http.StatusOK, name, fill(page, r.URL.Query()), true)
 	})
+}
+
+// labels names the label of the alert that stands for each placeholder of a command.
+var labels = map[string]string{"NS": "namespace", "POD": "pod", "SERVER": "server", "MODEL": "model_name", "INSTANCE": "instance", "NODE": "instance",
+	"GPU_UUID": "gpu_uuid", "PCI_BUS_ID": "pci_bus_id", "LINK": "link", "SLO": "slo", "SOURCE": "source"}
+
+var (
+	placeholder = regexp.MustCompile(`\$[A-Z_]+\b`)
+	pageLink    = regexp.MustCompile(`\]\((\w+\.md)\)`)
+	// harmless is a value that a shell takes as it stands: a page with commands to copy is a way to make somebody run others.
+	harmless = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,252}$`)
+)
+
+// fill replaces the placeholders of a page whose labels the query has, and passes those labels on to the pages that it
+// links to. Values that a shell would not take literally are left out.
+func fill(page []byte, query url.Values) []byte {
+	known := url.Values{}
+	for _, label := range labels {
+		if value := query.Get(label); harmless.MatchString(value) {
+			known.Set(label, value)
+		}
+	}
+	if len(known) == 0 {
+		return page
+	}
+	page = placeholder.ReplaceAllFunc(page, func(name []byte) []byte {
+		value := known.Get(labels[string(name[1:])])
+		if host, _, err := net.SplitHostPort(value); err == nil && string(name) == "$NODE" {
+			value = host // an instance may have the exporter's port
+		}
+		return []byte(cmp.Or(value, string(name)))
+	})
+	return pageLink.ReplaceAll(page, []byte("](${1}?"+known.Encode()+")"))
 }
 
 // index returns a page that lists all others by the question they answer.
 func index() []byte {
 	var b strings.Builder
-	b.WriteString("# Runbooks\n\nIn the commands, `$NS`, `$POD`, `$SERVER` and `$MODEL` are the labels namespace, pod, server and model_name of the alert.\n\n| alert | question |\n|---|---|\n")
+	b.WriteString("# Runbooks\n\nIn the commands, `$NS`, `$POD`, `$SERVER`, `$MODEL` and `$NODE` are the labels namespace, pod, server, model_name and instance of the alert. " +
+		"A page fills in those that its address has: `LLMEngineDown?namespace=prod&pod=chat-0`.\n\n| alert | question |\n|---|---|\n")
 	for _, name := range Names() {
 		page, _ := Page(name)
 		fmt.Fprintf(&b, "| [%s](%s.md) | %s |\n", name, name, Question(page))

@@ -1,6 +1,7 @@
 package runbooks_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -96,6 +97,39 @@ func TestHandler(t *testing.T) {
 		resp.Body.Close()
 		if resp.StatusCode != want.status || !strings.Contains(body.String(), want.text) {
 			t.Errorf("%s: status %d, want %d with %q", path, resp.StatusCode, want.status, want.text)
+		}
+	}
+}
+
+// A page fills in the labels that its address has, passes them on, and takes no value that a shell would take apart.
+func TestHandlerFillsIn(t *testing.T) {
+	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler()))
+	defer server.Close()
+	get := func(query string) string {
+		resp, err := http.Get(server.URL + "/runbooks/" + query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(body)
+	}
+	down := get("LLMEngineDown?namespace=prod&pod=chat-0&model_name=org/model-7b&instance=node-3:9844")
+	if !strings.Contains(down, "kubectl -n prod get pod chat-0") || strings.Contains(down, "$NS") || strings.Contains(down, "$POD") {
+		t.Errorf("placeholders are left:\n%s", down)
+	}
+	xid := get("LLMGPUCriticalXID?instance=node-3:9844&gpu_uuid=GPU-1")
+	for _, want := range []string{"kubectl cordon node-3 ", "$POD", `href="LLMGPULinkDegraded.md?gpu_uuid=GPU-1&amp;instance=node-3%3A9844"`} {
+		if !strings.Contains(xid, want) {
+			t.Errorf("the page lacks %q:\n%s", want, xid)
+		}
+	}
+	for _, evil := range []string{"x;reboot", "$(reboot)", "`reboot`", "a b", "<script>", "-o", "x%0Areboot"} {
+		if page := get("LLMEngineDown?namespace=prod&pod=" + strings.NewReplacer(";", "%3B", " ", "%20", "<", "%3C", ">", "%3E").Replace(evil)); !strings.Contains(page, "get pod $POD") {
+			t.Errorf("pod=%s is taken", evil)
 		}
 	}
 }
