@@ -63,7 +63,7 @@ func coverage(b *bytes.Buffer, d *engine.Dialect) {
 	for _, f := range quantities() {
 		rows := rowsOf(d, f)
 		if len(rows) == 0 && d.Endpoints[f] == "" {
-			why := d.Missing[f]
+			why := d.Lacks(f)
 			if silent[why] == nil {
 				never = append(never, why)
 			}

@@ -443,7 +443,7 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Ro
 		return
 	}
 	if len(rows) == 0 {
-		a.missing = because("", d.Missing[to])
+		a.missing = because("", d.Lacks(to))
 		return
 	}
 	reason := ""

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math"
@@ -46,7 +47,8 @@ type Dialect struct {
 	Rows []Row
 	// Endpoints names the metadata endpoints of quantities that only Identify reads and no page has.
 	Endpoints map[*metrics.Family]string
-	// Missing explains why the engine has no source for a quantity in any version.
+	// Missing explains why the engine has no source for a quantity in any version, if there is more to say than that it is
+	// not on the page: see Lacks.
 	Missing map[*metrics.Family]string
 	// Silent recognises, from the result of Identify, an engine whose page is empty until its first request. Nil if
 	// its page never is.
@@ -244,13 +246,10 @@ var (
 		metrics.KVTierTransferTokens, metrics.KVTierTransferBytes, metrics.KVTierTransferBlocks, metrics.KVTierTransferTime,
 		metrics.KVTierFailures, metrics.KVTierRefused, metrics.KVTierEvicted, metrics.KVTierUsage, metrics.KVTierPinned,
 		metrics.KVTierCapacityTokens, metrics.KVTierCapacityBytes}
-	kvBlocks   = []*metrics.Family{metrics.KVBlockLifetime, metrics.KVBlockIdle, metrics.KVBlockReuseGap}
-	multimodal = []*metrics.Family{metrics.MultimodalCacheQueries, metrics.MultimodalCacheHits}
-	estimates  = []*metrics.Family{metrics.EstimatedFlops, metrics.EstimatedMemoryBytes}
-	busyTimes  = []*metrics.Family{metrics.PromptTime, metrics.GenerationTime}
-	batches    = []*metrics.Family{metrics.EngineSteps, metrics.RequestsWaitingByReason, metrics.RequestsSwapped, metrics.RequestsRunningLimit, metrics.BatchTokens,
-		metrics.RequestPreemptions, metrics.CorruptedRequests}
 )
+
+// Lacks explains why the engine has no source for a quantity that has no row.
+func (d *Dialect) Lacks(f *metrics.Family) string { return cmp.Or(d.Missing[f], "not on the page") }
 
 // lacks gives each of the quantities the same reason.
 func lacks(why string, groups ...[]*metrics.Family) map[*metrics.Family]string {
@@ -259,11 +258,6 @@ func lacks(why string, groups ...[]*metrics.Family) map[*metrics.Family]string {
 		m[f] = why
 	}
 	return m
-}
-
-// notOnPage gives the plain reason to quantities that an engine does not report.
-func notOnPage(families ...*metrics.Family) map[*metrics.Family]string {
-	return lacks("not on the page", families)
 }
 
 // reasons merges sets of missing quantities; the first reason given for a quantity wins.

@@ -64,11 +64,6 @@ var dynamoFrontend = Dialect{
 		{To: metrics.RequestsRunningLimit, From: "dynamo_frontend_model_max_num_seqs", Is: Gauge, Since: "0.5.0", Absent: noWorker,
 			Quality: metrics.Approximate, Why: "of the worker that registered first"},
 	},
-	Missing: reasons(notOnPage(metrics.TimePerOutputToken, metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.KVCacheUsage,
-		metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions, metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens,
-		metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens, metrics.EngineLoadTime, metrics.RequestsWaitingByReason, metrics.RequestsSwapped,
-		metrics.BatchTokens, metrics.EngineSteps, metrics.RequestPreemptions, metrics.CorruptedRequests),
-		lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes)),
 }
 
 // dynamoWorker reads what Dynamo adds to the page of the engine that a worker runs. Its rows carry

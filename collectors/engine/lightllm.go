@@ -53,7 +53,12 @@ var lightllm = Dialect{
 		{To: metrics.PrefixCacheHitTokens, From: "lightllm_cache_length", Is: Histogram, Fold: histogramSum,
 			Absent: "not in early releases", Quality: metrics.Approximate, Why: "of requests that ended well; from the caches in host memory and on disk too, where they are on"},
 	},
-	Missing: reasons(lightllmMissing(), lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes, batches)),
+	Missing: map[*metrics.Family]string{
+		metrics.KVCacheUsage:             "only an estimate of the tokens that the batch will need at most is reported",
+		metrics.Preemptions:              "only a gauge of paused requests is reported",
+		metrics.SpecDecodeDraftTokens:    "only mean tokens per step of each request are reported",
+		metrics.SpecDecodeAcceptedTokens: "only mean tokens per step of each request are reported",
+	},
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		var answer struct {
 			Name string `json:"model_name"`
@@ -62,15 +67,4 @@ var lightllm = Dialect{
 		id.Model = answer.Name
 		return id, err
 	},
-}
-
-func lightllmMissing() map[*metrics.Family]string {
-	m := notOnPage(metrics.DecodeTime, metrics.KVCacheCapacity, metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping,
-		metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.KVTransferTime, metrics.KVTransferSize,
-		metrics.KVTransferFailures, metrics.EngineLoadTime)
-	m[metrics.KVCacheUsage] = "only an estimate of the tokens that the batch will need at most is reported"
-	m[metrics.Preemptions] = "only a gauge of paused requests is reported"
-	m[metrics.SpecDecodeDraftTokens] = "only mean tokens per step of each request are reported"
-	m[metrics.SpecDecodeAcceptedTokens] = "only mean tokens per step of each request are reported"
-	return m
 }

@@ -50,18 +50,14 @@ var llamacpp = Dialect{
 		metrics.DecodeTime:                     "llama.cpp has no histograms",
 		metrics.RequestPromptTokens:            "llama.cpp has no histograms",
 		metrics.RequestGenerationTokens:        "llama.cpp has no histograms",
-		metrics.LorasRunning:                   "not on the page",
-		metrics.Sleeping:                       "not on the page",
 		metrics.Requests:                       "requests are not counted",
 		metrics.Preemptions:                    "llama.cpp does not preempt",
 		metrics.ExternalPrefixCacheQueryTokens: "llama.cpp has none",
 		metrics.ExternalPrefixCacheHitTokens:   "llama.cpp has none",
-		metrics.EngineLoadTime:                 "not on the page",
 		metrics.BatchTokens:                    "llama.cpp has no histograms",
 		metrics.RequestPreemptions:             "llama.cpp does not preempt",
 		metrics.RequestsSwapped:                "llama.cpp does not preempt",
-	}, lacks("llama.cpp has no separate prefill and decode engines", kvTransfers), lacks("llama.cpp has no tiers", kvTiers),
-		notOnPage(metrics.RequestsWaitingByReason, metrics.CorruptedRequests), lacks("not on the page", kvBlocks, multimodal, estimates)),
+	}, lacks("llama.cpp has no separate prefill and decode engines", kvTransfers), lacks("llama.cpp has no tiers", kvTiers)),
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		var props struct {
 			Build    string  `json:"build_info"`

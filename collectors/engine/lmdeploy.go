@@ -49,10 +49,6 @@ var lmdeploy = Dialect{
 		{To: metrics.SpecDecodeAcceptedTokens, From: "lmdeploy:spec_decode_num_accepted_tokens_total", Is: Counter, Since: "0.14.0", Absent: "speculative decoding is off"},
 		{To: metrics.BatchTokens, From: "lmdeploy:iteration_tokens_total", Is: Histogram, Since: "0.9.2"},
 	},
-	Missing: reasons(notOnPage(metrics.KVCacheCapacity, metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions,
-		metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.EngineLoadTime, metrics.RequestsWaitingByReason,
-		metrics.RequestsSwapped, metrics.RequestsRunningLimit, metrics.RequestPreemptions, metrics.CorruptedRequests),
-		lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes)),
 	Identify: openAI,
 }
 

@@ -28,10 +28,5 @@ var nim = Dialect{
 		{To: metrics.Requests, From: "request_failure_total", Is: Counter, Failures: SinceFailure, Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed"},
 		{To: metrics.RequestsRunningLimit, From: "num_request_max", Is: Gauge},
 	},
-	Missing: reasons(notOnPage(metrics.TimePerOutputToken, metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.KVCacheCapacity,
-		metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions, metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens,
-		metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens,
-		metrics.EngineLoadTime, metrics.RequestsWaitingByReason, metrics.RequestsSwapped, metrics.BatchTokens, metrics.EngineSteps, metrics.RequestPreemptions,
-		metrics.CorruptedRequests), lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes)),
 	Identify: openAI,
 }

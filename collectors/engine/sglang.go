@@ -140,9 +140,7 @@ var sglang = Dialect{
 		metrics.SpecDecodeAcceptedTokens: "only gauges of the acceptance rate and length are reported",
 		metrics.KVTierEvicted:            "only evictions from the GPU are reported",
 		metrics.RequestsSwapped:          "retracted requests are recomputed, and others pause for new weights",
-	}, lacks("counted in tokens", []*metrics.Family{metrics.KVTierLookups, metrics.KVTierHits, metrics.KVTierTransferBlocks}),
-		notOnPage(metrics.DecodeTime, metrics.Sleeping, metrics.KVTransferPostTime, metrics.KVTransfersExpired, metrics.KVTierPinned, metrics.KVTierCapacityBytes,
-			metrics.RequestsRunningLimit, metrics.BatchTokens, metrics.CorruptedRequests), lacks("not on the page", kvBlocks, busyTimes)),
+	}, lacks("counted in tokens", []*metrics.Family{metrics.KVTierLookups, metrics.KVTierHits, metrics.KVTierTransferBlocks})),
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		if err = id.askVersion(ctx, get, "/server_info"); err != nil {
 			err = id.askVersion(ctx, get, "/get_server_info") // the older name

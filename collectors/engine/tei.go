@@ -43,7 +43,7 @@ var tei = Dialect{
 			}, string(metrics.OutcomeOther))}}},
 	},
 	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/info"},
-	Missing:   reasons(teiMissing(), lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes, batches)),
+	Missing:   teiMissing(),
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		var info struct {
 			Model    string  `json:"model_id"`
@@ -70,7 +70,7 @@ const (
 )
 
 func teiMissing() map[*metrics.Family]string {
-	m := notOnPage(metrics.RequestsRunning, metrics.LorasRunning, metrics.EngineLoadTime)
+	m := map[*metrics.Family]string{}
 	for why, families := range map[string][]*metrics.Family{
 		noOutputTokens: {metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.PrefillTime, metrics.DecodeTime,
 			metrics.RequestGenerationTokens, metrics.GenerationTokens, metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens},

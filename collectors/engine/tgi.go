@@ -68,22 +68,16 @@ var tgi = Dialect{
 		metrics.TimeToFirstToken:               "no histogram; queue time is per request and prefill time per batch, so they cannot be added",
 		metrics.DecodeTime:                     "decode is reported per step only",
 		metrics.KVCacheUsage:                   "only the reserved token budget of the batch is reported",
-		metrics.KVCacheCapacity:                "not on the page",
-		metrics.LorasRunning:                   "not on the page",
 		metrics.Sleeping:                       "TGI does not sleep",
 		metrics.Preemptions:                    "TGI does not preempt: it reserves the whole budget of a request",
-		metrics.PrefixCacheQueryTokens:         "not on the page",
-		metrics.PrefixCacheHitTokens:           "not on the page",
 		metrics.ExternalPrefixCacheQueryTokens: "TGI has none",
 		metrics.ExternalPrefixCacheHitTokens:   "TGI has none",
 		metrics.SpecDecodeDraftTokens:          "only accepted tokens are reported",
-		metrics.EngineLoadTime:                 "not on the page",
 		metrics.BatchTokens:                    "batches are counted in requests",
 		metrics.RequestsRunningLimit:           "a batch is limited in tokens",
 		metrics.RequestPreemptions:             "TGI does not preempt: it reserves the whole budget of a request",
 		metrics.RequestsSwapped:                "TGI does not preempt: it reserves the whole budget of a request",
-	}, lacks("TGI has no separate prefill and decode engines", kvTransfers), lacks("TGI has no tiers", kvTiers),
-		notOnPage(metrics.RequestsWaitingByReason, metrics.CorruptedRequests), lacks("not on the page", kvBlocks, multimodal, estimates)),
+	}, lacks("TGI has no separate prefill and decode engines", kvTransfers), lacks("TGI has no tiers", kvTiers)),
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		var info struct {
 			Model    string  `json:"model_id"`

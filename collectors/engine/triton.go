@@ -105,33 +105,14 @@ var tritonCore = []Row{
 	{To: metrics.EngineLoadTime, From: "nv_model_load_duration_secs", Is: Gauge, Absent: "needs Triton 24.11"},
 }
 
-var tritonMissing = reasons(map[*metrics.Family]string{
-	metrics.InterTokenLatency:              "not on the page",
-	metrics.TimePerOutputToken:             "not on the page",
-	metrics.RequestDuration:                "only a sum of durations is reported, no histogram",
-	metrics.QueueTime:                      "only a sum of durations is reported, no histogram",
-	metrics.PrefillTime:                    "not on the page",
-	metrics.DecodeTime:                     "not on the page",
-	metrics.RequestPromptTokens:            "not on the page",
-	metrics.RequestGenerationTokens:        "not on the page",
-	metrics.RequestsRunning:                "not on the page",
-	metrics.KVCacheUsage:                   "not on the page",
-	metrics.KVCacheCapacity:                "not on the page",
-	metrics.MaxModelLen:                    "not on the page",
-	metrics.LorasRunning:                   "not on the page",
-	metrics.Sleeping:                       "not on the page",
-	metrics.PromptTokens:                   "not on the page",
-	metrics.GenerationTokens:               "not on the page",
-	metrics.Preemptions:                    "at most a gauge of paused requests is reported",
-	metrics.PrefixCacheQueryTokens:         "at most a gauge of reused blocks is reported",
-	metrics.PrefixCacheHitTokens:           "at most a gauge of reused blocks is reported",
-	metrics.ExternalPrefixCacheQueryTokens: "not on the page",
-	metrics.ExternalPrefixCacheHitTokens:   "not on the page",
-	metrics.SpecDecodeDraftTokens:          "not on the page",
-	metrics.SpecDecodeAcceptedTokens:       "not on the page",
-	metrics.KVTransferTime:                 "at most a sum of milliseconds is reported, no histogram",
-}, notOnPage(metrics.EngineSteps, metrics.RequestsWaitingByReason, metrics.RequestsSwapped, metrics.RequestsRunningLimit, metrics.BatchTokens, metrics.RequestPreemptions,
-	metrics.CorruptedRequests), lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes))
+var tritonMissing = map[*metrics.Family]string{
+	metrics.RequestDuration:        "only a sum of durations is reported, no histogram",
+	metrics.QueueTime:              "only a sum of durations is reported, no histogram",
+	metrics.Preemptions:            "at most a gauge of paused requests is reported",
+	metrics.PrefixCacheQueryTokens: "at most a gauge of reused blocks is reported",
+	metrics.PrefixCacheHitTokens:   "at most a gauge of reused blocks is reported",
+	metrics.KVTransferTime:         "at most a sum of milliseconds is reported, no histogram",
+}
 
 // modelsOf keeps the models that the backend's families name. The core counts one request through an ensemble under
 // the ensemble, its pre- and postprocessing and the model itself.

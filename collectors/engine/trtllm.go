@@ -89,7 +89,7 @@ var trtllm = Dialect{
 		// A limit on active requests, which are the running ones.
 		{To: metrics.RequestsRunningLimit, From: "trtllm_max_num_active_requests", Is: Gauge, Since: "1.3.0rc10", Absent: "needs enable_iter_perf_stats: true"},
 	},
-	Missing: reasons(map[*metrics.Family]string{
+	Missing: map[*metrics.Family]string{
 		metrics.InterTokenLatency:       "only a mean per request is reported (time per output token)",
 		metrics.RequestPromptTokens:     "no histogram",
 		metrics.RequestGenerationTokens: "no histogram",
@@ -101,9 +101,7 @@ var trtllm = Dialect{
 		metrics.KVTierFailures:          "only in the log",
 		metrics.BatchTokens:             "only of prefill",
 		metrics.EngineSteps:             "only gauges of the last iteration are reported",
-	}, notOnPage(metrics.LorasRunning, metrics.Sleeping, metrics.EngineLoadTime, metrics.KVTierTransferTime, metrics.KVTierRefused,
-		metrics.KVTierEvicted, metrics.KVTierPinned, metrics.KVTierCapacityTokens, metrics.KVTierCapacityBytes, metrics.RequestsWaitingByReason,
-		metrics.RequestPreemptions, metrics.CorruptedRequests), lacks("not on the page", kvTransfers, kvBlocks, multimodal, busyTimes, estimates)),
+	},
 	Identify: openAI,
 	Silent:   func(id Identity) bool { return id.Owner == trtllmOwner },
 }

@@ -176,8 +176,7 @@ var vllm = Dialect{
 	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/v1/models"},
 	Missing: reasons(
 		lacks("lookups are counted in blocks of a size that is not said", []*metrics.Family{metrics.KVTierQueryTokens, metrics.KVTierHitTokens}),
-		lacks("transfers are counted in bytes", []*metrics.Family{metrics.KVTierTransferTokens, metrics.KVTierTransferBlocks}),
-		notOnPage(metrics.EngineLoadTime, metrics.KVTierEvicted, metrics.RequestsRunningLimit, metrics.PromptTime, metrics.GenerationTime)),
+		lacks("transfers are counted in bytes", []*metrics.Family{metrics.KVTierTransferTokens, metrics.KVTierTransferBlocks})),
 	Identify: openAI,
 }
 

@@ -30,17 +30,9 @@ var xinference = Dialect{
 		{To: metrics.EngineLoadTime, From: "xinference:model_last_load_duration_seconds", Is: Gauge,
 			Absent: "not in early releases, or the model is not loaded yet", Quality: metrics.Approximate, Why: "of the model, its download included; not of the process"},
 	},
-	Missing: reasons(xinferenceMissing(), lacks("not on the page", kvTransfers, kvTiers, kvBlocks, multimodal, estimates, busyTimes, batches)),
-}
-
-func xinferenceMissing() map[*metrics.Family]string {
-	m := notOnPage(metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime,
-		metrics.RequestPromptTokens, metrics.RequestGenerationTokens, metrics.RequestsWaiting, metrics.KVCacheUsage, metrics.KVCacheCapacity,
-		metrics.MaxModelLen, metrics.LorasRunning, metrics.Sleeping, metrics.Preemptions, metrics.PrefixCacheQueryTokens, metrics.PrefixCacheHitTokens,
-		metrics.ExternalPrefixCacheQueryTokens, metrics.ExternalPrefixCacheHitTokens, metrics.SpecDecodeDraftTokens, metrics.SpecDecodeAcceptedTokens,
-		metrics.KVTransferTime, metrics.KVTransferSize, metrics.KVTransferFailures)
-	m[metrics.Requests] = "all calls and failed ones are counted, and not when: those under way cannot be told from those that ended well"
-	return m
+	Missing: map[*metrics.Family]string{
+		metrics.Requests: "all calls and failed ones are counted, and not when: those under way cannot be told from those that ended well",
+	},
 }
 
 // xinferenceSupervisor recognises the page of the API server, which describes the cluster.
