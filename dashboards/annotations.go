@@ -17,16 +17,12 @@ type mark struct {
 // something to mark: a month of them costs next to nothing.
 func (s scope) marks() []mark {
 	alert := []string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
-	page := []*promql.Matcher{promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, ""), promql.Eq(metrics.LabelSeverity, "critical")}
-	pages := s.of(metrics.Alerts, page...)
+	pages := s.alerts(promql.Eq(metrics.LabelSeverity, "critical"))
 	now, before := promql.Max(alert, pages), promql.Max(alert, promql.Offset(pages, minute))
-	state := func(e promql.Expr, what string) promql.Expr {
-		return promql.Call("label_replace", e, promql.Str(metrics.LabelState), promql.Str(what), promql.Str(""), promql.Str(""))
-	}
 	version := by(models, metrics.LabelVersion)
 	return []mark{
 		{"Pages", vermilion, "{{alertname}} {{state}}", "{{model_name}} {{gpu_uuid}}",
-			promql.Or(state(promql.Unless(now, before), "begins"), state(promql.Unless(before, now), "ends"))},
+			promql.Or(labelled(promql.Unless(now, before), metrics.LabelState, "begins"), labelled(promql.Unless(before, now), metrics.LabelState, "ends"))},
 		{"Deploys", purple, "{{model_name}} now runs {{version}}", "{{namespace}} {{cluster}}", once(version, s.of(metrics.RecordedDeployed))},
 		{"Restarts", sky, "Replicas of {{model_name}} start", "{{namespace}} {{cluster}}", once(models, s.of(metrics.RecordedStarted))},
 	}

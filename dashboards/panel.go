@@ -104,7 +104,7 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 	for i, q := range queries {
 		p.Queries = append(p.Queries, Query{promql.And(q.Expr, wrong(inRange(over, q.Expr))), q.Legend})
 		if len(queries) > 1 { // "or" drops series with equal labels
-			q.Expr = promql.Call("label_replace", q.Expr, promql.Str(metrics.LabelLine), promql.Str(refID(i)), promql.Str(""), promql.Str(""))
+			q.Expr = labelled(q.Expr, metrics.LabelLine, refID(i))
 		}
 		all = append(all, q.Expr)
 	}

@@ -86,10 +86,19 @@ func (s scope) gpuRate(f *metrics.Family, more ...string) promql.Expr {
 	return s.rate(by(gpus, more...), f)
 }
 
+// alerts selects the firing alerts of this project.
+func (s scope) alerts(more ...*promql.Matcher) promql.Expr {
+	return s.of(metrics.Alerts, append(more, promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, ""))...)
+}
+
 // firing returns the firing alerts of this project.
 func (s scope) firing(labels []string, more ...*promql.Matcher) promql.Expr {
-	more = append(more, promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, ""))
-	return promql.Max(labels, s.of(metrics.Alerts, more...))
+	return promql.Max(labels, s.alerts(more...))
+}
+
+// labelled gives all results of e a label.
+func labelled(e promql.Expr, label, value string) promql.Expr {
+	return promql.Call("label_replace", e, promql.Str(label), promql.Str(value), promql.Str(""), promql.Str(""))
 }
 
 // limitOf returns the threshold of the objectives on a signal: the line to compare a latency with.
