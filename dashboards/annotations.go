@@ -13,11 +13,11 @@ type mark struct {
 	expr                      promql.Expr
 }
 
-// marks returns the events that explain a change of any line. They are recorded, and exist only while there is
+// marks returns, for the severity that pages have, the events that explain a change of any line. They are recorded, and exist only while there is
 // something to mark: a month of them costs next to nothing.
-func (s scope) marks() []mark {
+func (s scope) marks(page string) []mark {
 	alert := []string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
-	pages := s.alerts(promql.Eq(metrics.LabelSeverity, "critical"))
+	pages := s.alerts(promql.Eq(metrics.LabelSeverity, page))
 	now, before := promql.Max(alert, pages), promql.Max(alert, promql.Offset(pages, minute))
 	version := by(models, metrics.LabelVersion)
 	return []mark{

@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -13,12 +14,10 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/table"
 	markdown "github.com/grafana/grafana-foundation-sdk/go/text"
 	"github.com/grafana/grafana-foundation-sdk/go/timeseries"
-
-	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 // draw returns an empty panel of a kind, with the options that only this kind has.
-func draw(p Panel, style rules.Style) dashboard.Panel {
+func (w writer) draw(p Panel) dashboard.Panel {
 	out := *dashboard.NewPanel()
 	out.Type = string(p.Kind)
 	out.FieldConfig = dashboard.NewFieldConfigSource()
@@ -61,22 +60,23 @@ func draw(p Panel, style rules.Style) dashboard.Panel {
 		o.ShowHeader = true
 		o.Footer.Reducer = []string{} // the SDK writes null, which its own schema rejects
 		out.Options = o
-		out.Transformations = []dashboard.DataTransformerConfig{organize(p, style)}
+		out.Transformations = []dashboard.DataTransformerConfig{w.organize(p)}
 	}
 	return out
 }
 
 // organize orders the columns of a table and drops the rest.
-func organize(p Panel, style rules.Style) dashboard.DataTransformerConfig {
+func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
 	if p.Columns == nil {
 		return dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{"excludeByName": map[string]bool{"Time": true, "Value": true}}}
 	}
+	names := w.names(p.Queries[0].Expr)
 	hide, at, titles := map[string]bool{"Time": true, "Value": true}, map[string]int{}, map[string]string{}
 	for _, l := range labelsOf(p.Queries[0].Expr) {
-		hide[style.Label(l)] = true
+		hide[cmp.Or(names[l], l)] = true
 	}
 	for i, c := range p.Columns {
-		field := style.Label(c.Field)
+		field := cmp.Or(names[c.Field], c.Field)
 		hide[field] = false
 		at[field], titles[field] = i, c.Title
 	}

@@ -3,6 +3,7 @@ package dashboards
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,9 +11,12 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
+	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // Render writes a dashboard in the classic schema, as Grafana 10 and newer load it from a file. It fills in, in one
@@ -78,7 +82,7 @@ func dataSource() *common.DataSourceRef {
 }
 
 func (w writer) panel(r Row, p Panel, at dashboard.GridPos) dashboard.Panel {
-	out := draw(p, w.style)
+	out := w.draw(p)
 	out.Id, out.Title, out.GridPos = new(id(r.Title, p.Title)), &p.Title, &at
 	out.Description = new(p.About.What + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next)
 	if p.Kind == Text {
@@ -110,7 +114,7 @@ func (w writer) target(p Panel, i int, q Query) prometheus.Dataquery {
 	if legend == "" {
 		legend = p.Title
 	}
-	t.LegendFormat = new(w.legend(legend))
+	t.LegendFormat = new(w.legend(q.Expr, legend))
 	instant := p.Kind == Table || p.Kind == Stat
 	t.Instant, t.Range = new(instant), new(!instant)
 	format := prometheus.PromQueryFormatTimeSeries
@@ -128,11 +132,22 @@ func (w writer) target(p Panel, i int, q Query) prometheus.Dataquery {
 // refID returns the letter of a panel's query: A, B, C.
 func refID(i int) string { return string(rune('A' + i)) }
 
-func (w writer) expr(e promql.Expr) string { return forGrafana(promql.Rename(e, w.style.Labels)) }
+func (w writer) expr(e promql.Expr) string { return forGrafana(promql.Rename(e, w.names(e))) }
 
-// legend renames the labels in a legend.
-func (w writer) legend(text string) string {
-	for from, to := range w.style.Labels {
+// names returns the new names of labels for an expression. The severity of alerts has one, that of ECC errors and XIDs does not.
+func (w writer) names(e promql.Expr) map[string]string {
+	names := maps.Clone(w.style.Labels)
+	if !slices.ContainsFunc(parser.ExtractSelectors(e), func(s []*promql.Matcher) bool {
+		return slices.ContainsFunc(s, func(m *promql.Matcher) bool { return strings.HasPrefix(m.Value, metrics.Alerts.Name) })
+	}) {
+		delete(names, rules.SeverityLabel)
+	}
+	return names
+}
+
+// legend renames the labels in the legend of an expression.
+func (w writer) legend(e promql.Expr, text string) string {
+	for from, to := range w.names(e) {
 		text = strings.ReplaceAll(text, "{{"+from+"}}", "{{"+to+"}}")
 	}
 	return text
@@ -192,10 +207,10 @@ func (w writer) annotations() []dashboard.AnnotationQuery {
 		Name: "Annotations & Alerts", Datasource: &common.DataSourceRef{Type: new("grafana"), Uid: new("-- Grafana --")},
 		Enable: true, Hide: new(true), IconColor: sky, Type: new("dashboard"), BuiltIn: new(1.0),
 	}}
-	for _, m := range w.Variables.marks() {
+	for _, m := range w.Variables.marks(w.style.Severities[slo.Page]) {
 		list = append(list, dashboard.AnnotationQuery{
 			Name: m.name, Datasource: dataSource(), Enable: true, Hide: new(true), IconColor: m.colour,
-			Expr: new(w.expr(m.expr)), TitleFormat: new(w.legend(m.title)), TextFormat: new(w.legend(m.text)), Step: new("60s"),
+			Expr: new(w.expr(m.expr)), TitleFormat: new(w.legend(m.expr, m.title)), TextFormat: new(w.legend(m.expr, m.text)), Step: new("60s"),
 		})
 	}
 	return list

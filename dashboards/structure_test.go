@@ -8,6 +8,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // Ids are unique, panels lie side by side without overlap or gaps, and none is too narrow for a small
@@ -167,6 +168,25 @@ func TestRenamedLabels(t *testing.T) {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s does not say %s", b.Title(), want)
 			}
+		}
+	}
+}
+
+// Alerts have the severity that the rules were written with, by its name and value; the severity of ECC errors and XIDs is another.
+func TestRenamedSeverity(t *testing.T) {
+	style := rules.Style{Labels: map[string]string{"severity": "prio"}, Severities: map[slo.Severity]string{slo.Page: "p1"}}
+	text := ""
+	for _, b := range dashboards.All(nil) {
+		text += string(render(t, b, style))
+	}
+	for _, want := range []string{`prio=\"p1\"`, `alertname, prio, branch`, `"prio": false`, `severity, location`, `{{severity}} {{location}}`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no dashboard says %s", want)
+		}
+	}
+	for _, gone := range []string{`severity=\"critical`, `prio, location`, `{{prio}} {{location}}`} {
+		if strings.Contains(text, gone) {
+			t.Errorf("a dashboard says %s", gone)
 		}
 	}
 }
