@@ -81,7 +81,7 @@ func answering(t *testing.T, h http.Handler) *httptest.Server {
 }
 
 // probing is a probe of a server.
-func probing(t *testing.T, url string, change ...func(*Config)) *Probe {
+func probing(t testing.TB, url string, change ...func(*Config)) *Probe {
 	t.Helper()
 	cfg := Config{URL: url, Model: "m"}
 	for _, c := range change {
