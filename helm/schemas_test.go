@@ -2,11 +2,10 @@ package helm
 
 import (
 	"encoding/json"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -33,48 +32,76 @@ func TestSchemas(t *testing.T) {
 		writeCustom(t, schemas, operator, filepath.Join("example", "prometheus-operator-crd", "monitoring.coreos.com_"+file+".yaml"))
 	}
 	writeCustom(t, schemas, keda, filepath.Join("config", "crd", "bases", "keda.sh_scaledobjects.yaml"))
-	check := func(manifests string) (string, error) {
-		// Those of VictoriaMetrics' and Grafana's operators and of OpenShift are in no module that the proxy has.
-		cmd := exec.Command(kubeconform, "-strict", "-skip", "VMPodScrape,VMRule,GrafanaDashboard,SecurityContextConstraints", "-schema-location", schemas+"/{{.ResourceKind}}.json")
-		cmd.Stdin = strings.NewReader(manifests)
-		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
+	manifests := map[string]string{}
 	for _, name := range []string{"keda.yaml", "hpa.yaml"} {
 		content, err := os.ReadFile(filepath.Join("..", "examples", "autoscaling", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out, err := check(string(content)); err != nil {
-			t.Errorf("%s: %s", name, out)
-		}
-		if _, err := check(strings.ReplaceAll(string(content), "scaleTargetRef:", "scaleTarget:")); err == nil {
-			t.Errorf("%s: the schemas accept anything", name)
-		}
+		manifests[name] = string(content)
 	}
-	for _, name := range slices.Sorted(maps.Keys(combinations)) {
+	for name, settings := range combinations {
 		args := []string{"template", "gpu", chart}
-		for _, s := range combinations[name] {
+		for _, s := range settings {
 			args = append(args, "--set-json", s)
 		}
-		manifests, err := helm(t, args...)
+		content, err := helm(t, args...)
 		if err != nil {
-			t.Fatal(manifests)
+			t.Fatal(content)
 		}
-		if out, err := check(manifests); err != nil {
-			t.Errorf("%s: %s", name, out)
+		manifests[name] = content
+	}
+	misspelt := map[string]string{"hostPath:": "hostDir:", "honorLabels:": "honourLabels:", "targetMatch:": "targets:", "readOnlyRootFilesystem:": "readOnly:", "scaleTargetRef:": "scaleTarget:"}
+	folder, wrong := t.TempDir(), map[string]string{} // what each file with an error has instead of what
+	write := func(name, content string) string {
+		file := filepath.Join(folder, strconv.Itoa(len(wrong))+" "+name+".yaml")
+		wrong[file] = ""
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		for right, wrong := range map[string]string{"hostPath:": "hostDir:", "honorLabels:": "honourLabels:", "targetMatch:": "targets:", "readOnlyRootFilesystem:": "readOnly:"} {
+		return file
+	}
+	for name, content := range manifests {
+		write(name, content)
+		for right, instead := range misspelt {
 			if name == "victoria" && right == "honorLabels:" { // of a VMPodScrape
 				continue
 			}
-			if broken := strings.ReplaceAll(manifests, right, wrong); broken != manifests {
-				if _, err := check(broken); err == nil {
-					t.Errorf("%s: the schemas accept %s", name, wrong)
-				}
+			if broken := strings.ReplaceAll(content, right, instead); broken != content {
+				wrong[write(name, broken)] = instead
 			}
 		}
 	}
+	refused := refusals(t, kubeconform, schemas, folder)
+	for file, instead := range wrong {
+		switch said := refused[file]; {
+		case instead == "" && said != "":
+			t.Errorf("%s: %s", filepath.Base(file), said)
+		case instead != "" && said == "":
+			t.Errorf("%s: the schemas accept %s", filepath.Base(file), instead)
+		}
+	}
+}
+
+// refusals runs kubeconform over a folder. It returns what each refused file is refused for.
+func refusals(t *testing.T, kubeconform, schemas, folder string) map[string]string {
+	t.Helper()
+	// Those of VictoriaMetrics' and Grafana's operators and of OpenShift are in no module that the proxy has.
+	cmd := exec.Command(kubeconform, "-strict", "-skip", "VMPodScrape,VMRule,GrafanaDashboard,SecurityContextConstraints", "-schema-location", schemas+"/{{.ResourceKind}}.json", "-output", "json", folder)
+	out, _ := cmd.Output() // it fails where a file is refused
+	var answer struct {
+		Resources []struct{ Filename, Status, Msg string }
+	}
+	if err := json.Unmarshal(out, &answer); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	refused := map[string]string{}
+	for _, r := range answer.Resources {
+		if r.Status == "statusInvalid" || r.Status == "statusError" {
+			refused[r.Filename] = r.Msg
+		}
+	}
+	return refused
 }
 
 // moduleFile reads a file of a module in the module cache, which it downloads.
