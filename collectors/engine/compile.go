@@ -406,6 +406,8 @@ const (
 	notLoaded = "the model is not loaded yet"
 	noWorker  = "no worker has registered yet"
 
+	nothingYet = "nothing of the kind yet"
+
 	servedWithout = "not on the page, though the engine has served"
 	absurdNumber  = "its number is negative or infinite"
 )

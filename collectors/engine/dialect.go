@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -23,6 +24,18 @@ type Dialect struct {
 	Source string
 	// Paths are the paths at which the engine may serve its page, in the order to try. Nil means /metrics.
 	Paths []string
+	// Drains describes an engine whose /metrics is not its page but a list that each reader empties for all others.
+	Drains *Drains
+	// Repair undoes mistakes of the engine that make a body unreadable. It is called on every body.
+	Repair func(body []byte) ([]byte, error)
+	// Restore gives families and labels back the names that the engine itself writes, where users, intermediaries or
+	// other releases have changed them. It is called on every page, before the page is recognised.
+	Restore func(byName map[string]*family)
+	// Refusal returns the reason behind an answer other than 200, from the error in its JSON body; empty if the status
+	// says enough. It is called on every such answer.
+	Refusal func(status int, kind, message string) (reason string)
+	// Remedies tell what to do about reasons for which this engine needs something of its own.
+	Remedies map[string]string
 	// Recognise reports whether a page speaks this dialect.
 	Recognise func(p *Page) bool
 	// Marks narrow down the engine's version from the families on its page, for when no endpoint reports it.
@@ -55,7 +68,24 @@ type Dialect struct {
 	Silent func(id Identity) bool
 	// Identify asks the engine's metadata endpoints for its identity. Nil if it has none.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
+	// Asleep asks whether a request would wake the engine. Nil if its page reports that, or it never sleeps.
+	Asleep func(ctx context.Context, get Getter) bool
+	// Bystanders are servers around this engine alone, most of them with families named after it.
+	Bystanders []bystander
+	// EngineTypes are the values by which llm-d and the Gateway API Inference Extension label pods of the engine.
+	EngineTypes []string
 }
+
+// Drains describes an engine whose /metrics must not be read.
+type Drains struct {
+	// Owner is owned_by in the engine's model list.
+	Owner string
+	// Instead explains where the page is, or how to get one.
+	Instead string
+}
+
+// roleKVCache is the role of services that keep or move KV cache for engines and serve no requests themselves.
+const roleKVCache = "kv_cache"
 
 // Type names the type that a source must have on the page. A source with another type is not read.
 type Type string
@@ -135,6 +165,17 @@ func (r *Row) quality() metrics.Quality {
 func outcome(o metrics.Outcome) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelOutcome, Value: string(o)}}
 }
+
+// finishReason maps the finish reasons of the OpenAI protocol and of vLLM's additions.
+var finishReason = values(map[string]string{
+	"stop":       string(metrics.OutcomeStop),
+	"length":     string(metrics.OutcomeLength),
+	"abort":      string(metrics.OutcomeAbort),
+	"cancelled":  string(metrics.OutcomeAbort),
+	"error":      string(metrics.OutcomeError),
+	"repetition": string(metrics.OutcomeRepetition),
+	"tool_calls": string(metrics.OutcomeStop),
+}, string(metrics.OutcomeOther))
 
 // tier returns a Set for rows about one tier of the KV cache and, if given, one operation. A source that adds up all
 // tiers has no tier.
@@ -375,4 +416,28 @@ func largest(in []Member, family string) (v float64, ok bool) {
 		}
 	}
 	return v, ok
+}
+
+// labelNumber reads a number that an info metric carries in a label; 0 if there is none.
+func labelNumber(m Member, label string) float64 {
+	v, err := strconv.ParseFloat(m.Labels.Get(label), 64)
+	if err != nil || math.IsNaN(v) {
+		return 0
+	}
+	return v
+}
+
+// labelProduct multiplies the numbers that a member carries in labels, and adds up the members; absent if no member
+// has them.
+func labelProduct(names ...string) func([]Member) (float64, bool) {
+	return func(in []Member) (total float64, ok bool) {
+		for _, m := range in {
+			v := 1.0
+			for _, l := range names {
+				v *= labelNumber(m, l)
+			}
+			total += v
+		}
+		return total, total > 0
+	}
 }

@@ -12,6 +12,7 @@ var lmdeploy = Dialect{
 	Source:    "lmdeploy/metrics/loggers.py",
 	Paths:     []string{"/metrics/"}, // a mounted application: without the slash it redirects
 	Recognise: func(p *Page) bool { return p.HasPrefix("lmdeploy:") },
+	Restore:   colon("lmdeploy"),
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "engine", To: metrics.LabelDPRank},

@@ -19,11 +19,12 @@ const (
 
 // tritonTRTLLM reads Triton with the TensorRT-LLM backend.
 var tritonTRTLLM = Dialect{
-	Runtime:   metrics.TritonTRTLLM,
-	Source:    "tensorrtllm_backend custom_metrics_reporter, triton core metrics",
-	Recognise: func(p *Page) bool { return p.Has(trtRequests) || p.Has(trtBlocks) },
-	Labels:    tritonLabels,
-	Models:    modelsOf(trtRequests, trtBlocks),
+	Runtime:     metrics.TritonTRTLLM,
+	Source:      "tensorrtllm_backend custom_metrics_reporter, triton core metrics",
+	Recognise:   func(p *Page) bool { return p.Has(trtRequests) || p.Has(trtBlocks) },
+	EngineTypes: []string{"triton-tensorrt-llm"},
+	Labels:      tritonLabels,
+	Models:      modelsOf(trtRequests, trtBlocks),
 	Marks: []Mark{
 		{Name: "nv_trt_llm_disaggregated_serving_metrics", Since: "0.15.0"},
 		{Name: "nv_llm_input_token_len", Since: "0.16.0"},
@@ -80,10 +81,11 @@ var triton = Dialect{
 	Recognise: func(p *Page) bool {
 		return p.Has("nv_inference_request_success") && !p.HasPrefix("vllm:") && !p.Has(trtRequests) && !p.Has(trtBlocks)
 	},
-	Labels:  tritonLabels,
-	Models:  ensembleOnly,
-	Rows:    tritonCore,
-	Missing: tritonMissing,
+	EngineTypes: []string{"triton"},
+	Labels:      tritonLabels,
+	Models:      ensembleOnly,
+	Rows:        tritonCore,
+	Missing:     tritonMissing,
 }
 
 var tritonLabels = []Carry{{From: "model", To: metrics.LabelModel}}
