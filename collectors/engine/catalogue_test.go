@@ -170,10 +170,7 @@ func TestNothingIsMappedAndMissing(t *testing.T) {
 				t.Errorf("%s: no reason why %s is missing: %q", d.Runtime, to.Name, why)
 			}
 			if len(rows) > 0 && missing {
-				// Triton's backends share one list of what the core lacks.
-				if d.Runtime != metrics.TritonTRTLLM && d.Runtime != metrics.TritonVLLM {
-					t.Errorf("%s: %s is mapped and missing", d.Runtime, to.Name)
-				}
+				t.Errorf("%s: %s is mapped and missing", d.Runtime, to.Name)
 			}
 		}
 	}
@@ -184,9 +181,7 @@ func TestNothingIsMappedAndMissing(t *testing.T) {
 func TestBucketsArePassedOnAsTheEngineHasThem(t *testing.T) {
 	all := readFacts(t)
 	checked := 0
-	for _, name := range []string{"vllm/v0.7.3-v1.prom", "vllm/v0.28.0-dp8-lora.prom", "sglang/v0.5.9-priority.prom", "tgi/v3.3.7-loaded.prom",
-		"tei/embed-loaded.prom", "lightllm/008f5e9-loaded.prom", "xinference/worker-2026.prom",
-		"trtllm/v1.3.0-full.prom", "lmdeploy/v0.14.0.prom", "nim/1.x.prom", "triton/core-histograms.prom", "triton/vllm-backend.prom"} {
+	for _, name := range pages(t) {
 		s := page(t, name)
 		for _, d := range builtin {
 			for i := range d.Rows {

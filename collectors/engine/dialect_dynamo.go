@@ -22,7 +22,7 @@ var dynamoFrontend = Dialect{
 	},
 	Labels: []Carry{{From: "model", To: metrics.LabelModel}},
 	Role:   "frontend",
-	Marks: []Mark{
+	VersionHints: []VersionHint{
 		{Name: "dynamo_frontend_active_requests", Since: "1.1.0"},
 		{Name: "dynamo_frontend_model_context_length", Since: "0.5.0"},
 	},

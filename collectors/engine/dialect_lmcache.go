@@ -2,7 +2,7 @@ package engine
 
 import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
-// lmcache reads LMCache inside an engine's process: on the engine's page, for which its rows are alternatives, or
+// lmcache reads LMCache inside an engine's process: on the engine's page, as further candidates, or
 // alone on its internal API server. Its L2 is the host's memory, its L3 the disk; its hit rates cover the time since
 // its last log line.
 var lmcache = Dialect{

@@ -30,7 +30,7 @@ var vllm = Dialect{
 	// Several API servers publish the gauges of the same engine, v0.9.2 to v0.11.0 (vllm#28792). A dead server leaves
 	// its last value behind, usually zero.
 	Replicas: []string{"pid"},
-	Marks: []Mark{
+	VersionHints: []VersionHint{
 		{Name: "vllm:num_requests_running", Lacks: "engine", Until: "0.8.2"},
 		{Name: "vllm:cache_config_info", Label: "engine", Since: "0.9.0"},
 		{Name: "vllm:cache_config_info", Lacks: "engine", Until: "0.8.x"},

@@ -95,8 +95,8 @@ func (p *Page) find(name string, is Type) *family {
 // familyKey returns the name without _total: engines, proxies and Go imitations disagree about the suffix.
 func familyKey(name string) string { return strings.TrimSuffix(name, "_total") }
 
-// colon returns a Restore for an engine that writes a colon behind its prefix, which Ray and OpenTelemetry rewrite to
-// an underscore: ray_vllm_x and vllm_x become vllm:x. Names that begin with one of except are left alone.
+// colon returns a Restore for an engine that ends its prefix with a colon, which Ray and OpenTelemetry rewrite to an
+// underscore: ray_vllm_x and vllm_x become vllm:x. It leaves names alone that begin with one of except.
 func colon(prefix string, except ...string) func(map[string]*family) {
 	return func(byName map[string]*family) {
 		for _, f := range byName {
