@@ -42,10 +42,15 @@ var engineTypes = []string{"llm-d.ai/engine-type", "inference.networking.k8s.io/
 const roleLabel = "llm-d.ai/role"
 
 // runtimeOf translates the values of engineTypes.
-var runtimeOf = map[string]metrics.Runtime{
-	"vllm": metrics.VLLM, "sglang": metrics.SGLang, "trtllm-serve": metrics.TensorRTLLM,
-	"triton-tensorrt-llm": metrics.TritonTRTLLM, "triton": metrics.Triton,
-}
+var runtimeOf = func() map[string]metrics.Runtime {
+	all := map[string]metrics.Runtime{}
+	for _, d := range engine.Known() {
+		for _, value := range d.EngineTypes {
+			all[value] = d.Runtime
+		}
+	}
+	return all
+}()
 
 // usualPorts lists the default ports of engines: vLLM, trtllm-serve, NIM and Dynamo's frontend; llama.cpp; SGLang;
 // TGI in its image and outside; Triton's metrics; LMDeploy.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 func parsePod(t *testing.T, text string) map[string]any {
@@ -179,12 +179,16 @@ func TestHostilePod(t *testing.T) {
 	}
 }
 
-// TestRuntimesOfLabels: each value of llm-d's label is an engine that can be read.
+// TestRuntimesOfLabels: the values of llm-d's label (its engine types) and the runtimes that they name.
 func TestRuntimesOfLabels(t *testing.T) {
-	for value, runtime := range runtimeOf {
-		_, err := engine.New(engine.Config{Targets: []engine.TargetConfig{{URL: "http://127.0.0.1:1", Engine: string(runtime)}}, Limits: engine.DefaultLimits, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Errorf("%s: %v", value, err)
+	for value, want := range map[string]metrics.Runtime{
+		"vllm": metrics.VLLM, "sglang": metrics.SGLang, "trtllm-serve": metrics.TensorRTLLM,
+		"triton-tensorrt-llm": metrics.TritonTRTLLM, "triton": metrics.Triton, "another": "",
+	} {
+		var p pod
+		p.Metadata.Labels = map[string]string{engineTypes[0]: value}
+		if got := p.engineType(); got != want {
+			t.Errorf("%s is %q, want %q", value, got, want)
 		}
 	}
 }

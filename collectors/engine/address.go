@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -15,14 +16,21 @@ type address struct {
 	query string // sent with every request: a router may need it to know which engine is meant
 }
 
-// pagePaths lists the paths at which engines serve their pages. The last one is tried last: see locate.
-var pagePaths = []string{trtllmPath, nimPath, plainPath}
+// plainPath is where most engines serve their pages.
+const plainPath = "/metrics"
 
-const (
-	plainPath  = "/metrics"
-	nimPath    = "/v1/metrics"
-	trtllmPath = "/prometheus/metrics"
-)
+// pagePaths lists the paths at which engines serve their pages, without a slash at the end. plainPath is tried last:
+// see locate.
+var pagePaths = func() (all []string) {
+	for _, d := range builtin {
+		for _, path := range d.Paths {
+			if path = strings.TrimSuffix(path, "/"); path != plainPath && !slices.Contains(all, path) {
+				all = append(all, path)
+			}
+		}
+	}
+	return append(all, plainPath)
+}()
 
 func newAddress(u *url.URL) address {
 	a := address{base: &url.URL{Scheme: u.Scheme, Host: u.Host}, query: u.RawQuery}
@@ -40,7 +48,7 @@ func newAddress(u *url.URL) address {
 	}
 	a.base.Path = strings.TrimSuffix(prefix, "/")
 	if a.base.Path == "" && a.page == plainPath && a.query == "" {
-		a.page = "" // no more specific than the host, and trtllm-serve has another page there
+		a.page = "" // no more specific than the host, and /metrics may be no page: see Drains
 	}
 	return a
 }

@@ -22,12 +22,9 @@ const (
 	noTarget     = "take it off the targets"
 )
 
-// bystanders lists them in order of precedence. Sidecars come after the servers that they stand beside, because they
-// join other servers' pages.
+// bystanders lists those that stand around any engine, in order of precedence. Sidecars come after the servers that
+// they stand beside, because they join other servers' pages.
 var bystanders = []bystander{
-	{"the router of vLLM's production stack", "a router", reasonRouter, productionStack, true, engineBehind},
-	{"SGLang's model gateway", "a router", reasonRouter, prefix("smg_"), true, engineBehind},
-	{"SGLang's router", "a router", reasonRouter, prefix("sgl_"), true, engineBehind},
 	{"an endpoint picker of the Gateway API", "a router", reasonRouter, anyOf("inference_pool_ready_pods", "inference_pool_average_kv_cache_utilization",
 		"inference_objective_request_total", "inference_model_request_total", "llm_d_epp_request_total", "llm_d_router_epp_request_total"), true, engineBehind},
 	{"LiteLLM", "a gateway", reasonRouter, prefix("litellm_"), true, engineBehind},
@@ -42,7 +39,6 @@ var bystanders = []bystander{
 	{"a server with OpenTelemetry's GenAI metrics", "a gateway", reasonRouter, starts("gen_ai_"), false, engineBehind},
 	{"Ray Serve", "a router", reasonRouter, starts("ray_serve_"), false, "make the engines in its replicas the targets, or let them write their metrics to Ray"},
 	{"Ray's metrics agent", "an exporter", reasonNotEngine, prefix("ray_"), false, "let the engines write their metrics to Ray, or make them the targets"},
-	{"the supervisor of Xinference", "a router", reasonRouter, xinferenceSupervisor, false, "make the metrics exporters of its workers the targets"},
 	{"KServe's Python server", "a model server", reasonNotEngine, anyOf("request_predict_seconds", "request_preprocess_seconds"), false, "no engine's metrics are on its page; take it off the targets"},
 	{"Knative's queue-proxy", "a sidecar", reasonNotEngine, queueProxy, false, "make the engine's own port the target, or the port on which KServe joins both pages (9088)"},
 
@@ -58,11 +54,16 @@ var bystanders = []bystander{
 	{"Envoy", "a proxy", reasonNotEngine, prefix("envoy_"), false, "make the engine behind or beside it the target"},
 }
 
-// bystanderOf returns the server behind a page, from those in front or from the others.
+// bystanderOf returns the server behind a page, from those in front or from the others. Those of a single engine take
+// precedence.
 func bystanderOf(p *Page, front bool) *bystander {
-	for i := range bystanders {
-		if b := &bystanders[i]; b.front == front && b.on(p) {
-			return b
+	var all []bystander
+	for _, d := range builtin {
+		all = append(all, d.Bystanders...)
+	}
+	for _, b := range append(all, bystanders...) {
+		if b.front == front && b.on(p) {
+			return &b
 		}
 	}
 	return nil
@@ -98,14 +99,6 @@ func anyOf(of ...string) func(*Page) bool {
 		}
 		return false
 	}
-}
-
-// productionStack recognises the router of vLLM's production stack. vLLM itself never labels its gauges
-// with the server they came from.
-func productionStack(p *Page) bool {
-	servers := p.LabelValues("vllm:num_requests_running", "server")
-	return len(servers) > 0 && !servers[""] ||
-		anyOf("vllm:current_qps", "vllm:avg_itl", "vllm:healthy_pods_total", "vllm:num_incoming_requests_total")(p)
 }
 
 func envoyAI(p *Page) bool {

@@ -41,19 +41,11 @@ func readFacts(t testing.TB) (all facts) {
 	return all
 }
 
-// engineOf names a dialect's engines in facts.tsv.
-var engineOf = map[metrics.Runtime][]string{
-	metrics.VLLM: {"vllm"}, metrics.SGLang: {"sglang"}, metrics.TGI: {"tgi"}, metrics.TensorRTLLM: {"trtllm"},
-	metrics.TritonTRTLLM: {"triton_trtllm", "triton_core"}, metrics.TritonVLLM: {"triton_vllm", "triton_core"}, metrics.Triton: {"triton_core"},
-	metrics.LlamaCpp: {"llamacpp"}, metrics.LMDeploy: {"lmdeploy"}, metrics.NIM: {"nim"}, metrics.Dynamo: {"dynamo"},
-	metrics.LMCache: {"lmcache"}, metrics.Mooncake: {"mooncake"}, metrics.NIXL: {"nixl"}, metrics.KVBM: {"kvbm"},
-	metrics.LightLLM: {"lightllm"}, metrics.TEI: {"tei"}, metrics.Xinference: {"xinference"},
-}
-
-// find returns the facts about the source of a row.
-func (fs facts) find(d *Dialect, r *Row) (found facts) {
+// find returns the facts about a family that a dialect reads. Those of a server hold for its backends: triton for
+// triton_vllm.
+func (fs facts) find(d *Dialect, from string) (found facts) {
 	for _, f := range fs {
-		if slices.Contains(engineOf[d.Runtime], f.engine) && familyKey(f.name) == familyKey(r.From) {
+		if strings.HasPrefix(string(d.Runtime)+"_", f.engine+"_") && familyKey(f.name) == familyKey(from) {
 			found = append(found, f)
 		}
 	}
@@ -84,9 +76,9 @@ func TestCatalogue(t *testing.T) {
 	for _, d := range builtin {
 		for i := range d.Rows {
 			r := &d.Rows[i]
-			known := all.find(d, r)
+			known := all.find(d, r.From)
 			if known == nil {
-				t.Errorf("%s: %s is no metric of the engine", d.Runtime, r.From)
+				t.Errorf("testdata/facts.tsv: %s has no %s: add it from the engine's source", d.Runtime, r.From)
 				continue
 			}
 			if !slices.ContainsFunc(known, func(f fact) bool { return f.kind == string(r.Is) || f.kind == "info" && r.Is == Gauge }) {
@@ -103,8 +95,8 @@ func TestCatalogue(t *testing.T) {
 				}
 			}
 			for _, with := range r.With {
-				if all.find(d, &Row{From: with}) == nil {
-					t.Errorf("%s: %s, read with %s, is no metric of the engine", d.Runtime, with, r.From)
+				if all.find(d, with) == nil {
+					t.Errorf("testdata/facts.tsv: %s has no %s, read with %s: add it from the engine's source", d.Runtime, with, r.From)
 				}
 			}
 			if r.To == nil || r.Fold == nil && r.To.Kind.String() != string(r.Is) {
@@ -178,10 +170,7 @@ func TestNothingIsMappedAndMissing(t *testing.T) {
 				t.Errorf("%s: no reason why %s is missing: %q", d.Runtime, to.Name, why)
 			}
 			if len(rows) > 0 && missing {
-				// Triton's backends share one list of what the core lacks.
-				if d.Runtime != metrics.TritonTRTLLM && d.Runtime != metrics.TritonVLLM {
-					t.Errorf("%s: %s is mapped and missing", d.Runtime, to.Name)
-				}
+				t.Errorf("%s: %s is mapped and missing", d.Runtime, to.Name)
 			}
 		}
 	}
@@ -192,9 +181,7 @@ func TestNothingIsMappedAndMissing(t *testing.T) {
 func TestBucketsArePassedOnAsTheEngineHasThem(t *testing.T) {
 	all := readFacts(t)
 	checked := 0
-	for _, name := range []string{"vllm/v0.7.3-v1.prom", "vllm/v0.28.0-dp8-lora.prom", "sglang/v0.5.9-priority.prom", "tgi/v3.3.7-loaded.prom",
-		"tei/embed-loaded.prom", "lightllm/008f5e9-loaded.prom", "xinference/worker-2026.prom",
-		"trtllm/v1.3.0-full.prom", "lmdeploy/v0.14.0.prom", "nim/1.x.prom", "triton/core-histograms.prom", "triton/vllm-backend.prom"} {
+	for _, name := range pages(t) {
 		s := page(t, name)
 		for _, d := range builtin {
 			for i := range d.Rows {
@@ -204,7 +191,7 @@ func TestBucketsArePassedOnAsTheEngineHasThem(t *testing.T) {
 				}
 				var bounds []float64
 				formula := false // in some versions
-				for _, f := range all.find(d, r) {
+				for _, f := range all.find(d, r.From) {
 					for _, b := range f.buckets {
 						v, err := strconv.ParseFloat(b, 64)
 						formula = formula || err != nil && b != ""

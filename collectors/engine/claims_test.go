@@ -16,7 +16,7 @@ import (
 )
 
 // TestClaimsEqualSeries holds what llm_engine_metric_source_info says against what is there: a quantity
-// with a source has a series in that scrape, one that is missing has none.
+// with a source has a series in that scrape, one that is missing has none, and there is no third.
 func TestClaimsEqualSeries(t *testing.T) {
 	for _, name := range pages(t) {
 		checkClaims(t, name, page(t, name))
@@ -56,11 +56,24 @@ func checkClaims(t *testing.T, name string, s samples) {
 		}
 		there[sample.labels.Get(metrics.LabelRuntime)+" "+family] = true
 	}
+	for _, up := range s {
+		if up.labels.Get(model.MetricNameLabel) != metrics.EngineUp.Name || up.value == 0 {
+			continue
+		}
+		for _, f := range metrics.All() {
+			if IsQuantity(f) && s.get(t, metrics.MetricSourceInfo.Name+`{metric="`+f.Name+`",runtime="`+up.labels.Get(metrics.LabelRuntime)+`"}`) == nil {
+				t.Errorf("%s: nothing is said of %s", name, f.Name)
+			}
+		}
+	}
 	for _, sample := range s {
 		if sample.labels.Get(model.MetricNameLabel) != metrics.MetricSourceInfo.Name {
 			continue
 		}
 		claimed := sample.labels.Get(metrics.LabelQuality) != string(metrics.Missing)
+		if !claimed && sample.labels.Get(metrics.LabelReason) == "" {
+			t.Errorf("%s: no reason: %s", name, sample.labels)
+		}
 		if got := there[sample.labels.Get(metrics.LabelRuntime)+" "+sample.labels.Get(metrics.LabelMetric)]; got != claimed {
 			t.Errorf("%s: there is %t, said to be %t: %s", name, got, claimed, sample.labels)
 		}

@@ -5,11 +5,11 @@
 //
 //	target    fetches one page and decides how to read it    fetch.go, target.go
 //	page      parses it; a template reads it again           page.go, template.go
-//	dialect   maps it to the vocabulary                      dialect.go, and one file per engine
+//	dialect   maps it to the vocabulary                      dialect.go, dialect_*.go
 //	plan      compiles both into output lines                compile.go, lines.go, plan.go
 //	slo       counts objectives on them                      objectives.go
 //
-// To add an engine, add its file and its line in dialects.go.
+// CONTRIBUTING.md lists what a new engine needs.
 package engine
 
 import (

@@ -224,9 +224,9 @@ func IsQuantity(f *metrics.Family) bool {
 // two agree. Builds from source call themselves 0.1.dev, so the page has the last word.
 func (c *compiler) version(d *Dialect) bracket {
 	var b bracket
-	for _, m := range d.Marks {
-		if m.on(c.page) {
-			b.narrow(m.Since, m.Until)
+	for _, h := range d.VersionHints {
+		if h.on(c.page) {
+			b.narrow(h.Since, h.Until)
 		}
 	}
 	for reads, r := range lifetimes(d) {
@@ -311,7 +311,7 @@ func (carry Carry) apply(v string) string {
 	return carry.Map(v)
 }
 
-// collect returns the source series of a row. None is not an error: the next alternative is tried.
+// collect returns the source series of a row. None is not an error: the next candidate is tried.
 func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep func(string) bool) ([]entry, error) {
 	f := c.page.find(r.From, r.Is)
 	if f == nil || f.kind != "" && f.kind != r.Is {
@@ -405,6 +405,8 @@ const (
 	noPrefill = "no request has been prefilled yet"
 	notLoaded = "the model is not loaded yet"
 	noWorker  = "no worker has registered yet"
+
+	nothingYet = "nothing of the kind yet"
 
 	servedWithout = "not on the page, though the engine has served"
 	absurdNumber  = "its number is negative or infinite"

@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -21,29 +22,41 @@ type Dialect struct {
 	Runtime metrics.Runtime
 	// Source cites where the facts of the table come from.
 	Source string
-	// Paths are the paths at which the engine may serve its page, in the order to try. Nil means /metrics.
+	// Paths lists the paths at which the engine may serve its page, in the order to try. Nil means /metrics.
 	Paths []string
+	// Drains describes an engine whose /metrics is not its page but a list that each reader empties for all others.
+	Drains *Drains
+	// Repair undoes mistakes of the engine that make a body unreadable. It is called on every body.
+	Repair func(body []byte) ([]byte, error)
+	// Restore gives families and labels back the names that the engine itself writes, where users, intermediaries or
+	// other releases have changed them. It is called on every page, before the page is recognised.
+	Restore func(byName map[string]*family)
+	// Refusal returns the reason label for an answer other than 200, from the type and the message of the error in its
+	// JSON body; empty if the status is all there is to say. It is called on every such answer.
+	Refusal func(status int, kind, message string) (reason string)
+	// Remedies explains, by reason label, what to do with this engine.
+	Remedies map[string]string
 	// Recognise reports whether a page speaks this dialect.
 	Recognise func(p *Page) bool
-	// Marks narrow down the engine's version from the families on its page, for when no endpoint reports it.
-	Marks []Mark
-	// Labels maps labels of the page to labels of the vocabulary.
+	// VersionHints narrow down the engine's version from the families on its page, for when no endpoint reports it.
+	VersionHints []VersionHint
+	// Labels holds the label mappings of the whole page.
 	Labels []Carry
-	// Role is the role of every series of the page, for servers that are not engines themselves.
+	// Role sets the role label of every series of the page, for servers that are not engines themselves.
 	Role string
-	// Replicas are labels whose values repeat the same number, such as the pid of several API servers or the
+	// Replicas lists labels whose values repeat the same number, such as the pid of several API servers or the
 	// tensor-parallel rank. Series that differ only in them are folded by max. Every other label splits a number:
 	// values that map to the same output are summed.
 	Replicas []string
-	// Total is a label that splits a family whose series without it already hold the total.
+	// Total names a label that splits a family whose series without it already hold the total.
 	Total string
 	// Models restricts the page to some of its models, for servers that count one request under several models. Nil
 	// means all.
 	Models func(p *Page) func(model string) bool
-	// Supplement marks a dialect that accompanies an engine's own on the same page. There its rows are alternatives
-	// for what the engine does not report, under the engine's runtime.
+	// Supplement marks a dialect that accompanies an engine's own on the same page. There its rows are further
+	// candidates for what the engine does not report, under the engine's runtime.
 	Supplement bool
-	// Rows is the table.
+	// Rows holds the table.
 	Rows []Row
 	// Endpoints names the metadata endpoints of quantities that only Identify reads and no page has.
 	Endpoints map[*metrics.Family]string
@@ -55,7 +68,25 @@ type Dialect struct {
 	Silent func(id Identity) bool
 	// Identify asks the engine's metadata endpoints for its identity. Nil if it has none.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
+	// Asleep asks whether a request would wake the engine. Nil if its page reports that, or it never sleeps.
+	Asleep func(ctx context.Context, get Getter) bool
+	// Bystanders lists servers that stand around this engine only, in order of precedence.
+	Bystanders []bystander
+	// EngineTypes lists the values of the label with which llm-d and the Gateway API Inference Extension name the engine
+	// of a pod.
+	EngineTypes []string
 }
+
+// Drains describes an engine whose /metrics must not be read, and how to recognise it before that.
+type Drains struct {
+	// Owner holds owned_by of the engine's model list (/v1/models).
+	Owner string
+	// Instead explains where the page is, or how to get one.
+	Instead string
+}
+
+// roleKVCache is the role of services that keep or move KV cache for engines and serve no requests themselves.
+const roleKVCache = "kv_cache"
 
 // Type names the type that a source must have on the page. A source with another type is not read.
 type Type string
@@ -70,35 +101,34 @@ const (
 
 // A Row maps one source of an engine to one quantity of the vocabulary.
 //
-// Rows with the same To are alternatives: the first one present on the page is used, except that a row with Plus adds
-// its series to those of the rows above.
+// Rows with the same To are candidates, in order of preference: the first one on the page is used, except that a row
+// with Plus adds its series to those of the rows above.
 type Row struct {
-	// To is the quantity.
+	// To names the quantity.
 	To *metrics.Family
-	// From is the family as the page writes it: counters with _total where the engine writes it (both spellings are
+	// From names the family as the page writes it: counters with _total where the engine writes it (both spellings are
 	// accepted), histograms without _bucket.
 	From string
 	// With names further families that Fold reads.
 	With []string
-	// Is is the type that From must have on the page.
+	// Is names the type that From must have on the page.
 	Is Type
 	// Where keeps only matching series.
 	Where []*labels.Matcher
 	// Scale converts to base units.
 	Scale Scale
-	// Carry carries labels of this source over, besides the dialect's.
+	// Carry holds label mappings of this source, which override the dialect's.
 	Carry []Carry
 	// Set holds labels that all series of the row get: the outcome of its requests, the tier of its cache.
 	Set []metrics.Label
-	// Plus makes the row add to the rows above with the same To, instead of being an alternative to them.
+	// Plus makes the row add to the candidates above it, instead of being one more.
 	Plus bool
 	// Failures tells when the source shows requests that the server failed or refused. Without such a source, a page
 	// of successes says nothing about availability.
 	Failures Failures
 	// Counted tells when the source counts a token. Every row for generated tokens sets it.
 	Counted metrics.Counted
-	// Fold computes the value from all matching series of one engine, where renaming and
-	// aggregating is not enough.
+	// Fold computes the value from all matching series of one engine, where renaming and aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)
 	// Since and Until are the first and the last version with the source. Empty: unbounded. If several rows read one
 	// source, they are the versions in which it has the row's meaning.
@@ -135,6 +165,17 @@ func (r *Row) quality() metrics.Quality {
 func outcome(o metrics.Outcome) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelOutcome, Value: string(o)}}
 }
+
+// finishReason maps the finish reasons of the OpenAI protocol and of vLLM's additions.
+var finishReason = values(map[string]string{
+	"stop":       string(metrics.OutcomeStop),
+	"length":     string(metrics.OutcomeLength),
+	"abort":      string(metrics.OutcomeAbort),
+	"cancelled":  string(metrics.OutcomeAbort),
+	"error":      string(metrics.OutcomeError),
+	"repetition": string(metrics.OutcomeRepetition),
+	"tool_calls": string(metrics.OutcomeStop),
+}, string(metrics.OutcomeOther))
 
 // tier returns a Set for rows about one tier of the KV cache and, if given, one operation. A source that adds up all
 // tiers has no tier.
@@ -198,7 +239,7 @@ func matches(ls labels.Labels, where []*labels.Matcher) bool {
 	return true
 }
 
-// Carry copies a label of the page to a label of the vocabulary, through Map if there is one.
+// Carry describes a label mapping: it copies a label of the page to one of the vocabulary, through Map if there is one.
 type Carry struct {
 	From, To string
 	Map      func(string) string
@@ -214,18 +255,18 @@ func values(m map[string]string, other string) func(string) string {
 	}
 }
 
-// Mark names a family whose presence bounds the version: it appeared in Since and was gone after Until. Label and
-// Lacks narrow the mark to the family with, or without, a label.
-type Mark struct{ Name, Label, Lacks, Since, Until string }
+// VersionHint bounds the version by the presence of a family that appeared in Since and was gone after Until. Label
+// and Lacks narrow it to the family with, or without, a label.
+type VersionHint struct{ Name, Label, Lacks, Since, Until string }
 
-func (m Mark) on(p *Page) bool {
-	if !p.Has(m.Name) {
+func (h VersionHint) on(p *Page) bool {
+	if !p.Has(h.Name) {
 		return false
 	}
-	if m.Label != "" {
-		return !p.LabelValues(m.Name, m.Label)[""]
+	if h.Label != "" {
+		return !p.LabelValues(h.Name, h.Label)[""]
 	}
-	return m.Lacks == "" || p.LabelValues(m.Name, m.Lacks)[""]
+	return h.Lacks == "" || p.LabelValues(h.Name, h.Lacks)[""]
 }
 
 // Member holds one source series handed to a Fold.
@@ -375,4 +416,28 @@ func largest(in []Member, family string) (v float64, ok bool) {
 		}
 	}
 	return v, ok
+}
+
+// labelNumber reads a number that an info metric carries in a label; 0 if there is none.
+func labelNumber(m Member, label string) float64 {
+	v, err := strconv.ParseFloat(m.Labels.Get(label), 64)
+	if err != nil || math.IsNaN(v) {
+		return 0
+	}
+	return v
+}
+
+// labelProduct multiplies the numbers that a member carries in labels, and adds up the members; absent if no member
+// has them.
+func labelProduct(names ...string) func([]Member) (float64, bool) {
+	return func(in []Member) (total float64, ok bool) {
+		for _, m := range in {
+			v := 1.0
+			for _, l := range names {
+				v *= labelNumber(m, l)
+			}
+			total += v
+		}
+		return total, total > 0
+	}
 }

@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"maps"
-	"slices"
-	"strings"
-)
+import "slices"
 
 // builtin lists the known dialects. If a page speaks several, the first one names the engine in the series about the
 // page itself.
@@ -33,18 +29,3 @@ var builtin = []*Dialect{
 
 // Known returns the dialects that need no configuration. Callers must not change them.
 func Known() []*Dialect { return slices.Clone(builtin) }
-
-// someNames lists up to n family names of the page, for messages.
-func (p *Page) someNames(n int) []string {
-	var names []string
-	for _, key := range slices.Sorted(maps.Keys(p.families)) {
-		if strings.HasPrefix(key, "python_") || strings.HasPrefix(key, "process_") || strings.HasPrefix(key, "go_") {
-			continue
-		}
-		if len(names) == n {
-			break
-		}
-		names = append(names, p.families[key][0].name)
-	}
-	return names
-}

@@ -120,7 +120,7 @@ func readBounded(to *bytes.Buffer, resp *http.Response, limit int64) error {
 	return err
 }
 
-// refusal turns an answer other than 200 into an error. llama.cpp explains in JSON what it lacks.
+// refusal turns an answer other than 200 into an error.
 func refusal(resp *http.Response) error {
 	var said struct {
 		Error struct {
@@ -130,18 +130,21 @@ func refusal(resp *http.Response) error {
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
 	_ = json.Unmarshal(body, &said) // without such a JSON body, the status says enough
-	switch status := resp.StatusCode; {
-	case status == http.StatusNotImplemented && said.Error.Type == "not_supported_error":
-		return pageError(reasonDisabled, "%s", said.Error.Message)
-	case status == http.StatusServiceUnavailable && strings.Contains(strings.ToLower(said.Error.Message), "loading"):
-		return pageError(reasonLoading, "%s", said.Error.Message)
-	case status >= 300 && status < 400:
+	status := resp.StatusCode
+	for _, d := range builtin {
+		if d.Refusal != nil {
+			if reason := d.Refusal(status, said.Error.Type, said.Error.Message); reason != "" {
+				return pageError(reason, "%s", said.Error.Message)
+			}
+		}
+	}
+	if status >= 300 && status < 400 {
 		if to, err := resp.Location(); err == nil && to.Host == resp.Request.URL.Host {
 			return &statusError{status, "redirects in a circle: " + to.Path}
 		}
 		return &statusError{status, "redirects to another host: " + resp.Header.Get("Location")}
 	}
-	return &statusError{resp.StatusCode, said.Error.Message}
+	return &statusError{status, said.Error.Message}
 }
 
 // document fetches and decodes a JSON answer of a metadata endpoint.

@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
-
-	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // With returns a collector that also reads the found targets, besides the configured ones. A target that was already
@@ -81,11 +79,8 @@ func (c *Collector) Look(ctx context.Context, address string) (e Engine, known b
 		}
 		t.scrape(ctx)
 		next := t.engine()
-		if next.Runtime == metrics.LlamaCpp { // its page does not say it
-			var props struct {
-				IsSleeping bool `json:"is_sleeping"`
-			}
-			next.Sleeping = t.document(ctx, "/props", &props) == nil && props.IsSleeping
+		if i := slices.IndexFunc(t.dialects, func(d *Dialect) bool { return d.Runtime == next.Runtime && d.Asleep != nil }); i >= 0 {
+			next.Sleeping = t.dialects[i].Asleep(ctx, t.document)
 		}
 		if !known {
 			e, known = next, true

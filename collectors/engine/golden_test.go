@@ -49,8 +49,16 @@ func readPage(t testing.TB, name string) string {
 // statusInName is the HTTP status that a page was sent with, as in loading-503.json.
 var statusInName = regexp.MustCompile(`-([45]\d\d)\.json$`)
 
-// condense writes an exposition so that a person can review it: one line per series or histogram,
-// labels that every series has once on top, sources as a table.
+// reports reports whether some release of an engine has a source for a quantity.
+func reports(runtime, quantity string) bool {
+	return slices.ContainsFunc(builtin, func(d *Dialect) bool {
+		return string(d.Runtime) == runtime && (d.Endpoints[metrics.Lookup(quantity)] != "" ||
+			slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To.Name == quantity }))
+	})
+}
+
+// condense writes an exposition so that a person can review it: one line per series or histogram, sources as a table.
+// It leaves out what no release of the engine reports: docs/engines.md lists that.
 func condense(t testing.TB, page string) string {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(page))
@@ -75,6 +83,9 @@ func condense(t testing.TB, page string) string {
 				return m.Label[i].GetValue()
 			}
 			if f == metrics.MetricSourceInfo {
+				if label("quality") == string(metrics.Missing) && !reports(label("runtime"), label("metric")) {
+					continue
+				}
 				fmt.Fprintf(&out, "source %-52s %-12s %s", label("metric"), label("quality"), label("source"))
 				if why := label("reason"); why != "-" {
 					fmt.Fprintf(&out, "  (%s)", why)

@@ -2,10 +2,10 @@ package engine
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -95,24 +95,19 @@ func (p *Page) find(name string, is Type) *family {
 // familyKey returns the name without _total: engines, proxies and Go imitations disagree about the suffix.
 func familyKey(name string) string { return strings.TrimSuffix(name, "_total") }
 
-// colonPrefixes lists the engines that use a colon in their names, which Ray and OpenTelemetry rewrite to an
-// underscore.
-var colonPrefixes = []string{"vllm", "sglang", "llamacpp", "lmdeploy", "lmcache"}
-
-// engineName reverses the renaming by intermediaries: ray_vllm_x and vllm_x become vllm:x. Dynamo wrote
-// TensorRT-LLM's names with a colon before TensorRT-LLM had a prefix of its own.
-func engineName(name string) string {
-	if rest, ok := strings.CutPrefix(name, "trtllm:"); ok {
-		return "trtllm_" + rest
-	}
-	bare := strings.TrimPrefix(name, "ray_")
-	for _, prefix := range colonPrefixes {
-		if rest, ok := strings.CutPrefix(bare, prefix); ok && len(rest) > 1 && (rest[0] == '_' || rest[0] == ':') &&
-			!strings.HasPrefix(bare, "lmcache_mp_") { // LMCache's server itself writes these names
-			return prefix + ":" + rest[1:]
+// colon returns a Restore for an engine that ends its prefix with a colon, which Ray and OpenTelemetry rewrite to an
+// underscore: ray_vllm_x and vllm_x become vllm:x. It leaves names alone that begin with one of except.
+func colon(prefix string, except ...string) func(map[string]*family) {
+	return func(byName map[string]*family) {
+		for _, f := range byName {
+			bare := strings.TrimPrefix(f.name, "ray_")
+			rest, ok := strings.CutPrefix(bare, prefix)
+			if ok && len(rest) > 1 && (rest[0] == '_' || rest[0] == ':') &&
+				!slices.ContainsFunc(except, func(e string) bool { return strings.HasPrefix(bare, e) }) {
+				f.name = prefix + ":" + rest[1:]
+			}
 		}
 	}
-	return name
 }
 
 // errPage reports a page that was fetched but cannot be used. Reason is the value of the reason label.
@@ -128,21 +123,17 @@ func pageError(reason, format string, args ...any) error {
 	return &errPage{reason, fmt.Errorf(format, args...)}
 }
 
-// sanitise prepares a body for the parser. It repairs known mistakes of real engines: llama.cpp sent the whole page
-// as one JSON string (b7090 to b7190) and printed -nan (b3678 to b4732).
-func sanitise(body []byte) ([]byte, error) {
-	if len(body) > 0 && body[0] == '"' {
-		var text string
-		if err := json.Unmarshal(body, &text); err != nil {
-			return nil, pageError(reasonParse, "page starts like a JSON string but is none: %w", err)
+// sanitise prepares a body for the parser: it repairs known mistakes of engines, and refuses what was cut off.
+func sanitise(body []byte) (_ []byte, err error) {
+	for _, d := range builtin {
+		if d.Repair != nil {
+			if body, err = d.Repair(body); err != nil {
+				return nil, err
+			}
 		}
-		body = []byte(text)
 	}
 	if !utf8.Valid(body) {
 		return nil, pageError(reasonParse, "line %d: invalid UTF-8", invalidLine(body))
-	}
-	if bytes.Contains(body, []byte(" -nan\n")) {
-		body = bytes.ReplaceAll(body, []byte(" -nan\n"), []byte(" NaN\n"))
 	}
 	if len(body) > 0 && body[len(body)-1] != '\n' {
 		return nil, pageError(reasonParse, "line %d: page does not end with a line feed: truncated", 1+bytes.Count(body, []byte("\n")))
@@ -213,7 +204,7 @@ func parsePage(body []byte, contentType string, limits Limits) (*Page, error) {
 			s.suffix = suffix
 			f := byName[name]
 			if f == nil {
-				f = &family{name: engineName(name), kind: kinds[name]}
+				f = &family{name: name, kind: kinds[name]}
 				if f.kind == "" && suffix != "" {
 					f.kind = Histogram
 				}
@@ -225,8 +216,11 @@ func parsePage(body []byte, contentType string, limits Limits) (*Page, error) {
 	for name, f := range byName {
 		adoptSumAndCount(byName, name, f)
 	}
-	renameDynamo(byName)
-	spellDynamo(byName)
+	for _, d := range builtin {
+		if d.Restore != nil {
+			d.Restore(byName)
+		}
+	}
 	for _, f := range byName {
 		if len(f.samples) == 0 {
 			continue

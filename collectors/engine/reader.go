@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,5 +68,17 @@ func (p *Page) Series() iter.Seq2[labels.Labels, float64] {
 	}
 }
 
-// Names lists a few families of the page, for messages.
-func (p *Page) Names() string { return strings.Join(p.someNames(3), ", ") }
+// Names lists the first three families of the page, without those about its process, for messages.
+func (p *Page) Names() string {
+	var names []string
+	for _, key := range slices.Sorted(maps.Keys(p.families)) {
+		if strings.HasPrefix(key, "python_") || strings.HasPrefix(key, "process_") || strings.HasPrefix(key, "go_") {
+			continue
+		}
+		if len(names) == 3 {
+			break
+		}
+		names = append(names, p.families[key][0].name)
+	}
+	return strings.Join(names, ", ")
+}

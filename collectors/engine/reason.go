@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -48,9 +49,9 @@ var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonStatus + "NNN", "The engine answered with another HTTP status.", "`curl -i URL` shows its message."},
 	{reasonTruncated, "The connection ended in the middle of the page.", "The engine or a proxy before it died while answering."},
 	{reasonLoading, "The engine is still loading its model.", "Wait; if it lasts, see the engine's log."},
-	{reasonDisabled, "The engine serves, but its metrics are switched off.", "llama.cpp: start with `--metrics`. trtllm-serve: set `return_perf_metrics: true`."},
+	{reasonDisabled, "The engine serves, but its metrics are switched off.", remedies(reasonDisabled)},
 	{reasonNotMetrics, "The answer is a web page or another document.", "Is the path right, or does a login page stand before the engine?"},
-	{reasonJSON, "A JSON list of iteration statistics: trtllm-serve's /metrics, which is emptied by reading it.", "Set `return_perf_metrics: true`, so that the engine serves /prometheus/metrics."},
+	{reasonJSON, "A JSON list of iteration statistics, which is emptied by reading it.", remedies(reasonJSON)},
 	{reasonParse, "The page breaks the Prometheus text format.", "The log names the line. An engine bug, or a proxy that cuts pages."},
 	{reasonDuplicate, "One series is on the page twice with different values possible.", "Two engines share one metrics directory, or a proxy joins their pages."},
 	{reasonLimit, "The page is larger than the limits allow.", "If the engine is right, raise `limits` in the configuration."},
@@ -58,6 +59,18 @@ var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonRouter, "The page belongs to a router or gateway in front of engines.", "Make the engines the targets."},
 	{reasonNotEngine, "The page belongs to a known server that is no engine: a sidecar, an exporter, a cache.", "Take it off the targets. The log and `/engines` name the server, and what to read instead."},
 	{reasonUnknown, "The page is readable, but no known engine wrote it.", "Name the engine in the configuration, or describe it under `mappings`."},
+}
+
+// remedies joins what single engines need about a reason.
+func remedies(reason string) string {
+	var all []string
+	for _, d := range builtin {
+		if d.Remedies[reason] != "" {
+			all = append(all, d.Remedies[reason])
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
 }
 
 // Remedy returns what to do about a reason.

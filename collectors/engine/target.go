@@ -158,17 +158,19 @@ func (t *target) use(ctx context.Context, path string) (size int, err error) {
 }
 
 // locate finds the page: at the first path that serves an engine's page. Anything else that answers, such as the "OK"
-// of a catch-all, hides nothing. /metrics is tried last, and never if the engine identifies itself as trtllm-serve,
-// whose /metrics is a list of iteration statistics that each reader empties for all others.
+// of a catch-all, hides nothing. /metrics is tried last, and never if the engine identifies itself as one that Drains
+// describes.
 func (t *target) locate(ctx context.Context) (size int, err error) {
 	paths := t.candidates()
 	var said error = &statusError{http.StatusNotFound, "no page at " + strings.Join(paths, ", ")} // the most informative error so far
 	for _, path := range paths {
-		if path == plainPath && !t.pinned && t.drainsPlain(ctx) {
-			if none := (*statusError)(nil); errors.As(said, &none) {
-				said = pageError(reasonDisabled, "trtllm-serve has no %s: start it with return_perf_metrics: true (its %s is left alone, reading it would empty it)", trtllmPath, plainPath)
+		if path == plainPath && !t.pinned {
+			if drains := t.drained(ctx); drains != nil {
+				if none := (*statusError)(nil); errors.As(said, &none) {
+					said = pageError(reasonDisabled, "%s (its %s is left alone, reading it would empty it)", drains.Instead, plainPath)
+				}
+				break
 			}
-			break
 		}
 		size, err := t.use(ctx, path)
 		var status *statusError
@@ -197,11 +199,16 @@ func (t *target) candidates() []string {
 	return []string{plainPath}
 }
 
-// drainsPlain reports whether reading /metrics would take its data away from other readers.
-func (t *target) drainsPlain(ctx context.Context) bool {
+// drained describes the engine if reading /metrics would take its data away from other readers.
+func (t *target) drained(ctx context.Context) *Drains {
 	var id Identity
 	err := id.askModels(ctx, t.document)
-	return t.drains || err == nil && id.Owner == trtllmOwner
+	for _, d := range t.dialects {
+		if d.Drains != nil && (t.drains || err == nil && id.Owner == d.Drains.Owner) {
+			return d.Drains
+		}
+	}
+	return nil
 }
 
 // read stores the page's numbers, and compiles a new plan if more than the numbers has changed.

@@ -12,11 +12,12 @@ var lmdeploy = Dialect{
 	Source:    "lmdeploy/metrics/loggers.py",
 	Paths:     []string{"/metrics/"}, // a mounted application: without the slash it redirects
 	Recognise: func(p *Page) bool { return p.HasPrefix("lmdeploy:") },
+	Restore:   colon("lmdeploy"),
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "engine", To: metrics.LabelDPRank},
 	},
-	Marks: []Mark{
+	VersionHints: []VersionHint{
 		{Name: "lmdeploy:num_requests_finished", Since: "0.9.2", Until: "0.12.0"},
 		{Name: "lmdeploy:num_api_requests_routed", Since: "0.12.1"},
 		{Name: "lmdeploy:num_requests_failed", Since: "0.13.0"},

@@ -2,18 +2,14 @@ package engine
 
 import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 
-// roleKVCache is the role of services that keep or move KV cache for engines and serve no requests themselves.
-const roleKVCache = "kv_cache"
-
-const nothingYet = "nothing of the kind yet"
-
-// lmcache reads LMCache inside an engine's process: on the engine's page, for which its rows are alternatives, or
+// lmcache reads LMCache inside an engine's process: on the engine's page, as further candidates, or
 // alone on its internal API server. Its L2 is the host's memory, its L3 the disk; its hit rates cover the time since
 // its last log line.
 var lmcache = Dialect{
 	Runtime:    metrics.LMCache,
 	Source:     "LMCache lmcache/observability.py, docs/source/production/observability/metrics.rst",
 	Recognise:  func(p *Page) bool { return p.Has("lmcache:num_retrieve_requests_total") },
+	Restore:    colon("lmcache", "lmcache_mp_"), // names that LMCache's server itself writes
 	Role:       roleKVCache,
 	Supplement: true,
 	Labels: []Carry{

@@ -1,8 +1,12 @@
 package engine
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"net/http"
+	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -14,8 +18,20 @@ var llamacpp = Dialect{
 	Runtime:   metrics.LlamaCpp,
 	Source:    "llama.cpp tools/server/server-task.cpp and server.cpp, llama.cpp#13660, #26920",
 	Recognise: func(p *Page) bool { return p.HasPrefix("llamacpp:") },
-	Labels:    []Carry{{From: "model", To: metrics.LabelModel}}, // pages of a router that names its models
-	Marks: []Mark{
+	Restore:   colon("llamacpp"),
+	Repair:    repairLlamaCpp,
+	Refusal: func(status int, kind, message string) string {
+		switch {
+		case status == http.StatusNotImplemented && kind == "not_supported_error":
+			return reasonDisabled
+		case status == http.StatusServiceUnavailable && strings.Contains(strings.ToLower(message), "loading"):
+			return reasonLoading
+		}
+		return ""
+	},
+	Remedies: map[string]string{reasonDisabled: "llama.cpp: start with `--metrics`."},
+	Labels:   []Carry{{From: "model", To: metrics.LabelModel}}, // pages of a router that names its models
+	VersionHints: []VersionHint{
 		{Name: "llamacpp:n_decode_total", Since: "b3678"},
 		{Name: "llamacpp:n_past_max", Since: "b6189", Until: "b6889"},
 		{Name: "llamacpp:n_tokens_max", Since: "b6890"},
@@ -76,4 +92,26 @@ var llamacpp = Dialect{
 		}
 		return id, err
 	},
+	Asleep: func(ctx context.Context, get Getter) bool {
+		var props struct {
+			IsSleeping bool `json:"is_sleeping"`
+		}
+		return get(ctx, "/props", &props) == nil && props.IsSleeping
+	},
+}
+
+// repairLlamaCpp unpacks a page that was sent as one JSON string (b7090 to b7190), and writes NaN for a -nan that
+// printf wrote (b3678 to b4732).
+func repairLlamaCpp(body []byte) ([]byte, error) {
+	if len(body) > 0 && body[0] == '"' {
+		var text string
+		if err := json.Unmarshal(body, &text); err != nil {
+			return nil, pageError(reasonParse, "page starts like a JSON string but is none: %w", err)
+		}
+		body = []byte(text)
+	}
+	if bytes.Contains(body, []byte(" -nan\n")) {
+		body = bytes.ReplaceAll(body, []byte(" -nan\n"), []byte(" NaN\n"))
+	}
+	return body, nil
 }

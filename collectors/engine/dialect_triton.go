@@ -14,17 +14,19 @@ const (
 	trtRequests = "nv_trt_llm_request_metrics"
 	trtBlocks   = "nv_trt_llm_kv_cache_block_metrics"
 
-	blocksDisagree = "used and free blocks do not add up to max"
+	blocksDisagree  = "used and free blocks do not add up to max"
+	durationsSummed = "only a sum of durations is reported, no histogram"
 )
 
 // tritonTRTLLM reads Triton with the TensorRT-LLM backend.
 var tritonTRTLLM = Dialect{
-	Runtime:   metrics.TritonTRTLLM,
-	Source:    "tensorrtllm_backend custom_metrics_reporter, triton core metrics",
-	Recognise: func(p *Page) bool { return p.Has(trtRequests) || p.Has(trtBlocks) },
-	Labels:    tritonLabels,
-	Models:    modelsOf(trtRequests, trtBlocks),
-	Marks: []Mark{
+	Runtime:     metrics.TritonTRTLLM,
+	Source:      "tensorrtllm_backend custom_metrics_reporter, triton core metrics",
+	Recognise:   func(p *Page) bool { return p.Has(trtRequests) || p.Has(trtBlocks) },
+	EngineTypes: []string{"triton-tensorrt-llm"},
+	Labels:      tritonLabels,
+	Models:      modelsOf(trtRequests, trtBlocks),
+	VersionHints: []VersionHint{
 		{Name: "nv_trt_llm_disaggregated_serving_metrics", Since: "0.15.0"},
 		{Name: "nv_llm_input_token_len", Since: "0.16.0"},
 	},
@@ -49,7 +51,7 @@ var tritonTRTLLM = Dialect{
 			Since: "0.7.0", Absent: "no inflight batching, or a backend before 0.9.0"},
 		{To: metrics.RequestsRunningLimit, From: trtRequests, Is: Gauge, Where: is("request_type", "max"), Since: "0.7.0"},
 	}, tritonCore),
-	Missing: tritonMissing,
+	Missing: reasons(tritonMissing, lacks(durationsSummed, []*metrics.Family{metrics.RequestDuration})),
 }
 
 // tritonVLLM reads Triton with the vLLM backend, which repeats a few of vLLM's metrics with Triton's labels, but no
@@ -80,10 +82,11 @@ var triton = Dialect{
 	Recognise: func(p *Page) bool {
 		return p.Has("nv_inference_request_success") && !p.HasPrefix("vllm:") && !p.Has(trtRequests) && !p.Has(trtBlocks)
 	},
-	Labels:  tritonLabels,
-	Models:  ensembleOnly,
-	Rows:    tritonCore,
-	Missing: tritonMissing,
+	EngineTypes: []string{"triton"},
+	Labels:      tritonLabels,
+	Models:      ensembleOnly,
+	Rows:        tritonCore,
+	Missing:     reasons(tritonMissing, lacks(durationsSummed, []*metrics.Family{metrics.RequestDuration})),
 }
 
 var tritonLabels = []Carry{{From: "model", To: metrics.LabelModel}}
@@ -105,9 +108,9 @@ var tritonCore = []Row{
 	{To: metrics.EngineLoadTime, From: "nv_model_load_duration_secs", Is: Gauge, Absent: "needs Triton 24.11"},
 }
 
+// tritonMissing holds what neither the core nor a backend reports.
 var tritonMissing = map[*metrics.Family]string{
-	metrics.RequestDuration:        "only a sum of durations is reported, no histogram",
-	metrics.QueueTime:              "only a sum of durations is reported, no histogram",
+	metrics.QueueTime:              durationsSummed,
 	metrics.Preemptions:            "at most a gauge of paused requests is reported",
 	metrics.PrefixCacheQueryTokens: "at most a gauge of reused blocks is reported",
 	metrics.PrefixCacheHitTokens:   "at most a gauge of reused blocks is reported",

@@ -11,6 +11,9 @@ var xinference = Dialect{
 	Recognise: func(p *Page) bool {
 		return p.HasPrefix("xinference:") && !xinferenceSupervisor(p) && !p.HasPrefix("vllm:") && !p.HasPrefix("sglang:")
 	},
+	Bystanders: []bystander{
+		{"the supervisor of Xinference", "a router", reasonRouter, xinferenceSupervisor, false, "make the metrics exporters of its workers the targets"},
+	},
 	Labels: []Carry{
 		{From: "model", To: metrics.LabelModel}, // the uid by which clients ask for the model
 		{From: "model_uid", To: metrics.LabelModel},

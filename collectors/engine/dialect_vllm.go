@@ -3,7 +3,6 @@ package engine
 import (
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -19,6 +18,9 @@ var vllm = Dialect{
 	Recognise: func(p *Page) bool {
 		return p.HasPrefix("vllm:") && !p.HasPrefix("nv_")
 	},
+	Restore:     colon("vllm"),
+	Bystanders:  []bystander{{"the router of vLLM's production stack", "a router", reasonRouter, productionStack, true, engineBehind}},
+	EngineTypes: []string{"vllm"},
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "engine", To: metrics.LabelDPRank}, // the data-parallel rank, since v0.8.3
@@ -28,7 +30,7 @@ var vllm = Dialect{
 	// Several API servers publish the gauges of the same engine, v0.9.2 to v0.11.0 (vllm#28792). A dead server leaves
 	// its last value behind, usually zero.
 	Replicas: []string{"pid"},
-	Marks: []Mark{
+	VersionHints: []VersionHint{
 		{Name: "vllm:num_requests_running", Lacks: "engine", Until: "0.8.2"},
 		{Name: "vllm:cache_config_info", Label: "engine", Since: "0.9.0"},
 		{Name: "vllm:cache_config_info", Lacks: "engine", Until: "0.8.x"},
@@ -209,17 +211,6 @@ var (
 	}, "")}}
 )
 
-// finishReason maps the finish reasons of the OpenAI protocol and of vLLM's additions.
-var finishReason = values(map[string]string{
-	"stop":       string(metrics.OutcomeStop),
-	"length":     string(metrics.OutcomeLength),
-	"abort":      string(metrics.OutcomeAbort),
-	"cancelled":  string(metrics.OutcomeAbort),
-	"error":      string(metrics.OutcomeError),
-	"repetition": string(metrics.OutcomeRepetition),
-	"tool_calls": string(metrics.OutcomeStop),
-}, string(metrics.OutcomeOther))
-
 // kvCapacity reads the size of the KV cache from the labels of cache_config_info: in tokens if vLLM reports them
 // (v0.24), otherwise blocks times tokens per block. Early V1 printed num_gpu_blocks="None".
 func kvCapacity(in []Member) (float64, bool) {
@@ -232,30 +223,6 @@ func kvCapacity(in []Member) (float64, bool) {
 		}
 	}
 	return total, total > 0
-}
-
-// labelNumber reads a number that an info metric carries in a label; 0 if there is none.
-func labelNumber(m Member, label string) float64 {
-	v, err := strconv.ParseFloat(m.Labels.Get(label), 64)
-	if err != nil || math.IsNaN(v) {
-		return 0
-	}
-	return v
-}
-
-// labelProduct multiplies the numbers that a member carries in labels, and adds up the members; absent if no member
-// has them.
-func labelProduct(names ...string) func([]Member) (float64, bool) {
-	return func(in []Member) (total float64, ok bool) {
-		for _, m := range in {
-			v := 1.0
-			for _, l := range names {
-				v *= labelNumber(m, l)
-			}
-			total += v
-		}
-		return total, total > 0
-	}
 }
 
 // blocksInTokens converts the block counts of vLLM before v0.9.0 (vllm#18003), which later releases
@@ -284,4 +251,12 @@ func lorasRunning(in []Member) (float64, bool) {
 		}
 	}
 	return float64(running), true
+}
+
+// productionStack recognises the router of vLLM's production stack. vLLM itself never labels its gauges
+// with the server they came from.
+func productionStack(p *Page) bool {
+	servers := p.LabelValues("vllm:num_requests_running", "server")
+	return len(servers) > 0 && !servers[""] ||
+		anyOf("vllm:current_qps", "vllm:avg_itl", "vllm:healthy_pods_total", "vllm:num_incoming_requests_total")(p)
 }

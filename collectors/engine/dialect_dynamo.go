@@ -16,9 +16,13 @@ var dynamoFrontend = Dialect{
 	Recognise: func(p *Page) bool {
 		return p.Has("dynamo_frontend_requests_total") || p.Has("dynamo_frontend_model_context_length") || p.Has("dynamo_frontend_time_to_first_token_seconds")
 	},
+	Restore: func(byName map[string]*family) {
+		renameDynamo(byName)
+		spellDynamo(byName)
+	},
 	Labels: []Carry{{From: "model", To: metrics.LabelModel}},
 	Role:   "frontend",
-	Marks: []Mark{
+	VersionHints: []VersionHint{
 		{Name: "dynamo_frontend_active_requests", Since: "1.1.0"},
 		{Name: "dynamo_frontend_model_context_length", Since: "0.5.0"},
 	},

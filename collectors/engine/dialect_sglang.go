@@ -13,6 +13,12 @@ var sglang = Dialect{
 	Runtime:   metrics.SGLang,
 	Source:    "sglang srt/metrics/collector.py (to 0.5.9), srt/observability/metrics_collector.py (from 0.5.10), srt/managers/tokenizer_manager.py",
 	Recognise: func(p *Page) bool { return p.HasPrefix("sglang:") },
+	Restore:   colon("sglang"),
+	Bystanders: []bystander{
+		{"SGLang's model gateway", "a router", reasonRouter, prefix("smg_"), true, engineBehind},
+		{"SGLang's router", "a router", reasonRouter, prefix("sgl_"), true, engineBehind},
+	},
+	EngineTypes: []string{"sglang"},
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "dp_rank", To: metrics.LabelDPRank},
@@ -22,7 +28,7 @@ var sglang = Dialect{
 	Replicas: []string{"pid", "tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank", "moe_dp_rank"},
 	// With priority scheduling, each gauge has a series per priority besides the total without one.
 	Total: "priority",
-	Marks: []Mark{
+	VersionHints: []VersionHint{
 		{Name: "sglang:time_per_output_token_seconds", Until: "0.4.4.post3"},
 		{Name: "sglang:cache_config_info", Since: "0.5.9", Until: "0.5.10.post1"},
 		{Name: "sglang:kv_used_tokens", Since: "0.5.11"},

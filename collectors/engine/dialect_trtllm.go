@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"strings"
+
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -14,6 +16,19 @@ var trtllm = Dialect{
 		return p.HasPrefix("trtllm_") || p.Has("time_to_first_token_seconds") && !p.LabelValues("time_to_first_token_seconds", "engine_type")[""] ||
 			p.Has("e2e_request_latency_seconds") && !p.LabelValues("e2e_request_latency_seconds", "engine_type")[""]
 	},
+	Drains: &Drains{Owner: trtllmOwner, Instead: "trtllm-serve has no " + trtllmPath + ": start it with return_perf_metrics: true"},
+	Restore: func(byName map[string]*family) { // Dynamo wrote a colon before TensorRT-LLM had a prefix of its own
+		for _, f := range byName {
+			if rest, ok := strings.CutPrefix(f.name, "trtllm:"); ok {
+				f.name = "trtllm_" + rest
+			}
+		}
+	},
+	Remedies: map[string]string{
+		reasonDisabled: "trtllm-serve: set `return_perf_metrics: true`.",
+		reasonJSON:     "trtllm-serve: set `return_perf_metrics: true`, so that it serves " + trtllmPath + ".",
+	},
+	EngineTypes: []string{"trtllm-serve"},
 	Labels: []Carry{{From: "model_name", To: metrics.LabelModel, Map: func(s string) string {
 		if s == "undefined" { // on every page of 1.1 and 1.2
 			return ""
@@ -22,7 +37,7 @@ var trtllm = Dialect{
 	}}},
 	// engine_type is the backend (pytorch, "undefined"), not a role.
 	Replicas: []string{"pid", "rank", "engine_type"},
-	Marks: []Mark{
+	VersionHints: []VersionHint{
 		{Name: "trtllm_kv_cache_hit_rate", Since: "1.3.0rc5"},
 		{Name: "time_to_first_token_seconds", Since: "1.1.0", Until: "1.2.x"},
 	},
@@ -106,8 +121,11 @@ var trtllm = Dialect{
 	Silent:   func(id Identity) bool { return id.Owner == trtllmOwner },
 }
 
-// trtllmOwner is owned_by in the model list of trtllm-serve (serve/openai_server.py).
-const trtllmOwner = "tensorrt_llm"
+const (
+	trtllmPath = "/prometheus/metrics"
+	// trtllmOwner is owned_by in the model list of trtllm-serve (serve/openai_server.py).
+	trtllmOwner = "tensorrt_llm"
+)
 
 const noHostCache = "needs enable_iter_perf_stats: true and a cache in host memory"
 
