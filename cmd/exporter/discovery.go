@@ -9,6 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
 // discoveryOptions holds the flags of discovery.
@@ -25,20 +26,20 @@ func (o *discoveryOptions) addFlags(app *kingpin.Application) {
 }
 
 // cluster returns the API server when discovery asks it, otherwise nil.
-func (o discoveryOptions) cluster(log *slog.Logger) (*discovery.Cluster, error) {
+func (o discoveryOptions) cluster(log *slog.Logger) (*kube.Cluster, error) {
 	if o.source != "pods" {
 		return nil, nil
 	}
-	return discovery.InCluster(o.node, log.With("collector", "discovery"))
+	return kube.InCluster(o.node, log.With("collector", "discovery"))
 }
 
 // startDiscovery starts looking for engines. On a bare host it does nothing without GPUs, whose processes it would
 // look at.
-func (s *server) startDiscovery(ctx context.Context, o discoveryOptions, cluster *discovery.Cluster, procfs string, gpus *gpu.Collector) {
+func (s *server) startDiscovery(ctx context.Context, o discoveryOptions, cluster *kube.Cluster, procfs string, gpus *gpu.Collector) {
 	var source discovery.Source
 	switch {
 	case cluster != nil:
-		source = cluster.Pods(o.namespaces...)
+		source = discovery.NewPods(cluster, o.namespaces...)
 	case o.source == "processes" && gpus != nil:
 		source = discovery.NewProcesses(procfs, gpus.Processes)
 	default:

@@ -12,11 +12,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/config"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/ownership"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
 // gpuOptions holds the flags of the GPU side.
@@ -116,7 +116,7 @@ func (o gpuOptions) newPage(limits engine.Limits, userAgent string, needed func(
 // startGPUs starts the GPU side and registers it; the collector is nil if NVML is not used. The cluster resolves the
 // names of claimed devices; nil if there is none. The channel receives an error when only a new process can see the
 // GPUs again.
-func (s *server) startGPUs(ctx context.Context, o gpuOptions, cluster *discovery.Cluster, userAgent string) (*gpu.Collector, <-chan error, error) {
+func (s *server) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluster, userAgent string) (*gpu.Collector, <-chan error, error) {
 	failed := make(chan error, 1)
 	if !o.enabled {
 		return nil, failed, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
 func parsePod(t *testing.T, text string) map[string]any {
@@ -100,7 +101,7 @@ func TestPlacesOfPods(t *testing.T) {
 			[]string{"+http://10.0.0.5:8000 server"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := decode[pod](parsePod(t, c.pod))
+			p, err := kube.Decode[pod](parsePod(t, c.pod))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +136,7 @@ func TestContestedPort(t *testing.T) {
 	} {
 		var pods []*pod
 		for _, text := range c.pods {
-			p, err := decode[pod](parsePod(t, text))
+			p, err := kube.Decode[pod](parsePod(t, text))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +164,7 @@ func TestHostilePod(t *testing.T) {
 	}
 	many := "  containers:\n  - {name: x, resources: {limits: {nvidia.com/gpu: 1}}, ports: [" + strings.Join(listed, ",") + "]}\n"
 	for path, want := range map[string]int{"/m": maxPorts, "@evil.example/": 0, "9": 0, "//evil.example/m": maxPorts} {
-		p, err := decode[pod](parsePod(t, running("a", many, annotated("llm-node-exporter/path: '"+path+"'"))))
+		p, err := kube.Decode[pod](parsePod(t, running("a", many, annotated("llm-node-exporter/path: '"+path+"'"))))
 		if err != nil {
 			t.Fatal(err)
 		}

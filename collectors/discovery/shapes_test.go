@@ -150,7 +150,7 @@ func (s shape) check(t *testing.T, i int, api *rest.Config, put func(t *testing.
 		put(t, pod)
 		addGPUs(t, pod, gpus)
 	}
-	e := find(t, reach(t, api, log).Pods(), log)
+	e := find(t, pods(t, api, log), log)
 	read := func() (all []string) {
 		for _, target := range e.targets() {
 			u, _ := url.Parse(target.URL)

@@ -21,8 +21,8 @@ import (
 func uid(n int) string { return fmt.Sprintf("0a1b2c3d-0000-4000-8000-%012d", n) }
 
 // inPod is a process that serves pages in a container of the nth pod.
-func inPod(n, pid int, listens ...string) proc {
-	return proc{pid: pid, ppid: 1, name: "vllm", network: "pod1", listens: listens,
+func inPod(n, pid int, listens ...string) process {
+	return process{pid: pid, ppid: 1, name: "vllm", network: "pod1", listens: listens,
 		cgroup: fmt.Sprintf("/../../kubepods-pod%s.slice/crio-%s.scope", strings.ReplaceAll(uid(n), "-", "_"), strings.Repeat("ab", 32))}
 }
 
@@ -189,55 +189,4 @@ func TestEndedPods(t *testing.T) {
 			}
 		})
 	}
-}
-
-// FuzzAnswer: what the API's own types read from an answer, the codec reads too, and damage is an error
-// or read as they would.
-func FuzzAnswer(f *testing.F) {
-	p := pod("p", device("nvidia.com/gpu", uuid0, uuid1))
-	p.CpuIds = []int64{1, 2}
-	p.Containers[0].Memory = []*v1.ContainerMemory{{MemoryType: "hugepages-2Mi", Size: 1 << 30}}
-	p.Containers[0].DynamicResources = []*v1.DynamicResource{claim("gpu.nvidia.com", "gpu-0")}
-	whole, err := proto.Marshal(&v1.ListPodResourcesResponse{PodResources: []*v1.PodResources{p, pod("q"), {}}})
-	if err != nil {
-		f.Fatal(err)
-	}
-	for n := range whole {
-		f.Add(whole[:n])
-		damaged := slices.Clone(whole)
-		damaged[n] ^= 0x84
-		f.Add(damaged)
-	}
-	f.Add(whole)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var reference v1.ListPodResourcesResponse
-		var got answer
-		gotErr := codec{}.Unmarshal(b, &got)
-		if proto.Unmarshal(b, &reference) != nil {
-			return // the codec may be more lenient: it skips what it does not need
-		}
-		var want []holding
-		for _, p := range reference.PodResources {
-			for _, c := range p.Containers {
-				h := holding{podName: podName{label([]byte(p.Namespace)), label([]byte(p.Name))}, container: label([]byte(c.Name))}
-				for _, d := range c.Devices {
-					h.resource = label([]byte(d.ResourceName))
-					for _, id := range d.DeviceIds {
-						h.id = label([]byte(id))
-						want = append(want, h)
-					}
-				}
-				h.claimed = true
-				for _, d := range c.DynamicResources {
-					for _, r := range d.ClaimResources {
-						h.resource, h.pool, h.id = label([]byte(r.DriverName)), label([]byte(r.PoolName)), label([]byte(r.DeviceName))
-						want = append(want, h)
-					}
-				}
-			}
-		}
-		if gotErr != nil || !slices.Equal(got.holdings, want) {
-			t.Errorf("got %v, %v\nwant %v", got.holdings, gotErr, want)
-		}
-	})
 }

@@ -28,6 +28,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/proc"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -65,7 +67,7 @@ type Options struct {
 	// PodResources is the socket of the kubelet's pod-resources API. Default: none, and no queries.
 	PodResources string
 	// ClaimedUUID returns the UUID of a device that a driver of resource claims offers, empty if unknown:
-	// (*discovery.Slices).UUID. Default: all are unknown.
+	// (*kube.Slices).UUID. Default: all are unknown.
 	ClaimedUUID func(driver, pool, device string) string
 	// PodLogs is where the kubelet keeps pod logs; the directory names tell the names of pods. Default:
 	// /var/log/pods.
@@ -79,7 +81,7 @@ type Options struct {
 // Collector serves who owns what as a prometheus.Collector while Run keeps it up to date.
 type Collector struct {
 	options Options
-	kubelet *kubelet        // used only by Run's goroutine, as are the next three
+	kubelet *kube.Kubelet   // used only by Run's goroutine, as are the next three
 	unknown map[string]bool // configured GPUs that the node does not have
 	gpus    int             // number of GPUs at the last look
 	strange map[string]bool // resources with devices that are not GPUs of the node
@@ -117,7 +119,7 @@ func New(o Options) *Collector {
 	o.Interval = cmp.Or(o.Interval, 15*time.Second)
 	return &Collector{
 		options: o,
-		kubelet: newKubelet(o.Logger, o.PodResources, o.Interval),
+		kubelet: kube.NewKubelet(o.Logger, o.PodResources, o.Interval),
 		unknown: make(map[string]bool),
 		strange: make(map[string]bool),
 	}
@@ -204,12 +206,11 @@ func usageOf[K comparable](m map[K]*usage, key K) *usage {
 
 // refresh looks again. It reports whether there were GPUs to look at, as many as the last time.
 func (c *Collector) refresh(ctx context.Context) bool {
-	c.kubelet.refresh(ctx, time.Now())
+	c.kubelet.Refresh(ctx, time.Now())
 	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()
-	look := &look{}
+	look := &look{podLogs: c.options.PodLogs}
 	if len(running) > 0 { // otherwise /proc need not be scanned
-		look = newLook(c.options.ProcFS)
-		look.podLogs = c.options.PodLogs
+		look.Scan = proc.New(c.options.ProcFS)
 	}
 
 	containers := make(map[tenant]*usage)
@@ -218,7 +219,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	}
 	var series []prometheus.Metric
 	for t, u := range containers {
-		labels := append(t.place.labels(), t.pod.namespace, t.pod.name, t.container)
+		labels := append(t.place.labels(), t.pod.Namespace, t.pod.Name, t.container)
 		if !u.unknown {
 			series = append(series, metrics.GPUContainerMemory.Const(float64(u.bytes), labels...))
 		}
@@ -256,7 +257,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 		}
 	}
 	if len(running) > 0 {
-		series = append(series, metrics.UnreadableProcesses.Const(float64(len(look.closed))))
+		series = append(series, metrics.UnreadableProcesses.Const(float64(look.Unreadable())))
 	}
 	c.mu.Lock()
 	c.series, c.owned = series, found
