@@ -37,7 +37,7 @@ func (n *node) startDiscovery(ctx context.Context, o discoveryOptions, cluster *
 	var source discovery.Source
 	switch {
 	case cluster != nil:
-		source = discovery.NewPods(cluster, o.namespaces...)
+		source = discovery.NewPods(cluster, procfs, o.namespaces...)
 	case o.source == "processes" && n.gpus != nil:
 		source = discovery.NewProcesses(procfs, n.gpus.Processes)
 	default:

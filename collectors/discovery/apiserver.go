@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,14 +15,17 @@ import (
 type Pods struct {
 	cluster    *kube.Cluster
 	namespaces []string
+	sockets    sockets
+	interval   time.Duration // between two looks at them
 }
 
-// NewPods returns the source of the node's pods in some namespaces; in all if none is named.
-func NewPods(cluster *kube.Cluster, namespaces ...string) *Pods {
+// NewPods returns the source of the node's pods in some namespaces; in all if none is named. procfs, where it shows the
+// processes of pods, settles which of several pods listens on a port of the node.
+func NewPods(cluster *kube.Cluster, procfs string, namespaces ...string) *Pods {
 	if namespaces == nil {
 		namespaces = []string{metav1.NamespaceAll}
 	}
-	return &Pods{cluster, namespaces}
+	return &Pods{cluster, namespaces, sockets{procfs: procfs}, processInterval}
 }
 
 // Name implements Source.
@@ -42,7 +46,7 @@ func (p *Pods) Run(ctx context.Context, report func([]Place, error)) {
 			}
 			all = append(all, s.All()...)
 		}
-		report(places(all, p.cluster.Node, p.cluster.Log), nil)
+		report(places(all, p.cluster.Node, p.cluster.Log, &p.sockets), nil)
 	}
 	for i := range stores {
 		stores[i] = kube.NewStore[pod](p.cluster.Log, publish)
@@ -58,5 +62,20 @@ func (p *Pods) Run(ctx context.Context, report func([]Place, error)) {
 			})
 		})
 	}
+	wg.Go(func() { // what listens changes without a change of the pods
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(p.interval):
+			}
+			mu.Lock()
+			contested := p.sockets.contested
+			mu.Unlock()
+			if contested {
+				publish()
+			}
+		}
+	})
 	wg.Wait()
 }

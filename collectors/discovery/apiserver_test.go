@@ -19,7 +19,7 @@ func pods(t *testing.T, config *rest.Config, log *lines, namespaces ...string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewPods(c, namespaces...)
+	return NewPods(c, "/proc", namespaces...)
 }
 
 // declaredPod is an engine that needs no probe: the pods of these tests have addresses of nobody.

@@ -43,6 +43,7 @@ type Place struct {
 	LeaveAlone string
 
 	rank rank
+	uid  string // of the pod; empty on a host
 }
 
 // rank orders the places of an engine that answers at several: the lowest is read.

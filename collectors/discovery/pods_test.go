@@ -1,12 +1,17 @@
 package discovery
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -106,7 +111,7 @@ func TestPlacesOfPods(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, at := range places([]*pod{p}, "n1", slog.New(slog.DiscardHandler)) {
+			for _, at := range places([]*pod{p}, "n1", slog.New(slog.DiscardHandler), &sockets{}) {
 				if at.Target.Labels["namespace"] != "llm" || at.Target.Labels["pod"] != "a" {
 					t.Errorf("labels %v", at.Target.Labels)
 				}
@@ -143,7 +148,7 @@ func TestContestedPort(t *testing.T) {
 			pods = append(pods, p)
 		}
 		var got []string
-		for _, at := range places(pods, "n1", slog.New(slog.DiscardHandler)) {
+		for _, at := range places(pods, "n1", slog.New(slog.DiscardHandler), &sockets{}) {
 			state := "read "
 			if at.LeaveAlone != "" {
 				state = "left "
@@ -154,6 +159,54 @@ func TestContestedPort(t *testing.T) {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
+}
+
+// TestListenerOfContestedPort: of two pods that name one port of the node, the one whose process has the socket open
+// is read. The socket is real; only the cgroup, which names the pod, is not.
+func TestListenerOfContestedPort(t *testing.T) {
+	address, pid := listener(t)
+	host, port, _ := strings.Cut(address, ":")
+	id := func(name string) string { return "0a1b2c3d-0000-4000-8000-00000000000" + name }
+	procfs := t.TempDir()
+	c, log := newCluster(t), &lines{}
+	for _, name := range []string{"a", "b", "c"} {
+		c.put(t, strings.NewReplacer("192.0.2.7", host, "containerPort: 8000", "containerPort: "+port).
+			Replace(running(name, "  hostNetwork: true\n"+gpuContainer, "  uid: "+id(name)+"\n")))
+	}
+	source := pods(t, c.config(), log)
+	source.sockets.procfs, source.interval = procfs, 50*time.Millisecond
+	e := find(t, source, log)
+	left := func(want int) []Seen {
+		t.Helper()
+		var seen []Seen
+		eventually(t, func() bool { seen, _ = e.Places(); return len(seen) == want }, func() any { return seen })
+		return seen
+	}
+	left(3)
+
+	dir := filepath.Join(procfs, strconv.Itoa(pid)) // the process has started
+	err := errors.Join(os.Mkdir(dir, 0o700),
+		os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/kubepods/burstable/pod"+id("b")+"/"+strings.Repeat("ab", 32)+"\n"), 0o600))
+	for _, name := range []string{"fd", "ns", "net", "stat"} {
+		err = errors.Join(err, os.Symlink(fmt.Sprintf("/proc/%d/%s", pid, name), filepath.Join(dir, name)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.until(t, "llm/b/server "+address)
+	seen := left(2)
+	for _, s := range seen {
+		if s.State != LeftAlone || !strings.Contains(s.Why, "llm/b listens") {
+			t.Errorf("for a person: %+v", s)
+		}
+	}
+
+	if err := os.RemoveAll(dir); err != nil { // it has ended, and stays a target of its pod
+		t.Fatal(err)
+	}
+	c.remove("llm/c")
+	left(1)
+	e.until(t, "llm/b/server "+address)
 }
 
 // TestHostilePod: a pod can make the exporter ask only so much, and only the pod itself.
@@ -168,7 +221,7 @@ func TestHostilePod(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := places([]*pod{p}, "n1", slog.New(slog.DiscardHandler))
+		all := places([]*pod{p}, "n1", slog.New(slog.DiscardHandler), &sockets{})
 		if len(all) != want {
 			t.Errorf("%s: %d places", path, len(all))
 		}

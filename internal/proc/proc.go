@@ -6,6 +6,8 @@
 package proc
 
 import (
+	"iter"
+	"maps"
 	"regexp"
 	"strings"
 
@@ -51,6 +53,9 @@ func New(root string) *Scan {
 	}
 	return s
 }
+
+// Processes yields the ids of all processes.
+func (s *Scan) Processes() iter.Seq[int] { return maps.Keys(s.parents) }
 
 // strangers matches processes that start other processes without being part of them.
 var strangers = regexp.MustCompile(`^(systemd.*|init|tini|dumb-init|docker-init|catatonit|s6-.*|runsv.*|supervisord|` +
