@@ -3,9 +3,13 @@ package ownership
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -126,6 +130,63 @@ func TestOwnersOfAPage(t *testing.T) {
 	f.start(t)
 	if got, want := engines(page(t, of(f.socket))), []string{"p1 1  pod_resources", "p2 0  page", "p3 1 2 page"}; !slices.Equal(got, want) {
 		t.Errorf("with a kubelet: got %q, want %q", got, want)
+	}
+}
+
+// TestEnginesOfOneContainer: of the GPUs that a container was given, an engine has those on which the process behind its
+// real socket runs, and those on which nobody is seen. Until it runs on any, it has all.
+func TestEnginesOfOneContainer(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
+	}
+	listening := func() (address string, pid int) {
+		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		socket, err := l.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer socket.Close()
+		child := exec.Command("sleep", "60")
+		child.ExtraFiles = []*os.File{socket}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+		return l.Addr().String(), child.Process.Pid
+	}
+	one, onePID := listening()
+	two, twoPID := listening()
+	f := newFakeKubelet(t, pod("p", device("nvidia.com/gpu", uuid0, uuid1)))
+	f.start(t)
+	for _, c := range []struct {
+		name     string
+		running  []gpu.Process
+		one, two string // the GPUs of the engines
+	}{
+		{"Each runs on one.", []gpu.Process{on(onePID, whole, 1), on(twoPID, split, 1)}, "0", "1"},
+		{"They share one.", []gpu.Process{on(onePID, whole, 1), on(twoPID, whole, 1)}, "01", "01"},
+		{"One is loading.", []gpu.Process{on(onePID, whole, 1)}, "01", "01"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			collector := node(t, f, new(bytes.Buffer), Target{Server: one, Namespace: "prod", Pod: "p", Container: "c"}, Target{Server: two, Namespace: "prod", Pod: "p", Container: "c"})
+			collector.options.Processes = func() []gpu.Process { return c.running }
+			collector.options.ProcFS = "/proc"
+			got := map[string]string{}
+			for _, line := range lines(page(t, collector), "llm_engine_gpu_info") {
+				m := regexp.MustCompile(`gpu="(\d)".*server="(.*)",source="pod_resources"`).FindStringSubmatch(line)
+				if m == nil {
+					t.Fatal(line)
+				}
+				got[m[2]] += m[1]
+			}
+			if want := map[string]string{one: c.one, two: c.two}; !maps.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		})
 	}
 }
 

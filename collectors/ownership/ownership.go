@@ -234,26 +234,29 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	told := given.toldBy(c.options.Owners())
 	series = append(series, told.series()...)
 
-	var found []owned
-	owners := look.owners(ctx, targets, running)
-	for i, t := range targets {
-		used := make(map[place]*usage)
+	owners, used := look.owners(ctx, targets, running), make([]map[place]*usage, len(targets))
+	for i := range used {
+		used[i] = make(map[place]*usage)
 		for j, p := range running {
 			if slices.Contains(owners[j], i) {
-				usageOf(used, placeOf(p)).add(p)
+				usageOf(used[i], placeOf(p)).add(p)
 			}
 		}
-		places, source := maps.Keys(used), fromProcess
+	}
+	var found []owned
+	for i, t := range targets {
+		places, source := maps.Keys(used[i]), fromProcess
 		if allocated := given.to(t); len(allocated) > 0 {
+			maps.DeleteFunc(allocated, func(p place, _ bool) bool { return neighbours(i, p, targets, used) })
 			places, source = maps.Keys(allocated), fromPodResources
-		} else if len(used) == 0 {
+		} else if len(used[i]) == 0 {
 			places, source = maps.Keys(told.to(t)), fromPage
 		}
 		if len(t.GPUs) > 0 {
 			places, source = c.said(t, gpus), fromConfig
 		}
 		for p := range places {
-			found = append(found, owned{t.Server, p, source, used[p]})
+			found = append(found, owned{t.Server, p, source, used[i][p]})
 		}
 	}
 	if len(running) > 0 {
@@ -263,6 +266,21 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	c.series, c.owned = series, found
 	c.mu.Unlock()
 	return settled
+}
+
+// neighbours reports whether a GPU that the container of a target was given belongs to another engine in that container:
+// each of the two is seen on GPUs, and only the other one on this.
+func neighbours(i int, p place, targets []Target, used []map[place]*usage) bool {
+	if len(used[i]) == 0 || used[i][p] != nil {
+		return false
+	}
+	t := targets[i]
+	for j, other := range targets {
+		if used[j][p] != nil && other.Namespace == t.Namespace && other.Pod == t.Pod && other.Container == t.Container {
+			return true
+		}
+	}
+	return false
 }
 
 // said yields the GPUs that the configuration of a target names.
