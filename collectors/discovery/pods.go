@@ -190,7 +190,7 @@ func (p *pod) places() ([]Place, error) {
 		at := place(c)
 		at.LeaveAlone = p.sleeper(c.of)
 		if c.port == 0 {
-			at.LeaveAlone = "its pod shares the node's ports and names none: whose the usual ones are is not known; declare the port with " + AnnotationPort
+			at.LeaveAlone = "its pod is on the node's network and names no port: declare the engine's with " + AnnotationPort
 		}
 		// A pod that names its engine and has one port leaves nothing to discover.
 		if at.LeaveAlone == "" && runtimeName != "" && len(candidates) == 1 && c.rank != ofOther {

@@ -127,7 +127,7 @@ func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage, 
 	for resource, s := range unknown {
 		series = append(series, metrics.PodResourcesUnknown.Const(float64(s.count), resource))
 		if settled && !c.strange[resource] {
-			c.options.Logger.Info("pods have devices that are no GPU of this node, or have a name that says no GPU",
+			c.options.Logger.Info("pods have devices that match no GPU of this node",
 				"resource", resource, "devices", s.count, "example", s.example)
 			c.strange[resource] = true
 		}

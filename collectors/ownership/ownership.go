@@ -3,13 +3,12 @@
 // an engine or a pod.
 //
 // A target whose configuration names its GPUs is trusted without looking. On Kubernetes a target with a known pod has
-// what the kubelet gave to the pod, or what another exporter's page reports. Otherwise the answer comes from the
-// processes: those that NVML lists on a GPU, their relatives in /proc, and the sockets on which these listen,
-// compared with the addresses of the engine pages.
+// what the kubelet gave to its container, or what another exporter's page reports; engines in one container are told
+// apart by their processes. Otherwise the answer comes from the processes: those that NVML lists on a GPU, their
+// relatives in /proc, and the sockets on which these listen, compared with the addresses of the engine pages.
 //
 // What cannot be seen is absent. NVML leaves out processes in pid namespaces that the exporter is not in, so a
-// container needs the host's (hostPID), and a procfs of that same namespace. Reading the sockets of other users'
-// processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, which root has unless a container drops them:
+// container needs the host's (hostPID), a procfs of that same namespace, and the capabilities that package proc names:
 // llm_exporter_unreadable_processes counts what cannot be read. Configuration must name the GPUs of an engine whose
 // workers and server have no common ancestor but a shell, a supervisor or a Ray daemon, or that is reached through a
 // port mapping.
@@ -69,8 +68,7 @@ type Options struct {
 	// ClaimedUUID returns the UUID of a device that a driver of resource claims offers, empty if unknown:
 	// (*kube.Slices).UUID. Default: all are unknown.
 	ClaimedUUID func(driver, pool, device string) string
-	// PodLogs is where the kubelet keeps pod logs; the directory names tell the names of pods. Default:
-	// /var/log/pods.
+	// PodLogs is where the kubelet keeps pod logs, in directories named after pods. Default: /var/log/pods.
 	PodLogs string
 	// ProcFS is where the proc file system is mounted. Default: /proc.
 	ProcFS string

@@ -71,7 +71,8 @@ func (k *Kubelet) connect() {
 		connect.WithGRPC(), connect.WithCodec(codec{}), connect.WithReadMaxBytes(answerLimit))
 }
 
-// StateUp is the state while the kubelet answers. The others are the next two and the names of gRPC codes.
+// StateUp is the state while the kubelet answers. The others are socket_missing, permission_denied and the names of
+// gRPC codes.
 const StateUp = "up"
 
 const (
@@ -121,10 +122,10 @@ func (k *Kubelet) report(err error) {
 	}
 	k.state = state
 	if state == StateUp {
-		k.log.Info("the kubelet says which pod has which GPU", "socket", k.socket)
+		k.log.Info("the kubelet reports which pod has which GPU", "socket", k.socket)
 		return
 	}
-	k.log.Warn("the kubelet does not say which pod has which GPU; its last answer stays in use",
+	k.log.Warn("the kubelet does not report which pod has which GPU; its last answer stays in use",
 		"socket", k.socket, "reason", state, "err", err, "remedy", remedies[state])
 }
 
@@ -135,5 +136,5 @@ var remedies = map[string]string{
 	connect.CodeDeadlineExceeded.String():  "look at the kubelet: it is overloaded or hangs",
 	connect.CodeResourceExhausted.String(): "the kubelet is asked too often by all its clients together, or the answer is above 16 MiB",
 	connect.CodeUnavailable.String():       "look at the kubelet: nobody answers on its socket",
-	connect.CodeUnimplemented.String():     "the kubelet lacks version 1 of the API: it is there since Kubernetes 1.20",
+	connect.CodeUnimplemented.String():     "the kubelet lacks version 1 of the API, which came with Kubernetes 1.20",
 }

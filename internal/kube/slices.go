@@ -21,8 +21,8 @@ const sliceRetry = 10 * time.Minute
 // container as its driver does; only a slice translates that name into NVML's terms. It needs the verbs list and
 // watch on resourceslices.
 type Slices struct {
-	*Cluster
-	slices *Store[slice]
+	cluster *Cluster
+	slices  *Store[slice]
 
 	mu    sync.Mutex
 	state string // of the last call, to log changes only
@@ -51,7 +51,7 @@ type attributes map[string]struct {
 
 // Slices returns the devices of the node's resource drivers. They are known once Run runs.
 func (c *Cluster) Slices() *Slices {
-	return &Slices{Cluster: c, slices: NewStore[slice](c.Log, func() {})}
+	return &Slices{cluster: c, slices: NewStore[slice](c.Log, func() {})}
 }
 
 // UUID returns the UUID of a device, a GPU or a MIG device; empty if unknown.
@@ -86,7 +86,7 @@ func (s *Slices) Run(ctx context.Context) {
 func (s *Slices) runVersion(ctx context.Context, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.Follow(ctx, schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: "resourceslices"}, metav1.NamespaceAll, s.slices, func(err error) {
+	s.cluster.Follow(ctx, schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: "resourceslices"}, metav1.NamespaceAll, s.slices, func(err error) {
 		if apierrors.IsNotFound(err) {
 			cancel()
 			return
@@ -107,6 +107,6 @@ func (s *Slices) note(err error) {
 	s.state = state
 	s.mu.Unlock()
 	if state != was && err != nil {
-		s.Log.Warn("cannot read the devices of resource drivers; those known stay", "err", err)
+		s.cluster.Log.Warn("cannot read the devices of resource drivers; those known stay", "err", err)
 	}
 }
