@@ -69,17 +69,30 @@ func (l LimitsConfig) limits() engine.Limits {
 	return limits
 }
 
-// probeOptions are the flags of synthetic requests.
+// configOptions holds the flags of the configuration.
+type configOptions struct {
+	file      string
+	checkOnly bool
+	targets   []string
+}
+
+func (o *configOptions) addFlags(app *kingpin.Application) {
+	app.Flag("config.file", "Configuration file. SIGHUP reloads it.").PlaceHolder("FILE").StringVar(&o.file)
+	app.Flag("config.check", "Check the configuration and exit.").BoolVar(&o.checkOnly)
+	app.Flag("engine.target", "An engine to scrape, as http://host:port. Repeatable. The exporter finds out its metrics path and kind.").PlaceHolder("URL").StringsVar(&o.targets)
+}
+
+// probeOptions holds the flags of synthetic requests.
 type probeOptions struct {
 	target, model string
 	interval      time.Duration
 }
 
 func (o *probeOptions) addFlags(app *kingpin.Application) {
-	app.Flag("probe.target", "An engine to send a small synthetic request to now and then, as http://host:port. It costs tokens: docs/operations.md.").
+	app.Flag("probe.target", "An engine to send a small synthetic request to from time to time, as http://host:port. Requests cost tokens: see docs/operations.md.").
 		PlaceHolder("URL").StringVar(&o.target)
-	app.Flag("probe.model", "The model to ask for, as clients name it.").PlaceHolder("NAME").StringVar(&o.model)
-	app.Flag("probe.interval", "Mean time between two synthetic requests, also of configured probes that name none.").Default(probe.DefaultInterval.String()).DurationVar(&o.interval)
+	app.Flag("probe.model", "Model to request, by the name that clients use.").PlaceHolder("NAME").StringVar(&o.model)
+	app.Flag("probe.interval", "Mean time between two synthetic requests; also the default for configured probes.").Default(probe.DefaultInterval.String()).DurationVar(&o.interval)
 }
 
 // configuration holds everything that the file and the flags describe.
@@ -88,9 +101,10 @@ type configuration struct {
 	probes  []*probe.Probe
 }
 
-// loadConfig reads the file (none if path is empty), adds the targets and the probe of the command line, and builds
-// everything that the configuration describes. Errors name the file, the line and the remedy.
-func loadConfig(path string, extraTargets []string, extraProbe probeOptions, userAgent string, log *slog.Logger) (c configuration, err error) {
+// loadConfig reads the file, if there is one, adds the targets and the probe of the command line, and builds everything
+// that the configuration describes. Errors name the file, the line and the remedy.
+func loadConfig(o configOptions, extraProbe probeOptions, log *slog.Logger) (c configuration, err error) {
+	path := o.file
 	var cfg Config
 	var source []byte
 	if path != "" {
@@ -103,14 +117,14 @@ func loadConfig(path string, extraTargets []string, extraProbe probeOptions, use
 			return c, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, false))
 		}
 	}
-	for _, url := range extraTargets {
+	for _, url := range o.targets {
 		cfg.Targets = append(cfg.Targets, engine.TargetConfig{URL: url})
 	}
-	switch o := extraProbe; {
-	case (o.target == "") != (o.model == ""):
+	switch p := extraProbe; {
+	case (p.target == "") != (p.model == ""):
 		return c, errors.New("--probe.target and --probe.model go together: name the engine to ask, and the model as its clients do")
-	case o.target != "":
-		cfg.Probes = append(cfg.Probes, probe.Config{URL: o.target, Model: o.model})
+	case p.target != "":
+		cfg.Probes = append(cfg.Probes, probe.Config{URL: p.target, Model: p.model})
 	}
 	if cfg.Objectives == nil {
 		cfg.Objectives = slo.Defaults()
@@ -120,10 +134,10 @@ func loadConfig(path string, extraTargets []string, extraProbe probeOptions, use
 	}
 	c.engines, err = engine.New(engine.Config{
 		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Maintenance: cfg.Maintenance, Histograms: cfg.Histograms,
-		UserAgent: userAgent, Log: log,
+		UserAgent: userAgent(), Log: log,
 	})
 	if err == nil {
-		c.probes, err = probe.Compile(cfg.Probes, extraProbe.interval, userAgent)
+		c.probes, err = probe.Compile(cfg.Probes, extraProbe.interval, userAgent())
 	}
 	if err != nil {
 		return c, annotate(path, source, err)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
 // discoveryOptions holds the flags of discovery.
@@ -18,39 +18,38 @@ type discoveryOptions struct {
 }
 
 func (o *discoveryOptions) addFlags(app *kingpin.Application) {
-	app.Flag("discovery", "Where to look for engines besides the configured ones: processes (ports of those that hold a GPU), pods (of this node) or none.").
+	app.Flag("discovery", "Where to look for engines that are not configured: processes (the ports of those that hold a GPU), pods (of this node) or none.").
 		Default("processes").EnumVar(&o.source, "processes", "pods", "none")
-	app.Flag("discovery.node", "This node's name, for --discovery=pods.").Envar("NODE_NAME").StringVar(&o.node)
-	app.Flag("discovery.namespace", "A namespace to look in, for --discovery=pods. Repeatable. Default: all.").StringsVar(&o.namespaces)
+	app.Flag("discovery.node", "Name of this node, for --discovery=pods.").PlaceHolder("NAME").Envar("NODE_NAME").StringVar(&o.node)
+	app.Flag("discovery.namespace", "Namespace to look in, for --discovery=pods. Repeatable. Default: all.").PlaceHolder("NAME").StringsVar(&o.namespaces)
 }
 
-// cluster returns the API server when discovery asks it, otherwise nil.
-func (o discoveryOptions) cluster(log *slog.Logger) (*discovery.Cluster, error) {
+// cluster returns the cluster if discovery looks at pods, otherwise nil.
+func (o discoveryOptions) cluster(log *slog.Logger) (*kube.Cluster, error) {
 	if o.source != "pods" {
 		return nil, nil
 	}
-	return discovery.InCluster(o.node, log.With("collector", "discovery"))
+	return kube.InCluster(o.node, log.With("collector", "discovery"))
 }
 
-// startDiscovery starts looking for engines. On a bare host it does nothing without GPUs, whose processes it would
-// look at.
-func (s *server) startDiscovery(ctx context.Context, o discoveryOptions, cluster *discovery.Cluster, procfs string, gpus *gpu.Collector) {
+// startDiscovery starts to look for engines. --discovery=processes needs NVML, which lists the processes.
+func (n *node) startDiscovery(ctx context.Context, o discoveryOptions, cluster *kube.Cluster, procfs string) {
 	var source discovery.Source
 	switch {
 	case cluster != nil:
-		source = cluster.Pods(o.namespaces...)
-	case o.source == "processes" && gpus != nil:
-		source = discovery.NewProcesses(procfs, gpus.Processes)
+		source = discovery.NewPods(cluster, procfs, o.namespaces...)
+	case o.source == "processes" && n.gpus != nil:
+		source = discovery.NewProcesses(procfs, n.gpus.Processes)
 	default:
 		return
 	}
-	s.finder = discovery.New(discovery.Options{
-		Logger: s.log.With("collector", "discovery"), Source: source, Found: s.discovered,
-		Configured: func() []engine.TargetConfig { return s.engines.Load().Configured() },
+	n.finder = discovery.New(discovery.Options{
+		Logger: n.log.With("collector", "discovery"), Source: source, Found: n.discovered,
+		Configured: func() []engine.TargetConfig { return n.engines.Load().Configured() },
 		Probe: func(ctx context.Context, target engine.TargetConfig) (engine.Engine, error) {
-			return s.engines.Load().Probe(ctx, target)
+			return n.engines.Load().Probe(ctx, target)
 		},
 	})
-	go s.finder.Run(ctx)
-	s.registry.MustRegister(s.finder)
+	go n.finder.Run(ctx)
+	n.registry.MustRegister(n.finder)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
@@ -12,14 +11,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/config"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/ownership"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
-// gpuOptions holds the flags of the GPU side.
+// gpuOptions holds the flags of the GPUs and their owners.
 type gpuOptions struct {
 	enabled, ownership    bool
 	podResources, podLogs string
@@ -28,23 +27,23 @@ type gpuOptions struct {
 }
 
 func (o *gpuOptions) addFlags(app *kingpin.Application) {
-	app.Flag("collector.gpu", "Read the GPUs of this node through NVML.").Default("true").BoolVar(&o.enabled)
+	app.Flag("collector.gpu", "Collect metrics of the GPUs of this node.").Default("true").BoolVar(&o.enabled)
 	app.Flag("collector.ownership", "Find out which engine runs on which GPU.").Default("true").BoolVar(&o.ownership)
-	app.Flag("gpu.source", "Where to read GPUs: nvml, the URL of a page of dcgm-exporter or AMD's device-metrics-exporter, such as http://localhost:9400, or auto: NVML, and a page of this node while NVML cannot be used.").
+	app.Flag("gpu.source", "Where to read GPUs from: nvml; the URL of dcgm-exporter or AMD's device-metrics-exporter, such as http://localhost:9400; or auto: NVML, and such an exporter on this node while NVML is unusable.").
 		Default("nvml").PlaceHolder("nvml|URL|auto").StringVar(&o.source)
-	app.Flag("gpu.source-http-config", "How to reach that page: a file in the form of Prometheus' http_config (TLS, credentials from files).").PlaceHolder("FILE").StringVar(&o.sourceHTTP)
-	app.Flag("gpu.interval", "How often to read clocks, power and bandwidth; also the window of the ratios.").Default("1s").DurationVar(&o.Interval)
-	app.Flag("gpu.deadline", "How long one round of readings may take before the GPU counts as stuck.").Default("10s").DurationVar(&o.Deadline)
-	app.Flag("gpu.restart-after", "Exit when NVML has been unusable for this long and only a new process can use it (after a driver upgrade). Negative: never.").
+	app.Flag("gpu.source-http-config", "File with TLS settings and credentials for that URL, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.sourceHTTP)
+	app.Flag("gpu.interval", "How often to read clocks, power and bandwidth. Ratios are averages over this time.").Default("1s").DurationVar(&o.Interval)
+	app.Flag("gpu.deadline", "How long one round of readings may take before the GPU is reported as stuck.").Default("10s").DurationVar(&o.Deadline)
+	app.Flag("gpu.restart-after", "Exit after NVML has been unusable for this long and only a new process can use it again, as after a driver upgrade. Negative: never.").
 		Default("5m").DurationVar(&o.RestartAfter)
-	app.Flag("gpu.nvml-library", "Path of the NVML library, if the loader does not find it.").PlaceHolder("FILE").StringVar(&o.LibraryPath)
-	app.Flag("gpu.kmsg", "The kernel log to read XIDs and SXids from; none switches it off.").Default("/dev/kmsg").StringVar(&o.Kmsg)
-	app.Flag("ownership.pod-resources", "Socket of the kubelet's pod-resources API; without the socket there is no Kubernetes. Empty: do not look.").
+	app.Flag("gpu.nvml-library", "Path of the NVML library, if the dynamic loader does not find it.").PlaceHolder("FILE").StringVar(&o.LibraryPath)
+	app.Flag("gpu.kmsg", "Kernel log to read XIDs and SXids from; none disables it.").Default("/dev/kmsg").StringVar(&o.Kmsg)
+	app.Flag("ownership.pod-resources", "Socket of the kubelet's pod-resources API. Outside Kubernetes it need not exist. Empty: do not ask the kubelet.").
 		Default("/var/lib/kubelet/pod-resources/kubelet.sock").StringVar(&o.podResources)
-	app.Flag("path.pod-logs", "Where the kubelet keeps pod logs; the directory names tell which pod owns a process.").
+	app.Flag("path.pod-logs", "Directory of the kubelet's pod logs. Its subdirectories name the pods that own processes.").
 		Default("/var/log/pods").StringVar(&o.podLogs)
-	app.Flag("path.procfs", "Where procfs is mounted.").Default("/proc").StringVar(&o.ProcFS)
-	app.Flag("path.sysfs", "Where sysfs is mounted.").Default("/sys").StringVar(&o.SysFS)
+	app.Flag("path.procfs", "Mount point of procfs.").Default("/proc").StringVar(&o.ProcFS)
+	app.Flag("path.sysfs", "Mount point of sysfs.").Default("/sys").StringVar(&o.SysFS)
 }
 
 // detachTime is how long SIGUSR1 releases NVML.
@@ -97,7 +96,7 @@ func (e either) Collect(ch chan<- prometheus.Metric) {
 var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 
 // newPage builds the collector of a page. The page is read only while needed.
-func (o gpuOptions) newPage(limits engine.Limits, userAgent string, needed func() bool, urls ...string) (*page.Collector, error) {
+func (o gpuOptions) newPage(limits engine.Limits, needed func() bool, urls ...string) (*page.Collector, error) {
 	var http config.HTTPClientConfig
 	if o.sourceHTTP != "" {
 		read, _, err := config.LoadHTTPConfigFile(o.sourceHTTP)
@@ -110,20 +109,18 @@ func (o gpuOptions) newPage(limits engine.Limits, userAgent string, needed func(
 	for _, url := range urls {
 		targets = append(targets, engine.TargetConfig{URL: url, HTTP: http})
 	}
-	return page.New(page.Options{Logger: o.Logger, Targets: targets, Limits: limits, UserAgent: userAgent, Needed: needed})
+	return page.New(page.Options{Logger: o.Logger, Targets: targets, Limits: limits, UserAgent: userAgent(), Needed: needed})
 }
 
-// startGPUs starts the GPU side and registers it; the collector is nil if NVML is not used. The cluster resolves the
-// names of claimed devices; nil if there is none. The channel receives an error when only a new process can see the
-// GPUs again.
-func (s *server) startGPUs(ctx context.Context, o gpuOptions, cluster *discovery.Cluster, userAgent string) (*gpu.Collector, <-chan error, error) {
+// startGPUs starts the collectors of GPUs and of their owners. The cluster resolves the names of claimed devices; nil
+// if there is none. The channel receives an error when only a new process can see the GPUs again.
+func (n *node) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluster) (<-chan error, error) {
 	failed := make(chan error, 1)
 	if !o.enabled {
-		return nil, failed, nil
+		return failed, nil
 	}
-	o.Logger = s.log.With("collector", "gpu")
+	o.Logger = n.log.With("collector", "gpu")
 	var (
-		nvml   *gpu.Collector
 		source gpuSource
 		seen   = ownership.Options{
 			Processes: func() []gpu.Process { return nil },
@@ -131,70 +128,65 @@ func (s *server) startGPUs(ctx context.Context, o gpuOptions, cluster *discovery
 		}
 	)
 	if o.source == "nvml" || o.source == "auto" {
-		nvml = gpu.New(o.Options)
-		source, seen.Processes, seen.Instances = nvml, nvml.Processes, nvml.Instances
+		n.gpus = gpu.New(o.Options)
+		source, seen.Processes, seen.Instances = n.gpus, n.gpus.Processes, n.gpus.Instances
 	}
 	if o.source != "nvml" {
 		needed, urls := func() bool { return true }, []string{o.source}
-		if nvml != nil {
-			needed, urls = nvml.Down, pages
+		if n.gpus != nil {
+			needed, urls = n.gpus.Down, pages
 		}
-		other, err := o.newPage(s.engines.Load().Limits(), userAgent, needed, urls...)
+		other, err := o.newPage(n.engines.Load().Limits(), needed, urls...)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		source, seen.Owners = other, other.Owners
-		if nvml != nil {
-			source = either{nvml, other}
+		if n.gpus != nil {
+			source = either{n.gpus, other}
 		}
 		go other.Run(ctx)
 	}
-	if nvml != nil {
+	if n.gpus != nil {
 		go func() {
-			if err := nvml.Run(ctx); err != nil {
+			if err := n.gpus.Run(ctx); err != nil {
 				failed <- err
 			}
 		}()
-		s.detach = nvml.DetachHandler()
-		go detachOnSignal(ctx, nvml, s)
+		onSignal(ctx, n.detachOrAttach, syscall.SIGUSR1, syscall.SIGUSR2)
 	}
-	s.registry.MustRegister(timed{"gpu", source, s.self})
+	n.registry.MustRegister(timed{"gpu", source, n.self})
 	if o.ownership {
-		if cluster != nil && o.podResources != "" {
-			slices := cluster.Slices()
-			go slices.Run(ctx)
-			seen.ClaimedUUID = slices.UUID
-		}
-		seen.Logger = s.log.With("collector", "ownership")
-		seen.Targets = func() []ownership.Target { return owned(s.engines.Load().Engines()) }
 		seen.GPUs = source.GPUs
-		seen.PodResources, seen.PodLogs, seen.ProcFS = o.podResources, o.podLogs, o.ProcFS
-		owners := ownership.New(seen)
-		go func() { _ = owners.Run(ctx) }() // ends with ctx
-		s.registry.MustRegister(timed{"ownership", owners, s.self})
+		n.startOwnership(ctx, o, cluster, seen)
 	}
-	return nvml, failed, nil
+	return failed, nil
 }
 
-// detachOnSignal releases NVML on SIGUSR1, as POST /-/detach does, and takes it back on SIGUSR2.
-func detachOnSignal(ctx context.Context, gpus *gpu.Collector, s *server) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
-	defer signal.Stop(signals)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case got := <-signals:
-			if got == syscall.SIGUSR2 {
-				gpus.Attach()
-			} else if err := gpus.Detach(detachTime); err != nil {
-				s.log.Error("NVML not released", "err", err)
-			}
-		}
+// startOwnership starts to look for the engines and pods on the GPUs that seen describes.
+func (n *node) startOwnership(ctx context.Context, o gpuOptions, cluster *kube.Cluster, seen ownership.Options) {
+	if cluster != nil && o.podResources != "" {
+		slices := cluster.Slices()
+		go slices.Run(ctx)
+		seen.ClaimedUUID = slices.UUID
+	}
+	seen.Logger = n.log.With("collector", "ownership")
+	seen.Targets = func() []ownership.Target { return owned(n.engines.Load().Engines()) }
+	seen.PodResources, seen.PodLogs, seen.ProcFS = o.podResources, o.podLogs, o.ProcFS
+	owners := ownership.New(seen)
+	go func() { _ = owners.Run(ctx) }() // ends with ctx
+	n.registry.MustRegister(timed{"ownership", owners, n.self})
+}
+
+// detachOrAttach releases NVML on SIGUSR1, as POST /-/detach does, and takes it back on SIGUSR2.
+func (n *node) detachOrAttach(got os.Signal) {
+	if got == syscall.SIGUSR2 {
+		n.gpus.Attach()
+	} else if err := n.gpus.Detach(detachTime); err != nil {
+		n.log.Error("NVML not released", "err", err)
 	}
 }
 
+// owned returns engines as targets whose GPUs are to be found.
 func owned(engines []engine.Engine) []ownership.Target {
 	var targets []ownership.Target
 	for _, e := range engines {
@@ -202,18 +194,4 @@ func owned(engines []engine.Engine) []ownership.Target {
 			Namespace: e.Namespace, Pod: e.Pod, Container: e.Container})
 	}
 	return targets
-}
-
-// timed measures how long a collector takes.
-type timed struct {
-	name string
-	prometheus.Collector
-	self *self
-}
-
-// Collect implements prometheus.Collector.
-func (t timed) Collect(ch chan<- prometheus.Metric) {
-	start := time.Now()
-	t.Collector.Collect(ch)
-	t.self.ran(t.name, time.Since(start), true)
 }

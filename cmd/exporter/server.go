@@ -3,122 +3,88 @@ package main
 import (
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/collectors/version"
+	"github.com/alecthomas/kingpin/v2"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	build "github.com/prometheus/common/version"
 	"github.com/prometheus/exporter-toolkit/web"
+	webflag "github.com/prometheus/exporter-toolkit/web/kingpinflag"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
-	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
+// serverOptions holds the flags of the HTTP server.
 type serverOptions struct {
 	metricsPath string
 	maxRequests int
 	pprof       bool
 	lifecycle   bool
+	listen      *web.FlagConfig
 }
 
-// server handles the HTTP side of the exporter.
+func (o *serverOptions) addFlags(app *kingpin.Application) {
+	app.Flag("web.telemetry-path", "Path under which to serve metrics.").Default("/metrics").StringVar(&o.metricsPath)
+	app.Flag("web.max-requests", "Maximum number of concurrent scrapes; any more get status 503. 0: no limit.").Default("40").IntVar(&o.maxRequests)
+	app.Flag("web.enable-pprof", "Serve profiles under /debug/pprof/.").BoolVar(&o.pprof)
+	app.Flag("web.enable-lifecycle", "Let anyone who can reach the port call POST /-/reload and POST /-/detach. The signals SIGHUP, SIGUSR1 and SIGUSR2 work without it.").
+		BoolVar(&o.lifecycle)
+	o.listen = webflag.AddFlags(app, ":9844")
+}
+
+// server serves a node over HTTP.
 type server struct {
 	serverOptions
-	log      *slog.Logger
-	registry *prometheus.Registry
-	self     *self
-	slots    chan struct{} // one per scrape in progress; nil means no limit
-	engines  atomic.Pointer[engine.Collector]
-	probes   *probe.Collector
-
-	loading sync.Mutex
-	load    func() (configuration, error)
-	found   []engine.TargetConfig // found by discovery
-	finder  *discovery.Finder     // nil without discovery
-
-	detach http.Handler // served by the GPU collector; nil without one
+	*node
+	slots chan struct{} // one per scrape in progress; nil means no limit
 }
 
-func newServer(options serverOptions, log *slog.Logger) *server {
-	s := &server{serverOptions: options, log: log, registry: prometheus.NewRegistry(), self: &self{}}
-	if options.maxRequests > 0 {
-		s.slots = make(chan struct{}, options.maxRequests)
+// serve answers requests until ctx ends, or until failed receives an error, which it returns.
+func serve(ctx context.Context, n *node, o serverOptions, failed <-chan error) error {
+	s := &server{serverOptions: o, node: n}
+	if o.maxRequests > 0 {
+		s.slots = make(chan struct{}, o.maxRequests)
 	}
-	s.probes = probe.New(func(ctx context.Context, address string) (engine.Engine, bool) {
-		return s.engines.Load().Look(ctx, address)
-	}, log.With("collector", "probe"))
-	s.registry.MustRegister(
-		s.self,
-		s.probes,
-		version.NewCollector("llm_exporter"),
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	return s
-}
-
-// reload loads the configuration. If it is invalid, the previous one stays active.
-func (s *server) reload() error {
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	configured, err := s.load()
-	s.self.loaded(err == nil)
-	if err != nil {
-		s.log.Error("configuration not loaded", "err", err)
+	httpServer := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
+	var fatal error
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case fatal = <-failed:
+		case <-ctx.Done():
+		}
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := httpServer.Shutdown(grace); err != nil {
+			s.log.Warn("scrapes were cut off at shutdown", "err", err)
+		}
+	}()
+	if err := web.ListenAndServe(httpServer, o.listen, s.log); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	s.read(configured.engines)
-	s.probes.Use(configured.probes)
-	s.log.Info("configuration loaded")
-	return nil
+	<-stopped
+	return fatal
 }
 
-// discovered replaces the engines found before with targets.
-func (s *server) discovered(targets []engine.TargetConfig) {
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	s.found = targets
-	s.read(s.engines.Load())
-}
-
-// read installs a collector built from the configuration and the discovered engines. A scrape in progress ends with
-// the collector it started with.
-func (s *server) read(configured *engine.Collector) {
-	all, err := configured.With(s.found)
-	if err != nil {
-		s.log.Warn("some of what was found cannot be a target", "err", err)
-	}
-	s.engines.Store(all)
-}
-
-// ifLifecycle guards a handler that changes what the exporter does: without the flag, anyone who reaches the port
-// could call it.
+// ifLifecycle guards a handler that changes what the exporter does: anyone who can reach the port could call it.
 func (s *server) ifLifecycle(h http.Handler) http.Handler {
-	switch {
-	case !s.lifecycle:
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "switched off: start the exporter with --web.enable-lifecycle, or send it a signal", http.StatusForbidden)
-		})
-	case h == nil:
-		return http.NotFoundHandler()
+	if s.lifecycle {
+		return h
 	}
-	return h
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "switched off: start the exporter with --web.enable-lifecycle, or send it a signal", http.StatusForbidden)
+	})
 }
 
+// handler returns the routes.
 func (s *server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+s.metricsPath, s.metrics)
@@ -130,9 +96,13 @@ func (s *server) handler() http.Handler {
 			http.Error(w, "the previous configuration stays in use: "+err.Error(), http.StatusInternalServerError)
 		}
 	})))
+	detach := http.NotFoundHandler()
+	if s.gpus != nil {
+		detach = s.gpus.DetachHandler()
+	}
 	mux.HandleFunc("GET /engines", s.listEngines)
 	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", runbooks.Handler()))
-	mux.Handle("POST /-/detach", s.ifLifecycle(s.detach))
+	mux.Handle("POST /-/detach", s.ifLifecycle(detach))
 	if s.pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -250,57 +220,4 @@ func withScrapeDeadline(r *http.Request) (context.Context, context.CancelFunc) {
 	}
 	timeout := time.Duration(seconds * float64(time.Second))
 	return context.WithTimeout(r.Context(), timeout-min(timeout/5, 500*time.Millisecond))
-}
-
-// self collects the exporter's own metrics.
-type self struct {
-	mu       sync.Mutex
-	duration map[string]time.Duration
-	success  map[string]bool
-	loadOK   bool
-	loadTime time.Time
-}
-
-func (s *self) ran(collector string, took time.Duration, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.duration == nil {
-		s.duration, s.success = map[string]time.Duration{}, map[string]bool{}
-	}
-	s.duration[collector], s.success[collector] = took, ok
-}
-
-func (s *self) loaded(ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.loadOK = ok
-	if ok {
-		s.loadTime = time.Now()
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (s *self) Describe(ch chan<- *prometheus.Desc) {
-	for _, f := range []*metrics.Family{metrics.CollectorDuration, metrics.CollectorSuccess, metrics.ConfigReloadSuccess, metrics.ConfigReloadTime} {
-		ch <- f.Desc()
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (s *self) Collect(ch chan<- prometheus.Metric) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, d := range s.duration {
-		ch <- metrics.CollectorDuration.Const(d.Seconds(), name)
-		ch <- metrics.CollectorSuccess.Const(number(s.success[name]), name)
-	}
-	ch <- metrics.ConfigReloadSuccess.Const(number(s.loadOK))
-	ch <- metrics.ConfigReloadTime.Const(float64(s.loadTime.UnixMilli()) / 1000)
-}
-
-func number(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

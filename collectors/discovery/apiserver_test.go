@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -9,16 +8,18 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
-func reach(t *testing.T, config *rest.Config, log *lines) *Cluster {
+func pods(t *testing.T, config *rest.Config, log *lines, namespaces ...string) *Pods {
 	t.Helper()
 	config.QPS = -1
-	c, err := NewCluster(config, "n1", slog.New(slog.NewTextHandler(log, nil)))
+	c, err := kube.NewCluster(config, "n1", slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return NewPods(c, "/proc", namespaces...)
 }
 
 // declaredPod is an engine that needs no probe: the pods of these tests have addresses of nobody.
@@ -31,7 +32,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	c, log := newCluster(t), &lines{}
 	c.put(t, declaredPod("a", "10.0.0.5"))
 	c.put(t, strings.Replace(declaredPod("elsewhere", "10.0.1.5"), "nodeName: n1", "nodeName: n2", 1))
-	e := find(t, reach(t, c.config(), log).Pods(), log)
+	e := find(t, pods(t, c.config(), log), log)
 	e.until(t, "llm/a/server 10.0.0.5:8000")
 	eventually(t, c.watching, func() any { return "not watching" })
 
@@ -51,7 +52,7 @@ func TestNamespaces(t *testing.T) {
 	for i, namespace := range []string{"llm", "batch", "others"} {
 		c.put(t, strings.Replace(declaredPod("a", fmt.Sprint("10.0.0.", i)), "namespace: llm", "namespace: "+namespace, 1))
 	}
-	e := find(t, reach(t, c.config(), log).Pods("llm", "batch"), log)
+	e := find(t, pods(t, c.config(), log, "llm", "batch"), log)
 	e.until(t, "llm/a/server 10.0.0.0:8000", "batch/a/server 10.0.0.1:8000")
 }
 
@@ -59,7 +60,7 @@ func TestNamespaces(t *testing.T) {
 func TestRefused(t *testing.T) {
 	c, log := newCluster(t), &lines{}
 	c.refuse = true
-	e := find(t, reach(t, c.config(), log).Pods(), log)
+	e := find(t, pods(t, c.config(), log), log)
 	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="forbidden",source="pods"}`) == 0 }, func() any { return log })
 	eventually(t, func() bool {
 		return strings.Contains(log.String(), "ClusterRole") && strings.Contains(log.String(), "cannot list resource")
@@ -81,7 +82,7 @@ func TestRefused(t *testing.T) {
 func TestAPIServerDown(t *testing.T) {
 	c, log := newCluster(t), &lines{}
 	c.put(t, declaredPod("a", "10.0.0.5"))
-	e := find(t, reach(t, c.config(), log).Pods(), log)
+	e := find(t, pods(t, c.config(), log), log)
 	e.until(t, "llm/a/server 10.0.0.5:8000")
 	eventually(t, c.watching, func() any { return "not watching" })
 	c.CloseClientConnections()
@@ -89,27 +90,4 @@ func TestAPIServerDown(t *testing.T) {
 	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="unreachable",source="pods"}`) == 0 }, func() any { return log })
 	time.Sleep(100 * time.Millisecond)
 	e.until(t, "llm/a/server 10.0.0.5:8000")
-}
-
-// TestClustersBesideEachOther is for the race detector: a cluster changes nothing that another one reads.
-func TestClustersBesideEachOther(t *testing.T) {
-	c, log := newCluster(t), &lines{}
-	c.slices, c.sliceVersion = slicesOf("v1", "n1", migDevice), "v1"
-	first := reach(t, c.config(), log).Slices()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { first.Run(ctx); close(done) }()
-	reach(t, c.config(), log)
-	eventually(t, func() bool { return first.UUID("gpu.nvidia.com", "n1", "gpu-0-mig-9-4-4") == "MIG-a" }, func() any { return log })
-	cancel()
-	<-done
-}
-
-func TestNoNodeName(t *testing.T) {
-	if _, err := NewCluster(&rest.Config{}, "", nil); err == nil || !strings.Contains(err.Error(), "NODE_NAME") {
-		t.Errorf("%v", err)
-	}
-	if _, err := InCluster("n1", nil); err == nil || !strings.Contains(err.Error(), "service account") {
-		t.Errorf("outside a cluster: %v", err)
-	}
 }

@@ -19,8 +19,8 @@ func TestRealAPIServer(t *testing.T) {
 	create("", "namespaces", "apiVersion: v1\nkind: Namespace\nmetadata: {name: llm}\n")
 
 	log := &lines{}
-	reached := reach(t, c.Config(kube.ServiceAccount), log)
-	e := find(t, reached.Pods(), log)
+	source := pods(t, c.Config(kube.ServiceAccount), log)
+	e := find(t, source, log)
 	eventually(t, func() bool { return metric(t, e, `llm_exporter_discovery_up{reason="forbidden",source="pods"}`) == 0 }, func() any { return log })
 
 	role, err := exec.Command("helm", "template", "gpu", "../../helm/llm-node-exporter", "--namespace", "monitoring", "--kube-version", "1.36.0", "-s", "templates/rbac.yaml").Output()
@@ -38,12 +38,15 @@ func TestRealAPIServer(t *testing.T) {
 	c.Delete(t, "", "pods", "llm", "a")
 	e.until(t, "llm/b/server 10.0.0.6:8000")
 
-	devices := reached.Slices()
+	devices := source.cluster.Slices()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	go devices.Run(ctx)
-	create("resource.k8s.io", "resourceslices", slicesOf("v1", "n1", migDevice))
-	create("resource.k8s.io", "resourceslices", strings.ReplaceAll(slicesOf("v1", "n2", migDevice), "MIG-a", "MIG-b"))
+	for node, uuid := range map[string]string{"n1": "MIG-a", "n2": "MIG-b"} {
+		create("resource.k8s.io", "resourceslices", strings.NewReplacer("NODE", node, "UUID", uuid).Replace("apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\n"+
+			"metadata: {name: NODE-gpu}\nspec:\n  driver: gpu.nvidia.com\n  nodeName: NODE\n  pool: {name: NODE, generation: 1, resourceSliceCount: 1}\n"+
+			"  devices:\n  - {name: gpu-0-mig-9-4-4, attributes: {type: {string: mig}, uuid: {string: UUID}}}\n"))
+	}
 	eventually(t, func() bool { return devices.UUID("gpu.nvidia.com", "n1", "gpu-0-mig-9-4-4") == "MIG-a" }, func() any { return log })
 	if got := devices.UUID("gpu.nvidia.com", "n2", "gpu-0-mig-9-4-4"); got != "" {
 		t.Errorf("a device of another node: %s", got)

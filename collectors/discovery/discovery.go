@@ -1,7 +1,7 @@
 // Package discovery finds the engines of this node, so that nobody has to list them.
 //
-// A source names places where an engine may be: the ports of this node's pods (pods.go), or the ports on which the
-// processes that hold a GPU listen (processes.go). A place becomes a target once an engine has answered there, and
+// A source names places where an engine may be: the ports of this node's pods (apiserver.go, pods.go, sockets.go), or the
+// ports on which the processes that hold a GPU listen (processes.go). A place becomes a target once an engine has answered there, and
 // stays one as long as its source names it, whether it answers or not. If one engine answers at several places of a
 // pod, only one of them becomes a target (same.go). If a source fails, the places that it named last remain.
 package discovery
@@ -43,6 +43,7 @@ type Place struct {
 	LeaveAlone string
 
 	rank rank
+	uid  string // of the pod; empty on a host
 }
 
 // rank orders the places of an engine that answers at several: the lowest is read.

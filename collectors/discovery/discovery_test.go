@@ -323,29 +323,43 @@ func TestEnginesToldApartLater(t *testing.T) {
 	}
 }
 
-// TestListenerOfGPUProcess: a process that holds a GPU, as NVML would name it, and listens on a port that
-// somebody chose is found through the real /proc; one that has ended is shown to be down for a while.
-func TestListenerOfGPUProcess(t *testing.T) {
-	if address := os.Getenv("LISTEN_ON"); address != "" { // this is the child
-		mux := http.NewServeMux()
-		mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
-			w.Write([]byte("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n"))
-		})
-		t.Fatal(http.ListenAndServe(address, mux))
+// TestMain serves a page in place of the tests in the processes that listener starts.
+func TestMain(m *testing.M) {
+	if address := os.Getenv("LISTEN_ON"); address != "" {
+		page := "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 1\n"
+		panic(http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/metrics" {
+				http.NotFound(w, r)
+				return
+			}
+			io.WriteString(w, page)
+		})))
 	}
-	address := e2e.Address(t) // not an ephemeral one: an engine's port is chosen
+	m.Run()
+}
+
+// listener starts a process that serves an engine's page.
+func listener(t *testing.T) (address string, pid int) {
+	t.Helper()
+	address = e2e.Address(t) // not an ephemeral one: an engine's port is chosen
 	// Its parent ends, so that it is no relative of this test and of all others that run now and listen.
-	parent := exec.Command("sh", "-c", `"$0" "$@" >/dev/null 2>&1 & echo $!`, os.Args[0], "-test.run=^TestListenerOfGPUProcess$")
+	parent := exec.Command("sh", "-c", `"$0" >/dev/null 2>&1 & echo $!`, os.Args[0])
 	parent.Env = append(os.Environ(), "LISTEN_ON="+address)
 	said, err := parent.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(said)))
-	if err != nil {
+	if pid, err = strconv.Atoi(strings.TrimSpace(string(said))); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGKILL) })
+	return address, pid
+}
+
+// TestListenerOfGPUProcess: a process that holds a GPU, as NVML would name it, and listens on a port that
+// somebody chose is found through the real /proc; one that has ended is shown to be down for a while.
+func TestListenerOfGPUProcess(t *testing.T) {
+	address, pid := listener(t)
 	held := func() []gpu.Process { return []gpu.Process{{PID: pid}} }
 	e := find(t, fast{NewProcesses("/proc", held)}, &lines{})
 	e.until(t, address)

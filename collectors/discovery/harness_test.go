@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
@@ -157,8 +156,6 @@ type cluster struct {
 	pods     map[string]map[string]any
 	watchers map[chan map[string]any]string
 	refuse   bool
-	// slices is a ResourceSlice, and sliceVersion the one version of the API that has it.
-	slices, sliceVersion string
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -184,8 +181,6 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case refuse:
 		fail(403, "Forbidden", `pods is forbidden: User "system:serviceaccount:x:y" cannot list resource "pods" in API group "" at the cluster scope`)
-	case strings.HasSuffix(r.URL.Path, "/resourceslices") && ok:
-		c.listSlices(w, r)
 	case !strings.HasSuffix(r.URL.Path, "/pods") || !ok:
 		fail(404, "NotFound", r.URL.String())
 	case q.Get("sendInitialEvents") != "":
@@ -203,28 +198,6 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		json.NewEncoder(w).Encode(map[string]any{"kind": "PodList", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": strconv.Itoa(c.version)}, "items": items})
-	}
-}
-
-// listSlices answers for ResourceSlices. They do not change here.
-func (c *cluster) listSlices(w http.ResponseWriter, r *http.Request) {
-	switch q := r.URL.Query(); {
-	case r.URL.Path != "/apis/resource.k8s.io/"+c.sliceVersion+"/resourceslices":
-		w.WriteHeader(http.StatusNotFound)
-		json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404})
-	case q.Get("sendInitialEvents") != "":
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		json.NewEncoder(w).Encode(map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422})
-	case q.Get("watch") == "true":
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-	default:
-		var object map[string]any
-		if err := yaml.Unmarshal([]byte(c.slices), &object); err != nil {
-			panic(err)
-		}
-		json.NewEncoder(w).Encode(map[string]any{"kind": "ResourceSliceList", "apiVersion": "resource.k8s.io/" + c.sliceVersion,
-			"metadata": map[string]any{"resourceVersion": "1"}, "items": []any{object}})
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -72,6 +71,7 @@ const maxPorts = 16
 type pod struct {
 	Metadata struct {
 		Name        string            `json:"name"`
+		UID         string            `json:"uid"`
 		Namespace   string            `json:"namespace"`
 		Labels      map[string]string `json:"labels"`
 		Annotations map[string]string `json:"annotations"`
@@ -110,7 +110,7 @@ type container struct {
 }
 
 // places returns where engines may answer in the pods of a node.
-func places(pods []*pod, node string, log *slog.Logger) []Place {
+func places(pods []*pod, node string, log *slog.Logger, s *sockets) []Place {
 	slices.SortFunc(pods, func(a, b *pod) int { return cmp.Compare(a.name(), b.name()) })
 	var all []Place
 	for _, p := range pods {
@@ -123,29 +123,7 @@ func places(pods []*pod, node string, log *slog.Logger) []Place {
 		}
 		all = append(all, found...)
 	}
-	return contested(all)
-}
-
-// contested leaves alone the addresses that several pods name: pods on the node's network share its ports, and a page
-// does not tell which pod it belongs to. A port that is declared as an engine's wins.
-func contested(all []Place) []Place {
-	claims := map[string][]int{}
-	for i, at := range all {
-		if u, err := url.Parse(at.Target.URL); err == nil && at.LeaveAlone == "" {
-			claims[u.Host] = append(claims[u.Host], i)
-		}
-	}
-	for host, of := range claims {
-		if one := slices.DeleteFunc(slices.Clone(of), func(i int) bool { return !all[i].Declared }); len(one) == 1 {
-			of = slices.DeleteFunc(of, func(i int) bool { return all[i].pod() == all[one[0]].pod() })
-		} else if !slices.ContainsFunc(of, func(i int) bool { return all[i].pod() != all[of[0]].pod() }) {
-			continue
-		}
-		for _, i := range of {
-			all[i].Declared = false
-			all[i].LeaveAlone = "several pods name " + host + ", and which of them listens is not known: declare the port with " + AnnotationPort + " on that one"
-		}
-	}
+	s.settle(all)
 	return all
 }
 
@@ -180,7 +158,7 @@ func (p *pod) places() ([]Place, error) {
 		return nil, nil
 	}
 	place := func(c candidate) Place {
-		at := Place{rank: c.rank, Target: engine.TargetConfig{
+		at := Place{rank: c.rank, uid: p.Metadata.UID, Target: engine.TargetConfig{
 			Labels: map[string]string{metrics.LabelNamespace: p.Metadata.Namespace, metrics.LabelPod: p.Metadata.Name},
 		}}
 		path, scheme := notes[AnnotationPath], scheme
@@ -217,7 +195,7 @@ func (p *pod) places() ([]Place, error) {
 		at := place(c)
 		at.LeaveAlone = p.sleeper(c.of)
 		if c.port == 0 {
-			at.LeaveAlone = "its pod shares the node's ports and names none: whose the usual ones are is not known; declare the port with " + AnnotationPort
+			at.LeaveAlone = "its pod is on the node's network and names no port: declare the engine's with " + AnnotationPort
 		}
 		// A pod that names its engine and has one port leaves nothing to discover.
 		if at.LeaveAlone == "" && runtimeName != "" && len(candidates) == 1 && c.rank != ofOther {
@@ -348,12 +326,12 @@ func (p *pod) running() (all []*container) {
 	return all
 }
 
-// only returns the container if there is exactly one.
-func only(all []*container) *container {
+// only returns the element of a slice that has exactly one, otherwise the zero value.
+func only[T any](all []T) (one T) {
 	if len(all) == 1 {
-		return all[0]
+		one = all[0]
 	}
-	return nil
+	return one
 }
 
 func (p *pod) engineType() metrics.Runtime {

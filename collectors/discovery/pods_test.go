@@ -1,15 +1,21 @@
 package discovery
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -100,12 +106,12 @@ func TestPlacesOfPods(t *testing.T) {
 			[]string{"+http://10.0.0.5:8000 server"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p, err := decode[pod](parsePod(t, c.pod))
+			p, err := kube.Decode[pod](parsePod(t, c.pod))
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, at := range places([]*pod{p}, "n1", slog.New(slog.DiscardHandler)) {
+			for _, at := range places([]*pod{p}, "n1", slog.New(slog.DiscardHandler), &sockets{}) {
 				if at.Target.Labels["namespace"] != "llm" || at.Target.Labels["pod"] != "a" {
 					t.Errorf("labels %v", at.Target.Labels)
 				}
@@ -135,14 +141,14 @@ func TestContestedPort(t *testing.T) {
 	} {
 		var pods []*pod
 		for _, text := range c.pods {
-			p, err := decode[pod](parsePod(t, text))
+			p, err := kube.Decode[pod](parsePod(t, text))
 			if err != nil {
 				t.Fatal(err)
 			}
 			pods = append(pods, p)
 		}
 		var got []string
-		for _, at := range places(pods, "n1", slog.New(slog.DiscardHandler)) {
+		for _, at := range places(pods, "n1", slog.New(slog.DiscardHandler), &sockets{}) {
 			state := "read "
 			if at.LeaveAlone != "" {
 				state = "left "
@@ -155,6 +161,54 @@ func TestContestedPort(t *testing.T) {
 	}
 }
 
+// TestListenerOfContestedPort: of two pods that name one port of the node, the one whose process has the socket open
+// is read. The socket is real; only the cgroup, which names the pod, is not.
+func TestListenerOfContestedPort(t *testing.T) {
+	address, pid := listener(t)
+	host, port, _ := strings.Cut(address, ":")
+	id := func(name string) string { return "0a1b2c3d-0000-4000-8000-00000000000" + name }
+	procfs := t.TempDir()
+	c, log := newCluster(t), &lines{}
+	for _, name := range []string{"a", "b", "c"} {
+		c.put(t, strings.NewReplacer("192.0.2.7", host, "containerPort: 8000", "containerPort: "+port).
+			Replace(running(name, "  hostNetwork: true\n"+gpuContainer, "  uid: "+id(name)+"\n")))
+	}
+	source := pods(t, c.config(), log)
+	source.sockets.procfs, source.interval = procfs, 50*time.Millisecond
+	e := find(t, source, log)
+	left := func(want int) []Seen {
+		t.Helper()
+		var seen []Seen
+		eventually(t, func() bool { seen, _ = e.Places(); return len(seen) == want }, func() any { return seen })
+		return seen
+	}
+	left(3)
+
+	dir := filepath.Join(procfs, strconv.Itoa(pid)) // the process has started
+	err := errors.Join(os.Mkdir(dir, 0o700),
+		os.WriteFile(filepath.Join(dir, "cgroup"), []byte("0::/kubepods/burstable/pod"+id("b")+"/"+strings.Repeat("ab", 32)+"\n"), 0o600))
+	for _, name := range []string{"fd", "ns", "net", "stat"} {
+		err = errors.Join(err, os.Symlink(fmt.Sprintf("/proc/%d/%s", pid, name), filepath.Join(dir, name)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.until(t, "llm/b/server "+address)
+	seen := left(2)
+	for _, s := range seen {
+		if s.State != LeftAlone || !strings.Contains(s.Why, "llm/b listens") {
+			t.Errorf("for a person: %+v", s)
+		}
+	}
+
+	if err := os.RemoveAll(dir); err != nil { // it has ended, and stays a target of its pod
+		t.Fatal(err)
+	}
+	c.remove("llm/c")
+	left(1)
+	e.until(t, "llm/b/server "+address)
+}
+
 // TestHostilePod: a pod can make the exporter ask only so much, and only the pod itself.
 func TestHostilePod(t *testing.T) {
 	var listed []string
@@ -163,11 +217,11 @@ func TestHostilePod(t *testing.T) {
 	}
 	many := "  containers:\n  - {name: x, resources: {limits: {nvidia.com/gpu: 1}}, ports: [" + strings.Join(listed, ",") + "]}\n"
 	for path, want := range map[string]int{"/m": maxPorts, "@evil.example/": 0, "9": 0, "//evil.example/m": maxPorts} {
-		p, err := decode[pod](parsePod(t, running("a", many, annotated("llm-node-exporter/path: '"+path+"'"))))
+		p, err := kube.Decode[pod](parsePod(t, running("a", many, annotated("llm-node-exporter/path: '"+path+"'"))))
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := places([]*pod{p}, "n1", slog.New(slog.DiscardHandler))
+		all := places([]*pod{p}, "n1", slog.New(slog.DiscardHandler), &sockets{})
 		if len(all) != want {
 			t.Errorf("%s: %d places", path, len(all))
 		}

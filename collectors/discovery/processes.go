@@ -3,12 +3,13 @@ package discovery
 import (
 	"cmp"
 	"context"
+	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/ownership"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/proc"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 )
 
 // Processes supplies places on a host without an orchestrator: the ports on which the processes that hold a GPU, or
-// their relatives, listen. It sees what this process may see: see package ownership.
+// their relatives, listen. It sees what this process may see: see package proc.
 type Processes struct {
 	procfs  string
 	running func() []gpu.Process
@@ -59,13 +60,13 @@ func (p *Processes) Run(ctx context.Context, report func([]Place, error)) {
 
 // look returns the current places, and those that disappeared recently.
 func (p *Processes) look(running []gpu.Process, now time.Time) []Place {
-	var sockets []ownership.Socket
+	var listening map[netip.AddrPort][]string
 	if len(running) > 0 { // otherwise /proc need not be scanned
-		sockets = ownership.Listening(p.procfs, running)
+		listening = listeners(proc.New(p.procfs), running)
 	}
-	for _, s := range sockets {
-		place := Place{Target: engine.TargetConfig{URL: "http://" + s.Address.String()}}
-		if sleeps(s.Command) {
+	for address, command := range listening {
+		place := Place{Target: engine.TargetConfig{URL: "http://" + address.String()}}
+		if sleeps(command) {
 			place.LeaveAlone = sleepFlag + ": each scrape would keep the model loaded; name it with --engine.target to scrape it all the same"
 		}
 		p.seen[place.key()] = sighting{place, now}
@@ -80,4 +81,56 @@ func (p *Processes) look(running []gpu.Process, now time.Time) []Place {
 	}
 	slices.SortFunc(all, func(a, b Place) int { return cmp.Compare(a.key(), b.key()) })
 	return all
+}
+
+// listeners returns where the processes that run on GPUs, or their relatives, listen, as the exporter reaches it, and
+// the command lines of the listening processes. Ephemeral ports are left out: nobody chose them, so they serve an
+// engine's internals, such as NCCL, ZeroMQ or torch.distributed.
+func listeners(scan *proc.Scan, running []gpu.Process) map[netip.AddrPort][]string {
+	low, high := scan.EphemeralPorts()
+	found := map[netip.AddrPort][]string{}
+	seen := map[int]bool{}
+	for _, p := range running {
+		line := scan.Lineage(p.PID)
+		if line == nil {
+			continue // it has ended, or lives in another pid namespace
+		}
+		for _, pid := range scan.Family(line[len(line)-1]) {
+			if seen[pid] {
+				continue
+			}
+			seen[pid] = true
+			for _, at := range scan.Listening(pid) {
+				if address, ok := reach(scan, pid, at); ok && (at.Port() < low || at.Port() > high) {
+					found[address] = scan.Command(pid)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// reach returns the address at which the exporter reaches a socket of another process.
+func reach(scan *proc.Scan, pid int, at netip.AddrPort) (netip.AddrPort, bool) {
+	here := scan.SharesNetwork(pid)
+	address := at.Addr()
+	switch {
+	case !address.IsUnspecified():
+		return at, here || !address.IsLoopback()
+	case here:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), at.Port()), true
+	}
+	var others []netip.Addr
+	for a := range scan.Addresses(pid) {
+		if !a.IsLoopback() && !a.IsLinkLocalUnicast() {
+			others = append(others, a)
+		}
+	}
+	if others == nil {
+		return at, false
+	}
+	first := slices.MinFunc(others, func(a, b netip.Addr) int { // IPv4 first
+		return cmp.Or(cmp.Compare(a.BitLen(), b.BitLen()), a.Compare(b))
+	})
+	return netip.AddrPortFrom(first, at.Port()), true
 }

@@ -109,7 +109,7 @@ var shapes = []shape{
 	}, "nim-llm-0/nim-llm:8001, 1 GPU", "8000 unreachable"},
 	{"host-network", "the node's network: vLLM and a training job", func(n node) {
 		n.listen(8000, n.engine("vllm/v0.11.2"))
-	}, "vllm-host/vllm:8000, 1 GPU", " its pod shares the node's ports and names none"},
+	}, "vllm-host/vllm:8000, 1 GPU", " its pod is on the node's network and names no port"},
 }
 
 // revised is an engine's page as KServe joins it: with three more labels.
@@ -150,7 +150,7 @@ func (s shape) check(t *testing.T, i int, api *rest.Config, put func(t *testing.
 		put(t, pod)
 		addGPUs(t, pod, gpus)
 	}
-	e := find(t, reach(t, api, log).Pods(), log)
+	e := find(t, pods(t, api, log), log)
 	read := func() (all []string) {
 		for _, target := range e.targets() {
 			u, _ := url.Parse(target.URL)

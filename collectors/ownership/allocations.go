@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -19,7 +20,7 @@ type tenant struct {
 // allocation.
 type allocation struct {
 	place
-	podName
+	kube.PodName
 	container, resource string
 }
 
@@ -29,7 +30,7 @@ type allocations map[allocation]bool
 func (a allocations) to(t Target) map[place]bool {
 	found := make(map[place]bool)
 	for g := range a {
-		if t.Pod != "" && g.podName == (podName{t.Namespace, t.Pod}) && (t.Container == "" || t.Container == g.container) {
+		if t.Pod != "" && g.PodName == (kube.PodName{Namespace: t.Namespace, Name: t.Pod}) && (t.Container == "" || t.Container == g.container) {
 			found[g.place] = true
 		}
 	}
@@ -39,20 +40,20 @@ func (a allocations) to(t Target) map[place]bool {
 // series returns llm_gpu_allocation_info.
 func (a allocations) series() (series []prometheus.Metric) {
 	for g := range a {
-		series = append(series, metrics.GPUAllocationInfo.Const(1, append(g.place.labels(), g.namespace, g.name, g.container, g.resource)...))
+		series = append(series, metrics.GPUAllocationInfo.Const(1, append(g.place.labels(), g.Namespace, g.Name, g.container, g.resource)...))
 	}
 	return series
 }
 
 // toldBy returns the allocations that another exporter's page reports for pods not among a. They name no resource.
 func (a allocations) toldBy(owners []gpu.Owner) allocations {
-	known := make(map[podName]bool, len(a))
+	known := make(map[kube.PodName]bool, len(a))
 	for g := range a {
-		known[g.podName] = true
+		known[g.PodName] = true
 	}
 	told := make(allocations)
 	for _, o := range owners {
-		if name := (podName{o.Namespace, o.Pod}); !known[name] {
+		if name := (kube.PodName{Namespace: o.Namespace, Name: o.Pod}); !known[name] {
 			told[allocation{place{o.GPU.UUID, o.GPU.Index, o.InstanceID}, name, o.Container, ""}] = true
 		}
 	}
@@ -68,10 +69,10 @@ type others struct {
 // resolve finds the GPUs among the devices of containers. The kubelet gives a device to one pod at a time, but older
 // kubelets keep listing pods that have ended: if two pods have the same device, only those seen running on it count,
 // unless none is.
-func resolve(holdings []holding, known devices, running map[tenant]*usage) (allocations, map[string]others) {
+func resolve(holdings []kube.Holding, known devices, running map[tenant]*usage) (allocations, map[string]others) {
 	type occupant struct {
 		place
-		podName
+		kube.PodName
 	}
 	type device struct{ resource, id string }
 
@@ -79,24 +80,24 @@ func resolve(holdings []holding, known devices, running map[tenant]*usage) (allo
 	for t := range running {
 		seen[occupant{t.place, t.pod}] = true
 	}
-	holders := make(map[device][]podName)
+	holders := make(map[device][]kube.PodName)
 	for _, h := range holdings {
-		if d := (device{h.resource, h.id}); !h.claimed && !slices.Contains(holders[d], h.podName) {
-			holders[d] = append(holders[d], h.podName)
+		if d := (device{h.Resource, h.ID}); !h.Claimed && !slices.Contains(holders[d], h.PodName) {
+			holders[d] = append(holders[d], h.PodName)
 		}
 	}
 	given, unknown := make(allocations), make(map[string]others)
 	for _, h := range holdings {
 		p, ok := known.find(h)
 		if !ok {
-			s := unknown[h.resource]
-			unknown[h.resource] = others{s.count + 1, h.id}
+			s := unknown[h.Resource]
+			unknown[h.Resource] = others{s.count + 1, h.ID}
 			continue
 		}
-		ended := !seen[occupant{p, h.podName}] &&
-			slices.ContainsFunc(holders[device{h.resource, h.id}], func(n podName) bool { return seen[occupant{p, n}] })
+		ended := !seen[occupant{p, h.PodName}] &&
+			slices.ContainsFunc(holders[device{h.Resource, h.ID}], func(n kube.PodName) bool { return seen[occupant{p, n}] })
 		if !ended {
-			given[allocation{p, h.podName, h.container, h.resource}] = true
+			given[allocation{p, h.PodName, h.Container, h.Resource}] = true
 		}
 	}
 	return given, unknown
@@ -105,28 +106,28 @@ func resolve(holdings []holding, known devices, running map[tenant]*usage) (allo
 // allocations returns the GPUs that the kubelet has allocated, and the series about this query. Until the GPUs are
 // settled, an unknown device may belong to a GPU that is yet to come.
 func (c *Collector) allocations(gpus []gpu.Identity, running map[tenant]*usage, settled bool) (allocations, []prometheus.Metric) {
-	k := c.kubelet
 	var series []prometheus.Metric
-	switch k.state {
+	switch state := c.kubelet.State(); state {
 	case "":
-	case stateUp:
+	case kube.StateUp:
 		series = append(series, metrics.PodResourcesUp.Const(1, ""))
 	default:
-		series = append(series, metrics.PodResourcesUp.Const(0, k.state))
+		series = append(series, metrics.PodResourcesUp.Const(0, state))
 	}
-	if k.answer == nil {
+	holdings, answered := c.kubelet.Holdings()
+	if answered.IsZero() {
 		return nil, series
 	}
-	series = append(series, metrics.PodResourcesTime.Const(float64(k.answered.UnixMilli())/1000))
+	series = append(series, metrics.PodResourcesTime.Const(float64(answered.UnixMilli())/1000))
 	if len(gpus) == 0 {
 		return nil, series // nothing can be told apart yet
 	}
-	given, unknown := resolve(k.answer.holdings, newDevices(gpus, c.options.Instances(), c.options.ClaimedUUID), running)
+	given, unknown := resolve(holdings, newDevices(gpus, c.options.Instances(), c.options.ClaimedUUID), running)
 	series = append(series, given.series()...)
 	for resource, s := range unknown {
 		series = append(series, metrics.PodResourcesUnknown.Const(float64(s.count), resource))
 		if settled && !c.strange[resource] {
-			c.options.Logger.Info("pods have devices that are no GPU of this node, or have a name that says no GPU",
+			c.options.Logger.Info("pods have devices that match no GPU of this node",
 				"resource", resource, "devices", s.count, "example", s.example)
 			c.strange[resource] = true
 		}

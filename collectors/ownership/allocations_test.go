@@ -3,9 +3,13 @@ package ownership
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -21,8 +25,8 @@ import (
 func uid(n int) string { return fmt.Sprintf("0a1b2c3d-0000-4000-8000-%012d", n) }
 
 // inPod is a process that serves pages in a container of the nth pod.
-func inPod(n, pid int, listens ...string) proc {
-	return proc{pid: pid, ppid: 1, name: "vllm", network: "pod1", listens: listens,
+func inPod(n, pid int, listens ...string) process {
+	return process{pid: pid, ppid: 1, name: "vllm", network: "pod1", listens: listens,
 		cgroup: fmt.Sprintf("/../../kubepods-pod%s.slice/crio-%s.scope", strings.ReplaceAll(uid(n), "-", "_"), strings.Repeat("ab", 32))}
 }
 
@@ -129,6 +133,63 @@ func TestOwnersOfAPage(t *testing.T) {
 	}
 }
 
+// TestEnginesOfOneContainer: of the GPUs that a container was given, an engine has those on which the process behind its
+// real socket runs, and those on which nobody is seen. Until it runs on any, it has all.
+func TestEnginesOfOneContainer(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc")
+	}
+	listening := func() (address string, pid int) {
+		l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		socket, err := l.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer socket.Close()
+		child := exec.Command("sleep", "60")
+		child.ExtraFiles = []*os.File{socket}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+		return l.Addr().String(), child.Process.Pid
+	}
+	one, onePID := listening()
+	two, twoPID := listening()
+	f := newFakeKubelet(t, pod("p", device("nvidia.com/gpu", uuid0, uuid1)))
+	f.start(t)
+	for _, c := range []struct {
+		name     string
+		running  []gpu.Process
+		one, two string // the GPUs of the engines
+	}{
+		{"Each runs on one.", []gpu.Process{on(onePID, whole, 1), on(twoPID, split, 1)}, "0", "1"},
+		{"They share one.", []gpu.Process{on(onePID, whole, 1), on(twoPID, whole, 1)}, "01", "01"},
+		{"One is loading.", []gpu.Process{on(onePID, whole, 1)}, "01", "01"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			collector := node(t, f, new(bytes.Buffer), Target{Server: one, Namespace: "prod", Pod: "p", Container: "c"}, Target{Server: two, Namespace: "prod", Pod: "p", Container: "c"})
+			collector.options.Processes = func() []gpu.Process { return c.running }
+			collector.options.ProcFS = "/proc"
+			got := map[string]string{}
+			for _, line := range lines(page(t, collector), "llm_engine_gpu_info") {
+				m := regexp.MustCompile(`gpu="(\d)".*server="(.*)",source="pod_resources"`).FindStringSubmatch(line)
+				if m == nil {
+					t.Fatal(line)
+				}
+				got[m[2]] += m[1]
+			}
+			if want := map[string]string{one: c.one, two: c.two}; !maps.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		})
+	}
+}
+
 // TestMemoryOfPods: the memory of an engine that the kubelet knows comes from its processes.
 func TestMemoryOfPods(t *testing.T) {
 	f := newFakeKubelet(t, pod("p1", device("nvidia.com/gpu", uuid0, uuid1)))
@@ -189,55 +250,4 @@ func TestEndedPods(t *testing.T) {
 			}
 		})
 	}
-}
-
-// FuzzAnswer: what the API's own types read from an answer, the codec reads too, and damage is an error
-// or read as they would.
-func FuzzAnswer(f *testing.F) {
-	p := pod("p", device("nvidia.com/gpu", uuid0, uuid1))
-	p.CpuIds = []int64{1, 2}
-	p.Containers[0].Memory = []*v1.ContainerMemory{{MemoryType: "hugepages-2Mi", Size: 1 << 30}}
-	p.Containers[0].DynamicResources = []*v1.DynamicResource{claim("gpu.nvidia.com", "gpu-0")}
-	whole, err := proto.Marshal(&v1.ListPodResourcesResponse{PodResources: []*v1.PodResources{p, pod("q"), {}}})
-	if err != nil {
-		f.Fatal(err)
-	}
-	for n := range whole {
-		f.Add(whole[:n])
-		damaged := slices.Clone(whole)
-		damaged[n] ^= 0x84
-		f.Add(damaged)
-	}
-	f.Add(whole)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var reference v1.ListPodResourcesResponse
-		var got answer
-		gotErr := codec{}.Unmarshal(b, &got)
-		if proto.Unmarshal(b, &reference) != nil {
-			return // the codec may be more lenient: it skips what it does not need
-		}
-		var want []holding
-		for _, p := range reference.PodResources {
-			for _, c := range p.Containers {
-				h := holding{podName: podName{label([]byte(p.Namespace)), label([]byte(p.Name))}, container: label([]byte(c.Name))}
-				for _, d := range c.Devices {
-					h.resource = label([]byte(d.ResourceName))
-					for _, id := range d.DeviceIds {
-						h.id = label([]byte(id))
-						want = append(want, h)
-					}
-				}
-				h.claimed = true
-				for _, d := range c.DynamicResources {
-					for _, r := range d.ClaimResources {
-						h.resource, h.pool, h.id = label([]byte(r.DriverName)), label([]byte(r.PoolName)), label([]byte(r.DeviceName))
-						want = append(want, h)
-					}
-				}
-			}
-		}
-		if gotErr != nil || !slices.Equal(got.holdings, want) {
-			t.Errorf("got %v, %v\nwant %v", got.holdings, gotErr, want)
-		}
-	})
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
 // draDriver is the name of NVIDIA's driver for resource claims.
@@ -49,13 +50,13 @@ var (
 // Other hardware has plain numbers, too: they count only for resources of nvidia.com. The ResourceSlices of a DRA
 // driver explain its names. Without them only gpu-0 helps: over time the driver has named GPUs by index and by
 // minor number, so gpu-0 is ambiguous if the two differ.
-func (d devices) find(h holding) (place, bool) {
-	if h.claimed && d.claimed != nil {
-		if p, ok := d.byUUID[strings.ToLower(d.claimed(h.resource, h.pool, h.id))]; ok {
+func (d devices) find(h kube.Holding) (place, bool) {
+	if h.Claimed && d.claimed != nil {
+		if p, ok := d.byUUID[strings.ToLower(d.claimed(h.Resource, h.Pool, h.ID))]; ok {
 			return p, true
 		}
 	}
-	id, _, _ := strings.Cut(strings.ToLower(h.id), "::")
+	id, _, _ := strings.Cut(strings.ToLower(h.ID), "::")
 	id, _, _ = strings.Cut(id, "/vgpu")
 	if p, ok := d.byUUID[id]; ok {
 		return p, true
@@ -70,10 +71,10 @@ func (d devices) find(h holding) (place, bool) {
 		p.instance = m[2]
 		return p, ok
 	}
-	if m := draID.FindStringSubmatch(id); m != nil && h.resource == draDriver {
+	if m := draID.FindStringSubmatch(id); m != nil && h.Resource == draDriver {
 		p, ok := d.byIndex[m[1]]
 		return p, ok && p == d.byMinor[m[1]]
 	}
 	p, ok := d.byIndex[id]
-	return p, ok && strings.HasPrefix(h.resource, "nvidia.com/")
+	return p, ok && strings.HasPrefix(h.Resource, "nvidia.com/")
 }

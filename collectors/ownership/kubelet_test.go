@@ -257,11 +257,11 @@ func TestDenseNode(t *testing.T) {
 	f := newFakeKubelet(t, pods...)
 	f.start(t)
 	c := node(t, f, new(bytes.Buffer))
-	c.kubelet.deadline = time.Minute
+	c.kubelet.Deadline = time.Minute
 	for range 3 {
 		got := page(t, c)
 		if n := len(lines(got, "llm_gpu_allocation_info")); n != len(pods) {
-			t.Fatalf("%d allocations, want %d; state %s", n, len(pods), c.kubelet.state)
+			t.Fatalf("%d allocations, want %d; state %s", n, len(pods), c.kubelet.State())
 		}
 	}
 	if q, n := f.questions.Load(), f.connections.Load(); q != 3 || n != 1 {
@@ -274,7 +274,7 @@ func TestGolden(t *testing.T) {
 	f := newFakeKubelet(t, pod("p", device("nvidia.com/gpu", uuid0), device("rdma/hca", "0")))
 	f.start(t)
 	c := node(t, f, new(bytes.Buffer), engine("127.0.0.1:8000"))
-	c.options.ProcFS = newHost(t, proc{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}})
+	c.options.ProcFS = newHost(t, process{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}})
 	running := on(10, whole, 100)
 	running.SM, running.MemoryBusy, running.UtilizationKnown = 0.75, 0.25, true
 	c.options.Processes = func() []gpu.Process { return []gpu.Process{running} }
@@ -291,7 +291,7 @@ func TestSocketRecreated(t *testing.T) {
 	before := page(t, c)
 	stop() // which removes the socket
 	down := page(t, c)
-	for end := time.Now().Add(10 * time.Second); c.kubelet.state != stateNoSocket && time.Now().Before(end); {
+	for end := time.Now().Add(10 * time.Second); c.kubelet.State() != "socket_missing" && time.Now().Before(end); {
 		down = page(t, c) // the end of the connection was seen halfway through
 	}
 	if l := lines(down, "llm_exporter_pod_resources_up"); !slices.Equal(l, []string{`{reason="socket_missing"} 0`}) {
@@ -327,7 +327,7 @@ func TestSlowKubelet(t *testing.T) {
 	defer close(hang)
 	f.set(func() { f.hang = hang })
 	const deadline = 5 * time.Second
-	c.kubelet.deadline = deadline
+	c.kubelet.Deadline = deadline
 
 	refreshed := make(chan time.Duration)
 	start := time.Now()
@@ -368,23 +368,23 @@ func TestPatience(t *testing.T) {
 	f.err = status.Error(codes.ResourceExhausted, "rejected by rate limit")
 	var log bytes.Buffer
 	c := node(t, f, &log)
-	c.kubelet.interval = 15 * time.Second
+	c.kubelet.Interval = 15 * time.Second
 	now := time.Now()
 	during := func(d time.Duration) int32 {
 		before := f.questions.Load()
 		for end := now.Add(d); now.Before(end); now = now.Add(time.Second) {
-			c.kubelet.refresh(t.Context(), now)
+			c.kubelet.Refresh(t.Context(), now)
 		}
 		return f.questions.Load() - before
 	}
 	if n := during(10 * time.Minute); n < 5 || n > 9 { // 0, 15, 45, 105, 225, 345, 465, 585
 		t.Errorf("asked %d times in ten minutes", n)
 	}
-	if c.kubelet.state != "resource_exhausted" || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "too often") {
-		t.Errorf("state %s, said\n%s", c.kubelet.state, log.String())
+	if c.kubelet.State() != "resource_exhausted" || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "too often") {
+		t.Errorf("state %s, said\n%s", c.kubelet.State(), log.String())
 	}
 	f.set(func() { f.err = nil })
-	during(longestPause)
+	during(2 * time.Minute) // its longest pause
 	if n := during(10 * time.Minute); n != 40 {
 		t.Errorf("asked %d times in ten minutes by a kubelet that answers, want 40", n)
 	}

@@ -3,13 +3,12 @@
 // an engine or a pod.
 //
 // A target whose configuration names its GPUs is trusted without looking. On Kubernetes a target with a known pod has
-// what the kubelet gave to the pod, or what another exporter's page reports. Otherwise the answer comes from the
-// processes: those that NVML lists on a GPU, their relatives in /proc, and the sockets on which these listen,
-// compared with the addresses of the engine pages.
+// what the kubelet gave to its container, or what another exporter's page reports; engines in one container are told
+// apart by their processes. Otherwise the answer comes from the processes: those that NVML lists on a GPU, their
+// relatives in /proc, and the sockets on which these listen, compared with the addresses of the engine pages.
 //
 // What cannot be seen is absent. NVML leaves out processes in pid namespaces that the exporter is not in, so a
-// container needs the host's (hostPID), and a procfs of that same namespace. Reading the sockets of other users'
-// processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, which root has unless a container drops them:
+// container needs the host's (hostPID), a procfs of that same namespace, and the capabilities that package proc names:
 // llm_exporter_unreadable_processes counts what cannot be read. Configuration must name the GPUs of an engine whose
 // workers and server have no common ancestor but a shell, a supervisor or a Ray daemon, or that is reached through a
 // port mapping.
@@ -28,6 +27,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/proc"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -65,10 +66,9 @@ type Options struct {
 	// PodResources is the socket of the kubelet's pod-resources API. Default: none, and no queries.
 	PodResources string
 	// ClaimedUUID returns the UUID of a device that a driver of resource claims offers, empty if unknown:
-	// (*discovery.Slices).UUID. Default: all are unknown.
+	// (*kube.Slices).UUID. Default: all are unknown.
 	ClaimedUUID func(driver, pool, device string) string
-	// PodLogs is where the kubelet keeps pod logs; the directory names tell the names of pods. Default:
-	// /var/log/pods.
+	// PodLogs is where the kubelet keeps pod logs, in directories named after pods. Default: /var/log/pods.
 	PodLogs string
 	// ProcFS is where the proc file system is mounted. Default: /proc.
 	ProcFS string
@@ -79,7 +79,7 @@ type Options struct {
 // Collector serves who owns what as a prometheus.Collector while Run keeps it up to date.
 type Collector struct {
 	options Options
-	kubelet *kubelet        // used only by Run's goroutine, as are the next three
+	kubelet *kube.Kubelet   // used only by Run's goroutine, as are the next three
 	unknown map[string]bool // configured GPUs that the node does not have
 	gpus    int             // number of GPUs at the last look
 	strange map[string]bool // resources with devices that are not GPUs of the node
@@ -117,7 +117,7 @@ func New(o Options) *Collector {
 	o.Interval = cmp.Or(o.Interval, 15*time.Second)
 	return &Collector{
 		options: o,
-		kubelet: newKubelet(o.Logger, o.PodResources, o.Interval),
+		kubelet: kube.NewKubelet(o.Logger, o.PodResources, o.Interval),
 		unknown: make(map[string]bool),
 		strange: make(map[string]bool),
 	}
@@ -204,12 +204,11 @@ func usageOf[K comparable](m map[K]*usage, key K) *usage {
 
 // refresh looks again. It reports whether there were GPUs to look at, as many as the last time.
 func (c *Collector) refresh(ctx context.Context) bool {
-	c.kubelet.refresh(ctx, time.Now())
+	c.kubelet.Refresh(ctx, time.Now())
 	targets, gpus, running := c.options.Targets(), c.options.GPUs(), c.options.Processes()
-	look := &look{}
+	look := &look{podLogs: c.options.PodLogs}
 	if len(running) > 0 { // otherwise /proc need not be scanned
-		look = newLook(c.options.ProcFS)
-		look.podLogs = c.options.PodLogs
+		look.Scan = proc.New(c.options.ProcFS)
 	}
 
 	containers := make(map[tenant]*usage)
@@ -218,7 +217,7 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	}
 	var series []prometheus.Metric
 	for t, u := range containers {
-		labels := append(t.place.labels(), t.pod.namespace, t.pod.name, t.container)
+		labels := append(t.place.labels(), t.pod.Namespace, t.pod.Name, t.container)
 		if !u.unknown {
 			series = append(series, metrics.GPUContainerMemory.Const(float64(u.bytes), labels...))
 		}
@@ -233,35 +232,53 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	told := given.toldBy(c.options.Owners())
 	series = append(series, told.series()...)
 
-	var found []owned
-	owners := look.owners(ctx, targets, running)
-	for i, t := range targets {
-		used := make(map[place]*usage)
+	owners, used := look.owners(ctx, targets, running), make([]map[place]*usage, len(targets))
+	for i := range used {
+		used[i] = make(map[place]*usage)
 		for j, p := range running {
 			if slices.Contains(owners[j], i) {
-				usageOf(used, placeOf(p)).add(p)
+				usageOf(used[i], placeOf(p)).add(p)
 			}
 		}
-		places, source := maps.Keys(used), fromProcess
+	}
+	var found []owned
+	for i, t := range targets {
+		places, source := maps.Keys(used[i]), fromProcess
 		if allocated := given.to(t); len(allocated) > 0 {
+			maps.DeleteFunc(allocated, func(p place, _ bool) bool { return neighbours(i, p, targets, used) })
 			places, source = maps.Keys(allocated), fromPodResources
-		} else if len(used) == 0 {
+		} else if len(used[i]) == 0 {
 			places, source = maps.Keys(told.to(t)), fromPage
 		}
 		if len(t.GPUs) > 0 {
 			places, source = c.said(t, gpus), fromConfig
 		}
 		for p := range places {
-			found = append(found, owned{t.Server, p, source, used[p]})
+			found = append(found, owned{t.Server, p, source, used[i][p]})
 		}
 	}
 	if len(running) > 0 {
-		series = append(series, metrics.UnreadableProcesses.Const(float64(len(look.closed))))
+		series = append(series, metrics.UnreadableProcesses.Const(float64(look.Unreadable())))
 	}
 	c.mu.Lock()
 	c.series, c.owned = series, found
 	c.mu.Unlock()
 	return settled
+}
+
+// neighbours reports whether a GPU that the container of a target was given belongs to another engine in that container:
+// each of the two is seen on GPUs, and only the other one on this.
+func neighbours(i int, p place, targets []Target, used []map[place]*usage) bool {
+	if len(used[i]) == 0 || used[i][p] != nil {
+		return false
+	}
+	t := targets[i]
+	for j, other := range targets {
+		if used[j][p] != nil && other.Namespace == t.Namespace && other.Pod == t.Pod && other.Container == t.Container {
+			return true
+		}
+	}
+	return false
 }
 
 // said yields the GPUs that the configuration of a target names.

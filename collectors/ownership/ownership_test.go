@@ -22,8 +22,8 @@ var (
 	gpu1 = gpu.Identity{UUID: "GPU-b", Index: "1", PCI: "0000:11:00.0"}
 )
 
-// proc is a process of a host. A socket is "address port", the address as in /proc/net/tcp.
-type proc struct {
+// process runs on a host. A socket is "address port", the address as in /proc/net/tcp.
+type process struct {
 	pid, ppid int
 	name      string
 	network   string // namespace; empty: that of the exporter
@@ -44,7 +44,7 @@ var trie = map[string]string{
 	"pod2": "  |-- 10.0.0.6\n     /32 host LOCAL\n",
 }
 
-func newHost(t *testing.T, procs ...proc) string {
+func newHost(t *testing.T, procs ...process) string {
 	root := t.TempDir()
 	write := func(pid any, file, content string) {
 		path := filepath.Join(root, fmt.Sprint(pid), file)
@@ -133,58 +133,58 @@ func engine(server string, gpus ...string) Target {
 func TestWhoseGPU(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		procs   []proc
+		procs   []process
 		running []gpu.Process
 		targets []Target
 		want    []string // "server gpu source"
 	}{
 		{"vLLM: the server is the parent of the workers.",
-			[]proc{{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}}, {pid: 11, ppid: 10, name: "VLLM::EngineCor"}, {pid: 12, ppid: 11, name: "VLLM::Worker_TP"}},
+			[]process{{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}}, {pid: 11, ppid: 10, name: "VLLM::EngineCor"}, {pid: 12, ppid: 11, name: "VLLM::Worker_TP"}},
 			[]gpu.Process{on(11, gpu0, 1), on(12, gpu1, 1)},
 			[]Target{engine("127.0.0.1:8000")},
 			[]string{"127.0.0.1:8000 0 process", "127.0.0.1:8000 1 process"}},
 		{"TGI: server and worker have a launcher in common.",
-			[]proc{{pid: 10, ppid: 1, name: "text-generation"}, {pid: 11, ppid: 10, name: "router", listens: []string{any4 + " 8080"}}, {pid: 12, ppid: 10, name: "python3"}},
+			[]process{{pid: 10, ppid: 1, name: "text-generation"}, {pid: 11, ppid: 10, name: "router", listens: []string{any4 + " 8080"}}, {pid: 12, ppid: 10, name: "python3"}},
 			[]gpu.Process{on(12, gpu0, 1)},
 			[]Target{engine("localhost:8080")},
 			[]string{"localhost:8080 0 process"}},
 		{"One process does it all, on an address of the host.",
-			[]proc{{pid: 10, ppid: 1, name: "tritonserver", listens: []string{any4 + " 8000", any4 + " 8002"}}},
+			[]process{{pid: 10, ppid: 1, name: "tritonserver", listens: []string{any4 + " 8000", any4 + " 8002"}}},
 			[]gpu.Process{on(10, gpu0, 1)},
 			[]Target{engine("192.0.2.7:8002")},
 			[]string{"192.0.2.7:8002 0 process"}},
 		{"Two engines of one launcher are told apart.",
-			[]proc{{pid: 9, ppid: 1, name: "python3"},
+			[]process{{pid: 9, ppid: 1, name: "python3"},
 				{pid: 10, ppid: 9, name: "vllm", listens: []string{any4 + " 8000"}}, {pid: 11, ppid: 10, name: "worker"},
 				{pid: 20, ppid: 9, name: "vllm", listens: []string{any4 + " 8001"}}, {pid: 21, ppid: 20, name: "worker"}},
 			[]gpu.Process{on(11, gpu0, 1), on(21, gpu1, 1)},
 			[]Target{engine("127.0.0.1:8000"), engine("127.0.0.1:8001")},
 			[]string{"127.0.0.1:8000 0 process", "127.0.0.1:8001 1 process"}},
 		{"Two servers that are equally close leave it open.",
-			[]proc{{pid: 9, ppid: 1, name: "python3"}, {pid: 10, ppid: 9, name: "a", listens: []string{any4 + " 8000"}},
+			[]process{{pid: 9, ppid: 1, name: "python3"}, {pid: 10, ppid: 9, name: "a", listens: []string{any4 + " 8000"}},
 				{pid: 20, ppid: 9, name: "b", listens: []string{any4 + " 8001"}}, {pid: 21, ppid: 9, name: "worker"}},
 			[]gpu.Process{on(21, gpu1, 1)},
 			[]Target{engine("127.0.0.1:8000"), engine("127.0.0.1:8001")}, nil},
 		{"A training job in the same shell is not part of the engine.",
-			[]proc{{pid: 9, ppid: 1, name: "bash"}, {pid: 10, ppid: 9, name: "vllm", listens: []string{any4 + " 8000"}}, {pid: 11, ppid: 9, name: "train"}},
+			[]process{{pid: 9, ppid: 1, name: "bash"}, {pid: 10, ppid: 9, name: "vllm", listens: []string{any4 + " 8000"}}, {pid: 11, ppid: 9, name: "train"}},
 			[]gpu.Process{on(10, gpu0, 1), on(11, gpu1, 1)},
 			[]Target{engine("127.0.0.1:8000")},
 			[]string{"127.0.0.1:8000 0 process"}},
 		{"Two pods listen on the same port; the address decides.",
-			[]proc{{pid: 10, ppid: 1, name: "vllm", network: "pod1", listens: []string{any4 + " 8000"}}, {pid: 20, ppid: 1, name: "vllm", network: "pod2", listens: []string{any4 + " 8000"}}},
+			[]process{{pid: 10, ppid: 1, name: "vllm", network: "pod1", listens: []string{any4 + " 8000"}}, {pid: 20, ppid: 1, name: "vllm", network: "pod2", listens: []string{any4 + " 8000"}}},
 			[]gpu.Process{on(10, gpu0, 1), on(20, gpu1, 1)},
 			[]Target{engine("10.0.0.6:8000")},
 			[]string{"10.0.0.6:8000 1 process"}},
 		{"Localhost is not that of a pod.",
-			[]proc{{pid: 10, ppid: 1, name: "vllm", network: "pod1", listens: []string{loopback4 + " 8000"}}},
+			[]process{{pid: 10, ppid: 1, name: "vllm", network: "pod1", listens: []string{loopback4 + " 8000"}}},
 			[]gpu.Process{on(10, gpu0, 1)},
 			[]Target{engine("127.0.0.1:8000")}, nil},
 		{"Bound to another address.",
-			[]proc{{pid: 10, ppid: 1, name: "vllm", listens: []string{loopback4 + " 8000"}}},
+			[]process{{pid: 10, ppid: 1, name: "vllm", listens: []string{loopback4 + " 8000"}}},
 			[]gpu.Process{on(10, gpu0, 1)},
 			[]Target{engine("192.0.2.7:8000")}, nil},
 		{"A connection to the port is not the server.",
-			[]proc{{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 7999"}}},
+			[]process{{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 7999"}}},
 			[]gpu.Process{on(10, gpu0, 1)},
 			[]Target{engine("127.0.0.1:8000")}, nil},
 		{"A process that has ended belongs to nobody.", nil,
@@ -241,11 +241,11 @@ func TestMemory(t *testing.T) {
 		GPUs:    func() []gpu.Identity { return []gpu.Identity{gpu0, gpu1} },
 		PodLogs: logs,
 		ProcFS: newHost(t,
-			proc{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}, cgroup: cgroup},
-			proc{pid: 11, ppid: 10, name: "worker", cgroup: cgroup},
-			proc{pid: 20, ppid: 1, name: "train", cgroup: "/user.slice"},
-			proc{pid: 30, ppid: 1, name: "train", cgroup: "/user.slice"},
-			proc{pid: 31, ppid: 1, name: "train", cgroup: "/user.slice"}),
+			process{pid: 10, ppid: 1, name: "vllm", listens: []string{any4 + " 8000"}, cgroup: cgroup},
+			process{pid: 11, ppid: 10, name: "worker", cgroup: cgroup},
+			process{pid: 20, ppid: 1, name: "train", cgroup: "/user.slice"},
+			process{pid: 30, ppid: 1, name: "train", cgroup: "/user.slice"},
+			process{pid: 31, ppid: 1, name: "train", cgroup: "/user.slice"}),
 	})
 	got := page(t, c)
 	for _, want := range []string{
@@ -266,14 +266,14 @@ func TestMemory(t *testing.T) {
 // twoPods is a host with two processes each of the pods chat (10 and 20) and batch (11 and 21).
 func twoPods(t *testing.T) (podLogs, procFS string) {
 	podLogs = t.TempDir()
-	var procs []proc
+	var procs []process
 	for i, name := range []string{"chat", "batch"} {
 		uid := fmt.Sprintf("0a1b2c3d-0000-4000-8000-00000000000%d", i)
 		if err := os.Mkdir(filepath.Join(podLogs, "prod_"+name+"_"+uid), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		cgroup := "/kubepods/burstable/pod" + uid + "/" + strings.Repeat(strconv.Itoa(i), 64)
-		procs = append(procs, proc{pid: 10 + i, ppid: 1, name: "vllm", cgroup: cgroup}, proc{pid: 20 + i, ppid: 1, name: "worker", cgroup: cgroup})
+		procs = append(procs, process{pid: 10 + i, ppid: 1, name: "vllm", cgroup: cgroup}, process{pid: 20 + i, ppid: 1, name: "worker", cgroup: cgroup})
 	}
 	return podLogs, newHost(t, procs...)
 }
@@ -326,31 +326,11 @@ func TestUnreadable(t *testing.T) {
 			return []gpu.Process{on(10, gpu0, 1), on(11, gpu1, 1)}
 		},
 		GPUs: func() []gpu.Identity { return []gpu.Identity{gpu0, gpu1} },
-		ProcFS: newHost(t, proc{pid: 9, ppid: 1, name: "vllm", closed: true}, proc{pid: 10, ppid: 9, name: "worker", closed: true}, proc{pid: 11, ppid: 9, name: "worker"},
-			proc{pid: 20, ppid: 1, name: "postgres", closed: true}),
+		ProcFS: newHost(t, process{pid: 9, ppid: 1, name: "vllm", closed: true}, process{pid: 10, ppid: 9, name: "worker", closed: true}, process{pid: 11, ppid: 9, name: "worker"},
+			process{pid: 20, ppid: 1, name: "postgres", closed: true}),
 	})
 	if got := page(t, c); !strings.Contains(got, "llm_exporter_unreadable_processes 2\n") {
 		t.Errorf("got\n%s", got)
-	}
-}
-
-// TestListening reads lines as a little-endian kernel prints them.
-func TestListening(t *testing.T) {
-	const rest = " 00000000:00000000 00:00000000 00000000     0        0 %d 1 0 100 0 0 10 0"
-	for line, want := range map[string]string{
-		"0: 0100007F:1F40 00000000:0000 0A" + rest:                                                 "127.0.0.1:8000",
-		"0: 00000000:0050 00000000:0000 0A" + rest:                                                 "0.0.0.0:80",
-		"0: 00000000000000000000000001000000:1F40 00000000000000000000000000000000:0000 0A" + rest: "[::1]:8000",
-		"0: 0000000000000000FFFF00000100007F:1F40 00000000000000000000000000000000:0000 0A" + rest: "127.0.0.1:8000",
-		"0: 0100007F:1F40 0100007F:9C40 01" + rest:                                                 "",
-		"0: 0100:1F40 00000000:0000 0A" + rest:                                                     "",
-		"0: 0100007F:1F40 00000000:0000 0A":                                                        "",
-		"  sl  local_address rem_address   st":                                                     "",
-	} {
-		inode, at, ok := parseListening(strings.Replace(line, "%d", "42", 1))
-		if ok != (want != "") || ok && (at.String() != want || inode != "42") {
-			t.Errorf("%s: got %s %s %t, want %s", line, inode, at, ok, want)
-		}
 	}
 }
 

@@ -1,4 +1,4 @@
-package ownership
+package kube
 
 import (
 	"context"
@@ -18,31 +18,46 @@ const (
 	longestPause = 2 * time.Minute
 )
 
-// kubelet asks the kubelet of the node, through its pod-resources API, which container has which device. The last
-// answer applies until there is a newer one. Only Run's goroutine uses it.
-type kubelet struct {
-	log      *slog.Logger
-	socket   string // empty: not asked
-	interval time.Duration
-	deadline time.Duration
-	client   *connect.Client[struct{}, answer]
+// Kubelet asks the kubelet of the node, through its pod-resources API, which container has which device. It is not
+// safe for concurrent use.
+type Kubelet struct {
+	// Interval is the shortest pause between two queries.
+	Interval time.Duration
+	// Deadline is how long a query may take.
+	Deadline time.Duration
 
-	due      time.Time // of the next question
+	log    *slog.Logger
+	socket string // empty: not asked
+	client *connect.Client[struct{}, answer]
+
+	due      time.Time // of the next query
 	failures int       // in a row
-	state    string    // result of the last query: up, or why it failed; empty before the first
-	answer   *answer   // the last one; nil before the first
-	answered time.Time // when the answer arrived
+	state    string
+	answer   *answer // the last one; nil before the first
+	answered time.Time
 }
 
-func newKubelet(log *slog.Logger, socket string, interval time.Duration) *kubelet {
-	k := &kubelet{log: log, socket: socket, interval: interval, deadline: 3 * time.Second}
+// NewKubelet returns a client of the kubelet that listens on a socket. It makes no query if socket is empty.
+func NewKubelet(log *slog.Logger, socket string, interval time.Duration) *Kubelet {
+	k := &Kubelet{Interval: interval, Deadline: 3 * time.Second, log: log, socket: socket}
 	k.connect()
 	return k
 }
 
+// State returns the result of the last query: StateUp, or why it failed; empty before the first.
+func (k *Kubelet) State() string { return k.state }
+
+// Holdings returns the last answer and when it arrived; the zero time before the first.
+func (k *Kubelet) Holdings() ([]Holding, time.Time) {
+	if k.answer == nil {
+		return nil, time.Time{}
+	}
+	return k.answer.holdings, k.answered
+}
+
 // connect creates a client, which keeps one connection. It speaks gRPC over net/http, which is linked anyway: the
 // usual client takes 2 MiB of memory in every exporter, and 4 MiB where it is used.
-func (k *kubelet) connect() {
+func (k *Kubelet) connect() {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{
@@ -56,25 +71,27 @@ func (k *kubelet) connect() {
 		connect.WithGRPC(), connect.WithCodec(codec{}), connect.WithReadMaxBytes(answerLimit))
 }
 
-// States of the kubelet besides the gRPC codes.
+// StateUp is the state while the kubelet answers. The others are socket_missing, permission_denied and the names of
+// gRPC codes.
+const StateUp = "up"
+
 const (
-	stateUp           = "up"
 	stateNoSocket     = "socket_missing"
 	stateNoPermission = "permission_denied"
 )
 
-// refresh queries the kubelet if a query is due. The longer the kubelet gives no answer, the less often it is asked.
-func (k *kubelet) refresh(ctx context.Context, now time.Time) {
+// Refresh queries the kubelet if a query is due. The longer the kubelet gives no answer, the less often it is asked.
+func (k *Kubelet) Refresh(ctx context.Context, now time.Time) {
 	if k.socket == "" || now.Before(k.due) {
 		return
 	}
-	k.due = now.Add(k.interval)
+	k.due = now.Add(k.Interval)
 	if k.state == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
 		if _, err := os.Stat(k.socket); errors.Is(err, fs.ErrNotExist) {
 			return // not Kubernetes: nobody has set up a pod around the exporter, and there is no kubelet
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, k.deadline)
+	ctx, cancel := context.WithTimeout(ctx, k.Deadline)
 	defer cancel()
 	response, err := k.client.CallUnary(ctx, connect.NewRequest(&struct{}{}))
 	switch {
@@ -82,15 +99,15 @@ func (k *kubelet) refresh(ctx context.Context, now time.Time) {
 		k.answer, k.answered, k.failures = response.Msg, now, 0
 	case !errors.Is(err, fs.ErrNotExist): // a missing socket needs no backoff
 		k.failures++
-		k.due = now.Add(max(k.interval, min(k.interval<<min(k.failures-1, 8), longestPause)))
+		k.due = now.Add(max(k.Interval, min(k.Interval<<min(k.failures-1, 8), longestPause)))
 		k.connect() // the socket may now lead to another kubelet
 	}
 	k.report(err)
 }
 
 // report records the result of a query and logs changes.
-func (k *kubelet) report(err error) {
-	state := stateUp
+func (k *Kubelet) report(err error) {
+	state := StateUp
 	switch {
 	case err == nil:
 	case errors.Is(err, fs.ErrNotExist):
@@ -104,11 +121,11 @@ func (k *kubelet) report(err error) {
 		return
 	}
 	k.state = state
-	if state == stateUp {
-		k.log.Info("the kubelet says which pod has which GPU", "socket", k.socket)
+	if state == StateUp {
+		k.log.Info("the kubelet reports which pod has which GPU", "socket", k.socket)
 		return
 	}
-	k.log.Warn("the kubelet does not say which pod has which GPU; its last answer stays in use",
+	k.log.Warn("the kubelet does not report which pod has which GPU; its last answer stays in use",
 		"socket", k.socket, "reason", state, "err", err, "remedy", remedies[state])
 }
 
@@ -119,5 +136,5 @@ var remedies = map[string]string{
 	connect.CodeDeadlineExceeded.String():  "look at the kubelet: it is overloaded or hangs",
 	connect.CodeResourceExhausted.String(): "the kubelet is asked too often by all its clients together, or the answer is above 16 MiB",
 	connect.CodeUnavailable.String():       "look at the kubelet: nobody answers on its socket",
-	connect.CodeUnimplemented.String():     "the kubelet lacks version 1 of the API: it is there since Kubernetes 1.20",
+	connect.CodeUnimplemented.String():     "the kubelet lacks version 1 of the API, which came with Kubernetes 1.20",
 }

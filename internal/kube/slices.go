@@ -1,7 +1,8 @@
-package discovery
+package kube
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -20,14 +21,14 @@ const sliceRetry = 10 * time.Minute
 // container as its driver does; only a slice translates that name into NVML's terms. It needs the verbs list and
 // watch on resourceslices.
 type Slices struct {
-	*Cluster
-	slices *store[slice]
+	cluster *Cluster
+	slices  *Store[slice]
 
 	mu    sync.Mutex
 	state string // of the last call, to log changes only
 }
 
-// slice holds the part of a ResourceSlice that discovery needs.
+// slice holds the part of a ResourceSlice that UUID needs.
 type slice struct {
 	Spec struct {
 		Driver string `json:"driver"`
@@ -49,11 +50,13 @@ type attributes map[string]struct {
 }
 
 // Slices returns the devices of the node's resource drivers. They are known once Run runs.
-func (c *Cluster) Slices() *Slices { return &Slices{Cluster: c, slices: newStore[slice](c.log)} }
+func (c *Cluster) Slices() *Slices {
+	return &Slices{cluster: c, slices: NewStore[slice](c.Log, func() {})}
+}
 
 // UUID returns the UUID of a device, a GPU or a MIG device; empty if unknown.
 func (s *Slices) UUID(driver, pool, device string) string {
-	for _, one := range s.slices.all() {
+	for _, one := range s.slices.All() {
 		if one.Spec.Driver != driver || one.Spec.Pool.Name != pool {
 			continue
 		}
@@ -83,7 +86,7 @@ func (s *Slices) Run(ctx context.Context) {
 func (s *Slices) runVersion(ctx context.Context, version string) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.follow(ctx, schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: "resourceslices"}, metav1.NamespaceAll, s.slices, func(err error) {
+	s.cluster.Follow(ctx, schema.GroupVersionResource{Group: "resource.k8s.io", Version: version, Resource: "resourceslices"}, metav1.NamespaceAll, s.slices, func(err error) {
 		if apierrors.IsNotFound(err) {
 			cancel()
 			return
@@ -95,14 +98,15 @@ func (s *Slices) runVersion(ctx context.Context, version string) {
 // note logs the result of a call when it changes.
 func (s *Slices) note(err error) {
 	state := "up"
-	if err != nil {
-		state = callError{err}.Reason()
+	var failed callError
+	if errors.As(err, &failed) {
+		state = failed.Reason()
 	}
 	s.mu.Lock()
 	was := s.state
 	s.state = state
 	s.mu.Unlock()
 	if state != was && err != nil {
-		s.log.Warn("cannot read the devices of resource drivers; those known stay", "err", callError{err})
+		s.cluster.Log.Warn("cannot read the devices of resource drivers; those known stay", "err", err)
 	}
 }

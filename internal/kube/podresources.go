@@ -1,28 +1,23 @@
-package ownership
+package kube
 
 import (
 	"iter"
-	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-const longestName = 253 // bytes; the most that Kubernetes allows for any name
-
 // answer holds the devices of the containers on the node.
-type answer struct{ holdings []holding }
+type answer struct{ holdings []Holding }
 
-// holding records a device that a container has.
-type holding struct {
-	podName
-	container string
-	resource  string // the extended resource, or the driver of a resource claim
-	id        string
-	claimed   bool   // through a resource claim, which pods can share
-	pool      string // pool of the driver of a resource claim
+// Holding records a device that a container has.
+type Holding struct {
+	PodName
+	Container string
+	Resource  string // the extended resource, or the driver of a resource claim
+	ID        string
+	Claimed   bool   // through a resource claim, which pods can share
+	Pool      string // pool of the driver of a resource claim
 }
-
-type podName struct{ namespace, name string }
 
 // codec decodes an answer from the wire. The request has no fields. The types generated for the API would bring an
 // unwanted client.
@@ -37,7 +32,7 @@ func (codec) Marshal(any) ([]byte, error) { return nil, nil }
 // Unmarshal implements connect.Codec.
 func (codec) Unmarshal(b []byte, into any) (err error) {
 	a := into.(*answer)
-	for number, pod := range fields(b, &err) {
+	for number, pod := range messageFields(b, &err) {
 		if number == 1 { // ListPodResourcesResponse.pod_resources
 			a.addPod(pod, &err)
 		}
@@ -47,14 +42,14 @@ func (codec) Unmarshal(b []byte, into any) (err error) {
 
 // addPod reads a PodResources.
 func (a *answer) addPod(b []byte, err *error) {
-	var h holding
+	var h Holding
 	var containers [][]byte
-	for number, value := range fields(b, err) {
+	for number, value := range messageFields(b, err) {
 		switch number {
 		case 1:
-			h.name = label(value)
+			h.Name = label(value)
 		case 2:
-			h.namespace = label(value)
+			h.Namespace = label(value)
 		case 3:
 			containers = append(containers, value)
 		}
@@ -65,12 +60,12 @@ func (a *answer) addPod(b []byte, err *error) {
 }
 
 // addContainer reads a ContainerResources.
-func (a *answer) addContainer(b []byte, h holding, err *error) {
+func (a *answer) addContainer(b []byte, h Holding, err *error) {
 	var devices, claims [][]byte
-	for number, value := range fields(b, err) {
+	for number, value := range messageFields(b, err) {
 		switch number {
 		case 1:
-			h.container = label(value)
+			h.Container = label(value)
 		case 2:
 			devices = append(devices, value)
 		case 5:
@@ -80,9 +75,9 @@ func (a *answer) addContainer(b []byte, h holding, err *error) {
 	for _, d := range devices {
 		a.addDevices(d, h, err)
 	}
-	h.claimed = true
+	h.Claimed = true
 	for _, c := range claims {
-		for number, value := range fields(c, err) {
+		for number, value := range messageFields(c, err) {
 			if number == 4 { // DynamicResource.claim_resources
 				a.addClaimed(value, h, err)
 			}
@@ -91,40 +86,40 @@ func (a *answer) addContainer(b []byte, h holding, err *error) {
 }
 
 // addDevices reads a ContainerDevices.
-func (a *answer) addDevices(b []byte, h holding, err *error) {
+func (a *answer) addDevices(b []byte, h Holding, err *error) {
 	var ids [][]byte
-	for number, value := range fields(b, err) {
+	for number, value := range messageFields(b, err) {
 		switch number {
 		case 1:
-			h.resource = label(value)
+			h.Resource = label(value)
 		case 2:
 			ids = append(ids, value)
 		}
 	}
 	for _, id := range ids {
-		h.id = label(id)
+		h.ID = label(id)
 		a.holdings = append(a.holdings, h)
 	}
 }
 
 // addClaimed reads a ClaimResource.
-func (a *answer) addClaimed(b []byte, h holding, err *error) {
-	for number, value := range fields(b, err) {
+func (a *answer) addClaimed(b []byte, h Holding, err *error) {
+	for number, value := range messageFields(b, err) {
 		switch number {
 		case 2:
-			h.resource = label(value)
+			h.Resource = label(value)
 		case 3:
-			h.pool = label(value)
+			h.Pool = label(value)
 		case 4:
-			h.id = label(value)
+			h.ID = label(value)
 		}
 	}
 	a.holdings = append(a.holdings, h)
 }
 
-// fields yields the strings and messages in a message, by number. It stops where the message is damaged and reports
+// messageFields yields the strings and messages in a message, by number. It stops where the message is damaged and reports
 // that in err.
-func fields(b []byte, err *error) iter.Seq2[protowire.Number, []byte] {
+func messageFields(b []byte, err *error) iter.Seq2[protowire.Number, []byte] {
 	return func(yield func(protowire.Number, []byte) bool) {
 		for len(b) > 0 && *err == nil {
 			number, kind, n := protowire.ConsumeTag(b)
@@ -146,9 +141,4 @@ func fields(b []byte, err *error) iter.Seq2[protowire.Number, []byte] {
 			}
 		}
 	}
-}
-
-// label returns a name as a label value.
-func label(b []byte) string {
-	return strings.ToValidUTF8(string(b[:min(len(b), longestName)]), "\uFFFD")
 }

@@ -1,4 +1,4 @@
-package discovery
+package kube
 
 import (
 	"log/slog"
@@ -10,34 +10,35 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// store keeps the objects of one kind, reduced to the fields of T. It implements cache.ReflectorStore.
-type store[T any] struct {
+// Store keeps the objects of one kind, reduced to the fields of T. It implements cache.ReflectorStore.
+type Store[T any] struct {
 	log     *slog.Logger
-	changed func() // called after each change
+	changed func()
 
 	mu      sync.Mutex
 	objects map[string]*T // by namespace and name
 }
 
-func newStore[T any](log *slog.Logger) *store[T] {
-	return &store[T]{log: log, changed: func() {}, objects: map[string]*T{}}
+// NewStore returns an empty store that calls changed after each change.
+func NewStore[T any](log *slog.Logger, changed func()) *Store[T] {
+	return &Store[T]{log: log, changed: changed, objects: map[string]*T{}}
 }
 
-// decode reads an object as sent by the API server.
-func decode[T any](object map[string]any) (*T, error) {
+// Decode reads an object as sent by the API server.
+func Decode[T any](object map[string]any) (*T, error) {
 	one := new(T)
 	return one, runtime.DefaultUnstructuredConverter.FromUnstructured(object, one)
 }
 
-// all returns the objects in no particular order.
-func (s *store[T]) all() []*T {
+// All returns the objects in no particular order.
+func (s *Store[T]) All() []*T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.objects))
 }
 
 // change updates the objects with apply and signals the change.
-func (s *store[T]) change(apply func(objects map[string]*T)) error {
+func (s *Store[T]) change(apply func(objects map[string]*T)) error {
 	s.mu.Lock()
 	apply(s.objects)
 	s.mu.Unlock()
@@ -46,9 +47,9 @@ func (s *store[T]) change(apply func(objects map[string]*T)) error {
 }
 
 // put decodes an object into a map of objects.
-func (s *store[T]) put(into map[string]*T, object any) {
+func (s *Store[T]) put(into map[string]*T, object any) {
 	u := object.(*unstructured.Unstructured) // the dynamic client returns nothing else
-	one, err := decode[T](u.Object)
+	one, err := Decode[T](u.Object)
 	if err != nil {
 		s.log.Warn("the API server sent an object that cannot be read: it is left out", "kind", u.GetKind(), "name", key(object), "err", err)
 		return
@@ -62,20 +63,20 @@ func key(object any) string {
 }
 
 // Add stores a new object.
-func (s *store[T]) Add(object any) error {
+func (s *Store[T]) Add(object any) error {
 	return s.change(func(objects map[string]*T) { s.put(objects, object) })
 }
 
 // Update replaces an object that changed.
-func (s *store[T]) Update(object any) error { return s.Add(object) }
+func (s *Store[T]) Update(object any) error { return s.Add(object) }
 
 // Delete removes an object.
-func (s *store[T]) Delete(object any) error {
+func (s *Store[T]) Delete(object any) error {
 	return s.change(func(objects map[string]*T) { delete(objects, key(object)) })
 }
 
 // Replace replaces all objects with a list.
-func (s *store[T]) Replace(list []any, _ string) error {
+func (s *Store[T]) Replace(list []any, _ string) error {
 	return s.change(func(objects map[string]*T) {
 		clear(objects)
 		for _, object := range list {
@@ -85,4 +86,4 @@ func (s *store[T]) Replace(list []any, _ string) error {
 }
 
 // Resync does nothing.
-func (s *store[T]) Resync() error { return nil }
+func (s *Store[T]) Resync() error { return nil }

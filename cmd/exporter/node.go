@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/collectors/version"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
+)
+
+// node holds the collectors of this node, and what a reload or discovery changes while they run.
+type node struct {
+	log      *slog.Logger
+	registry *prometheus.Registry // of everything but the engines' pages
+	self     *self
+	engines  atomic.Pointer[engine.Collector]
+	probes   *probe.Collector
+	gpus     *gpu.Collector    // nil if NVML is not used
+	finder   *discovery.Finder // nil without discovery
+
+	loading sync.Mutex
+	load    func() (configuration, error)
+	found   []engine.TargetConfig // by discovery
+}
+
+// newNode returns the node with its configuration loaded and nothing started.
+func newNode(load func() (configuration, error), log *slog.Logger) (*node, error) {
+	n := &node{log: log, registry: prometheus.NewRegistry(), self: &self{}, load: load}
+	n.probes = probe.New(func(ctx context.Context, address string) (engine.Engine, bool) {
+		return n.engines.Load().Look(ctx, address)
+	}, log.With("collector", "probe"))
+	n.registry.MustRegister(
+		n.self,
+		n.probes,
+		version.NewCollector("llm_exporter"),
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return n, n.reload()
+}
+
+// start starts everything that runs until ctx ends. The channel receives an error when only a new process can see the
+// GPUs again.
+func (n *node) start(ctx context.Context, o options) (<-chan error, error) {
+	cluster, err := o.discovery.cluster(n.log)
+	if err != nil {
+		return nil, err
+	}
+	failed, err := n.startGPUs(ctx, o.gpus, cluster)
+	if err != nil {
+		return nil, err
+	}
+	go n.probes.Run(ctx)
+	n.startDiscovery(ctx, o.discovery, cluster, o.gpus.ProcFS)
+	onSignal(ctx, func(os.Signal) {
+		_ = n.reload() // a failure is logged and exported
+	}, syscall.SIGHUP)
+	return failed, nil
+}
+
+// onSignal calls react in the background for each of some signals until ctx ends.
+func onSignal(ctx context.Context, react func(os.Signal), signals ...os.Signal) {
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, signals...)
+	go func() {
+		defer signal.Stop(received)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case s := <-received:
+				react(s)
+			}
+		}
+	}()
+}
+
+// reload loads the configuration. If it is invalid, the previous one stays active.
+func (n *node) reload() error {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	configured, err := n.load()
+	n.self.loaded(err == nil)
+	if err != nil {
+		n.log.Error("configuration not loaded", "err", err)
+		return err
+	}
+	n.use(configured.engines)
+	n.probes.Use(configured.probes)
+	n.log.Info("configuration loaded")
+	return nil
+}
+
+// discovered replaces the engines found before with targets.
+func (n *node) discovered(targets []engine.TargetConfig) {
+	n.loading.Lock()
+	defer n.loading.Unlock()
+	n.found = targets
+	n.use(n.engines.Load())
+}
+
+// use installs a collector of the configured engines and those that discovery found. A scrape in progress ends with
+// the collector it started with.
+func (n *node) use(configured *engine.Collector) {
+	all, err := configured.With(n.found)
+	if err != nil {
+		n.log.Warn("some engines that discovery found cannot be targets: they are left out", "err", err)
+	}
+	n.engines.Store(all)
+}

@@ -1,0 +1,143 @@
+package ownership
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/proc"
+)
+
+// look holds one scan of the processes.
+type look struct {
+	*proc.Scan
+	podLogs string                  // where the kubelet keeps pod logs
+	pods    map[string]kube.PodName // by uid; nil before the first lookup
+}
+
+// home describes where a process runs. All fields are empty outside containers; the pod is empty outside Kubernetes.
+type home struct {
+	pod       kube.PodName
+	container string // its id, or proc.UnknownContainer
+}
+
+// home finds where a process runs.
+func (l *look) home(pid int) home {
+	container, uid := l.Container(pid)
+	if uid != "" && l.pods == nil {
+		l.pods = kube.PodsByUID(l.podLogs)
+	}
+	return home{l.pods[uid], container}
+}
+
+// server identifies a process that listens where a target's page is.
+type server struct{ pid, target int }
+
+// owners finds for each process on a GPU the targets whose page one of its relatives serves. Of several relatives the
+// closest counts: engines started by the same launcher are told apart by the ancestor that they do not share. If two
+// are equally close, the owner stays unknown.
+func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Process) [][]int {
+	owners := make([][]int, len(running))
+	known := make(map[int][]server) // by eldest relative
+	for i, p := range running {
+		line := l.Lineage(p.PID)
+		if line == nil {
+			continue // it has ended, or lives in another pid namespace
+		}
+		eldest := line[len(line)-1]
+		servers, ok := known[eldest]
+		if !ok {
+			servers = l.servers(ctx, targets, l.Family(eldest))
+			known[eldest] = servers
+		}
+		var closest []server
+		best := len(line)
+		for _, s := range servers {
+			d := distance(line, l.Lineage(s.pid))
+			if d < best {
+				best, closest = d, nil
+			}
+			if d == best {
+				closest = append(closest, s)
+			}
+		}
+		owners[i] = agreed(closest)
+	}
+	return owners
+}
+
+// agreed returns the targets of servers that belong together: one process may serve several pages, and several
+// processes may serve the same page.
+func agreed(servers []server) (targets []int) {
+	for _, s := range servers {
+		if s.pid != servers[0].pid && s.target != servers[0].target {
+			return nil
+		}
+		targets = append(targets, s.target)
+	}
+	return targets
+}
+
+// distance returns the number of steps up a line to the first ancestor that it shares with another line.
+func distance(line, other []int) int {
+	for steps, pid := range line {
+		for _, o := range other {
+			if o == pid {
+				return steps
+			}
+		}
+	}
+	return len(line)
+}
+
+// servers finds the processes that listen where a target's page is.
+func (l *look) servers(ctx context.Context, targets []Target, pids []int) (found []server) {
+	for _, pid := range pids {
+		listening := l.Listening(pid)
+		for i, t := range targets {
+			if len(t.GPUs) > 0 {
+				continue
+			}
+			for _, at := range listening {
+				if l.isAt(ctx, t.Server, at, pid) {
+					found = append(found, server{pid, i})
+					break
+				}
+			}
+		}
+	}
+	return found
+}
+
+// isAt reports whether a page at host:port is served by a socket of a process.
+func (l *look) isAt(ctx context.Context, page string, at netip.AddrPort, pid int) bool {
+	host, port, err := net.SplitHostPort(page)
+	if err != nil || port != strconv.Itoa(int(at.Port())) {
+		return false
+	}
+	names := []string{host}
+	if host == "localhost" {
+		names = []string{"127.0.0.1", "::1"}
+	} else if _, err := netip.ParseAddr(host); err != nil {
+		if names, err = net.DefaultResolver.LookupHost(ctx, host); err != nil {
+			return false
+		}
+	}
+	for _, name := range names {
+		address, err := netip.ParseAddr(name)
+		if err != nil {
+			continue
+		}
+		address = address.Unmap().WithZone("")
+		if !at.Addr().IsUnspecified() && at.Addr() != address {
+			continue
+		}
+		if address.IsLoopback() && l.SharesNetwork(pid) || !address.IsLoopback() && l.Addresses(pid)[address] {
+			return true
+		}
+	}
+	return false
+}

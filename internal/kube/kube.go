@@ -1,0 +1,20 @@
+// Package kube reads what Kubernetes knows about one node: from the API server its pods and the devices that drivers
+// of resource claims offer (cluster.go, slices.go), from the kubelet which container was given which device
+// (kubelet.go), and from the kubelet's log directories the names of pods (podlogs.go).
+//
+// It reports what they say and interprets none of it: where engines are is up to package discovery, and which GPU is
+// behind a device up to package ownership. It writes nothing to the cluster. While a source does not answer, its last
+// answer stays.
+package kube
+
+import "strings"
+
+const longestName = 253 // bytes; the most that Kubernetes allows for any name
+
+// PodName identifies a pod.
+type PodName struct{ Namespace, Name string }
+
+// label returns a name as a label value.
+func label(b []byte) string {
+	return strings.ToValidUTF8(string(b[:min(len(b), longestName)]), "\uFFFD")
+}

@@ -1,0 +1,129 @@
+// Package proc reads processes from procfs: who started whom, where they listen, and in which container they run.
+//
+// It sees what this process may see. Processes in other pid namespaces are absent. Reading the open files of other
+// users' processes needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, which root has unless a container drops them:
+// Unreadable counts the processes for which they were missing.
+package proc
+
+import (
+	"iter"
+	"maps"
+	"regexp"
+	"strings"
+
+	"github.com/prometheus/procfs"
+)
+
+// Scan holds the processes of one moment. Everything is read anew by each scan, because process ids are reused.
+type Scan struct {
+	root     string
+	fs       procfs.FS
+	parents  map[int]int
+	children map[int][]int
+	names    map[int]string
+	networks map[string]*network
+	closed   map[int]bool // processes whose open files cannot be read
+}
+
+// New scans the processes of the procfs mounted at root. Without a procfs there are none.
+func New(root string) *Scan {
+	s := &Scan{
+		root:     root,
+		parents:  make(map[int]int),
+		children: make(map[int][]int),
+		names:    make(map[int]string),
+		networks: make(map[string]*network),
+		closed:   make(map[int]bool),
+	}
+	var err error
+	if s.fs, err = procfs.NewFS(root); err != nil {
+		return s
+	}
+	procs, err := s.fs.AllProcs()
+	if err != nil {
+		return s
+	}
+	for _, p := range procs {
+		stat, err := p.Stat()
+		if err != nil {
+			continue // it has ended
+		}
+		s.parents[p.PID], s.names[p.PID] = stat.PPID, stat.Comm
+		s.children[stat.PPID] = append(s.children[stat.PPID], p.PID)
+	}
+	return s
+}
+
+// Processes yields the ids of all processes.
+func (s *Scan) Processes() iter.Seq[int] { return maps.Keys(s.parents) }
+
+// strangers matches processes that start other processes without being part of them.
+var strangers = regexp.MustCompile(`^(systemd.*|init|tini|dumb-init|docker-init|catatonit|s6-.*|runsv.*|supervisord|` +
+	`containerd-shim.*|conmon|runc|crun|sh|bash|dash|ash|zsh|fish|busybox|sshd.*|login|sudo|su|cron|crond|tmux.*|screen|slurmstepd|raylet)$`)
+
+// Lineage returns a process and its ancestors, the eldest last, up to the first that merely starts others, such as a
+// shell or a supervisor. It is empty if there is no such process.
+func (s *Scan) Lineage(pid int) []int {
+	if _, alive := s.parents[pid]; !alive {
+		return nil
+	}
+	line := []int{pid}
+	for {
+		parent, known := s.parents[pid]
+		if !known || parent <= 1 || strangers.MatchString(s.names[parent]) || len(line) > len(s.parents) {
+			return line
+		}
+		line = append(line, parent)
+		pid = parent
+	}
+}
+
+// Family returns a process and all its descendants.
+func (s *Scan) Family(pid int) []int {
+	all := []int{pid}
+	for i := 0; i < len(all) && len(all) <= len(s.parents); i++ { // reused ids may form a ring
+		all = append(all, s.children[all[i]]...)
+	}
+	return all
+}
+
+// Command returns the command line of a process; nil if it cannot be read.
+func (s *Scan) Command(pid int) []string {
+	p, err := s.fs.Proc(pid)
+	if err != nil {
+		return nil
+	}
+	line, _ := p.CmdLine()
+	return line
+}
+
+var (
+	containerID = regexp.MustCompile(`[0-9a-f]{64}`)
+	podUID      = regexp.MustCompile(`pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})`)
+)
+
+// UnknownContainer stands for the container of a process that procfs does not show: the process is in another pid
+// namespace, or has ended.
+const UnknownContainer = "unknown"
+
+// Container returns the container in which a process runs, by its cgroup: the id of the container, and the uid of its
+// pod. Both are empty outside containers, and the uid is empty outside Kubernetes.
+func (s *Scan) Container(pid int) (id, pod string) {
+	p, err := s.fs.Proc(pid)
+	if err != nil {
+		return UnknownContainer, ""
+	}
+	groups, err := p.Cgroups()
+	if err != nil {
+		return UnknownContainer, ""
+	}
+	for _, g := range groups {
+		if m := podUID.FindStringSubmatch(g.Path); m != nil {
+			pod = strings.ReplaceAll(m[1], "_", "-")
+		}
+		if ids := containerID.FindAllString(g.Path, -1); ids != nil {
+			return ids[len(ids)-1], pod // the innermost one
+		}
+	}
+	return "", pod
+}

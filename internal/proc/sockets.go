@@ -1,0 +1,150 @@
+package proc
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const tcpListen = "0A" // TCP_LISTEN of the kernel's include/net/tcp_states.h
+
+// network holds the contents of a network namespace.
+type network struct {
+	addresses map[netip.Addr]bool
+	listening map[string]netip.AddrPort // by socket inode
+}
+
+// Listening returns the addresses on which a process listens for TCP connections, in no particular order. A socket
+// belongs to each process that has it open.
+func (s *Scan) Listening(pid int) (all []netip.AddrPort) {
+	open := s.sockets(pid)
+	for inode, at := range s.network(pid).listening {
+		if open[inode] {
+			all = append(all, at)
+		}
+	}
+	return all
+}
+
+// Addresses returns the addresses of the network namespace of a process.
+func (s *Scan) Addresses(pid int) map[netip.Addr]bool { return s.network(pid).addresses }
+
+// SharesNetwork reports whether a process is in the network namespace of the exporter.
+func (s *Scan) SharesNetwork(pid int) bool {
+	return s.namespace(strconv.Itoa(pid)) == s.namespace("self")
+}
+
+// Unreadable returns the number of processes whose open files Listening could not read.
+func (s *Scan) Unreadable() int { return len(s.closed) }
+
+// EphemeralPorts returns the range from which the kernel assigns ports, both ends included.
+func (s *Scan) EphemeralPorts() (low, high uint16) {
+	limits, err := s.fs.SysctlInts("net.ipv4.ip_local_port_range")
+	if err != nil || len(limits) != 2 {
+		return 32768, 60999 // the kernel's default
+	}
+	return uint16(limits[0]), uint16(limits[1])
+}
+
+// namespace identifies the network namespace of a process; empty if it cannot be read.
+func (s *Scan) namespace(pid string) string {
+	name, _ := os.Readlink(filepath.Join(s.root, pid, "ns/net"))
+	return name
+}
+
+// sockets returns the inodes of the sockets that a process has open.
+func (s *Scan) sockets(pid int) map[string]bool {
+	inodes := make(map[string]bool)
+	p, err := s.fs.Proc(pid)
+	if err != nil {
+		return inodes
+	}
+	files, err := p.FileDescriptorTargets()
+	seen := slices.ContainsFunc(files, func(f string) bool { return f != "" })
+	if errors.Is(err, fs.ErrPermission) || len(files) > 0 && !seen {
+		s.closed[pid] = true
+	}
+	for _, f := range files {
+		if inode, ok := strings.CutPrefix(f, "socket:["); ok {
+			inodes[strings.TrimSuffix(inode, "]")] = true
+		}
+	}
+	return inodes
+}
+
+// network reads the network namespace of a process, each namespace once.
+func (s *Scan) network(pid int) *network {
+	id := strconv.Itoa(pid)
+	name := s.namespace(id)
+	if n := s.networks[name]; n != nil {
+		return n
+	}
+	dir := filepath.Join(s.root, id)
+	n := &network{addresses: localAddresses(dir), listening: make(map[string]netip.AddrPort)}
+	s.networks[name] = n
+	for _, file := range []string{"net/tcp", "net/tcp6"} {
+		text, _ := os.ReadFile(filepath.Join(dir, file))
+		for line := range strings.Lines(string(text)) {
+			if inode, at, ok := parseListening(line); ok {
+				n.listening[inode] = at
+			}
+		}
+	}
+	return n
+}
+
+// parseListening reads a line of /proc/PID/net/tcp or tcp6 if it describes a listening socket: "sl local_address
+// rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode …". An address is printed as 32-bit words
+// in the byte order of the machine. (The parser of package procfs is deprecated and gives up at the first odd line.)
+func parseListening(line string) (inode string, at netip.AddrPort, ok bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 10 || fields[3] != tcpListen {
+		return "", at, false
+	}
+	digits, portDigits, _ := strings.Cut(fields[1], ":")
+	b, err := hex.DecodeString(digits)
+	port, portErr := strconv.ParseUint(portDigits, 16, 16)
+	if err != nil || portErr != nil || len(b)%4 != 0 {
+		return "", at, false
+	}
+	for word := b; len(word) > 0; word = word[4:] {
+		binary.NativeEndian.PutUint32(word, binary.BigEndian.Uint32(word))
+	}
+	address, ok := netip.AddrFromSlice(b)
+	return fields[9], netip.AddrPortFrom(address.Unmap(), uint16(port)), ok
+}
+
+// localAddresses returns the addresses of a network namespace, as listed in /proc/PID/net.
+func localAddresses(dir string) map[netip.Addr]bool {
+	found := make(map[netip.Addr]bool)
+	if f, err := os.Open(filepath.Join(dir, "net/fib_trie")); err == nil {
+		defer f.Close()
+		var last netip.Addr
+		for s := bufio.NewScanner(f); s.Scan(); {
+			line := strings.TrimSpace(s.Text())
+			if leaf, ok := strings.CutPrefix(line, "|-- "); ok {
+				last, _ = netip.ParseAddr(leaf)
+			} else if strings.HasSuffix(line, "host LOCAL") && last.IsValid() {
+				found[last] = true
+			}
+		}
+	}
+	text, _ := os.ReadFile(filepath.Join(dir, "net/if_inet6"))
+	for line := range strings.Lines(string(text)) {
+		digits, _, _ := strings.Cut(line, " ")
+		if b, err := hex.DecodeString(digits); err == nil {
+			if address, ok := netip.AddrFromSlice(b); ok {
+				found[address] = true
+			}
+		}
+	}
+	return found
+}
