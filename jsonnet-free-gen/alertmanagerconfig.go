@@ -64,8 +64,8 @@ func (i installation) alertmanagerConfig() ([]byte, error) {
 		object.Spec.InhibitRules = append(object.Spec.InhibitRules, configInhibit{source, target, r.Equal})
 	}
 	content, err := rules.Encode(object)
-	return append([]byte(generatedYAML+"# The receivers are names; give them a pager, a ticket queue and nothing. The operator adds a matcher on the namespace,\n"+
-		"# which alerts about nodes lack: the Alertmanager needs another alertmanagerConfigMatcherStrategy (docs/operations.md).\n"), content...), err
+	return append([]byte(generatedYAML+"# The receivers are only names: add a pager and a ticket queue, and leave llm-null empty. The operator adds a matcher on\n"+
+		"# the namespace, which alerts about nodes lack: the Alertmanager needs another alertmanagerConfigMatcherStrategy (docs/operations.md).\n"), content...), err
 }
 
 func configRoutes(routes []rules.Route) ([]configRoute, error) {

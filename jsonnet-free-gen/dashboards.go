@@ -31,7 +31,7 @@ what it is about; from there every other one is a click away with the same time 
 ![Burn rate, firing alerts, TTFT, inter-token latency, queue share and throttling while the cooling of a simulated node fails](incident.svg)
 
 The picture plots the queries of the incident dashboard over what [the drill](drill.md) left in Prometheus' storage; it is no screenshot.
-` + "`go test ./dashboards -run Picture -update`" + ` draws it anew.
+` + "`go test ./dashboards -run Picture -update`" + ` redraws it.
 
 ` + "```" + `sh
 go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
@@ -48,16 +48,16 @@ providers:
   - {name: llm, type: file, options: {path: /var/lib/grafana/dashboards/llm}}
 ` + "```" + `
 
-* They need the [recording rules](../examples/prometheus/rules.yaml): what is shown over weeks is recorded per model.
+* They need the [recording rules](../examples/prometheus/rules.yaml): panels over weeks read what is recorded per model.
 * Filters match everything until you choose. "All" is ` + "`.*`" + `, which also keeps series without the label: hosts outside Kubernetes have no
   namespace. Recorded series have no node and no runtime: those filters do not reach them.
 * An empty panel says why it may be empty. It never means zero.
-* Blue is well, orange is a warning, vermilion is bad: a palette for any colour vision.
-* Marks across all panels: alerts that fire, deploys (a version that was not there), restarts.
+* Blue means well, orange warns, vermilion means bad: a palette for any colour vision.
+* Marks across all panels show alerts that fire, deploys (a version that was not there before) and restarts.
 * With two tiers, "Objectives and error budget" works on the global one; the others read what only shards have, unless your queries reach
   raw series (Thanos).
-* *Moves in* names incidents of [the drill](drill.md): a test plays them and sees that the panel has data and changes.
-* In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four of it.
+* *Moves in* names incidents of [the drill](drill.md): a test plays them and checks that the panel has data and changes.
+* In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
 `
 
 // dashboardsPage lists the panels of all dashboards and the purpose of each.

@@ -18,9 +18,9 @@ func enginesPage() ([]byte, error) {
 	dialects := engine.Known()
 	var b bytes.Buffer
 	b.WriteString("# Engines\n\n" + generated)
-	b.WriteString("What the newest release of each engine says, by quantity: **N** native, **D** derived by exact arithmetic, **A** approximate, **E** from a\n" +
-		"metadata endpoint instead of the page, – not said. Older releases, reasons and sources are below, per engine. On a running node the same is in\n" +
-		"`llm_engine_metric_source_info`.\n\n| quantity |")
+	b.WriteString("What the newest release of each engine reports, by quantity: **N** native, **D** derived by exact arithmetic, **A** approximate, **E** from a\n" +
+		"metadata endpoint instead of the page, – not reported. Older releases, reasons and sources are below, per engine. On a running node,\n" +
+		"`llm_engine_metric_source_info` shows the same.\n\n| quantity |")
 	newest := make([]engine.Era, len(dialects))
 	for i, d := range dialects {
 		fmt.Fprintf(&b, " %s |", title(d))
@@ -35,14 +35,14 @@ func enginesPage() ([]byte, error) {
 		}
 		b.WriteByte('\n')
 	}
-	b.WriteString("\n## When a page cannot be used\n\n`llm_engine_up` is 0 and its `reason` says why. Nothing else of that engine is shown: old numbers would lie.\n\n" +
+	b.WriteString("\n## When a page cannot be used\n\n`llm_engine_up` is 0 and its `reason` says why. The exporter shows nothing else of that engine, because old numbers would lie.\n\n" +
 		"| reason | meaning | what to do |\n| --- | --- | --- |\n")
 	for _, r := range engine.Reasons {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Reason, cell(r.Meaning), cell(r.Remedy))
 	}
-	b.WriteString("\n## By release\n\nThe head of a column is the first release of an era, which ends before that of the next column. Where little changed, several eras share a\n" +
-		"column, and a cell says from and to which release. – is not in these releases. The last column says why a number is not native, and what else must be\n" +
-		"true for it to be there.\n")
+	b.WriteString("\n## By release\n\nThe head of a column names the first release of an era, which ends before the release of the next column. Where little changed, several eras\n" +
+		"share a column, and a cell says from and up to which release it holds. – means that these releases do not report it. The last column says why a\n" +
+		"number is not native, and what else it takes for the number to be there.\n")
 	for _, d := range dialects {
 		coverage(&b, d)
 	}
@@ -80,12 +80,12 @@ func coverage(b *bytes.Buffer, d *engine.Dialect) {
 		}
 	}
 	if len(never) > 0 {
-		b.WriteString("\nNot said by any release:\n\n")
+		b.WriteString("\nNot reported by any release:\n\n")
 		for _, why := range never {
 			fmt.Fprintf(b, "* %s: %s\n", why, strings.Join(silent[why], ", "))
 		}
 	}
-	fmt.Fprintf(b, "\nSources, in the order in which they are tried:\n\n| quantity | source | releases | quality |\n| --- | --- | --- | --- |\n%s", sources.Bytes())
+	fmt.Fprintf(b, "\nSources, in the order in which the exporter tries them:\n\n| quantity | source | releases | quality |\n| --- | --- | --- | --- |\n%s", sources.Bytes())
 }
 
 // column holds consecutive eras of an engine.

@@ -11,8 +11,8 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* A name with a suffix, as in (list . "config"). What is too long for 63 characters ends in a digest, so that
-two names that begin alike stay two. */ -}}
+{{- /* A name with a suffix, as in (list . "config"). A name too long for 63 characters ends in a digest, so that
+two names that begin alike stay different. */ -}}
 {{- define "lne.suffixed" -}}
 {{- $base := include "lne.fullname" (index . 0) -}}
 {{- $suffix := index . 1 -}}
@@ -22,7 +22,7 @@ two names that begin alike stay two. */ -}}
 {{- printf "%s-%s" $base $suffix -}}
 {{- end -}}
 
-{{- /* Names of the whole cluster: the colon is in no name, and keeps releases of all namespaces apart. */ -}}
+{{- /* A name for cluster-wide objects: no other name has a colon, so it keeps the releases of all namespaces apart. */ -}}
 {{- define "lne.clusterName" -}}
 {{ include "lne.namespace" . }}:{{ include "lne.fullname" . }}
 {{- end -}}
@@ -31,8 +31,8 @@ two names that begin alike stay two. */ -}}
 {{ default .Release.Namespace .Values.namespaceOverride }}
 {{- end -}}
 
-{{- /* A generated text with the label and the address of runbooks that the values say, as in (list . $text). In the
-files namespace is a label where a template reads it, and between what separates labels in PromQL, YAML and legends. */ -}}
+{{- /* A generated text with the namespace label and the runbook address of the values, as in (list . $text). In the
+files, namespace is a label where a template reads it, and between the separators of labels in PromQL, YAML and legends. */ -}}
 {{- define "lne.generated" -}}
 {{- $ := index . 0 -}}
 {{- $url := splitList "{alert}" (include "lne.runbookURL" $) -}}
@@ -107,12 +107,12 @@ imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
-{{- /* Where GPUs are read: the way to NVML, or a page in its place. */ -}}
+{{- /* Where GPUs are read: the way to NVML, or another exporter's page. */ -}}
 {{- define "lne.driver" -}}
 {{- ternary "page" .Values.gpu.driver (ne .Values.gpu.source "") -}}
 {{- end -}}
 
-{{- /* What the features of the values need: privileged, root, capabilities, and the folders of the host. The device cgroup
+{{- /* What the enabled features need: privileged, root, capabilities, and the folders of the host. The device cgroup
 lets nobody else open /dev/kmsg, or device nodes that no runtime has put there. */ -}}
 {{- define "lne.needs" -}}
 {{- $driver := include "lne.driver" . -}}
