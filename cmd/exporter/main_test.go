@@ -124,6 +124,23 @@ func TestOneEngineNeedsNoFile(t *testing.T) {
 	}
 }
 
+// TestGenAI: OpenTelemetry's names are served when asked for, and only then.
+func TestGenAI(t *testing.T) {
+	page, err := os.ReadFile("../../collectors/engine/testdata/pages/vllm/v0.30.0-offload.prom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(page) }))
+	t.Cleanup(e.Close)
+	const name = "\ngen_ai_server_time_to_first_token_seconds_count{"
+	if page := start(t, "--engine.target="+e.URL).get(t, "/metrics"); strings.Contains(page, name) {
+		t.Error("the names are served though nobody asked")
+	}
+	if page := start(t, "--engine.target="+e.URL, "--compat.gen-ai").get(t, "/metrics"); !strings.Contains(page, name) {
+		t.Error("the page lacks" + name)
+	}
+}
+
 // TestGolden: what the exporter says of itself.
 func TestGolden(t *testing.T) {
 	page := start(t).get(t, "/metrics")

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	webflag "github.com/prometheus/exporter-toolkit/web/kingpinflag"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/genai"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
@@ -27,6 +28,7 @@ type serverOptions struct {
 	maxRequests int
 	pprof       bool
 	lifecycle   bool
+	genAI       bool
 	listen      *web.FlagConfig
 }
 
@@ -36,6 +38,7 @@ func (o *serverOptions) addFlags(app *kingpin.Application) {
 	app.Flag("web.enable-pprof", "Serve profiles under /debug/pprof/.").BoolVar(&o.pprof)
 	app.Flag("web.enable-lifecycle", "Let anyone who can reach the port call POST /-/reload and POST /-/detach. The signals SIGHUP, SIGUSR1 and SIGUSR2 work without it.").
 		BoolVar(&o.lifecycle)
+	app.Flag("compat.gen-ai", "Serve time to first token, time per output token and request duration also under OpenTelemetry's names, gen_ai_server_*.").BoolVar(&o.genAI)
 	o.listen = webflag.AddFlags(app, ":9844")
 }
 
@@ -149,7 +152,11 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	if err != nil { // serve what could be gathered
 		s.log.Error("metrics left out", "err", err)
 	}
-	if err := writePage(w, r, families, engines); err != nil {
+	var page io.WriterTo = engines
+	if s.genAI {
+		page = genai.Page{WriterTo: engines}
+	}
+	if err := writePage(w, r, families, page); err != nil {
 		s.log.Debug("scraper went away", "err", err)
 	}
 }
