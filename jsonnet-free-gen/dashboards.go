@@ -69,7 +69,7 @@ func dashboardsPage() ([]byte, error) {
 		for _, row := range board.Rows {
 			fmt.Fprintf(&b, "\n**%s**\n\n", row.Title)
 			for _, p := range row.Panels {
-				fmt.Fprintf(&b, "* %s: %s%s\n", p.Title, p.About.What, drilled(board, p))
+				fmt.Fprintf(&b, "* %s: %s%s\n", p.Title, p.About.What, drilled(p.Drill))
 			}
 		}
 	}
@@ -77,12 +77,12 @@ func dashboardsPage() ([]byte, error) {
 }
 
 // drilled names the incidents of the drill that move a panel, or why none does.
-func drilled(board dashboards.Board, p dashboards.Panel) string {
-	if moves := dashboards.MovedIn(board.UID, p.Title); moves != nil {
-		return " *Moves in " + strings.Join(moves, ", ") + ".*"
+func drilled(d dashboards.Drill) string {
+	if d.Moves != nil {
+		return " *Moves in " + strings.Join(d.Moves, ", ") + ".*"
 	}
-	if why, ok := dashboards.Undrilled[board.UID][p.Title]; ok {
-		return " *Not drilled: " + why + ".*"
+	if d.Not != "" {
+		return " *Not drilled: " + d.Not + ".*"
 	}
 	return ""
 }
