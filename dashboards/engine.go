@@ -186,8 +186,7 @@ func workRow(s scope) []Panel {
 			"Longer prompts are more prefill, and delay the decode of everybody in the batch.",
 			"A step up: find the client that changed."},
 			lengths(metrics.RequestPromptTokens)...).runbook("LLMLongPromptShift").next(rules.IncidentDashboard).
-			movesIn("long-prompts").stillElsewhere("traffic-burst", "kv-thrash", "offload-saturated", "speculation-collapse", "rejections", "bad-release", "crash-loop",
-			"thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
+			movesIn("long-prompts").stillElsewhere("kv-thrash"),
 		lines("Output length", number, 8, About{
 			"Generated tokens per request: median, 95th percentile and mean.",
 			"Longer outputs hold batch slots and KV cache.",
