@@ -66,11 +66,14 @@ func TestDrill(t *testing.T) {
 		for i, in := range drilled(t) {
 			t.Run(in.Name, func(t *testing.T) {
 				t.Parallel()
-				relabel := inCluster
+				history, relabel := brief, inCluster
 				if i%2 == 1 {
 					relabel = onHost
 				}
-				s := play(t, in, brief, relabel)
+				if in.Name == picturedIncident {
+					history = 2 * time.Hour // as drill run does
+				}
+				s := play(t, in, history, relabel)
 				for _, b := range boards(t) {
 					var moved []string
 					for _, p := range b.flat() {
@@ -105,6 +108,9 @@ func TestDrill(t *testing.T) {
 					t.Logf("%s: moved: %q", b.Title, moved)
 					s.marks(t, b, in.Name)
 				}
+				if in.Name == picturedIncident {
+					s.picture(t)
+				}
 			})
 		}
 	})
@@ -130,22 +136,22 @@ func TestDrill(t *testing.T) {
 // drilled returns the incidents that panels name.
 func drilled(t *testing.T) []incident.Incident {
 	t.Helper()
-	named := map[string]board{}
+	said := map[string]board{}
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
 			for _, name := range slices.Concat(p.drill.Moves, p.drill.May) {
-				named[name] = b
+				said[name] = b
 			}
 		}
 	}
 	var all []incident.Incident
 	for _, in := range incident.Incidents() {
-		if _, ok := named[in.Name]; ok {
+		if _, ok := said[in.Name]; ok {
 			all = append(all, in)
 		}
-		delete(named, in.Name)
+		delete(said, in.Name)
 	}
-	for name, b := range named {
+	for name, b := range said {
 		t.Errorf("%s names %s, which the drill does not have", b.file(), name)
 	}
 	return all
@@ -173,11 +179,14 @@ func TestCalm(t *testing.T) {
 	}
 }
 
+// step is how often panels are asked.
+const step = time.Minute
+
 // ask evaluates a query as a graph over the whole range.
 func (s shown) ask(t *testing.T, b board, expr string) promql.Matrix {
 	t.Helper()
 	query := b.substitute(t, expr)
-	m, _, err := s.sim.Range(query, s.from, s.to, time.Minute)
+	m, _, err := s.sim.Range(query, s.from, s.to, step)
 	if err != nil {
 		t.Errorf("%s: %v", query, err)
 	}

@@ -31,7 +31,7 @@ what it is about; from there every other one is a click away with the same time 
 ![Burn rate, firing alerts, TTFT, inter-token latency, queue share and throttling while the cooling of a simulated node fails](incident.svg)
 
 The picture plots the queries of the incident dashboard over what [the drill](drill.md) left in Prometheus' storage; it is no screenshot.
-` + "`go test ./dashboards -run Picture -update`" + ` draws it anew.
+` + "`go test ./dashboards -run Drill/incidents/thermal-throttle -update`" + ` draws it anew.
 
 ` + "```" + `sh
 go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
