@@ -27,10 +27,10 @@ func (p Panel) drifts(why string) Panel     { p.Drill.Drifts = why; return p }
 
 // Why the drill leaves a panel, or one of its lines, without data or unchanged.
 const (
-	noGPU      = "the drill's GPUs say nothing of it"
+	noGPU      = "the drill's GPUs do not report it"
 	noEngine   = "the drill's engines do not do it"
 	noProcess  = "it is about the exporter's process, which the drill does not run"
 	noClock    = "it takes real time, which does not pass in the drill"
-	stays      = "what is there stays there in the drill"
+	stays      = "it does not change in the drill"
 	noneOfThem = "the drill has no objective on it"
 )

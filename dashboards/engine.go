@@ -77,7 +77,7 @@ func throughputRow(s scope) []Panel {
 			runbook("LLMQueueBuildUp").next(FleetDashboard).
 			movesIn("traffic-burst", "long-prompts"),
 		lines("Steps by replica", perSecond, 6, About{
-			"Passes of the model per second of each replica, where the engine counts them.",
+			"Passes of the model per second on each replica, where the engine counts them.",
 			"An engine that has requests and makes no steps is stuck, whatever its health endpoint says.",
 			"Zero with requests running: take the replica out of rotation."},
 			Query{s.rate(replicas, metrics.EngineSteps), replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
@@ -253,7 +253,7 @@ func elsewhereRow(s scope) []Panel {
 			bad(0.01, 0.1).runbook("LLMKVTransferFailures").next(rules.IncidentDashboard).
 			movesIn("kv-transfer-failures"),
 		lines("KV tier hits", share, 6, About{
-			"Share of what was looked up in a tier below the GPU that was there: of tokens, or of blocks where the engine counts those. vLLM adds up all tiers: see Prefix cache hits.",
+			"Share of the tokens looked up in a tier below the GPU that were there, or of blocks where the engine counts those. vLLM adds up all tiers: see Prefix cache hits.",
 			"A tier that finds nothing only costs: write traffic, memory and lookups.",
 			"Zero for days: turn it off. A step down: a restart emptied it, or it refuses what it should store."},
 			Query{promql.Or(tokens, shareOf(s.rate(tiers, metrics.KVTierHits), s.rate(tiers, metrics.KVTierLookups))), tierLegend}).

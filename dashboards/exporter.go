@@ -33,8 +33,8 @@ func exporter() Board {
 					empty("No engine is configured or found on these nodes.").runbook("LLMEngineDown").next(rules.EngineDashboard).
 					movesIn("crash-loop", "xid-79"),
 				timeline("NVML", 8, About{
-					"Whether the NVIDIA library is loaded on each node, or the page read that takes its place, and why not.",
-					"Down, there is no GPU truth for the node.",
+					"Whether each node has loaded the NVIDIA library, or reads the page that takes its place, and if not, why.",
+					"Without it nothing is known about the node's GPUs.",
 					"Look at the driver, or at that page, before the exporter."},
 					good("down"), onNode(promql.Or(promql.Max(by(nodes, metrics.LabelReason), s.of(metrics.GPUNVMLUp)), promql.Max(by(nodes, metrics.LabelReason), s.of(metrics.GPUSourceUp))), "{{reason}}")).
 					empty("No node with GPUs.").runbook("LLMGPUDriverDown").next(rules.GPUDashboard).
@@ -56,7 +56,7 @@ func exporter() Board {
 			}},
 			{Title: "Coverage: which numbers are there, and how good?", Panels: []Panel{
 				lines("Numbers by quality", number, 8, About{
-					"How many quantities each kind of engine shows: native, derived, approximate or missing.",
+					"How many quantities each kind of engine reports: native, derived, approximate or missing.",
 					"What is missing cannot be alerted on; docs/engines.md says what each release has.",
 					"Native fell after a release: it renamed something."},
 					Query{promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelQuality},
@@ -64,12 +64,12 @@ func exporter() Board {
 					stacked().runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
 					notDrilled(stays).steady(),
 				listing("Missing numbers", 8, About{
-					"Quantities that an engine does not show, and why.",
-					"Panels over them are empty for that engine, rightly.",
+					"Quantities that an engine does not report, and why.",
+					"Panels that need them are rightly empty for that engine.",
 					"A flag is named: set it. A version is named: upgrade."},
 					Query{promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelReason},
 						s.of(metrics.MetricSourceInfo, promql.Eq(metrics.LabelQuality, string(metrics.Missing)))), ""}).
-					empty("Every engine shows every number.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
+					empty("Every engine reports every number.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
 					movesIn("crash-loop"),
 				lines("Sources that went missing", perSecond, 8, About{
 					"Scrapes per second on which a source was not on the page although this version should have it.",
@@ -114,7 +114,7 @@ func exporter() Board {
 					notDrilled(noProcess),
 				timeline("Collectors", 12, About{
 					"Whether the last run of each part of the exporter worked.",
-					"A part that fails leaves its series out, and nothing else.",
+					"A part that fails leaves out only its own series.",
 					"Failing: the exporter's log has one line with the remedy."},
 					good("failed"),
 					onNode(promql.Max(by(nodes, metrics.LabelCollector), s.of(metrics.CollectorSuccess)), "{{collector}}")).runbook("LLMExporterDown").next(rules.GPUDashboard).
@@ -130,7 +130,7 @@ func exporter() Board {
 				lines("Age of GPU values", seconds, 8, About{
 					"Age of the last values of each GPU.",
 					"It grows while a GPU is stuck.",
-					"Above a minute: what the panels show of it is over."},
+					"Above a minute: what panels show of this GPU is out of date."},
 					onePerGPU(promql.Max(gpus, s.of(metrics.GPUSnapshotAge)), "")).bad(30, 60).empty("No GPUs here.").runbook("LLMGPULost").next(rules.GPUDashboard).
 					notDrilled(noGPU),
 				lines("Time to read a GPU", seconds, 8, About{
@@ -155,7 +155,7 @@ func exporter() Board {
 					notDrilled(noGPU),
 				listing("What GPUs do not offer", 8, About{
 					"Features that driver, board or permissions do not offer, and the driver's word for why.",
-					"Panels over them are empty, rightly.",
+					"Panels that need them are rightly empty.",
 					"NO_PERMISSION: give the exporter what its manual lists."},
 					Query{promql.CountBy([]string{metrics.LabelFeature, metrics.LabelReason}, promql.Equal(s.of(metrics.GPUFeatureSupported), promql.Num(0))), ""}).
 					empty("Every feature is offered.").runbook("LLMGPUDriverDown").next(rules.GPUDashboard).
@@ -171,7 +171,7 @@ func exporter() Board {
 					notDrilled(noProcess),
 				lines("Configuration age", duration, 12, About{
 					"Time since each exporter loaded its configuration.",
-					"Nodes that differ have different objectives.",
+					"Nodes that loaded at different times may have different objectives.",
 					"Older than the last rollout: that node did not get it."},
 					onNode(promql.Sub(promql.Call("time"), promql.Max(nodes, s.of(metrics.ConfigReloadTime))), "")).runbook("LLMObjectiveWithoutEvents").next(rules.SLODashboard).
 					notDrilled(noProcess),

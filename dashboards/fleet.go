@@ -52,7 +52,7 @@ func fleet() Board {
 					movesIn("traffic-burst", "thermal-throttle"),
 				lines("Generated tokens", tokenRate, 8, About{
 					"Generated tokens per second by model.",
-					"Demand as it was met.",
+					"It is the demand that was met.",
 					"Its daily shape is what autoscaling has to follow."},
 					one(tokens)).stacked().runbook("LLMQueueBuildUp").next(rules.EngineDashboard).
 					movesIn("traffic-burst"),
@@ -86,7 +86,7 @@ func fleet() Board {
 			}},
 			{Title: "Autoscaling: what to scale on", Panels: []Panel{
 				lines("Waiting per replica", number, 8, About{
-					"Requests waiting, per replica: the signal for an HPA, KEDA or KServe. GPU utilisation is none: it is high whenever the engine runs.",
+					"Requests waiting, per replica: the signal for an HPA, KEDA or KServe. GPU utilisation is no such signal: it is high whenever the engine runs.",
 					"It rises before latency does.",
 					"Use model:llm_engine_requests_waiting:sum as the metric, with a target of a few per replica."},
 					one(promql.Div(waiting, count))).bad(2, 8).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
@@ -99,7 +99,7 @@ func fleet() Board {
 					movesIn("traffic-burst"),
 				lines("Burn rate, 1 hour", number, 8, About{
 					"Burn of the error budgets: the objective itself as a signal.",
-					"Scaling on it buys exactly what was promised, and reacts later than a queue does.",
+					"Scaling on it buys exactly what was promised, but reacts later than a queue does.",
 					"Above 1 with no queue: more replicas will not help."},
 					Query{s.of(metrics.Window(metrics.RecordedBurn, "1h")), "{{slo}} " + modelLegend}).bad(1, 6).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
 					movesIn("traffic-burst"),
@@ -119,8 +119,8 @@ func fleet() Board {
 					movesIn("rejections"),
 				lines("Time to first token, p95", seconds, 8, About{
 					"The 95th percentile per model from recorded buckets.",
-					"What users paid for the load.",
-					"Follows the load: capacity. Does not: a release or hardware."},
+					"It is what the load costs users.",
+					"It follows the load: capacity is short. It does not: look at releases and hardware."},
 					one(s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken))).
 					runbook("LLMQueueBuildUp").next(rules.EngineDashboard).
 					movesIn("traffic-burst"),

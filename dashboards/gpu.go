@@ -48,8 +48,8 @@ func healthRow(s scope) []Panel {
 			good("lost"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUUp)), "{{reason}}")).runbook("LLMGPULost").next(rules.ExporterDashboard).
 			movesIn("xid-79"),
 		timeline("Missing GPUs", 8, About{
-			"GPUs that the PCI bus has, or had, and that do not answer through NVML, by their place on the bus.",
-			"The driver does not count them any more: no other panel shows them.",
+			"GPUs that the PCI bus has or had and that NVML does not show, by their place on the bus.",
+			"The driver no longer counts them, so no other panel shows them.",
 			"Missing: drain the node and restart it, then look at power and slot."},
 			bad("missing"), Query{promql.Max(by(nodes, metrics.LabelPCIBusID), s.of(metrics.GPUMissing)), nodeLegend + " {{pci_bus_id}}"}).
 			runbook("LLMGPUMissing").next(rules.ExporterDashboard).
@@ -94,11 +94,11 @@ func busyRow(s scope) []Panel {
 			"Decode runs at this ceiling.",
 			"Near the peak: more batch is more latency."},
 			onePerGPU(used, "used"), onePerGPU(s.perGPU(metrics.GPUMemoryBandwidthPeak), "peak")).
-			empty("Not said: needs Hopper or newer.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			empty("Not reported: needs Hopper or newer.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("Memory busy", share, 8, About{
 			"Share of time in which device memory was read or written at all. It is not bandwidth.",
-			"It is all that GPUs before Hopper say.",
+			"GPUs before Hopper report nothing better.",
 			"Use it to compare GPUs, not as a measure of headroom."},
 			onePerGPU(s.perGPU(metrics.GPUMemoryBusy), "")).max(1).runbook("LLMBatchKnee").next(rules.EngineDashboard).
 			notDrilled(noGPU),
@@ -114,14 +114,14 @@ func busyRow(s scope) []Panel {
 			"A model that should run in fp8 or fp16 tensor operations and does not is misconfigured.",
 			"fp32 high: look at the engine's dtype."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelPipe), s.of(metrics.GPUPipeActive, promql.Eq(metrics.LabelGPUInstance, ""))), "{{pipe}}")).max(1).
-			empty("Not said: needs Hopper or newer.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			empty("Not reported: needs Hopper or newer.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("SM occupancy", share, 8, About{
-			"Share of the warps that fit on the SMs which were resident.",
+			"Resident warps as a share of those that fit on the SMs.",
 			"Low occupancy with busy SMs is large kernels; with idle SMs it is starvation.",
 			"Compare replicas of one model: they should look alike."},
 			onePerGPU(s.perGPU(metrics.GPUSMOccupancy), ""), onePerGPU(s.perGPU(metrics.GPUGraphicsActive), "any engine active")).max(1).
-			empty("Not said: needs Hopper or newer.").runbook("LLMReplicaSkew").next(rules.EngineDashboard).
+			empty("Not reported: needs Hopper or newer.").runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 	}
 }
@@ -130,7 +130,7 @@ func powerRow(s scope) []Panel {
 	return []Panel{
 		lines("Temperature", celsius, 8, About{
 			"Temperature of the chip and of its memory.",
-			"Memory gets too hot before the chip does on most boards.",
+			"On most boards memory gets too hot before the chip does.",
 			"One GPU hotter than its neighbours: airflow or paste. All: the room."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelSensor), s.of(metrics.GPUTemperature)), "{{sensor}}")).bad(80, 90).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
 			movesIn("crash-loop", "thermal-throttle"),
@@ -161,8 +161,8 @@ func powerRow(s scope) []Panel {
 			onePerGPU(promql.Max(by(gpus, metrics.LabelDomain), s.of(metrics.GPUClock)), "{{domain}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
 			movesIn("thermal-throttle"),
 		lines("Fans", share, 8, About{
-			"Intended speed of each fan. Boards without fans are cooled by the chassis and say nothing.",
-			"At full speed with rising temperature there is nothing left.",
+			"Intended speed of each fan. Boards without fans are cooled by the chassis and report none.",
+			"At full speed with rising temperature, cooling has nothing left.",
 			"One fan at 0: replace it."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelFan), s.of(metrics.GPUFanSpeed)), "fan {{fan}}")).max(1).
 			empty("This board has no fans of its own.").runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
@@ -181,7 +181,7 @@ func eccRow(s scope) []Panel {
 			bad(1, 10).empty("This board has no ECC, or it is off.").runbook("LLMGPUUncorrectableECC").next(rules.IncidentDashboard).
 			movesIn("row-remap-pending"),
 		timeline("Repairs", 8, About{
-			"States that wait for a reset, or that no reset repairs.",
+			"Repairs that wait for a reset, and faults that no reset repairs.",
 			"Pending is a ticket; failed is a new board.",
 			"Failure, threshold or unrepairable: take it out of service."},
 			bad("yes"), flag(metrics.GPURowRemapPending, "remap pending"), flag(metrics.GPURowRemapFailure, "remap failed"), flag(metrics.GPUSRAMThreshold, "SRAM threshold"),
@@ -280,7 +280,7 @@ func usersRow(s scope) []Panel {
 			notDrilled(noGPU).steady(),
 		lines("Processes", number, 8, About{
 			"Compute processes on each GPU, and whether the driver keeps it initialised without any (persistence mode).",
-			"More than the engine's own is a neighbour, or a process that did not end. Without persistence the last one that ends takes counters and settings along.",
+			"More than the engine's own is a neighbour, or a process that did not end. Without persistence mode, counters and settings are lost when the last one ends.",
 			"Unexpected: find it by its container beside."},
 			onePerGPU(promql.Sum(gpus, s.of(metrics.GPUProcesses)), ""), onePerGPU(s.perGPU(metrics.GPUPersistenceMode), "persistence")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard).
 			notDrilled(noGPU),

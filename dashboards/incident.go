@@ -78,19 +78,19 @@ func objectiveRow(s scope, w windows) []Panel {
 	}
 	return []Panel{
 		single("Burn rate, 5 minutes", number, About{
-			"Budget spent now, as a multiple of what the objective allows: the model that burns it fastest.",
+			"How fast budget burns now, as a multiple of what the objective allows, for the model that burns fastest.",
 			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
 			"Above 1: go down the rows. Below: it may be over; check the hour beside it."},
 			Query{promql.Call("sort_desc", promql.Max(objective, burn("5m"))), "{{slo}}"}).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		single("Budget left", share, About{
-			"Share of the period's error budget that is not spent, of the model that has least.",
-			"It decides how much risk is left: below 0 the objective of this period is missed already.",
-			"Low: stop releases, prefer the lever that is fastest over the one that is best."},
+			"Share of the period's error budget that is left, for the model with the least.",
+			"It says how much risk you can still take. Below 0, this period's objective is already missed.",
+			"Low: stop releases, and pull the fastest lever rather than the best one."},
 			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 		single("Budget gone in", duration, About{
-			"Time until nothing is left at the burn of the last hour.",
+			"Time until the budget is gone if it burns on as in the last hour.",
 			"It says how long there is to think.",
 			"Under a few hours: mitigate first, understand later."},
 			Query{promql.Call("sort_desc", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Sub(promql.Mul(promql.Num(0), left), promql.Num(1)))), "{{slo}}"}).
@@ -141,19 +141,19 @@ func phaseRow(s scope) []Panel {
 	hits := shareOf(s.rate(models, metrics.PrefixCacheHitTokens), s.rate(models, metrics.PrefixCacheQueryTokens))
 	return []Panel{
 		lines("Queue share of TTFT", share, 8, About{
-			"Share of the time to the first token that requests wait in the queue.",
+			"Share of the time to the first token that requests spend in the queue.",
 			"Above half, the engine is full, not slow.",
 			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any."},
 			one(ofTTFT(metrics.QueueTime))).bad(0.3, 0.5).max(1).runbook("LLMQueueBuildUp").next(FleetDashboard).
 			movesIn("traffic-burst", "kv-transfer-failures"),
 		lines("Prefill share of TTFT", share, 8, About{
-			"Share of the time to the first token that the prompt is computed.",
+			"Share of the time to the first token that goes into computing the prompt.",
 			"Above half, prompts got longer or the prefix cache stopped hitting.",
 			"Compare prefix hits and prompt lengths with yesterday."},
 			one(ofTTFT(metrics.PrefillTime))).bad(0.5, 0.8).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard).
 			movesIn("prefix-collapse"),
 		lines("Decode share of a request", share, 8, About{
-			"Share of the whole request that is spent after the first token.",
+			"Share of the whole request's time that comes after the first token.",
 			"Falling while requests get slower: the time goes before the first token. Rising: long outputs or slow decode.",
 			"Rising with ITL flat: outputs got longer. Rising with ITL: look at the batch."},
 			one(shareOf(s.spent(models, metrics.DecodeTime), s.spent(models, metrics.RequestDuration)))).max(1).runbook("LLMRunawayGeneration").next(rules.EngineDashboard).
@@ -196,7 +196,7 @@ func scopeRow(s scope) []Panel {
 			movesIn("traffic-burst", "kv-thrash", "rejections"),
 		lines("Bad events by node", share, 8, About{
 			"Share of events of each objective that were bad, per node.",
-			"Bad events of one node point at its hardware or its network.",
+			"Bad events on one node point at its hardware or its network.",
 			"One node: open the GPU dashboard for it."},
 			Query{badByNode, "{{slo}} {{instance}}"}).max(1).empty("No events: nothing could miss.").runbook("LLMReplicaSkew").next(rules.GPUDashboard).
 			movesIn(burns...),
@@ -223,11 +223,11 @@ func gpuRow(s scope) []Panel {
 			bad(0.01, 0.05).max(1).empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
 		lines("Memory bandwidth in use", share, 8, About{
-			"Share of the peak memory bandwidth. Hopper and newer; older GPUs do not say.",
+			"Share of the peak memory bandwidth. Only Hopper and newer report it.",
 			"Decode is bound by it: near the ceiling more batch means more latency.",
 			"High with ITL up: the batch is past its knee. Low with ITL up: look at the clocks."},
 			Query{s.serving(s.perGPU(metrics.GPUMemoryBandwidthUtilization)), gpuLegend}).bad(0.8, 0.95).max(1).
-			empty("Not said: needs Hopper or newer, or no GPU is known to serve this model.").runbook("LLMBatchKnee").next(rules.GPUDashboard).
+			empty("Not reported: needs Hopper or newer, or no GPU is known to serve this model.").runbook("LLMBatchKnee").next(rules.GPUDashboard).
 			notDrilled(noGPU),
 		lines("SM clock against its maximum", share, 8, About{
 			"Current SM clock as a share of the highest.",
@@ -253,7 +253,7 @@ func changeRow(s scope) []Panel {
 	return []Panel{
 		lines("Replicas by version", number, 8, About{
 			"Engine pages per model and engine version.",
-			"Two versions at once is a rollout. A burn that starts with one is its fault until shown otherwise.",
+			"Two versions at once are a rollout. A burn that starts with a rollout is its fault until shown otherwise.",
 			"Roll back first; it is cheaper than understanding."},
 			Query{promql.CountBy(version, s.of(metrics.EngineInfo)), "{{version}} " + modelLegend}).stacked().runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release", "crash-loop", "xid-79").stillElsewhere("rejections"),

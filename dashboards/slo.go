@@ -26,7 +26,7 @@ func objectives(w windows) Board {
 		Rows: []Row{
 			{Title: "Now: is anybody in trouble?", Panels: []Panel{
 				single("Least budget left", share, About{
-					"The smallest share of error budget that any selected objective of any model has left.",
+					"The smallest share of error budget left, of all selected objectives and models.",
 					"It is the one number for the whole fleet.",
 					"Below a quarter: find the model in the burn-down."},
 					Query{promql.Min(whole, left), ""}).low(0, 0.25).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
@@ -62,8 +62,8 @@ func objectives(w windows) Board {
 					one(left)).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 					movesIn(spends...),
 				lines("Budget gone in", duration, 8, About{
-					"Time until nothing is left at the burn of the last hour, where that is within the period.",
-					"A slow burn is a ticket as long as this is days.",
+					"Time until the budget is gone if it burns on as in the last hour, where that is within the period.",
+					"As long as days are left, a slow burn is a ticket.",
 					"Under three days: plan the fix now."},
 					one(s.inPeriod(s.of(metrics.RecordedExhaustion)))).low(6*3600, 3*24*3600).empty("At the burn of the last hour, no budget ends within its period.").runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 					movesIn("traffic-burst"),
@@ -71,7 +71,7 @@ func objectives(w windows) Board {
 			{Title: "Burn: which windows, which models?", Panels: []Panel{
 				lines("Burn rate, fast window", number, 12, About{
 					"Burn over " + w.fast.Long.String() + " per model and objective, and the line at which it pages.",
-					"The long window of the pair that pages first: what is above the line paged.",
+					"This is the long window of the pair that pages first: whatever rose above the line paged.",
 					"Repeated peaks at the same hour are load: look at capacity."},
 					burn(w.fast)).limits(s.firesAt(w.fast)).
 					bad(1, factor(w.fast)).empty("No events in " + w.fast.Long.String() + ": nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
@@ -93,7 +93,7 @@ func objectives(w windows) Board {
 					movesIn("traffic-burst"),
 				lines("Bad events", perSecond, 6, About{
 					"Events per second that missed their objective.",
-					"Users feel the absolute number, whatever share it is.",
+					"Users feel the absolute number, whatever its share.",
 					"A step up with flat traffic is a change: look at the deploy marks."},
 					one(s.of(metrics.RecordedBadEventRate))).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 					movesIn(spends...),
@@ -105,7 +105,7 @@ func objectives(w windows) Board {
 					empty("No maintenance in this time.").runbook("LLMErrorBudgetSlowBurn").next(rules.ExporterDashboard).
 					notDrilled("no incident happens in a declared interval"),
 				lines("Bad share over the period", share, 6, About{
-					"Bad events as a share of all events of the objective's whole period, beside what may be bad.",
+					"Bad events as a share of all events in the objective's period, beside the share that may be bad.",
 					"It is the report at the end of the month, so far.",
 					"Above the limit: the budget is gone."},
 					one(promql.Div(s.of(metrics.RecordedPeriodBadEvents), promql.Gt(s.of(metrics.RecordedPeriodEvents), promql.Num(0))))).

@@ -50,14 +50,14 @@ providers:
 
 * They need the [recording rules](../examples/prometheus/rules.yaml): what is shown over weeks is recorded per model.
 * Filters match everything until you choose. "All" is ` + "`.*`" + `, which also keeps series without the label: hosts outside Kubernetes have no
-  namespace. Recorded series have no node and no runtime: those filters do not reach them.
+  namespace. Recorded series have no node and no runtime: those two filters do not apply to them.
 * An empty panel says why it may be empty. It never means zero.
 * Blue is well, orange is a warning, vermilion is bad: a palette for any colour vision.
-* Marks across all panels: alerts that fire, deploys (a version that was not there), restarts.
+* Marks across all panels: alerts that fire, deploys (a new version), restarts.
 * With two tiers, "Objectives and error budget" works on the global one; the others read what only shards have, unless your queries reach
   raw series (Thanos).
-* *Moves in* names incidents of [the drill](drill.md): a test plays them and sees that the panel has data and changes.
-* In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four of it.
+* *Moves in* names incidents of [the drill](drill.md): a test plays them and checks that the panel has data and changes.
+* In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times that.
 `
 
 // dashboardsPage lists the panels of all dashboards and the purpose of each.
