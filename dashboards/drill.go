@@ -7,9 +7,9 @@ type Drill struct {
 	// Still says that no other incident may change it, but for those in May: it would point at the wrong cause.
 	Still bool
 	May   []string
-	// Not says why no incident moves the panel, or fills all its queries. Tests then show it with invented series: see
-	// dashboards/world_test.go.
-	Not string
+	// Excuse says why no incident moves the panel, or fills all its queries. Tests then show it with invented series: see
+	// world_test.go.
+	Excuse string
 	// Steady says that the invented series do not change it either.
 	Steady bool
 	// Drifts says why the panel changes without a fault.
@@ -21,7 +21,7 @@ func (p Panel) movesIn(incidents ...string) Panel { p.Drill.Moves = incidents; r
 // stillElsewhere says that the panel points at the cause of the incidents that move it, and at no other.
 func (p Panel) stillElsewhere(but ...string) Panel { p.Drill.Still, p.Drill.May = true, but; return p }
 
-func (p Panel) notDrilled(why string) Panel { p.Drill.Not = why; return p }
+func (p Panel) notDrilled(why string) Panel { p.Drill.Excuse = why; return p }
 func (p Panel) steady() Panel               { p.Drill.Steady = true; return p }
 func (p Panel) drifts(why string) Panel     { p.Drill.Drifts = why; return p }
 

@@ -122,11 +122,11 @@ func TestDrill(t *testing.T) {
 				}
 				filled := !slices.ContainsFunc(p.Targets, func(q target) bool { return !answered[q.Expr] })
 				covered := filled && p.drill.Moves != nil
-				if !covered && p.drill.Not == "" {
+				if !covered && p.drill.Excuse == "" {
 					t.Errorf("%s: no incident moves %s, or none fills all its queries: add movesIn or notDrilled in %s", b.Title, p.Title, b.file())
 				}
-				if covered && p.drill.Not != "" {
-					t.Errorf("%s: %s is drilled: remove notDrilled(%q) in %s", b.Title, p.Title, p.drill.Not, b.file())
+				if covered && p.drill.Excuse != "" {
+					t.Errorf("%s: %s is drilled: remove notDrilled(%q) in %s", b.Title, p.Title, p.drill.Excuse, b.file())
 				}
 			}
 		}
@@ -165,7 +165,7 @@ func TestCalm(t *testing.T) {
 	s := play(t, calm, brief, inCluster)
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
-			if p.drill.Not != "" || p.drill.Drifts != "" {
+			if p.drill.Excuse != "" || p.drill.Drifts != "" {
 				continue
 			}
 			for _, q := range p.Targets {

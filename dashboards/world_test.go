@@ -222,7 +222,7 @@ func TestUndrilledPanelsMove(t *testing.T) {
 			s := shown{sim, rulesim.Epoch.Add(incidentAt - 10*time.Minute), rulesim.Epoch.Add(incidentAt), rulesim.Epoch.Add(worldEnd - time.Minute)}
 			for _, b := range boards(t) {
 				for _, p := range b.flat() {
-					if p.drill.Not == "" {
+					if p.drill.Excuse == "" {
 						continue
 					}
 					moves := false
@@ -264,7 +264,7 @@ func undrilledFamilies(t *testing.T) map[*metrics.Family]bool {
 	r := newReader()
 	for _, b := range boards(t) {
 		b.each(func(p panel, q target) {
-			if p.drill.Not != "" {
+			if p.drill.Excuse != "" {
 				r.add(t, b.substitute(t, q.Expr))
 			}
 		})

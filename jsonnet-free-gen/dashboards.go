@@ -81,8 +81,8 @@ func drilled(d dashboards.Drill) string {
 	if d.Moves != nil {
 		return " *Moves in " + strings.Join(d.Moves, ", ") + ".*"
 	}
-	if d.Not != "" {
-		return " *Not drilled: " + d.Not + ".*"
+	if d.Excuse != "" {
+		return " *Not drilled: " + d.Excuse + ".*"
 	}
 	return ""
 }
