@@ -81,6 +81,8 @@ type Panel struct {
 	Next rules.Dashboard
 	// Text is the content of a text panel, in Markdown.
 	Text string
+	// Drill says in which incidents the panel moves.
+	Drill Drill
 }
 
 // About holds what a person needs to know about a panel.

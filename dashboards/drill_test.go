@@ -1,7 +1,6 @@
 package dashboards_test
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -11,11 +10,9 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 
-	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
-	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 // shown is the range of a played incident that panels show: from well before its onset to its end.
@@ -59,25 +56,28 @@ func onHost(l labels.Labels) labels.Labels {
 	return labels.NewBuilder(l).Del(metrics.LabelNamespace, metrics.LabelPod).Labels()
 }
 
-// Every panel returns data while the drill runs an incident that should move it, and then moves. Those
-// that point at another cause stay.
+// Every panel returns data while the drill runs an incident that should move it, and then moves. One that
+// points at another cause stays.
 func TestDrill(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	answered := map[string]bool{} // queries that returned data
 	t.Run("incidents", func(t *testing.T) {
-		for i, d := range dashboards.Drilled {
-			t.Run(d.Incident, func(t *testing.T) {
+		for i, in := range drilled(t) {
+			t.Run(in.Name, func(t *testing.T) {
 				t.Parallel()
-				relabel := inCluster
+				history, relabel := brief, inCluster
 				if i%2 == 1 {
 					relabel = onHost
 				}
-				s := play(t, named(t, d.Incident), brief, relabel)
+				if in.Name == picturedIncident {
+					history = 2 * time.Hour // as drill run does
+				}
+				s := play(t, in, history, relabel)
 				for _, b := range boards(t) {
-					uid := rules.Dashboard(b.UID)
-					must, mustNot := d.Moves[uid], d.Still[uid]
 					var moved []string
 					for _, p := range b.flat() {
+						moves := false
 						for _, q := range p.Targets {
 							lines := s.ask(t, b, q.Expr)
 							if len(lines) > 0 {
@@ -92,39 +92,69 @@ func TestDrill(t *testing.T) {
 									}
 								}
 							}
-							if slices.ContainsFunc(lines, s.moves) && !slices.Contains(moved, p.Title) {
-								moved = append(moved, p.Title)
-							}
+							moves = moves || slices.ContainsFunc(lines, s.moves)
 						}
-						if slices.Contains(must, p.Title) && !slices.Contains(moved, p.Title) {
-							t.Errorf("%s: %s does not move", b.Title, p.Title)
+						if moves {
+							moved = append(moved, p.Title)
 						}
-						if slices.Contains(mustNot, p.Title) && slices.Contains(moved, p.Title) {
-							t.Errorf("%s: %s moves", b.Title, p.Title)
+						must := slices.Contains(p.drill.Moves, in.Name)
+						if must && !moves {
+							t.Errorf("%s: %s does not move: see its movesIn in %s", b.Title, p.Title, b.file())
+						}
+						if p.drill.Still && !must && !slices.Contains(p.drill.May, in.Name) && moves {
+							t.Errorf("%s: %s moves: see its stillElsewhere in %s", b.Title, p.Title, b.file())
 						}
 					}
 					t.Logf("%s: moved: %q", b.Title, moved)
-					s.marks(t, b, d.Incident)
+					s.marks(t, b, in.Name)
+				}
+				if in.Name == picturedIncident {
+					s.picture(t)
 				}
 			})
 		}
 	})
+	t.Run("coverage", func(t *testing.T) {
+		for _, b := range boards(t) {
+			for _, p := range b.flat() {
+				if p.Type == "text" {
+					continue
+				}
+				filled := !slices.ContainsFunc(p.Targets, func(q target) bool { return !answered[q.Expr] })
+				covered := filled && p.drill.Moves != nil
+				if !covered && p.drill.Excuse == "" {
+					t.Errorf("%s: no incident moves %s, or none fills all its queries: add movesIn or notDrilled in %s", b.Title, p.Title, b.file())
+				}
+				if covered && p.drill.Excuse != "" {
+					t.Errorf("%s: %s is drilled: remove notDrilled(%q) in %s", b.Title, p.Title, p.drill.Excuse, b.file())
+				}
+			}
+		}
+	})
+}
+
+// drilled returns the incidents that panels name.
+func drilled(t *testing.T) []incident.Incident {
+	t.Helper()
+	said := map[string]board{}
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
-			if p.Type == "text" {
-				continue
-			}
-			why, excused := undrilled(b, p)
-			filled := !slices.ContainsFunc(p.Targets, func(q target) bool { return !answered[q.Expr] })
-			covered := filled && dashboards.MovedIn(rules.Dashboard(b.UID), p.Title) != nil
-			if !covered && !excused {
-				t.Errorf("%s: no incident moves %s, or none fills all its queries", b.Title, p.Title)
-			}
-			if covered && excused {
-				t.Errorf("%s: %s is drilled, but excused because %s", b.Title, p.Title, why)
+			for _, name := range slices.Concat(p.drill.Moves, p.drill.May) {
+				said[name] = b
 			}
 		}
 	}
+	var all []incident.Incident
+	for _, in := range incident.Incidents() {
+		if _, ok := said[in.Name]; ok {
+			all = append(all, in)
+		}
+		delete(said, in.Name)
+	}
+	for name, b := range said {
+		t.Errorf("%s names %s, which the drill does not have", b.file(), name)
+	}
+	return all
 }
 
 // Without a fault no panel moves: what the incidents move is theirs.
@@ -135,14 +165,13 @@ func TestCalm(t *testing.T) {
 	s := play(t, calm, brief, inCluster)
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
-			if _, only := undrilled(b, p); only || p.Title == "Bad share over the period" || // exact, so it drifts while little is recorded
-				p.Title == "Where to look first" { // compares with yesterday, of which there is none here
+			if p.drill.Excuse != "" || p.drill.Drifts != "" {
 				continue
 			}
 			for _, q := range p.Targets {
 				for _, l := range s.ask(t, b, q.Expr) {
 					if s.moves(l) {
-						t.Errorf("%s: %s moves: %s", b.Title, p.Title, l.Metric)
+						t.Errorf("%s: %s moves: %s: if it should, say why by drifts in %s", b.Title, p.Title, l.Metric, b.file())
 					}
 				}
 			}
@@ -150,42 +179,14 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-func undrilled(b board, p panel) (why string, excused bool) {
-	why, excused = dashboards.Undrilled[rules.Dashboard(b.UID)][p.Title]
-	return why, excused
-}
-
-// What is said about the drill is said about panels that exist.
-func TestDrilledPanelsExist(t *testing.T) {
-	said := dashboards.Titles{}
-	for _, d := range dashboards.Drilled {
-		for _, list := range []dashboards.Titles{d.Moves, d.Still} {
-			for uid, titles := range list {
-				said[uid] = append(said[uid], titles...)
-			}
-		}
-	}
-	for uid, panels := range dashboards.Undrilled {
-		said[uid] = slices.AppendSeq(said[uid], maps.Keys(panels))
-	}
-	for _, b := range boards(t) {
-		for _, title := range said[rules.Dashboard(b.UID)] {
-			if !slices.ContainsFunc(b.flat(), func(p panel) bool { return p.Title == title }) {
-				t.Errorf("%s has no panel %s", b.Title, title)
-			}
-		}
-		delete(said, rules.Dashboard(b.UID))
-	}
-	for uid := range said {
-		t.Errorf("no dashboard %s", uid)
-	}
-}
+// step is how often panels are asked.
+const step = time.Minute
 
 // ask evaluates a query as a graph over the whole range.
 func (s shown) ask(t *testing.T, b board, expr string) promql.Matrix {
 	t.Helper()
 	query := b.substitute(t, expr)
-	m, _, err := s.sim.Range(query, s.from, s.to, time.Minute)
+	m, _, err := s.sim.Range(query, s.from, s.to, step)
 	if err != nil {
 		t.Errorf("%s: %v", query, err)
 	}

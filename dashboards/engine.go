@@ -32,27 +32,32 @@ func latencyRow(s scope) []Panel {
 			"First tokens per second by how long they took.",
 			"Two bands are two populations: cached and not, short and long prompts, a good and a bad replica.",
 			"Two bands: split by replica on the incident dashboard."},
-			s.buckets(nil, metrics.TimeToFirstToken)).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+			s.buckets(nil, metrics.TimeToFirstToken)).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+			movesIn("traffic-burst", "prefix-collapse"),
 		heat("ITL distribution", seconds, 12, About{
 			"Gaps between tokens per second by length.",
 			"A second band far above the first is prefill that interrupts decode, or preemption.",
 			"A widening band is a growing batch."},
-			s.buckets(nil, metrics.InterTokenLatency)).runbook("LLMBatchKnee").next(rules.IncidentDashboard),
+			s.buckets(nil, metrics.InterTokenLatency)).runbook("LLMBatchKnee").next(rules.IncidentDashboard).
+			movesIn("bad-release", "thermal-throttle"),
 		lines("Time to first token", seconds, 8, About{
 			"Quantiles of TTFT per model, and the limits of the objectives on it.",
 			"It is what makes an application feel alive.",
 			"p50 up: everybody waits. Only p99 up: some prompts or one replica."},
-			s.quantiles(metrics.TimeToFirstToken)...).limits(s.limitOf(string(slo.TTFT))).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
+			s.quantiles(metrics.TimeToFirstToken)...).limits(s.limitOf(string(slo.TTFT))).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+			movesIn("traffic-burst"),
 		lines("Inter-token latency", seconds, 8, About{
 			"Quantiles of the gap between tokens per model, and the limits of the objectives on it. Engines that only know a mean per request are under Work.",
 			"Below reading speed nobody notices; above it everybody does.",
 			"Compare with the batch and with GPU bandwidth."},
-			s.quantiles(metrics.InterTokenLatency)...).limits(s.limitOf(string(slo.ITL))).runbook("LLMBatchKnee").next(rules.IncidentDashboard),
+			s.quantiles(metrics.InterTokenLatency)...).limits(s.limitOf(string(slo.ITL))).runbook("LLMBatchKnee").next(rules.IncidentDashboard).
+			movesIn("speculation-collapse", "bad-release", "thermal-throttle"),
 		lines("Request duration", seconds, 8, About{
 			"Quantiles of the whole request per model.",
 			"Timeouts of clients are measured against it.",
 			"Up with TTFT and ITL flat: outputs got longer."},
-			s.quantiles(metrics.RequestDuration)...).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard),
+			s.quantiles(metrics.RequestDuration)...).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard).
+			movesIn("kv-thrash"),
 	}
 }
 
@@ -69,23 +74,27 @@ func throughputRow(s scope) []Panel {
 			"Generated tokens per second is the capacity of decode, prompt tokens that of prefill.",
 			"Falling with a queue: capacity fell. Falling without: demand fell."},
 			Query{s.rate(models, metrics.GenerationTokens), "generated " + modelLegend}, Query{s.rate(models, metrics.PromptTokens), "prompt " + modelLegend}).
-			runbook("LLMQueueBuildUp").next(FleetDashboard),
+			runbook("LLMQueueBuildUp").next(FleetDashboard).
+			movesIn("traffic-burst", "long-prompts"),
 		lines("Steps by replica", perSecond, 6, About{
-			"Passes of the model per second of each replica, where the engine counts them.",
+			"Passes of the model per second on each replica, where the engine counts them.",
 			"An engine that has requests and makes no steps is stuck, whatever its health endpoint says.",
 			"Zero with requests running: take the replica out of rotation."},
-			Query{s.rate(replicas, metrics.EngineSteps), replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard),
+			Query{s.rate(replicas, metrics.EngineSteps), replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
+			movesIn("traffic-burst"),
 		lines("Requests by outcome", requests, 6, About{
 			"Requests that ended, by how: stop and length are answers, rejected is overload, error is the server, abort is the client.",
 			"Errors and rejections are what availability objectives count.",
 			"rejected: treat as queueing. error: read the server's log. abort: clients gave up, look at latency."},
-			Query{s.rate(by(models, metrics.LabelOutcome), metrics.Requests), "{{outcome}} " + modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+			Query{s.rate(by(models, metrics.LabelOutcome), metrics.Requests), "{{outcome}} " + modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			movesIn("rejections"),
 		lines("Goodput", tokenRate, 6, About{
 			"Tokens per second that came within the objective on inter-token latency, beside all generated tokens.",
 			"Tokens that come too late are work nobody enjoys: throughput without goodput is a batch that is too large.",
 			"A widening gap: lower the batch limit or add replicas."},
 			Query{good, "good, {{slo}} " + modelLegend}, Query{s.rate(models, metrics.GenerationTokens), "generated " + modelLegend}).
-			empty("No objective on inter-token latency counts here.").runbook("LLMBatchKnee").next(rules.SLODashboard),
+			empty("No objective on inter-token latency counts here.").runbook("LLMBatchKnee").next(rules.SLODashboard).
+			movesIn("kv-thrash", "bad-release", "thermal-throttle"),
 	}
 }
 
@@ -96,23 +105,27 @@ func batchRow(s scope) []Panel {
 			"Waiting above running is a queue that does not empty.",
 			"Waiting with a batch that could grow: look at KV cache, then at the batch limit."},
 			Query{promql.Sum(models, s.of(metrics.RequestsRunning)), "running " + modelLegend}, Query{promql.Sum(models, s.of(metrics.RequestsWaiting)), "waiting " + modelLegend}).
-			runbook("LLMQueueBuildUp").next(FleetDashboard),
+			runbook("LLMQueueBuildUp").next(FleetDashboard).
+			movesIn("traffic-burst", "long-prompts", "kv-transfer-failures", "rejections"),
 		lines("Waiting by reason", number, 6, About{
 			"Requests in the engines' queues by what they wait for, where engines say it.",
 			"Capacity is a full engine. Deferred, bootstrap and kv_transfer wait for an adapter or for KV cache from elsewhere, not for room.",
 			"Deferred with KV cache to spare: look at transfers and tiers below, not at replicas."},
 			Query{promql.Sum(by(models, metrics.LabelReason), s.of(metrics.RequestsWaitingByReason)), "{{reason}} " + modelLegend}).stacked().
-			runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
+			runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+			movesIn("kv-transfer-failures"),
 		lines("Time in the queue, p95", seconds, 6, About{
 			"The 95th percentile of the time before a request is first scheduled.",
 			"It is the part of TTFT that more capacity removes.",
 			"Up: compare arrivals and replicas with an hour ago."},
-			Query{s.quantile(0.95, models, metrics.QueueTime), modelLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
+			Query{s.quantile(0.95, models, metrics.QueueTime), modelLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+			movesIn("traffic-burst"),
 		lines("Batch by replica", number, 6, About{
 			"Requests in the running batch of each replica.",
 			"Throughput grows with the batch until its knee; after that only latency does.",
 			"Flat at the same height with requests waiting: it is at its limit."},
-			Query{promql.Sum(replicas, s.of(metrics.RequestsRunning)), replicaLegend}).runbook("LLMBatchKnee").next(rules.IncidentDashboard),
+			Query{promql.Sum(replicas, s.of(metrics.RequestsRunning)), replicaLegend}).runbook("LLMBatchKnee").next(rules.IncidentDashboard).
+			movesIn("traffic-burst"),
 	}
 }
 
@@ -125,35 +138,41 @@ func memoryRow(s scope) []Panel {
 			"Share of the KV cache that live requests hold, per replica.",
 			"It, and not GPU memory, says whether there is room: engines reserve GPU memory at start.",
 			"Above 90% with requests waiting: cap output and context."},
-			Query{promql.Max(replicas, s.of(metrics.KVCacheUsage)), replicaLegend}).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.IncidentDashboard),
+			Query{promql.Max(replicas, s.of(metrics.KVCacheUsage)), replicaLegend}).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.IncidentDashboard).
+			movesIn("traffic-burst", "kv-thrash"),
 		lines("Preemptions", perSecond, 8, About{
 			"Running requests per second that lost their cache and are computed again.",
 			"The engine works for nothing and everybody waits.",
 			"Not zero for minutes: lower the batch limit."},
-			Query{s.rate(replicas, metrics.Preemptions), replicaLegend}).bad(0.1, 1).runbook("LLMPreemptionThrash").next(rules.IncidentDashboard),
+			Query{s.rate(replicas, metrics.Preemptions), replicaLegend}).bad(0.1, 1).runbook("LLMPreemptionThrash").next(rules.IncidentDashboard).
+			movesIn("kv-thrash"),
 		lines("Prefix cache hits", share, 8, About{
 			"Share of looked-up prompt tokens that were in the engine's prefix cache, and in a cache outside the engine where there is one.",
 			"Hits are prefill that does not happen.",
 			"A step down is a changed prompt head, a restart or a router without affinity."},
 			Query{hit(metrics.PrefixCacheHitTokens, metrics.PrefixCacheQueryTokens), "engine " + modelLegend},
 			Query{hit(metrics.ExternalPrefixCacheHitTokens, metrics.ExternalPrefixCacheQueryTokens), "external " + modelLegend}).
-			max(1).runbook("LLMPrefixHitCollapse").next(rules.IncidentDashboard),
+			max(1).runbook("LLMPrefixHitCollapse").next(rules.IncidentDashboard).
+			movesIn("prefix-collapse", "offload-saturated"),
 		lines("KV cache capacity", number, 8, About{
 			"Tokens that fit into the KV caches of a model's replicas, and the longest sequence that an engine accepts.",
 			"Capacity over sequence length is how many worst-case requests run at once.",
 			"Fell after a release: the memory share or the cache type changed."},
 			Query{promql.Sum(models, s.of(metrics.KVCacheCapacity)), "capacity " + modelLegend}, Query{promql.Max(models, s.of(metrics.MaxModelLen)), "longest sequence " + modelLegend}).
-			runbook("LLMKVPressure").next(FleetDashboard),
+			runbook("LLMKVPressure").next(FleetDashboard).
+			notDrilled(stays),
 		lines("Prefill time, p95", seconds, 8, About{
 			"The 95th percentile of the time from first scheduling to first token.",
 			"It grows with prompt length, and with lost prefix hits.",
 			"Up with the same prompts: look at SM clocks and at chunked prefill."},
-			Query{s.quantile(0.95, models, metrics.PrefillTime), modelLegend}).runbook("LLMLongPromptShift").next(rules.IncidentDashboard),
+			Query{s.quantile(0.95, models, metrics.PrefillTime), modelLegend}).runbook("LLMLongPromptShift").next(rules.IncidentDashboard).
+			movesIn("long-prompts", "prefix-collapse"),
 		lines("Decode time, p95", seconds, 8, About{
 			"The 95th percentile of the time from the first to the last token.",
 			"It is output length times inter-token latency.",
 			"Up with ITL flat: outputs got longer."},
-			Query{s.quantile(0.95, models, metrics.DecodeTime), modelLegend}).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard),
+			Query{s.quantile(0.95, models, metrics.DecodeTime), modelLegend}).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard).
+			movesIn("kv-thrash", "thermal-throttle"),
 	}
 }
 
@@ -166,17 +185,20 @@ func workRow(s scope) []Panel {
 			"Prompt tokens per request: median, 95th percentile and mean.",
 			"Longer prompts are more prefill, and delay the decode of everybody in the batch.",
 			"A step up: find the client that changed."},
-			lengths(metrics.RequestPromptTokens)...).runbook("LLMLongPromptShift").next(rules.IncidentDashboard),
+			lengths(metrics.RequestPromptTokens)...).runbook("LLMLongPromptShift").next(rules.IncidentDashboard).
+			movesIn("long-prompts").stillElsewhere("kv-thrash"),
 		lines("Output length", number, 8, About{
 			"Generated tokens per request: median, 95th percentile and mean.",
 			"Longer outputs hold batch slots and KV cache.",
 			"Pinned at a round number: requests run into the output cap."},
-			lengths(metrics.RequestGenerationTokens)...).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard),
+			lengths(metrics.RequestGenerationTokens)...).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard).
+			movesIn("kv-thrash"),
 		lines("Time per output token, p95", seconds, 8, About{
 			"The 95th percentile of the mean time per token of a request. It is not inter-token latency: pauses are averaged away.",
 			"It is the only decode latency that some engines have.",
 			"Up: read it as ITL, but look for pauses elsewhere."},
-			Query{s.quantile(0.95, models, metrics.TimePerOutputToken), modelLegend}).limits(s.limitOf(string(slo.TPOT))).runbook("LLMBatchKnee").next(rules.IncidentDashboard),
+			Query{s.quantile(0.95, models, metrics.TimePerOutputToken), modelLegend}).limits(s.limitOf(string(slo.TPOT))).runbook("LLMBatchKnee").next(rules.IncidentDashboard).
+			movesIn("bad-release", "thermal-throttle").notDrilled(noneOfThem),
 	}
 }
 
@@ -187,17 +209,20 @@ func featureRow(s scope) []Panel {
 			"Below about a third speculation costs more than it saves.",
 			"A step down: other traffic, other sampling, or a draft model that does not match."},
 			Query{shareOf(s.rate(models, metrics.SpecDecodeAcceptedTokens), s.rate(models, metrics.SpecDecodeDraftTokens)), modelLegend}).
-			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard),
+			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard).
+			movesIn("speculation-collapse"),
 		lines("LoRA adapters in use", number, 8, About{
 			"Adapters that running requests use, per replica.",
 			"More adapters than slots means swapping, which looks like queueing.",
 			"At the limit: spread adapters over replicas."},
-			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), replicaLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard),
+			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), replicaLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+			notDrilled(noEngine),
 		timeline("Asleep", 8, About{
 			"Engines that were put to sleep.",
 			"A sleeping engine answers its page and serves nobody.",
 			"Asleep with traffic: wake it, or take it out of rotation."},
-			bad("asleep"), Query{promql.Max(replicas, s.of(metrics.Sleeping)), replicaLegend}).runbook("LLMEngineStalled").next(rules.ExporterDashboard),
+			bad("asleep"), Query{promql.Max(replicas, s.of(metrics.Sleeping)), replicaLegend}).runbook("LLMEngineStalled").next(rules.ExporterDashboard).
+			notDrilled(noEngine),
 	}
 }
 
@@ -212,42 +237,49 @@ func elsewhereRow(s scope) []Panel {
 			"With disaggregated serving it is part of TTFT.",
 			"Up: look at NVLink and the network of the nodes. Submitting up: too many pieces per transfer."},
 			Query{s.quantile(0.95, models, metrics.KVTransferTime), modelLegend}, Query{s.quantile(0.95, models, metrics.KVTransferPostTime), "submit " + modelLegend}).
-			runbook("LLMKVTransferFailures").next(rules.GPUDashboard),
+			runbook("LLMKVTransferFailures").next(rules.GPUDashboard).
+			notDrilled(noEngine),
 		lines("KV bytes moved", bandwidth, 8, About{
 			"Bytes per second of KV cache moved between engines.",
 			"Against the link's bandwidth it says whether disaggregation pays.",
 			"Near the link's limit: fewer, closer decode engines. Falling while requests do not: transfers fail."},
-			Query{s.spent(models, metrics.KVTransferSize), modelLegend}).runbook("LLMKVTransferFailures").next(rules.GPUDashboard),
+			Query{s.spent(models, metrics.KVTransferSize), modelLegend}).runbook("LLMKVTransferFailures").next(rules.GPUDashboard).
+			movesIn("kv-transfer-failures"),
 		lines("KV transfers failed", perSecond, 8, About{
 			"Transfers per second that failed, and caches that a prefill engine held for a decode engine which never fetched them.",
 			"Each is a request that is computed again, or lost; one that expires has taken room from prefill meanwhile.",
 			"Not zero: look at the connector's log on both sides."},
 			Query{s.rate(replicas, metrics.KVTransferFailures), "failed " + replicaLegend}, Query{s.rate(replicas, metrics.KVTransfersExpired), "expired " + replicaLegend}).
-			bad(0.01, 0.1).runbook("LLMKVTransferFailures").next(rules.IncidentDashboard),
+			bad(0.01, 0.1).runbook("LLMKVTransferFailures").next(rules.IncidentDashboard).
+			movesIn("kv-transfer-failures"),
 		lines("KV tier hits", share, 6, About{
-			"Share of what was looked up in a tier below the GPU that was there: of tokens, or of blocks where the engine counts those. vLLM adds up all tiers: see Prefix cache hits.",
+			"Share of the tokens looked up in a tier below the GPU that were there, or of blocks where the engine counts those. vLLM adds up all tiers: see Prefix cache hits.",
 			"A tier that finds nothing only costs: write traffic, memory and lookups.",
 			"Zero for days: turn it off. A step down: a restart emptied it, or it refuses what it should store."},
 			Query{promql.Or(tokens, shareOf(s.rate(tiers, metrics.KVTierHits), s.rate(tiers, metrics.KVTierLookups))), tierLegend}).
-			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard),
+			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard).
+			notDrilled(noEngine),
 		lines("KV tier traffic", bandwidth, 6, About{
 			"Bytes per second stored to each tier and fetched from it.",
 			"Stores are the price, fetches the gain.",
 			"Much stored and little fetched: store less. Both flat at a round number: the way there is full."},
-			Query{s.rate(ways, metrics.KVTierTransferBytes), "{{operation}} " + tierLegend}).runbook("LLMKVOffloadSaturated").next(rules.GPUDashboard),
+			Query{s.rate(ways, metrics.KVTierTransferBytes), "{{operation}} " + tierLegend}).runbook("LLMKVOffloadSaturated").next(rules.GPUDashboard).
+			movesIn("offload-saturated"),
 		lines("KV tier pinned", share, 6, About{
 			"Share of each tier that transfers pin, and share that holds anything, of the fullest replica.",
 			"A tier full of cache is as it should be. One that is pinned takes no more.",
 			"Pinned above 90%: the way there is slower than its writers."},
 			Query{promql.Max(tiers, s.of(metrics.KVTierPinned)), "pinned " + tierLegend}, Query{promql.Max(tiers, s.of(metrics.KVTierUsage)), "holds " + tierLegend}).
-			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard),
+			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard).
+			movesIn("offload-saturated").notDrilled(noEngine),
 		lines("KV tier refusals and failures", perSecond, 6, About{
 			"Stores per second that a tier refused, and stores and fetches that failed, in the engine's own unit: tokens, blocks or transfers; and the tokens that it took.",
 			"What is refused or fails is computed again.",
 			"Failures: look at the disk or the remote store. Refusals beside a pinned tier: see its runbook; alone they may be first sightings."},
 			Query{s.rate(tiers, metrics.KVTierRefused), "refused " + tierLegend}, Query{s.rate(ways, metrics.KVTierFailures), "{{operation}} failed " + tierLegend},
 			Query{s.rate(tiers, metrics.KVTierTransferTokens, promql.Eq(metrics.LabelOperation, string(metrics.Store))), "stored tokens " + tierLegend}).
-			runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard),
+			runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard).
+			notDrilled(noEngine),
 	}
 }
 
@@ -261,11 +293,13 @@ func costRow(s scope) []Panel {
 			"The price of the model's GPUs divided by what it generates. Set the price of a GPU hour above.",
 			"Idle replicas make tokens expensive; so does a batch that is too small.",
 			"Compare with the same hour last week, not with an empty night."},
-			Query{cost, modelLegend}).empty("No tokens, or no GPU is known to serve the model.").runbook("LLMBatchKnee").next(FleetDashboard),
+			Query{cost, modelLegend}).empty("No tokens, or no GPU is known to serve the model.").runbook("LLMBatchKnee").next(FleetDashboard).
+			movesIn("rejections"),
 		lines("Cold start", duration, 12, About{
 			"Time each engine took from start until it could serve.",
 			"It is how far ahead capacity has to be asked for.",
 			"Longer than before: look at where weights come from."},
-			Query{promql.Max(replicas, s.of(metrics.EngineLoadTime)), replicaLegend}).bad(300, 900).runbook("LLMColdStart").next(FleetDashboard),
+			Query{promql.Max(replicas, s.of(metrics.EngineLoadTime)), replicaLegend}).bad(300, 900).runbook("LLMColdStart").next(FleetDashboard).
+			notDrilled(noEngine),
 	}
 }

@@ -170,7 +170,7 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 			}
 		}
 	}
-	if several != 3 {
+	if several < 3 {
 		t.Errorf("%d stats with several values", several)
 	}
 }

@@ -39,28 +39,33 @@ func healthRow(s scope) []Panel {
 			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
 			"Throttling shows as slow models, not as errors.",
 			"A red hw_ reason: look at temperature and power below."},
-			bad("active"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUClockEventActive)), "{{reason}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
+			bad("active"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUClockEventActive)), "{{reason}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
+			movesIn("thermal-throttle"),
 		timeline("GPU answers", 12, About{
 			"Whether each GPU answered the driver, and why not.",
 			"A GPU that stops answering has fallen off the bus, or the driver is wedged.",
 			"Down: drain the node."},
-			good("lost"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUUp)), "{{reason}}")).runbook("LLMGPULost").next(rules.ExporterDashboard),
+			good("lost"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUUp)), "{{reason}}")).runbook("LLMGPULost").next(rules.ExporterDashboard).
+			movesIn("xid-79"),
 		timeline("Missing GPUs", 8, About{
-			"GPUs that the PCI bus has, or had, and that do not answer through NVML, by their place on the bus.",
-			"The driver does not count them any more: no other panel shows them.",
+			"GPUs that the PCI bus has or had and that NVML does not show, by their place on the bus.",
+			"The driver no longer counts them, so no other panel shows them.",
 			"Missing: drain the node and restart it, then look at power and slot."},
 			bad("missing"), Query{promql.Max(by(nodes, metrics.LabelPCIBusID), s.of(metrics.GPUMissing)), nodeLegend + " {{pci_bus_id}}"}).
-			runbook("LLMGPUMissing").next(rules.ExporterDashboard),
+			runbook("LLMGPUMissing").next(rules.ExporterDashboard).
+			notDrilled(noGPU),
 		lines("XIDs per hour", number, 8, About{
 			"Driver errors of the last hour by number.",
 			"13, 31, 43 and 45 come from the application; most others from the hardware.",
 			"The table below says what each asks for."},
-			onePerGPU(recent, "XID {{xid}}")).bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard),
+			onePerGPU(recent, "XID {{xid}}")).bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard).
+			movesIn("xid-79"),
 		lines("Recovery action asked for", none, 8, About{
 			"What the driver asks for to bring a GPU back: 0 nothing, 1 reset the GPU, 2 reboot the node, 3 drain, 4 drain and reset, 6 reset the bus, 7 restart the system.",
 			"It is the driver's own verdict.",
 			"Above 0: drain first, then do what it says."},
-			onePerGPU(s.perGPU(metrics.GPURecoveryAction), "")).bad(1, 2).runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard),
+			onePerGPU(s.perGPU(metrics.GPURecoveryAction), "")).bad(1, 2).runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard).
+			movesIn("repair-pending"),
 		listing("What the XIDs mean", 24, About{
 			"The XIDs seen on these GPUs since the exporter started, with their meaning and what to do.",
 			"The number alone helps nobody at night.",
@@ -69,7 +74,8 @@ func healthRow(s scope) []Panel {
 				promql.TopK(1, []string{metrics.LabelXID}, promql.Max([]string{metrics.LabelXID, metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction}, s.of(metrics.GPUXIDInfo))),
 				promql.On(metrics.LabelXID).ManyToOne(metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction)), ""}).
 			columns(Column{metrics.LabelXID, "XID", 60, "", nil}, Column{"Value", "times", 70, "", nil}, Column{metrics.LabelSeverity, "severity", 90, "", nil}, Column{metrics.LabelMeaning, "meaning", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
-			size(24, 6).empty("No XID was seen.").runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard),
+			size(24, 6).empty("No XID was seen.").runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard).
+			movesIn("xid-79"),
 	}
 }
 
@@ -81,36 +87,42 @@ func busyRow(s scope) []Panel {
 			"The last is what nvidia-smi calls utilisation: 100% of it can be an idle GPU with one small kernel.",
 			"High SM with low tensor activity is decode or a bad kernel; both low is starvation."},
 			onePerGPU(s.perGPU(metrics.GPUSMActive), "SM"), onePerGPU(s.perGPU(metrics.GPUTensorActive), "tensor"), onePerGPU(s.perGPU(metrics.GPUUtilization), "kernel")).
-			max(1).runbook("LLMBatchKnee").next(rules.EngineDashboard),
+			max(1).runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			movesIn("bad-release", "crash-loop").notDrilled(noGPU),
 		lines("Memory bandwidth against peak", bandwidth, 8, About{
 			"Bytes per second to and from device memory, and what the board can do.",
 			"Decode runs at this ceiling.",
 			"Near the peak: more batch is more latency."},
 			onePerGPU(used, "used"), onePerGPU(s.perGPU(metrics.GPUMemoryBandwidthPeak), "peak")).
-			empty("Not said: needs Hopper or newer.").runbook("LLMBatchKnee").next(rules.EngineDashboard),
+			empty("Not reported: needs Hopper or newer.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			notDrilled(noGPU),
 		lines("Memory busy", share, 8, About{
 			"Share of time in which device memory was read or written at all. It is not bandwidth.",
-			"It is all that GPUs before Hopper say.",
+			"GPUs before Hopper report nothing better.",
 			"Use it to compare GPUs, not as a measure of headroom."},
-			onePerGPU(s.perGPU(metrics.GPUMemoryBusy), "")).max(1).runbook("LLMBatchKnee").next(rules.EngineDashboard),
+			onePerGPU(s.perGPU(metrics.GPUMemoryBusy), "")).max(1).runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			notDrilled(noGPU),
 		lines("Device memory", octets, 8, About{
 			"Memory allocated by clients, reserved by the driver, and in all.",
 			"Engines take most of it at start: full is normal and says nothing about pressure.",
 			"Look at the KV cache of the engine instead."},
 			onePerGPU(s.perGPU(metrics.GPUMemoryUsed), "used"), onePerGPU(s.perGPU(metrics.GPUMemoryReserved), "reserved"), onePerGPU(s.perGPU(metrics.GPUMemoryTotal), "total")).
-			runbook("LLMKVPressure").next(rules.EngineDashboard),
+			runbook("LLMKVPressure").next(rules.EngineDashboard).
+			notDrilled(noGPU),
 		lines("Pipes", share, 8, About{
 			"Share of time in which the SMs used each kind of unit.",
 			"A model that should run in fp8 or fp16 tensor operations and does not is misconfigured.",
 			"fp32 high: look at the engine's dtype."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelPipe), s.of(metrics.GPUPipeActive, promql.Eq(metrics.LabelGPUInstance, ""))), "{{pipe}}")).max(1).
-			empty("Not said: needs Hopper or newer.").runbook("LLMBatchKnee").next(rules.EngineDashboard),
+			empty("Not reported: needs Hopper or newer.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			notDrilled(noGPU),
 		lines("SM occupancy", share, 8, About{
-			"Share of the warps that fit on the SMs which were resident.",
+			"Resident warps as a share of those that fit on the SMs.",
 			"Low occupancy with busy SMs is large kernels; with idle SMs it is starvation.",
 			"Compare replicas of one model: they should look alike."},
 			onePerGPU(s.perGPU(metrics.GPUSMOccupancy), ""), onePerGPU(s.perGPU(metrics.GPUGraphicsActive), "any engine active")).max(1).
-			empty("Not said: needs Hopper or newer.").runbook("LLMReplicaSkew").next(rules.EngineDashboard),
+			empty("Not reported: needs Hopper or newer.").runbook("LLMReplicaSkew").next(rules.EngineDashboard).
+			notDrilled(noGPU),
 	}
 }
 
@@ -118,37 +130,43 @@ func powerRow(s scope) []Panel {
 	return []Panel{
 		lines("Temperature", celsius, 8, About{
 			"Temperature of the chip and of its memory.",
-			"Memory gets too hot before the chip does on most boards.",
+			"On most boards memory gets too hot before the chip does.",
 			"One GPU hotter than its neighbours: airflow or paste. All: the room."},
-			onePerGPU(promql.Max(by(gpus, metrics.LabelSensor), s.of(metrics.GPUTemperature)), "{{sensor}}")).bad(80, 90).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
+			onePerGPU(promql.Max(by(gpus, metrics.LabelSensor), s.of(metrics.GPUTemperature)), "{{sensor}}")).bad(80, 90).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
+			movesIn("crash-loop", "thermal-throttle"),
 		lines("Degrees left", celsius, 8, About{
 			"Degrees until each limit acts: slowdown, shutdown, memory and chip maximum.",
 			"Limits differ between boards; the margin is comparable.",
 			"Below 5: it will throttle next. Move load away."},
-			onePerGPU(promql.Min(by(gpus, metrics.LabelLimit), s.of(metrics.GPUTemperatureMargin)), "{{limit}}")).low(2, 5).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
+			onePerGPU(promql.Min(by(gpus, metrics.LabelLimit), s.of(metrics.GPUTemperatureMargin)), "{{limit}}")).low(2, 5).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
+			movesIn("thermal-throttle"),
 		lines("Power against limit", share, 8, About{
 			"Power drawn as a share of the limit in force.",
 			"At 1 the software cap lowers clocks: normal under prefill, expensive under decode.",
 			"At 1 all the time: raise the limit, or accept the clocks."},
 			onePerGPU(promql.Div(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), s.perGPU(metrics.GPUPowerLimit, promql.Eq(metrics.LabelKind, "enforced"))), "")).
-			bad(0.95, 1).max(1.1).runbook("LLMGPUPowerBrake").next(rules.IncidentDashboard),
+			bad(0.95, 1).max(1.1).runbook("LLMGPUPowerBrake").next(rules.IncidentDashboard).
+			notDrilled(noGPU),
 		lines("Power", watts, 8, About{
 			"Power drawn now, and the mean from the energy counter.",
 			"The mean is what the bill and the rack see.",
 			"Far apart: load comes in bursts."},
 			onePerGPU(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), "now"), onePerGPU(s.gpuRate(metrics.GPUEnergy), "mean")).
-			runbook("LLMGPUPowerBrake").next(rules.IncidentDashboard),
+			runbook("LLMGPUPowerBrake").next(rules.IncidentDashboard).
+			notDrilled(noGPU),
 		lines("Clocks", hertz, 8, About{
 			"Current clock of each domain.",
 			"Prefill follows the SM clock, decode the memory clock.",
 			"Below its neighbours under the same load: throttled."},
-			onePerGPU(promql.Max(by(gpus, metrics.LabelDomain), s.of(metrics.GPUClock)), "{{domain}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
+			onePerGPU(promql.Max(by(gpus, metrics.LabelDomain), s.of(metrics.GPUClock)), "{{domain}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
+			movesIn("thermal-throttle"),
 		lines("Fans", share, 8, About{
-			"Intended speed of each fan. Boards without fans are cooled by the chassis and say nothing.",
-			"At full speed with rising temperature there is nothing left.",
+			"Intended speed of each fan. Boards without fans are cooled by the chassis and report none.",
+			"At full speed with rising temperature, cooling has nothing left.",
 			"One fan at 0: replace it."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelFan), s.of(metrics.GPUFanSpeed)), "fan {{fan}}")).max(1).
-			empty("This board has no fans of its own.").runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard),
+			empty("This board has no fans of its own.").runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
+			notDrilled(noGPU),
 	}
 }
 
@@ -160,27 +178,31 @@ func eccRow(s scope) []Panel {
 			"Corrected errors are a warning; one that is not corrected ends the process that hit it.",
 			"Uncorrected: reset at the next opportunity, and see whether it returns."},
 			onePerGPU(promql.Sum(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), promql.Increase(s.of(metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime, "volatile")), hour)), "{{severity}} {{location}}")).
-			bad(1, 10).empty("This board has no ECC, or it is off.").runbook("LLMGPUUncorrectableECC").next(rules.IncidentDashboard),
+			bad(1, 10).empty("This board has no ECC, or it is off.").runbook("LLMGPUUncorrectableECC").next(rules.IncidentDashboard).
+			movesIn("row-remap-pending"),
 		timeline("Repairs", 8, About{
-			"States that wait for a reset, or that no reset repairs.",
+			"Repairs that wait for a reset, and faults that no reset repairs.",
 			"Pending is a ticket; failed is a new board.",
 			"Failure, threshold or unrepairable: take it out of service."},
 			bad("yes"), flag(metrics.GPURowRemapPending, "remap pending"), flag(metrics.GPURowRemapFailure, "remap failed"), flag(metrics.GPUSRAMThreshold, "SRAM threshold"),
 			flag(metrics.GPURetiredPagesPending, "retirement pending"), flag(metrics.GPUMemoryUnrepairable, "unrepairable"),
 			stateOfGPU(promql.Max(by(gpus, metrics.LabelType), s.of(metrics.GPURepairPending)), "{{type}} repair pending")).
-			runbook("LLMGPURowRemapFailure").next(rules.IncidentDashboard),
+			runbook("LLMGPURowRemapFailure").next(rules.IncidentDashboard).
+			movesIn("row-remap-pending", "repair-pending").notDrilled(noGPU),
 		lines("Rows remapped, pages retired", number, 8, About{
 			"Memory rows that were replaced by spare ones, and pages retired on older boards, by cause.",
 			"Growth is a board that ages.",
 			"Compare with the spare rows below."},
 			onePerGPU(promql.Sum(by(gpus, metrics.LabelCause), s.of(metrics.GPURemappedRows)), "rows {{cause}}"),
 			onePerGPU(promql.Sum(by(gpus, metrics.LabelCause), s.of(metrics.GPURetiredPages)), "pages {{cause}}")).
-			bad(1, 8).runbook("LLMGPURowRemapPending").next(rules.IncidentDashboard),
+			bad(1, 8).runbook("LLMGPURowRemapPending").next(rules.IncidentDashboard).
+			notDrilled(noGPU),
 		lines("Banks by spare rows left", number, 24, About{
 			"Memory banks by how many spare rows they have.",
 			"A bank at none cannot be repaired again.",
 			"Any bank at low or none: plan the replacement."},
-			onePerGPU(promql.Sum(by(gpus, metrics.LabelAvailability), s.of(metrics.GPURowRemapBanks)), "{{availability}}")).stacked().runbook("LLMGPURowRemapFailure").next(rules.IncidentDashboard),
+			onePerGPU(promql.Sum(by(gpus, metrics.LabelAvailability), s.of(metrics.GPURowRemapBanks)), "{{availability}}")).stacked().runbook("LLMGPURowRemapFailure").next(rules.IncidentDashboard).
+			notDrilled(noGPU),
 	}
 }
 
@@ -190,42 +212,49 @@ func linkRow(s scope) []Panel {
 			"Bytes per second over PCIe in both directions.",
 			"A served model needs little of it; much is loading, offloading or swapping.",
 			"Steady traffic in service: something does not fit."},
-			onePerGPU(s.gpuRate(metrics.GPUPCIeTransmit), "sent"), onePerGPU(s.gpuRate(metrics.GPUPCIeReceive), "received")).runbook("LLMGPULinkDegraded").next(rules.EngineDashboard),
+			onePerGPU(s.gpuRate(metrics.GPUPCIeTransmit), "sent"), onePerGPU(s.gpuRate(metrics.GPUPCIeReceive), "received")).runbook("LLMGPULinkDegraded").next(rules.EngineDashboard).
+			notDrilled(noGPU),
 		lines("PCIe lanes", none, 8, About{
 			"Lanes in use and lanes possible.",
 			"Fewer lanes than possible under load is a bad slot, riser or cable. Generations drop on idle links and are left out.",
 			"Narrow under load: reseat it in the next window."},
-			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkWidth)), "{{state}}")).runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard),
+			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkWidth)), "{{state}}")).runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard).
+			notDrilled(noGPU),
 		lines("PCIe errors and replays", perSecond, 8, About{
 			"Packets sent again, and errors by type.",
 			"Replays cost time, many of them announce a lost GPU.",
 			"Not zero for long: reseat or replace."},
-			onePerGPU(s.gpuRate(metrics.GPUPCIeReplays), "replays"), onePerGPU(s.gpuRate(metrics.GPUPCIeErrors, metrics.LabelType), "{{type}}")).bad(0.1, 1).runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard),
+			onePerGPU(s.gpuRate(metrics.GPUPCIeReplays), "replays"), onePerGPU(s.gpuRate(metrics.GPUPCIeErrors, metrics.LabelType), "{{type}}")).bad(0.1, 1).runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard).
+			notDrilled(noGPU),
 		lines("NVLink traffic", bandwidth, 8, About{
 			"Payload per second over all NVLinks of a GPU.",
 			"Tensor parallelism pays for every token here; all GPUs of a model should look alike.",
 			"One GPU different from the rest: look at its links."},
 			onePerGPU(s.gpuRate(metrics.GPUNVLinkTransmit), "sent"), onePerGPU(s.gpuRate(metrics.GPUNVLinkReceive), "received")).
-			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.EngineDashboard),
+			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.EngineDashboard).
+			notDrilled(noGPU),
 		timeline("NVLinks", 8, About{
 			"Whether each link is up; sleeping links count as up.",
 			"Tensor parallelism waits for the slowest link.",
 			"Down: drain, reset the GPU, then look at bridge and switch."},
 			good("down"), stateOfGPU(promql.Max(by(gpus, metrics.LabelLink), s.of(metrics.GPUNVLinkUp)), "link {{link}}")).
-			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard),
+			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard).
+			notDrilled(noGPU),
 		lines("NVLink errors", perSecond, 8, About{
 			"Errors of each link by type.",
 			"Replayed and recovered errors still cost every token.",
 			"Not zero for long: the link is going."},
 			onePerGPU(s.gpuRate(metrics.GPUNVLinkErrors, metrics.LabelLink, metrics.LabelType), "link {{link}} {{type}}")).bad(0.01, 0.1).
-			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard),
+			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard).
+			notDrilled("links wear for an hour before a ticket"),
 		timeline("Fabric", 24, About{
 			"Health checks of the NVSwitch fabric that fail, and a registration that is not completed.",
 			"A GPU outside the fabric cannot take part in tensor parallelism.",
 			"Failing: look at the fabric manager before the GPU."},
 			bad("unhealthy"), stateOfGPU(promql.Max(by(gpus, metrics.LabelCheck), s.of(metrics.GPUFabricHealth)), "{{check}}"),
 			stateOfGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed"))), "{{state}}")).
-			empty("This node has no NVSwitch fabric.").runbook("LLMGPUFabricUnhealthy").next(rules.IncidentDashboard),
+			empty("This node has no NVSwitch fabric.").runbook("LLMGPUFabricUnhealthy").next(rules.IncidentDashboard).
+			notDrilled("no check fails in the drill"),
 	}
 }
 
@@ -241,37 +270,44 @@ func usersRow(s scope) []Panel {
 			"Which engine runs on which GPU, and how that is known.",
 			"It leads from a bad GPU to the model that suffers.",
 			"An engine that should be here and is not: see Exporter health."},
-			Query{promql.Max(engine, s.of(metrics.EngineGPUInfo)), ""}).empty("No engine is known to use these GPUs.").runbook("LLMGPUThrottledUnderBurn").next(rules.EngineDashboard),
+			Query{promql.Max(engine, s.of(metrics.EngineGPUInfo)), ""}).empty("No engine is known to use these GPUs.").runbook("LLMGPUThrottledUnderBurn").next(rules.EngineDashboard).
+			notDrilled(stays).steady(),
 		listing("Boards", 12, About{
 			"Name, address, serial number and firmware of each GPU.",
 			"What a vendor asks for.",
 			"Different firmware on one node: level it in the next window."},
-			Query{promql.Max(identity, s.of(metrics.GPUInfo)), ""}).runbook("LLMGPULost").next(rules.ExporterDashboard),
+			Query{promql.Max(identity, s.of(metrics.GPUInfo)), ""}).runbook("LLMGPULost").next(rules.ExporterDashboard).
+			notDrilled(noGPU).steady(),
 		lines("Processes", number, 8, About{
 			"Compute processes on each GPU, and whether the driver keeps it initialised without any (persistence mode).",
-			"More than the engine's own is a neighbour, or a process that did not end. Without persistence the last one that ends takes counters and settings along.",
+			"More than the engine's own is a neighbour, or a process that did not end. Without persistence mode, counters and settings are lost when the last one ends.",
 			"Unexpected: find it by its container beside."},
-			onePerGPU(promql.Sum(gpus, s.of(metrics.GPUProcesses)), ""), onePerGPU(s.perGPU(metrics.GPUPersistenceMode), "persistence")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard),
+			onePerGPU(promql.Sum(gpus, s.of(metrics.GPUProcesses)), ""), onePerGPU(s.perGPU(metrics.GPUPersistenceMode), "persistence")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard).
+			notDrilled(noGPU),
 		lines("Memory by container", octets, 8, About{
 			"Device memory used by the processes of each container.",
 			"It says whose the memory is.",
 			"A container you do not know: look it up on the node."},
-			onePerGPU(promql.Sum(by(gpus, metrics.LabelContainerID), s.of(metrics.GPUContainerMemory)), "{{container_id}}")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard),
+			onePerGPU(promql.Sum(by(gpus, metrics.LabelContainerID), s.of(metrics.GPUContainerMemory)), "{{container_id}}")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard).
+			notDrilled(noGPU),
 		listing("MIG devices", 8, About{
 			"The slices of each GPU and their profiles.",
 			"A model on a slice cannot have more bandwidth than the slice.",
 			"Not the profile you expect: somebody reconfigured the node."},
-			Query{promql.Max(mig, s.of(metrics.GPUMIGInfo)), ""}).empty("MIG is off on these GPUs.").runbook("LLMBatchKnee").next(rules.EngineDashboard),
+			Query{promql.Max(mig, s.of(metrics.GPUMIGInfo)), ""}).empty("MIG is off on these GPUs.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			notDrilled(noGPU).steady(),
 		lines("SM activity by MIG slice", share, 12, About{
 			"Share of the SMs of each slice that were busy.",
 			"A slice is full while its GPU looks idle.",
 			"One slice at its limit: a larger profile, or another replica."},
-			onePerGPU(slice(metrics.GPUSMActive), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off, or the board is older than Hopper.").runbook("LLMBatchKnee").next(rules.EngineDashboard),
+			onePerGPU(slice(metrics.GPUSMActive), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off, or the board is older than Hopper.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			notDrilled(noGPU),
 		lines("Memory by MIG slice", share, 12, About{
 			"Share of the memory of each slice that is allocated.",
 			"Engines size their KV cache by it.",
 			"Not what the engine should have reserved: it started with the wrong slice or share."},
 			onePerGPU(promql.Div(slice(metrics.GPUMemoryUsed), slice(metrics.GPUMemoryTotal)), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off on these GPUs.").
-			runbook("LLMKVPressure").next(rules.EngineDashboard),
+			runbook("LLMKVPressure").next(rules.EngineDashboard).
+			notDrilled(noGPU),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
@@ -22,6 +23,7 @@ type board struct {
 	Links                            []boardLink
 	Templating                       struct{ List []variable }
 	Annotations                      struct{ List []annotation }
+	drills                           []dashboards.Drill // of the panels, as flat orders them
 }
 
 type boardLink struct {
@@ -47,6 +49,7 @@ type panel struct {
 		}
 		Tooltip struct{ Mode string }
 	}
+	drill       dashboards.Drill
 	FieldConfig struct {
 		Overrides []any
 		Defaults  struct {
@@ -115,12 +118,22 @@ func boardsFor(t testing.TB, pairs []slo.Pair) []board {
 		if err := json.Unmarshal(render(t, b, rules.Style{}), &read); err != nil {
 			t.Fatal(err)
 		}
+		for _, r := range b.Rows {
+			for _, p := range r.Panels {
+				read.drills = append(read.drills, p.Drill)
+			}
+		}
 		all = append(all, read)
 	}
 	return all
 }
 
-// flat are all panels, rows left out, those of collapsed rows included.
+// file is where a dashboard's panels are declared.
+func (b board) file() string {
+	return "dashboards/" + strings.TrimPrefix(b.UID, "llm-") + ".go"
+}
+
+// flat are all panels, rows left out, those of collapsed rows included, with what their file says of the drill.
 func (b board) flat() []panel {
 	var all []panel
 	for _, p := range b.Panels {
@@ -128,6 +141,9 @@ func (b board) flat() []panel {
 			all = append(all, p)
 		}
 		all = append(all, p.Panels...)
+	}
+	for i, d := range b.drills {
+		all[i].drill = d
 	}
 	return all
 }

@@ -30,6 +30,9 @@ func incident(w windows) Board {
 	}
 }
 
+// burns lists the incidents of the drill that burn a budget.
+var burns = []string{"traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "rejections", "bad-release", "thermal-throttle"}
+
 func nowRow(s scope) []Panel {
 	alert := []string{metrics.LabelCluster, "alertname", metrics.LabelSeverity, metrics.LabelBranch, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(alert, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""))), s.firing(alert)))
@@ -47,14 +50,17 @@ func nowRow(s scope) []Panel {
 			"Click one for its runbook."},
 			Query{began, ""}).columns(Column{"alertname", "alert", 0, "", nil}, Column{metrics.LabelSeverity, "severity", 80, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
 			Column{metrics.LabelGPUUUID, "GPU", 90, "", nil}, Column{"Value", "since", 110, "dateTimeFromNow", nil}).
-			size(10, 6).empty("No alert fires.").runbook(eachAlert).next(rules.SLODashboard),
+			size(10, 6).empty("No alert fires.").runbook(eachAlert).next(rules.SLODashboard).
+			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated", "speculation-collapse",
+				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
 		listing("Where to look first", 14, About{
 			"Evidence that is clear enough to name a branch, the first one first, with the lever that acts soonest. A page says the same.",
 			"Causes hide behind each other: a throttled GPU looks like a queue.",
 			"Start with the first line; its runbook says how to be sure."},
 			Query{promql.Max(suspect, action), ""}).columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelClue, "evidence", 0, "", says},
 			Column{"Value", "…", 70, "short", nil}, Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 180, "", nil}).
-			size(14, 6).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard),
+			size(14, 6).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard).
+			movesIn(burns...).drifts("compares with yesterday, of which a calm drill has none"),
 	}
 }
 
@@ -72,27 +78,31 @@ func objectiveRow(s scope, w windows) []Panel {
 	}
 	return []Panel{
 		single("Burn rate, 5 minutes", number, About{
-			"Budget spent now, as a multiple of what the objective allows: the model that burns it fastest.",
+			"How fast budget burns now, as a multiple of what the objective allows, for the model that burns fastest.",
 			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
 			"Above 1: go down the rows. Below: it may be over; check the hour beside it."},
-			Query{promql.Call("sort_desc", promql.Max(objective, burn("5m"))), "{{slo}}"}).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+			Query{promql.Call("sort_desc", promql.Max(objective, burn("5m"))), "{{slo}}"}).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			movesIn(burns...),
 		single("Budget left", share, About{
-			"Share of the period's error budget that is not spent, of the model that has least.",
-			"It decides how much risk is left: below 0 the objective of this period is missed already.",
-			"Low: stop releases, prefer the lever that is fastest over the one that is best."},
-			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard),
+			"Share of the period's error budget that is left, for the model with the least.",
+			"It says how much risk you can still take. Below 0, this period's objective is already missed.",
+			"Low: stop releases, and pull the fastest lever rather than the best one."},
+			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
+			movesIn("traffic-burst"),
 		single("Budget gone in", duration, About{
-			"Time until nothing is left at the burn of the last hour.",
+			"Time until the budget is gone if it burns on as in the last hour.",
 			"It says how long there is to think.",
 			"Under a few hours: mitigate first, understand later."},
 			Query{promql.Call("sort_desc", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Sub(promql.Mul(promql.Num(0), left), promql.Num(1)))), "{{slo}}"}).
-			low(6*3600, 3*24*3600).says(State{-1, "not in this period", blue}).empty("Nothing burned in the last hour.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+			low(6*3600, 3*24*3600).says(State{-1, "not in this period", blue}).empty("Nothing burned in the last hour.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			movesIn("traffic-burst"),
 		lines("Burn rate by window", number, 12, About{
 			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
 			"Short above long: it is starting. Long above short: it is ending.",
 			"The page ends by itself when the short window falls below the line."},
 			byWindow...).limits(s.firesAt(w.fast)).
-			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			movesIn(burns...),
 	}
 }
 
@@ -105,18 +115,21 @@ func splitRow(s scope) []Panel {
 			"TTFT up with ITL flat means queue or prefill.",
 			"Go to the phases: queue share, then prefill share."},
 			Query{s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken), modelLegend}).limits(s.limitOf(string(slo.TTFT))).
-			runbook("LLMQueueBuildUp").next(rules.EngineDashboard),
+			runbook("LLMQueueBuildUp").next(rules.EngineDashboard).
+			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-transfer-failures", "bad-release"),
 		lines("Inter-token latency, p95", seconds, 8, About{
 			"The 95th percentile of the gap between tokens per model, and the limits of the objectives on it.",
 			"ITL up with TTFT flat means decode: batch, memory bandwidth, speculation or a throttled GPU.",
 			"Go to the batch, then to the GPUs underneath."},
 			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}).limits(s.limitOf(string(slo.ITL))).
-			runbook("LLMBatchKnee").next(rules.EngineDashboard),
+			runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			movesIn("kv-thrash", "bad-release", "thermal-throttle"),
 		lines("Bad events", share, 8, About{
 			"Share of events that missed each objective, over 5 minutes.",
 			"It is what the burn rate is made of, before the objective divides it.",
 			"All models at once: look for what they share. One model: stay here."},
-			Query{badShare, legend}).max(1).empty("No events: nothing could miss.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard),
+			Query{badShare, legend}).max(1).empty("No events: nothing could miss.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			movesIn(burns...),
 	}
 }
 
@@ -128,35 +141,41 @@ func phaseRow(s scope) []Panel {
 	hits := shareOf(s.rate(models, metrics.PrefixCacheHitTokens), s.rate(models, metrics.PrefixCacheQueryTokens))
 	return []Panel{
 		lines("Queue share of TTFT", share, 8, About{
-			"Share of the time to the first token that requests wait in the queue.",
+			"Share of the time to the first token that requests spend in the queue.",
 			"Above half, the engine is full, not slow.",
 			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any."},
-			one(ofTTFT(metrics.QueueTime))).bad(0.3, 0.5).max(1).runbook("LLMQueueBuildUp").next(FleetDashboard),
+			one(ofTTFT(metrics.QueueTime))).bad(0.3, 0.5).max(1).runbook("LLMQueueBuildUp").next(FleetDashboard).
+			movesIn("traffic-burst", "kv-transfer-failures"),
 		lines("Prefill share of TTFT", share, 8, About{
-			"Share of the time to the first token that the prompt is computed.",
+			"Share of the time to the first token that goes into computing the prompt.",
 			"Above half, prompts got longer or the prefix cache stopped hitting.",
 			"Compare prefix hits and prompt lengths with yesterday."},
-			one(ofTTFT(metrics.PrefillTime))).bad(0.5, 0.8).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard),
+			one(ofTTFT(metrics.PrefillTime))).bad(0.5, 0.8).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard).
+			movesIn("prefix-collapse"),
 		lines("Decode share of a request", share, 8, About{
-			"Share of the whole request that is spent after the first token.",
+			"Share of the whole request's time that comes after the first token.",
 			"Falling while requests get slower: the time goes before the first token. Rising: long outputs or slow decode.",
 			"Rising with ITL flat: outputs got longer. Rising with ITL: look at the batch."},
-			one(shareOf(s.spent(models, metrics.DecodeTime), s.spent(models, metrics.RequestDuration)))).max(1).runbook("LLMRunawayGeneration").next(rules.EngineDashboard),
+			one(shareOf(s.spent(models, metrics.DecodeTime), s.spent(models, metrics.RequestDuration)))).max(1).runbook("LLMRunawayGeneration").next(rules.EngineDashboard).
+			movesIn("long-prompts"),
 		lines("KV cache in use, fullest replica", share, 8, About{
 			"Share of the KV cache that live requests hold.",
 			"Above 90% with requests waiting, tokens have no room; preemption follows. GPU memory says nothing about it.",
 			"Cap output and context; a lower batch limit takes a restart."},
-			one(promql.Max(models, s.of(metrics.KVCacheUsage)))).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.EngineDashboard),
+			one(promql.Max(models, s.of(metrics.KVCacheUsage)))).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.EngineDashboard).
+			movesIn("traffic-burst", "kv-thrash"),
 		lines("Preemptions", perSecond, 8, About{
 			"Running requests that lost their cache and are computed again.",
 			"Each one pays its prefill twice and delays everybody in the batch.",
 			"More than one in five requests: cap output now, then restart with a lower batch limit."},
-			one(s.rate(models, metrics.Preemptions))).bad(0.1, 1).runbook("LLMPreemptionThrash").next(rules.EngineDashboard),
+			one(s.rate(models, metrics.Preemptions))).bad(0.1, 1).runbook("LLMPreemptionThrash").next(rules.EngineDashboard).
+			movesIn("kv-thrash").stillElsewhere("rejections"),
 		lines("Prefix cache hits", share, 8, About{
 			"Share of prompt tokens that were found in the prefix cache.",
 			"A collapse turns cached prompts into prefill: TTFT rises with the same traffic.",
 			"Look for a changed template, a timestamp in the system prompt, a restart, a router that lost affinity."},
-			one(hits)).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard),
+			one(hits)).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard).
+			movesIn("prefix-collapse").stillElsewhere("rejections"),
 	}
 }
 
@@ -167,17 +186,20 @@ func scopeRow(s scope) []Panel {
 			"The 95th percentile of TTFT of every replica.",
 			"One line above the others is a bad replica; all of them together are the model, the traffic or the release.",
 			"One bad replica: take it out of rotation, then look at its GPU."},
-			Query{s.quantile(0.95, replicas, metrics.TimeToFirstToken), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard),
+			Query{s.quantile(0.95, replicas, metrics.TimeToFirstToken), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
+			movesIn("traffic-burst", "prefix-collapse"),
 		lines("Waiting by replica", number, 8, About{
 			"Requests that wait on every replica.",
 			"A queue on one replica while another has none is routing, not capacity.",
 			"Uneven: look at the router. Even: look at demand."},
-			Query{promql.Sum(replicas, s.of(metrics.RequestsWaiting)), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard),
+			Query{promql.Sum(replicas, s.of(metrics.RequestsWaiting)), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
+			movesIn("traffic-burst", "kv-thrash", "rejections"),
 		lines("Bad events by node", share, 8, About{
 			"Share of events of each objective that were bad, per node.",
-			"Bad events of one node point at its hardware or its network.",
+			"Bad events on one node point at its hardware or its network.",
 			"One node: open the GPU dashboard for it."},
-			Query{badByNode, "{{slo}} {{instance}}"}).max(1).empty("No events: nothing could miss.").runbook("LLMReplicaSkew").next(rules.GPUDashboard),
+			Query{badByNode, "{{slo}} {{instance}}"}).max(1).empty("No events: nothing could miss.").runbook("LLMReplicaSkew").next(rules.GPUDashboard).
+			movesIn(burns...),
 	}
 }
 
@@ -191,32 +213,37 @@ func gpuRow(s scope) []Panel {
 			"A throttled GPU makes every request of its replica slow; with tensor parallelism, of the whole model.",
 			"Any red while the budget burns: move the traffic away from this GPU."},
 			bad("throttled"), stateOfGPU(s.serving(promql.Max(reasons, s.of(metrics.GPUClockEventActive, harmful))), "{{reason}}")).
-			empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard),
+			empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard).
+			movesIn("thermal-throttle").stillElsewhere(),
 		lines("Time throttled", share, 12, About{
 			"Share of time for which clocks were lowered, by reason, from the driver's own counters.",
 			"It catches throttling that is over before the next scrape.",
 			"Above 5% it explains a burn."},
 			Query{s.serving(promql.Call("clamp_max", promql.Max(reasons, promql.Rate(s.of(metrics.GPUClockEventSeconds, harmful), rateInterval)), promql.Num(1))), gpuLegend + " {{reason}}"}).
-			bad(0.01, 0.05).max(1).empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard),
+			bad(0.01, 0.05).max(1).empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard).
+			movesIn("thermal-throttle").stillElsewhere(),
 		lines("Memory bandwidth in use", share, 8, About{
-			"Share of the peak memory bandwidth. Hopper and newer; older GPUs do not say.",
+			"Share of the peak memory bandwidth. Only Hopper and newer report it.",
 			"Decode is bound by it: near the ceiling more batch means more latency.",
 			"High with ITL up: the batch is past its knee. Low with ITL up: look at the clocks."},
 			Query{s.serving(s.perGPU(metrics.GPUMemoryBandwidthUtilization)), gpuLegend}).bad(0.8, 0.95).max(1).
-			empty("Not said: needs Hopper or newer, or no GPU is known to serve this model.").runbook("LLMBatchKnee").next(rules.GPUDashboard),
+			empty("Not reported: needs Hopper or newer, or no GPU is known to serve this model.").runbook("LLMBatchKnee").next(rules.GPUDashboard).
+			notDrilled(noGPU),
 		lines("SM clock against its maximum", share, 8, About{
 			"Current SM clock as a share of the highest.",
 			"Prefill is bound by it. A step down under load is throttling or a power cap.",
 			"Compare the GPUs with each other before blaming one."},
 			Query{s.serving(promql.Div(s.perGPU(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm")),
 				s.perGPU(metrics.GPUClockMax, promql.Eq(metrics.LabelDomain, "sm")))), gpuLegend}).low(0.5, 0.7).max(1).
-			empty(unknown).runbook("LLMGPUHardwareThrottle").next(rules.GPUDashboard),
+			empty(unknown).runbook("LLMGPUHardwareThrottle").next(rules.GPUDashboard).
+			movesIn("thermal-throttle").stillElsewhere("xid-79", "repair-pending"),
 		lines("XIDs in the last hour", number, 8, About{
 			"Driver errors of the GPUs that serve the model, by number.",
 			"They come before engine crashes and explain them.",
 			"Look the number up on the GPU dashboard; some mean that the GPU has to leave service."},
 			Query{s.serving(promql.Sum(by(gpus, metrics.LabelXID), promql.Increase(s.of(metrics.GPUXIDErrors), hour))), gpuLegend + " XID {{xid}}"}).
-			bad(1, 1).empty("No XID is known for these GPUs.").runbook("LLMGPUCriticalXID").next(rules.GPUDashboard),
+			bad(1, 1).empty("No XID is known for these GPUs.").runbook("LLMGPUCriticalXID").next(rules.GPUDashboard).
+			movesIn("xid-79", "repair-pending").stillElsewhere(),
 	}
 }
 
@@ -226,20 +253,23 @@ func changeRow(s scope) []Panel {
 	return []Panel{
 		lines("Replicas by version", number, 8, About{
 			"Engine pages per model and engine version.",
-			"Two versions at once is a rollout. A burn that starts with one is its fault until shown otherwise.",
+			"Two versions at once are a rollout. A burn that starts with a rollout is its fault until shown otherwise.",
 			"Roll back first; it is cheaper than understanding."},
-			Query{promql.CountBy(version, s.of(metrics.EngineInfo)), "{{version}} " + modelLegend}).stacked().runbook("LLMReleaseRegression").next(rules.EngineDashboard),
+			Query{promql.CountBy(version, s.of(metrics.EngineInfo)), "{{version}} " + modelLegend}).stacked().runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			movesIn("bad-release", "crash-loop", "xid-79").stillElsewhere("rejections"),
 		lines("Time since start", duration, 8, About{
 			"Age of each engine process.",
 			"A drop to zero is a restart: cold caches, lost requests, or a crash loop.",
 			"Several drops of one replica: read its log."},
-			Query{uptime, "{{pod}} {{server}}"}).low(300, 3600).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard),
+			Query{uptime, "{{pod}} {{server}}"}).low(300, 3600).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard).
+			movesIn("bad-release", "crash-loop").stillElsewhere("rejections", "xid-79"),
 		timeline("Alerts over time", 8, About{
 			"When each alert of this project fired for the model.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
 			fires, Query{s.firing([]string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).
-			empty("Nothing fired.").runbook(eachAlert).next(rules.SLODashboard),
+			empty("Nothing fired.").runbook(eachAlert).next(rules.SLODashboard).
+			movesIn(burns...),
 	}
 }
 

@@ -31,7 +31,7 @@ what it is about; from there every other one is a click away with the same time 
 ![Burn rate, firing alerts, TTFT, inter-token latency, queue share and throttling while the cooling of a simulated node fails](incident.svg)
 
 The picture plots the queries of the incident dashboard over what [the drill](drill.md) left in Prometheus' storage; it is no screenshot.
-` + "`go test ./dashboards -run Picture -update`" + ` redraws it.
+` + "`go test ./dashboards -run Drill/incidents/thermal-throttle -update`" + ` redraws it.
 
 ` + "```" + `sh
 go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
@@ -50,7 +50,7 @@ providers:
 
 * They need the [recording rules](../examples/prometheus/rules.yaml): panels over weeks read what is recorded per model.
 * Filters match everything until you choose. "All" is ` + "`.*`" + `, which also keeps series without the label: hosts outside Kubernetes have no
-  namespace. Recorded series have no node and no runtime: those filters do not reach them.
+  namespace. Recorded series have no node and no runtime: those two filters do not apply to them.
 * An empty panel says why it may be empty. It never means zero.
 * Blue means well, orange warns, vermilion means bad: a palette for any colour vision.
 * Marks across all panels show alerts that fire, deploys (a version that was not there before) and restarts.
@@ -69,7 +69,7 @@ func dashboardsPage() ([]byte, error) {
 		for _, row := range board.Rows {
 			fmt.Fprintf(&b, "\n**%s**\n\n", row.Title)
 			for _, p := range row.Panels {
-				fmt.Fprintf(&b, "* %s: %s%s\n", p.Title, p.About.What, drilled(board, p))
+				fmt.Fprintf(&b, "* %s: %s%s\n", p.Title, p.About.What, drilled(p.Drill))
 			}
 		}
 	}
@@ -77,12 +77,12 @@ func dashboardsPage() ([]byte, error) {
 }
 
 // drilled names the incidents of the drill that move a panel, or why none does.
-func drilled(board dashboards.Board, p dashboards.Panel) string {
-	if moves := dashboards.MovedIn(board.UID, p.Title); moves != nil {
-		return " *Moves in " + strings.Join(moves, ", ") + ".*"
+func drilled(d dashboards.Drill) string {
+	if d.Moves != nil {
+		return " *Moves in " + strings.Join(d.Moves, ", ") + ".*"
 	}
-	if why, ok := dashboards.Undrilled[board.UID][p.Title]; ok {
-		return " *Not drilled: " + why + ".*"
+	if d.Excuse != "" {
+		return " *Not drilled: " + d.Excuse + ".*"
 	}
 	return ""
 }

@@ -7,6 +7,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
+// spends lists the incidents of the drill that spend enough budget to be seen beside a month of it.
+var spends = []string{"traffic-burst", "bad-release", "thermal-throttle"}
+
 // objectives returns the dashboard of a month: who keeps their promises. It reads recorded series only.
 func objectives(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, bySLO}
@@ -23,97 +26,114 @@ func objectives(w windows) Board {
 		Rows: []Row{
 			{Title: "Now: is anybody in trouble?", Panels: []Panel{
 				single("Least budget left", share, About{
-					"The smallest share of error budget that any selected objective of any model has left.",
+					"The smallest share of error budget left, of all selected objectives and models.",
 					"It is the one number for the whole fleet.",
 					"Below a quarter: find the model in the burn-down."},
-					Query{promql.Min(whole, left), ""}).low(0, 0.25).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+					Query{promql.Min(whole, left), ""}).low(0, 0.25).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+					movesIn(spends...),
 				single("Fastest burn, 1 hour", number, About{
 					"The highest burn rate over an hour.",
 					"At 14.4 a 30-day budget is gone in two days.",
 					"Open the incident dashboard for the model that leads."},
 					Query{promql.Max(whole, s.of(metrics.Window(metrics.RecordedBurn, "1h"))), ""}).bad(1, factor(w.fast)).size(6, 5).
-					empty("No events in an hour: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+					empty("No events in an hour: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+					movesIn(spends...),
 				single("Objectives kept", share, About{
 					"Share of objectives, counted per model, that have budget left.",
 					"It is what a monthly report says.",
 					"Below 1: the burn-down says which ones."},
 					Query{promql.Sub(promql.Num(1), promql.Div(
 						promql.Or(promql.CountBy(whole, promql.Lt(left, promql.Num(0))), promql.Mul(promql.Num(0), promql.CountBy(whole, left))),
-						promql.CountBy(whole, left))), ""}).low(0.9, 1).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+						promql.CountBy(whole, left))), ""}).low(0.9, 1).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+					notDrilled("an hour does not spend a month's budget").steady(),
 				single("Budget alerts firing", number, About{
 					"Budget alerts that fire now, pages and tickets.",
 					"One of them is somebody's problem already.",
 					"Their names are in the alert history below."},
 					Query{promql.Sum(whole, s.firing(alert, symptom)), ""}).bad(1, 2).size(6, 5).
-					empty("No budget alert fires.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+					empty("No budget alert fires.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+					movesIn(spends...),
 			}},
 			{Title: "Budget: how much is left, and for how long?", Panels: []Panel{
 				lines("Budget burn-down", share, 16, About{
 					"Share of the period's error budget left, per model and objective. The period is rolling: an incident that leaves it gives its budget back.",
 					"A steady slope is a chronic fault, a step is an incident. Below 0 the objective is missed.",
 					"Click a line to open that model at that time."},
-					one(left)).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+					one(left)).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+					movesIn(spends...),
 				lines("Budget gone in", duration, 8, About{
-					"Time until nothing is left at the burn of the last hour, where that is within the period.",
-					"A slow burn is a ticket as long as this is days.",
+					"Time until the budget is gone if it burns on as in the last hour, where that is within the period.",
+					"As long as days are left, a slow burn is a ticket.",
 					"Under three days: plan the fix now."},
-					one(s.inPeriod(s.of(metrics.RecordedExhaustion)))).low(6*3600, 3*24*3600).empty("At the burn of the last hour, no budget ends within its period.").runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+					one(s.inPeriod(s.of(metrics.RecordedExhaustion)))).low(6*3600, 3*24*3600).empty("At the burn of the last hour, no budget ends within its period.").runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+					movesIn("traffic-burst"),
 			}},
 			{Title: "Burn: which windows, which models?", Panels: []Panel{
 				lines("Burn rate, fast window", number, 12, About{
 					"Burn over " + w.fast.Long.String() + " per model and objective, and the line at which it pages.",
-					"The long window of the pair that pages first: what is above the line paged.",
+					"This is the long window of the pair that pages first: whatever rose above the line paged.",
 					"Repeated peaks at the same hour are load: look at capacity."},
 					burn(w.fast)).limits(s.firesAt(w.fast)).
-					bad(1, factor(w.fast)).empty("No events in " + w.fast.Long.String() + ": nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+					bad(1, factor(w.fast)).empty("No events in " + w.fast.Long.String() + ": nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+					movesIn(spends...),
 				lines("Burn rate, slow window", number, 12, About{
 					"Burn over " + w.slow.Long.String() + " per model and objective, and the line at which that opens a ticket, or pages.",
 					"Above 1 for long, the objective will be missed without any single incident.",
 					"Fix the cause, or agree on another objective."},
 					burn(w.slow)).limits(s.firesAt(w.slow)).
-					bad(factor(w.slow), factor(w.fast)).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+					bad(factor(w.slow), factor(w.fast)).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+					movesIn(spends...),
 			}},
 			{Title: "Events: what is counted?", Panels: []Panel{
 				lines("Events", perSecond, 6, About{
 					"Events per second that count for each objective: requests, or tokens for latency between tokens.",
 					"With few events a burn rate says little.",
 					"Zero where there should be traffic: the objective protects nobody."},
-					one(s.of(metrics.RecordedEventRate))).runbook("LLMObjectiveWithoutEvents").next(rules.ExporterDashboard),
+					one(s.of(metrics.RecordedEventRate))).runbook("LLMObjectiveWithoutEvents").next(rules.ExporterDashboard).
+					movesIn("traffic-burst"),
 				lines("Bad events", perSecond, 6, About{
 					"Events per second that missed their objective.",
-					"Users feel the absolute number, whatever share it is.",
+					"Users feel the absolute number, whatever its share.",
 					"A step up with flat traffic is a change: look at the deploy marks."},
-					one(s.of(metrics.RecordedBadEventRate))).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard),
+					one(s.of(metrics.RecordedBadEventRate))).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+					movesIn(spends...),
 				lines("Left out for maintenance", perSecond, 6, About{
 					"Bad events per second in declared intervals of maintenance: they spend no budget.",
 					"What is left out is shown, so that nobody has to guess why a bad hour cost nothing.",
 					"Something here that nobody announced: look at `maintenance` in the exporters' configuration."},
 					one(promql.Mul(promql.Num(-1./60), s.of(metrics.RecordedBadEventCorrection, promql.Eq(metrics.LabelReason, "maintenance"))))).
-					empty("No maintenance in this time.").runbook("LLMErrorBudgetSlowBurn").next(rules.ExporterDashboard),
+					empty("No maintenance in this time.").runbook("LLMErrorBudgetSlowBurn").next(rules.ExporterDashboard).
+					notDrilled("no incident happens in a declared interval"),
 				lines("Bad share over the period", share, 6, About{
-					"Bad events as a share of all events of the objective's whole period, beside what may be bad.",
+					"Bad events as a share of all events in the objective's period, beside the share that may be bad.",
 					"It is the report at the end of the month, so far.",
 					"Above the limit: the budget is gone."},
 					one(promql.Div(s.of(metrics.RecordedPeriodBadEvents), promql.Gt(s.of(metrics.RecordedPeriodEvents), promql.Num(0))))).
-					limits(Query{promql.Max([]string{metrics.LabelSLO}, s.of(metrics.RecordedErrorBudget)), "may be bad {{slo}}"}).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard),
+					limits(Query{promql.Max([]string{metrics.LabelSLO}, s.of(metrics.RecordedErrorBudget)), "may be bad {{slo}}"}).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+					movesIn(spends...).drifts("exact, so it drifts while little is recorded"),
 			}},
 			{Title: "Latency: what did users get?", Collapsed: true, Panels: []Panel{
-				longLatency(s, "Time to first token, p95", metrics.RecordedTimeToFirstToken, slo.TTFT),
-				longLatency(s, "Inter-token latency, p95", metrics.RecordedInterTokenLatency, slo.ITL),
-				longLatency(s, "Request duration, p95", metrics.RecordedRequestDuration, slo.RequestDuration),
+				longLatency(s, "Time to first token, p95", metrics.RecordedTimeToFirstToken, slo.TTFT).
+					movesIn("traffic-burst"),
+				longLatency(s, "Inter-token latency, p95", metrics.RecordedInterTokenLatency, slo.ITL).
+					movesIn("bad-release"),
+				longLatency(s, "Request duration, p95", metrics.RecordedRequestDuration, slo.RequestDuration).
+					movesIn("traffic-burst").notDrilled(noneOfThem),
 			}},
 			{Title: "Alert history: what fired, and when?", Panels: []Panel{
 				timeline("Budget alerts", 12, About{
 					"When each budget alert fired.",
 					"The number of pages per month is the health of the objective, not only of the service.",
 					"Pages that nobody acted on: change the objective."},
-					fires, Query{s.firing(alert, symptom), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).empty("No budget alert fired.").runbook(eachAlert).next(rules.IncidentDashboard),
+					fires, Query{s.firing(alert, symptom), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).empty("No budget alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
+					movesIn(spends...),
 				timeline("Causes", 12, About{
 					"When each cause alert fired.",
 					"Causes that come before every burn are what to engineer away.",
 					"Click one for its runbook."},
 					fires, Query{s.firing(alert, promql.Ne(metrics.LabelBranch, string(rules.Symptom))), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).
-					empty("No cause fired.").runbook(eachAlert).next(rules.IncidentDashboard),
+					empty("No cause fired.").runbook(eachAlert).next(rules.IncidentDashboard).
+					movesIn("traffic-burst", "offload-saturated", "speculation-collapse", "bad-release", "thermal-throttle"),
 			}},
 		},
 	}

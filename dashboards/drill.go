@@ -1,0 +1,36 @@
+package dashboards
+
+// Drill says what incidents of the drill do to a panel. Tests play every incident that a panel names.
+type Drill struct {
+	// Moves lists the incidents that must change the panel after their onset.
+	Moves []string
+	// Still says that no other incident may change it, but for those in May: it would point at the wrong cause.
+	Still bool
+	May   []string
+	// Excuse says why no incident moves the panel, or fills all its queries. Tests then show it with invented series: see
+	// world_test.go.
+	Excuse string
+	// Steady says that the invented series do not change it either.
+	Steady bool
+	// Drifts says why the panel changes without a fault.
+	Drifts string
+}
+
+func (p Panel) movesIn(incidents ...string) Panel { p.Drill.Moves = incidents; return p }
+
+// stillElsewhere says that the panel points at the cause of the incidents that move it, and at no other.
+func (p Panel) stillElsewhere(but ...string) Panel { p.Drill.Still, p.Drill.May = true, but; return p }
+
+func (p Panel) notDrilled(why string) Panel { p.Drill.Excuse = why; return p }
+func (p Panel) steady() Panel               { p.Drill.Steady = true; return p }
+func (p Panel) drifts(why string) Panel     { p.Drill.Drifts = why; return p }
+
+// Why the drill leaves a panel, or one of its lines, without data or unchanged.
+const (
+	noGPU      = "the drill's GPUs do not report it"
+	noEngine   = "the drill's engines do not do it"
+	noProcess  = "it is about the exporter's process, which the drill does not run"
+	noClock    = "it takes real time, which does not pass in the drill"
+	stays      = "it does not change in the drill"
+	noneOfThem = "the drill has no objective on it"
+)
