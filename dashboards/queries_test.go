@@ -152,8 +152,7 @@ func TestEverySelectorObeysTheFilters(t *testing.T) {
 						continue
 					}
 					label := m[2]
-					scraped := f.Group != "recorded" && (f.Group != "foreign" || f == metrics.Up)
-					if !slices.Contains(f.Labels, label) && label != "cluster" && !(scraped && label == "instance") {
+					if !slices.Contains(f.Labels, label) && label != "cluster" && !(f.Exported() && label == "instance") {
 						continue
 					}
 					if strings.TrimSuffix(matched[label], "|") != "1"+v.Name {
@@ -208,7 +207,7 @@ func TestAggregations(t *testing.T) {
 					t.Errorf("%s: %s averages: %s", b.Title, p.Title, a)
 				}
 				if v, ok := a.Expr.(*parser.VectorSelector); ok && a.Op == parser.SUM {
-					if f := promql.Lookup(v.Name); f != nil && f.Aggregate != metrics.Sum && f.Kind == metrics.Gauge {
+					if f := promql.Lookup(v.Name); f != nil && f.Aggregate != metrics.Sum {
 						t.Errorf("%s: %s adds up %s, which is folded by %s", b.Title, p.Title, f.Name, f.Aggregate)
 					}
 				}
@@ -299,7 +298,7 @@ func TestAlertsHaveTheirEvidence(t *testing.T) {
 		asked.add(t, a.Expr.String())
 	}
 	for f := range asked.families {
-		if f.Group != "recorded" && f != metrics.SLOMayBeAbsent && !shown.families[f] && !strings.HasSuffix(f.Name, "_info") {
+		if f.Owner != metrics.Rules && f != metrics.SLOMayBeAbsent && !shown.families[f] && f.Kind != metrics.Info {
 			t.Errorf("alerts read %s, no panel does", f.Name)
 		}
 	}

@@ -64,7 +64,7 @@ func valuesOf(f *metrics.Family, label string) []string {
 // series are the label sets of a family.
 func (w world) series(f *metrics.Family) []labels.Labels {
 	sets := [][]string{w.scraper()}
-	if f.Group == "recorded" {
+	if f.Owner == metrics.Rules {
 		sets = [][]string{{metrics.LabelCluster, "eu"}}
 	}
 	for _, l := range f.Labels {
@@ -176,7 +176,7 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 		if strings.HasSuffix(f.Name, "_ratio") {
 			healthy, bad = 0.4, 0.95
 		}
-		if strings.HasSuffix(f.Name, "_info") {
+		if f.Kind == metrics.Info {
 			healthy, bad = 1, 1
 		}
 	}

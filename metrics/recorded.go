@@ -127,13 +127,13 @@ func Window(f *Family, window string) *Family {
 }
 
 func recorded(agg Aggregate, name, help string, labels ...[]string) *Family {
-	f := &Family{Name: name, Help: help, Kind: Gauge, Labels: slices.Concat(labels...), Aggregate: agg, Group: "recorded", Index: -1}
+	f := &Family{Name: name, Help: help, Kind: Gauge, Labels: slices.Concat(labels...), Aggregate: agg, Owner: Rules, Index: -1}
 	allRecorded = append(allRecorded, f)
 	return f
 }
 
 func foreign(name, help string, labels []string) *Family {
-	f := &Family{Name: name, Help: help, Kind: Gauge, Labels: labels, Group: "foreign", Index: -1}
+	f := &Family{Name: name, Help: help, Kind: Gauge, Labels: labels, Owner: Others, Index: -1}
 	allForeign = append(allForeign, f)
 	return f
 }

@@ -464,9 +464,6 @@ func (c *Collector) health(now time.Time) []health {
 	return all
 }
 
-// owned lists the GPU families that collectors/ownership exports.
-var owned = []*metrics.Family{metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy, metrics.GPUAllocationInfo}
-
 // Down reports whether NVML has been tried and cannot be used.
 func (c *Collector) Down() bool {
 	c.mu.Lock()
@@ -477,10 +474,10 @@ func (c *Collector) Down() bool {
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) { Describe(ch) }
 
-// Describe sends every GPU family except those that collectors/ownership exports.
+// Describe sends every family that a GPU owns.
 func Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range metrics.All() {
-		if f.Group == "gpu" && !slices.Contains(owned, f) {
+		if f.Owner == metrics.GPU {
 			ch <- f.Desc()
 		}
 	}

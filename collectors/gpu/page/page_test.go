@@ -133,7 +133,7 @@ func TestGoldens(t *testing.T) {
 func TestEveryFamilyHasAnAnswer(t *testing.T) {
 	for _, s := range sources {
 		for _, f := range metrics.All() {
-			if f.Group != "gpu" || f == metrics.GPUSourceUp || f == metrics.GPUMetricSourceInfo {
+			if f.Owner != metrics.GPU && f.Owner != metrics.Allocation || f == metrics.GPUSourceUp || f == metrics.GPUMetricSourceInfo {
 				continue
 			}
 			answers := 0
