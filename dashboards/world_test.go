@@ -100,7 +100,7 @@ func (w world) scrape(at time.Time, emit rulesim.Emit) {
 	t := at.Sub(rulesim.Epoch)
 	bad := max(0, (t - incidentAt).Seconds())
 	good := t.Seconds() - bad
-	emit(with(labels.EmptyLabels(), metrics.Up.Name, w.scraper()...), state(bad == 0 || int(bad/60)%2 == 1))
+	emit(with(labels.EmptyLabels(), metrics.Up.Name, w.scraper()...), metrics.Bool(bad == 0 || int(bad/60)%2 == 1))
 	for _, f := range metrics.All() {
 		if !w.emits[f] {
 			continue
@@ -184,13 +184,6 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 		return bad
 	}
 	return healthy
-}
-
-func state(set bool) float64 {
-	if set {
-		return 1
-	}
-	return 0
 }
 
 // run plays the world under the real rules.

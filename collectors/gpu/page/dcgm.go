@@ -265,7 +265,7 @@ func clockEventName(counted string) string {
 }
 
 // fabricSummary reads DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY: 0 means not applicable, 1 healthy.
-func fabricSummary(v []float64) (float64, bool) { return truth(v[0] > 1), v[0] > 0 }
+func fabricSummary(v []float64) (float64, bool) { return metrics.Bool(v[0] > 1), v[0] > 0 }
 
 // recoveryAction names a recovery action.
 func recoveryAction(v float64) map[string]float64 {

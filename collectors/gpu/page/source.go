@@ -154,11 +154,4 @@ func less(v []float64) (float64, bool) { return v[0] - v[1], true }
 func positive(v []float64) (float64, bool) { return v[0], v[0] > 0 }
 
 // some returns 1 for any number above zero.
-func some(v []float64) (float64, bool) { return truth(v[0] > 0), true }
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
+func some(v []float64) (float64, bool) { return metrics.Bool(v[0] > 0), true }
