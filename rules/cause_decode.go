@@ -14,9 +14,9 @@ var (
 		Name:   "LLMBatchKnee",
 		Branch: Decode,
 		Expr: both(
-			above(promql.Div(mean(metrics.InterTokenLatency, modelLabels, now), meanBefore(metrics.InterTokenLatency, modelLabels, day, hour)), 1.5),
-			above(promql.Div(batch(modelLabels, now, 0), dayBefore("running_before")), 1.5),
-			atLeast(20, now)),
+			above(promql.Div(mean(metrics.InterTokenLatency, modelLabels, causeWindow), meanBefore(metrics.InterTokenLatency, modelLabels, day, hour)), 1.5),
+			above(promql.Div(batch(modelLabels, causeWindow, 0), dayBefore("running_before")), 1.5),
+			atLeast(20, causeWindow)),
 		Severity:    slo.Info,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelModel},
@@ -25,7 +25,7 @@ var (
 		Description: "The running batch grew past what memory bandwidth carries within the objective. Lower the batch limit (max-num-seqs) or add replicas; the queue will show which.",
 		Split: []Evidence{
 			{"Running per replica now", promql.Avg(nil, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
-			{"Mean time between tokens now", mean(metrics.InterTokenLatency, nil, now, sameModel()...), Duration},
+			{"Mean time between tokens now", mean(metrics.InterTokenLatency, nil, causeWindow, sameModel()...), Duration},
 			{"The day before", meanBefore(metrics.InterTokenLatency, nil, day, hour, sameModel()...), Duration},
 		},
 		Dashboard: IncidentDashboard,

@@ -227,22 +227,10 @@ var onNode = []string{metrics.LabelCluster, metrics.LabelInstance}
 func hardwareAlerts(opt Options) []*Alert {
 	explained, muted := *GPUThrottledUnderBurn, *ModelOnFailedGPU
 	explained.Expr = promql.And(servedBy(throttled(HarmfulReasons, 0.05), metrics.LabelReason),
-		burning(opt, base), promql.On(modelLabels...))
-	muted.Expr = onFailedGPU(burning(opt, fresh))
+		opt.source().burning(rateWindow), promql.On(modelLabels...))
+	muted.Expr = onFailedGPU(opt.source().burning(rawWindow))
 	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUUncorrectableECC, GPURowRemapFailure,
 		GPURowRemapPending, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
-}
-
-// burning returns the objectives that burn faster than their budget allows, in a window up to an hour.
-func burning(opt Options, w slo.Duration) promql.Expr { return above(burns(opt, w), 1) }
-
-// burns returns the burn rates of the objectives. A shard judges by its own events: burn rates are global.
-func burns(opt Options, w slo.Duration) promql.Expr {
-	if opt.Tier != Shard {
-		return promql.Vector(burn(w))
-	}
-	ratio := promql.Div(promql.Vector(shardName(metrics.SLOBadEvents, w)), above(promql.Vector(shardName(metrics.SLOEvents, w)), 0))
-	return promql.Div(ratio, promql.Sub(promql.Num(1), promql.Vector(metrics.ShardObjective)))
 }
 
 // gpuLabels identify a GPU and locate it.
