@@ -30,12 +30,12 @@ func recordedWith(opt rules.Options) map[string]bool {
 // With other burn-rate windows, panels read those, and their lines are those of pairs that exist.
 func TestWindowsAreThoseOfTheRules(t *testing.T) {
 	const h = slo.Duration(time.Hour)
-	page := func(long slo.Duration) slo.Pair {
-		return slo.Pair{Long: long, Short: long / 12, Spend: slo.One / 50, Severity: slo.Page}
+	page := func(long slo.Duration) slo.WindowPair {
+		return slo.WindowPair{Long: long, Short: long / 12, Spend: slo.One / 50, Severity: slo.Page}
 	}
-	ticket := slo.Pair{Long: 48 * h, Short: 4 * h, Spend: slo.One / 10, Severity: slo.Ticket}
-	for name, pairs := range map[string][]slo.Pair{"defaults": nil, "one": {page(2 * h)}, "unsorted": {ticket, page(12 * h), page(3 * h)}, "many": {page(h), page(2 * h), page(3 * h), page(4 * h), page(5 * h), page(6 * h), ticket}} {
-		recorded := recordedWith(rules.Options{Pairs: pairs})
+	ticket := slo.WindowPair{Long: 48 * h, Short: 4 * h, Spend: slo.One / 10, Severity: slo.Ticket}
+	for name, pairs := range map[string][]slo.WindowPair{"defaults": nil, "one": {page(2 * h)}, "unsorted": {ticket, page(12 * h), page(3 * h)}, "many": {page(h), page(2 * h), page(3 * h), page(4 * h), page(5 * h), page(6 * h), ticket}} {
+		recorded := recordedWith(rules.Options{WindowPairs: pairs})
 		longs := map[string]bool{}
 		if pairs == nil {
 			longs = map[string]bool{"1h": true, "6h": true, "1d": true, "3d": true}

@@ -53,12 +53,12 @@ func burnGroup(opt Options) Group {
 	record(increase(metrics.RecordedBadEvents, rawWindow), from.badIn(rawWindow))
 	record(metrics.RecordedRequestsPerEvent, from.requestsPerToken())
 
-	for _, p := range opt.Pairs { // for the low-traffic guard
+	for _, p := range opt.WindowPairs { // for the low-traffic guard
 		if p.Long != rawWindow {
 			record(increase(metrics.RecordedBadEvents, p.Long), from.badIn(p.Long))
 		}
 	}
-	for _, w := range burnWindows(opt.Pairs) {
+	for _, w := range burnWindows(opt.WindowPairs) {
 		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget)))
 	}
 	record(metrics.RecordedExhaustion, exhaustion())
@@ -67,13 +67,13 @@ func burnGroup(opt Options) Group {
 }
 
 // thresholds returns one series per model, objective and window pair: the burn rate that spends the pair's share of
-// the budget, at least 1 and at most the rate at which half of all events are bad. It computes slo.Pair.Factor from
-// series of target and period. Its severity is the pair's, or the objective's where that is lower.
+// the budget, at least 1 and at most the rate at which half of all events are bad. It computes slo.WindowPair.Factor
+// from series of target and period. Its severity is the pair's, or the objective's where that is lower.
 func thresholds(opt Options) promql.Expr {
 	period := remembered(metrics.RecordedPeriod)
 	limit := promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget))
 	var each []promql.Expr
-	for _, p := range opt.Pairs {
+	for _, p := range opt.WindowPairs {
 		spend := promql.Div(period, promql.Num(p.Unit()))
 		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), limit), limit)
 		each = append(each, labelled(labelled(factor, metrics.LabelLong, p.Long.String()), metrics.LabelSeverity, p.Severity.String()))
@@ -98,7 +98,7 @@ func badRatio(opt Options, w slo.Duration) promql.Expr {
 	switch {
 	case w == rateWindow:
 		bad, all = promql.Vector(metrics.RecordedBadEventRate), promql.Vector(metrics.RecordedEventRate)
-	case w == rawWindow || isLong(opt.Pairs, w):
+	case w == rawWindow || isLong(opt.WindowPairs, w):
 		bad = promql.Vector(increase(metrics.RecordedBadEvents, w))
 	}
 	return promql.Div(bad, promql.Gt(all, promql.Num(0)))
@@ -143,7 +143,7 @@ func (s source) requestsPerToken() promql.Expr {
 
 // fires returns the condition of a window pair: both windows burn faster than the threshold, enough requests were bad
 // to rule out bad luck, and the loss matters to the budget.
-func fires(p slo.Pair, a *Alert, windows []slo.Duration) promql.Expr {
+func fires(p slo.WindowPair, a *Alert, windows []slo.Duration) promql.Expr {
 	threshold := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold,
 		promql.Eq(metrics.LabelLong, p.Long.String()), promql.Eq(metrics.LabelSeverity, a.Severity.String())))
 	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold) }
@@ -174,9 +174,9 @@ func burnAlerts(opt Options) []*Alert {
 	var alerts []*Alert
 	for _, a := range []*Alert{FastBurn, SlowBurn} {
 		var pairs []promql.Expr
-		for _, p := range opt.Pairs {
+		for _, p := range opt.WindowPairs {
 			if p.Severity <= a.Severity {
-				pairs = append(pairs, fires(p, a, burnWindows(opt.Pairs)))
+				pairs = append(pairs, fires(p, a, burnWindows(opt.WindowPairs)))
 			}
 		}
 		if pairs != nil {
@@ -204,13 +204,13 @@ func increase(f *metrics.Family, w slo.Duration) *metrics.Family {
 	return metrics.Window(f, w.String())
 }
 
-func isLong(pairs []slo.Pair, w slo.Duration) bool {
-	return slices.ContainsFunc(pairs, func(p slo.Pair) bool { return p.Long == w })
+func isLong(pairs []slo.WindowPair, w slo.Duration) bool {
+	return slices.ContainsFunc(pairs, func(p slo.WindowPair) bool { return p.Long == w })
 }
 
 // burnWindows returns the windows with a recorded burn rate; rateWindow and rawWindow are always included, for
 // dashboards and annotations.
-func burnWindows(pairs []slo.Pair) []slo.Duration {
+func burnWindows(pairs []slo.WindowPair) []slo.Duration {
 	w := []slo.Duration{rateWindow, rawWindow}
 	for _, p := range pairs {
 		w = append(w, p.Long, p.Short)
@@ -220,6 +220,6 @@ func burnWindows(pairs []slo.Pair) []slo.Duration {
 }
 
 // rawWindows returns the windows that are read from raw counters.
-func rawWindows(pairs []slo.Pair) []slo.Duration {
+func rawWindows(pairs []slo.WindowPair) []slo.Duration {
 	return slices.DeleteFunc(burnWindows(pairs), func(w slo.Duration) bool { return w > rawWindow })
 }

@@ -136,8 +136,8 @@ const (
 
 // Options choose between renderings of the same rules.
 type Options struct {
-	// Pairs are the burn-rate windows. Default slo.DefaultPairs.
-	Pairs []slo.Pair
+	// WindowPairs are the burn-rate windows. Default slo.DefaultWindowPairs.
+	WindowPairs []slo.WindowPair
 	// Tier is the part of a fleet.
 	Tier Tier
 	// Job is a regular expression that matches the job label of the exporter's own scrape.
@@ -148,8 +148,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Pairs == nil {
-		o.Pairs = slo.DefaultPairs()
+	if o.WindowPairs == nil {
+		o.WindowPairs = slo.DefaultWindowPairs()
 	}
 	if o.Job == "" {
 		o.Job = DefaultJob

@@ -182,7 +182,7 @@ func shardGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-shard", Interval: Interval}
 	g.Records = append(g.Records, corrections()...)
-	for _, w := range rawWindows(opt.Pairs) {
+	for _, w := range rawWindows(opt.WindowPairs) {
 		all := from.events(metrics.SLOEvents, w)
 		g.Records = append(g.Records,
 			Record{Name: shardName(metrics.SLOEvents, w), Expr: all},
