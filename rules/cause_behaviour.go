@@ -26,6 +26,8 @@ var RunawayGeneration = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
+var behaviourAlerts = []*Alert{RunawayGeneration}
+
 // manyTokens is a mean output that exceeds the short limits clients set on purpose, as code completion does.
 const manyTokens = 500
 

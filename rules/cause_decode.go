@@ -50,6 +50,8 @@ var (
 	}
 )
 
+var decodeAlerts = []*Alert{BatchKnee, SpeculationCollapse}
+
 // batch returns the mean running batch of a replica.
 func batch(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Avg(by, promql.Sum(replicaLabels,

@@ -109,6 +109,8 @@ var (
 	}
 )
 
+var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop, ColdStart}
+
 // engineUp returns 1 where a page answers and 0 where it does not, once per page even if two exporters read it. An
 // engine that loads its model is neither up nor down until it has loaded for longer than patience.
 func engineUp() promql.Expr {

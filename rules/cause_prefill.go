@@ -49,3 +49,5 @@ var (
 		Dashboard: IncidentDashboard,
 	}
 )
+
+var prefillAlerts = []*Alert{LongPromptShift, PrefixHitCollapse}

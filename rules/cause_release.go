@@ -30,6 +30,8 @@ var ReleaseRegression = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
+var releaseAlerts = []*Alert{ReleaseRegression}
+
 func slower() promql.Expr {
 	grew := func(h *metrics.Family) promql.Expr {
 		return above(promql.Div(mean(h, modelLabels, 30*minute), meanBefore(h, modelLabels, day, 6*hour)), 1.5)

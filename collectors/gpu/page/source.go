@@ -26,9 +26,9 @@ type Source struct {
 	Rows []Row
 	// Says lists the families that the labels of the page provide, and how.
 	Says map[*metrics.Family]string
-	// Missing explains why the page lacks a family in any version.
+	// Missing explains why the page lacks a family in any version, where the reason is worth telling.
 	Missing map[*metrics.Family]string
-	// Otherwise is the reason for all further families; empty if there are none.
+	// Otherwise explains why the page lacks all further families.
 	Otherwise string
 }
 
