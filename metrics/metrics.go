@@ -102,19 +102,19 @@ const Loopback = `localhost(:.+)?|127\..+|\[::1\].*`
 
 // Family declares one metric.
 type Family struct {
-	// Name is the full name, unit suffix included.
+	// Name holds the full name, unit suffix included.
 	Name string
 	// Help explains in one sentence what the number means and, where it matters, what it does not mean.
 	Help string
 	// Kind tells what the values are.
 	Kind Kind
-	// Labels are the variable labels, in the order in which values are passed to Desc.
+	// Labels lists the variable labels, in the order in which values are passed to Desc.
 	Labels []string
 	// Aggregate tells how series may be folded.
 	Aggregate Aggregate
 	// Owner reports the numbers.
 	Owner Owner
-	// Index is the position in All, stable within one build.
+	// Index holds the position in All, stable within one build.
 	Index int
 
 	desc *prometheus.Desc

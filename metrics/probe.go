@@ -6,10 +6,11 @@ const (
 	LabelPhase = "phase" // of a connection: resolve, connect or tls
 )
 
-// ProbeLabels identify one probe. server is the address that it asks, which an engine's page has, too, where it is the engine's own.
+// ProbeLabels identify one probe. server holds the address that it asks; where that is an engine's own,
+// the engine's series have it, too.
 var ProbeLabels = []string{LabelProbe, LabelModel, LabelServer}
 
-// ProbeOutcome is a value of the outcome label of probes: how a synthetic request ended.
+// ProbeOutcome names how a synthetic request ended, as in the outcome label of probes.
 type ProbeOutcome string
 
 // The outcomes of probes.
@@ -27,7 +28,7 @@ const (
 	ProbeInvalid       ProbeOutcome = "invalid"         // what answers does not speak this API, redirects elsewhere, or says more than was asked for
 )
 
-// ProbeOutcomes are all of them.
+// ProbeOutcomes lists all of them.
 var ProbeOutcomes = []ProbeOutcome{ProbeOK, ProbeWrongAnswer, ProbeEmpty, ProbeRefused, ProbeTimeout, ProbeRateLimited, ProbeClientError,
 	ProbeServerError, ProbeInStreamError, ProbeTruncated, ProbeInvalid}
 

@@ -28,7 +28,7 @@ var RunawayGeneration = &Alert{
 
 var behaviourAlerts = []*Alert{RunawayGeneration}
 
-// manyTokens is a mean output that exceeds the short limits clients set on purpose, as code completion does.
+// manyTokens sets a mean output that exceeds the short limits clients set on purpose, as code completion does.
 const manyTokens = 500
 
 // runsOn returns the share of finished requests that the token limit ended, where it is large and at least twice that

@@ -120,7 +120,7 @@ func engineUp() promql.Expr {
 		promql.And(loading, promql.Offset(loading, patience))))
 }
 
-// patience is how long a model may take to load.
+// patience limits how long a model may take to load.
 const patience = 20 * minute
 
 func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0)) }
@@ -179,7 +179,7 @@ func startedCold(m ...*promql.Matcher) promql.Expr {
 		promql.On(pageLabels...))
 }
 
-// stallGroup is separate from the other causes and runs twice as often: an engine found wedged after two minutes has
+// stallGroup holds causes apart from the others, and runs twice as often: an engine found wedged after two minutes has
 // lost the requests of two minutes.
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2,

@@ -110,11 +110,11 @@ const formatted = `{{ $v := humanize .Value }}{{ $u := .Labels.unit }}{{ if eq $
 // Fact describes evidence about a model. Most facts are recorded; those of the first and the last line are queried
 // when a page is written.
 type Fact struct {
-	// Name is the value of the label fact.
+	// Name holds the value of the label fact.
 	Name string
-	// Line is the line of the page that shows it.
+	// Line numbers the line of the page that shows it.
 	Line int
-	// Unit is the unit of the value.
+	// Unit says how the value is printed.
 	Unit Unit
 	// Says precedes the value.
 	Says string

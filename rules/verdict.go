@@ -14,13 +14,13 @@ import (
 // Clue names evidence that is clear enough to say where to look first. It is recorded per model, so that pages,
 // dashboards and later readers all see the same.
 type Clue struct {
-	// Branch is where to look.
+	// Branch says where to look.
 	Branch Branch
-	// Name is the value of the label clue; Runbook is the alert whose runbook says what to do.
+	// Name holds the value of the label clue; Runbook names the alert whose runbook says what to do.
 	Name, Runbook string
 	// Delays limits the clue to late first tokens, or to late further ones.
 	Delays Delays
-	// Unit is the unit of the value.
+	// Unit says how the value is printed.
 	Unit Unit
 	// Says puts the evidence into words: {value}, {engine}, and {LABEL} for a label of the result.
 	Says string

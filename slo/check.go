@@ -37,9 +37,9 @@ func (f Finding) String() string {
 
 // CheckOptions describe the environment of the objectives.
 type CheckOptions struct {
-	// WindowPairs are the window pairs of the alerts. Default: DefaultWindowPairs.
+	// WindowPairs lists those of the alerts. Default: DefaultWindowPairs.
 	WindowPairs []WindowPair
-	// Retention is how long Prometheus keeps samples; 0 means unknown.
+	// Retention says how long Prometheus keeps samples; 0 means unknown.
 	Retention Duration
 	// Runtimes limits advice about bucket bounds to the engines in use. Default: all with known grids.
 	Runtimes []metrics.Runtime
@@ -82,7 +82,7 @@ func Fatal(findings []Finding) error {
 	return errors.Join(errs...)
 }
 
-// step is the interval between recorded events.
+// step holds the interval between recorded events.
 const step = 5 * minute
 
 // CheckWindowPairs examines window pairs on their own, as given to the generator.

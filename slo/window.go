@@ -49,7 +49,7 @@ const MaxBadShare = One / 2
 // one slow request in a quiet model never pages.
 const MinBadEvents = 5
 
-// LeastSpend is the part of a pair's spend, at a model's usual traffic, that must really be spent before the pair
+// LeastSpend sets the part of a pair's spend, at a model's usual traffic, that must really be spent before the pair
 // alerts: after a start from zero, twenty slow requests may be all the traffic there was, yet they are nothing to the
 // budget of a month.
 const LeastSpend = 0.1
