@@ -42,7 +42,7 @@ var (
 	GenerationTokens = Engine.counter("llm_engine_generation_tokens_total",
 		"Generated tokens.", EngineLabels)
 	EngineSteps = Engine.counter("llm_engine_steps_total",
-		"Steps of the engine: passes of the model over a batch. It stands still while the engine is idle, and while it is stuck.", EngineLabels)
+		"Steps of the engine: forward passes of the model over a batch. Stands still while the engine is idle or stuck.", EngineLabels)
 	Requests = Engine.counter("llm_engine_requests_total",
 		"Requests that ended, by outcome: stop, length, repetition, success (reason not said), abort, invalid, rejected, error or other.",
 		EngineLabels, with(LabelOutcome))
@@ -65,7 +65,7 @@ var (
 	KVTransferSize = Engine.histogram("llm_engine_kv_transfer_size_bytes",
 		"Bytes of one KV cache transfer between prefill and decode engines.", EngineLabels)
 	KVTransferFailures = Engine.counter("llm_engine_kv_transfer_failures_total",
-		"KV cache transfers between prefill and decode engines that failed, or whose handshake or notification did.", EngineLabels)
+		"Failed KV cache transfers between prefill and decode engines, including failed handshakes and notifications.", EngineLabels)
 
 	KVTransferPostTime = Engine.histogram("llm_engine_kv_transfer_post_time_seconds",
 		"Time to submit one KV cache transfer between prefill and decode engines, before its bytes move.", EngineLabels)
@@ -73,13 +73,13 @@ var (
 		"KV caches that a prefill engine held for a decode engine which never fetched them.", EngineLabels)
 
 	KVTierQueryTokens = Engine.counter("llm_engine_kv_tier_query_tokens_total",
-		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage where the engine does not say which of the two.", EngineLabels, with(LabelTier))
+		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage where the engine does not tell disk from remote.", EngineLabels, with(LabelTier))
 	KVTierHitTokens = Engine.counter("llm_engine_kv_tier_hit_tokens_total",
 		"Prompt tokens found in a tier of the KV cache below the GPU.", EngineLabels, with(LabelTier))
 	KVTierLookups = Engine.counter("llm_engine_kv_tier_lookups_total",
-		"What was looked up in a tier of the KV cache below the GPU, where the engine counts blocks, keys or objects, not tokens.", EngineLabels, with(LabelTier))
+		"Lookups in a tier of the KV cache below the GPU, where the engine counts blocks, keys or objects and not tokens.", EngineLabels, with(LabelTier))
 	KVTierHits = Engine.counter("llm_engine_kv_tier_hits_total",
-		"What was found in a tier of the KV cache below the GPU, in the unit of the lookups.", EngineLabels, with(LabelTier))
+		"Lookups that found something in a tier of the KV cache below the GPU, in the unit of the lookups.", EngineLabels, with(LabelTier))
 	KVTierTransferTokens = Engine.counter("llm_engine_kv_tier_transfer_tokens_total",
 		"Tokens whose KV cache was stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation))
 	KVTierTransferBytes = Engine.counter("llm_engine_kv_tier_transfer_bytes_total",
@@ -87,15 +87,15 @@ var (
 	KVTierTransferBlocks = Engine.counter("llm_engine_kv_tier_transfer_blocks_total",
 		"Blocks of KV cache stored to a tier or fetched from it, where the engine does not say how large they are.", EngineLabels, with(LabelTier, LabelOperation))
 	KVTierTransferTime = Engine.counter("llm_engine_kv_tier_transfer_seconds_total",
-		"Time spent storing to a tier or fetching from it; without a tier or an operation where the source adds them up. Several workers can spend more than a second in a second.", EngineLabels, with(LabelTier, LabelOperation))
+		"Time spent storing to a tier or fetching from it; without a tier or an operation where the source adds them up. Workers in parallel can spend more than one second per second.", EngineLabels, with(LabelTier, LabelOperation))
 	KVTierFailures = Engine.counter("llm_engine_kv_tier_failures_total",
 		"Stores to a tier and fetches from it that failed, in the unit in which the engine counts them.", EngineLabels, with(LabelTier, LabelOperation))
 	KVTierRefused = Engine.counter("llm_engine_kv_tier_refused_total",
 		"Stores that a tier refused because it was full, pinned or slower than its writers, in the unit in which the engine counts them.", EngineLabels, with(LabelTier))
 	KVTierEvicted = Engine.counter("llm_engine_kv_tier_evicted_total",
-		"What a tier gave up to make room, in the unit in which the engine counts it.", EngineLabels, with(LabelTier))
+		"Evictions from a tier to make room, in the unit in which the engine counts them.", EngineLabels, with(LabelTier))
 	KVTierUsage = Engine.gauge(Max, "llm_engine_kv_tier_usage_ratio",
-		"Share of a tier that holds anything, 0 to 1. Full is normal for a cache.", EngineLabels, with(LabelTier))
+		"Share of a tier in use, 0 to 1. Full is normal for a cache.", EngineLabels, with(LabelTier))
 	KVTierPinned = Engine.gauge(Max, "llm_engine_kv_tier_pinned_ratio",
 		"Share of a tier pinned by transfers in flight, 0 to 1. Near 1, the link is too slow and stores are refused.", EngineLabels, with(LabelTier))
 	KVTierCapacityTokens = Engine.gauge(Sum, "llm_engine_kv_tier_capacity_tokens",
@@ -114,7 +114,7 @@ var (
 		"Requests held in a queue of the engine, by what they wait for: capacity, deferred (adapter, KV transfer or another block), bootstrap, kv_allocation, kv_transfer, grammar or other.",
 		EngineLabels, with(LabelReason))
 	RequestsSwapped = Engine.gauge(Sum, "llm_engine_requests_swapped",
-		"Requests whose KV cache was moved to host memory, or that are paused, to make room.", EngineLabels)
+		"Requests that are paused, or whose KV cache was moved to host memory, to make room.", EngineLabels)
 	RequestsRunningLimit = Engine.gauge(Sum, "llm_engine_requests_running_limit",
 		"Requests that fit into the running batch.", EngineLabels)
 	BatchTokens = Engine.histogram("llm_engine_batch_tokens",
@@ -137,7 +137,7 @@ var (
 		"Bytes read from and written to the memory of a GPU as the engine estimates them.", EngineLabels)
 
 	EngineUp = Target.gauge(Never, "llm_engine_up",
-		"Whether the engine's page was read and understood (1). When 0, reason says what stood in the way.",
+		"Whether the engine's page was read and understood (1). When 0, reason says why not.",
 		TargetLabels, with(LabelReason))
 	EngineInfo = Target.info("llm_engine_info",
 		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page.",
@@ -157,6 +157,6 @@ var (
 			"counted says when a generated token is counted: step (as it is made) or end (with its request).",
 		TargetLabels, with(LabelMetric, LabelSource, LabelQuality, LabelReason, LabelCounted))
 	SourceMissing = Target.counter("llm_engine_source_missing_total",
-		"Scrapes on which a source that this engine version should have was not on the page of an engine that has served, had another type, or gave a number that cannot be: the sign of a renamed metric.",
+		"Scrapes without a source that this engine version should have: it was not on the page although the engine has served requests, had another type, or held an impossible number. The sign of a renamed metric.",
 		TargetLabels, with(LabelMetric, LabelSource))
 )

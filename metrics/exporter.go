@@ -11,16 +11,16 @@ var (
 	ConfigReloadTime = Exporter.gauge(Never, "llm_exporter_config_last_reload_success_timestamp_seconds",
 		"Time of the last successful configuration load, unix time.")
 	PodResourcesUp = Exporter.gauge(Never, "llm_exporter_pod_resources_up",
-		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason is why. Absent outside Kubernetes.", with(LabelReason))
+		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason says why not. Absent outside Kubernetes.", with(LabelReason))
 	PodResourcesTime = Exporter.gauge(Never, "llm_exporter_pod_resources_last_success_timestamp_seconds",
-		"Time of the kubelet's last answer that could be used, unix time: llm_gpu_allocation_info is as old.")
+		"Time of the kubelet's last answer that could be used, unix time. llm_gpu_allocation_info dates from then.")
 	PodResourcesUnknown = Exporter.gauge(Sum, "llm_exporter_pod_resources_unknown_devices",
-		"Devices held by pods that match no GPU of this node: other hardware, or a name of a GPU that the exporter cannot read.", with(LabelResource))
+		"Devices held by pods that match no GPU of this node: other hardware, or a GPU whose name the exporter cannot read.", with(LabelResource))
 	UnreadableProcesses = Exporter.gauge(Sum, "llm_exporter_unreadable_processes",
-		"Relatives of processes on GPUs whose open files the exporter may not see, so that no engine is found by their sockets: it lacks "+
+		"Relatives of processes on GPUs whose open files the exporter may not see, so that it finds no engine by their sockets: it lacks "+
 			"CAP_SYS_PTRACE, or CAP_DAC_READ_SEARCH for those of other users. Absent while nothing runs on a GPU.")
 	DiscoveryUp = Exporter.gauge(Never, "llm_exporter_discovery_up",
-		"Whether the source of engines answers (1). When 0, those found before stay, and reason says what stands in the way: "+
+		"Whether the source that lists engines answers (1). When 0, engines found before are kept, and reason says why: "+
 			"forbidden, unreachable or error; the log says more.", with(LabelSource, LabelReason))
 	DiscoveryPlaces = Exporter.gauge(Sum, "llm_exporter_discovery_places",
 		"Addresses where an engine may be, by what became of them: read, silent (nothing answers), no_engine, "+

@@ -66,10 +66,10 @@ var (
 // State of the driver library and of reading it.
 var (
 	GPUNVMLUp = GPU.gauge(Never, "llm_gpu_nvml_up",
-		"Whether the NVIDIA management library is loaded and initialised (1). When 0, reason is why: the name of the NVML error, starting, detached or built_without_cgo.",
+		"Whether the NVIDIA management library is loaded and initialised (1). When 0, reason says why: the name of the NVML error, starting, detached or built_without_cgo.",
 		with(LabelReason))
 	GPUSourceUp = GPU.gauge(Never, "llm_gpu_source_up",
-		"Whether the page of another exporter, from which GPUs are read in place of NVML, can be used (1). source is the exporter, dcgm or amd, empty while that is unknown. When 0, reason is why, as for llm_engine_up, or no_gpu_page.",
+		"Whether the page of another exporter, read in place of NVML, can be used (1). source is the exporter, dcgm or amd, and empty while that is unknown. When 0, reason says why, as for llm_engine_up, or is no_gpu_page.",
 		with(LabelSource, LabelServer, LabelReason))
 	GPUMetricSourceInfo = GPU.info("llm_gpu_metric_source_info",
 		"Where a metric comes from while GPUs are read from the page of another exporter, always 1. quality is native, derived, approximate or missing; reason says why it is not native.",
@@ -78,23 +78,23 @@ var (
 		"Versions of the NVIDIA driver, of NVML and of the CUDA level the driver offers, always 1.",
 		with(LabelDriverVersion, LabelNVMLVersion, LabelCUDAVersion))
 	GPUExpected = GPU.gauge(Sum, "llm_gpu_expected_gpus",
-		"NVIDIA GPUs that the PCI bus has, or had since the exporter started, and that are not passed through to a virtual machine. From sysfs, independent of NVML.")
+		"NVIDIA GPUs that are on the PCI bus, or were since the exporter started, except those passed through to a virtual machine. From sysfs, independent of NVML.")
 	GPUVisible = GPU.gauge(Sum, "llm_gpu_visible_gpus",
-		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount); or that another exporter's page has.")
+		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount), or GPUs on another exporter's page.")
 	GPUMissing = GPU.gauge(Max, "llm_gpu_missing",
-		"Whether a GPU that the PCI bus has, or had, does not answer through NVML (1). Absent while NVML is down.",
+		"Whether a GPU that is or was on the PCI bus does not answer through NVML (1). Absent while NVML is down.",
 		with(LabelPCIBusID))
 	GPUUp = GPU.gauge(Never, "llm_gpu_up",
-		"Whether the GPU told its clocks, or at least who it is, in the last cycle (1). When 0, reason is why: the name of the NVML error, stuck, or not_on_page when the page of another exporter has lost it.",
+		"Whether the GPU reported its clocks, or at least its identity, in the last cycle (1). When 0, reason says why: the name of the NVML error, stuck, or not_on_page when it is gone from the page of another exporter.",
 		GPULabels, with(LabelReason))
 	GPUCollectStuck = GPU.gauge(Max, "llm_gpu_collect_stuck",
 		"Whether a driver call for this GPU has been running for longer than the deadline (1). Its other series are withheld.", GPULabels)
 	GPUSnapshotAge = GPU.gauge(Max, "llm_gpu_snapshot_age_seconds",
-		"Age of the last values of this GPU. Grows while the GPU is stuck; absent while it is out of order.", GPULabels)
+		"Age of the last values of this GPU. Grows while the GPU is stuck; absent while it fails.", GPULabels)
 	GPUCollectDuration = GPU.gauge(Max, "llm_gpu_collect_duration_seconds",
 		"Time the last finished cycle of this GPU spent reading.", GPULabels)
 	GPUFeatureSupported = GPU.gauge(Never, "llm_gpu_feature_supported",
-		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error, or counter_wraps: the driver's counter has 32 bits, which the link may wrap unseen.",
+		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error, or counter_wraps: the driver's counter has 32 bits and may wrap unnoticed at the speed of the link.",
 		GPULabels, with(LabelFeature, LabelReason))
 )
 
@@ -104,7 +104,7 @@ var (
 		"Identity of a GPU, always 1. Stays while the GPU does not answer.",
 		GPULabels, with(LabelGPUName, LabelPCIBusID, LabelMinorNumber, LabelSerial, LabelArchitecture, LabelComputeCapability, LabelVBIOSVersion))
 	GPUPlatformInfo = GPU.info("llm_gpu_platform_info",
-		"Where in its rack a GPU is, always 1 (nvmlDeviceGetPlatformInfo, Blackwell and newer). Stays while the GPU does not answer.",
+		"Position of a GPU in its rack, always 1 (nvmlDeviceGetPlatformInfo, Blackwell and newer). Stays while the GPU does not answer.",
 		GPULabels, with(LabelChassisSerialNumber, LabelSlotNumber, LabelTrayIndex, LabelHostID, LabelPeerType, LabelModuleID))
 	GPUGSPFirmwareInfo = GPU.info("llm_gpu_gsp_firmware_info",
 		"Firmware of the GPU's system processor (GSP), always 1 (nvmlDeviceGetGspFirmwareVersion).", GPULabels, with(LabelGSPFirmwareVersion))
@@ -155,7 +155,7 @@ var (
 	GPUBAR1Total = GPU.gauge(Sum, "llm_gpu_bar1_total_bytes",
 		"Window through which CPU and PCIe devices reach device memory (nvmlDeviceGetBAR1MemoryInfo).", GPULabels)
 	GPUBAR1Used = GPU.gauge(Sum, "llm_gpu_bar1_used_bytes",
-		"Part of that window in use (nvmlDeviceGetBAR1MemoryInfo). Full, GPUDirect and peers get no more of it.", GPULabels)
+		"Part of that window in use (nvmlDeviceGetBAR1MemoryInfo). Once it is full, GPUDirect and peers get no more of it.", GPULabels)
 	GPUECCMode = GPU.gauge(Never, "llm_gpu_ecc_mode",
 		"Whether ECC is on (1); state is current or pending (after the next reset).", GPULabels, with(LabelState))
 	GPUECCErrors = GPU.counter("llm_gpu_ecc_errors_total",
@@ -239,9 +239,9 @@ var (
 	GPUPCIeTransmit = GPU.counter("llm_gpu_pcie_transmit_bytes_total",
 		"Bytes the GPU sent over PCIe: integrated from GPM, or counted by the driver on links too slow to wrap its 32 bits between two readings. Absent otherwise.", GPULabels)
 	GPUPCIeReceive = GPU.counter("llm_gpu_pcie_receive_bytes_total",
-		"Bytes the GPU received over PCIe, like those that it sent.", GPULabels)
+		"Bytes the GPU received over PCIe, measured like those that it sent.", GPULabels)
 	GPUPCIeReplays = GPU.counter("llm_gpu_pcie_replays_total",
-		"PCIe packets sent again.", GPULabels)
+		"PCIe packets that were resent.", GPULabels)
 	GPUPCIeErrors = GPU.counter("llm_gpu_pcie_errors_total",
 		"PCIe errors by type.", GPULabels, with(LabelType))
 	GPUPCIeLinkGeneration = GPU.gauge(Never, "llm_gpu_pcie_link_generation",
@@ -271,7 +271,7 @@ var (
 	GPUC2CErrors = GPU.counter("llm_gpu_c2c_errors_total",
 		"Errors of a chip-to-chip link; type is crc, replay or replay_back_to_back.", GPULabels, with(LabelLink, LabelType))
 	GPUFabricInfo = GPU.info("llm_gpu_fabric_info",
-		"NVLink cluster of several nodes and clique that a GPU is in, once it is registered with the fabric, always 1 (nvmlDeviceGetGpuFabricInfoV).", GPULabels, with(LabelClusterUUID, LabelCliqueID))
+		"Multi-node NVLink cluster and clique of a GPU, once it is registered with the fabric, always 1 (nvmlDeviceGetGpuFabricInfoV).", GPULabels, with(LabelClusterUUID, LabelCliqueID))
 	GPUFabricState = GPU.gauge(Never, "llm_gpu_fabric_state",
 		"Registration of the GPU with the NVSwitch fabric, always 1; state is not_started, in_progress or completed.", GPULabels, with(LabelState))
 	GPUFabricHealth = GPU.gauge(Never, "llm_gpu_fabric_unhealthy",
@@ -285,10 +285,10 @@ var (
 	GPURecoveryActionInfo = GPU.info("llm_gpu_recovery_action_info",
 		"The name of the recovery action in force, always 1. Stays as it was while the GPU does not answer.", GPULabels, with(LabelAction))
 	GPUXIDErrors = GPU.counter("llm_gpu_xid_errors_total",
-		"NVIDIA driver errors (XID), each counted once, under the source that told first: nvml or kmsg; or as a page tells them: dcgm. severity is that of the catalogue, but ticket for what the kernel log calls nonfatal; empty for codes that are not listed. Codes that page or are a ticket start at zero.",
+		"NVIDIA driver errors (XID), each counted once, under the source that reported it first: nvml or kmsg, or dcgm where its page reports them. severity is that of the catalogue, except ticket for what the kernel log calls nonfatal, and empty for codes that are not listed. Codes of severity page or ticket start at zero.",
 		GPULabels, with(LabelPCIBusID, LabelGPUInstance, LabelXID, LabelSeverity, LabelSource))
 	GPUXIDLastTimestamp = GPU.gauge(Max, "llm_gpu_xid_last_timestamp_seconds",
-		"When an XID was last seen, unix time; those from before the exporter started too, as far as the kernel log reaches.", GPULabels, with(LabelPCIBusID, LabelXID))
+		"When an XID was last seen, unix time: also before the exporter started, as far back as the kernel log reaches.", GPULabels, with(LabelPCIBusID, LabelXID))
 	GPUXIDInfo = GPU.info("llm_gpu_xid_info",
 		"The XID catalogue, always 1: what a code means, whether it pages, is a ticket or the application's own fault, and what to do.",
 		with(LabelXID, LabelSeverity, LabelMeaning, LabelAction))
@@ -296,10 +296,10 @@ var (
 		"Errors of an NVSwitch (SXid) in the kernel log, by PCI address of the switch; severity is fatal or nonfatal, as the driver says. Absent before the first.",
 		with(LabelPCIBusID, LabelSXID, LabelSeverity))
 	GPUSXIDLastTimestamp = GPU.gauge(Max, "llm_gpu_nvswitch_sxid_last_timestamp_seconds",
-		"When an SXid was last seen, unix time; those from before the exporter started too, as far as the kernel log reaches.",
+		"When an SXid was last seen, unix time: also before the exporter started, as far back as the kernel log reaches.",
 		with(LabelPCIBusID, LabelSXID, LabelSeverity))
 	GPUXIDSourceUp = GPU.gauge(Never, "llm_gpu_xid_source_up",
-		"Whether a source of XIDs is being read (1): nvml, or kmsg, which tells of SXids too. When 0, reason is why.", with(LabelSource, LabelReason))
+		"Whether a source of XIDs is being read (1): nvml, or kmsg, which also reports SXids. When 0, reason says why.", with(LabelSource, LabelReason))
 )
 
 // Users of a GPU. For joins and sums only: device series never carry the labels of a pod.
@@ -310,13 +310,13 @@ var (
 		"Device memory used by the processes of one container, or by all processes outside containers, or with container_id=\"unknown\" by those that /proc does not show. namespace and pod are empty outside Kubernetes.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
 	GPUContainerSMUtilization = Allocation.gauge(Max, "llm_gpu_container_sm_utilization_ratio",
-		"Share of the last sampling period in which kernels of the container's processes ran (nvmlDeviceGetProcessUtilization): its part of a GPU that is shared by time. Labels as those of the memory. Absent with MIG.",
+		"Share of the last sampling period in which kernels of the container's processes ran (nvmlDeviceGetProcessUtilization): its part of a GPU that is shared by time. Labels as for llm_gpu_container_memory_bytes. Absent with MIG.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
 	GPUContainerMemoryBusy = Allocation.gauge(Max, "llm_gpu_container_memory_busy_ratio",
 		"Share of the last sampling period in which the container's processes read or wrote device memory at all (nvmlDeviceGetProcessUtilization). Not bandwidth. Absent with MIG.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
 	GPUAllocationInfo = Allocation.info("llm_gpu_allocation_info",
-		"The kubelet gave a GPU, a part of it or a time slice of it to a container, always 1. resource is the extended resource, or the driver of a resource claim; empty where another exporter's page says it.",
+		"The kubelet gave a GPU, a part of it or a time slice of it to a container, always 1. resource is the extended resource, or the driver of a resource claim; empty where this comes from another exporter's page.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainer, LabelResource))
 	EngineGPUInfo = Target.info("llm_engine_gpu_info",
 		"An engine runs on a GPU, always 1. source is config (said by the configuration), pod_resources (the kubelet gave it to the pod), process (found by its processes and sockets) or page (another exporter's page names the pod).",

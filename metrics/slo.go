@@ -29,10 +29,10 @@ var (
 	SLOPeriod = SLO.gauge(Never, "llm_slo_period_seconds",
 		"Period over which an objective must hold.", with(LabelSLO))
 	SLOInfo = SLO.info("llm_slo_info",
-		"An objective, always 1. signal is what it is about, period its period as written in recorded series, severity the most that it asks of people, origin default where nobody declared it. The labels that its configuration gives it are here, too.",
+		"An objective, always 1. signal is what it is about, period its period as written in recorded series, severity the most that it may ask of people, origin is default where nobody declared it. It also carries the labels from its configuration.",
 		with(LabelSLO, LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard, LabelOrigin))
 	SLOMayBeAbsent = SLO.gauge(Never, "llm_slo_may_be_absent",
-		"Whether the models that an objective counts on may be without an engine (1): those that scale to zero, say. Then nobody is paged for it.", with(LabelSLO))
+		"Whether the models that an objective counts on may be without an engine (1), such as those that scale to zero. Then their absence pages nobody.", with(LabelSLO))
 	SLOCounted = SLO.gauge(Never, "llm_slo_counted",
 		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing; mean_per_request counts a substitute.",
 		EngineLabels, with(LabelSLO, LabelReason))

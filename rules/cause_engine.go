@@ -179,7 +179,7 @@ func startedCold(m ...*promql.Matcher) promql.Expr {
 		promql.On(pageLabels...))
 }
 
-// stallGroup holds causes apart from the others, and runs twice as often: an engine found wedged after two minutes has
+// stallGroup keeps its causes apart from the others and runs twice as often: an engine found wedged after two minutes has
 // lost the requests of two minutes.
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2,
