@@ -18,7 +18,7 @@ var RunawayGeneration = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "{{ $value | humanizePercentage }} of requests to {{ $labels.model_name }} run into the output limit",
-	Description: "At least twice yesterday's share, or of a new model whose outputs are long. A stop token, chat template or sampling setting changed: the model does not know when to stop, and every request holds its KV cache to the end.",
+	Description: "That is at least twice yesterday's share, or the model is new and its outputs are long. A stop token, chat template or sampling setting changed: the model does not know when to stop, and every request holds its KV cache to the end.",
 	Split: []Evidence{
 		{"Mean output tokens now", mean(metrics.RequestGenerationTokens, nil, 30*minute, sameModel()...), Number},
 		{"The day before", meanBefore(metrics.RequestGenerationTokens, nil, day, hour, sameModel()...), Number},

@@ -32,7 +32,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     theEngine + " ({{ $labels.model_name }}) preempts {{ printf \"%.1f\" $value }} times per request",
-		Description: "The engine evicts running requests and computes them again: both first tokens and later ones get slow, and the GPU works for nothing. Cap output tokens now; a lower batch limit helps most, and takes a restart of each engine.",
+		Description: "The engine evicts running requests and computes them again: first tokens and later ones become slow, and the GPU does work that is thrown away. Cap output tokens now; a lower batch limit helps most, and takes a restart of each engine.",
 		Split: []Evidence{
 			{"KV cache", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, same(replicaLabels...)...)), Percent},
 			{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, same(replicaLabels...)...)), Number},
@@ -66,7 +66,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelTier},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "The {{ $labels.tier }} tier of " + theEngine + " ({{ $labels.model_name }}) takes no more KV cache",
-		Description: "Transfers pin it, or it refuses more than it stores: the way to it is slower than its writers. What is not stored is computed again, and what is fetched comes late. Make the way faster, or store less.",
+		Description: "Transfers pin it, or it refuses more than it stores: the link to it is slower than its writers. What is not stored is computed again, and what is fetched arrives late. Make the link faster, or store less.",
 		Split: []Evidence{
 			{"Pinned by transfers", promql.Max(nil, promql.Vector(metrics.KVTierPinned, sameTier()...)), Percent},
 			{"Refused per minute", perMinute(nil, promql.Vector(metrics.KVTierRefused, sameTier()...)), Number},

@@ -18,7 +18,7 @@ var QueueBuildUp = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "Requests to {{ $labels.model_name }} queue: {{ $value | humanize }} waiting",
-	Description: "More than half of the time to the first token is waiting, or more requests wait than run. Ask whether demand rose or capacity fell before adding replicas.",
+	Description: "Requests spend more than half of the time to the first token waiting, or more requests wait than run. Ask whether demand rose or capacity fell before adding replicas.",
 	Split: []Evidence{
 		{"Requests per second, last 10m", promql.Sum(nil, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, sameModel()...), causeWindow)), Number},
 		{"An hour ago", promql.Sum(nil, promql.Rate(promql.Offset(promql.CountOf(metrics.TimeToFirstToken, sameModel()...), hour), causeWindow)), Number},
@@ -42,7 +42,7 @@ var AbortsRising = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests to {{ $labels.model_name }}",
-	Description: "At least twice yesterday's share, or a third of a new model's. Availability does not count them, and those who gave up in the queue are in no latency: users suffer more than the objectives say. They wait too long, or their timeout became shorter.",
+	Description: "That is at least twice yesterday's share, or a third for a new model. Availability does not count these requests, and those given up in the queue are in no latency: users suffer more than the objectives say. They wait too long, or their timeout became shorter.",
 	Split: []Evidence{
 		{"The day before", aborted(nil, day, hour, sameModel()...), Percent},
 		{"Given up per second, most", promql.TopK(3, nil, above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests,
