@@ -133,8 +133,8 @@ type State struct {
 }
 
 // All returns the dashboards, in the order in which a person meets them, for the burn-rate windows of the rules. nil
-// stands for slo.DefaultPairs.
-func All(pairs []slo.Pair) []Board {
+// stands for slo.DefaultWindowPairs.
+func All(pairs []slo.WindowPair) []Board {
 	w := windowsOf(pairs)
 	return []Board{incident(w), objectives(w), engines(), gpuNode(), fleet(), exporter()}
 }

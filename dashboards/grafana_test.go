@@ -110,7 +110,7 @@ func render(t testing.TB, b dashboards.Board, style rules.Style) []byte {
 func boards(t testing.TB) []board { return boardsFor(t, nil) }
 
 // boardsFor are those for other burn-rate windows.
-func boardsFor(t testing.TB, pairs []slo.Pair) []board {
+func boardsFor(t testing.TB, pairs []slo.WindowPair) []board {
 	t.Helper()
 	var all []board
 	for _, b := range dashboards.All(pairs) {

@@ -30,12 +30,12 @@ func recordedWith(opt rules.Options) map[string]bool {
 // With other burn-rate windows, panels read those, and their lines are those of pairs that exist.
 func TestWindowsAreThoseOfTheRules(t *testing.T) {
 	const h = slo.Duration(time.Hour)
-	page := func(long slo.Duration) slo.Pair {
-		return slo.Pair{Long: long, Short: long / 12, Spend: slo.One / 50, Severity: slo.Page}
+	page := func(long slo.Duration) slo.WindowPair {
+		return slo.WindowPair{Long: long, Short: long / 12, Spend: slo.One / 50, Severity: slo.Page}
 	}
-	ticket := slo.Pair{Long: 48 * h, Short: 4 * h, Spend: slo.One / 10, Severity: slo.Ticket}
-	for name, pairs := range map[string][]slo.Pair{"defaults": nil, "one": {page(2 * h)}, "unsorted": {ticket, page(12 * h), page(3 * h)}, "many": {page(h), page(2 * h), page(3 * h), page(4 * h), page(5 * h), page(6 * h), ticket}} {
-		recorded := recordedWith(rules.Options{Pairs: pairs})
+	ticket := slo.WindowPair{Long: 48 * h, Short: 4 * h, Spend: slo.One / 10, Severity: slo.Ticket}
+	for name, pairs := range map[string][]slo.WindowPair{"defaults": nil, "one": {page(2 * h)}, "unsorted": {ticket, page(12 * h), page(3 * h)}, "many": {page(h), page(2 * h), page(3 * h), page(4 * h), page(5 * h), page(6 * h), ticket}} {
+		recorded := recordedWith(rules.Options{WindowPairs: pairs})
 		longs := map[string]bool{}
 		if pairs == nil {
 			longs = map[string]bool{"1h": true, "6h": true, "1d": true, "3d": true}
@@ -152,8 +152,7 @@ func TestEverySelectorObeysTheFilters(t *testing.T) {
 						continue
 					}
 					label := m[2]
-					scraped := f.Group != "recorded" && (f.Group != "foreign" || f == metrics.Up)
-					if !slices.Contains(f.Labels, label) && label != "cluster" && !(scraped && label == "instance") {
+					if !slices.Contains(f.Labels, label) && label != "cluster" && !(f.Exported() && label == "instance") {
 						continue
 					}
 					if strings.TrimSuffix(matched[label], "|") != "1"+v.Name {
@@ -208,7 +207,7 @@ func TestAggregations(t *testing.T) {
 					t.Errorf("%s: %s averages: %s", b.Title, p.Title, a)
 				}
 				if v, ok := a.Expr.(*parser.VectorSelector); ok && a.Op == parser.SUM {
-					if f := promql.Lookup(v.Name); f != nil && f.Aggregate != metrics.Sum && f.Kind == metrics.Gauge {
+					if f := promql.Lookup(v.Name); f != nil && f.Aggregate != metrics.Sum {
 						t.Errorf("%s: %s adds up %s, which is folded by %s", b.Title, p.Title, f.Name, f.Aggregate)
 					}
 				}
@@ -299,7 +298,7 @@ func TestAlertsHaveTheirEvidence(t *testing.T) {
 		asked.add(t, a.Expr.String())
 	}
 	for f := range asked.families {
-		if f.Group != "recorded" && f != metrics.SLOMayBeAbsent && !shown.families[f] && !strings.HasSuffix(f.Name, "_info") {
+		if f.Owner != metrics.Rules && f != metrics.SLOMayBeAbsent && !shown.families[f] && f.Kind != metrics.Info {
 			t.Errorf("alerts read %s, no panel does", f.Name)
 		}
 	}

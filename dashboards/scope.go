@@ -68,8 +68,7 @@ func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 // has reports whether series of a family can have a label, including those that a scrape adds. Recorded series of a
 // model have no node.
 func has(f *metrics.Family, label string) bool {
-	scraped := f.Group != "recorded" && f.Group != "foreign"
-	return slices.Contains(f.Labels, label) || label == metrics.LabelCluster || label == metrics.LabelInstance && (scraped || f == metrics.Up)
+	return slices.Contains(f.Labels, label) || label == metrics.LabelCluster || label == metrics.LabelInstance && f.Exported()
 }
 
 // of selects a gauge or a counter.

@@ -15,7 +15,7 @@ func objectives(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, bySLO}
 	legend := "{{slo}} " + modelLegend + " {{role}}"
 	one := func(e promql.Expr) Query { return Query{e, legend} }
-	burn := func(p slo.Pair) Query { return one(s.of(metrics.Window(metrics.RecordedBurn, p.Long.String()))) }
+	burn := func(p slo.WindowPair) Query { return one(s.of(metrics.Window(metrics.RecordedBurn, p.Long.String()))) }
 	left := s.of(metrics.RecordedBudgetRemaining)
 	whole := []string{}
 	symptom := promql.Eq(metrics.LabelBranch, string(rules.Symptom))

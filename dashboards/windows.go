@@ -12,23 +12,23 @@ import (
 // windows selects the burn-rate windows that panels show from those that an installation's rules record.
 type windows struct {
 	// fast is the first to page, patient the longest that pages, slow the longest of all.
-	fast, patient, slow slo.Pair
+	fast, patient, slow slo.WindowPair
 }
 
-func windowsOf(pairs []slo.Pair) windows {
+func windowsOf(pairs []slo.WindowPair) windows {
 	if pairs == nil {
-		pairs = slo.DefaultPairs()
+		pairs = slo.DefaultWindowPairs()
 	}
-	all := slices.SortedFunc(slices.Values(pairs), func(a, b slo.Pair) int { return cmp.Compare(a.Long, b.Long) })
-	pages := slices.DeleteFunc(slices.Clone(all), func(p slo.Pair) bool { return p.Severity != slo.Page })
-	return windows{pages[0], pages[len(pages)-1], all[len(all)-1]} // slo.CheckPairs requires one that pages
+	all := slices.SortedFunc(slices.Values(pairs), func(a, b slo.WindowPair) int { return cmp.Compare(a.Long, b.Long) })
+	pages := slices.DeleteFunc(slices.Clone(all), func(p slo.WindowPair) bool { return p.Severity != slo.Page })
+	return windows{pages[0], pages[len(pages)-1], all[len(all)-1]} // slo.CheckWindowPairs requires one that pages
 }
 
 // paging returns the windows in which a reader sees a page coming, from the shortest. Five minutes and an hour are
 // recorded whatever the pairs.
 func (w windows) paging() []string {
 	all := []string{"5m", "1h"}
-	for _, p := range []slo.Pair{w.fast, w.patient} {
+	for _, p := range []slo.WindowPair{w.fast, w.patient} {
 		if long := p.Long.String(); !slices.Contains(all, long) {
 			all = append(all, long)
 		}
@@ -37,13 +37,13 @@ func (w windows) paging() []string {
 }
 
 // factor returns the burn rate at which a pair fires for an objective of the default period.
-func factor(p slo.Pair) float64 {
+func factor(p slo.WindowPair) float64 {
 	f, _ := p.SpendFactor(slo.DefaultPeriod).Float64()
 	return max(1, f)
 }
 
 // firesAt returns the line above which a pair fires.
-func (s scope) firesAt(p slo.Pair) Query {
+func (s scope) firesAt(p slo.WindowPair) Query {
 	does := "pages"
 	if p.Severity == slo.Ticket {
 		does = "ticket"

@@ -64,7 +64,7 @@ func valuesOf(f *metrics.Family, label string) []string {
 // series are the label sets of a family.
 func (w world) series(f *metrics.Family) []labels.Labels {
 	sets := [][]string{w.scraper()}
-	if f.Group == "recorded" {
+	if f.Owner == metrics.Rules {
 		sets = [][]string{{metrics.LabelCluster, "eu"}}
 	}
 	for _, l := range f.Labels {
@@ -100,7 +100,7 @@ func (w world) scrape(at time.Time, emit rulesim.Emit) {
 	t := at.Sub(rulesim.Epoch)
 	bad := max(0, (t - incidentAt).Seconds())
 	good := t.Seconds() - bad
-	emit(with(labels.EmptyLabels(), metrics.Up.Name, w.scraper()...), state(bad == 0 || int(bad/60)%2 == 1))
+	emit(with(labels.EmptyLabels(), metrics.Up.Name, w.scraper()...), metrics.Bool(bad == 0 || int(bad/60)%2 == 1))
 	for _, f := range metrics.All() {
 		if !w.emits[f] {
 			continue
@@ -176,7 +176,7 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 		if strings.HasSuffix(f.Name, "_ratio") {
 			healthy, bad = 0.4, 0.95
 		}
-		if strings.HasSuffix(f.Name, "_info") {
+		if f.Kind == metrics.Info {
 			healthy, bad = 1, 1
 		}
 	}
@@ -184,13 +184,6 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 		return bad
 	}
 	return healthy
-}
-
-func state(set bool) float64 {
-	if set {
-		return 1
-	}
-	return 0
 }
 
 // run plays the world under the real rules.

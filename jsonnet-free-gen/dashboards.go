@@ -19,7 +19,7 @@ const classic = "classic"
 func (i installation) dashboards(folder string) []artifact {
 	var all []artifact
 	render := schemas[cmp.Or(i.schema, classic)]
-	for _, b := range dashboards.All(i.options.Pairs) {
+	for _, b := range dashboards.All(i.options.WindowPairs) {
 		all = append(all, artifact{folder + string(b.UID) + ".json", func() ([]byte, error) { return render(b, i.style) }})
 	}
 	return all

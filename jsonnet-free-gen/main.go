@@ -131,14 +131,14 @@ func repository() []artifact {
 // configure parses the flags that need more than a string.
 func (i *installation) configure(windows []string, severities map[string]string) error {
 	for _, w := range windows {
-		p, err := parsePair(w)
+		p, err := parseWindowPair(w)
 		if err != nil {
 			return err
 		}
-		i.options.Pairs = append(i.options.Pairs, p)
+		i.options.WindowPairs = append(i.options.WindowPairs, p)
 	}
 	if windows != nil {
-		if err := slo.CheckPairs(i.options.Pairs); err != nil {
+		if err := slo.CheckWindowPairs(i.options.WindowPairs); err != nil {
 			return err
 		}
 	}
@@ -220,9 +220,9 @@ func importOpenSLO(path string, to io.Writer) error {
 
 var severityNames = map[string]slo.Severity{"page": slo.Page, "ticket": slo.Ticket, "info": slo.Info}
 
-func parsePair(text string) (slo.Pair, error) {
-	bad := func(err error) (slo.Pair, error) {
-		return slo.Pair{}, fmt.Errorf("--window %s: write it as 1h/5m=2%%:page: %w", text, err)
+func parseWindowPair(text string) (slo.WindowPair, error) {
+	bad := func(err error) (slo.WindowPair, error) {
+		return slo.WindowPair{}, fmt.Errorf("--window %s: write it as 1h/5m=2%%:page: %w", text, err)
 	}
 	windows, rest, ok1 := strings.Cut(text, "=")
 	long, short, ok2 := strings.Cut(windows, "/")
@@ -230,7 +230,7 @@ func parsePair(text string) (slo.Pair, error) {
 	if !ok1 || !ok2 || !ok3 || severityNames[severity] == 0 {
 		return bad(errors.New("a part is missing"))
 	}
-	var p slo.Pair
+	var p slo.WindowPair
 	var err error
 	if p.Long, err = slo.ParseDuration(long); err != nil {
 		return bad(err)

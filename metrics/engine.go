@@ -3,160 +3,160 @@ package metrics
 // What an engine reports about the requests it serves. A series exists only where the engine reports the number:
 // absent means "not reported", never zero.
 var (
-	TimeToFirstToken = histogram("llm_engine_time_to_first_token_seconds",
+	TimeToFirstToken = Engine.histogram("llm_engine_time_to_first_token_seconds",
 		"Time from arrival of a request at the engine to its first output token (TTFT).", EngineLabels)
-	InterTokenLatency = histogram("llm_engine_inter_token_latency_seconds",
+	InterTokenLatency = Engine.histogram("llm_engine_inter_token_latency_seconds",
 		"Time between consecutive output tokens of a request (ITL), one observation per token or decode step.", EngineLabels)
-	TimePerOutputToken = histogram("llm_engine_time_per_output_token_seconds",
+	TimePerOutputToken = Engine.histogram("llm_engine_time_per_output_token_seconds",
 		"Mean time per output token after the first (TPOT), one observation per finished request. Not interchangeable with ITL.", EngineLabels)
-	RequestDuration = histogram("llm_engine_request_duration_seconds",
+	RequestDuration = Engine.histogram("llm_engine_request_duration_seconds",
 		"Time from arrival of a request at the engine to its last output token.", EngineLabels)
-	QueueTime = histogram("llm_engine_queue_time_seconds",
+	QueueTime = Engine.histogram("llm_engine_queue_time_seconds",
 		"Time a request waits in the engine before it is first scheduled.", EngineLabels)
-	PrefillTime = histogram("llm_engine_prefill_time_seconds",
+	PrefillTime = Engine.histogram("llm_engine_prefill_time_seconds",
 		"Time from first scheduling of a request to its first output token.", EngineLabels)
-	DecodeTime = histogram("llm_engine_decode_time_seconds",
+	DecodeTime = Engine.histogram("llm_engine_decode_time_seconds",
 		"Time from the first to the last output token of a request.", EngineLabels)
-	RequestPromptTokens = histogram("llm_engine_request_prompt_tokens",
+	RequestPromptTokens = Engine.histogram("llm_engine_request_prompt_tokens",
 		"Prompt tokens per request.", EngineLabels)
-	RequestGenerationTokens = histogram("llm_engine_request_generation_tokens",
+	RequestGenerationTokens = Engine.histogram("llm_engine_request_generation_tokens",
 		"Generated tokens per request.", EngineLabels)
 
-	RequestsRunning = gauge(Sum, "llm_engine_requests_running",
+	RequestsRunning = Engine.gauge(Sum, "llm_engine_requests_running",
 		"Requests in the engine's running batch.", EngineLabels)
-	RequestsWaiting = gauge(Sum, "llm_engine_requests_waiting",
+	RequestsWaiting = Engine.gauge(Sum, "llm_engine_requests_waiting",
 		"Requests waiting in the engine to be scheduled.", EngineLabels)
-	KVCacheUsage = gauge(Max, "llm_engine_kv_cache_usage_ratio",
+	KVCacheUsage = Engine.gauge(Max, "llm_engine_kv_cache_usage_ratio",
 		"Share of the KV cache in use by live requests, 0 to 1.", EngineLabels)
-	KVCacheCapacity = gauge(Sum, "llm_engine_kv_cache_capacity_tokens",
+	KVCacheCapacity = Engine.gauge(Sum, "llm_engine_kv_cache_capacity_tokens",
 		"Tokens that fit into the KV cache.", EngineLabels)
-	MaxModelLen = gauge(Max, "llm_engine_max_model_len_tokens",
+	MaxModelLen = Engine.gauge(Max, "llm_engine_max_model_len_tokens",
 		"Longest sequence (prompt plus output) the engine accepts.", EngineLabels)
-	LorasRunning = gauge(Sum, "llm_engine_loras_running",
+	LorasRunning = Engine.gauge(Sum, "llm_engine_loras_running",
 		"LoRA adapters in use by running requests.", EngineLabels)
-	Sleeping = gauge(Max, "llm_engine_sleeping",
+	Sleeping = Engine.gauge(Max, "llm_engine_sleeping",
 		"Whether the engine has been put to sleep (1) or serves (0).", EngineLabels)
 
-	PromptTokens = counter("llm_engine_prompt_tokens_total",
+	PromptTokens = Engine.counter("llm_engine_prompt_tokens_total",
 		"Prompt tokens of requests, those served from a cache included.", EngineLabels)
-	GenerationTokens = counter("llm_engine_generation_tokens_total",
+	GenerationTokens = Engine.counter("llm_engine_generation_tokens_total",
 		"Generated tokens.", EngineLabels)
-	EngineSteps = counter("llm_engine_steps_total",
-		"Steps of the engine: passes of the model over a batch. It stands still while the engine is idle, and while it is stuck.", EngineLabels)
-	Requests = counter("llm_engine_requests_total",
+	EngineSteps = Engine.counter("llm_engine_steps_total",
+		"Steps of the engine: forward passes of the model over a batch. Stands still while the engine is idle or stuck.", EngineLabels)
+	Requests = Engine.counter("llm_engine_requests_total",
 		"Requests that ended, by outcome: stop, length, repetition, success (reason not said), abort, invalid, rejected, error or other.",
 		EngineLabels, with(LabelOutcome))
-	Preemptions = counter("llm_engine_preemptions_total",
+	Preemptions = Engine.counter("llm_engine_preemptions_total",
 		"Running requests that lost their KV cache and have to be recomputed (vLLM: preempted, SGLang: retracted).", EngineLabels)
-	PrefixCacheQueryTokens = counter("llm_engine_prefix_cache_query_tokens_total",
+	PrefixCacheQueryTokens = Engine.counter("llm_engine_prefix_cache_query_tokens_total",
 		"Prompt tokens looked up in the prefix cache.", EngineLabels)
-	PrefixCacheHitTokens = counter("llm_engine_prefix_cache_hit_tokens_total",
+	PrefixCacheHitTokens = Engine.counter("llm_engine_prefix_cache_hit_tokens_total",
 		"Prompt tokens found in the prefix cache.", EngineLabels)
-	ExternalPrefixCacheQueryTokens = counter("llm_engine_external_prefix_cache_query_tokens_total",
+	ExternalPrefixCacheQueryTokens = Engine.counter("llm_engine_external_prefix_cache_query_tokens_total",
 		"Prompt tokens looked up in a prefix cache outside the engine (KV connector).", EngineLabels)
-	ExternalPrefixCacheHitTokens = counter("llm_engine_external_prefix_cache_hit_tokens_total",
+	ExternalPrefixCacheHitTokens = Engine.counter("llm_engine_external_prefix_cache_hit_tokens_total",
 		"Prompt tokens found in a prefix cache outside the engine (KV connector).", EngineLabels)
-	SpecDecodeDraftTokens = counter("llm_engine_spec_decode_draft_tokens_total",
+	SpecDecodeDraftTokens = Engine.counter("llm_engine_spec_decode_draft_tokens_total",
 		"Tokens proposed by speculative decoding.", EngineLabels)
-	SpecDecodeAcceptedTokens = counter("llm_engine_spec_decode_accepted_tokens_total",
+	SpecDecodeAcceptedTokens = Engine.counter("llm_engine_spec_decode_accepted_tokens_total",
 		"Proposed tokens that speculative decoding accepted.", EngineLabels)
-	KVTransferTime = histogram("llm_engine_kv_transfer_time_seconds",
+	KVTransferTime = Engine.histogram("llm_engine_kv_transfer_time_seconds",
 		"Time of one KV cache transfer between prefill and decode engines.", EngineLabels)
-	KVTransferSize = histogram("llm_engine_kv_transfer_size_bytes",
+	KVTransferSize = Engine.histogram("llm_engine_kv_transfer_size_bytes",
 		"Bytes of one KV cache transfer between prefill and decode engines.", EngineLabels)
-	KVTransferFailures = counter("llm_engine_kv_transfer_failures_total",
-		"KV cache transfers between prefill and decode engines that failed, or whose handshake or notification did.", EngineLabels)
+	KVTransferFailures = Engine.counter("llm_engine_kv_transfer_failures_total",
+		"Failed KV cache transfers between prefill and decode engines, including failed handshakes and notifications.", EngineLabels)
 
-	KVTransferPostTime = histogram("llm_engine_kv_transfer_post_time_seconds",
+	KVTransferPostTime = Engine.histogram("llm_engine_kv_transfer_post_time_seconds",
 		"Time to submit one KV cache transfer between prefill and decode engines, before its bytes move.", EngineLabels)
-	KVTransfersExpired = counter("llm_engine_kv_transfers_expired_total",
+	KVTransfersExpired = Engine.counter("llm_engine_kv_transfers_expired_total",
 		"KV caches that a prefill engine held for a decode engine which never fetched them.", EngineLabels)
 
-	KVTierQueryTokens = counter("llm_engine_kv_tier_query_tokens_total",
-		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage where the engine does not say which of the two.", EngineLabels, with(LabelTier))
-	KVTierHitTokens = counter("llm_engine_kv_tier_hit_tokens_total",
+	KVTierQueryTokens = Engine.counter("llm_engine_kv_tier_query_tokens_total",
+		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage where the engine does not tell disk from remote.", EngineLabels, with(LabelTier))
+	KVTierHitTokens = Engine.counter("llm_engine_kv_tier_hit_tokens_total",
 		"Prompt tokens found in a tier of the KV cache below the GPU.", EngineLabels, with(LabelTier))
-	KVTierLookups = counter("llm_engine_kv_tier_lookups_total",
-		"What was looked up in a tier of the KV cache below the GPU, where the engine counts blocks, keys or objects, not tokens.", EngineLabels, with(LabelTier))
-	KVTierHits = counter("llm_engine_kv_tier_hits_total",
-		"What was found in a tier of the KV cache below the GPU, in the unit of the lookups.", EngineLabels, with(LabelTier))
-	KVTierTransferTokens = counter("llm_engine_kv_tier_transfer_tokens_total",
+	KVTierLookups = Engine.counter("llm_engine_kv_tier_lookups_total",
+		"Lookups in a tier of the KV cache below the GPU, where the engine counts blocks, keys or objects and not tokens.", EngineLabels, with(LabelTier))
+	KVTierHits = Engine.counter("llm_engine_kv_tier_hits_total",
+		"Lookups that found something in a tier of the KV cache below the GPU, in the unit of the lookups.", EngineLabels, with(LabelTier))
+	KVTierTransferTokens = Engine.counter("llm_engine_kv_tier_transfer_tokens_total",
 		"Tokens whose KV cache was stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation))
-	KVTierTransferBytes = counter("llm_engine_kv_tier_transfer_bytes_total",
+	KVTierTransferBytes = Engine.counter("llm_engine_kv_tier_transfer_bytes_total",
 		"Bytes of KV cache stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation))
-	KVTierTransferBlocks = counter("llm_engine_kv_tier_transfer_blocks_total",
+	KVTierTransferBlocks = Engine.counter("llm_engine_kv_tier_transfer_blocks_total",
 		"Blocks of KV cache stored to a tier or fetched from it, where the engine does not say how large they are.", EngineLabels, with(LabelTier, LabelOperation))
-	KVTierTransferTime = counter("llm_engine_kv_tier_transfer_seconds_total",
-		"Time spent storing to a tier or fetching from it; without a tier or an operation where the source adds them up. Several workers can spend more than a second in a second.", EngineLabels, with(LabelTier, LabelOperation))
-	KVTierFailures = counter("llm_engine_kv_tier_failures_total",
+	KVTierTransferTime = Engine.counter("llm_engine_kv_tier_transfer_seconds_total",
+		"Time spent storing to a tier or fetching from it; without a tier or an operation where the source adds them up. Workers in parallel can spend more than one second per second.", EngineLabels, with(LabelTier, LabelOperation))
+	KVTierFailures = Engine.counter("llm_engine_kv_tier_failures_total",
 		"Stores to a tier and fetches from it that failed, in the unit in which the engine counts them.", EngineLabels, with(LabelTier, LabelOperation))
-	KVTierRefused = counter("llm_engine_kv_tier_refused_total",
+	KVTierRefused = Engine.counter("llm_engine_kv_tier_refused_total",
 		"Stores that a tier refused because it was full, pinned or slower than its writers, in the unit in which the engine counts them.", EngineLabels, with(LabelTier))
-	KVTierEvicted = counter("llm_engine_kv_tier_evicted_total",
-		"What a tier gave up to make room, in the unit in which the engine counts it.", EngineLabels, with(LabelTier))
-	KVTierUsage = gauge(Max, "llm_engine_kv_tier_usage_ratio",
-		"Share of a tier that holds anything, 0 to 1. Full is normal for a cache.", EngineLabels, with(LabelTier))
-	KVTierPinned = gauge(Max, "llm_engine_kv_tier_pinned_ratio",
+	KVTierEvicted = Engine.counter("llm_engine_kv_tier_evicted_total",
+		"Evictions from a tier to make room, in the unit in which the engine counts them.", EngineLabels, with(LabelTier))
+	KVTierUsage = Engine.gauge(Max, "llm_engine_kv_tier_usage_ratio",
+		"Share of a tier in use, 0 to 1. Full is normal for a cache.", EngineLabels, with(LabelTier))
+	KVTierPinned = Engine.gauge(Max, "llm_engine_kv_tier_pinned_ratio",
 		"Share of a tier pinned by transfers in flight, 0 to 1. Near 1, the link is too slow and stores are refused.", EngineLabels, with(LabelTier))
-	KVTierCapacityTokens = gauge(Sum, "llm_engine_kv_tier_capacity_tokens",
+	KVTierCapacityTokens = Engine.gauge(Sum, "llm_engine_kv_tier_capacity_tokens",
 		"Tokens that fit into a tier.", EngineLabels, with(LabelTier))
-	KVTierCapacityBytes = gauge(Sum, "llm_engine_kv_tier_capacity_bytes",
+	KVTierCapacityBytes = Engine.gauge(Sum, "llm_engine_kv_tier_capacity_bytes",
 		"Bytes that fit into a tier.", EngineLabels, with(LabelTier))
 
-	KVBlockLifetime = histogram("llm_engine_kv_block_lifetime_seconds",
+	KVBlockLifetime = Engine.histogram("llm_engine_kv_block_lifetime_seconds",
 		"Time from filling a block of the KV cache to evicting it; engines sample a few blocks.", EngineLabels)
-	KVBlockIdle = histogram("llm_engine_kv_block_idle_before_evict_seconds",
+	KVBlockIdle = Engine.histogram("llm_engine_kv_block_idle_before_evict_seconds",
 		"Time from the last use of a block of the KV cache to evicting it; engines sample a few blocks.", EngineLabels)
-	KVBlockReuseGap = histogram("llm_engine_kv_block_reuse_gap_seconds",
+	KVBlockReuseGap = Engine.histogram("llm_engine_kv_block_reuse_gap_seconds",
 		"Time between two uses of a block of the KV cache; engines sample a few blocks.", EngineLabels)
 
-	RequestsWaitingByReason = gauge(Sum, "llm_engine_requests_waiting_by_reason",
+	RequestsWaitingByReason = Engine.gauge(Sum, "llm_engine_requests_waiting_by_reason",
 		"Requests held in a queue of the engine, by what they wait for: capacity, deferred (adapter, KV transfer or another block), bootstrap, kv_allocation, kv_transfer, grammar or other.",
 		EngineLabels, with(LabelReason))
-	RequestsSwapped = gauge(Sum, "llm_engine_requests_swapped",
-		"Requests whose KV cache was moved to host memory, or that are paused, to make room.", EngineLabels)
-	RequestsRunningLimit = gauge(Sum, "llm_engine_requests_running_limit",
+	RequestsSwapped = Engine.gauge(Sum, "llm_engine_requests_swapped",
+		"Requests that are paused, or whose KV cache was moved to host memory, to make room.", EngineLabels)
+	RequestsRunningLimit = Engine.gauge(Sum, "llm_engine_requests_running_limit",
 		"Requests that fit into the running batch.", EngineLabels)
-	BatchTokens = histogram("llm_engine_batch_tokens",
+	BatchTokens = Engine.histogram("llm_engine_batch_tokens",
 		"Tokens processed in one step of the engine, prefill and decode together.", EngineLabels)
-	RequestPreemptions = histogram("llm_engine_request_preemptions",
+	RequestPreemptions = Engine.histogram("llm_engine_request_preemptions",
 		"Preemptions per finished request.", EngineLabels)
-	CorruptedRequests = counter("llm_engine_corrupted_requests_total",
+	CorruptedRequests = Engine.counter("llm_engine_corrupted_requests_total",
 		"Requests with NaN in their logits. Engines look for them only when told to.", EngineLabels)
-	MultimodalCacheQueries = counter("llm_engine_multimodal_cache_queries_total",
+	MultimodalCacheQueries = Engine.counter("llm_engine_multimodal_cache_queries_total",
 		"Inputs (images, audio) looked up in the multimodal cache.", EngineLabels)
-	MultimodalCacheHits = counter("llm_engine_multimodal_cache_hits_total",
+	MultimodalCacheHits = Engine.counter("llm_engine_multimodal_cache_hits_total",
 		"Inputs found in the multimodal cache.", EngineLabels)
-	PromptTime = counter("llm_engine_prompt_seconds_total",
+	PromptTime = Engine.counter("llm_engine_prompt_seconds_total",
 		"Time spent processing prompts. Over prompt tokens it gives a mean, never a distribution.", EngineLabels)
-	GenerationTime = counter("llm_engine_generation_seconds_total",
+	GenerationTime = Engine.counter("llm_engine_generation_seconds_total",
 		"Time spent generating. Over generated tokens it gives a mean, never a distribution.", EngineLabels)
-	EstimatedFlops = counter("llm_engine_estimated_flops_per_gpu_total",
+	EstimatedFlops = Engine.counter("llm_engine_estimated_flops_per_gpu_total",
 		"Floating point operations per GPU as the engine estimates them. The rate over the peak of the data type is the model FLOPs utilisation (MFU).", EngineLabels)
-	EstimatedMemoryBytes = counter("llm_engine_estimated_memory_bytes_per_gpu_total",
+	EstimatedMemoryBytes = Engine.counter("llm_engine_estimated_memory_bytes_per_gpu_total",
 		"Bytes read from and written to the memory of a GPU as the engine estimates them.", EngineLabels)
 
-	EngineUp = gauge(Never, "llm_engine_up",
-		"Whether the engine's page was read and understood (1). When 0, reason says what stood in the way.",
+	EngineUp = Target.gauge(Never, "llm_engine_up",
+		"Whether the engine's page was read and understood (1). When 0, reason says why not.",
 		TargetLabels, with(LabelReason))
-	EngineInfo = gauge(Never, "llm_engine_info",
+	EngineInfo = Target.info("llm_engine_info",
 		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page.",
 		TargetLabels, with(LabelModel, LabelVersion))
-	EngineStartTime = gauge(Never, "llm_engine_start_time_seconds",
+	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)
-	EngineLoadTime = gauge(Max, "llm_engine_load_time_seconds",
+	EngineLoadTime = Engine.gauge(Max, "llm_engine_load_time_seconds",
 		"Time the engine took from start until it could serve (cold start).", EngineLabels)
-	EngineScrapeDuration = gauge(Max, "llm_engine_scrape_duration_seconds",
+	EngineScrapeDuration = Target.gauge(Max, "llm_engine_scrape_duration_seconds",
 		"Time to fetch and map the engine's page.", TargetLabels)
-	EngineScrapeSize = gauge(Sum, "llm_engine_scrape_size_bytes",
+	EngineScrapeSize = Target.gauge(Sum, "llm_engine_scrape_size_bytes",
 		"Size of the engine's page after decompression.", TargetLabels)
-	EngineScrapeSeries = gauge(Sum, "llm_engine_scrape_series",
+	EngineScrapeSeries = Target.gauge(Sum, "llm_engine_scrape_series",
 		"Series on the engine's page, mapped or not.", TargetLabels)
-	MetricSourceInfo = gauge(Never, "llm_engine_metric_source_info",
+	MetricSourceInfo = Target.info("llm_engine_metric_source_info",
 		"Where a normalised metric comes from on this page, always 1. quality is native, derived, approximate or missing; reason says why it is not native. "+
 			"counted says when a generated token is counted: step (as it is made) or end (with its request).",
 		TargetLabels, with(LabelMetric, LabelSource, LabelQuality, LabelReason, LabelCounted))
-	SourceMissing = counter("llm_engine_source_missing_total",
-		"Scrapes on which a source that this engine version should have was not on the page of an engine that has served, had another type, or gave a number that cannot be: the sign of a renamed metric.",
+	SourceMissing = Target.counter("llm_engine_source_missing_total",
+		"Scrapes without a source that this engine version should have: it was not on the page although the engine has served requests, had another type, or held an impossible number. The sign of a renamed metric.",
 		TargetLabels, with(LabelMetric, LabelSource))
 )

@@ -2,27 +2,27 @@ package metrics
 
 // What the exporter reports about itself, besides the standard process, Go and build-info metrics.
 var (
-	CollectorDuration = gauge(Max, "llm_exporter_collector_duration_seconds",
+	CollectorDuration = Exporter.gauge(Max, "llm_exporter_collector_duration_seconds",
 		"Time the last run of a collector took.", with(LabelCollector))
-	CollectorSuccess = gauge(Never, "llm_exporter_collector_success",
+	CollectorSuccess = Exporter.gauge(Never, "llm_exporter_collector_success",
 		"Whether the last run of a collector worked (1).", with(LabelCollector))
-	ConfigReloadSuccess = gauge(Never, "llm_exporter_config_last_reload_successful",
+	ConfigReloadSuccess = Exporter.gauge(Never, "llm_exporter_config_last_reload_successful",
 		"Whether the last attempt to load the configuration worked (1). When 0, the previous configuration is in use.")
-	ConfigReloadTime = gauge(Never, "llm_exporter_config_last_reload_success_timestamp_seconds",
+	ConfigReloadTime = Exporter.gauge(Never, "llm_exporter_config_last_reload_success_timestamp_seconds",
 		"Time of the last successful configuration load, unix time.")
-	PodResourcesUp = gauge(Never, "llm_exporter_pod_resources_up",
-		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason is why. Absent outside Kubernetes.", with(LabelReason))
-	PodResourcesTime = gauge(Never, "llm_exporter_pod_resources_last_success_timestamp_seconds",
-		"Time of the kubelet's last answer that could be used, unix time: llm_gpu_allocation_info is as old.")
-	PodResourcesUnknown = gauge(Sum, "llm_exporter_pod_resources_unknown_devices",
-		"Devices held by pods that match no GPU of this node: other hardware, or a name of a GPU that the exporter cannot read.", with(LabelResource))
-	UnreadableProcesses = gauge(Sum, "llm_exporter_unreadable_processes",
-		"Relatives of processes on GPUs whose open files the exporter may not see, so that no engine is found by their sockets: it lacks "+
+	PodResourcesUp = Exporter.gauge(Never, "llm_exporter_pod_resources_up",
+		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason says why not. Absent outside Kubernetes.", with(LabelReason))
+	PodResourcesTime = Exporter.gauge(Never, "llm_exporter_pod_resources_last_success_timestamp_seconds",
+		"Time of the kubelet's last answer that could be used, unix time. llm_gpu_allocation_info dates from then.")
+	PodResourcesUnknown = Exporter.gauge(Sum, "llm_exporter_pod_resources_unknown_devices",
+		"Devices held by pods that match no GPU of this node: other hardware, or a GPU whose name the exporter cannot read.", with(LabelResource))
+	UnreadableProcesses = Exporter.gauge(Sum, "llm_exporter_unreadable_processes",
+		"Relatives of processes on GPUs whose open files the exporter may not see, so that it finds no engine by their sockets: it lacks "+
 			"CAP_SYS_PTRACE, or CAP_DAC_READ_SEARCH for those of other users. Absent while nothing runs on a GPU.")
-	DiscoveryUp = gauge(Never, "llm_exporter_discovery_up",
-		"Whether the source of engines answers (1). When 0, those found before stay, and reason says what stands in the way: "+
+	DiscoveryUp = Exporter.gauge(Never, "llm_exporter_discovery_up",
+		"Whether the source that lists engines answers (1). When 0, engines found before are kept, and reason says why: "+
 			"forbidden, unreachable or error; the log says more.", with(LabelSource, LabelReason))
-	DiscoveryPlaces = gauge(Sum, "llm_exporter_discovery_places",
+	DiscoveryPlaces = Exporter.gauge(Sum, "llm_exporter_discovery_places",
 		"Addresses where an engine may be, by what became of them: read, silent (nothing answers), no_engine, "+
 			"same_engine (an engine that is read at another address), or left_alone.",
 		with(LabelSource, LabelState))

@@ -65,262 +65,262 @@ var (
 
 // State of the driver library and of reading it.
 var (
-	GPUNVMLUp = gauge(Never, "llm_gpu_nvml_up",
-		"Whether the NVIDIA management library is loaded and initialised (1). When 0, reason is why: the name of the NVML error, starting, detached or built_without_cgo.",
+	GPUNVMLUp = GPU.gauge(Never, "llm_gpu_nvml_up",
+		"Whether the NVIDIA management library is loaded and initialised (1). When 0, reason says why: the name of the NVML error, starting, detached or built_without_cgo.",
 		with(LabelReason))
-	GPUSourceUp = gauge(Never, "llm_gpu_source_up",
-		"Whether the page of another exporter, from which GPUs are read in place of NVML, can be used (1). source is the exporter, dcgm or amd, empty while that is unknown. When 0, reason is why, as for llm_engine_up, or no_gpu_page.",
+	GPUSourceUp = GPU.gauge(Never, "llm_gpu_source_up",
+		"Whether the page of another exporter, read in place of NVML, can be used (1). source is the exporter, dcgm or amd, and empty while that is unknown. When 0, reason says why, as for llm_engine_up, or is no_gpu_page.",
 		with(LabelSource, LabelServer, LabelReason))
-	GPUMetricSourceInfo = gauge(Never, "llm_gpu_metric_source_info",
+	GPUMetricSourceInfo = GPU.info("llm_gpu_metric_source_info",
 		"Where a metric comes from while GPUs are read from the page of another exporter, always 1. quality is native, derived, approximate or missing; reason says why it is not native.",
 		with(LabelMetric, LabelSource, LabelQuality, LabelReason))
-	GPUDriverInfo = gauge(Never, "llm_gpu_driver_info",
+	GPUDriverInfo = GPU.info("llm_gpu_driver_info",
 		"Versions of the NVIDIA driver, of NVML and of the CUDA level the driver offers, always 1.",
 		with(LabelDriverVersion, LabelNVMLVersion, LabelCUDAVersion))
-	GPUExpected = gauge(Sum, "llm_gpu_expected_gpus",
-		"NVIDIA GPUs that the PCI bus has, or had since the exporter started, and that are not passed through to a virtual machine. From sysfs, independent of NVML.")
-	GPUVisible = gauge(Sum, "llm_gpu_visible_gpus",
-		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount); or that another exporter's page has.")
-	GPUMissing = gauge(Max, "llm_gpu_missing",
-		"Whether a GPU that the PCI bus has, or had, does not answer through NVML (1). Absent while NVML is down.",
+	GPUExpected = GPU.gauge(Sum, "llm_gpu_expected_gpus",
+		"NVIDIA GPUs that are on the PCI bus, or were since the exporter started, except those passed through to a virtual machine. From sysfs, independent of NVML.")
+	GPUVisible = GPU.gauge(Sum, "llm_gpu_visible_gpus",
+		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount), or GPUs on another exporter's page.")
+	GPUMissing = GPU.gauge(Max, "llm_gpu_missing",
+		"Whether a GPU that is or was on the PCI bus does not answer through NVML (1). Absent while NVML is down.",
 		with(LabelPCIBusID))
-	GPUUp = gauge(Never, "llm_gpu_up",
-		"Whether the GPU told its clocks, or at least who it is, in the last cycle (1). When 0, reason is why: the name of the NVML error, stuck, or not_on_page when the page of another exporter has lost it.",
+	GPUUp = GPU.gauge(Never, "llm_gpu_up",
+		"Whether the GPU reported its clocks, or at least its identity, in the last cycle (1). When 0, reason says why: the name of the NVML error, stuck, or not_on_page when it is gone from the page of another exporter.",
 		GPULabels, with(LabelReason))
-	GPUCollectStuck = gauge(Max, "llm_gpu_collect_stuck",
+	GPUCollectStuck = GPU.gauge(Max, "llm_gpu_collect_stuck",
 		"Whether a driver call for this GPU has been running for longer than the deadline (1). Its other series are withheld.", GPULabels)
-	GPUSnapshotAge = gauge(Max, "llm_gpu_snapshot_age_seconds",
-		"Age of the last values of this GPU. Grows while the GPU is stuck; absent while it is out of order.", GPULabels)
-	GPUCollectDuration = gauge(Max, "llm_gpu_collect_duration_seconds",
+	GPUSnapshotAge = GPU.gauge(Max, "llm_gpu_snapshot_age_seconds",
+		"Age of the last values of this GPU. Grows while the GPU is stuck; absent while it fails.", GPULabels)
+	GPUCollectDuration = GPU.gauge(Max, "llm_gpu_collect_duration_seconds",
 		"Time the last finished cycle of this GPU spent reading.", GPULabels)
-	GPUFeatureSupported = gauge(Never, "llm_gpu_feature_supported",
-		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error, or counter_wraps: the driver's counter has 32 bits, which the link may wrap unseen.",
+	GPUFeatureSupported = GPU.gauge(Never, "llm_gpu_feature_supported",
+		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error, or counter_wraps: the driver's counter has 32 bits and may wrap unnoticed at the speed of the link.",
 		GPULabels, with(LabelFeature, LabelReason))
 )
 
 // Identity and configuration.
 var (
-	GPUInfo = gauge(Never, "llm_gpu_info",
+	GPUInfo = GPU.info("llm_gpu_info",
 		"Identity of a GPU, always 1. Stays while the GPU does not answer.",
 		GPULabels, with(LabelGPUName, LabelPCIBusID, LabelMinorNumber, LabelSerial, LabelArchitecture, LabelComputeCapability, LabelVBIOSVersion))
-	GPUPlatformInfo = gauge(Never, "llm_gpu_platform_info",
-		"Where in its rack a GPU is, always 1 (nvmlDeviceGetPlatformInfo, Blackwell and newer). Stays while the GPU does not answer.",
+	GPUPlatformInfo = GPU.info("llm_gpu_platform_info",
+		"Position of a GPU in its rack, always 1 (nvmlDeviceGetPlatformInfo, Blackwell and newer). Stays while the GPU does not answer.",
 		GPULabels, with(LabelChassisSerialNumber, LabelSlotNumber, LabelTrayIndex, LabelHostID, LabelPeerType, LabelModuleID))
-	GPUGSPFirmwareInfo = gauge(Never, "llm_gpu_gsp_firmware_info",
+	GPUGSPFirmwareInfo = GPU.info("llm_gpu_gsp_firmware_info",
 		"Firmware of the GPU's system processor (GSP), always 1 (nvmlDeviceGetGspFirmwareVersion).", GPULabels, with(LabelGSPFirmwareVersion))
-	GPUGSPFirmwareMode = gauge(Never, "llm_gpu_gsp_firmware_mode",
+	GPUGSPFirmwareMode = GPU.gauge(Never, "llm_gpu_gsp_firmware_mode",
 		"Whether the GPU's system processor runs its firmware (1); state is current, or default: what the driver does with this GPU unless told otherwise (nvmlDeviceGetGspFirmwareMode).", GPULabels, with(LabelState))
-	GPUPersistenceMode = gauge(Never, "llm_gpu_persistence_mode",
+	GPUPersistenceMode = GPU.gauge(Never, "llm_gpu_persistence_mode",
 		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading it may take seconds.", GPULabels)
-	GPUPerformanceState = gauge(Max, "llm_gpu_performance_state",
+	GPUPerformanceState = GPU.gauge(Max, "llm_gpu_performance_state",
 		"Performance state, 0 (P0, fastest) to 15.", GPULabels)
-	GPUMIGMode = gauge(Never, "llm_gpu_mig_mode",
+	GPUMIGMode = GPU.gauge(Never, "llm_gpu_mig_mode",
 		"Whether MIG is on (1); state is current or pending (after the next reset).", GPULabels, with(LabelState))
-	GPUMIGInfo = gauge(Never, "llm_gpu_mig_info",
+	GPUMIGInfo = GPU.info("llm_gpu_mig_info",
 		"A MIG device, always 1.", GPUInstanceLabels, with(LabelComputeInstance, LabelMIGUUID, LabelProfile))
 )
 
 // Clocks, and what slows them down.
 var (
-	GPUClock = gauge(Max, "llm_gpu_clock_hertz",
+	GPUClock = GPU.gauge(Max, "llm_gpu_clock_hertz",
 		"Current clock of a domain.", GPULabels, with(LabelDomain))
-	GPUClockMax = gauge(Max, "llm_gpu_clock_max_hertz",
+	GPUClockMax = GPU.gauge(Max, "llm_gpu_clock_max_hertz",
 		"Highest clock of a domain.", GPULabels, with(LabelDomain))
-	GPUClockEventActive = gauge(Max, "llm_gpu_clock_event_active",
+	GPUClockEventActive = GPU.gauge(Max, "llm_gpu_clock_event_active",
 		"Whether the driver lowers the clocks for this reason now (1). Only reasons that the GPU supports; bits that NVML does not name are unknown_0x….",
 		GPULabels, with(LabelReason))
-	GPUClockEventSeconds = counter("llm_gpu_clock_event_seconds_total",
+	GPUClockEventSeconds = GPU.counter("llm_gpu_clock_event_seconds_total",
 		"Time the clocks were lowered for this reason. source driver: counted by the driver since it was loaded; sampled: integrated by the exporter from one sample per cycle.",
 		GPULabels, with(LabelReason, LabelSource))
 )
 
 // Memory: capacity, bandwidth and health.
 var (
-	GPUMemoryTotal = gauge(Sum, "llm_gpu_memory_total_bytes",
+	GPUMemoryTotal = GPU.gauge(Sum, "llm_gpu_memory_total_bytes",
 		"Device memory, reserved memory included.", GPUInstanceLabels)
-	GPUMemoryUsed = gauge(Sum, "llm_gpu_memory_used_bytes",
+	GPUMemoryUsed = GPU.gauge(Sum, "llm_gpu_memory_used_bytes",
 		"Device memory allocated by clients. Engines reserve most of it at start: not a sign of pressure.", GPUInstanceLabels)
-	GPUMemoryFree = gauge(Sum, "llm_gpu_memory_free_bytes",
+	GPUMemoryFree = GPU.gauge(Sum, "llm_gpu_memory_free_bytes",
 		"Device memory not allocated.", GPUInstanceLabels)
-	GPUMemoryReserved = gauge(Sum, "llm_gpu_memory_reserved_bytes",
+	GPUMemoryReserved = GPU.gauge(Sum, "llm_gpu_memory_reserved_bytes",
 		"Device memory that driver and firmware keep for themselves.", GPUInstanceLabels)
-	GPUMemoryBandwidthUtilization = gauge(Max, "llm_gpu_memory_bandwidth_utilization_ratio",
+	GPUMemoryBandwidthUtilization = GPU.gauge(Max, "llm_gpu_memory_bandwidth_utilization_ratio",
 		"Share of the theoretical device memory bandwidth in use, 0 to 1 (GPM, Hopper and newer).", GPUInstanceLabels)
-	GPUMemoryBandwidthPeak = gauge(Sum, "llm_gpu_memory_bandwidth_peak_bytes_per_second",
+	GPUMemoryBandwidthPeak = GPU.gauge(Sum, "llm_gpu_memory_bandwidth_peak_bytes_per_second",
 		"Theoretical device memory bandwidth: 2 transfers per cycle of the highest memory clock times the bus width.", GPULabels)
-	GPUMemoryBusy = gauge(Max, "llm_gpu_memory_busy_ratio",
+	GPUMemoryBusy = GPU.gauge(Max, "llm_gpu_memory_busy_ratio",
 		"Share of time in which device memory was read or written at all (NVML utilization.memory). Not bandwidth.", GPULabels)
-	GPUCacheHit = gauge(Never, "llm_gpu_cache_hit_ratio",
+	GPUCacheHit = GPU.gauge(Never, "llm_gpu_cache_hit_ratio",
 		"Share of the accesses to a memory that the GPU's cache answered, 0 to 1; kind is dram (its own), host or peer (GPM).", GPUInstanceLabels, with(LabelKind))
-	GPUBAR1Total = gauge(Sum, "llm_gpu_bar1_total_bytes",
+	GPUBAR1Total = GPU.gauge(Sum, "llm_gpu_bar1_total_bytes",
 		"Window through which CPU and PCIe devices reach device memory (nvmlDeviceGetBAR1MemoryInfo).", GPULabels)
-	GPUBAR1Used = gauge(Sum, "llm_gpu_bar1_used_bytes",
-		"Part of that window in use (nvmlDeviceGetBAR1MemoryInfo). Full, GPUDirect and peers get no more of it.", GPULabels)
-	GPUECCMode = gauge(Never, "llm_gpu_ecc_mode",
+	GPUBAR1Used = GPU.gauge(Sum, "llm_gpu_bar1_used_bytes",
+		"Part of that window in use (nvmlDeviceGetBAR1MemoryInfo). Once it is full, GPUDirect and peers get no more of it.", GPULabels)
+	GPUECCMode = GPU.gauge(Never, "llm_gpu_ecc_mode",
 		"Whether ECC is on (1); state is current or pending (after the next reset).", GPULabels, with(LabelState))
-	GPUECCErrors = counter("llm_gpu_ecc_errors_total",
+	GPUECCErrors = GPU.counter("llm_gpu_ecc_errors_total",
 		"Memory errors found by ECC. location is the finest the GPU reports, or all when it reports only totals; locations never overlap.",
 		GPULabels, with(LabelSeverity, LabelLocation, LabelLifetime))
-	GPUSRAMUncorrected = counter("llm_gpu_sram_uncorrected_errors_total",
+	GPUSRAMUncorrected = GPU.counter("llm_gpu_sram_uncorrected_errors_total",
 		"Uncorrectable SRAM errors by what found them: type parity or sec_ded (nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels, with(LabelType, LabelLifetime))
-	GPUSRAMUnitUncorrected = counter("llm_gpu_sram_unit_uncorrected_errors_total",
+	GPUSRAMUnitUncorrected = GPU.counter("llm_gpu_sram_unit_uncorrected_errors_total",
 		"Uncorrectable SRAM errors over the life of the board, by unit: location l2, sm, pcie, microcontroller or other (nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels, with(LabelLocation))
-	GPUSRAMThreshold = gauge(Max, "llm_gpu_sram_ecc_threshold_exceeded",
+	GPUSRAMThreshold = GPU.gauge(Max, "llm_gpu_sram_ecc_threshold_exceeded",
 		"Whether uncorrectable SRAM errors exceed the replacement threshold (1).", GPULabels)
-	GPURowRemapPending = gauge(Max, "llm_gpu_row_remap_pending",
+	GPURowRemapPending = GPU.gauge(Max, "llm_gpu_row_remap_pending",
 		"Whether a memory row waits for a GPU reset to be remapped (1).", GPULabels)
-	GPURowRemapFailure = gauge(Max, "llm_gpu_row_remap_failure",
+	GPURowRemapFailure = GPU.gauge(Max, "llm_gpu_row_remap_failure",
 		"Whether a memory row could not be remapped (1): the board has to be replaced.", GPULabels)
-	GPURemappedRows = gauge(Sum, "llm_gpu_remapped_rows",
+	GPURemappedRows = GPU.gauge(Sum, "llm_gpu_remapped_rows",
 		"Memory rows remapped because of corrected or uncorrected errors.", GPULabels, with(LabelCause))
-	GPURowRemapBanks = gauge(Sum, "llm_gpu_row_remap_banks",
+	GPURowRemapBanks = GPU.gauge(Sum, "llm_gpu_row_remap_banks",
 		"Memory banks by the spare rows they have left: max, high, partial, low or none.", GPULabels, with(LabelAvailability))
-	GPURetiredPages = gauge(Sum, "llm_gpu_retired_pages",
+	GPURetiredPages = GPU.gauge(Sum, "llm_gpu_retired_pages",
 		"Memory pages retired because of corrected or uncorrected errors (GPUs before Ampere).", GPULabels, with(LabelCause))
-	GPURetiredPagesPending = gauge(Max, "llm_gpu_retired_pages_pending",
+	GPURetiredPagesPending = GPU.gauge(Max, "llm_gpu_retired_pages_pending",
 		"Whether a memory page waits for a reboot to be retired (1).", GPULabels)
-	GPURepairPending = gauge(Max, "llm_gpu_repair_pending",
+	GPURepairPending = GPU.gauge(Max, "llm_gpu_repair_pending",
 		"Whether a repair waits for a GPU reset (1); type is channel or tpc.", GPULabels, with(LabelType))
-	GPUMemoryUnrepairable = gauge(Max, "llm_gpu_memory_unrepairable",
+	GPUMemoryUnrepairable = GPU.gauge(Max, "llm_gpu_memory_unrepairable",
 		"Whether the device memory has a fault that cannot be repaired (1).", GPULabels)
 )
 
 // Utilization of the GPU.
 var (
-	GPUUtilization = gauge(Max, "llm_gpu_utilization_ratio",
+	GPUUtilization = GPU.gauge(Max, "llm_gpu_utilization_ratio",
 		"Share of time in which at least one kernel ran. Says nothing about how much of the GPU it used.", GPULabels)
-	GPUGraphicsActive = gauge(Max, "llm_gpu_graphics_active_ratio",
+	GPUGraphicsActive = GPU.gauge(Max, "llm_gpu_graphics_active_ratio",
 		"Share of time in which any compute or graphics engine was active (GPM).", GPUInstanceLabels)
-	GPUSMActive = gauge(Max, "llm_gpu_sm_active_ratio",
+	GPUSMActive = GPU.gauge(Max, "llm_gpu_sm_active_ratio",
 		"Share of SMs that were busy, averaged over time (GPM).", GPUInstanceLabels)
-	GPUSMOccupancy = gauge(Max, "llm_gpu_sm_occupancy_ratio",
+	GPUSMOccupancy = GPU.gauge(Max, "llm_gpu_sm_occupancy_ratio",
 		"Share of the warps that fit on the SMs that were resident (GPM).", GPUInstanceLabels)
-	GPUTensorActive = gauge(Max, "llm_gpu_tensor_active_ratio",
+	GPUTensorActive = GPU.gauge(Max, "llm_gpu_tensor_active_ratio",
 		"Share of time in which the SMs did tensor operations of any kind (GPM).", GPUInstanceLabels)
-	GPUPipeActive = gauge(Max, "llm_gpu_pipe_active_ratio",
+	GPUPipeActive = GPU.gauge(Max, "llm_gpu_pipe_active_ratio",
 		"Share of time in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels, with(LabelPipe))
 )
 
 // What the SMs have done since the node booted, for ratios over any window. GPM counts it where the driver is
 // new enough.
 var (
-	GPUSMCycles = counter("llm_gpu_sm_cycles_total",
+	GPUSMCycles = GPU.counter("llm_gpu_sm_cycles_total",
 		"Cycles of the SMs, busy or not (GPM).", GPUInstanceLabels)
-	GPUSMActiveCycles = counter("llm_gpu_sm_active_cycles_total",
+	GPUSMActiveCycles = GPU.counter("llm_gpu_sm_active_cycles_total",
 		"Cycles in which the SMs were busy (GPM).", GPUInstanceLabels)
-	GPUTensorActiveCycles = counter("llm_gpu_tensor_active_cycles_total",
+	GPUTensorActiveCycles = GPU.counter("llm_gpu_tensor_active_cycles_total",
 		"Cycles in which the SMs did tensor operations of any kind (GPM).", GPUInstanceLabels)
-	GPUPipeActiveCycles = counter("llm_gpu_pipe_active_cycles_total",
+	GPUPipeActiveCycles = GPU.counter("llm_gpu_pipe_active_cycles_total",
 		"Cycles in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels, with(LabelPipe))
 )
 
 // GPUMediaUtilization covers the units beside the SMs that engines for images and video use.
-var GPUMediaUtilization = gauge(Max, "llm_gpu_media_utilization_ratio",
+var GPUMediaUtilization = GPU.gauge(Max, "llm_gpu_media_utilization_ratio",
 	"Share of the last sampling period in which a media unit was busy; kind is encoder, decoder, jpeg or ofa (nvmlDeviceGetEncoderUtilization and its like).", GPULabels, with(LabelKind))
 
 // Temperature, power and fans.
 var (
-	GPUTemperature = gauge(Max, "llm_gpu_temperature_celsius",
+	GPUTemperature = GPU.gauge(Max, "llm_gpu_temperature_celsius",
 		"Temperature of a sensor: gpu or memory.", GPULabels, with(LabelSensor))
-	GPUTemperatureMargin = gauge(Never, "llm_gpu_temperature_margin_celsius",
+	GPUTemperatureMargin = GPU.gauge(Never, "llm_gpu_temperature_margin_celsius",
 		"Degrees left until a limit acts: slowdown, shutdown, memory_max or gpu_max. Negative beyond the limit.", GPULabels, with(LabelLimit))
-	GPUPower = gauge(Sum, "llm_gpu_power_watts",
+	GPUPower = GPU.gauge(Sum, "llm_gpu_power_watts",
 		"Power drawn: scope gpu or memory (now), gpu_average or memory_average (over one second), or module (GPU with its CPU and memory, now). Scopes overlap.", GPULabels, with(LabelScope))
-	GPUPowerLimit = gauge(Sum, "llm_gpu_power_limit_watts",
+	GPUPowerLimit = GPU.gauge(Sum, "llm_gpu_power_limit_watts",
 		"Power limit: kind enforced (in force now), requested, default, min or max.", GPULabels, with(LabelKind))
-	GPUEnergy = counter("llm_gpu_energy_joules_total",
+	GPUEnergy = GPU.counter("llm_gpu_energy_joules_total",
 		"Energy used since the driver was loaded.", GPULabels)
-	GPUFanSpeed = gauge(Max, "llm_gpu_fan_speed_ratio",
+	GPUFanSpeed = GPU.gauge(Max, "llm_gpu_fan_speed_ratio",
 		"Intended speed of a fan as a share of its maximum.", GPULabels, with(LabelFan))
 )
 
 // Links.
 var (
-	GPUPCIeTransmit = counter("llm_gpu_pcie_transmit_bytes_total",
+	GPUPCIeTransmit = GPU.counter("llm_gpu_pcie_transmit_bytes_total",
 		"Bytes the GPU sent over PCIe: integrated from GPM, or counted by the driver on links too slow to wrap its 32 bits between two readings. Absent otherwise.", GPULabels)
-	GPUPCIeReceive = counter("llm_gpu_pcie_receive_bytes_total",
-		"Bytes the GPU received over PCIe, like those that it sent.", GPULabels)
-	GPUPCIeReplays = counter("llm_gpu_pcie_replays_total",
-		"PCIe packets sent again.", GPULabels)
-	GPUPCIeErrors = counter("llm_gpu_pcie_errors_total",
+	GPUPCIeReceive = GPU.counter("llm_gpu_pcie_receive_bytes_total",
+		"Bytes the GPU received over PCIe, measured like those that it sent.", GPULabels)
+	GPUPCIeReplays = GPU.counter("llm_gpu_pcie_replays_total",
+		"PCIe packets that were resent.", GPULabels)
+	GPUPCIeErrors = GPU.counter("llm_gpu_pcie_errors_total",
 		"PCIe errors by type.", GPULabels, with(LabelType))
-	GPUPCIeLinkGeneration = gauge(Never, "llm_gpu_pcie_link_generation",
+	GPUPCIeLinkGeneration = GPU.gauge(Never, "llm_gpu_pcie_link_generation",
 		"PCIe generation; state is current or max. An idle link drops to a lower one.", GPULabels, with(LabelState))
-	GPUPCIeLinkWidth = gauge(Never, "llm_gpu_pcie_link_width",
+	GPUPCIeLinkWidth = GPU.gauge(Never, "llm_gpu_pcie_link_width",
 		"PCIe lanes; state is current or max.", GPULabels, with(LabelState))
-	GPUNVLinkTransmit = counter("llm_gpu_nvlink_transmit_bytes_total",
+	GPUNVLinkTransmit = GPU.counter("llm_gpu_nvlink_transmit_bytes_total",
 		"Payload bytes the GPU sent over NVLink, all links together.", GPULabels)
-	GPUNVLinkReceive = counter("llm_gpu_nvlink_receive_bytes_total",
+	GPUNVLinkReceive = GPU.counter("llm_gpu_nvlink_receive_bytes_total",
 		"Payload bytes the GPU received over NVLink, all links together.", GPULabels)
-	GPUNVLinkUp = gauge(Never, "llm_gpu_nvlink_up",
+	GPUNVLinkUp = GPU.gauge(Never, "llm_gpu_nvlink_up",
 		"Whether an NVLink is active or asleep (1) or down (0). Links that the GPU does not have, or that lead nowhere, are absent.", GPULabels, with(LabelLink))
-	GPUNVLinkErrors = counter("llm_gpu_nvlink_errors_total",
+	GPUNVLinkErrors = GPU.counter("llm_gpu_nvlink_errors_total",
 		"NVLink errors of a link by type.", GPULabels, with(LabelLink, LabelType))
-	GPUNVLinkBitErrors = gauge(Max, "llm_gpu_nvlink_bit_error_ratio",
+	GPUNVLinkBitErrors = GPU.gauge(Max, "llm_gpu_nvlink_bit_error_ratio",
 		"Errors per bit of an NVLink; type is raw (on the wire), effective (what forward error correction leaves) or symbol (NVLink 5).", GPULabels, with(LabelLink, LabelType))
-	GPUNVLinkFEC = counter("llm_gpu_nvlink_fec_history_total",
+	GPUNVLinkFEC = GPU.counter("llm_gpu_nvlink_fec_history_total",
 		"Symbol errors that forward error correction repaired, by bin 0 to 15 of the driver's FEC history, all links together (NVLink 5). NVIDIA does not say how the bins are cut.", GPULabels, with(LabelBin))
-	GPUC2CMode = gauge(Never, "llm_gpu_c2c_mode",
+	GPUC2CMode = GPU.gauge(Never, "llm_gpu_c2c_mode",
 		"Whether GPU and CPU are connected chip to chip (1) (nvmlDeviceGetC2cModeInfoV).", GPULabels)
-	GPUC2CLinks = gauge(Sum, "llm_gpu_c2c_links",
+	GPUC2CLinks = GPU.gauge(Sum, "llm_gpu_c2c_links",
 		"Chip-to-chip links to the CPU that the GPU has.", GPULabels)
-	GPUC2CLinkUp = gauge(Never, "llm_gpu_c2c_link_up",
+	GPUC2CLinkUp = GPU.gauge(Never, "llm_gpu_c2c_link_up",
 		"Whether a chip-to-chip link is active (1).", GPULabels, with(LabelLink))
-	GPUC2CLinkBandwidth = gauge(Sum, "llm_gpu_c2c_link_max_bandwidth_bytes_per_second",
+	GPUC2CLinkBandwidth = GPU.gauge(Sum, "llm_gpu_c2c_link_max_bandwidth_bytes_per_second",
 		"What an active chip-to-chip link can carry.", GPULabels, with(LabelLink))
-	GPUC2CErrors = counter("llm_gpu_c2c_errors_total",
+	GPUC2CErrors = GPU.counter("llm_gpu_c2c_errors_total",
 		"Errors of a chip-to-chip link; type is crc, replay or replay_back_to_back.", GPULabels, with(LabelLink, LabelType))
-	GPUFabricInfo = gauge(Never, "llm_gpu_fabric_info",
-		"NVLink cluster of several nodes and clique that a GPU is in, once it is registered with the fabric, always 1 (nvmlDeviceGetGpuFabricInfoV).", GPULabels, with(LabelClusterUUID, LabelCliqueID))
-	GPUFabricState = gauge(Never, "llm_gpu_fabric_state",
+	GPUFabricInfo = GPU.info("llm_gpu_fabric_info",
+		"Multi-node NVLink cluster and clique of a GPU, once it is registered with the fabric, always 1 (nvmlDeviceGetGpuFabricInfoV).", GPULabels, with(LabelClusterUUID, LabelCliqueID))
+	GPUFabricState = GPU.gauge(Never, "llm_gpu_fabric_state",
 		"Registration of the GPU with the NVSwitch fabric, always 1; state is not_started, in_progress or completed.", GPULabels, with(LabelState))
-	GPUFabricHealth = gauge(Never, "llm_gpu_fabric_unhealthy",
+	GPUFabricHealth = GPU.gauge(Never, "llm_gpu_fabric_unhealthy",
 		"Whether a fabric health check fails (1). Only checks that the GPU supports.", GPULabels, with(LabelCheck))
 )
 
 // Errors that the driver reports, and their remedies.
 var (
-	GPURecoveryAction = gauge(Max, "llm_gpu_recovery_action",
+	GPURecoveryAction = GPU.gauge(Max, "llm_gpu_recovery_action",
 		"What the driver asks for to bring the GPU back: 0 none, 1 gpu_reset, 2 node_reboot, 3 drain_p2p, 4 drain_and_reset, 5 recover_imex_domain, 6 bus_reset, 7 system_reboot. Stays as it was while the GPU does not answer.", GPULabels)
-	GPURecoveryActionInfo = gauge(Never, "llm_gpu_recovery_action_info",
+	GPURecoveryActionInfo = GPU.info("llm_gpu_recovery_action_info",
 		"The name of the recovery action in force, always 1. Stays as it was while the GPU does not answer.", GPULabels, with(LabelAction))
-	GPUXIDErrors = counter("llm_gpu_xid_errors_total",
-		"NVIDIA driver errors (XID), each counted once, under the source that told first: nvml or kmsg; or as a page tells them: dcgm. severity is that of the catalogue, but ticket for what the kernel log calls nonfatal; empty for codes that are not listed. Codes that page or are a ticket start at zero.",
+	GPUXIDErrors = GPU.counter("llm_gpu_xid_errors_total",
+		"NVIDIA driver errors (XID), each counted once, under the source that reported it first: nvml or kmsg, or dcgm where its page reports them. severity is that of the catalogue, except ticket for what the kernel log calls nonfatal, and empty for codes that are not listed. Codes of severity page or ticket start at zero.",
 		GPULabels, with(LabelPCIBusID, LabelGPUInstance, LabelXID, LabelSeverity, LabelSource))
-	GPUXIDLastTimestamp = gauge(Max, "llm_gpu_xid_last_timestamp_seconds",
-		"When an XID was last seen, unix time; those from before the exporter started too, as far as the kernel log reaches.", GPULabels, with(LabelPCIBusID, LabelXID))
-	GPUXIDInfo = gauge(Never, "llm_gpu_xid_info",
+	GPUXIDLastTimestamp = GPU.gauge(Max, "llm_gpu_xid_last_timestamp_seconds",
+		"When an XID was last seen, unix time: also before the exporter started, as far back as the kernel log reaches.", GPULabels, with(LabelPCIBusID, LabelXID))
+	GPUXIDInfo = GPU.info("llm_gpu_xid_info",
 		"The XID catalogue, always 1: what a code means, whether it pages, is a ticket or the application's own fault, and what to do.",
 		with(LabelXID, LabelSeverity, LabelMeaning, LabelAction))
-	GPUSXIDErrors = counter("llm_gpu_nvswitch_sxid_errors_total",
+	GPUSXIDErrors = GPU.counter("llm_gpu_nvswitch_sxid_errors_total",
 		"Errors of an NVSwitch (SXid) in the kernel log, by PCI address of the switch; severity is fatal or nonfatal, as the driver says. Absent before the first.",
 		with(LabelPCIBusID, LabelSXID, LabelSeverity))
-	GPUSXIDLastTimestamp = gauge(Max, "llm_gpu_nvswitch_sxid_last_timestamp_seconds",
-		"When an SXid was last seen, unix time; those from before the exporter started too, as far as the kernel log reaches.",
+	GPUSXIDLastTimestamp = GPU.gauge(Max, "llm_gpu_nvswitch_sxid_last_timestamp_seconds",
+		"When an SXid was last seen, unix time: also before the exporter started, as far back as the kernel log reaches.",
 		with(LabelPCIBusID, LabelSXID, LabelSeverity))
-	GPUXIDSourceUp = gauge(Never, "llm_gpu_xid_source_up",
-		"Whether a source of XIDs is being read (1): nvml, or kmsg, which tells of SXids too. When 0, reason is why.", with(LabelSource, LabelReason))
+	GPUXIDSourceUp = GPU.gauge(Never, "llm_gpu_xid_source_up",
+		"Whether a source of XIDs is being read (1): nvml, or kmsg, which also reports SXids. When 0, reason says why.", with(LabelSource, LabelReason))
 )
 
 // Users of a GPU. For joins and sums only: device series never carry the labels of a pod.
 var (
-	GPUProcesses = gauge(Sum, "llm_gpu_processes",
+	GPUProcesses = GPU.gauge(Sum, "llm_gpu_processes",
 		"Compute processes on the GPU that are visible from the exporter's pid namespace.", GPUInstanceLabels)
-	GPUContainerMemory = gauge(Sum, "llm_gpu_container_memory_bytes",
+	GPUContainerMemory = Allocation.gauge(Sum, "llm_gpu_container_memory_bytes",
 		"Device memory used by the processes of one container, or by all processes outside containers, or with container_id=\"unknown\" by those that /proc does not show. namespace and pod are empty outside Kubernetes.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
-	GPUContainerSMUtilization = gauge(Max, "llm_gpu_container_sm_utilization_ratio",
-		"Share of the last sampling period in which kernels of the container's processes ran (nvmlDeviceGetProcessUtilization): its part of a GPU that is shared by time. Labels as those of the memory. Absent with MIG.",
+	GPUContainerSMUtilization = Allocation.gauge(Max, "llm_gpu_container_sm_utilization_ratio",
+		"Share of the last sampling period in which kernels of the container's processes ran (nvmlDeviceGetProcessUtilization): its part of a GPU that is shared by time. Labels as for llm_gpu_container_memory_bytes. Absent with MIG.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
-	GPUContainerMemoryBusy = gauge(Max, "llm_gpu_container_memory_busy_ratio",
+	GPUContainerMemoryBusy = Allocation.gauge(Max, "llm_gpu_container_memory_busy_ratio",
 		"Share of the last sampling period in which the container's processes read or wrote device memory at all (nvmlDeviceGetProcessUtilization). Not bandwidth. Absent with MIG.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
-	GPUAllocationInfo = gauge(Never, "llm_gpu_allocation_info",
-		"The kubelet gave a GPU, a part of it or a time slice of it to a container, always 1. resource is the extended resource, or the driver of a resource claim; empty where another exporter's page says it.",
+	GPUAllocationInfo = Allocation.info("llm_gpu_allocation_info",
+		"The kubelet gave a GPU, a part of it or a time slice of it to a container, always 1. resource is the extended resource, or the driver of a resource claim; empty where this comes from another exporter's page.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainer, LabelResource))
-	EngineGPUInfo = gauge(Never, "llm_engine_gpu_info",
+	EngineGPUInfo = Target.info("llm_engine_gpu_info",
 		"An engine runs on a GPU, always 1. source is config (said by the configuration), pod_resources (the kubelet gave it to the pod), process (found by its processes and sockets) or page (another exporter's page names the pod).",
 		TargetLabels, with(LabelModel), GPUInstanceLabels, with(LabelSource))
-	EngineGPUMemory = gauge(Sum, "llm_engine_gpu_memory_bytes",
+	EngineGPUMemory = Target.gauge(Sum, "llm_engine_gpu_memory_bytes",
 		"Device memory used by the processes of an engine.", TargetLabels, GPUInstanceLabels)
 )

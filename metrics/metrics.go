@@ -8,24 +8,40 @@ package metrics
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Kind is the Prometheus type of a family.
+// Owner names who reports the numbers of a family.
+type Owner string
+
+// The owners.
+const (
+	Engine     Owner = "engine"     // an engine, on its page
+	Target     Owner = "target"     // the exporter, about an engine and its page
+	GPU        Owner = "gpu"        // a GPU, or the exporter about reading it
+	Allocation Owner = "allocation" // the exporter, about the containers that use a GPU
+	SLO        Owner = "slo"        // the exporter, about objectives
+	Probe      Owner = "probe"      // a synthetic client
+	Exporter   Owner = "exporter"   // the exporter, about itself
+	Rules      Owner = "rules"      // recording rules
+	Others     Owner = "others"     // other software, such as Prometheus
+)
+
+// Kind tells what the values of a family are. It decides the family's Prometheus type.
 type Kind uint8
 
 // The kinds a family can have. Summaries are never exported: their quantiles cannot be aggregated.
 const (
 	Counter Kind = iota + 1
 	Gauge
+	Info // a gauge that is always 1: its labels are what it says
 	Histogram
 )
 
-// String returns the kind as written on a # TYPE line.
+// String returns the Prometheus type, as written on a # TYPE line.
 func (k Kind) String() string {
-	return [...]string{Counter: "counter", Gauge: "gauge", Histogram: "histogram"}[k]
+	return [...]string{Counter: "counter", Gauge: "gauge", Info: "gauge", Histogram: "histogram"}[k]
 }
 
 // Aggregate tells how two series of a family may be folded into one when a label is dropped. It guards collectors,
@@ -86,19 +102,19 @@ const Loopback = `localhost(:.+)?|127\..+|\[::1\].*`
 
 // Family declares one metric.
 type Family struct {
-	// Name is the full name, unit suffix included.
+	// Name holds the full name, unit suffix included.
 	Name string
 	// Help explains in one sentence what the number means and, where it matters, what it does not mean.
 	Help string
-	// Kind is the Prometheus type.
+	// Kind tells what the values are.
 	Kind Kind
-	// Labels are the variable labels, in the order in which values are passed to Desc.
+	// Labels lists the variable labels, in the order in which values are passed to Desc.
 	Labels []string
 	// Aggregate tells how series may be folded.
 	Aggregate Aggregate
-	// Group is the prefix under which the metric is documented: engine, gpu, slo, probe or exporter.
-	Group string
-	// Index is the position in All, stable within one build.
+	// Owner reports the numbers.
+	Owner Owner
+	// Index holds the position in All, stable within one build.
 	Index int
 
 	desc *prometheus.Desc
@@ -120,6 +136,9 @@ func (f *Family) Const(value float64, labelValues ...string) prometheus.Metric {
 	}
 	return m
 }
+
+// Exported reports whether the exporter exposes the family.
+func (f *Family) Exported() bool { return f.Owner != Rules && f.Owner != Others }
 
 // HasLabel reports whether name is one of the family's labels. A histogram also has "le".
 func (f *Family) HasLabel(name string) bool {
@@ -150,9 +169,8 @@ func IsLabel(name string) bool {
 
 // declare registers a family. It runs while package variables are initialised, so a mistake in a
 // declaration stops every test and every binary at once.
-func declare(kind Kind, agg Aggregate, name, help string, labels ...[]string) *Family {
-	f := &Family{Name: name, Help: help, Kind: kind, Aggregate: agg, Labels: slices.Concat(labels...), Index: len(all)}
-	f.Group, _, _ = strings.Cut(strings.TrimPrefix(name, "llm_"), "_")
+func declare(owner Owner, kind Kind, agg Aggregate, name, help string, labels ...[]string) *Family {
+	f := &Family{Name: name, Help: help, Owner: owner, Kind: kind, Aggregate: agg, Labels: slices.Concat(labels...), Index: len(all)}
 	f.desc = prometheus.NewDesc(name, help, f.Labels, nil)
 	if Lookup(name) != nil {
 		panic("metrics: declared twice: " + name)
@@ -161,16 +179,28 @@ func declare(kind Kind, agg Aggregate, name, help string, labels ...[]string) *F
 	return f
 }
 
-func histogram(name, help string, labels ...[]string) *Family {
-	return declare(Histogram, Sum, name, help, labels...)
+func (o Owner) histogram(name, help string, labels ...[]string) *Family {
+	return declare(o, Histogram, Sum, name, help, labels...)
 }
 
-func counter(name, help string, labels ...[]string) *Family {
-	return declare(Counter, Sum, name, help, labels...)
+func (o Owner) counter(name, help string, labels ...[]string) *Family {
+	return declare(o, Counter, Sum, name, help, labels...)
 }
 
-func gauge(agg Aggregate, name, help string, labels ...[]string) *Family {
-	return declare(Gauge, agg, name, help, labels...)
+func (o Owner) gauge(agg Aggregate, name, help string, labels ...[]string) *Family {
+	return declare(o, Gauge, agg, name, help, labels...)
+}
+
+func (o Owner) info(name, help string, labels ...[]string) *Family {
+	return declare(o, Info, Never, name, help, labels...)
+}
+
+// Bool returns the value of a gauge that says whether something holds: 1 or 0.
+func Bool(holds bool) float64 {
+	if holds {
+		return 1
+	}
+	return 0
 }
 
 func with(names ...string) []string { return names }

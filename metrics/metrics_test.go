@@ -16,10 +16,13 @@ func TestConventions(t *testing.T) {
 	base := []string{"_milliseconds", "_ms", "_percent", "_perc", "_kib", "_mb", "_mhz", "_milliwatts", "_celsius_total"}
 	for _, f := range All() {
 		if !name.MatchString(f.Name) {
-			t.Errorf("%s is not llm_<group>_<words>", f.Name)
+			t.Errorf("%s is not llm_<subject>_<words>", f.Name)
 		}
 		if strings.HasSuffix(f.Name, "_total") != (f.Kind == Counter) {
 			t.Errorf("%s: counters end in _total, nothing else does", f.Name)
+		}
+		if strings.HasSuffix(f.Name, "_info") != (f.Kind == Info) {
+			t.Errorf("%s: infos end in _info, nothing else does", f.Name)
 		}
 		for _, unit := range base {
 			if strings.HasSuffix(strings.TrimSuffix(f.Name, "_total"), unit) {
@@ -37,6 +40,9 @@ func TestConventions(t *testing.T) {
 		}
 		if f.Kind == Gauge && strings.HasSuffix(f.Name, "_ratio") && f.Aggregate == Sum {
 			t.Errorf("%s: ratios are never summed", f.Name)
+		}
+		if f.Owner == Engine && !slices.Equal(f.Labels[:min(len(EngineLabels), len(f.Labels))], EngineLabels) {
+			t.Errorf("%s: what an engine reports is labelled with EngineLabels first", f.Name)
 		}
 		if Lookup(f.Name) != f || All()[f.Index] != f {
 			t.Errorf("%s is not where it says", f.Name)

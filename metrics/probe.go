@@ -6,10 +6,11 @@ const (
 	LabelPhase = "phase" // of a connection: resolve, connect or tls
 )
 
-// ProbeLabels identify one probe. server is the address that it asks, which an engine's page has, too, where it is the engine's own.
+// ProbeLabels identify one probe. server holds the address that it asks; where that is an engine's own,
+// the engine's series have it, too.
 var ProbeLabels = []string{LabelProbe, LabelModel, LabelServer}
 
-// ProbeOutcome is a value of the outcome label of probes: how a synthetic request ended.
+// ProbeOutcome names how a synthetic request ended, as in the outcome label of probes.
 type ProbeOutcome string
 
 // The outcomes of probes.
@@ -27,38 +28,38 @@ const (
 	ProbeInvalid       ProbeOutcome = "invalid"         // what answers does not speak this API, redirects elsewhere, or says more than was asked for
 )
 
-// ProbeOutcomes are all of them.
+// ProbeOutcomes lists all of them.
 var ProbeOutcomes = []ProbeOutcome{ProbeOK, ProbeWrongAnswer, ProbeEmpty, ProbeRefused, ProbeTimeout, ProbeRateLimited, ProbeClientError,
 	ProbeServerError, ProbeInStreamError, ProbeTruncated, ProbeInvalid}
 
 // What a synthetic client sees. Clocks start when the connection is there, so that the network's part and the model's are apart.
 var (
-	ProbeTimeToFirstByte = histogram("llm_probe_time_to_first_byte_seconds",
-		"Time from a connection to the first byte of the answer, its headers included: an engine may send them long before a token.", ProbeLabels)
-	ProbeTimeToFirstToken = histogram("llm_probe_time_to_first_token_seconds",
-		"Time from a connection to the first message with text, reasoning or a tool call. Absent for answers that were not streamed, or held back by a buffer.", ProbeLabels)
-	ProbeTimeToFirstVisibleToken = histogram("llm_probe_time_to_first_visible_token_seconds",
-		"The same to the first message with something else than reasoning.", ProbeLabels)
-	ProbeInterTokenLatency = histogram("llm_probe_inter_token_latency_seconds",
-		"Time between messages with tokens, divided by the tokens of a message: what its usage says, else the mean of the answer. One observation per message. Absent for answers without usage.", ProbeLabels)
-	ProbeRequestDuration = histogram("llm_probe_request_duration_seconds",
-		"Time from a connection to the end of a whole answer.", ProbeLabels)
-	ProbeConnection = histogram("llm_probe_connection_seconds",
+	ProbeTimeToFirstByte = Probe.histogram("llm_probe_time_to_first_byte_seconds",
+		"Time from an open connection to the first byte of the answer, headers included: an engine may send them long before a token.", ProbeLabels)
+	ProbeTimeToFirstToken = Probe.histogram("llm_probe_time_to_first_token_seconds",
+		"Time from an open connection to the first message with text, reasoning or a tool call. Absent for answers that were not streamed, or held back by a buffer.", ProbeLabels)
+	ProbeTimeToFirstVisibleToken = Probe.histogram("llm_probe_time_to_first_visible_token_seconds",
+		"Time from an open connection to the first message with anything but reasoning.", ProbeLabels)
+	ProbeInterTokenLatency = Probe.histogram("llm_probe_inter_token_latency_seconds",
+		"Time between messages with tokens, divided by the tokens of a message: as its usage says, or else the mean of the answer. One observation per message. Absent for answers without usage.", ProbeLabels)
+	ProbeRequestDuration = Probe.histogram("llm_probe_request_duration_seconds",
+		"Time from an open connection to the end of a whole answer.", ProbeLabels)
+	ProbeConnection = Probe.histogram("llm_probe_connection_seconds",
 		"Time of a phase of the connection: resolve, connect or tls. Every probe makes its own.", ProbeLabels, with(LabelPhase))
-	ProbeRequests = counter("llm_probe_requests_total",
+	ProbeRequests = Probe.counter("llm_probe_requests_total",
 		"Synthetic requests that ended, by outcome: ok, wrong_answer, empty, refused, timeout, rate_limited, http_4xx, http_5xx, in_stream_error, truncated or invalid.",
 		ProbeLabels, with(LabelOutcome))
-	ProbeSkipped = counter("llm_probe_skipped_total",
+	ProbeSkipped = Probe.counter("llm_probe_skipped_total",
 		"Synthetic requests that were not sent, by reason: asleep (it would wake the model), not_loaded (it would load it), unused (it alone would keep it loaded) or budget (it would cost more than the hour allows).",
 		ProbeLabels, with(LabelReason))
-	ProbeBuffered = counter("llm_probe_buffered_total",
-		"Whole answers that came at once though a stream was asked for: something on the way holds them back, or does not stream.", ProbeLabels)
-	ProbeTokens = counter("llm_probe_tokens_total",
-		"Tokens that synthetic requests cost: prompt and completion as the usage says, assumed is the most that a request without usage can have cost.",
+	ProbeBuffered = Probe.counter("llm_probe_buffered_total",
+		"Whole answers that arrived at once although a stream was requested: something on the way buffers them, or does not stream.", ProbeLabels)
+	ProbeTokens = Probe.counter("llm_probe_tokens_total",
+		"Tokens that synthetic requests cost, by kind: prompt and completion as the usage says; assumed is the most that a request without usage can have cost.",
 		ProbeLabels, with(LabelKind))
-	ProbeBudget = gauge(Sum, "llm_probe_budget_tokens",
+	ProbeBudget = Probe.gauge(Sum, "llm_probe_budget_tokens",
 		"Tokens that a probe may cost in an hour.", ProbeLabels)
-	ProbeAnswerMatches = gauge(Never, "llm_probe_answer_matches",
-		"Whether the last whole answer was the one first seen from this release with this configuration (1). Absent for prompts with a nonce. version is the release where the address is an engine that is read.",
+	ProbeAnswerMatches = Probe.gauge(Never, "llm_probe_answer_matches",
+		"Whether the last whole answer was the one first seen from this release with this configuration (1). Absent for prompts with a nonce. version is the release, where the exporter also reads the engine at this address.",
 		ProbeLabels, with(LabelVersion))
 )

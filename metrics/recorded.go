@@ -28,7 +28,7 @@ var modelSLOPeriod = slices.Concat(ModelSLOLabels, with(LabelPeriod))
 // with Window; the identifiers here are the stems, and the names without a window.
 var (
 	RecordedInfo = recorded(Never, "model:llm_slo_info:max",
-		"An objective on a model, as the exporters that count its events have it, with the labels that its configuration gives it and the rules know. Always 1.",
+		"An objective on a model, as the exporters that count its events have it, with the labels from its configuration that the rules know. Always 1.",
 		ModelSLOLabels, with(LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
 	RecordedObjective = recorded(Max, "model:llm_slo_objective:ratio",
 		"Share of events that must be good, as the exporters that count them have it.", ModelSLOLabels)
@@ -40,10 +40,10 @@ var (
 		"Burn rate above which the window pair named by long alerts as severity says, page or ticket, for this objective's target and period.",
 		ModelSLOLabels, with(LabelLong, LabelSeverity))
 	RecordedEventCorrection = recorded(Sum, "model:llm_slo_events:correction",
-		"Events of a minute to add to what increases show, by reason: first is what new engines had counted before they were first scraped, maintenance, below zero, what a declared interval leaves out.",
+		"Events of a minute to add to an increase, by reason: first is what new engines had counted before their first scrape; maintenance, below zero, is what a declared interval leaves out.",
 		ModelSLOLabels, with(LabelReason))
 	RecordedBadEventCorrection = recorded(Sum, "model:llm_slo_bad_events:correction",
-		"Bad events of a minute to add to what increases show, by reason: see model:llm_slo_events:correction.", ModelSLOLabels, with(LabelReason))
+		"Bad events of a minute to add to an increase, by reason: see model:llm_slo_events:correction.", ModelSLOLabels, with(LabelReason))
 
 	RecordedEventRate = recorded(Sum, "model:llm_slo_events:rate5m",
 		"Events per second over five minutes: the denominator.", ModelSLOLabels)
@@ -127,13 +127,13 @@ func Window(f *Family, window string) *Family {
 }
 
 func recorded(agg Aggregate, name, help string, labels ...[]string) *Family {
-	f := &Family{Name: name, Help: help, Kind: Gauge, Labels: slices.Concat(labels...), Aggregate: agg, Group: "recorded", Index: -1}
+	f := &Family{Name: name, Help: help, Kind: Gauge, Labels: slices.Concat(labels...), Aggregate: agg, Owner: Rules, Index: -1}
 	allRecorded = append(allRecorded, f)
 	return f
 }
 
 func foreign(name, help string, labels []string) *Family {
-	f := &Family{Name: name, Help: help, Kind: Gauge, Labels: labels, Group: "foreign", Index: -1}
+	f := &Family{Name: name, Help: help, Kind: Gauge, Labels: labels, Owner: Others, Index: -1}
 	allForeign = append(allForeign, f)
 	return f
 }

@@ -17,26 +17,26 @@ const OriginDefault = "default"
 // Objectives, and the events counted against them. threshold is the bound actually used, so that a changed objective
 // starts a new series instead of looking like a counter reset.
 var (
-	SLOEvents = counter("llm_slo_events_total",
+	SLOEvents = SLO.counter("llm_slo_events_total",
 		"Events that count for an objective.", EngineLabels, with(LabelSLO, LabelThreshold))
-	SLOBadEvents = counter("llm_slo_bad_events_total",
+	SLOBadEvents = SLO.counter("llm_slo_bad_events_total",
 		"Events that missed an objective.", EngineLabels, with(LabelSLO, LabelThreshold))
-	SLOObjective = gauge(Never, "llm_slo_objective_ratio",
+	SLOObjective = SLO.gauge(Never, "llm_slo_objective_ratio",
 		"Share of events that must be good, 0 to 1.", with(LabelSLO))
-	SLOThreshold = gauge(Never, "llm_slo_threshold_seconds",
+	SLOThreshold = SLO.gauge(Never, "llm_slo_threshold_seconds",
 		"Threshold of an objective: kind requested is the configured one, effective the bucket bound of the runtime that is used.",
 		with(LabelSLO, LabelRuntime, LabelKind))
-	SLOPeriod = gauge(Never, "llm_slo_period_seconds",
+	SLOPeriod = SLO.gauge(Never, "llm_slo_period_seconds",
 		"Period over which an objective must hold.", with(LabelSLO))
-	SLOInfo = gauge(Never, "llm_slo_info",
-		"An objective, always 1. signal is what it is about, period its period as written in recorded series, severity the most that it asks of people, origin default where nobody declared it. The labels that its configuration gives it are here, too.",
+	SLOInfo = SLO.info("llm_slo_info",
+		"An objective, always 1. signal is what it is about, period its period as written in recorded series, severity the most that it may ask of people, origin is default where nobody declared it. It also carries the labels from its configuration.",
 		with(LabelSLO, LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard, LabelOrigin))
-	SLOMayBeAbsent = gauge(Never, "llm_slo_may_be_absent",
-		"Whether the models that an objective counts on may be without an engine (1): those that scale to zero, say. Then nobody is paged for it.", with(LabelSLO))
-	SLOCounted = gauge(Never, "llm_slo_counted",
+	SLOMayBeAbsent = SLO.gauge(Never, "llm_slo_may_be_absent",
+		"Whether the models that an objective counts on may be without an engine (1), such as those that scale to zero. Then their absence pages nobody.", with(LabelSLO))
+	SLOCounted = SLO.gauge(Never, "llm_slo_counted",
 		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing; mean_per_request counts a substitute.",
 		EngineLabels, with(LabelSLO, LabelReason))
-	SLOMaintenance = gauge(Max, "llm_slo_maintenance",
+	SLOMaintenance = SLO.gauge(Max, "llm_slo_maintenance",
 		"A declared interval of maintenance is under way for this engine and objective, always 1. Absent otherwise, and while an engine has not been read yet.",
 		EngineLabels, with(LabelSLO))
 )

@@ -174,7 +174,7 @@ func TestAlerts(t *testing.T) {
 				var file promtoolFile
 				content, err := os.ReadFile(filepath.Join(alertTests, a.Name+".yaml"))
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("write its cases, rules/%s/%s.yaml: %v", alertTests, a.Name, err)
 				}
 				if err := yaml.Unmarshal(content, &file); err != nil {
 					t.Fatal(err)

@@ -9,23 +9,24 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// budgetGroup records the error budget of the period. It runs once per base window and adds up the events of those
+// budgetGroup records the error budget of the period. It runs once per rateWindow and adds up the events of those
 // windows, which tile the period. The result is weighted by events, and each objective is read only over its own
 // period.
 //
 // The budget is always that of a whole period: while less is recorded, it assumes the traffic so far for the rest, so
 // ten bad minutes on the first day cost as much as ten minutes of a month.
 func budgetGroup(opt Options) Group {
-	g := Group{Name: "llm-slo-budget", Interval: base.Std()}
+	from := opt.source()
+	g := Group{Name: "llm-slo-budget", Interval: rateWindow.Std()}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 
 	// While a change of period rolls out, exporters disagree; take one of the two.
-	period := promql.TopK(1, modelSLO, promql.Max(modelPeriod, promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo), 15*minute)))
+	period := promql.TopK(1, modelSLO, promql.Max(modelPeriod, promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo), infoLookback)))
 	counted := func(e promql.Expr) promql.Expr {
 		return promql.Mul(e, period, promql.On(modelSLO...).ManyToOne(metrics.LabelPeriod))
 	}
-	record(metrics.RecordedPeriodEvents5m, counted(tile(opt.Tier, metrics.SLOEvents)))
-	record(metrics.RecordedPeriodBadEvents5m, promql.Or(counted(tile(opt.Tier, metrics.SLOBadEvents)),
+	record(metrics.RecordedPeriodEvents5m, counted(from.tile(metrics.SLOEvents)))
+	record(metrics.RecordedPeriodBadEvents5m, promql.Or(counted(from.tile(metrics.SLOBadEvents)),
 		promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedPeriodEvents5m))))
 	record(metrics.RecordedPeriodEvents, overPeriod("sum_over_time", metrics.RecordedPeriodEvents5m))
 	record(metrics.RecordedPeriodBadEvents, overPeriod("sum_over_time", metrics.RecordedPeriodBadEvents5m))
@@ -35,7 +36,7 @@ func budgetGroup(opt Options) Group {
 		promql.Add(promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedPeriodEvents5m)), promql.Call("time")),
 		promql.Over("last_over_time", since, hour)))
 	record(metrics.RecordedHistory, promql.Add(promql.Sub(promql.Call("time"), overPeriod("min_over_time", metrics.RecordedPeriodSince)),
-		promql.Num(base.Std().Seconds())))
+		promql.Num(rateWindow.Std().Seconds())))
 
 	perObjective := promql.On(modelSLO...).ManyToOne()
 	record(metrics.RecordedAllowedRate, promql.Div(
@@ -51,31 +52,31 @@ func budgetGroup(opt Options) Group {
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
 // exhaustion returns the seconds until the budget is spent at the burn rate of the last hour. The recorded budget
-// hardly moves within a base window, but the burn rate does, and pages show the result: so it belongs to the burn
+// hardly moves within a rateWindow, but the burn rate does, and pages show the result: so it belongs to the burn
 // group, which runs every minute.
 func exhaustion() promql.Expr {
-	remaining := promql.Over("last_over_time", promql.Vector(metrics.RecordedBudgetRemaining), 2*base.Std())
+	remaining := promql.Over("last_over_time", promql.Vector(metrics.RecordedBudgetRemaining), budgetLookback)
 	perObjective := promql.On(modelSLO...).ManyToOne()
 	left := promql.Mul(promql.Call("clamp_min", remaining, promql.Num(0)), remembered(metrics.RecordedPeriod), perObjective)
-	return promql.Div(left, promql.Gt(promql.Vector(burn(fresh)), promql.Num(0)), perObjective)
+	return promql.Div(left, promql.Gt(promql.Vector(burn(rawWindow)), promql.Num(0)), perObjective)
 }
 
 // tile returns the exact gain of an event counter since the previous tile: from the last value before that tile's end
 // to the last value before this one's. increase() would extrapolate between two windows, and count a burst there
 // twice or not at all. Only events between an engine's last scrape and its restart are lost.
-func tile(tier Tier, f *metrics.Family) promql.Expr {
-	if tier == Global {
+func (s source) tile(f *metrics.Family) promql.Expr {
+	if s.tier == Global {
 		return promql.Sum(modelSLO, promql.Vector(shardTile(f)))
 	}
 	counter := promql.Vector(f)
 	last := func(ago time.Duration) promql.Expr {
-		return promql.Over("last_over_time", promql.Offset(counter, ago), 2*base.Std())
+		return promql.Over("last_over_time", promql.Offset(counter, ago), 2*rateWindow.Std())
 	}
 	// A new series begins with its first value; what its engine counted before that is a correction.
-	gained := promql.Sub(last(0), promql.Or(last(base.Std()), promql.Over("min_over_time", counter, base.Std())))
+	gained := promql.Sub(last(0), promql.Or(last(rateWindow.Std()), promql.Over("min_over_time", counter, rateWindow.Std())))
 	return promql.Sum(modelSLO, promql.Or(
-		once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, base.Std()))),
-		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), base.Std())))
+		once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, rateWindow.Std()))),
+		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), rateWindow.Std())))
 }
 
 func shardTile(f *metrics.Family) *metrics.Family {

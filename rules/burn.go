@@ -11,18 +11,19 @@ import (
 
 // Windows that every rendering has.
 const (
-	base          = slo.Duration(5 * time.Minute) // short rates, recorded every Interval
-	fresh         = slo.Duration(time.Hour)       // read raw; longer windows extend it with recorded rates
+	rateWindow    = slo.Duration(5 * time.Minute) // of the rates that are recorded every Interval
+	rawWindow     = slo.Duration(time.Hour)       // the longest that is read raw; recorded rates extend it to longer ones
 	requestWindow = slo.Duration(6 * time.Hour)   // for the average of tokens per request
 )
 
 // objectiveGroup records each model's objectives, and the events that its engines counted before their first scrape.
 func objectiveGroup(opt Options) Group {
+	from := opt.source()
 	g := Group{Name: "llm-slo-objective", Interval: Interval}
 	g.Records = append(g.Records,
-		Record{Name: metrics.RecordedInfo, Expr: asked(opt.Tier, metrics.SLOInfo, infoLabels(opt)...)},
-		Record{Name: metrics.RecordedObjective, Expr: asked(opt.Tier, metrics.SLOObjective)},
-		Record{Name: metrics.RecordedPeriod, Expr: asked(opt.Tier, metrics.SLOPeriod)},
+		Record{Name: metrics.RecordedInfo, Expr: from.configured(metrics.SLOInfo, infoLabels(opt)...)},
+		Record{Name: metrics.RecordedObjective, Expr: from.configured(metrics.SLOObjective)},
+		Record{Name: metrics.RecordedPeriod, Expr: from.configured(metrics.SLOPeriod)},
 		Record{Name: metrics.RecordedErrorBudget, Expr: promql.Sub(promql.Num(1), remembered(metrics.RecordedObjective))},
 		Record{Name: metrics.RecordedBurnThreshold, Expr: thresholds(opt)})
 	if opt.Tier == Single {
@@ -37,27 +38,27 @@ func objectiveGroup(opt Options) Group {
 // last hour. Those rates lag by half of their window, so an offset moves their ramp onto the seam: each event counts
 // once, and an incident shows as early as in a raw query over the whole window, for a fraction of the samples.
 func burnGroup(opt Options) Group {
+	from := opt.source()
 	g := Group{Name: "llm-slo-burn", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 
-	all := events(opt.Tier, metrics.SLOEvents, base)
 	perSecond := func(e promql.Expr) promql.Expr {
-		return promql.Call("clamp_min", promql.Div(e, promql.Num(base.Std().Seconds())), promql.Num(0))
+		return promql.Call("clamp_min", promql.Div(e, promql.Num(rateWindow.Std().Seconds())), promql.Num(0))
 	}
-	record(metrics.RecordedEventRate, perSecond(all))
-	record(metrics.RecordedBadEventRate, promql.Or(perSecond(events(opt.Tier, metrics.SLOBadEvents, base)),
+	record(metrics.RecordedEventRate, perSecond(from.events(metrics.SLOEvents, rateWindow)))
+	record(metrics.RecordedBadEventRate, promql.Or(perSecond(from.events(metrics.SLOBadEvents, rateWindow)),
 		promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedEventRate))))
 
-	record(increase(metrics.RecordedEvents, fresh), events(opt.Tier, metrics.SLOEvents, fresh))
-	record(increase(metrics.RecordedBadEvents, fresh), badIn(opt.Tier, fresh))
-	record(metrics.RecordedRequestsPerEvent, requestsPerToken(opt.Tier))
+	record(increase(metrics.RecordedEvents, rawWindow), from.events(metrics.SLOEvents, rawWindow))
+	record(increase(metrics.RecordedBadEvents, rawWindow), from.badIn(rawWindow))
+	record(metrics.RecordedRequestsPerEvent, from.requestsPerToken())
 
-	for _, p := range opt.Pairs { // for the low-traffic guard
-		if p.Long != fresh {
-			record(increase(metrics.RecordedBadEvents, p.Long), badIn(opt.Tier, p.Long))
+	for _, p := range opt.WindowPairs { // for the low-traffic guard
+		if p.Long != rawWindow {
+			record(increase(metrics.RecordedBadEvents, p.Long), from.badIn(p.Long))
 		}
 	}
-	for _, w := range burnWindows(opt.Pairs) {
+	for _, w := range burnWindows(opt.WindowPairs) {
 		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget)))
 	}
 	record(metrics.RecordedExhaustion, exhaustion())
@@ -66,20 +67,20 @@ func burnGroup(opt Options) Group {
 }
 
 // thresholds returns one series per model, objective and window pair: the burn rate that spends the pair's share of
-// the budget, at least 1 and at most the rate at which half of all events are bad. It computes slo.Pair.Factor from
-// series of target and period. Its severity is the pair's, or the objective's where that is lower.
+// the budget, at least 1 and at most the rate at which half of all events are bad. It computes slo.WindowPair.Factor
+// from series of target and period. Its severity is the pair's, or the objective's where that is lower.
 func thresholds(opt Options) promql.Expr {
 	period := remembered(metrics.RecordedPeriod)
 	limit := promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget))
 	var each []promql.Expr
-	for _, p := range opt.Pairs {
+	for _, p := range opt.WindowPairs {
 		spend := promql.Div(period, promql.Num(p.Unit()))
 		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), limit), limit)
 		each = append(each, labelled(labelled(factor, metrics.LabelLong, p.Long.String()), metrics.LabelSeverity, p.Severity.String()))
 	}
 	all := promql.Or(each[0], each[1:]...)
 	wants := func(severities string) promql.Expr {
-		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSeverity, severities)), 15*minute)
+		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSeverity, severities)), infoLookback)
 	}
 	if opt.Tier == Single { // uncounted events do not alert; shards leave them out of their sums
 		all = promql.Unless(all, underMaintenance(), promql.On(modelSLO...))
@@ -92,68 +93,69 @@ func thresholds(opt Options) promql.Expr {
 
 // badRatio returns the share of bad events in a window: absent, not NaN, without events.
 func badRatio(opt Options, w slo.Duration) promql.Expr {
-	bad, all := badIn(opt.Tier, w), allIn(opt.Tier, w)
+	from := opt.source()
+	bad, all := from.badIn(w), from.allIn(w)
 	switch {
-	case w == base:
+	case w == rateWindow:
 		bad, all = promql.Vector(metrics.RecordedBadEventRate), promql.Vector(metrics.RecordedEventRate)
-	case w == fresh || isLong(opt.Pairs, w):
+	case w == rawWindow || isLong(opt.WindowPairs, w):
 		bad = promql.Vector(increase(metrics.RecordedBadEvents, w))
 	}
 	return promql.Div(bad, promql.Gt(all, promql.Num(0)))
 }
 
 // allIn returns the number of events in a window.
-func allIn(tier Tier, w slo.Duration) promql.Expr {
+func (s source) allIn(w slo.Duration) promql.Expr {
 	switch {
-	case w < fresh:
-		return events(tier, metrics.SLOEvents, w)
-	case w == fresh:
+	case w < rawWindow:
+		return s.events(metrics.SLOEvents, w)
+	case w == rawWindow:
 		return promql.Vector(increase(metrics.RecordedEvents, w))
 	}
 	return extended(metrics.RecordedEvents, metrics.RecordedEventRate, w)
 }
 
 // badIn returns the number of bad events in a window.
-func badIn(tier Tier, w slo.Duration) promql.Expr {
-	if w <= fresh {
-		return badEvents(tier, w, allIn(tier, w))
+func (s source) badIn(w slo.Duration) promql.Expr {
+	if w <= rawWindow {
+		return s.badEvents(w, s.allIn(w))
 	}
 	return extended(metrics.RecordedBadEvents, metrics.RecordedBadEventRate, w)
 }
 
-// extended returns the number of events in a window longer than fresh.
+// extended returns the number of events in a window longer than rawWindow.
 func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
-	exact := promql.Vector(increase(increased, fresh))
+	exact := promql.Vector(increase(increased, rawWindow))
 	older := promql.Mul(promql.Num(Interval.Seconds()),
-		promql.Over("sum_over_time", promql.Offset(promql.Vector(rate), (fresh-base/2).Std()), (w-fresh).Std()))
+		promql.Over("sum_over_time", promql.Offset(promql.Vector(rate), (rawWindow-rateWindow/2).Std()), (w-rawWindow).Std()))
 	return promql.Add(exact, promql.Or(older, promql.Mul(promql.Num(0), exact)))
 }
 
 // requestsPerToken converts tokens to requests for objectives whose events are tokens, so that one slow request of a
 // thousand tokens is one bad request and not a thousand bad events.
-func requestsPerToken(tier Tier) promql.Expr {
-	tokens := allIn(tier, requestWindow)
-	ofTokens := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL))), 15*minute)
-	return promql.Div(requests(tier, requestWindow),
+func (s source) requestsPerToken() promql.Expr {
+	tokens := s.allIn(requestWindow)
+	ofTokens := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL))), infoLookback)
+	return promql.Div(s.requests(requestWindow),
 		promql.And(promql.Gt(tokens, promql.Num(0)), ofTokens, promql.On(modelSLO...)),
 		promql.On(modelRole...).OneToMany())
 }
 
 // fires returns the condition of a window pair: both windows burn faster than the threshold, enough requests were bad
 // to rule out bad luck, and the loss matters to the budget.
-func fires(p slo.Pair, a *Alert, windows []slo.Duration) promql.Expr {
+func fires(p slo.WindowPair, a *Alert, windows []slo.Duration) promql.Expr {
 	threshold := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold,
 		promql.Eq(metrics.LabelLong, p.Long.String()), promql.Eq(metrics.LabelSeverity, a.Severity.String())))
 	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold) }
-	now := promql.And(over(p.Long), over(p.Short))
-	if p.Short > base {
+	burning := promql.And(over(p.Long), over(p.Short))
+	if p.Short > rateWindow {
 		// Without events nothing new is known: a firing alert continues until its last events are four short windows
 		// old. This does not apply to the five-minute window: an incident may well end within five minutes without
 		// events.
-		recent := windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
+		latest := windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
 		firing := promql.Vector(metrics.Alerts, promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"))
-		silent := promql.Unless(promql.Vector(burn(recent)), promql.Vector(burn(p.Short)))
-		now = promql.Or(now, promql.And(over(p.Long), promql.And(silent, firing, promql.On(modelSLO...))))
+		silent := promql.Unless(promql.Vector(burn(latest)), promql.Vector(burn(p.Short)))
+		burning = promql.Or(burning, promql.And(over(p.Long), promql.And(silent, firing, promql.On(modelSLO...))))
 	}
 
 	bad := promql.Vector(increase(metrics.RecordedBadEvents, p.Long))
@@ -161,9 +163,9 @@ func fires(p slo.Pair, a *Alert, windows []slo.Duration) promql.Expr {
 	// Rates extrapolate: five events may measure as 4.98. Four never measure as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5))
 	// When traffic is far below the usual, a burn rate is high long before much budget is lost.
-	usual := promql.Max(modelSLO, promql.Over("last_over_time", promql.Vector(metrics.RecordedAllowedRate), 2*base.Std()))
+	usual := promql.Max(modelSLO, promql.Over("last_over_time", promql.Vector(metrics.RecordedAllowedRate), budgetLookback))
 	trifle := promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(slo.LeastSpend*p.Long.Std().Seconds()), usual), threshold))
-	return promql.Unless(promql.And(now, enough), trifle)
+	return promql.Unless(promql.And(burning, enough), trifle)
 }
 
 // burnAlerts returns the alerts on burn rates. Where an objective asks for less than a page, its fast pairs open
@@ -172,9 +174,9 @@ func burnAlerts(opt Options) []*Alert {
 	var alerts []*Alert
 	for _, a := range []*Alert{FastBurn, SlowBurn} {
 		var pairs []promql.Expr
-		for _, p := range opt.Pairs {
+		for _, p := range opt.WindowPairs {
 			if p.Severity <= a.Severity {
-				pairs = append(pairs, fires(p, a, burnWindows(opt.Pairs)))
+				pairs = append(pairs, fires(p, a, burnWindows(opt.WindowPairs)))
 			}
 		}
 		if pairs != nil {
@@ -202,14 +204,14 @@ func increase(f *metrics.Family, w slo.Duration) *metrics.Family {
 	return metrics.Window(f, w.String())
 }
 
-func isLong(pairs []slo.Pair, w slo.Duration) bool {
-	return slices.ContainsFunc(pairs, func(p slo.Pair) bool { return p.Long == w })
+func isLong(pairs []slo.WindowPair, w slo.Duration) bool {
+	return slices.ContainsFunc(pairs, func(p slo.WindowPair) bool { return p.Long == w })
 }
 
-// burnWindows returns the windows with a recorded burn rate; base and fresh are always included, for dashboards and
-// annotations.
-func burnWindows(pairs []slo.Pair) []slo.Duration {
-	w := []slo.Duration{base, fresh}
+// burnWindows returns the windows with a recorded burn rate; rateWindow and rawWindow are always included, for
+// dashboards and annotations.
+func burnWindows(pairs []slo.WindowPair) []slo.Duration {
+	w := []slo.Duration{rateWindow, rawWindow}
 	for _, p := range pairs {
 		w = append(w, p.Long, p.Short)
 	}
@@ -218,6 +220,6 @@ func burnWindows(pairs []slo.Pair) []slo.Duration {
 }
 
 // rawWindows returns the windows that are read from raw counters.
-func rawWindows(pairs []slo.Pair) []slo.Duration {
-	return slices.DeleteFunc(burnWindows(pairs), func(w slo.Duration) bool { return w > fresh })
+func rawWindows(pairs []slo.WindowPair) []slo.Duration {
+	return slices.DeleteFunc(burnWindows(pairs), func(w slo.Duration) bool { return w > rawWindow })
 }

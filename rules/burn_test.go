@@ -38,7 +38,7 @@ func (i incident) String() string {
 
 // checkDetection runs incidents side by side, one objective and model each, and holds the first firing
 // of each against theory.
-func checkDetection(t *testing.T, pairs []slo.Pair, severity slo.Severity, alert string, incidents []incident) {
+func checkDetection(t *testing.T, pairs []slo.WindowPair, severity slo.Severity, alert string, incidents []incident) {
 	t.Helper()
 	var history, wait time.Duration
 	for _, p := range pairs {
@@ -70,7 +70,7 @@ func checkDetection(t *testing.T, pairs []slo.Pair, severity slo.Severity, alert
 	if len(expect) < len(incidents)/2 {
 		t.Fatalf("only %d of %d incidents are worth simulating; draw others", len(expect), len(incidents))
 	}
-	fired, _ := w.run(t, history+wait, only(t, rules.Options{Pairs: pairs}, alert)...)
+	fired, _ := w.run(t, history+wait, only(t, rules.Options{WindowPairs: pairs}, alert)...)
 	for s, th := range expect {
 		if len(fired[s]) == 0 {
 			t.Errorf("%s: silent; theory says after %s", th, th.detection)
@@ -84,7 +84,7 @@ func checkDetection(t *testing.T, pairs []slo.Pair, severity slo.Severity, alert
 
 // borderline is an incident in which one bad event more or less decides whether a pair fires: then it
 // depends on where whole events fall, not on the formula.
-func borderline(pairs []slo.Pair, severity slo.Severity, o slo.Objective, l slo.Load) bool {
+func borderline(pairs []slo.WindowPair, severity slo.Severity, o slo.Objective, l slo.Load) bool {
 	for _, p := range pairs {
 		if p.Severity != severity {
 			continue
@@ -99,7 +99,7 @@ func borderline(pairs []slo.Pair, severity slo.Severity, o slo.Objective, l slo.
 	return false
 }
 
-func drawIncidents(t *testing.T, p slo.Pair, periods []slo.Duration) []incident {
+func drawIncidents(t *testing.T, p slo.WindowPair, periods []slo.Duration) []incident {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(*seed, uint64(p.Long)))
 	var all []incident
@@ -118,25 +118,25 @@ func drawIncidents(t *testing.T, p slo.Pair, periods []slo.Duration) []incident 
 // target, period and traffic.
 func TestPageFiresWhenTheFormulaSays(t *testing.T) {
 	t.Parallel()
-	incidents := drawIncidents(t, slo.DefaultPairs()[1], slo.Periods())
+	incidents := drawIncidents(t, slo.DefaultWindowPairs()[1], slo.Periods())
 	for _, target := range []string{"50%", "90%", "99%", "99.99%"} {
 		for _, perSecond := range []float64{1. / 3600, 10_000} {
 			incidents = append(incidents, incident{objective(t, target, slo.DefaultPeriod), slo.Load{BadShare: 1, RequestsPerSecond: perSecond}})
 		}
 	}
-	checkDetection(t, slo.DefaultPairs(), slo.Page, fastBurn, incidents)
+	checkDetection(t, slo.DefaultWindowPairs(), slo.Page, fastBurn, incidents)
 }
 
 // The same for tickets, over windows short enough for every run; -long takes the real ones.
 func TestTicketFiresWhenTheFormulaSays(t *testing.T) {
 	t.Parallel()
-	pairs := []slo.Pair{
+	pairs := []slo.WindowPair{
 		{Long: slo.Duration(hour), Short: slo.Duration(5 * time.Minute), Spend: slo.One / 50, Severity: slo.Page},
 		{Long: slo.Duration(4 * hour), Short: slo.Duration(20 * time.Minute), Spend: slo.One / 100, Severity: slo.Ticket},
 		{Long: slo.Duration(8 * hour), Short: slo.Duration(2 * hour), Spend: slo.One / 90, Severity: slo.Ticket},
 	}
 	if *long {
-		pairs = slo.DefaultPairs()
+		pairs = slo.DefaultWindowPairs()
 	}
 	checkDetection(t, pairs, slo.Ticket, slowBurn, drawIncidents(t, pairs[len(pairs)-1], []slo.Duration{30 * slo.Day, 90 * slo.Day}))
 }
@@ -146,7 +146,7 @@ func TestTotalOutageIsBounded(t *testing.T) {
 	for _, target := range []string{"50%", "80%", "90%", "95%", "99%", "99.9%", "99.99%"} {
 		for _, period := range slo.Periods() {
 			for _, perSecond := range []float64{1. / 3600, 0.1, 10_000} {
-				d, fires := slo.Detection(slo.DefaultPairs(), slo.Page, objective(t, target, period), slo.Load{BadShare: 1, RequestsPerSecond: perSecond})
+				d, fires := slo.Detection(slo.DefaultWindowPairs(), slo.Page, objective(t, target, period), slo.Load{BadShare: 1, RequestsPerSecond: perSecond})
 				if !fires || d > 6*hour {
 					t.Errorf("%s over %s at %g/s: detected after %s, %t", target, period, perSecond, d, fires)
 				}

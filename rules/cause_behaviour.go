@@ -18,7 +18,7 @@ var RunawayGeneration = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "{{ $value | humanizePercentage }} of requests to {{ $labels.model_name }} run into the output limit",
-	Description: "At least twice yesterday's share, or of a new model whose outputs are long. A stop token, chat template or sampling setting changed: the model does not know when to stop, and every request holds its KV cache to the end.",
+	Description: "That is at least twice yesterday's share, or the model is new and its outputs are long. A stop token, chat template or sampling setting changed: the model does not know when to stop, and every request holds its KV cache to the end.",
 	Split: []Evidence{
 		{"Mean output tokens now", mean(metrics.RequestGenerationTokens, nil, 30*minute, sameModel()...), Number},
 		{"The day before", meanBefore(metrics.RequestGenerationTokens, nil, day, hour, sameModel()...), Number},
@@ -26,7 +26,9 @@ var RunawayGeneration = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-// manyTokens is a mean output that exceeds the short limits clients set on purpose, as code completion does.
+var behaviourAlerts = []*Alert{RunawayGeneration}
+
+// manyTokens sets a mean output that exceeds the short limits clients set on purpose, as code completion does.
 const manyTokens = 500
 
 // runsOn returns the share of finished requests that the token limit ended, where it is large and at least twice that

@@ -14,18 +14,18 @@ var (
 		Name:   "LLMBatchKnee",
 		Branch: Decode,
 		Expr: both(
-			above(promql.Div(mean(metrics.InterTokenLatency, modelLabels, now), meanBefore(metrics.InterTokenLatency, modelLabels, day, hour)), 1.5),
-			above(promql.Div(batch(modelLabels, now, 0), dayBefore("running_before")), 1.5),
-			atLeast(20, now)),
+			above(promql.Div(mean(metrics.InterTokenLatency, modelLabels, causeWindow), meanBefore(metrics.InterTokenLatency, modelLabels, day, hour)), 1.5),
+			above(promql.Div(batch(modelLabels, causeWindow, 0), dayBefore("running_before")), 1.5),
+			atLeast(20, causeWindow)),
 		Severity:    slo.Info,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelModel},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Tokens of {{ $labels.model_name }} come {{ $value | humanize }} times as slowly as yesterday, with a larger batch",
+		Summary:     "Tokens of {{ $labels.model_name }} take {{ $value | humanize }} times as long as yesterday, with a larger batch",
 		Description: "The running batch grew past what memory bandwidth carries within the objective. Lower the batch limit (max-num-seqs) or add replicas; the queue will show which.",
 		Split: []Evidence{
 			{"Running per replica now", promql.Avg(nil, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
-			{"Mean time between tokens now", mean(metrics.InterTokenLatency, nil, now, sameModel()...), Duration},
+			{"Mean time between tokens now", mean(metrics.InterTokenLatency, nil, causeWindow, sameModel()...), Duration},
 			{"The day before", meanBefore(metrics.InterTokenLatency, nil, day, hour, sameModel()...), Duration},
 		},
 		Dashboard: IncidentDashboard,
@@ -40,7 +40,7 @@ var (
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelModel},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Speculative decoding of {{ $labels.model_name }} is accepted {{ $value | humanizePercentage }} as often as yesterday",
+		Summary:     "{{ $labels.model_name }} accepts draft tokens {{ $value | humanizePercentage }} as often as yesterday",
 		Description: "Draft tokens are computed and thrown away: speculation now costs more than it saves. Check whether the target, the draft or the sampling settings changed; turn it off meanwhile.",
 		Split: []Evidence{
 			{"Accepted now", accepted(nil, 30*minute, 0, sameModel()...), Percent},
@@ -49,6 +49,8 @@ var (
 		Dashboard: IncidentDashboard,
 	}
 )
+
+var decodeAlerts = []*Alert{BatchKnee, SpeculationCollapse}
 
 // batch returns the mean running batch of a replica.
 func batch(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {

@@ -27,7 +27,7 @@ var (
 		Replaces: true,
 		Summary:  "No engine serves {{ $labels.model_name }}{{ if gt $value 0.0 }}: none is left{{ end }}",
 		Description: "Every engine that served this model fails to answer, or is gone with its pod or its node, though it had requests within the hour. " +
-			"No request succeeds, and without requests no budget burns: this page stands for it.",
+			"No request succeeds, and without requests no budget burns, so this alert pages instead.",
 		Dashboard: IncidentDashboard,
 	}
 	EngineDown = &Alert{
@@ -60,7 +60,7 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
 		Summary:     "{{ $value | humanizePercentage }} of the replicas of {{ $labels.model_name }} make no progress",
-		Description: "They have requests and compute nothing, and what does not end burns no budget: this page stands for it. Look for what the replicas share: a request that all of them got, a release, storage, the network.",
+		Description: "They have requests but compute nothing. Requests that never end burn no budget, so this alert pages instead. Look for what the replicas share: a request that all of them got, a release, storage, the network.",
 		Split: []Evidence{{"Stalled", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			promql.Vector(metrics.RecordedStalled, sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,
@@ -74,7 +74,7 @@ var (
 		DependsOn:   []Quiet{{ModelStalled, modelLabels}, {ModelOnFailedGPU, replicaLabels}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} makes no progress",
-		Description: "Requests wait or run, or its GPU is busy, yet it computes no step and makes no token. Health endpoints of a wedged engine still answer 200: do not trust them. Take the replica out of rotation, save its stacks, restart it.",
+		Description: "Requests wait or run, or its GPU is busy, yet it completes no step and generates no token. Health endpoints of a wedged engine still answer 200: do not trust them. Take the replica out of rotation, save its stacks, restart it.",
 		Split: []Evidence{
 			{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, same(replicaLabels...)...)), Number},
 			{"Running", promql.Sum(nil, promql.Vector(metrics.RequestsRunning, same(replicaLabels...)...)), Number},
@@ -109,6 +109,8 @@ var (
 	}
 )
 
+var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop, ColdStart}
+
 // engineUp returns 1 where a page answers and 0 where it does not, once per page even if two exporters read it. An
 // engine that loads its model is neither up nor down until it has loaded for longer than patience.
 func engineUp() promql.Expr {
@@ -118,7 +120,7 @@ func engineUp() promql.Expr {
 		promql.And(loading, promql.Offset(loading, patience))))
 }
 
-// patience is how long a model may take to load.
+// patience limits how long a model may take to load.
 const patience = 20 * minute
 
 func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0)) }
@@ -177,7 +179,7 @@ func startedCold(m ...*promql.Matcher) promql.Expr {
 		promql.On(pageLabels...))
 }
 
-// stallGroup is separate from the other causes and runs twice as often: an engine found wedged after two minutes has
+// stallGroup keeps its causes apart from the others and runs twice as often: an engine found wedged after two minutes has
 // lost the requests of two minutes.
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2,

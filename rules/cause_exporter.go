@@ -39,7 +39,7 @@ var (
 		For:         15 * minute,
 		Scope:       []string{metrics.LabelRuntime, metrics.LabelMetric},
 		Summary:     "{{ $labels.runtime }} no longer shows {{ $labels.source }}",
-		Description: "An engine release probably renamed it: {{ $labels.metric }} is absent until the exporter knows the new name. Alerts over it cannot fire.",
+		Description: "An engine release probably renamed it: {{ $labels.metric }} is absent until the exporter knows the new name. Alerts that read it cannot fire.",
 		Dashboard:   ExporterDashboard,
 	}
 	DiscoveryFailed = &Alert{
@@ -50,8 +50,8 @@ var (
 		Severity:    slo.Ticket,
 		For:         15 * minute,
 		Scope:       []string{metrics.LabelInstance},
-		Summary:     "The exporter on {{ $labels.instance }} cannot look for engines: {{ $labels.reason }}",
-		Description: "Engines that started since are not measured, and their objectives do not count. Those found before are still read.",
+		Summary:     "The exporter on {{ $labels.instance }} cannot discover engines: {{ $labels.reason }}",
+		Description: "Engines that have started since then are not measured, and their objectives do not count. Those found earlier are still read.",
 		Dashboard:   ExporterDashboard,
 	}
 	ObjectiveWithoutEvents = &Alert{

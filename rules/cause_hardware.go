@@ -35,7 +35,7 @@ var (
 		DependsOn:   []Quiet{{GPUThrottledUnderBurn, []string{metrics.LabelCluster, metrics.LabelGPUUUID, metrics.LabelReason}}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "GPU {{ $labels.gpu_uuid }} is slowed down: {{ $labels.reason }}",
-		Description: "Lowered clocks {{ $value | humanizePercentage }} of the time. Heat: look at fans, airflow, inlet temperature and its neighbours. Nobody suffers yet, or a burn alert would say so.",
+		Description: "The clocks were lowered {{ $value | humanizePercentage }} of the time. If it is heat, look at fans, airflow, inlet temperature and neighbouring GPUs. Nobody suffers yet, or a burn alert would say so.",
 		Split: []Evidence{modelsOnIt, {"Degrees left", promql.Min([]string{metrics.LabelLimit}, promql.Vector(metrics.GPUTemperatureMargin,
 			same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelLimit)}},
 		Dashboard: GPUDashboard,
@@ -65,7 +65,7 @@ var (
 		DependsOn:   underGPU(GPURowRemapFailure, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUCriticalXID, GPULost),
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Uncorrectable memory error on GPU {{ $labels.gpu_uuid }}",
-		Description: "The process that used the page was killed; the driver takes the page out. Once is bad luck: drain at leisure and reset. Again within days: replace the board.",
+		Description: "The process that used the memory page was killed, and the driver retires the page. Once is bad luck: drain at leisure and reset. Again within days: replace the board.",
 		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
@@ -132,7 +132,7 @@ var (
 		DependsOn:   underGPU(GPULost, GPURowRemapFailure, GPUMemoryUnrepairable, GPUSRAMThreshold),
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "XID {{ $labels.xid }} on GPU {{ $labels.gpu_uuid }}",
-		Description: "The driver reports a fault that an application cannot cause and a restart of the engine cannot mend.",
+		Description: "The driver reports a fault that no application can cause and no restart of the engine can fix.",
 		Split: []Evidence{
 			modelsOnIt,
 			{"Meaning", promql.CountBy([]string{metrics.LabelMeaning, metrics.LabelAction}, promql.Vector(metrics.GPUXIDInfo, same(metrics.LabelXID)...)), LabelledBy("", metrics.LabelMeaning, metrics.LabelAction)},
@@ -149,7 +149,7 @@ var (
 		Scope:       []string{metrics.LabelInstance, metrics.LabelGPUUUID},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} does not answer",
-		Description: "It fell off the bus or a driver call for it hangs. Whatever ran on it is dead or will be. Cordon the node; a reset, a reboot or a power cycle brings the GPU back, in this order.",
+		Description: "It fell off the bus or a driver call for it hangs. Whatever ran on it is dead or will be soon. Cordon the node; a reset, a reboot or a power cycle brings the GPU back, in this order.",
 		Split: []Evidence{modelsOnIt, {"Reason", promql.CountBy([]string{metrics.LabelReason},
 			promql.Vector(metrics.GPUUp, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
@@ -164,7 +164,7 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
 		Summary:     "{{ $labels.model_name }} runs, or ran within the hour, on GPU {{ $labels.gpu_uuid }}, which failed",
-		Description: "The failure of the GPU has paged. The model's burn alerts are quiet meanwhile: that page is about them too.",
+		Description: "The failure of the GPU has paged already. That page covers the model's burn alerts, which stay quiet meanwhile.",
 		Dashboard:   GPUDashboard,
 	}
 	GPUMissing = &Alert{
@@ -195,8 +195,8 @@ var (
 		Scope:       []string{metrics.LabelInstance},
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "No NVIDIA driver on {{ $labels.instance }}, which has GPUs, or no page in its place",
-		Description: "The PCI bus has GPUs but the management library does not answer: driver not loaded, upgraded under a running process, or not mounted into the exporter. Or the page that GPUs are read from cannot be used. GPU causes on this node stay unseen.",
+		Summary:     "GPUs of {{ $labels.instance }} cannot be read: no NVIDIA driver, or no page in its place",
+		Description: "The PCI bus has GPUs but the management library does not answer: driver not loaded, upgraded under a running process, or not mounted into the exporter. Or the page of another exporter, read in its place, cannot be used. GPU causes on this node stay unseen.",
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
 			promql.Or(promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...), promql.Vector(metrics.GPUSourceUp, same(metrics.LabelInstance)...))), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
@@ -227,22 +227,10 @@ var onNode = []string{metrics.LabelCluster, metrics.LabelInstance}
 func hardwareAlerts(opt Options) []*Alert {
 	explained, muted := *GPUThrottledUnderBurn, *ModelOnFailedGPU
 	explained.Expr = promql.And(servedBy(throttled(HarmfulReasons, 0.05), metrics.LabelReason),
-		burning(opt, base), promql.On(modelLabels...))
-	muted.Expr = onFailedGPU(burning(opt, fresh))
+		opt.source().burning(rateWindow), promql.On(modelLabels...))
+	muted.Expr = onFailedGPU(opt.source().burning(rawWindow))
 	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUUncorrectableECC, GPURowRemapFailure,
 		GPURowRemapPending, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
-}
-
-// burning returns the objectives that burn faster than their budget allows, in a window up to an hour.
-func burning(opt Options, w slo.Duration) promql.Expr { return above(burns(opt, w), 1) }
-
-// burns returns the burn rates of the objectives. A shard judges by its own events: burn rates are global.
-func burns(opt Options, w slo.Duration) promql.Expr {
-	if opt.Tier != Shard {
-		return promql.Vector(burn(w))
-	}
-	ratio := promql.Div(promql.Vector(shardName(metrics.SLOBadEvents, w)), above(promql.Vector(shardName(metrics.SLOEvents, w)), 0))
-	return promql.Div(ratio, promql.Sub(promql.Num(1), promql.Vector(metrics.ShardObjective)))
 }
 
 // gpuLabels identify a GPU and locate it.

@@ -32,7 +32,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     theEngine + " ({{ $labels.model_name }}) preempts {{ printf \"%.1f\" $value }} times per request",
-		Description: "The engine evicts running requests and computes them again: both first tokens and later ones get slow, and the GPU works for nothing. Cap output tokens now; a lower batch limit helps most, and takes a restart of each engine.",
+		Description: "The engine evicts running requests and computes them again: first tokens and later ones become slow, and the GPU does work that is thrown away. Cap output tokens now; a lower batch limit helps most, and takes a restart of each engine.",
 		Split: []Evidence{
 			{"KV cache", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, same(replicaLabels...)...)), Percent},
 			{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, same(replicaLabels...)...)), Number},
@@ -52,7 +52,7 @@ var (
 		Split: []Evidence{
 			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 			{"Never fetched, per minute", worstReplicas(metrics.KVTransfersExpired), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
-			{"Mean transfer", mean(metrics.KVTransferTime, nil, now, sameModel()...), Duration},
+			{"Mean transfer", mean(metrics.KVTransferTime, nil, causeWindow, sameModel()...), Duration},
 			{"Mean transfer of the day before", meanBefore(metrics.KVTransferTime, nil, day, hour, sameModel()...), Duration},
 		},
 		Dashboard: EngineDashboard,
@@ -66,15 +66,15 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelTier},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "The {{ $labels.tier }} tier of " + theEngine + " ({{ $labels.model_name }}) takes no more KV cache",
-		Description: "Transfers pin it, or it refuses more than it stores: the way to it is slower than its writers. What is not stored is computed again, and what is fetched comes late. Make the way faster, or store less.",
+		Description: "Transfers pin it, or it refuses more than it stores: the link to it is slower than its writers. What is not stored is computed again, and what is fetched arrives late. Make the link faster, or store less.",
 		Split: []Evidence{
 			{"Pinned by transfers", promql.Max(nil, promql.Vector(metrics.KVTierPinned, sameTier()...)), Percent},
 			{"Refused per minute", perMinute(nil, promql.Vector(metrics.KVTierRefused, sameTier()...)), Number},
 			{"Found of what was looked up", promql.Or(
-				ratio(promql.Vector(metrics.KVTierHitTokens, sameTier()...), promql.Vector(metrics.KVTierQueryTokens, sameTier()...), nil, now, 0),
-				ratio(promql.Vector(metrics.KVTierHits, sameTier()...), promql.Vector(metrics.KVTierLookups, sameTier()...), nil, now, 0)), Percent},
+				ratio(promql.Vector(metrics.KVTierHitTokens, sameTier()...), promql.Vector(metrics.KVTierQueryTokens, sameTier()...), nil, causeWindow, 0),
+				ratio(promql.Vector(metrics.KVTierHits, sameTier()...), promql.Vector(metrics.KVTierLookups, sameTier()...), nil, causeWindow, 0)), Percent},
 			{"Seconds to move a GB", times(1e9, ratio(promql.Vector(metrics.KVTierTransferTime, sameTier()...), promql.Vector(metrics.KVTierTransferBytes, sameTier()...),
-				[]string{metrics.LabelOperation}, now, 0)), LabelledBy(Number, metrics.LabelOperation)},
+				[]string{metrics.LabelOperation}, causeWindow, 0)), LabelledBy(Number, metrics.LabelOperation)},
 			{"Failed per minute", perMinute([]string{metrics.LabelOperation}, promql.Vector(metrics.KVTierFailures, sameTier()...)), LabelledBy(Number, metrics.LabelOperation)},
 		},
 		Dashboard: EngineDashboard,
@@ -94,7 +94,7 @@ func sameTier() []*promql.Matcher { return same(tierLabels...) }
 
 // perMinute returns the recent increase of a counter per minute, absent where it did not increase.
 func perMinute(by []string, counter promql.Expr) promql.Expr {
-	return above(promql.Mul(promql.Sum(by, promql.Rate(counter, now)), promql.Num(60)), 0)
+	return above(promql.Mul(promql.Sum(by, promql.Rate(counter, causeWindow)), promql.Num(60)), 0)
 }
 
 // worstReplicas returns the replicas of the model on which a counter increased most.
@@ -106,11 +106,11 @@ func worstReplicas(f *metrics.Family) promql.Expr {
 // counts the former, the prefill engine the latter; either may be all that is reported.
 func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 	lost := func(over func(promql.Expr, time.Duration) promql.Expr) promql.Expr {
-		failed := promql.Sum(by, over(promql.Vector(metrics.KVTransferFailures, m...), now))
-		expired := promql.Sum(by, over(promql.Vector(metrics.KVTransfersExpired, m...), now))
+		failed := promql.Sum(by, over(promql.Vector(metrics.KVTransferFailures, m...), causeWindow))
+		expired := promql.Sum(by, over(promql.Vector(metrics.KVTransfersExpired, m...), causeWindow))
 		return promql.Or(promql.Add(failed, expired), failed, expired)
 	}
-	ended := promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, m...), now))
+	ended := promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, m...), causeWindow))
 	return both(
 		above(promql.Div(lost(promql.Rate), above(ended, 0)), 0.05),
 		above(lost(promql.Increase), 10))
@@ -121,8 +121,8 @@ func lostTransfers(by []string, m ...*promql.Matcher) promql.Expr {
 // they see for the first time.
 func saturatedTier(m ...*promql.Matcher) promql.Expr {
 	pinned := promql.Max(tierLabels, promql.Over("min_over_time", promql.Vector(metrics.KVTierPinned, m...), 5*minute))
-	refused := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierRefused, m...), now))
-	stored := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTokens, slices.Concat(m, []*promql.Matcher{promql.Eq(metrics.LabelOperation, string(metrics.Store))})...), now))
+	refused := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierRefused, m...), causeWindow))
+	stored := promql.Sum(tierLabels, promql.Rate(promql.Vector(metrics.KVTierTransferTokens, slices.Concat(m, []*promql.Matcher{promql.Eq(metrics.LabelOperation, string(metrics.Store))})...), causeWindow))
 	return promql.Or(
 		above(pinned, 0.9),
 		promql.Unless(above(promql.Div(refused, above(promql.Add(refused, stored), 0)), 0.5), pinned))
@@ -138,6 +138,6 @@ func fullCache(m ...*promql.Matcher) promql.Expr {
 // preempting returns how often a replica preempts each request.
 func preempting(m ...*promql.Matcher) promql.Expr {
 	return both(
-		above(ratio(promql.Vector(metrics.Preemptions, m...), promql.CountOf(metrics.TimeToFirstToken, m...), replicaLabels, now, 0), 0.2),
-		above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Preemptions, m...), now)), 5))
+		above(ratio(promql.Vector(metrics.Preemptions, m...), promql.CountOf(metrics.TimeToFirstToken, m...), replicaLabels, causeWindow, 0), 0.2),
+		above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Preemptions, m...), causeWindow)), 5))
 }

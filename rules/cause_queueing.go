@@ -18,10 +18,10 @@ var QueueBuildUp = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "Requests to {{ $labels.model_name }} queue: {{ $value | humanize }} waiting",
-	Description: "More than half of the time to the first token is waiting, or more requests wait than run. Ask whether demand rose or capacity fell before adding replicas.",
+	Description: "Requests spend more than half of the time to the first token waiting, or more requests wait than run. Ask whether demand rose or capacity fell before adding replicas.",
 	Split: []Evidence{
-		{"Requests per second, last 10m", promql.Sum(nil, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, sameModel()...), now)), Number},
-		{"An hour ago", promql.Sum(nil, promql.Rate(promql.Offset(promql.CountOf(metrics.TimeToFirstToken, sameModel()...), hour), now)), Number},
+		{"Requests per second, last 10m", promql.Sum(nil, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, sameModel()...), causeWindow)), Number},
+		{"An hour ago", promql.Sum(nil, promql.Rate(promql.Offset(promql.CountOf(metrics.TimeToFirstToken, sameModel()...), hour), causeWindow)), Number},
 		{"Replicas", promql.CountBy(nil, promql.CountBy(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
 	},
 	Dashboard: IncidentDashboard,
@@ -34,20 +34,20 @@ var AbortsRising = &Alert{
 	Branch: Queueing,
 	Expr: both(
 		promql.Or(
-			promql.Gt(above(aborted(modelLabels, now, 0), 0.15), times(2, dayBefore("aborted_before"))),
-			promql.Unless(above(aborted(modelLabels, now, 0), 0.3), dayBefore("aborted_before"))),
-		promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.Requests), now)), promql.Num(20))),
+			promql.Gt(above(aborted(modelLabels, causeWindow, 0), 0.15), times(2, dayBefore("aborted_before"))),
+			promql.Unless(above(aborted(modelLabels, causeWindow, 0), 0.3), dayBefore("aborted_before"))),
+		promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.Requests), causeWindow)), promql.Num(20))),
 	Severity:    slo.Ticket,
 	For:         5 * minute,
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests to {{ $labels.model_name }}",
-	Description: "At least twice yesterday's share, or a third of a new model's. Availability does not count them, and those who gave up in the queue are in no latency: users suffer more than the objectives say. They wait too long, or their timeout became shorter.",
+	Description: "That is at least twice yesterday's share, or a third for a new model. Availability does not count these requests, and those given up in the queue are in no latency: users suffer more than the objectives say. They wait too long, or their timeout became shorter.",
 	Split: []Evidence{
 		{"The day before", aborted(nil, day, hour, sameModel()...), Percent},
 		{"Given up per second, most", promql.TopK(3, nil, above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests,
-			sameModel(promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeAbort)))...), now)), 0)), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
-		{"Mean time to the first token of those who stayed", mean(metrics.TimeToFirstToken, nil, now, sameModel()...), Duration},
+			sameModel(promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeAbort)))...), causeWindow)), 0)), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
+		{"Mean time to the first token of those who stayed", mean(metrics.TimeToFirstToken, nil, causeWindow, sameModel()...), Duration},
 		{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, sameModel()...)), Number},
 	},
 	Dashboard: IncidentDashboard,
@@ -76,14 +76,11 @@ func harmful(opt Options, e promql.Expr) promql.Expr {
 	waiting := func(window, ago time.Duration) promql.Expr {
 		return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RequestsWaiting), ago), window))
 	}
-	usual := promql.Le(waiting(now, 0), times(2, waiting(hour, dayBack)))
-	bad := promql.Vector(increase(metrics.RecordedBadEvents, fresh))
-	if opt.Tier == Shard {
-		bad = promql.Vector(shardName(metrics.SLOBadEvents, fresh))
-	}
+	usual := promql.Le(waiting(causeWindow, 0), times(2, waiting(hour, dayBack)))
+	from := opt.source()
 	return promql.Or(
-		promql.And(e, both(burning(opt, fresh), promql.Ge(bad, promql.Num(slo.MinBadEvents-0.5))), onModel),
-		promql.Unless(e, promql.Or(burns(opt, fresh), usual), onModel))
+		promql.And(e, both(from.burning(rawWindow), promql.Ge(from.recordedBad(), promql.Num(slo.MinBadEvents-0.5))), onModel),
+		promql.Unless(e, promql.Or(from.burnRate(rawWindow), usual), onModel))
 }
 
 // queueShare returns the part of the mean time to first token that requests spend waiting.

@@ -18,7 +18,7 @@ var ReleaseRegression = &Alert{
 	Scope:    []string{metrics.LabelModel},
 	Explains: []*Alert{FastBurn, SlowBurn},
 	Summary:  "{{ $labels.model_name }} is {{ $value | humanize }} times as slow as yesterday, since a change in the last 6 hours",
-	Description: "A version was deployed within six hours, or all of its engines started again, more than 45 minutes ago, under the load of yesterday, and the mean time to first token or between tokens is up by half or more. " +
+	Description: "Within six hours a version was deployed, or all engines restarted (more than 45 minutes ago, under no more load than yesterday), and the mean time to first token or between tokens is up by half or more. " +
 		"What changed is in the split: a version, or else flags, image or node.",
 	Split: []Evidence{
 		{"Deployed within 6h, roll back before you understand", deployedWithin(6*hour, sameModel()...), LabelledBy("", metrics.LabelVersion)},
@@ -29,6 +29,8 @@ var ReleaseRegression = &Alert{
 	},
 	Dashboard: IncidentDashboard,
 }
+
+var releaseAlerts = []*Alert{ReleaseRegression}
 
 func slower() promql.Expr {
 	grew := func(h *metrics.Family) promql.Expr {

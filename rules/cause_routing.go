@@ -13,7 +13,7 @@ import (
 var ReplicaFailsRequests = &Alert{
 	Name:        "LLMReplicaFailsRequests",
 	Branch:      Routing,
-	Expr:        failsAlone(now),
+	Expr:        failsAlone(causeWindow),
 	Severity:    slo.Ticket,
 	For:         2 * minute,
 	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
@@ -21,8 +21,8 @@ var ReplicaFailsRequests = &Alert{
 	Summary:     theEngine + " fails {{ $value | humanizePercentage }} of its requests to {{ $labels.model_name }}; the other replicas do not",
 	Description: "It answers at once, so a router that looks for the least load sends it more than its share: one broken replica becomes an outage. Take it out of rotation, then read its log.",
 	Split: []Evidence{
-		{"Its share of the model's requests", promql.Div(ended(nil, now, same(replicaLabels...)...), ended(nil, now, sameModel()...)), Percent},
-		{"A fair share", promql.Div(promql.Num(1), promql.CountBy(nil, ended(replicaLabels, now, sameModel()...))), Percent},
+		{"Its share of the model's requests", promql.Div(ended(nil, causeWindow, same(replicaLabels...)...), ended(nil, causeWindow, sameModel()...)), Percent},
+		{"A fair share", promql.Div(promql.Num(1), promql.CountBy(nil, ended(replicaLabels, causeWindow, sameModel()...))), Percent},
 	},
 	Dashboard: IncidentDashboard,
 }
@@ -44,11 +44,13 @@ var ReplicaSkew = &Alert{
 	Summary:     theEngine + " does worse than the other replicas of {{ $labels.model_name }}",
 	Description: "It is three times as slow as the best replica of its role, for the prompts that it computes, or holds most of the queue while another has none. One bad replica burns a budget by itself: take it out of rotation and look at its GPU and its node.",
 	Split: []Evidence{
-		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, now, sameModel()...), LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
+		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 	},
 	Dashboard: IncidentDashboard,
 }
+
+var routingAlerts = []*Alert{ReplicaFailsRequests, ReplicaSkew}
 
 // inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
@@ -57,25 +59,25 @@ func inRole(labels []string) []string { return append([]string{metrics.LabelRole
 // it. Where the work per request is known, it must be three times as slow for that work, too: a router may send long
 // or uncached prompts to dedicated replicas.
 func slowest(h *metrics.Family, m ...*promql.Matcher) promql.Expr {
-	enough := promql.Ge(promql.Sum(inRole(replicaLabels), promql.Increase(promql.CountOf(h, m...), now)), promql.Num(10))
+	enough := promql.Ge(promql.Sum(inRole(replicaLabels), promql.Increase(promql.CountOf(h, m...), causeWindow)), promql.Num(10))
 	slow := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
 		e = promql.And(e, enough)
 		return is(e, times(3, promql.Min(inRole(modelLabels), e)), promql.On(inRole(modelLabels)...).ManyToOne())
 	}
-	took := mean(h, inRole(replicaLabels), now, m...)
+	took := mean(h, inRole(replicaLabels), causeWindow, m...)
 	return promql.Max(replicaLabels, promql.Unless(slow(took, promql.Gt), slow(promql.Div(took, promptWork(inRole(replicaLabels), m...)), promql.Le)))
 }
 
 // promptWork returns the prompt tokens that are computed per request; where prefix cache hits are not reported, all
 // of them.
 func promptWork(by []string, m ...*promql.Matcher) promql.Expr {
-	prompt := mean(metrics.RequestPromptTokens, by, now, m...)
-	return promql.Or(promql.Mul(prompt, promql.Sub(promql.Num(1), hitRatio(by, now, 0, m...))), prompt)
+	prompt := mean(metrics.RequestPromptTokens, by, causeWindow, m...)
+	return promql.Or(promql.Mul(prompt, promql.Sub(promql.Num(1), hitRatio(by, causeWindow, 0, m...))), prompt)
 }
 
 // longestQueue returns each replica with a real queue, well above the mean of its role, while another has none.
 func longestQueue() promql.Expr {
-	waiting := promql.Sum(inRole(replicaLabels), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), now))
+	waiting := promql.Sum(inRole(replicaLabels), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow))
 	perRole := promql.On(inRole(modelLabels)...)
 	return promql.Max(replicaLabels, promql.And(
 		promql.And(above(waiting, 4), promql.Gt(waiting, times(1.5, promql.Avg(inRole(modelLabels), waiting)), perRole.ManyToOne())),

@@ -9,14 +9,14 @@ func causeGroups(opt Options) []Group {
 		branch Branch
 		alerts []*Alert
 	}{
-		{Engine, []*Alert{ModelDown, EngineDown, EngineCrashLoop, ColdStart}},
+		{Engine, engineAlerts},
 		{Queueing, queueingAlerts(opt)},
-		{Prefill, []*Alert{LongPromptShift, PrefixHitCollapse}},
-		{Decode, []*Alert{BatchKnee, SpeculationCollapse}},
+		{Prefill, prefillAlerts},
+		{Decode, decodeAlerts},
 		{Memory, memoryAlerts(opt)},
-		{Behaviour, []*Alert{RunawayGeneration}},
-		{Routing, []*Alert{ReplicaFailsRequests, ReplicaSkew}},
-		{Release, []*Alert{ReleaseRegression}},
+		{Behaviour, behaviourAlerts},
+		{Routing, routingAlerts},
+		{Release, releaseAlerts},
 		{Hardware, hardwareAlerts(opt)},
 		{Exporter, exporterAlerts(opt)},
 	}

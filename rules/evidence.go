@@ -82,11 +82,10 @@ func (e Evidence) line() string {
 		queryTemplate(e.Query), e.Text, e.Show)
 }
 
-// now is the window of causes: long enough for a rate, short enough to show the present. recent is the window of
-// pages, whose own short window may cover no more.
+// The windows over which rules look at the present.
 const (
-	now    = 10 * minute
-	recent = 5 * minute
+	causeWindow = 10 * minute // long enough for a rate
+	pageWindow  = 5 * minute  // no longer than the short window of the window pair that pages
 )
 
 // Unit says how a page prints a recorded value.
@@ -111,11 +110,11 @@ const formatted = `{{ $v := humanize .Value }}{{ $u := .Labels.unit }}{{ if eq $
 // Fact describes evidence about a model. Most facts are recorded; those of the first and the last line are queried
 // when a page is written.
 type Fact struct {
-	// Name is the value of the label fact.
+	// Name holds the value of the label fact.
 	Name string
-	// Line is the line of the page that shows it.
+	// Line numbers the line of the page that shows it.
 	Line int
-	// Unit is the unit of the value.
+	// Unit says how the value is printed.
 	Unit Unit
 	// Says precedes the value.
 	Says string
@@ -128,11 +127,11 @@ type Fact struct {
 func facts() []Fact {
 	perModel := func(e promql.Expr) promql.Expr { return promql.Sum(modelLabels, e) }
 	share := func(part *metrics.Family) promql.Expr {
-		return promql.Div(perModel(promql.Rate(promql.SumOf(part), recent)),
-			promql.Gt(perModel(promql.Rate(promql.SumOf(metrics.TimeToFirstToken), recent)), promql.Num(0)))
+		return promql.Div(perModel(promql.Rate(promql.SumOf(part), pageWindow)),
+			promql.Gt(perModel(promql.Rate(promql.SumOf(metrics.TimeToFirstToken), pageWindow)), promql.Num(0)))
 	}
 	minutely := func(f *metrics.Family) promql.Expr {
-		return above(promql.Mul(perModel(promql.Rate(promql.Vector(f), recent)), promql.Num(60)), 0)
+		return above(promql.Mul(perModel(promql.Rate(promql.Vector(f), pageWindow)), promql.Num(60)), 0)
 	}
 	served := promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
 	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))
@@ -144,27 +143,27 @@ func facts() []Fact {
 		{"running_before", 2, Count, "Requests running per replica the day before", batch(modelLabels, day, hour)},
 		{"kv_usage", 2, Share, "KV cache in use, fullest replica", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage))},
 
-		{"prompt_tokens", 3, Count, "Prompt tokens per request", mean(metrics.RequestPromptTokens, modelLabels, recent)},
+		{"prompt_tokens", 3, Count, "Prompt tokens per request", mean(metrics.RequestPromptTokens, modelLabels, pageWindow)},
 		{"prompt_tokens_before", 3, Count, "Prompt tokens per request of the day before", meanBefore(metrics.RequestPromptTokens, modelLabels, day, hour)},
-		{"output_tokens", 3, Count, "Output tokens per request", mean(metrics.RequestGenerationTokens, modelLabels, recent)},
+		{"output_tokens", 3, Count, "Output tokens per request", mean(metrics.RequestGenerationTokens, modelLabels, pageWindow)},
 		{"output_tokens_before", 3, Count, "Output tokens per request of the day before", meanBefore(metrics.RequestGenerationTokens, modelLabels, day, hour)},
-		{"prefix_hits", 3, Share, "Prefix cache hits", hitRatio(modelLabels, recent, 0)},
+		{"prefix_hits", 3, Share, "Prefix cache hits", hitRatio(modelLabels, pageWindow, 0)},
 		{"prefix_hits_before", 3, Share, "Prefix cache hits of the day before", hitRatio(modelLabels, day, hour)},
-		{"draft_tokens", 3, Share, "Draft tokens accepted", accepted(modelLabels, recent, 0)},
+		{"draft_tokens", 3, Share, "Draft tokens accepted", accepted(modelLabels, pageWindow, 0)},
 		{"draft_tokens_before", 3, Share, "Draft tokens accepted the day before", accepted(modelLabels, day, hour)},
-		{"aborted", 3, Share, "Requests given up", above(aborted(modelLabels, recent, 0), 0)},
+		{"aborted", 3, Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0)},
 		{"aborted_before", 3, Share, "Requests given up the day before", aborted(modelLabels, day, hour)},
 
 		{"preemptions", 4, Count, "Preemptions per minute", minutely(metrics.Preemptions)},
 		{"kv_transfers_failed", 4, Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures)},
 
-		{"slowest_replica", 5, Seconds, "Slowest replica, mean TTFT", promql.TopK(1, modelLabels, mean(metrics.TimeToFirstToken, replicaLabels, recent))},
+		{"slowest_replica", 5, Seconds, "Slowest replica, mean TTFT", promql.TopK(1, modelLabels, mean(metrics.TimeToFirstToken, replicaLabels, pageWindow))},
 
 		{"versions", 6, On, "Engine versions in the last 6h", promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), served)},
 		{"restarts", 6, Count, "Restarts in the last 6h", above(promql.Sum(modelLabels, promql.Mul(promql.Max(replicaLabels, served), restarts, promql.On(pageLabels...).ManyToOne())), 0)},
 
 		{"gpus_throttled", 7, Share, "Throttled GPUs (share of time)", servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason),
-			above(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, HarmfulReasons)), recent), 0.01)), metrics.LabelReason)},
+			above(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, HarmfulReasons)), pageWindow), 0.01)), metrics.LabelReason)},
 		{"xids", 7, Bare, "XIDs in the last hour", servedBy(promql.Sum(append(onGPULabels(), metrics.LabelXID),
 			above(promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), 0)), metrics.LabelXID)},
 	}
@@ -174,16 +173,15 @@ func facts() []Fact {
 // the model.
 func objectiveFacts() []Fact {
 	own := same(modelSLO...)
-	// Budgets are recorded once per base window: an instant query may fall between two of them.
 	ofPeriod := func(f *metrics.Family, keep ...string) promql.Expr {
-		return promql.Max(slices.Concat(modelSLO, keep), promql.Over("last_over_time", promql.Vector(f, own...), 2*base.Std()))
+		return promql.Max(slices.Concat(modelSLO, keep), promql.Over("last_over_time", promql.Vector(f, own...), budgetLookback))
 	}
 	ofObjective := func(label string) promql.Expr {
 		return promql.Max([]string{label}, promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Ne(label, ""))...))
 	}
 	return []Fact{
-		{"burn_5m", 1, Rate, "Burn rate over 5m", promql.Vector(burn(base), own...)},
-		{"burn_1h", 1, Rate, "Burn rate over 1h", promql.Vector(burn(fresh), own...)},
+		{"burn_5m", 1, Rate, "Burn rate over 5m", promql.Vector(burn(rateWindow), own...)},
+		{"burn_1h", 1, Rate, "Burn rate over 1h", promql.Vector(burn(rawWindow), own...)},
 		{"budget_left", 1, Share, "Budget left", ofPeriod(metrics.RecordedBudgetRemaining, metrics.LabelPeriod)},
 		{"history", 1, Seconds, "recorded of it", ofPeriod(metrics.RecordedHistory)},
 		{"budget_gone", 1, Seconds, "Budget gone in", ofPeriod(metrics.RecordedExhaustion)},

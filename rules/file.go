@@ -23,9 +23,9 @@ type Style struct {
 	// renames namespace, for a multi-tenant Prometheus that sets its own and moves the engine's to
 	// exported_namespace.
 	Labels map[string]string
-	// RunbookURL is the address of a runbook; {alert} stands for the alert's name. Default DefaultRunbookURL.
+	// RunbookURL holds the address of a runbook; {alert} stands for the alert's name. Default DefaultRunbookURL.
 	RunbookURL string
-	// DashboardURL is the address of a dashboard; {uid} stands for its uid.
+	// DashboardURL holds the address of a dashboard; {uid} stands for its uid.
 	DashboardURL string
 	// MetricsQL writes queries for VictoriaMetrics.
 	MetricsQL bool

@@ -21,7 +21,7 @@ func TestTwoTiersPageAsOne(t *testing.T) {
 	const start = 7 * hour
 	o := objective(t, "99%", slo.DefaultPeriod)
 	for _, badShare := range []float64{1, 0.1} { // one for each pair
-		want, fires := slo.Detection(slo.DefaultPairs(), slo.Page, o, slo.Load{BadShare: badShare, RequestsPerSecond: 10})
+		want, fires := slo.Detection(slo.DefaultWindowPairs(), slo.Page, o, slo.Load{BadShare: badShare, RequestsPerSecond: 10})
 		if !fires {
 			t.Fatal("nothing to detect")
 		}

@@ -12,7 +12,7 @@ const (
 	hour   = time.Hour
 	day    = 24 * time.Hour
 
-	// dayBack is the offset of an hour that is centred on this time yesterday.
+	// dayBack offsets an hour so that it is centred on this time yesterday.
 	dayBack = day - hour/2
 )
 

@@ -13,10 +13,10 @@ var (
 	replicaLabels = metrics.ReplicaLabels
 )
 
-// theEngine is a template that names an engine in a summary, with its node where it has no pod.
+// theEngine holds a template that names an engine in a summary, with its node where it has no pod.
 const theEngine = "{{ with $labels.pod }}{{ . }} {{ end }}{{ $labels.server }}{{ if not $labels.pod }}{{ with $labels.instance }} on {{ . }}{{ end }}{{ end }}"
 
-// foundEngine is theEngine for a query result, the dot.
+// foundEngine does the same for a query result, the dot.
 const foundEngine = "{{ with .Labels.pod }}{{ . }} {{ end }}{{ .Labels.server }}{{ if not .Labels.pod }}{{ with .Labels.instance }} on {{ . }}{{ end }}{{ end }}"
 
 // once reduces e to one series per engine and detail, for sums over engines: an engine that the exporters of two

@@ -11,10 +11,10 @@ func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 	rate := func(e promql.Expr, more ...string) promql.Expr {
-		return promql.Sum(append(more, modelLabels...), promql.Rate(e, base.Std()))
+		return promql.Sum(append(more, modelLabels...), promql.Rate(e, rateWindow.Std()))
 	}
 	counted := func(f *metrics.Family, more ...string) promql.Expr {
-		return promql.Sum(append(more, modelLabels...), once(f, promql.Rate(promql.Vector(f), base.Std())))
+		return promql.Sum(append(more, modelLabels...), once(f, promql.Rate(promql.Vector(f), rateWindow.Std())))
 	}
 	record(metrics.RecordedTimeToFirstToken, rate(promql.BucketsOf(metrics.TimeToFirstToken), "le"))
 	record(metrics.RecordedInterTokenLatency, rate(promql.BucketsOf(metrics.InterTokenLatency), "le"))

@@ -59,10 +59,7 @@ func TestGPUsOfModels(t *testing.T) {
 			runs("node-5", "gone", "gone-0", "GPU-7", "")
 		}
 		for xid, first := range map[string]time.Duration{"79": 50 * time.Minute, "48": 10 * time.Minute} {
-			count := 0.0
-			if at > first {
-				count = 1
-			}
+			count := metrics.Bool(at > first)
 			on("node-5")(metrics.GPUXIDErrors, count, append(gpu("GPU-7"), metrics.LabelXID, xid, metrics.LabelSource, "kmsg")...)
 			on("node-2")(metrics.GPUXIDErrors, count, append(gpu("GPU-4"), metrics.LabelXID, xid, metrics.LabelSource, "kmsg")...)
 		}

@@ -35,17 +35,17 @@ type Record struct {
 
 // Alert describes an alerting rule, and what the person who gets it needs to know.
 type Alert struct {
-	// Name is the name of the alert and of its runbook.
+	// Name names the alert and its runbook.
 	Name string
-	// Branch is this alert's answer to the first question of a diagnosis.
+	// Branch answers the first question of a diagnosis.
 	Branch Branch
 	// Expr fires while it returns series.
 	Expr promql.Expr
 	// Severity says how urgently the alert needs a person.
 	Severity slo.Severity
-	// For is how long Expr must hold. Burn-rate alerts have none: their windows already wait.
+	// For sets how long Expr must hold. Burn-rate alerts have none: their windows already wait.
 	For time.Duration
-	// Keep is how long the alert keeps firing after Expr stops holding, for conditions that flap.
+	// Keep sets how long the alert keeps firing after Expr stops holding, for conditions that flap.
 	Keep time.Duration
 	// Scope lists the labels that every firing alert carries. Links and inhibition use only these.
 	Scope []string
@@ -65,7 +65,7 @@ type Alert struct {
 	Diagnosed bool
 	// Split lists evidence: queries whose results are shown with the alert.
 	Split []Evidence
-	// Dashboard is the dashboard that the alert links to.
+	// Dashboard names the dashboard that the alert links to.
 	Dashboard Dashboard
 }
 
@@ -117,11 +117,11 @@ const (
 	ExporterDashboard Dashboard = "llm-exporter"
 )
 
-// Interval is how often burn rates and causes are evaluated. It is also the step at which recorded five-minute rates
+// Interval sets how often burn rates and causes are evaluated. It is also the step at which recorded five-minute rates
 // are summed over longer windows.
 const Interval = time.Minute
 
-// MaxRules is the largest group that Mimir accepts by default.
+// MaxRules limits a group to what Mimir accepts by default.
 const MaxRules = 20
 
 // Tier says which part of a fleet the rules serve.
@@ -136,11 +136,11 @@ const (
 
 // Options choose between renderings of the same rules.
 type Options struct {
-	// Pairs are the burn-rate windows. Default slo.DefaultPairs.
-	Pairs []slo.Pair
-	// Tier is the part of a fleet.
+	// WindowPairs lists the windows of burn-rate alerts. Default slo.DefaultWindowPairs.
+	WindowPairs []slo.WindowPair
+	// Tier names the part of a fleet.
 	Tier Tier
-	// Job is a regular expression that matches the job label of the exporter's own scrape.
+	// Job holds a regular expression that matches the job label of the exporter's own scrape.
 	Job string
 	// ObjectiveLabels names the labels that configurations give objectives and that their alerts carry: a rule can
 	// join only labels whose names it knows. Default DefaultObjectiveLabels.
@@ -148,8 +148,8 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Pairs == nil {
-		o.Pairs = slo.DefaultPairs()
+	if o.WindowPairs == nil {
+		o.WindowPairs = slo.DefaultWindowPairs()
 	}
 	if o.Job == "" {
 		o.Job = DefaultJob
@@ -160,7 +160,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// DefaultJob is the name that the chart gives the exporter's scrape job.
+// DefaultJob holds the name that the chart gives the exporter's scrape job.
 const DefaultJob = "llm-node-exporter"
 
 // DefaultObjectiveLabels returns the label that names the owner of an objective.

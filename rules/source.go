@@ -19,14 +19,25 @@ var (
 	exporterSLO    = append([]string{metrics.LabelSLO}, exporterLabels...)
 )
 
-// memory is how long an objective is remembered after no exporter counts its events any more, so that neither an
-// exporter restart nor the end of an engine ends a page in the middle of an incident.
-const memory = 2 * time.Hour
+// How long rules remember a recorded value.
+const (
+	// objectiveLookback covers objectives whose events no exporter counts any more, so that neither an exporter
+	// restart nor the end of an engine ends a page in the middle of an incident.
+	objectiveLookback = 2 * time.Hour
+	infoLookback      = 15 * time.Minute
+	// budgetLookback covers budgets, which are recorded once per rateWindow.
+	budgetLookback = 2 * time.Duration(rateWindow)
+)
+
+// source reads events, objectives and burn rates from where its tier has them.
+type source struct{ tier Tier }
+
+func (o Options) source() source { return source{o.Tier} }
 
 // events returns the increase of an event counter per model and objective, read from the raw counters or, in the
 // global tier, from the sums of the shards. An engine counts once, however many exporters read it.
-func events(tier Tier, f *metrics.Family, window slo.Duration) promql.Expr {
-	if tier == Global {
+func (s source) events(f *metrics.Family, window slo.Duration) promql.Expr {
+	if s.tier == Global {
 		return promql.Sum(modelSLO, promql.Vector(shardName(f, window)))
 	}
 	return promql.Sum(modelSLO, promql.Or(
@@ -36,8 +47,8 @@ func events(tier Tier, f *metrics.Family, window slo.Duration) promql.Expr {
 
 // badEvents returns the increase of bad events, and 0 where only events are known: an error series that does not
 // exist yet means no errors.
-func badEvents(tier Tier, window slo.Duration, all promql.Expr) promql.Expr {
-	return promql.Or(events(tier, metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all))
+func (s source) badEvents(window slo.Duration, all promql.Expr) promql.Expr {
+	return promql.Or(s.events(metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all))
 }
 
 // first returns what engines younger than ten minutes had counted before Prometheus first saw them. increase() leaves
@@ -51,14 +62,14 @@ func first(f *metrics.Family) promql.Expr {
 
 // underMaintenance selects the objectives in a declared interval, until rates no longer see it.
 func underMaintenance() promql.Expr {
-	return promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), base.Std()+Interval))
+	return promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), rateWindow.Std()+Interval))
 }
 
 // leftOut returns what one minute of maintenance subtracts: a fifth of the five-minute increase, in each of the five
 // minutes that see an event.
 func leftOut(f *metrics.Family) promql.Expr {
-	counted := promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), base.Std())))
-	return times(-Interval.Seconds()/base.Std().Seconds(), promql.And(counted, underMaintenance()))
+	counted := promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), rateWindow.Std())))
+	return times(-Interval.Seconds()/rateWindow.Std().Seconds(), promql.And(counted, underMaintenance()))
 }
 
 func correctionOf(f *metrics.Family) *metrics.Family {
@@ -81,8 +92,8 @@ func corrections() []Record {
 
 // requests returns the number of requests per model that reached their first token or, on engines that do not report
 // it, that ended.
-func requests(tier Tier, window slo.Duration) promql.Expr {
-	if tier == Global {
+func (s source) requests(window slo.Duration) promql.Expr {
+	if s.tier == Global {
 		return promql.Sum(modelRole, promql.Vector(metrics.ShardRequests))
 	}
 	ended := promql.Mul(promql.Num(window.Std().Seconds()),
@@ -92,13 +103,13 @@ func requests(tier Tier, window slo.Duration) promql.Expr {
 		ended)
 }
 
-// asked returns a gauge of the objective configuration for every model whose events are counted. Each exporter speaks
-// for what it counts, so that teams may use one name for different promises. While a change rolls out and exporters
-// of one model disagree, the largest value wins: the strictest target and the longest period. A gauge that has lost
-// its exporter labels on the way here speaks for its cluster. The result keeps the labels in more.
-func asked(tier Tier, f *metrics.Family, more ...string) promql.Expr {
+// configured returns a gauge of the objective configuration for every model whose events are counted. Each exporter
+// speaks for what it counts, so that teams may use one name for different promises. While a change rolls out and
+// exporters of one model disagree, the largest value wins: the strictest target and the longest period. A gauge that
+// has lost its exporter labels on the way here speaks for its cluster. The result keeps the labels in more.
+func (s source) configured(f *metrics.Family, more ...string) promql.Expr {
 	by := slices.Concat(modelSLO, more)
-	if tier == Global {
+	if s.tier == Global {
 		return promql.Max(by, promql.Vector(shardObjective(f)))
 	}
 	said := func(exporter ...string) promql.Expr {
@@ -118,9 +129,9 @@ func saidBy(exporter []string, e promql.Expr, more ...string) promql.Expr {
 	return promql.Add(counts, said, promql.On(exporter...).ManyToOne(more...))
 }
 
-// remembered returns the last recorded value of an objective, for up to memory after its last engine has gone.
+// remembered returns the last recorded value of an objective, for objectiveLookback after its last engine has gone.
 func remembered(f *metrics.Family) promql.Expr {
-	return promql.Over("last_over_time", promql.Vector(f), memory)
+	return promql.Over("last_over_time", promql.Vector(f), objectiveLookback)
 }
 
 func shardName(f *metrics.Family, window slo.Duration) *metrics.Family {
@@ -140,6 +151,26 @@ func shardObjective(f *metrics.Family) *metrics.Family {
 	return metrics.ShardInfo
 }
 
+// burning returns the objectives that burn faster than their budget allows, in a window up to rawWindow.
+func (s source) burning(w slo.Duration) promql.Expr { return above(s.burnRate(w), 1) }
+
+// burnRate returns the burn rates of the objectives. A shard judges by its own events: burn rates are global.
+func (s source) burnRate(w slo.Duration) promql.Expr {
+	if s.tier != Shard {
+		return promql.Vector(burn(w))
+	}
+	ratio := promql.Div(promql.Vector(shardName(metrics.SLOBadEvents, w)), above(promql.Vector(shardName(metrics.SLOEvents, w)), 0))
+	return promql.Div(ratio, promql.Sub(promql.Num(1), promql.Vector(metrics.ShardObjective)))
+}
+
+// recordedBad returns the bad events of the last rawWindow.
+func (s source) recordedBad() promql.Expr {
+	if s.tier == Shard {
+		return promql.Vector(shardName(metrics.SLOBadEvents, rawWindow))
+	}
+	return promql.Vector(increase(metrics.RecordedBadEvents, rawWindow))
+}
+
 // infoLabels returns the labels of an objective that rules read.
 func infoLabels(opt Options) []string {
 	return append([]string{metrics.LabelSignal, metrics.LabelPeriod, metrics.LabelSeverity, metrics.LabelRunbook, metrics.LabelDashboard}, opt.ObjectiveLabels...)
@@ -148,20 +179,21 @@ func infoLabels(opt Options) []string {
 // shardGroup records what the global tier reads: one series per model and objective for every raw window, however
 // many engines are behind it.
 func shardGroup(opt Options) Group {
+	from := opt.source()
 	g := Group{Name: "llm-slo-shard", Interval: Interval}
 	g.Records = append(g.Records, corrections()...)
-	for _, w := range rawWindows(opt.Pairs) {
-		all := events(Shard, metrics.SLOEvents, w)
+	for _, w := range rawWindows(opt.WindowPairs) {
+		all := from.events(metrics.SLOEvents, w)
 		g.Records = append(g.Records,
 			Record{Name: shardName(metrics.SLOEvents, w), Expr: all},
-			Record{Name: shardName(metrics.SLOBadEvents, w), Expr: badEvents(Shard, w, all)})
+			Record{Name: shardName(metrics.SLOBadEvents, w), Expr: from.badEvents(w, all)})
 	}
 	g.Records = append(g.Records,
-		Record{Name: metrics.ShardTile, Expr: tile(Shard, metrics.SLOEvents)},
-		Record{Name: metrics.ShardBadTile, Expr: tile(Shard, metrics.SLOBadEvents)},
-		Record{Name: metrics.ShardRequests, Expr: requests(Shard, requestWindow)},
-		Record{Name: metrics.ShardObjective, Expr: asked(Shard, metrics.SLOObjective)},
-		Record{Name: metrics.ShardPeriod, Expr: asked(Shard, metrics.SLOPeriod)},
-		Record{Name: metrics.ShardInfo, Expr: asked(Shard, metrics.SLOInfo, infoLabels(opt)...)})
+		Record{Name: metrics.ShardTile, Expr: from.tile(metrics.SLOEvents)},
+		Record{Name: metrics.ShardBadTile, Expr: from.tile(metrics.SLOBadEvents)},
+		Record{Name: metrics.ShardRequests, Expr: from.requests(requestWindow)},
+		Record{Name: metrics.ShardObjective, Expr: from.configured(metrics.SLOObjective)},
+		Record{Name: metrics.ShardPeriod, Expr: from.configured(metrics.SLOPeriod)},
+		Record{Name: metrics.ShardInfo, Expr: from.configured(metrics.SLOInfo, infoLabels(opt)...)})
 	return g
 }

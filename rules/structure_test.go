@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -143,20 +144,55 @@ func TestEveryRecordedSeriesIsWritten(t *testing.T) {
 	}
 }
 
+// TestEveryAlertIsListed reads the source: an alert that its file declares but does not list is in no group, and
+// nothing would miss it.
+func TestEveryAlertIsListed(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := regexp.MustCompile(`(?m)^\s+Name: +"(LLM\w+)"`)
+	listed, found := alertNames(), 0
+	for _, f := range files {
+		source, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range declared.FindAllStringSubmatch(string(source), -1) {
+			if found++; !slices.Contains(listed, m[1]) {
+				t.Errorf("%s is in no group: list it in rules/%s, where its branch is listed", m[1], f)
+			}
+		}
+	}
+	if found != len(listed) {
+		t.Errorf("found %d alerts in the source, and groups have %d", found, len(listed))
+	}
+}
+
 // Throttling alone is a ticket at most; symptoms wait for nothing but their windows; what pages is
 // either a symptom or says why nobody would see one.
 func TestSeverities(t *testing.T) {
-	pages := []string{"LLMErrorBudgetFastBurn", "LLMModelDown", "LLMModelStalled", "LLMEngineStalled", "LLMExporterFleetDown",
-		"LLMGPURowRemapFailure", "LLMGPUMemoryUnrepairable", "LLMGPUSRAMThreshold", "LLMGPUCriticalXID", "LLMGPULost"}
+	pages := map[string]string{
+		"LLMErrorBudgetFastBurn":   "the symptom",
+		"LLMModelDown":             "nothing is left that could count a bad event",
+		"LLMModelStalled":          "what never ends is never counted",
+		"LLMEngineStalled":         "what never ends is never counted",
+		"LLMExporterFleetDown":     "nothing is measured",
+		"LLMGPURowRemapFailure":    "the board must leave service before it returns wrong answers",
+		"LLMGPUMemoryUnrepairable": "the board must leave service before it returns wrong answers",
+		"LLMGPUSRAMThreshold":      "the board must leave service before it returns wrong answers",
+		"LLMGPUCriticalXID":        "the next engine on this GPU fails, too",
+		"LLMGPULost":               "the next engine on this node fails, too",
+	}
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
-		if got, want := a.Severity == slo.Page, slices.Contains(pages, a.Name); got != want {
-			t.Errorf("%s pages: %t, want %t", a.Name, got, want)
+		if pages, reason := a.Severity == slo.Page, pages[a.Name]; pages != (reason != "") {
+			t.Errorf("%s pages: %t; rules/structure_test.go lists what pages, with the reason, and has %q", a.Name, pages, reason)
 		}
 		if a.Branch == rules.Symptom && (a.For != 0 || a.Keep > 3*time.Minute) {
 			t.Errorf("%s waits %s and stays %s; its windows are the wait", a.Name, a.For, a.Keep)
 		}
 		if a.Branch != rules.Symptom && a.Branch != rules.Exporter && len(a.Explains) == 0 {
-			t.Errorf("%s is a cause of nothing", a.Name)
+			t.Errorf("%s is a cause of nothing: name the symptoms in Explains", a.Name)
 		}
 		if a.Summary == "" || a.Description == "" || a.Dashboard == "" {
 			t.Errorf("%s lacks summary, description or dashboard", a.Name)

@@ -14,13 +14,13 @@ import (
 // Clue names evidence that is clear enough to say where to look first. It is recorded per model, so that pages,
 // dashboards and later readers all see the same.
 type Clue struct {
-	// Branch is where to look.
+	// Branch says where to look.
 	Branch Branch
-	// Name is the value of the label clue; Runbook is the alert whose runbook says what to do.
+	// Name holds the value of the label clue; Runbook names the alert whose runbook says what to do.
 	Name, Runbook string
 	// Delays limits the clue to late first tokens, or to late further ones.
 	Delays Delays
-	// Unit is the unit of the value.
+	// Unit says how the value is printed.
 	Unit Unit
 	// Says puts the evidence into words: {value}, {engine}, and {LABEL} for a label of the result.
 	Says string
@@ -56,27 +56,27 @@ func Clues() []Clue {
 			promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), hour)},
 		{Engine, "engine_down", "LLMEngineDown", "", Count, "{engine} stopped answering within the hour",
 			promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)), down(), promql.On(pageLabels...).ManyToOne())},
-		{Routing, "failing_replica", "LLMReplicaFailsRequests", "", Share, "{engine} fails {value} of its requests, and the other replicas do not", one(failsAlone(recent))},
+		{Routing, "failing_replica", "LLMReplicaFailsRequests", "", Share, "{engine} fails {value} of its requests, and the other replicas do not", one(failsAlone(pageWindow))},
 		{Engine, "cold_start", "LLMColdStart", "", Count, "{engine} started less than 15 minutes ago, and requests waited", startedCold()},
 		{Memory, "kv_transfers_lost", "LLMKVTransferFailures", "", Decimal, "{value} KV transfers per request are lost", lostTransfers(modelLabels)},
 		{Prefill, "prefix_hits_fell", "LLMPrefixHitCollapse", "", Share, "The prefix cache hits {value} of what it did the day before",
-			below(promql.Div(hitRatio(modelLabels, recent, 0), above(dayBefore("prefix_hits_before"), 0.2)), 0.5)},
+			below(promql.Div(hitRatio(modelLabels, pageWindow, 0), above(dayBefore("prefix_hits_before"), 0.2)), 0.5)},
 		{Prefill, "prompts_grew", "LLMLongPromptShift", "", Count, "Prompts are {value} times as long as the day before",
-			above(yesterday(mean(metrics.RequestPromptTokens, modelLabels, recent), "prompt_tokens_before"), 2)},
+			above(yesterday(mean(metrics.RequestPromptTokens, modelLabels, pageWindow), "prompt_tokens_before"), 2)},
 		{Decode, "drafts_refused", "LLMSpeculationCollapse", "", Share, "Draft tokens are accepted {value} as often as the day before",
-			below(promql.Div(accepted(modelLabels, recent, 0), above(dayBefore("draft_tokens_before"), 0.2)), 0.5)},
-		{Behaviour, "output_limit", "LLMRunawayGeneration", "", Share, "{value} of requests run into the output limit", runsOn(modelLabels, recent)},
+			below(promql.Div(accepted(modelLabels, pageWindow, 0), above(dayBefore("draft_tokens_before"), 0.2)), 0.5)},
+		{Behaviour, "output_limit", "LLMRunawayGeneration", "", Share, "{value} of requests run into the output limit", runsOn(modelLabels, pageWindow)},
 		{Routing, "slow_replica", "LLMReplicaSkew", "", Seconds, "{engine} alone is slow: first tokens after {value}", lonelyReplica(metrics.TimeToFirstToken)},
 		{Routing, "slow_decoder", "LLMReplicaSkew", "", Seconds, "{engine} alone is slow: {value} between tokens", lonelyReplica(metrics.InterTokenLatency)},
 		{Memory, "preemptions", "LLMPreemptionThrash", "", Decimal, "Each request is preempted {value} times", worst(preempting())},
 		{Memory, "kv_full", "LLMKVPressure", "", Share, "The KV cache is {value} full and requests wait for room", worst(fullCache())},
 		{Memory, "kv_tier_full", "LLMKVOffloadSaturated", "", Share, "The {tier} tier of {engine} takes no more KV cache", one(saturatedTier())},
-		{Queueing, "queue_share", "LLMQueueBuildUp", FirstToken, Share, "{value} of the time to the first token is waiting", above(queueShare(modelLabels, recent), 0.5)},
+		{Queueing, "queue_share", "LLMQueueBuildUp", FirstToken, Share, "{value} of the time to the first token is waiting", above(queueShare(modelLabels, pageWindow), 0.5)},
 		{Queueing, "queue_long", "LLMQueueBuildUp", FirstToken, Count, "{value} requests wait, more than run", promql.Gt(waiting, running)},
 		{Prefill, "prefill_share", "LLMLongPromptShift", FirstToken, Share, "{value} of the time to the first token is prefill",
-			above(promql.Div(mean(metrics.PrefillTime, modelLabels, recent), mean(metrics.TimeToFirstToken, modelLabels, recent)), 0.5)},
+			above(promql.Div(mean(metrics.PrefillTime, modelLabels, pageWindow), mean(metrics.TimeToFirstToken, modelLabels, pageWindow)), 0.5)},
 		{Decode, "batch_grew", "LLMBatchKnee", NextToken, Count, "{value} times as many requests run at once as the day before",
-			above(yesterday(batch(modelLabels, recent, 0), "running_before"), 1.5)},
+			above(yesterday(batch(modelLabels, pageWindow, 0), "running_before"), 1.5)},
 	}
 }
 
@@ -130,5 +130,5 @@ func order(i int) string { return strconv.Itoa(10 + i) }
 func lonelyReplica(h *metrics.Family) promql.Expr {
 	slow := slowest(h)
 	return promql.And(promql.TopK(1, modelLabels, slow),
-		promql.Lt(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, mean(h, replicaLabels, now)))), promql.On(modelLabels...))
+		promql.Lt(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, mean(h, replicaLabels, causeWindow)))), promql.On(modelLabels...))
 }

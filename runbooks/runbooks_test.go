@@ -20,12 +20,12 @@ func TestAlertsAndPagesBelongTogether(t *testing.T) {
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
 		alerts = append(alerts, a.Name)
 		if _, err := runbooks.Page(a.Name); err != nil {
-			t.Error(err)
+			t.Errorf("write runbooks/%s.md: %v", a.Name, err)
 		}
 	}
 	for _, name := range runbooks.Names() {
 		if !slices.Contains(alerts, name) {
-			t.Errorf("%s.md: no such alert", name)
+			t.Errorf("runbooks/%s.md: no such alert", name)
 		}
 	}
 }

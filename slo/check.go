@@ -37,9 +37,9 @@ func (f Finding) String() string {
 
 // CheckOptions describe the environment of the objectives.
 type CheckOptions struct {
-	// Pairs are the window pairs of the alerts. Default: DefaultPairs.
-	Pairs []Pair
-	// Retention is how long Prometheus keeps samples; 0 means unknown.
+	// WindowPairs lists those of the alerts. Default: DefaultWindowPairs.
+	WindowPairs []WindowPair
+	// Retention says how long Prometheus keeps samples; 0 means unknown.
 	Retention Duration
 	// Runtimes limits advice about bucket bounds to the engines in use. Default: all with known grids.
 	Runtimes []metrics.Runtime
@@ -47,8 +47,8 @@ type CheckOptions struct {
 
 // Check examines objectives (after WithDefaults) together.
 func Check(objectives []Objective, opt CheckOptions) []Finding {
-	if opt.Pairs == nil {
-		opt.Pairs = DefaultPairs()
+	if opt.WindowPairs == nil {
+		opt.WindowPairs = DefaultWindowPairs()
 	}
 	var all []Finding
 	seen := map[string]bool{}
@@ -82,11 +82,11 @@ func Fatal(findings []Finding) error {
 	return errors.Join(errs...)
 }
 
-// step is the interval between recorded events.
+// step holds the interval between recorded events.
 const step = 5 * minute
 
-// CheckPairs examines window pairs on their own, as given to the generator.
-func CheckPairs(pairs []Pair) error {
+// CheckWindowPairs examines window pairs on their own, as given to the generator.
+func CheckWindowPairs(pairs []WindowPair) error {
 	var errs []error
 	for i, p := range pairs {
 		at := fmt.Sprintf("window pair %s/%s", p.Long, p.Short)
@@ -108,7 +108,7 @@ func CheckPairs(pairs []Pair) error {
 			}
 		}
 	}
-	if !slices.ContainsFunc(pairs, func(p Pair) bool { return p.Severity == Page }) {
+	if !slices.ContainsFunc(pairs, func(p WindowPair) bool { return p.Severity == Page }) {
 		errs = append(errs, errors.New("window pairs: none pages; an outage would wake nobody"))
 	}
 	return errors.Join(errs...)
@@ -255,7 +255,7 @@ func (c *checker) period() bool {
 // pairs explains where a pair's factor was changed to stay meaningful.
 func (c *checker) pairs() {
 	one := big.NewRat(1, 1)
-	for _, p := range c.opt.Pairs {
+	for _, p := range c.opt.WindowPairs {
 		wanted, got := p.SpendFactor(c.o.Period), p.Factor(c.o)
 		share := new(big.Rat).Mul(wanted, c.o.Budget().Rat())
 		switch {

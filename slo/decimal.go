@@ -14,7 +14,7 @@ import (
 // becomes 0.9990000000000001 in a rule or on a page.
 type Ratio int64
 
-// One is the whole.
+// One stands for the whole.
 const One Ratio = 1_000_000_000
 
 // ParseRatio reads "99.9%", "99.9" (taken as percent, as people write targets) or "0.999".
@@ -63,7 +63,7 @@ func decimal(r *big.Rat) string {
 // Duration holds a length of time and prints it as in PromQL, whole days as days.
 type Duration time.Duration
 
-// Day is 24 hours.
+// Day lasts 24 hours.
 const Day = 24 * hour
 
 const (

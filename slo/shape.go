@@ -10,7 +10,7 @@ import (
 // Shape controls how much of a histogram is exported, and so what a fleet pays in series. A histogram of n bounds
 // costs n+3 series for every engine and rank; see docs/scale.md.
 type Shape struct {
-	// Keep is whole, reduced or drop. Default: whole.
+	// Keep selects whole, reduced or drop. Default: whole.
 	Keep Keep `yaml:"keep,omitempty"`
 	// Bounds are the bounds that "reduced" keeps besides those that objectives use.
 	Bounds []float64 `yaml:"bounds,omitempty"`

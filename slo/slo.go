@@ -69,16 +69,16 @@ func (s Signal) Latency() bool {
 
 // Objective describes one promise about a service. The zero value of every optional field selects its default.
 type Objective struct {
-	// Name is the value of the slo label; unique, lower case.
+	// Name holds the value of the slo label; unique, lower case.
 	Name string `yaml:"name"`
-	// Signal is what the objective measures.
+	// Signal names what the objective measures.
 	Signal Signal `yaml:"signal"`
-	// Threshold is the latency that separates good from bad. It is snapped down to a bucket bound of the engine; see
+	// Threshold separates good latencies from bad ones. It is snapped down to a bucket bound of the engine; see
 	// Snap.
 	Threshold Duration `yaml:"threshold,omitempty"`
-	// Target is the share of events that must be good.
+	// Target sets the share of events that must be good.
 	Target Ratio `yaml:"target"`
-	// Period is the time over which the target must hold, one of Periods. Default: 30d.
+	// Period sets the time over which the target must hold, one of Periods. Default: 30d.
 	Period Duration `yaml:"period,omitempty"`
 	// MayBeAbsent allows the models of the objective to have no engine. Otherwise a model that loses its last engine
 	// within an hour of a request pages.
@@ -87,10 +87,10 @@ type Objective struct {
 	Select Selector `yaml:"select,omitempty"`
 	// CountAborts makes requests that the client gave up count as bad for availability.
 	CountAborts bool `yaml:"count_aborts,omitempty"`
-	// Severity is the most that a burning budget may ask of people: Page, the default, follows the windows; Ticket
+	// Severity limits what a burning budget may ask of people: Page, the default, follows the windows; Ticket
 	// lowers the fast windows to tickets; None asks nothing.
 	Severity Severity `yaml:"severity,omitempty"`
-	// Labels are the user's own, such as team. They appear on the objective, and on alerts whose rules know their
+	// Labels holds the user's own, such as team. They appear on the objective, and on alerts whose rules know their
 	// names.
 	Labels map[string]string `yaml:"labels,omitempty"`
 	// Runbook and Dashboard are addresses that alerts carry besides ours.

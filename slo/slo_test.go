@@ -65,7 +65,7 @@ func TestDurationsPrintInDays(t *testing.T) {
 // The factors of the SRE Workbook over 30 days, to the last digit.
 func TestFactorsOfTheWorkbook(t *testing.T) {
 	want := []string{"14.4", "6", "3", "1"}
-	for i, p := range slo.DefaultPairs() {
+	for i, p := range slo.DefaultWindowPairs() {
 		if got := p.SpendFactor(30 * slo.Day); got.Cmp(rat(want[i])) != 0 {
 			t.Errorf("%s/%s: %s, want %s", p.Long, p.Short, got, want[i])
 		}
@@ -83,7 +83,7 @@ func TestEveryPairCanFireAndNoneTooEarly(t *testing.T) {
 	half, one := big.NewRat(1, 2), big.NewRat(1, 1)
 	for range 2000 {
 		o := slo.Objective{Target: slo.One/2 + slo.Ratio(rng.Int64N(int64(slo.One/2))), Period: slo.Periods()[rng.IntN(6)]}
-		for _, p := range slo.DefaultPairs() {
+		for _, p := range slo.DefaultWindowPairs() {
 			if p.Factor(o).Cmp(one) < 0 {
 				t.Errorf("%s over %s: factor %s of %s below 1", o.Target, o.Period, p.Factor(o), p.Long)
 			}
@@ -100,7 +100,7 @@ func TestEveryPairCanFireAndNoneTooEarly(t *testing.T) {
 // Times that the literature gives: 52 s and 8.6 min for a total outage at 99.9% and 99%, 50 h to spend
 // a 30-day budget at 14.4.
 func TestTimesOfTheLiterature(t *testing.T) {
-	fast := slo.DefaultPairs()[0]
+	fast := slo.DefaultWindowPairs()[0]
 	busy := slo.Load{BadShare: 1, RequestsPerSecond: 1000}
 	for target, want := range map[string]time.Duration{"99.9%": 51840 * time.Millisecond, "99%": 518400 * time.Millisecond} {
 		got, fires := fast.Detection(slo.Objective{Target: ratio(t, target), Period: 30 * slo.Day}, busy)

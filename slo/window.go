@@ -22,18 +22,18 @@ func (s Severity) String() string {
 	return [...]string{"", "page", "ticket", "info", "none"}[s]
 }
 
-// Pair combines a long and a short window with the share of the budget that may burn in the long one before the alert
-// fires. The short window clears the alert soon after the burn stops.
-type Pair struct {
+// WindowPair combines a long and a short window with the share of the budget that may burn in the long one before the
+// alert fires. The short window clears the alert soon after the burn stops.
+type WindowPair struct {
 	Long, Short Duration
 	Spend       Ratio
 	Severity    Severity
 }
 
-// DefaultPairs returns the window pairs of the SRE Workbook (chapter 5, table 5-8), with the 1d pair of its example
-// rules: burn rates 14.4, 6, 3 and 1 over 30 days.
-func DefaultPairs() []Pair {
-	return []Pair{
+// DefaultWindowPairs returns the window pairs of the SRE Workbook (chapter 5, table 5-8), with the 1d pair of its
+// example rules: burn rates 14.4, 6, 3 and 1 over 30 days.
+func DefaultWindowPairs() []WindowPair {
+	return []WindowPair{
 		{Long: hour, Short: 5 * minute, Spend: ratio("2%"), Severity: Page},
 		{Long: 6 * hour, Short: 30 * minute, Spend: ratio("5%"), Severity: Page},
 		{Long: Day, Short: 2 * hour, Spend: ratio("10%"), Severity: Ticket},
@@ -49,26 +49,26 @@ const MaxBadShare = One / 2
 // one slow request in a quiet model never pages.
 const MinBadEvents = 5
 
-// LeastSpend is the part of a pair's spend, at a model's usual traffic, that must really be spent before the pair
+// LeastSpend sets the part of a pair's spend, at a model's usual traffic, that must really be spent before the pair
 // alerts: after a start from zero, twenty slow requests may be all the traffic there was, yet they are nothing to the
 // budget of a month.
 const LeastSpend = 0.1
 
 // Unit returns the period in seconds for which SpendFactor is 1.
-func (p Pair) Unit() float64 {
+func (p WindowPair) Unit() float64 {
 	f, _ := new(big.Rat).Quo(p.Long.rat(), p.Spend.Rat()).Float64()
 	return f
 }
 
 // SpendFactor returns the burn rate that spends the pair's share of the budget in its long window.
-func (p Pair) SpendFactor(period Duration) *big.Rat {
+func (p WindowPair) SpendFactor(period Duration) *big.Rat {
 	f := new(big.Rat).Mul(p.Spend.Rat(), period.rat())
 	return f.Quo(f, p.Long.rat())
 }
 
 // Factor returns the burn rate above which the pair fires: SpendFactor, but never below 1 (which would alert inside
 // the objective) and never above the burn rate of MaxBadShare.
-func (p Pair) Factor(o Objective) *big.Rat {
+func (p WindowPair) Factor(o Objective) *big.Rat {
 	f := p.SpendFactor(o.Period)
 	if one := big.NewRat(1, 1); f.Cmp(one) < 0 {
 		f = one
@@ -80,12 +80,12 @@ func (p Pair) Factor(o Objective) *big.Rat {
 }
 
 // Threshold returns the share of bad events above which the pair fires.
-func (p Pair) Threshold(o Objective) *big.Rat {
+func (p WindowPair) Threshold(o Objective) *big.Rat {
 	return new(big.Rat).Mul(p.Factor(o), o.Budget().Rat())
 }
 
 // Spent returns the share of the period's budget that has burnt when the pair fires.
-func (p Pair) Spent(o Objective) *big.Rat {
+func (p WindowPair) Spent(o Objective) *big.Rat {
 	s := new(big.Rat).Mul(p.Factor(o), p.Long.rat())
 	return s.Quo(s, o.Period.rat())
 }
@@ -99,7 +99,7 @@ type Load struct {
 
 // Detection returns the time from the start of an incident, after a clean history with the same traffic, to the first
 // moment at which the pair holds. fires is false if the pair never holds.
-func (p Pair) Detection(o Objective, l Load) (d time.Duration, fires bool) {
+func (p WindowPair) Detection(o Objective, l Load) (d time.Duration, fires bool) {
 	threshold, _ := p.Threshold(o).Float64()
 	if l.BadShare <= threshold || l.RequestsPerSecond <= 0 {
 		return 0, false
@@ -114,7 +114,7 @@ func (p Pair) Detection(o Objective, l Load) (d time.Duration, fires bool) {
 }
 
 // Detection returns the time until the first pair of the severity fires.
-func Detection(pairs []Pair, severity Severity, o Objective, l Load) (d time.Duration, fires bool) {
+func Detection(pairs []WindowPair, severity Severity, o Objective, l Load) (d time.Duration, fires bool) {
 	d = math.MaxInt64
 	for _, p := range pairs {
 		if t, ok := p.Detection(o, l); ok && p.Severity == severity {

@@ -139,7 +139,7 @@ func names(alerts []rulesim.Alert) (ns []string) {
 func (s *screen) burn(ctx context.Context) (string, error) {
 	closest, text := -1.0, "no burn rate yet"
 	for _, o := range s.node.Objectives() {
-		for _, p := range slo.DefaultPairs() {
+		for _, p := range slo.DefaultWindowPairs() {
 			if p.Severity != slo.Page {
 				continue
 			}

@@ -147,7 +147,7 @@ func TestGolden(t *testing.T) {
 	var self strings.Builder
 	for line := range strings.Lines(page) {
 		name, _, _ := strings.Cut(strings.Fields(line)[0], "{")
-		if f := metrics.Lookup(name); f != nil && f.Group == "exporter" {
+		if f := metrics.Lookup(name); f != nil && f.Owner == metrics.Exporter {
 			self.WriteString(line)
 		}
 	}

@@ -49,17 +49,10 @@ func (s *self) Collect(ch chan<- prometheus.Metric) {
 	defer s.mu.Unlock()
 	for name, d := range s.duration {
 		ch <- metrics.CollectorDuration.Const(d.Seconds(), name)
-		ch <- metrics.CollectorSuccess.Const(number(s.success[name]), name)
+		ch <- metrics.CollectorSuccess.Const(metrics.Bool(s.success[name]), name)
 	}
-	ch <- metrics.ConfigReloadSuccess.Const(number(s.loadOK))
+	ch <- metrics.ConfigReloadSuccess.Const(metrics.Bool(s.loadOK))
 	ch <- metrics.ConfigReloadTime.Const(float64(s.loadTime.UnixMilli()) / 1000)
-}
-
-func number(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // timed measures how long a collector takes.

@@ -330,15 +330,15 @@ func (f *Finder) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	name := f.options.Source.Name()
-	up, reason := 1.0, ""
+	reason := ""
 	if f.err != nil {
-		up, reason = 0, "error"
+		reason = "error"
 		var why interface{ Reason() string }
 		if errors.As(f.err, &why) {
 			reason = why.Reason()
 		}
 	}
-	ch <- metrics.DiscoveryUp.Const(up, name, reason)
+	ch <- metrics.DiscoveryUp.Const(metrics.Bool(f.err == nil), name, reason)
 	count := map[State]int{Read: 0, Silent: 0, NoEngine: 0, SameEngine: 0, LeftAlone: 0}
 	for _, v := range f.verdicts {
 		count[v.state]++

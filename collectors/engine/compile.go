@@ -216,8 +216,7 @@ func quantities(d *Dialect) func(func(*metrics.Family, []*Row) bool) {
 
 // IsQuantity reports whether engines report a family, as opposed to the exporter reporting it about them.
 func IsQuantity(f *metrics.Family) bool {
-	return f.Group == "engine" && len(f.Labels) >= len(metrics.EngineLabels) &&
-		slices.Equal(f.Labels[:len(metrics.EngineLabels)], metrics.EngineLabels)
+	return f.Owner == metrics.Engine
 }
 
 // version returns the version range that the page shows, narrowed to the version that the engine reports where the

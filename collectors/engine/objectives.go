@@ -152,11 +152,7 @@ func selected(out [outLabels]string) slo.Engine {
 }
 
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) {
-	value := 0.0
-	if reason.Counts() {
-		value = 1
-	}
-	c.add(line{family: metrics.SLOCounted, value: value, text: c.text(metrics.SLOCounted.Name, out,
+	c.add(line{family: metrics.SLOCounted, value: metrics.Bool(reason.Counts()), text: c.text(metrics.SLOCounted.Name, out,
 		metrics.Label{Name: metrics.LabelSLO, Value: o.Name}, metrics.Label{Name: metrics.LabelReason, Value: string(reason)})})
 	d := declared{text: c.text(metrics.SLOMaintenance.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name})}
 	for _, m := range c.config.Maintenance {
@@ -222,11 +218,7 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 		}
 	}
 	for _, o := range objectives {
-		absent := 0.0
-		if o.MayBeAbsent {
-			absent = 1
-		}
-		s.append(metrics.SLOMayBeAbsent, series(metrics.SLOMayBeAbsent, label(metrics.LabelSLO, o.Name)), absent)
+		s.append(metrics.SLOMayBeAbsent, series(metrics.SLOMayBeAbsent, label(metrics.LabelSLO, o.Name)), metrics.Bool(o.MayBeAbsent))
 	}
 	for _, o := range objectives {
 		s.append(metrics.SLOPeriod, series(metrics.SLOPeriod, label(metrics.LabelSLO, o.Name)), o.Period.Std().Seconds())

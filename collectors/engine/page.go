@@ -110,17 +110,17 @@ func colon(prefix string, except ...string) func(map[string]*family) {
 	}
 }
 
-// errPage reports a page that was fetched but cannot be used. Reason is the value of the reason label.
-type errPage struct {
+// unusableError reports a page that was fetched but cannot be used. Reason is the value of the reason label.
+type unusableError struct {
 	Reason string
 	Err    error
 }
 
-func (e *errPage) Error() string { return e.Err.Error() }
-func (e *errPage) Unwrap() error { return e.Err }
+func (e *unusableError) Error() string { return e.Err.Error() }
+func (e *unusableError) Unwrap() error { return e.Err }
 
 func pageError(reason, format string, args ...any) error {
-	return &errPage{reason, fmt.Errorf(format, args...)}
+	return &unusableError{reason, fmt.Errorf(format, args...)}
 }
 
 // sanitise prepares a body for the parser: it repairs known mistakes of engines, and refuses what was cut off.

@@ -103,7 +103,7 @@ func (e *statusError) Error() string {
 // reasonOf returns the reason for a scrape error.
 func reasonOf(err error) string {
 	var (
-		page    *errPage
+		page    *unusableError
 		status  *statusError
 		certErr *tls.CertificateVerificationError
 		unknown x509.UnknownAuthorityError

@@ -150,7 +150,7 @@ func (t *target) use(ctx context.Context, path string) (size int, err error) {
 	if err == nil {
 		err = t.read(ctx, path, body, contentType)
 	}
-	var page *errPage
+	var page *unusableError
 	if path == plainPath && errors.As(err, &page) && page.Reason == reasonJSON {
 		t.drains = true
 	}
@@ -174,7 +174,7 @@ func (t *target) locate(ctx context.Context) (size int, err error) {
 		}
 		size, err := t.use(ctx, path)
 		var status *statusError
-		var page *errPage
+		var page *unusableError
 		switch {
 		case err == nil:
 			t.path = path

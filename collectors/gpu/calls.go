@@ -152,7 +152,7 @@ func readPerformanceState(d *nvmlDevice, s *sheet) error {
 func readPersistenceMode(d *nvmlDevice, s *sheet) error {
 	mode, err := ask(d, "nvmlDeviceGetPersistenceMode", d.handle.GetPersistenceMode)
 	if err == nil {
-		s.addSlow(metrics.GPUPersistenceMode, truth(mode == nvml.FEATURE_ENABLED))
+		s.addSlow(metrics.GPUPersistenceMode, metrics.Bool(mode == nvml.FEATURE_ENABLED))
 	}
 	return err
 }
@@ -207,8 +207,8 @@ func readGSPMode(d *nvmlDevice, s *sheet) error {
 		return ret
 	})
 	if err == nil {
-		s.addSlow(metrics.GPUGSPFirmwareMode, truth(enabled), "current")
-		s.addSlow(metrics.GPUGSPFirmwareMode, truth(byDefault), "default")
+		s.addSlow(metrics.GPUGSPFirmwareMode, metrics.Bool(enabled), "current")
+		s.addSlow(metrics.GPUGSPFirmwareMode, metrics.Bool(byDefault), "default")
 	}
 	return err
 }
@@ -228,7 +228,7 @@ func readPlatform(d *nvmlDevice, s *sheet) error {
 func readC2CMode(d *nvmlDevice, s *sheet) error {
 	mode, err := ask(d, "nvmlDeviceGetC2cModeInfoV", func() (nvml.C2cModeInfo_v1, nvml.Return) { return d.handle.GetC2cModeInfoV().V1() })
 	if err == nil {
-		s.addSlow(metrics.GPUC2CMode, truth(mode.IsC2cEnabled != 0))
+		s.addSlow(metrics.GPUC2CMode, metrics.Bool(mode.IsC2cEnabled != 0))
 	}
 	return err
 }

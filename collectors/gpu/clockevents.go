@@ -77,9 +77,9 @@ func readClockEvents(d *nvmlDevice, s *sheet) error {
 		i := bits.TrailingZeros64(rest)
 		bit := uint64(1) << i
 		reason, driverTimes := d.clockEvent(bit)
-		s.add(metrics.GPUClockEventActive, truth(active&bit != 0), reason)
+		s.add(metrics.GPUClockEventActive, metrics.Bool(active&bit != 0), reason)
 		// A reason in force at both ends of the time between two samples counts in full, at only one end by half.
-		c.seconds[i] += elapsed.Seconds() * (truth(c.active&bit != 0) + truth(active&bit != 0)) / 2
+		c.seconds[i] += elapsed.Seconds() * (metrics.Bool(c.active&bit != 0) + metrics.Bool(active&bit != 0)) / 2
 		if !driverTimes {
 			s.add(metrics.GPUClockEventSeconds, c.seconds[i], reason, "sampled")
 		}

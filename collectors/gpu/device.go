@@ -104,7 +104,7 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 		s.addSlow(metrics.GPUInfo, 1, d.info...)
 	}
 	for name, f := range d.features {
-		s.add(metrics.GPUFeatureSupported, truth(f.supported), name, f.reason)
+		s.add(metrics.GPUFeatureSupported, metrics.Bool(f.supported), name, f.reason)
 	}
 	d.last = now
 	return nil

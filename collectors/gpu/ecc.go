@@ -95,7 +95,7 @@ func readSRAM(d *nvmlDevice, s *sheet) error {
 	if err != nil {
 		return err
 	}
-	s.addSlow(metrics.GPUSRAMThreshold, truth(status.BThresholdExceeded != 0))
+	s.addSlow(metrics.GPUSRAMThreshold, metrics.Bool(status.BThresholdExceeded != 0))
 	s.addSlow(metrics.GPUSRAMUncorrected, float64(status.VolatileUncParity), "parity", "volatile")
 	s.addSlow(metrics.GPUSRAMUncorrected, float64(status.VolatileUncSecDed), "sec_ded", "volatile")
 	s.addSlow(metrics.GPUSRAMUncorrected, float64(status.AggregateUncParity), "parity", "aggregate")
@@ -123,8 +123,8 @@ func readRowRemapBanks(d *nvmlDevice, s *sheet) error {
 func readRepair(d *nvmlDevice, s *sheet) error {
 	status, err := ask(d, "nvmlDeviceGetRepairStatus", d.handle.GetRepairStatus)
 	if err == nil {
-		s.addSlow(metrics.GPURepairPending, truth(status.BChannelRepairPending != 0), "channel")
-		s.addSlow(metrics.GPURepairPending, truth(status.BTpcRepairPending != 0), "tpc")
+		s.addSlow(metrics.GPURepairPending, metrics.Bool(status.BChannelRepairPending != 0), "channel")
+		s.addSlow(metrics.GPURepairPending, metrics.Bool(status.BTpcRepairPending != 0), "tpc")
 	}
 	return err
 }
@@ -132,7 +132,7 @@ func readRepair(d *nvmlDevice, s *sheet) error {
 func readUnrepairable(d *nvmlDevice, s *sheet) error {
 	status, err := ask(d, "nvmlDeviceGetUnrepairableMemoryFlag_v1", d.handle.GetUnrepairableMemoryFlag_v1)
 	if err == nil {
-		s.addSlow(metrics.GPUMemoryUnrepairable, truth(status.BUnrepairableMemory != 0))
+		s.addSlow(metrics.GPUMemoryUnrepairable, metrics.Bool(status.BUnrepairableMemory != 0))
 	}
 	return err
 }

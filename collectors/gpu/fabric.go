@@ -65,7 +65,7 @@ func readFabric(d *nvmlDevice, s *sheet) error {
 	}
 	for _, c := range fabricChecks {
 		if v := info.HealthMask >> c.shift & c.width; v != 0 {
-			s.addSlow(metrics.GPUFabricHealth, truth(c.bad(v)), c.name)
+			s.addSlow(metrics.GPUFabricHealth, metrics.Bool(c.bad(v)), c.name)
 		}
 	}
 	switch info.HealthSummary {

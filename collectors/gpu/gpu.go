@@ -464,9 +464,6 @@ func (c *Collector) health(now time.Time) []health {
 	return all
 }
 
-// owned lists the GPU families that collectors/ownership exports.
-var owned = []*metrics.Family{metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy, metrics.GPUAllocationInfo}
-
 // Down reports whether NVML has been tried and cannot be used.
 func (c *Collector) Down() bool {
 	c.mu.Lock()
@@ -477,10 +474,10 @@ func (c *Collector) Down() bool {
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) { Describe(ch) }
 
-// Describe sends every GPU family except those that collectors/ownership exports.
+// Describe sends every family that a GPU owns.
 func Describe(ch chan<- *prometheus.Desc) {
 	for _, f := range metrics.All() {
-		if f.Group == "gpu" && !slices.Contains(owned, f) {
+		if f.Owner == metrics.GPU {
 			ch <- f.Desc()
 		}
 	}
@@ -494,12 +491,12 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	err, kmsgErr, v, bus, n := c.err, c.kmsgErr, c.versions, c.bus, len(c.workers)
 	c.mu.Unlock()
-	emit(metrics.GPUNVMLUp, truth(err == nil), reasonFor(err))
+	emit(metrics.GPUNVMLUp, metrics.Bool(err == nil), reasonFor(err))
 	if bus != nil {
 		emit(metrics.GPUExpected, float64(len(bus)))
 	}
-	emit(metrics.GPUXIDSourceUp, truth(err == nil), xidNVML.source(), reasonFor(err))
-	emit(metrics.GPUXIDSourceUp, truth(kmsgErr == nil), xidKmsg.source(), kmsgReason(kmsgErr))
+	emit(metrics.GPUXIDSourceUp, metrics.Bool(err == nil), xidNVML.source(), reasonFor(err))
+	emit(metrics.GPUXIDSourceUp, metrics.Bool(kmsgErr == nil), xidKmsg.source(), kmsgReason(kmsgErr))
 	c.xids.collect(ch, c.GPUs())
 	c.sxids.collect(ch)
 	answers := make(map[string]bool, n)
@@ -521,6 +518,6 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	emit(metrics.GPUDriverInfo, 1, v.driver, v.nvml, v.cuda)
 	emit(metrics.GPUVisible, float64(n))
 	for _, address := range bus {
-		emit(metrics.GPUMissing, truth(!answers[address]), address)
+		emit(metrics.GPUMissing, metrics.Bool(!answers[address]), address)
 	}
 }

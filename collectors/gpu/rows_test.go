@@ -29,7 +29,7 @@ func TestBitErrors(t *testing.T) {
 func TestEveryRowIsAnswered(t *testing.T) {
 	for _, m := range gpmMetrics {
 		if key := fmt.Sprintf("gpm.%d", m.id); !fakenvml.Describes(key) {
-			t.Errorf("no GPU of internal/fakenvml answers %s (%s): describe one that does, and give it a page", key, m.to.Name)
+			t.Errorf("no GPU answers %s (%s): add it to internal/fakenvml/h100.state, or to the file of a GPU that has it", key, m.to.Name)
 		}
 	}
 	for _, f := range newFields(2, 2) {
@@ -38,7 +38,7 @@ func TestEveryRowIsAnswered(t *testing.T) {
 			key += fmt.Sprintf(".%d", f.scope)
 		}
 		if !fakenvml.Describes(key) {
-			t.Errorf("no GPU of internal/fakenvml answers %s (%v): describe one that does, and give it a page", key, f.labels)
+			t.Errorf("no GPU answers %s (%v): add it to internal/fakenvml/h100.state, or to the file of a GPU that has it", key, f.labels)
 		}
 	}
 	if fakenvml.Describes(fmt.Sprintf("field.%d", math.MaxInt32)) {

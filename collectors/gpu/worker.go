@@ -159,8 +159,8 @@ func (h health) reason() string {
 // emit puts the series of the GPU on the page.
 func (h health) emit(now time.Time, emit func(*metrics.Family, float64, ...string)) {
 	id, reason := h.identity, h.reason()
-	emit(metrics.GPUUp, truth(reason == ""), id.UUID, id.Index, reason)
-	emit(metrics.GPUCollectStuck, truth(h.stuck), id.UUID, id.Index)
+	emit(metrics.GPUUp, metrics.Bool(reason == ""), id.UUID, id.Index, reason)
+	emit(metrics.GPUCollectStuck, metrics.Bool(h.stuck), id.UUID, id.Index)
 	if h.stuck || h.err == nil {
 		emit(metrics.GPUSnapshotAge, now.Sub(h.began).Seconds(), id.UUID, id.Index)
 	}
@@ -185,13 +185,6 @@ func lasting(s *snapshot) (kept []series) {
 		}
 	}
 	return kept
-}
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // backoff doubles a pause with each consecutive failure, up to a minute.

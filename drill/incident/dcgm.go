@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // dcgm simulates a dcgm-exporter 4.8 on the node: the GPUs of NVML's series, in the names, units and labels of its
@@ -76,7 +78,7 @@ func (g *GPU) dcgm() map[string]string {
 		"DCGM_FI_DEV_GPU_TEMP": integer(g.celsius), "DCGM_FI_DEV_SLOWDOWN_TEMP": "90",
 		"DCGM_FI_DEV_POWER_USAGE": fmt.Sprintf("%f", idleWatts+busyWatts*g.busy),
 		"DCGM_FI_DEV_GPU_UTIL":    integer(100 * g.busy), "DCGM_FI_PROF_DRAM_ACTIVE": fmt.Sprintf("%f", g.busy*busyBandwidth/100),
-		"DCGM_FI_DEV_ROW_REMAP_PENDING": integer(boolean(g.RemapPending)), "DCGM_FI_DEV_ROW_REMAP_FAILURE": integer(boolean(g.RemapFailed)),
+		"DCGM_FI_DEV_ROW_REMAP_PENDING": integer(metrics.Bool(g.RemapPending)), "DCGM_FI_DEV_ROW_REMAP_FAILURE": integer(metrics.Bool(g.RemapFailed)),
 		"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": integer(g.ECC), "DCGM_FI_DEV_THRESHOLD_SRM": "0",
 	}
 	mask := uint64(0)

@@ -149,17 +149,17 @@ func (g *GPU) emit(put put) {
 	put(metrics.GPUClock, 1980e6*g.clock, with("sm")...)
 	put(metrics.GPUClockMax, 1980e6, with("sm")...)
 	for _, r := range reasons {
-		put(metrics.GPUClockEventActive, boolean(r.name == g.active), with(r.name)...)
+		put(metrics.GPUClockEventActive, metrics.Bool(r.name == g.active), with(r.name)...)
 		put(metrics.GPUClockEventSeconds, g.seconds[r.name], with(r.name, r.source())...)
 	}
-	put(metrics.GPURowRemapPending, boolean(g.RemapPending), id...)
-	put(metrics.GPURowRemapFailure, boolean(g.RemapFailed), id...)
+	put(metrics.GPURowRemapPending, metrics.Bool(g.RemapPending), id...)
+	put(metrics.GPURowRemapFailure, metrics.Bool(g.RemapFailed), id...)
 	put(metrics.GPUSRAMThreshold, 0, id...)
 	put(metrics.GPUECCErrors, g.ECC, with("uncorrected", "dram", "volatile")...)
 	put(metrics.GPUECCErrors, math.Floor(g.corrected), with("corrected", "dram", "volatile")...)
-	put(metrics.GPURepairPending, boolean(g.RepairPending), with("channel")...)
-	put(metrics.GPUMemoryUnrepairable, boolean(g.Unrepairable), id...)
-	put(metrics.GPUPersistenceMode, boolean(!g.Forgets), id...)
+	put(metrics.GPURepairPending, metrics.Bool(g.RepairPending), with("channel")...)
+	put(metrics.GPUMemoryUnrepairable, metrics.Bool(g.Unrepairable), id...)
+	put(metrics.GPUPersistenceMode, metrics.Bool(!g.Forgets), id...)
 	put(metrics.GPUEnergy, g.joules, id...)
 	put(metrics.GPUNVLinkErrors, math.Floor(g.replayed), with(firstLink, "replay")...)
 	put(metrics.GPUNVLinkErrors, g.Recoveries, with(firstLink, "recovery")...)
@@ -191,11 +191,4 @@ func (g *GPU) asks() state {
 		return state{4, "drain_and_reset"}
 	}
 	return state{0, "none"}
-}
-
-func boolean(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }

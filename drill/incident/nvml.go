@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // The power and bandwidth of a busy H100: assumptions, within its 700 W and consistent with the share of bandwidth
@@ -50,9 +51,9 @@ func (g *GPU) tell(s *fakenvml.State) (xids []int, err error) {
 		"temperature", int(g.celsius), "temperature_margin", 88 - int(g.celsius), // and 2 more to the slowdown: h100.state
 		"clock.sm", mhz, "clock.graphics", mhz,
 		"field.185", "u32 " + strconv.Itoa(int(milliwatts)), "field.186", "u32 " + strconv.Itoa(int(milliwatts)),
-		"field.144", boolean(g.RemapPending), "field.145", boolean(g.RemapFailed),
+		"field.144", metrics.Bool(g.RemapPending), "field.145", metrics.Bool(g.RemapFailed),
 		"ecc.2.1.0", g.ECC, "field.4", g.ECC, "ecc.2.0.0", int(g.corrected), "field.3", int(g.corrected),
-		"repair", fmt.Sprintf("%.0f 0", boolean(g.RepairPending)), "unrepairable", boolean(g.Unrepairable), "persistence_mode", boolean(!g.Forgets), "field.83", int(1000 * g.joules),
+		"repair", fmt.Sprintf("%.0f 0", metrics.Bool(g.RepairPending)), "unrepairable", metrics.Bool(g.Unrepairable), "persistence_mode", metrics.Bool(!g.Forgets), "field.83", int(1000 * g.joules),
 		"field.161", int(g.replayed), "field.162", g.Recoveries, "fabric", fmt.Sprintf("%d 0x51aa 1", g.fabric().number),
 		"field.230", fmt.Sprintf("u32 %d", g.asks().number),
 	}

@@ -81,7 +81,7 @@ func (t *truth) burn(from time.Duration) (after time.Duration, objective string,
 	after = 1 << 62
 	for i, o := range t.objectives {
 		sums := cumulative(t.slices[i])
-		for _, p := range slo.DefaultPairs() {
+		for _, p := range slo.DefaultWindowPairs() {
 			if p.Severity != slo.Page {
 				continue
 			}

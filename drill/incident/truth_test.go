@@ -20,7 +20,7 @@ func TestTruthIsDetection(t *testing.T) {
 			}
 			tr.tick()
 		}
-		want, _ := slo.Detection(slo.DefaultPairs(), slo.Page, objectives[0], slo.Load{BadShare: share, RequestsPerSecond: perSlice / slice.Seconds()})
+		want, _ := slo.Detection(slo.DefaultWindowPairs(), slo.Page, objectives[0], slo.Load{BadShare: share, RequestsPerSecond: perSlice / slice.Seconds()})
 		got, name, due := tr.burn(history)
 		if !due || name != "ttft" || got < want-slice || got > want+2*slice {
 			t.Errorf("%v bad: due %v after %s, slo says %s", share, due, got, want)

@@ -15,10 +15,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Expr is a PromQL expression.
+// Expr holds a PromQL expression.
 type Expr = parser.Expr
 
-// Matcher is a condition on a label.
+// Matcher holds a condition on a label.
 type Matcher = labels.Matcher
 
 // Eq matches a label with exactly this value.
@@ -207,7 +207,7 @@ func operand(op parser.ItemType, e Expr, left bool) Expr {
 	return e
 }
 
-// Parser is the PromQL parser without experimental features: it accepts what every supported server understands.
+// Parser parses PromQL without experimental features: it accepts what every supported server understands.
 var Parser = parser.NewParser(parser.Options{})
 
 // Pretty prints a long expression over several lines.

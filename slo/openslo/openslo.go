@@ -130,16 +130,16 @@ type metric struct {
 	} `yaml:"metricSource"`
 }
 
-// Refusal explains why an objective cannot be imported and what to do instead.
-type Refusal struct{ Name, Reason string }
+// RefusalError explains why an objective cannot be imported and what to do instead.
+type RefusalError struct{ Name, Reason string }
 
 // Error returns the objective, then the reason.
-func (r *Refusal) Error() string { return fmt.Sprintf("OpenSLO %q: %s", r.Name, r.Reason) }
+func (r *RefusalError) Error() string { return fmt.Sprintf("OpenSLO %q: %s", r.Name, r.Reason) }
 
 func refuse(format string, args ...any) error { return fmt.Errorf(format, args...) }
 
 // Import reads OpenSLO v1 documents, separated by "---", and returns the objectives that can be
-// expressed. The error joins one Refusal for each SLO that cannot.
+// expressed. The error joins one RefusalError for each SLO that cannot.
 func Import(content []byte) ([]slo.Objective, error) {
 	others, slos := documents{}, []*document{}
 	dec := yaml.NewDecoder(bytes.NewReader(content))
@@ -161,7 +161,7 @@ func Import(content []byte) ([]slo.Objective, error) {
 	for _, d := range slos {
 		objectives, err := convert(d, others)
 		if err != nil {
-			errs = append(errs, &Refusal{d.Metadata.Name, err.Error()})
+			errs = append(errs, &RefusalError{d.Metadata.Name, err.Error()})
 			continue
 		}
 		all = append(all, objectives...)

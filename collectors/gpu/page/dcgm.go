@@ -148,16 +148,14 @@ var dcgm = Source{
 		"on the page, absent is not supported, failed or not asked for":                                      {metrics.GPUFeatureSupported},
 		"only instances that something is said about are on the page":                                        {metrics.GPUMIGMode},
 		"the width of the memory bus is no field of DCGM":                                                    {metrics.GPUMemoryBandwidthPeak},
-		"no field of DCGM that is established": {metrics.GPURepairPending, metrics.GPUCacheHit, metrics.GPUSMCycles, metrics.GPUSMActiveCycles, metrics.GPUTensorActiveCycles, metrics.GPUPipeActiveCycles,
-			metrics.GPUSRAMUncorrected, metrics.GPUSRAMUnitUncorrected, metrics.GPUGSPFirmwareInfo, metrics.GPUGSPFirmwareMode, metrics.GPUPlatformInfo, metrics.GPUFabricInfo,
-			metrics.GPUNVLinkBitErrors, metrics.GPUNVLinkFEC, metrics.GPUC2CLinks, metrics.GPUC2CLinkUp, metrics.GPUC2CLinkBandwidth, metrics.GPUC2CMode, metrics.GPUC2CErrors},
-		"the page has no lines of the kernel log":            {metrics.GPUSXIDErrors, metrics.GPUSXIDLastTimestamp},
-		"a mask whose layout is not established":             {metrics.GPUNVLinkUp},
-		"a number whose meanings are not established":        {metrics.GPUFabricState},
-		"the page has no processes":                          {metrics.GPUProcesses, metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy},
-		"the page does not say when an XID came":             {metrics.GPUXIDLastTimestamp},
-		"XIDs are on the page itself: see llm_gpu_source_up": {metrics.GPUXIDSourceUp},
+		"the page has no lines of the kernel log":                                                            {metrics.GPUSXIDErrors, metrics.GPUSXIDLastTimestamp},
+		"a mask whose layout is not established":                                                             {metrics.GPUNVLinkUp},
+		"a number whose meanings are not established":                                                        {metrics.GPUFabricState},
+		"the page has no processes":                                                                          {metrics.GPUProcesses, metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy},
+		"the page does not say when an XID came":                                                             {metrics.GPUXIDLastTimestamp},
+		"XIDs are on the page itself: see llm_gpu_source_up":                                                 {metrics.GPUXIDSourceUp},
 	}),
+	Otherwise: "no field of DCGM that is established",
 }
 
 const (
@@ -265,7 +263,7 @@ func clockEventName(counted string) string {
 }
 
 // fabricSummary reads DCGM_FI_DEV_FABRIC_HEALTH_SUMMARY: 0 means not applicable, 1 healthy.
-func fabricSummary(v []float64) (float64, bool) { return truth(v[0] > 1), v[0] > 0 }
+func fabricSummary(v []float64) (float64, bool) { return metrics.Bool(v[0] > 1), v[0] > 0 }
 
 // recoveryAction names a recovery action.
 func recoveryAction(v float64) map[string]float64 {

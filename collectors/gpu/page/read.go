@@ -423,7 +423,7 @@ func (w *writer) explain() {
 		how, says := w.Says[f]
 		i := slices.IndexFunc(w.Rows, func(r Row) bool { return r.To == f })
 		switch {
-		case f.Group != "gpu" || slices.Contains(own, f):
+		case f.Owner != metrics.GPU && f.Owner != metrics.Allocation || slices.Contains(own, f):
 		case says && w.said[f]:
 			w.info(f, how, metrics.Derived, "said by the labels of the page, or by their absence")
 		case says:

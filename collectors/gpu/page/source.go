@@ -26,9 +26,9 @@ type Source struct {
 	Rows []Row
 	// Says lists the families that the labels of the page provide, and how.
 	Says map[*metrics.Family]string
-	// Missing explains why the page lacks a family in any version.
+	// Missing explains why the page lacks a family in any version, where the reason is worth telling.
 	Missing map[*metrics.Family]string
-	// Otherwise is the reason for all further families; empty if there are none.
+	// Otherwise explains why the page lacks all further families.
 	Otherwise string
 }
 
@@ -154,11 +154,4 @@ func less(v []float64) (float64, bool) { return v[0] - v[1], true }
 func positive(v []float64) (float64, bool) { return v[0], v[0] > 0 }
 
 // some returns 1 for any number above zero.
-func some(v []float64) (float64, bool) { return truth(v[0] > 0), true }
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
+func some(v []float64) (float64, bool) { return metrics.Bool(v[0] > 0), true }
