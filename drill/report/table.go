@@ -1,14 +1,16 @@
-package incident
+package report
 
 import (
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
 // WriteTable prints scores, one per line, then the problems.
-func WriteTable(out io.Writer, scores []Score) error {
+func WriteTable(out io.Writer, scores []score.Score) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "incident\tseed\tpaged by\tafter\ttheory\tcause\tafter\tin page\tpages\tupdates\ttickets\tcleared\talso fired")
 	for _, s := range scores {
@@ -32,7 +34,7 @@ func short(alerts ...string) string {
 	return "-"
 }
 
-func when(known bool, s span) string {
+func when(known bool, s score.Span) string {
 	if !known {
 		return "-"
 	}
