@@ -16,6 +16,7 @@ func TestScaleFromZero(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	in.History = 95 * time.Minute // the first fault comes 90 minutes before the onset
 	p, err := newPlay(in, 1, surroundings{engines: []string{"127.0.0.1:1"}})
 	if err != nil {
 		t.Fatal(err)
