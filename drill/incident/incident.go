@@ -60,6 +60,7 @@ func (in Incident) Ordered() []Fault {
 	return slices.SortedStableFunc(slices.Values(in.Faults), func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
 }
 
+// fault returns a Fault in one line.
 func fault(at time.Duration, do func(w *world.World)) Fault { return Fault{at, do} }
 
 // every applies a change to each replica.
@@ -98,6 +99,7 @@ func mayBeAbsent(objectives []slo.Objective) []slo.Objective {
 	return objectives
 }
 
+// minute shortens the catalogue.
 const minute = time.Minute
 
 // Find returns the incident of a name. The error lists the known names.

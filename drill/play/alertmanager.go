@@ -30,6 +30,7 @@ type Alertmanager struct {
 	sent   []Notification   // not taken yet
 }
 
+// alert holds what Alertmanager knows of a firing alert.
 type alert struct {
 	labels model.LabelSet
 	split  string

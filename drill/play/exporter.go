@@ -42,6 +42,7 @@ type exporter struct {
 	relabel     func(labels.Labels) labels.Labels
 }
 
+// newExporter starts the exporter of a world.
 func newExporter(w *world.World, o Options) (*exporter, error) {
 	e := &exporter{world: w, parser: parser.NewParser(parser.Options{}), known: map[string]labels.Labels{}, withoutGPUs: o.WithoutGPUs, relabel: o.Relabel}
 	if o.DCGM != nil {

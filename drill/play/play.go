@@ -122,6 +122,7 @@ func Run(in incident.Incident, o Options) (*Play, error) {
 	return p, nil
 }
 
+// run plays the history and the incident.
 func (p *Play) run() error {
 	faults := p.Incident.Ordered()
 	for t := time.Duration(0); t <= p.Onset+p.Incident.Lasts; t += ScrapeInterval {

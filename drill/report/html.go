@@ -101,6 +101,7 @@ func bars(t Trace) template.HTML {
 // span returns the time range of the plots.
 func (t Trace) span() (from, to time.Duration) { return -before, t.Incident.Lasts }
 
+// x returns the abscissa of a time in pixels.
 func x(at, from, to time.Duration, width float64) float64 {
 	return width * float64(at-from) / float64(to-from)
 }

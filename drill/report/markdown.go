@@ -27,6 +27,7 @@ func WriteMarkdown(out io.Writer, scores []score.Score) error {
 	return err
 }
 
+// row writes the scores of one incident.
 func row(b *strings.Builder, scores []score.Score) {
 	paged := func(s score.Score) bool { return len(s.PagedBy) > 0 }
 	cells := []string{

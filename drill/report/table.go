@@ -27,6 +27,7 @@ func WriteTable(out io.Writer, scores []score.Score) error {
 	return err
 }
 
+// short joins names of alerts without their prefix; "-" if there is none.
 func short(alerts ...string) string {
 	if text := strings.ReplaceAll(strings.Join(alerts, " "), "LLM", ""); text != "" {
 		return text
@@ -34,6 +35,7 @@ func short(alerts ...string) string {
 	return "-"
 }
 
+// when formats a time that is known; "-" if it is not.
 func when(known bool, s score.Span) string {
 	if !known {
 		return "-"
@@ -41,6 +43,7 @@ func when(known bool, s score.Span) string {
 	return s.String()
 }
 
+// yes says so; "-" if not.
 func yes(b bool) string {
 	if b {
 		return "yes"

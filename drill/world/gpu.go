@@ -64,6 +64,7 @@ var reasons = []reason{
 	{"sw_thermal_slowdown", 0x20, 269}, {"hw_thermal_slowdown", 0x40, 270}, {"hw_power_brake_slowdown", 0x80, 271},
 }
 
+// reason is why a clock is lowered.
 type reason struct {
 	name  string
 	bit   uint64
@@ -78,6 +79,7 @@ func (r reason) source() string {
 	return "driver"
 }
 
+// newGPU returns a GPU that is well.
 func newGPU(index int) *GPU {
 	return &GPU{Index: index, UUID: "GPU-00000000-0000-4000-8000-00000000000" + strconv.Itoa(index), clock: 1, celsius: 50, seconds: map[string]float64{}, xids: map[int]float64{}, told: map[int]float64{}}
 }
@@ -193,6 +195,7 @@ func (g *GPU) asks() state {
 	return state{0, "none"}
 }
 
+// boolean returns 1 for what is so, else 0.
 func boolean(b bool) float64 {
 	if b {
 		return 1
