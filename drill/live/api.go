@@ -61,7 +61,7 @@ func (p *Prometheus) api(address string) *api.API {
 		targets       = func(context.Context) api.TargetRetriever { return p.targets }
 		alertmanagers = func(context.Context) api.AlertmanagerRetriever { return noAlertmanager{} }
 		ruleGroups    = func(context.Context) api.RulesRetriever { return p.rules }
-		settings      = func() config.Config { return *p.config }
+		configuration = func() config.Config { return *p.config }
 		flags         = map[string]string{}
 		urls          = api.GlobalURLOptions{ListenAddress: address, Host: address, Scheme: "http"}
 		always        = func(f http.HandlerFunc) http.HandlerFunc { return f }
@@ -76,7 +76,7 @@ func (p *Prometheus) api(address string) *api.API {
 		promql    = parser.NewParser(parser.Options{})
 	)
 	return api.NewAPI(
-		p.store.Engine(), db, appendable, appendableV2, db, scrapePools, targets, alertmanagers, settings, flags, urls, always,
+		p.store.Engine(), db, appendable, appendableV2, db, scrapePools, targets, alertmanagers, configuration, flags, urls, always,
 		stats{db}, databaseDir, admin, search, maxSearch, logger, ruleGroups, remoteReadSamples, remoteReadsAtOnce, readFrame,
 		agent, corsOrigin, runtimeInfo, buildInfo, notes, subscribe, p.registry, p.registry, statsRenderer,
 		remoteWrite, acceptedMessages, otlp, otlpDeltaToCumulative, otlpNativeDelta, startTimeZero,
