@@ -57,15 +57,15 @@ const before = 15 * time.Minute
 func New(p *play.Play) (Trace, error) {
 	t := Trace{Incident: p.Incident, Score: score.Of(p)}
 	for _, s := range signals {
-		series, _, err := p.Prometheus.Range(s.query, p.World.At(p.Onset-before), p.World.At(p.Onset+p.Incident.Lasts), rules.Interval)
-		if err != nil {
-			return Trace{}, err
-		}
 		plot := &Plot{Title: s.title, Lines: map[string][]Point{}}
-		for _, line := range series {
-			name := line.Metric.Get(s.by)
-			for _, f := range line.Floats {
-				plot.Lines[name] = append(plot.Lines[name], Point{time.UnixMilli(f.T).Sub(p.World.At(p.Onset)), f.F})
+		for at := -before; at <= p.Incident.Lasts; at += rules.Interval {
+			values, err := p.Prometheus.Query(s.query, p.World.At(p.Onset+at))
+			if err != nil {
+				return Trace{}, err
+			}
+			for _, v := range values {
+				name := v.Metric.Get(s.by)
+				plot.Lines[name] = append(plot.Lines[name], Point{at, v.F})
 			}
 		}
 		t.Plots = append(t.Plots, plot)
