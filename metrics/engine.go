@@ -140,8 +140,8 @@ var (
 		"Whether the engine's page was read and understood (1). When 0, reason says what stood in the way.",
 		TargetLabels, with(LabelReason))
 	EngineInfo = gauge(Never, "llm_engine_info",
-		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page.",
-		TargetLabels, with(LabelModel, LabelVersion))
+		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page. role is gateway for a server in front of engines.",
+		TargetLabels, with(LabelModel, LabelVersion, LabelRole))
 	EngineStartTime = gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)
 	EngineLoadTime = gauge(Max, "llm_engine_load_time_seconds",

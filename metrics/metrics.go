@@ -51,7 +51,7 @@ const (
 	LabelContainer = "container"  // Kubernetes container of the engine
 	LabelServer    = "server"     // host:port of the engine's page, with the path before it or the query where they tell engines apart
 	LabelDPRank    = "dp_rank"    // data-parallel rank, when the engine names it
-	LabelRole      = "role"       // prefill, decode or frontend; kv_cache for a KV cache service; absent when the engine does everything
+	LabelRole      = "role"       // prefill, decode or frontend; kv_cache for a KV cache service, gateway for what stands in front of engines; absent when the engine does everything
 	LabelReplica   = "replica"    // one of several engines that share a page (Ray)
 	LabelOutcome   = "outcome"    // how a request ended, one of the Outcome values
 	LabelTier      = "tier"       // where KV cache below the GPU is kept, one of the Tier values
@@ -78,7 +78,7 @@ var (
 	PageLabels    = []string{LabelCluster, LabelInstance, LabelNamespace, LabelPod, LabelServer}
 	ReplicaLabels = append([]string{LabelModel}, PageLabels...)
 	// DetailLabels split the numbers of one engine.
-	DetailLabels = []string{LabelOutcome, LabelTier, LabelOperation, LabelReason}
+	DetailLabels = []string{LabelOutcome, LabelTier, LabelOperation, LabelReason, LabelCode, LabelRoute, LabelTenant, LabelPriority}
 )
 
 // Loopback matches values of the server label that occur on every node.
@@ -96,7 +96,7 @@ type Family struct {
 	Labels []string
 	// Aggregate tells how series may be folded.
 	Aggregate Aggregate
-	// Group is the prefix under which the metric is documented: engine, gpu, slo, probe or exporter.
+	// Group is the prefix under which the metric is documented: engine, gateway, gpu, slo, probe or exporter.
 	Group string
 	// Index is the position in All, stable within one build.
 	Index int

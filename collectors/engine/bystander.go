@@ -18,21 +18,13 @@ type bystander struct {
 
 const (
 	engineBehind = "make the engines behind it the targets"
-	engineBeside = "make the engine beside it the target"
 	noTarget     = "take it off the targets"
 )
 
 // bystanders lists them in order of precedence. Sidecars come after the servers that they stand beside, because they
 // join other servers' pages.
 var bystanders = []bystander{
-	{"the router of vLLM's production stack", "a router", reasonRouter, productionStack, true, engineBehind},
-	{"SGLang's model gateway", "a router", reasonRouter, prefix("smg_"), true, engineBehind},
-	{"SGLang's router", "a router", reasonRouter, prefix("sgl_"), true, engineBehind},
-	{"an endpoint picker of the Gateway API", "a router", reasonRouter, anyOf("inference_pool_ready_pods", "inference_pool_average_kv_cache_utilization",
-		"inference_objective_request_total", "inference_model_request_total", "llm_d_epp_request_total", "llm_d_router_epp_request_total"), true, engineBehind},
-	{"LiteLLM", "a gateway", reasonRouter, prefix("litellm_"), true, engineBehind},
 	{"agentgateway", "a gateway", reasonRouter, prefix("agentgateway_"), true, engineBehind},
-	{"Envoy AI Gateway", "a gateway", reasonRouter, envoyAI, true, engineBehind},
 	{"AIBrix's gateway", "a gateway", reasonRouter, anyOf("gateway_request_model_success_total", "gateway_request_model_fail_total"), true, engineBehind},
 	{"NVIDIA Cloud Functions' request router", "a router", reasonRouter, anyOf("llm_request_router_requests_total", "stargate_requests_total"), true, engineBehind},
 	{"Kong", "a gateway", reasonRouter, prefix("kong_"), true, engineBehind},
@@ -40,7 +32,6 @@ var bystanders = []bystander{
 	{"a Pushgateway", "a store of pushed metrics", reasonNotEngine, anyOf("push_time_seconds"), true, "make the engines that push to it the targets"},
 
 	{"a server with OpenTelemetry's GenAI metrics", "a gateway", reasonRouter, starts("gen_ai_"), false, engineBehind},
-	{"Ray Serve", "a router", reasonRouter, starts("ray_serve_"), false, "make the engines in its replicas the targets, or let them write their metrics to Ray"},
 	{"Ray's metrics agent", "an exporter", reasonNotEngine, prefix("ray_"), false, "let the engines write their metrics to Ray, or make them the targets"},
 	{"the supervisor of Xinference", "a router", reasonRouter, xinferenceSupervisor, false, "make the metrics exporters of its workers the targets"},
 	{"KServe's Python server", "a model server", reasonNotEngine, anyOf("request_predict_seconds", "request_preprocess_seconds"), false, "no engine's metrics are on its page; take it off the targets"},
@@ -54,8 +45,6 @@ var bystanders = []bystander{
 	{"an exporter for Ollama", "an exporter", reasonNotEngine, prefix("ollama_"), false, "describe its metrics under mappings: Ollama itself has none"},
 	{"llm-node-exporter", "this exporter", reasonNotEngine, anyOf("llm_engine_up"), false, noTarget},
 	{"Prometheus", "a time series database", reasonNotEngine, starts("prometheus_tsdb_"), false, noTarget},
-	{"Istio's proxy", "a sidecar", reasonNotEngine, prefix("istio_"), false, engineBeside},
-	{"Envoy", "a proxy", reasonNotEngine, prefix("envoy_"), false, "make the engine behind or beside it the target"},
 }
 
 // bystanderOf returns the server behind a page, from those in front or from the others.

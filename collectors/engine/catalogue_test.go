@@ -48,6 +48,8 @@ var engineOf = map[metrics.Runtime][]string{
 	metrics.LlamaCpp: {"llamacpp"}, metrics.LMDeploy: {"lmdeploy"}, metrics.NIM: {"nim"}, metrics.Dynamo: {"dynamo"},
 	metrics.LMCache: {"lmcache"}, metrics.Mooncake: {"mooncake"}, metrics.NIXL: {"nixl"}, metrics.KVBM: {"kvbm"},
 	metrics.LightLLM: {"lightllm"}, metrics.TEI: {"tei"}, metrics.Xinference: {"xinference"},
+	metrics.EPP: {"epp"}, metrics.LLMDRouter: {"llmd_router"}, metrics.LiteLLM: {"litellm"}, metrics.EnvoyAI: {"envoy_ai"}, metrics.ProductionStack: {"production_stack"},
+	metrics.SMG: {"smg"}, metrics.SGLangRouter: {"sglang_router"}, metrics.RayServe: {"ray_serve"}, metrics.Knative: {"knative"}, metrics.Istio: {"istio"}, metrics.Envoy: {"envoy"},
 }
 
 // find returns the facts about the source of a row.

@@ -72,6 +72,7 @@ func New(cfg Config) (*Collector, error) {
 // Engine describes what is known about the engine behind a target.
 type Engine struct {
 	Runtime  metrics.Runtime // empty until a page has been understood
+	Role     string          // of a server that is no engine: frontend, gateway, kv_cache
 	Model    string
 	Version  string
 	Server   string   // host:port of the page

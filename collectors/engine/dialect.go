@@ -31,6 +31,9 @@ type Dialect struct {
 	Labels []Carry
 	// Role is the role of every series of the page, for servers that are not engines themselves.
 	Role string
+	// Sidecar marks a gateway that joins the pages of the servers beside it. Where an engine's families are on its page,
+	// the engine is read; on the page of any other gateway they are copies.
+	Sidecar bool
 	// Replicas are labels whose values repeat the same number, such as the pid of several API servers or the
 	// tensor-parallel rank. Series that differ only in them are folded by max. Every other label splits a number:
 	// values that map to the same output are summed.

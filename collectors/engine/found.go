@@ -95,9 +95,10 @@ func (c *Collector) Look(ctx context.Context, address string) (e Engine, known b
 	return e, known
 }
 
-// IsEngine reports whether an engine answered a probe, even one that cannot be read yet.
+// IsEngine reports whether an engine answered a probe, even one that cannot be read yet. A gateway is none: it is read
+// only where the configuration or an annotation names it.
 func (e Engine) IsEngine() bool {
-	return slices.Contains([]string{"", reasonLoading, reasonDisabled, reasonJSON}, e.Reason)
+	return e.Role != metrics.GatewayRole && slices.Contains([]string{"", reasonLoading, reasonDisabled, reasonJSON}, e.Reason)
 }
 
 // Answers reports whether something answered for itself. A proxy that cannot reach what is behind it did not.
@@ -108,6 +109,9 @@ func (e Engine) Answers() bool {
 // Why explains why the answer is not an engine's: it names the server behind it if that is known, otherwise one of
 // Reasons.
 func (e Engine) Why() string {
+	if e.Role == metrics.GatewayRole && e.Reason == "" {
+		return "this is " + string(e.Runtime) + ", a gateway: name it as a target to have it read"
+	}
 	if e.Reason == reasonRouter || e.Reason == reasonNotEngine {
 		return e.Detail
 	}
