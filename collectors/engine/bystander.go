@@ -18,6 +18,7 @@ type bystander struct {
 
 const (
 	engineBehind = "make the engines behind it the targets"
+	engineBeside = "make the engine beside it the target"
 	noTarget     = "take it off the targets"
 )
 
@@ -32,6 +33,7 @@ var bystanders = []bystander{
 	{"a Pushgateway", "a store of pushed metrics", reasonNotEngine, anyOf("push_time_seconds"), true, "make the engines that push to it the targets"},
 
 	{"a server with OpenTelemetry's GenAI metrics", "a gateway", reasonRouter, starts("gen_ai_"), false, engineBehind},
+	{"Ray Serve", "a router", reasonRouter, starts("ray_serve_"), false, "make the engines in its replicas the targets, or let them write their metrics to Ray"},
 	{"Ray's metrics agent", "an exporter", reasonNotEngine, prefix("ray_"), false, "let the engines write their metrics to Ray, or make them the targets"},
 	{"the supervisor of Xinference", "a router", reasonRouter, xinferenceSupervisor, false, "make the metrics exporters of its workers the targets"},
 	{"KServe's Python server", "a model server", reasonNotEngine, anyOf("request_predict_seconds", "request_preprocess_seconds"), false, "no engine's metrics are on its page; take it off the targets"},
@@ -45,6 +47,8 @@ var bystanders = []bystander{
 	{"an exporter for Ollama", "an exporter", reasonNotEngine, prefix("ollama_"), false, "describe its metrics under mappings: Ollama itself has none"},
 	{"llm-node-exporter", "this exporter", reasonNotEngine, anyOf("llm_engine_up"), false, noTarget},
 	{"Prometheus", "a time series database", reasonNotEngine, starts("prometheus_tsdb_"), false, noTarget},
+	{"Istio's proxy", "a sidecar", reasonNotEngine, prefix("istio_"), false, engineBeside},
+	{"Envoy", "a proxy", reasonNotEngine, prefix("envoy_"), false, "make the engine behind or beside it the target"},
 }
 
 // bystanderOf returns the server behind a page, from those in front or from the others.

@@ -52,6 +52,9 @@ func TestWhosePageItIs(t *testing.T) {
 		{"Istio beside LightLLM", readPage(t, "istio/gateway-loaded.prom") + readPage(t, "lightllm/008f5e9-loaded.prom"), "lightllm", "", ""},
 		{"Envoy", readPage(t, "envoy/gateway-loaded.prom"), "envoy", "", ""},
 		{"Envoy beside vLLM", vllm + readPage(t, "envoy/gateway-loaded.prom"), "vllm", "", ""},
+		{"Ray Serve without its proxies", one("ray_serve_deployment_replica_healthy", "ray_node_cpu_utilization"), "", "router", "Ray Serve"},
+		{"Istio without its requests", one("istio_agent_pilot_xds"), "", "not_an_engine", "Istio's proxy, a sidecar"},
+		{"Envoy without its clusters", one("envoy_server_live"), "", "not_an_engine", "Envoy, a proxy"},
 		{"queue-proxy in a mesh", one("istio_requests_total", "revision_request_count"), "knative", "", ""},
 
 		{"agentgateway", one("agentgateway_requests_total"), "", "router", "agentgateway"},

@@ -381,17 +381,15 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 			if i := slices.IndexFunc(carry, func(ca Carry) bool { return ca.From == l.Name }); i >= 0 {
 				to, value := carry[i].To, carry[i].apply(l.Value)
 				if d.Role == metrics.GatewayRole {
-					if value = c.target.bounded(to, value, c.config.Limits.LabelValueBytes); value != "" {
-						e.out[outIndex(to)] = value
-					}
-					break
-				}
-				if len(l.Value) > c.config.Limits.LabelValueBytes {
+					value = c.target.bounded(to, value, c.config.Limits.LabelValueBytes)
+				} else if len(l.Value) > c.config.Limits.LabelValueBytes {
 					err = pageError(reasonLimit, "label %s of %s has %d bytes, more than %d: raise limits.label_value_length if the engine is right",
 						l.Name, r.From, len(l.Value), c.config.Limits.LabelValueBytes)
 					return
 				}
-				e.out[outIndex(to)] = value
+				if value != "" {
+					e.out[outIndex(to)] = value
+				}
 				break
 			}
 		}
