@@ -72,7 +72,6 @@ func New(cfg Config) (*Collector, error) {
 // Engine describes what is known about the engine behind a target.
 type Engine struct {
 	Runtime  metrics.Runtime // empty until a page has been understood
-	Role     string          // of a server that is no engine: frontend, gateway, kv_cache
 	Model    string
 	Version  string
 	Server   string   // host:port of the page
@@ -83,6 +82,7 @@ type Engine struct {
 	// Namespace, Pod and Container come from configuration or discovery.
 	Namespace, Pod, Container string
 
+	role  string // of a server that is no engine
 	trace *trace // set by a probe
 }
 

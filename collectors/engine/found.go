@@ -52,7 +52,7 @@ func (c *Collector) reads(address string) bool {
 	return err == nil && slices.ContainsFunc(c.targets, func(t *target) bool { return sameServer(t.at.base.Host, u.Host) })
 }
 
-// Probe asks once which engine answers at a target, without making it a target.
+// Probe asks once which engine answers at a target, without making it a target. A gateway is no engine.
 func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error) {
 	silent := *c.config
 	silent.Log = slog.New(slog.DiscardHandler)
@@ -64,6 +64,9 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	defer silent.pages.drop(t)
 	t.scrape(ctx)
 	e := t.engine()
+	if e.role == metrics.GatewayRole {
+		e.Reason, e.Detail = reasonRouter, "this is "+string(e.Runtime)+", a gateway: name it as a target to have it read"
+	}
 	e.trace = t.trace()
 	return e, nil
 }
@@ -95,10 +98,9 @@ func (c *Collector) Look(ctx context.Context, address string) (e Engine, known b
 	return e, known
 }
 
-// IsEngine reports whether an engine answered a probe, even one that cannot be read yet. A gateway is none: it is read
-// only where the configuration or an annotation names it.
+// IsEngine reports whether an engine answered a probe, even one that cannot be read yet.
 func (e Engine) IsEngine() bool {
-	return e.Role != metrics.GatewayRole && slices.Contains([]string{"", reasonLoading, reasonDisabled, reasonJSON}, e.Reason)
+	return slices.Contains([]string{"", reasonLoading, reasonDisabled, reasonJSON}, e.Reason)
 }
 
 // Answers reports whether something answered for itself. A proxy that cannot reach what is behind it did not.
@@ -109,9 +111,6 @@ func (e Engine) Answers() bool {
 // Why explains why the answer is not an engine's: it names the server behind it if that is known, otherwise one of
 // Reasons.
 func (e Engine) Why() string {
-	if e.Role == metrics.GatewayRole && e.Reason == "" {
-		return "this is " + string(e.Runtime) + ", a gateway: name it as a target to have it read"
-	}
 	if e.Reason == reasonRouter || e.Reason == reasonNotEngine {
 		return e.Detail
 	}

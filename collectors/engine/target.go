@@ -462,7 +462,7 @@ func (t *target) note(reason string, err error) {
 	if err != nil {
 		t.detail = err.Error()
 	} else {
-		t.known = Engine{Runtime: t.plan.runtime, Role: t.plan.role, Model: t.plan.model, Version: t.plan.version, Sleeping: t.plan.sleeping(t.values)}
+		t.known = Engine{Runtime: t.plan.runtime, role: t.plan.role, Model: t.plan.model, Version: t.plan.version, Sleeping: t.plan.sleeping(t.values)}
 		t.declared = t.plan.declared
 	}
 	t.mu.Unlock()
