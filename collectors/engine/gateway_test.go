@@ -139,6 +139,15 @@ func TestMappedEngineInAMesh(t *testing.T) {
 	s.want(t, `{runtime="envoy"}`)
 }
 
+// TestMappingsDescribeEngines: what only gateways report would be dropped without a word.
+func TestMappingsDescribeEngines(t *testing.T) {
+	_, err := New(Config{Log: discard, Mappings: []Mapping{{Engine: "mine", Recognise: "mine_retries",
+		Metrics: []MetricMapping{{To: metrics.GatewayRetries.Name, From: "mine_retries", Type: Counter}}}}})
+	if err == nil || !strings.Contains(err.Error(), "is not a quantity") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestIstioReadsOneSide: what a proxy received is read only where it sent nothing.
 func TestIstioReadsOneSide(t *testing.T) {
 	side := func(reporter, service, code string, n int) string {
