@@ -140,8 +140,8 @@ var (
 		"Whether the engine's page was read and understood (1). When 0, reason says why not.",
 		TargetLabels, with(LabelReason))
 	EngineInfo = Target.info("llm_engine_info",
-		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page.",
-		TargetLabels, with(LabelModel, LabelVersion))
+		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page. role is gateway for a server in front of engines.",
+		TargetLabels, with(LabelModel, LabelVersion, LabelRole))
 	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)
 	EngineLoadTime = Engine.gauge(Max, "llm_engine_load_time_seconds",

@@ -180,7 +180,7 @@ func TestWithoutAnyEngine(t *testing.T) {
 
 func TestEnginesPage(t *testing.T) {
 	engine := vllm(t, "7")
-	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "litellm_in_flight_requests 1\n") }))
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "kong_http_requests_total 1\n") }))
 	defer gateway.Close()
 	e := start(t, "--engine.target="+engine.URL, "--engine.target=http://127.0.0.1:1", "--engine.target="+gateway.URL)
 	if page := e.get(t, "/engines"); strings.Count(page, "<td>pending</td>") != 3 {
@@ -188,7 +188,7 @@ func TestEnginesPage(t *testing.T) {
 	}
 	e.get(t, "/metrics")
 	page := e.get(t, "/engines")
-	for _, want := range []string{"<td>up</td><td>vllm</td>", "<td>m</td>", "<td>unreachable</td>", "Is the engine running", "<td>router</td>", "this is LiteLLM, a gateway"} {
+	for _, want := range []string{"<td>up</td><td>vllm</td>", "<td>m</td>", "<td>unreachable</td>", "Is the engine running", "<td>router</td>", "this is Kong, a gateway"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s:\n%s", want, page)
 		}

@@ -25,11 +25,7 @@ const (
 // bystanders lists those that stand around any engine, in order of precedence. Sidecars come after the servers that
 // they stand beside, because they join other servers' pages.
 var bystanders = []bystander{
-	{"an endpoint picker of the Gateway API", "a router", reasonRouter, anyOf("inference_pool_ready_pods", "inference_pool_average_kv_cache_utilization",
-		"inference_objective_request_total", "inference_model_request_total", "llm_d_epp_request_total", "llm_d_router_epp_request_total"), true, engineBehind},
-	{"LiteLLM", "a gateway", reasonRouter, prefix("litellm_"), true, engineBehind},
 	{"agentgateway", "a gateway", reasonRouter, prefix("agentgateway_"), true, engineBehind},
-	{"Envoy AI Gateway", "a gateway", reasonRouter, envoyAI, true, engineBehind},
 	{"AIBrix's gateway", "a gateway", reasonRouter, anyOf("gateway_request_model_success_total", "gateway_request_model_fail_total"), true, engineBehind},
 	{"NVIDIA Cloud Functions' request router", "a router", reasonRouter, anyOf("llm_request_router_requests_total", "stargate_requests_total"), true, engineBehind},
 	{"Kong", "a gateway", reasonRouter, prefix("kong_"), true, engineBehind},

@@ -44,6 +44,9 @@ type Dialect struct {
 	Labels []Carry
 	// Role sets the role label of every series of the page, for servers that are not engines themselves.
 	Role string
+	// Sidecar marks a gateway that joins the pages of the servers beside it. Where an engine's families are on its page,
+	// the engine is read; on the page of any other gateway they are copies.
+	Sidecar bool
 	// Replicas lists labels whose values repeat the same number, such as the pid of several API servers or the
 	// tensor-parallel rank. Series that differ only in them are folded by max. Every other label splits a number:
 	// values that map to the same output are summed.
