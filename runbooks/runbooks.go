@@ -1,6 +1,7 @@
 // Package runbooks holds one page per alert, written for a person at three in the morning: what it means, whether it
-// is real, where to turn, what to look at, what to do, and how to see that it helped. The pages are embedded, so the
-// exporter that measured the problem can show them when nothing else answers.
+// is real, where to turn, what to look at, what to do, and how to see that it helped. Further pages hold what no alert
+// reports (branches of a diagnosis) and what many pages ask for (procedures). All are embedded, so the exporter that
+// measured the problem can show them when nothing else answers.
 package runbooks
 
 import (
@@ -23,7 +24,8 @@ import (
 //go:embed *.md
 var pages embed.FS
 
-// Names lists the alerts that have a page, sorted.
+// Names lists the pages, sorted. A page whose name begins with LLM belongs to the alert of that name, one whose name
+// begins with Branch to a branch of a diagnosis that has no alert; the others are procedures.
 func Names() []string {
 	entries, err := pages.ReadDir(".")
 	if err != nil {
@@ -37,7 +39,7 @@ func Names() []string {
 	return names
 }
 
-// Page returns the Markdown of an alert's page.
+// Page returns the Markdown of a page.
 func Page(name string) ([]byte, error) {
 	b, err := pages.ReadFile(name + ".md")
 	if err != nil {
@@ -128,14 +130,25 @@ func fill(page []byte, query url.Values) []byte {
 	return pageLink.ReplaceAll(page, []byte("](${1}?"+known.Encode()+")"))
 }
 
-// index returns a page that lists all others by the question they answer.
+// kinds lists the headings of the index, each with how the names under it begin; a page stands under the first that fits.
+var kinds = []struct{ heading, prefix string }{{"Alerts", "LLM"}, {"Branches without an alert", "Branch"}, {"Procedures", ""}}
+
+// index returns a page that lists all others by kind and by the question they answer.
 func index() []byte {
 	var b strings.Builder
 	b.WriteString("# Runbooks\n\nIn the commands, `$NS`, `$POD`, `$SERVER`, `$MODEL` and `$NODE` are the labels namespace, pod, server, model_name and instance of the alert. " +
-		"A page fills in those that its address has: `LLMEngineDown?namespace=prod&pod=chat-0`.\n\n| alert | question |\n|---|---|\n")
-	for _, name := range Names() {
-		page, _ := Page(name)
-		fmt.Fprintf(&b, "| [%s](%s.md) | %s |\n", name, name, Question(page))
+		"A page fills in those that its address has: `LLMEngineDown?namespace=prod&pod=chat-0`.\n")
+	names := Names()
+	for _, kind := range kinds {
+		fmt.Fprintf(&b, "\n## %s\n\n| page | question |\n|---|---|\n", kind.heading)
+		names = slices.DeleteFunc(names, func(name string) bool {
+			listed := strings.HasPrefix(name, kind.prefix)
+			if listed {
+				page, _ := Page(name)
+				fmt.Fprintf(&b, "| [%s](%s.md) | %s |\n", name, name, Question(page))
+			}
+			return listed
+		})
 	}
 	return []byte(b.String())
 }
