@@ -19,8 +19,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	build "github.com/prometheus/common/version"
-	"github.com/prometheus/exporter-toolkit/web"
 
+	"github.com/llm-node-exporter/llm-node-exporter/cmd/exporter/page"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
@@ -138,24 +138,7 @@ func (s *server) handler() http.Handler {
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
-	landing, err := web.NewLandingPage(web.LandingConfig{
-		Name:        "llm-node-exporter",
-		Description: "What the inference engines of this node and the GPUs under them say, in one vocabulary.",
-		Version:     build.Version,
-		Profiling:   strconv.FormatBool(s.pprof),
-		Links: []web.LandingLinks{
-			{Address: s.metricsPath, Text: "Metrics"},
-			{Address: "/engines", Text: "Engines"},
-			{Address: "/runbooks/", Text: "Runbooks"},
-			{Address: "/-/healthy", Text: "Health"},
-			{Address: "/-/ready", Text: "Readiness"},
-		},
-	})
-	if err != nil {
-		s.log.Error("no landing page", "err", err)
-		return mux
-	}
-	mux.Handle("GET /{$}", landing)
+	mux.Handle("GET /{$}", page.Handler(page.Options{MetricsPath: s.metricsPath, Version: build.Version, Profiles: s.pprof}))
 	return mux
 }
 
