@@ -19,6 +19,8 @@ import (
 
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/extension"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/site"
 )
 
 //go:embed *.md
@@ -61,23 +63,6 @@ func Question(page []byte) string {
 
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table))
 
-var layout = template.Must(template.New("page").Parse(`<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ .Title }}</title>
-<style>
-:root { color-scheme: light dark }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 1rem auto; padding: 0 1rem }
-pre { overflow-x: auto; padding: .6rem; border: 1px solid #8886; border-radius: 4px; user-select: all }
-code { font-size: .9em }
-table { border-collapse: collapse } td, th { border: 1px solid #8886; padding: .2rem .5rem; text-align: left; vertical-align: top }
-h1 { overflow-wrap: anywhere; font-size: 1.5rem }
-h2 { margin: 1.4rem 0 .3rem; font-size: 1.1rem }
-</style></head><body>
-{{ if .Index }}<p><a href="./">All runbooks</a></p>{{ end }}
-{{ .Body }}
-</body></html>
-`))
-
 // Handler serves the pages as HTML under the path it is mounted at, which must end in a slash and be
 // stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler())). Labels of the alert in the
 // query, as in ?namespace=prod&pod=chat-0, take their places in the commands.
@@ -85,15 +70,15 @@ func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimSuffix(strings.Trim(r.URL.Path, "/"), ".md")
 		if name == "" {
-			write(w, http.StatusOK, "Runbooks", index(), false)
+			write(w, http.StatusOK, "Runbooks", index())
 			return
 		}
 		page, err := Page(name)
 		if err != nil {
-			write(w, http.StatusNotFound, "No such runbook", []byte("# No such runbook\n\nThe [index](./) lists those that exist.\n"), true)
+			write(w, http.StatusNotFound, "No such runbook", []byte("# No such runbook\n\nThe [index](./) lists those that exist.\n"))
 			return
 		}
-		write(w, http.StatusOK, name, fill(page, r.URL.Query()), true)
+		write(w, http.StatusOK, name, fill(page, r.URL.Query()))
 	})
 }
 
@@ -153,14 +138,12 @@ func index() []byte {
 	return []byte(b.String())
 }
 
-func write(w http.ResponseWriter, status int, title string, page []byte, withIndex bool) {
+func write(w http.ResponseWriter, status int, title string, page []byte) {
 	var body bytes.Buffer
 	if err := markdown.Convert(page, &body); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
 	// The pages are our own, and goldmark escapes raw HTML.
-	_ = layout.Execute(w, map[string]any{"Title": title, "Index": withIndex, "Body": template.HTML(body.String())})
+	_ = site.Write(w, status, site.Page{Title: title, Root: "../", Body: template.HTML(`<div class="text">` + body.String() + "</div>")}) // the reader has left
 }

@@ -353,10 +353,12 @@ func TestExampleConfiguration(t *testing.T) {
 	}
 }
 
+// passwords is the part of a web configuration that wants the user prometheus with the password secret.
+const passwords = "basic_auth_users: {prometheus: $2a$04$v71QEamSLGDlkZltiXQo6ekzuqj4WnNfyvbfWRpHaIat.Aqb8SbVe}\n"
+
 func TestTLSAndPasswords(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yml")
-	// The password is "secret".
-	if err := os.WriteFile(file, []byte("basic_auth_users:\n  prometheus: $2y$05$9JtzMwNzqrZ1Bkwu9RuWteLmVFK0xuDCTjWgz.D4EMh/YJb7YyPVa\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(passwords), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e := start(t, "--web.config.file="+file)
