@@ -82,7 +82,7 @@ func NewNode(o Options) (*Node, error) {
 	}
 	live, err := incident.NewLive(o.Incident, incident.Options{
 		Seed: o.Seed, Engines: n.Engines, GPUs: gpus, Kmsg: n.file("kmsg"),
-		Style: rules.Style{RunbookURL: "http://" + o.Listen + "/runbooks/{alert}"},
+		Style: rules.Style{RunbookURL: "http://" + o.Listen + "/runbooks/{alert}{labels}"},
 	})
 	if err != nil {
 		return nil, err
