@@ -109,7 +109,8 @@ func repository() []artifact {
 	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage})
 	all = append(all, installation{}.dashboards(chart+"dashboards/")...)
 	all = append(all, artifact{"examples/autoscaling/keda.yaml", keda}, artifact{"examples/autoscaling/prometheus-adapter.yaml", prometheusAdapter},
-		artifact{"examples/autoscaling/hpa.yaml", autoscaler})
+		artifact{"examples/autoscaling/hpa.yaml", autoscaler},
+		artifact{"examples/rollout/argo-rollouts.yaml", analysisTemplate}, artifact{"examples/rollout/flagger.yaml", metricTemplates})
 	for _, a := range (installation{}).artifacts("prometheus") {
 		switch a.path {
 		case "rules.yaml":
