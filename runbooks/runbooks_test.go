@@ -90,6 +90,8 @@ func TestHandler(t *testing.T) {
 		text   string
 	}{
 		"/runbooks/":                  {200, `href="LLMGPULost.md"`},
+		"/runbooks/?":                 {200, "<h2>Procedures</h2>"},
+		"/runbooks/Stabilise":         {200, "<h1>Stabilise</h1>"},
 		"/runbooks/LLMGPULost":        {200, "<h2>Is it real?</h2>"},
 		"/runbooks/LLMGPULost.md":     {200, "<h1>LLMGPULost</h1>"},
 		"/runbooks/LLMGPUCriticalXID": {200, "<table>"},
