@@ -82,8 +82,8 @@ func Handler() http.Handler {
 	})
 }
 
-// labels names the label of the alert that stands for each placeholder of a command.
-var labels = map[string]string{"NS": "namespace", "POD": "pod", "SERVER": "server", "MODEL": "model_name", "INSTANCE": "instance", "NODE": "instance",
+// Labels names the label of the alert that stands for each placeholder of a command, as in $NS.
+var Labels = map[string]string{"NS": "namespace", "POD": "pod", "SERVER": "server", "MODEL": "model_name", "INSTANCE": "instance", "NODE": "instance",
 	"GPU_UUID": "gpu_uuid", "PCI_BUS_ID": "pci_bus_id", "LINK": "link", "SLO": "slo", "SOURCE": "source"}
 
 var (
@@ -97,7 +97,7 @@ var (
 // links to. Values that a shell would not take literally are left out.
 func fill(page []byte, query url.Values) []byte {
 	known := url.Values{}
-	for _, label := range labels {
+	for _, label := range Labels {
 		if value := query.Get(label); harmless.MatchString(value) {
 			known.Set(label, value)
 		}
@@ -106,7 +106,7 @@ func fill(page []byte, query url.Values) []byte {
 		return page
 	}
 	page = placeholder.ReplaceAllFunc(page, func(name []byte) []byte {
-		value := known.Get(labels[string(name[1:])])
+		value := known.Get(Labels[string(name[1:])])
 		if host, _, err := net.SplitHostPort(value); err == nil && string(name) == "$NODE" {
 			value = host // an instance may have the exporter's port
 		}

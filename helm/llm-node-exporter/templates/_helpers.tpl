@@ -35,9 +35,9 @@ two names that begin alike stay different. */ -}}
 files, namespace is a label where a template reads it, and between the separators of labels in PromQL, YAML and legends. */ -}}
 {{- define "lne.generated" -}}
 {{- $ := index . 0 -}}
-{{- $url := splitList "{alert}" (include "lne.runbookURL" $) -}}
-{{- $text := regexReplaceAll "http://localhost:9844/runbooks/(LLM\\w+|\\$\\{__field\\.labels\\.alertname\\}|\\$\\{__data\\.fields\\.runbook\\})" (index . 1) (printf "%s${1}%s" (index $url 0) (index $url 1)) -}}
-{{- $text = replace "http://localhost:9844/runbooks/" (index $url 0) $text -}}
+{{- $url := include "lne.runbookURL" $ -}}
+{{- $text := regexReplaceAll "http://localhost:9844/runbooks/(\\w+|\\$\\{__field\\.labels\\.alertname\\}|\\$\\{__data\\.fields\\.runbook\\})(\\?[^\\s\"]+)?" (index . 1) ($url | replace "{alert}" "${1}" | replace "{labels}" "${2}") -}}
+{{- $text = replace "http://localhost:9844/runbooks/" (splitList "{alert}" $url | first) $text -}}
 {{- if ne $.Values.namespaceLabel "namespace" -}}
 {{- $text = regexReplaceAll "([$]labels|[.]Labels)[.]namespace\\b" $text (printf "${1}.%s" $.Values.namespaceLabel) -}}
 {{- $text = replace "\"namespace\":" (printf "\"%s\":" $.Values.namespaceLabel) $text -}}
@@ -50,9 +50,9 @@ files, namespace is a label where a template reads it, and between the separator
 {{- if .Values.prometheusRule.runbookURL -}}
 {{ .Values.prometheusRule.runbookURL }}
 {{- else if .Values.service.enabled -}}
-{{ .Values.webConfig.scheme }}://{{ include "lne.fullname" . }}.{{ include "lne.namespace" . }}.svc:{{ .Values.port }}/runbooks/{alert}
+{{ .Values.webConfig.scheme }}://{{ include "lne.fullname" . }}.{{ include "lne.namespace" . }}.svc:{{ .Values.port }}/runbooks/{alert}{labels}
 {{- else -}}
-{{ .Values.webConfig.scheme }}://localhost:{{ .Values.port }}/runbooks/{alert}
+{{ .Values.webConfig.scheme }}://localhost:{{ .Values.port }}/runbooks/{alert}{labels}
 {{- end -}}
 {{- end -}}
 
