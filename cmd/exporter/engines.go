@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// enginesPage shows the engines of the node to people, as of the last scrape.
+// enginesPage shows the engines to people, as of the last scrape.
 var enginesPage = template.Must(template.New("engines").Funcs(template.FuncMap{"remedy": engine.Remedy}).Parse(`<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Engines</title>

@@ -113,7 +113,7 @@ func (s *server) handler() http.Handler {
 	}
 	landing, err := web.NewLandingPage(web.LandingConfig{
 		Name:        "llm-node-exporter",
-		Description: "What the inference engines of this node and the GPUs under them say, in one vocabulary.",
+		Description: "What LLM inference engines and the GPUs under them say, in one vocabulary.",
 		Version:     build.Version,
 		Profiling:   strconv.FormatBool(s.pprof),
 		Links: []web.LandingLinks{
