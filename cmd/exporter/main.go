@@ -49,7 +49,6 @@ const (
 
 // options holds all flags.
 type options struct {
-	role      string
 	config    configOptions
 	server    serverOptions
 	gpus      gpuOptions
@@ -63,11 +62,9 @@ func parseFlags(args []string) (o options, err error) {
 	app := kingpin.New("exporter", "Metrics of LLM inference engines and the GPUs under them, in one vocabulary.")
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("llm-node-exporter"))
-	app.Flag("role", "What to read: node, the GPUs and engines of this node and what is configured; or cluster, only what is configured: gateways, other targets and probes.").
-		Default(roleNode).EnumVar(&o.role, roleNode, roleCluster)
 	o.config.addFlags(app)
 	o.server.addFlags(app)
-	ofNode := nodeFlags{app, &o.role}
+	ofNode := nodeFlags{app, &o.config.role}
 	o.gpus.addFlags(ofNode)
 	o.discovery.addFlags(ofNode)
 	o.probes.addFlags(app)
@@ -75,7 +72,7 @@ func parseFlags(args []string) (o options, err error) {
 	if _, err := app.Parse(args); err != nil {
 		return o, fmt.Errorf("%w (see --help)", err)
 	}
-	if o.role == roleCluster {
+	if o.config.role == roleCluster {
 		o.gpus.enabled, o.discovery.source = false, "none"
 	}
 	return o, nil

@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -36,6 +38,21 @@ func TestRoleCluster(t *testing.T) {
 	}
 	if page := e.get(t, "/engines"); !strings.Contains(page, "<td>up</td><td>vllm</td>") || !strings.Contains(page, "this is LiteLLM, a gateway") {
 		t.Errorf("/engines:\n%s", page)
+	}
+}
+
+// The objectives of a cluster's exporter are those of its configuration: built-in ones would have the names of objectives
+// that the configuration of the nodes declares.
+func TestRoleClusterHasNoObjectivesOfItsOwn(t *testing.T) {
+	if page := launch(t, "--role=cluster", "--engine.target="+vllm(t, "1").URL).get(t, "/metrics"); strings.Contains(page, "llm_slo_") {
+		t.Errorf("objectives that nobody declared:\n%s", page)
+	}
+	file := filepath.Join(t.TempDir(), "exporter.yml")
+	if err := os.WriteFile(file, []byte("objectives: [{name: gateway, signal: availability, target: 99%}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if page := launch(t, "--role=cluster", "--config.file="+file).get(t, "/metrics"); !strings.Contains(page, `llm_slo_objective_ratio{slo="gateway"} 0.99`) {
+		t.Errorf("a declared objective is missing:\n%s", page)
 	}
 }
 
