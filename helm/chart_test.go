@@ -537,8 +537,12 @@ func TestCluster(t *testing.T) {
 	if got := at(t, render(t, combinations["cluster by ScrapeConfig"]...)["cluster ScrapeConfig"], "spec", "kubernetesSDConfigs", "selectors", "label"); got != "app.kubernetes.io/name=llm-node-exporter-cluster,app.kubernetes.io/instance=gpu" {
 		t.Errorf("pods of the ScrapeConfig: %v", got)
 	}
-	if pod := at(t, render(t, combinations["cluster for VictoriaMetrics"]...)["cluster Deployment"], "spec", "template", "spec").(object); pod["serviceAccountName"] != "default" {
-		t.Errorf("it runs as %v, the account of the nodes' exporters", pod["serviceAccountName"])
+	objects = render(t, combinations["cluster for VictoriaMetrics"]...)
+	if account := at(t, objects["cluster Deployment"], "spec", "template", "spec", "serviceAccountName"); account != "default" {
+		t.Errorf("it runs as %v, the account of the nodes' exporters", account)
+	}
+	if may := objects["cluster SecurityContextConstraints"]; at(t, may, "runAsUser", "type") != "MustRunAsNonRoot" || at(t, may, "seLinuxContext", "type") != "MustRunAs" || may["allowHostDirVolumePlugin"] != false {
+		t.Errorf("OpenShift lets its account %v", may)
 	}
 }
 
