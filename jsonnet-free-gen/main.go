@@ -89,7 +89,7 @@ func (c *command) app() *kingpin.Application {
 	app.Flag("runbook-url", "Address of a runbook; {alert} stands for the alert's name, {labels} for a query with those of its labels that the exporter's own pages fill in.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
 	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}. Without it, alerts carry no link to a dashboard.").PlaceHolder("URL").StringVar(&c.style.DashboardURL)
 	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, or v2, for 13 and newer.").Default(classic).EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
-	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJob).StringVar(&c.options.Job)
+	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJobs).StringVar(&c.options.Job)
 	app.Flag("objective-label", "A label of objectives to copy to their alerts. Repeatable; replaces the default.").PlaceHolder("NAME").Default(rules.DefaultObjectiveLabels()...).StringsVar(&c.options.ObjectiveLabels)
 	app.Flag("name", "Name of the PrometheusRule, the VMRule or the Mimir namespace.").Default("llm-node-exporter").StringVar(&c.name)
 	app.Flag("meta-label", "Label of the PrometheusRule or VMRule, such as release=prometheus. Repeatable.").PlaceHolder("NAME=VALUE").StringMapVar(&c.metaLabels)

@@ -14,7 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// enginesPage shows the engines of the node to people, as of the last scrape.
+// enginesPage shows the engines to people, as of the last scrape.
 var enginesPage = template.Must(template.New("engines").Parse(`<h1>Engines</h1>
 {{ if .Engines }}<div class="wide" tabindex="0" role="region" aria-label="Engines"><table><tr><th>page</th><th>pod</th><th>state</th><th>engine</th><th>version</th><th>model</th><th>what to do</th></tr>
 {{ range .Engines }}<tr><td>{{ .Server }}</td><td>{{ template "pod" . }}</td><td>{{ .State }}</td><td>{{ .Runtime }}</td><td>{{ .Version }}</td><td>{{ .Model }}</td><td>{{ .Todo }}</td></tr>

@@ -163,3 +163,36 @@ runAsGroup: 65532
 {{- if eq $v.probes "tcp" }}{{ $ask = dict "tcpSocket" (dict "port" "metrics") }}{{ end -}}
 {{- toYaml (merge $ask (index . 2)) -}}
 {{- end -}}
+
+{{- /* A named template for the nodes' exporters and, with cluster.enabled, once more for the cluster's, as in
+(list . "lne.service"). */ -}}
+{{- define "lne.each" -}}
+{{- include (index . 1) (index . 0) }}
+{{- if (index . 0).Values.cluster.enabled }}
+---
+{{ include "lne.asCluster" . }}
+{{- end }}
+{{- end -}}
+
+{{- /* The same for the cluster's exporter alone: with other names and labels, the values under cluster in place of
+those of the same name, and nothing of a node. */ -}}
+{{- define "lne.asCluster" -}}
+{{- $ := index . 0 -}}
+{{- $values := omit $.Values "cluster" -}}
+{{- $own := dict
+  "fullnameOverride" (include "lne.suffixed" (list $ "cluster"))
+  "nameOverride" (printf "%s-cluster" (default $.Chart.Name $.Values.nameOverride | trunc 55 | trimSuffix "-"))
+  "serviceAccount" (dict "create" $.Values.serviceAccount.create)
+  "discovery" (dict "enabled" false)
+  "ownership" (dict "podResources" false "processes" false)
+  "gpu" (dict "driver" "none" "source" "" "kmsg" false)
+  "hostNetwork" false
+  "podSecurityContext" dict
+  "securityContext" dict
+  "extraVolumes" list
+  "extraVolumeMounts" list
+  "initContainers" list
+  "sidecars" list -}}
+{{- range $name, $value := merge $own $.Values.cluster }}{{ $_ := set $values $name $value }}{{ end -}}
+{{- include (index . 1) (dict "Values" $values "Release" $.Release "Chart" $.Chart "Cluster" true) -}}
+{{- end -}}
