@@ -85,7 +85,7 @@ func TestWhosePageItIs(t *testing.T) {
 func TestNoEngineIsTakenForABystander(t *testing.T) {
 	routers := []string{"vllm/production-stack-router.prom", "sglang/gateway.prom"} // which copy
 	for _, name := range pages(t) {
-		body, err := sanitise([]byte(readPage(t, name)))
+		body, err := sanitise([]byte(readPage(t, name)), name, "text/plain")
 		if err != nil {
 			continue
 		}
