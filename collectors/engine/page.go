@@ -124,7 +124,7 @@ func pageError(reason, format string, args ...any) error {
 }
 
 // sanitise prepares the body of an answer for the parser: it repairs what engines are known to send, and refuses what
-// is no text page or was cut off.
+// is no page in the text format or was cut off.
 func sanitise(body []byte, path, contentType string) (_ []byte, err error) {
 	for _, d := range builtin {
 		if d.Repair != nil {
