@@ -19,6 +19,7 @@ const (
 	LightLLM     Runtime = "lightllm"
 	TEI          Runtime = "tei" // text-embeddings-inference
 	Xinference   Runtime = "xinference"
+	Ollama       Runtime = "ollama"
 )
 
 // Services that keep or move KV cache for engines, on pages of their own.

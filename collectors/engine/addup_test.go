@@ -21,7 +21,7 @@ func TestEveryRequestArrives(t *testing.T) {
 	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
 	raised := 0
 	for _, name := range pages(t) {
-		body, err := sanitise([]byte(readPage(t, name)))
+		body, err := sanitise([]byte(readPage(t, name)), name, "text/plain")
 		if err != nil {
 			continue
 		}

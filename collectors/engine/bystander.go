@@ -43,7 +43,6 @@ var bystanders = []bystander{
 	{"node_exporter", "an exporter", reasonNotEngine, anyOf("node_load1", "node_cpu_seconds_total", "node_exporter_build_info"), false, noTarget},
 	{"kube-state-metrics", "an exporter", reasonNotEngine, anyOf("kube_pod_info", "kube_node_info"), false, noTarget},
 	{"cAdvisor", "an exporter", reasonNotEngine, anyOf("cadvisor_version_info", "container_cpu_usage_seconds_total"), false, noTarget},
-	{"an exporter for Ollama", "an exporter", reasonNotEngine, prefix("ollama_"), false, "describe its metrics under mappings: Ollama itself has none"},
 	{"llm-node-exporter", "this exporter", reasonNotEngine, anyOf("llm_engine_up"), false, noTarget},
 	{"Prometheus", "a time series database", reasonNotEngine, starts("prometheus_tsdb_"), false, noTarget},
 	{"Istio's proxy", "a sidecar", reasonNotEngine, prefix("istio_"), false, engineBeside},

@@ -92,7 +92,7 @@ func TestWhosePageItIs(t *testing.T) {
 // TestNoEngineIsTakenForABystander holds the table against every page of an engine.
 func TestNoEngineIsTakenForABystander(t *testing.T) {
 	for _, name := range pages(t) {
-		body, err := sanitise([]byte(readPage(t, name)))
+		body, err := sanitise([]byte(readPage(t, name)), name, "text/plain")
 		if err != nil {
 			continue
 		}

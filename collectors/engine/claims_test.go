@@ -89,7 +89,7 @@ func TestNoQuantityIsClaimedTwice(t *testing.T) {
 	named := regexp.MustCompile(`\b(model|model_name)="[^"]*"`)
 	first := map[metrics.Runtime]string{} // a page of each engine, the largest
 	for _, name := range pages(t) {
-		if body, err := sanitise([]byte(readPage(t, name))); err == nil {
+		if body, err := sanitise([]byte(readPage(t, name)), name, "text/plain"); err == nil {
 			if p, err := parsePage(body, "text/plain", DefaultLimits); err == nil {
 				for _, d := range recognised(t, p) {
 					if len(body) > len(first[d.Runtime]) {

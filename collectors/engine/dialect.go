@@ -26,7 +26,8 @@ type Dialect struct {
 	Paths []string
 	// Drains describes an engine whose /metrics is not its page but a list that each reader empties for all others.
 	Drains *Drains
-	// Repair undoes mistakes of the engine that make a body unreadable. It is called on every body.
+	// Repair makes a body readable: it undoes mistakes of the engine, or writes the page of one that answers in JSON. It
+	// is called on every body.
 	Repair func(body []byte) ([]byte, error)
 	// Restore gives families and labels back the names that the engine itself writes, where users, intermediaries or
 	// other releases have changed them. It is called on every page, before the page is recognised.

@@ -18,6 +18,7 @@ var builtin = []*Dialect{
 	&nim,
 	&lightllm,
 	&xinference,
+	&ollama,
 	&dynamoFrontend,
 	&dynamoWorker,
 	&lmcache,

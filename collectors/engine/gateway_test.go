@@ -16,7 +16,7 @@ import (
 func TestGatewaysSaySoOnEverySeries(t *testing.T) {
 	seen := map[metrics.Runtime]bool{}
 	for _, name := range pages(t) {
-		body, err := sanitise([]byte(readPage(t, name)))
+		body, err := sanitise([]byte(readPage(t, name)), name, "text/plain")
 		if err != nil {
 			continue
 		}

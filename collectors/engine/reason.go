@@ -46,7 +46,7 @@ var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonTimeout, "The engine did not send its whole page in time.", "A wedged or overloaded engine, or a timeout shorter than its answers: `curl -so /dev/null -w '%{time_total}\\n' URL`"},
 	{reasonTLS, "The TLS handshake failed.", "Check `http_config.tls_config` of the target: CA, server name, client certificate."},
 	{reasonAuth, "The engine wants credentials (401 or 403).", "Set `http_config.authorization.credentials_file` of the target."},
-	{reasonStatus + "NNN", "The engine answered with another HTTP status.", "`curl -i URL` shows its message."},
+	{reasonStatus + "NNN", "The engine answered with another HTTP status.", "`curl -i URL` shows its message. " + remedies(reasonStatus+"NNN")},
 	{reasonTruncated, "The connection ended in the middle of the page.", "The engine or a proxy before it died while answering."},
 	{reasonLoading, "The engine is still loading its model.", "Wait; if it lasts, see the engine's log."},
 	{reasonDisabled, "The engine serves, but its metrics are switched off.", remedies(reasonDisabled)},
