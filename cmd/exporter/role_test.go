@@ -17,7 +17,8 @@ func TestRoleCluster(t *testing.T) {
 	engine := vllm(t, "7")
 	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
-			io.WriteString(w, "litellm_in_flight_requests 1\n")
+			io.WriteString(w, "# TYPE litellm_in_flight_requests gauge\nlitellm_in_flight_requests 1\n# TYPE litellm_proxy_total_requests_metric_total counter\n"+
+				"litellm_proxy_total_requests_metric_total{requested_model=\"m\",status_code=\"200\"} 5\n")
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -26,7 +27,7 @@ func TestRoleCluster(t *testing.T) {
 	t.Cleanup(gateway.Close)
 	e := launch(t, "--role=cluster", "--engine.target="+engine.URL, "--engine.target="+gateway.URL, "--probe.target="+gateway.URL, "--probe.model=m", "--probe.interval=10s")
 	page := e.await(t, `llm_probe_requests_total{model_name="m",outcome="ok"`)
-	for _, want := range []string{"llm_engine_requests_running{", `reason="router"`, "llm_exporter_config_last_reload_successful 1"} {
+	for _, want := range []string{"llm_engine_requests_running{", `llm_gateway_responses_total{runtime="litellm",model_name="m"`, "llm_exporter_config_last_reload_successful 1"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
 		}
@@ -36,7 +37,7 @@ func TestRoleCluster(t *testing.T) {
 			t.Errorf("the page has %s of a node", ofNode)
 		}
 	}
-	if page := e.get(t, "/engines"); !strings.Contains(page, "<td>up</td><td>vllm</td>") || !strings.Contains(page, "this is LiteLLM, a gateway") {
+	if page := e.get(t, "/engines"); !strings.Contains(page, "<td>up</td><td>vllm</td>") || !strings.Contains(page, "<td>up</td><td>litellm</td>") {
 		t.Errorf("/engines:\n%s", page)
 	}
 }
