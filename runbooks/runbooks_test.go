@@ -13,7 +13,10 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -72,6 +75,10 @@ func TestPagesAreComplete(t *testing.T) {
 		for _, q := range queries {
 			if err := promql.Verify(q[1]); err != nil {
 				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			for _, f := range twice(t, q[1]) {
+				t.Errorf("%s: a gateway would count %s again: add role!=\"gateway\"", name, f)
 			}
 		}
 		for _, l := range link.FindAllStringSubmatch(text, -1) {
@@ -80,6 +87,34 @@ func TestPagesAreComplete(t *testing.T) {
 			}
 		}
 	}
+}
+
+// part matches what a histogram's series add to its name.
+var part = regexp.MustCompile(`_(bucket|sum|count)$`)
+
+// twice lists the families of a query that engines and gateways report and that it selects from all of them.
+func twice(t *testing.T, query string) (families []string) {
+	t.Helper()
+	expr, err := promql.Parser.ParseExpr(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		v, ok := n.(*parser.VectorSelector)
+		if !ok || slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
+			return m.Name == metrics.LabelRole || m.Name == metrics.LabelPod || m.Name == metrics.LabelServer
+		}) {
+			return nil
+		}
+		for _, d := range engine.Known() {
+			if d.Role == metrics.GatewayRole && slices.ContainsFunc(d.Rows, func(r engine.Row) bool { return r.To.OfEngines() && r.To.Name == part.ReplaceAllString(v.Name, "") }) {
+				families = append(families, v.Name)
+				return nil
+			}
+		}
+		return nil
+	})
+	return families
 }
 
 // A page that belongs to no alert is reached from a page that does: nobody looks for it in an incident.
