@@ -130,7 +130,7 @@ func TestGenAI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(page) }))
+	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) }))
 	t.Cleanup(e.Close)
 	const name = "\ngen_ai_server_time_to_first_token_seconds_count{"
 	if page := start(t, "--engine.target="+e.URL).get(t, "/metrics"); strings.Contains(page, name) {

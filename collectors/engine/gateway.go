@@ -95,7 +95,7 @@ func byStatus(row Row, status string, outcome func(string) string, carry ...Carr
 	row.Is, row.Failures, row.Absent = cmp.Or(row.Is, Counter), SinceAnswer, noFinish
 	requests, responses := row, row
 	requests.To, requests.Carry = metrics.Requests, []Carry{{From: status, To: metrics.LabelOutcome, Map: outcome}}
-	responses.To, responses.Carry = metrics.GatewayResponses, append(carry, Carry{From: status, To: metrics.LabelCode, Map: statusCode})
+	responses.To, responses.Carry = metrics.GatewayResponses, append(slices.Clone(carry), Carry{From: status, To: metrics.LabelCode, Map: statusCode})
 	return []Row{requests, responses}
 }
 
