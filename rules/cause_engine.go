@@ -153,7 +153,8 @@ func vanished() promql.Expr {
 		return promql.Over("max_over_time", promql.Vector(f, m...), hour)
 	}
 	had := func(f *metrics.Family) promql.Expr { return above(promql.Max(modelLabels, within(f)), 0) }
-	counted := promql.Equal(promql.Max(modelSLO, within(metrics.SLOCounted)), promql.Num(1))
+	onEngine := promql.Ne(metrics.LabelRuntime, "") // a probe also counts on models whose engines nobody reads
+	counted := promql.Equal(promql.Max(modelSLO, within(metrics.SLOCounted, onEngine)), promql.Num(1))
 	optional := promql.Equal(promql.Max(sloLabels, within(metrics.SLOMayBeAbsent)), promql.Num(1))
 
 	declared := promql.And(counted, promql.Max(sloLabels, within(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, ""))), promql.On(sloLabels...))

@@ -104,7 +104,7 @@ func verdictQuery() promql.Expr {
 	suspect := func(d Delays) promql.Expr {
 		return promql.Vector(metrics.RecordedSuspect, sameModel(promql.Eq(metrics.LabelDelays, string(d)))...)
 	}
-	ofTokens := promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Eq(metrics.LabelSignal, string(slo.ITL)))...)
+	ofTokens := promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Re(metrics.LabelSignal, string(slo.ITL)+"|"+string(slo.ProbeITL)))...)
 	return promql.Or(suspect(""),
 		promql.Unless(suspect(FirstToken), ofTokens, promql.On()),
 		promql.And(suspect(NextToken), ofTokens, promql.On()))
