@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	drill "github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -38,12 +39,13 @@ const brief = 45 * time.Minute
 func play(t *testing.T, in incident.Incident, history time.Duration, relabel func(labels.Labels) labels.Labels) shown {
 	t.Helper()
 	in.History, in.Lasts = history, min(in.Lasts, 30*time.Minute)
-	sim, onset, err := incident.Store(in, bareGroups(), 1, relabel)
+	p, err := drill.Run(in, drill.Options{Seed: 1, Groups: bareGroups(), Relabel: relabel})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = sim.Close() })
-	return shown{sim, onset.Add(-35 * time.Minute), onset, onset.Add(in.Lasts)}
+	t.Cleanup(func() { _ = p.Close() })
+	onset := p.World.At(p.Onset)
+	return shown{p.Prometheus, onset.Add(-35 * time.Minute), onset, onset.Add(in.Lasts)}
 }
 
 // What a scrape makes of the drill's series: a node of a fleet on Kubernetes, which Prometheus gives a

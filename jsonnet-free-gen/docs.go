@@ -33,16 +33,26 @@ var groups = []struct {
 	{[]metrics.Owner{metrics.Exporter}, "The exporter", "What the exporter reports about itself, besides the standard `go_`, `process_` and `llm_exporter_build_info` metrics."},
 }
 
+// stability states what users may rely on.
+const stability = `A **stable** metric keeps its name, type, labels and meaning within a major version. It may gain label values, and series where an engine
+begins to report it. An **experimental** one, marked so in the tables, may change in a minor version; the changelog says how.
+
+A stable metric that has to go is first deprecated: its help text names the replacement, the changelog lists it under Deprecated, and both are served
+for at least two minor versions and six months. Only the next major version removes it. Recorded series belong to the rules of the same version: alerts
+and dashboards are generated with them, so upgrade the three together.
+`
+
 func metricsPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Metrics\n\n" + generated)
 	b.WriteString("Histograms and counters may be summed over any label. \"Folded by\" says how to combine gauges: `never` means that adding or\n" +
-		"averaging them has no meaning. Labels without a value are left out of a series.\n")
+		"averaging them has no meaning. Labels without a value are left out of a series.\n" +
+		"\n## Stability\n\n" + stability)
 	for _, g := range groups {
 		var rows bytes.Buffer
 		for _, f := range metrics.All() {
 			if slices.Contains(g.owners, f.Owner) {
-				fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.Kind, cell(f.Help), labelCell(f.Labels), f.Aggregate)
+				fmt.Fprintf(&rows, "| `%s` | %s | %s | %s | %s |\n", f.Name, f.Kind, cell(f.Help)+stage(f), labelCell(f.Labels), f.Aggregate)
 			}
 		}
 		if rows.Len() == 0 {
@@ -57,6 +67,14 @@ func metricsPage() ([]byte, error) {
 	}
 	fmt.Fprintf(&b, "\n## Labels\n\n`E` = %s\n\n`T` = %s\n", code(metrics.EngineLabels), code(metrics.TargetLabels))
 	return b.Bytes(), nil
+}
+
+// stage marks an experimental family.
+func stage(f *metrics.Family) string {
+	if f.Experimental {
+		return " *Experimental.*"
+	}
+	return ""
 }
 
 // labelCell abbreviates the label sets that most families share.

@@ -61,80 +61,80 @@ var (
 	SpecDecodeAcceptedTokens = Engine.counter("llm_engine_spec_decode_accepted_tokens_total",
 		"Proposed tokens that speculative decoding accepted.", EngineLabels)
 	KVTransferTime = Engine.histogram("llm_engine_kv_transfer_time_seconds",
-		"Time of one KV cache transfer between prefill and decode engines.", EngineLabels)
+		"Time of one KV cache transfer between prefill and decode engines.", EngineLabels).experimental()
 	KVTransferSize = Engine.histogram("llm_engine_kv_transfer_size_bytes",
-		"Bytes of one KV cache transfer between prefill and decode engines.", EngineLabels)
+		"Bytes of one KV cache transfer between prefill and decode engines.", EngineLabels).experimental()
 	KVTransferFailures = Engine.counter("llm_engine_kv_transfer_failures_total",
-		"Failed KV cache transfers between prefill and decode engines, including failed handshakes and notifications.", EngineLabels)
+		"Failed KV cache transfers between prefill and decode engines, including failed handshakes and notifications.", EngineLabels).experimental()
 
 	KVTransferPostTime = Engine.histogram("llm_engine_kv_transfer_post_time_seconds",
-		"Time to submit one KV cache transfer between prefill and decode engines, before its bytes move.", EngineLabels)
+		"Time to submit one KV cache transfer between prefill and decode engines, before its bytes move.", EngineLabels).experimental()
 	KVTransfersExpired = Engine.counter("llm_engine_kv_transfers_expired_total",
-		"KV caches that a prefill engine held for a decode engine which never fetched them.", EngineLabels)
+		"KV caches that a prefill engine held for a decode engine which never fetched them.", EngineLabels).experimental()
 
 	KVTierQueryTokens = Engine.counter("llm_engine_kv_tier_query_tokens_total",
-		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage where the engine does not tell disk from remote.", EngineLabels, with(LabelTier))
+		"Prompt tokens looked up in a tier of the KV cache below the GPU: host, disk, remote, or storage where the engine does not tell disk from remote.", EngineLabels, with(LabelTier)).experimental()
 	KVTierHitTokens = Engine.counter("llm_engine_kv_tier_hit_tokens_total",
-		"Prompt tokens found in a tier of the KV cache below the GPU.", EngineLabels, with(LabelTier))
+		"Prompt tokens found in a tier of the KV cache below the GPU.", EngineLabels, with(LabelTier)).experimental()
 	KVTierLookups = Engine.counter("llm_engine_kv_tier_lookups_total",
-		"Lookups in a tier of the KV cache below the GPU, where the engine counts blocks, keys or objects and not tokens.", EngineLabels, with(LabelTier))
+		"Lookups in a tier of the KV cache below the GPU, where the engine counts blocks, keys or objects and not tokens.", EngineLabels, with(LabelTier)).experimental()
 	KVTierHits = Engine.counter("llm_engine_kv_tier_hits_total",
-		"Lookups that found something in a tier of the KV cache below the GPU, in the unit of the lookups.", EngineLabels, with(LabelTier))
+		"Lookups that found something in a tier of the KV cache below the GPU, in the unit of the lookups.", EngineLabels, with(LabelTier)).experimental()
 	KVTierTransferTokens = Engine.counter("llm_engine_kv_tier_transfer_tokens_total",
-		"Tokens whose KV cache was stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation))
+		"Tokens whose KV cache was stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierTransferBytes = Engine.counter("llm_engine_kv_tier_transfer_bytes_total",
-		"Bytes of KV cache stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation))
+		"Bytes of KV cache stored to a tier or fetched from it.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierTransferBlocks = Engine.counter("llm_engine_kv_tier_transfer_blocks_total",
-		"Blocks of KV cache stored to a tier or fetched from it, where the engine does not say how large they are.", EngineLabels, with(LabelTier, LabelOperation))
+		"Blocks of KV cache stored to a tier or fetched from it, where the engine does not say how large they are.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierTransferTime = Engine.counter("llm_engine_kv_tier_transfer_seconds_total",
-		"Time spent storing to a tier or fetching from it; without a tier or an operation where the source adds them up. Workers in parallel can spend more than one second per second.", EngineLabels, with(LabelTier, LabelOperation))
+		"Time spent storing to a tier or fetching from it; without a tier or an operation where the source adds them up. Workers in parallel can spend more than one second per second.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierFailures = Engine.counter("llm_engine_kv_tier_failures_total",
-		"Stores to a tier and fetches from it that failed, in the unit in which the engine counts them.", EngineLabels, with(LabelTier, LabelOperation))
+		"Stores to a tier and fetches from it that failed, in the unit in which the engine counts them.", EngineLabels, with(LabelTier, LabelOperation)).experimental()
 	KVTierRefused = Engine.counter("llm_engine_kv_tier_refused_total",
-		"Stores that a tier refused because it was full, pinned or slower than its writers, in the unit in which the engine counts them.", EngineLabels, with(LabelTier))
+		"Stores that a tier refused because it was full, pinned or slower than its writers, in the unit in which the engine counts them.", EngineLabels, with(LabelTier)).experimental()
 	KVTierEvicted = Engine.counter("llm_engine_kv_tier_evicted_total",
-		"Evictions from a tier to make room, in the unit in which the engine counts them.", EngineLabels, with(LabelTier))
+		"Evictions from a tier to make room, in the unit in which the engine counts them.", EngineLabels, with(LabelTier)).experimental()
 	KVTierUsage = Engine.gauge(Max, "llm_engine_kv_tier_usage_ratio",
-		"Share of a tier in use, 0 to 1. Full is normal for a cache.", EngineLabels, with(LabelTier))
+		"Share of a tier in use, 0 to 1. Full is normal for a cache.", EngineLabels, with(LabelTier)).experimental()
 	KVTierPinned = Engine.gauge(Max, "llm_engine_kv_tier_pinned_ratio",
-		"Share of a tier pinned by transfers in flight, 0 to 1. Near 1, the link is too slow and stores are refused.", EngineLabels, with(LabelTier))
+		"Share of a tier pinned by transfers in flight, 0 to 1. Near 1, the link is too slow and stores are refused.", EngineLabels, with(LabelTier)).experimental()
 	KVTierCapacityTokens = Engine.gauge(Sum, "llm_engine_kv_tier_capacity_tokens",
-		"Tokens that fit into a tier.", EngineLabels, with(LabelTier))
+		"Tokens that fit into a tier.", EngineLabels, with(LabelTier)).experimental()
 	KVTierCapacityBytes = Engine.gauge(Sum, "llm_engine_kv_tier_capacity_bytes",
-		"Bytes that fit into a tier.", EngineLabels, with(LabelTier))
+		"Bytes that fit into a tier.", EngineLabels, with(LabelTier)).experimental()
 
 	KVBlockLifetime = Engine.histogram("llm_engine_kv_block_lifetime_seconds",
-		"Time from filling a block of the KV cache to evicting it; engines sample a few blocks.", EngineLabels)
+		"Time from filling a block of the KV cache to evicting it; engines sample a few blocks.", EngineLabels).experimental()
 	KVBlockIdle = Engine.histogram("llm_engine_kv_block_idle_before_evict_seconds",
-		"Time from the last use of a block of the KV cache to evicting it; engines sample a few blocks.", EngineLabels)
+		"Time from the last use of a block of the KV cache to evicting it; engines sample a few blocks.", EngineLabels).experimental()
 	KVBlockReuseGap = Engine.histogram("llm_engine_kv_block_reuse_gap_seconds",
-		"Time between two uses of a block of the KV cache; engines sample a few blocks.", EngineLabels)
+		"Time between two uses of a block of the KV cache; engines sample a few blocks.", EngineLabels).experimental()
 
 	RequestsWaitingByReason = Engine.gauge(Sum, "llm_engine_requests_waiting_by_reason",
 		"Requests held in a queue of the engine, by what they wait for: capacity, deferred (adapter, KV transfer or another block), bootstrap, kv_allocation, kv_transfer, grammar or other.",
-		EngineLabels, with(LabelReason))
+		EngineLabels, with(LabelReason)).experimental()
 	RequestsSwapped = Engine.gauge(Sum, "llm_engine_requests_swapped",
-		"Requests that are paused, or whose KV cache was moved to host memory, to make room.", EngineLabels)
+		"Requests that are paused, or whose KV cache was moved to host memory, to make room.", EngineLabels).experimental()
 	RequestsRunningLimit = Engine.gauge(Sum, "llm_engine_requests_running_limit",
 		"Requests that fit into the running batch.", EngineLabels)
 	BatchTokens = Engine.histogram("llm_engine_batch_tokens",
-		"Tokens processed in one step of the engine, prefill and decode together.", EngineLabels)
+		"Tokens processed in one step of the engine, prefill and decode together.", EngineLabels).experimental()
 	RequestPreemptions = Engine.histogram("llm_engine_request_preemptions",
-		"Preemptions per finished request.", EngineLabels)
+		"Preemptions per finished request.", EngineLabels).experimental()
 	CorruptedRequests = Engine.counter("llm_engine_corrupted_requests_total",
-		"Requests with NaN in their logits. Engines look for them only when told to.", EngineLabels)
+		"Requests with NaN in their logits. Engines look for them only when told to.", EngineLabels).experimental()
 	MultimodalCacheQueries = Engine.counter("llm_engine_multimodal_cache_queries_total",
-		"Inputs (images, audio) looked up in the multimodal cache.", EngineLabels)
+		"Inputs (images, audio) looked up in the multimodal cache.", EngineLabels).experimental()
 	MultimodalCacheHits = Engine.counter("llm_engine_multimodal_cache_hits_total",
-		"Inputs found in the multimodal cache.", EngineLabels)
+		"Inputs found in the multimodal cache.", EngineLabels).experimental()
 	PromptTime = Engine.counter("llm_engine_prompt_seconds_total",
 		"Time spent processing prompts. Over prompt tokens it gives a mean, never a distribution.", EngineLabels)
 	GenerationTime = Engine.counter("llm_engine_generation_seconds_total",
 		"Time spent generating. Over generated tokens it gives a mean, never a distribution.", EngineLabels)
 	EstimatedFlops = Engine.counter("llm_engine_estimated_flops_per_gpu_total",
-		"Floating point operations per GPU as the engine estimates them. The rate over the peak of the data type is the model FLOPs utilisation (MFU).", EngineLabels)
+		"Floating point operations per GPU as the engine estimates them. The rate over the peak of the data type is the model FLOPs utilisation (MFU).", EngineLabels).experimental()
 	EstimatedMemoryBytes = Engine.counter("llm_engine_estimated_memory_bytes_per_gpu_total",
-		"Bytes read from and written to the memory of a GPU as the engine estimates them.", EngineLabels)
+		"Bytes read from and written to the memory of a GPU as the engine estimates them.", EngineLabels).experimental()
 
 	EngineUp = Target.gauge(Never, "llm_engine_up",
 		"Whether the engine's page was read and understood (1). When 0, reason says why not.",
@@ -145,7 +145,7 @@ var (
 	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)
 	EngineLoadTime = Engine.gauge(Max, "llm_engine_load_time_seconds",
-		"Time the engine took from start until it could serve (cold start).", EngineLabels)
+		"Time the engine took from start until it could serve (cold start).", EngineLabels).experimental()
 	EngineScrapeDuration = Target.gauge(Max, "llm_engine_scrape_duration_seconds",
 		"Time to fetch and map the engine's page.", TargetLabels)
 	EngineScrapeSize = Target.gauge(Sum, "llm_engine_scrape_size_bytes",

@@ -70,10 +70,10 @@ var (
 		with(LabelReason))
 	GPUSourceUp = GPU.gauge(Never, "llm_gpu_source_up",
 		"Whether the page of another exporter, read in place of NVML, can be used (1). source is the exporter, dcgm or amd, and empty while that is unknown. When 0, reason says why, as for llm_engine_up, or is no_gpu_page.",
-		with(LabelSource, LabelServer, LabelReason))
+		with(LabelSource, LabelServer, LabelReason)).experimental()
 	GPUMetricSourceInfo = GPU.info("llm_gpu_metric_source_info",
 		"Where a metric comes from while GPUs are read from the page of another exporter, always 1. quality is native, derived, approximate or missing; reason says why it is not native.",
-		with(LabelMetric, LabelSource, LabelQuality, LabelReason))
+		with(LabelMetric, LabelSource, LabelQuality, LabelReason)).experimental()
 	GPUDriverInfo = GPU.info("llm_gpu_driver_info",
 		"Versions of the NVIDIA driver, of NVML and of the CUDA level the driver offers, always 1.",
 		with(LabelDriverVersion, LabelNVMLVersion, LabelCUDAVersion))
@@ -105,11 +105,11 @@ var (
 		GPULabels, with(LabelGPUName, LabelPCIBusID, LabelMinorNumber, LabelSerial, LabelArchitecture, LabelComputeCapability, LabelVBIOSVersion))
 	GPUPlatformInfo = GPU.info("llm_gpu_platform_info",
 		"Position of a GPU in its rack, always 1 (nvmlDeviceGetPlatformInfo, Blackwell and newer). Stays while the GPU does not answer.",
-		GPULabels, with(LabelChassisSerialNumber, LabelSlotNumber, LabelTrayIndex, LabelHostID, LabelPeerType, LabelModuleID))
+		GPULabels, with(LabelChassisSerialNumber, LabelSlotNumber, LabelTrayIndex, LabelHostID, LabelPeerType, LabelModuleID)).experimental()
 	GPUGSPFirmwareInfo = GPU.info("llm_gpu_gsp_firmware_info",
-		"Firmware of the GPU's system processor (GSP), always 1 (nvmlDeviceGetGspFirmwareVersion).", GPULabels, with(LabelGSPFirmwareVersion))
+		"Firmware of the GPU's system processor (GSP), always 1 (nvmlDeviceGetGspFirmwareVersion).", GPULabels, with(LabelGSPFirmwareVersion)).experimental()
 	GPUGSPFirmwareMode = GPU.gauge(Never, "llm_gpu_gsp_firmware_mode",
-		"Whether the GPU's system processor runs its firmware (1); state is current, or default: what the driver does with this GPU unless told otherwise (nvmlDeviceGetGspFirmwareMode).", GPULabels, with(LabelState))
+		"Whether the GPU's system processor runs its firmware (1); state is current, or default: what the driver does with this GPU unless told otherwise (nvmlDeviceGetGspFirmwareMode).", GPULabels, with(LabelState)).experimental()
 	GPUPersistenceMode = GPU.gauge(Never, "llm_gpu_persistence_mode",
 		"Whether the driver keeps the GPU initialised without clients (1). When 0, reading it may take seconds.", GPULabels)
 	GPUPerformanceState = GPU.gauge(Max, "llm_gpu_performance_state",
@@ -151,11 +151,11 @@ var (
 	GPUMemoryBusy = GPU.gauge(Max, "llm_gpu_memory_busy_ratio",
 		"Share of time in which device memory was read or written at all (NVML utilization.memory). Not bandwidth.", GPULabels)
 	GPUCacheHit = GPU.gauge(Never, "llm_gpu_cache_hit_ratio",
-		"Share of the accesses to a memory that the GPU's cache answered, 0 to 1; kind is dram (its own), host or peer (GPM).", GPUInstanceLabels, with(LabelKind))
+		"Share of the accesses to a memory that the GPU's cache answered, 0 to 1; kind is dram (its own), host or peer (GPM).", GPUInstanceLabels, with(LabelKind)).experimental()
 	GPUBAR1Total = GPU.gauge(Sum, "llm_gpu_bar1_total_bytes",
-		"Window through which CPU and PCIe devices reach device memory (nvmlDeviceGetBAR1MemoryInfo).", GPULabels)
+		"Window through which CPU and PCIe devices reach device memory (nvmlDeviceGetBAR1MemoryInfo).", GPULabels).experimental()
 	GPUBAR1Used = GPU.gauge(Sum, "llm_gpu_bar1_used_bytes",
-		"Part of that window in use (nvmlDeviceGetBAR1MemoryInfo). Once it is full, GPUDirect and peers get no more of it.", GPULabels)
+		"Part of that window in use (nvmlDeviceGetBAR1MemoryInfo). Once it is full, GPUDirect and peers get no more of it.", GPULabels).experimental()
 	GPUECCMode = GPU.gauge(Never, "llm_gpu_ecc_mode",
 		"Whether ECC is on (1); state is current or pending (after the next reset).", GPULabels, with(LabelState))
 	GPUECCErrors = GPU.counter("llm_gpu_ecc_errors_total",
@@ -164,7 +164,7 @@ var (
 	GPUSRAMUncorrected = GPU.counter("llm_gpu_sram_uncorrected_errors_total",
 		"Uncorrectable SRAM errors by what found them: type parity or sec_ded (nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels, with(LabelType, LabelLifetime))
 	GPUSRAMUnitUncorrected = GPU.counter("llm_gpu_sram_unit_uncorrected_errors_total",
-		"Uncorrectable SRAM errors over the life of the board, by unit: location l2, sm, pcie, microcontroller or other (nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels, with(LabelLocation))
+		"Uncorrectable SRAM errors over the life of the board, by unit: location l2, sm, pcie, microcontroller or other (nvmlDeviceGetSramEccErrorStatus, needs root).", GPULabels, with(LabelLocation)).experimental()
 	GPUSRAMThreshold = GPU.gauge(Max, "llm_gpu_sram_ecc_threshold_exceeded",
 		"Whether uncorrectable SRAM errors exceed the replacement threshold (1).", GPULabels)
 	GPURowRemapPending = GPU.gauge(Max, "llm_gpu_row_remap_pending",
@@ -180,9 +180,9 @@ var (
 	GPURetiredPagesPending = GPU.gauge(Max, "llm_gpu_retired_pages_pending",
 		"Whether a memory page waits for a reboot to be retired (1).", GPULabels)
 	GPURepairPending = GPU.gauge(Max, "llm_gpu_repair_pending",
-		"Whether a repair waits for a GPU reset (1); type is channel or tpc.", GPULabels, with(LabelType))
+		"Whether a repair waits for a GPU reset (1); type is channel or tpc.", GPULabels, with(LabelType)).experimental()
 	GPUMemoryUnrepairable = GPU.gauge(Max, "llm_gpu_memory_unrepairable",
-		"Whether the device memory has a fault that cannot be repaired (1).", GPULabels)
+		"Whether the device memory has a fault that cannot be repaired (1).", GPULabels).experimental()
 )
 
 // Utilization of the GPU.
@@ -205,18 +205,18 @@ var (
 // new enough.
 var (
 	GPUSMCycles = GPU.counter("llm_gpu_sm_cycles_total",
-		"Cycles of the SMs, busy or not (GPM).", GPUInstanceLabels)
+		"Cycles of the SMs, busy or not (GPM).", GPUInstanceLabels).experimental()
 	GPUSMActiveCycles = GPU.counter("llm_gpu_sm_active_cycles_total",
-		"Cycles in which the SMs were busy (GPM).", GPUInstanceLabels)
+		"Cycles in which the SMs were busy (GPM).", GPUInstanceLabels).experimental()
 	GPUTensorActiveCycles = GPU.counter("llm_gpu_tensor_active_cycles_total",
-		"Cycles in which the SMs did tensor operations of any kind (GPM).", GPUInstanceLabels)
+		"Cycles in which the SMs did tensor operations of any kind (GPM).", GPUInstanceLabels).experimental()
 	GPUPipeActiveCycles = GPU.counter("llm_gpu_pipe_active_cycles_total",
-		"Cycles in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels, with(LabelPipe))
+		"Cycles in which the SMs used a pipe: integer, fp64, fp32, fp16 or tensor_dfma, _hmma, _dmma, _imma (GPM).", GPUInstanceLabels, with(LabelPipe)).experimental()
 )
 
 // GPUMediaUtilization covers the units beside the SMs that engines for images and video use.
 var GPUMediaUtilization = GPU.gauge(Max, "llm_gpu_media_utilization_ratio",
-	"Share of the last sampling period in which a media unit was busy; kind is encoder, decoder, jpeg or ofa (nvmlDeviceGetEncoderUtilization and its like).", GPULabels, with(LabelKind))
+	"Share of the last sampling period in which a media unit was busy; kind is encoder, decoder, jpeg or ofa (nvmlDeviceGetEncoderUtilization and its like).", GPULabels, with(LabelKind)).experimental()
 
 // Temperature, power and fans.
 var (
@@ -257,25 +257,25 @@ var (
 	GPUNVLinkErrors = GPU.counter("llm_gpu_nvlink_errors_total",
 		"NVLink errors of a link by type.", GPULabels, with(LabelLink, LabelType))
 	GPUNVLinkBitErrors = GPU.gauge(Max, "llm_gpu_nvlink_bit_error_ratio",
-		"Errors per bit of an NVLink; type is raw (on the wire), effective (what forward error correction leaves) or symbol (NVLink 5).", GPULabels, with(LabelLink, LabelType))
+		"Errors per bit of an NVLink; type is raw (on the wire), effective (what forward error correction leaves) or symbol (NVLink 5).", GPULabels, with(LabelLink, LabelType)).experimental()
 	GPUNVLinkFEC = GPU.counter("llm_gpu_nvlink_fec_history_total",
-		"Symbol errors that forward error correction repaired, by bin 0 to 15 of the driver's FEC history, all links together (NVLink 5). NVIDIA does not say how the bins are cut.", GPULabels, with(LabelBin))
+		"Symbol errors that forward error correction repaired, by bin 0 to 15 of the driver's FEC history, all links together (NVLink 5). NVIDIA does not say how the bins are cut.", GPULabels, with(LabelBin)).experimental()
 	GPUC2CMode = GPU.gauge(Never, "llm_gpu_c2c_mode",
-		"Whether GPU and CPU are connected chip to chip (1) (nvmlDeviceGetC2cModeInfoV).", GPULabels)
+		"Whether GPU and CPU are connected chip to chip (1) (nvmlDeviceGetC2cModeInfoV).", GPULabels).experimental()
 	GPUC2CLinks = GPU.gauge(Sum, "llm_gpu_c2c_links",
-		"Chip-to-chip links to the CPU that the GPU has.", GPULabels)
+		"Chip-to-chip links to the CPU that the GPU has.", GPULabels).experimental()
 	GPUC2CLinkUp = GPU.gauge(Never, "llm_gpu_c2c_link_up",
-		"Whether a chip-to-chip link is active (1).", GPULabels, with(LabelLink))
+		"Whether a chip-to-chip link is active (1).", GPULabels, with(LabelLink)).experimental()
 	GPUC2CLinkBandwidth = GPU.gauge(Sum, "llm_gpu_c2c_link_max_bandwidth_bytes_per_second",
-		"What an active chip-to-chip link can carry.", GPULabels, with(LabelLink))
+		"What an active chip-to-chip link can carry.", GPULabels, with(LabelLink)).experimental()
 	GPUC2CErrors = GPU.counter("llm_gpu_c2c_errors_total",
-		"Errors of a chip-to-chip link; type is crc, replay or replay_back_to_back.", GPULabels, with(LabelLink, LabelType))
+		"Errors of a chip-to-chip link; type is crc, replay or replay_back_to_back.", GPULabels, with(LabelLink, LabelType)).experimental()
 	GPUFabricInfo = GPU.info("llm_gpu_fabric_info",
-		"Multi-node NVLink cluster and clique of a GPU, once it is registered with the fabric, always 1 (nvmlDeviceGetGpuFabricInfoV).", GPULabels, with(LabelClusterUUID, LabelCliqueID))
+		"Multi-node NVLink cluster and clique of a GPU, once it is registered with the fabric, always 1 (nvmlDeviceGetGpuFabricInfoV).", GPULabels, with(LabelClusterUUID, LabelCliqueID)).experimental()
 	GPUFabricState = GPU.gauge(Never, "llm_gpu_fabric_state",
-		"Registration of the GPU with the NVSwitch fabric, always 1; state is not_started, in_progress or completed.", GPULabels, with(LabelState))
+		"Registration of the GPU with the NVSwitch fabric, always 1; state is not_started, in_progress or completed.", GPULabels, with(LabelState)).experimental()
 	GPUFabricHealth = GPU.gauge(Never, "llm_gpu_fabric_unhealthy",
-		"Whether a fabric health check fails (1). Only checks that the GPU supports.", GPULabels, with(LabelCheck))
+		"Whether a fabric health check fails (1). Only checks that the GPU supports.", GPULabels, with(LabelCheck)).experimental()
 )
 
 // Errors that the driver reports, and their remedies.
@@ -294,10 +294,10 @@ var (
 		with(LabelXID, LabelSeverity, LabelMeaning, LabelAction))
 	GPUSXIDErrors = GPU.counter("llm_gpu_nvswitch_sxid_errors_total",
 		"Errors of an NVSwitch (SXid) in the kernel log, by PCI address of the switch; severity is fatal or nonfatal, as the driver says. Absent before the first.",
-		with(LabelPCIBusID, LabelSXID, LabelSeverity))
+		with(LabelPCIBusID, LabelSXID, LabelSeverity)).experimental()
 	GPUSXIDLastTimestamp = GPU.gauge(Max, "llm_gpu_nvswitch_sxid_last_timestamp_seconds",
 		"When an SXid was last seen, unix time: also before the exporter started, as far back as the kernel log reaches.",
-		with(LabelPCIBusID, LabelSXID, LabelSeverity))
+		with(LabelPCIBusID, LabelSXID, LabelSeverity)).experimental()
 	GPUXIDSourceUp = GPU.gauge(Never, "llm_gpu_xid_source_up",
 		"Whether a source of XIDs is being read (1): nvml, or kmsg, which also reports SXids. When 0, reason says why.", with(LabelSource, LabelReason))
 )
@@ -308,13 +308,13 @@ var (
 		"Compute processes on the GPU that are visible from the exporter's pid namespace.", GPUInstanceLabels)
 	GPUContainerMemory = Allocation.gauge(Sum, "llm_gpu_container_memory_bytes",
 		"Device memory used by the processes of one container, or by all processes outside containers, or with container_id=\"unknown\" by those that /proc does not show. namespace and pod are empty outside Kubernetes.",
-		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
+		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID)).experimental()
 	GPUContainerSMUtilization = Allocation.gauge(Max, "llm_gpu_container_sm_utilization_ratio",
 		"Share of the last sampling period in which kernels of the container's processes ran (nvmlDeviceGetProcessUtilization): its part of a GPU that is shared by time. Labels as for llm_gpu_container_memory_bytes. Absent with MIG.",
-		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
+		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID)).experimental()
 	GPUContainerMemoryBusy = Allocation.gauge(Max, "llm_gpu_container_memory_busy_ratio",
 		"Share of the last sampling period in which the container's processes read or wrote device memory at all (nvmlDeviceGetProcessUtilization). Not bandwidth. Absent with MIG.",
-		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID))
+		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainerID)).experimental()
 	GPUAllocationInfo = Allocation.info("llm_gpu_allocation_info",
 		"The kubelet gave a GPU, a part of it or a time slice of it to a container, always 1. resource is the extended resource, or the driver of a resource claim; empty where this comes from another exporter's page.",
 		GPUInstanceLabels, with(LabelNamespace, LabelPod, LabelContainer, LabelResource))

@@ -114,6 +114,9 @@ type Family struct {
 	Aggregate Aggregate
 	// Owner reports the numbers.
 	Owner Owner
+	// Experimental says that name, type, labels and meaning may still change in a minor version. Those of other exported
+	// families may not: testdata/stable.txt holds them.
+	Experimental bool
 	// Index holds the position in All, stable within one build.
 	Index int
 
@@ -176,6 +179,12 @@ func declare(owner Owner, kind Kind, agg Aggregate, name, help string, labels ..
 		panic("metrics: declared twice: " + name)
 	}
 	all = append(all, f)
+	return f
+}
+
+// experimental marks a family that may still change.
+func (f *Family) experimental() *Family {
+	f.Experimental = true
 	return f
 }
 

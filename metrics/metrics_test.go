@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -8,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 )
 
 // TestConventions holds every declared family to the rules of docs/metrics.md and of Prometheus.
@@ -70,6 +73,20 @@ func (everything) Collect(ch chan<- prometheus.Metric) {
 }
 
 // TestDescriptors registers the whole vocabulary with client_golang and lints what comes out.
+// TestStable: what others build on stays as it is. A stable family keeps its name, type and labels within a major version.
+func TestStable(t *testing.T) {
+	var page strings.Builder
+	for _, f := range All() {
+		if f.Exported() && !f.Experimental {
+			fmt.Fprintf(&page, "%s %s %s\n", f.Name, f.Kind, strings.Join(f.Labels, ","))
+		}
+	}
+	golden.Compare(t, "testdata/stable.txt", page.String())
+	if t.Failed() {
+		t.Error("a stable family has changed: keep it, and add another beside it (docs/metrics.md#stability). A new one begins with experimental()")
+	}
+}
+
 func TestDescriptors(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(everything{})

@@ -35,34 +35,34 @@ var ProbeOutcomes = []ProbeOutcome{ProbeOK, ProbeWrongAnswer, ProbeEmpty, ProbeR
 // What a synthetic client sees. Clocks start when the connection is there, so that the network's part and the model's are apart.
 var (
 	ProbeTimeToFirstByte = Probe.histogram("llm_probe_time_to_first_byte_seconds",
-		"Time from an open connection to the first byte of the answer, headers included: an engine may send them long before a token.", ProbeLabels)
+		"Time from an open connection to the first byte of the answer, headers included: an engine may send them long before a token.", ProbeLabels).experimental()
 	ProbeTimeToFirstToken = Probe.histogram("llm_probe_time_to_first_token_seconds",
-		"Time from an open connection to the first message with text, reasoning or a tool call. Absent for answers that were not streamed, or held back by a buffer.", ProbeLabels)
+		"Time from an open connection to the first message with text, reasoning or a tool call. Absent for answers that were not streamed, or held back by a buffer.", ProbeLabels).experimental()
 	ProbeTimeToFirstVisibleToken = Probe.histogram("llm_probe_time_to_first_visible_token_seconds",
-		"Time from an open connection to the first message with anything but reasoning.", ProbeLabels)
+		"Time from an open connection to the first message with anything but reasoning.", ProbeLabels).experimental()
 	ProbeInterTokenLatency = Probe.histogram("llm_probe_inter_token_latency_seconds",
-		"Time between messages with tokens, divided by the tokens of a message: as its usage says, or else the mean of the answer. One observation per message. Absent for answers without usage.", ProbeLabels)
+		"Time between messages with tokens, divided by the tokens of a message: as its usage says, or else the mean of the answer. One observation per message. Absent for answers without usage.", ProbeLabels).experimental()
 	ProbeRequestDuration = Probe.histogram("llm_probe_request_duration_seconds",
-		"Time from an open connection to the end of a whole answer.", ProbeLabels)
+		"Time from an open connection to the end of a whole answer.", ProbeLabels).experimental()
 	ProbeConnection = Probe.histogram("llm_probe_connection_seconds",
-		"Time of a phase of the connection: resolve, connect or tls. Every probe makes its own.", ProbeLabels, with(LabelPhase))
+		"Time of a phase of the connection: resolve, connect or tls. Every probe makes its own.", ProbeLabels, with(LabelPhase)).experimental()
 	ProbeRequests = Probe.counter("llm_probe_requests_total",
 		"Synthetic requests that ended, by outcome: ok, wrong_answer, empty, refused, timeout, rate_limited, http_4xx, http_5xx, in_stream_error, truncated or invalid.",
-		ProbeLabels, with(LabelOutcome))
+		ProbeLabels, with(LabelOutcome)).experimental()
 	ProbeFailures = Probe.gauge(Max, "llm_probe_failures_in_a_row",
 		"Synthetic requests in a row that failed: empty, refused, timeout, http_5xx, in_stream_error or truncated. 0 after any other outcome, and after a request that was not sent because the model sleeps or is not loaded.",
-		ProbeLabels)
+		ProbeLabels).experimental()
 	ProbeSkipped = Probe.counter("llm_probe_skipped_total",
 		"Synthetic requests that were not sent, by reason: asleep (it would wake the model), not_loaded (it would load it), unused (it alone would keep it loaded) or budget (it would cost more than the hour allows).",
-		ProbeLabels, with(LabelReason))
+		ProbeLabels, with(LabelReason)).experimental()
 	ProbeBuffered = Probe.counter("llm_probe_buffered_total",
-		"Whole answers that arrived at once although a stream was requested: something on the way buffers them, or does not stream.", ProbeLabels)
+		"Whole answers that arrived at once although a stream was requested: something on the way buffers them, or does not stream.", ProbeLabels).experimental()
 	ProbeTokens = Probe.counter("llm_probe_tokens_total",
 		"Tokens that synthetic requests cost, by kind: prompt and completion as the usage says; assumed is the most that a request without usage can have cost.",
-		ProbeLabels, with(LabelKind))
+		ProbeLabels, with(LabelKind)).experimental()
 	ProbeBudget = Probe.gauge(Sum, "llm_probe_budget_tokens",
-		"Tokens that a probe may cost in an hour.", ProbeLabels)
+		"Tokens that a probe may cost in an hour.", ProbeLabels).experimental()
 	ProbeAnswerMatches = Probe.gauge(Never, "llm_probe_answer_matches",
 		"Whether the last whole answer was the one first seen from this release with this configuration (1). Absent for prompts with a nonce. version is the release, where the exporter also reads the engine at this address.",
-		ProbeLabels, with(LabelVersion))
+		ProbeLabels, with(LabelVersion)).experimental()
 )

@@ -13,6 +13,8 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/live"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
 // demo plays incidents in real time and shows what happens.
@@ -70,7 +72,7 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 	defer func() { err = errors.Join(err, node.Close()) }()
 	d.introduce(node)
 	fmt.Fprint(d.out, "playing it in virtual time first ")
-	foreseen := make(chan incident.Score, 1)
+	foreseen := make(chan score.Score, 1)
 	go func() { foreseen <- d.foresee(in) }()
 	started, quarter := time.Now(), 0.25
 	err = node.History(ctx, func(share float64) {
@@ -179,18 +181,20 @@ Prometheus   http://%[2]s/ is a data source for Grafana; import helm/llm-node-ex
 }
 
 // foresee plays an incident in virtual time, to tell what to wait for.
-func (d demo) foresee(in incident.Incident) incident.Score {
+func (d demo) foresee(in incident.Incident) score.Score {
 	if in.Faults == nil {
-		return incident.Score{}
+		return score.Score{}
 	}
-	score, err := incident.Run(in, incident.Rules(), d.seed)
+	p, err := play.Run(in, play.Options{Seed: d.seed})
 	if err != nil {
 		fmt.Fprintln(d.out, err)
+		return score.Score{}
 	}
-	return score
+	defer p.Close()
+	return score.Of(p)
 }
 
-func (d demo) explain(in incident.Incident, s incident.Score) {
+func (d demo) explain(in incident.Incident, s score.Score) {
 	if in.Faults == nil {
 		fmt.Fprint(d.out, "Nothing will happen. Type the name of an incident and Enter, or list; Ctrl-C ends.\n\n")
 		return

@@ -16,6 +16,8 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/live"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -89,7 +91,7 @@ func TestPageEndToEnd(t *testing.T) {
 		t.Errorf("an inhibited ticket was sent: %+v", early)
 	}
 
-	node.Change(func(w *incident.World) { w.Replicas[2].GPU.ECC, w.Replicas[2].GPU.RemapFailed = 0, false })
+	node.Change(func(w *world.World) { w.Replicas[2].GPU.ECC, w.Replicas[2].GPU.RemapFailed = 0, false })
 	e2e.Until(t, time.Minute, "the page is resolved", func() bool { return len(hook.about(page)) > 1 })
 	e2e.Until(t, 30*time.Second, "the ticket goes out", func() bool { return hook.about(ticket) != nil })
 	if all := hook.about(page); len(all) != 2 || all[1].Status != "resolved" || all[1].receiver != "/llm-critical" {
@@ -193,7 +195,7 @@ func get(t *testing.T, url string, answer any) {
 // URL that have their names.
 func startAlertmanager(t *testing.T, binary, url string) string {
 	t.Helper()
-	config := rules.NewAlertmanager(rules.Alerts(incident.Rules()), rules.Style{})
+	config := rules.NewAlertmanager(rules.Alerts(play.Rules()), rules.Style{})
 	ours := config.Route.Routes[0].Routes
 	for i := range ours {
 		ours[i].GroupWait, ours[i].GroupInterval = "1s", "2s"
@@ -217,7 +219,7 @@ func startAlertmanager(t *testing.T, binary, url string) string {
 // startPrometheus runs Prometheus with the generated rules.
 func startPrometheus(t *testing.T, binary, exporter, am string) string {
 	t.Helper()
-	file := rules.NewFile(incident.Rules(), rules.Style{RunbookURL: "http://" + exporter + "/runbooks/{alert}"})
+	file := rules.NewFile(play.Rules(), rules.Style{RunbookURL: "http://" + exporter + "/runbooks/{alert}"})
 	for i := range file.Groups {
 		file.Groups[i].Interval = "2s"
 	}

@@ -10,6 +10,9 @@ import (
 	"text/tabwriter"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/report"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
 // list prints the incidents.
@@ -51,8 +54,8 @@ func run(name string, seed uint64, output string, out, progress io.Writer) error
 
 // record plays incidents with the given number of seeds, starting at first, and as many at once as there are
 // processors. The traces of an incident are adjacent.
-func record(incidents []incident.Incident, first, seeds uint64, progress io.Writer) ([]incident.Trace, error) {
-	traces := make([]incident.Trace, len(incidents)*int(seeds))
+func record(incidents []incident.Incident, first, seeds uint64, progress io.Writer) ([]report.Trace, error) {
+	traces := make([]report.Trace, len(incidents)*int(seeds))
 	failed := make([]error, len(traces))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -62,15 +65,25 @@ func record(incidents []incident.Incident, first, seeds uint64, progress io.Writ
 		fmt.Fprintf(progress, "%d of %d: %s, seed %d\n", i+1, len(traces), in.Name, seed)
 		wg.Go(func() {
 			defer func() { <-slots }()
-			traces[i], failed[i] = incident.Record(in, incident.Rules(), seed)
+			traces[i], failed[i] = trace(in, seed)
 		})
 	}
 	wg.Wait()
 	return traces, errors.Join(failed...)
 }
 
+// trace plays an incident and keeps what a report shows of it.
+func trace(in incident.Incident, seed uint64) (report.Trace, error) {
+	p, err := play.Run(in, play.Options{Seed: seed})
+	if err != nil {
+		return report.Trace{}, err
+	}
+	defer p.Close()
+	return report.New(p)
+}
+
 // judge returns an error when an incident has a problem.
-func judge(traces []incident.Trace) error {
+func judge(traces []report.Trace) error {
 	wrong := 0
 	for _, t := range traces {
 		wrong += min(1, len(t.Score.Problems))
@@ -81,20 +94,20 @@ func judge(traces []incident.Trace) error {
 	return nil
 }
 
-func write(output string, traces []incident.Trace, out io.Writer) error {
+func write(output string, traces []report.Trace, out io.Writer) error {
 	switch output {
 	case "html":
-		return incident.WriteHTML(out, traces)
+		return report.WriteHTML(out, traces)
 	case "json":
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
 		return enc.Encode(scores(traces))
 	default:
-		return incident.WriteTable(out, scores(traces))
+		return report.WriteTable(out, scores(traces))
 	}
 }
 
-func scores(traces []incident.Trace) (all []incident.Score) {
+func scores(traces []report.Trace) (all []score.Score) {
 	for _, t := range traces {
 		all = append(all, t.Score)
 	}

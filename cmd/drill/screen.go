@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/live"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -51,7 +51,7 @@ func (s *screen) update(ctx context.Context, now time.Time) error {
 }
 
 // notify prints a notification as a pager would show it.
-func (s *screen) notify(n incident.Notification, firing []rulesim.Alert) {
+func (s *screen) notify(n play.Notification, firing []rulesim.Alert) {
 	if s.open == nil {
 		s.open = map[string][]string{}
 	}

@@ -1,4 +1,4 @@
-package incident
+package incident_test
 
 import (
 	"context"
@@ -29,105 +29,64 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestDispatcher hands the alerts of whole incidents to Alertmanager itself, its provider, dispatcher,
-// inhibitor and notification pipeline, in virtual time: its notifications are the drill's.
-func TestDispatcher(t *testing.T) {
-	for _, name := range []string{"traffic-burst", "wedged-engine", "thermal-throttle", "crash-loop"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			in := small(t, name)
-			in.Fleet.Replicas, in.Lasts = 3, 65*time.Minute
-			if name != "traffic-burst" { // which ends by itself
-				in.Faults = append(in.Faults, fault(20*time.Minute, every(func(r *Replica) {
-					r.GPU.Throttle = nil
-					r.Restart(0)
-				})))
-			}
-			p, err := newPlay(in, Rules(), 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.sim.Close()
-			var fired []evaluation
-			p.sim.OnAlert = func(at time.Time, a rulesim.Alert) {
-				if at.Sub(rulesim.Epoch)%rules.Interval != 0 { // the drill sends once a minute
-					return
-				}
-				if n := len(fired); n == 0 || !fired[n-1].at.Equal(at) {
-					fired = append(fired, evaluation{at: at})
-				}
-				last := &fired[len(fired)-1]
-				last.firing = append(last.firing, a)
-			}
-			if err := p.play(); err != nil {
-				t.Fatal(err)
-			}
-			compare(t, p.am.sent, fired, at(p.onset+in.Lasts))
-		})
-	}
-}
-
-// TestDispatcherAtRandom does the same with alerts that come and go as no incident would have them.
+// TestDispatcherAtRandom compares the drill's Alertmanager with the genuine one about alerts that come and go as no
+// incident would have them.
 func TestDispatcherAtRandom(t *testing.T) {
 	t.Parallel()
-	alerts := rules.Alerts(Rules())
+	alerts := rules.Alerts(play.Rules())
 	for seed := range uint64(10) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		am, err := newAlertmanager(alerts)
+		am, err := play.NewAlertmanager(alerts)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var possible []rulesim.Alert
 		for _, a := range alerts {
 			for _, gpu := range []string{"GPU-0", "GPU-1"} {
-				possible = append(possible, fires(a.Name, rules.Style{}.WithDefaults().Severities[a.Severity], "slo", "ttft", "gpu_uuid", gpu, "pod", "p-"+gpu, "server", "s"))
+				possible = append(possible, rulesim.Alert{Name: a.Name, Labels: labels.FromStrings("alertname", a.Name, "severity", rules.Style{}.WithDefaults().Severities[a.Severity],
+					"namespace", "prod", "model_name", "m", "slo", "ttft", "gpu_uuid", gpu, "pod", "p-"+gpu, "server", "s")})
 			}
 		}
-		var fired []evaluation
-		now, firing, end := rulesim.Epoch, map[int]bool{}, rulesim.Epoch.Add(14*time.Hour)
-		for ; now.Before(end); now = now.Add(rules.Interval) {
+		var fired []play.Evaluation
+		firing, end := map[int]bool{}, 14*time.Hour
+		for now := time.Duration(0); now < end; now += rules.Interval {
 			for i := range possible {
 				if random.IntN(120) == 0 { // every two hours, and a third of that while it fires
 					firing[i] = !firing[i] && random.IntN(3) == 0
 				}
 			}
-			e := evaluation{at: now}
+			e := play.Evaluation{At: now}
 			for i, a := range possible {
 				if firing[i] {
-					e.firing = append(e.firing, a)
+					e.Firing = append(e.Firing, a)
 				}
 			}
-			am.receive(now, e.firing)
+			am.Receive(rulesim.Epoch.Add(now), e.Firing)
 			fired = append(fired, e)
 		}
-		am.run(end)
-		compare(t, am.sent, fired, end.Add(-rules.Interval))
+		am.Run(rulesim.Epoch.Add(end))
+		compare(t, am.Take(), fired)
 	}
 }
 
-// compare says where the drill's notifications are not those of Alertmanager.
-func compare(t *testing.T, drill []Notification, fired []evaluation, end time.Time) {
+// compare hands the alerts that fired to Alertmanager itself, its provider, dispatcher, inhibitor and notification
+// pipeline, in virtual time: its notifications are the drill's.
+func compare(t *testing.T, drill []play.Notification, fired []play.Evaluation) {
 	t.Helper()
-	var delivered []Notification
-	synctest.Test(t, func(t *testing.T) { delivered = deliver(t, fired, end) })
-	got, want := lines(drill), lines(delivered)
-	if len(want) < 3 || !slices.Equal(got, want) {
+	var delivered []play.Notification
+	synctest.Test(t, func(t *testing.T) { delivered = deliver(t, fired) })
+	if got, want := lines(drill), lines(delivered); !slices.Equal(got, want) {
 		t.Errorf("the drill sends\n%s\nAlertmanager sends\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-// evaluation is what fires after one.
-type evaluation struct {
-	at     time.Time
-	firing []rulesim.Alert
-}
-
 // lines are notifications in order, to the second.
-func lines(ns []Notification) (lines []string) {
+func lines(ns []play.Notification) (lines []string) {
 	for _, n := range ns {
 		lines = append(lines, fmt.Sprintf("%s %s %v resolved %t update %t", n.At.Format(time.DateTime), n.Receiver, n.Alerts, n.Resolved, n.Update))
 	}
@@ -136,29 +95,27 @@ func lines(ns []Notification) (lines []string) {
 }
 
 // deliver sends what fires to a running Alertmanager, minute by minute, as Prometheus does.
-func deliver(t *testing.T, fired []evaluation, end time.Time) []Notification {
+func deliver(t *testing.T, fired []play.Evaluation) []play.Notification {
 	began := time.Now()
 	am := startAlertmanager(t, began)
 	defer am.stop()
 	firing := map[model.Fingerprint]*amalert.Alert{}
-	for now := rulesim.Epoch; !now.After(end); now = now.Add(rules.Interval) {
+	for _, e := range fired {
 		// Each evaluation comes a little sooner than the one before: what Alertmanager does at the same
 		// minute comes after it, as in the drill.
-		early := time.Duration(now.Sub(rulesim.Epoch).Minutes()) * time.Millisecond
-		time.Sleep(time.Until(began.Add(now.Sub(rulesim.Epoch) + time.Second - early)))
+		now := e.At - fired[0].At
+		early := time.Duration(now.Minutes()) * time.Millisecond
+		time.Sleep(time.Until(began.Add(now + time.Second - early)))
 		present := map[model.Fingerprint]bool{}
-		if len(fired) > 0 && fired[0].at.Equal(now) {
-			for _, f := range fired[0].firing {
-				a := &amalert.Alert{Alert: model.Alert{Labels: model.LabelSet{}, StartsAt: time.Now()}}
-				f.Labels.Range(func(l labels.Label) { a.Labels[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
-				id := a.Fingerprint()
-				if known := firing[id]; known != nil {
-					a.StartsAt = known.StartsAt
-				}
-				a.EndsAt, a.UpdatedAt = time.Now().Add(4*rules.Interval), time.Now() // Prometheus: four times its resend delay
-				firing[id], present[id] = a, true
+		for _, f := range e.Firing {
+			a := &amalert.Alert{Alert: model.Alert{Labels: model.LabelSet{}, StartsAt: time.Now()}}
+			f.Labels.Range(func(l labels.Label) { a.Labels[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
+			id := a.Fingerprint()
+			if known := firing[id]; known != nil {
+				a.StartsAt = known.StartsAt
 			}
-			fired = fired[1:]
+			a.EndsAt, a.UpdatedAt = time.Now().Add(4*rules.Interval), time.Now() // Prometheus: four times its resend delay
+			firing[id], present[id] = a, true
 		}
 		var puts []*amalert.Alert
 		for id, a := range firing {
@@ -185,12 +142,12 @@ type genuine struct {
 	stop   func()
 	began  time.Time
 	mu     sync.Mutex
-	sent   []Notification
+	sent   []play.Notification
 }
 
 func startAlertmanager(t *testing.T, began time.Time) *genuine {
 	t.Helper()
-	content, err := rules.Encode(rules.NewAlertmanager(rules.Alerts(Rules()), rules.Style{}))
+	content, err := rules.Encode(rules.NewAlertmanager(rules.Alerts(play.Rules()), rules.Style{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +197,7 @@ func (*genuine) SendResolved() bool { return true }
 func (am *genuine) Notify(ctx context.Context, alerts ...*amalert.Alert) (retry bool, err error) {
 	receiver, _ := notify.ReceiverName(ctx)
 	reason, _ := notify.NotificationReason(ctx)
-	n := Notification{At: rulesim.Epoch.Add(time.Since(am.began).Truncate(5 * time.Second)), Receiver: receiver, Resolved: true, Update: reason != notify.ReasonFirstNotification}
+	n := play.Notification{At: rulesim.Epoch.Add(time.Since(am.began).Truncate(5 * time.Second)), Receiver: receiver, Resolved: true, Update: reason != notify.ReasonFirstNotification}
 	names := map[string]bool{}
 	for _, a := range alerts {
 		if !a.Resolved() {

@@ -1,12 +1,15 @@
+// Package incident is the drill's catalogue: what happens to a node, and what a person must be told.
 package incident
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -16,8 +19,8 @@ import (
 type Incident struct {
 	Name  string
 	Story string
-	Fleet Fleet
-	// History is how long all was well before the onset.
+	Fleet world.Fleet
+	// History is how long all was well before the onset. Default: two hours.
 	History time.Duration
 	// Replays holds the replays per hour of the first GPU's first NVLink, for each day before the history: what
 	// Prometheus has recorded of them.
@@ -43,14 +46,26 @@ type Incident struct {
 // Fault changes the world at a time after the onset.
 type Fault struct {
 	At time.Duration
-	Do func(w *World)
+	Do func(w *world.World)
 }
 
-func fault(at time.Duration, do func(w *World)) Fault { return Fault{at, do} }
+// defaultHistory is long enough to give the comparisons with the day before some data: they leave out its last hour.
+const defaultHistory = 2 * time.Hour
+
+// Onset returns the time from the beginning of the history to the incident.
+func (in Incident) Onset() time.Duration { return cmp.Or(in.History, defaultHistory) }
+
+// Ordered returns the faults in the order in which they happen.
+func (in Incident) Ordered() []Fault {
+	return slices.SortedStableFunc(slices.Values(in.Faults), func(a, b Fault) int { return cmp.Compare(a.At, b.At) })
+}
+
+// fault returns a Fault in one line.
+func fault(at time.Duration, do func(w *world.World)) Fault { return Fault{at, do} }
 
 // every applies a change to each replica.
-func every(do func(r *Replica)) func(*World) {
-	return func(w *World) {
+func every(do func(r *world.Replica)) func(*world.World) {
+	return func(w *world.World) {
 		for _, r := range w.Replicas {
 			do(r)
 		}
@@ -58,18 +73,20 @@ func every(do func(r *Replica)) func(*World) {
 }
 
 // one applies a change to one replica.
-func one(i int, do func(r *Replica)) func(*World) { return func(w *World) { do(w.Replicas[i]) } }
+func one(i int, do func(r *world.Replica)) func(*world.World) {
+	return func(w *world.World) { do(w.Replicas[i]) }
+}
 
 // chat returns the fleet of most incidents: four replicas of an 8B model on H100, each at about a fifth of its
 // capacity.
-func chat() Fleet {
+func chat() world.Fleet {
 	p := drill.NewProfile("llama-3.1-8b-chat")
 	p.Arrivals, p.Swing = 10, 0
-	return Fleet{Profile: p, Runtimes: []metrics.Runtime{metrics.VLLM}, Replicas: 4}
+	return world.Fleet{Profile: p, Runtimes: []metrics.Runtime{metrics.VLLM}, Replicas: 4}
 }
 
 // with changes a fleet.
-func with(f Fleet, change func(f *Fleet)) Fleet {
+func with(f world.Fleet, change func(f *world.Fleet)) world.Fleet {
 	change(&f)
 	return f
 }
@@ -82,6 +99,7 @@ func mayBeAbsent(objectives []slo.Objective) []slo.Objective {
 	return objectives
 }
 
+// minute shortens the catalogue.
 const minute = time.Minute
 
 // Find returns the incident of a name. The error lists the known names.

@@ -1,11 +1,17 @@
-package incident
+package incident_test
 
 import (
 	"flag"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/report"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
 var (
@@ -16,33 +22,62 @@ var (
 // fast are the incidents that every run of the tests plays.
 var fast = []string{"traffic-burst", "wedged-engine", "power-loss", "xid-79", "scale-from-zero", "harmless-burst"}
 
-// TestIncidents plays incidents: each must wake whom it must, in time, once, with its cause, and
-// nobody else.
+// TestIncidents plays incidents: each must wake whom it must, in time, once, with its cause, and nobody else.
+// Alertmanager itself would have sent the same, and the kept report shows what was played.
 func TestIncidents(t *testing.T) {
+	kept, err := os.ReadFile("../../docs/drill.html")
+	if err != nil {
+		t.Fatalf("%v: run make drill-report", err)
+	}
 	var mu sync.Mutex
-	var scores []Score
+	var scores []score.Score
 	t.Cleanup(func() {
-		slices.SortStableFunc(scores, func(a, b Score) int { return int(a.Seed) - int(b.Seed) })
-		_ = WriteTable(os.Stdout, scores)
+		slices.SortStableFunc(scores, func(a, b score.Score) int { return int(a.Seed) - int(b.Seed) })
+		_ = report.WriteTable(os.Stdout, scores)
 	})
-	for _, in := range Incidents() {
+	for _, in := range incident.Incidents() {
+		shown := section(t, string(kept), in.Name)
 		if !*all && !slices.Contains(fast, in.Name) {
 			continue
 		}
 		t.Run(in.Name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range *seeds {
-				s, err := Run(in, Rules(), seed+1)
+			for seed := uint64(1); seed <= *seeds; seed++ {
+				p, err := play.Run(in, play.Options{Seed: seed})
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, p := range s.Problems {
-					t.Errorf("seed %d: %s", s.Seed, p)
+				defer p.Close()
+				trace, err := report.New(p)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, problem := range trace.Score.Problems {
+					t.Errorf("seed %d: %s", seed, problem)
+				}
+				compare(t, p.Sent, p.Evaluations)
+				var fresh strings.Builder
+				if err := report.WriteHTML(&fresh, []report.Trace{trace}); err != nil {
+					t.Fatal(err)
+				}
+				if seed == 1 && section(t, fresh.String(), in.Name) != shown {
+					t.Error("docs/drill.html shows another play: run make drill-report")
 				}
 				mu.Lock()
-				scores = append(scores, s)
+				scores = append(scores, trace.Score)
 				mu.Unlock()
 			}
 		})
 	}
+}
+
+// section returns what a report says of an incident.
+func section(t *testing.T, report, incident string) string {
+	t.Helper()
+	_, after, _ := strings.Cut(report, `<section id="`+incident+`">`)
+	text, _, whole := strings.Cut(after, "</section>")
+	if !whole {
+		t.Errorf("docs/drill.html lacks %s: run make drill-report", incident)
+	}
+	return text
 }

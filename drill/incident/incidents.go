@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -14,8 +15,8 @@ import (
 // exporter, and last those that must wake nobody.
 func Incidents() []Incident {
 	burst := []Fault{
-		fault(0, func(w *World) { w.Traffic.Arrivals *= 6 }),
-		fault(20*minute, func(w *World) { w.Traffic.Arrivals /= 6 }),
+		fault(0, func(w *world.World) { w.Traffic.Arrivals *= 6 }),
+		fault(20*minute, func(w *world.World) { w.Traffic.Arrivals /= 6 }),
 	}
 	return []Incident{
 		{
@@ -26,63 +27,63 @@ func Incidents() []Incident {
 		{
 			Name: "long-prompts", Story: "a client sends prompts ten times as long",
 			Fleet: chat(), Lasts: 50 * minute,
-			Faults: []Fault{fault(0, func(w *World) { w.Traffic.PromptTokens *= 10 })},
+			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.PromptTokens *= 10 })},
 			Page:   rules.FastBurn, Cause: rules.LongPromptShift,
 		},
 		{
 			Name: "prefix-collapse", Story: "a changed template makes the cached heads of long prompts unrecognisable",
-			Fleet: with(chat(), func(f *Fleet) {
+			Fleet: with(chat(), func(f *world.Fleet) {
 				f.Profile.Arrivals *= 0.65
 				f.Profile.PromptTokens, f.Profile.CacheHits, f.Profile.Budget = 3000, 0.8, 768
 			}), Lasts: 50 * minute,
-			Faults: []Fault{fault(0, func(w *World) { w.Traffic.CacheHits = 0 })},
+			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.CacheHits = 0 })},
 			Page:   rules.FastBurn, Cause: rules.PrefixHitCollapse, Shows: `Prefix cache hits: ([0-3]?\d(\.\d+)?|\d\.\d+e-\d+)%(?s:.*)Prefix cache hits of the day before: [5-9]\d`,
 		},
 		{
 			Name: "prefill-interference", Story: "prompts three times as long in steps that were made large for throughput",
-			Fleet: with(chat(), func(f *Fleet) { f.Profile.Budget = 8192 }), Lasts: 50 * minute,
-			Faults: []Fault{fault(0, func(w *World) { w.Traffic.PromptTokens *= 3 })},
+			Fleet: with(chat(), func(f *world.Fleet) { f.Profile.Budget = 8192 }), Lasts: 50 * minute,
+			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.PromptTokens *= 3 })},
 			Page:   rules.FastBurn, Cause: rules.LongPromptShift,
 		},
 		{
 			Name: "batch-knee", Story: "a batch limit of 512 on a GPU of little bandwidth meets seven times the demand",
-			Fleet: Fleet{Replicas: 4, Runtimes: []metrics.Runtime{metrics.VLLM}, Profile: edge()}, Lasts: 40 * minute,
-			Faults: []Fault{fault(0, func(w *World) { w.Traffic.Arrivals *= 7 })},
+			Fleet: world.Fleet{Replicas: 4, Runtimes: []metrics.Runtime{metrics.VLLM}, Profile: edge()}, Lasts: 40 * minute,
+			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.Arrivals *= 7 })},
 			Page:   rules.FastBurn, Cause: rules.BatchKnee,
 		},
 		{
 			Name: "kv-thrash", Story: "outputs six times as long fill a KV cache that was configured small",
-			Fleet: with(chat(), func(f *Fleet) { f.Profile.Blocks, f.Profile.OutputLimit = 6000, 4096 }), Lasts: 40 * minute,
-			Faults: []Fault{fault(0, func(w *World) { w.Traffic.OutputTokens *= 6 })},
+			Fleet: with(chat(), func(f *world.Fleet) { f.Profile.Blocks, f.Profile.OutputLimit = 6000, 4096 }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.OutputTokens *= 6 })},
 			Page:   rules.FastBurn, Cause: rules.PreemptionThrash, Shows: `Preemptions per minute: `,
 		},
 		{
 			Name: "kv-transfer-failures", Story: "three of five KV transfers from prefill engines fail; the decode engines, sized without prefill, compute the prompts themselves",
 			Fleet: decoding(), Lasts: 40 * minute,
-			Faults: []Fault{fault(0, every(func(r *Replica) { r.Engine.Lost = 0.6 }))},
+			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Lost = 0.6 }))},
 			Page:   rules.FastBurn, Cause: rules.KVTransferFailures, Shows: `KV transfers failed per minute: `,
 		},
 		{
 			Name: "offload-saturated", Story: "copies to host memory slow down to 100 MB/s, a quarter of what is to be stored there; what was stored comes back as before",
 			Fleet: offloading(), Lasts: 60 * minute,
-			Faults: []Fault{fault(0, every(func(r *Replica) { r.Engine.Storing = 1e8 }))},
+			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Storing = 1e8 }))},
 			Cause:  rules.KVOffloadSaturated,
 		},
 		{
 			Name: "runaway-generation", Story: "the model no longer stops: most outputs run into the limit",
 			Fleet: chat(), Lasts: 50 * minute,
-			Faults: []Fault{fault(0, func(w *World) { w.Traffic.OutputTokens = 5000 })},
+			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.OutputTokens = 5000 })},
 			Page:   rules.FastBurn, Cause: rules.RunawayGeneration,
 		},
 		{
 			Name: "speculation-collapse", Story: "the target model changes and accepts one proposed token in ten",
-			Fleet: with(chat(), func(f *Fleet) { f.Profile.Draft, f.Profile.Acceptance = 3, 0.7 }), Lasts: 50 * minute,
-			Faults: []Fault{fault(0, every(func(r *Replica) { r.Engine.Acceptance = 0.1 }))},
+			Fleet: with(chat(), func(f *world.Fleet) { f.Profile.Draft, f.Profile.Acceptance = 3, 0.7 }), Lasts: 50 * minute,
+			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Acceptance = 0.1 }))},
 			Cause:  rules.SpeculationCollapse,
 		},
 		{
 			Name: "rejections", Story: "demand above capacity on an engine that refuses what its queue cannot hold",
-			Fleet: with(chat(), func(f *Fleet) {
+			Fleet: with(chat(), func(f *world.Fleet) {
 				f.Runtimes, f.Profile.MaxBatch, f.Profile.MaxQueue, f.Profile.Patience = []metrics.Runtime{metrics.TGI}, 64, 96, 0
 				f.Objectives = slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() }) // TGI reports neither TTFT nor ITL
 			}), Lasts: 40 * minute, Faults: burst,
@@ -97,7 +98,7 @@ func Incidents() []Incident {
 		{
 			Name: "bad-release", Story: "a rollout to a release whose steps take five times as long",
 			Fleet: chat(), History: 7*time.Hour + 30*minute, Lasts: 60 * minute,
-			Faults: []Fault{fault(0, every(func(r *Replica) {
+			Faults: []Fault{fault(0, every(func(r *world.Replica) {
 				r.Profile.Release, r.Engine.Slow = "0.17.0", 5
 				r.Restart(time.Minute)
 			}))},
@@ -106,48 +107,48 @@ func Incidents() []Incident {
 		{
 			Name: "wedged-engine", Story: "the core of one engine hangs; its health endpoint and its page go on answering",
 			Fleet: chat(), Lasts: 40 * minute,
-			Faults: []Fault{fault(0, one(1, func(r *Replica) { r.Engine.Wedged = true }))},
+			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Wedged = true }))},
 			Page:   rules.EngineStalled, Within: 2 * minute, Cause: rules.EngineStalled,
 		},
 		{
 			Name: "wedged-model", Story: "one request hangs the core of every engine that it is retried on: first two of four, then a third",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{
-				fault(0, one(0, func(r *Replica) { r.Engine.Wedged = true })),
-				fault(0, one(1, func(r *Replica) { r.Engine.Wedged = true })),
-				fault(10*minute, one(2, func(r *Replica) { r.Engine.Wedged = true })),
+				fault(0, one(0, func(r *world.Replica) { r.Engine.Wedged = true })),
+				fault(0, one(1, func(r *world.Replica) { r.Engine.Wedged = true })),
+				fault(10*minute, one(2, func(r *world.Replica) { r.Engine.Wedged = true })),
 			},
 			Page: rules.ModelStalled, Within: 2 * minute, Cause: rules.ModelStalled,
 		},
 		{
 			Name: "long-prefill", Story: "one prompt of 300,000 tokens has a slow engine to itself for minutes: no token, and no step that the engine counts",
-			Fleet: with(chat(), func(f *Fleet) { f.Replicas = 1 }), Lasts: 30 * minute, Quiet: true,
+			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas = 1 }), Lasts: 30 * minute, Quiet: true,
 			Faults: []Fault{
-				fault(-3*minute, func(w *World) { w.Idle = true }),
-				fault(0, func(w *World) {
+				fault(-3*minute, func(w *world.World) { w.Idle = true }),
+				fault(0, func(w *world.World) {
 					w.Replicas[0].Engine.Slow = 20
-					w.Replicas[0].Engine.Offer(&drill.Request{Arrival: w.now, Prompt: 300_000, Output: 100})
+					w.Replicas[0].Engine.Offer(&drill.Request{Arrival: w.Now(), Prompt: 300_000, Output: 100})
 				}),
 			},
 		},
 		{
 			Name: "model-down", Story: "a rollout that never becomes ready",
 			Fleet: chat(), Lasts: 30 * minute,
-			Faults: []Fault{fault(0, every(func(r *Replica) { r.Restart(24 * time.Hour) }))},
+			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Restart(24 * time.Hour) }))},
 			Page:   rules.ModelDown, Within: rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
 		},
 		{
 			Name: "pods-evicted", Story: "the pods of a model are evicted, and there is no room for their successors",
 			Fleet: chat(), Lasts: 30 * minute,
-			Faults: []Fault{fault(0, every(func(r *Replica) { r.Down, r.Gone = true, true }))},
+			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Down, r.Gone = true, true }))},
 			Page:   rules.ModelDown, Within: 3*minute + rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
 		},
 		{
 			Name: "power-loss", Story: "the only node loses power: engines, GPUs and the exporter are gone at once",
 			Fleet: chat(), Lasts: 30 * minute,
-			Faults: []Fault{fault(0, func(w *World) {
+			Faults: []Fault{fault(0, func(w *world.World) {
 				w.ExporterDown = true
-				every(func(r *Replica) { r.Down, r.Gone = true, true })(w)
+				every(func(r *world.Replica) { r.Down, r.Gone = true, true })(w)
 			})},
 			Page: rules.ModelDown, Within: 3*minute + rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
 		},
@@ -160,21 +161,21 @@ func Incidents() []Incident {
 			Name: "cold-start", Story: "all replicas start anew, and are six times as slow until their kernels are compiled",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{
-				fault(0, every(func(r *Replica) {
+				fault(0, every(func(r *world.Replica) {
 					r.Engine.Slow = 6
 					r.Restart(90 * time.Second)
 				})),
-				fault(6*minute, every(func(r *Replica) { r.Engine.Slow = 1 })),
+				fault(6*minute, every(func(r *world.Replica) { r.Engine.Slow = 1 })),
 			},
 			Page: rules.FastBurn, Cause: rules.ColdStart,
 		},
 		{
 			Name: "scale-from-zero", Story: "requests for a model without a replica; they are held until one has loaded",
-			Fleet: with(chat(), func(f *Fleet) { f.Replicas, f.Objectives = 1, mayBeAbsent(slo.Defaults()) }), History: 3 * time.Hour, Lasts: 40 * minute,
+			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Objectives = 1, mayBeAbsent(slo.Defaults()) }), History: 3 * time.Hour, Lasts: 40 * minute,
 			Faults: []Fault{
-				fault(-90*minute, func(w *World) { w.Idle, w.Hold = true, true }),
-				fault(-75*minute, one(0, func(r *Replica) { r.Down, r.Gone = true, true })),
-				fault(0, func(w *World) {
+				fault(-90*minute, func(w *world.World) { w.Idle, w.Hold = true, true }),
+				fault(-75*minute, one(0, func(r *world.Replica) { r.Down, r.Gone = true, true })),
+				fault(0, func(w *world.World) {
 					w.Idle = false
 					w.Replicas[0].Restart(90 * time.Second)
 				}),
@@ -183,33 +184,37 @@ func Incidents() []Incident {
 		},
 		{
 			Name: "bad-replica", Story: "one replica of eight takes eight times as long for each step",
-			Fleet: with(chat(), func(f *Fleet) { f.Replicas = 8 }), Lasts: 40 * minute,
-			Faults: []Fault{fault(0, one(3, func(r *Replica) { r.Engine.Slow = 8 }))},
+			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas = 8 }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, one(3, func(r *world.Replica) { r.Engine.Slow = 8 }))},
 			Page:   rules.FastBurn, Cause: rules.ReplicaSkew,
 		},
 		{
 			Name: "black-hole", Story: "one replica of ten answers each request with an error, at once; the router sends to the replica that holds fewest",
-			Fleet: with(chat(), func(f *Fleet) { f.Replicas, f.LeastLoaded = 10, true }), Lasts: 40 * minute,
-			Faults: []Fault{fault(0, one(3, func(r *Replica) { r.Engine.Broken = true }))},
+			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.LeastLoaded = 10, true }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, one(3, func(r *world.Replica) { r.Engine.Broken = true }))},
 			Page:   rules.FastBurn, Cause: rules.ReplicaFailsRequests,
 		},
 
 		{
 			Name: "thermal-throttle", Story: "the cooling of the node fails: hardware slowdown to 345 of 1980 MHz",
 			Fleet: chat(), Lasts: 40 * minute,
-			Faults: []Fault{fault(0, every(func(r *Replica) { r.GPU.Throttle = &Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980} }))},
-			Page:   rules.FastBurn, Cause: rules.GPUThrottledUnderBurn, Shows: `Throttled GPUs`,
+			Faults: []Fault{fault(0, every(func(r *world.Replica) {
+				r.GPU.Throttle = &world.Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980}
+			}))},
+			Page: rules.FastBurn, Cause: rules.GPUThrottledUnderBurn, Shows: `Throttled GPUs`,
 		},
 		{
 			Name: "power-brake", Story: "a power supply fails: all GPUs of the node go down to a quarter of their clock",
 			Fleet: chat(), Lasts: 40 * minute,
-			Faults: []Fault{fault(0, every(func(r *Replica) { r.GPU.Throttle = &Throttle{Reason: "hw_power_brake_slowdown", Clock: 0.25} }))},
-			Page:   rules.FastBurn, Cause: rules.GPUThrottledUnderBurn, Shows: `Throttled GPUs`,
+			Faults: []Fault{fault(0, every(func(r *world.Replica) {
+				r.GPU.Throttle = &world.Throttle{Reason: "hw_power_brake_slowdown", Clock: 0.25}
+			}))},
+			Page: rules.FastBurn, Cause: rules.GPUThrottledUnderBurn, Shows: `Throttled GPUs`,
 		},
 		{
 			Name: "xid-79", Story: "a GPU falls off the bus and takes its engine with it",
 			Fleet: chat(), Lasts: 40 * minute,
-			Faults: []Fault{fault(0, one(2, func(r *Replica) {
+			Faults: []Fault{fault(0, one(2, func(r *world.Replica) {
 				r.GPU.Report(79)
 				r.GPU.Lost, r.Down = true, true
 			}))},
@@ -218,25 +223,25 @@ func Incidents() []Incident {
 		{
 			Name: "row-remap-pending", Story: "an uncorrectable memory error; its row waits for a reset to be remapped",
 			Fleet: chat(), Lasts: 30 * minute,
-			Faults: []Fault{fault(0, one(2, func(r *Replica) { r.GPU.ECC, r.GPU.RemapPending = 1, true }))},
+			Faults: []Fault{fault(0, one(2, func(r *world.Replica) { r.GPU.ECC, r.GPU.RemapPending = 1, true }))},
 			Cause:  rules.GPURowRemapPending,
 		},
 		{
 			Name: "row-remap-failure", Story: "an uncorrectable memory error finds no spare row",
 			Fleet: chat(), Lasts: 30 * minute,
-			Faults: []Fault{fault(0, one(2, func(r *Replica) { r.GPU.ECC, r.GPU.RemapFailed = 1, true }))},
+			Faults: []Fault{fault(0, one(2, func(r *world.Replica) { r.GPU.ECC, r.GPU.RemapFailed = 1, true }))},
 			Page:   rules.GPURowRemapFailure, Within: 2 * rules.Interval, Cause: rules.GPURowRemapFailure,
 		},
 		{
 			Name: "unrepairable-memory", Story: "an uncorrectable memory error, for which there is neither a spare row nor a spare channel",
 			Fleet: chat(), Lasts: 20 * minute,
-			Faults: []Fault{fault(0, one(2, func(r *Replica) { r.GPU.ECC, r.GPU.Unrepairable = 1, true }))},
+			Faults: []Fault{fault(0, one(2, func(r *world.Replica) { r.GPU.ECC, r.GPU.Unrepairable = 1, true }))},
 			Page:   rules.GPUMemoryUnrepairable, Within: 2 * rules.Interval, Cause: rules.GPUMemoryUnrepairable,
 		},
 		{
 			Name: "repair-pending", Story: "a memory channel is to be retired: it waits for a reset, and the driver asks for one after a drain",
 			Fleet: chat(), Lasts: 20 * minute,
-			Faults: []Fault{fault(0, one(2, func(r *Replica) {
+			Faults: []Fault{fault(0, one(2, func(r *world.Replica) {
 				r.GPU.Report(160)
 				r.GPU.RepairPending, r.GPU.Drain = true, true
 			}))},
@@ -245,31 +250,31 @@ func Incidents() []Incident {
 		{
 			Name: "ecc-storm", Story: "4,647 memory errors a second are corrected on one GPU, none on its neighbours",
 			Fleet: chat(), Lasts: 30 * minute,
-			Faults: []Fault{fault(0, one(2, func(r *Replica) { r.GPU.Corrected = 4647 }))},
+			Faults: []Fault{fault(0, one(2, func(r *world.Replica) { r.GPU.Corrected = 4647 }))},
 			Cause:  rules.GPUCorrectedECC,
 		},
 		{
 			Name: "nvlink-wear", Story: "an NVLink replays more every day, a hundredth of a packet per second today; then it recovers three times",
 			Fleet: chat(), Lasts: 100 * minute, Replays: []float64{1, 1, 1, 1.5, 2, 3},
 			Faults: []Fault{
-				fault(-2*time.Hour, one(0, func(r *Replica) { r.GPU.Replays = 3 })),
-				fault(0, one(0, func(r *Replica) { r.GPU.Replays = 40 })),
-				fault(70*minute, one(0, func(r *Replica) { r.GPU.Recoveries++ })),
-				fault(77*minute, one(0, func(r *Replica) { r.GPU.Recoveries++ })),
-				fault(84*minute, one(0, func(r *Replica) { r.GPU.Recoveries++ })),
+				fault(-2*time.Hour, one(0, func(r *world.Replica) { r.GPU.Replays = 3 })),
+				fault(0, one(0, func(r *world.Replica) { r.GPU.Replays = 40 })),
+				fault(70*minute, one(0, func(r *world.Replica) { r.GPU.Recoveries++ })),
+				fault(77*minute, one(0, func(r *world.Replica) { r.GPU.Recoveries++ })),
+				fault(84*minute, one(0, func(r *world.Replica) { r.GPU.Recoveries++ })),
 			},
 			Cause: rules.GPULinkWears,
 		},
 		{
 			Name: "fabric-manager", Story: "the fabric manager does not come back from maintenance: the GPUs never register; engines on one GPU do not notice",
 			Fleet: chat(), Lasts: 20 * minute,
-			Faults: []Fault{fault(0, every(func(r *Replica) { r.GPU.Unregistered = true }))},
+			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.GPU.Unregistered = true }))},
 			Cause:  rules.GPUFabricUnhealthy,
 		},
 		{
 			Name: "persistence-off", Story: "an engine and the exporter are rolled out at once, twice, on a node without persistence mode: the driver lets go of the GPU",
 			Fleet: chat(), Lasts: 40 * minute,
-			Faults: slices.Concat([]Fault{fault(-2*time.Hour, every(func(r *Replica) { r.GPU.Forgets = true }))},
+			Faults: slices.Concat([]Fault{fault(-2*time.Hour, every(func(r *world.Replica) { r.GPU.Forgets = true }))},
 				rollout(2, 0), rollout(2, 20*minute)),
 			Cause: rules.GPUPersistenceOff,
 		},
@@ -278,11 +283,13 @@ func Incidents() []Incident {
 			Name: "exporter-restart", Story: "the cooling fails, and the exporter restarts before and after the page",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{
-				fault(0, every(func(r *Replica) { r.GPU.Throttle = &Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980} })),
-				fault(5*minute, func(w *World) { w.ExporterDown = true }),
-				fault(8*minute, func(w *World) { w.ExporterDown = false }),
-				fault(20*minute, func(w *World) { w.ExporterDown = true }),
-				fault(21*minute, func(w *World) { w.ExporterDown = false }),
+				fault(0, every(func(r *world.Replica) {
+					r.GPU.Throttle = &world.Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980}
+				})),
+				fault(5*minute, func(w *world.World) { w.ExporterDown = true }),
+				fault(8*minute, func(w *world.World) { w.ExporterDown = false }),
+				fault(20*minute, func(w *world.World) { w.ExporterDown = true }),
+				fault(21*minute, func(w *world.World) { w.ExporterDown = false }),
 			},
 			Page: rules.FastBurn, Cause: rules.GPUThrottledUnderBurn,
 		},
@@ -291,11 +298,11 @@ func Incidents() []Incident {
 			Name: "innocent-throttle", Story: "the power cap at work half of the time, and a little heat: nobody suffers",
 			Fleet: chat(), Lasts: 2 * time.Hour, Quiet: true,
 			Faults: []Fault{
-				fault(0, every(func(r *Replica) {
-					r.GPU.Throttle = &Throttle{Reason: "sw_power_cap", Clock: 0.9, Part: 30 * time.Second, Period: minute}
+				fault(0, every(func(r *world.Replica) {
+					r.GPU.Throttle = &world.Throttle{Reason: "sw_power_cap", Clock: 0.9, Part: 30 * time.Second, Period: minute}
 				})),
-				fault(0, one(1, func(r *Replica) {
-					r.GPU.Throttle = &Throttle{Reason: "sw_thermal_slowdown", Clock: 0.8, Part: 5 * time.Second, Period: minute}
+				fault(0, one(1, func(r *world.Replica) {
+					r.GPU.Throttle = &world.Throttle{Reason: "sw_thermal_slowdown", Clock: 0.8, Part: 5 * time.Second, Period: minute}
 				})),
 			},
 		},
@@ -303,38 +310,46 @@ func Incidents() []Incident {
 			Name: "harmless-wear", Story: "a few memory errors are corrected; an NVLink replays four times as much as ever for an hour; GPUs register with the fabric within minutes, and a repair with its reset is as quick; an engine, then the exporter restart without persistence mode",
 			Fleet: chat(), Lasts: 65 * minute, Quiet: true, Replays: []float64{3, 2, 3, 4, 3, 3},
 			Faults: []Fault{
-				fault(-2*time.Hour, every(func(r *Replica) { r.GPU.Forgets, r.GPU.Replays = true, 3 })),
-				fault(0, every(func(r *Replica) { r.GPU.Replays, r.GPU.Recoveries, r.GPU.Corrected = 12, 1, 0.5 })),
-				fault(5*minute, every(func(r *Replica) { r.GPU.Unregistered = true })),
-				fault(8*minute, every(func(r *Replica) { r.GPU.Unregistered = false })),
-				fault(10*minute, one(1, func(r *Replica) { r.GPU.RepairPending, r.GPU.Drain = true, true })),
-				fault(13*minute, one(1, func(r *Replica) { r.GPU.RepairPending, r.GPU.Drain = false, false })),
-				fault(20*minute, one(2, func(r *Replica) { r.Restart(time.Minute) })),
-				fault(30*minute, one(2, func(r *Replica) { r.Restart(time.Minute) })),
-				fault(40*minute, func(w *World) { w.ExporterDown = true }),
-				fault(41*minute, func(w *World) { w.ExporterDown = false }),
-				fault(50*minute, func(w *World) { w.ExporterDown = true }),
-				fault(51*minute, func(w *World) { w.ExporterDown = false }),
+				fault(-2*time.Hour, every(func(r *world.Replica) { r.GPU.Forgets, r.GPU.Replays = true, 3 })),
+				fault(0, every(func(r *world.Replica) { r.GPU.Replays, r.GPU.Recoveries, r.GPU.Corrected = 12, 1, 0.5 })),
+				fault(5*minute, every(func(r *world.Replica) { r.GPU.Unregistered = true })),
+				fault(8*minute, every(func(r *world.Replica) { r.GPU.Unregistered = false })),
+				fault(10*minute, one(1, func(r *world.Replica) { r.GPU.RepairPending, r.GPU.Drain = true, true })),
+				fault(13*minute, one(1, func(r *world.Replica) { r.GPU.RepairPending, r.GPU.Drain = false, false })),
+				fault(20*minute, one(2, func(r *world.Replica) { r.Restart(time.Minute) })),
+				fault(30*minute, one(2, func(r *world.Replica) { r.Restart(time.Minute) })),
+				fault(40*minute, func(w *world.World) { w.ExporterDown = true }),
+				fault(41*minute, func(w *world.World) { w.ExporterDown = false }),
+				fault(50*minute, func(w *world.World) { w.ExporterDown = true }),
+				fault(51*minute, func(w *world.World) { w.ExporterDown = false }),
 			},
 		},
 		{
 			Name: "harmless-burst", Story: "demand doubles for ten minutes, within capacity",
 			Fleet: chat(), Lasts: 90 * minute, Quiet: true,
 			Faults: []Fault{
-				fault(0, func(w *World) { w.Traffic.Arrivals *= 2 }),
-				fault(10*minute, func(w *World) { w.Traffic.Arrivals /= 2 }),
+				fault(0, func(w *world.World) { w.Traffic.Arrivals *= 2 }),
+				fault(10*minute, func(w *world.World) { w.Traffic.Arrivals /= 2 }),
 			},
 		},
 		{
 			Name: "quiet-night", Story: "one request in twenty, for hours",
 			Fleet: chat(), Lasts: 3 * time.Hour, Quiet: true,
-			Faults: []Fault{fault(0, func(w *World) { w.Traffic.Arrivals /= 20 })},
+			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.Arrivals /= 20 })},
 		},
 	}
 }
 
+// Healthy returns a node without an incident: one model on three runtimes.
+func Healthy() Incident {
+	f := chat()
+	f.Replicas, f.Runtimes = 3, []metrics.Runtime{metrics.VLLM, metrics.TensorRTLLM, metrics.TGI}
+	f.Objectives = countedOn(map[slo.Signal][]metrics.Runtime{slo.TTFT: f.Runtimes[:2], slo.ITL: f.Runtimes[:1]}) // TGI reports neither
+	return Incident{Name: "healthy", Story: "nothing happens", Fleet: f}
+}
+
 // mixed returns a model behind six different engines. Each objective counts on those that report its signal.
-func mixed() Fleet {
+func mixed() world.Fleet {
 	f := chat()
 	f.Runtimes = []metrics.Runtime{metrics.VLLM, metrics.SGLang, metrics.TensorRTLLM, metrics.TGI, metrics.LlamaCpp, metrics.Dynamo}
 	f.Replicas = len(f.Runtimes)
@@ -365,7 +380,7 @@ func edge() drill.Profile {
 
 // decoding returns the decode side of a model whose prompts are computed elsewhere: four times the requests that
 // combined replicas carry with ease, and KV caches over 200 Gbit/s.
-func decoding() Fleet {
+func decoding() world.Fleet {
 	f := chat()
 	f.Profile.Release, f.Profile.Prefilled, f.Profile.Fetching = "0.26.0", true, 25e9
 	f.Profile.Arrivals *= 4
@@ -373,7 +388,7 @@ func decoding() Fleet {
 }
 
 // offloading returns replicas that keep in 32 GB of host memory, over PCIe, what does not fit their GPUs.
-func offloading() Fleet {
+func offloading() world.Fleet {
 	f := chat()
 	f.Profile.Release, f.Profile.Host, f.Profile.HostHits = "0.26.0", 32e9, 0.5
 	f.Profile.Fetching, f.Profile.Storing = 50e9, 50e9
@@ -383,18 +398,18 @@ func offloading() Fleet {
 // rollout restarts a replica and the exporter at once.
 func rollout(replica int, at time.Duration) []Fault {
 	return []Fault{
-		fault(at, func(w *World) {
+		fault(at, func(w *world.World) {
 			w.ExporterDown = true
 			w.Replicas[replica].Restart(90 * time.Second)
 		}),
-		fault(at+minute, func(w *World) { w.ExporterDown = false }),
+		fault(at+minute, func(w *world.World) { w.ExporterDown = false }),
 	}
 }
 
 // crashes restarts a replica again and again.
 func crashes(replica int, every, loading time.Duration, times int) (faults []Fault) {
 	for i := range times {
-		faults = append(faults, fault(time.Duration(i)*every, one(replica, func(r *Replica) { r.Restart(loading) })))
+		faults = append(faults, fault(time.Duration(i)*every, one(replica, func(r *world.Replica) { r.Restart(loading) })))
 	}
 	return faults
 }

@@ -15,43 +15,17 @@ import (
 	"github.com/prometheus/common/route"
 	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
 	"github.com/prometheus/prometheus/tsdb"
+	"github.com/prometheus/prometheus/util/features"
 	"github.com/prometheus/prometheus/util/notifications"
 	api "github.com/prometheus/prometheus/web/api/v1"
 )
 
 // handler serves Prometheus' HTTP API, read-only.
 func (p *Prometheus) handler(address string) http.Handler {
-	db := p.store.DB()
-	v1 := api.NewAPI(
-		p.store.Engine(), db, nil, nil, db,
-		func(context.Context) api.ScrapePoolsRetriever { return p.targets },
-		func(context.Context) api.TargetRetriever { return p.targets },
-		func(context.Context) api.AlertmanagerRetriever { return noAlertmanager{} },
-		func() config.Config { return *p.config },
-		map[string]string{},
-		api.GlobalURLOptions{ListenAddress: address, Host: address, Scheme: "http"},
-		func(f http.HandlerFunc) http.HandlerFunc { return f }, // always ready
-		stats{db}, "", false, // no administration
-		false, 0, // no search
-		slog.New(slog.DiscardHandler),
-		func(context.Context) api.RulesRetriever { return p.rules },
-		0, 0, 0, // no limits of remote read
-		false,                        // no agent
-		regexp.MustCompile(`^(?:)$`), // no CORS
-		func() (api.RuntimeInfo, error) {
-			return api.RuntimeInfo{}, errors.New("the drill's Prometheus says nothing of its process")
-		},
-		&api.PrometheusVersion{Version: version()},
-		func() []notifications.Notification { return nil },
-		func() (<-chan notifications.Notification, func(), bool) { return nil, func() {}, false },
-		p.registry, p.registry, nil,
-		false, remote.MessageTypes{}, false, false, false, // no writes
-		false, 5*time.Minute, false, false, nil, nil, api.OpenAPIOptions{},
-		parser.NewParser(parser.Options{}),
-	)
 	router := route.New()
-	v1.Register(router.WithPrefix("/api/v1"))
+	p.api(address).Register(router.WithPrefix("/api/v1"))
 	for _, path := range []string{"/-/healthy", "/-/ready"} {
 		router.Get(path, func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
 	}
@@ -59,6 +33,55 @@ func (p *Prometheus) handler(address string) http.Handler {
 		w.Write([]byte("The drill's Prometheus: its HTTP API is under /api/v1/, for Grafana, promtool and curl. All numbers are invented.\n"))
 	})
 	return router
+}
+
+// api names the arguments of the API's constructor. Prometheus' web package takes most of them by name, but serves pages
+// that are not in its module, and profiles of the drill.
+func (p *Prometheus) api(address string) *api.API {
+	db := p.store.DB()
+	var ( // nothing is written or administered over HTTP
+		appendable                                                               storage.Appendable
+		appendableV2                                                             storage.AppendableV2
+		remoteWrite, otlp, otlpDeltaToCumulative, otlpNativeDelta, startTimeZero bool
+		acceptedMessages                                                         remote.MessageTypes
+		admin                                                                    bool
+		databaseDir                                                              string
+	)
+	var ( // features that are off, limits that do not hold, and defaults
+		agent, search, typeAndUnitLabels, appendMetadata           bool
+		maxSearch, remoteReadSamples, remoteReadsAtOnce, readFrame int
+		statsRenderer                                              api.StatsRenderer
+		overrideErrorCode                                          api.OverrideErrorCode
+		featureRegistry                                            features.Collector
+		openAPI                                                    api.OpenAPIOptions
+	)
+	const lookback = 5 * time.Minute
+	var (
+		scrapePools   = func(context.Context) api.ScrapePoolsRetriever { return p.targets }
+		targets       = func(context.Context) api.TargetRetriever { return p.targets }
+		alertmanagers = func(context.Context) api.AlertmanagerRetriever { return noAlertmanager{} }
+		ruleGroups    = func(context.Context) api.RulesRetriever { return p.rules }
+		configuration = func() config.Config { return *p.config }
+		flags         = map[string]string{}
+		urls          = api.GlobalURLOptions{ListenAddress: address, Host: address, Scheme: "http"}
+		always        = func(f http.HandlerFunc) http.HandlerFunc { return f }
+		corsOrigin    = regexp.MustCompile(`^(?:)$`) // none
+		runtimeInfo   = func() (api.RuntimeInfo, error) {
+			return api.RuntimeInfo{}, errors.New("the drill's Prometheus says nothing of its process")
+		}
+		buildInfo = &api.PrometheusVersion{Version: version()}
+		notes     = func() []notifications.Notification { return nil }
+		subscribe = func() (<-chan notifications.Notification, func(), bool) { return nil, func() {}, false }
+		logger    = slog.New(slog.DiscardHandler)
+		promql    = parser.NewParser(parser.Options{})
+	)
+	return api.NewAPI(
+		p.store.Engine(), db, appendable, appendableV2, db, scrapePools, targets, alertmanagers, configuration, flags, urls, always,
+		stats{db}, databaseDir, admin, search, maxSearch, logger, ruleGroups, remoteReadSamples, remoteReadsAtOnce, readFrame,
+		agent, corsOrigin, runtimeInfo, buildInfo, notes, subscribe, p.registry, p.registry, statsRenderer,
+		remoteWrite, acceptedMessages, otlp, otlpDeltaToCumulative, otlpNativeDelta, startTimeZero,
+		lookback, typeAndUnitLabels, appendMetadata, overrideErrorCode, featureRegistry, openAPI, promql,
+	)
 }
 
 // version returns the release of the embedded Prometheus, by which clients choose which features to use. Release

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
@@ -28,7 +29,7 @@ const step = time.Second
 
 // Node runs a simulated node: engines, GPUs and the exporter that reads them.
 type Node struct {
-	*incident.Live
+	*Play
 	// Engines lists the addresses of the engines, in the order of the replicas.
 	Engines []string
 	// WithoutGPUs says why there are no GPUs; nil when there are.
@@ -80,19 +81,18 @@ func NewNode(o Options) (*Node, error) {
 	case err != nil:
 		return nil, err
 	}
-	live, err := incident.NewLive(o.Incident, incident.Options{
-		Seed: o.Seed, Engines: n.Engines, GPUs: gpus, Kmsg: n.file("kmsg"),
-		Style: rules.Style{RunbookURL: "http://" + o.Listen + "/runbooks/{alert}"},
+	n.Play, err = newPlay(o.Incident, o.Seed, surroundings{
+		engines: n.Engines, gpus: gpus, kmsg: n.file("kmsg"),
+		style: rules.Style{RunbookURL: "http://" + o.Listen + "/runbooks/{alert}"},
 	})
 	if err != nil {
 		return nil, err
 	}
-	n.Live = live
 	if err := n.configure(); err != nil {
-		return nil, errors.Join(err, live.Close())
+		return nil, errors.Join(err, n.Play.Close())
 	}
 	for i, l := range listeners {
-		n.ports = append(n.ports, newPort(l, func() http.Handler { return live.Engine(i) }))
+		n.ports = append(n.ports, newPort(l, func() http.Handler { return n.Engine(i) }))
 	}
 	return n, nil
 }
@@ -123,7 +123,7 @@ func (n *Node) gpus() (*fakenvml.State, error) {
 	}
 	replicas := n.options.Incident.Fleet.Replicas
 	for i := range replicas {
-		device := filepath.Join(n.options.Dir, "sys/bus/pci/devices", incident.PCI(i))
+		device := filepath.Join(n.options.Dir, "sys/bus/pci/devices", world.PCI(i))
 		if err := os.MkdirAll(device, 0o700); err != nil {
 			return nil, err
 		}
@@ -134,7 +134,7 @@ func (n *Node) gpus() (*fakenvml.State, error) {
 		}
 	}
 	n.args = append(n.args, "--gpu.nvml-library="+library, "--gpu.kmsg="+n.file("kmsg"), "--path.sysfs="+n.file("sys"))
-	return incident.NewNVML(library, replicas)
+	return world.NewNVML(library, replicas)
 }
 
 // Run starts the exporter and lets the world run until ctx is done or something fails.
@@ -210,5 +210,5 @@ func (n *Node) Close() error {
 	for _, p := range n.ports {
 		p.close()
 	}
-	return n.Live.Close()
+	return n.Play.Close()
 }

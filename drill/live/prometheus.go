@@ -22,7 +22,7 @@ import (
 	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/scrape"
 
-	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	ours "github.com/llm-node-exporter/llm-node-exporter/rules"
 )
@@ -67,7 +67,7 @@ func NewPrometheus(ctx context.Context, l net.Listener, n *Node, dir string) (*P
 		return nil, err
 	}
 	file := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(file, n.Rules, 0o600); err != nil {
+	if err := os.WriteFile(file, n.RuleFile(), 0o600); err != nil {
 		return nil, err
 	}
 	p.rules = rules.NewManager(&rules.ManagerOptions{
@@ -85,7 +85,7 @@ func NewPrometheus(ctx context.Context, l net.Listener, n *Node, dir string) (*P
 	groups := make(chan map[string][]*targetgroup.Group, 1)
 	groups <- map[string][]*targetgroup.Group{ours.DefaultJob: {{
 		Targets: []model.LabelSet{{model.AddressLabel: model.LabelValue(n.options.Listen)}},
-		Labels:  model.LabelSet{model.InstanceLabel: incident.Instance},
+		Labels:  model.LabelSet{model.InstanceLabel: play.Instance},
 	}}}
 	go func() { _ = p.targets.Run(groups) }() // ends with Stop
 	go p.rules.Run()

@@ -1,9 +1,16 @@
-package incident
+// Package report writes what incidents looked like and how they scored: as a table, as Markdown, as a page with plots.
+package report
 
 import (
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -27,8 +34,8 @@ type Bar struct {
 
 // Trace records what an incident looked like.
 type Trace struct {
-	Incident Incident
-	Score    Score
+	Incident incident.Incident
+	Score    score.Score
 	Plots    []*Plot
 	Bars     []Bar
 }
@@ -43,22 +50,31 @@ var signals = []struct{ title, query, by string }{
 	{"SM clock, MHz", metrics.GPUClock.Name + " / 1e6", metrics.LabelGPU},
 }
 
-// sample adds the present values to the plots.
-func (t *Trace) sample(p *play, now time.Duration) error {
-	for i, s := range signals {
-		if len(t.Plots) == i {
-			t.Plots = append(t.Plots, &Plot{Title: s.title, Lines: map[string][]Point{}})
+// before is how long before the onset plots begin.
+const before = 15 * time.Minute
+
+// New scores a played incident and reads its plots from what Prometheus stored.
+func New(p *play.Play) (Trace, error) {
+	t := Trace{Incident: p.Incident, Score: score.Of(p)}
+	for _, s := range signals {
+		plot := &Plot{Title: s.title, Lines: map[string][]Point{}}
+		for at := -before; at <= p.Incident.Lasts; at += rules.Interval {
+			values, err := p.Prometheus.Query(s.query, p.World.At(p.Onset+at))
+			if err != nil {
+				return Trace{}, err
+			}
+			for _, v := range values {
+				name := v.Metric.Get(s.by)
+				plot.Lines[name] = append(plot.Lines[name], Point{at, v.F})
+			}
 		}
-		values, err := p.sim.Query(s.query, at(now))
-		if err != nil {
-			return err
-		}
-		for _, v := range values {
-			name := v.Metric.Get(s.by)
-			t.Plots[i].Lines[name] = append(t.Plots[i].Lines[name], Point{now - p.onset, v.F})
-		}
+		t.Plots = append(t.Plots, plot)
 	}
-	return nil
+	firing := p.Firing()
+	for _, name := range slices.Sorted(maps.Keys(firing)) {
+		t.Bars = append(t.Bars, firings(name, firing[name], rules.Interval)...)
+	}
+	return t, nil
 }
 
 // firings joins the evaluations at which an alert fired into bars.

@@ -1,4 +1,4 @@
-package incident
+package world
 
 import (
 	"context"
@@ -71,10 +71,10 @@ func same(t *testing.T, served prometheus.Gatherer, library *fakenvml.State, gpu
 	t.Helper()
 	wanted := map[string]float64{}
 	for _, g := range gpus {
-		if _, err := g.tell(library); err != nil {
+		if _, err := g.Tell(library); err != nil {
 			t.Fatal(err)
 		}
-		g.emit(func(f *metrics.Family, value float64, values ...string) { wanted[series(f, values)] = value })
+		g.Emit(func(f *metrics.Family, value float64, values ...string) { wanted[series(f, values)] = value })
 	}
 	var missing []string
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {

@@ -1,4 +1,4 @@
-package incident
+package report
 
 import (
 	"encoding/xml"
@@ -8,13 +8,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
 // TestHTML writes a report: it is whole, loads nothing from anywhere, and escapes what it shows.
 func TestHTML(t *testing.T) {
 	trace := Trace{
-		Incident: Incident{Name: "test", Story: "a <b>story</b>", Lasts: 30 * time.Minute},
-		Score:    Score{Incident: "test", PagedBy: []string{"LLMModelDown"}, Problems: []string{"too late"}, Split: "Reason: <script>"},
+		Incident: incident.Incident{Name: "test", Story: "a <b>story</b>", Lasts: 30 * time.Minute},
+		Score:    score.Score{Incident: "test", PagedBy: []string{"LLMModelDown"}, Problems: []string{"too late"}, Split: "Reason: <script>"},
 		Plots:    []*Plot{{Title: "waiting & running", Lines: map[string][]Point{`pod"<`: {{0, 1}, {time.Minute, 3}}}}},
 		Bars:     firings("LLMModelDown", []time.Duration{time.Minute, 2 * time.Minute, 9 * time.Minute}, time.Minute),
 	}

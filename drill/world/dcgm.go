@@ -1,4 +1,4 @@
-package incident
+package world
 
 import (
 	"bytes"
@@ -13,18 +13,18 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// dcgm simulates a dcgm-exporter 4.8 on the node: the GPUs of NVML's series, in the names, units and labels of its
+// DCGM simulates a dcgm-exporter 4.8 on the node: the GPUs of NVML's series, in the names, units and labels of its
 // page. It refreshes its page every 30 seconds, so values are as old as on a real one.
-type dcgm struct {
-	world *World
-	// asked lists fields that its configuration adds to its default list.
-	asked []string
+type DCGM struct {
+	World *World
+	// Asked lists fields that its configuration adds to its default list.
+	Asked []string
 	last  []byte
 }
 
-// throttleFields lists the fields that a configuration must add so that alerts about lowered clocks and memory errors
+// ThrottleFields lists the fields that a configuration must add so that alerts about lowered clocks and memory errors
 // work: those in docs/operations.md.
-var throttleFields = []string{
+var ThrottleFields = []string{
 	"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN_NS",
 	"DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN_NS", "DCGM_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN_NS",
 	"DCGM_FI_DEV_MAX_SM_CLOCK", "DCGM_FI_DEV_SLOWDOWN_TEMP", "DCGM_FI_DEV_ROW_REMAP_PENDING", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_THRESHOLD_SRM",
@@ -36,7 +36,7 @@ var nanoseconds = map[string]string{
 }
 
 // RoundTrip implements http.RoundTripper.
-func (d *dcgm) RoundTrip(req *http.Request) (*http.Response, error) {
+func (d *DCGM) RoundTrip(req *http.Request) (*http.Response, error) {
 	now := d.page()
 	if d.last == nil {
 		d.last = now
@@ -48,21 +48,21 @@ func (d *dcgm) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // page writes the page. It leaves out a lost GPU.
-func (d *dcgm) page() []byte {
+func (d *DCGM) page() []byte {
 	rows := map[string][]string{}
-	for _, r := range d.world.Replicas {
+	for _, r := range d.World.Replicas {
 		if r.GPU.Lost {
 			continue
 		}
 		labels := fmt.Sprintf(`gpu="%d",UUID="%s",pci_bus_id="0000%s",device="nvidia%d",modelName="%s",hostname="gpu-node-1",container="engine",namespace="%s",pod="%s"`,
-			r.GPU.index, r.GPU.uuid, strings.ToUpper(PCI(r.GPU.index)), r.GPU.index, "NVIDIA H100 80GB HBM3", namespace, r.pod)
+			r.GPU.Index, r.GPU.UUID, strings.ToUpper(PCI(r.GPU.Index)), r.GPU.Index, "NVIDIA H100 80GB HBM3", Namespace, r.Pod)
 		for name, value := range r.GPU.dcgm() {
 			rows[name] = append(rows[name], fmt.Sprintf("%s{%s} %s\n", name, labels, value))
 		}
 	}
 	var page bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		if slices.Contains(throttleFields, name) && !slices.Contains(d.asked, name) {
+		if slices.Contains(ThrottleFields, name) && !slices.Contains(d.Asked, name) {
 			continue
 		}
 		fmt.Fprintf(&page, "# HELP %s of the drill\n# TYPE %s gauge\n%s", name, name, strings.Join(rows[name], ""))

@@ -1,4 +1,4 @@
-package incident
+package play
 
 import (
 	"slices"
@@ -15,12 +15,17 @@ func fires(name, severity string, more ...string) rulesim.Alert {
 	return rulesim.Alert{Name: name, Labels: labels.FromStrings(append([]string{"alertname", name, "severity", severity, "namespace", "prod", "model_name", "m"}, more...)...)}
 }
 
+// to returns the notifications to a receiver of which some alert fires.
+func to(sent []Notification, receiver string) []Notification {
+	return slices.DeleteFunc(slices.Clone(sent), func(n Notification) bool { return n.Receiver != receiver || n.Resolved })
+}
+
 // TestNotifications follows one incident through the generated configuration, minute by minute.
 func TestNotifications(t *testing.T) {
 	ttft, itl := fires("LLMErrorBudgetFastBurn", "critical", "slo", "ttft"), fires("LLMErrorBudgetFastBurn", "critical", "slo", "itl")
 	slow := fires("LLMErrorBudgetSlowBurn", "warning", "slo", "ttft")
 	queue, knee := fires("LLMQueueBuildUp", "warning"), fires("LLMBatchKnee", "info")
-	am, err := newAlertmanager(rules.Alerts(Rules()))
+	am, err := NewAlertmanager(rules.Alerts(Rules()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +38,7 @@ func TestNotifications(t *testing.T) {
 		if m >= 2 && m < 60 {
 			now = append(now, itl, queue)
 		}
-		am.receive(start.Add(time.Duration(m)*time.Minute), now)
+		am.Receive(start.Add(time.Duration(m)*time.Minute), now)
 	}
 	want := []Notification{
 		{At: start.Add(10 * time.Second), Receiver: "llm-critical", Alerts: []string{"LLMErrorBudgetFastBurn"}},
@@ -44,7 +49,7 @@ func TestNotifications(t *testing.T) {
 		{At: start.Add(65 * time.Minute), Receiver: "llm-warning", Resolved: true, Update: true},
 	}
 	var got []Notification
-	for _, n := range am.sent {
+	for _, n := range am.Take() {
 		if n.Receiver != "llm-null" {
 			got = append(got, n)
 		}
@@ -62,14 +67,14 @@ func TestNotifications(t *testing.T) {
 
 // A page that goes on is repeated as the configuration says, and no more often.
 func TestRepeat(t *testing.T) {
-	am, err := newAlertmanager(rules.Alerts(Rules()))
+	am, err := NewAlertmanager(rules.Alerts(Rules()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for m := range 9 * 60 {
-		am.receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), []rulesim.Alert{fires("LLMModelDown", "critical")})
+		am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), []rulesim.Alert{fires("LLMModelDown", "critical")})
 	}
-	if n := len(am.pages()); n != 3 {
+	if n := len(to(am.Take(), "llm-critical")); n != 3 {
 		t.Errorf("%d pages in nine hours with a repetition every four", n)
 	}
 }
@@ -82,7 +87,7 @@ func onGPU(name, severity, uuid string, more ...string) rulesim.Alert {
 // A node whose GPUs fail is one page: for all of its GPUs, whatever the driver says of each, whatever runs on
 // them, and also when models leave and burn.
 func TestGPUsOfANodeAreOnePage(t *testing.T) {
-	am, err := newAlertmanager(rules.Alerts(Rules()))
+	am, err := NewAlertmanager(rules.Alerts(Rules()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,10 +106,10 @@ func TestGPUsOfANodeAreOnePage(t *testing.T) {
 			now = append(now, fires("LLMErrorBudgetFastBurn", "critical", "slo", "ttft"),
 				fires("LLMEngineStalled", "critical", "pod", "p-GPU-0", "server", "s", "instance", "node-1"))
 		}
-		am.receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now)
+		am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now)
 	}
 	opened := 0
-	for _, n := range am.pages() {
+	for _, n := range to(am.Take(), "llm-critical") {
 		if !n.Update {
 			opened++
 		}
@@ -119,7 +124,7 @@ func TestGPUsOfANodeAreOnePage(t *testing.T) {
 
 // A memory error without a spare row makes an XID too. The page stays the one that lasts.
 func TestRowRemapFailureIsOnePage(t *testing.T) {
-	am, err := newAlertmanager(rules.Alerts(Rules()))
+	am, err := NewAlertmanager(rules.Alerts(Rules()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,12 +133,13 @@ func TestRowRemapFailureIsOnePage(t *testing.T) {
 		if m < 30 {
 			now = append(now, onGPU("LLMGPUCriticalXID", "critical", "GPU-0", "xid", "64"), onGPU("LLMGPUUncorrectableECC", "warning", "GPU-0"))
 		}
-		am.receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now)
+		am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now)
 	}
-	if pages := am.pages(); len(pages) != 1 || !slices.Equal(pages[0].Alerts, []string{"LLMGPURowRemapFailure"}) {
+	sent := am.Take()
+	if pages := to(sent, "llm-critical"); len(pages) != 1 || !slices.Equal(pages[0].Alerts, []string{"LLMGPURowRemapFailure"}) {
 		t.Errorf("pages %+v, want one of the row remap failure", pages)
 	}
-	if tickets := am.to("llm-warning"); len(tickets) != 0 {
+	if tickets := to(sent, "llm-warning"); len(tickets) != 0 {
 		t.Errorf("tickets beside the page: %+v", tickets)
 	}
 }
@@ -142,7 +148,7 @@ func TestRowRemapFailureIsOnePage(t *testing.T) {
 // it. One that has others is down for another reason, and pages.
 func TestModelDownOnAFailedGPU(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
-		am, err := newAlertmanager(rules.Alerts(Rules()))
+		am, err := NewAlertmanager(rules.Alerts(Rules()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,10 +159,10 @@ func TestModelDownOnAFailedGPU(t *testing.T) {
 			now = append(now, fires("LLMModelOnFailedGPU", "info", "branch", "hardware", "gpu_uuid", "GPU-0"))
 		}
 		for m := range 20 {
-			am.receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now)
+			am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now)
 		}
 		var paged []string
-		for _, n := range am.pages() {
+		for _, n := range to(am.Take(), "llm-critical") {
 			paged = append(paged, n.Alerts...)
 		}
 		if slices.Contains(paged, "LLMModelDown") != elsewhere || !slices.Contains(paged, "LLMGPULost") {

@@ -1,4 +1,6 @@
-package incident
+// Package score judges a played incident: what a person received on the phone, when theory says that a page was due,
+// and what is wrong with either.
+package score
 
 import (
 	"encoding/json"
@@ -9,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -17,28 +21,29 @@ type Score struct {
 	Incident string   `json:"incident"`
 	Seed     uint64   `json:"seed"`
 	PagedBy  []string `json:"paged_by"`          // alerts in the first page
-	Delay    span     `json:"delay_seconds"`     // until the first page
-	Due      span     `json:"due_seconds"`       // when theory pages, given what happened to the users
+	Delay    Span     `json:"delay_seconds"`     // until the first page
+	Due      Span     `json:"due_seconds"`       // when theory pages, given what happened to the users
 	Burning  string   `json:"burning,omitempty"` // the objective that was due first
 	Cause    string   `json:"cause,omitempty"`   // alert that named the cause
-	CauseAt  span     `json:"cause_at_seconds"`
+	CauseAt  Span     `json:"cause_at_seconds"`
 	InPage   bool     `json:"in_page"`         // the first page is about it, or says to look where it is
 	Pages    int      `json:"pages"`           // number of pages opened
 	Updates  int      `json:"updates"`         // further messages about an open page
 	Tickets  int      `json:"tickets"`         // messages
 	Also     []string `json:"also"`            // other alerts that fired
-	Cleared  span     `json:"cleared_seconds"` // when the alerts that paged had stopped
+	Cleared  Span     `json:"cleared_seconds"` // when the alerts that paged had stopped
 	Split    string   `json:"split,omitempty"` // of the first page
 	Problems []string `json:"problems"`
 }
 
-// span is a duration that JSON holds in seconds.
-type span time.Duration
+// Span is a duration that JSON holds in seconds.
+type Span time.Duration
 
 // MarshalJSON implements json.Marshaler.
-func (s span) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
+func (s Span) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
-func (s span) String() string {
+// String returns minutes and seconds.
+func (s Span) String() string {
 	if s < 0 {
 		return "-" + (-s).String()
 	}
@@ -48,20 +53,20 @@ func (s span) String() string {
 // OK reports whether nothing is wrong.
 func (s Score) OK() bool { return len(s.Problems) == 0 }
 
-// score judges the outcome of the incident.
-func (p *play) score(seed uint64) Score {
-	in := p.incident
-	s := Score{Incident: in.Name, Seed: seed}
+// Of judges the outcome of an incident.
+func Of(p *play.Play) Score {
+	in, firing := p.Incident, p.Firing()
+	s := Score{Incident: in.Name, Seed: p.Seed}
 	wrong := func(format string, args ...any) { s.Problems = append(s.Problems, fmt.Sprintf(format, args...)) }
 
-	for _, name := range slices.Sorted(maps.Keys(p.firing)) {
+	for _, name := range slices.Sorted(maps.Keys(firing)) {
 		// At the start of the simulation, windows of days are minutes old, and a handful of bad events fills them. So
 		// only the hour before the onset counts.
-		if i := slices.IndexFunc(p.firing[name], func(t time.Duration) bool { return t >= -time.Hour }); i >= 0 && p.firing[name][i] < 0 {
-			wrong("%s fired %s before anything happened", name, -p.firing[name][i])
+		if i := slices.IndexFunc(firing[name], func(t time.Duration) bool { return t >= -time.Hour }); i >= 0 && firing[name][i] < 0 {
+			wrong("%s fired %s before anything happened", name, -firing[name][i])
 		}
 	}
-	pages := p.am.pages()
+	pages := to(p, "llm-critical")
 	for _, n := range pages {
 		if n.Update {
 			s.Updates++
@@ -69,27 +74,27 @@ func (p *play) score(seed uint64) Score {
 			s.Pages++
 		}
 	}
-	s.Tickets = len(p.am.to("llm-warning"))
-	due, objective, burns := p.world.truth.burn(p.onset)
+	s.Tickets = len(to(p, "llm-warning"))
+	due, objective, burns := p.World.Due(p.Onset)
 	if burns {
-		s.Due, s.Burning = span(due), objective
+		s.Due, s.Burning = Span(due), objective
 	}
 	if len(pages) > 0 {
 		s.PagedBy, s.Split = pages[0].Alerts, pages[0].Split
-		s.Delay = span(pages[0].At.Sub(at(p.onset)))
-		s.Cleared = p.cleared(pages[len(pages)-1].Alerts)
+		s.Delay = Span(pages[0].At.Sub(p.World.At(p.Onset)))
+		s.Cleared = cleared(in, firing, pages[len(pages)-1].Alerts)
 	}
-	p.judgePage(&s, burns, wrong)
+	s.judgePage(in, burns, wrong)
 	if in.Cause != nil {
 		if len(pages) > 0 && !regexp.MustCompile(in.Shows).MatchString(s.Split) {
 			wrong("the page does not show %q", in.Shows)
 		}
-		if fired := p.firing[in.Cause.Name]; fired == nil {
+		if fired := firing[in.Cause.Name]; fired == nil {
 			wrong("the cause is not named: no %s", in.Cause.Name)
 		} else {
-			s.Cause, s.CauseAt = in.Cause.Name, span(fired[0])
+			s.Cause, s.CauseAt = in.Cause.Name, Span(fired[0])
 		}
-		s.InPage = slices.Contains(s.PagedBy, in.Cause.Name) || len(pages) > 0 && pages[0].leads(in.Cause.Branch)
+		s.InPage = slices.Contains(s.PagedBy, in.Cause.Name) || len(pages) > 0 && leads(pages[0], in.Cause.Branch)
 		if len(pages) > 0 && !s.InPage {
 			wrong("the page does not say to look first at %s", in.Cause.Branch)
 		}
@@ -97,7 +102,7 @@ func (p *play) score(seed uint64) Score {
 	if in.Quiet && s.Tickets > 0 {
 		wrong("%d tickets for nothing", s.Tickets)
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.firing)) {
+	for _, name := range slices.Sorted(maps.Keys(firing)) {
 		if !slices.Contains(s.PagedBy, name) && name != s.Cause {
 			s.Also = append(s.Also, name)
 		}
@@ -105,8 +110,8 @@ func (p *play) score(seed uint64) Score {
 	return s
 }
 
-func (p *play) judgePage(s *Score, burns bool, wrong func(string, ...any)) {
-	in := p.incident
+// judgePage says what is wrong with the pages, or with their absence. burns means that one was due.
+func (s *Score) judgePage(in incident.Incident, burns bool, wrong func(string, ...any)) {
 	if in.Page == nil {
 		if s.Pages > 0 {
 			wrong("paged for nothing: %s", strings.Join(s.PagedBy, ", "))
@@ -116,12 +121,12 @@ func (p *play) judgePage(s *Score, burns bool, wrong func(string, ...any)) {
 		}
 		return
 	}
-	limit := span(in.Within)
+	limit := Span(in.Within)
 	if in.Page == rules.FastBurn {
 		if !burns {
 			wrong("the simulated users did not suffer enough for a page")
 		}
-		limit = s.Due + span(2*rules.Interval)
+		limit = s.Due + Span(2*rules.Interval)
 	}
 	switch {
 	case s.Pages == 0:
@@ -136,14 +141,24 @@ func (p *play) judgePage(s *Score, burns bool, wrong func(string, ...any)) {
 	}
 }
 
+// to returns the notifications to a receiver of which some alert fires.
+func to(p *play.Play, receiver string) []play.Notification {
+	return slices.DeleteFunc(slices.Clone(p.Sent), func(n play.Notification) bool { return n.Receiver != receiver || n.Resolved })
+}
+
+// leads reports whether a page tells its reader to look at a branch first.
+func leads(page play.Notification, b rules.Branch) bool {
+	return strings.Contains(page.Split, "Look first at: "+string(b)+".")
+}
+
 // cleared returns when the last of the alerts stopped; zero while one fires.
-func (p *play) cleared(alerts []string) span {
+func cleared(in incident.Incident, firing map[string][]time.Duration, alerts []string) Span {
 	var end time.Duration
 	for _, name := range alerts {
-		end = max(end, p.firing[name][len(p.firing[name])-1]+rules.Interval)
+		end = max(end, firing[name][len(firing[name])-1]+rules.Interval)
 	}
-	if end > p.incident.Lasts {
+	if end > in.Lasts {
 		return 0
 	}
-	return span(end)
+	return Span(end)
 }

@@ -1,4 +1,4 @@
-package incident
+package play
 
 import (
 	"maps"
@@ -16,20 +16,21 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// alertmanager runs Alertmanager in virtual time with the generated configuration. Parsing, the routing tree, its
+// Alertmanager runs Alertmanager in virtual time with the generated configuration. Parsing, the routing tree, its
 // options and the matchers of inhibition are Alertmanager's own code. Its dispatcher and inhibitor follow the
 // machine's clock, so this code replaces what they do: groups that wait and are flushed at their interval, the
 // comparison of labels that must be equal, and the decision whether a flush is news. TestDispatcher compares it with
 // Alertmanager's. Silences, mute times, clustering and delivery are not simulated.
-type alertmanager struct {
+type Alertmanager struct {
 	route  *dispatch.Route
 	mutes  []*inhibit.InhibitRule
 	active map[model.Fingerprint]alert
 	groups map[string]*group
 	log    map[string]entry // the last notification, by group
-	sent   []Notification
+	sent   []Notification   // not taken yet
 }
 
+// alert holds what Alertmanager knows of a firing alert.
 type alert struct {
 	labels model.LabelSet
 	split  string
@@ -65,7 +66,8 @@ type Notification struct {
 	Group    string   // the key that a pager would use
 }
 
-func newAlertmanager(alerts []*rules.Alert) (*alertmanager, error) {
+// NewAlertmanager loads the configuration that is generated for alerts.
+func NewAlertmanager(alerts []*rules.Alert) (*Alertmanager, error) {
 	content, err := rules.Encode(rules.NewAlertmanager(alerts, rules.Style{}))
 	if err != nil {
 		return nil, err
@@ -74,16 +76,16 @@ func newAlertmanager(alerts []*rules.Alert) (*alertmanager, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &alertmanager{route: dispatch.NewRoute(c.Route, nil), groups: map[string]*group{}, log: map[string]entry{}}
+	a := &Alertmanager{route: dispatch.NewRoute(c.Route, nil), groups: map[string]*group{}, log: map[string]entry{}}
 	for _, r := range c.InhibitRules {
 		a.mutes = append(a.mutes, inhibit.NewInhibitRule(r))
 	}
 	return a, nil
 }
 
-// receive takes the alerts that fire after an evaluation.
-func (a *alertmanager) receive(now time.Time, firing []rulesim.Alert) {
-	a.run(now)
+// Receive takes the alerts that fire after an evaluation.
+func (a *Alertmanager) Receive(now time.Time, firing []rulesim.Alert) {
+	a.Run(now)
 	a.active = map[model.Fingerprint]alert{}
 	for _, f := range firing {
 		set := model.LabelSet{}
@@ -112,9 +114,9 @@ func (a *alertmanager) receive(now time.Time, firing []rulesim.Alert) {
 	}
 }
 
-// run flushes the groups that are due before a time. A flush that is due at that very time waits for the alerts that
+// Run flushes the groups that are due before a time. A flush that is due at that very time waits for the alerts that
 // the time brings.
-func (a *alertmanager) run(now time.Time) {
+func (a *Alertmanager) Run(now time.Time) {
 	for _, key := range slices.Sorted(maps.Keys(a.groups)) {
 		g := a.groups[key]
 		for len(g.alerts) > 0 && g.flush.Before(now) {
@@ -129,7 +131,7 @@ func (a *alertmanager) run(now time.Time) {
 }
 
 // notify sends the group if it has news since the last notification (notify.DedupStage).
-func (a *alertmanager) notify(key string, g *group) {
+func (a *Alertmanager) notify(key string, g *group) {
 	now := entry{map[model.Fingerprint]bool{}, map[model.Fingerprint]bool{}, g.flush}
 	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver, Group: key}
 	var splits []string
@@ -176,7 +178,7 @@ func within(a, b map[model.Fingerprint]bool) bool {
 }
 
 // muted reports whether another firing alert mutes this one.
-func (a *alertmanager) muted(target model.LabelSet) bool {
+func (a *Alertmanager) muted(target model.LabelSet) bool {
 	for _, r := range a.mutes {
 		if !r.TargetMatchers.Matches(target) {
 			continue
@@ -198,20 +200,9 @@ func (a *alertmanager) muted(target model.LabelSet) bool {
 	return false
 }
 
-// pages returns the notifications that wake somebody.
-func (a *alertmanager) pages() []Notification { return a.to("llm-critical") }
-
-func (a *alertmanager) to(receiver string) []Notification {
-	var ns []Notification
-	for _, n := range a.sent {
-		if n.Receiver == receiver && !n.Resolved {
-			ns = append(ns, n)
-		}
-	}
-	return ns
-}
-
-// leads reports whether a page tells its reader to look at a branch first.
-func (n Notification) leads(b rules.Branch) bool {
-	return strings.Contains(n.Split, "Look first at: "+string(b)+".")
+// Take returns the notifications sent since it was last called.
+func (a *Alertmanager) Take() []Notification {
+	sent := a.sent
+	a.sent = nil
+	return sent
 }

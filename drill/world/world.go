@@ -1,12 +1,15 @@
-// Package incident plays incidents on simulated nodes in virtual time: through the exporter's own code, into
-// Prometheus' storage and rule manager with the generated rules, and through Alertmanager's routing and inhibition.
-// It then scores what a person would have received on the phone.
-package incident
+// Package world simulates a node in virtual time: the engines and GPUs of a fleet, their users, and what the node shows
+// of them. Faults change it; its truth knows when its users suffer, whatever the pages say.
+package world
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
@@ -29,7 +32,8 @@ type Fleet struct {
 	LeastLoaded bool
 }
 
-func (f Fleet) objectives() []slo.Objective {
+// Configured returns the objectives by which the exporter counts.
+func (f Fleet) Configured() []slo.Objective {
 	if f.Objectives == nil {
 		return slo.Defaults()
 	}
@@ -69,26 +73,30 @@ type Replica struct {
 	Gone bool
 	// Profile configures the engine when it starts.
 	Profile drill.Profile
+	Runtime metrics.Runtime
+	Pod     string
+	// Host is the address of the engine's port.
+	Host string
 
-	world   *World
-	runtime metrics.Runtime
-	pod     string
-	host    string
-	page    http.Handler
+	world *World
+	page  http.Handler
 }
 
-// newWorld starts a fleet.
-func newWorld(f Fleet, epoch time.Time, seed uint64, t *truth) *World {
+// Namespace is the namespace of all pods.
+const Namespace = "prod"
+
+// New starts a fleet at an epoch. The seed is that of the arrivals and of the engines.
+func New(f Fleet, epoch time.Time, seed uint64) *World {
 	load := f.Profile.Load
 	load.Arrivals *= float64(f.Replicas)
-	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: t, epoch: epoch}
+	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: newTruth(f.Configured()), epoch: epoch}
 	for i := range f.Replicas {
 		n := strconv.Itoa(i)
-		r := &Replica{world: w, runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, pod: f.Profile.Model + "-" + n, host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
+		r := &Replica{world: w, Runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, Pod: f.Profile.Model + "-" + n, Host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
 		r.Profile.Started = epoch.Add(-24 * time.Hour)
-		page := drill.NewDialect(r.runtime, r.Profile)
+		page := drill.NewDialect(r.Runtime, r.Profile)
 		r.page = page
-		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), t.watch(page, r.identity()))
+		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), w.truth.watch(page, r.identity()))
 		w.Replicas = append(w.Replicas, r)
 	}
 	return w
@@ -96,8 +104,8 @@ func newWorld(f Fleet, epoch time.Time, seed uint64, t *truth) *World {
 
 // Restart restarts the engine's process. Its port stays closed until the model is loaded.
 func (r *Replica) Restart(loading time.Duration) {
-	r.Profile.Started = r.world.epoch.Add(r.world.now)
-	page := drill.NewDialect(r.runtime, r.Profile)
+	r.Profile.Started = r.world.At(r.world.now)
+	page := drill.NewDialect(r.Runtime, r.Profile)
 	r.page = page
 	r.Engine.Serving = r.Profile.Serving
 	r.Engine.Restart(r.world.now+loading, r.world.truth.watch(page, r.identity()))
@@ -105,9 +113,56 @@ func (r *Replica) Restart(loading time.Duration) {
 	r.GPU.readyAt = r.world.now + loading
 }
 
+// Labels returns the labels that discovery sets for the replica.
+func (r *Replica) Labels() map[string]string {
+	return map[string]string{metrics.LabelNamespace: Namespace, metrics.LabelPod: r.Pod}
+}
+
+// Page returns the page that the engine serves now; nil while its port is closed.
+func (r *Replica) Page() http.Handler {
+	if r.Down || r.Gone {
+		return nil
+	}
+	return r.page
+}
+
+// RoundTrip implements http.RoundTripper: the engine answers without a network.
+func (r *Replica) RoundTrip(req *http.Request) (*http.Response, error) {
+	page := r.Page()
+	if page == nil {
+		return nil, fmt.Errorf("dial tcp %s: %w", r.Host, syscall.ECONNREFUSED)
+	}
+	a := &answer{header: http.Header{}, status: http.StatusOK}
+	page.ServeHTTP(a, req)
+	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(&a.body), Request: req}, nil
+}
+
+// answer implements http.ResponseWriter and keeps what is written.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(status int)      { a.status = status }
+func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
+
 // identity returns what selectors of objectives match.
 func (r *Replica) identity() slo.Engine {
-	return slo.Engine{Runtime: r.runtime, Model: r.Profile.Model, Namespace: namespace}
+	return slo.Engine{Runtime: r.Runtime, Model: r.Profile.Model, Namespace: Namespace}
+}
+
+// Now returns the present as the time since the epoch.
+func (w *World) Now() time.Duration { return w.now }
+
+// At returns the moment at a time since the epoch.
+func (w *World) At(t time.Duration) time.Time { return w.epoch.Add(t) }
+
+// Due returns how long after a time since the epoch a page was due, given what happened to the users, and for which
+// objective; due is false when none was.
+func (w *World) Due(from time.Duration) (after time.Duration, objective string, due bool) {
+	return w.truth.burn(from)
 }
 
 // Advance lets time pass until a moment since the epoch.

@@ -1,4 +1,4 @@
-package incident
+package world
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package incident
+package world
 
 import (
 	"fmt"
@@ -26,9 +26,9 @@ func NewNVML(library string, gpus int) (*fakenvml.State, error) {
 	return s, s.Set(fakenvml.All, "unrepairable", 0)
 }
 
-// tell copies the GPU's state to a fake NVML. The numbers are those of emit, in the driver's units. It returns the
+// Tell copies the GPU's state to a fake NVML. The numbers are those of Emit, in the driver's units. It returns the
 // XIDs that are not in the kernel log yet.
-func (g *GPU) tell(s *fakenvml.State) (xids []int, err error) {
+func (g *GPU) Tell(s *fakenvml.State) (xids []int, err error) {
 	for code, n := range g.xids {
 		for range int(n - g.told[code]) {
 			xids = append(xids, code)
@@ -40,7 +40,7 @@ func (g *GPU) tell(s *fakenvml.State) (xids []int, err error) {
 			return xids, nil
 		}
 		g.lost = true
-		return xids, s.Lose(g.index)
+		return xids, s.Lose(g.Index)
 	}
 	events := uint64(0)
 	percent := math.Round(100 * g.busy)
@@ -65,5 +65,5 @@ func (g *GPU) tell(s *fakenvml.State) (xids []int, err error) {
 			values = append(values, "field."+strconv.Itoa(r.field), strconv.FormatInt(int64(g.seconds[r.name]*1e9), 10))
 		}
 	}
-	return xids, s.Set(strconv.Itoa(g.index), append(values, "clock_events", events)...)
+	return xids, s.Set(strconv.Itoa(g.Index), append(values, "clock_events", events)...)
 }

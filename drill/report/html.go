@@ -1,4 +1,4 @@
-package incident
+package report
 
 import (
 	_ "embed"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
 //go:embed report.html
@@ -19,7 +21,7 @@ const width, height, barsWidth, barHeight, timesHeight = 390, 110, 1180, 17, 14
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{
 	"short": short, "when": when, "yes": yes, "plot": figure, "bars": bars,
-	"paged": func(s Score) bool { return len(s.PagedBy) > 0 },
+	"paged": func(s score.Score) bool { return len(s.PagedBy) > 0 },
 }).Parse(page))
 
 // WriteHTML writes the scores and the plots of the incidents as one self-contained page.
@@ -97,8 +99,9 @@ func bars(t Trace) template.HTML {
 }
 
 // span returns the time range of the plots.
-func (t Trace) span() (from, to time.Duration) { return -15 * time.Minute, t.Incident.Lasts }
+func (t Trace) span() (from, to time.Duration) { return -before, t.Incident.Lasts }
 
+// x returns the abscissa of a time in pixels.
 func x(at, from, to time.Duration, width float64) float64 {
 	return width * float64(at-from) / float64(to-from)
 }

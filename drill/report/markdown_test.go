@@ -1,18 +1,20 @@
-package incident
+package report
 
 import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
 // One row per incident, times as ranges over those seeds that have them, what differs side by side.
 func TestMarkdown(t *testing.T) {
 	paged := []string{"LLMModelDown"}
 	var out strings.Builder
-	err := WriteMarkdown(&out, []Score{
-		{Incident: "a", Seed: 1, PagedBy: paged, Delay: span(70 * time.Second), Burning: "ttft", Due: span(80 * time.Second), Pages: 1, Cause: "LLMModelDown"},
-		{Incident: "a", Seed: 2, PagedBy: paged, Delay: span(130 * time.Second), Burning: "ttft", Due: span(60 * time.Second), Pages: 1, InPage: true},
+	err := WriteMarkdown(&out, []score.Score{
+		{Incident: "a", Seed: 1, PagedBy: paged, Delay: score.Span(70 * time.Second), Burning: "ttft", Due: score.Span(80 * time.Second), Pages: 1, Cause: "LLMModelDown"},
+		{Incident: "a", Seed: 2, PagedBy: paged, Delay: score.Span(130 * time.Second), Burning: "ttft", Due: score.Span(60 * time.Second), Pages: 1, InPage: true},
 		{Incident: "b", Seed: 1, Problems: []string{"no page"}},
 	})
 	if err != nil {

@@ -1,4 +1,4 @@
-package incident
+package world
 
 import (
 	"fmt"
@@ -14,6 +14,8 @@ import (
 // only here, series do not come from the exporter's code but are written through the vocabulary. A test compares them
 // with those of the collector.
 type GPU struct {
+	Index int
+	UUID  string
 	// Throttle, when set, lowers the clock.
 	Throttle *Throttle
 	// Lost means that the GPU has fallen off the bus.
@@ -35,8 +37,6 @@ type GPU struct {
 	// Forgets means that persistence mode is off.
 	Forgets bool
 
-	index   int
-	uuid    string
 	clock   float64 // share of the maximum
 	readyAt time.Duration
 	seconds map[string]float64 // time with lowered clocks, by reason
@@ -64,6 +64,7 @@ var reasons = []reason{
 	{"sw_thermal_slowdown", 0x20, 269}, {"hw_thermal_slowdown", 0x40, 270}, {"hw_power_brake_slowdown", 0x80, 271},
 }
 
+// reason is why a clock is lowered.
 type reason struct {
 	name  string
 	bit   uint64
@@ -78,8 +79,9 @@ func (r reason) source() string {
 	return "driver"
 }
 
+// newGPU returns a GPU that is well.
 func newGPU(index int) *GPU {
-	return &GPU{index: index, uuid: "GPU-00000000-0000-4000-8000-00000000000" + strconv.Itoa(index), clock: 1, celsius: 50, seconds: map[string]float64{}, xids: map[int]float64{}, told: map[int]float64{}}
+	return &GPU{Index: index, UUID: "GPU-00000000-0000-4000-8000-00000000000" + strconv.Itoa(index), clock: 1, celsius: 50, seconds: map[string]float64{}, xids: map[int]float64{}, told: map[int]float64{}}
 }
 
 // PCI returns the address of a GPU, as internal/fakenvml assigns them.
@@ -126,16 +128,16 @@ func (g *GPU) letGo() {
 	}
 }
 
-// put writes one series of the vocabulary.
-type put func(f *metrics.Family, value float64, labels ...string)
+// Put writes one series of the vocabulary.
+type Put func(f *metrics.Family, value float64, labels ...string)
 
-// emit writes what the exporter serves about the GPU.
-func (g *GPU) emit(put put) {
-	id := []string{g.uuid, strconv.Itoa(g.index)}
+// Emit writes what the exporter serves about the GPU.
+func (g *GPU) Emit(put Put) {
+	id := []string{g.UUID, strconv.Itoa(g.Index)}
 	with := func(more ...string) []string { return append(append([]string{}, id...), more...) }
 	for _, x := range metrics.XIDs {
 		if n := g.xids[x.Code]; n > 0 || x.Severity != metrics.XIDApp { // the collector starts these at zero
-			put(metrics.GPUXIDErrors, n, with(PCI(g.index), "", strconv.Itoa(x.Code), string(x.Severity), "kmsg")...)
+			put(metrics.GPUXIDErrors, n, with(PCI(g.Index), "", strconv.Itoa(x.Code), string(x.Severity), "kmsg")...)
 		}
 	}
 	if g.Lost {
@@ -161,15 +163,15 @@ func (g *GPU) emit(put put) {
 	put(metrics.GPUMemoryUnrepairable, metrics.Bool(g.Unrepairable), id...)
 	put(metrics.GPUPersistenceMode, metrics.Bool(!g.Forgets), id...)
 	put(metrics.GPUEnergy, g.joules, id...)
-	put(metrics.GPUNVLinkErrors, math.Floor(g.replayed), with(firstLink, "replay")...)
-	put(metrics.GPUNVLinkErrors, g.Recoveries, with(firstLink, "recovery")...)
+	put(metrics.GPUNVLinkErrors, math.Floor(g.replayed), with(FirstLink, "replay")...)
+	put(metrics.GPUNVLinkErrors, g.Recoveries, with(FirstLink, "recovery")...)
 	put(metrics.GPUFabricState, 1, with(g.fabric().name)...)
 	put(metrics.GPURecoveryAction, float64(g.asks().number), id...)
 	put(metrics.GPURecoveryActionInfo, 1, with(g.asks().name)...)
 }
 
-// firstLink is the NVLink that wears out.
-const firstLink = "0"
+// FirstLink is the NVLink that wears out.
+const FirstLink = "0"
 
 // state pairs NVML's number for a state (nvml.h) with its name in the vocabulary.
 type state struct {

@@ -1,12 +1,15 @@
-package incident
+package score_test
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -15,27 +18,18 @@ type told struct {
 	by      []string // alerts of the first page
 	verdict string   // where it says to look first
 	cause   string
-	at      span
+	at      score.Span
 }
 
-// playFrom plays an incident with NVML's series, or with those that a page gives that asks for fields.
-func playFrom(t *testing.T, in Incident, source bool, asked []string) told {
+// playFrom plays an incident with NVML's series, or with those of a page that was asked for fields.
+func playFrom(t *testing.T, in incident.Incident, asked []string) told {
 	t.Helper()
-	p, err := newPlay(in, Rules(), 1)
+	p, err := play.Run(in, play.Options{Seed: 1, DCGM: asked})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.sim.Close()
-	if source {
-		p.exporter.dcgm = &dcgm{world: p.world, asked: asked}
-		if err := p.exporter.start(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := p.play(); err != nil {
-		t.Fatal(err)
-	}
-	s := p.score(1)
+	defer p.Close()
+	s := score.Of(p)
 	got := told{by: s.PagedBy, cause: s.Cause, at: s.Delay}
 	for line := range strings.Lines(s.Split) {
 		if strings.HasPrefix(line, "Look first at") {
@@ -50,7 +44,7 @@ func playFrom(t *testing.T, in Incident, source bool, asked []string) told {
 func TestSameIncidentFromAPage(t *testing.T) {
 	t.Parallel()
 	in := small(t, "thermal-throttle")
-	nvml, page, poor := playFrom(t, in, false, nil), playFrom(t, in, true, throttleFields), playFrom(t, in, true, nil)
+	nvml, page, poor := playFrom(t, in, nil), playFrom(t, in, world.ThrottleFields), playFrom(t, in, []string{})
 	t.Logf("NVML %+v", nvml)
 	t.Logf("page %+v", page)
 	t.Logf("page with the default list %+v", poor)
@@ -66,28 +60,15 @@ func TestSameIncidentFromAPage(t *testing.T) {
 	}
 }
 
-// TestFieldsToAskFor: the documentation names the fields that the drill's page was asked for.
-func TestFieldsToAskFor(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range throttleFields {
-		if !strings.Contains(string(page), "\n"+f+",") {
-			t.Errorf("docs/operations.md does not name %s", f)
-		}
-	}
-}
-
 // TestLostGPUFromAPage: a GPU that falls off the bus takes its XID off the page with it. That it is gone pages in its place.
 func TestLostGPUFromAPage(t *testing.T) {
 	t.Parallel()
 	in := small(t, "xid-79")
 	in.Fleet.Replicas = 3
-	nvml, page := playFrom(t, in, false, nil), playFrom(t, in, true, nil)
+	nvml, page := playFrom(t, in, nil), playFrom(t, in, []string{})
 	t.Logf("NVML %+v", nvml)
 	t.Logf("page %+v", page)
-	if !slices.Contains(nvml.by, rules.GPUCriticalXID.Name) || !slices.Contains(page.by, rules.GPULost.Name) || page.at > nvml.at+span(4*rules.Interval) {
+	if !slices.Contains(nvml.by, rules.GPUCriticalXID.Name) || !slices.Contains(page.by, rules.GPULost.Name) || page.at > nvml.at+score.Span(4*rules.Interval) {
 		t.Errorf("from a page: %+v, with NVML: %+v", page, nvml)
 	}
 }

@@ -1,14 +1,16 @@
-package incident
+package report
 
 import (
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
 // WriteTable prints scores, one per line, then the problems.
-func WriteTable(out io.Writer, scores []Score) error {
+func WriteTable(out io.Writer, scores []score.Score) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "incident\tseed\tpaged by\tafter\ttheory\tcause\tafter\tin page\tpages\tupdates\ttickets\tcleared\talso fired")
 	for _, s := range scores {
@@ -25,6 +27,7 @@ func WriteTable(out io.Writer, scores []Score) error {
 	return err
 }
 
+// short joins names of alerts without their prefix; "-" if there is none.
 func short(alerts ...string) string {
 	if text := strings.ReplaceAll(strings.Join(alerts, " "), "LLM", ""); text != "" {
 		return text
@@ -32,13 +35,15 @@ func short(alerts ...string) string {
 	return "-"
 }
 
-func when(known bool, s span) string {
+// when formats a time that is known; "-" if it is not.
+func when(known bool, s score.Span) string {
 	if !known {
 		return "-"
 	}
 	return s.String()
 }
 
+// yes says so; "-" if not.
 func yes(b bool) string {
 	if b {
 		return "yes"

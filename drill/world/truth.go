@@ -1,4 +1,4 @@
-package incident
+package world
 
 import (
 	"time"
@@ -15,8 +15,10 @@ type truth struct {
 	slices     [][]count // by objective
 }
 
+// count holds events, and those of them that were bad.
 type count struct{ events, bad float64 }
 
+// newTruth starts to count for objectives.
 func newTruth(objectives []slo.Objective) *truth {
 	return &truth{objectives: objectives, now: make([]count, len(objectives)), slices: make([][]count, len(objectives))}
 }
@@ -24,12 +26,14 @@ func newTruth(objectives []slo.Objective) *truth {
 // watch returns an observer that counts events and passes them on.
 func (t *truth) watch(o drill.Observer, e slo.Engine) drill.Observer { return &watched{o, t, e} }
 
+// watched implements drill.Observer for one engine.
 type watched struct {
 	drill.Observer
 	truth  *truth
 	engine slo.Engine
 }
 
+// count adds n events of a signal to the objectives that select the engine.
 func (w *watched) count(signal slo.Signal, n float64, bad func(slo.Objective) bool) {
 	for i, o := range w.truth.objectives {
 		if o.Signal == signal && o.Select.Matches(w.engine) {
@@ -41,6 +45,7 @@ func (w *watched) count(signal slo.Signal, n float64, bad func(slo.Objective) bo
 	}
 }
 
+// slower returns whether an event that took d misses an objective.
 func slower(d time.Duration) func(slo.Objective) bool {
 	return func(o slo.Objective) bool { return d > o.Threshold.Std() }
 }
@@ -100,7 +105,7 @@ func (t *truth) burn(from time.Duration) (after time.Duration, objective string,
 	return after, objective, due
 }
 
-// cumulative[i] counts the first i slices.
+// cumulative returns sums: the i-th counts the first i slices.
 func cumulative(slices []count) []count {
 	sums := make([]count, len(slices)+1)
 	for i, c := range slices {
@@ -109,6 +114,7 @@ func cumulative(slices []count) []count {
 	return sums
 }
 
+// window counts the slices of a time d before an end.
 func window(sums []count, end int, d time.Duration) count {
 	start := max(0, end-int(d/slice))
 	return count{events: sums[end].events - sums[start].events, bad: sums[end].bad - sums[start].bad}

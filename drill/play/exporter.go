@@ -1,18 +1,14 @@
-package incident
+package play
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
@@ -21,6 +17,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	gpupage "github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -29,12 +26,10 @@ import (
 // Instance is the instance label of the simulated node's exporter.
 const Instance = "gpu-node-1:9844"
 
-const namespace = "prod"
-
-// exporter runs the exporter of the simulated node: its engine collector is the real one, and GPU.emit writes the GPU
-// series.
+// exporter runs the exporter of the simulated node: its engine collector is the real one, and GPU.Emit writes the
+// series of GPUs.
 type exporter struct {
-	world  *World
+	world  *world.World
 	engine *engine.Collector
 	parser parser.Parser
 	known  map[string]labels.Labels
@@ -42,14 +37,17 @@ type exporter struct {
 	// dcgm is the node's dcgm-exporter, where GPUs are read from its page; nil where NVML is read.
 	dcgm http.RoundTripper
 	page *gpupage.Collector
-	// withoutGPUs means that the node cannot simulate GPUs.
-	withoutGPUs bool
 
-	tamper func(labels.Labels) (labels.Labels, bool) // for tests: what Prometheus sees of a series, if anything
+	withoutGPUs bool
+	relabel     func(labels.Labels) labels.Labels
 }
 
-func newExporter(w *World) (*exporter, error) {
-	e := &exporter{world: w, parser: parser.NewParser(parser.Options{}), known: map[string]labels.Labels{}}
+// newExporter starts the exporter of a world.
+func newExporter(w *world.World, o Options) (*exporter, error) {
+	e := &exporter{world: w, parser: parser.NewParser(parser.Options{}), known: map[string]labels.Labels{}, withoutGPUs: o.WithoutGPUs, relabel: o.Relabel}
+	if o.DCGM != nil {
+		e.dcgm = &world.DCGM{World: w, Asked: o.DCGM}
+	}
 	return e, e.start()
 }
 
@@ -61,7 +59,7 @@ func (e *exporter) start() (err error) {
 			return err
 		}
 	}
-	e.engine, err = engine.New(engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.objectives(), Log: slog.New(slog.DiscardHandler)})
+	e.engine, err = engine.New(engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.Configured(), Log: slog.New(slog.DiscardHandler)})
 	return err
 }
 
@@ -71,40 +69,14 @@ func (e *exporter) discover() (err error) {
 	for _, r := range e.world.Replicas {
 		if !r.Gone {
 			found = append(found, engine.TargetConfig{
-				URL: "http://" + r.host, Transport: r,
-				Labels: r.labels(),
+				URL: "http://" + r.Host, Transport: r,
+				Labels: r.Labels(),
 			})
 		}
 	}
 	e.engine, err = e.engine.With(found)
 	return err
 }
-
-// labels returns the labels that discovery sets for the replica.
-func (r *Replica) labels() map[string]string {
-	return map[string]string{metrics.LabelNamespace: namespace, metrics.LabelPod: r.pod}
-}
-
-// RoundTrip implements http.RoundTripper: the engine answers without a network.
-func (r *Replica) RoundTrip(req *http.Request) (*http.Response, error) {
-	if r.Down {
-		return nil, fmt.Errorf("dial tcp %s: %w", r.host, syscall.ECONNREFUSED)
-	}
-	a := &answer{header: http.Header{}, status: http.StatusOK}
-	r.page.ServeHTTP(a, req)
-	return &http.Response{StatusCode: a.status, Header: a.header, Body: io.NopCloser(&a.body), Request: req}, nil
-}
-
-// answer implements http.ResponseWriter and keeps what is written.
-type answer struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (a *answer) Header() http.Header         { return a.header }
-func (a *answer) WriteHeader(status int)      { a.status = status }
-func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }
 
 // scrape passes all series to Prometheus, as its scrape of the exporter would.
 func (e *exporter) scrape(emit rulesim.Emit) error {
@@ -117,11 +89,11 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 		return err
 	}
 	emit(up, 1)
-	if tamper := e.tamper; tamper != nil {
-		untouched := emit
+	if e.relabel != nil {
+		store := emit
 		emit = func(l labels.Labels, v float64) {
-			if l, seen := tamper(l); seen {
-				untouched(l, v)
+			if l = e.relabel(l); !l.IsEmpty() {
+				store(l, v)
 			}
 		}
 	}
@@ -177,7 +149,7 @@ func (e *exporter) gpus(emit rulesim.Emit) error {
 		emit(labelled(f, values, "instance", Instance, "job", rules.DefaultJob), value)
 	}
 	if e.page != nil {
-		e.page.Read(context.Background(), at(e.world.now))
+		e.page.Read(context.Background(), e.world.At(e.world.Now()))
 		if err := served(e.page, put); err != nil {
 			return err
 		}
@@ -188,13 +160,13 @@ func (e *exporter) gpus(emit rulesim.Emit) error {
 		if r.Gone {
 			continue
 		}
-		put(metrics.EngineGPUInfo, 1, string(r.runtime), namespace, r.pod, "", r.host, e.world.Fleet.Profile.Model, r.GPU.uuid, strconv.Itoa(r.GPU.index), "", "config")
+		put(metrics.EngineGPUInfo, 1, string(r.Runtime), world.Namespace, r.Pod, "", r.Host, e.world.Fleet.Profile.Model, r.GPU.UUID, strconv.Itoa(r.GPU.Index), "", "config")
 	}
 	return nil
 }
 
 // nvml writes what the exporter serves about the GPUs that NVML reports.
-func (e *exporter) nvml(put put) {
+func (e *exporter) nvml(put world.Put) {
 	n := float64(len(e.world.Replicas))
 	put(metrics.GPUNVMLUp, 1)
 	put(metrics.GPUExpected, n)
@@ -203,12 +175,12 @@ func (e *exporter) nvml(put put) {
 		put(metrics.GPUXIDInfo, 1, strconv.Itoa(x.Code), string(x.Severity), x.Meaning, x.Action)
 	}
 	for _, r := range e.world.Replicas {
-		r.GPU.emit(put)
+		r.GPU.Emit(put)
 	}
 }
 
 // served writes what a collector serves.
-func served(c prometheus.Collector, put put) error {
+func served(c prometheus.Collector, put world.Put) error {
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(c); err != nil {
 		return err
@@ -240,6 +212,3 @@ func labelled(f *metrics.Family, values []string, pairs ...string) labels.Labels
 	}
 	return labels.FromStrings(pairs...)
 }
-
-// at converts a time of the simulation to Prometheus' time.
-func at(t time.Duration) time.Time { return rulesim.Epoch.Add(t) }

@@ -1,0 +1,210 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Play runs an incident in real time. The history before it is played in virtual time; the same world of replicas
+// then continues under the machine's clock.
+type Play struct {
+	Incident incident.Incident
+
+	past   *play.Play
+	around surroundings
+	mu     sync.Mutex       // guards the world
+	faults []incident.Fault // still to happen
+	onset  time.Time        // zero: not set yet
+
+	records int // written to the kernel log so far
+}
+
+// surroundings of a Play.
+type surroundings struct {
+	// engines are the addresses, host:port, that will serve the replicas' engines.
+	engines []string
+	// gpus is the node's NVML, with a GPU for each replica; nil when there is none. kmsg is the file that stands for
+	// the kernel log, the source of XIDs.
+	gpus *fakenvml.State
+	kmsg string
+	// style is the style of the rules.
+	style rules.Style
+}
+
+// newPlay prepares an incident whose history ends now. The caller must close it.
+func newPlay(in incident.Incident, seed uint64, around surroundings) (*Play, error) {
+	past, err := play.New(in, play.Options{
+		Seed: seed, Style: around.style, WithoutGPUs: around.gpus == nil, Epoch: time.Now().Add(-in.Onset()).Truncate(rules.Interval),
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range past.World.Replicas {
+		r.Host = around.engines[i]
+	}
+	return &Play{Incident: in, past: past, around: around, faults: in.Ordered()}, nil
+}
+
+// Close removes the stored series.
+func (p *Play) Close() error { return p.past.Close() }
+
+// RuleFile returns the rules, as Prometheus reads them.
+func (p *Play) RuleFile() []byte { return p.past.RuleFile }
+
+// Store returns what Prometheus stored of the history, for a server to continue.
+func (p *Play) Store() *rulesim.Sim { return p.past.Prometheus }
+
+// History plays the time up to the present, with the faults before the onset. It calls done with the share that is
+// played.
+func (p *Play) History(ctx context.Context, done func(share float64)) error {
+	for t := time.Duration(0); ctx.Err() == nil; t += play.ScrapeInterval {
+		left := time.Until(p.past.World.At(t))
+		if left > 0 {
+			break
+		}
+		for len(p.faults) > 0 && p.faults[0].At < 0 && p.past.Onset+p.faults[0].At < t {
+			p.past.World.Advance(p.past.Onset + p.faults[0].At)
+			p.faults[0].Do(p.past.World)
+			p.faults = p.faults[1:]
+		}
+		if err := p.past.Step(t); err != nil {
+			return err
+		}
+		done(float64(t) / float64(t-left))
+	}
+	return ctx.Err()
+}
+
+// Begin sets the onset. Nothing happens before.
+func (p *Play) Begin(onset time.Time) { p.Change(func(*world.World) { p.onset = onset }) }
+
+// Change changes the world now.
+func (p *Play) Change(do func(*world.World)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	do(p.past.World)
+}
+
+// Advance lets the world run until a time, faults included.
+func (p *Play) Advance(now time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.past.World
+	for !p.onset.IsZero() && len(p.faults) > 0 && !now.Before(p.onset.Add(p.faults[0].At)) {
+		w.Advance(p.onset.Add(p.faults[0].At).Sub(w.At(0)))
+		p.faults[0].Do(w)
+		p.faults = p.faults[1:]
+	}
+	w.Advance(now.Sub(w.At(0)))
+	if p.around.gpus == nil {
+		return nil
+	}
+	for _, r := range w.Replicas {
+		xids, err := r.GPU.Tell(p.around.gpus)
+		if err != nil {
+			return err
+		}
+		if err := p.log(r.GPU, xids); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// log writes XIDs to the kernel log as the driver does.
+func (p *Play) log(g *world.GPU, xids []int) error {
+	if len(xids) == 0 {
+		return nil
+	}
+	uptime, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return err
+	}
+	first, _, _ := strings.Cut(string(uptime), " ")
+	seconds, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return fmt.Errorf("/proc/uptime: %w", err)
+	}
+	f, err := os.OpenFile(p.around.kmsg, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, x := range xids {
+		p.records++
+		if _, err := fmt.Fprintf(f, "4,%d,%.0f,-;NVRM: Xid (PCI:%s): %d, invented by the drill\n", p.records, seconds*1e6, strings.TrimSuffix(world.PCI(g.Index), ".0"), x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Engine returns the page that a replica's engine serves now; nil while its port is closed.
+func (p *Play) Engine(replica int) http.Handler {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.past.World.Replicas[replica].Page()
+}
+
+// Runtime returns the runtime of a replica.
+func (p *Play) Runtime(replica int) metrics.Runtime { return p.past.World.Replicas[replica].Runtime }
+
+// Objectives returns the objectives of the exporter's configuration.
+func (p *Play) Objectives() []slo.Objective { return p.Incident.Fleet.Configured() }
+
+// ExporterDown reports whether the exporter must not answer now.
+func (p *Play) ExporterDown() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.past.World.ExporterDown
+}
+
+// Notify takes the alerts that fire at a time and returns what Alertmanager sends up to then.
+func (p *Play) Notify(now time.Time, firing []rulesim.Alert) []play.Notification {
+	p.past.Alertmanager.Receive(now, firing)
+	return p.past.Alertmanager.Take()
+}
+
+// Config returns the exporter's current configuration: the engines, their GPUs and the objectives.
+func (p *Play) Config() ([]byte, error) {
+	type target struct {
+		URL    string            `yaml:"url"`
+		Labels map[string]string `yaml:"labels"`
+		GPUs   []string          `yaml:"gpus,omitempty"`
+	}
+	var config struct {
+		Targets    []target        `yaml:"targets"`
+		Objectives []slo.Objective `yaml:"objectives,omitempty"`
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.past.World.Replicas {
+		if r.Gone {
+			continue
+		}
+		t := target{URL: "http://" + r.Host, Labels: r.Labels()}
+		if p.around.gpus != nil {
+			t.GPUs = []string{strconv.Itoa(r.GPU.Index)}
+		}
+		config.Targets = append(config.Targets, t)
+	}
+	if p.Incident.Fleet.Objectives != nil { // otherwise the exporter's defaults hold
+		config.Objectives = p.Objectives()
+	}
+	return rules.Encode(config)
+}

@@ -1,0 +1,169 @@
+// Package play plays incidents in virtual time: through the exporter's own code, into Prometheus' storage and rule
+// manager with the generated rules, and through Alertmanager's routing and inhibition.
+package play
+
+import (
+	"cmp"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// ScrapeInterval is how often the simulated Prometheus scrapes the exporter.
+const ScrapeInterval = 30 * time.Second
+
+// Rules returns the generated rule groups.
+func Rules() []rules.Group { return rules.Groups(rules.Options{}) }
+
+// Options say how to play an incident.
+type Options struct {
+	// Seed is the seed of the arrivals.
+	Seed uint64
+	// Groups are the rules. Default: Rules().
+	Groups []rules.Group
+	// Style is the style of the rules.
+	Style rules.Style
+	// Relabel is the scrape's relabelling, which drops a series that it leaves without labels; nil keeps all as they are.
+	Relabel func(labels.Labels) labels.Labels
+	// DCGM lists the fields that the node's dcgm-exporter adds to its default list, where the exporter reads GPUs from its
+	// page; nil where it reads NVML.
+	DCGM []string
+	// WithoutGPUs leaves out the series of GPUs.
+	WithoutGPUs bool
+	// Epoch is when the history begins. Default: rulesim.Epoch.
+	Epoch time.Time
+}
+
+// Play holds a running incident.
+type Play struct {
+	Incident incident.Incident
+	Seed     uint64
+	// Onset is when the incident begins, since the epoch of the world.
+	Onset        time.Duration
+	World        *world.World
+	RuleFile     []byte
+	Prometheus   *rulesim.Sim
+	Alertmanager *Alertmanager
+	// Evaluations and Sent hold, in order, which alerts fired and what was sent about them.
+	Evaluations []Evaluation
+	Sent        []Notification
+
+	exporter *exporter
+}
+
+// Evaluation lists the alerts that fire after an evaluation of the rules.
+type Evaluation struct {
+	At     time.Duration // since the onset
+	Firing []rulesim.Alert
+}
+
+// New prepares an incident. The caller must close it.
+func New(in incident.Incident, o Options) (*Play, error) {
+	if o.Groups == nil {
+		o.Groups = Rules()
+	}
+	if o.Epoch.IsZero() {
+		o.Epoch = rulesim.Epoch
+	}
+	p := &Play{Incident: in, Seed: o.Seed, Onset: in.Onset(), World: world.New(in.Fleet, o.Epoch, o.Seed)}
+	var err error
+	if p.RuleFile, err = rules.Encode(rules.NewFile(o.Groups, o.Style)); err != nil {
+		return nil, err
+	}
+	if p.exporter, err = newExporter(p.World, o); err != nil {
+		return nil, err
+	}
+	if p.Alertmanager, err = NewAlertmanager(rules.Alerts(o.Groups)); err != nil {
+		return nil, err
+	}
+	if p.Prometheus, err = rulesim.New(p.RuleFile); err != nil {
+		return nil, err
+	}
+	if err := p.remember(); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// Close removes the stored series.
+func (p *Play) Close() error { return p.Prometheus.Close() }
+
+// remember stores what Prometheus recorded on the days before.
+func (p *Play) remember() error {
+	g := p.World.Replicas[0].GPU
+	link := labelled(metrics.RecordedLinkErrors, []string{"", Instance, g.UUID, strconv.Itoa(g.Index), world.FirstLink})
+	hours := 24 * len(p.Incident.Replays)
+	for h := range hours {
+		then := p.World.At(time.Duration(h-hours) * time.Hour)
+		if err := p.Prometheus.Append(then, func(emit rulesim.Emit) { emit(link, p.Incident.Replays[h/24]) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Run plays an incident from its history to its end. The caller must close it.
+func Run(in incident.Incident, o Options) (*Play, error) {
+	p, err := New(in, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.run(); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// run plays the history and the incident.
+func (p *Play) run() error {
+	faults := p.Incident.Ordered()
+	for t := time.Duration(0); t <= p.Onset+p.Incident.Lasts; t += ScrapeInterval {
+		for len(faults) > 0 && p.Onset+faults[0].At < t {
+			p.World.Advance(p.Onset + faults[0].At)
+			faults[0].Do(p.World)
+			faults = faults[1:]
+		}
+		if err := p.Step(t); err != nil {
+			return err
+		}
+		if t%rules.Interval != 0 {
+			continue
+		}
+		firing := p.Prometheus.Firing()
+		p.Alertmanager.Receive(p.World.At(t), firing)
+		p.Evaluations = append(p.Evaluations, Evaluation{t - p.Onset, firing})
+	}
+	p.Alertmanager.Run(p.World.At(p.Onset + p.Incident.Lasts + rules.Interval))
+	p.Sent = p.Alertmanager.Take()
+	return nil
+}
+
+// Step lets time pass until a scrape, scrapes, and evaluates the rules that are due.
+func (p *Play) Step(t time.Duration) error {
+	p.World.Advance(t)
+	now := p.World.At(t)
+	var failed error
+	if err := p.Prometheus.Scrape(now, func(_ time.Time, emit rulesim.Emit) { failed = p.exporter.scrape(emit) }); err != nil || failed != nil {
+		return cmp.Or(err, failed)
+	}
+	return p.Prometheus.Eval(now)
+}
+
+// Firing returns when each alert fired, since the onset.
+func (p *Play) Firing() map[string][]time.Duration {
+	firing := map[string][]time.Duration{}
+	for _, e := range p.Evaluations {
+		for _, a := range e.Firing {
+			firing[a.Name] = append(firing[a.Name], e.At)
+		}
+	}
+	return firing
+}
