@@ -77,6 +77,7 @@ func Clues() []Clue {
 			above(promql.Div(mean(metrics.PrefillTime, modelLabels, pageWindow), mean(metrics.TimeToFirstToken, modelLabels, pageWindow)), 0.5)},
 		{Decode, "batch_grew", "LLMBatchKnee", NextToken, Count, "{value} times as many requests run at once as the day before",
 			above(yesterday(batch(modelLabels, pageWindow, 0), "running_before"), 1.5)},
+		{Engine, "probe_unanswered", "LLMProbeFailing", "", Count, "No synthetic request to {engine} is answered", withNamespace(promql.Vector(metrics.RecordedUnanswered))},
 	}
 }
 
