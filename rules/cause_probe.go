@@ -104,14 +104,14 @@ func answered() *promql.Matcher {
 	return promql.Either(metrics.LabelOutcome, string(metrics.ProbeOK)+"|"+string(metrics.ProbeWrongAnswer))
 }
 
-// probeGroup records and alerts twice a minute, so that a model that hangs pages in two and a half minutes at the
+// probeGroup runs twice a minute, so that a model that hangs pages in two and a half minutes at the
 // latest. The last good request began just before it hung; the next begins 66 s later (a minute and a tenth), times out
 // after 10 s, and is confirmed at once by another that takes 10 s: 86 s. A scrape shows that within 30 s and an
 // evaluation sees it within another 30 s: 146 s.
 func probeGroup() Group {
 	return Group{Name: "llm-cause-probe", Interval: Interval / 2,
 		Records: []Record{{Name: metrics.RecordedUnanswered, Expr: unanswered()}},
-		Alerts:  []*Alert{ProbeFailing, ProbeDisagrees, AnswerChanged, ProbeBroken}}
+		Alerts:  []*Alert{ProbeFailing}}
 }
 
 // unanswered returns each address at which a model answers nobody: two requests in a row failed, or one from each of two
@@ -161,7 +161,8 @@ func unlessAsleep(e promql.Expr) promql.Expr {
 func withNamespace(e promql.Expr) promql.Expr {
 	spaces := promql.Max(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), causeWindow))
 	only := promql.Unless(spaces, above(promql.CountBy(namedModel, spaces), 1), promql.On(namedModel...))
-	return promql.OrOn(promql.Mul(e, only, promql.On(namedModel...).ManyToOne(metrics.LabelNamespace)), e, promql.On(placeLabels...))
+	none := promql.Add(times(0, promql.CountBy(namedModel, promql.Vector(metrics.ProbeFailures))), promql.Num(1))
+	return promql.Mul(e, promql.OrOn(only, none, promql.On(namedModel...)), promql.On(namedModel...).ManyToOne(metrics.LabelNamespace))
 }
 
 // latePerProbe returns each address at which a client waits three times as long for the first token as the engine says,
