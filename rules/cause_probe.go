@@ -104,19 +104,20 @@ func answered() *promql.Matcher {
 	return promql.Either(metrics.LabelOutcome, string(metrics.ProbeOK)+"|"+string(metrics.ProbeWrongAnswer))
 }
 
-// probeGroup runs twice a minute, so that a model that hangs pages in two and a half minutes at the
-// latest. The last good request began just before it hung; the next begins 66 s later (a minute and a tenth), times out
-// after 10 s, and is confirmed at once by another that takes 10 s: 86 s. A scrape shows that within 30 s and an
-// evaluation sees it within another 30 s: 146 s.
+// probeGroup runs twice a minute, so that a model that hangs pages in two and a half minutes at the latest. The last good
+// request began just before it hung; the next begins 66 s later (a minute and a tenth), times out after 10 s, and is
+// confirmed at once by another that takes 10 s: 86 s. A scrape shows that within 30 s and an evaluation sees it within
+// another 30 s: 146 s.
 func probeGroup() Group {
 	return Group{Name: "llm-cause-probe", Interval: Interval / 2,
 		Records: []Record{{Name: metrics.RecordedUnanswered, Expr: unanswered()}},
 		Alerts:  []*Alert{ProbeFailing}}
 }
 
-// unanswered returns each address at which a model answers nobody: two requests in a row failed, or one from each of two
-// places. Whoever says so must be credible: an exporter gets answers elsewhere or, if it asks at one address only, reads
-// the pages of the model's engines. If all its requests to several addresses fail, its own network is the first suspect.
+// unanswered returns each address at which a model answers nobody: two requests of an exporter in a row failed, or one of
+// each of two exporters, and no other exporter gets an answer there. An exporter alone must be credible: it gets answers
+// elsewhere or, if it asks at one address only, reads the pages of the model's engines. If all its requests to several
+// addresses fail, its own network is the first suspect.
 func unanswered() promql.Expr {
 	failed := promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures))
 	addresses := func(e promql.Expr) promql.Expr {
@@ -126,13 +127,14 @@ func unanswered() promql.Expr {
 	credible := promql.Or(
 		promql.And(twice, addresses(promql.Equal(failed, promql.Num(0))), promql.On(asker...)),
 		promql.And(promql.And(twice, promql.Equal(addresses(failed), promql.Num(1)), promql.On(asker...)), serving(), promql.On(namedModel...)))
-	once := above(promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures, promql.NotRe(metrics.LabelServer, metrics.Loopback))), 0)
-	several := promql.And(once, promql.Ge(promql.CountBy(probedLabels, once), promql.Num(2)), promql.On(probedLabels...))
+	shared := promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures, promql.NotRe(metrics.LabelServer, metrics.Loopback)))
+	several := promql.And(above(shared, 0), promql.Ge(promql.CountBy(probedLabels, above(shared, 0)), promql.Num(2)), promql.On(probedLabels...))
+	nobody := promql.Unless(promql.Or(credible, several), promql.Equal(shared, promql.Num(0)), promql.On(probedLabels...))
 
 	answeredBefore := above(promql.Max(placeLabels, promql.Over("max_over_time", promql.Vector(metrics.ProbeRequests, answered()), day)), 0)
 	down := promql.Equal(promql.Min(atPage, recentlyUp()), promql.Num(0))
 	return unlessAsleep(promql.Unless(
-		promql.And(promql.Or(credible, several), answeredBefore), down, promql.On(atPage...)))
+		promql.And(nobody, answeredBefore), down, promql.On(atPage...)))
 }
 
 // recentlyUp returns whether pages answered at every scrape of two minutes: after an engine has come back, the next

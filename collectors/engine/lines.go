@@ -223,6 +223,7 @@ func (c *compiler) text(name string, out [outLabels]string, more ...metrics.Labe
 	return c.target.series(name, out, more...)
 }
 
+// series renders a series' name and labels, with those of the target.
 func (t *labelling) series(name string, out [outLabels]string, more ...metrics.Label) string {
 	ls := make([]metrics.Label, 0, outLabels+len(t.extra)+len(more))
 	for i, v := range out {
