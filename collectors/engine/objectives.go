@@ -159,7 +159,7 @@ func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Re
 		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name}, metrics.Label{Name: metrics.LabelReason, Value: string(r)})
 	}
 	l := line{family: metrics.SLOCounted, value: metrics.Bool(reason.Counts()), text: says(reason)}
-	if o.Default && !reason.Counts() && o.Signal.ByProbe() != "" && !c.written[l.text] {
+	if c.config.Probed != nil && o.Default && !reason.Counts() && o.Signal.ByProbe() != "" && !c.written[l.text] {
 		l.lacks = &uncounted{o, out, says(slo.ProbeCounted)}
 		c.plan.uncounted = append(c.plan.uncounted, *l.lacks)
 	}

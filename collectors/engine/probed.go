@@ -89,9 +89,6 @@ type uncounted struct {
 
 // probesOf returns the probes that count instead: those of the engine's own address or, without any, those of its model.
 func (t *target) probesOf(u uncounted) (all []*Probed, own bool) {
-	if t.config.Probed == nil {
-		return nil, false
-	}
 	for _, p := range t.config.Probed() {
 		switch at := t.isAt(p); {
 		case at && !own:
