@@ -237,20 +237,26 @@ func workRow(s scope) []Panel {
 
 func featureRow(s scope) []Panel {
 	return []Panel{
-		lines("Speculation accepted", share, 8, About{
+		lines("Speculation accepted", share, 6, About{
 			"Share of drafted tokens that the model accepted.",
 			"Below about a third speculation costs more than it saves.",
 			"A step down: other traffic, other sampling, or a draft model that does not match."},
 			Query{shareOf(s.rate(models, metrics.SpecDecodeAcceptedTokens), s.rate(models, metrics.SpecDecodeDraftTokens)), modelLegend}).
 			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard).
 			movesIn("speculation-collapse"),
-		lines("LoRA adapters in use", number, 8, About{
+		lines("LoRA adapters in use", number, 6, About{
 			"Adapters that running requests use, per replica.",
 			"More adapters than slots means swapping, which looks like queueing.",
 			"At the limit: spread adapters over replicas."},
 			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), replicaLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
 			notDrilled(noEngine),
-		timeline("Asleep", 8, About{
+		lines("Models loaded", number, 6, About{
+			"Models in memory, on engines that load them on demand (Ollama).",
+			"The first request for a model that is not loaded waits for the load.",
+			"In and out all day: more memory, fewer models, or a longer keep_alive."},
+			Query{promql.Sum(models, s.of(metrics.ModelsLoaded)), modelLegend}).runbook("LLMModelDown").next(rules.ExporterDashboard).
+			notDrilled(noEngine),
+		timeline("Asleep", 6, About{
 			"Engines that were put to sleep.",
 			"A sleeping engine answers its page and serves nobody.",
 			"Asleep with traffic: wake it, or take it out of rotation."},

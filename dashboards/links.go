@@ -47,7 +47,7 @@ func dataLinks(b Board, p Panel, style rules.Style) []dashboard.DashboardLink {
 			}
 			title = "Runbook: " + runbooks.Question(page)
 		}
-		link(title, strings.ReplaceAll(style.RunbookURL, "{alert}", p.Runbook))
+		link(title, style.Runbook(p.Runbook))
 	}
 	if p.Next != "" {
 		link("Go on: "+titles[p.Next], "/d/"+string(p.Next)+"?${__url_time_range}&${datasource:queryparam}"+narrowed(b, p, style))

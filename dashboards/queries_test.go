@@ -146,6 +146,9 @@ func TestEverySelectorObeysTheFilters(t *testing.T) {
 					t.Errorf("%s: %s reads unknown %s", b.Title, p.Title, name)
 					continue
 				}
+				if f.OfEngines() && f.HasLabel(metrics.LabelRole) && matched[metrics.LabelRole] != metrics.GatewayRole {
+					t.Errorf("%s: %s reads %s of gateways, too", b.Title, p.Title, name)
+				}
 				for _, v := range b.Templating.List {
 					m := labelValues.FindStringSubmatch(v.Query)
 					if m == nil {

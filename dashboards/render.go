@@ -159,7 +159,7 @@ var runbookLink = regexp.MustCompile(`\]\((\w+)\.md\)`)
 // runbookLinks replaces links between runbooks with full addresses.
 func (w writer) runbookLinks(text string) string {
 	return runbookLink.ReplaceAllStringFunc(text, func(link string) string {
-		return "](" + strings.ReplaceAll(w.style.RunbookURL, "{alert}", runbookLink.FindStringSubmatch(link)[1]) + ")"
+		return "](" + w.style.Runbook(runbookLink.FindStringSubmatch(link)[1]) + ")"
 	})
 }
 

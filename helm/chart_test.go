@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +33,8 @@ func helm(t *testing.T, args ...string) (string, error) {
 
 type object = map[string]any
 
-// render returns the objects of the chart by kind, ConfigMaps by the end of their name; test pods are left
-// out.
+// render returns the objects of the chart by kind, ConfigMaps by the end of their name, the others of the cluster's
+// exporter after "cluster "; test pods are left out.
 func render(t *testing.T, set ...string) map[string]object {
 	t.Helper()
 	args := []string{"template", "gpu", chart, "--namespace", "monitoring", "--skip-tests"}
@@ -52,8 +53,10 @@ func render(t *testing.T, set ...string) map[string]object {
 			return objects
 		}
 		if kind, ok := o["kind"].(string); ok {
-			if kind == "ConfigMap" {
-				kind = strings.TrimPrefix(at(t, o, "metadata", "name").(string), "gpu-llm-node-exporter")
+			if name := at(t, o, "metadata", "name").(string); kind == "ConfigMap" {
+				kind = strings.TrimPrefix(name, "gpu-llm-node-exporter")
+			} else if strings.HasSuffix(name, "-cluster") {
+				kind = "cluster " + kind
 			}
 			objects[kind] = o
 		}
@@ -116,10 +119,17 @@ var combinations = map[string][]string{
 	"umbrella":         {`enabled=true`, `global={"imageRegistry":"mirror.example","imagePullSecrets":[{"name":"all"}],"storageClass":"fast"}`, `namespaceOverride="gpu"`},
 	"beside it": {`initContainers=[{"name":"wait","image":"busybox"}]`, `sidecars=[{"name":"proxy","image":"proxy","ports":[{"containerPort":8443}]}]`,
 		`extraManifests=[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"more"}},"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-text'}"]`},
-	"grafana-operator": {`dashboards.grafanaOperator={"enabled":true,"instanceSelector":{"matchLabels":{"grafana":"main"}}}`},
-	"private registry": {`image={"registry":"registry.example:5000","repository":"team/llm-node-exporter","tag":"v1","pullPolicy":"Always"}`, `imagePullSecrets=[{"name":"pull"}]`, `secrets=["token"]`},
-	"Argo CD":          {`commonLabels={"argocd.argoproj.io/instance":"llm"}`, `podAnnotations={"a":"b"}`, `podLabels={"a":"b"}`, `daemonsetAnnotations={"argocd.argoproj.io/sync-wave":"1"}`, `revisionHistoryLimit=2`},
-	"extra things":     {`extraVolumes=[{"name":"x","emptyDir":{}}]`, `extraVolumeMounts=[{"name":"x","mountPath":"/x"}]`, `extraArgs=["--log.level=debug"]`, `extraEnv=[{"name":"TZ","value":"UTC"}]`, `imagePullSecrets=[{"name":"pull"}]`},
+	"cluster": {`cluster={"enabled":true,"config":{"targets":[{"url":"http://gateway:8080"}],"probes":[{"url":"http://gateway:8080","model":"chat"}]},"secrets":["gateway"],"nodeSelector":{"pool":"cpu"},"affinity":{"podAffinity":{}},"tolerations":[{"operator":"Exists"}],"priorityClassName":"high","extraArgs":["--log.level=debug"],"extraEnv":[{"name":"TZ","value":"UTC"}]}`,
+		`networkPolicy.enabled=true`, `podMonitor.kind="ServiceMonitor"`, `webConfig.existingSecret="web"`, `serviceAccount.annotations={"a":"b"}`},
+	"cluster beside all privileges": {`cluster.enabled=true`, `ownership={"podResources":true,"processes":true}`, `gpu={"driver":"host","kmsg":true}`, `hostNetwork=true`, `priorityClassName="system-node-critical"`,
+		`securityContext={"privileged":true,"readOnlyRootFilesystem":false}`, `podSecurityContext={"runAsUser":0,"seccompProfile":{"type":"Unconfined"}}`, `secrets=["engine-token"]`, `extraArgs=["--gpu.interval=2s"]`,
+		`extraVolumes=[{"name":"x","hostPath":{"path":"/x"}}]`, `extraVolumeMounts=[{"name":"x","mountPath":"/x"}]`, `initContainers=[{"name":"a","image":"a","securityContext":{"privileged":true}}]`, `sidecars=[{"name":"b","image":"b"}]`},
+	"cluster for VictoriaMetrics": {`cluster.enabled=true`, `victoriaMetrics.enabled=true`, `serviceAccount={"create":false,"name":"mine"}`, `securityContextConstraints.create=true`},
+	"cluster by ScrapeConfig":     {`cluster.enabled=true`, `podMonitor.kind="ScrapeConfig"`},
+	"grafana-operator":            {`dashboards.grafanaOperator={"enabled":true,"instanceSelector":{"matchLabels":{"grafana":"main"}}}`},
+	"private registry":            {`image={"registry":"registry.example:5000","repository":"team/llm-node-exporter","tag":"v1","pullPolicy":"Always"}`, `imagePullSecrets=[{"name":"pull"}]`, `secrets=["token"]`},
+	"Argo CD":                     {`commonLabels={"argocd.argoproj.io/instance":"llm"}`, `podAnnotations={"a":"b"}`, `podLabels={"a":"b"}`, `daemonsetAnnotations={"argocd.argoproj.io/sync-wave":"1"}`, `revisionHistoryLimit=2`},
+	"extra things":                {`extraVolumes=[{"name":"x","emptyDir":{}}]`, `extraVolumeMounts=[{"name":"x","mountPath":"/x"}]`, `extraArgs=["--log.level=debug"]`, `extraEnv=[{"name":"TZ","value":"UTC"}]`, `imagePullSecrets=[{"name":"pull"}]`},
 }
 
 // Helm accepts every documented combination.
@@ -153,7 +163,9 @@ func TestRefused(t *testing.T) {
 		`podMonitor.kind="ScrapeConfig"` + "\n" + `victoriaMetrics.enabled=true`: "podMonitor.kind",
 		`prometheusRule.alerts={"LLMNoSuchAlert":{"enabled":false}}`:             "prometheusRule.alerts.LLMNoSuchAlert",
 		`alertmanager.config={"enabled":true,"receivers":{"llm-page":{}}}`:       "alertmanager.config.receivers.llm-page",
-		`config.target=[]`: "config",
+		`config.target=[]`:                                           "config",
+		`cluster.config.target=[]`:                                   "cluster/config",
+		`cluster.hostNetwork=true`:                                   "cluster",
 		`prometheusRule.grafanaURL="grafana.example"`:                "grafanaURL",
 		`prometheusRule.runbookURL="https://wiki.example"`:           "runbookURL",
 		`prometheusRule.runbookURL="https://wiki.example/\"{alert}"`: "runbookURL",
@@ -378,27 +390,29 @@ func TestAlertmanagerConfig(t *testing.T) {
 // The exporter itself accepts the rendered configuration and flags.
 func TestExporterAcceptsTheConfiguration(t *testing.T) {
 	t.Parallel()
-	objects := render(t, `config={"targets":[{"url":"http://127.0.0.1:8000","labels":{"model_name":"chat"}}],"objectives":[{"name":"ttft","signal":"ttft","threshold":"500ms","target":"99%"}],"limits":{"series":1000}}`, `gpu.driver="host"`)
+	objects := render(t, append(combinations["cluster"], `config={"targets":[{"url":"http://127.0.0.1:8000","labels":{"model_name":"chat"}}],"objectives":[{"name":"ttft","signal":"ttft","threshold":"500ms","target":"99%"}],"limits":{"series":1000}}`, `gpu.driver="host"`, `webConfig.existingSecret=""`)...)
 	bin := filepath.Join(t.TempDir(), "exporter")
 	build := exec.Command("go", "build", "-o", bin, "../cmd/exporter")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	file := filepath.Join(t.TempDir(), "exporter.yml")
-	if err := os.WriteFile(file, []byte(at(t, objects[""], "data", "exporter.yml").(string)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"--config.check"}
-	for _, a := range at(t, objects["DaemonSet"], "spec", "template", "spec", "containers", "args").([]any) {
-		arg := a.(string)
-		if strings.HasPrefix(arg, "--config.file=") {
-			arg = "--config.file=" + file
+	for workload, configMap := range map[string]string{"DaemonSet": "", "cluster Deployment": "-cluster"} {
+		file := filepath.Join(t.TempDir(), "exporter.yml")
+		if err := os.WriteFile(file, []byte(at(t, objects[configMap], "data", "exporter.yml").(string)), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		args = append(args, arg)
-	}
-	if out, err := exec.Command(bin, args...).CombinedOutput(); err != nil {
-		t.Errorf("exporter %v: %v\n%s", args, err, out)
+		args := []string{"--config.check"}
+		for _, a := range at(t, objects[workload], "spec", "template", "spec", "containers", "args").([]any) {
+			arg := a.(string)
+			if strings.HasPrefix(arg, "--config.file=") {
+				arg = "--config.file=" + file
+			}
+			args = append(args, arg)
+		}
+		if out, err := exec.Command(bin, args...).CombinedOutput(); err != nil {
+			t.Errorf("exporter %v: %v\n%s", args, err, out)
+		}
 	}
 }
 
@@ -442,6 +456,93 @@ func TestPrivileges(t *testing.T) {
 	pod, c = security(`gpu.source="http://$(HOST_IP):9400"`, `ownership.podResources=false`)
 	if c["runAsNonRoot"] != true || pod["runtimeClassName"] != nil {
 		t.Errorf("GPUs of a page: %v", c)
+	}
+}
+
+// The cluster's exporter has no privilege, whatever the values give those of the nodes, which it leaves as they are.
+func TestClusterPrivileges(t *testing.T) {
+	t.Parallel()
+	set := combinations["cluster beside all privileges"]
+	objects := render(t, set...)
+	deployment := at(t, objects["cluster Deployment"], "spec").(object)
+	pod := at(t, deployment, "template", "spec").(object)
+	want := object{
+		"serviceAccountName": "gpu-llm-node-exporter-cluster", "automountServiceAccountToken": false,
+		"nodeSelector": object{"kubernetes.io/os": "linux"}, "affinity": object{}, "terminationGracePeriodSeconds": uint64(10),
+		"securityContext": object{"seccompProfile": object{"type": "RuntimeDefault"}},
+		"volumes":         []any{object{"name": "config", "configMap": object{"name": "gpu-llm-node-exporter-cluster"}}},
+		"containers":      pod["containers"],
+	}
+	if !reflect.DeepEqual(pod, want) {
+		t.Errorf("the pod is\n%v, want\n%v", pod, want)
+	}
+	c := pod["containers"].([]any)[0].(object)
+	if got, want := c["securityContext"], (object{"readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "capabilities": object{"drop": []any{"ALL"}},
+		"runAsNonRoot": true, "runAsUser": uint64(65532), "runAsGroup": uint64(65532)}); len(pod["containers"].([]any)) != 1 || !reflect.DeepEqual(got, want) {
+		t.Errorf("the container may %v, want %v", got, want)
+	}
+	if got, want := fmt.Sprint(c["args"]), "[--config.file=/etc/llm-node-exporter/config/exporter.yml --web.listen-address=:9844 --role=cluster]"; got != want {
+		t.Errorf("args %s, want %s", got, want)
+	}
+	if deployment["replicas"] != uint64(1) || at(t, deployment, "strategy", "type") != "Recreate" {
+		t.Errorf("two may run at once: %v", deployment)
+	}
+	if objects["cluster ServiceAccount"] == nil || objects["cluster ClusterRole"] != nil || strings.Contains(fmt.Sprint(objects["ClusterRoleBinding"]["subjects"]), "-cluster") {
+		t.Errorf("its account has rights: %v", objects["ClusterRoleBinding"])
+	}
+	for kind, o := range render(t, append(set, `cluster.enabled=false`)...) {
+		if strings.Contains(kind, "cluster") || !reflect.DeepEqual(o, objects[kind]) {
+			t.Errorf("%s is another with cluster.enabled", kind)
+		}
+	}
+}
+
+// The cluster's exporter has what its values say, and everything that selects pods keeps it apart from the nodes'.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	objects := render(t, combinations["cluster"]...)
+	pod := at(t, objects["cluster Deployment"], "spec", "template").(object)
+	for _, want := range []string{"mountPath:/etc/llm-node-exporter/secrets/gateway", "secretName:gateway", "mountPath:/etc/llm-node-exporter/web", "pool:cpu", "podAffinity", "operator:Exists",
+		"priorityClassName:high", "--log.level=debug", "name:TZ"} {
+		if !strings.Contains(fmt.Sprint(pod), want) {
+			t.Errorf("the pod lacks %s: %v", want, pod)
+		}
+	}
+	if config := at(t, objects["-cluster"], "data", "exporter.yml").(string); !strings.Contains(config, "url: http://gateway:8080") || !strings.Contains(config, "model: chat") {
+		t.Errorf("its configuration is %s", config)
+	}
+	nodes := at(t, objects["DaemonSet"], "spec", "template", "metadata", "labels").(object)
+	cluster := at(t, pod, "metadata", "labels").(object)
+	selects := func(selector any, labels object) bool {
+		for name, value := range selector.(object) {
+			if labels[name] != value {
+				return false
+			}
+		}
+		return true
+	}
+	for kind, path := range map[string][]string{"Service": {"spec", "selector"}, "ServiceMonitor": {"spec", "selector", "matchLabels"}, "NetworkPolicy": {"spec", "podSelector", "matchLabels"}} {
+		ofNodes, ofCluster := at(t, objects[kind], path...), at(t, objects["cluster "+kind], path...)
+		if !selects(ofNodes, nodes) || selects(ofNodes, cluster) || !selects(ofCluster, cluster) || selects(ofCluster, nodes) {
+			t.Errorf("%s: %v and %v", kind, ofNodes, ofCluster)
+		}
+	}
+	// One series, wherever the pod runs, in a job that the rules know and that is not that of the nodes.
+	labels := at(t, at(t, objects["cluster ServiceMonitor"], "spec", "endpoints").([]any)[0], "relabelings").([]any)
+	job := at(t, labels[0], "replacement").(string)
+	if job == rules.DefaultJob || !regexp.MustCompile("^(?:"+rules.DefaultJobs+")$").MatchString(job) || strings.Contains(fmt.Sprint(labels), "node_name") ||
+		!reflect.DeepEqual(labels[1], object{"targetLabel": "instance", "replacement": "monitoring/gpu-llm-node-exporter-cluster"}) {
+		t.Errorf("labels of its series: %v", labels)
+	}
+	if got := at(t, render(t, combinations["cluster by ScrapeConfig"]...)["cluster ScrapeConfig"], "spec", "kubernetesSDConfigs", "selectors", "label"); got != "app.kubernetes.io/name=llm-node-exporter-cluster,app.kubernetes.io/instance=gpu" {
+		t.Errorf("pods of the ScrapeConfig: %v", got)
+	}
+	objects = render(t, combinations["cluster for VictoriaMetrics"]...)
+	if account := at(t, objects["cluster Deployment"], "spec", "template", "spec", "serviceAccountName"); account != "default" {
+		t.Errorf("it runs as %v, the account of the nodes' exporters", account)
+	}
+	if may := objects["cluster SecurityContextConstraints"]; at(t, may, "runAsUser", "type") != "MustRunAsNonRoot" || at(t, may, "seLinuxContext", "type") != "MustRunAs" || may["allowHostDirVolumePlugin"] != false {
+		t.Errorf("OpenShift lets its account %v", may)
 	}
 }
 
@@ -627,15 +728,16 @@ func TestNotes(t *testing.T) {
 	for set, want := range map[string]string{
 		`port=9844`: "get ds gpu-llm-node-exporter\n", `port=9845`: "DESIRED", `port=9846`: "set prometheusRule.grafanaURL", `port=9847`: "set prometheusRule.runbookURL", `gpu.kmsg=false`: "gpu.kmsg=true (privileged)",
 		`fullnameOverride="` + strings.Repeat("l", 60) + `"`: "-alertmanager -o go-template",
-		`alertmanager.config={"enabled":true}`:               "other than OnNamespace", `alertmanager.config={"enabled":true,"receivers":{"llm-warning":{"webhookConfigs":[]}}}`: "set alertmanager.config.receivers.llm-critical",
+		`cluster.enabled=true`:                               "deploy/gpu-llm-node-exporter-cluster", `cluster={"enabled":true,"config":{}}`: "cluster.config has neither targets nor probes",
+		`alertmanager.config={"enabled":true}`: "other than OnNamespace", `alertmanager.config={"enabled":true,"receivers":{"llm-warning":{"webhookConfigs":[]}}}`: "set alertmanager.config.receivers.llm-critical",
 	} {
 		if got := notes(t, set); !strings.Contains(got, want) {
 			t.Errorf("%s: the notes lack %q:\n%s", set, want, got)
 		}
 	}
 	// What the operator's object does already is not to be done by hand, and who has a receiver is told.
-	for _, done := range []string{"to merge into", "set alertmanager.config.receivers"} {
-		if got := notes(t, combinations["receivers"][0], `alertmanager.config.receivers.llm-warning={"webhookConfigs":[{"url":"https://tickets.example"}]}`); strings.Contains(got, done) {
+	for _, done := range []string{"to merge into", "set alertmanager.config.receivers", "neither targets nor probes"} {
+		if got := notes(t, combinations["cluster"][0], combinations["receivers"][0], `alertmanager.config.receivers.llm-warning={"webhookConfigs":[{"url":"https://tickets.example"}]}`); strings.Contains(got, done) {
 			t.Errorf("the notes have %q:\n%s", done, got)
 		}
 	}
@@ -644,8 +746,8 @@ func TestNotes(t *testing.T) {
 // The container may have more than the exporter's own limits let it use, and Go hears of it before the kernel does.
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	soft := func(set ...string) any {
-		for _, e := range at(t, render(t, set...)["DaemonSet"], "spec", "template", "spec", "containers", "env").([]any) {
+	soft := func(workload string, set ...string) any {
+		for _, e := range at(t, render(t, set...)[workload], "spec", "template", "spec", "containers", "env").([]any) {
 			if e.(object)["name"] == "GOMEMLIMIT" {
 				return e.(object)["value"]
 			}
@@ -653,14 +755,16 @@ func TestMemory(t *testing.T) {
 		return nil
 	}
 	for limit, want := range map[string]any{`"1Gi"`: "966367641", `"0.5Gi"`: "483183820", `"400M"`: "360000000", `500000000`: "450000000", `null`: nil} {
-		if got := soft(`resources.limits.memory=` + limit); got != want {
+		if got := soft("DaemonSet", `resources.limits.memory=`+limit); got != want {
 			t.Errorf("%s: GOMEMLIMIT is %v, want %v", limit, got, want)
 		}
 	}
 	const process = 50 << 20 // measured: docs/scale.md
-	bytes, err := strconv.ParseInt(fmt.Sprint(soft()), 10, 64)
-	if may := process + engine.DefaultLimits.Memory + 8*engine.DefaultLimits.BodyBytes; err != nil || bytes < may*9/10 {
-		t.Errorf("GOMEMLIMIT is %d, %v; the exporter may take %d", bytes, err, may)
+	for _, workload := range []string{"DaemonSet", "cluster Deployment"} {
+		bytes, err := strconv.ParseInt(fmt.Sprint(soft(workload, `cluster.enabled=true`)), 10, 64)
+		if may := process + engine.DefaultLimits.Memory + 8*engine.DefaultLimits.BodyBytes; err != nil || bytes < may*9/10 {
+			t.Errorf("%s: GOMEMLIMIT is %d, %v; the exporter may take %d", workload, bytes, err, may)
+		}
 	}
 }
 
@@ -668,7 +772,7 @@ func TestMemory(t *testing.T) {
 func TestTwoReleases(t *testing.T) {
 	t.Parallel()
 	names := func(release, namespace string) map[string]bool {
-		out, err := helm(t, "template", release, chart, "--namespace", namespace)
+		out, err := helm(t, "template", release, chart, "--namespace", namespace, "--set", "cluster.enabled=true")
 		if err != nil {
 			t.Fatal(out)
 		}

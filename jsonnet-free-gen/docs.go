@@ -27,6 +27,8 @@ var groups = []struct {
 }{
 	{[]metrics.Owner{metrics.Engine, metrics.Target}, "Engines", "What an engine reports. A series exists only where the engine reports the number: absent means \"not reported\", never zero. " +
 		"`llm_engine_metric_source_info{quality=\"missing\"}` says why."},
+	{[]metrics.Owner{metrics.Gateway}, "Gateways", "What gateways, routers and proxies in front of engines report besides the quantities that engines report, too. All of it has `role=\"gateway\"`. " +
+		"Clients choose the values of `model_name`, `route`, `tenant` and `priority`. The first of each are kept, 100 models and 20 of the others; the rest is counted in `other`."},
 	{[]metrics.Owner{metrics.GPU, metrics.Allocation}, "GPUs", "What a GPU reports, through NVML or [another exporter's page](operations.md#gpus-from-another-exporters-page)."},
 	{[]metrics.Owner{metrics.SLO}, "Objectives", "Objectives and the events counted against them."},
 	{[]metrics.Owner{metrics.Probe}, "Probes", "What [a synthetic client](operations.md#synthetic-requests) sees, if you switch one on. Never mix it with what users get, because its prompts are short."},

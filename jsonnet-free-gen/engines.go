@@ -16,25 +16,16 @@ const maxEras = 6
 
 func enginesPage() ([]byte, error) {
 	dialects := engine.Known()
+	first := slices.IndexFunc(dialects, isGateway) // after all engines
 	var b bytes.Buffer
 	b.WriteString("# Engines\n\n" + generated)
 	b.WriteString("What the newest release of each engine reports, by quantity: **N** native, **D** derived by exact arithmetic, **A** approximate, **E** from a\n" +
 		"metadata endpoint instead of the page, – not reported. Older releases, reasons and sources are below, per engine. On a running node,\n" +
-		"`llm_engine_metric_source_info` shows the same.\n\n| quantity |")
-	newest := make([]engine.Era, len(dialects))
-	for i, d := range dialects {
-		fmt.Fprintf(&b, " %s |", title(d))
-		eras := d.Eras()
-		newest[i] = eras[len(eras)-1]
-	}
-	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(dialects)) + "\n")
-	for _, f := range quantities() {
-		fmt.Fprintf(&b, "| %s |", quantity(f))
-		for i, d := range dialects {
-			fmt.Fprintf(&b, " %s |", letter(d, newest[i], f))
-		}
-		b.WriteByte('\n')
-	}
+		"`llm_engine_metric_source_info` shows the same.\n\n")
+	newest(&b, dialects[:first])
+	b.WriteString("\n## Gateways\n\nThe same for servers in front of engines. A gateway is read where the configuration or an annotation names it as a target. It counts the\n" +
+		"requests of its engines again, as a client sees them: its series have `role=\"gateway\"`, and rules and dashboards leave them out.\n\n")
+	newest(&b, dialects[first:])
 	b.WriteString("\n## When a page cannot be used\n\n`llm_engine_up` is 0 and its `reason` says why. The exporter shows nothing else of that engine, because old numbers would lie.\n\n" +
 		"| reason | meaning | what to do |\n| --- | --- | --- |\n")
 	for _, r := range engine.Reasons {
@@ -49,6 +40,30 @@ func enginesPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// newest writes the table of what the newest releases of some dialects report.
+func newest(b *bytes.Buffer, dialects []*engine.Dialect) {
+	eras := make([]engine.Era, len(dialects))
+	b.WriteString("| quantity |")
+	for i, d := range dialects {
+		fmt.Fprintf(b, " %s |", title(d))
+		all := d.Eras()
+		eras[i] = all[len(all)-1]
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(dialects)) + "\n")
+	for _, f := range quantities() {
+		if !slices.ContainsFunc(dialects, func(d *engine.Dialect) bool { return d.Concerns(f) && (!isGateway(d) || rowsOf(d, f) != nil) }) {
+			continue
+		}
+		fmt.Fprintf(b, "| %s |", quantity(f))
+		for i, d := range dialects {
+			fmt.Fprintf(b, " %s |", letter(d, eras[i], f))
+		}
+		b.WriteByte('\n')
+	}
+}
+
+func isGateway(d *engine.Dialect) bool { return d.Role == metrics.GatewayRole }
+
 // coverage writes what one engine reports: by era, what in none, and where it is read.
 func coverage(b *bytes.Buffer, d *engine.Dialect) {
 	columns := columnsOf(d, maxEras)
@@ -61,6 +76,9 @@ func coverage(b *bytes.Buffer, d *engine.Dialect) {
 	silent := map[string][]string{} // quantities by reason
 	var sources bytes.Buffer
 	for _, f := range quantities() {
+		if !d.Concerns(f) {
+			continue
+		}
 		rows := rowsOf(d, f)
 		if len(rows) == 0 && d.Endpoints[f] == "" {
 			why := d.Lacks(f)
@@ -237,7 +255,7 @@ func title(d *engine.Dialect) string {
 	switch {
 	case d.Supplement:
 		return string(d.Runtime) + " beside an engine"
-	case d.Role != "" && d.Role != "kv_cache":
+	case d.Role == "frontend":
 		return string(d.Runtime) + " " + d.Role
 	}
 	return string(d.Runtime)

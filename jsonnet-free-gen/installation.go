@@ -186,8 +186,7 @@ func (i installation) alertsPage() ([]byte, error) {
 			case a.For > 0:
 				after = slo.Duration(a.For).String()
 			}
-			url := strings.ReplaceAll(style.RunbookURL, "{alert}", a.Name)
-			fmt.Fprintf(&b, "| [%s](%s) | %s | %s | %s | %s |\n", a.Name, url, style.Severities[a.Severity], after, runbooks.Question(page), code(quietUnder(a, alerts)))
+			fmt.Fprintf(&b, "| [%s](%s) | %s | %s | %s | %s |\n", a.Name, style.Runbook(a.Name), style.Severities[a.Severity], after, runbooks.Question(page), code(quietUnder(a, alerts)))
 		}
 	}
 	return b.Bytes(), nil

@@ -86,10 +86,10 @@ func (c *command) app() *kingpin.Application {
 	app.Flag("window", "A pair of burn-rate windows, such as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeatable; replaces the four pairs of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").StringsVar(&c.windows)
 	app.Flag("severity", "Value of the severity label for page, ticket or info, such as page=critical. Repeatable.").PlaceHolder("WHAT=VALUE").StringMapVar(&c.severities)
 	app.Flag("label", "New name for a label that Prometheus sets ("+strings.Join(rules.Renamable(), ", ")+"), such as cluster=k8s_cluster. Repeatable.").PlaceHolder("NAME=NAME").StringMapVar(&c.style.Labels)
-	app.Flag("runbook-url", "Address of a runbook; {alert} stands for the alert's name.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
+	app.Flag("runbook-url", "Address of a runbook; {alert} stands for the alert's name, {labels} for a query with those of its labels that the exporter's own pages fill in.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
 	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}. Without it, alerts carry no link to a dashboard.").PlaceHolder("URL").StringVar(&c.style.DashboardURL)
 	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, or v2, for 13 and newer.").Default(classic).EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
-	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJob).StringVar(&c.options.Job)
+	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJobs).StringVar(&c.options.Job)
 	app.Flag("objective-label", "A label of objectives to copy to their alerts. Repeatable; replaces the default.").PlaceHolder("NAME").Default(rules.DefaultObjectiveLabels()...).StringsVar(&c.options.ObjectiveLabels)
 	app.Flag("name", "Name of the PrometheusRule, the VMRule or the Mimir namespace.").Default("llm-node-exporter").StringVar(&c.name)
 	app.Flag("meta-label", "Label of the PrometheusRule or VMRule, such as release=prometheus. Repeatable.").PlaceHolder("NAME=VALUE").StringMapVar(&c.metaLabels)
@@ -109,7 +109,8 @@ func repository() []artifact {
 	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage})
 	all = append(all, installation{}.dashboards(chart+"dashboards/")...)
 	all = append(all, artifact{"examples/autoscaling/keda.yaml", keda}, artifact{"examples/autoscaling/prometheus-adapter.yaml", prometheusAdapter},
-		artifact{"examples/autoscaling/hpa.yaml", autoscaler})
+		artifact{"examples/autoscaling/hpa.yaml", autoscaler},
+		artifact{"examples/rollout/argo-rollouts.yaml", analysisTemplate}, artifact{"examples/rollout/flagger.yaml", metricTemplates})
 	for _, a := range (installation{}).artifacts("prometheus") {
 		switch a.path {
 		case "rules.yaml":

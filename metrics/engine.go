@@ -136,12 +136,21 @@ var (
 	EstimatedMemoryBytes = Engine.counter("llm_engine_estimated_memory_bytes_per_gpu_total",
 		"Bytes read from and written to the memory of a GPU as the engine estimates them.", EngineLabels).experimental()
 
+	ModelsLoaded = Engine.gauge(Sum, "llm_engine_models_loaded",
+		"Models that an engine which loads them on demand holds in memory, by model; a single 0 while it holds none.", EngineLabels).experimental()
+	ModelMemory = Engine.gauge(Sum, "llm_engine_model_memory_bytes",
+		"Memory that a loaded model takes, on GPUs and in the host: weights, KV cache and buffers.", EngineLabels).experimental()
+	ModelGPUMemory = Engine.gauge(Sum, "llm_engine_model_gpu_memory_bytes",
+		"Memory that a loaded model takes on GPUs. Where it is less than all of its memory, the CPU computes a part of the model.", EngineLabels).experimental()
+	ModelUnloadTime = Engine.gauge(Max, "llm_engine_model_unload_time_seconds",
+		"When the engine unloads the model unless a request comes first, unix time. It lies in the past while a request outlasts it, and is absent for a model that stays loaded.", EngineLabels).experimental()
+
 	EngineUp = Target.gauge(Never, "llm_engine_up",
 		"Whether the engine's page was read and understood (1). When 0, reason says why not.",
 		TargetLabels, with(LabelReason))
 	EngineInfo = Target.info("llm_engine_info",
-		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page.",
-		TargetLabels, with(LabelModel, LabelVersion))
+		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page. role is gateway for a server in front of engines.",
+		TargetLabels, with(LabelModel, LabelVersion, LabelRole))
 	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)
 	EngineLoadTime = Engine.gauge(Max, "llm_engine_load_time_seconds",

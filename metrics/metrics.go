@@ -19,6 +19,7 @@ type Owner string
 const (
 	Engine     Owner = "engine"     // an engine, on its page
 	Target     Owner = "target"     // the exporter, about an engine and its page
+	Gateway    Owner = "gateway"    // a gateway in front of engines, on its page
 	GPU        Owner = "gpu"        // a GPU, or the exporter about reading it
 	Allocation Owner = "allocation" // the exporter, about the containers that use a GPU
 	SLO        Owner = "slo"        // the exporter, about objectives
@@ -67,7 +68,7 @@ const (
 	LabelContainer = "container"  // Kubernetes container of the engine
 	LabelServer    = "server"     // host:port of the engine's page, with the path before it or the query where they tell engines apart
 	LabelDPRank    = "dp_rank"    // data-parallel rank, when the engine names it
-	LabelRole      = "role"       // prefill, decode or frontend; kv_cache for a KV cache service; absent when the engine does everything
+	LabelRole      = "role"       // prefill, decode or frontend; kv_cache for a KV cache service, gateway for what stands in front of engines; absent when the engine does everything
 	LabelReplica   = "replica"    // one of several engines that share a page (Ray)
 	LabelOutcome   = "outcome"    // how a request ended, one of the Outcome values
 	LabelTier      = "tier"       // where KV cache below the GPU is kept, one of the Tier values
@@ -94,7 +95,7 @@ var (
 	PageLabels    = []string{LabelCluster, LabelInstance, LabelNamespace, LabelPod, LabelServer}
 	ReplicaLabels = append([]string{LabelModel}, PageLabels...)
 	// DetailLabels split the numbers of one engine.
-	DetailLabels = []string{LabelOutcome, LabelTier, LabelOperation, LabelReason}
+	DetailLabels = []string{LabelOutcome, LabelTier, LabelOperation, LabelReason, LabelCode, LabelRoute, LabelTenant, LabelPriority}
 )
 
 // Loopback matches values of the server label that occur on every node.
@@ -142,6 +143,9 @@ func (f *Family) Const(value float64, labelValues ...string) prometheus.Metric {
 
 // Exported reports whether the exporter exposes the family.
 func (f *Family) Exported() bool { return f.Owner != Rules && f.Owner != Others }
+
+// OfEngines reports whether the series of a family belong to single engines, or to a gateway that says the same of them.
+func (f *Family) OfEngines() bool { return f.Owner == Engine || f.Owner == Target }
 
 // HasLabel reports whether name is one of the family's labels. A histogram also has "le".
 func (f *Family) HasLabel(name string) bool {

@@ -15,7 +15,7 @@ import (
 
 // TestConventions holds every declared family to the rules of docs/metrics.md and of Prometheus.
 func TestConventions(t *testing.T) {
-	name := regexp.MustCompile(`^llm_(engine|gpu|slo|probe|exporter)_[a-z0-9]+(_[a-z0-9]+)*$`)
+	name := regexp.MustCompile(`^llm_(engine|gateway|gpu|slo|probe|exporter)_[a-z0-9]+(_[a-z0-9]+)*$`)
 	base := []string{"_milliseconds", "_ms", "_percent", "_perc", "_kib", "_mb", "_mhz", "_milliwatts", "_celsius_total"}
 	for _, f := range All() {
 		if !name.MatchString(f.Name) {

@@ -19,6 +19,7 @@ const (
 	LightLLM     Runtime = "lightllm"
 	TEI          Runtime = "tei" // text-embeddings-inference
 	Xinference   Runtime = "xinference"
+	Ollama       Runtime = "ollama"
 )
 
 // Services that keep or move KV cache for engines, on pages of their own.
@@ -28,6 +29,25 @@ const (
 	NIXL     Runtime = "nixl"
 	KVBM     Runtime = "kvbm" // Dynamo's block manager
 )
+
+// Gateways, routers and proxies that stand in front of engines.
+const (
+	EPP             Runtime = "epp" // endpoint picker of the Gateway API Inference Extension
+	LLMDRouter      Runtime = "llmd_router"
+	LiteLLM         Runtime = "litellm"
+	EnvoyAI         Runtime = "envoy_ai"         // Envoy AI Gateway
+	ProductionStack Runtime = "production_stack" // router of vLLM's production stack
+	SMG             Runtime = "smg"              // SGLang's model gateway
+	SGLangRouter    Runtime = "sglang_router"    // its predecessor
+	RayServe        Runtime = "ray_serve"
+	Knative         Runtime = "knative" // queue-proxy, as under KServe
+	Istio           Runtime = "istio"
+	Envoy           Runtime = "envoy"
+)
+
+// GatewayRole is the role of their series. Rules and dashboards leave them out of sums over engines: a gateway counts
+// the same requests again.
+const GatewayRole = "gateway"
 
 // Outcome names how a request ended, as in the outcome label.
 type Outcome string

@@ -133,16 +133,19 @@ func knownEngines(perPage promql.Expr) promql.Expr {
 
 // served returns what a page serves or, while it does not answer, what it served last: the record carries that
 // forward for as long as the page is a target. After a pause of Prometheus the record is lost, and what the page
-// served within a day takes its place.
+// served within a day takes its place. An engine that has loaded no model serves the one that it unloaded last.
 func served() promql.Expr {
 	onPage := promql.On(pageLabels...)
-	says := promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))
+	loaded := func(of func(*metrics.Family) promql.Expr) promql.Expr {
+		return promql.Unless(promql.Max(replicaLabels, of(metrics.EngineInfo)), promql.Equal(promql.Max(replicaLabels, of(metrics.ModelsLoaded)), promql.Num(0)))
+	}
+	says := loaded(func(f *metrics.Family) promql.Expr { return promql.Vector(f) })
 	before := promql.Vector(metrics.RecordedServed)
 	whileSilent := func(e promql.Expr) promql.Expr {
 		return promql.And(promql.Unless(e, says, onPage), promql.Vector(metrics.EngineUp), onPage)
 	}
 	return promql.Or(says, whileSilent(before), whileSilent(
-		promql.Unless(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), day)), before, onPage)))
+		promql.Unless(loaded(func(f *metrics.Family) promql.Expr { return promql.Over("last_over_time", promql.Vector(f), day) }), before, onPage)))
 }
 
 // vanished returns each model that had requests within the hour, or events of an objective, but that no page serves,

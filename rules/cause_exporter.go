@@ -17,7 +17,7 @@ var (
 		Scope:       []string{metrics.LabelInstance},
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Summary:     "The exporter on {{ $labels.instance }} cannot be scraped",
-		Description: "Engines and GPUs of that node are not measured, and their objectives do not count. The engines themselves may be fine.",
+		Description: "The engines and GPUs of that node, or the targets of a cluster's exporter, are not measured, and their objectives do not count. The engines themselves may be fine.",
 		Dashboard:   ExporterDashboard,
 	}
 	ExporterFleetDown = &Alert{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -23,7 +25,8 @@ type Style struct {
 	// renames namespace, for a multi-tenant Prometheus that sets its own and moves the engine's to
 	// exported_namespace.
 	Labels map[string]string
-	// RunbookURL holds the address of a runbook; {alert} stands for the alert's name. Default DefaultRunbookURL.
+	// RunbookURL holds the address of a runbook; {alert} stands for the alert's name, {labels} for a query with the labels
+	// that its page fills in. Default DefaultRunbookURL.
 	RunbookURL string
 	// DashboardURL holds the address of a dashboard; {uid} stands for its uid.
 	DashboardURL string
@@ -32,7 +35,7 @@ type Style struct {
 }
 
 // DefaultRunbookURL points to the page that the exporter serves, reachable on its node or through a forwarded port.
-const DefaultRunbookURL = "http://localhost:9844/runbooks/{alert}"
+const DefaultRunbookURL = "http://localhost:9844/runbooks/{alert}{labels}"
 
 // SeverityLabel names the label that says how urgently an alert needs a person.
 const SeverityLabel = "severity"
@@ -151,10 +154,31 @@ func (s Style) alert(a *Alert) FileRule {
 			Summary:      s.text(a.Summary),
 			Description:  s.text(a.Description),
 			Split:        s.text(split.String()),
-			RunbookURL:   strings.ReplaceAll(s.RunbookURL, "{alert}", a.Name),
+			RunbookURL:   s.text(s.Runbook(a.Name, runbookQuery(a)...)),
 			DashboardURL: s.text(s.dashboard(a.Dashboard)),
 		},
 	}
+}
+
+// Runbook returns the address of a page of the runbooks, with a query if the address has a place for one.
+func (s Style) Runbook(page string, query ...string) string {
+	var labels string
+	if len(query) > 0 {
+		labels = "?" + strings.Join(query, "&")
+	}
+	return strings.NewReplacer("{alert}", page, "{labels}", labels).Replace(s.RunbookURL)
+}
+
+// runbookQuery returns the parameters with which an alert's page fills in its commands.
+func runbookQuery(a *Alert) []string {
+	var query []string
+	has := promql.Labels(a.Expr)
+	for _, l := range slices.Compact(slices.Sorted(maps.Values(runbooks.Labels))) {
+		if slices.Contains(has, l) {
+			query = append(query, l+"={{$labels."+l+"|urlquery}}")
+		}
+	}
+	return query
 }
 
 // labelRead matches a label that a template reads, from the alert or from a query result.

@@ -61,7 +61,7 @@ func notification(t *testing.T, a rules.FileRule) string {
 	}
 	alert := &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(a.Alert)}, Annotations: model.LabelSet{
 		"summary": render(a.Annotations.Summary), "description": render(a.Annotations.Description), "split": render(a.Annotations.Split),
-		"dashboard_url": render(a.Annotations.DashboardURL), "runbook_url": model.LabelValue(a.Annotations.RunbookURL)}}}
+		"dashboard_url": render(a.Annotations.DashboardURL), "runbook_url": render(a.Annotations.RunbookURL)}}}
 	text, err := tmpl.ExecuteTextString(`{{ template "llm.text" . }}`, tmpl.Data("llm-critical", nil, nil, "", alert))
 	if err != nil {
 		t.Fatalf("%s: %v", a.Alert, err)

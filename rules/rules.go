@@ -140,7 +140,8 @@ type Options struct {
 	WindowPairs []slo.WindowPair
 	// Tier names the part of a fleet.
 	Tier Tier
-	// Job holds a regular expression that matches the job label of the exporter's own scrape.
+	// Job holds a regular expression that matches the job labels of the exporters' own scrapes: their fleets are told
+	// apart by job. Default DefaultJobs.
 	Job string
 	// ObjectiveLabels names the labels that configurations give objectives and that their alerts carry: a rule can
 	// join only labels whose names it knows. Default DefaultObjectiveLabels.
@@ -152,7 +153,7 @@ func (o Options) withDefaults() Options {
 		o.WindowPairs = slo.DefaultWindowPairs()
 	}
 	if o.Job == "" {
-		o.Job = DefaultJob
+		o.Job = DefaultJobs
 	}
 	if o.ObjectiveLabels == nil {
 		o.ObjectiveLabels = DefaultObjectiveLabels()
@@ -160,8 +161,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// DefaultJob holds the name that the chart gives the exporter's scrape job.
-const DefaultJob = "llm-node-exporter"
+// DefaultJob holds the name that the chart gives the scrape job of the nodes' exporters, and DefaultJobs matches it and
+// that of the cluster's exporter. A job of its own keeps that one from answering for the nodes.
+const (
+	DefaultJob  = "llm-node-exporter"
+	DefaultJobs = DefaultJob + "(-cluster)?"
+)
 
 // DefaultObjectiveLabels returns the label that names the owner of an objective.
 func DefaultObjectiveLabels() []string { return []string{"team"} }

@@ -99,7 +99,7 @@ func (s source) requests(window slo.Duration) promql.Expr {
 	ended := promql.Mul(promql.Num(window.Std().Seconds()),
 		promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Vector(metrics.RecordedRequests), window.Std())))
 	return promql.Or(
-		promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(promql.CountOf(metrics.TimeToFirstToken), window.Std()))),
+		promql.Sum(modelRole, once(metrics.TimeToFirstToken, promql.Increase(promql.CountOf(metrics.TimeToFirstToken, promql.Re(metrics.LabelRole, ".*")), window.Std()))),
 		ended)
 }
 

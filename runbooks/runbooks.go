@@ -1,6 +1,7 @@
 // Package runbooks holds one page per alert, written for a person at three in the morning: what it means, whether it
-// is real, where to turn, what to look at, what to do, and how to see that it helped. The pages are embedded, so the
-// exporter that measured the problem can show them when nothing else answers.
+// is real, where to turn, what to look at, what to do, and how to see that it helped. Further pages hold what no alert
+// reports (branches of a diagnosis) and what many pages ask for (procedures). All are embedded, so the exporter that
+// measured the problem can show them when nothing else answers.
 package runbooks
 
 import (
@@ -18,12 +19,15 @@ import (
 
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/extension"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/site"
 )
 
 //go:embed *.md
 var pages embed.FS
 
-// Names lists the alerts that have a page, sorted.
+// Names lists the pages, sorted. A page whose name begins with LLM belongs to the alert of that name, one whose name
+// begins with Branch to a branch of a diagnosis that has no alert; the others are procedures.
 func Names() []string {
 	entries, err := pages.ReadDir(".")
 	if err != nil {
@@ -37,7 +41,7 @@ func Names() []string {
 	return names
 }
 
-// Page returns the Markdown of an alert's page.
+// Page returns the Markdown of a page.
 func Page(name string) ([]byte, error) {
 	b, err := pages.ReadFile(name + ".md")
 	if err != nil {
@@ -59,23 +63,6 @@ func Question(page []byte) string {
 
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table))
 
-var layout = template.Must(template.New("page").Parse(`<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{ .Title }}</title>
-<style>
-:root { color-scheme: light dark }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 1rem auto; padding: 0 1rem }
-pre { overflow-x: auto; padding: .6rem; border: 1px solid #8886; border-radius: 4px; user-select: all }
-code { font-size: .9em }
-table { border-collapse: collapse } td, th { border: 1px solid #8886; padding: .2rem .5rem; text-align: left; vertical-align: top }
-h1 { overflow-wrap: anywhere; font-size: 1.5rem }
-h2 { margin: 1.4rem 0 .3rem; font-size: 1.1rem }
-</style></head><body>
-{{ if .Index }}<p><a href="./">All runbooks</a></p>{{ end }}
-{{ .Body }}
-</body></html>
-`))
-
 // Handler serves the pages as HTML under the path it is mounted at, which must end in a slash and be
 // stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler())). Labels of the alert in the
 // query, as in ?namespace=prod&pod=chat-0, take their places in the commands.
@@ -83,20 +70,20 @@ func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimSuffix(strings.Trim(r.URL.Path, "/"), ".md")
 		if name == "" {
-			write(w, http.StatusOK, "Runbooks", index(), false)
+			write(w, http.StatusOK, "Runbooks", index())
 			return
 		}
 		page, err := Page(name)
 		if err != nil {
-			write(w, http.StatusNotFound, "No such runbook", []byte("# No such runbook\n\nThe [index](./) lists those that exist.\n"), true)
+			write(w, http.StatusNotFound, "No such runbook", []byte("# No such runbook\n\nThe [index](./) lists those that exist.\n"))
 			return
 		}
-		write(w, http.StatusOK, name, fill(page, r.URL.Query()), true)
+		write(w, http.StatusOK, name, fill(page, r.URL.Query()))
 	})
 }
 
-// labels names the label of the alert that stands for each placeholder of a command.
-var labels = map[string]string{"NS": "namespace", "POD": "pod", "SERVER": "server", "MODEL": "model_name", "INSTANCE": "instance", "NODE": "instance",
+// Labels names the label of the alert that stands for each placeholder of a command, as in $NS.
+var Labels = map[string]string{"NS": "namespace", "POD": "pod", "SERVER": "server", "MODEL": "model_name", "INSTANCE": "instance", "NODE": "instance",
 	"GPU_UUID": "gpu_uuid", "PCI_BUS_ID": "pci_bus_id", "LINK": "link", "SLO": "slo", "SOURCE": "source"}
 
 var (
@@ -110,7 +97,7 @@ var (
 // links to. Values that a shell would not take literally are left out.
 func fill(page []byte, query url.Values) []byte {
 	known := url.Values{}
-	for _, label := range labels {
+	for _, label := range Labels {
 		if value := query.Get(label); harmless.MatchString(value) {
 			known.Set(label, value)
 		}
@@ -119,7 +106,7 @@ func fill(page []byte, query url.Values) []byte {
 		return page
 	}
 	page = placeholder.ReplaceAllFunc(page, func(name []byte) []byte {
-		value := known.Get(labels[string(name[1:])])
+		value := known.Get(Labels[string(name[1:])])
 		if host, _, err := net.SplitHostPort(value); err == nil && string(name) == "$NODE" {
 			value = host // an instance may have the exporter's port
 		}
@@ -128,26 +115,35 @@ func fill(page []byte, query url.Values) []byte {
 	return pageLink.ReplaceAll(page, []byte("](${1}?"+known.Encode()+")"))
 }
 
-// index returns a page that lists all others by the question they answer.
+// kinds lists the headings of the index, each with how the names under it begin; a page stands under the first that fits.
+var kinds = []struct{ heading, prefix string }{{"Alerts", "LLM"}, {"Branches without an alert", "Branch"}, {"Procedures", ""}}
+
+// index returns a page that lists all others by kind and by the question they answer.
 func index() []byte {
 	var b strings.Builder
 	b.WriteString("# Runbooks\n\nIn the commands, `$NS`, `$POD`, `$SERVER`, `$MODEL` and `$NODE` are the labels namespace, pod, server, model_name and instance of the alert. " +
-		"A page fills in those that its address has: `LLMEngineDown?namespace=prod&pod=chat-0`.\n\n| alert | question |\n|---|---|\n")
-	for _, name := range Names() {
-		page, _ := Page(name)
-		fmt.Fprintf(&b, "| [%s](%s.md) | %s |\n", name, name, Question(page))
+		"A page fills in those that its address has: `LLMEngineDown?namespace=prod&pod=chat-0`.\n")
+	names := Names()
+	for _, kind := range kinds {
+		fmt.Fprintf(&b, "\n## %s\n\n| page | question |\n|---|---|\n", kind.heading)
+		names = slices.DeleteFunc(names, func(name string) bool {
+			listed := strings.HasPrefix(name, kind.prefix)
+			if listed {
+				page, _ := Page(name)
+				fmt.Fprintf(&b, "| [%s](%s.md) | %s |\n", name, name, Question(page))
+			}
+			return listed
+		})
 	}
 	return []byte(b.String())
 }
 
-func write(w http.ResponseWriter, status int, title string, page []byte, withIndex bool) {
+func write(w http.ResponseWriter, status int, title string, page []byte) {
 	var body bytes.Buffer
 	if err := markdown.Convert(page, &body); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
 	// The pages are our own, and goldmark escapes raw HTML.
-	_ = layout.Execute(w, map[string]any{"Title": title, "Index": withIndex, "Body": template.HTML(body.String())})
+	_ = site.Write(w, status, site.Page{Title: title, Root: "../", Body: template.HTML(`<div class="text">` + body.String() + "</div>")}) // the reader has left
 }

@@ -1,20 +1,30 @@
 package runbooks_test
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Every alert has a page and every page an alert.
+// Every alert has a page, and every page that is named like an alert has one.
 func TestAlertsAndPagesBelongTogether(t *testing.T) {
 	var alerts []string
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
@@ -24,7 +34,7 @@ func TestAlertsAndPagesBelongTogether(t *testing.T) {
 		}
 	}
 	for _, name := range runbooks.Names() {
-		if !slices.Contains(alerts, name) {
+		if strings.HasPrefix(name, "LLM") && !slices.Contains(alerts, name) {
 			t.Errorf("runbooks/%s.md: no such alert", name)
 		}
 	}
@@ -35,8 +45,8 @@ var (
 	link  = regexp.MustCompile(`\]\(([^)]+)\)`)
 )
 
-// Every page has the same parts in the same order, at least one query, and only queries over metrics
-// and labels of the vocabulary.
+// Every page begins with its question, links only to pages, and queries only metrics and labels of the vocabulary. The
+// page of an alert or a branch has the same parts in the same order, and at least two queries.
 func TestPagesAreComplete(t *testing.T) {
 	parts := []string{"What it means", "Is it real?", "Split", "Evidence", "Levers", "Verify", "Roll back"}
 	for _, name := range runbooks.Names() {
@@ -54,22 +64,76 @@ func TestPagesAreComplete(t *testing.T) {
 				got = append(got, strings.TrimSpace(h))
 			}
 		}
-		if !slices.Equal(got, parts) {
+		diagnosis := strings.HasPrefix(name, "LLM") || strings.HasPrefix(name, "Branch")
+		if diagnosis && !slices.Equal(got, parts) {
 			t.Errorf("%s: parts %v, want %v", name, got, parts)
 		}
 		queries := fence.FindAllStringSubmatch(text, -1)
-		if len(queries) < 2 {
+		if diagnosis && len(queries) < 2 {
 			t.Errorf("%s: %d queries; a page shows how to look and how to verify", name, len(queries))
 		}
 		for _, q := range queries {
 			if err := promql.Verify(q[1]); err != nil {
 				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			for _, f := range twice(t, q[1]) {
+				t.Errorf("%s: a gateway would count %s again: add role!=\"gateway\"", name, f)
 			}
 		}
 		for _, l := range link.FindAllStringSubmatch(text, -1) {
 			if _, err := runbooks.Page(strings.TrimSuffix(l[1], ".md")); err != nil {
 				t.Errorf("%s links to %s: %v", name, l[1], err)
 			}
+		}
+	}
+}
+
+// part matches what a histogram's series add to its name.
+var part = regexp.MustCompile(`_(bucket|sum|count)$`)
+
+// twice lists the families of a query that engines and gateways report and that it selects from all of them.
+func twice(t *testing.T, query string) (families []string) {
+	t.Helper()
+	expr, err := promql.Parser.ParseExpr(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
+		v, ok := n.(*parser.VectorSelector)
+		if !ok || slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
+			return m.Name == metrics.LabelRole || m.Name == metrics.LabelPod || m.Name == metrics.LabelServer
+		}) {
+			return nil
+		}
+		for _, d := range engine.Known() {
+			if d.Role == metrics.GatewayRole && slices.ContainsFunc(d.Rows, func(r engine.Row) bool { return r.To.OfEngines() && r.To.Name == part.ReplaceAllString(v.Name, "") }) {
+				families = append(families, v.Name)
+				return nil
+			}
+		}
+		return nil
+	})
+	return families
+}
+
+// A page that belongs to no alert is reached from a page that does: nobody looks for it in an incident.
+func TestPagesAreReached(t *testing.T) {
+	linked := map[string]bool{}
+	for _, name := range runbooks.Names() {
+		page, err := runbooks.Page(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(name, "LLM") {
+			for _, l := range link.FindAllStringSubmatch(string(page), -1) {
+				linked[strings.TrimSuffix(l[1], ".md")] = true
+			}
+		}
+	}
+	for _, name := range runbooks.Names() {
+		if !strings.HasPrefix(name, "LLM") && !linked[name] {
+			t.Errorf("runbooks/%s.md: no page of an alert links to it", name)
 		}
 	}
 }
@@ -82,6 +146,8 @@ func TestHandler(t *testing.T) {
 		text   string
 	}{
 		"/runbooks/":                  {200, `href="LLMGPULost.md"`},
+		"/runbooks/?":                 {200, "<h2>Procedures</h2>"},
+		"/runbooks/Stabilise":         {200, "<h1>Stabilise</h1>"},
 		"/runbooks/LLMGPULost":        {200, "<h2>Is it real?</h2>"},
 		"/runbooks/LLMGPULost.md":     {200, "<h1>LLMGPULost</h1>"},
 		"/runbooks/LLMGPUCriticalXID": {200, "<table>"},
@@ -130,6 +196,167 @@ func TestHandlerFillsIn(t *testing.T) {
 	for _, evil := range []string{"x;reboot", "$(reboot)", "`reboot`", "a b", "<script>", "-o", "x%0Areboot"} {
 		if page := get("LLMEngineDown?namespace=prod&pod=" + strings.NewReplacer(";", "%3B", " ", "%20", "<", "%3C", ">", "%3E").Replace(evil)); !strings.Contains(page, "get pod $POD") {
 			t.Errorf("pod=%s is taken", evil)
+		}
+	}
+}
+
+// alertLabels returns the labels that each alert may have.
+func alertLabels() map[string][]string {
+	has := map[string][]string{}
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+		has[a.Name] = promql.Labels(a.Expr)
+	}
+	return has
+}
+
+// An alert links to its page with the labels that pages fill in, those that it fires with in promtool's cases.
+func TestAlertsFillTheirPagesIn(t *testing.T) {
+	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
+		for _, r := range g.Rules {
+			if r.Alert == "" {
+				continue
+			}
+			content, err := os.ReadFile("../rules/testdata/alerts/" + r.Alert + ".yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var cases struct {
+				Tests []struct {
+					Checks []struct {
+						Name   string `yaml:"alertname"`
+						Alerts []struct {
+							Labels map[string]string `yaml:"exp_labels"`
+						} `yaml:"exp_alerts"`
+					} `yaml:"alert_rule_test"`
+				}
+			}
+			if err := yaml.Unmarshal(content, &cases); err != nil {
+				t.Fatal(err)
+			}
+			fires := map[string]bool{}
+			for _, test := range cases.Tests {
+				for _, check := range test.Checks {
+					for _, a := range check.Alerts {
+						for l := range a.Labels {
+							fires[l] = fires[l] || check.Name == r.Alert
+						}
+					}
+				}
+			}
+			u, err := url.Parse(r.Annotations.RunbookURL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range runbooks.Labels {
+				got := u.Query().Has(l)
+				if l == metrics.LabelInstance && got { // most cases leave it out of their series
+					continue
+				}
+				if got != fires[l] {
+					t.Errorf("%s: the link to the runbook has %s: %v, the alert: %v", r.Alert, l, got, fires[l])
+				}
+			}
+		}
+	}
+}
+
+var (
+	code      = regexp.MustCompile("(?ms)^```\\w*\n(.*?)^```$|`([^`\n]+)`")
+	used      = regexp.MustCompile(`\$([A-Z_]+)\b`)
+	assigned  = regexp.MustCompile(`(?m)^([A-Z_]+)=`)
+	upperHost = regexp.MustCompile(`//[A-Z]`)
+)
+
+// A reader can fill in every placeholder: it is a label of the alert, or the page sets it by a command or names it in
+// the text, as in `$POD`, before it is used. A page without an alert has the labels that every alert has whose page
+// links to it; a branch, those of a burn.
+func TestPlaceholdersAreIntroduced(t *testing.T) {
+	has := alertLabels()
+	for _, name := range runbooks.Names() {
+		page, err := runbooks.Page(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reached := []string{name}
+		if strings.HasPrefix(name, "Branch") {
+			reached = []string{"LLMErrorBudgetFastBurn"}
+		} else if !strings.HasPrefix(name, "LLM") {
+			reached = nil
+			for alert := range has {
+				if from, _ := runbooks.Page(alert); strings.Contains(string(from), "]("+name+".md)") {
+					reached = append(reached, alert)
+				}
+			}
+		}
+		known := map[string]bool{}
+		for p, l := range runbooks.Labels {
+			known[p] = len(reached) > 0 && !slices.ContainsFunc(reached, func(alert string) bool { return !slices.Contains(has[alert], l) })
+		}
+		for _, c := range code.FindAllStringSubmatch(string(page), -1) {
+			text := c[1] + c[2]
+			for _, m := range assigned.FindAllStringSubmatch(c[1], -1) {
+				known[m[1]] = true
+			}
+			for _, m := range used.FindAllStringSubmatch(text, -1) {
+				if c[2] == m[0] {
+					known[m[1]] = true
+				} else if !known[m[1]] {
+					t.Errorf("%s: nothing above says what %s is in %q", name, m[0], text)
+					known[m[1]] = true
+				}
+			}
+			if upperHost.MatchString(text) {
+				t.Errorf("%s: a host that nobody fills in: %q", name, text)
+			}
+		}
+	}
+}
+
+// Pages have what their reader needs beside the diagnosis: to stabilise before it, to record, to see that all is well,
+// to roll back and to call for help. Shared text stands on procedures, which the pages link to where it applies.
+func TestPagesHaveTheirParts(t *testing.T) {
+	serving := func(a *rules.Alert) bool {
+		return a.Branch != rules.Hardware && a.Branch != rules.Exporter || a.Name == "LLMGPUThrottledUnderBurn"
+	}
+	hardware := func(a *rules.Alert) bool {
+		return a.Branch == rules.Hardware && a.Severity != slo.Info && a.Name != "LLMGPUPersistenceOff" // a setting
+	}
+	named := func(names ...string) func(*rules.Alert) bool {
+		return func(a *rules.Alert) bool { return slices.Contains(names, a.Name) }
+	}
+	for _, part := range []struct {
+		what, before, needs string // a part stands above a heading; needs is a regular expression
+		on                  func(*rules.Alert) bool
+	}{
+		{"how to stabilise, before the diagnosis", "## What it means", `\(Stabilise\.md\)`, func(a *rules.Alert) bool { return serving(a) && a.Name != "LLMErrorBudgetSlowBurn" }}, // nobody gets up
+		{"what to record, before the diagnosis", "## What it means", `\(Record\.md\)`, serving},
+		{"when each lever acts", "## Verify", `\*\*(At once|In minutes|By restart|By deploy)\*\*`, serving},
+		{"the whole verification", "## Roll back", `\(Verify\.md\)`, serving},
+		{"whom to call", "", `\(Escalate\.md\)`, func(a *rules.Alert) bool { return serving(a) || hardware(a) || a.Severity == slo.Page }},
+		{"how to roll back", "", `\(Rollback\.md\)`, func(a *rules.Alert) bool {
+			page, _ := runbooks.Page(a.Name)
+			return serving(a) && regexp.MustCompile(`(?i)\broll(s|ed)? (it )?back`).Match(bytes.ReplaceAll(page, []byte("## Roll back"), nil))
+		}},
+		{"both windows of the fast pairs", "## Split", `(?s)rate5m.*rate1h.*rate30m.*rate6h`, named("LLMErrorBudgetFastBurn")},
+		{"both windows of the slow pairs", "## Split", `(?s)rate2h.*rate1d.*rate6h.*rate3d`, named("LLMErrorBudgetSlowBurn")},
+		{"p50, p95 and p99 of what users wait for", "## Levers", `(?s)"p50".*"p95".*"p99"`, named("LLMErrorBudgetFastBurn")},
+		{"the bad share of each replica for one objective", "## Levers", `by \(pod, server\) \(rate\(llm_slo_bad_events_total\{[^}]*slo="\$SLO"`, named("LLMErrorBudgetFastBurn")},
+	} {
+		for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+			if !part.on(a) {
+				continue
+			}
+			page, err := runbooks.Page(a.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := string(page)
+			if part.before != "" {
+				text, _, _ = strings.Cut(text, part.before)
+			}
+			if !regexp.MustCompile(part.needs).MatchString(text) {
+				t.Errorf("%s.md lacks %s (%s)", a.Name, part.what, part.needs)
+			}
 		}
 	}
 }

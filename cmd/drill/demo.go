@@ -164,15 +164,15 @@ func (d demo) obey(line string) *incident.Incident {
 
 func (d demo) introduce(n *live.Node) {
 	in := n.Incident
-	fmt.Fprintf(d.out, "\n%s: %s\nAll numbers of engines and GPUs are invented; what reads them and alerts on them is real.\n\n", in.Name, in.Story)
+	fmt.Fprintf(d.out, "\nhttp://%s/ shows the node as it is now.\n\n", d.listen)
+	fmt.Fprintf(d.out, "%s: %s\nAll numbers of engines and GPUs are invented; what reads them and alerts on them is real.\n\n", in.Name, in.Story)
 	for i, address := range n.Engines {
 		fmt.Fprintf(d.out, "engine %d     http://%s/ %s serving %s\n", i, address, n.Runtime(i), in.Fleet.Profile.Model)
 	}
 	if n.WithoutGPUs != nil {
 		fmt.Fprintln(d.out, "no GPUs, and no incidents of GPUs:", n.WithoutGPUs)
 	}
-	fmt.Fprintf(d.out, `exporter     http://%[1]s/
-Prometheus   http://%[2]s/ is a data source for Grafana; import helm/llm-node-exporter/files/dashboards/*.json
+	fmt.Fprintf(d.out, `Prometheus   http://%[2]s/ is a data source for Grafana; import helm/llm-node-exporter/files/dashboards/*.json
 
   curl -s http://%[1]s/metrics | grep llm_engine_requests
   promtool query instant http://%[2]s 'max by (slo) (model:llm_slo_burn:rate5m)'

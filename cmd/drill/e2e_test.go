@@ -219,7 +219,7 @@ func startAlertmanager(t *testing.T, binary, url string) string {
 // startPrometheus runs Prometheus with the generated rules.
 func startPrometheus(t *testing.T, binary, exporter, am string) string {
 	t.Helper()
-	file := rules.NewFile(play.Rules(), rules.Style{RunbookURL: "http://" + exporter + "/runbooks/{alert}"})
+	file := rules.NewFile(play.Rules(), rules.Style{RunbookURL: "http://" + exporter + "/runbooks/{alert}{labels}"})
 	for i := range file.Groups {
 		file.Groups[i].Interval = "2s"
 	}

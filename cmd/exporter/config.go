@@ -25,8 +25,8 @@ type Config struct {
 	Targets []engine.TargetConfig `yaml:"targets"`
 	// Mappings describe engines that the exporter does not know.
 	Mappings []engine.Mapping `yaml:"mappings"`
-	// Objectives holds the promises about the engines. Without the section, slo.Defaults apply; an empty list means
-	// none.
+	// Objectives holds the promises about the engines. Without the section, slo.Defaults apply on nodes, none with
+	// --role=cluster; an empty list means none.
 	Objectives []slo.Objective `yaml:"objectives"`
 	// Maintenance lists declared intervals in which bad events spend no budget.
 	Maintenance []slo.Maintenance `yaml:"maintenance"`
@@ -71,12 +71,15 @@ func (l LimitsConfig) limits() engine.Limits {
 
 // configOptions holds the flags of the configuration.
 type configOptions struct {
+	role      string
 	file      string
 	checkOnly bool
 	targets   []string
 }
 
 func (o *configOptions) addFlags(app *kingpin.Application) {
+	app.Flag("role", "What to read: node, the GPUs and engines of this node and what is configured; or cluster, only what is configured: gateways, other targets and probes.").
+		Default(roleNode).EnumVar(&o.role, roleNode, roleCluster)
 	app.Flag("config.file", "Configuration file. SIGHUP reloads it.").PlaceHolder("FILE").StringVar(&o.file)
 	app.Flag("config.check", "Check the configuration and exit.").BoolVar(&o.checkOnly)
 	app.Flag("engine.target", "An engine to scrape, as http://host:port. Repeatable. The exporter finds out its metrics path and kind.").PlaceHolder("URL").StringsVar(&o.targets)
@@ -129,7 +132,7 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 	case p.target != "":
 		cfg.Probes = append(cfg.Probes, probe.Config{URL: p.target, Model: p.model})
 	}
-	if cfg.Objectives == nil {
+	if cfg.Objectives == nil && o.role == roleNode {
 		cfg.Objectives = slo.Defaults()
 	}
 	if err := checkObjectives(cfg, log); err != nil {

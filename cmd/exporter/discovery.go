@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/alecthomas/kingpin/v2"
-
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
@@ -17,7 +15,7 @@ type discoveryOptions struct {
 	namespaces   []string
 }
 
-func (o *discoveryOptions) addFlags(app *kingpin.Application) {
+func (o *discoveryOptions) addFlags(app nodeFlags) {
 	app.Flag("discovery", "Where to look for engines that are not configured: processes (the ports of those that hold a GPU), pods (of this node) or none.").
 		Default("processes").EnumVar(&o.source, "processes", "pods", "none")
 	app.Flag("discovery.node", "Name of this node, for --discovery=pods.").PlaceHolder("NAME").Envar("NODE_NAME").StringVar(&o.node)

@@ -1,58 +1,107 @@
 package main
 
 import (
+	"cmp"
+	"encoding/json"
 	"html/template"
 	"net/http"
+	"strings"
 	"time"
 
-	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/site"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// enginesPage shows the engines of the node to people, as of the last scrape.
-var enginesPage = template.Must(template.New("engines").Funcs(template.FuncMap{"remedy": engine.Remedy}).Parse(`<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Engines</title>
-<style>
-:root { color-scheme: light dark }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 1rem }
-table { border-collapse: collapse } td, th { border: 1px solid #8886; padding: .3rem .6rem; text-align: left; vertical-align: top }
-</style></head><body>
-<h1>Engines</h1>
-{{ if .Engines }}<table><tr><th>page</th><th>pod</th><th>state</th><th>engine</th><th>version</th><th>model</th><th>what to do</th></tr>
-{{ range .Engines }}<tr><td>{{ .Server }}</td><td>{{ if .Pod }}{{ .Namespace }}/{{ .Pod }} {{ .Container }}{{ end }}</td><td>{{ if .Reason }}{{ .Reason }}{{ else }}up{{ end }}</td><td>{{ .Runtime }}</td><td>{{ .Version }}</td><td>{{ .Model }}</td><td>{{ if eq .Why .Reason }}{{ with .Detail }}{{ . }}. {{ end }}{{ remedy .Reason }}{{ else }}{{ .Why }}{{ end }}</td></tr>
-{{ end }}</table>
+// enginesPage shows the engines to people, as of the last scrape.
+var enginesPage = template.Must(template.New("engines").Parse(`<h1>Engines</h1>
+{{ if .Engines }}<div class="wide" tabindex="0" role="region" aria-label="Engines"><table><tr><th>page</th><th>pod</th><th>state</th><th>engine</th><th>version</th><th>model</th><th>what to do</th></tr>
+{{ range .Engines }}<tr><td>{{ .Server }}</td><td>{{ template "pod" . }}</td><td>{{ .State }}</td><td>{{ .Runtime }}</td><td>{{ .Version }}</td><td>{{ .Model }}</td><td>{{ .Todo }}</td></tr>
+{{ end }}</table></div>
 {{ else }}<p>None are configured, and none were found: start with --engine.target=URL, or list targets in --config.file.</p>
-{{ end }}{{ with .Err }}<p>Discovery does not work, those found before stay: {{ . }}</p>
+{{ end }}{{ with .Problem }}<p class="look">Discovery does not work, those found before stay: {{ . }}</p>
 {{ end }}{{ if .Places }}<h2>Looked at, not read</h2>
-<table><tr><th>address</th><th>pod</th><th>state</th><th>why</th></tr>
-{{ range .Places }}<tr><td>{{ .URL }}</td><td>{{ if .Pod }}{{ .Namespace }}/{{ .Pod }} {{ .Container }}{{ end }}</td><td>{{ .State }}</td><td>{{ .Why }}{{ with remedy .Why }}: {{ . }}{{ end }}</td></tr>
-{{ end }}</table>
+<div class="wide" tabindex="0" role="region" aria-label="Looked at, not read"><table><tr><th>address</th><th>pod</th><th>state</th><th>why</th></tr>
+{{ range .Places }}<tr><td>{{ .Server }}</td><td>{{ template "pod" . }}</td><td>{{ .State }}</td><td>{{ .Todo }}</td></tr>
+{{ end }}</table></div>
 {{ end }}{{ with .Maintenance }}<h2>Maintenance</h2>
-<table><tr><th>state</th><th>from</th><th>to</th><th>reason</th><th>engines</th><th>objectives</th></tr>
+<div class="wide" tabindex="0" role="region" aria-label="Maintenance"><table><tr><th>state</th><th>from</th><th>to</th><th>reason</th><th>engines</th><th>objectives</th></tr>
 {{ range . }}<tr><td>{{ .State $.Now }}</td><td>{{ .From }}</td><td>{{ .To }}</td><td>{{ .Reason }}</td><td>{{ .Select }}</td><td>{{ range .Objectives }}{{ . }} {{ else }}all{{ end }}</td></tr>
-{{ end }}</table>
+{{ end }}</table></div>
 {{ end }}<p>As of the last scrape. What each engine says and what it does not: llm_engine_metric_source_info.</p>
-</body></html>
-`))
+{{ define "pod" }}{{ if .Pod }}{{ .Namespace }}/{{ .Pod }} {{ .Container }}{{ end }}{{ end }}`))
 
-func (s *server) listEngines(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	var page struct {
-		Engines []engine.Engine
-		Places  []discovery.Seen
-		Err     error
+// listed holds what /engines shows. The node's page reads the part with JSON names.
+type listed struct {
+	Engines []candidate `json:"engines"`
+	Places  []candidate `json:"places"`  // looked at, not read
+	Problem string      `json:"problem"` // of discovery
 
-		Maintenance []slo.Maintenance
-		Now         time.Time
-	}
+	Maintenance []slo.Maintenance `json:"-"`
+	Now         time.Time         `json:"-"`
+}
+
+// candidate is an engine, or a place where one could be. Server is host:port of a page, or an address.
+type candidate struct {
+	Server    string `json:"server"`
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Container string `json:"container"`
+	State     string `json:"state"`
+	Todo      string `json:"todo"`
+
+	Runtime metrics.Runtime `json:"-"`
+	Version string          `json:"-"`
+	Model   string          `json:"-"`
+}
+
+func (s *server) listed() listed {
 	engines := s.engines.Load()
-	page.Engines, page.Maintenance, page.Now = engines.Engines(), engines.Maintenance(), time.Now()
-	if s.finder != nil {
-		page.Places, page.Err = s.finder.Places()
+	page := listed{Engines: []candidate{}, Places: []candidate{}, Maintenance: engines.Maintenance(), Now: time.Now()}
+	for _, e := range engines.Engines() {
+		todo := e.Why()
+		if todo == e.Reason {
+			todo = engine.Remedy(e.Reason)
+			if e.Detail != "" {
+				todo = e.Detail + ". " + todo
+			}
+		}
+		page.Engines = append(page.Engines, candidate{Server: e.Server, Namespace: e.Namespace, Pod: e.Pod, Container: e.Container,
+			State: cmp.Or(e.Reason, "up"), Todo: todo, Runtime: e.Runtime, Version: e.Version, Model: e.Model})
 	}
-	if err := enginesPage.Execute(w, page); err != nil {
+	if s.finder == nil {
+		return page
+	}
+	places, err := s.finder.Places()
+	for _, p := range places {
+		todo := p.Why
+		if remedy := engine.Remedy(p.Why); remedy != "" {
+			todo += ": " + remedy
+		}
+		page.Places = append(page.Places, candidate{Server: p.URL, Namespace: p.Namespace, Pod: p.Pod, Container: p.Container, State: string(p.State), Todo: todo})
+	}
+	if err != nil {
+		page.Problem = err.Error()
+	}
+	return page
+}
+
+// listEngines serves the list to people, and as JSON to the node's page.
+func (s *server) listEngines(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Vary", "Accept")
+	page := s.listed()
+	if r.Header.Get("Accept") == "application/json" {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(page) // the reader has left
+		return
+	}
+	var body strings.Builder
+	err := enginesPage.Execute(&body, page)
+	if err == nil {
+		err = site.Write(w, http.StatusOK, site.Page{Title: "Engines", Root: "./", Body: template.HTML(body.String())})
+	}
+	if err != nil {
 		s.log.Debug("reader went away", "err", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/config"
 
@@ -26,7 +25,7 @@ type gpuOptions struct {
 	gpu.Options
 }
 
-func (o *gpuOptions) addFlags(app *kingpin.Application) {
+func (o *gpuOptions) addFlags(app nodeFlags) {
 	app.Flag("collector.gpu", "Collect metrics of the GPUs of this node.").Default("true").BoolVar(&o.enabled)
 	app.Flag("collector.ownership", "Find out which engine runs on which GPU.").Default("true").BoolVar(&o.ownership)
 	app.Flag("gpu.source", "Where to read GPUs from: nvml; the URL of dcgm-exporter or AMD's device-metrics-exporter, such as http://localhost:9400; or auto: NVML, and such an exporter on this node while NVML is unusable.").

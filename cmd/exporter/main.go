@@ -1,5 +1,6 @@
 // Command exporter reads the GPUs of a node and the inference engines on it, and serves both in one vocabulary for
-// Prometheus to scrape. It stores nothing and evaluates no rules.
+// Prometheus to scrape. With --role=cluster it reads what belongs to no node, such as gateways, and sends probes. It
+// stores nothing and evaluates no rules.
 //
 //	run       the whole program, from flags to shutdown     main.go
 //	config    the configuration file and what it becomes    config.go
@@ -40,6 +41,12 @@ func main() {
 	}
 }
 
+// The roles of an exporter.
+const (
+	roleNode    = "node"
+	roleCluster = "cluster" // reads and asks what is configured, and nothing of the node
+)
+
 // options holds all flags.
 type options struct {
 	config    configOptions
@@ -57,14 +64,34 @@ func parseFlags(args []string) (o options, err error) {
 	app.Version(version.Print("llm-node-exporter"))
 	o.config.addFlags(app)
 	o.server.addFlags(app)
-	o.gpus.addFlags(app)
-	o.discovery.addFlags(app)
+	ofNode := nodeFlags{app, &o.config.role}
+	o.gpus.addFlags(ofNode)
+	o.discovery.addFlags(ofNode)
 	o.probes.addFlags(app)
 	promslogflag.AddFlags(app, &o.log)
 	if _, err := app.Parse(args); err != nil {
 		return o, fmt.Errorf("%w (see --help)", err)
 	}
+	if o.config.role == roleCluster {
+		o.gpus.enabled, o.discovery.source = false, "none"
+	}
 	return o, nil
+}
+
+// nodeFlags adds flags about the node, which --role=cluster refuses.
+type nodeFlags struct {
+	*kingpin.Application
+	role *string
+}
+
+// Flag adds a flag. Its action runs only if the command line has the flag.
+func (f nodeFlags) Flag(name, help string) *kingpin.FlagClause {
+	return f.Application.Flag(name, help).Action(func(*kingpin.ParseContext) error {
+		if *f.role == roleCluster {
+			return fmt.Errorf("--%s is about a node, and --role=cluster reads nothing of its node: leave it out, or run another exporter with it on the node", name)
+		}
+		return nil
+	})
 }
 
 // userAgent returns what the exporter calls itself in requests.

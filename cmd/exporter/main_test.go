@@ -180,7 +180,7 @@ func TestWithoutAnyEngine(t *testing.T) {
 
 func TestEnginesPage(t *testing.T) {
 	engine := vllm(t, "7")
-	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "litellm_in_flight_requests 1\n") }))
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "kong_http_requests_total 1\n") }))
 	defer gateway.Close()
 	e := start(t, "--engine.target="+engine.URL, "--engine.target=http://127.0.0.1:1", "--engine.target="+gateway.URL)
 	if page := e.get(t, "/engines"); strings.Count(page, "<td>pending</td>") != 3 {
@@ -188,7 +188,7 @@ func TestEnginesPage(t *testing.T) {
 	}
 	e.get(t, "/metrics")
 	page := e.get(t, "/engines")
-	for _, want := range []string{"<td>up</td><td>vllm</td>", "<td>m</td>", "<td>unreachable</td>", "Is the engine running", "<td>router</td>", "this is LiteLLM, a gateway"} {
+	for _, want := range []string{"<td>up</td><td>vllm</td>", "<td>m</td>", "<td>unreachable</td>", "Is the engine running", "<td>router</td>", "this is Kong, a gateway"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s:\n%s", want, page)
 		}
@@ -353,10 +353,12 @@ func TestExampleConfiguration(t *testing.T) {
 	}
 }
 
+// passwords is the part of a web configuration that wants the user prometheus with the password secret.
+const passwords = "basic_auth_users: {prometheus: $2a$04$v71QEamSLGDlkZltiXQo6ekzuqj4WnNfyvbfWRpHaIat.Aqb8SbVe}\n"
+
 func TestTLSAndPasswords(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yml")
-	// The password is "secret".
-	if err := os.WriteFile(file, []byte("basic_auth_users:\n  prometheus: $2y$05$9JtzMwNzqrZ1Bkwu9RuWteLmVFK0xuDCTjWgz.D4EMh/YJb7YyPVa\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(passwords), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e := start(t, "--web.config.file="+file)

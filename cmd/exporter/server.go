@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	webflag "github.com/prometheus/exporter-toolkit/web/kingpinflag"
 
+	"github.com/llm-node-exporter/llm-node-exporter/cmd/exporter/page"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/genai"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
@@ -111,24 +112,7 @@ func (s *server) handler() http.Handler {
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
-	landing, err := web.NewLandingPage(web.LandingConfig{
-		Name:        "llm-node-exporter",
-		Description: "What the inference engines of this node and the GPUs under them say, in one vocabulary.",
-		Version:     build.Version,
-		Profiling:   strconv.FormatBool(s.pprof),
-		Links: []web.LandingLinks{
-			{Address: s.metricsPath, Text: "Metrics"},
-			{Address: "/engines", Text: "Engines"},
-			{Address: "/runbooks/", Text: "Runbooks"},
-			{Address: "/-/healthy", Text: "Health"},
-			{Address: "/-/ready", Text: "Readiness"},
-		},
-	})
-	if err != nil {
-		s.log.Error("no landing page", "err", err)
-		return mux
-	}
-	mux.Handle("GET /{$}", landing)
+	mux.Handle("GET /{$}", page.Handler(page.Options{MetricsPath: s.metricsPath, Version: build.Version, Profiles: s.pprof}))
 	return mux
 }
 

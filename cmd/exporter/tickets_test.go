@@ -34,6 +34,7 @@ func TestNoTicketForWhatNobodyDeclared(t *testing.T) {
 		}
 		pages = append(pages, found[len(found)-1])
 	}
+	pages = append(pages, "../../collectors/engine/testdata/pages/ollama/0.12.6-idle.json", "../../collectors/engine/testdata/pages/ollama/0.12.6-one.json")
 	var targets []string
 	for _, page := range pages {
 		body, err := os.ReadFile(page)
@@ -41,7 +42,11 @@ func TestNoTicketForWhatNobodyDeclared(t *testing.T) {
 			t.Fatal(err)
 		}
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path != "/metrics" {
+			at := "/metrics"
+			if filepath.Ext(page) == ".json" { // Ollama's list of models
+				at = "/api/ps"
+			}
+			if r.URL.Path != at {
 				http.NotFound(w, r)
 				return
 			}
@@ -79,6 +84,9 @@ func TestNoTicketForWhatNobodyDeclared(t *testing.T) {
 			t.Fatal(status)
 		}
 		for line := range strings.Lines(body) {
+			if strings.HasPrefix(line, "llm_engine_up{") && strings.HasSuffix(line, " 0\n") {
+				t.Fatal(line)
+			}
 			if !strings.HasPrefix(line, "llm_slo_") && !strings.HasPrefix(line, "llm_engine_source_") {
 				continue
 			}

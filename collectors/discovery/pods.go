@@ -52,8 +52,8 @@ var runtimeOf = func() map[string]metrics.Runtime {
 }()
 
 // usualPorts lists the default ports of engines: vLLM, trtllm-serve, NIM and Dynamo's frontend; llama.cpp; SGLang;
-// TGI in its image and outside; Triton's metrics; LMDeploy.
-var usualPorts = []int{8000, 8080, 30000, 80, 3000, 8002, 23333}
+// TGI in its image and outside; Triton's metrics; LMDeploy; Ollama.
+var usualPorts = []int{8000, 8080, 30000, 80, 3000, 8002, 23333, 11434}
 
 // portOption matches the command line option that sets the port of an engine, or of Triton's metrics.
 var portOption = regexp.MustCompile(`(?:^|\s)--(?:http-|http_|server-|metrics-)?port(?:=|\s+)(\S+)`)
@@ -61,8 +61,9 @@ var portOption = regexp.MustCompile(`(?:^|\s)--(?:http-|http_|server-|metrics-)?
 // rayStart matches the command of another program, which has a --port of its own.
 var rayStart = regexp.MustCompile(`ray start[^;&|]*`)
 
-// portVariables lists the port variables of llama.cpp, NIM, Dynamo (workers, frontend) and TGI.
-var portVariables = []string{"LLAMA_ARG_PORT", "NIM_SERVER_PORT", "DYN_SYSTEM_PORT", "DYN_HTTP_PORT", "PORT"}
+// portVariables lists the variables that hold the port of llama.cpp, NIM, Dynamo (workers, frontend), TGI and, behind
+// its address, Ollama.
+var portVariables = []string{"LLAMA_ARG_PORT", "NIM_SERVER_PORT", "DYN_SYSTEM_PORT", "DYN_HTTP_PORT", "PORT", "OLLAMA_HOST"}
 
 // maxPorts bounds how many ports one pod can make the exporter probe.
 const maxPorts = 16
@@ -298,7 +299,7 @@ func (c *container) ports() (all []int) {
 		told = append(told, os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(strings.Trim(m[1], `"';`)), func(name string) string { return values[name] }))
 	}
 	for _, name := range portVariables {
-		told = append(told, values[name])
+		told = append(told, values[name][strings.LastIndexByte(values[name], ':')+1:])
 	}
 	for _, text := range told {
 		if port, err := strconv.ParseUint(text, 10, 16); err == nil && port != 0 {

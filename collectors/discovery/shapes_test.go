@@ -48,7 +48,7 @@ var shapes = []shape{
 			return enginePage("kserve/queue-proxy-otel") + revised(e.page())
 		}))
 		n.listen(9091, page(func() string { return enginePage("kserve/queue-proxy-otel") }))
-	}, "summariser-predictor-00004/kserve-container:8080, 1 GPU", "8012 its engine is read at, 9088 its engine is read at, 9091 Knative's queue-proxy"},
+	}, "summariser-predictor-00004/kserve-container:8080, 1 GPU", "8012 its engine is read at, 9088 its engine is read at, 9091 this is knative"},
 	{"kserve-transformer", "KServe: transformer beside predictor", func(n node) {
 		n.listen(8080, n.engine("kserve/huggingface-vllm"))
 		n.listen(8082, page(func() string { return enginePage("kserve/python-server") }))

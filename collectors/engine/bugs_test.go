@@ -137,8 +137,9 @@ func TestB9_SumOverSum(t *testing.T) {
 func TestB10_RouterThatRepeatsEngineMetrics(t *testing.T) {
 	for _, name := range []string{"vllm/production-stack-router.prom", "sglang/gateway.prom", "other/llm-d-epp.prom"} {
 		s := page(t, name)
-		s.want(t, `llm_engine_up{reason="router"}`, 0)
-		s.want(t, `{__name__=~"llm_engine_(requests|time_to|kv|prompt).*"}`)
+		s.want(t, `llm_engine_up`, 1)
+		s.want(t, `{__name__=~"llm_engine_(requests|time_to|kv|prompt).*",role!="gateway"}`)
+		s.want(t, `{__name__=~"llm_engine_kv.*"}`) // copies
 	}
 }
 

@@ -25,11 +25,7 @@ const (
 // bystanders lists those that stand around any engine, in order of precedence. Sidecars come after the servers that
 // they stand beside, because they join other servers' pages.
 var bystanders = []bystander{
-	{"an endpoint picker of the Gateway API", "a router", reasonRouter, anyOf("inference_pool_ready_pods", "inference_pool_average_kv_cache_utilization",
-		"inference_objective_request_total", "inference_model_request_total", "llm_d_epp_request_total", "llm_d_router_epp_request_total"), true, engineBehind},
-	{"LiteLLM", "a gateway", reasonRouter, prefix("litellm_"), true, engineBehind},
 	{"agentgateway", "a gateway", reasonRouter, prefix("agentgateway_"), true, engineBehind},
-	{"Envoy AI Gateway", "a gateway", reasonRouter, envoyAI, true, engineBehind},
 	{"AIBrix's gateway", "a gateway", reasonRouter, anyOf("gateway_request_model_success_total", "gateway_request_model_fail_total"), true, engineBehind},
 	{"NVIDIA Cloud Functions' request router", "a router", reasonRouter, anyOf("llm_request_router_requests_total", "stargate_requests_total"), true, engineBehind},
 	{"Kong", "a gateway", reasonRouter, prefix("kong_"), true, engineBehind},
@@ -47,7 +43,6 @@ var bystanders = []bystander{
 	{"node_exporter", "an exporter", reasonNotEngine, anyOf("node_load1", "node_cpu_seconds_total", "node_exporter_build_info"), false, noTarget},
 	{"kube-state-metrics", "an exporter", reasonNotEngine, anyOf("kube_pod_info", "kube_node_info"), false, noTarget},
 	{"cAdvisor", "an exporter", reasonNotEngine, anyOf("cadvisor_version_info", "container_cpu_usage_seconds_total"), false, noTarget},
-	{"an exporter for Ollama", "an exporter", reasonNotEngine, prefix("ollama_"), false, "describe its metrics under mappings: Ollama itself has none"},
 	{"llm-node-exporter", "this exporter", reasonNotEngine, anyOf("llm_engine_up"), false, noTarget},
 	{"Prometheus", "a time series database", reasonNotEngine, starts("prometheus_tsdb_"), false, noTarget},
 	{"Istio's proxy", "a sidecar", reasonNotEngine, prefix("istio_"), false, engineBeside},

@@ -56,7 +56,7 @@ func (fs facts) find(d *Dialect, from string) (found facts) {
 func sourcesOnPages(t testing.TB) map[string]bool {
 	used := map[string]bool{}
 	for _, name := range pages(t) {
-		body, err := sanitise([]byte(readPage(t, name)))
+		body, err := sanitise([]byte(readPage(t, name)), name, "text/plain")
 		if err != nil {
 			continue
 		}

@@ -60,8 +60,11 @@ func checkClaims(t *testing.T, name string, s samples) {
 		if up.labels.Get(model.MetricNameLabel) != metrics.EngineUp.Name || up.value == 0 {
 			continue
 		}
+		runtime := metrics.Runtime(up.labels.Get(metrics.LabelRuntime))
+		i := slices.IndexFunc(builtin, func(d *Dialect) bool { return d.Runtime == runtime })
 		for _, f := range metrics.All() {
-			if IsQuantity(f) && s.get(t, metrics.MetricSourceInfo.Name+`{metric="`+f.Name+`",runtime="`+up.labels.Get(metrics.LabelRuntime)+`"}`) == nil {
+			concerned := i < 0 && f.Owner == metrics.Engine || i >= 0 && builtin[i].Concerns(f)
+			if concerned && s.get(t, metrics.MetricSourceInfo.Name+`{metric="`+f.Name+`",runtime="`+up.labels.Get(metrics.LabelRuntime)+`"}`) == nil {
 				t.Errorf("%s: nothing is said of %s", name, f.Name)
 			}
 		}
@@ -86,7 +89,7 @@ func TestNoQuantityIsClaimedTwice(t *testing.T) {
 	named := regexp.MustCompile(`\b(model|model_name)="[^"]*"`)
 	first := map[metrics.Runtime]string{} // a page of each engine, the largest
 	for _, name := range pages(t) {
-		if body, err := sanitise([]byte(readPage(t, name))); err == nil {
+		if body, err := sanitise([]byte(readPage(t, name)), name, "text/plain"); err == nil {
 			if p, err := parsePage(body, "text/plain", DefaultLimits); err == nil {
 				for _, d := range recognised(t, p) {
 					if len(body) > len(first[d.Runtime]) {

@@ -82,6 +82,7 @@ type Engine struct {
 	// Namespace, Pod and Container come from configuration or discovery.
 	Namespace, Pod, Container string
 
+	role  string // of a server that is no engine
 	trace *trace // set by a probe
 }
 

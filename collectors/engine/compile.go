@@ -50,12 +50,15 @@ type labelling struct {
 	server string
 	fixed  map[string]string // vocabulary labels set by configuration or discovery; they override the page
 	extra  []metrics.Label   // the user's own labels
+
+	admitted map[string]map[string]bool // values of bounded labels that are kept
 }
 
 // compile recognises the page and builds its plan.
 func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dialect) Identity, config *settings) (*plan, error) {
 	c := &compiler{page: page, target: to, config: config, written: map[string]bool{}, plan: &plan{
 		runtime: dialects[0].Runtime,
+		role:    dialects[0].Role,
 		used:    make([]bool, len(page.values)),
 		counter: make([]bool, len(page.values)),
 	}}
@@ -87,7 +90,7 @@ type entry struct {
 }
 
 // outLabels is the number of metrics.EngineLabels and metrics.DetailLabels.
-const outLabels = 13
+const outLabels = 17
 
 var outNames = [outLabels]string(slices.Concat(metrics.EngineLabels, metrics.DetailLabels))
 
@@ -109,6 +112,11 @@ func (c *compiler) dialect(d *Dialect) error {
 	defaults := map[string]string{
 		metrics.LabelModel: c.only(d, metrics.LabelModel, c.identity.Model),
 		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole, "")),
+	}
+	role := metrics.Label{Name: metrics.LabelRole} // of the info series, by which rules count engines
+	if d.Role == metrics.GatewayRole {
+		role.Value = d.Role
+		defaults[metrics.LabelModel] = c.target.bounded(metrics.LabelModel, defaults[metrics.LabelModel], c.config.Limits.LabelValueBytes)
 	}
 	ofSeries := maps.Clone(defaults) // what counts for the whole page, such as its HTTP answers, belongs to its only rank
 	ofSeries[metrics.LabelDPRank] = c.only(d, metrics.LabelDPRank, "")
@@ -159,7 +167,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	for _, m := range slices.Sorted(maps.Keys(models)) {
 		c.plan.model, c.plan.version = cmp.Or(c.plan.model, m), cmp.Or(c.plan.version, said)
 		c.add(line{family: metrics.EngineInfo, value: 1, text: c.target.text(metrics.EngineInfo.Name, d.Runtime,
-			metrics.Label{Name: metrics.LabelModel, Value: m}, metrics.Label{Name: metrics.LabelVersion, Value: said})})
+			metrics.Label{Name: metrics.LabelModel, Value: m}, metrics.Label{Name: metrics.LabelVersion, Value: said}, role)})
 	}
 	return nil
 }
@@ -204,7 +212,7 @@ func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answe
 func quantities(d *Dialect) func(func(*metrics.Family, []*Row) bool) {
 	return func(yield func(*metrics.Family, []*Row) bool) {
 		for _, f := range metrics.All() {
-			if !IsQuantity(f) {
+			if !d.Concerns(f) {
 				continue
 			}
 			var rows []*Row
@@ -222,7 +230,7 @@ func quantities(d *Dialect) func(func(*metrics.Family, []*Row) bool) {
 
 // IsQuantity reports whether engines report a family, as opposed to the exporter reporting it about them.
 func IsQuantity(f *metrics.Family) bool {
-	return f.Owner == metrics.Engine
+	return f.Owner == metrics.Engine || f.Owner == metrics.Gateway
 }
 
 // version returns the version range that the page shows, narrowed to the version that the engine reports where the
@@ -376,12 +384,17 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 		}
 		for _, carry := range [][]Carry{r.Carry, d.Labels} {
 			if i := slices.IndexFunc(carry, func(ca Carry) bool { return ca.From == l.Name }); i >= 0 {
-				if len(l.Value) > c.config.Limits.LabelValueBytes {
+				to, value := carry[i].To, carry[i].apply(l.Value)
+				if d.Role == metrics.GatewayRole {
+					value = c.target.bounded(to, value, c.config.Limits.LabelValueBytes)
+				} else if len(l.Value) > c.config.Limits.LabelValueBytes {
 					err = pageError(reasonLimit, "label %s of %s has %d bytes, more than %d: raise limits.label_value_length if the engine is right",
 						l.Name, r.From, len(l.Value), c.config.Limits.LabelValueBytes)
 					return
 				}
-				e.out[outIndex(carry[i].To)] = carry[i].apply(l.Value)
+				if value != "" {
+					e.out[outIndex(to)] = value
+				}
 				break
 			}
 		}
@@ -396,6 +409,11 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 	}
 	for name, value := range c.target.fixed {
 		e.out[outIndex(name)] = value
+	}
+	for _, l := range c.target.extra {
+		if i := outIndex(l.Name); i >= 0 {
+			e.out[i] = "" // the user's own label has the name
+		}
 	}
 	return e, err
 }

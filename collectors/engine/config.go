@@ -267,7 +267,7 @@ func (m Mapping) rows(path string) ([]Row, error) {
 	for i, mm := range m.Metrics {
 		path := fmt.Sprintf("%s.metrics[%d]", path, i)
 		to := metrics.Lookup(mm.To)
-		if to == nil || !IsQuantity(to) {
+		if to == nil || !new(Dialect).Concerns(to) {
 			return nil, configErrorf(path+".to", "%q is not a quantity of the vocabulary: docs/metrics.md lists them", mm.To)
 		}
 		matchers, err := promql.ParseMetricSelector(mm.From)

@@ -26,7 +26,8 @@ type Dialect struct {
 	Paths []string
 	// Drains describes an engine whose /metrics is not its page but a list that each reader empties for all others.
 	Drains *Drains
-	// Repair undoes mistakes of the engine that make a body unreadable. It is called on every body.
+	// Repair makes a body readable: it undoes mistakes of the engine, or writes the page of one that answers in JSON. It
+	// is called on every body.
 	Repair func(body []byte) ([]byte, error)
 	// Restore gives families and labels back the names that the engine itself writes, where users, intermediaries or
 	// other releases have changed them. It is called on every page, before the page is recognised.
@@ -44,6 +45,9 @@ type Dialect struct {
 	Labels []Carry
 	// Role sets the role label of every series of the page, for servers that are not engines themselves.
 	Role string
+	// Sidecar marks a gateway that joins the pages of the servers beside it. Where an engine's families are on its page,
+	// the engine is read; on the page of any other gateway they are copies.
+	Sidecar bool
 	// Replicas lists labels whose values repeat the same number, such as the pid of several API servers or the
 	// tensor-parallel rank. Series that differ only in them are folded by max. Every other label splits a number:
 	// values that map to the same output are summed.

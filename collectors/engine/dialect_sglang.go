@@ -10,14 +10,10 @@ import (
 // sglang reads SGLang, which always runs Prometheus' multiprocess mode. Scheduler metrics carry
 // ranks; latencies come from the tokenizer process and do not.
 var sglang = Dialect{
-	Runtime:   metrics.SGLang,
-	Source:    "sglang srt/metrics/collector.py (to 0.5.9), srt/observability/metrics_collector.py (from 0.5.10), srt/managers/tokenizer_manager.py",
-	Recognise: func(p *Page) bool { return p.HasPrefix("sglang:") },
-	Restore:   colon("sglang"),
-	Bystanders: []bystander{
-		{"SGLang's model gateway", "a router", reasonRouter, prefix("smg_"), true, engineBehind},
-		{"SGLang's router", "a router", reasonRouter, prefix("sgl_"), true, engineBehind},
-	},
+	Runtime:     metrics.SGLang,
+	Source:      "sglang srt/metrics/collector.py (to 0.5.9), srt/observability/metrics_collector.py (from 0.5.10), srt/managers/tokenizer_manager.py",
+	Recognise:   func(p *Page) bool { return p.HasPrefix("sglang:") },
+	Restore:     colon("sglang"),
 	EngineTypes: []string{"sglang"},
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},

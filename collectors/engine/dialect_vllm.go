@@ -19,7 +19,6 @@ var vllm = Dialect{
 		return p.HasPrefix("vllm:") && !p.HasPrefix("nv_")
 	},
 	Restore:     colon("vllm"),
-	Bystanders:  []bystander{{"the router of vLLM's production stack", "a router", reasonRouter, productionStack, true, engineBehind}},
 	EngineTypes: []string{"vllm"},
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},
@@ -251,12 +250,4 @@ func lorasRunning(in []Member) (float64, bool) {
 		}
 	}
 	return float64(running), true
-}
-
-// productionStack recognises the router of vLLM's production stack. vLLM itself never labels its gauges
-// with the server they came from.
-func productionStack(p *Page) bool {
-	servers := p.LabelValues("vllm:num_requests_running", "server")
-	return len(servers) > 0 && !servers[""] ||
-		anyOf("vllm:current_qps", "vllm:avg_itl", "vllm:healthy_pods_total", "vllm:num_incoming_requests_total")(p)
 }

@@ -3,7 +3,7 @@ package engine
 import "slices"
 
 // builtin lists the known dialects. If a page speaks several, the first one names the engine in the series about the
-// page itself.
+// page itself. Of several gateways, which come last, only the first one is read.
 var builtin = []*Dialect{
 	&vllm,
 	&tei, // before tgi: both have /info, and tei recognises its own
@@ -18,6 +18,7 @@ var builtin = []*Dialect{
 	&nim,
 	&lightllm,
 	&xinference,
+	&ollama,
 	&dynamoFrontend,
 	&dynamoWorker,
 	&lmcache,
@@ -25,6 +26,18 @@ var builtin = []*Dialect{
 	&kvbm,
 	&mooncake,
 	&nixl,
+
+	&productionStackRouter,
+	&smg,
+	&sglangRouter,
+	&llmdRouter,
+	&epp,
+	&litellm,
+	&envoyAIGateway,
+	&rayServe,
+	&knative,
+	&istio,
+	&envoy,
 }
 
 // Known returns the dialects that need no configuration. Callers must not change them.

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -84,15 +83,7 @@ func (f *fetcher) page(ctx context.Context, path string) (body []byte, contentTy
 		f.buf.WriteByte('\n') // the answer is complete, so its last line is, too
 		body = f.buf.Bytes()
 	}
-	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
-	case strings.Contains(contentType, "protobuf"):
-		return nil, "", pageError(reasonNotMetrics, "%s answers in protobuf (%s) though text was asked for: switch the engine or the proxy before it to the text format", path, contentType)
-	case len(trimmed) > 0 && trimmed[0] == '[':
-		return nil, "", pageError(reasonJSON, "%s answers with a JSON list, not with metrics", path)
-	case len(trimmed) > 0 && (trimmed[0] == '<' || trimmed[0] == '{' && contentType != "text/plain"):
-		return nil, "", pageError(reasonNotMetrics, "%s answers with %s, not with metrics", path, contentType)
-	}
-	body, err = sanitise(body)
+	body, err = sanitise(body, path, contentType)
 	return body, contentType, err
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // With returns a collector that also reads the found targets, besides the configured ones. A target that was already
@@ -50,7 +52,7 @@ func (c *Collector) reads(address string) bool {
 	return err == nil && slices.ContainsFunc(c.targets, func(t *target) bool { return sameServer(t.at.base.Host, u.Host) })
 }
 
-// Probe asks once which engine answers at a target, without making it a target.
+// Probe asks once which engine answers at a target, without making it a target. A gateway is no engine.
 func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error) {
 	silent := *c.config
 	silent.Log = slog.New(slog.DiscardHandler)
@@ -62,6 +64,9 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	defer silent.pages.drop(t)
 	t.scrape(ctx)
 	e := t.engine()
+	if e.role == metrics.GatewayRole {
+		e.Reason, e.Detail = reasonRouter, "this is "+string(e.Runtime)+", a gateway: name it as a target to have it read"
+	}
 	e.trace = t.trace()
 	return e, nil
 }

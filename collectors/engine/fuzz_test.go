@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,13 +32,13 @@ func FuzzPage(f *testing.F) {
 	}
 	limits := Limits{BodyBytes: 1 << 20, Series: 1000, LabelValueBytes: 100}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		body, err := sanitise(bytes.Clone(in))
+		body, err := sanitise(bytes.Clone(in), plainPath, "text/plain")
 		var page *Page
 		if err == nil {
 			page, err = parsePage(body, "text/plain", limits)
 		}
 		if err != nil {
-			if reason := reasonOf(err); reason != reasonParse && reason != reasonLimit {
+			if reason := reasonOf(err); !slices.Contains([]string{reasonParse, reasonLimit, reasonNotMetrics, reasonJSON}, reason) {
 				t.Fatalf("reason %q for %v", reason, err)
 			}
 			if reasonOf(err) == reasonParse && !strings.Contains(err.Error(), "line ") && in[0] != '"' {

@@ -123,14 +123,23 @@ func pageError(reason, format string, args ...any) error {
 	return &unusableError{reason, fmt.Errorf(format, args...)}
 }
 
-// sanitise prepares a body for the parser: it repairs known mistakes of engines, and refuses what was cut off.
-func sanitise(body []byte) (_ []byte, err error) {
+// sanitise prepares the body of an answer for the parser: it repairs what engines are known to send, and refuses what
+// is no page in the text format or was cut off.
+func sanitise(body []byte, path, contentType string) (_ []byte, err error) {
 	for _, d := range builtin {
 		if d.Repair != nil {
 			if body, err = d.Repair(body); err != nil {
 				return nil, err
 			}
 		}
+	}
+	switch trimmed := bytes.TrimLeft(body, " \t\r\n"); {
+	case strings.Contains(contentType, "protobuf"):
+		return nil, pageError(reasonNotMetrics, "%s answers in protobuf (%s) though text was asked for: switch the engine or the proxy before it to the text format", path, contentType)
+	case len(trimmed) > 0 && trimmed[0] == '[':
+		return nil, pageError(reasonJSON, "%s answers with a JSON list, not with metrics", path)
+	case len(trimmed) > 0 && (trimmed[0] == '<' || trimmed[0] == '{' && contentType != "text/plain"):
+		return nil, pageError(reasonNotMetrics, "%s answers with %s, not with metrics", path, contentType)
 	}
 	if !utf8.Valid(body) {
 		return nil, pageError(reasonParse, "line %d: invalid UTF-8", invalidLine(body))

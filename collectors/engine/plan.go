@@ -11,6 +11,7 @@ import (
 // already rendered.
 type plan struct {
 	runtime metrics.Runtime // of the first dialect on the page
+	role    string          // of its servers, if they are no engines
 	model   string          // first model on the page
 	version string          // version of its engine
 	used    []bool          // by index of the series on the page: some line reads it

@@ -46,7 +46,7 @@ var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonTimeout, "The engine did not send its whole page in time.", "A wedged or overloaded engine, or a timeout shorter than its answers: `curl -so /dev/null -w '%{time_total}\\n' URL`"},
 	{reasonTLS, "The TLS handshake failed.", "Check `http_config.tls_config` of the target: CA, server name, client certificate."},
 	{reasonAuth, "The engine wants credentials (401 or 403).", "Set `http_config.authorization.credentials_file` of the target."},
-	{reasonStatus + "NNN", "The engine answered with another HTTP status.", "`curl -i URL` shows its message."},
+	{reasonStatus + "NNN", "The engine answered with another HTTP status.", "`curl -i URL` shows its message. " + remedies(reasonStatus+"NNN")},
 	{reasonTruncated, "The connection ended in the middle of the page.", "The engine or a proxy before it died while answering."},
 	{reasonLoading, "The engine is still loading its model.", "Wait; if it lasts, see the engine's log."},
 	{reasonDisabled, "The engine serves, but its metrics are switched off.", remedies(reasonDisabled)},
@@ -56,7 +56,7 @@ var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonDuplicate, "One series is on the page twice with different values possible.", "Two engines share one metrics directory, or a proxy joins their pages."},
 	{reasonLimit, "The page is larger than the limits allow.", "If the engine is right, raise `limits` in the configuration."},
 	{reasonEmpty, "The page has no series.", "Some engines are silent until the first request. Name the engine in the configuration to accept that."},
-	{reasonRouter, "The page belongs to a router or gateway in front of engines.", "Make the engines the targets."},
+	{reasonRouter, "The page belongs to a router or gateway that is not read.", "Make the engines behind it the targets."},
 	{reasonNotEngine, "The page belongs to a known server that is no engine: a sidecar, an exporter, a cache.", "Take it off the targets. The log and `/engines` name the server, and what to read instead."},
 	{reasonUnknown, "The page is readable, but no known engine wrote it.", "Name the engine in the configuration, or describe it under `mappings`."},
 }

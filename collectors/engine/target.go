@@ -273,7 +273,7 @@ func (t *target) recognise(ctx context.Context, path string, page *Page) ([]*Dia
 			found = append(found, d)
 		}
 	}
-	if len(found) > 0 {
+	if found = ownPage(found); len(found) > 0 {
 		return t.supplemented(found), nil
 	}
 	if len(page.values) == 0 {
@@ -476,7 +476,7 @@ func (t *target) note(reason string, err error) {
 	if err != nil {
 		t.detail = err.Error()
 	} else {
-		t.known = Engine{Runtime: t.plan.runtime, Model: t.plan.model, Version: t.plan.version, Sleeping: t.plan.sleeping(t.values)}
+		t.known = Engine{Runtime: t.plan.runtime, role: t.plan.role, Model: t.plan.model, Version: t.plan.version, Sleeping: t.plan.sleeping(t.values)}
 		t.declared, t.uncounted, t.whole = t.plan.declared, t.plan.uncounted, t.plan.whole
 	}
 	t.mu.Unlock()

@@ -83,7 +83,7 @@ func NewNode(o Options) (*Node, error) {
 	}
 	n.Play, err = newPlay(o.Incident, o.Seed, surroundings{
 		engines: n.Engines, gpus: gpus, kmsg: n.file("kmsg"),
-		style: rules.Style{RunbookURL: "http://" + o.Listen + "/runbooks/{alert}"},
+		style: rules.Style{RunbookURL: "http://" + o.Listen + "/runbooks/{alert}{labels}"},
 	})
 	if err != nil {
 		return nil, err

@@ -36,17 +36,28 @@ func Re(label, expr string) *Matcher {
 	return labels.MustNewMatcher(labels.MatchRegexp, label, expr)
 }
 
-// Vector selects series of a family that is not a histogram.
-func Vector(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name, m) }
+// Vector selects series of a family that is not a histogram. Of what engines report, it and the next three leave out
+// gateways, which count the same requests again, unless m has a matcher for the role.
+func Vector(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name, ofEngines(f, m)) }
 
 // CountOf selects the number of observations of a histogram.
-func CountOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_count", m) }
+func CountOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_count", ofEngines(f, m)) }
 
 // BucketsOf selects the buckets of a histogram.
-func BucketsOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_bucket", m) }
+func BucketsOf(f *metrics.Family, m ...*Matcher) Expr {
+	return vector(f.Name+"_bucket", ofEngines(f, m))
+}
 
 // SumOf selects the sum of the observations of a histogram.
-func SumOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_sum", m) }
+func SumOf(f *metrics.Family, m ...*Matcher) Expr { return vector(f.Name+"_sum", ofEngines(f, m)) }
+
+func ofEngines(f *metrics.Family, m []*Matcher) []*Matcher {
+	named := slices.ContainsFunc(m, func(m *Matcher) bool { return m.Name == metrics.LabelRole })
+	if !f.OfEngines() || !f.HasLabel(metrics.LabelRole) || named {
+		return m
+	}
+	return append(slices.Clone(m), Ne(metrics.LabelRole, metrics.GatewayRole))
+}
 
 // NotRe matches a label that an anchored regular expression does not match.
 func NotRe(label, expr string) *Matcher {

@@ -14,17 +14,19 @@ func TestPrinting(t *testing.T) {
 	a, b := promql.Vector(metrics.RequestsWaiting), promql.Vector(metrics.RequestsRunning)
 	by := []string{metrics.LabelModel}
 	for want, e := range map[string]promql.Expr{
-		"(llm_engine_requests_waiting + llm_engine_requests_running) * 3":                         promql.Mul(promql.Add(a, b), promql.Num(3)),
-		"llm_engine_requests_waiting - (llm_engine_requests_running - 1)":                         promql.Sub(a, promql.Sub(b, promql.Num(1))),
-		"llm_engine_requests_waiting or llm_engine_requests_running or vector(1)":                 promql.Or(a, b, promql.Call("vector", promql.Num(1))),
-		"llm_engine_requests_waiting > on (model_name) group_left () llm_engine_requests_running": promql.Gt(a, b, promql.On(by...).ManyToOne()),
-		"sum by (model_name) (rate(llm_engine_preemptions_total{pod=\"p\"}[5m] offset 1h))": promql.Sum(by,
+		`(llm_engine_requests_waiting{role!="gateway"} + llm_engine_requests_running{role!="gateway"}) * 3`:                         promql.Mul(promql.Add(a, b), promql.Num(3)),
+		`llm_engine_requests_waiting{role!="gateway"} - (llm_engine_requests_running{role!="gateway"} - 1)`:                         promql.Sub(a, promql.Sub(b, promql.Num(1))),
+		`llm_engine_requests_waiting{role!="gateway"} or llm_engine_requests_running{role!="gateway"} or vector(1)`:                 promql.Or(a, b, promql.Call("vector", promql.Num(1))),
+		`llm_engine_requests_waiting{role!="gateway"} > on (model_name) group_left () llm_engine_requests_running{role!="gateway"}`: promql.Gt(a, b, promql.On(by...).ManyToOne()),
+		`sum by (model_name) (rate(llm_engine_preemptions_total{pod="p",role!="gateway"}[5m] offset 1h))`: promql.Sum(by,
 			promql.Rate(promql.Offset(promql.Vector(metrics.Preemptions, promql.Eq("pod", "p")), time.Hour), 5*time.Minute)),
-		"topk by (model_name) (2, llm_engine_requests_waiting)": promql.TopK(2, by, a),
-		"llm_engine_time_to_first_token_seconds_sum / llm_engine_time_to_first_token_seconds_count": promql.Div(
+		`topk by (model_name) (2, llm_engine_requests_waiting{role!="gateway"})`: promql.TopK(2, by, a),
+		`llm_engine_time_to_first_token_seconds_sum{role!="gateway"} / llm_engine_time_to_first_token_seconds_count{role!="gateway"}`: promql.Div(
 			promql.SumOf(metrics.TimeToFirstToken), promql.CountOf(metrics.TimeToFirstToken)),
-		"llm_engine_requests_waiting unless on (model_name) llm_engine_requests_running": promql.Unless(a, b, promql.On(by...)),
-		"0.0144 * llm_engine_requests_waiting":                                           promql.Mul(promql.Num(0.0144), a),
+		`llm_engine_requests_waiting{role!="gateway"} unless on (model_name) llm_engine_requests_running{role!="gateway"}`: promql.Unless(a, b, promql.On(by...)),
+		`llm_engine_requests_running{role=~".*"}`: promql.Vector(metrics.RequestsRunning, promql.Re(metrics.LabelRole, ".*")),
+		"llm_engine_up": promql.Vector(metrics.EngineUp),
+		`0.0144 * llm_engine_requests_waiting{role!="gateway"}`: promql.Mul(promql.Num(0.0144), a),
 	} {
 		if got := e.String(); got != want {
 			t.Errorf("printed %s, want %s", got, want)

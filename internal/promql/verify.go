@@ -57,6 +57,9 @@ func Verify(query string) error {
 	return errors.Join(c.errs...)
 }
 
+// Labels returns the labels that the results of an expression may have.
+func Labels(e Expr) []string { return new(checker).labels(e) }
+
 type checker struct{ errs []error }
 
 func (c *checker) errorf(format string, args ...any) {
@@ -105,9 +108,24 @@ func (c *checker) labels(e Expr) []string {
 				}
 			}
 		}
-		return append(left, right...)
+		return joined(e, left, right)
 	}
 	return nil
+}
+
+// joined returns the labels that results of a binary operation keep of its sides'.
+func joined(e *parser.BinaryExpr, left, right []string) []string {
+	switch m := e.VectorMatching; {
+	case m == nil || e.Op == parser.LOR:
+		return slices.Concat(left, right)
+	case m.Card == parser.CardManyToOne:
+		return slices.Concat(left, m.Include)
+	case m.Card == parser.CardOneToMany:
+		return slices.Concat(right, m.Include)
+	case m.On && m.Card == parser.CardOneToOne:
+		return m.MatchingLabels
+	}
+	return left
 }
 
 func (c *checker) selector(v *parser.VectorSelector) []string {
@@ -116,7 +134,10 @@ func (c *checker) selector(v *parser.VectorSelector) []string {
 		c.errorf("%s: no such metric in the vocabulary", v)
 		return nil
 	}
-	has := append(slices.Clone(f.Labels), ScrapeLabels...)
+	has := slices.Clone(f.Labels)
+	if !strings.Contains(v.Name, ":") { // recorded series have what their rules keep
+		has = append(has, ScrapeLabels...)
+	}
 	if strings.HasSuffix(v.Name, "_bucket") {
 		has = append(has, "le")
 	}

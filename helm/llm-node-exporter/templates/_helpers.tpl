@@ -35,9 +35,9 @@ two names that begin alike stay different. */ -}}
 files, namespace is a label where a template reads it, and between the separators of labels in PromQL, YAML and legends. */ -}}
 {{- define "lne.generated" -}}
 {{- $ := index . 0 -}}
-{{- $url := splitList "{alert}" (include "lne.runbookURL" $) -}}
-{{- $text := regexReplaceAll "http://localhost:9844/runbooks/(LLM\\w+|\\$\\{__field\\.labels\\.alertname\\}|\\$\\{__data\\.fields\\.runbook\\})" (index . 1) (printf "%s${1}%s" (index $url 0) (index $url 1)) -}}
-{{- $text = replace "http://localhost:9844/runbooks/" (index $url 0) $text -}}
+{{- $url := include "lne.runbookURL" $ -}}
+{{- $text := regexReplaceAll "http://localhost:9844/runbooks/(\\w+|\\$\\{__field\\.labels\\.alertname\\}|\\$\\{__data\\.fields\\.runbook\\})(\\?[^\\s\"]+)?" (index . 1) ($url | replace "{alert}" "${1}" | replace "{labels}" "${2}") -}}
+{{- $text = replace "http://localhost:9844/runbooks/" (splitList "{alert}" $url | first) $text -}}
 {{- if ne $.Values.namespaceLabel "namespace" -}}
 {{- $text = regexReplaceAll "([$]labels|[.]Labels)[.]namespace\\b" $text (printf "${1}.%s" $.Values.namespaceLabel) -}}
 {{- $text = replace "\"namespace\":" (printf "\"%s\":" $.Values.namespaceLabel) $text -}}
@@ -50,9 +50,9 @@ files, namespace is a label where a template reads it, and between the separator
 {{- if .Values.prometheusRule.runbookURL -}}
 {{ .Values.prometheusRule.runbookURL }}
 {{- else if .Values.service.enabled -}}
-{{ .Values.webConfig.scheme }}://{{ include "lne.fullname" . }}.{{ include "lne.namespace" . }}.svc:{{ .Values.port }}/runbooks/{alert}
+{{ .Values.webConfig.scheme }}://{{ include "lne.fullname" . }}.{{ include "lne.namespace" . }}.svc:{{ .Values.port }}/runbooks/{alert}{labels}
 {{- else -}}
-{{ .Values.webConfig.scheme }}://localhost:{{ .Values.port }}/runbooks/{alert}
+{{ .Values.webConfig.scheme }}://localhost:{{ .Values.port }}/runbooks/{alert}{labels}
 {{- end -}}
 {{- end -}}
 
@@ -162,4 +162,37 @@ runAsGroup: 65532
 {{- $ask := dict "httpGet" (dict "path" (index . 1) "port" "metrics" "scheme" (upper $v.webConfig.scheme)) -}}
 {{- if eq $v.probes "tcp" }}{{ $ask = dict "tcpSocket" (dict "port" "metrics") }}{{ end -}}
 {{- toYaml (merge $ask (index . 2)) -}}
+{{- end -}}
+
+{{- /* A named template for the nodes' exporters and, with cluster.enabled, once more for the cluster's, as in
+(list . "lne.service"). */ -}}
+{{- define "lne.each" -}}
+{{- include (index . 1) (index . 0) }}
+{{- if (index . 0).Values.cluster.enabled }}
+---
+{{ include "lne.asCluster" . }}
+{{- end }}
+{{- end -}}
+
+{{- /* The same for the cluster's exporter alone: with other names and labels, the values under cluster in place of
+those of the same name, and nothing of a node. */ -}}
+{{- define "lne.asCluster" -}}
+{{- $ := index . 0 -}}
+{{- $values := omit $.Values "cluster" -}}
+{{- $own := dict
+  "fullnameOverride" (include "lne.suffixed" (list $ "cluster"))
+  "nameOverride" (printf "%s-cluster" (default $.Chart.Name $.Values.nameOverride | trunc 55 | trimSuffix "-"))
+  "serviceAccount" (dict "create" $.Values.serviceAccount.create)
+  "discovery" (dict "enabled" false)
+  "ownership" (dict "podResources" false "processes" false)
+  "gpu" (dict "driver" "none" "source" "" "kmsg" false)
+  "hostNetwork" false
+  "podSecurityContext" dict
+  "securityContext" dict
+  "extraVolumes" list
+  "extraVolumeMounts" list
+  "initContainers" list
+  "sidecars" list -}}
+{{- range $name, $value := merge $own $.Values.cluster }}{{ $_ := set $values $name $value }}{{ end -}}
+{{- include (index . 1) (dict "Values" $values "Release" $.Release "Chart" $.Chart "Cluster" true) -}}
 {{- end -}}

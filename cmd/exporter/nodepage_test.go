@@ -1,0 +1,294 @@
+package main
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+)
+
+// text is a condition: the page shows a text.
+func text(s string) string { return fmt.Sprintf("document.body.innerText.includes(%q)", s) }
+
+// openNode opens the node's page, and waits until it has polled.
+func openNode(t *testing.T, url string, args ...string) *e2e.Browser {
+	t.Helper()
+	b := e2e.NewBrowser(t, args...)
+	b.View(1280, 800, "")
+	b.Open(url)
+	b.Until("the first poll", text("Polls while visible"))
+	return b
+}
+
+// serving is an engine of vLLM's kind whose page a test changes; while empty, it answers 500.
+func serving(t *testing.T) (page *atomic.Pointer[string], url string) {
+	page = &atomic.Pointer[string]{}
+	page.Store(new(string))
+	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path != "/metrics":
+			http.NotFound(w, r)
+		case *page.Load() == "":
+			http.Error(w, "dying", http.StatusInternalServerError)
+		default:
+			io.WriteString(w, *page.Load())
+		}
+	}))
+	t.Cleanup(e.Close)
+	return page, e.URL
+}
+
+// busy is what vLLM says of a model after so many requests, of which slow ones took 20 s to the first token, the others up to 0.1 s.
+func busy(model string, running, waiting int, kv float64, requests, slow int) *string {
+	l := fmt.Sprintf(`engine="0",model_name="%s"`, model)
+	s := fmt.Sprintf("# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{%[1]s} %[2]d\n# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting{%[1]s} %[3]d\n"+
+		"# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc{%[1]s} %[4]g\n# TYPE vllm:time_to_first_token_seconds histogram\n", l, running, waiting, kv)
+	for _, bound := range []string{"0.1", "0.25", "0.5", "1.0", "2.5", "5.0", "7.5", "10.0", "20.0", "+Inf"} {
+		n := requests - slow
+		if bound == "20.0" || bound == "+Inf" {
+			n = requests
+		}
+		s += fmt.Sprintf("vllm:time_to_first_token_seconds_bucket{%s,le=\"%s\"} %d\n", l, bound, n)
+	}
+	s += fmt.Sprintf("vllm:time_to_first_token_seconds_count{%[1]s} %[2]d\nvllm:time_to_first_token_seconds_sum{%[1]s} %[2]d\n", l, requests)
+	return &s
+}
+
+// TestNodePage follows an engine through a night: it does not answer, works, and gets slow; then the exporter goes, too.
+func TestNodePage(t *testing.T) {
+	t.Parallel()
+	page, url := serving(t)
+	e := start(t, "--engine.target="+url)
+	b := openNode(t, e.url)
+	for _, want := range []string{"1 thing is wrong", "not read: http_500", "shows its message", "No GPU is read."} {
+		b.Until(want, text(want))
+	}
+	page.Store(busy("m", 3, 0, 0.5, 100, 50)) // it was slow before anybody looked
+	for _, want := range []string{"Nothing stands out.", "50 %", "no requests yet"} {
+		b.Until(want, text(want))
+	}
+	b.Until("nothing lately", text("none lately"))
+	// 50 of 100 new requests are bad. 95 of 100 were faster than 19 s: 10 + (20-10)*(95-50)/50.
+	page.Store(busy("m", 4, 7, 0.95, 200, 100))
+	for _, want := range []string{"19 s", "KV cache full while requests wait", "50 % (50 of 100)", "50x: the budget of 30 d is gone in 14 h", "since this page was opened", "burns its budget 50x too fast"} {
+		b.Until(want, text(want))
+	}
+	b.Until("a runbook for the model", `document.querySelector('#problems a[href="runbooks/LLMErrorBudgetFastBurn?model_name=m&slo=ttft"]')`)
+	if drawn := b.Eval(`[...document.querySelectorAll(".spark path")].filter(p => p.getAttribute("d").includes("L")).length`); drawn == "0" {
+		t.Error("nothing is drawn of what was polled")
+	}
+	if len(b.Complaints) > 0 {
+		t.Errorf("the browser complains: %s", b.Complaints)
+	}
+	b.Eval(`fetch = () => Promise.reject(new Error("gone")); 1`)
+	b.Until("it says that it is stale", text("The exporter does not answer; all below is from"))
+}
+
+// TestNodePagePolls: it polls no faster than it says, however often somebody looks away.
+func TestNodePagePolls(t *testing.T) {
+	t.Parallel()
+	var scrapes atomic.Int32
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		scrapes.Add(1)
+		io.WriteString(w, *busy("m", 1, 0, 0, 1, 0))
+	}))
+	defer engine.Close()
+	b := openNode(t, start(t, "--engine.target="+engine.URL).url)
+	before := scrapes.Load()
+	b.Eval(`for (let i = 0; i < 50; i++) document.dispatchEvent(new Event("visibilitychange")); 1`)
+	b.Eval(`Object.defineProperty(document, "hidden", {value: true, configurable: true}); document.dispatchEvent(new Event("visibilitychange")); 1`)
+	time.Sleep(7 * time.Second)
+	if n := scrapes.Load() - before; n > 0 {
+		t.Errorf("%d scrapes while hidden", n)
+	}
+	b.Eval(`delete document.hidden; document.dispatchEvent(new Event("visibilitychange")); 1`)
+	b.Until("it goes on", `document.querySelector(".spark path").getAttribute("d").includes("L")`)
+}
+
+// TestNodePageHostile: what an engine calls itself is text, in the page and in links.
+func TestNodePageHostile(t *testing.T) {
+	t.Parallel()
+	page, url := serving(t)
+	const evil = `<img src=x onerror=alert(1)>\" } 7 \\ 'x`
+	page.Store(busy(evil, 3, 1, 0.95, 100, 0))
+	b := openNode(t, start(t, "--engine.target="+url).url)
+	b.Until("the name as it stands", text(`<img src=x onerror=alert(1)>" } 7 \ 'x`))
+	if n := b.Eval(`document.querySelectorAll("img").length`); n != "0" {
+		t.Errorf("%s images", n)
+	}
+	if len(b.Complaints) > 0 {
+		t.Errorf("the browser complains: %s", b.Complaints)
+	}
+	// The policy refuses what a later change of the script could forget.
+	if got := b.Eval(`(() => { try { document.body.innerHTML = "<b>x</b>"; return "taken" } catch (e) { return e.name } })()`); got != "TypeError" {
+		t.Errorf("innerHTML is %s", got)
+	}
+}
+
+// fits fails the test if the page scrolls sideways on a phone or on a screen.
+func fits(t *testing.T, b *e2e.Browser) {
+	t.Helper()
+	for _, width := range []int{360, 1280} {
+		b.View(width, 740, "")
+		if wide := b.Eval(`document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide != "0" {
+			t.Errorf("at %d pixels the page is %s pixels too wide", width, wide)
+		}
+	}
+}
+
+// TestNodePageSizes: nothing, much, and a phone.
+func TestNodePageSizes(t *testing.T) {
+	t.Parallel()
+	b := openNode(t, start(t).url)
+	for _, want := range []string{"No engine and no GPU is read.", "none is configured", "No engine has told"} {
+		b.Until(want, text(want))
+	}
+	var args []string
+	for i := range 50 {
+		page, url := serving(t)
+		page.Store(busy(fmt.Sprintf("organisation/a-model-with-a-long-name-%d", i), i, i, 0.5, 100, 0))
+		args = append(args, "--engine.target="+url)
+	}
+	b.Open(start(t, args...).url)
+	b.Until("50 engines", `document.querySelectorAll("#engines .card").length === 50`)
+	fits(t, b)
+	if took := b.Eval(`(() => { const start = performance.now(); connect(); return performance.now() - start < 500 })()`); took != "true" {
+		t.Error("lines take half a second")
+	}
+}
+
+// TestNodePageProtected: over TLS, the page polls with the user and password with which it was opened.
+func TestNodePageProtected(t *testing.T) {
+	t.Parallel()
+	dir, server := t.TempDir(), httptest.NewTLSServer(nil)
+	defer server.Close()
+	key, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		"cert.pem": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+		"key.pem":  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+		"web.yml":  []byte("tls_server_config: {cert_file: cert.pem, key_file: key.pem}\n" + passwords),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := start(t, "--web.config.file="+filepath.Join(dir, "web.yml"), "--web.telemetry-path=/deep/metrics")
+	openNode(t, strings.Replace(e.url, "http://", "https://prometheus:secret@", 1), "--ignore-certificate-errors").Until("it is read", text("No engine and no GPU is read."))
+}
+
+// TestNodePageGPUs: engines are joined to their GPUs; heat, an XID and a lost GPU are loud.
+func TestNodePageGPUs(t *testing.T) {
+	t.Parallel()
+	page, url := serving(t)
+	page.Store(busy("m", 3, 0, 0.5, 100, 0))
+	file := filepath.Join(t.TempDir(), "exporter.yml")
+	if err := os.WriteFile(file, []byte("targets: [{url: "+url+", gpus: ['0', '1']}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := startOnGPUs(t, 3, nil, "--config.file="+file, "--discovery=none")
+	n.until(t, `llm_engine_gpu_info{`)
+	b := openNode(t, n.url)
+	b.Until("two lines", `document.querySelectorAll("#lines path").length === 2`)
+	b.Until("the join in words", text("runs on GPU 0, GPU 1"))
+	b.Until("all is well", text("Nothing stands out."))
+	if err := n.Lose(1); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Set("0", "clock_events", 0x48); err != nil { // hw_slowdown, hw_thermal_slowdown
+		t.Fatal(err)
+	}
+	b.Until("the lost GPU", text("does not answer: "))
+	b.Until("the hot GPU", text("too hot: slowed down by its hardware"))
+	b.Until("a loud line", `document.querySelector("#lines path.loud")`)
+	fits(t, b)
+}
+
+// TestNodePageProbes: synthetic requests are shown where there are any, and how they end.
+func TestNodePageProbes(t *testing.T) {
+	t.Parallel()
+	engine := httptest.NewServer(http.NotFoundHandler())
+	defer engine.Close()
+	b := openNode(t, start(t, "--probe.target="+engine.URL, "--probe.model=m", "--probe.interval=10s").url)
+	b.Until("how they ended", text("http 4xx"))
+}
+
+// TestNodePageAccessible has axe-core judge the exporter's pages by day and by night, on a screen and on a phone.
+func TestNodePageAccessible(t *testing.T) {
+	file := os.Getenv("AXE")
+	if file == "" {
+		t.Skip("AXE names no axe.min.js")
+	}
+	axe, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, url := serving(t)
+	page.Store(busy("m", 3, 9, 0.95, 100, 0))
+	e := start(t, "--engine.target="+url, "--engine.target=http://127.0.0.1:1")
+	b := openNode(t, e.url)
+	for _, path := range []string{"/", "/engines", "/runbooks/", "/runbooks/LLMGPUCriticalXID"} {
+		for _, scheme := range []string{"light", "dark"} {
+			for _, width := range []int{1280, 360} {
+				b.View(width, 740, "", "prefers-color-scheme", scheme)
+				b.Open(e.url + path)
+				if path == "/" {
+					b.Until("the first poll", text("Polls while visible"))
+				}
+				b.Eval(string(axe) + ";1")
+				var found []struct {
+					ID, Help string
+					Nodes    []struct{ HTML, FailureSummary string }
+				}
+				answer := b.Eval(`axe.run().then(r => JSON.stringify(r.violations))`)
+				if err := json.Unmarshal([]byte(answer), &found); err != nil {
+					t.Fatal(err)
+				}
+				for _, f := range found {
+					t.Errorf("%s %s %d: %s: %s: %+v", path, scheme, width, f.ID, f.Help, f.Nodes)
+				}
+			}
+		}
+	}
+}
+
+// TestNodePagePictures takes pictures of a running exporter's page for people to judge; docs/node.png is one of them.
+func TestNodePagePictures(t *testing.T) {
+	url, dir := os.Getenv("NODE"), os.Getenv("PICTURES")
+	if url == "" || dir == "" {
+		t.Skip("NODE names no exporter, or PICTURES no folder")
+	}
+	b := openNode(t, url)
+	wait, err := time.ParseDuration(os.Getenv("WAIT"))
+	if err == nil {
+		time.Sleep(wait)
+	}
+	for _, p := range []struct {
+		name          string
+		width, height int
+		media, scheme string
+		full          bool
+	}{
+		{"node", 1280, 600, "", "light", false}, {"light", 1280, 800, "", "light", true}, {"dark", 1280, 800, "", "dark", true}, {"phone", 360, 740, "", "light", true},
+		{"phone-dark", 360, 740, "", "dark", false}, {"print", 794, 1123, "print", "light", true},
+	} {
+		b.View(p.width, p.height, p.media, "prefers-color-scheme", p.scheme)
+		time.Sleep(300 * time.Millisecond)
+		if err := os.WriteFile(filepath.Join(dir, p.name+".png"), b.Screenshot(p.full), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+// Package page serves the node's own page: its engines, GPUs and objectives as they are now. The browser reads the
+// exporter's metrics every few seconds, compares them with those it read before, and draws; the exporter keeps nothing.
+package page
+
+import (
+	"cmp"
+	_ "embed"
+	"html/template"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/site"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+//go:embed node.html
+var source string
+
+//go:embed node.js
+var script template.JS
+
+var body = template.Must(template.New("node").Parse(source))
+
+// Options say what the page links to.
+type Options struct {
+	MetricsPath string // path of the metrics
+	Version     string // of the exporter
+	Profiles    bool   // whether /debug/pprof/ is served
+}
+
+// Handler serves the page.
+func Handler(o Options) http.Handler {
+	host, _ := os.Hostname() // a container's is its pod's
+	node, fastest := cmp.Or(os.Getenv("NODE_NAME"), host, "this node"), slo.DefaultWindowPairs()[0]
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		var b strings.Builder
+		if err := body.Execute(&b, map[string]any{
+			"Node": node, "Metrics": strings.TrimPrefix(o.MetricsPath, "/"), "Version": o.Version, "Profiles": o.Profiles,
+			// When a burn is bad: the fastest pair of windows would page at it.
+			"Exhaustion": fastest.Unit(), "LeastBad": slo.MinBadEvents, "Outage": slo.MaxBadShare.Float(),
+		}); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_ = site.Write(w, http.StatusOK, site.Page{Title: node + ": LLM inference", Root: "./", Body: template.HTML(b.String()), Script: script}) // the reader has left
+	})
+}

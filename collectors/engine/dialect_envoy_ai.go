@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// envoyAIGateway reads Envoy AI Gateway's external processor. Other servers write OpenTelemetry's GenAI names, too: the
+// scope tells them apart. Statuses, retries and limits are on Envoy's own page.
+var envoyAIGateway = Dialect{
+	Runtime:   metrics.EnvoyAI,
+	Source:    "envoyproxy/ai-gateway internal/metrics/{genai,metrics_impl}.go",
+	Recognise: envoyAI,
+	Labels: []Carry{ // the last one that is known stands
+		{From: "gen_ai_original_model", To: metrics.LabelModel, Map: without("unknown")}, // of the client
+		{From: "gen_ai_request_model", To: metrics.LabelModel, Map: without("unknown")},  // after an override
+		{From: "gen_ai_response_model", To: metrics.LabelModel, Map: without("unknown")}, // of the engine
+	},
+	Role:    metrics.GatewayRole,
+	Rows:    envoyAIRows,
+	Missing: others(noSource, envoyAIRows),
+}
+
+var envoyAIRows = []Row{
+	{To: metrics.TimeToFirstToken, From: "gen_ai_server_time_to_first_token_seconds", Is: Histogram,
+		Absent: noStream, Quality: metrics.Approximate, Why: "first chunk of the answer's body"},
+	{To: metrics.TimePerOutputToken, From: "gen_ai_server_time_per_output_token_seconds", Is: Histogram, Absent: noStream},
+	{To: metrics.RequestDuration, From: "gen_ai_server_request_duration_seconds", Is: Histogram, Absent: noFinish},
+	{To: metrics.PromptTokens, From: "gen_ai_client_token_usage", Is: Histogram, Where: is("gen_ai_token_type", "input"), Fold: histogramSum,
+		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
+	{To: metrics.PromptTokens, From: "gen_ai_client_token_usage_token", Is: Histogram, Until: "0.4", Where: is("gen_ai_token_type", "input"), Fold: histogramSum,
+		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
+	{To: metrics.GenerationTokens, From: "gen_ai_client_token_usage", Is: Histogram, Where: is("gen_ai_token_type", "output"), Fold: histogramSum, Counted: metrics.CountedEnd,
+		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
+	{To: metrics.GenerationTokens, From: "gen_ai_client_token_usage_token", Is: Histogram, Until: "0.4", Where: is("gen_ai_token_type", "output"), Fold: histogramSum, Counted: metrics.CountedEnd,
+		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
+	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: Histogram, Where: is("error_type", ""), Fold: histogramCount,
+		Set: outcome(metrics.OutcomeSuccess), Absent: noFinish, Quality: metrics.Derived, Why: "count of the histogram"},
+	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: Histogram, Where: matching(labels.MatchNotEqual, "error_type", ""), Fold: histogramCount, Plus: true,
+		Failures: SinceAnswer, Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate, Why: "failed ones of any kind: the page does not say how"},
+}

@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// epp reads the endpoint picker of the Gateway API Inference Extension, and of llm-d before its router 0.9. It wrote
+// inference_model_* up to 1.0 and inference_objective_* since. What it writes about its pool are averages of the
+// engines' own gauges.
+var epp = Dialect{
+	Runtime: metrics.EPP,
+	Source:  "gateway-api-inference-extension pkg/epp/metrics/metrics.go",
+	Recognise: anyOf("inference_objective_request_total", "inference_model_request_total", "inference_pool_ready_pods",
+		"inference_pool_average_kv_cache_utilization"),
+	Labels:  eppLabels,
+	Role:    metrics.GatewayRole,
+	Rows:    eppRows,
+	Missing: others(noSource, eppRows),
+}
+
+// llmdRouter reads llm-d's router since 0.9. It repeats its numbers under epp's names, which are not read.
+var llmdRouter = Dialect{
+	Runtime:   metrics.LLMDRouter,
+	Source:    "llm-d-router pkg/epp/metrics",
+	Recognise: anyOf("llm_d_epp_request_total", "llm_d_epp_ready_endpoints", "llm_d_epp_average_kv_cache_utilization"),
+	Labels:    eppLabels,
+	Role:      metrics.GatewayRole,
+	Rows:      llmdRouterRows,
+	Missing:   others(noSource, llmdRouterRows),
+}
+
+var eppLabels = []Carry{
+	{From: "model_name", To: metrics.LabelModel}, // as the client asked; where the name is rewritten, the next one stands
+	{From: "target_model_name", To: metrics.LabelModel},
+}
+
+var eppRows = slices.Concat(
+	eppRequests("inference_objective_", "running_requests", "input_tokens", "output_tokens"),
+	eppRequests("inference_model_", "running_requests", "input_tokens", "output_tokens"),
+	eppQueue("inference_extension_flow_control_"),
+)
+
+var llmdRouterRows = slices.Concat(
+	[]Row{
+		{To: metrics.TimeToFirstToken, From: "llm_d_epp_request_ttft_seconds", Is: Histogram, Where: is("streaming", "true"),
+			Absent: noStream, Quality: metrics.Approximate, Why: "first chunk of the answer's body"},
+		{To: metrics.TimePerOutputToken, From: "llm_d_epp_request_streaming_tpot_seconds", Is: Histogram, Absent: noStream},
+		{To: metrics.InterTokenLatency, From: "llm_d_epp_request_streaming_itl_seconds", Is: Histogram,
+			Absent: noStream, Quality: metrics.Approximate, Why: "between chunks of the answer's body"},
+	},
+	eppRequests("llm_d_epp_", "request_running", "request_input_tokens", "request_output_tokens"),
+	eppQueue("llm_d_epp_flow_control_"),
+	[]Row{
+		{To: metrics.Requests, From: "llm_d_epp_flow_control_requests_total", Is: Counter, Where: eppRefused, Failures: SinceAnswer, Plus: true,
+			Set: outcome(metrics.OutcomeRejected), Absent: eppFlowControl},
+		{To: metrics.GatewayRejections, From: "llm_d_epp_flow_control_requests_total", Is: Counter, Where: eppRefused, Absent: eppFlowControl,
+			Carry: []Carry{
+				{From: "priority", To: metrics.LabelPriority},
+				{From: "inference_pool", To: metrics.LabelRoute},
+				{From: "outcome", To: metrics.LabelReason, Map: values(map[string]string{
+					"RejectedCapacity":    string(metrics.RejectedCapacity),
+					"RejectedNoEndpoints": string(metrics.NoEndpoint),
+					"EvictedNoEndpoints":  string(metrics.NoEndpoint),
+					"EvictedTTL":          string(metrics.RejectedTimeout),
+				}, string(metrics.RejectedOther))},
+			}},
+	},
+)
+
+const eppFlowControl = "the flow control feature is off"
+
+// eppRefused leaves out requests that were passed on and those whose client left.
+var eppRefused = matching(labels.MatchRegexp, "outcome", "Rejected.*|Evicted(TTL|NoEndpoints|Other)")
+
+// eppRequests returns the rows about requests. All versions write the same under three prefixes, and some names differ.
+func eppRequests(prefix, running, input, output string) []Row {
+	const ofUsage = "of answers that say their usage: streams do so only where the client asks"
+	sumOfUsage := Row{Is: Histogram, Fold: histogramSum, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage}
+	prompt, generated := sumOfUsage, sumOfUsage
+	prompt.To, prompt.From = metrics.PromptTokens, prefix+input
+	generated.To, generated.From, generated.Counted = metrics.GenerationTokens, prefix+output, metrics.CountedEnd
+	return []Row{
+		{To: metrics.RequestDuration, From: prefix + "request_duration_seconds", Is: Histogram, Absent: noFinish},
+		{To: metrics.RequestPromptTokens, From: prefix + input, Is: Histogram, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
+		{To: metrics.RequestGenerationTokens, From: prefix + output, Is: Histogram, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
+		prompt, generated,
+		{To: metrics.RequestsRunning, From: prefix + running, Is: Gauge, Absent: noRequest},
+		// Without the errors subtracted: a counter must not fall, and a request is counted here before it fails.
+		{To: metrics.Requests, From: prefix + "request_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noRequest,
+			Quality: metrics.Approximate, Why: "counted when an engine is picked; one that fails later counts again, as an error"},
+		{To: metrics.Requests, From: prefix + "request_error_total", Is: Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
+			Carry: []Carry{{From: "error_code", To: metrics.LabelOutcome, Map: values(map[string]string{
+				"BadRequest":         string(metrics.OutcomeInvalid),
+				"Unauthorized":       string(metrics.OutcomeInvalid),
+				"Forbidden":          string(metrics.OutcomeInvalid),
+				"NotFound":           string(metrics.OutcomeInvalid),
+				"PreconditionFailed": string(metrics.OutcomeInvalid),
+				"ResourceExhausted":  string(metrics.OutcomeRejected),
+			}, string(metrics.OutcomeError))}},
+			Quality: metrics.Approximate, Why: "an engine's answer other than 200 is an error, even where the request was wrong"},
+	}
+}
+
+// eppQueue returns the rows about the picker's own queue.
+func eppQueue(prefix string) []Row {
+	return []Row{
+		{To: metrics.RequestsWaiting, From: prefix + "queue_size", Is: Gauge, Absent: eppFlowControl},
+		{To: metrics.QueueTime, From: prefix + "request_queue_duration_seconds", Is: Histogram, Where: is("outcome", "Dispatched"), Absent: eppFlowControl},
+	}
+}

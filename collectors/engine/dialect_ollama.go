@@ -1,0 +1,79 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// ollama reads Ollama, which has no metrics page: Repair writes one from its list of loaded models. Asking for that list
+// neither loads a model nor keeps one loaded.
+var ollama = Dialect{
+	Runtime:   metrics.Ollama,
+	Source:    "Ollama api/types.go, server/routes.go, server/sched.go, ollama#4327",
+	Paths:     []string{"/api/ps"},
+	Recognise: func(p *Page) bool { return p.HasPrefix("ollama:") },
+	Repair:    loadedModels,
+	Remedies:  map[string]string{reasonStatus + "NNN": "Ollama answers 404 before 0.1.38, the first release with `/api/ps`."},
+	Bystanders: []bystander{
+		{"an exporter for Ollama", "an exporter", reasonNotEngine, prefix("ollama_"), false, "make Ollama's own port the target, or describe these metrics under mappings"},
+	},
+	Labels: []Carry{{From: "name", To: metrics.LabelModel}},
+	Rows: []Row{
+		{To: metrics.ModelsLoaded, From: "ollama:models", Is: Gauge, Since: "0.1.38"},
+		{To: metrics.ModelMemory, From: "ollama:size", Is: Gauge, Since: "0.1.38", Absent: noModel},
+		{To: metrics.ModelGPUMemory, From: "ollama:size_vram", Is: Gauge, Since: "0.1.38", Absent: noModel},
+		{To: metrics.ModelUnloadTime, From: "ollama:expires_at", Is: Gauge, Since: "0.1.38", Absent: "no model is loaded, or each stays loaded for good"},
+		{To: metrics.MaxModelLen, From: "ollama:context_length", Is: Gauge, Since: "0.10.0", Absent: "not in early releases, or no model is loaded"},
+	},
+	Missing: reasons(
+		lacks("Ollama does not measure it: a probe with `api: ollama` does", []*metrics.Family{metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.RequestDuration}),
+		lacks("Ollama reports nothing about requests", []*metrics.Family{metrics.Requests, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.PromptTokens, metrics.GenerationTokens}),
+		lacks("Ollama has no separate prefill and decode engines", kvTransfers), lacks("Ollama has no tiers", kvTiers)),
+	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
+		return id, id.askVersion(ctx, get, "/api/version")
+	},
+}
+
+const noModel = "no model is loaded"
+
+// loadedModels writes the page of an Ollama from its answer at /api/ps: a family ollama:X for each field X. It returns
+// any other body as it is.
+func loadedModels(body []byte) ([]byte, error) {
+	var ps struct {
+		Models []struct {
+			Name          string    `json:"name"`
+			Digest        string    `json:"digest"`
+			Size          float64   `json:"size"`
+			SizeVRAM      float64   `json:"size_vram"`
+			ExpiresAt     time.Time `json:"expires_at"`
+			ContextLength float64   `json:"context_length"`
+		} `json:"models"`
+	}
+	if len(body) == 0 || body[0] != '{' || json.Unmarshal(body, &ps) != nil || ps.Models == nil {
+		return body, nil
+	}
+	const never = 4102444800 // 2100: Ollama keeps a model for good by adding the longest duration there is, 292 years
+	var page []byte
+	field := func(name string, value float64, of ...metrics.Label) {
+		page = metrics.AppendValue(metrics.AppendSeries(page, "ollama:"+name, of...), value)
+	}
+	if len(ps.Models) == 0 {
+		field("models", 0)
+	}
+	for _, m := range ps.Models {
+		of := []metrics.Label{{Name: "name", Value: m.Name}, {Name: "digest", Value: m.Digest}} // a new pull has the old one's name
+		field("models", 1, of...)
+		field("size", m.Size, of...)
+		field("size_vram", m.SizeVRAM, of...)
+		if at := m.ExpiresAt.Unix(); 0 < at && at < never {
+			field("expires_at", float64(at), of...)
+		}
+		if m.ContextLength > 0 { // 0 while the model loads, and before 0.10
+			field("context_length", m.ContextLength, of...)
+		}
+	}
+	return page, nil
+}

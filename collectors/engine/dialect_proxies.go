@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Proxies and sidecars know routes and statuses, no models. They join the pages of other servers: where an engine's
+// families stand beside theirs, the engine is read.
+
+// rayServe reads Ray Serve's proxies on the page of a node's Ray agent. One application serves one model by convention
+// only. The default buckets end at five seconds.
+var rayServe = Dialect{
+	Runtime:   metrics.RayServe,
+	Source:    "Ray Serve's monitoring documentation, python/ray/serve/_private/proxy.py",
+	Recognise: anyOf("ray_serve_num_http_requests_total", "ray_serve_num_ongoing_http_requests"),
+	Labels:    []Carry{{From: "application", To: metrics.LabelModel}},
+	Role:      metrics.GatewayRole,
+	Sidecar:   true,
+	Rows:      rayServeRows,
+	Missing:   others(noSource, rayServeRows),
+}
+
+var rayServeRows = slices.Concat(
+	[]Row{
+		{To: metrics.RequestDuration, From: "ray_serve_http_request_latency_ms", Is: Histogram, Scale: Millis, Absent: noFinish,
+			Quality: metrics.Approximate, Why: "of an application, which is a model by convention only"},
+		{To: metrics.RequestsRunning, From: "ray_serve_num_ongoing_http_requests", Is: Gauge, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "HTTP requests of all applications, those waiting included"},
+		{To: metrics.RequestsWaiting, From: "ray_serve_deployment_queued_queries", Is: Gauge, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "calls to all deployments of an application"},
+	},
+	byStatus(Row{From: "ray_serve_num_http_requests_total", Quality: metrics.Approximate, Why: "of an application, which is a model by convention only"},
+		"status_code", codeOutcome, Carry{From: "route", To: metrics.LabelRoute}),
+)
+
+// knative reads Knative's queue-proxy, as under KServe: by OpenCensus up to 1.18, by OpenTelemetry since. Its 503 says
+// that the queue is full.
+var knative = Dialect{
+	Runtime:   metrics.Knative,
+	Source:    "Knative's documentation of service metrics, 1.18 and 1.20",
+	Recognise: anyOf("revision_request_count", "revision_app_request_count", "kn_serving_invocation_duration_seconds"),
+	Role:      metrics.GatewayRole,
+	Sidecar:   true,
+	Rows:      knativeRows,
+	Missing:   others(noSource, knativeRows),
+}
+
+var knativeRevision = Carry{From: "revision_name", To: metrics.LabelRoute}
+
+var knativeRows = slices.Concat(
+	[]Row{
+		{To: metrics.RequestDuration, From: "revision_request_latencies", Is: Histogram, Scale: Millis, Until: "1.18.x", Absent: noFinish},
+		{To: metrics.RequestDuration, From: "revision_app_request_latencies", Is: Histogram, Scale: Millis, Until: "1.18.x", Absent: noFinish,
+			Quality: metrics.Approximate, Why: "without the wait in the proxy"},
+		{To: metrics.RequestDuration, From: "kn_serving_invocation_duration_seconds", Is: Histogram, Since: "1.19", Absent: noFinish,
+			Quality: metrics.Approximate, Why: "without the wait in the proxy"},
+		{To: metrics.RequestsRunning, From: "revision_queue_depth", Is: Gauge, Until: "1.18.x", Absent: "concurrency is not limited",
+			Quality: metrics.Approximate, Why: "those waiting included"},
+		{To: metrics.RequestsRunning, From: "kn_serving_queue_depth", Is: Gauge, Since: "1.19", Absent: "concurrency is not limited",
+			Quality: metrics.Approximate, Why: "those waiting included"},
+	},
+	byStatus(Row{From: "revision_request_count", Until: "1.18.x"}, "response_code", codeOutcome, knativeRevision),
+	byStatus(Row{From: "revision_app_request_count", Until: "1.18.x", Quality: metrics.Approximate, Why: "without those that the proxy refused"},
+		"response_code", codeOutcome, knativeRevision),
+	byStatus(Row{From: "kn_serving_invocation_duration_seconds", Is: Histogram, Since: "1.19", Fold: histogramCount,
+		Quality: metrics.Approximate, Why: "count of the histogram, without those that the proxy refused"}, "http_response_status_code", codeOutcome),
+)
+
+// istio reads an Istio proxy. A request between two proxies is on both pages, and one page may hold both sides: those that
+// it sent, which include requests that never arrived, are read before those that it received.
+var istio = Dialect{
+	Runtime:   metrics.Istio,
+	Source:    "Istio's standard metrics",
+	Recognise: anyOf("istio_requests_total"),
+	Role:      metrics.GatewayRole,
+	Sidecar:   true,
+	Rows:      istioRows,
+	Missing:   others(noSource, istioRows),
+}
+
+var istioRows = slices.Concat(istioSide("source"), istioSide("destination"))
+
+func istioSide(reporter string) []Row {
+	service := Carry{From: "destination_service_name", To: metrics.LabelRoute}
+	side := is("reporter", reporter)
+	requests := Row{From: "istio_requests_total", Where: side, Quality: metrics.Approximate, Why: allRoutes}
+	return slices.Concat(
+		[]Row{{To: metrics.RequestDuration, From: "istio_request_duration_milliseconds", Is: Histogram, Scale: Millis, Where: side, Absent: noFinish,
+			Quality: metrics.Approximate, Why: allRoutes}},
+		byStatus(requests, "response_code", proxyOutcome, service),
+		[]Row{{To: metrics.GatewayRejections, From: "istio_requests_total", Is: Counter, Absent: "no request was refused",
+			Where: slices.Concat(side, matching(labels.MatchRegexp, "response_flags", "RL|RLSE|UO|UH|NR")),
+			Carry: []Carry{service, {From: "response_flags", To: metrics.LabelReason, Map: values(map[string]string{
+				"RL":   string(metrics.RateLimited),
+				"RLSE": string(metrics.RateLimited),
+				"UO":   string(metrics.RejectedCapacity),
+				"UH":   string(metrics.NoEndpoint),
+				"NR":   string(metrics.NoEndpoint),
+			}, string(metrics.RejectedOther))}}}},
+	)
+}
+
+// allRoutes is why a proxy's numbers are not those of a model.
+const allRoutes = "of all services behind the proxy, whatever they serve"
+
+// envoy reads an Envoy. Its clusters are routes, besides those through which it is configured.
+var envoy = Dialect{
+	Runtime:   metrics.Envoy,
+	Source:    "Envoy's documentation of cluster statistics",
+	Recognise: anyOf("envoy_cluster_upstream_rq_total", "envoy_cluster_upstream_rq", "envoy_cluster_upstream_rq_completed"),
+	Role:      metrics.GatewayRole,
+	Sidecar:   true,
+	Rows:      envoyRows,
+	Missing:   others(noSource, envoyRows),
+}
+
+var (
+	envoyCluster = Carry{From: "envoy_cluster_name", To: metrics.LabelRoute}
+	envoyRoutes  = matching(labels.MatchNotRegexp, "envoy_cluster_name", "xds[-_](grpc|cluster)|sds-grpc|prometheus_stats|agent|zipkin")
+)
+
+var envoyRows = slices.Concat(
+	[]Row{
+		{To: metrics.RequestDuration, From: "envoy_cluster_upstream_rq_time", Is: Histogram, Scale: Millis, Where: envoyRoutes, Absent: noFinish,
+			Quality: metrics.Approximate, Why: allRoutes},
+		{To: metrics.RequestsRunning, From: "envoy_cluster_upstream_rq_active", Is: Gauge, Where: envoyRoutes, Absent: noRequest,
+			Quality: metrics.Approximate, Why: allRoutes},
+		{To: metrics.RequestsWaiting, From: "envoy_cluster_upstream_rq_pending_active", Is: Gauge, Where: envoyRoutes, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "wait for a connection, not for the engine"},
+	},
+	byStatus(Row{From: "envoy_cluster_upstream_rq", Where: envoyRoutes, Quality: metrics.Approximate, Why: allRoutes}, "envoy_response_code", proxyOutcome, envoyCluster),
+	[]Row{
+		{To: metrics.GatewayRetries, From: "envoy_cluster_upstream_rq_retry", Is: Counter, Where: envoyRoutes, Carry: []Carry{envoyCluster}, Absent: noRequest},
+		{To: metrics.GatewayRejections, From: "envoy_cluster_upstream_rq_pending_overflow", Is: Counter, Where: envoyRoutes, Set: rejected(metrics.RejectedCapacity),
+			Carry: []Carry{envoyCluster}, Absent: noRequest},
+		{To: metrics.GatewayRejections, From: "envoy_http_local_rate_limit_rate_limited", Is: Counter, Set: rejected(metrics.RateLimited), Plus: true, Absent: "no local rate limit"},
+		{To: metrics.GatewayRejections, From: "envoy_cluster_ratelimit_over_limit", Is: Counter, Set: rejected(metrics.RateLimited), Carry: []Carry{envoyCluster}, Plus: true,
+			Absent: "no global rate limit"},
+	},
+)

@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// TestGatewaysSaySoOnEverySeries: the role keeps their numbers out of sums over engines.
+func TestGatewaysSaySoOnEverySeries(t *testing.T) {
+	seen := map[metrics.Runtime]bool{}
+	for _, name := range pages(t) {
+		body, err := sanitise([]byte(readPage(t, name)), name, "text/plain")
+		if err != nil {
+			continue
+		}
+		p, err := parsePage(body, "text/plain", DefaultLimits)
+		if err != nil {
+			continue
+		}
+		for _, d := range recognised(t, p) {
+			if d.Role != metrics.GatewayRole {
+				continue
+			}
+			seen[d.Runtime] = true
+			for _, sample := range page(t, name) {
+				family := metrics.Lookup(sample.labels.Get(model.MetricNameLabel))
+				if family != nil && family.HasLabel(metrics.LabelRole) && sample.labels.Get(metrics.LabelRole) != metrics.GatewayRole {
+					t.Errorf("%s: %s has no role", name, sample.labels)
+				}
+			}
+		}
+	}
+	for _, d := range builtin {
+		if d.Role == metrics.GatewayRole && !seen[d.Runtime] {
+			t.Errorf("no page is %s's", d.Runtime)
+		}
+	}
+}
+
+// TestGatewayLabelsAreBounded: clients choose the values, so each label is bounded or has a closed set of values.
+func TestGatewayLabelsAreBounded(t *testing.T) {
+	for _, d := range builtin {
+		if d.Role != metrics.GatewayRole {
+			continue
+		}
+		carried := slices.Clone(d.Labels)
+		for i := range d.Rows {
+			carried = append(carried, d.Rows[i].Carry...)
+		}
+		for _, c := range carried {
+			if kept[c.To] == 0 && (c.Map == nil || c.Map("anything") == "anything") {
+				t.Errorf("%s: %s becomes %s without a bound", d.Runtime, c.From, c.To)
+			}
+		}
+	}
+}
+
+// TestHostileGatewayPage has clients who make up models, teams, routes and statuses. Their requests are counted all the
+// same, and a value that was kept stays whatever comes before it on the next page.
+func TestHostileGatewayPage(t *testing.T) {
+	const name = "litellm_proxy_total_requests_metric_total"
+	series := func(of string, n int) string {
+		return fmt.Sprintf("%s{requested_model=%q,team=%q,route=%q,status_code=%q} 1\n", name, of+fmt.Sprint("-model-", n), fmt.Sprint("team-", n), fmt.Sprint("/", n), fmt.Sprint(n))
+	}
+	var first, second strings.Builder
+	first.WriteString("# TYPE " + name + " counter\n" + fmt.Sprintf("%s{requested_model=%q,status_code=\"200\"} 1\n", name, strings.Repeat("long", DefaultLimits.LabelValueBytes)))
+	second.WriteString("# TYPE " + name + " counter\n")
+	for n := range 2000 {
+		first.WriteString(series("first", n))
+		second.WriteString(series("new", n))
+	}
+	second.WriteString(first.String()[strings.Index(first.String(), "\n")+1:])
+
+	e := serve(t, first.String())
+	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
+	before := parse(t, exposition(t, c))
+	distinct := func(s samples, label string) map[string]bool {
+		values := map[string]bool{}
+		for _, sample := range s {
+			values[sample.labels.Get(label)] = true
+		}
+		delete(values, "")
+		return values
+	}
+	total := func(s samples) (sum float64) {
+		for _, v := range s.get(t, `llm_engine_requests_total`) {
+			sum += v
+		}
+		return sum
+	}
+	for label, most := range kept {
+		if got := len(distinct(before, label)); got > most+1 {
+			t.Errorf("%s has %d values, want at most %d and other", label, got, most)
+		}
+	}
+	if got := len(distinct(before, metrics.LabelCode)); got > 501 {
+		t.Errorf("%d statuses", got)
+	}
+	if got := total(before); got != 2001 {
+		t.Errorf("%v requests, want all 2001", got)
+	}
+	before.want(t, `llm_gateway_responses_total{model_name="first-model-3",tenant="team-3",route="/3",code="other"}`, 1)
+	before.want(t, `llm_engine_requests_total{model_name="other",outcome="success"}`, 1+300) // the long name, and 100 to 399
+
+	e.page = second.String()
+	after := parse(t, exposition(t, c))
+	for label := range kept {
+		if got, want := distinct(after, label), distinct(before, label); len(got) != len(want) {
+			t.Errorf("%s had %d values, and has %d", label, len(want), len(got))
+		}
+	}
+	after.want(t, `llm_gateway_responses_total{model_name="first-model-3"}`, 1)
+	if got := total(after); got != 4001 {
+		t.Errorf("%v requests, want all 4001", got)
+	}
+}
+
+// TestOwnLabelStandsForThePages: a label of the target has the name of one that only gateways have.
+func TestOwnLabelStandsForThePages(t *testing.T) {
+	e := serve(t, readPage(t, "litellm/main-loaded.prom"))
+	s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL, Labels: map[string]string{metrics.LabelTenant: "mine"}}})))
+	s.want(t, `{__name__=~"llm_gateway_.+",tenant!="mine"}`)
+	s.want(t, `llm_gateway_responses_total{model_name="qwen3-32b",code="200",route="/v1/chat/completions",tenant="mine"}`, 41203)
+}
+
+// TestMappedEngineInAMesh: a sidecar hides no engine, known or described in the configuration.
+func TestMappedEngineInAMesh(t *testing.T) {
+	mapping := Mapping{Engine: "mine", Recognise: "mine_running", Metrics: []MetricMapping{{To: metrics.RequestsRunning.Name, From: "mine_running", Type: Gauge}}}
+	e := serve(t, "# TYPE mine_running gauge\nmine_running 3\n"+readPage(t, "envoy/gateway-loaded.prom"))
+	s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}}, mapping)))
+	s.want(t, `llm_engine_requests_running{runtime="mine"}`, 3)
+	s.want(t, `{runtime="envoy"}`)
+}
+
+// TestMappingsDescribeEngines: what only gateways report would be dropped without a word.
+func TestMappingsDescribeEngines(t *testing.T) {
+	_, err := New(Config{Log: discard, Mappings: []Mapping{{Engine: "mine", Recognise: "mine_retries",
+		Metrics: []MetricMapping{{To: metrics.GatewayRetries.Name, From: "mine_retries", Type: Counter}}}}})
+	if err == nil || !strings.Contains(err.Error(), "is not a quantity") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestIstioReadsOneSide: what a proxy received is read only where it sent nothing.
+func TestIstioReadsOneSide(t *testing.T) {
+	side := func(reporter, service, code string, n int) string {
+		return fmt.Sprintf("istio_requests_total{reporter=%q,destination_service_name=%q,response_code=%q,response_flags=\"-\"} %d\n", reporter, service, code, n)
+	}
+	const declared = "# TYPE istio_requests_total counter\n"
+	received := side("destination", "vllm", "200", 7)
+	both := parse(t, mapped(t, declared+side("source", "store", "503", 3)+received))
+	both.want(t, `llm_engine_requests_total`, 3)
+	both.want(t, `llm_engine_requests_total{outcome="error"}`, 3)
+	both.want(t, `llm_gateway_responses_total{route="store",code="503"}`, 3)
+	parse(t, mapped(t, declared+received)).want(t, `llm_gateway_responses_total{route="vllm",code="200"}`, 7)
+}
+
+// TestGatewayPageThatCannotBeUsed has the states of an engine's: an endpoint picker asks for a token.
+func TestGatewayPageThatCannotBeUsed(t *testing.T) {
+	for _, c := range []struct {
+		page, reason string
+		status       int
+	}{
+		{"Unauthorized", "unauthorized", http.StatusUnauthorized},
+		{"Authentication Error", "unauthorized", http.StatusForbidden},
+		{"upstream connect error", "http_503", http.StatusServiceUnavailable},
+		{"", "empty_page", http.StatusOK},
+		{"<html><body>Sign in</body></html>\n", "not_metrics", http.StatusOK},
+		{"# TYPE litellm_in_flight_requests gauge\nlitellm_in_flight_requests oops\n", "parse_error", http.StatusOK},
+	} {
+		e := serve(t, c.page)
+		e.status = c.status
+		s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))
+		s.want(t, `llm_engine_up{reason="`+c.reason+`"}`, 0)
+		s.want(t, `{__name__=~"llm_(engine|gateway)_(requests|responses).+"}`)
+	}
+}

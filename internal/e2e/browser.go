@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// Browser is a page in a headless Chromium, driven over the pipe of its debugging protocol.
+type Browser struct {
+	t       *testing.T
+	to      *os.File
+	from    *bufio.Reader
+	session string
+	calls   int
+	// Complaints are what the page logged and what the browser refused it, as JSON.
+	Complaints []string
+}
+
+// NewBrowser starts a browser that ends with the test.
+func NewBrowser(t *testing.T, args ...string) *Browser {
+	t.Helper()
+	chromium := Program(t, "chromium", "chromium")
+	theirIn, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, theirOut, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := exec.Command(chromium, append(args, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
+		"--remote-debugging-pipe", "--user-data-dir="+t.TempDir())...)
+	process.ExtraFiles = []*os.File{theirIn, theirOut} // 3 and 4, where the protocol wants them
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirIn.Close()
+	theirOut.Close()
+	b := &Browser{t: t, to: to, from: bufio.NewReader(from)}
+	t.Cleanup(func() { // before the folder is removed
+		b.session = ""
+		b.call("Browser.close", nil, nil)
+		_ = process.Wait()
+		to.Close()
+		from.Close()
+	})
+	var target struct{ TargetID, SessionID string }
+	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &target)
+	b.session = target.SessionID
+	for _, domain := range []string{"Runtime", "Log", "Page"} {
+		b.call(domain+".enable", nil, nil)
+	}
+	return b
+}
+
+// call carries out a method of the protocol. Events that arrive meanwhile are complaints, or of no interest.
+func (b *Browser) call(method string, params, result any) {
+	b.t.Helper()
+	b.calls++
+	request := map[string]any{"id": b.calls, "method": method}
+	if params != nil {
+		request["params"] = params
+	}
+	if b.session != "" {
+		request["sessionId"] = b.session
+	}
+	message, err := json.Marshal(request)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := b.to.Write(append(message, 0)); err != nil {
+		b.t.Fatalf("%s: %v", method, err)
+	}
+	for {
+		message, err := b.from.ReadBytes(0)
+		if err != nil {
+			b.t.Fatalf("%s: the browser is gone: %v", method, err)
+		}
+		var answer struct {
+			ID     int
+			Method string
+			Params json.RawMessage
+			Result json.RawMessage
+			Error  *struct{ Message string }
+		}
+		if err := json.Unmarshal(bytes.TrimSuffix(message, []byte{0}), &answer); err != nil {
+			b.t.Fatal(err)
+		}
+		switch answer.Method {
+		case "Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled":
+			b.Complaints = append(b.Complaints, string(answer.Params))
+		}
+		if answer.ID != b.calls {
+			continue
+		}
+		if answer.Error != nil {
+			b.t.Fatalf("%s: %s", method, answer.Error.Message)
+		}
+		if result != nil {
+			if err := json.Unmarshal(answer.Result, result); err != nil {
+				b.t.Fatal(err)
+			}
+		}
+		return
+	}
+}
+
+// Open opens a page.
+func (b *Browser) Open(url string) {
+	b.t.Helper()
+	var opened struct{ ErrorText string }
+	b.call("Page.navigate", map[string]any{"url": url}, &opened)
+	if opened.ErrorText != "" {
+		b.t.Fatalf("%s: %s", url, opened.ErrorText)
+	}
+	b.Until("the page is there", `document.readyState === "complete" && location.href !== "about:blank"`)
+}
+
+// View sets the size of the window in pixels, and the features of media queries, as in prefers-color-scheme, dark.
+func (b *Browser) View(width, height int, media string, features ...string) {
+	b.t.Helper()
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	set := []map[string]string{}
+	for i := 0; i+1 < len(features); i += 2 {
+		set = append(set, map[string]string{"name": features[i], "value": features[i+1]})
+	}
+	b.call("Emulation.setEmulatedMedia", map[string]any{"media": media, "features": set}, nil)
+}
+
+// Eval evaluates JavaScript in the page, waits for a promise, and returns the value as text.
+func (b *Browser) Eval(expression string) string {
+	b.t.Helper()
+	var got struct {
+		Result           struct{ Value any }
+		ExceptionDetails *struct{ Exception struct{ Description string } }
+	}
+	b.call("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true}, &got)
+	if got.ExceptionDetails != nil {
+		b.t.Fatalf("%s: %s", expression[:min(len(expression), 200)], got.ExceptionDetails.Exception.Description)
+	}
+	return fmt.Sprint(got.Result.Value)
+}
+
+// Until waits until a condition holds in the page.
+func (b *Browser) Until(what, condition string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); b.Eval("Boolean("+condition+")") != "true"; time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("not within 30 s: %s; the page shows:\n%s\n%s", what, b.Eval("document.body.innerText"), b.Complaints)
+		}
+	}
+}
+
+// Screenshot returns the window as PNG; with full, the whole page.
+func (b *Browser) Screenshot(full bool) []byte {
+	b.t.Helper()
+	var shot struct{ Data []byte }
+	b.call("Page.captureScreenshot", map[string]any{"captureBeyondViewport": full}, &shot)
+	return shot.Data
+}

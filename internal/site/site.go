@@ -1,0 +1,67 @@
+// Package site gives the exporter's pages for people one dress: the layout, the stylesheet, and what a browser may do.
+package site
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"html/template"
+	"net/http"
+)
+
+// Page is what differs between two pages.
+type Page struct {
+	Title string
+	// Root leads to the exporter's root, as ../ does from /runbooks/: there may be a path before it that only a proxy knows.
+	Root string
+	// Body is the content of main. Whoever sets it has escaped what came from outside.
+	Body template.HTML
+	// Script runs in the page; none if empty.
+	Script template.JS
+}
+
+//go:embed style.css
+var style template.CSS
+
+// layout holds style and script in the page: it needs nothing else once it is there.
+var layout = template.Must(template.New("layout").Parse(`<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{{ .Title }}</title>
+<link rel="icon" href="data:,">
+<style>{{ .Style }}</style></head><body>
+<header><nav aria-label="Pages"><a href="{{ .Root }}">Node</a> <a href="{{ .Root }}engines">Engines</a> <a href="{{ .Root }}runbooks/">Runbooks</a></nav></header>
+<main>
+{{ .Body }}
+</main>
+{{ with .Script }}<script>{{ . }}</script>
+{{ end }}</body></html>
+`))
+
+// Write sends a page. The browser loads nothing from elsewhere, runs only the page's own script, and refuses to turn
+// text into HTML.
+func Write(w http.ResponseWriter, status int, p Page) error {
+	var page bytes.Buffer
+	if err := layout.Execute(&page, struct {
+		Page
+		Style template.CSS
+	}{p, style}); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src 'self'; img-src data:; "+
+		"require-trusted-types-for 'script'; style-src "+hash(string(style))+"; script-src "+hash(string(p.Script)))
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	w.WriteHeader(status)
+	_, err := page.WriteTo(w)
+	return err
+}
+
+// hash returns what a Content-Security-Policy calls a text in the page.
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}

@@ -1,0 +1,36 @@
+package metrics
+
+// Labels of what a gateway reports. Clients and configurations choose the values, so only the first of each are kept
+// per page: the rest is counted in other.
+const (
+	LabelCode     = "code"     // HTTP status that the client got, or other
+	LabelRoute    = "route"    // route, pool, service or path of the request
+	LabelTenant   = "tenant"   // who sent the request, as the gateway names them: team, fairness ID
+	LabelPriority = "priority" // priority of the request
+)
+
+// What a gateway, router or proxy in front of engines reports besides what engines report, too. It sees what clients
+// see: requests that never reach an engine, and attempts that fail before one that succeeds.
+var (
+	GatewayResponses = Gateway.counter("llm_gateway_responses_total",
+		"Answers of the gateway, by HTTP status. A stream that fails after its start counts as 200.",
+		EngineLabels, with(LabelCode, LabelRoute, LabelTenant, LabelPriority)).experimental()
+	GatewayRetries = Gateway.counter("llm_gateway_retries_total",
+		"Further attempts for requests that an engine failed or did not accept, on the same engine or another.",
+		EngineLabels, with(LabelRoute, LabelTenant, LabelPriority)).experimental()
+	GatewayRejections = Gateway.counter("llm_gateway_rejections_total",
+		"Requests that the gateway refused without asking an engine, by reason: rate_limited, capacity, timeout (in its queue), no_endpoint or other.",
+		EngineLabels, with(LabelReason, LabelRoute, LabelTenant, LabelPriority)).experimental()
+)
+
+// Rejection names why a gateway refused a request, as in the reason label.
+type Rejection string
+
+// The reasons.
+const (
+	RateLimited      Rejection = "rate_limited" // more than the client, team or route may send
+	RejectedCapacity Rejection = "capacity"     // the queue is full, or a circuit breaker is open
+	RejectedTimeout  Rejection = "timeout"      // waited in the gateway's queue for too long
+	NoEndpoint       Rejection = "no_endpoint"  // no engine that could serve it
+	RejectedOther    Rejection = "other"
+)

@@ -1,0 +1,107 @@
+package rules_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// TestNothingSumsGatewaysWithEngines: every selector of what engines report leaves gateways out, unless all that is made
+// of it is by role.
+func TestNothingSumsGatewaysWithEngines(t *testing.T) {
+	read := 0
+	check := func(of string, e promql.Expr) {
+		parser.Inspect(e, func(n parser.Node, _ []parser.Node) error {
+			v, ok := n.(*parser.VectorSelector)
+			if !ok {
+				return nil
+			}
+			f := promql.Lookup(v.Name)
+			if f == nil || !f.OfEngines() || !f.HasLabel(metrics.LabelRole) {
+				return nil
+			}
+			read++
+			for _, m := range v.LabelMatchers {
+				if m.Name == metrics.LabelRole && (m.Type == labels.MatchNotEqual || of == metrics.RecordedRequestsPerEvent.Name || of == metrics.ShardRequests.Name) {
+					return nil
+				}
+			}
+			t.Errorf("%s reads gateways, too: %s", of, v)
+			return nil
+		})
+	}
+	for _, tier := range []rules.Tier{rules.Single, rules.Shard, rules.Global} {
+		groups := rules.Groups(rules.Options{Tier: tier})
+		for _, g := range groups {
+			for _, r := range g.Records {
+				check(r.Name.Name, r.Expr)
+			}
+		}
+		for _, a := range rules.Alerts(groups) {
+			check(a.Name, a.Expr)
+			for _, q := range a.Asks() {
+				check(a.Name, q)
+			}
+		}
+	}
+	if read < 200 {
+		t.Errorf("only %d selectors were read", read)
+	}
+}
+
+// TestGatewayBesideItsEngines changes no record of the model: not its requests, its latencies, its replicas.
+func TestGatewayBesideItsEngines(t *testing.T) {
+	recorded := func(withGateway bool) map[string]float64 {
+		sim := newSim(t, group(t, rules.Options{}, "llm-model"))
+		err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(15*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
+			served := 10 * now.Sub(rulesim.Epoch).Seconds()
+			page := func(server string, factor float64, more ...string) {
+				show := func(name string, v float64, pairs ...string) {
+					emit(series(name, append(append(pairs, metrics.LabelModel, "m", metrics.LabelServer, server), more...)...), v)
+				}
+				show(metrics.EngineInfo.Name, 1)
+				show(metrics.RequestsRunning.Name, 3*factor)
+				show(metrics.RequestsWaiting.Name, 2*factor)
+				show(metrics.Requests.Name, served*factor, metrics.LabelOutcome, "stop")
+				show(metrics.PromptTokens.Name, 900*served*factor)
+				show(metrics.GenerationTokens.Name, 200*served*factor)
+				for _, le := range []string{"0.5", "+Inf"} {
+					show(metrics.TimeToFirstToken.Name+"_bucket", served*factor, "le", le)
+				}
+			}
+			page("10.0.0.1:8000", 1)
+			page("10.0.0.2:8000", 1)
+			if withGateway {
+				page("10.0.0.9:4000", 2, metrics.LabelRole, metrics.GatewayRole)
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := sim.Query(`{__name__=~"model:.+"}`, rulesim.Epoch.Add(15*time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]float64{}
+		for _, s := range all {
+			values[s.Metric.String()] = s.F
+		}
+		return values
+	}
+	without, with := recorded(false), recorded(true)
+	if len(without) < 7 {
+		t.Fatalf("only %v are recorded", without)
+	}
+	for name, v := range with {
+		if was, ok := without[name]; !ok || was != v {
+			t.Errorf("%s = %v with a gateway, %v without", name, v, was)
+		}
+	}
+}
