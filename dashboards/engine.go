@@ -21,6 +21,7 @@ func engines() Board {
 			{Title: "Work: did requests change?", Panels: workRow(s)},
 			{Title: "KV cache elsewhere: prefill engines and tiers below the GPU", Collapsed: true, Panels: elsewhereRow(s)},
 			{Title: "Speculation, adapters, sleep", Collapsed: true, Panels: featureRow(s)},
+			{Title: "Synthetic requests: what does a client see?", Collapsed: true, Panels: probeRow(s)},
 			{Title: "Cold starts and cost", Collapsed: true, Panels: costRow(s)},
 		},
 	}
@@ -60,6 +61,38 @@ func latencyRow(s scope) []Panel {
 			movesIn("kv-thrash"),
 	}
 }
+
+func probeRow(s scope) []Panel {
+	address := []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelModel, metrics.LabelServer}
+	const legend = "{{server}} {{instance}}"
+	return []Panel{
+		lines("First token, client and engine", seconds, 8, About{
+			"Mean TTFT that the exporter's probes see at each address, beside the engines' own, and the phases of the connection before it.",
+			"What lies between the two is the network, a gateway or a buffer; no engine's page shows it.",
+			"The client's far above the engine's: ask the engine without the gateway. No client's: answers are held back."},
+			Query{s.mean(address, metrics.ProbeTimeToFirstToken), "client " + legend}, Query{s.mean(models, metrics.TimeToFirstToken), "engine " + modelLegend},
+			Query{s.mean(by(address, metrics.LabelPhase), metrics.ProbeConnection), "{{phase}} " + legend}).
+			empty(noProbe).runbook("LLMProbeDisagrees").next(rules.IncidentDashboard).
+			notDrilled("the drill's clients need no connection"),
+		lines("Synthetic requests by outcome", requests, 8, About{
+			"Requests of the exporter's probes per second by how they ended, and answers that were held back and came in one piece.",
+			"ok and wrong_answer are answers. rate_limited, http_4xx and invalid tell of the probe, the others of the model.",
+			"timeout at one address: the engine hangs. Everything at once: look at the exporter's network first."},
+			Query{s.rate(by(address, metrics.LabelOutcome), metrics.ProbeRequests), "{{outcome}} " + legend}, Query{s.rate(address, metrics.ProbeBuffered), "held back " + legend}).
+			empty(noProbe).runbook("LLMProbeBroken").next(rules.IncidentDashboard).
+			movesIn("wedged-unseen", "buffering-proxy"),
+		lines("Failures in a row", number, 8, About{
+			"Synthetic requests that failed one after the other at each address, and whether the last answer was the first of its release (1).",
+			"Two in a row page, unless the page of the engine is down or all requests of the exporter fail.",
+			"Ask the engine itself with a deadline; save its stacks before a restart."},
+			Query{promql.Max(address, s.of(metrics.ProbeFailures)), "failed " + legend}, Query{promql.Min(address, s.of(metrics.ProbeAnswerMatches)), "same answer " + legend}).
+			empty(noProbe).runbook("LLMProbeFailing").next(rules.IncidentDashboard).
+			movesIn("wedged-unseen", "dead-gateway"),
+	}
+}
+
+// noProbe is the empty state of panels on synthetic requests.
+const noProbe = "The exporter sends no synthetic requests here: they are off by default."
 
 func throughputRow(s scope) []Panel {
 	itl := promql.Max([]string{metrics.LabelCluster, metrics.LabelSLO}, promql.Vector(metrics.SLOInfo,
@@ -186,7 +219,7 @@ func workRow(s scope) []Panel {
 			"Longer prompts are more prefill, and delay the decode of everybody in the batch.",
 			"A step up: find the client that changed."},
 			lengths(metrics.RequestPromptTokens)...).runbook("LLMLongPromptShift").next(rules.IncidentDashboard).
-			movesIn("long-prompts").stillElsewhere("kv-thrash"),
+			movesIn("long-prompts").stillElsewhere("kv-thrash", "dead-gateway"),
 		lines("Output length", number, 8, About{
 			"Generated tokens per request: median, 95th percentile and mean.",
 			"Longer outputs hold batch slots and KV cache.",

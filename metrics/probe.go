@@ -49,6 +49,9 @@ var (
 	ProbeRequests = Probe.counter("llm_probe_requests_total",
 		"Synthetic requests that ended, by outcome: ok, wrong_answer, empty, refused, timeout, rate_limited, http_4xx, http_5xx, in_stream_error, truncated or invalid.",
 		ProbeLabels, with(LabelOutcome)).experimental()
+	ProbeFailures = Probe.gauge(Max, "llm_probe_failures_in_a_row",
+		"Synthetic requests in a row that failed: empty, refused, timeout, http_5xx, in_stream_error or truncated. 0 after any other outcome, and after a request that was not sent because the model sleeps or is not loaded.",
+		ProbeLabels).experimental()
 	ProbeSkipped = Probe.counter("llm_probe_skipped_total",
 		"Synthetic requests that were not sent, by reason: asleep (it would wake the model), not_loaded (it would load it), unused (it alone would keep it loaded) or budget (it would cost more than the hour allows).",
 		ProbeLabels, with(LabelReason)).experimental()

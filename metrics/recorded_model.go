@@ -49,6 +49,9 @@ var (
 		"A model that a page serves, or served last while it does not answer, always 1. It ends when the page is no target any more.", ReplicaLabels)
 	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",
 		"A replica that has work and makes no progress, always 1 and absent otherwise.", ReplicaLabels)
+	RecordedUnanswered = recorded(Never, "address:llm_probe_unanswered:last2m",
+		"Requests in a row that a model left unanswered at an address although its engines serve: what pages. Absent while any doubt falls on the probe itself.",
+		with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
 		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is first_token or next_token where it explains only that. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",

@@ -132,13 +132,14 @@ func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 }
 
 // requestsPerToken converts tokens to requests for objectives whose events are tokens, so that one slow request of a
-// thousand tokens is one bad request and not a thousand bad events.
+// thousand tokens is one bad request and not a thousand bad events. An event never stands for more than one request:
+// where the events are probes, the engine has many more requests than events.
 func (s source) requestsPerToken() promql.Expr {
 	tokens := s.allIn(requestWindow)
 	ofTokens := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL))), infoLookback)
-	return promql.Div(s.requests(requestWindow),
+	return promql.Call("clamp_max", promql.Div(s.requests(requestWindow),
 		promql.And(promql.Gt(tokens, promql.Num(0)), ofTokens, promql.On(modelSLO...)),
-		promql.On(modelRole...).OneToMany())
+		promql.On(modelRole...).OneToMany()), promql.Num(1))
 }
 
 // fires returns the condition of a window pair: both windows burn faster than the threshold, enough requests were bad

@@ -26,7 +26,7 @@ var RunawayGeneration = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-var behaviourAlerts = []*Alert{RunawayGeneration}
+var behaviourAlerts = []*Alert{RunawayGeneration, AnswerChanged}
 
 // manyTokens sets a mean output that exceeds the short limits clients set on purpose, as code completion does.
 const manyTokens = 500

@@ -152,20 +152,24 @@ func served() promql.Expr {
 // or served last, for three minutes. It leaves out models that a page has replaced with another one, and models that
 // may be absent.
 func vanished() promql.Expr {
-	within := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
-		return promql.Over("max_over_time", promql.Vector(f, m...), hour)
+	within := func(window time.Duration, f *metrics.Family, m ...*promql.Matcher) promql.Expr {
+		return promql.Over("max_over_time", promql.Vector(f, m...), window)
 	}
-	had := func(f *metrics.Family) promql.Expr { return above(promql.Max(modelLabels, within(f)), 0) }
-	counted := promql.Equal(promql.Max(modelSLO, within(metrics.SLOCounted)), promql.Num(1))
-	optional := promql.Equal(promql.Max(sloLabels, within(metrics.SLOMayBeAbsent)), promql.Num(1))
+	had := func(f *metrics.Family) promql.Expr { return above(promql.Max(modelLabels, within(hour, f)), 0) }
+	onEngine := promql.Ne(metrics.LabelRuntime, "") // a probe also counts on models whose engines nobody reads
+	counted := func(window time.Duration) promql.Expr {
+		return promql.Equal(promql.Max(modelSLO, within(window, metrics.SLOCounted, onEngine)), promql.Num(1))
+	}
+	longer := hour + 2*rateWindow.Std() // rates show the last request when the engine is gone already
+	optional := promql.Equal(promql.Max(sloLabels, within(longer, metrics.SLOMayBeAbsent)), promql.Num(1))
 
-	declared := promql.And(counted, promql.Max(sloLabels, within(metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, ""))), promql.On(sloLabels...))
+	declared := promql.And(counted(hour), promql.Max(sloLabels, within(hour, metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, ""))), promql.On(sloLabels...))
 
 	there := promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed), 3*minute))
 	givenAway := promql.CountBy(modelLabels, promql.And(
 		promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
 		promql.Vector(metrics.RecordedServed), promql.On(pageLabels...)))
-	mayBeAbsent := promql.CountBy(modelLabels, promql.And(counted, optional, promql.On(sloLabels...)))
+	mayBeAbsent := promql.CountBy(modelLabels, promql.And(counted(longer), optional, promql.On(sloLabels...)))
 	model := promql.CountBy(modelLabels, promql.Or(had(metrics.RecordedRequests), had(metrics.RecordedGenerationTokens), promql.CountBy(modelLabels, declared)))
 	for _, but := range []promql.Expr{there, givenAway, mayBeAbsent} {
 		model = promql.Unless(model, but)

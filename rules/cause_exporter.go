@@ -110,7 +110,7 @@ func exporterAlerts(opt Options) []*Alert {
 	one.Expr = promql.Equal(promql.Max([]string{metrics.LabelCluster, "job", metrics.LabelInstance}, up), promql.Num(0))
 	most := *ExporterFleetDown
 	most.Expr = fleetDown(up, promql.Vector(metrics.ConfigReloadSuccess, promql.NotRe("job", opt.Job)))
-	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict}
+	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict, ProbeBroken}
 }
 
 // fleetDown returns each fleet, at least two exporters within the hour, of which most do not answer, or of which none

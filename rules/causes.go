@@ -20,7 +20,7 @@ func causeGroups(opt Options) []Group {
 		{Hardware, hardwareAlerts(opt)},
 		{Exporter, exporterAlerts(opt)},
 	}
-	groups := []Group{stallGroup()}
+	groups := []Group{stallGroup(), probeGroup()}
 	for _, b := range branches {
 		g := Group{Name: "llm-cause-" + string(b.branch), Interval: Interval, Alerts: b.alerts}
 		if b.branch == Engine {

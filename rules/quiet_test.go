@@ -61,12 +61,19 @@ func TestOneBadRequestNeverAlerts(t *testing.T) {
 	itl.Signal = slo.ITL
 	// A thousand tokens a request, two requests an hour; one request is slow from end to end.
 	w.add(itl, service{perSecond: during(hour, hour+2*time.Minute, 1000./120, 0), badShare: constant(1)})
-	requests := 0.
+	// A probe a minute stands for the times between tokens of an engine with ten requests a second. One request is slow.
+	probed := objective(t, "99.9%", slo.DefaultPeriod)
+	probed.Signal = slo.ITL
+	w.add(probed, service{perSecond: constant(1. / 60), badShare: during(7*hour, 7*hour+scrapeEvery, 1, 0)})
+	w.services[len(w.services)-1].model = "probed"
+	requests, many := 0., 0.
 	w.extra = func(at time.Duration, emit rulesim.Emit) {
 		if at >= hour && at < hour+scrapeEvery {
 			requests++
 		}
+		many += 10 * scrapeEvery.Seconds()
 		emit(series(metrics.TimeToFirstToken.Name+"_count", metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), requests)
+		emit(series(metrics.TimeToFirstToken.Name+"_count", metrics.LabelModel, "probed", metrics.LabelNamespace, "prod", metrics.LabelPod, "p"), many)
 	}
 	fired, _ := w.run(t, 8*hour, burning(t, rules.Options{})...)
 	for s, at := range fired {

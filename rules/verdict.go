@@ -77,6 +77,7 @@ func Clues() []Clue {
 			above(promql.Div(mean(metrics.PrefillTime, modelLabels, pageWindow), mean(metrics.TimeToFirstToken, modelLabels, pageWindow)), 0.5)},
 		{Decode, "batch_grew", "LLMBatchKnee", NextToken, Count, "{value} times as many requests run at once as the day before",
 			above(yesterday(batch(modelLabels, pageWindow, 0), "running_before"), 1.5)},
+		{Engine, "probe_unanswered", "LLMProbeFailing", "", Count, "No synthetic request to {engine} is answered", withNamespace(promql.Vector(metrics.RecordedUnanswered))},
 	}
 }
 
@@ -104,7 +105,7 @@ func verdictQuery() promql.Expr {
 	suspect := func(d Delays) promql.Expr {
 		return promql.Vector(metrics.RecordedSuspect, sameModel(promql.Eq(metrics.LabelDelays, string(d)))...)
 	}
-	ofTokens := promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Eq(metrics.LabelSignal, string(slo.ITL)))...)
+	ofTokens := promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Re(metrics.LabelSignal, string(slo.ITL)+"|"+string(slo.ProbeITL)))...)
 	return promql.Or(suspect(""),
 		promql.Unless(suspect(FirstToken), ofTokens, promql.On()),
 		promql.And(suspect(NextToken), ofTokens, promql.On()))

@@ -21,6 +21,7 @@ type replica struct {
 	hits, accepted, cut, preempts float64 // shares of tokens and of requests
 	throttled, xids               float64 // of its GPU
 	lost, pinned                  float64 // KV transfers, of requests; host memory
+	mute                          float64 // probes that it leaves unanswered, in a row
 	totals                        map[string]float64
 }
 
@@ -30,7 +31,13 @@ func well() *replica {
 		hits: 0.6, accepted: 0.7, cut: 0.05, totals: map[string]float64{}}
 }
 
-func (r *replica) emit(pod string, emit rulesim.Emit) { r.emitAs("m", pod, emit) }
+// emit emits the series of the model m, with those of a probe.
+func (r *replica) emit(pod string, emit rulesim.Emit) {
+	r.emitAs("m", pod, emit)
+	probe := []string{metrics.LabelModel, "m", metrics.LabelServer, pod + ":8000"}
+	emit(series(metrics.ProbeFailures.Name, probe...), r.mute)
+	emit(series(metrics.ProbeRequests.Name, append(probe, metrics.LabelOutcome, string(metrics.ProbeOK))...), 1)
+}
 
 func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	page := []string{metrics.LabelNamespace, "prod", metrics.LabelPod, pod, metrics.LabelServer, pod + ":8000"}
@@ -114,6 +121,7 @@ func TestVerdict(t *testing.T) {
 		{"queueing. 60 requests wait, more than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
 		{"prefill. 90% of the time to the first token is prefill.", slo.TTFT, false, func(r *replica) { r.prefill = 0.27 }},
 		{"decode. 3 times as many requests run at once as the day before.", slo.ITL, false, func(r *replica) { r.running, r.queue = 18, 0.24 }},
+		{"engine. No synthetic request to p1:8000 on node-1 is answered.", slo.Availability, true, func(r *replica) { r.mute = 2 }},
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			t.Parallel()

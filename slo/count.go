@@ -14,13 +14,14 @@ type Reason string
 const (
 	Counted        Reason = ""                 // events are counted
 	MeanCounted    Reason = "mean_per_request" // events are counted from the signal's substitute: see Signal.Substitute
+	ProbeCounted   Reason = "probe"            // events are the exporter's own probes: see Signal.ByProbe
 	SignalMissing  Reason = "signal_missing"   // the engine does not report the signal
 	BelowGrid      Reason = "below_grid"       // the threshold is below the engine's first bucket bound
 	FailuresHidden Reason = "failures_missing" // the engine does not report failed requests
 )
 
 // Counts reports whether events are counted.
-func (r Reason) Counts() bool { return r == Counted || r == MeanCounted }
+func (r Reason) Counts() bool { return r == Counted || r == MeanCounted || r == ProbeCounted }
 
 // Snap returns the largest bound at or below a threshold in seconds: the strictest reading of the objective that the
 // grid can answer exactly. ok is false if even the first bound is above.
@@ -47,6 +48,18 @@ func Judge(outcome metrics.Outcome) (event, bad bool) {
 		return true, true
 	}
 	return true, false
+}
+
+// JudgeProbe reports whether a synthetic request with this outcome counts for availability, and whether it is bad. A
+// refusal that only the probe's own configuration or rate limit earns says nothing about what users get.
+func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
+	switch outcome {
+	case metrics.ProbeOK, metrics.ProbeWrongAnswer:
+		return true, false
+	case metrics.ProbeRateLimited, metrics.ProbeClientError, metrics.ProbeInvalid:
+		return false, false
+	}
+	return true, true
 }
 
 // FormatBound formats a bucket bound as in the threshold label.

@@ -15,6 +15,9 @@ var (
 	gridVLLM = map[Signal][]float64{TTFT: gridTTFT, ITL: gridITL, TPOT: gridITL, RequestDuration: gridE2E, QueueTime: gridE2E}
 )
 
+// Probes stands among the runtimes of Grids for the exporter's own probes.
+const Probes metrics.Runtime = "probe"
+
 // Grids returns the default bucket bounds of engines with latency histograms, for advice while a configuration is
 // checked. The bounds on the engine's page decide in the end: some engines let users set their own.
 func Grids() map[metrics.Runtime]map[Signal][]float64 {
@@ -23,6 +26,7 @@ func Grids() map[metrics.Runtime]map[Signal][]float64 {
 		metrics.TensorRTLLM: gridVLLM,
 		metrics.SGLang:      {TTFT: gridSGLangTTFT, ITL: gridSGLangITL},
 		metrics.TGI:         {TPOT: gridTGI, RequestDuration: gridTGI, QueueTime: gridTGI},
+		Probes:              {ProbeTTFT: gridTTFT, ProbeITL: gridITL},
 	}
 }
 

@@ -25,11 +25,15 @@ const (
 	QueueTime       Signal = "queue_time"       // time until first scheduled
 	Availability    Signal = "availability"     // requests that the server neither refused nor failed
 	Events          Signal = "events"           // total and good (or bad) counters of the vocabulary
+
+	ProbeTTFT         Signal = "probe_ttft"         // time to first token, as the exporter's own probes see it
+	ProbeITL          Signal = "probe_itl"          // mean time between tokens of a probe's request
+	ProbeAvailability Signal = "probe_availability" // probes that got an answer
 )
 
 // Signals lists every signal, in the order of the documentation.
 func Signals() []Signal {
-	return []Signal{TTFT, ITL, TPOT, RequestDuration, QueueTime, Availability, Events}
+	return []Signal{TTFT, ITL, TPOT, RequestDuration, QueueTime, Availability, Events, ProbeTTFT, ProbeITL, ProbeAvailability}
 }
 
 // Family returns the metric from which a signal is counted; nil for Events, where the objective names its metrics.
@@ -47,9 +51,32 @@ func (s Signal) Family() *metrics.Family {
 		return metrics.QueueTime
 	case Availability:
 		return metrics.Requests
+	case ProbeTTFT:
+		return metrics.ProbeTimeToFirstToken
+	case ProbeITL:
+		return metrics.ProbeInterTokenLatency
+	case ProbeAvailability:
+		return metrics.ProbeRequests
 	}
 	return nil
 }
+
+// ByProbe returns the signal that probes count where an engine cannot: a probe's signal is its own. It returns "" if
+// probes do not see the signal.
+func (s Signal) ByProbe() Signal {
+	switch s {
+	case TTFT, ProbeTTFT:
+		return ProbeTTFT
+	case ITL, ProbeITL:
+		return ProbeITL
+	case Availability, ProbeAvailability:
+		return ProbeAvailability
+	}
+	return ""
+}
+
+// OfProbes reports whether only probes count the signal.
+func (s Signal) OfProbes() bool { return s != "" && s.ByProbe() == s }
 
 // Substitute returns the metric from which a signal is counted on an engine that lacks its own; nil if there is none.
 // The mean per request stands in for the time between tokens: its events are requests, and what is slow on average

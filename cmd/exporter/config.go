@@ -104,9 +104,12 @@ type configuration struct {
 	probes  []*probe.Probe
 }
 
+// probed returns what probes have brought.
+type probed = func() []*engine.Probed
+
 // loadConfig reads the file, if there is one, adds the targets and the probe of the command line, and builds everything
 // that the configuration describes. Errors name the file, the line and the remedy.
-func loadConfig(o configOptions, extraProbe probeOptions, log *slog.Logger) (c configuration, err error) {
+func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *slog.Logger) (c configuration, err error) {
 	path := o.file
 	var cfg Config
 	var source []byte
@@ -137,6 +140,7 @@ func loadConfig(o configOptions, extraProbe probeOptions, log *slog.Logger) (c c
 	}
 	c.engines, err = engine.New(engine.Config{
 		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Maintenance: cfg.Maintenance, Histograms: cfg.Histograms,
+		Probed:    probed,
 		UserAgent: userAgent(), Log: log,
 	})
 	if err == nil {

@@ -105,7 +105,7 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	}
 	o.log.Writer = logTo
 	log := promslog.New(&o.log)
-	n, err := newNode(func() (configuration, error) { return loadConfig(o.config, o.probes, log) }, log)
+	n, err := newNode(func(probed probed) (configuration, error) { return loadConfig(o.config, o.probes, probed, log) }, log)
 	if err != nil {
 		return err
 	}

@@ -30,12 +30,12 @@ type node struct {
 	finder   *discovery.Finder // nil without discovery
 
 	loading sync.Mutex
-	load    func() (configuration, error)
+	load    func(probed) (configuration, error)
 	found   []engine.TargetConfig // by discovery
 }
 
 // newNode returns the node with its configuration loaded and nothing started.
-func newNode(load func() (configuration, error), log *slog.Logger) (*node, error) {
+func newNode(load func(probed) (configuration, error), log *slog.Logger) (*node, error) {
 	n := &node{log: log, registry: prometheus.NewRegistry(), self: &self{}, load: load}
 	n.probes = probe.New(func(ctx context.Context, address string) (engine.Engine, bool) {
 		return n.engines.Load().Look(ctx, address)
@@ -90,7 +90,7 @@ func onSignal(ctx context.Context, react func(os.Signal), signals ...os.Signal) 
 func (n *node) reload() error {
 	n.loading.Lock()
 	defer n.loading.Unlock()
-	configured, err := n.load()
+	configured, err := n.load(n.probes.Probed)
 	n.self.loaded(err == nil)
 	if err != nil {
 		n.log.Error("configuration not loaded", "err", err)

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestProbes: a synthetic request goes to the engine of a flag, and none to one that the exporter reads and that sleeps.
+// TestProbes: a synthetic request goes to the engine of a flag, counts for an objective that the engine's page cannot, and none to one that the exporter reads and that sleeps.
 func TestProbes(t *testing.T) {
 	var asked atomic.Int32
 	serving := func(state string) *httptest.Server {
@@ -36,12 +36,13 @@ func TestProbes(t *testing.T) {
 	}
 	awake, asleep := serving("0"), serving("1")
 	file := filepath.Join(t.TempDir(), "exporter.yml")
-	if err := os.WriteFile(file, []byte("targets: [{url: "+asleep.URL+"}]\nprobes: [{url: "+asleep.URL+", model: m}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("targets: [{url: "+asleep.URL+"}, {url: "+awake.URL+"}]\nprobes: [{url: "+asleep.URL+", model: m}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e := start(t, "--config.file="+file, "--probe.target="+awake.URL, "--probe.model=m", "--probe.interval=10s", "--web.enable-lifecycle")
 	host := func(s *httptest.Server) string { return strings.TrimPrefix(s.URL, "http://") }
 	e.await(t, `llm_probe_requests_total{model_name="m",outcome="ok",probe="chat",server="`+host(awake)+`"} 1`)
+	e.await(t, `llm_slo_events_total{runtime="vllm",model_name="m",server="`+host(awake)+`",slo="ttft",threshold="0.5"} 1`)
 	page := e.await(t, `llm_probe_skipped_total{model_name="m",probe="chat",reason="asleep",server="`+host(asleep)+`"} 1`)
 	if !strings.Contains(page, "llm_probe_time_to_first_token_seconds_count") || asked.Load() == 0 {
 		t.Errorf("%d requests:\n%s", asked.Load(), page)

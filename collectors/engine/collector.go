@@ -7,7 +7,7 @@
 //	page      parses it; a template reads it again           page.go, template.go
 //	dialect   maps it to the vocabulary                      dialect.go, dialect_*.go
 //	plan      compiles both into output lines                compile.go, lines.go, plan.go
-//	slo       counts objectives on them                      objectives.go
+//	slo       counts objectives on them, or on probes        objectives.go, probed.go
 //
 // CONTRIBUTING.md lists what a new engine needs.
 package engine
@@ -116,6 +116,7 @@ func (c *Collector) Scrape(ctx context.Context) *Exposition {
 		wg.Go(func() { e.snapshots[i] = t.scrape(ctx) })
 	}
 	wg.Wait()
+	e.snapshots = append(e.snapshots, c.probed())
 	e.snapshots = append(e.snapshots, objectiveLines(c.config.Objectives, e.snapshots))
 	return e
 }

@@ -101,6 +101,9 @@ var (
 	outModel   = outIndex(metrics.LabelModel)
 	outServer  = outIndex(metrics.LabelServer)
 	outOutcome = outIndex(metrics.LabelOutcome)
+
+	outPod       = outIndex(metrics.LabelPod)
+	outContainer = outIndex(metrics.LabelContainer)
 )
 
 func (c *compiler) dialect(d *Dialect) error {
@@ -155,6 +158,9 @@ func (c *compiler) dialect(d *Dialect) error {
 	}
 	c.claimed = append(c.claimed, claims...)
 	c.objectives(d, defaults)
+	if c.plan.whole[outRuntime] == "" {
+		c.plan.whole = c.whole(d, defaults)
+	}
 	if len(models) == 0 {
 		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
 	}

@@ -28,6 +28,8 @@ type Config struct {
 	Objectives []slo.Objective
 	// Maintenance lists declared intervals, for the engines and objectives that they cover.
 	Maintenance []slo.Maintenance
+	// Probed returns what probes have brought, for objectives to count. May be nil.
+	Probed func() []*Probed
 	// Now is the clock of those intervals. Default: time.Now.
 	Now func() time.Time
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.

@@ -220,10 +220,15 @@ func (c *compiler) whole(d *Dialect, defaults map[string]string) (out [outLabels
 
 // text renders a series' name and labels.
 func (c *compiler) text(name string, out [outLabels]string, more ...metrics.Label) string {
-	ls := make([]metrics.Label, 0, outLabels+len(c.target.extra)+len(more))
+	return c.target.series(name, out, more...)
+}
+
+// series renders a series' name and labels, with those of the target.
+func (t *labelling) series(name string, out [outLabels]string, more ...metrics.Label) string {
+	ls := make([]metrics.Label, 0, outLabels+len(t.extra)+len(more))
 	for i, v := range out {
 		ls = append(ls, metrics.Label{Name: outNames[i], Value: v})
 	}
-	ls = append(append(ls, c.target.extra...), more...)
+	ls = append(append(ls, t.extra...), more...)
 	return string(metrics.AppendSeries(nil, name, ls...))
 }

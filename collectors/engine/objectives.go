@@ -50,6 +50,9 @@ type declared struct {
 // objectives adds the events of every objective that selects the engine.
 func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 	for _, o := range c.config.Objectives {
+		if o.Signal.OfProbes() {
+			continue // counted whether or not the page answers: see Collector.probed
+		}
 		var counted int
 		if o.Signal.Latency() {
 			if counted = c.countHistograms(d, o, o.Signal.Family(), slo.Counted); counted == 0 {
@@ -152,8 +155,15 @@ func selected(out [outLabels]string) slo.Engine {
 }
 
 func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) {
-	c.add(line{family: metrics.SLOCounted, value: metrics.Bool(reason.Counts()), text: c.text(metrics.SLOCounted.Name, out,
-		metrics.Label{Name: metrics.LabelSLO, Value: o.Name}, metrics.Label{Name: metrics.LabelReason, Value: string(reason)})})
+	says := func(r slo.Reason) string {
+		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name}, metrics.Label{Name: metrics.LabelReason, Value: string(r)})
+	}
+	l := line{family: metrics.SLOCounted, value: metrics.Bool(reason.Counts()), text: says(reason)}
+	if c.config.Probed != nil && o.Default && !reason.Counts() && o.Signal.ByProbe() != "" && !c.written[l.text] {
+		l.lacks = &uncounted{o, out, says(slo.ProbeCounted)}
+		c.plan.uncounted = append(c.plan.uncounted, *l.lacks)
+	}
+	c.add(l)
 	d := declared{text: c.text(metrics.SLOMaintenance.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name})}
 	for _, m := range c.config.Maintenance {
 		if m.Covers(o) && m.Select.Matches(selected(out)) {

@@ -22,9 +22,11 @@ type plan struct {
 	served  []term          // terms that rise while the engine serves
 	cpu     term            // CPU time of the process; nil if the page does not report it
 
-	effective []effective // thresholds of objectives, as this page's grid allows them
-	declared  []declared  // maintenance of objectives on this page's engines
-	size      int         // size of the output so far, at most, in bytes
+	effective []effective       // thresholds of objectives, as this page's grid allows them
+	declared  []declared        // maintenance of objectives on this page's engines
+	uncounted []uncounted       // default objectives that this page cannot count
+	whole     [outLabels]string // labels of the first engine as a whole
+	size      int               // size of the output so far, at most, in bytes
 
 	identifiable bool // the engine has endpoints that report its identity
 }
@@ -38,8 +40,9 @@ type line struct {
 	max    bool   // aggregate terms by max, not by sum
 	scale  Scale
 	fold   *fold
-	value  float64 // for lines without source series
-	from   []int   // indices in plan.sources
+	value  float64    // for lines without source series
+	from   []int      // indices in plan.sources
+	lacks  *uncounted // for llm_slo_counted: a probe may count instead
 }
 
 // source describes a row or an endpoint from which lines take their numbers.

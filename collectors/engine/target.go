@@ -38,6 +38,9 @@ type target struct {
 	detail   string     // the error behind it
 	known    Engine     // from the last page that was understood
 	declared []declared // maintenance, from the same page
+	// From the same page, for probes to count: what it does not, and the labels of its engine.
+	uncounted []uncounted
+	whole     [outLabels]string
 
 	run        chan struct{} // holds a token while a scrape runs; guards the fields below
 	abandoned  int           // consecutive scrapes that nobody waited for to the end
@@ -380,7 +383,11 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 			source.absurd = source.absurd || absurd
 			source.yields = source.yields || !absurd && !math.IsNaN(v)
 		}
-		if !absurd && !math.IsNaN(v) {
+		switch {
+		case absurd || math.IsNaN(v):
+		case l.lacks != nil && t.isProbed(*l.lacks):
+			s.append(l.family, l.lacks.probed, 1)
+		default:
 			s.append(l.family, l.text, v)
 		}
 	}
@@ -470,7 +477,7 @@ func (t *target) note(reason string, err error) {
 		t.detail = err.Error()
 	} else {
 		t.known = Engine{Runtime: t.plan.runtime, role: t.plan.role, Model: t.plan.model, Version: t.plan.version, Sleeping: t.plan.sleeping(t.values)}
-		t.declared = t.plan.declared
+		t.declared, t.uncounted, t.whole = t.plan.declared, t.plan.uncounted, t.plan.whole
 	}
 	t.mu.Unlock()
 	switch {

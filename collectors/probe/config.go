@@ -32,7 +32,7 @@ type Config struct {
 	Model string `yaml:"model"`
 	// Interval is the mean time between two requests. Default one minute.
 	Interval model.Duration `yaml:"interval"`
-	// Timeout bounds one request. Default 30 seconds.
+	// Timeout bounds one request. Default 10 seconds.
 	Timeout model.Duration `yaml:"timeout"`
 	// PromptWords is the length of the prompt in words. Default: that of the question alone.
 	PromptWords int `yaml:"prompt_words"`
@@ -51,8 +51,9 @@ type Config struct {
 // Defaults of a configuration.
 const (
 	DefaultInterval = time.Minute
-	defaultTimeout  = 30 * time.Second
+	defaultTimeout  = 10 * time.Second
 	minInterval     = 10 * time.Second
+	confirmAfter    = 10 * time.Second
 	defaultTokens   = 8
 	maxPromptWords  = 100_000
 	defaultBudget   = 10_000
@@ -117,6 +118,7 @@ func compile(path string, cfg Config, interval time.Duration, userAgent string) 
 	p := &Probe{cfg: cfg, api: apis[cfg.API], base: u, client: client, userAgent: userAgent + " (synthetic probe)",
 		interval: cmp.Or(time.Duration(cfg.Interval), interval, DefaultInterval), timeout: cmp.Or(time.Duration(cfg.Timeout), defaultTimeout)}
 	p.assumed = cfg.PromptWords*tokensPerWord + templateTokens
+	p.seen = &engine.Probed{Server: p.labels()[2], Model: cfg.Model}
 	switch {
 	case p.api == nil:
 		return nil, wrong(path+".api", "no API %q: write one of %s", cfg.API, strings.Join(slices.Sorted(maps.Keys(apis)), ", "))

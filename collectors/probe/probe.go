@@ -45,6 +45,9 @@ type state struct {
 	first   map[string][sha256.Size]byte // answers first seen, by release
 	expires string                       // when Ollama will unload the model, as the last probe has left it
 	last    metrics.ProbeOutcome         // to log changes only
+	failed  int                          // requests in a row
+	confirm bool                         // the last request was the first to fail
+	seen    *engine.Probed
 }
 
 // charge is what one request has cost.
@@ -74,7 +77,10 @@ type Collector struct {
 
 	firstByte, firstToken, firstVisible, interToken, duration, connection *prometheus.HistogramVec
 	requests, skipped, buffered, tokens                                   *prometheus.CounterVec
-	budget, matches                                                       *prometheus.GaugeVec
+	budget, matches, failures                                             *prometheus.GaugeVec
+
+	mu   sync.Mutex
+	seen []*engine.Probed // by the probes in use
 }
 
 // New makes a collector. look says what is known of the engine at an address, if it is read at all.
@@ -94,7 +100,7 @@ func New(look func(ctx context.Context, address string) (engine.Engine, bool), l
 		firstVisible: histogram(metrics.ProbeTimeToFirstVisibleToken, grid[slo.TTFT]), interToken: histogram(metrics.ProbeInterTokenLatency, grid[slo.ITL]),
 		duration: histogram(metrics.ProbeRequestDuration, grid[slo.RequestDuration]), connection: histogram(metrics.ProbeConnection, grid[slo.TTFT]),
 		requests: counter(metrics.ProbeRequests), skipped: counter(metrics.ProbeSkipped), buffered: counter(metrics.ProbeBuffered), tokens: counter(metrics.ProbeTokens),
-		budget: gauge(metrics.ProbeBudget), matches: gauge(metrics.ProbeAnswerMatches)}
+		budget: gauge(metrics.ProbeBudget), matches: gauge(metrics.ProbeAnswerMatches), failures: gauge(metrics.ProbeFailures)}
 }
 
 // vec is what all series of a family have in common.
@@ -104,7 +110,7 @@ type vec interface {
 }
 
 func (c *Collector) vecs() []vec {
-	return []vec{c.firstByte, c.firstToken, c.firstVisible, c.interToken, c.duration, c.connection, c.requests, c.skipped, c.buffered, c.tokens, c.budget, c.matches}
+	return []vec{c.firstByte, c.firstToken, c.firstVisible, c.interToken, c.duration, c.connection, c.requests, c.skipped, c.buffered, c.tokens, c.budget, c.matches, c.failures}
 }
 
 // Describe implements prometheus.Collector.
@@ -167,7 +173,7 @@ func (c *Collector) replace(ctx context.Context, before []running, probes []*Pro
 		r.stop()
 		i := slices.IndexFunc(probes, func(p *Probe) bool { return slices.Equal(p.labels(), r.labels()) })
 		if i >= 0 {
-			probes[i].spent = r.spent
+			probes[i].spent, probes[i].seen = r.spent, r.seen
 			continue
 		}
 		for _, v := range c.vecs() {
@@ -178,6 +184,12 @@ func (c *Collector) replace(ctx context.Context, before []running, probes []*Pro
 		if !slices.ContainsFunc(after, func(a running) bool { return a.same(p) }) {
 			after = append(after, running{p, c.start(ctx, p)})
 		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = nil
+	for _, a := range after {
+		c.seen = append(c.seen, a.seen)
 	}
 	return after
 }
@@ -200,11 +212,28 @@ func (c *Collector) start(ctx context.Context, p *Probe) (stop func()) {
 				return
 			case <-time.After(wait):
 			}
-			c.once(ctx, p, time.Now())
-			wait = time.Duration(float64(p.interval) * (0.9 + 0.2*rand.Float64()))
+			start := time.Now()
+			c.once(ctx, p, start)
+			wait = p.pause(time.Since(start), rand.Float64())
 		}
 	})
 	return func() { cancel(); wg.Wait() }
+}
+
+// pause returns the time until the next request. A failure is confirmed once, confirmAfter it began, so that a model
+// that hangs is known to hang after interval + 10% + two timeouts: see rules.ProbeFailing.
+func (p *Probe) pause(took time.Duration, random float64) time.Duration {
+	if p.confirm {
+		return max(0, confirmAfter-took)
+	}
+	return time.Duration(float64(p.interval) * (0.9 + 0.2*random))
+}
+
+// Probed returns what the probes in use have brought, for objectives to count.
+func (c *Collector) Probed() []*engine.Probed {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen
 }
 
 // announce makes the series that count from zero.
@@ -218,12 +247,17 @@ func (c *Collector) announce(p *Probe) {
 	}
 	c.buffered.WithLabelValues(l...)
 	c.budget.WithLabelValues(l...).Set(float64(p.cfg.TokensPerHour))
+	c.failures.WithLabelValues(l...).Set(0)
 }
 
 // once sends one request, unless there is a reason not to. start is when it began.
 func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	known, reason := c.reason(ctx, p)
+	p.confirm = false
 	if reason != "" {
+		if reason != skipBudget {
+			c.fails(p, false)
+		}
 		c.skipped.WithLabelValues(append(p.labels(), reason)...).Inc()
 		return
 	}
@@ -236,7 +270,7 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 		p.expires, _ = p.loaded(ctx)
 	}
 	c.compare(p, &r, known.Version)
-	c.observe(p, &r)
+	c.observe(p, &r, known.Reason == "")
 	if p.last != r.outcome {
 		p.last = r.outcome
 		level := slog.LevelWarn
@@ -310,10 +344,23 @@ func (c *Collector) compare(p *Probe, r *result, release string) {
 	c.matches.WithLabelValues(append(p.labels(), release)...).Set(matches)
 }
 
-// observe exports what a client saw.
-func (c *Collector) observe(p *Probe, r *result) {
+// fails counts requests that fail in a row.
+func (c *Collector) fails(p *Probe, failed bool) {
+	p.failed++
+	if !failed {
+		p.failed = 0
+	}
+	p.confirm = p.failed == 1
+	c.failures.WithLabelValues(p.labels()...).Set(float64(p.failed))
+}
+
+// observe exports what a client saw. up says whether the page of the engine answered, where one is read.
+func (c *Collector) observe(p *Probe, r *result, up bool) {
 	l := p.labels()
 	c.requests.WithLabelValues(append(l, string(r.outcome))...).Inc()
+	_, bad := slo.JudgeProbe(r.outcome)
+	c.fails(p, bad)
+	p.seen.Ended(r.outcome, up)
 	for phase, took := range r.phases {
 		c.connection.WithLabelValues(append(l, phase)...).Observe(took.Seconds())
 	}
@@ -336,10 +383,16 @@ func (c *Collector) observe(p *Probe, r *result) {
 	}
 	since(c.firstToken, r.token)
 	since(c.firstVisible, r.visible)
-	if r.whole() {
-		for _, gap := range r.gaps() {
+	if r.token > 0 {
+		p.seen.Took(slo.ProbeTTFT, (r.token - r.connected).Seconds())
+	}
+	if gaps := r.gaps(); r.whole() && len(gaps) > 0 {
+		sum := 0.
+		for _, gap := range gaps {
 			c.interToken.WithLabelValues(l...).Observe(gap)
+			sum += gap
 		}
+		p.seen.Took(slo.ProbeITL, sum/float64(len(gaps))) // a request is one event, however many tokens it has
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // series is what a collector exports, without the address of the server.
@@ -61,7 +62,7 @@ func TestGolden(t *testing.T) {
 	for _, r := range []result{good, held, other, {outcome: metrics.ProbeTimeout, connected: ms(3)}} {
 		c.charge(p, &r)
 		c.compare(p, &r, "0.11.0")
-		c.observe(p, &r)
+		c.observe(p, &r, true)
 	}
 	p.cfg.TokensPerHour = 1
 	c.once(t.Context(), p, time.Now())
@@ -363,17 +364,91 @@ func TestRun(t *testing.T) {
 	e2e.Until(t, 10*time.Second, "no series", func() bool { return golden.Page(t, c) == "" })
 }
 
+// TestFailureIsConfirmed: the first failure is confirmed ten seconds after it began, a second one is not, and whatever says nothing about the
+// model ends the row.
+func TestFailureIsConfirmed(t *testing.T) {
+	status := atomic.Int32{}
+	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if code := int(status.Load()); code != 0 {
+			w.WriteHeader(code)
+			return
+		}
+		script(word("one"), finish, done)(w, r)
+	}))
+	asleep := false
+	c := New(func(context.Context, string) (engine.Engine, bool) { return engine.Engine{Sleeping: asleep}, true }, slog.New(slog.DiscardHandler))
+	p := probing(t, s.URL)
+	const regular, confirm = time.Minute, 7 * time.Second
+	for i, step := range []struct {
+		status int
+		asleep bool
+		row    string
+		pause  time.Duration
+	}{
+		{0, false, "0", regular}, {500, false, "1", confirm}, {500, false, "2", regular}, {503, false, "3", regular}, {0, false, "0", regular},
+		{500, false, "1", confirm}, {429, false, "0", regular}, {500, false, "1", confirm}, {404, false, "0", regular},
+		{500, false, "1", confirm}, {500, true, "0", regular},
+	} {
+		status.Store(int32(step.status))
+		asleep = step.asleep
+		c.once(t.Context(), p, time.Now())
+		wants(t, c, `llm_probe_failures_in_a_row{model_name="m",probe="chat"} `+step.row)
+		if got := p.pause(3*time.Second, 0.5); got != step.pause {
+			t.Errorf("step %d: the next request is sent after %s, want %s", i, got, step.pause)
+		}
+	}
+	if late := probing(t, s.URL); true {
+		late.confirm = true
+		if got := late.pause(12*time.Second, 0); got != 0 {
+			t.Errorf("a timeout is confirmed after %s more", got)
+		}
+	}
+}
+
+// TestObjectivesCountRequests: a request is one event, however many tokens it has; what was held back has no times.
+func TestObjectivesCountRequests(t *testing.T) {
+	objectives := []slo.Objective{{Name: "ttft", Signal: slo.ProbeTTFT, Threshold: slo.Duration(time.Second), Target: slo.One / 2}, {Name: "itl", Signal: slo.ProbeITL, Threshold: slo.Duration(10 * time.Millisecond), Target: slo.One / 2},
+		{Name: "answers", Signal: slo.ProbeAvailability, Target: slo.One / 2}}
+	c, p := collecting(), probing(t, "http://engine:1")
+	engines, err := engine.New(engine.Config{Limits: engine.DefaultLimits, Objectives: objectives, Probed: c.Probed, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range c.replace(t.Context(), nil, []*Probe{p}) {
+		r.stop()
+	}
+	for _, h := range []http.Handler{
+		script(word("one"), wait, word("two"), wait, word("three"), finish, usage("1", "3"), done),
+		script(join(word("one"), word("two"), finish, usage("1", "2"), done)), // held back
+		http.NotFoundHandler(),
+	} {
+		r := asked(t, h)
+		c.observe(p, &r, true)
+	}
+	var page strings.Builder
+	if _, err := engines.Scrape(t.Context()).WriteTo(&page); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`events_total{model_name="m",server="engine:1",slo="ttft",threshold="1"} 1`, `events_total{model_name="m",server="engine:1",slo="itl",threshold="0.01"} 1`,
+		`bad_events_total{model_name="m",server="engine:1",slo="itl",threshold="0.01"} 1`, `events_total{model_name="m",server="engine:1",slo="answers"} 2`} {
+		if !strings.Contains(page.String(), want+"\n") {
+			t.Errorf("no %s:\n%s", want, page.String())
+		}
+	}
+}
+
 // TestSpendingOutlivesReload: a changed probe begins no new hour.
 func TestSpendingOutlivesReload(t *testing.T) {
 	c := collecting()
 	before, after := probing(t, "http://engine:1"), probing(t, "http://engine:1", func(c *Config) { c.MaxTokens = 9 })
 	before.spent = []charge{{time.Now(), 100}}
+	seen := before.seen
 	all := c.replace(t.Context(), []running{{before, func() {}}}, []*Probe{after})
 	for _, r := range all {
 		r.stop()
 	}
-	if len(all) != 1 || all[0].Probe != after || len(after.spent) != 1 {
-		t.Errorf("%d probes, %v spent", len(all), after.spent)
+	if len(all) != 1 || all[0].Probe != after || len(after.spent) != 1 || after.seen != seen {
+		t.Errorf("%d probes, %v spent, events go on %t", len(all), after.spent, after.seen == seen)
 	}
 	if again := c.replace(t.Context(), []running{{before, func() {}}}, []*Probe{probing(t, "http://engine:1")}); again[0].Probe != before {
 		t.Error("a probe that is as it was begins anew")

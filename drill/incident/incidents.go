@@ -121,6 +121,24 @@ func Incidents() []Incident {
 			Page: rules.ModelStalled, Within: 2 * minute, Cause: rules.ModelStalled,
 		},
 		{
+			Name: "wedged-unseen", Story: "the core of one engine hangs that counts no steps; its page shows the last numbers for ever, and only a probe asks for more",
+			Fleet: with(chat(), func(f *world.Fleet) { f.Runtimes, f.Probes = []metrics.Runtime{metrics.TensorRTLLM}, true }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Wedged = true }))},
+			Page:   rules.ProbeFailing, Within: 150 * time.Second, Cause: rules.ProbeFailing,
+		},
+		{
+			Name: "dead-gateway", Story: "the gateway takes no more connections; the engines behind it are idle, and their pages say that all is well",
+			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway = true }), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayDead = true })},
+			Page:   rules.ProbeFailing, Within: 150 * time.Second, Cause: rules.ProbeFailing,
+		},
+		{
+			Name: "buffering-proxy", Story: "a proxy collects each answer before it passes it on",
+			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway = true }), Lasts: 60 * minute,
+			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayBuffers = true })},
+			Cause:  rules.ProbeDisagrees,
+		},
+		{
 			Name: "long-prefill", Story: "one prompt of 300,000 tokens has a slow engine to itself for minutes: no token, and no step that the engine counts",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas = 1 }), Lasts: 30 * minute, Quiet: true,
 			Faults: []Fault{
@@ -292,6 +310,12 @@ func Incidents() []Incident {
 				fault(21*minute, func(w *world.World) { w.ExporterDown = false }),
 			},
 			Page: rules.FastBurn, Cause: rules.GPUThrottledUnderBurn,
+		},
+		{
+			Name: "blocked-probes", Story: "a new network policy lets the exporter read pages, and nothing else",
+			Fleet: with(chat(), func(f *world.Fleet) { f.Probes, f.ProbesGateway = true, true }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, func(w *world.World) { w.ProbesFail = true })},
+			Cause:  rules.ProbeBroken,
 		},
 
 		{

@@ -11,12 +11,14 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	gpupage "github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -26,11 +28,12 @@ import (
 // Instance is the instance label of the simulated node's exporter.
 const Instance = "gpu-node-1:9844"
 
-// exporter runs the exporter of the simulated node: its engine collector is the real one, and GPU.Emit writes the
-// series of GPUs.
+// exporter runs the exporter of the simulated node: its collectors of engines and probes are the real ones, and GPU.Emit
+// writes the series of GPUs.
 type exporter struct {
 	world  *world.World
 	engine *engine.Collector
+	probes *probe.Collector
 	parser parser.Parser
 	known  map[string]labels.Labels
 	text   bytes.Buffer
@@ -59,7 +62,11 @@ func (e *exporter) start() (err error) {
 			return err
 		}
 	}
-	e.engine, err = engine.New(engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.Configured(), Log: slog.New(slog.DiscardHandler)})
+	e.probes = probe.New(nil, slog.New(slog.DiscardHandler))
+	if err := e.world.Probe(e.probes); err != nil {
+		return err
+	}
+	e.engine, err = engine.New(engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.Configured(), Probed: e.probes.Probed, Log: slog.New(slog.DiscardHandler)})
 	return err
 }
 
@@ -101,6 +108,9 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 	if _, err := e.engine.Scrape(context.Background()).WriteTo(&e.text); err != nil {
 		return err
 	}
+	if err := e.probed(); err != nil {
+		return err
+	}
 	for line := range strings.Lines(e.text.String()) {
 		if line[0] == '#' {
 			continue
@@ -113,6 +123,24 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 		return nil
 	}
 	return e.gpus(emit)
+}
+
+// probed adds the series of probes.
+func (e *exporter) probed() error {
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(e.probes); err != nil {
+		return err
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		return err
+	}
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&e.text, f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sample parses one line of the exposition: a series, a space, a value.

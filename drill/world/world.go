@@ -6,12 +6,14 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -30,6 +32,8 @@ type Fleet struct {
 	Objectives []slo.Objective
 	// LeastLoaded makes the router send a request to the replica with the fewest, not to the next one.
 	LeastLoaded bool
+	// Probes makes the exporter ask each replica, ProbesGateway the address of the fleet's users.
+	Probes, ProbesGateway bool
 }
 
 // Configured returns the objectives by which the exporter counts.
@@ -55,12 +59,20 @@ type World struct {
 	Idle bool
 	// Hold keeps requests while no engine is up, as the activator of a platform that scales to zero does.
 	Hold bool
+	// GatewayDead loses what users and probes ask at the gateway; GatewayBuffers makes it collect each answer. Without
+	// probes only the former shows.
+	GatewayDead, GatewayBuffers bool
+	// ProbesFail means that the exporter reaches pages, but not what its probes ask.
+	ProbesFail bool
 
-	held  []*drill.Request
-	truth *truth
-	epoch time.Time // the time at which now was zero
-	now   time.Duration
-	next  int // replica of the next request, or the first to consider among equals: round robin, as in a Service
+	held   []*drill.Request
+	truth  *truth
+	epoch  time.Time // the time at which now was zero
+	now    time.Duration
+	random *rand.Rand // of probes
+	prober *probe.Collector
+	probes []*probing
+	next   int // replica of the next request, or the first to consider among equals: round robin, as in a Service
 }
 
 // Replica holds one engine, its page and its GPU.
@@ -89,7 +101,7 @@ const Namespace = "prod"
 func New(f Fleet, epoch time.Time, seed uint64) *World {
 	load := f.Profile.Load
 	load.Arrivals *= float64(f.Replicas)
-	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: newTruth(f.Configured()), epoch: epoch}
+	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: newTruth(f.Configured()), epoch: epoch, random: rand.New(rand.NewPCG(seed, 2))}
 	for i := range f.Replicas {
 		n := strconv.Itoa(i)
 		r := &Replica{world: w, Runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, Pod: f.Profile.Model + "-" + n, Host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
@@ -174,6 +186,7 @@ func (w *World) Advance(to time.Duration) {
 				r.Down, r.GPU.readyAt = false, 0
 			}
 		}
+		w.ask()
 		w.send(w.Traffic.Until(until))
 		for _, r := range w.Replicas {
 			r.GPU.throttle(w.now)
@@ -190,13 +203,14 @@ func (w *World) Advance(to time.Duration) {
 			}
 		}
 		w.now = until
+		w.await()
 		w.truth.tick()
 	}
 }
 
 // send passes requests to the engines, held ones first. Without an engine it holds or loses them.
 func (w *World) send(requests []*drill.Request) {
-	if w.Idle {
+	if w.Idle || w.GatewayDead {
 		return
 	}
 	if len(w.held) > 0 && w.route() != nil {

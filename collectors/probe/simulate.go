@@ -1,0 +1,51 @@
+package probe
+
+import (
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Answer is what a simulated client saw of one request. Times count from the open connection.
+type Answer struct {
+	Outcome          metrics.ProbeOutcome
+	FirstToken, Took time.Duration // until the first token, if there was one; until the end, good or bad
+	Tokens           int
+	Held             bool // all tokens came at once
+	PageUp           bool // the engine's page answered when the request was sent
+}
+
+// Simulate puts probes to use without sending anything: requests are simulated in virtual time, and Answered takes in
+// what came of them.
+func (c *Collector) Simulate(probes []*Probe) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = nil
+	for _, p := range probes {
+		c.announce(p)
+		c.seen = append(c.seen, p.seen)
+	}
+}
+
+// Timeout returns what bounds a request.
+func (p *Probe) Timeout() time.Duration { return p.timeout }
+
+// Answered exports what a simulated request brought, and returns the pause until the next, for a random number below 1.
+// It costs no tokens.
+func (c *Collector) Answered(p *Probe, a Answer, random float64) (pause time.Duration) {
+	const connected = time.Millisecond
+	r := result{outcome: a.Outcome, connected: connected, held: a.Held, completion: a.Tokens}
+	if a.FirstToken > 0 {
+		r.token = connected + a.FirstToken
+		r.firstByte, r.visible = r.token, r.token
+	}
+	if a.Outcome == metrics.ProbeOK {
+		r.end = connected + a.Took
+		for i := range a.Tokens {
+			r.arrivals = append(r.arrivals, arrival{at: r.token + time.Duration(i)*(r.end-r.token)/time.Duration(max(1, a.Tokens-1)), messages: 1})
+		}
+	}
+	c.compare(p, &r, "")
+	c.observe(p, &r, a.PageUp)
+	return p.pause(a.Took, random)
+}

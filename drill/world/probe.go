@@ -1,0 +1,98 @@
+package world
+
+import (
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Gateway is the address at which the fleet's users ask.
+const Gateway = "gateway:80"
+
+// probing is one of the exporter's probes: its requests go to a replica or, without one, through the gateway.
+type probing struct {
+	*probe.Probe
+	replica *Replica
+	next    time.Duration
+	request *drill.Request // under way
+	up      bool           // the page answered when it was sent
+}
+
+// Probe starts the exporter's probes as its process starts. Their requests are simulated; what comes of them goes through
+// the exporter's own collector.
+func (w *World) Probe(to *probe.Collector) error {
+	w.prober, w.probes = to, nil
+	var addresses []string
+	var replicas []*Replica
+	if w.Fleet.Probes {
+		for _, r := range w.Replicas {
+			addresses, replicas = append(addresses, r.Host), append(replicas, r)
+		}
+	}
+	if w.Fleet.ProbesGateway {
+		addresses, replicas = append(addresses, Gateway), append(replicas, nil)
+	}
+	var cfgs []probe.Config
+	for _, address := range addresses {
+		cfgs = append(cfgs, probe.Config{URL: "http://" + address, Model: w.Fleet.Profile.Model})
+	}
+	probes, err := probe.Compile(cfgs, probe.DefaultInterval, "drill")
+	if err != nil {
+		return err
+	}
+	to.Simulate(probes)
+	for i, p := range probes {
+		w.probes = append(w.probes, &probing{Probe: p, replica: replicas[i], next: w.now + time.Duration(w.random.Float64()*float64(probe.DefaultInterval))})
+	}
+	return nil
+}
+
+// ask sends the requests of probes that are due, before those of users in the same slice.
+func (w *World) ask() {
+	for _, p := range w.probes {
+		if w.ExporterDown || p.request != nil || p.next > w.now {
+			continue
+		}
+		to := p.replica
+		if to == nil {
+			to = w.route()
+		}
+		p.up = p.replica == nil || p.replica.Page() != nil
+		if to == nil || to.Page() == nil || w.ProbesFail || p.replica == nil && w.GatewayDead {
+			w.answered(p, probe.Answer{Outcome: metrics.ProbeRefused})
+			continue
+		}
+		p.request = &drill.Request{Arrival: w.now, Prompt: 42, Output: 8}
+		to.Engine.Offer(p.request)
+	}
+}
+
+// await takes in the answers that have come, and gives up on those that are late.
+func (w *World) await() {
+	for _, p := range w.probes {
+		q := p.request
+		if q == nil {
+			continue
+		}
+		switch took := q.Done - q.Arrival; {
+		case q.Rejected || q.Failed:
+			w.answered(p, probe.Answer{Outcome: metrics.ProbeServerError})
+		case q.Done > 0 && took <= p.Timeout():
+			a := probe.Answer{Outcome: metrics.ProbeOK, FirstToken: q.FirstToken - q.Arrival, Took: took, Tokens: int(q.Emitted)}
+			if p.replica == nil && w.GatewayBuffers {
+				a.FirstToken, a.Held = took, true
+			}
+			w.answered(p, a)
+		case w.now-q.Arrival >= p.Timeout():
+			w.answered(p, probe.Answer{Outcome: metrics.ProbeTimeout, Took: w.now - q.Arrival})
+		}
+	}
+}
+
+// answered ends a request.
+func (w *World) answered(p *probing, a probe.Answer) {
+	a.PageUp = p.up
+	p.request, p.next = nil, w.now+w.prober.Answered(p.Probe, a, w.random.Float64())
+}

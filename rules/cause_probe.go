@@ -1,0 +1,190 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Causes that only a client sees: a model that does not answer although its page does, and what lies between the two.
+var (
+	ProbeFailing = &Alert{
+		Name:     "LLMProbeFailing",
+		Branch:   Engine,
+		Expr:     withNamespace(promql.Vector(metrics.RecordedUnanswered)),
+		Severity: slo.Page,
+		Scope:    []string{metrics.LabelModel, metrics.LabelServer},
+		DependsOn: []Quiet{
+			{ModelDown, modelLabels},
+			{ModelStalled, modelLabels},
+			{EngineStalled, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelServer}},
+		},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "{{ $labels.model_name }} answers no synthetic request of {{ $labels.instance }} at {{ $labels.server }}",
+		Description: "The page of the engine says that all is well, and still a request gets no answer: the engine hangs, or a gateway before it does. Send one request straight to an engine: that tells which.",
+		Split: []Evidence{
+			{"Outcomes in 10 minutes", above(promql.Sum([]string{metrics.LabelInstance, metrics.LabelOutcome},
+				promql.Increase(promql.Vector(metrics.ProbeRequests, sameAddress()...), causeWindow)), 0), LabelledBy(Number, metrics.LabelInstance, metrics.LabelOutcome)},
+			{"Running, by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...)), foundEngine + " " + Number},
+		},
+		Dashboard: IncidentDashboard,
+	}
+	ProbeDisagrees = &Alert{
+		Name:        "LLMProbeDisagrees",
+		Branch:      Routing,
+		Expr:        withNamespace(latePerProbe()),
+		Severity:    slo.Ticket,
+		For:         10 * minute,
+		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
+		DependsOn:   []Quiet{{ProbeFailing, probedLabels}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "A client of {{ $labels.model_name }} at {{ $labels.server }} gets its first token much later than the engine makes it",
+		Description: "The network, a gateway or a buffer is between them. No objective on the engine's own times shows it.",
+		Split: []Evidence{
+			{"First token, to the client", mean(metrics.ProbeTimeToFirstToken, nil, probeWindow, sameAddress()...), Duration},
+			{"First token, in the engine", mean(metrics.TimeToFirstToken, nil, probeWindow, sameModel()...), Duration},
+			{"Connection", mean(metrics.ProbeConnection, []string{metrics.LabelPhase}, probeWindow, sameAddress()...), LabelledBy(Duration, metrics.LabelPhase)},
+			{"Answers held back", promql.Sum(nil, promql.Increase(promql.Vector(metrics.ProbeBuffered, sameAddress()...), probeWindow)), Number},
+		},
+		Dashboard: EngineDashboard,
+	}
+	AnswerChanged = &Alert{
+		Name:        "LLMAnswerChanged",
+		Branch:      Behaviour,
+		Expr:        withNamespace(promql.Equal(promql.Max(placeLabels, promql.Over("max_over_time", promql.Vector(metrics.ProbeAnswerMatches), 15*minute)), promql.Num(0))),
+		Severity:    slo.Info,
+		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "{{ $labels.model_name }} at {{ $labels.server }} answers the same question differently than before",
+		Description: "For a quarter of an hour no answer was the one that this release gave first. Weights, template, kernels or quantisation changed, or the load did: another batch changes the last bits.",
+		Dashboard:   EngineDashboard,
+	}
+	ProbeBroken = &Alert{
+		Name:   "LLMProbeBroken",
+		Branch: Exporter,
+		Expr: withNamespace(promql.Unless(unlessAsleep(promql.Max(probeLabels, promql.Unless(
+			above(promql.Sum(probeLabels, promql.Increase(promql.Vector(metrics.ProbeRequests), 15*minute)), 0),
+			above(promql.Sum(probeLabels, promql.Increase(promql.Vector(metrics.ProbeRequests, answered()), 15*minute)), 0)))),
+			promql.Vector(metrics.RecordedUnanswered), promql.On(metrics.LabelCluster, metrics.LabelModel, metrics.LabelServer))),
+		Severity: slo.Ticket,
+		For:      5 * minute,
+		Scope:    []string{metrics.LabelModel, metrics.LabelServer},
+		DependsOn: []Quiet{
+			{ModelDown, modelLabels},
+			{EngineDown, []string{metrics.LabelCluster, metrics.LabelServer}},
+			{ExporterFleetDown, []string{metrics.LabelCluster}},
+		},
+		Summary:     "Probe {{ $labels.probe }} of {{ $labels.model_name }} at {{ $labels.server }} proves nothing: it gets no answer",
+		Description: "Nothing says that the model is at fault: the probe is refused, or all probes of {{ $labels.instance }} fail alike. Look at its outcomes, its configuration and the way from there.",
+		Split: []Evidence{{"Outcomes in 15 minutes", above(promql.Sum([]string{metrics.LabelOutcome},
+			promql.Increase(promql.Vector(metrics.ProbeRequests, same(probeLabels...)...), 15*minute)), 0), LabelledBy(Number, metrics.LabelOutcome)}},
+		Dashboard: ExporterDashboard,
+	}
+)
+
+// Label sets of probes: one probe, what it asks, and the exporter that asks it.
+var (
+	probeLabels  = append([]string{metrics.LabelCluster, metrics.LabelInstance}, metrics.ProbeLabels...)
+	placeLabels  = []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelModel, metrics.LabelServer}
+	probedLabels = []string{metrics.LabelCluster, metrics.LabelModel, metrics.LabelServer}
+	asker        = []string{metrics.LabelCluster, metrics.LabelInstance}
+	atPage       = append([]string{metrics.LabelServer}, asker...)
+	namedModel   = []string{metrics.LabelCluster, metrics.LabelModel} // probes do not know the namespace
+)
+
+// probeWindow is long enough for thirty probes.
+const probeWindow = 30 * time.Minute
+
+func sameAddress() []*promql.Matcher { return same(probedLabels...) }
+
+// answered matches the outcomes of requests that the model answered.
+func answered() *promql.Matcher {
+	return promql.Either(metrics.LabelOutcome, string(metrics.ProbeOK)+"|"+string(metrics.ProbeWrongAnswer))
+}
+
+// probeGroup runs twice a minute, so that a model that hangs pages in two and a half minutes at the latest. The last good
+// request began just before it hung; the next begins 66 s later (a minute and a tenth), times out after 10 s, and is
+// confirmed at once by another that takes 10 s: 86 s. A scrape shows that within 30 s and an evaluation sees it within
+// another 30 s: 146 s.
+func probeGroup() Group {
+	return Group{Name: "llm-cause-probe", Interval: Interval / 2,
+		Records: []Record{{Name: metrics.RecordedUnanswered, Expr: unanswered()}},
+		Alerts:  []*Alert{ProbeFailing}}
+}
+
+// unanswered returns each address at which a model answers nobody: two requests of an exporter in a row failed, or one of
+// each of two exporters, and no other exporter gets an answer there. An exporter alone must be credible: it gets answers
+// elsewhere or, if it asks at one address only, reads the pages of the model's engines. If all its requests to several
+// addresses fail, its own network is the first suspect.
+func unanswered() promql.Expr {
+	failed := promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures))
+	addresses := func(e promql.Expr) promql.Expr {
+		return promql.CountBy(asker, promql.Max(atPage, e))
+	}
+	twice := promql.Ge(failed, promql.Num(2))
+	credible := promql.Or(
+		promql.And(twice, addresses(promql.Equal(failed, promql.Num(0))), promql.On(asker...)),
+		promql.And(promql.And(twice, promql.Equal(addresses(failed), promql.Num(1)), promql.On(asker...)), serving(), promql.On(namedModel...)))
+	shared := promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures, promql.NotRe(metrics.LabelServer, metrics.Loopback)))
+	several := promql.And(above(shared, 0), promql.Ge(promql.CountBy(probedLabels, above(shared, 0)), promql.Num(2)), promql.On(probedLabels...))
+	nobody := promql.Unless(promql.Or(credible, several), promql.Equal(shared, promql.Num(0)), promql.On(probedLabels...))
+
+	answeredBefore := above(promql.Max(placeLabels, promql.Over("max_over_time", promql.Vector(metrics.ProbeRequests, answered()), day)), 0)
+	down := promql.Equal(promql.Min(atPage, recentlyUp()), promql.Num(0))
+	return unlessAsleep(promql.Unless(
+		promql.And(nobody, answeredBefore), down, promql.On(atPage...)))
+}
+
+// recentlyUp returns whether pages answered at every scrape of two minutes: after an engine has come back, the next
+// request is a minute away.
+func recentlyUp() promql.Expr {
+	return promql.Over("min_over_time", promql.Vector(metrics.EngineUp), 2*minute)
+}
+
+// serving counts the engines of each model that were up and awake for two minutes.
+func serving() promql.Expr {
+	settled := promql.And(promql.Equal(promql.Min(pageLabels, recentlyUp()), promql.Num(1)), promql.Max(pageLabels, promql.Offset(promql.Vector(metrics.EngineUp), 2*minute)))
+	awake := promql.Unless(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
+		promql.Equal(promql.Max(replicaLabels, promql.Over("max_over_time", promql.Vector(metrics.Sleeping), 2*minute)), promql.Num(1)))
+	return promql.CountBy(namedModel, promql.And(awake, settled, promql.On(pageLabels...)))
+}
+
+// unlessAsleep leaves out models that had an engine within the day but have none that serves: they are down, asleep or
+// scaled to zero.
+func unlessAsleep(e promql.Expr) promql.Expr {
+	known := promql.CountBy(namedModel, promql.Over("last_over_time", promql.Vector(metrics.RecordedReplicas), day))
+	return promql.Unless(e, promql.Unless(known, serving()), promql.On(namedModel...))
+}
+
+// withNamespace adds the namespace of the model's engines, if it is the only one, so that what is said about a model is
+// one notification.
+func withNamespace(e promql.Expr) promql.Expr {
+	spaces := promql.Max(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), causeWindow))
+	only := promql.Unless(spaces, above(promql.CountBy(namedModel, spaces), 1), promql.On(namedModel...))
+	none := promql.Add(times(0, promql.CountBy(namedModel, promql.Vector(metrics.ProbeFailures))), promql.Num(1))
+	return promql.Mul(e, promql.OrOn(only, none, promql.On(namedModel...)), promql.On(namedModel...).ManyToOne(metrics.LabelNamespace))
+}
+
+// latePerProbe returns each address at which a client waits three times as long for the first token as the engine says,
+// and a tenth of a second more, or gets most answers in one piece. The engine at the address speaks for it or, behind a
+// gateway, all engines of the model.
+func latePerProbe() promql.Expr {
+	client := promql.And(mean(metrics.ProbeTimeToFirstToken, placeLabels, probeWindow),
+		promql.Ge(promql.Sum(placeLabels, promql.Increase(promql.CountOf(metrics.ProbeTimeToFirstToken), probeWindow)), promql.Num(10)))
+	late := func(client promql.Expr, engine []string) promql.Expr {
+		limit := promql.Add(times(3, mean(metrics.TimeToFirstToken, engine, probeWindow)), promql.Num(0.1))
+		return promql.Gt(client, limit, promql.On(engine...).ManyToOne())
+	}
+	increase := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
+		return promql.Sum(placeLabels, promql.Increase(promql.Vector(f, m...), probeWindow))
+	}
+	held := promql.And(
+		above(promql.Div(increase(metrics.ProbeBuffered), increase(metrics.ProbeRequests, answered())), 0.5),
+		promql.Ge(increase(metrics.ProbeBuffered), promql.Num(10)))
+	return promql.Or(
+		late(client, atPage),
+		late(promql.Unless(client, promql.Max(atPage, promql.Vector(metrics.EngineUp)), promql.On(atPage...)), namedModel),
+		held)
+}
