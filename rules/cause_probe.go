@@ -64,16 +64,16 @@ var (
 	ProbeBroken = &Alert{
 		Name:   "LLMProbeBroken",
 		Branch: Exporter,
-		Expr: withNamespace(promql.Unless(unlessAsleep(promql.Max(probeLabels, promql.Unless(
+		Expr: withNamespace(promql.Unless(promql.Unless(unlessAsleep(promql.Max(probeLabels, promql.Unless(
 			above(promql.Sum(probeLabels, promql.Increase(promql.Vector(metrics.ProbeRequests), 15*minute)), 0),
 			above(promql.Sum(probeLabels, promql.Increase(promql.Vector(metrics.ProbeRequests, answered()), 15*minute)), 0)))),
-			promql.Vector(metrics.RecordedUnanswered), promql.On(metrics.LabelCluster, metrics.LabelModel, metrics.LabelServer))),
+			promql.Vector(metrics.RecordedUnanswered), promql.On(metrics.LabelCluster, metrics.LabelModel, metrics.LabelServer)),
+			promql.Equal(promql.Max(atPage, promql.Vector(metrics.EngineUp)), promql.Num(0)), promql.On(atPage...))), // LLMEngineDown says so
 		Severity: slo.Ticket,
 		For:      5 * minute,
 		Scope:    []string{metrics.LabelModel, metrics.LabelServer},
 		DependsOn: []Quiet{
 			{ModelDown, modelLabels},
-			{EngineDown, []string{metrics.LabelCluster, metrics.LabelServer}},
 			{ExporterFleetDown, []string{metrics.LabelCluster}},
 		},
 		Summary:     "Probe {{ $labels.probe }} of {{ $labels.model_name }} at {{ $labels.server }} proves nothing: it gets no answer",
