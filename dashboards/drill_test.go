@@ -73,7 +73,7 @@ func TestDrill(t *testing.T) {
 					relabel = onHost
 				}
 				if in.Name == picturedIncident {
-					history = 2 * time.Hour // as drill run does
+					history, relabel = 2*time.Hour, inCluster // as drill run does
 				}
 				s := play(t, in, history, relabel)
 				for _, b := range boards(t) {
