@@ -29,9 +29,9 @@ type Board struct {
 	UID rules.Dashboard
 	// Description states the question that the dashboard answers.
 	Description string
-	// Since is the start of the initial time range, such as "now-6h".
+	// Since sets the start of the initial time range, such as "now-6h".
 	Since string
-	// Refresh is how often the dashboard reloads.
+	// Refresh sets how often the dashboard reloads.
 	Refresh string
 	// Variables lists the filters, in the order in which they narrow each other.
 	Variables scope
@@ -54,14 +54,14 @@ type Row struct {
 // Panel describes one visualisation, or a text.
 type Panel struct {
 	Title string
-	// About is the description behind the panel's (i).
+	// About fills the description behind the panel's (i).
 	About About
-	// Kind is the visualisation, Unit the unit of its values.
+	// Kind names the visualisation, Unit the unit of its values.
 	Kind Kind
 	Unit string
-	// Width is in columns, of 24; Height in units of about 30 pixels.
+	// Width counts columns, of 24; Height in units of about 30 pixels.
 	Width, Height uint32
-	// Queries are what the panel shows, Limits the lines to compare with.
+	// Queries lists what the panel shows, Limits the lines to compare with.
 	Queries, Limits []Query
 	// Steps colours values, from the lowest up. The first has no bound.
 	Steps []Step
@@ -75,11 +75,11 @@ type Panel struct {
 	Stacked bool
 	// Empty replaces "No data".
 	Empty string
-	// Runbook is the alert whose runbook goes further.
+	// Runbook names the alert whose runbook goes further.
 	Runbook string
-	// Next is the dashboard that goes further.
+	// Next names the dashboard that goes further.
 	Next rules.Dashboard
-	// Text is the content of a text panel, in Markdown.
+	// Text holds the content of a text panel, in Markdown.
 	Text string
 	// Drill says in which incidents the panel moves.
 	Drill Drill
@@ -116,11 +116,11 @@ type Step struct {
 
 // Column describes one column of a table.
 type Column struct {
-	// Field is the label to show, or "Value"; Title is the heading.
+	// Field names the label to show, or "Value"; Title is the heading.
 	Field, Title string
-	// Width is in pixels; 0 takes the remaining space.
+	// Width counts pixels; 0 takes the remaining space.
 	Width int
-	// Unit is the unit of a value, as in Panel.Unit.
+	// Unit names the unit of a value, as in Panel.Unit.
 	Unit string
 	// Texts replaces values with texts.
 	Texts map[string]string

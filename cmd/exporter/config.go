@@ -30,11 +30,11 @@ type Config struct {
 	Objectives []slo.Objective `yaml:"objectives"`
 	// Maintenance lists declared intervals in which bad events spend no budget.
 	Maintenance []slo.Maintenance `yaml:"maintenance"`
-	// Retention is how long Prometheus keeps samples. The check of the objectives needs it.
+	// Retention tells how long Prometheus keeps samples. The check of the objectives needs it.
 	Retention slo.Duration `yaml:"retention"`
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape `yaml:"histograms"`
-	// Probes are synthetic requests. None are sent without the section.
+	// Probes lists synthetic requests. None are sent without the section.
 	Probes []probe.Config `yaml:"probes"`
 	// Limits bound what one engine page may cost.
 	Limits LimitsConfig `yaml:"limits"`
@@ -42,13 +42,13 @@ type Config struct {
 
 // LimitsConfig holds engine.Limits in the form that people write. Zero values select the defaults.
 type LimitsConfig struct {
-	// BodySize is the maximum size of a page after decompression, such as 16MiB.
+	// BodySize limits the size of a page after decompression, such as 16MiB.
 	BodySize units.Base2Bytes `yaml:"body_size"`
-	// Series is the maximum number of series on a page.
+	// Series limits the number of series on a page.
 	Series int `yaml:"series"`
-	// LabelValueLength is the maximum number of bytes kept of a label value.
+	// LabelValueLength limits the number of bytes kept of a label value.
 	LabelValueLength int `yaml:"label_value_length"`
-	// Memory is the maximum that the pages of all engines hold together, such as 320MiB.
+	// Memory limits what the pages of all engines hold together, such as 320MiB.
 	Memory units.Base2Bytes `yaml:"memory"`
 }
 

@@ -30,11 +30,11 @@ type Config struct {
 	Maintenance []slo.Maintenance
 	// Probed returns what probes have brought, for objectives to count. May be nil.
 	Probed func() []*Probed
-	// Now is the clock of those intervals. Default: time.Now.
+	// Now tells the time for those intervals. Default: time.Now.
 	Now func() time.Time
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape
-	// UserAgent is the user agent sent to the engines.
+	// UserAgent names the exporter to the engines.
 	UserAgent string
 	Log       *slog.Logger
 }
@@ -48,7 +48,7 @@ type settings struct {
 
 // TargetConfig describes one engine to read.
 type TargetConfig struct {
-	// URL is scheme, host and port. The path is discovered unless given; the engine's other paths are assumed to be
+	// URL holds scheme, host and port. The path is discovered unless given; the engine's other paths are assumed to be
 	// beside it. A query is sent with every request and appears in the server label and in logs: it is no place for
 	// secrets.
 	URL string `yaml:"url"`
@@ -61,7 +61,7 @@ type TargetConfig struct {
 	Labels map[string]string `yaml:"labels"`
 	// GPUs names the GPUs of the engine, by UUID or index, where they cannot be discovered.
 	GPUs []string `yaml:"gpus"`
-	// HTTP is Prometheus' own client configuration: TLS, credentials from files, proxy.
+	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 	// Transport, if set, replaces the network: simulated engines answer in virtual time.
 	Transport http.RoundTripper `yaml:"-"`
@@ -72,10 +72,10 @@ const DefaultTimeout = 5 * time.Second
 
 // Mapping teaches the exporter an unknown engine, or more about a known one.
 type Mapping struct {
-	// Engine is the value of the runtime label. Naming a known engine puts the mapping's metrics
+	// Engine sets the runtime label. Naming a known engine puts the mapping's metrics
 	// before that engine's own.
 	Engine string `yaml:"engine"`
-	// Recognise is a metric that only this engine's page has. Known engines do not need it.
+	// Recognise names a metric that only this engine's page has. Known engines do not need it.
 	Recognise string `yaml:"recognise"`
 	// Labels maps labels of the vocabulary to labels of the page: model_name, dp_rank, role or replica.
 	Labels map[string]string `yaml:"labels"`
@@ -85,15 +85,15 @@ type Mapping struct {
 
 // MetricMapping maps one source.
 type MetricMapping struct {
-	// To is a metric of the vocabulary, such as llm_engine_requests_running.
+	// To names a metric of the vocabulary, such as llm_engine_requests_running.
 	To string `yaml:"to"`
-	// From is a PromQL selector for the source.
+	// From selects the source, in PromQL.
 	From string `yaml:"from"`
-	// Type is the type that the source must have on the page: counter, gauge or histogram.
+	// Type holds the type that the source must have on the page: counter, gauge or histogram.
 	Type Type `yaml:"type"`
 	// Scale converts to the base unit of To: 0.001 for milliseconds.
 	Scale float64 `yaml:"scale"`
-	// Outcome is the outcome of the requests counted, for llm_engine_requests_total.
+	// Outcome tells how the requests ended counted, for llm_engine_requests_total.
 	Outcome metrics.Outcome `yaml:"outcome"`
 }
 

@@ -29,24 +29,24 @@ import (
 type Options struct {
 	// Logger receives one record per change of state. Default: slog.Default().
 	Logger *slog.Logger
-	// Interval is how often clocks, power, bandwidth and the like are read, and the window of the GPM ratios, which
+	// Interval sets how often clocks, power, bandwidth and the like are read, and the window of the GPM ratios, which
 	// needs at least 100 ms. Default: 1 s.
 	Interval time.Duration
-	// SlowInterval is how often values that rarely change are read: ECC, row remapping, links, MIG devices,
+	// SlowInterval sets how often values that rarely change are read: ECC, row remapping, links, MIG devices,
 	// processes. Default: 10 s.
 	SlowInterval time.Duration
-	// Deadline is how long one cycle of one GPU may take before the GPU counts as stuck. The first
+	// Deadline limits how long one cycle of one GPU may take before the GPU counts as stuck. The first
 	// cycle after a driver load may take seconds. Default: 10 s.
 	Deadline time.Duration
-	// RestartAfter is how long the library may be in a state that only a new process can leave (its version differs
+	// RestartAfter limits how long the library may be in a state that only a new process can leave (its version differs
 	// from the kernel module's, or the container has lost its device nodes) before Run returns an error. Negative:
 	// never. Default: 5 min.
 	RestartAfter time.Duration
-	// LibraryPath is the NVML library to load. Default: libnvidia-ml.so.1, found by the loader.
+	// LibraryPath names the NVML library to load. Default: libnvidia-ml.so.1, found by the loader.
 	LibraryPath string
 	// SysFS and ProcFS are where the kernel's file systems are mounted. Default: /sys and /proc.
 	SysFS, ProcFS string
-	// Kmsg is the kernel log to read XIDs and SXids from. Default: /dev/kmsg. "none" switches it off.
+	// Kmsg names the kernel log to read XIDs and SXids from. Default: /dev/kmsg. "none" switches it off.
 	Kmsg string
 }
 

@@ -16,7 +16,7 @@ type api struct {
 	ends  bool // only the end of the stream says that the answer is whole
 }
 
-// piece is what one message adds to an answer.
+// piece holds what one message adds to an answer.
 type piece struct {
 	visible, reasoning string
 	tool               bool // part of a tool call
@@ -28,10 +28,10 @@ type piece struct {
 // token reports whether the message carries any.
 func (p piece) token() bool { return p.visible != "" || p.reasoning != "" || p.tool }
 
-// marked is the user of synthetic requests, for who reads an engine's log.
+// marked names the user of synthetic requests, for who reads an engine's log.
 const marked = "llm-node-exporter-probe"
 
-// apis are the ways to ask, by their names in the configuration.
+// apis lists the ways to ask, by their names in the configuration.
 var apis = map[string]*api{
 	"chat": {path: at("/v1/chat/completions"), parse: parseOpenAI, body: func(model, prompt string, maxTokens int) map[string]any {
 		return openAI(model, maxTokens, "messages", userSays(prompt))
@@ -62,11 +62,11 @@ func openAI(model string, maxTokens int, key string, prompt any) map[string]any 
 		"stream_options": map[string]any{"include_usage": true}, "user": marked}
 }
 
-// own are fields of a body that bound its cost or make it comparable. The configuration cannot set them.
+// own lists fields of a body that bound its cost or make it comparable. The configuration cannot set them.
 var own = []string{"model", "messages", "prompt", "inputs", "text_input", "stream", "max_tokens", "max_completion_tokens", "min_tokens", "n", "best_of",
 	"num_predict", "options", "parameters", "temperature", "user", "keep_alive", "tools"}
 
-// text is a string of an answer, or whatever stands in its place.
+// text holds a string of an answer, or whatever stands in its place.
 type text string
 
 // UnmarshalJSON takes null for nothing, and lists of parts as they are.
@@ -86,7 +86,7 @@ func given(raw json.RawMessage) bool {
 	return !slices.Contains([]string{"", "null", "[]", "{}", `""`}, string(raw))
 }
 
-// said is what an OpenAI-compatible message, or a whole answer, holds of one choice.
+// said holds what an OpenAI-compatible message, or a whole answer, holds of one choice.
 type said struct {
 	Content          text            `json:"content"`
 	Refusal          text            `json:"refusal"`

@@ -20,21 +20,21 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Config is one synthetic request that is sent again and again.
+// Config describes one synthetic request that is sent again and again.
 type Config struct {
-	// Name is the value of the probe label. Default: the API.
+	// Name sets the probe label. Default: the API.
 	Name string `yaml:"name"`
-	// URL is scheme, host and port, and the path below which the API's own paths are.
+	// URL holds scheme, host and port, and the path below which the API's own paths lie.
 	URL string `yaml:"url"`
-	// API is how to ask: chat (default), completions, ollama, tgi or triton.
+	// API tells how to ask: chat (default), completions, ollama, tgi or triton.
 	API string `yaml:"api"`
-	// Model is what clients call the model.
+	// Model holds the name that clients use.
 	Model string `yaml:"model"`
-	// Interval is the mean time between two requests. Default one minute.
+	// Interval sets the mean time between two requests. Default one minute.
 	Interval model.Duration `yaml:"interval"`
 	// Timeout bounds one request. Default 10 seconds.
 	Timeout model.Duration `yaml:"timeout"`
-	// PromptWords is the length of the prompt in words. Default: that of the question alone.
+	// PromptWords sets the length of the prompt in words. Default: that of the question alone.
 	PromptWords int `yaml:"prompt_words"`
 	// Nonce puts a word at the front of each prompt that makes it another, so that no prefix cache has it.
 	Nonce bool `yaml:"nonce"`
@@ -42,9 +42,9 @@ type Config struct {
 	MaxTokens int `yaml:"max_tokens"`
 	// TokensPerHour bounds what all requests of an hour cost, prompts included. Default 10,000.
 	TokensPerHour int `yaml:"tokens_per_hour"`
-	// Body are fields added to the request, such as chat_template_kwargs; a null takes one away.
+	// Body holds fields added to the request, such as chat_template_kwargs; a null takes one away.
 	Body map[string]any `yaml:"body"`
-	// HTTP is Prometheus' own client configuration: TLS, credentials from files, proxy.
+	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 }
 
@@ -65,7 +65,7 @@ const (
 	filler   = "the "
 )
 
-// What is taken for the cost of a prompt until an answer says it: two tokens for a word, and what a template of a chat adds.
+// Until an answer tells its size, a prompt is charged two tokens a word, plus what a chat template adds.
 const (
 	tokensPerWord  = 2
 	templateTokens = 64
@@ -152,12 +152,12 @@ func compile(path string, cfg Config, interval time.Duration, userAgent string) 
 
 func words(s string) int { return len(strings.Fields(s)) }
 
-// labels are the values of metrics.ProbeLabels.
+// labels returns the values of metrics.ProbeLabels.
 func (p *Probe) labels() []string {
 	return []string{p.cfg.Name, p.cfg.Model, p.base.Host + strings.TrimSuffix(p.base.Path, "/")}
 }
 
-// identity are the same with their names.
+// identity returns them with their names.
 func (p *Probe) identity() prometheus.Labels {
 	labels := prometheus.Labels{}
 	for i, value := range p.labels() {
@@ -168,7 +168,7 @@ func (p *Probe) identity() prometheus.Labels {
 
 func (p *Probe) address(path string) string { return p.base.JoinPath(path).String() }
 
-// body is the request.
+// body returns the request.
 func (p *Probe) body() ([]byte, error) {
 	prompt := strings.Repeat(filler, p.cfg.PromptWords-words(question)) + question
 	if p.cfg.Nonce {

@@ -38,7 +38,7 @@ const (
 // maxReleases bounds how many releases an answer is remembered of.
 const maxReleases = 16
 
-// state is what a probe remembers. One goroutine uses it at a time.
+// state holds what a probe remembers. One goroutine uses it at a time.
 type state struct {
 	assumed int // tokens of a prompt: what the last answer said, before it a guess
 	spent   []charge
@@ -50,13 +50,13 @@ type state struct {
 	seen    *engine.Probed
 }
 
-// charge is what one request has cost.
+// charge holds what one request has cost.
 type charge struct {
 	at     time.Time
 	tokens int
 }
 
-// cost is the most that one request may cost, in tokens.
+// cost returns the most that one request may cost, in tokens.
 func (p *Probe) cost() int { return p.assumed + p.cfg.MaxTokens }
 
 // affordable reports whether one more request stays within the hour's budget.
@@ -103,7 +103,7 @@ func New(look func(ctx context.Context, address string) (engine.Engine, bool), l
 		budget: gauge(metrics.ProbeBudget), matches: gauge(metrics.ProbeAnswerMatches), failures: gauge(metrics.ProbeFailures)}
 }
 
-// vec is what all series of a family have in common.
+// vec does what all series of a family have in common.
 type vec interface {
 	prometheus.Collector
 	DeletePartialMatch(prometheus.Labels) int
@@ -136,7 +136,7 @@ func (c *Collector) Use(probes []*Probe) {
 	c.next <- probes
 }
 
-// running is a probe at work.
+// running holds a probe at work.
 type running struct {
 	*Probe
 	stop func() // and wait until it has

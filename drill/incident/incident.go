@@ -20,23 +20,23 @@ type Incident struct {
 	Name  string
 	Story string
 	Fleet world.Fleet
-	// History is how long all was well before the onset. Default: two hours.
+	// History tells how long all was well before the onset. Default: two hours.
 	History time.Duration
 	// Replays holds the replays per hour of the first GPU's first NVLink, for each day before the history: what
 	// Prometheus has recorded of them.
 	Replays []float64
 	// Faults lists what happens from the onset on.
 	Faults []Fault
-	// Lasts is how long the drill watches after the onset.
+	// Lasts tells how long the drill watches after the onset.
 	Lasts time.Duration
 
-	// Page is the alert that must wake somebody; nil when nobody must be woken.
+	// Page names the alert that must wake somebody; nil when nobody must be woken.
 	Page *rules.Alert
-	// Within is how soon a page that is not a burn must come. For a burn, theory says when.
+	// Within limits how late a page that is not a burn must come. For a burn, theory says when.
 	Within time.Duration
-	// Cause is the alert that must name the cause, in the page or beside it.
+	// Cause names the alert that must name the cause, in the page or beside it.
 	Cause *rules.Alert
-	// Shows is a regular expression for the numbers on the cause that the first page's split must show: alerts on
+	// Shows holds a regular expression for the numbers on the cause that the first page's split must show: alerts on
 	// causes may come after the page, their evidence must not.
 	Shows string
 	// Quiet says that there must be no ticket either.

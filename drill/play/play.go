@@ -17,7 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// ScrapeInterval is how often the simulated Prometheus scrapes the exporter.
+// ScrapeInterval separates two scrapes of the exporter by the simulated Prometheus.
 const ScrapeInterval = 30 * time.Second
 
 // Rules returns the generated rule groups.
@@ -25,20 +25,20 @@ func Rules() []rules.Group { return rules.Groups(rules.Options{}) }
 
 // Options say how to play an incident.
 type Options struct {
-	// Seed is the seed of the arrivals.
+	// Seed draws the arrivals.
 	Seed uint64
-	// Groups are the rules. Default: Rules().
+	// Groups holds the rules. Default: Rules().
 	Groups []rules.Group
-	// Style is the style of the rules.
+	// Style shapes the rules.
 	Style rules.Style
-	// Relabel is the scrape's relabelling, which drops a series that it leaves without labels; nil keeps all as they are.
+	// Relabel does the scrape's relabelling, which drops a series that it leaves without labels; nil keeps all as they are.
 	Relabel func(labels.Labels) labels.Labels
 	// DCGM lists the fields that the node's dcgm-exporter adds to its default list, where the exporter reads GPUs from its
 	// page; nil where it reads NVML.
 	DCGM []string
 	// WithoutGPUs leaves out the series of GPUs.
 	WithoutGPUs bool
-	// Epoch is when the history begins. Default: rulesim.Epoch.
+	// Epoch tells when the history begins. Default: rulesim.Epoch.
 	Epoch time.Time
 }
 
@@ -46,7 +46,7 @@ type Options struct {
 type Play struct {
 	Incident incident.Incident
 	Seed     uint64
-	// Onset is when the incident begins, since the epoch of the world.
+	// Onset tells when the incident begins, since the epoch of the world.
 	Onset        time.Duration
 	World        *world.World
 	RuleFile     []byte
