@@ -32,7 +32,7 @@ type Incident struct {
 
 	// Page names the alert that must wake somebody; nil when nobody must be woken.
 	Page *rules.Alert
-	// Within limits how late a page that is not a burn must come. For a burn, theory says when.
+	// Within limits how late a page that is not a burn may come. For a burn, theory says when.
 	Within time.Duration
 	// Cause names the alert that must name the cause, in the page or beside it.
 	Cause *rules.Alert
