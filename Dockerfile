@@ -23,8 +23,9 @@ RUN case "$TARGETARCH" in \
     cp -L /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ && \
     echo 'hosts: files dns' >/image/etc/nsswitch.conf && \
     echo 'nonroot:x:65532:65532::/:/' >/image/etc/passwd
-ARG GOPROXY=https://proxy.golang.org,direct
-ENV GOPROXY=$GOPROXY GOTOOLCHAIN=local
+# Unset, it is Go's default.
+ARG GOPROXY
+ENV GOTOOLCHAIN=local
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
