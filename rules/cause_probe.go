@@ -106,8 +106,8 @@ func answered() *promql.Matcher {
 
 // probeGroup runs twice a minute, so that a model that hangs pages in two and a half minutes at the latest. The last good
 // request began just before it hung; the next begins 66 s later (a minute and a tenth), times out after 10 s, and is
-// confirmed at once by another that takes 10 s: 86 s. A scrape shows that within 30 s and an evaluation sees it within
-// another 30 s: 146 s.
+// confirmed a second later by another that takes 10 s: 87 s. A scrape shows that within 30 s and an evaluation sees it within
+// another 30 s: 147 s.
 func probeGroup() Group {
 	return Group{Name: "llm-cause-probe", Interval: Interval / 2,
 		Records: []Record{{Name: metrics.RecordedUnanswered, Expr: unanswered()}},

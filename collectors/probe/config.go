@@ -80,6 +80,7 @@ type Probe struct {
 	timeout   time.Duration
 	interval  time.Duration
 	userAgent string
+	hurry     chan struct{} // asks for a request now
 	state
 }
 
@@ -115,7 +116,7 @@ func compile(path string, cfg Config, interval time.Duration, userAgent string) 
 	cfg.PromptWords = cmp.Or(cfg.PromptWords, words(question))
 	cfg.MaxTokens = cmp.Or(cfg.MaxTokens, defaultTokens)
 	cfg.TokensPerHour = cmp.Or(cfg.TokensPerHour, defaultBudget)
-	p := &Probe{cfg: cfg, api: apis[cfg.API], base: u, client: client, userAgent: userAgent + " (synthetic probe)",
+	p := &Probe{hurry: make(chan struct{}, 1), cfg: cfg, api: apis[cfg.API], base: u, client: client, userAgent: userAgent + " (synthetic probe)",
 		interval: cmp.Or(time.Duration(cfg.Interval), interval, DefaultInterval), timeout: cmp.Or(time.Duration(cfg.Timeout), defaultTimeout)}
 	p.assumed = cfg.PromptWords*tokensPerWord + templateTokens
 	p.seen = &engine.Probed{Server: p.labels()[2], Model: cfg.Model}

@@ -79,8 +79,9 @@ type Collector struct {
 	requests, skipped, buffered, tokens                                   *prometheus.CounterVec
 	budget, matches, failures                                             *prometheus.GaugeVec
 
-	mu   sync.Mutex
-	seen []*engine.Probed // by the probes in use
+	mu    sync.Mutex
+	inUse []*Probe
+	asked time.Time // when a failure last made the others ask
 }
 
 // New makes a collector. look says what is known of the engine at an address, if it is read at all.
@@ -187,9 +188,9 @@ func (c *Collector) replace(ctx context.Context, before []running, probes []*Pro
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.seen = nil
+	c.inUse = nil
 	for _, a := range after {
-		c.seen = append(c.seen, a.seen)
+		c.inUse = append(c.inUse, a.Probe)
 	}
 	return after
 }
@@ -211,20 +212,39 @@ func (c *Collector) start(ctx context.Context, p *Probe) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-time.After(wait):
+			case <-p.hurry:
 			}
 			start := time.Now()
 			c.once(ctx, p, start)
 			wait = p.pause(time.Since(start), rand.Float64())
+			for _, other := range c.witnesses(p, time.Now()) {
+				select {
+				case other.hurry <- struct{}{}:
+				default:
+				}
+			}
 		}
 	})
 	return func() { cancel(); wg.Wait() }
 }
 
-// pause returns the time until the next request. A failure is confirmed once, confirmAfter it began, so that a model
-// that hangs is known to hang after interval + 10% + two timeouts: see rules.ProbeFailing.
+// witnesses returns the other probes, which ask at once after a first failure: if they fail alike before it is confirmed,
+// the exporter's own network is at fault. They do so once a minute at most.
+func (c *Collector) witnesses(p *Probe, now time.Time) []*Probe {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !p.confirm || now.Sub(c.asked) < DefaultInterval {
+		return nil
+	}
+	c.asked = now
+	return slices.DeleteFunc(slices.Clone(c.inUse), func(other *Probe) bool { return other == p })
+}
+
+// pause returns the time until the next request. A failure is confirmed once, confirmAfter it began and a moment after
+// its witnesses, so that a model that hangs is known to hang after interval + 10% + two timeouts: see rules.ProbeFailing.
 func (p *Probe) pause(took time.Duration, random float64) time.Duration {
 	if p.confirm {
-		return max(0, confirmAfter-took)
+		return max(time.Second, confirmAfter-took)
 	}
 	return time.Duration(float64(p.interval) * (0.9 + 0.2*random))
 }
@@ -233,7 +253,11 @@ func (p *Probe) pause(took time.Duration, random float64) time.Duration {
 func (c *Collector) Probed() []*engine.Probed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.seen
+	var seen []*engine.Probed
+	for _, p := range c.inUse {
+		seen = append(seen, p.seen)
+	}
+	return seen
 }
 
 // announce makes the series that count from zero.

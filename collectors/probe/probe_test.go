@@ -399,10 +399,43 @@ func TestFailureIsConfirmed(t *testing.T) {
 	}
 	if late := probing(t, s.URL); true {
 		late.confirm = true
-		if got := late.pause(12*time.Second, 0); got != 0 {
+		if got := late.pause(12*time.Second, 0); got != time.Second {
 			t.Errorf("a timeout is confirmed after %s more", got)
 		}
 	}
+}
+
+// TestWitnesses: a first failure makes the other probes ask at once, once a minute at most, so that it is known whether they
+// fail alike.
+func TestWitnesses(t *testing.T) {
+	var broken, asked atomic.Int32
+	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if broken.Load() == 1 {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		script(word("one"), finish, done)(w, r)
+	}))
+	other := probing(t, answering(t, counting(script(word("one"), finish, done), &asked)).URL)
+	c, p := collecting(), probing(t, s.URL)
+	c.inUse = []*Probe{p, other}
+	first := time.Now()
+	for i, step := range []struct {
+		broken int32
+		after  time.Duration
+		want   int
+	}{{0, 0, 0}, {1, 0, 1}, {1, 10 * time.Second, 0}, {0, 20 * time.Second, 0}, {1, 30 * time.Second, 0}, {0, 40 * time.Second, 0}, {1, 2 * time.Minute, 1}} {
+		broken.Store(step.broken)
+		c.once(t.Context(), p, time.Now())
+		if got := c.witnesses(p, first.Add(step.after)); len(got) != step.want || step.want == 1 && got[0] != other {
+			t.Errorf("step %d: %d witnesses, want %d", i, len(got), step.want)
+		}
+	}
+	other.interval = 100 * time.Hour
+	stop := c.start(t.Context(), other)
+	defer stop()
+	other.hurry <- struct{}{}
+	e2e.Until(t, 5*time.Second, "a probe in a hurry asks", func() bool { return asked.Load() == 1 })
 }
 
 // TestObjectivesCountRequests: a request is one event, however many tokens it has; what was held back has no times.

@@ -20,19 +20,18 @@ type Answer struct {
 func (c *Collector) Simulate(probes []*Probe) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.seen = nil
+	c.inUse = probes
 	for _, p := range probes {
 		c.announce(p)
-		c.seen = append(c.seen, p.seen)
 	}
 }
 
 // Timeout returns what bounds a request.
 func (p *Probe) Timeout() time.Duration { return p.timeout }
 
-// Answered exports what a simulated request brought, and returns the pause until the next, for a random number below 1.
-// It costs no tokens.
-func (c *Collector) Answered(p *Probe, a Answer, random float64) (pause time.Duration) {
+// Answered exports what a simulated request brought, and returns the pause until the next, for a random number below 1,
+// and the probes that ask at once. It costs no tokens.
+func (c *Collector) Answered(p *Probe, a Answer, now time.Time, random float64) (pause time.Duration, witnesses []*Probe) {
 	const connected = time.Millisecond
 	r := result{outcome: a.Outcome, connected: connected, held: a.Held, completion: a.Tokens}
 	if a.FirstToken > 0 {
@@ -47,5 +46,5 @@ func (c *Collector) Answered(p *Probe, a Answer, random float64) (pause time.Dur
 	}
 	c.compare(p, &r, "")
 	c.observe(p, &r, a.PageUp)
-	return p.pause(a.Took, random)
+	return p.pause(a.Took, random), c.witnesses(p, now)
 }

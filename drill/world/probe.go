@@ -1,6 +1,7 @@
 package world
 
 import (
+	"slices"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
@@ -16,6 +17,7 @@ type probing struct {
 	*probe.Probe
 	replica *Replica
 	next    time.Duration
+	hurry   bool           // asks as soon as it can
 	request *drill.Request // under way
 	up      bool           // the page answered when it was sent
 }
@@ -52,9 +54,10 @@ func (w *World) Probe(to *probe.Collector) error {
 // ask sends the requests of probes that are due, before those of users in the same slice.
 func (w *World) ask() {
 	for _, p := range w.probes {
-		if w.ExporterDown || p.request != nil || p.next > w.now {
+		if w.ExporterDown || p.request != nil || p.next > w.now && !p.hurry {
 			continue
 		}
+		p.hurry = false
 		to := p.replica
 		if to == nil {
 			to = w.route()
@@ -94,5 +97,9 @@ func (w *World) await() {
 // answered ends a request.
 func (w *World) answered(p *probing, a probe.Answer) {
 	a.PageUp = p.up
-	p.request, p.next = nil, w.now+w.prober.Answered(p.Probe, a, w.random.Float64())
+	pause, witnesses := w.prober.Answered(p.Probe, a, w.epoch.Add(w.now), w.random.Float64())
+	p.request, p.next = nil, w.now+pause
+	for _, other := range w.probes {
+		other.hurry = other.hurry || slices.Contains(witnesses, other.Probe)
+	}
 }
