@@ -18,7 +18,7 @@ var ReleaseRegression = &Alert{
 	Scope:    []string{metrics.LabelModel},
 	Explains: []*Alert{FastBurn, SlowBurn},
 	Summary:  "{{ $labels.model_name }} is {{ $value | humanize }} times as slow as yesterday, since a change in the last 6 hours",
-	Description: "Within six hours a version was deployed, or all engines restarted (more than 45 minutes ago, under no more load than yesterday), and the mean time to first token or between tokens is up by half or more. " +
+	Description: "Within six hours a version was deployed, or all engines restarted (more than 45 minutes ago, under at most 1.5 times the load of yesterday), and the mean time to first token or between tokens is up by half or more. " +
 		"What changed is in the split: a version, or else flags, image or node.",
 	Split: []Evidence{
 		{"Deployed within 6h, roll back before you understand", deployedWithin(6*hour, sameModel()...), LabelledBy("", metrics.LabelVersion)},

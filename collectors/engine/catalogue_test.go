@@ -160,6 +160,13 @@ func (fs facts) lastVersion() (string, bool) {
 	return last, last != ""
 }
 
+// TestEveryLabelHasAPlace: a label of the vocabulary beyond outLabels would be dropped without a word.
+func TestEveryLabelHasAPlace(t *testing.T) {
+	if n := len(metrics.EngineLabels) + len(metrics.DetailLabels); n != outLabels {
+		t.Errorf("outLabels in compile.go is %d, want %d", outLabels, n)
+	}
+}
+
 // TestNothingIsMappedAndMissing wants a reason why a quantity is missing only where it has no row, and only where there is more
 // to say than that it is not on the page.
 func TestNothingIsMappedAndMissing(t *testing.T) {

@@ -45,11 +45,16 @@ func figure(t Trace, p *Plot) template.HTML {
 	fmt.Fprintf(&b, `</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, width, height+timesHeight, template.HTMLEscapeString(p.Title))
 	times(&b, from, to, width, height)
 	for i, name := range names {
-		var points strings.Builder
-		for _, q := range p.Lines[name] {
-			fmt.Fprintf(&points, "%.1f,%.1f ", x(q.At, from, to, width), height-2-(height-6)*q.Value/top)
+		fmt.Fprintf(&b, `<polyline class="l%d" points="`, i%8)
+		line := p.Lines[name]
+		y := func(i int) string { return fmt.Sprintf("%.1f", height-2-(height-6)*line[i].Value/top) }
+		for i, q := range line {
+			if i > 0 && i < len(line)-1 && y(i-1) == y(i) && y(i) == y(i+1) {
+				continue // within a level stretch
+			}
+			fmt.Fprintf(&b, "%.1f,%s ", x(q.At, from, to, width), y(i))
 		}
-		fmt.Fprintf(&b, `<polyline class="l%d" points="%s"/>`, i%8, strings.TrimSpace(points.String()))
+		b.WriteString(`"/>`)
 	}
 	b.WriteString(`</svg></figure>`)
 	return template.HTML(b.String()) // every text in it was escaped above

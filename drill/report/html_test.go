@@ -50,3 +50,18 @@ func TestHTML(t *testing.T) {
 		}
 	}
 }
+
+// TestLevelLines: a point between two of the same height is left out, any other stays.
+func TestLevelLines(t *testing.T) {
+	var points []Point
+	for i, value := range []float64{1, 1, 1, 1, 3, 3, 3, 1} {
+		points = append(points, Point{time.Duration(i) * time.Minute, value})
+	}
+	trace := Trace{Incident: incident.Incident{Lasts: 30 * time.Minute}}
+	html := string(figure(trace, &Plot{Lines: map[string][]Point{"a": points}}))
+	_, line, _ := strings.Cut(html, `points="`)
+	line, _, _ = strings.Cut(line, `"`)
+	if drawn := strings.Fields(line); len(drawn) != 5 {
+		t.Errorf("drawn: %q, want the first and last of both levels and the end", drawn)
+	}
+}
