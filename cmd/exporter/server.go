@@ -56,7 +56,7 @@ func serve(ctx context.Context, n *node, o serverOptions, failed <-chan error) e
 	if o.maxRequests > 0 {
 		s.slots = make(chan struct{}, o.maxRequests)
 	}
-	httpServer := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 10 * time.Second}
+	listening := httpServer(s.handler())
 	var fatal error
 	stopped := make(chan struct{})
 	go func() {
@@ -67,11 +67,11 @@ func serve(ctx context.Context, n *node, o serverOptions, failed <-chan error) e
 		}
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		if err := httpServer.Shutdown(grace); err != nil {
+		if err := listening.Shutdown(grace); err != nil {
 			s.log.Warn("scrapes were cut off at shutdown", "err", err)
 		}
 	}()
-	if err := web.ListenAndServe(httpServer, o.listen, s.log); !errors.Is(err, http.ErrServerClosed) {
+	if err := web.ListenAndServe(listening, o.listen, s.log); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	<-stopped

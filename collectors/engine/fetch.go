@@ -33,9 +33,9 @@ type fetcher struct {
 }
 
 // sameHost follows redirects within the engine (Starlette adds a slash) but nowhere else: an untrusted page must not
-// choose what the exporter connects to.
+// choose what the exporter connects to, nor have credentials sent in clear.
 func sameHost(req *http.Request, via []*http.Request) error {
-	if len(via) > 3 || req.URL.Host != via[0].URL.Host {
+	if len(via) > 3 || req.URL.Host != via[0].URL.Host || req.URL.Scheme != via[0].URL.Scheme {
 		return http.ErrUseLastResponse
 	}
 	return nil
@@ -130,10 +130,10 @@ func refusal(resp *http.Response) error {
 		}
 	}
 	if status >= 300 && status < 400 {
-		if to, err := resp.Location(); err == nil && to.Host == resp.Request.URL.Host {
+		if to, err := resp.Location(); err == nil && to.Host == resp.Request.URL.Host && to.Scheme == resp.Request.URL.Scheme {
 			return &statusError{status, "redirects in a circle: " + to.Path}
 		}
-		return &statusError{status, "redirects to another host: " + resp.Header.Get("Location")}
+		return &statusError{status, "redirects to another host or scheme: " + resp.Header.Get("Location")}
 	}
 	return &statusError{status, said.Error.Message}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -9,12 +10,14 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -387,6 +390,59 @@ func TestRequestToTheEngine(t *testing.T) {
 
 	c = collectorFor(t, []TargetConfig{{URL: engine.URL}})
 	parse(t, exposition(t, c)).want(t, `llm_engine_up{reason="tls"}`, 0)
+}
+
+// plainly counts the connections on which a client did not speak TLS.
+type plainly struct {
+	net.Listener
+	count atomic.Int32
+}
+
+func (p *plainly) Accept() (net.Conn, error) {
+	for {
+		conn, err := p.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		from := bufio.NewReader(conn)
+		if first, err := from.Peek(1); err == nil && first[0] == 22 { // a handshake
+			return peeked{conn, from}, nil
+		}
+		p.count.Add(1)
+		conn.Close()
+	}
+}
+
+type peeked struct {
+	net.Conn
+	from *bufio.Reader
+}
+
+func (p peeked) Read(b []byte) (int, error) { return p.from.Read(b) }
+
+// A redirect from https to http would send the credentials in clear.
+func TestCredentialsAreNotSentInClear(t *testing.T) {
+	dir := t.TempDir()
+	secret, ca := filepath.Join(dir, "token"), filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(secret, []byte("s3cret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	engine := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://"+r.Host+"/metrics/", http.StatusTemporaryRedirect)
+	}))
+	plain := &plainly{Listener: engine.Listener}
+	engine.Listener = plain
+	engine.StartTLS()
+	defer engine.Close()
+	writeCertificate(t, ca, engine)
+	c := collectorFor(t, []TargetConfig{{URL: engine.URL, HTTP: config.HTTPClientConfig{
+		Authorization: &config.Authorization{Type: "Bearer", CredentialsFile: secret},
+		TLSConfig:     config.TLSConfig{CAFile: ca},
+	}}})
+	parse(t, exposition(t, c)).want(t, `llm_engine_up{reason="http_307"}`, 0)
+	if n := plain.count.Load(); n > 0 {
+		t.Errorf("%d requests were sent in clear", n)
+	}
 }
 
 func TestLabelsOfATarget(t *testing.T) {

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// maxConnections bounds the connections to the exporter's port. A few scrapers, probes and browsers need far fewer.
+const maxConnections = 200
+
+// httpServer returns a server that no client can hold up: each part of a request and its answer has its time, and there
+// is a bound on connections.
+func httpServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      2 * time.Minute, // longer than a profile takes
+		IdleTimeout:       5 * time.Minute, // longer than the time between two scrapes
+		MaxHeaderBytes:    64 << 10,
+		ConnState:         (&connections{}).changed,
+	}
+}
+
+// connections bounds the open connections. Above the limit it closes the one that has waited longest for a request: who
+// floods the port loses connections, and a scraper, whose request comes at once, does not.
+type connections struct {
+	mu      sync.Mutex
+	open    int
+	waiting []net.Conn // without a whole request, the oldest first
+}
+
+// changed is the server's ConnState hook.
+func (c *connections) changed(conn net.Conn, to http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = slices.DeleteFunc(c.waiting, func(w net.Conn) bool { return w == conn })
+	switch to {
+	case http.StateNew:
+		c.open++
+		c.waiting = append(c.waiting, conn)
+	case http.StateIdle:
+		c.waiting = append(c.waiting, conn)
+	case http.StateClosed, http.StateHijacked:
+		c.open--
+	}
+	if to == http.StateNew && c.open > maxConnections {
+		go c.waiting[0].Close() // TLS may take a moment to say goodbye
+		c.waiting = c.waiting[1:]
+	}
+}
