@@ -11,6 +11,7 @@ LDFLAGS += -extldflags "-Wl,-z,lazy"
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 
 COMMANDS ?= ./cmd/...
+FUZZTIME ?= 60s
 
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
@@ -57,5 +58,6 @@ bench: ## compare the page path with expfmt and the bare parser, and the rules w
 	go test -run '^$$' -bench . -benchtime 1x ./rules
 	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./dashboards
 
-fuzz: ## fuzz the page reader for a minute
-	go test -run '^$$' -fuzz FuzzPage -fuzztime 60s ./collectors/engine
+fuzz: ## fuzz everything that reads what others write: pages, answers, kernel log, kubelet, procfs, configuration
+	@for file in $$(grep -rl 'func Fuzz' --include=*_test.go .); do for name in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' $$file); do \
+	  echo $$name && go test -run '^$$' -fuzz $$name'$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$(dirname $$file) || exit 1; done; done

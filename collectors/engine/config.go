@@ -121,12 +121,10 @@ var pageLabels = []string{metrics.LabelRuntime, metrics.LabelServer, metrics.Lab
 func NewClient(path string, cfg TargetConfig) (*http.Client, *url.URL, error) {
 	u, err := url.Parse(cfg.URL)
 	switch {
-	case err != nil:
-		return nil, nil, configErrorf(path+".url", "%w", err)
-	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return nil, nil, configErrorf(path+".url", "%q is not a URL of the form http://host:port[/path]", cfg.URL)
-	case u.User != nil:
+	case err == nil && u.User != nil:
 		return nil, nil, configErrorf(path+".url", "credentials do not belong into a URL: use http_config.basic_auth with password_file")
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // without the text: it may hold a password
+		return nil, nil, configErrorf(path+".url", "not a URL of the form http://host:port[/path]")
 	}
 	if err := secretsFromFiles(path+".http_config", &cfg.HTTP); err != nil {
 		return nil, nil, err

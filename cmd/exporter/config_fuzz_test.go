@@ -1,0 +1,35 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+)
+
+// FuzzConfig: a configuration, whatever it is, is loaded or refused with an error that names the file.
+func FuzzConfig(f *testing.F) {
+	example, err := os.ReadFile("../../docs/exporter.example.yml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(example))
+	f.Add("targets:\n  - url: http://e:8000\n    http_config: {basic_auth: {username: u, password: s3cret}}\n")
+	f.Add("targets: [{url: 'http://u:s3cret@e'}]")
+	f.Add("objectives: [{name: x, signal: ttft, threshold: -1s}]")
+	f.Add("a: &a [*a]")
+	f.Fuzz(func(t *testing.T, text string) {
+		file := filepath.Join(t.TempDir(), "exporter.yml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := loadConfig(configOptions{role: roleNode, file: file}, probeOptions{interval: time.Minute}, func() []*engine.Probed { return nil }, slog.New(slog.DiscardHandler))
+		if err != nil && !strings.Contains(err.Error(), file) {
+			t.Errorf("%v", err)
+		}
+	})
+}
