@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
@@ -318,10 +319,22 @@ func (c *compiler) only(d *Dialect, to, otherwise string) string {
 }
 
 func (carry Carry) apply(v string) string {
+	v = printable(v)
 	if carry.Map == nil || v == "" {
 		return v
 	}
 	return carry.Map(v)
+}
+
+// printable replaces the control characters of a name that an engine gave, and those that change what is read around
+// them: it is shown in notifications, terminals and pages. PromQL cannot name the replacement character of Unicode.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == unicode.ReplacementChar || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
+			return '?'
+		}
+		return r
+	}, name)
 }
 
 // collect returns the source series of a row. None is not an error: the next candidate is tried.

@@ -320,6 +320,11 @@ func (t *target) identify(ctx context.Context, d *Dialect) Identity {
 		defer cancel()
 	}
 	id, err := d.Identify(ctx, t.document)
+	for _, name := range []*string{&id.Model, &id.Owner, &id.Version} {
+		if *name = printable(*name); len(*name) > t.config.Limits.LabelValueBytes {
+			*name = ""
+		}
+	}
 	answer := identified{Identity: id}
 	if err != nil {
 		answer.retry = time.Now().Add(identityRetry)
