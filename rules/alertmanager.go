@@ -142,27 +142,30 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 
 // NotificationTemplate returns a template that reads well on a phone: what, where and how bad; then where to look
 // first and eight lines of evidence, none longer than 240 characters; then two links, to the dashboard and to the
-// runbook. It uses only annotations and labels that all our alerts have.
+// runbook. It uses only annotations and labels that all our alerts have. Names that engines chose stand as text: they
+// make no link and call nobody.
 func (s Style) NotificationTemplate() string { return s.text(notificationTemplate) }
 
-const notificationTemplate = `{{ define "llm.title" -}}
+const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}
+
+{{ define "llm.title" -}}
 {{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
-{{ range $i, $a := $about }}{{ if eq $i 0 }}{{ $a.Annotations.summary }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
+{{ range $i, $a := $about }}{{ if eq $i 0 }}{{ template "llm.plain" $a.Annotations.summary }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
 {{- end }}
 
 {{ define "llm.text" -}}
 {{ range .Alerts.Firing -}}
-{{ .Annotations.summary }}
-{{ .Annotations.description }}
+{{ template "llm.plain" .Annotations.summary }}
+{{ template "llm.plain" .Annotations.description }}
 {{ with .Annotations.split }}
-{{ . | reReplaceAll "(?m)^(.{240}).+$" "$1…" | reReplaceAll "^((?:Look first at.*\n)?(?:.*\n){8})(?s:.+)" "$1" }}{{ end }}
+{{ template "llm.plain" (. | reReplaceAll "(?m)^(.{240}).+$" "$1…" | reReplaceAll "^((?:Look first at.*\n)?(?:.*\n){8})(?s:.+)" "$1") }}{{ end }}
 Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.cluster }}, cluster {{ . }}{{ end }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}{{ with .Labels.instance }}, node {{ . }}{{ end }}
 {{ with .Annotations.dashboard_url }}Look: {{ . }}
 {{ end }}Do: {{ .Annotations.runbook_url }}
 
 {{ end -}}
 {{ range .Alerts.Resolved -}}
-Resolved {{ .EndsAt.Format "15:04 MST" }}: {{ .Annotations.summary }}
+Resolved {{ .EndsAt.Format "15:04 MST" }}: {{ template "llm.plain" .Annotations.summary }}
 {{ end -}}
 {{- end }}
 `
