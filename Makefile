@@ -15,9 +15,12 @@ FUZZTIME ?= 60s
 
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+LICENSES    := github.com/google/go-licenses@v1.6.0
+SBOM        := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
-.PHONY: help build demo drill drill-report test race lint generate drift bench fuzz
+.PHONY: help build demo drill drill-report test race lint generate drift bench fuzz licenses sbom vulnerabilities reproducible
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,3 +64,17 @@ bench: ## compare the page path with expfmt and the bare parser, and the rules w
 fuzz: ## fuzz everything that reads what others write: pages, answers, kernel log, kubelet, procfs, configuration
 	@for file in $$(grep -rl 'func Fuzz' --include=*_test.go .); do for name in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' $$file); do \
 	  echo $$name && go test -run '^$$' -fuzz $$name'$$' -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$(dirname $$file) || exit 1; done; done
+
+licenses: ## fail when the exporter is linked against anything under a licence that is not listed here
+	go run $(LICENSES) check --allowed_licenses=Apache-2.0,BSD-2-Clause,BSD-3-Clause,ISC,MIT ./cmd/exporter
+
+sbom: build ## write what bin/exporter is made of, as CycloneDX, to bin/exporter.cdx.json
+	go run $(SBOM) bin -json -version $(VERSION) -output bin/exporter.cdx.json bin/exporter
+
+vulnerabilities: ## look for known vulnerabilities that the code reaches; needs the Internet
+	go run $(VULNCHECK) ./...
+
+reproducible: build ## build once more, elsewhere and from nothing, and compare byte by byte
+	@elsewhere=$$(mktemp -d) && trap 'chmod -R u+w "$$elsewhere" && rm -r "$$elsewhere"' EXIT && git archive --prefix=another/place/ HEAD | tar -x -C "$$elsewhere" && \
+	GOCACHE="$$elsewhere/cache" $(MAKE) -s -C "$$elsewhere/another/place" build COMMANDS=./cmd/exporter VERSION=$(VERSION) REVISION=$(REVISION) && \
+	cmp bin/exporter "$$elsewhere/another/place/bin/exporter" && echo 'the same, byte by byte'
