@@ -111,14 +111,13 @@ func checkEvaluation(p Picture, r *Report) {
 			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("takes %s of the %s between two evaluations", short(took), interval), Docs: "docs/scale.md",
 				Remedy: "give Prometheus more CPU before it is too late, or split the fleet: jsonnet-free-gen --fleet"})
 		}
-		if age > 2*interval+time.Minute {
+		switch {
+		case g.LastEvaluation.IsZero(): // Prometheus has just started or loaded it
+			r.fine(fmt.Sprintf("%s: not evaluated yet, due every %s", subject, interval))
+		case age > 2*interval+time.Minute:
 			late++
-			f := Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("was last evaluated %s ago, and is due every %s", age.Round(time.Second), interval), Docs: loading,
-				Remedy: "Prometheus' log says why: grep -i rule; is it out of CPU or disk?"}
-			if g.LastEvaluation.IsZero() {
-				f.Severity, f.Problem, f.Remedy = Missing, "has not been evaluated yet", "ask again after "+interval.String()
-			}
-			r.add(f)
+			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("was last evaluated %s ago, and is due every %s", age.Round(time.Second), interval), Docs: loading,
+				Remedy: "Prometheus' log says why: grep -i rule; is it out of CPU or disk?"})
 		}
 	}
 	if late == 0 && len(groups) > 0 {

@@ -20,9 +20,18 @@ func checkTargets(p Picture, r *Report) {
 			Remedy: "add the job llm-node-exporter to scrape_configs, or podMonitor.enabled in the chart; promtool check config prometheus.yml"})
 		return
 	}
-	up := 0
+	up, window := 0, p.Rules.window()
 	for _, t := range targets {
 		subject := "target " + t.ScrapeURL
+		interval := duration(t.ScrapeInterval)
+		switch {
+		case interval > window/2:
+			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("is scraped every %s: rates over %s have no two samples", interval, window), Docs: scraping,
+				Remedy: "scrape_interval: 15s, at most 1m"})
+		case interval > time.Minute:
+			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("is scraped every %s: rates over %s have too few samples", interval, window), Docs: scraping,
+				Remedy: "scrape_interval: 15s, at most 1m"})
+		}
 		switch {
 		case t.Health == "unknown":
 			r.add(Finding{Severity: Missing, Subject: subject, Problem: "has not been scraped yet", Remedy: "ask again after one scrape interval", Docs: scraping})
@@ -41,16 +50,7 @@ func checkTargets(p Picture, r *Report) {
 			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("has the job %q, which the rules do not watch", t.Labels["job"]), Alerts: []string{exporterDown, "LLMExporterFleetDown"}, Docs: scraping,
 				Remedy: "name the job llm-node-exporter (look for relabel_configs with target_label: job), or render the rules with --job='" + t.Labels["job"] + "'"})
 		}
-		interval, timeout := duration(t.ScrapeInterval), duration(t.ScrapeTimeout)
-		window := p.Rules.window()
-		switch {
-		case interval > window/2:
-			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("is scraped every %s: rates over %s have no two samples", interval, window), Docs: scraping,
-				Remedy: "scrape_interval: 15s, at most 1m"})
-		case interval > time.Minute:
-			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("is scraped every %s: rates over %s have too few samples", interval, window), Docs: scraping,
-				Remedy: "scrape_interval: 15s, at most 1m"})
-		}
+		timeout := duration(t.ScrapeTimeout)
 		if took := time.Duration(t.LastScrapeDuration * float64(time.Second)); timeout > 0 && took > timeout*4/5 {
 			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("takes %s of the %s that a scrape may take: slow engines are cut off", short(took), timeout), Docs: scraping,
 				Remedy: "raise scrape_timeout above the slowest engine: max by (server) (llm_engine_scrape_duration_seconds)"})
