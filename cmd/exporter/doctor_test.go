@@ -114,6 +114,8 @@ func TestDoctorOfExporters(t *testing.T) {
 			[]string{"metrics_disabled", "--metrics"}},
 		{"metrics are off and nobody says so", []string{"--no-collector.gpu", "--engine.target=" + answering(t, http.StatusNotFound, `{"detail":"Not Found"}`)},
 			[]string{"http_404", "--enable-metrics"}},
+		{"a flag hides all metrics", []string{"--no-collector.gpu", "--engine.target=" + answering(t, http.StatusOK, "python_gc_objects_collected_total{generation=\"0\"} 1\nhttp_requests_total{handler=\"/v1/models\"} 3\n")},
+			[]string{"unknown_engine", "--disable-log-stats"}},
 		{"a flag hides metrics", []string{"--no-collector.gpu", "--engine.target=" + servePage(t, "trtllm/v1.4-no-iteration-stats.prom")},
 			[]string{"does not show", "llm_engine_kv_cache_usage_ratio", "LLMKVPressure", "enable_iter_perf_stats: true"}},
 		{"wrong port", []string{"--no-collector.gpu", "--engine.target=http://127.0.0.1:1"}, []string{"engine 127.0.0.1:1", "unreachable", "curl -sv http://127.0.0.1:1/metrics"}},
@@ -163,17 +165,52 @@ func TestDoctorLooksByItself(t *testing.T) {
 	diagnose(t, "--no-collector.gpu", "--config.file="+file).want(t, 2, "configuration", "exporter.yml:2", "http://host:port")
 }
 
-// TestDoctorOfGPUs takes the kernel log away from a node with GPUs, which is healthy otherwise.
+// TestDoctorOfGPUs looks at nodes with GPUs: one that lacks the kernel log, and does not know where its engine runs, and
+// a healthy one, at first with a single exporter.
 func TestDoctorOfGPUs(t *testing.T) {
-	n := startOnGPUs(t, 2, nil, "--gpu.kmsg=/does/not/exist", "--engine.target="+servePage(t, healthyPage))
+	engine := servePage(t, healthyPage)
+	n := startOnGPUs(t, 2, nil, "--gpu.kmsg=/does/not/exist", "--engine.target="+engine)
 	n.until(t, `llm_gpu_xid_source_up{reason="not_found",source="kmsg"} 0`)
+	n.until(t, `llm_gpu_up{gpu="1"`)
 	d := diagnose(t, "--exporter="+n.url)
 	d.want(t, 1, "kernel log", "not_found", "mount /dev/kmsg")
 	d.want(t, 1, "nothing says on which GPU it runs", "hostPID", "gpus: in targets")
 	if len(d.Findings) != 2 {
 		t.Errorf("%+v", d)
 	}
+
+	dir := t.TempDir()
+	for name, text := range map[string]string{"rules.yaml": everyTwoSeconds(), "exporter.yml": "targets: [{url: " + engine + ", gpus: ['0']}]\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n = startOnGPUs(t, 2, nil, "--config.file="+filepath.Join(dir, "exporter.yml"))
+	n.until(t, `llm_engine_gpu_info{`)
+	scraped := func(addresses ...string) *prometheusServer {
+		return runPrometheus(t, "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"+alertmanager+"rule_files: ["+filepath.Join(dir, "rules.yaml")+"]\nscrape_configs:\n"+
+			"- {job_name: llm-node-exporter, honor_labels: true, static_configs: [{targets: ["+strings.Join(addresses, ", ")+"]}]}\n")
+	}
+	one := strings.TrimPrefix(n.url, "http://")
+	alone, twice := scraped(one), scraped(one, strings.Replace(one, "127.0.0.1", "localhost", 1))
+	e2e.Until(t, 30*time.Second, "nothing is wrong with a healthy installation", func() bool {
+		d = diagnose(t, "--exporter="+n.url, "--prometheus="+alone.url)
+		return d.Status == 0 && len(d.Findings) == 0
+	})
+	e2e.Until(t, 30*time.Second, "GPUs that two exporters read are named", func() bool {
+		return diagnose(t, "--exporter="+n.url, "--prometheus="+twice.url).says("broken", "GPU GPU-", "is read by several exporters", "run one per node")
+	})
 }
+
+// everyTwoSeconds returns the rules of this version, evaluated often, so that no test waits for a minute.
+func everyTwoSeconds() string {
+	return interval.ReplaceAllString(string(examples.Rules), "interval: 2s")
+}
+
+var interval = regexp.MustCompile(`interval: .*`)
+
+// alertmanager names one that nobody has to reach while no alert fires.
+const alertmanager = "alerting: {alertmanagers: [{static_configs: [{targets: ['127.0.0.1:9']}]}]}\n"
 
 // TestDoctorOfPrometheus sets up a real Prometheus in ways that go wrong, and once as it should be.
 func TestDoctorOfPrometheus(t *testing.T) {
@@ -183,12 +220,10 @@ func TestDoctorOfPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := strings.TrimPrefix(start(t, "--config.file="+file).url, "http://")
-	interval := regexp.MustCompile(`interval: .*`)
-	rules := interval.ReplaceAllString(string(examples.Rules), "interval: 2s")
+	rules := everyTwoSeconds()
 	job := func(name, more string) string {
 		return "- {job_name: " + name + ", honor_labels: true, static_configs: [{targets: ['" + address + "']}]" + more + "}\n"
 	}
-	const alertmanager = "alerting: {alertmanagers: [{static_configs: [{targets: ['127.0.0.1:9']}]}]}\n"
 	healthy := job("llm-node-exporter", "")
 	for _, c := range []struct {
 		name, global, jobs, rules string
