@@ -65,7 +65,8 @@ func Read(ctx context.Context, client *http.Client, at *url.URL) (*Reading, erro
 	if r.page, err = parser.TextToMetricFamilies(body); err != nil || r.page[buildInfo] == nil {
 		return nil, fmt.Errorf("%s answers, but is no llm-node-exporter: no %s there", page.String(), buildInfo)
 	}
-	list, err := get(ctx, client, at.JoinPath("/").ResolveReference(&url.URL{Path: "/engines"}).String(), "application/json")
+	page.Path = "/engines"
+	list, err := get(ctx, client, page.String(), "application/json")
 	if err != nil {
 		return nil, err
 	}

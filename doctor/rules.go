@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -23,21 +24,23 @@ type rule struct {
 	hold        time.Duration // of an alert, before it fires
 }
 
-// ReadRules parses a rule file.
+// ReadRules parses a rule file, or a PrometheusRule.
 func ReadRules(file []byte) (Rules, error) {
-	var f struct {
-		Groups []struct {
-			Name  string
-			Rules []struct {
-				Record, Alert, Expr, For string
-			}
+	type groups []struct {
+		Name  string
+		Rules []struct {
+			Record, Alert, Expr, For string
 		}
+	}
+	var f struct {
+		Groups groups
+		Spec   struct{ Groups groups }
 	}
 	if err := yaml.Unmarshal(file, &f); err != nil {
 		return nil, fmt.Errorf("no rule file: %s", yaml.FormatError(err, false, false))
 	}
 	var all Rules
-	for _, g := range f.Groups {
+	for _, g := range append(f.Groups, f.Spec.Groups...) {
 		for _, given := range g.Rules {
 			r := rule{group: g.Name, name: given.Record + given.Alert, alert: given.Alert != ""}
 			var err error
@@ -53,6 +56,9 @@ func ReadRules(file []byte) (Rules, error) {
 			}
 			all = append(all, r)
 		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("it has no rules: give a rule file or a PrometheusRule")
 	}
 	return all, nil
 }
