@@ -81,7 +81,7 @@ type Picture struct {
 
 // Diagnose runs all checks. Findings that gathering has brought come with them.
 func Diagnose(p Picture, gathered ...Finding) Report {
-	r := Report{Findings: gathered, Fine: []string{}}
+	r := Report{Findings: append([]Finding{}, gathered...), Fine: []string{}}
 	if p.Exporter != nil {
 		for _, check := range []func(Picture, *Report){checkSelf, checkDiscovery, checkEngines, checkObjectives, checkGPUs, checkOwnership, checkProbes} {
 			check(p, &r)

@@ -1,6 +1,10 @@
 package doctor
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +95,60 @@ func TestChecksOfAnswers(t *testing.T) {
 		case c.says == "" && len(found) == 0:
 		case len(found) != 1 || found[0].Severity != c.severity || !strings.Contains(found[0].Problem, c.says) || found[0].Remedy == "":
 			t.Errorf("%s: %+v", c.name, found)
+		}
+	}
+}
+
+// TestChecksOfPages wants a finding for each state of an exporter that a test cannot bring about, or only with a cluster.
+func TestChecksOfPages(t *testing.T) {
+	for _, c := range []struct {
+		page string
+		says []string
+	}{
+		{`llm_exporter_config_last_reload_successful 0`, []string{"configuration", "the one before stays", "--config.check"}},
+		{`llm_exporter_discovery_up{source="pods",reason="forbidden"} 0`, []string{"discovery by pods", "rbac.create=true"}},
+		{`llm_exporter_discovery_up{source="pods",reason="unreachable"} 0`, []string{"discovery by pods", "network policy"}},
+		{`llm_exporter_pod_resources_up{reason="socket_missing"} 0`, []string{"kubelet", "socket_missing", "mount the host's directory"}},
+		{`llm_exporter_unreadable_processes 3`, []string{"processes", "3 on GPUs", "CAP_SYS_PTRACE"}},
+		{`llm_gpu_nvml_up{reason="detached"} 0`, []string{"GPUs", "detached", "kill -USR2"}},
+		{"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_visible_gpus 0", []string{"GPUs", "counts none", "/dev/nvidia*"}},
+		{`llm_gpu_source_up{source="",server="localhost:9400",reason="unauthorized"} 0`, []string{"GPUs of localhost:9400", "--gpu.source-http-config"}},
+		{"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_up{gpu=\"3\",gpu_uuid=\"GPU-1\",reason=\"gpu_is_lost\"} 0", []string{"GPU 3", "gpu_is_lost", "drain the node"}},
+		{"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_missing{pci_bus_id=\"0000:10:00.0\"} 1", []string{"GPU at 0000:10:00.0", "does not list it", "/dev/nvidia*"}},
+		{"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_feature_supported{gpu=\"0\",feature=\"sram_ecc_threshold\",reason=\"no_permission\"} 0", []string{"sram_ecc_threshold", "run the exporter as root"}},
+		{`llm_engine_source_missing_total{server="h:1",metric="llm_engine_requests_running",source="old:name"} 2`, []string{"engine h:1", "llm_engine_requests_running", "old:name", "update the exporter"}},
+		{`llm_probe_requests_total{probe="chat",server="h:1",outcome="http_4xx"} 2`, []string{"probe chat of h:1", "http_4xx", "credentials_file"}},
+		{`llm_probe_requests_total{probe="chat",server="h:1",outcome="refused"} 2`, []string{"probe chat of h:1", "refused", "file of its http_config"}},
+	} {
+		exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/engines" {
+				_, _ = io.WriteString(w, `{"engines":[{"server":"h:1","state":"up"}]}`)
+				return
+			}
+			page := []byte("# TYPE " + buildInfo + " gauge\n" + buildInfo + "{version=\"1\"} 1\n")
+			for line := range strings.Lines(c.page + "\n") {
+				page = append(metrics.AppendHeader(page, metrics.Lookup(line[:strings.IndexAny(line, "{ ")])), line...)
+			}
+			_, _ = w.Write(page)
+		}))
+		at, err := url.Parse(exporter.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reading, err := Read(t.Context(), exporter.Client(), at)
+		exporter.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := Diagnose(Picture{Exporter: reading, Rules: written(t)}).Findings
+		if len(found) != 1 || found[0].Severity != Missing {
+			t.Errorf("%s: %+v", c.page, found)
+			continue
+		}
+		for _, words := range c.says {
+			if f := found[0]; !strings.Contains(f.Subject+" "+f.Problem+" "+f.Remedy, words) {
+				t.Errorf("%s: %q is not in %+v", c.page, words, f)
+			}
 		}
 	}
 }

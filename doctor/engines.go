@@ -43,9 +43,20 @@ func checkEngines(p Picture, r *Report) {
 				Remedy:  "compare the engine's flags with those of one that shows it; if it was renamed, update the exporter", Docs: "runbooks/LLMSourceMetricMissing.md"})
 		}
 	}
-	for _, s := range e.of(metrics.EngineInfo, metrics.LabelRole, "") {
-		checkSources(p, s.labels, r)
+	for _, engine := range e.pages() {
+		checkSources(p, engine, r)
 	}
+}
+
+// pages returns the labels of each page that an engine wrote, once, however many models are behind it.
+func (r *Reading) pages() []map[string]string {
+	var all []map[string]string
+	for _, s := range r.of(metrics.EngineInfo, metrics.LabelRole, "") {
+		if !slices.ContainsFunc(all, func(seen map[string]string) bool { return subject(seen) == subject(s.labels) }) {
+			all = append(all, s.labels)
+		}
+	}
+	return all
 }
 
 // flag marks the reason of a metric that the engine shows when it is told to: "needs --enable-metrics".

@@ -145,11 +145,11 @@ func checkOwnership(p Picture, r *Report) {
 	if !is(e.of(metrics.GPUUp), 1) {
 		return
 	}
-	for _, s := range e.of(metrics.EngineInfo, metrics.LabelRole, "") {
-		if len(e.of(metrics.EngineGPUInfo, metrics.LabelServer, s.labels[metrics.LabelServer], metrics.LabelPod, s.labels[metrics.LabelPod])) > 0 {
+	for _, engine := range e.pages() {
+		if len(e.of(metrics.EngineGPUInfo, metrics.LabelServer, engine[metrics.LabelServer], metrics.LabelPod, engine[metrics.LabelPod])) > 0 {
 			continue
 		}
-		r.add(Finding{Severity: Missing, Subject: subject(s.labels), Problem: "nothing says on which GPU it runs, so no alert on a GPU names its model",
+		r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: "nothing says on which GPU it runs, so no alert on a GPU names its model",
 			Remedy: "show the exporter the host's processes (hostPID: true; --path.procfs) or the kubelet's socket, or name its gpus: in targets", Docs: docs})
 	}
 }

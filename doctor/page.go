@@ -75,9 +75,9 @@ func Read(ctx context.Context, client *http.Client, at *url.URL) (*Reading, erro
 }
 
 // get asks for a document. The caller closes it.
-func get(ctx context.Context, client *http.Client, url, accept string) (io.ReadCloser, error) {
+func get(ctx context.Context, client *http.Client, address, accept string) (io.ReadCloser, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -91,11 +91,11 @@ func get(ctx context.Context, client *http.Client, url, accept string) (io.ReadC
 	body := bounded{io.LimitReader(resp.Body, bodyLimit), resp.Body, cancel}
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
 		body.Close()
-		return nil, fmt.Errorf("%s: %s: %w", url, resp.Status, errCredentials)
+		return nil, fmt.Errorf("%s: %s: %w", address, resp.Status, errCredentials)
 	}
 	if resp.StatusCode != http.StatusOK {
 		body.Close()
-		return nil, fmt.Errorf("%s: %s", url, resp.Status)
+		return nil, fmt.Errorf("%s: %s", address, resp.Status)
 	}
 	return body, nil
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,7 +26,7 @@ func checkTargets(p Picture, r *Report) {
 		subject := "target " + t.ScrapeURL
 		interval := duration(t.ScrapeInterval)
 		switch {
-		case interval > window/2:
+		case window > 0 && interval > window/2:
 			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("is scraped every %s: rates over %s have no two samples", interval, window), Docs: scraping,
 				Remedy: "scrape_interval: 15s, at most 1m"})
 		case interval > time.Minute:
@@ -186,7 +187,7 @@ func checkVersions(p Picture, r *Report) {
 		}
 	}
 	for _, v := range slices.Sorted(maps.Keys(others)) {
-		r.add(Finding{Severity: Missing, Subject: "version " + v, Problem: fmt.Sprintf("runs on %s, this is %s", some(distinct(others[v])), p.Version),
+		r.add(Finding{Severity: Missing, Subject: "version " + cmp.Or(v, "unknown"), Problem: fmt.Sprintf("runs on %s, this is %s", some(distinct(others[v])), cmp.Or(p.Version, "a build without a version")),
 			Remedy: "finish the rollout, or ask with the exporter's own binary", Docs: "CHANGELOG.md"})
 	}
 }

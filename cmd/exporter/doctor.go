@@ -125,7 +125,11 @@ func (o doctorOptions) client(flag, address, file string) (*http.Client, *url.UR
 	if err != nil {
 		return nil, nil, err
 	}
-	return engine.NewClient("--"+flag, engine.TargetConfig{URL: address, HTTP: settings})
+	client, at, err := engine.NewClient("", engine.TargetConfig{URL: address, HTTP: settings})
+	if err != nil {
+		return nil, nil, fmt.Errorf("--%s: %w", flag, errors.Unwrap(err))
+	}
+	return client, at, nil
 }
 
 // readExporter asks an exporter or, if it is to look by itself, reads this node. It returns what it could not read.

@@ -137,7 +137,7 @@ func TestDoctorWithoutAnExporter(t *testing.T) {
 	diagnose(t, "--exporter=http://127.0.0.1:1").want(t, 3, "connection refused", "--exporter=http://HOST:9844")
 	diagnose(t, "--exporter="+servePage(t, healthyPage)).want(t, 3, "is no llm-node-exporter")
 	diagnose(t, "--exporter="+start(t).url, "--prometheus=http://127.0.0.1:1").want(t, 3, "Prometheus", "--prometheus-http-config")
-	for _, args := range [][]string{{"--nonsense"}, {"--exporter=http://127.0.0.1:1", "--no-collector.gpu"}, {"--exporter=http://u:p@h:1"}, {"--rules=/does/not/exist"}} {
+	for _, args := range [][]string{{"--nonsense"}, {"--exporter=http://127.0.0.1:1", "--no-collector.gpu"}, {"--exporter=http://u:p@h:1"}, {"--prometheus=prometheus:9090", "--no-collector.gpu"}, {"--rules=/does/not/exist"}} {
 		if status, err := doctorCommand(t.Context(), args, io.Discard, io.Discard); status != 3 || err == nil {
 			t.Errorf("%q: status %d, %v", args, status, err)
 		}
