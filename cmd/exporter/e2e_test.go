@@ -202,22 +202,36 @@ type prometheusServer struct{ url, version string }
 // and waits for its first scrape.
 func startPrometheus(t *testing.T, target string) *prometheusServer {
 	t.Helper()
-	binary := e2e.Program(t, "prometheus", "prometheus")
-	dir := t.TempDir()
-	config := filepath.Join(dir, "prometheus.yml")
-	if err := os.WriteFile(config, []byte(`
+	p := runPrometheus(t, `
 global: {scrape_interval: 1s, scrape_timeout: 1s}
 scrape_configs:
   - job_name: llm-node-exporter
     static_configs: [{targets: ["`+target+`"]}]
-`), 0o600); err != nil {
+`)
+	e2e.Until(t, 30*time.Second, "Prometheus has scraped an engine", func() bool { return len(p.query(t, `llm_engine_up == 1`, "")) > 0 })
+	return p
+}
+
+// runPrometheus runs the Prometheus on PATH with a configuration until the test ends.
+func runPrometheus(t *testing.T, config string, args ...string) *prometheusServer {
+	t.Helper()
+	binary := e2e.Program(t, "prometheus", "prometheus")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "prometheus.yml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	address := e2e.Address(t)
-	e2e.Start(t, binary, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=error")
+	e2e.Start(t, binary, append(args, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=error")...)
 	p := &prometheusServer{url: "http://" + address}
-	e2e.Answers(t, p.url+"/-/ready")
-	e2e.Until(t, 30*time.Second, "Prometheus has scraped an engine", func() bool { return len(p.query(t, `llm_engine_up == 1`, "")) > 0 })
+	e2e.Until(t, 30*time.Second, "Prometheus answers", func() bool {
+		resp, err := http.Get(p.url + "/-/ready")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusUnauthorized
+	})
 	out, _ := exec.Command(binary, "--version").CombinedOutput()
 	p.version, _, _ = strings.Cut(string(out), "\n")
 	return p

@@ -94,15 +94,23 @@ func (e either) Collect(ch chan<- prometheus.Metric) {
 // pages lists the addresses that auto tries: those of dcgm-exporter and AMD's device-metrics-exporter.
 var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 
+// httpConfig reads the file with TLS settings and credentials that a flag names; none is fine.
+func httpConfig(flag, file string) (config.HTTPClientConfig, error) {
+	if file == "" {
+		return config.HTTPClientConfig{}, nil
+	}
+	read, _, err := config.LoadHTTPConfigFile(file)
+	if err != nil {
+		return config.HTTPClientConfig{}, fmt.Errorf("--%s: %w", flag, err)
+	}
+	return *read, nil
+}
+
 // newPage builds the collector of a page. The page is read only while needed.
 func (o gpuOptions) newPage(limits engine.Limits, needed func() bool, urls ...string) (*page.Collector, error) {
-	var http config.HTTPClientConfig
-	if o.sourceHTTP != "" {
-		read, _, err := config.LoadHTTPConfigFile(o.sourceHTTP)
-		if err != nil {
-			return nil, fmt.Errorf("--gpu.source-http-config: %w", err)
-		}
-		http = *read
+	http, err := httpConfig("gpu.source-http-config", o.sourceHTTP)
+	if err != nil {
+		return nil, err
 	}
 	var targets []engine.TargetConfig
 	for _, url := range urls {

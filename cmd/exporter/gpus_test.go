@@ -47,7 +47,11 @@ func startOnGPUs(t *testing.T, gpus int, prepare func(*fakenvml.State), args ...
 	}
 	address := e2e.Address(t)
 	n.url = "http://" + address
-	n.process = exec.Command(binary, append(args, "--web.listen-address="+address, "--gpu.nvml-library="+library, "--gpu.kmsg=none", "--path.sysfs="+dir)...)
+	args = append(args, "--web.listen-address="+address, "--gpu.nvml-library="+library, "--path.sysfs="+dir)
+	if !strings.Contains(strings.Join(args, " "), "--gpu.kmsg=") {
+		args = append(args, "--gpu.kmsg=none")
+	}
+	n.process = exec.Command(binary, args...)
 	n.process.Stdout, n.process.Stderr = n.log, n.log
 	if err := n.process.Start(); err != nil {
 		t.Fatal(err)

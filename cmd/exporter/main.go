@@ -6,6 +6,7 @@
 //	config    the configuration file and what it becomes    config.go
 //	node      the collectors, reloads and signals           node.go, gpus.go, discovery.go, self.go
 //	server    routes, scrapes and pages for people          server.go, engines.go
+//	commands  what runs instead of the server               doctor.go
 package main
 
 import (
@@ -33,12 +34,31 @@ func main() {
 	// Silence klog: the calls of the API server's client return its problems as errors.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stderr)
+	status, err := dispatch(ctx, os.Args[1:])
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "exporter:", err)
-		os.Exit(1)
 	}
+	os.Exit(status)
+}
+
+// commands lists what runs instead of the server when the first argument names it. A command writes its answer to out
+// and what it is doing to progress.
+var commands = map[string]func(ctx context.Context, args []string, out, progress io.Writer) (status int, err error){
+	"doctor": doctorCommand,
+}
+
+// dispatch runs a command or the server, and returns the exit status.
+func dispatch(ctx context.Context, args []string) (status int, err error) {
+	if len(args) > 0 {
+		if command := commands[args[0]]; command != nil {
+			return command(ctx, args[1:], os.Stdout, os.Stderr)
+		}
+	}
+	if err := run(ctx, args, os.Stderr); err != nil {
+		return 1, err
+	}
+	return 0, nil
 }
 
 // The roles of an exporter.
@@ -59,9 +79,19 @@ type options struct {
 
 // parseFlags reads the command line.
 func parseFlags(args []string) (o options, err error) {
-	app := kingpin.New("exporter", "Metrics of LLM inference engines and the GPUs under them, in one vocabulary.")
+	app := kingpin.New("exporter", "Metrics of LLM inference engines and the GPUs under them, in one vocabulary.\n\n"+
+		"exporter doctor: why is a series or a value missing? See exporter doctor --help.")
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("llm-node-exporter"))
+	o.addFlags(app)
+	if _, err := app.Parse(args); err != nil {
+		return o, fmt.Errorf("%w (see --help)", err)
+	}
+	return o.ofRole(), nil
+}
+
+// addFlags adds the flags of the server.
+func (o *options) addFlags(app *kingpin.Application) {
 	o.config.addFlags(app)
 	o.server.addFlags(app)
 	ofNode := nodeFlags{app, &o.config.role}
@@ -69,13 +99,14 @@ func parseFlags(args []string) (o options, err error) {
 	o.discovery.addFlags(ofNode)
 	o.probes.addFlags(app)
 	promslogflag.AddFlags(app, &o.log)
-	if _, err := app.Parse(args); err != nil {
-		return o, fmt.Errorf("%w (see --help)", err)
-	}
+}
+
+// ofRole returns the options without what the role leaves out.
+func (o options) ofRole() options {
 	if o.config.role == roleCluster {
 		o.gpus.enabled, o.discovery.source = false, "none"
 	}
-	return o, nil
+	return o
 }
 
 // nodeFlags adds flags about the node, which --role=cluster refuses.

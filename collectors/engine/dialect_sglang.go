@@ -14,6 +14,7 @@ var sglang = Dialect{
 	Source:      "sglang srt/metrics/collector.py (to 0.5.9), srt/observability/metrics_collector.py (from 0.5.10), srt/managers/tokenizer_manager.py",
 	Recognise:   func(p *Page) bool { return p.HasPrefix("sglang:") },
 	Restore:     colon("sglang"),
+	Remedies:    map[string]string{reasonStatus + "NNN": "SGLang answers 404 without `--enable-metrics`."},
 	EngineTypes: []string{"sglang"},
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},

@@ -13,8 +13,9 @@ import (
 // vllm reads vLLM's own page: V0 and V1, one or several API servers, data-parallel ranks, and the renamed copies that
 // Ray and OpenTelemetry make.
 var vllm = Dialect{
-	Runtime: metrics.VLLM,
-	Source:  "vllm/engine/metrics.py (V0), vllm/v1/metrics/loggers.py, v1/spec_decode/metrics.py, distributed/kv_transfer/kv_connector/v1/nixl",
+	Runtime:  metrics.VLLM,
+	Source:   "vllm/engine/metrics.py (V0), vllm/v1/metrics/loggers.py, v1/spec_decode/metrics.py, distributed/kv_transfer/kv_connector/v1/nixl",
+	Remedies: map[string]string{reasonUnknown: "vLLM shows none of its metrics with `--disable-log-stats`."},
 	Recognise: func(p *Page) bool {
 		return p.HasPrefix("vllm:") && !p.HasPrefix("nv_")
 	},

@@ -58,7 +58,7 @@ var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonEmpty, "The page has no series.", "Some engines are silent until the first request. Name the engine in the configuration to accept that."},
 	{reasonRouter, "The page belongs to a router or gateway that is not read.", "Make the engines behind it the targets."},
 	{reasonNotEngine, "The page belongs to a known server that is no engine: a sidecar, an exporter, a cache.", "Take it off the targets. The log and `/engines` name the server, and what to read instead."},
-	{reasonUnknown, "The page is readable, but no known engine wrote it.", "Name the engine in the configuration, or describe it under `mappings`."},
+	{reasonUnknown, "The page is readable, but no known engine wrote it.", "Name the engine in the configuration, or describe it under `mappings`. " + remedies(reasonUnknown)},
 }
 
 // remedies joins what single engines need about a reason.

@@ -108,6 +108,16 @@ var codes = map[code]struct {
 	codeUnknown:          {"unknown", thisTime, "see the kernel log; in a container, systemd may have taken the GPU's device nodes away: recreate the container"},
 }
 
+// Remedy returns what to do about a reason of llm_gpu_nvml_up or llm_gpu_up; empty if there is nothing to say.
+func Remedy(reason string) string {
+	for _, c := range codes {
+		if c.reason == reason {
+			return c.remedy
+		}
+	}
+	return ""
+}
+
 // callError reports a failed driver call.
 type callError struct {
 	call string

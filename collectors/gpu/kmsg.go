@@ -38,6 +38,9 @@ func (c *Collector) watchKmsg(ctx context.Context) {
 	}
 }
 
+// KmsgRemedy says what to do while the kernel log cannot be read.
+const KmsgRemedy = "mount /dev/kmsg and grant CAP_SYSLOG, in a container with privileged: true, or set the kernel log to none (--gpu.kmsg=none)"
+
 // setKmsg publishes whether the kernel log is being read, and logs changes.
 func (c *Collector) setKmsg(err error) {
 	c.mu.Lock()
@@ -55,7 +58,7 @@ func (c *Collector) setKmsg(err error) {
 		c.options.Logger.Info("XIDs are read from the kernel log", "path", c.options.Kmsg)
 	default:
 		c.options.Logger.Warn("XIDs are not read from the kernel log; NVML does not tell of all of them",
-			"err", err, "remedy", "mount /dev/kmsg and grant CAP_SYSLOG, in a container with privileged: true, or set the kernel log to none")
+			"err", err, "remedy", KmsgRemedy)
 	}
 }
 

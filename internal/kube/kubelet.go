@@ -126,8 +126,11 @@ func (k *Kubelet) report(err error) {
 		return
 	}
 	k.log.Warn("the kubelet does not report which pod has which GPU; its last answer stays in use",
-		"socket", k.socket, "reason", state, "err", err, "remedy", remedies[state])
+		"socket", k.socket, "reason", state, "err", err, "remedy", Remedy(state))
 }
+
+// Remedy returns what to do about a state of the kubelet; empty if there is nothing to say.
+func Remedy(state string) string { return remedies[state] }
 
 // remedies holds what to do about a state, where anything can be done.
 var remedies = map[string]string{

@@ -130,7 +130,7 @@ func (c *Collector) Read(ctx context.Context, now time.Time) {
 		reason := engine.ReasonOf(err)
 		states = append(states, metrics.GPUSourceUp.Const(0, "", r.Server(), reason))
 		reasons = append(reasons, r.Server()+" "+reason)
-		details = append(details, r.Server()+": "+err.Error()+": "+remedy(reason))
+		details = append(details, r.Server()+": "+err.Error()+": "+Remedy(reason))
 	}
 	c.note(strings.Join(reasons, ", "), "no page to read GPUs from can be used", "reason", strings.Join(reasons, ", "), "err", strings.Join(details, "; "))
 	c.publish(false, states, nil, nil)
@@ -144,8 +144,8 @@ func (c *Collector) try(ctx context.Context, r *engine.Reader) (*parsed, error) 
 	return parse(p, c.options.Limits)
 }
 
-// remedy returns what to do about a reason.
-func remedy(reason string) string {
+// Remedy returns what to do about a reason of llm_gpu_source_up.
+func Remedy(reason string) string {
 	switch {
 	case reason == "unreachable":
 		return "is the exporter running, and does it listen on the address of this node? curl -sv URL"

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/doctor"
+	"github.com/llm-node-exporter/llm-node-exporter/examples"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+)
+
+// diagnosed is what the command prints for programs.
+type diagnosed struct {
+	Status int
+	doctor.Report
+}
+
+// diagnose runs the command, and wants its exit status to be the one that it prints.
+func diagnose(t *testing.T, args ...string) (d diagnosed) {
+	t.Helper()
+	var out bytes.Buffer
+	status, err := doctorCommand(t.Context(), append(args, "--output=json"), &out, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(out.Bytes(), &d); err != nil || status != d.Status {
+		t.Fatalf("status %d: %v\n%s", status, err, out.String())
+	}
+	return d
+}
+
+// says reports whether one finding has all of these words.
+func (d diagnosed) says(words ...string) bool {
+	for _, f := range d.Findings {
+		text := strings.Join(append(f.Alerts, string(f.Severity), f.Subject, f.Problem, f.Remedy), " ")
+		all := true
+		for _, w := range words {
+			all = all && strings.Contains(text, w)
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
+
+func (d diagnosed) want(t *testing.T, status int, words ...string) {
+	t.Helper()
+	if d.Status != status || !d.says(words...) {
+		t.Errorf("status %d, want %d and %q:\n%+v", d.Status, status, words, d.Report)
+	}
+}
+
+// servePage serves a page of an engine.
+func servePage(t *testing.T, path string) string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("../../collectors/engine/testdata/pages", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/metrics" && r.URL.Path != "/prometheus/metrics" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write(page)
+	}))
+	t.Cleanup(e.Close)
+	return e.URL
+}
+
+// answering serves one answer at every path.
+func answering(t *testing.T, status int, body string) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+const healthyPage = "vllm/v0.30.0-offload.prom"
+
+// TestDoctorOfExporters breaks what an exporter reads, one thing at a time.
+func TestDoctorOfExporters(t *testing.T) {
+	declared := func(objective string) string {
+		file := filepath.Join(t.TempDir(), "exporter.yml")
+		text := "targets: [{url: " + servePage(t, "llamacpp/b10450-loaded.prom") + "}]\nobjectives:\n- " + objective + "\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	for _, c := range []struct {
+		name string
+		args []string
+		says []string
+	}{
+		{"no NVML library", []string{"--gpu.nvml-library=/does/not/exist.so", "--gpu.kmsg=none", "--engine.target=" + servePage(t, healthyPage)},
+			[]string{"NVML cannot be used: library_not_found", "LLMGPUCriticalXID", "--gpu.nvml-library", "libnvidia-ml.so.1"}},
+		{"metrics are off", []string{"--no-collector.gpu", "--engine.target=" + answering(t, http.StatusNotImplemented,
+			`{"error":{"code":501,"message":"This server does not support metrics endpoint. Start it with `+"`--metrics`"+`","type":"not_supported_error"}}`)},
+			[]string{"metrics_disabled", "--metrics"}},
+		{"metrics are off and nobody says so", []string{"--no-collector.gpu", "--engine.target=" + answering(t, http.StatusNotFound, `{"detail":"Not Found"}`)},
+			[]string{"http_404", "--enable-metrics"}},
+		{"a flag hides all metrics", []string{"--no-collector.gpu", "--engine.target=" + answering(t, http.StatusOK, "python_gc_objects_collected_total{generation=\"0\"} 1\nhttp_requests_total{handler=\"/v1/models\"} 3\n")},
+			[]string{"unknown_engine", "--disable-log-stats"}},
+		{"a flag hides metrics", []string{"--no-collector.gpu", "--engine.target=" + servePage(t, "trtllm/v1.4-no-iteration-stats.prom")},
+			[]string{"does not show", "llm_engine_kv_cache_usage_ratio", "LLMKVPressure", "enable_iter_perf_stats: true"}},
+		{"wrong port", []string{"--no-collector.gpu", "--engine.target=http://127.0.0.1:1"}, []string{"engine 127.0.0.1:1", "unreachable", "curl -sv http://127.0.0.1:1/metrics"}},
+		{"no engine", []string{"--no-collector.gpu"}, []string{"engines", "none is read", "--engine.target"}},
+		{"an objective that selects nothing", []string{"--no-collector.gpu", "--config.file=" + declared("{name: gold, signal: ttft, threshold: 1s, target: 99%, select: {model_name: [nobody]}}")},
+			[]string{"objective gold", "selects no engine", "LLMErrorBudgetFastBurn", "llm_engine_info"}},
+		{"an objective on what the engine does not report", []string{"--no-collector.gpu", "--config.file=" + declared("{name: gold, signal: ttft, threshold: 1s, target: 99%}")},
+			[]string{"objective gold", "signal_missing", "LLMErrorBudgetFastBurn", "another signal"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := launch(t, c.args...)
+			diagnose(t, "--exporter="+e.url).want(t, 1, c.says...)
+		})
+	}
+}
+
+// TestDoctorWithoutAnExporter asks where none is.
+func TestDoctorWithoutAnExporter(t *testing.T) {
+	diagnose(t, "--exporter=http://127.0.0.1:1").want(t, 3, "connection refused", "--exporter=http://HOST:9844")
+	diagnose(t, "--exporter="+servePage(t, healthyPage)).want(t, 3, "is no llm-node-exporter")
+	diagnose(t, "--exporter="+start(t).url, "--prometheus=http://127.0.0.1:1").want(t, 3, "Prometheus", "--prometheus-http-config")
+	for _, args := range [][]string{{"--nonsense"}, {"--exporter=http://127.0.0.1:1", "--no-collector.gpu"}, {"--exporter=http://u:p@h:1"}, {"--prometheus=prometheus:9090", "--no-collector.gpu"}, {"--rules=/does/not/exist"}} {
+		if status, err := doctorCommand(t.Context(), args, io.Discard, io.Discard); status != 3 || err == nil {
+			t.Errorf("%q: status %d, %v", args, status, err)
+		}
+	}
+}
+
+// TestDoctorLooksByItself gives it the server's flags instead of an exporter.
+func TestDoctorLooksByItself(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "exporter.yml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := false
+	engine := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked = asked || r.Method == http.MethodPost }))
+	defer engine.Close()
+	write("targets: [{url: " + servePage(t, healthyPage) + "}]\nprobes:\n- {url: " + engine.URL + ", model: m, http_config: {authorization: {credentials_file: /does/not/exist}}}\n")
+	d := diagnose(t, "--no-collector.gpu", "--discovery=none", "--config.file="+file)
+	d.want(t, 1, "probes[0].http_config.authorization.credentials_file", "no such file", "mount the secret")
+	if len(d.Findings) != 1 || asked {
+		t.Errorf("probed: %v; found\n%+v", asked, d)
+	}
+	write("targets:\n- url: localhost\n")
+	diagnose(t, "--no-collector.gpu", "--config.file="+file).want(t, 2, "configuration", "exporter.yml:2", "http://host:port")
+}
+
+// TestDoctorOfGPUs looks at nodes with GPUs: one that lacks the kernel log, and does not know where its engine runs, and
+// a healthy one, at first with a single exporter.
+func TestDoctorOfGPUs(t *testing.T) {
+	engine := servePage(t, healthyPage)
+	n := startOnGPUs(t, 2, nil, "--gpu.kmsg=/does/not/exist", "--engine.target="+engine)
+	n.until(t, `llm_gpu_xid_source_up{reason="not_found",source="kmsg"} 0`)
+	n.until(t, `llm_gpu_up{gpu="1"`)
+	d := diagnose(t, "--exporter="+n.url)
+	d.want(t, 1, "kernel log", "not_found", "mount /dev/kmsg")
+	d.want(t, 1, "nothing says on which GPU it runs", "hostPID", "gpus: in targets")
+	if len(d.Findings) != 2 {
+		t.Errorf("%+v", d)
+	}
+
+	dir := t.TempDir()
+	for name, text := range map[string]string{"rules.yaml": everyTwoSeconds(), "exporter.yml": "targets: [{url: " + engine + ", gpus: ['0']}]\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n = startOnGPUs(t, 2, nil, "--config.file="+filepath.Join(dir, "exporter.yml"))
+	n.until(t, `llm_engine_gpu_info{`)
+	scraped := func(addresses ...string) *prometheusServer {
+		return runPrometheus(t, "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"+alertmanager+"rule_files: ["+filepath.Join(dir, "rules.yaml")+"]\nscrape_configs:\n"+
+			"- {job_name: llm-node-exporter, honor_labels: true, static_configs: [{targets: ["+strings.Join(addresses, ", ")+"]}]}\n")
+	}
+	one := strings.TrimPrefix(n.url, "http://")
+	alone, twice := scraped(one), scraped(one, strings.Replace(one, "127.0.0.1", "localhost", 1))
+	e2e.Until(t, 30*time.Second, "nothing is wrong with a healthy installation", func() bool {
+		d = diagnose(t, "--exporter="+n.url, "--prometheus="+alone.url)
+		return d.Status == 0 && len(d.Findings) == 0
+	})
+	e2e.Until(t, 30*time.Second, "GPUs that two exporters read are named", func() bool {
+		return diagnose(t, "--exporter="+n.url, "--prometheus="+twice.url).says("broken", "GPU GPU-", "is read by several exporters", "run one per node")
+	})
+}
+
+// everyTwoSeconds returns the rules of this version, evaluated often, so that no test waits for a minute.
+func everyTwoSeconds() string {
+	return interval.ReplaceAllString(string(examples.Rules), "interval: 2s")
+}
+
+var interval = regexp.MustCompile(`interval: .*`)
+
+// alertmanager names one that nobody has to reach while no alert fires.
+const alertmanager = "alerting: {alertmanagers: [{static_configs: [{targets: ['127.0.0.1:9']}]}]}\n"
+
+// TestDoctorOfPrometheus sets up a real Prometheus in ways that go wrong, and once as it should be.
+func TestDoctorOfPrometheus(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "exporter.yml")
+	if err := os.WriteFile(file, []byte("targets: [{url: "+servePage(t, healthyPage)+", labels: {namespace: prod}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := strings.TrimPrefix(start(t, "--config.file="+file).url, "http://")
+	rules := everyTwoSeconds()
+	job := func(name, more string) string {
+		return "- {job_name: " + name + ", honor_labels: true, static_configs: [{targets: ['" + address + "']}]" + more + "}\n"
+	}
+	healthy := job("llm-node-exporter", "")
+	for _, c := range []struct {
+		name, global, jobs, rules string
+		status                    int
+		says                      []string
+	}{
+		{"healthy", alertmanager, healthy, rules, 0, nil},
+		{"no rules", alertmanager, healthy, "", 2, []string{"rules", "not loaded", "rule_files"}},
+		{"no Alertmanager", "", healthy, rules, 2, []string{"Alertmanager", "nobody is told", "alerting:"}},
+		{"rules of another version", alertmanager, healthy, strings.Replace(rules, "[1h]", "[61m]", 1), 1, []string{"another version or other options: 1 difference", "--rules=FILE"}},
+		{"a rule is gone", alertmanager, healthy, strings.Replace(rules, "record: model:llm_slo_error_budget:ratio", "record: model:other", 1), 2,
+			[]string{"lack 1 recording rule", "model:llm_slo_error_budget:ratio", "examples/prometheus/rules.yaml"}},
+		{"an alert is gone", alertmanager, healthy, strings.Replace(rules, "alert: LLMEngineDown", "alert: Other", 1), 1, []string{"lack alerts", "LLMEngineDown"}},
+		{"evaluation takes longer than its interval", alertmanager, healthy, interval.ReplaceAllString(string(examples.Rules), "interval: 1ms"), 2,
+			[]string{"rule group", "is due every 1ms", "--fleet"}},
+		{"scraped too seldom", alertmanager, job("llm-node-exporter", ", scrape_interval: 2m"), rules, 1, []string{"every 2m0s", "too few samples", "scrape_interval: 15s"}},
+		{"scraped hardly ever", alertmanager, job("llm-node-exporter", ", scrape_interval: 3m"), rules, 2, []string{"every 3m0s", "no two samples"}},
+		{"another port", alertmanager, strings.ReplaceAll(healthy, address, "127.0.0.1:1"), rules, 2, []string{"target http://127.0.0.1:1/metrics", "connection refused", "9844"}},
+		{"another job", alertmanager, job("llm-node-exporter", ", relabel_configs: [{target_label: job, replacement: node}]"), rules, 2,
+			[]string{`job "node"`, "LLMExporterDown", "target_label: job", "--job='node'"}},
+		{"one instance for all", alertmanager, strings.Replace(healthy, "targets: ['"+address+"']", "targets: ['"+address+"', '127.0.0.1:1'], labels: {instance: node}", 1), rules, 2,
+			[]string{"instance node", "overwrite each other", "target_label: instance"}},
+		{"labels of the scrape win", alertmanager, strings.Replace(strings.Replace(healthy, "honor_labels: true", "honor_labels: false", 1), "]}]", "], labels: {namespace: monitoring}}]", 1), rules, 2,
+			[]string{"arrives as exported_namespace", "honor_labels: true", "namespaceLabel"}},
+		{"scraped twice", alertmanager, healthy + job("copy", ""), rules, 2, []string{"exporter http://" + address + "/metrics", "more than once", "copy/" + address}},
+		{"a label is dropped", alertmanager, job("llm-node-exporter", ", metric_relabel_configs: [{action: labeldrop, regex: model_name}]"), rules, 2,
+			[]string{"label model_name", "on none in Prometheus", "labeldrop"}},
+		{"metrics are dropped", alertmanager, job("llm-node-exporter", ", metric_relabel_configs: [{action: drop, source_labels: [__name__], regex: llm_slo_.*}]"), rules, 2,
+			[]string{"llm_slo_events_total", "LLMErrorBudgetFastBurn", "metric_relabel_configs"}},
+		{"nobody scrapes", alertmanager, "- {job_name: other, static_configs: [{targets: ['127.0.0.1:1']}]}\n", rules, 2, []string{"no target that is an exporter", "scrape_configs"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			config := "global: {scrape_interval: 1s, scrape_timeout: 1s}\n" + c.global
+			if c.rules != "" {
+				file := filepath.Join(t.TempDir(), "rules.yaml")
+				if err := os.WriteFile(file, []byte(c.rules), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				config += "rule_files: ['" + file + "']\n"
+			}
+			prometheus := runPrometheus(t, config+"scrape_configs:\n"+c.jobs)
+			var d diagnosed
+			defer func() {
+				if t.Failed() {
+					t.Logf("%+v", d)
+				}
+			}()
+			e2e.Until(t, 60*time.Second, c.name, func() bool {
+				d = diagnose(t, "--exporter=http://"+address, "--prometheus="+prometheus.url)
+				return d.Status == c.status && (c.says == nil || d.says(c.says...))
+			})
+		})
+	}
+}
+
+// TestDoctorKnowsItsPassword asks a Prometheus that wants one, which comes from a file.
+func TestDoctorKnowsItsPassword(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"web.yml": passwords, "password": "secret",
+		"http.yml": "basic_auth: {username: prometheus, password_file: " + filepath.Join(dir, "password") + "}\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prometheus, exporter := runPrometheus(t, "", "--web.config.file="+filepath.Join(dir, "web.yml")), start(t)
+	diagnose(t, "--exporter="+exporter.url, "--prometheus="+prometheus.url).want(t, 3, "it wants credentials", "--prometheus-http-config")
+	diagnose(t, "--exporter="+exporter.url, "--prometheus="+prometheus.url, "--prometheus-http-config="+filepath.Join(dir, "http.yml")).want(t, 2, "rules", "not loaded")
+}
+
+// TestDoctorOnATerminal wants 80 columns, and no control characters from a page.
+func TestDoctorOnATerminal(t *testing.T) {
+	hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusTeapot)
+		_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"message": "\x1b]0;owned\x07\u009b31m" + strings.Repeat(" words", 300)}})
+	}))
+	defer hostile.Close()
+	e := start(t, "--engine.target="+hostile.URL)
+	var out bytes.Buffer
+	if status, err := doctorCommand(t.Context(), []string{"--exporter=" + e.url}, &out, io.Discard); status != 1 || err != nil {
+		t.Fatal(status, err)
+	}
+	if !strings.Contains(out.String(), "owned") {
+		t.Fatalf("the page's words are not shown, so this test shows nothing:\n%s", out.String())
+	}
+	for line := range strings.Lines(out.String()) {
+		line = strings.TrimSuffix(line, "\n")
+		if len([]rune(line)) > 80 || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }) {
+			t.Errorf("%d columns: %q", len([]rune(line)), line)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+// Package doctor finds out why a series or a value is missing: it looks at one reading of an exporter and at what
+// Prometheus says of itself, and names what is wrong with its remedy.
+//
+//	finding     what is wrong, and how much it matters         doctor.go
+//	page        one reading of an exporter                     page.go
+//	rules       which alerts need which metrics                rules.go
+//	exporter    checks of a reading                            exporter.go, engines.go
+//	prometheus  what Prometheus answers, and checks of that    prometheus.go, scraping.go, evaluation.go
+//
+// A check is a function from what was gathered to findings. It asks nobody and changes nothing.
+package doctor
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// Severity says how much a finding matters.
+type Severity string
+
+// The severities, from worst to least.
+const (
+	Broken  Severity = "broken"  // alerts do not fire
+	Unseen  Severity = "unseen"  // could not look
+	Missing Severity = "missing" // something is not measured, the rest works
+)
+
+var severities = []Severity{Broken, Unseen, Missing}
+
+// Finding names one thing that is wrong.
+type Finding struct {
+	Severity Severity `json:"severity"`
+	// Subject is what the finding is about: an engine, a GPU, an objective, a rule, a scrape target.
+	Subject string `json:"subject"`
+	// Problem says what is wrong, and why.
+	Problem string `json:"problem"`
+	// Alerts lists the alerts that cannot fire because of it.
+	Alerts []string `json:"alerts,omitempty"`
+	// Remedy says what to do, as a command, a flag or a setting.
+	Remedy string `json:"remedy"`
+	// Docs names the page that says more.
+	Docs string `json:"docs,omitempty"`
+}
+
+// Report holds all that was found.
+type Report struct {
+	// Findings lists what is wrong, worst first.
+	Findings []Finding `json:"findings"`
+	// Fine says what was looked at and works, one line each, with what an engine cannot report in any case.
+	Fine []string `json:"fine"`
+}
+
+// Status returns the exit status: 0 nothing wrong, 1 something is missing, 2 alerts do not fire, 3 could not look.
+func (r Report) Status() int {
+	switch {
+	case len(r.Findings) == 0:
+		return 0
+	case r.Findings[0].Severity == Broken:
+		return 2
+	case r.Findings[0].Severity == Unseen:
+		return 3
+	}
+	return 1
+}
+
+// Picture holds what was gathered of an installation.
+type Picture struct {
+	// Exporter is the reading of one exporter; nil if there is none.
+	Exporter *Reading
+	// Prometheus is nil if nobody asked for it.
+	Prometheus *Prometheus
+	// Rules are those that Prometheus should evaluate.
+	Rules Rules
+	// Version is the release of this program.
+	Version string
+}
+
+// Diagnose runs all checks. Findings that gathering has brought come with them.
+func Diagnose(p Picture, gathered ...Finding) Report {
+	r := Report{Findings: append([]Finding{}, gathered...), Fine: []string{}}
+	if p.Exporter != nil {
+		for _, check := range []func(Picture, *Report){checkSelf, checkDiscovery, checkEngines, checkObjectives, checkGPUs, checkOwnership, checkProbes} {
+			check(p, &r)
+		}
+	}
+	if p.Prometheus != nil {
+		for _, check := range []func(Picture, *Report){checkTargets, checkLabels, checkCopies, checkVersions, checkRules, checkEvaluation, checkAlertmanager} {
+			check(p, &r)
+		}
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
+		return cmp.Compare(slices.Index(severities, a.Severity), slices.Index(severities, b.Severity))
+	})
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		f.Subject, f.Problem, f.Remedy = printable(f.Subject), printable(f.Problem), printable(f.Remedy)
+	}
+	for i := range r.Fine {
+		r.Fine[i] = printable(r.Fine[i])
+	}
+	return r
+}
+
+func (r *Report) add(f Finding)    { r.Findings = append(r.Findings, f) }
+func (r *Report) fine(line string) { r.Fine = append(r.Fine, line) }
+
+// longest bounds what is shown of a text that others wrote.
+const longest = 600
+
+// printable returns a text on one line without control characters: pages and other servers wrote parts of it, and a
+// terminal would obey them.
+func printable(s string) string {
+	var b strings.Builder
+	for _, r := range strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?") {
+		if b.Len() > longest {
+			b.WriteString("…")
+			break
+		}
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// some joins names, the first few of many.
+func some(names []string) string {
+	const few = 4
+	if len(names) > few+1 {
+		return strings.Join(names[:few], ", ") + " and " + strconv.Itoa(len(names)-few) + " more"
+	}
+	return strings.Join(names, ", ")
+}
+
+// distinct returns names sorted, each once.
+func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
+
+// count writes a number with its noun.
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
+}
+
+func short(d time.Duration) string { return d.Round(10 * time.Millisecond).String() }

@@ -1,0 +1,148 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// subject names an engine.
+func subject(labels map[string]string) string {
+	s := "engine " + labels[metrics.LabelServer]
+	if pod := labels[metrics.LabelPod]; pod != "" {
+		s += " (" + labels[metrics.LabelNamespace] + "/" + pod + ")"
+	}
+	return s
+}
+
+// checkEngines looks at the pages of the engines, and at what is not on them.
+func checkEngines(p Picture, r *Report) {
+	e := p.Exporter
+	for _, place := range e.engines.Engines {
+		if place.State == "up" {
+			continue
+		}
+		r.add(Finding{Severity: Missing, Subject: subject(map[string]string{metrics.LabelServer: place.Server, metrics.LabelNamespace: place.Namespace, metrics.LabelPod: place.Pod}),
+			Problem: "its page cannot be used: " + place.State, Remedy: strings.ReplaceAll(place.Todo, "URL", "http://"+place.Server+"/metrics"),
+			Docs: "docs/engines.md#when-a-page-cannot-be-used"})
+	}
+	if len(e.engines.Engines) == 0 && len(e.of(metrics.ProbeBudget)) == 0 {
+		remedy := "name one: --engine.target=http://127.0.0.1:8000, or targets in --config.file"
+		if n := len(e.engines.Places); n > 0 {
+			remedy += fmt.Sprintf("; looked at %s: /engines says why none is read", count(n, "address"))
+		}
+		r.add(Finding{Severity: Missing, Subject: "engines", Problem: "none is read", Remedy: remedy, Docs: operations + "#an-engine-is-not-found"})
+	}
+	for _, s := range e.of(metrics.SourceMissing) {
+		if s.value > 0 {
+			r.add(Finding{Severity: Missing, Subject: subject(s.labels),
+				Problem: s.labels[metrics.LabelMetric] + " is absent: its version should show " + s.labels[metrics.LabelSource],
+				Remedy:  "compare the engine's flags with those of one that shows it; if it was renamed, update the exporter", Docs: "runbooks/LLMSourceMetricMissing.md"})
+		}
+	}
+	for _, engine := range e.pages() {
+		checkSources(p, engine, r)
+	}
+}
+
+// pages returns the labels of each page that an engine wrote, once, however many models are behind it.
+func (r *Reading) pages() []map[string]string {
+	var all []map[string]string
+	for _, s := range r.of(metrics.EngineInfo, metrics.LabelRole, "") {
+		if !slices.ContainsFunc(all, func(seen map[string]string) bool { return subject(seen) == subject(s.labels) }) {
+			all = append(all, s.labels)
+		}
+	}
+	return all
+}
+
+// flag marks the reason of a metric that the engine shows when it is told to: "needs --enable-metrics".
+const flag = "needs "
+
+// checkSources looks at what an engine does not report: what a flag brings back is missing, the rest it cannot tell.
+func checkSources(p Picture, engine map[string]string, r *Report) {
+	e := p.Exporter
+	where := []string{metrics.LabelServer, engine[metrics.LabelServer], metrics.LabelPod, engine[metrics.LabelPod]}
+	missing := map[string]string{} // reasons, by metric
+	flags := map[string][]string{} // metrics, by reason
+	for _, s := range e.of(metrics.MetricSourceInfo, append(where, metrics.LabelQuality, string(metrics.Missing))...) {
+		metric, reason := s.labels[metrics.LabelMetric], s.labels[metrics.LabelReason]
+		missing[metric] = reason
+		if strings.HasPrefix(reason, flag) {
+			flags[reason] = append(flags[reason], metric)
+		}
+	}
+	counted := is(e.of(metrics.SLOCounted, where...), 1)
+	absent := func(f *metrics.Family) bool {
+		return missing[f.Name] != "" || !counted && (f == metrics.SLOEvents || f == metrics.SLOBadEvents)
+	}
+	wanted := 0
+	for _, reason := range distinct(keys(flags)) {
+		alerts := p.Rules.regained(absent, flags[reason])
+		if len(alerts) == 0 {
+			continue
+		}
+		wanted++
+		r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: "does not show " + some(distinct(flags[reason])), Alerts: alerts,
+			Remedy: "start the engine with what it needs: " + strings.TrimPrefix(reason, flag), Docs: "docs/engines.md"})
+	}
+	line := fmt.Sprintf("%s: %s %s is read", subject(engine), engine[metrics.LabelRuntime], engine[metrics.LabelVersion])
+	if silent := p.Rules.silenced(absent); wanted == 0 && len(silent) > 0 {
+		line += "; what it does not show is read by " + some(silent) + ", which cannot fire for it"
+	}
+	r.fine(line)
+}
+
+func keys[V any](m map[string]V) []string {
+	var all []string
+	for k := range m {
+		all = append(all, k)
+	}
+	return all
+}
+
+// objectiveRemedies says what to do about a reason of llm_slo_counted.
+var objectiveRemedies = map[slo.Reason]string{
+	slo.SignalMissing:  "choose another signal for this runtime, restrict select: to another, or let a probe measure it",
+	slo.BelowGrid:      "raise its threshold to a bucket that the engine has: exporter --config.check names the nearest",
+	slo.FailuresHidden: "measure availability at the gateway or with a probe: the engine shows only successes",
+}
+
+// checkObjectives looks at whether each declared objective counts events. The built-in ones promise nothing to anybody.
+func checkObjectives(p Picture, r *Report) {
+	e := p.Exporter
+	alerts := p.Rules.silenced(func(f *metrics.Family) bool { return f == metrics.SLOEvents || f == metrics.SLOBadEvents })
+	for _, info := range e.of(metrics.SLOInfo) {
+		if info.labels[metrics.LabelOrigin] == metrics.OriginDefault {
+			continue
+		}
+		name := info.labels[metrics.LabelSLO]
+		subject := "objective " + name
+		counted := e.of(metrics.SLOCounted, metrics.LabelSLO, name)
+		servers := map[string][]string{} // by reason
+		for _, s := range counted {
+			if s.value == 0 {
+				reason := s.labels[metrics.LabelReason]
+				servers[reason] = append(servers[reason], s.labels[metrics.LabelServer])
+			}
+		}
+		for _, reason := range distinct(keys(servers)) {
+			r.add(Finding{Severity: Missing, Subject: subject, Problem: "counts nothing on " + some(distinct(servers[reason])) + ": " + reason, Alerts: alerts,
+				Remedy: objectiveRemedies[slo.Reason(reason)], Docs: "runbooks/LLMObjectiveWithoutEvents.md"})
+		}
+		elsewhere := p.Prometheus != nil && slices.Contains(p.Prometheus.counted, name)
+		switch {
+		case len(servers) > 0:
+		case len(counted) > 0 || len(e.of(metrics.SLOEvents, metrics.LabelSLO, name)) > 0:
+			r.fine(subject + ": counts events")
+		case elsewhere || is(e.of(metrics.SLOMayBeAbsent, metrics.LabelSLO, name), 1):
+			r.fine(subject + ": selects no engine here")
+		default:
+			r.add(Finding{Severity: Missing, Subject: subject, Problem: "selects no engine of this exporter", Alerts: alerts,
+				Remedy: "compare its select: with the engines' labels: curl -s localhost:9844/metrics | grep ^llm_engine_info", Docs: "runbooks/LLMObjectiveWithoutEvents.md"})
+		}
+	}
+}

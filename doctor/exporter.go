@@ -1,0 +1,195 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	gpupage "github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Pages that findings refer to.
+const (
+	operations = "docs/operations.md"
+	scraping   = operations + "#scraping"
+	loading    = operations + "#rules-and-notifications"
+	needs      = operations + "#what-it-needs"
+)
+
+// checkSelf looks at the configuration that the exporter uses.
+func checkSelf(p Picture, r *Report) {
+	if is(p.Exporter.of(metrics.ConfigReloadSuccess), 0) {
+		r.add(Finding{Severity: Missing, Subject: "configuration", Problem: "the file is wrong, so the one before stays in use",
+			Remedy: "exporter --config.check --config.file=FILE names the line"})
+	}
+	r.fine(p.Exporter.Exporter + ": an exporter, version " + cmp.Or(versionOf(p.Exporter), "unknown"))
+}
+
+func versionOf(r *Reading) string {
+	for _, s := range r.named(buildInfo) {
+		return s.labels[metrics.LabelVersion]
+	}
+	return ""
+}
+
+// checkDiscovery looks at the sources that list engines.
+func checkDiscovery(p Picture, r *Report) {
+	for _, s := range p.Exporter.of(metrics.DiscoveryUp) {
+		if s.value == 1 {
+			r.fine("discovery by " + s.labels[metrics.LabelSource] + ": works")
+			continue
+		}
+		remedy := "the exporter's log says why: grep discovery"
+		switch s.labels[metrics.LabelReason] {
+		case "forbidden":
+			remedy = "let it list and watch pods: helm upgrade with rbac.create=true; kubectl auth can-i list pods -A --as system:serviceaccount:NS:NAME"
+		case "unreachable":
+			remedy = "let its pod reach the API server: network policy, or curl -sk https://kubernetes.default.svc/livez from there"
+		}
+		r.add(Finding{Severity: Missing, Subject: "discovery by " + s.labels[metrics.LabelSource],
+			Problem: "finds no new engines: " + cmp.Or(p.Exporter.engines.Problem, s.labels[metrics.LabelReason]), Remedy: remedy, Docs: "runbooks/LLMDiscoveryFailed.md"})
+	}
+}
+
+// checkGPUs looks at the driver's library, the GPUs and the kernel log.
+func checkGPUs(p Picture, r *Report) {
+	e := p.Exporter
+	nvml, source := e.of(metrics.GPUNVMLUp), e.of(metrics.GPUSourceUp)
+	if len(nvml) == 0 && len(source) == 0 {
+		r.fine("GPUs: not read, as its flags say")
+		return
+	}
+	// Without its source no metric of the GPUs can appear; some appear only when something happens.
+	without := p.Rules.silenced(func(f *metrics.Family) bool { return f.Owner == metrics.GPU && len(e.of(f)) == 0 })
+	page := is(source, 1)
+	for _, s := range nvml {
+		reason := s.labels[metrics.LabelReason]
+		switch {
+		case s.value == 1 && is(e.of(metrics.GPUVisible), 0):
+			r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "NVML works and counts none", Alerts: without,
+				Remedy: "mount /dev/nvidia* into the container: gpu.driver in the chart; --no-collector.gpu on a node without GPUs", Docs: needs})
+		case s.value == 1 || page || reason == "starting":
+		default:
+			remedy := gpu.Remedy(reason)
+			switch reason {
+			case "library_not_found":
+				remedy += " (--gpu.nvml-library=FILE); --no-collector.gpu on a node without GPUs"
+			case "detached":
+				remedy = "kill -USR2 PID takes NVML up again"
+			}
+			r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "NVML cannot be used: " + reason, Alerts: without,
+				Remedy: cmp.Or(remedy, "the exporter's log says more: grep NVML"), Docs: needs})
+		}
+	}
+	for _, s := range source {
+		if s.value == 0 && !is(nvml, 1) {
+			reason := s.labels[metrics.LabelReason]
+			r.add(Finding{Severity: Missing, Subject: "GPUs of " + s.labels[metrics.LabelServer], Problem: "that page cannot be used: " + reason, Alerts: without,
+				Remedy: cmp.Or(gpupage.Remedy(reason), "the exporter's log says more"), Docs: operations + "#gpus-from-another-exporters-page"})
+		}
+	}
+	up := 0
+	for _, s := range e.of(metrics.GPUUp) {
+		if s.value == 1 {
+			up++
+			continue
+		}
+		reason := s.labels[metrics.LabelReason]
+		r.add(Finding{Severity: Missing, Subject: "GPU " + s.labels[metrics.LabelGPU], Problem: "does not report: " + reason,
+			Remedy: cmp.Or(gpu.Remedy(reason), "nvidia-smi -q -i "+s.labels[metrics.LabelGPU]+", and the kernel log"), Docs: operations + "#a-gpu-hangs"})
+	}
+	for _, s := range e.of(metrics.GPUMissing) {
+		if s.value == 1 {
+			r.add(Finding{Severity: Missing, Subject: "GPU at " + s.labels[metrics.LabelPCIBusID], Problem: "is on the bus, and NVML does not list it",
+				Remedy: "give the container all /dev/nvidia* nodes; else dmesg | grep NVRM", Docs: "runbooks/LLMGPUMissing.md"})
+		}
+	}
+	if up > 0 {
+		r.fine(count(up, "GPU") + ": read")
+	}
+	for _, s := range e.of(metrics.GPUXIDSourceUp, metrics.LabelSource, "kmsg") {
+		if reason := s.labels[metrics.LabelReason]; s.value == 0 && reason != "switched_off" && reason != "starting" {
+			r.add(Finding{Severity: Missing, Subject: "kernel log", Problem: "not readable (" + reason + "): no SXids, and only the XIDs of which NVML tells",
+				Remedy: gpu.KmsgRemedy, Docs: needs})
+		}
+	}
+	var forbidden []string
+	for _, s := range e.of(metrics.GPUFeatureSupported, metrics.LabelReason, "no_permission") {
+		forbidden = append(forbidden, s.labels[metrics.LabelFeature])
+	}
+	if len(forbidden) > 0 {
+		r.add(Finding{Severity: Missing, Subject: "GPUs", Problem: "the driver keeps from the exporter: " + some(distinct(forbidden)), Remedy: gpu.Remedy("no_permission"), Docs: needs})
+	}
+}
+
+// checkOwnership looks at what tells which engine runs on which GPU.
+func checkOwnership(p Picture, r *Report) {
+	e := p.Exporter
+	const docs = operations + "#which-engine-runs-on-which-gpu"
+	for _, s := range e.of(metrics.PodResourcesUp) {
+		if reason := s.labels[metrics.LabelReason]; s.value == 0 {
+			r.add(Finding{Severity: Missing, Subject: "kubelet", Problem: "does not say which pod has which GPU: " + reason,
+				Remedy: cmp.Or(kube.Remedy(reason), "the exporter's log says more: grep kubelet"), Docs: docs})
+		}
+	}
+	for _, s := range e.of(metrics.UnreadableProcesses) {
+		if s.value > 0 {
+			r.add(Finding{Severity: Missing, Subject: "processes", Problem: fmt.Sprintf("%.0f on GPUs have sockets that the exporter may not see", s.value),
+				Remedy: "run it as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; ownership.processes=true in the chart", Docs: docs})
+		}
+	}
+	if !is(e.of(metrics.GPUUp), 1) {
+		return
+	}
+	for _, engine := range e.pages() {
+		if len(e.of(metrics.EngineGPUInfo, metrics.LabelServer, engine[metrics.LabelServer], metrics.LabelPod, engine[metrics.LabelPod])) > 0 {
+			continue
+		}
+		r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: "nothing says on which GPU it runs, so no alert on a GPU names its model",
+			Remedy: "show the exporter the host's processes (hostPID: true; --path.procfs) or the kubelet's socket, or name its gpus: in targets", Docs: docs})
+	}
+}
+
+// checkProbes looks at synthetic requests.
+func checkProbes(p Picture, r *Report) {
+	type at struct{ probe, server string }
+	outcomes := map[at][]string{}
+	answered := map[at]bool{}
+	var order []at
+	for _, s := range p.Exporter.of(metrics.ProbeRequests) {
+		probe := at{s.labels[metrics.LabelProbe], s.labels[metrics.LabelServer]}
+		if outcomes[probe] == nil && !answered[probe] {
+			order = append(order, probe)
+		}
+		switch outcome := s.labels[metrics.LabelOutcome]; {
+		case s.value == 0:
+		case outcome == string(metrics.ProbeOK):
+			answered[probe] = true
+		default:
+			outcomes[probe] = append(outcomes[probe], outcome)
+		}
+	}
+	for _, probe := range slices.Compact(order) {
+		subject := "probe " + probe.probe + " of " + probe.server
+		if answered[probe] {
+			r.fine(subject + ": answered")
+			continue
+		}
+		if len(outcomes[probe]) == 0 {
+			continue
+		}
+		remedy := "the exporter's log has the error: grep probe"
+		switch {
+		case slices.Contains(outcomes[probe], string(metrics.ProbeClientError)):
+			remedy = "does it have the right model and key? credentials_file in the probe's http_config"
+		case slices.Contains(outcomes[probe], string(metrics.ProbeRefused)):
+			remedy = "is the address right, TLS too, and is each file of its http_config there? The log has the error"
+		}
+		r.add(Finding{Severity: Missing, Subject: subject, Problem: "has had no answer: " + strings.Join(distinct(outcomes[probe]), ", "),
+			Remedy: remedy, Docs: "runbooks/LLMProbeBroken.md"})
+	}
+}

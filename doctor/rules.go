@@ -1,0 +1,181 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Rules holds the rules of a file, in its order.
+type Rules []rule
+
+type rule struct {
+	group, name string
+	alert       bool
+	expr        parser.Expr
+	hold        time.Duration // of an alert, before it fires
+}
+
+// ReadRules parses a rule file, or a PrometheusRule.
+func ReadRules(file []byte) (Rules, error) {
+	type groups []struct {
+		Name  string
+		Rules []struct {
+			Record, Alert, Expr, For string
+		}
+	}
+	var f struct {
+		Groups groups
+		Spec   struct{ Groups groups }
+	}
+	if err := yaml.Unmarshal(file, &f); err != nil {
+		return nil, fmt.Errorf("no rule file: %s", yaml.FormatError(err, false, false))
+	}
+	var all Rules
+	for _, g := range append(f.Groups, f.Spec.Groups...) {
+		for _, given := range g.Rules {
+			r := rule{group: g.Name, name: given.Record + given.Alert, alert: given.Alert != ""}
+			var err error
+			if r.expr, err = promql.Parser.ParseExpr(given.Expr); err != nil {
+				return nil, fmt.Errorf("%s: %w", r.name, err)
+			}
+			if given.For != "" {
+				hold, err := model.ParseDuration(given.For)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", r.name, err)
+				}
+				r.hold = time.Duration(hold)
+			}
+			all = append(all, r)
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("it has no rules: give a rule file or a PrometheusRule")
+	}
+	return all, nil
+}
+
+// silenced returns the alerts that cannot fire without the families that absent reports, through whichever recorded
+// series they read them.
+func (r Rules) silenced(absent func(*metrics.Family) bool) []string {
+	possible := map[string]bool{} // by recorded name
+	for _, rule := range r {
+		if !rule.alert {
+			possible[rule.name] = false
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, rule := range r {
+			if !rule.alert && !possible[rule.name] && hasResults(rule.expr, possible, absent) {
+				possible[rule.name], changed = true, true
+			}
+		}
+	}
+	var names []string
+	for _, rule := range r {
+		if rule.alert && !hasResults(rule.expr, possible, absent) {
+			names = append(names, rule.name)
+		}
+	}
+	return names
+}
+
+// regained returns the alerts that can fire once the families in back are there, although others are absent.
+func (r Rules) regained(absent func(*metrics.Family) bool, back []string) []string {
+	still := r.silenced(func(f *metrics.Family) bool { return absent(f) && !slices.Contains(back, f.Name) })
+	return slices.DeleteFunc(r.silenced(absent), func(name string) bool { return slices.Contains(still, name) })
+}
+
+// hasResults reports whether an expression can have results: it cannot if what it selects is absent, and no
+// alternative is there.
+func hasResults(e parser.Expr, recorded map[string]bool, absent func(*metrics.Family) bool) bool {
+	has := func(e parser.Expr) bool { return hasResults(e, recorded, absent) }
+	switch e := e.(type) {
+	case *parser.VectorSelector:
+		if possible, known := recorded[e.Name]; known {
+			return possible
+		}
+		f := promql.Lookup(e.Name)
+		return f == nil || !absent(f)
+	case *parser.MatrixSelector:
+		return has(e.VectorSelector)
+	case *parser.SubqueryExpr:
+		return has(e.Expr)
+	case *parser.ParenExpr:
+		return has(e.Expr)
+	case *parser.UnaryExpr:
+		return has(e.Expr)
+	case *parser.AggregateExpr:
+		return has(e.Expr)
+	case *parser.Call:
+		return slices.Contains([]string{"absent", "absent_over_time", "scalar", "vector"}, e.Func.Name) ||
+			!slices.ContainsFunc(e.Args, func(arg parser.Expr) bool { return !has(arg) })
+	case *parser.BinaryExpr:
+		switch e.Op {
+		case parser.LOR:
+			return has(e.LHS) || has(e.RHS)
+		case parser.LUNLESS:
+			return has(e.LHS)
+		}
+		return has(e.LHS) && has(e.RHS)
+	}
+	return true // a number or a string
+}
+
+// window returns the shortest window over which a rule takes a rate.
+func (r Rules) window() time.Duration {
+	var shortest time.Duration
+	for _, rule := range r {
+		parser.Inspect(rule.expr, func(n parser.Node, _ []parser.Node) error {
+			if c, ok := n.(*parser.Call); ok && (c.Func.Name == "rate" || c.Func.Name == "increase") {
+				if m, ok := c.Args[0].(*parser.MatrixSelector); ok && (shortest == 0 || m.Range < shortest) {
+					shortest = m.Range
+				}
+			}
+			return nil
+		})
+	}
+	return shortest
+}
+
+// watches reports whether the alert on exporters that are down asks about a scrape job.
+func (r Rules) watches(job string) bool {
+	for _, rule := range r {
+		if !rule.alert || rule.name != exporterDown {
+			continue
+		}
+		for _, selector := range parser.ExtractSelectors(rule.expr) {
+			for _, m := range selector {
+				if m.Name == "job" && !m.Matches(job) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// exporterDown names the alert on a scrape target that does not answer.
+const exporterDown = "LLMExporterDown"
+
+// groupsBy reports whether any rule groups by a label.
+func (r Rules) groupsBy(label string) bool {
+	found := false
+	for _, rule := range r {
+		parser.Inspect(rule.expr, func(n parser.Node, _ []parser.Node) error {
+			a, ok := n.(*parser.AggregateExpr)
+			found = found || ok && slices.Contains(a.Grouping, label)
+			return nil
+		})
+	}
+	return found
+}

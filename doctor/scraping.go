@@ -1,0 +1,193 @@
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// checkTargets looks at whether Prometheus scrapes exporters, often enough, and under a job that the rules watch.
+func checkTargets(p Picture, r *Report) {
+	targets := p.exporters()
+	if len(targets) == 0 {
+		r.add(Finding{Severity: Broken, Subject: "scraping", Problem: "Prometheus has no target that is an exporter", Docs: scraping,
+			Remedy: "add the job llm-node-exporter to scrape_configs, or podMonitor.enabled in the chart; promtool check config prometheus.yml"})
+		return
+	}
+	up, window := 0, p.Rules.window()
+	for _, t := range targets {
+		subject := "target " + t.ScrapeURL
+		interval := duration(t.ScrapeInterval)
+		switch {
+		case window > 0 && interval > window/2:
+			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("is scraped every %s: rates over %s have no two samples", interval, window), Docs: scraping,
+				Remedy: "scrape_interval: 15s, at most 1m"})
+		case interval > time.Minute:
+			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("is scraped every %s: rates over %s have too few samples", interval, window), Docs: scraping,
+				Remedy: "scrape_interval: 15s, at most 1m"})
+		}
+		switch {
+		case t.Health == "unknown":
+			r.add(Finding{Severity: Missing, Subject: subject, Problem: "has not been scraped yet", Remedy: "ask again after one scrape interval", Docs: scraping})
+			continue
+		case t.Health != "up":
+			r.add(Finding{Severity: Broken, Subject: subject, Problem: "cannot be scraped: " + t.LastError, Docs: "runbooks/LLMExporterDown.md",
+				Remedy: "is the exporter there, on this port (9844 unless --web.listen-address says otherwise)? curl -sv " + t.ScrapeURL})
+			continue
+		case !p.Prometheus.isExporter(t):
+			r.add(Finding{Severity: Broken, Subject: subject, Problem: "answers, but Prometheus has no " + buildInfo + " of it: another server, or dropped", Docs: scraping,
+				Remedy: "correct its port (9844), its path (/metrics) and metric_relabel_configs"})
+			continue
+		}
+		up++
+		if !p.watches(t.Labels["job"]) {
+			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("has the job %q, which the rules do not watch", t.Labels["job"]), Alerts: []string{exporterDown, "LLMExporterFleetDown"}, Docs: scraping,
+				Remedy: "name the job llm-node-exporter (look for relabel_configs with target_label: job), or render the rules with --job='" + t.Labels["job"] + "'"})
+		}
+		timeout := duration(t.ScrapeTimeout)
+		if took := time.Duration(t.LastScrapeDuration * float64(time.Second)); timeout > 0 && took > timeout*4/5 {
+			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("takes %s of the %s that a scrape may take: slow engines are cut off", short(took), timeout), Docs: scraping,
+				Remedy: "raise scrape_timeout above the slowest engine: max by (server) (llm_engine_scrape_duration_seconds)"})
+		}
+	}
+	if up > 0 {
+		r.fine(count(up, "exporter") + ": scraped")
+	}
+}
+
+func duration(text string) time.Duration {
+	d, _ := model.ParseDuration(text) // 0, as older releases do not say it
+	return time.Duration(d)
+}
+
+// exported begins labels of a page that gave way to labels of the scrape.
+const exported = "exported_"
+
+// checkLabels looks at whether what exporters say arrives unchanged.
+func checkLabels(p Picture, r *Report) {
+	moved := map[string]bool{}
+	for _, series := range p.Prometheus.info {
+		for _, l := range series {
+			for name := range l {
+				if was, ok := strings.CutPrefix(name, exported); ok && metrics.IsLabel(was) {
+					moved[was] = true
+				}
+			}
+		}
+	}
+	known := p.Prometheus.loaded
+	if len(known) == 0 {
+		known = p.Rules
+	}
+	for _, label := range slices.Sorted(maps.Keys(moved)) {
+		if known.groupsBy(exported + label) {
+			continue
+		}
+		remedy := "honor_labels: true in the scrape job"
+		if label == metrics.LabelNamespace {
+			remedy += "; where it sets namespace itself, namespaceLabel: exported_namespace in the chart, --label namespace=exported_namespace for the generator"
+		}
+		r.add(Finding{Severity: Broken, Subject: "label " + label, Problem: "arrives as " + exported + label + ", which the rules do not read: they take the scrape's own for it",
+			Remedy: remedy, Docs: scraping})
+	}
+	if p.Exporter == nil || len(p.Prometheus.names) == 0 {
+		return
+	}
+	for _, name := range asked {
+		arrived := p.Prometheus.info[name]
+		if len(arrived) == 0 {
+			continue // lost as a whole: see below
+		}
+		for _, label := range labelsOf(p.Exporter.named(name)) {
+			if !slices.ContainsFunc(arrived, func(l labelSet) bool { return l[label] != "" || l[exported+label] != "" }) {
+				r.add(Finding{Severity: Broken, Subject: "label " + label, Problem: "is on " + name + " of the exporter, and on none in Prometheus",
+					Remedy: "remove what drops it: labeldrop, labelkeep or replace in metric_relabel_configs of the job", Docs: scraping})
+			}
+		}
+	}
+	var lost []string
+	for name := range p.Exporter.page {
+		f := metrics.Lookup(name)
+		if f == nil {
+			continue
+		}
+		if f.Kind == metrics.Histogram {
+			name += "_count"
+		}
+		if len(p.Exporter.named(f.Name)) > 0 && !slices.Contains(p.Prometheus.names, name) {
+			lost = append(lost, f.Name)
+		}
+	}
+	alerts := p.Rules.silenced(func(f *metrics.Family) bool { return slices.Contains(lost, f.Name) })
+	if len(alerts) > 0 {
+		r.add(Finding{Severity: Broken, Subject: "metrics", Problem: "are on the exporter's page and not in Prometheus: " + some(distinct(lost)), Alerts: alerts,
+			Remedy: "remove what drops them: drop or keep in metric_relabel_configs of the job", Docs: scraping})
+	}
+}
+
+// labelsOf returns the labels that have a value on any of the series.
+func labelsOf(all []series) []string {
+	var names []string
+	for _, s := range all {
+		for name, value := range s.labels {
+			if value != "" && metrics.IsLabel(name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return distinct(names)
+}
+
+// checkCopies looks for what counts twice: an exporter that is scraped twice, exporters with one name, GPUs that two read.
+func checkCopies(p Picture, r *Report) {
+	by := func(key func(target) string) map[string][]string {
+		all := map[string][]string{}
+		for _, t := range p.exporters() {
+			all[key(t)] = append(all[key(t)], strings.Join([]string{t.Labels["job"], t.Labels[metrics.LabelInstance]}, "/"))
+		}
+		return all
+	}
+	twice := func(all map[string][]string, problem, remedy string) {
+		for _, what := range slices.Sorted(maps.Keys(all)) {
+			if len(all[what]) > 1 {
+				r.add(Finding{Severity: Broken, Subject: what, Problem: problem + some(distinct(all[what])), Remedy: remedy, Docs: scraping})
+			}
+		}
+	}
+	twice(by(func(t target) string { return "exporter " + t.ScrapeURL }), "is scraped more than once, so its events count twice: ", "keep one job for it: grep -n job_name prometheus.yml")
+	twice(by(func(t target) string {
+		return "instance " + t.Labels[metrics.LabelInstance] + " of job " + t.Labels["job"]
+	}),
+		"is the name of several targets, whose series overwrite each other: ", "give each node its own: relabel_configs with target_label: instance from __meta_kubernetes_pod_node_name")
+	gpus := map[string][]string{}
+	for _, l := range p.Prometheus.info[metrics.GPUInfo.Name] {
+		if uuid := l[metrics.LabelGPUUUID]; uuid != "" {
+			gpus["GPU "+uuid] = append(gpus["GPU "+uuid], l["job"]+"/"+l[metrics.LabelInstance])
+		}
+	}
+	for gpu, readers := range gpus {
+		gpus[gpu] = distinct(readers)
+	}
+	twice(gpus, "is read by several exporters: ", "run one per node: kubectl get pods -A -o wide -l app.kubernetes.io/name=llm-node-exporter")
+}
+
+// checkVersions looks for exporters of other releases than this program.
+func checkVersions(p Picture, r *Report) {
+	others := map[string][]string{}
+	for _, l := range p.Prometheus.info[buildInfo] {
+		if v := l[metrics.LabelVersion]; v != p.Version {
+			others[v] = append(others[v], l[metrics.LabelInstance])
+		}
+	}
+	for _, v := range slices.Sorted(maps.Keys(others)) {
+		r.add(Finding{Severity: Missing, Subject: "version " + cmp.Or(v, "unknown"), Problem: fmt.Sprintf("runs on %s, this is %s", some(distinct(others[v])), cmp.Or(p.Version, "a build without a version")),
+			Remedy: "finish the rollout, or ask with the exporter's own binary", Docs: "CHANGELOG.md"})
+	}
+}
