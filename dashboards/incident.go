@@ -258,6 +258,9 @@ func gpuRow(s scope) []Panel {
 func changeRow(s scope) []Panel {
 	version := by(models, metrics.LabelVersion)
 	uptime := promql.Sub(promql.Call("time"), promql.And(promql.Max(pages, s.of(metrics.EngineStartTime)), promql.Max(pages, s.of(metrics.EngineInfo)), promql.On(pages...)))
+	fact := func(name string) Query {
+		return Query{promql.Max(version, s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, name))), "{{version}} " + modelLegend}
+	}
 	return []Panel{
 		lines("Replicas by version", number, 8, About{
 			"Engine pages per model and engine version.",
@@ -278,6 +281,24 @@ func changeRow(s scope) []Panel {
 			fires, Query{s.firing([]string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).
 			empty("Nothing fired.").runbook(eachAlert).next(rules.SLODashboard).
 			movesIn(burns...),
+		lines("TTFT p95 by version", seconds, 8, About{
+			"The 95th percentile of TTFT of the replicas of each engine version.",
+			"Where a release replaced all replicas, the end of one line and the start of the next are before and after.",
+			"A step up where the lines meet: roll back. The old line rose, too: it is not the release."},
+			fact("ttft_p95")).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			movesIn("bad-release"),
+		lines("ITL p95 by version", seconds, 8, About{
+			"The 95th percentile of the gap between tokens of the replicas of each engine version.",
+			"A release that makes decode slower shows here first: TTFT also has the queue in it.",
+			"A step up where the lines meet: roll back."},
+			fact("itl_p95")).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			movesIn("bad-release"),
+		lines("Failed requests by version", share, 8, About{
+			"Share of requests that the replicas of each engine version failed or refused.",
+			"A release may answer as fast as ever, and fail.",
+			"More than 1% on the new version only: roll back."},
+			fact("failed")).bad(0.01, 0.05).max(1).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			movesIn("rejections"),
 	}
 }
 
