@@ -210,6 +210,13 @@ func dayBefore(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
 }
 
+// knownForADay returns a fact of the day before for each model of which the whole day is known: a rate over a day says
+// nothing of the hours without data.
+func knownForADay(fact string) promql.Expr {
+	then := promql.Offset(promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)), day-hour)
+	return promql.And(dayBefore(fact), promql.Sum(modelLabels, promql.Over("last_over_time", then, hour)))
+}
+
 // evidenceGroups returns the groups that record what pages show about models. Facts of the day before run less often:
 // they hardly change within minutes.
 func evidenceGroups() []Group {
