@@ -122,9 +122,9 @@ type Fact struct {
 	Query promql.Expr
 }
 
-// facts returns what a page shows about a model, in the order of a diagnosis: how late tokens are and where the time
-// goes, what differs from the day before, and what the engines and the hardware did. What a release may change is
-// recorded per version, for comparison when the engines of the old one are gone.
+// facts returns what a page shows about a model, in the order of a diagnosis: where the time goes, what differs from
+// the day before, how late tokens are, and what the engines and the hardware did. What a release may change is recorded
+// per version, for comparison when the engines of the old one are gone.
 func facts() []Fact {
 	perModel := func(e promql.Expr) promql.Expr { return promql.Sum(modelLabels, e) }
 	share := func(part *metrics.Family) promql.Expr {
@@ -137,8 +137,6 @@ func facts() []Fact {
 	served := promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
 	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))
 	return []Fact{
-		{"ttft_p95", 2, Seconds, "TTFT p95", p95ByVersion(metrics.TimeToFirstToken)},
-		{"itl_p95", 2, Seconds, "ITL p95", p95ByVersion(metrics.InterTokenLatency)},
 		{"queue_share", 2, Share, "Queue share of TTFT", share(metrics.QueueTime)},
 		{"prefill_share", 2, Share, "Prefill share of TTFT", share(metrics.PrefillTime)},
 		{"waiting", 2, Count, "Requests waiting", perModel(promql.Vector(metrics.RequestsWaiting))},
@@ -154,13 +152,15 @@ func facts() []Fact {
 		{"prefix_hits_before", 3, Share, "Prefix cache hits of the day before", hitRatio(modelLabels, day, hour)},
 		{"draft_tokens", 3, Share, "Draft tokens accepted", accepted(modelLabels, pageWindow, 0)},
 		{"draft_tokens_before", 3, Share, "Draft tokens accepted the day before", accepted(modelLabels, day, hour)},
-		{"failed", 3, Share, "Requests failed", failedByVersion()},
 		{"aborted", 3, Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0)},
 		{"aborted_before", 3, Share, "Requests given up the day before", aborted(modelLabels, day, hour)},
 
 		{"preemptions", 4, Count, "Preemptions per minute", minutely(metrics.Preemptions)},
 		{"kv_transfers_failed", 4, Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures)},
 
+		{"ttft_p95", 5, Seconds, "TTFT p95", p95ByVersion(metrics.TimeToFirstToken)},
+		{"itl_p95", 5, Seconds, "ITL p95", p95ByVersion(metrics.InterTokenLatency)},
+		{"failed", 5, Share, "Requests failed", failedByVersion()},
 		{"slowest_replica", 5, Seconds, "Slowest replica, mean TTFT", promql.TopK(1, modelLabels, mean(metrics.TimeToFirstToken, replicaLabels, pageWindow))},
 
 		{"versions", 6, On, "Engine versions in the last 6h", promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), served)},
