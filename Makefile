@@ -16,7 +16,7 @@ GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
-.PHONY: help build demo drill drill-report test race lint generate drift bench fuzz
+.PHONY: help build demo drill drill-report drill-plays test race lint generate drift bench fuzz
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ drill: ## play every incident in virtual time and score what was said about it
 
 drill-report: ## play them with five seeds and write docs/drill.html and docs/drill-scores.md (minutes)
 	go run ./cmd/drill report
+
+drill-plays: ## play the incidents that have a lever and write docs/plays
+	go run ./cmd/drill transcript
 
 # Tests hold little and allocate much: collecting garbage less often saves a third of their time.
 test: ## run all tests
