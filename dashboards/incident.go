@@ -222,14 +222,14 @@ func gpuRow(s scope) []Panel {
 			Query{s.serving(promql.Call("clamp_max", promql.Max(reasons, promql.Rate(s.of(metrics.GPUClockEventSeconds, harmful), rateInterval)), promql.Num(1))), gpuLegend + " {{reason}}"}).
 			bad(0.01, 0.05).max(1).empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
-		lines("Memory bandwidth in use", share, 8, About{
+		lines("Memory bandwidth in use", share, 6, About{
 			"Share of the peak memory bandwidth. Only Hopper and newer report it.",
 			"Decode is bound by it: near the ceiling more batch means more latency.",
 			"High with ITL up: the batch is past its knee. Low with ITL up: look at the clocks."},
 			Query{s.serving(s.perGPU(metrics.GPUMemoryBandwidthUtilization)), gpuLegend}).bad(0.8, 0.95).max(1).
 			empty("Not reported: needs Hopper or newer, or no GPU is known to serve this model.").runbook("LLMBatchKnee").next(rules.GPUDashboard).
 			notDrilled(noGPU),
-		lines("SM clock against its maximum", share, 8, About{
+		lines("SM clock against its maximum", share, 6, About{
 			"Current SM clock as a share of the highest.",
 			"Prefill is bound by it. A step down under load is throttling or a power cap.",
 			"Compare the GPUs with each other before blaming one."},
@@ -237,19 +237,30 @@ func gpuRow(s scope) []Panel {
 				s.perGPU(metrics.GPUClockMax, promql.Eq(metrics.LabelDomain, "sm")))), gpuLegend}).low(0.5, 0.7).max(1).
 			empty(unknown).runbook("LLMGPUHardwareThrottle").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere("xid-79", "repair-pending"),
-		lines("XIDs in the last hour", number, 8, About{
+		lines("XIDs in the last hour", number, 6, About{
 			"Driver errors of the GPUs that serve the model, by number.",
 			"They come before engine crashes and explain them.",
 			"Look the number up on the GPU dashboard; some mean that the GPU has to leave service."},
 			Query{s.serving(promql.Sum(by(gpus, metrics.LabelXID), promql.Increase(s.of(metrics.GPUXIDErrors), hour))), gpuLegend + " XID {{xid}}"}).
 			bad(1, 1).empty("No XID is known for these GPUs.").runbook("LLMGPUCriticalXID").next(rules.GPUDashboard).
 			movesIn("xid-79", "repair-pending").stillElsewhere(),
+		lines("Uncorrectable memory errors in the last hour", number, 6, About{
+			"Memory errors of the GPUs that serve the model which ECC detected and could not correct, by memory.",
+			"Each kills the process that used the memory: a restart or a lost replica, which looks like slow serving.",
+			"Once: restart what ran there and reset the GPU at leisure. Again within days: the board has to go."},
+			Query{s.serving(promql.Sum(by(gpus, metrics.LabelLocation), promql.Increase(s.of(metrics.GPUECCErrors,
+				promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour))), gpuLegend + " {{location}}"}).
+			bad(1, 1).empty("No ECC is known for these GPUs.").runbook("LLMGPUUncorrectableECC").next(rules.GPUDashboard).
+			movesIn("row-remap-pending").stillElsewhere(),
 	}
 }
 
 func changeRow(s scope) []Panel {
 	version := by(models, metrics.LabelVersion)
 	uptime := promql.Sub(promql.Call("time"), promql.And(promql.Max(pages, s.of(metrics.EngineStartTime)), promql.Max(pages, s.of(metrics.EngineInfo)), promql.On(pages...)))
+	fact := func(name string) Query {
+		return Query{promql.Max(version, s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, name))), "{{version}} " + modelLegend}
+	}
 	return []Panel{
 		lines("Replicas by version", number, 8, About{
 			"Engine pages per model and engine version.",
@@ -270,6 +281,24 @@ func changeRow(s scope) []Panel {
 			fires, Query{s.firing([]string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).
 			empty("Nothing fired.").runbook(eachAlert).next(rules.SLODashboard).
 			movesIn(burns...),
+		lines("TTFT p95 by version", seconds, 8, About{
+			"The 95th percentile of TTFT of the replicas of each engine version.",
+			"Where a release replaced all replicas, the end of one line and the start of the next are before and after.",
+			"A step up where the lines meet: roll back. The old line rose, too: it is not the release."},
+			fact("ttft_p95")).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			movesIn("bad-release"),
+		lines("ITL p95 by version", seconds, 8, About{
+			"The 95th percentile of the gap between tokens of the replicas of each engine version.",
+			"A release that makes decode slower shows here first: TTFT also has the queue in it.",
+			"A step up where the lines meet: roll back."},
+			fact("itl_p95")).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			movesIn("bad-release"),
+		lines("Failed requests by version", share, 8, About{
+			"Share of requests that the replicas of each engine version failed or refused.",
+			"A release may answer as fast as ever, and fail.",
+			"More than 1% on the new version only: roll back."},
+			fact("failed")).bad(0.01, 0.05).max(1).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			movesIn("rejections"),
 	}
 }
 

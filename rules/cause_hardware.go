@@ -56,10 +56,9 @@ var (
 		Dashboard:   GPUDashboard,
 	}
 	GPUUncorrectableECC = &Alert{
-		Name:   "LLMGPUUncorrectableECC",
-		Branch: Hardware,
-		Expr: above(promql.Sum(gpuLabels, promql.Increase(promql.Vector(metrics.GPUECCErrors,
-			promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour)), 0),
+		Name:        "LLMGPUUncorrectableECC",
+		Branch:      Hardware,
+		Expr:        uncorrectable(gpuLabels),
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelGPUUUID},
 		DependsOn:   underGPU(GPURowRemapFailure, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUCriticalXID, GPULost),
@@ -239,6 +238,12 @@ var gpuLabels = []string{metrics.LabelCluster, metrics.LabelInstance, metrics.La
 // state returns each GPU whose 0/1 state is 1.
 func state(f *metrics.Family) promql.Expr {
 	return promql.Equal(promql.Max(gpuLabels, promql.Vector(f)), promql.Num(1))
+}
+
+// uncorrectable returns the errors of each GPU's memory within the hour that ECC could not correct.
+func uncorrectable(by []string) promql.Expr {
+	return above(promql.Sum(by, promql.Increase(promql.Vector(metrics.GPUECCErrors,
+		promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour)), 0)
 }
 
 // throttled returns the share of time for which a GPU's clocks were lowered for these reasons, where it exceeds

@@ -48,6 +48,18 @@ var (
 		},
 		Dashboard: IncidentDashboard,
 	}
+	PrefixCacheNoGain = &Alert{
+		Name:        "LLMPrefixCacheNoGain",
+		Branch:      Prefill,
+		Expr:        both(below(knownForADay("prefix_hits_before"), 0.1), atLeast(20, 30*minute)),
+		Severity:    slo.Info,
+		Scope:       []string{metrics.LabelModel},
+		DependsOn:   []Quiet{{PrefixHitCollapse, modelLabels}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "Prefix cache of {{ $labels.model_name }} held {{ $value | humanizePercentage }} of the prompt tokens of a day",
+		Description: "The cache hardly saves prefill. Either prompts share no beginning, or something keeps them from meeting in a cache: a router without affinity, something that varies at the head of each prompt, a cache that is too small.",
+		Dashboard:   EngineDashboard,
+	}
 )
 
-var prefillAlerts = []*Alert{LongPromptShift, PrefixHitCollapse}
+var prefillAlerts = []*Alert{LongPromptShift, PrefixHitCollapse, PrefixCacheNoGain}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -69,4 +70,24 @@ func cold() promql.Expr { return below(oldest(), (45 * minute).Seconds()) }
 // deployedWithin returns the versions that a model first ran within the window.
 func deployedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed, m...), window)
+}
+
+// perVersion returns the rate of a counter per version of a model, and per value of the labels in more.
+func perVersion(counter promql.Expr, more ...string) promql.Expr {
+	versions := promql.TopK(1, replicaLabels, promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Vector(metrics.EngineInfo)))
+	rates := promql.Sum(append(more, replicaLabels...), promql.Rate(counter, pageWindow))
+	return promql.Sum(slices.Concat([]string{metrics.LabelVersion}, more, modelLabels),
+		promql.Mul(rates, versions, promql.On(replicaLabels...).ManyToOne(metrics.LabelVersion)))
+}
+
+// p95ByVersion returns the 95th percentile of a histogram per version; absent where nothing was observed.
+func p95ByVersion(h *metrics.Family) promql.Expr {
+	return promql.Ge(promql.Call("histogram_quantile", promql.Num(0.95), perVersion(promql.BucketsOf(h), "le")), promql.Num(0))
+}
+
+// failedByVersion returns the share of requests per version that the server failed or refused.
+func failedByVersion() promql.Expr {
+	of := func(m *promql.Matcher) promql.Expr { return perVersion(promql.Vector(metrics.Requests, m)) }
+	all := above(of(promql.NotRe(metrics.LabelOutcome, clients)), 0)
+	return promql.Div(promql.Or(of(promql.Re(metrics.LabelOutcome, failures)), times(0, all)), all)
 }

@@ -123,7 +123,8 @@ type Fact struct {
 }
 
 // facts returns what a page shows about a model, in the order of a diagnosis: where the time goes, what differs from
-// the day before, and what the engines and the hardware did.
+// the day before, how late tokens are, and what the engines and the hardware did. What a release may change is recorded
+// per version, for comparison when the engines of the old one are gone.
 func facts() []Fact {
 	perModel := func(e promql.Expr) promql.Expr { return promql.Sum(modelLabels, e) }
 	share := func(part *metrics.Family) promql.Expr {
@@ -157,6 +158,9 @@ func facts() []Fact {
 		{"preemptions", 4, Count, "Preemptions per minute", minutely(metrics.Preemptions)},
 		{"kv_transfers_failed", 4, Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures)},
 
+		{"ttft_p95", 5, Seconds, "TTFT p95", p95ByVersion(metrics.TimeToFirstToken)},
+		{"itl_p95", 5, Seconds, "ITL p95", p95ByVersion(metrics.InterTokenLatency)},
+		{"failed", 5, Share, "Requests failed", failedByVersion()},
 		{"slowest_replica", 5, Seconds, "Slowest replica, mean TTFT", promql.TopK(1, modelLabels, mean(metrics.TimeToFirstToken, replicaLabels, pageWindow))},
 
 		{"versions", 6, On, "Engine versions in the last 6h", promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), served)},
@@ -204,6 +208,13 @@ func (f Fact) labels(order string) map[string]string {
 // dayBefore selects a fact of the day before, per model.
 func dayBefore(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
+}
+
+// knownForADay returns a fact of the day before for each model of which the whole day is known: a rate over a day says
+// nothing of the hours without data.
+func knownForADay(fact string) promql.Expr {
+	then := promql.Offset(promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)), day-hour)
+	return promql.And(dayBefore(fact), promql.Sum(modelLabels, promql.Over("last_over_time", then, hour)))
 }
 
 // evidenceGroups returns the groups that record what pages show about models. Facts of the day before run less often:

@@ -45,6 +45,8 @@ func TestPageCarriesTheSplit(t *testing.T) {
 		n := at.Seconds() * 10
 		show(metrics.TimeToFirstToken, "_sum", n*2, engine)
 		show(metrics.TimeToFirstToken, "_count", n, engine)
+		show(metrics.TimeToFirstToken, "_bucket", n*0.95, engine, []string{"le", "1"})
+		show(metrics.TimeToFirstToken, "_bucket", n, engine, []string{"le", "+Inf"})
 		show(metrics.QueueTime, "_sum", n*1.6, engine)
 		show(metrics.QueueTime, "_count", n, engine)
 		show(metrics.RequestsWaiting, "", 42, engine)
@@ -73,7 +75,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 		}
 		for _, want := range []string{
 			"Burn rate over 5m: 100x", "Budget left: ", "Budget gone in: ",
-			"LLMQueueBuildUp", "Queue share of TTFT: 80%", "Requests waiting: 42", "Requests running per replica: 16",
+			"LLMQueueBuildUp", "Queue share of TTFT: 80%", "TTFT p95: 0.11 1s; Slowest replica", "Requests waiting: 42", "Requests running per replica: 16",
 			"KV cache in use, fullest replica: 97%", "Slowest replica, mean TTFT: p1 10.0.0.1:8000 node-1 2s",
 			"0.10 on 1", "0.11 on 1", "GPU-1 hw_thermal_slowdown 25%", "XIDs in the last hour: GPU-1 94",
 		} {

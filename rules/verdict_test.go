@@ -19,7 +19,8 @@ type replica struct {
 	ttft, queue, prefill, prompt  float64
 	running, waiting, kv          float64
 	hits, accepted, cut, preempts float64 // shares of tokens and of requests
-	throttled, xids               float64 // of its GPU
+	throttled, xids, ecc          float64 // of its GPU
+	noRow                         bool
 	lost, pinned                  float64 // KV transfers, of requests; host memory
 	mute                          float64 // probes that it leaves unanswered, in a row
 	totals                        map[string]float64
@@ -57,6 +58,8 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	}
 	counter(metrics.GPUClockEventSeconds, "", 60*r.throttled, gpu, metrics.LabelReason, "hw_thermal_slowdown")
 	counter(metrics.GPUXIDErrors, "", r.xids, gpu, metrics.LabelXID, "79")
+	counter(metrics.GPUECCErrors, "", r.ecc, gpu, metrics.LabelSeverity, "uncorrected", metrics.LabelLocation, "dram", metrics.LabelLifetime, "volatile")
+	gauge(metrics.GPURowRemapFailure, metrics.Bool(r.noRow), gpu)
 	gauge(metrics.GPUXIDInfo, 1, nil, metrics.LabelXID, "79", metrics.LabelSeverity, "page")
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
 	if r.down {
@@ -105,6 +108,8 @@ func TestVerdict(t *testing.T) {
 		{"", slo.TTFT, false, func(*replica) {}},
 		{"hardware. GPU GPU-p1 is slowed down 100% of the time (hw_thermal_slowdown).", slo.TTFT, true, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
 		{"hardware. GPU GPU-p1 reported XID 79.", slo.TTFT, true, func(r *replica) { r.xids = 1 }},
+		{"hardware. GPU GPU-p1 has no spare memory row left for a fault.", slo.TTFT, true, func(r *replica) { r.noRow, r.ecc, r.queue = true, 1, 0.2 }},
+		{"hardware. GPU GPU-p1 had uncorrectable memory errors within the hour.", slo.TTFT, true, func(r *replica) { r.ecc, r.version, r.queue = 1, "2", 0.2 }},
 		{"release. Version 2 was deployed within the hour.", slo.TTFT, false, func(r *replica) { r.version, r.queue = "2", 0.2 }},
 		{"engine. p1 p1:8000 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
 		{"engine. p1 p1:8000 started less than 15 minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},

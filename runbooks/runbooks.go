@@ -78,7 +78,11 @@ func Handler() http.Handler {
 			write(w, http.StatusNotFound, "No such runbook", []byte("# No such runbook\n\nThe [index](./) lists those that exist.\n"))
 			return
 		}
-		write(w, http.StatusOK, name, fill(page, r.URL.Query()))
+		known := harmlessLabels(r.URL.Query())
+		if len(known) > 0 { // and passed on
+			page = pageLink.ReplaceAll(Fill(page, known), []byte("](${1}?"+known.Encode()+")"))
+		}
+		write(w, http.StatusOK, name, page)
 	})
 }
 
@@ -93,26 +97,27 @@ var (
 	harmless = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,252}$`)
 )
 
-// fill replaces the placeholders of a page whose labels the query has, and passes those labels on to the pages that it
-// links to. Values that a shell would not take literally are left out.
-func fill(page []byte, query url.Values) []byte {
+// harmlessLabels returns the labels of a query that fill in placeholders, without values that a shell would not take
+// literally.
+func harmlessLabels(query url.Values) url.Values {
 	known := url.Values{}
 	for _, label := range Labels {
 		if value := query.Get(label); harmless.MatchString(value) {
 			known.Set(label, value)
 		}
 	}
-	if len(known) == 0 {
-		return page
-	}
-	page = placeholder.ReplaceAllFunc(page, func(name []byte) []byte {
+	return known
+}
+
+// Fill replaces the placeholders of a page whose labels are known.
+func Fill(page []byte, known url.Values) []byte {
+	return placeholder.ReplaceAllFunc(page, func(name []byte) []byte {
 		value := known.Get(Labels[string(name[1:])])
 		if host, _, err := net.SplitHostPort(value); err == nil && string(name) == "$NODE" {
 			value = host // an instance may have the exporter's port
 		}
 		return []byte(cmp.Or(value, string(name)))
 	})
-	return pageLink.ReplaceAll(page, []byte("](${1}?"+known.Encode()+")"))
 }
 
 // kinds lists the headings of the index, each with how the names under it begin; a page stands under the first that fits.

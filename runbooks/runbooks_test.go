@@ -316,7 +316,7 @@ func TestPlaceholdersAreIntroduced(t *testing.T) {
 // to roll back and to call for help. Shared text stands on procedures, which the pages link to where it applies.
 func TestPagesHaveTheirParts(t *testing.T) {
 	serving := func(a *rules.Alert) bool {
-		return a.Branch != rules.Hardware && a.Branch != rules.Exporter && a.Name != "LLMAnswerChanged" || // nobody suffers
+		return a.Branch != rules.Hardware && a.Branch != rules.Exporter && a.Name != "LLMAnswerChanged" && !strings.HasSuffix(a.Name, "NoGain") || // nobody suffers
 			a.Name == "LLMGPUThrottledUnderBurn"
 	}
 	hardware := func(a *rules.Alert) bool {
@@ -357,6 +357,68 @@ func TestPagesHaveTheirParts(t *testing.T) {
 			}
 			if !regexp.MustCompile(part.needs).MatchString(text) {
 				t.Errorf("%s.md lacks %s (%s)", a.Name, part.what, part.needs)
+			}
+		}
+	}
+}
+
+// What operators ask of a single page stands there: the order of an incident, and for each symptom the levers that move
+// it. A row's needs are regular expressions that the page matches one after another.
+func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
+	for page, needs := range map[string][][]string{
+		"LLMErrorBudgetFastBurn": {
+			{`\(Stabilise\.md\)`, `## Is it real\?`, `Both windows`, `curl`, `## Split`, `hardware: a throttled`, `hardware: memory errors`, `roll back first`, `## Evidence`},
+			{`\*\*At once\*\*: shed`, `cap output`, `out of rotation`, `\*\*In minutes\*\*`, `\(Rollback\.md\)`, `\*\*By restart or deploy\*\*`},
+		},
+		"Stabilise": {
+			{`## Shed\nActs at once`, `429`, `## Cap\nActs at once`, `restart`, `## Drain\nActs within a minute`, `## Add\nTakes minutes`, `kubectl -n \$NS scale`, `patch hpa`, `KEDA`, `KServe`},
+		},
+		"Record": {{`route:`, `model, version, runtime:`, `revision, adapter:`, `tokenizer and template:`, `image and flags:`, `generation settings:`, `prompt and output tokens`, `tenant:`,
+			`release time:`, `changes made`}},
+		"Verify": {{`rate5m`, `rate1h`, `rate30m`, `rate6h`, `time_to_first_token`, `inter_token_latency`, `llm_probe_requests_total`, `## Goodput`, `offset 1d`,
+			`requests_waiting`, `preemptions_total`, `Undo what`}},
+		"Rollback": {{`last good value`, `## The old one still runs`, `canaryTrafficPercent`, `## Git says what runs`, `git revert`, `argocd app sync`, `flux reconcile`,
+			`rollout undo`, `rollout status`, `warm`, `examples/rollout/`}},
+		"ReleaseGate": {{`old and the new revision`, `golden prompts`, `safety`, `short, long and bursty`, `Stop if more than`, `\*\*At once\*\*`, `examples/rollout/`}},
+		"Escalate": {{`a lever did not help`, `## Tell users`, `Since HH:MM`, `## A hardware case`, `nvidia-bug-report`, `llm_gpu_remapped_rows`, `## It is over`}},
+
+		"LLMQueueBuildUp":       {{`\*\*At once\*\*: shed`, `output cap`, `kubectl scale`, `KEDA`, `KServe`, `--max-num-seqs`, `scale on the queue or the burn`}},
+		"LLMLongPromptShift":    {{`\*\*At once\*\*: cap the prompt`, `route long prompts`, `--max-num-batched-tokens`, `--max-num-seqs`, `prefix caching on`, `separate prefill pool, if`, `GDRDMA`}},
+		"LLMPrefixHitCollapse":  {{`affinity`, `template or tokenizer`, `turn the cache on`, `--disable-radix-cache`}},
+		"LLMBatchKnee":          {{`cap output`, `add replicas`, `--max-num-seqs`, `speculation on`, `quantise`, `--tensor-parallel-size`, `within the node`, `smaller model`, `separate decode`}},
+		"LLMSpeculationNoGain":  {{`temperature`, `\*\*By restart\*\*`, `no speculation`, `a draft trained`}},
+		"LLMPrefixCacheNoGain":  {{`tenants`, `affinity`, `\*\*By restart\*\*`, `--no-enable-prefix-caching`}},
+		"LLMKVPressure":         {{`cap output`, `batch limit`, `--max-model-len`, `--kv-cache-dtype fp8`, `not above 0\.95`, `\*\*By deploy\*\*`, `pool for long contexts`}},
+		"LLMPreemptionThrash":   {{`cap output`, `--max-num-seqs`, `\*\*By deploy\*\*`, `--kv-cache-dtype fp8`}},
+		"BranchOutOfMemory":     {{`## Split`, `(?i)weights`, `95th percentile|p95`, `0\.85-0\.90`, `--kv-cache-dtype fp8`}},
+		"BranchLowThroughput":   {{`## Split`, `batches`, `CPU`, `--enforce-eager`, `--tensor-parallel-size`}},
+		"BranchIdleGPUs":        {{`router`, `rate limit`, `blocked replica`}},
+		"BranchAdapterLatency":  {{`few replicas`, `--max-loras`}},
+		"LLMRunawayGeneration":  {{`\*\*At once\*\*: set a hard output cap`, `stop tokens`}},
+		"BranchWrongOutput":     {{`(?i)metrics`, `tokenizer`, `## Levers`, `put back what changed`}},
+		"LLMReleaseRegression":  {{`fact=~"ttft_p95\|itl_p95\|failed"`, `Roll back first`, `\*\*At once\*\*: if the previous revision`, `rollout undo`, `canary stop by itself`}},
+		"LLMColdStart":          {{`keep one warm replica`, `readiness`, `scale earlier`}},
+		"LLMKVTransferFailures": {{`## Levers`, `(?i)RDMA`}},
+
+		"LLMGPUThrottledUnderBurn": {{`\*\*At once\*\*`, `\*\*In minutes\*\*`, `\(Escalate\.md\)`}},
+		"LLMGPUUncorrectableECC":   {{`\*\*By restart\*\*`, `reset the GPU`, `\(Escalate\.md\)`}},
+		"LLMGPURowRemapFailure":    {{`\*\*In minutes\*\*`, `kubectl cordon`, `\(Escalate\.md\)`}},
+		"LLMGPUCriticalXID":        {{`\*\*In minutes\*\*`, `kubectl cordon`, `--gpu-reset`, `\(Escalate\.md\)`}},
+	} {
+		content, err := runbooks.Page(page)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, row := range needs {
+			rest := string(content)
+			for _, need := range row {
+				at := regexp.MustCompile(need).FindStringIndex(rest)
+				if at == nil {
+					t.Errorf("%s.md lacks %s, or it stands before what it must follow", page, need)
+					break
+				}
+				rest = rest[at[1]:]
 			}
 		}
 	}

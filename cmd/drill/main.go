@@ -37,6 +37,9 @@ func main() {
 	report := app.Command("report", "Play all incidents with several seeds and write the scores and plots that docs/ keeps.")
 	dir := report.Flag("dir", "Folder to write to.").Default("docs").String()
 	seeds := report.Flag("seeds", "Number of seeds, starting at 1. The plots show the first.").Default("5").Uint64()
+	told := app.Command("transcript", "Play the incidents that have a lever and write what a person on call sees and types.")
+	folder := told.Flag("dir", "Folder to write to.").Default("docs/plays").String()
+	only := told.Flag("incident", "Play only this incident.").String()
 	listing := app.Command("list", "List the incidents.")
 	switch kingpin.MustParse(app.Parse(os.Args[1:])) {
 	case play.FullCommand():
@@ -44,6 +47,9 @@ func main() {
 		return
 	case report.FullCommand():
 		end(writeReport(*dir, *seeds, os.Stderr))
+		return
+	case told.FullCommand():
+		end(writeTranscripts(*folder, *only))
 		return
 	case listing.FullCommand():
 		end(list(os.Stdout))

@@ -29,6 +29,8 @@ type Incident struct {
 	Faults []Fault
 	// Lasts tells how long the drill watches after the onset.
 	Lasts time.Duration
+	// Lever is what ends the incident in a transcript. Other plays leave it alone.
+	Lever Lever
 
 	// Page names the alert that must wake somebody; nil when nobody must be woken.
 	Page *rules.Alert
@@ -47,6 +49,16 @@ type Incident struct {
 type Fault struct {
 	At time.Duration
 	Do func(w *world.World)
+}
+
+// Lever changes the world for the better.
+type Lever struct {
+	// Page names the runbook that advises it, Parts the headings there.
+	Page  string
+	Parts []string
+	// Says says what is done.
+	Says string
+	Fault
 }
 
 // defaultHistory is long enough to give the comparisons with the day before some data: they leave out its last hour.

@@ -29,6 +29,7 @@ func Incidents() []Incident {
 			Fleet: chat(), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.PromptTokens *= 10 })},
 			Page:   rules.FastBurn, Cause: rules.LongPromptShift,
+			Lever: Lever{"Stabilise", []string{"Cap"}, "prompts are cut at the gateway to the length that they had", fault(10*minute, func(w *world.World) { w.Traffic.PromptTokens /= 10 })},
 		},
 		{
 			Name: "prefix-collapse", Story: "a changed template makes the cached heads of long prompts unrecognisable",
@@ -38,6 +39,7 @@ func Incidents() []Incident {
 			}), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.CacheHits = 0 })},
 			Page:   rules.FastBurn, Cause: rules.PrefixHitCollapse, Shows: `Prefix cache hits: ([0-3]?\d(\.\d+)?|\d\.\d+e-\d+)%(?s:.*)Prefix cache hits of the day before: [5-9]\d`,
+			Lever: Lever{"LLMPrefixHitCollapse", []string{"Levers"}, "the gateway renders the old template again", fault(25*minute, func(w *world.World) { w.Traffic.CacheHits = 0.8 })},
 		},
 		{
 			Name: "prefill-interference", Story: "prompts three times as long in steps that were made large for throughput",
@@ -56,6 +58,7 @@ func Incidents() []Incident {
 			Fleet: with(chat(), func(f *world.Fleet) { f.Profile.Blocks, f.Profile.OutputLimit = 6000, 4096 }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.OutputTokens *= 6 })},
 			Page:   rules.FastBurn, Cause: rules.PreemptionThrash, Shows: `Preemptions per minute: `,
+			Lever: Lever{"Stabilise", []string{"Cap"}, "the gateway caps output at 256 tokens", fault(10*minute, func(w *world.World) { w.Traffic.OutputLimit = 256 })},
 		},
 		{
 			Name: "kv-transfer-failures", Story: "three of five KV transfers from prefill engines fail; the decode engines, sized without prefill, compute the prompts themselves",
@@ -103,6 +106,10 @@ func Incidents() []Incident {
 				r.Restart(time.Minute)
 			}))},
 			Page: rules.FastBurn, Cause: rules.ReleaseRegression, Shows: `Engine versions in the last 6h: .*0\.17\.0 on 4`,
+			Lever: Lever{"Rollback", []string{"What changed?", "Nothing else says what runs"}, "the rollout is undone", fault(15*minute, every(func(r *world.Replica) {
+				r.Profile.Release, r.Engine.Slow = drill.NewProfile("").Release, 1
+				r.Restart(time.Minute)
+			}))},
 		},
 		{
 			Name: "wedged-engine", Story: "the core of one engine hangs; its health endpoint and its page go on answering",
@@ -125,6 +132,10 @@ func Incidents() []Incident {
 			Fleet: with(chat(), func(f *world.Fleet) { f.Runtimes, f.Probes = []metrics.Runtime{metrics.TensorRTLLM}, true }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Wedged = true }))},
 			Page:   rules.ProbeFailing, Within: 150 * time.Second, Cause: rules.ProbeFailing,
+			Lever: Lever{"LLMProbeFailing", []string{"Levers"}, "the pod is deleted, and its successor loads for 90 s", fault(8*minute, one(1, func(r *world.Replica) {
+				r.Engine.Wedged = false
+				r.Restart(90 * time.Second)
+			}))},
 		},
 		{
 			Name: "dead-gateway", Story: "the gateway takes no more connections; the engines behind it are idle, and their pages say that all is well",
@@ -220,6 +231,7 @@ func Incidents() []Incident {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980}
 			}))},
 			Page: rules.FastBurn, Cause: rules.GPUThrottledUnderBurn, Shows: `Throttled GPUs`,
+			Lever: Lever{"LLMGPUThrottledUnderBurn", []string{"Levers"}, "all GPUs of the node are throttled, so there is nothing to drain to; the data centre restores the cooling", fault(20*minute, every(func(r *world.Replica) { r.GPU.Throttle = nil }))},
 		},
 		{
 			Name: "power-brake", Story: "a power supply fails: all GPUs of the node go down to a quarter of their clock",
