@@ -72,9 +72,8 @@ func burnGroup(opt Options) Group {
 // that the engines' alerts where the gateway's page is gone, with all that it has counted since.
 func behindGateway() promql.Expr {
 	inFront := promql.On(metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO)
-	role := promql.Eq(metrics.LabelRole, metrics.GatewayRole)
-	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, rawWindow), role),
-		promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, role, promql.Eq(metrics.LabelSignal, string(slo.Availability))), rateWindow.Std()), inFront)
+	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, rawWindow), gatewayRole()),
+		promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, gatewayRole(), promql.Eq(metrics.LabelSignal, string(slo.Availability))), rateWindow.Std()), inFront)
 	engines := promql.Vector(increase(metrics.RecordedEvents, rawWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole))
 	return promql.CountBy(modelSLO, promql.Le(engines, times(2, gateway), inFront.ManyToOne()))
 }
