@@ -255,7 +255,7 @@ func title(d *engine.Dialect) string {
 	switch {
 	case d.Supplement:
 		return string(d.Runtime) + " beside an engine"
-	case d.Role == "frontend":
+	case d.Role == metrics.FrontendRole:
 		return string(d.Runtime) + " " + d.Role
 	}
 	return string(d.Runtime)

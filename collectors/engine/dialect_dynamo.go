@@ -9,7 +9,7 @@ import (
 )
 
 // dynamoFrontend reads the frontend of NVIDIA Dynamo. It sees requests from the client's side, so
-// its series carry the role frontend: adding them to the workers' would count requests twice.
+// its series carry the role frontend: rules read them where no worker reports the same, and never add the two.
 var dynamoFrontend = Dialect{
 	Runtime: metrics.Dynamo,
 	Source:  "dynamo lib/llm/src/http/service/metrics.rs, lib/runtime/src/metrics/prometheus_names.rs",
@@ -21,7 +21,7 @@ var dynamoFrontend = Dialect{
 		spellDynamo(byName)
 	},
 	Labels: []Carry{{From: "model", To: metrics.LabelModel}},
-	Role:   "frontend",
+	Role:   metrics.FrontendRole,
 	VersionHints: []VersionHint{
 		{Name: "dynamo_frontend_active_requests", Since: "1.1.0"},
 		{Name: "dynamo_frontend_model_context_length", Since: "0.5.0"},
