@@ -78,3 +78,8 @@ func gatewayFailsAlone(window time.Duration) promql.Expr {
 		promql.And(fails, promql.Vector(metrics.EngineInfo), perModel),
 		promql.Le(fails, times(4, failing(modelLabels, window)), perModel.ManyToOne()))
 }
+
+// ofGatewayRequests returns how often something happened per request that ended at a model's gateways.
+func ofGatewayRequests(f *metrics.Family) promql.Expr {
+	return promql.Div(promql.Sum(modelLabels, promql.Rate(promql.Vector(f), pageWindow)), above(ended(modelLabels, pageWindow, gatewayRole()), 0))
+}
