@@ -71,7 +71,7 @@ func burnGroup(opt Options) Group {
 // half of their events within the hour: a gateway that few requests pass speaks for none. Both keep their budgets, so
 // that the engines' alerts where the gateway's page is gone, with all that it has counted since.
 func behindGateway() promql.Expr {
-	inFront := promql.On(metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO)
+	inFront := promql.On(ofModel...)
 	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, rawWindow), gatewayRole()),
 		promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, gatewayRole(), promql.Eq(metrics.LabelSignal, string(slo.Availability))), rateWindow.Std()), inFront)
 	engines := promql.Vector(increase(metrics.RecordedEvents, rawWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole))
