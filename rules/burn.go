@@ -78,9 +78,10 @@ func behindGateway() promql.Expr {
 	return promql.CountBy(modelSLO, promql.Le(engines, times(2, gateway), inFront.ManyToOne()))
 }
 
-// thresholds returns one series per model, objective and window pair: the burn rate that spends the pair's share of
-// the budget, at least 1 and at most the rate at which half of all events are bad. An objective behind a gateway has none. It computes slo.WindowPair.Factor
-// from series of target and period. Its severity is the pair's, or the objective's where that is lower.
+// thresholds returns one series per model, objective and window pair: the burn rate that spends the pair's share of the
+// budget, at least 1 and at most the rate at which half of all events are bad. An objective behind a gateway has none.
+// It computes slo.WindowPair.Factor from series of target and period. Its severity is the pair's, or the objective's
+// where that is lower.
 func thresholds(opt Options) promql.Expr {
 	period := remembered(metrics.RecordedPeriod)
 	limit := promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget))

@@ -61,12 +61,6 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 	return promql.Mul(perPage, promql.Vector(metrics.RecordedGateway), promql.On(pageLabels...).ManyToOne(metrics.LabelRole))
 }
 
-// failing returns the share of the requests that end in a failure of the server.
-func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
-	failed := promql.Vector(metrics.Requests, append(m, promql.Re(metrics.LabelOutcome, failures))...)
-	return promql.Div(promql.Sum(by, promql.Rate(failed, window)), above(ended(by, window, m...), 0))
-}
-
 // gatewayFailsAlone returns the share of a gateway's requests to a model that fail, where it is more than one in a
 // hundred and more than four times the share that the engines of the model fail.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
