@@ -22,6 +22,7 @@ func engines() Board {
 			{Title: "KV cache elsewhere: prefill engines and tiers below the GPU", Collapsed: true, Panels: elsewhereRow(s)},
 			{Title: "Speculation, adapters, sleep", Collapsed: true, Panels: featureRow(s)},
 			{Title: "Synthetic requests: what does a client see?", Collapsed: true, Panels: probeRow(s)},
+			{Title: "Gateways: what is lost before the engines?", Collapsed: true, Panels: gatewayRow(s)},
 			{Title: "Cold starts and cost", Collapsed: true, Panels: costRow(s)},
 		},
 	}
@@ -90,6 +91,43 @@ func probeRow(s scope) []Panel {
 			movesIn("wedged-unseen", "dead-gateway"),
 	}
 }
+
+func gatewayRow(s scope) []Panel {
+	failed := promql.Re(metrics.LabelOutcome, "error|rejected")
+	judged := promql.NotRe(metrics.LabelOutcome, "abort|invalid")
+	gateway := promql.Eq(metrics.LabelRole, metrics.GatewayRole)
+	failing := func(by []string, of ...*promql.Matcher) promql.Expr {
+		return shareOf(s.rate(by, metrics.Requests, append(of, failed)...), s.rate(by, metrics.Requests, append(of, judged)...))
+	}
+	objectives := by(models, metrics.LabelSLO)
+	return []Panel{
+		lines("Failed requests, gateway and engines", share, 8, About{
+			"Share of requests that end in an error or a refusal, at each gateway and in the engines of each model.",
+			"Only the gateway's is what users get: requests that never reach an engine are in no engine's numbers.",
+			"The gateway's far above the engines': the fault is in it, or on the way."},
+			Query{failing(replicas, gateway), "gateway " + replicaLegend}, Query{failing(models), "engines " + modelLegend}).max(1).
+			empty(noGateway).runbook("LLMGatewayFailsRequests").next(rules.IncidentDashboard).
+			movesIn("failing-gateway"),
+		lines("Refused and repeated by gateways", requests, 8, About{
+			"Requests that a gateway refused without asking an engine, by reason, and attempts that it repeated.",
+			"Refusals protect the engines; repeats are load that no client sent.",
+			"Repeats rise with failures: bound them before they take the engines down."},
+			Query{s.rate(by(pages, metrics.LabelReason), metrics.GatewayRejections), "{{reason}} " + replicaLegend},
+			Query{s.rate(pages, metrics.GatewayRetries), "retries " + replicaLegend}).
+			empty(noGateway).runbook("BranchRetries").next(rules.IncidentDashboard).
+			notDrilled("the drill's gateway refuses and repeats nothing"),
+		lines("Availability counted at the gateway", number, 8, About{
+			"1 while the availability of a model alerts by what its gateway counts, 0 while it does by what its engines count.",
+			"Both keep their budgets; only one of them wakes anybody.",
+			"0 although a gateway is read: it is down, or sees less than half of the requests."},
+			Query{promql.Or(promql.Max(objectives, s.of(metrics.RecordedBehindGateway)), promql.Mul(promql.Num(0), promql.Max(objectives, s.of(metrics.RecordedObjective)))), "{{slo}} " + modelLegend}).
+			runbook("LLMGatewayDown").next(rules.SLODashboard).
+			notDrilled("the drill's gateway is read from the start").steady(),
+	}
+}
+
+// noGateway is the empty state of panels on gateways.
+const noGateway = "No gateway is a target of the exporter."
 
 // noProbe is the empty state of panels on synthetic requests.
 const noProbe = "The exporter sends no synthetic requests here: they are off by default."

@@ -24,7 +24,8 @@ func enginesPage() ([]byte, error) {
 		"`llm_engine_metric_source_info` shows the same.\n\n")
 	newest(&b, dialects[:first])
 	b.WriteString("\n## Gateways\n\nThe same for servers in front of engines. A gateway is read where the configuration or an annotation names it as a target. It counts the\n" +
-		"requests of its engines again, as a client sees them: its series have `role=\"gateway\"`, and rules and dashboards leave them out.\n\n")
+		"requests of its engines again, as a client sees them: its series have `role=\"gateway\"`, and sums over engines leave them out.\n" +
+		"Its availability [alerts in place of the engines'](objectives.md#at-the-gateway). A frontend of Dynamo has `role=\"frontend\"`: it stands for workers that are not read.\n\n")
 	newest(&b, dialects[first:])
 	b.WriteString("\n## When a page cannot be used\n\n`llm_engine_up` is 0 and its `reason` says why. The exporter shows nothing else of that engine, because old numbers would lie.\n\n" +
 		"| reason | meaning | what to do |\n| --- | --- | --- |\n")
@@ -255,7 +256,7 @@ func title(d *engine.Dialect) string {
 	switch {
 	case d.Supplement:
 		return string(d.Runtime) + " beside an engine"
-	case d.Role == "frontend":
+	case d.Role == metrics.FrontendRole:
 		return string(d.Runtime) + " " + d.Role
 	}
 	return string(d.Runtime)

@@ -39,6 +39,8 @@ var (
 	RecordedBurnThreshold = recorded(Max, "model:llm_slo_burn_threshold:rate",
 		"Burn rate above which the window pair named by long alerts as severity says, page or ticket, for this objective's target and period.",
 		ModelSLOLabels, with(LabelLong, LabelSeverity))
+	RecordedBehindGateway = recorded(Never, "model:llm_slo_behind_gateway:last5m",
+		"An availability objective of engines whose gateway counts the same requests, always 1 and absent otherwise: the gateway's budget alerts in its place.", ModelSLOLabels)
 	RecordedEventCorrection = recorded(Sum, "model:llm_slo_events:correction",
 		"Events of a minute to add to an increase, by reason: first is what new engines had counted before their first scrape; maintenance, below zero, is what a declared interval leaves out.",
 		ModelSLOLabels, with(LabelReason))

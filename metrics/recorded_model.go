@@ -47,6 +47,8 @@ var (
 
 	RecordedServed = recorded(Never, "replica:llm_engine_info:last",
 		"A model that a page serves, or served last while it does not answer, always 1. It ends when the page is no target any more.", ReplicaLabels)
+	RecordedGateway = recorded(Never, "page:llm_gateway:last",
+		"A page that is a gateway's, or was when it last answered, always 1. It ends when the page is no target any more.", PageLabels, with(LabelRole))
 	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",
 		"A replica that has work and makes no progress, always 1 and absent otherwise.", ReplicaLabels)
 	RecordedUnanswered = recorded(Never, "address:llm_probe_unanswered:last2m",

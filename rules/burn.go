@@ -25,6 +25,7 @@ func objectiveGroup(opt Options) Group {
 		Record{Name: metrics.RecordedObjective, Expr: from.configured(metrics.SLOObjective)},
 		Record{Name: metrics.RecordedPeriod, Expr: from.configured(metrics.SLOPeriod)},
 		Record{Name: metrics.RecordedErrorBudget, Expr: promql.Sub(promql.Num(1), remembered(metrics.RecordedObjective))},
+		Record{Name: metrics.RecordedBehindGateway, Expr: behindGateway()},
 		Record{Name: metrics.RecordedBurnThreshold, Expr: thresholds(opt)})
 	if opt.Tier == Single {
 		g.Records = append(g.Records, corrections()...)
@@ -66,9 +67,21 @@ func burnGroup(opt Options) Group {
 	return g
 }
 
-// thresholds returns one series per model, objective and window pair: the burn rate that spends the pair's share of
-// the budget, at least 1 and at most the rate at which half of all events are bad. It computes slo.WindowPair.Factor
-// from series of target and period. Its severity is the pair's, or the objective's where that is lower.
+// behindGateway returns each availability objective of engines whose gateway counts it, too, and has counted at least
+// half of their events within the hour: a gateway that few requests pass speaks for none. Both keep their budgets, so
+// that the engines' alerts where the gateway's page is gone, with all that it has counted since.
+func behindGateway() promql.Expr {
+	inFront := promql.On(ofModel...)
+	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, rawWindow), gatewayRole()),
+		promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, gatewayRole(), promql.Eq(metrics.LabelSignal, string(slo.Availability))), rateWindow.Std()), inFront)
+	engines := promql.Vector(increase(metrics.RecordedEvents, rawWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole))
+	return promql.CountBy(modelSLO, promql.Le(engines, times(2, gateway), inFront.ManyToOne()))
+}
+
+// thresholds returns one series per model, objective and window pair: the burn rate that spends the pair's share of the
+// budget, at least 1 and at most the rate at which half of all events are bad. An objective behind a gateway has none.
+// It computes slo.WindowPair.Factor from series of target and period. Its severity is the pair's, or the objective's
+// where that is lower.
 func thresholds(opt Options) promql.Expr {
 	period := remembered(metrics.RecordedPeriod)
 	limit := promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget))
@@ -78,7 +91,7 @@ func thresholds(opt Options) promql.Expr {
 		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), limit), limit)
 		each = append(each, labelled(labelled(factor, metrics.LabelLong, p.Long.String()), metrics.LabelSeverity, p.Severity.String()))
 	}
-	all := promql.Or(each[0], each[1:]...)
+	all := promql.Unless(promql.Or(each[0], each[1:]...), promql.Vector(metrics.RecordedBehindGateway), promql.On(modelSLO...))
 	wants := func(severities string) promql.Expr {
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSeverity, severities)), infoLookback)
 	}

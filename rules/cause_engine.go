@@ -31,9 +31,10 @@ var (
 		Dashboard: IncidentDashboard,
 	}
 	EngineDown = &Alert{
-		Name:     "LLMEngineDown",
-		Branch:   Engine,
-		Expr:     promql.OrOn(knownEngines(down()), down(), promql.On(pageLabels...)),
+		Name:   "LLMEngineDown",
+		Branch: Engine,
+		Expr: promql.Unless(promql.OrOn(knownEngines(down()), down(), promql.On(pageLabels...)),
+			promql.Vector(metrics.RecordedGateway), promql.On(pageLabels...)),
 		Severity: slo.Ticket,
 		For:      5 * minute,
 		Scope:    []string{metrics.LabelServer},
@@ -83,16 +84,14 @@ var (
 		Dashboard: EngineDashboard,
 	}
 	EngineCrashLoop = &Alert{
-		Name:   "LLMEngineCrashLoop",
-		Branch: Engine,
-		Expr: promql.Ge(promql.Or(
-			promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), hour)),
-			promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), hour))), promql.Num(3)),
+		Name:        "LLMEngineCrashLoop",
+		Branch:      Engine,
+		Expr:        promql.OrOn(ofGateways(restarts()), restarts(), promql.On(pageLabels...)),
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Engine " + theEngine + " restarted {{ $value | humanize }} times in an hour",
-		Description: "Each start costs a cold model load and drops what it was serving. Read why the previous process died before anything else.",
+		Summary:     `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine + " restarted {{ $value | humanize }} times in an hour",
+		Description: "Each start drops what it was serving, and an engine loads its model anew. Read why the previous process died before anything else.",
 		Dashboard:   EngineDashboard,
 	}
 	ColdStart = &Alert{
@@ -131,21 +130,34 @@ func knownEngines(perPage promql.Expr) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedServed), perPage, promql.On(pageLabels...).ManyToOne())
 }
 
-// served returns what a page serves or, while it does not answer, what it served last: the record carries that
-// forward for as long as the page is a target. After a pause of Prometheus the record is lost, and what the page
-// served within a day takes its place. An engine that has loaded no model serves the one that it unloaded last.
+// restarts counts the restarts of each page's process within an hour, from three on.
+func restarts() promql.Expr {
+	return promql.Ge(promql.Or(
+		promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), hour)),
+		promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), hour))), promql.Num(3))
+}
+
+// served returns what a page serves or, while it does not answer, what it served last. An engine that has loaded no
+// model serves the one that it unloaded last.
 func served() promql.Expr {
-	onPage := promql.On(pageLabels...)
-	loaded := func(of func(*metrics.Family) promql.Expr) promql.Expr {
+	return carried(metrics.RecordedServed, func(of func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr {
 		return promql.Unless(promql.Max(replicaLabels, of(metrics.EngineInfo)), promql.Equal(promql.Max(replicaLabels, of(metrics.ModelsLoaded)), promql.Num(0)))
-	}
-	says := loaded(func(f *metrics.Family) promql.Expr { return promql.Vector(f) })
-	before := promql.Vector(metrics.RecordedServed)
+	})
+}
+
+// carried returns what pages say about themselves or, of those that do not answer, what they said last: the record
+// carries that forward for as long as the page is a target. After a pause of Prometheus the record is lost, and what
+// the page said within a day takes its place.
+func carried(record *metrics.Family, said func(of func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr) promql.Expr {
+	onPage := promql.On(pageLabels...)
+	says, before := said(promql.Vector), promql.Vector(record)
+	withinDay := said(func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
+		return promql.Over("last_over_time", promql.Vector(f, m...), day)
+	})
 	whileSilent := func(e promql.Expr) promql.Expr {
 		return promql.And(promql.Unless(e, says, onPage), promql.Vector(metrics.EngineUp), onPage)
 	}
-	return promql.Or(says, whileSilent(before), whileSilent(
-		promql.Unless(loaded(func(f *metrics.Family) promql.Expr { return promql.Over("last_over_time", promql.Vector(f), day) }), before, onPage)))
+	return promql.Or(says, whileSilent(before), whileSilent(promql.Unless(withinDay, before, onPage)))
 }
 
 // vanished returns each model that had requests within the hour, or events of an objective, but that no page serves,
@@ -156,9 +168,10 @@ func vanished() promql.Expr {
 		return promql.Over("max_over_time", promql.Vector(f, m...), window)
 	}
 	had := func(f *metrics.Family) promql.Expr { return above(promql.Max(modelLabels, within(hour, f)), 0) }
-	onEngine := promql.Ne(metrics.LabelRuntime, "") // a probe also counts on models whose engines nobody reads
+	// Probes and gateways also count on models whose engines nobody reads.
+	onEngine := []*promql.Matcher{promql.Ne(metrics.LabelRuntime, ""), promql.Ne(metrics.LabelRole, metrics.GatewayRole)}
 	counted := func(window time.Duration) promql.Expr {
-		return promql.Equal(promql.Max(modelSLO, within(window, metrics.SLOCounted, onEngine)), promql.Num(1))
+		return promql.Equal(promql.Max(modelSLO, within(window, metrics.SLOCounted, onEngine...)), promql.Num(1))
 	}
 	longer := hour + 2*rateWindow.Std() // rates show the last request when the engine is gone already
 	optional := promql.Equal(promql.Max(sloLabels, within(longer, metrics.SLOMayBeAbsent)), promql.Num(1))

@@ -59,8 +59,9 @@ var (
 		Branch: Exporter,
 		Expr: promql.Unless(
 			promql.Or(
-				promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelRuntime, metrics.LabelSLO, metrics.LabelReason},
-					promql.Vector(metrics.SLOCounted)), promql.Num(0)),
+				uncounted(promql.Ne(metrics.LabelRole, metrics.GatewayRole)),
+				// What a gateway does not see, the engines behind it count.
+				promql.Unless(uncounted(gatewayRole()), promql.Vector(metrics.SLOCounted, promql.Ne(metrics.LabelRole, metrics.GatewayRole)), promql.On(ofModel...)),
 				// Engines come and go: a selector that found one yesterday is right.
 				promql.Unless(promql.Max(sloLabels, promql.Vector(metrics.SLOObjective)),
 					promql.Max(sloLabels, promql.Over("last_over_time", promql.Vector(metrics.SLOCounted), day)))),
@@ -111,6 +112,11 @@ func exporterAlerts(opt Options) []*Alert {
 	most := *ExporterFleetDown
 	most.Expr = fleetDown(up, promql.Vector(metrics.ConfigReloadSuccess, promql.NotRe("job", opt.Job)))
 	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict, ProbeBroken}
+}
+
+// uncounted returns the objectives of which some engine or gateway counts nothing, and why.
+func uncounted(m *promql.Matcher) promql.Expr {
+	return promql.Equal(promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelReason}, ofModel...), promql.Vector(metrics.SLOCounted, m)), promql.Num(0))
 }
 
 // fleetDown returns each fleet, at least two exporters within the hour, of which most do not answer, or of which none

@@ -117,7 +117,8 @@ func probeGroup() Group {
 // unanswered returns each address at which a model answers nobody: two requests of an exporter in a row failed, or one of
 // each of two exporters, and no other exporter gets an answer there. An exporter alone must be credible: it gets answers
 // elsewhere or, if it asks at one address only, reads the pages of the model's engines. If all its requests to several
-// addresses fail, its own network is the first suspect.
+// addresses fail, its own network is the first suspect. An engine whose page is down, too, has its own alert, and others
+// take its load; a gateway that dies takes its model with it.
 func unanswered() promql.Expr {
 	failed := promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures))
 	addresses := func(e promql.Expr) promql.Expr {
@@ -132,7 +133,7 @@ func unanswered() promql.Expr {
 	nobody := promql.Unless(promql.Or(credible, several), promql.Equal(shared, promql.Num(0)), promql.On(probedLabels...))
 
 	answeredBefore := above(promql.Max(placeLabels, promql.Over("max_over_time", promql.Vector(metrics.ProbeRequests, answered()), day)), 0)
-	down := promql.Equal(promql.Min(atPage, recentlyUp()), promql.Num(0))
+	down := promql.Unless(promql.Equal(promql.Min(atPage, recentlyUp()), promql.Num(0)), promql.Vector(metrics.RecordedGateway), promql.On(atPage...))
 	return unlessAsleep(promql.Unless(
 		promql.And(nobody, answeredBefore), down, promql.On(atPage...)))
 }

@@ -50,7 +50,7 @@ var ReplicaSkew = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-var routingAlerts = []*Alert{ReplicaFailsRequests, ReplicaSkew, ProbeDisagrees}
+var routingAlerts = []*Alert{ReplicaFailsRequests, ReplicaSkew, GatewayDown, GatewayFailsRequests, ProbeDisagrees}
 
 // inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
@@ -95,6 +95,12 @@ func ended(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr 
 	return promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, append(m, promql.NotRe(metrics.LabelOutcome, clients))...), window))
 }
 
+// failing returns the share of the requests that end in a failure of the server.
+func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
+	failed := promql.Vector(metrics.Requests, append(m, promql.Re(metrics.LabelOutcome, failures))...)
+	return promql.Div(promql.Sum(by, promql.Rate(failed, window)), above(ended(by, window, m...), 0))
+}
+
 // failsAlone returns the share of a replica's requests that fail, where it is more than half while the other replicas
 // of its model together fail less than a tenth, or get no requests.
 func failsAlone(window time.Duration, m ...*promql.Matcher) promql.Expr {
@@ -105,7 +111,7 @@ func failsAlone(window time.Duration, m ...*promql.Matcher) promql.Expr {
 		return promql.Sub(e(modelLabels), e(replicaLabels), promql.On(modelLabels...).OneToMany())
 	}
 	fails := both(
-		above(promql.Div(bad(replicaLabels), above(all(replicaLabels), 0)), 0.5),
+		above(failing(replicaLabels, window, m...), 0.5),
 		promql.Ge(promql.Sum(replicaLabels, promql.Increase(failed, window)), promql.Num(10)))
 	return promql.Unless(
 		promql.And(fails, above(promql.CountBy(modelLabels, all(replicaLabels)), 1), promql.On(modelLabels...)),

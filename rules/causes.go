@@ -24,7 +24,7 @@ func causeGroups(opt Options) []Group {
 	for _, b := range branches {
 		g := Group{Name: "llm-cause-" + string(b.branch), Interval: Interval, Alerts: b.alerts}
 		if b.branch == Engine {
-			g.Records = []Record{{Name: metrics.RecordedServed, Expr: served()}}
+			g.Records = []Record{{Name: metrics.RecordedServed, Expr: served()}, {Name: metrics.RecordedGateway, Expr: gateways()}}
 		}
 		groups = append(groups, g)
 	}

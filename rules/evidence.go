@@ -157,6 +157,9 @@ func facts() []Fact {
 
 		{"preemptions", 4, Count, "Preemptions per minute", minutely(metrics.Preemptions)},
 		{"kv_transfers_failed", 4, Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures)},
+		{"gateway_failed", 4, Share, "Requests failed at the gateway", failing(modelLabels, pageWindow, gatewayRole())},
+		{"gateway_refused", 4, Share, "Refused there without asking an engine", ofGatewayRequests(metrics.GatewayRejections)},
+		{"gateway_retries", 4, Decimal, "Retries there per request", ofGatewayRequests(metrics.GatewayRetries)},
 
 		{"ttft_p95", 5, Seconds, "TTFT p95", p95ByVersion(metrics.TimeToFirstToken)},
 		{"itl_p95", 5, Seconds, "ITL p95", p95ByVersion(metrics.InterTokenLatency)},

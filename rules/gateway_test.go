@@ -13,8 +13,8 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// TestNothingSumsGatewaysWithEngines: every selector of what engines report leaves gateways out, unless all that is made
-// of it is by role.
+// TestNothingSumsGatewaysWithEngines: every selector of what engines report leaves gateways out, unless it reads them
+// alone or all that is made of it is by role.
 func TestNothingSumsGatewaysWithEngines(t *testing.T) {
 	read := 0
 	check := func(of string, e promql.Expr) {
@@ -29,7 +29,7 @@ func TestNothingSumsGatewaysWithEngines(t *testing.T) {
 			}
 			read++
 			for _, m := range v.LabelMatchers {
-				if m.Name == metrics.LabelRole && (m.Type == labels.MatchNotEqual || of == metrics.RecordedRequestsPerEvent.Name || of == metrics.ShardRequests.Name) {
+				if m.Name == metrics.LabelRole && (!m.Matches(metrics.GatewayRole) || m.Type == labels.MatchEqual || of == metrics.RecordedRequestsPerEvent.Name || of == metrics.ShardRequests.Name) {
 					return nil
 				}
 			}
@@ -56,30 +56,35 @@ func TestNothingSumsGatewaysWithEngines(t *testing.T) {
 	}
 }
 
-// TestGatewayBesideItsEngines changes no record of the model: not its requests, its latencies, its replicas.
-func TestGatewayBesideItsEngines(t *testing.T) {
-	recorded := func(withGateway bool) map[string]float64 {
+// TestBesideItsEngines: a gateway or a frontend changes no record of the model, not its requests, its latencies, its
+// replicas. A frontend alone speaks for the workers that nobody reads; a gateway does not.
+func TestBesideItsEngines(t *testing.T) {
+	recorded := func(inFront string, engines bool) map[string]float64 {
 		sim := newSim(t, group(t, rules.Options{}, "llm-model"))
 		err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(15*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
 			served := 10 * now.Sub(rulesim.Epoch).Seconds()
-			page := func(server string, factor float64, more ...string) {
+			page := func(server string, factor float64, outcome string, more ...string) {
 				show := func(name string, v float64, pairs ...string) {
 					emit(series(name, append(append(pairs, metrics.LabelModel, "m", metrics.LabelServer, server), more...)...), v)
 				}
 				show(metrics.EngineInfo.Name, 1)
 				show(metrics.RequestsRunning.Name, 3*factor)
-				show(metrics.RequestsWaiting.Name, 2*factor)
-				show(metrics.Requests.Name, served*factor, metrics.LabelOutcome, "stop")
+				if len(more) == 0 || more[1] != metrics.FrontendRole { // what its router holds back waits nowhere else
+					show(metrics.RequestsWaiting.Name, 2*factor)
+				}
+				show(metrics.Requests.Name, served*factor, metrics.LabelOutcome, outcome)
 				show(metrics.PromptTokens.Name, 900*served*factor)
 				show(metrics.GenerationTokens.Name, 200*served*factor)
 				for _, le := range []string{"0.5", "+Inf"} {
 					show(metrics.TimeToFirstToken.Name+"_bucket", served*factor, "le", le)
 				}
 			}
-			page("10.0.0.1:8000", 1)
-			page("10.0.0.2:8000", 1)
-			if withGateway {
-				page("10.0.0.9:4000", 2, metrics.LabelRole, metrics.GatewayRole)
+			if engines {
+				page("10.0.0.1:8000", 1, "stop")
+				page("10.0.0.2:8000", 1, "stop", metrics.LabelRole, "decode")
+			}
+			if inFront != "" {
+				page("10.0.0.9:4000", 2, "success", metrics.LabelRole, inFront)
 			}
 		})
 		if err != nil {
@@ -95,13 +100,21 @@ func TestGatewayBesideItsEngines(t *testing.T) {
 		}
 		return values
 	}
-	without, with := recorded(false), recorded(true)
-	if len(without) < 7 {
-		t.Fatalf("only %v are recorded", without)
+	engines := recorded("", true)
+	if len(engines) < 7 {
+		t.Fatalf("only %v are recorded", engines)
 	}
-	for name, v := range with {
-		if was, ok := without[name]; !ok || was != v {
-			t.Errorf("%s = %v with a gateway, %v without", name, v, was)
+	for _, inFront := range []string{metrics.GatewayRole, metrics.FrontendRole} {
+		for name, v := range recorded(inFront, true) {
+			if was, ok := engines[name]; !ok || was != v {
+				t.Errorf("%s = %v with a %s, %v without", name, v, inFront, was)
+			}
 		}
+	}
+	if alone := recorded(metrics.FrontendRole, false); len(alone) != len(engines)-1 { // without those that wait
+		t.Errorf("a frontend alone records %v", alone)
+	}
+	if alone := recorded(metrics.GatewayRole, false); len(alone) != 0 {
+		t.Errorf("a gateway alone records %v", alone)
 	}
 }

@@ -10,21 +10,30 @@ import (
 func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
-	rate := func(e promql.Expr, more ...string) promql.Expr {
-		return promql.Sum(append(more, modelLabels...), promql.Rate(e, rateWindow.Std()))
+	rate := func(f *metrics.Family) promql.Expr {
+		return ofWorkers(func(role *promql.Matcher) promql.Expr {
+			return promql.Sum(append([]string{"le"}, modelLabels...), promql.Rate(promql.BucketsOf(f, role), rateWindow.Std()))
+		})
 	}
 	counted := func(f *metrics.Family, more ...string) promql.Expr {
-		return promql.Sum(append(more, modelLabels...), once(f, promql.Rate(promql.Vector(f), rateWindow.Std())))
+		return ofWorkers(func(role *promql.Matcher) promql.Expr {
+			return promql.Sum(append(more, modelLabels...), once(f, promql.Rate(promql.Vector(f, role), rateWindow.Std())))
+		})
 	}
-	record(metrics.RecordedTimeToFirstToken, rate(promql.BucketsOf(metrics.TimeToFirstToken), "le"))
-	record(metrics.RecordedInterTokenLatency, rate(promql.BucketsOf(metrics.InterTokenLatency), "le"))
-	record(metrics.RecordedRequestDuration, rate(promql.BucketsOf(metrics.RequestDuration), "le"))
+	running := func(role *promql.Matcher) promql.Expr {
+		return once(metrics.RequestsRunning, promql.Vector(metrics.RequestsRunning, role))
+	}
+	record(metrics.RecordedTimeToFirstToken, rate(metrics.TimeToFirstToken))
+	record(metrics.RecordedInterTokenLatency, rate(metrics.InterTokenLatency))
+	record(metrics.RecordedRequestDuration, rate(metrics.RequestDuration))
 	record(metrics.RecordedPromptTokens, counted(metrics.PromptTokens))
 	record(metrics.RecordedGenerationTokens, counted(metrics.GenerationTokens))
 	record(metrics.RecordedRequests, counted(metrics.Requests, metrics.LabelOutcome))
-	record(metrics.RecordedRunning, promql.Sum(modelLabels, once(metrics.RequestsRunning, promql.Vector(metrics.RequestsRunning))))
+	record(metrics.RecordedRunning, ofWorkers(func(role *promql.Matcher) promql.Expr { return promql.Sum(modelLabels, running(role)) }))
 	record(metrics.RecordedWaiting, promql.Sum(modelLabels, once(metrics.RequestsWaiting, promql.Vector(metrics.RequestsWaiting))))
-	record(metrics.RecordedReplicas, promql.CountBy(modelLabels, promql.CountBy(replicaLabels, once(metrics.RequestsRunning, promql.Vector(metrics.RequestsRunning)))))
+	record(metrics.RecordedReplicas, ofWorkers(func(role *promql.Matcher) promql.Expr {
+		return promql.CountBy(modelLabels, promql.CountBy(replicaLabels, running(role)))
+	}))
 	record(metrics.RecordedKVCacheUsage, promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)))
 	record(metrics.RecordedModelGPUs, promql.CountBy(modelLabels,
 		promql.Max(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo))))
@@ -38,6 +47,14 @@ func modelGroup() Group {
 	record(metrics.RecordedDeployed, deployed())
 	record(metrics.RecordedStarted, started())
 	return g
+}
+
+// ofWorkers folds what engines report per model. A frontend counts the requests of the workers behind it again: it
+// speaks for them only where none reports the quantity.
+func ofWorkers(fold func(role *promql.Matcher) promql.Expr) promql.Expr {
+	return promql.OrOn(
+		fold(promql.NotRe(metrics.LabelRole, metrics.FrontendRole+"|"+metrics.GatewayRole)),
+		fold(promql.Eq(metrics.LabelRole, metrics.FrontendRole)), promql.On(modelLabels...))
 }
 
 // onItsGPUs joins every model with the value of each GPU that it runs on, according to info. It folds e per GPU, or

@@ -59,8 +59,10 @@ func Clues() []Clue {
 		{Release, "version_deployed", "LLMReleaseRegression", "", Count, "Version {version} was deployed within the hour",
 			promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), hour)},
 		{Engine, "engine_down", "LLMEngineDown", "", Count, "{engine} stopped answering within the hour",
-			promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)), down(), promql.On(pageLabels...).ManyToOne())},
+			stopped()},
 		{Routing, "failing_replica", "LLMReplicaFailsRequests", "", Share, "{engine} fails {value} of its requests, and the other replicas do not", one(failsAlone(pageWindow))},
+		{Routing, "gateway_down", "LLMGatewayDown", "", Count, "Gateway {engine} stopped answering within the hour", stopped(gatewayRole())},
+		{Routing, "gateway_fails", "LLMGatewayFailsRequests", "", Share, "Gateway {engine} fails {value} of its requests, and the engines fail far fewer", one(gatewayFailsAlone(pageWindow))},
 		{Engine, "cold_start", "LLMColdStart", "", Count, "{engine} started less than 15 minutes ago, and requests waited", startedCold()},
 		{Memory, "kv_transfers_lost", "LLMKVTransferFailures", "", Decimal, "{value} KV transfers per request are lost", lostTransfers(modelLabels)},
 		{Prefill, "prefix_hits_fell", "LLMPrefixHitCollapse", "", Share, "The prefix cache hits {value} of what it did the day before",
@@ -83,6 +85,11 @@ func Clues() []Clue {
 			above(yesterday(batch(modelLabels, pageWindow, 0), "running_before"), 1.5)},
 		{Engine, "probe_unanswered", "LLMProbeFailing", "", Count, "No synthetic request to {engine} is answered", withNamespace(promql.Vector(metrics.RecordedUnanswered))},
 	}
+}
+
+// stopped returns each engine that served a model within the hour and is down now.
+func stopped(m ...*promql.Matcher) promql.Expr {
+	return promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), hour)), down(), promql.On(pageLabels...).ManyToOne())
 }
 
 // suspectGroups returns the groups that record the clues, twice a minute: a page must not rest on clues that are

@@ -23,6 +23,8 @@ type replica struct {
 	noRow                         bool
 	lost, pinned                  float64 // KV transfers, of requests; host memory
 	mute                          float64 // probes that it leaves unanswered, in a row
+	unreached                     float64 // share of requests that the gateway before it fails
+	gatewayDown                   bool
 	totals                        map[string]float64
 }
 
@@ -38,6 +40,25 @@ func (r *replica) emit(pod string, emit rulesim.Emit) {
 	probe := []string{metrics.LabelModel, "m", metrics.LabelServer, pod + ":8000"}
 	emit(series(metrics.ProbeFailures.Name, probe...), r.mute)
 	emit(series(metrics.ProbeRequests.Name, append(probe, metrics.LabelOutcome, string(metrics.ProbeOK))...), 1)
+	if pod == "p1" {
+		r.gateway(emit)
+	}
+}
+
+// gateway emits the series of the gateway before the replicas.
+func (r *replica) gateway(emit rulesim.Emit) {
+	page := []string{metrics.LabelNamespace, "prod", metrics.LabelPod, "g1", metrics.LabelServer, "g1:4000"}
+	emit(series(metrics.EngineUp.Name, page...), metrics.Bool(!r.gatewayDown))
+	if r.gatewayDown {
+		return
+	}
+	page = append(page, metrics.LabelModel, "m", metrics.LabelRole, metrics.GatewayRole)
+	emit(series(metrics.EngineInfo.Name, page...), 1)
+	for outcome, n := range map[metrics.Outcome]float64{metrics.OutcomeSuccess: 1800 * (1 - r.unreached), metrics.OutcomeError: 1800 * r.unreached} {
+		l := series(metrics.Requests.Name, append([]string{metrics.LabelOutcome, string(outcome)}, page...)...)
+		r.totals[l.String()] += n
+		emit(l, r.totals[l.String()])
+	}
 }
 
 func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
@@ -112,6 +133,8 @@ func TestVerdict(t *testing.T) {
 		{"hardware. GPU GPU-p1 had uncorrectable memory errors within the hour.", slo.TTFT, true, func(r *replica) { r.ecc, r.version, r.queue = 1, "2", 0.2 }},
 		{"release. Version 2 was deployed within the hour.", slo.TTFT, false, func(r *replica) { r.version, r.queue = "2", 0.2 }},
 		{"engine. p1 p1:8000 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
+		{"routing. Gateway g1 g1:4000 stopped answering within the hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
+		{"routing. Gateway g1 g1:4000 fails 50% of its requests, and the engines fail far fewer.", slo.Availability, true, func(r *replica) { r.unreached, r.queue = 0.5, 0.2 }},
 		{"engine. p1 p1:8000 started less than 15 minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
 		{"routing. p1 p1:8000 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.30 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},

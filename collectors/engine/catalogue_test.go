@@ -99,7 +99,7 @@ func TestCatalogue(t *testing.T) {
 					t.Errorf("testdata/facts.tsv: %s has no %s, read with %s: add it from the engine's source", d.Runtime, with, r.From)
 				}
 			}
-			if r.To == nil || r.Fold == nil && r.To.Kind.String() != string(r.Is) {
+			if r.To == nil || r.Fold == nil && r.Part == "" && r.To.Kind.String() != string(r.Is) {
 				t.Errorf("%s: %s is a %s, %s is not", d.Runtime, r.From, r.Is, r.To.Name)
 			}
 			if since, ok := known.firstVersion(); ok && r.Since != "" && older(r.Since, since) {
@@ -193,7 +193,7 @@ func TestBucketsArePassedOnAsTheEngineHasThem(t *testing.T) {
 		for _, d := range builtin {
 			for i := range d.Rows {
 				r := &d.Rows[i]
-				if r.Is != Histogram || r.Fold != nil || len(s.get(t, `llm_engine_up{runtime="`+string(d.Runtime)+`"}`)) == 0 {
+				if r.Is != Histogram || r.Fold != nil || r.Part != "" || len(s.get(t, `llm_engine_up{runtime="`+string(d.Runtime)+`"}`)) == 0 {
 					continue
 				}
 				var bounds []float64

@@ -346,7 +346,7 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep 
 	var entries []entry
 	add := func(f *family, name string, where []*labels.Matcher) error {
 		for _, s := range f.samples {
-			if matches(s.labels, where) {
+			if matches(s.labels, where) && (r.Part == "" || s.suffix == string(r.Part)) {
 				e, err := c.entry(d, r, s, defaults)
 				if err != nil {
 					return err

@@ -119,6 +119,8 @@ type Row struct {
 	Is Type
 	// Where keeps only matching series.
 	Where []*labels.Matcher
+	// Part reads only the sum or the count of a histogram or summary, where it serves as the counter that an engine lacks.
+	Part Part
 	// Scale converts to base units.
 	Scale Scale
 	// Carry holds label mappings of this source, which override the dialect's.
@@ -147,6 +149,15 @@ type Row struct {
 	// Why explains a quality other than Native.
 	Why string
 }
+
+// Part names a part of a histogram or summary, by the suffix of its series.
+type Part string
+
+// The parts.
+const (
+	partSum   = "sum"
+	partCount = "count"
+)
 
 // Failures tells when a source that counts failed requests appears on the page.
 type Failures uint8
@@ -386,30 +397,10 @@ func most(in []Member) (v float64, ok bool) {
 	return v, ok
 }
 
-// histogramSum returns the sum of a histogram or summary, where it serves as the counter that an engine lacks.
-func histogramSum(in []Member) (total float64, ok bool) {
-	for _, m := range in {
-		if m.Suffix == "sum" {
-			total, ok = total+m.Value, true
-		}
-	}
-	return total, ok
-}
-
-// histogramCount returns the count of a histogram, where it serves as the counter that an engine lacks.
-func histogramCount(in []Member) (total float64, ok bool) {
-	for _, m := range in {
-		if m.Suffix == "count" {
-			total, ok = total+m.Value, true
-		}
-	}
-	return total, ok
-}
-
 // histogramSumOf returns the sum of one of several histograms.
 func histogramSumOf(family string) func([]Member) (float64, bool) {
 	return func(in []Member) (total float64, ok bool) {
-		return histogramSum(slices.DeleteFunc(slices.Clone(in), func(m Member) bool { return m.Family != family }))
+		return sumOf(family)(slices.DeleteFunc(slices.Clone(in), func(m Member) bool { return m.Suffix != partSum }))
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // dynamoFrontend reads the frontend of NVIDIA Dynamo. It sees requests from the client's side, so
-// its series carry the role frontend: adding them to the workers' would count requests twice.
+// its series carry the role frontend: rules read them where no worker reports the same, and never add the two.
 var dynamoFrontend = Dialect{
 	Runtime: metrics.Dynamo,
 	Source:  "dynamo lib/llm/src/http/service/metrics.rs, lib/runtime/src/metrics/prometheus_names.rs",
@@ -21,7 +21,7 @@ var dynamoFrontend = Dialect{
 		spellDynamo(byName)
 	},
 	Labels: []Carry{{From: "model", To: metrics.LabelModel}},
-	Role:   "frontend",
+	Role:   metrics.FrontendRole,
 	VersionHints: []VersionHint{
 		{Name: "dynamo_frontend_active_requests", Since: "1.1.0"},
 		{Name: "dynamo_frontend_model_context_length", Since: "0.5.0"},
@@ -43,10 +43,10 @@ var dynamoFrontend = Dialect{
 			Fold:   product("dynamo_frontend_model_total_kv_blocks", "dynamo_frontend_model_kv_cache_block_size"),
 			Absent: noWorker, Quality: metrics.Approximate, Why: "of the worker that registered first"},
 		{To: metrics.MaxModelLen, From: "dynamo_frontend_model_context_length", Is: Gauge, Since: "0.5.0", Absent: noWorker},
-		{To: metrics.PromptTokens, From: "dynamo_frontend_input_sequence_tokens", Is: Histogram, Since: "0.4.0", Fold: histogramSum,
+		{To: metrics.PromptTokens, From: "dynamo_frontend_input_sequence_tokens", Is: Histogram, Since: "0.4.0", Part: partSum,
 			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
 		{To: metrics.GenerationTokens, From: "dynamo_frontend_output_tokens_total", Is: Counter, Counted: metrics.CountedStep, Since: "0.7.0", Absent: noRequest},
-		{To: metrics.GenerationTokens, From: "dynamo_frontend_output_sequence_tokens", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.4.0", Fold: histogramSum,
+		{To: metrics.GenerationTokens, From: "dynamo_frontend_output_sequence_tokens", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.4.0", Part: partSum,
 			Absent: noFinish, Quality: metrics.Derived, Why: "sum of the histogram, counted when a request ends"},
 		{To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: Counter, Where: is("status", "success"), Since: "0.4.0",
 			Set: outcome(metrics.OutcomeSuccess), Absent: noFinish},
@@ -63,7 +63,7 @@ var dynamoFrontend = Dialect{
 		{To: metrics.PrefixCacheQueryTokens, From: "dynamo_frontend_cached_tokens", With: []string{"dynamo_frontend_input_sequence_tokens"}, Is: Histogram, Since: "0.8.0",
 			Fold:   histogramSumOf("dynamo_frontend_input_sequence_tokens"),
 			Absent: noRequest, Quality: metrics.Approximate, Why: "sum of prompt lengths"},
-		{To: metrics.PrefixCacheHitTokens, From: "dynamo_frontend_cached_tokens", Is: Histogram, Since: "0.8.0", Fold: histogramSum,
+		{To: metrics.PrefixCacheHitTokens, From: "dynamo_frontend_cached_tokens", Is: Histogram, Since: "0.8.0", Part: partSum,
 			Absent: noRequest, Quality: metrics.Approximate, Why: "sum of cached tokens that workers report per request"},
 		{To: metrics.RequestsRunningLimit, From: "dynamo_frontend_model_max_num_seqs", Is: Gauge, Since: "0.5.0", Absent: noWorker,
 			Quality: metrics.Approximate, Why: "of the worker that registered first"},

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"strings"
+
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -12,6 +14,7 @@ var envoyAIGateway = Dialect{
 	Runtime:   metrics.EnvoyAI,
 	Source:    "envoyproxy/ai-gateway internal/metrics/{genai,metrics_impl}.go",
 	Recognise: envoyAI,
+	Restore:   nameFailures,
 	Labels: []Carry{ // the last one that is known stands
 		{From: "gen_ai_original_model", To: metrics.LabelModel, Map: without("unknown")}, // of the client
 		{From: "gen_ai_request_model", To: metrics.LabelModel, Map: without("unknown")},  // after an override
@@ -27,16 +30,43 @@ var envoyAIRows = []Row{
 		Absent: noStream, Quality: metrics.Approximate, Why: "first chunk of the answer's body"},
 	{To: metrics.TimePerOutputToken, From: "gen_ai_server_time_per_output_token_seconds", Is: Histogram, Absent: noStream},
 	{To: metrics.RequestDuration, From: "gen_ai_server_request_duration_seconds", Is: Histogram, Absent: noFinish},
-	{To: metrics.PromptTokens, From: "gen_ai_client_token_usage", Is: Histogram, Where: is("gen_ai_token_type", "input"), Fold: histogramSum,
+	{To: metrics.PromptTokens, From: "gen_ai_client_token_usage", Is: Histogram, Where: is("gen_ai_token_type", "input"), Part: partSum,
 		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
-	{To: metrics.PromptTokens, From: "gen_ai_client_token_usage_token", Is: Histogram, Until: "0.4", Where: is("gen_ai_token_type", "input"), Fold: histogramSum,
+	{To: metrics.PromptTokens, From: "gen_ai_client_token_usage_token", Is: Histogram, Until: "0.4", Where: is("gen_ai_token_type", "input"), Part: partSum,
 		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
-	{To: metrics.GenerationTokens, From: "gen_ai_client_token_usage", Is: Histogram, Where: is("gen_ai_token_type", "output"), Fold: histogramSum, Counted: metrics.CountedEnd,
+	{To: metrics.GenerationTokens, From: "gen_ai_client_token_usage", Is: Histogram, Where: is("gen_ai_token_type", "output"), Part: partSum, Counted: metrics.CountedEnd,
 		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
-	{To: metrics.GenerationTokens, From: "gen_ai_client_token_usage_token", Is: Histogram, Until: "0.4", Where: is("gen_ai_token_type", "output"), Fold: histogramSum, Counted: metrics.CountedEnd,
+	{To: metrics.GenerationTokens, From: "gen_ai_client_token_usage_token", Is: Histogram, Until: "0.4", Where: is("gen_ai_token_type", "output"), Part: partSum, Counted: metrics.CountedEnd,
 		Absent: noUsage, Quality: metrics.Derived, Why: "sum of the histogram"},
-	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: Histogram, Where: is("error_type", ""), Fold: histogramCount,
+	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: Histogram, Where: is("error_type", ""), Part: partCount,
 		Set: outcome(metrics.OutcomeSuccess), Absent: noFinish, Quality: metrics.Derived, Why: "count of the histogram"},
-	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: Histogram, Where: matching(labels.MatchNotEqual, "error_type", ""), Fold: histogramCount, Plus: true,
+	{To: metrics.Requests, From: "gen_ai_server_request_duration_seconds", Is: Histogram, Where: matching(labels.MatchNotEqual, "error_type", ""), Part: partCount, Plus: true,
 		Failures: SinceAnswer, Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate, Why: "failed ones of any kind: the page does not say how"},
+}
+
+// nameFailures gives requests that no engine answered the name by which the engine answers the others that asked for
+// the same: otherwise a model would have its successes under one name, and its failures under another.
+func nameFailures(byName map[string]*family) {
+	const asked, answers, unknown = "gen_ai_request_model", "gen_ai_response_model", "unknown"
+	const unanswered = "unanswered" // keeps the series apart from one that an engine answered
+	each := func(do func(s *sample, asked, answer string)) {
+		for _, f := range byName {
+			if strings.HasPrefix(f.name, "gen_ai_server_") {
+				for i := range f.samples {
+					do(&f.samples[i], f.samples[i].labels.Get(asked), f.samples[i].labels.Get(answers))
+				}
+			}
+		}
+	}
+	name := map[string]string{}
+	each(func(_ *sample, asked, answer string) {
+		if answer != unknown {
+			name[asked] = max(name[asked], answer)
+		}
+	})
+	each(func(s *sample, asked, answer string) {
+		if answer == unknown && name[asked] != "" {
+			s.labels = labels.NewBuilder(s.labels).Set(answers, name[asked]).Set(unanswered, "true").Labels()
+		}
+	})
 }

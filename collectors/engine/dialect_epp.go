@@ -79,7 +79,7 @@ var eppRefused = matching(labels.MatchRegexp, "outcome", "Rejected.*|Evicted(TTL
 // eppRequests returns the rows about requests. All versions write the same under three prefixes, and some names differ.
 func eppRequests(prefix, running, input, output string) []Row {
 	const ofUsage = "of answers that say their usage: streams do so only where the client asks"
-	sumOfUsage := Row{Is: Histogram, Fold: histogramSum, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage}
+	sumOfUsage := Row{Is: Histogram, Part: partSum, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage}
 	prompt, generated := sumOfUsage, sumOfUsage
 	prompt.To, prompt.From = metrics.PromptTokens, prefix+input
 	generated.To, generated.From, generated.Counted = metrics.GenerationTokens, prefix+output, metrics.CountedEnd

@@ -35,11 +35,11 @@ var lightllm = Dialect{
 
 		{To: metrics.PromptTokens, From: "lightllm_prompt_tokens_total", Is: Counter,
 			Quality: metrics.Approximate, Why: "counted when a request ends well"},
-		{To: metrics.PromptTokens, From: "lightllm_request_input_length", Is: Histogram, Fold: histogramSum,
+		{To: metrics.PromptTokens, From: "lightllm_request_input_length", Is: Histogram, Part: partSum,
 			Quality: metrics.Approximate, Why: "sum at arrival: requests that fail later are included"},
 		{To: metrics.GenerationTokens, From: "lightllm_generation_tokens_total", Is: Counter, Counted: metrics.CountedEnd,
 			Quality: metrics.Approximate, Why: "counted when a request ends well"},
-		{To: metrics.GenerationTokens, From: "lightllm_request_generated_tokens", Is: Histogram, Counted: metrics.CountedEnd, Fold: histogramSum,
+		{To: metrics.GenerationTokens, From: "lightllm_request_generated_tokens", Is: Histogram, Counted: metrics.CountedEnd, Part: partSum,
 			Quality: metrics.Approximate, Why: "counted when a request ends well"},
 		{To: metrics.Requests, From: "lightllm_request_success_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess)},
 		// Answers with an error, from an invalid request to a busy server. Exceptions during token generation are not
@@ -50,7 +50,7 @@ var lightllm = Dialect{
 		{To: metrics.PrefixCacheQueryTokens, From: "lightllm_cache_length", With: []string{"lightllm_request_input_length"}, Is: Histogram,
 			Fold:   histogramSumOf("lightllm_request_input_length"),
 			Absent: "not in early releases", Quality: metrics.Approximate, Why: "sum of prompt lengths at arrival"},
-		{To: metrics.PrefixCacheHitTokens, From: "lightllm_cache_length", Is: Histogram, Fold: histogramSum,
+		{To: metrics.PrefixCacheHitTokens, From: "lightllm_cache_length", Is: Histogram, Part: partSum,
 			Absent: "not in early releases", Quality: metrics.Approximate, Why: "of requests that ended well; from the caches in host memory and on disk too, where they are on"},
 	},
 	Missing: map[*metrics.Family]string{

@@ -37,7 +37,7 @@ var lmdeploy = Dialect{
 		{To: metrics.KVCacheUsage, From: "lmdeploy:gpu_cache_usage_perc", Is: Gauge, Since: "0.9.2"},
 		{To: metrics.PromptTokens, From: "lmdeploy:prompt_tokens_total", Is: Counter, Since: "0.9.2"},
 		{To: metrics.GenerationTokens, From: "lmdeploy:generation_tokens_total", Is: Counter, Counted: metrics.CountedStep, Since: "0.9.2"},
-		{To: metrics.EngineSteps, From: "lmdeploy:iteration_tokens_total", Is: Histogram, Since: "0.9.2", Fold: histogramCount,
+		{To: metrics.EngineSteps, From: "lmdeploy:iteration_tokens_total", Is: Histogram, Since: "0.9.2", Part: partCount,
 			Quality: metrics.Derived, Why: "count of the histogram"},
 		// It counts every finish, failures included, despite the name. The gauge of failed requests is not needed.
 		{To: metrics.Requests, From: "lmdeploy:request_success_total", Is: Counter, Since: "0.9.2", Failures: SinceFailure, Absent: noFinish,

@@ -31,9 +31,9 @@ var mooncakeRows = []Row{
 	{To: metrics.KVTierTransferBytes, From: "mooncake_transfer_read_bytes", Is: Counter, Set: tier(metrics.TierRemote, metrics.Fetch), Absent: mooncakeClient},
 	{To: metrics.KVTierTransferBytes, From: "mooncake_transfer_write_bytes", Is: Counter, Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: mooncakeClient},
 	{To: metrics.KVTierTransferTime, From: "mooncake_transfer_batch_get_latency", With: []string{"mooncake_transfer_get_latency"}, Is: Histogram, Scale: Micros,
-		Set: tier(metrics.TierRemote, metrics.Fetch), Fold: histogramSum, Absent: mooncakeClient, Quality: metrics.Derived, Why: "sums of the histograms, single and batched"},
+		Set: tier(metrics.TierRemote, metrics.Fetch), Part: partSum, Absent: mooncakeClient, Quality: metrics.Derived, Why: "sums of the histograms, single and batched"},
 	{To: metrics.KVTierTransferTime, From: "mooncake_transfer_batch_put_latency", With: []string{"mooncake_transfer_put_latency"}, Is: Histogram, Scale: Micros,
-		Set: tier(metrics.TierRemote, metrics.Store), Fold: histogramSum, Plus: true, Absent: mooncakeClient, Quality: metrics.Derived, Why: "sums of the histograms, single and batched"},
+		Set: tier(metrics.TierRemote, metrics.Store), Part: partSum, Plus: true, Absent: mooncakeClient, Quality: metrics.Derived, Why: "sums of the histograms, single and batched"},
 }
 
 const (

@@ -66,7 +66,7 @@ var knativeRows = slices.Concat(
 	byStatus(Row{From: "revision_request_count", Until: "1.18.x"}, "response_code", codeOutcome, knativeRevision),
 	byStatus(Row{From: "revision_app_request_count", Until: "1.18.x", Quality: metrics.Approximate, Why: "without those that the proxy refused"},
 		"response_code", codeOutcome, knativeRevision),
-	byStatus(Row{From: "kn_serving_invocation_duration_seconds", Is: Histogram, Since: "1.19", Fold: histogramCount,
+	byStatus(Row{From: "kn_serving_invocation_duration_seconds", Is: Histogram, Since: "1.19", Part: partCount,
 		Quality: metrics.Approximate, Why: "count of the histogram, without those that the proxy refused"}, "http_response_status_code", codeOutcome),
 )
 

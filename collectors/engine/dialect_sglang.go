@@ -65,7 +65,7 @@ var sglang = Dialect{
 		{To: metrics.Requests, From: "sglang:num_aborted_requests_total", Is: Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort), Absent: "no request was aborted"},
 		answered("sglang:http_responses_total", "status_code", "endpoint", "0.5.6.post2", "failed HTTP answers: requests that were refused or never reached the scheduler; one that failed while it ran is among the finished ones as well"),
 		{To: metrics.Preemptions, From: "sglang:num_retracted_requests_total", Is: Counter, Since: "0.5.7", Absent: "no request was retracted yet"},
-		{To: metrics.Preemptions, From: "sglang:num_retractions", Is: Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Fold: histogramSum,
+		{To: metrics.Preemptions, From: "sglang:num_retractions", Is: Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Part: partSum,
 			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when the request finishes"},
 
 		// Not the cache_hit_rate gauge: each batch overwrites it, and decoding sets it to zero (sglang#26608).
@@ -118,9 +118,9 @@ var sglang = Dialect{
 		{To: metrics.KVTierTransferBytes, From: "sglang:load_back_bytes_total", Is: Counter, Since: "0.5.18", Set: tier(metrics.TierHost, metrics.Fetch), Absent: noHiCache},
 		{To: metrics.KVTierTransferBytes, From: "sglang:hicache_backup_bytes_total", Is: Counter, Since: "0.5.18", Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noHiCache},
 		{To: metrics.KVTierTransferTime, From: "sglang:load_back_duration_seconds", Is: Histogram, Since: "0.5.5.post1", Set: tier(metrics.TierHost, metrics.Fetch),
-			Fold: histogramSum, Absent: noHiCache, Quality: metrics.Derived, Why: "sum of the histogram"},
+			Part: partSum, Absent: noHiCache, Quality: metrics.Derived, Why: "sum of the histogram"},
 		{To: metrics.KVTierTransferTime, From: "sglang:hicache_backup_duration_seconds", Is: Histogram, Since: "0.5.18", Set: tier(metrics.TierHost, metrics.Store),
-			Fold: histogramSum, Plus: true, Absent: noHiCache, Quality: metrics.Derived, Why: "sum of the histogram"},
+			Part: partSum, Plus: true, Absent: noHiCache, Quality: metrics.Derived, Why: "sum of the histogram"},
 		{To: metrics.KVTierFailures, From: "sglang:storage_prefetch_unfulfilled_tokens_total", Is: Counter, Since: "0.5.19", Set: tier("", metrics.Fetch), Carry: storageBackend, Absent: noHiCache},
 		{To: metrics.KVTierRefused, From: "sglang:hicache_dropped_tokens_total", Is: Counter, Since: "0.5.18", Where: is("pool", "kv"), Set: tier(metrics.TierHost),
 			Absent: noHiCache, Quality: metrics.Approximate, Why: overRanks},

@@ -26,7 +26,7 @@ var tei = Dialect{
 		{To: metrics.RequestsWaiting, From: "te_queue_size", Is: Gauge, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "inputs, of which a request may hold many"},
 
-		{To: metrics.PromptTokens, From: "te_request_input_length", Is: Histogram, Fold: histogramSum, Absent: noRequest,
+		{To: metrics.PromptTokens, From: "te_request_input_length", Is: Histogram, Part: partSum, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "sum at tokenisation: inputs that fail later are included"},
 		{To: metrics.Requests, From: "te_request_success", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
 			Quality: metrics.Approximate, Why: "some releases leave out predictions of a single input"},

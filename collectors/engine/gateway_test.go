@@ -2,11 +2,16 @@ package engine
 
 import (
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -181,4 +186,54 @@ func TestGatewayPageThatCannotBeUsed(t *testing.T) {
 		s.want(t, `llm_engine_up{reason="`+c.reason+`"}`, 0)
 		s.want(t, `{__name__=~"llm_(engine|gateway)_(requests|responses).+"}`)
 	}
+}
+
+// TestEndpointPickerBehindTokenReview: controller-runtime asks the API server about each bearer token, over TLS. The
+// kubelet renews the token's file while the exporter runs.
+func TestEndpointPickerBehindTokenReview(t *testing.T) {
+	valid := "first"
+	picker := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("Authorization") {
+		case "Bearer " + valid:
+			io.WriteString(w, readPage(t, "epp/v1.5.0-loaded.prom"))
+		case "Bearer of-another-account":
+			http.Error(w, "Authorization denied", http.StatusForbidden)
+		default:
+			http.Error(w, "Authentication failed", http.StatusUnauthorized)
+		}
+	}))
+	defer picker.Close()
+	dir := t.TempDir()
+	token, ca := filepath.Join(dir, "token"), filepath.Join(dir, "ca.pem")
+	writeCertificate(t, ca, picker)
+	write := func(text string) {
+		if err := os.WriteFile(token, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("of-another-account")
+	c := collectorFor(t, []TargetConfig{{URL: picker.URL, HTTP: config.HTTPClientConfig{
+		Authorization: &config.Authorization{Type: "Bearer", CredentialsFile: token}, TLSConfig: config.TLSConfig{CAFile: ca}}}})
+	refused := func() {
+		t.Helper()
+		s := parse(t, exposition(t, c))
+		s.want(t, `llm_engine_up{reason="unauthorized"}`, 0)
+		s.want(t, `llm_engine_requests_total`)
+	}
+	refused()
+	for _, renewed := range []string{"first", "second"} {
+		valid = renewed
+		refused()
+		write(renewed)
+		s := parse(t, exposition(t, c))
+		s.want(t, `llm_engine_up{runtime="epp"}`, 1)
+		if len(s.get(t, `llm_engine_requests_total{role="gateway"}`)) == 0 {
+			t.Error("nothing is read")
+		}
+	}
+	if err := os.Remove(token); err != nil {
+		t.Fatal(err)
+	}
+	s := parse(t, exposition(t, c))
+	s.want(t, `llm_engine_up{reason="unauthorized"}`, 0)
 }

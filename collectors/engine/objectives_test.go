@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -101,6 +102,9 @@ func TestAvailabilityNeedsAnEngineThatShowsFailures(t *testing.T) {
 		{"lmdeploy/v0.9.2.prom", []float64{508 + 2}, []float64{2}},
 		{"triton/trtllm-v0.18-ensemble.prom", []float64{1204 + 6 + 2 + 1}, []float64{6 + 2 + 1}},
 		{"dynamo/frontend.prom", []float64{813 + 90 + 21 + 3}, []float64{21 + 3}},
+		{"envoy_ai/v0.3-loaded.prom", []float64{7301 + 41}, []float64{41}}, // the failed ones lack the engine's name
+		{"envoy_ai/v1.1.0-loaded.prom", []float64{7301 + 41}, []float64{41}},
+		{"kserve/queue-proxy-otel.prom", []float64{1769}, []float64{0}},
 	} {
 		s := counted(t, objectives, c.page)
 		s.want(t, `llm_slo_events_total{slo="availability"}`, c.events...)
@@ -109,9 +113,18 @@ func TestAvailabilityNeedsAnEngineThatShowsFailures(t *testing.T) {
 			s.want(t, `llm_slo_counted{reason="failures_missing"}`, 0)
 		}
 	}
+	// A request that failed with an engine's answer, and one that failed without, are two.
+	const requests = "gen_ai_server_request_duration_seconds"
+	answered := func(model, more string, n int) string {
+		return fmt.Sprintf("%s_count{gen_ai_request_model=\"chat\",gen_ai_response_model=%q,otel_scope_name=\"envoyproxy/ai-gateway\"%s} %d\n", requests, model, more, n)
+	}
+	s := parse(t, exposition(t, collectorWith(t, Config{Objectives: objectives, Targets: []TargetConfig{{URL: serve(t, "# TYPE "+requests+" histogram\n"+
+		answered("qwen", "", 90)+answered("qwen", `,error_type="_OTHER"`, 3)+answered("unknown", `,error_type="_OTHER"`, 4)).URL}}})))
+	s.want(t, `llm_slo_events_total{model_name="qwen"}`, 97)
+	s.want(t, `llm_slo_bad_events_total{model_name="qwen"}`, 7)
 	// An objective may say that who gives up was failed.
 	objectives[0].CountAborts = true
-	s := counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom")
+	s = counted(t, objectives, "vllm/v0.19.0-dp2-spec.prom")
 	aborted := s.get(t, `llm_engine_requests_total{outcome="abort"}`)
 	if len(aborted) != 2 || aborted[0] == 0 {
 		t.Fatalf("the page cannot show a difference: %v were given up", aborted)

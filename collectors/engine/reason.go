@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"slices"
@@ -45,7 +46,7 @@ var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonNotHTTP, "Something listens there and does not speak HTTP.", "Is the port right? `curl -sv URL`"},
 	{reasonTimeout, "The engine did not send its whole page in time.", "A wedged or overloaded engine, or a timeout shorter than its answers: `curl -so /dev/null -w '%{time_total}\\n' URL`"},
 	{reasonTLS, "The TLS handshake failed.", "Check `http_config.tls_config` of the target: CA, server name, client certificate."},
-	{reasonAuth, "The engine wants credentials (401 or 403).", "Set `http_config.authorization.credentials_file` of the target."},
+	{reasonAuth, "The engine wants credentials (401 or 403), or a file of them cannot be read.", "Set `http_config.authorization.credentials_file` of the target. The log names a file that cannot be read."},
 	{reasonStatus + "NNN", "The engine answered with another HTTP status.", "`curl -i URL` shows its message. " + remedies(reasonStatus+"NNN")},
 	{reasonTruncated, "The connection ended in the middle of the page.", "The engine or a proxy before it died while answering."},
 	{reasonLoading, "The engine is still loading its model.", "Wait; if it lasts, see the engine's log."},
@@ -110,6 +111,7 @@ func reasonOf(err error) string {
 		record  tls.RecordHeaderError
 		alert   tls.AlertError
 		network net.Error
+		file    *fs.PathError
 	)
 	switch {
 	case errors.As(err, &page):
@@ -119,6 +121,8 @@ func reasonOf(err error) string {
 			return reasonAuth
 		}
 		return reasonStatus + strconv.Itoa(status.code)
+	case errors.As(err, &file):
+		return reasonAuth
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.As(err, &network) && network.Timeout():
 		return reasonTimeout
 	case errors.As(err, &certErr), errors.As(err, &unknown), errors.As(err, &record), errors.As(err, &alert):

@@ -138,8 +138,14 @@ func Incidents() []Incident {
 			}))},
 		},
 		{
+			Name: "failing-gateway", Story: "the gateway answers a third of all requests with 502 and passes on the others; the engines fail none",
+			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway, f.ReadsGateway = true, true }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayFails = 1. / 3 })},
+			Page:   rules.FastBurn, Cause: rules.GatewayFailsRequests, Shows: `^Look first at: routing\. Gateway gateway:80 on .* fails \d\d.*\n(.*\n)*.*Requests failed at the gateway: \d\d`,
+		},
+		{
 			Name: "dead-gateway", Story: "the gateway takes no more connections; the engines behind it are idle, and their pages say that all is well",
-			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway = true }), Lasts: 30 * minute,
+			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway, f.ReadsGateway = true, true }), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayDead = true })},
 			Page:   rules.ProbeFailing, Within: 150 * time.Second, Cause: rules.ProbeFailing,
 		},

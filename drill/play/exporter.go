@@ -81,6 +81,9 @@ func (e *exporter) discover() (err error) {
 			})
 		}
 	}
+	if e.world.Fleet.ReadsGateway {
+		found = append(found, engine.TargetConfig{URL: "http://" + world.Gateway, Transport: e.world, Labels: map[string]string{metrics.LabelNamespace: world.Namespace}})
+	}
 	e.engine, err = e.engine.With(found)
 	return err
 }

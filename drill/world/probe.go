@@ -1,6 +1,7 @@
 package world
 
 import (
+	"net/http"
 	"slices"
 	"time"
 
@@ -11,6 +12,18 @@ import (
 
 // Gateway is the address at which the fleet's users ask.
 const Gateway = "gateway:80"
+
+// RoundTrip implements http.RoundTripper for the page of the gateway.
+func (w *World) RoundTrip(req *http.Request) (*http.Response, error) {
+	var page http.Handler
+	if !w.GatewayDead {
+		page = w.gateway
+	}
+	return roundTrip(Gateway, page, req)
+}
+
+// gatewayFails decides over one request.
+func (w *World) gatewayFails() bool { return w.GatewayFails > 0 && w.random.Float64() < w.GatewayFails }
 
 // probing is one of the exporter's probes: its requests go to a replica or, without one, through the gateway.
 type probing struct {
@@ -65,6 +78,11 @@ func (w *World) ask() {
 		p.up = p.replica == nil || p.replica.Page() != nil
 		if to == nil || to.Page() == nil || w.ProbesFail || p.replica == nil && w.GatewayDead {
 			w.answered(p, probe.Answer{Outcome: metrics.ProbeRefused})
+			continue
+		}
+		if p.replica == nil && w.gatewayFails() {
+			w.gateway.Answered(http.StatusBadGateway)
+			w.answered(p, probe.Answer{Outcome: metrics.ProbeServerError})
 			continue
 		}
 		p.request = &drill.Request{Arrival: w.now, Prompt: 42, Output: 8}

@@ -45,6 +45,12 @@ func (w *watched) count(signal slo.Signal, n float64, bad func(slo.Objective) bo
 	}
 }
 
+// unreached counts a request that failed before it reached an engine.
+func (t *truth) unreached(at slo.Engine) {
+	w := watched{truth: t, engine: at}
+	w.count(slo.Availability, 1, func(slo.Objective) bool { return true })
+}
+
 // slower returns whether an event that took d misses an objective.
 func slower(d time.Duration) func(slo.Objective) bool {
 	return func(o slo.Objective) bool { return d > o.Threshold.Std() }

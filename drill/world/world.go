@@ -34,6 +34,8 @@ type Fleet struct {
 	LeastLoaded bool
 	// Probes makes the exporter ask each replica, ProbesGateway the address of the fleet's users.
 	Probes, ProbesGateway bool
+	// ReadsGateway makes the exporter read the page of the gateway at that address, which is LiteLLM's.
+	ReadsGateway bool
 }
 
 // Configured returns the objectives by which the exporter counts.
@@ -62,17 +64,20 @@ type World struct {
 	// GatewayDead loses what users and probes ask at the gateway; GatewayBuffers makes it collect each answer. Without
 	// probes only the former shows.
 	GatewayDead, GatewayBuffers bool
+	// GatewayFails is the share of requests that the gateway answers with 502 without asking an engine.
+	GatewayFails float64
 	// ProbesFail means that the exporter reaches pages, but not what its probes ask.
 	ProbesFail bool
 
-	held   []*drill.Request
-	truth  *truth
-	epoch  time.Time // the time at which now was zero
-	now    time.Duration
-	random *rand.Rand // of probes
-	prober *probe.Collector
-	probes []*probing
-	next   int // replica of the next request, or the first to consider among equals: round robin, as in a Service
+	held    []*drill.Request
+	truth   *truth
+	gateway *drill.LiteLLM
+	epoch   time.Time // the time at which now was zero
+	now     time.Duration
+	random  *rand.Rand // of probes, and of what the gateway fails
+	prober  *probe.Collector
+	probes  []*probing
+	next    int // replica of the next request, or the first to consider among equals: round robin, as in a Service
 }
 
 // Replica holds one engine, its page and its GPU.
@@ -101,17 +106,22 @@ const Namespace = "prod"
 func New(f Fleet, epoch time.Time, seed uint64) *World {
 	load := f.Profile.Load
 	load.Arrivals *= float64(f.Replicas)
-	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: newTruth(f.Configured()), epoch: epoch, random: rand.New(rand.NewPCG(seed, 2))}
+	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: newTruth(f.Configured()), epoch: epoch, random: rand.New(rand.NewPCG(seed, 2)), gateway: drill.NewLiteLLM(f.Profile.Model)}
 	for i := range f.Replicas {
 		n := strconv.Itoa(i)
 		r := &Replica{world: w, Runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, Pod: f.Profile.Model + "-" + n, Host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
 		r.Profile.Started = epoch.Add(-24 * time.Hour)
 		page := drill.NewDialect(r.Runtime, r.Profile)
 		r.page = page
-		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), w.truth.watch(page, r.identity()))
+		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), w.observe(r, page))
 		w.Replicas = append(w.Replicas, r)
 	}
 	return w
+}
+
+// observe returns who watches an engine besides its page: the truth, and the gateway before it.
+func (w *World) observe(r *Replica, page drill.Observer) drill.Observer {
+	return w.gateway.Before(w.truth.watch(page, r.identity()))
 }
 
 // Restart restarts the engine's process. Its port stays closed until the model is loaded.
@@ -120,7 +130,7 @@ func (r *Replica) Restart(loading time.Duration) {
 	page := drill.NewDialect(r.Runtime, r.Profile)
 	r.page = page
 	r.Engine.Serving = r.Profile.Serving
-	r.Engine.Restart(r.world.now+loading, r.world.truth.watch(page, r.identity()))
+	r.Engine.Restart(r.world.now+loading, r.world.observe(r, page))
 	r.Down, r.Gone = loading > 0, false
 	r.GPU.readyAt = r.world.now + loading
 }
@@ -140,9 +150,13 @@ func (r *Replica) Page() http.Handler {
 
 // RoundTrip implements http.RoundTripper: the engine answers without a network.
 func (r *Replica) RoundTrip(req *http.Request) (*http.Response, error) {
-	page := r.Page()
+	return roundTrip(r.Host, r.Page(), req)
+}
+
+// roundTrip asks a page, which is nil where nothing listens.
+func roundTrip(host string, page http.Handler, req *http.Request) (*http.Response, error) {
 	if page == nil {
-		return nil, fmt.Errorf("dial tcp %s: %w", r.Host, syscall.ECONNREFUSED)
+		return nil, fmt.Errorf("dial tcp %s: %w", host, syscall.ECONNREFUSED)
 	}
 	a := &answer{header: http.Header{}, status: http.StatusOK}
 	page.ServeHTTP(a, req)
@@ -222,7 +236,10 @@ func (w *World) send(requests []*drill.Request) {
 		w.held = nil
 	}
 	for _, q := range requests {
-		if r := w.route(); r != nil {
+		if w.gatewayFails() {
+			w.gateway.Answered(http.StatusBadGateway)
+			w.truth.unreached(slo.Engine{Runtime: metrics.LiteLLM, Model: w.Fleet.Profile.Model, Namespace: Namespace, Role: metrics.GatewayRole})
+		} else if r := w.route(); r != nil {
 			r.Engine.Offer(q)
 		} else if w.Hold {
 			w.held = append(w.held, q)

@@ -1,0 +1,79 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Causes in the gateway before the engines: it is gone, or fails what they do not.
+var (
+	GatewayDown = &Alert{
+		Name:        "LLMGatewayDown",
+		Branch:      Routing,
+		Expr:        ofGateways(down()),
+		Severity:    slo.Ticket,
+		For:         5 * minute,
+		Scope:       []string{metrics.LabelServer},
+		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "Gateway " + theEngine + " does not answer",
+		Description: "The exporter cannot read this gateway's page. If it is the only one before its models, nobody reaches them, however well the engines are. Their objectives count at the engines until it answers.",
+		Split: []Evidence{
+			{"Reason", promql.CountBy([]string{metrics.LabelReason}, promql.Vector(metrics.EngineUp, same(pageLabels...)...)), LabelledBy("", metrics.LabelReason)},
+			{"Models", promql.TopK(10, nil, promql.Max([]string{metrics.LabelModel}, promql.Over("last_over_time",
+				promql.Vector(metrics.EngineInfo, append(same(pageLabels...), gatewayRole())...), hour))), LabelledBy("", metrics.LabelModel)},
+		},
+		Dashboard: EngineDashboard,
+	}
+	GatewayFailsRequests = &Alert{
+		Name:        "LLMGatewayFailsRequests",
+		Branch:      Routing,
+		Expr:        gatewayFailsAlone(causeWindow),
+		Severity:    slo.Ticket,
+		For:         2 * minute,
+		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "Gateway " + theEngine + " fails {{ $value | humanizePercentage }} of the requests to {{ $labels.model_name }}; its engines do not",
+		Description: "The requests are lost before they reach an engine, or on the way back. Compare what it answers with what it refuses and repeats; then look at its last change.",
+		Split: []Evidence{
+			{"Answers per second", above(promql.Sum([]string{metrics.LabelCode}, promql.Rate(promql.Vector(metrics.GatewayResponses, same(replicaLabels...)...), causeWindow)), 0), LabelledBy(Number, metrics.LabelCode)},
+			{"Refused per second", above(promql.Sum([]string{metrics.LabelReason}, promql.Rate(promql.Vector(metrics.GatewayRejections, same(replicaLabels...)...), causeWindow)), 0), LabelledBy(Number, metrics.LabelReason)},
+			{"Failed by the engines", failing(nil, causeWindow, sameModel()...), Percent},
+		},
+		Dashboard: EngineDashboard,
+	}
+)
+
+func gatewayRole() *promql.Matcher { return promql.Eq(metrics.LabelRole, metrics.GatewayRole) }
+
+// gateways returns each page that is a gateway's or, while it does not answer, was when it last did.
+func gateways() promql.Expr {
+	return carried(metrics.RecordedGateway, func(of func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr {
+		return promql.Max(append([]string{metrics.LabelRole}, pageLabels...), of(metrics.EngineInfo, gatewayRole()))
+	})
+}
+
+// ofGateways keeps the gateways of a per-page value, and adds their role.
+func ofGateways(perPage promql.Expr) promql.Expr {
+	return promql.Mul(perPage, promql.Vector(metrics.RecordedGateway), promql.On(pageLabels...).ManyToOne(metrics.LabelRole))
+}
+
+// gatewayFailsAlone returns the share of a gateway's requests to a model that fail, where it is more than one in a
+// hundred and more than four times the share that the engines of the model fail.
+func gatewayFailsAlone(window time.Duration) promql.Expr {
+	perModel := promql.On(modelLabels...)
+	failed := promql.Vector(metrics.Requests, gatewayRole(), promql.Re(metrics.LabelOutcome, failures))
+	fails := both(above(failing(replicaLabels, window, gatewayRole()), 0.01),
+		promql.Ge(promql.Sum(replicaLabels, promql.Increase(failed, window)), promql.Num(10)))
+	return promql.Unless(
+		promql.And(fails, promql.Vector(metrics.EngineInfo), perModel),
+		promql.Le(fails, times(4, failing(modelLabels, window)), perModel.ManyToOne()))
+}
+
+// ofGatewayRequests returns how often something happened per request that ended at a model's gateways.
+func ofGatewayRequests(f *metrics.Family) promql.Expr {
+	return promql.Div(promql.Sum(modelLabels, promql.Rate(promql.Vector(f), pageWindow)), above(ended(modelLabels, pageWindow, gatewayRole()), 0))
+}
