@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -223,16 +224,24 @@ func knownForADay(fact string) promql.Expr {
 // evidenceGroups returns the groups that record what pages show about models. Facts of the day before run less often:
 // they hardly change within minutes.
 func evidenceGroups() []Group {
-	now := Group{Name: "llm-evidence", Interval: Interval}
+	var now []Record
 	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // below the five minutes for which an instant query sees it
 	for i, f := range facts() {
-		g := &now
+		to := &now
 		if f.before() {
-			g = &yesterday
+			to = &yesterday.Records
 		}
-		g.Records = append(g.Records, Record{metrics.RecordedEvidence, f.Query, f.labels(order(i))})
+		*to = append(*to, Record{metrics.RecordedEvidence, f.Query, f.labels(order(i))})
 	}
-	return []Group{yesterday, now}
+	return append([]Group{yesterday}, chunked("llm-evidence", Interval, now)...)
+}
+
+// chunked spreads records over as many numbered groups as they need.
+func chunked(name string, interval time.Duration, records []Record) (groups []Group) {
+	for some := range slices.Chunk(records, MaxRules) {
+		groups = append(groups, Group{Name: fmt.Sprintf("%s-%d", name, len(groups)+1), Interval: interval, Records: some})
+	}
+	return groups
 }
 
 // factsQuery returns all facts about an alert's objective and model.

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -104,11 +103,7 @@ func suspectGroups() []Group {
 		}
 		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
 	}
-	var groups []Group
-	for some := range slices.Chunk(records, MaxRules) {
-		groups = append(groups, Group{Name: fmt.Sprintf("llm-suspects-%d", len(groups)+1), Interval: Interval / 2, Records: some})
-	}
-	return groups
+	return chunked("llm-suspects", Interval/2, records)
 }
 
 // verdictQuery returns the suspects of the alert's model that explain what its objective measures.
