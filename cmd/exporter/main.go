@@ -67,7 +67,7 @@ func parseFlags(args []string) (o options, err error) {
 	ofNode := nodeFlags{app, &o.config.role}
 	o.gpus.addFlags(ofNode)
 	o.discovery.addFlags(ofNode)
-	o.probes.addFlags(app)
+	o.probes.addFlags(app, ofNode)
 	promslogflag.AddFlags(app, &o.log)
 	if _, err := app.Parse(args); err != nil {
 		return o, fmt.Errorf("%w (see --help)", err)

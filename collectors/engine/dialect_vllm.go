@@ -15,6 +15,7 @@ import (
 var vllm = Dialect{
 	Runtime: metrics.VLLM,
 	Source:  "vllm/engine/metrics.py (V0), vllm/v1/metrics/loggers.py, v1/spec_decode/metrics.py, distributed/kv_transfer/kv_connector/v1/nixl",
+	API:     "completions",
 	Recognise: func(p *Page) bool {
 		return p.HasPrefix("vllm:") && !p.HasPrefix("nv_")
 	},
