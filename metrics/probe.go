@@ -70,6 +70,9 @@ var (
 	ProbeAnswerMatches = Probe.gauge(Never, "llm_probe_answer_matches",
 		"Whether the last whole answer was the one first seen from this release with this configuration (1). Absent for prompts with a nonce. version is the release, where the exporter also reads the engine at this address.",
 		ProbedLabels, with(LabelVersion)).experimental()
+	ProbeHealth = Probe.gauge(Max, "llm_probe_health",
+		"Whether the health endpoint answered with a status of 2xx before the last request (1): for probes with `health`. That of an engine that hangs often does.",
+		ProbedLabels).experimental()
 	ProbeEngineAsked = Probe.gauge(Never, "llm_probe_engine_asked",
 		"With `engines: true`, whether a model of the node's engines is asked (1). When 0, reason says why not: gateway, role (it does a part of the work only), "+
 			"no_endpoint (none at the page's port), no_model (the engine names none), or http_4xx or invalid: it has refused all requests, and is asked again after an hour.",

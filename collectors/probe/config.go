@@ -47,6 +47,8 @@ type Config struct {
 	TokensPerHour int `yaml:"tokens_per_hour"`
 	// Body holds fields added to the request, such as chat_template_kwargs; a null takes one away.
 	Body map[string]any `yaml:"body"`
+	// Health holds the path of the health endpoint to ask before each request. Default: none.
+	Health string `yaml:"health"`
 	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with one of their own keep it.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 }

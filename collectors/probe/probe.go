@@ -65,7 +65,7 @@ type Collector struct {
 
 	firstByte, firstToken, firstVisible, interToken, duration, connection *prometheus.HistogramVec
 	requests, skipped, buffered, tokens                                   *prometheus.CounterVec
-	budget, matches, failures, engineAsked                                *prometheus.GaugeVec
+	budget, matches, failures, health, engineAsked                        *prometheus.GaugeVec
 
 	mu     sync.Mutex
 	wanted []*Probe       // by the configuration
@@ -92,7 +92,7 @@ func New(look func(ctx context.Context, at engine.Offer) (engine.Engine, bool), 
 		duration: histogram(metrics.ProbeRequestDuration, grid[slo.RequestDuration]), connection: histogram(metrics.ProbeConnection, grid[slo.TTFT]),
 		requests: counter(metrics.ProbeRequests), skipped: counter(metrics.ProbeSkipped), buffered: counter(metrics.ProbeBuffered), tokens: counter(metrics.ProbeTokens),
 		budget: gauge(metrics.ProbeBudget), matches: gauge(metrics.ProbeAnswerMatches), failures: gauge(metrics.ProbeFailures),
-		engineAsked: gauge(metrics.ProbeEngineAsked)}
+		health: gauge(metrics.ProbeHealth), engineAsked: gauge(metrics.ProbeEngineAsked)}
 }
 
 // vec does what all series of a family have in common.
@@ -102,7 +102,7 @@ type vec interface {
 }
 
 func (c *Collector) vecs() []vec {
-	return []vec{c.firstByte, c.firstToken, c.firstVisible, c.interToken, c.duration, c.connection, c.requests, c.skipped, c.buffered, c.tokens, c.budget, c.matches, c.failures, c.engineAsked}
+	return []vec{c.firstByte, c.firstToken, c.firstVisible, c.interToken, c.duration, c.connection, c.requests, c.skipped, c.buffered, c.tokens, c.budget, c.matches, c.failures, c.health, c.engineAsked}
 }
 
 // Describe implements prometheus.Collector.
@@ -310,6 +310,9 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 		c.skipped.WithLabelValues(append(p.labels(), reason)...).Inc()
 		return
 	}
+	if p.cfg.Health != "" {
+		c.health.WithLabelValues(p.labels()...).Set(metrics.Bool(p.healthy(ctx)))
+	}
 	r, err := p.ask(ctx, start)
 	p.settle(reserved, c.charge(p, &r))
 	if ctx.Err() != nil {
@@ -455,6 +458,18 @@ func (c *Collector) observe(p *Probe, r *result, up bool) {
 		}
 		p.seen.Took(slo.ProbeITL, sum/float64(len(gaps))) // a request is one event, however many tokens it has
 	}
+}
+
+// healthy reports whether the health endpoint says so.
+func (p *Probe) healthy(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
+	defer cancel()
+	resp, err := p.get(ctx, p.cfg.Health)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode/100 == 2
 }
 
 // get sends a GET on a connection of its own.

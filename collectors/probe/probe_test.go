@@ -567,3 +567,23 @@ func TestConfigurationErrors(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestHealth: what the health endpoint says stands beside what a request brings, and is asked only where it is named.
+func TestHealth(t *testing.T) {
+	var code, n atomic.Int32
+	mux := http.NewServeMux()
+	mux.Handle("POST /", script(word("one"), hold))
+	mux.Handle("GET /ready", counting(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(code.Load())) }), &n))
+	url := answering(t, mux).URL
+	c, p := collecting(), probing(t, url, within(100*time.Millisecond), func(c *Config) { c.Health = "/ready" })
+	for status, want := range map[int32]string{200: "1", 503: "0"} {
+		code.Store(status)
+		c.once(t.Context(), p, time.Now())
+		wants(t, c, `llm_probe_health{model_name="m",probe="chat"} `+want)
+	}
+	wants(t, c, `llm_probe_requests_total{model_name="m",outcome="timeout",probe="chat"} 2`)
+	c, p = collecting(), probing(t, url, within(100*time.Millisecond))
+	if c.once(t.Context(), p, time.Now()); n.Load() != 2 || strings.Contains(series(t, c), "llm_probe_health") {
+		t.Errorf("asked %d times", n.Load())
+	}
+}
