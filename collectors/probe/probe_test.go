@@ -67,6 +67,13 @@ func TestGolden(t *testing.T) {
 	}
 	p.cfg.TokensPerHour = 1
 	c.once(t.Context(), p, time.Now())
+	found, err := everyEngine(t, nil)[0].of(engine.Offer{URL: "http://10.0.0.1:8000", API: "tgi", Name: "m", Model: "chat", Server: "10.0.0.1:8000", Namespace: "prod", Pod: "m-0", Container: "tgi"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.announce(found)
+	c.engine(found, string(metrics.ProbeClientError))
+	c.health.WithLabelValues(found.labels()...).Set(1)
 	golden.Compare(t, "testdata/probe.prom", series(t, c))
 	golden.All(t, "testdata/*.prom", 1)
 }
