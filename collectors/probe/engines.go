@@ -33,7 +33,7 @@ func (c *Collector) expand(before []running) (probes []*Probe) {
 		if !each.cfg.Engines {
 			continue
 		}
-		sharing := 0
+		others := len(probes)
 		for _, o := range c.offers {
 			switch {
 			case o.Unread:
@@ -52,9 +52,8 @@ func (c *Collector) expand(before []running) (probes []*Probe) {
 				continue
 			}
 			probes = append(probes, p)
-			sharing += int(metrics.Bool(o.Declined == ""))
 		}
-		each.share(sharing)
+		each.share(len(slices.DeleteFunc(slices.Clone(probes[others:]), func(p *Probe) bool { return p.at.Declined != "" })))
 	}
 	return probes
 }

@@ -269,7 +269,7 @@ func TestEnginesComeAndGo(t *testing.T) {
 	for _, offers := range [][]engine.Offer{again.Offers(), both.Offers()} {
 		c.Offer(offers)
 		after := c.put(t, before...)
-		if len(after) != 2 || after[0].Probe != before[0].Probe || after[1].Probe != before[1].Probe || after[0].budget != before[1].budget || len(after[0].spent) == 0 {
+		if len(after) != 2 || after[0].Probe != before[0].Probe || after[1].Probe != before[1].Probe || after[0].budget != before[1].budget || len(after[0].spent) == 0 || after[0].shared() != 2 {
 			t.Fatalf("probes begin anew: %v", after)
 		}
 	}
