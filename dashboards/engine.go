@@ -83,10 +83,11 @@ func probeRow(s scope) []Panel {
 			empty(noProbe).runbook("LLMProbeBroken").next(rules.IncidentDashboard).
 			movesIn("wedged-unseen", "buffering-proxy"),
 		lines("Failures in a row", number, 8, About{
-			"Synthetic requests that failed one after the other at each address, and whether the last answer was the first of its release (1).",
+			"Synthetic requests that failed one after the other at each address, and whether the last answer was the first of its release (1). 0 for engines of a node that are not asked, with the reason.",
 			"Two in a row page, unless the page of the engine is down or all requests of the exporter fail.",
 			"Ask the engine itself with a deadline; save its stacks before a restart."},
-			Query{promql.Max(address, s.of(metrics.ProbeFailures)), "failed " + legend}, Query{promql.Min(address, s.of(metrics.ProbeAnswerMatches)), "same answer " + legend}).
+			Query{promql.Max(address, s.of(metrics.ProbeFailures)), "failed " + legend}, Query{promql.Min(address, s.of(metrics.ProbeAnswerMatches)), "same answer " + legend},
+			Query{promql.Equal(promql.Max(by(address, metrics.LabelReason), s.of(metrics.ProbeEngineAsked)), promql.Num(0)), "not asked, {{reason}} " + legend}).
 			empty(noProbe).runbook("LLMProbeFailing").next(rules.IncidentDashboard).
 			movesIn("wedged-unseen", "dead-gateway"),
 	}

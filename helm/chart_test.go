@@ -590,6 +590,20 @@ func TestAffinity(t *testing.T) {
 }
 
 // The kubelet asks as the values say, and no folder of the host is made.
+// The nodes' exporters ask engines, the cluster's has none.
+func TestProbeEngines(t *testing.T) {
+	for set, want := range map[string]bool{`probeEngines=false`: false, `probeEngines=true`: true} {
+		objects := render(t, set, `cluster.enabled=true`)
+		args := func(kind string) bool {
+			pod := at(t, objects[kind], "spec", "template", "spec", "containers").([]any)[0]
+			return slices.Contains(at(t, pod, "args").([]any), any("--probe.engines"))
+		}
+		if args("DaemonSet") != want || args("cluster Deployment") {
+			t.Errorf("%s: %t on nodes, %t in the cluster's", set, args("DaemonSet"), args("cluster Deployment"))
+		}
+	}
+}
+
 func TestProbesAndFolders(t *testing.T) {
 	container := func(set ...string) object {
 		return at(t, render(t, set...)["DaemonSet"], "spec", "template", "spec", "containers").([]any)[0].(object)

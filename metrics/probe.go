@@ -1,5 +1,7 @@
 package metrics
 
+import "slices"
+
 // Labels of synthetic requests.
 const (
 	LabelProbe = "probe" // name of a probe, the API that it speaks unless the configuration names it
@@ -9,6 +11,9 @@ const (
 // ProbeLabels identify one probe. server holds the address that it asks; where that is an engine's own,
 // the engine's series have it, too.
 var ProbeLabels = []string{LabelProbe, LabelModel, LabelServer}
+
+// ProbedLabels are the labels of a probe's series. Of an engine that was found on the node they also tell whose it is.
+var ProbedLabels = slices.Concat(ProbeLabels, with(LabelNamespace, LabelPod, LabelContainer))
 
 // ProbeOutcome names how a synthetic request ended, as in the outcome label of probes.
 type ProbeOutcome string
@@ -35,34 +40,41 @@ var ProbeOutcomes = []ProbeOutcome{ProbeOK, ProbeWrongAnswer, ProbeEmpty, ProbeR
 // What a synthetic client sees. Clocks start when the connection is there, so that the network's part and the model's are apart.
 var (
 	ProbeTimeToFirstByte = Probe.histogram("llm_probe_time_to_first_byte_seconds",
-		"Time from an open connection to the first byte of the answer, headers included: an engine may send them long before a token.", ProbeLabels).experimental()
+		"Time from an open connection to the first byte of the answer, headers included: an engine may send them long before a token.", ProbedLabels).experimental()
 	ProbeTimeToFirstToken = Probe.histogram("llm_probe_time_to_first_token_seconds",
-		"Time from an open connection to the first message with text, reasoning or a tool call. Absent for answers that were not streamed, or held back by a buffer.", ProbeLabels).experimental()
+		"Time from an open connection to the first message with text, reasoning or a tool call. Absent for answers that were not streamed, or held back by a buffer.", ProbedLabels).experimental()
 	ProbeTimeToFirstVisibleToken = Probe.histogram("llm_probe_time_to_first_visible_token_seconds",
-		"Time from an open connection to the first message with anything but reasoning.", ProbeLabels).experimental()
+		"Time from an open connection to the first message with anything but reasoning.", ProbedLabels).experimental()
 	ProbeInterTokenLatency = Probe.histogram("llm_probe_inter_token_latency_seconds",
-		"Time between messages with tokens, divided by the tokens of a message: as its usage says, or else the mean of the answer. One observation per message. Absent for answers without usage.", ProbeLabels).experimental()
+		"Time between messages with tokens, divided by the tokens of a message: as its usage says, or else the mean of the answer. One observation per message. Absent for answers without usage.", ProbedLabels).experimental()
 	ProbeRequestDuration = Probe.histogram("llm_probe_request_duration_seconds",
-		"Time from an open connection to the end of a whole answer.", ProbeLabels).experimental()
+		"Time from an open connection to the end of a whole answer.", ProbedLabels).experimental()
 	ProbeConnection = Probe.histogram("llm_probe_connection_seconds",
-		"Time of a phase of the connection: resolve, connect or tls. Every probe makes its own.", ProbeLabels, with(LabelPhase)).experimental()
+		"Time of a phase of the connection: resolve, connect or tls. Every probe makes its own.", ProbedLabels, with(LabelPhase)).experimental()
 	ProbeRequests = Probe.counter("llm_probe_requests_total",
 		"Synthetic requests that ended, by outcome: ok, wrong_answer, empty, refused, timeout, rate_limited, http_4xx, http_5xx, in_stream_error, truncated or invalid.",
-		ProbeLabels, with(LabelOutcome)).experimental()
+		ProbedLabels, with(LabelOutcome)).experimental()
 	ProbeFailures = Probe.gauge(Max, "llm_probe_failures_in_a_row",
 		"Synthetic requests in a row that failed: empty, refused, timeout, http_5xx, in_stream_error or truncated. 0 after any other outcome, and after a request that was not sent because the model sleeps or is not loaded.",
-		ProbeLabels).experimental()
+		ProbedLabels).experimental()
 	ProbeSkipped = Probe.counter("llm_probe_skipped_total",
-		"Synthetic requests that were not sent, by reason: asleep (it would wake the model), not_loaded (it would load it), unused (it alone would keep it loaded) or budget (it would cost more than the hour allows).",
-		ProbeLabels, with(LabelReason)).experimental()
+		"Synthetic requests that were not sent, by reason: asleep (it would wake the model), not_loaded (it would load it), unused (it alone would keep it loaded), down (the page of an engine that was found does not answer) or budget (it would cost more than the hour allows).",
+		ProbedLabels, with(LabelReason)).experimental()
 	ProbeBuffered = Probe.counter("llm_probe_buffered_total",
-		"Whole answers that arrived at once although a stream was requested: something on the way buffers them, or does not stream.", ProbeLabels).experimental()
+		"Whole answers that arrived at once although a stream was requested: something on the way buffers them, or does not stream.", ProbedLabels).experimental()
 	ProbeTokens = Probe.counter("llm_probe_tokens_total",
 		"Tokens that synthetic requests cost, by kind: prompt and completion as the usage says; assumed is the most that a request without usage can have cost.",
-		ProbeLabels, with(LabelKind)).experimental()
+		ProbedLabels, with(LabelKind)).experimental()
 	ProbeBudget = Probe.gauge(Sum, "llm_probe_budget_tokens",
-		"Tokens that a probe may cost in an hour.", ProbeLabels).experimental()
+		"Tokens that a probe may cost in an hour; of a budget that probes share, an equal part.", ProbedLabels).experimental()
 	ProbeAnswerMatches = Probe.gauge(Never, "llm_probe_answer_matches",
 		"Whether the last whole answer was the one first seen from this release with this configuration (1). Absent for prompts with a nonce. version is the release, where the exporter also reads the engine at this address.",
-		ProbeLabels, with(LabelVersion)).experimental()
+		ProbedLabels, with(LabelVersion)).experimental()
+	ProbeHealth = Probe.gauge(Max, "llm_probe_health",
+		"Whether the health endpoint answered with a status of 2xx before the last request (1): for probes with `health`. That of an engine that hangs often does.",
+		ProbedLabels).experimental()
+	ProbeEngineAsked = Probe.gauge(Never, "llm_probe_engine_asked",
+		"With `engines: true`, whether a model of the node's engines is asked (1). When 0, reason says why not: gateway, role (it does a part of the work only), "+
+			"no_endpoint (none at the page's port), no_model (the engine names none), or http_4xx or invalid: it has refused all requests, and is asked again after an hour.",
+		ProbedLabels, with(LabelReason)).experimental()
 )

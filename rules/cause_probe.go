@@ -64,11 +64,12 @@ var (
 	ProbeBroken = &Alert{
 		Name:   "LLMProbeBroken",
 		Branch: Exporter,
-		Expr: withNamespace(promql.Unless(promql.Unless(unlessAsleep(promql.Max(probeLabels, promql.Unless(
+		Expr: withNamespace(promql.Unless(promql.Unless(promql.Unless(unlessAsleep(promql.Max(probeLabels, promql.Unless(
 			above(promql.Sum(probeLabels, promql.Increase(promql.Vector(metrics.ProbeRequests), 15*minute)), 0),
 			above(promql.Sum(probeLabels, promql.Increase(promql.Vector(metrics.ProbeRequests, answered()), 15*minute)), 0)))),
 			promql.Vector(metrics.RecordedUnanswered), promql.On(metrics.LabelCluster, metrics.LabelModel, metrics.LabelServer)),
-			promql.Equal(promql.Max(atPage, promql.Vector(metrics.EngineUp)), promql.Num(0)), promql.On(atPage...))), // LLMEngineDown says so
+			promql.Equal(promql.Max(atPage, promql.Vector(metrics.EngineUp)), promql.Num(0)), promql.On(atPage...)), // LLMEngineDown says so
+			promql.Equal(promql.Max(probeLabels, promql.Vector(metrics.ProbeEngineAsked)), promql.Num(0)), promql.On(probeLabels...))), // left alone
 		Severity: slo.Ticket,
 		For:      5 * minute,
 		Scope:    []string{metrics.LabelModel, metrics.LabelServer},
@@ -159,13 +160,19 @@ func unlessAsleep(e promql.Expr) promql.Expr {
 	return promql.Unless(e, promql.Unless(known, serving()), promql.On(namedModel...))
 }
 
-// withNamespace adds the namespace of the model's engines, if it is the only one, so that what is said about a model is
-// one notification.
+// withNamespace adds the namespace of the engine that a probe asks or, where the probe does not know it, that of the
+// model's engines, if it is the only one, so that what is said about a model is one notification.
 func withNamespace(e promql.Expr) promql.Expr {
+	one := func(by []string, e promql.Expr) promql.Expr {
+		return promql.Add(times(0, promql.CountBy(by, e)), promql.Num(1))
+	}
+	known := one(append([]string{metrics.LabelNamespace}, placeLabels...), promql.Vector(metrics.ProbeFailures, promql.Ne(metrics.LabelNamespace, "")))
 	spaces := promql.Max(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), causeWindow))
 	only := promql.Unless(spaces, above(promql.CountBy(namedModel, spaces), 1), promql.On(namedModel...))
-	none := promql.Add(times(0, promql.CountBy(namedModel, promql.Vector(metrics.ProbeFailures))), promql.Num(1))
-	return promql.Mul(e, promql.OrOn(only, none, promql.On(namedModel...)), promql.On(namedModel...).ManyToOne(metrics.LabelNamespace))
+	none := one(namedModel, promql.Vector(metrics.ProbeFailures))
+	ofModel := promql.Mul(one(placeLabels, promql.Vector(metrics.ProbeFailures)), promql.OrOn(only, none, promql.On(namedModel...)),
+		promql.On(namedModel...).ManyToOne(metrics.LabelNamespace))
+	return promql.Mul(e, promql.OrOn(known, ofModel, promql.On(placeLabels...)), promql.On(placeLabels...).ManyToOne(metrics.LabelNamespace))
 }
 
 // latePerProbe returns each address at which a client waits three times as long for the first token as the engine says,

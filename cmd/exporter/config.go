@@ -87,11 +87,14 @@ func (o *configOptions) addFlags(app *kingpin.Application) {
 
 // probeOptions holds the flags of synthetic requests.
 type probeOptions struct {
+	engines       bool
 	target, model string
 	interval      time.Duration
 }
 
-func (o *probeOptions) addFlags(app *kingpin.Application) {
+func (o *probeOptions) addFlags(app *kingpin.Application, ofNode nodeFlags) {
+	ofNode.Flag("probe.engines", "Send a small synthetic request from time to time to each model of the engines on this node: those that are configured and those that discovery finds. Requests cost tokens: see docs/operations.md.").
+		BoolVar(&o.engines)
 	app.Flag("probe.target", "An engine to send a small synthetic request to from time to time, as http://host:port. Requests cost tokens: see docs/operations.md.").
 		PlaceHolder("URL").StringVar(&o.target)
 	app.Flag("probe.model", "Model to request, by the name that clients use.").PlaceHolder("NAME").StringVar(&o.model)
@@ -131,6 +134,9 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 		return c, errors.New("--probe.target and --probe.model go together: name the engine to ask, and the model as its clients do")
 	case p.target != "":
 		cfg.Probes = append(cfg.Probes, probe.Config{URL: p.target, Model: p.model})
+	}
+	if extraProbe.engines {
+		cfg.Probes = append(cfg.Probes, probe.Config{Engines: true})
 	}
 	if cfg.Objectives == nil && o.role == roleNode {
 		cfg.Objectives = slo.Defaults()

@@ -97,7 +97,7 @@ func (o *options) addFlags(app *kingpin.Application) {
 	ofNode := nodeFlags{app, &o.config.role}
 	o.gpus.addFlags(ofNode)
 	o.discovery.addFlags(ofNode)
-	o.probes.addFlags(app)
+	o.probes.addFlags(app, ofNode)
 	promslogflag.AddFlags(app, &o.log)
 }
 

@@ -37,8 +37,8 @@ type node struct {
 // newNode returns the node with its configuration loaded and nothing started.
 func newNode(load func(probed) (configuration, error), log *slog.Logger) (*node, error) {
 	n := &node{log: log, registry: prometheus.NewRegistry(), self: &self{}, load: load}
-	n.probes = probe.New(func(ctx context.Context, address string) (engine.Engine, bool) {
-		return n.engines.Load().Look(ctx, address)
+	n.probes = probe.New(func(ctx context.Context, at engine.Offer) (engine.Engine, bool) {
+		return n.engines.Load().Look(ctx, at)
 	}, log.With("collector", "probe"))
 	n.registry.MustRegister(
 		n.self,
@@ -118,4 +118,5 @@ func (n *node) use(configured *engine.Collector) {
 		n.log.Warn("some engines that discovery found cannot be targets: they are left out", "err", err)
 	}
 	n.engines.Store(all)
+	n.probes.Offer(all.Offers())
 }

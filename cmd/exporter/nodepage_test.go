@@ -136,6 +136,113 @@ func TestNodePageHostile(t *testing.T) {
 	}
 }
 
+// TestNodePageModels: each model of a page has its own numbers, and only its own is said to be pressed.
+func TestNodePageModels(t *testing.T) {
+	t.Parallel()
+	page, url := serving(t)
+	both := *busy("calm", 3, 0, 0.2, 100, 0)
+	for line := range strings.Lines(*busy("pressed", 40, 7, 0.95, 100, 0)) {
+		if !strings.HasPrefix(line, "#") {
+			both += line
+		}
+	}
+	page.Store(grouped(both))
+	b := openNode(t, start(t, "--engine.target="+url).url)
+	b.Until("two models on one card", `document.querySelectorAll("#engines .card").length === 1 && document.querySelectorAll("#engines h4:not([hidden])").length === 2`)
+	b.Until("the numbers of each", `["calm 3 0 20 %", "pressed 40 7 95 %"].every((want, i) => {
+		const [name, ...values] = document.querySelectorAll("#engines .card > div:has(h4)")[i].querySelectorAll("h4, dd > span");
+		return [name, ...values.slice(0, 3)].map(e => e.textContent).join(" ") === want;
+	})`)
+	b.Until("the runbook for one of them", `document.querySelector('#problems a[href^="runbooks/LLMKVPressure?"]').href.includes("model_name=pressed")`)
+	fits(t, b)
+	page.Store(busy("calm", 5, 0, 0.2, 100, 0))
+	b.Until("one is unloaded", `document.querySelectorAll("#engines h4").length === 1 && document.querySelector("#engines h4").hidden`)
+	b.Until("the other goes on", `document.querySelector("#engines .spark path").getAttribute("d").includes("L")`)
+	page.Store(new(string))
+	b.Until("its numbers stay in place while it is down", text("not read: http_500"))
+	if n := b.Eval(`document.querySelectorAll("#engines .numbers").length`); n != "1" {
+		t.Errorf("%s lists of numbers", n)
+	}
+}
+
+// grouped is a page whose families have all their series together.
+func grouped(page string) *string {
+	families, order := map[string]string{}, []string{}
+	for line := range strings.Lines(page) {
+		name := strings.Fields(strings.NewReplacer("# TYPE ", "", "{", " ", "_bucket{", " ", "_sum{", " ", "_count{", " ").Replace(line))[0]
+		if _, seen := families[name]; !seen {
+			order = append(order, name)
+		}
+		families[name] += line
+	}
+	all := ""
+	for _, name := range order {
+		all += families[name]
+	}
+	return &all
+}
+
+// TestNodePageHour: what was polled is kept for an hour, and no longer.
+func TestNodePageHour(t *testing.T) {
+	t.Parallel()
+	page, url := serving(t)
+	page.Store(busy("m", 3, 0, 0.5, 100, 0))
+	b := openNode(t, start(t, "--engine.target="+url).url)
+	const kept = `[...document.querySelectorAll(".spark path")][0].getAttribute("d").match(/[ML][\d.]+/g).map(p => Number(p.slice(1)))`
+	b.Until("two points", kept+`.length > 1`)
+	b.Eval(`now = Date.now; Date.now = () => now() + 50 * 60e3; 1`)
+	b.Until("a gap of fifty minutes", `(points => points[0] < 1 && points.at(-1) > 99)(`+kept+`)`)
+	b.Eval(`Date.now = () => now() + 100 * 60e3; 1`)
+	b.Until("half of it", `(points => points[0] > 10 && points.at(-1) > 99)(`+kept+`)`)
+	b.Until("in words", text("the last 60 min"))
+	b.Eval(`Date.now = () => now() + 200 * 60e3; 1`)
+	b.Until("none of it", kept+`.every(x => x > 99)`)
+}
+
+// TestNodePageKeyboard: the keyboard alone reaches all that can be reached, one sees where it is, Enter follows, and a poll that rewrites the
+// list of problems does not lose the place.
+func TestNodePageKeyboard(t *testing.T) {
+	t.Parallel()
+	page, url := serving(t)
+	page.Store(busy("m", 3, 9, 0.95, 100, 0))
+	file := filepath.Join(t.TempDir(), "exporter.yml")
+	if err := os.WriteFile(file, []byte("targets: [{url: "+url+", gpus: ['0', '1']}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := startOnGPUs(t, 2, nil, "--config.file="+file, "--discovery=none")
+	n.until(t, `llm_engine_gpu_info{`)
+	b := openNode(t, n.url)
+	b.Until("links to the GPUs", `document.querySelectorAll('a[href^="#gpu-"]').length === 2 && document.querySelector("#problems a")`)
+	b.Eval(`controls = [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")].filter(e => e.checkVisibility()); reached = new Set(); 1`)
+	const here = `(e => e.textContent.trim() || e.getAttribute("aria-label") || e.tagName)(document.activeElement)`
+	tabTo := func(what, condition string) {
+		t.Helper()
+		for range 100 {
+			b.Press("Tab")
+			if b.Eval(`reached.add(document.activeElement); Boolean(`+condition+`)`) == "true" {
+				return
+			}
+			if b.Eval(`document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle === "solid" && parseFloat(getComputedStyle(document.activeElement).outlineWidth) >= 2`) != "true" {
+				t.Errorf("one does not see that the focus is on %s", b.Eval(here))
+			}
+		}
+		t.Fatalf("Tab does not reach %s", what)
+	}
+	tabTo("everything", `controls.every(e => reached.has(e))`)
+	tabTo("a GPU", `document.activeElement.getAttribute("href")?.startsWith("#gpu-")`)
+	b.Eval(`wanted1 = document.activeElement.getAttribute("href").slice(1); 1`)
+	b.Press("Enter")
+	b.Until("the focus is on the GPU", `document.activeElement.id === wanted1 && getComputedStyle(document.activeElement).outlineStyle === "solid"`)
+	tabTo("the runbook", `document.activeElement.getAttribute("href")?.startsWith("runbooks/LLMKVPressure")`)
+	if err := n.Lose(1); err != nil {
+		t.Fatal(err)
+	}
+	b.Until("another problem", text("does not answer: "))
+	b.Until("the place is kept", `document.activeElement.getAttribute("href")?.startsWith("runbooks/LLMKVPressure")`)
+	b.Press("Enter")
+	b.Until("the runbook", `location.pathname === "/runbooks/LLMKVPressure"`)
+}
+
 // fits fails the test if the page scrolls sideways on a phone or on a screen.
 func fits(t *testing.T, b *e2e.Browser) {
 	t.Helper()

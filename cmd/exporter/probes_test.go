@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
 )
 
 // TestProbes: a synthetic request goes to the engine of a flag, counts for an objective that the engine's page cannot, and none to one that the exporter reads and that sleeps.
@@ -52,5 +54,31 @@ func TestProbes(t *testing.T) {
 	}
 	if page := start(t, "--engine.target="+awake.URL).get(t, "/metrics"); strings.Contains(page, "llm_probe_") {
 		t.Error("an exporter without probes speaks of them")
+	}
+}
+
+// TestProbesOfEngines: with one flag the engines that the exporter reads are asked as soon as their pages are known, and no series has an
+// empty label.
+func TestProbesOfEngines(t *testing.T) {
+	page := drill.NewVLLM(drill.NewProfile("llama"))
+	mux := http.NewServeMux()
+	mux.Handle("GET /", page)
+	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, "data: {\"choices\":[{\"text\":\"one\",\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n")
+	})
+	engine := httptest.NewServer(mux)
+	t.Cleanup(engine.Close)
+	file := filepath.Join(t.TempDir(), "exporter.yml")
+	if err := os.WriteFile(file, []byte("targets: [{url: "+engine.URL+", labels: {namespace: prod, pod: llama-0}}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	host := strings.TrimPrefix(engine.URL, "http://")
+	got := start(t, "--config.file="+file, "--probe.engines", "--probe.interval=10s").await(t, `outcome="ok",pod="llama-0",probe="engines",server="`+host+`"} 1`)
+	if !strings.Contains(got, `llm_probe_engine_asked{model_name="llama",namespace="prod",pod="llama-0",probe="engines",server="`+host+`"} 1`) || strings.Contains(got, `=""`) {
+		t.Error(got)
+	}
+	if err := run(t.Context(), []string{"--role=cluster", "--probe.engines", "--config.check"}, io.Discard); err == nil || !strings.Contains(err.Error(), "about a node") {
+		t.Errorf("engines of no node: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -131,6 +132,7 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	start := time.Now()
 	engines := s.engines.Load().Scrape(ctx)
+	s.probes.Offer(s.engines.Load().Offers())
 	s.self.ran("engine", time.Since(start), engines.Complete())
 	families, err := s.registry.Gather()
 	if err != nil { // serve what could be gathered
@@ -182,6 +184,9 @@ func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFam
 	}
 	encoder := expfmt.NewEncoder(to, format)
 	for _, f := range families {
+		for _, m := range f.Metric {
+			m.Label = slices.DeleteFunc(slices.Clone(m.Label), func(l *dto.LabelPair) bool { return l.GetValue() == "" }) // means the same
+		}
 		if err := encoder.Encode(f); err != nil {
 			return err
 		}

@@ -122,7 +122,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	ofSeries := maps.Clone(defaults) // what counts for the whole page, such as its HTTP answers, belongs to its only rank
 	ofSeries[metrics.LabelDPRank] = c.only(d, metrics.LabelDPRank, "")
 	c.countable = countable{}
-	models := map[string]bool{}
+	models, spelled := map[string]bool{}, map[string]string{} // spelled: as the page does
 	var claims []claim
 	keep := func(string) bool { return true }
 	if d.Models != nil {
@@ -137,6 +137,7 @@ func (c *compiler) dialect(d *Dialect) error {
 		of := map[string]bool{}
 		for _, e := range entries {
 			of[e.out[outModel]] = true
+			spelled[e.out[outModel]] = cmp.Or(spelled[e.out[outModel]], e.model)
 		}
 		maps.Copy(models, of)
 		whole := c.whole(d, defaults)[outModel]
@@ -167,6 +168,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	}
 	for _, m := range slices.Sorted(maps.Keys(models)) {
 		c.plan.model, c.plan.version = cmp.Or(c.plan.model, m), cmp.Or(c.plan.version, said)
+		c.offer(d, m, cmp.Or(spelled[m], defaults[metrics.LabelModel], m), cmp.Or(c.target.fixed[metrics.LabelRole], defaults[metrics.LabelRole]))
 		c.add(line{family: metrics.EngineInfo, value: 1, text: c.target.text(metrics.EngineInfo.Name, d.Runtime,
 			metrics.Label{Name: metrics.LabelModel, Value: m}, metrics.Label{Name: metrics.LabelVersion, Value: said}, role)})
 	}

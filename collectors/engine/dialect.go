@@ -43,6 +43,9 @@ type Dialect struct {
 	VersionHints []VersionHint
 	// Labels holds the label mappings of the whole page.
 	Labels []Carry
+	// API names the way to ask the engine for tokens at the host and port of its page, as in the configuration of probes.
+	// Empty if there is none.
+	API string
 	// Role sets the role label of every series of the page, for servers that are not engines themselves.
 	Role string
 	// Sidecar marks a gateway that joins the pages of the servers beside it. Where an engine's families are on its page,

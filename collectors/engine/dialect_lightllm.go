@@ -13,6 +13,7 @@ import (
 var lightllm = Dialect{
 	Runtime:   metrics.LightLLM,
 	Source:    "lightllm/server/metrics/metrics.py, server/httpserver/manager.py, server/router/manager.py",
+	API:       "chat",
 	Recognise: func(p *Page) bool { return p.HasPrefix("lightllm_") },
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "lightllm_request_first_token_duration", Is: Histogram},

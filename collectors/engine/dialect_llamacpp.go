@@ -17,6 +17,7 @@ import (
 var llamacpp = Dialect{
 	Runtime:   metrics.LlamaCpp,
 	Source:    "llama.cpp tools/server/server-task.cpp and server.cpp, llama.cpp#13660, #26920",
+	API:       "completions",
 	Recognise: func(p *Page) bool { return p.HasPrefix("llamacpp:") },
 	Restore:   colon("llamacpp"),
 	Repair:    repairLlamaCpp,

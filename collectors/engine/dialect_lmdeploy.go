@@ -10,6 +10,7 @@ import (
 var lmdeploy = Dialect{
 	Runtime:   metrics.LMDeploy,
 	Source:    "lmdeploy/metrics/loggers.py",
+	API:       "completions",
 	Paths:     []string{"/metrics/"}, // a mounted application: without the slash it redirects
 	Recognise: func(p *Page) bool { return p.HasPrefix("lmdeploy:") },
 	Restore:   colon("lmdeploy"),

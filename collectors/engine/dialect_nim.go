@@ -7,6 +7,7 @@ import "github.com/llm-node-exporter/llm-node-exporter/metrics"
 var nim = Dialect{
 	Runtime:   metrics.NIM,
 	Source:    "NVIDIA NIM for LLMs documentation, observability",
+	API:       "chat",
 	Paths:     []string{"/v1/metrics", plainPath}, // the latter before 1.0
 	Recognise: func(p *Page) bool { return p.Has("num_request_max") || p.Has("request_finish_total") },
 	Labels:    []Carry{{From: "model_name", To: metrics.LabelModel}},

@@ -13,6 +13,7 @@ import (
 var ollama = Dialect{
 	Runtime:   metrics.Ollama,
 	Source:    "Ollama api/types.go, server/routes.go, server/sched.go, ollama#4327",
+	API:       "ollama",
 	Paths:     []string{"/api/ps"},
 	Recognise: func(p *Page) bool { return p.HasPrefix("ollama:") },
 	Repair:    loadedModels,

@@ -12,6 +12,7 @@ import (
 var sglang = Dialect{
 	Runtime:     metrics.SGLang,
 	Source:      "sglang srt/metrics/collector.py (to 0.5.9), srt/observability/metrics_collector.py (from 0.5.10), srt/managers/tokenizer_manager.py",
+	API:         "completions",
 	Recognise:   func(p *Page) bool { return p.HasPrefix("sglang:") },
 	Restore:     colon("sglang"),
 	Remedies:    map[string]string{reasonStatus + "NNN": "SGLang answers 404 without `--enable-metrics`."},

@@ -15,6 +15,7 @@ import (
 var tgi = Dialect{
 	Runtime: metrics.TGI,
 	Source:  "text-generation-inference router/src/server.rs, router/src/infer, backends/{v2,v3}",
+	API:     "tgi",
 	// IBM's fork on vLLM repeats the engine's numbers under TGI's names.
 	Recognise: func(p *Page) bool { return p.HasPrefix("tgi_") && !p.HasPrefix("vllm:") },
 	Silent:    func(id Identity) bool { return id.Version != "" }, // metrics are registered on first use (TGI#2184)

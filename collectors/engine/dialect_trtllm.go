@@ -11,6 +11,7 @@ import (
 var trtllm = Dialect{
 	Runtime: metrics.TensorRTLLM,
 	Source:  "TensorRT-LLM tensorrt_llm/metrics/collector.py, tensorrt_llm/serve/openai_server.py",
+	API:     "completions",
 	Paths:   []string{trtllmPath},
 	Recognise: func(p *Page) bool {
 		return p.HasPrefix("trtllm_") || p.Has("time_to_first_token_seconds") && !p.LabelValues("time_to_first_token_seconds", "engine_type")[""] ||

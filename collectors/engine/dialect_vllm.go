@@ -16,6 +16,7 @@ var vllm = Dialect{
 	Runtime:  metrics.VLLM,
 	Source:   "vllm/engine/metrics.py (V0), vllm/v1/metrics/loggers.py, v1/spec_decode/metrics.py, distributed/kv_transfer/kv_connector/v1/nixl",
 	Remedies: map[string]string{reasonUnknown: "vLLM shows none of its metrics with `--disable-log-stats`."},
+	API:      "completions",
 	Recognise: func(p *Page) bool {
 		return p.HasPrefix("vllm:") && !p.HasPrefix("nv_")
 	},

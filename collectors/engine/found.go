@@ -71,15 +71,12 @@ func (c *Collector) Probe(ctx context.Context, cfg TargetConfig) (Engine, error)
 	return e, nil
 }
 
-// Look reads the pages of the targets at the host and port of an address now and returns what is known of the first
-// engine, asleep if any of them sleeps. It reports false if no target is there.
-func (c *Collector) Look(ctx context.Context, address string) (e Engine, known bool) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return e, false
-	}
+// Look reads the page of an offer's target now and returns what is known of its engine. If the offer names no server,
+// all targets at its host and port are read: the first one speaks, asleep if any of them sleeps. It reports false if no
+// target is there.
+func (c *Collector) Look(ctx context.Context, at Offer) (e Engine, known bool) {
 	for _, t := range c.targets {
-		if !sameServer(t.at.base.Host, u.Host) {
+		if at.Server == "" && !at.IsAt(t.at.base.Host) || at.Server != "" && at.Server != t.server {
 			continue
 		}
 		t.scrape(ctx)

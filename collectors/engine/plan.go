@@ -13,6 +13,7 @@ type plan struct {
 	runtime metrics.Runtime // of the first dialect on the page
 	role    string          // of its servers, if they are no engines
 	model   string          // first model on the page
+	offers  []Offer         // its models, for clients to ask for
 	version string          // version of its engine
 	used    []bool          // by index of the series on the page: some line reads it
 	counter []bool          // by index: it falls only when the engine restarts

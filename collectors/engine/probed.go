@@ -106,10 +106,10 @@ func (t *target) isProbed(u uncounted) bool {
 	return len(all) > 0
 }
 
-// isAt reports whether a probe asks at the target's host and port.
+// isAt reports whether a probe asks at the target, or at its host and port.
 func (t *target) isAt(p *Probed) bool {
 	host, _, _ := strings.Cut(p.Server, "/")
-	return sameServer(t.at.base.Host, host)
+	return p.Server == t.server || sameServer(t.at.base.Host, host)
 }
 
 // counting holds one series of events and the probes behind it.

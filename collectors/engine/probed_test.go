@@ -104,3 +104,17 @@ func TestObjectivesOnProbes(t *testing.T) {
 	s.want(t, `llm_slo_events_total{slo="strict"}`)
 	s.want(t, `llm_slo_threshold_seconds{slo="first",kind="effective"}`, 0.5)
 }
+
+// TestProbesOfSeveralModels: of a page with several models, each counts the requests to itself, and the engine as a whole those to all.
+func TestProbesOfSeveralModels(t *testing.T) {
+	e := serveOllama(t, readPage(t, "ollama/0.12.6-two-on-cpu.json"))
+	first, second := probe(host(e), "gemma3:27b"), probe(host(e), "nomic-embed-text:latest")
+	second.Ended(metrics.ProbeTimeout, true)
+	objectives := append(slo.Defaults(), objective(t, "own", slo.ProbeAvailability, "", "99%"))
+	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: objectives, Probed: func() []*Probed { return []*Probed{first, second} }})
+	exposition(t, c)
+	s := parse(t, exposition(t, c))
+	s.want(t, `llm_slo_events_total{model_name="gemma3:27b",slo="own"}`, 12)
+	s.want(t, `llm_slo_events_total{model_name="nomic-embed-text:latest",slo="own"}`, 13)
+	s.want(t, `llm_slo_events_total{slo="availability"}`, 25)
+}

@@ -41,6 +41,7 @@ type target struct {
 	// From the same page, for probes to count: what it does not, and the labels of its engine.
 	uncounted []uncounted
 	whole     [outLabels]string
+	offers    []Offer // nil until a page has been understood
 
 	run        chan struct{} // holds a token while a scrape runs; guards the fields below
 	abandoned  int           // consecutive scrapes that nobody waited for to the end
@@ -482,7 +483,7 @@ func (t *target) note(reason string, err error) {
 		t.detail = err.Error()
 	} else {
 		t.known = Engine{Runtime: t.plan.runtime, role: t.plan.role, Model: t.plan.model, Version: t.plan.version, Sleeping: t.plan.sleeping(t.values)}
-		t.declared, t.uncounted, t.whole = t.plan.declared, t.plan.uncounted, t.plan.whole
+		t.declared, t.uncounted, t.whole, t.offers = t.plan.declared, t.plan.uncounted, t.plan.whole, t.plan.offers
 	}
 	t.mu.Unlock()
 	switch {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,8 @@ import (
 type Config struct {
 	// Name sets the probe label. Default: the API.
 	Name string `yaml:"name"`
+	// Engines asks every engine of the node, as far as targets and discovery know them, instead of one URL.
+	Engines bool `yaml:"engines"`
 	// URL holds scheme, host and port, and the path below which the API's own paths lie.
 	URL string `yaml:"url"`
 	// API tells how to ask: chat (default), completions, ollama, tgi or triton.
@@ -40,11 +43,13 @@ type Config struct {
 	Nonce bool `yaml:"nonce"`
 	// MaxTokens bounds the answer. Default 8.
 	MaxTokens int `yaml:"max_tokens"`
-	// TokensPerHour bounds what all requests of an hour cost, prompts included. Default 10,000.
+	// TokensPerHour bounds what all requests of an hour cost, prompts included, to all engines together. Default 10,000.
 	TokensPerHour int `yaml:"tokens_per_hour"`
 	// Body holds fields added to the request, such as chat_template_kwargs; a null takes one away.
 	Body map[string]any `yaml:"body"`
-	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy.
+	// Health holds the path of the health endpoint to ask before each request. Default: none.
+	Health string `yaml:"health"`
+	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with one of their own keep it.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
 }
 
@@ -71,9 +76,10 @@ const (
 	templateTokens = 64
 )
 
-// A Probe sends one configured request again and again.
+// A Probe sends one configured request again and again. One with Config.Engines sends none: probes of engines are made from it.
 type Probe struct {
 	cfg       Config
+	at        engine.Offer // of an engine of the node; otherwise only its URL is set
 	api       *api
 	base      *url.URL
 	client    *http.Client
@@ -90,7 +96,7 @@ func Compile(cfgs []Config, interval time.Duration, userAgent string) ([]*Probe,
 	var all []*Probe
 	for i, cfg := range cfgs {
 		path := fmt.Sprintf("probes[%d]", i)
-		p, err := compile(path, cfg, interval, userAgent)
+		p, err := compile(path, cfg, interval, userAgent+" (synthetic probe)")
 		if err != nil {
 			return nil, err
 		}
@@ -107,19 +113,34 @@ func wrong(path, format string, args ...any) error {
 }
 
 func compile(path string, cfg Config, interval time.Duration, userAgent string) (*Probe, error) {
+	if cfg.Engines {
+		if cfg.URL+cfg.Model+cfg.API != "" {
+			return nil, wrong(path+".engines", "every engine is asked at its own address for its own models: leave away url, model and api, or write another probe")
+		}
+		cfg.Name = cmp.Or(cfg.Name, "engines")
+		return compileAt(path, cfg, engine.Offer{URL: "http://engine", API: "completions", Name: "model"}, interval, userAgent)
+	}
+	return compileAt(path, cfg, engine.Offer{URL: cfg.URL, API: cfg.API, Name: cfg.Model}, interval, userAgent)
+}
+
+// compileAt checks a configuration for one address and one model.
+func compileAt(path string, cfg Config, at engine.Offer, interval time.Duration, userAgent string) (*Probe, error) {
+	cfg.URL, cfg.API, cfg.Model = at.URL, cmp.Or(at.API, "chat"), at.Name
+	if !reflect.DeepEqual(at.HTTP, config.HTTPClientConfig{}) {
+		cfg.HTTP = at.HTTP
+	}
 	client, u, err := engine.NewClient(path, engine.TargetConfig{URL: cfg.URL, HTTP: cfg.HTTP})
 	if err != nil {
 		return nil, err
 	}
-	cfg.API = cmp.Or(cfg.API, "chat")
 	cfg.Name = cmp.Or(cfg.Name, cfg.API)
 	cfg.PromptWords = cmp.Or(cfg.PromptWords, words(question))
 	cfg.MaxTokens = cmp.Or(cfg.MaxTokens, defaultTokens)
 	cfg.TokensPerHour = cmp.Or(cfg.TokensPerHour, defaultBudget)
-	p := &Probe{hurry: make(chan struct{}, 1), cfg: cfg, api: apis[cfg.API], base: u, client: client, userAgent: userAgent + " (synthetic probe)",
+	p := &Probe{at: at, hurry: make(chan struct{}, 1), cfg: cfg, api: apis[cfg.API], base: u, client: client, userAgent: userAgent,
 		interval: cmp.Or(time.Duration(cfg.Interval), interval, DefaultInterval), timeout: cmp.Or(time.Duration(cfg.Timeout), defaultTimeout)}
-	p.assumed = cfg.PromptWords*tokensPerWord + templateTokens
-	p.seen = &engine.Probed{Server: p.labels()[2], Model: cfg.Model}
+	p.assumed, p.budget = cfg.PromptWords*tokensPerWord+templateTokens, &budget{}
+	p.seen = &engine.Probed{Server: p.labels()[2], Model: p.labels()[1]}
 	switch {
 	case p.api == nil:
 		return nil, wrong(path+".api", "no API %q: write one of %s", cfg.API, strings.Join(slices.Sorted(maps.Keys(apis)), ", "))
@@ -153,16 +174,20 @@ func compile(path string, cfg Config, interval time.Duration, userAgent string) 
 
 func words(s string) int { return len(strings.Fields(s)) }
 
-// labels returns the values of metrics.ProbeLabels.
+// labels returns the values of metrics.ProbedLabels.
 func (p *Probe) labels() []string {
-	return []string{p.cfg.Name, p.cfg.Model, p.base.Host + strings.TrimSuffix(p.base.Path, "/")}
+	server, model := p.at.Server, p.at.Model
+	if !p.cfg.Engines {
+		server, model = p.base.Host+strings.TrimSuffix(p.base.Path, "/"), p.cfg.Model
+	}
+	return []string{p.cfg.Name, model, server, p.at.Namespace, p.at.Pod, p.at.Container}
 }
 
 // identity returns them with their names.
 func (p *Probe) identity() prometheus.Labels {
 	labels := prometheus.Labels{}
 	for i, value := range p.labels() {
-		labels[metrics.ProbeLabels[i]] = value
+		labels[metrics.ProbedLabels[i]] = value
 	}
 	return labels
 }

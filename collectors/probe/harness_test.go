@@ -108,7 +108,7 @@ func within(timeout time.Duration) func(*Config) {
 func through(api string) func(*Config) { return func(c *Config) { c.API = api } }
 
 // blind knows no engine.
-func blind(context.Context, string) (engine.Engine, bool) { return engine.Engine{}, false }
+func blind(context.Context, engine.Offer) (engine.Engine, bool) { return engine.Engine{}, false }
 
 func collecting() *Collector { return New(blind, slog.New(slog.DiscardHandler)) }
 

@@ -4,7 +4,8 @@
 //	config    what is asked, how often, and what it may cost    config.go
 //	api       how an API is asked, and what its messages say    api.go
 //	request   one request, and when what of its answer came     request.go, stream.go
-//	probe     when to ask, when not to, and the series          probe.go, ollama.go
+//	probe     when to ask, when not to, and the series          probe.go, budget.go, ollama.go
+//	engines   probes of the engines that were found             engines.go
 package probe
 
 import (
@@ -32,6 +33,7 @@ const (
 	skipAsleep    = "asleep"
 	skipNotLoaded = "not_loaded"
 	skipUnused    = "unused"
+	skipDown      = "down"
 	skipBudget    = "budget"
 )
 
@@ -41,51 +43,39 @@ const maxReleases = 16
 // state holds what a probe remembers. One goroutine uses it at a time.
 type state struct {
 	assumed int // tokens of a prompt: what the last answer said, before it a guess
-	spent   []charge
+	*budget
 	first   map[string][sha256.Size]byte // answers first seen, by release
 	expires string                       // when Ollama will unload the model, as the last probe has left it
 	last    metrics.ProbeOutcome         // to log changes only
 	failed  int                          // requests in a row
 	confirm bool                         // the last request was the first to fail
 	seen    *engine.Probed
-}
-
-// charge holds what one request has cost.
-type charge struct {
-	at     time.Time
-	tokens int
+	answers bool // at least one answer was whole
+	refused bool // an engine that was found has refused all requests
 }
 
 // cost returns the most that one request may cost, in tokens.
 func (p *Probe) cost() int { return p.assumed + p.cfg.MaxTokens }
 
-// affordable reports whether one more request stays within the hour's budget.
-func (p *Probe) affordable() bool {
-	sum := p.cost()
-	p.spent = slices.DeleteFunc(p.spent, func(c charge) bool { return time.Since(c.at) >= time.Hour })
-	for _, c := range p.spent {
-		sum += c.tokens
-	}
-	return sum <= p.cfg.TokensPerHour
-}
-
 // Collector sends the requests of probes and exports what came of them.
 type Collector struct {
-	look func(ctx context.Context, address string) (engine.Engine, bool)
-	log  *slog.Logger
-	next chan []*Probe
+	look    func(ctx context.Context, at engine.Offer) (engine.Engine, bool)
+	log     *slog.Logger
+	changed chan struct{} // wanted or offers
 
 	firstByte, firstToken, firstVisible, interToken, duration, connection *prometheus.HistogramVec
 	requests, skipped, buffered, tokens                                   *prometheus.CounterVec
-	budget, matches, failures                                             *prometheus.GaugeVec
+	budget, matches, failures, health, engineAsked                        *prometheus.GaugeVec
 
-	mu    sync.Mutex
-	inUse []*Probe
-	asked time.Time // when a failure last made the others ask
+	mu     sync.Mutex
+	wanted []*Probe       // by the configuration
+	offers []engine.Offer // of the node's engines
+	inUse  []*Probe
+	asked  time.Time // when a failure last made the others ask
 }
 
 // New makes a collector. look says what is known of the engine at an address, if it is read at all.
-func New(look func(ctx context.Context, address string) (engine.Engine, bool), log *slog.Logger) *Collector {
+func New(look func(ctx context.Context, at engine.Offer) (engine.Engine, bool), log *slog.Logger) *Collector {
 	grid := slo.Grids()[metrics.VLLM]
 	histogram := func(f *metrics.Family, bounds []float64) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: f.Name, Help: f.Help, Buckets: bounds}, f.Labels)
@@ -96,12 +86,13 @@ func New(look func(ctx context.Context, address string) (engine.Engine, bool), l
 	gauge := func(f *metrics.Family) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: f.Name, Help: f.Help}, f.Labels)
 	}
-	return &Collector{look: look, log: log, next: make(chan []*Probe, 1),
+	return &Collector{look: look, log: log, changed: make(chan struct{}, 1),
 		firstByte: histogram(metrics.ProbeTimeToFirstByte, grid[slo.TTFT]), firstToken: histogram(metrics.ProbeTimeToFirstToken, grid[slo.TTFT]),
 		firstVisible: histogram(metrics.ProbeTimeToFirstVisibleToken, grid[slo.TTFT]), interToken: histogram(metrics.ProbeInterTokenLatency, grid[slo.ITL]),
 		duration: histogram(metrics.ProbeRequestDuration, grid[slo.RequestDuration]), connection: histogram(metrics.ProbeConnection, grid[slo.TTFT]),
 		requests: counter(metrics.ProbeRequests), skipped: counter(metrics.ProbeSkipped), buffered: counter(metrics.ProbeBuffered), tokens: counter(metrics.ProbeTokens),
-		budget: gauge(metrics.ProbeBudget), matches: gauge(metrics.ProbeAnswerMatches), failures: gauge(metrics.ProbeFailures)}
+		budget: gauge(metrics.ProbeBudget), matches: gauge(metrics.ProbeAnswerMatches), failures: gauge(metrics.ProbeFailures),
+		health: gauge(metrics.ProbeHealth), engineAsked: gauge(metrics.ProbeEngineAsked)}
 }
 
 // vec does what all series of a family have in common.
@@ -111,7 +102,7 @@ type vec interface {
 }
 
 func (c *Collector) vecs() []vec {
-	return []vec{c.firstByte, c.firstToken, c.firstVisible, c.interToken, c.duration, c.connection, c.requests, c.skipped, c.buffered, c.tokens, c.budget, c.matches, c.failures}
+	return []vec{c.firstByte, c.firstToken, c.firstVisible, c.interToken, c.duration, c.connection, c.requests, c.skipped, c.buffered, c.tokens, c.budget, c.matches, c.failures, c.health, c.engineAsked}
 }
 
 // Describe implements prometheus.Collector.
@@ -130,11 +121,23 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 
 // Use takes probes in place of those in use. One whose configuration is the same goes on.
 func (c *Collector) Use(probes []*Probe) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range probes {
+		if i := slices.IndexFunc(c.wanted, func(before *Probe) bool { return before.cfg.Engines && slices.Equal(before.labels(), p.labels()) }); i >= 0 {
+			p.budget = c.wanted[i].budget
+		}
+	}
+	c.wanted = probes
+	c.change()
+}
+
+// change has Run look at what is wanted and offered.
+func (c *Collector) change() {
 	select {
-	case <-c.next: // nobody has taken them yet
+	case c.changed <- struct{}{}:
 	default:
 	}
-	c.next <- probes
 }
 
 // running holds a probe at work.
@@ -143,7 +146,7 @@ type running struct {
 	stop func() // and wait until it has
 }
 
-// Run sends requests until ctx is done. Use must not be called by two goroutines at once.
+// Run sends requests until ctx is done.
 func (c *Collector) Run(ctx context.Context) {
 	var all []running
 	for {
@@ -153,8 +156,8 @@ func (c *Collector) Run(ctx context.Context) {
 				r.stop()
 			}
 			return
-		case probes := <-c.next:
-			all = c.replace(ctx, all, probes)
+		case <-c.changed:
+			all = c.replace(ctx, all, c.expand(all))
 		}
 	}
 }
@@ -174,7 +177,10 @@ func (c *Collector) replace(ctx context.Context, before []running, probes []*Pro
 		r.stop()
 		i := slices.IndexFunc(probes, func(p *Probe) bool { return slices.Equal(p.labels(), r.labels()) })
 		if i >= 0 {
-			probes[i].spent, probes[i].seen = r.spent, r.seen
+			probes[i].seen = r.seen
+			if !r.cfg.Engines { // the others share theirs
+				probes[i].budget = r.budget
+			}
 			continue
 		}
 		for _, v := range c.vecs() {
@@ -190,29 +196,42 @@ func (c *Collector) replace(ctx context.Context, before []running, probes []*Pro
 	defer c.mu.Unlock()
 	c.inUse = nil
 	for _, a := range after {
-		c.inUse = append(c.inUse, a.Probe)
+		if a.at.Declined == "" {
+			c.inUse = append(c.inUse, a.Probe)
+			c.budget.WithLabelValues(a.labels()...).Set(float64(a.cfg.TokensPerHour) / float64(a.shared()))
+		}
 	}
 	return after
 }
 
 // same reports whether another probe asks the same in the same way.
 func (p *Probe) same(other *Probe) bool {
-	return reflect.DeepEqual(p.cfg, other.cfg) && p.interval == other.interval
+	return reflect.DeepEqual(p.cfg, other.cfg) && p.interval == other.interval && reflect.DeepEqual(p.at, other.at)
 }
 
 // start runs a probe on a goroutine of its own.
 func (c *Collector) start(ctx context.Context, p *Probe) (stop func()) {
+	if p.cfg.Engines {
+		c.engine(p, p.at.Declined)
+	}
+	if p.at.Declined != "" {
+		return func() {}
+	}
 	c.announce(p)
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		wait := time.Duration(rand.Int64N(int64(p.interval))) // not all at once after a restart
 		for {
+			hurry := p.hurry
+			if p.refused {
+				hurry = nil
+			}
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(wait):
-			case <-p.hurry:
+			case <-hurry:
 			}
 			start := time.Now()
 			c.once(ctx, p, start)
@@ -246,7 +265,10 @@ func (p *Probe) pause(took time.Duration, random float64) time.Duration {
 	if p.confirm {
 		return max(time.Second, confirmAfter-took)
 	}
-	return time.Duration(float64(p.interval) * (0.9 + 0.2*random))
+	if p.refused {
+		return refusedFor
+	}
+	return time.Duration(float64(p.pace()) * (0.9 + 0.2*random))
 }
 
 // Probed returns what the probes in use have brought, for objectives to count.
@@ -266,7 +288,10 @@ func (c *Collector) announce(p *Probe) {
 	for _, o := range metrics.ProbeOutcomes {
 		c.requests.WithLabelValues(append(l, string(o))...)
 	}
-	for _, reason := range []string{skipAsleep, skipNotLoaded, skipUnused, skipBudget} {
+	for _, reason := range []string{skipAsleep, skipNotLoaded, skipUnused, skipDown, skipBudget} {
+		if reason == skipDown && !p.cfg.Engines {
+			continue
+		}
 		c.skipped.WithLabelValues(append(l, reason)...)
 	}
 	c.buffered.WithLabelValues(l...)
@@ -276,7 +301,7 @@ func (c *Collector) announce(p *Probe) {
 
 // once sends one request, unless there is a reason not to. start is when it began.
 func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
-	known, reason := c.reason(ctx, p)
+	known, reserved, reason := c.reserve(ctx, p)
 	p.confirm = false
 	if reason != "" {
 		if reason != skipBudget {
@@ -285,8 +310,11 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 		c.skipped.WithLabelValues(append(p.labels(), reason)...).Inc()
 		return
 	}
+	if p.cfg.Health != "" {
+		c.health.WithLabelValues(p.labels()...).Set(metrics.Bool(p.healthy(ctx)))
+	}
 	r, err := p.ask(ctx, start)
-	c.charge(p, &r)
+	p.settle(reserved, c.charge(p, &r))
 	if ctx.Err() != nil {
 		return // we ended it
 	}
@@ -295,6 +323,7 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	}
 	c.compare(p, &r, known.Version)
 	c.observe(p, &r, known.Reason == "")
+	c.judge(p, &r)
 	if p.last != r.outcome {
 		p.last = r.outcome
 		level := slog.LevelWarn
@@ -305,16 +334,27 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	}
 }
 
+// reserve takes what a request may cost from the budget, or says why none may be sent now.
+func (c *Collector) reserve(ctx context.Context, p *Probe) (known engine.Engine, reserved *charge, reason string) {
+	if reserved = p.take(p.cost(), p.cfg.TokensPerHour); reserved == nil {
+		return known, nil, skipBudget
+	}
+	if known, reason = c.reason(ctx, p); reason != "" {
+		p.settle(reserved, 0)
+	}
+	return known, reserved, reason
+}
+
 // reason says why no request may be sent now, if so.
 func (c *Collector) reason(ctx context.Context, p *Probe) (known engine.Engine, reason string) {
-	if !p.affordable() {
-		return known, skipBudget
-	}
 	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
 	defer cancel()
-	known, read := c.look(ctx, p.base.String())
-	if read && known.Sleeping {
+	known, read := c.look(ctx, p.at)
+	switch {
+	case read && known.Sleeping:
 		return known, skipAsleep
+	case p.cfg.Engines && (!read || known.Reason != ""): // it may be scaled to zero, or another by now
+		return known, skipDown
 	}
 	if p.cfg.API == "ollama" {
 		switch expires, err := p.loaded(ctx); {
@@ -327,12 +367,12 @@ func (c *Collector) reason(ctx context.Context, p *Probe) (known engine.Engine, 
 	return known, ""
 }
 
-// charge notes what a request has cost.
-func (c *Collector) charge(p *Probe, r *result) {
+// charge returns what a request has cost, and exports it.
+func (c *Collector) charge(p *Probe, r *result) int {
 	prompt, completion, assumed := r.prompt, r.completion, 0
 	switch {
 	case r.connected == 0 || r.outcome == metrics.ProbeClientError || r.outcome == metrics.ProbeRateLimited: // no token was made
-		return
+		return 0
 	case prompt == 0:
 		assumed = p.assumed
 	default:
@@ -341,10 +381,10 @@ func (c *Collector) charge(p *Probe, r *result) {
 	if completion == 0 {
 		assumed += p.cfg.MaxTokens
 	}
-	p.spent = append(p.spent, charge{time.Now(), prompt + completion + assumed})
 	for kind, n := range map[string]int{"prompt": prompt, "completion": completion, "assumed": assumed} {
 		c.tokens.WithLabelValues(append(p.labels(), kind)...).Add(float64(n))
 	}
+	return prompt + completion + assumed
 }
 
 // compare notes whether a whole answer is the one first seen from this release.
@@ -418,6 +458,18 @@ func (c *Collector) observe(p *Probe, r *result, up bool) {
 		}
 		p.seen.Took(slo.ProbeITL, sum/float64(len(gaps))) // a request is one event, however many tokens it has
 	}
+}
+
+// healthy reports whether the health endpoint says so.
+func (p *Probe) healthy(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, engine.DefaultTimeout)
+	defer cancel()
+	resp, err := p.get(ctx, p.cfg.Health)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode/100 == 2
 }
 
 // get sends a GET on a connection of its own.

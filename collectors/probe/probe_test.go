@@ -29,7 +29,8 @@ import (
 // series is what a collector exports, without the address of the server.
 func series(t *testing.T, c *Collector) string {
 	t.Helper()
-	return regexp.MustCompile(`,?server="127[^"]*"`).ReplaceAllString(golden.Page(t, c), "")
+	page := regexp.MustCompile(`(server="127[^"]*"|(container|namespace|pod)=""),?`).ReplaceAllString(golden.Page(t, c), "")
+	return strings.ReplaceAll(page, ",}", "}")
 }
 
 func wants(t *testing.T, c *Collector, lines ...string) {
@@ -66,7 +67,14 @@ func TestGolden(t *testing.T) {
 	}
 	p.cfg.TokensPerHour = 1
 	c.once(t.Context(), p, time.Now())
-	golden.Compare(t, "testdata/probe.prom", golden.Page(t, c))
+	found, err := everyEngine(t, nil)[0].of(engine.Offer{URL: "http://10.0.0.1:8000", API: "tgi", Name: "m", Model: "chat", Server: "10.0.0.1:8000", Namespace: "prod", Pod: "m-0", Container: "tgi"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.announce(found)
+	c.engine(found, string(metrics.ProbeClientError))
+	c.health.WithLabelValues(found.labels()...).Set(1)
+	golden.Compare(t, "testdata/probe.prom", series(t, c))
 	golden.All(t, "testdata/*.prom", 1)
 }
 
@@ -171,11 +179,11 @@ func TestBudget(t *testing.T) {
 	// A number out of this world costs an hour, not the probe.
 	p = probing(t, answering(t, script(word("one"), finish, usage("900000", "8"), done)).URL)
 	collecting().once(t.Context(), p, time.Now())
-	if p.affordable() {
+	if p.take(p.cost(), p.cfg.TokensPerHour) != nil {
 		t.Error("what was said to be spent is not")
 	}
 	p.spent[0].at = p.spent[0].at.Add(-time.Hour)
-	if !p.affordable() {
+	if p.take(p.cost(), p.cfg.TokensPerHour) == nil {
 		t.Error("the probe asks nevermore")
 	}
 }
@@ -297,7 +305,9 @@ func TestAnswerIsTheSame(t *testing.T) {
 		script(word(answer.Load().(string)), finish, usage("9", "1"), done)(w, r)
 	}))
 	release := "1"
-	c := New(func(context.Context, string) (engine.Engine, bool) { return engine.Engine{Version: release}, true }, slog.New(slog.DiscardHandler))
+	c := New(func(context.Context, engine.Offer) (engine.Engine, bool) {
+		return engine.Engine{Version: release}, true
+	}, slog.New(slog.DiscardHandler))
 	p := probing(t, s.URL)
 	for i, step := range []struct{ release, says, matches string }{
 		{"1", "one", "1"}, {"1", "one", "1"}, {"1", "eins", "0"}, {"1", "one", "1"}, {"2", "eins", "1"}, {"2", "one", "0"}, {"1", "one", "1"},
@@ -376,7 +386,9 @@ func TestFailureIsConfirmed(t *testing.T) {
 		script(word("one"), finish, done)(w, r)
 	}))
 	asleep := false
-	c := New(func(context.Context, string) (engine.Engine, bool) { return engine.Engine{Sleeping: asleep}, true }, slog.New(slog.DiscardHandler))
+	c := New(func(context.Context, engine.Offer) (engine.Engine, bool) {
+		return engine.Engine{Sleeping: asleep}, true
+	}, slog.New(slog.DiscardHandler))
 	p := probing(t, s.URL)
 	const regular, confirm = time.Minute, 7 * time.Second
 	for i, step := range []struct {
@@ -474,7 +486,7 @@ func TestObjectivesCountRequests(t *testing.T) {
 func TestSpendingOutlivesReload(t *testing.T) {
 	c := collecting()
 	before, after := probing(t, "http://engine:1"), probing(t, "http://engine:1", func(c *Config) { c.MaxTokens = 9 })
-	before.spent = []charge{{time.Now(), 100}}
+	before.take(100, 1000)
 	seen := before.seen
 	all := c.replace(t.Context(), []running{{before, func() {}}}, []*Probe{after})
 	for _, r := range all {
@@ -504,7 +516,7 @@ func TestStopEndsTheRequest(t *testing.T) {
 	if len(p.spent) != 1 {
 		t.Errorf("%v spent", p.spent)
 	}
-	c = New(func(ctx context.Context, _ string) (engine.Engine, bool) {
+	c = New(func(ctx context.Context, _ engine.Offer) (engine.Engine, bool) {
 		arrived <- struct{}{}
 		<-ctx.Done()
 		time.Sleep(pause)
@@ -539,6 +551,8 @@ func TestConfigurationErrors(t *testing.T) {
 		{"more than the budget", func(c *Config) { c.PromptWords = 9000 }, []string{"probes[1].tokens_per_hour", "18072 tokens", "10000"}},
 		{"own field", func(c *Config) { c.Body = map[string]any{"n": 4} }, []string{"probes[1].body.n", "sets n itself"}},
 		{"secret", func(c *Config) { c.HTTP.BearerToken = "s3cret" }, []string{"probes[1].http_config", "credentials_file"}},
+		{"an address for all engines", func(c *Config) { c.Engines = true }, []string{"probes[1].engines", "leave away url, model and api"}},
+		{"too often for all engines", func(c *Config) { *c = Config{Engines: true, Interval: 1} }, []string{"probes[1].interval", "at least 10s"}},
 		{"twice", func(*Config) {}, []string{"probes[1].name", "probes[0]", "another name"}},
 	} {
 		bad := good
@@ -556,7 +570,27 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 	other := good
 	other.Name = "long"
-	if all, err := Compile([]Config{good, other}, time.Minute, "test"); err != nil || !slices.Equal(all[1].labels(), []string{"long", "m", "engine:1"}) {
+	if all, err := Compile([]Config{good, other}, time.Minute, "test"); err != nil || !slices.Equal(all[1].labels(), []string{"long", "m", "engine:1", "", "", ""}) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestHealth: what the health endpoint says stands beside what a request brings, and is asked only where it is named.
+func TestHealth(t *testing.T) {
+	var code, n atomic.Int32
+	mux := http.NewServeMux()
+	mux.Handle("POST /", script(word("one"), hold))
+	mux.Handle("GET /ready", counting(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(int(code.Load())) }), &n))
+	url := answering(t, mux).URL
+	c, p := collecting(), probing(t, url, within(100*time.Millisecond), func(c *Config) { c.Health = "/ready" })
+	for status, want := range map[int32]string{200: "1", 503: "0"} {
+		code.Store(status)
+		c.once(t.Context(), p, time.Now())
+		wants(t, c, `llm_probe_health{model_name="m",probe="chat"} `+want)
+	}
+	wants(t, c, `llm_probe_requests_total{model_name="m",outcome="timeout",probe="chat"} 2`)
+	c, p = collecting(), probing(t, url, within(100*time.Millisecond))
+	if c.once(t.Context(), p, time.Now()); n.Load() != 2 || strings.Contains(series(t, c), "llm_probe_health") {
+		t.Errorf("asked %d times", n.Load())
 	}
 }

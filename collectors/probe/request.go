@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net"
@@ -160,12 +161,12 @@ func outcomeOf(err error, answered bool) metrics.ProbeOutcome {
 var (
 	errNotStreamed = errors.New("the answer is none of this API: is api right, and the url without the API's own path?")
 	errTooMuch     = errors.New("the answer has more tokens than were asked for")
-	errStatus      = errors.New("the answer has another status than 200")
 	errInStream    = errors.New("an error came in the stream")
 )
 
 // read takes an answer in. Without an outcome, the error says how it ended.
 func (r *result) read(resp *http.Response, api *api, maxTokens int, now func() time.Duration) error {
+	errStatus := fmt.Errorf("the answer has status %q instead of 200", resp.Status)
 	switch code := resp.StatusCode; {
 	case code == http.StatusTooManyRequests:
 		r.outcome = metrics.ProbeRateLimited

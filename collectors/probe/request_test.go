@@ -191,6 +191,20 @@ func TestOwnConnection(t *testing.T) {
 	}
 }
 
+// TestResolve: a name takes a lookup, an address none.
+func TestResolve(t *testing.T) {
+	url := answering(t, script(word("one"), finish)).URL
+	for _, c := range []struct {
+		url  string
+		want bool
+	}{{url, false}, {strings.Replace(url, "127.0.0.1", "localhost", 1), true}} {
+		r, err := probing(t, c.url).ask(t.Context(), time.Now())
+		if took := r.phases["resolve"]; r.outcome != metrics.ProbeOK || took > 0 != c.want || took > r.connected {
+			t.Errorf("%s: %s %v, phases %v", c.url, r.outcome, err, r.phases)
+		}
+	}
+}
+
 // TestAddressesSideBySide: a phase begins with the first address that is tried, and ends with the first that works.
 func TestAddressesSideBySide(t *testing.T) {
 	var now time.Duration

@@ -158,6 +158,19 @@ func (b *Browser) Until(what, condition string) {
 	}
 }
 
+// Press presses a key, Tab or Enter, as a person does.
+func (b *Browser) Press(key string) {
+	b.t.Helper()
+	code := map[string]int{"Tab": 9, "Enter": 13}[key]
+	for _, kind := range []string{"keyDown", "keyUp"} {
+		params := map[string]any{"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code}
+		if key == "Enter" && kind == "keyDown" {
+			params["text"] = "\r"
+		}
+		b.call("Input.dispatchKeyEvent", params, nil)
+	}
+}
+
 // Screenshot returns the window as PNG; with full, the whole page.
 func (b *Browser) Screenshot(full bool) []byte {
 	b.t.Helper()

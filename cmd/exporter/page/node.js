@@ -1,10 +1,10 @@
 
 "use strict";
-// Reads the exporter's metrics, keeps what it needs of the last minutes, and draws it. Whatever an engine says becomes text,
+// Reads the exporter's metrics, keeps what it needs of the last hour, and draws it. Whatever an engine says becomes text,
 // never markup: elements are made by make(), and the page's policy refuses innerHTML.
 
 const POLL = 5e3; // milliseconds from the end of one poll to the next: each has the exporter read every engine
-const KEEP = 15 * 60e3; // milliseconds of history
+const KEEP = 60 * 60e3; // milliseconds of history: at most 720 polls
 const LATELY = 60e3; // milliseconds over which a quantile is taken
 
 // The metrics that are read.
@@ -151,25 +151,35 @@ function spark(path, points, of, top, now) {
 // card returns the card of a key in a column, with the parts that a poll changes.
 function card(cards, column, id, key) {
   return keyed(cards, key, () => {
-    const c = {points: [], snapshots: [], cells: new Map()};
+    const c = {parts: new Map()};
     c.name = make("h3");
     c.state = make("p", {class: "state"});
     c.about = make("p", {class: "quiet about"});
     c.where = make("p", {class: "about"});
-    c.numbers = make("dl", {class: "numbers"});
     c.notes = make("p");
-    c.e = make("article", {id: id + "-" + ++made, class: "card"}, c.name, c.state, make("div", {}, c.about, c.where), c.notes, c.numbers);
+    // Links lead here: with a tabindex, the keyboard's focus follows them.
+    c.e = make("article", {id: id + "-" + ++made, class: "card", tabindex: "-1"}, c.name, c.state, make("div", {}, c.about, c.where), c.notes);
     $(column).append(c.e);
     return c;
   });
 }
 
-// cell shows a number of a card; with points, also how it was.
-function cell(c, {label, title}, text, loud, history) {
-  const s = keyed(c.cells, label, () => {
+// part returns the numbers of one thing on a card, such as one of an engine's models, and how they were.
+function part(c, key) {
+  return keyed(c.parts, key, () => {
+    const p = {points: [], snapshots: [], cells: new Map(), name: make("h4", {hidden: ""}), numbers: make("dl", {class: "numbers"})};
+    p.e = make("div", {}, p.name, p.numbers);
+    c.e.append(p.e);
+    return p;
+  });
+}
+
+// cell shows a number of a part; with history, also how it was.
+function cell(p, {label, title}, text, loud, history) {
+  const s = keyed(p.cells, label, () => {
     const s = {value: make("span"), peak: make("small"), path: history && make("path")};
     s.dd = make("dd", {}, s.value, " ", s.peak, ...history ? [make("svg", {class: "spark", viewBox: "0 0 100 24", preserveAspectRatio: "none", "aria-hidden": "true"}, s.path)] : []);
-    c.numbers.append(make("div", {title}, make("dt", {}, label), s.dd));
+    p.numbers.append(make("div", {title}, make("dt", {}, label), s.dd));
     return s;
   });
   say(s.value, text);
@@ -193,6 +203,33 @@ function sweep(cards, seen, column, order) {
   sorted.forEach((c, i) => { if ($(column).children[i] !== c.e) $(column).insertBefore(c.e, $(column).children[i] || null); });
 }
 
+// drawModel updates the numbers of one model of an engine, and returns whether requests wait for its KV cache. of returns its samples by name.
+function drawModel(p, of, name, now) {
+  p.name.hidden = !name;
+  say(p.name, name || "");
+  const values = name => of(name).map(s => s.v), after = {t: now, ttft: histogram(of(M.ttft)), itl: histogram(of(M.itl))};
+  p.snapshots = p.snapshots.filter(s => now - s.t <= LATELY + POLL);
+  // The oldest of this life of the engine: what it counted before a restart, or while nobody looked, is not of the last minute.
+  const since = h => p.snapshots.find(s => s[h].size && [...s[h]].every(([le, n]) => n <= (after[h].get(le) || 0)));
+  const point = {t: now, running: sum(values(M.running)), waiting: sum(values(M.waiting)), kv: max(values(M.kv))}, says = {};
+  for (const h of ["ttft", "itl"]) {
+    const before = since(h);
+    point[h] = before ? quantile(0.95, before[h], after[h]) : null;
+    says[h] = point[h] !== null ? seconds(point[h]) : !after[h].size ? "–" : before ? "none lately" : "…";
+  }
+  p.snapshots.push(after);
+  p.points = p.points.filter(p => now - p.t < KEEP);
+  p.points.push(point);
+  const pressed = point.kv > 0.9 && point.waiting > 0;
+  for (const n of NUMBERS) {
+    const s = cell(p, n, says[n.of] || n.show(point[n.of]), pressed && n.of === "kv", true);
+    const peak = max(p.points.map(p => p[n.of]).filter(v => v !== null));
+    say(s.peak, peak === null ? "" : "peak " + n.show(peak));
+    spark(s.path, p.points, n.of, n.top, now);
+  }
+  return pressed;
+}
+
 // drawEngines updates the engines, and reports what is wrong with them.
 function drawEngines(page, listed, now, problem) {
   const byPlace = new Map();
@@ -203,41 +240,23 @@ function drawEngines(page, listed, now, problem) {
   for (const {l, v: up} of page.get(M.up)) {
     const key = place(l), c = card(engines, "engines", "engine", key);
     seen.add(key);
-    const of = name => (byPlace.get(key) || new Map()).get(name) || [];
-    const values = name => of(name).map(s => s.v);
-    const unique = (name, label) => [...new Set(of(name).map(s => s.l[label]).filter(Boolean))].join(", ");
+    const of = (name, model) => ((byPlace.get(key) || new Map()).get(name) || []).filter(s => model === undefined || (s.l.model_name || "") === model);
+    const unique = (name, label) => [...new Set(of(name).map(s => s.l[label] || ""))];
+    const known = unique(M.info, "model_name"), models = known.length ? known.sort() : c.parts.size ? [...c.parts.keys()] : [""];
+    const several = models.length > 1;
     say(c.name, l.pod || l.server);
-    say(c.about, [unique(M.info, "model_name"), join(l.runtime, unique(M.info, "version")), l.namespace, l.container, l.pod && l.server].filter(Boolean).join(" · "));
+    say(c.about, [several ? models.length + " models" : known[0], join(l.runtime, unique(M.info, "version").filter(Boolean).join(", ")), l.namespace, l.container, l.pod && l.server].filter(Boolean).join(" · "));
     c.gpus = of(M.runsOn).map(s => s.l);
+    for (const [model, p] of c.parts) if (!models.includes(model)) { p.e.remove(); c.parts.delete(model); }
+    const pressed = models.filter(model => drawModel(part(c, model), name => of(name, model), several && (model || "unnamed"), now));
 
-    const after = {t: now, ttft: histogram(of(M.ttft)), itl: histogram(of(M.itl))};
-    c.snapshots = c.snapshots.filter(s => now - s.t <= LATELY + POLL);
-    // The oldest of this life of the engine: what it counted before a restart, or while nobody looked, is not of the last minute.
-    const since = h => c.snapshots.find(s => s[h].size && [...s[h]].every(([le, n]) => n <= (after[h].get(le) || 0)));
-    const point = {t: now, running: sum(values(M.running)), waiting: sum(values(M.waiting)), kv: max(values(M.kv))};
-    for (const h of ["ttft", "itl"]) {
-      const before = since(h);
-      point[h] = before ? quantile(0.95, before[h], after[h]) : null;
-      point[h + "Says"] = point[h] !== null ? seconds(point[h]) : !after[h].size ? "–" : before ? "none lately" : "…";
-    }
-    c.snapshots.push(after);
-    c.points = c.points.filter(p => now - p.t < KEEP);
-    c.points.push(point);
-    const pressed = point.kv > 0.9 && point.waiting > 0;
-    for (const n of NUMBERS) {
-      const s = cell(c, n, point[n.of + "Says"] || n.show(point[n.of]), pressed && n.of === "kv", true);
-      const peak = max(c.points.map(p => p[n.of]).filter(v => v !== null));
-      say(s.peak, peak === null ? "" : "peak " + n.show(peak));
-      spark(s.path, c.points, n.of, n.top, now);
-    }
-
-    const labels = {namespace: l.namespace, pod: l.pod, server: l.server, model_name: unique(M.info, "model_name")};
+    const labels = {namespace: l.namespace, pod: l.pod, server: l.server, model_name: several ? "" : known[0]};
     const why = listed.find(e => e.server === l.server && e.pod === (l.pod || "") && e.namespace === (l.namespace || ""));
     say(c.notes, up ? "" : why ? why.todo : "");
-    if (up === 1 && max(values(M.sleeping)) === 1) level(c, "", "asleep");
-    else if (up === 1 && pressed) {
+    if (up === 1 && max(of(M.sleeping).map(s => s.v)) === 1) level(c, "", "asleep");
+    else if (up === 1 && pressed.length) {
       level(c, "look", "KV cache full, and requests wait");
-      problem("look", "KV cache full while requests wait", "LLMKVPressure", c, labels);
+      for (const model of pressed) problem("look", "KV cache full while requests wait", "LLMKVPressure", c, {...labels, model_name: model});
     } else if (up === 1) level(c, "", "up");
     else if (l.reason === "loading") {
       level(c, "look", "loads its model");
@@ -286,17 +305,18 @@ function drawGPUs(page, now, problem) {
 
     const sm = find(M.clock, {domain: "sm"}) ?? find(M.clock, {domain: "graphics"}), most = find(M.clockMax, {domain: "sm"}) ?? find(M.clockMax, {domain: "graphics"});
     const hot = find(M.temperature, {sensor: "gpu"}), left = find(M.margin, {limit: "slowdown"}), bandwidth = find(M.bandwidth);
-    c.points = c.points.filter(p => now - p.t < KEEP);
-    c.points.push({t: now, sm, bandwidth: bandwidth ?? find(M.busy), hot});
-    const draw = (of, label, title, text, loud, top) => spark(cell(c, {label, title}, text, loud, true).path, c.points, of, top, now);
+    const p = part(c, "");
+    p.points = p.points.filter(p => now - p.t < KEEP);
+    p.points.push({t: now, sm, bandwidth: bandwidth ?? find(M.busy), hot});
+    const draw = (of, label, title, text, loud, top) => spark(cell(p, {label, title}, text, loud, true).path, p.points, of, top, now);
     draw("sm", "clock", "Clock of the cores, now and at most.", sm === null ? "–" : (sm / 1e6).toFixed(0) + (most ? " of " + (most / 1e6).toFixed(0) : "") + " MHz", harms.length, most);
     draw("bandwidth", bandwidth === null ? "memory busy" : "memory bandwidth", bandwidth === null ? "Share of time in which memory was read or written at all: not bandwidth, which this GPU does not report." : "Share of the memory bandwidth in use. Decoding is bound by it.",
       percent(bandwidth ?? find(M.busy)), false, 1);
     draw("hot", "temperature", "Temperature of the GPU, and the degrees left until it slows down.", hot === null ? "–" : Math.round(hot) + " °C" + (left === null ? "" : ", " + Math.round(left) + " left"), left !== null && left <= 0, 100);
-    cell(c, {label: "power", title: "Power drawn now."}, find(M.power, {scope: "gpu"}) === null ? "–" : Math.round(find(M.power, {scope: "gpu"})) + " W");
-    cell(c, {label: "memory errors", title: "ECC errors since the driver was loaded: not corrected, and corrected."},
+    cell(p, {label: "power", title: "Power drawn now."}, find(M.power, {scope: "gpu"}) === null ? "–" : Math.round(find(M.power, {scope: "gpu"})) + " W");
+    cell(p, {label: "memory errors", title: "ECC errors since the driver was loaded: not corrected, and corrected."},
       uncorrected === null ? "–" : uncorrected + errors("corrected") ? number(uncorrected) + " lost, " + number(errors("corrected")) + " corrected" : "none", uncorrected > 0);
-    cell(c, {label: "driver errors", title: "XIDs in the last hour."}, xids || "none in an hour", xids);
+    cell(p, {label: "driver errors", title: "XIDs in the last hour."}, xids || "none in an hour", xids);
     const mild = reasons.filter(r => !harms.includes(r)).map(r => (THROTTLES[r] || {says: r}).says);
     level(c, wrong.some(w => w.how === "bad") ? "bad" : wrong.length ? "look" : "", wrong.map(w => w.says).join("; ") || mild.join("; ") || (reasons.length ? "" : "at its clocks"));
   }
@@ -326,13 +346,15 @@ const promised = l => JSON.stringify([l.slo, l.namespace || "", l.model_name || 
 // count adds up the events of objectives since the last poll, and forgets those too old.
 function count(page, now) {
   spent = spent.filter(s => now - s.t < KEEP);
+  const gains = new Map(); // one for each objective and kind: engines share them
   for (const [name, of] of [[M.events, "events"], [M.badEvents, "bad"]]) {
     for (const {l, v} of page.get(name)) {
       const key = name + JSON.stringify(l), before = last.get(key);
       last.set(key, v);
-      if (before !== undefined && v !== before) spent.push({t: now, key: promised(l), of, n: v < before ? v : v - before});
+      if (before !== undefined && v !== before) keyed(gains, promised(l) + of, () => ({t: now, key: promised(l), of, n: 0})).n += v < before ? v : v - before;
     }
   }
+  spent.push(...gains.values());
 }
 
 // table replaces the rows of a table; the first is its head.
@@ -418,7 +440,11 @@ function drawProblems(problems) {
       p.all.length > 8 ? " …" : "", ...p.runbook ? [" ", make("a", {href: "runbooks/" + p.runbook + (String(only) && "?" + only)}, "Runbook " + p.runbook)] : []);
   });
   const same = $("problems").textContent === list.map(e => e.textContent).join("");
-  if (!same) $("problems").replaceChildren(...list);
+  if (!same) {
+    const focused = $("problems").contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    $("problems").replaceChildren(...list);
+    if (focused !== null) ([...$("problems").querySelectorAll("a")].find(a => a.getAttribute("href") === focused) || $("verdict")).focus();
+  }
   const wrong = order.filter(p => p.how === "bad").length, look = order.length - wrong, none = !engines.size && !gpus.size;
   $("verdict").classList.toggle("loud", wrong > 0);
   say($("verdict"), none ? "No engine and no GPU is read." : wrong ? wrong + (wrong === 1 ? " thing is wrong" : " things are wrong") + (look ? ", " + look + " to look at" : "")

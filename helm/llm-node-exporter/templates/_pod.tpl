@@ -86,6 +86,9 @@ spec:
         - --discovery.namespace={{ . }}
         {{- end }}
         {{- end }}
+        {{- if .Values.probeEngines }}
+        - --probe.engines
+        {{- end }}
         {{- if not .Values.gpu.kmsg }}
         - --gpu.kmsg=none
         {{- end }}

@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"net/url"
+	"slices"
+
+	"github.com/prometheus/common/config"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Offer describes a model of a target, and how clients ask for it.
+type Offer struct {
+	// URL holds scheme, host, port and prefix, and HTTP what else it takes to get there.
+	URL  string
+	HTTP config.HTTPClientConfig
+	// API names the way to ask, and Name the model as clients do.
+	API, Name string
+	// Declined says why no request may be sent there, one of the Declined constants; empty if one may.
+	Declined string
+	// Model, Server, Namespace, Pod and Container are labels of the engine's series.
+	Model, Server, Namespace, Pod, Container string
+	// Unread says that no page has been understood yet: nothing is known but Server.
+	Unread bool
+}
+
+// Reasons why no request may be sent to a target.
+const (
+	DeclinedGateway  = "gateway"     // it passes requests on to engines that have offers of their own
+	DeclinedRole     = "role"        // it does a part of the work, such as prefill, for a router that splits requests
+	DeclinedEndpoint = "no_endpoint" // nothing at its page's port takes requests for text
+	DeclinedModel    = "no_model"    // it names no model: none is loaded, or its list of models does not answer
+)
+
+// offer adds a model of the page. name is what clients call it.
+func (c *compiler) offer(d *Dialect, model, name, role string) {
+	o := Offer{API: d.API, Name: name, Model: model}
+	switch {
+	case d.Role == metrics.GatewayRole:
+		o = Offer{Declined: DeclinedGateway}
+	case d.API == "":
+		o = Offer{Declined: DeclinedEndpoint}
+	case role != "":
+		o.Declined = DeclinedRole
+	case name == "":
+		o.Declined = DeclinedModel
+	}
+	// What accompanies an engine on its page offers nothing, and a model is offered once.
+	if len(c.plan.offers) == 0 || d.API != "" && !slices.ContainsFunc(c.plan.offers, func(other Offer) bool { return other.Model == model }) {
+		c.plan.offers = append(c.plan.offers, o)
+	}
+}
+
+// Offers lists the models of all targets, as of their last pages.
+func (c *Collector) Offers() (all []Offer) {
+	for _, t := range c.targets {
+		t.mu.Lock()
+		offers := t.offers
+		t.mu.Unlock()
+		if offers == nil {
+			offers = []Offer{{Unread: true}}
+		}
+		for _, o := range offers {
+			o.URL, o.HTTP = t.at.base.String(), t.from.HTTP
+			o.Server, o.Namespace, o.Pod, o.Container = t.server, t.fixed[metrics.LabelNamespace], t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer]
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// IsAt reports whether the offer is at a host and port.
+func (o Offer) IsAt(host string) bool {
+	u, err := url.Parse(o.URL)
+	return err == nil && sameServer(u.Host, host)
+}

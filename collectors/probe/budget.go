@@ -1,0 +1,57 @@
+package probe
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// budget holds what requests have cost within the hour: those of one probe, or those of all probes of engines.
+type budget struct {
+	mu     sync.Mutex
+	spent  []*charge
+	probes int // that share it; 0 means one
+}
+
+// charge holds what one request costs.
+type charge struct {
+	at     time.Time
+	tokens int
+}
+
+// take charges a request in advance. It returns nil if the hour has not that many tokens left.
+func (b *budget) take(tokens, perHour int) *charge {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.spent = slices.DeleteFunc(b.spent, func(c *charge) bool { return time.Since(c.at) >= time.Hour })
+	sum := tokens
+	for _, c := range b.spent {
+		sum += c.tokens
+	}
+	if sum > perHour {
+		return nil
+	}
+	b.spent = append(b.spent, &charge{time.Now(), tokens})
+	return b.spent[len(b.spent)-1]
+}
+
+// settle replaces what was charged in advance by what the request has cost.
+func (b *budget) settle(c *charge, tokens int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.at, c.tokens = time.Now(), tokens
+}
+
+// share tells how many probes there are to share the budget.
+func (b *budget) share(probes int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.probes = probes
+}
+
+// shared returns how many probes share the budget.
+func (b *budget) shared() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return max(1, b.probes)
+}

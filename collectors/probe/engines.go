@@ -1,0 +1,111 @@
+package probe
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// refusedFor is how long an engine that has refused all requests is left alone.
+const refusedFor = time.Hour
+
+// Offer tells which models the node's engines have, for probes of engines to ask.
+func (c *Collector) Offer(offers []engine.Offer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !reflect.DeepEqual(c.offers, offers) {
+		c.offers = offers
+		c.change()
+	}
+}
+
+// expand returns the probes that are wanted: the configured ones, and one for each model that the engines offer and no
+// configured one asks. What runs at an engine whose page has not been read since a reload goes on.
+func (c *Collector) expand(before []running) (probes []*Probe) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	probes = slices.DeleteFunc(slices.Clone(c.wanted), func(p *Probe) bool { return p.cfg.Engines })
+	configured := probes
+	for _, each := range c.wanted {
+		if !each.cfg.Engines {
+			continue
+		}
+		others := len(probes)
+		for _, o := range c.offers {
+			switch {
+			case o.Unread:
+				for _, r := range before {
+					if r.cfg.Engines && r.cfg.Name == each.cfg.Name && r.at.Server == o.Server {
+						probes = append(probes, r.Probe)
+					}
+				}
+				continue
+			case slices.ContainsFunc(configured, func(p *Probe) bool { return p.asks(o) }):
+				continue
+			}
+			p, err := each.of(o)
+			if err != nil {
+				c.log.Warn("engine cannot be probed", "server", o.Server, "err", err)
+				continue
+			}
+			probes = append(probes, p)
+		}
+		each.share(len(slices.DeleteFunc(slices.Clone(probes[others:]), func(p *Probe) bool { return p.at.Declined != "" })))
+	}
+	return probes
+}
+
+// asks reports whether a configured probe asks for the model of an offer.
+func (p *Probe) asks(o engine.Offer) bool {
+	return o.IsAt(p.base.Host) && (p.cfg.Model == o.Model || sameModel(p.cfg.Model, o.Name))
+}
+
+// of returns the probe of one model, which shares the budget of p.
+func (p *Probe) of(o engine.Offer) (*Probe, error) {
+	if o.Declined != "" {
+		return &Probe{cfg: Config{Engines: true, Name: p.cfg.Name}, at: o}, nil
+	}
+	one, err := compileAt(o.Server, p.cfg, o, p.interval, p.userAgent)
+	if err == nil {
+		one.budget = p.budget
+	}
+	return one, err
+}
+
+// pace returns the mean time between two requests: if many probes share a budget, long enough for it to last, with a tenth
+// to spare for requests that confirm a failure.
+func (p *Probe) pace() time.Duration {
+	if !p.cfg.Engines {
+		return p.interval
+	}
+	hours := 1.1 * float64(p.shared()*p.cost()) / float64(p.cfg.TokensPerHour)
+	return max(p.interval, time.Duration(hours*float64(time.Hour)))
+}
+
+// engine exports whether an engine is asked and, if not, why.
+func (c *Collector) engine(p *Probe, declined string) {
+	c.engineAsked.DeletePartialMatch(p.identity())
+	c.engineAsked.WithLabelValues(append(p.labels(), declined)...).Set(metrics.Bool(declined == ""))
+	if declined != "" {
+		c.log.Info("engine is not probed", "server", p.at.Server, "model", p.at.Model, "reason", declined)
+	}
+}
+
+// judge leaves an engine that was found alone for a while if it has refused all requests: it makes no text, knows the model
+// by another name or wants a key.
+func (c *Collector) judge(p *Probe, r *result) {
+	p.answers = p.answers || r.whole()
+	refused := p.cfg.Engines && !p.answers && (r.outcome == metrics.ProbeClientError || r.outcome == metrics.ProbeInvalid)
+	if refused == p.refused {
+		return
+	}
+	p.refused = refused
+	declined := ""
+	if refused {
+		declined = string(r.outcome)
+	}
+	c.engine(p, declined)
+}
