@@ -91,6 +91,11 @@ func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 	return lines, nil
 }
 
+// StoredLine returns a line that is the series at a place in Stored.Series.
+func StoredLine(series labels.Labels, place int) Line {
+	return Line{series, line{terms: []term{{place}}}}
+}
+
 // Adds lists, by their place in Stored.Series, the series that a line adds up; Reads lists those that it subtracts, too.
 func (l Line) Adds() []int  { return slices.Concat(l.line.terms...) }
 func (l Line) Reads() []int { return append(l.Adds(), slices.Concat(l.line.minus...)...) }
