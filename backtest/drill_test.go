@@ -144,9 +144,7 @@ func ask(t *testing.T, store *rulesim.Sim, change func(*backtest.Backtest)) (*ba
 	t.Cleanup(server.Close)
 	var progress bytes.Buffer
 	b := &backtest.Backtest{URL: server.URL, Source: backtest.Auto, Pairs: slo.DefaultWindowPairs(), MaxSamples: 500_000, Progress: &progress}
-	for _, o := range slo.Defaults() {
-		b.Objectives = append(b.Objectives, o.WithDefaults())
-	}
+	b.Objectives = complete(slo.Defaults())
 	change(b)
 	var err error
 	if b.API, err = promapi.Connect(server.URL, "", backtest.Transport(0, "", &progress)); err != nil {
@@ -155,15 +153,14 @@ func ask(t *testing.T, store *rulesim.Sim, change func(*backtest.Backtest)) (*ba
 	return b.Run(context.Background())
 }
 
-// minutes returns what fired in a report, as record does.
-func minutes(r *backtest.Report) map[string][2]string {
-	all := map[string][2]string{}
-	for _, row := range r.Rows {
-		all[subject("", row.Model, row.Objective)] = [2]string{spans(row.Pages), spans(row.Tickets)}
+func complete(objectives []slo.Objective) (all []slo.Objective) {
+	for _, o := range objectives {
+		all = append(all, o.WithDefaults())
 	}
 	return all
 }
 
+// spans writes episodes as text.
 func spans(all []backtest.Episode) (text string) {
 	for _, e := range all {
 		text += fmt.Sprintf("%s-%s ", e.From.UTC().Format("02T15:04"), e.To.UTC().Format("02T15:04"))
@@ -201,7 +198,7 @@ func TestPagesAreThoseThatFired(t *testing.T) {
 				want[s] = spans(merged(at))
 			}
 			for source, store := range map[backtest.Source]*rulesim.Sim{backtest.Exporter: h.Prometheus, backtest.Engines: h.engines} {
-				r, err := ask(t, store, func(b *backtest.Backtest) { b.From, b.To = rulesim.Epoch, h.end })
+				r, err := ask(t, store, func(b *backtest.Backtest) { b.From, b.To, b.Objectives = rulesim.Epoch, h.end, complete(h.Incident.Fleet.Configured()) })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -231,4 +228,3 @@ func TestPagesAreThoseThatFired(t *testing.T) {
 		})
 	}
 }
-

@@ -337,7 +337,7 @@ func newCounting(h *history) *counting {
 }
 
 // alternative separates the name of an objective from another bound for its threshold.
-const alternative = "\xff"
+const alternative = "@"
 
 // open finds out what is counted on a page.
 func (c *counting) open(p *page, h *history) error {
