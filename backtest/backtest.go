@@ -149,6 +149,9 @@ func (b *Backtest) Run(ctx context.Context) (*Report, error) {
 		r.Rows = append(r.Rows, rows...)
 		fmt.Fprintf(b.Progress, "%d of %d: %s, %.1f s\n", i+1, len(groups), cmp.Or(g.model, "models without a name"), time.Since(began).Seconds())
 	}
+	if r.Rows == nil {
+		return nil, fmt.Errorf("%s has engines that no objective counts: %s", b.URL, strings.Join(append(b.notes, "give their objectives with --config"), "; "))
+	}
 	if late := time.Duration(first) * time.Minute; late > time.Hour {
 		h.note("the history begins at %s UTC: what came before, from %s on, is not known", h.begin.Add(late).UTC().Format(minuteFormat), h.begin.UTC().Format(minuteFormat))
 	}

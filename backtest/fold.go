@@ -16,11 +16,11 @@ var loopback = regexp.MustCompile(`^(?:` + metrics.Loopback + `)$`)
 
 // fold adds what the samples of a chunk say to the subjects, and forgets samples that no later window reaches.
 func (c *counting) fold(from, until time.Time) {
-	s := span{begin: c.h.begin.UnixMilli(), from: int(from.Sub(c.h.begin)/time.Minute) + 1, to: int(until.Sub(c.h.begin)/time.Minute) + 1}
-	if from.Equal(c.h.begin) {
-		s.from = 0
+	minute := func(at time.Time) int { return int(at.Sub(c.h.begin) / time.Minute) }
+	s := span{begin: c.h.begin.UnixMilli(), from: max(minute(from)+1, 0), to: min(minute(until)+1, c.h.minutes())}
+	if s.to <= s.from {
+		return // before the beginning
 	}
-	s.to = min(s.to, c.h.minutes())
 	started := map[string]*counter{} // by page
 	engines := map[string][]*counter{}
 	for _, count := range c.counters {

@@ -224,9 +224,9 @@ func pages(series []model.LabelSet) []*page {
 	return all
 }
 
-// read adds the chunks of a group to what is counted.
+// read adds the chunks of a group to what is counted, from where the windows of the first minutes begin.
 func (h *history) read(ctx context.Context, g group, to *counting) error {
-	for from := h.begin; from.Before(h.end); {
+	for from := h.begin.Add(-requestWindow); from.Before(h.end); {
 		until := from.Truncate(chunk).Add(chunk)
 		if until.After(h.end) {
 			until = h.end
