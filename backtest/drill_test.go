@@ -197,7 +197,9 @@ func TestPagesAreThoseThatFired(t *testing.T) {
 				want[s] = spans(merged(at))
 			}
 			for source, store := range map[backtest.Source]*rulesim.Sim{backtest.Exporter: h.Prometheus, backtest.Engines: h.engines} {
-				r, err := ask(t, store, func(b *backtest.Backtest) { b.From, b.To, b.Objectives = rulesim.Epoch, h.end, complete(h.Incident.Fleet.Configured()) })
+				r, err := ask(t, store, func(b *backtest.Backtest) {
+					b.From, b.To, b.Objectives = rulesim.Epoch, h.end, complete(h.Incident.Fleet.Configured())
+				})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -78,11 +78,11 @@ func TestOtherTargetsAndThresholds(t *testing.T) {
 	if got, want := fmt.Sprint(row.Bounds), "[{0.25 1} {1 0}]"; got != want {
 		t.Errorf("thresholds %s, want %s", got, want)
 	}
-	// With more than half of the events bad any target pages, with no more than half only those that ask for more.
-	if got := fmt.Sprint(row.Targets[:2]); got != "[{50% 0} {80% 1}]" {
+	// A quarter of the events of the whole history is bad: within six hours 6 times 3% is less than that, 6 times 5% is more.
+	if got := fmt.Sprint(row.Targets[3:5]); got != "[{95% 0} {97% 1}]" {
 		t.Errorf("targets %s", got)
 	}
-	if row.Best != "50%" { // two hours of 30 pages a month are less than one page
+	if row.Best != "95%" { // two hours of 30 pages a month are less than one page
 		t.Errorf("recommends %q", row.Best)
 	}
 	for _, format := range []string{"text", "html", "json"} {
@@ -199,7 +199,9 @@ func TestRefusals(t *testing.T) {
 // TestShortHistory says from when there is data.
 func TestShortHistory(t *testing.T) {
 	store := stored(t)
-	r, err := ask(t, store, func(b *backtest.Backtest) { b.From, b.To = rulesim.Epoch.Add(-72*time.Hour), rulesim.Epoch.Add(2*time.Hour) })
+	r, err := ask(t, store, func(b *backtest.Backtest) {
+		b.From, b.To = rulesim.Epoch.Add(-72*time.Hour), rulesim.Epoch.Add(2*time.Hour)
+	})
 	if err != nil || !strings.Contains(strings.Join(r.Notes, "\n"), "the history begins at 2026-01-05 00:0") {
 		t.Errorf("%v %+v", err, r)
 	}

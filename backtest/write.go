@@ -86,7 +86,7 @@ func lasted(all []Episode) string {
 	for _, e := range all {
 		total += e.To.Sub(e.From) + time.Minute
 	}
-	return strings.TrimSuffix(total.String(), "0s")
+	return cmp.Or(strings.TrimSuffix(total.String(), "0s"), "–")
 }
 
 func whole(v float64) string { return strconv.FormatFloat(math.Round(v), 'f', -1, 64) }
@@ -95,11 +95,20 @@ func percent(share float64) string {
 	return strconv.FormatFloat(math.Round(share*1e3)/10, 'f', -1, 64) + "%"
 }
 
-// choices lists what others would have done, "0.25 s: 12, 0.75 s: 0".
+// choices lists what others would have done, those in a row that would have done the same as one: "0.25 s to 0.5 s: 12".
 func choices(all []Choice, unit string) string {
 	var parts []string
-	for _, c := range all {
-		parts = append(parts, fmt.Sprintf("%s%s: %d", c.Value, unit, c.Pages))
+	for i := 0; i < len(all); {
+		j := i
+		for j+1 < len(all) && all[j+1].Pages == all[i].Pages {
+			j++
+		}
+		name := all[i].Value + unit
+		if j > i {
+			name += " to " + all[j].Value + unit
+		}
+		parts = append(parts, fmt.Sprintf("%s: %d", name, all[i].Pages))
+		i = j + 1
 	}
 	return strings.Join(parts, ", ")
 }
