@@ -142,7 +142,7 @@ func (b *Backtest) Run(ctx context.Context) (*Report, error) {
 			return nil, err
 		}
 		rows, known := c.rows()
-		if err := h.verdicts(ctx, rows); err != nil {
+		if err := h.verdicts(ctx, g, rows); err != nil {
 			return nil, err
 		}
 		first = min(first, known)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -208,6 +209,9 @@ func TestPagesAreThoseThatFired(t *testing.T) {
 				}
 				got := map[string]string{}
 				for _, row := range r.Rows {
+					if c.incident == "traffic-burst" && c.runtime == "vllm" && source == backtest.Engines && row.Objective == "ttft" && !strings.HasPrefix(row.Pages[0].Verdict, "queueing: ") {
+						t.Errorf("of a queue it says %q", row.Pages[0].Verdict)
+					}
 					for alert, all := range map[*rules.Alert][]backtest.Episode{rules.FastBurn: row.Pages, rules.SlowBurn: row.Tickets} {
 						if len(all) > 0 {
 							name := row.Model

@@ -38,7 +38,7 @@ func (r *Report) reads() string {
 	if r.Reads == Exporter {
 		return "Read: what the exporter counted (llm_slo_events_total)."
 	}
-	return "Read: the engines' own series. Causes are unknown: the exporter's rules record them."
+	return "Read: the engines' own series. Causes are those that these series show."
 }
 
 // headings are those of the table, and cells are what stands below them.
