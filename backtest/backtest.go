@@ -113,7 +113,7 @@ var Targets = []string{"50%", "80%", "90%", "95%", "97%", "98%", "99%", "99.5%",
 func (b *Backtest) Run(ctx context.Context) (*Report, error) {
 	h := &history{Backtest: b, begin: b.From.Truncate(tileMinutes * time.Minute), end: b.To.Truncate(time.Minute), exporter: b.Source == Exporter, interval: 15 * time.Second}
 	if b.Source == Auto {
-		stored, err := h.series(ctx, metrics.SLOEvents.Name, h.begin, h.end)
+		stored, err := h.series(ctx, h.begin, h.end, metrics.SLOEvents.Name)
 		if err != nil {
 			return nil, err
 		}

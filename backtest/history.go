@@ -42,8 +42,7 @@ type history struct {
 	interval   time.Duration // between two scrapes
 }
 
-// names returns the regular expressions of the series that are looked for, first those of counters and gauges, then
-// those of buckets.
+// names returns the regular expressions of the names of the series that are looked for.
 func (h *history) names() []string {
 	if h.exporter {
 		return []string{metrics.SLOEvents.Name, metrics.SLOBadEvents.Name, metrics.SLOMaintenance.Name, metrics.EngineStartTime.Name,
@@ -71,6 +70,7 @@ func (h *history) names() []string {
 // group is a set of targets whose models no other target serves.
 type group struct {
 	match string // matchers of its series, as in {…}
+	about string // matchers of the series about its engines as processes, which name no model
 	model string // one of them, for progress
 	name  string // of one of the series
 }
@@ -79,15 +79,15 @@ type group struct {
 func (h *history) groups(ctx context.Context) ([]group, error) {
 	first := "{" + h.named(h.names()[:len(h.names())-1]) + `,le=~"|\\+Inf"}`
 	if h.exporter {
-		series, err := h.series(ctx, "{"+h.named([]string{metrics.SLOEvents.Name})+"}", h.begin, h.end)
+		series, err := h.series(ctx, h.begin, h.end, metrics.SLOEvents.Name)
 		models := map[string]group{}
 		for _, s := range series {
 			m, ns := string(s[metrics.LabelModel]), string(s[metrics.LabelNamespace])
-			models[ns+"\xff"+m] = group{fmt.Sprintf(`model_name=%q,namespace=%q`, m, ns), m, metrics.SLOEvents.Name}
+			models[ns+"\xff"+m] = group{fmt.Sprintf(`model_name=%q,namespace=%q`, m, ns), fmt.Sprintf(`namespace=%q`, ns), m, metrics.SLOEvents.Name}
 		}
 		return sorted(models), err
 	}
-	series, err := h.series(ctx, first, h.begin, h.end)
+	series, err := h.series(ctx, h.begin, h.end, first)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,8 @@ func (h *history) groups(ctx context.Context) ([]group, error) {
 	}
 	all := map[string]group{}
 	for m := range jobs {
-		all[m] = group{fmt.Sprintf(`job=~%q,instance=~%q`, anyOf(jobs[m]), anyOf(instances[m])), m, names[m]}
+		match := fmt.Sprintf(`job=~%q,instance=~%q`, anyOf(jobs[m]), anyOf(instances[m]))
+		all[m] = group{match, match, m, names[m]}
 	}
 	return sorted(all), nil
 }
@@ -157,13 +158,14 @@ func anyOf(values map[string]bool) string {
 	return strings.Join(quoted, "|")
 }
 
-// series lists the series that a selector finds in a time.
-func (h *history) series(ctx context.Context, selector string, from, to time.Time) ([]model.LabelSet, error) {
-	all, warnings, _, err := h.API.Series(ctx, []string{selector}, from, to)
-	if err := promapi.Explain(h.URL, selector, err); err != nil {
+// series lists the series that selectors find in a time.
+func (h *history) series(ctx context.Context, from, to time.Time, selectors ...string) ([]model.LabelSet, error) {
+	all, warnings, _, err := h.API.Series(ctx, selectors, from, to)
+	expr := strings.Join(selectors, " and ")
+	if err := promapi.Explain(h.URL, expr, err); err != nil {
 		return nil, err
 	}
-	return all, truncated(selector, warnings)
+	return all, truncated(expr, warnings)
 }
 
 // samples returns the stored samples of the series that a selector finds in the time up to a moment.
@@ -244,7 +246,7 @@ func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to 
 	if until.Before(time.Now().Add(-chunk / 24)) {
 		ctx = context.WithValue(ctx, settled{}, true)
 	}
-	series, err := h.series(ctx, "{"+h.named(h.names())+","+g.match+"}", from, until)
+	series, err := h.series(ctx, from, until, "{"+h.named(h.names())+","+g.match+"}", "{"+h.named([]string{metrics.EngineStartTime.Name})+","+g.about+"}")
 	if err != nil {
 		return err
 	}
@@ -275,9 +277,11 @@ func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to 
 		step = (step / 2).Truncate(time.Minute)
 	}
 	var plain []string
-	selectors := []string{}
+	var selectors []string
 	for _, name := range slices.Sorted(maps.Keys(wants)) {
-		if wants[name][""] {
+		if name == metrics.EngineStartTime.Name {
+			selectors = append(selectors, "{"+h.named([]string{name})+","+g.about+"}")
+		} else if wants[name][""] {
 			plain = append(plain, name)
 		} else {
 			selectors = append(selectors, fmt.Sprintf(`{__name__=%q,le=~%q,%s}`, name, anyOf(wants[name]), g.match))

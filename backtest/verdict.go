@@ -84,7 +84,7 @@ func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.L
 		return nil, err
 	}
 	defer sim.Close()
-	series, err := h.series(ctx, "{"+g.match+"}", at.Add(-replayed), at)
+	series, err := h.series(ctx, at.Add(-replayed), at, "{"+g.match+"}")
 	if err != nil {
 		return nil, err
 	}

@@ -88,3 +88,15 @@ func TestBacktestOfAFile(t *testing.T) {
 		t.Errorf("progress: %s", fmt.Sprint(progress.String()))
 	}
 }
+
+// TestBacktestOfARealPrometheus reads a day of events at one a second, none of them bad. Those of two hours of maintenance,
+// and of the six minutes in which rates still see it, are left out.
+func TestBacktestOfARealPrometheus(t *testing.T) {
+	var out bytes.Buffer
+	if err := backtestObjectives([]string{"--prometheus=" + recorded(t), "--since=1d", "--at=2025-10-27T00:00:00Z", "--cache=" + t.TempDir()}, &out, new(bytes.Buffer)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "what the exporter counted") || !strings.Contains(out.String(), "prod/fine  ttft       99%     0.5 s   78840   0 ") {
+		t.Error(out.String())
+	}
+}
