@@ -21,7 +21,7 @@ import (
 // Limits of what is replayed for verdicts where no rule has recorded any: pages per model, the time before a page that
 // is fetched whole, and the last part of it in which the rules are evaluated.
 const (
-	replays    = 3
+	replays    = 2
 	replayed   = 75 * time.Minute
 	evaluating = 5 * time.Minute
 )
