@@ -273,7 +273,7 @@ func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to 
 		return nil
 	}
 	step := until.Sub(from)
-	for n*int(step/h.interval) > h.MaxSamples && step > time.Hour {
+	for n*int(step/h.interval) > h.MaxSamples && step > 5*time.Minute {
 		step = (step / 2).Truncate(time.Minute)
 	}
 	var plain []string

@@ -26,7 +26,9 @@ import (
 )
 
 // Serve returns the HTTP API of a Prometheus that has what a simulation stored, read-only.
-func Serve(store *rulesim.Sim) http.Handler { return (&Prometheus{store: store, registry: prometheus.NewRegistry()}).handler("") }
+func Serve(store *rulesim.Sim) http.Handler {
+	return (&Prometheus{store: store, registry: prometheus.NewRegistry()}).handler("")
+}
 
 // handler serves Prometheus' HTTP API, read-only.
 func (p *Prometheus) handler(address string) http.Handler {
