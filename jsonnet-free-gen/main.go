@@ -3,7 +3,7 @@
 //
 // Without --format it writes the generated files of this repository. With --format it writes rules, an Alertmanager
 // configuration and an index of runbooks for one installation. "report" queries a Prometheus that has evaluated the
-// rules, and reports on the error budgets.
+// rules, and reports on the error budgets; "backtest" queries one that need not know them, and tells what would have paged.
 package main
 
 import (
@@ -45,6 +45,9 @@ func run(args []string) error {
 	if len(args) > 0 && args[0] == "report" {
 		return reportBudgets(args[1:], os.Stdout)
 	}
+	if len(args) > 0 && args[0] == "backtest" {
+		return backtestObjectives(args[1:], os.Stdout, os.Stderr)
+	}
 	var c command
 	if _, err := c.app().Parse(args); err != nil {
 		return err
@@ -76,7 +79,7 @@ type command struct {
 // app declares the flags.
 func (c *command) app() *kingpin.Application {
 	app := kingpin.New("jsonnet-free-gen", "Renders the generated files of this repository or, with --format, the rules for one installation. "+
-		"With report as the first argument, it reports on error budgets instead: see report --help.")
+		"With report as the first argument, it reports on error budgets instead, and with backtest on what objectives would have paged on: see report --help and backtest --help.")
 	app.HelpFlag.Short('h')
 	c.style.Labels, c.metaLabels, c.severities = map[string]string{}, map[string]string{}, map[string]string{}
 	app.Flag("out", "Folder to write to.").Default(".").StringVar(&c.out)

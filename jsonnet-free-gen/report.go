@@ -10,21 +10,18 @@ import (
 	"io"
 	"maps"
 	"math"
-	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
-	"github.com/prometheus/client_golang/api"
 	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
-	"github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/extension"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promapi"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -90,7 +87,7 @@ func reportBudgets(args []string, to io.Writer) error {
 	if err := r.span(*month, *at, time.Now()); err != nil {
 		return err
 	}
-	if err := r.connect(*httpConfig); err != nil {
+	if r.api, err = promapi.Connect(r.url, *httpConfig, nil); err != nil {
 		return err
 	}
 	rows, err := r.rows(context.Background())
@@ -140,30 +137,6 @@ func (r *report) span(month, at string, now time.Time) error {
 }
 
 const day = 24 * time.Hour
-
-func (r *report) connect(httpConfig string) error {
-	if u, err := url.Parse(r.url); err != nil || u.Host == "" || u.User != nil {
-		return errors.New("--prometheus: write it as http://host:9090, with a path if there is one; credentials belong into the file of --http-config")
-	}
-	client := config.HTTPClientConfig{FollowRedirects: true, EnableHTTP2: true}
-	if httpConfig != "" {
-		loaded, _, err := config.LoadHTTPConfigFile(httpConfig)
-		if err != nil {
-			return fmt.Errorf("--http-config %s: %w", httpConfig, err)
-		}
-		client = *loaded
-	}
-	transport, err := config.NewRoundTripperFromConfig(client, "report")
-	if err != nil {
-		return fmt.Errorf("--http-config: %w", err)
-	}
-	c, err := api.NewClient(api.Config{Address: r.url, RoundTripper: transport})
-	if err != nil {
-		return fmt.Errorf("--prometheus %s: %w", r.url, err)
-	}
-	r.api = prometheus.NewAPI(c)
-	return nil
-}
 
 // rows returns the objectives, those with the least budget left first.
 func (r *report) rows(ctx context.Context) ([]*budgetRow, error) {
@@ -295,17 +268,8 @@ func (r *report) of(all model.Matrix, by []string, labels model.Metric) model.Ma
 func (r *report) daily(ctx context.Context, expr string, days int) (model.Matrix, error) {
 	span := prometheus.Range{Start: r.end.Add(-time.Duration(days-1) * day), End: r.end, Step: day}
 	value, _, _, err := r.api.QueryRange(ctx, expr, span)
-	var failed *prometheus.Error
-	switch {
-	case errors.As(err, &failed) && strings.HasSuffix(failed.Msg, strconv.Itoa(http.StatusUnauthorized)),
-		errors.As(err, &failed) && strings.HasSuffix(failed.Msg, strconv.Itoa(http.StatusForbidden)):
-		return nil, fmt.Errorf("%s lets nobody in without credentials (%s): write them into a file of Prometheus' HTTP client configuration, such as basic_auth: {username: u, password_file: f}, and give --http-config=FILE", r.url, failed.Msg)
-	case errors.As(err, &failed) && failed.Type != prometheus.ErrBadResponse && failed.Type != prometheus.ErrClient:
-		return nil, fmt.Errorf("%s refuses %s: %w", r.url, expr, err)
-	case errors.As(err, &failed):
-		return nil, fmt.Errorf("%s does not answer as Prometheus does (%w): give the address before /api/v1, with its path", r.url, err)
-	case err != nil:
-		return nil, fmt.Errorf("cannot reach %s: %w", r.url, err)
+	if err != nil {
+		return nil, promapi.Explain(r.url, expr, err)
 	}
 	return value.(model.Matrix), nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/grafana/regexp"
 	remote "github.com/prometheus/client_golang/exp/api/remote"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/route"
 	"github.com/prometheus/prometheus/config"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -20,7 +21,14 @@ import (
 	"github.com/prometheus/prometheus/util/features"
 	"github.com/prometheus/prometheus/util/notifications"
 	api "github.com/prometheus/prometheus/web/api/v1"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 )
+
+// Serve returns the HTTP API of a Prometheus that has what a simulation stored, read-only.
+func Serve(store *rulesim.Sim) http.Handler {
+	return (&Prometheus{store: store, registry: prometheus.NewRegistry()}).handler("")
+}
 
 // handler serves Prometheus' HTTP API, read-only.
 func (p *Prometheus) handler(address string) http.Handler {

@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"html/template"
+	"io"
 	"net/http"
 )
 
@@ -14,6 +15,7 @@ import (
 type Page struct {
 	Title string
 	// Root leads to the exporter's root, as ../ does from /runbooks/: there may be a path before it that only a proxy knows.
+	// Empty for a page that is a file and has no others beside it.
 	Root string
 	// Body is the content of main. Whoever sets it has escaped what came from outside.
 	Body template.HTML
@@ -30,22 +32,27 @@ var layout = template.Must(template.New("layout").Parse(`<!DOCTYPE html>
 <title>{{ .Title }}</title>
 <link rel="icon" href="data:,">
 <style>{{ .Style }}</style></head><body>
-<header><nav aria-label="Pages"><a href="{{ .Root }}">Node</a> <a href="{{ .Root }}engines">Engines</a> <a href="{{ .Root }}runbooks/">Runbooks</a></nav></header>
-<main>
+{{ with .Root }}<header><nav aria-label="Pages"><a href="{{ . }}">Node</a> <a href="{{ . }}engines">Engines</a> <a href="{{ . }}runbooks/">Runbooks</a></nav></header>
+{{ end }}<main>
 {{ .Body }}
 </main>
 {{ with .Script }}<script>{{ . }}</script>
 {{ end }}</body></html>
 `))
 
+// Document writes a page as it is, for a file.
+func (p Page) Document(to io.Writer) error {
+	return layout.Execute(to, struct {
+		Page
+		Style template.CSS
+	}{p, style})
+}
+
 // Write sends a page. The browser loads nothing from elsewhere, runs only the page's own script, and refuses to turn
 // text into HTML.
 func Write(w http.ResponseWriter, status int, p Page) error {
 	var page bytes.Buffer
-	if err := layout.Execute(&page, struct {
-		Page
-		Style template.CSS
-	}{p, style}); err != nil {
+	if err := p.Document(&page); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return err
 	}

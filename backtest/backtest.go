@@ -1,0 +1,363 @@
+// Package backtest tells what objectives would have paged on, from what a Prometheus has stored: the exporter's events
+// or, where no exporter ran, the engines' own histograms and counters. It reads those with the tables of package engine
+// and evaluates burn rates as the generated rules do, at every minute.
+package backtest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promapi"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Backtest says what to replay, and how gently to ask for it.
+type Backtest struct {
+	// URL is the address of the Prometheus, for errors; API asks it.
+	URL string
+	API prometheus.API
+	// Objectives are complete: see slo.Objective.WithDefaults.
+	Objectives []slo.Objective
+	// Pairs are the windows of the alerts.
+	Pairs []slo.WindowPair
+	// From and To bound the time.
+	From, To time.Time
+	// Source says what to read; Auto prefers Exporter.
+	Source Source
+	// MaxSamples limits what one query returns.
+	MaxSamples int
+	// Neighbours is how many bucket bounds on either side of a threshold are tried.
+	Neighbours int
+	// PagesPerMonth is how many pages of an objective on a model are acceptable in 30 days.
+	PagesPerMonth float64
+	// Progress receives a line per model.
+	Progress io.Writer
+
+	notes []string
+}
+
+// Source names what a backtest reads.
+type Source string
+
+// The sources.
+const (
+	Auto     Source = "auto"
+	Exporter Source = "exporter" // llm_slo_events_total
+	Engines  Source = "engines"  // the engines' own series
+)
+
+// Report holds what would have been.
+type Report struct {
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to"`
+	Reads Source    `json:"reads"`
+	Notes []string  `json:"notes,omitempty"`
+	Rows  []Row     `json:"objectives"`
+}
+
+// Row holds one objective on one model.
+type Row struct {
+	Cluster   string `json:"cluster,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Model     string `json:"model_name"`
+	Role      string `json:"role,omitempty"`
+	Objective string `json:"slo"`
+	Target    string `json:"target"`
+	// Threshold is the bucket bound by which the engines count, in seconds; "" where there is none.
+	Threshold string  `json:"threshold_seconds,omitempty"`
+	Events    float64 `json:"events"`
+	Bad       float64 `json:"bad_events"`
+	// Spent is the share of the period's budget, at the traffic of the backtest.
+	Spent   float64   `json:"budget_spent_ratio"`
+	Pages   []Episode `json:"pages"`
+	Tickets []Episode `json:"tickets"`
+	// Targets and Bounds tell what other targets and thresholds would have done; Best is the strictest target with no more
+	// pages than are acceptable, "" if there is none.
+	Targets []Choice `json:"targets,omitempty"`
+	Bounds  []Choice `json:"thresholds,omitempty"`
+	Best    string   `json:"recommended_target,omitempty"`
+
+	hours [][2]float64 // events and bad events by hour
+}
+
+// Episode is the time in which an alert fired without a pause of five minutes.
+type Episode struct {
+	From    time.Time `json:"from"`
+	To      time.Time `json:"to"`
+	Verdict string    `json:"verdict,omitempty"`
+}
+
+// Choice is another target or threshold, and its pages.
+type Choice struct {
+	Value string `json:"value"`
+	Pages int    `json:"pages"`
+}
+
+// Targets are those that a backtest tries besides the objective's own.
+var Targets = []string{"50%", "80%", "90%", "95%", "97%", "98%", "99%", "99.5%", "99.8%", "99.9%", "99.95%", "99.99%"}
+
+// Run reads the history and evaluates it.
+func (b *Backtest) Run(ctx context.Context) (*Report, error) {
+	h := &history{Backtest: b, begin: b.From.Truncate(tileMinutes * time.Minute), end: b.To.Truncate(time.Minute), exporter: b.Source == Exporter, interval: 15 * time.Second}
+	if b.Source == Auto {
+		stored, err := h.series(ctx, h.begin, h.end, metrics.SLOEvents.Name)
+		if err != nil {
+			return nil, err
+		}
+		h.exporter = len(stored) > 0
+	}
+	groups, err := h.groups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(groups) == 0 {
+		return nil, fmt.Errorf("%s has none of the series that are read between %s and %s, which are: %s", b.URL,
+			h.begin.UTC().Format(minuteFormat), h.end.UTC().Format(minuteFormat), strings.Join(h.names(), ", "))
+	}
+	if err := h.scraped(ctx, groups[0]); err != nil {
+		return nil, err
+	}
+	r := &Report{From: h.begin, To: h.end, Reads: Engines}
+	if h.exporter {
+		r.Reads = Exporter
+	}
+	first := h.minutes()
+	for i, g := range groups {
+		began := time.Now()
+		c := newCounting(h)
+		if err := h.read(ctx, g, c); err != nil {
+			return nil, err
+		}
+		rows, known := c.rows()
+		if err := h.verdicts(ctx, g, rows); err != nil {
+			return nil, err
+		}
+		first = min(first, known)
+		r.Rows = append(r.Rows, rows...)
+		fmt.Fprintf(b.Progress, "%d of %d: %s, %.1f s\n", i+1, len(groups), cmp.Or(g.model, "models without a name"), time.Since(began).Seconds())
+	}
+	if r.Rows == nil {
+		return nil, fmt.Errorf("%s has engines that no objective counts: %s", b.URL, strings.Join(append(b.notes, "give their objectives with --config"), "; "))
+	}
+	if late := time.Duration(first) * time.Minute; late > time.Hour {
+		h.note("the history begins at %s UTC: what came before, from %s on, is not known", h.begin.Add(late).UTC().Format(minuteFormat), h.begin.UTC().Format(minuteFormat))
+	}
+	slices.SortStableFunc(r.Rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(len(b.Pages), len(a.Pages)), cmp.Compare(b.Spent, a.Spent), cmp.Compare(a.Model, b.Model), cmp.Compare(a.Objective, b.Objective))
+	})
+	r.Notes = b.notes
+	return r, nil
+}
+
+// note adds a remark to the report, once.
+func (b *Backtest) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(b.notes, text) {
+		b.notes = append(b.notes, text)
+	}
+}
+
+// minutes returns the number of evaluations.
+func (h *history) minutes() int { return int(h.end.Sub(h.begin)/time.Minute) + 1 }
+
+// scraped finds out how often targets are scraped, on which the size of the answers depends.
+func (h *history) scraped(ctx context.Context, g group) error {
+	expr := fmt.Sprintf("max(count_over_time({__name__=%q,%s}[1h]))", g.name, g.match)
+	value, _, _, err := h.API.QueryRange(ctx, expr, prometheus.Range{Start: h.end.Add(-day), End: h.end, Step: time.Hour})
+	if err := promapi.Explain(h.URL, expr, err); err != nil {
+		return err
+	}
+	var most float64
+	for _, s := range value.(model.Matrix) {
+		for _, v := range s.Values {
+			most = max(most, float64(v.Value))
+		}
+	}
+	if most > 0 {
+		h.interval = time.Hour / time.Duration(most)
+	}
+	if h.interval > 90*time.Second {
+		h.note("scraped every %s: windows of five minutes hold few samples, and pages may be late by as much", h.interval.Round(time.Second))
+	}
+	return nil
+}
+
+const day = 24 * time.Hour
+
+// objective returns the objective of a name.
+func (b *Backtest) objective(name string) (slo.Objective, bool) {
+	i := slices.IndexFunc(b.Objectives, func(o slo.Objective) bool { return o.Name == name })
+	if i < 0 {
+		return slo.Objective{}, false
+	}
+	return b.Objectives[i], true
+}
+
+// rows evaluates what was counted. known is the first minute with an event.
+func (c *counting) rows() (rows []Row, known int) {
+	known = c.h.minutes()
+	others := map[key][]Choice{}
+	var bases []*subject
+	for k, s := range c.subjects {
+		if m := c.models[key{k.Cluster, k.Namespace, k.Model, k.Role, ""}]; m != nil {
+			s.requests, s.requestsEnded = m.requests, m.ended
+		} else {
+			s.requests, s.requestsEnded = nothing(c.h.minutes()), nothing(c.h.minutes())
+		}
+		s.corrected()
+		name, bound, other := strings.Cut(k.SLO, alternative)
+		o, ok := c.h.objective(name)
+		switch {
+		case !ok:
+			c.h.note("the exporter also counts %q: name it in the file of --config to have it replayed", name)
+		case other:
+			base := k
+			base.SLO = name
+			others[base] = append(others[base], Choice{bound, len(episodes(s.count(o, c.h.Pairs).fires(o, c.h.Pairs, rules.FastBurn), c.h.begin))})
+		default:
+			bases = append(bases, s)
+		}
+	}
+	for _, s := range bases {
+		o, _ := c.h.objective(s.SLO)
+		for i := 0; i < known; i++ {
+			if s.counted[i] {
+				known = i
+			}
+		}
+		row := c.h.row(s, o)
+		row.Bounds = others[s.key]
+		slices.SortFunc(row.Bounds, func(a, b Choice) int { return cmp.Compare(seconds(a.Value), seconds(b.Value)) })
+		rows = append(rows, row)
+	}
+	for where, reason := range c.uncounted {
+		name, of, _ := strings.Cut(where, alternative)
+		if !slices.ContainsFunc(bases, func(s *subject) bool { return s.SLO == name && s.Model == of }) {
+			c.h.note("%s of %s is not counted: %s", name, cmp.Or(of, "a model without a name"), reason)
+		}
+	}
+	return rows, known
+}
+
+// row evaluates one objective on one model.
+func (h *history) row(s *subject, o slo.Objective) Row {
+	c := s.count(o, h.Pairs)
+	pages := func(o slo.Objective) []Episode { return episodes(c.fires(o, h.Pairs, rules.FastBurn), h.begin) }
+	r := Row{Cluster: s.Cluster, Namespace: s.Namespace, Model: s.Model, Role: s.Role, Objective: s.SLO, Target: o.Target.Percent(), Threshold: s.threshold,
+		Pages: pages(o), Tickets: episodes(c.fires(o, h.Pairs, rules.SlowBurn), h.begin)}
+	began := -1
+	for i := 0; i < len(s.tiles); i += tileMinutes {
+		if i/60 >= len(r.hours) {
+			r.hours = append(r.hours, [2]float64{})
+		}
+		if math.IsNaN(s.tiles[i]) {
+			continue
+		}
+		if began < 0 {
+			began = i
+		}
+		bad := plus(s.badTiles[i], 0)
+		r.Events, r.Bad = r.Events+s.tiles[i], r.Bad+bad
+		r.hours[i/60][0] += s.tiles[i]
+		r.hours[i/60][1] += bad
+	}
+	if r.Events > 0 {
+		history := time.Duration(len(s.tiles)-began) * time.Minute
+		r.Spent = r.Bad / r.Events / o.Budget().Float() * min(history.Seconds()/o.Period.Std().Seconds(), 1)
+	}
+	acceptable := h.PagesPerMonth * h.end.Sub(h.begin).Hours() / (30 * 24)
+	for _, text := range Targets {
+		target, err := slo.ParseRatio(text)
+		if err != nil {
+			panic(err)
+		}
+		other := o
+		other.Target = target
+		n := len(pages(other))
+		r.Targets = append(r.Targets, Choice{text, n})
+		if float64(n) <= acceptable {
+			r.Best = text
+		}
+	}
+	return r
+}
+
+// episodes folds the minutes in which an alert fires.
+func episodes(firing []bool, begin time.Time) []Episode {
+	all := []Episode{}
+	last := -tileMinutes
+	for i, f := range firing {
+		if !f {
+			continue
+		}
+		at := begin.Add(time.Duration(i) * time.Minute)
+		if i-last > tileMinutes || len(all) == 0 {
+			all = append(all, Episode{From: at})
+		}
+		all[len(all)-1].To = at
+		last = i
+	}
+	return all
+}
+
+// alternatives returns the objectives with the bounds around their thresholds that a page has.
+func (h *history) alternatives(lines []engine.Line) (all []slo.Objective) {
+	bounds := map[string][]float64{} // by name of the buckets
+	for _, l := range lines {
+		if le := l.Series.Get("le"); le != "" && le != "+Inf" {
+			name := l.Series.Get(model.MetricNameLabel)
+			bounds[name] = append(bounds[name], seconds(le))
+		}
+	}
+	for _, o := range h.Objectives {
+		if !o.Signal.Latency() || h.Neighbours == 0 {
+			continue
+		}
+		have := bounds[o.Signal.Family().Name+"_bucket"]
+		if len(have) == 0 && o.Signal.Substitute() != nil {
+			have = bounds[o.Signal.Substitute().Name+"_bucket"]
+		}
+		slices.Sort(have)
+		have = slices.Compact(have)
+		snapped, ok := slo.Snap(have, o.Threshold.Std().Seconds())
+		at := slices.Index(have, snapped)
+		for i := max(0, at-h.Neighbours); ok && i <= min(len(have)-1, at+h.Neighbours); i++ {
+			other := o
+			other.Name += alternative + slo.FormatBound(have[i])
+			other.Threshold = slo.Duration(math.Round(have[i] * float64(time.Second)))
+			if i != at {
+				all = append(all, other)
+			}
+		}
+	}
+	return all
+}
+
+// seconds parses a bound of the vocabulary.
+func seconds(bound string) float64 {
+	d, err := slo.ParseDuration(bound + "s")
+	if err != nil {
+		return math.Inf(1)
+	}
+	return d.Std().Seconds()
+}
+
+// Transport stands between the API and the network: it waits between requests and when it is asked to, and keeps what
+// does not change any more in a folder, if there is one.
+func Transport(pause time.Duration, cache string, progress io.Writer) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return cached{polite{next, pause, progress}, cache}
+	}
+}

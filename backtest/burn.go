@@ -1,0 +1,287 @@
+package backtest
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// The windows of package rules. The tests hold what is computed here against what Prometheus' rule manager does with
+// the generated rules.
+const (
+	rateWindow    = slo.Duration(5 * time.Minute)
+	rawWindow     = slo.Duration(time.Hour)
+	requestWindow = 6 * time.Hour
+
+	objectiveMinutes = 120 // for which an objective outlives its engines
+	tileMinutes      = 5
+)
+
+// subject holds what is counted for one objective on one model, minute by minute; NaN is absent.
+type subject struct {
+	key
+	threshold               string                     // bucket bound, of the engine that was read last
+	events, bad             map[slo.Duration][]float64 // increase in the windows that are read raw
+	first, badFirst         []float64                  // what new engines had counted before their first scrape
+	tiles, badTiles         []float64                  // exact gain of five minutes, every five minutes
+	counted, underWay       []bool                     // some engine is counted; maintenance is under way
+	requests, requestsEnded []float64                  // of the model in six hours; per second
+}
+
+// key identifies a subject.
+type key struct {
+	Cluster, Namespace, Model, Role, SLO string
+}
+
+func newSubject(k key, minutes int, raw []slo.Duration) *subject {
+	s := &subject{key: k, events: map[slo.Duration][]float64{}, bad: map[slo.Duration][]float64{},
+		first: nothing(minutes), badFirst: nothing(minutes), tiles: nothing(minutes), badTiles: nothing(minutes),
+		counted: make([]bool, minutes), underWay: make([]bool, minutes)}
+	for _, w := range raw {
+		s.events[w], s.bad[w] = nothing(minutes), nothing(minutes)
+	}
+	return s
+}
+
+// windows returns those with a burn rate, in order.
+func windows(pairs []slo.WindowPair) []slo.Duration {
+	w := []slo.Duration{rateWindow, rawWindow}
+	for _, p := range pairs {
+		w = append(w, p.Long, p.Short)
+	}
+	slices.Sort(w)
+	return slices.Compact(w)
+}
+
+// rawWindows returns the windows that are read from raw counters.
+func rawWindows(pairs []slo.WindowPair) []slo.Duration {
+	return slices.DeleteFunc(windows(pairs), func(w slo.Duration) bool { return w > rawWindow })
+}
+
+// corrected adds to the increases what package rules records as corrections.
+func (s *subject) corrected() {
+	for _, part := range []struct {
+		increases map[slo.Duration][]float64
+		first     []float64
+		tiles     []float64
+	}{{s.events, s.first, s.tiles}, {s.bad, s.badFirst, s.badTiles}} {
+		correction := slices.Clone(part.first)
+		counted := part.increases[rateWindow]
+		for i := range correction {
+			if s.maintained(i) && !math.IsNaN(counted[i]) {
+				correction[i] = plus(correction[i], -counted[i]/tileMinutes)
+			}
+		}
+		for w, all := range part.increases {
+			sums := over(correction, int(w.Std()/time.Minute), 0)
+			for i := range all {
+				all[i] = plus(all[i], sums[i])
+			}
+		}
+		sums := over(correction, tileMinutes, 0)
+		for i := 0; i < len(sums); i += tileMinutes {
+			part.tiles[i] = plus(part.tiles[i], sums[i])
+		}
+	}
+}
+
+// maintained reports whether rates of a minute see maintenance.
+func (s *subject) maintained(i int) bool {
+	return slices.Contains(s.underWay[max(0, i-tileMinutes):i+1], true)
+}
+
+// over returns the sum of each n values that end ago minutes before; absent where all are.
+func over(values []float64, n, ago int) []float64 {
+	sums := nothing(len(values))
+	var total float64
+	found := 0
+	add := func(i int, sign int) {
+		if i >= 0 && !math.IsNaN(values[i]) {
+			total += float64(sign) * values[i]
+			found += sign
+		}
+		if found == 0 {
+			total = 0 // rounding errors do not pile up
+		}
+	}
+	for i := range values {
+		add(i-ago, 1)
+		add(i-ago-n, -1)
+		if found > 0 {
+			sums[i] = total
+		}
+	}
+	return sums
+}
+
+// counts holds the events of a subject in every window.
+type counts struct {
+	*subject
+	all, badIn map[slo.Duration][]float64
+	ratio      map[slo.Duration][]float64 // share of bad events; absent without events
+	known      []bool                     // the objective is recorded
+	perEvent   []float64                  // requests behind an event; absent where events are requests
+	usual      []float64                  // events per second, by the tiles so far
+}
+
+// count folds a subject's increases into all windows, as the generated rules record them.
+func (s *subject) count(o slo.Objective, pairs []slo.WindowPair) *counts {
+	c := &counts{subject: s, all: map[slo.Duration][]float64{}, badIn: map[slo.Duration][]float64{}, ratio: map[slo.Duration][]float64{}}
+	n := len(s.counted)
+	rate := func(of []float64) []float64 {
+		r := make([]float64, n)
+		for i, v := range of {
+			r[i] = max(v, 0) / rateWindow.Std().Seconds()
+		}
+		return r
+	}
+	orNone := func(bad, all []float64) []float64 {
+		b := slices.Clone(bad)
+		for i := range b {
+			if math.IsNaN(b[i]) {
+				b[i] = 0 * all[i]
+			}
+		}
+		return b
+	}
+	eventRate := rate(s.events[rateWindow])
+	badRate := orNone(rate(s.bad[rateWindow]), eventRate)
+	exact, exactBad := s.events[rawWindow], orNone(s.bad[rawWindow], s.events[rawWindow])
+	extended := func(exact, rate []float64, w slo.Duration) []float64 {
+		const lag = 58 // the first minute at or before an hour less half of the rates' window
+		sums := over(rate, int((w-rawWindow).Std()/rules.Interval), lag)
+		all := make([]float64, n)
+		for i := range all {
+			all[i] = exact[i]
+			if !math.IsNaN(exact[i]) && !math.IsNaN(sums[i]) {
+				all[i] += sums[i] * rules.Interval.Seconds()
+			}
+		}
+		return all
+	}
+	for _, w := range append(windows(pairs), slo.Duration(requestWindow)) {
+		switch {
+		case w == rateWindow:
+			c.all[w], c.badIn[w] = eventRate, badRate
+		case w <= rawWindow:
+			c.all[w], c.badIn[w] = s.events[w], orNone(s.bad[w], s.events[w])
+		default:
+			c.all[w], c.badIn[w] = extended(exact, eventRate, w), extended(exactBad, badRate, w)
+		}
+		c.ratio[w] = nothing(n)
+		for i, all := range c.all[w] {
+			if all > 0 {
+				c.ratio[w][i] = c.badIn[w][i] / all
+			}
+		}
+	}
+	c.known = make([]bool, n)
+	c.usual = nothing(n)
+	latest, began := -objectiveMinutes, -1
+	tiles := nothing(n)
+	for i := range n {
+		if i%tileMinutes == 0 && i-latest < 15 { // budgets are recorded before the objectives of the same minute
+			tiles[i] = s.tiles[i]
+		}
+		if began < 0 && !math.IsNaN(tiles[i]) {
+			began = i
+		}
+		if s.counted[i] {
+			latest = i
+		}
+		c.known[i] = i-latest < objectiveMinutes
+	}
+	period := int(o.Period.Std() / time.Minute)
+	for i, sum := range over(tiles, period, 0) {
+		switch {
+		case i%tileMinutes != 0 && i > 0:
+			c.usual[i] = c.usual[i-1]
+		case began >= 0:
+			c.usual[i] = sum / (time.Duration(min(i-began, period))*time.Minute + rateWindow.Std()).Seconds()
+		}
+	}
+	c.perEvent = nothing(n)
+	if o.Signal == slo.ITL {
+		tokens := c.all[slo.Duration(requestWindow)]
+		ended := over(s.requestsEnded, int(requestWindow/time.Minute), 0)
+		have := over(one(s.requestsEnded), int(requestWindow/time.Minute), 0)
+		for i := range n {
+			requests := s.requests[i]
+			if math.IsNaN(requests) && s.Role == "" {
+				requests = requestWindow.Seconds() * ended[i] / have[i]
+			}
+			if tokens[i] > 0 && !math.IsNaN(requests) {
+				c.perEvent[i] = min(requests/tokens[i], 1)
+			}
+		}
+	}
+	return c
+}
+
+// one returns 1 for each value that is there.
+func one(values []float64) []float64 {
+	all := slices.Clone(values)
+	for i := range all {
+		all[i] = all[i]*0 + 1
+	}
+	return all
+}
+
+// fires evaluates the alert of a severity, minute by minute.
+func (c *counts) fires(o slo.Objective, pairs []slo.WindowPair, a *rules.Alert) []bool {
+	n := len(c.known)
+	firing := make([]bool, n)
+	budget := 1 - o.Target.Float()
+	type pair struct {
+		slo.WindowPair
+		threshold float64
+		latest    slo.Duration
+	}
+	var asks []pair
+	limit := slo.MaxBadShare.Float() / budget
+	for _, p := range pairs {
+		severity := p.Severity
+		if o.Severity == slo.Ticket {
+			severity = slo.Ticket
+		}
+		if p.Severity > a.Severity || severity != a.Severity || o.Severity == slo.None {
+			continue
+		}
+		threshold := max(o.Period.Std().Seconds()/p.Unit(), 1)
+		all := windows(pairs)
+		latest := all[slices.IndexFunc(all, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
+		asks = append(asks, pair{p, min(threshold, limit), latest})
+	}
+	keep, held := int(a.Keep/rules.Interval), -1
+	for i := range n {
+		was := i > 0 && firing[i-1]
+		holds := slices.ContainsFunc(asks, func(p pair) bool {
+			if !c.known[i] || c.maintained(i) {
+				return false
+			}
+			over := func(w slo.Duration) bool { return c.ratio[w][i]/budget > p.threshold }
+			absent := func(w slo.Duration) bool { return math.IsNaN(c.ratio[w][i]) }
+			burning := over(p.Long) && (over(p.Short) || p.Short > rateWindow && was && absent(p.Short) && !absent(p.latest))
+			if !burning {
+				return false
+			}
+			bad := c.badIn[p.Long][i]
+			requests := bad
+			if !math.IsNaN(c.perEvent[i]) {
+				requests *= c.perEvent[i]
+			}
+			trifle := bad < slo.LeastSpend*p.Long.Std().Seconds()*(c.usual[i]*budget)*p.threshold
+			return requests >= slo.MinBadEvents-0.5 && !trifle
+		})
+		switch {
+		case holds:
+			firing[i], held = true, i
+		default:
+			firing[i] = was && i-held <= keep
+		}
+	}
+	return firing
+}

@@ -1,0 +1,131 @@
+package backtest
+
+import (
+	"math"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+)
+
+// point is a stored sample. total is what the counter has counted since its first sample, across restarts.
+type point struct {
+	t        int64 // milliseconds since the Unix epoch
+	v, total float64
+}
+
+// counter holds one series of the exporter: the samples of the current chunk and those before it that windows reach back to.
+type counter struct {
+	series labels.Labels
+	points []point
+}
+
+// lookback is the time for which Prometheus takes a sample for the present value.
+const lookback = 5 * time.Minute
+
+func (c *counter) add(t int64, v float64) {
+	p := point{t, v, 0}
+	if n := len(c.points); n > 0 {
+		last := c.points[n-1]
+		if t <= last.t {
+			return // servers before Prometheus 3 send the sample at the start of a range, too
+		}
+		p.total = last.total + v
+		if v >= last.v {
+			p.total -= last.v
+		}
+	}
+	c.points = append(c.points, p)
+}
+
+// forget drops the samples before a time.
+func (c *counter) forget(before int64) {
+	n := 0
+	for n < len(c.points) && c.points[n].t < before {
+		n++
+	}
+	c.points = append(c.points[:0], c.points[n:]...)
+}
+
+// each calls f for each minute of a chunk with the samples of the window that ends then; none if there are none.
+func (c *counter) each(s span, window time.Duration, f func(minute int, at int64, in []point)) {
+	lo, hi := 0, 0
+	for i := s.from; i < s.to; i++ {
+		at := s.at(i)
+		for hi < len(c.points) && c.points[hi].t <= at {
+			hi++
+		}
+		for lo < hi && c.points[lo].t <= at-window.Milliseconds() {
+			lo++
+		}
+		f(i, at, c.points[lo:hi])
+	}
+}
+
+// increase is increase() of Prometheus: NaN where two samples are missing.
+func increase(in []point, at int64, window time.Duration) float64 {
+	n := len(in) - 1
+	if n < 1 {
+		return math.NaN()
+	}
+	first, last := in[0], in[n]
+	gained := last.total - first.total
+	sampled := float64(last.t-first.t) / 1000
+	between := sampled / float64(n)
+	start := float64(first.t-(at-window.Milliseconds())) / 1000
+	end := float64(at-last.t) / 1000
+	if start >= between*1.1 {
+		start = between / 2
+	}
+	if gained > 0 && first.v >= 0 {
+		start = min(start, sampled*(first.v/gained)) // a counter was never below zero
+	}
+	if end >= between*1.1 {
+		end = between / 2
+	}
+	return gained * ((sampled + start + end) / sampled)
+}
+
+// present reports whether the series exists at a time: its last sample is the one of the last scrape.
+func present(in []point, at int64) bool {
+	n := len(in)
+	if n == 0 {
+		return false
+	}
+	interval := lookback.Milliseconds()
+	if n > 1 {
+		interval = in[n-1].t - in[n-2].t
+		if n > 2 {
+			interval = min(interval, in[n-2].t-in[n-3].t)
+		}
+	}
+	return at-in[n-1].t < interval
+}
+
+// span is a range of the minutes of a backtest, the end left out.
+type span struct {
+	begin    int64 // minute 0
+	from, to int
+}
+
+// at returns the time of a minute.
+func (s span) at(minute int) int64 { return s.begin + int64(minute)*time.Minute.Milliseconds() }
+
+// nothing returns n values that are absent.
+func nothing(n int) []float64 {
+	all := make([]float64, n)
+	for i := range all {
+		all[i] = math.NaN()
+	}
+	return all
+}
+
+// plus adds a value to one that may be absent.
+func plus(a, b float64) float64 {
+	switch {
+	case math.IsNaN(a):
+		return b
+	case math.IsNaN(b):
+		return a
+	}
+	return a + b
+}

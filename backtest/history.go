@@ -1,0 +1,475 @@
+package backtest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promapi"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// chunk is the time that is asked for at once, at most. Chunks are days in UTC, so that a cache fits the next backtest, too.
+const chunk = 24 * time.Hour
+
+// targetLabels identify a target whose page is stored.
+var targetLabels = []string{metrics.LabelCluster, "job", metrics.LabelInstance, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelContainer}
+
+// page is the stored page of one target in one chunk.
+type page struct {
+	engine.Stored
+	target labels.Labels
+	place  map[model.Fingerprint]int // in Series
+}
+
+// history reads what a Prometheus has stored.
+type history struct {
+	*Backtest
+	begin, end time.Time     // whole minutes
+	exporter   bool          // the exporter ran: its own events are read
+	interval   time.Duration // between two scrapes
+}
+
+// names returns the regular expressions of the names of the series that are looked for.
+func (h *history) names() []string {
+	if h.exporter {
+		return []string{metrics.SLOEvents.Name, metrics.SLOBadEvents.Name, metrics.SLOMaintenance.Name, metrics.EngineStartTime.Name,
+			metrics.TimeToFirstToken.Name + "_(bucket|count)", metrics.InterTokenLatency.Name + "_(bucket|count)",
+			metrics.TimePerOutputToken.Name + "_(bucket|count)", metrics.RequestDuration.Name + "_(bucket|count)",
+			metrics.QueueTime.Name + "_(bucket|count)", metrics.Requests.Name}
+	}
+	families := []*metrics.Family{metrics.TimeToFirstToken, metrics.Requests}
+	for _, o := range h.Objectives {
+		if f := o.Signal.Family(); f != nil {
+			families = append(families, f)
+		}
+		if f := o.Signal.Substitute(); f != nil {
+			families = append(families, f)
+		}
+		for _, c := range []*slo.Counters{o.Total, o.Good, o.Bad} {
+			if c != nil {
+				families = append(families, metrics.Lookup(c.Metric))
+			}
+		}
+	}
+	return append(engine.Sources(families...), "process_start_time_seconds")
+}
+
+// group is a set of targets whose models no other target serves.
+type group struct {
+	match string // matchers of its series, as in {…}
+	about string // matchers of the series about its engines as processes, which name no model
+	model string // one of them, for progress
+	name  string // of one of the series
+}
+
+// groups finds the targets, and the models that they serve.
+func (h *history) groups(ctx context.Context) ([]group, error) {
+	first := "{" + h.named(h.names()[:len(h.names())-1]) + `,le=~"|\\+Inf"}`
+	if h.exporter {
+		series, err := h.series(ctx, h.begin, h.end, metrics.SLOEvents.Name)
+		models := map[string]group{}
+		for _, s := range series {
+			m, ns := string(s[metrics.LabelModel]), string(s[metrics.LabelNamespace])
+			models[ns+"\xff"+m] = group{fmt.Sprintf(`model_name=%q,namespace=%q`, m, ns), fmt.Sprintf(`namespace=%q`, ns), m, metrics.SLOEvents.Name}
+		}
+		return sorted(models), err
+	}
+	series, err := h.series(ctx, h.begin, h.end, first)
+	if err != nil {
+		return nil, err
+	}
+	// Targets that share a model belong together, for objectives are about models.
+	with := map[string]string{} // the model in whose group a model is
+	of := map[*page]string{}
+	var targets []*page
+	for _, p := range pages(series) {
+		lines, err := p.Lines(h.Objectives)
+		if err != nil {
+			h.note("%s is left out: %s", p.target, err)
+			continue
+		}
+		for _, l := range lines {
+			if l.Series.Get(model.MetricNameLabel) != metrics.EngineInfo.Name {
+				continue
+			}
+			m := l.Series.Get(metrics.LabelModel)
+			to := cmp.Or(with[of[p]], with[m], m)
+			for _, joined := range []string{with[of[p]], with[m]} {
+				for name, first := range with {
+					if first == joined && joined != "" {
+						with[name] = to
+					}
+				}
+			}
+			with[m], of[p] = to, m
+		}
+		if of[p] != "" {
+			targets = append(targets, p)
+		}
+	}
+	names := map[string]string{}
+	jobs, instances := map[string]map[string]bool{}, map[string]map[string]bool{}
+	for _, p := range targets {
+		to := with[of[p]]
+		if jobs[to] == nil {
+			jobs[to], instances[to] = map[string]bool{}, map[string]bool{}
+		}
+		names[to] = p.Series[0].Get(model.MetricNameLabel)
+		jobs[to][p.target.Get("job")], instances[to][p.target.Get(metrics.LabelInstance)] = true, true
+	}
+	all := map[string]group{}
+	for m := range jobs {
+		match := fmt.Sprintf(`job=~%q,instance=~%q`, anyOf(jobs[m]), anyOf(instances[m]))
+		all[m] = group{match, match, m, names[m]}
+	}
+	return sorted(all), nil
+}
+
+func sorted(all map[string]group) (groups []group) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		groups = append(groups, all[name])
+	}
+	return groups
+}
+
+// named returns a matcher for names.
+func (h *history) named(names []string) string {
+	return fmt.Sprintf(`__name__=~%q`, strings.Join(names, "|"))
+}
+
+func anyOf(values map[string]bool) string {
+	var quoted []string
+	for _, v := range slices.Sorted(maps.Keys(values)) {
+		quoted = append(quoted, regexp.QuoteMeta(v))
+	}
+	return strings.Join(quoted, "|")
+}
+
+// series lists the series that selectors find in a time.
+func (h *history) series(ctx context.Context, from, to time.Time, selectors ...string) ([]model.LabelSet, error) {
+	all, warnings, _, err := h.API.Series(ctx, selectors, from, to)
+	expr := strings.Join(selectors, " and ")
+	if err := promapi.Explain(h.URL, expr, err); err != nil {
+		return nil, err
+	}
+	return all, truncated(expr, warnings)
+}
+
+// samples returns the stored samples of the series that a selector finds in the time up to a moment.
+func (h *history) samples(ctx context.Context, selector string, to time.Time, d time.Duration) (model.Matrix, error) {
+	expr := fmt.Sprintf("%s[%ds]", selector, int(d.Seconds()))
+	value, warnings, _, err := h.API.Query(ctx, expr, to)
+	if err := promapi.Explain(h.URL, expr, err); err != nil {
+		return nil, err
+	}
+	return value.(model.Matrix), truncated(expr, warnings)
+}
+
+// truncated returns an error for an answer that is not whole: a backtest of half the samples would be a guess.
+func truncated(expr string, warnings prometheus.Warnings) error {
+	if len(warnings) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the answer to %.200s may lack something (%s): ask the servers behind it one by one, or lower --max-samples", expr, strings.Join(warnings, "; "))
+}
+
+// pages sorts series by the target that they are of.
+func pages(series []model.LabelSet) []*page {
+	byTarget := map[string]*page{}
+	for _, s := range series {
+		target, b := labels.NewScratchBuilder(len(targetLabels)), labels.NewScratchBuilder(len(s))
+		for name, value := range s {
+			switch {
+			case name == "job" || name == metrics.LabelInstance || name == metrics.LabelCluster:
+				target.Add(string(name), string(value))
+				continue // of the scrape, never of the page
+			case slices.Contains(targetLabels, string(name)):
+				target.Add(string(name), string(value))
+			}
+			b.Add(string(name), string(value))
+		}
+		target.Sort()
+		b.Sort()
+		t := target.Labels()
+		p := byTarget[t.String()]
+		if p == nil {
+			p = &page{target: t, place: map[model.Fingerprint]int{}}
+			p.Server, p.Model = t.Get(metrics.LabelInstance), t.Get("job")
+			p.Fixed = map[string]string{}
+			for _, name := range []string{metrics.LabelNamespace, metrics.LabelPod, metrics.LabelContainer} {
+				if v := t.Get(name); v != "" {
+					p.Fixed[name] = v
+				}
+			}
+			byTarget[t.String()] = p
+		}
+		p.place[s.Fingerprint()] = len(p.Series)
+		p.Series = append(p.Series, b.Labels())
+	}
+	var all []*page
+	for _, name := range slices.Sorted(maps.Keys(byTarget)) {
+		all = append(all, byTarget[name])
+	}
+	return all
+}
+
+// read adds the chunks of a group to what is counted, from where the windows of the first minutes begin.
+func (h *history) read(ctx context.Context, g group, to *counting) error {
+	for from := h.begin.Add(-requestWindow); from.Before(h.end); {
+		until := from.Truncate(chunk).Add(chunk)
+		if until.After(h.end) {
+			until = h.end
+		}
+		if err := h.chunk(ctx, g, from, until, to); err != nil {
+			return err
+		}
+		from = until
+	}
+	return nil
+}
+
+// chunk adds the samples after from, up to until.
+func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to *counting) error {
+	if until.Before(time.Now().Add(-chunk / 24)) {
+		ctx = context.WithValue(ctx, settled{}, true)
+	}
+	series, err := h.series(ctx, from, until, "{"+h.named(h.names())+","+g.match+"}", "{"+h.named([]string{metrics.EngineStartTime.Name})+","+g.about+"}")
+	if err != nil {
+		return err
+	}
+	all := pages(series)
+	clear(to.lines)
+	wants := map[string]map[string]bool{} // bounds by name; "" where there are none
+	n := 0
+	for _, p := range all {
+		if err := to.open(p, h); err != nil {
+			h.note("%s is left out from %s to %s: %s", p.target, from.UTC().Format(minuteFormat), until.UTC().Format(minuteFormat), err)
+			continue
+		}
+		for _, i := range to.reads(p) {
+			name := p.Series[i].Get(model.MetricNameLabel)
+			if wants[name] == nil {
+				wants[name] = map[string]bool{}
+			}
+			wants[name][p.Series[i].Get(labels.BucketLabel)] = true
+			n++
+		}
+	}
+	if n == 0 {
+		to.fold(from, until)
+		return nil
+	}
+	step := until.Sub(from)
+	for n*int(step/h.interval) > h.MaxSamples && step > 5*time.Minute {
+		step = (step / 2).Truncate(time.Minute)
+	}
+	var plain []string
+	var selectors []string
+	for _, name := range slices.Sorted(maps.Keys(wants)) {
+		if name == metrics.EngineStartTime.Name {
+			selectors = append(selectors, "{"+h.named([]string{name})+","+g.about+"}")
+		} else if wants[name][""] {
+			plain = append(plain, name)
+		} else {
+			selectors = append(selectors, fmt.Sprintf(`{__name__=%q,le=~%q,%s}`, name, anyOf(wants[name]), g.match))
+		}
+	}
+	if plain != nil {
+		selectors = append(selectors, fmt.Sprintf(`{__name__=~%q,%s}`, strings.Join(plain, "|"), g.match))
+	}
+	for from.Before(until) {
+		next := from.Add(step)
+		if next.After(until) {
+			next = until
+		}
+		var streams model.Matrix
+		for _, s := range selectors {
+			found, err := h.samples(ctx, s, next, next.Sub(from))
+			if err != nil {
+				return err
+			}
+			streams = append(streams, found...)
+		}
+		for _, p := range all {
+			to.take(p, streams)
+		}
+		to.fold(from, next)
+		from = next
+	}
+	return nil
+}
+
+const minuteFormat = "2006-01-02 15:04"
+
+// counting folds the samples of a group into its subjects.
+type counting struct {
+	h         *history
+	lines     map[*page][]pair      // of the current chunk
+	counters  map[string]*counter   // by series and target, across chunks
+	subjects  map[key]*subject      // by model and objective
+	models    map[key]*serving      // by model and role
+	uncounted map[string]slo.Reason // by objective and model
+}
+
+// serving holds the requests of a model.
+type serving struct{ requests, ended []float64 }
+
+// pair is a line of a page and what it is counted as.
+type pair struct {
+	engine.Line
+	id     string // series and target
+	with   []int  // series without which the line does not exist
+	series labels.Labels
+}
+
+func newCounting(h *history) *counting {
+	return &counting{h: h, lines: map[*page][]pair{}, counters: map[string]*counter{}, subjects: map[key]*subject{}, models: map[key]*serving{},
+		uncounted: map[string]slo.Reason{}}
+}
+
+// alternative separates the name of an objective from another bound for its threshold.
+const alternative = "@"
+
+// open finds out what is counted on a page.
+func (c *counting) open(p *page, h *history) error {
+	objectives := h.Objectives
+	lines, err := p.Lines(objectives)
+	if err != nil {
+		return err
+	}
+	others := h.alternatives(lines)
+	if others != nil {
+		if lines, err = p.Lines(slices.Concat(objectives, others)); err != nil {
+			return err
+		}
+	}
+	counted := map[string]bool{} // objectives whose events the exporter itself counted
+	if h.exporter {
+		for i, s := range p.Series {
+			switch s.Get(model.MetricNameLabel) {
+			case metrics.SLOEvents.Name, metrics.SLOBadEvents.Name, metrics.SLOMaintenance.Name:
+				counted[s.Get(metrics.LabelSLO)] = true
+				c.keep(p, engine.StoredLine(s, i), []int{i})
+			case metrics.EngineStartTime.Name:
+				c.keep(p, engine.StoredLine(s, i), []int{i})
+			}
+		}
+	}
+	with := map[string][]int{}
+	for _, l := range lines {
+		if l.Series.Get(model.MetricNameLabel) == metrics.SLOEvents.Name {
+			with[unnamed(l.Series)] = l.Adds()
+		}
+	}
+	for _, l := range lines {
+		switch name := l.Series.Get(model.MetricNameLabel); name {
+		case metrics.SLOEvents.Name, metrics.SLOBadEvents.Name:
+			of, other, _ := strings.Cut(l.Series.Get(metrics.LabelSLO), alternative)
+			if h.exporter && (counted[of] && other == "" || h.availability(of)) {
+				continue
+			}
+			c.keep(p, l, with[unnamed(l.Series)])
+		case metrics.TimeToFirstToken.Name + "_count", metrics.Requests.Name:
+			c.keep(p, l, l.Adds())
+		case metrics.EngineStartTime.Name:
+			if !h.exporter {
+				c.keep(p, l, l.Adds())
+			}
+		case metrics.SLOCounted.Name:
+			if reason := slo.Reason(l.Series.Get(metrics.LabelReason)); !reason.Counts() && !h.exporter && !strings.Contains(l.Series.Get(metrics.LabelSLO), alternative) {
+				c.uncounted[l.Series.Get(metrics.LabelSLO)+alternative+l.Series.Get(metrics.LabelModel)] = reason
+			}
+		}
+	}
+	return nil
+}
+
+// availability reports whether an objective is one on availability, which only the engine's page can answer.
+func (h *history) availability(name string) bool {
+	o, _ := h.objective(name)
+	return o.Signal == slo.Availability
+}
+
+// keep adds a line to those of the chunk.
+func (c *counting) keep(p *page, l engine.Line, with []int) {
+	b := labels.NewBuilder(l.Series)
+	for _, name := range []string{metrics.LabelCluster, metrics.LabelInstance} {
+		b.Set(name, p.target.Get(name))
+	}
+	series := b.Labels()
+	id := series.String() + p.target.Get("job")
+	c.lines[p] = append(c.lines[p], pair{l, id, with, series})
+}
+
+func unnamed(l labels.Labels) string {
+	return labels.NewBuilder(l).Del(model.MetricNameLabel).Labels().String()
+}
+
+// reads lists the series of a page that its lines are computed from.
+func (c *counting) reads(p *page) []int {
+	var all []int
+	for _, l := range c.lines[p] {
+		all = append(append(all, l.Reads()...), l.with...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// take computes the lines of a page, scrape by scrape.
+func (c *counting) take(p *page, streams model.Matrix) {
+	samples := make([][]model.SamplePair, len(p.Series))
+	for _, s := range streams {
+		if i, ok := p.place[model.LabelSet(s.Metric).Fingerprint()]; ok {
+			samples[i] = s.Values
+		}
+	}
+	values := make([]float64, len(p.Series))
+	for _, l := range c.lines[p] {
+		count := c.counters[l.id]
+		if count == nil {
+			count = &counter{series: l.series}
+			c.counters[l.id] = count
+		}
+		reads := slices.Concat(l.Reads(), l.with)
+		at := make([]int, len(p.Series)) // the next sample of each
+		for {
+			next, found := model.Time(math.MaxInt64), false // scrape
+			for _, i := range l.with {
+				if n := at[i]; n < len(samples[i]) && samples[i][n].Timestamp < next {
+					next, found = samples[i][n].Timestamp, true
+				}
+			}
+			if !found {
+				break
+			}
+			for _, i := range reads {
+				for at[i] < len(samples[i]) && samples[i][at[i]].Timestamp < next {
+					at[i]++
+				}
+				values[i] = 0
+				if n := at[i]; n < len(samples[i]) && samples[i][n].Timestamp == next {
+					values[i] = float64(samples[i][n].Value)
+				}
+			}
+			count.add(int64(next), l.Value(values))
+			for _, i := range l.with {
+				if n := at[i]; n < len(samples[i]) && samples[i][n].Timestamp == next {
+					at[i]++
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package backtest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promapi"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Limits of what is replayed for verdicts where no rule has recorded any: pages per model, the time before a page that
+// is fetched whole, and the last part of it in which the rules are evaluated.
+const (
+	replays    = 2
+	replayed   = 75 * time.Minute
+	evaluating = 5 * time.Minute
+)
+
+// verdicts adds to each page where it would have said to look first: as the rules recorded it or, where no exporter ran,
+// as far as the engines' own series show it.
+func (h *history) verdicts(ctx context.Context, g group, rows []Row) error {
+	known := map[time.Time][]labels.Labels{}
+	for i := range rows {
+		o, _ := h.objective(rows[i].Objective)
+		for j := range rows[i].Pages {
+			page := &rows[i].Pages[j]
+			suspects, ok := known[page.From]
+			if !ok && (h.exporter || len(known) < replays) {
+				var err error
+				if suspects, err = h.suspects(ctx, g, page.From); err != nil {
+					return err
+				}
+				known[page.From] = suspects
+			}
+			page.Verdict = verdict(suspects, rows[i], o.Signal)
+		}
+	}
+	return nil
+}
+
+// suspects returns what was evident about a group's models at a time.
+func (h *history) suspects(ctx context.Context, g group, at time.Time) (all []labels.Labels, err error) {
+	if !h.exporter {
+		return h.replay(ctx, g, at)
+	}
+	expr := fmt.Sprintf("%s{%s}", metrics.RecordedSuspect.Name, g.match)
+	value, warnings, _, err := h.API.Query(ctx, expr, at)
+	if err := promapi.Explain(h.URL, expr, err); err != nil {
+		return nil, err
+	}
+	for _, s := range value.(model.Vector) {
+		b := labels.NewScratchBuilder(len(s.Metric))
+		for name, v := range s.Metric {
+			b.Add(string(name), string(v))
+		}
+		b.Sort()
+		all = append(all, b.Labels())
+	}
+	return all, truncated(expr, warnings)
+}
+
+// replay evaluates the rules that record suspects over what the exporter would have served in the time before.
+func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.Labels, error) {
+	groups := rules.Groups(rules.Options{WindowPairs: h.Pairs})
+	for i := range groups {
+		groups[i].Alerts = nil
+	}
+	file, err := rules.Encode(rules.NewFile(groups, rules.Style{}))
+	if err != nil {
+		return nil, err
+	}
+	sim, err := rulesim.New(file)
+	if err != nil {
+		return nil, err
+	}
+	defer sim.Close()
+	series, err := h.series(ctx, at.Add(-replayed), at, "{"+g.match+"}")
+	if err != nil {
+		return nil, err
+	}
+	step := replayed
+	for len(series)*int(step/h.interval) > h.MaxSamples && step > 5*time.Minute {
+		step /= 2
+	}
+	targets := pages(series)
+	evaluated := at.Add(-evaluating)
+	for from := at.Add(-replayed); from.Before(at); from = from.Add(step) {
+		streams, err := h.samples(ctx, "{"+g.match+"}", from.Add(step), step)
+		if err != nil {
+			return nil, err
+		}
+		scrapes := map[int64]map[*page][]float64{}
+		for _, s := range streams {
+			for _, p := range targets {
+				place, ok := p.place[model.LabelSet(s.Metric).Fingerprint()]
+				if !ok {
+					continue
+				}
+				for _, v := range s.Values {
+					t := int64(v.Timestamp)
+					if scrapes[t] == nil {
+						scrapes[t] = map[*page][]float64{}
+					}
+					if scrapes[t][p] == nil {
+						scrapes[t][p] = nothing(len(p.Series))
+					}
+					scrapes[t][p][place] = float64(v.Value)
+				}
+			}
+		}
+		if err := h.serve(sim, targets, scrapes, &evaluated); err != nil {
+			return nil, err
+		}
+	}
+	for ; !evaluated.After(at); evaluated = evaluated.Add(rules.Interval / 2) {
+		if err := sim.Eval(evaluated); err != nil {
+			return nil, err
+		}
+	}
+	found, err := sim.Query(metrics.RecordedSuspect.Name, at)
+	if err != nil {
+		return nil, err
+	}
+	var all []labels.Labels
+	for _, s := range found {
+		all = append(all, s.Metric)
+	}
+	return all, nil
+}
+
+// serve stores what the exporter would have served at each scrape, and evaluates the rules that are due before the next.
+func (h *history) serve(sim *rulesim.Sim, targets []*page, scrapes map[int64]map[*page][]float64, evaluated *time.Time) error {
+	lines := map[*page][]pair{}
+	for _, p := range targets {
+		c := newCounting(h)
+		all, err := p.Lines(h.Objectives)
+		if err != nil {
+			continue // said when it was counted
+		}
+		for _, l := range all {
+			c.keep(p, l, nil)
+		}
+		lines[p] = c.lines[p]
+	}
+	for _, t := range slices.Sorted(maps.Keys(scrapes)) {
+		for ; evaluated.UnixMilli() < t; *evaluated = evaluated.Add(rules.Interval / 2) {
+			if err := sim.Eval(*evaluated); err != nil {
+				return err
+			}
+		}
+		if err := sim.Append(time.UnixMilli(t), func(emit rulesim.Emit) {
+			for _, p := range targets {
+				values := scrapes[t][p]
+				if values == nil {
+					continue
+				}
+				for _, l := range lines[p] {
+					if v := l.Value(values); !math.IsNaN(v) {
+						emit(l.series, v)
+					}
+				}
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verdict returns branch and clue of the first suspect that explains what a row measures; "" if there is none.
+func verdict(suspects []labels.Labels, row Row, of slo.Signal) string {
+	delays := rules.FirstToken
+	if of == slo.ITL || of == slo.ProbeITL {
+		delays = rules.NextToken
+	}
+	first := ""
+	said := ""
+	for _, s := range suspects {
+		d := rules.Delays(s.Get(metrics.LabelDelays))
+		order := s.Get(metrics.LabelOrder)
+		if s.Get(metrics.LabelModel) == row.Model && s.Get(metrics.LabelNamespace) == row.Namespace && (d == "" || d == delays) && (first == "" || order < first) {
+			first, said = order, s.Get(metrics.LabelBranch)+": "+s.Get(metrics.LabelClue)
+		}
+	}
+	return said
+}

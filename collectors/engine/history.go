@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// exporterPage reads the exporter's own page, on which every quantity has its name and labels already.
+var exporterPage = func() *Dialect {
+	d := &Dialect{Recognise: func(p *Page) bool { return p.HasPrefix("llm_") }}
+	for _, l := range outNames {
+		d.Labels = append(d.Labels, Carry{From: l, To: l})
+	}
+	for _, f := range metrics.All() {
+		if d.Concerns(f) {
+			d.Rows = append(d.Rows, Row{To: f, From: f.Name, Is: Type(f.Kind.String()), Failures: SinceFailure})
+		}
+	}
+	return d
+}()
+
+// Stored is a page as a Prometheus has stored it: series without the text that declares their types.
+type Stored struct {
+	// Series lists name and labels of the page's series.
+	Series []labels.Labels
+	// Model names the model where the page does not.
+	Model string
+	// Server and Fixed hold the labels that the scrape gave the page: its address, and namespace, pod and container.
+	Server string
+	Fixed  map[string]string
+}
+
+// Line is a series that the exporter would serve of a stored page.
+type Line struct {
+	// Series holds name and labels.
+	Series labels.Labels
+	line   line
+}
+
+// Lines returns what the exporter would serve of the page, the objectives' events among it. It returns none for a page
+// that no dialect recognises.
+func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
+	var text []byte
+	for _, series := range s.Series {
+		var ls []metrics.Label
+		series.Range(func(l labels.Label) {
+			if l.Name != model.MetricNameLabel {
+				ls = append(ls, metrics.Label{Name: l.Name, Value: l.Value})
+			}
+		})
+		text = append(metrics.AppendSeries(text, series.Get(model.MetricNameLabel), ls...), " 0\n"...)
+	}
+	page, err := parsePage(text, "", DefaultLimits)
+	if err != nil {
+		return nil, err
+	}
+	dialects := []*Dialect{exporterPage}
+	if !exporterPage.Recognise(page) {
+		if !slices.ContainsFunc(builtin, func(d *Dialect) bool { return d.Recognise(page) }) {
+			return nil, nil
+		}
+		if dialects, err = (&target{dialects: builtin, log: slog.New(slog.DiscardHandler)}).recognise(context.Background(), "", page); err != nil {
+			return nil, err
+		}
+	}
+	config := &settings{Config: Config{Objectives: objectives, Limits: DefaultLimits}}
+	p, err := compile(page, dialects, &labelling{server: s.Server, fixed: s.Fixed}, func(*Dialect) Identity { return Identity{Model: s.Model} }, config)
+	if err != nil {
+		return nil, err
+	}
+	promql := parser.NewParser(parser.Options{})
+	var lines []Line
+	for _, l := range p.lines {
+		series, err := promql.ParseMetric(l.text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", l.text, err)
+		}
+		lines = append(lines, Line{series, l})
+	}
+	return lines, nil
+}
+
+// StoredLine returns a line that is the series at a place in Stored.Series.
+func StoredLine(series labels.Labels, place int) Line {
+	return Line{series, line{terms: []term{{place}}}}
+}
+
+// Adds lists, by their place in Stored.Series, the series that a line adds up; Reads lists those that it subtracts, too.
+func (l Line) Adds() []int  { return slices.Concat(l.line.terms...) }
+func (l Line) Reads() []int { return append(l.Adds(), slices.Concat(l.line.minus...)...) }
+
+// Value computes the line from the values of Stored.Series.
+func (l Line) Value(values []float64) float64 { return l.line.eval(values) }
+
+// Sources returns regular expressions for the names of the series that engines' pages have for some quantities, as
+// Prometheus stores them: of histograms the parts that count, and under the names that Ray and OpenTelemetry make.
+func Sources(of ...*metrics.Family) []string {
+	var names []string
+	for _, d := range builtin {
+		for _, r := range d.Rows {
+			if d.Role != "" || !slices.Contains(of, r.To) {
+				continue
+			}
+			name := regexp.QuoteMeta(familyKey(r.From))
+			if bare, after, ok := strings.Cut(name, ":"); ok {
+				name = "(ray_)?" + bare + "[:_]" + after
+			}
+			if r.Is == Histogram {
+				name += "_(bucket|count)"
+			} else {
+				name += "(_total)?"
+			}
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,60 @@
+// Package promapi asks a Prometheus, and puts into words why it does not answer.
+package promapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/api"
+	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/config"
+)
+
+// Connect returns the API of the Prometheus at an address. httpConfig names a file of Prometheus' HTTP client
+// configuration, if not empty; wrap, if not nil, stands between the API and the network.
+func Connect(address, httpConfig string, wrap func(http.RoundTripper) http.RoundTripper) (prometheus.API, error) {
+	if u, err := url.Parse(address); err != nil || u.Host == "" || u.User != nil {
+		return nil, errors.New("--prometheus: write it as http://host:9090, with a path if there is one; credentials belong into the file of --http-config")
+	}
+	client := config.HTTPClientConfig{FollowRedirects: true, EnableHTTP2: true}
+	if httpConfig != "" {
+		loaded, _, err := config.LoadHTTPConfigFile(httpConfig)
+		if err != nil {
+			return nil, fmt.Errorf("--http-config %s: %w", httpConfig, err)
+		}
+		client = *loaded
+	}
+	transport, err := config.NewRoundTripperFromConfig(client, "jsonnet-free-gen")
+	if err != nil {
+		return nil, fmt.Errorf("--http-config: %w", err)
+	}
+	if wrap != nil {
+		transport = wrap(transport)
+	}
+	c, err := api.NewClient(api.Config{Address: address, RoundTripper: transport})
+	if err != nil {
+		return nil, fmt.Errorf("--prometheus %s: %w", address, err)
+	}
+	return prometheus.NewAPI(c), nil
+}
+
+// Explain returns an error that says what to do about a query that failed; nil if it did not fail.
+func Explain(address, expr string, err error) error {
+	var failed *prometheus.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &failed) && strings.HasSuffix(failed.Msg, strconv.Itoa(http.StatusUnauthorized)),
+		errors.As(err, &failed) && strings.HasSuffix(failed.Msg, strconv.Itoa(http.StatusForbidden)):
+		return fmt.Errorf("%s lets nobody in without credentials (%s): write them into a file of Prometheus' HTTP client configuration, such as basic_auth: {username: u, password_file: f}, and give --http-config=FILE", address, failed.Msg)
+	case errors.As(err, &failed) && failed.Type != prometheus.ErrBadResponse && failed.Type != prometheus.ErrClient:
+		return fmt.Errorf("%s refuses %s: %w", address, expr, err)
+	case errors.As(err, &failed):
+		return fmt.Errorf("%s does not answer as Prometheus does (%w): give the address before /api/v1, with its path", address, err)
+	}
+	return fmt.Errorf("cannot reach %s: %w", address, err)
+}
