@@ -207,13 +207,13 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 			Matcher: dashboard.MatcherConfig{Id: "byFrameRefID", Options: refID(i)}, Properties: properties})
 	}
 	for i, q := range p.Queries {
-		if c := meaning(q); c != "" {
+		if c := q.Colour(); c != "" {
 			set(i, dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdShades, FixedColor: &c}})
 		}
 	}
 	for i, q := range p.Limits {
 		set(len(p.Queries)+i,
-			dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: new(meaning(q))}},
+			dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: new(q.Colour())}},
 			dashboard.DynamicConfigValue{Id: "custom.lineStyle", Value: common.LineStyle{Fill: new(common.LineStyleFillDash), Dash: []float64{6, 4}}},
 			dashboard.DynamicConfigValue{Id: "custom.lineWidth", Value: 1},
 			dashboard.DynamicConfigValue{Id: "custom.hideFrom", Value: common.HideSeriesConfig{Legend: true}})

@@ -20,6 +20,12 @@ const (
 	grey      = "#8C8C8C"
 )
 
+// Orange and Vermilion are the colours of values to look at and of bad ones.
+const Orange, Vermilion = orange, vermilion
+
+// Palette lists the colours of lines that have no meaning of their own.
+var Palette = []string{blue, orange, green, purple, sky, vermilion, grey}
+
 // meanings maps the beginning of a legend to the colour of lines that mean the same on every board. Other lines keep
 // the colour that Grafana assigns to their name.
 var meanings = []struct{ begins, colour string }{
@@ -27,8 +33,8 @@ var meanings = []struct{ begins, colour string }{
 	{"limit", vermilion}, {"pages", vermilion}, {"ticket", orange}, {"may be bad", vermilion},
 }
 
-// meaning returns the colour of a query's lines, empty where their names tell them apart.
-func meaning(q Query) string {
+// Colour returns the colour of the query's lines, empty where their names tell them apart.
+func (q Query) Colour() string {
 	for _, m := range meanings {
 		if strings.HasPrefix(q.Legend, m.begins) {
 			return m.colour

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -22,6 +23,21 @@ const (
 // forGrafana writes an expression as Grafana expects it.
 func forGrafana(e promql.Expr) string {
 	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:7s901ms]", "[$__range:$__interval]", "7919.0625", "$price").Replace(e.String())
+}
+
+// View is what a reader without Grafana looks at, in place of Grafana's own variables.
+type View struct {
+	// Range is how far back the lines go, Step the time between two of their points, Rate the window of rates.
+	Range, Step, Rate time.Duration
+}
+
+// PromQL writes a query of the board for Prometheus, with its variables at their defaults.
+func (b Board) PromQL(q Query, v View) string {
+	values := []string{"$__rate_interval", model.Duration(v.Rate).String(), "$__range", model.Duration(v.Range).String(), "$__interval", model.Duration(v.Step).String(), "$price", priceDefault}
+	for _, filter := range b.Variables {
+		values = append(values, "$"+filter.name, AllValue)
+	}
+	return strings.NewReplacer(values...).Replace(forGrafana(q.Expr))
 }
 
 // Label sets that results are grouped by, and their legends. Labels that a series lacks leave their place in a legend

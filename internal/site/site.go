@@ -17,6 +17,8 @@ type Page struct {
 	Root string
 	// Body is the content of main. Whoever sets it has escaped what came from outside.
 	Body template.HTML
+	// Style follows the stylesheet of all pages; none if empty.
+	Style template.CSS
 	// Script runs in the page; none if empty.
 	Script template.JS
 }
@@ -42,17 +44,15 @@ var layout = template.Must(template.New("layout").Parse(`<!DOCTYPE html>
 // text into HTML.
 func Write(w http.ResponseWriter, status int, p Page) error {
 	var page bytes.Buffer
-	if err := layout.Execute(&page, struct {
-		Page
-		Style template.CSS
-	}{p, style}); err != nil {
+	p.Style = style + p.Style
+	if err := layout.Execute(&page, p); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return err
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src 'self'; img-src data:; "+
-		"require-trusted-types-for 'script'; style-src "+hash(string(style))+"; script-src "+hash(string(p.Script)))
+		"require-trusted-types-for 'script'; style-src "+hash(string(p.Style))+"; script-src "+hash(string(p.Script)))
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	w.WriteHeader(status)
