@@ -1,11 +1,8 @@
 package rules
 
 import (
-	"strings"
-
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
-	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // modelGroup records what dashboards read over weeks: one series per model instead of the exporters' one per replica
@@ -24,7 +21,6 @@ func modelGroup() Group {
 	record(metrics.RecordedRequestDuration, rate(promql.BucketsOf(metrics.RequestDuration), "le"))
 	record(metrics.RecordedPromptTokens, counted(metrics.PromptTokens))
 	record(metrics.RecordedGenerationTokens, counted(metrics.GenerationTokens))
-	record(metrics.RecordedGoodTokens, goodTokens())
 	record(metrics.RecordedRequests, counted(metrics.Requests, metrics.LabelOutcome))
 	record(metrics.RecordedRunning, promql.Sum(modelLabels, once(metrics.RequestsRunning, promql.Vector(metrics.RequestsRunning))))
 	record(metrics.RecordedWaiting, promql.Sum(modelLabels, once(metrics.RequestsWaiting, promql.Vector(metrics.RequestsWaiting))))
@@ -42,22 +38,6 @@ func modelGroup() Group {
 	record(metrics.RecordedDeployed, deployed())
 	record(metrics.RecordedStarted, started())
 	return g
-}
-
-// goodTokens returns the least that can be said of goodput: all tokens, less the shares that missed each latency. Of
-// several objectives on one signal, the worst includes the others.
-func goodTokens() promql.Expr {
-	var latencies []string
-	for _, s := range slo.Signals() {
-		if s.Latency() && !s.OfProbes() {
-			latencies = append(latencies, string(s))
-		}
-	}
-	missed := promql.Div(promql.Vector(metrics.RecordedBadEventRate), promql.Gt(promql.Vector(metrics.RecordedEventRate), promql.Num(0)))
-	of := promql.Max(append([]string{metrics.LabelSignal}, modelSLO...), promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSignal, strings.Join(latencies, "|"))))
-	worst := promql.Max(append([]string{metrics.LabelSignal}, modelLabels...), promql.Mul(of, missed, promql.On(modelSLO...).ManyToOne()))
-	return promql.Mul(promql.Vector(metrics.RecordedGenerationTokens),
-		promql.Call("clamp_min", promql.Sub(promql.Num(1), promql.Sum(modelLabels, worst)), promql.Num(0)), promql.On(modelLabels...))
 }
 
 // onItsGPUs joins every model with the value of each GPU that it runs on, according to info. It folds e per GPU, or

@@ -102,7 +102,7 @@ func TestGPUsOfModels(t *testing.T) {
 
 // Tokens are good if their requests met all objectives on latencies. What a model missed is the worst of each signal, and the sum of the signals.
 func TestGoodTokens(t *testing.T) {
-	sim := newSim(t, group(t, rules.Options{}, "llm-model"))
+	sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-slo-objective"))
 	type share map[string]float64 // bad, by objective
 	models := map[string]share{
 		"good": {"ttft": 0, "itl": 0}, "late": {"ttft": 1, "itl": 0}, "slow": {"ttft": 0, "itl": 0.25}, "both": {"ttft": 0.5, "itl": 0.25}, "lost": {"ttft": 0.75, "itl": 0.5},
