@@ -58,9 +58,15 @@ func (w writer) draw(p Panel) dashboard.Panel {
 	case Table:
 		o := table.NewOptions()
 		o.ShowHeader = true
+		if p.Columns != nil { // the largest values first, names from A to Z
+			o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(p.Columns[0].Field == "Value")}}
+		}
 		o.Footer.Reducer = []string{} // the SDK writes null, which its own schema rejects
 		out.Options = o
-		out.Transformations = []dashboard.DataTransformerConfig{w.organize(p)}
+		if len(p.Queries) > 1 {
+			out.Transformations = append(out.Transformations, dashboard.DataTransformerConfig{Id: "merge", Options: map[string]any{}})
+		}
+		out.Transformations = append(out.Transformations, w.organize(p))
 	}
 	return out
 }

@@ -186,11 +186,12 @@ func TestMarksAreThin(t *testing.T) {
 	}
 }
 
-// The first screen of the incident board, 1280 by 800 without scrolling, says what fires, where to look, what burns and how fast.
+// The first screen of the incident board, 1280 by 800 without scrolling, says what fires, where to look and since when, what burns and how fast, and what
+// changed.
 func TestFirstScreen(t *testing.T) {
-	const rows = (800 - 96) / 38 // what Grafana's bars leave, in rows of 30 px and gaps of 8
+	const rows = (800 - 150) / 38 // what Grafana's bars and the filters leave, in rows of 30 px and gaps of 8
 	b := boards(t)[0]
-	for _, title := range []string{"Firing alerts", "Where to look first", "Burn rate, 5 minutes", "Budget left", "Budget gone in", "Burn rate by window"} {
+	for _, title := range []string{"Firing alerts", "Where to look first", "Burn rate, 5 minutes", "Budget left", "Budget gone in", "What changed", "Burn rate by window"} {
 		i := slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })
 		if i < 0 {
 			t.Errorf("no panel %s", title)
@@ -199,6 +200,15 @@ func TestFirstScreen(t *testing.T) {
 		if g := b.flat()[i].GridPos; g.Y+g.H > rows {
 			t.Errorf("%s ends at row %d, below the first %d", title, g.Y+g.H, rows)
 		}
+	}
+}
+
+// The table of suspects joins how strong each is with since when.
+func TestSuspectsSaySinceWhen(t *testing.T) {
+	b := boards(t)[0]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Where to look first" })]
+	if len(p.Targets) != 2 || p.Transformations[0].ID != "merge" || p.overrides(t, "byName", "since")["unit"] != "dateTimeFromNow" {
+		t.Errorf("%d queries, %v", len(p.Targets), p.Transformations)
 	}
 }
 

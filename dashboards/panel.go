@@ -77,8 +77,10 @@ func single(title, unit string, about About, q Query) Panel {
 	return panel(Stat, title, unit, 4, about, q)
 }
 
-func listing(title string, width uint32, about About, q Query) Panel {
-	return panel(Table, title, none, width, about, q)
+// listing returns a table. Of several queries, it joins the rows that have the same labels; columns call their values
+// "Value #A" and so on.
+func listing(title string, width uint32, about About, queries ...Query) Panel {
+	return panel(Table, title, none, width, about, queries...)
 }
 
 // status interprets series of 0 and 1: it tells what is wrong from what is not.

@@ -81,7 +81,27 @@ func (s scope) inPeriod(e promql.Expr) promql.Expr {
 
 // inRange folds an expression over the range that the reader looks at, in the steps in which it is drawn.
 func inRange(function string, e promql.Expr) promql.Expr {
-	return promql.Call(function, &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: drawnStep, StartOrEnd: parser.END})
+	whole := subquery(e)
+	whole.StartOrEnd = parser.END
+	return promql.Call(function, whole)
+}
+
+// subquery returns an expression at the steps of a range that is as long as the reader's and ends at each point.
+func subquery(e promql.Expr) *parser.SubqueryExpr {
+	return &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: drawnStep}
+}
+
+// seen returns when each series of a family was first ("min") or last ("max") seen within the range, in milliseconds;
+// first only of those that are still there. with changes the labels before they are folded; nil leaves them.
+func (s scope) seen(which string, labels []string, f *metrics.Family, with func(promql.Expr) promql.Expr) promql.Expr {
+	if with == nil {
+		with = func(e promql.Expr) promql.Expr { return e }
+	}
+	at := with(promql.Call(which+"_over_time", subquery(promql.Call("timestamp", s.of(f)))))
+	if which == "max" {
+		return promql.Mul(promql.Num(1000), promql.Max(labels, at))
+	}
+	return promql.Mul(promql.Num(1000), promql.And(promql.Min(labels, at), promql.Max(labels, with(s.of(f)))))
 }
 
 // serving keeps the GPUs that run a selected model, or did within the hour.

@@ -161,6 +161,7 @@ func (v view) x(at int64) float64 {
 type line struct {
 	promql.Series
 	query dashboards.Query
+	value string // what a table calls its value
 	limit bool
 }
 
@@ -187,7 +188,11 @@ func (s boards) ask(b dashboards.Board, p dashboards.Panel, v view) (all []line,
 		for _, series := range m {
 			series.Floats = slices.DeleteFunc(series.Floats, func(p promql.FPoint) bool { return math.IsNaN(p.F) || math.IsInf(p.F, 0) })
 			if len(series.Floats) > 0 {
-				all = append(all, line{series, q, i >= len(p.Queries)})
+				value := "Value"
+				if len(p.Queries) > 1 {
+					value += " #" + string(rune('A'+i))
+				}
+				all = append(all, line{series, q, value, i >= len(p.Queries)})
 			}
 		}
 	}
@@ -268,28 +273,36 @@ func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 	for _, c := range columns {
 		t.Heads = append(t.Heads, c.Title)
 	}
+	rows := map[string]map[string]float64{} // the values of series with the same labels
+	var order []labels.Labels
 	for _, l := range all {
+		key := l.Metric.String()
+		if rows[key] == nil {
+			rows[key] = map[string]float64{}
+			order = append(order, l.Metric)
+		}
+		rows[key][l.value] = l.last()
+	}
+	slices.SortFunc(order, func(a, b labels.Labels) int { // the largest values first, names from A to Z, as Grafana's
+		first := columns[0].Field
+		return cmp.Or(cmp.Compare(rows[b.String()][first], rows[a.String()][first]), cmp.Compare(a.Get(first), b.Get(first)), labels.Compare(a, b))
+	})
+	for _, of := range order {
 		var cells []entry
 		for _, c := range columns {
-			var e entry
-			switch value := l.Metric.Get(c.Field); {
-			case c.Field == "Value" && c.Unit == "dateTimeFromNow":
-				e.Text = write(now.Sub(time.UnixMilli(int64(l.last()))).Seconds(), "s") + " ago"
-			case c.Field == "Value":
-				e.Text = write(l.last(), cmp.Or(c.Unit, p.Unit))
-			default:
-				e.Text = cmp.Or(c.Texts[value], value)
-				if value != "" && (c.Field == metrics.LabelRunbook || c.Field == "alertname") {
-					e.Link = s.style.Runbook(value)
-				}
+			text := of.Get(c.Field)
+			e := entry{Text: cmp.Or(c.Texts[text], text)}
+			if v, ok := rows[of.String()][c.Field]; ok && c.Unit == "dateTimeFromNow" {
+				e.Text = write(now.Sub(time.UnixMilli(int64(v))).Seconds(), "s") + " ago"
+			} else if ok {
+				e.Text = write(v, cmp.Or(c.Unit, p.Unit))
+			} else if text != "" && (c.Field == metrics.LabelRunbook || c.Field == "alertname") {
+				e.Link = s.style.Runbook(text)
 			}
 			cells = append(cells, e)
 		}
 		t.Lines = append(t.Lines, cells)
 	}
-	slices.SortFunc(t.Lines, func(a, b []entry) int {
-		return slices.CompareFunc(a, b, func(a, b entry) int { return cmp.Compare(a.Text, b.Text) })
-	})
 	return t
 }
 
