@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -152,3 +153,38 @@ func (p Panel) columns(c ...Column) Panel       { p.Columns = c; return p }
 func (p Panel) max(v float64) Panel             { p.Max = v; return p }
 func (p Panel) stacked() Panel                  { p.Stacked = true; return p }
 func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, height; return p }
+
+// mostLines is how many lines of a panel a person can tell apart.
+const mostLines = 20
+
+// drawn returns the expression of query i, of the panel's queries and limits: of many lines the largest, or the smallest
+// where low values are bad. Limits are few.
+func (p Panel) drawn(i int) promql.Expr {
+	switch {
+	case i >= len(p.Queries):
+		return p.Limits[i-len(p.Queries)].Expr
+	case p.Kind != Lines:
+		return p.Queries[i].Expr
+	case p.lowIsBad():
+		return promql.BottomK(mostLines/len(p.Queries), nil, p.Queries[i].Expr)
+	}
+	return promql.TopK(mostLines/len(p.Queries), nil, p.Queries[i].Expr)
+}
+
+// omits says which lines a panel leaves out.
+func (p Panel) omits() string {
+	which := "largest"
+	if p.lowIsBad() {
+		which = "smallest"
+	}
+	switch {
+	case p.Kind != Lines:
+		return ""
+	case len(p.Queries) == 1:
+		return fmt.Sprintf(" Only the %d %s at each time are drawn: filter to see the rest.", mostLines, which)
+	}
+	return fmt.Sprintf(" Only the %d %s of each kind at each time are drawn: filter to see the rest.", mostLines/len(p.Queries), which)
+}
+
+// lowIsBad reports whether the lowest values are the bad ones.
+func (p Panel) lowIsBad() bool { return len(p.Steps) > 1 && p.Steps[0].Colour == vermilion }

@@ -31,13 +31,13 @@ type View struct {
 	Range, Step, Rate time.Duration
 }
 
-// PromQL writes a query of the board for Prometheus, with its variables at their defaults.
-func (b Board) PromQL(q Query, v View) string {
+// PromQL writes query i of a panel, of its queries and limits, for Prometheus, with the board's variables at their defaults.
+func (b Board) PromQL(p Panel, i int, v View) string {
 	values := []string{"$__rate_interval", model.Duration(v.Rate).String(), "$__range", model.Duration(v.Range).String(), "$__interval", model.Duration(v.Step).String(), "$price", priceDefault}
 	for _, filter := range b.Variables {
 		values = append(values, "$"+filter.name, AllValue)
 	}
-	return strings.NewReplacer(values...).Replace(forGrafana(q.Expr))
+	return strings.NewReplacer(values...).Replace(forGrafana(p.drawn(i)))
 }
 
 // Label sets that results are grouped by, and their legends. Labels that a series lacks leave their place in a legend

@@ -84,7 +84,7 @@ func dataSource() *common.DataSourceRef {
 func (w writer) panel(r Row, p Panel, at dashboard.GridPos) dashboard.Panel {
 	out := w.draw(p)
 	out.Id, out.Title, out.GridPos = new(id(r.Title, p.Title)), &p.Title, &at
-	out.Description = new(p.About.What + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next)
+	out.Description = new(p.About.What + p.omits() + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next)
 	if p.Kind == Text {
 		return withText(out, p.Markdown(w.style))
 	}
@@ -109,7 +109,7 @@ func (w writer) target(p Panel, i int, q Query) prometheus.Dataquery {
 	t := *prometheus.NewDataquery()
 	t.RefId = new(refID(i))
 	t.Datasource = dataSource()
-	t.Expr = w.expr(q.Expr)
+	t.Expr = w.expr(p.drawn(i))
 	legend := q.Legend
 	if legend == "" {
 		legend = p.Title

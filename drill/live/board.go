@@ -171,7 +171,7 @@ func (l line) last() float64 { return l.Floats[len(l.Floats)-1].F }
 // ask evaluates the queries of a panel.
 func (s boards) ask(b dashboards.Board, p dashboards.Panel, v view) (all []line, err error) {
 	for i, q := range slices.Concat(p.Queries, p.Limits) {
-		text := b.PromQL(q, v.View)
+		text := b.PromQL(p, i, v.View)
 		var m promql.Matrix
 		if p.Kind == dashboards.Stat || p.Kind == dashboards.Table {
 			var now promql.Vector
