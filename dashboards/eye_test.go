@@ -258,7 +258,7 @@ func TestFirstScreen(t *testing.T) {
 func TestSuspectsSaySinceWhen(t *testing.T) {
 	b := boards(t)[0]
 	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Where to look first" })]
-	if len(p.Targets) != 2 || p.Transformations[0].ID != "merge" || p.overrides(t, "byName", "since")["unit"] != "dateTimeFromNow" {
+	if len(p.Targets) != 2 || !strings.Contains(p.Targets[1].Expr, "min by (clue, model_name)") || p.Transformations[0].ID != "merge" || p.overrides(t, "byName", "since")["unit"] != "dateTimeFromNow" {
 		t.Errorf("%d queries, %v", len(p.Targets), p.Transformations)
 	}
 }

@@ -41,10 +41,10 @@ func nowRow(s scope) []Panel {
 		says[c.Name] = placeholder.ReplaceAllString(c.Says, "…")
 		does[c.Runbook] = firstLever(c.Runbook)
 	}
-	action := func(e promql.Expr) promql.Expr {
-		return promql.Call("label_replace", e, promql.Str(metrics.LabelAction), promql.Str("$1"), promql.Str(metrics.LabelRunbook), promql.Str("(.*)"))
-	}
+	action := promql.Call("label_replace", s.of(metrics.RecordedSuspect), promql.Str(metrics.LabelAction), promql.Str("$1"), promql.Str(metrics.LabelRunbook), promql.Str("(.*)"))
 	suspect := []string{metrics.LabelOrder, metrics.LabelBranch, metrics.LabelClue, metrics.LabelAction, metrics.LabelRunbook, metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID}
+	clue := []string{metrics.LabelClue, metrics.LabelModel} // a clue that passes from one GPU to the next is no new one
+	since := promql.Add(promql.Mul(promql.Num(0), promql.Max(suspect, action)), s.seen("min", clue, metrics.RecordedSuspect), promql.On(clue...).ManyToOne())
 	return []Panel{
 		listing("Firing alerts", 8, About{
 			"Every alert of this project that fires for the model, and when its condition began.",
@@ -59,7 +59,7 @@ func nowRow(s scope) []Panel {
 			"Evidence that is clear enough to name a branch, the first one first, since when within the range, and the lever that acts soonest. A page says the same.",
 			"Causes hide behind each other: a throttled GPU looks like a queue.",
 			"Start with the first line; its runbook says how to be sure."},
-			Query{promql.Max(suspect, action(s.of(metrics.RecordedSuspect))), ""}, Query{s.seen("min", suspect, metrics.RecordedSuspect, action), ""}).
+			Query{promql.Max(suspect, action), ""}, Query{since, ""}).
 			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelClue, "evidence", 0, "", says},
 				Column{"Value #A", "…", 70, "short", nil}, Column{"Value #B", "since", 110, "dateTimeFromNow", nil}, Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 180, "", nil}).
 			size(16, 5).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard).
@@ -104,8 +104,8 @@ func objectiveRow(s scope, w windows) []Panel {
 			"A burn that begins with a deploy or a restart is its fault until shown otherwise.",
 			"Compare with since above. Roll back first; it is cheaper than understanding."},
 			Query{promql.Or(
-				labelled(s.seen("max", by(models, metrics.LabelVersion), metrics.RecordedDeployed, nil), metrics.LabelAction, "deployed"),
-				labelled(s.seen("max", by(models, metrics.LabelPod, metrics.LabelServer), metrics.RecordedStarted, nil), metrics.LabelAction, "started")), ""}).
+				labelled(s.seen("max", by(models, metrics.LabelVersion), metrics.RecordedDeployed), metrics.LabelAction, "deployed"),
+				labelled(s.seen("max", by(models, metrics.LabelPod, metrics.LabelServer), metrics.RecordedStarted), metrics.LabelAction, "started")), ""}).
 			columns(Column{"Value", "when", 110, "dateTimeFromNow", nil}, Column{metrics.LabelAction, "what", 90, "", nil}, Column{metrics.LabelVersion, "version", 90, "", nil},
 				Column{metrics.LabelModel, "model", 0, "", nil}, Column{metrics.LabelPod, "pod", 0, "", nil}, Column{metrics.LabelServer, "server", 0, "", nil}).
 			size(12, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).

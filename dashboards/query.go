@@ -91,17 +91,10 @@ func subquery(e promql.Expr) *parser.SubqueryExpr {
 	return &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: drawnStep}
 }
 
-// seen returns when each series of a family was first ("min") or last ("max") seen within the range, in milliseconds;
-// first only of those that are still there. with changes the labels before they are folded; nil leaves them.
-func (s scope) seen(which string, labels []string, f *metrics.Family, with func(promql.Expr) promql.Expr) promql.Expr {
-	if with == nil {
-		with = func(e promql.Expr) promql.Expr { return e }
-	}
-	at := with(promql.Call(which+"_over_time", subquery(promql.Call("timestamp", s.of(f)))))
-	if which == "max" {
-		return promql.Mul(promql.Num(1000), promql.Max(labels, at))
-	}
-	return promql.Mul(promql.Num(1000), promql.And(promql.Min(labels, at), promql.Max(labels, with(s.of(f)))))
+// seen returns when ("min" first, "max" last) series of a family were there within the range, in milliseconds.
+func (s scope) seen(which string, labels []string, f *metrics.Family) promql.Expr {
+	fold := map[string]func([]string, promql.Expr) promql.Expr{"min": promql.Min, "max": promql.Max}[which]
+	return promql.Mul(promql.Num(1000), fold(labels, promql.Call(which+"_over_time", subquery(promql.Call("timestamp", s.of(f))))))
 }
 
 // serving keeps the GPUs that run a selected model, or did within the hour.
