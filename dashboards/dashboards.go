@@ -116,7 +116,7 @@ type Step struct {
 
 // Column describes one column of a table.
 type Column struct {
-	// Field names the label to show, or "Value"; Title is the heading.
+	// Field names the label to show, or "Value", of several queries "Value #A" and so on; Title is the heading.
 	Field, Title string
 	// Width counts pixels; 0 takes the remaining space.
 	Width int

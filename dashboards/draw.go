@@ -58,9 +58,15 @@ func (w writer) draw(p Panel) dashboard.Panel {
 	case Table:
 		o := table.NewOptions()
 		o.ShowHeader = true
+		if p.Columns != nil { // the largest values first, names from A to Z
+			o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(p.Columns[0].Field == "Value")}}
+		}
 		o.Footer.Reducer = []string{} // the SDK writes null, which its own schema rejects
 		out.Options = o
-		out.Transformations = []dashboard.DataTransformerConfig{w.organize(p)}
+		if len(p.Queries) > 1 {
+			out.Transformations = append(out.Transformations, dashboard.DataTransformerConfig{Id: "merge", Options: map[string]any{}})
+		}
+		out.Transformations = append(out.Transformations, w.organize(p))
 	}
 	return out
 }
@@ -207,13 +213,13 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 			Matcher: dashboard.MatcherConfig{Id: "byFrameRefID", Options: refID(i)}, Properties: properties})
 	}
 	for i, q := range p.Queries {
-		if c := meaning(q); c != "" {
+		if c := q.Colour(); c != "" {
 			set(i, dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdShades, FixedColor: &c}})
 		}
 	}
 	for i, q := range p.Limits {
 		set(len(p.Queries)+i,
-			dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: new(meaning(q))}},
+			dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: new(q.Colour())}},
 			dashboard.DynamicConfigValue{Id: "custom.lineStyle", Value: common.LineStyle{Fill: new(common.LineStyleFillDash), Dash: []float64{6, 4}}},
 			dashboard.DynamicConfigValue{Id: "custom.lineWidth", Value: 1},
 			dashboard.DynamicConfigValue{Id: "custom.hideFrom", Value: common.HideSeriesConfig{Legend: true}})

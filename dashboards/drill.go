@@ -27,10 +27,11 @@ func (p Panel) drifts(why string) Panel     { p.Drill.Drifts = why; return p }
 
 // Why the drill leaves a panel, or one of its lines, without data or unchanged.
 const (
-	noGPU      = "the drill's GPUs do not report it"
-	noEngine   = "the drill's engines do not do it"
-	noProcess  = "it is about the exporter's process, which the drill does not run"
-	noClock    = "it takes real time, which does not pass in the drill"
-	stays      = "it does not change in the drill"
-	noneOfThem = "the drill has no objective on it"
+	noGPU       = "the drill's GPUs do not report it"
+	noEngine    = "the drill's engines do not do it"
+	noProcess   = "it is about the exporter's process, which the drill does not run"
+	noClock     = "it takes real time, which does not pass in the drill"
+	stays       = "it does not change in the drill"
+	noYesterday = "the drill's history is shorter than a day"
+	noneOfThem  = "the drill has no objective on it"
 )

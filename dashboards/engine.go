@@ -134,12 +134,7 @@ const noGateway = "No gateway is a target of the exporter."
 const noProbe = "The exporter sends no synthetic requests here: they are off by default."
 
 func throughputRow(s scope) []Panel {
-	itl := promql.Max([]string{metrics.LabelCluster, metrics.LabelSLO}, promql.Vector(metrics.SLOInfo,
-		s.where(metrics.SLOInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL)))...))
-	per := by(models, metrics.LabelSLO)
-	good := promql.And(
-		promql.Sub(s.rate(per, metrics.SLOEvents), promql.Or(s.rate(per, metrics.SLOBadEvents), promql.Mul(promql.Num(0), s.rate(per, metrics.SLOEvents)))),
-		itl, promql.On(metrics.LabelCluster, metrics.LabelSLO))
+	good := s.of(metrics.RecordedGoodTokens)
 	return []Panel{
 		lines("Tokens", tokenRate, 6, About{
 			"Prompt and generated tokens per second per model.",
@@ -161,12 +156,13 @@ func throughputRow(s scope) []Panel {
 			Query{s.rate(by(models, metrics.LabelOutcome), metrics.Requests), "{{outcome}} " + modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("rejections"),
 		lines("Goodput", tokenRate, 6, About{
-			"Tokens per second that came within the objective on inter-token latency, beside all generated tokens.",
-			"Tokens that come too late are work nobody enjoys: throughput without goodput is a batch that is too large.",
-			"A widening gap: lower the batch limit or add replicas."},
-			Query{good, "good, {{slo}} " + modelLegend}, Query{s.rate(models, metrics.GenerationTokens), "generated " + modelLegend}).
-			empty("No objective on inter-token latency counts here.").runbook("LLMBatchKnee").next(rules.SLODashboard).
-			movesIn("kv-thrash", "bad-release", "thermal-throttle"),
+			"Tokens per second of requests that met every objective on a latency, at least, beside all generated tokens and the good ones at this hour yesterday; of whole models, whatever the node.",
+			"Tokens that come too late are work nobody enjoys. No engine says which requests missed several objectives: each miss counts as another request of mean length.",
+			"A widening gap: see which objective burns; for inter-token latency lower the batch limit, for TTFT add replicas."},
+			Query{good, "good, at least " + modelLegend}, Query{s.of(metrics.RecordedGenerationTokens), "generated " + modelLegend},
+			Query{promql.Over("avg_over_time", promql.Offset(good, 24*hour-hour/2), hour), "yesterday " + modelLegend}).
+			empty("No objective on a latency counts here.").runbook("LLMBatchKnee").next(rules.SLODashboard).
+			movesIn("traffic-burst", "kv-thrash", "bad-release", "thermal-throttle").notDrilled(noYesterday),
 	}
 }
 

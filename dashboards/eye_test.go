@@ -5,10 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -145,6 +148,9 @@ func TestLegendsHaveRoom(t *testing.T) {
 					t.Fatal(err)
 				}
 				a, ok := e.(*parser.AggregateExpr)
+				if ok && a.Param != nil { // the lines that are drawn of many
+					a, ok = a.Expr.(*parser.AggregateExpr)
+				}
 				if ok && slices.ContainsFunc(a.Grouping, func(l string) bool { return !slices.Contains(ofOne, l) }) && p.Options.Legend.Placement != "right" {
 					t.Errorf("%s: %s has its legend at the %s: %v", b.Title, p.Title, p.Options.Legend.Placement, a.Grouping)
 				}
@@ -175,6 +181,51 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 	}
 }
 
+// In a large fleet a panel has no more lines than a person can tell apart, and says what it leaves out.
+func TestFleetsFitIntoPanels(t *testing.T) {
+	defer func(models, replicas int) { *fleetModels, *fleetReplicas = models, replicas }(*fleetModels, *fleetReplicas)
+	*fleetModels, *fleetReplicas = 24, 2 // more than 20 of each: models, replicas, GPUs
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	r := newReader()
+	for _, b := range boards(t) {
+		b.each(func(_ panel, q target) {
+			for _, name := range names(t, b.substitute(t, q.Expr)) {
+				r.families[promql.Lookup(name)] = true
+			}
+		})
+	}
+	fill(t, sim, 10*time.Minute, func(f *metrics.Family) bool { return r.families[f] })
+	full := 0
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			lines := 0
+			for _, q := range p.Targets {
+				if p.Type != "timeseries" || p.overrides(t, "byFrameRefID", q.RefID)["custom.hideFrom"] != nil { // a limit
+					continue
+				}
+				v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch.Add(10*time.Minute))
+				if err != nil {
+					t.Fatal(err)
+				}
+				lines += len(v)
+			}
+			if lines > 20 || lines > 10 && !strings.Contains(p.Description, "are drawn: filter to see the rest.") {
+				t.Errorf("%s: %s has %d lines: %s", b.Title, p.Title, lines, p.Description)
+			}
+			if lines > 15 {
+				full++
+			}
+		}
+	}
+	if full < 30 {
+		t.Errorf("only %d panels are full: the fleet is too small", full)
+	}
+}
+
 // Marks are moments: what lasts would lie over the plots as a block.
 func TestMarksAreThin(t *testing.T) {
 	for _, b := range boards(t) {
@@ -186,11 +237,12 @@ func TestMarksAreThin(t *testing.T) {
 	}
 }
 
-// The first screen of the incident board, 1280 by 800 without scrolling, says what fires, where to look, what burns and how fast.
+// The first screen of the incident board, 1280 by 800 without scrolling, says what fires, where to look and since when, what burns and how fast, and what
+// changed.
 func TestFirstScreen(t *testing.T) {
-	const rows = (800 - 96) / 38 // what Grafana's bars leave, in rows of 30 px and gaps of 8
+	const rows = (800 - 150) / 38 // what Grafana's bars and the filters leave, in rows of 30 px and gaps of 8
 	b := boards(t)[0]
-	for _, title := range []string{"Firing alerts", "Where to look first", "Burn rate, 5 minutes", "Budget left", "Budget gone in", "Burn rate by window"} {
+	for _, title := range []string{"Firing alerts", "Where to look first", "Burn rate, 5 minutes", "Budget left", "Budget gone in", "What changed", "Burn rate by window"} {
 		i := slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })
 		if i < 0 {
 			t.Errorf("no panel %s", title)
@@ -199,6 +251,15 @@ func TestFirstScreen(t *testing.T) {
 		if g := b.flat()[i].GridPos; g.Y+g.H > rows {
 			t.Errorf("%s ends at row %d, below the first %d", title, g.Y+g.H, rows)
 		}
+	}
+}
+
+// The table of suspects joins how strong each is with since when.
+func TestSuspectsSaySinceWhen(t *testing.T) {
+	b := boards(t)[0]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Where to look first" })]
+	if len(p.Targets) != 2 || !strings.Contains(p.Targets[1].Expr, "min by (clue, model_name)") || p.Transformations[0].ID != "merge" || p.overrides(t, "byName", "since")["unit"] != "dateTimeFromNow" {
+		t.Errorf("%d queries, %v", len(p.Targets), p.Transformations)
 	}
 }
 

@@ -43,23 +43,26 @@ func nowRow(s scope) []Panel {
 	}
 	action := promql.Call("label_replace", s.of(metrics.RecordedSuspect), promql.Str(metrics.LabelAction), promql.Str("$1"), promql.Str(metrics.LabelRunbook), promql.Str("(.*)"))
 	suspect := []string{metrics.LabelOrder, metrics.LabelBranch, metrics.LabelClue, metrics.LabelAction, metrics.LabelRunbook, metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID}
+	clue := []string{metrics.LabelClue, metrics.LabelModel} // a clue that passes from one GPU to the next is no new one
+	since := promql.Add(promql.Mul(promql.Num(0), promql.Max(suspect, action)), s.seen("min", clue, metrics.RecordedSuspect), promql.On(clue...).ManyToOne())
 	return []Panel{
-		listing("Firing alerts", 10, About{
+		listing("Firing alerts", 8, About{
 			"Every alert of this project that fires for the model, and when its condition began.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
 			Query{began, ""}).columns(Column{"alertname", "alert", 0, "", nil}, Column{metrics.LabelSeverity, "severity", 80, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
 			Column{metrics.LabelGPUUUID, "GPU", 90, "", nil}, Column{"Value", "since", 110, "dateTimeFromNow", nil}).
-			size(10, 6).empty("No alert fires.").runbook(eachAlert).next(rules.SLODashboard).
+			size(8, 5).empty("No alert fires.").runbook(eachAlert).next(rules.SLODashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated", "speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
-		listing("Where to look first", 14, About{
-			"Evidence that is clear enough to name a branch, the first one first, with the lever that acts soonest. A page says the same.",
+		listing("Where to look first", 16, About{
+			"Evidence that is clear enough to name a branch, the first one first, since when within the range, and the lever that acts soonest. A page says the same.",
 			"Causes hide behind each other: a throttled GPU looks like a queue.",
 			"Start with the first line; its runbook says how to be sure."},
-			Query{promql.Max(suspect, action), ""}).columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelClue, "evidence", 0, "", says},
-			Column{"Value", "…", 70, "short", nil}, Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 180, "", nil}).
-			size(14, 6).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard).
+			Query{promql.Max(suspect, action), ""}, Query{since, ""}).
+			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelClue, "evidence", 0, "", says},
+				Column{"Value #A", "…", 70, "short", nil}, Column{"Value #B", "since", 110, "dateTimeFromNow", nil}, Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 180, "", nil}).
+			size(16, 5).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...).drifts("compares with yesterday, of which a calm drill has none"),
 	}
 }
@@ -81,26 +84,37 @@ func objectiveRow(s scope, w windows) []Panel {
 			"How fast budget burns now, as a multiple of what the objective allows, for the model that burns fastest.",
 			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
 			"Above 1: go down the rows. Below: it may be over; check the hour beside it."},
-			Query{promql.Call("sort_desc", promql.Max(objective, burn("5m"))), "{{slo}}"}).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			Query{promql.Call("sort_desc", promql.Max(objective, burn("5m"))), "{{slo}}"}).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		single("Budget left", share, About{
 			"Share of the period's error budget that is left, for the model with the least.",
 			"It says how much risk you can still take. Below 0, this period's objective is already missed.",
 			"Low: stop releases, and pull the fastest lever rather than the best one."},
-			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
+			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 		single("Budget gone in", duration, About{
 			"Time until the budget is gone if it burns on as in the last hour.",
 			"It says how long there is to think.",
 			"Under a few hours: mitigate first, understand later."},
 			Query{promql.Call("sort_desc", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Sub(promql.Mul(promql.Num(0), left), promql.Num(1)))), "{{slo}}"}).
-			low(6*3600, 3*24*3600).says(State{-1, "not in this period", blue}).empty("Nothing burned in the last hour.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			low(6*3600, 3*24*3600).says(State{-1, "not in this period", blue}).empty("Nothing burned in the last hour.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
-		lines("Burn rate by window", number, 12, About{
+		listing("What changed", 12, About{
+			"Versions that a model did not run before, and engines that started, the last time within the range.",
+			"A burn that begins with a deploy or a restart is its fault until shown otherwise.",
+			"Compare with since above. Roll back first; it is cheaper than understanding."},
+			Query{promql.Or(
+				labelled(s.seen("max", by(models, metrics.LabelVersion), metrics.RecordedDeployed), metrics.LabelAction, "deployed"),
+				labelled(s.seen("max", by(models, metrics.LabelPod, metrics.LabelServer), metrics.RecordedStarted), metrics.LabelAction, "started")), ""}).
+			columns(Column{"Value", "when", 110, "dateTimeFromNow", nil}, Column{metrics.LabelAction, "what", 90, "", nil}, Column{metrics.LabelVersion, "version", 90, "", nil},
+				Column{metrics.LabelModel, "model", 0, "", nil}, Column{metrics.LabelPod, "pod", 0, "", nil}, Column{metrics.LabelServer, "server", 0, "", nil}).
+			size(12, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			movesIn("bad-release"),
+		lines("Burn rate by window", number, 24, About{
 			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
 			"Short above long: it is starting. Long above short: it is ending.",
 			"The page ends by itself when the short window falls below the line."},
-			byWindow...).limits(s.firesAt(w.fast)).
+			byWindow...).limits(s.firesAt(w.fast)).size(24, 5).
 			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 	}

@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -20,6 +21,12 @@ const (
 	grey      = "#8C8C8C"
 )
 
+// Orange and Vermilion are the colours of values to look at and of bad ones.
+const Orange, Vermilion = orange, vermilion
+
+// Palette lists the colours of lines that have no meaning of their own.
+var Palette = []string{blue, orange, green, purple, sky, vermilion, grey}
+
 // meanings maps the beginning of a legend to the colour of lines that mean the same on every board. Other lines keep
 // the colour that Grafana assigns to their name.
 var meanings = []struct{ begins, colour string }{
@@ -27,8 +34,8 @@ var meanings = []struct{ begins, colour string }{
 	{"limit", vermilion}, {"pages", vermilion}, {"ticket", orange}, {"may be bad", vermilion},
 }
 
-// meaning returns the colour of a query's lines, empty where their names tell them apart.
-func meaning(q Query) string {
+// Colour returns the colour of the query's lines, empty where their names tell them apart.
+func (q Query) Colour() string {
 	for _, m := range meanings {
 		if strings.HasPrefix(q.Legend, m.begins) {
 			return m.colour
@@ -71,8 +78,10 @@ func single(title, unit string, about About, q Query) Panel {
 	return panel(Stat, title, unit, 4, about, q)
 }
 
-func listing(title string, width uint32, about About, q Query) Panel {
-	return panel(Table, title, none, width, about, q)
+// listing returns a table. Of several queries, it joins the rows that have the same labels; columns call their values
+// "Value #A" and so on.
+func listing(title string, width uint32, about About, queries ...Query) Panel {
+	return panel(Table, title, none, width, about, queries...)
 }
 
 // status interprets series of 0 and 1: it tells what is wrong from what is not.
@@ -144,3 +153,38 @@ func (p Panel) columns(c ...Column) Panel       { p.Columns = c; return p }
 func (p Panel) max(v float64) Panel             { p.Max = v; return p }
 func (p Panel) stacked() Panel                  { p.Stacked = true; return p }
 func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, height; return p }
+
+// mostLines is how many lines of a panel a person can tell apart.
+const mostLines = 20
+
+// drawn returns the expression of query i, of the panel's queries and limits: of many lines the largest, or the smallest
+// where low values are bad. Limits are few.
+func (p Panel) drawn(i int) promql.Expr {
+	switch {
+	case i >= len(p.Queries):
+		return p.Limits[i-len(p.Queries)].Expr
+	case p.Kind != Lines:
+		return p.Queries[i].Expr
+	case p.lowIsBad():
+		return promql.BottomK(mostLines/len(p.Queries), nil, p.Queries[i].Expr)
+	}
+	return promql.TopK(mostLines/len(p.Queries), nil, p.Queries[i].Expr)
+}
+
+// omits says which lines a panel leaves out.
+func (p Panel) omits() string {
+	which := "largest"
+	if p.lowIsBad() {
+		which = "smallest"
+	}
+	switch {
+	case p.Kind != Lines:
+		return ""
+	case len(p.Queries) == 1:
+		return fmt.Sprintf(" Only the %d %s at each time are drawn: filter to see the rest.", mostLines, which)
+	}
+	return fmt.Sprintf(" Only the %d %s of each kind at each time are drawn: filter to see the rest.", mostLines/len(p.Queries), which)
+}
+
+// lowIsBad reports whether the lowest values are the bad ones.
+func (p Panel) lowIsBad() bool { return len(p.Steps) > 1 && p.Steps[0].Colour == vermilion }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -22,6 +23,21 @@ const (
 // forGrafana writes an expression as Grafana expects it.
 func forGrafana(e promql.Expr) string {
 	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:7s901ms]", "[$__range:$__interval]", "7919.0625", "$price").Replace(e.String())
+}
+
+// View is what a reader without Grafana looks at, in place of Grafana's own variables.
+type View struct {
+	// Range is how far back the lines go, Step the time between two of their points, Rate the window of rates.
+	Range, Step, Rate time.Duration
+}
+
+// PromQL writes query i of a panel, of its queries and limits, for Prometheus, with the board's variables at their defaults.
+func (b Board) PromQL(p Panel, i int, v View) string {
+	values := []string{"$__rate_interval", model.Duration(v.Rate).String(), "$__range", model.Duration(v.Range).String(), "$__interval", model.Duration(v.Step).String(), "$price", priceDefault}
+	for _, filter := range b.Variables {
+		values = append(values, "$"+filter.name, AllValue)
+	}
+	return strings.NewReplacer(values...).Replace(forGrafana(p.drawn(i)))
 }
 
 // Label sets that results are grouped by, and their legends. Labels that a series lacks leave their place in a legend
@@ -65,7 +81,20 @@ func (s scope) inPeriod(e promql.Expr) promql.Expr {
 
 // inRange folds an expression over the range that the reader looks at, in the steps in which it is drawn.
 func inRange(function string, e promql.Expr) promql.Expr {
-	return promql.Call(function, &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: drawnStep, StartOrEnd: parser.END})
+	whole := subquery(e)
+	whole.StartOrEnd = parser.END
+	return promql.Call(function, whole)
+}
+
+// subquery returns an expression at the steps of a range that is as long as the reader's and ends at each point.
+func subquery(e promql.Expr) *parser.SubqueryExpr {
+	return &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: drawnStep}
+}
+
+// seen returns when ("min" first, "max" last) series of a family were there within the range, in milliseconds.
+func (s scope) seen(which string, labels []string, f *metrics.Family) promql.Expr {
+	fold := map[string]func([]string, promql.Expr) promql.Expr{"min": promql.Min, "max": promql.Max}[which]
+	return promql.Mul(promql.Num(1000), fold(labels, promql.Call(which+"_over_time", subquery(promql.Call("timestamp", s.of(f))))))
 }
 
 // serving keeps the GPUs that run a selected model, or did within the hour.

@@ -84,9 +84,9 @@ func dataSource() *common.DataSourceRef {
 func (w writer) panel(r Row, p Panel, at dashboard.GridPos) dashboard.Panel {
 	out := w.draw(p)
 	out.Id, out.Title, out.GridPos = new(id(r.Title, p.Title)), &p.Title, &at
-	out.Description = new(p.About.What + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next)
+	out.Description = new(p.About.What + p.omits() + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next)
 	if p.Kind == Text {
-		return withText(out, w.runbookLinks(p.Text))
+		return withText(out, p.Markdown(w.style))
 	}
 	out.Datasource = dataSource()
 	for i, q := range slices.Concat(p.Queries, p.Limits) {
@@ -109,7 +109,7 @@ func (w writer) target(p Panel, i int, q Query) prometheus.Dataquery {
 	t := *prometheus.NewDataquery()
 	t.RefId = new(refID(i))
 	t.Datasource = dataSource()
-	t.Expr = w.expr(q.Expr)
+	t.Expr = w.expr(p.drawn(i))
 	legend := q.Legend
 	if legend == "" {
 		legend = p.Title
@@ -156,10 +156,10 @@ func (w writer) legend(e promql.Expr, text string) string {
 // runbookLink matches a link from one runbook to another, by file name.
 var runbookLink = regexp.MustCompile(`\]\((\w+)\.md\)`)
 
-// runbookLinks replaces links between runbooks with full addresses.
-func (w writer) runbookLinks(text string) string {
-	return runbookLink.ReplaceAllStringFunc(text, func(link string) string {
-		return "](" + w.style.Runbook(runbookLink.FindStringSubmatch(link)[1]) + ")"
+// Markdown returns the text of the panel, whose links to runbooks have the style's addresses.
+func (p Panel) Markdown(style rules.Style) string {
+	return runbookLink.ReplaceAllStringFunc(p.Text, func(link string) string {
+		return "](" + style.Runbook(runbookLink.FindStringSubmatch(link)[1]) + ")"
 	})
 }
 

@@ -15,6 +15,8 @@ var (
 		"Prompt tokens per second.", perModel)
 	RecordedGenerationTokens = recorded(Sum, "model:llm_engine_generation_tokens:rate5m",
 		"Generated tokens per second.", perModel)
+	RecordedGoodTokens = recorded(Sum, "model:llm_engine_good_tokens:rate5m",
+		"Generated tokens per second of requests that met every objective on a latency, at least: no engine says which requests missed several, so misses of different signals count as different requests, each as long as the mean. Absent without such an objective.", perModel)
 	RecordedRequests = recorded(Sum, "model:llm_engine_requests:rate5m",
 		"Requests ended per second, by outcome.", perModel, with(LabelOutcome))
 	RecordedRunning = recorded(Sum, "model:llm_engine_requests_running:sum",

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -26,11 +27,28 @@ func objectiveGroup(opt Options) Group {
 		Record{Name: metrics.RecordedPeriod, Expr: from.configured(metrics.SLOPeriod)},
 		Record{Name: metrics.RecordedErrorBudget, Expr: promql.Sub(promql.Num(1), remembered(metrics.RecordedObjective))},
 		Record{Name: metrics.RecordedBehindGateway, Expr: behindGateway()},
-		Record{Name: metrics.RecordedBurnThreshold, Expr: thresholds(opt)})
+		Record{Name: metrics.RecordedBurnThreshold, Expr: thresholds(opt)},
+		Record{Name: metrics.RecordedGoodTokens, Expr: goodTokens()})
 	if opt.Tier == Single {
 		g.Records = append(g.Records, corrections()...)
 	}
 	return g
+}
+
+// goodTokens returns the least that can be said of goodput: all tokens, less the shares that missed each latency. Of
+// several objectives on one signal, the worst includes the others.
+func goodTokens() promql.Expr {
+	var latencies []string
+	for _, s := range slo.Signals() {
+		if s.Latency() && !s.OfProbes() {
+			latencies = append(latencies, string(s))
+		}
+	}
+	missed := promql.Div(promql.Vector(metrics.RecordedBadEventRate), promql.Gt(promql.Vector(metrics.RecordedEventRate), promql.Num(0)))
+	of := promql.Max(append([]string{metrics.LabelSignal}, modelSLO...), promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSignal, strings.Join(latencies, "|"))))
+	worst := promql.Max(append([]string{metrics.LabelSignal}, modelLabels...), promql.Mul(of, missed, promql.On(modelSLO...).ManyToOne()))
+	return promql.Mul(promql.Sum(modelLabels, promql.Vector(metrics.RecordedGenerationTokens)),
+		promql.Call("clamp_min", promql.Sub(promql.Num(1), promql.Sum(modelLabels, worst)), promql.Num(0)), promql.On(modelLabels...))
 }
 
 // burnGroup records burn rates and alerts on them.

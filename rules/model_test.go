@@ -1,7 +1,9 @@
 package rules_test
 
 import (
+	"maps"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,6 +97,45 @@ func TestGPUsOfModels(t *testing.T) {
 				t.Errorf("%s of %s after %s: got %v, want %g", want.family.Name, name, want.at, got, value)
 			}
 		}
+	}
+}
+
+// Tokens are good if their requests met all objectives on latencies. What a model missed is the worst of each signal, and the sum of the signals.
+func TestGoodTokens(t *testing.T) {
+	sim := newSim(t, group(t, rules.Options{}, "llm-model"), group(t, rules.Options{}, "llm-slo-objective"))
+	type share map[string]float64 // bad, by objective
+	models := map[string]share{
+		"good": {"ttft": 0, "itl": 0}, "late": {"ttft": 1, "itl": 0}, "slow": {"ttft": 0, "itl": 0.25}, "both": {"ttft": 0.5, "itl": 0.25}, "lost": {"ttft": 0.75, "itl": 0.5},
+		"nested": {"ttft": 0.5, "ttft_severe": 0.25}, "failing": {"ttft": 0.25, "availability": 0.5}, "probed": {"ttft": 0.25, "probe_ttft": 0.5}, "untold": {"availability": 0}, "idle": {},
+	}
+	err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(10*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
+		for name, missed := range models {
+			series := func(f *metrics.Family, v float64, more ...string) {
+				emit(labels.FromStrings(append(more, model.MetricNameLabel, f.Name, metrics.LabelModel, name)...), v)
+			}
+			series(metrics.GenerationTokens, 100*now.Sub(rulesim.Epoch).Seconds(), "instance", "node-1", "job", rules.DefaultJob)
+			for objective, bad := range missed {
+				signal, _, _ := strings.Cut(objective, "_severe")
+				series(metrics.RecordedInfo, 1, metrics.LabelSLO, objective, metrics.LabelSignal, signal, metrics.LabelPeriod, "30d")
+				series(metrics.RecordedEventRate, 4, metrics.LabelSLO, objective)
+				series(metrics.RecordedBadEventRate, 4*bad, metrics.LabelSLO, objective)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := sim.Query(metrics.RecordedGoodTokens.Name, rulesim.Epoch.Add(9*time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, s := range v {
+		got[s.Metric.Get(metrics.LabelModel)] = math.Round(s.F)
+	}
+	want := map[string]float64{"good": 100, "late": 0, "slow": 75, "both": 25, "lost": 0, "nested": 50, "failing": 75, "probed": 75}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

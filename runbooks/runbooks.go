@@ -144,11 +144,17 @@ func index() []byte {
 }
 
 func write(w http.ResponseWriter, status int, title string, page []byte) {
-	var body bytes.Buffer
-	if err := markdown.Convert(page, &body); err != nil {
+	body, err := HTML(page)
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	// The pages are our own, and goldmark escapes raw HTML.
-	_ = site.Write(w, status, site.Page{Title: title, Root: "../", Body: template.HTML(`<div class="text">` + body.String() + "</div>")}) // the reader has left
+	_ = site.Write(w, status, site.Page{Title: title, Root: "../", Body: `<div class="text">` + body + "</div>"}) // the reader has left
+}
+
+// HTML converts Markdown of our own. It escapes raw HTML.
+func HTML(page []byte) (template.HTML, error) {
+	var body bytes.Buffer
+	err := markdown.Convert(page, &body)
+	return template.HTML(body.String()), err
 }

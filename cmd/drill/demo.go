@@ -164,7 +164,7 @@ func (d demo) obey(line string) *incident.Incident {
 
 func (d demo) introduce(n *live.Node) {
 	in := n.Incident
-	fmt.Fprintf(d.out, "\nhttp://%s/ shows the node as it is now.\n\n", d.listen)
+	fmt.Fprintf(d.out, "\nhttp://%s/ shows the incident as somebody on call sees it.\nhttp://%s/ shows the node as it is now.\n\n", d.prometheus, d.listen)
 	fmt.Fprintf(d.out, "%s: %s\nAll numbers of engines and GPUs are invented; what reads them and alerts on them is real.\n\n", in.Name, in.Story)
 	for i, address := range n.Engines {
 		fmt.Fprintf(d.out, "engine %d     http://%s/ %s serving %s\n", i, address, n.Runtime(i), in.Fleet.Profile.Model)

@@ -47,9 +47,9 @@ func TestDemo(t *testing.T) {
 			return !slices.ContainsFunc(all, func(want string) bool { return !strings.Contains(shown.String(), want) })
 		})
 	}
-	see(time.Minute, "invented", "vllm     ", "trtllm   ", "tgi      ", "http://"+prometheus+"/ is a data source")
+	see(time.Minute, "http://"+prometheus+"/ shows the incident", "invented", "vllm     ", "trtllm   ", "tgi      ", "http://"+prometheus+"/ is a data source")
 
-	for _, path := range []string{"/-/ready", "/api/v1/status/buildinfo", "/api/v1/targets", "/api/v1/rules", "/api/v1/alerts", "/api/v1/metadata", "/api/v1/labels", "/api/v1/series?match[]=up"} {
+	for _, path := range []string{"/", "/-/ready", "/api/v1/status/buildinfo", "/api/v1/targets", "/api/v1/rules", "/api/v1/alerts", "/api/v1/metadata", "/api/v1/labels", "/api/v1/series?match[]=up"} {
 		e2e.Answers(t, "http://"+prometheus+path)
 	}
 	// What the history has, the running exporter must have under the same labels, or graphs and windows
@@ -64,6 +64,11 @@ func TestDemo(t *testing.T) {
 	e2e.Until(t, time.Minute, "every series of the history goes on", func() bool { // which engine runs where takes some seconds
 		return len(query(t, prometheus, before+" unless "+now)) == 0
 	})
+
+	// And the other way round: the GPU board has the history of the engines'.
+	if fresh := query(t, prometheus, `label_replace({__name__=~"llm_gpu_.+"}, "family", "$1", "__name__", "(.+)") unless `+before); len(fresh) > 0 {
+		t.Errorf("%d GPU series begin with the demo, such as %s", len(fresh), fresh[0])
+	}
 
 	enter := func(line string) {
 		if _, err := io.WriteString(typed, line+"\n"); err != nil {

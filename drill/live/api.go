@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/prometheus/util/notifications"
 	api "github.com/prometheus/prometheus/web/api/v1"
 
+	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 )
 
@@ -37,9 +38,8 @@ func (p *Prometheus) handler(address string) http.Handler {
 	for _, path := range []string{"/-/healthy", "/-/ready"} {
 		router.Get(path, func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
 	}
-	router.Get("/", func(w http.ResponseWriter, _ *http.Request) {
-		w.Write([]byte("The drill's Prometheus: its HTTP API is under /api/v1/, for Grafana, promtool and curl. All numbers are invented.\n"))
-	})
+	router.Get(Boards+":uid", p.boards.ServeHTTP)
+	router.Get("/", http.RedirectHandler(Boards+string(dashboards.All(nil)[0].UID), http.StatusFound).ServeHTTP)
 	return router
 }
 

@@ -15,12 +15,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -154,6 +156,58 @@ func (n *Node) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// History plays the time up to the present. GPU series that the world lacks are those of the exporter, which runs for
+// a moment.
+func (n *Node) History(ctx context.Context, done func(share float64)) error {
+	if n.WithoutGPUs == nil {
+		page, err := n.page(ctx)
+		if err != nil {
+			return err
+		}
+		n.past.Also(page)
+	}
+	return n.Play.History(ctx, done)
+}
+
+// page starts the exporter and returns its page once that shows what all GPUs do in a second.
+func (n *Node) page(ctx context.Context) (string, error) {
+	if err := n.start(); err != nil {
+		return "", err
+	}
+	tick := time.NewTicker(step / 5)
+	defer tick.Stop()
+	for range 150 {
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case err := <-n.exited:
+			n.process = nil
+			return "", fmt.Errorf("the exporter ended, see its message above: %w", err)
+		case <-tick.C:
+		}
+		page, err := get(ctx, "http://"+n.options.Listen+"/metrics")
+		if err == nil && strings.Count(page, "\n"+metrics.GPUMemoryBandwidthUtilization.Name+"{") == n.options.Incident.Fleet.Replicas {
+			n.stop()
+			return page, nil
+		}
+	}
+	return "", errors.New("the exporter shows no GPUs within 30 s")
+}
+
+func get(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	page, err := io.ReadAll(answer.Body)
+	return string(page), err
 }
 
 // follow updates the world, the ports and the exporter's process to the present.

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/prometheus/rules"
 	"github.com/prometheus/prometheus/scrape"
 
+	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	ours "github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -45,6 +46,7 @@ type Prometheus struct {
 	targets  *scrape.Manager
 	rules    *rules.Manager
 	query    rules.QueryFunc
+	boards   boards
 	server   *http.Server
 }
 
@@ -53,6 +55,7 @@ type Prometheus struct {
 func NewPrometheus(ctx context.Context, l net.Listener, n *Node, dir string) (*Prometheus, error) {
 	quiet := slog.New(slog.DiscardHandler)
 	p := &Prometheus{store: n.Store(), registry: prometheus.NewRegistry()}
+	p.boards = boards{store: p.store, style: n.around.style, node: "http://" + n.options.Listen + "/", all: dashboards.All(nil)}
 	db := p.store.DB()
 	p.query = rules.EngineQueryFunc(p.store.Engine(), db)
 	var err error

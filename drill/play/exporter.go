@@ -41,6 +41,9 @@ type exporter struct {
 	dcgm http.RoundTripper
 	page *gpupage.Collector
 
+	// also holds lines of a real exporter's page, for series of GPUs that the world does not have; nil in virtual time alone.
+	also []string
+
 	withoutGPUs bool
 	relabel     func(labels.Labels) labels.Labels
 }
@@ -125,7 +128,25 @@ func (e *exporter) scrape(emit rulesim.Emit) error {
 	if e.withoutGPUs {
 		return nil
 	}
-	return e.gpus(emit)
+	has := map[uint64]bool{}
+	store := emit
+	emit = func(l labels.Labels, v float64) {
+		has[l.Hash()] = true
+		store(l, v)
+	}
+	if err := e.gpus(emit); err != nil {
+		return err
+	}
+	for _, line := range e.also {
+		if err := e.sample(line, func(l labels.Labels, v float64) {
+			if !has[l.Hash()] {
+				store(l, v)
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // probed adds the series of probes.
@@ -207,6 +228,9 @@ func (e *exporter) nvml(put world.Put) {
 	}
 	for _, r := range e.world.Replicas {
 		r.GPU.Emit(put)
+		if e.also != nil {
+			r.GPU.EmitLoad(put)
+		}
 	}
 }
 

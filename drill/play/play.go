@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -155,6 +156,16 @@ func (p *Play) Step(t time.Duration) error {
 		return cmp.Or(err, failed)
 	}
 	return p.Prometheus.Eval(now)
+}
+
+// Also adds the series of GPUs that a real exporter's page has and the world lacks to every later scrape. Those that
+// move with the load move; all others stay as they are.
+func (p *Play) Also(page string) {
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "llm_gpu_") {
+			p.exporter.also = append(p.exporter.also, strings.TrimSpace(line))
+		}
+	}
 }
 
 // Firing returns when each alert fired, since the onset.

@@ -67,3 +67,13 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []int, err error) {
 	}
 	return xids, s.Set(strconv.Itoa(g.Index), append(values, "clock_events", events)...)
 }
+
+// EmitLoad writes what Tell says of the load besides Emit.
+func (g *GPU) EmitLoad(put Put) {
+	id := []string{g.UUID, strconv.Itoa(g.Index)}
+	put(metrics.GPUMemoryBusy, math.Round(50*g.busy)/100, id...)
+	put(metrics.GPUMemoryBandwidthUtilization, busyBandwidth*g.busy/100, append(id, "")...)
+	for _, scope := range []string{"gpu", "gpu_average"} {
+		put(metrics.GPUPower, g.watts(), append(id, scope)...)
+	}
+}

@@ -116,8 +116,13 @@ func Avg(by []string, e Expr) Expr { return aggregate(parser.AVG, by, e) }
 func CountBy(by []string, e Expr) Expr { return aggregate(parser.COUNT, by, e) }
 
 // TopK keeps the k largest.
-func TopK(k int, by []string, e Expr) Expr {
-	a := aggregate(parser.TOPK, by, e).(*parser.AggregateExpr)
+func TopK(k int, by []string, e Expr) Expr { return limited(parser.TOPK, k, by, e) }
+
+// BottomK keeps the k smallest.
+func BottomK(k int, by []string, e Expr) Expr { return limited(parser.BOTTOMK, k, by, e) }
+
+func limited(op parser.ItemType, k int, by []string, e Expr) Expr {
+	a := aggregate(op, by, e).(*parser.AggregateExpr)
 	a.Param = Num(float64(k))
 	return a
 }

@@ -19,6 +19,8 @@ type Page struct {
 	Root string
 	// Body is the content of main. Whoever sets it has escaped what came from outside.
 	Body template.HTML
+	// Style follows the stylesheet of all pages; none if empty.
+	Style template.CSS
 	// Script runs in the page; none if empty.
 	Script template.JS
 }
@@ -42,10 +44,8 @@ var layout = template.Must(template.New("layout").Parse(`<!DOCTYPE html>
 
 // Document writes a page as it is, for a file.
 func (p Page) Document(to io.Writer) error {
-	return layout.Execute(to, struct {
-		Page
-		Style template.CSS
-	}{p, style})
+	p.Style = style + p.Style
+	return layout.Execute(to, p)
 }
 
 // Write sends a page. The browser loads nothing from elsewhere, runs only the page's own script, and refuses to turn
@@ -59,7 +59,7 @@ func Write(w http.ResponseWriter, status int, p Page) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src 'self'; img-src data:; "+
-		"require-trusted-types-for 'script'; style-src "+hash(string(style))+"; script-src "+hash(string(p.Script)))
+		"require-trusted-types-for 'script'; style-src "+hash(string(style+p.Style))+"; script-src "+hash(string(p.Script)))
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	w.WriteHeader(status)
