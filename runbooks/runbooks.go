@@ -61,6 +61,35 @@ func Question(page []byte) string {
 	return ""
 }
 
+// LeversOf returns the part of a page that says what to do.
+func LeversOf(page []byte) string {
+	_, rest, _ := strings.Cut(string(page), "## Levers\n")
+	text, _, _ := strings.Cut(rest, "\n## ")
+	return strings.TrimSpace(text)
+}
+
+// Levers lists what a page says to do, as plain text for a terminal, with labels in their places of the commands.
+func Levers(page []byte, labels map[string]string) []string {
+	query := url.Values{}
+	for name, value := range labels {
+		query.Set(name, value)
+	}
+	text := strings.ReplaceAll(LeversOf(fill(page, query)), "**", "")
+	text = namedLink.ReplaceAllString(text, "$1 ($2)")
+	var levers []string
+	for _, one := range lever.Split("\n"+text, -1) {
+		if one = strings.TrimSpace(one); one != "" {
+			levers = append(levers, one)
+		}
+	}
+	return levers
+}
+
+var (
+	namedLink = regexp.MustCompile(`\[([^\]]+)\]\((\w+)\.md[^)]*\)`)
+	lever     = regexp.MustCompile(`\n\* |\n\n`)
+)
+
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table))
 
 // Handler serves the pages as HTML under the path it is mounted at, which must end in a slash and be
