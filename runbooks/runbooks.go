@@ -70,11 +70,7 @@ func LeversOf(page []byte) string {
 
 // Levers lists what a page says to do, as plain text for a terminal, with labels in their places of the commands.
 func Levers(page []byte, labels map[string]string) []string {
-	query := url.Values{}
-	for name, value := range labels {
-		query.Set(name, value)
-	}
-	text := strings.ReplaceAll(LeversOf(fill(page, query)), "**", "")
+	text := strings.ReplaceAll(LeversOf(fill(page, query(labels))), "**", "")
 	text = namedLink.ReplaceAllString(text, "$1 ($2)")
 	var levers []string
 	for _, one := range lever.Split("\n"+text, -1) {
@@ -83,6 +79,19 @@ func Levers(page []byte, labels map[string]string) []string {
 		}
 	}
 	return levers
+}
+
+// Address leads from the exporter's root to a page, with labels for its commands.
+func Address(name string, labels map[string]string) string {
+	return strings.TrimSuffix("runbooks/"+name+"?"+known(query(labels)).Encode(), "?")
+}
+
+func query(labels map[string]string) url.Values {
+	q := url.Values{}
+	for name, value := range labels {
+		q.Set(name, value)
+	}
+	return q
 }
 
 var (
@@ -125,12 +134,7 @@ var (
 // fill replaces the placeholders of a page whose labels the query has, and passes those labels on to the pages that it
 // links to. Values that a shell would not take literally are left out.
 func fill(page []byte, query url.Values) []byte {
-	known := url.Values{}
-	for _, label := range Labels {
-		if value := query.Get(label); harmless.MatchString(value) {
-			known.Set(label, value)
-		}
-	}
+	known := known(query)
 	if len(known) == 0 {
 		return page
 	}
@@ -142,6 +146,17 @@ func fill(page []byte, query url.Values) []byte {
 		return []byte(cmp.Or(value, string(name)))
 	})
 	return pageLink.ReplaceAll(page, []byte("](${1}?"+known.Encode()+")"))
+}
+
+// known returns the labels of a query that have a place in commands and that a shell takes as they stand.
+func known(query url.Values) url.Values {
+	known := url.Values{}
+	for _, label := range Labels {
+		if value := query.Get(label); harmless.MatchString(value) {
+			known.Set(label, value)
+		}
+	}
+	return known
 }
 
 // kinds lists the headings of the index, each with how the names under it begin; a page stands under the first that fits.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -54,9 +55,10 @@ type Verdict struct {
 	Evidence   []Evidence `json:"evidence"`
 	RuledOut   []RuledOut `json:"ruled_out"`
 	// Levers hold what the runbook says to do, commands included, the soonest first.
-	Levers  []string `json:"levers"`
-	Runbook string   `json:"runbook,omitempty"`
-	Record  Record   `json:"record"`
+	Levers []string `json:"levers"`
+	// Runbook leads from an exporter's root to the page, with the commands filled in.
+	Runbook string `json:"runbook,omitempty"`
+	Record  Record `json:"record"`
 }
 
 // Suspect names evidence that is clear enough to look there.
@@ -269,7 +271,7 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 		return v, nil
 	}
 	first := all[0]
-	v.Branch, v.Clue, v.Says, v.Runbook, v.Also = first.Branch, first.Clue, first.Says, first.Runbook, all[1:]
+	v.Branch, v.Clue, v.Says, v.Also = first.Branch, first.Clue, first.Says, all[1:]
 	v.Confidence = "low"
 	if down || len(burns) > 0 && v.Record.FirstTokens >= 20 {
 		v.Confidence = "high"
@@ -278,7 +280,7 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	if err != nil {
 		return v, err
 	}
-	v.Levers = runbooks.Levers(page, first.labels)
+	v.Levers, v.Runbook = runbooks.Levers(page, first.labels), runbooks.Address(first.Runbook, first.labels)
 	return v, nil
 }
 
@@ -462,6 +464,8 @@ func (j *judge) evidence(m subject) ([]Evidence, error) {
 	return all, nil
 }
 
+const noSign = "no sign of it"
+
 // ruledOut lists the branches without a suspect, in order. Where a clue compares one number with a limit, that number
 // says why; where what it reads is not there, nobody can tell.
 func (j *judge) ruledOut(m subject, all []Suspect) ([]RuledOut, error) {
@@ -494,7 +498,7 @@ func (j *judge) ruledOut(m subject, all []Suspect) ([]RuledOut, error) {
 	}
 	ruledOut := []RuledOut{}
 	for _, b := range order {
-		ruledOut = append(ruledOut, RuledOut{b, cmp.Or(strings.Join(why[b], "; "), "no sign of it")})
+		ruledOut = append(ruledOut, RuledOut{b, cmp.Or(strings.Join(why[b], "; "), noSign)})
 	}
 	return ruledOut, nil
 }
@@ -542,6 +546,6 @@ func (j *judge) keep(m subject) (Record, error) {
 	if err != nil || len(tokens) == 0 {
 		return r, err
 	}
-	r.FirstTokens = tokens[0].F
+	r.FirstTokens = math.Round(tokens[0].F)
 	return r, nil
 }

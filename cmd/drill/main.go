@@ -37,6 +37,10 @@ func main() {
 	report := app.Command("report", "Play all incidents with several seeds and write the scores and plots that docs/ keeps.")
 	dir := report.Flag("dir", "Folder to write to.").Default("docs").String()
 	seeds := report.Flag("seeds", "Number of seeds, starting at 1. The plots show the first.").Default("5").Uint64()
+	scores := app.Command("triage", "Play the incidents that page, and write which branch a triage names at that time.")
+	triageDir := scores.Flag("dir", "Folder to write to.").Default("docs").String()
+	triageIncident := scores.Flag("incident", "Play only this incident; \"drill list\" names them.").String()
+	triageSeeds := scores.Flag("seeds", "Number of seeds, starting at 1.").Default("5").Uint64()
 	listing := app.Command("list", "List the incidents.")
 	switch kingpin.MustParse(app.Parse(os.Args[1:])) {
 	case play.FullCommand():
@@ -44,6 +48,9 @@ func main() {
 		return
 	case report.FullCommand():
 		end(writeReport(*dir, *seeds, os.Stderr))
+		return
+	case scores.FullCommand():
+		end(writeTriage(*triageDir, *triageIncident, *triageSeeds, os.Stderr))
 		return
 	case listing.FullCommand():
 		end(list(os.Stdout))

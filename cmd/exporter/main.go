@@ -33,12 +33,28 @@ func main() {
 	// Silence klog: the calls of the API server's client return its problems as errors.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stderr)
+	status, err := dispatch(ctx, os.Args[1:])
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "exporter:", err)
-		os.Exit(1)
 	}
+	os.Exit(status)
+}
+
+// commands holds what runs instead of the server when it is the first argument.
+var commands = map[string]func(ctx context.Context, args []string, out, progress io.Writer) (status int, err error){
+	"triage": triageCommand,
+}
+
+// dispatch runs a command or the server, and returns the exit status.
+func dispatch(ctx context.Context, args []string) (status int, err error) {
+	if len(args) > 0 && commands[args[0]] != nil {
+		return commands[args[0]](ctx, args[1:], os.Stdout, os.Stderr)
+	}
+	if err := run(ctx, args, os.Stderr); err != nil {
+		return 1, err
+	}
+	return 0, nil
 }
 
 // The roles of an exporter.
@@ -59,7 +75,8 @@ type options struct {
 
 // parseFlags reads the command line.
 func parseFlags(args []string) (o options, err error) {
-	app := kingpin.New("exporter", "Metrics of LLM inference engines and the GPUs under them, in one vocabulary.")
+	app := kingpin.New("exporter", "Metrics of LLM inference engines and the GPUs under them, in one vocabulary. "+
+		"Without a command it serves them; exporter triage says where to look first instead (see exporter triage --help).")
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("llm-node-exporter"))
 	o.config.addFlags(app)
@@ -97,6 +114,12 @@ func (f nodeFlags) Flag(name, help string) *kingpin.FlagClause {
 // userAgent returns what the exporter calls itself in requests.
 func userAgent() string { return "llm-node-exporter/" + version.Version }
 
+// load returns the node with its configuration loaded and nothing started.
+func load(o options) (*node, error) {
+	log := promslog.New(&o.log)
+	return newNode(func(probed probed) (configuration, error) { return loadConfig(o.config, o.probes, probed, log) }, log)
+}
+
 // run executes the whole program: it returns when ctx ends or the exporter cannot go on.
 func run(ctx context.Context, args []string, logTo io.Writer) error {
 	o, err := parseFlags(args)
@@ -104,13 +127,12 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 		return err
 	}
 	o.log.Writer = logTo
-	log := promslog.New(&o.log)
-	n, err := newNode(func(probed probed) (configuration, error) { return loadConfig(o.config, o.probes, probed, log) }, log)
+	n, err := load(o)
 	if err != nil {
 		return err
 	}
 	if o.config.checkOnly {
-		log.Info("configuration is valid", "file", o.config.file)
+		n.log.Info("configuration is valid", "file", o.config.file)
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -119,6 +141,6 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log.Info("starting", "version", version.Info(), "build", version.BuildContext())
+	n.log.Info("starting", "version", version.Info(), "build", version.BuildContext())
 	return serve(ctx, n, o.server, failed)
 }

@@ -19,6 +19,7 @@ import (
 	webflag "github.com/prometheus/exporter-toolkit/web/kingpinflag"
 
 	"github.com/llm-node-exporter/llm-node-exporter/cmd/exporter/page"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/genai"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
@@ -47,7 +48,8 @@ func (o *serverOptions) addFlags(app *kingpin.Application) {
 type server struct {
 	serverOptions
 	*node
-	slots chan struct{} // one per scrape in progress; nil means no limit
+	slots   chan struct{} // one per scrape in progress; nil means no limit
+	judging judging
 }
 
 // serve answers requests until ctx ends, or until failed receives an error, which it returns.
@@ -105,6 +107,7 @@ func (s *server) handler() http.Handler {
 		detach = s.gpus.DetachHandler()
 	}
 	mux.HandleFunc("GET /engines", s.listEngines)
+	mux.HandleFunc("GET /verdict", s.verdict)
 	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", runbooks.Handler()))
 	mux.Handle("POST /-/detach", s.ifLifecycle(detach))
 	if s.pprof {
@@ -129,13 +132,7 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := withScrapeDeadline(r)
 	defer cancel()
-	start := time.Now()
-	engines := s.engines.Load().Scrape(ctx)
-	s.self.ran("engine", time.Since(start), engines.Complete())
-	families, err := s.registry.Gather()
-	if err != nil { // serve what could be gathered
-		s.log.Error("metrics left out", "err", err)
-	}
+	families, engines := s.gather(ctx)
 	var page io.WriterTo = engines
 	if s.genAI {
 		page = genai.Page{WriterTo: engines}
@@ -143,6 +140,18 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	if err := writePage(w, r, families, page); err != nil {
 		s.log.Debug("scraper went away", "err", err)
 	}
+}
+
+// gather reads everything: the registry, and the pages of the engines.
+func (s *server) gather(ctx context.Context) ([]*dto.MetricFamily, *engine.Exposition) {
+	start := time.Now()
+	engines := s.engines.Load().Scrape(ctx)
+	s.self.ran("engine", time.Since(start), engines.Complete())
+	families, err := s.registry.Gather()
+	if err != nil { // serve what could be gathered
+		s.log.Error("metrics left out", "err", err)
+	}
+	return families, engines
 }
 
 // compressors holds a few compressors for reuse, because each takes most of a megabyte. A sync.Pool would give them
@@ -180,16 +189,22 @@ func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFam
 		z.Reset(w)
 		to, finish = z, z.Close
 	}
-	encoder := expfmt.NewEncoder(to, format)
+	if err := encode(to, families, engines); err != nil {
+		return err
+	}
+	return finish()
+}
+
+// encode writes a page in the text format.
+func encode(to io.Writer, families []*dto.MetricFamily, engines io.WriterTo) error {
+	encoder := expfmt.NewEncoder(to, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, f := range families {
 		if err := encoder.Encode(f); err != nil {
 			return err
 		}
 	}
-	if _, err := engines.WriteTo(to); err != nil {
-		return err
-	}
-	return finish()
+	_, err := engines.WriteTo(to)
+	return err
 }
 
 func acceptsGzip(h http.Header) bool {
