@@ -71,7 +71,13 @@ func LeversOf(page []byte) string {
 // Levers lists what a page says to do, as plain text for a terminal, with labels in their places of the commands.
 func Levers(page []byte, labels map[string]string) []string {
 	text := strings.ReplaceAll(LeversOf(fill(page, query(labels))), "**", "")
-	text = namedLink.ReplaceAllString(text, "$1 ($2)")
+	text = namedLink.ReplaceAllStringFunc(text, func(link string) string {
+		m := namedLink.FindStringSubmatch(link)
+		if m[1] == m[2] {
+			return m[1]
+		}
+		return m[1] + " (" + m[2] + ")"
+	})
 	var levers []string
 	for _, one := range lever.Split("\n"+text, -1) {
 		if one = strings.TrimSpace(one); one != "" {

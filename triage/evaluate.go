@@ -104,10 +104,18 @@ func (e *evaluation) query(x promql.Expr) (engine.Vector, error) {
 }
 
 // squeeze makes an expression look at the two readings: each window becomes the time between them, and each offset
-// that means a little earlier leads to the first. Windows are open on the left: a millisecond more has both in.
+// that means a little earlier leads to the first. Windows are open on the left: a millisecond more has both in. For the
+// rate of a counter long ago stands what it has counted in all before the first reading: rules only divide such rates by
+// each other.
 func (e *evaluation) squeeze(x promql.Expr) {
 	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {
+		case *parser.Call:
+			if n.Func.Name == "rate" {
+				if s := n.Args[0].(*parser.MatrixSelector).VectorSelector.(*parser.VectorSelector); s.OriginalOffset > present {
+					n.Func, s.OriginalOffset = parser.MustGetFunction("last_over_time"), e.elapsed
+				}
+			}
 		case *parser.MatrixSelector:
 			n.Range = e.elapsed + time.Millisecond
 			if s := n.VectorSelector.(*parser.VectorSelector); s.OriginalOffset > 0 && s.OriginalOffset <= present {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -11,6 +12,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/prometheus/prometheus/promql"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
 // Reading holds what an exporter served at a time.
@@ -36,6 +39,28 @@ func Parse(page []byte, at time.Time) (Reading, error) {
 			r.Series = append(r.Series, promql.Sample{Metric: printable(series), F: value})
 		}
 	}
+}
+
+// dated returns the first of two readings as it would be had it seen the XIDs of the last hour come: the page dates the
+// last one of each kind, and rules look for them in windows of an hour.
+func dated(before, after Reading) Reading {
+	id := func(s promql.Sample) [2]string {
+		return [2]string{s.Metric.Get(metrics.LabelGPUUUID), s.Metric.Get(metrics.LabelXID)}
+	}
+	recent := map[[2]string]bool{}
+	for _, s := range after.Series {
+		if s.Metric.Get(labels.MetricName) == metrics.GPUXIDLastTimestamp.Name {
+			at := time.UnixMilli(int64(1000 * s.F))
+			recent[id(s)] = at.After(after.At.Add(-time.Hour)) && !at.After(before.At)
+		}
+	}
+	before.Series = slices.Clone(before.Series)
+	for i, s := range before.Series {
+		if s.Metric.Get(labels.MetricName) == metrics.GPUXIDErrors.Name && recent[id(s)] {
+			before.Series[i].F--
+		}
+	}
+	return before
 }
 
 // printable replaces what is not for print in label values: engines choose them, and a terminal would obey control

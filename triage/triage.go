@@ -49,7 +49,9 @@ type Verdict struct {
 	Branch rules.Branch `json:"branch"`
 	Clue   string       `json:"clue,omitempty"`
 	Says   string       `json:"says,omitempty"`
-	// Confidence is high where users suffer and enough requests prove it, low otherwise, and none without a suspect.
+	Delays rules.Delays `json:"delays,omitempty"` // as of a suspect
+	// Confidence is high where enough requests prove that users suffer, or where an alert that pages by itself would fire
+	// and the readings are half a minute apart; low otherwise; none without a suspect.
 	Confidence string     `json:"confidence"`
 	Also       []Suspect  `json:"also"` // further suspects, in order
 	Evidence   []Evidence `json:"evidence"`
@@ -68,7 +70,9 @@ type Suspect struct {
 	Says    string       `json:"says"`
 	Runbook string       `json:"runbook"`
 
-	delays rules.Delays
+	// Delays is empty where the suspect explains everything that is late.
+	Delays rules.Delays `json:"delays,omitempty"`
+
 	labels map[string]string
 }
 
@@ -122,7 +126,7 @@ func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, er
 	if !after.At.After(before.At) {
 		return nil, fmt.Errorf("the second reading, of %s, must be later than the first, of %s", after.At, before.At)
 	}
-	j := &judge{evaluation: newEvaluation(ctx, before, after, past), before: before, causes: map[*rules.Alert]engine.Vector{}}
+	j := &judge{evaluation: newEvaluation(ctx, dated(before, after), after, past), before: before, causes: map[*rules.Alert]engine.Vector{}}
 	if err := j.evaluate(); err != nil {
 		return nil, err
 	}
@@ -174,7 +178,7 @@ func (j *judge) evaluate() error {
 	slices.SortStableFunc(records, func(a, b rules.Record) int { return cmp.Compare(suspects(a), suspects(b)) })
 
 	read := []promql.Expr{promql.Vector(metrics.RecordedSuspect), promql.Vector(metrics.RecordedEvidence), promql.Vector(rate5m),
-		promql.Vector(metrics.RecordedBurnThreshold), promql.Vector(metrics.RecordedInfo)}
+		promql.Vector(metrics.RecordedBurnThreshold), promql.Vector(metrics.RecordedInfo), promql.Vector(metrics.RecordedServedGPU)}
 	for _, a := range j.alerts {
 		read = append(read, a.Expr)
 	}
@@ -230,6 +234,21 @@ func (j *judge) models() ([]subject, error) {
 			seen[subjectOf(s.Metric)] = true
 		}
 	}
+	if len(seen) == 0 && j.past != nil { // no engine is left here: what pages elsewhere is all there is to say
+		for _, a := range j.alerts {
+			if a.Severity != slo.Page {
+				continue
+			}
+			firing, err := j.ask(promql.Vector(metrics.Alerts, promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelModel, "")).String())
+			if err != nil {
+				return nil, err
+			}
+			j.causes[a] = append(j.causes[a], firing...)
+			for _, s := range firing {
+				seen[subjectOf(s.Metric)] = true
+			}
+		}
+	}
 	return slices.SortedFunc(maps.Keys(seen), func(a, b subject) int {
 		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
 	}), nil
@@ -251,7 +270,7 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	if err != nil {
 		return v, err
 	}
-	all = slices.DeleteFunc(all, func(s Suspect) bool { return !explains(s.delays, burns) })
+	all = slices.DeleteFunc(all, func(s Suspect) bool { return !explains(s.Delays, burns) })
 	switch {
 	case down || v.Health == Failing:
 		v.Health = Failing
@@ -271,9 +290,9 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 		return v, nil
 	}
 	first := all[0]
-	v.Branch, v.Clue, v.Says, v.Also = first.Branch, first.Clue, first.Says, all[1:]
+	v.Branch, v.Clue, v.Says, v.Delays, v.Also = first.Branch, first.Clue, first.Says, first.Delays, all[1:]
 	v.Confidence = "low"
-	if down || len(burns) > 0 && v.Record.FirstTokens >= 20 {
+	if down && j.elapsed >= rules.Interval/2 || len(burns) > 0 && v.Record.FirstTokens >= 20 {
 		v.Confidence = "high"
 	}
 	page, err := runbooks.Page(first.Runbook)
@@ -284,11 +303,12 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	return v, nil
 }
 
-// explains reports whether a suspect explains what burns: the time to the first token, that between tokens, or else.
-// The worst burn decides, as the objective of a page does.
+// explains reports whether a suspect explains something that burns: the time to the first token, that between tokens, or
+// else. Where no objective counts, anything may be late; where none burns, nothing is.
 func explains(delays rules.Delays, burns []slo.Signal) bool {
-	ofTokens := len(burns) > 0 && (burns[0] == slo.ITL || burns[0] == slo.ProbeITL)
-	return delays == "" || (delays == rules.NextToken) == ofTokens
+	return delays == "" || burns == nil || slices.ContainsFunc(burns, func(s slo.Signal) bool {
+		return (delays == rules.NextToken) == (s == slo.ITL || s == slo.ProbeITL)
+	})
 }
 
 // symptoms adds what users notice, and returns the signals whose objectives burn, the worst first: nil where no
@@ -402,7 +422,7 @@ func (j *judge) suspects(m subject) (all []Suspect, pages bool, err error) {
 			return nil, false, err
 		}
 		all = append(all, Suspect{Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
-			Runbook: c.Metric.Get(metrics.LabelRunbook), delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric)})
+			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric)})
 	}
 	return append(all, late...), pages, nil
 }

@@ -31,7 +31,7 @@ func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 	if in.Page == nil || in.Cause == nil || len(pages) == 0 {
 		return t, false, nil
 	}
-	t = Triage{Incident: in.Name, Seed: p.Seed, Want: in.Cause.Branch, Paged: told(pages[0])}
+	t = Triage{Incident: in.Name, Seed: p.Seed, Want: in.Cause.Branch, Paged: told(pages[0], in.Cause.Branch)}
 	at := pages[0].At.Truncate(play.ScrapeInterval)
 	before, err := p.Reading(at.Add(-Apart))
 	if err != nil {
@@ -41,19 +41,35 @@ func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 	if err != nil {
 		return t, false, err
 	}
-	judge := func(past triage.Past) (branch rules.Branch) {
+	judge := func(past triage.Past) rules.Branch {
 		verdicts, failed := triage.Judge(context.Background(), before, after, past)
-		if err = cmp.Or(err, failed); len(verdicts) > 0 {
-			branch = verdicts[0].Branch
-		}
-		return branch
+		err = cmp.Or(err, failed)
+		return first(verdicts, t.Want)
 	}
 	t.Alone, t.WithPast = judge(nil), judge(p.Past)
 	return t, err == nil, err
 }
 
-// told returns the branch that a page says to look at first, or else that of an alert in it that names a cause.
-func told(page play.Notification) rules.Branch {
+// first returns the branch that a triage names first, of the model that does worst. Late tokens have a first suspect of
+// their own, as their page has: it counts if it is the one wanted.
+func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
+	if len(verdicts) == 0 {
+		return ""
+	}
+	v := verdicts[0]
+	late := slices.IndexFunc(v.Also, func(s triage.Suspect) bool { return s.Delays != rules.FirstToken })
+	if late >= 0 && v.Delays == rules.FirstToken && v.Also[late].Delays == rules.NextToken && v.Also[late].Branch == want {
+		return want
+	}
+	return v.Branch
+}
+
+// told returns the branch that a page says to look at first, the one wanted if that of one of its objectives is, or else
+// that of an alert in it that names a cause.
+func told(page play.Notification, want rules.Branch) rules.Branch {
+	if leads(page, want) {
+		return want
+	}
 	for _, a := range rules.Alerts(play.Rules()) {
 		if leads(page, a.Branch) {
 			return a.Branch
