@@ -66,13 +66,13 @@ func dated(before, after Reading) Reading {
 // printable replaces what is not for print in label values: engines choose them, and a terminal would obey control
 // characters.
 func printable(series labels.Labels) labels.Labels {
-	odd := func(r rune) bool { return !unicode.IsGraphic(r) }
+	odd := func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar } // PromQL refuses the latter
 	b := labels.NewBuilder(series)
 	series.Range(func(l labels.Label) {
 		if strings.ContainsFunc(l.Value, odd) {
 			b.Set(l.Name, strings.Map(func(r rune) rune {
 				if odd(r) {
-					return unicode.ReplacementChar
+					return '?'
 				}
 				return r
 			}, l.Value))

@@ -71,7 +71,7 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 		fill(b, "  ", strings.Join(silent, ", ")+": "+noSign)
 	}
 	if !t.Past {
-		fill(b, "  ", "The day before is what the engines counted since they started; --prometheus=URL knows better.")
+		fill(b, "  ", "Before means since the engines started; with --prometheus=URL, the day before.")
 	}
 	if len(v.Levers) > 0 {
 		b.WriteString("\nWhat to do\n")
@@ -88,7 +88,7 @@ func (t Text) evidence(b *strings.Builder, all []Evidence) {
 	if len(all) == 0 {
 		return
 	}
-	before := "since its start" // a counter's whole past
+	before := "before"
 	if t.Past {
 		before = "the day before"
 	}

@@ -76,7 +76,8 @@ type Suspect struct {
 	labels map[string]string
 }
 
-// Evidence holds a fact about the model. Before is its value of the day before, where a Prometheus is asked.
+// Evidence holds a fact about the model. Before is its value of the day before or, without a Prometheus, since the engines
+// started.
 type Evidence struct {
 	Fact   string     `json:"fact"`
 	Says   string     `json:"says"`
@@ -444,7 +445,11 @@ func (j *judge) place(m subject, of labels.Labels) map[string]string {
 func (j *judge) expand(text string, s engine.Sample, more map[string]string) (string, error) {
 	l := s.Metric.Map()
 	maps.Copy(l, more)
-	return template.NewTemplateExpander(j.ctx, text, "triage", template.AlertTemplateData(l, nil, "", s), model.TimeFromUnixNano(j.at.UnixNano()), nil, nil, nil).Expand()
+	says, err := template.NewTemplateExpander(j.ctx, text, "triage", template.AlertTemplateData(l, nil, "", s), model.TimeFromUnixNano(j.at.UnixNano()), nil, nil, nil).Expand()
+	if j.past == nil { // the engines' own counters stand for it
+		says = strings.ReplaceAll(says, "the day before", "before")
+	}
+	return says, err
 }
 
 const ofBefore = "_before"
