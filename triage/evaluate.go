@@ -59,16 +59,19 @@ func (e *evaluation) record(records []rules.Record) error {
 	return nil
 }
 
-// recorded returns the result of a recording rule: what a Prometheus has recorded where the rule reads only the past.
+// recorded returns the result of a recording rule. Where the rule reads only the past, a Prometheus has the result; one
+// that does not record it may still have what the rule reads.
 func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
-	if e.past == nil || !ofThePast(r.Expr) {
-		return e.query(r.Expr)
+	if e.past != nil && ofThePast(r.Expr) {
+		var m []*labels.Matcher
+		for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
+			m = append(m, promql.Eq(name, r.Labels[name]))
+		}
+		if answer, err := e.ask(promql.Vector(r.Name, m...).String()); err != nil || len(answer) > 0 {
+			return answer, err
+		}
 	}
-	var m []*labels.Matcher
-	for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
-		m = append(m, promql.Eq(name, r.Labels[name]))
-	}
-	return e.ask(promql.Vector(r.Name, m...).String())
+	return e.query(r.Expr)
 }
 
 // ask queries the Prometheus.
