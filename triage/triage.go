@@ -279,7 +279,7 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 		v.Health = Degraded
 	case v.Record.FirstTokens == 0 && burns == nil:
 		v.Health = Unknown
-		v.Symptoms = append(v.Symptoms, "No request came between the readings.")
+		v.Symptoms = append(v.Symptoms, "No first token came between the readings.")
 	}
 	if v.Evidence, err = j.evidence(m); err != nil {
 		return v, err
