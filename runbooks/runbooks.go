@@ -68,7 +68,8 @@ func LeversOf(page []byte) string {
 	return strings.TrimSpace(text)
 }
 
-// Levers lists what a page says to do, as plain text for a terminal, with labels in their places of the commands.
+// Levers lists what a page says to do, as plain text for a terminal, with labels in their places of the commands. A command
+// begins with "$ ".
 func Levers(page []byte, labels map[string]string) []string {
 	text := strings.ReplaceAll(LeversOf(fill(page, query(labels))), "**", "")
 	text = namedLink.ReplaceAllStringFunc(text, func(link string) string {
@@ -77,6 +78,9 @@ func Levers(page []byte, labels map[string]string) []string {
 			return m[1]
 		}
 		return m[1] + " (" + m[2] + ")"
+	})
+	text = commands.ReplaceAllStringFunc(text, func(block string) string {
+		return strings.ReplaceAll("\n"+strings.TrimSpace(strings.Trim(strings.TrimPrefix(block, "```sh"), "`")), "\n", "\n\n$ ") + "\n\n"
 	})
 	var levers []string
 	for _, one := range lever.Split("\n"+text, -1) {
@@ -102,6 +106,7 @@ func query(labels map[string]string) url.Values {
 
 var (
 	namedLink = regexp.MustCompile(`\[([^\]]+)\]\((\w+)\.md[^)]*\)`)
+	commands  = regexp.MustCompile("(?s)```sh\n.*?```")
 	lever     = regexp.MustCompile(`\n\* |\n\n`)
 )
 

@@ -361,3 +361,13 @@ func TestPagesHaveTheirParts(t *testing.T) {
 		}
 	}
 }
+
+// TestLevers: a terminal gets no Markdown, and commands whole, with the labels in their places.
+func TestLevers(t *testing.T) {
+	page := []byte("# X\n\n## Levers\n* **At once**: [roll back](Rollback.md), see\n  [Stabilise](Stabilise.md).\n\nThen:\n```sh\nkubectl -n $NS delete pod $POD\nkubectl get pod $MODEL\n```\n\n## Verify\n")
+	got := runbooks.Levers(page, map[string]string{"namespace": "prod", "pod": "p-0", "model_name": "$(reboot)"})
+	want := []string{"At once: roll back (Rollback), see\n  Stabilise.", "Then:", "$ kubectl -n prod delete pod p-0", "$ kubectl get pod $MODEL"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}

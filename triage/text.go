@@ -76,7 +76,11 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	if len(v.Levers) > 0 {
 		b.WriteString("\nWhat to do\n")
 		for _, l := range v.Levers {
-			fill(b, "  ", "* "+l)
+			if strings.HasPrefix(l, "$ ") { // stays in one piece, to be copied
+				b.WriteString("  " + l + "\n")
+			} else {
+				fill(b, "  ", "* "+l)
+			}
 		}
 		fmt.Fprintf(b, "Runbook: %s%s\n", t.Root, v.Runbook)
 	}
