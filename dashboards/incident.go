@@ -337,17 +337,10 @@ func levers(title string, alerts ...string) Panel {
 		if err != nil {
 			panic(err) // embedded at build time
 		}
-		b.WriteString("**[" + alert + "](" + alert + ".md)** " + runbooks.Question(page) + "\n\n" + leversOf(page) + "\n\n")
+		b.WriteString("**[" + alert + "](" + alert + ".md)** " + runbooks.Question(page) + "\n\n" + runbooks.LeversOf(page) + "\n\n")
 	}
 	return Panel{Kind: Text, Title: title, Width: 8, Height: 12, Text: b.String(),
 		About: About{"What to do when this branch is at fault, from the runbooks.", "The levers are ordered by how fast and how safe they are.", "Pull one at a time; put it back if it made things worse."}}
-}
-
-// leversOf returns the part of a runbook that says what to do.
-func leversOf(page []byte) string {
-	_, rest, _ := strings.Cut(string(page), "## Levers\n")
-	text, _, _ := strings.Cut(rest, "\n## ")
-	return strings.TrimSpace(text)
 }
 
 // firstLever returns the first thing to do, in a few words or as a command.
@@ -356,7 +349,7 @@ func firstLever(alert string) string {
 	if err != nil {
 		panic(err) // embedded at build time
 	}
-	text := sooner.ReplaceAllString(leversOf(page), "")
+	text := sooner.ReplaceAllString(runbooks.LeversOf(page), "")
 	if command, ok := strings.CutPrefix(text, "```sh\n"); ok {
 		line, _, _ := strings.Cut(command, "\n")
 		return line

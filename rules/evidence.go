@@ -108,6 +108,9 @@ const formatted = `{{ $v := humanize .Value }}{{ $u := .Labels.unit }}{{ if eq $
 	`{{ else if eq $u "seconds" }}{{ $v = humanizeDuration .Value }}{{ else if eq $u "decimal" }}{{ $v = printf "%.2f" .Value }}` +
 	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ else if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
 
+// FactText returns the Prometheus template that prints the value of a recorded fact, the dot, in its unit.
+func FactText() string { return formatted + "{{ $v }}" }
+
 // Fact describes evidence about a model. Most facts are recorded; those of the first and the last line are queried
 // when a page is written.
 type Fact struct {

@@ -120,14 +120,18 @@ func verdictQuery() promql.Expr {
 // verdict renders the first line of a page: the first suspect in order, or nothing. The series carries the words,
 // which keeps the template small: Prometheus parses it for each alert and evaluation.
 func verdict(query string) string {
+	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\n{{ end }}{{ end }}",
+		query, metrics.LabelOrder, SuspectText())
+}
+
+// SuspectText returns the Prometheus template that puts a recorded suspect, the dot, into words.
+func SuspectText() string {
 	var labels strings.Builder
 	for _, l := range []string{metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier} {
 		fmt.Fprintf(&labels, ` | reReplaceAll "{%s}" .Labels.%s`, l, l)
 	}
-	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}`+
-		`{{ $e := printf "%%s %%s" .Labels.pod .Labels.server }}{{ if not .Labels.pod }}{{ $e = printf "%%s on %%s" .Labels.server .Labels.instance }}{{ end }}`+
-		`%sLook first at: {{ .Labels.branch }}. {{ .Labels.says%s | reReplaceAll "{engine}" $e | reReplaceAll "{value}" $v }}.`+"\n{{ end }}{{ end }}",
-		query, metrics.LabelOrder, formatted, labels.String())
+	return `{{ $e := printf "%s %s" .Labels.pod .Labels.server }}{{ if not .Labels.pod }}{{ $e = printf "%s on %s" .Labels.server .Labels.instance }}{{ end }}` +
+		formatted + `{{ .Labels.says` + labels.String() + ` | reReplaceAll "{engine}" $e | reReplaceAll "{value}" $v }}`
 }
 
 // order returns a position that sorts as text.

@@ -61,6 +61,55 @@ func Question(page []byte) string {
 	return ""
 }
 
+// LeversOf returns the part of a page that says what to do.
+func LeversOf(page []byte) string {
+	_, rest, _ := strings.Cut(string(page), "## Levers\n")
+	text, _, _ := strings.Cut(rest, "\n## ")
+	return strings.TrimSpace(text)
+}
+
+// Levers lists what a page says to do, as plain text for a terminal, with labels in their places of the commands. A command
+// begins with "$ ".
+func Levers(page []byte, labels map[string]string) []string {
+	text := strings.ReplaceAll(LeversOf(Fill(page, harmlessLabels(query(labels)))), "**", "")
+	text = namedLink.ReplaceAllStringFunc(text, func(link string) string {
+		m := namedLink.FindStringSubmatch(link)
+		if m[1] == m[2] {
+			return m[1]
+		}
+		return m[1] + " (" + m[2] + ")"
+	})
+	text = commands.ReplaceAllStringFunc(text, func(block string) string {
+		return strings.ReplaceAll("\n"+strings.TrimSpace(strings.Trim(strings.TrimPrefix(block, "```sh"), "`")), "\n", "\n\n$ ") + "\n\n"
+	})
+	var levers []string
+	for _, one := range lever.Split("\n"+text, -1) {
+		if one = strings.TrimSpace(one); one != "" {
+			levers = append(levers, one)
+		}
+	}
+	return levers
+}
+
+// Address leads from the exporter's root to a page, with labels for its commands.
+func Address(name string, labels map[string]string) string {
+	return strings.TrimSuffix("runbooks/"+name+"?"+harmlessLabels(query(labels)).Encode(), "?")
+}
+
+func query(labels map[string]string) url.Values {
+	q := url.Values{}
+	for name, value := range labels {
+		q.Set(name, value)
+	}
+	return q
+}
+
+var (
+	namedLink = regexp.MustCompile(`\[([^\]]+)\]\((\w+)\.md[^)]*\)`)
+	commands  = regexp.MustCompile("(?s)```sh\n.*?```")
+	lever     = regexp.MustCompile(`\n\* |\n\n`)
+)
+
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table))
 
 // Handler serves the pages as HTML under the path it is mounted at, which must end in a slash and be

@@ -380,7 +380,7 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 		"Rollback": {{`last good value`, `## The old one still runs`, `canaryTrafficPercent`, `## Git says what runs`, `git revert`, `argocd app sync`, `flux reconcile`,
 			`rollout undo`, `rollout status`, `warm`, `examples/rollout/`}},
 		"ReleaseGate": {{`old and the new revision`, `golden prompts`, `safety`, `short, long and bursty`, `Stop if more than`, `\*\*At once\*\*`, `examples/rollout/`}},
-		"Escalate": {{`a lever did not help`, `## Tell users`, `Since HH:MM`, `## A hardware case`, `nvidia-bug-report`, `llm_gpu_remapped_rows`, `## It is over`}},
+		"Escalate":    {{`a lever did not help`, `## Tell users`, `Since HH:MM`, `## A hardware case`, `nvidia-bug-report`, `llm_gpu_remapped_rows`, `## It is over`}},
 
 		"LLMQueueBuildUp":       {{`\*\*At once\*\*: shed`, `output cap`, `kubectl scale`, `KEDA`, `KServe`, `--max-num-seqs`, `scale on the queue or the burn`}},
 		"LLMLongPromptShift":    {{`\*\*At once\*\*: cap the prompt`, `route long prompts`, `--max-num-batched-tokens`, `--max-num-seqs`, `prefix caching on`, `separate prefill pool, if`, `GDRDMA`}},
@@ -421,5 +421,15 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 				rest = rest[at[1]:]
 			}
 		}
+	}
+}
+
+// TestLevers: a terminal gets no Markdown, and commands whole, with the labels in their places.
+func TestLevers(t *testing.T) {
+	page := []byte("# X\n\n## Levers\n* **At once**: [roll back](Rollback.md), see\n  [Stabilise](Stabilise.md).\n\nThen:\n```sh\nkubectl -n $NS delete pod $POD\nkubectl get pod $MODEL\n```\n\n## Verify\n")
+	got := runbooks.Levers(page, map[string]string{"namespace": "prod", "pod": "p-0", "model_name": "$(reboot)"})
+	want := []string{"At once: roll back (Rollback), see\n  Stabilise.", "Then:", "$ kubectl -n prod delete pod p-0", "$ kubectl get pod $MODEL"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }

@@ -52,24 +52,29 @@ func run(name string, seed uint64, output string, out, progress io.Writer) error
 	return judge(traces)
 }
 
-// record plays incidents with the given number of seeds, starting at first, and as many at once as there are
-// processors. The traces of an incident are adjacent.
+// record plays incidents with the given number of seeds, starting at first. The traces of an incident are adjacent.
 func record(incidents []incident.Incident, first, seeds uint64, progress io.Writer) ([]report.Trace, error) {
-	traces := make([]report.Trace, len(incidents)*int(seeds))
-	failed := make([]error, len(traces))
+	return each(incidents, first, seeds, progress, trace)
+}
+
+// each plays incidents with the given number of seeds, as many at once as there are processors, and returns what is
+// kept of them.
+func each[T any](incidents []incident.Incident, first, seeds uint64, progress io.Writer, keep func(incident.Incident, uint64) (T, error)) ([]T, error) {
+	kept := make([]T, len(incidents)*int(seeds))
+	failed := make([]error, len(kept))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i := range traces {
+	for i := range kept {
 		in, seed := incidents[i/int(seeds)], first+uint64(i)%seeds
 		slots <- struct{}{}
-		fmt.Fprintf(progress, "%d of %d: %s, seed %d\n", i+1, len(traces), in.Name, seed)
+		fmt.Fprintf(progress, "%d of %d: %s, seed %d\n", i+1, len(kept), in.Name, seed)
 		wg.Go(func() {
 			defer func() { <-slots }()
-			traces[i], failed[i] = trace(in, seed)
+			kept[i], failed[i] = keep(in, seed)
 		})
 	}
 	wg.Wait()
-	return traces, errors.Join(failed...)
+	return kept, errors.Join(failed...)
 }
 
 // trace plays an incident and keeps what a report shows of it.

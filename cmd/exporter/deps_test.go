@@ -21,12 +21,10 @@ func TestDependencies(t *testing.T) {
 		t.Fatal("the list of dependencies is not what this test expects")
 	}
 	for pkg, why := range map[string]string{
-		prometheus + "promql":         "the node process evaluates nothing; only the parser of selectors is linked",
-		prometheus + "tsdb":           "the node process stores nothing",
+		prometheus + "tsdb":           "the node process stores nothing: a verdict keeps two readings in memory while it is made",
 		prometheus + "scrape":         "the node process links no Prometheus server",
 		prometheus + "rules":          "rules reach Prometheus as generated files",
 		prometheus + "discovery":      "the node process links no Prometheus server",
-		own + "rules":                 "generated files reach the node, generator code does not",
 		own + "dashboards":            "generated files reach the node, generator code does not",
 		own + "drill":                 "the simulator is not part of the product",
 		"k8s.io/client-go/kubernetes": "discovery talks to the API server without the whole client",

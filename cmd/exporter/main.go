@@ -46,14 +46,13 @@ func main() {
 // and what it is doing to progress.
 var commands = map[string]func(ctx context.Context, args []string, out, progress io.Writer) (status int, err error){
 	"doctor": doctorCommand,
+	"triage": triageCommand,
 }
 
 // dispatch runs a command or the server, and returns the exit status.
 func dispatch(ctx context.Context, args []string) (status int, err error) {
-	if len(args) > 0 {
-		if command := commands[args[0]]; command != nil {
-			return command(ctx, args[1:], os.Stdout, os.Stderr)
-		}
+	if len(args) > 0 && commands[args[0]] != nil {
+		return commands[args[0]](ctx, args[1:], os.Stdout, os.Stderr)
 	}
 	if err := run(ctx, args, os.Stderr); err != nil {
 		return 1, err
@@ -80,6 +79,7 @@ type options struct {
 // parseFlags reads the command line.
 func parseFlags(args []string) (o options, err error) {
 	app := kingpin.New("exporter", "Metrics of LLM inference engines and the GPUs under them, in one vocabulary.\n\n"+
+		"exporter triage: where to look first in an incident? See exporter triage --help.\n"+
 		"exporter doctor: why is a series or a value missing? See exporter doctor --help.")
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("llm-node-exporter"))
@@ -128,6 +128,12 @@ func (f nodeFlags) Flag(name, help string) *kingpin.FlagClause {
 // userAgent returns what the exporter calls itself in requests.
 func userAgent() string { return "llm-node-exporter/" + version.Version }
 
+// load returns the node with its configuration loaded and nothing started.
+func load(o options) (*node, error) {
+	log := promslog.New(&o.log)
+	return newNode(func(probed probed) (configuration, error) { return loadConfig(o.config, o.probes, probed, log) }, log)
+}
+
 // run executes the whole program: it returns when ctx ends or the exporter cannot go on.
 func run(ctx context.Context, args []string, logTo io.Writer) error {
 	o, err := parseFlags(args)
@@ -135,13 +141,12 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 		return err
 	}
 	o.log.Writer = logTo
-	log := promslog.New(&o.log)
-	n, err := newNode(func(probed probed) (configuration, error) { return loadConfig(o.config, o.probes, probed, log) }, log)
+	n, err := load(o)
 	if err != nil {
 		return err
 	}
 	if o.config.checkOnly {
-		log.Info("configuration is valid", "file", o.config.file)
+		n.log.Info("configuration is valid", "file", o.config.file)
 		return nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -150,6 +155,6 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log.Info("starting", "version", version.Info(), "build", version.BuildContext())
+	n.log.Info("starting", "version", version.Info(), "build", version.BuildContext())
 	return serve(ctx, n, o.server, failed)
 }

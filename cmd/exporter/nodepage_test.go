@@ -95,6 +95,25 @@ func TestNodePage(t *testing.T) {
 	b.Until("it says that it is stale", text("The exporter does not answer; all below is from"))
 }
 
+// TestNodePageVerdict: while something stands out, the page says at its top where to look first, why, and what to do.
+func TestNodePageVerdict(t *testing.T) {
+	t.Parallel()
+	page, url := serving(t)
+	page.Store(busy("m", 3, 7, 0.95, 100, 50))
+	b := openNode(t, start(t, "--engine.target="+url).url)
+	b.Until("the first suspect", `document.querySelector("#problems li").innerText.startsWith("Look first at: memory. The KV cache is 95% full and requests wait for room.")`)
+	b.Until("its evidence", text("Requests waiting 7"))
+	b.Until("its runbook, with its commands filled in", `document.querySelector("#problems li a").getAttribute("href").startsWith("runbooks/LLMKVPressure?model_name=m&server=")`)
+	page.Store(busy("m", 3, 0, 0.5, 100, 50))
+	b.Until("it goes with its reason", text("Nothing stands out."))
+	if shown := b.Eval(`document.querySelectorAll("#problems li").length`); shown != "0" {
+		t.Errorf("%s lines are left", shown)
+	}
+	if len(b.Complaints) > 0 {
+		t.Errorf("the browser complains: %s", b.Complaints)
+	}
+}
+
 // TestNodePagePolls: it polls no faster than it says, however often somebody looks away.
 func TestNodePagePolls(t *testing.T) {
 	t.Parallel()

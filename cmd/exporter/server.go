@@ -20,6 +20,7 @@ import (
 	webflag "github.com/prometheus/exporter-toolkit/web/kingpinflag"
 
 	"github.com/llm-node-exporter/llm-node-exporter/cmd/exporter/page"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/genai"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
@@ -48,7 +49,8 @@ func (o *serverOptions) addFlags(app *kingpin.Application) {
 type server struct {
 	serverOptions
 	*node
-	slots chan struct{} // one per scrape in progress; nil means no limit
+	slots   chan struct{} // one per scrape in progress; nil means no limit
+	judging judging
 }
 
 // serve answers requests until ctx ends, or until failed receives an error, which it returns.
@@ -106,6 +108,7 @@ func (s *server) handler() http.Handler {
 		detach = s.gpus.DetachHandler()
 	}
 	mux.HandleFunc("GET /engines", s.listEngines)
+	mux.HandleFunc("GET /verdict", s.verdict)
 	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", runbooks.Handler()))
 	mux.Handle("POST /-/detach", s.ifLifecycle(detach))
 	if s.pprof {
@@ -130,6 +133,18 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := withScrapeDeadline(r)
 	defer cancel()
+	families, engines := s.gather(ctx)
+	var page io.WriterTo = engines
+	if s.genAI {
+		page = genai.Page{WriterTo: engines}
+	}
+	if err := writePage(w, r, families, page); err != nil {
+		s.log.Debug("scraper went away", "err", err)
+	}
+}
+
+// gather reads everything: the registry, and the pages of the engines.
+func (s *server) gather(ctx context.Context) ([]*dto.MetricFamily, *engine.Exposition) {
 	start := time.Now()
 	engines := s.engines.Load().Scrape(ctx)
 	s.probes.Offer(s.engines.Load().Offers())
@@ -138,13 +153,7 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	if err != nil { // serve what could be gathered
 		s.log.Error("metrics left out", "err", err)
 	}
-	var page io.WriterTo = engines
-	if s.genAI {
-		page = genai.Page{WriterTo: engines}
-	}
-	if err := writePage(w, r, families, page); err != nil {
-		s.log.Debug("scraper went away", "err", err)
-	}
+	return families, engines
 }
 
 // compressors holds a few compressors for reuse, because each takes most of a megabyte. A sync.Pool would give them
@@ -182,7 +191,15 @@ func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFam
 		z.Reset(w)
 		to, finish = z, z.Close
 	}
-	encoder := expfmt.NewEncoder(to, format)
+	if err := encode(to, families, engines); err != nil {
+		return err
+	}
+	return finish()
+}
+
+// encode writes a page in the text format.
+func encode(to io.Writer, families []*dto.MetricFamily, engines io.WriterTo) error {
+	encoder := expfmt.NewEncoder(to, expfmt.NewFormat(expfmt.TypeTextPlain))
 	for _, f := range families {
 		for _, m := range f.Metric {
 			m.Label = slices.DeleteFunc(slices.Clone(m.Label), func(l *dto.LabelPair) bool { return l.GetValue() == "" }) // means the same
@@ -191,10 +208,8 @@ func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFam
 			return err
 		}
 	}
-	if _, err := engines.WriteTo(to); err != nil {
-		return err
-	}
-	return finish()
+	_, err := engines.WriteTo(to)
+	return err
 }
 
 func acceptsGzip(h http.Header) bool {

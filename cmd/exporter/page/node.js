@@ -4,6 +4,7 @@
 // never markup: elements are made by make(), and the page's policy refuses innerHTML.
 
 const POLL = 5e3; // milliseconds from the end of one poll to the next: each has the exporter read every engine
+const JUDGE = 30e3; // milliseconds from the end of one verdict to the next
 const KEEP = 60 * 60e3; // milliseconds of history: at most 720 polls
 const LATELY = 60e3; // milliseconds over which a quantile is taken
 
@@ -430,15 +431,24 @@ function connect() {
   lines.replaceChildren(...paths);
 }
 
-// drawProblems lists what is wrong, the worst first: one line per kind, with all that it befell.
+// drawVerdicts returns where to look first, one line per model that suffers.
+function drawVerdicts() {
+  return verdicts.map(v => make("li", {class: v.health === "failing" ? "bad" : "look"}, make("strong", {}, "Look first at: " + v.branch + ". "), v.says + ". ",
+    join(v.model && v.model + ",", v.confidence, "confidence:", v.evidence.slice(0, 6).map(e => e.says + (e.of ? ", " + e.of : "") + " " + e.shown).join("; ")) + ". ",
+    make("a", {href: v.runbook}, "Runbook")));
+}
+
+// drawProblems lists where to look first, then what is wrong, the worst first: one line per kind, with all that it befell.
 function drawProblems(problems) {
   const order = [...problems.values()].sort((a, b) => a.how.localeCompare(b.how));
-  const list = order.map(p => {
+  if (order.length) judge();
+  else verdicts = [];
+  const list = drawVerdicts().concat(order.map(p => {
     const only = p.all.length === 1 ? new URLSearchParams(Object.entries(p.all[0].labels).filter(([, v]) => v)) : "";
     const who = p.all.filter(x => x.card).slice(0, 8).flatMap((x, i) => [i ? ", " : ": ", make("a", {href: "#" + x.card.e.id}, x.card.name.textContent)]);
     return make("li", {class: p.how}, make("strong", {}, p.how === "bad" ? "✖ wrong: " : "▲ look: "), p.says, ...p.all.length > 1 ? [" (" + p.all.length + ")"] : [], ...who,
       p.all.length > 8 ? " …" : "", ...p.runbook ? [" ", make("a", {href: "runbooks/" + p.runbook + (String(only) && "?" + only)}, "Runbook " + p.runbook)] : []);
-  });
+  }));
   const same = $("problems").textContent === list.map(e => e.textContent).join("");
   if (!same) {
     const focused = $("problems").contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
@@ -472,10 +482,24 @@ function draw(page, listed, now) {
 }
 
 // get fetches a path. An engine that takes long costs its own numbers, not the page: the exporter is told when to stop.
-async function get(path, accept) {
-  const answer = await fetch(address(path), {cache: "no-store", headers: {"Accept": accept, "X-Prometheus-Scrape-Timeout-Seconds": "10"}, signal: AbortSignal.timeout(15e3)});
+async function get(path, accept, limit = 15e3) {
+  const answer = await fetch(address(path), {cache: "no-store", headers: {"Accept": accept, "X-Prometheus-Scrape-Timeout-Seconds": "10"}, signal: AbortSignal.timeout(limit)});
   if (!answer.ok) throw new Error(path + " answers " + answer.status);
   return answer;
+}
+
+let verdicts = [], judged = -Infinity;
+
+// judge asks the exporter where to look first, twice a minute at most: it reads every engine twice, 10 s apart.
+async function judge() {
+  if (Date.now() - judged < JUDGE) return;
+  judged = Infinity;
+  try {
+    verdicts = (await (await get("verdict", "application/json", 60e3)).json()).verdicts.filter(v => v.branch && v.health !== "healthy");
+  } catch {
+    verdicts = []; // polls say what is wrong with the exporter
+  }
+  judged = Date.now();
 }
 
 let due = 0, busy = false, timer, failures = 0, read = 0;

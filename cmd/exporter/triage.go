@@ -1,0 +1,246 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/common/config"
+
+	"github.com/llm-node-exporter/llm-node-exporter/triage"
+)
+
+// statuses holds the exit status of a triage by how the model does that does worst. One that fails itself could not
+// tell, either.
+var statuses = map[triage.Health]int{triage.Healthy: 0, triage.Degraded: 1, triage.Failing: 2, triage.Unknown: 3}
+
+// triageOptions holds the flags of exporter triage.
+type triageOptions struct {
+	engines                    []string
+	configFile, exporter       string
+	httpConfig                 string
+	prometheus, prometheusHTTP string
+	apart                      time.Duration
+	model, namespace           string
+	output                     string
+}
+
+func parseTriage(args []string, out io.Writer) (o triageOptions, asked bool, err error) {
+	app := kingpin.New("exporter triage", "Say where to look first, from two readings of this node. Exit status: 0 healthy, 1 degraded, 2 failing, 3 could not tell.")
+	app.HelpFlag.Short('h')
+	app.UsageWriter(out).Terminate(func(int) { asked = true })
+	app.Flag("exporter", "Address of a running exporter.").Default("http://127.0.0.1:9844").PlaceHolder("URL").StringVar(&o.exporter)
+	app.Flag("exporter.http-config", "File with TLS settings and credentials for it, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
+	app.Flag("engine", "Ask no exporter: read this engine, as http://host:port, and the GPUs of this node. Repeatable.").PlaceHolder("URL").StringsVar(&o.engines)
+	app.Flag("config.file", "Configuration file with the objectives for --engine. Default: the exporter's default objectives.").PlaceHolder("FILE").StringVar(&o.configFile)
+	app.Flag("for", "Time between the readings, at least 5s.").Default("30s").DurationVar(&o.apart)
+	app.Flag("prometheus", "A Prometheus that records the node, to compare with the day before.").PlaceHolder("URL").StringVar(&o.prometheus)
+	app.Flag("prometheus.http-config", "File with TLS settings and credentials for it.").PlaceHolder("FILE").StringVar(&o.prometheusHTTP)
+	app.Flag("model", "Judge only this model.").PlaceHolder("NAME").StringVar(&o.model)
+	app.Flag("namespace", "Judge only models in this namespace.").PlaceHolder("NAME").StringVar(&o.namespace)
+	app.Flag("output", "text or json.").Default("text").EnumVar(&o.output, "text", "json")
+	_, err = app.Parse(args)
+	if asked {
+		return o, true, nil
+	}
+	if err == nil && o.apart < 5*time.Second {
+		err = fmt.Errorf("--for=%s is too short: rates need 5s or more", o.apart)
+	}
+	return o, false, err
+}
+
+// triageCommand reads a node twice and says where to look first.
+func triageCommand(ctx context.Context, args []string, out, progress io.Writer) (status int, err error) {
+	could := statuses[triage.Unknown]
+	o, asked, err := parseTriage(args, out)
+	if asked {
+		return 0, nil
+	}
+	if err != nil {
+		return could, fmt.Errorf("triage: %w (see exporter triage --help)", err)
+	}
+	read, source, err := o.source(ctx, progress)
+	if err != nil {
+		return could, err
+	}
+	before, err := read(ctx)
+	if err != nil {
+		return could, err
+	}
+	if err := wait(ctx, o.apart, source, progress); err != nil {
+		return could, err
+	}
+	after, err := read(ctx)
+	if err != nil {
+		return could, err
+	}
+	var past triage.Past
+	if o.prometheus != "" {
+		client, err := client(o.prometheusHTTP, "prometheus.http-config")
+		if err != nil {
+			return could, err
+		}
+		past = triage.Prometheus(client, o.prometheus)
+		scraped, err := triage.ScrapeLabels(ctx, after, past)
+		if err != nil {
+			return could, fmt.Errorf("--prometheus: %w: leave it out to judge without the day before", err)
+		}
+		if scraped.IsEmpty() {
+			fmt.Fprintf(progress, "%s does not know these engines, or knows several with their names: only models are compared with the day before.\n", o.prometheus)
+		}
+		before, after = before.With(scraped), after.With(scraped)
+	}
+	verdicts, err := triage.Judge(ctx, before, after, past)
+	if err != nil {
+		return could, err
+	}
+	verdicts = slices.DeleteFunc(verdicts, func(v triage.Verdict) bool {
+		return o.model != "" && v.Model != o.model || o.namespace != "" && v.Namespace != o.namespace
+	})
+	status = statuses[triage.Worst(verdicts)]
+	if o.output == "json" {
+		return status, writeVerdicts(out, verdicts)
+	}
+	text := triage.Text{Color: terminal(out) && os.Getenv("NO_COLOR") == "", Past: past != nil}
+	if len(o.engines) == 0 {
+		text.Root = strings.TrimSuffix(o.exporter, "/") + "/"
+	}
+	return status, text.Write(out, verdicts)
+}
+
+// writeVerdicts writes what GET /verdict answers, too.
+func writeVerdicts(out io.Writer, verdicts []triage.Verdict) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(struct {
+		Health   triage.Health    `json:"health"`
+		Verdicts []triage.Verdict `json:"verdicts"`
+	}{triage.Worst(verdicts), append([]triage.Verdict{}, verdicts...)})
+}
+
+// source returns what reads the node, and its name.
+func (o triageOptions) source(ctx context.Context, log io.Writer) (read func(context.Context) (triage.Reading, error), name string, err error) {
+	if len(o.engines) == 0 {
+		read, err := o.page()
+		return read, o.exporter, err
+	}
+	args := []string{"--discovery=none", "--log.level=error"}
+	for _, url := range o.engines {
+		args = append(args, "--engine.target="+url)
+	}
+	if o.configFile != "" {
+		args = append(args, "--config.file="+o.configFile)
+	}
+	own, err := parseFlags(args)
+	if err != nil {
+		return nil, "", err
+	}
+	own.log.Writer = log
+	n, err := load(own)
+	if err != nil {
+		return nil, "", err
+	}
+	if _, err := n.start(ctx, own); err != nil {
+		return nil, "", err
+	}
+	return (&server{node: n}).read, strings.Join(o.engines, ", "), nil
+}
+
+// page returns what reads a running exporter.
+func (o triageOptions) page() (func(context.Context) (triage.Reading, error), error) {
+	address, err := url.Parse(o.exporter)
+	if err != nil || address.Host == "" {
+		return nil, fmt.Errorf("--exporter=%s is not an address: write http://host:port", o.exporter)
+	}
+	if strings.Trim(address.Path, "/") == "" {
+		address = address.JoinPath("metrics")
+	}
+	client, err := client(o.httpConfig, "exporter.http-config")
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (triage.Reading, error) {
+		remedy := "start one, name it with --exporter=URL, or read engines without one with --engine=URL"
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, address.String(), nil)
+		if err != nil {
+			return triage.Reading{}, err
+		}
+		response, err := client.Do(r)
+		if err != nil {
+			return triage.Reading{}, fmt.Errorf("no exporter answers: %w: %s", err, remedy)
+		}
+		defer response.Body.Close()
+		page, err := io.ReadAll(response.Body)
+		if err == nil && response.StatusCode != http.StatusOK {
+			err = fmt.Errorf("status %s", response.Status)
+		}
+		if err != nil {
+			return triage.Reading{}, fmt.Errorf("%s: %w: %s", address, err, remedy)
+		}
+		reading, err := triage.Parse(page, time.Now())
+		if err != nil {
+			return reading, fmt.Errorf("%s: %w: %s", address, err, remedy)
+		}
+		return reading, nil
+	}, nil
+}
+
+// client returns an HTTP client with the settings of a file, if there is one.
+func client(file, flag string) (*http.Client, error) {
+	settings := &config.HTTPClientConfig{FollowRedirects: true}
+	if file != "" {
+		var err error
+		if settings, _, err = config.LoadHTTPConfigFile(file); err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+	}
+	c, err := config.NewClientFromConfig(*settings, "triage")
+	if err != nil {
+		return nil, fmt.Errorf("--%s: %w", flag, err)
+	}
+	c.Timeout = 30 * time.Second
+	return c, nil
+}
+
+// wait lets time pass between the readings and says so.
+func wait(ctx context.Context, apart time.Duration, source string, progress io.Writer) error {
+	fmt.Fprintf(progress, "Read %s; reading again in %s", source, apart)
+	if terminal(progress) {
+		defer fmt.Fprint(progress, "\r\x1b[K")
+	} else {
+		fmt.Fprintln(progress)
+	}
+	end := time.After(apart)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for left := apart; ; left -= time.Second {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("stopped before the second reading: %w", context.Cause(ctx))
+		case <-end:
+			return nil
+		case <-tick.C:
+			if terminal(progress) {
+				fmt.Fprintf(progress, "\r\x1b[KRead %s; reading again in %s", source, max(left-time.Second, 0))
+			}
+		}
+	}
+}
+
+// terminal reports whether what is written there appears on a terminal.
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

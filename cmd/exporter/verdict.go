@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/triage"
+)
+
+// judging shares one judgement among all who ask while it is made.
+type judging struct {
+	mu  sync.Mutex
+	now *judgement // nil between judgements
+}
+
+// judgement is one in the making; the other fields hold once done is closed.
+type judgement struct {
+	done     chan struct{}
+	verdicts []triage.Verdict
+	err      error
+}
+
+// judgeAfter is how long GET /verdict waits between its readings.
+const judgeAfter = 10 * time.Second
+
+// verdict reads the node twice and answers where to look first. Those who ask meanwhile get the same answer, and nothing
+// is kept.
+func (s *server) verdict(w http.ResponseWriter, r *http.Request) {
+	j := s.judge()
+	select {
+	case <-j.done:
+	case <-r.Context().Done():
+		return
+	}
+	if j.err != nil {
+		http.Error(w, j.err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = writeVerdicts(w, j.verdicts) // the reader has left
+}
+
+// judge returns the judgement in the making, or begins one.
+func (s *server) judge() *judgement {
+	s.judging.mu.Lock()
+	defer s.judging.mu.Unlock()
+	if s.judging.now != nil {
+		return s.judging.now
+	}
+	j := &judgement{done: make(chan struct{})}
+	s.judging.now = j
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 6*judgeAfter) // of nobody who asks: others wait for it, too
+		defer cancel()
+		j.verdicts, j.err = s.readTwice(ctx)
+		s.judging.mu.Lock()
+		s.judging.now = nil
+		s.judging.mu.Unlock()
+		close(j.done)
+	}()
+	return j
+}
+
+func (s *server) readTwice(ctx context.Context) ([]triage.Verdict, error) {
+	before, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	time.Sleep(judgeAfter)
+	after, err := s.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return triage.Judge(ctx, before, after, nil)
+}
+
+// read reads the node as a scrape would.
+func (s *server) read(ctx context.Context) (triage.Reading, error) {
+	var page bytes.Buffer
+	families, engines := s.gather(ctx)
+	at := time.Now()
+	if err := encode(&page, families, engines); err != nil {
+		return triage.Reading{}, err
+	}
+	return triage.Parse(page.Bytes(), at)
+}

@@ -1,0 +1,84 @@
+package score
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/triage"
+)
+
+// Apart is the time between the readings of a triage.
+const Apart = 30 * time.Second
+
+// Triage holds which branch was told at the time of an incident's first page. An empty branch means none.
+type Triage struct {
+	Incident string
+	Seed     uint64
+	Want     rules.Branch // of the cause
+	Alone    rules.Branch // from two readings
+	WithPast rules.Branch // from two readings and a Prometheus
+	Paged    rules.Branch // on the page
+}
+
+// Triaged judges the node as it was when an incident paged. It returns false for an incident that must page nobody or
+// that has no cause to name.
+func Triaged(p *play.Play) (t Triage, ok bool, err error) {
+	in, pages := p.Incident, to(p, "llm-critical")
+	if in.Page == nil || in.Cause == nil || len(pages) == 0 {
+		return t, false, nil
+	}
+	t = Triage{Incident: in.Name, Seed: p.Seed, Want: in.Cause.Branch, Paged: told(pages[0], in.Cause.Branch)}
+	at := pages[0].At.Truncate(play.ScrapeInterval)
+	before, err := p.Reading(at.Add(-Apart))
+	if err != nil {
+		return t, false, err
+	}
+	after, err := p.Reading(at)
+	if err != nil {
+		return t, false, err
+	}
+	judge := func(past triage.Past) rules.Branch {
+		verdicts, failed := triage.Judge(context.Background(), before, after, past)
+		err = cmp.Or(err, failed)
+		return first(verdicts, t.Want)
+	}
+	t.Alone, t.WithPast = judge(nil), judge(p.Past)
+	return t, err == nil, err
+}
+
+// first returns the branch that a triage names first, of the model that does worst. Late tokens have a first suspect of
+// their own, as their page has: it counts if it is the one wanted.
+func first(verdicts []triage.Verdict, want rules.Branch) rules.Branch {
+	if len(verdicts) == 0 {
+		return ""
+	}
+	v := verdicts[0]
+	late := slices.IndexFunc(v.Also, func(s triage.Suspect) bool { return s.Delays != rules.FirstToken })
+	if late >= 0 && v.Delays == rules.FirstToken && v.Also[late].Delays == rules.NextToken && v.Also[late].Branch == want {
+		return want
+	}
+	return v.Branch
+}
+
+// told returns the branch that a page says to look at first, the one wanted if that of one of its objectives is, or else
+// that of an alert in it that names a cause.
+func told(page play.Notification, want rules.Branch) rules.Branch {
+	if leads(page, want) {
+		return want
+	}
+	for _, a := range rules.Alerts(play.Rules()) {
+		if leads(page, a.Branch) {
+			return a.Branch
+		}
+	}
+	for _, a := range rules.Alerts(play.Rules()) {
+		if a.Branch != rules.Symptom && slices.Contains(page.Alerts, a.Name) {
+			return a.Branch
+		}
+	}
+	return ""
+}

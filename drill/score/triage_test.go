@@ -1,0 +1,113 @@
+package score_test
+
+import (
+	"context"
+	"flag"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/triage"
+)
+
+var everyIncident = flag.Bool("all", false, "compare triage and recorded suspects in every incident, not in a few")
+
+// apart is as long as the longest window of a clue.
+const apart = 10 * time.Minute
+
+// TestTriageAgrees: two readings, and what a Prometheus has recorded, name the same first suspect as the rules do.
+func TestTriageAgrees(t *testing.T) {
+	names := []string{"thermal-throttle", "prefix-collapse"}
+	if *everyIncident {
+		names = nil
+		for _, in := range incident.Incidents() {
+			names = append(names, in.Name)
+		}
+	}
+	compared := 0
+	for _, name := range names {
+		in := small(t, name)
+		in.History = 75 * time.Minute // what is called the day before leaves out the last hour
+		p, err := play.Run(in, play.Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		for since := apart; since <= p.Incident.Lasts; since += time.Minute {
+			at := p.World.At(p.Onset + since)
+			want := recorded(t, p, at)
+			got := judged(t, p, at)
+			if got != want {
+				t.Errorf("%s, %s after the onset: triage names %q, the rules record %q", name, since, got, want)
+			}
+			if want != "" {
+				compared++
+			}
+		}
+	}
+	if compared == 0 {
+		t.Error("nothing was compared")
+	}
+}
+
+// recorded returns the first recorded suspect that explains everything that is late.
+func recorded(t *testing.T, p *play.Play, at time.Time) string {
+	t.Helper()
+	all, err := p.Prometheus.Query(metrics.RecordedSuspect.Name+`{delays=""}`, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	first := slices.MinFunc(all, func(a, b promql.Sample) int {
+		return strings.Compare(a.Metric.Get(metrics.LabelOrder), b.Metric.Get(metrics.LabelOrder))
+	})
+	return first.Metric.Get(metrics.LabelBranch) + " " + first.Metric.Get(metrics.LabelClue)
+}
+
+// judged returns the same of a triage, which also names alerts.
+func judged(t *testing.T, p *play.Play, at time.Time) string {
+	t.Helper()
+	before, err := p.Reading(at.Add(-apart))
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := p.Reading(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts, err := triage.Judge(context.Background(), before, after, p.Past)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range verdicts {
+		for _, s := range append([]triage.Suspect{{Branch: v.Branch, Clue: v.Clue, Delays: v.Delays}}, v.Also...) {
+			if s.Delays == "" && s.Clue != "" && !strings.HasPrefix(s.Clue, "LLM") {
+				return string(s.Branch) + " " + s.Clue
+			}
+		}
+	}
+	return ""
+}
+
+// TestTriageAtThePage: half a minute before the page is enough to name the branch, without a Prometheus.
+func TestTriageAtThePage(t *testing.T) {
+	p, err := play.Run(small(t, "thermal-throttle"), play.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	got, ok, err := score.Triaged(p)
+	if err != nil || !ok || got.Want != rules.Hardware || got.Alone != got.Want || got.WithPast != got.Want || got.Paged != got.Want {
+		t.Errorf("%+v, %t, %v", got, ok, err)
+	}
+}

@@ -1,0 +1,229 @@
+package triage
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	engine "github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// Past answers what two readings cannot: a query to a Prometheus that has recorded the node.
+type Past func(ctx context.Context, query string, at time.Time) (engine.Vector, error)
+
+// present is how far a rule may look back and still mean now: two readings stand for that. What looks back further
+// compares with the past, and only a Prometheus knows it.
+const present = 15 * time.Minute
+
+// queries is Prometheus' query engine. It may touch as many samples as a node has series many times over.
+var queries = engine.NewEngine(engine.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, Parser: promql.Parser})
+
+// evaluation evaluates rules over two readings.
+type evaluation struct {
+	ctx     context.Context
+	memory  memory
+	at      time.Time
+	elapsed time.Duration
+	past    Past
+	asked   map[string]string // names of series that hold answers of the past, by query
+}
+
+func newEvaluation(ctx context.Context, before, after Reading, past Past) *evaluation {
+	return &evaluation{ctx: ctx, memory: remember(before, after), at: after.At, elapsed: after.At.Sub(before.At), past: past, asked: map[string]string{}}
+}
+
+// record evaluates recording rules in order and stores their results.
+func (e *evaluation) record(records []rules.Record) error {
+	for _, r := range records {
+		result, err := e.recorded(r)
+		if err != nil {
+			return fmt.Errorf("%s%v: %w", r.Name.Name, r.Labels, err)
+		}
+		for i := range result {
+			b := labels.NewBuilder(result[i].Metric).Set(labels.MetricName, r.Name.Name)
+			for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
+				b.Set(name, r.Labels[name])
+			}
+			result[i].Metric = b.Labels()
+		}
+		e.memory.add(e.at, result)
+	}
+	return nil
+}
+
+// recorded returns the result of a recording rule. Where the rule reads only the past, a Prometheus has the result; one
+// that does not record it may still have what the rule reads.
+func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
+	if e.past != nil && ofThePast(r.Expr) {
+		var m []*labels.Matcher
+		for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
+			m = append(m, promql.Eq(name, r.Labels[name]))
+		}
+		if answer, err := e.ask(promql.Vector(r.Name, m...).String()); err != nil || len(answer) > 0 {
+			return answer, err
+		}
+	}
+	return e.query(r.Expr)
+}
+
+// ask queries the Prometheus.
+func (e *evaluation) ask(query string) (engine.Vector, error) {
+	answer, err := e.past(e.ctx, query, e.at)
+	for i := range answer {
+		answer[i].Metric = printable(answer[i].Metric)
+	}
+	return answer, err
+}
+
+// query evaluates an expression of the rules as of the second reading.
+func (e *evaluation) query(x promql.Expr) (engine.Vector, error) {
+	own, err := promql.Parser.ParseExpr(x.String()) // a copy to change
+	if err != nil {
+		return nil, err
+	}
+	if own, err = e.consult(own); err != nil {
+		return nil, err
+	}
+	e.squeeze(own)
+	q, err := queries.NewInstantQuery(e.ctx, e.memory, nil, own.String(), e.at)
+	if err != nil {
+		return nil, err
+	}
+	defer q.Close()
+	result := q.Exec(e.ctx)
+	if result.Err != nil {
+		return nil, result.Err
+	}
+	v, err := result.Vector()
+	return slices.Clone(v), err
+}
+
+// squeeze makes an expression look at the two readings: each window becomes the time between them, and each offset
+// that means a little earlier leads to the first. Windows are open on the left: a millisecond more has both in. For the
+// rate of a counter long ago stands what it has counted in all before the first reading: rules only divide such rates by
+// each other.
+func (e *evaluation) squeeze(x promql.Expr) {
+	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
+		switch n := n.(type) {
+		case *parser.Call:
+			if n.Func.Name == "rate" {
+				if s := n.Args[0].(*parser.MatrixSelector).VectorSelector.(*parser.VectorSelector); s.OriginalOffset > present {
+					n.Func, s.OriginalOffset = parser.MustGetFunction("last_over_time"), e.elapsed
+				}
+			}
+		case *parser.MatrixSelector:
+			n.Range = e.elapsed + time.Millisecond
+			if s := n.VectorSelector.(*parser.VectorSelector); s.OriginalOffset > 0 && s.OriginalOffset <= present {
+				n.Range = time.Millisecond
+			}
+		case *parser.VectorSelector:
+			if n.OriginalOffset > 0 && n.OriginalOffset <= present {
+				n.OriginalOffset = e.elapsed
+			}
+		}
+		return nil
+	})
+}
+
+// consult puts what a Prometheus answers in front of each largest part of an expression that reads only the past.
+func (e *evaluation) consult(x promql.Expr) (promql.Expr, error) {
+	if e.past == nil {
+		return x, nil
+	}
+	if ofThePast(x) {
+		query := x.String()
+		name, known := e.asked[query]
+		if !known {
+			name = "triage_past_" + strconv.Itoa(len(e.asked))
+			answer, err := e.ask(query)
+			if err != nil {
+				return nil, err
+			}
+			for i := range answer {
+				answer[i].Metric = labels.NewBuilder(answer[i].Metric).Set(labels.MetricName, name).Labels()
+			}
+			e.asked[query] = name
+			e.memory.add(e.at, answer)
+		}
+		return &parser.ParenExpr{Expr: promql.Or(&parser.VectorSelector{Name: name}, x)}, nil
+	}
+	var err error
+	each := func(parts ...*parser.Expr) {
+		for _, p := range parts {
+			if err == nil && *p != nil {
+				*p, err = e.consult(*p)
+			}
+		}
+	}
+	switch x := x.(type) {
+	case *parser.ParenExpr:
+		each(&x.Expr)
+	case *parser.UnaryExpr:
+		each(&x.Expr)
+	case *parser.AggregateExpr:
+		each(&x.Expr)
+	case *parser.BinaryExpr:
+		each(&x.LHS, &x.RHS)
+	case *parser.Call:
+		for i := range x.Args {
+			each(&x.Args[i])
+		}
+	}
+	return x, err
+}
+
+// ofThePast reports whether every selector of an expression, of which there is one, looks back further than now.
+func ofThePast(x promql.Expr) bool {
+	if x.Type() != parser.ValueTypeVector {
+		return false
+	}
+	some, all := false, true
+	parser.Inspect(x, func(n parser.Node, path []parser.Node) error {
+		s, ok := n.(*parser.VectorSelector)
+		if !ok {
+			return nil
+		}
+		reach := s.OriginalOffset
+		if len(path) > 0 {
+			if m, ok := path[len(path)-1].(*parser.MatrixSelector); ok {
+				reach = max(reach, m.Range)
+			}
+		}
+		some, all = true, all && reach > present
+		return nil
+	})
+	return some && all
+}
+
+// needed returns those of the records, in order, that the expressions read, directly or through other records.
+func needed(records []rules.Record, by ...promql.Expr) []rules.Record {
+	read := map[string]bool{}
+	reads := func(x promql.Expr) {
+		parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
+			if s, ok := n.(*parser.VectorSelector); ok {
+				read[s.Name] = true
+			}
+			return nil
+		})
+	}
+	for _, x := range by {
+		reads(x)
+	}
+	for more := -1; more != len(read); {
+		more = len(read)
+		for _, r := range records {
+			if read[r.Name.Name] {
+				reads(r.Expr)
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(records), func(r rules.Record) bool { return !read[r.Name.Name] })
+}

@@ -1,0 +1,82 @@
+package triage
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+	"github.com/prometheus/prometheus/promql"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Reading holds what an exporter served at a time.
+type Reading struct {
+	At     time.Time
+	Series promql.Vector
+}
+
+// Parse reads an exporter's page in Prometheus' text format.
+func Parse(page []byte, at time.Time) (Reading, error) {
+	r := Reading{At: at}
+	parser := textparse.NewPromParser(page, labels.NewSymbolTable(), false)
+	for {
+		switch entry, err := parser.Next(); {
+		case errors.Is(err, io.EOF):
+			return r, nil
+		case err != nil:
+			return r, fmt.Errorf("not a page of metrics: %w", err)
+		case entry == textparse.EntrySeries:
+			_, _, value := parser.Series()
+			var series labels.Labels
+			parser.Labels(&series)
+			r.Series = append(r.Series, promql.Sample{Metric: printable(series), F: value})
+		}
+	}
+}
+
+// dated returns the first of two readings as it would be had it seen the XIDs of the last hour come: the page dates the
+// last one of each kind, and rules look for them in windows of an hour.
+func dated(before, after Reading) Reading {
+	id := func(s promql.Sample) [2]string {
+		return [2]string{s.Metric.Get(metrics.LabelGPUUUID), s.Metric.Get(metrics.LabelXID)}
+	}
+	recent := map[[2]string]bool{}
+	for _, s := range after.Series {
+		if s.Metric.Get(labels.MetricName) == metrics.GPUXIDLastTimestamp.Name {
+			at := time.UnixMilli(int64(1000 * s.F))
+			recent[id(s)] = at.After(after.At.Add(-time.Hour)) && !at.After(before.At)
+		}
+	}
+	before.Series = slices.Clone(before.Series)
+	for i, s := range before.Series {
+		if s.Metric.Get(labels.MetricName) == metrics.GPUXIDErrors.Name && recent[id(s)] {
+			before.Series[i].F--
+		}
+	}
+	return before
+}
+
+// printable replaces what is not for print in label values: engines choose them, and a terminal would obey control
+// characters.
+func printable(series labels.Labels) labels.Labels {
+	odd := func(r rune) bool { return !unicode.IsGraphic(r) || r == unicode.ReplacementChar } // PromQL refuses the latter
+	b := labels.NewBuilder(series)
+	series.Range(func(l labels.Label) {
+		if strings.ContainsFunc(l.Value, odd) {
+			b.Set(l.Name, strings.Map(func(r rune) rune {
+				if odd(r) {
+					return '?'
+				}
+				return r
+			}, l.Value))
+		}
+	})
+	return b.Labels()
+}

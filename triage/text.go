@@ -1,0 +1,153 @@
+package triage
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// width is that of a terminal, and of a ticket.
+const width = 80
+
+// Text says how to write verdicts for people.
+type Text struct {
+	// Root leads to an exporter that serves the runbooks; empty where none is known.
+	Root string
+	// Color marks how the models do, for terminals.
+	Color bool
+	// Past says that the day before was asked for.
+	Past bool
+}
+
+// colors holds what a terminal is told before a state.
+var colors = map[Health]string{Healthy: "\x1b[32m", Degraded: "\x1b[33m", Failing: "\x1b[31m", Unknown: "\x1b[36m"}
+
+// Write writes verdicts as text.
+func (t Text) Write(out io.Writer, verdicts []Verdict) error {
+	var b strings.Builder
+	if len(verdicts) == 0 {
+		b.WriteString("No engine was read, so there is nothing to judge. See which ones the exporter knows:\nits page /engines.\n")
+	}
+	for i, v := range verdicts {
+		if i > 0 {
+			b.WriteString("\n" + strings.Repeat("-", width) + "\n\n")
+		}
+		t.verdict(&b, v)
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func (t Text) verdict(b *strings.Builder, v Verdict) {
+	state := strings.ToUpper(string(v.Health))
+	if t.Color {
+		state = colors[v.Health] + state + "\x1b[0m"
+	}
+	fmt.Fprintf(b, "%s: %s\n", v.Record.Model, state)
+	if v.Branch != "" {
+		fill(b, "", fmt.Sprintf("Look first at: %s. %s. (%s confidence)", v.Branch, v.Says, v.Confidence))
+	} else {
+		fill(b, "", "No evidence points at a branch.")
+	}
+	for _, s := range v.Symptoms {
+		fill(b, "  ", s)
+	}
+	for _, s := range v.Also {
+		fill(b, "  ", fmt.Sprintf("Also: %s. %s.", s.Branch, s.Says))
+	}
+	t.evidence(b, v.Evidence)
+	b.WriteString("\nRuled out\n")
+	var silent []string
+	for _, r := range v.RuledOut {
+		if r.Why == noSign {
+			silent = append(silent, string(r.Branch))
+		} else {
+			fill(b, "  ", fmt.Sprintf("%s: %s", r.Branch, r.Why))
+		}
+	}
+	if silent != nil {
+		fill(b, "  ", strings.Join(silent, ", ")+": "+noSign)
+	}
+	if !t.Past {
+		fill(b, "  ", "Before means since the engines started; with --prometheus=URL, the day before.")
+	}
+	if len(v.Levers) > 0 {
+		b.WriteString("\nWhat to do\n")
+		for _, l := range v.Levers {
+			if strings.HasPrefix(l, "$ ") { // stays in one piece, to be copied
+				b.WriteString("  " + l + "\n")
+			} else {
+				fill(b, "  ", "* "+l)
+			}
+		}
+		fmt.Fprintf(b, "Runbook: %s%s\n", t.Root, v.Runbook)
+	}
+	t.record(b, v.Record)
+}
+
+// evidence writes the facts as a table.
+func (t Text) evidence(b *strings.Builder, all []Evidence) {
+	if len(all) == 0 {
+		return
+	}
+	before := "before"
+	if t.Past {
+		before = "the day before"
+	}
+	row := func(says, now, before string) {
+		b.WriteString(strings.TrimRight(fmt.Sprintf("  %-46s %-14s %s", says, now, before), " ") + "\n")
+	}
+	b.WriteString("\nEvidence\n")
+	row("", "now", before)
+	for _, e := range all {
+		says := e.Says
+		if e.Of != "" {
+			says += ", " + e.Of
+		}
+		if utf8.RuneCountInString(says) > 46 { // the value stays in its column
+			fill(b, "  ", says)
+			says = ""
+		}
+		row(says, e.Shown, e.Before)
+	}
+}
+
+// record writes what to note before a restart erases it.
+func (t Text) record(b *strings.Builder, r Record) {
+	b.WriteString("\nFor the record, before a restart erases it\n")
+	for _, line := range [][2]string{
+		{"model", r.Model}, {"runtime", strings.Join(r.Runtimes, ", ")}, {"version", strings.Join(r.Versions, ", ")},
+		{"engines", strings.Join(r.Engines, ", ")}, {"started", strings.Join(r.Started, ", ")}, {"GPUs", strings.Join(r.GPUs, ", ")},
+		{"driver", strings.Join(r.Drivers, ", ")}, {"route", r.Route}, {"read", r.From + " to " + r.To},
+		{"first tokens", fmt.Sprintf("%.0f between the readings", r.FirstTokens)},
+	} {
+		if line[1] != "" {
+			fill(b, "  ", fmt.Sprintf("%s: %s", line[0], line[1]))
+		}
+	}
+}
+
+// fill writes words in lines that fit, further ones indented. A word longer than a line stays whole: commands are to be
+// copied.
+func fill(b *strings.Builder, indent, text string) {
+	at := 0
+	for i, word := range slices.Collect(strings.FieldsSeq(text)) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+			b.WriteString(indent)
+			at = len(indent)
+		case at+1+n > width:
+			b.WriteString("\n" + indent + "  ")
+			at = len(indent) + 2
+		default:
+			b.WriteString(" ")
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	b.WriteString("\n")
+}

@@ -1,0 +1,192 @@
+package triage_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/triage"
+)
+
+var t0 = time.Date(2026, 1, 5, 3, 0, 0, 0, time.UTC)
+
+// node is an exporter's page: an engine with these numbers, whose objective on the first token counts bad ones.
+type node struct {
+	model             string
+	requests, bad     float64 // counted so far
+	waiting, running  float64
+	ttft, queue, hits float64 // sums
+	prompts           float64
+	more              string
+}
+
+func (n node) page() string {
+	l := fmt.Sprintf(`runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000",model_name="%s"`, n.model)
+	return strings.ReplaceAll(fmt.Sprintf(`llm_engine_up{runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000"} 1
+llm_engine_info{L,version="0.16.0"} 1
+llm_engine_start_time_seconds{runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000"} %g
+llm_engine_requests_waiting{L} %g
+llm_engine_requests_running{L} %g
+llm_engine_generation_tokens_total{L} %g
+llm_engine_time_to_first_token_seconds_sum{L} %g
+llm_engine_time_to_first_token_seconds_count{L} %g
+llm_engine_queue_time_seconds_sum{L} %g
+llm_engine_queue_time_seconds_count{L} %[6]g
+llm_engine_prefix_cache_query_tokens_total{L} %[8]g
+llm_engine_prefix_cache_hit_tokens_total{L} %g
+llm_slo_events_total{L,slo="ttft",threshold="0.5"} %[6]g
+llm_slo_bad_events_total{L,slo="ttft",threshold="0.5"} %[10]g
+llm_slo_objective_ratio{slo="ttft"} 0.99
+llm_slo_period_seconds{slo="ttft"} 2592000
+llm_slo_info{slo="ttft",signal="ttft",period="30d",severity="page"} 1
+%[11]s`, float64(t0.Add(-48*time.Hour).Unix()), n.waiting, n.running, 100*n.requests, n.ttft, n.requests, n.queue, n.prompts, n.hits, n.bad, n.more), "{L", "{"+l)
+}
+
+// judge judges two pages that were read half a minute apart.
+func judge(t *testing.T, before, after string, past triage.Past) []triage.Verdict {
+	t.Helper()
+	var readings []triage.Reading
+	for i, page := range []string{before, after} {
+		r, err := triage.Parse([]byte(page), t0.Add(time.Duration(i)*30*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		readings = append(readings, r)
+	}
+	verdicts, err := triage.Judge(context.Background(), readings[0], readings[1], past)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return verdicts
+}
+
+// calm is a node after a day of 0.2 s to the first token, half of it in no queue, and a cache that hits four of five tokens.
+func calm() node {
+	return node{model: "m", requests: 100_000, bad: 100, running: 3, ttft: 20_000, queue: 2_000, prompts: 1e8, hits: 8e7}
+}
+
+func TestJudge(t *testing.T) {
+	serve := func(change func(n *node)) (before, after node) {
+		before = calm()
+		after = before
+		after.requests, after.ttft, after.queue, after.prompts, after.hits = after.requests+100, after.ttft+20, after.queue+2, after.prompts+1e5, after.hits+8e4
+		change(&after)
+		return before, after
+	}
+	for _, c := range []struct {
+		name   string
+		change func(n *node)
+		health triage.Health
+		branch rules.Branch
+		says   string
+	}{
+		{"all is well", func(*node) {}, triage.Healthy, "", ""},
+		{"no request came", func(n *node) { *n = calm() }, triage.Unknown, "", ""},
+		{"a queue", func(n *node) { n.bad, n.ttft, n.queue = n.bad+90, n.ttft+400, n.queue+390 }, triage.Failing, rules.Queueing, "93.33% of the time to the first token is waiting"},
+		{"some are late", func(n *node) { n.bad, n.ttft, n.queue = n.bad+5, n.ttft+400, n.queue+390 }, triage.Degraded, rules.Queueing, "93.33% of the time"},
+		{"few are late", func(n *node) { n.bad = n.bad + 4 }, triage.Healthy, "", ""},
+		{"a cold cache", func(n *node) { n.bad, n.hits, n.queue = n.bad+90, n.hits-8e4, n.queue+400 }, triage.Failing, rules.Prefill, "The prefix cache hits 0% of what it did before"},
+	} {
+		before, after := serve(c.change)
+		v := judge(t, before.page(), after.page(), nil)
+		if len(v) != 1 || v[0].Health != c.health || v[0].Branch != c.branch || !strings.Contains(v[0].Says, c.says) {
+			t.Errorf("%s: %+v", c.name, v)
+		}
+	}
+}
+
+// TestRatesAreExact: nothing is extrapolated from two readings.
+func TestRatesAreExact(t *testing.T) {
+	before, after := calm(), calm()
+	after.requests, after.ttft, after.prompts, after.hits = after.requests+7, after.ttft+3.5, after.prompts+700, after.hits+140
+	v := judge(t, before.page(), after.page(), nil)
+	if v[0].Record.FirstTokens != 7 {
+		t.Errorf("%g first tokens, want 7", v[0].Record.FirstTokens)
+	}
+	for _, e := range v[0].Evidence {
+		if e.Fact == "prefix_hits" && math.Abs(e.Value-0.2) > 1e-9 {
+			t.Errorf("the cache hits %g, want 0.2", e.Value)
+		}
+	}
+	if len(v[0].Evidence) < 4 {
+		t.Errorf("too little evidence: %+v", v[0].Evidence)
+	}
+}
+
+// TestPast: what a Prometheus has recorded of the day before comes before what the engine has counted in all.
+func TestPast(t *testing.T) {
+	before, after := calm(), calm()
+	after.requests, after.bad, after.prompts, after.hits = after.requests+100, after.bad+90, after.prompts+1e5, after.hits+4.5e4
+	asked := 0
+	past := func(_ context.Context, query string, _ time.Time) (promql.Vector, error) {
+		asked++
+		if !strings.Contains(query, "prefix_hits_before") {
+			return nil, nil
+		}
+		recorded, err := triage.Parse([]byte(`model:llm_evidence:value{namespace="prod",model_name="m",fact="prefix_hits_before",unit="ratio",order="21"} 0.95`), t0)
+		return recorded.Series, err
+	}
+	if v := judge(t, before.page(), after.page(), nil); v[0].Branch == rules.Prefill {
+		t.Errorf("more than half of what it always was is no collapse: %+v", v[0])
+	}
+	v := judge(t, before.page(), after.page(), past)
+	if v[0].Branch != rules.Prefill || v[0].Says != "The prefix cache hits 47.37% of what it did the day before" {
+		t.Errorf("asked %d times: %+v", asked, v[0])
+	}
+}
+
+// TestEngineGone: an engine that ended between the readings is down, and named as the first reading has it.
+func TestEngineGone(t *testing.T) {
+	v := judge(t, calm().page(), `llm_engine_up{namespace="prod",pod="p-0",server="10.0.0.1:8000",reason="unreachable"} 0`, nil)
+	if len(v) != 1 || v[0].Model != "m" || v[0].Health != triage.Failing || v[0].Branch != rules.Engine {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestXIDOfTheLastHour: an XID that came before the first reading counts by its date, an older one does not.
+func TestXIDOfTheLastHour(t *testing.T) {
+	for ago, want := range map[time.Duration]rules.Branch{50 * time.Minute: rules.Hardware, 70 * time.Minute: ""} {
+		n := calm()
+		n.more = fmt.Sprintf(`llm_engine_gpu_info{runtime="vllm",namespace="prod",pod="p-0",server="10.0.0.1:8000",model_name="m",gpu_uuid="G",gpu="0"} 1
+llm_gpu_xid_errors_total{gpu_uuid="G",gpu="0",xid="79",severity="page"} 0
+llm_gpu_xid_last_timestamp_seconds{gpu_uuid="G",gpu="0",xid="79"} %d
+llm_gpu_xid_info{xid="79",severity="page"} 1
+`, t0.Add(-ago).Unix())
+		after := n
+		after.requests += 100
+		if v := judge(t, n.page(), after.page(), nil); v[0].Branch != want {
+			t.Errorf("%s ago: %+v", ago, v[0])
+		}
+	}
+}
+
+// TestText: nothing is wider than a terminal but what is to be copied, and an engine's name never commands the terminal.
+func TestText(t *testing.T) {
+	before := calm()
+	before.model = "evil\x1b]0;x\x07\u202e"
+	after := before
+	after.requests, after.bad, after.ttft, after.queue = after.requests+100, after.bad+90, after.ttft+400, after.queue+390
+	var b strings.Builder
+	if err := (triage.Text{Root: "http://127.0.0.1:9844/"}).Write(&b, judge(t, before.page(), after.page(), nil)); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if line = strings.TrimSuffix(line, "\n"); len([]rune(line)) > 80 && strings.Contains(strings.TrimSpace(line), " ") && !strings.HasPrefix(line, "Runbook: ") {
+			t.Errorf("too wide: %q", line)
+		}
+	}
+	if strings.ContainsAny(b.String(), "\x1b\x07\u202e") {
+		t.Errorf("%q", b.String())
+	}
+	for _, want := range []string{": FAILING\nLook first at: queueing. 97.5%", "Objective ttft burns 90.0 times too fast: 90 of 100", "Runbook: http://127.0.0.1:9844/runbooks/LLMQueueBuildUp?", "* At once: ", "version: 0.16.0"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is missing in:\n%s", want, b.String())
+		}
+	}
+}
