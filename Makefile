@@ -20,7 +20,7 @@ SBOM        := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
-.PHONY: help build demo drill drill-report drill-plays triage-report test race lint generate drift bench fuzz licenses sbom vulnerabilities reproducible
+.PHONY: help build demo drill drill-report drill-plays test race lint generate drift bench fuzz licenses sbom vulnerabilities reproducible
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,10 +34,7 @@ demo: build ## a simulated node with the real exporter, Prometheus and rules, on
 drill: ## play every incident in virtual time and score what was said about it
 	go run ./cmd/drill run
 
-triage-report: ## play those that page and write docs/triage-scores.md: what a triage says at that time (minutes)
-	go run ./cmd/drill triage
-
-drill-report: ## play them with five seeds and write docs/drill.html and docs/drill-scores.md (minutes)
+drill-report: ## play them with five seeds and write their scores and plots to docs/ (half an hour)
 	go run ./cmd/drill report
 
 drill-plays: ## play the incidents that have a lever and write docs/plays

@@ -40,10 +40,6 @@ func main() {
 	told := app.Command("transcript", "Play the incidents that have a lever and write what a person on call sees and types.")
 	folder := told.Flag("dir", "Folder to write to.").Default("docs/plays").String()
 	only := told.Flag("incident", "Play only this incident.").String()
-	scores := app.Command("triage", "Play the incidents that page, and write which branch a triage names at that time.")
-	triageDir := scores.Flag("dir", "Folder to write to.").Default("docs").String()
-	triageIncident := scores.Flag("incident", "Play only this incident; \"drill list\" names them.").String()
-	triageSeeds := scores.Flag("seeds", "Number of seeds, starting at 1.").Default("5").Uint64()
 	listing := app.Command("list", "List the incidents.")
 	switch kingpin.MustParse(app.Parse(os.Args[1:])) {
 	case play.FullCommand():
@@ -54,9 +50,6 @@ func main() {
 		return
 	case told.FullCommand():
 		end(writeTranscripts(*folder, *only))
-		return
-	case scores.FullCommand():
-		end(writeTriage(*triageDir, *triageIncident, *triageSeeds, os.Stderr))
 		return
 	case listing.FullCommand():
 		end(list(os.Stdout))

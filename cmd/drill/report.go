@@ -8,16 +8,41 @@ import (
 	"path/filepath"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/report"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// writeReport plays all incidents and writes drill.html, the plots of the first seed, and drill-scores.md, the scores
-// over all seeds. Problems appear in both, and make it fail.
+// writeReport plays all incidents and writes drill.html, the plots of the first seed, drill-scores.md, the scores over all
+// seeds, and triage-scores.md, what a triage says beside the page. Problems appear in the first two, and make it fail.
 func writeReport(dir string, seeds uint64, progress io.Writer) error {
 	incidents := incident.Incidents()
-	traces, err := record(incidents, 1, seeds, progress)
+	type told struct {
+		trace   report.Trace
+		triage  score.Triage
+		triaged bool
+	}
+	all, err := each(incidents, 1, seeds, progress, func(in incident.Incident, seed uint64) (t told, err error) {
+		p, err := play.Run(in, play.Options{Seed: seed})
+		if err != nil {
+			return t, err
+		}
+		defer p.Close()
+		if t.trace, err = report.New(p); err == nil {
+			t.triage, t.triaged, err = score.Triaged(p)
+		}
+		return t, err
+	})
 	if err != nil {
 		return err
+	}
+	var traces []report.Trace
+	var triages []score.Triage
+	for _, t := range all {
+		traces = append(traces, t.trace)
+		if t.triaged {
+			triages = append(triages, t.triage)
+		}
 	}
 	var plotted []report.Trace
 	for i := 0; i < len(traces); i += int(seeds) {
@@ -36,7 +61,7 @@ the seeds. What the columns mean: [the drill](drill.md#the-score). Seed 1 with p
 	if err := report.WriteMarkdown(&table, scores(traces)); err != nil {
 		return err
 	}
-	for name, content := range map[string][]byte{"drill.html": page.Bytes(), "drill-scores.md": table.Bytes()} {
+	for name, content := range map[string][]byte{"drill.html": page.Bytes(), "drill-scores.md": table.Bytes(), "triage-scores.md": []byte(triageTable(triages, seeds))} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
 			return err
 		}

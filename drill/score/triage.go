@@ -28,10 +28,14 @@ type Triage struct {
 // that has no cause to name.
 func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 	in, pages := p.Incident, to(p, "llm-critical")
-	if in.Page == nil || in.Cause == nil || len(pages) == 0 {
+	if in.Page == nil || in.Cause == nil {
 		return t, false, nil
 	}
-	t = Triage{Incident: in.Name, Seed: p.Seed, Want: in.Cause.Branch, Paged: told(pages[0], in.Cause.Branch)}
+	t = Triage{Incident: in.Name, Seed: p.Seed, Want: in.Cause.Branch}
+	if len(pages) == 0 {
+		return t, true, nil
+	}
+	t.Paged = told(pages[0], t.Want)
 	at := pages[0].At.Truncate(play.ScrapeInterval)
 	before, err := p.Reading(at.Add(-Apart))
 	if err != nil {
