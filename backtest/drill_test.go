@@ -113,6 +113,7 @@ func scrape(r *world.Replica, emit rulesim.Emit) error {
 	if err != nil {
 		return err
 	}
+	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err

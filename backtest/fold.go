@@ -100,7 +100,7 @@ func (c *counting) foldEngine(s span, same []*counter, started *counter) {
 		})
 	case metrics.SLOMaintenance.Name:
 		subject := c.subject(of)
-		same[0].each(s, time.Minute, func(minute int, at int64, in []point) {
+		same[0].each(s, time.Minute, func(minute int, _ int64, in []point) {
 			subject.underWay[minute] = subject.underWay[minute] || len(in) > 0
 		})
 	case metrics.SLOEvents.Name:

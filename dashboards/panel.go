@@ -21,8 +21,11 @@ const (
 	grey      = "#8C8C8C"
 )
 
-// Orange and Vermilion are the colours of values to look at and of bad ones.
-const Orange, Vermilion = orange, vermilion
+// Orange marks values to look at.
+const Orange = orange
+
+// Vermilion marks bad values.
+const Vermilion = vermilion
 
 // Palette lists the colours of lines that have no meaning of their own.
 var Palette = []string{blue, orange, green, purple, sky, vermilion, grey}

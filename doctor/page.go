@@ -83,18 +83,18 @@ func get(ctx context.Context, client *http.Client, address, accept string) (io.R
 		return nil, err
 	}
 	req.Header.Set("Accept", accept)
-	resp, err := client.Do(req)
+	resp, err := client.Do(req) //nolint:bodyclose // the caller closes it
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	body := bounded{io.LimitReader(resp.Body, bodyLimit), resp.Body, cancel}
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
-		body.Close()
+		_ = body.Close()
 		return nil, fmt.Errorf("%s: %s: %w", address, resp.Status, errCredentials)
 	}
 	if resp.StatusCode != http.StatusOK {
-		body.Close()
+		_ = body.Close()
 		return nil, fmt.Errorf("%s: %s", address, resp.Status)
 	}
 	return body, nil

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -85,7 +84,7 @@ func TestBacktestOfAFile(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	if !strings.Contains(progress.String(), "1 of 1: chat") {
-		t.Errorf("progress: %s", fmt.Sprint(progress.String()))
+		t.Errorf("progress: %s", progress.String())
 	}
 }
 

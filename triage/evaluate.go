@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	engine "github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -48,7 +49,7 @@ func (e *evaluation) record(records []rules.Record) error {
 			return fmt.Errorf("%s%v: %w", r.Name.Name, r.Labels, err)
 		}
 		for i := range result {
-			b := labels.NewBuilder(result[i].Metric).Set(labels.MetricName, r.Name.Name)
+			b := labels.NewBuilder(result[i].Metric).Set(model.MetricNameLabel, r.Name.Name)
 			for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
 				b.Set(name, r.Labels[name])
 			}
@@ -148,7 +149,7 @@ func (e *evaluation) consult(x promql.Expr) (promql.Expr, error) {
 				return nil, err
 			}
 			for i := range answer {
-				answer[i].Metric = labels.NewBuilder(answer[i].Metric).Set(labels.MetricName, name).Labels()
+				answer[i].Metric = labels.NewBuilder(answer[i].Metric).Set(model.MetricNameLabel, name).Labels()
 			}
 			e.asked[query] = name
 			e.memory.add(e.at, answer)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
@@ -41,7 +42,7 @@ func remember(before, after Reading) memory {
 // add stores a sample of each series.
 func (m memory) add(at time.Time, all promql.Vector) {
 	for _, one := range all {
-		name, h := one.Metric.Get(labels.MetricName), one.Metric.Hash()
+		name, h := one.Metric.Get(model.MetricNameLabel), one.Metric.Hash()
 		if m[name] == nil {
 			m[name] = map[uint64]*series{}
 		}
@@ -67,7 +68,7 @@ type querier struct {
 func (q querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 	found := &set{}
 	for _, m := range matchers {
-		if m.Name != labels.MetricName || m.Type != labels.MatchEqual {
+		if m.Name != model.MetricNameLabel || m.Type != labels.MatchEqual {
 			continue
 		}
 		for _, s := range q.memory[m.Value] {

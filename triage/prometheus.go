@@ -59,7 +59,7 @@ func Prometheus(client *http.Client, address string) Past {
 // where it does not know that engine, or knows several like it.
 func ScrapeLabels(ctx context.Context, r Reading, past Past) (labels.Labels, error) {
 	for _, s := range r.Series {
-		if s.Metric.Get(labels.MetricName) != metrics.EngineInfo.Name {
+		if s.Metric.Get(model.MetricNameLabel) != metrics.EngineInfo.Name {
 			continue
 		}
 		var same []*promql.Matcher

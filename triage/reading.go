@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/textparse"
 	"github.com/prometheus/prometheus/promql"
@@ -49,14 +50,14 @@ func dated(before, after Reading) Reading {
 	}
 	recent := map[[2]string]bool{}
 	for _, s := range after.Series {
-		if s.Metric.Get(labels.MetricName) == metrics.GPUXIDLastTimestamp.Name {
+		if s.Metric.Get(model.MetricNameLabel) == metrics.GPUXIDLastTimestamp.Name {
 			at := time.UnixMilli(int64(1000 * s.F))
 			recent[id(s)] = at.After(after.At.Add(-time.Hour)) && !at.After(before.At)
 		}
 	}
 	before.Series = slices.Clone(before.Series)
 	for i, s := range before.Series {
-		if s.Metric.Get(labels.MetricName) == metrics.GPUXIDErrors.Name && recent[id(s)] {
+		if s.Metric.Get(model.MetricNameLabel) == metrics.GPUXIDErrors.Name && recent[id(s)] {
 			before.Series[i].F--
 		}
 	}

@@ -90,7 +90,7 @@ func TestJudge(t *testing.T) {
 		{"no request came", func(n *node) { *n = calm() }, triage.Unknown, "", ""},
 		{"a queue", func(n *node) { n.bad, n.ttft, n.queue = n.bad+90, n.ttft+400, n.queue+390 }, triage.Failing, rules.Queueing, "93.33% of the time to the first token is waiting"},
 		{"some are late", func(n *node) { n.bad, n.ttft, n.queue = n.bad+5, n.ttft+400, n.queue+390 }, triage.Degraded, rules.Queueing, "93.33% of the time"},
-		{"few are late", func(n *node) { n.bad = n.bad + 4 }, triage.Healthy, "", ""},
+		{"few are late", func(n *node) { n.bad += 4 }, triage.Healthy, "", ""},
 		{"a cold cache", func(n *node) { n.bad, n.hits, n.queue = n.bad+90, n.hits-8e4, n.queue+400 }, triage.Failing, rules.Prefill, "The prefix cache hits 0% of what it did before"},
 	} {
 		before, after := serve(c.change)

@@ -77,7 +77,7 @@ var moods = map[string]func(m *moody) http.HandlerFunc{
 	"restarts": func(m *moody) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { m.requests.Store(0); m.page(w) }
 	},
-	"drips": func(m *moody) http.HandlerFunc {
+	"drips": func(*moody) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			for r.Context().Err() == nil {
 				io.WriteString(w, "#")

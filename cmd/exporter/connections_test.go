@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -39,8 +40,8 @@ func TestFloodOfConnections(t *testing.T) {
 }
 
 func isTimeout(err error) bool {
-	timeout, ok := err.(net.Error)
-	return ok && timeout.Timeout()
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout()
 }
 
 // pipes listens for connections within the process, whose deadlines follow the clock of the test.
@@ -86,6 +87,7 @@ func TestSlowClients(t *testing.T) {
 						t.Fatal(err)
 					}
 					io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
 				}
 				time.Sleep(c.within + time.Second)
 				if _, err := client.Write([]byte("x")); err == nil {

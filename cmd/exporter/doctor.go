@@ -181,7 +181,7 @@ func readHere(ctx context.Context, o options) (*doctor.Reading, []doctor.Finding
 	}
 	web := &http.Server{Handler: (&server{serverOptions: serverOptions{metricsPath: "/metrics"}, node: n}).handler(), ReadHeaderTimeout: time.Second}
 	go func() { _ = web.Serve(listener) }()
-	defer web.Close()
+	defer func() { _ = web.Close() }()
 	select {
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()

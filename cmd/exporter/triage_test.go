@@ -94,7 +94,7 @@ func TestTriageErrors(t *testing.T) {
 		"not a page of metrics":      {"--exporter=" + other.URL},
 		"is not an address":          {"--exporter=localhost"},
 		"--for=1s is too short":      {"--for=1s"},
-		"unknown long flag":          {"--modle=m"},
+		"unknown long flag":          {"--modell=m"},
 		"--exporter.http-config: ":   {"--exporter.http-config=/none"},
 		"--engine=":                  {"--exporter=http://" + e2e.Address(t)}, // the remedy
 		"see exporter triage --help": {"--output=xml"},

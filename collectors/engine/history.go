@@ -96,8 +96,10 @@ func StoredLine(series labels.Labels, place int) Line {
 	return Line{series, line{terms: []term{{place}}}}
 }
 
-// Adds lists, by their place in Stored.Series, the series that a line adds up; Reads lists those that it subtracts, too.
-func (l Line) Adds() []int  { return slices.Concat(l.line.terms...) }
+// Adds lists, by their place in Stored.Series, the series that a line adds up.
+func (l Line) Adds() []int { return slices.Concat(l.line.terms...) }
+
+// Reads lists all series of a line, with those that it subtracts.
 func (l Line) Reads() []int { return append(l.Adds(), slices.Concat(l.line.minus...)...) }
 
 // Value computes the line from the values of Stored.Series.
