@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"syscall"
@@ -62,6 +63,8 @@ type World struct {
 	// GatewayDead loses what users and probes ask at the gateway; GatewayBuffers makes it collect each answer. Without
 	// probes only the former shows.
 	GatewayDead, GatewayBuffers bool
+	// Mismatched means that the driver's library was updated under its module: who loads it now fails.
+	Mismatched bool
 	// ProbesFail means that the exporter reaches pages, but not what its probes ask.
 	ProbesFail bool
 
@@ -83,6 +86,8 @@ type Replica struct {
 	Down bool
 	// Gone means that the pod does not exist: the exporter has no such target.
 	Gone bool
+	// Misses means that one in so many half minutes every read of the engine's page times out.
+	Misses int
 	// Profile configures the engine when it starts.
 	Profile drill.Profile
 	Runtime metrics.Runtime
@@ -143,6 +148,9 @@ func (r *Replica) RoundTrip(req *http.Request) (*http.Response, error) {
 	page := r.Page()
 	if page == nil {
 		return nil, fmt.Errorf("dial tcp %s: %w", r.Host, syscall.ECONNREFUSED)
+	}
+	if r.Misses > 0 && int(r.world.now/(30*time.Second))%r.Misses == 0 {
+		return nil, fmt.Errorf("read tcp %s: %w", r.Host, os.ErrDeadlineExceeded)
 	}
 	a := &answer{header: http.Header{}, status: http.StatusOK}
 	page.ServeHTTP(a, req)
