@@ -19,7 +19,7 @@ import (
 func list(out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "incident\twakes with\tcause\tstory")
-	for _, in := range incident.Incidents() {
+	for _, in := range incident.All() {
 		page, cause := "-", "-"
 		if in.Page != nil {
 			page = in.Page.Name
@@ -34,7 +34,7 @@ func list(out io.Writer) error {
 
 // run plays incidents in virtual time and prints the scores. It fails when an incident has a problem.
 func run(name string, seed uint64, output string, out, progress io.Writer) error {
-	incidents := incident.Incidents()
+	incidents := incident.All()
 	if name != "" {
 		in, err := incident.Find(incidents, name)
 		if err != nil {
