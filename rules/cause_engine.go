@@ -53,7 +53,7 @@ var (
 		Branch: Engine,
 		Expr: promql.Ge(promql.Div(
 			promql.CountBy(modelLabels, promql.Vector(metrics.RecordedStalled)),
-			promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)))), promql.Num(0.5)),
+			promql.CountBy(modelLabels, promql.Max(replicaLabels, shown(metrics.EngineInfo, 0)))), promql.Num(0.5)),
 		Severity:    slo.Page,
 		Scope:       []string{metrics.LabelModel},
 		DependsOn:   []Quiet{{ModelOnFailedGPU, wholeModel}},

@@ -4,11 +4,11 @@ package world
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"syscall"
@@ -150,7 +150,7 @@ func (r *Replica) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("dial tcp %s: %w", r.Host, syscall.ECONNREFUSED)
 	}
 	if r.Misses > 0 && int(r.world.now/(30*time.Second))%r.Misses == 0 {
-		return nil, fmt.Errorf("read tcp %s: %w", r.Host, os.ErrDeadlineExceeded)
+		return nil, fmt.Errorf("read tcp %s: %w", r.Host, context.DeadlineExceeded)
 	}
 	a := &answer{header: http.Header{}, status: http.StatusOK}
 	page.ServeHTTP(a, req)
