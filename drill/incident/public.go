@@ -47,14 +47,14 @@ func Public() []Incident {
 			Fleet: diskTier(), Lasts: 100 * minute,
 			Faults: []Fault{fault(-2*time.Hour, one(0, func(r *world.Replica) { r.Engine.Slow = 3 })), fault(0, func(w *world.World) {
 				w.Traffic.CacheHits = 0.08
-				w.Replicas[0].Profile.Fetching = 28e6
+				w.Replicas[0].Profile.Fetching = 300e6
 				w.Replicas[0].Restart(90 * time.Second)
-			})},
+			}), fault(30*minute, one(0, func(r *world.Replica) { r.Engine.Fetching = 28e6 }))},
 			Page: rules.FastBurn, Cause: rules.AdmissionStalled, Shows: `KV cache in use`,
 			Report: &Report{
 				Source:  "Tanguille/cluster 4593, 4636; defilantech/LLMKube 1624",
 				Said:    "hit ratio 95% to 8%; running 1, waiting 5, KV 63.5%, prompt 0.0 tok/s; mean queue 41 s after 2 h 35 min, 338 s at the end; a tier hit costs 28 s; the gateway's alert after 3 h 03 min, a person after 5 h 50 min",
-				Assumed: "restart at 16:00; 0.04 requests per second, prompts of 12,000 tokens; the first 100 of 350 minutes; loads follow one another and hold no blocks, so that the cache shows emptier; the engine is back after 90 s",
+				Assumed: "restart at 16:00; 0.04 requests per second, prompts of 12,000 tokens; the first 100 of 350 minutes; loads follow one another and hold no blocks, so that the cache shows emptier; the engine is back after 90 s; loads take 3 s for half an hour, then 28 s",
 				Noticed: 3*time.Hour + 3*minute,
 				Sign:    "sum(rate(llm_engine_queue_time_seconds_sum[5m])) / sum(rate(llm_engine_queue_time_seconds_count[5m])) > 3",
 			},
