@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
