@@ -45,8 +45,8 @@ func Public() []Incident {
 	incidents := []Incident{
 		{
 			Name: "admission-stall", Story: "after a restart nearly every prompt comes from the KV tier on disk, half a minute each; requests wait beside a cache with room",
-			Fleet: diskTier(), Lasts: 100 * minute,
-			Faults: []Fault{fault(-65*minute, one(0, func(r *world.Replica) { r.Engine.Slow = 3 })), fault(0, func(w *world.World) {
+			Fleet: diskTier(), History: 6 * time.Hour, Lasts: 100 * minute,
+			Faults: []Fault{fault(-6*time.Hour, one(0, func(r *world.Replica) { r.Engine.Slow = 3 })), fault(0, func(w *world.World) {
 				w.Traffic.CacheHits = 0.08
 				w.Replicas[0].Profile.Fetching = 300e6
 				w.Replicas[0].Restart(90 * time.Second)
@@ -343,7 +343,7 @@ func Public() []Incident {
 		},
 	}
 	for i := range incidents {
-		incidents[i].History = cmp.Or(incidents[i].History, 65*minute) // no rule that they need looks back further
+		incidents[i].History = cmp.Or(incidents[i].History, 65*minute) // their rules look back an hour
 	}
 	return incidents
 }
