@@ -57,7 +57,7 @@ func Clues() []Clue {
 		{Engine, "engine_down", "LLMEngineDown", "", Count, "{engine} stopped answering within the hour",
 			promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)), down(), promql.On(pageLabels...).ManyToOne())},
 		{Routing, "failing_replica", "LLMReplicaFailsRequests", "", Share, "{engine} fails {value} of its requests, and the other replicas do not", one(failsAlone(pageWindow))},
-		{Queueing, "admission", "LLMAdmissionStalled", FirstToken, Count, "{value} requests wait at {engine} although its KV cache has room", one(heldBack(2*minute))},
+		{Queueing, "admission", "LLMAdmissionStalled", FirstToken, Count, "{value} requests wait at {engine} although its KV cache has room", one(heldBack(2 * minute))},
 		{Engine, "cold_start", "LLMColdStart", "", Count, "{engine} started less than 15 minutes ago, and requests waited", startedCold()},
 		{Memory, "kv_transfers_lost", "LLMKVTransferFailures", "", Decimal, "{value} KV transfers per request are lost", lostTransfers(modelLabels)},
 		{Prefill, "prefix_hits_fell", "LLMPrefixHitCollapse", "", Share, "The prefix cache hits {value} of what it did the day before",
