@@ -20,7 +20,7 @@ SBOM        := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
-.PHONY: help build demo drill drill-report drill-plays test race lint generate drift bench fuzz licenses sbom vulnerabilities reproducible
+.PHONY: help build demo drill drill-report drill-plays test race lint generate drift week bench fuzz licenses sbom vulnerabilities reproducible
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ generate: ## write the generated files
 drift: ## fail when a generated file is not what the code says
 	go run ./jsonnet-free-gen --check
 	$(CHARTDOCS) --dry-run | diff helm/llm-node-exporter/README.md - || { echo 'the README of the chart is not what its values say: run make generate'; exit 1; }
+
+week: ## simulate an ordinary week of eight fleets and count what it would have paged; SEED=n draws another
+	go test ./rules -run 'TestOrdinaryWeek$$' -v -timeout 60m -args -long -seed $(or $(SEED),4)
 
 bench: ## compare the page path with expfmt and the bare parser, and the rules with sloth's; load a fleet's dashboards
 	go test -run '^$$' -bench . -benchmem ./collectors/...

@@ -11,6 +11,7 @@ type Elsewhere struct {
 	Lost      float64 // share of fetches that fail: the engine then computes the tokens
 	Host      float64 // bytes of host memory for KV cache; 0 means none
 	HostHits  float64 // share of the tokens missing on the GPU that host memory has, if all were stored
+	Lasting   bool    // the tier is on disk and outlives a restart
 	Fetching  float64 // bytes per second from there
 	Storing   float64 // bytes per second to host memory
 }

@@ -69,10 +69,11 @@ type Decoded struct {
 type Engine struct {
 	Serving
 	// Clock is the share of its clock that the GPU runs at, Slow a factor on the duration of steps. Wedged means that
-	// the engine's core hangs: its server takes requests and shows the last numbers that it got. Broken means that
-	// the server answers each request with an error at once.
-	Clock, Slow    float64
-	Wedged, Broken bool
+	// the engine's core hangs: its server takes requests and shows the last numbers that it got. ShowsIdle means that a
+	// wedged core had reported nothing running, ShowsQueue that its server counts what waits. Broken means that the
+	// server answers each request with an error at once.
+	Clock, Slow                           float64
+	Wedged, ShowsIdle, ShowsQueue, Broken bool
 
 	observer         Observer
 	random           *rand.Rand
@@ -100,11 +101,15 @@ func (e *Engine) Holds() int {
 	return len(e.arriving) + len(e.fetching) + len(e.waiting) + len(e.running)
 }
 
-// Restart drops all requests and the cache; the engine works again from ready on, and notifies another observer.
+// Restart drops all requests, the cache and a tier that does not last; the engine works again from ready on, and notifies another observer.
 func (e *Engine) Restart(ready time.Duration, o Observer) {
-	e.waiting, e.running, e.used, e.Wedged, e.Broken, e.moves = nil, nil, 0, false, false, moves{}
+	kept := 0.0
+	if e.Lasting {
+		kept = e.kept
+	}
+	e.waiting, e.running, e.used, e.Wedged, e.Broken, e.moves = nil, nil, 0, false, false, moves{kept: kept}
 	e.now, e.observer = max(e.now, ready), o
-	e.stored = e.now // the tier is cold
+	e.stored = e.now
 }
 
 // Busy returns how long the engine has computed so far.
@@ -115,6 +120,7 @@ func (e *Engine) Advance(to time.Duration) {
 	for e.now < to {
 		if e.Wedged {
 			e.now = to
+			e.hang()
 			return
 		}
 		e.receive()
@@ -126,6 +132,17 @@ func (e *Engine) Advance(to time.Duration) {
 		}
 	}
 	e.report()
+}
+
+// hang updates what the server of a wedged core still shows.
+func (e *Engine) hang() {
+	used := float64(e.used) / float64(e.total)
+	switch {
+	case e.ShowsIdle:
+		e.observer.State(0, 0, used)
+	case e.ShowsQueue:
+		e.observer.State(len(e.running), len(e.waiting)+len(e.arriving), used)
+	}
 }
 
 // next returns when an idle engine has work again, at the latest the given time.

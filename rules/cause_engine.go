@@ -54,7 +54,7 @@ var (
 		Branch: Engine,
 		Expr: promql.Ge(promql.Div(
 			promql.CountBy(modelLabels, promql.Vector(metrics.RecordedStalled)),
-			promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)))), promql.Num(0.5)),
+			promql.CountBy(modelLabels, promql.Max(replicaLabels, shown(metrics.EngineInfo, 0)))), promql.Num(0.5)),
 		Severity:    slo.Page,
 		Scope:       []string{metrics.LabelModel},
 		DependsOn:   []Quiet{{ModelOnFailedGPU, wholeModel}},
@@ -209,8 +209,9 @@ func stallGroup() Group {
 // stalled returns each replica that has work but has made no progress for as long as progress should take to show:
 // one minute where it counts its steps; five where it counts tokens as they are made, and ten where no KV cache tells
 // a long prompt from a stall, or where it makes no tokens; longer than any answer takes where it counts only what has
-// ended. A wedged engine may report that nothing runs: then a busy GPU that it alone uses stands for its work.
-// Engines that sleep or start are left out.
+// ended, or two minutes where twenty answers were due. A wedged engine may report that nothing runs: then a busy GPU
+// that it alone uses stands for its work, at idle power within a minute. An engine stays stalled while its page cannot
+// be read in time. Engines that sleep or start are left out.
 func stalled() promql.Expr {
 	has := func(f *metrics.Family) promql.Expr { return promql.CountBy(replicaLabels, promql.Vector(f)) }
 	onPage := promql.On(pageLabels...)
@@ -218,6 +219,7 @@ func stalled() promql.Expr {
 		promql.Eq(metrics.LabelMetric, metrics.GenerationTokens.Name), promql.Eq(metrics.LabelCounted, string(metrics.CountedStep))))
 	still := func(who promql.Expr, d time.Duration) promql.Expr { return promql.Unless(who, progress(d)) }
 
+	counts := promql.Or(has(metrics.EngineSteps), promql.And(has(metrics.GenerationTokens), perStep, onPage))
 	standing := promql.Or(
 		still(promql.And(working(minute), has(metrics.EngineSteps)), minute),
 		still(promql.And(promql.And(working(5*minute), has(metrics.KVCacheUsage)), perStep, onPage), 5*minute),
@@ -225,11 +227,22 @@ func stalled() promql.Expr {
 			promql.And(has(metrics.GenerationTokens), perStep, onPage),
 			promql.Unless(has(metrics.Requests), has(metrics.GenerationTokens)))), 10*minute),
 		still(promql.And(working(30*minute), has(metrics.GenerationTokens)), 30*minute),
-		still(promql.And(spinning(), promql.Or(has(metrics.EngineSteps), promql.And(has(metrics.GenerationTokens), perStep, onPage))), 5*minute))
+		still(both(working(answersWindow), answersDue(), has(metrics.GenerationTokens)), answersWindow),
+		still(promql.And(spinning(busy(10*minute)), counts), 5*minute),
+		still(promql.And(spinning(promql.And(busy(minute), atIdlePower())), counts), minute))
 
 	asleep := promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.Sleeping)), promql.Num(1))
-	settled := promql.Unless(promql.CountBy(replicaLabels, promql.Offset(promql.Vector(metrics.EngineInfo), 5*minute)), starting(), onPage)
-	return promql.CountBy(replicaLabels, promql.And(promql.Unless(standing, asleep), settled))
+	unread := func(e promql.Expr, ago time.Duration) promql.Expr {
+		return promql.And(e, promql.Offset(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), ago), onPage)
+	}
+	known := promql.CountBy(replicaLabels, promql.Or(promql.Offset(promql.Vector(metrics.EngineInfo), 5*minute), unread(shown(metrics.EngineInfo, 5*minute), 5*minute)))
+	settled := promql.Unless(known, starting(), onPage)
+	return promql.CountBy(replicaLabels, promql.Or(promql.And(promql.Unless(standing, asleep), settled), unread(shown(metrics.RecordedStalled, 0), 0)))
+}
+
+// shown returns what a page showed some time ago or, where it could not be read then, within the two minutes before.
+func shown(f *metrics.Family, ago time.Duration, m ...*promql.Matcher) promql.Expr {
+	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), ago), 2*minute)
 }
 
 // working returns each replica with requests at every scrape of a window, both ends included.
@@ -237,7 +250,7 @@ func working(d time.Duration) promql.Expr {
 	always := func(f *metrics.Family) promql.Expr {
 		return promql.And(
 			above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(f), d)), 0),
-			above(promql.Sum(replicaLabels, promql.Offset(promql.Vector(f), d)), 0))
+			above(promql.Sum(replicaLabels, shown(f, d)), 0))
 	}
 	return promql.Or(always(metrics.RequestsRunning), always(metrics.RequestsWaiting))
 }
@@ -248,21 +261,47 @@ func working(d time.Duration) promql.Expr {
 func progress(d time.Duration) promql.Expr {
 	differs := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		now := promql.Vector(f, m...)
-		return promql.CountBy(replicaLabels, promql.Unless(now, promql.Equal(now, promql.Offset(now, d))))
+		return promql.CountBy(replicaLabels, promql.Unless(now, promql.Equal(now, shown(f, d, m...))))
 	}
 	return promql.Or(differs(metrics.EngineSteps), differs(metrics.GenerationTokens), differs(metrics.KVCacheUsage),
-		differs(metrics.Requests, promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")))
+		differs(metrics.Requests, good))
 }
 
-// spinning returns each replica that has a busy GPU to itself and generated tokens within the hour.
-func spinning() promql.Expr {
+// good matches the outcomes of requests that got a whole answer.
+var good = promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")
+
+// answersWindow is three times as long as the answers of which answersDue expects twenty: even those of a batch that
+// begin and end together end within it.
+const answersWindow = 2 * minute
+
+// answersDue returns each replica that, going by the last hour, gives twenty answers in answersWindow, each in a third of it.
+func answersDue() promql.Expr {
+	perWindow := times(answersWindow.Seconds(), promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests, good), hour)))
+	return promql.And(promql.Ge(perWindow, promql.Num(20)), below(mean(metrics.RequestDuration, replicaLabels, hour), answersWindow.Seconds()/3))
+}
+
+// spinning returns each replica that has one of these GPUs to itself and generated tokens within the hour.
+func spinning(gpus promql.Expr) promql.Expr {
 	gpu := onGPULabels()
 	onGPU := promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))
-	busy := promql.And(
-		above(promql.Max(gpu, promql.Over("min_over_time", promql.Vector(metrics.GPUUtilization), 10*minute)), 0.9),
-		promql.Equal(promql.CountBy(gpu, onGPU), promql.Num(1)))
+	alone := promql.And(gpus, promql.Equal(promql.CountBy(gpu, onGPU), promql.Num(1)))
 	return promql.And(above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), hour)), 0),
-		promql.And(onGPU, busy, promql.On(gpu...)), promql.On(pageLabels...))
+		promql.And(onGPU, alone, promql.On(gpu...)), promql.On(pageLabels...))
+}
+
+// busy returns each GPU that was busy at every scrape of a window, both ends included.
+func busy(window time.Duration) promql.Expr {
+	now := promql.Vector(metrics.GPUUtilization)
+	return promql.And(above(promql.Max(onGPULabels(), promql.Over("min_over_time", now, window)), 0.9),
+		above(promql.Max(onGPULabels(), promql.Offset(now, window)), 0.9))
+}
+
+// atIdlePower returns each GPU that draws less than half of what it drew within the hour.
+func atIdlePower() promql.Expr {
+	drawn := func(window time.Duration) promql.Expr {
+		return promql.Max(onGPULabels(), promql.Over("max_over_time", promql.Vector(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), window))
+	}
+	return promql.Lt(drawn(minute), times(0.5, drawn(hour)))
 }
 
 // starting returns each page whose engine started, was unreachable or was not ready within the last five minutes.

@@ -55,6 +55,21 @@ var (
 		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
+	GPUHeldBack = &Alert{
+		Name:        "LLMGPUHeldBack",
+		Branch:      Hardware,
+		Expr:        heldBackGPU(),
+		Severity:    slo.Ticket,
+		Scope:       []string{metrics.LabelGPUUUID},
+		DependsOn:   append(underGPU(GPULost, GPUThrottledUnderBurn, GPUHardwareThrottle, GPUPowerBrake), Quiet{EngineStalled, onNode}),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "GPU {{ $labels.gpu_uuid }} is busy at {{ $value | humanizePercentage }} of its clock or power limit",
+		Description: "For a quarter of an hour it was never idle, and still it kept idle clocks or drew idle power. Either a clamp from before a reboot, or from the firmware, holds it back, or its kernels compute nothing. Utilisation alone shows neither.",
+		Split: []Evidence{modelsOnIt,
+			{"Watts", promql.Max(nil, promql.Vector(metrics.GPUPower, append(same(metrics.LabelGPUUUID), promql.Eq(metrics.LabelScope, "gpu"))...)), Number},
+			{"Clocks lowered for", promql.Equal(promql.Max([]string{metrics.LabelReason}, promql.Vector(metrics.GPUClockEventActive, same(metrics.LabelGPUUUID)...)), promql.Num(1)), LabelledBy("", metrics.LabelReason)}},
+		Dashboard: GPUDashboard,
+	}
 	GPUUncorrectableECC = &Alert{
 		Name:        "LLMGPUUncorrectableECC",
 		Branch:      Hardware,
@@ -228,7 +243,7 @@ func hardwareAlerts(opt Options) []*Alert {
 	explained.Expr = promql.And(servedBy(throttled(HarmfulReasons, 0.05), metrics.LabelReason),
 		opt.source().burning(rateWindow), promql.On(modelLabels...))
 	muted.Expr = onFailedGPU(opt.source().burning(rawWindow))
-	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUUncorrectableECC, GPURowRemapFailure,
+	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUHeldBack, GPUUncorrectableECC, GPURowRemapFailure,
 		GPURowRemapPending, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
 }
 
@@ -251,6 +266,18 @@ func uncorrectable(by []string) promql.Expr {
 func throttled(reasons string, atLeast float64) promql.Expr {
 	return above(promql.Max(append([]string{metrics.LabelReason}, gpuLabels...),
 		promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, reasons)), 5*minute)), atLeast)
+}
+
+// heldBackGPU returns the share of its clock or power limit that a busy GPU used at most, where it is below a third of
+// the clock or a fifth of the limit: idle GPUs use a sixth of each.
+func heldBackGPU() promql.Expr {
+	most := func(f *metrics.Family, label, value string) promql.Expr {
+		return promql.Max(gpuLabels, promql.Over("max_over_time", promql.Vector(f, promql.Eq(label, value)), 15*minute))
+	}
+	share := promql.Or(
+		below(promql.Div(most(metrics.GPUClock, metrics.LabelDomain, "sm"), most(metrics.GPUClockMax, metrics.LabelDomain, "sm")), 1./3),
+		below(promql.Div(most(metrics.GPUPower, metrics.LabelScope, "gpu"), most(metrics.GPUPowerLimit, metrics.LabelKind, "enforced")), 0.2))
+	return promql.And(share, busy(15*minute), promql.On(onGPULabels()...))
 }
 
 // criticalXIDs returns the XIDs that take a GPU out of service. An XID that the catalogue rates a page, but the

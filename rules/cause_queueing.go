@@ -27,6 +27,27 @@ var QueueBuildUp = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
+// AdmissionStalled fires for a replica that keeps requests waiting although it has room for them. It gets its
+// expression from queueingAlerts.
+var AdmissionStalled = &Alert{
+	Name:        "LLMAdmissionStalled",
+	Branch:      Queueing,
+	Severity:    slo.Ticket,
+	For:         5 * minute,
+	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
+	DependsOn:   []Quiet{{ModelStalled, modelLabels}, {EngineStalled, replicaLabels}, {QueueBuildUp, modelLabels}},
+	Explains:    []*Alert{FastBurn, SlowBurn},
+	Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} lets {{ $value | humanize }} requests wait beside a KV cache with room",
+	Description: "It runs less than half of what it ran within six hours. Demand and memory are not the cause: the queue waits for something else, such as KV cache that is loaded from a slow tier, a grammar, an adapter or a lower batch limit. A restart that empties the GPU's prefix cache can start it, and another makes it worse.",
+	Split: []Evidence{
+		{"KV cache in use", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, same(replicaLabels...)...)), Percent},
+		{"Running", promql.Sum(nil, promql.Vector(metrics.RequestsRunning, same(replicaLabels...)...)), Number},
+		{"Waiting for", above(promql.Sum([]string{metrics.LabelReason}, promql.Vector(metrics.RequestsWaitingByReason, same(replicaLabels...)...)), 0), LabelledBy(Number, metrics.LabelReason)},
+		{"Time in the queue", mean(metrics.QueueTime, nil, causeWindow, same(replicaLabels...)...), Duration},
+	},
+	Dashboard: EngineDashboard,
+}
+
 // AbortsRising fires when clients give up. Their leaving is a louder signal than any latency: an aborted request
 // counts for no objective.
 var AbortsRising = &Alert{
@@ -65,7 +86,23 @@ func queueingAlerts(opt Options) []*Alert {
 		promql.Or(
 			above(queueShare(modelLabels, 5*minute), 0.5),
 			promql.Gt(promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)), promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))))))
-	return []*Alert{&queue, AbortsRising}
+	admission := *AdmissionStalled
+	admission.Expr = harmful(opt, heldBack(causeWindow))
+	return []*Alert{&queue, &admission, AbortsRising}
+}
+
+// heldBack returns how many requests wait at each replica that could run them: its KV cache had room all the time, and it
+// ran less than half of what a replica of the model ran within six hours. An engine that started cold is slow without
+// holding anything back, unless it says that requests wait for KV cache from elsewhere.
+func heldBack(window time.Duration) promql.Expr {
+	least := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
+		return promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(f, m...), window))
+	}
+	room := below(promql.Max(replicaLabels, promql.Over("max_over_time", promql.Vector(metrics.KVCacheUsage), window)), 0.9)
+	fewer := promql.Lt(promql.Sum(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.RequestsRunning), window)),
+		times(0.5, promql.Max(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsRunning), 6*hour))), promql.On(modelLabels...).ManyToOne())
+	cold := promql.Unless(startedCold(), above(least(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
+	return promql.Unless(both(above(least(metrics.RequestsWaiting), 0), room, fewer), cold)
 }
 
 // harmful keeps the series of e, a problem with a queue, where users suffer: an objective of the model burns, by more

@@ -62,6 +62,7 @@ func Clues() []Clue {
 		{Routing, "failing_replica", "LLMReplicaFailsRequests", "", Share, "{engine} fails {value} of its requests, and the other replicas do not", one(failsAlone(pageWindow))},
 		{Routing, "gateway_down", "LLMGatewayDown", "", Count, "Gateway {engine} stopped answering within the hour", stopped(gatewayRole())},
 		{Routing, "gateway_fails", "LLMGatewayFailsRequests", "", Share, "Gateway {engine} fails {value} of its requests, and the engines fail far fewer", one(gatewayFailsAlone(pageWindow))},
+		{Queueing, "admission", "LLMAdmissionStalled", FirstToken, Count, "{value} requests wait at {engine} although its KV cache has room", one(heldBack(2 * minute))},
 		{Engine, "cold_start", "LLMColdStart", "", Count, "{engine} started less than 15 minutes ago, and requests waited", startedCold()},
 		{Memory, "kv_transfers_lost", "LLMKVTransferFailures", "", Decimal, "{value} KV transfers per request are lost", lostTransfers(modelLabels)},
 		{Prefill, "prefix_hits_fell", "LLMPrefixHitCollapse", "", Share, "The prefix cache hits {value} of what it did the day before",

@@ -402,6 +402,17 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 	show(metrics.GPURowRemapFailure, "", 0, e.gpuL)
 	show(metrics.GPUSRAMThreshold, "", 0, e.gpuL)
 	show(metrics.GPUUtilization, "", min(1, float64(len(e.running))), e.gpuL)
+	watts, hertz := 80+420*min(1, float64(len(e.running))/e.knee), 345e6 // an idle GPU clocks down
+	if len(e.running) > 0 {
+		watts, hertz = watts+120, 1980e6
+	}
+	show(metrics.GPUPower, "", watts, e.gpuL, metrics.LabelScope, "gpu")
+	show(metrics.GPUPowerLimit, "", 700, e.gpuL, metrics.LabelKind, "enforced")
+	show(metrics.GPUClock, "", hertz, e.gpuL, metrics.LabelDomain, "sm")
+	show(metrics.GPUClockMax, "", 1980e6, e.gpuL, metrics.LabelDomain, "sm")
+	show(metrics.GPUFabricState, "", 1, e.gpuL, metrics.LabelState, "completed")
+	show(metrics.GPUECCErrors, "", math.Floor((at-e.started).Hours()/50), e.gpuL, metrics.LabelSeverity, "corrected", metrics.LabelLocation, "dram", metrics.LabelLifetime, "volatile")
+	show(metrics.GPUNVLinkErrors, "", math.Floor((at-e.started).Hours()/30), e.gpuL, metrics.LabelLink, "0", metrics.LabelType, "recovery")
 	for reason, seconds := range map[string]float64{"gpu_idle": c["idle"], "sw_power_cap": c["capped"], "hw_thermal_slowdown": 0, "hw_power_brake_slowdown": 0} {
 		show(metrics.GPUClockEventSeconds, "", seconds, e.gpuL, metrics.LabelReason, reason, metrics.LabelSource, "driver")
 	}

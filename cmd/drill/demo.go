@@ -50,7 +50,7 @@ func (d demo) run(ctx context.Context, name string, typed <-chan string) error {
 }
 
 // known returns the incidents, and the node without one.
-func known() []incident.Incident { return append(incident.Incidents(), incident.Healthy()) }
+func known() []incident.Incident { return append(incident.All(), incident.Healthy()) }
 
 // play starts a node with everything around it. It returns the next incident that somebody asks for; nil when ctx is
 // done.

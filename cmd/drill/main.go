@@ -33,7 +33,8 @@ func main() {
 	play := app.Command("run", "Play incidents in virtual time and score what a person would have been told.")
 	name := play.Flag("incident", "Play only this incident; \"drill list\" names them.").String()
 	seed := play.Flag("seed", "Seed of the arrivals.").Default("1").Uint64()
-	output := play.Flag("output", "table, json, or html with plots.").Default("table").Enum("table", "json", "html")
+	public := play.Flag("public", "Play the public incidents only.").Bool()
+	output := play.Flag("output", "table, json, html with plots, or public: a table for public incidents.").Default("table").Enum("table", "json", "html", "public")
 	report := app.Command("report", "Play all incidents with several seeds and write the scores and plots that docs/ keeps.")
 	dir := report.Flag("dir", "Folder to write to.").Default("docs").String()
 	seeds := report.Flag("seeds", "Number of seeds, starting at 1. The plots show the first.").Default("5").Uint64()
@@ -43,7 +44,7 @@ func main() {
 	listing := app.Command("list", "List the incidents.")
 	switch kingpin.MustParse(app.Parse(os.Args[1:])) {
 	case play.FullCommand():
-		end(run(*name, *seed, *output, os.Stdout, os.Stderr))
+		end(run(*name, *public, *seed, *output, os.Stdout, os.Stderr))
 		return
 	case report.FullCommand():
 		end(writeReport(*dir, *seeds, os.Stderr))

@@ -19,7 +19,7 @@ import (
 func list(out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "incident\twakes with\tcause\tstory")
-	for _, in := range incident.Incidents() {
+	for _, in := range incident.All() {
 		page, cause := "-", "-"
 		if in.Page != nil {
 			page = in.Page.Name
@@ -32,9 +32,13 @@ func list(out io.Writer) error {
 	return t.Flush()
 }
 
-// run plays incidents in virtual time and prints the scores. It fails when an incident has a problem.
-func run(name string, seed uint64, output string, out, progress io.Writer) error {
-	incidents := incident.Incidents()
+// run plays incidents in virtual time and prints the scores: all, the public ones, or the named one. It fails when an
+// incident has a problem.
+func run(name string, public bool, seed uint64, output string, out, progress io.Writer) error {
+	incidents := incident.All()
+	if public {
+		incidents = incident.Public()
+	}
 	if name != "" {
 		in, err := incident.Find(incidents, name)
 		if err != nil {
@@ -107,6 +111,8 @@ func write(output string, traces []report.Trace, out io.Writer) error {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
 		return enc.Encode(scores(traces))
+	case "public":
+		return report.WritePublic(out, traces)
 	default:
 		return report.WriteTable(out, scores(traces))
 	}

@@ -43,7 +43,12 @@ type Incident struct {
 	Shows string
 	// Quiet says that there must be no ticket either.
 	Quiet bool
+	// Report tells where the incident was published; nil for one that the drill made up.
+	Report *Report
 }
+
+// All returns the drill's incidents and the public ones.
+func All() []Incident { return append(Incidents(), Public()...) }
 
 // Fault changes the world at a time after the onset.
 type Fault struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/report"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 )
 
 var (
@@ -66,6 +67,37 @@ func TestIncidents(t *testing.T) {
 				mu.Lock()
 				scores = append(scores, trace.Score)
 				mu.Unlock()
+			}
+		})
+	}
+}
+
+// quick are the public incidents that every run of the tests plays: a page that cannot be read, and a long prompt.
+var quick = []string{"frozen-scheduler", "million-tokens"}
+
+// TestPublic plays public incidents: nobody hears of one later than people noticed it, and the quiet ones wake nobody.
+func TestPublic(t *testing.T) {
+	for _, in := range incident.Public() {
+		if in.Report.Source == "" || in.Report.Said == "" || in.Report.Assumed == "" {
+			t.Errorf("%s: say where it was published, its figures, and what the play assumes", in.Name)
+		}
+		if in.Report.Sign != "" {
+			if err := promql.Verify(in.Report.Sign); err != nil {
+				t.Errorf("%s: %v", in.Name, err)
+			}
+		}
+		if !*all && !slices.Contains(quick, in.Name) {
+			continue
+		}
+		t.Run(in.Name, func(t *testing.T) {
+			t.Parallel()
+			p, err := play.Run(in, play.Options{Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			for _, problem := range score.Of(p).Problems {
+				t.Error(problem)
 			}
 		})
 	}

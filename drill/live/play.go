@@ -127,7 +127,7 @@ func (p *Play) Advance(now time.Time) error {
 }
 
 // log writes XIDs to the kernel log as the driver does.
-func (p *Play) log(g *world.GPU, xids []int) error {
+func (p *Play) log(g *world.GPU, xids []world.XID) error {
 	if len(xids) == 0 {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (p *Play) log(g *world.GPU, xids []int) error {
 	defer f.Close()
 	for _, x := range xids {
 		p.records++
-		if _, err := fmt.Fprintf(f, "4,%d,%.0f,-;NVRM: Xid (PCI:%s): %d, invented by the drill\n", p.records, seconds*1e6, strings.TrimSuffix(world.PCI(g.Index), ".0"), x); err != nil {
+		if _, err := fmt.Fprintf(f, "4,%d,%.0f,-;NVRM: Xid (PCI:%s): %s\n", p.records, seconds*1e6, strings.TrimSuffix(world.PCI(g.Index), ".0"), x); err != nil {
 			return err
 		}
 	}

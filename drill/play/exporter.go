@@ -44,6 +44,8 @@ type exporter struct {
 	// also holds lines of a real exporter's page, for series of GPUs that the world does not have; nil in virtual time alone.
 	also []string
 
+	// mismatched means that the driver's library was updated before the exporter loaded it.
+	mismatched  bool
 	withoutGPUs bool
 	relabel     func(labels.Labels) labels.Labels
 }
@@ -59,6 +61,7 @@ func newExporter(w *world.World, o Options) (*exporter, error) {
 
 // start starts the process, which remembers nothing.
 func (e *exporter) start() (err error) {
+	e.mismatched = e.world.Mismatched
 	if e.dcgm != nil {
 		e.page, err = gpupage.New(gpupage.Options{Logger: slog.New(slog.DiscardHandler), Interval: ScrapeInterval, Targets: []engine.TargetConfig{{URL: "http://localhost:9400", Transport: e.dcgm}}})
 		if err != nil {
@@ -220,8 +223,12 @@ func (e *exporter) gpus(emit rulesim.Emit) error {
 // nvml writes what the exporter serves about the GPUs that NVML reports.
 func (e *exporter) nvml(put world.Put) {
 	n := float64(len(e.world.Replicas))
-	put(metrics.GPUNVMLUp, 1)
 	put(metrics.GPUExpected, n)
+	if e.mismatched {
+		put(metrics.GPUNVMLUp, 0, "lib_rm_version_mismatch")
+		return
+	}
+	put(metrics.GPUNVMLUp, 1)
 	put(metrics.GPUVisible, n)
 	for _, x := range metrics.XIDs {
 		put(metrics.GPUXIDInfo, 1, strconv.Itoa(x.Code), string(x.Severity), x.Meaning, x.Action)

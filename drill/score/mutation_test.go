@@ -45,10 +45,11 @@ func alter(name string, change func(a *rules.Alert)) []rules.Group {
 	return groups
 }
 
-// drop leaves out the series of a metric.
-func drop(f *metrics.Family) func(labels.Labels) labels.Labels {
+// drop leaves out the series of metrics.
+func drop(families ...*metrics.Family) func(labels.Labels) labels.Labels {
 	return func(l labels.Labels) labels.Labels {
-		if strings.HasPrefix(l.Get(model.MetricNameLabel), f.Name) {
+		name := l.Get(model.MetricNameLabel)
+		if slices.ContainsFunc(families, func(f *metrics.Family) bool { return strings.HasPrefix(name, f.Name) }) {
 			return labels.EmptyLabels()
 		}
 		return l
@@ -88,7 +89,7 @@ func TestMutations(t *testing.T) {
 		{"a swapped model on the GPU", "thermal-throttle", play.Rules(), relabel(metrics.EngineGPUInfo, metrics.LabelModel, "other"), "the cause is not named"},
 		{"nothing", "thermal-throttle", play.Rules(), nil, ""},
 		{"the stall never fires", "wedged-engine", alter("LLMEngineStalled", func(a *rules.Alert) { a.Expr = never }), nil, "no page"},
-		{"no steps", "wedged-engine", play.Rules(), drop(metrics.EngineSteps), "the page came at"},
+		{"neither steps nor power", "wedged-engine", play.Rules(), drop(metrics.EngineSteps, metrics.GPUPower), "the page came at"},
 	} {
 		t.Run(m.incident+" "+m.name, func(t *testing.T) {
 			t.Parallel()

@@ -3,7 +3,9 @@
 package score
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -34,6 +36,10 @@ type Score struct {
 	Cleared  Span     `json:"cleared_seconds"` // when the alerts that paged had stopped
 	Split    string   `json:"split,omitempty"` // of the first page
 	Problems []string `json:"problems"`
+
+	Sign   Span     `json:"sign_seconds,omitempty"` // of a public incident, on any page; zero if there is none
+	Told   Span     `json:"told_seconds"`           // until the first message, page or ticket
+	ToldOf []string `json:"told_of,omitempty"`      // its alerts
 }
 
 // Span is a duration that JSON holds in seconds.
@@ -85,6 +91,9 @@ func Of(p *play.Play) Score {
 		s.Cleared = cleared(in, firing, pages[len(pages)-1].Alerts)
 	}
 	s.judgePage(in, burns, wrong)
+	if in.Report != nil {
+		s.judgeReport(p, wrong)
+	}
 	if in.Cause != nil {
 		if len(pages) > 0 && !regexp.MustCompile(in.Shows).MatchString(s.Split) {
 			wrong("the page does not show %q", in.Shows)
@@ -138,6 +147,34 @@ func (s *Score) judgePage(in incident.Incident, burns bool, wrong func(string, .
 	}
 	if s.Pages > 1 {
 		wrong("%d pages for one incident", s.Pages)
+	}
+}
+
+// judgeReport compares what was told, and when, with when people noticed the published incident.
+func (s *Score) judgeReport(p *play.Play, wrong func(string, ...any)) {
+	r := p.Incident.Report
+	for at := time.Duration(0); r.Sign != "" && s.Sign == 0; at += play.ScrapeInterval {
+		seen, err := p.Prometheus.Query(r.Sign, p.World.At(p.Onset+at))
+		if err != nil || at > p.Incident.Lasts {
+			wrong("no page shows the first sign: %v", cmp.Or(err, errors.New(r.Sign)))
+			break
+		}
+		if len(seen) > 0 && at > 0 {
+			s.Sign = Span(at)
+		}
+	}
+	for _, n := range p.Sent {
+		if after := n.At.Sub(p.World.At(p.Onset)); !n.Resolved && (n.Receiver == "llm-critical" || n.Receiver == "llm-warning") && after >= 0 {
+			s.Told, s.ToldOf = Span(after), n.Alerts
+			break
+		}
+	}
+	quiet := p.Incident.Page == nil && p.Incident.Cause == nil
+	if late := r.Noticed > 0 && s.Told > Span(r.Noticed); !quiet && (s.ToldOf == nil || late) {
+		wrong("nobody was told before people noticed")
+	}
+	if quiet && r.Missed == "" && !p.Incident.Quiet {
+		wrong("nobody is told, and nothing says why")
 	}
 }
 

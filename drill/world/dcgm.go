@@ -76,7 +76,7 @@ func (g *GPU) dcgm() map[string]string {
 	fields := map[string]string{
 		"DCGM_FI_DEV_SM_CLOCK": integer(1980 * g.clock), "DCGM_FI_DEV_MAX_SM_CLOCK": "1980",
 		"DCGM_FI_DEV_GPU_TEMP": integer(g.celsius), "DCGM_FI_DEV_SLOWDOWN_TEMP": "90",
-		"DCGM_FI_DEV_POWER_USAGE": fmt.Sprintf("%f", idleWatts+busyWatts*g.busy),
+		"DCGM_FI_DEV_POWER_USAGE": fmt.Sprintf("%f", g.watts()),
 		"DCGM_FI_DEV_GPU_UTIL":    integer(100 * g.busy), "DCGM_FI_PROF_DRAM_ACTIVE": fmt.Sprintf("%f", g.busy*busyBandwidth/100),
 		"DCGM_FI_DEV_ROW_REMAP_PENDING": integer(metrics.Bool(g.RemapPending)), "DCGM_FI_DEV_ROW_REMAP_FAILURE": integer(metrics.Bool(g.RemapFailed)),
 		"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL": integer(g.ECC), "DCGM_FI_DEV_THRESHOLD_SRM": "0",

@@ -18,8 +18,8 @@ type GPU struct {
 	UUID  string
 	// Throttle, when set, lowers the clock.
 	Throttle *Throttle
-	// Lost means that the GPU has fallen off the bus.
-	Lost bool
+	// Lost means that the GPU has fallen off the bus, Stuck that the driver does not return from reading it.
+	Lost, Stuck bool
 	// ECC counts uncorrectable errors; RemapPending and RemapFailed say what happened to the rows.
 	ECC                       float64
 	RemapPending, RemapFailed bool
@@ -40,9 +40,11 @@ type GPU struct {
 	clock   float64 // share of the maximum
 	readyAt time.Duration
 	seconds map[string]float64 // time with lowered clocks, by reason
-	xids    map[int]float64
-	told    map[int]float64 // xids already in the kernel log
+	xids    map[XID]float64
+	told    map[XID]float64 // xids already in the kernel log
 	lost    bool            // already told to NVML
+	stuck   bool            // likewise
+	hung    bool            // its engine's kernel never ends
 	active  string          // current reason
 	busy    float64
 	celsius float64
@@ -81,14 +83,36 @@ func (r reason) source() string {
 
 // newGPU returns a GPU that is well.
 func newGPU(index int) *GPU {
-	return &GPU{Index: index, UUID: "GPU-00000000-0000-4000-8000-00000000000" + strconv.Itoa(index), clock: 1, celsius: 50, seconds: map[string]float64{}, xids: map[int]float64{}, told: map[int]float64{}}
+	return &GPU{Index: index, UUID: "GPU-00000000-0000-4000-8000-00000000000" + strconv.Itoa(index), clock: 1, celsius: 50, seconds: map[string]float64{}, xids: map[XID]float64{}, told: map[XID]float64{}}
 }
 
 // PCI returns the address of a GPU, as internal/fakenvml assigns them.
 func PCI(index int) string { return fmt.Sprintf("0000:%02x:00.0", 0x10+index) }
 
-// Report counts an XID.
-func (g *GPU) Report(xid int) { g.xids[xid]++ }
+// XID is an error of the driver. The kernel log calls some of NVLink's nonfatal.
+type XID struct {
+	Code     int
+	Nonfatal bool
+}
+
+// String returns the XID as the kernel log writes it.
+func (x XID) String() string {
+	severity := "Fatal"
+	if x.Nonfatal {
+		severity = "Nonfatal"
+	}
+	return fmt.Sprintf("%d, DRILL %s (invented)", x.Code, severity)
+}
+
+// Report counts XIDs.
+func (g *GPU) Report(codes ...int) {
+	for _, code := range codes {
+		g.xids[XID{Code: code}]++
+	}
+}
+
+// ReportNonfatal counts an XID that the kernel log calls nonfatal.
+func (g *GPU) ReportNonfatal(code int) { g.xids[XID{code, true}]++ }
 
 // throttle sets the clock for the slice that begins now.
 func (g *GPU) throttle(now time.Duration) {
@@ -104,6 +128,7 @@ func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
 	if e.Wedged {
 		g.busy = 1 // a kernel that never ends
 	}
+	g.hung = e.Wedged
 	if g.active != "" {
 		g.seconds[g.active] += d.Seconds()
 	}
@@ -117,8 +142,14 @@ func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
 	g.replayed += g.Replays * d.Hours()
 }
 
-// watts returns the GPU's power draw.
-func (g *GPU) watts() float64 { return idleWatts + busyWatts*g.busy }
+// watts returns the GPU's power draw. A kernel that never ends counts as busy but computes nothing: public reports show
+// 13 to 27 W at 96%, where a working GPU of the kind draws 36 to 90 W.
+func (g *GPU) watts() float64 {
+	if g.hung {
+		return idleWatts
+	}
+	return idleWatts + busyWatts*g.busy
+}
 
 // letGo resets the counters that a driver without persistence mode loses with its last client.
 func (g *GPU) letGo() {
@@ -136,12 +167,23 @@ func (g *GPU) Emit(put Put) {
 	id := []string{g.UUID, strconv.Itoa(g.Index)}
 	with := func(more ...string) []string { return append(append([]string{}, id...), more...) }
 	for _, x := range metrics.XIDs {
-		if n := g.xids[x.Code]; n > 0 || x.Severity != metrics.XIDApp { // the collector starts these at zero
-			put(metrics.GPUXIDErrors, n, with(PCI(g.Index), "", strconv.Itoa(x.Code), string(x.Severity), "kmsg")...)
+		count := func(n float64, severity metrics.XIDSeverity) {
+			put(metrics.GPUXIDErrors, n, with(PCI(g.Index), "", strconv.Itoa(x.Code), string(severity), "kmsg")...)
+		}
+		if n := g.xids[XID{Code: x.Code}]; n > 0 || x.Severity != metrics.XIDApp { // the collector starts these at zero
+			count(n, x.Severity)
+		}
+		if n := g.xids[XID{x.Code, true}]; n > 0 {
+			count(n, metrics.XIDTicket)
 		}
 	}
 	if g.Lost {
 		put(metrics.GPUUp, 0, with("gpu_is_lost")...)
+		return
+	}
+	if g.Stuck {
+		put(metrics.GPUUp, 0, with("stuck")...)
+		put(metrics.GPUCollectStuck, 1, id...)
 		return
 	}
 	put(metrics.GPUUp, 1, with("")...)
@@ -163,6 +205,8 @@ func (g *GPU) Emit(put Put) {
 	put(metrics.GPUMemoryUnrepairable, metrics.Bool(g.Unrepairable), id...)
 	put(metrics.GPUPersistenceMode, metrics.Bool(!g.Forgets), id...)
 	put(metrics.GPUEnergy, g.joules, id...)
+	put(metrics.GPUPower, g.watts(), with("gpu")...)
+	put(metrics.GPUPowerLimit, limitWatts, with("enforced")...)
 	put(metrics.GPUNVLinkErrors, math.Floor(g.replayed), with(FirstLink, "replay")...)
 	put(metrics.GPUNVLinkErrors, g.Recoveries, with(FirstLink, "recovery")...)
 	put(metrics.GPUFabricState, 1, with(g.fabric().name)...)

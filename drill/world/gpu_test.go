@@ -43,7 +43,7 @@ func TestGPUSeries(t *testing.T) {
 	}
 	defer pipe.Close()
 	collector := gpu.New(gpu.Options{Logger: slog.New(slog.DiscardHandler), LibraryPath: library, Interval: 100 * time.Millisecond, SlowInterval: 100 * time.Millisecond,
-		SysFS: t.TempDir(), Kmsg: kmsg})
+		SysFS: t.TempDir(), Kmsg: kmsg, Deadline: time.Second})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -62,7 +62,9 @@ func TestGPUSeries(t *testing.T) {
 	ill.Unregistered, ill.Drain, ill.Forgets = true, true, true
 	ill.corrected, ill.replayed, ill.Recoveries, ill.joules = 4647, 12, 2, 500
 	same(t, registry, state, ill, lost)
-	lost.Lost = true
+	ill.Stuck = true
+	same(t, registry, state, ill, lost)
+	ill.Stuck, lost.Lost = false, true
 	same(t, registry, state, ill, lost)
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -13,6 +14,7 @@ import (
 // that the engine's model reaches.
 const (
 	idleWatts, busyWatts = 110, 520
+	limitWatts           = 700
 	busyBandwidth        = 75
 )
 
@@ -28,12 +30,12 @@ func NewNVML(library string, gpus int) (*fakenvml.State, error) {
 
 // Tell copies the GPU's state to a fake NVML. The numbers are those of Emit, in the driver's units. It returns the
 // XIDs that are not in the kernel log yet.
-func (g *GPU) Tell(s *fakenvml.State) (xids []int, err error) {
-	for code, n := range g.xids {
-		for range int(n - g.told[code]) {
-			xids = append(xids, code)
+func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
+	for x, n := range g.xids {
+		for range int(n - g.told[x]) {
+			xids = append(xids, x)
 		}
-		g.told[code] = n
+		g.told[x] = n
 	}
 	if g.Lost {
 		if g.lost {
@@ -41,6 +43,13 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []int, err error) {
 		}
 		g.lost = true
 		return xids, s.Lose(g.Index)
+	}
+	if g.Stuck != g.stuck {
+		g.stuck = g.Stuck
+		if !g.stuck {
+			return xids, s.Unhang(g.Index)
+		}
+		return xids, s.Hang(g.Index, time.Hour)
 	}
 	events := uint64(0)
 	percent := math.Round(100 * g.busy)

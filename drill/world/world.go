@@ -4,6 +4,7 @@ package world
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -66,6 +67,8 @@ type World struct {
 	GatewayDead, GatewayBuffers bool
 	// GatewayFails is the share of requests that the gateway answers with 502 without asking an engine.
 	GatewayFails float64
+	// Mismatched means that the driver's library was updated under its module: who loads it now fails.
+	Mismatched bool
 	// ProbesFail means that the exporter reaches pages, but not what its probes ask.
 	ProbesFail bool
 
@@ -88,6 +91,8 @@ type Replica struct {
 	Down bool
 	// Gone means that the pod does not exist: the exporter has no such target.
 	Gone bool
+	// Misses means that one in so many half minutes every read of the engine's page times out.
+	Misses int
 	// Profile configures the engine when it starts.
 	Profile drill.Profile
 	Runtime metrics.Runtime
@@ -150,6 +155,9 @@ func (r *Replica) Page() http.Handler {
 
 // RoundTrip implements http.RoundTripper: the engine answers without a network.
 func (r *Replica) RoundTrip(req *http.Request) (*http.Response, error) {
+	if r.Misses > 0 && int(r.world.now/(30*time.Second))%r.Misses == 0 {
+		return nil, fmt.Errorf("read tcp %s: %w", r.Host, context.DeadlineExceeded)
+	}
 	return roundTrip(r.Host, r.Page(), req)
 }
 

@@ -1,0 +1,388 @@
+package incident
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Report says what others published about an incident that the drill replays.
+type Report struct {
+	// Source is where it was published, beginning with a repository on GitHub unless it is an address.
+	Source string
+	// Said holds the figures as reported, Assumed what the play adds or shortens.
+	Said, Assumed string
+	// Noticed tells how long after the onset people noticed; zero where the source does not say.
+	Noticed time.Duration
+	// Sign returns series from the first scrape on that shows the incident.
+	Sign string
+	// Missed says why nothing tells of it.
+	Missed string
+}
+
+// Signs that several incidents share.
+const (
+	noStep = "llm_engine_steps_total == llm_engine_steps_total offset 30s"
+	noEnd  = `sum by (pod) (llm_engine_requests_total) == sum by (pod) (llm_engine_requests_total offset 30s)`
+)
+
+// Public returns incidents that others published: first those that somebody must hear of, then those that must wake nobody.
+func Public() []Incident {
+	hang := func(do func(e *drill.Engine)) []Fault {
+		return []Fault{fault(0, one(1, func(r *world.Replica) {
+			r.Engine.Wedged = true
+			do(r.Engine)
+		}))}
+	}
+	last := func(*drill.Engine) {}
+	queueing := func(e *drill.Engine) { e.ShowsQueue = true }
+	incidents := []Incident{
+		{
+			Name: "admission-stall", Story: "after a restart nearly every prompt comes from the KV tier on disk, half a minute each; requests wait beside a cache with room",
+			Fleet: diskTier(), History: 6 * time.Hour, Lasts: 100 * minute,
+			Faults: []Fault{fault(-6*time.Hour, one(0, func(r *world.Replica) { r.Engine.Slow = 3 })), fault(0, func(w *world.World) {
+				w.Traffic.CacheHits = 0.08
+				w.Replicas[0].Profile.Fetching = 300e6
+				w.Replicas[0].Restart(90 * time.Second)
+			}), fault(30*minute, one(0, func(r *world.Replica) { r.Engine.Fetching = 28e6 }))},
+			Page: rules.FastBurn, Cause: rules.AdmissionStalled, Shows: `KV cache in use`,
+			Report: &Report{
+				Source:  "Tanguille/cluster 4593, 4636; defilantech/LLMKube 1624",
+				Said:    "hit ratio 95% to 8%; running 1, waiting 5, KV 63.5%, prompt 0.0 tok/s; mean queue 41 s after 2 h 35 min, 338 s at the end; a tier hit costs 28 s; the gateway's alert after 3 h 03 min, a person after 5 h 50 min",
+				Assumed: "restart at 16:00; 0.04 requests per second, prompts of 12,000 tokens; the first 100 of 350 minutes; loads follow one another and hold no blocks, so that the cache shows emptier; the engine is back after 90 s; loads take 3 s for half an hour, then 28 s",
+				Noticed: 3*time.Hour + 3*minute,
+				Sign:    "sum(rate(llm_engine_queue_time_seconds_sum[5m])) / sum(rate(llm_engine_queue_time_seconds_count[5m])) > 3",
+			},
+		},
+		{
+			Name: "kernel-hang", Story: "a prefill kernel never returns; the core hangs before it updates its gauges, which say that nothing runs",
+			Fleet: three(metrics.VLLM), Lasts: 30 * minute, Faults: hang(func(e *drill.Engine) { e.ShowsIdle = true }),
+			Page: rules.EngineStalled, Within: 150 * time.Second, Cause: rules.EngineStalled,
+			Report: &Report{
+				Source:  "vllm-project/vllm 46811; flashinfer-ai/flashinfer 3565, 3698",
+				Said:    "running 0, /health 200, GPU busy; replicas out for hours",
+				Assumed: "GPU at idle power, as in similar reports",
+				Sign:    noStep,
+			},
+		},
+		{
+			Name: "frozen-scheduler", Story: "a worker deadlocks on a shared-memory collective, and one read of the page in three times out",
+			Fleet: three(metrics.VLLM), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Wedged, r.Misses = true, 3 }))},
+			Page:   rules.EngineStalled, Within: 150 * time.Second, Cause: rules.EngineStalled,
+			Report: &Report{
+				Source:  "gonka-ai/gonka 1421, 1531, 1533",
+				Said:    "scheduler frozen, /health 200; noticed after 5 to 22 minutes; a deadline of 2 s is too short for a loaded engine",
+				Assumed: "which reads of the page time out",
+				Noticed: 5 * minute,
+				Sign:    noStep,
+			},
+		},
+		{
+			Name: "frozen-engine", Story: "constrained decoding deadlocks the core; the proxy's check is answered from configuration, so traffic goes on",
+			Fleet: three(metrics.VLLM), Lasts: 95 * minute,
+			Faults: append(hang(last), fault(84*minute+47*time.Second, one(1, func(r *world.Replica) { r.Restart(3 * minute) }))),
+			Page:   rules.EngineStalled, Within: 2 * minute, Cause: rules.EngineStalled,
+			Report: &Report{
+				Source:  "azrtydxb/Fastllm-proxy 19",
+				Said:    "07:37:07 frozen at running 2, 0.0 tok/s; 09:01:54 an operator restarts it; every request burned 120 s",
+				Assumed: "three replicas; clients give up after 60 s",
+				Noticed: 84*minute + 47*time.Second,
+				Sign:    noStep,
+			},
+		},
+		{
+			Name: "wedge-at-idle-power", Story: "after a day of good service the kernel of a large prefill hangs: nothing on the page moves, GPU 96% busy at 13 W",
+			Fleet: three(metrics.VLLM), Lasts: 30 * minute, Faults: hang(last),
+			Page: rules.EngineStalled, Within: 2 * minute, Cause: rules.EngineStalled,
+			Report: &Report{
+				Source:  "vllm-project/vllm 41834, 43885; AEON-7/Qwen3.6-27B-AEON 10; eugr/spark-vllm-docker 260",
+				Said:    "06:51:43 wedged at running 1, KV 68%; a sibling held 3 requests for more than 7 h at 96% and 13 W, healthy 36 to 45 W; a watchdog written for this hang saw it after 18 s",
+				Assumed: "noticed as in the sibling",
+				Noticed: 7 * time.Hour,
+				Sign:    noStep,
+			},
+		},
+		{
+			Name: "trtllm-freezes", Story: "TensorRT-LLM stops under load; what arrives waits, GPU 100% busy",
+			Fleet: three(metrics.TensorRTLLM), Lasts: 40 * minute, Faults: hang(queueing),
+			Page: rules.EngineStalled, Within: 4 * minute, Cause: rules.EngineStalled,
+			Report: &Report{
+				Source:  "triton-inference-server/tensorrtllm_backend 574, 114; triton-inference-server/server 7649",
+				Said:    "active requests 16, context requests 0, free KV blocks 785; utilisation 100%, pending requests grow until a restart or until memory is full",
+				Assumed: "the page of trtllm-serve in place of Triton's; host memory is not played",
+				Sign:    noEnd,
+			},
+		},
+		{
+			Name: "tgi-queue-grows", Story: "TGI takes requests and answers none: its queue only grows",
+			Fleet: with(three(metrics.TGI), func(f *world.Fleet) { f.Objectives = available() }), Lasts: 40 * minute, Faults: hang(queueing),
+			Page: rules.EngineStalled, Within: 2 * minute, Cause: rules.EngineStalled,
+			Report: &Report{
+				Source:  "huggingface/text-generation-inference 2192",
+				Said:    "after a few hundred requests tgi_queue_size only rises; clients get empty packets; GPU L40S",
+				Assumed: "H100, three replicas",
+				Sign:    noEnd,
+			},
+		},
+		{
+			Name: "nvlink-pair", Story: "an uncorrectable NVLink error kills the engine over two GPUs; its process leaves XID 45 on both",
+			Fleet: three(metrics.VLLM), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, broken(0, 145)), fault(0, broken(1, 145))},
+			Page:   rules.GPUCriticalXID, Within: 2 * rules.Interval, Cause: rules.GPUCriticalXID,
+			Report: &Report{
+				Source:  "NVIDIA/open-gpu-kernel-modules 1355, 1150; NVIDIA/nccl 2241",
+				Said:    "XID 145 on 66:00.0 and 76:00.0 at once, then XID 45 several times on each; collectives hang until the node reboots",
+				Assumed: "one engine per GPU in place of one over two",
+				Sign:    `llm_gpu_xid_errors_total{xid="145"} > 0`,
+			},
+		},
+		{
+			Name: "nvlink-recovers", Story: "link 14 of one GPU recovers three times in 21 minutes, all other links never",
+			Fleet: three(metrics.VLLM), Lasts: 90 * minute,
+			Faults: []Fault{
+				fault(0, one(0, func(r *world.Replica) { r.GPU.Recoveries++ })),
+				fault(10*minute, one(0, func(r *world.Replica) { r.GPU.Recoveries++ })),
+				fault(21*minute, one(0, func(r *world.Replica) { r.GPU.Recoveries++ })),
+				fault(80*minute, one(0, func(r *world.Replica) { r.GPU.Recoveries++ })),
+			},
+			Cause: rules.GPULinkRecovers,
+			Report: &Report{
+				Source:  "marin-community/marin 8934, 9086",
+				Said:    "505 recoveries in all, 3 of them in 21 minutes, one later that day; the link failed five days later and took 64 GPUs with it",
+				Assumed: "link 0 for 14, counted from 0; the four days after it are left out",
+				Noticed: 5 * 24 * time.Hour,
+				Sign:    `increase(llm_gpu_nvlink_errors_total{type="recovery"}[5m]) > 0`,
+			},
+		},
+		{
+			Name: "nvlink-fails", Story: "the same link five days later: XID 149 on its GPU, 145 on all others of the rack",
+			Fleet: three(metrics.VLLM), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, broken(0, 149)), fault(0, broken(1, 145)), fault(0, broken(2, 145))},
+			Page:   rules.GPUCriticalXID, Within: 2 * rules.Interval, Cause: rules.GPUCriticalXID,
+			Report: &Report{
+				Source:  "marin-community/marin 9086",
+				Said:    "08:08:46 XID 149, link down, Fatal; 1 GPU with 149 and 63 with 145; 08:09:21 the provider reboots the node",
+				Assumed: "two GPUs with 145 in place of 63; the node does not come back",
+				Sign:    `llm_gpu_xid_errors_total{xid="149"} > 0`,
+			},
+		},
+		{
+			Name: "gsp-error-called-healthy", Story: "XID 120, and the driver asks for a reset; a health check says that all is well",
+			Fleet: three(metrics.VLLM), Lasts: 20 * minute,
+			Faults: []Fault{fault(0, one(1, func(r *world.Replica) {
+				r.GPU.Report(120)
+				r.GPU.Drain, r.Down = true, true
+			}))},
+			Page: rules.GPUCriticalXID, Within: 2 * rules.Interval, Cause: rules.GPUCriticalXID,
+			Report: &Report{
+				Source:  "NVIDIA/DCGM 263",
+				Said:    "GPU 1: XID 120, recovery action Reset, unusable, health Healthy",
+				Assumed: "drain and reset in place of reset; its engine dies",
+				Sign:    `llm_gpu_xid_errors_total{xid="120"} > 0`,
+			},
+		},
+		{
+			Name: "ecc-storm-blocks-reads", Story: "one GPU corrects thousands of errors a second; under load the driver does not return from reading it",
+			Fleet: three(metrics.VLLM), Lasts: 60 * minute,
+			Faults: []Fault{
+				fault(0, one(2, func(r *world.Replica) { r.GPU.Corrected = 4647 })),
+				fault(25*minute, one(2, func(r *world.Replica) { r.GPU.Corrected, r.GPU.Stuck = 17657, true })),
+				fault(50*minute, one(2, func(r *world.Replica) { r.GPU.Corrected, r.GPU.Stuck = 0, false })),
+			},
+			Page: rules.GPULost, Within: 25*minute + rules.GPULost.For + 2*rules.Interval, Cause: rules.GPULost,
+			Report: &Report{
+				Source:  "NVIDIA/DCGM 313; NVIDIA/NVSentinel 1748",
+				Said:    "4,647 corrected errors per second, then 17,657; peers 0; calls block for more than 45 s under load; the agent restarts every 96 minutes; after the job left, rate 0",
+				Assumed: "25 minutes in place of days at the first rate, 25 at the second",
+				Noticed: 96 * minute,
+				Sign:    `rate(llm_gpu_ecc_errors_total{severity="corrected"}[5m]) > 1`,
+			},
+		},
+		{
+			Name: "fabric-manager-dead", Story: "the fabric manager does not start after maintenance; GPUs stay In Progress for twenty days",
+			Fleet: three(metrics.VLLM), Lasts: 20 * minute,
+			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.GPU.Unregistered = true }))},
+			Cause:  rules.GPUFabricUnhealthy,
+			Report: &Report{
+				Source:  "NVIDIA/NVSentinel 883, 889, 891; leptonai/gpud 1151",
+				Said:    "temperature, power and XIDs normal; down for 20 days at one customer",
+				Assumed: "the first 20 minutes; engines over one GPU each go on",
+				Noticed: 20 * 24 * time.Hour,
+				Sign:    `llm_gpu_fabric_state{state!="completed"}`,
+			},
+		},
+		{
+			Name: "fabric-manager-latched", Story: "the same, but the driver keeps the state Completed from before",
+			Fleet: three(metrics.VLLM), Lasts: 20 * minute,
+			Faults: []Fault{fault(0, func(*world.World) {})},
+			Report: &Report{
+				Source:  "NVIDIA/NVSentinel, design ADR-050",
+				Said:    "fabric state keeps its last value; only the unit's state and its journal show it; 2.5 weeks",
+				Assumed: "no engine over several GPUs starts meanwhile; one that does fails, and its model is down or its engine restarts again and again",
+				Noticed: 17 * 24 * time.Hour,
+				Missed:  "NVML says Completed, and the exporter does not read the units of the host",
+			},
+		},
+		{
+			Name: "driver-mismatch", Story: "an automatic upgrade replaces the driver's library under its module; what runs goes on, what starts fails",
+			Fleet: three(metrics.VLLM), Lasts: 90 * minute,
+			Faults: []Fault{
+				fault(0, func(w *world.World) { w.Mismatched = true }),
+				fault(30*minute, func(w *world.World) { w.ExporterDown = true }),
+				fault(31*minute, func(w *world.World) { w.ExporterDown = false }),
+				fault(60*minute, one(1, func(r *world.Replica) { r.Restart(24 * time.Hour) })),
+			},
+			Cause: rules.GPUDriverDown,
+			Report: &Report{
+				Source:  "lyulyul/shine-cluster 30; pando85/homelab 4110; badbread/crumbvms 395",
+				Said:    "upgrade 460.56 to 460.73.01, found three days later; a job that had started before ran on",
+				Assumed: "the exporter restarts after 30 minutes, an engine after 60; an exporter that runs on sees nothing",
+				Noticed: 3 * 24 * time.Hour,
+				Sign:    "llm_gpu_nvml_up == 0",
+			},
+		},
+		{
+			Name: "quarter-clock", Story: "insufficient cooling: from 1755 to 510 MHz at 88 °C within seconds, utilisation 100%",
+			Fleet: three(metrics.VLLM), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, one(0, func(r *world.Replica) {
+				r.GPU.Throttle = &world.Throttle{Reason: "hw_thermal_slowdown", Clock: 510. / 1755}
+			}))},
+			Cause: rules.GPUHardwareThrottle,
+			Report: &Report{
+				Source:  "https://matt.sh/cloud-gpu-thermal-throttling",
+				Said:    "510 of 1755 MHz at 88 °C, half the power; steps 1.7 to 2 times as long within an hour; found by chance",
+				Assumed: "serving in place of training; power follows the load, not the clock",
+				Sign:    `llm_gpu_clock_event_active{reason="hw_thermal_slowdown"} == 1`,
+			},
+		},
+
+		{
+			Name: "saturated-hour", Story: "an engine at its batch limit for an hour, one read of its page in three times out",
+			Fleet: with(three(metrics.VLLM), func(f *world.Fleet) {
+				f.Profile.MaxBatch, f.Profile.Patience, f.Objectives = 8, 0, available()
+			}), Lasts: 90 * minute, Quiet: true,
+			Faults: []Fault{
+				fault(0, func(w *world.World) {
+					w.Traffic.Arrivals *= 6
+					every(func(r *world.Replica) { r.Misses = 3 })(w)
+				}),
+				fault(60*minute, func(w *world.World) {
+					w.Traffic.Arrivals /= 6
+					every(func(r *world.Replica) { r.Misses = 0 })(w)
+				}),
+			},
+			Report: &Report{
+				Source:  "gonka-ai/gonka 1421",
+				Said:    "an hour at max_num_seqs, /health slower than 2 s; healthy nodes restarted 8 times a day",
+				Assumed: "only availability has an objective, and clients wait",
+			},
+		},
+		{
+			Name: "million-tokens", Story: "one prompt of a million tokens has the engine for eight minutes, others wait",
+			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Profile.Blocks, f.Profile.Budget = 1, 70_000, 4096 }), Lasts: 30 * minute, Quiet: true,
+			Faults: []Fault{
+				fault(-3*minute, func(w *world.World) { w.Idle = true }),
+				fault(0, func(w *world.World) {
+					for _, prompt := range []float64{900_000, 100, 100} {
+						w.Replicas[0].Engine.Offer(&drill.Request{Arrival: w.Now(), Prompt: prompt, Output: 100})
+					}
+				}),
+			},
+			Report: &Report{
+				Source:  "FujitsuPolycom/sparkring 231; MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks 6",
+				Said:    "1,006,000 prompt tokens in 471 s; running 2, waiting 1, KV 18%, healthy",
+				Assumed: "900,000 tokens on an H100 take as long",
+			},
+		},
+		{
+			Name: "idle-not-wedged", Story: "the last request ends, no other comes: the same zero rates as a wedge, and healthy",
+			Fleet: three(metrics.VLLM), Lasts: 40 * minute, Quiet: true,
+			Faults: []Fault{
+				fault(0, func(w *world.World) { w.Idle = true }),
+				fault(30*minute, func(w *world.World) { w.Idle = false }),
+			},
+			Report: &Report{
+				Source:  "vllm-project/vllm 41834",
+				Said:    "06:47:13 0 tok/s, running 0, KV 68%; four minutes later it wedged",
+				Assumed: "half an hour of it",
+			},
+		},
+		{
+			Name: "fabric-boot", Story: "GPUs register with the fabric within half a minute of a boot",
+			Fleet: three(metrics.VLLM), Lasts: 30 * minute, Quiet: true,
+			Faults: []Fault{
+				fault(0, every(func(r *world.Replica) { r.GPU.Unregistered = true })),
+				fault(33*time.Second, every(func(r *world.Replica) { r.GPU.Unregistered = false })),
+			},
+			Report: &Report{
+				Source:  "kubernetes-sigs/dra-driver-nvidia-gpu 1264",
+				Said:    "05:56:57 In Progress, 05:57:00 registered, 05:57:26 dependent pod healthy",
+				Assumed: "33 s in all; the node does not reboot in the play",
+			},
+		},
+		{
+			Name: "nonfatal-xids", Story: "NVLink XIDs that the kernel log calls nonfatal, and one of an application whose gauge elsewhere never cleared",
+			Fleet: three(metrics.VLLM), Lasts: 60 * minute, Quiet: true,
+			Faults: []Fault{
+				fault(0, one(0, func(r *world.Replica) { r.GPU.ReportNonfatal(144) })),
+				fault(10*minute, one(1, func(r *world.Replica) { r.GPU.ReportNonfatal(145) })),
+				fault(20*minute, one(2, func(r *world.Replica) { r.GPU.Report(31) })),
+			},
+			Report: &Report{
+				Source:  "leptonai/gpud 1160, 1174; NVIDIA/dcgm-exporter 500",
+				Said:    "144, SAW_MVB Nonfatal, Link 0; 145, RLW_RXPIPE Nonfatal, Link 13; XID 31 kept by the gauge until the exporter restarted",
+				Assumed: "ten minutes between them",
+			},
+		},
+	}
+	for i := range incidents {
+		incidents[i].History = cmp.Or(incidents[i].History, 65*minute) // their rules look back an hour
+	}
+	return incidents
+}
+
+// three returns three replicas under little load, on a runtime.
+func three(r metrics.Runtime) world.Fleet {
+	return with(chat(), func(f *world.Fleet) { f.Replicas, f.Profile.Arrivals, f.Runtimes = 3, 2, []metrics.Runtime{r} })
+}
+
+// available returns the default objectives without those of latency.
+func available() []slo.Objective {
+	return slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() })
+}
+
+// broken takes a replica down with its GPU's XID, and XID 45 for each of its processes.
+func broken(i, xid int) func(*world.World) {
+	return one(i, func(r *world.Replica) {
+		r.GPU.Report(xid, 45, 45, 45)
+		r.Down = true
+	})
+}
+
+// diskTier returns a 27B model on one AMD R9700 (640 GB/s, 191 TFLOPS FP16, 32 GB) with a KV tier on disk. Weights of 4
+// bits, 64 KiB of KV cache per token, lengths and rate are assumptions. First tokens may take ten seconds.
+func diskTier() world.Fleet {
+	f := chat()
+	f.Replicas = 1
+	p := &f.Profile
+	p.Model, p.Release = "qwen-27b", "0.26.0"
+	p.GPU = drill.Hardware{Name: "AMD Radeon AI PRO R9700", Bandwidth: 640e9, FLOPS: 191e12, Memory: 32e9}
+	p.Weights = drill.Weights{Parameters: 27e9, Bytes: 0.55, KVBytesPerTok: 64 << 10, Attention: 4 * 16 * 24 * 256}
+	p.Arrivals, p.PromptTokens, p.OutputTokens, p.CacheHits, p.Patience = 0.04, 12_000, 600, 0.95, 10*minute
+	p.Budget, p.Host, p.HostHits, p.Lasting = 2048, 280e9, 1, true
+	p.Fetching, p.Storing = 5e9, 2e9
+	for _, o := range slo.Defaults() {
+		if o.Signal == slo.TTFT {
+			o.Threshold = slo.Duration(10 * time.Second)
+			f.Objectives = append(f.Objectives, o)
+		}
+	}
+	return f
+}
