@@ -29,20 +29,29 @@ const (
 // verdicts adds to each page where it would have said to look first: as the rules recorded it or, where no exporter ran,
 // as far as the engines' own series show it.
 func (h *history) verdicts(ctx context.Context, g group, rows []Row) error {
+	var times []time.Time
+	for _, row := range rows {
+		for _, page := range row.Pages {
+			times = append(times, page.From)
+		}
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	times = slices.Compact(times)
+	if !h.exporter {
+		times = times[:min(replays, len(times))]
+	}
 	known := map[time.Time][]labels.Labels{}
-	for i := range rows {
-		o, _ := h.objective(rows[i].Objective)
-		for j := range rows[i].Pages {
-			page := &rows[i].Pages[j]
-			suspects, ok := known[page.From]
-			if !ok && (h.exporter || len(known) < replays) {
-				var err error
-				if suspects, err = h.suspects(ctx, g, page.From); err != nil {
-					return err
-				}
-				known[page.From] = suspects
-			}
-			page.Verdict = verdict(suspects, rows[i], o.Signal)
+	for _, at := range times {
+		suspects, err := h.suspects(ctx, g, at)
+		if err != nil {
+			return err
+		}
+		known[at] = suspects
+	}
+	for _, row := range rows {
+		o, _ := h.objective(row.Objective)
+		for j, page := range row.Pages {
+			row.Pages[j].Verdict = verdict(known[page.From], row, o.Signal)
 		}
 	}
 	return nil
