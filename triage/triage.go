@@ -358,10 +358,30 @@ func (j *judge) symptoms(m subject, v *Verdict) ([]slo.Signal, error) {
 			v.Health = Degraded
 		}
 	}
-	if len(rates) == 0 {
+	late := func(one ...slo.Signal) bool {
+		return slices.ContainsFunc(signals, func(s slo.Signal) bool { return slices.Contains(one, s) })
+	}
+	switch first, next := late(slo.TTFT, slo.QueueTime, slo.ProbeTTFT), late(slo.ITL, slo.TPOT, slo.ProbeITL); {
+	case len(rates) == 0:
 		v.Symptoms = append(v.Symptoms, "No objective had an event between the readings: nothing says what is too slow.")
-	} else if len(signals) == 0 {
+	case len(signals) == 0:
 		v.Symptoms = append(v.Symptoms, "No objective burns its budget.")
+	case first && next:
+		waiting, err := j.query(promql.Gt(promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, own...)), promql.Num(0)))
+		if err != nil {
+			return nil, err
+		}
+		if len(waiting) > 0 {
+			v.Symptoms = append(v.Symptoms, "First and further tokens are late while requests wait: it comes with the load.")
+		} else {
+			v.Symptoms = append(v.Symptoms, "First and further tokens are late though no request waits: load alone does not explain it.")
+		}
+	case next:
+		v.Symptoms = append(v.Symptoms, "Further tokens are late, first ones are not: the time goes in decode.")
+	case first:
+		v.Symptoms = append(v.Symptoms, "First tokens are late, further ones are not: the time goes before decode.")
+	case late(slo.Availability, slo.ProbeAvailability):
+		v.Symptoms = append(v.Symptoms, "Requests fail; those that succeed are in time.")
 	}
 	for _, mean := range []struct {
 		says string

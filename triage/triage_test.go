@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,6 +98,31 @@ func TestJudge(t *testing.T) {
 		v := judge(t, before.page(), after.page(), nil)
 		if len(v) != 1 || v[0].Health != c.health || v[0].Branch != c.branch || !strings.Contains(v[0].Says, c.says) {
 			t.Errorf("%s: %+v", c.name, v)
+		}
+	}
+}
+
+// TestWhatIsLate: the symptoms say which number is bad, and whether it comes with the load.
+func TestWhatIsLate(t *testing.T) {
+	const itl = `llm_slo_events_total{L,slo="itl",threshold="0.05"} %g
+llm_slo_bad_events_total{L,slo="itl",threshold="0.05"} %g
+llm_slo_objective_ratio{slo="itl"} 0.99
+llm_slo_period_seconds{slo="itl"} 2592000
+llm_slo_info{slo="itl",signal="itl",period="30d",severity="page"} 1
+`
+	for want, c := range map[string]struct{ first, next, waiting float64 }{
+		"No objective burns its budget.":                                                             {0, 0, 0},
+		"First tokens are late, further ones are not: the time goes before decode.":                  {90, 0, 9},
+		"Further tokens are late, first ones are not: the time goes in decode.":                      {0, 900, 9},
+		"First and further tokens are late while requests wait: it comes with the load.":             {90, 900, 9},
+		"First and further tokens are late though no request waits: load alone does not explain it.": {90, 900, 0},
+	} {
+		before := calm()
+		after := before
+		after.requests, after.ttft, after.bad, after.waiting = after.requests+100, after.ttft+20, after.bad+c.first, c.waiting
+		before.more, after.more = fmt.Sprintf(itl, 1e6, 10.), fmt.Sprintf(itl, 1e6+1000, 10+c.next)
+		if v := judge(t, before.page(), after.page(), nil); !slices.Contains(v[0].Symptoms, want) {
+			t.Errorf("%q is not among %q", want, v[0].Symptoms)
 		}
 	}
 }
