@@ -84,7 +84,7 @@ func dataSource() *common.DataSourceRef {
 func (w writer) panel(r Row, p Panel, at dashboard.GridPos) dashboard.Panel {
 	out := w.draw(p)
 	out.Id, out.Title, out.GridPos = new(id(r.Title, p.Title)), &p.Title, &at
-	out.Description = new(p.About.What + p.omits() + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next)
+	out.Description = new(p.describe())
 	if p.Kind == Text {
 		return withText(out, p.Markdown(w.style))
 	}
@@ -191,8 +191,12 @@ func (w writer) variables() []dashboard.VariableModel {
 
 // valuesOf returns the query for the values of a variable that the preceding filters leave.
 func (w writer) valuesOf(v variable) string {
-	from := promql.Rename(promql.Vector(v.from, w.Variables.until(v.from, v.name)...), w.style.Labels)
-	return "label_values(" + from.String() + ", " + w.style.Label(v.label) + ")"
+	return "label_values(" + w.offered(v).String() + ", " + w.style.Label(v.label) + ")"
+}
+
+// offered selects the series that have the values of a variable that the preceding filters leave.
+func (w writer) offered(v variable) promql.Expr {
+	return promql.Rename(promql.Vector(v.from, w.Variables.until(v.from, v.name)...), w.style.Labels)
 }
 
 // The variable that cost panels multiply by.
