@@ -118,12 +118,18 @@ func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 	return out
 }
 
-// promValue matches the value of a firing series in a template of Prometheus. Grafana has a text of that name.
-var promValue = regexp.MustCompile(`\$value\b`)
+// Prometheus' templates read the value of a firing series, and its labels. In Grafana, the first name holds a text, and
+// a label that is absent prints words; index prints nothing.
+var (
+	promValue = regexp.MustCompile(`\$value\b`)
+	promLabel = regexp.MustCompile(`\$labels\.(\w+)`)
+)
 
 // grafanaAnnotations returns what a person reads. Grafana's templates cannot query: a link stands for the split.
 func grafanaAnnotations(a rules.Annotations) map[string]string {
-	text := func(template string) string { return promValue.ReplaceAllString(template, "$$values.A.Value") }
+	text := func(template string) string {
+		return promLabel.ReplaceAllString(promValue.ReplaceAllString(template, "$$values.A.Value"), `(index $$labels "$1")`)
+	}
 	all := map[string]string{"summary": text(a.Summary), "description": text(a.Description), "runbook_url": text(a.RunbookURL), "dashboard_url": text(a.DashboardURL)}
 	if a.Split != "" {
 		all["split"] = "Grafana cannot query in an alert's text. The dashboard has the evidence: " + text(a.DashboardURL)

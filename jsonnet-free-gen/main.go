@@ -90,7 +90,7 @@ func (c *command) app() *kingpin.Application {
 	c.style.Labels, c.metaLabels, c.grafanaLabels, c.severities = map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
 	app.Flag("out", "Folder to write to.").Default(".").StringVar(&c.out)
 	app.Flag("check", "Write nothing; fail if a file differs from what would be written.").BoolVar(&c.check)
-	app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule), victoriametrics (VMRule), mimir (a rule namespace), grafana (alerts that Grafana evaluates, as provisioning files) or grafana-operator (the same as custom resources).").EnumVar(&c.format, slices.Sorted(maps.Keys(ruleFiles))...)
+	app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule), victoriametrics (VMRule), mimir (a rule namespace), grafana (alerts that Grafana evaluates, as provisioning files) or grafana-operator (the same as custom resources).").EnumVar(&c.format, "prometheus", "operator", "victoriametrics", "mimir", "grafana", "grafana-operator")
 	app.Flag("fleet", "Render two tiers for a fleet too large for one Prometheus: shard/ records sums, global/ alerts on them.").BoolVar(&c.fleet)
 	app.Flag("window", "A pair of burn-rate windows, such as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeatable; replaces the four pairs of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").StringsVar(&c.windows)
 	app.Flag("severity", "Value of the severity label for page, ticket or info, such as page=critical. Repeatable.").PlaceHolder("WHAT=VALUE").StringMapVar(&c.severities)
