@@ -153,21 +153,11 @@ func (w writer) runbooks() persesLink {
 
 // pluginPerses returns the visualisation that comes closest.
 func (w writer) pluginPerses(p Panel) persesKind {
-	thresholds := fields{"mode": "absolute"}
-	var above []fields
-	for i, s := range p.Steps {
-		if i == 0 {
-			thresholds["defaultColor"] = s.Colour
-			continue
-		}
-		above = append(above, fields{"value": s.At, "color": s.Colour})
-	}
-	thresholds["steps"] = above
 	switch p.Kind {
 	case Text:
 		return persesKind{"Markdown", fields{"text": p.Markdown(w.style)}}
 	case Stat:
-		spec := fields{"calculation": "last-number", "format": formatPerses(p.Unit), "thresholds": thresholds}
+		spec := fields{"calculation": "last-number", "format": formatPerses(p.Unit), "thresholds": thresholdsPerses(p.Steps)}
 		if p.States != nil {
 			spec["mappings"] = mappingsPerses(p)
 		}
@@ -191,7 +181,7 @@ func (w writer) pluginPerses(p Panel) persesKind {
 	}
 	spec := fields{"yAxis": axis, "visual": visual, "legend": fields{"position": "bottom", "mode": "table", "values": []string{"last-number", "max"}}}
 	if len(p.Steps) > 1 {
-		spec["thresholds"] = thresholds
+		spec["thresholds"] = thresholdsPerses(p.Steps)
 	}
 	var queries []fields
 	for i, q := range slices.Concat(p.Queries, p.Limits) {
@@ -207,6 +197,14 @@ func (w writer) pluginPerses(p Panel) persesKind {
 		spec["querySettings"] = queries
 	}
 	return persesKind{"TimeSeriesChart", spec}
+}
+
+func thresholdsPerses(all []Step) fields {
+	above := []fields{}
+	for _, s := range all[1:] {
+		above = append(above, fields{"value": s.At, "color": s.Colour})
+	}
+	return fields{"mode": "absolute", "defaultColor": all[0].Colour, "steps": above}
 }
 
 func mappingsPerses(p Panel) []persesKind {

@@ -82,6 +82,9 @@ func renderPerses(t *testing.T, b dashboards.Board) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if strings.Contains(string(content), ": null") { // Perses wants lists
+		t.Errorf("%s holds null", b.Title())
+	}
 	return content
 }
 
