@@ -45,7 +45,8 @@ The picture plots the queries of the incident dashboard over what [the drill](dr
 go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
 ` + "```" + `
 
-` + "`--dashboards v2`" + ` writes them as resources with schema v2, which only Grafana 13 and newer loads from files.
+` + "`--dashboards v2`" + ` writes them as resources with schema v2, which only Grafana 13 and newer loads from files; others are for Perses and for
+operators ([formats](formats.md)).
 
 Let Grafana load the folder, or import the files of helm/llm-node-exporter/files/dashboards by hand:
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"maps"
 	"net/url"
 	"path/filepath"
@@ -10,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/grafana/grafana-foundation-sdk/go/alerting"
+	"github.com/grafana/grafana-foundation-sdk/go/cog"
+	"github.com/grafana/grafana-foundation-sdk/go/cog/plugins"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/template"
 	"go.yaml.in/yaml/v3"
@@ -237,6 +242,33 @@ func TestFormatsThatExclude(t *testing.T) {
 	} {
 		if err := run(append(args, "--out", t.TempDir())); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// The SDK reads each rule, strictly: every field that Grafana's schema requires is there, and no other but the two that it lacks.
+func TestGrafanaRulesAreOfTheSchema(t *testing.T) {
+	plugins.RegisterDefaultPlugins() // the types of queries
+	path := filepath.Join(render(t, "--format", "grafana"), "provisioning", "alerting", "llm-node-exporter.yaml")
+	for _, g := range documents[struct {
+		Groups []struct{ Rules []map[string]any }
+	}](t, path)[0].Groups {
+		for _, r := range g.Rules {
+			delete(r, "keepFiringFor") // a number in the API's schema, a duration in the file
+			delete(r, "missing_series_evals_to_resolve")
+			r["orgID"], r["folderUID"], r["ruleGroup"] = 1, "f", "g" // of the group in the file
+			content, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var rule alerting.Rule
+			var found cog.BuildErrors // empty and yet not nil where all is well
+			if err := rule.UnmarshalJSONStrict(content); err != nil && (!errors.As(err, &found) || len(found) > 0) {
+				t.Errorf("%s: %v", r["title"], err)
+			}
+			if err := rule.Validate(); err != nil {
+				t.Errorf("%s: %v", r["title"], err)
+			}
 		}
 	}
 }
