@@ -14,30 +14,17 @@ import (
 // RenderPerses writes a dashboard as a resource of Perses 0.53 and newer, for a project. Queries go to the project's
 // default Prometheus data source. docs/formats.md says what Perses cannot show.
 func RenderPerses(b Board, style rules.Style, project string) ([]byte, error) {
-	return encode(persesObject{Kind: "Dashboard", Metadata: persesMetadata{Name: string(b.UID), Project: project}, Spec: writer{b, style.WithDefaults()}.perses()})
+	return encode(object{Kind: "Dashboard", Metadata: objectMetadata{Name: string(b.UID), Project: project}, Spec: writer{b, style.WithDefaults()}.perses()})
 }
 
 // RenderPersesResource writes a dashboard as the custom resource of Perses' operator, with labels.
 func RenderPersesResource(b Board, style rules.Style, labels map[string]string) ([]byte, error) {
-	return encode(persesObject{APIVersion: "perses.dev/v1alpha2", Kind: "PersesDashboard", Metadata: persesMetadata{Name: string(b.UID), Labels: labels},
-		Spec: struct {
-			Config persesSpec `json:"config"`
-		}{writer{b, style.WithDefaults()}.perses()}})
+	return encode(object{APIVersion: "perses.dev/v1alpha2", Kind: "PersesDashboard", Metadata: objectMetadata{Name: string(b.UID), Labels: labels},
+		Spec: fields{"config": writer{b, style.WithDefaults()}.perses()}})
 }
 
 // Perses' own types would bring the modules of its server. The tests check these against Perses and its operator.
 type (
-	persesObject struct {
-		APIVersion string         `json:"apiVersion,omitempty"`
-		Kind       string         `json:"kind"`
-		Metadata   persesMetadata `json:"metadata"`
-		Spec       any            `json:"spec"`
-	}
-	persesMetadata struct {
-		Name    string            `json:"name"`
-		Project string            `json:"project,omitempty"`
-		Labels  map[string]string `json:"labels,omitempty"`
-	}
 	persesSpec struct {
 		Display         persesDisplay         `json:"display"`
 		Variables       []persesKind          `json:"variables"`
@@ -68,7 +55,6 @@ type (
 		RenderVariables bool   `json:"renderVariables"`
 		TargetBlank     bool   `json:"targetBlank"`
 	}
-	fields = map[string]any
 )
 
 func (w writer) perses() persesSpec {
@@ -95,7 +81,7 @@ func (w writer) perses() persesSpec {
 	return s
 }
 
-// variablesPerses returns the filters. Perses has no variable for a data source of ours: the project has a default one.
+// variablesPerses returns the filters. There is none for the data source: the default one of the project answers.
 func (w writer) variablesPerses() []persesKind {
 	var all []persesKind
 	for _, v := range w.Variables {
@@ -118,10 +104,7 @@ func (w writer) panelPerses(p Panel) persesPanel {
 	}
 	out.Display.Description += "\n\n**Empty:** " + p.Empty // it has no text for "no data"
 	for i, q := range slices.Concat(p.Queries, p.Limits) {
-		query := fields{"query": w.expr(p.drawn(i))}
-		if q.Legend != "" {
-			query["seriesNameFormat"] = w.legend(q.Expr, q.Legend)
-		}
+		query := fields{"query": w.expr(p.drawn(i)), "seriesNameFormat": w.legend(p, q)}
 		out.Queries = append(out.Queries, persesKind{"TimeSeriesQuery", fields{"plugin": persesKind{"PrometheusTimeSeriesQuery", query}}})
 	}
 	switch p.Runbook {
@@ -229,15 +212,11 @@ func (w writer) columnsPerses(p Panel) fields {
 	names := w.names(p.Queries[0].Expr)
 	var all []fields
 	for i, c := range p.Columns {
-		name, isLabel := c.Field, false
-		switch {
-		case name == "Value":
+		name := cmp.Or(names[c.Field], c.Field)
+		if letter, ok := strings.CutPrefix(name, "Value #"); ok {
+			name = "value #" + strconv.Itoa(int(letter[0]-'A')+1)
+		} else if name == "Value" {
 			name = "value"
-		case strings.HasPrefix(name, "Value #"):
-			name = "value #" + strconv.Itoa(int(name[len(name)-1]-'A')+1)
-		default:
-			isLabel = true
-			name = cmp.Or(names[name], name)
 		}
 		set := fields{"name": name, "header": c.Title, "hide": false}
 		if c.Width != 0 {
@@ -247,7 +226,10 @@ func (w writer) columnsPerses(p Panel) fields {
 			set["format"] = formatPerses(c.Unit)
 		}
 		if i == 0 { // the largest values first, names from A to Z
-			set["sort"] = map[bool]string{true: "asc", false: "desc"}[isLabel]
+			set["sort"] = "asc"
+			if c.Field == "Value" {
+				set["sort"] = "desc"
+			}
 		}
 		if c.Texts != nil {
 			set["cellSettings"] = textsPerses(c.Texts)

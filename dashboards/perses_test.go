@@ -141,10 +141,10 @@ func TestPersesSaysTheSame(t *testing.T) {
 				}
 				var queries, targets []string
 				for _, q := range o.Queries {
-					queries = append(queries, q.Spec.Plugin.Spec.Query)
+					queries = append(queries, q.Spec.Plugin.Spec.Query+" as "+q.Spec.Plugin.Spec.SeriesNameFormat)
 				}
 				for _, q := range p.Targets {
-					targets = append(targets, q.Expr)
+					targets = append(targets, q.Expr+" as "+q.LegendFormat)
 				}
 				same(t, what, queries, targets)
 				if p.Type == "text" {

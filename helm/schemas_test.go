@@ -47,7 +47,7 @@ func TestSchemas(t *testing.T) {
 		}
 		manifests[name] = string(content)
 	}
-	maps.Copy(manifests, resources(t, "grafana-operator", "classic"))
+	maps.Copy(manifests, resources(t, "grafana-operator", "grafana-operator"))
 	maps.Copy(manifests, resources(t, "operator", "perses-operator"))
 	for name, settings := range combinations {
 		args := []string{"template", "gpu", chart}
@@ -61,7 +61,7 @@ func TestSchemas(t *testing.T) {
 		manifests[name] = content
 	}
 	misspelt := map[string]string{"hostPath:": "hostDir:", "honorLabels:": "honourLabels:", "targetMatch:": "targets:", "readOnlyRootFilesystem:": "readOnly:", "scaleTargetRef:": "scaleTarget:",
-		"noDataState:": "noData:", "folderRef:": "folder-ref:", `"layouts":`: `"layout":`, `"renderVariables":`: `"variables":`}
+		"noDataState:": "noData:", "folderRef:": "folder-ref:", `"instanceSelector":`: `"instances":`, `"layouts":`: `"layout":`, `"renderVariables":`: `"variables":`}
 	folder, wrong := t.TempDir(), map[string]string{} // what each file with an error has instead of what
 	write := func(name, content string) string {
 		file := filepath.Join(folder, strconv.Itoa(len(wrong))+" "+name+".yaml")

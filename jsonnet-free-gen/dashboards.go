@@ -13,6 +13,9 @@ import (
 var schemas = map[string]func(installation, dashboards.Board) ([]byte, error){
 	classic: func(i installation, b dashboards.Board) ([]byte, error) { return dashboards.Render(b, i.style) },
 	"v2":    func(i installation, b dashboards.Board) ([]byte, error) { return dashboards.RenderV2(b, i.style) },
+	"grafana-operator": func(i installation, b dashboards.Board) ([]byte, error) {
+		return dashboards.RenderGrafanaResource(b, i.style, i.name, i.metaLabels, i.grafanaLabels)
+	},
 	"perses": func(i installation, b dashboards.Board) ([]byte, error) {
 		return dashboards.RenderPerses(b, i.style, i.name)
 	},

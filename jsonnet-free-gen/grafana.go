@@ -5,7 +5,6 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -60,6 +59,9 @@ type grafanaObject struct {
 
 // ownGrafana is the address of the Grafana that expands the template, which may end in a slash.
 const ownGrafana = `{{ reReplaceAll "/$" "" externalURL }}/d/{uid}`
+
+// byGrafana reports whether Grafana evaluates the alerts of a format.
+func byGrafana(format string) bool { return format == "grafana" || format == "grafana-operator" }
 
 // records returns the groups without alerts: Grafana does not evaluate the rules of a group in order, and rules read
 // what earlier ones record.
@@ -184,14 +186,4 @@ func (i installation) grafanaResources() ([]byte, error) {
 		documents = append(documents, content)
 	}
 	return slices.Concat([]byte(generatedYAML), bytes.Join(documents, []byte("---\n"))), nil
-}
-
-// grafanaDashboard returns a dashboard for Grafana's operator.
-func (i installation) grafanaDashboard(b dashboards.Board) ([]byte, error) {
-	board, err := dashboards.Render(b, i.style)
-	if err != nil {
-		return nil, err
-	}
-	content, err := rules.Encode(i.grafanaResource("GrafanaDashboard", string(b.UID), map[string]any{"folderRef": i.name, "json": string(board)}))
-	return append([]byte(generatedYAML), content...), err
 }

@@ -209,20 +209,24 @@ func TestGrafanaTexts(t *testing.T) {
 // Each dashboard reaches Grafana's operator as the file that Grafana would load, and Perses with every panel and query.
 func TestDashboardsOfOtherFormats(t *testing.T) {
 	classic := render(t, "--format", "grafana")
-	operator := render(t, "--format", "grafana-operator")
+	operator := render(t, "--format", "operator", "--dashboards", "grafana-operator", "--grafana-label", "team=infra")
 	perses := render(t, "--format", "prometheus", "--dashboards", "perses", "--name", "llm")
 	resources := render(t, "--format", "operator", "--dashboards", "perses-operator", "--meta-label", "team=infra")
 	for _, b := range dashboards.All(nil) {
 		uid := string(b.UID)
 		file := read(t, classic, "dashboards", uid+".json")
-		object := documents[struct {
+		var object struct {
 			Kind string
 			Spec struct {
-				JSON string `yaml:"json"`
+				JSON             string
+				InstanceSelector struct{ MatchLabels map[string]string }
 			}
-		}](t, filepath.Join(operator, "dashboards", uid+".yaml"))[0]
-		if object.Kind != "GrafanaDashboard" || object.Spec.JSON != string(file) {
-			t.Errorf("%s: the %s does not hold the file", uid, object.Kind)
+		}
+		if err := json.Unmarshal(read(t, operator, "dashboards", uid+".json"), &object); err != nil {
+			t.Fatal(err)
+		}
+		if object.Kind != "GrafanaDashboard" || object.Spec.JSON != string(file) || object.Spec.InstanceSelector.MatchLabels["team"] != "infra" {
+			t.Errorf("%s: the %s for %v does not hold the file", uid, object.Kind, object.Spec.InstanceSelector)
 		}
 		if text := string(read(t, perses, "dashboards", uid+".json")); !strings.Contains(text, `"kind": "Dashboard"`) || !strings.Contains(text, `"project": "llm"`) {
 			t.Errorf("%s is no dashboard of project llm: %.200s", uid, text)
@@ -236,9 +240,9 @@ func TestDashboardsOfOtherFormats(t *testing.T) {
 // What does not go together is refused.
 func TestFormatsThatExclude(t *testing.T) {
 	for want, args := range map[string][]string{
-		"--fleet: Grafana evaluates":   {"--format", "grafana", "--fleet"},
-		"--dashboards perses: ":        {"--format", "grafana", "--dashboards", "perses"},
-		"--dashboards v2: --format gr": {"--format", "grafana-operator", "--dashboards", "v2"},
+		"--fleet: Grafana evaluates":    {"--format", "grafana", "--fleet"},
+		"--dashboards perses: ":         {"--format", "grafana", "--dashboards", "perses"},
+		"--dashboards grafana-operator": {"--format", "grafana", "--dashboards", "grafana-operator"},
 	} {
 		if err := run(append(args, "--out", t.TempDir())); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)

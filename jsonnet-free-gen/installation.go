@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
@@ -37,13 +36,7 @@ func (i installation) artifacts(format string) []artifact {
 	if i.fleet {
 		all = append(all, artifact{"shard/remote_write.yaml", remoteWrite})
 	}
-	if format == "grafana-operator" {
-		for _, b := range dashboards.All(i.options.WindowPairs) {
-			all = append(all, artifact{"dashboards/" + string(b.UID) + ".yaml", func() ([]byte, error) { return i.grafanaDashboard(b) }})
-		}
-	} else {
-		all = append(all, i.dashboards("dashboards/")...)
-	}
+	all = append(all, i.dashboards("dashboards/")...)
 	switch format {
 	case "operator":
 		all = append(all, artifact{"alertmanagerconfig.yaml", i.alertmanagerConfig})
@@ -91,7 +84,7 @@ const (
 func (i installation) ruleFile(format string, t tier) ([]byte, error) {
 	i.style.MetricsQL = format == "victoriametrics"
 	groups := i.groups(t)
-	if strings.HasPrefix(format, "grafana") {
+	if byGrafana(format) {
 		groups = records(groups)
 	}
 	file := rules.NewFile(groups, i.style)

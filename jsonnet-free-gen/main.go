@@ -64,11 +64,11 @@ func run(args []string) error {
 	if err := c.configure(c.windows, c.severities); err != nil {
 		return err
 	}
-	if strings.HasPrefix(c.format, "grafana") && c.fleet {
+	if byGrafana(c.format) && c.fleet {
 		return errors.New("--fleet: Grafana evaluates alerts on one data source, and a fleet has one per shard; use --format mimir")
 	}
-	if strings.HasPrefix(c.format, "grafana") && strings.HasPrefix(c.schema, "perses") || c.format == "grafana-operator" && c.schema != classic {
-		return fmt.Errorf("--dashboards %s: --format %s writes dashboards for Grafana; render those with --format prometheus or operator", c.schema, c.format)
+	if c.format == "grafana" && c.schema != classic && c.schema != "v2" {
+		return fmt.Errorf("--dashboards %s: --format grafana has Grafana load the folder, which holds classic or v2 files; use another --format", c.schema)
 	}
 	return generate(c.out, c.check, c.artifacts(c.format))
 }
@@ -97,7 +97,7 @@ func (c *command) app() *kingpin.Application {
 	app.Flag("label", "New name for a label that Prometheus sets ("+strings.Join(rules.Renamable(), ", ")+"), such as cluster=k8s_cluster. Repeatable.").PlaceHolder("NAME=NAME").StringMapVar(&c.style.Labels)
 	app.Flag("runbook-url", "Address of a runbook; {alert} stands for the alert's name, {labels} for a query with those of its labels that the exporter's own pages fill in.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
 	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}. Without it, alerts carry no link to a dashboard.").PlaceHolder("URL").StringVar(&c.style.DashboardURL)
-	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, v2, for 13 and newer, perses, or perses-operator (PersesDashboard).").Default(classic).EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
+	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, v2, for 13 and newer, grafana-operator (GrafanaDashboard), perses or perses-operator (PersesDashboard).").Default(classic).EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
 	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJobs).StringVar(&c.options.Job)
 	app.Flag("objective-label", "A label of objectives to copy to their alerts. Repeatable; replaces the default.").PlaceHolder("NAME").Default(rules.DefaultObjectiveLabels()...).StringsVar(&c.options.ObjectiveLabels)
 	app.Flag("name", "Name of the PrometheusRule, the VMRule, the Mimir namespace, Grafana's folder or the Perses project.").Default("llm-node-exporter").StringVar(&c.name)
