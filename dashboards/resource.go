@@ -16,6 +16,7 @@ type objectMetadata struct {
 	Labels  map[string]string `json:"labels,omitempty"`
 }
 
+// fields holds a part of a resource whose schema depends on a plugin.
 type fields = map[string]any
 
 // RenderGrafanaResource writes a dashboard in the classic schema as the custom resource of Grafana's operator, with labels,
