@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"regexp"
 	"slices"
 
@@ -68,7 +69,8 @@ func byGrafana(format string) bool { return format == "grafana" || format == "gr
 func records(groups []rules.Group) []rules.Group {
 	var all []rules.Group
 	for _, g := range groups {
-		if g.Alerts = nil; g.Records != nil {
+		if g.Records != nil {
+			g.Alerts = nil
 			all = append(all, g)
 		}
 	}
@@ -104,8 +106,8 @@ func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 		model["refId"], model["datasource"] = id, map[string]string{"type": "__expr__", "uid": "__expr__"}
 		return grafanaQuery{RefID: id, Datasource: "__expr__", Model: model}
 	}
-	out := grafanaRule{UID: r.Alert, Title: r.Alert, Condition: "C", NoDataState: "OK", ExecErrState: "Error",
-		For: r.For, Keep: r.Keep, Missing: 1, Labels: r.Labels, Annotations: grafanaAnnotations(*r.Annotations),
+	return grafanaRule{UID: r.Alert, Title: r.Alert, Condition: "C", NoDataState: "OK", ExecErrState: "Error",
+		For: cmp.Or(r.For, "0s"), Keep: r.Keep, Missing: 1, Labels: r.Labels, Annotations: grafanaAnnotations(*r.Annotations),
 		Data: []grafanaQuery{
 			{RefID: "A", Range: timeRange{From: 600}, Datasource: i.datasource, Model: map[string]any{
 				"refId": "A", "datasource": map[string]string{"type": "prometheus", "uid": i.datasource}, "expr": r.Expr,
@@ -114,10 +116,6 @@ func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 			expression("C", map[string]any{"type": "threshold", "expression": "B",
 				"conditions": []any{map[string]any{"evaluator": map[string]any{"type": "gt", "params": []int{0}}}}}),
 		}}
-	if out.For == "" {
-		out.For = "0s"
-	}
-	return out
 }
 
 // Prometheus' templates read the value of a firing series, and its labels. In Grafana, the first name holds a text, and
