@@ -179,12 +179,9 @@ func steps(all []Step) []dashboard.Threshold {
 }
 
 func mappings(p Panel) []dashboard.ValueMapping {
-	states := p.States
+	states := p.states()
 	if states == nil {
 		return nil
-	}
-	if p.Kind == Timeline { // its row for all series says why there is no other
-		states = append(states[:len(states):len(states)], State{unsaid, p.Empty, grey})
 	}
 	m := dashboard.NewValueMap()
 	m.Options = map[string]dashboard.ValueMappingResult{}

@@ -51,7 +51,7 @@ func nowRow(s scope) []Panel {
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
 			Query{began, ""}).columns(Column{"alertname", "alert", 0, "", nil}, Column{metrics.LabelSeverity, "severity", 80, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
-			Column{metrics.LabelGPUUUID, "GPU", 90, "", nil}, Column{"Value", "since", 110, "dateTimeFromNow", nil}).
+			Column{metrics.LabelGPUUUID, "GPU", 90, "", nil}, Column{"Value", "since", 110, sinceThen, nil}).
 			size(8, 5).empty("No alert fires.").runbook(eachAlert).next(rules.SLODashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated", "speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
@@ -61,7 +61,7 @@ func nowRow(s scope) []Panel {
 			"Start with the first line; its runbook says how to be sure."},
 			Query{promql.Max(suspect, action), ""}, Query{since, ""}).
 			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelClue, "evidence", 0, "", says},
-				Column{"Value #A", "…", 70, "short", nil}, Column{"Value #B", "since", 110, "dateTimeFromNow", nil}, Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 180, "", nil}).
+				Column{"Value #A", "…", 70, "short", nil}, Column{"Value #B", "since", 110, sinceThen, nil}, Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 180, "", nil}).
 			size(16, 5).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...).drifts("compares with yesterday, of which a calm drill has none"),
 	}
@@ -106,7 +106,7 @@ func objectiveRow(s scope, w windows) []Panel {
 			Query{promql.Or(
 				labelled(s.seen("max", by(models, metrics.LabelVersion), metrics.RecordedDeployed), metrics.LabelAction, "deployed"),
 				labelled(s.seen("max", by(models, metrics.LabelPod, metrics.LabelServer), metrics.RecordedStarted), metrics.LabelAction, "started")), ""}).
-			columns(Column{"Value", "when", 110, "dateTimeFromNow", nil}, Column{metrics.LabelAction, "what", 90, "", nil}, Column{metrics.LabelVersion, "version", 90, "", nil},
+			columns(Column{"Value", "when", 110, sinceThen, nil}, Column{metrics.LabelAction, "what", 90, "", nil}, Column{metrics.LabelVersion, "version", 90, "", nil},
 				Column{metrics.LabelModel, "model", 0, "", nil}, Column{metrics.LabelPod, "pod", 0, "", nil}, Column{metrics.LabelServer, "server", 0, "", nil}).
 			size(12, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),

@@ -22,11 +22,32 @@ const (
 
 // boardLinks returns the links from every dashboard to every other, which keep the time and the filters.
 func boardLinks(style rules.Style) []dashboard.DashboardLink {
-	all, _, _ := strings.Cut(style.RunbookURL, "{alert}")
+	all := runbookIndex(style)
 	return []dashboard.DashboardLink{
 		{Title: "Dashboards", Type: dashboard.DashboardLinkTypeDashboards, Icon: "external link", Tags: []string{tag}, AsDropdown: true, IncludeVars: true, KeepTime: true},
 		{Title: "Runbooks", Type: dashboard.DashboardLinkTypeLink, Icon: "doc", Tags: []string{}, Url: &all, TargetBlank: true},
 	}
+}
+
+// runbookIndex returns the address of all runbooks.
+func runbookIndex(style rules.Style) string {
+	all, _, _ := strings.Cut(style.RunbookURL, "{alert}")
+	return all
+}
+
+// runbookTitle returns the words of the link to the panel's runbook: the question that the runbook answers.
+func (p Panel) runbookTitle() string {
+	switch p.Runbook {
+	case eachAlert:
+		return "Runbook of this alert"
+	case eachRunbook:
+		return "Runbook of this evidence"
+	}
+	page, err := runbooks.Page(p.Runbook)
+	if err != nil {
+		panic("dashboards: " + p.Title + ": " + err.Error())
+	}
+	return "Runbook: " + runbooks.Question(page)
 }
 
 // dataLinks returns the links from a value to its runbook and to the next dashboard at the same time. The labels of
@@ -37,17 +58,7 @@ func dataLinks(b Board, p Panel, style rules.Style) []dashboard.DashboardLink {
 		links = append(links, dashboard.DashboardLink{Title: title, Type: dashboard.DashboardLinkTypeLink, Url: &url, Tags: []string{}, TargetBlank: strings.HasPrefix(url, "http")})
 	}
 	if p.Runbook != "" {
-		title := "Runbook of this alert"
-		if p.Runbook == eachRunbook {
-			title = "Runbook of this evidence"
-		} else if p.Runbook != eachAlert {
-			page, err := runbooks.Page(p.Runbook)
-			if err != nil {
-				panic("dashboards: " + p.Title + ": " + err.Error())
-			}
-			title = "Runbook: " + runbooks.Question(page)
-		}
-		link(title, style.Runbook(p.Runbook))
+		link(p.runbookTitle(), style.Runbook(p.Runbook))
 	}
 	if p.Next != "" {
 		link("Go on: "+titles[p.Next], "/d/"+string(p.Next)+"?${__url_time_range}&${datasource:queryparam}"+narrowed(b, p, style))

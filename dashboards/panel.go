@@ -63,6 +63,7 @@ const (
 	watts     = "watt"
 	dollars   = "currencyUSD"
 	none      = "none"
+	sinceThen = "dateTimeFromNow"
 )
 
 // nothing is the empty state of a panel that has no better one: nobody must read it as zero.
@@ -172,6 +173,19 @@ func (p Panel) drawn(i int) promql.Expr {
 		return promql.BottomK(mostLines/len(p.Queries), nil, p.Queries[i].Expr)
 	}
 	return promql.TopK(mostLines/len(p.Queries), nil, p.Queries[i].Expr)
+}
+
+// describe returns what a person reads behind the panel's (i).
+func (p Panel) describe() string {
+	return p.About.What + p.omits() + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next
+}
+
+// states returns the names of values. A timeline's row for all series says why there is no other.
+func (p Panel) states() []State {
+	if p.Kind != Timeline {
+		return p.States
+	}
+	return append(p.States[:len(p.States):len(p.States)], State{unsaid, p.Empty, grey})
 }
 
 // omits says which lines a panel leaves out.

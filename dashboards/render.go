@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"regexp"
@@ -84,7 +85,7 @@ func dataSource() *common.DataSourceRef {
 func (w writer) panel(r Row, p Panel, at dashboard.GridPos) dashboard.Panel {
 	out := w.draw(p)
 	out.Id, out.Title, out.GridPos = new(id(r.Title, p.Title)), &p.Title, &at
-	out.Description = new(p.About.What + p.omits() + "\n\n**Why:** " + p.About.Why + "\n\n**Next:** " + p.About.Next)
+	out.Description = new(p.describe())
 	if p.Kind == Text {
 		return withText(out, p.Markdown(w.style))
 	}
@@ -110,11 +111,7 @@ func (w writer) target(p Panel, i int, q Query) prometheus.Dataquery {
 	t.RefId = new(refID(i))
 	t.Datasource = dataSource()
 	t.Expr = w.expr(p.drawn(i))
-	legend := q.Legend
-	if legend == "" {
-		legend = p.Title
-	}
-	t.LegendFormat = new(w.legend(q.Expr, legend))
+	t.LegendFormat = new(w.legend(p, q))
 	instant := p.Kind == Table || p.Kind == Stat
 	t.Instant, t.Range = new(instant), new(!instant)
 	format := prometheus.PromQueryFormatTimeSeries
@@ -145,8 +142,11 @@ func (w writer) names(e promql.Expr) map[string]string {
 	return names
 }
 
-// legend renames the labels in the legend of an expression.
-func (w writer) legend(e promql.Expr, text string) string {
+// legend returns the legend of a query, whose lines have the panel's title where it names none.
+func (w writer) legend(p Panel, q Query) string { return w.renamed(q.Expr, cmp.Or(q.Legend, p.Title)) }
+
+// renamed renames the labels in a text about an expression.
+func (w writer) renamed(e promql.Expr, text string) string {
 	for from, to := range w.names(e) {
 		text = strings.ReplaceAll(text, "{{"+from+"}}", "{{"+to+"}}")
 	}
@@ -191,8 +191,12 @@ func (w writer) variables() []dashboard.VariableModel {
 
 // valuesOf returns the query for the values of a variable that the preceding filters leave.
 func (w writer) valuesOf(v variable) string {
-	from := promql.Rename(promql.Vector(v.from, w.Variables.until(v.from, v.name)...), w.style.Labels)
-	return "label_values(" + from.String() + ", " + w.style.Label(v.label) + ")"
+	return "label_values(" + w.offered(v).String() + ", " + w.style.Label(v.label) + ")"
+}
+
+// offered selects the series that have the values of a variable that the preceding filters leave.
+func (w writer) offered(v variable) promql.Expr {
+	return promql.Rename(promql.Vector(v.from, w.Variables.until(v.from, v.name)...), w.style.Labels)
 }
 
 // The variable that cost panels multiply by.
@@ -210,7 +214,7 @@ func (w writer) annotations() []dashboard.AnnotationQuery {
 	for _, m := range w.Variables.marks(w.style.Severities[slo.Page]) {
 		list = append(list, dashboard.AnnotationQuery{
 			Name: m.name, Datasource: dataSource(), Enable: true, Hide: new(true), IconColor: m.colour,
-			Expr: new(w.expr(m.expr)), TitleFormat: new(w.legend(m.expr, m.title)), TextFormat: new(w.legend(m.expr, m.text)), Step: new("60s"),
+			Expr: new(w.expr(m.expr)), TitleFormat: new(w.renamed(m.expr, m.title)), TextFormat: new(w.renamed(m.expr, m.text)), Step: new("60s"),
 		})
 	}
 	return list

@@ -2,6 +2,7 @@ package helm
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,12 +13,14 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Where the schemas come from: the API server's own description, the operator's definitions
-// and KEDA's, all files of Go modules, so that nothing but the module proxy is asked.
+// Where the schemas come from: the API server's own description and the definitions of the operators and of
+// KEDA, all files of Go modules, so that nothing but the module proxy is asked.
 const (
 	kubernetes = "k8s.io/kubernetes@v1.36.3"
 	operator   = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 	keda       = "github.com/kedacore/keda/v2@v2.18.1"
+	grafana    = "github.com/grafana/grafana-operator/v5@v5.18.0"
+	perses     = "github.com/perses/perses-operator@v0.3.2"
 )
 
 // The objects of every combination are what the API servers accept, no field more.
@@ -32,6 +35,10 @@ func TestSchemas(t *testing.T) {
 		writeCustom(t, schemas, operator, filepath.Join("example", "prometheus-operator-crd", "monitoring.coreos.com_"+file+".yaml"))
 	}
 	writeCustom(t, schemas, keda, filepath.Join("config", "crd", "bases", "keda.sh_scaledobjects.yaml"))
+	for _, file := range []string{"grafanaalertrulegroups", "grafanadashboards", "grafanafolders"} {
+		writeCustom(t, schemas, grafana, filepath.Join("config", "crd", "bases", "grafana.integreatly.org_"+file+".yaml"))
+	}
+	writeCustom(t, schemas, perses, filepath.Join("config", "crd", "bases", "perses.dev_persesdashboards.yaml"))
 	manifests := map[string]string{}
 	for _, name := range []string{"keda.yaml", "hpa.yaml"} {
 		content, err := os.ReadFile(filepath.Join("..", "examples", "autoscaling", name))
@@ -40,6 +47,8 @@ func TestSchemas(t *testing.T) {
 		}
 		manifests[name] = string(content)
 	}
+	maps.Copy(manifests, resources(t, "grafana-operator", "grafana-operator"))
+	maps.Copy(manifests, resources(t, "operator", "perses-operator"))
 	for name, settings := range combinations {
 		args := []string{"template", "gpu", chart}
 		for _, s := range settings {
@@ -51,7 +60,8 @@ func TestSchemas(t *testing.T) {
 		}
 		manifests[name] = content
 	}
-	misspelt := map[string]string{"hostPath:": "hostDir:", "honorLabels:": "honourLabels:", "targetMatch:": "targets:", "readOnlyRootFilesystem:": "readOnly:", "scaleTargetRef:": "scaleTarget:"}
+	misspelt := map[string]string{"hostPath:": "hostDir:", "honorLabels:": "honourLabels:", "targetMatch:": "targets:", "readOnlyRootFilesystem:": "readOnly:", "scaleTargetRef:": "scaleTarget:",
+		"noDataState:": "noData:", "folderRef:": "folder-ref:", `"instanceSelector":`: `"instances":`, `"layouts":`: `"layout":`, `"renderVariables":`: `"variables":`}
 	folder, wrong := t.TempDir(), map[string]string{} // what each file with an error has instead of what
 	write := func(name, content string) string {
 		file := filepath.Join(folder, strconv.Itoa(len(wrong))+" "+name+".yaml")
@@ -83,11 +93,35 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
+// resources returns the custom resources that the generator writes, by file.
+func resources(t *testing.T, format, schema string) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("go", "run", "../jsonnet-free-gen", "--format", format, "--dashboards", schema, "--out", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	files := map[string]string{}
+	for _, pattern := range []string{"dashboards/*", "grafanaalertrulegroups.yaml", "prometheusrule.yaml"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range found {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[schema+" "+filepath.Base(path)] = string(content)
+		}
+	}
+	return files
+}
+
 // refusals runs kubeconform over a folder. It returns what each refused file is refused for.
 func refusals(t *testing.T, kubeconform, schemas, folder string) map[string]string {
 	t.Helper()
-	// Those of VictoriaMetrics' and Grafana's operators and of OpenShift are in no module that the proxy has.
-	cmd := exec.Command(kubeconform, "-strict", "-skip", "VMPodScrape,VMRule,GrafanaDashboard,SecurityContextConstraints", "-schema-location", schemas+"/{{.ResourceKind}}.json", "-output", "json", folder)
+	// Those of VictoriaMetrics' operator and of OpenShift are in no module that the proxy has.
+	cmd := exec.Command(kubeconform, "-strict", "-skip", "VMPodScrape,VMRule,SecurityContextConstraints", "-schema-location", schemas+"/{{.ResourceKind}}.json", "-output", "json", folder)
 	out, _ := cmd.Output() // it fails where a file is refused
 	var answer struct {
 		Resources []struct{ Filename, Status, Msg string }
@@ -145,13 +179,14 @@ func writeBuiltIns(t *testing.T, dir string) {
 	}
 }
 
-// writeCustom writes the schema of a CustomResourceDefinition.
+// writeCustom writes the schema of the newest version of a CustomResourceDefinition.
 func writeCustom(t *testing.T, dir, module, path string) {
 	var crd object
 	if err := yaml.Unmarshal(moduleFile(t, module, path), &crd); err != nil {
 		t.Fatal(err)
 	}
-	schema := at(t, crd, "spec", "versions", "schema", "openAPIV3Schema").(object)
+	versions := at(t, crd, "spec", "versions").([]any)
+	schema := at(t, versions[len(versions)-1], "schema", "openAPIV3Schema").(object)
 	closeObjects(schema)
 	writeSchema(t, dir, strings.ToLower(at(t, crd, "spec", "names", "kind").(string)), schema)
 }

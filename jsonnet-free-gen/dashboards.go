@@ -7,20 +7,31 @@ import (
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
-	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 // schemas maps the values of --dashboards to renderers.
-var schemas = map[string]func(dashboards.Board, rules.Style) ([]byte, error){classic: dashboards.Render, "v2": dashboards.RenderV2}
+var schemas = map[string]func(installation, dashboards.Board) ([]byte, error){
+	classic: func(i installation, b dashboards.Board) ([]byte, error) { return dashboards.Render(b, i.style) },
+	"v2":    func(i installation, b dashboards.Board) ([]byte, error) { return dashboards.RenderV2(b, i.style) },
+	"grafana-operator": func(i installation, b dashboards.Board) ([]byte, error) {
+		return dashboards.RenderGrafanaResource(b, i.style, i.name, i.metaLabels, i.grafanaLabels)
+	},
+	"perses": func(i installation, b dashboards.Board) ([]byte, error) {
+		return dashboards.RenderPerses(b, i.style, i.name)
+	},
+	"perses-operator": func(i installation, b dashboards.Board) ([]byte, error) {
+		return dashboards.RenderPersesResource(b, i.style, i.metaLabels)
+	},
+}
 
 const classic = "classic"
 
-// dashboards returns one file per dashboard, as Grafana loads them from a folder.
+// dashboards returns one file per dashboard.
 func (i installation) dashboards(folder string) []artifact {
 	var all []artifact
 	render := schemas[cmp.Or(i.schema, classic)]
 	for _, b := range dashboards.All(i.options.WindowPairs) {
-		all = append(all, artifact{folder + string(b.UID) + ".json", func() ([]byte, error) { return render(b, i.style) }})
+		all = append(all, artifact{folder + string(b.UID) + ".json", func() ([]byte, error) { return render(i, b) }})
 	}
 	return all
 }
@@ -37,7 +48,8 @@ The picture plots the queries of the incident dashboard over what [the drill](dr
 go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
 ` + "```" + `
 
-` + "`--dashboards v2`" + ` writes them as resources with schema v2, which only Grafana 13 and newer loads from files.
+` + "`--dashboards v2`" + ` writes them as resources with schema v2, which only Grafana 13 and newer loads from files; others are for Perses and for
+operators ([formats](formats.md)).
 
 Let Grafana load the folder, or import the files of helm/llm-node-exporter/files/dashboards by hand:
 

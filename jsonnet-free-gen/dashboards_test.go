@@ -19,7 +19,7 @@ func TestDashboardsAreCurrent(t *testing.T) {
 // Every format brings the dashboards, with the labels and runbooks of the installation and with the variables
 // that its alerts link with.
 func TestInstallationHasDashboards(t *testing.T) {
-	for _, format := range []string{"prometheus", "operator", "victoriametrics", "mimir"} {
+	for _, format := range []string{"prometheus", "operator", "victoriametrics", "mimir", "grafana"} {
 		dir := render(t, "--format", format, "--label", "cluster=k8s_cluster", "--runbook-url", "https://wiki.example/{alert}")
 		text := string(read(t, dir, "dashboards", string(rules.IncidentDashboard)+".json"))
 		var board struct {

@@ -20,6 +20,9 @@ type installation struct {
 	schema     string // of dashboards
 	name       string
 	metaLabels map[string]string
+	// datasource is the uid of Grafana's data source, grafanaLabels select the Grafana of its operator.
+	datasource    string
+	grafanaLabels map[string]string
 }
 
 // artifacts returns the files for one format.
@@ -34,8 +37,13 @@ func (i installation) artifacts(format string) []artifact {
 		all = append(all, artifact{"shard/remote_write.yaml", remoteWrite})
 	}
 	all = append(all, i.dashboards("dashboards/")...)
-	if format == "operator" {
+	switch format {
+	case "operator":
 		all = append(all, artifact{"alertmanagerconfig.yaml", i.alertmanagerConfig})
+	case "grafana":
+		all = append(all, artifact{"provisioning/alerting/" + i.name + ".yaml", i.grafanaAlerts}, artifact{"provisioning/dashboards/" + i.name + ".yaml", i.grafanaDashboards})
+	case "grafana-operator":
+		all = append(all, artifact{"grafanaalertrulegroups.yaml", i.grafanaResources})
 	}
 	return append(all,
 		artifact{"alertmanager.yaml", i.alertmanager},
@@ -45,7 +53,8 @@ func (i installation) artifacts(format string) []artifact {
 }
 
 // ruleFiles maps formats to the name of the rule file.
-var ruleFiles = map[string]string{"prometheus": "rules.yaml", "operator": "prometheusrule.yaml", "victoriametrics": "vmrule.yaml", "mimir": "namespace.yaml"}
+var ruleFiles = map[string]string{"prometheus": "rules.yaml", "operator": "prometheusrule.yaml", "victoriametrics": "vmrule.yaml", "mimir": "namespace.yaml",
+	"grafana": "rules.yaml", "grafana-operator": "prometheusrule.yaml"}
 
 // tier describes a part of the installation with its own rules.
 type tier struct {
@@ -74,13 +83,17 @@ const (
 
 func (i installation) ruleFile(format string, t tier) ([]byte, error) {
 	i.style.MetricsQL = format == "victoriametrics"
-	file := rules.NewFile(i.groups(t), i.style)
+	groups := i.groups(t)
+	if byGrafana(format) {
+		groups = records(groups)
+	}
+	file := rules.NewFile(groups, i.style)
 	var value any = file
 	object := func(version, kind string) ruleObject {
 		return ruleObject{APIVersion: version, Kind: kind, Metadata: metadata{Name: i.name + t.suffix, Labels: i.metaLabels}, Spec: file}
 	}
 	switch format {
-	case "operator":
+	case "operator", "grafana-operator":
 		value = object("monitoring.coreos.com/v1", "PrometheusRule")
 	case "victoriametrics":
 		value = object("operator.victoriametrics.com/v1beta1", "VMRule")

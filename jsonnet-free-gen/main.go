@@ -64,6 +64,12 @@ func run(args []string) error {
 	if err := c.configure(c.windows, c.severities); err != nil {
 		return err
 	}
+	if byGrafana(c.format) && c.fleet {
+		return errors.New("--fleet: Grafana evaluates alerts on one data source, and a fleet has one per shard; use --format mimir")
+	}
+	if c.format == "grafana" && c.schema != classic && c.schema != "v2" {
+		return fmt.Errorf("--dashboards %s: --format grafana has Grafana load the folder, which holds classic or v2 files; use another --format", c.schema)
+	}
 	return generate(c.out, c.check, c.artifacts(c.format))
 }
 
@@ -81,21 +87,23 @@ func (c *command) app() *kingpin.Application {
 	app := kingpin.New("jsonnet-free-gen", "Renders the generated files of this repository or, with --format, the rules for one installation. "+
 		"With report as the first argument, it reports on error budgets instead, and with backtest on what objectives would have paged on: see report --help and backtest --help.")
 	app.HelpFlag.Short('h')
-	c.style.Labels, c.metaLabels, c.severities = map[string]string{}, map[string]string{}, map[string]string{}
+	c.style.Labels, c.metaLabels, c.grafanaLabels, c.severities = map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
 	app.Flag("out", "Folder to write to.").Default(".").StringVar(&c.out)
 	app.Flag("check", "Write nothing; fail if a file differs from what would be written.").BoolVar(&c.check)
-	app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule), victoriametrics (VMRule) or mimir (a rule namespace).").EnumVar(&c.format, "prometheus", "operator", "victoriametrics", "mimir")
+	app.Flag("format", "What to render rules for: prometheus, operator (PrometheusRule), victoriametrics (VMRule), mimir (a rule namespace), grafana (alerts that Grafana evaluates, as provisioning files) or grafana-operator (the same as custom resources).").EnumVar(&c.format, "prometheus", "operator", "victoriametrics", "mimir", "grafana", "grafana-operator")
 	app.Flag("fleet", "Render two tiers for a fleet too large for one Prometheus: shard/ records sums, global/ alerts on them.").BoolVar(&c.fleet)
 	app.Flag("window", "A pair of burn-rate windows, such as 1h/5m=2%:page or 1d/2h=10%:ticket. Repeatable; replaces the four pairs of the SRE Workbook.").PlaceHolder("LONG/SHORT=SPEND:SEVERITY").StringsVar(&c.windows)
 	app.Flag("severity", "Value of the severity label for page, ticket or info, such as page=critical. Repeatable.").PlaceHolder("WHAT=VALUE").StringMapVar(&c.severities)
 	app.Flag("label", "New name for a label that Prometheus sets ("+strings.Join(rules.Renamable(), ", ")+"), such as cluster=k8s_cluster. Repeatable.").PlaceHolder("NAME=NAME").StringMapVar(&c.style.Labels)
 	app.Flag("runbook-url", "Address of a runbook; {alert} stands for the alert's name, {labels} for a query with those of its labels that the exporter's own pages fill in.").PlaceHolder("URL").Default(rules.DefaultRunbookURL).StringVar(&c.style.RunbookURL)
 	app.Flag("dashboard-url", "Address of a dashboard, such as https://grafana.example/d/{uid}. Without it, alerts carry no link to a dashboard.").PlaceHolder("URL").StringVar(&c.style.DashboardURL)
-	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, or v2, for 13 and newer.").Default(classic).EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
+	app.Flag("dashboards", "Schema of the dashboards: classic, for Grafana 10 and newer, v2, for 13 and newer, grafana-operator (GrafanaDashboard), perses or perses-operator (PersesDashboard).").Default(classic).EnumVar(&c.schema, slices.Sorted(maps.Keys(schemas))...)
 	app.Flag("job", "Job label of the exporter's scrape; may be a regular expression.").Default(rules.DefaultJobs).StringVar(&c.options.Job)
 	app.Flag("objective-label", "A label of objectives to copy to their alerts. Repeatable; replaces the default.").PlaceHolder("NAME").Default(rules.DefaultObjectiveLabels()...).StringsVar(&c.options.ObjectiveLabels)
-	app.Flag("name", "Name of the PrometheusRule, the VMRule or the Mimir namespace.").Default("llm-node-exporter").StringVar(&c.name)
-	app.Flag("meta-label", "Label of the PrometheusRule or VMRule, such as release=prometheus. Repeatable.").PlaceHolder("NAME=VALUE").StringMapVar(&c.metaLabels)
+	app.Flag("name", "Name of the PrometheusRule, the VMRule, the Mimir namespace, Grafana's folder or the Perses project.").Default("llm-node-exporter").StringVar(&c.name)
+	app.Flag("meta-label", "Label of custom resources, such as release=prometheus. Repeatable.").PlaceHolder("NAME=VALUE").StringMapVar(&c.metaLabels)
+	app.Flag("datasource", "The uid of the Prometheus data source that Grafana's alerts query.").PlaceHolder("UID").Default("prometheus").StringVar(&c.datasource)
+	app.Flag("grafana-label", "Label of the Grafana for which its operator creates the resources. Repeatable; replaces the default.").PlaceHolder("NAME=VALUE").Default("dashboards=grafana").StringMapVar(&c.grafanaLabels)
 	app.Flag("openslo", "Print the objectives of a file of OpenSLO v1 documents as configuration, and explain why others cannot be imported.").PlaceHolder("FILE").ExistingFileVar(&c.openSLO)
 	return app
 }
@@ -172,10 +180,15 @@ func (i *installation) configure(windows []string, severities map[string]string)
 	if problems := validation.IsDNS1123Subdomain(i.name); problems != nil {
 		return fmt.Errorf("--name %q: %s", i.name, problems[0])
 	}
-	for name, value := range i.metaLabels {
-		if problems := append(validation.IsQualifiedName(name), validation.IsValidLabelValue(value)...); problems != nil {
-			return fmt.Errorf("--meta-label %s=%s: %s", name, value, problems[0])
+	for flag, labels := range map[string]map[string]string{"--meta-label": i.metaLabels, "--grafana-label": i.grafanaLabels} {
+		for name, value := range labels {
+			if problems := append(validation.IsQualifiedName(name), validation.IsValidLabelValue(value)...); problems != nil {
+				return fmt.Errorf("%s %s=%s: %s", flag, name, value, problems[0])
+			}
 		}
+	}
+	if !grafanaUID.MatchString(i.datasource) {
+		return fmt.Errorf("--datasource %q: a uid has up to 40 letters, digits, - and _; it is in the address of the data source's page in Grafana", i.datasource)
 	}
 	for _, name := range i.options.ObjectiveLabels {
 		if err := slo.CheckLabel(name); err != nil {
@@ -221,6 +234,9 @@ func importOpenSLO(path string, to io.Writer) error {
 	}
 	return refused
 }
+
+// grafanaUID matches what Grafana accepts as a uid.
+var grafanaUID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,40}$`)
 
 var severityNames = map[string]slo.Severity{"page": slo.Page, "ticket": slo.Ticket, "info": slo.Info}
 

@@ -1,0 +1,274 @@
+package dashboards
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// RenderPerses writes a dashboard as a resource of Perses 0.53 and newer, for a project. Queries go to the project's
+// default Prometheus data source. docs/formats.md says what Perses cannot show.
+func RenderPerses(b Board, style rules.Style, project string) ([]byte, error) {
+	return encode(object{Kind: "Dashboard", Metadata: objectMetadata{Name: string(b.UID), Project: project}, Spec: writer{b, style.WithDefaults()}.perses()})
+}
+
+// RenderPersesResource writes a dashboard as the custom resource of Perses' operator, with labels.
+func RenderPersesResource(b Board, style rules.Style, labels map[string]string) ([]byte, error) {
+	return encode(object{APIVersion: "perses.dev/v1alpha2", Kind: "PersesDashboard", Metadata: objectMetadata{Name: string(b.UID), Labels: labels},
+		Spec: fields{"config": writer{b, style.WithDefaults()}.perses()}})
+}
+
+// Perses' own types would bring the modules of its server. The tests check these against Perses and its operator.
+type (
+	persesSpec struct {
+		Display         persesDisplay         `json:"display"`
+		Variables       []persesKind          `json:"variables"`
+		Panels          map[string]persesKind `json:"panels"`
+		Layouts         []persesKind          `json:"layouts"`
+		Duration        string                `json:"duration"`
+		RefreshInterval string                `json:"refreshInterval"`
+		Links           []persesLink          `json:"links"`
+	}
+	persesDisplay struct {
+		Name        string `json:"name"`
+		Description string `json:"description,omitempty"`
+	}
+	// persesKind holds a plugin, a variable, a panel, a layout or a query: a kind and what belongs to it.
+	persesKind struct {
+		Kind string `json:"kind"`
+		Spec any    `json:"spec"`
+	}
+	persesPanel struct {
+		Display persesDisplay `json:"display"`
+		Plugin  persesKind    `json:"plugin"`
+		Queries []persesKind  `json:"queries,omitempty"`
+		Links   []persesLink  `json:"links,omitempty"`
+	}
+	persesLink struct {
+		Name            string `json:"name"`
+		URL             string `json:"url"`
+		RenderVariables bool   `json:"renderVariables"`
+		TargetBlank     bool   `json:"targetBlank"`
+	}
+)
+
+func (w writer) perses() persesSpec {
+	s := persesSpec{Display: persesDisplay{w.Title(), w.Description}, Variables: w.variablesPerses(), Panels: map[string]persesKind{},
+		Duration: strings.TrimPrefix(w.Since, "now-"), RefreshInterval: w.Refresh}
+	for uid := range titles {
+		if uid != w.UID {
+			s.Links = append(s.Links, w.onward(uid))
+		}
+	}
+	slices.SortFunc(s.Links, func(a, b persesLink) int { return strings.Compare(a.Name, b.Name) })
+	s.Links = append(s.Links, w.runbooks())
+	for _, r := range w.Rows {
+		at, _ := place(r.Panels, 0)
+		var items []fields
+		for i, p := range r.Panels {
+			name := fmt.Sprintf("panel-%d", id(r.Title, p.Title))
+			s.Panels[name] = persesKind{"Panel", w.panelPerses(p)}
+			items = append(items, fields{"x": at[i].X, "y": at[i].Y, "width": at[i].W, "height": at[i].H, "content": map[string]string{"$ref": "#/spec/panels/" + name}})
+		}
+		s.Layouts = append(s.Layouts, persesKind{"Grid", fields{"items": items,
+			"display": fields{"title": r.Title, "collapse": fields{"open": !r.Collapsed}}}})
+	}
+	return s
+}
+
+// variablesPerses returns the filters. There is none for the data source: the default one of the project answers.
+func (w writer) variablesPerses() []persesKind {
+	var all []persesKind
+	for _, v := range w.Variables {
+		all = append(all, persesKind{"ListVariable", fields{
+			"name": v.name, "display": persesDisplay{Name: v.title}, "defaultValue": "$__all",
+			"allowAllValue": true, "allowMultiple": true, "customAllValue": AllValue, "sort": "alphabetical-asc",
+			"plugin": persesKind{"PrometheusLabelValuesVariable", fields{"labelName": w.style.Label(v.label), "matchers": []string{w.offered(v).String()}}},
+		}})
+	}
+	if w.Price {
+		all = append(all, persesKind{"TextVariable", fields{"name": "price", "display": persesDisplay{priceLabel, priceAbout}, "value": priceDefault}})
+	}
+	return all
+}
+
+func (w writer) panelPerses(p Panel) persesPanel {
+	out := persesPanel{Display: persesDisplay{p.Title, p.describe()}, Plugin: w.pluginPerses(p)}
+	if p.Kind == Text {
+		return out
+	}
+	out.Display.Description += "\n\n**Empty:** " + p.Empty // it has no text for "no data"
+	for i, q := range slices.Concat(p.Queries, p.Limits) {
+		query := fields{"query": w.expr(p.drawn(i)), "seriesNameFormat": w.legend(p, q)}
+		out.Queries = append(out.Queries, persesKind{"TimeSeriesQuery", fields{"plugin": persesKind{"PrometheusTimeSeriesQuery", query}}})
+	}
+	switch p.Runbook {
+	case "":
+	case eachAlert, eachRunbook: // Perses' links know no value that was clicked
+		out.Links = append(out.Links, w.runbooks())
+	default:
+		out.Links = append(out.Links, persesLink{Name: p.runbookTitle(), URL: w.style.Runbook(p.Runbook), TargetBlank: true})
+	}
+	if p.Next != "" {
+		out.Links = append(out.Links, w.onward(p.Next))
+	}
+	return out
+}
+
+// onward links to another dashboard of the project at the same time with the same filters.
+func (w writer) onward(to rules.Dashboard) persesLink {
+	url := string(to) + "?start=$__from&end=$__to"
+	for _, v := range w.Variables {
+		url += "&var-" + v.name + "=${" + v.name + ":percentencode}"
+	}
+	return persesLink{Name: titles[to], URL: url, RenderVariables: true}
+}
+
+// runbooks links to all runbooks.
+func (w writer) runbooks() persesLink {
+	return persesLink{Name: "Runbooks", URL: runbookIndex(w.style), TargetBlank: true}
+}
+
+// pluginPerses returns the visualisation that comes closest.
+func (w writer) pluginPerses(p Panel) persesKind {
+	switch p.Kind {
+	case Text:
+		return persesKind{"Markdown", fields{"text": p.Markdown(w.style)}}
+	case Stat:
+		spec := fields{"calculation": "last-number", "format": formatPerses(p.Unit), "thresholds": thresholdsPerses(p.Steps)}
+		if p.States != nil {
+			spec["mappings"] = mappingsPerses(p)
+		}
+		return persesKind{"StatChart", spec}
+	case Timeline:
+		return persesKind{"StatusHistoryChart", fields{"mappings": mappingsPerses(p)}}
+	case Table:
+		return persesKind{"Table", w.columnsPerses(p)}
+	}
+	unit := p.Unit
+	if p.Kind == Heatmap { // Perses draws only native histograms as one: a line per bucket says how many are at most that long
+		unit = perSecond
+	}
+	axis := fields{"format": formatPerses(unit)}
+	if p.Max != 0 {
+		axis["min"], axis["max"] = 0, p.Max
+	}
+	visual := fields{"display": "line", "connectNulls": false}
+	if p.Stacked {
+		visual["stack"], visual["areaOpacity"] = "all", 0.3
+	}
+	spec := fields{"yAxis": axis, "visual": visual, "legend": fields{"position": "bottom", "mode": "table", "values": []string{"last-number", "max"}}}
+	if len(p.Steps) > 1 {
+		spec["thresholds"] = thresholdsPerses(p.Steps)
+	}
+	var queries []fields
+	for i, q := range slices.Concat(p.Queries, p.Limits) {
+		if c := q.Colour(); c != "" {
+			set := fields{"queryIndex": i, "colorMode": "fixed", "colorValue": c}
+			if i >= len(p.Queries) {
+				set["lineStyle"] = "dashed"
+			}
+			queries = append(queries, set)
+		}
+	}
+	if queries != nil {
+		spec["querySettings"] = queries
+	}
+	return persesKind{"TimeSeriesChart", spec}
+}
+
+func thresholdsPerses(all []Step) fields {
+	above := []fields{}
+	for _, s := range all[1:] {
+		above = append(above, fields{"value": s.At, "color": s.Colour})
+	}
+	return fields{"mode": "absolute", "defaultColor": all[0].Colour, "steps": above}
+}
+
+func mappingsPerses(p Panel) []persesKind {
+	var all []persesKind
+	for _, s := range p.states() {
+		all = append(all, persesKind{"Value", fields{"value": strconv.Itoa(s.Value), "result": fields{"value": s.Name, "color": s.Colour}}})
+	}
+	return all
+}
+
+// columnsPerses returns the settings of a table, which shows its columns only. A table of several queries has a row per
+// set of labels.
+func (w writer) columnsPerses(p Panel) fields {
+	spec := fields{"density": "compact", "defaultColumnHidden": p.Columns != nil}
+	if len(p.Queries) > 1 {
+		spec["transforms"] = []persesKind{{"MergeSeries", fields{}}}
+	}
+	if p.Columns == nil {
+		spec["columnSettings"] = []fields{{"name": "value", "hide": true}, {"name": "timestamp", "hide": true}}
+		return spec
+	}
+	names := w.names(p.Queries[0].Expr)
+	var all []fields
+	for i, c := range p.Columns {
+		name := cmp.Or(names[c.Field], c.Field)
+		if letter, ok := strings.CutPrefix(name, "Value #"); ok {
+			name = "value #" + strconv.Itoa(int(letter[0]-'A')+1)
+		} else if name == "Value" {
+			name = "value"
+		}
+		set := fields{"name": name, "header": c.Title, "hide": false}
+		if c.Width != 0 {
+			set["width"] = c.Width
+		}
+		if c.Unit != "" {
+			set["format"] = formatPerses(c.Unit)
+		}
+		if i == 0 { // the largest values first, names from A to Z
+			set["sort"] = "asc"
+			if c.Field == "Value" {
+				set["sort"] = "desc"
+			}
+		}
+		if c.Texts != nil {
+			set["cellSettings"] = textsPerses(c.Texts)
+		}
+		all = append(all, set)
+	}
+	spec["columnSettings"] = all
+	return spec
+}
+
+func textsPerses(of map[string]string) []fields {
+	var all []fields
+	for _, value := range slices.Sorted(maps.Keys(of)) {
+		all = append(all, fields{"condition": persesKind{"Value", fields{"value": value}}, "text": of[value]})
+	}
+	return all
+}
+
+// formatPerses returns the unit that comes closest; Perses has none of our own.
+func formatPerses(unit string) fields {
+	switch unit {
+	case seconds, duration:
+		return fields{"unit": "seconds"}
+	case share:
+		return fields{"unit": "percent-decimal"}
+	case perSecond, tokenRate:
+		return fields{"unit": "counts/sec", "shortValues": true}
+	case requests:
+		return fields{"unit": "requests/sec", "shortValues": true}
+	case octets:
+		return fields{"unit": "bytes", "shortValues": true}
+	case bandwidth:
+		return fields{"unit": "bytes/sec", "shortValues": true}
+	case celsius:
+		return fields{"unit": "celsius"}
+	case dollars:
+		return fields{"unit": "usd"}
+	case sinceThen:
+		return fields{"unit": "relative-time"}
+	}
+	return fields{"unit": "decimal", "shortValues": true}
+}

@@ -1,0 +1,225 @@
+package dashboards_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// persesBoard is what Perses reads.
+type persesBoard struct {
+	Kind     string
+	Metadata struct{ Name, Project string }
+	Spec     struct {
+		Display         struct{ Name, Description string }
+		Duration        string
+		RefreshInterval string
+		Links           []persesLink
+		Variables       []struct {
+			Kind string
+			Spec struct {
+				Name, DefaultValue, CustomAllValue, Value string
+				Plugin                                    struct {
+					Kind string
+					Spec struct {
+						LabelName string
+						Matchers  []string
+					}
+				}
+			}
+		}
+		Panels map[string]struct {
+			Spec struct {
+				Display struct{ Name, Description string }
+				Links   []persesLink
+				Plugin  struct {
+					Kind string
+					Spec struct {
+						Text     string
+						Mappings []struct{ Spec struct{ Value string } }
+					}
+				}
+				Queries []struct {
+					Spec struct {
+						Plugin struct {
+							Kind string
+							Spec struct{ Query, SeriesNameFormat string }
+						}
+					}
+				}
+			}
+		}
+		Layouts []struct {
+			Spec struct {
+				Display struct {
+					Title    string
+					Collapse struct{ Open bool }
+				}
+				Items []struct {
+					X, Y, Width, Height int
+					Content             struct {
+						Ref string `json:"$ref"`
+					}
+				}
+			}
+		}
+	}
+}
+
+type persesLink struct {
+	Name, URL       string
+	RenderVariables bool
+}
+
+func renderPerses(t *testing.T, b dashboards.Board) []byte {
+	t.Helper()
+	content, err := dashboards.RenderPerses(b, rules.Style{}, "llm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(content), ": null") { // Perses wants lists
+		t.Errorf("%s holds null", b.Title())
+	}
+	return content
+}
+
+// Perses shows the rows, panels, queries, legends, filters and texts that Grafana shows, in the same places, and names what it draws
+// instead of what it lacks.
+func TestPersesSaysTheSame(t *testing.T) {
+	kinds := map[string]string{"timeseries": "TimeSeriesChart", "stat": "StatChart", "state-timeline": "StatusHistoryChart", "heatmap": "TimeSeriesChart", "table": "Table", "text": "Markdown"}
+	for i, want := range boards(t) {
+		var got persesBoard
+		decode(t, renderPerses(t, dashboards.All(nil)[i]), &got)
+		s := got.Spec
+		if got.Kind != "Dashboard" || got.Metadata.Name != want.UID || got.Metadata.Project != "llm" || s.Display.Name != want.Title || s.Display.Description != want.Description ||
+			"now-"+s.Duration != want.Time.From || s.RefreshInterval != want.Refresh || len(s.Links) != len(boards(t)) {
+			t.Errorf("%s: %+v %s %s %v", want.Title, got.Metadata, s.Duration, s.RefreshInterval, s.Links)
+		}
+		var variables []string
+		for _, v := range s.Variables {
+			query := v.Spec.Value
+			if v.Kind == "ListVariable" {
+				query = "label_values(" + strings.Join(v.Spec.Plugin.Spec.Matchers, ", ") + ", " + v.Spec.Plugin.Spec.LabelName + ")"
+				if v.Spec.DefaultValue != "$__all" || v.Spec.CustomAllValue != dashboards.AllValue {
+					t.Errorf("%s: %s does not begin with everything", want.Title, v.Spec.Name)
+				}
+			}
+			variables = append(variables, v.Spec.Name+" "+query)
+		}
+		var classic []string
+		for _, v := range want.Templating.List[1:] { // the first is the data source
+			classic = append(classic, v.Name+" "+v.Query)
+		}
+		same(t, want.Title+", variables", variables, classic)
+		panels := want.flat()
+		for _, row := range want.Panels {
+			if row.Type != "row" {
+				continue
+			}
+			layout := s.Layouts[0].Spec
+			s.Layouts = s.Layouts[1:]
+			if layout.Display.Title != row.Title || layout.Display.Collapse.Open == row.Collapsed {
+				t.Errorf("%s: row %+v, want %s", want.Title, layout.Display, row.Title)
+			}
+			for _, at := range layout.Items {
+				p := panels[0]
+				panels = panels[1:]
+				name := strings.TrimPrefix(at.Content.Ref, "#/spec/panels/")
+				o := s.Panels[name].Spec
+				delete(s.Panels, name)
+				what := want.Title + ", " + p.Title
+				if o.Display.Name != p.Title || !strings.HasPrefix(o.Display.Description, p.Description) || o.Plugin.Kind != kinds[p.Type] {
+					t.Errorf("%s: %s %s: %s", what, o.Plugin.Kind, o.Display.Name, o.Display.Description)
+				}
+				if at.X != p.GridPos.X || at.Y != p.GridPos.Y-row.GridPos.Y-1 || at.Width != p.GridPos.W || at.Height != p.GridPos.H {
+					t.Errorf("%s stands at %+v, want %+v", what, at, p.GridPos)
+				}
+				var queries, targets []string
+				for _, q := range o.Queries {
+					queries = append(queries, q.Spec.Plugin.Spec.Query+" as "+q.Spec.Plugin.Spec.SeriesNameFormat)
+				}
+				for _, q := range p.Targets {
+					targets = append(targets, q.Expr+" as "+q.LegendFormat)
+				}
+				same(t, what, queries, targets)
+				if p.Type == "text" {
+					same(t, what, o.Plugin.Spec.Text, p.Options.Content)
+					continue
+				}
+				if !strings.Contains(o.Display.Description, p.FieldConfig.Defaults.NoValue) || len(o.Links) != len(p.FieldConfig.Defaults.Links) {
+					t.Errorf("%s: no word for the empty panel, or other links than %v: %v", what, p.FieldConfig.Defaults.Links, o.Links)
+				}
+				states := 0
+				for _, m := range p.FieldConfig.Defaults.Mappings {
+					states += len(m.Options)
+				}
+				if len(o.Plugin.Spec.Mappings) != states {
+					t.Errorf("%s names %d values, want %d", what, len(o.Plugin.Spec.Mappings), states)
+				}
+			}
+		}
+		if len(panels) > 0 || len(s.Panels) > 0 {
+			t.Errorf("%s: %d panels are missing, %d are nowhere", want.Title, len(panels), len(s.Panels))
+		}
+	}
+}
+
+// Links between dashboards of Perses carry all filters of the one that is left.
+func TestPersesLinksKeepFilters(t *testing.T) {
+	for _, b := range dashboards.All(nil) {
+		var got persesBoard
+		decode(t, renderPerses(t, b), &got)
+		links := got.Spec.Links
+		for _, p := range got.Spec.Panels {
+			links = append(links, p.Spec.Links...)
+		}
+		for _, l := range links {
+			if !l.RenderVariables {
+				continue
+			}
+			for _, v := range got.Spec.Variables {
+				if v.Kind == "ListVariable" && !strings.Contains(l.URL, "&var-"+v.Spec.Name+"=${"+v.Spec.Name+":percentencode}") {
+					t.Errorf("%s: %s forgets %s: %s", b.Title(), l.Name, v.Spec.Name, l.URL)
+				}
+			}
+		}
+	}
+}
+
+// Perses' own command accepts the dashboards. With PERSES_PLUGINS, a folder with the archives of its plugins, it also reads each query and panel.
+func TestPersesLint(t *testing.T) {
+	percli, err := exec.LookPath("percli")
+	if err != nil {
+		t.Skip("percli is not installed: go install github.com/perses/perses/cmd/percli@v0.53.0")
+	}
+	dir := t.TempDir()
+	lint := func(content string) string {
+		path := filepath.Join(dir, "board.json")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"lint", "--percliconfig", filepath.Join(dir, "none.json"), "-f", path}
+		if plugins := os.Getenv("PERSES_PLUGINS"); plugins != "" {
+			args = append(args, "--plugin.path", plugins)
+		}
+		out, err := exec.Command(percli, args...).CombinedOutput()
+		if err == nil {
+			return ""
+		}
+		return string(out)
+	}
+	for _, b := range dashboards.All(nil) {
+		content := string(renderPerses(t, b))
+		if said := lint(content); said != "" {
+			t.Errorf("%s: %s", b.Title(), said)
+		}
+		if lint(strings.Replace(content, "#/spec/panels/", "#/spec/panel/", 1)) == "" {
+			t.Errorf("%s: percli accepts a panel that is nowhere", b.Title())
+		}
+	}
+}

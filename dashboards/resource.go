@@ -1,0 +1,31 @@
+package dashboards
+
+import "github.com/llm-node-exporter/llm-node-exporter/rules"
+
+// object holds a custom resource, or a resource of Perses, which has a project and no version.
+type object struct {
+	APIVersion string         `json:"apiVersion,omitempty"`
+	Kind       string         `json:"kind"`
+	Metadata   objectMetadata `json:"metadata"`
+	Spec       any            `json:"spec"`
+}
+
+type objectMetadata struct {
+	Name    string            `json:"name"`
+	Project string            `json:"project,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+}
+
+// fields holds a part of a resource whose schema depends on a plugin.
+type fields = map[string]any
+
+// RenderGrafanaResource writes a dashboard in the classic schema as the custom resource of Grafana's operator, with labels,
+// for a folder of the Grafanas that have the labels in grafanas.
+func RenderGrafanaResource(b Board, style rules.Style, folder string, labels, grafanas map[string]string) ([]byte, error) {
+	content, err := Render(b, style)
+	if err != nil {
+		return nil, err
+	}
+	return encode(object{APIVersion: "grafana.integreatly.org/v1beta1", Kind: "GrafanaDashboard", Metadata: objectMetadata{Name: string(b.UID), Labels: labels},
+		Spec: fields{"folder": folder, "instanceSelector": fields{"matchLabels": grafanas}, "json": string(content)}})
+}
