@@ -157,33 +157,36 @@ func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, hei
 // mostLines is how many lines of a panel a person can tell apart.
 const mostLines = 20
 
-// drawn returns the expression of query i, of the panel's queries and limits: of many lines the largest, or the smallest
-// where low values are bad. Limits are few.
+// drawn returns the expression of query i, of the panel's queries and limits: of many lines those that reach the largest
+// values within the range, or the smallest where low values are bad. They are chosen once, at a hundred moments: chosen at
+// each point, every point could add another line. Limits are few.
 func (p Panel) drawn(i int) promql.Expr {
-	switch {
-	case i >= len(p.Queries):
+	if i >= len(p.Queries) {
 		return p.Limits[i-len(p.Queries)].Expr
-	case p.Kind != Lines:
-		return p.Queries[i].Expr
-	case p.lowIsBad():
-		return promql.BottomK(mostLines/len(p.Queries), nil, p.Queries[i].Expr)
 	}
-	return promql.TopK(mostLines/len(p.Queries), nil, p.Queries[i].Expr)
+	e := p.Queries[i].Expr
+	switch {
+	case p.Kind != Lines:
+		return e
+	case p.lowIsBad():
+		return promql.And(e, promql.BottomK(mostLines/len(p.Queries), nil, inSteps(hundredth, "min_over_time", e)))
+	}
+	return promql.And(e, promql.TopK(mostLines/len(p.Queries), nil, inSteps(hundredth, "max_over_time", e)))
 }
 
 // omits says which lines a panel leaves out.
 func (p Panel) omits() string {
-	which := "largest"
+	which := "highest"
 	if p.lowIsBad() {
-		which = "smallest"
+		which = "lowest"
 	}
 	switch {
 	case p.Kind != Lines:
 		return ""
 	case len(p.Queries) == 1:
-		return fmt.Sprintf(" Only the %d %s at each time are drawn: filter to see the rest.", mostLines, which)
+		return fmt.Sprintf(" Only the %d lines that reach %s in the range are drawn: filter to see the rest.", mostLines, which)
 	}
-	return fmt.Sprintf(" Only the %d %s of each kind at each time are drawn: filter to see the rest.", mostLines/len(p.Queries), which)
+	return fmt.Sprintf(" Of each kind, only the %d lines that reach %s in the range are drawn: filter to see the rest.", mostLines/len(p.Queries), which)
 }
 
 // lowIsBad reports whether the lowest values are the bad ones.
