@@ -3,7 +3,6 @@ package dashboards_test
 import (
 	"flag"
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -70,12 +69,7 @@ func fleetOf(t testing.TB, models, replicas int, window time.Duration, keep func
 // graphs have 360 points. The closed rows are reported apart.
 func BenchmarkLoad(b *testing.B) {
 	window := time.Duration(*fleetHours) * time.Hour
-	sim, err := rulesim.New()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer sim.Close()
-	fill(b, sim, window, func(*metrics.Family) bool { return true })
+	sim := fleetOf(b, *fleetModels, *fleetReplicas, window, func(*metrics.Family) bool { return true })
 	for _, board := range boards(b) {
 		load(b, sim, board, window)
 	}
@@ -85,11 +79,6 @@ func BenchmarkLoad(b *testing.B) {
 // stored, one sample a minute as the rules record them.
 func BenchmarkMonth(b *testing.B) {
 	const window = 30 * 24 * time.Hour
-	sim, err := rulesim.New()
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer sim.Close()
 	all := boards(b)
 	month := all[slices.IndexFunc(all, func(d board) bool { return d.UID == string(rules.SLODashboard) })]
 	read := map[*metrics.Family]bool{}
@@ -98,8 +87,7 @@ func BenchmarkMonth(b *testing.B) {
 			read[promql.Lookup(name)] = true
 		}
 	})
-	fill(b, sim, window, func(f *metrics.Family) bool { return read[f] })
-	load(b, sim, month, window)
+	load(b, fleetOf(b, *fleetModels, *fleetReplicas, window, func(f *metrics.Family) bool { return read[f] }), month, window)
 }
 
 // load opens a dashboard and reports what that took.
@@ -258,7 +246,8 @@ func fill(t testing.TB, sim *rulesim.Sim, window time.Duration, keep func(*metri
 	for at := time.Duration(0); at <= window; at += time.Minute {
 		if err := sim.Append(rulesim.Epoch.Add(at), func(emit rulesim.Emit) {
 			for i, s := range all { // each is the largest now and then
-				emit(s.labels, 1+s.perMinute*at.Minutes()+(s.perMinute/3+0.5)*math.Sin(at.Minutes()+float64(i)))
+				wave := (int(at.Minutes()) + i) % 5
+				emit(s.labels, 1+s.perMinute*at.Minutes()+(1+s.perMinute/6)*float64(wave))
 			}
 		}); err != nil {
 			t.Fatal(err)

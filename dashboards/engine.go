@@ -89,7 +89,7 @@ func probeRow(s scope) []Panel {
 			Query{promql.Max(address, s.of(metrics.ProbeFailures)), "failed " + legend}, Query{promql.Min(address, s.of(metrics.ProbeAnswerMatches)), "same answer " + legend},
 			Query{promql.Equal(promql.Max(by(address, metrics.LabelReason), s.of(metrics.ProbeEngineAsked)), promql.Num(0)), "not asked, {{reason}} " + legend}).
 			empty(noProbe).runbook("LLMProbeFailing").next(rules.IncidentDashboard).
-			movesIn("wedged-unseen", "dead-gateway"),
+			movesIn("wedged-unseen", "dead-gateway").notDrilled("the drill asks every engine"),
 	}
 }
 

@@ -174,7 +174,7 @@ func eccRow(s scope) []Panel {
 	flag := func(f *metrics.Family, what string) Query { return stateOfGPU(promql.Max(gpus, s.of(f)), what) }
 	return []Panel{
 		lines("ECC errors per hour", number, 8, About{
-			"Memory errors in the last hour, corrected and not, by where they were found.",
+			"Memory errors in the last hour, corrected and not, by where they were found. A GPU that is new here shows all since its driver loaded.",
 			"Corrected errors are a warning; one that is not corrected ends the process that hit it.",
 			"Uncorrected: reset at the next opportunity, and see whether it returns."},
 			onePerGPU(s.lastHour(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime, "volatile")), "{{severity}} {{location}}")).

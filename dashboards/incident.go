@@ -75,6 +75,11 @@ func objectiveRow(s scope, w windows) []Panel {
 	legend := "{{slo}} {{model_name}}"
 	objective := []string{metrics.LabelSLO}
 	left := promql.Min(objective, s.of(metrics.RecordedExhaustion))
+	worst := promql.Max(objective, burn("5m"))
+	pages := promql.Max(objective, promql.Ge(burn("5m"), promql.Max(metrics.ModelSLOLabels,
+		s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, w.patient.Long.String()))), promql.On(metrics.ModelSLOLabels...).ManyToOne()))
+	rest := promql.Unless(worst, pages)
+	sorted := func(e promql.Expr) Query { return Query{promql.Call("sort_desc", e), "{{slo}}"} }
 	var byWindow []Query
 	for _, window := range w.paging() {
 		byWindow = append(byWindow, Query{burn(window), window + " " + legend})
@@ -83,8 +88,8 @@ func objectiveRow(s scope, w windows) []Panel {
 		single("Burn rate, 5 minutes", number, About{
 			"How fast budget burns now, as a multiple of what the objective allows, for the model that burns fastest.",
 			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
-			"Above 1: go down the rows. Below: it may be over; check the hour beside it."},
-			Query{promql.Call("sort_desc", promql.Max(objective, burn("5m"))), "{{slo}}"}).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			"Vermilion: above the line at which this objective pages. Above 1: go down the rows. Below: it may be over; check the hour below."},
+			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		single("Budget left", share, About{
 			"Share of the period's error budget that is left, for the model with the least.",
@@ -200,7 +205,7 @@ func phaseRow(s scope) []Panel {
 func scopeRow(s scope) []Panel {
 	return []Panel{
 		lines("Mean TTFT by replica", seconds, 8, About{
-			"Mean TTFT of every replica.",
+			"The mean time to first token of every replica.",
 			"One line above the others is a bad replica; all of them together are the model, the traffic or the release.",
 			"One bad replica: take it out of rotation, then look at its GPU."},
 			Query{s.mean(replicas, metrics.TimeToFirstToken), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
@@ -262,7 +267,7 @@ func gpuRow(s scope) []Panel {
 			bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUCriticalXID").next(rules.GPUDashboard).
 			movesIn("xid-79", "repair-pending").stillElsewhere(),
 		lines("Uncorrectable memory errors in the last hour", number, 6, About{
-			"Memory errors of the GPUs that serve the model which ECC detected and could not correct, by memory.",
+			"Memory errors of the GPUs that serve the model which ECC detected and could not correct, by memory. A GPU that is new here shows all since its driver loaded.",
 			"Each kills the process that used the memory: a restart or a lost replica, which looks like slow serving.",
 			"Once: restart what ran there and reset the GPU at leisure. Again within days: the board has to go."},
 			Query{s.serving(s.lastHour(by(gpus, metrics.LabelLocation), metrics.GPUECCErrors,

@@ -74,8 +74,9 @@ func lines(title, unit string, width uint32, about About, queries ...Query) Pane
 	return panel(Lines, title, unit, width, about, queries...)
 }
 
-func single(title, unit string, about About, q Query) Panel {
-	return panel(Stat, title, unit, 4, about, q)
+// single returns a panel of values. Several queries have the colours of the panel's steps, the first that of the highest.
+func single(title, unit string, about About, queries ...Query) Panel {
+	return panel(Stat, title, unit, 4, about, queries...)
 }
 
 // listing returns a table. Of several queries, it joins the rows that have the same labels; columns call their values
