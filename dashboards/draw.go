@@ -192,9 +192,13 @@ func mappings(p Panel) []dashboard.ValueMapping {
 }
 
 // colour sets the colours of lines: shades of one colour where the line has a meaning, otherwise the colour of its
-// name. Limits are dashed and stay out of the legend. Single values take the colour of their threshold, states that
-// of their mapping.
+// name. Limits are dashed and stay out of the legend. Single values take the colour of their threshold, or of
+// their query's step where there is a query for each; states that of their mapping.
 func colour(p Panel, f *dashboard.FieldConfigSource) {
+	set := func(i int, properties ...dashboard.DynamicConfigValue) {
+		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
+			Matcher: dashboard.MatcherConfig{Id: "byFrameRefID", Options: refID(i)}, Properties: properties})
+	}
 	switch p.Kind {
 	case Lines:
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdPaletteClassicByName}
@@ -203,11 +207,12 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 		return
 	default:
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdThresholds}
+		for i := range p.Queries {
+			if p.Kind == Stat && len(p.Queries) > 1 {
+				set(i, dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: &p.Steps[len(p.Steps)-1-i].Colour}})
+			}
+		}
 		return
-	}
-	set := func(i int, properties ...dashboard.DynamicConfigValue) {
-		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
-			Matcher: dashboard.MatcherConfig{Id: "byFrameRefID", Options: refID(i)}, Properties: properties})
 	}
 	for i, q := range p.Queries {
 		if c := q.Colour(); c != "" {

@@ -18,7 +18,7 @@ func engines() Board {
 			{Title: "Throughput: how much, and how does it end?", Panels: throughputRow(s)},
 			{Title: "Queue and batch: is it full?", Panels: batchRow(s)},
 			{Title: "Memory: is there room for tokens?", Panels: memoryRow(s)},
-			{Title: "Work: did requests change?", Panels: workRow(s)},
+			{Title: "Phases and lengths, from every replica's buckets: choose a model first", Collapsed: true, Panels: bucketRow(s)},
 			{Title: "KV cache elsewhere: prefill engines and tiers below the GPU", Collapsed: true, Panels: elsewhereRow(s)},
 			{Title: "Speculation, adapters, sleep", Collapsed: true, Panels: featureRow(s)},
 			{Title: "Synthetic requests: what does a client see?", Collapsed: true, Panels: probeRow(s)},
@@ -34,31 +34,31 @@ func latencyRow(s scope) []Panel {
 			"First tokens per second by how long they took.",
 			"Two bands are two populations: cached and not, short and long prompts, a good and a bad replica.",
 			"Two bands: split by replica on the incident dashboard."},
-			s.buckets(nil, metrics.TimeToFirstToken)).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+			s.perModel(promql.Sum([]string{"le"}, s.of(metrics.RecordedTimeToFirstToken)), s.buckets(nil, metrics.TimeToFirstToken))).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 			movesIn("traffic-burst", "prefix-collapse"),
 		heat("ITL distribution", seconds, 12, About{
 			"Gaps between tokens per second by length.",
 			"A second band far above the first is prefill that interrupts decode, or preemption.",
 			"A widening band is a growing batch."},
-			s.buckets(nil, metrics.InterTokenLatency)).runbook("LLMBatchKnee").next(rules.IncidentDashboard).
+			s.perModel(promql.Sum([]string{"le"}, s.of(metrics.RecordedInterTokenLatency)), s.buckets(nil, metrics.InterTokenLatency))).runbook("LLMBatchKnee").next(rules.IncidentDashboard).
 			movesIn("bad-release", "thermal-throttle"),
 		lines("Time to first token", seconds, 8, About{
 			"Quantiles of TTFT per model, and the limits of the objectives on it.",
 			"It is what makes an application feel alive.",
 			"p50 up: everybody waits. Only p99 up: some prompts or one replica."},
-			s.quantiles(metrics.TimeToFirstToken)...).limits(s.limitOf(string(slo.TTFT))).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+			s.quantiles(metrics.RecordedTimeToFirstToken, metrics.TimeToFirstToken)...).limits(s.limitOf(string(slo.TTFT))).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
 			movesIn("traffic-burst"),
 		lines("Inter-token latency", seconds, 8, About{
-			"Quantiles of the gap between tokens per model, and the limits of the objectives on it. Engines that only know a mean per request are under Work.",
+			"Quantiles of the gap between tokens per model, and the limits of the objectives on it. Engines that only know a mean per request are under Phases and lengths.",
 			"Below reading speed nobody notices; above it everybody does.",
 			"Compare with the batch and with GPU bandwidth."},
-			s.quantiles(metrics.InterTokenLatency)...).limits(s.limitOf(string(slo.ITL))).runbook("LLMBatchKnee").next(rules.IncidentDashboard).
+			s.quantiles(metrics.RecordedInterTokenLatency, metrics.InterTokenLatency)...).limits(s.limitOf(string(slo.ITL))).runbook("LLMBatchKnee").next(rules.IncidentDashboard).
 			movesIn("speculation-collapse", "bad-release", "thermal-throttle"),
 		lines("Request duration", seconds, 8, About{
 			"Quantiles of the whole request per model.",
 			"Timeouts of clients are measured against it.",
 			"Up with TTFT and ITL flat: outputs got longer."},
-			s.quantiles(metrics.RequestDuration)...).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard).
+			s.quantiles(metrics.RecordedRequestDuration, metrics.RequestDuration)...).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard).
 			movesIn("kv-thrash"),
 	}
 }
@@ -89,7 +89,7 @@ func probeRow(s scope) []Panel {
 			Query{promql.Max(address, s.of(metrics.ProbeFailures)), "failed " + legend}, Query{promql.Min(address, s.of(metrics.ProbeAnswerMatches)), "same answer " + legend},
 			Query{promql.Equal(promql.Max(by(address, metrics.LabelReason), s.of(metrics.ProbeEngineAsked)), promql.Num(0)), "not asked, {{reason}} " + legend}).
 			empty(noProbe).runbook("LLMProbeFailing").next(rules.IncidentDashboard).
-			movesIn("wedged-unseen", "dead-gateway"),
+			movesIn("wedged-unseen", "dead-gateway").notDrilled("the drill asks every engine"),
 	}
 }
 
@@ -140,7 +140,8 @@ func throughputRow(s scope) []Panel {
 			"Prompt and generated tokens per second per model.",
 			"Generated tokens per second is the capacity of decode, prompt tokens that of prefill.",
 			"Falling with a queue: capacity fell. Falling without: demand fell."},
-			Query{s.rate(models, metrics.GenerationTokens), "generated " + modelLegend}, Query{s.rate(models, metrics.PromptTokens), "prompt " + modelLegend}).
+			Query{s.perModel(s.of(metrics.RecordedGenerationTokens), s.rate(models, metrics.GenerationTokens)), "generated " + modelLegend},
+			Query{s.perModel(s.of(metrics.RecordedPromptTokens), s.rate(models, metrics.PromptTokens)), "prompt " + modelLegend}).
 			runbook("LLMQueueBuildUp").next(FleetDashboard).
 			movesIn("traffic-burst", "long-prompts"),
 		lines("Steps by replica", perSecond, 6, About{
@@ -153,7 +154,7 @@ func throughputRow(s scope) []Panel {
 			"Requests that ended, by how: stop and length are answers, rejected is overload, error is the server, abort is the client.",
 			"Errors and rejections are what availability objectives count.",
 			"rejected: treat as queueing. error: read the server's log. abort: clients gave up, look at latency."},
-			Query{s.rate(by(models, metrics.LabelOutcome), metrics.Requests), "{{outcome}} " + modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			Query{s.perModel(s.of(metrics.RecordedRequests), s.rate(by(models, metrics.LabelOutcome), metrics.Requests)), "{{outcome}} " + modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("rejections"),
 		lines("Goodput", tokenRate, 6, About{
 			"Tokens per second of requests that met every objective on a latency, at least, beside all generated tokens and the good ones at this hour yesterday; of whole models, whatever the node.",
@@ -168,27 +169,22 @@ func throughputRow(s scope) []Panel {
 
 func batchRow(s scope) []Panel {
 	return []Panel{
-		lines("Running and waiting", number, 6, About{
+		lines("Running and waiting", number, 8, About{
 			"Requests in the running batches and in the queues of all replicas of a model.",
 			"Waiting above running is a queue that does not empty.",
 			"Waiting with a batch that could grow: look at KV cache, then at the batch limit."},
-			Query{promql.Sum(models, s.of(metrics.RequestsRunning)), "running " + modelLegend}, Query{promql.Sum(models, s.of(metrics.RequestsWaiting)), "waiting " + modelLegend}).
+			Query{s.perModel(s.of(metrics.RecordedRunning), promql.Sum(models, s.of(metrics.RequestsRunning))), "running " + modelLegend},
+			Query{s.perModel(s.of(metrics.RecordedWaiting), promql.Sum(models, s.of(metrics.RequestsWaiting))), "waiting " + modelLegend}).
 			runbook("LLMQueueBuildUp").next(FleetDashboard).
 			movesIn("traffic-burst", "long-prompts", "kv-transfer-failures", "rejections"),
-		lines("Waiting by reason", number, 6, About{
+		lines("Waiting by reason", number, 8, About{
 			"Requests in the engines' queues by what they wait for, where engines say it.",
 			"Capacity is a full engine. Deferred, bootstrap and kv_transfer wait for an adapter or for KV cache from elsewhere, not for room.",
 			"Deferred with KV cache to spare: look at transfers and tiers below, not at replicas."},
 			Query{promql.Sum(by(models, metrics.LabelReason), s.of(metrics.RequestsWaitingByReason)), "{{reason}} " + modelLegend}).stacked().
 			runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
 			movesIn("kv-transfer-failures"),
-		lines("Time in the queue, p95", seconds, 6, About{
-			"The 95th percentile of the time before a request is first scheduled.",
-			"It is the part of TTFT that more capacity removes.",
-			"Up: compare arrivals and replicas with an hour ago."},
-			Query{s.quantile(0.95, models, metrics.QueueTime), modelLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
-			movesIn("traffic-burst"),
-		lines("Batch by replica", number, 6, About{
+		lines("Batch by replica", number, 8, About{
 			"Requests in the running batch of each replica.",
 			"Throughput grows with the batch until its knee; after that only latency does.",
 			"Flat at the same height with requests waiting: it is at its limit."},
@@ -202,19 +198,19 @@ func memoryRow(s scope) []Panel {
 		return shareOf(s.rate(models, hits), s.rate(models, queries))
 	}
 	return []Panel{
-		lines("KV cache in use", share, 8, About{
+		lines("KV cache in use", share, 6, About{
 			"Share of the KV cache that live requests hold, per replica.",
 			"It, and not GPU memory, says whether there is room: engines reserve GPU memory at start.",
 			"Above 90% with requests waiting: cap output and context."},
 			Query{promql.Max(replicas, s.of(metrics.KVCacheUsage)), replicaLegend}).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.IncidentDashboard).
 			movesIn("traffic-burst", "kv-thrash"),
-		lines("Preemptions", perSecond, 8, About{
+		lines("Preemptions", perSecond, 6, About{
 			"Running requests per second that lost their cache and are computed again.",
 			"The engine works for nothing and everybody waits.",
 			"Not zero for minutes: lower the batch limit."},
 			Query{s.rate(replicas, metrics.Preemptions), replicaLegend}).bad(0.1, 1).runbook("LLMPreemptionThrash").next(rules.IncidentDashboard).
 			movesIn("kv-thrash"),
-		lines("Prefix cache hits", share, 8, About{
+		lines("Prefix cache hits", share, 6, About{
 			"Share of looked-up prompt tokens that were in the engine's prefix cache, and in a cache outside the engine where there is one.",
 			"Hits are prefill that does not happen.",
 			"A step down is a changed prompt head, a restart or a router without affinity."},
@@ -222,13 +218,27 @@ func memoryRow(s scope) []Panel {
 			Query{hit(metrics.ExternalPrefixCacheHitTokens, metrics.ExternalPrefixCacheQueryTokens), "external " + modelLegend}).
 			max(1).runbook("LLMPrefixHitCollapse").next(rules.IncidentDashboard).
 			movesIn("prefix-collapse", "offload-saturated"),
-		lines("KV cache capacity", number, 8, About{
+		lines("KV cache capacity", number, 6, About{
 			"Tokens that fit into the KV caches of a model's replicas, and the longest sequence that an engine accepts.",
 			"Capacity over sequence length is how many worst-case requests run at once.",
 			"Fell after a release: the memory share or the cache type changed."},
 			Query{promql.Sum(models, s.of(metrics.KVCacheCapacity)), "capacity " + modelLegend}, Query{promql.Max(models, s.of(metrics.MaxModelLen)), "longest sequence " + modelLegend}).
 			runbook("LLMKVPressure").next(FleetDashboard).
 			notDrilled(stays),
+	}
+}
+
+func bucketRow(s scope) []Panel {
+	lengths := func(h *metrics.Family) []Query {
+		return []Query{{s.quantile(0.5, models, h), "p50 " + modelLegend}, {s.quantile(0.95, models, h), "p95 " + modelLegend}, {s.mean(models, h), "mean " + modelLegend}}
+	}
+	return []Panel{
+		lines("Time in the queue, p95", seconds, 8, About{
+			"The 95th percentile of the time before a request is first scheduled.",
+			"It is the part of TTFT that more capacity removes.",
+			"Up: compare arrivals and replicas with an hour ago."},
+			Query{s.quantile(0.95, models, metrics.QueueTime), modelLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+			movesIn("traffic-burst"),
 		lines("Prefill time, p95", seconds, 8, About{
 			"The 95th percentile of the time from first scheduling to first token.",
 			"It grows with prompt length, and with lost prefix hits.",
@@ -241,14 +251,6 @@ func memoryRow(s scope) []Panel {
 			"Up with ITL flat: outputs got longer."},
 			Query{s.quantile(0.95, models, metrics.DecodeTime), modelLegend}).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard).
 			movesIn("kv-thrash", "thermal-throttle"),
-	}
-}
-
-func workRow(s scope) []Panel {
-	lengths := func(h *metrics.Family) []Query {
-		return []Query{{s.quantile(0.5, models, h), "p50 " + modelLegend}, {s.quantile(0.95, models, h), "p95 " + modelLegend}, {s.mean(models, h), "mean " + modelLegend}}
-	}
-	return []Panel{
 		lines("Prompt length", number, 8, About{
 			"Prompt tokens per request: median, 95th percentile and mean.",
 			"Longer prompts are more prefill, and delay the decode of everybody in the batch.",

@@ -2,11 +2,14 @@ package dashboards_test
 
 import (
 	"encoding/json"
+	"flag"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -171,8 +174,10 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 				continue
 			}
 			several++
-			if !strings.HasPrefix(p.Targets[0].Expr, "sort") || p.Targets[0].LegendFormat != "{{slo}}" || p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
-				t.Errorf("%s: %s: %s, %s, %+v", b.Title, p.Title, p.Targets[0].Expr, p.Targets[0].LegendFormat, p.Options)
+			for _, q := range p.Targets {
+				if !strings.HasPrefix(q.Expr, "sort") || q.LegendFormat != "{{slo}}" || p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
+					t.Errorf("%s: %s: %s, %s, %+v", b.Title, p.Title, q.Expr, q.LegendFormat, p.Options)
+				}
 			}
 		}
 	}
@@ -181,15 +186,52 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 	}
 }
 
-// In a large fleet a panel has no more lines than a person can tell apart, and says what it leaves out.
-func TestFleetsFitIntoPanels(t *testing.T) {
-	defer func(models, replicas int) { *fleetModels, *fleetReplicas = models, replicas }(*fleetModels, *fleetReplicas)
-	*fleetModels, *fleetReplicas = 24, 2 // more than 20 of each: models, replicas, GPUs
+var largeFleet = flag.Bool("large", false, "50 models of 8 replicas on 100 nodes in TestFleetsFitIntoPanels")
+
+// A burn rate has the colour of the line of its own objective, not that of a month: over a week, a lower rate pages.
+func TestBurnsAreColouredByTheirOwnLine(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sim.Close()
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		for _, o := range []struct {
+			slo        string
+			burn, line float64
+		}{{"calm", 0.5, 6}, {"burning", 5, 6}, {"week", 5, 1.4}, {"month", 7, 6}, {"half", 7, 20}} {
+			l := labels.FromStrings("model_name", "llama", "slo", o.slo)
+			emit(with(l, metrics.Window(metrics.RecordedBurn, "5m").Name), o.burn)
+			emit(with(l, metrics.RecordedBurnThreshold.Name, "long", "6h", "severity", "page"), o.line)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	b := boards(t)[0]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Burn rate, 5 minutes" })]
+	var shown []string
+	for _, q := range p.Targets {
+		v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		colour, _ := p.overrides(t, "byFrameRefID", q.RefID)["color"].(map[string]any)
+		for _, s := range v {
+			shown = append(shown, fmt.Sprint(s.Metric.Get("slo"), " ", colour["fixedColor"]))
+		}
+	}
+	if want := []string{"month #D55E00", "week #D55E00", "half #E69F00", "burning #E69F00", "calm #0072B2"}; !slices.Equal(shown, want) {
+		t.Errorf("shown: %q, want %q", shown, want)
+	}
+}
+
+// In a large fleet a panel has no more lines than a person can tell apart, at any time of its range, and says what it leaves out.
+func TestFleetsFitIntoPanels(t *testing.T) {
+	const window = 20 * time.Minute
+	models, replicas := 24, 2 // more than 20 of each: models, replicas, GPUs
+	if *largeFleet {
+		models, replicas = 50, 8
+	}
 	r := newReader()
 	for _, b := range boards(t) {
 		b.each(func(_ panel, q target) {
@@ -198,7 +240,8 @@ func TestFleetsFitIntoPanels(t *testing.T) {
 			}
 		})
 	}
-	fill(t, sim, 10*time.Minute, func(f *metrics.Family) bool { return r.families[f] })
+	sim := fleetOf(t, models, replicas, window, func(f *metrics.Family) bool { return r.families[f] })
+	end := rulesim.Epoch.Add(window)
 	full := 0
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
@@ -207,11 +250,11 @@ func TestFleetsFitIntoPanels(t *testing.T) {
 				if p.Type != "timeseries" || p.overrides(t, "byFrameRefID", q.RefID)["custom.hideFrom"] != nil { // a limit
 					continue
 				}
-				v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch.Add(10*time.Minute))
+				m, _, err := sim.Range(b.substituteOver(t, q.Expr, window/2, time.Minute), end.Add(-window/2), end, time.Minute)
 				if err != nil {
 					t.Fatal(err)
 				}
-				lines += len(v)
+				lines += len(m)
 			}
 			if lines > 20 || lines > 10 && !strings.Contains(p.Description, "are drawn: filter to see the rest.") {
 				t.Errorf("%s: %s has %d lines: %s", b.Title, p.Title, lines, p.Description)

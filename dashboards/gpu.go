@@ -17,7 +17,7 @@ func gpuNode() Board {
 			{Title: "Work: how busy, and with what?", Panels: busyRow(s)},
 			{Title: "Heat and power: what lowers the clocks?", Panels: powerRow(s)},
 			{Title: "Memory errors: is the board failing?", Panels: eccRow(s)},
-			{Title: "Links: PCIe and NVLink", Panels: linkRow(s)},
+			{Title: "Links: PCIe and NVLink", Collapsed: true, Panels: linkRow(s)},
 			{Title: "Who uses it: processes, engines, MIG", Collapsed: true, Panels: usersRow(s)},
 		},
 	}
@@ -33,7 +33,7 @@ func stateOfGPU(e promql.Expr, what string) Query {
 
 func healthRow(s scope) []Panel {
 	withReason := by(gpus, metrics.LabelReason)
-	recent := promql.Gt(promql.Sum(by(gpus, metrics.LabelXID), promql.Increase(s.of(metrics.GPUXIDErrors), hour)), promql.Num(0))
+	recent := promql.Gt(s.lastHour(by(gpus, metrics.LabelXID), metrics.GPUXIDErrors), promql.Num(0))
 	return []Panel{
 		timeline("Clock events", 12, About{
 			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
@@ -174,10 +174,10 @@ func eccRow(s scope) []Panel {
 	flag := func(f *metrics.Family, what string) Query { return stateOfGPU(promql.Max(gpus, s.of(f)), what) }
 	return []Panel{
 		lines("ECC errors per hour", number, 8, About{
-			"Memory errors in the last hour, corrected and not, by where they were found.",
+			"Memory errors in the last hour, corrected and not, by where they were found. A GPU that is new here shows all since its driver loaded.",
 			"Corrected errors are a warning; one that is not corrected ends the process that hit it.",
 			"Uncorrected: reset at the next opportunity, and see whether it returns."},
-			onePerGPU(promql.Sum(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), promql.Increase(s.of(metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime, "volatile")), hour)), "{{severity}} {{location}}")).
+			onePerGPU(s.lastHour(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime, "volatile")), "{{severity}} {{location}}")).
 			bad(1, 10).empty("This board has no ECC, or it is off.").runbook("LLMGPUUncorrectableECC").next(rules.IncidentDashboard).
 			movesIn("row-remap-pending"),
 		timeline("Repairs", 8, About{

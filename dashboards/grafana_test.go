@@ -4,8 +4,12 @@ import (
 	"encoding/json"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
 
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -163,13 +167,20 @@ var dollar = regexp.MustCompile(`\$([a-z_]\w*)`)
 // have fails the test.
 func (b board) substitute(t testing.TB, expr string) string {
 	t.Helper()
-	values := map[string]string{"__rate_interval": "5m", "__range": "1h", "__interval": "1m"}
+	return b.substituteOver(t, expr, time.Hour, time.Minute)
+}
+
+// substituteOver does so for a range whose points are a step apart.
+func (b board) substituteOver(t testing.TB, expr string, window, step time.Duration) string {
+	t.Helper()
+	values := map[string]string{"__rate_interval": "5m", "__range": model.Duration(max(window, step)).String(), "__interval": model.Duration(step).String()}
 	for _, v := range b.Templating.List {
 		values[v.Name] = v.AllValue
 		if v.Type == "textbox" {
 			values[v.Name] = v.Query
 		}
 	}
+	expr = strings.ReplaceAll(expr, "${__range_s}", strconv.Itoa(int(window.Seconds())))
 	return dollar.ReplaceAllStringFunc(expr, func(name string) string {
 		v, ok := values[name[1:]]
 		if !ok {

@@ -75,6 +75,11 @@ func objectiveRow(s scope, w windows) []Panel {
 	legend := "{{slo}} {{model_name}}"
 	objective := []string{metrics.LabelSLO}
 	left := promql.Min(objective, s.of(metrics.RecordedExhaustion))
+	worst := promql.Max(objective, burn("5m"))
+	pages := promql.Max(objective, promql.Ge(burn("5m"), promql.Max(metrics.ModelSLOLabels,
+		s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, w.patient.Long.String()))), promql.On(metrics.ModelSLOLabels...).ManyToOne()))
+	rest := promql.Unless(worst, pages)
+	sorted := func(e promql.Expr) Query { return Query{promql.Call("sort_desc", e), "{{slo}}"} }
 	var byWindow []Query
 	for _, window := range w.paging() {
 		byWindow = append(byWindow, Query{burn(window), window + " " + legend})
@@ -83,8 +88,8 @@ func objectiveRow(s scope, w windows) []Panel {
 		single("Burn rate, 5 minutes", number, About{
 			"How fast budget burns now, as a multiple of what the objective allows, for the model that burns fastest.",
 			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
-			"Above 1: go down the rows. Below: it may be over; check the hour beside it."},
-			Query{promql.Call("sort_desc", promql.Max(objective, burn("5m"))), "{{slo}}"}).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			"Vermilion: above the line at which this objective pages. Above 1: go down the rows. Below: it may be over; check the hour below."},
+			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		single("Budget left", share, About{
 			"Share of the period's error budget that is left, for the model with the least.",
@@ -148,23 +153,27 @@ func splitRow(s scope) []Panel {
 }
 
 func phaseRow(s scope) []Panel {
-	ofTTFT := func(part *metrics.Family) promql.Expr {
-		return shareOf(s.spent(models, part), s.spent(models, metrics.TimeToFirstToken))
+	recordedShare := func(name string, exported promql.Expr) promql.Expr {
+		recorded := promql.Max(models, s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, name)))
+		return s.perModel(promql.Call("clamp_max", recorded, promql.Num(1)), exported)
+	}
+	ofTTFT := func(name string, part *metrics.Family) promql.Expr {
+		return recordedShare(name, shareOf(s.spent(models, part), s.spent(models, metrics.TimeToFirstToken)))
 	}
 	one := func(e promql.Expr) Query { return Query{e, modelLegend} }
-	hits := shareOf(s.rate(models, metrics.PrefixCacheHitTokens), s.rate(models, metrics.PrefixCacheQueryTokens))
+	hits := recordedShare("prefix_hits", shareOf(s.rate(models, metrics.PrefixCacheHitTokens), s.rate(models, metrics.PrefixCacheQueryTokens)))
 	return []Panel{
 		lines("Queue share of TTFT", share, 8, About{
 			"Share of the time to the first token that requests spend in the queue.",
 			"Above half, the engine is full, not slow.",
 			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any."},
-			one(ofTTFT(metrics.QueueTime))).bad(0.3, 0.5).max(1).runbook("LLMQueueBuildUp").next(FleetDashboard).
+			one(ofTTFT("queue_share", metrics.QueueTime))).bad(0.3, 0.5).max(1).runbook("LLMQueueBuildUp").next(FleetDashboard).
 			movesIn("traffic-burst", "kv-transfer-failures"),
 		lines("Prefill share of TTFT", share, 8, About{
 			"Share of the time to the first token that goes into computing the prompt.",
 			"Above half, prompts got longer or the prefix cache stopped hitting.",
 			"Compare prefix hits and prompt lengths with yesterday."},
-			one(ofTTFT(metrics.PrefillTime))).bad(0.5, 0.8).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard).
+			one(ofTTFT("prefill_share", metrics.PrefillTime))).bad(0.5, 0.8).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard).
 			movesIn("prefix-collapse"),
 		lines("Decode share of a request", share, 8, About{
 			"Share of the whole request's time that comes after the first token.",
@@ -176,7 +185,7 @@ func phaseRow(s scope) []Panel {
 			"Share of the KV cache that live requests hold.",
 			"Above 90% with requests waiting, tokens have no room; preemption follows. GPU memory says nothing about it.",
 			"Cap output and context; a lower batch limit takes a restart."},
-			one(promql.Max(models, s.of(metrics.KVCacheUsage)))).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.EngineDashboard).
+			one(s.perModel(s.of(metrics.RecordedKVCacheUsage), promql.Max(models, s.of(metrics.KVCacheUsage))))).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "kv-thrash"),
 		lines("Preemptions", perSecond, 8, About{
 			"Running requests that lost their cache and are computed again.",
@@ -194,13 +203,12 @@ func phaseRow(s scope) []Panel {
 }
 
 func scopeRow(s scope) []Panel {
-	badByNode := shareOf(s.rate(by(nodes, metrics.LabelSLO), metrics.SLOBadEvents), s.rate(by(nodes, metrics.LabelSLO), metrics.SLOEvents))
 	return []Panel{
-		lines("TTFT p95 by replica", seconds, 8, About{
-			"The 95th percentile of TTFT of every replica.",
+		lines("Mean TTFT by replica", seconds, 8, About{
+			"The mean time to first token of every replica.",
 			"One line above the others is a bad replica; all of them together are the model, the traffic or the release.",
 			"One bad replica: take it out of rotation, then look at its GPU."},
-			Query{s.quantile(0.95, replicas, metrics.TimeToFirstToken), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
+			Query{s.mean(replicas, metrics.TimeToFirstToken), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "prefix-collapse"),
 		lines("Waiting by replica", number, 8, About{
 			"Requests that wait on every replica.",
@@ -208,11 +216,11 @@ func scopeRow(s scope) []Panel {
 			"Uneven: look at the router. Even: look at demand."},
 			Query{promql.Sum(replicas, s.of(metrics.RequestsWaiting)), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "kv-thrash", "rejections"),
-		lines("Bad events by node", share, 8, About{
-			"Share of events of each objective that were bad, per node.",
+		lines("Bad events by node", perSecond, 8, About{
+			"Events per second that missed each objective, per node.",
 			"Bad events on one node point at its hardware or its network.",
 			"One node: open the GPU dashboard for it."},
-			Query{badByNode, "{{slo}} {{instance}}"}).max(1).empty("No events: nothing could miss.").runbook("LLMReplicaSkew").next(rules.GPUDashboard).
+			Query{s.rate(by(nodes, metrics.LabelSLO), metrics.SLOBadEvents), "{{slo}} {{instance}}"}).empty("No events: nothing could miss.").runbook("LLMReplicaSkew").next(rules.GPUDashboard).
 			movesIn(burns...),
 	}
 }
@@ -255,15 +263,15 @@ func gpuRow(s scope) []Panel {
 			"Driver errors of the GPUs that serve the model, by number.",
 			"They come before engine crashes and explain them.",
 			"Look the number up on the GPU dashboard; some mean that the GPU has to leave service."},
-			Query{s.serving(promql.Sum(by(gpus, metrics.LabelXID), promql.Increase(s.of(metrics.GPUXIDErrors), hour))), gpuLegend + " XID {{xid}}"}).
-			bad(1, 1).empty("No XID is known for these GPUs.").runbook("LLMGPUCriticalXID").next(rules.GPUDashboard).
+			Query{promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelXID}, s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, "xids"))), "XID {{xid}} {{instance}} {{gpu_uuid}}"}).
+			bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUCriticalXID").next(rules.GPUDashboard).
 			movesIn("xid-79", "repair-pending").stillElsewhere(),
 		lines("Uncorrectable memory errors in the last hour", number, 6, About{
-			"Memory errors of the GPUs that serve the model which ECC detected and could not correct, by memory.",
+			"Memory errors of the GPUs that serve the model which ECC detected and could not correct, by memory. A GPU that is new here shows all since its driver loaded.",
 			"Each kills the process that used the memory: a restart or a lost replica, which looks like slow serving.",
 			"Once: restart what ran there and reset the GPU at leisure. Again within days: the board has to go."},
-			Query{s.serving(promql.Sum(by(gpus, metrics.LabelLocation), promql.Increase(s.of(metrics.GPUECCErrors,
-				promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile")), hour))), gpuLegend + " {{location}}"}).
+			Query{s.serving(s.lastHour(by(gpus, metrics.LabelLocation), metrics.GPUECCErrors,
+				promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile"))), gpuLegend + " {{location}}"}).
 			bad(1, 1).empty("No ECC is known for these GPUs.").runbook("LLMGPUUncorrectableECC").next(rules.GPUDashboard).
 			movesIn("row-remap-pending").stillElsewhere(),
 	}
@@ -323,8 +331,10 @@ func leversRow() []Panel {
 		levers("Memory", "LLMPreemptionThrash", "LLMKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated"),
 		levers("One replica", "LLMReplicaSkew", "LLMReplicaFailsRequests"),
 		levers("Decode", "LLMBatchKnee", "LLMRunawayGeneration", "LLMSpeculationCollapse"),
-		levers("GPU", "LLMGPUThrottledUnderBurn", "LLMGPUCriticalXID"),
+		levers("GPU", "LLMGPUThrottledUnderBurn", "LLMGPUCriticalXID", "LLMGPUUncorrectableECC", "LLMGPURowRemapFailure"),
 		levers("Release", "LLMReleaseRegression", "LLMEngineCrashLoop"),
+		levers("No answer", "LLMEngineDown", "LLMColdStart", "LLMProbeFailing"),
+		levers("Gateway", "LLMGatewayDown", "LLMGatewayFailsRequests"),
 	}
 }
 
@@ -339,7 +349,7 @@ func levers(title string, alerts ...string) Panel {
 		}
 		b.WriteString("**[" + alert + "](" + alert + ".md)** " + runbooks.Question(page) + "\n\n" + runbooks.LeversOf(page) + "\n\n")
 	}
-	return Panel{Kind: Text, Title: title, Width: 8, Height: 12, Text: b.String(),
+	return Panel{Kind: Text, Title: title, Width: 6, Height: 12, Text: b.String(), Suspects: alerts,
 		About: About{"What to do when this branch is at fault, from the runbooks.", "The levers are ordered by how fast and how safe they are.", "Pull one at a time; put it back if it made things worse."}}
 }
 
@@ -359,7 +369,7 @@ func firstLever(alert string) string {
 }
 
 // sooner is what a list of levers says of the first one: how soon it acts.
-var sooner = regexp.MustCompile(`^(\* )?(\*\*[^*]+\*\*|At once): `)
+var sooner = regexp.MustCompile(`^(\* )?(\*\*[^*]+\*\*|At once)(,[^:]*)?: `)
 
 // endOfLever is where the first of several levers ends.
 var endOfLever = regexp.MustCompile(`[.;:](\s|$)`)

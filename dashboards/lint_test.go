@@ -76,9 +76,12 @@ func TestDashboardLinter(t *testing.T) {
 	}
 }
 
-// isRate reports whether the selector below path is inside rate, irate or increase.
+// isRate reports whether the selector below path is inside rate, irate or increase, or part of a difference: an hour's growth.
 func isRate(path []parser.Node) bool {
 	for _, n := range path {
+		if d, ok := n.(*parser.BinaryExpr); ok && d.Op == parser.SUB {
+			return true
+		}
 		if c, ok := n.(*parser.Call); ok && slices.Contains([]string{"rate", "irate", "increase"}, c.Func.Name) {
 			return true
 		}

@@ -78,8 +78,9 @@ func lines(title, unit string, width uint32, about About, queries ...Query) Pane
 	return panel(Lines, title, unit, width, about, queries...)
 }
 
-func single(title, unit string, about About, q Query) Panel {
-	return panel(Stat, title, unit, 4, about, q)
+// single returns a panel of values. Several queries have the colours of the panel's steps, the first that of the highest.
+func single(title, unit string, about About, queries ...Query) Panel {
+	return panel(Stat, title, unit, 4, about, queries...)
 }
 
 // listing returns a table. Of several queries, it joins the rows that have the same labels; columns call their values
@@ -161,18 +162,21 @@ func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, hei
 // mostLines is how many lines of a panel a person can tell apart.
 const mostLines = 20
 
-// drawn returns the expression of query i, of the panel's queries and limits: of many lines the largest, or the smallest
-// where low values are bad. Limits are few.
+// drawn returns the expression of query i, of the panel's queries and limits: of many lines those that reach the largest
+// values within the range, or the smallest where low values are bad. They are chosen once, at a hundred moments: chosen at
+// each point, every point could add another line. Limits are few.
 func (p Panel) drawn(i int) promql.Expr {
-	switch {
-	case i >= len(p.Queries):
+	if i >= len(p.Queries) {
 		return p.Limits[i-len(p.Queries)].Expr
-	case p.Kind != Lines:
-		return p.Queries[i].Expr
-	case p.lowIsBad():
-		return promql.BottomK(mostLines/len(p.Queries), nil, p.Queries[i].Expr)
 	}
-	return promql.TopK(mostLines/len(p.Queries), nil, p.Queries[i].Expr)
+	e := p.Queries[i].Expr
+	switch {
+	case p.Kind != Lines:
+		return e
+	case p.lowIsBad():
+		return promql.And(e, promql.BottomK(mostLines/len(p.Queries), nil, inSteps(hundredth, "min_over_time", e)))
+	}
+	return promql.And(e, promql.TopK(mostLines/len(p.Queries), nil, inSteps(hundredth, "max_over_time", e)))
 }
 
 // describe returns what a person reads behind the panel's (i).
@@ -190,17 +194,17 @@ func (p Panel) states() []State {
 
 // omits says which lines a panel leaves out.
 func (p Panel) omits() string {
-	which := "largest"
+	which := "highest"
 	if p.lowIsBad() {
-		which = "smallest"
+		which = "lowest"
 	}
 	switch {
 	case p.Kind != Lines:
 		return ""
 	case len(p.Queries) == 1:
-		return fmt.Sprintf(" Only the %d %s at each time are drawn: filter to see the rest.", mostLines, which)
+		return fmt.Sprintf(" Only the %d lines that reach %s in the range are drawn: filter to see the rest.", mostLines, which)
 	}
-	return fmt.Sprintf(" Only the %d %s of each kind at each time are drawn: filter to see the rest.", mostLines/len(p.Queries), which)
+	return fmt.Sprintf(" Of each kind, only the %d lines that reach %s in the range are drawn: filter to see the rest.", mostLines/len(p.Queries), which)
 }
 
 // lowIsBad reports whether the lowest values are the bad ones.

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -131,7 +132,7 @@ func names(t testing.TB, query string) []string {
 func TestEverySelectorObeysTheFilters(t *testing.T) {
 	for _, b := range boards(t) {
 		b.each(func(p panel, q target) {
-			query := dollar.ReplaceAllString(strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$__interval", "1m").Replace(q.Expr), "1$1")
+			query := dollar.ReplaceAllString(strings.NewReplacer("$__rate_interval", "5m", "${__range_s}", "3600", "$__range", "1h", "$__interval", "1m").Replace(q.Expr), "1$1")
 			query = strings.ReplaceAll(query, "1price", "1")
 			for _, s := range selectors(t, query) {
 				name, matched := "", map[string]string{}
@@ -303,6 +304,30 @@ func TestAlertsHaveTheirEvidence(t *testing.T) {
 	for f := range asked.families {
 		if f.Owner != metrics.Rules && f != metrics.SLOMayBeAbsent && !shown.families[f] && f.Kind != metrics.Info {
 			t.Errorf("alerts read %s, no panel does", f.Name)
+		}
+	}
+}
+
+// Panels per model read what is recorded of a whole fleet, and what replicas report once a node or a runtime is chosen: one or the
+// other, never both.
+func TestChosenNodesAreReadFromReplicas(t *testing.T) {
+	b := boards(t)[2]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Running and waiting" })]
+	for _, c := range []struct {
+		stored        *metrics.Family
+		node, runtime string
+		models        int
+	}{
+		{metrics.RecordedRunning, ".*", ".*", 3}, {metrics.RecordedRunning, "node-0", ".*", 0}, {metrics.RecordedRunning, ".*", "vllm", 0},
+		{metrics.RequestsRunning, ".*", ".*", 0}, {metrics.RequestsRunning, "node-0", ".*", 1}, {metrics.RequestsRunning, "(node-0|node-2)", ".*", 2},
+		{metrics.RequestsRunning, ".*", "vllm", 3}, {metrics.RequestsRunning, "node-0", "vllm", 1}, {metrics.RequestsRunning, "node-0", "sglang", 0},
+	} {
+		sim := fleetOf(t, 3, 8, 10*time.Minute, func(f *metrics.Family) bool { return f == c.stored })
+		b.choose(t, "node", c.node)
+		b.choose(t, "runtime", c.runtime)
+		v, err := sim.Query(b.substituteOver(t, p.Targets[0].Expr, 10*time.Minute, time.Minute), rulesim.Epoch.Add(10*time.Minute))
+		if err != nil || len(v) != c.models {
+			t.Errorf("%s, node %s, runtime %s: %d models, want %d (%v)", c.stored.Name, c.node, c.runtime, len(v), c.models, err)
 		}
 	}
 }

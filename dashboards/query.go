@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,12 +18,13 @@ const (
 	rateInterval = 7919 * time.Millisecond
 	wholeRange   = 7907 * time.Millisecond
 	drawnStep    = 7901 * time.Millisecond
+	hundredth    = 7883 * time.Millisecond // of the range
 	priceOfGPU   = 7919.0625
 )
 
 // forGrafana writes an expression as Grafana expects it.
 func forGrafana(e promql.Expr) string {
-	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:7s901ms]", "[$__range:$__interval]", "7919.0625", "$price").Replace(e.String())
+	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:7s901ms]", "[$__range:$__interval]", "[7s907ms:7s883ms]", "[$__range:${__range_s}0ms]", "7919.0625", "$price").Replace(e.String())
 }
 
 // View is what a reader without Grafana looks at, in place of Grafana's own variables.
@@ -33,7 +35,7 @@ type View struct {
 
 // PromQL writes query i of a panel, of its queries and limits, for Prometheus, with the board's variables at their defaults.
 func (b Board) PromQL(p Panel, i int, v View) string {
-	values := []string{"$__rate_interval", model.Duration(v.Rate).String(), "$__range", model.Duration(v.Range).String(), "$__interval", model.Duration(v.Step).String(), "$price", priceDefault}
+	values := []string{"$__rate_interval", model.Duration(v.Rate).String(), "${__range_s}", strconv.Itoa(int(v.Range.Seconds())), "$__range", model.Duration(v.Range).String(), "$__interval", model.Duration(v.Step).String(), "$price", priceDefault}
 	for _, filter := range b.Variables {
 		values = append(values, "$"+filter.name, AllValue)
 	}
@@ -81,8 +83,13 @@ func (s scope) inPeriod(e promql.Expr) promql.Expr {
 
 // inRange folds an expression over the range that the reader looks at, in the steps in which it is drawn.
 func inRange(function string, e promql.Expr) promql.Expr {
+	return inSteps(drawnStep, function, e)
+}
+
+// inSteps does so in steps of another length.
+func inSteps(step time.Duration, function string, e promql.Expr) promql.Expr {
 	whole := subquery(e)
-	whole.StartOrEnd = parser.END
+	whole.Step, whole.StartOrEnd = step, parser.END
 	return promql.Call(function, whole)
 }
 
@@ -113,6 +120,14 @@ func (s scope) perGPU(f *metrics.Family, more ...*promql.Matcher) promql.Expr {
 // gpuRate returns the rate of a counter per GPU.
 func (s scope) gpuRate(f *metrics.Family, more ...string) promql.Expr {
 	return s.rate(by(gpus, more...), f)
+}
+
+// lastHour returns by how much a counter grew within an hour, and the whole of one that began within it: four samples for a
+// point where increase reads all of the hour's.
+func (s scope) lastHour(labels []string, f *metrics.Family, more ...*promql.Matcher) promql.Expr {
+	now := promql.Sum(labels, s.of(f, more...))
+	before := promql.Sum(labels, promql.Offset(s.of(f, more...), hour))
+	return promql.Sub(now, promql.Or(promql.Le(before, now), promql.Mul(promql.Num(0), now)))
 }
 
 // alerts selects the firing alerts of this project.

@@ -57,7 +57,7 @@ func (s scope) until(f *metrics.Family, name string) []*promql.Matcher {
 			continue
 		}
 		values := "$" + v.name
-		if f == metrics.Alerts || f == metrics.AlertsForState || f == metrics.RecordedSuspect || f.Owner == metrics.Probe {
+		if f == metrics.Alerts || f == metrics.AlertsForState || f == metrics.RecordedSuspect || f == metrics.RecordedEvidence || f.Owner == metrics.Probe {
 			values += "|" // series without the label concern more than the selection: they belong here too
 		}
 		m = append(m, promql.Re(v.label, values))
@@ -91,14 +91,13 @@ func (s scope) quantile(q float64, by []string, h *metrics.Family) promql.Expr {
 	return promql.Call("histogram_quantile", promql.Num(q), s.buckets(by, h))
 }
 
-// quantiles returns the three quantiles that a person compares.
-func (s scope) quantiles(h *metrics.Family) []Query {
-	legend := " " + modelLegend
-	return []Query{
-		{s.quantile(0.5, models, h), "p50" + legend},
-		{s.quantile(0.95, models, h), "p95" + legend},
-		{s.quantile(0.99, models, h), "p99" + legend},
+// quantiles returns the three quantiles that a person compares, of a histogram whose buckets are recorded.
+func (s scope) quantiles(recorded, h *metrics.Family) []Query {
+	of := func(q float64) promql.Expr {
+		return s.perModel(s.recordedQuantile(q, recorded), s.quantile(q, models, h))
 	}
+	legend := " " + modelLegend
+	return []Query{{of(0.5), "p50" + legend}, {of(0.95), "p95" + legend}, {of(0.99), "p99" + legend}}
 }
 
 // spent returns the seconds per second that a histogram of durations observed.
@@ -114,6 +113,19 @@ func (s scope) count(by []string, h *metrics.Family) promql.Expr {
 // mean returns the mean of a histogram's observations.
 func (s scope) mean(by []string, h *metrics.Family) promql.Expr {
 	return over(s.spent(by, h), s.count(by, h))
+}
+
+// perModel returns what is recorded per model, or, once a node or a runtime is chosen, which recorded series do not have,
+// what replicas report. Only one of the two is read. "All" matches the empty value of a label that no series has, and what
+// a person chooses does not.
+func (s scope) perModel(recorded, exported promql.Expr) promql.Expr {
+	chosen := ""
+	for _, v := range s {
+		if v.label == metrics.LabelInstance || v.label == metrics.LabelRuntime {
+			chosen += "$" + v.name
+		}
+	}
+	return promql.Or(promql.Where(recorded, promql.Re(metrics.LabelChosen, chosen)), promql.Where(exported, promql.NotRe(metrics.LabelChosen, chosen)))
 }
 
 // recordedQuantile returns a quantile per model from recorded buckets: for weeks, and for questions about models

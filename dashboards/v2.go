@@ -3,12 +3,14 @@ package dashboards
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboardv2"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 	"github.com/grafana/grafana-foundation-sdk/go/resource"
 
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -36,7 +38,7 @@ func (w writer) v2() (dashboardv2.Dashboard, error) {
 	}
 	rows := dashboardv2.NewRowsLayoutKind()
 	for _, r := range w.Rows {
-		grid := dashboardv2.NewGridLayoutKind()
+		grid, shown := dashboardv2.NewGridLayoutKind(), dashboardv2.NewAutoGridLayoutKind()
 		at, _ := place(r.Panels, 0)
 		for i, p := range r.Panels {
 			classic := w.panel(r, p, at[i])
@@ -44,20 +46,48 @@ func (w writer) v2() (dashboardv2.Dashboard, error) {
 			if err != nil {
 				return d, fmt.Errorf("%s: %w", p.Title, err)
 			}
+			name := fmt.Sprintf("panel-%d", *classic.Id)
+			d.Elements[name] = dashboardv2.Element{PanelKind: panel}
+			if p.Suspects != nil {
+				item := dashboardv2.NewAutoGridLayoutItemKind()
+				item.Spec.Element.Name = name
+				item.Spec.ConditionalRendering = whileSuspected("^(" + strings.Join(p.Suspects, "|") + ")$")
+				shown.Spec.Items = append(shown.Spec.Items, *item)
+				continue
+			}
 			item := dashboardv2.NewGridLayoutItemKind()
 			item.Spec.X, item.Spec.Y = int64(at[i].X), int64(at[i].Y)
 			item.Spec.Width, item.Spec.Height = int64(at[i].W), int64(at[i].H)
-			item.Spec.Element.Name = fmt.Sprintf("panel-%d", *classic.Id)
-			d.Elements[item.Spec.Element.Name] = dashboardv2.Element{PanelKind: panel}
+			item.Spec.Element.Name = name
 			grid.Spec.Items = append(grid.Spec.Items, *item)
 		}
 		row := dashboardv2.NewRowsLayoutRowKind()
 		row.Spec.Title, row.Spec.Collapse = new(r.Title), new(r.Collapsed)
 		row.Spec.Layout.GridLayoutKind = grid
+		if len(shown.Spec.Items) > 0 { // only this layout can hide a panel and close the gap
+			shown.Spec.RowHeightMode = dashboardv2.AutoGridLayoutSpecRowHeightModeTall
+			row.Spec.Collapse, row.Spec.ConditionalRendering = new(false), whileSuspected(".")
+			row.Spec.Layout = dashboardv2.GridLayoutKindOrAutoGridLayoutKindOrTabsLayoutKindOrRowsLayoutKind{AutoGridLayoutKind: shown}
+		}
 		rows.Spec.Rows = append(rows.Spec.Rows, *row)
 	}
 	d.Layout.RowsLayoutKind = rows
 	return d, nil
+}
+
+// bySuspect is the hidden variable that holds the runbooks of all evidence within the range.
+var bySuspect = variable{"suspect", "Suspects", metrics.LabelRunbook, metrics.RecordedSuspect}
+
+// whileSuspected shows a row or a panel while there is evidence whose runbook matches.
+func whileSuspected(runbook string) *dashboardv2.ConditionalRenderingGroupKind {
+	is := dashboardv2.NewConditionalRenderingVariableKind()
+	is.Spec.Variable, is.Spec.Operator, is.Spec.Value = bySuspect.name, dashboardv2.ConditionalRenderingVariableSpecOperatorMatches, runbook
+	group := dashboardv2.NewConditionalRenderingGroupKind()
+	group.Spec.Visibility, group.Spec.Condition = dashboardv2.ConditionalRenderingGroupSpecVisibilityShow, dashboardv2.ConditionalRenderingGroupSpecConditionAnd
+	item := dashboardv2.NewConditionalRenderingVariableKindOrConditionalRenderingDataKindOrConditionalRenderingTimeRangeSizeKind()
+	item.ConditionalRenderingVariableKind = is
+	group.Spec.Items = append(group.Spec.Items, *item)
+	return group
 }
 
 func panelV2(classic dashboard.Panel) (*dashboardv2.PanelKind, error) {
@@ -96,15 +126,13 @@ func (w writer) variablesV2() []dashboardv2.VariableKind {
 	source.Spec.Refresh = dashboardv2.VariableRefreshOnDashboardLoad
 	all := []dashboardv2.VariableKind{{DatasourceVariableKind: source}}
 	for _, v := range w.Variables {
-		query := w.valuesOf(v)
-		k := dashboardv2.NewQueryVariableKind()
-		k.Spec.Name, k.Spec.Label, k.Spec.Definition = v.name, &v.title, &query
-		k.Spec.Query = queryV2(map[string]string{"query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"})
-		k.Spec.Multi, k.Spec.IncludeAll, k.Spec.AllValue = true, true, new(AllValue)
-		k.Spec.Current = dashboardv2.VariableOption{Selected: new(true),
-			Text:  dashboardv2.StringOrArrayOfString{ArrayOfString: []string{"All"}},
-			Value: dashboardv2.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}}
-		k.Spec.Refresh, k.Spec.Sort = dashboardv2.VariableRefreshOnTimeRangeChanged, dashboardv2.VariableSortNaturalAsc
+		k := w.variableV2(v)
+		k.Spec.AllValue = new(AllValue)
+		all = append(all, dashboardv2.VariableKind{QueryVariableKind: k})
+	}
+	if w.UID == rules.IncidentDashboard { // it has levers
+		k := w.variableV2(bySuspect)
+		k.Spec.Hide, k.Spec.SkipUrlSync = dashboardv2.VariableHideHideVariable, true
 		all = append(all, dashboardv2.VariableKind{QueryVariableKind: k})
 	}
 	if w.Price {
@@ -114,6 +142,20 @@ func (w writer) variablesV2() []dashboardv2.VariableKind {
 		all = append(all, dashboardv2.VariableKind{TextVariableKind: k})
 	}
 	return all
+}
+
+// variableV2 returns a variable that has all its values until a reader chooses some.
+func (w writer) variableV2(v variable) *dashboardv2.QueryVariableKind {
+	query := w.valuesOf(v)
+	k := dashboardv2.NewQueryVariableKind()
+	k.Spec.Name, k.Spec.Label, k.Spec.Definition = v.name, &v.title, &query
+	k.Spec.Query = queryV2(map[string]string{"query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"})
+	k.Spec.Multi, k.Spec.IncludeAll = true, true
+	k.Spec.Current = dashboardv2.VariableOption{Selected: new(true),
+		Text:  dashboardv2.StringOrArrayOfString{ArrayOfString: []string{"All"}},
+		Value: dashboardv2.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}}
+	k.Spec.Refresh, k.Spec.Sort = dashboardv2.VariableRefreshOnTimeRangeChanged, dashboardv2.VariableSortNaturalAsc
+	return k
 }
 
 func optionV2(s string) dashboardv2.VariableOption {

@@ -48,8 +48,8 @@ The picture plots the queries of the incident dashboard over what [the drill](dr
 go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
 ` + "```" + `
 
-` + "`--dashboards v2`" + ` writes them as resources with schema v2, which only Grafana 13 and newer loads from files; others are for Perses and for
-operators ([formats](formats.md)).
+` + "`--dashboards v2`" + ` writes them as resources with schema v2, which only Grafana 13 and newer loads from files. There the incident dashboard
+shows the levers of a branch while evidence speaks for it. Others are for Perses and for operators ([formats](formats.md)).
 
 Let Grafana load the folder, or import the files of helm/llm-node-exporter/files/dashboards by hand:
 
@@ -62,7 +62,8 @@ providers:
 
 * They need the [recording rules](../examples/prometheus/rules.yaml): panels over weeks read what is recorded per model.
 * Filters match everything until you choose. "All" is ` + "`.*`" + `, which also keeps series without the label: hosts outside Kubernetes have no
-  namespace. Recorded series have no node and no runtime: those two filters do not apply to them.
+  namespace. Recorded series have no node and no runtime: once you choose one, the engine dashboard reads what
+  replicas report instead. Goodput and everything about objectives stay those of whole models.
 * An empty panel says why it may be empty. It never means zero.
 * Blue means well, orange warns, vermilion means bad: a palette for any colour vision.
 * Marks across all panels show alerts that fire, deploys (a version that was not there before) and restarts.

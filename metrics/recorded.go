@@ -11,6 +11,7 @@ const (
 	LabelClue    = "clue"    // what is suspicious
 	LabelDelays  = "delays"  // which tokens a suspect delays: first_token or next_token
 	LabelFact    = "fact"    // subject of a piece of evidence
+	LabelChosen  = "chosen"  // on no series: by its absence a query tells whether a filter is set
 	LabelLine    = "line"    // line of a page on which a fact appears
 	LabelOrder   = "order"   // position among suspects, or among facts
 	LabelUnit    = "unit"    // unit of a suspect's strength or a fact's value: count, decimal, times, ratio, seconds, on, none

@@ -134,7 +134,7 @@ func (c *checker) selector(v *parser.VectorSelector) []string {
 		c.errorf("%s: no such metric in the vocabulary", v)
 		return nil
 	}
-	has := slices.Clone(f.Labels)
+	has := append(slices.Clone(f.Labels), metrics.LabelChosen)
 	if !strings.Contains(v.Name, ":") { // recorded series have what their rules keep
 		has = append(has, ScrapeLabels...)
 	}
