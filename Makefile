@@ -7,7 +7,8 @@ LDFLAGS  := -s -w -X $(V).Version=$(VERSION) -X $(V).Revision=$(REVISION)
 
 # NVML's symbols are bound when they are first called: a library of an older driver lacks some of
 # them, and binding at start (-z now) would end the process. go test ./collectors/gpu checks it.
-LDFLAGS += -extldflags "-Wl,-z,lazy"
+EXTLDFLAGS ?= -Wl,-z,lazy
+LDFLAGS += -extldflags "$(EXTLDFLAGS)"
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 
 COMMANDS ?= ./cmd/...
