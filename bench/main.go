@@ -1,12 +1,12 @@
 // Command bench measures the exporter beside its peers, all of them on the same pages in the same run, and writes
 // docs/performance.md: make bench-peers.
 //
-//	main      who is measured, and how     main.go
-//	process   CPU, memory, allocations     process.go
-//	pages     engines and what they serve  pages.go
-//	parsers   the peers that are libraries parsers.go
-//	binary    what the exporter is made of binary.go
-//	report    docs/performance.md          report.go
+//	main     who is measured, and how      main.go
+//	process  CPU, memory and allocations   process.go
+//	pages    engines and what they serve   pages.go
+//	parsers  the peers that are libraries  parsers.go
+//	binary   what the exporter is made of  binary.go
+//	report   docs/performance.md           report.go
 package main
 
 import (
@@ -94,7 +94,7 @@ func run(exporter string) error {
 			contenders = append([]contender{withoutGPUs, withGPUs}, peers...)
 		}
 		n := newNode(engines, pages...)
-		t := table{Engines: engines, Samples: n.samples, Bytes: n.bytes}
+		t := table{Engines: engines, Samples: n.samples}
 		for _, c := range contenders {
 			measured, err := c.measure(dir, n)
 			if err != nil {
@@ -105,7 +105,7 @@ func run(exporter string) error {
 		n.close()
 		r.Tables = append(r.Tables, t)
 	}
-	for _, c := range []contender{withoutGPUs, parserOf("textparse"), parserOf("expfmt")} {
+	for _, c := range []contender{withoutGPUs, parserOf("textparse")} {
 		s, err := slopesOf(c, dir, pages[0])
 		if err != nil {
 			return err

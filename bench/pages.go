@@ -22,9 +22,8 @@ var number = regexp.MustCompile(`(?m) ([1-9][0-9]*)(\.0)?$`)
 
 // node serves the pages of a node's engines and counts how often they are read.
 type node struct {
-	targets []string // host:port
-	samples int      // of all pages together
-	bytes   int
+	targets []string      // host:port
+	samples int           // of all pages together
 	pause   time.Duration // between two scrapes
 	reads   atomic.Int64
 	close   func()
@@ -49,7 +48,6 @@ func newNode(engines int, pages ...[]byte) *node {
 	for i := range engines {
 		page := pages[i%len(pages)]
 		n.samples += samples(page)
-		n.bytes += len(page)
 		written := written[i%len(pages)]
 		var reads atomic.Int64
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

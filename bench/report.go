@@ -28,8 +28,8 @@ type report struct {
 
 // table holds the results on one node.
 type table struct {
-	Engines, Samples, Bytes int
-	results                 []result
+	Engines, Samples int
+	results          []result
 }
 
 // Rows writes the results, each CPU time also relative to the exporter's.
