@@ -7,7 +7,8 @@ LDFLAGS  := -s -w -X $(V).Version=$(VERSION) -X $(V).Revision=$(REVISION)
 
 # NVML's symbols are bound when they are first called: a library of an older driver lacks some of
 # them, and binding at start (-z now) would end the process. go test ./collectors/gpu checks it.
-LDFLAGS += -extldflags "-Wl,-z,lazy"
+EXTLDFLAGS ?= -Wl,-z,lazy
+LDFLAGS += -extldflags "$(EXTLDFLAGS)"
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 
 COMMANDS ?= ./cmd/...
@@ -20,7 +21,7 @@ SBOM        := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
-.PHONY: help build demo drill drill-report drill-plays test race lint generate drift week bench fuzz licenses sbom vulnerabilities reproducible
+.PHONY: help build demo drill drill-report drill-plays test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities reproducible
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +50,7 @@ race: ## run the concurrent parts under the race detector
 
 lint: ## check format, suspicious code and deprecated calls
 	go run $(GOLANGCI) run --timeout 20m ./...
+	go -C bench vet ./...
 	go run $(ACTIONLINT)
 
 generate: ## write the generated files
@@ -66,6 +68,11 @@ bench: ## compare the page path with expfmt and the bare parser, and the rules w
 	go test -run '^$$' -bench . -benchmem ./collectors/...
 	go test -run '^$$' -bench . -benchtime 1x ./rules
 	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./dashboards
+
+bench-peers: ## measure the exporter beside Prometheus, parsers and VMAGENT=FILE, and write docs/performance.md (four minutes)
+	$(MAKE) build COMMANDS=./cmd/exporter
+	go -C bench build -o ../bin/bench .
+	./bin/bench
 
 fuzz: ## fuzz everything that reads what others write: pages, answers, kernel log, kubelet, procfs, configuration
 	@for file in $$(grep -rl 'func Fuzz' --include=*_test.go .); do for name in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' $$file); do \

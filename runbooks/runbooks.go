@@ -143,15 +143,18 @@ var (
 	placeholder = regexp.MustCompile(`\$[A-Z_]+\b`)
 	pageLink    = regexp.MustCompile(`\]\((\w+\.md)\)`)
 	// harmless is a value that a shell takes as it stands: a page with commands to copy is a way to make somebody run others.
-	harmless = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]{0,252}$`)
+	harmless = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/-]*$`)
 )
+
+// longest is how many bytes a value may have. harmless would need 230 kB of memory to count them.
+const longest = 253
 
 // harmlessLabels returns the labels of a query that fill in placeholders, without values that a shell would not take
 // literally.
 func harmlessLabels(query url.Values) url.Values {
 	known := url.Values{}
 	for _, label := range Labels {
-		if value := query.Get(label); harmless.MatchString(value) {
+		if value := query.Get(label); len(value) <= longest && harmless.MatchString(value) {
 			known.Set(label, value)
 		}
 	}

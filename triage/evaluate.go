@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -24,8 +25,11 @@ type Past func(ctx context.Context, query string, at time.Time) (engine.Vector, 
 // compares with the past, and only a Prometheus knows it.
 const present = 15 * time.Minute
 
-// queries is Prometheus' query engine. It may touch as many samples as a node has series many times over.
-var queries = engine.NewEngine(engine.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, Parser: promql.Parser})
+// queries returns Prometheus' query engine, which an exporter that nobody asks does without. It may touch as many
+// samples as a node has series many times over.
+var queries = sync.OnceValue(func() *engine.Engine {
+	return engine.NewEngine(engine.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute, LookbackDelta: 5 * time.Minute, Parser: promql.Parser})
+})
 
 // evaluation evaluates rules over two readings.
 type evaluation struct {
@@ -94,7 +98,7 @@ func (e *evaluation) query(x promql.Expr) (engine.Vector, error) {
 		return nil, err
 	}
 	e.squeeze(own)
-	q, err := queries.NewInstantQuery(e.ctx, e.memory, nil, own.String(), e.at)
+	q, err := queries().NewInstantQuery(e.ctx, e.memory, nil, own.String(), e.at)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@
 //	config    the configuration file and what it becomes    config.go
 //	node      the collectors, reloads and signals           node.go, gpus.go, discovery.go, self.go
 //	server    routes, scrapes and pages for people          server.go, engines.go
+//	memory    what only the start needed                    memory.go
 //	commands  what runs instead of the server               doctor.go
 package main
 
@@ -154,6 +155,9 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	failed, err := n.start(ctx, o)
 	if err != nil {
 		return err
+	}
+	if err := unmapCode(); err != nil {
+		n.log.Debug("code that runs only at start stays in memory", "err", err)
 	}
 	n.log.Info("starting", "version", version.Info(), "build", version.BuildContext())
 	return serve(ctx, n, o.server, failed)

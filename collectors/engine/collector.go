@@ -133,12 +133,12 @@ func (e *Exposition) Complete() bool {
 func (e *Exposition) WriteTo(w io.Writer) (written int64, err error) {
 	type part struct {
 		family *metrics.Family
-		text   []byte
+		lines  []valued
 	}
 	var parts []part
 	for _, s := range e.snapshots {
 		for _, bl := range s.blocks {
-			parts = append(parts, part{bl.family, s.text[bl.start:bl.end]})
+			parts = append(parts, part{bl.family, s.lines[bl.start:bl.end]})
 		}
 	}
 	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(a.family.Index, b.family.Index) })
@@ -149,13 +149,16 @@ func (e *Exposition) WriteTo(w io.Writer) (written int64, err error) {
 			written += int64(n)
 		}
 	}
-	var header []byte
+	var text []byte
 	for i, p := range parts {
+		text = text[:0]
 		if i == 0 || p.family != parts[i-1].family {
-			header = metrics.AppendHeader(header[:0], p.family)
-			write(header)
+			text = metrics.AppendHeader(text, p.family)
 		}
-		write(p.text)
+		for _, l := range p.lines {
+			text = metrics.AppendValue(append(text, l.series...), l.value)
+		}
+		write(text)
 	}
 	return written, err
 }

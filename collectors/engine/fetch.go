@@ -23,6 +23,9 @@ const accept = "text/plain;version=0.0.4;q=1,*/*;q=0.1"
 // maxDocumentBytes bounds the JSON answers of metadata endpoints.
 const maxDocumentBytes = 1 << 20
 
+// maxKeptBytes bounds the buffer that is kept for the next page: one huge page may need more.
+const maxKeptBytes = 4 << 20
+
 // fetcher sends requests to one engine.
 type fetcher struct {
 	client    *http.Client
@@ -68,10 +71,13 @@ func (f *fetcher) page(ctx context.Context, path string) (body []byte, contentTy
 		return nil, "", refusal(resp)
 	}
 	contentType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if f.buf.Cap() > 4<<20 { // do not keep a buffer that one huge page needed
+	if f.buf.Cap() > maxKeptBytes {
 		f.buf = bytes.Buffer{}
 	}
 	f.buf.Reset()
+	if n := resp.ContentLength; 0 < n && n <= min(f.maxBytes, maxKeptBytes) && resp.Header.Get("Content-Encoding") == "" {
+		f.buf.Grow(int(n) + int(n)/32 + bytes.MinRead) // longer numbers fit, too, and nothing doubles
+	}
 	switch err := readBounded(&f.buf, resp, f.maxBytes); {
 	case errors.Is(err, syscall.ECONNRESET):
 		return nil, "", pageError(reasonTruncated, "%s: %w in the middle of the page", path, err)

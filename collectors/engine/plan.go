@@ -27,7 +27,7 @@ type plan struct {
 	declared  []declared        // maintenance of objectives on this page's engines
 	uncounted []uncounted       // default objectives that this page cannot count
 	whole     [outLabels]string // labels of the first engine as a whole
-	size      int               // size of the output so far, at most, in bytes
+	size      int               // lines of the output so far, at most
 
 	identifiable bool // the engine has endpoints that report its identity
 }

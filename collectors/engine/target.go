@@ -351,32 +351,38 @@ func (t *target) identityDue() bool {
 	return false
 }
 
-// snapshot holds one scrape's contribution to the exposition: blocks of finished lines, one block per family.
+// snapshot holds one scrape's contribution to the exposition: blocks of lines, one block per family.
 type snapshot struct {
-	text   []byte
+	lines  []valued
 	blocks []block
 	failed bool
 
 	effective []effective // thresholds of objectives
 }
 
+// valued is a line of the exposition, not yet written: as text, those of all engines would take megabytes per scrape.
+type valued struct {
+	series string
+	value  float64
+}
+
 type block struct {
 	family     *metrics.Family
-	start, end int
+	start, end int // of lines
 }
 
 // append adds a line and opens a new block when the family changes.
-func (s *snapshot) append(f *metrics.Family, text string, value float64) {
+func (s *snapshot) append(f *metrics.Family, series string, value float64) {
 	if n := len(s.blocks); n == 0 || s.blocks[n-1].family != f {
-		s.blocks = append(s.blocks, block{family: f, start: len(s.text)})
+		s.blocks = append(s.blocks, block{family: f, start: len(s.lines)})
 	}
-	s.text = metrics.AppendValue(append(s.text, text...), value)
-	s.blocks[len(s.blocks)-1].end = len(s.text)
+	s.lines = append(s.lines, valued{series, value})
+	s.blocks[len(s.blocks)-1].end = len(s.lines)
 }
 
-// up renders a successful scrape.
+// up returns what a successful scrape contributes.
 func (t *target) up(size int, took time.Duration) *snapshot {
-	s := &snapshot{text: make([]byte, 0, t.plan.size), blocks: make([]block, 0, 64), effective: t.plan.effective}
+	s := &snapshot{lines: make([]valued, 0, t.plan.size), blocks: make([]block, 0, 64), effective: t.plan.effective}
 	for i := range t.plan.sources {
 		t.plan.sources[i].yields, t.plan.sources[i].absurd = false, false
 	}
@@ -408,7 +414,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 			metrics.Label{Name: metrics.LabelMetric, Value: a.metric}, metrics.Label{Name: metrics.LabelSource, Value: a.source}), t.missed[a])
 	}
 	t.maintenance(s)
-	t.plan.size = max(t.plan.size, len(s.text))
+	t.plan.size = max(t.plan.size, len(s.lines))
 	return s
 }
 

@@ -30,10 +30,10 @@ func newTemplate(body []byte, page *Page) *template {
 	}
 	t := &template{}
 	series := 0
-	for line := range bytes.Lines(body) {
-		l := templateLine{text: string(line), series: -1}
+	for line := range strings.Lines(string(body)) {
+		l := templateLine{text: line, series: -1}
 		if !isComment(line) {
-			l.text = string(line[:bytes.LastIndexByte(line, ' ')+1])
+			l.text = line[:strings.LastIndexByte(line, ' ')+1]
 			l.series = series
 			series++
 		}
@@ -46,7 +46,7 @@ func newTemplate(body []byte, page *Page) *template {
 	return t
 }
 
-func isComment(line []byte) bool { return line[0] == '#' || len(bytes.TrimSpace(line)) == 0 }
+func isComment(line string) bool { return line[0] == '#' || strings.TrimSpace(line) == "" }
 
 // read passes the number of each series to store. It returns false as soon as the page turns out to differ in more
 // than its numbers; whatever was stored until then must be read again.
@@ -88,9 +88,9 @@ func (t *template) find(body []byte) (int, bool) {
 	if end < 0 {
 		return 0, false
 	}
-	line := body[:end+1]
+	line := unsafe.String(unsafe.SliceData(body), end+1)
 	if !isComment(line) {
-		line = line[:bytes.LastIndexByte(line, ' ')+1]
+		line = line[:strings.LastIndexByte(line, ' ')+1]
 	}
 	if t.index == nil {
 		t.index = make(map[string]int, len(t.lines))
@@ -98,7 +98,7 @@ func (t *template) find(body []byte) (int, bool) {
 			t.index[l.text] = i
 		}
 	}
-	i, ok := t.index[string(line)]
+	i, ok := t.index[line]
 	return i, ok
 }
 

@@ -1,0 +1,339 @@
+// Command bench measures the exporter beside its peers, all of them on the same pages in the same run, and writes
+// docs/performance.md: make bench-peers.
+//
+//	main     who is measured, and how      main.go
+//	process  CPU, memory and allocations   process.go
+//	pages    engines and what they serve   pages.go
+//	parsers  the peers that are libraries  parsers.go
+//	binary   what the exporter is made of  binary.go
+//	report   docs/performance.md           report.go
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
+)
+
+// paced is how many scrapes CPU and memory are measured over.
+const paced = 10
+
+// contender is a program that reads the pages of engines.
+type contender struct {
+	name    string
+	start   func(dir string, n *node) (*process, error)
+	self    string // path at which it tells its own allocations
+	scrapes bool   // by itself, and is not asked
+}
+
+// result is what one contender needed.
+type result struct {
+	name                string
+	cpu                 time.Duration // per scrape of all engines
+	allocations         float64       // objects per scrape
+	resident, anonymous int64         // bytes
+	p50, p99            time.Duration // of a scrape; 0: it scrapes by itself
+}
+
+func main() {
+	exporter := flag.String("exporter", "bin/exporter", "The exporter to measure.")
+	parser := flag.String("parser", "", "Serve targets through this parser: the benchmark starts itself with it.")
+	address := flag.String("address", "", "Where -parser listens.")
+	flag.Parse()
+	work := func() error { return run(*exporter) }
+	if *parser != "" {
+		work = func() error { return serveParser(*parser, *address, flag.Args()) }
+	}
+	if err := work(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(exporter string) error {
+	dir, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	pages, err := mixed()
+	if err != nil {
+		return err
+	}
+	library, err := fakenvml.Build(dir)
+	if err != nil {
+		return err
+	}
+	if _, err := fakenvml.NewState(library, 8, fakenvml.H100); err != nil {
+		return err
+	}
+	sink := httptest.NewServer(http.HandlerFunc(discard))
+	defer sink.Close()
+	withoutGPUs := exporterWith("exporter", exporter, "--no-collector.gpu")
+	withGPUs := exporterWith("exporter with 8 GPUs", exporter, "--gpu.nvml-library="+library, "--gpu.kmsg=none")
+	peers := []contender{parserOf("fetch-only"), parserOf("vm-parser"), parserOf("textparse"), parserOf("expfmt"), prometheus()}
+	vmagent := os.Getenv("VMAGENT")
+	if vmagent != "" {
+		peers = append(peers, vmagentAt(vmagent, sink.URL))
+	}
+
+	var r report
+	for _, engines := range []int{1, 8, 64} {
+		contenders := append([]contender{withoutGPUs}, peers...)
+		if engines == 8 {
+			contenders = append([]contender{withoutGPUs, withGPUs}, peers...)
+		}
+		n := newNode(engines, pages...)
+		t := table{Engines: engines, Samples: n.samples}
+		for _, c := range contenders {
+			measured, err := c.measure(dir, n)
+			if err != nil {
+				return err
+			}
+			t.results = append(t.results, measured)
+		}
+		n.close()
+		r.Tables = append(r.Tables, t)
+	}
+	for _, c := range []contender{withoutGPUs, parserOf("textparse")} {
+		s, err := slopesOf(c, dir, pages[0])
+		if err != nil {
+			return err
+		}
+		r.Slopes = append(r.Slopes, s)
+	}
+	if r.Packages, err = sizes(dir); err != nil {
+		return err
+	}
+	return r.write(exporter, vmagent)
+}
+
+func exporterWith(name, binary string, args ...string) contender {
+	return contender{name: name, self: "/metrics", start: func(_ string, n *node) (*process, error) {
+		address, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		command := append([]string{binary, "--web.listen-address=" + address, "--discovery=none", "--log.level=error"}, args...)
+		for _, target := range n.targets {
+			command = append(command, "--engine.target=http://"+target)
+		}
+		return start(address, "/-/ready", command...)
+	}}
+}
+
+func parserOf(name string) contender {
+	return contender{name: name, self: "/self", start: func(_ string, n *node) (*process, error) {
+		address, err := freeAddress()
+		if err != nil {
+			return nil, err
+		}
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		return start(address, "/self", append([]string{self, "-parser=" + name, "-address=" + address}, n.targets...)...)
+	}}
+}
+
+func prometheus() contender {
+	return contender{name: "Prometheus", self: "/metrics", scrapes: true, start: func(dir string, n *node) (*process, error) {
+		return startScraper(dir, n, "/-/ready", func(address, config, data string) []string {
+			return []string{"prometheus", "--web.listen-address=" + address, "--config.file=" + config, "--storage.tsdb.path=" + data, "--log.level=error"}
+		})
+	}}
+}
+
+func vmagentAt(binary, sink string) contender {
+	return contender{name: "vmagent", self: "/metrics", scrapes: true, start: func(dir string, n *node) (*process, error) {
+		return startScraper(dir, n, "/metrics", func(address, config, data string) []string {
+			return []string{binary, "-httpListenAddr=" + address, "-promscrape.config=" + config, "-remoteWrite.tmpDataPath=" + data, "-remoteWrite.url=" + sink,
+				"-loggerLevel=ERROR"}
+		})
+	}}
+}
+
+// startScraper starts what scrapes by itself, with a configuration that Prometheus and vmagent both read.
+func startScraper(dir string, n *node, ready string, command func(address, config, data string) []string) (*process, error) {
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.MkdirTemp(dir, "data")
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(data, "scrape.yaml")
+	text := fmt.Sprintf("global: {scrape_interval: %s, scrape_timeout: %[1]s}\nscrape_configs: [{job_name: engines, static_configs: [{targets: ['%s']}]}]\n",
+		n.pause, strings.Join(n.targets, "', '"))
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		return nil, err
+	}
+	return start(address, ready, command(address, config, data)...)
+}
+
+// measure runs a contender on a node.
+func (c contender) measure(dir string, n *node) (r result, err error) {
+	fmt.Fprintf(os.Stderr, "%s: %d engines, %d samples\n", c.name, len(n.targets), n.samples)
+	r.name = c.name
+	p, err := c.start(dir, n)
+	if err != nil {
+		return r, err
+	}
+	defer p.stop()
+	for begin := n.reads.Load(); c.scrapes && n.reads.Load() < begin+int64(len(n.targets)) && time.Since(p.began) < 20*time.Second; { // it finds its engines
+		time.Sleep(n.pause)
+	}
+	if _, err = c.pace(p, n, 4); err != nil { // its buffers grow
+		return r, err
+	}
+	allocated, err := p.allocations(c.self)
+	if err != nil {
+		return r, err
+	}
+	if r.cpu, err = c.pace(p, n, paced); err != nil {
+		return r, err
+	}
+	if r.resident, r.anonymous, err = p.memory(); err != nil {
+		return r, err
+	}
+	since, err := p.allocations(c.self)
+	if err != nil {
+		return r, err
+	}
+	r.allocations = (since - allocated) / paced
+	if c.scrapes {
+		return r, nil
+	}
+	var took []time.Duration
+	for begin := time.Now(); len(took) < 100 && (len(took) == 0 || time.Since(begin) < 3*time.Second); {
+		began := time.Now()
+		if err := p.scrape(); err != nil {
+			return r, err
+		}
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	r.p50, r.p99 = took[len(took)/2], took[len(took)*99/100]
+	return r, nil
+}
+
+// pace lets some scrapes of all engines happen, one per pause, and returns the CPU time of one.
+func (c contender) pace(p *process, n *node, scrapes int) (time.Duration, error) {
+	reads := n.reads.Load()
+	before, err := p.cpu()
+	if err != nil {
+		return 0, err
+	}
+	for range scrapes {
+		next := time.After(n.pause)
+		if !c.scrapes {
+			if err := p.scrape(); err != nil {
+				return 0, err
+			}
+		}
+		<-next
+	}
+	after, err := p.cpu()
+	happened := float64(n.reads.Load()-reads) / float64(len(n.targets))
+	if err == nil && happened < float64(scrapes)/2 {
+		err = fmt.Errorf("%s read each engine %.1f times in %s instead of %d times: is this machine too busy?", c.name, happened, time.Duration(scrapes)*n.pause, scrapes)
+	}
+	return time.Duration(float64(after-before) / happened), err
+}
+
+func (p *process) scrape() error {
+	var page bytes.Buffer
+	return read(context.Background(), "http://"+p.address+"/metrics", &page)
+}
+
+// slope is how the cost of a scrape grows with a page.
+type slope struct {
+	Name             string
+	Mapped, Unmapped line
+}
+
+// line is a straight line through costs by the number of samples.
+type line struct {
+	samples []int
+	costs   []time.Duration
+}
+
+// PerSample is the slope of the line by least squares.
+func (l line) PerSample() time.Duration {
+	var x, y, xx, xy float64
+	for i, cost := range l.costs {
+		s, c := float64(l.samples[i]), float64(cost)
+		x, y, xx, xy = x+s, y+c, xx+s*s, xy+s*c
+	}
+	n := float64(len(l.costs))
+	return time.Duration((n*xy - x*y) / (n*xx - x*x))
+}
+
+// Points lists what was measured.
+func (l line) Points() string {
+	var b []string
+	for i, cost := range l.costs {
+		b = append(b, fmt.Sprintf("%d: %s", l.samples[i], milliseconds(cost)))
+	}
+	return strings.Join(b, ", ")
+}
+
+// slopesOf measures one engine whose page grows by series that the exporter maps, and by others.
+func slopesOf(c contender, dir string, page []byte) (slope, error) {
+	s := slope{Name: c.name}
+	for _, step := range []struct {
+		on   *line
+		page []byte
+	}{
+		{&s.Mapped, page}, {&s.Mapped, ranks(page, 16)}, {&s.Mapped, ranks(page, 32)}, {&s.Mapped, ranks(page, 64)},
+		{&s.Unmapped, page}, {&s.Unmapped, withUnmapped(page, 5000)}, {&s.Unmapped, withUnmapped(page, 10000)}, {&s.Unmapped, withUnmapped(page, 20000)},
+	} {
+		n := newNode(1, step.page)
+		cost, err := c.least(dir, n)
+		n.close()
+		if err != nil {
+			return s, err
+		}
+		step.on.samples, step.on.costs = append(step.on.samples, n.samples), append(step.on.costs, cost)
+	}
+	return s, nil
+}
+
+// least returns the CPU time of a scrape in the best of five rounds: whatever else runs on this machine only adds to it.
+func (c contender) least(dir string, n *node) (time.Duration, error) {
+	p, err := c.start(dir, n)
+	if err != nil {
+		return 0, err
+	}
+	defer p.stop()
+	var rounds []time.Duration
+	for range 6 {
+		before, err := p.cpu()
+		if err != nil {
+			return 0, err
+		}
+		const scrapes = 8
+		for range scrapes {
+			if err := p.scrape(); err != nil {
+				return 0, err
+			}
+		}
+		after, err := p.cpu()
+		if err != nil {
+			return 0, err
+		}
+		rounds = append(rounds, (after-before)/scrapes)
+	}
+	return slices.Min(rounds[1:]), nil
+}

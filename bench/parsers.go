@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+
+	vm "github.com/VictoriaMetrics/VictoriaMetrics/lib/protoparser/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/textparse"
+)
+
+// parsers lists what a proxy of pages can be made of. Each reads a page and writes what it would pass on.
+var parsers = map[string]func(page []byte, to io.Writer) error{
+	"expfmt":     throughExpfmt,
+	"textparse":  throughTextparse,
+	"vm-parser":  throughVictoriaMetrics,
+	"fetch-only": func([]byte, io.Writer) error { return nil },
+}
+
+// throughExpfmt decodes and encodes, as exporters that merge pages do.
+func throughExpfmt(page []byte, to io.Writer) error {
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(page))
+	if err != nil {
+		return err
+	}
+	encoder := expfmt.NewEncoder(to, expfmt.NewFormat(expfmt.TypeTextPlain))
+	for _, f := range families {
+		if err := encoder.Encode(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// throughTextparse is Prometheus' parser alone: it reads each value and builds no labels.
+func throughTextparse(page []byte, _ io.Writer) error {
+	parser := textparse.NewPromParser(page, labels.NewSymbolTable(), false)
+	for {
+		entry, err := parser.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if entry == textparse.EntrySeries {
+			parser.Series()
+		}
+	}
+}
+
+// throughVictoriaMetrics is the parser of vmagent alone: it reads names, labels and values.
+func throughVictoriaMetrics(page []byte, _ io.Writer) error {
+	var rows vm.Rows
+	var bad error
+	rows.UnmarshalWithErrLogger(string(page), func(s string) { bad = errors.New(s) })
+	return bad
+}
+
+// serveParser answers a scrape by reading all targets, one after the other, through a parser, until it is killed.
+func serveParser(name, address string, targets []string) error {
+	through := parsers[name]
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/self", promhttp.Handler())
+	var page bytes.Buffer
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
+		for _, target := range targets {
+			if err := read(r.Context(), "http://"+target+"/metrics", &page); err != nil {
+				http.Error(w, err.Error(), http.StatusBadGateway)
+				return
+			}
+			if err := through(page.Bytes(), w); err != nil {
+				http.Error(w, err.Error(), http.StatusBadGateway)
+				return
+			}
+		}
+	})
+	return http.Serve(listener, mux)
+}
