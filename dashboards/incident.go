@@ -327,7 +327,7 @@ func changeRow(s scope) []Panel {
 // leversRow returns the actions of the runbooks, in full.
 func leversRow() []Panel {
 	return []Panel{
-		levers("Queue and prefill", "LLMQueueBuildUp", "LLMPrefixHitCollapse", "LLMLongPromptShift"),
+		levers("Queue and prefill", "LLMQueueBuildUp", "LLMAdmissionStalled", "LLMPrefixHitCollapse", "LLMLongPromptShift"),
 		levers("Memory", "LLMPreemptionThrash", "LLMKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated"),
 		levers("One replica", "LLMReplicaSkew", "LLMReplicaFailsRequests"),
 		levers("Decode", "LLMBatchKnee", "LLMRunawayGeneration", "LLMSpeculationCollapse"),

@@ -11,11 +11,12 @@ import (
 // Causes that only a client sees: a model that does not answer although its page does, and what lies between the two.
 var (
 	ProbeFailing = &Alert{
-		Name:     "LLMProbeFailing",
-		Branch:   Engine,
-		Expr:     withNamespace(promql.Vector(metrics.RecordedUnanswered)),
-		Severity: slo.Page,
-		Scope:    []string{metrics.LabelModel, metrics.LabelServer},
+		Name:      "LLMProbeFailing",
+		Branch:    Engine,
+		Diagnosed: true, // a gateway may be what does not answer
+		Expr:      withNamespace(promql.Vector(metrics.RecordedUnanswered)),
+		Severity:  slo.Page,
+		Scope:     []string{metrics.LabelModel, metrics.LabelServer},
 		DependsOn: []Quiet{
 			{ModelDown, modelLabels},
 			{ModelStalled, modelLabels},

@@ -104,7 +104,7 @@ func TestNotificationsAreShort(t *testing.T) {
 			}
 		}
 	}
-	if diagnosed != 2 {
+	if diagnosed != 3 {
 		t.Errorf("%d alerts say where to look first", diagnosed)
 	}
 }

@@ -56,7 +56,7 @@ func TestGPUsOfAPage(t *testing.T) {
 	e := launch(t, "--gpu.source="+dcgm.URL, "--config.file="+config, "--discovery=none", "--ownership.pod-resources=")
 	page := e.await(t, "llm_engine_gpu_info{")
 	for _, want := range []string{
-		`llm_gpu_source_up{reason="",server="` + strings.TrimPrefix(dcgm.URL, "http://") + `",source="dcgm"} 1`,
+		`llm_gpu_source_up{server="` + strings.TrimPrefix(dcgm.URL, "http://") + `",source="dcgm"} 1`,
 		`llm_gpu_clock_hertz{domain="sm",gpu="1",`, `llm_gpu_metric_source_info{metric="llm_gpu_nvlink_up",quality="missing"`,
 		`llm_gpu_allocation_info{container="vllm",gpu="0"`, `pod="chat-1"`, `source="page"} 1`,
 	} {
@@ -76,7 +76,7 @@ func TestGPUPageOutOfOrder(t *testing.T) {
 	}))
 	t.Cleanup(dcgm.Close)
 	e := launch(t, "--gpu.source="+dcgm.URL, "--engine.target="+vllm(t, "5").URL, "--discovery=none")
-	page := e.await(t, `llm_gpu_source_up{reason="http_500",server="`+strings.TrimPrefix(dcgm.URL, "http://")+`",source=""} 0`)
+	page := e.await(t, `llm_gpu_source_up{reason="http_500",server="`+strings.TrimPrefix(dcgm.URL, "http://")+`"} 0`)
 	if !strings.Contains(page, "\nllm_engine_requests_running{") || strings.Contains(page, "\nllm_gpu_up{") {
 		t.Errorf("more or less than the GPUs is lost on\n%s", page)
 	}
@@ -136,13 +136,13 @@ func TestNVMLWinsOverAPage(t *testing.T) {
 	go func() { _ = dcgm.Serve(listener) }()
 	t.Cleanup(func() { _ = dcgm.Close() })
 	n := startOnGPUs(t, 1, nil, "--gpu.source=auto")
-	if page := n.until(t, `llm_gpu_nvml_up{reason=""} 1`); strings.Contains(page, "llm_gpu_source_up{") {
+	if page := n.until(t, `llm_gpu_nvml_up 1`); strings.Contains(page, "llm_gpu_source_up{") {
 		t.Errorf("two sources on\n%s", page)
 	}
 	for _, step := range []struct {
 		signal    syscall.Signal
 		one, none string
-	}{{syscall.SIGUSR1, `source="dcgm"} 1`, "llm_gpu_nvml_up{"}, {syscall.SIGUSR2, `llm_gpu_nvml_up{reason=""} 1`, "llm_gpu_source_up{"}} {
+	}{{syscall.SIGUSR1, `source="dcgm"} 1`, "llm_gpu_nvml_up "}, {syscall.SIGUSR2, `llm_gpu_nvml_up 1`, "llm_gpu_source_up{"}} {
 		if err := n.process.Process.Signal(step.signal); err != nil {
 			t.Fatal(err)
 		}

@@ -92,7 +92,7 @@ func TestGPUsAndEnginesOnOnePage(t *testing.T) {
 	page := n.until(t, `llm_gpu_sm_active_ratio{gpu="7"`)
 	for _, want := range []string{
 		`llm_engine_requests_running{runtime="vllm",model_name="m",server="` + server + `",dp_rank="0"} 5`,
-		`llm_gpu_nvml_up{reason=""} 1`,
+		`llm_gpu_nvml_up 1`,
 		`llm_slo_objective_ratio{slo="ttft"} 0.99`,
 		`llm_exporter_collector_success{collector="gpu"} 1`,
 	} {
@@ -124,7 +124,7 @@ func TestGPUsAndEnginesOnOnePage(t *testing.T) {
 
 func TestDetachAndSignals(t *testing.T) {
 	n := startOnGPUs(t, 1, nil, "--web.enable-lifecycle")
-	n.until(t, `llm_gpu_nvml_up{reason=""} 1`)
+	n.until(t, `llm_gpu_nvml_up 1`)
 	if status, body, _ := n.request(t, http.MethodPost, "/-/detach?ttl=1h"); status != http.StatusOK || !strings.Contains(body, "released") {
 		t.Fatalf("detach: %d %s", status, body)
 	}
@@ -132,7 +132,7 @@ func TestDetachAndSignals(t *testing.T) {
 	if err := n.process.Process.Signal(syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
-	n.until(t, `llm_gpu_nvml_up{reason=""} 1`)
+	n.until(t, `llm_gpu_nvml_up 1`)
 	if err := n.process.Process.Signal(syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}

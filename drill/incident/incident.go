@@ -34,6 +34,8 @@ type Incident struct {
 
 	// Page names the alert that must wake somebody; nil when nobody must be woken.
 	Page *rules.Alert
+	// Or names an alert that may page first in its place: it sees the same, and chance decides which is earlier.
+	Or *rules.Alert
 	// Within limits how late a page that is not a burn may come. For a burn, theory says when.
 	Within time.Duration
 	// Cause names the alert that must name the cause, in the page or beside it.

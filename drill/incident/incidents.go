@@ -131,7 +131,7 @@ func Incidents() []Incident {
 			Name: "wedged-unseen", Story: "the core of one engine hangs that counts no steps; its page shows the last numbers for ever, and only a probe asks for more",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Runtimes, f.Probes = []metrics.Runtime{metrics.TensorRTLLM}, true }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Wedged = true }))},
-			Page:   rules.ProbeFailing, Within: 150 * time.Second, Cause: rules.ProbeFailing,
+			Page:   rules.ProbeFailing, Or: rules.EngineStalled, Within: 150 * time.Second, Cause: rules.ProbeFailing,
 			Lever: Lever{"LLMProbeFailing", []string{"Levers"}, "the pod is deleted, and its successor loads for 90 s", fault(8*minute, one(1, func(r *world.Replica) {
 				r.Engine.Wedged = false
 				r.Restart(90 * time.Second)
@@ -141,13 +141,13 @@ func Incidents() []Incident {
 			Name: "failing-gateway", Story: "the gateway answers a third of all requests with 502 and passes on the others; the engines fail none",
 			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway, f.ReadsGateway = true, true }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayFails = 1. / 3 })},
-			Page:   rules.FastBurn, Cause: rules.GatewayFailsRequests, Shows: `^Look first at: routing\. Gateway gateway:80 on .* fails \d\d.*\n(.*\n)*.*Requests failed at the gateway: \d\d`,
+			Page:   rules.FastBurn, Or: rules.ProbeFailing, Within: 150 * time.Second, Cause: rules.GatewayFailsRequests, Shows: `^Look first at: routing\. Gateway gateway:80 on .* fails \d\d.*\n(.*\n)*.*Requests failed at the gateway: \d\d`,
 		},
 		{
 			Name: "dead-gateway", Story: "the gateway takes no more connections; the engines behind it are idle, and their pages say that all is well",
 			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway, f.ReadsGateway = true, true }), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayDead = true })},
-			Page:   rules.ProbeFailing, Within: 150 * time.Second, Cause: rules.ProbeFailing,
+			Page:   rules.ProbeFailing, Within: 150 * time.Second, Cause: rules.GatewayDown, Shows: `^Look first at: routing\. Gateway gateway:80 `,
 		},
 		{
 			Name: "buffering-proxy", Story: "a proxy collects each answer before it passes it on",

@@ -90,6 +90,10 @@ func Of(p *play.Play) Score {
 		s.Delay = Span(pages[0].At.Sub(p.World.At(p.Onset)))
 		s.Cleared = cleared(in, firing, pages[len(pages)-1].Alerts)
 	}
+	instead := in.Or != nil && slices.Contains(s.PagedBy, in.Or.Name) && !slices.Contains(s.PagedBy, in.Page.Name)
+	if instead {
+		in.Page, in.Shows = in.Or, ""
+	}
 	s.judgePage(in, burns, wrong)
 	if in.Report != nil {
 		s.judgeReport(p, wrong)
@@ -104,7 +108,7 @@ func Of(p *play.Play) Score {
 			s.Cause, s.CauseAt = in.Cause.Name, Span(fired[0])
 		}
 		s.InPage = slices.Contains(s.PagedBy, in.Cause.Name) || len(pages) > 0 && leads(pages[0], in.Cause.Branch)
-		if len(pages) > 0 && !s.InPage {
+		if len(pages) > 0 && !s.InPage && !instead {
 			wrong("the page does not say to look first at %s", in.Cause.Branch)
 		}
 	}
