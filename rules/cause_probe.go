@@ -11,12 +11,11 @@ import (
 // Causes that only a client sees: a model that does not answer although its page does, and what lies between the two.
 var (
 	ProbeFailing = &Alert{
-		Name:      "LLMProbeFailing",
-		Branch:    Engine,
-		Diagnosed: true, // a gateway may be what does not answer
-		Expr:      withNamespace(promql.Vector(metrics.RecordedUnanswered)),
-		Severity:  slo.Page,
-		Scope:     []string{metrics.LabelModel, metrics.LabelServer},
+		Name:     "LLMProbeFailing",
+		Branch:   Engine,
+		Expr:     withNamespace(promql.Vector(metrics.RecordedUnanswered)),
+		Severity: slo.Page,
+		Scope:    []string{metrics.LabelModel, metrics.LabelServer},
 		DependsOn: []Quiet{
 			{ModelDown, modelLabels},
 			{ModelStalled, modelLabels},
@@ -26,6 +25,8 @@ var (
 		Summary:     "{{ $labels.model_name }} answers no synthetic request of {{ $labels.instance }} at {{ $labels.server }}",
 		Description: "The page of the engine says that all is well, and still a request gets no answer: the engine hangs, or a gateway before it does. Send one request straight to an engine: that tells which.",
 		Split: []Evidence{
+			{"Look first at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "gateway_.+"))...),
+				"{{ .Labels.branch }}. Gateway {{ .Labels.server }} on {{ .Labels.instance }} does not answer, or fails requests that the engines do not"},
 			{"Outcomes in 10 minutes", above(promql.Sum([]string{metrics.LabelInstance, metrics.LabelOutcome},
 				promql.Increase(promql.Vector(metrics.ProbeRequests, sameAddress()...), causeWindow)), 0), LabelledBy(Number, metrics.LabelInstance, metrics.LabelOutcome)},
 			{"Running, by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...)), foundEngine + " " + Number},
