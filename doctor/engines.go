@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -80,7 +81,7 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 		return missing[f.Name] != "" || !counted && (f == metrics.SLOEvents || f == metrics.SLOBadEvents)
 	}
 	wanted := 0
-	for _, reason := range distinct(keys(flags)) {
+	for _, reason := range slices.Sorted(maps.Keys(flags)) {
 		alerts := p.Rules.regained(absent, flags[reason])
 		if len(alerts) == 0 {
 			continue
@@ -94,14 +95,6 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 		line += "; what it does not show is read by " + some(silent) + ", which cannot fire for it"
 	}
 	r.fine(line)
-}
-
-func keys[V any](m map[string]V) []string {
-	var all []string
-	for k := range m {
-		all = append(all, k)
-	}
-	return all
 }
 
 // objectiveRemedies says what to do about a reason of llm_slo_counted.
@@ -129,7 +122,7 @@ func checkObjectives(p Picture, r *Report) {
 				servers[reason] = append(servers[reason], s.labels[metrics.LabelServer])
 			}
 		}
-		for _, reason := range distinct(keys(servers)) {
+		for _, reason := range slices.Sorted(maps.Keys(servers)) {
 			r.add(Finding{Severity: Missing, Subject: subject, Problem: "counts nothing on " + some(distinct(servers[reason])) + ": " + reason, Alerts: alerts,
 				Remedy: objectiveRemedies[slo.Reason(reason)], Docs: "runbooks/LLMObjectiveWithoutEvents.md"})
 		}
