@@ -194,7 +194,7 @@ func vanished() promql.Expr {
 // shows in the queue time.
 func startedCold(m ...*promql.Matcher) promql.Expr {
 	return promql.And(
-		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(queueShare(replicaLabels, 5*minute, m...), 0.5)),
+		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(partOfTTFT(metrics.QueueTime, replicaLabels, 5*minute, m...), 0.5)),
 		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))), (15*minute).Seconds()),
 		promql.On(pageLabels...))
 }

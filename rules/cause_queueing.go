@@ -84,7 +84,7 @@ func queueingAlerts(opt Options) []*Alert {
 	queue.Expr = harmful(opt, both(
 		above(promql.Sum(modelLabels, promql.Over("min_over_time", promql.Vector(metrics.RequestsWaiting), 5*minute)), 0),
 		promql.Or(
-			above(queueShare(modelLabels, 5*minute), 0.5),
+			above(partOfTTFT(metrics.QueueTime, modelLabels, 5*minute), 0.5),
 			promql.Gt(promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)), promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))))))
 	admission := *AdmissionStalled
 	admission.Expr = harmful(opt, heldBack(causeWindow))
@@ -118,9 +118,4 @@ func harmful(opt Options, e promql.Expr) promql.Expr {
 	return promql.Or(
 		promql.And(e, both(from.burning(rawWindow), promql.Ge(from.recordedBad(), promql.Num(slo.MinBadEvents-0.5))), onModel),
 		promql.Unless(e, promql.Or(from.burnRate(rawWindow), usual), onModel))
-}
-
-// queueShare returns the part of the mean time to first token that requests spend waiting.
-func queueShare(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
-	return promql.Div(mean(metrics.QueueTime, by, window, m...), mean(metrics.TimeToFirstToken, by, window, m...))
 }

@@ -27,10 +27,13 @@ type Evidence struct {
 // Format holds the Prometheus template that formats one query result, the dot.
 type Format string
 
+// small prints what humanize would write with m for a thousandth, which reads as minutes.
+const small = `{{ if lt .Value 1.0 }}{{ printf "%.2g" .Value }}{{ else }}{{ humanize .Value }}{{ end }}`
+
 // The formats.
 const (
-	Number   Format = `{{ .Value | humanize }}`
-	Times    Format = `{{ .Value | humanize }}x`
+	Number   Format = small
+	Times    Format = small + "x"
 	Percent  Format = `{{ .Value | humanizePercentage }}`
 	Duration Format = `{{ .Value | humanizeDuration }}`
 )
@@ -104,7 +107,8 @@ const (
 )
 
 // formatted sets $v to the value of a result, the dot, printed in its unit.
-const formatted = `{{ $v := humanize .Value }}{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage .Value }}` +
+const formatted = `{{ $v := humanize .Value }}{{ if lt .Value 1.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
+	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage .Value }}` +
 	`{{ else if eq $u "seconds" }}{{ $v = humanizeDuration .Value }}{{ else if eq $u "decimal" }}{{ $v = printf "%.2f" .Value }}` +
 	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ else if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
 
@@ -131,18 +135,14 @@ type Fact struct {
 // per version, for comparison when the engines of the old one are gone.
 func facts() []Fact {
 	perModel := func(e promql.Expr) promql.Expr { return promql.Sum(modelLabels, e) }
-	share := func(part *metrics.Family) promql.Expr {
-		return promql.Div(perModel(promql.Rate(promql.SumOf(part), pageWindow)),
-			promql.Gt(perModel(promql.Rate(promql.SumOf(metrics.TimeToFirstToken), pageWindow)), promql.Num(0)))
-	}
 	minutely := func(f *metrics.Family) promql.Expr {
 		return above(promql.Mul(perModel(promql.Rate(promql.Vector(f), pageWindow)), promql.Num(60)), 0)
 	}
 	served := promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
 	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))
 	return []Fact{
-		{"queue_share", 2, Share, "Queue share of TTFT", share(metrics.QueueTime)},
-		{"prefill_share", 2, Share, "Prefill share of TTFT", share(metrics.PrefillTime)},
+		{"queue_share", 2, Share, "Queue share of TTFT", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow)},
+		{"prefill_share", 2, Share, "Prefill share of TTFT", partOfTTFT(metrics.PrefillTime, modelLabels, pageWindow)},
 		{"waiting", 2, Count, "Requests waiting", perModel(promql.Vector(metrics.RequestsWaiting))},
 		{"running", 2, Count, "Requests running per replica", promql.Avg(modelLabels, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning)))},
 		{"running_before", 2, Count, "Requests running per replica the day before", batch(modelLabels, day, hour)},

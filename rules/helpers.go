@@ -36,6 +36,12 @@ func meanBefore(h *metrics.Family, by []string, window, ago time.Duration, m ...
 	return promql.Div(rate(promql.SumOf(h, m...)), promql.Gt(rate(promql.CountOf(h, m...)), promql.Num(0)))
 }
 
+// partOfTTFT returns which part of the mean time to first token a phase takes. Where requests come faster than they go,
+// those that have left the phase are not those that have their first token: the quotient is cut at one.
+func partOfTTFT(phase *metrics.Family, by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
+	return promql.Call("clamp_max", promql.Div(mean(phase, by, window, m...), mean(metrics.TimeToFirstToken, by, window, m...)), promql.Num(1))
+}
+
 // ratio returns one counter's increase over another's in a window that ended ago before now; absent where the other
 // did not increase.
 func ratio(part, whole promql.Expr, by []string, window, ago time.Duration) promql.Expr {

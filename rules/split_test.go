@@ -6,6 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/template"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -116,5 +120,19 @@ func TestExhaustionFollowsTheBurn(t *testing.T) {
 	want := slo.Exhaustion(slo.DefaultPeriod, value(metrics.RecordedBudgetRemaining), burn).Seconds()
 	if got := value(metrics.RecordedExhaustion); burn < 2 || math.Abs(got-want) > 0.01*want {
 		t.Errorf("at a burn rate of %.1f the budget is said to last %.0f s, it lasts %.0f", burn, got, want)
+	}
+}
+
+// TestSmallNumbers: a number below one is written out. humanize would append m for a thousandth, which reads as minutes,
+// milliseconds or millions.
+func TestSmallNumbers(t *testing.T) {
+	for text, unit := range map[string]rules.Unit{string(rules.Number): "", string(rules.Times): "", rules.FactText(): rules.Rate, rules.FactText() + " ": rules.Count} {
+		for value, want := range map[float64]string{0.0833: "0.083", 0.00004: "4e-05", 0: "0", 1.5: "1.5", 2556: "2.556k"} {
+			sample := promql.Sample{F: value, Metric: labels.FromStrings(metrics.LabelUnit, string(unit))}
+			got, err := template.NewTemplateExpander(t.Context(), text, "small", template.AlertTemplateData(map[string]string{metrics.LabelUnit: string(unit)}, nil, "", sample), 0, nil, nil, nil).Expand()
+			if err != nil || strings.TrimRight(got, "x ") != want {
+				t.Errorf("%q of unit %q with %g: %q, %v, not %q", text, unit, value, got, err, want)
+			}
+		}
 	}
 }

@@ -82,7 +82,11 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 				fill(b, "  ", "* "+l)
 			}
 		}
-		fmt.Fprintf(b, "Runbook: %s%s\n", t.Root, v.Runbook)
+		at := t.Root
+		if at == "" {
+			at = "any exporter's /"
+		}
+		fmt.Fprintf(b, "Runbook: %s%s\n", at, v.Runbook)
 	}
 	t.record(b, v.Record)
 }

@@ -192,6 +192,20 @@ llm_gpu_xid_info{xid="79",severity="page"} 1
 	}
 }
 
+// TestPartsOfTheWhole: no part of the time to first token is longer than it, though counted over other requests.
+func TestPartsOfTheWhole(t *testing.T) {
+	before := calm()
+	after := before
+	after.requests, after.bad, after.ttft, after.queue = after.requests+100, after.bad+90, after.ttft+400, after.queue+520
+	v := judge(t, before.page(), after.page(), nil)[0]
+	if !strings.HasPrefix(v.Says, "100% of the time to the first token is waiting") {
+		t.Errorf("clue: %s", v.Says)
+	}
+	if !slices.ContainsFunc(v.Evidence, func(e triage.Evidence) bool { return e.Fact == "queue_share" && e.Shown == "100%" }) {
+		t.Errorf("evidence: %+v", v.Evidence)
+	}
+}
+
 // TestText: nothing is wider than a terminal but what is to be copied, and an engine's name never commands the terminal.
 func TestText(t *testing.T) {
 	before := calm()
@@ -209,6 +223,10 @@ func TestText(t *testing.T) {
 	}
 	if strings.ContainsAny(b.String(), "\x1b\x07\u202e") {
 		t.Errorf("%q", b.String())
+	}
+	var rootless strings.Builder
+	if err := (triage.Text{}).Write(&rootless, judge(t, before.page(), after.page(), nil)); err != nil || !strings.Contains(rootless.String(), "Runbook: any exporter's /runbooks/LLMQueueBuildUp?") {
+		t.Errorf("no exporter is known, so the address has no beginning: %v in\n%s", err, rootless.String())
 	}
 	for _, want := range []string{": FAILING\nLook first at: queueing. 97.5%", "Objective ttft burns 90.0 times too fast: 90 of 100", "Runbook: http://127.0.0.1:9844/runbooks/LLMQueueBuildUp?", "* At once: ", "version: 0.16.0"} {
 		if !strings.Contains(b.String(), want) {
