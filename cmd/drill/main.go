@@ -34,7 +34,7 @@ func main() {
 	name := play.Flag("incident", "Play only this incident; \"drill list\" names them.").String()
 	seed := play.Flag("seed", "Seed of the arrivals.").Default("1").Uint64()
 	public := play.Flag("public", "Play the public incidents only.").Bool()
-	output := play.Flag("output", "table, json, html with plots, or public: a table for public incidents.").Default("table").Enum("table", "json", "html", "public")
+	output := play.Flag("output", "table, json, html with plots, svg: the plots of one incident, or public: a table for public incidents.").Default("table").Enum("table", "json", "html", "svg", "public")
 	report := app.Command("report", "Play all incidents with several seeds and write the scores and plots that docs/ keeps.")
 	dir := report.Flag("dir", "Folder to write to.").Default("docs").String()
 	seeds := report.Flag("seeds", "Number of seeds, starting at 1. The plots show the first.").Default("5").Uint64()

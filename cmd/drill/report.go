@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
@@ -13,8 +14,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
+// stories names the public incidents that docs/incidents.md tells.
+var stories = []string{"kernel-hang", "admission-stall", "ecc-storm-blocks-reads"}
+
 // writeReport plays all incidents and writes drill.html, the plots of the first seed, drill-scores.md, the scores over all
-// seeds, and triage-scores.md, what a triage says beside the page. Problems appear in the first two, and make it fail.
+// seeds, triage-scores.md, what a triage says beside the page, and the pictures of the stories. Problems appear in the
+// first two, and make it fail.
 func writeReport(dir string, seeds uint64, progress io.Writer) error {
 	incidents := incident.Incidents()
 	public, err := record(incident.Public(), 1, 1, progress)
@@ -70,7 +75,17 @@ the seeds. What the columns mean: [the drill](drill.md#the-score). Seed 1 with p
 	if err := report.WritePublic(&table, public); err != nil {
 		return err
 	}
-	for name, content := range map[string][]byte{"drill.html": page.Bytes(), "drill-scores.md": table.Bytes(), "triage-scores.md": []byte(triageTable(triages, seeds))} {
+	files := map[string][]byte{"drill.html": page.Bytes(), "drill-scores.md": table.Bytes(), "triage-scores.md": []byte(triageTable(triages, seeds))}
+	for _, t := range public {
+		if slices.Contains(stories, t.Incident.Name) {
+			var picture bytes.Buffer
+			if err := report.WriteSVG(&picture, t); err != nil {
+				return err
+			}
+			files[t.Incident.Name+".svg"] = picture.Bytes()
+		}
+	}
+	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
 			return err
 		}

@@ -111,6 +111,11 @@ func write(output string, traces []report.Trace, out io.Writer) error {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
 		return enc.Encode(scores(traces))
+	case "svg":
+		if len(traces) != 1 {
+			return errors.New("a picture shows one incident: name it with --incident")
+		}
+		return report.WriteSVG(out, traces[0])
 	case "public":
 		return report.WritePublic(out, traces)
 	default:

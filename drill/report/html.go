@@ -11,16 +11,21 @@ import (
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-//go:embed report.html
-var page string
+var (
+	//go:embed report.html
+	page string
+	//go:embed plots.css
+	style template.CSS
+)
 
 // Sizes in pixels: of a plot, of the row of bars, and of the time axis under both.
 const width, height, barsWidth, barHeight, timesHeight = 390, 110, 1180, 17, 14
 
 var report = template.Must(template.New("report").Funcs(template.FuncMap{
-	"short": short, "when": when, "yes": yes, "plot": figure, "bars": bars,
+	"style": func() template.CSS { return style }, "short": short, "when": when, "yes": yes, "plot": figure, "bars": bars,
 	"paged": func(s score.Score) bool { return len(s.PagedBy) > 0 },
 }).Parse(page))
 
@@ -29,35 +34,60 @@ func WriteHTML(out io.Writer, traces []Trace) error { return report.Execute(out,
 
 // figure renders a plot with its title and legend.
 func figure(t Trace, p *Plot) template.HTML {
-	from, to := t.span()
+	var b strings.Builder
+	fmt.Fprintf(&b, `<figure><figcaption>%s, up to %.4g`, template.HTMLEscapeString(p.Title), p.top())
+	for i, name := range p.names() {
+		fmt.Fprintf(&b, ` <span class="k%d">%s</span>`, i%8, template.HTMLEscapeString(name))
+	}
+	fmt.Fprintf(&b, `</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, width, height+timesHeight, template.HTMLEscapeString(p.Title))
+	lines(&b, t, p)
+	b.WriteString(`</svg></figure>`)
+	return template.HTML(b.String()) // every text in it was escaped above
+}
+
+// names returns the names of the lines in order.
+func (p *Plot) names() []string { return slices.Sorted(maps.Keys(p.Lines)) }
+
+// top returns the largest value, at least 1.
+func (p *Plot) top() float64 {
 	top := 1.0
 	for _, points := range p.Lines {
 		for _, q := range points {
 			top = max(top, q.Value)
 		}
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, `<figure><figcaption>%s, up to %.4g`, template.HTMLEscapeString(p.Title), top)
-	names := slices.Sorted(maps.Keys(p.Lines))
-	for i, name := range names {
-		fmt.Fprintf(&b, ` <span class="k%d">%s</span>`, i%8, template.HTMLEscapeString(name))
-	}
-	fmt.Fprintf(&b, `</figcaption><svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, width, height+timesHeight, template.HTMLEscapeString(p.Title))
-	times(&b, from, to, width, height)
-	for i, name := range names {
-		fmt.Fprintf(&b, `<polyline class="l%d" points="`, i%8)
-		line := p.Lines[name]
-		y := func(i int) string { return fmt.Sprintf("%.1f", height-2-(height-6)*line[i].Value/top) }
-		for i, q := range line {
-			if i > 0 && i < len(line)-1 && y(i-1) == y(i) && y(i) == y(i+1) {
-				continue // within a level stretch
+	return top
+}
+
+// lines draws the lines of a plot.
+func lines(b *strings.Builder, t Trace, p *Plot) {
+	from, to := t.span()
+	times(b, from, to, width, height)
+	top := p.top()
+	for i, name := range p.names() {
+		y := func(q Point) string { return fmt.Sprintf("%.1f", height-2-(height-6)*q.Value/top) }
+		for _, line := range unbroken(p.Lines[name]) {
+			fmt.Fprintf(b, `<polyline class="l%d" points="`, i%8)
+			for i, q := range line {
+				if i > 0 && i < len(line)-1 && y(line[i-1]) == y(q) && y(q) == y(line[i+1]) {
+					continue // within a level stretch
+				}
+				fmt.Fprintf(b, "%.1f,%s ", x(q.At, from, to, width), y(q))
 			}
-			fmt.Fprintf(&b, "%.1f,%s ", x(q.At, from, to, width), y(i))
+			b.WriteString(`"/>`)
 		}
-		b.WriteString(`"/>`)
 	}
-	b.WriteString(`</svg></figure>`)
-	return template.HTML(b.String()) // every text in it was escaped above
+}
+
+// unbroken cuts a line where values are missing.
+func unbroken(line []Point) (parts [][]Point) {
+	for i, q := range line {
+		if i == 0 || q.At-line[i-1].At > rules.Interval {
+			parts = append(parts, nil)
+		}
+		parts[len(parts)-1] = append(parts[len(parts)-1], q)
+	}
+	return parts
 }
 
 // times draws the onset, and the minutes below the picture.
@@ -73,34 +103,45 @@ func times(b *strings.Builder, from, to time.Duration, width, height float64) {
 	}
 }
 
-// bars draws when each alert fired.
+// bars renders when each alert fired.
 func bars(t Trace) template.HTML {
-	from, to := t.span()
-	row := map[string]int{}
-	for _, bar := range t.Bars {
-		if _, ok := row[bar.Alert]; !ok {
-			row[bar.Alert] = len(row)
-		}
-	}
-	if len(row) == 0 {
+	n := len(t.alerts())
+	if n == 0 {
 		return "<p>No alert fires.</p>"
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="alerts">`, barsWidth, barHeight*len(row)+timesHeight)
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="alerts">`, barsWidth, barHeight*n+timesHeight)
+	alertBars(&b, t)
+	b.WriteString(`</svg>`)
+	return template.HTML(b.String()) // every text in it was escaped above
+}
+
+// alerts returns the names of the alerts that fired, in the order of the bars.
+func (t Trace) alerts() (names []string) {
 	for _, bar := range t.Bars {
-		start, end, y := x(max(bar.From, from), from, to, barsWidth), x(min(bar.To, to), from, to, barsWidth), barHeight*row[bar.Alert]
+		if !slices.Contains(names, bar.Alert) {
+			names = append(names, bar.Alert)
+		}
+	}
+	return names
+}
+
+// alertBars draws a row for each alert that fired.
+func alertBars(b *strings.Builder, t Trace) {
+	from, to := t.span()
+	names := t.alerts()
+	for _, bar := range t.Bars {
+		start, end, y := x(max(bar.From, from), from, to, barsWidth), x(min(bar.To, to), from, to, barsWidth), barHeight*slices.Index(names, bar.Alert)
 		class := "alert"
 		if slices.Contains(t.Score.PagedBy, bar.Alert) {
 			class = "alert page"
 		}
-		fmt.Fprintf(&b, `<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d"/>`, class, start, y+1, end-start, barHeight-2)
+		fmt.Fprintf(b, `<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d"/>`, class, start, y+1, end-start, barHeight-2)
 	}
-	times(&b, from, to, barsWidth, float64(barHeight*len(row)))
-	for _, alert := range slices.Sorted(maps.Keys(row)) {
-		fmt.Fprintf(&b, `<text class="name" x="4" y="%d">%s</text>`, barHeight*row[alert]+barHeight-5, template.HTMLEscapeString(short(alert)))
+	times(b, from, to, barsWidth, float64(barHeight*len(names)))
+	for i, alert := range names {
+		fmt.Fprintf(b, `<text class="name" x="4" y="%d">%s</text>`, barHeight*i+barHeight-5, template.HTMLEscapeString(short(alert)))
 	}
-	b.WriteString(`</svg>`)
-	return template.HTML(b.String()) // every text in it was escaped above
 }
 
 // span returns the time range of the plots.

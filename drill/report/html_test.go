@@ -51,6 +51,40 @@ func TestHTML(t *testing.T) {
 	}
 }
 
+// TestSVG writes a picture: it is well formed, and escapes what it shows.
+func TestSVG(t *testing.T) {
+	trace := Trace{
+		Incident: incident.Incident{Name: "test", Story: `a "<b>story</b>`, Lasts: 30 * time.Minute},
+		Score:    score.Score{PagedBy: []string{"LLMModelDown"}},
+		Plots:    []*Plot{{Title: "waiting & running", Lines: map[string][]Point{`pod"<`: {{0, 1}, {time.Minute, 3}}}}},
+		Bars:     firings("LLMModelDown", []time.Duration{time.Minute}, time.Minute),
+	}
+	var out strings.Builder
+	if err := WriteSVG(&out, trace); err != nil {
+		t.Fatal(err)
+	}
+	var elements []string
+	for d := xml.NewDecoder(strings.NewReader(out.String())); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("%v in %s", err, out.String())
+		}
+		if e, ok := token.(xml.StartElement); ok {
+			elements = append(elements, e.Name.Local)
+		}
+	}
+	for _, want := range []string{"polyline", "rect", "tspan"} {
+		if !slices.Contains(elements, want) {
+			t.Errorf("no %s in %v", want, elements)
+		}
+	}
+	if slices.Contains(elements, "b") {
+		t.Errorf("the story became markup: %s", out.String())
+	}
+}
+
 // TestLevelLines: a point between two of the same height is left out, any other stays.
 func TestLevelLines(t *testing.T) {
 	var points []Point
@@ -63,5 +97,15 @@ func TestLevelLines(t *testing.T) {
 	line, _, _ = strings.Cut(line, `"`)
 	if drawn := strings.Fields(line); len(drawn) != 5 {
 		t.Errorf("drawn: %q, want the first and last of both levels and the end", drawn)
+	}
+}
+
+// TestGaps: a line ends where values are missing, and does not lead across.
+func TestGaps(t *testing.T) {
+	points := []Point{{0, 1}, {time.Minute, 2}, {20 * time.Minute, 0}, {21 * time.Minute, 1}}
+	trace := Trace{Incident: incident.Incident{Lasts: 30 * time.Minute}}
+	html := string(figure(trace, &Plot{Lines: map[string][]Point{"a": points}}))
+	if n := strings.Count(html, `<polyline class="l0"`); n != 2 {
+		t.Errorf("%d lines, want one on either side of the gap: %s", n, html)
 	}
 }

@@ -47,13 +47,16 @@ var signals = []struct{ title, query, by string }{
 	{"requests waiting", metrics.RequestsWaiting.Name, metrics.LabelPod},
 	{"requests running", metrics.RequestsRunning.Name, metrics.LabelPod},
 	{"KV cache in use, %", "100 * " + metrics.KVCacheUsage.Name, metrics.LabelPod},
+	{"engine steps per second", "rate(" + metrics.EngineSteps.Name + "[1m])", metrics.LabelPod},
 	{"SM clock, MHz", metrics.GPUClock.Name + " / 1e6", metrics.LabelGPU},
+	{"GPU power, W", metrics.GPUPower.Name + `{scope="gpu"}`, metrics.LabelGPU},
+	{"corrected memory errors per second", "sum by (gpu) (rate(" + metrics.GPUECCErrors.Name + `{severity="corrected",lifetime="volatile"}[1m]))`, metrics.LabelGPU},
 }
 
 // before is how long before the onset plots begin.
 const before = 15 * time.Minute
 
-// New scores a played incident and reads its plots from what Prometheus stored.
+// New scores a played incident and reads its plots from what Prometheus stored. Those in which nothing moves are left out.
 func New(p *play.Play) (Trace, error) {
 	t := Trace{Incident: p.Incident, Score: score.Of(p)}
 	for _, s := range signals {
@@ -68,13 +71,25 @@ func New(p *play.Play) (Trace, error) {
 				plot.Lines[name] = append(plot.Lines[name], Point{at, v.F})
 			}
 		}
-		t.Plots = append(t.Plots, plot)
+		if plot.moves() {
+			t.Plots = append(t.Plots, plot)
+		}
 	}
 	firing := p.Firing()
 	for _, name := range slices.Sorted(maps.Keys(firing)) {
 		t.Bars = append(t.Bars, firings(name, firing[name], rules.Interval)...)
 	}
 	return t, nil
+}
+
+// moves reports whether any line of a plot changes.
+func (p *Plot) moves() bool {
+	for _, line := range p.Lines {
+		if slices.ContainsFunc(line, func(q Point) bool { return q.Value != line[0].Value }) {
+			return true
+		}
+	}
+	return false
 }
 
 // firings joins the evaluations at which an alert fired into bars.
