@@ -9,15 +9,10 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// The windows of package rules. The tests hold what is computed here against what Prometheus' rule manager does with
-// the generated rules.
+// In minutes. The tests hold what is computed here against what Prometheus' rule manager does with the generated rules.
 const (
-	rateWindow    = slo.Duration(5 * time.Minute)
-	rawWindow     = slo.Duration(time.Hour)
-	requestWindow = 6 * time.Hour
-
 	objectiveMinutes = 120 // for which an objective outlives its engines
-	tileMinutes      = 5
+	tileMinutes      = 5   // between two records of a budget
 )
 
 // subject holds what is counted for one objective on one model, minute by minute; NaN is absent.
@@ -46,21 +41,6 @@ func newSubject(k key, minutes int, raw []slo.Duration) *subject {
 	return s
 }
 
-// windows returns those with a burn rate, in order.
-func windows(pairs []slo.WindowPair) []slo.Duration {
-	w := []slo.Duration{rateWindow, rawWindow}
-	for _, p := range pairs {
-		w = append(w, p.Long, p.Short)
-	}
-	slices.Sort(w)
-	return slices.Compact(w)
-}
-
-// rawWindows returns the windows that are read from raw counters.
-func rawWindows(pairs []slo.WindowPair) []slo.Duration {
-	return slices.DeleteFunc(windows(pairs), func(w slo.Duration) bool { return w > rawWindow })
-}
-
 // corrected adds to the increases what package rules records as corrections.
 func (s *subject) corrected() {
 	for _, part := range []struct {
@@ -69,7 +49,7 @@ func (s *subject) corrected() {
 		tiles     []float64
 	}{{s.events, s.first, s.tiles}, {s.bad, s.badFirst, s.badTiles}} {
 		correction := slices.Clone(part.first)
-		counted := part.increases[rateWindow]
+		counted := part.increases[rules.RateWindow]
 		for i := range correction {
 			if s.maintained(i) && !math.IsNaN(counted[i]) {
 				correction[i] = plus(correction[i], -counted[i]/tileMinutes)
@@ -134,7 +114,7 @@ func (s *subject) count(o slo.Objective, pairs []slo.WindowPair) *counts {
 	rate := func(of []float64) []float64 {
 		r := make([]float64, n)
 		for i, v := range of {
-			r[i] = max(v, 0) / rateWindow.Std().Seconds()
+			r[i] = max(v, 0) / rules.RateWindow.Std().Seconds()
 		}
 		return r
 	}
@@ -147,12 +127,12 @@ func (s *subject) count(o slo.Objective, pairs []slo.WindowPair) *counts {
 		}
 		return b
 	}
-	eventRate := rate(s.events[rateWindow])
-	badRate := orNone(rate(s.bad[rateWindow]), eventRate)
-	exact, exactBad := s.events[rawWindow], orNone(s.bad[rawWindow], s.events[rawWindow])
+	eventRate := rate(s.events[rules.RateWindow])
+	badRate := orNone(rate(s.bad[rules.RateWindow]), eventRate)
+	exact, exactBad := s.events[rules.RawWindow], orNone(s.bad[rules.RawWindow], s.events[rules.RawWindow])
 	extended := func(exact, rate []float64, w slo.Duration) []float64 {
 		const lag = 58 // the first minute at or before an hour less half of the rates' window
-		sums := over(rate, int((w-rawWindow).Std()/rules.Interval), lag)
+		sums := over(rate, int((w-rules.RawWindow).Std()/rules.Interval), lag)
 		all := make([]float64, n)
 		for i := range all {
 			all[i] = exact[i]
@@ -162,11 +142,11 @@ func (s *subject) count(o slo.Objective, pairs []slo.WindowPair) *counts {
 		}
 		return all
 	}
-	for _, w := range append(windows(pairs), slo.Duration(requestWindow)) {
+	for _, w := range append(rules.BurnWindows(pairs), rules.RequestWindow) {
 		switch {
-		case w == rateWindow:
+		case w == rules.RateWindow:
 			c.all[w], c.badIn[w] = eventRate, badRate
-		case w <= rawWindow:
+		case w <= rules.RawWindow:
 			c.all[w], c.badIn[w] = s.events[w], orNone(s.bad[w], s.events[w])
 		default:
 			c.all[w], c.badIn[w] = extended(exact, eventRate, w), extended(exactBad, badRate, w)
@@ -200,18 +180,18 @@ func (s *subject) count(o slo.Objective, pairs []slo.WindowPair) *counts {
 		case i%tileMinutes != 0 && i > 0:
 			c.usual[i] = c.usual[i-1]
 		case began >= 0:
-			c.usual[i] = sum / (time.Duration(min(i-began, period))*time.Minute + rateWindow.Std()).Seconds()
+			c.usual[i] = sum / (time.Duration(min(i-began, period))*time.Minute + rules.RateWindow.Std()).Seconds()
 		}
 	}
 	c.perEvent = nothing(n)
 	if o.Signal == slo.ITL {
-		tokens := c.all[slo.Duration(requestWindow)]
-		ended := over(s.requestsEnded, int(requestWindow/time.Minute), 0)
-		have := over(one(s.requestsEnded), int(requestWindow/time.Minute), 0)
+		tokens := c.all[rules.RequestWindow]
+		ended := over(s.requestsEnded, int(rules.RequestWindow.Std()/time.Minute), 0)
+		have := over(one(s.requestsEnded), int(rules.RequestWindow.Std()/time.Minute), 0)
 		for i := range n {
 			requests := s.requests[i]
 			if math.IsNaN(requests) && s.Role == "" {
-				requests = requestWindow.Seconds() * ended[i] / have[i]
+				requests = rules.RequestWindow.Std().Seconds() * ended[i] / have[i]
 			}
 			if tokens[i] > 0 && !math.IsNaN(requests) {
 				c.perEvent[i] = min(requests/tokens[i], 1)
@@ -251,7 +231,7 @@ func (c *counts) fires(o slo.Objective, pairs []slo.WindowPair, a *rules.Alert) 
 			continue
 		}
 		threshold := max(o.Period.Std().Seconds()/p.Unit(), 1)
-		all := windows(pairs)
+		all := rules.BurnWindows(pairs)
 		latest := all[slices.IndexFunc(all, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
 		asks = append(asks, pair{p, min(threshold, limit), latest})
 	}
@@ -264,7 +244,7 @@ func (c *counts) fires(o slo.Objective, pairs []slo.WindowPair, a *rules.Alert) 
 			}
 			over := func(w slo.Duration) bool { return c.ratio[w][i]/budget > p.threshold }
 			absent := func(w slo.Duration) bool { return math.IsNaN(c.ratio[w][i]) }
-			burning := over(p.Long) && (over(p.Short) || p.Short > rateWindow && was && absent(p.Short) && !absent(p.latest))
+			burning := over(p.Long) && (over(p.Short) || p.Short > rules.RateWindow && was && absent(p.Short) && !absent(p.latest))
 			if !burning {
 				return false
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 var loopback = regexp.MustCompile(`^(?:` + metrics.Loopback + `)$`)
@@ -33,7 +34,7 @@ func (c *counting) fold(from, until time.Time) {
 	for _, same := range engines {
 		c.foldEngine(s, same, started[pageOf(same[0].series)])
 	}
-	keep := s.at(s.to) - (requestWindow + 2*lookback).Milliseconds()
+	keep := s.at(s.to) - (rules.RequestWindow.Std() + 2*lookback).Milliseconds()
 	for id, count := range c.counters {
 		if count.forget(keep); len(count.points) == 0 {
 			delete(c.counters, id)
@@ -93,10 +94,10 @@ func (c *counting) foldEngine(s span, same []*counter, started *counter) {
 	}
 	switch l.Get(model.MetricNameLabel) {
 	case metrics.TimeToFirstToken.Name + "_count":
-		largest(c.model(of).requests, increases(requestWindow))
+		largest(c.model(of).requests, increases(rules.RequestWindow.Std()))
 	case metrics.Requests.Name:
 		largest(c.model(of).ended, func(count *counter, yield func(int, float64)) {
-			increases(rateWindow.Std())(count, func(minute int, v float64) { yield(minute, v/rateWindow.Std().Seconds()) })
+			increases(rules.RateWindow.Std())(count, func(minute int, v float64) { yield(minute, v/rules.RateWindow.Std().Seconds()) })
 		})
 	case metrics.SLOMaintenance.Name:
 		subject := c.subject(of)
@@ -128,7 +129,7 @@ func (c *counting) foldEngine(s span, same []*counter, started *counter) {
 
 func (c *counting) subject(k key) *subject {
 	if c.subjects[k] == nil {
-		c.subjects[k] = newSubject(k, c.h.minutes(), rawWindows(c.h.Pairs))
+		c.subjects[k] = newSubject(k, c.h.minutes(), rules.RawWindows(c.h.Pairs))
 	}
 	return c.subjects[k]
 }

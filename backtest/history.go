@@ -18,6 +18,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promapi"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -228,7 +229,7 @@ func pages(series []model.LabelSet) []*page {
 
 // read adds the chunks of a group to what is counted, from where the windows of the first minutes begin.
 func (h *history) read(ctx context.Context, g group, to *counting) error {
-	for from := h.begin.Add(-requestWindow); from.Before(h.end); {
+	for from := h.begin.Add(-rules.RequestWindow.Std()); from.Before(h.end); {
 		until := from.Truncate(chunk).Add(chunk)
 		if until.After(h.end) {
 			until = h.end

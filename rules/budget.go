@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// budgetGroup records the error budget of the period. It runs once per rateWindow and adds up the events of those
+// budgetGroup records the error budget of the period. It runs once per RateWindow and adds up the events of those
 // windows, which tile the period. The result is weighted by events, and each objective is read only over its own
 // period.
 //
@@ -17,7 +17,7 @@ import (
 // ten bad minutes on the first day cost as much as ten minutes of a month.
 func budgetGroup(opt Options) Group {
 	from := opt.source()
-	g := Group{Name: "llm-slo-budget", Interval: rateWindow.Std()}
+	g := Group{Name: "llm-slo-budget", Interval: RateWindow.Std()}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 
 	// While a change of period rolls out, exporters disagree; take one of the two.
@@ -36,7 +36,7 @@ func budgetGroup(opt Options) Group {
 		promql.Add(promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedPeriodEvents5m)), promql.Call("time")),
 		promql.Over("last_over_time", since, hour)))
 	record(metrics.RecordedHistory, promql.Add(promql.Sub(promql.Call("time"), overPeriod("min_over_time", metrics.RecordedPeriodSince)),
-		promql.Num(rateWindow.Std().Seconds())))
+		promql.Num(RateWindow.Std().Seconds())))
 
 	perObjective := promql.On(modelSLO...).ManyToOne()
 	record(metrics.RecordedAllowedRate, promql.Div(
@@ -52,13 +52,13 @@ func budgetGroup(opt Options) Group {
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
 // exhaustion returns the seconds until the budget is spent at the burn rate of the last hour. The recorded budget
-// hardly moves within a rateWindow, but the burn rate does, and pages show the result: so it belongs to the burn
+// hardly moves within a RateWindow, but the burn rate does, and pages show the result: so it belongs to the burn
 // group, which runs every minute.
 func exhaustion() promql.Expr {
 	remaining := promql.Over("last_over_time", promql.Vector(metrics.RecordedBudgetRemaining), budgetLookback)
 	perObjective := promql.On(modelSLO...).ManyToOne()
 	left := promql.Mul(promql.Call("clamp_min", remaining, promql.Num(0)), remembered(metrics.RecordedPeriod), perObjective)
-	return promql.Div(left, promql.Gt(promql.Vector(burn(rawWindow)), promql.Num(0)), perObjective)
+	return promql.Div(left, promql.Gt(promql.Vector(burn(RawWindow)), promql.Num(0)), perObjective)
 }
 
 // tile returns the exact gain of an event counter since the previous tile: from the last value before that tile's end
@@ -70,13 +70,13 @@ func (s source) tile(f *metrics.Family) promql.Expr {
 	}
 	counter := promql.Vector(f)
 	last := func(ago time.Duration) promql.Expr {
-		return promql.Over("last_over_time", promql.Offset(counter, ago), 2*rateWindow.Std())
+		return promql.Over("last_over_time", promql.Offset(counter, ago), 2*RateWindow.Std())
 	}
 	// A new series begins with its first value; what its engine counted before that is a correction.
-	gained := promql.Sub(last(0), promql.Or(last(rateWindow.Std()), promql.Over("min_over_time", counter, rateWindow.Std())))
+	gained := promql.Sub(last(0), promql.Or(last(RateWindow.Std()), promql.Over("min_over_time", counter, RateWindow.Std())))
 	return promql.Sum(modelSLO, promql.Or(
-		once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, rateWindow.Std()))),
-		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), rateWindow.Std())))
+		once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, RateWindow.Std()))),
+		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), RateWindow.Std())))
 }
 
 func shardTile(f *metrics.Family) *metrics.Family {

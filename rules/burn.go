@@ -12,9 +12,12 @@ import (
 
 // Windows that every rendering has.
 const (
-	rateWindow    = slo.Duration(5 * time.Minute) // of the rates that are recorded every Interval
-	rawWindow     = slo.Duration(time.Hour)       // the longest that is read raw; recorded rates extend it to longer ones
-	requestWindow = slo.Duration(6 * time.Hour)   // for the average of tokens per request
+	// RateWindow is that of the rates that are recorded every Interval.
+	RateWindow = slo.Duration(5 * time.Minute)
+	// RawWindow is the longest that is read raw; recorded rates extend it to longer ones.
+	RawWindow = slo.Duration(time.Hour)
+	// RequestWindow is that of the average of tokens per request.
+	RequestWindow = slo.Duration(6 * time.Hour)
 )
 
 // objectiveGroup records each model's objectives, and the events that its engines counted before their first scrape.
@@ -62,22 +65,22 @@ func burnGroup(opt Options) Group {
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 
 	perSecond := func(e promql.Expr) promql.Expr {
-		return promql.Call("clamp_min", promql.Div(e, promql.Num(rateWindow.Std().Seconds())), promql.Num(0))
+		return promql.Call("clamp_min", promql.Div(e, promql.Num(RateWindow.Std().Seconds())), promql.Num(0))
 	}
-	record(metrics.RecordedEventRate, perSecond(from.events(metrics.SLOEvents, rateWindow)))
-	record(metrics.RecordedBadEventRate, promql.Or(perSecond(from.events(metrics.SLOBadEvents, rateWindow)),
+	record(metrics.RecordedEventRate, perSecond(from.events(metrics.SLOEvents, RateWindow)))
+	record(metrics.RecordedBadEventRate, promql.Or(perSecond(from.events(metrics.SLOBadEvents, RateWindow)),
 		promql.Mul(promql.Num(0), promql.Vector(metrics.RecordedEventRate))))
 
-	record(increase(metrics.RecordedEvents, rawWindow), from.events(metrics.SLOEvents, rawWindow))
-	record(increase(metrics.RecordedBadEvents, rawWindow), from.badIn(rawWindow))
+	record(increase(metrics.RecordedEvents, RawWindow), from.events(metrics.SLOEvents, RawWindow))
+	record(increase(metrics.RecordedBadEvents, RawWindow), from.badIn(RawWindow))
 	record(metrics.RecordedRequestsPerEvent, from.requestsPerToken())
 
 	for _, p := range opt.WindowPairs { // for the low-traffic guard
-		if p.Long != rawWindow {
+		if p.Long != RawWindow {
 			record(increase(metrics.RecordedBadEvents, p.Long), from.badIn(p.Long))
 		}
 	}
-	for _, w := range burnWindows(opt.WindowPairs) {
+	for _, w := range BurnWindows(opt.WindowPairs) {
 		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget)))
 	}
 	record(metrics.RecordedExhaustion, exhaustion())
@@ -90,9 +93,9 @@ func burnGroup(opt Options) Group {
 // that the engines' alerts where the gateway's page is gone, with all that it has counted since.
 func behindGateway() promql.Expr {
 	inFront := promql.On(ofModel...)
-	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, rawWindow), gatewayRole()),
-		promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, gatewayRole(), promql.Eq(metrics.LabelSignal, string(slo.Availability))), rateWindow.Std()), inFront)
-	engines := promql.Vector(increase(metrics.RecordedEvents, rawWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole))
+	gateway := promql.And(promql.Vector(increase(metrics.RecordedEvents, RawWindow), gatewayRole()),
+		promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, gatewayRole(), promql.Eq(metrics.LabelSignal, string(slo.Availability))), RateWindow.Std()), inFront)
+	engines := promql.Vector(increase(metrics.RecordedEvents, RawWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole))
 	return promql.CountBy(modelSLO, promql.Le(engines, times(2, gateway), inFront.ManyToOne()))
 }
 
@@ -127,9 +130,9 @@ func badRatio(opt Options, w slo.Duration) promql.Expr {
 	from := opt.source()
 	bad, all := from.badIn(w), from.allIn(w)
 	switch {
-	case w == rateWindow:
+	case w == RateWindow:
 		bad, all = promql.Vector(metrics.RecordedBadEventRate), promql.Vector(metrics.RecordedEventRate)
-	case w == rawWindow || isLong(opt.WindowPairs, w):
+	case w == RawWindow || isLong(opt.WindowPairs, w):
 		bad = promql.Vector(increase(metrics.RecordedBadEvents, w))
 	}
 	return promql.Div(bad, promql.Gt(all, promql.Num(0)))
@@ -138,9 +141,9 @@ func badRatio(opt Options, w slo.Duration) promql.Expr {
 // allIn returns the number of events in a window.
 func (s source) allIn(w slo.Duration) promql.Expr {
 	switch {
-	case w < rawWindow:
+	case w < RawWindow:
 		return s.events(metrics.SLOEvents, w)
-	case w == rawWindow:
+	case w == RawWindow:
 		return promql.Vector(increase(metrics.RecordedEvents, w))
 	}
 	return extended(metrics.RecordedEvents, metrics.RecordedEventRate, w)
@@ -148,17 +151,17 @@ func (s source) allIn(w slo.Duration) promql.Expr {
 
 // badIn returns the number of bad events in a window.
 func (s source) badIn(w slo.Duration) promql.Expr {
-	if w <= rawWindow {
+	if w <= RawWindow {
 		return s.badEvents(w, s.allIn(w))
 	}
 	return extended(metrics.RecordedBadEvents, metrics.RecordedBadEventRate, w)
 }
 
-// extended returns the number of events in a window longer than rawWindow.
+// extended returns the number of events in a window longer than RawWindow.
 func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
-	exact := promql.Vector(increase(increased, rawWindow))
+	exact := promql.Vector(increase(increased, RawWindow))
 	older := promql.Mul(promql.Num(Interval.Seconds()),
-		promql.Over("sum_over_time", promql.Offset(promql.Vector(rate), (rawWindow-rateWindow/2).Std()), (w-rawWindow).Std()))
+		promql.Over("sum_over_time", promql.Offset(promql.Vector(rate), (RawWindow-RateWindow/2).Std()), (w-RawWindow).Std()))
 	return promql.Add(exact, promql.Or(older, promql.Mul(promql.Num(0), exact)))
 }
 
@@ -166,9 +169,9 @@ func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 // thousand tokens is one bad request and not a thousand bad events. An event never stands for more than one request:
 // where the events are probes, the engine has many more requests than events.
 func (s source) requestsPerToken() promql.Expr {
-	tokens := s.allIn(requestWindow)
+	tokens := s.allIn(RequestWindow)
 	ofTokens := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ITL))), infoLookback)
-	return promql.Call("clamp_max", promql.Div(s.requests(requestWindow),
+	return promql.Call("clamp_max", promql.Div(s.requests(RequestWindow),
 		promql.And(promql.Gt(tokens, promql.Num(0)), ofTokens, promql.On(modelSLO...)),
 		promql.On(modelRole...).OneToMany()), promql.Num(1))
 }
@@ -180,7 +183,7 @@ func fires(p slo.WindowPair, a *Alert, windows []slo.Duration) promql.Expr {
 		promql.Eq(metrics.LabelLong, p.Long.String()), promql.Eq(metrics.LabelSeverity, a.Severity.String())))
 	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold) }
 	burning := promql.And(over(p.Long), over(p.Short))
-	if p.Short > rateWindow {
+	if p.Short > RateWindow {
 		// Without events nothing new is known: a firing alert continues until its last events are four short windows
 		// old. This does not apply to the five-minute window: an incident may well end within five minutes without
 		// events.
@@ -208,7 +211,7 @@ func burnAlerts(opt Options) []*Alert {
 		var pairs []promql.Expr
 		for _, p := range opt.WindowPairs {
 			if p.Severity <= a.Severity {
-				pairs = append(pairs, fires(p, a, burnWindows(opt.WindowPairs)))
+				pairs = append(pairs, fires(p, a, BurnWindows(opt.WindowPairs)))
 			}
 		}
 		if pairs != nil {
@@ -240,10 +243,10 @@ func isLong(pairs []slo.WindowPair, w slo.Duration) bool {
 	return slices.ContainsFunc(pairs, func(p slo.WindowPair) bool { return p.Long == w })
 }
 
-// burnWindows returns the windows with a recorded burn rate; rateWindow and rawWindow are always included, for
+// BurnWindows returns the windows with a recorded burn rate; RateWindow and RawWindow are always included, for
 // dashboards and annotations.
-func burnWindows(pairs []slo.WindowPair) []slo.Duration {
-	w := []slo.Duration{rateWindow, rawWindow}
+func BurnWindows(pairs []slo.WindowPair) []slo.Duration {
+	w := []slo.Duration{RateWindow, RawWindow}
 	for _, p := range pairs {
 		w = append(w, p.Long, p.Short)
 	}
@@ -251,7 +254,7 @@ func burnWindows(pairs []slo.WindowPair) []slo.Duration {
 	return slices.Compact(w)
 }
 
-// rawWindows returns the windows that are read from raw counters.
-func rawWindows(pairs []slo.WindowPair) []slo.Duration {
-	return slices.DeleteFunc(burnWindows(pairs), func(w slo.Duration) bool { return w > rawWindow })
+// RawWindows returns the windows that are read from raw counters.
+func RawWindows(pairs []slo.WindowPair) []slo.Duration {
+	return slices.DeleteFunc(BurnWindows(pairs), func(w slo.Duration) bool { return w > RawWindow })
 }

@@ -173,7 +173,7 @@ func vanished() promql.Expr {
 	counted := func(window time.Duration) promql.Expr {
 		return promql.Equal(promql.Max(modelSLO, within(window, metrics.SLOCounted, onEngine...)), promql.Num(1))
 	}
-	longer := hour + 2*rateWindow.Std() // rates show the last request when the engine is gone already
+	longer := hour + 2*RateWindow.Std() // rates show the last request when the engine is gone already
 	optional := promql.Equal(promql.Max(sloLabels, within(longer, metrics.SLOMayBeAbsent)), promql.Num(1))
 
 	declared := promql.And(counted(hour), promql.Max(sloLabels, within(hour, metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, ""))), promql.On(sloLabels...))

@@ -241,8 +241,8 @@ var onNode = []string{metrics.LabelCluster, metrics.LabelInstance}
 func hardwareAlerts(opt Options) []*Alert {
 	explained, muted := *GPUThrottledUnderBurn, *ModelOnFailedGPU
 	explained.Expr = promql.And(servedBy(throttled(HarmfulReasons, 0.05), metrics.LabelReason),
-		opt.source().burning(rateWindow), promql.On(modelLabels...))
-	muted.Expr = onFailedGPU(opt.source().burning(rawWindow))
+		opt.source().burning(RateWindow), promql.On(modelLabels...))
+	muted.Expr = onFailedGPU(opt.source().burning(RawWindow))
 	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUHeldBack, GPUUncorrectableECC, GPURowRemapFailure,
 		GPURowRemapPending, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
 }

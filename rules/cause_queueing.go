@@ -116,6 +116,6 @@ func harmful(opt Options, e promql.Expr) promql.Expr {
 	usual := promql.Le(waiting(causeWindow, 0), times(2, waiting(hour, dayBack)))
 	from := opt.source()
 	return promql.Or(
-		promql.And(e, both(from.burning(rawWindow), promql.Ge(from.recordedBad(), promql.Num(slo.MinBadEvents-0.5))), onModel),
-		promql.Unless(e, promql.Or(from.burnRate(rawWindow), usual), onModel))
+		promql.And(e, both(from.burning(RawWindow), promql.Ge(from.recordedBad(), promql.Num(slo.MinBadEvents-0.5))), onModel),
+		promql.Unless(e, promql.Or(from.burnRate(RawWindow), usual), onModel))
 }

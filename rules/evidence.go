@@ -191,8 +191,8 @@ func objectiveFacts() []Fact {
 		return promql.Max([]string{label}, promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Ne(label, ""))...))
 	}
 	return []Fact{
-		{"burn_5m", 1, Rate, "Burn rate over 5m", promql.Vector(burn(rateWindow), own...)},
-		{"burn_1h", 1, Rate, "Burn rate over 1h", promql.Vector(burn(rawWindow), own...)},
+		{"burn_5m", 1, Rate, "Burn rate over 5m", promql.Vector(burn(RateWindow), own...)},
+		{"burn_1h", 1, Rate, "Burn rate over 1h", promql.Vector(burn(RawWindow), own...)},
 		{"budget_left", 1, Share, "Budget left", ofPeriod(metrics.RecordedBudgetRemaining, metrics.LabelPeriod)},
 		{"history", 1, Seconds, "recorded of it", ofPeriod(metrics.RecordedHistory)},
 		{"budget_gone", 1, Seconds, "Budget gone in", ofPeriod(metrics.RecordedExhaustion)},

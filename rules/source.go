@@ -26,8 +26,8 @@ const (
 	// restart nor the end of an engine ends a page in the middle of an incident.
 	objectiveLookback = 2 * time.Hour
 	infoLookback      = 15 * time.Minute
-	// budgetLookback covers budgets, which are recorded once per rateWindow.
-	budgetLookback = 2 * time.Duration(rateWindow)
+	// budgetLookback covers budgets, which are recorded once per RateWindow.
+	budgetLookback = 2 * time.Duration(RateWindow)
 )
 
 // source reads events, objectives and burn rates from where its tier has them.
@@ -63,14 +63,14 @@ func first(f *metrics.Family) promql.Expr {
 
 // underMaintenance selects the objectives in a declared interval, until rates no longer see it.
 func underMaintenance() promql.Expr {
-	return promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), rateWindow.Std()+Interval))
+	return promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), RateWindow.Std()+Interval))
 }
 
 // leftOut returns what one minute of maintenance subtracts: a fifth of the five-minute increase, in each of the five
 // minutes that see an event.
 func leftOut(f *metrics.Family) promql.Expr {
-	counted := promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), rateWindow.Std())))
-	return times(-Interval.Seconds()/rateWindow.Std().Seconds(), promql.And(counted, underMaintenance()))
+	counted := promql.Sum(modelSLO, once(f, promql.Increase(promql.Vector(f), RateWindow.Std())))
+	return times(-Interval.Seconds()/RateWindow.Std().Seconds(), promql.And(counted, underMaintenance()))
 }
 
 func correctionOf(f *metrics.Family) *metrics.Family {
@@ -152,7 +152,7 @@ func shardObjective(f *metrics.Family) *metrics.Family {
 	return metrics.ShardInfo
 }
 
-// burning returns the objectives that burn faster than their budget allows, in a window up to rawWindow.
+// burning returns the objectives that burn faster than their budget allows, in a window up to RawWindow.
 func (s source) burning(w slo.Duration) promql.Expr { return above(s.burnRate(w), 1) }
 
 // burnRate returns the burn rates of the objectives. A shard judges by its own events: burn rates are global.
@@ -164,12 +164,12 @@ func (s source) burnRate(w slo.Duration) promql.Expr {
 	return promql.Div(ratio, promql.Sub(promql.Num(1), promql.Vector(metrics.ShardObjective)))
 }
 
-// recordedBad returns the bad events of the last rawWindow.
+// recordedBad returns the bad events of the last RawWindow.
 func (s source) recordedBad() promql.Expr {
 	if s.tier == Shard {
-		return promql.Vector(shardName(metrics.SLOBadEvents, rawWindow))
+		return promql.Vector(shardName(metrics.SLOBadEvents, RawWindow))
 	}
-	return promql.Vector(increase(metrics.RecordedBadEvents, rawWindow))
+	return promql.Vector(increase(metrics.RecordedBadEvents, RawWindow))
 }
 
 // infoLabels returns the labels of an objective that rules read.
@@ -183,7 +183,7 @@ func shardGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-shard", Interval: Interval}
 	g.Records = append(g.Records, corrections()...)
-	for _, w := range rawWindows(opt.WindowPairs) {
+	for _, w := range RawWindows(opt.WindowPairs) {
 		all := from.events(metrics.SLOEvents, w)
 		g.Records = append(g.Records,
 			Record{Name: shardName(metrics.SLOEvents, w), Expr: all},
@@ -192,7 +192,7 @@ func shardGroup(opt Options) Group {
 	g.Records = append(g.Records,
 		Record{Name: metrics.ShardTile, Expr: from.tile(metrics.SLOEvents)},
 		Record{Name: metrics.ShardBadTile, Expr: from.tile(metrics.SLOBadEvents)},
-		Record{Name: metrics.ShardRequests, Expr: from.requests(requestWindow)},
+		Record{Name: metrics.ShardRequests, Expr: from.requests(RequestWindow)},
 		Record{Name: metrics.ShardObjective, Expr: from.configured(metrics.SLOObjective)},
 		Record{Name: metrics.ShardPeriod, Expr: from.configured(metrics.SLOPeriod)},
 		Record{Name: metrics.ShardInfo, Expr: from.configured(metrics.SLOInfo, infoLabels(opt)...)})
