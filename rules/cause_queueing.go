@@ -91,18 +91,18 @@ func queueingAlerts(opt Options) []*Alert {
 	return []*Alert{&queue, &admission, AbortsRising}
 }
 
-// heldBack returns how many requests wait at each replica that could run them: its KV cache had room all the time, and it
-// ran less than half of what a replica of the model ran within six hours. An engine that started cold is slow without
-// holding anything back, unless it says that requests wait for KV cache from elsewhere.
+// heldBack returns how many requests wait, three quarters of the time, at each replica that could run them: its KV cache
+// had room all the time, and it ran less than half of what a replica of the model ran within six hours. An engine that
+// started cold is slow without holding anything back, unless it says that requests wait for KV cache from elsewhere.
 func heldBack(window time.Duration) promql.Expr {
-	least := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
-		return promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(f, m...), window))
+	mostly := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
+		return promql.Sum(replicaLabels, promql.QuantileOver(0.25, promql.Vector(f, m...), window))
 	}
 	room := below(promql.Max(replicaLabels, promql.Over("max_over_time", promql.Vector(metrics.KVCacheUsage), window)), 0.9)
 	fewer := promql.Lt(promql.Sum(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.RequestsRunning), window)),
 		times(0.5, promql.Max(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsRunning), 6*hour))), promql.On(modelLabels...).ManyToOne())
-	cold := promql.Unless(startedCold(), above(least(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
-	return promql.Unless(both(above(least(metrics.RequestsWaiting), 0), room, fewer), cold)
+	cold := promql.Unless(startedCold(), above(mostly(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
+	return promql.Unless(both(promql.Call("ceil", above(mostly(metrics.RequestsWaiting), 0)), room, fewer), cold)
 }
 
 // harmful keeps the series of e, a problem with a queue, where users suffer: an objective of the model burns, by more
