@@ -74,6 +74,41 @@ var AbortsRising = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
+// ClientsGiveUp fires when most requests end without a first token because nobody waits for it any longer. Only
+// objectives with count_aborts count them.
+var ClientsGiveUp = &Alert{
+	Name:        "LLMClientsGiveUp",
+	Branch:      Queueing,
+	Expr:        givenUp(),
+	Severity:    slo.Page,
+	For:         3 * minute,
+	Scope:       []string{metrics.LabelModel},
+	DependsOn:   []Quiet{{FastBurn, modelLabels}, {ModelDown, modelLabels}, {ModelStalled, modelLabels}},
+	Explains:    []*Alert{SlowBurn},
+	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests to {{ $labels.model_name }}, most before the first token",
+	Description: "They are in no latency, and in no availability unless it counts aborts: those who are still served may be served well. The requests wait for something that never comes, such as KV cache from another engine, or a client's timeout became too short.",
+	Split: []Evidence{
+		{"Look at", promql.Vector(metrics.RecordedSuspect, sameModel()...), "{{ .Labels.branch }}. " + Format(SuspectText())},
+		{"Waiting for", above(promql.Sum([]string{metrics.LabelReason}, promql.Vector(metrics.RequestsWaitingByReason, sameModel()...)), 0), LabelledBy(Number, metrics.LabelReason)},
+		{"First tokens per second", promql.Sum(nil, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, sameModel()...), pageWindow)), Number},
+	},
+	Dashboard: IncidentDashboard,
+}
+
+// givenUp returns the share of each model's requests that clients gave up within two minutes, where it exceeds two
+// thirds, and did not the day before, and less than a third of those that ended had a first token. Of hedged requests
+// half are given up; readers who press stop have a first token.
+func givenUp() promql.Expr {
+	const window = 2 * minute
+	first := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window))
+	all := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests), window))
+	return promql.Unless(both(
+		above(aborted(modelLabels, window, 0), 2./3),
+		promql.Lt(first, times(1./3, all)),
+		promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.Requests), window)), promql.Num(10))),
+		above(dayBefore("aborted_before"), 1./3))
+}
+
 // aborted returns the share of requests that ended because the client gave up.
 func aborted(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return endedBy(metrics.OutcomeAbort, by, window, ago, m...)
@@ -88,7 +123,7 @@ func queueingAlerts(opt Options) []*Alert {
 			promql.Gt(promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)), promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))))))
 	admission := *AdmissionStalled
 	admission.Expr = harmful(opt, heldBack(causeWindow))
-	return []*Alert{&queue, &admission, AbortsRising}
+	return []*Alert{&queue, &admission, AbortsRising, ClientsGiveUp}
 }
 
 // heldBack returns how many requests wait, three quarters of the time, at each replica that could run them: its KV cache
