@@ -83,8 +83,8 @@ var ClientsGiveUp = &Alert{
 	Severity:    slo.Page,
 	For:         3 * minute,
 	Scope:       []string{metrics.LabelModel},
-	DependsOn:   []Quiet{{FastBurn, modelLabels}, {ModelDown, modelLabels}, {ModelStalled, modelLabels}},
-	Explains:    []*Alert{SlowBurn},
+	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
+	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests to {{ $labels.model_name }}, most before the first token",
 	Description: "They are in no latency, and in no availability unless it counts aborts: those who are still served may be served well. The requests wait for something that never comes, such as KV cache from another engine, or a client's timeout became too short.",
 	Split: []Evidence{
