@@ -90,8 +90,8 @@ var (
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine + " restarted {{ $value | humanize }} times within a day",
-		Description: "Three times within an hour, or six within the day. Each start drops what it was serving, and an engine loads its model anew. Read why the previous process died before anything else.",
+		Summary:     `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine + " restarted {{ $value | humanize }} times within six hours",
+		Description: "Each start drops what it was serving, and an engine loads its model anew. Read why the previous process died before anything else.",
 		Dashboard:   EngineDashboard,
 	}
 	ColdStart = &Alert{
@@ -130,15 +130,15 @@ func knownEngines(perPage promql.Expr) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedServed), perPage, promql.On(pageLabels...).ManyToOne())
 }
 
-// restarts counts the restarts of each page's process within a day, from three within an hour or six in all: memory that
-// leaks may take hours to kill a process.
+// restarts counts the restarts of each page's process, from four within six hours or three within one: memory that leaks
+// may take hours to kill a process.
 func restarts() promql.Expr {
 	within := func(window time.Duration) promql.Expr {
 		return promql.Or(
 			promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), window)),
 			promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), window)))
 	}
-	return promql.Or(promql.And(within(day), promql.Ge(within(hour), promql.Num(3))), promql.Ge(within(day), promql.Num(6)))
+	return promql.Or(promql.Ge(within(6*hour), promql.Num(4)), promql.Ge(within(hour), promql.Num(3)))
 }
 
 // answersUnread returns each model that a gateway or a probe got an answer from lately although a page of it is not read

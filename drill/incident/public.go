@@ -301,7 +301,7 @@ func Public() []Incident {
 		},
 		{
 			Name: "leaking-engine", Story: "the memory of one engine grows until its container's limit; the kernel kills it, and it begins anew",
-			Fleet: three(metrics.VLLM), Lasts: 6 * time.Hour, Faults: crashes(1, 65*minute, 3*minute, 6),
+			Fleet: three(metrics.VLLM), Lasts: 4 * time.Hour, Faults: crashes(1, 65*minute, 3*minute, 4),
 			Cause: rules.EngineCrashLoop,
 			Report: &Report{
 				Source:  "vllm-project/vllm 50150",
