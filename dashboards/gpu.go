@@ -214,11 +214,12 @@ func linkRow(s scope) []Panel {
 			"Steady traffic in service: something does not fit."},
 			onePerGPU(s.gpuRate(metrics.GPUPCIeTransmit), "sent"), onePerGPU(s.gpuRate(metrics.GPUPCIeReceive), "received")).runbook("LLMGPULinkDegraded").next(rules.EngineDashboard).
 			notDrilled(noGPU),
-		lines("PCIe lanes", none, 8, About{
-			"Lanes in use and lanes possible.",
-			"Fewer lanes than possible under load is a bad slot, riser or cable. Generations drop on idle links and are left out.",
-			"Narrow under load: reseat it in the next window."},
-			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkWidth)), "{{state}}")).runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard).
+		lines("PCIe lanes and generation", none, 8, About{
+			"Lanes and generation in use, and those possible.",
+			"Fewer lanes than possible is a bad slot, riser or cable. Generations drop on idle links; one that stays low under load cannot retrain.",
+			"Narrow or slow under load: reseat it in the next window."},
+			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkWidth)), "lanes, {{state}}"),
+			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkGeneration)), "generation, {{state}}")).runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("PCIe errors and replays", perSecond, 8, About{
 			"Packets sent again, and errors by type.",

@@ -1,7 +1,9 @@
 package drill
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -9,6 +11,7 @@ import (
 type Elsewhere struct {
 	Prefilled bool    // prefill engines compute prompts, and their KV cache is fetched
 	Lost      float64 // share of fetches that fail: the engine then computes the tokens
+	Unsent    float64 // share of fetches that nobody answers: they fail after giveUp
 	Host      float64 // bytes of host memory for KV cache; 0 means none
 	HostHits  float64 // share of the tokens missing on the GPU that host memory has, if all were stored
 	Lasting   bool    // the tier is on disk and outlives a restart
@@ -27,6 +30,9 @@ type Move struct {
 
 // memory is how long a tier keeps what it stores before replacing it: what it refused within that time is missing.
 const memory = 10 * time.Minute
+
+// giveUp is how long an engine waits for a KV cache that nobody sends: the default of vLLM's Mooncake connector.
+const giveUp = 480 * time.Second
 
 // moves holds the transfers in progress.
 type moves struct {
@@ -50,17 +56,22 @@ func (e *Engine) fetch(r *Request) bool {
 	if r.fetched <= 0 {
 		return false
 	}
-	took := time.Duration(float64(r.fetched) * e.Weights.KVBytesPerTok / e.Fetching * float64(time.Second))
-	e.free = max(e.free, r.Arrival) + took
-	r.there = e.free
+	if r.unsent = e.Unsent > 0 && e.random.Float64() < e.Unsent; r.unsent {
+		r.there = r.Arrival + giveUp
+	} else {
+		took := time.Duration(float64(r.fetched) * e.Weights.KVBytesPerTok / e.Fetching * float64(time.Second))
+		e.free = max(e.free, r.Arrival) + took
+		r.there = e.free
+	}
 	e.fetching = append(e.fetching, r)
+	slices.SortStableFunc(e.fetching, func(a, b *Request) int { return cmp.Compare(a.there, b.there) })
 	return true
 }
 
 // arrived queues a request whose KV cache has arrived, or was lost.
 func (e *Engine) arrived(r *Request) {
 	m := Move{Tokens: float64(r.fetched), Bytes: float64(r.fetched) * e.Weights.KVBytesPerTok, Took: r.there - r.Arrival}
-	if e.Lost > 0 && e.random.Float64() < e.Lost {
+	if r.unsent || e.Lost > 0 && e.random.Float64() < e.Lost {
 		m.Failed, r.fetched = true, 0
 	}
 	m.Pinned = e.hold(0)

@@ -35,6 +35,34 @@ func TestFetchedPrompt(t *testing.T) {
 	}
 }
 
+// Whoever waits for a KV cache that nobody sends gives up, or gets a token after the transfer has timed out; whoever comes
+// later and gets one does not wait behind it.
+func TestUnsentPrompt(t *testing.T) {
+	p := steady(1)
+	p.Prefilled, p.Fetching, p.Unsent = true, 25e9, 1
+	c := &census{}
+	e := NewEngine(p.Serving, 1, c)
+	c.e = e
+	impatient := &Request{Arrival: time.Second, Prompt: 1001, Output: 2, patience: time.Minute}
+	patient := &Request{Arrival: time.Second, Prompt: 1001, Output: 2}
+	e.Offer(impatient)
+	e.Offer(patient)
+	e.Advance(2 * time.Second)
+	e.Unsent = 0
+	served := &Request{Arrival: 2 * time.Second, Prompt: 1001, Output: 2}
+	e.Offer(served)
+	e.Advance(10 * time.Minute)
+	if !impatient.Aborted || impatient.Done != impatient.Arrival+time.Minute {
+		t.Errorf("aborted %t, done at %s", impatient.Aborted, impatient.Done)
+	}
+	if wait := patient.FirstToken - patient.Arrival; wait < giveUp || wait > giveUp+time.Second {
+		t.Errorf("first token %s after it was asked for, want %s", wait, giveUp)
+	}
+	if wait := served.FirstToken - served.Arrival; wait > time.Second {
+		t.Errorf("first token %s late, behind a KV cache that never comes", wait)
+	}
+}
+
 // What is stored in host memory is found again. When the way there is too slow it fills with what is under
 // way, refuses the rest, and finds less.
 func TestHostMemory(t *testing.T) {

@@ -177,11 +177,22 @@ func (e *Engine) receive() {
 		e.arrived(r)
 	}
 	for len(e.waiting) > 0 && e.waiting[0].gaveUp(e.now) {
-		r := e.waiting[0]
+		e.abort(e.waiting[0])
 		e.waiting = e.waiting[1:]
-		r.Aborted, r.Done = true, r.Arrival+r.patience
-		e.observer.Finished(r)
 	}
+	e.fetching = slices.DeleteFunc(e.fetching, func(r *Request) bool {
+		gone := r.gaveUp(e.now)
+		if gone {
+			e.abort(r)
+		}
+		return gone
+	})
+}
+
+// abort ends a request whose client gave up.
+func (e *Engine) abort(r *Request) {
+	r.Aborted, r.Done = true, r.Arrival+r.patience
+	e.observer.Finished(r)
 }
 
 func (r *Request) gaveUp(now time.Duration) bool {

@@ -35,8 +35,9 @@ type Request struct {
 	todo, held int           // tokens to compute before the next one comes out, tokens in its own blocks
 	last       time.Duration // time of the last token
 	patience   time.Duration
-	now        int // tokens computed in this step
-	fetched    int // tokens whose KV cache came from elsewhere and still has no blocks
+	now        int  // tokens computed in this step
+	fetched    int  // tokens whose KV cache came from elsewhere and still has no blocks
+	unsent     bool // nobody answers its fetch
 	came       float64
 	there      time.Duration // when that KV cache arrives
 }

@@ -14,7 +14,7 @@ var (
 		Name:   "LLMModelDown",
 		Branch: Engine,
 		Expr: promql.Or(
-			promql.Equal(promql.Max(modelLabels, knownEngines(engineUp())), promql.Num(0)),
+			promql.Unless(promql.Equal(promql.Max(modelLabels, knownEngines(engineUp())), promql.Num(0)), answersUnread()),
 			vanished()),
 		Severity: slo.Page,
 		For:      2 * minute,
@@ -90,7 +90,7 @@ var (
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine + " restarted {{ $value | humanize }} times in an hour",
+		Summary:     `{{ if eq $labels.role "gateway" }}Gateway{{ else }}Engine{{ end }} ` + theEngine + " restarted {{ $value | humanize }} times within six hours",
 		Description: "Each start drops what it was serving, and an engine loads its model anew. Read why the previous process died before anything else.",
 		Dashboard:   EngineDashboard,
 	}
@@ -130,11 +130,24 @@ func knownEngines(perPage promql.Expr) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedServed), perPage, promql.On(pageLabels...).ManyToOne())
 }
 
-// restarts counts the restarts of each page's process within an hour, from three on.
+// restarts counts the restarts of each page's process, from four within six hours or three within one: memory that leaks
+// may take hours to kill a process.
 func restarts() promql.Expr {
-	return promql.Ge(promql.Or(
-		promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), hour)),
-		promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), hour))), promql.Num(3))
+	within := func(window time.Duration) promql.Expr {
+		return promql.Or(
+			promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), window)),
+			promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), window)))
+	}
+	return promql.Or(promql.Ge(within(6*hour), promql.Num(4)), promql.Ge(within(hour), promql.Num(3)))
+}
+
+// answersUnread returns each model that a gateway or a probe got an answer from lately although a page of it is not read
+// in time: the page is late, and the model serves.
+func answersUnread() promql.Expr {
+	late := promql.CountBy(modelLabels, promql.And(promql.Vector(metrics.RecordedServed), promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...)))
+	passedOn := above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), good), 2*minute)), 0)
+	probed := above(promql.Sum(namedModel, promql.Rate(promql.Vector(metrics.ProbeRequests, answered()), 2*minute)), 0)
+	return promql.Or(promql.And(late, passedOn), promql.And(late, probed, promql.On(namedModel...)))
 }
 
 // served returns what a page serves or, while it does not answer, what it served last. An engine that has loaded no
@@ -227,7 +240,7 @@ func stalled() promql.Expr {
 			promql.And(has(metrics.GenerationTokens), perStep, onPage),
 			promql.Unless(has(metrics.Requests), has(metrics.GenerationTokens)))), 10*minute),
 		still(promql.And(working(30*minute), has(metrics.GenerationTokens)), 30*minute),
-		still(both(working(answersWindow), answersDue(), has(metrics.GenerationTokens)), answersWindow),
+		still(both(working(answersWindow), answersDue(replicaLabels), has(metrics.GenerationTokens)), answersWindow),
 		still(promql.And(spinning(busy(10*minute)), counts), 5*minute),
 		still(promql.And(spinning(promql.And(busy(minute), atIdlePower())), counts), minute))
 
@@ -274,10 +287,11 @@ var good = promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")
 // begin and end together end within it.
 const answersWindow = 2 * minute
 
-// answersDue returns each replica that, going by the last hour, gives twenty answers in answersWindow, each in a third of it.
-func answersDue() promql.Expr {
-	perWindow := times(answersWindow.Seconds(), promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.Requests, good), hour)))
-	return promql.And(promql.Ge(perWindow, promql.Num(20)), below(mean(metrics.RequestDuration, replicaLabels, hour), answersWindow.Seconds()/3))
+// answersDue returns how many answers each replica or model gives in answersWindow, going by the last hour: at least
+// twenty, each in a third of it.
+func answersDue(by []string) promql.Expr {
+	perWindow := times(answersWindow.Seconds(), promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, good), hour)))
+	return promql.And(promql.Ge(perWindow, promql.Num(20)), below(mean(metrics.RequestDuration, by, hour), answersWindow.Seconds()/3))
 }
 
 // spinning returns each replica that has one of these GPUs to itself and generated tokens within the hour.

@@ -28,6 +28,25 @@ var (
 		},
 		Dashboard: EngineDashboard,
 	}
+	ModelUnreached = &Alert{
+		Name:   "LLMModelUnreached",
+		Branch: Routing,
+		Expr: both(answersDue(modelLabels),
+			promql.Equal(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, good), answersWindow)), promql.Num(0)),
+			promql.Max(modelLabels, stopped(gatewayRole()))),
+		Severity:    slo.Page,
+		For:         minute,
+		Keep:        5 * minute,
+		Scope:       []string{metrics.LabelModel},
+		DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}, {ProbeFailing, modelLabels}, {ExporterFleetDown, []string{metrics.LabelCluster}}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Replaces:    true,
+		Summary:     "Nobody reaches {{ $labels.model_name }}: its gateway does not answer, and its engines get no work",
+		Description: "Going by the last hour, {{ $value | humanize }} answers were due in two minutes; the engines gave none. They are idle and look well, and what never arrives burns no budget. Send clients past the gateway, then read its log.",
+		Split: []Evidence{{"Gateways that do not answer", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
+			stopped(sameModel(gatewayRole())...)), foundEngine}},
+		Dashboard: IncidentDashboard,
+	}
 	GatewayFailsRequests = &Alert{
 		Name:        "LLMGatewayFailsRequests",
 		Branch:      Routing,

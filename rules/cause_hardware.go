@@ -225,11 +225,12 @@ var (
 		DependsOn:   underGPU(GPULost),
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "NVLink or PCIe of GPU {{ $labels.gpu_uuid }} is degraded",
-		Description: "A link is down, replays errors, or runs narrower than it can while the GPU is busy. Tensor parallelism waits for the slowest link: every token of the model pays.",
+		Description: "A link is down, replays errors, or runs narrower or slower than it can while the GPU is busy. Tensor parallelism waits for the slowest link: every token of the model pays.",
 		Split: []Evidence{
 			modelsOnIt,
 			{"NVLinks down", promql.Equal(promql.Max([]string{metrics.LabelLink}, promql.Vector(metrics.GPUNVLinkUp, same(metrics.LabelGPUUUID)...)), promql.Num(0)), LabelledBy("", metrics.LabelLink)},
 			{"PCIe lanes", promql.Max([]string{metrics.LabelState}, promql.Vector(metrics.GPUPCIeLinkWidth, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelState)},
+			{"PCIe generation", promql.Max([]string{metrics.LabelState}, promql.Vector(metrics.GPUPCIeLinkGeneration, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelState)},
 		},
 		Dashboard: GPUDashboard,
 	}
@@ -288,16 +289,20 @@ func criticalXIDs(window time.Duration) promql.Expr {
 		promql.Vector(metrics.GPUXIDInfo, promql.Eq(metrics.LabelSeverity, "page")), promql.On(metrics.LabelXID))
 }
 
-// linkDegraded returns each GPU with an NVLink that is lost or reports errors, or with fewer PCIe lanes than possible
-// while it works. Idle links save power legitimately, and forward error correction repairs symbols.
+// linkDegraded returns each GPU with an NVLink that is lost or reports errors, or with fewer PCIe lanes or a lower PCIe
+// generation than possible while it works. Idle links save power legitimately, even between two requests, and forward
+// error correction repairs symbols.
 func linkDegraded() promql.Expr {
-	lanes := func(state string) promql.Expr {
-		return promql.Max(gpuLabels, promql.Vector(metrics.GPUPCIeLinkWidth, promql.Eq(metrics.LabelState, state)))
+	less := func(f *metrics.Family) promql.Expr {
+		most := func(state string) promql.Expr {
+			return promql.Max(gpuLabels, promql.Over("max_over_time", promql.Vector(f, promql.Eq(metrics.LabelState, state)), 5*minute))
+		}
+		return promql.Lt(most("current"), most("max"))
 	}
 	return promql.Or(
 		lostLinks(),
 		above(promql.Sum(gpuLabels, promql.Rate(promql.Vector(metrics.GPUNVLinkErrors, promql.Ne(metrics.LabelType, "symbol")), 5*minute)), 0.1),
-		promql.And(promql.Lt(lanes("current"), lanes("max")),
+		promql.And(promql.Or(less(metrics.GPUPCIeLinkWidth), less(metrics.GPUPCIeLinkGeneration)),
 			above(promql.Max(gpuLabels, promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), 5*minute)), 0.5)))
 }
 

@@ -74,6 +74,41 @@ var AbortsRising = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
+// ClientsGiveUp fires when most requests end without a first token because nobody waits for it any longer. Only
+// objectives with count_aborts count them.
+var ClientsGiveUp = &Alert{
+	Name:        "LLMClientsGiveUp",
+	Branch:      Queueing,
+	Expr:        givenUp(),
+	Severity:    slo.Page,
+	For:         3 * minute,
+	Scope:       []string{metrics.LabelModel},
+	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
+	Explains:    []*Alert{FastBurn, SlowBurn},
+	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests to {{ $labels.model_name }}, most before the first token",
+	Description: "They are in no latency, and in no availability unless it counts aborts: those who are still served may be served well. The requests wait for something that never comes, such as KV cache from another engine, or a client's timeout became too short.",
+	Split: []Evidence{
+		{"Look at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "admission|kv_.+|gateway_.+"))...), "{{ .Labels.branch }}. " + Format(SuspectText())},
+		{"Waiting for", above(promql.Sum([]string{metrics.LabelReason}, promql.Vector(metrics.RequestsWaitingByReason, sameModel()...)), 0), LabelledBy(Number, metrics.LabelReason)},
+		{"First tokens per second", promql.Sum(nil, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, sameModel()...), pageWindow)), Number},
+	},
+	Dashboard: IncidentDashboard,
+}
+
+// givenUp returns the share of each model's requests that clients gave up within two minutes, where it exceeds two
+// thirds, and did not the day before, and less than a third of those that ended had a first token. Of hedged requests
+// half are given up; readers who press stop have a first token.
+func givenUp() promql.Expr {
+	const window = 2 * minute
+	first := promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window))
+	all := promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests), window))
+	return promql.Unless(both(
+		above(aborted(modelLabels, window, 0), 2./3),
+		promql.Lt(first, times(1./3, all)),
+		promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.Vector(metrics.Requests), window)), promql.Num(10))),
+		above(dayBefore("aborted_before"), 1./3))
+}
+
 // aborted returns the share of requests that ended because the client gave up.
 func aborted(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return endedBy(metrics.OutcomeAbort, by, window, ago, m...)
@@ -88,21 +123,21 @@ func queueingAlerts(opt Options) []*Alert {
 			promql.Gt(promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)), promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))))))
 	admission := *AdmissionStalled
 	admission.Expr = harmful(opt, heldBack(causeWindow))
-	return []*Alert{&queue, &admission, AbortsRising}
+	return []*Alert{&queue, &admission, AbortsRising, ClientsGiveUp}
 }
 
-// heldBack returns how many requests wait at each replica that could run them: its KV cache had room all the time, and it
-// ran less than half of what a replica of the model ran within six hours. An engine that started cold is slow without
-// holding anything back, unless it says that requests wait for KV cache from elsewhere.
+// heldBack returns how many requests wait, three quarters of the time, at each replica that could run them: its KV cache
+// had room all the time, and it ran less than half of what a replica of the model ran within six hours. An engine that
+// started cold is slow without holding anything back, unless it says that requests wait for KV cache from elsewhere.
 func heldBack(window time.Duration) promql.Expr {
-	least := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
-		return promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(f, m...), window))
+	mostly := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
+		return promql.Sum(replicaLabels, promql.QuantileOver(0.25, promql.Vector(f, m...), window))
 	}
 	room := below(promql.Max(replicaLabels, promql.Over("max_over_time", promql.Vector(metrics.KVCacheUsage), window)), 0.9)
 	fewer := promql.Lt(promql.Sum(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.RequestsRunning), window)),
 		times(0.5, promql.Max(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsRunning), 6*hour))), promql.On(modelLabels...).ManyToOne())
-	cold := promql.Unless(startedCold(), above(least(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
-	return promql.Unless(both(above(least(metrics.RequestsWaiting), 0), room, fewer), cold)
+	cold := promql.Unless(startedCold(), above(mostly(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
+	return promql.Unless(both(promql.Call("ceil", above(mostly(metrics.RequestsWaiting), 0)), room, fewer), cold)
 }
 
 // harmful keeps the series of e, a problem with a queue, where users suffer: an objective of the model burns, by more

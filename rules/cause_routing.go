@@ -50,7 +50,7 @@ var ReplicaSkew = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-var routingAlerts = []*Alert{ReplicaFailsRequests, ReplicaSkew, GatewayDown, GatewayFailsRequests, ProbeDisagrees}
+var routingAlerts = []*Alert{ReplicaFailsRequests, ReplicaSkew, GatewayDown, ModelUnreached, GatewayFailsRequests, ProbeDisagrees}
 
 // inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }

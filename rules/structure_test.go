@@ -177,6 +177,8 @@ func TestSeverities(t *testing.T) {
 		"LLMModelDown":             "nothing is left that could count a bad event",
 		"LLMModelStalled":          "what never ends is never counted",
 		"LLMEngineStalled":         "what never ends is never counted",
+		"LLMClientsGiveUp":         "who gives up is never counted",
+		"LLMModelUnreached":        "what never arrives is never counted",
 		"LLMProbeFailing":          "what hangs unnoticed is never counted",
 		"LLMExporterFleetDown":     "nothing is measured",
 		"LLMGPURowRemapFailure":    "the board must leave service before it returns wrong answers",

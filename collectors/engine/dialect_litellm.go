@@ -38,7 +38,7 @@ var litellmRows = slices.Concat(
 		{To: metrics.PromptTokens, From: "litellm_input_tokens_metric_total", Is: Counter, Absent: noFinish},
 		{To: metrics.GenerationTokens, From: "litellm_output_tokens_metric_total", Is: Counter, Counted: metrics.CountedEnd, Absent: noFinish},
 	},
-	byStatus(Row{From: "litellm_proxy_total_requests_metric_total"}, "status_code", codeOutcome, litellmRoute, litellmTeam),
+	byStatus(Row{From: "litellm_proxy_total_requests_metric_total"}, "status_code", litellmOutcome, litellmRoute, litellmTeam),
 	[]Row{
 		{To: metrics.GatewayRetries, From: "litellm_deployment_successful_fallbacks_total", Is: Counter, Carry: []Carry{litellmTeam},
 			Absent: "no request has fallen back", Quality: metrics.Approximate, Why: "fallbacks to another model, not retries of the same one"},
@@ -54,5 +54,14 @@ var litellmRows = slices.Concat(
 			Absent: noFinish, Quality: metrics.Approximate, Why: "answers 429, those of a provider included"},
 	},
 )
+
+// litellmOutcome is codeOutcome for LiteLLM, which answers 408 when a provider does not answer in time
+// (litellm.exceptions.Timeout).
+func litellmOutcome(code string) string {
+	if code == "408" {
+		return string(metrics.OutcomeError)
+	}
+	return codeOutcome(code)
+}
 
 const litellmAdmission = "admission control is off"

@@ -2,6 +2,7 @@ package incident
 
 import (
 	"cmp"
+	"net/http"
 	"slices"
 	"time"
 
@@ -262,7 +263,77 @@ func Public() []Incident {
 				Sign:    `llm_gpu_clock_event_active{reason="hw_thermal_slowdown"} == 1`,
 			},
 		},
+		{
+			Name: "gateway-stuck", Story: "after a burst the gateway answers every request with 408; the engines behind it are idle and well",
+			Fleet: with(three(metrics.VLLM), func(f *world.Fleet) { f.ReadsGateway = true }), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayFails, w.GatewayStatus = 1, http.StatusRequestTimeout })},
+			Page:   rules.FastBurn, Cause: rules.GatewayFailsRequests, Shows: `^Look first at: routing\. Gateway `,
+			Report: &Report{
+				Source:  "BerriAI/litellm 30192",
+				Said:    "about 1,200 requests per second, then 408 Connection Timeout for every request, without end; the engine idle, direct requests answered at once; only a restart of the proxy helps",
+				Assumed: "the burst is left out; three replicas",
+				Sign:    `rate(llm_gateway_responses_total{code="408"}[2m]) > 0`,
+			},
+		},
+		{
+			Name: "gateway-killed", Story: "the gateway is killed within seconds of each start; nobody reaches the engines, and no probe asks",
+			Fleet: with(three(metrics.VLLM), func(f *world.Fleet) { f.ReadsGateway = true }), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayDead = true })},
+			Page:   rules.ModelUnreached, Within: 4 * minute, Cause: rules.ModelUnreached,
+			Report: &Report{
+				Source:  "mitchross/talos-argocd-proxmox 1766; BerriAI/litellm 25219",
+				Said:    "OOMKilled 11 s after each start, limit 512 MiB; elsewhere after an upgrade to 1.82.0",
+				Assumed: "it worked before; its port stays closed",
+				Sign:    `llm_engine_up{reason="unreachable"} == 0`,
+			},
+		},
+		{
+			Name: "prefill-sends-nothing", Story: "decode engines wait for KV caches that most prefill engines never send; clients give up, and whoever is served is served well",
+			Fleet: with(decoding(), func(f *world.Fleet) { f.Replicas, f.Profile.Arrivals = 3, 2 }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Unsent = 0.89 }))},
+			Page:   rules.ClientsGiveUp, Within: 6 * minute, Cause: rules.ClientsGiveUp,
+			Report: &Report{
+				Source:  "vllm-project/vllm 50719, 55870; sgl-project/sglang 28651",
+				Said:    "requests deferred until a timeout of 480 s, 300 s in SGLang; 89% of requests fail at the peak, throughput falls to a fifteenth, more than an hour to recover",
+				Assumed: "clients give up after 60 s; prefill engines are not played",
+				Sign:    `sum(rate(llm_engine_requests_total{outcome="abort"}[2m])) > 1`,
+			},
+		},
+		{
+			Name: "leaking-engine", Story: "the memory of one engine grows until its container's limit; the kernel kills it, and it begins anew",
+			Fleet: three(metrics.VLLM), Lasts: 4 * time.Hour, Faults: crashes(1, 65*minute, 3*minute, 4),
+			Cause: rules.EngineCrashLoop,
+			Report: &Report{
+				Source:  "vllm-project/vllm 50150",
+				Said:    "memory grows under load to the limit of 64 GiB, the pod is restarted after OOM; releases 0.24.0 to 0.27.1",
+				Assumed: "killed every 65 minutes; loads for three; the memory itself is not played",
+				Sign:    "changes(llm_engine_start_time_seconds[5m]) > 0",
+			},
+		},
+		{
+			Name: "slow-pcie-link", Story: "the PCIe link of one GPU stays at generation 2 under load; nothing logs an error",
+			Fleet: three(metrics.VLLM), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.GPU.SlowLink, r.Engine.Slow = true, 1.4 }))},
+			Cause:  rules.GPULinkDegraded,
+			Report: &Report{
+				Source:  "local-inference-lab/rtx6kpro 88",
+				Said:    "generation 2 with 16 lanes for three and a half hours, about 8 GB/s in place of 64, utilisation 100%; the link may not retrain",
+				Assumed: "serving in place of training; one GPU per engine, steps 1.4 times as long",
+				Noticed: 3*time.Hour + 30*minute,
+				Sign:    `llm_gpu_pcie_link_generation{state="current"} < ignoring (state) llm_gpu_pcie_link_generation{state="max"}`,
+			},
+		},
 
+		{
+			Name: "power-cap", Story: "a power cap set on purpose binds all the time; decode is a little slower, nothing is wrong",
+			Fleet: three(metrics.VLLM), Lasts: 60 * minute, Quiet: true,
+			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.GPU.Throttle = &world.Throttle{Reason: "sw_power_cap", Clock: 0.89} }))},
+			Report: &Report{
+				Source:  "ashalliants/ninfer-3090 72",
+				Said:    "sw_power_cap in 161 to 168 of 162 to 168 samples, 314 of 315 W, clock about 11% below its rating, memory clock untouched, no thermal slowdown",
+				Assumed: "H100",
+			},
+		},
 		{
 			Name: "saturated-hour", Story: "an engine at its batch limit for an hour, one read of its page in three times out",
 			Fleet: with(three(metrics.VLLM), func(f *world.Fleet) {

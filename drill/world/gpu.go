@@ -32,6 +32,8 @@ type GPU struct {
 	Replays, Recoveries float64
 	// Unregistered means that registration with the NVSwitch fabric never completes.
 	Unregistered bool
+	// SlowLink means that the PCIe link stays at generation 2 of 5, even under load.
+	SlowLink bool
 	// Drain means that the driver asks to drain and reset the GPU.
 	Drain bool
 	// Forgets means that persistence mode is off.
@@ -209,6 +211,8 @@ func (g *GPU) Emit(put Put) {
 	put(metrics.GPUPowerLimit, limitWatts, with("enforced")...)
 	put(metrics.GPUNVLinkErrors, math.Floor(g.replayed), with(FirstLink, "replay")...)
 	put(metrics.GPUNVLinkErrors, g.Recoveries, with(FirstLink, "recovery")...)
+	put(metrics.GPUPCIeLinkGeneration, g.generation(), with("current")...)
+	put(metrics.GPUPCIeLinkGeneration, 5, with("max")...)
 	put(metrics.GPUFabricState, 1, with(g.fabric().name)...)
 	put(metrics.GPURecoveryAction, float64(g.asks().number), id...)
 	put(metrics.GPURecoveryActionInfo, 1, with(g.asks().name)...)
@@ -229,6 +233,14 @@ func (g *GPU) fabric() state {
 		return state{2, "in_progress"}
 	}
 	return state{3, "completed"}
+}
+
+// generation returns that of the PCIe link. An idle H100 keeps it.
+func (g *GPU) generation() float64 {
+	if g.SlowLink {
+		return 2
+	}
+	return 5
 }
 
 // asks returns the recovery that the driver asks for.

@@ -59,7 +59,7 @@ func TestGPUSeries(t *testing.T) {
 	ill, lost := newGPU(0), newGPU(1)
 	same(t, registry, state, ill, lost)
 	ill.ECC, ill.RemapPending, ill.RemapFailed, ill.RepairPending, ill.Unrepairable = 3, true, true, true, true
-	ill.Unregistered, ill.Drain, ill.Forgets = true, true, true
+	ill.Unregistered, ill.Drain, ill.Forgets, ill.SlowLink = true, true, true, true
 	ill.corrected, ill.replayed, ill.Recoveries, ill.joules = 4647, 12, 2, 500
 	same(t, registry, state, ill, lost)
 	ill.Stuck = true

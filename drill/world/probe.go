@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -81,7 +82,7 @@ func (w *World) ask() {
 			continue
 		}
 		if p.replica == nil && w.gatewayFails() {
-			w.gateway.Answered(http.StatusBadGateway)
+			w.gateway.Answered(cmp.Or(w.GatewayStatus, http.StatusBadGateway))
 			w.answered(p, probe.Answer{Outcome: metrics.ProbeServerError})
 			continue
 		}

@@ -4,6 +4,7 @@ package world
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -65,8 +66,10 @@ type World struct {
 	// GatewayDead loses what users and probes ask at the gateway; GatewayBuffers makes it collect each answer. Without
 	// probes only the former shows.
 	GatewayDead, GatewayBuffers bool
-	// GatewayFails is the share of requests that the gateway answers with 502 without asking an engine.
-	GatewayFails float64
+	// GatewayFails is the share of requests that the gateway answers without asking an engine: with 502, or with
+	// GatewayStatus.
+	GatewayFails  float64
+	GatewayStatus int
 	// Mismatched means that the driver's library was updated under its module: who loads it now fails.
 	Mismatched bool
 	// ProbesFail means that the exporter reaches pages, but not what its probes ask.
@@ -245,7 +248,7 @@ func (w *World) send(requests []*drill.Request) {
 	}
 	for _, q := range requests {
 		if w.gatewayFails() {
-			w.gateway.Answered(http.StatusBadGateway)
+			w.gateway.Answered(cmp.Or(w.GatewayStatus, http.StatusBadGateway))
 			w.truth.unreached(slo.Engine{Runtime: metrics.LiteLLM, Model: w.Fleet.Profile.Model, Namespace: Namespace, Role: metrics.GatewayRole})
 		} else if r := w.route(); r != nil {
 			r.Engine.Offer(q)

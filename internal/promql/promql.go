@@ -94,6 +94,11 @@ func Over(function string, e Expr, window time.Duration) Expr {
 	return Call(function, &parser.MatrixSelector{VectorSelector: e, Range: window})
 }
 
+// QuantileOver returns a quantile of what a selector was in a window.
+func QuantileOver(q float64, e Expr, window time.Duration) Expr {
+	return Call("quantile_over_time", Num(q), &parser.MatrixSelector{VectorSelector: e, Range: window})
+}
+
 // Rate returns the per-second increase of a counter.
 func Rate(e Expr, window time.Duration) Expr { return Over("rate", e, window) }
 
