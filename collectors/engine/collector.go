@@ -149,16 +149,19 @@ func (e *Exposition) WriteTo(w io.Writer) (written int64, err error) {
 			written += int64(n)
 		}
 	}
-	var text []byte
+	const chunk = 4 << 10
+	text := make([]byte, 0, 2*chunk)
 	for i, p := range parts {
-		text = text[:0]
 		if i == 0 || p.family != parts[i-1].family {
 			text = metrics.AppendHeader(text, p.family)
 		}
 		for _, l := range p.lines {
-			text = metrics.AppendValue(append(text, l.series...), l.value)
+			if text = metrics.AppendValue(append(text, l.series...), l.value); len(text) >= chunk {
+				write(text)
+				text = text[:0]
+			}
 		}
-		write(text)
 	}
+	write(text)
 	return written, err
 }
