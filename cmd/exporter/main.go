@@ -161,8 +161,8 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := unmapCode(); err != nil {
-		n.log.Debug("code that runs only at start stays in memory", "err", err)
+	if err := unmapBinary(); err != nil {
+		n.log.Debug("what only the start needed stays in memory", "err", err)
 	}
 	n.log.Info("starting", "version", version.Info(), "build", version.BuildContext())
 	return serve(ctx, n, o.server, failed)
