@@ -7,8 +7,7 @@ LDFLAGS  := -s -w -X $(V).Version=$(VERSION) -X $(V).Revision=$(REVISION)
 
 # NVML's symbols are bound when they are first called: a library of an older driver lacks some of
 # them, and binding at start (-z now) would end the process. go test ./collectors/gpu checks it.
-EXTLDFLAGS ?= -Wl,-z,lazy
-LDFLAGS += -extldflags "$(EXTLDFLAGS)"
+LDFLAGS += -extldflags -Wl,-z,lazy
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 
 COMMANDS ?= ./cmd/...
@@ -27,7 +26,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/exporter and bin/drill
-	go build -trimpath -buildmode=pie -ldflags '$(LDFLAGS)' -o bin/ $(COMMANDS)
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(COMMANDS)
 
 demo: build ## a simulated node with the real exporter, Prometheus and rules, on this machine; INCIDENT=name starts one
 	./bin/drill demo $(if $(INCIDENT),--incident $(INCIDENT))
