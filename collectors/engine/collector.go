@@ -121,12 +121,24 @@ func (c *Collector) Scrape(ctx context.Context) *Exposition {
 	return e
 }
 
-// Exposition holds one scrape of all engines.
-type Exposition struct{ snapshots []*snapshot }
+// Exposition holds one scrape of all engines, and what others add.
+type Exposition struct {
+	snapshots []*snapshot
+	others    *snapshot
+}
 
 // Complete reports whether every engine's page was used.
 func (e *Exposition) Complete() bool {
 	return !slices.ContainsFunc(e.snapshots, func(s *snapshot) bool { return s.failed })
+}
+
+// Add puts a sample of another collector on the page.
+func (e *Exposition) Add(sample *metrics.Sample) {
+	if e.others == nil {
+		e.others = &snapshot{}
+		e.snapshots = append(e.snapshots, e.others)
+	}
+	e.others.append(sample.Family, sample.Text, sample.Value)
 }
 
 // WriteTo writes the exposition in the Prometheus text format, each family once.
