@@ -168,7 +168,7 @@ func (e *Exposition) WriteTo(w io.Writer) (written int64, err error) {
 			text = metrics.AppendHeader(text, p.family)
 		}
 		for _, l := range p.lines {
-			if text = metrics.AppendValue(append(text, l.series...), l.value); len(text) >= chunk {
+			if text = metrics.AppendValue(append(append(text, l.series...), l.le...), l.value); len(text) >= chunk {
 				write(text)
 				text = text[:0]
 			}
