@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -91,7 +92,7 @@ func collect(page *engine.Exposition, from []prometheus.Collector) (err error) {
 	for m := range sent {
 		switch s, ok := m.(*metrics.Sample); {
 		case !ok:
-			err = errors.Join(err, m.Write(&dto.Metric{}))
+			err = errors.Join(err, cmp.Or(m.Write(&dto.Metric{}), fmt.Errorf("%s is no sample of the vocabulary", m.Desc())))
 		case seen[s.Text]:
 			err = errors.Join(err, fmt.Errorf("%s was collected twice", s.Text))
 		default:

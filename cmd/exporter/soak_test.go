@@ -61,7 +61,7 @@ func TestSoak(t *testing.T) {
 	built, binary := filepath.Join(dir, "built"), filepath.Join(dir, "exporter")
 	for _, command := range []*exec.Cmd{
 		exec.Command("go", "build", "-trimpath", "-ldflags", `-s -w -extldflags "-Wl,-z,lazy"`, "-o", built, "."),
-		// Linux from 6.18 maps a file in the pieces in which it was written: images are unpacked in 32 kB, linkers write megabytes.
+		// Linux 6.18 maps a file in the pieces in which it was written: images are unpacked in 32 kB, linkers write megabytes.
 		exec.Command("dd", "bs=32k", "if="+built, "of="+binary),
 		exec.Command("chmod", "+x", binary),
 	} {
