@@ -88,13 +88,17 @@ func run(exporter string) error {
 	}
 
 	var r report
-	for _, engines := range []int{1, 8, 64} {
+	for _, node := range []struct {
+		engines int
+		what    string
+		pages   [][]byte
+	}{{1, "", pages[:1]}, {8, "vLLM with one rank each", pages[:1]}, {8, "mixed", pages}, {64, "mixed", pages}} {
 		contenders := append([]contender{withoutGPUs}, peers...)
-		if engines == 8 {
+		if node.engines == 8 {
 			contenders = append([]contender{withoutGPUs, withGPUs}, peers...)
 		}
-		n := newNode(engines, pages...)
-		t := table{Engines: engines, Samples: n.samples}
+		n := newNode(node.engines, node.pages...)
+		t := table{Engines: node.engines, What: node.what, Samples: n.samples}
 		for _, c := range contenders {
 			measured, err := c.measure(dir, n)
 			if err != nil {

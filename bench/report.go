@@ -28,8 +28,10 @@ type report struct {
 
 // table holds the results on one node.
 type table struct {
-	Engines, Samples int
-	results          []result
+	Engines int
+	What    string // the engines are; empty if that is plain
+	Samples int
+	results []result
 }
 
 // Rows writes the results, each CPU time also relative to the exporter's.

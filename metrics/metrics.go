@@ -6,7 +6,6 @@
 package metrics
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -126,20 +125,6 @@ type Family struct {
 
 // Desc returns the client_golang descriptor of the family.
 func (f *Family) Desc() *prometheus.Desc { return f.desc }
-
-// Const builds a client_golang sample of a counter or gauge. Label values follow f.Labels. A wrong number of values
-// is a programming error of the caller: it yields an invalid metric, which the registry reports, and never a panic.
-func (f *Family) Const(value float64, labelValues ...string) prometheus.Metric {
-	kind := prometheus.GaugeValue
-	if f.Kind == Counter {
-		kind = prometheus.CounterValue
-	}
-	m, err := prometheus.NewConstMetric(f.desc, kind, value, labelValues...)
-	if err != nil {
-		return prometheus.NewInvalidMetric(f.desc, fmt.Errorf("%s: %w", f.Name, err))
-	}
-	return m
-}
 
 // Exported reports whether the exporter exposes the family.
 func (f *Family) Exported() bool { return f.Owner != Rules && f.Owner != Others }

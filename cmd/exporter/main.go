@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -31,6 +32,10 @@ func main() {
 	// Collect garbage often: a node has little memory to spare for its exporter.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(30)
+	}
+	// Run on one core: what a scrape does takes milliseconds, and more cores would spend longer on waking each other.
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(1)
 	}
 	// Silence klog: the calls of the API server's client return its problems as errors.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
@@ -156,8 +161,8 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := unmapCode(); err != nil {
-		n.log.Debug("code that runs only at start stays in memory", "err", err)
+	if err := unmapBinary(); err != nil {
+		n.log.Debug("what only the start needed stays in memory", "err", err)
 	}
 	n.log.Info("starting", "version", version.Info(), "build", version.BuildContext())
 	return serve(ctx, n, o.server, failed)

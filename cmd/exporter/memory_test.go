@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-func TestUnmapCode(t *testing.T) {
+func TestUnmapBinary(t *testing.T) {
 	resident := func() uint64 {
 		self, err := procfs.Self()
 		if err != nil {
@@ -19,10 +19,10 @@ func TestUnmapCode(t *testing.T) {
 		return status.RssFile
 	}
 	before := resident()
-	if err := unmapCode(); err != nil {
+	if err := unmapBinary(); err != nil {
 		t.Fatal(err)
 	}
-	if after := resident(); before < after+2<<20 {
-		t.Errorf("%d kB of files are resident, and %d kB were before: less than 2 MiB of code is gone", after>>10, before>>10)
+	if after := resident(); after > before*5/8 {
+		t.Errorf("%d kB of files are resident, and %d kB were before: most of the binary is still there", after>>10, before>>10)
 	}
 }

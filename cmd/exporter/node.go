@@ -22,7 +22,8 @@ import (
 // node holds the collectors of this node, and what a reload or discovery changes while they run.
 type node struct {
 	log      *slog.Logger
-	registry *prometheus.Registry // of everything but the engines' pages
+	registry *prometheus.Registry   // of everything but the engines' pages and large
+	large    []prometheus.Collector // of samples of the vocabulary, too many for a registry: see collect
 	self     *self
 	engines  atomic.Pointer[engine.Collector]
 	probes   *probe.Collector

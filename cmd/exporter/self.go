@@ -1,11 +1,17 @@
 package main
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -67,4 +73,43 @@ func (t timed) Collect(ch chan<- prometheus.Metric) {
 	start := time.Now()
 	t.Collector.Collect(ch)
 	t.self.ran(t.name, time.Since(start), true)
+}
+
+// collect puts the samples of collectors on a page, without the copies that a registry makes of hundreds of series. As a
+// registry does, it leaves out what is not valid or there already, and survives a collector that panics.
+func collect(page *engine.Exposition, from []prometheus.Collector) (err error) {
+	sent := make(chan prometheus.Metric, 1000)
+	var panics []error
+	go func() {
+		defer close(sent)
+		for _, c := range from {
+			if err := attempt(func() { c.Collect(sent) }); err != nil {
+				panics = append(panics, err)
+			}
+		}
+	}()
+	seen := map[string]bool{}
+	for m := range sent {
+		switch s, ok := m.(*metrics.Sample); {
+		case !ok:
+			err = errors.Join(err, cmp.Or(m.Write(&dto.Metric{}), fmt.Errorf("%s is no sample of the vocabulary", m.Desc())))
+		case seen[s.Text]:
+			err = errors.Join(err, fmt.Errorf("%s was collected twice", s.Text))
+		default:
+			seen[s.Text] = true
+			page.Add(s)
+		}
+	}
+	return errors.Join(append(panics, err)...)
+}
+
+// attempt does something, and returns an error if that panics.
+func attempt(something func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a collector panicked, please report it: %v\n%s", p, debug.Stack())
+		}
+	}()
+	something()
+	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
+	"github.com/klauspost/compress/gzip"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	build "github.com/prometheus/common/version"
@@ -149,8 +149,9 @@ func (s *server) gather(ctx context.Context) ([]*dto.MetricFamily, *engine.Expos
 	engines := s.engines.Load().Scrape(ctx)
 	s.probes.Offer(s.engines.Load().Offers())
 	s.self.ran("engine", time.Since(start), engines.Complete())
-	families, err := s.registry.Gather()
-	if err != nil { // serve what could be gathered
+	err := collect(engines, s.large)
+	families, failed := s.registry.Gather()
+	if err = errors.Join(err, failed); err != nil { // serve what could be gathered
 		s.log.Error("metrics left out", "err", err)
 	}
 	return families, engines

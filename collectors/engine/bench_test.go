@@ -51,7 +51,7 @@ func BenchmarkPage(b *testing.B) {
 			b.Fatal(err)
 		}
 		encode := func() error {
-			e := Exposition{[]*snapshot{t.up(len(page), 0)}}
+			e := Exposition{snapshots: []*snapshot{t.up(len(page), 0)}}
 			_, err := e.WriteTo(io.Discard)
 			return err
 		}

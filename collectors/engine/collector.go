@@ -121,12 +121,24 @@ func (c *Collector) Scrape(ctx context.Context) *Exposition {
 	return e
 }
 
-// Exposition holds one scrape of all engines.
-type Exposition struct{ snapshots []*snapshot }
+// Exposition holds one scrape of all engines, and what others add.
+type Exposition struct {
+	snapshots []*snapshot
+	others    *snapshot
+}
 
 // Complete reports whether every engine's page was used.
 func (e *Exposition) Complete() bool {
 	return !slices.ContainsFunc(e.snapshots, func(s *snapshot) bool { return s.failed })
+}
+
+// Add puts a sample of another collector on the page.
+func (e *Exposition) Add(sample *metrics.Sample) {
+	if e.others == nil {
+		e.others = &snapshot{}
+		e.snapshots = append(e.snapshots, e.others)
+	}
+	e.others.append(sample.Family, sample.Text, sample.Value)
 }
 
 // WriteTo writes the exposition in the Prometheus text format, each family once.
@@ -149,16 +161,19 @@ func (e *Exposition) WriteTo(w io.Writer) (written int64, err error) {
 			written += int64(n)
 		}
 	}
-	var text []byte
+	const chunk = 4 << 10
+	text := make([]byte, 0, 2*chunk)
 	for i, p := range parts {
-		text = text[:0]
 		if i == 0 || p.family != parts[i-1].family {
 			text = metrics.AppendHeader(text, p.family)
 		}
 		for _, l := range p.lines {
-			text = metrics.AppendValue(append(text, l.series...), l.value)
+			if text = metrics.AppendValue(append(append(text, l.series...), l.le...), l.value); len(text) >= chunk {
+				write(text)
+				text = text[:0]
+			}
 		}
-		write(text)
 	}
+	write(text)
 	return written, err
 }

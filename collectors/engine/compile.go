@@ -74,6 +74,7 @@ func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dial
 	if err := c.checkDuplicates(); err != nil {
 		return nil, err
 	}
+	c.plan.lines = slices.Clone(c.plan.lines) // without room for more
 	slices.SortStableFunc(c.plan.lines, func(a, b line) int { return cmp.Compare(a.family.Index, b.family.Index) })
 	return c.plan, nil
 }

@@ -68,7 +68,7 @@ func FuzzPage(f *testing.F) {
 				continue
 			}
 			target := &target{labelling: labelling{server: "e:1"}, plan: plan, values: page.values, log: discard}
-			parse(t, text(t, &Exposition{[]*snapshot{target.up(len(body), 0)}}))
+			parse(t, text(t, &Exposition{snapshots: []*snapshot{target.up(len(body), 0)}}))
 		}
 	})
 }

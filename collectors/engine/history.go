@@ -82,9 +82,9 @@ func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 	promql := parser.NewParser(parser.Options{})
 	var lines []Line
 	for _, l := range p.lines {
-		series, err := promql.ParseMetric(l.text)
+		series, err := promql.ParseMetric(l.series())
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", l.text, err)
+			return nil, fmt.Errorf("%s: %w", l.series(), err)
 		}
 		lines = append(lines, Line{series, l})
 	}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
 
@@ -166,9 +167,10 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 	if shape.Keep == slo.Drop {
 		return
 	}
+	shared := strings.TrimSuffix(c.text(to.Name+"_bucket", out), "}")
 	bucket := func(bound float64, in []term) {
 		if math.IsInf(bound, 1) || shape.Keeps(bound, used) {
-			c.add(line{family: to, text: c.text(to.Name+"_bucket", out, metrics.Label{Name: "le", Value: metrics.FormatBound(bound)}), terms: in, from: from})
+			c.add(line{family: to, text: shared, le: `,le="` + metrics.FormatBound(bound) + `"}`, terms: in, from: from})
 		}
 	}
 	for i, bound := range h.bounds {
@@ -184,10 +186,10 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 // add adds an output line. A series that is already there, from a row or a dialect with precedence, is not written
 // twice: that would cost the whole exposition.
 func (c *compiler) add(l line) {
-	if c.written[l.text] {
+	if c.written[l.series()] {
 		return
 	}
-	c.written[l.text] = true
+	c.written[l.series()] = true
 	l.max = l.family.Aggregate == metrics.Max
 	for _, t := range slices.Concat(l.terms, l.minus) {
 		c.use(t, l.family.Kind)

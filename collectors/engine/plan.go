@@ -35,7 +35,8 @@ type plan struct {
 // line describes one output line.
 type line struct {
 	family *metrics.Family
-	text   string // name and labels
+	text   string // name and labels; of a bucket, those that all buckets of its histogram share
+	le     string // the rest of a bucket's
 	terms  []term
 	minus  []term // subtracted
 	max    bool   // aggregate terms by max, not by sum
@@ -45,6 +46,9 @@ type line struct {
 	from   []int      // indices in plan.sources
 	lacks  *uncounted // for llm_slo_counted: a probe may count instead
 }
+
+// series returns name and labels.
+func (l *line) series() string { return l.text + l.le }
 
 // source describes a row or an endpoint from which lines take their numbers.
 type source struct {

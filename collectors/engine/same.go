@@ -35,7 +35,7 @@ func (t *target) trace() *trace {
 		case l.family == metrics.EngineStartTime:
 			tr.start = l.eval(t.values)
 		case l.family.Kind != metrics.Gauge && l.terms != nil && l.minus == nil: // a difference may fall
-			tr.counters[address.Replace(l.text)] = l.eval(t.values)
+			tr.counters[address.Replace(l.series())] = l.eval(t.values)
 		}
 	}
 	if t.plan.cpu != nil {

@@ -362,8 +362,8 @@ type snapshot struct {
 
 // valued is a line of the exposition, not yet written: as text, those of all engines would take megabytes per scrape.
 type valued struct {
-	series string
-	value  float64
+	series, le string // see line
+	value      float64
 }
 
 type block struct {
@@ -376,7 +376,7 @@ func (s *snapshot) append(f *metrics.Family, series string, value float64) {
 	if n := len(s.blocks); n == 0 || s.blocks[n-1].family != f {
 		s.blocks = append(s.blocks, block{family: f, start: len(s.lines)})
 	}
-	s.lines = append(s.lines, valued{series, value})
+	s.lines = append(s.lines, valued{series: series, value: value})
 	s.blocks[len(s.blocks)-1].end = len(s.lines)
 }
 
@@ -401,6 +401,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 			s.append(l.family, l.lacks.probed, 1)
 		default:
 			s.append(l.family, l.text, v)
+			s.lines[len(s.lines)-1].le = l.le
 		}
 	}
 	t.answer(s)

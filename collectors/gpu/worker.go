@@ -95,7 +95,7 @@ func (w *worker) cycle(began time.Time, slowIsDue bool) *snapshot {
 	}
 	previous := w.last.Load()
 	if snap.err == nil {
-		snap.fast, snap.slow, snap.processes = w.sheet.fast, w.sheet.slow, w.sheet.processes
+		snap.fast, snap.slow, snap.processes = w.sheet.fast.samples, w.sheet.slow.samples, w.sheet.processes
 	} else if previous != nil && previous.identity == snap.identity {
 		snap.slow = lasting(previous)
 	}
@@ -176,10 +176,10 @@ func lasts(f *metrics.Family) bool {
 }
 
 // lasting returns the series of a snapshot that outlive a failure.
-func lasting(s *snapshot) (kept []series) {
-	for _, part := range [][]series{s.fast, s.slow} {
+func lasting(s *snapshot) (kept []metrics.Sample) {
+	for _, part := range [][]metrics.Sample{s.fast, s.slow} {
 		for _, v := range part {
-			if lasts(v.family) {
+			if lasts(v.Family) {
 				kept = append(kept, v)
 			}
 		}

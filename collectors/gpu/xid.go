@@ -58,7 +58,7 @@ func (x xid) severity() metrics.XIDSeverity {
 // xidLedger counts XIDs. The driver reports one XID through several channels; it is counted once.
 type xidLedger struct {
 	window  time.Duration // how far apart the channels may report the same XID
-	catalog []series
+	catalog []metrics.Sample
 
 	mu     sync.Mutex
 	counts map[xidCount]*tally
@@ -82,7 +82,7 @@ type xidCount struct {
 type tally struct {
 	value  float64
 	gpu    Identity
-	series *seriesIdentity
+	series *metrics.Series
 }
 
 // incidents holds the recent occurrences of one code on one GPU, in order. Every channel reports them in the same
@@ -100,8 +100,8 @@ func newXIDLedger(window time.Duration) *xidLedger {
 		recent: make(map[xidKey]*incidents),
 	}
 	for _, x := range metrics.XIDs {
-		id := newSeriesIdentity(metrics.GPUXIDInfo, strconv.Itoa(x.Code), string(x.Severity), x.Meaning, x.Action)
-		l.catalog = append(l.catalog, series{id, 1})
+		about := newSeries(metrics.GPUXIDInfo, strconv.Itoa(x.Code), string(x.Severity), x.Meaning, x.Action)
+		l.catalog = append(l.catalog, metrics.Sample{Series: about, Value: 1})
 	}
 	return l
 }
@@ -185,7 +185,7 @@ func (l *xidLedger) collect(ch chan<- prometheus.Metric, known []Identity) {
 		gpus[id.PCI] = id
 	}
 	l.mu.Lock()
-	page := make([]series, 0, len(l.counts)+len(l.last))
+	page := make([]metrics.Sample, 0, len(l.counts)+len(l.last))
 	for key, t := range l.counts {
 		page = append(page, t.as(metrics.GPUXIDErrors, gpus[key.pci], key.pci, key.instance, strconv.Itoa(key.code), key.severity, key.source))
 	}
@@ -199,9 +199,9 @@ func (l *xidLedger) collect(ch chan<- prometheus.Metric, known []Identity) {
 }
 
 // as returns the current value of a tally.
-func (t *tally) as(f *metrics.Family, gpu Identity, labels ...string) series {
+func (t *tally) as(f *metrics.Family, gpu Identity, labels ...string) metrics.Sample {
 	if t.series == nil || t.gpu != gpu {
-		t.gpu, t.series = gpu, newSeriesIdentity(f, append([]string{gpu.UUID, gpu.Index}, labels...)...)
+		t.gpu, t.series = gpu, newSeries(f, append([]string{gpu.UUID, gpu.Index}, labels...)...)
 	}
-	return series{t.series, t.value}
+	return metrics.Sample{Series: t.series, Value: t.value}
 }
