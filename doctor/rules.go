@@ -131,20 +131,28 @@ func hasResults(e parser.Expr, recorded map[string]bool, absent func(*metrics.Fa
 	return true // a number or a string
 }
 
-// window returns the shortest window over which a rule takes a rate.
-func (r Rules) window() time.Duration {
-	var shortest time.Duration
+// window returns the shortest window over which a rule takes a rate, and the alerts that take one over less than least.
+func (r Rules) window(least time.Duration) (shortest time.Duration, alerts []string) {
 	for _, rule := range r {
 		parser.Inspect(rule.expr, func(n parser.Node, _ []parser.Node) error {
-			if c, ok := n.(*parser.Call); ok && (c.Func.Name == "rate" || c.Func.Name == "increase") {
-				if m, ok := c.Args[0].(*parser.MatrixSelector); ok && (shortest == 0 || m.Range < shortest) {
-					shortest = m.Range
-				}
+			c, ok := n.(*parser.Call)
+			if !ok || c.Func.Name != "rate" && c.Func.Name != "increase" {
+				return nil
+			}
+			m, ok := c.Args[0].(*parser.MatrixSelector)
+			if !ok {
+				return nil
+			}
+			if shortest == 0 || m.Range < shortest {
+				shortest = m.Range
+			}
+			if m.Range < least && rule.alert {
+				alerts = append(alerts, rule.name)
 			}
 			return nil
 		})
 	}
-	return shortest
+	return shortest, distinct(alerts)
 }
 
 // watches reports whether the alert on exporters that are down asks about a scrape job.

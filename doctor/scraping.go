@@ -21,16 +21,12 @@ func checkTargets(p Picture, r *Report) {
 			Remedy: "add the job llm-node-exporter to scrape_configs, or podMonitor.enabled in the chart; promtool check config prometheus.yml"})
 		return
 	}
-	up, window := 0, p.Rules.window()
+	up := 0
 	for _, t := range targets {
 		subject := "target " + t.ScrapeURL
 		interval := duration(t.ScrapeInterval)
-		switch {
-		case window > 0 && interval > window/2:
-			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("is scraped every %s: rates over %s have no two samples", interval, window), Docs: scraping,
-				Remedy: "scrape_interval: 15s, at most 1m"})
-		case interval > time.Minute:
-			r.add(Finding{Severity: Missing, Subject: subject, Problem: fmt.Sprintf("is scraped every %s: rates over %s have too few samples", interval, window), Docs: scraping,
+		if window, alerts := p.Rules.window(2 * interval); window < 2*interval {
+			r.add(Finding{Severity: Broken, Subject: subject, Problem: fmt.Sprintf("is scraped every %s: rates over %s have no two samples", interval, window), Alerts: alerts, Docs: scraping,
 				Remedy: "scrape_interval: 15s, at most 1m"})
 		}
 		switch {

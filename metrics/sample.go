@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ func (f *Family) NewSeries(labelValues ...string) (*Series, error) {
 		s.Labels[i] = strings.ToValidUTF8(v, "\uFFFD")
 		labels[i] = Label{Name: f.Labels[i], Value: s.Labels[i]}
 	}
+	slices.SortFunc(labels, func(a, b Label) int { return cmp.Compare(a.Name, b.Name) }) // as client_golang does
 	s.Text = string(AppendSeries(nil, f.Name, labels...))
 	return s, nil
 }
