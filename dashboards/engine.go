@@ -297,7 +297,7 @@ func featureRow(s scope) []Panel {
 			"Engines that were put to sleep.",
 			"A sleeping engine answers its page and serves nobody.",
 			"Asleep with traffic: wake it, or take it out of rotation."},
-			bad("asleep"), Query{promql.Max(replicas, s.of(metrics.Sleeping)), replicaLegend}).runbook("LLMEngineStalled").next(rules.ExporterDashboard).
+			bad("asleep"), Query{promql.Max(replicas, s.of(metrics.Sleeping)), "{{instance}} {{server}} {{pod}}"}).runbook("LLMEngineStalled").next(rules.ExporterDashboard).
 			notDrilled(noEngine),
 	}
 }

@@ -30,7 +30,7 @@ func exporter() Board {
 					"An engine that is down serves nobody; one that cannot be read hides.",
 					"The reason says which; docs/engines.md has the remedy for each."},
 					good("down"), Query{promql.Max(by(page, metrics.LabelReason), s.of(metrics.EngineUp)), pageLegend + " {{reason}}"}).
-					empty("No engine is configured or found on these nodes.").runbook("LLMEngineDown").next(rules.EngineDashboard).
+					empty("No engine is configured or found here.").runbook("LLMEngineDown").next(rules.EngineDashboard).
 					movesIn("crash-loop", "xid-79"),
 				timeline("NVML", 8, About{
 					"Whether each node has loaded the NVIDIA library, or reads the page that takes its place, and if not, why.",

@@ -1,6 +1,8 @@
 package dashboards
 
 import (
+	"strings"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -24,11 +26,13 @@ func gpuNode() Board {
 }
 
 // onePerGPU returns a query with one result per GPU, or per part of a GPU that the legend names.
-func onePerGPU(e promql.Expr, parts string) Query { return Query{e, gpuLegend + " " + parts} }
+func onePerGPU(e promql.Expr, parts string) Query {
+	return Query{e, strings.TrimSpace("gpu {{gpu}} "+parts) + " {{instance}}"}
+}
 
-// stateOfGPU returns a query for a timeline. Grafana may cut off the end of a row's name, so the instance comes last.
+// stateOfGPU returns a query for a timeline. Grafana may cut off the beginning of a row's name, so the instance comes first.
 func stateOfGPU(e promql.Expr, what string) Query {
-	return Query{e, "gpu {{gpu}} · " + what + " {{instance}}"}
+	return Query{e, strings.TrimSpace("{{instance}} gpu {{gpu}} " + what)}
 }
 
 func healthRow(s scope) []Panel {

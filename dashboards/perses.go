@@ -193,7 +193,7 @@ func thresholdsPerses(all []Step) fields {
 func mappingsPerses(p Panel) []persesKind {
 	var all []persesKind
 	for _, s := range p.states() {
-		all = append(all, persesKind{"Value", fields{"value": strconv.Itoa(s.Value), "result": fields{"value": s.Name, "color": s.Colour}}})
+		all = append(all, persesKind{"Value", fields{"value": strconv.Itoa(s.Value), "result": fields{"value": s.Name, "color": s.Colour[:len(grey)]}}})
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -57,7 +58,6 @@ var (
 const (
 	modelLegend   = "{{model_name}} {{namespace}} {{cluster}}"
 	replicaLegend = "{{pod}} {{server}} {{instance}}"
-	gpuLegend     = "{{instance}} gpu {{gpu}}"
 	nodeLegend    = "{{instance}} {{cluster}}"
 )
 
@@ -171,6 +171,9 @@ func labelsOf(e promql.Expr) []string {
 	case *parser.ParenExpr:
 		return labelsOf(e.Expr)
 	case *parser.Call:
+		if e.Func.Name == "histogram_quantile" {
+			return slices.DeleteFunc(slices.Clone(labelsOf(e.Args[1])), func(l string) bool { return l == "le" })
+		}
 		for _, arg := range e.Args {
 			if labels := labelsOf(arg); labels != nil {
 				return labels

@@ -125,13 +125,13 @@ func objectives(w windows) Board {
 					"When each budget alert fired.",
 					"The number of pages per month is the health of the objective, not only of the service.",
 					"Pages that nobody acted on: change the objective."},
-					fires, Query{s.firing(alert, symptom), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).empty("No budget alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
+					fires, Query{s.firing([]string{"alertname", metrics.LabelModel}, symptom), "{{model_name}} {{alertname}}"}).empty("No budget alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
 					movesIn(spends...),
 				timeline("Causes", 12, About{
 					"When each cause alert fired.",
 					"Causes that come before every burn are what to engineer away.",
 					"Click one for its runbook."},
-					fires, Query{s.firing(alert, promql.Ne(metrics.LabelBranch, string(rules.Symptom))), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).
+					fires, Query{s.firing([]string{"alertname"}, promql.Ne(metrics.LabelBranch, string(rules.Symptom))), "{{alertname}}"}).
 					empty("No cause fired.").runbook(eachAlert).next(rules.IncidentDashboard).
 					movesIn("traffic-burst", "offload-saturated", "speculation-collapse", "bad-release", "thermal-throttle"),
 			}},
