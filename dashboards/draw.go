@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
@@ -29,6 +30,9 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		o.Legend, o.Tooltip = legend(p), tooltip()
 		out.Options = o
 		*custom = lineStyle(p)
+		if slices.ContainsFunc(p.Queries, func(q Query) bool { return strings.HasSuffix(q.Legend, replicaLegend) }) {
+			out.Transformations = []dashboard.DataTransformerConfig{podsOnly}
+		}
 	case Stat:
 		o := stat.NewOptions()
 		o.GraphMode, o.ColorMode, o.TextMode = common.BigValueGraphModeNone, common.BigValueColorModeValue, common.BigValueTextModeAuto
@@ -70,6 +74,10 @@ func (w writer) draw(p Panel) dashboard.Panel {
 	}
 	return out
 }
+
+// podsOnly leaves out where a pod is: its name alone fits into a legend. Engines outside Kubernetes have no pod, and two
+// spaces before their address.
+var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{"regex": `/(\S) \S+:\d+ \S+$/`, "renamePattern": "$1"}}
 
 // organize orders the columns of a table and drops the rest.
 func (w writer) organize(p Panel) dashboard.DataTransformerConfig {

@@ -63,7 +63,7 @@ func exporter() Board {
 						promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelQuality, metrics.LabelMetric}, s.of(metrics.MetricSourceInfo))), "{{runtime}} {{quality}}"}).
 					stacked().runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
 					notDrilled(stays).steady(),
-				listing("Missing numbers", 8, About{
+				listing("Missing numbers", 16, About{
 					"Quantities that an engine does not report, and why.",
 					"Panels that need them are rightly empty for that engine.",
 					"A flag is named: set it. A version is named: upgrade."},
@@ -78,7 +78,7 @@ func exporter() Board {
 					Query{s.rate([]string{metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelSource}, metrics.SourceMissing), "{{runtime}} {{source}}"}).
 					bad(0.001, 0.01).empty("Every source that should be there is.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
 					notDrilled(noEngine),
-				timeline("Objectives that count", 24, About{
+				timeline("Objectives that count", 16, About{
 					"Whether events of each model count for the objectives that select it, and why not.",
 					"An objective that counts nothing cannot burn: it protects nobody.",
 					"The reason names the missing signal: choose another or enable it in the engine."},

@@ -173,6 +173,12 @@ func TestLegendsHaveRoom(t *testing.T) {
 				if ok && slices.ContainsFunc(a.Grouping, func(l string) bool { return !slices.Contains(ofOne, l) }) && p.GridPos.W < 14 && p.GridPos.H < 10 {
 					t.Errorf("%s: %s has no room for its legend: %v", b.Title, p.Title, a.Grouping)
 				}
+				if p.GridPos.W < 8 && (strings.Contains(q.LegendFormat, "{{model_name}}") || strings.Contains(q.LegendFormat, "{{pod}}")) {
+					t.Errorf("%s: %s has no room for names: %s", b.Title, p.Title, q.LegendFormat)
+				}
+				if len(p.Transformations) == 0 && strings.Contains(q.LegendFormat, "{{pod}} {{server}} {{instance}}") {
+					t.Errorf("%s: %s says where a pod is: %s", b.Title, p.Title, q.LegendFormat)
+				}
 				if strings.Contains(q.LegendFormat, "{{server}}") && strings.Contains(q.LegendFormat, "{{model_name}}") {
 					t.Errorf("%s: %s repeats names: %s", b.Title, p.Title, q.LegendFormat)
 				}
@@ -393,7 +399,7 @@ func TestSuspectsHaveLevers(t *testing.T) {
 			if column == "lever" {
 				value = c.Runbook
 			}
-			if text := mappings[0].Options[value].Text; len(text) < 10 || len(text) > 110 || strings.ContainsAny(text, "{`*") {
+			if text := mappings[0].Options[value].Text; len(text) < 10 || len(text) > 110 || strings.ContainsAny(text, "{`*") || strings.Contains(text, " are lost") && column == "lever" { // a price is no lever
 				t.Errorf("%s of %s: %q", column, c.Name, text)
 			}
 			said++

@@ -60,9 +60,9 @@ func nowTables(s scope) []Panel {
 			"Causes hide behind each other: a throttled GPU looks like a queue.",
 			"Start with the first line; its runbook says how to be sure."},
 			Query{promql.Max(suspect, action), ""}, Query{since, ""}).
-			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 85, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil},
-				Column{metrics.LabelClue, "evidence", 0, "", says}, Column{"Value #A", "value", 65, "short", nil}, Column{"Value #B", "since", 125, sinceThen, nil},
-				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 190, "", nil}).
+			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil},
+				Column{metrics.LabelClue, "evidence", 300, "", says}, Column{"Value #A", "value", 60, "short", nil}, Column{"Value #B", "since", 125, sinceThen, nil},
+				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 195, "", nil}).
 			size(24, 5).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...).drifts("compares with yesterday, of which a calm drill has none"),
 	}
