@@ -62,9 +62,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 	case Table:
 		o := table.NewOptions()
 		o.ShowHeader = true
-		if p.Columns != nil { // the largest values first, names from A to Z
-			o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(p.Columns[0].Field == "Value")}}
-		}
+		o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(false)}}
 		o.Footer.Reducer = []string{} // the SDK writes null, which its own schema rejects
 		out.Options = o
 		if len(p.Queries) > 1 {
@@ -81,9 +79,6 @@ var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map
 
 // organize orders the columns of a table and drops the rest.
 func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
-	if p.Columns == nil {
-		return dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{"excludeByName": map[string]bool{"Time": true, "Value": true}}}
-	}
 	names := w.names(p.Queries[0].Expr)
 	hide, at, titles := map[string]bool{"Time": true, "Value": true}, map[string]int{}, map[string]string{}
 	for _, l := range labelsOf(p.Queries[0].Expr) {

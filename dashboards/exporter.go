@@ -69,6 +69,7 @@ func exporter() Board {
 					"A flag is named: set it. A version is named: upgrade."},
 					Query{promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelReason},
 						s.of(metrics.MetricSourceInfo, promql.Eq(metrics.LabelQuality, string(metrics.Missing)))), ""}).
+					columns(Column{metrics.LabelRuntime, "runtime", 90, "", nil}, Column{metrics.LabelMetric, "metric", 0, "", nil}, Column{metrics.LabelReason, "reason", 0, "", nil}).
 					empty("Every engine reports every number.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
 					movesIn("crash-loop"),
 				lines("Sources that went missing", perSecond, 8, About{
@@ -158,6 +159,7 @@ func exporter() Board {
 					"Panels that need them are rightly empty.",
 					"NO_PERMISSION: give the exporter what its manual lists."},
 					Query{promql.CountBy([]string{metrics.LabelFeature, metrics.LabelReason}, promql.Equal(s.of(metrics.GPUFeatureSupported), promql.Num(0))), ""}).
+					columns(Column{metrics.LabelFeature, "feature", 0, "", nil}, Column{metrics.LabelReason, "reason", 0, "", nil}, Column{"Value", "GPUs", 60, "", nil}).
 					empty("Every feature is offered.").runbook("LLMGPUDriverDown").next(rules.GPUDashboard).
 					notDrilled(noGPU),
 			}},

@@ -211,6 +211,9 @@ func TestTablesShowEveryColumn(t *testing.T) {
 				continue
 			}
 			titles, _ := p.Transformations[len(p.Transformations)-1].Options.(map[string]any)["renameByName"].(map[string]any)
+			if len(titles) == 0 {
+				t.Errorf("%s: %s shows labels as they come", b.Title, p.Title)
+			}
 			needs := 18.0
 			for _, title := range titles {
 				found++
