@@ -270,21 +270,21 @@ func usersRow(s scope) []Panel {
 		return promql.Max(by(gpus, metrics.LabelGPUInstance), s.of(f, promql.Ne(metrics.LabelGPUInstance, "")))
 	}
 	return []Panel{
-		listing("Engines on these GPUs", 12, About{
+		listing("Engines on these GPUs", 24, About{
 			"Which engine runs on which GPU, and how that is known.",
 			"It leads from a bad GPU to the model that suffers.",
 			"An engine that should be here and is not: see Exporter health."},
 			Query{promql.Max(engine, s.of(metrics.EngineGPUInfo)), ""}).
 			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil}, Column{metrics.LabelPod, "pod", 0, "", nil}, Column{metrics.LabelServer, "server", 0, "", nil}, Column{metrics.LabelSource, "known by", 100, "", nil}).
-			empty("No engine is known to use these GPUs.").runbook("LLMGPUThrottledUnderBurn").next(rules.EngineDashboard).
+			size(24, 6).empty("No engine is known to use these GPUs.").runbook("LLMGPUThrottledUnderBurn").next(rules.EngineDashboard).
 			notDrilled(stays).steady(),
-		listing("Boards", 12, About{
+		listing("Boards", 24, About{
 			"Name, address, serial number and firmware of each GPU.",
 			"What a vendor asks for.",
 			"Different firmware on one node: level it in the next window."},
 			Query{promql.Max(identity, s.of(metrics.GPUInfo)), ""}).
 			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelGPUName, "name", 0, "", nil}, Column{metrics.LabelPCIBusID, "address", 0, "", nil}, Column{metrics.LabelSerial, "serial number", 0, "", nil}, Column{metrics.LabelVBIOSVersion, "firmware", 0, "", nil}).
-			runbook("LLMGPULost").next(rules.ExporterDashboard).
+			size(24, 6).runbook("LLMGPULost").next(rules.ExporterDashboard).
 			notDrilled(noGPU).steady(),
 		lines("Processes", number, 8, About{
 			"Compute processes on each GPU, and whether the driver keeps it initialised without any (persistence mode).",
@@ -303,7 +303,7 @@ func usersRow(s scope) []Panel {
 			"A model on a slice cannot have more bandwidth than the slice.",
 			"Not the profile you expect: somebody reconfigured the node."},
 			Query{promql.Max(mig, s.of(metrics.GPUMIGInfo)), ""}).
-			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelGPUInstance, "slice", 60, "", nil}, Column{metrics.LabelProfile, "profile", 0, "", nil}).
+			columns(Column{metrics.LabelGPU, "GPU", 40, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelGPUInstance, "slice", 50, "", nil}, Column{metrics.LabelProfile, "profile", 0, "", nil}).
 			empty("MIG is off on these GPUs.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
 			notDrilled(noGPU).steady(),
 		lines("SM activity by MIG slice", share, 12, About{

@@ -50,9 +50,9 @@ func nowTables(s scope) []Panel {
 			"Every alert of this project that fires for the model, and when its condition began, on the first GPU if on several.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
-			Query{began, ""}).columns(Column{metrics.LabelSeverity, "severity", 80, "", nil}, Column{"alertname", "alert", 0, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
-			Column{"Value", "since", 125, sinceThen, nil}).
-			size(12, 6).empty("No alert fires.").runbook(eachAlert).next(rules.SLODashboard).
+			Query{began, ""}).columns(Column{metrics.LabelSeverity, "severity", 80, "", nil}, Column{"alertname", "alert", 210, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
+			Column{"Value", "since", 135, sinceThen, nil}).
+			size(12, 6).empty("No alert fires.").runbook(listedAlert).next(rules.SLODashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated", "speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
 		listing("Where to look first", 24, About{
@@ -61,8 +61,8 @@ func nowTables(s scope) []Panel {
 			"Start with the first line; its runbook says how to be sure."},
 			Query{promql.Max(suspect, action), ""}, Query{since, ""}).
 			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil},
-				Column{metrics.LabelClue, "evidence", 300, "", says}, Column{"Value #A", "value", 60, "short", nil}, Column{"Value #B", "since", 125, sinceThen, nil},
-				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 195, "", nil}).
+				Column{metrics.LabelClue, "evidence", 300, "", says}, Column{"Value #A", "value", 60, "short", nil}, Column{"Value #B", "since", 135, sinceThen, nil},
+				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 205, "", nil}).
 			size(24, 5).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...).drifts("compares with yesterday, of which a calm drill has none"),
 	}
@@ -124,7 +124,7 @@ func burnAndChanges(s scope, w windows) []Panel {
 			Query{promql.Call("sort_desc", promql.Max([]string{metrics.LabelAction, metrics.LabelReplica}, promql.Or(
 				copied(copied(deployed, metrics.LabelAction, "runs $1", metrics.LabelVersion), metrics.LabelReplica, "$1", metrics.LabelModel),
 				copied(copied(labelled(started, metrics.LabelAction, "started"), metrics.LabelReplica, "$1", metrics.LabelServer), metrics.LabelReplica, "$1", metrics.LabelPod)))), ""}).
-			columns(Column{metrics.LabelAction, "what", 140, "", nil}, Column{"Value", "when", 125, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
+			columns(Column{metrics.LabelAction, "what", 140, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
 			size(10, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
 		lines("Burn rate by window", number, 14, About{

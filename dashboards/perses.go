@@ -109,7 +109,7 @@ func (w writer) panelPerses(p Panel) persesPanel {
 	}
 	switch p.Runbook {
 	case "":
-	case eachAlert, eachRunbook: // Perses' links know no value that was clicked
+	case eachAlert, listedAlert, eachRunbook: // Perses' links know no value that was clicked
 		out.Links = append(out.Links, w.runbooks())
 	default:
 		out.Links = append(out.Links, persesLink{Name: p.runbookTitle(), URL: w.style.Runbook(p.Runbook), TargetBlank: true})

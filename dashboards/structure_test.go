@@ -108,6 +108,11 @@ func TestPanelsHelp(t *testing.T) {
 					}
 				}
 			}
+			for _, l := range f.Links {
+				if p.Type == "table" && strings.Contains(l.URL, "__field.labels") {
+					t.Errorf("%s: %q is a table, whose values have no labels: %s", b.Title, p.Title, l.URL)
+				}
+			}
 			if !runbook || !onward {
 				t.Errorf("%s: %q leads nowhere: %v", b.Title, p.Title, f.Links)
 			}
