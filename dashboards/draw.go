@@ -186,8 +186,9 @@ func mappings(p Panel) []dashboard.ValueMapping {
 }
 
 // colour sets the colours of lines: shades of one colour where the line has a meaning, otherwise the colour of its
-// place, because Grafana 10 takes the names of all lines for the same. Limits are dashed and stay out of the legend. Single values take the colour of their threshold, or of
-// their query's step where there is a query for each; states that of their mapping.
+// place, because Grafana 10 takes the names of all lines for the same. Limits are dashed and stay out of the legend.
+// Single values take the colour of their threshold, or of their query's step where there is a query for each; states
+// that of their mapping.
 func colour(p Panel, f *dashboard.FieldConfigSource) {
 	set := func(i int, properties ...dashboard.DynamicConfigValue) {
 		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{

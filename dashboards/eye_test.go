@@ -101,8 +101,8 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Lines of a panel have colours of their own, which Grafana 10 gives only by their order (it takes all names for "Value"), and are 2 px wide; what they are measured against is dashed and not in the
-// legend, and p50, p95 and p99 look alike on every board.
+// Lines of a panel have colours of their own, which Grafana 10 gives only by their order (it takes all names for "Value"), and are 2 px wide; what they
+// are measured against is dashed and not in the legend, and p50, p95 and p99 look alike on every board.
 func TestLinesCanBeToldApart(t *testing.T) {
 	meant := map[string]any{}
 	limits := 0
@@ -249,8 +249,9 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 				continue
 			}
 			several++
+			low := p.FieldConfig.Defaults.Thresholds.Steps[0].Color == "#D55E00"
 			for _, q := range p.Targets {
-				if !strings.HasPrefix(q.Expr, "sort") || q.LegendFormat != "{{slo}}" || p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
+				if strings.HasPrefix(q.Expr, "sort(") != low || !strings.HasPrefix(q.Expr, "sort") || q.LegendFormat != "{{slo}}" || p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
 					t.Errorf("%s: %s: %s, %s, %+v", b.Title, p.Title, q.Expr, q.LegendFormat, p.Options)
 				}
 			}
@@ -369,6 +370,31 @@ func TestFirstScreen(t *testing.T) {
 		if g := b.flat()[i].GridPos; g.Y+g.H > rows {
 			t.Errorf("%s ends at row %d, below the first %d", title, g.Y+g.H, rows)
 		}
+	}
+}
+
+// A change is as old as its beginning, the last of several, and not as the end of its mark five minutes later: beside it stands since when the budget
+// burns.
+func TestChangesHappenWhenTheyBegin(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	mark := with(labels.FromStrings("model_name", "llama", "version", "2"), metrics.RecordedDeployed.Name)
+	for _, minute := range []int{2, 3, 4, 5, 6, 20, 21, 22, 23, 24} {
+		if err := sim.Append(rulesim.Epoch.Add(time.Duration(minute)*time.Minute), func(emit rulesim.Emit) { emit(mark, 1) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := boards(t)[0]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "What changed" })]
+	v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), rulesim.Epoch.Add(40*time.Minute))
+	if err != nil || len(v) != 1 {
+		t.Fatal(v, err)
+	}
+	if at := time.UnixMilli(int64(v[0].F)).Sub(rulesim.Epoch); at != 20*time.Minute {
+		t.Errorf("%s happened at %s", v[0].Metric, at)
 	}
 }
 

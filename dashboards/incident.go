@@ -44,13 +44,13 @@ func nowTables(s scope) []Panel {
 	action := promql.Call("label_replace", s.of(metrics.RecordedSuspect), promql.Str(metrics.LabelAction), promql.Str("$1"), promql.Str(metrics.LabelRunbook), promql.Str("(.*)"))
 	suspect := []string{metrics.LabelOrder, metrics.LabelBranch, metrics.LabelClue, metrics.LabelAction, metrics.LabelRunbook, metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID}
 	clue := []string{metrics.LabelClue, metrics.LabelModel} // a clue that passes from one GPU to the next is no new one
-	since := promql.Add(promql.Mul(promql.Num(0), promql.Max(suspect, action)), s.seen("min", clue, metrics.RecordedSuspect), promql.On(clue...).ManyToOne())
+	since := promql.Add(promql.Mul(promql.Num(0), promql.Max(suspect, action)), seen("min", clue, s.of(metrics.RecordedSuspect)), promql.On(clue...).ManyToOne())
 	return []Panel{
 		listing("Firing alerts", 12, About{
 			"Every alert of this project that fires for the model, and when its condition began, on the first GPU if on several.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
-			Query{began, ""}).columns(Column{metrics.LabelSeverity, "severity", 80, "", nil}, Column{"alertname", "alert", 210, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
+			Query{began, ""}).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil}, Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
 			Column{"Value", "since", 135, sinceThen, nil}).
 			size(12, 6).empty("No alert fires.").runbook(listedAlert).next(rules.SLODashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated", "speculation-collapse",
@@ -114,8 +114,8 @@ func burnAndChanges(s scope, w windows) []Panel {
 	copied := func(e promql.Expr, to, text, from string) promql.Expr { // where it has a value
 		return promql.Call("label_replace", e, promql.Str(to), promql.Str(text), promql.Str(from), promql.Str("(.+)"))
 	}
-	deployed := s.seen("max", by(models, metrics.LabelVersion), metrics.RecordedDeployed)
-	started := s.seen("max", by(models, metrics.LabelPod, metrics.LabelServer), metrics.RecordedStarted)
+	deployed := seen("max", by(models, metrics.LabelVersion), begins(s.of(metrics.RecordedDeployed)))
+	started := seen("max", by(models, metrics.LabelPod, metrics.LabelServer), begins(s.of(metrics.RecordedStarted)))
 	return []Panel{
 		listing("What changed", 10, About{
 			"Versions that a model runs and did not run before, and engines that started, the last time within the range.",

@@ -13,16 +13,16 @@ const columns = 24
 // it overflow. The panels of a line are as high as its highest. It returns the y of the next row.
 func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	var x, lineHeight uint32
-	var line []dashboard.GridPos // a part of at
+	first := 0 // of the line
 	at := make([]dashboard.GridPos, len(panels))
 	for i, p := range panels {
 		if x+p.Width > columns {
-			x, y, lineHeight, line = 0, y+lineHeight, 0, nil
+			x, y, lineHeight, first = 0, y+lineHeight, 0, i
 		}
 		at[i] = dashboard.GridPos{X: x, Y: y, W: p.Width}
-		x, lineHeight, line = x+p.Width, max(lineHeight, p.Height), at[i-len(line):i+1]
-		for j := range line {
-			line[j].H = lineHeight
+		x, lineHeight = x+p.Width, max(lineHeight, p.Height)
+		for j := first; j <= i; j++ {
+			at[j].H = lineHeight
 		}
 	}
 	return at, y + lineHeight
