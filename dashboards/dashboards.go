@@ -69,7 +69,7 @@ type Panel struct {
 	States []State
 	// Max bounds the axis where the quantity is bounded; 0 means no bound.
 	Max float64
-	// Columns lists the columns of a table, in order. Nil shows all that the query returns.
+	// Columns lists the columns of a table, in order; it is sorted by the first.
 	Columns []Column
 	// Stacked stacks the lines.
 	Stacked bool

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
@@ -29,19 +30,22 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		o.Legend, o.Tooltip = legend(p), tooltip()
 		out.Options = o
 		*custom = lineStyle(p)
+		if slices.ContainsFunc(p.Queries, func(q Query) bool { return strings.HasSuffix(q.Legend, replicaLegend) }) {
+			out.Transformations = []dashboard.DataTransformerConfig{podsOnly}
+		}
 	case Stat:
 		o := stat.NewOptions()
 		o.GraphMode, o.ColorMode, o.TextMode = common.BigValueGraphModeNone, common.BigValueColorModeValue, common.BigValueTextModeAuto
 		o.Orientation = common.VizOrientationAuto
 		if p.Queries[0].Legend != "" { // with several values of one size, the worst must not be the smallest
 			o.Orientation = common.VizOrientationHorizontal
-			o.Text = &common.VizTextDisplayOptions{TitleSize: new(14.0), ValueSize: new(22.0)}
+			o.Text = &common.VizTextDisplayOptions{TitleSize: new(14.0), ValueSize: new(18.0)}
 		}
 		o.ReduceOptions = common.ReduceDataOptions{Calcs: []string{"lastNotNull"}, Fields: new(""), Values: new(false)}
 		out.Options = o
 	case Timeline:
 		o := statetimeline.NewOptions()
-		o.ShowValue, o.MergeValues, o.RowHeight = common.VisibilityModeAuto, new(true), 0.9
+		o.ShowValue, o.MergeValues, o.RowHeight, o.PerPage = common.VisibilityModeAuto, new(true), 0.9, new(float64(2*p.Height)) // rows of 16 pixels
 		o.Legend, o.Tooltip = common.VizLegendOptions{DisplayMode: common.LegendDisplayModeList, Placement: common.LegendPlacementBottom, Calcs: []string{}}, tooltip()
 		out.Options = o
 		*custom = &statetimeline.FieldConfig{LineWidth: new(uint32(0)), FillOpacity: new(uint32(80))}
@@ -58,9 +62,7 @@ func (w writer) draw(p Panel) dashboard.Panel {
 	case Table:
 		o := table.NewOptions()
 		o.ShowHeader = true
-		if p.Columns != nil { // the largest values first, names from A to Z
-			o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(p.Columns[0].Field == "Value")}}
-		}
+		o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(false)}}
 		o.Footer.Reducer = []string{} // the SDK writes null, which its own schema rejects
 		out.Options = o
 		if len(p.Queries) > 1 {
@@ -71,11 +73,12 @@ func (w writer) draw(p Panel) dashboard.Panel {
 	return out
 }
 
+// podsOnly leaves out where a pod is: its name alone fits into a legend. Engines outside Kubernetes have no pod, and two
+// spaces before their address.
+var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map[string]any{"regex": `/(\S) \S+:\d+ \S+$/`, "renamePattern": "$1"}}
+
 // organize orders the columns of a table and drops the rest.
 func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
-	if p.Columns == nil {
-		return dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{"excludeByName": map[string]bool{"Time": true, "Value": true}}}
-	}
 	names := w.names(p.Queries[0].Expr)
 	hide, at, titles := map[string]bool{"Time": true, "Value": true}, map[string]int{}, map[string]string{}
 	for _, l := range labelsOf(p.Queries[0].Expr) {
@@ -89,11 +92,12 @@ func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
 	return dashboard.DataTransformerConfig{Id: "organize", Options: map[string]any{"excludeByName": hide, "indexByName": at, "renameByName": titles}}
 }
 
-// columnStyle sets the width, unit and texts of each column.
+// columnStyle sets the width, unit and texts of each column. A cell without a value stays empty, where Grafana would
+// write what it writes for an empty table.
 func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
 	var all []dashboard.DashboardFieldConfigSourceOverrides
 	for _, c := range p.Columns {
-		var set []dashboard.DynamicConfigValue
+		set := []dashboard.DynamicConfigValue{{Id: "noValue", Value: ""}}
 		if c.Width != 0 {
 			set = append(set, dashboard.DynamicConfigValue{Id: "custom.width", Value: c.Width})
 		}
@@ -103,9 +107,7 @@ func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
 		if c.Texts != nil {
 			set = append(set, dashboard.DynamicConfigValue{Id: "mappings", Value: []dashboard.ValueMapping{texts(c.Texts)}})
 		}
-		if set != nil {
-			all = append(all, dashboard.DashboardFieldConfigSourceOverrides{Matcher: dashboard.MatcherConfig{Id: "byName", Options: c.Title}, Properties: set})
-		}
+		all = append(all, dashboard.DashboardFieldConfigSourceOverrides{Matcher: dashboard.MatcherConfig{Id: "byName", Options: c.Title}, Properties: set})
 	}
 	return all
 }
@@ -126,27 +128,19 @@ func withText(out dashboard.Panel, content string) dashboard.Panel {
 	return out
 }
 
-// legend returns a table: the last and the largest value are read more often than the line itself. It stands beside
-// the lines where there may be many, and below where a panel has only a line or two. Narrow panels have room for one
-// number.
+// legend returns a table, the worst line first: the last and the largest value are read more often than the line itself.
+// It stands beside the lines where a panel is wide; beside those of a narrow one, it would leave them a quarter of the
+// width and lose its numbers. The narrowest have room for one number.
 func legend(p Panel) common.VizLegendOptions {
 	l := common.VizLegendOptions{ShowLegend: true, DisplayMode: common.LegendDisplayModeTable, Placement: common.LegendPlacementBottom,
-		Calcs: []string{"lastNotNull", "max"}, SortBy: new("Last *"), SortDesc: new(true)}
-	if crowded(p) {
+		Calcs: []string{"lastNotNull", "max"}, SortBy: new("Last *"), SortDesc: new(!p.lowIsBad())}
+	switch {
+	case p.Width >= 14:
 		l.Placement = common.LegendPlacementRight
-		if p.Width < 12 {
-			l.Calcs, l.Width = []string{"lastNotNull"}, new(float64(24*p.Width)) // nearly half of it
-		}
+	case p.Width < 8:
+		l.Calcs = l.Calcs[:1]
 	}
 	return l
-}
-
-// crowded reports whether a panel has more than three lines per model: one for each of the model's parts, or several
-// queries.
-func crowded(p Panel) bool {
-	return p.Width >= 12 || len(p.Queries) > 3 || slices.ContainsFunc(p.Queries, func(q Query) bool {
-		return slices.ContainsFunc(labelsOf(q.Expr), func(l string) bool { return !slices.Contains(whole, l) })
-	})
 }
 
 func tooltip() common.VizTooltipOptions {
@@ -192,8 +186,9 @@ func mappings(p Panel) []dashboard.ValueMapping {
 }
 
 // colour sets the colours of lines: shades of one colour where the line has a meaning, otherwise the colour of its
-// name. Limits are dashed and stay out of the legend. Single values take the colour of their threshold, or of
-// their query's step where there is a query for each; states that of their mapping.
+// place, because Grafana 10 takes the names of all lines for the same. Limits are dashed and stay out of the legend.
+// Single values take the colour of their threshold, or of their query's step where there is a query for each; states
+// that of their mapping.
 func colour(p Panel, f *dashboard.FieldConfigSource) {
 	set := func(i int, properties ...dashboard.DynamicConfigValue) {
 		f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
@@ -201,7 +196,7 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 	}
 	switch p.Kind {
 	case Lines:
-		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdPaletteClassicByName}
+		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdPaletteClassic}
 	case Timeline: // with threshold colours, Grafana would write the range of the threshold into every cell
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: new(grey)}
 		return

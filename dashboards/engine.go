@@ -136,7 +136,7 @@ const noProbe = "The exporter sends no synthetic requests here: they are off by 
 func throughputRow(s scope) []Panel {
 	good := s.of(metrics.RecordedGoodTokens)
 	return []Panel{
-		lines("Tokens", tokenRate, 6, About{
+		lines("Tokens", tokenRate, 12, About{
 			"Prompt and generated tokens per second per model.",
 			"Generated tokens per second is the capacity of decode, prompt tokens that of prefill.",
 			"Falling with a queue: capacity fell. Falling without: demand fell."},
@@ -144,19 +144,19 @@ func throughputRow(s scope) []Panel {
 			Query{s.perModel(s.of(metrics.RecordedPromptTokens), s.rate(models, metrics.PromptTokens)), "prompt " + modelLegend}).
 			runbook("LLMQueueBuildUp").next(FleetDashboard).
 			movesIn("traffic-burst", "long-prompts"),
-		lines("Steps by replica", perSecond, 6, About{
+		lines("Steps by replica", perSecond, 12, About{
 			"Passes of the model per second on each replica, where the engine counts them.",
 			"An engine that has requests and makes no steps is stuck, whatever its health endpoint says.",
 			"Zero with requests running: take the replica out of rotation."},
 			Query{s.rate(replicas, metrics.EngineSteps), replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
 			movesIn("traffic-burst"),
-		lines("Requests by outcome", requests, 6, About{
+		lines("Requests by outcome", requests, 12, About{
 			"Requests that ended, by how: stop and length are answers, rejected is overload, error is the server, abort is the client.",
 			"Errors and rejections are what availability objectives count.",
 			"rejected: treat as queueing. error: read the server's log. abort: clients gave up, look at latency."},
 			Query{s.perModel(s.of(metrics.RecordedRequests), s.rate(by(models, metrics.LabelOutcome), metrics.Requests)), "{{outcome}} " + modelLegend}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("rejections"),
-		lines("Goodput", tokenRate, 6, About{
+		lines("Goodput", tokenRate, 12, About{
 			"Tokens per second of requests that met every objective on a latency, at least, beside all generated tokens and the good ones at this hour yesterday; of whole models, whatever the node.",
 			"Tokens that come too late are work nobody enjoys. No engine says which requests missed several objectives: each miss counts as another request of mean length.",
 			"A widening gap: see which objective burns; for inter-token latency lower the batch limit, for TTFT add replicas."},
@@ -198,19 +198,19 @@ func memoryRow(s scope) []Panel {
 		return shareOf(s.rate(models, hits), s.rate(models, queries))
 	}
 	return []Panel{
-		lines("KV cache in use", share, 6, About{
+		lines("KV cache in use", share, 12, About{
 			"Share of the KV cache that live requests hold, per replica.",
 			"It, and not GPU memory, says whether there is room: engines reserve GPU memory at start.",
 			"Above 90% with requests waiting: cap output and context."},
 			Query{promql.Max(replicas, s.of(metrics.KVCacheUsage)), replicaLegend}).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.IncidentDashboard).
 			movesIn("traffic-burst", "kv-thrash"),
-		lines("Preemptions", perSecond, 6, About{
+		lines("Preemptions", perSecond, 12, About{
 			"Running requests per second that lost their cache and are computed again.",
 			"The engine works for nothing and everybody waits.",
 			"Not zero for minutes: lower the batch limit."},
 			Query{s.rate(replicas, metrics.Preemptions), replicaLegend}).bad(0.1, 1).runbook("LLMPreemptionThrash").next(rules.IncidentDashboard).
 			movesIn("kv-thrash"),
-		lines("Prefix cache hits", share, 6, About{
+		lines("Prefix cache hits", share, 12, About{
 			"Share of looked-up prompt tokens that were in the engine's prefix cache, and in a cache outside the engine where there is one.",
 			"Hits are prefill that does not happen.",
 			"A step down is a changed prompt head, a restart or a router without affinity."},
@@ -218,7 +218,7 @@ func memoryRow(s scope) []Panel {
 			Query{hit(metrics.ExternalPrefixCacheHitTokens, metrics.ExternalPrefixCacheQueryTokens), "external " + modelLegend}).
 			max(1).runbook("LLMPrefixHitCollapse").next(rules.IncidentDashboard).
 			movesIn("prefix-collapse", "offload-saturated"),
-		lines("KV cache capacity", number, 6, About{
+		lines("KV cache capacity", number, 12, About{
 			"Tokens that fit into the KV caches of a model's replicas, and the longest sequence that an engine accepts.",
 			"Capacity over sequence length is how many worst-case requests run at once.",
 			"Fell after a release: the memory share or the cache type changed."},
@@ -274,30 +274,30 @@ func bucketRow(s scope) []Panel {
 
 func featureRow(s scope) []Panel {
 	return []Panel{
-		lines("Speculation accepted", share, 6, About{
+		lines("Speculation accepted", share, 12, About{
 			"Share of drafted tokens that the model accepted.",
 			"Below about a third speculation costs more than it saves.",
 			"A step down: other traffic, other sampling, or a draft model that does not match."},
 			Query{shareOf(s.rate(models, metrics.SpecDecodeAcceptedTokens), s.rate(models, metrics.SpecDecodeDraftTokens)), modelLegend}).
 			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard).
 			movesIn("speculation-collapse"),
-		lines("LoRA adapters in use", number, 6, About{
+		lines("LoRA adapters in use", number, 12, About{
 			"Adapters that running requests use, per replica.",
 			"More adapters than slots means swapping, which looks like queueing.",
 			"At the limit: spread adapters over replicas."},
 			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), replicaLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
 			notDrilled(noEngine),
-		lines("Models loaded", number, 6, About{
+		lines("Models loaded", number, 12, About{
 			"Models in memory, on engines that load them on demand (Ollama).",
 			"The first request for a model that is not loaded waits for the load.",
 			"In and out all day: more memory, fewer models, or a longer keep_alive."},
 			Query{promql.Sum(models, s.of(metrics.ModelsLoaded)), modelLegend}).runbook("LLMModelDown").next(rules.ExporterDashboard).
 			notDrilled(noEngine),
-		timeline("Asleep", 6, About{
+		timeline("Asleep", 12, About{
 			"Engines that were put to sleep.",
 			"A sleeping engine answers its page and serves nobody.",
 			"Asleep with traffic: wake it, or take it out of rotation."},
-			bad("asleep"), Query{promql.Max(replicas, s.of(metrics.Sleeping)), replicaLegend}).runbook("LLMEngineStalled").next(rules.ExporterDashboard).
+			bad("asleep"), Query{promql.Max(replicas, s.of(metrics.Sleeping)), "{{instance}} {{server}} {{pod}}"}).runbook("LLMEngineStalled").next(rules.ExporterDashboard).
 			notDrilled(noEngine),
 	}
 }
@@ -328,27 +328,27 @@ func elsewhereRow(s scope) []Panel {
 			Query{s.rate(replicas, metrics.KVTransferFailures), "failed " + replicaLegend}, Query{s.rate(replicas, metrics.KVTransfersExpired), "expired " + replicaLegend}).
 			bad(0.01, 0.1).runbook("LLMKVTransferFailures").next(rules.IncidentDashboard).
 			movesIn("kv-transfer-failures"),
-		lines("KV tier hits", share, 6, About{
+		lines("KV tier hits", share, 12, About{
 			"Share of the tokens looked up in a tier below the GPU that were there, or of blocks where the engine counts those. vLLM adds up all tiers: see Prefix cache hits.",
 			"A tier that finds nothing only costs: write traffic, memory and lookups.",
 			"Zero for days: turn it off. A step down: a restart emptied it, or it refuses what it should store."},
 			Query{promql.Or(tokens, shareOf(s.rate(tiers, metrics.KVTierHits), s.rate(tiers, metrics.KVTierLookups))), tierLegend}).
 			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard).
 			notDrilled(noEngine),
-		lines("KV tier traffic", bandwidth, 6, About{
+		lines("KV tier traffic", bandwidth, 12, About{
 			"Bytes per second stored to each tier and fetched from it.",
 			"Stores are the price, fetches the gain.",
 			"Much stored and little fetched: store less. Both flat at a round number: the way there is full."},
 			Query{s.rate(ways, metrics.KVTierTransferBytes), "{{operation}} " + tierLegend}).runbook("LLMKVOffloadSaturated").next(rules.GPUDashboard).
 			movesIn("offload-saturated"),
-		lines("KV tier pinned", share, 6, About{
+		lines("KV tier pinned", share, 12, About{
 			"Share of each tier that transfers pin, and share that holds anything, of the fullest replica.",
 			"A tier full of cache is as it should be. One that is pinned takes no more.",
 			"Pinned above 90%: the way there is slower than its writers."},
 			Query{promql.Max(tiers, s.of(metrics.KVTierPinned)), "pinned " + tierLegend}, Query{promql.Max(tiers, s.of(metrics.KVTierUsage)), "holds " + tierLegend}).
 			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard).
 			movesIn("offload-saturated").notDrilled(noEngine),
-		lines("KV tier refusals and failures", perSecond, 6, About{
+		lines("KV tier refusals and failures", perSecond, 12, About{
 			"Stores per second that a tier refused, and stores and fetches that failed, in the engine's own unit: tokens, blocks or transfers; and the tokens that it took.",
 			"What is refused or fails is computed again.",
 			"Failures: look at the disk or the remote store. Refusals beside a pinned tier: see its runbook; alone they may be first sightings."},

@@ -30,7 +30,7 @@ func exporter() Board {
 					"An engine that is down serves nobody; one that cannot be read hides.",
 					"The reason says which; docs/engines.md has the remedy for each."},
 					good("down"), Query{promql.Max(by(page, metrics.LabelReason), s.of(metrics.EngineUp)), pageLegend + " {{reason}}"}).
-					empty("No engine is configured or found on these nodes.").runbook("LLMEngineDown").next(rules.EngineDashboard).
+					empty("No engine is configured or found here.").runbook("LLMEngineDown").next(rules.EngineDashboard).
 					movesIn("crash-loop", "xid-79"),
 				timeline("NVML", 8, About{
 					"Whether each node has loaded the NVIDIA library, or reads the page that takes its place, and if not, why.",
@@ -63,12 +63,13 @@ func exporter() Board {
 						promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelQuality, metrics.LabelMetric}, s.of(metrics.MetricSourceInfo))), "{{runtime}} {{quality}}"}).
 					stacked().runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
 					notDrilled(stays).steady(),
-				listing("Missing numbers", 8, About{
+				listing("Missing numbers", 16, About{
 					"Quantities that an engine does not report, and why.",
 					"Panels that need them are rightly empty for that engine.",
 					"A flag is named: set it. A version is named: upgrade."},
 					Query{promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelReason},
 						s.of(metrics.MetricSourceInfo, promql.Eq(metrics.LabelQuality, string(metrics.Missing)))), ""}).
+					columns(Column{metrics.LabelRuntime, "runtime", 90, "", nil}, Column{metrics.LabelMetric, "metric", 0, "", nil}, Column{metrics.LabelReason, "reason", 0, "", nil}).
 					empty("Every engine reports every number.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
 					movesIn("crash-loop"),
 				lines("Sources that went missing", perSecond, 8, About{
@@ -78,7 +79,7 @@ func exporter() Board {
 					Query{s.rate([]string{metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelSource}, metrics.SourceMissing), "{{runtime}} {{source}}"}).
 					bad(0.001, 0.01).empty("Every source that should be there is.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
 					notDrilled(noEngine),
-				timeline("Objectives that count", 24, About{
+				timeline("Objectives that count", 16, About{
 					"Whether events of each model count for the objectives that select it, and why not.",
 					"An objective that counts nothing cannot burn: it protects nobody.",
 					"The reason names the missing signal: choose another or enable it in the engine."},
@@ -158,6 +159,7 @@ func exporter() Board {
 					"Panels that need them are rightly empty.",
 					"NO_PERMISSION: give the exporter what its manual lists."},
 					Query{promql.CountBy([]string{metrics.LabelFeature, metrics.LabelReason}, promql.Equal(s.of(metrics.GPUFeatureSupported), promql.Num(0))), ""}).
+					columns(Column{metrics.LabelFeature, "feature", 0, "", nil}, Column{metrics.LabelReason, "reason", 0, "", nil}, Column{"Value", "GPUs", 60, "", nil}).
 					empty("Every feature is offered.").runbook("LLMGPUDriverDown").next(rules.GPUDashboard).
 					notDrilled(noGPU),
 			}},

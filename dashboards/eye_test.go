@@ -53,7 +53,8 @@ func (p panel) overrides(t *testing.T, matcher, of string) map[string]any {
 }
 
 // A state timeline names its states, the healthy one muted; it shows rows that were wrong in the range and one for all, so that it
-// is never empty: this panel type cannot say why it is. With the colour mode thresholds, Grafana writes "-∞+" into every cell.
+// is never empty: this panel type cannot say why it is. With the colour mode thresholds, Grafana writes "-∞+" into every cell. It cuts the names of
+// rows off at the left, and words after a character for every 8.5 pixels.
 func TestTimelinesSayWhatIsWrong(t *testing.T) {
 	found := 0
 	for _, b := range boards(t) {
@@ -71,8 +72,11 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 			}
 			loud := 0
 			for _, s := range states {
-				if s.Color != "#8C8C8C" {
+				if s.Color != "#8C8C8C40" {
 					loud++
+				}
+				if words := float64(52*p.GridPos.W-78) / 8.5; float64(len(s.Text)) > words {
+					t.Errorf("%s: %s has room for %.0f characters: %q", b.Title, p.Title, words, s.Text)
 				}
 			}
 			if loud != 1 {
@@ -82,6 +86,9 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 			for i, q := range p.Targets {
 				if ranged := strings.Contains(q.Expr, "[$__range:$__interval] @ end()"); ranged != (i < last) {
 					t.Errorf("%s: %s shows rows that were never wrong: %s", b.Title, p.Title, q.Expr)
+				}
+				if strings.HasSuffix(q.LegendFormat, "{{instance}}") && strings.Contains(q.LegendFormat, " ") || strings.HasSuffix(q.LegendFormat, "{{gpu_uuid}}") {
+					t.Errorf("%s: %s has rows whose names end alike: %s", b.Title, p.Title, q.LegendFormat)
 				}
 			}
 			if q := p.Targets[last]; q.LegendFormat != "all" || !strings.Contains(q.Expr, " or vector(") {
@@ -94,8 +101,8 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Lines are told apart by their names' colours and are 2 px wide; what they are measured against is dashed and not in the
-// legend, and p50, p95 and p99 look alike on every board.
+// Lines of a panel have colours of their own, which Grafana 10 gives only by their order (it takes all names for "Value"), and are 2 px wide; what they
+// are measured against is dashed and not in the legend, and p50, p95 and p99 look alike on every board.
 func TestLinesCanBeToldApart(t *testing.T) {
 	meant := map[string]any{}
 	limits := 0
@@ -104,7 +111,7 @@ func TestLinesCanBeToldApart(t *testing.T) {
 			if p.Type != "timeseries" {
 				continue
 			}
-			if mode, width := p.FieldConfig.Defaults.Color.Mode, p.FieldConfig.Defaults.Custom["lineWidth"]; mode != "palette-classic-by-name" || width != 2.0 {
+			if mode, width := p.FieldConfig.Defaults.Color.Mode, p.FieldConfig.Defaults.Custom["lineWidth"]; mode != "palette-classic" || width != 2.0 {
 				t.Errorf("%s: %s: colour mode %s, %v px", b.Title, p.Title, mode, width)
 			}
 			for _, q := range p.Targets {
@@ -137,13 +144,22 @@ func TestLinesCanBeToldApart(t *testing.T) {
 	}
 }
 
-// A panel with a line for each part of a model has its legend beside the lines: below, it is cut after two rows.
+// On a screen of 1280 pixels a legend beside the lines of a narrow panel leaves them a quarter of it and loses its own numbers; below, it has a third of
+// the height: panels with a line for each part of a model are higher. The worst line comes first.
 func TestLegendsHaveRoom(t *testing.T) {
-	ofOne := []string{"cluster", "namespace", "model_name", "slo", "role", "period", "reason", "outcome", "tier", "operation"}
+	ofOne := []string{"cluster", "namespace", "model_name", "slo", "role", "period"}
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
 			if p.Type != "timeseries" {
 				continue
+			}
+			legend := p.Options.Legend
+			if beside := legend.Placement == "right"; beside != (p.GridPos.W >= 14) {
+				t.Errorf("%s: %s is %d columns wide and has its legend at the %s", b.Title, p.Title, p.GridPos.W, legend.Placement)
+			}
+			first := p.FieldConfig.Defaults.Thresholds.Steps[0].Color
+			if low := first == "#D55E00"; legend.SortBy != "Last *" || legend.SortDesc == low {
+				t.Errorf("%s: %s does not begin with its worst line", b.Title, p.Title)
 			}
 			for _, q := range p.Targets {
 				e, err := promql.Parser.ParseExpr(b.substitute(t, q.Expr))
@@ -154,14 +170,73 @@ func TestLegendsHaveRoom(t *testing.T) {
 				if ok && a.Param != nil { // the lines that are drawn of many
 					a, ok = a.Expr.(*parser.AggregateExpr)
 				}
-				if ok && slices.ContainsFunc(a.Grouping, func(l string) bool { return !slices.Contains(ofOne, l) }) && p.Options.Legend.Placement != "right" {
-					t.Errorf("%s: %s has its legend at the %s: %v", b.Title, p.Title, p.Options.Legend.Placement, a.Grouping)
+				if ok && slices.ContainsFunc(a.Grouping, func(l string) bool { return !slices.Contains(ofOne, l) }) && p.GridPos.W < 14 && p.GridPos.H < 10 {
+					t.Errorf("%s: %s has no room for its legend: %v", b.Title, p.Title, a.Grouping)
+				}
+				if p.GridPos.W < 8 && (strings.Contains(q.LegendFormat, "{{model_name}}") || strings.Contains(q.LegendFormat, "{{pod}}")) {
+					t.Errorf("%s: %s has no room for names: %s", b.Title, p.Title, q.LegendFormat)
+				}
+				if len(p.Transformations) == 0 && strings.Contains(q.LegendFormat, "{{pod}} {{server}} {{instance}}") {
+					t.Errorf("%s: %s says where a pod is: %s", b.Title, p.Title, q.LegendFormat)
 				}
 				if strings.Contains(q.LegendFormat, "{{server}}") && strings.Contains(q.LegendFormat, "{{model_name}}") {
 					t.Errorf("%s: %s repeats names: %s", b.Title, p.Title, q.LegendFormat)
 				}
+				if strings.HasPrefix(q.LegendFormat, "{{instance}} ") && strings.Contains(q.LegendFormat, "{{gpu}}") {
+					t.Errorf("%s: %s loses the number of the GPU where names are cut off: %s", b.Title, p.Title, q.LegendFormat)
+				}
 			}
 		}
+	}
+}
+
+// Titles fit on a screen of 1280 pixels, whose columns have 52, beside the (i) and the menu.
+func TestTitlesFit(t *testing.T) {
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if room := float64(52*p.GridPos.W - 88); 7.2*float64(len(p.Title)) > room {
+				t.Errorf("%s: %q needs more than %.0f pixels", b.Title, p.Title, room)
+			}
+		}
+	}
+}
+
+// Tables show all their columns on a screen of 1280 pixels: names have 150, moments 135. What a row does not have is empty: Grafana would write
+// there why the whole table is.
+func TestTablesShowEveryColumn(t *testing.T) {
+	found := 0
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if p.Type != "table" {
+				continue
+			}
+			titles, _ := p.Transformations[len(p.Transformations)-1].Options.(map[string]any)["renameByName"].(map[string]any)
+			if len(titles) == 0 {
+				t.Errorf("%s: %s shows labels as they come", b.Title, p.Title)
+			}
+			needs := 18.0
+			for _, title := range titles {
+				found++
+				is := p.overrides(t, "byName", title.(string))
+				width, ok := is["custom.width"].(float64)
+				if !ok {
+					width = 150
+				}
+				needs += width
+				if is["unit"] == "dateTimeFromNow" && width < 135 {
+					t.Errorf("%s: %s cuts off %s", b.Title, p.Title, title)
+				}
+				if is["noValue"] != "" {
+					t.Errorf("%s: %s says %v in a cell of %s without a value", b.Title, p.Title, is["noValue"], title)
+				}
+			}
+			if room := float64(52*p.GridPos.W - 8); needs > room {
+				t.Errorf("%s: %s needs %.0f pixels of %.0f", b.Title, p.Title, needs, room)
+			}
+		}
+	}
+	if found < 15 {
+		t.Errorf("%d columns", found)
 	}
 }
 
@@ -174,8 +249,9 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 				continue
 			}
 			several++
+			low := p.FieldConfig.Defaults.Thresholds.Steps[0].Color == "#D55E00"
 			for _, q := range p.Targets {
-				if !strings.HasPrefix(q.Expr, "sort") || q.LegendFormat != "{{slo}}" || p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
+				if strings.HasPrefix(q.Expr, "sort(") != low || !strings.HasPrefix(q.Expr, "sort") || q.LegendFormat != "{{slo}}" || p.Options.Orientation != "horizontal" || p.Options.Text.ValueSize == 0 {
 					t.Errorf("%s: %s: %s, %s, %+v", b.Title, p.Title, q.Expr, q.LegendFormat, p.Options)
 				}
 			}
@@ -208,7 +284,7 @@ func TestBurnsAreColouredByTheirOwnLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := boards(t)[0]
-	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Burn rate, 5 minutes" })]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Burn rate now" })]
 	var shown []string
 	for _, q := range p.Targets {
 		v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch)
@@ -285,7 +361,7 @@ func TestMarksAreThin(t *testing.T) {
 func TestFirstScreen(t *testing.T) {
 	const rows = (800 - 150) / 38 // what Grafana's bars and the filters leave, in rows of 30 px and gaps of 8
 	b := boards(t)[0]
-	for _, title := range []string{"Firing alerts", "Where to look first", "Burn rate, 5 minutes", "Budget left", "Budget gone in", "What changed", "Burn rate by window"} {
+	for _, title := range []string{"Firing alerts", "Where to look first", "Burn rate now", "Budget left", "Budget gone in", "What changed", "Burn rate by window"} {
 		i := slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })
 		if i < 0 {
 			t.Errorf("no panel %s", title)
@@ -294,6 +370,31 @@ func TestFirstScreen(t *testing.T) {
 		if g := b.flat()[i].GridPos; g.Y+g.H > rows {
 			t.Errorf("%s ends at row %d, below the first %d", title, g.Y+g.H, rows)
 		}
+	}
+}
+
+// A change is as old as its beginning, the last of several, and not as the end of its mark five minutes later: beside it stands since when the budget
+// burns.
+func TestChangesHappenWhenTheyBegin(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	mark := with(labels.FromStrings("model_name", "llama", "version", "2"), metrics.RecordedDeployed.Name)
+	for _, minute := range []int{2, 3, 4, 5, 6, 20, 21, 22, 23, 24} {
+		if err := sim.Append(rulesim.Epoch.Add(time.Duration(minute)*time.Minute), func(emit rulesim.Emit) { emit(mark, 1) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := boards(t)[0]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "What changed" })]
+	v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), rulesim.Epoch.Add(40*time.Minute))
+	if err != nil || len(v) != 1 {
+		t.Fatal(v, err)
+	}
+	if at := time.UnixMilli(int64(v[0].F)).Sub(rulesim.Epoch); at != 20*time.Minute {
+		t.Errorf("%s happened at %s", v[0].Metric, at)
 	}
 }
 
@@ -327,7 +428,7 @@ func TestSuspectsHaveLevers(t *testing.T) {
 			if column == "lever" {
 				value = c.Runbook
 			}
-			if text := mappings[0].Options[value].Text; len(text) < 10 || len(text) > 110 || strings.ContainsAny(text, "{`*") {
+			if text := mappings[0].Options[value].Text; len(text) < 10 || len(text) > 110 || strings.ContainsAny(text, "{`*") || strings.Contains(text, " are lost") && column == "lever" { // a price is no lever
 				t.Errorf("%s of %s: %q", column, c.Name, text)
 			}
 			said++

@@ -1,6 +1,8 @@
 package dashboards
 
 import (
+	"strings"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -24,11 +26,13 @@ func gpuNode() Board {
 }
 
 // onePerGPU returns a query with one result per GPU, or per part of a GPU that the legend names.
-func onePerGPU(e promql.Expr, parts string) Query { return Query{e, gpuLegend + " " + parts} }
+func onePerGPU(e promql.Expr, parts string) Query {
+	return Query{e, strings.TrimSpace("gpu {{gpu}} "+parts) + " {{instance}}"}
+}
 
-// stateOfGPU returns a query for a timeline. Grafana may cut off the end of a row's name, so the instance comes last.
+// stateOfGPU returns a query for a timeline. Grafana may cut off the beginning of a row's name, so the instance comes first.
 func stateOfGPU(e promql.Expr, what string) Query {
-	return Query{e, "gpu {{gpu}} · " + what + " {{instance}}"}
+	return Query{e, strings.TrimSpace("{{instance}} gpu {{gpu}} " + what)}
 }
 
 func healthRow(s scope) []Panel {
@@ -267,17 +271,21 @@ func usersRow(s scope) []Panel {
 		return promql.Max(by(gpus, metrics.LabelGPUInstance), s.of(f, promql.Ne(metrics.LabelGPUInstance, "")))
 	}
 	return []Panel{
-		listing("Engines on these GPUs", 12, About{
+		listing("Engines on these GPUs", 24, About{
 			"Which engine runs on which GPU, and how that is known.",
 			"It leads from a bad GPU to the model that suffers.",
 			"An engine that should be here and is not: see Exporter health."},
-			Query{promql.Max(engine, s.of(metrics.EngineGPUInfo)), ""}).empty("No engine is known to use these GPUs.").runbook("LLMGPUThrottledUnderBurn").next(rules.EngineDashboard).
+			Query{promql.Max(engine, s.of(metrics.EngineGPUInfo)), ""}).
+			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil}, Column{metrics.LabelPod, "pod", 0, "", nil}, Column{metrics.LabelServer, "server", 0, "", nil}, Column{metrics.LabelSource, "known by", 100, "", nil}).
+			size(24, 6).empty("No engine is known to use these GPUs.").runbook("LLMGPUThrottledUnderBurn").next(rules.EngineDashboard).
 			notDrilled(stays).steady(),
-		listing("Boards", 12, About{
+		listing("Boards", 24, About{
 			"Name, address, serial number and firmware of each GPU.",
 			"What a vendor asks for.",
 			"Different firmware on one node: level it in the next window."},
-			Query{promql.Max(identity, s.of(metrics.GPUInfo)), ""}).runbook("LLMGPULost").next(rules.ExporterDashboard).
+			Query{promql.Max(identity, s.of(metrics.GPUInfo)), ""}).
+			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelGPUName, "name", 0, "", nil}, Column{metrics.LabelPCIBusID, "address", 0, "", nil}, Column{metrics.LabelSerial, "serial number", 0, "", nil}, Column{metrics.LabelVBIOSVersion, "firmware", 0, "", nil}).
+			size(24, 6).runbook("LLMGPULost").next(rules.ExporterDashboard).
 			notDrilled(noGPU).steady(),
 		lines("Processes", number, 8, About{
 			"Compute processes on each GPU, and whether the driver keeps it initialised without any (persistence mode).",
@@ -295,7 +303,9 @@ func usersRow(s scope) []Panel {
 			"The slices of each GPU and their profiles.",
 			"A model on a slice cannot have more bandwidth than the slice.",
 			"Not the profile you expect: somebody reconfigured the node."},
-			Query{promql.Max(mig, s.of(metrics.GPUMIGInfo)), ""}).empty("MIG is off on these GPUs.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			Query{promql.Max(mig, s.of(metrics.GPUMIGInfo)), ""}).
+			columns(Column{metrics.LabelGPU, "GPU", 40, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelGPUInstance, "slice", 50, "", nil}, Column{metrics.LabelProfile, "profile", 0, "", nil}).
+			empty("MIG is off on these GPUs.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
 			notDrilled(noGPU).steady(),
 		lines("SM activity by MIG slice", share, 12, About{
 			"Share of the SMs of each slice that were busy.",

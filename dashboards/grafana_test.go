@@ -48,8 +48,8 @@ type panel struct {
 		Content, GraphMode, ShowValue, Orientation string
 		Text                                       struct{ TitleSize, ValueSize float64 }
 		Legend                                     struct {
-			ShowLegend, Show bool
-			Placement        string
+			ShowLegend, Show, SortDesc bool
+			Placement, SortBy          string
 		}
 		Tooltip struct{ Mode string }
 	}

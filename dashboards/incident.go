@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -18,8 +19,7 @@ func incident(w windows) Board {
 		UID: rules.IncidentDashboard, Since: "now-6h", Refresh: "30s", Variables: s,
 		Description: "Where is the time or the request lost: queue, prefill, decode, memory, the GPU underneath, or the release? Read from top to bottom.",
 		Rows: []Row{
-			{Title: "Now: what fires, and where to look first?", Panels: nowRow(s)},
-			{Title: "Objective: is the budget burning?", Panels: objectiveRow(s, w)},
+			{Title: "Now: what burns, since when, and where to look first?", Panels: slices.Concat(burnStats(s, w), nowTables(s), burnAndChanges(s, w))},
 			{Title: "First split: before or after the first token?", Panels: splitRow(s)},
 			{Title: "Phases: queue, prefill, decode, memory", Panels: phaseRow(s)},
 			{Title: "Scope: everybody, one replica or one node?", Panels: scopeRow(s)},
@@ -33,8 +33,8 @@ func incident(w windows) Board {
 // burns lists the incidents of the drill that burn a budget.
 var burns = []string{"traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "rejections", "bad-release", "thermal-throttle"}
 
-func nowRow(s scope) []Panel {
-	alert := []string{metrics.LabelCluster, "alertname", metrics.LabelSeverity, metrics.LabelBranch, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
+func nowTables(s scope) []Panel {
+	alert := []string{metrics.LabelCluster, "alertname", metrics.LabelSeverity, metrics.LabelBranch, metrics.LabelNamespace, metrics.LabelModel}
 	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(alert, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""))), s.firing(alert)))
 	says, does := map[string]string{}, map[string]string{}
 	for _, c := range rules.Clues() {
@@ -44,25 +44,26 @@ func nowRow(s scope) []Panel {
 	action := promql.Call("label_replace", s.of(metrics.RecordedSuspect), promql.Str(metrics.LabelAction), promql.Str("$1"), promql.Str(metrics.LabelRunbook), promql.Str("(.*)"))
 	suspect := []string{metrics.LabelOrder, metrics.LabelBranch, metrics.LabelClue, metrics.LabelAction, metrics.LabelRunbook, metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID}
 	clue := []string{metrics.LabelClue, metrics.LabelModel} // a clue that passes from one GPU to the next is no new one
-	since := promql.Add(promql.Mul(promql.Num(0), promql.Max(suspect, action)), s.seen("min", clue, metrics.RecordedSuspect), promql.On(clue...).ManyToOne())
+	since := promql.Add(promql.Mul(promql.Num(0), promql.Max(suspect, action)), seen("min", clue, s.of(metrics.RecordedSuspect)), promql.On(clue...).ManyToOne())
 	return []Panel{
-		listing("Firing alerts", 8, About{
-			"Every alert of this project that fires for the model, and when its condition began.",
+		listing("Firing alerts", 12, About{
+			"Every alert of this project that fires for the model, and when its condition began, on the first GPU if on several.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
-			Query{began, ""}).columns(Column{"alertname", "alert", 0, "", nil}, Column{metrics.LabelSeverity, "severity", 80, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
-			Column{metrics.LabelGPUUUID, "GPU", 90, "", nil}, Column{"Value", "since", 110, sinceThen, nil}).
-			size(8, 5).empty("No alert fires.").runbook(eachAlert).next(rules.SLODashboard).
+			Query{began, ""}).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil}, Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
+			Column{"Value", "since", 135, sinceThen, nil}).
+			size(12, 6).empty("No alert fires.").runbook(listedAlert).next(rules.SLODashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated", "speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
-		listing("Where to look first", 16, About{
+		listing("Where to look first", 24, About{
 			"Evidence that is clear enough to name a branch, the first one first, since when within the range, and the lever that acts soonest. A page says the same.",
 			"Causes hide behind each other: a throttled GPU looks like a queue.",
 			"Start with the first line; its runbook says how to be sure."},
 			Query{promql.Max(suspect, action), ""}, Query{since, ""}).
-			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelClue, "evidence", 0, "", says},
-				Column{"Value #A", "…", 70, "short", nil}, Column{"Value #B", "since", 110, sinceThen, nil}, Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 180, "", nil}).
-			size(16, 5).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard).
+			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil},
+				Column{metrics.LabelClue, "evidence", 300, "", says}, Column{"Value #A", "value", 60, "short", nil}, Column{"Value #B", "since", 135, sinceThen, nil},
+				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 205, "", nil}).
+			size(24, 5).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...).drifts("compares with yesterday, of which a calm drill has none"),
 	}
 }
@@ -70,56 +71,67 @@ func nowRow(s scope) []Panel {
 // placeholder matches what a page fills into the words of a clue.
 var placeholder = regexp.MustCompile(`{\w+}`)
 
-func objectiveRow(s scope, w windows) []Panel {
-	burn := func(window string) promql.Expr { return s.of(metrics.Window(metrics.RecordedBurn, window)) }
-	legend := "{{slo}} {{model_name}}"
+func burnStats(s scope, w windows) []Panel {
+	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
 	objective := []string{metrics.LabelSLO}
 	left := promql.Min(objective, s.of(metrics.RecordedExhaustion))
-	worst := promql.Max(objective, burn("5m"))
-	pages := promql.Max(objective, promql.Ge(burn("5m"), promql.Max(metrics.ModelSLOLabels,
+	worst := promql.Max(objective, burn)
+	pages := promql.Max(objective, promql.Ge(burn, promql.Max(metrics.ModelSLOLabels,
 		s.of(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, w.patient.Long.String()))), promql.On(metrics.ModelSLOLabels...).ManyToOne()))
 	rest := promql.Unless(worst, pages)
 	sorted := func(e promql.Expr) Query { return Query{promql.Call("sort_desc", e), "{{slo}}"} }
-	var byWindow []Query
-	for _, window := range w.paging() {
-		byWindow = append(byWindow, Query{burn(window), window + " " + legend})
-	}
 	return []Panel{
-		single("Burn rate, 5 minutes", number, About{
-			"How fast budget burns now, as a multiple of what the objective allows, for the model that burns fastest.",
+		single("Burn rate now", number, About{
+			"How fast budget burns over 5 minutes, as a multiple of what the objective allows, for the model that burns fastest.",
 			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
 			"Vermilion: above the line at which this objective pages. Above 1: go down the rows. Below: it may be over; check the hour below."},
-			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").size(4, 6).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		single("Budget left", share, About{
 			"Share of the period's error budget that is left, for the model with the least.",
 			"It says how much risk you can still take. Below 0, this period's objective is already missed.",
 			"Low: stop releases, and pull the fastest lever rather than the best one."},
-			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
+			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 6).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 		single("Budget gone in", duration, About{
-			"Time until the budget is gone if it burns on as in the last hour.",
+			"Time until the budget is gone if it burns on as in the last hour. Later: not within its period.",
 			"It says how long there is to think.",
 			"Under a few hours: mitigate first, understand later."},
-			Query{promql.Call("sort_desc", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Sub(promql.Mul(promql.Num(0), left), promql.Num(1)))), "{{slo}}"}).
-			low(6*3600, 3*24*3600).says(State{-1, "not in this period", blue}).empty("Nothing burned in the last hour.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			Query{promql.Call("sort", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Add(promql.Mul(promql.Num(0), left), promql.Num(later)))), "{{slo}}"}).
+			low(6*3600, 3*24*3600).says(State{later, "later", blue}).empty("Nothing burned in the last hour.").size(4, 6).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
-		listing("What changed", 12, About{
-			"Versions that a model did not run before, and engines that started, the last time within the range.",
+	}
+}
+
+// later stands for a time that is not within the period of any budget: it is longer than all.
+const later = 1e9
+
+func burnAndChanges(s scope, w windows) []Panel {
+	var byWindow []Query
+	for _, window := range w.paging() {
+		byWindow = append(byWindow, Query{s.of(metrics.Window(metrics.RecordedBurn, window)), window + " {{slo}} {{model_name}}"})
+	}
+	copied := func(e promql.Expr, to, text, from string) promql.Expr { // where it has a value
+		return promql.Call("label_replace", e, promql.Str(to), promql.Str(text), promql.Str(from), promql.Str("(.+)"))
+	}
+	deployed := seen("max", by(models, metrics.LabelVersion), begins(s.of(metrics.RecordedDeployed)))
+	started := seen("max", by(models, metrics.LabelPod, metrics.LabelServer), begins(s.of(metrics.RecordedStarted)))
+	return []Panel{
+		listing("What changed", 10, About{
+			"Versions that a model runs and did not run before, and engines that started, the last time within the range.",
 			"A burn that begins with a deploy or a restart is its fault until shown otherwise.",
 			"Compare with since above. Roll back first; it is cheaper than understanding."},
-			Query{promql.Or(
-				labelled(s.seen("max", by(models, metrics.LabelVersion), metrics.RecordedDeployed), metrics.LabelAction, "deployed"),
-				labelled(s.seen("max", by(models, metrics.LabelPod, metrics.LabelServer), metrics.RecordedStarted), metrics.LabelAction, "started")), ""}).
-			columns(Column{"Value", "when", 110, sinceThen, nil}, Column{metrics.LabelAction, "what", 90, "", nil}, Column{metrics.LabelVersion, "version", 90, "", nil},
-				Column{metrics.LabelModel, "model", 0, "", nil}, Column{metrics.LabelPod, "pod", 0, "", nil}, Column{metrics.LabelServer, "server", 0, "", nil}).
-			size(12, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			Query{promql.Call("sort_desc", promql.Max([]string{metrics.LabelAction, metrics.LabelReplica}, promql.Or(
+				copied(copied(deployed, metrics.LabelAction, "runs $1", metrics.LabelVersion), metrics.LabelReplica, "$1", metrics.LabelModel),
+				copied(copied(labelled(started, metrics.LabelAction, "started"), metrics.LabelReplica, "$1", metrics.LabelServer), metrics.LabelReplica, "$1", metrics.LabelPod)))), ""}).
+			columns(Column{metrics.LabelAction, "what", 140, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
+			size(10, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
-		lines("Burn rate by window", number, 24, About{
+		lines("Burn rate by window", number, 14, About{
 			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
 			"Short above long: it is starting. Long above short: it is ending.",
 			"The page ends by itself when the short window falls below the line."},
-			byWindow...).limits(s.firesAt(w.fast)).size(24, 5).
+			byWindow...).limits(s.firesAt(w.fast)).size(14, 5).
 			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 	}
@@ -241,22 +253,22 @@ func gpuRow(s scope) []Panel {
 			"Share of time for which clocks were lowered, by reason, from the driver's own counters.",
 			"It catches throttling that is over before the next scrape.",
 			"Above 5% it explains a burn."},
-			Query{s.serving(promql.Call("clamp_max", promql.Max(reasons, promql.Rate(s.of(metrics.GPUClockEventSeconds, harmful), rateInterval)), promql.Num(1))), gpuLegend + " {{reason}}"}).
+			onePerGPU(s.serving(promql.Call("clamp_max", promql.Max(reasons, promql.Rate(s.of(metrics.GPUClockEventSeconds, harmful), rateInterval)), promql.Num(1))), "{{reason}}")).
 			bad(0.01, 0.05).max(1).empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
 		lines("Memory bandwidth in use", share, 6, About{
 			"Share of the peak memory bandwidth. Only Hopper and newer report it.",
 			"Decode is bound by it: near the ceiling more batch means more latency.",
 			"High with ITL up: the batch is past its knee. Low with ITL up: look at the clocks."},
-			Query{s.serving(s.perGPU(metrics.GPUMemoryBandwidthUtilization)), gpuLegend}).bad(0.8, 0.95).max(1).
+			onePerGPU(s.serving(s.perGPU(metrics.GPUMemoryBandwidthUtilization)), "")).bad(0.8, 0.95).max(1).
 			empty("Not reported: needs Hopper or newer, or no GPU is known to serve this model.").runbook("LLMBatchKnee").next(rules.GPUDashboard).
 			notDrilled(noGPU),
 		lines("SM clock against its maximum", share, 6, About{
 			"Current SM clock as a share of the highest.",
 			"Prefill is bound by it. A step down under load is throttling or a power cap.",
 			"Compare the GPUs with each other before blaming one."},
-			Query{s.serving(promql.Div(s.perGPU(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm")),
-				s.perGPU(metrics.GPUClockMax, promql.Eq(metrics.LabelDomain, "sm")))), gpuLegend}).low(0.5, 0.7).max(1).
+			onePerGPU(s.serving(promql.Div(s.perGPU(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm")),
+				s.perGPU(metrics.GPUClockMax, promql.Eq(metrics.LabelDomain, "sm")))), "")).low(0.5, 0.7).max(1).
 			empty(unknown).runbook("LLMGPUHardwareThrottle").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere("xid-79", "repair-pending"),
 		lines("XIDs in the last hour", number, 6, About{
@@ -266,12 +278,12 @@ func gpuRow(s scope) []Panel {
 			Query{promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelXID}, s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, "xids"))), "XID {{xid}} {{instance}} {{gpu_uuid}}"}).
 			bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUCriticalXID").next(rules.GPUDashboard).
 			movesIn("xid-79", "repair-pending").stillElsewhere(),
-		lines("Uncorrectable memory errors in the last hour", number, 6, About{
-			"Memory errors of the GPUs that serve the model which ECC detected and could not correct, by memory. A GPU that is new here shows all since its driver loaded.",
+		lines("Uncorrectable memory errors", number, 6, About{
+			"Memory errors in the last hour of the GPUs that serve the model which ECC detected and could not correct, by memory. A GPU that is new here shows all since its driver loaded.",
 			"Each kills the process that used the memory: a restart or a lost replica, which looks like slow serving.",
 			"Once: restart what ran there and reset the GPU at leisure. Again within days: the board has to go."},
-			Query{s.serving(s.lastHour(by(gpus, metrics.LabelLocation), metrics.GPUECCErrors,
-				promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile"))), gpuLegend + " {{location}}"}).
+			onePerGPU(s.serving(s.lastHour(by(gpus, metrics.LabelLocation), metrics.GPUECCErrors,
+				promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile"))), "{{location}}")).
 			bad(1, 1).empty("No ECC is known for these GPUs.").runbook("LLMGPUUncorrectableECC").next(rules.GPUDashboard).
 			movesIn("row-remap-pending").stillElsewhere(),
 	}
@@ -300,7 +312,7 @@ func changeRow(s scope) []Panel {
 			"When each alert of this project fired for the model.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
-			fires, Query{s.firing([]string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).
+			fires, Query{s.firing([]string{"alertname"}), "{{alertname}}"}).
 			empty("Nothing fired.").runbook(eachAlert).next(rules.SLODashboard).
 			movesIn(burns...),
 		lines("TTFT p95 by version", seconds, 8, About{

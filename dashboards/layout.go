@@ -10,16 +10,20 @@ import (
 const columns = 24
 
 // place arranges panels from left to right, below y, and wraps a panel that does not fit: the SDK's own layout lets
-// it overflow. It returns the y of the next row.
+// it overflow. The panels of a line are as high as its highest. It returns the y of the next row.
 func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	var x, lineHeight uint32
+	first := 0 // of the line
 	at := make([]dashboard.GridPos, len(panels))
 	for i, p := range panels {
 		if x+p.Width > columns {
-			x, y, lineHeight = 0, y+lineHeight, 0
+			x, y, lineHeight, first = 0, y+lineHeight, 0, i
 		}
-		at[i] = dashboard.GridPos{X: x, Y: y, W: p.Width, H: p.Height}
+		at[i] = dashboard.GridPos{X: x, Y: y, W: p.Width}
 		x, lineHeight = x+p.Width, max(lineHeight, p.Height)
+		for j := first; j <= i; j++ {
+			at[j].H = lineHeight
+		}
 	}
 	return at, y + lineHeight
 }

@@ -14,8 +14,10 @@ import (
 const (
 	// tag marks the dashboards of this project.
 	tag = "llm-node-exporter"
-	// eachAlert stands for the alert that was clicked, in links to its runbook.
-	eachAlert = "${__field.labels.alertname}"
+	// eachAlert stands for the alert that was clicked, in links to its runbook; listedAlert for that of a table's row, whose
+	// values have no labels.
+	eachAlert   = "${__field.labels.alertname}"
+	listedAlert = "${__data.fields.alert}"
 	// eachRunbook stands for the runbook of the evidence that was clicked.
 	eachRunbook = "${__data.fields.runbook}"
 )
@@ -38,7 +40,7 @@ func runbookIndex(style rules.Style) string {
 // runbookTitle returns the words of the link to the panel's runbook: the question that the runbook answers.
 func (p Panel) runbookTitle() string {
 	switch p.Runbook {
-	case eachAlert:
+	case eachAlert, listedAlert:
 		return "Runbook of this alert"
 	case eachRunbook:
 		return "Runbook of this evidence"

@@ -2,6 +2,7 @@ package dashboards
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -19,6 +20,7 @@ const (
 	vermilion = "#D55E00"
 	purple    = "#CC79A7"
 	grey      = "#8C8C8C"
+	faint     = grey + "40" // a quarter of it: what is as it should be
 )
 
 // Orange marks values to look at.
@@ -31,7 +33,7 @@ const Vermilion = vermilion
 var Palette = []string{blue, orange, green, purple, sky, vermilion, grey}
 
 // meanings maps the beginning of a legend to the colour of lines that mean the same on every board. Other lines keep
-// the colour that Grafana assigns to their name.
+// the colour that Grafana assigns to their place.
 var meanings = []struct{ begins, colour string }{
 	{"p50 ", sky}, {"p95 ", orange}, {"p99 ", vermilion}, {"good", green}, {"generated ", blue},
 	{"limit", vermilion}, {"pages", vermilion}, {"ticket", orange}, {"may be bad", vermilion},
@@ -53,8 +55,8 @@ const (
 	duration  = "dtdurations"
 	share     = "percentunit"
 	number    = "short"
-	perSecond = "suffix: /s"
-	tokenRate = "suffix: tok/s"
+	perSecond = "count:/s"
+	tokenRate = "count:tok/s"
 	requests  = "reqps"
 	octets    = "bytes"
 	bandwidth = "Bps"
@@ -75,7 +77,19 @@ func panel(kind Kind, title, unit string, width uint32, about About, queries ...
 }
 
 func lines(title, unit string, width uint32, about About, queries ...Query) Panel {
-	return panel(Lines, title, unit, width, about, queries...)
+	p := panel(Lines, title, unit, width, about, queries...)
+	if p.crowded() {
+		p.Height = 10
+	}
+	return p
+}
+
+// crowded reports whether a panel has more than three lines per model: one for each of the model's parts, or several
+// queries.
+func (p Panel) crowded() bool {
+	return len(p.Queries) > 3 || slices.ContainsFunc(p.Queries, func(q Query) bool {
+		return slices.ContainsFunc(labelsOf(q.Expr), func(l string) bool { return !slices.Contains(whole, l) })
+	})
 }
 
 // single returns a panel of values. Several queries have the colours of the panel's steps, the first that of the highest.
@@ -113,7 +127,7 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 	if st.fault == 0 {
 		worst, over, wrong = promql.Min, "min_over_time", func(e promql.Expr) promql.Expr { return promql.Lt(e, promql.Num(1)) }
 	}
-	p := panel(Timeline, title, none, width, about)
+	p := panel(Timeline, title, none, width, about).empty("Nothing reports this here.")
 	var all []promql.Expr
 	for i, q := range queries {
 		p.Queries = append(p.Queries, Query{promql.And(q.Expr, wrong(inRange(over, q.Expr))), q.Legend})
@@ -123,7 +137,7 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 		all = append(all, q.Expr)
 	}
 	p.Queries = append(p.Queries, Query{promql.Or(worst(nil, promql.Or(all[0], all[1:]...)), promql.Call("vector", promql.Num(float64(st.absent)))), "all"})
-	p.States = []State{{st.fault, st.word, vermilion}, {1 - st.fault, "ok", grey}}
+	p.States = []State{{st.fault, st.word, vermilion}, {1 - st.fault, "ok", faint}}
 	return p
 }
 
@@ -189,7 +203,7 @@ func (p Panel) states() []State {
 	if p.Kind != Timeline {
 		return p.States
 	}
-	return append(p.States[:len(p.States):len(p.States)], State{unsaid, p.Empty, grey})
+	return append(p.States[:len(p.States):len(p.States)], State{unsaid, p.Empty, faint})
 }
 
 // omits says which lines a panel leaves out.

@@ -109,7 +109,7 @@ func (w writer) panelPerses(p Panel) persesPanel {
 	}
 	switch p.Runbook {
 	case "":
-	case eachAlert, eachRunbook: // Perses' links know no value that was clicked
+	case eachAlert, listedAlert, eachRunbook: // Perses' links know no value that was clicked
 		out.Links = append(out.Links, w.runbooks())
 	default:
 		out.Links = append(out.Links, persesLink{Name: p.runbookTitle(), URL: w.style.Runbook(p.Runbook), TargetBlank: true})
@@ -193,7 +193,7 @@ func thresholdsPerses(all []Step) fields {
 func mappingsPerses(p Panel) []persesKind {
 	var all []persesKind
 	for _, s := range p.states() {
-		all = append(all, persesKind{"Value", fields{"value": strconv.Itoa(s.Value), "result": fields{"value": s.Name, "color": s.Colour}}})
+		all = append(all, persesKind{"Value", fields{"value": strconv.Itoa(s.Value), "result": fields{"value": s.Name, "color": s.Colour[:len(grey)]}}})
 	}
 	return all
 }
@@ -201,13 +201,9 @@ func mappingsPerses(p Panel) []persesKind {
 // columnsPerses returns the settings of a table, which shows its columns only. A table of several queries has a row per
 // set of labels.
 func (w writer) columnsPerses(p Panel) fields {
-	spec := fields{"density": "compact", "defaultColumnHidden": p.Columns != nil}
+	spec := fields{"density": "compact", "defaultColumnHidden": true}
 	if len(p.Queries) > 1 {
 		spec["transforms"] = []persesKind{{"MergeSeries", fields{}}}
-	}
-	if p.Columns == nil {
-		spec["columnSettings"] = []fields{{"name": "value", "hide": true}, {"name": "timestamp", "hide": true}}
-		return spec
 	}
 	names := w.names(p.Queries[0].Expr)
 	var all []fields
@@ -225,11 +221,8 @@ func (w writer) columnsPerses(p Panel) fields {
 		if c.Unit != "" {
 			set["format"] = formatPerses(c.Unit)
 		}
-		if i == 0 { // the largest values first, names from A to Z
+		if i == 0 {
 			set["sort"] = "asc"
-			if c.Field == "Value" {
-				set["sort"] = "desc"
-			}
 		}
 		if c.Texts != nil {
 			set["cellSettings"] = textsPerses(c.Texts)

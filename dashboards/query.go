@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +25,7 @@ const (
 
 // forGrafana writes an expression as Grafana expects it.
 func forGrafana(e promql.Expr) string {
-	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:7s901ms]", "[$__range:$__interval]", "[7s907ms:7s883ms]", "[$__range:${__range_s}0ms]", "7919.0625", "$price").Replace(e.String())
+	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:7s901ms]", "[$__range:$__interval]", "[7s907ms:7s883ms]", "[$__range:${__range_s}0ms]", "offset 7s901ms", "offset $__interval", "7919.0625", "$price").Replace(e.String())
 }
 
 // View is what a reader without Grafana looks at, in place of Grafana's own variables.
@@ -57,7 +58,6 @@ var (
 const (
 	modelLegend   = "{{model_name}} {{namespace}} {{cluster}}"
 	replicaLegend = "{{pod}} {{server}} {{instance}}"
-	gpuLegend     = "{{instance}} gpu {{gpu}}"
 	nodeLegend    = "{{instance}} {{cluster}}"
 )
 
@@ -98,11 +98,14 @@ func subquery(e promql.Expr) *parser.SubqueryExpr {
 	return &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: drawnStep}
 }
 
-// seen returns when ("min" first, "max" last) series of a family were there within the range, in milliseconds.
-func (s scope) seen(which string, labels []string, f *metrics.Family) promql.Expr {
+// seen returns when ("min" first, "max" last) series were there within the range, in milliseconds.
+func seen(which string, labels []string, e promql.Expr) promql.Expr {
 	fold := map[string]func([]string, promql.Expr) promql.Expr{"min": promql.Min, "max": promql.Max}[which]
-	return promql.Mul(promql.Num(1000), fold(labels, promql.Call(which+"_over_time", subquery(promql.Call("timestamp", s.of(f))))))
+	return promql.Mul(promql.Num(1000), fold(labels, promql.Call(which+"_over_time", subquery(promql.Call("timestamp", e)))))
 }
+
+// begins keeps the first point of a mark, which lasts for five minutes.
+func begins(mark promql.Expr) promql.Expr { return promql.Unless(mark, promql.Offset(mark, drawnStep)) }
 
 // serving keeps the GPUs that run a selected model, or did within the hour.
 func (s scope) serving(e promql.Expr) promql.Expr {
@@ -171,6 +174,9 @@ func labelsOf(e promql.Expr) []string {
 	case *parser.ParenExpr:
 		return labelsOf(e.Expr)
 	case *parser.Call:
+		if e.Func.Name == "histogram_quantile" {
+			return slices.DeleteFunc(slices.Clone(labelsOf(e.Args[1])), func(l string) bool { return l == "le" })
+		}
 		for _, arg := range e.Args {
 			if labels := labelsOf(arg); labels != nil {
 				return labels

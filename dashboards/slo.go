@@ -85,26 +85,26 @@ func objectives(w windows) Board {
 					movesIn(spends...),
 			}},
 			{Title: "Events: what is counted?", Panels: []Panel{
-				lines("Events", perSecond, 6, About{
+				lines("Events", perSecond, 12, About{
 					"Events per second that count for each objective: requests, or tokens for latency between tokens.",
 					"With few events a burn rate says little.",
 					"Zero where there should be traffic: the objective protects nobody."},
 					one(s.of(metrics.RecordedEventRate))).runbook("LLMObjectiveWithoutEvents").next(rules.ExporterDashboard).
 					movesIn("traffic-burst"),
-				lines("Bad events", perSecond, 6, About{
+				lines("Bad events", perSecond, 12, About{
 					"Events per second that missed their objective.",
 					"Users feel the absolute number, whatever its share.",
 					"A step up with flat traffic is a change: look at the deploy marks."},
 					one(s.of(metrics.RecordedBadEventRate))).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 					movesIn(spends...),
-				lines("Left out for maintenance", perSecond, 6, About{
+				lines("Left out for maintenance", perSecond, 12, About{
 					"Bad events per second in declared intervals of maintenance: they spend no budget.",
 					"What is left out is shown, so that nobody has to guess why a bad hour cost nothing.",
 					"Something here that nobody announced: look at `maintenance` in the exporters' configuration."},
 					one(promql.Mul(promql.Num(-1./60), s.of(metrics.RecordedBadEventCorrection, promql.Eq(metrics.LabelReason, "maintenance"))))).
 					empty("No maintenance in this time.").runbook("LLMErrorBudgetSlowBurn").next(rules.ExporterDashboard).
 					notDrilled("no incident happens in a declared interval"),
-				lines("Bad share over the period", share, 6, About{
+				lines("Bad share over the period", share, 12, About{
 					"Bad events as a share of all events in the objective's period, beside the share that may be bad.",
 					"It is the report at the end of the month, so far.",
 					"Above the limit: the budget is gone."},
@@ -125,13 +125,13 @@ func objectives(w windows) Board {
 					"When each budget alert fired.",
 					"The number of pages per month is the health of the objective, not only of the service.",
 					"Pages that nobody acted on: change the objective."},
-					fires, Query{s.firing(alert, symptom), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).empty("No budget alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
+					fires, Query{s.firing([]string{"alertname", metrics.LabelModel}, symptom), "{{model_name}} {{alertname}}"}).empty("No budget alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
 					movesIn(spends...),
 				timeline("Causes", 12, About{
 					"When each cause alert fired.",
 					"Causes that come before every burn are what to engineer away.",
 					"Click one for its runbook."},
-					fires, Query{s.firing(alert, promql.Ne(metrics.LabelBranch, string(rules.Symptom))), "{{alertname}} {{model_name}} {{gpu_uuid}}"}).
+					fires, Query{s.firing([]string{"alertname"}, promql.Ne(metrics.LabelBranch, string(rules.Symptom))), "{{alertname}}"}).
 					empty("No cause fired.").runbook(eachAlert).next(rules.IncidentDashboard).
 					movesIn("traffic-burst", "offload-saturated", "speculation-collapse", "bad-release", "thermal-throttle"),
 			}},

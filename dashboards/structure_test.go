@@ -108,6 +108,11 @@ func TestPanelsHelp(t *testing.T) {
 					}
 				}
 			}
+			for _, l := range f.Links {
+				if p.Type == "table" && strings.Contains(l.URL, "__field.labels") {
+					t.Errorf("%s: %q is a table, whose values have no labels: %s", b.Title, p.Title, l.URL)
+				}
+			}
 			if !runbook || !onward {
 				t.Errorf("%s: %q leads nowhere: %v", b.Title, p.Title, f.Links)
 			}
@@ -125,7 +130,7 @@ func TestPanelsHelp(t *testing.T) {
 
 // Colours are those of a palette that people with any colour vision tell apart.
 func TestColours(t *testing.T) {
-	palette := map[string]bool{"#0072B2": true, "#56B4E9": true, "#009E73": true, "#F0E442": true, "#E69F00": true, "#D55E00": true, "#CC79A7": true, "#8C8C8C": true, "dash": true}
+	palette := map[string]bool{"#0072B2": true, "#56B4E9": true, "#009E73": true, "#F0E442": true, "#E69F00": true, "#D55E00": true, "#CC79A7": true, "#8C8C8C": true, "#8C8C8C40": true, "dash": true}
 	colour := regexp.MustCompile(`"(?:color|fixedColor|iconColor|fill)": "([^"]*)"`)
 	for _, b := range dashboards.All(nil) {
 		found := colour.FindAllStringSubmatch(string(render(t, b, rules.Style{})), -1)

@@ -48,7 +48,7 @@ func TestDashboardsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Incident", "* Burn rate, 5 minutes: ", "## Exporter health", "`llm-fleet`, opens with the last 7d."} {
+	for _, want := range []string{"## Incident", "* Burn rate now: ", "## Exporter health", "`llm-fleet`, opens with the last 7d."} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("docs/dashboards.md lacks %q", want)
 		}

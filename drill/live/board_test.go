@@ -61,7 +61,7 @@ func TestBoards(t *testing.T) {
 	for what, condition := range map[string]string{
 		"an alert with its runbook":   panel("Firing alerts", `td a[href^="http://node.example/runbooks/LLM"]`),
 		"evidence":                    panel("Where to look first", "tbody tr"),
-		"a value that is bad":         panel("Burn rate, 5 minutes", ".stat.bad"),
+		"a value that is bad":         panel("Burn rate now", ".stat.bad"),
 		"lines and a limit":           panel("Inter-token latency, p95", "path:not(.limit):not(.across)") + "&&" + panel("Inter-token latency, p95", "path.limit"),
 		"a state":                     panel("Throttling now", `.states rect[fill="#D55E00"]`),
 		"text":                        panel("GPU", `a[href="http://node.example/runbooks/LLMGPUThrottledUnderBurn"]`),
@@ -144,8 +144,8 @@ func TestWrite(t *testing.T) {
 		value      float64
 		unit, want string
 	}{
-		{0.0425, "s", "42.5 ms"}, {0, "s", "0 s"}, {2e-6, "s", "2 µs"}, {7200, "dtdurations", "2 h"}, {0.125, "percentunit", "12.5 %"}, {14395, "suffix: tok/s", "14.4k tok/s"},
-		{3 << 30, "bytes", "3 GiB"}, {1.98e9, "hertz", "1.98 GHz"}, {71, "celsius", "71 °C"}, {0.25, "currencyUSD", "$0.25"}, {-1, "short", "-1"}, {0.3, "suffix: /s", "0.3 /s"},
+		{0.0425, "s", "42.5 ms"}, {0, "s", "0 s"}, {2e-6, "s", "2 µs"}, {7200, "dtdurations", "2 h"}, {0.125, "percentunit", "12.5 %"}, {14395, "count:tok/s", "14.4k tok/s"},
+		{3 << 30, "bytes", "3 GiB"}, {1.98e9, "hertz", "1.98 GHz"}, {71, "celsius", "71 °C"}, {0.25, "currencyUSD", "$0.25"}, {-1, "short", "-1"}, {0.3, "count:/s", "0.3 /s"},
 	} {
 		if got := write(c.value, c.unit); got != c.want {
 			t.Errorf("%v %s: %q, want %q", c.value, c.unit, got, c.want)
@@ -155,7 +155,7 @@ func TestWrite(t *testing.T) {
 		for _, r := range b.Rows {
 			for _, p := range r.Panels {
 				_, known := units[p.Unit]
-				if !known && p.Kind != dashboards.Text && p.Unit != "percentunit" && p.Unit != "currencyUSD" && !strings.HasPrefix(p.Unit, "suffix: ") {
+				if !known && p.Kind != dashboards.Text && p.Unit != "percentunit" && p.Unit != "currencyUSD" && !strings.HasPrefix(p.Unit, "count:") {
 					t.Errorf("%s: the unit %q", p.Title, p.Unit)
 				}
 				if !slices.Contains([]uint32{4, 6, 8, 10, 12, 14, 16, 24}, p.Width) {

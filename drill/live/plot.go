@@ -199,7 +199,7 @@ var (
 // write writes a quantity in one of Grafana's units, to three digits.
 func write(v float64, unit string) string {
 	u := units[unit]
-	if suffix, found := strings.CutPrefix(unit, "suffix: "); found {
+	if suffix, found := strings.CutPrefix(unit, "count:"); found {
 		u.prefixes, u.suffix = decimal, " "+suffix
 	}
 	switch {
