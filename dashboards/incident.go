@@ -36,15 +36,13 @@ var burns = []string{"traffic-burst", "long-prompts", "prefix-collapse", "kv-thr
 func nowTables(s scope) []Panel {
 	alert := []string{metrics.LabelCluster, "alertname", metrics.LabelSeverity, metrics.LabelBranch, metrics.LabelNamespace, metrics.LabelModel}
 	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(alert, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""))), s.firing(alert)))
-	says, does := map[string]string{}, map[string]string{}
+	does := map[string]string{}
 	for _, c := range rules.Clues() {
-		says[c.Name] = placeholder.ReplaceAllString(c.Says, "…")
 		does[c.Runbook] = firstLever(c.Runbook)
 	}
-	action := promql.Call("label_replace", s.of(metrics.RecordedSuspect), promql.Str(metrics.LabelAction), promql.Str("$1"), promql.Str(metrics.LabelRunbook), promql.Str("(.*)"))
-	suspect := []string{metrics.LabelOrder, metrics.LabelBranch, metrics.LabelClue, metrics.LabelAction, metrics.LabelRunbook, metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID}
+	action := replaced(s.inWords(), metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)")
 	clue := []string{metrics.LabelClue, metrics.LabelModel} // a clue that passes from one GPU to the next is no new one
-	since := promql.Add(promql.Mul(promql.Num(0), promql.Max(suspect, action)), seen("min", clue, s.of(metrics.RecordedSuspect)), promql.On(clue...).ManyToOne())
+	since := promql.Add(promql.Mul(promql.Num(0), action), seen("min", clue, s.of(metrics.RecordedSuspect)), promql.On(clue...).ManyToOne())
 	return []Panel{
 		listing("Firing alerts", 12, About{
 			"Every alert of this project that fires for the model, and when its condition began, on the first GPU if on several.",
@@ -59,17 +57,48 @@ func nowTables(s scope) []Panel {
 			"Evidence that is clear enough to name a branch, the first one first, since when within the range, and the lever that acts soonest. A page says the same.",
 			"Causes hide behind each other: a throttled GPU looks like a queue.",
 			"Start with the first line; its runbook says how to be sure."},
-			Query{promql.Max(suspect, action), ""}, Query{since, ""}).
+			Query{since, ""}).
 			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil},
-				Column{metrics.LabelClue, "evidence", 300, "", says}, Column{"Value #A", "value", 60, "short", nil}, Column{"Value #B", "since", 135, sinceThen, nil},
+				Column{metrics.LabelSays, "evidence", 360, "", nil}, Column{"Value", "since", 135, sinceThen, nil},
 				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 205, "", nil}).
 			size(24, 5).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...).drifts("compares with yesterday, of which a calm drill has none"),
 	}
 }
 
-// placeholder matches what a page fills into the words of a clue.
-var placeholder = regexp.MustCompile(`{\w+}`)
+// inWords returns the suspects with their evidence in the label says as a page has it: names and the value filled in.
+func (s scope) inWords() promql.Expr {
+	const value, filling = "value", "filling"
+	names := []string{metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelPod, metrics.LabelServer}
+	row := []string{metrics.LabelOrder, metrics.LabelBranch, metrics.LabelClue, metrics.LabelRunbook, metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelSays}
+	keep := slices.Compact(slices.Sorted(slices.Values(slices.Concat(names, row, []string{metrics.LabelUnit}))))
+	suspects := func(unit *promql.Matcher) promql.Expr { return promql.Max(keep, s.of(metrics.RecordedSuspect, unit)) }
+	share := string(rules.Share)
+	e := promql.CountValues(value, keep, promql.Call("round", promql.Or(promql.Mul(promql.Num(100), suspects(promql.Eq(metrics.LabelUnit, share))),
+		suspects(promql.Ne(metrics.LabelUnit, share))), promql.Num(0.01)))
+	join := func(a, b string) {
+		e = promql.Call("label_join", e, promql.Str(filling), promql.Str("|"), promql.Str(a), promql.Str(b))
+	}
+	join(value, metrics.LabelUnit)
+	e = replaced(replaced(e, value, "$1%", filling, "(.*)[|]"+share), value, "$1 s", filling, "(.*)[|]"+string(rules.Seconds))
+	fill := func(place, from, as string) {
+		join(metrics.LabelSays, from)
+		e = replaced(e, metrics.LabelSays, "$1$3$2", filling, `(.*){`+place+`}(.*)[|]`+as)
+	}
+	fill(value, value, "(.*)")
+	fill("engine", metrics.LabelPod, "(.+)")
+	fill("engine", metrics.LabelServer, "(.+)")
+	fill(metrics.LabelGPUUUID, metrics.LabelGPUUUID, "(?:GPU-)?(.{1,8}).*")
+	for _, name := range names[1:5] {
+		fill(name, name, "(.*)")
+	}
+	return promql.Max(row, e)
+}
+
+// replaced writes a label from another one, where that matches.
+func replaced(e promql.Expr, label, with, from, pattern string) promql.Expr {
+	return promql.Call("label_replace", e, promql.Str(label), promql.Str(with), promql.Str(from), promql.Str(pattern))
+}
 
 func burnStats(s scope, w windows) []Panel {
 	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
@@ -111,9 +140,7 @@ func burnAndChanges(s scope, w windows) []Panel {
 	for _, window := range w.paging() {
 		byWindow = append(byWindow, Query{s.of(metrics.Window(metrics.RecordedBurn, window)), window + " {{slo}} {{model_name}}"})
 	}
-	copied := func(e promql.Expr, to, text, from string) promql.Expr { // where it has a value
-		return promql.Call("label_replace", e, promql.Str(to), promql.Str(text), promql.Str(from), promql.Str("(.+)"))
-	}
+	copied := func(e promql.Expr, to, text, from string) promql.Expr { return replaced(e, to, text, from, "(.+)") } // where it has a value
 	deployed := seen("max", by(models, metrics.LabelVersion), begins(s.of(metrics.RecordedDeployed)))
 	started := seen("max", by(models, metrics.LabelPod, metrics.LabelServer), begins(s.of(metrics.RecordedStarted)))
 	return []Panel{

@@ -126,6 +126,13 @@ func TopK(k int, by []string, e Expr) Expr { return limited(parser.TOPK, k, by, 
 // BottomK keeps the k smallest.
 func BottomK(k int, by []string, e Expr) Expr { return limited(parser.BOTTOMK, k, by, e) }
 
+// CountValues counts the series of each value, and writes the value into a label.
+func CountValues(label string, by []string, e Expr) Expr {
+	a := aggregate(parser.COUNT_VALUES, by, e).(*parser.AggregateExpr)
+	a.Param = Str(label)
+	return a
+}
+
 func limited(op parser.ItemType, k int, by []string, e Expr) Expr {
 	a := aggregate(op, by, e).(*parser.AggregateExpr)
 	a.Param = Num(float64(k))

@@ -89,13 +89,16 @@ func (c *checker) labels(e Expr) []string {
 		if e.Without || e.Op == parser.TOPK || e.Op == parser.BOTTOMK {
 			return below
 		}
+		if e.Op == parser.COUNT_VALUES {
+			return append(slices.Clone(e.Grouping), e.Param.(*parser.StringLiteral).Val)
+		}
 		return e.Grouping
 	case *parser.Call:
 		var all []string
 		for _, arg := range e.Args {
 			all = append(all, c.labels(arg)...)
 		}
-		if e.Func.Name == "label_replace" {
+		if e.Func.Name == "label_replace" || e.Func.Name == "label_join" {
 			all = append(all, e.Args[1].(*parser.StringLiteral).Val)
 		}
 		return all
