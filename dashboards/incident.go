@@ -59,7 +59,7 @@ func nowTables(s scope) []Panel {
 			"Start with the first line; its runbook says how to be sure."},
 			Query{since, ""}).
 			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil},
-				Column{metrics.LabelSays, "evidence", 360, "", nil}, Column{"Value", "since", 135, sinceThen, nil},
+				Column{metrics.LabelSays, "evidence", 375, "", nil}, Column{"Value", "since", 135, sinceThen, nil},
 				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 205, "", nil}).
 			size(24, 5).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...).drifts("compares with yesterday, of which a calm drill has none"),
