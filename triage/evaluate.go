@@ -114,11 +114,16 @@ func (e *evaluation) query(x promql.Expr) (engine.Vector, error) {
 // squeeze makes an expression look at the two readings: each window becomes the time between them, and each offset
 // that means a little earlier leads to the first. Windows are open on the left: a millisecond more has both in. For the
 // rate of a counter long ago stands what it has counted in all before the first reading: rules only divide such rates by
-// each other.
+// each other. Of two values, what most values of a window reach is the smaller one: a quantile would lie between them.
 func (e *evaluation) squeeze(x promql.Expr) {
 	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {
 		case *parser.Call:
+			if n.Func.Name == "quantile_over_time" {
+				if q, ok := n.Args[0].(*parser.NumberLiteral); ok && q.Val < 0.5 {
+					n.Func, n.Args = parser.MustGetFunction("min_over_time"), n.Args[1:]
+				}
+			}
 			if n.Func.Name == "rate" {
 				if s := n.Args[0].(*parser.MatrixSelector).VectorSelector.(*parser.VectorSelector); s.OriginalOffset > present {
 					n.Func, s.OriginalOffset = parser.MustGetFunction("last_over_time"), e.elapsed

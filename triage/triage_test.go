@@ -127,6 +127,24 @@ llm_slo_info{slo="itl",signal="itl",period="30d",severity="page"} 1
 	}
 }
 
+// TestAQueueThatHasJustBegun: requests that wait in the second reading only are no sign that an engine holds them back.
+func TestAQueueThatHasJustBegun(t *testing.T) {
+	const more = `llm_engine_kv_cache_usage_ratio{L} 0.2
+llm_engine_requests_running{runtime="vllm",namespace="prod",pod="p-1",server="10.0.0.2:8000",model_name="m"} 40
+`
+	for waited, want := range map[float64]bool{0: false, 9: true} {
+		before := calm()
+		before.more, before.waiting = more, waited
+		after := before
+		after.requests, after.ttft, after.bad, after.waiting = after.requests+100, after.ttft+400, after.bad+90, 9
+		v := judge(t, before.page(), after.page(), nil)[0]
+		held := v.Clue == "admission" || slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == "admission" })
+		if held != want {
+			t.Errorf("%g waited before: %s %s, also %+v", waited, v.Branch, v.Clue, v.Also)
+		}
+	}
+}
+
 // TestRatesAreExact: nothing is extrapolated from two readings.
 func TestRatesAreExact(t *testing.T) {
 	before, after := calm(), calm()
