@@ -124,6 +124,7 @@ var rate5m = metrics.Window(metrics.RecordedBurn, "5m")
 // Judge returns a verdict for each model of the second reading, or of the first where its engines are gone since. The
 // models that suffer come first. past may be nil.
 func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, error) {
+	before.At, after.At = before.At.Truncate(time.Millisecond), after.At.Truncate(time.Millisecond) // as the query engine does
 	if !after.At.After(before.At) {
 		return nil, fmt.Errorf("the second reading, of %s, must be later than the first, of %s", after.At, before.At)
 	}

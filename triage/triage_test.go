@@ -163,6 +163,29 @@ func TestRatesAreExact(t *testing.T) {
 	}
 }
 
+// TestTimesBetweenMilliseconds: the query engine counts whole milliseconds, and clocks do not. Wherever in its millisecond
+// a page was read, the rates of the time between are seen.
+func TestTimesBetweenMilliseconds(t *testing.T) {
+	before, after := calm(), calm()
+	after.requests = after.requests + 7
+	for _, early := range []time.Duration{0, 1, 400_000, 999_999} {
+		for _, late := range []time.Duration{0, 1, 400_000, 999_999} {
+			first, err := triage.Parse([]byte(before.page()), t0.Add(early))
+			if err != nil {
+				t.Fatal(err)
+			}
+			second, err := triage.Parse([]byte(after.page()), t0.Add(30*time.Second+late))
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := triage.Judge(t.Context(), first, second, nil)
+			if err != nil || v[0].Record.FirstTokens != 7 {
+				t.Errorf("%s and %s into a millisecond: %g first tokens, want 7 (%v)", early, late, v[0].Record.FirstTokens, err)
+			}
+		}
+	}
+}
+
 // TestPast: what a Prometheus has recorded of the day before comes before what the engine has counted in all.
 func TestPast(t *testing.T) {
 	before, after := calm(), calm()
