@@ -424,9 +424,10 @@ func (j *judge) suspects(m subject) (all []Suspect, pages bool, err error) {
 				return nil, false, err
 			}
 			suspect := Suspect{Branch: a.Branch, Clue: a.Name, Says: says, Runbook: a.Name, labels: j.place(m, s.Metric)}
-			if a.Severity == slo.Page {
-				all, pages = append(all, suspect), true
-			} else {
+			pages = pages || a.Severity == slo.Page
+			if a.Severity == slo.Page && a != rules.ClientsGiveUp {
+				all = append(all, suspect)
+			} else { // a ticket, or what clients do: clues say why
 				late = append(late, suspect)
 			}
 		}

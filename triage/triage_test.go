@@ -163,6 +163,20 @@ func TestRatesAreExact(t *testing.T) {
 	}
 }
 
+// TestClientsGiveUp: that clients give up pages, and the clue that says why comes first.
+func TestClientsGiveUp(t *testing.T) {
+	const ended = `llm_engine_requests_total{L,outcome="abort"} %d
+llm_engine_requests_total{L,outcome="stop"} %d
+`
+	before, after := calm(), calm()
+	before.more, after.more = fmt.Sprintf(ended, 0, 1000), fmt.Sprintf(ended, 900, 1010)
+	after.requests, after.bad, after.ttft, after.queue = after.requests+10, after.bad+9, after.ttft+400, after.queue+390
+	v := judge(t, before.page(), after.page(), nil)[0]
+	if v.Clue != "queue_share" || v.Health != triage.Failing || !slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == rules.ClientsGiveUp.Name }) {
+		t.Errorf("%s: %s, also %+v", v.Health, v.Clue, v.Also)
+	}
+}
+
 // TestTimesBetweenMilliseconds: the query engine counts whole milliseconds, and clocks do not. Wherever in its millisecond
 // a page was read, the rates of the time between are seen.
 func TestTimesBetweenMilliseconds(t *testing.T) {
