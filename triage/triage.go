@@ -450,11 +450,15 @@ func (j *judge) suspects(m subject) (all []Suspect, pages bool, err error) {
 	return append(all, late...), pages, nil
 }
 
-// place returns the labels that fill a runbook's commands: those of the suspect and, where the model has one replica
-// only, of the replica.
+// place returns the labels that fill a runbook's commands: those of the suspect and, where it can be one replica of the
+// model only, of the replica. Of a GPU, that is the one on it.
 func (j *judge) place(m subject, of labels.Labels) map[string]string {
 	l := of.Map()
-	replicas, err := j.query(promql.Max(metrics.ReplicaLabels, promql.Vector(metrics.EngineInfo, m.matchers()...)))
+	info, own := metrics.EngineInfo, m.matchers()
+	if gpu := of.Get(metrics.LabelGPUUUID); gpu != "" {
+		info, own = metrics.EngineGPUInfo, append(own, promql.Eq(metrics.LabelGPUUUID, gpu))
+	}
+	replicas, err := j.query(promql.Max(metrics.ReplicaLabels, promql.Vector(info, own...)))
 	if err == nil && len(replicas) == 1 {
 		for name, value := range replicas[0].Metric.Map() {
 			l[name] = cmp.Or(l[name], value)

@@ -163,6 +163,22 @@ func TestRatesAreExact(t *testing.T) {
 	}
 }
 
+// TestPlaceOfAGPU: the commands about a GPU name the replica that runs on it, of several.
+func TestPlaceOfAGPU(t *testing.T) {
+	const more = `llm_engine_info{runtime="vllm",namespace="prod",pod="p-1",server="10.0.0.2:8000",model_name="m",version="0.16.0"} 1
+llm_engine_gpu_info{L,gpu_uuid="GPU-0"} 1
+llm_engine_gpu_info{runtime="vllm",namespace="prod",pod="p-1",server="10.0.0.2:8000",model_name="m",gpu_uuid="GPU-1"} 1
+llm_gpu_clock_event_seconds_total{gpu_uuid="GPU-1",gpu="1",reason="hw_thermal_slowdown"} %d
+`
+	before, after := calm(), calm()
+	before.more, after.more = fmt.Sprintf(more, 0), fmt.Sprintf(more, 30)
+	after.requests, after.bad, after.ttft = after.requests+100, after.bad+90, after.ttft+400
+	v := judge(t, before.page(), after.page(), nil)[0]
+	if v.Clue != "gpu_throttled" || !strings.Contains(v.Runbook, "pod=p-1") || !slices.ContainsFunc(v.Levers, func(l string) bool { return strings.Contains(l, "delete pod p-1") }) {
+		t.Errorf("%s, %s, %q", v.Clue, v.Runbook, v.Levers)
+	}
+}
+
 // TestClientsGiveUp: that clients give up pages, and the clue that says why comes first.
 func TestClientsGiveUp(t *testing.T) {
 	const ended = `llm_engine_requests_total{L,outcome="abort"} %d
