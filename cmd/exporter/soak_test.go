@@ -58,19 +58,12 @@ func TestSoak(t *testing.T) {
 		t.Cleanup(server.Close)
 		args = append(args, "--engine.target="+server.URL)
 	}
-	built, binary := filepath.Join(dir, "built"), filepath.Join(dir, "exporter")
-	for _, command := range []*exec.Cmd{
-		exec.Command("go", "build", "-trimpath", "-ldflags", `-s -w -extldflags "-Wl,-z,lazy"`, "-o", built, "."),
-		// Linux 6.18 maps a file in the pieces in which it was written: images are unpacked in 32 kB, linkers write megabytes.
-		exec.Command("dd", "bs=32k", "if="+built, "of="+binary),
-		exec.Command("chmod", "+x", binary),
-	} {
-		if out, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	built := filepath.Join(dir, "built")
+	if out, err := exec.Command("go", "build", "-trimpath", "-ldflags", `-s -w -extldflags "-Wl,-z,lazy"`, "-o", built, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	address := e2e.Address(t)
-	process := exec.Command(binary, append(args, "--web.listen-address="+address)...)
+	process := exec.Command(unpacked(t, built), append(args, "--web.listen-address="+address)...)
 	process.Stderr = os.Stderr
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
