@@ -41,8 +41,8 @@ what it is about; from there every other one is a click away with the same time 
 
 ![Burn rates, what is left of the budget and for how long, firing alerts, evidence with its lever and runbook, what changed](incident-grafana.png)
 
-The first screen of the incident dashboard in Grafana 10.1, at 1280 by 800 pixels, twenty minutes into a bad release. All six were looked at
-there: while the cooling of a node fails, with nothing wrong, and with 45 engines of 12 models; this one also with a KV cache that is too small. No query
+The first screen of the incident dashboard in Grafana 10.1, at 1280 by 800 pixels, five minutes after the cooling of a node failed. All six were looked at
+there: in this incident, with nothing wrong, and with 45 engines of 12 models; this one also after a bad release and with a KV cache that is too small. No query
 failed, and the links of alerts, evidence and lines lead to their runbooks. Nobody has looked at Grafana 11 and newer, or at schema v2, since the last changes.
 
 ![Burn rate, firing alerts, TTFT, inter-token latency, queue share and throttling while the cooling of a simulated node fails](incident.svg)
