@@ -197,7 +197,7 @@ llm_engine_requests_total{L,outcome="stop"} %d
 // a page was read, the rates of the time between are seen.
 func TestTimesBetweenMilliseconds(t *testing.T) {
 	before, after := calm(), calm()
-	after.requests = after.requests + 7
+	after.requests += 7
 	for _, early := range []time.Duration{0, 1, 400_000, 999_999} {
 		for _, late := range []time.Duration{0, 1, 400_000, 999_999} {
 			first, err := triage.Parse([]byte(before.page()), t0.Add(early))
