@@ -69,9 +69,9 @@ func nowTables(s scope) []Panel {
 // inWords returns the suspects with their evidence in the label says as a page has it: names and the value filled in.
 func (s scope) inWords() promql.Expr {
 	const value, filling = "value", "filling"
-	names := []string{metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelPod, metrics.LabelServer}
+	asIs := []string{metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier}
 	row := []string{metrics.LabelOrder, metrics.LabelBranch, metrics.LabelClue, metrics.LabelRunbook, metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelSays}
-	keep := slices.Compact(slices.Sorted(slices.Values(slices.Concat(names, row, []string{metrics.LabelUnit}))))
+	keep := slices.Compact(slices.Sorted(slices.Values(slices.Concat(asIs, row, []string{metrics.LabelPod, metrics.LabelUnit}))))
 	suspects := func(unit *promql.Matcher) promql.Expr { return promql.Max(keep, s.of(metrics.RecordedSuspect, unit)) }
 	share := string(rules.Share)
 	e := promql.CountValues(value, keep, promql.Call("round", promql.Or(promql.Mul(promql.Num(100), suspects(promql.Eq(metrics.LabelUnit, share))),
@@ -89,7 +89,7 @@ func (s scope) inWords() promql.Expr {
 	fill("engine", metrics.LabelPod, "(.+)")
 	fill("engine", metrics.LabelServer, "(.+)")
 	fill(metrics.LabelGPUUUID, metrics.LabelGPUUUID, "(?:GPU-)?(.{1,8}).*")
-	for _, name := range names[1:5] {
+	for _, name := range asIs {
 		fill(name, name, "(.*)")
 	}
 	return promql.Max(row, e)
