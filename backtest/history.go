@@ -31,8 +31,17 @@ var targetLabels = []string{metrics.LabelCluster, "job", metrics.LabelInstance, 
 // page is the stored page of one target in one chunk.
 type page struct {
 	engine.Stored
-	target labels.Labels
-	place  map[model.Fingerprint]int // in Series
+	target    labels.Labels
+	place     map[model.Fingerprint]int // in Series
+	lines     []pair
+	uncounted map[string]slo.Reason // by objective and model
+}
+
+// piece is what the targets of a group have stored after from, up to until.
+type piece struct {
+	from, until time.Time
+	pages       []*page
+	streams     model.Matrix
 }
 
 // history reads what a Prometheus has stored.
@@ -207,7 +216,7 @@ func pages(series []model.LabelSet) []*page {
 		t := target.Labels()
 		p := byTarget[t.String()]
 		if p == nil {
-			p = &page{target: t, place: map[model.Fingerprint]int{}}
+			p = &page{target: t, place: map[model.Fingerprint]int{}, uncounted: map[string]slo.Reason{}}
 			p.Server, p.Model = t.Get(metrics.LabelInstance), t.Get("job")
 			p.Fixed = map[string]string{}
 			for _, name := range []string{metrics.LabelNamespace, metrics.LabelPod, metrics.LabelContainer} {
@@ -227,23 +236,30 @@ func pages(series []model.LabelSet) []*page {
 	return all
 }
 
-// read adds the chunks of a group to what is counted, from where the windows of the first minutes begin.
-func (h *history) read(ctx context.Context, g group, to *counting) error {
-	for from := h.begin.Add(-rules.RequestWindow.Std()); from.Before(h.end); {
-		until := from.Truncate(chunk).Add(chunk)
-		if until.After(h.end) {
-			until = h.end
+// read adds the chunks of a group to what is counted, from where the windows of the first minutes begin. It asks for the
+// next piece while it counts one.
+func (h *history) read(ctx context.Context, g group, to *counting) (err error) {
+	pieces := make(chan piece)
+	go func() {
+		defer close(pieces)
+		for from := h.begin.Add(-rules.RequestWindow.Std()); from.Before(h.end) && err == nil; {
+			until := from.Truncate(chunk).Add(chunk)
+			if until.After(h.end) {
+				until = h.end
+			}
+			err = h.chunk(ctx, g, from, until, pieces)
+			from = until
 		}
-		if err := h.chunk(ctx, g, from, until, to); err != nil {
-			return err
-		}
-		from = until
+	}()
+	for p := range pieces {
+		to.take(p)
+		to.fold(p.from, p.until)
 	}
-	return nil
+	return err
 }
 
-// chunk adds the samples after from, up to until.
-func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to *counting) error {
+// chunk asks for the samples after from, up to until, in pieces that are not too large.
+func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to chan<- piece) error {
 	if until.Before(time.Now().Add(-chunk / 24)) {
 		ctx = context.WithValue(ctx, settled{}, true)
 	}
@@ -252,15 +268,14 @@ func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to 
 		return err
 	}
 	all := pages(series)
-	clear(to.lines)
 	wants := map[string]map[string]bool{} // bounds by name; "" where there are none
 	n := 0
 	for _, p := range all {
-		if err := to.open(p, h); err != nil {
+		if err := h.open(p); err != nil {
 			h.note("%s is left out from %s to %s: %s", p.target, from.UTC().Format(minuteFormat), until.UTC().Format(minuteFormat), err)
 			continue
 		}
-		for _, i := range to.reads(p) {
+		for _, i := range p.reads() {
 			name := p.Series[i].Get(model.MetricNameLabel)
 			if wants[name] == nil {
 				wants[name] = map[string]bool{}
@@ -270,7 +285,7 @@ func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to 
 		}
 	}
 	if n == 0 {
-		to.fold(from, until)
+		to <- piece{from: from, until: until}
 		return nil
 	}
 	step := until.Sub(from)
@@ -304,10 +319,7 @@ func (h *history) chunk(ctx context.Context, g group, from, until time.Time, to 
 			}
 			streams = append(streams, found...)
 		}
-		for _, p := range all {
-			to.take(p, streams)
-		}
-		to.fold(from, next)
+		to <- piece{from, next, all, streams}
 		from = next
 	}
 	return nil
@@ -318,7 +330,6 @@ const minuteFormat = "2006-01-02 15:04"
 // counting folds the samples of a group into its subjects.
 type counting struct {
 	h         *history
-	lines     map[*page][]pair      // of the current chunk
 	counters  map[string]*counter   // by series and target, across chunks
 	subjects  map[key]*subject      // by model and objective
 	models    map[key]*serving      // by model and role
@@ -337,7 +348,7 @@ type pair struct {
 }
 
 func newCounting(h *history) *counting {
-	return &counting{h: h, lines: map[*page][]pair{}, counters: map[string]*counter{}, subjects: map[key]*subject{}, models: map[key]*serving{},
+	return &counting{h: h, counters: map[string]*counter{}, subjects: map[key]*subject{}, models: map[key]*serving{},
 		uncounted: map[string]slo.Reason{}}
 }
 
@@ -345,7 +356,7 @@ func newCounting(h *history) *counting {
 const alternative = "@"
 
 // open finds out what is counted on a page.
-func (c *counting) open(p *page, h *history) error {
+func (h *history) open(p *page) error {
 	objectives := h.Objectives
 	lines, err := p.Lines(objectives)
 	if err != nil {
@@ -363,9 +374,9 @@ func (c *counting) open(p *page, h *history) error {
 			switch s.Get(model.MetricNameLabel) {
 			case metrics.SLOEvents.Name, metrics.SLOBadEvents.Name, metrics.SLOMaintenance.Name:
 				counted[s.Get(metrics.LabelSLO)] = true
-				c.keep(p, engine.StoredLine(s, i), []int{i})
+				p.keep(engine.StoredLine(s, i), []int{i})
 			case metrics.EngineStartTime.Name:
-				c.keep(p, engine.StoredLine(s, i), []int{i})
+				p.keep(engine.StoredLine(s, i), []int{i})
 			}
 		}
 	}
@@ -382,16 +393,16 @@ func (c *counting) open(p *page, h *history) error {
 			if h.exporter && (counted[of] && other == "" || h.availability(of)) {
 				continue
 			}
-			c.keep(p, l, with[unnamed(l.Series)])
+			p.keep(l, with[unnamed(l.Series)])
 		case metrics.TimeToFirstToken.Name + "_count", metrics.Requests.Name:
-			c.keep(p, l, l.Adds())
+			p.keep(l, l.Adds())
 		case metrics.EngineStartTime.Name:
 			if !h.exporter {
-				c.keep(p, l, l.Adds())
+				p.keep(l, l.Adds())
 			}
 		case metrics.SLOCounted.Name:
 			if reason := slo.Reason(l.Series.Get(metrics.LabelReason)); !reason.Counts() && !h.exporter && !strings.Contains(l.Series.Get(metrics.LabelSLO), alternative) {
-				c.uncounted[l.Series.Get(metrics.LabelSLO)+alternative+l.Series.Get(metrics.LabelModel)] = reason
+				p.uncounted[l.Series.Get(metrics.LabelSLO)+alternative+l.Series.Get(metrics.LabelModel)] = reason
 			}
 		}
 	}
@@ -404,15 +415,15 @@ func (h *history) availability(name string) bool {
 	return o.Signal == slo.Availability
 }
 
-// keep adds a line to those of the chunk.
-func (c *counting) keep(p *page, l engine.Line, with []int) {
+// keep adds a line to those that are counted.
+func (p *page) keep(l engine.Line, with []int) {
 	b := labels.NewBuilder(l.Series)
 	for _, name := range []string{metrics.LabelCluster, metrics.LabelInstance} {
 		b.Set(name, p.target.Get(name))
 	}
 	series := b.Labels()
 	id := series.String() + p.target.Get("job")
-	c.lines[p] = append(c.lines[p], pair{l, id, with, series})
+	p.lines = append(p.lines, pair{l, id, with, series})
 }
 
 func unnamed(l labels.Labels) string {
@@ -420,17 +431,25 @@ func unnamed(l labels.Labels) string {
 }
 
 // reads lists the series of a page that its lines are computed from.
-func (c *counting) reads(p *page) []int {
+func (p *page) reads() []int {
 	var all []int
-	for _, l := range c.lines[p] {
+	for _, l := range p.lines {
 		all = append(append(all, l.Reads()...), l.with...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// take computes the lines of a page, scrape by scrape.
-func (c *counting) take(p *page, streams model.Matrix) {
+// take adds a piece.
+func (c *counting) take(all piece) {
+	for _, p := range all.pages {
+		c.page(p, all.streams)
+	}
+}
+
+// page computes the lines of a page, scrape by scrape.
+func (c *counting) page(p *page, streams model.Matrix) {
+	maps.Copy(c.uncounted, p.uncounted)
 	samples := make([][]model.SamplePair, len(p.Series))
 	for _, s := range streams {
 		if i, ok := p.place[model.LabelSet(s.Metric).Fingerprint()]; ok {
@@ -438,7 +457,7 @@ func (c *counting) take(p *page, streams model.Matrix) {
 		}
 	}
 	values := make([]float64, len(p.Series))
-	for _, l := range c.lines[p] {
+	for _, l := range p.lines {
 		count := c.counters[l.id]
 		if count == nil {
 			count = &counter{series: l.series}

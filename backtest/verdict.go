@@ -102,6 +102,15 @@ func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.L
 		step /= 2
 	}
 	targets := pages(series)
+	for _, p := range targets {
+		all, err := p.Lines(h.Objectives)
+		if err != nil {
+			continue // said when it was counted
+		}
+		for _, l := range all {
+			p.keep(l, nil)
+		}
+	}
 	evaluated := at.Add(-evaluating)
 	for from := at.Add(-replayed); from.Before(at); from = from.Add(step) {
 		streams, err := h.samples(ctx, "{"+g.match+"}", from.Add(step), step)
@@ -149,18 +158,6 @@ func (h *history) replay(ctx context.Context, g group, at time.Time) ([]labels.L
 
 // serve stores what the exporter would have served at each scrape, and evaluates the rules that are due before the next.
 func (h *history) serve(sim *rulesim.Sim, targets []*page, scrapes map[int64]map[*page][]float64, evaluated *time.Time) error {
-	lines := map[*page][]pair{}
-	for _, p := range targets {
-		c := newCounting(h)
-		all, err := p.Lines(h.Objectives)
-		if err != nil {
-			continue // said when it was counted
-		}
-		for _, l := range all {
-			c.keep(p, l, nil)
-		}
-		lines[p] = c.lines[p]
-	}
 	for _, t := range slices.Sorted(maps.Keys(scrapes)) {
 		for ; evaluated.UnixMilli() < t; *evaluated = evaluated.Add(rules.Interval / 2) {
 			if err := sim.Eval(*evaluated); err != nil {
@@ -173,7 +170,7 @@ func (h *history) serve(sim *rulesim.Sim, targets []*page, scrapes map[int64]map
 				if values == nil {
 					continue
 				}
-				for _, l := range lines[p] {
+				for _, l := range p.lines {
 					if v := l.Value(values); !math.IsNaN(v) {
 						emit(l.series, v)
 					}
