@@ -161,7 +161,7 @@ func (n *node) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluste
 		}()
 		onSignal(ctx, n.detachOrAttach, syscall.SIGUSR1, syscall.SIGUSR2)
 	}
-	n.large = append(n.large, timed{"gpu", source, n.self})
+	n.large.collectors = append(n.large.collectors, timed{"gpu", source, n.self})
 	if o.ownership {
 		seen.GPUs = source.GPUs
 		n.startOwnership(ctx, o, cluster, seen)
@@ -181,7 +181,7 @@ func (n *node) startOwnership(ctx context.Context, o gpuOptions, cluster *kube.C
 	seen.PodResources, seen.PodLogs, seen.ProcFS = o.podResources, o.podLogs, o.ProcFS
 	owners := ownership.New(seen)
 	go func() { _ = owners.Run(ctx) }() // ends with ctx
-	n.large = append(n.large, timed{"ownership", owners, n.self})
+	n.large.collectors = append(n.large.collectors, timed{"ownership", owners, n.self})
 }
 
 // detachOrAttach releases NVML on SIGUSR1, as POST /-/detach does, and takes it back on SIGUSR2.

@@ -4,7 +4,7 @@
 //
 //	run       the whole program, from flags to shutdown     main.go
 //	config    the configuration file and what it becomes    config.go
-//	node      the collectors, reloads and signals           node.go, gpus.go, discovery.go, self.go
+//	node      the collectors, reloads and signals           node.go, gpus.go, discovery.go, self.go, process.go
 //	server    routes, scrapes and pages for people          server.go, engines.go
 //	memory    what only the start needed                    memory.go
 //	commands  what runs instead of the server               doctor.go

@@ -22,8 +22,8 @@ import (
 // node holds the collectors of this node, and what a reload or discovery changes while they run.
 type node struct {
 	log      *slog.Logger
-	registry *prometheus.Registry   // of everything but the engines' pages and large
-	large    []prometheus.Collector // of samples of the vocabulary, too many for a registry: see collect
+	registry *prometheus.Registry // of everything but the engines' pages and large
+	large    large
 	self     *self
 	engines  atomic.Pointer[engine.Collector]
 	probes   *probe.Collector
@@ -46,8 +46,12 @@ func newNode(load func(probed) (configuration, error), log *slog.Logger) (*node,
 		n.probes,
 		version.NewCollector("llm_exporter"),
 		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	if own, err := newProcess(); err == nil {
+		n.registry.MustRegister(own)
+	} else {
+		log.Warn("process_ metrics are left out", "err", err)
+	}
 	return n, n.reload()
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -75,20 +76,28 @@ func (t timed) Collect(ch chan<- prometheus.Metric) {
 	t.self.ran(t.name, time.Since(start), true)
 }
 
-// collect puts the samples of collectors on a page, without the copies that a registry makes of hundreds of series. As a
-// registry does, it leaves out what is not valid or there already, and survives a collector that panics.
-func collect(page *engine.Exposition, from []prometheus.Collector) (err error) {
-	sent := make(chan prometheus.Metric, 1000)
+// large holds collectors of samples of the vocabulary, too many for the copies that a registry makes.
+type large struct {
+	collectors []prometheus.Collector
+	samples    atomic.Int64 // of the last collection: the next one will have as many
+}
+
+// collect puts the samples on a page. As a registry does, it leaves out what is not valid or there already, and survives
+// a collector that panics.
+func (l *large) collect(page *engine.Exposition) (err error) {
+	sent := make(chan prometheus.Metric, 64)
 	var panics []error
 	go func() {
 		defer close(sent)
-		for _, c := range from {
+		for _, c := range l.collectors {
 			if err := attempt(func() { c.Collect(sent) }); err != nil {
 				panics = append(panics, err)
 			}
 		}
 	}()
-	seen := map[string]bool{}
+	expected := int(l.samples.Load())
+	seen := make(map[string]bool, expected)
+	page.Grow(expected)
 	for m := range sent {
 		switch s, ok := m.(*metrics.Sample); {
 		case !ok:
@@ -100,6 +109,7 @@ func collect(page *engine.Exposition, from []prometheus.Collector) (err error) {
 			page.Add(s)
 		}
 	}
+	l.samples.Store(int64(len(seen)))
 	return errors.Join(append(panics, err)...)
 }
 

@@ -26,10 +26,11 @@ func (s sends) Collect(ch chan<- prometheus.Metric) {
 func TestCollect(t *testing.T) {
 	visible := metrics.GPUVisible.Const(2)
 	var page engine.Exposition
-	err := collect(&page, []prometheus.Collector{
+	all := large{collectors: []prometheus.Collector{
 		sends{visible, metrics.GPUExpected.Const(2, "a label too many"), nil},
 		sends{visible, prometheus.MustNewConstMetric(prometheus.NewDesc("strange", "", nil, nil), prometheus.GaugeValue, 1), metrics.GPUMissing.Const(1, "0000:3b:\xff"), metrics.GPUMissing.Const(0, "")},
-	})
+	}}
+	err := all.collect(&page)
 	for _, want := range []string{"panicked", "llm_gpu_visible_gpus was collected twice", "llm_gpu_expected_gpus has 0 labels, not 1", "strange"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not say %q", err, want)

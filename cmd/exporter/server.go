@@ -149,7 +149,7 @@ func (s *server) gather(ctx context.Context) ([]*dto.MetricFamily, *engine.Expos
 	engines := s.engines.Load().Scrape(ctx)
 	s.probes.Offer(s.engines.Load().Offers())
 	s.self.ran("engine", time.Since(start), engines.Complete())
-	err := collect(engines, s.large)
+	err := s.large.collect(engines)
 	families, failed := s.registry.Gather()
 	if err = errors.Join(err, failed); err != nil { // serve what could be gathered
 		s.log.Error("metrics left out", "err", err)

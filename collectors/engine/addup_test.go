@@ -97,7 +97,7 @@ func requestsOf(t *testing.T, objectives []slo.Objective, page string) samples {
 func raise(page string, index int, n float64) string {
 	var out strings.Builder
 	for line := range strings.Lines(page) {
-		if !isComment(line) {
+		if !isComment([]byte(line)) {
 			if index == 0 {
 				i := strings.LastIndexByte(line, ' ')
 				value, _ := parseNumber([]byte(strings.TrimSpace(line[i+1:])))

@@ -124,7 +124,7 @@ func (c *Collector) Scrape(ctx context.Context) *Exposition {
 // Exposition holds one scrape of all engines, and what others add.
 type Exposition struct {
 	snapshots []*snapshot
-	others    *snapshot
+	others    snapshot
 }
 
 // Complete reports whether every engine's page was used.
@@ -132,12 +132,14 @@ func (e *Exposition) Complete() bool {
 	return !slices.ContainsFunc(e.snapshots, func(s *snapshot) bool { return s.failed })
 }
 
+// Grow makes room for samples of other collectors.
+func (e *Exposition) Grow(samples int) {
+	e.others.lines = slices.Grow(e.others.lines, samples)
+	e.others.blocks = slices.Grow(e.others.blocks, samples) // GPUs take turns: few neighbours share a family
+}
+
 // Add puts a sample of another collector on the page.
 func (e *Exposition) Add(sample *metrics.Sample) {
-	if e.others == nil {
-		e.others = &snapshot{}
-		e.snapshots = append(e.snapshots, e.others)
-	}
 	e.others.append(sample.Family, sample.Text, sample.Value)
 }
 
@@ -147,8 +149,13 @@ func (e *Exposition) WriteTo(w io.Writer) (written int64, err error) {
 		family *metrics.Family
 		lines  []valued
 	}
-	var parts []part
-	for _, s := range e.snapshots {
+	all := append(e.snapshots[:len(e.snapshots):len(e.snapshots)], &e.others)
+	blocks := 0
+	for _, s := range all {
+		blocks += len(s.blocks)
+	}
+	parts := make([]part, 0, blocks)
+	for _, s := range all {
 		for _, bl := range s.blocks {
 			parts = append(parts, part{bl.family, s.lines[bl.start:bl.end]})
 		}

@@ -71,12 +71,13 @@ func (f *fetcher) page(ctx context.Context, path string) (body []byte, contentTy
 		return nil, "", refusal(resp)
 	}
 	contentType, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if f.buf.Cap() > maxKeptBytes {
-		f.buf = bytes.Buffer{}
+	size := f.buf.Len() // of the last page
+	if n := resp.ContentLength; 0 < n && n <= f.maxBytes && resp.Header.Get("Content-Encoding") == "" {
+		size = int(n)
 	}
-	f.buf.Reset()
-	if n := resp.ContentLength; 0 < n && n <= min(f.maxBytes, maxKeptBytes) && resp.Header.Get("Content-Encoding") == "" {
-		f.buf.Grow(int(n) + int(n)/32 + bytes.MinRead) // longer numbers fit, too, and nothing doubles
+	size = min(size, maxKeptBytes) + bytes.MinRead
+	if f.buf.Reset(); f.buf.Cap() < size || f.buf.Cap() > size+size/8 {
+		f.buf = *bytes.NewBuffer(make([]byte, 0, size+size/32)) // longer numbers fit, too, and nothing doubles
 	}
 	switch err := readBounded(&f.buf, resp, f.maxBytes); {
 	case errors.Is(err, syscall.ECONNRESET):

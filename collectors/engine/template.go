@@ -2,24 +2,38 @@ package engine
 
 import (
 	"bytes"
+	"hash/maphash"
 	"strconv"
 	"strings"
 	"unsafe"
 )
 
 // A template holds a page that Prometheus' parser has accepted, with holes for its numbers. While an engine keeps
-// emitting the same series, its next page is the template with other numbers: comparing bytes is enough then, and
-// nothing has to be lexed again.
+// emitting the same series, its next page is the template with other numbers: comparing hashes is enough then, and
+// nothing has to be lexed again. Their seed is drawn at start, so no page can be made to collide with another.
 type template struct {
 	lines []templateLine
-	index map[string]int // line index by text; built when a page changes its order
+	index map[uint64]int // line index by hash; built when a page changes its order
 	seen  []uint32       // by line: the last read that saw it
 	reads uint32
 }
 
+// templateLine describes a series up to its number, or a complete comment.
 type templateLine struct {
-	text   string // a series up to its number, or a complete comment
-	series int    // index of the series on the page; -1 for comments
+	hash   uint64
+	length int32
+	series int32 // index of the series on the page; -1 for comments
+}
+
+var seed = maphash.MakeSeed()
+
+func newLine(text []byte, series int) templateLine {
+	return templateLine{maphash.Bytes(seed, text), int32(len(text)), int32(series)}
+}
+
+// begins reports whether a page, or the rest of one, begins with the line.
+func (l *templateLine) begins(body []byte) bool {
+	return len(body) >= int(l.length) && maphash.Bytes(seed, body[:l.length]) == l.hash
 }
 
 // newTemplate cuts a page into a template. It returns nil if the numbers cannot be separated from the bytes around
@@ -28,16 +42,15 @@ func newTemplate(body []byte, page *Page) *template {
 	if page.timestamps || len(page.duplicates) > 0 || bytes.Contains(body, []byte("# EOF")) {
 		return nil
 	}
-	t := &template{}
+	t := &template{lines: make([]templateLine, 0, bytes.Count(body, []byte("\n")))}
 	series := 0
-	for line := range strings.Lines(string(body)) {
-		l := templateLine{text: line, series: -1}
-		if !isComment(line) {
-			l.text = line[:strings.LastIndexByte(line, ' ')+1]
-			l.series = series
-			series++
+	for line := range bytes.Lines(body) {
+		if isComment(line) {
+			t.lines = append(t.lines, newLine(line, -1))
+			continue
 		}
-		t.lines = append(t.lines, l)
+		t.lines = append(t.lines, newLine(untilNumber(line), series))
+		series++
 	}
 	if series != len(page.values) {
 		return nil
@@ -46,7 +59,9 @@ func newTemplate(body []byte, page *Page) *template {
 	return t
 }
 
-func isComment(line string) bool { return line[0] == '#' || strings.TrimSpace(line) == "" }
+func isComment(line []byte) bool { return line[0] == '#' || len(bytes.TrimSpace(line)) == 0 }
+
+func untilNumber(line []byte) []byte { return line[:bytes.LastIndexByte(line, ' ')+1] }
 
 // read passes the number of each series to store. It returns false as soon as the page turns out to differ in more
 // than its numbers; whatever was stored until then must be read again.
@@ -54,14 +69,14 @@ func (t *template) read(body []byte, store func(series int, value float64)) bool
 	t.reads++
 	met := 0
 	for next := 0; len(body) > 0; next++ {
-		if next >= len(t.lines) || !hasPrefix(body, t.lines[next].text) {
+		if next >= len(t.lines) || !t.lines[next].begins(body) {
 			var found bool
 			if next, found = t.find(body); !found {
 				return false
 			}
 		}
 		line := &t.lines[next]
-		body = body[len(line.text):]
+		body = body[line.length:]
 		if line.series >= 0 {
 			end := bytes.IndexByte(body, '\n')
 			if end < 0 {
@@ -71,7 +86,7 @@ func (t *template) read(body []byte, store func(series int, value float64)) bool
 			if !ok || t.seen[next] == t.reads {
 				return false
 			}
-			store(line.series, value)
+			store(int(line.series), value)
 			body = body[end+1:]
 		}
 		if t.seen[next] != t.reads {
@@ -88,22 +103,18 @@ func (t *template) find(body []byte) (int, bool) {
 	if end < 0 {
 		return 0, false
 	}
-	line := unsafe.String(unsafe.SliceData(body), end+1)
+	line := body[:end+1]
 	if !isComment(line) {
-		line = line[:strings.LastIndexByte(line, ' ')+1]
+		line = untilNumber(line)
 	}
 	if t.index == nil {
-		t.index = make(map[string]int, len(t.lines))
+		t.index = make(map[uint64]int, len(t.lines))
 		for i, l := range t.lines {
-			t.index[l.text] = i
+			t.index[l.hash] = i
 		}
 	}
-	i, ok := t.index[line]
+	i, ok := t.index[maphash.Bytes(seed, line)]
 	return i, ok
-}
-
-func hasPrefix(b []byte, prefix string) bool {
-	return len(b) >= len(prefix) && string(b[:len(prefix)]) == prefix
 }
 
 // parseNumber accepts what Prometheus' parser accepts as a sample value.

@@ -8,7 +8,7 @@ import (
 )
 
 // sheet records the readings of one cycle of one GPU. A cycle mostly reads what the last one did, in the same order:
-// its series are taken over from there, so that it allocates one slice.
+// its series are taken over from there, so that it allocates little more than one slice.
 type sheet struct {
 	identity  Identity
 	fast      readings   // of this cycle
@@ -22,7 +22,7 @@ type sheet struct {
 // readings lists samples in the order in which they were read. They are immutable once their sheet is published.
 type readings struct {
 	samples []metrics.Sample
-	last    []metrics.Sample // of the last cycle
+	last    []metrics.Sample // of the last cycle, from the first that may be read again
 }
 
 // again opens the readings for a new cycle.
@@ -31,14 +31,23 @@ func (r *readings) again() {
 }
 
 func (r *readings) add(of Identity, f *metrics.Family, value float64, extra []string) {
-	var series *metrics.Series
-	if i := len(r.samples); i < len(r.last) && r.last[i].Family == f && slices.Equal(r.last[i].Labels[2:], extra) &&
-		slices.Equal(r.last[i].Labels[:2], []string{of.UUID, of.Index}) {
-		series = r.last[i].Series
-	} else {
+	series := r.take(of, f, extra)
+	if series == nil {
 		series = newSeries(f, append([]string{of.UUID, of.Index}, extra...)...)
 	}
 	r.samples = append(r.samples, metrics.Sample{Series: series, Value: value})
+}
+
+// take returns a series of the last cycle, nil if there is none. It looks past a few that this cycle did not read.
+func (r *readings) take(of Identity, f *metrics.Family, extra []string) *metrics.Series {
+	const ahead = 40 // an NVLink has 18 of a kind
+	for i, s := range r.last[:min(ahead, len(r.last))] {
+		if s.Family == f && slices.Equal(s.Labels[2:], extra) && s.Labels[0] == of.UUID && s.Labels[1] == of.Index {
+			r.last = r.last[i+1:]
+			return s.Series
+		}
+	}
+	return nil
 }
 
 // newSeries returns a series; the number of labels is known to be right.
