@@ -253,7 +253,11 @@ func (c *counts) fires(o slo.Objective, pairs []slo.WindowPair, a *rules.Alert) 
 			if !math.IsNaN(c.perEvent[i]) {
 				requests *= c.perEvent[i]
 			}
-			trifle := bad < slo.LeastSpend*p.Long.Std().Seconds()*(c.usual[i]*budget)*p.threshold
+			spend, before := slo.LeastSpend, i-int(rules.RateWindow.Std()/rules.Interval)
+			if before < 0 || math.IsNaN(c.ratio[p.Long][before]) {
+				spend = slo.WakeSpend
+			}
+			trifle := bad < spend*p.Long.Std().Seconds()*(c.usual[i]*budget)*p.threshold
 			return requests >= slo.MinBadEvents-0.5 && !trifle
 		})
 		switch {

@@ -197,9 +197,12 @@ func fires(p slo.WindowPair, a *Alert, windows []slo.Duration) promql.Expr {
 	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
 	// Rates extrapolate: five events may measure as 4.98. Four never measure as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5))
-	// When traffic is far below the usual, a burn rate is high long before much budget is lost.
+	// When traffic is far below the usual, or has only begun, a burn rate is high long before much budget is lost.
 	usual := promql.Max(modelSLO, promql.Over("last_over_time", promql.Vector(metrics.RecordedAllowedRate), budgetLookback))
-	trifle := promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(slo.LeastSpend*p.Long.Std().Seconds()), usual), threshold))
+	below := func(spend float64) promql.Expr {
+		return promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(spend*p.Long.Std().Seconds()), usual), threshold))
+	}
+	trifle := promql.Or(below(slo.LeastSpend), promql.Unless(below(slo.WakeSpend), promql.Offset(promql.Vector(burn(p.Long)), RateWindow.Std())))
 	return promql.Unless(promql.And(burning, enough), trifle)
 }
 

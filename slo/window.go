@@ -54,6 +54,11 @@ const MinBadEvents = 5
 // budget of a month.
 const LeastSpend = 0.1
 
+// WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window: until then, the
+// long window holds no more than the short one, and a handful of requests that waited while kernels were compiled may be
+// a fifth of all. At the traffic of a model that is awake, a real outage has spent that much within a minute.
+const WakeSpend = 0.5
+
 // Unit returns the period in seconds for which SpendFactor is 1.
 func (p WindowPair) Unit() float64 {
 	f, _ := new(big.Rat).Quo(p.Long.rat(), p.Spend.Rat()).Float64()
