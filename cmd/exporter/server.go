@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/http/pprof"
 	"slices"
@@ -157,27 +159,6 @@ func (s *server) gather(ctx context.Context) ([]*dto.MetricFamily, *engine.Expos
 	return families, engines
 }
 
-// compressors holds a few compressors for reuse, because each takes most of a megabyte. A sync.Pool would give them
-// to the garbage collector between two scrapes.
-var compressors = make(chan *gzip.Writer, 2)
-
-func compressor() *gzip.Writer {
-	select {
-	case z := <-compressors:
-		return z
-	default:
-		z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // fails only for unknown levels
-		return z
-	}
-}
-
-func keep(z *gzip.Writer) {
-	select {
-	case compressors <- z:
-	default:
-	}
-}
-
 // writePage writes the families of the registry and the series of the engines, compressed if the client accepts it.
 func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFamily, engines io.WriterTo) error {
 	format := expfmt.NewFormat(expfmt.TypeTextPlain)
@@ -187,10 +168,10 @@ func writePage(w http.ResponseWriter, r *http.Request, families []*dto.MetricFam
 	finish := func() error { return nil }
 	if acceptsGzip(r.Header) {
 		w.Header().Set("Content-Encoding", "gzip")
-		z := compressor()
-		defer keep(z)
-		z.Reset(w)
-		to, finish = z, z.Close
+		// Without a state, a compressor keeps none of its 900 kB until the next scrape. It sees one piece at a time.
+		z, _ := gzip.NewWriterLevel(w, gzip.StatelessCompression) // fails only for unknown levels
+		pieces := bufio.NewWriterSize(z, math.MaxInt16)           // as large as it takes them
+		to, finish = pieces, func() error { return errors.Join(pieces.Flush(), z.Close()) }
 	}
 	if err := encode(to, families, engines); err != nil {
 		return err
