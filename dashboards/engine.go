@@ -278,7 +278,8 @@ func featureRow(s scope) []Panel {
 			"Share of drafted tokens that the model accepted.",
 			"Below about a third speculation costs more than it saves.",
 			"A step down: other traffic, other sampling, or a draft model that does not match."},
-			Query{shareOf(s.rate(models, metrics.SpecDecodeAcceptedTokens), s.rate(models, metrics.SpecDecodeDraftTokens)), modelLegend}).
+			Query{promql.Or(shareOf(s.rate(models, metrics.SpecDecodeAcceptedTokens), s.rate(models, metrics.SpecDecodeDraftTokens)),
+				promql.Avg(models, s.of(metrics.SpecDecodeAcceptance))), modelLegend}).
 			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard).
 			movesIn("speculation-collapse"),
 		lines("LoRA adapters in use", number, 12, About{

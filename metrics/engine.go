@@ -60,6 +60,8 @@ var (
 		"Tokens proposed by speculative decoding.", EngineLabels)
 	SpecDecodeAcceptedTokens = Engine.counter("llm_engine_spec_decode_accepted_tokens_total",
 		"Proposed tokens that speculative decoding accepted.", EngineLabels)
+	SpecDecodeAcceptance = Engine.gauge(Never, "llm_engine_spec_decode_acceptance_ratio",
+		"Share of proposed tokens that speculative decoding accepted in the latest batches, on engines that do not count them.", EngineLabels).experimental()
 	KVTransferTime = Engine.histogram("llm_engine_kv_transfer_time_seconds",
 		"Time of one KV cache transfer between prefill and decode engines.", EngineLabels).experimental()
 	KVTransferSize = Engine.histogram("llm_engine_kv_transfer_size_bytes",

@@ -70,7 +70,8 @@ func batch(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.
 		promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RequestsRunning, m...), ago), window)))
 }
 
-// accepted returns the share of draft tokens that were accepted.
+// accepted returns the share of draft tokens that were accepted: the mean of a gauge where tokens are not counted.
 func accepted(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
-	return ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens, m...), promql.Vector(metrics.SpecDecodeDraftTokens, m...), by, window, ago)
+	return promql.Or(ratio(promql.Vector(metrics.SpecDecodeAcceptedTokens, m...), promql.Vector(metrics.SpecDecodeDraftTokens, m...), by, window, ago),
+		promql.Avg(by, promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.SpecDecodeAcceptance, m...), ago), window)))
 }

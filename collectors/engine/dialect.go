@@ -354,6 +354,15 @@ func ratio(a, b string) func([]Member) (float64, bool) {
 	})
 }
 
+// unlessZero takes a gauge that means nothing while another one is zero: engines seed both with it.
+func unlessZero(gauge, other string) func([]Member) (float64, bool) {
+	return func(in []Member) (float64, bool) {
+		v, _ := largest(in, gauge)
+		says, _ := largest(in, other)
+		return v, says > 0
+	}
+}
+
 func pairwise(a, b string, op func(x, y float64) float64) func([]Member) (float64, bool) {
 	return func(in []Member) (float64, bool) {
 		x, okX := largest(in, a)

@@ -94,10 +94,10 @@ var dynamoWorkerRows = []Row{
 		Absent: noRequest, Quality: metrics.Approximate, Why: "requests at the worker's endpoint, those waiting included"},
 	{To: metrics.RequestsWaiting, From: "dynamo_request_queue", Is: Gauge, Absent: "needs --dynamo-request-queue-limit"},
 	{To: metrics.KVCacheUsage, From: "dynamo_component_gpu_cache_usage_percent", With: []string{"dynamo_component_total_blocks"}, Is: Gauge,
-		Fold:   publishedUsage("dynamo_component_gpu_cache_usage_percent", "dynamo_component_total_blocks"),
+		Fold:   unlessZero("dynamo_component_gpu_cache_usage_percent", "dynamo_component_total_blocks"),
 		Absent: unpublished, NoValue: unpublished, Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
 	{To: metrics.KVCacheUsage, From: "dynamo_component_kvstats_gpu_cache_usage_percent", With: []string{"dynamo_component_kvstats_total_blocks"}, Is: Gauge,
-		Fold:   publishedUsage("dynamo_component_kvstats_gpu_cache_usage_percent", "dynamo_component_kvstats_total_blocks"),
+		Fold:   unlessZero("dynamo_component_kvstats_gpu_cache_usage_percent", "dynamo_component_kvstats_total_blocks"),
 		Absent: unpublished, NoValue: unpublished, Quality: metrics.Approximate, Why: "published by events, not at scrape time"},
 	{To: metrics.EngineLoadTime, From: "dynamo_component_model_load_time_seconds", Is: Gauge, Absent: notLoaded},
 	{To: metrics.KVTransferTime, From: "trtllm_kv_transfer_latency_seconds", Is: Histogram, Absent: "no TensorRT-LLM worker, or no transfer yet"},
@@ -111,16 +111,6 @@ var dynamoWorkerRows = []Row{
 }
 
 const unpublished = "the engine does not publish it"
-
-// publishedUsage returns the usage that a worker's engine publishes. Dynamo seeds both gauges with zero: usage means
-// nothing until the number of blocks is known.
-func publishedUsage(usage, blocks string) func([]Member) (float64, bool) {
-	return func(in []Member) (float64, bool) {
-		v, _ := largest(in, usage)
-		total, _ := largest(in, blocks)
-		return v, total > 0
-	}
-}
 
 // renameDynamo restores the default prefix of the frontend's families. Users can change it (DYN_METRICS_PREFIX), and
 // early releases used nv_llm_http_service_.

@@ -130,6 +130,8 @@ var sglang = Dialect{
 			Fold: ratio("sglang:hicache_host_used_tokens", "sglang:hicache_host_total_tokens"), Absent: noHiCache, Quality: metrics.Derived, Why: "used over all tokens"},
 		{To: metrics.KVTierCapacityTokens, From: "sglang:hicache_host_total_tokens", Is: Gauge, Since: "0.5.10", Set: tier(metrics.TierHost), Absent: noHiCache},
 
+		{To: metrics.SpecDecodeAcceptance, From: "sglang:spec_accept_rate", With: []string{"sglang:spec_accept_length"}, Is: Gauge, Since: "0.5.3.post2",
+			Fold: unlessZero("sglang:spec_accept_rate", "sglang:spec_accept_length"), Absent: noDrafts, NoValue: noDrafts},
 		{To: metrics.MultimodalCacheQueries, From: "sglang:encoder_cache_total_files_total", Is: Counter, Since: "0.5.15", Absent: "no encode server"},
 		{To: metrics.MultimodalCacheHits, From: "sglang:encoder_cache_hit_files_total", Is: Counter, Since: "0.5.15", Absent: "no encode server"},
 		{To: metrics.EstimatedFlops, From: "sglang:estimated_flops_per_gpu_total", Is: Counter, Since: "0.5.10", Absent: "not estimated by this engine"},
@@ -155,6 +157,7 @@ var sglang = Dialect{
 
 const (
 	noHiCache = "no HiCache, or nothing of the kind yet"
+	noDrafts  = "speculative decoding is off, or has decoded nothing yet"
 	// Families of the radix tree have no rank label, and multiprocess mode adds them up.
 	overRanks = "every rank adds the same tokens"
 )

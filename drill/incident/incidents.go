@@ -85,6 +85,14 @@ func Incidents() []Incident {
 			Cause:  rules.SpeculationCollapse,
 		},
 		{
+			Name: "drafts-refused", Story: "the same on SGLang, which counts no draft tokens and shows a gauge",
+			Fleet: with(chat(), func(f *world.Fleet) {
+				f.Runtimes, f.Profile.Draft, f.Profile.Acceptance = []metrics.Runtime{metrics.SGLang}, 3, 0.7
+			}), Lasts: 50 * minute,
+			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Acceptance = 0.1 }))},
+			Cause:  rules.SpeculationCollapse,
+		},
+		{
 			Name: "rejections", Story: "demand above capacity on an engine that refuses what its queue cannot hold",
 			Fleet: with(chat(), func(f *world.Fleet) {
 				f.Runtimes, f.Profile.MaxBatch, f.Profile.MaxQueue, f.Profile.Patience = []metrics.Runtime{metrics.TGI}, 64, 96, 0
