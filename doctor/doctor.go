@@ -88,7 +88,7 @@ func Diagnose(p Picture, gathered ...Finding) Report {
 		}
 	}
 	if p.Prometheus != nil {
-		for _, check := range []func(Picture, *Report){checkTargets, checkLabels, checkCopies, checkVersions, checkRules, checkEvaluation, checkAlertmanager} {
+		for _, check := range []func(Picture, *Report){checkTargets, checkLabels, checkCopies, checkGateways, checkVersions, checkRules, checkEvaluation, checkAlertmanager} {
 			check(p, &r)
 		}
 	}

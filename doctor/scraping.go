@@ -174,6 +174,25 @@ func checkCopies(p Picture, r *Report) {
 	twice(gpus, "is read by several exporters: ", "run one per node: kubectl get pods -A -o wide -l app.kubernetes.io/name=llm-node-exporter")
 }
 
+// checkGateways looks for gateways in other namespaces than the engines behind them: rules match the two by namespace.
+func checkGateways(p Picture, r *Report) {
+	served := func(l labelSet) [2]string { return [2]string{l[metrics.LabelCluster], l[metrics.LabelModel]} }
+	isGateway := func(l labelSet) bool { return l[metrics.LabelRole] == metrics.GatewayRole }
+	namespaces := map[[2]string][]string{} // of engines
+	for _, l := range p.Prometheus.info[metrics.EngineInfo.Name] {
+		if !isGateway(l) && l[metrics.LabelModel] != "" && l[metrics.LabelNamespace] != "" {
+			namespaces[served(l)] = append(namespaces[served(l)], l[metrics.LabelNamespace])
+		}
+	}
+	for _, l := range p.Prometheus.info[metrics.EngineInfo.Name] {
+		if of := namespaces[served(l)]; isGateway(l) && len(of) > 0 && !slices.Contains(of, l[metrics.LabelNamespace]) {
+			r.add(Finding{Severity: Missing, Subject: "gateway " + l[metrics.LabelServer],
+				Problem: fmt.Sprintf("counts %s in namespace %q, and engines serve it in %s: what they fail pages twice", l[metrics.LabelModel], l[metrics.LabelNamespace], some(distinct(of))),
+				Remedy:  "labels: {namespace: " + of[0] + "} at the gateway's target, one target for each namespace", Docs: "docs/objectives.md#at-the-gateway"})
+		}
+	}
+}
+
 // checkVersions looks for exporters of other releases than this program.
 func checkVersions(p Picture, r *Report) {
 	others := map[string][]string{}

@@ -252,6 +252,16 @@ func TestChaos(t *testing.T) {
 	}
 }
 
+// connections are half a request each.
+type connections []net.Conn
+
+func (all *connections) close() {
+	for _, c := range *all {
+		c.Close()
+	}
+	*all = nil
+}
+
 // breakThings breaks one thing after the other until ctx ends, then heals all. It returns how often it broke what.
 func breakThings(ctx context.Context, t *testing.T, n *gpuNode, random *rand.Rand, victims []*moody, firstGPU, gpus int, write func(string), config string) map[string]int {
 	names := make([]string, 0, len(moods))
@@ -259,6 +269,8 @@ func breakThings(ctx context.Context, t *testing.T, n *gpuNode, random *rand.Ran
 		names = append(names, name)
 	}
 	broken := map[string]int{}
+	var flood connections
+	defer func() { flood.close() }()
 	must := func(err error) {
 		if err != nil {
 			t.Error(err)
@@ -284,13 +296,14 @@ func breakThings(ctx context.Context, t *testing.T, n *gpuNode, random *rand.Ran
 			write(config[:random.IntN(len(config))] + "{")
 			reload()
 		case "connections":
+			flood.close() // the last one
 			for range 50 {
 				conn, err := net.Dial("tcp", strings.TrimPrefix(n.url, "http://"))
 				if err != nil {
 					break
 				}
+				flood = append(flood, conn)
 				io.WriteString(conn, "GET /metrics HTTP/1.1\r\nX-Slow: ")
-				defer conn.Close()
 			}
 		}
 		broken[what]++

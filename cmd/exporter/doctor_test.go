@@ -202,6 +202,33 @@ func TestDoctorOfGPUs(t *testing.T) {
 	})
 }
 
+// TestDoctorOfGateways: a gateway that counts a model in another namespace than the engines alerts beside them.
+func TestDoctorOfGateways(t *testing.T) {
+	engine := vllm(t, "7").URL
+	gateway := answering(t, http.StatusOK, "# TYPE litellm_in_flight_requests gauge\nlitellm_in_flight_requests 1\n# TYPE litellm_proxy_total_requests_metric_total counter\n"+
+		"litellm_proxy_total_requests_metric_total{requested_model=\"m\",status_code=\"200\"} 5\n")
+	const says = "counts m in namespace"
+	for namespace, wrong := range map[string]bool{"edge": true, "prod": false} {
+		t.Run(namespace, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "exporter.yml")
+			if err := os.WriteFile(file, []byte("targets:\n- {url: "+engine+", labels: {namespace: prod}}\n- {url: "+gateway+"/metrics, labels: {namespace: "+namespace+"}}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			e := start(t, "--config.file="+file)
+			prometheus := runPrometheus(t, "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n"+
+				"- {job_name: llm-node-exporter, honor_labels: true, static_configs: [{targets: ['"+strings.TrimPrefix(e.url, "http://")+"']}]}\n")
+			e2e.Until(t, 30*time.Second, "both are there", func() bool {
+				return len(prometheus.query(t, `llm_engine_info{model_name="m"}`, "")) == 2
+			})
+			d := diagnose(t, "--exporter="+e.url, "--prometheus="+prometheus.url)
+			if d.says(says, "in prod", "labels: {namespace: prod}") != wrong {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
 // everyTwoSeconds returns the rules of this version, evaluated often, so that no test waits for a minute.
 func everyTwoSeconds() string {
 	return interval.ReplaceAllString(string(examples.Rules), "interval: 2s")
