@@ -252,10 +252,10 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// connections are half a request each.
-type connections []net.Conn
+// halves are connections with half a request each.
+type halves []net.Conn
 
-func (all *connections) close() {
+func (all *halves) close() {
 	for _, c := range *all {
 		c.Close()
 	}
@@ -269,7 +269,7 @@ func breakThings(ctx context.Context, t *testing.T, n *gpuNode, random *rand.Ran
 		names = append(names, name)
 	}
 	broken := map[string]int{}
-	var flood connections
+	var flood halves
 	defer func() { flood.close() }()
 	must := func(err error) {
 		if err != nil {
