@@ -265,14 +265,14 @@ func factsQuery() promql.Expr {
 	return promql.Or(all[0], all[1:]...)
 }
 
-// factLines renders the facts in at most eight lines.
+// factLines renders the facts in at most eight lines, those by version in its order.
 func factLines(query string) string {
 	var details strings.Builder
 	for _, l := range []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelRunbook, metrics.LabelDashboard, "alertname"} {
 		fmt.Fprintf(&details, "{{ with .Labels.%s }} {{ . }}{{ end }}", l)
 	}
-	return fmt.Sprintf(`{{ $line := "" }}{{ $was := "" }}{{ range sortByLabel %q (%s) }}{{ $f := .Labels.fact }}`+
+	return fmt.Sprintf(`{{ $line := "" }}{{ $was := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $f := .Labels.fact }}`+
 		`{{ if eq $f $was }},{{ else if eq .Labels.line $line }}; {{ else if $line }}.`+"\n"+`{{ end }}`+
 		`{{ if ne $f $was }}{{ .Labels.says }}:{{ end }}%s%s{{ with $v }} {{ . }}{{ end }}{{ with .Labels.period }} of {{ . }}{{ end }}`+
-		`{{ $line = .Labels.line }}{{ $was = $f }}{{ end }}{{ if $line }}.`+"\n{{ end }}", metrics.LabelOrder, query, details.String(), formatted)
+		`{{ $line = .Labels.line }}{{ $was = $f }}{{ end }}{{ if $line }}.`+"\n{{ end }}", metrics.LabelOrder, metrics.LabelVersion, query, details.String(), formatted)
 }

@@ -20,6 +20,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/prometheus/common/promslog"
@@ -31,7 +32,7 @@ import (
 func main() {
 	// Collect garbage often: a node has little memory to spare for its exporter.
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(30)
+		debug.SetGCPercent(20)
 	}
 	// Run on one core: what a scrape does takes milliseconds, and more cores would spend longer on waking each other.
 	if os.Getenv("GOMAXPROCS") == "" {
@@ -161,9 +162,13 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := unmapBinary(); err != nil {
-		n.log.Debug("what only the start needed stays in memory", "err", err)
+	letGo := func() {
+		if err := unmapBinary(); err != nil {
+			n.log.Debug("what only the start needed stays in memory", "err", err)
+		}
 	}
+	letGo()
+	time.AfterFunc(time.Minute, letGo) // of what the first scrapes needed: later ones only read
 	n.log.Info("starting", "version", version.Info(), "build", version.BuildContext())
 	return serve(ctx, n, o.server, failed)
 }
