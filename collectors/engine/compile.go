@@ -170,7 +170,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	for _, m := range slices.Sorted(maps.Keys(models)) {
 		c.plan.model, c.plan.version = cmp.Or(c.plan.model, m), cmp.Or(c.plan.version, said)
 		c.offer(d, m, cmp.Or(spelled[m], defaults[metrics.LabelModel], m), cmp.Or(c.target.fixed[metrics.LabelRole], defaults[metrics.LabelRole]))
-		c.add(line{family: metrics.EngineInfo, value: 1, text: c.target.text(metrics.EngineInfo.Name, d.Runtime,
+		c.add(line{family: metrics.EngineInfo, recipe: &recipe{value: 1}, text: c.target.text(metrics.EngineInfo.Name, d.Runtime,
 			metrics.Label{Name: metrics.LabelModel, Value: m}, metrics.Label{Name: metrics.LabelVersion, Value: said}, role)})
 	}
 	return nil
@@ -474,7 +474,7 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Ro
 		if n.To == to {
 			source := c.source(a, c.info(d, to, n.Source, n.Quality, n.Why))
 			c.absurd(d, to, a, n.Source)
-			c.add(line{family: to, text: c.text(to.Name, c.whole(d, defaults)), value: n.Value, from: []int{source}})
+			c.add(line{family: to, text: c.text(to.Name, c.whole(d, defaults)), recipe: &recipe{value: n.Value, from: []int{source}}})
 			return
 		}
 	}
@@ -578,7 +578,7 @@ func (c *compiler) process() {
 		return nil
 	}
 	if start := own("process_start_time_seconds", Gauge); start != nil {
-		c.add(line{family: metrics.EngineStartTime, text: c.target.text(metrics.EngineStartTime.Name, c.plan.runtime), terms: []term{start}})
+		c.add(line{family: metrics.EngineStartTime, text: c.target.text(metrics.EngineStartTime.Name, c.plan.runtime), terms: []term{start}, recipe: plain})
 	}
 	c.plan.cpu = own(cpuTime, Counter)
 }

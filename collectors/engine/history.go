@@ -93,7 +93,7 @@ func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 
 // StoredLine returns a line that is the series at a place in Stored.Series.
 func StoredLine(series labels.Labels, place int) Line {
-	return Line{series, line{terms: []term{{place}}}}
+	return Line{series, line{terms: []term{{place}}, recipe: plain}}
 }
 
 // Adds lists, by their place in Stored.Series, the series that a line adds up.

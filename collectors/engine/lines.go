@@ -42,7 +42,7 @@ func (c *compiler) lines(to *metrics.Family, entries []entry) {
 			c.histogramLines(to, out, group)
 		default:
 			t := terms(group)
-			c.add(line{family: to, text: c.text(to.Name, out), terms: t, scale: group[0].row.Scale, from: sourcesOf(group)})
+			c.add(line{family: to, text: c.text(to.Name, out), terms: t, recipe: &recipe{scale: group[0].row.Scale, from: sourcesOf(group)}})
 			if to.Kind == metrics.Counter {
 				c.countable.counters = append(c.countable.counters, counter{to, out, t})
 				event, bad := slo.Judge(metrics.Outcome(out[outOutcome]))
@@ -113,7 +113,7 @@ func (c *compiler) foldLine(to *metrics.Family, out [outLabels]string, group []e
 		}
 		f.terms[i] = append(f.terms[i], e.sample.index)
 	}
-	c.add(line{family: to, text: c.text(to.Name, out), fold: f, scale: group[0].row.Scale, from: sourcesOf(group)})
+	c.add(line{family: to, text: c.text(to.Name, out), recipe: &recipe{fold: f, scale: group[0].row.Scale, from: sourcesOf(group)}})
 }
 
 // sourcesOf returns the indices of a group's sources in the plan.
@@ -152,7 +152,7 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 		return
 	}
 	c.serves(to, count)
-	scale, from := group[0].row.Scale, sourcesOf(group)
+	scale, counts := group[0].row.Scale, &recipe{from: sourcesOf(group)}
 	h := histogram{family: to, out: out, count: count}
 	for _, bound := range slices.Sorted(maps.Keys(buckets)) {
 		in := terms(buckets[bound])
@@ -170,7 +170,7 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 	shared := strings.TrimSuffix(c.text(to.Name+"_bucket", out), "}")
 	bucket := func(bound float64, in []term) {
 		if math.IsInf(bound, 1) || shape.Keeps(bound, used) {
-			c.add(line{family: to, text: shared, le: `,le="` + metrics.FormatBound(bound) + `"}`, terms: in, from: from})
+			c.add(line{family: to, text: shared, le: `,le="` + metrics.FormatBound(bound) + `"}`, terms: in, recipe: counts})
 		}
 	}
 	for i, bound := range h.bounds {
@@ -178,9 +178,9 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 	}
 	bucket(math.Inf(1), count)
 	if total := terms(parts["sum"]); len(total) == len(count) {
-		c.add(line{family: to, text: c.text(to.Name+"_sum", out), terms: total, scale: scale, from: from})
+		c.add(line{family: to, text: c.text(to.Name+"_sum", out), terms: total, recipe: &recipe{scale: scale, from: counts.from}})
 	}
-	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count, from: from})
+	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count, recipe: counts})
 }
 
 // add adds an output line. A series that is already there, from a row or a dialect with precedence, is not written
@@ -190,7 +190,6 @@ func (c *compiler) add(l line) {
 		return
 	}
 	c.written[l.series()] = true
-	l.max = l.family.Aggregate == metrics.Max
 	for _, t := range slices.Concat(l.terms, l.minus) {
 		c.use(t, l.family.Kind)
 	}

@@ -158,7 +158,7 @@ func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Re
 	says := func(r slo.Reason) string {
 		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name}, metrics.Label{Name: metrics.LabelReason, Value: string(r)})
 	}
-	l := line{family: metrics.SLOCounted, value: metrics.Bool(reason.Counts()), text: says(reason)}
+	l := line{family: metrics.SLOCounted, text: says(reason), recipe: &recipe{value: metrics.Bool(reason.Counts())}}
 	if c.config.Probed != nil && o.Default && !reason.Counts() && o.Signal.ByProbe() != "" && !c.written[l.text] {
 		l.lacks = &uncounted{o, out, says(slo.ProbeCounted)}
 		c.plan.uncounted = append(c.plan.uncounted, *l.lacks)
@@ -192,8 +192,8 @@ func (t *target) maintenance(s *snapshot) {
 // events adds the two counters of an objective: bad events are bad minus the good ones among them.
 func (c *compiler) events(o slo.Objective, out [outLabels]string, threshold string, events, bad, butGood []term) {
 	more := []metrics.Label{{Name: metrics.LabelSLO, Value: o.Name}, {Name: metrics.LabelThreshold, Value: threshold}}
-	c.add(line{family: metrics.SLOEvents, text: c.text(metrics.SLOEvents.Name, out, more...), terms: events})
-	c.add(line{family: metrics.SLOBadEvents, text: c.text(metrics.SLOBadEvents.Name, out, more...), terms: bad, minus: butGood})
+	c.add(line{family: metrics.SLOEvents, text: c.text(metrics.SLOEvents.Name, out, more...), terms: events, recipe: plain})
+	c.add(line{family: metrics.SLOBadEvents, text: c.text(metrics.SLOBadEvents.Name, out, more...), terms: bad, recipe: &recipe{minus: butGood}})
 }
 
 // objectiveLines renders the series about the objectives themselves, once for all engines.

@@ -32,20 +32,27 @@ type plan struct {
 	identifiable bool // the engine has endpoints that report its identity
 }
 
-// line describes one output line.
+// line describes one output line. There are hundreds of thousands on a large node, so most of what they have they share.
 type line struct {
 	family *metrics.Family
 	text   string // name and labels; of a bucket, those that all buckets of its histogram share
 	le     string // the rest of a bucket's
 	terms  []term
-	minus  []term // subtracted
-	max    bool   // aggregate terms by max, not by sum
-	scale  Scale
-	fold   *fold
-	value  float64    // for lines without source series
-	from   []int      // indices in plan.sources
-	lacks  *uncounted // for llm_slo_counted: a probe may count instead
+	*recipe
 }
+
+// recipe is what lines are computed by, beside their terms.
+type recipe struct {
+	minus []term // subtracted
+	scale Scale
+	fold  *fold
+	value float64    // for lines without source series
+	from  []int      // indices in plan.sources
+	lacks *uncounted // for llm_slo_counted: a probe may count instead
+}
+
+// plain is the recipe of lines that add up their terms.
+var plain = &recipe{}
 
 // series returns name and labels.
 func (l *line) series() string { return l.text + l.le }
@@ -111,7 +118,7 @@ func (l *line) compute(values []float64) (v float64, ok bool) {
 	default:
 		v = l.terms[0].value(values)
 		for _, t := range l.terms[1:] {
-			if l.max {
+			if l.family.Aggregate == metrics.Max {
 				v = math.Max(v, t.value(values))
 			} else {
 				v += t.value(values)
