@@ -73,8 +73,8 @@ var (
 		"The time, once an hour while events are recorded: the oldest says how much of the period is known.", modelSLOPeriod)
 	RecordedHistory = recorded(Never, "model_period:llm_slo_history:seconds",
 		"How much of the objective's period is recorded.", modelSLOPeriod)
-	RecordedAllowedRate = recorded(Never, "model_period:llm_slo_allowed_bad_events:rate_period",
-		"Bad events per second that use up the budget just at the period's end, at the traffic recorded so far.", modelSLOPeriod)
+	RecordedUsualRate = recorded(Never, "model_period:llm_slo_events:rate_period",
+		"Events per second in the objective's period, as far as it is recorded: also while the model sleeps.", modelSLOPeriod)
 	RecordedBudgetRemaining = recorded(Never, "model_period:llm_slo_budget_remaining:ratio",
 		"Share of the period's error budget that is left: 1 is untouched, 0 is spent, below 0 is overspent. Where less than the period is recorded, the budget is that of a period of such traffic.", modelSLOPeriod)
 	RecordedExhaustion = recorded(Never, "model_period:llm_slo_budget_exhaustion:seconds",

@@ -39,10 +39,9 @@ func budgetGroup(opt Options) Group {
 		promql.Num(RateWindow.Std().Seconds())))
 
 	perObjective := promql.On(modelSLO...).ManyToOne()
-	record(metrics.RecordedAllowedRate, promql.Div(
-		promql.Mul(promql.Vector(metrics.RecordedPeriodEvents), promql.Vector(metrics.RecordedErrorBudget), perObjective),
-		promql.Vector(metrics.RecordedHistory)))
-	allowed := promql.Mul(above(promql.Vector(metrics.RecordedAllowedRate), 0), remembered(metrics.RecordedPeriod), perObjective)
+	record(metrics.RecordedUsualRate, promql.Div(promql.Vector(metrics.RecordedPeriodEvents), promql.Vector(metrics.RecordedHistory)))
+	perSecond := promql.Mul(above(promql.Vector(metrics.RecordedUsualRate), 0), promql.Vector(metrics.RecordedErrorBudget), perObjective)
+	allowed := promql.Mul(perSecond, remembered(metrics.RecordedPeriod), perObjective)
 	record(metrics.RecordedBudgetRemaining, promql.Sub(promql.Num(1),
 		promql.Div(promql.Vector(metrics.RecordedPeriodBadEvents), allowed)))
 	return g

@@ -198,7 +198,8 @@ func fires(p slo.WindowPair, a *Alert, windows []slo.Duration) promql.Expr {
 	// Rates extrapolate: five events may measure as 4.98. Four never measure as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5))
 	// When traffic is far below the usual, or has only begun, a burn rate is high long before much budget is lost.
-	usual := promql.Max(modelSLO, promql.Over("last_over_time", promql.Vector(metrics.RecordedAllowedRate), budgetLookback))
+	// The objective of a model that sleeps is forgotten after hours, its traffic is not.
+	usual := promql.Mul(promql.Max(modelSLO, promql.Over("last_over_time", promql.Vector(metrics.RecordedUsualRate), budgetLookback)), promql.Vector(metrics.RecordedErrorBudget))
 	below := func(spend float64) promql.Expr {
 		return promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(spend*p.Long.Std().Seconds()), usual), threshold))
 	}

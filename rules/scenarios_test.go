@@ -217,14 +217,14 @@ func scenarios() []scenario {
 				{model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 26 * hour, counts: evenly(0, 26*hour, 0.5, never)},
 				{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: 28 * hour,
 					counts: evenly(28*hour, 30*hour, 1, func(n int, _ time.Duration) bool { return n < 20 })}}},
-		{name: "woken, the first 6 requests wait for kernels to compile", every: time.Minute, lasts: 30 * hour, onset: 28 * hour, promises: ttft, pages: 0,
+		{name: "woken after a night, the first 6 requests wait for kernels to compile", every: time.Minute, lasts: 30 * hour, onset: 28 * hour, promises: ttft, pages: 0,
 			servers: []server{
-				{model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 26 * hour, counts: evenly(0, 26*hour, 0.07, never)},
+				{model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 20 * hour, counts: evenly(0, 20*hour, 0.07, never)},
 				{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: 28 * hour,
 					counts: evenly(28*hour, 30*hour, 0.5, func(n int, _ time.Duration) bool { return n < 6 })}}},
-		{name: "woken, and all requests are slow", every: time.Minute, lasts: 30 * hour, onset: 28 * hour, promises: ttft, pages: 1,
+		{name: "woken after a night, and all requests are slow", every: time.Minute, lasts: 30 * hour, onset: 28 * hour, promises: ttft, pages: 1,
 			servers: []server{
-				{model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 26 * hour, counts: evenly(0, 26*hour, 0.07, never)},
+				{model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 20 * hour, counts: evenly(0, 20*hour, 0.07, never)},
 				{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: 28 * hour, counts: evenly(28*hour, 30*hour, 0.5, from(28*hour, 1))}}},
 		{name: "one slow request of a thousand tokens, no TTFT", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 0,
 			promises: []promise{days30("itl", "itl", 0.99)},
