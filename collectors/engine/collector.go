@@ -149,7 +149,7 @@ func (e *Exposition) WriteTo(w io.Writer) (written int64, err error) {
 		family *metrics.Family
 		lines  []valued
 	}
-	all := append(e.snapshots[:len(e.snapshots):len(e.snapshots)], &e.others)
+	all := slices.Concat(e.snapshots, []*snapshot{&e.others})
 	blocks := 0
 	for _, s := range all {
 		blocks += len(s.blocks)
