@@ -275,11 +275,11 @@ func bucketRow(s scope) []Panel {
 func featureRow(s scope) []Panel {
 	return []Panel{
 		lines("Speculation accepted", share, 12, About{
-			"Share of drafted tokens that the model accepted; by replica on engines that show a gauge.",
+			"Share of drafted tokens that the model accepted; the worst replica's, on engines that show a gauge.",
 			"Below about a third speculation costs more than it saves.",
 			"A step down: other traffic, other sampling, or a draft model that does not match."},
-			Query{shareOf(s.rate(models, metrics.SpecDecodeAcceptedTokens), s.rate(models, metrics.SpecDecodeDraftTokens)), modelLegend},
-			Query{promql.Max(replicas, s.of(metrics.SpecDecodeAcceptance)), replicaLegend}).
+			Query{promql.Or(shareOf(s.rate(models, metrics.SpecDecodeAcceptedTokens), s.rate(models, metrics.SpecDecodeDraftTokens)),
+				promql.Min(models, s.of(metrics.SpecDecodeAcceptance))), modelLegend}).
 			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard).
 			movesIn("speculation-collapse"),
 		lines("LoRA adapters in use", number, 12, About{
