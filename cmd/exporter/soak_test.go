@@ -49,9 +49,9 @@ func TestSoak(t *testing.T) {
 				return
 			}
 			requests++
-			for _, line := range page { // numbers that move
+			for _, line := range page { // numbers that grow: a counter that falls is an engine that restarted
 				if !strings.HasPrefix(line, "#") && strings.HasSuffix(line, ".0") {
-					line = line[:len(line)-2] + strconv.Itoa(requests%10) + ".0"
+					line = line[:len(line)-2] + fmt.Sprintf("%04d.0", requests)
 				}
 				io.WriteString(w, line+"\n")
 			}
