@@ -185,9 +185,9 @@ func checkGateways(p Picture, r *Report) {
 		}
 	}
 	for _, l := range p.Prometheus.info[metrics.EngineInfo.Name] {
-		if of := namespaces[served(l)]; isGateway(l) && len(of) > 0 && !slices.Contains(of, l[metrics.LabelNamespace]) {
+		if of := distinct(namespaces[served(l)]); isGateway(l) && len(of) > 0 && !slices.Contains(of, l[metrics.LabelNamespace]) {
 			r.add(Finding{Severity: Missing, Subject: "gateway " + l[metrics.LabelServer],
-				Problem: fmt.Sprintf("counts %s in namespace %q, and engines serve it in %s: what they fail pages twice", l[metrics.LabelModel], l[metrics.LabelNamespace], some(distinct(of))),
+				Problem: fmt.Sprintf("counts %s in namespace %q, and engines serve it in %s: what they fail pages twice", l[metrics.LabelModel], l[metrics.LabelNamespace], some(of)),
 				Remedy:  "labels: {namespace: " + of[0] + "} at the gateway's target, one target for each namespace", Docs: "docs/objectives.md#at-the-gateway"})
 		}
 	}

@@ -85,7 +85,7 @@ func Incidents() []Incident {
 			Cause:  rules.SpeculationCollapse,
 		},
 		{
-			Name: "drafts-refused", Story: "the same on SGLang, which counts no draft tokens and shows a gauge",
+			Name: "drafts-refused", Story: "an SGLang accepts one proposed token in ten; it counts no draft tokens and shows a gauge",
 			Fleet: with(chat(), func(f *world.Fleet) {
 				f.Runtimes, f.Profile.Draft, f.Profile.Acceptance = []metrics.Runtime{metrics.SGLang}, 3, 0.7
 			}), Lasts: 50 * minute,

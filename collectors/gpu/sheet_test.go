@@ -1,0 +1,35 @@
+package gpu
+
+import (
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// TestSeriesSurvive: a reading that comes or goes before others costs only its own series. All others are taken over.
+func TestSeriesSurvive(t *testing.T) {
+	of := Identity{UUID: "GPU-1", Index: "0"}
+	families := []*metrics.Family{metrics.GPUCollectStuck, metrics.GPUPersistenceMode, metrics.GPUPerformanceState}
+	var r readings
+	cycle := func(families ...*metrics.Family) map[*metrics.Family]*metrics.Series {
+		r.again()
+		for _, f := range families {
+			r.add(of, f, 1, nil)
+		}
+		all := map[*metrics.Family]*metrics.Series{}
+		for _, s := range r.samples {
+			all[s.Family] = s.Series
+		}
+		return all
+	}
+	last := cycle(families...)
+	for _, now := range [][]*metrics.Family{families[1:], families, families} {
+		next := cycle(now...)
+		for _, f := range families[1:] {
+			if next[f] != last[f] {
+				t.Errorf("%s was made anew among %d readings", f.Name, len(now))
+			}
+		}
+		last = next
+	}
+}
