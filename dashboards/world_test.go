@@ -168,7 +168,7 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 		healthy = float64(rulesim.Epoch.Unix())
 		bad = healthy + incidentAt.Seconds()
 	case metrics.DiscoveryUp, metrics.GPUNVMLUp, metrics.GPUXIDSourceUp, metrics.SLOCounted, metrics.CollectorSuccess, metrics.ConfigReloadSuccess,
-		metrics.GPUNVLinkUp, metrics.GPUFeatureSupported, metrics.ProbeEngineAsked:
+		metrics.GPUNVLinkUp, metrics.GPUFeatureSupported, metrics.GPUFabricManagerUp, metrics.ProbeEngineAsked:
 		healthy, bad = 1, 0
 	case metrics.GPUMissing, metrics.GPUCollectStuck, metrics.GPUSRAMThreshold, metrics.GPURowRemapPending, metrics.GPURowRemapFailure, metrics.GPURetiredPagesPending,
 		metrics.GPURepairPending, metrics.GPUMemoryUnrepairable, metrics.GPUFabricHealth, metrics.Sleeping:

@@ -81,6 +81,10 @@ var (
 		"NVIDIA GPUs that are on the PCI bus, or were since the exporter started, except those passed through to a virtual machine. From sysfs, independent of NVML.")
 	GPUVisible = GPU.gauge(Sum, "llm_gpu_visible_gpus",
 		"GPUs that NVML counts, lost ones included (nvmlDeviceGetCount), or GPUs on another exporter's page.")
+	GPUSwitches = GPU.gauge(Sum, "llm_gpu_nvswitches",
+		"NVSwitches of the node that the driver lists in procfs. Those of NVLink 5 and of racks are not there.").experimental()
+	GPUFabricManagerUp = GPU.gauge(Max, "llm_gpu_fabric_manager_up",
+		"Whether NVIDIA's fabric manager runs on the node (1), by its process. Absent where the exporter does not see the processes of the host; 0 is fine on a node without NVSwitches.").experimental()
 	GPUMissing = GPU.gauge(Max, "llm_gpu_missing",
 		"Whether a GPU that is or was on the PCI bus does not answer through NVML (1). Absent while NVML is down.",
 		with(LabelPCIBusID))

@@ -87,15 +87,17 @@ var (
 	GPUFabricUnhealthy = &Alert{
 		Name:   "LLMGPUFabricUnhealthy",
 		Branch: Hardware,
-		Expr: promql.Equal(promql.Max(gpuLabels, promql.Or(promql.Vector(metrics.GPUFabricHealth),
-			promql.Vector(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed")))), promql.Num(1)),
+		Expr: promql.Or(
+			promql.Equal(promql.Max(gpuLabels, promql.Or(promql.Vector(metrics.GPUFabricHealth),
+				promql.Vector(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed")))), promql.Num(1)),
+			managerGone()),
 		Severity:    slo.Ticket,
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelGPUUUID},
 		DependsOn:   underGPU(GPULost, GPULinkDegraded),
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "The NVSwitch fabric of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is unhealthy",
-		Description: "The GPU is not registered with the fabric, or a check of the fabric fails, while temperature, power and XIDs look normal. An engine over several GPUs that starts now fails or hangs. If all GPUs of a node have it at once, suspect the fabric manager.",
+		Summary:     "{{ with $labels.gpu_uuid }}The NVSwitch fabric of GPU {{ . }}{{ else }}The fabric manager of the GPUs{{ end }} on {{ $labels.instance }} {{ if $labels.gpu_uuid }}is unhealthy{{ else }}does not run{{ end }}",
+		Description: "The GPU is not registered with the fabric, a check of the fabric fails, or nothing manages it, while temperature, power and XIDs look normal. An engine over several GPUs that starts now fails or hangs. If all GPUs of a node have it at once, suspect the fabric manager.",
 		Split: []Evidence{modelsOnIt,
 			{"Checks that fail", promql.Equal(promql.Max([]string{metrics.LabelCheck}, promql.Vector(metrics.GPUFabricHealth, same(metrics.LabelGPUUUID)...)), promql.Num(1)), LabelledBy("", metrics.LabelCheck)},
 			{"Registration", promql.CountBy([]string{metrics.LabelState}, promql.Vector(metrics.GPUFabricState, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelState)}},
@@ -145,4 +147,12 @@ func wears() promql.Expr {
 // aDay returns the errors of a day, of which each recorded value counts those of an hour.
 func aDay(errors promql.Expr) promql.Expr {
 	return times(24, promql.Over("avg_over_time", errors, day))
+}
+
+// managerGone returns each node whose fabric manager does not run, though NVSwitches need one or it ran within the week.
+func managerGone() promql.Expr {
+	node := []string{metrics.LabelCluster, metrics.LabelInstance}
+	up := promql.Vector(metrics.GPUFabricManagerUp)
+	needed := promql.Or(above(promql.Max(node, promql.Vector(metrics.GPUSwitches)), 0), above(promql.Max(node, promql.Over("max_over_time", up, 7*day)), 0))
+	return promql.And(promql.Equal(promql.Max(node, up), promql.Num(0)), needed)
 }

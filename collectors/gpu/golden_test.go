@@ -46,6 +46,10 @@ func TestPages(t *testing.T) {
 		{name: "nvswitch", gpus: 1, from: []string{fakenvml.H100},
 			prepare: func(n *node) {
 				n.config.Kmsg = filepath.Join(n.t.TempDir(), "kmsg")
+				n.config.ProcFS = hostProcs(n.t, "systemd-journal", "nv-fabricmanage")
+				for _, address := range []string{"0000:c0:00.0", "0000:c1:00.0", "0000:c2:00.0", "0000:c3:00.0"} {
+					put(n.t, filepath.Join(n.config.ProcFS, nvSwitches, address, "information"), "")
+				}
 				n.kmsg("3,1,1000000,-;nvidia-nvswitch0: SXid (PCI:0000:c0:00.0): 20034, Fatal, Link 30 LTSSM Fault Up")
 			},
 			running: []string{`llm_gpu_nvswitch_sxid_errors_total{`, `llm_gpu_sm_active_ratio{gpu="0"`},

@@ -77,6 +77,7 @@ type Collector struct {
 	workers  []*worker
 	known    map[int]Identity // the GPUs by index, as of their last answer
 	bus      []string         // PCI addresses of the expected GPUs; nil if unknown
+	manager  fabricManager
 
 	// Used only by Run:
 	hopelessSince time.Time // since when only a new process can use NVML; zero: not the case
@@ -489,12 +490,13 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	emit := func(f *metrics.Family, value float64, labels ...string) { ch <- f.Const(value, labels...) }
 
 	c.mu.Lock()
-	err, kmsgErr, v, bus, n := c.err, c.kmsgErr, c.versions, c.bus, len(c.workers)
+	err, kmsgErr, v, bus, manager, n := c.err, c.kmsgErr, c.versions, c.bus, c.manager, len(c.workers)
 	c.mu.Unlock()
 	emit(metrics.GPUNVMLUp, metrics.Bool(err == nil), reasonFor(err))
 	if bus != nil {
 		emit(metrics.GPUExpected, float64(len(bus)))
 	}
+	manager.emit(emit)
 	emit(metrics.GPUXIDSourceUp, metrics.Bool(err == nil), xidNVML.source(), reasonFor(err))
 	emit(metrics.GPUXIDSourceUp, metrics.Bool(kmsgErr == nil), xidKmsg.source(), kmsgReason(kmsgErr))
 	c.xids.collect(ch, c.GPUs())

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,7 +38,7 @@ import (
 const childEnv = "GPU_TEST_CHILD"
 
 type childConfig struct {
-	Library, SysFS, Kmsg                       string
+	Library, SysFS, ProcFS, Kmsg               string
 	Interval, Slow, Deadline, RestartAfterTime time.Duration
 }
 
@@ -72,6 +73,7 @@ func child(config string) error {
 		RestartAfter: c.RestartAfterTime,
 		LibraryPath:  c.Library,
 		SysFS:        c.SysFS,
+		ProcFS:       c.ProcFS,
 		Kmsg:         c.Kmsg,
 	})
 	registry := prometheus.NewPedanticRegistry()
@@ -151,6 +153,30 @@ type node struct {
 	done   chan error
 }
 
+// hostProcs returns a procfs with the processes of a host: kthreadd, and those with these names.
+func hostProcs(t testing.TB, commands ...string) string {
+	t.Helper()
+	root := t.TempDir()
+	if err := os.Symlink("/proc/uptime", filepath.Join(root, "uptime")); err != nil {
+		t.Fatal(err)
+	}
+	for i, command := range append([]string{"kthreadd"}, commands...) {
+		put(t, filepath.Join(root, strconv.Itoa(2+i), "comm"), command+"\n")
+	}
+	return root
+}
+
+// put writes a file and the directories above it.
+func put(t testing.TB, file, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // newNode describes a node; start starts its collector. Scenarios with a GPU that hangs shorten the
 // deadline.
 func newNode(t testing.TB, gpus int, lib string, descriptions ...string) *node {
@@ -162,6 +188,7 @@ func newNode(t testing.TB, gpus int, lib string, descriptions ...string) *node {
 	return &node{State: state, t: t, config: childConfig{
 		Library:          lib,
 		SysFS:            busWith(t, gpus),
+		ProcFS:           hostProcs(t),
 		Kmsg:             "none",
 		Interval:         120 * time.Millisecond,
 		Slow:             200 * time.Millisecond,

@@ -19,6 +19,7 @@ func (c *Collector) watchBus(ctx context.Context) {
 	tick := time.NewTicker(busInterval)
 	defer tick.Stop()
 	for {
+		c.lookAtManager()
 		c.lookAtBus()
 		select {
 		case <-ctx.Done():
@@ -26,6 +27,18 @@ func (c *Collector) watchBus(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+func (c *Collector) lookAtManager() {
+	c.mu.Lock()
+	m := c.manager
+	c.mu.Unlock()
+	if err := m.look(c.options.ProcFS, time.Now()); err != nil {
+		c.options.Logger.Debug("fabric manager unknown", "err", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.manager = m
 }
 
 // lookAtBus updates the list. A GPU that was passed to a virtual machine is no longer expected.

@@ -151,6 +151,7 @@ var dcgm = Source{
 		"the page has no lines of the kernel log":                                                            {metrics.GPUSXIDErrors, metrics.GPUSXIDLastTimestamp},
 		"a mask whose layout is not established":                                                             {metrics.GPUNVLinkUp},
 		"a number whose meanings are not established":                                                        {metrics.GPUFabricState},
+		"the page does not say which processes manage the fabric of the node":                                {metrics.GPUSwitches, metrics.GPUFabricManagerUp},
 		"the page has no processes":                                                                          {metrics.GPUProcesses, metrics.GPUContainerMemory, metrics.GPUContainerSMUtilization, metrics.GPUContainerMemoryBusy},
 		"the page does not say when an XID came":                                                             {metrics.GPUXIDLastTimestamp},
 		"XIDs are on the page itself: see llm_gpu_source_up":                                                 {metrics.GPUXIDSourceUp},
