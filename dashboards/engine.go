@@ -288,13 +288,20 @@ func featureRow(s scope) []Panel {
 			"At the limit: spread adapters over replicas."},
 			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), replicaLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
 			notDrilled(noEngine),
-		lines("Models loaded", number, 12, About{
+		lines("Models loaded", number, 8, About{
 			"Models in memory, on engines that load them on demand (Ollama).",
 			"The first request for a model that is not loaded waits for the load.",
 			"In and out all day: more memory, fewer models, or a longer keep_alive."},
 			Query{promql.Sum(models, s.of(metrics.ModelsLoaded)), modelLegend}).runbook("LLMModelDown").next(rules.ExporterDashboard).
 			notDrilled(noEngine),
-		timeline("Asleep", 12, About{
+		lines("In GPU memory", share, 8, About{
+			"Share of each loaded model that is in GPU memory, on engines that load models on demand; the worst replica's.",
+			"The CPU computes the rest, many times slower, and no request fails.",
+			"A step down: the engine lost the GPU, or another model took the room."},
+			Query{promql.Min(models, promql.Div(s.of(metrics.ModelGPUMemory), s.of(metrics.ModelMemory))), modelLegend}).
+			low(0.5, 0.95).max(1).runbook("LLMModelLeftGPU").next(rules.IncidentDashboard).
+			movesIn("model-left-gpu"),
+		timeline("Asleep", 8, About{
 			"Engines that were put to sleep.",
 			"A sleeping engine answers its page and serves nobody.",
 			"Asleep with traffic: wake it, or take it out of rotation."},

@@ -28,6 +28,8 @@ func NewDialect(r metrics.Runtime, p Profile) Dialect {
 		return NewLlamaCpp(p)
 	case metrics.Dynamo:
 		return NewDynamo(p)
+	case metrics.Ollama:
+		return NewOllama(p)
 	}
 	panic(fmt.Sprintf("the drill does not speak %s", r))
 }

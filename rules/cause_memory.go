@@ -9,7 +9,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// Causes in the KV cache. GPU memory in use is not one: engines reserve it at start.
+// Causes in memory. GPU memory in use is not one: engines reserve it at start.
 var (
 	// KVPressure and PreemptionThrash get their expressions from memoryAlerts: a batch may fill the cache on purpose.
 	KVPressure = &Alert{
@@ -79,12 +79,39 @@ var (
 		},
 		Dashboard: EngineDashboard,
 	}
+	ModelLeftGPU = &Alert{
+		Name:        "LLMModelLeftGPU",
+		Branch:      Memory,
+		Expr:        leftGPU(),
+		Severity:    slo.Ticket,
+		For:         5 * minute,
+		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "{{ if $value }}Only {{ $value | humanizePercentage }}{{ else }}Nothing{{ end }} of {{ $labels.model_name }} is in GPU memory at " + theEngine,
+		Description: "Within the week it had at least a quarter more of it there. The rest is computed on the CPU, many times slower, and nothing fails. The engine could not use the GPU when it loaded the model, or found too little room.",
+		Split: []Evidence{
+			{"In GPU memory now", promql.Max(nil, promql.Vector(metrics.ModelGPUMemory, same(replicaLabels...)...)), Bytes},
+			{"Of", promql.Max(nil, promql.Vector(metrics.ModelMemory, same(replicaLabels...)...)), Bytes},
+			{"Most within the week", promql.Max(nil, promql.Over("max_over_time", promql.Vector(metrics.ModelGPUMemory, same(replicaLabels...)...), 7*day)), Bytes},
+			{"Models loaded there", promql.Max(nil, promql.Vector(metrics.ModelsLoaded, same(pageLabels...)...)), Number},
+		},
+		Dashboard: EngineDashboard,
+	}
 )
 
 func memoryAlerts(opt Options) []*Alert {
 	full, thrash := *KVPressure, *PreemptionThrash
 	full.Expr, thrash.Expr = harmful(opt, fullCache()), harmful(opt, preempting())
-	return []*Alert{&full, &thrash, KVTransferFailures, KVOffloadSaturated}
+	return []*Alert{&full, &thrash, KVTransferFailures, KVOffloadSaturated, ModelLeftGPU}
+}
+
+// leftGPU returns the share of each model that is in GPU memory, where the rest is in the host's and at least a quarter
+// more of it was in GPU memory within the week: a model that never fitted is no incident.
+func leftGPU() promql.Expr {
+	now := promql.Vector(metrics.ModelGPUMemory)
+	onGPU := promql.Max(replicaLabels, now)
+	share := promql.Div(onGPU, above(promql.Max(replicaLabels, promql.Vector(metrics.ModelMemory)), 0))
+	return promql.And(below(share, 0.95), promql.Lt(onGPU, times(0.8, promql.Max(replicaLabels, promql.Over("max_over_time", now, 7*day)))))
 }
 
 // tierLabels identify a KV cache tier of a replica.

@@ -27,6 +27,7 @@ var (
 		Split: []Evidence{
 			{"Look first at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "gateway_.+"))...),
 				"{{ .Labels.branch }}. Gateway {{ .Labels.server }} on {{ .Labels.instance }} does not answer, or fails requests that the engines do not"},
+			{"Look at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Eq(metrics.LabelClue, "left_gpu"))...), "{{ .Labels.branch }}. " + Format(SuspectText())},
 			{"Outcomes in 10 minutes", above(promql.Sum([]string{metrics.LabelInstance, metrics.LabelOutcome},
 				promql.Increase(promql.Vector(metrics.ProbeRequests, sameAddress()...), causeWindow)), 0), LabelledBy(Number, metrics.LabelInstance, metrics.LabelOutcome)},
 			{"Running, by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...)), foundEngine + " " + Number},

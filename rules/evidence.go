@@ -35,6 +35,7 @@ const (
 	Number   Format = small
 	Times    Format = small + "x"
 	Percent  Format = `{{ .Value | humanizePercentage }}`
+	Bytes    Format = `{{ .Value | humanize1024 }}B`
 	Duration Format = `{{ .Value | humanizeDuration }}`
 )
 

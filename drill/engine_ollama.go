@@ -1,0 +1,45 @@
+package drill
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// Ollama simulates Ollama of about release 0.12 (server/routes.go, api/types.go): it says which model is loaded, and how
+// much of it is in GPU memory, and nothing about requests.
+type Ollama struct {
+	*page
+	// OnGPU is the share of the model that is in GPU memory.
+	OnGPU float64
+}
+
+// NewOllama builds the engine's documents, for a model that is loaded as a whole into GPU memory and stays.
+func NewOllama(p Profile) *Ollama {
+	o := &Ollama{page: &page{mux: http.NewServeMux()}, OnGPU: 1}
+	size := p.Weights.Parameters * p.Weights.Bytes
+	o.document("/api/version", map[string]string{"version": p.Release})
+	o.mux.HandleFunc("GET /api/ps", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]any{"models": []any{map[string]any{ // the client went away
+			"name": p.Model, "model": p.Model, "size": int64(size), "size_vram": int64(size * o.OnGPU), "digest": "365c0bd3c000",
+			"context_length": 8192, "expires_at": p.Started.AddDate(292, 0, 0).UTC().Format(time.RFC3339Nano),
+		}}})
+	})
+	return o
+}
+
+// FirstToken implements Observer, as do the other methods: Ollama counts nothing.
+func (o *Ollama) FirstToken(*Request) {}
+
+// Decoded implements Observer.
+func (o *Ollama) Decoded(Decoded) {}
+
+// Preempted implements Observer.
+func (o *Ollama) Preempted() {}
+
+// Finished implements Observer.
+func (o *Ollama) Finished(*Request) {}
+
+// State implements Observer.
+func (o *Ollama) State(int, int, float64) {}
