@@ -69,7 +69,7 @@ func nowTables(s scope) []Panel {
 // inWords returns the suspects with their evidence in the label says as a page has it: names and the value filled in.
 func (s scope) inWords() promql.Expr {
 	const value, filling = "value", "filling"
-	asIs := []string{metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier}
+	asIs := []string{metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank}
 	row := []string{metrics.LabelOrder, metrics.LabelBranch, metrics.LabelClue, metrics.LabelRunbook, metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelSays}
 	keep := slices.Compact(slices.Sorted(slices.Values(slices.Concat(asIs, row, []string{metrics.LabelPod, metrics.LabelUnit}))))
 	suspects := func(unit *promql.Matcher) promql.Expr { return promql.Max(keep, s.of(metrics.RecordedSuspect, unit)) }
@@ -367,7 +367,7 @@ func changeRow(s scope) []Panel {
 func leversRow() []Panel {
 	return []Panel{
 		levers("Queue and prefill", "LLMQueueBuildUp", "LLMAdmissionStalled", "LLMPrefixHitCollapse", "LLMLongPromptShift"),
-		levers("Memory", "LLMPreemptionThrash", "LLMKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated"),
+		levers("Memory", "LLMPreemptionThrash", "LLMKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated", "LLMModelLeftGPU"),
 		levers("One replica", "LLMReplicaSkew", "LLMReplicaFailsRequests"),
 		levers("Decode", "LLMBatchKnee", "LLMRunawayGeneration", "LLMSpeculationCollapse"),
 		levers("GPU", "LLMGPUThrottledUnderBurn", "LLMGPUCriticalXID", "LLMGPUUncorrectableECC", "LLMGPURowRemapFailure"),

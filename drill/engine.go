@@ -31,6 +31,7 @@ type Profile struct {
 	Model   string
 	Release string
 	Started time.Time
+	Rank    int // the data-parallel rank; those above 0 are on the page of rank 0
 	Load
 	Serving
 }

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,7 +53,7 @@ var (
 
 // NewVLLM builds the engine's page and metadata.
 func NewVLLM(p Profile) *VLLM {
-	pg := newPage(prometheus.Labels{"model_name": p.Model, "engine": "0"}, "/metrics")
+	pg := newPage(prometheus.Labels{"model_name": p.Model, "engine": strconv.Itoa(p.Rank)}, "/metrics")
 	v := &VLLM{
 		page:    pg,
 		running: pg.gauge("vllm:num_requests_running"), waiting: pg.gauge("vllm:num_requests_waiting"), kv: pg.gauge("vllm:kv_cache_usage_perc"),
@@ -68,7 +69,11 @@ func NewVLLM(p Profile) *VLLM {
 	for _, reason := range []string{"stop", "length", "abort", "error"} {
 		v.done.WithLabelValues(reason)
 	}
-	v.responses = (&page{registry: pg.registry}).counters("http_requests_total", "method", "status", "handler")
+	server := &page{registry: pg.registry}
+	if p.Rank > 0 {
+		server.registry = prometheus.NewRegistry() // rank 0 shows it
+	}
+	v.responses = server.counters("http_requests_total", "method", "status", "handler")
 	v.external, v.found = pg.counter("vllm:external_prefix_cache_queries_total"), pg.counter("vllm:external_prefix_cache_hits_total")
 	pg.counter("vllm:mm_cache_queries_total")
 	pg.counter("vllm:mm_cache_hits_total")
@@ -100,7 +105,7 @@ func NewVLLM(p Profile) *VLLM {
 	if v.nixl != nil || v.offload != nil { // these run a release that reports it
 		v.byReason = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:num_requests_waiting_by_reason", ConstLabels: pg.labels}, []string{"reason"}))
 	}
-	started := register(pg, prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_start_time_seconds"}))
+	started := register(server, prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_start_time_seconds"}))
 	started.Set(float64(p.Started.UnixMilli()) / 1000)
 	pg.document("/version", map[string]any{"version": p.Release})
 	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "vllm", "max_model_len": 32768}}})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // page holds a simulated engine's HTTP side: its metrics and its metadata documents.
@@ -14,13 +15,22 @@ type page struct {
 	registry *prometheus.Registry
 	mux      *http.ServeMux
 	labels   prometheus.Labels // on every series
+	ranks    prometheus.Gatherers
 }
 
 func newPage(labels prometheus.Labels, path string) *page {
 	p := &page{registry: prometheus.NewRegistry(), mux: http.NewServeMux(), labels: labels}
-	p.mux.Handle("GET "+path, promhttp.HandlerFor(p.registry, promhttp.HandlerOpts{DisableCompression: true}))
+	p.mux.Handle("GET "+path, promhttp.HandlerFor(p, promhttp.HandlerOpts{DisableCompression: true}))
 	return p
 }
+
+// Gather implements prometheus.Gatherer: it returns what the page shows.
+func (p *page) Gather() ([]*dto.MetricFamily, error) {
+	return append(prometheus.Gatherers{p.registry}, p.ranks...).Gather()
+}
+
+// Join makes the page of an engine's first data-parallel rank show another rank, too.
+func (p *page) Join(rank prometheus.Gatherer) { p.ranks = append(p.ranks, rank) }
 
 // with returns the same page with one more label on the metrics that are added through it.
 func (p *page) with(name, value string) *page {

@@ -51,8 +51,10 @@ var (
 		"A model that a page serves, or served last while it does not answer, always 1. It ends when the page is no target any more.", ReplicaLabels)
 	RecordedGateway = recorded(Never, "page:llm_gateway:last",
 		"A page that is a gateway's, or was when it last answered, always 1. It ends when the page is no target any more.", PageLabels, with(LabelRole))
+	RecordedRankStalled = recorded(Never, "rank:llm_engine_stalled:last1m",
+		"A rank of a replica, or the replica where it has none, that has work and makes no progress, always 1 and absent otherwise.", ReplicaLabels, with(LabelDPRank, LabelReplica))
 	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",
-		"A replica that has work and makes no progress, always 1 and absent otherwise.", ReplicaLabels)
+		"Share of the ranks of a replica that have work and make no progress; 1 for one that stands still as a whole, absent otherwise.", ReplicaLabels)
 	RecordedUnanswered = recorded(Never, "address:llm_probe_unanswered:last2m",
 		"Requests in a row that a model left unanswered at an address although its engines serve: what pages. Absent while any doubt falls on the probe itself.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer))
@@ -66,4 +68,4 @@ var (
 )
 
 // suspects lists the labels that say where evidence was found, besides the model.
-var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier)
+var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier, LabelDPRank)

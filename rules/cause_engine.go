@@ -53,7 +53,7 @@ var (
 		Name:   "LLMModelStalled",
 		Branch: Engine,
 		Expr: promql.Ge(promql.Div(
-			promql.CountBy(modelLabels, promql.Vector(metrics.RecordedStalled)),
+			promql.Sum(modelLabels, promql.Vector(metrics.RecordedStalled)),
 			promql.CountBy(modelLabels, promql.Max(replicaLabels, shown(metrics.EngineInfo, 0)))), promql.Num(0.5)),
 		Severity:    slo.Page,
 		Scope:       []string{metrics.LabelModel},
@@ -74,9 +74,11 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		DependsOn:   []Quiet{{ModelStalled, modelLabels}, {ModelOnFailedGPU, replicaLabels}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} makes no progress",
+		Summary:     "{{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of engine " + theEngine + " make{{ else }}Engine " + theEngine + " of {{ $labels.model_name }} makes{{ end }} no progress",
 		Description: "Requests wait or run, or its GPU is busy, yet it completes no step and generates no token. Health endpoints of a wedged engine still answer 200: do not trust them. Take the replica out of rotation, save its stacks, restart it.",
 		Split: []Evidence{
+			{"Ranks that stand still", promql.And(perRank(metrics.RecordedRankStalled), above(promql.CountBy(nil, perRank(metrics.RequestsRunning)), 1), promql.On()),
+				LabelledBy("", metrics.LabelDPRank)},
 			{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, same(replicaLabels...)...)), Number},
 			{"Running", promql.Sum(nil, promql.Vector(metrics.RequestsRunning, same(replicaLabels...)...)), Number},
 			{"KV cache", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, same(replicaLabels...)...)), Percent},
@@ -216,33 +218,58 @@ func startedCold(m ...*promql.Matcher) promql.Expr {
 // lost the requests of two minutes.
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2,
-		Records: []Record{{Name: metrics.RecordedStalled, Expr: stalled()}}, Alerts: []*Alert{ModelStalled, EngineStalled}}
+		Records: []Record{{Name: metrics.RecordedRankStalled, Expr: standing(rankLabels)}, {Name: metrics.RecordedStalled, Expr: stalled()}}, Alerts: []*Alert{ModelStalled, EngineStalled}}
 }
 
-// stalled returns each replica that has work but has made no progress for as long as progress should take to show:
-// one minute where it counts its steps; five where it counts tokens as they are made, and ten where no KV cache tells
-// a long prompt from a stall, or where it makes no tokens; longer than any answer takes where it counts only what has
-// ended, or two minutes where twenty answers were due. A wedged engine may report that nothing runs: then a busy GPU
-// that it alone uses stands for its work, at idle power within a minute. An engine stays stalled while its page cannot
-// be read in time. Engines that sleep or start are left out.
-func stalled() promql.Expr {
-	has := func(f *metrics.Family) promql.Expr { return promql.CountBy(replicaLabels, promql.Vector(f)) }
-	onPage := promql.On(pageLabels...)
-	perStep := promql.CountBy(pageLabels, promql.Vector(metrics.MetricSourceInfo,
-		promql.Eq(metrics.LabelMetric, metrics.GenerationTokens.Name), promql.Eq(metrics.LabelCounted, string(metrics.CountedStep))))
-	still := func(who promql.Expr, d time.Duration) promql.Expr { return promql.Unless(who, progress(d)) }
+// standing returns each replica or rank that has work but has made no progress for as long as progress should take to
+// show: one minute where steps are counted, five where tokens are counted as they are made and a KV cache tells a long
+// prompt from a stall.
+func standing(by []string) promql.Expr {
+	steps := promql.And(working(by, minute), counted(by, metrics.EngineSteps))
+	tokens := both(working(by, 5*minute), counted(by, metrics.KVCacheUsage), counted(by, metrics.GenerationTokens))
+	return promql.CountBy(by, promql.Or(still(by, steps, minute), still(by, promql.And(tokens, perStep(), promql.On(pageLabels...)), 5*minute)))
+}
 
-	counts := promql.Or(has(metrics.EngineSteps), promql.And(has(metrics.GenerationTokens), perStep, onPage))
-	standing := promql.Or(
-		still(promql.And(working(minute), has(metrics.EngineSteps)), minute),
-		still(promql.And(promql.And(working(5*minute), has(metrics.KVCacheUsage)), perStep, onPage), 5*minute),
-		still(promql.And(working(10*minute), promql.Or(
-			promql.And(has(metrics.GenerationTokens), perStep, onPage),
-			promql.Unless(has(metrics.Requests), has(metrics.GenerationTokens)))), 10*minute),
-		still(promql.And(working(30*minute), has(metrics.GenerationTokens)), 30*minute),
-		still(both(working(answersWindow), answersDue(replicaLabels), has(metrics.GenerationTokens)), answersWindow),
-		still(promql.And(spinning(busy(10*minute)), counts), 5*minute),
-		still(promql.And(spinning(promql.And(busy(minute), atIdlePower())), counts), minute))
+// counted returns each replica or rank that has a number of the family.
+func counted(by []string, f *metrics.Family) promql.Expr { return promql.CountBy(by, promql.Vector(f)) }
+
+// perRank returns the data-parallel ranks of the alert's replica that have a number of the family.
+func perRank(f *metrics.Family) promql.Expr {
+	return promql.CountBy([]string{metrics.LabelDPRank}, promql.Vector(f, same(replicaLabels...)...))
+}
+
+// still leaves those that show no change within a window.
+func still(by []string, who promql.Expr, d time.Duration) promql.Expr {
+	return promql.Unless(who, progress(by, d))
+}
+
+// perStep returns each page that counts tokens as they are made.
+func perStep() promql.Expr {
+	return promql.CountBy(pageLabels, promql.Vector(metrics.MetricSourceInfo,
+		promql.Eq(metrics.LabelMetric, metrics.GenerationTokens.Name), promql.Eq(metrics.LabelCounted, string(metrics.CountedStep))))
+}
+
+// stalled returns the share of the ranks of each replica that stand still, and 1 for a replica that stands still as a
+// whole. One that counts less gets more time: ten minutes where no KV cache tells a long prompt from a stall, or where it
+// makes no tokens; longer than any answer takes where it counts only what has ended, or two minutes where twenty answers
+// were due. A wedged engine may report that nothing runs: then a busy GPU that it alone uses stands for its work, at
+// idle power within a minute. An engine stays stalled while its page cannot be read in time. Engines that sleep or start
+// are left out.
+func stalled() promql.Expr {
+	onPage := promql.On(pageLabels...)
+	tokens := counted(replicaLabels, metrics.GenerationTokens)
+	perStep := promql.And(tokens, perStep(), onPage)
+	counts := promql.Or(counted(replicaLabels, metrics.EngineSteps), perStep)
+	whole := func(who promql.Expr, d time.Duration) promql.Expr { return still(replicaLabels, who, d) }
+	replicas := promql.CountBy(replicaLabels, promql.Or(
+		standing(replicaLabels),
+		whole(promql.And(working(replicaLabels, 10*minute), promql.Or(perStep, promql.Unless(counted(replicaLabels, metrics.Requests), tokens))), 10*minute),
+		whole(promql.And(working(replicaLabels, 30*minute), tokens), 30*minute),
+		whole(both(working(replicaLabels, answersWindow), answersDue(replicaLabels), tokens), answersWindow),
+		whole(promql.And(spinning(busy(10*minute)), counts), 5*minute),
+		whole(promql.And(spinning(promql.And(busy(minute), atIdlePower())), counts), minute)))
+	ranks := promql.Div(promql.CountBy(replicaLabels, promql.Vector(metrics.RecordedRankStalled)),
+		promql.CountBy(replicaLabels, counted(rankLabels, metrics.RequestsRunning)))
 
 	asleep := promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.Sleeping)), promql.Num(1))
 	unread := func(e promql.Expr, ago time.Duration) promql.Expr {
@@ -250,7 +277,7 @@ func stalled() promql.Expr {
 	}
 	known := promql.CountBy(replicaLabels, promql.Or(promql.Offset(promql.Vector(metrics.EngineInfo), 5*minute), unread(shown(metrics.EngineInfo, 5*minute), 5*minute)))
 	settled := promql.Unless(known, starting(), onPage)
-	return promql.CountBy(replicaLabels, promql.Or(promql.And(promql.Unless(standing, asleep), settled), unread(shown(metrics.RecordedStalled, 0), 0)))
+	return promql.Max(replicaLabels, promql.Or(promql.And(promql.Unless(promql.Or(replicas, ranks), asleep), settled), unread(shown(metrics.RecordedStalled, 0), 0)))
 }
 
 // shown returns what a page showed some time ago or, where it could not be read then, within the two minutes before.
@@ -258,23 +285,23 @@ func shown(f *metrics.Family, ago time.Duration, m ...*promql.Matcher) promql.Ex
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), ago), 2*minute)
 }
 
-// working returns each replica with requests at every scrape of a window, both ends included.
-func working(d time.Duration) promql.Expr {
+// working returns each replica or rank with requests at every scrape of a window, both ends included.
+func working(by []string, d time.Duration) promql.Expr {
 	always := func(f *metrics.Family) promql.Expr {
 		return promql.And(
-			above(promql.Sum(replicaLabels, promql.Over("min_over_time", promql.Vector(f), d)), 0),
-			above(promql.Sum(replicaLabels, shown(f, d)), 0))
+			above(promql.Sum(by, promql.Over("min_over_time", promql.Vector(f), d)), 0),
+			above(promql.Sum(by, shown(f, d)), 0))
 	}
 	return promql.Or(always(metrics.RequestsRunning), always(metrics.RequestsWaiting))
 }
 
-// progress returns each replica that shows a change: in its steps, tokens or answers, or in its KV cache usage, which
+// progress returns each replica or rank that shows a change: in its steps, tokens or answers, or in its KV cache usage, which
 // grows while a long prompt is computed before any step counts. It compares two values, because a window of a minute
 // may hold only one. Requests that clients give up are no progress.
-func progress(d time.Duration) promql.Expr {
+func progress(by []string, d time.Duration) promql.Expr {
 	differs := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		now := promql.Vector(f, m...)
-		return promql.CountBy(replicaLabels, promql.Unless(now, promql.Equal(now, shown(f, d, m...))))
+		return promql.CountBy(by, promql.Unless(now, promql.Equal(now, shown(f, d, m...))))
 	}
 	return promql.Or(differs(metrics.EngineSteps), differs(metrics.GenerationTokens), differs(metrics.KVCacheUsage),
 		differs(metrics.Requests, good))

@@ -35,14 +35,15 @@ var ReplicaSkew = &Alert{
 	Expr: promql.Or(
 		slowest(metrics.TimeToFirstToken),
 		slowest(metrics.InterTokenLatency),
-		longestQueue()),
+		longestQueue(causeWindow, replicaLabels, modelLabels),
+		rankQueue(causeWindow)),
 	Severity:    slo.Ticket,
 	For:         10 * minute,
 	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 	DependsOn:   []Quiet{{EngineStalled, replicaLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     theEngine + " does worse than the other replicas of {{ $labels.model_name }}",
-	Description: "It is three times as slow as the best replica of its role, for the prompts that it computes, or holds most of the queue while another has none. One bad replica burns a budget by itself: take it out of rotation and look at its GPU and its node.",
+	Summary:     "{{ with $labels.dp_rank }}Rank {{ . }} of {{ end }}" + theEngine + " does worse than the other {{ if $labels.dp_rank }}ranks{{ else }}replicas{{ end }} of {{ $labels.model_name }}",
+	Description: "It is three times as slow as the best replica of its role, for the prompts that it computes, or holds most of the queue while another has none. One bad replica burns a budget by itself: take it out of rotation and look at its GPU and its node. Of ranks, the engine's own balancer is at fault: more replicas do not help.",
 	Split: []Evidence{
 		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
@@ -75,13 +76,19 @@ func promptWork(by []string, m ...*promql.Matcher) promql.Expr {
 	return promql.Or(promql.Mul(prompt, promql.Sub(promql.Num(1), hitRatio(by, causeWindow, 0, m...))), prompt)
 }
 
-// longestQueue returns each replica with a real queue, well above the mean of its role, while another has none.
-func longestQueue() promql.Expr {
-	waiting := promql.Sum(inRole(replicaLabels), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting), causeWindow))
-	perRole := promql.On(inRole(modelLabels)...)
-	return promql.Max(replicaLabels, promql.And(
-		promql.And(above(waiting, 4), promql.Gt(waiting, times(1.5, promql.Avg(inRole(modelLabels), waiting)), perRole.ManyToOne())),
-		below(promql.Min(inRole(modelLabels), waiting), 1), perRole))
+// longestQueue returns each of the given that has a real queue, well above the mean of its peers, those with the same role
+// in the group, while another has none.
+func longestQueue(window time.Duration, of, group []string, m ...*promql.Matcher) promql.Expr {
+	waiting := promql.Sum(inRole(of), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting, m...), window))
+	peers := promql.On(inRole(group)...)
+	return promql.Max(of, promql.And(
+		promql.And(above(waiting, 4), promql.Gt(waiting, times(1.5, promql.Avg(inRole(group), waiting)), peers.ManyToOne())),
+		below(promql.Min(inRole(group), waiting), 1), peers))
+}
+
+// rankQueue does so for the data-parallel ranks of a replica.
+func rankQueue(window time.Duration) promql.Expr {
+	return longestQueue(window, append([]string{metrics.LabelDPRank}, replicaLabels...), replicaLabels, promql.Ne(metrics.LabelDPRank, ""))
 }
 
 // Outcomes that say nothing about the server, and those that are its failures: see slo.Judge.

@@ -11,6 +11,8 @@ import (
 var (
 	pageLabels    = metrics.PageLabels
 	replicaLabels = metrics.ReplicaLabels
+	// rankLabels identify what computes by itself behind a page: a data-parallel rank, or one of several engines.
+	rankLabels = append([]string{metrics.LabelDPRank, metrics.LabelReplica}, metrics.ReplicaLabels...)
 )
 
 // theEngine holds a template that names an engine in a summary, with its node where it has no pod.

@@ -64,6 +64,7 @@ func Clues() []Clue {
 		{Routing, "gateway_fails", "LLMGatewayFailsRequests", "", Share, "Gateway {engine} fails {value} of its requests, and the engines fail far fewer", one(gatewayFailsAlone(pageWindow))},
 		{Queueing, "admission", "LLMAdmissionStalled", FirstToken, Count, "{value} requests wait at {engine} although its KV cache has room", one(heldBack(2 * minute))},
 		{Engine, "cold_start", "LLMColdStart", "", Count, "{engine} started less than 15 minutes ago, and requests waited", startedCold()},
+		{Memory, "left_gpu", "LLMModelLeftGPU", "", Share, "Only {value} of the model is in GPU memory at {engine}", one(leftGPU())},
 		{Memory, "kv_transfers_lost", "LLMKVTransferFailures", "", Decimal, "{value} KV transfers per request are lost", lostTransfers(modelLabels)},
 		{Prefill, "prefix_hits_fell", "LLMPrefixHitCollapse", "", Share, "The prefix cache hits {value} of what it did the day before",
 			below(promql.Div(hitRatio(modelLabels, pageWindow, 0), above(dayBefore("prefix_hits_before"), 0.2)), 0.5)},
@@ -74,6 +75,7 @@ func Clues() []Clue {
 		{Behaviour, "output_limit", "LLMRunawayGeneration", "", Share, "{value} of requests run into the output limit", runsOn(modelLabels, pageWindow)},
 		{Routing, "slow_replica", "LLMReplicaSkew", "", Seconds, "{engine} alone is slow: first tokens after {value}", lonelyReplica(metrics.TimeToFirstToken)},
 		{Routing, "slow_decoder", "LLMReplicaSkew", "", Seconds, "{engine} alone is slow: {value} between tokens", lonelyReplica(metrics.InterTokenLatency)},
+		{Routing, "rank_queue", "LLMReplicaSkew", FirstToken, Count, "{value} requests wait for rank {dp_rank} of {engine} while another rank has none", one(rankQueue(pageWindow))},
 		{Memory, "preemptions", "LLMPreemptionThrash", "", Decimal, "Each request is preempted {value} times", worst(preempting())},
 		{Memory, "kv_full", "LLMKVPressure", "", Share, "The KV cache is {value} full and requests wait for room", worst(fullCache())},
 		{Memory, "kv_tier_full", "LLMKVOffloadSaturated", "", Share, "The {tier} tier of {engine} takes no more KV cache", one(saturatedTier())},
@@ -128,7 +130,7 @@ func verdict(query string) string {
 // SuspectText returns the Prometheus template that puts a recorded suspect, the dot, into words.
 func SuspectText() string {
 	var labels strings.Builder
-	for _, l := range []string{metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier} {
+	for _, l := range []string{metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank} {
 		fmt.Fprintf(&labels, ` | reReplaceAll "{%s}" .Labels.%s`, l, l)
 	}
 	return `{{ $e := printf "%s %s" .Labels.pod .Labels.server }}{{ if not .Labels.pod }}{{ $e = printf "%s on %s" .Labels.server .Labels.instance }}{{ end }}` +

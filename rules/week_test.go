@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,7 @@ type deployment struct {
 	prefill, knee, capacity float64       // tokens per second; batch at which tokens take twice as long; tokens in the KV cache
 	token                   time.Duration // between tokens of a lone request
 	seqs                    int           // requests that run at once
+	ranks                   int           // how many data-parallel ranks share a page
 	loads                   time.Duration // from the start of an engine until it serves
 	slowStart               int           // requests that find kernels not compiled yet
 
@@ -67,10 +69,11 @@ type deployment struct {
 	smooth   float64 // arrivals per second, as an autoscaler sees them
 }
 
-// engine is one replica, on a GPU and a node of its own.
+// engine is one replica, on a GPU and a node of its own; or one data-parallel rank of it, on a GPU of the node.
 type engine struct {
 	*deployment
 	pod, node, gpu, release string
+	rank                    int
 	started, ready          time.Duration
 	leaves                  bool // gets no more requests and ends with its last one
 	waiting, running        []*job
@@ -81,6 +84,7 @@ type engine struct {
 	counts                  map[string]float64
 	series                  map[string]labels.Labels
 	page, labels, gpuL      []string
+	ranked                  []string // labels with the rank
 }
 
 // week is all fleets.
@@ -223,12 +227,17 @@ func (w *week) scale(f *deployment, at time.Duration) {
 
 // start starts an engine on a node.
 func (w *week) start(f *deployment, at time.Duration, node string) *engine {
-	pod := fmt.Sprintf("%s%s-%d", f.model, f.role, f.born)
-	e := &engine{deployment: f, pod: pod, node: node, gpu: "GPU-" + node, release: f.version, started: at, ready: at + f.loads, computes: at,
+	n, rank := f.born/f.ranks, f.born%f.ranks
+	if rank > 0 {
+		node = f.replicas[len(f.replicas)-1].node
+	}
+	pod := fmt.Sprintf("%s%s-%d", f.model, f.role, n)
+	e := &engine{deployment: f, pod: pod, rank: rank, node: node, gpu: fmt.Sprintf("GPU-%s-%d", node, rank), release: f.version, started: at, ready: at + f.loads, computes: at,
 		counts: map[string]float64{}, series: map[string]labels.Labels{}}
-	e.page = []string{metrics.LabelRuntime, f.runtime, metrics.LabelNamespace, f.name, metrics.LabelPod, pod, metrics.LabelServer, fmt.Sprintf("10.0.%d.%d:8000", f.born/250, f.born%250)}
+	e.page = []string{metrics.LabelRuntime, f.runtime, metrics.LabelNamespace, f.name, metrics.LabelPod, pod, metrics.LabelServer, fmt.Sprintf("10.0.%d.%d:8000", n/250, n%250)}
 	e.labels = append([]string{metrics.LabelModel, f.model, metrics.LabelRole, f.role}, e.page...)
-	e.gpuL = []string{metrics.LabelGPUUUID, e.gpu, metrics.LabelGPU, "0"}
+	e.ranked = append([]string{metrics.LabelDPRank, strconv.Itoa(rank)}, e.labels...)
+	e.gpuL = []string{metrics.LabelGPUUUID, e.gpu, metrics.LabelGPU, strconv.Itoa(rank)}
 	f.born++
 	f.replicas = append(f.replicas, e)
 	return e
@@ -360,7 +369,7 @@ func (w *week) emit(at time.Duration, emit rulesim.Emit) {
 				nodes[e.node] = true
 				plain(metrics.Up.Name, e.node, 1)
 				plain(metrics.GPUNVMLUp.Name, e.node, 1)
-				plain(metrics.GPUExpected.Name, e.node, 1)
+				plain(metrics.GPUExpected.Name, e.node, float64(f.ranks))
 				for xid, severity := range map[string]string{"13": "app", "79": "page"} {
 					plain(metrics.GPUXIDInfo.Name, e.node, 1, metrics.LabelXID, xid, metrics.LabelSeverity, severity)
 				}
@@ -395,9 +404,14 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 		}
 		emit(l, v)
 	}
+	once := func(f *metrics.Family, v float64, who []string, more ...string) { // of the page, not of a rank
+		if e.rank == 0 {
+			show(f, "", v, who, more...)
+		}
+	}
 	c := e.counts
 	show(metrics.GPUUp, "", 1, e.gpuL)
-	show(metrics.GPUMissing, "", 0, nil, metrics.LabelPCIBusID, "0000:01:00.0")
+	show(metrics.GPUMissing, "", 0, nil, metrics.LabelPCIBusID, fmt.Sprintf("0000:0%d:00.0", 1+e.rank))
 	show(metrics.GPURowRemapPending, "", 0, e.gpuL)
 	show(metrics.GPURowRemapFailure, "", 0, e.gpuL)
 	show(metrics.GPUSRAMThreshold, "", 0, e.gpuL)
@@ -423,12 +437,12 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 	show(metrics.GPUPCIeLinkWidth, "", 16, e.gpuL, metrics.LabelState, "max")
 	if at < e.ready {
 		if e.kind == countsNo || e.kind == atEnd {
-			show(metrics.EngineUp, "", 0, e.page, metrics.LabelReason, "loading")
+			once(metrics.EngineUp, 0, e.page, metrics.LabelReason, "loading")
 		}
 		return
 	}
-	show(metrics.EngineUp, "", 1, e.page)
-	show(metrics.EngineInfo, "", 1, e.labels, metrics.LabelVersion, e.release)
+	once(metrics.EngineUp, 1, e.page)
+	once(metrics.EngineInfo, 1, e.labels, metrics.LabelVersion, e.release)
 	show(metrics.EngineGPUInfo, "", 1, e.labels, e.gpuL...)
 	waiting := 0.
 	for _, r := range e.waiting {
@@ -436,43 +450,43 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 			waiting++
 		}
 	}
-	show(metrics.RequestsWaiting, "", waiting, e.labels)
+	show(metrics.RequestsWaiting, "", waiting, e.ranked)
 	if e.kind != embeds {
-		show(metrics.RequestsRunning, "", float64(len(e.running)), e.labels)
+		show(metrics.RequestsRunning, "", float64(len(e.running)), e.ranked)
 		made, counted := c["tokens"], metrics.CountedStep
 		if e.kind != saysAll {
 			made, counted = c["ended_tokens"], metrics.CountedEnd
 		}
-		show(metrics.GenerationTokens, "", math.Floor(made), e.labels)
-		show(metrics.MetricSourceInfo, "", 1, e.page, metrics.LabelMetric, metrics.GenerationTokens.Name, metrics.LabelQuality, "native", metrics.LabelCounted, string(counted))
+		show(metrics.GenerationTokens, "", math.Floor(made), e.ranked)
+		once(metrics.MetricSourceInfo, 1, e.page, metrics.LabelMetric, metrics.GenerationTokens.Name, metrics.LabelQuality, "native", metrics.LabelCounted, string(counted))
 	}
-	show(metrics.PromptTokens, "", math.Floor(c["prompt_sum"]), e.labels)
+	show(metrics.PromptTokens, "", math.Floor(c["prompt_sum"]), e.ranked)
 	histogram := func(f *metrics.Family, count, sum float64) {
-		show(f, "_count", math.Floor(count), e.labels)
-		show(f, "_sum", sum, e.labels)
+		show(f, "_count", math.Floor(count), e.ranked)
+		show(f, "_sum", sum, e.ranked)
 	}
 	if e.kind != countsNo {
 		for _, o := range []metrics.Outcome{metrics.OutcomeStop, metrics.OutcomeLength, metrics.OutcomeAbort, metrics.OutcomeError} {
-			show(metrics.Requests, "", c["ended/"+string(o)], e.labels, metrics.LabelOutcome, string(o))
+			show(metrics.Requests, "", c["ended/"+string(o)], e.ranked, metrics.LabelOutcome, string(o))
 		}
 		histogram(metrics.QueueTime, c["first"], c["queue_sum"])
 		histogram(metrics.RequestPromptTokens, c["first"], c["prompt_sum"])
 	}
 	if e.kind == saysAll || e.kind == atEnd {
-		show(metrics.EngineSteps, "", math.Floor(c["steps"]), e.labels)
+		show(metrics.EngineSteps, "", math.Floor(c["steps"]), e.ranked)
 		histogram(metrics.InterTokenLatency, c["gaps"], c["gaps_sum"])
 		histogram(metrics.RequestGenerationTokens, c["ended"], c["ended_tokens"])
 	}
 	if e.kind == saysAll {
-		show(metrics.EngineStartTime, "", float64(rulesim.Epoch.Add(e.started).Unix()), e.page)
-		show(metrics.KVCacheUsage, "", e.usage, e.labels)
+		once(metrics.EngineStartTime, float64(rulesim.Epoch.Add(e.started).Unix()), e.page)
+		show(metrics.KVCacheUsage, "", e.usage, e.ranked)
 		histogram(metrics.TimeToFirstToken, c["first"], c["first_sum"])
 		histogram(metrics.PrefillTime, c["first"], c["prefill_sum"])
-		show(metrics.Preemptions, "", c["preempted"], e.labels)
-		show(metrics.PrefixCacheQueryTokens, "", c["prompt_sum"], e.labels)
-		show(metrics.PrefixCacheHitTokens, "", c["cached"], e.labels)
-		show(metrics.SpecDecodeDraftTokens, "", math.Floor(c["tokens"]), e.labels)
-		show(metrics.SpecDecodeAcceptedTokens, "", math.Floor(0.7*c["tokens"]), e.labels)
+		show(metrics.Preemptions, "", c["preempted"], e.ranked)
+		show(metrics.PrefixCacheQueryTokens, "", c["prompt_sum"], e.ranked)
+		show(metrics.PrefixCacheHitTokens, "", c["cached"], e.ranked)
+		show(metrics.SpecDecodeDraftTokens, "", math.Floor(c["tokens"]), e.ranked)
+		show(metrics.SpecDecodeAcceptedTokens, "", math.Floor(0.7*c["tokens"]), e.ranked)
 	}
 	for _, o := range e.objectives {
 		events, bad, known := 0., 0., e.kind == saysAll
@@ -491,12 +505,12 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 			events, bad, known = c["judged"], c["failed"], e.kind != countsNo
 		}
 		if !known {
-			show(metrics.SLOCounted, "", 0, e.labels, metrics.LabelSLO, o.Name, metrics.LabelReason, "signal_missing")
+			show(metrics.SLOCounted, "", 0, e.ranked, metrics.LabelSLO, o.Name, metrics.LabelReason, "signal_missing")
 			continue
 		}
-		show(metrics.SLOCounted, "", 1, e.labels, metrics.LabelSLO, o.Name)
-		show(metrics.SLOEvents, "", events, e.labels, metrics.LabelSLO, o.Name, metrics.LabelThreshold, "0.5")
-		show(metrics.SLOBadEvents, "", bad, e.labels, metrics.LabelSLO, o.Name, metrics.LabelThreshold, "0.5")
+		show(metrics.SLOCounted, "", 1, e.ranked, metrics.LabelSLO, o.Name)
+		show(metrics.SLOEvents, "", events, e.ranked, metrics.LabelSLO, o.Name, metrics.LabelThreshold, "0.5")
+		show(metrics.SLOBadEvents, "", bad, e.ranked, metrics.LabelSLO, o.Name, metrics.LabelThreshold, "0.5")
 	}
 }
 
@@ -510,7 +524,7 @@ func ordinary() *week {
 	add := func(f deployment) *deployment {
 		f.runtime, f.version = cmp.Or(f.runtime, "vllm"), cmp.Or(f.version, "0.30.0")
 		f.model = cmp.Or(f.model, f.name)
-		f.token, f.knee, f.seqs = cmp.Or(f.token, 15*time.Millisecond), cmp.Or(f.knee, 60), cmp.Or(f.seqs, 128)
+		f.token, f.knee, f.seqs, f.ranks = cmp.Or(f.token, 15*time.Millisecond), cmp.Or(f.knee, 60), cmp.Or(f.seqs, 128), cmp.Or(f.ranks, 1)
 		f.prefill, f.capacity, f.loads = cmp.Or(f.prefill, 40000), cmp.Or(f.capacity, 400_000), cmp.Or(f.loads, 4*time.Minute)
 		if f.objectives == nil {
 			f.objectives = slo.Defaults()
@@ -545,7 +559,7 @@ func ordinary() *week {
 	}})
 	computes.after = add(deployment{name: "split", role: "decode", want: replicas(3)})
 
-	add(deployment{name: "batch", want: replicas(2), token: 25 * time.Millisecond, objectives: named("batch", false, slo.Availability),
+	add(deployment{name: "batch", want: replicas(2), ranks: 2, token: 25 * time.Millisecond, objectives: named("batch", false, slo.Availability),
 		draw: func(w *week, _ time.Duration) job {
 			return job{prompt: w.lognormal(1500, 0.5), output: 1 + min(w.lognormal(3500, 0.5), 12000)}
 		},

@@ -73,6 +73,12 @@ func Incidents() []Incident {
 			Cause:  rules.KVOffloadSaturated,
 		},
 		{
+			Name: "model-left-gpu", Story: "Ollama loads its model again after its container lost the GPU: the CPU computes, twenty times slower, and nothing fails",
+			Fleet: onDemand(), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, one(0, func(r *world.Replica) { r.LeaveGPU(1, 20) }))},
+			Cause:  rules.ModelLeftGPU,
+		},
+		{
 			Name: "runaway-generation", Story: "the model no longer stops: most outputs run into the limit",
 			Fleet: chat(), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.OutputTokens = 5000 })},
@@ -123,6 +129,12 @@ func Incidents() []Incident {
 			Name: "wedged-engine", Story: "the core of one engine hangs; its health endpoint and its page go on answering",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Wedged = true }))},
+			Page:   rules.EngineStalled, Within: 2 * minute, Cause: rules.EngineStalled,
+		},
+		{
+			Name: "wedged-rank", Story: "one of four data-parallel ranks hangs; the others serve, and the page that they share moves on",
+			Fleet: with(chat(), func(f *world.Fleet) { f.Ranks, f.LeastLoaded = true, true }), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, one(2, func(r *world.Replica) { r.Engine.Wedged = true }))},
 			Page:   rules.EngineStalled, Within: 2 * minute, Cause: rules.EngineStalled,
 		},
 		{
@@ -462,4 +474,13 @@ func crashes(replica int, every, loading time.Duration, times int) (faults []Fau
 		faults = append(faults, fault(time.Duration(i)*every, one(replica, func(r *world.Replica) { r.Restart(loading) })))
 	}
 	return faults
+}
+
+// onDemand returns Ollama with one model under little load. It counts nothing: its only objective is on what probes get.
+func onDemand() world.Fleet {
+	return with(chat(), func(f *world.Fleet) {
+		f.Replicas, f.Runtimes, f.Probes = 1, []metrics.Runtime{metrics.Ollama}, true
+		f.Objectives = []slo.Objective{slo.Objective{Name: "probes", Signal: slo.ProbeAvailability, Target: slo.Defaults()[2].Target}.WithDefaults()}
+		f.Profile.Release, f.Profile.Arrivals, f.Profile.MaxBatch = "0.12.6", 0.02, 4
+	})
 }

@@ -222,13 +222,26 @@ func Public() []Incident {
 		{
 			Name: "fabric-manager-latched", Story: "the same, but the driver keeps the state Completed from before",
 			Fleet: three(metrics.VLLM), Lasts: 20 * minute,
-			Faults: []Fault{fault(0, func(*world.World) {})},
+			Faults: []Fault{fault(0, func(w *world.World) { w.ManagerDead = true })},
 			Report: &Report{
 				Source:  "NVIDIA/NVSentinel, design ADR-050",
 				Said:    "fabric state keeps its last value; only the unit's state and its journal show it; 2.5 weeks",
 				Assumed: "no engine over several GPUs starts meanwhile; one that does fails, and its model is down or its engine restarts again and again",
 				Noticed: 17 * 24 * time.Hour,
-				Missed:  "NVML says Completed, and the exporter does not read the units of the host",
+				Missed:  "NVML says Completed, and by default the exporter does not see the processes of the host",
+			},
+		},
+		{
+			Name: "fabric-manager-seen", Story: "the same, under an exporter that may see the processes of the host",
+			Fleet: with(three(metrics.VLLM), func(f *world.Fleet) { f.SeesProcesses = true }), Lasts: 20 * minute,
+			Faults: []Fault{fault(0, func(w *world.World) { w.ManagerDead = true })},
+			Cause:  rules.GPUFabricUnhealthy,
+			Report: &Report{
+				Source:  "NVIDIA/NVSentinel 883, design ADR-050",
+				Said:    "fabric state keeps its last value; 2.5 weeks",
+				Assumed: "ownership.processes is on; four NVSwitches",
+				Noticed: 17 * 24 * time.Hour,
+				Sign:    "llm_gpu_fabric_manager_up == 0",
 			},
 		},
 		{
@@ -308,6 +321,30 @@ func Public() []Incident {
 				Said:    "memory grows under load to the limit of 64 GiB, the pod is restarted after OOM; releases 0.24.0 to 0.27.1",
 				Assumed: "killed every 65 minutes; loads for three; the memory itself is not played",
 				Sign:    "changes(llm_engine_start_time_seconds[5m]) > 0",
+			},
+		},
+		{
+			Name: "uneven-ranks", Story: "the engine's own balancer sends nearly everything to two of eight data-parallel ranks",
+			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Ranks, f.LeastLoaded, f.Profile.MaxBatch = 8, true, true, 64 }), Lasts: 60 * minute,
+			Faults: []Fault{fault(0, func(w *world.World) { w.Favours = 2 })},
+			Page:   rules.FastBurn, Cause: rules.ReplicaSkew,
+			Report: &Report{
+				Source:  "vllm-project/vllm 36748, 40279, 48808",
+				Said:    "8 ranks on 8 B200, --max-num-seqs 64, 512 clients: two ranks with 117 and 108 requests waiting and KV at 100%, the others far less; elsewhere after 48 to 72 hours, with GPUs idle",
+				Assumed: "H100, an 8B model; two ranks get all new requests; it lasts an hour",
+				Sign:    "max by (pod) (llm_engine_requests_waiting) > 4",
+			},
+		},
+		{
+			Name: "ollama-on-cpu", Story: "after hours of good service Ollama loads its model again without its GPU and answers from the CPU",
+			Fleet: onDemand(), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, one(0, func(r *world.Replica) { r.LeaveGPU(1, 20) }))},
+			Cause:  rules.ModelLeftGPU,
+			Report: &Report{
+				Source:  "ollama/ollama 10300, 8594, 5035, 3930, 7765, 10257",
+				Said:    "6 to 40 hours after a start requests use the CPU only, with room in GPU memory; nvidia-smi on the host is fine; a restart of the container helps",
+				Assumed: "one model, which stays loaded; twenty times slower",
+				Sign:    "llm_engine_model_gpu_memory_bytes / llm_engine_model_memory_bytes < 0.95",
 			},
 		},
 		{

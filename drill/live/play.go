@@ -194,14 +194,13 @@ func (p *Play) Config() ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.past.World.Replicas {
-		if r.Gone {
-			continue
+		if r.Target() {
+			config.Targets = append(config.Targets, target{URL: "http://" + r.Host, Labels: r.Labels()})
 		}
-		t := target{URL: "http://" + r.Host, Labels: r.Labels()}
-		if p.around.gpus != nil {
-			t.GPUs = []string{strconv.Itoa(r.GPU.Index)}
+		if !r.Gone && p.around.gpus != nil {
+			t := &config.Targets[len(config.Targets)-1]
+			t.GPUs = append(t.GPUs, strconv.Itoa(r.GPU.Index))
 		}
-		config.Targets = append(config.Targets, t)
 	}
 	if p.Incident.Fleet.Objectives != nil { // otherwise the exporter's defaults hold
 		config.Objectives = p.Objectives()

@@ -80,7 +80,7 @@ func (e *exporter) start() (err error) {
 func (e *exporter) discover() (err error) {
 	var found []engine.TargetConfig
 	for _, r := range e.world.Replicas {
-		if !r.Gone {
+		if r.Target() {
 			found = append(found, engine.TargetConfig{
 				URL: "http://" + r.Host, Transport: r,
 				Labels: r.Labels(),
@@ -224,6 +224,10 @@ func (e *exporter) gpus(emit rulesim.Emit) error {
 func (e *exporter) nvml(put world.Put) {
 	n := float64(len(e.world.Replicas))
 	put(metrics.GPUExpected, n)
+	if e.world.Fleet.SeesProcesses {
+		put(metrics.GPUSwitches, 4)
+		put(metrics.GPUFabricManagerUp, metrics.Bool(!e.world.ManagerDead))
+	}
 	if e.mismatched {
 		put(metrics.GPUNVMLUp, 0, "lib_rm_version_mismatch")
 		return

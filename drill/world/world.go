@@ -34,6 +34,10 @@ type Fleet struct {
 	Objectives []slo.Objective
 	// LeastLoaded makes the router send a request to the replica with the fewest, not to the next one.
 	LeastLoaded bool
+	// Ranks makes the replicas data-parallel ranks of one vLLM: they share its pod and its page.
+	Ranks bool
+	// SeesProcesses lets the exporter see the processes of the host, which has four NVSwitches.
+	SeesProcesses bool
 	// Probes makes the exporter ask each replica, ProbesGateway the address of the fleet's users.
 	Probes, ProbesGateway bool
 	// ReadsGateway makes the exporter read the page of the gateway at that address, which is LiteLLM's.
@@ -59,6 +63,10 @@ type World struct {
 	Traffic  *drill.Traffic // for all replicas together
 	// ExporterDown stops the exporter from answering; afterwards it starts anew.
 	ExporterDown bool
+	// Favours limits the router to the first so many replicas; 0 means all.
+	Favours int
+	// ManagerDead means that the fabric manager's process has ended. GPUs keep the state that it left.
+	ManagerDead bool
 	// Idle leaves the fleet without clients.
 	Idle bool
 	// Hold keeps requests while no engine is up, as the activator of a platform that scales to zero does.
@@ -119,10 +127,16 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 		n := strconv.Itoa(i)
 		r := &Replica{world: w, Runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, Pod: f.Profile.Model + "-" + n, Host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
 		r.Profile.Started = epoch.Add(-24 * time.Hour)
+		if f.Ranks && i > 0 {
+			r.Profile.Rank, r.Pod, r.Host = i, w.Replicas[0].Pod, w.Replicas[0].Host
+		}
 		page := drill.NewDialect(r.Runtime, r.Profile)
 		r.page = page
 		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), w.observe(r, page))
 		w.Replicas = append(w.Replicas, r)
+		if r.Profile.Rank > 0 {
+			w.Replicas[0].page.(*drill.VLLM).Join(page.(*drill.VLLM))
+		}
 	}
 	return w
 }
@@ -143,10 +157,19 @@ func (r *Replica) Restart(loading time.Duration) {
 	r.GPU.readyAt = r.world.now + loading
 }
 
+// LeaveGPU moves a share of the weights of an Ollama from GPU memory to the host's, which makes it a factor slower.
+func (r *Replica) LeaveGPU(share, factor float64) {
+	r.page.(*drill.Ollama).OnGPU = 1 - share
+	r.Engine.Slow = factor
+}
+
 // Labels returns the labels that discovery sets for the replica.
 func (r *Replica) Labels() map[string]string {
 	return map[string]string{metrics.LabelNamespace: Namespace, metrics.LabelPod: r.Pod}
 }
+
+// Target reports whether the exporter reads a page of the replica.
+func (r *Replica) Target() bool { return !r.Gone && r.Profile.Rank == 0 }
 
 // Page returns the page that the engine serves now; nil while its port is closed.
 func (r *Replica) Page() http.Handler {
@@ -260,9 +283,9 @@ func (w *World) send(requests []*drill.Request) {
 
 // route picks the next replica whose port is open: health checks see no more than that.
 func (w *World) route() (to *Replica) {
-	first := w.next
-	for i := range w.Replicas {
-		n := (first + 1 + i) % len(w.Replicas)
+	first, many := w.next, cmp.Or(w.Favours, len(w.Replicas))
+	for i := range many {
+		n := (first + 1 + i) % many
 		r := w.Replicas[n]
 		if !r.Down && (to == nil || r.Engine.Holds() < to.Engine.Holds()) {
 			to, w.next = r, n

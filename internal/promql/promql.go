@@ -238,8 +238,13 @@ func operand(op parser.ItemType, e Expr, left bool) Expr {
 // Parser parses PromQL without experimental features: it accepts what every supported server understands.
 var Parser = parser.NewParser(parser.Options{})
 
-// Pretty prints a long expression over several lines.
-func Pretty(e Expr) string { return parser.Prettify(e) }
+// Pretty prints a long expression over several lines. It indents by one space where Prometheus does by two: half of a file
+// of deep expressions would be spaces.
+func Pretty(e Expr) string {
+	return indentation.ReplaceAllStringFunc(parser.Prettify(e), func(spaces string) string { return spaces[len(spaces)/2:] })
+}
+
+var indentation = regexp.MustCompile(`(?m)^ +`)
 
 // Where returns e with more matchers on each of its selectors. e is not changed.
 func Where(e Expr, m ...*Matcher) Expr {
