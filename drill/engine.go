@@ -79,6 +79,7 @@ type Engine struct {
 	observer         Observer
 	random           *rand.Rand
 	now              time.Duration
+	unreported       bool // what clients cancelled: the next step reports it
 	arriving         []*Request
 	waiting, running []*Request
 	total, used      int // KV blocks
@@ -111,6 +112,14 @@ func (e *Engine) Restart(ready time.Duration, o Observer) {
 	e.waiting, e.running, e.used, e.Wedged, e.Broken, e.moves = nil, nil, 0, false, false, moves{kept: kept}
 	e.now, e.observer = max(e.now, ready), o
 	e.stored = e.now
+}
+
+// Cancel ends all requests, as when their clients disconnect. vLLM reports it with its next step (vllm#22545).
+func (e *Engine) Cancel() {
+	for _, r := range e.running {
+		e.release(r)
+	}
+	e.waiting, e.running, e.unreported = nil, nil, true
 }
 
 // Busy returns how long the engine has computed so far.
@@ -245,6 +254,7 @@ func (e *Engine) step() {
 	took := time.Duration(e.stepSeconds(tokens, context, attended, drafted, e.Clock) * e.Slow * float64(time.Second))
 	e.now += took
 	e.busy += took
+	e.unreported = false
 	e.observer.Computed(tokens, len(e.fetching))
 	e.finish(start)
 	e.report()
@@ -337,5 +347,8 @@ func (e *Engine) release(r *Request) {
 func blocks(tokens int) int { return (tokens + blockTokens - 1) / blockTokens }
 
 func (e *Engine) report() {
+	if e.unreported {
+		return
+	}
 	e.observer.State(len(e.running), len(e.waiting)+len(e.fetching), float64(e.used)/float64(e.total))
 }

@@ -51,8 +51,10 @@ var (
 		"A model that a page serves, or served last while it does not answer, always 1. It ends when the page is no target any more.", ReplicaLabels)
 	RecordedGateway = recorded(Never, "page:llm_gateway:last",
 		"A page that is a gateway's, or was when it last answered, always 1. It ends when the page is no target any more.", PageLabels, with(LabelRole))
+	RecordedGPUBusy = recorded(Never, "page:llm_engine_gpu_busy:last1m",
+		"How many GPUs of a page's engine were busy at every scrape of a minute; absent for none.", PageLabels)
 	RecordedRankStalled = recorded(Never, "rank:llm_engine_stalled:last1m",
-		"A rank of a replica, or the replica where it has none, that has work and makes no progress, always 1 and absent otherwise.", ReplicaLabels, with(LabelDPRank, LabelReplica))
+		"A rank of a replica, or all of it where the rank is empty, that has work and makes no progress in steps or tokens, always 1 and absent otherwise.", ReplicaLabels, with(LabelDPRank, LabelReplica))
 	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",
 		"Share of the ranks of a replica that have work and make no progress; 1 for one that stands still as a whole, absent otherwise.", ReplicaLabels)
 	RecordedUnanswered = recorded(Never, "address:llm_probe_unanswered:last2m",

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -218,7 +219,7 @@ func startedCold(m ...*promql.Matcher) promql.Expr {
 // lost the requests of two minutes.
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2,
-		Records: []Record{{Name: metrics.RecordedRankStalled, Expr: standing(rankLabels)}, {Name: metrics.RecordedStalled, Expr: stalled()}}, Alerts: []*Alert{ModelStalled, EngineStalled}}
+		Records: []Record{{Name: metrics.RecordedGPUBusy, Expr: gpuBusy()}, {Name: metrics.RecordedRankStalled, Expr: promql.Or(standing(rankLabels), standing(replicaLabels))}, {Name: metrics.RecordedStalled, Expr: stalled()}}, Alerts: []*Alert{ModelStalled, EngineStalled}}
 }
 
 // standing returns each replica or rank that has work but has made no progress for as long as progress should take to
@@ -227,7 +228,7 @@ func stallGroup() Group {
 func standing(by []string) promql.Expr {
 	steps := promql.And(working(by, minute), counted(by, metrics.EngineSteps))
 	tokens := both(working(by, 5*minute), counted(by, metrics.KVCacheUsage), counted(by, metrics.GenerationTokens))
-	return promql.CountBy(by, promql.Or(still(by, steps, minute), still(by, promql.And(tokens, perStep(), promql.On(pageLabels...)), 5*minute)))
+	return promql.CountBy(by, promql.Or(owing(by, steps, minute), owing(by, promql.And(tokens, perStep(), promql.On(pageLabels...)), 5*minute)))
 }
 
 // counted returns each replica or rank that has a number of the family.
@@ -235,12 +236,32 @@ func counted(by []string, f *metrics.Family) promql.Expr { return promql.CountBy
 
 // perRank returns the data-parallel ranks of the alert's replica that have a number of the family.
 func perRank(f *metrics.Family) promql.Expr {
-	return promql.CountBy([]string{metrics.LabelDPRank}, promql.Vector(f, same(replicaLabels...)...))
+	return promql.CountBy([]string{metrics.LabelDPRank}, promql.Vector(f, append(same(replicaLabels...), promql.Ne(metrics.LabelDPRank, ""))...))
 }
 
 // still leaves those that show no change within a window.
 func still(by []string, who promql.Expr, d time.Duration) promql.Expr {
 	return promql.Unless(who, progress(by, d))
+}
+
+// owing leaves those whose work is not only what they showed last: when clients cancel all that runs, vLLM shows it until
+// its next step (vllm#22545). Twenty answers that were due within the window prove the work, for a replica also a busy GPU
+// or requests that go on ending badly; then they stand still until something changes.
+func owing(by []string, who promql.Expr, d time.Duration) promql.Expr {
+	noneDue := below(times(d.Seconds(), promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, good), hour))), 20)
+	ended := promql.Vector(metrics.Requests)
+	on, proven := pageLabels, promql.Or(promql.Vector(metrics.RecordedGPUBusy), promql.CountBy(pageLabels, shown(metrics.RecordedStalled, 0)),
+		promql.CountBy(pageLabels, promql.Unless(ended, promql.Equal(ended, shown(metrics.Requests, d/2)))))
+	if slices.Contains(by, metrics.LabelDPRank) { // the page of all ranks proves nothing about one
+		on, proven = by, shown(metrics.RecordedRankStalled, 0)
+	}
+	return promql.Unless(still(by, who, d), promql.Unless(noneDue, proven, promql.On(on...)))
+}
+
+// gpuBusy returns each page whose engine keeps a GPU busy.
+func gpuBusy() promql.Expr {
+	return promql.CountBy(pageLabels, promql.And(promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo)),
+		busy(minute), promql.On(onGPULabels()...)))
 }
 
 // perStep returns each page that counts tokens as they are made.
@@ -262,9 +283,9 @@ func stalled() promql.Expr {
 	counts := promql.Or(counted(replicaLabels, metrics.EngineSteps), perStep)
 	whole := func(who promql.Expr, d time.Duration) promql.Expr { return still(replicaLabels, who, d) }
 	replicas := promql.CountBy(replicaLabels, promql.Or(
-		standing(replicaLabels),
-		whole(promql.And(working(replicaLabels, 10*minute), promql.Or(perStep, promql.Unless(counted(replicaLabels, metrics.Requests), tokens))), 10*minute),
-		whole(promql.And(working(replicaLabels, 30*minute), tokens), 30*minute),
+		promql.Max(replicaLabels, promql.Vector(metrics.RecordedRankStalled, promql.Eq(metrics.LabelDPRank, ""), promql.Eq(metrics.LabelReplica, ""))),
+		owing(replicaLabels, promql.And(working(replicaLabels, 10*minute), promql.Or(perStep, promql.Unless(counted(replicaLabels, metrics.Requests), tokens))), 10*minute),
+		owing(replicaLabels, promql.And(working(replicaLabels, 30*minute), tokens), 30*minute),
 		whole(both(working(replicaLabels, answersWindow), answersDue(replicaLabels), tokens), answersWindow),
 		whole(promql.And(spinning(busy(10*minute)), counts), 5*minute),
 		whole(promql.And(spinning(promql.And(busy(minute), atIdlePower())), counts), minute)))

@@ -80,6 +80,7 @@ type engine struct {
 	computes                time.Duration // until when it computes prompts
 	served                  int
 	capped                  bool // its GPU is held at a power limit
+	cancelled               bool // its last request: vLLM shows it as running until the next step
 	usage                   float64
 	counts                  map[string]float64
 	series                  map[string]labels.Labels
@@ -345,6 +346,7 @@ func (e *engine) end(r *job) {
 	if r.outcome == metrics.OutcomeError {
 		e.add("failed", 1)
 	}
+	e.cancelled = r.outcome == metrics.OutcomeAbort && e.kind == saysAll
 	if r.outcome != metrics.OutcomeAbort {
 		e.add("judged", 1)
 	}
@@ -452,7 +454,11 @@ func (e *engine) emit(at time.Duration, emit rulesim.Emit) {
 	}
 	show(metrics.RequestsWaiting, "", waiting, e.ranked)
 	if e.kind != embeds {
-		show(metrics.RequestsRunning, "", float64(len(e.running)), e.ranked)
+		running := len(e.running)
+		if running == 0 && waiting == 0 && e.cancelled {
+			running = 1
+		}
+		show(metrics.RequestsRunning, "", float64(running), e.ranked)
 		made, counted := c["tokens"], metrics.CountedStep
 		if e.kind != saysAll {
 			made, counted = c["ended_tokens"], metrics.CountedEnd

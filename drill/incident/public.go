@@ -423,6 +423,22 @@ func Public() []Incident {
 			},
 		},
 		{
+			Name: "cancelled-not-wedged", Story: "the only client cancels what runs, and no other comes: the gauges show it as running for as long",
+			Fleet: with(three(metrics.VLLM), func(f *world.Fleet) { f.Replicas, f.Profile.Arrivals = 1, 0.004 }), Lasts: 60 * minute, Quiet: true,
+			Faults: []Fault{
+				fault(0, func(w *world.World) {
+					w.Idle = true
+					w.Replicas[0].Engine.Offer(&drill.Request{Arrival: w.Now(), Prompt: 4000, Output: 4000})
+				}),
+				fault(20*time.Second, one(0, func(r *world.Replica) { r.Engine.Cancel() })),
+			},
+			Report: &Report{
+				Source:  "vllm-project/vllm 22545, 29928",
+				Said:    "all requests cancelled: running 106, waiting 15 and KV 90.4% stay, at 0 tokens per second, until the next step; a router that reads them sends nothing more",
+				Assumed: "one client in place of a load test; 14 requests an hour before it",
+			},
+		},
+		{
 			Name: "fabric-boot", Story: "GPUs register with the fabric within half a minute of a boot",
 			Fleet: three(metrics.VLLM), Lasts: 30 * minute, Quiet: true,
 			Faults: []Fault{
