@@ -52,7 +52,7 @@ var (
 	RecordedGateway = recorded(Never, "page:llm_gateway:last",
 		"A page that is a gateway's, or was when it last answered, always 1. It ends when the page is no target any more.", PageLabels, with(LabelRole))
 	RecordedGPUBusy = recorded(Never, "page:llm_engine_gpu_busy:last1m",
-		"How many GPUs of a page's engine were busy at every scrape of a minute; absent for none.", PageLabels)
+		"How many GPUs that a page's engine has to itself were busy at every scrape of a minute; absent for none.", PageLabels)
 	RecordedRankStalled = recorded(Never, "rank:llm_engine_stalled:last1m",
 		"A rank of a replica, or all of it where the rank is empty, that has work and makes no progress in steps or tokens, always 1 and absent otherwise.", ReplicaLabels, with(LabelDPRank, LabelReplica))
 	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",

@@ -218,8 +218,11 @@ func startedCold(m ...*promql.Matcher) promql.Expr {
 // stallGroup keeps its causes apart from the others and runs twice as often: an engine found wedged after two minutes has
 // lost the requests of two minutes.
 func stallGroup() Group {
-	return Group{Name: "llm-cause-stall", Interval: Interval / 2,
-		Records: []Record{{Name: metrics.RecordedGPUBusy, Expr: gpuBusy()}, {Name: metrics.RecordedRankStalled, Expr: promql.Or(standing(rankLabels), standing(replicaLabels))}, {Name: metrics.RecordedStalled, Expr: stalled()}}, Alerts: []*Alert{ModelStalled, EngineStalled}}
+	return Group{Name: "llm-cause-stall", Interval: Interval / 2, Records: []Record{
+		{Name: metrics.RecordedGPUBusy, Expr: usesAlone(busy(minute))},
+		{Name: metrics.RecordedRankStalled, Expr: promql.Or(standing(rankLabels), standing(replicaLabels))},
+		{Name: metrics.RecordedStalled, Expr: stalled()},
+	}, Alerts: []*Alert{ModelStalled, EngineStalled}}
 }
 
 // standing returns each replica or rank that has work but has made no progress for as long as progress should take to
@@ -245,8 +248,8 @@ func still(by []string, who promql.Expr, d time.Duration) promql.Expr {
 }
 
 // owing leaves those whose work is not only what they showed last: when clients cancel all that runs, vLLM shows it until
-// its next step (vllm#22545). Twenty answers that were due within the window prove the work, for a replica also a busy GPU
-// or requests that go on ending badly; then they stand still until something changes.
+// its next step (vllm#22545). Twenty answers that were due within the window prove the work, for a replica also a busy
+// GPU of its own or requests that go on ending badly; then they stand still until something changes.
 func owing(by []string, who promql.Expr, d time.Duration) promql.Expr {
 	noneDue := below(times(d.Seconds(), promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, good), hour))), 20)
 	ended := promql.Vector(metrics.Requests)
@@ -256,12 +259,6 @@ func owing(by []string, who promql.Expr, d time.Duration) promql.Expr {
 		on, proven = by, shown(metrics.RecordedRankStalled, 0)
 	}
 	return promql.Unless(still(by, who, d), promql.Unless(noneDue, proven, promql.On(on...)))
-}
-
-// gpuBusy returns each page whose engine keeps a GPU busy.
-func gpuBusy() promql.Expr {
-	return promql.CountBy(pageLabels, promql.And(promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo)),
-		busy(minute), promql.On(onGPULabels()...)))
 }
 
 // perStep returns each page that counts tokens as they are made.
@@ -344,11 +341,15 @@ func answersDue(by []string) promql.Expr {
 
 // spinning returns each replica that has one of these GPUs to itself and generated tokens within the hour.
 func spinning(gpus promql.Expr) promql.Expr {
+	return promql.And(above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), hour)), 0), usesAlone(gpus), promql.On(pageLabels...))
+}
+
+// usesAlone returns how many of these GPUs each page's engine has to itself.
+func usesAlone(gpus promql.Expr) promql.Expr {
 	gpu := onGPULabels()
 	onGPU := promql.Max(append([]string{metrics.LabelGPUUUID}, pageLabels...), promql.Vector(metrics.EngineGPUInfo))
 	alone := promql.And(gpus, promql.Equal(promql.CountBy(gpu, onGPU), promql.Num(1)))
-	return promql.And(above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), hour)), 0),
-		promql.And(onGPU, alone, promql.On(gpu...)), promql.On(pageLabels...))
+	return promql.CountBy(pageLabels, promql.And(onGPU, alone, promql.On(gpu...)))
 }
 
 // busy returns each GPU that was busy at every scrape of a window, both ends included.
