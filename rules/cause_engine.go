@@ -248,17 +248,19 @@ func still(by []string, who promql.Expr, d time.Duration) promql.Expr {
 }
 
 // owing leaves those whose work is not only what they showed last: when clients cancel all that runs, vLLM shows it until
-// its next step (vllm#22545). Twenty answers that were due within the window prove the work, for a replica also a busy
-// GPU of its own or requests that go on ending badly; then they stand still until something changes.
+// its next step (vllm#22545). Twenty answers that were due within the window prove the work of more than one request: the
+// last of an evening is alone. For a replica so do a busy GPU of its own and requests that go on ending badly. Then they
+// stand still until something changes.
 func owing(by []string, who promql.Expr, d time.Duration) promql.Expr {
-	noneDue := below(times(d.Seconds(), promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, good), hour))), 20)
+	due := times(d.Seconds(), promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, good), hour)))
+	lone := promql.And(due, below(promql.Add(promql.Sum(by, promql.Vector(metrics.RequestsRunning)), promql.Sum(by, promql.Vector(metrics.RequestsWaiting))), 2))
 	ended := promql.Vector(metrics.Requests)
 	on, proven := pageLabels, promql.Or(promql.Vector(metrics.RecordedGPUBusy), promql.CountBy(pageLabels, shown(metrics.RecordedStalled, 0)),
 		promql.CountBy(pageLabels, promql.Unless(ended, promql.Equal(ended, shown(metrics.Requests, d/2)))))
 	if slices.Contains(by, metrics.LabelDPRank) { // the page of all ranks proves nothing about one
 		on, proven = by, shown(metrics.RecordedRankStalled, 0)
 	}
-	return promql.Unless(still(by, who, d), promql.Unless(noneDue, proven, promql.On(on...)))
+	return promql.Unless(still(by, who, d), promql.Unless(promql.Or(below(due, 20), lone), proven, promql.On(on...)))
 }
 
 // perStep returns each page that counts tokens as they are made.
