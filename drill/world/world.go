@@ -34,7 +34,7 @@ type Fleet struct {
 	Objectives []slo.Objective
 	// LeastLoaded makes the router send a request to the replica with the fewest, not to the next one.
 	LeastLoaded bool
-	// Ranks makes the replicas data-parallel ranks of one vLLM: they share its pod and its page.
+	// Ranks makes the replicas data-parallel ranks of one vLLM: they share its pod and its page, and none may restart alone.
 	Ranks bool
 	// SeesProcesses lets the exporter see the processes of the host, which has four NVSwitches.
 	SeesProcesses bool
