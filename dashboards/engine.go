@@ -274,7 +274,7 @@ func bucketRow(s scope) []Panel {
 
 func featureRow(s scope) []Panel {
 	return []Panel{
-		lines("Speculation accepted", share, 12, About{
+		lines("Speculation accepted", share, 8, About{
 			"Share of drafted tokens that the model accepted; the worst replica's, on engines that show a gauge.",
 			"Below about a third speculation costs more than it saves.",
 			"A step down: other traffic, other sampling, or a draft model that does not match."},
@@ -282,7 +282,14 @@ func featureRow(s scope) []Panel {
 				promql.Min(models, s.of(metrics.SpecDecodeAcceptance))), modelLegend}).
 			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard).
 			movesIn("speculation-collapse"),
-		lines("LoRA adapters in use", number, 12, About{
+		lines("Requests with NaN per hour", number, 8, About{
+			"Requests within the last hour whose logits had NaN, per replica, where the engine looks for it.",
+			"Their answers are garbage, and nothing else shows it.",
+			"One replica: its GPU. All: weights, a kernel or the release."},
+			Query{s.lastHour(replicas, metrics.CorruptedRequests), replicaLegend}).bad(1, 1).empty("vLLM looks for NaN only with VLLM_COMPUTE_NANS_IN_LOGITS=1.").
+			runbook("LLMAnswersCorrupted").next(rules.IncidentDashboard).
+			notDrilled(noEngine),
+		lines("LoRA adapters in use", number, 8, About{
 			"Adapters that running requests use, per replica.",
 			"More adapters than slots means swapping, which looks like queueing.",
 			"At the limit: spread adapters over replicas."},

@@ -214,6 +214,8 @@ func linkRow(s scope) []Panel {
 	manager := promql.Max(nodes, s.of(metrics.GPUFabricManagerUp))
 	some := func(e promql.Expr) promql.Expr { return promql.Gt(promql.Max(nodes, e), promql.Num(0)) }
 	managed := promql.Or(some(s.of(metrics.GPUSwitches)), some(promql.Over("max_over_time", s.of(metrics.GPUFabricManagerUp), 24*hour)))
+	fatal := promql.CountBy(by(nodes, metrics.LabelPCIBusID, metrics.LabelSXID), promql.Lt(
+		promql.Sub(promql.Call("time"), s.of(metrics.GPUSXIDLastTimestamp, promql.Eq(metrics.LabelSeverity, "fatal"))), promql.Num((24*hour).Seconds())))
 	return []Panel{
 		lines("PCIe traffic", bandwidth, 8, About{
 			"Bytes per second over PCIe in both directions.",
@@ -256,12 +258,13 @@ func linkRow(s scope) []Panel {
 			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard).
 			notDrilled("links wear for an hour before a ticket"),
 		timeline("Fabric", 24, About{
-			"Health checks of the NVSwitch fabric that fail, a registration that is not completed, and a fabric manager that does not run, where the exporter may see that.",
+			"Health checks of the NVSwitch fabric that fail, a registration that is not completed, fatal errors (SXids) of a switch within a day, and a fabric manager that does not run; the last two where the exporter may see them.",
 			"A GPU outside the fabric cannot take part in tensor parallelism.",
 			"Failing: look at the fabric manager before the GPU."},
 			bad("unhealthy"), stateOfGPU(promql.Max(by(gpus, metrics.LabelCheck), s.of(metrics.GPUFabricHealth)), "{{check}}"),
 			stateOfGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed"))), "{{state}}"),
-			Query{promql.And(promql.Sub(promql.Num(1), manager), managed), nodeLegend + " fabric manager"}).
+			Query{promql.And(promql.Sub(promql.Num(1), manager), managed), nodeLegend + " fabric manager"},
+			Query{fatal, nodeLegend + " NVSwitch {{pci_bus_id}} SXid {{sxid}}"}).
 			empty("This node has no NVSwitch fabric.").runbook("LLMGPUFabricUnhealthy").next(rules.IncidentDashboard).
 			notDrilled("no check fails in the drill"),
 	}

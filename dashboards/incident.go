@@ -372,7 +372,7 @@ func leversRow() []Panel {
 		levers("Decode", "LLMBatchKnee", "LLMRunawayGeneration", "LLMSpeculationCollapse"),
 		levers("GPU", "LLMGPUThrottledUnderBurn", "LLMGPUCriticalXID", "LLMGPUUncorrectableECC", "LLMGPURowRemapFailure"),
 		levers("Release", "LLMReleaseRegression", "LLMEngineCrashLoop"),
-		levers("No answer", "LLMEngineDown", "LLMColdStart", "LLMProbeFailing"),
+		levers("Engine", "LLMEngineDown", "LLMColdStart", "LLMEngineHostBound", "LLMProbeFailing"),
 		levers("Gateway", "LLMGatewayDown", "LLMGatewayFailsRequests"),
 	}
 }

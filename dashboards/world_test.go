@@ -52,6 +52,8 @@ func valuesOf(f *metrics.Family, label string) []string {
 		return []string{"hw_slowdown", "sw_power_cap"}
 	case f == metrics.SLOThreshold && label == metrics.LabelKind:
 		return []string{"requested", "effective"}
+	case f == metrics.GPUSXIDLastTimestamp && label == metrics.LabelSeverity:
+		return []string{"fatal"}
 	case label == metrics.LabelKind:
 		return []string{"enforced", "max"}
 	}
@@ -167,6 +169,9 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 	case metrics.ConfigReloadTime:
 		healthy = float64(rulesim.Epoch.Unix())
 		bad = healthy + incidentAt.Seconds()
+	case metrics.GPUSXIDLastTimestamp:
+		bad = float64(rulesim.Epoch.Add(incidentAt).Unix())
+		healthy = bad - 30*3600 // too long ago to be shown
 	case metrics.DiscoveryUp, metrics.GPUNVMLUp, metrics.GPUXIDSourceUp, metrics.SLOCounted, metrics.CollectorSuccess, metrics.ConfigReloadSuccess,
 		metrics.GPUNVLinkUp, metrics.GPUFeatureSupported, metrics.GPUFabricManagerUp, metrics.ProbeEngineAsked:
 		healthy, bad = 1, 0

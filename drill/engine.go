@@ -69,11 +69,12 @@ type Decoded struct {
 // Engine simulates one engine.
 type Engine struct {
 	Serving
-	// Clock is the share of its clock that the GPU runs at, Slow a factor on the duration of steps. Wedged means that
-	// the engine's core hangs: its server takes requests and shows the last numbers that it got. ShowsIdle means that a
-	// wedged core had reported nothing running, ShowsQueue that its server counts what waits. Broken means that the
-	// server answers each request with an error at once.
+	// Clock is the share of its clock that the GPU runs at, Slow a factor on the duration of steps, Starved how long each
+	// step waits for the CPU while the GPU idles. Wedged means that the engine's core hangs: its server takes requests
+	// and shows the last numbers that it got. ShowsIdle means that a wedged core had reported nothing running, ShowsQueue
+	// that its server counts what waits. Broken means that the server answers each request with an error at once.
 	Clock, Slow                           float64
+	Starved                               time.Duration
 	Wedged, ShowsIdle, ShowsQueue, Broken bool
 
 	observer         Observer
@@ -252,7 +253,7 @@ func (e *Engine) step() {
 		tokens += e.Draft * len(e.running)
 	}
 	took := time.Duration(e.stepSeconds(tokens, context, attended, drafted, e.Clock) * e.Slow * float64(time.Second))
-	e.now += took
+	e.now += took + e.Starved
 	e.busy += took
 	e.unreported = false
 	e.observer.Computed(tokens, len(e.fetching))

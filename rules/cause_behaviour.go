@@ -8,7 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// RunawayGeneration fires for a model that no longer stops by itself. Metrics do not show wrong output as such.
+// RunawayGeneration fires for a model that no longer stops by itself.
 var RunawayGeneration = &Alert{
 	Name:        "LLMRunawayGeneration",
 	Branch:      Behaviour,
@@ -26,7 +26,25 @@ var RunawayGeneration = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-var behaviourAlerts = []*Alert{RunawayGeneration, AnswerChanged}
+// AnswersCorrupted fires for a replica that computed NaN. Engines look for it only when told to.
+var AnswersCorrupted = &Alert{
+	Name:        "LLMAnswersCorrupted",
+	Branch:      Behaviour,
+	Expr:        above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.CorruptedRequests), hour)), 0),
+	Severity:    slo.Ticket,
+	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
+	Explains:    []*Alert{FastBurn, SlowBurn},
+	Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} computed NaN",
+	Description: "NaN came out of the model for about {{ $value | humanize }} requests within the hour: their answers are garbage, while latencies look normal and no request fails. On one replica suspect its GPU, on all of them the weights, a kernel or the release.",
+	Split: []Evidence{
+		{"Replicas with NaN within the hour", promql.CountBy(nil, above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.CorruptedRequests, sameModel()...), hour)), 0)), Number},
+		{"Of", promql.CountBy(nil, promql.Max(replicaLabels, promql.Vector(metrics.CorruptedRequests, sameModel()...))), Number},
+		{"Uncorrectable memory errors within the hour, by GPU", servedBy(uncorrectable(onGPULabels())), LabelledBy(Number, metrics.LabelGPUUUID)},
+	},
+	Dashboard: EngineDashboard,
+}
+
+var behaviourAlerts = []*Alert{RunawayGeneration, AnswersCorrupted, AnswerChanged}
 
 // manyTokens sets a mean output that exceeds the short limits clients set on purpose, as code completion does.
 const manyTokens = 500

@@ -20,6 +20,7 @@ var (
 		Severity:    slo.Info,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelModel},
+		DependsOn:   []Quiet{{EngineHostBound, modelLabels}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Tokens of {{ $labels.model_name }} take {{ $value | humanize }} times as long as yesterday, with a larger batch",
 		Description: "The running batch grew past what memory bandwidth carries within the objective. Lower the batch limit (max-num-seqs) or add replicas; the queue will show which.",

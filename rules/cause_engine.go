@@ -109,9 +109,32 @@ var (
 		Description: "It is less than 15 minutes old: loading, compiling or capturing graphs while users wait. If this follows scaling from zero, keep a warm replica.",
 		Dashboard:   EngineDashboard,
 	}
+	// EngineHostBound gets its expression from engineAlerts: the tier decides where burn rates are recorded.
+	EngineHostBound = &Alert{
+		Name:        "LLMEngineHostBound",
+		Branch:      Engine,
+		Severity:    slo.Ticket,
+		For:         5 * minute,
+		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
+		DependsOn:   []Quiet{{ModelLeftGPU, replicaLabels}},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} uses its GPU only {{ $value | humanizePercentage }} of the time",
+		Description: "Requests run all the time and its objective burns, but the GPU waits for the CPU between steps. More GPUs would wait, too: look for a CPU limit that throttles the pod, other work on the node, and work that the engine does on the CPU, such as compiling grammars.",
+		Split: []Evidence{
+			{"Running", promql.Sum(nil, promql.Vector(metrics.RequestsRunning, same(replicaLabels...)...)), Number},
+			{"Waiting for a grammar", above(promql.Sum(nil, promql.Vector(metrics.RequestsWaitingByReason, append(same(replicaLabels...), promql.Eq(metrics.LabelReason, "grammar"))...)), 0), Number},
+			{"Mean time between tokens now", mean(metrics.InterTokenLatency, nil, pageWindow, same(replicaLabels...)...), Duration},
+			{"The day before", meanBefore(metrics.InterTokenLatency, nil, day, hour, same(replicaLabels...)...), Duration},
+		},
+		Dashboard: EngineDashboard,
+	}
 )
 
-var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop, ColdStart}
+func engineAlerts(opt Options) []*Alert {
+	slow := *EngineHostBound
+	slow.Expr = promql.And(hostBound(pageWindow), opt.source().burning(RateWindow), promql.On(modelLabels...))
+	return []*Alert{ModelDown, EngineDown, EngineCrashLoop, ColdStart, &slow}
+}
 
 // engineUp returns 1 where a page answers and 0 where it does not, once per page even if two exporters read it. An
 // engine that loads its model is neither up nor down until it has loaded for longer than patience.
@@ -307,12 +330,23 @@ func shown(f *metrics.Family, ago time.Duration, m ...*promql.Matcher) promql.Ex
 
 // working returns each replica or rank with requests at every scrape of a window, both ends included.
 func working(by []string, d time.Duration) promql.Expr {
-	always := func(f *metrics.Family) promql.Expr {
-		return promql.And(
-			above(promql.Sum(by, promql.Over("min_over_time", promql.Vector(f), d)), 0),
-			above(promql.Sum(by, shown(f, d)), 0))
-	}
-	return promql.Or(always(metrics.RequestsRunning), always(metrics.RequestsWaiting))
+	return promql.Or(always(by, metrics.RequestsRunning, d), always(by, metrics.RequestsWaiting, d))
+}
+
+// always returns each replica or rank whose number was above zero at every scrape of a window, both ends included.
+func always(by []string, f *metrics.Family, d time.Duration) promql.Expr {
+	return promql.And(
+		above(promql.Sum(by, promql.Over("min_over_time", promql.Vector(f), d)), 0),
+		above(promql.Sum(by, shown(f, d)), 0))
+}
+
+// hostBound returns the share of the time that each replica used the busiest of its GPUs, where it is below a half
+// although requests ran at every scrape and got tokens: between steps the GPU waits for the CPU.
+func hostBound(window time.Duration) promql.Expr {
+	used := promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), window))
+	busiest := promql.Max(replicaLabels, promql.Mul(promql.Max(onGPU(replicaLabels), promql.Vector(metrics.EngineGPUInfo)), used, promql.On(onGPULabels()...).ManyToOne()))
+	return both(below(busiest, 0.5), always(replicaLabels, metrics.RequestsRunning, window),
+		above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), window)), 0))
 }
 
 // progress returns each replica or rank that shows a change: in its steps, tokens or answers, or in its KV cache usage, which

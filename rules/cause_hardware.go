@@ -99,14 +99,14 @@ var (
 	GPURowRemapPending = &Alert{
 		Name:        "LLMGPURowRemapPending",
 		Branch:      Hardware,
-		Expr:        state(metrics.GPURowRemapPending),
+		Expr:        promql.Or(state(metrics.GPURowRemapPending), state(metrics.GPURetiredPagesPending)),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelGPUUUID},
 		DependsOn:   underGPU(GPURowRemapFailure, GPUMemoryUnrepairable, GPULost),
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "GPU {{ $labels.gpu_uuid }} waits for a reset to remap a memory row",
-		Description: "The faulty row is already out of use. Drain the node and reset the GPU at the next window.",
+		Summary:     "GPU {{ $labels.gpu_uuid }} waits for a reset to repair its memory",
+		Description: "The faulty row is already out of use; on GPUs before Ampere, which retire pages instead, the page is not. Drain the node and reset the GPU at the next window.",
 		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}

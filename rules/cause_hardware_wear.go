@@ -103,6 +103,21 @@ var (
 			{"Registration", promql.CountBy([]string{metrics.LabelState}, promql.Vector(metrics.GPUFabricState, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelState)}},
 		Dashboard: GPUDashboard,
 	}
+	GPUSwitchFailed = &Alert{
+		Name:        "LLMGPUSwitchFailed",
+		Branch:      Hardware,
+		Expr:        fatalSXIDs(),
+		Severity:    slo.Ticket,
+		Scope:       []string{metrics.LabelInstance, metrics.LabelPCIBusID},
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "NVSwitch {{ $labels.pci_bus_id }} on {{ $labels.instance }} reported the fatal error {{ $labels.sxid }}",
+		Description: "The kernel log has an SXid that the driver calls fatal. Engines over several GPUs of the node die or hang, and those that start now fail, until the GPUs and switches are reset together. Engines over one GPU go on.",
+		Split: []Evidence{
+			{"XIDs of the node's GPUs within the hour", promql.Sum([]string{metrics.LabelGPU, metrics.LabelXID}, above(promql.Increase(promql.Vector(metrics.GPUXIDErrors, same(metrics.LabelCluster, metrics.LabelInstance)...), hour), 0)),
+				LabelledBy(Number, metrics.LabelGPU, metrics.LabelXID)},
+		},
+		Dashboard: GPUDashboard,
+	}
 	GPURecoveryAsked = &Alert{
 		Name:        "LLMGPURecoveryAsked",
 		Branch:      Hardware,
@@ -128,7 +143,7 @@ func wearGroups() []Group {
 		{Name: "llm-nvlink-hours", Interval: hour, Records: []Record{{Name: metrics.RecordedLinkErrors,
 			Expr: promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...), promql.Increase(errors, hour))}}},
 		{Name: "llm-cause-hardware-wear", Interval: Interval, Alerts: []*Alert{
-			GPUCorrectedECC, GPULinkRecovers, GPULinkWears, GPURepairPending, GPUPersistenceOff, GPUFabricUnhealthy, GPURecoveryAsked}},
+			GPUCorrectedECC, GPULinkRecovers, GPULinkWears, GPURepairPending, GPUPersistenceOff, GPUFabricUnhealthy, GPUSwitchFailed, GPURecoveryAsked}},
 	}
 }
 
@@ -147,6 +162,14 @@ func wears() promql.Expr {
 // aDay returns the errors of a day, of which each recorded value counts those of an hour.
 func aDay(errors promql.Expr) promql.Expr {
 	return times(24, promql.Over("avg_over_time", errors, day))
+}
+
+// fatalSXIDs returns how many seconds ago each NVSwitch reported a fatal error within the last day. The time of an error
+// outlasts the exporter, and its counter begins with it.
+func fatalSXIDs() promql.Expr {
+	last := promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelPCIBusID, metrics.LabelSXID},
+		promql.Vector(metrics.GPUSXIDLastTimestamp, promql.Eq(metrics.LabelSeverity, "fatal")))
+	return below(promql.Sub(promql.Call("time"), last), day.Seconds())
 }
 
 // managerGone returns each node whose fabric manager does not run, though NVSwitches need one or it ran within the week.

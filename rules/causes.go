@@ -9,7 +9,7 @@ func causeGroups(opt Options) []Group {
 		branch Branch
 		alerts []*Alert
 	}{
-		{Engine, engineAlerts},
+		{Engine, engineAlerts(opt)},
 		{Queueing, queueingAlerts(opt)},
 		{Prefill, prefillAlerts},
 		{Decode, decodeAlerts},

@@ -19,7 +19,7 @@ type replica struct {
 	ttft, queue, prefill, prompt  float64
 	running, waiting, kv          float64
 	hits, accepted, cut, preempts float64 // shares of tokens and of requests
-	throttled, xids, ecc          float64 // of its GPU
+	throttled, xids, ecc, busy    float64 // of its GPU
 	noRow                         bool
 	lost, pinned                  float64 // KV transfers, of requests; host memory
 	mute                          float64 // probes that it leaves unanswered, in a row
@@ -30,7 +30,7 @@ type replica struct {
 
 // well is a replica that has no trouble.
 func well() *replica {
-	return &replica{version: "1", started: -day, ttft: 0.3, queue: 0.03, prefill: 0.06, prompt: 900, running: 6, kv: 0.2,
+	return &replica{version: "1", started: -day, ttft: 0.3, queue: 0.03, prefill: 0.06, prompt: 900, running: 6, kv: 0.2, busy: 0.95,
 		hits: 0.6, accepted: 0.7, cut: 0.05, totals: map[string]float64{}}
 }
 
@@ -81,6 +81,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	counter(metrics.GPUXIDErrors, "", r.xids, gpu, metrics.LabelXID, "79")
 	counter(metrics.GPUECCErrors, "", r.ecc, gpu, metrics.LabelSeverity, "uncorrected", metrics.LabelLocation, "dram", metrics.LabelLifetime, "volatile")
 	gauge(metrics.GPURowRemapFailure, metrics.Bool(r.noRow), gpu)
+	gauge(metrics.GPUUtilization, r.busy, gpu)
 	gauge(metrics.GPUXIDInfo, 1, nil, metrics.LabelXID, "79", metrics.LabelSeverity, "page")
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
 	if r.down {
@@ -98,6 +99,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	histogram(metrics.PrefillTime, r.prefill)
 	histogram(metrics.RequestPromptTokens, r.prompt)
 	histogram(metrics.InterTokenLatency, 0.02)
+	counter(metrics.GenerationTokens, "", 6000, engine)
 	counter(metrics.PrefixCacheQueryTokens, "", 1000, engine)
 	counter(metrics.PrefixCacheHitTokens, "", 1000*r.hits, engine)
 	counter(metrics.SpecDecodeDraftTokens, "", 1000, engine)
@@ -135,6 +137,7 @@ func TestVerdict(t *testing.T) {
 		{"engine. p1 p1:8000 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
 		{"routing. Gateway g1 g1:4000 stopped answering within the hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
 		{"routing. Gateway g1 g1:4000 fails 50% of its requests, and the engines fail far fewer.", slo.Availability, true, func(r *replica) { r.unreached, r.queue = 0.5, 0.2 }},
+		{"engine. p1 p1:8000 uses its GPU only 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
 		{"engine. p1 p1:8000 started less than 15 minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
 		{"routing. p1 p1:8000 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.30 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},

@@ -187,6 +187,12 @@ func Incidents() []Incident {
 			},
 		},
 		{
+			Name: "cpu-starved", Story: "a neighbour takes the CPU of one pod: each step waits 60 ms for it, and its GPU idles",
+			Fleet: chat(), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Starved = 60 * time.Millisecond }))},
+			Page:   rules.FastBurn, Cause: rules.EngineHostBound, Shows: `uses its GPU only`,
+		},
+		{
 			Name: "model-down", Story: "a rollout that never becomes ready",
 			Fleet: chat(), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Restart(24 * time.Hour) }))},

@@ -324,6 +324,18 @@ func Public() []Incident {
 			},
 		},
 		{
+			Name: "grammars-take-the-cpu", Story: "requests for structured output compile their grammars on more threads than the container has CPUs: every step waits, the GPUs idle",
+			Fleet: three(metrics.VLLM), Lasts: 30 * minute,
+			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Starved = 70 * time.Millisecond }))},
+			Page:   rules.FastBurn, Cause: rules.EngineHostBound, Shows: `uses its GPU only`,
+			Report: &Report{
+				Source:  "vllm-project/vllm 49460, 49461; sgl-project/sglang 32084",
+				Said:    "time between tokens from 7 to 9 ms to 68 to 93 ms, GPU 7 to 12% active, throttled by its CPU limit all the time for minutes, 86 threads on 6 CPUs; requests ran into the ingress deadline",
+				Assumed: "three replicas with an 8B model on H100, half an hour of it; the waits, not the grammars, are played",
+				Sign:    `sum(rate(llm_engine_inter_token_latency_seconds_sum[1m])) / sum(rate(llm_engine_inter_token_latency_seconds_count[1m])) > 0.03`,
+			},
+		},
+		{
 			Name: "uneven-ranks", Story: "the engine's own balancer sends nearly everything to two of eight data-parallel ranks",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Ranks, f.LeastLoaded, f.Profile.MaxBatch = 8, true, true, 64 }), Lasts: 60 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Favours = 2 })},
