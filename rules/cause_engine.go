@@ -109,7 +109,7 @@ var (
 		Description: "It is less than 15 minutes old: loading, compiling or capturing graphs while users wait. If this follows scaling from zero, keep a warm replica.",
 		Dashboard:   EngineDashboard,
 	}
-	// EngineHostBound gets its expression from engineAlerts: the tier decides where burn rates are recorded.
+	// EngineHostBound gets its expression from engineAlerts: the CPU may hold up a small model at all times, and nobody suffers.
 	EngineHostBound = &Alert{
 		Name:        "LLMEngineHostBound",
 		Branch:      Engine,
@@ -119,7 +119,7 @@ var (
 		DependsOn:   []Quiet{{ModelLeftGPU, replicaLabels}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} uses its GPU only {{ $value | humanizePercentage }} of the time",
-		Description: "Requests run all the time and its objective burns, but the GPU waits for the CPU between steps. More GPUs would wait, too: look for a CPU limit that throttles the pod, other work on the node, and work that the engine does on the CPU, such as compiling grammars.",
+		Description: "Requests run all the time and users suffer, but the GPU waits for the CPU between steps. More GPUs would wait, too: look for a CPU limit that throttles the pod, other work on the node, and work that the engine does on the CPU, such as compiling grammars.",
 		Split: []Evidence{
 			{"Running", promql.Sum(nil, promql.Vector(metrics.RequestsRunning, same(replicaLabels...)...)), Number},
 			{"Waiting for a grammar", above(promql.Sum(nil, promql.Vector(metrics.RequestsWaitingByReason, append(same(replicaLabels...), promql.Eq(metrics.LabelReason, "grammar"))...)), 0), Number},
@@ -132,7 +132,7 @@ var (
 
 func engineAlerts(opt Options) []*Alert {
 	slow := *EngineHostBound
-	slow.Expr = promql.And(hostBound(pageWindow), opt.source().burning(RateWindow), promql.On(modelLabels...))
+	slow.Expr = harmful(opt, hostBound(pageWindow))
 	return []*Alert{ModelDown, EngineDown, EngineCrashLoop, ColdStart, &slow}
 }
 
