@@ -109,11 +109,12 @@ var (
 		Description: "It is less than 15 minutes old: loading, compiling or capturing graphs while users wait. If this follows scaling from zero, keep a warm replica.",
 		Dashboard:   EngineDashboard,
 	}
-	// EngineHostBound gets its expression from engineAlerts: the CPU may hold up a small model at all times, and nobody suffers.
+	// EngineHostBound gets its expression from engineAlerts: the CPU may hold up a small model at all times, and nobody
+	// suffers. So it opens no ticket of its own.
 	EngineHostBound = &Alert{
 		Name:        "LLMEngineHostBound",
 		Branch:      Engine,
-		Severity:    slo.Ticket,
+		Severity:    slo.Info,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		DependsOn:   []Quiet{{ModelLeftGPU, replicaLabels}},
@@ -234,8 +235,12 @@ func vanished() promql.Expr {
 func startedCold(m ...*promql.Matcher) promql.Expr {
 	return promql.And(
 		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(partOfTTFT(metrics.QueueTime, replicaLabels, 5*minute, m...), 0.5)),
-		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))), (15*minute).Seconds()),
-		promql.On(pageLabels...))
+		younger(15*minute), promql.On(pageLabels...))
+}
+
+// younger returns the age in seconds of each page's process, below a limit.
+func younger(than time.Duration) promql.Expr {
+	return below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))), than.Seconds())
 }
 
 // stallGroup keeps its causes apart from the others and runs twice as often: an engine found wedged after two minutes has
@@ -341,12 +346,14 @@ func always(by []string, f *metrics.Family, d time.Duration) promql.Expr {
 }
 
 // hostBound returns the share of the time that each replica used the busiest of its GPUs, where it is below a half
-// although requests ran at every scrape and got tokens: between steps the GPU waits for the CPU.
+// although requests ran at every scrape and got tokens: between steps the GPU waits for the CPU. Engines that have just
+// started compile kernels and are left out.
 func hostBound(window time.Duration) promql.Expr {
 	used := promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), window))
 	busiest := promql.Max(replicaLabels, promql.Mul(promql.Max(onGPU(replicaLabels), promql.Vector(metrics.EngineGPUInfo)), used, promql.On(onGPULabels()...).ManyToOne()))
-	return both(below(busiest, 0.5), always(replicaLabels, metrics.RequestsRunning, window),
-		above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), window)), 0))
+	return promql.Unless(both(below(busiest, 0.5), always(replicaLabels, metrics.RequestsRunning, window),
+		above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), window)), 0)),
+		younger(15*minute), promql.On(pageLabels...))
 }
 
 // progress returns each replica or rank that shows a change: in its steps, tokens or answers, or in its KV cache usage, which
@@ -406,6 +413,6 @@ func atIdlePower() promql.Expr {
 // starting returns each page whose engine started, was unreachable or was not ready within the last five minutes.
 func starting() promql.Expr {
 	return promql.Or(
-		below(promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))), (5*minute).Seconds()),
+		younger(5*minute),
 		promql.CountBy(pageLabels, promql.Over("count_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|loading|http_503")), 5*minute)))
 }
