@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	common "github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/tsdb"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// past is how long the history of a play is. Rules compare with the day before.
+const past = 26 * time.Hour
+
+// page holds the samples of a metrics page by series as written, and which of them are counters.
+type page struct {
+	values   map[string]float64
+	counters map[string]bool
+	lines    []string
+}
+
+// parsePage reads a page in Prometheus' text format.
+func parsePage(text string) page {
+	p := page{values: map[string]float64{}, counters: map[string]bool{}}
+	counts := map[string]bool{} // names of samples that only grow
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		p.lines = append(p.lines, line)
+		if typed, found := strings.CutPrefix(line, "# TYPE "); found {
+			name, kind, _ := strings.Cut(typed, " ")
+			counts[name] = kind == "counter"
+			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
+				counts[name+suffix] = kind == "histogram" || kind == "summary"
+			}
+			continue
+		}
+		key, value, ok := sample(line)
+		if !ok {
+			continue
+		}
+		name, _, _ := strings.Cut(key, "{")
+		p.values[key], p.counters[key] = value, counts[name]
+	}
+	return p
+}
+
+// sample splits a line into series and value.
+func sample(line string) (key string, value float64, ok bool) {
+	i := strings.LastIndexByte(line, ' ')
+	if i < 0 || strings.HasPrefix(line, "#") {
+		return "", 0, false
+	}
+	value, err := strconv.ParseFloat(line[i+1:], 64)
+	return line[:i], value, err == nil
+}
+
+// fetch reads a page.
+func fetch(ctx context.Context, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return string(text), err
+}
+
+// Past makes engines and an exporter that started minutes ago look as if the healthy minutes had lasted for a day: its
+// counters go on from where a day at the rates of these minutes would have brought them. It serves the exporter's page in
+// that way, and what it says of the time before fills a Prometheus.
+type Past struct {
+	exporter string // URL of the page
+	from     time.Time
+	healthy  page
+	rates    map[string]float64 // per second
+	recorded []constant         // what the rules record
+	seconds  float64            // between the beginning and the healthy page
+
+	mu    sync.Mutex
+	last  map[string]float64
+	reset map[string]bool // counters that began again since, and start times that changed
+}
+
+// NewPast makes a past that ends now, with a page.
+func NewPast(exporter string, healthy page, now time.Time) *Past {
+	return &Past{
+		exporter: exporter, from: now.Add(-past), healthy: healthy, rates: map[string]float64{},
+		seconds: past.Seconds(), last: maps.Clone(healthy.values), reset: map[string]bool{},
+	}
+}
+
+// Learn takes the rates from the time between an earlier page and the end of the past.
+func (h *Past) Learn(first page, took time.Duration) {
+	for key := range h.healthy.counters {
+		if before, known := first.values[key]; h.healthy.counters[key] && known && h.healthy.values[key] >= before {
+			h.rates[key] = (h.healthy.values[key] - before) / took.Seconds()
+		}
+	}
+}
+
+// As takes the rates of an earlier play, which had the same load.
+func (h *Past) As(other *Past) { h.rates, h.recorded = other.rates, other.recorded }
+
+// at returns what a series was, some seconds after the beginning of the past.
+func (h *Past) at(key string, seconds float64) float64 {
+	if rate, counts := h.rates[key]; counts {
+		return rate * seconds
+	}
+	if isStart(key) {
+		return h.healthy.values[key] - h.seconds
+	}
+	return h.healthy.values[key]
+}
+
+// isStart reports whether a series tells when something started.
+func isStart(key string) bool {
+	name, _, _ := strings.Cut(key, "{")
+	return strings.HasSuffix(name, "start_time_seconds")
+}
+
+// Since rewrites a page of the present so that it goes on from the past.
+func (h *Past) Since(text string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out strings.Builder
+	for _, line := range parsePage(text).lines {
+		key, value, ok := sample(line)
+		if _, counts := h.rates[key]; !ok || !counts && !(isStart(key) && h.healthy.values[key] > 0) {
+			fmt.Fprintln(&out, line)
+			continue
+		} else if counts {
+			h.reset[key] = h.reset[key] || value < h.last[key]
+		} else {
+			h.reset[key] = h.reset[key] || value != h.healthy.values[key]
+		}
+		h.last[key] = value
+		if !h.reset[key] {
+			value += h.at(key, h.seconds) - h.healthy.values[key]
+		}
+		fmt.Fprintln(&out, key, strconv.FormatFloat(value, 'g', -1, 64))
+	}
+	return out.String()
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Past) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, err := fetch(r.Context(), h.exporter)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+	_, _ = io.WriteString(w, h.Since(text))
+}
+
+// series returns the labels of every series of the healthy page, as a Prometheus stores them.
+func (h *Past) series(instance string) (map[string]labels.Labels, error) {
+	all := map[string]labels.Labels{}
+	p := parser.NewParser(parser.Options{})
+	for key := range h.healthy.values {
+		metric, err := p.ParseMetric(key)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+		b := labels.NewBuilder(metric)
+		b.Set("instance", instance)
+		b.Set("job", rules.DefaultJob)
+		all[key] = b.Labels()
+	}
+	return all, nil
+}
+
+// Write stores the past in the data folder of a Prometheus that is not running: a sample a minute in the last two hours,
+// one in four minutes before, and what the rules would have recorded.
+func (h *Past) Write(ctx context.Context, folder, instance string, ruleFile []byte) error {
+	all, err := h.series(instance)
+	if err != nil {
+		return err
+	}
+	if h.recorded == nil {
+		if err := h.evaluate(all, instance, ruleFile); err != nil {
+			return err
+		}
+	}
+	w, err := tsdb.NewBlockWriter(slog.New(slog.DiscardHandler), folder, 2*past.Milliseconds())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Close() }()
+	for second := 0.0; second < h.seconds; second += 60 {
+		if h.seconds-second > 7200 && int(second)%240 != 0 {
+			continue
+		}
+		app, at := w.Appender(ctx), h.from.Add(time.Duration(second*float64(time.Second))).UnixMilli()
+		for key, l := range all {
+			if _, err := app.Append(0, l, at, h.at(key, second)); err != nil {
+				return err
+			}
+		}
+		for _, s := range h.recorded {
+			if _, err := app.Append(0, s.labels, at, s.value); err != nil {
+				return err
+			}
+		}
+		if err := app.Commit(); err != nil {
+			return err
+		}
+	}
+	_, err = w.Flush(ctx)
+	return err
+}
+
+// constant is a recorded series that a day of steady load does not move.
+type constant struct {
+	labels labels.Labels
+	value  float64
+}
+
+// evaluate finds out what the rules record at the end of the past. Rules that read what others have recorded for hours are
+// evaluated a second time, with what the first time recorded as it would have been for hours.
+func (h *Past) evaluate(all map[string]labels.Labels, instance string, ruleFile []byte) (err error) {
+	for range 2 {
+		if h.recorded, err = h.record(all, instance, ruleFile); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// record evaluates the rules over the last minutes of the past.
+func (h *Past) record(all map[string]labels.Labels, instance string, ruleFile []byte) (known []constant, err error) {
+	sim, err := rulesim.New(ruleFile)
+	if err != nil {
+		return nil, err
+	}
+	defer sim.Close()
+	up := labels.FromStrings(common.MetricNameLabel, "up", "instance", instance, "job", rules.DefaultJob)
+	end := h.from.Add(past).Truncate(30 * time.Second)
+	live := end.Add(-10 * time.Minute)
+	for at := end.Add(-past).Add(time.Minute); !at.After(end); {
+		second := at.Sub(h.from).Seconds()
+		err := sim.Append(at, func(emit rulesim.Emit) {
+			emit(up, 1)
+			for _, key := range slices.Sorted(maps.Keys(all)) {
+				emit(all[key], h.at(key, second))
+			}
+			for _, k := range h.recorded {
+				if at.Before(live) {
+					emit(k.labels, k.value)
+				}
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		if !at.Before(live) {
+			if err := sim.Eval(at); err != nil {
+				return nil, err
+			}
+			at = at.Add(30 * time.Second)
+		} else if end.Sub(at) > 2*time.Hour {
+			at = at.Add(4 * time.Minute)
+		} else {
+			at = at.Add(time.Minute)
+		}
+	}
+	result, err := sim.Query(`last_over_time({__name__=~".+:.+"}[5m])`, end)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range result {
+		known = append(known, constant{s.Metric, s.F})
+	}
+	return known, nil
+}

@@ -1,0 +1,210 @@
+// Command real plays incidents on real engines: vLLM on a CPU, LiteLLM, Prometheus and Alertmanager, which clients of its
+// own drive and which nobody here wrote. It scores what the page and exporter triage say against what the clients saw.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	folder, source, checkout, out, plays, cores string
+	port                                        int
+	seed                                        uint64
+}
+
+func main() {
+	var o options
+	cache, _ := os.UserCacheDir()
+	flag.StringVar(&o.folder, "programs", cmp.Or(os.Getenv("REAL_PROGRAMS"), filepath.Join(cache, "llm-node-exporter-real")),
+		"folder of the virtual environments and the model; what is not there is installed; also REAL_PROGRAMS")
+	flag.StringVar(&o.source, "source", "real", "folder with the requirements")
+	flag.StringVar(&o.checkout, "checkout", ".", "checkout whose exporter and rules are scored")
+	flag.StringVar(&o.out, "out", "real-out", "folder for what is recorded")
+	flag.StringVar(&o.plays, "plays", ".", "regular expression of the plays' names")
+	flag.StringVar(&o.cores, "cores", "0,1", "cores of the engines, in order")
+	flag.IntVar(&o.port, "port", 18400, "the first of fifty ports")
+	flag.IntVar(&nice, "nice", 0, "priority of what is started, from -20 to 19")
+	flag.Uint64Var(&o.seed, "seed", 1, "draws the arrivals")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, o)
+	stop()
+	if errors.Is(err, errMissing) {
+		fmt.Println("skipped:", err)
+	} else if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// run plays what the options ask for.
+func run(ctx context.Context, o options) error {
+	pattern := o.plays
+	if pattern == "." {
+		pattern = ".*"
+	}
+	wanted, err := regexp.Compile("^(" + pattern + ")$")
+	if err != nil {
+		return err
+	}
+	p, err := find(o.folder, o.source)
+	if err != nil {
+		return err
+	}
+	if p.out, err = filepath.Abs(o.out); err != nil {
+		return err
+	}
+	if err := errors.Join(os.MkdirAll(p.out, 0o755), p.install(ctx, os.Stderr)); err != nil {
+		return err
+	}
+	if err := p.build(ctx, o.checkout, p.out); err != nil {
+		return err
+	}
+	s := &Stage{Programs: p, port: o.port, known: map[string]*Past{}}
+	for _, c := range strings.Split(o.cores, ",") {
+		n, err := strconv.Atoi(c)
+		if err != nil {
+			return err
+		}
+		s.cores = append(s.cores, n)
+	}
+	defer func() {
+		for _, e := range s.engines {
+			e.stop()
+		}
+	}()
+	for _, play := range plays() {
+		if !wanted.MatchString(play.Name) || ctx.Err() != nil {
+			continue
+		}
+		s.folder = filepath.Join(p.out, fmt.Sprintf("%s-%s-%d", play.Name, p.commit, o.seed))
+		outcome, err := s.play(ctx, play, o.seed)
+		if err != nil {
+			outcome.Void = append(outcome.Void, err.Error())
+		}
+		s.clear()
+		if err := write(filepath.Join(s.folder, "outcome.json"), outcome); err != nil {
+			return err
+		}
+		fmt.Println(outcome.row())
+	}
+	return ctx.Err()
+}
+
+// play plays an incident.
+func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err error) {
+	o = Outcome{
+		Play: p.Name, Says: p.Says, Commit: s.commit, Right: p.Right, Begin: time.Now().UTC(), Due: -1, Paged: -1, Triage: map[string]Said{},
+	}
+	o.Load[0] = loadAverage()
+	defer func() { o.Load[1], o.End = loadAverage(), time.Now().UTC() }()
+	if err := errors.Join(os.RemoveAll(s.folder), os.MkdirAll(s.folder, 0o755)); err != nil {
+		return o, err
+	}
+	if p.Flags == nil {
+		p.Flags = usual
+	}
+	if p.Load.Rate == 0 && p.Gateway {
+		p.Load = shared
+	} else if p.Load.Rate == 0 {
+		p.Load = steady
+	}
+	for i := max(1, p.Engines); i < len(s.engines); i++ {
+		s.engines[i].stop()
+	}
+	s.engines = s.engines[:min(len(s.engines), max(1, p.Engines))]
+	for i := range max(1, p.Engines) {
+		if err := s.serve(ctx, i, p.Flags); err != nil {
+			return o, err
+		}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if p.Gateway {
+		if err := s.connect(ctx); err != nil {
+			return o, err
+		}
+	}
+	p.Load.Rate *= float64(max(1, p.Engines))
+	s.client = NewClient(s.entrance(), key, seed)
+	s.client.Set(p.Load)
+	ended := make(chan struct{})
+	go func() { s.client.Run(ctx); close(ended) }()
+	err = s.act(ctx, p, &o)
+	stop()
+	records := s.client.Records()
+	s.client.Leave()
+	<-ended
+	o.judge(p, records, s.told())
+	return o, errors.Join(err, write(filepath.Join(s.folder, "requests.json"), records))
+}
+
+// act lets the play happen: health, past, fault, triage, page.
+func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
+	if err := sleep(ctx, 10*time.Second); err != nil { // the first requests warm the caches
+		return err
+	}
+	for _, step := range []func(context.Context) error{s.watch, s.learn, s.record} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	if err := sleep(ctx, quiet); err != nil {
+		return err
+	}
+	if err := p.Fault(ctx, s); err != nil {
+		return err
+	}
+	o.Fault = s.client.Now()
+	fmt.Printf("%s %s: %s\n", time.Now().UTC().Format(time.TimeOnly), p.Name, p.Says)
+	lasts := cmp.Or(p.Lasts, 8*time.Minute).Seconds()
+	asked := false
+	for now := 0.0; now < lasts; now = s.client.Now() - o.Fault {
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
+		}
+		page := first(s.told(), o.Fault)
+		if !asked && (page != nil || now > 150) {
+			asked = true
+			s.ask(ctx, p, o)
+		}
+		if page != nil {
+			lasts = min(lasts, page.At-o.Fault+60)
+		}
+	}
+	return nil
+}
+
+// ask asks exporter triage, alone and with a Prometheus.
+func (s *Stage) ask(ctx context.Context, p Play, o *Outcome) {
+	at := s.client.Now() - o.Fault
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	for name, args := range map[string][]string{"alone": nil, "prometheus": {"--prometheus=http://" + local(s.port+40)}} {
+		wait.Go(func() {
+			verdict, text := s.triage(ctx, args...)
+			said := Said{At: at, First: firstLine(text), Verdict: verdict}
+			for _, b := range p.Right {
+				said.Right = said.Right || strings.HasPrefix(said.First, "Look first at: "+string(b)+".")
+			}
+			_ = os.WriteFile(filepath.Join(s.folder, "triage-"+name+".txt"), []byte(text), 0o600)
+			mu.Lock()
+			defer mu.Unlock()
+			o.Triage[name] = said
+		})
+	}
+	wait.Wait()
+}

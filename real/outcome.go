@@ -1,0 +1,177 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// Outcome is what became of a play. Times are in seconds since the fault.
+type Outcome struct {
+	Play      string           `json:"play"`
+	Says      string           `json:"says"`
+	Commit    string           `json:"commit"`
+	Begin     time.Time        `json:"begin"`
+	End       time.Time        `json:"end"`
+	Load      [2]string        `json:"load_average"`  // at the beginning and at the end
+	Fault     float64          `json:"fault_seconds"` // since the beginning
+	Right     []rules.Branch   `json:"right"`
+	Hurt      []Hurt           `json:"hurt"`
+	Requests  map[string][]int `json:"requests"` // how they ended, before and after the fault
+	Due       float64          `json:"due_seconds"`
+	Paged     float64          `json:"paged_seconds"` // -1: never
+	PagedBy   []string         `json:"paged_by"`
+	PageSays  []string         `json:"page_says"` // first lines of the first page
+	PageRight bool             `json:"page_right"`
+	Triage    map[string]Said  `json:"triage"` // alone, with Prometheus
+	Told      []Notification   `json:"told"`
+	Void      []string         `json:"void,omitempty"` // why the play proves nothing
+}
+
+// Said is what exporter triage said.
+type Said struct {
+	At      float64         `json:"at"`
+	First   string          `json:"first"`
+	Right   bool            `json:"right"`
+	Verdict json.RawMessage `json:"verdict"`
+}
+
+// firstLine returns the sentence of a page or of a triage that says where to look first, or else the first line.
+func firstLine(text string) string {
+	i := max(0, strings.Index(text, "Look first at: "))
+	line, _, _ := strings.Cut(text[i:], "\n")
+	if wrapped, _, found := strings.Cut(text[i:], "confidence)"); found {
+		line = wrapped + "confidence)"
+	}
+	return strings.Join(strings.Fields(line), " ")
+}
+
+// first returns the first page after the fault.
+func first(told []Notification, fault float64) *Notification {
+	i := slices.IndexFunc(told, func(n Notification) bool {
+		return n.Receiver == "llm-critical" && n.Status == "firing" && n.At >= fault
+	})
+	if i < 0 {
+		return nil
+	}
+	return &told[i]
+}
+
+// judge scores the play.
+func (o *Outcome) judge(p Play, records []Record, told []Notification) {
+	o.Told = told
+	for i := range o.Told {
+		o.Told[i].At -= o.Fault
+	}
+	until := 0.0
+	for _, r := range records {
+		until = max(until, r.Sent)
+	}
+	if o.Fault == 0 {
+		return
+	}
+	o.Void = append(o.Void, suffering(records, o.Fault)...)
+	for _, objective := range promises() {
+		h := hurt(records, objective, o.Fault, until)
+		o.Hurt = append(o.Hurt, h)
+		if h.Due >= 0 && (o.Due < 0 || h.Due < o.Due) {
+			o.Due = h.Due
+		}
+	}
+	for _, n := range told {
+		if n.At < 0 && n.Receiver == "llm-critical" {
+			o.Void = append(o.Void, "paged before the fault")
+		}
+	}
+	o.Requests = ends(records, o.Fault)
+	if page := first(o.Told, 0); page != nil {
+		o.Paged = page.At
+		for _, a := range page.Alerts {
+			o.PagedBy = append(o.PagedBy, a.Labels["alertname"])
+			says := firstLine(a.Annotations["split"])
+			o.PageSays = append(o.PageSays, says)
+			for _, b := range p.Right {
+				o.PageRight = o.PageRight || strings.HasPrefix(says, "Look first at: "+string(b)+".") ||
+					!strings.HasPrefix(says, "Look first at: ") && a.Labels["branch"] == string(b)
+			}
+		}
+	}
+}
+
+// ends counts how requests ended, before and after the fault.
+func ends(records []Record, fault float64) map[string][]int {
+	counts := map[string][]int{}
+	for _, r := range records {
+		end := strconv.Itoa(r.Status)
+		switch {
+		case r.End == 0:
+			end = "under way"
+		case r.Cancelled:
+			end = "gave up"
+		case r.Error != "" && r.Status == 200:
+			end = "200, then an error"
+		case r.Status == 0:
+			end = "no answer"
+		}
+		if counts[end] == nil {
+			counts[end] = make([]int, 2)
+		}
+		if r.Sent >= fault {
+			counts[end][1]++
+		} else {
+			counts[end][0]++
+		}
+	}
+	return counts
+}
+
+// row is a line of the table in docs/real.md.
+func (o *Outcome) row() string {
+	span := func(seconds float64) string {
+		if seconds < 0 {
+			return "-"
+		}
+		whole := int(math.Round(seconds))
+		return fmt.Sprintf("%d:%02d", whole/60, whole%60)
+	}
+	mark := func(right bool) string {
+		switch {
+		case o.Right == nil:
+			return ""
+		case right:
+			return "right: "
+		default:
+			return "wrong: "
+		}
+	}
+	void := ""
+	if len(o.Void) > 0 {
+		void = "void: " + strings.Join(o.Void, "; ")
+	}
+	slices.Sort(o.PageSays)
+	return fmt.Sprintf("| %s | %s | %s | %s | %s%s %s | %s%s | %s%s | %s |", o.Play, o.Begin.Format("15:04"), span(o.Due), span(o.Paged),
+		mark(o.PageRight), strings.Join(slices.Compact(slices.Clone(o.PagedBy)), ", "), strings.Join(slices.Compact(o.PageSays), " / "),
+		mark(o.Triage["alone"].Right), o.Triage["alone"].First, mark(o.Triage["prometheus"].Right), o.Triage["prometheus"].First, void)
+}
+
+// loadAverage returns what the machine does beside.
+func loadAverage() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	return strings.Join(strings.Fields(string(text))[:3], " ")
+}
+
+// write stores a value as JSON.
+func write(file string, value any) error {
+	text, err := json.MarshalIndent(value, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(text, '\n'), 0o600)
+}

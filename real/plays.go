@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// Play is an incident on real engines.
+type Play struct {
+	Name    string
+	Says    string                                    // what happens
+	Right   []rules.Branch                            // of which the page has to name one; nil: nobody is to be paged
+	Engines int                                       // default 1
+	Gateway bool                                      // LiteLLM before them
+	Flags   []string                                  // of the engines; default usual
+	Load    Load                                      // while all is well; default steady, once for each engine
+	Fault   func(ctx context.Context, s *Stage) error // the incident begins when it returns
+	Lasts   time.Duration                             // default eight minutes; ends a minute after the first page
+}
+
+var (
+	usual  = []string{"--max-num-seqs", "2"}
+	steady = Load{Rate: 0.8, Shared: 1024, Own: 24, Output: 40}
+	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 40} // for each of two engines, which may have one core between them
+)
+
+// change returns a fault of the clients: another load.
+func change(with func(*Load)) func(context.Context, *Stage) error {
+	return func(_ context.Context, s *Stage) error {
+		l := *s.client.load.Load()
+		with(&l)
+		s.client.Set(l)
+		return nil
+	}
+}
+
+// briefly changes the load and changes it back.
+func briefly(d time.Duration, with func(*Load)) func(context.Context, *Stage) error {
+	return func(ctx context.Context, s *Stage) error {
+		before := *s.client.load.Load()
+		if err := change(with)(ctx, s); err != nil {
+			return err
+		}
+		go func() {
+			_ = sleep(ctx, d)
+			s.client.Set(before)
+		}()
+		return nil
+	}
+}
+
+// released starts the first engine again with other flags. Nobody asks until it is up.
+func released(flags ...string) func(context.Context, *Stage) error {
+	return func(ctx context.Context, s *Stage) error {
+		before, e := *s.client.load.Load(), s.engines[0]
+		s.client.Set(Load{})
+		err := s.restart(e, flags)
+		if err == nil {
+			err = e.answers(ctx, e.url()+"/health", 5*time.Minute)
+		}
+		s.client.Set(before)
+		e.spent = true
+		return err
+	}
+}
+
+// plays are the incidents, and the situations in which nobody is to be paged.
+func plays() []Play { return slices.Concat(alone(), harmless(), behindGateway()) }
+
+// alone are the incidents of a single engine.
+func alone() []Play {
+	return []Play{
+		{Name: "queueing", Says: "six times the requests, more than --max-num-seqs at once", Right: []rules.Branch{rules.Queueing},
+			Fault: change(func(l *Load) { l.Rate *= 6 })},
+		{Name: "long-prompts", Says: "prompts of 2,400 tokens of their own", Right: []rules.Branch{rules.Prefill, rules.Behaviour},
+			Fault: change(func(l *Load) { l.Own = 2400 })},
+		{Name: "nonce", Says: "each prompt begins with a word of its own: the prefix cache knows none", Right: []rules.Branch{rules.Prefill},
+			Fault: change(func(l *Load) { l.Nonce = true })},
+		{Name: "small-cache", Says: "started again with a KV cache for one request", Right: []rules.Branch{rules.Memory},
+			Load: Load{Rate: 0.5, Own: 200, Output: 100}, Flags: []string{"--max-num-seqs", "4"},
+			Fault: released("--max-num-seqs", "4", "--num-gpu-blocks-override", "6", "--max-model-len", "640")},
+		{Name: "long-outputs", Says: "answers ten times as long", Right: []rules.Branch{rules.Decode, rules.Behaviour},
+			Fault: change(func(l *Load) { l.Output *= 10 })},
+		{Name: "stopped-busy", Says: "the engine's core stops while requests run", Right: []rules.Branch{rules.Engine},
+			Fault: func(_ context.Context, s *Stage) error { return s.engines[0].signal(0, syscall.SIGSTOP) }},
+		{Name: "stopped-idle", Says: "the engine's core stops while nothing runs, then requests come", Right: []rules.Branch{rules.Engine},
+			Fault: func(ctx context.Context, s *Stage) error {
+				before := *s.client.load.Load()
+				s.client.Set(Load{})
+				if err := sleep(ctx, 20*time.Second); err != nil {
+					return err
+				}
+				s.client.Set(before)
+				return s.engines[0].signal(0, syscall.SIGSTOP)
+			}},
+		{Name: "killed-worker", Says: "the engine's core is killed, nothing starts it again", Right: []rules.Branch{rules.Engine},
+			Fault: func(_ context.Context, s *Stage) error {
+				s.engines[0].spent = true
+				return s.engines[0].signal(0, syscall.SIGKILL)
+			}},
+		{Name: "cpu-taken", Says: "five processes compute on the engine's core", Right: []rules.Branch{rules.Engine, rules.Hardware},
+			Fault: func(_ context.Context, s *Stage) error { return s.burn(s.engines[0], 5) }},
+		{Name: "slow-release", Says: "started again with --max-num-seqs 1 and --no-enable-prefix-caching", Right: []rules.Branch{rules.Release},
+			Fault: released("--max-num-seqs", "1", "--no-enable-prefix-caching")},
+	}
+}
+
+// harmless are the situations in which nobody is to be paged.
+func harmless() []Play {
+	return []Play{
+		{Name: "burst", Says: "five times the requests for ten seconds", Lasts: 4 * time.Minute,
+			Fault: briefly(10*time.Second, func(l *Load) { l.Rate *= 5 })},
+		{Name: "cancels", Says: "three in four clients leave after 300 ms", Lasts: 5 * time.Minute,
+			Fault: change(func(l *Load) { l.Cancels, l.Early = 0.75, 300*time.Millisecond })},
+		{Name: "invalid", Says: "a flood of requests that are too long", Lasts: 5 * time.Minute,
+			Fault: change(func(l *Load) { l.Rate, l.Invalid = l.Rate*4, 0.75 })},
+	}
+}
+
+// behindGateway are the incidents of two engines with LiteLLM before them.
+func behindGateway() []Play {
+	return []Play{
+		{Name: "gateway-dies", Says: "LiteLLM is killed",
+			Right: []rules.Branch{rules.Routing}, Engines: 2, Gateway: true,
+			Fault: func(_ context.Context, s *Stage) error {
+				return syscall.Kill(-s.gateway.Process.Pid, syscall.SIGKILL)
+			}},
+		{Name: "upstream-500", Says: "the way to one of two engines answers 500",
+			Right: []rules.Branch{rules.Routing}, Engines: 2, Gateway: true,
+			Fault: func(_ context.Context, s *Stage) error { s.ways[0].Fail(true); return nil }},
+		{Name: "cooldown", Says: "the ways to both engines answer 500, until the gateway cools them down and answers 429",
+			Right: []rules.Branch{rules.Routing}, Engines: 2, Gateway: true,
+			Fault: func(_ context.Context, s *Stage) error {
+				for _, w := range s.ways {
+					w.Fail(true)
+				}
+				return nil
+			}},
+		{Name: "network", Says: "800 ms more between gateway and engines, each way",
+			Right: []rules.Branch{rules.Routing}, Engines: 2, Gateway: true, Lasts: 12 * time.Minute,
+			Fault: func(_ context.Context, s *Stage) error {
+				for _, w := range s.ways {
+					w.delay.Store(int64(800 * time.Millisecond))
+				}
+				return nil
+			}},
+		{Name: "slow-replica", Says: "one of two engines computes a sixth of the time",
+			Right: []rules.Branch{rules.Routing, rules.Engine}, Engines: 2, Gateway: true, Lasts: 12 * time.Minute,
+			Fault: func(ctx context.Context, s *Stage) error {
+				go s.engines[0].limp(ctx)
+				return nil
+			}},
+	}
+}
+
+// limp lets an engine compute for a sixth of the time.
+func (e *Engine) limp(ctx context.Context) {
+	for ctx.Err() == nil && e.signal(83*time.Millisecond, syscall.SIGSTOP, syscall.SIGCONT) == nil {
+		time.Sleep(17 * time.Millisecond)
+	}
+}

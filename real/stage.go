@@ -1,0 +1,349 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+const (
+	model   = "tiny"
+	key     = "sk-play"
+	healthy = 100 * time.Second // of load, from which the past is made
+	quiet   = 75 * time.Second  // of load with everything running, before the fault
+)
+
+// objectives are those of the plays. Two thresholds are wider than by default: on one core of a CPU the prompt of a
+// neighbour holds a token up for longer than 50 ms.
+const objectives = `objectives:
+  - {name: ttft, signal: ttft, threshold: 1s, target: 99%}
+  - {name: itl, signal: itl, threshold: 200ms, target: 99%}
+  - {name: availability, signal: availability, target: 99.9%}
+  - {name: ttft_severe, signal: ttft, threshold: 10s, target: 99.9%}
+  - {name: itl_severe, signal: itl, threshold: 1s, target: 99.9%}
+`
+
+// Stage holds what runs for the plays of one process: engines stay from play to play, everything else is new.
+type Stage struct {
+	*Programs
+	port    int   // the first of those that it uses
+	cores   []int // of the engines
+	engines []*Engine
+	folder  string           // of the play
+	known   map[string]*Past // by load
+
+	client     *Client
+	ways       []*Way
+	gateway    *Process
+	exporter   *Process
+	prometheus *Process
+	manager    *Process
+	past       *http.Server
+	hook       *http.Server
+	burners    []*Process
+	mu         sync.Mutex
+	sent       []Notification
+}
+
+// Engine is a real vLLM.
+type Engine struct {
+	*Process
+	port  int
+	core  int
+	flags []string
+	spent bool // a play has broken it
+}
+
+func (e *Engine) url() string { return "http://" + local(e.port) }
+
+// Notification is what Alertmanager told somebody.
+type Notification struct {
+	At       float64 `json:"at"` // seconds since the play began
+	Receiver string  `json:"receiver"`
+	Status   string  `json:"status"`
+	Alerts   []struct {
+		Status      string            `json:"status"`
+		Labels      map[string]string `json:"labels"`
+		Annotations map[string]string `json:"annotations"`
+		StartsAt    time.Time         `json:"startsAt"`
+	} `json:"alerts"`
+}
+
+// serve starts an engine, or keeps the one that runs if it is as it has to be.
+func (s *Stage) serve(ctx context.Context, i int, flags []string) error {
+	if i < len(s.engines) && !s.engines[i].spent && strings.Join(s.engines[i].flags, " ") == strings.Join(flags, " ") {
+		return nil
+	}
+	for i >= len(s.engines) {
+		s.engines = append(s.engines, &Engine{port: s.port + len(s.engines), core: s.cores[len(s.engines)%len(s.cores)]})
+	}
+	if err := s.restart(s.engines[i], flags); err != nil {
+		return err
+	}
+	return s.engines[i].answers(ctx, s.engines[i].url()+"/health", 5*time.Minute)
+}
+
+// restart starts an engine again, and does not wait for it.
+func (s *Stage) restart(e *Engine, flags []string) (err error) {
+	e.stop()
+	e.flags, e.spent = flags, false
+	args := append([]string{
+		"-c", strconv.Itoa(e.core), s.vllm, "serve", s.model, "--served-model-name", model, "--enforce-eager", "--max-model-len", "4096",
+		"--host", "127.0.0.1", "--port", strconv.Itoa(e.port),
+	}, flags...)
+	core := "VLLM_CPU_OMP_THREADS_BIND=" + strconv.Itoa(e.core)
+	env := []string{"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "VLLM_CPU_KVCACHE_SPACE=1", core}
+	e.Process, err = start(filepath.Join(s.out, fmt.Sprintf("vllm-%d.log", e.port)), env, s.taskset, args...)
+	return err
+}
+
+// signal sends signals to the processes of an engine that compute, one after the other and some time apart.
+func (e *Engine) signal(apart time.Duration, signals ...syscall.Signal) error {
+	core, err := e.named("VLLM::EngineCore")
+	if err != nil {
+		return err
+	}
+	worker, err := e.named("VLLM::Worker")
+	for i, s := range signals {
+		if i > 0 {
+			time.Sleep(apart)
+		}
+		if failed := syscall.Kill(core, s); failed != nil {
+			return failed
+		}
+		if err == nil {
+			_ = syscall.Kill(worker, s) // ends with the core
+		}
+	}
+	return nil
+}
+
+// connect puts LiteLLM before the engines, behind a way to each.
+func (s *Stage) connect(ctx context.Context) error {
+	var config strings.Builder
+	config.WriteString("litellm_settings: {callbacks: [prometheus], num_retries: 0, request_timeout: 120}\n" +
+		"router_settings: {routing_strategy: simple-shuffle}\nmodel_list:\n")
+	for i, e := range s.engines {
+		at := local(s.port + 20 + i)
+		w, err := NewWay(at, local(e.port))
+		if err != nil {
+			return err
+		}
+		s.ways = append(s.ways, w)
+		fmt.Fprintf(&config, "  - model_name: %s\n    litellm_params: {model: text-completion-openai/%[1]s, ", model)
+		fmt.Fprintf(&config, "api_base: 'http://%s/v1', api_key: none}\n", at)
+	}
+	file := filepath.Join(s.folder, "litellm.yaml")
+	if err := os.WriteFile(file, []byte(config.String()), 0o600); err != nil {
+		return err
+	}
+	var err error
+	env := []string{"LITELLM_MASTER_KEY=" + key, "LITELLM_TELEMETRY=False", "LITELLM_LOCAL_MODEL_COST_MAP=True"}
+	s.gateway, err = start(filepath.Join(s.folder, "litellm.log"), env, s.litellm,
+		"--config", file, "--host", "127.0.0.1", "--port", strconv.Itoa(s.port+10))
+	if err != nil {
+		return err
+	}
+	return s.gateway.answers(ctx, "http://"+local(s.port+10)+"/health/liveliness", 5*time.Minute)
+}
+
+// entrance is where clients send their requests.
+func (s *Stage) entrance() string {
+	if s.gateway != nil {
+		return "http://" + local(s.port+10)
+	}
+	return s.engines[0].url()
+}
+
+// watch starts the exporter.
+func (s *Stage) watch(ctx context.Context) error {
+	config := objectives + "targets:\n"
+	for _, e := range s.engines {
+		config += "  - {url: '" + e.url() + "'}\n"
+	}
+	if s.gateway != nil {
+		secret := filepath.Join(s.folder, "key")
+		if err := os.WriteFile(secret, []byte(key), 0o600); err != nil {
+			return err
+		}
+		config += fmt.Sprintf("  - {url: '%s', http_config: {authorization: {credentials_file: %s}}}\n", s.entrance(), secret)
+	}
+	file := filepath.Join(s.folder, "exporter.yml")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return err
+	}
+	var err error
+	s.exporter, err = start(filepath.Join(s.folder, "exporter.log"), nil, s.exporterPath,
+		"--config.file="+file, "--discovery=none", "--no-collector.gpu", "--web.listen-address="+local(s.port+30))
+	if err != nil {
+		return err
+	}
+	return s.exporter.answers(ctx, "http://"+local(s.port+30)+"/metrics", time.Minute)
+}
+
+// learn reads two pages while all is well, and makes the past of them, unless an earlier play had the same load.
+func (s *Stage) learn(ctx context.Context) error {
+	url := "http://" + local(s.port+30) + "/metrics"
+	text, err := fetch(ctx, url)
+	if err != nil {
+		return err
+	}
+	first, begin := parsePage(text), time.Now()
+	like := fmt.Sprintln(len(s.engines), s.gateway != nil, s.engines[0].flags, *s.client.load.Load())
+	if s.known[like] == nil {
+		if err := sleep(ctx, healthy); err != nil {
+			return err
+		}
+		if text, err = fetch(ctx, url); err != nil {
+			return err
+		}
+	}
+	h := NewPast(url, parsePage(text), time.Now())
+	if known := s.known[like]; known != nil {
+		h.As(known)
+	} else {
+		h.Learn(first, time.Since(begin))
+	}
+	s.past = &http.Server{Addr: local(s.port + 31), Handler: h, ReadHeaderTimeout: time.Minute}
+	go func() { _ = s.past.ListenAndServe() }()
+	ruleFile, err := os.ReadFile(filepath.Join(s.rules, "rules.yaml"))
+	if err != nil {
+		return err
+	}
+	if err := h.Write(ctx, filepath.Join(s.folder, "data"), local(s.port+31), ruleFile); err != nil {
+		return err
+	}
+	if burned := suffering(s.client.Records(), s.client.Now()); burned != nil {
+		return errors.New(strings.Join(burned, "; "))
+	}
+	s.known[like] = h
+	return nil
+}
+
+// record starts Alertmanager and Prometheus with the generated configuration, on top of the past.
+func (s *Stage) record(ctx context.Context) error {
+	s.hook = &http.Server{Addr: local(s.port + 42), Handler: http.HandlerFunc(s.notified), ReadHeaderTimeout: time.Minute}
+	go func() { _ = s.hook.ListenAndServe() }()
+	text, err := os.ReadFile(filepath.Join(s.rules, "alertmanager.yaml"))
+	if err != nil {
+		return err
+	}
+	routing := string(text)
+	for _, name := range []string{"default", "llm-critical", "llm-warning", "llm-null"} {
+		hook := fmt.Sprintf("  - name: %s\n    webhook_configs: [{url: 'http://%s/%[1]s'}]\n", name, s.hook.Addr)
+		routing = strings.Replace(routing, "  - name: "+name+"\n", hook, 1)
+	}
+	routing = strings.Replace(routing, "- llm-node-exporter.tmpl", "- "+filepath.Join(s.rules, "llm-node-exporter.tmpl"), 1)
+	manager, settings := filepath.Join(s.folder, "alertmanager.yml"), filepath.Join(s.folder, "prometheus.yml")
+	if err := os.WriteFile(manager, []byte(routing), 0o600); err != nil {
+		return err
+	}
+	content := fmt.Sprintf(`global: {scrape_interval: 30s, evaluation_interval: 1m}
+rule_files: ['%s']
+alerting: {alertmanagers: [{static_configs: [{targets: ['%s']}]}]}
+scrape_configs: [{job_name: %s, static_configs: [{targets: ['%s']}]}]
+`, filepath.Join(s.rules, "rules.yaml"), local(s.port+41), rules.DefaultJob, local(s.port+31))
+	if err := os.WriteFile(settings, []byte(content), 0o600); err != nil {
+		return err
+	}
+	s.manager, err = start(filepath.Join(s.folder, "alertmanager.log"), nil, s.alertmanagerPath, "--config.file="+manager,
+		"--storage.path="+filepath.Join(s.folder, "alertmanager"), "--web.listen-address="+local(s.port+41), "--cluster.listen-address=")
+	if err != nil {
+		return err
+	}
+	s.prometheus, err = start(filepath.Join(s.folder, "prometheus.log"), nil, s.prometheusPath, "--config.file="+settings,
+		"--storage.tsdb.path="+filepath.Join(s.folder, "data"), "--storage.tsdb.retention.time=60d", "--web.listen-address="+local(s.port+40))
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.manager.answers(ctx, "http://"+local(s.port+41)+"/-/ready", time.Minute),
+		s.prometheus.answers(ctx, "http://"+local(s.port+40)+"/-/ready", time.Minute))
+}
+
+// notified keeps what Alertmanager tells a receiver.
+func (s *Stage) notified(w http.ResponseWriter, r *http.Request) {
+	n := Notification{At: s.client.Now()}
+	if err := json.NewDecoder(r.Body).Decode(&n); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	n.Receiver = strings.TrimPrefix(r.URL.Path, "/")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent = append(s.sent, n)
+}
+
+// told returns what was told so far.
+func (s *Stage) told() []Notification {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]Notification{}, s.sent...)
+}
+
+// triage asks the exporter's own command for its verdict.
+func (s *Stage) triage(ctx context.Context, args ...string) (verdict json.RawMessage, text string) {
+	ask := func(format string) []byte {
+		args := append([]string{"triage", "--exporter=http://" + local(s.port+31), "--output=" + format}, args...)
+		c := exec.CommandContext(ctx, s.exporterPath, args...)
+		out, err := c.Output()
+		if exit := (*exec.ExitError)(nil); len(out) == 0 && errors.As(err, &exit) {
+			return exit.Stderr
+		}
+		return out
+	}
+	var wait sync.WaitGroup
+	var read []byte
+	wait.Go(func() { read = ask("text") })
+	answer := ask("json")
+	wait.Wait()
+	if !json.Valid(answer) {
+		answer, _ = json.Marshal(map[string]string{"error": string(answer)})
+	}
+	return answer, string(read)
+}
+
+// burn takes CPU away from an engine: processes that compute on its core, each in a session of its own.
+func (s *Stage) burn(e *Engine, n int) error {
+	for range n {
+		p, err := start(os.DevNull, nil, s.taskset, "-c", strconv.Itoa(e.core), "sh", "-c", "while :; do :; done")
+		if err != nil {
+			return err
+		}
+		s.burners = append(s.burners, p)
+	}
+	return nil
+}
+
+// clear ends everything but the engines.
+func (s *Stage) clear() {
+	for _, p := range append([]*Process{s.gateway, s.exporter, s.prometheus, s.manager}, s.burners...) {
+		p.stop()
+	}
+	for _, h := range []*http.Server{s.past, s.hook} {
+		if h != nil {
+			_ = h.Close()
+		}
+	}
+	for _, w := range s.ways {
+		w.Close()
+	}
+	for _, e := range s.engines {
+		if e.signal(0, syscall.SIGCONT) != nil {
+			e.spent = true
+		}
+	}
+	s.gateway, s.exporter, s.prometheus, s.manager, s.past, s.hook, s.burners, s.ways, s.sent = nil, nil, nil, nil, nil, nil, nil, nil, nil
+	_ = os.RemoveAll(filepath.Join(s.folder, "data"))
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// event is what happened to a user, when the user knew it.
+type event struct {
+	at  float64
+	bad bool
+}
+
+// events says what happened to the users with respect to an objective until a time, in order. A request that waits for
+// its first token becomes bad when the threshold has passed: nobody at the client has to wait for its end. Whoever leaves
+// early, or asks for what nobody can serve, has no bad availability.
+func events(records []Record, o slo.Objective, until float64) []event {
+	var all []event
+	limit := o.Threshold.Std().Seconds()
+	for _, r := range records {
+		if r.Invalid {
+			continue
+		}
+		switch o.Signal {
+		case slo.TTFT:
+			switch known := r.Sent + limit; {
+			case r.First > 0 && r.First <= known:
+				all = append(all, event{r.First, false})
+			case r.First > 0 || r.Status < 400 && (r.End == 0 && until > known || r.End > known): // still waiting, or waited longer
+				all = append(all, event{known, true})
+			}
+		case slo.ITL:
+			for _, g := range r.gaps {
+				all = append(all, event{g.at, g.length > limit})
+			}
+		case slo.Availability:
+			if failed := r.Error != "" || r.Status >= 400; r.End > 0 && (failed || !r.Cancelled) {
+				all = append(all, event{r.End, failed})
+			}
+		}
+	}
+	all = slices.DeleteFunc(all, func(e event) bool { return e.at > until })
+	slices.SortFunc(all, func(a, b event) int { return cmp.Compare(a.at, b.at) })
+	return all
+}
+
+// Hurt says what an objective's users suffered.
+type Hurt struct {
+	Objective string  `json:"objective"`
+	Before    float64 `json:"bad_share_before"` // share of bad events before the fault
+	During    float64 `json:"bad_share_during"` // and after it
+	Events    int     `json:"events_during"`
+	First     float64 `json:"first_bad_seconds"` // first bad event after the fault, since the fault; -1: none
+	Due       float64 `json:"due_seconds"`       // when a page was due, since the fault; -1: never
+}
+
+// hurt does the client's own arithmetic: when both windows of a paging pair exceeded their threshold, were the hours before
+// the play as healthy as its first minutes.
+func hurt(records []Record, o slo.Objective, fault, until float64) Hurt {
+	h := Hurt{Objective: o.Name, First: -1, Due: -1}
+	all := events(records, o, until)
+	split, _ := slices.BinarySearchFunc(all, fault, func(e event, at float64) int { return cmp.Compare(e.at, at) })
+	h.Before, h.During, h.Events = share(all[:split]), share(all[split:]), len(all)-split
+	if i := slices.IndexFunc(all[split:], func(e event) bool { return e.bad }); i >= 0 {
+		h.First = all[split+i].at - fault
+	}
+	rate := float64(split) / fault
+	for _, p := range slo.DefaultWindowPairs() {
+		limit, _ := p.Threshold(o).Float64()
+		if p.Severity != slo.Page {
+			continue
+		}
+		for at := fault; at <= until; at++ {
+			long, least := window(all, at, p.Long.Std().Seconds(), rate, h.Before)
+			short, _ := window(all, at, p.Short.Std().Seconds(), rate, h.Before)
+			if least >= slo.MinBadEvents && long > limit && short > limit {
+				if h.Due < 0 || at-fault < h.Due {
+					h.Due = at - fault
+				}
+				break
+			}
+		}
+	}
+	return h
+}
+
+// suffering says which objectives burned half as fast as a page needs it, or faster, until a time: nobody can tell a fault
+// from what was there before it.
+func suffering(records []Record, until float64) (burned []string) {
+	for _, o := range promises() {
+		limit, _ := slo.DefaultWindowPairs()[0].Threshold(o).Float64()
+		if bad := share(events(records, o, until)); bad > limit/2 {
+			burned = append(burned, fmt.Sprintf("%s: %.1f%% bad before the fault", o.Name, 100*bad))
+		}
+	}
+	return burned
+}
+
+// promises returns the objectives of the plays.
+func promises() []slo.Objective {
+	var config struct{ Objectives []slo.Objective }
+	if err := yaml.Unmarshal([]byte(objectives), &config); err != nil {
+		panic(err) // a constant
+	}
+	for i, o := range config.Objectives {
+		config.Objectives[i] = o.WithDefaults()
+	}
+	return config.Objectives
+}
+
+// window returns the share of bad events in the seconds before a time, and how many there were. What lies before the play
+// is taken to be as the healthy minutes were.
+func window(all []event, at, length, rate, before float64) (bad, events float64) {
+	n := 0.0
+	for _, e := range all {
+		if e.at > at-length && e.at <= at {
+			n++
+			if e.bad {
+				bad++
+			}
+		}
+	}
+	events = bad
+	if more := length - at; more > 0 {
+		n += more * rate
+		bad += more * rate * before
+	}
+	return bad / math.Max(n, 1), events
+}
+
+// share returns the share of bad events.
+func share(all []event) float64 {
+	bad := 0
+	for _, e := range all {
+		if e.bad {
+			bad++
+		}
+	}
+	return float64(bad) / math.Max(float64(len(all)), 1)
+}
