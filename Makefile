@@ -20,7 +20,7 @@ SBOM        := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
-.PHONY: help build demo drill drill-report drill-plays test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities reproducible
+.PHONY: help build demo drill drill-report drill-plays real test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities reproducible
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ drill-report: ## play them with five seeds and write their scores and plots to d
 
 drill-plays: ## play the incidents that have a lever and write docs/plays
 	go run ./cmd/drill transcript
+
+real: ## play incidents on real engines (docs/real.md); needs uv, Prometheus and Alertmanager; PLAYS=name|name plays some
+	go run ./real -out $(or $(OUT),bin/real) -plays '$(or $(PLAYS),.)'
 
 # Tests hold little and allocate much: collecting garbage less often saves a third of their time.
 test: ## run all tests

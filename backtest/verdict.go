@@ -185,16 +185,12 @@ func (h *history) serve(sim *rulesim.Sim, targets []*page, scrapes map[int64]map
 
 // verdict returns branch and clue of the first suspect that explains what a row measures; "" if there is none.
 func verdict(suspects []labels.Labels, row Row, of slo.Signal) string {
-	delays := rules.FirstToken
-	if of == slo.ITL || of == slo.ProbeITL {
-		delays = rules.NextToken
-	}
 	first := ""
 	said := ""
 	for _, s := range suspects {
 		d := rules.Delays(s.Get(metrics.LabelDelays))
 		order := s.Get(metrics.LabelOrder)
-		if s.Get(metrics.LabelModel) == row.Model && s.Get(metrics.LabelNamespace) == row.Namespace && (d == "" || d == delays) && (first == "" || order < first) {
+		if s.Get(metrics.LabelModel) == row.Model && s.Get(metrics.LabelNamespace) == row.Namespace && d.Explain(of) && (first == "" || order < first) {
 			first, said = order, s.Get(metrics.LabelBranch)+": "+s.Get(metrics.LabelClue)
 		}
 	}

@@ -95,7 +95,7 @@ func probeRow(s scope) []Panel {
 
 func gatewayRow(s scope) []Panel {
 	failed := promql.Re(metrics.LabelOutcome, "error|rejected")
-	judged := promql.NotRe(metrics.LabelOutcome, "abort|invalid")
+	judged := promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)
 	gateway := promql.Eq(metrics.LabelRole, metrics.GatewayRole)
 	failing := func(by []string, of ...*promql.Matcher) promql.Expr {
 		return shareOf(s.rate(by, metrics.Requests, append(of, failed)...), s.rate(by, metrics.Requests, append(of, judged)...))
@@ -136,7 +136,7 @@ const noProbe = "The exporter sends no synthetic requests here: they are off by 
 func throughputRow(s scope) []Panel {
 	good := s.of(metrics.RecordedGoodTokens)
 	return []Panel{
-		lines("Tokens", tokenRate, 12, About{
+		lines("Tokens", tokenRate, 8, About{
 			"Prompt and generated tokens per second per model.",
 			"Generated tokens per second is the capacity of decode, prompt tokens that of prefill.",
 			"Falling with a queue: capacity fell. Falling without: demand fell."},
@@ -144,12 +144,20 @@ func throughputRow(s scope) []Panel {
 			Query{s.perModel(s.of(metrics.RecordedPromptTokens), s.rate(models, metrics.PromptTokens)), "prompt " + modelLegend}).
 			runbook("LLMQueueBuildUp").next(FleetDashboard).
 			movesIn("traffic-burst", "long-prompts"),
-		lines("Steps by replica", perSecond, 12, About{
+		lines("Steps by replica", perSecond, 8, About{
 			"Passes of the model per second on each replica, where the engine counts them.",
 			"An engine that has requests and makes no steps is stuck, whatever its health endpoint says.",
 			"Zero with requests running: take the replica out of rotation."},
 			Query{s.rate(replicas, metrics.EngineSteps), replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
 			movesIn("traffic-burst"),
+		lines("Work without progress", seconds, 8, About{
+			"For how long each replica has certainly had work and made no progress, and when it last made some.",
+			"Gauges of an engine that hangs keep their last numbers, or say that nothing runs. This also counts open connections.",
+			"Above a minute: take the replica out of rotation."},
+			Query{promql.Max(replicas, s.of(metrics.EngineStalled)), replicaLegend},
+			Query{promql.And(promql.Sub(promql.Call("time"), promql.Max(replicas, s.of(metrics.EngineLastProgress))), promql.Gt(promql.Max(replicas, s.of(metrics.EngineStalled)), promql.Num(0))),
+				"since progress " + replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
+			movesIn("wedged-engine"),
 		lines("Requests by outcome", requests, 12, About{
 			"Requests that ended, by how: stop and length are answers, rejected is overload, error is the server, abort is the client.",
 			"Errors and rejections are what availability objectives count.",

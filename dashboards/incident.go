@@ -196,25 +196,16 @@ func phaseRow(s scope) []Panel {
 		recorded := promql.Max(models, s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, name)))
 		return s.perModel(promql.Call("clamp_max", recorded, promql.Num(1)), exported)
 	}
-	ofTTFT := func(name string, part *metrics.Family) promql.Expr {
-		return recordedShare(name, shareOf(s.spent(models, part), s.spent(models, metrics.TimeToFirstToken)))
-	}
 	one := func(e promql.Expr) Query { return Query{e, modelLegend} }
 	hits := recordedShare("prefix_hits", shareOf(s.rate(models, metrics.PrefixCacheHitTokens), s.rate(models, metrics.PrefixCacheQueryTokens)))
 	return []Panel{
-		lines("Queue share of TTFT", share, 8, About{
+		lines("Queue share of TTFT", share, 12, About{
 			"Share of the time to the first token that requests spend in the queue.",
 			"Above half, the engine is full, not slow.",
 			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any."},
-			one(ofTTFT("queue_share", metrics.QueueTime))).bad(0.3, 0.5).max(1).runbook("LLMQueueBuildUp").next(FleetDashboard).
+			one(recordedShare("queue_share", shareOf(s.spent(models, metrics.QueueTime), s.spent(models, metrics.TimeToFirstToken))))).bad(0.3, 0.5).max(1).runbook("LLMQueueBuildUp").next(FleetDashboard).
 			movesIn("traffic-burst", "kv-transfer-failures"),
-		lines("Prefill share of TTFT", share, 8, About{
-			"Share of the time to the first token that goes into computing the prompt.",
-			"Above half, prompts got longer or the prefix cache stopped hitting.",
-			"Compare prefix hits and prompt lengths with yesterday."},
-			one(ofTTFT("prefill_share", metrics.PrefillTime))).bad(0.5, 0.8).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard).
-			movesIn("prefix-collapse"),
-		lines("Decode share of a request", share, 8, About{
+		lines("Decode share of a request", share, 12, About{
 			"Share of the whole request's time that comes after the first token.",
 			"Falling while requests get slower: the time goes before the first token. Rising: long outputs or slow decode.",
 			"Rising with ITL flat: outputs got longer. Rising with ITL: look at the batch."},
@@ -254,7 +245,7 @@ func scopeRow(s scope) []Panel {
 			"A queue on one replica while another has none is routing, not capacity.",
 			"Uneven: look at the router. Even: look at demand."},
 			Query{promql.Sum(replicas, s.of(metrics.RequestsWaiting)), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
-			movesIn("traffic-burst", "kv-thrash", "rejections"),
+			movesIn("traffic-burst", "kv-thrash", "rejections").drifts("a request may wait at the moment of a scrape"),
 		lines("Bad events by node", perSecond, 8, About{
 			"Events per second that missed each objective, per node.",
 			"Bad events on one node point at its hardware or its network.",
@@ -369,11 +360,11 @@ func leversRow() []Panel {
 		levers("Queue and prefill", "LLMQueueBuildUp", "LLMAdmissionStalled", "LLMPrefixHitCollapse", "LLMLongPromptShift"),
 		levers("Memory", "LLMPreemptionThrash", "LLMKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated", "LLMModelLeftGPU"),
 		levers("One replica", "LLMReplicaSkew", "LLMReplicaFailsRequests"),
-		levers("Decode", "LLMBatchKnee", "LLMRunawayGeneration", "LLMSpeculationCollapse"),
+		levers("Decode", "LLMBatchKnee", "LLMRunawayGeneration", "BranchLongerOutputs", "LLMSpeculationCollapse"),
 		levers("GPU", "LLMGPUThrottledUnderBurn", "LLMGPUCriticalXID", "LLMGPUUncorrectableECC", "LLMGPURowRemapFailure"),
 		levers("Release", "LLMReleaseRegression", "LLMEngineCrashLoop"),
 		levers("Engine", "LLMEngineDown", "LLMColdStart", "LLMEngineHostBound", "LLMProbeFailing"),
-		levers("Gateway", "LLMGatewayDown", "LLMGatewayFailsRequests"),
+		levers("Gateway", "LLMGatewayDown", "LLMGatewayFailsRequests", "BranchClientPath"),
 	}
 }
 

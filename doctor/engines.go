@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	engines "github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
@@ -83,6 +84,12 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 	wanted := 0
 	for _, reason := range slices.Sorted(maps.Keys(flags)) {
 		alerts := p.Rules.regained(absent, flags[reason])
+		if path, locked := strings.CutPrefix(reason, engines.NeedsKey); locked {
+			wanted++
+			r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: path + " wants a key: " + some(distinct(flags[reason])) + " is not read", Alerts: alerts,
+				Remedy: "give the target the key: http_config: {authorization: {credentials_file: FILE}}", Docs: "docs/operations.md"})
+			continue
+		}
 		if len(alerts) == 0 {
 			continue
 		}

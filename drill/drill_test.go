@@ -35,7 +35,9 @@ type ledger struct {
 	Observer
 	started, finished, good            total // with a first token; with the last; without a failure
 	failed, rejected, aborted          float64
-	abortedE2E                         float64
+	left                               total   // aborted with a first token
+	leftAfter                          float64 // tokens that they had
+	open, abortedE2E                   float64
 	tokens, steps, waited              float64 // after the first token: all, times a request got some, seconds
 	batches, batchTime                 float64 // that got some together, seconds
 	drafted, accepted, preemptions     float64
@@ -74,6 +76,10 @@ func (l *ledger) Finished(r *Request) {
 	case r.Aborted:
 		l.aborted++
 		l.abortedE2E += (r.Done - r.Arrival).Seconds()
+		if r.FirstToken > 0 {
+			l.left.add(r)
+			l.leftAfter += r.Emitted
+		}
 	default:
 		l.finished.add(r)
 		if r.Failed {
@@ -83,6 +89,11 @@ func (l *ledger) Finished(r *Request) {
 		}
 	}
 	l.Observer.Finished(r)
+}
+
+func (l *ledger) Open(requests int, now time.Duration) {
+	l.open = float64(requests)
+	l.Observer.Open(requests, now)
 }
 
 func (l *ledger) Computed(tokens, deferred int) {
@@ -110,23 +121,25 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 		return told{
 			metrics.TimeToFirstToken: {l.started.requests, l.started.ttft}, metrics.InterTokenLatency: {l.steps, l.waited},
 			metrics.QueueTime: {l.finished.requests, l.finished.queue}, metrics.PrefillTime: {l.finished.requests, l.finished.prefill},
-			metrics.RequestDuration:     {l.finished.requests + l.aborted, l.finished.e2e + l.abortedE2E},
+			metrics.RequestDuration:     {l.finished.requests, l.finished.e2e},
 			metrics.RequestPromptTokens: {l.finished.requests, l.finished.prompt}, metrics.RequestGenerationTokens: {l.finished.requests, l.finished.output},
 			metrics.PromptTokens: {l.started.prompt}, metrics.GenerationTokens: {l.started.requests + l.tokens},
 			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
 			metrics.SpecDecodeDraftTokens: {l.drafted}, metrics.SpecDecodeAcceptedTokens: {l.accepted}, metrics.Preemptions: {l.preemptions},
 			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv}, metrics.EngineSteps: {l.gave},
-			metrics.Requests: {l.finished.requests + l.aborted + l.rejected}, // the last by HTTP status
+			// Those that the server answered 5xx may be those that the engine failed: the larger number counts.
+			metrics.Requests: {l.finished.requests + max(0, l.rejected-l.failed) + l.aborted},
 		}
 	},
 	metrics.SGLang: func(l *ledger) told {
 		return told{
 			metrics.TimeToFirstToken: {l.started.requests, l.started.ttft}, metrics.InterTokenLatency: {l.tokens, l.waited},
 			metrics.QueueTime: {l.started.requests, l.started.queue}, metrics.PrefillTime: {l.started.requests, l.started.prefill},
-			metrics.RequestDuration:     {l.finished.requests, l.finished.e2e},
-			metrics.RequestPromptTokens: {l.finished.requests, l.finished.prompt}, metrics.RequestGenerationTokens: {l.finished.requests, l.finished.output},
-			metrics.PromptTokens: {l.finished.prompt}, metrics.GenerationTokens: {l.finished.output},
-			metrics.PrefixCacheQueryTokens: {l.finished.prompt}, metrics.PrefixCacheHitTokens: {l.finished.cached}, metrics.Preemptions: {l.preemptions},
+			metrics.RequestDuration:         {l.finished.requests + l.left.requests, l.finished.e2e + l.left.e2e},
+			metrics.RequestPromptTokens:     {l.finished.requests + l.left.requests, l.finished.prompt + l.left.prompt},
+			metrics.RequestGenerationTokens: {l.finished.requests + l.left.requests, l.finished.output + l.leftAfter},
+			metrics.PromptTokens:            {l.finished.prompt + l.left.prompt}, metrics.GenerationTokens: {l.finished.output + l.leftAfter},
+			metrics.PrefixCacheQueryTokens: {l.finished.prompt + l.left.prompt}, metrics.PrefixCacheHitTokens: {l.finished.cached + l.left.cached}, metrics.Preemptions: {l.preemptions},
 			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv}, metrics.EngineSteps: {l.batches},
 			metrics.Requests: {l.finished.requests + l.aborted + l.rejected + l.failed}, // the last two by HTTP status; what failed has also finished
 		}
@@ -163,11 +176,11 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 	metrics.Dynamo: func(l *ledger) told {
 		return told{
 			metrics.TimeToFirstToken: {l.started.requests, l.started.ttft}, metrics.InterTokenLatency: {l.tokens, l.waited},
-			metrics.RequestDuration: {l.finished.requests, l.finished.e2e}, metrics.RequestPromptTokens: {l.started.requests, l.started.prompt},
-			metrics.RequestGenerationTokens: {l.finished.requests, l.finished.output},
+			metrics.RequestDuration: {l.finished.requests + l.aborted + l.rejected, l.finished.e2e + l.abortedE2E}, metrics.RequestPromptTokens: {l.started.requests, l.started.prompt},
+			metrics.RequestGenerationTokens: {l.good.requests, l.good.output},
 			metrics.PromptTokens:            {l.started.prompt}, metrics.GenerationTokens: {l.started.requests + l.tokens},
 			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
-			metrics.RequestsRunning: {l.running + l.waiting}, // the frontend knows no difference
+			metrics.RequestsRunning: {l.open}, // the frontend knows no difference
 			metrics.Requests:        {l.finished.requests + l.aborted + l.rejected},
 		}
 	},

@@ -32,6 +32,8 @@ type Profile struct {
 	Release string
 	Started time.Time
 	Rank    int // the data-parallel rank; those above 0 are on the page of rank 0
+	// Descriptors is how many file descriptors the engine's server has open without a connection.
+	Descriptors int
 	Load
 	Serving
 }
@@ -41,7 +43,7 @@ type Profile struct {
 func NewProfile(model string) Profile {
 	return Profile{
 		Model: model, Release: "0.16.0", Started: time.Now(),
-		Load:    Load{Arrivals: 6, Swing: 0.6, Period: 2 * time.Minute, PromptTokens: 900, OutputTokens: 180, OutputLimit: 1024, CacheHits: 0.35, Failures: 0.0002, Patience: time.Minute},
+		Load:    Load{Arrivals: 6, Swing: 0.6, Period: 2 * time.Minute, PromptTokens: 900, OutputTokens: 180, OutputLimit: 1024, CacheHits: 0.35, Failures: 0.0002, Patience: time.Minute, Leaves: 0.01},
 		Serving: Serving{GPU: H100, Weights: Llama8B, MaxBatch: 256, Budget: 1024},
 	}
 }
@@ -58,6 +60,8 @@ type Observer interface {
 	Moved(m Move)
 	// State reports the queue and the batch after each step.
 	State(running, waiting int, kvUsed float64)
+	// Open reports how many requests clients hold open at a time, also while the engine's core hangs.
+	Open(requests int, now time.Duration)
 }
 
 // Decoded describes requests that got tokens, with the time since each one's last token.
@@ -71,7 +75,7 @@ type Engine struct {
 	Serving
 	// Clock is the share of its clock that the GPU runs at, Slow a factor on the duration of steps, Starved how long each
 	// step waits for the CPU while the GPU idles. Wedged means that the engine's core hangs: its server takes requests
-	// and shows the last numbers that it got. ShowsIdle means that a wedged core had reported nothing running, ShowsQueue
+	// and shows the last numbers that it got, and clients give up. ShowsIdle means that a wedged core had reported nothing running, ShowsQueue
 	// that its server counts what waits. Broken means that the server answers each request with an error at once.
 	Clock, Slow                           float64
 	Starved                               time.Duration
@@ -81,6 +85,7 @@ type Engine struct {
 	random           *rand.Rand
 	now              time.Duration
 	unreported       bool // what clients cancelled: the next step reports it
+	hung             bool // some clients may have left a core that hung
 	arriving         []*Request
 	waiting, running []*Request
 	total, used      int // KV blocks
@@ -101,7 +106,19 @@ func (e *Engine) Holds() int {
 	if e.Broken {
 		return 0
 	}
-	return len(e.arriving) + len(e.fetching) + len(e.waiting) + len(e.running)
+	return e.count(func(*Request) bool { return true })
+}
+
+// count returns how many requests that their clients still wait for are such.
+func (e *Engine) count(such func(r *Request) bool) (n int) {
+	for _, rs := range [][]*Request{e.arriving, e.fetching, e.waiting, e.running} {
+		for _, r := range rs {
+			if !r.Aborted && such(r) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // Restart drops all requests, the cache and a tier that does not last; the engine works again from ready on, and notifies another observer.
@@ -110,18 +127,40 @@ func (e *Engine) Restart(ready time.Duration, o Observer) {
 	if e.Lasting {
 		kept = e.kept
 	}
-	e.waiting, e.running, e.used, e.Wedged, e.Broken, e.moves = nil, nil, 0, false, false, moves{kept: kept}
+	e.Kill(e.now)
+	e.Wedged, e.Broken, e.moves = false, false, moves{kept: kept}
 	e.now, e.observer = max(e.now, ready), o
 	e.stored = e.now
 }
 
+// Kill ends the process: each request that its client still waits for is cut off.
+func (e *Engine) Kill(now time.Duration) {
+	for _, r := range e.held() {
+		if !r.Aborted {
+			r.Cut, r.Failed, r.Done = true, true, now
+			e.observer.Finished(r)
+		}
+	}
+	e.arriving, e.fetching, e.waiting, e.running, e.used = nil, nil, nil, nil, 0
+}
+
 // Cancel ends all requests, as when their clients disconnect. vLLM reports it with its next step (vllm#22545).
 func (e *Engine) Cancel() {
-	for _, r := range e.running {
+	for _, r := range slices.Concat(e.waiting, e.running) {
+		r.Aborted, r.Done = true, e.now
 		e.release(r)
+		e.observer.Finished(r)
 	}
 	e.waiting, e.running, e.unreported = nil, nil, true
 }
+
+// held returns the requests that the engine and its server have.
+func (e *Engine) held() []*Request {
+	return slices.Concat(e.arriving, e.fetching, e.waiting, e.running)
+}
+
+// Stuck reports whether the core hangs in a step: one that hangs while it has nothing to do leaves its GPU idle.
+func (e *Engine) Stuck() bool { return e.Wedged && len(e.running) > 0 }
 
 // Busy returns how long the engine has computed so far.
 func (e *Engine) Busy() time.Duration { return e.busy }
@@ -132,8 +171,10 @@ func (e *Engine) Advance(to time.Duration) {
 		if e.Wedged {
 			e.now = to
 			e.hang()
+			e.open()
 			return
 		}
+		e.forget()
 		e.receive()
 		switch {
 		case len(e.running)+len(e.waiting) > 0:
@@ -143,10 +184,40 @@ func (e *Engine) Advance(to time.Duration) {
 		}
 	}
 	e.report()
+	e.open()
 }
 
-// hang updates what the server of a wedged core still shows.
+// open reports how many requests have not ended for their clients.
+func (e *Engine) open() {
+	e.observer.Open(e.count(func(r *Request) bool { return r.Arrival <= e.now }), e.now)
+}
+
+// forget drops the requests whose clients gave up while the core hung: it learns of them when it works again.
+func (e *Engine) forget() {
+	if !e.hung {
+		return
+	}
+	e.hung = false
+	for _, rs := range []*[]*Request{&e.arriving, &e.fetching, &e.waiting, &e.running} {
+		*rs = slices.DeleteFunc(*rs, func(r *Request) bool {
+			if r.Aborted {
+				e.release(r)
+			}
+			return r.Aborted
+		})
+	}
+}
+
+// hang ends the requests of clients that lose patience with a wedged core, which keeps what it had, and updates what its
+// server still shows.
 func (e *Engine) hang() {
+	e.hung = true
+	for _, r := range e.held() {
+		if since := max(r.Arrival, r.last); !r.Aborted && r.patience > 0 && e.now-since > r.patience {
+			r.Aborted, r.Hung, r.Done = true, true, since+r.patience
+			e.observer.Finished(r)
+		}
+	}
 	used := float64(e.used) / float64(e.total)
 	switch {
 	case e.ShowsIdle:
@@ -288,7 +359,10 @@ func (e *Engine) finish(start time.Duration) {
 			r.Emitted += float64(1 + accepted)
 		}
 		r.last = e.now
-		if r.Emitted < r.Output {
+		if r.leaves > 0 && r.Emitted >= r.leaves && r.Emitted < r.Output {
+			r.Aborted, r.Failed = true, false // it would have failed later
+		}
+		if r.Emitted < r.Output && !r.Aborted {
 			kept = append(kept, r)
 			continue
 		}

@@ -1,14 +1,21 @@
 package drill
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Dynamo simulates the frontend of NVIDIA Dynamo 1.1 with one worker behind it (lib/llm/src/http/service/metrics.rs):
 // what the clients see. Its bounds are rounded logarithms, it observes a chunk's mean once for each token, and its
-// active requests are those of the HTTP server, whether they run or wait.
+// active requests are those of the HTTP server, whether they run or wait. Without its last worker it answers 503 for a
+// while, and then 404 to a model that it no longer knows, as measured on 1.6.0.
 type Dynamo struct {
 	*page
+	ready                                    prometheus.Gauge
+	failures, mistyped                       *prometheus.CounterVec
+	lost                                     bool
+	lostAt                                   time.Duration // of the last worker
 	active, inflight                         prometheus.Gauge
 	started, tokens                          prometheus.Counter
 	done                                     *prometheus.CounterVec
@@ -32,7 +39,9 @@ func NewDynamo(p Profile) *Dynamo {
 	endpoint := pg.with("endpoint", "chat_completions")
 	stream := endpoint.with("request_type", "stream")
 	d := &Dynamo{
-		page: pg, active: pg.gauge("dynamo_frontend_active_requests"), inflight: pg.gauge("dynamo_frontend_inflight_requests"),
+		ready:    pg.gauge("dynamo_frontend_model_ready"),
+		failures: (&page{registry: pg.registry}).counters("dynamo_frontend_failures_total", "class", "reason"),
+		page:     pg, active: pg.gauge("dynamo_frontend_active_requests"), inflight: pg.gauge("dynamo_frontend_inflight_requests"),
 		tokens: pg.counter("dynamo_frontend_output_tokens_total"), started: stream.counter("dynamo_frontend_requests_started_total"),
 		done:     stream.counters("dynamo_frontend_requests_total", "status", "error_type"),
 		rejected: endpoint.counter("dynamo_frontend_model_rejection_total"), cancelled: stream.counter("dynamo_frontend_model_cancellation_total"),
@@ -45,6 +54,7 @@ func NewDynamo(p Profile) *Dynamo {
 	pg.gauge("dynamo_frontend_model_total_kv_blocks").Set(float64(p.KVBlocks()))
 	pg.gauge("dynamo_frontend_model_kv_cache_block_size").Set(blockTokens)
 	pg.gauge("dynamo_frontend_model_max_num_seqs").Set(float64(p.MaxBatch))
+	d.ready.Set(1)
 	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "nvidia"}}})
 	return d
 }
@@ -68,27 +78,67 @@ func (d *Dynamo) Preempted() {}
 
 // Finished implements Observer.
 func (d *Dynamo) Finished(r *Request) {
-	d.started.Inc()
-	switch {
-	case r.Rejected:
-		d.rejected.Inc()
-		d.done.WithLabelValues("error", "overload").Inc()
+	if d.lost && r.Rejected && !d.unavailable(r.Arrival-d.lostAt) {
 		return
+	}
+	d.started.Inc()
+	d.duration.Observe((r.Done - r.Arrival).Seconds())
+	switch {
+	case r.Cut || d.lost && r.Rejected:
+		d.done.WithLabelValues("error", "unavailable").Inc()
+		d.failures.WithLabelValues("Unavailable", "backend.unavailable").Inc()
+	case r.Rejected: // with 529
+		d.rejected.Inc()
+		d.failures.WithLabelValues("CapacityExhausted", "capacity.pool_exhausted").Inc()
+		d.done.WithLabelValues("error", "overload").Inc()
 	case r.Aborted:
 		d.cancelled.Inc()
 		d.done.WithLabelValues("error", "cancelled").Inc()
-		return
 	case r.Failed:
+		d.failures.WithLabelValues("Internal", "runtime.unclassified").Inc()
 		d.done.WithLabelValues("error", "internal").Inc()
 	default:
 		d.done.WithLabelValues("success", "").Inc()
+		d.generated.Observe(r.Output)
 	}
-	d.duration.Observe((r.Done - r.Arrival).Seconds())
-	d.generated.Observe(r.Output)
 }
 
-// State implements Observer.
-func (d *Dynamo) State(running, waiting int, _ float64) {
-	d.active.Set(float64(running + waiting))
-	d.inflight.Set(float64(running + waiting))
+// dynamoRouted and dynamoKnown are how long after its last worker has gone a frontend routes requests for a model, and
+// how long it knows the model: the first is an assumption, the second measured.
+const dynamoRouted, dynamoKnown = time.Second, 5 * time.Second
+
+// unavailable reports whether a request counts that comes a while after the last worker has gone: at first it does, then it
+// is only among the failures, and what is answered with 404 counts nowhere.
+func (d *Dynamo) unavailable(after time.Duration) bool {
+	if after > dynamoRouted && after <= dynamoKnown {
+		d.failures.WithLabelValues("Unavailable", "backend.unavailable").Inc()
+	}
+	return after <= dynamoRouted
+}
+
+// LoseWorker tells the frontend that its last worker has gone: the model is no longer ready, what else it shows of it stays.
+func (d *Dynamo) LoseWorker(now time.Duration) {
+	d.lost, d.lostAt = true, now
+	d.registry.Unregister(d.ready)
+}
+
+// Mistype counts requests for a model that does not exist.
+func (d *Dynamo) Mistype(requests int) {
+	unknown := &page{registry: d.registry, labels: prometheus.Labels{
+		"model": "unknown_model", "endpoint": "chat_completions", "request_type": "stream",
+	}}
+	if d.mistyped == nil {
+		d.mistyped = unknown.counters("dynamo_frontend_requests_total", "status", "error_type")
+	}
+	d.mistyped.WithLabelValues("error", "not_found").Add(float64(requests))
+	d.failures.WithLabelValues("NotFound", "request.not_found").Add(float64(requests))
+}
+
+// State implements Observer: the frontend does not know what its workers do.
+func (d *Dynamo) State(int, int, float64) {}
+
+// Open implements Observer.
+func (d *Dynamo) Open(requests int, _ time.Duration) {
+	d.active.Set(float64(requests))
+	d.inflight.Set(float64(requests))
 }

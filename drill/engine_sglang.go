@@ -3,6 +3,7 @@ package drill
 import (
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -15,7 +16,8 @@ type SGLang struct {
 	running, queued, usage, used, available, acceptRate, acceptLength prometheus.Gauge
 	prompt, generated, cached, requests, aborted, retracted           prometheus.Counter
 	realtime, responses, passes                                       *prometheus.CounterVec
-	ttft, e2e, queue, prefill, promptLength, outputLength             prometheus.Histogram
+	active                                                            *prometheus.GaugeVec
+	ttft, e2e, tpot, queue, prefill, promptLength, outputLength       prometheus.Histogram
 	itl                                                               *repeated
 	capacity                                                          float64
 }
@@ -48,6 +50,8 @@ func NewSGLang(p Profile) *SGLang {
 		promptLength: pg.histogram("sglang:prompt_tokens_histogram", sglangTokens), outputLength: pg.histogram("sglang:generation_tokens_histogram", sglangTokens),
 		itl: pg.repeated("sglang:inter_token_latency_seconds", sglangITL), capacity: float64(p.KVBlocks() * blockTokens),
 	}
+	s.tpot = pg.histogram("sglang:request_time_per_output_token_seconds", sglangITL)
+	s.active = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "sglang:http_requests_active"}, []string{"endpoint", "method"}))
 	scheduler.with("pid", "4711").gauge("sglang:num_retracted_reqs")
 	scheduler.gauge("sglang:kv_evictable_tokens")
 	scheduler.gauge("sglang:cache_hit_rate").Set(0) // of the last batch only: of no use
@@ -91,9 +95,12 @@ func (s *SGLang) Finished(r *Request) {
 		s.respond(http.StatusServiceUnavailable)
 		return
 	}
-	if r.Aborted { // in the queue: it counts as processed only if it ran
+	if r.Aborted {
 		s.aborted.Inc()
-		return
+		if r.FirstToken == 0 { // it never ran; the server answers, though nobody listens
+			s.respond(http.StatusBadRequest)
+			return
+		}
 	}
 	s.requests.Inc()
 	if r.Failed {
@@ -101,12 +108,24 @@ func (s *SGLang) Finished(r *Request) {
 	} else {
 		s.respond(http.StatusOK)
 	}
+	output := r.Output
+	if r.Aborted {
+		output = r.Emitted
+	}
+	if !r.Aborted && r.Output > 1 {
+		s.tpot.Observe((r.Done - r.FirstToken).Seconds() / (r.Output - 1))
+	}
 	s.prompt.Add(r.Prompt)
 	s.cached.Add(r.Cached)
-	s.generated.Add(r.Output)
+	s.generated.Add(output)
 	s.promptLength.Observe(r.Prompt)
-	s.outputLength.Observe(r.Output)
+	s.outputLength.Observe(output)
 	s.e2e.Observe((r.Done - r.Arrival).Seconds())
+}
+
+// Open implements Observer: the server knows what the scheduler has not told of.
+func (s *SGLang) Open(requests int, _ time.Duration) {
+	s.active.WithLabelValues("/v1/chat/completions", http.MethodPost).Set(float64(requests))
 }
 
 func (s *SGLang) respond(status int) {

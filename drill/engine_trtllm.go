@@ -64,6 +64,9 @@ func (t *TRTLLM) Finished(r *Request) {
 		t.failed.WithLabelValues("503").Inc()
 		return
 	}
+	if r.Hung { // only the core counts
+		return
+	}
 	if r.Aborted {
 		t.done.WithLabelValues("cancelled").Inc()
 		return

@@ -1,6 +1,8 @@
 package drill
 
 import (
+	"cmp"
+	"math"
 	"strconv"
 	"time"
 
@@ -8,6 +10,8 @@ import (
 )
 
 // VLLM simulates vLLM of about release 0.16: names, labels and bucket bounds are those of vllm/v1/metrics/loggers.py.
+// What it counts of a request whose client leaves, and what it shows while its core hangs, is as measured on 0.14.1 to 0.32:
+// such a request is in the answers of its HTTP server, and in none of the histograms and counters of requests that ended.
 type VLLM struct {
 	*page
 	running, waiting, kv                          prometheus.Gauge
@@ -16,8 +20,9 @@ type VLLM struct {
 	ttft, tpot, e2e, queue, prefill, decode       prometheus.Histogram
 	itl                                           *repeated
 	drafted, accepted                             prometheus.Counter // nil without speculation
-	responses                                     *prometheus.CounterVec
-	promptLength, outputLength                    prometheus.Histogram
+	rank                                          int
+	promptLength, outputLength, choices           prometheus.Histogram
+	server                                        *vllmServer
 	step                                          prometheus.Histogram
 	stepTokens                                    float64            // of the current step: prompts that it completed, and outputs
 	external, found                               prometheus.Counter // tokens in other engines and tiers
@@ -25,6 +30,32 @@ type VLLM struct {
 	deferred                                      int
 	nixl                                          *vllmNIXL    // nil without prefill engines
 	offload                                       *vllmOffload // nil without a tier in host memory
+}
+
+// vllmServer is the HTTP server in front of an engine and its ranks: what its process shows, hang or not.
+type vllmServer struct {
+	responses   *prometheus.CounterVec
+	descriptors prometheus.Gauge
+	base        int
+	open        map[int]int // by rank
+	pool        float64     // connections that clients keep
+	at          time.Duration
+}
+
+// keepAlive is the time constant with which clients' pools of idle connections shrink: an assumption.
+const keepAlive = 5 * time.Minute
+
+// hold updates the requests of a rank that are open, and the descriptors of the process: one for each connection that
+// clients keep, of which requests use as many as there are.
+func (s *vllmServer) hold(rank, requests int, now time.Duration) {
+	s.open[rank] = requests
+	all := 0
+	for _, n := range s.open {
+		all += n
+	}
+	s.pool = max(float64(all), s.pool*math.Exp(-max(0, now-s.at).Seconds()/keepAlive.Seconds()))
+	s.at = now
+	s.descriptors.Set(float64(s.base) + math.Round(s.pool))
 }
 
 // vllmNIXL follows kv_connector/v1/nixl/stats.py: what a decode engine reports about its transfers.
@@ -64,16 +95,21 @@ func NewVLLM(p Profile) *VLLM {
 		tpot: pg.histogram("vllm:request_time_per_output_token_seconds", vllmITL), e2e: pg.histogram("vllm:e2e_request_latency_seconds", vllmLong),
 		queue: pg.histogram("vllm:request_queue_time_seconds", vllmLong), prefill: pg.histogram("vllm:request_prefill_time_seconds", vllmLong),
 		decode: pg.histogram("vllm:request_decode_time_seconds", vllmLong), promptLength: pg.histogram("vllm:request_prompt_tokens", vllmTokens),
-		outputLength: pg.histogram("vllm:request_generation_tokens", vllmTokens),
+		outputLength: pg.histogram("vllm:request_generation_tokens", vllmTokens), choices: pg.histogram("vllm:request_params_n", []float64{1, 2, 5, 10, 20}),
+		rank: p.Rank,
 	}
-	for _, reason := range []string{"stop", "length", "abort", "error"} {
+	for _, reason := range []string{"stop", "length", "abort", "error", "repetition"} {
 		v.done.WithLabelValues(reason)
 	}
 	server := &page{registry: pg.registry}
 	if p.Rank > 0 {
 		server.registry = prometheus.NewRegistry() // rank 0 shows it
 	}
-	v.responses = server.counters("http_requests_total", "method", "status", "handler")
+	v.server = &vllmServer{
+		responses: server.counters("http_requests_total", "method", "status", "handler"), descriptors: server.gauge("process_open_fds"),
+		base: cmp.Or(p.Descriptors, 34), open: map[int]int{},
+	}
+	v.server.descriptors.Set(float64(v.server.base))
 	v.external, v.found = pg.counter("vllm:external_prefix_cache_queries_total"), pg.counter("vllm:external_prefix_cache_hits_total")
 	pg.counter("vllm:mm_cache_queries_total")
 	pg.counter("vllm:mm_cache_hits_total")
@@ -111,6 +147,15 @@ func NewVLLM(p Profile) *VLLM {
 	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "vllm", "max_model_len": 32768}}})
 	return v
 }
+
+// Join makes the page show another data-parallel rank, which has the same server.
+func (v *VLLM) Join(rank *VLLM) {
+	v.page.Join(rank)
+	rank.server = v.server
+}
+
+// Open implements Observer.
+func (v *VLLM) Open(requests int, now time.Duration) { v.server.hold(v.rank, requests, now) }
 
 // FirstToken implements Observer.
 func (v *VLLM) FirstToken(r *Request) {
@@ -177,16 +222,18 @@ func (v *VLLM) Moved(m Move) {
 // Preempted implements Observer.
 func (v *VLLM) Preempted() { v.preemptions.Inc() }
 
-// Finished implements Observer.
+// Finished implements Observer. A client that leaves moves the counter of answers and nothing else, whether it had tokens
+// or not; a process that dies moves nothing.
 func (v *VLLM) Finished(r *Request) {
-	if r.Rejected { // by the server, before the engine saw it
-		v.responses.WithLabelValues("POST", "5xx", "/v1/chat/completions").Inc()
+	if r.Cut {
 		return
 	}
-	v.responses.WithLabelValues("POST", "2xx", "/v1/chat/completions").Inc() // sent before the first token
-	if r.Aborted {                                                           // before its first token: nothing else is observed
-		v.done.WithLabelValues("abort").Inc()
-		v.e2e.Observe((r.Done - r.Arrival).Seconds())
+	if r.Rejected { // by the server, before the engine saw it
+		v.server.responses.WithLabelValues("POST", "5xx", "/v1/chat/completions").Inc()
+		return
+	}
+	v.server.responses.WithLabelValues("POST", "2xx", "/v1/chat/completions").Inc() // sent before the first token
+	if r.Aborted {
 		return
 	}
 	reason := "stop"
@@ -204,6 +251,7 @@ func (v *VLLM) Finished(r *Request) {
 	if r.Output > 1 {
 		v.tpot.Observe((r.Done - r.FirstToken).Seconds() / (r.Output - 1))
 	}
+	v.choices.Observe(1)
 	v.promptLength.Observe(r.Prompt)
 	v.outputLength.Observe(r.Output)
 }

@@ -3,45 +3,179 @@ package drill
 import (
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// LiteLLM simulates the page of LiteLLM's proxy (litellm/types/integrations/prometheus.py): what it answered, by status.
+// Gateway simulates what stands between the clients and the engines of one model.
+type Gateway interface {
+	http.Handler
+	// Arrived counts a request that comes.
+	Arrived()
+	// Answered counts a request that the gateway answers itself.
+	Answered(status int)
+	// Before returns an observer that counts the answers of the engine at a host, and passes everything on.
+	Before(o Observer, host string) Observer
+	// Tries reports whether the gateway would send a request to the engine at a host now; if none of them, what it
+	// answers.
+	Tries(host string, now time.Duration) bool
+	NoneLeft() (status int)
+	// Refused notes that the engine at a host does not listen, and returns what the client gets; zero if the gateway tries
+	// another one.
+	Refused(host string, now time.Duration) (status int)
+}
+
+// NewGateway returns the page of a runtime, before one model and the engines at some hosts.
+func NewGateway(r metrics.Runtime, model string, hosts []string) Gateway {
+	if r == metrics.SMG {
+		return NewSGLangRouter(model, hosts)
+	}
+	return NewLiteLLM(model, hosts)
+}
+
+// LiteLLM simulates the page of LiteLLM's proxy (litellm/types/integrations/prometheus.py), as measured on 1.106.2: what it
+// answered, by status, and the state of each deployment.
 type LiteLLM struct {
 	*page
-	answers *prometheus.CounterVec
+	model                     string
+	answers, failures, cooled *prometheus.CounterVec
+	state                     *prometheus.GaugeVec
+	deployments               map[string]*deployment
 }
 
-// NewLiteLLM builds the page of a gateway before one model.
-func NewLiteLLM(model string) *LiteLLM {
-	p := newPage(prometheus.Labels{"requested_model": model, "route": "/v1/chat/completions"}, "/metrics")
-	return &LiteLLM{page: p, answers: p.counters("litellm_proxy_total_requests_metric_total", "status_code")}
+// deployment is an upstream of LiteLLM.
+type deployment struct {
+	failed []time.Duration
+	until  time.Duration // of its cooldown
 }
 
-// Answered counts an answer.
-func (l *LiteLLM) Answered(status int) { l.answers.WithLabelValues(strconv.Itoa(status)).Inc() }
+// LiteLLM's defaults: a deployment that fails as often as that within a minute cools down.
+const (
+	litellmAllowedFails = 3
+	litellmCooldown     = 5 * time.Second
+)
 
-// Before returns an observer that counts the answers of an engine behind the gateway, and passes everything on.
-func (l *LiteLLM) Before(o Observer) Observer { return passedOn{o, l} }
+var (
+	litellmAnswer     = []string{"requested_model", "route", "model_id", "api_provider", "status_code"}
+	litellmFailure    = []string{"requested_model", "route", "model_id", "api_provider", "exception_status", "exception_class"}
+	litellmDeployment = []string{"litellm_model_name", "model_id", "api_base", "api_provider"}
+)
 
-// passedOn implements Observer for one engine.
-type passedOn struct {
+// litellmNone is what LiteLLM writes where it does not know.
+const litellmNone = "None"
+
+const chatRoute = "/v1/chat/completions"
+
+// NewLiteLLM builds the page of a gateway before one model. Who asks it without a key for anything but its page is counted
+// as a request that failed, of no model.
+func NewLiteLLM(model string, hosts []string) *LiteLLM {
+	p := newPage(prometheus.Labels{"team": litellmNone, "team_alias": litellmNone, "end_user": litellmNone}, "/metrics")
+	l := &LiteLLM{page: p, model: model, deployments: map[string]*deployment{}}
+	l.answers = p.counters("litellm_proxy_total_requests_metric_total", litellmAnswer...)
+	l.failures = p.counters("litellm_proxy_failed_requests_metric_total", litellmFailure...)
+	bare := &page{registry: p.registry}
+	l.cooled = bare.counters("litellm_deployment_cooled_down_total", append([]string{"exception_status"}, litellmDeployment...)...)
+	l.state = register(bare, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "litellm_deployment_state"}, litellmDeployment))
+	for _, host := range hosts {
+		l.deployments[host] = &deployment{}
+	}
+	p.mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		l.answers.WithLabelValues("", r.URL.Path, litellmNone, litellmNone, litellmNone).Inc()
+		l.failures.WithLabelValues("", r.URL.Path, litellmNone, litellmNone, litellmNone, "Exception").Inc()
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	return l
+}
+
+// Arrived implements Gateway: the proxy counts what it has answered.
+func (l *LiteLLM) Arrived() {}
+
+// Answered implements Gateway.
+func (l *LiteLLM) Answered(status int) { l.answer(litellmNone, strconv.Itoa(status)) }
+
+// answer counts an answer of a deployment.
+func (l *LiteLLM) answer(host, status string) {
+	provider := "openai"
+	if host == litellmNone {
+		provider = litellmNone
+	}
+	l.answers.WithLabelValues(l.model, chatRoute, host, provider, status).Inc()
+	if status[0] != '2' {
+		l.failures.WithLabelValues(l.model, chatRoute, host, provider, status, litellmException(status)).Inc()
+	}
+}
+
+// litellmException returns the exception behind a failure: the router's own where it has no deployment left.
+func litellmException(status string) string {
+	switch status {
+	case litellmNone:
+		return "RouterRateLimitError"
+	case "408":
+		return "Openai.Timeout"
+	case "429":
+		return "Openai.RateLimitError"
+	case "500":
+		return "Openai.InternalServerError"
+	}
+	return "Openai.APIError"
+}
+
+// Tries implements Gateway.
+func (l *LiteLLM) Tries(host string, now time.Duration) bool { return now >= l.deployments[host].until }
+
+// NoneLeft implements Gateway: the page does not say what the client gets.
+func (l *LiteLLM) NoneLeft() int {
+	l.answer(litellmNone, litellmNone)
+	return http.StatusTooManyRequests
+}
+
+// Refused implements Gateway.
+func (l *LiteLLM) Refused(host string, now time.Duration) int {
+	l.fail(host, http.StatusInternalServerError, now)
+	return http.StatusInternalServerError
+}
+
+// fail counts an answer of a deployment that failed, which may cool down.
+func (l *LiteLLM) fail(host string, status int, now time.Duration) {
+	l.answer(host, strconv.Itoa(status))
+	d := l.deployments[host]
+	if d == nil {
+		return
+	}
+	d.failed = append(d.failed, now)
+	for len(d.failed) > 0 && d.failed[0] < now-time.Minute {
+		d.failed = d.failed[1:]
+	}
+	if len(d.failed) >= litellmAllowedFails {
+		d.until = now + litellmCooldown
+		l.cooled.WithLabelValues(strconv.Itoa(status), l.model, host, "http://"+host, "openai").Inc()
+		l.state.WithLabelValues(l.model, host, "http://"+host, "openai").Set(2)
+	}
+}
+
+// Before implements Gateway.
+func (l *LiteLLM) Before(o Observer, host string) Observer { return behindLiteLLM{o, l, host} }
+
+// behindLiteLLM implements Observer for one deployment.
+type behindLiteLLM struct {
 	Observer
 	gateway *LiteLLM
+	host    string
 }
 
-// Finished implements Observer.
-func (p passedOn) Finished(r *Request) {
+// Finished implements Observer. A client that cancels counts as answered, an answer that is cut off as failed.
+func (b behindLiteLLM) Finished(r *Request) {
 	switch {
-	case r.Aborted:
-		p.gateway.Answered(499)
 	case r.Rejected:
-		p.gateway.Answered(http.StatusServiceUnavailable)
+		b.gateway.fail(b.host, http.StatusServiceUnavailable, r.Done)
 	case r.Failed:
-		p.gateway.Answered(http.StatusInternalServerError)
+		b.gateway.fail(b.host, http.StatusInternalServerError, r.Done)
 	default:
-		p.gateway.Answered(http.StatusOK)
+		b.gateway.answer(b.host, strconv.Itoa(http.StatusOK))
+		b.gateway.state.WithLabelValues(b.gateway.model, b.host, "http://"+b.host, "openai").Set(0)
 	}
-	p.Observer.Finished(r)
+	b.Observer.Finished(r)
 }

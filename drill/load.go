@@ -16,7 +16,8 @@ type Load struct {
 	OutputLimit  float64       // maximum, in tokens
 	CacheHits    float64       // mean share of a prompt that is in the prefix cache
 	Failures     float64       // share of requests that fail in the engine
-	Patience     time.Duration // a client without a first token gives up after it; 0 is never
+	Patience     time.Duration // a client without a first token, or a next one while the core hangs, gives up after it; 0 is never
+	Leaves       float64       // share of clients that leave while they read an answer
 }
 
 // promptSpread is the standard deviation of the logarithm of prompt lengths. We chose it so that the mean is 1.4
@@ -31,13 +32,15 @@ type Request struct {
 	Prompt, Cached, Output, Emitted      float64
 	Failed, Truncated                    bool
 	Rejected, Aborted                    bool // at admission; by the client
+	Hung, Cut                            bool // aborted while the core hung; failed because the process died
 
 	todo, held int           // tokens to compute before the next one comes out, tokens in its own blocks
 	last       time.Duration // time of the last token
 	patience   time.Duration
-	now        int  // tokens computed in this step
-	fetched    int  // tokens whose KV cache came from elsewhere and still has no blocks
-	unsent     bool // nobody answers its fetch
+	leaves     float64 // tokens after which the client leaves; 0 is never
+	now        int     // tokens computed in this step
+	fetched    int     // tokens whose KV cache came from elsewhere and still has no blocks
+	unsent     bool    // nobody answers its fetch
 	came       float64
 	there      time.Duration // when that KV cache arrives
 }
@@ -52,16 +55,23 @@ func (r *Request) Hold(until time.Duration) bool {
 	return r.patience > 0
 }
 
+// For sets how long the client waits for a first token, and returns the request.
+func (r *Request) For(patience time.Duration) *Request {
+	r.patience = patience
+	return r
+}
+
 // Traffic generates requests from a load, which may change between calls of Until.
 type Traffic struct {
 	Load
-	random *rand.Rand
-	next   time.Duration
+	random  *rand.Rand
+	leaving *rand.Rand // of its own, so that who leaves does not change who comes
+	next    time.Duration
 }
 
 // NewTraffic starts the arrivals of a seed.
 func NewTraffic(l Load, seed uint64) *Traffic {
-	t := &Traffic{Load: l, random: rand.New(rand.NewPCG(seed, 0))}
+	t := &Traffic{Load: l, random: rand.New(rand.NewPCG(seed, 0)), leaving: rand.New(rand.NewPCG(seed, 3))}
 	t.next = t.gap()
 	return t
 }
@@ -95,8 +105,12 @@ func (t *Traffic) request() *Request {
 		share = 1 - share*(1-t.CacheHits)
 	}
 	cached := math.Min(math.Floor(prompt*share), prompt-1) // the last token of a prompt is always computed
+	leaves := 0.0
+	if t.leaving.Float64() < t.Leaves {
+		leaves = math.Ceil(t.leaving.Float64() * output)
+	}
 	return &Request{
-		Arrival: t.next, Prompt: prompt, Cached: cached,
+		leaves: leaves, Arrival: t.next, Prompt: prompt, Cached: cached,
 		Output: math.Min(math.Max(1, output), t.OutputLimit), Truncated: output > t.OutputLimit, Failed: t.random.Float64() < t.Failures, patience: t.Patience,
 	}
 }

@@ -20,11 +20,12 @@ type census struct {
 	moves              []Move
 }
 
-func (c *census) FirstToken(r *Request) { c.ttft += (r.FirstToken - r.Arrival).Seconds(); c.tokens++ }
-func (c *census) Decoded(d Decoded)     { c.tokens += d.Tokens }
-func (c *census) Preempted()            { c.preempted++ }
-func (c *census) Computed(int, int)     {}
-func (c *census) Moved(m Move)          { c.moves = append(c.moves, m) }
+func (c *census) FirstToken(r *Request)   { c.ttft += (r.FirstToken - r.Arrival).Seconds(); c.tokens++ }
+func (c *census) Decoded(d Decoded)       { c.tokens += d.Tokens }
+func (c *census) Preempted()              { c.preempted++ }
+func (c *census) Computed(int, int)       {}
+func (c *census) Open(int, time.Duration) {}
+func (c *census) Moved(m Move)            { c.moves = append(c.moves, m) }
 func (c *census) Finished(r *Request) {
 	if r.Aborted {
 		c.aborted++
@@ -55,7 +56,7 @@ func serve(p Profile, d time.Duration) *census {
 
 func steady(arrivals float64) Profile {
 	p := NewProfile("m")
-	p.Arrivals, p.Swing, p.Patience = arrivals, 0, 0
+	p.Arrivals, p.Swing, p.Patience, p.Leaves = arrivals, 0, 0, 0
 	return p
 }
 
@@ -233,6 +234,7 @@ type refusals struct {
 func (c *refusals) FirstToken(*Request)     {}
 func (c *refusals) Decoded(Decoded)         {}
 func (c *refusals) Computed(int, int)       {}
+func (c *refusals) Open(int, time.Duration) {}
 func (c *refusals) State(int, int, float64) { c.states++ }
 func (c *refusals) Finished(r *Request) {
 	if r.Rejected {

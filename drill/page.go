@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -44,6 +45,9 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHT
 
 // Computed implements Observer for engines that report nothing about their steps.
 func (p *page) Computed(int, int) {}
+
+// Open implements Observer for engines that do not show what their server holds.
+func (p *page) Open(int, time.Duration) {}
 
 // Moved implements Observer for engines without a KV cache elsewhere.
 func (p *page) Moved(Move) {}

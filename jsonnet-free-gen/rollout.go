@@ -8,6 +8,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // gate describes a share of a canary's events that stops its rollout when it is too large.
@@ -28,7 +29,7 @@ type events struct {
 var gates = []gate{
 	{"late-first-tokens", events{metrics.SLOBadEvents, promql.Eq(metrics.LabelSLO, "ttft")}, events{metrics.SLOEvents, promql.Eq(metrics.LabelSLO, "ttft")}, 0.05},
 	{"late-tokens", events{metrics.SLOBadEvents, promql.Eq(metrics.LabelSLO, "itl")}, events{metrics.SLOEvents, promql.Eq(metrics.LabelSLO, "itl")}, 0.05},
-	{"failed-requests", events{metrics.Requests, promql.Re(metrics.LabelOutcome, "error|rejected")}, events{metrics.Requests, promql.NotRe(metrics.LabelOutcome, "abort|invalid")}, 0.01},
+	{"failed-requests", events{metrics.Requests, promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)}, events{metrics.Requests, promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)}, 0.01},
 }
 
 // rate returns events per second on the pods of a namespace whose names match.

@@ -34,6 +34,10 @@ var (
 		"Longest sequence (prompt plus output) the engine accepts.", EngineLabels)
 	LorasRunning = Engine.gauge(Sum, "llm_engine_loras_running",
 		"LoRA adapters in use by running requests.", EngineLabels)
+	LorasWaiting = Engine.gauge(Sum, "llm_engine_loras_waiting",
+		"LoRA adapters that waiting requests ask for.", EngineLabels).experimental()
+	LoraSlots = Engine.gauge(Sum, "llm_engine_lora_slots",
+		"LoRA adapters that fit into a batch. Where more are running and waiting, they are swapped.", EngineLabels).experimental()
 	Sleeping = Engine.gauge(Max, "llm_engine_sleeping",
 		"Whether the engine has been put to sleep (1) or serves (0).", EngineLabels)
 
@@ -153,8 +157,21 @@ var (
 	EngineInfo = Target.info("llm_engine_info",
 		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page. role is gateway for a server in front of engines.",
 		TargetLabels, with(LabelModel, LabelVersion, LabelRole))
+	EngineLastServed = Target.gauge(Never, "llm_engine_last_served_timestamp_seconds",
+		"When a page that cannot be read now was last read, unix time, for each model that it served then, labelled as llm_engine_info was: "+
+			"a dead engine says no name. Absent while the page is read, and after a restart of the exporter until it has been.",
+		TargetLabels, with(LabelModel, LabelVersion, LabelRole)).experimental()
 	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)
+	RequestsInFlight = Target.gauge(Sum, "llm_engine_requests_in_flight",
+		"Requests that the engine's HTTP server holds, those included that a scheduler that hangs does not show. Where only connections tell it, at least so many. "+
+			"Absent where the page shows nothing of its server.", EngineLabels).experimental()
+	EngineLastProgress = Target.gauge(Never, "llm_engine_last_progress_timestamp_seconds",
+		"When the exporter last saw steps, tokens, answers or the KV cache of the engine change, unix time. Until it sees a change, when it first read the page. "+
+			"An engine without requests makes no progress, either.", EngineLabels).experimental()
+	EngineStalled = Target.gauge(Max, "llm_engine_stalled_seconds",
+		"For how long the engine has certainly had work and made no progress, longer than progress of this engine may take to show. "+
+			"0 while it makes progress, has no work, or its work is not certain. Absent until the page has been read twice.", EngineLabels).experimental()
 	EngineLoadTime = Engine.gauge(Max, "llm_engine_load_time_seconds",
 		"Time the engine took from start until it could serve (cold start).", EngineLabels).experimental()
 	EngineScrapeDuration = Target.gauge(Max, "llm_engine_scrape_duration_seconds",
@@ -165,7 +182,7 @@ var (
 		"Series on the engine's page, mapped or not.", TargetLabels)
 	MetricSourceInfo = Target.info("llm_engine_metric_source_info",
 		"Where a normalised metric comes from on this page, always 1. quality is native, derived, approximate or missing; reason says why it is not native. "+
-			"counted says when a generated token is counted: step (as it is made) or end (with its request).",
+			"counted says when a request is counted: step (as its tokens are made), first_token or end (if its client waits so long); empty if nobody has declared it.",
 		TargetLabels, with(LabelMetric, LabelSource, LabelQuality, LabelReason, LabelCounted))
 	SourceMissing = Target.counter("llm_engine_source_missing_total",
 		"Scrapes without a source that this engine version should have: it was not on the page although the engine has served requests, had another type, or held an impossible number. The sign of a renamed metric.",

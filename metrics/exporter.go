@@ -10,6 +10,10 @@ var (
 		"Whether the last attempt to load the configuration worked (1). When 0, the previous configuration is in use.")
 	ConfigReloadTime = Exporter.gauge(Never, "llm_exporter_config_last_reload_success_timestamp_seconds",
 		"Time of the last successful configuration load, unix time.")
+	ConfiguredTarget = Exporter.info("llm_exporter_configured_target_info",
+		"A page that the configuration names, whether or not it answers, always 1. A page without this series was found by discovery. "+
+			"So a model whose pages are gone while their exporter is there was taken out of the configuration if it had this series, and lost by discovery otherwise.",
+		with(LabelNamespace, LabelPod, LabelServer)).experimental()
 	PodResourcesUp = Exporter.gauge(Never, "llm_exporter_pod_resources_up",
 		"Whether the kubelet's last answer about the devices of pods could be used (1). When 0, reason says why not. Absent outside Kubernetes.", with(LabelReason))
 	PodResourcesTime = Exporter.gauge(Never, "llm_exporter_pod_resources_last_success_timestamp_seconds",

@@ -76,7 +76,7 @@ const (
 	LabelMetric    = "metric"     // name of a metric in this vocabulary
 	LabelSource    = "source"     // where a number comes from
 	LabelQuality   = "quality"    // how far to trust a number, one of the Quality values
-	LabelCounted   = "counted"    // when a token is counted, one of the Counted values
+	LabelCounted   = "counted"    // when a request's share is counted, one of the Counted values
 	LabelVersion   = "version"    // release, or the range of releases that a page can come from
 	LabelCollector = "collector"  // part of this exporter
 	LabelInstance  = "instance"   // the node, named after its exporter; set by the scraper

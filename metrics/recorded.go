@@ -9,7 +9,7 @@ const (
 	LabelBranch  = "branch"  // branch of a diagnosis that an alert belongs to
 	LabelLong    = "long"    // long window of a pair, as "6h"
 	LabelClue    = "clue"    // what is suspicious
-	LabelDelays  = "delays"  // which tokens a suspect delays: first_token or next_token
+	LabelDelays  = "delays"  // what a suspect delays, if it explains no failures: any_token, first_token or next_token
 	LabelFact    = "fact"    // subject of a piece of evidence
 	LabelChosen  = "chosen"  // on no series: by its absence a query tells whether a filter is set
 	LabelLine    = "line"    // line of a page on which a fact appears

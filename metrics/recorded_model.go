@@ -19,6 +19,10 @@ var (
 		"Generated tokens per second of requests that met every objective on a latency, at least: no engine says which requests missed several, so misses of different signals count as different requests, each as long as the mean. Absent without such an objective.", perModel)
 	RecordedRequests = recorded(Sum, "model:llm_engine_requests:rate5m",
 		"Requests ended per second, by outcome.", perModel, with(LabelOutcome))
+	RecordedProbes = recorded(Sum, "model:llm_probe_requests:rate5m",
+		"Synthetic requests per second that were answered, of all exporters, whether they asked an engine or a gateway: the engines count them with those of users.", perModel)
+	RecordedUsersServed = recorded(Sum, "model:llm_engine_first_tokens:increase",
+		"Requests of users that got a first token in the window: all, less the answered synthetic ones.", perModel)
 	RecordedRunning = recorded(Sum, "model:llm_engine_requests_running:sum",
 		"Requests in the running batches of all replicas.", perModel)
 	RecordedWaiting = recorded(Sum, "model:llm_engine_requests_waiting:sum",
@@ -47,19 +51,43 @@ var (
 		"Errors of an NVLink within an hour in which wear shows: replays, and wrong checksums, packets and flits. Recorded once an hour.",
 		with(LabelCluster, LabelInstance), GPULabels, with(LabelLink))
 
+	RecordedUp = recorded(Max, "page:llm_engine_up:max",
+		"Whether a page answers (1), once however many exporters of its node read it. Absent while its engine loads, for twenty minutes at most.", PageLabels)
+	RecordedRestarts = recorded(Never, "page:llm_engine_restarts:last6h",
+		"Restarts of a page's process, from four within six hours or three within one, absent otherwise.", PageLabels)
+	RecordedOutputTokens = recorded(Never, "replica:llm_engine_request_generation_tokens:mean",
+		"Mean output tokens of a replica's requests over the last two minutes or, where fewer than forty ended, over ten. Absent with fewer than forty in those, too, or where probes ask most.", ReplicaLabels, with(LabelRole))
 	RecordedServed = recorded(Never, "replica:llm_engine_info:last",
 		"A model that a page serves, or served last while it does not answer, always 1. It ends when the page is no target any more.", ReplicaLabels)
 	RecordedGateway = recorded(Never, "page:llm_gateway:last",
 		"A page that is a gateway's, or was when it last answered, always 1. It ends when the page is no target any more.", PageLabels, with(LabelRole))
+	RecordedArrived = recorded(Never, "page:llm_engine_arrived:last10m",
+		"Age in seconds of an engine that started within ten minutes, after its exporter and the configuration that names it: what it had counted before it was first read is recent. Absent otherwise.", PageLabels)
+	RecordedNodeUp = recorded(Max, "node:up:max",
+		"Whether a target on a node answers, other than exporters of this kind (1).", with(LabelCluster, "node"))
+	RecordedUnread = recorded(Never, "node:llm_exporter_gone:last1h",
+		"An exporter that answered within the hour and does not now: 0 where another target on its node answers, 1 where nothing tells whether the node is there. "+
+			"Absent otherwise, and where the node is gone, too.",
+		with(LabelCluster, LabelInstance))
 	RecordedGPUBusy = recorded(Never, "page:llm_engine_gpu_busy:last1m",
 		"How many GPUs that a page's engine has to itself were busy at every scrape of a minute; absent for none.", PageLabels)
 	RecordedRankStalled = recorded(Never, "rank:llm_engine_stalled:last1m",
 		"A rank of a replica, or all of it where the rank is empty, that has work and makes no progress in steps or tokens, always 1 and absent otherwise.", ReplicaLabels, with(LabelDPRank, LabelReplica))
 	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",
 		"Share of the ranks of a replica that have work and make no progress; 1 for one that stands still as a whole, absent otherwise.", ReplicaLabels)
+	RecordedProbed = recorded(Never, "address:llm_probe:namespace",
+		"What probes ask, always 1, with the namespace of the model there.",
+		with(LabelCluster, LabelInstance, LabelModel, LabelServer, LabelNamespace))
 	RecordedUnanswered = recorded(Never, "address:llm_probe_unanswered:last2m",
 		"Requests in a row that a model left unanswered at an address although its engines serve: what pages. Absent while any doubt falls on the probe itself.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer))
+
+	RecordedReplicaTTFT = recorded(Never, "replica:llm_engine_time_to_first_token_seconds:mean",
+		"Mean time to the first token of a replica over the last two minutes or, where it had fewer than ten requests, over ten. Absent with fewer than ten in those, too.", ReplicaLabels, with(LabelRole))
+	RecordedReplicaITL = recorded(Never, "replica:llm_engine_inter_token_latency_seconds:mean",
+		"The same of the time between tokens.", ReplicaLabels, with(LabelRole))
+	RecordedReplicaPrompt = recorded(Never, "replica:llm_engine_prompt_tokens:mean",
+		"Prompt tokens per first token of a replica, without those that its prefix cache held, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole))
 
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
 		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is first_token or next_token where it explains only that. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",

@@ -39,6 +39,7 @@ const (
 	ProductionStack Runtime = "production_stack" // router of vLLM's production stack
 	SMG             Runtime = "smg"              // SGLang's model gateway
 	SGLangRouter    Runtime = "sglang_router"    // its predecessor
+	VLLMRouter      Runtime = "vllm_router"      // what the vLLM project made of that predecessor
 	RayServe        Runtime = "ray_serve"
 	Knative         Runtime = "knative" // queue-proxy, as under KServe
 	Istio           Runtime = "istio"
@@ -66,7 +67,7 @@ const (
 	OutcomeInvalid    Outcome = "invalid"    // refused because the request itself was wrong
 	OutcomeRejected   Outcome = "rejected"   // refused at admission: overload or rate limit
 	OutcomeError      Outcome = "error"      // failed inside the server
-	OutcomeOther      Outcome = "other"      // a reason this exporter does not know
+	OutcomeUnknown    Outcome = "unknown"    // the server does not tell how it ended, or names an end that this exporter does not know
 )
 
 // Tier names a place below the GPU's memory where KV cache is kept, as in the tier label. Engines number their tiers
@@ -90,13 +91,14 @@ const (
 	Fetch Operation = "fetch" // up, from a tier
 )
 
-// Counted tells when an engine counts a token that it generated, as in the counted label.
+// Counted tells when an engine counts what belongs to a request, as in the counted label.
 type Counted string
 
-// The times at which tokens are counted.
+// The times at which engines count. Of a request whose client leaves, nothing is counted later.
 const (
-	CountedStep Counted = "step" // when it is generated: while the counter stands still, the engine generates none
-	CountedEnd  Counted = "end"  // when its request ends: the counter stands still for as long as the longest answer takes
+	CountedStep  Counted = "step"        // when it is generated: while the counter stands still, the engine generates none
+	CountedFirst Counted = "first_token" // when its first token comes
+	CountedEnd   Counted = "end"         // when its request ends: the counter stands still for as long as the longest answer takes
 )
 
 // Quality tells how a normalised number relates to its source, as in the quality label.

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -61,8 +62,16 @@ func runsOn(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr
 		promql.Unless(above(mean(metrics.RequestGenerationTokens, by, window, m...), manyTokens), cut(day, hour))))
 }
 
-// endedBy returns the share of requests that ended with this outcome.
+// endedBy returns the share of requests that ended with this outcome. Probes ask for a few tokens only: of a model as a whole,
+// they are left out of those that ran into the limit, and of all.
 func endedBy(outcome metrics.Outcome, by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
-	return ratio(promql.Vector(metrics.Requests, append([]*promql.Matcher{promql.Eq(metrics.LabelOutcome, string(outcome))}, m...)...),
-		promql.Vector(metrics.Requests, m...), by, window, ago)
+	rate := func(m ...*promql.Matcher) promql.Expr {
+		return promql.Rate(promql.Offset(promql.Vector(metrics.Requests, m...), ago), window)
+	}
+	part, all := rate(append([]*promql.Matcher{promql.Eq(metrics.LabelOutcome, string(outcome))}, m...)...), rate(m...)
+	if len(m) > 0 || !slices.Equal(by, modelLabels) || outcome != metrics.OutcomeLength {
+		return promql.Div(promql.Sum(by, part), above(promql.Sum(by, all), 0))
+	}
+	// A few requests may be probes that one of the two counters shows earlier.
+	return promql.Div(ofUsers(part, window, ago), above(ofUsers(all, window, ago), 5/window.Seconds()))
 }

@@ -15,7 +15,8 @@ var (
 		Name:   "LLMModelDown",
 		Branch: Engine,
 		Expr: promql.Or(
-			promql.Unless(promql.Equal(promql.Max(modelLabels, knownEngines(engineUp())), promql.Num(0)), answersUnread()),
+			promql.Unless(promql.Equal(promql.Max(modelLabels, knownEngines(promql.Vector(metrics.RecordedUp))), promql.Num(0)),
+				answered2m(promql.And(promql.Vector(metrics.RecordedServed), promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...)))),
 			vanished()),
 		Severity: slo.Page,
 		For:      2 * minute,
@@ -26,15 +27,18 @@ var (
 		},
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Replaces: true,
-		Summary:  "No engine serves {{ $labels.model_name }}{{ if gt $value 0.0 }}: none is left{{ end }}",
-		Description: "Every engine that served this model fails to answer, or is gone with its pod or its node, though it had requests within the hour. " +
-			"No request succeeds, and without requests no budget burns, so this alert pages instead.",
+		Summary: "{{ if lt $value 0.0 }}Nobody reads {{ $labels.model_name }} any more: its exporter on {{ $labels.instance }} is gone" +
+			"{{ else }}No engine serves {{ $labels.model_name }}{{ if gt $value 0.0 }}: none is left{{ end }}{{ end }}",
+		Description: "{{ if lt $value 0.0 }}Whether its engines serve is not known: the exporter died, or its node did. Send the model a request. " +
+			"If it answers, restart the exporter; if it does not, look at the node." +
+			"{{ else }}Every engine that served this model fails to answer, or is gone with its pod or its node, though users asked it within the hour. " +
+			"Without answers no budget burns, so this alert pages instead.{{ end }}",
 		Dashboard: IncidentDashboard,
 	}
 	EngineDown = &Alert{
 		Name:   "LLMEngineDown",
 		Branch: Engine,
-		Expr: promql.Unless(promql.OrOn(knownEngines(down()), down(), promql.On(pageLabels...)),
+		Expr: promql.Unless(promql.OrOn(knownEngines(notUp()), notUp(), promql.On(pageLabels...)),
 			promql.Vector(metrics.RecordedGateway), promql.On(pageLabels...)),
 		Severity: slo.Ticket,
 		For:      5 * minute,
@@ -80,6 +84,7 @@ var (
 		Split: []Evidence{
 			{"Ranks that stand still", promql.And(perRank(metrics.RecordedRankStalled), above(promql.CountBy(nil, perRank(metrics.RequestsRunning)), 1), promql.On()),
 				LabelledBy("", metrics.LabelDPRank)},
+			{"No progress for", above(promql.Max(nil, promql.Vector(metrics.EngineStalled, same(replicaLabels...)...)), 0), Duration},
 			{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, same(replicaLabels...)...)), Number},
 			{"Running", promql.Sum(nil, promql.Vector(metrics.RequestsRunning, same(replicaLabels...)...)), Number},
 			{"KV cache", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, same(replicaLabels...)...)), Percent},
@@ -89,7 +94,7 @@ var (
 	EngineCrashLoop = &Alert{
 		Name:        "LLMEngineCrashLoop",
 		Branch:      Engine,
-		Expr:        promql.OrOn(ofGateways(restarts()), restarts(), promql.On(pageLabels...)),
+		Expr:        promql.OrOn(ofGateways(promql.Vector(metrics.RecordedRestarts)), promql.Vector(metrics.RecordedRestarts), promql.On(pageLabels...)),
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
@@ -149,7 +154,9 @@ func engineUp() promql.Expr {
 // patience limits how long a model may take to load.
 const patience = 20 * minute
 
-func down() promql.Expr { return promql.Equal(engineUp(), promql.Num(0)) }
+// down returns the pages that do not answer, and notUp those of the last evaluation.
+func down() promql.Expr  { return promql.Equal(engineUp(), promql.Num(0)) }
+func notUp() promql.Expr { return promql.Equal(promql.Vector(metrics.RecordedUp), promql.Num(0)) }
 
 // knownEngines adds to a per-page value the model that the page serves or served last: an engine that is down does
 // not report its model.
@@ -168,46 +175,66 @@ func restarts() promql.Expr {
 	return promql.Or(promql.Ge(within(6*hour), promql.Num(4)), promql.Ge(within(hour), promql.Num(3)))
 }
 
-// answersUnread returns each model that a gateway or a probe got an answer from lately although a page of it is not read
-// in time: the page is late, and the model serves.
-func answersUnread() promql.Expr {
-	late := promql.CountBy(modelLabels, promql.And(promql.Vector(metrics.RecordedServed), promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...)))
+// answered2m returns the models of some pages that a gateway or a probe got an answer from lately: the pages are not read in
+// time, and the model serves.
+func answered2m(pages promql.Expr) promql.Expr {
 	passedOn := above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, gatewayRole(), good), 2*minute)), 0)
 	probed := above(promql.Sum(namedModel, promql.Rate(promql.Vector(metrics.ProbeRequests, answered()), 2*minute)), 0)
+	late := promql.CountBy(modelLabels, pages)
 	return promql.Or(promql.And(late, passedOn), promql.And(late, probed, promql.On(namedModel...)))
 }
 
 // served returns what a page serves or, while it does not answer, what it served last. An engine that has loaded no
 // model serves the one that it unloaded last.
 func served() promql.Expr {
-	return carried(metrics.RecordedServed, func(of func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr {
-		return promql.Unless(promql.Max(replicaLabels, of(metrics.EngineInfo)), promql.Equal(promql.Max(replicaLabels, of(metrics.ModelsLoaded)), promql.Num(0)))
-	})
+	return carried(metrics.RecordedServed, promql.Unless(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
+		promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.ModelsLoaded)), promql.Num(0))))
 }
 
-// carried returns what pages say about themselves or, of those that do not answer, what they said last: the record
-// carries that forward for as long as the page is a target. After a pause of Prometheus the record is lost, and what
-// the page said within a day takes its place.
-func carried(record *metrics.Family, said func(of func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr) promql.Expr {
+// carried returns what pages say about themselves. Of those that do not answer it returns what they said last, as the
+// exporter remembers or, if it has started since, the record: for as long as the page is a target.
+func carried(record *metrics.Family, says promql.Expr, m ...*promql.Matcher) promql.Expr {
 	onPage := promql.On(pageLabels...)
-	says, before := said(promql.Vector), promql.Vector(record)
-	withinDay := said(func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
-		return promql.Over("last_over_time", promql.Vector(f, m...), day)
-	})
-	whileSilent := func(e promql.Expr) promql.Expr {
-		return promql.And(promql.Unless(e, says, onPage), promql.Vector(metrics.EngineUp), onPage)
-	}
-	return promql.Or(says, whileSilent(before), whileSilent(promql.Unless(withinDay, before, onPage)))
+	return promql.Or(says, promql.CountBy(record.Labels, promql.Vector(metrics.EngineLastServed, m...)),
+		promql.And(promql.Unless(promql.Vector(record), says, onPage), promql.Vector(metrics.EngineUp), onPage))
 }
 
-// vanished returns each model that had requests within the hour, or events of an objective, but that no page serves,
-// or served last, for three minutes. It leaves out models that a page has replaced with another one, and models that
-// may be absent.
+// seen returns each page that an exporter read within the hour, and the model on it. A gateway serves none itself.
+func seen() promql.Expr {
+	return promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour))
+}
+
+// vanished returns each missed model of which an exporter that is there lost the page, or whose node is gone. A page that
+// the configuration named does not get lost: while its exporter is there, it was taken out on purpose. Where the
+// exporter is gone and its node may be, it returns minus one and the exporter for each model that nobody has read for ten
+// minutes and that no gateway or probe gets answers from. A node that is there most likely has its engines still.
 func vanished() promql.Expr {
+	there := func(within time.Duration) promql.Expr {
+		return promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed), within))
+	}
+	takenOut := promql.And(promql.Over("last_over_time", promql.Vector(metrics.ConfiguredTarget), hour), promql.Vector(metrics.ConfigReloadSuccess), promql.On(asker...))
+	lost := promql.CountBy(modelLabels, promql.Unless(seen(), takenOut, promql.On(pageLabels...)))
+	unread := func(e promql.Expr) promql.Expr { return promql.And(seen(), e, promql.On(asker...)) }
+	unknown := unread(above(promql.Vector(metrics.RecordedUnread), 0))
+	nobodyReads := promql.Unless(promql.CountBy(append([]string{metrics.LabelInstance}, modelLabels...), unknown),
+		promql.Or(there(10*minute), answered2m(unknown)), promql.On(modelLabels...))
+	return promql.And(promql.Or(
+		promql.Unless(promql.Unless(lost, there(3*minute)), unread(promql.Vector(metrics.RecordedUnread)), promql.On(modelLabels...)),
+		times(-1, nobodyReads)), missed(), promql.On(modelLabels...))
+}
+
+// missed returns each model that users asked within the hour, or events of an objective. It leaves out models that a page
+// has replaced with another one, and models that may be absent.
+func missed() promql.Expr {
 	within := func(window time.Duration, f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Over("max_over_time", promql.Vector(f, m...), window)
 	}
-	had := func(f *metrics.Family) promql.Expr { return above(promql.Max(modelLabels, within(hour, f)), 0) }
+	// A fifth more than the probes: the two counters are not read at the same time.
+	asked := above(promql.Sum(modelLabels, promql.Or(promql.Over("avg_over_time", promql.Vector(metrics.RecordedRequests), hour),
+		times(-1.2, promql.Over("avg_over_time", promql.Vector(metrics.RecordedProbes), hour)))), 0)
+	// Only where requests are not counted do tokens tell.
+	generated := promql.Unless(above(promql.Max(modelLabels, within(hour, metrics.RecordedGenerationTokens)), 0),
+		promql.CountBy(modelLabels, within(hour, metrics.RecordedRequests)))
 	// Probes and gateways also count on models whose engines nobody reads.
 	onEngine := []*promql.Matcher{promql.Ne(metrics.LabelRuntime, ""), promql.Ne(metrics.LabelRole, metrics.GatewayRole)}
 	counted := func(window time.Duration) promql.Expr {
@@ -218,13 +245,10 @@ func vanished() promql.Expr {
 
 	declared := promql.And(counted(hour), promql.Max(sloLabels, within(hour, metrics.SLOInfo, promql.Eq(metrics.LabelOrigin, ""))), promql.On(sloLabels...))
 
-	there := promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed), 3*minute))
-	givenAway := promql.CountBy(modelLabels, promql.And(
-		promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
-		promql.Vector(metrics.RecordedServed), promql.On(pageLabels...)))
+	givenAway := promql.CountBy(modelLabels, promql.And(seen(), promql.Vector(metrics.RecordedServed), promql.On(pageLabels...)))
 	mayBeAbsent := promql.CountBy(modelLabels, promql.And(counted(longer), optional, promql.On(sloLabels...)))
-	model := promql.CountBy(modelLabels, promql.Or(had(metrics.RecordedRequests), had(metrics.RecordedGenerationTokens), promql.CountBy(modelLabels, declared)))
-	for _, but := range []promql.Expr{there, givenAway, mayBeAbsent} {
+	model := promql.CountBy(modelLabels, promql.Or(asked, generated, promql.CountBy(modelLabels, declared)))
+	for _, but := range []promql.Expr{givenAway, mayBeAbsent} {
 		model = promql.Unless(model, but)
 	}
 	return model
@@ -235,8 +259,11 @@ func vanished() promql.Expr {
 func startedCold(m ...*promql.Matcher) promql.Expr {
 	return promql.And(
 		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(partOfTTFT(metrics.QueueTime, replicaLabels, 5*minute, m...), 0.5)),
-		younger(15*minute), promql.On(pageLabels...))
+		younger(coldFor), promql.On(pageLabels...))
 }
+
+// coldFor is how long an engine that has started may compile kernels and fill caches.
+const coldFor = 15 * minute
 
 // younger returns the age in seconds of each page's process, below a limit.
 func younger(than time.Duration) promql.Expr {
@@ -248,9 +275,15 @@ func younger(than time.Duration) promql.Expr {
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2, Records: []Record{
 		{Name: metrics.RecordedGPUBusy, Expr: usesAlone(busy(minute))},
-		{Name: metrics.RecordedRankStalled, Expr: promql.Or(standing(rankLabels), standing(replicaLabels))},
+		{Name: metrics.RecordedRankStalled, Expr: promql.Or(certain(), standing(rankLabels), standing(replicaLabels))},
 		{Name: metrics.RecordedStalled, Expr: stalled()},
 	}, Alerts: []*Alert{ModelStalled, EngineStalled}}
+}
+
+// certain returns each replica or rank of which the exporter is certain that it has work and makes no progress: it also
+// reads what the engine's HTTP server holds, of which gauges that a scheduler no longer writes show nothing.
+func certain() promql.Expr {
+	return promql.CountBy(rankLabels, above(promql.Vector(metrics.EngineStalled), 0))
 }
 
 // standing returns each replica or rank that has work but has made no progress for as long as progress should take to
@@ -270,9 +303,10 @@ func perRank(f *metrics.Family) promql.Expr {
 	return promql.CountBy([]string{metrics.LabelDPRank}, promql.Vector(f, append(same(replicaLabels...), promql.Ne(metrics.LabelDPRank, ""))...))
 }
 
-// still leaves those that show no change within a window.
+// still leaves those of which the exporter has seen no progress for as long.
 func still(by []string, who promql.Expr, d time.Duration) promql.Expr {
-	return promql.Unless(who, progress(by, d))
+	seen := promql.Max(by, promql.Vector(metrics.EngineLastProgress))
+	return promql.And(who, promql.Ge(promql.Sub(promql.Call("time"), seen), promql.Num(d.Seconds())))
 }
 
 // owing leaves those whose work is not only what they showed last: when clients cancel all that runs, vLLM shows it until
@@ -353,19 +387,7 @@ func hostBound(window time.Duration) promql.Expr {
 	busiest := promql.Max(replicaLabels, promql.Mul(promql.Max(onGPU(replicaLabels), promql.Vector(metrics.EngineGPUInfo)), used, promql.On(onGPULabels()...).ManyToOne()))
 	return promql.Unless(both(below(busiest, 0.5), always(replicaLabels, metrics.RequestsRunning, window),
 		above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), window)), 0)),
-		younger(15*minute), promql.On(pageLabels...))
-}
-
-// progress returns each replica or rank that shows a change: in its steps, tokens or answers, or in its KV cache usage, which
-// grows while a long prompt is computed before any step counts. It compares two values, because a window of a minute
-// may hold only one. Requests that clients give up are no progress.
-func progress(by []string, d time.Duration) promql.Expr {
-	differs := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
-		now := promql.Vector(f, m...)
-		return promql.CountBy(by, promql.Unless(now, promql.Equal(now, shown(f, d, m...))))
-	}
-	return promql.Or(differs(metrics.EngineSteps), differs(metrics.GenerationTokens), differs(metrics.KVCacheUsage),
-		differs(metrics.Requests, good))
+		younger(coldFor), promql.On(pageLabels...))
 }
 
 // good matches the outcomes of requests that got a whole answer.
@@ -378,7 +400,11 @@ const answersWindow = 2 * minute
 // answersDue returns how many answers each replica or model gives in answersWindow, going by the last hour: at least
 // twenty, each in a third of it.
 func answersDue(by []string) promql.Expr {
-	perWindow := times(answersWindow.Seconds(), promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, good), hour)))
+	answers := promql.Rate(promql.Vector(metrics.Requests, good), hour)
+	perWindow := times(answersWindow.Seconds(), promql.Sum(by, answers))
+	if slices.Equal(by, modelLabels) {
+		perWindow = times(answersWindow.Seconds(), ofUsers(answers, hour, 0))
+	}
 	return promql.And(promql.Ge(perWindow, promql.Num(20)), below(mean(metrics.RequestDuration, by, hour), answersWindow.Seconds()/3))
 }
 

@@ -114,6 +114,23 @@ func exporterAlerts(opt Options) []*Alert {
 	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict, ProbeBroken}
 }
 
+// byNode names the node of each target in the label node: as the scrape does, otherwise by the host of its address.
+func byNode(targets promql.Expr) promql.Expr {
+	both := promql.Call("label_join", targets, promql.Str("node"), promql.Str(";"), promql.Str("node"), promql.Str(metrics.LabelInstance))
+	return promql.Call("label_replace", both, promql.Str("node"), promql.Str("$1$2"), promql.Str("node"), promql.Str(`(.+);.*|;(.*?)(:\d+)?`))
+}
+
+// exporterGone returns each exporter that answered within the hour and does not now: 0 where another target on its node
+// answers, 1 where nothing tells. It leaves out those whose node is gone, too: no other target there answers any more.
+func exporterGone(opt Options) promql.Expr {
+	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
+	gone := byNode(above(promql.Unless(promql.Over("max_over_time", up, hour), promql.Equal(up, promql.Num(1)), promql.On(asker...)), 0))
+	others, onNode := promql.Vector(metrics.RecordedNodeUp), promql.On(metrics.LabelCluster, "node")
+	return promql.Max(asker, promql.Or(
+		times(0, promql.And(gone, above(others, 0), onNode)),
+		promql.Unless(gone, above(promql.Over("max_over_time", others, hour), 0), onNode)))
+}
+
 // uncounted returns the objectives of which some engine or gateway counts nothing, and why.
 func uncounted(m *promql.Matcher) promql.Expr {
 	return promql.Equal(promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelReason}, ofModel...), promql.Vector(metrics.SLOCounted, m)), promql.Num(0))

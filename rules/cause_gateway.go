@@ -13,7 +13,7 @@ var (
 	GatewayDown = &Alert{
 		Name:        "LLMGatewayDown",
 		Branch:      Routing,
-		Expr:        ofGateways(down()),
+		Expr:        ofGateways(notUp()),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelServer},
@@ -32,8 +32,9 @@ var (
 		Name:   "LLMModelUnreached",
 		Branch: Routing,
 		Expr: both(answersDue(modelLabels),
-			promql.Equal(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, good), answersWindow)), promql.Num(0)),
-			promql.Max(modelLabels, stopped(gatewayRole()))),
+			// One answer more than the probes got may be one that the exporter of the engine saw earlier.
+			below(promql.Sum(modelLabels, promql.Or(promql.Rate(promql.Vector(metrics.Requests, good), answersWindow), times(-1, probes(answersWindow)))), 2/answersWindow.Seconds()),
+			promql.CountBy(modelLabels, silentGateways())),
 		Severity:    slo.Page,
 		For:         minute,
 		Keep:        5 * minute,
@@ -44,7 +45,7 @@ var (
 		Summary:     "Nobody reaches {{ $labels.model_name }}: its gateway does not answer, and its engines get no work",
 		Description: "Going by the last hour, {{ $value | humanize }} answers were due in two minutes; the engines gave none. They are idle and look well, and what never arrives burns no budget. Send clients past the gateway, then read its log.",
 		Split: []Evidence{{"Gateways that do not answer", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
-			stopped(sameModel(gatewayRole())...)), foundEngine}},
+			silentGateways(sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,
 	}
 	GatewayFailsRequests = &Alert{
@@ -70,9 +71,14 @@ func gatewayRole() *promql.Matcher { return promql.Eq(metrics.LabelRole, metrics
 
 // gateways returns each page that is a gateway's or, while it does not answer, was when it last did.
 func gateways() promql.Expr {
-	return carried(metrics.RecordedGateway, func(of func(*metrics.Family, ...*promql.Matcher) promql.Expr) promql.Expr {
-		return promql.Max(append([]string{metrics.LabelRole}, pageLabels...), of(metrics.EngineInfo, gatewayRole()))
-	})
+	byPage := append([]string{metrics.LabelRole}, pageLabels...)
+	return carried(metrics.RecordedGateway, promql.Max(byPage, promql.Vector(metrics.EngineInfo, gatewayRole())), gatewayRole())
+}
+
+// silentGateways returns each gateway that served a model within the hour and does not answer now.
+func silentGateways(m ...*promql.Matcher) promql.Expr {
+	before := promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, append(m, gatewayRole())...), hour)
+	return promql.And(promql.Max(replicaLabels, before), notUp(), promql.On(pageLabels...))
 }
 
 // ofGateways keeps the gateways of a per-page value, and adds their role.
@@ -84,7 +90,7 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 // hundred and more than four times the share that the engines of the model fail.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
 	perModel := promql.On(modelLabels...)
-	failed := promql.Vector(metrics.Requests, gatewayRole(), promql.Re(metrics.LabelOutcome, failures))
+	failed := promql.Vector(metrics.Requests, gatewayRole(), promql.Re(metrics.LabelOutcome, slo.FailedOutcomes))
 	fails := both(above(failing(replicaLabels, window, gatewayRole()), 0.01),
 		promql.Ge(promql.Sum(replicaLabels, promql.Increase(failed, window)), promql.Num(10)))
 	return promql.Unless(

@@ -101,7 +101,7 @@ var (
 
 func memoryAlerts(opt Options) []*Alert {
 	full, thrash := *KVPressure, *PreemptionThrash
-	full.Expr, thrash.Expr = harmful(opt, fullCache()), harmful(opt, preempting())
+	full.Expr, thrash.Expr = harmful(opt, fullCache()), harmful(opt, preempting(causeWindow))
 	return []*Alert{&full, &thrash, KVTransferFailures, KVOffloadSaturated, ModelLeftGPU}
 }
 
@@ -163,8 +163,8 @@ func fullCache(m ...*promql.Matcher) promql.Expr {
 }
 
 // preempting returns how often a replica preempts each request.
-func preempting(m ...*promql.Matcher) promql.Expr {
+func preempting(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return both(
-		above(ratio(promql.Vector(metrics.Preemptions, m...), promql.CountOf(metrics.TimeToFirstToken, m...), replicaLabels, causeWindow, 0), 0.2),
-		above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Preemptions, m...), causeWindow)), 5))
+		above(ratio(promql.Vector(metrics.Preemptions, m...), promql.CountOf(metrics.TimeToFirstToken, m...), replicaLabels, window, 0), 0.2),
+		above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Preemptions, m...), window)), 5))
 }

@@ -114,7 +114,7 @@ func answered() *promql.Matcher {
 // another 30 s: 147 s.
 func probeGroup() Group {
 	return Group{Name: "llm-cause-probe", Interval: Interval / 2,
-		Records: []Record{{Name: metrics.RecordedUnanswered, Expr: unanswered()}},
+		Records: []Record{{Name: metrics.RecordedProbed, Expr: probedIn()}, {Name: metrics.RecordedUnanswered, Expr: unanswered()}},
 		Alerts:  []*Alert{ProbeFailing}}
 }
 
@@ -163,9 +163,14 @@ func unlessAsleep(e promql.Expr) promql.Expr {
 	return promql.Unless(e, promql.Unless(known, serving()), promql.On(namedModel...))
 }
 
-// withNamespace adds the namespace of the engine that a probe asks or, where the probe does not know it, that of the
-// model's engines, if it is the only one, so that what is said about a model is one notification.
+// withNamespace adds the namespace of what is asked, so that what is said about a model is one notification.
 func withNamespace(e promql.Expr) promql.Expr {
+	return promql.Mul(e, promql.Vector(metrics.RecordedProbed), promql.On(placeLabels...).ManyToOne(metrics.LabelNamespace))
+}
+
+// probedIn returns one for each address that is asked, with the namespace of the engine there or, where the probe does not
+// know it, that of the model's engines, if it is the only one.
+func probedIn() promql.Expr {
 	one := func(by []string, e promql.Expr) promql.Expr {
 		return promql.Add(times(0, promql.CountBy(by, e)), promql.Num(1))
 	}
@@ -175,7 +180,12 @@ func withNamespace(e promql.Expr) promql.Expr {
 	none := one(namedModel, promql.Vector(metrics.ProbeFailures))
 	ofModel := promql.Mul(one(placeLabels, promql.Vector(metrics.ProbeFailures)), promql.OrOn(only, none, promql.On(namedModel...)),
 		promql.On(namedModel...).ManyToOne(metrics.LabelNamespace))
-	return promql.Mul(e, promql.OrOn(known, ofModel, promql.On(placeLabels...)), promql.On(placeLabels...).ManyToOne(metrics.LabelNamespace))
+	return promql.OrOn(known, ofModel, promql.On(placeLabels...))
+}
+
+// probes returns the answered requests of probes per second and model.
+func probes(window time.Duration) promql.Expr {
+	return promql.Sum(modelLabels, withNamespace(promql.Rate(promql.Vector(metrics.ProbeRequests, answered()), window)))
 }
 
 // latePerProbe returns each address at which a client waits three times as long for the first token as the engine says,

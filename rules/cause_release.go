@@ -88,6 +88,6 @@ func p95ByVersion(h *metrics.Family) promql.Expr {
 // failedByVersion returns the share of requests per version that the server failed or refused.
 func failedByVersion() promql.Expr {
 	of := func(m *promql.Matcher) promql.Expr { return perVersion(promql.Vector(metrics.Requests, m)) }
-	all := above(of(promql.NotRe(metrics.LabelOutcome, clients)), 0)
-	return promql.Div(promql.Or(of(promql.Re(metrics.LabelOutcome, failures)), times(0, all)), all)
+	all := above(of(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)), 0)
+	return promql.Div(promql.Or(of(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), times(0, all)), all)
 }

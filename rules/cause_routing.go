@@ -33,8 +33,9 @@ var ReplicaSkew = &Alert{
 	Name:   "LLMReplicaSkew",
 	Branch: Routing,
 	Expr: promql.Or(
-		slowest(metrics.TimeToFirstToken),
-		slowest(metrics.InterTokenLatency),
+		slowest(metrics.RecordedReplicaTTFT, overCauseWindow),
+		slowest(metrics.RecordedReplicaITL, overCauseWindow),
+		otherLengths(),
 		longestQueue(causeWindow, replicaLabels, modelLabels),
 		rankQueue(causeWindow)),
 	Severity:    slo.Ticket,
@@ -42,10 +43,11 @@ var ReplicaSkew = &Alert{
 	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 	DependsOn:   []Quiet{{EngineStalled, replicaLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "{{ with $labels.dp_rank }}Rank {{ . }} of {{ end }}" + theEngine + " does worse than the other {{ if $labels.dp_rank }}ranks{{ else }}replicas{{ end }} of {{ $labels.model_name }}",
-	Description: "It is three times as slow as the best replica of its role, for the prompts that it computes, or holds most of the queue while another has none. One bad replica burns a budget by itself: take it out of rotation and look at its GPU and its node. Of ranks, the engine's own balancer is at fault: more replicas do not help.",
+	Summary:     "{{ with $labels.dp_rank }}Rank {{ . }} of {{ end }}" + theEngine + " does worse than the other {{ if $labels.dp_rank }}ranks{{ else }}replicas{{ end }} of {{ $labels.model_name }}, or gives other answers",
+	Description: "It is three times as slow as the best replica of its role, for the prompts that it computes, or holds most of the queue while another has none, or its answers are three times as short or as long as those of its peers, unlike the day before. One bad replica burns a budget by itself: take it out of rotation and look at its GPU and its node. Of ranks, the engine's own balancer is at fault: more replicas do not help.",
 	Split: []Evidence{
 		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
+		{"Mean output tokens by replica", promql.Vector(metrics.RecordedOutputTokens, sameModel()...), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 	},
 	Dashboard: IncidentDashboard,
@@ -56,24 +58,60 @@ var routingAlerts = []*Alert{ReplicaFailsRequests, ReplicaSkew, GatewayDown, Mod
 // inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }
 
-// slowest returns each replica that is three times as slow as the best one of its role, with enough requests to prove
-// it. Where the work per request is known, it must be three times as slow for that work, too: a router may send long
-// or uncached prompts to dedicated replicas.
-func slowest(h *metrics.Family, m ...*promql.Matcher) promql.Expr {
-	enough := promql.Ge(promql.Sum(inRole(replicaLabels), promql.Increase(promql.CountOf(h, m...), causeWindow)), promql.Num(10))
-	slow := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
-		e = promql.And(e, enough)
+// slowest returns the time of each replica that takes three times as long as the best one of its role. Where the work
+// per request is known, it must take three times as long for that work, too: a router may send long or uncached prompts
+// to dedicated replicas.
+func slowest(pace *metrics.Family, over func(*metrics.Family) promql.Expr) promql.Expr {
+	took, work := over(pace), over(metrics.RecordedReplicaPrompt)
+	three := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
 		return is(e, times(3, promql.Min(inRole(modelLabels), e)), promql.On(inRole(modelLabels)...).ManyToOne())
 	}
-	took := mean(h, inRole(replicaLabels), causeWindow, m...)
-	return promql.Max(replicaLabels, promql.Unless(slow(took, promql.Gt), slow(promql.Div(took, promptWork(inRole(replicaLabels), m...)), promql.Le)))
+	return promql.Max(replicaLabels, promql.Unless(three(took, promql.Gt), three(promql.Div(took, work), promql.Le)))
 }
 
-// promptWork returns the prompt tokens that are computed per request; where prefix cache hits are not reported, all
-// of them.
-func promptWork(by []string, m ...*promql.Matcher) promql.Expr {
-	prompt := mean(metrics.RequestPromptTokens, by, causeWindow, m...)
-	return promql.Or(promql.Mul(prompt, promql.Sub(promql.Num(1), hitRatio(by, causeWindow, 0, m...))), prompt)
+// asRecorded and overCauseWindow return what slowest compares.
+func asRecorded(f *metrics.Family) promql.Expr { return promql.Vector(f) }
+
+func overCauseWindow(f *metrics.Family) promql.Expr {
+	return promql.Over("avg_over_time", promql.Vector(f), causeWindow)
+}
+
+// paceGroup records how long each replica takes, for how much work, and how long its answers are. The length of an answer
+// varies by as much as its mean: ten of them prove nothing.
+func paceGroup() Group {
+	by := inRole(replicaLabels)
+	enough := func(of func(time.Duration) promql.Expr, h *metrics.Family, requests float64) promql.Expr {
+		within := func(window time.Duration) promql.Expr {
+			return promql.And(of(window), promql.Ge(promql.Sum(by, promql.Increase(promql.CountOf(h), window)), promql.Num(requests)))
+		}
+		return promql.Or(within(recentWindow), within(causeWindow))
+	}
+	took := func(h *metrics.Family, requests float64) promql.Expr {
+		return enough(func(window time.Duration) promql.Expr { return mean(h, by, window) }, h, requests)
+	}
+	work := func(window time.Duration) promql.Expr {
+		prompt := promql.Or(ratio(promql.Vector(metrics.PromptTokens), promql.CountOf(metrics.TimeToFirstToken), by, window, 0), mean(metrics.RequestPromptTokens, by, window))
+		return promql.OrOn(promql.Mul(prompt, promql.Sub(promql.Num(1), hitRatio(by, window, 0))), prompt, promql.On(by...))
+	}
+	asked := promql.Sum(atPage, promql.Increase(promql.Vector(metrics.ProbeRequests, answered()), causeWindow))
+	mostlyProbes := promql.Gt(times(3, asked), promql.Sum(atPage, promql.Increase(promql.CountOf(metrics.RequestGenerationTokens), causeWindow)))
+	return Group{Name: "llm-replica-pace", Interval: Interval / 2, Records: []Record{
+		{Name: metrics.RecordedReplicaTTFT, Expr: took(metrics.TimeToFirstToken, 10)},
+		{Name: metrics.RecordedReplicaITL, Expr: took(metrics.InterTokenLatency, 10)},
+		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(took(metrics.RequestGenerationTokens, 40), mostlyProbes, promql.On(atPage...))},
+		{Name: metrics.RecordedReplicaPrompt, Expr: enough(work, metrics.TimeToFirstToken, 10)},
+	}}
+}
+
+// otherLengths returns each replica whose answers are three times as short or as long as those of its peers, and half or
+// twice as long as its own the day before: some routers send a replica other work, and some do a part of the work only.
+func otherLengths() promql.Expr {
+	own, peers := promql.Vector(metrics.RecordedOutputTokens), promql.On(inRole(modelLabels)...)
+	others := promql.Sub(promql.Sum(inRole(modelLabels), own), own, peers.OneToMany())
+	n := promql.Sub(above(promql.CountBy(inRole(modelLabels), own), 1), promql.Num(1))
+	differs := promql.Mul(promql.Div(own, others), n, peers.ManyToOne())
+	change := promql.Div(own, promql.Over("avg_over_time", promql.Offset(own, dayBack), hour))
+	return promql.Max(replicaLabels, promql.And(promql.Or(below(differs, 1./3), above(differs, 3)), promql.Or(below(change, 0.5), above(change, 2))))
 }
 
 // longestQueue returns each of the given that has a real queue, well above the mean of its peers, those with the same role
@@ -91,27 +129,21 @@ func rankQueue(window time.Duration) promql.Expr {
 	return longestQueue(window, append([]string{metrics.LabelDPRank}, replicaLabels...), replicaLabels, promql.Ne(metrics.LabelDPRank, ""))
 }
 
-// Outcomes that say nothing about the server, and those that are its failures: see slo.Judge.
-const (
-	clients  = string(metrics.OutcomeAbort + "|" + metrics.OutcomeInvalid)
-	failures = string(metrics.OutcomeError + "|" + metrics.OutcomeRejected)
-)
-
 // ended returns the requests per second that ended with an outcome that says something about the server.
 func ended(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
-	return promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, append(m, promql.NotRe(metrics.LabelOutcome, clients))...), window))
+	return promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, append(m, promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes))...), window))
 }
 
 // failing returns the share of the requests that end in a failure of the server.
 func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
-	failed := promql.Vector(metrics.Requests, append(m, promql.Re(metrics.LabelOutcome, failures))...)
+	failed := promql.Vector(metrics.Requests, append(m, promql.Re(metrics.LabelOutcome, slo.FailedOutcomes))...)
 	return promql.Div(promql.Sum(by, promql.Rate(failed, window)), above(ended(by, window, m...), 0))
 }
 
 // failsAlone returns the share of a replica's requests that fail, where it is more than half while the other replicas
 // of its model together fail less than a tenth, or get no requests.
 func failsAlone(window time.Duration, m ...*promql.Matcher) promql.Expr {
-	failed := promql.Vector(metrics.Requests, append(m, promql.Re(metrics.LabelOutcome, failures))...)
+	failed := promql.Vector(metrics.Requests, append(m, promql.Re(metrics.LabelOutcome, slo.FailedOutcomes))...)
 	bad := func(by []string) promql.Expr { return promql.Sum(by, promql.Rate(failed, window)) }
 	all := func(by []string) promql.Expr { return ended(by, window, m...) }
 	others := func(e func(by []string) promql.Expr) promql.Expr {

@@ -1,6 +1,9 @@
 package rules
 
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
 
 // causeGroups returns the groups of cause alerts, one per branch, so that a slow or broken group does not delay the
 // others.
@@ -24,7 +27,9 @@ func causeGroups(opt Options) []Group {
 	for _, b := range branches {
 		g := Group{Name: "llm-cause-" + string(b.branch), Interval: Interval, Alerts: b.alerts}
 		if b.branch == Engine {
-			g.Records = []Record{{Name: metrics.RecordedServed, Expr: served()}, {Name: metrics.RecordedGateway, Expr: gateways()}}
+			g.Records = []Record{{Name: metrics.RecordedUp, Expr: engineUp()}, {Name: metrics.RecordedRestarts, Expr: restarts()}, {Name: metrics.RecordedServed, Expr: served()}, {Name: metrics.RecordedGateway, Expr: gateways()},
+				{Name: metrics.RecordedNodeUp, Expr: promql.Max([]string{metrics.LabelCluster, "node"}, byNode(promql.Vector(metrics.Up, promql.NotRe("job", opt.Job))))},
+				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)}}
 		}
 		groups = append(groups, g)
 	}

@@ -142,21 +142,29 @@ func facts() []Fact {
 	served := promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
 	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))
 	return []Fact{
-		{"queue_share", 2, Share, "Queue share of TTFT", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow)},
-		{"prefill_share", 2, Share, "Prefill share of TTFT", partOfTTFT(metrics.PrefillTime, modelLabels, pageWindow)},
+		{"queue_share", 2, Share, "Queue share of TTFT, requests that ended", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow)},
+		{"arrivals", 2, Decimal, "Requests arriving per second", recently(arrivals)},
 		{"waiting", 2, Count, "Requests waiting", perModel(promql.Vector(metrics.RequestsWaiting))},
-		{"running", 2, Count, "Requests running per replica", promql.Avg(modelLabels, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning)))},
+		{"running", 2, Count, "Requests running per replica", batch(modelLabels, recentWindow, 0)},
 		{"running_before", 2, Count, "Requests running per replica the day before", batch(modelLabels, day, hour)},
 		{"kv_usage", 2, Share, "KV cache in use, fullest replica", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage))},
 
-		{"prompt_tokens", 3, Count, "Prompt tokens per request", mean(metrics.RequestPromptTokens, modelLabels, pageWindow)},
-		{"prompt_tokens_before", 3, Count, "Prompt tokens per request of the day before", meanBefore(metrics.RequestPromptTokens, modelLabels, day, hour)},
-		{"output_tokens", 3, Count, "Output tokens per request", mean(metrics.RequestGenerationTokens, modelLabels, pageWindow)},
-		{"output_tokens_before", 3, Count, "Output tokens per request of the day before", meanBefore(metrics.RequestGenerationTokens, modelLabels, day, hour)},
-		{"prefix_hits", 3, Share, "Prefix cache hits", hitRatio(modelLabels, pageWindow, 0)},
+		{"prompt_tokens", 3, Count, "Prompt tokens per request", recently(func(w time.Duration) promql.Expr {
+			return perFirstToken(metrics.PromptTokens, metrics.RequestPromptTokens, w, 0)
+		})},
+		{"prompt_tokens_before", 3, Count, "Prompt tokens per request of the day before",
+			perFirstToken(metrics.PromptTokens, metrics.RequestPromptTokens, day, hour)},
+		{"output_tokens", 3, Count, "Output tokens per request", recently(func(w time.Duration) promql.Expr {
+			return perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, w, 0)
+		})},
+		{"output_tokens_before", 3, Count, "Output tokens per request of the day before",
+			perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, day, hour)},
+		{"prefix_hits", 3, Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) })},
 		{"prefix_hits_before", 3, Share, "Prefix cache hits of the day before", hitRatio(modelLabels, day, hour)},
-		{"draft_tokens", 3, Share, "Draft tokens accepted", accepted(modelLabels, pageWindow, 0)},
+		{"draft_tokens", 3, Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) })},
 		{"draft_tokens_before", 3, Share, "Draft tokens accepted the day before", accepted(modelLabels, day, hour)},
+		{"token_time", 3, Seconds, "Time between tokens", recently(func(w time.Duration) promql.Expr { return tokenTime(w, 0) })},
+		{"token_time_before", 3, Seconds, "Time between tokens of the day before", tokenTime(day, hour)},
 		{"aborted", 3, Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0)},
 		{"aborted_before", 3, Share, "Requests given up the day before", aborted(modelLabels, day, hour)},
 
@@ -237,7 +245,7 @@ func evidenceGroups() []Group {
 		}
 		*to = append(*to, Record{metrics.RecordedEvidence, f.Query, f.labels(order(i))})
 	}
-	return append([]Group{yesterday}, chunked("llm-evidence", Interval, now)...)
+	return append([]Group{yesterday}, chunked("llm-evidence", Interval/2, now)...)
 }
 
 // chunked spreads records over as many numbered groups as they need.

@@ -1,10 +1,12 @@
 package rules
 
 import (
+	"slices"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 const (
@@ -56,9 +58,31 @@ func hitRatio(by []string, window, ago time.Duration, m ...*promql.Matcher) prom
 	return ratio(promql.Vector(metrics.PrefixCacheHitTokens, m...), promql.Vector(metrics.PrefixCacheQueryTokens, m...), by, window, ago)
 }
 
-// atLeast requires n requests per model in a window, so that a cause never rests on a handful.
+// atLeast requires n requests of users per model in a window, so that a cause never rests on a handful.
+// Of the windows of most causes they are recorded.
 func atLeast(n float64, window time.Duration) promql.Expr {
-	return promql.Ge(promql.Sum(modelLabels, promql.Increase(promql.CountOf(metrics.TimeToFirstToken), window)), promql.Num(n))
+	if slices.Contains(usersWindows, window) {
+		return promql.Ge(promql.Vector(usersServed(window)), promql.Num(n))
+	}
+	return promql.Ge(servedIn(window), promql.Num(n))
+}
+
+var usersWindows = []time.Duration{causeWindow, 30 * minute}
+
+// servedIn returns the requests of users that got a first token in a window.
+func servedIn(window time.Duration) promql.Expr {
+	return times(window.Seconds(), ofUsers(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window), window, 0))
+}
+
+// usersServed names the record of the requests of users in a window.
+func usersServed(window time.Duration) *metrics.Family {
+	return metrics.Window(metrics.RecordedUsersServed, slo.Duration(window).String())
+}
+
+// ofUsers returns a rate of requests per model without those of probes: the engines count them, and no user sent them. An
+// answered probe ends at one engine of its model, also where it asks a gateway.
+func ofUsers(rate promql.Expr, window, ago time.Duration) promql.Expr {
+	return promql.Sum(modelLabels, promql.Or(rate, times(-1, promql.Over("avg_over_time", promql.Offset(promql.Vector(metrics.RecordedProbes), ago), window))))
 }
 
 // above keeps e > limit, below keeps e < limit.

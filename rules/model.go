@@ -29,6 +29,10 @@ func modelGroup() Group {
 	record(metrics.RecordedPromptTokens, counted(metrics.PromptTokens))
 	record(metrics.RecordedGenerationTokens, counted(metrics.GenerationTokens))
 	record(metrics.RecordedRequests, counted(metrics.Requests, metrics.LabelOutcome))
+	record(metrics.RecordedProbes, probes(RateWindow.Std()))
+	for _, window := range usersWindows {
+		record(usersServed(window), servedIn(window))
+	}
 	record(metrics.RecordedRunning, ofWorkers(func(role *promql.Matcher) promql.Expr { return promql.Sum(modelLabels, running(role)) }))
 	record(metrics.RecordedWaiting, promql.Sum(modelLabels, once(metrics.RequestsWaiting, promql.Vector(metrics.RequestsWaiting))))
 	record(metrics.RecordedReplicas, ofWorkers(func(role *promql.Matcher) promql.Expr {

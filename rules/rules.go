@@ -181,7 +181,7 @@ func Groups(opt Options) []Group {
 		groups = append(groups, objectiveGroup(opt), burnGroup(opt), budgetGroup(opt))
 	}
 	if opt.Tier != Global {
-		groups = append(groups, modelGroup())
+		groups = append(groups, modelGroup(), paceGroup())
 		groups = append(groups, evidenceGroups()...)
 		groups = append(groups, suspectGroups()...)
 		groups = append(groups, causeGroups(opt)...)

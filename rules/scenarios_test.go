@@ -29,11 +29,14 @@ type sent struct {
 // server is one engine as one or more exporters see it.
 type server struct {
 	model, pod, role, namespace string
+	at                          string // address; default: one that all nodes reach
 	slo                         string
 	nodes                       []string // exporters that read it
 	from, until                 time.Duration
-	counts                      []sent // sorted
-	requests                    []sent // where counts are tokens: the requests behind them, as they end
+	found                       time.Duration    // when the exporters were told of it; 0: they found it as it started
+	away                        [2]time.Duration // when no exporter answers
+	counts                      []sent           // sorted
+	requests                    []sent           // where counts are tokens: the requests behind them, as they end
 }
 
 // promise is an objective as exporters show it.
@@ -148,11 +151,14 @@ func (s scenario) scrape(at time.Time, emit rulesim.Emit) {
 		}
 	}
 	for _, e := range s.servers {
-		if now < e.from || e.until != 0 && now >= e.until {
+		if now < max(e.from, e.found) || e.until != 0 && now >= e.until || now >= e.away[0] && now < e.away[1] {
 			continue
 		}
 		for _, node := range e.nodes {
-			who := []string{"instance", node, "namespace", e.namespace, "pod", e.pod, "server", "10.0.0.9:8000"}
+			if e.found > 0 {
+				show(float64(rulesim.Epoch.Add(e.found).Unix()), "llm_exporter_config_last_reload_success_timestamp_seconds", "instance", node)
+			}
+			who := []string{"instance", node, "namespace", e.namespace, "pod", e.pod, "server", cmp.Or(e.at, "10.0.0.9:8000")}
 			show(float64(rulesim.Epoch.Add(e.from).Unix()), "llm_engine_start_time_seconds", append(slices.Clone(who), "runtime", "vllm")...)
 			who = append(who, "model_name", e.model, "role", e.role, "runtime", "vllm")
 			if now >= s.maintenance[0] && now < s.maintenance[1] {
@@ -226,6 +232,13 @@ func scenarios() []scenario {
 			servers: []server{
 				{model: "m", pod: "p-1", namespace: "prod", slo: "ttft", nodes: []string{inProd}, until: 20 * hour, counts: evenly(0, 20*hour, 0.07, never)},
 				{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd}, from: 28 * hour, counts: evenly(28*hour, 30*hour, 0.5, from(28*hour, 1))}}},
+		{name: "an engine that failed its first 200 requests is then named to the exporter", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, promises: ttft, pages: 0,
+			servers: append(one(evenly(0, 4*hour, 0.1, never)), server{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{"node-2"}, at: "127.0.0.1:8000",
+				from: 2 * hour, found: 2*hour + 5*minute, counts: evenly(2*hour, 4*hour, 2, func(n int, _ time.Duration) bool { return n < 200 })})},
+		{name: "a young engine failed 40 requests, and its exporter is away for two minutes", every: 15 * time.Second, lasts: 4 * hour, onset: 2 * hour, promises: ttft, pages: 0,
+			servers: append(one(evenly(0, 4*hour, 0.1, never)), server{model: "m", pod: "p-2", namespace: "prod", slo: "ttft", nodes: []string{inProd},
+				from: 2 * hour, away: [2]time.Duration{2*hour + 4*minute, 2*hour + 6*minute},
+				counts: evenly(2*hour, 2*hour+40*time.Second, 1, func(int, time.Duration) bool { return true })})},
 		{name: "one slow request of a thousand tokens, no TTFT", every: 15 * time.Second, lasts: 4 * hour, onset: 3 * hour, pages: 0,
 			promises: []promise{days30("itl", "itl", 0.99)},
 			servers: []server{{model: "m", pod: "p", namespace: "prod", slo: "itl", nodes: []string{inProd},

@@ -52,13 +52,22 @@ func (s source) badEvents(window slo.Duration, all promql.Expr) promql.Expr {
 	return promql.Or(s.events(metrics.SLOBadEvents, window), promql.Mul(promql.Num(0), all))
 }
 
-// first returns what engines younger than ten minutes had counted before Prometheus first saw them. increase() leaves
-// that out: it cannot tell a new engine from one that was not scraped before.
+// arrived returns the pages of engines younger than ten minutes. It leaves out engines that are older than their exporter, or
+// than the configuration that names them: nobody knows when they counted what they show first.
+func arrived() promql.Expr {
+	older := promql.Lt(promql.Vector(metrics.EngineStartTime), promql.Vector(metrics.ConfigReloadTime), promql.On(asker...).ManyToOne())
+	return promql.Unless(younger(youth), older, promql.On(pageLabels...))
+}
+
+// youth limits the age of an engine whose first events are recent although nobody saw them happen.
+const youth = 10 * minute
+
+// first returns what engines that have arrived had counted before Prometheus first saw them. increase() leaves that out: it
+// cannot tell a new engine from one that was not scraped before.
 func first(f *metrics.Family) promql.Expr {
 	counter := promql.Vector(f)
-	unseen := promql.Unless(promql.Over("min_over_time", counter, Interval), promql.Offset(counter, Interval))
-	age := promql.Sub(promql.Call("time"), promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)))
-	return promql.Sum(modelSLO, once(f, promql.And(unseen, below(age, (10*minute).Seconds()), promql.On(pageLabels...))))
+	unseen := promql.Unless(promql.Over("min_over_time", counter, Interval), promql.Over("last_over_time", promql.Offset(counter, Interval), youth))
+	return promql.Sum(modelSLO, once(f, promql.And(unseen, promql.Vector(metrics.RecordedArrived), promql.On(pageLabels...))))
 }
 
 // underMaintenance selects the objectives in a declared interval, until rates no longer see it.
@@ -82,7 +91,7 @@ func correctionOf(f *metrics.Family) *metrics.Family {
 
 // corrections returns the rules that record corrections to increases.
 func corrections() []Record {
-	var records []Record
+	records := []Record{{Name: metrics.RecordedArrived, Expr: arrived()}}
 	for _, f := range []*metrics.Family{metrics.SLOEvents, metrics.SLOBadEvents} {
 		records = append(records,
 			Record{correctionOf(f), first(f), map[string]string{metrics.LabelReason: "first"}},

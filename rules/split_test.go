@@ -80,7 +80,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 		}
 		for _, want := range []string{
 			"Burn rate over 5m: 100x", "Budget left: ", "Budget gone in: ",
-			"LLMQueueBuildUp", "Queue share of TTFT: 80%", "TTFT p95: 0.11 1s; Slowest replica", "Requests waiting: 42", "Requests running per replica: 16",
+			"LLMQueueBuildUp", "Queue share of TTFT, requests that ended: 80%", "TTFT p95: 0.11 1s; Slowest replica", "Requests waiting: 42", "Requests running per replica: 16",
 			"KV cache in use, fullest replica: 97%", "Slowest replica, mean TTFT: p1 10.0.0.1:8000 node-1 2s",
 			"0.10 on 1", "0.11 on 1", "GPU-1 hw_thermal_slowdown 25%", "XIDs in the last hour: GPU-1 94",
 		} {

@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,11 +12,12 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// replica is what an engine shows of the last minute: 600 requests, with these means and levels.
+// replica is what an engine shows of the last minute: so many requests, with these means and levels.
 type replica struct {
 	version                       string
 	down                          bool
 	started                       time.Duration
+	requests, itl, output         float64
 	ttft, queue, prefill, prompt  float64
 	running, waiting, kv          float64
 	hits, accepted, cut, preempts float64 // shares of tokens and of requests
@@ -25,12 +27,13 @@ type replica struct {
 	mute                          float64 // probes that it leaves unanswered, in a row
 	unreached                     float64 // share of requests that the gateway before it fails
 	gatewayDown                   bool
+	gatewayTTFT                   float64
 	totals                        map[string]float64
 }
 
 // well is a replica that has no trouble.
 func well() *replica {
-	return &replica{version: "1", started: -day, ttft: 0.3, queue: 0.03, prefill: 0.06, prompt: 900, running: 6, kv: 0.2, busy: 0.95,
+	return &replica{version: "1", started: -day, requests: 600, itl: 0.02, output: 10, ttft: 0.3, queue: 0.03, prefill: 0.06, prompt: 900, running: 6, kv: 0.2, busy: 0.95,
 		hits: 0.6, accepted: 0.7, cut: 0.05, totals: map[string]float64{}}
 }
 
@@ -54,6 +57,13 @@ func (r *replica) gateway(emit rulesim.Emit) {
 	}
 	page = append(page, metrics.LabelModel, "m", metrics.LabelRole, metrics.GatewayRole)
 	emit(series(metrics.EngineInfo.Name, page...), 1)
+	if r.gatewayTTFT > 0 {
+		for part, n := range map[string]float64{"_sum": 1800 * r.gatewayTTFT, "_count": 1800} {
+			l := series(metrics.TimeToFirstToken.Name+part, page...)
+			r.totals[l.String()] += n
+			emit(l, r.totals[l.String()])
+		}
+	}
 	for outcome, n := range map[metrics.Outcome]float64{metrics.OutcomeSuccess: 1800 * (1 - r.unreached), metrics.OutcomeError: 1800 * r.unreached} {
 		l := series(metrics.Requests.Name, append([]string{metrics.LabelOutcome, string(outcome)}, page...)...)
 		r.totals[l.String()] += n
@@ -74,8 +84,8 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 		emit(l, r.totals[l.String()])
 	}
 	histogram := func(f *metrics.Family, mean float64) {
-		counter(f, "_sum", 600*mean, engine)
-		counter(f, "_count", 600, engine)
+		counter(f, "_sum", r.requests*mean, engine)
+		counter(f, "_count", r.requests, engine)
 	}
 	counter(metrics.GPUClockEventSeconds, "", 60*r.throttled, gpu, metrics.LabelReason, "hw_thermal_slowdown")
 	counter(metrics.GPUXIDErrors, "", r.xids, gpu, metrics.LabelXID, "79")
@@ -98,30 +108,23 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	histogram(metrics.QueueTime, r.queue)
 	histogram(metrics.PrefillTime, r.prefill)
 	histogram(metrics.RequestPromptTokens, r.prompt)
-	histogram(metrics.InterTokenLatency, 0.02)
-	counter(metrics.GenerationTokens, "", 6000, engine)
+	histogram(metrics.InterTokenLatency, r.itl)
+	counter(metrics.GenerationTokens, "", r.requests*r.output, engine)
 	counter(metrics.PrefixCacheQueryTokens, "", 1000, engine)
 	counter(metrics.PrefixCacheHitTokens, "", 1000*r.hits, engine)
 	counter(metrics.SpecDecodeDraftTokens, "", 1000, engine)
 	counter(metrics.SpecDecodeAcceptedTokens, "", 1000*r.accepted, engine)
-	counter(metrics.Preemptions, "", 600*r.preempts, engine)
-	counter(metrics.KVTransferFailures, "", 600*r.lost, engine)
+	counter(metrics.Preemptions, "", r.requests*r.preempts, engine)
+	counter(metrics.KVTransferFailures, "", r.requests*r.lost, engine)
 	gauge(metrics.KVTierPinned, r.pinned, engine, metrics.LabelTier, string(metrics.TierHost))
-	counter(metrics.Requests, "", 600*r.cut, engine, metrics.LabelOutcome, string(metrics.OutcomeLength))
-	counter(metrics.Requests, "", 600*(1-r.cut), engine, metrics.LabelOutcome, string(metrics.OutcomeSuccess))
+	counter(metrics.Requests, "", r.requests*r.cut, engine, metrics.LabelOutcome, string(metrics.OutcomeLength))
+	counter(metrics.Requests, "", r.requests*(1-r.cut), engine, metrics.LabelOutcome, string(metrics.OutcomeSuccess))
 }
 
 // TestVerdict breaks one thing in three replicas, or in one, and burns a budget: the page's first line
 // says which. With nothing broken it says nothing.
 func TestVerdict(t *testing.T) {
-	const onset = 70 * time.Minute // the day before ends an hour ago
-	burn := group(t, rules.Options{}, "llm-slo-burn")
-	burn.Alerts = burn.Alerts[:1]
-	groups := reading(rules.Options{}, burn, append(burn.Alerts[0].Asks(), burn.Alerts[0].Expr)...)
-	content, err := rules.Encode(rules.NewFile(groups, rules.Style{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := burnRules(t)
 	for _, c := range []struct {
 		want   string
 		signal slo.Signal
@@ -141,54 +144,129 @@ func TestVerdict(t *testing.T) {
 		{"engine. p1 p1:8000 started less than 15 minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
 		{"routing. p1 p1:8000 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.30 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
-		{"prefill. The prefix cache hits 10% of what it did the day before.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
-		{"prefill. Prompts are 4 times as long as the day before.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
-		{"decode. Draft tokens are accepted 10% as often as the day before.", slo.ITL, false, func(r *replica) { r.accepted, r.running = 0.07, 30 }},
+		{"prefill. The prefix cache hits 10% of what it usually does.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
+		{"prefill. Prompts are 4 times as long as usual.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
+		{"decode. Draft tokens are accepted 10% as often as usual.", slo.ITL, false, func(r *replica) { r.accepted, r.running = 0.07, 30 }},
 		{"behaviour. 80% of requests run into the output limit.", slo.TTFT, false, func(r *replica) { r.cut, r.kv, r.waiting = 0.8, 0.99, 9 }},
 		{"memory. Each request is preempted 0.50 times.", slo.TTFT, false, func(r *replica) { r.preempts, r.queue = 0.5, 0.2 }},
 		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, false, func(r *replica) { r.kv, r.waiting, r.queue = 0.97, 3, 0.2 }},
 		{"memory. The host tier of p1 p1:8000 takes no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
-		{"queueing. 80% of the time to the first token is waiting.", slo.TTFT, false, func(r *replica) { r.queue = 0.24 }},
 		{"queueing. 60 requests wait, more than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
-		{"prefill. 90% of the time to the first token is prefill.", slo.TTFT, false, func(r *replica) { r.prefill = 0.27 }},
-		{"decode. 3 times as many requests run at once as the day before.", slo.ITL, false, func(r *replica) { r.running, r.queue = 18, 0.24 }},
+		{"decode. 3.00 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.queue = 18, 0.24 }},
+		{"queueing. 3.00 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) { r.requests, r.itl, r.running, r.waiting, r.queue = 1800, 0.05, 18, 40, 0.24 }},
+		{"engine. Each token takes 4.00 times as long as usual, and neither more nor longer requests come.", slo.TTFT, false,
+			func(r *replica) { r.itl, r.running, r.waiting, r.queue = 0.08, 24, 40, 0.24 }},
+		{"behaviour. Answers are 6.00 times as long as usual.", slo.TTFT, false, func(r *replica) { r.output, r.running, r.waiting, r.queue = 60, 24, 40, 0.24 }},
+		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.ITL, false,
+			func(r *replica) { r.started, r.itl, r.running = 71*time.Minute, 0.04, 12 }},
+		{"routing. First tokens are 900ms later at the gateway than at the engines.", slo.TTFT, false, func(r *replica) { r.gatewayTTFT = 1.2 }},
+		{"", slo.TTFT, false, func(r *replica) { r.prefill, r.queue = 0.27, 0.25 }},                  // shares are as high on a healthy engine
+		{"", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }}, // what makes tokens late fails no request
 		{"engine. No synthetic request to p1:8000 on node-1 is answered.", slo.Availability, true, func(r *replica) { r.mute = 2 }},
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			t.Parallel()
-			sim, err := rulesim.New(content)
-			if err != nil {
-				t.Fatal(err)
+			said := firstLine(t, content, trouble{signal: c.signal, target: "99%", replicas: 3, one: c.one, breaks: c.breaks, after: 14 * time.Minute})
+			if said != c.want {
+				t.Errorf("the page begins with %q", said)
 			}
-			defer sim.Close()
-			o := objective(t, "99%", slo.DefaultPeriod)
-			o.Signal = c.signal
-			replicas := map[string]*replica{"p1": well(), "p2": well(), "p3": well()}
-			w := &world{objectives: []slo.Objective{o}, services: []*service{{model: "m", pod: "p1", slo: o.Name, threshold: "0.5",
-				perSecond: constant(10), badShare: during(onset, 9*hour, 1, 0)}}}
-			w.extra = func(at time.Duration, emit rulesim.Emit) {
-				for pod, r := range replicas {
-					if at == onset && (!c.one || pod == "p1") {
-						c.breaks(r)
-					}
-					r.emit(pod, emit)
-				}
-			}
-			if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(onset+14*time.Minute), scrapeEvery, w.scrape); err != nil {
-				t.Fatal(err)
-			}
-			for _, a := range sim.Firing() {
-				if a.Name != fastBurn {
-					continue
-				}
-				first, _, _ := strings.Cut(a.Annotations.Get("split"), "\n")
-				first, said := strings.CutPrefix(first, "Look first at: ")
-				if said != (c.want != "") || said && first != c.want {
-					t.Errorf("the page begins with %q", first)
-				}
-				return
-			}
-			t.Error("no page")
 		})
 	}
+}
+
+// TestVerdictEarly looks at the page as soon as it comes, of two replicas, the commonest fleet, and of a gateway whose
+// objective alone burns.
+func TestVerdictEarly(t *testing.T) {
+	content := burnRules(t)
+	for name, c := range map[string]struct {
+		want string
+		trouble
+	}{
+		"one of two replicas": {"routing. p1 p1:8000 alone is slow: first tokens after 2s.",
+			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) { r.ttft = 2 }}},
+		"the cache misses": {"prefill. The prefix cache hits 10% of what it usually does.",
+			trouble{signal: slo.TTFT, replicas: 2, breaks: func(r *replica) { r.hits, r.queue, r.waiting = 0.06, 0.25, 40 }}},
+		"the engines do well": {"",
+			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits = 0.06 }}},
+		"the way to them does not": {"routing. First tokens are 900ms later at the gateway than at the engines.",
+			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits, r.gatewayTTFT = 0.06, 1.2 }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.target, c.after = "99.9%", 4*time.Minute
+			if said := firstLine(t, content, c.trouble); said != c.want {
+				t.Errorf("the page begins with %q", said)
+			}
+		})
+	}
+}
+
+// onset is late enough for the day before, which ends an hour ago, to be known.
+const onset = 70 * time.Minute
+
+// burnRules returns the rules that a page reads, and that page.
+func burnRules(t *testing.T) []byte {
+	t.Helper()
+	burn := group(t, rules.Options{}, "llm-slo-burn")
+	burn.Alerts = burn.Alerts[:1]
+	content, err := rules.Encode(rules.NewFile(reading(rules.Options{}, burn, append(burn.Alerts[0].Asks(), burn.Alerts[0].Expr)...), rules.Style{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// trouble breaks one or all of some replicas at the onset, and makes every event of an objective bad: of the first
+// replica or, if there is a role, of a server with that role, while the replica does well.
+type trouble struct {
+	signal   slo.Signal
+	target   string
+	role     string
+	replicas int
+	one      bool
+	breaks   func(r *replica)
+	after    time.Duration // of the page that is read
+}
+
+// firstLine returns what a page says to look at first, empty for nothing.
+func firstLine(t *testing.T, content []byte, of trouble) string {
+	t.Helper()
+	sim, err := rulesim.New(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	o := objective(t, of.target, slo.DefaultPeriod)
+	o.Signal = of.signal
+	replicas := map[string]*replica{}
+	for n := range of.replicas {
+		replicas[fmt.Sprintf("p%d", n+1)] = well()
+	}
+	w := &world{objectives: []slo.Objective{o}, services: []*service{{model: "m", pod: "p1", role: of.role, slo: o.Name, threshold: "0.5",
+		perSecond: constant(10), badShare: during(onset, 9*hour, 1, 0)}}}
+	if of.role != "" {
+		w.services = append(w.services, &service{model: "m", pod: "p1", slo: o.Name, threshold: "0.5", perSecond: constant(10), badShare: constant(0)})
+	}
+	w.extra = func(at time.Duration, emit rulesim.Emit) {
+		for pod, r := range replicas {
+			if at == onset && (!of.one || pod == "p1") {
+				of.breaks(r)
+			}
+			r.emit(pod, emit)
+		}
+	}
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(onset+of.after), scrapeEvery, w.scrape); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range sim.Firing() {
+		if a.Name == fastBurn {
+			first, _, _ := strings.Cut(a.Annotations.Get("split"), "\n")
+			if said, ok := strings.CutPrefix(first, "Look first at: "); ok {
+				return said
+			}
+			return ""
+		}
+	}
+	t.Error("no page")
+	return ""
 }

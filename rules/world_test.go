@@ -22,6 +22,7 @@ const scrapeEvery = time.Minute
 // are whole and evenly spaced.
 type service struct {
 	model, pod, threshold, slo string
+	role                       string
 	perSecond                  func(at time.Duration) float64
 	badShare                   func(at time.Duration) float64
 	// from and until bound the series' life; until 0 is for ever.
@@ -54,7 +55,7 @@ func (s *service) advance(at, interval time.Duration) {
 func (s *service) emit(emit rulesim.Emit) {
 	l := func(f *metrics.Family) labels.Labels {
 		return series(f.Name, metrics.LabelModel, s.model, metrics.LabelNamespace, "prod", metrics.LabelPod, s.pod,
-			metrics.LabelSLO, s.slo, metrics.LabelThreshold, s.threshold)
+			metrics.LabelSLO, s.slo, metrics.LabelThreshold, s.threshold, metrics.LabelRole, s.role)
 	}
 	// A hair of slack keeps sums like 59.99999 whole.
 	emit(l(metrics.SLOEvents), math.Floor(s.events+1e-6))

@@ -37,17 +37,26 @@ func Snap(bounds []float64, threshold float64) (bound float64, ok bool) {
 	return bounds[i-1], true
 }
 
+// Regular expressions of outcomes for queries that judge as Judge does.
+const (
+	// FailedOutcomes matches those that are bad.
+	FailedOutcomes = string(metrics.OutcomeError + "|" + metrics.OutcomeRejected)
+	// UncountedOutcomes matches those that do not count.
+	UncountedOutcomes = string(metrics.OutcomeAbort + "|" + metrics.OutcomeInvalid + "|" + metrics.OutcomeUnknown)
+)
+
 // Judge reports whether a request with this outcome counts for availability, and whether it is bad. Requests that the
-// client gave up (abort) or got wrong (invalid) say nothing about the server and do not count; unknown outcomes count
-// as good. Objective.Judge adds the exceptions of one objective.
+// client gave up (abort) or got wrong (invalid) say nothing about the server, and those whose end is not known prove
+// nothing: none of them counts. Only an end that is known to be good is good. Objective.Judge adds the exceptions of one
+// objective.
 func Judge(outcome metrics.Outcome) (event, bad bool) {
 	switch outcome {
-	case metrics.OutcomeAbort, metrics.OutcomeInvalid:
-		return false, false
+	case metrics.OutcomeStop, metrics.OutcomeLength, metrics.OutcomeRepetition, metrics.OutcomeSuccess:
+		return true, false
 	case metrics.OutcomeRejected, metrics.OutcomeError:
 		return true, true
 	}
-	return true, false
+	return false, false
 }
 
 // JudgeProbe reports whether a synthetic request with this outcome counts for availability, and whether it is bad. A

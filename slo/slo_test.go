@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -140,12 +141,19 @@ func TestSnapTakesTheStricterBound(t *testing.T) {
 func TestJudge(t *testing.T) {
 	type verdict struct{ event, bad bool }
 	for outcome, want := range map[metrics.Outcome]verdict{
-		metrics.OutcomeStop: {true, false}, metrics.OutcomeLength: {true, false}, metrics.OutcomeSuccess: {true, false}, metrics.OutcomeOther: {true, false},
+		metrics.OutcomeStop: {true, false}, metrics.OutcomeLength: {true, false}, metrics.OutcomeSuccess: {true, false}, metrics.OutcomeRepetition: {true, false},
 		metrics.OutcomeError: {true, true}, metrics.OutcomeRejected: {true, true},
-		metrics.OutcomeAbort: {false, false}, metrics.OutcomeInvalid: {false, false},
+		metrics.OutcomeAbort: {false, false}, metrics.OutcomeInvalid: {false, false}, metrics.OutcomeUnknown: {false, false}, "none of these": {false, false},
 	} {
-		if event, bad := slo.Judge(outcome); (verdict{event, bad}) != want {
+		event, bad := slo.Judge(outcome)
+		if (verdict{event, bad}) != want {
 			t.Errorf("%s: event %t, bad %t", outcome, event, bad)
+		}
+		if regexp.MustCompile("^("+slo.FailedOutcomes+")$").MatchString(string(outcome)) != bad {
+			t.Errorf("%s: queries and objectives differ on whether it is bad", outcome)
+		}
+		if outcome != "none of these" && regexp.MustCompile("^("+slo.UncountedOutcomes+")$").MatchString(string(outcome)) == event {
+			t.Errorf("%s: queries and objectives differ on whether it counts", outcome)
 		}
 	}
 }

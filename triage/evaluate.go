@@ -1,11 +1,13 @@
 package triage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,11 +17,21 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 // Past answers what two readings cannot: a query to a Prometheus that has recorded the node.
 type Past func(ctx context.Context, query string, at time.Time) (engine.Vector, error)
+
+// PastError says that the past could not be asked.
+type PastError struct{ Err error }
+
+// Error implements error.
+func (e *PastError) Error() string { return e.Err.Error() }
+
+// Unwrap returns why.
+func (e *PastError) Unwrap() error { return e.Err }
 
 // present is how far a rule may look back and still mean now: two readings stand for that. What looks back further
 // compares with the past, and only a Prometheus knows it.
@@ -38,11 +50,17 @@ type evaluation struct {
 	at      time.Time
 	elapsed time.Duration
 	past    Past
-	asked   map[string]string // names of series that hold answers of the past, by query
+	asked   map[string]string        // names of series that hold answers of the past, by query
+	recalls bool                     // the past has answered something
+	results map[string]engine.Vector // by query, once all rules are recorded
+	aged    map[string]bool          // pages whose lifetime stands for the past, by page
 }
 
 func newEvaluation(ctx context.Context, before, after Reading, past Past) *evaluation {
-	return &evaluation{ctx: ctx, memory: remember(before, after), at: after.At, elapsed: after.At.Sub(before.At), past: past, asked: map[string]string{}}
+	e := &evaluation{ctx: ctx, memory: remember(before, after), at: after.At, elapsed: after.At.Sub(before.At), past: past,
+		asked: map[string]string{}}
+	e.aged = e.memory.aged(before.At, e.elapsed)
+	return e
 }
 
 // record evaluates recording rules in order and stores their results.
@@ -50,7 +68,7 @@ func (e *evaluation) record(records []rules.Record) error {
 	for _, r := range records {
 		result, err := e.recorded(r)
 		if err != nil {
-			return fmt.Errorf("%s%v: %w", r.Name.Name, r.Labels, err)
+			return fmt.Errorf("%s: %w", cmp.Or(r.Labels[metrics.LabelClue], r.Labels[metrics.LabelFact], r.Name.Name), err)
 		}
 		for i := range result {
 			b := labels.NewBuilder(result[i].Metric).Set(model.MetricNameLabel, r.Name.Name)
@@ -82,15 +100,31 @@ func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 // ask queries the Prometheus.
 func (e *evaluation) ask(query string) (engine.Vector, error) {
 	answer, err := e.past(e.ctx, query, e.at)
+	if err != nil {
+		return nil, &PastError{err}
+	}
+	e.recalls = e.recalls || len(answer) > 0
 	for i := range answer {
 		answer[i].Metric = printable(answer[i].Metric)
 	}
-	return answer, err
+	return answer, nil
 }
 
 // query evaluates an expression of the rules as of the second reading.
 func (e *evaluation) query(x promql.Expr) (engine.Vector, error) {
-	own, err := promql.Parser.ParseExpr(x.String()) // a copy to change
+	text := x.String()
+	if known, ok := e.results[text]; ok {
+		return slices.Clone(known), nil
+	}
+	result, err := e.execute(text)
+	if e.results != nil && err == nil {
+		e.results[text] = slices.Clone(result)
+	}
+	return result, err
+}
+
+func (e *evaluation) execute(query string) (engine.Vector, error) {
+	own, err := promql.Parser.ParseExpr(query) // a copy to change
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +147,9 @@ func (e *evaluation) query(x promql.Expr) (engine.Vector, error) {
 
 // squeeze makes an expression look at the two readings: each window becomes the time between them, and each offset
 // that means a little earlier leads to the first. Windows are open on the left: a millisecond more has both in. For the
-// rate of a counter long ago stands what it has counted in all before the first reading: rules only divide such rates by
-// each other. Of two values, what most values of a window reach is the smaller one: a quantile would lie between them.
+// rate of a counter long ago stands what it has counted in all before the first reading, where that is long enough to be
+// fair: rules only divide such rates by each other. Of two values, what most values of a window reach is the smaller one: a
+// quantile would lie between them.
 func (e *evaluation) squeeze(x promql.Expr) {
 	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {
@@ -127,6 +162,7 @@ func (e *evaluation) squeeze(x promql.Expr) {
 			if n.Func.Name == "rate" {
 				if s := n.Args[0].(*parser.MatrixSelector).VectorSelector.(*parser.VectorSelector); s.OriginalOffset > present {
 					n.Func, s.OriginalOffset = parser.MustGetFunction("last_over_time"), e.elapsed
+					e.ofLifetimes(s)
 				}
 			}
 		case *parser.MatrixSelector:
@@ -141,6 +177,65 @@ func (e *evaluation) squeeze(x promql.Expr) {
 		}
 		return nil
 	})
+}
+
+// The least that an engine's lifetime must hold to stand for the past: thirty minutes, ten times the time between the
+// readings, a hundred requests, and as many as came since.
+const (
+	longLife     = 30 * time.Minute
+	fairRequests = 100
+)
+
+// lifetime precedes the name of a family that holds only the series of aged pages.
+const lifetime = "triage_lifetime_"
+
+// ofLifetimes makes a selector read only pages whose lifetime stands for the past.
+func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
+	name := lifetime + s.Name
+	if _, known := e.memory[name]; !known {
+		e.memory[name] = map[uint64]*series{}
+		for h, one := range e.memory[s.Name] {
+			if e.aged[page(one.labels)] {
+				e.memory[name][h] = &series{labels.NewBuilder(one.labels).Set(model.MetricNameLabel, name).Labels(), one.samples}
+			}
+		}
+	}
+	s.Name = name
+	s.LabelMatchers = slices.DeleteFunc(slices.Clone(s.LabelMatchers), func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel })
+	s.LabelMatchers = append(s.LabelMatchers, promql.Eq(model.MetricNameLabel, name))
+}
+
+// page identifies an engine's page.
+func page(l labels.Labels) string {
+	var b strings.Builder
+	for _, name := range metrics.PageLabels {
+		b.WriteString(l.Get(name) + "\xff")
+	}
+	return b.String()
+}
+
+// aged returns the pages whose engines had run for long by a time, and had served more requests than came since.
+func (m memory) aged(at time.Time, elapsed time.Duration) map[string]bool {
+	aged, before, since := map[string]bool{}, map[string]float64{}, map[string]float64{}
+	for _, f := range []string{metrics.TimeToFirstToken.Name + "_count", metrics.Requests.Name} {
+		counted := map[string]bool{}
+		for _, s := range m[f] {
+			p, first, last := page(s.labels), s.samples[0], s.samples[len(s.samples)-1]
+			if first.T() == at.UnixMilli() && (counted[p] || before[p] == 0) {
+				counted[p] = true
+				before[p] += first.F()
+				if last.F() > first.F() {
+					since[p] += last.F() - first.F()
+				}
+			}
+		}
+	}
+	for _, s := range m[metrics.EngineStartTime.Name] {
+		lived := time.Duration(float64(at.UnixMilli())/1000-s.samples[0].F()) * time.Second
+		p := page(s.labels)
+		aged[p] = lived >= max(longLife, 10*elapsed) && before[p] >= max(fairRequests, since[p])
+	}
+	return aged
 }
 
 // consult puts what a Prometheus answers in front of each largest part of an expression that reads only the past.

@@ -39,7 +39,7 @@ func remember(before, after Reading) memory {
 	return m
 }
 
-// add stores a sample of each series.
+// add stores a sample of each series, in place of one at the same time.
 func (m memory) add(at time.Time, all promql.Vector) {
 	for _, one := range all {
 		name, h := one.Metric.Get(model.MetricNameLabel), one.Metric.Hash()
@@ -49,7 +49,11 @@ func (m memory) add(at time.Time, all promql.Vector) {
 		if m[name][h] == nil {
 			m[name][h] = &series{labels: one.Metric}
 		}
-		m[name][h].samples = append(m[name][h].samples, sample{at.UnixMilli(), one.F})
+		s := m[name][h]
+		if n := len(s.samples); n > 0 && s.samples[n-1].T() == at.UnixMilli() {
+			s.samples = s.samples[:n-1]
+		}
+		s.samples = append(s.samples, sample{at.UnixMilli(), one.F})
 	}
 }
 

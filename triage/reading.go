@@ -64,6 +64,50 @@ func dated(before, after Reading) Reading {
 	return before
 }
 
+// remembered returns two readings as they would be had somebody recorded the node. Of a page that is gone by the second
+// it adds what it served: to the first, if the exporter read it within the hour, and to the second as the rules
+// record it.
+func remembered(before, after Reading) (Reading, Reading) {
+	as := func(f *metrics.Family, l labels.Labels, keep ...string) promql.Sample {
+		b := labels.NewBuilder(l)
+		if keep != nil {
+			b.Keep(keep...)
+		}
+		return promql.Sample{Metric: b.Set(model.MetricNameLabel, f.Name).Labels(), F: 1}
+	}
+	named := func(s promql.Sample, f *metrics.Family) bool { return s.Metric.Get(model.MetricNameLabel) == f.Name }
+	there, down := map[uint64]bool{}, map[string]bool{}
+	for _, s := range before.Series {
+		if named(s, metrics.EngineInfo) {
+			there[s.Metric.Hash()] = true
+		}
+	}
+	before.Series, after.Series = slices.Clone(before.Series), slices.Clone(after.Series)
+	for _, s := range after.Series {
+		if named(s, metrics.EngineUp) && s.F == 0 {
+			down[page(s.Metric)] = true
+		}
+		if !named(s, metrics.EngineLastServed) || time.UnixMilli(int64(1000*s.F)).Before(after.At.Add(-time.Hour)) {
+			continue
+		}
+		if info := as(metrics.EngineInfo, s.Metric); !there[info.Metric.Hash()] {
+			before.Series = append(before.Series, info)
+		}
+	}
+	gateways := map[string]bool{} // one series for each page, whatever it served
+	for _, s := range before.Series {
+		switch p := page(s.Metric); {
+		case !named(s, metrics.EngineInfo) || !down[p]:
+		case s.Metric.Get(metrics.LabelRole) != metrics.GatewayRole:
+			after.Series = append(after.Series, as(metrics.RecordedServed, s.Metric, metrics.ReplicaLabels...))
+		case !gateways[p]:
+			gateways[p] = true
+			after.Series = append(after.Series, as(metrics.RecordedGateway, s.Metric, append([]string{metrics.LabelRole}, metrics.PageLabels...)...))
+		}
+	}
+	return before, after
+}
+
 // printable replaces what is not for print in label values: engines choose them, and a terminal would obey control
 // characters.
 func printable(series labels.Labels) labels.Labels {

@@ -17,8 +17,6 @@ type Text struct {
 	Root string
 	// Color marks how the models do, for terminals.
 	Color bool
-	// Past says that the day before was asked for.
-	Past bool
 }
 
 // colors holds what a terminal is told before a state.
@@ -48,6 +46,9 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	fmt.Fprintf(b, "%s: %s\n", v.Record.Model, state)
 	if v.Branch != "" {
 		fill(b, "", fmt.Sprintf("Look first at: %s. %s. (%s confidence)", v.Branch, v.Says, v.Confidence))
+		if v.Or != "" {
+			fill(b, "  ", v.Or+".")
+		}
 	} else {
 		fill(b, "", "No evidence points at a branch.")
 	}
@@ -57,20 +58,10 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	for _, s := range v.Also {
 		fill(b, "  ", fmt.Sprintf("Also: %s. %s.", s.Branch, s.Says))
 	}
-	t.evidence(b, v.Evidence)
-	b.WriteString("\nRuled out\n")
-	var silent []string
-	for _, r := range v.RuledOut {
-		if r.Why == noSign {
-			silent = append(silent, string(r.Branch))
-		} else {
-			fill(b, "  ", fmt.Sprintf("%s: %s", r.Branch, r.Why))
-		}
-	}
-	if silent != nil {
-		fill(b, "  ", strings.Join(silent, ", ")+": "+noSign)
-	}
-	if !t.Past {
+	t.evidence(b, v.Evidence, v.recalls)
+	branches(b, "Ruled out", v.RuledOut)
+	branches(b, "Not seen", v.NotSeen)
+	if !v.recalls && slices.ContainsFunc(v.Evidence, func(e Evidence) bool { return e.Before != "" }) {
 		fill(b, "  ", "Before means since the engines started; with --prometheus=URL, the day before.")
 	}
 	if len(v.Levers) > 0 {
@@ -91,13 +82,31 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	t.record(b, v.Record)
 }
 
+// branches writes branches and why they are listed, those with the same reason together.
+func branches(b *strings.Builder, title string, all []RuledOut) {
+	var whys []string
+	of := map[string][]string{}
+	for _, r := range all {
+		if of[r.Why] == nil {
+			whys = append(whys, r.Why)
+		}
+		of[r.Why] = append(of[r.Why], string(r.Branch))
+	}
+	if whys != nil {
+		b.WriteString("\n" + title + "\n")
+	}
+	for _, why := range whys {
+		fill(b, "  ", strings.Join(of[why], ", ")+": "+why)
+	}
+}
+
 // evidence writes the facts as a table.
-func (t Text) evidence(b *strings.Builder, all []Evidence) {
+func (t Text) evidence(b *strings.Builder, all []Evidence, recalls bool) {
 	if len(all) == 0 {
 		return
 	}
 	before := "before"
-	if t.Past {
+	if recalls {
 		before = "the day before"
 	}
 	row := func(says, now, before string) {

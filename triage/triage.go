@@ -6,9 +6,9 @@ package triage
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	engine "github.com/prometheus/prometheus/promql"
-	"github.com/prometheus/prometheus/promql/parser"
 	"github.com/prometheus/prometheus/template"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -39,7 +38,7 @@ const (
 
 // Verdict says of one model how it does, and where to look first.
 type Verdict struct {
-	Model     string `json:"model"` // empty for an engine that never said what it serves
+	Model     string `json:"model"` // empty for an engine or a gateway that never said what it serves
 	Namespace string `json:"namespace,omitempty"`
 	Cluster   string `json:"cluster,omitempty"`
 	Health    Health `json:"health"`
@@ -51,16 +50,23 @@ type Verdict struct {
 	Says   string       `json:"says,omitempty"`
 	Delays rules.Delays `json:"delays,omitempty"` // as of a suspect
 	// Confidence is high where enough requests prove that users suffer, or where an alert that pages by itself would fire
-	// and the readings are half a minute apart; low otherwise; none without a suspect.
-	Confidence string     `json:"confidence"`
-	Also       []Suspect  `json:"also"` // further suspects, in order
-	Evidence   []Evidence `json:"evidence"`
-	RuledOut   []RuledOut `json:"ruled_out"`
+	// and the readings are half a minute apart; low otherwise, where the first suspect compares with the lifetime of the
+	// engines, or where another branch has one as clear; none without a suspect.
+	Confidence string `json:"confidence"`
+	// Or names the other branch, and the number that tells the two apart.
+	Or       string     `json:"or,omitempty"`
+	Also     []Suspect  `json:"also"` // further suspects, in order
+	Evidence []Evidence `json:"evidence"`
+	RuledOut []RuledOut `json:"ruled_out"` // by numbers that would have shown them
+	NotSeen  []RuledOut `json:"not_seen"`  // for want of such numbers
 	// Levers hold what the runbook says to do, commands included, the soonest first.
 	Levers []string `json:"levers"`
 	// Runbook leads from an exporter's root to the page, with the commands filled in.
 	Runbook string `json:"runbook,omitempty"`
 	Record  Record `json:"record"`
+
+	dead    bool // no page of it answers
+	recalls bool // a Prometheus knew the day before
 }
 
 // Suspect names evidence that is clear enough to look there.
@@ -73,11 +79,12 @@ type Suspect struct {
 	// Delays is empty where the suspect explains everything that is late.
 	Delays rules.Delays `json:"delays,omitempty"`
 
-	labels map[string]string
+	labels       map[string]string
+	pages, harms bool // would page by itself; contradicts health
 }
 
 // Evidence holds a fact about the model. Before is its value of the day before or, without a Prometheus, since the engines
-// started.
+// started, if that was long ago.
 type Evidence struct {
 	Fact   string     `json:"fact"`
 	Says   string     `json:"says"`
@@ -88,7 +95,7 @@ type Evidence struct {
 	Before string     `json:"before,omitempty"`
 }
 
-// RuledOut names a branch that has no suspect, and why.
+// RuledOut names a branch that has no suspect, and why that means something, or nothing.
 type RuledOut struct {
 	Branch rules.Branch `json:"branch"`
 	Why    string       `json:"why"`
@@ -122,13 +129,30 @@ type judge struct {
 var rate5m = metrics.Window(metrics.RecordedBurn, "5m")
 
 // Judge returns a verdict for each model of the second reading, or of the first where its engines are gone since. The
-// models that suffer come first. past may be nil.
+// models that suffer come first. past may be nil; if it fails, the error is a PastError.
 func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, error) {
 	before.At, after.At = before.At.Truncate(time.Millisecond), after.At.Truncate(time.Millisecond) // as the query engine does
+	before, after = remembered(before, after)
 	if !after.At.After(before.At) {
 		return nil, fmt.Errorf("the second reading, of %s, must be later than the first, of %s", after.At, before.At)
 	}
 	j := &judge{evaluation: newEvaluation(ctx, dated(before, after), after, past), before: before, causes: map[*rules.Alert]engine.Vector{}}
+	verdicts, err := j.verdicts()
+	if failed := (*PastError)(nil); errors.As(err, &failed) { // which rule asked says nothing to people
+		return nil, failed
+	}
+	if err != nil {
+		return nil, err
+	}
+	order := []Health{Failing, Degraded, Unknown, Healthy}
+	slices.SortStableFunc(verdicts, func(a, b Verdict) int {
+		return cmp.Compare(slices.Index(order, a.Health), slices.Index(order, b.Health))
+	})
+	return verdicts, nil
+}
+
+// verdicts judges each model.
+func (j *judge) verdicts() (all []Verdict, err error) {
 	if err := j.evaluate(); err != nil {
 		return nil, err
 	}
@@ -136,19 +160,14 @@ func Judge(ctx context.Context, before, after Reading, past Past) ([]Verdict, er
 	if err != nil {
 		return nil, err
 	}
-	var verdicts []Verdict
 	for _, m := range models {
 		v, err := j.verdict(m)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", m, err)
 		}
-		verdicts = append(verdicts, v)
+		all = append(all, v)
 	}
-	order := []Health{Failing, Degraded, Unknown, Healthy}
-	slices.SortStableFunc(verdicts, func(a, b Verdict) int {
-		return cmp.Compare(slices.Index(order, a.Health), slices.Index(order, b.Health))
-	})
-	return verdicts, nil
+	return all, nil
 }
 
 // Worst returns how the model does that does worst; Unknown without a model.
@@ -166,7 +185,7 @@ func (j *judge) evaluate() error {
 	for _, g := range rules.Groups(rules.Options{}) {
 		records = append(records, g.Records...)
 		for _, a := range g.Alerts {
-			if a == rules.EngineDown || a.Severity == slo.Page && a.Branch != rules.Symptom && a.Branch != rules.Exporter {
+			if a == rules.EngineDown || a == rules.GatewayDown || a.Severity == slo.Page && a.Branch != rules.Symptom && a.Branch != rules.Exporter {
 				j.alerts = append(j.alerts, a)
 			}
 		}
@@ -195,6 +214,7 @@ func (j *judge) evaluate() error {
 		}
 		j.causes[a] = holds
 	}
+	j.results = map[string]engine.Vector{}
 	return nil
 }
 
@@ -220,8 +240,9 @@ func (s subject) matchers() []*promql.Matcher {
 	return []*promql.Matcher{promql.Eq(metrics.LabelCluster, s.cluster), promql.Eq(metrics.LabelNamespace, s.namespace), promql.Eq(metrics.LabelModel, s.name)}
 }
 
-// models lists the models that the readings show, in order, and one without a name where only an engine that does not
-// say what it serves is down.
+// models lists the models that the readings show, in order: those of the engines, those that only a gateway knows and
+// passed requests to, and one without a name for engines that do not say what they serve and for gateways that no other
+// one speaks of.
 func (j *judge) models() ([]subject, error) {
 	seen := map[subject]bool{}
 	shown, err := j.query(promql.Or(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), time.Minute), promql.Vector(metrics.RecordedServed)))
@@ -235,6 +256,9 @@ func (j *judge) models() ([]subject, error) {
 		if s.Metric.Get(metrics.LabelModel) == "" {
 			seen[subjectOf(s.Metric)] = true
 		}
+	}
+	if err := j.ofGateways(seen); err != nil {
+		return nil, err
 	}
 	if len(seen) == 0 && j.past != nil { // no engine is left here: what pages elsewhere is all there is to say
 		for _, a := range j.alerts {
@@ -256,10 +280,72 @@ func (j *judge) models() ([]subject, error) {
 	}), nil
 }
 
+// ofGateways adds the models that only gateways know. What a client got wrong may be a model's name.
+func (j *judge) ofGateways(seen map[subject]bool) error {
+	role := promql.Eq(metrics.LabelRole, metrics.GatewayRole)
+	valid := promql.Vector(metrics.Requests, role, promql.Ne(metrics.LabelOutcome, string(metrics.OutcomeInvalid)))
+	passed, err := j.query(promql.Gt(promql.Sum([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel},
+		promql.Increase(valid, time.Minute)), promql.Num(0)))
+	if err != nil {
+		return err
+	}
+	behind, err := j.query(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, role), time.Minute))
+	if err != nil {
+		return err
+	}
+	for _, s := range passed {
+		seen[subjectOf(s.Metric)] = true
+	}
+	for _, down := range j.causes[rules.GatewayDown] {
+		spoken := slices.ContainsFunc(behind, func(s engine.Sample) bool {
+			return page(s.Metric) == page(down.Metric) && s.Metric.Get(metrics.LabelModel) != "" && seen[subjectOf(s.Metric)]
+		})
+		if !spoken {
+			seen[subjectOf(down.Metric)] = true
+		}
+	}
+	if len(seen) == 0 {
+		for _, s := range behind {
+			of := subjectOf(s.Metric)
+			of.name = ""
+			seen[of] = true
+		}
+	}
+	return nil
+}
+
+// title returns what people call a model or, if it has no name, the pages that it may be behind.
+func (j *judge) title(m subject) (string, error) {
+	if m.name != "" {
+		return m.String(), nil
+	}
+	pages, err := j.query(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, promql.Re(metrics.LabelRole, ".*")), time.Minute))
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, s := range slices.Concat(pages, j.causes[rules.EngineDown], j.causes[rules.GatewayDown]) {
+		of := subjectOf(s.Metric)
+		gateway := s.Metric.Get(metrics.LabelRole) == metrics.GatewayRole
+		if of != m && !(gateway && of.cluster == m.cluster && of.namespace == m.namespace) {
+			continue
+		}
+		name := where(s.Metric)
+		if gateway {
+			name = "gateway " + name
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return cmp.Or(strings.Join(names, ", "), "a model without a name"), nil
+}
+
 // verdict judges a model.
 func (j *judge) verdict(m subject) (Verdict, error) {
-	v := Verdict{Model: m.name, Namespace: m.namespace, Cluster: m.cluster, Health: Healthy, Confidence: "none",
-		Symptoms: []string{}, Also: []Suspect{}, Evidence: []Evidence{}, RuledOut: []RuledOut{}, Levers: []string{}}
+	v := Verdict{Model: m.name, Namespace: m.namespace, Cluster: m.cluster, Health: Healthy, Confidence: "none", recalls: j.recalls,
+		Symptoms: []string{}, Also: []Suspect{}, Levers: []string{}}
 	var err error
 	if v.Record, err = j.keep(m); err != nil {
 		return v, err
@@ -268,24 +354,22 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	if err != nil {
 		return v, err
 	}
-	all, down, err := j.suspects(m)
+	t, err := j.traffic(m)
+	if err != nil {
+		return v, err
+	}
+	all, err := j.suspects(m, t)
 	if err != nil {
 		return v, err
 	}
 	all = slices.DeleteFunc(all, func(s Suspect) bool { return !explains(s.Delays, burns) })
-	switch {
-	case down || v.Health == Failing:
-		v.Health = Failing
-	case v.Health == Degraded || burns == nil && len(all) > 0:
-		v.Health = Degraded
-	case v.Record.FirstTokens == 0 && burns == nil:
-		v.Health = Unknown
-		v.Symptoms = append(v.Symptoms, "No first token came between the readings.")
+	if err := j.health(m, &v, t, burns, all); err != nil {
+		return v, err
 	}
 	if v.Evidence, err = j.evidence(m); err != nil {
 		return v, err
 	}
-	if v.RuledOut, err = j.ruledOut(m, all); err != nil {
+	if v.RuledOut, v.NotSeen, err = j.ruledOut(m, t, all, len(v.Record.Engines)); err != nil {
 		return v, err
 	}
 	if len(all) == 0 {
@@ -293,10 +377,7 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	}
 	first := all[0]
 	v.Branch, v.Clue, v.Says, v.Delays, v.Also = first.Branch, first.Clue, first.Says, first.Delays, all[1:]
-	v.Confidence = "low"
-	if down && j.elapsed >= rules.Interval/2 || len(burns) > 0 && v.Record.FirstTokens >= 20 {
-		v.Confidence = "high"
-	}
+	v.Confidence, v.Or = j.confidence(all, v, len(burns) > 0 && v.Record.FirstTokens >= 20)
 	page, err := runbooks.Page(first.Runbook)
 	if err != nil {
 		return v, err
@@ -308,108 +389,58 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 // explains reports whether a suspect explains something that burns: the time to the first token, that between tokens, or
 // else. Where no objective counts, anything may be late; where none burns, nothing is.
 func explains(delays rules.Delays, burns []slo.Signal) bool {
-	return delays == "" || burns == nil || slices.ContainsFunc(burns, func(s slo.Signal) bool {
-		return (delays == rules.NextToken) == (s == slo.ITL || s == slo.ProbeITL)
-	})
+	return delays == "" || burns == nil || slices.ContainsFunc(burns, delays.Explain)
 }
 
-// symptoms adds what users notice, and returns the signals whose objectives burn, the worst first: nil where no
-// objective had events, empty where none burns.
-func (j *judge) symptoms(m subject, v *Verdict) ([]slo.Signal, error) {
-	own := m.matchers()
-	rates, err := j.query(promql.Vector(rate5m, own...))
+// suspects returns what is suspicious about a model, in order: alerts that page by themselves, clues, and what only
+// follows from others. Engines that make no progress come after the hardware.
+func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
+	all, late, err := j.alerted(m)
 	if err != nil {
 		return nil, err
 	}
-	var signals []slo.Signal
-	if len(rates) > 0 {
-		signals = []slo.Signal{}
+	stalled := func(s Suspect) bool { return s.Clue == rules.EngineStalled.Name || s.Clue == rules.ModelStalled.Name }
+	told := slices.ContainsFunc(all, stalled)
+	still, back, err := j.watched(m, t)
+	if err != nil {
+		return nil, err
 	}
-	slices.SortStableFunc(rates, func(a, b engine.Sample) int { return cmp.Compare(b.F, a.F) })
-	pair := slo.DefaultWindowPairs()[0]
-	for _, r := range rates {
-		objective := append(slices.Clone(own), promql.Eq(metrics.LabelSLO, r.Metric.Get(metrics.LabelSLO)), promql.Eq(metrics.LabelRole, r.Metric.Get(metrics.LabelRole)))
-		one := func(x promql.Expr) (value float64, l labels.Labels) {
-			found, failed := j.query(x)
-			err = cmp.Or(err, failed)
-			if len(found) > 0 {
-				value, l = found[0].F, found[0].Metric
-			}
-			return value, l
+	clues, err := j.query(promql.Vector(metrics.RecordedSuspect, m.matchers()...))
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(clues, func(a, b engine.Sample) int {
+		return cmp.Compare(a.Metric.Get(metrics.LabelOrder), b.Metric.Get(metrics.LabelOrder))
+	})
+	for _, c := range clues {
+		if c.Metric.Get(metrics.LabelBranch) != string(rules.Hardware) && !told {
+			all, told = append(all, still...), true
 		}
-		increase := func(f *metrics.Family) promql.Expr {
-			return promql.Sum(nil, promql.Increase(promql.Vector(f, objective...), time.Minute))
-		}
-		events, _ := one(increase(metrics.SLOEvents))
-		bad, _ := one(increase(metrics.SLOBadEvents))
-		pages, _ := one(promql.Vector(metrics.RecordedBurnThreshold, append(objective, promql.Eq(metrics.LabelLong, pair.Long.String()))...))
-		_, info := one(promql.Vector(metrics.RecordedInfo, objective...))
+		says, err := j.expand(rules.SuspectText(), c, nil)
 		if err != nil {
 			return nil, err
 		}
-		if r.F <= 1 || bad < slo.MinBadEvents-0.5 {
-			continue
-		}
-		signals = append(signals, slo.Signal(info.Get(metrics.LabelSignal)))
-		v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s burns %.1f times too fast: %.0f of %.0f events (%s) were bad.",
-			r.Metric.Get(metrics.LabelSLO), r.F, bad, events, cmp.Or(info.Get(metrics.LabelSignal), "signal unknown")))
-		if pages > 0 && r.F > pages {
-			v.Health = Failing
-		} else if v.Health != Failing {
-			v.Health = Degraded
+		all = append(all, Suspect{Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
+			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric)})
+	}
+	if !told {
+		all = append(all, still...)
+	}
+	if slices.ContainsFunc(all, func(s Suspect) bool { return strings.HasPrefix(s.Clue, "gateway_") }) { // it fails the probes, too
+		probes := func(s Suspect) bool { return s.Clue == rules.ProbeFailing.Name }
+		if i := slices.IndexFunc(all, probes); i >= 0 {
+			late, all = append(late, all[i]), slices.Delete(all, i, i+1)
 		}
 	}
-	late := func(one ...slo.Signal) bool {
-		return slices.ContainsFunc(signals, func(s slo.Signal) bool { return slices.Contains(one, s) })
-	}
-	switch first, next := late(slo.TTFT, slo.QueueTime, slo.ProbeTTFT), late(slo.ITL, slo.TPOT, slo.ProbeITL); {
-	case len(rates) == 0:
-		v.Symptoms = append(v.Symptoms, "No objective had an event between the readings: nothing says what is too slow.")
-	case len(signals) == 0:
-		v.Symptoms = append(v.Symptoms, "No objective burns its budget.")
-	case first && next:
-		waiting, err := j.query(promql.Gt(promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, own...)), promql.Num(0)))
-		if err != nil {
-			return nil, err
-		}
-		if len(waiting) > 0 {
-			v.Symptoms = append(v.Symptoms, "First and further tokens are late while requests wait: it comes with the load.")
-		} else {
-			v.Symptoms = append(v.Symptoms, "First and further tokens are late though no request waits: load alone does not explain it.")
-		}
-	case next:
-		v.Symptoms = append(v.Symptoms, "Further tokens are late, first ones are not: the time goes in decode.")
-	case first:
-		v.Symptoms = append(v.Symptoms, "First tokens are late, further ones are not: the time goes before decode.")
-	case late(slo.Availability, slo.ProbeAvailability):
-		v.Symptoms = append(v.Symptoms, "Requests fail; those that succeed are in time.")
-	}
-	for _, mean := range []struct {
-		says string
-		of   *metrics.Family
-	}{{"first token (TTFT)", metrics.TimeToFirstToken}, {"next token (ITL)", metrics.InterTokenLatency}} {
-		rate := func(x promql.Expr) promql.Expr { return promql.Sum(nil, promql.Rate(x, time.Minute)) }
-		took, err := j.query(promql.Div(rate(promql.SumOf(mean.of, own...)), promql.Gt(rate(promql.CountOf(mean.of, own...)), promql.Num(0))))
-		if err != nil {
-			return nil, err
-		}
-		for _, t := range took {
-			shown, err := j.expand(rules.FactText(), t, map[string]string{metrics.LabelUnit: string(rules.Seconds)})
-			if err != nil {
-				return nil, err
-			}
-			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Mean time to the %s: %s.", mean.says, shown))
-		}
-	}
-	return signals, nil
+	return slices.Concat(all, back, late), nil
 }
 
-// suspects returns what is suspicious about a model, in order, and whether that alone pages.
-func (j *judge) suspects(m subject) (all []Suspect, pages bool, err error) {
-	var late []Suspect
+// alerted returns the alerts about a model that would fire: those that page by themselves, and those that come late in a
+// diagnosis, tickets and what clients do.
+func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 	gpus, err := j.query(promql.Vector(metrics.RecordedServedGPU, m.matchers()...))
 	if err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	runsOn := func(uuid string) bool {
 		return uuid != "" && slices.ContainsFunc(gpus, func(g engine.Sample) bool { return g.Metric.Get(metrics.LabelGPUUUID) == uuid })
@@ -421,33 +452,24 @@ func (j *judge) suspects(m subject) (all []Suspect, pages bool, err error) {
 			}
 			says, err := j.expand("{{ $labels := .Labels }}{{ $value := .Value }}"+a.Summary, s, nil)
 			if err != nil {
-				return nil, false, err
+				return nil, nil, err
 			}
-			suspect := Suspect{Branch: a.Branch, Clue: a.Name, Says: says, Runbook: a.Name, labels: j.place(m, s.Metric)}
-			pages = pages || a.Severity == slo.Page
-			if a.Severity == slo.Page && a != rules.ClientsGiveUp {
-				all = append(all, suspect)
-			} else { // a ticket, or what clients do: clues say why
+			switch {
+			case a == rules.ModelDown && s.F >= 0:
+				says += ", of those that are read here"
+			case a == rules.EngineDown && m.name == "":
+				says = where(s.Metric) + " does not answer, and never said what it serves"
+			}
+			suspect := Suspect{Branch: a.Branch, Clue: a.Name, Says: says, Runbook: a.Name, labels: j.place(m, s.Metric),
+				pages: a.Severity == slo.Page, harms: true}
+			if suspect.pages && a != rules.ClientsGiveUp {
+				pages = append(pages, suspect)
+			} else { // clues say why
 				late = append(late, suspect)
 			}
 		}
 	}
-	clues, err := j.query(promql.Vector(metrics.RecordedSuspect, m.matchers()...))
-	if err != nil {
-		return nil, false, err
-	}
-	slices.SortStableFunc(clues, func(a, b engine.Sample) int {
-		return cmp.Compare(a.Metric.Get(metrics.LabelOrder), b.Metric.Get(metrics.LabelOrder))
-	})
-	for _, c := range clues {
-		says, err := j.expand(rules.SuspectText(), c, nil)
-		if err != nil {
-			return nil, false, err
-		}
-		all = append(all, Suspect{Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
-			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric)})
-	}
-	return append(all, late...), pages, nil
+	return pages, late, nil
 }
 
 // place returns the labels that fill a runbook's commands: those of the suspect and, where it can be one replica of the
@@ -472,7 +494,7 @@ func (j *judge) expand(text string, s engine.Sample, more map[string]string) (st
 	l := s.Metric.Map()
 	maps.Copy(l, more)
 	says, err := template.NewTemplateExpander(j.ctx, text, "triage", template.AlertTemplateData(l, nil, "", s), model.TimeFromUnixNano(j.at.UnixNano()), nil, nil, nil).Expand()
-	if j.past == nil { // the engines' own counters stand for it
+	if !j.recalls { // the engines' own counters stand for it
 		says = strings.ReplaceAll(says, "the day before", "before")
 	}
 	return says, err
@@ -513,90 +535,4 @@ func (j *judge) evidence(m subject) ([]Evidence, error) {
 		all[i].Before = before[all[i].Fact]
 	}
 	return all, nil
-}
-
-const noSign = "no sign of it"
-
-// ruledOut lists the branches without a suspect, in order. Where a clue compares one number with a limit, that number
-// says why; where what it reads is not there, nobody can tell.
-func (j *judge) ruledOut(m subject, all []Suspect) ([]RuledOut, error) {
-	why := map[rules.Branch][]string{}
-	var order []rules.Branch
-	for _, r := range j.records {
-		branch := rules.Branch(r.Labels[metrics.LabelBranch])
-		if r.Name != metrics.RecordedSuspect || slices.ContainsFunc(all, func(s Suspect) bool { return s.Branch == branch }) {
-			continue
-		}
-		if !slices.Contains(order, branch) {
-			order = append(order, branch)
-		}
-		if c, ok := r.Expr.(*parser.BinaryExpr); ok && c.Op.IsComparisonOperator() && c.RHS.Type() == parser.ValueTypeScalar {
-			values, err := j.query(c.LHS)
-			if err != nil {
-				return nil, err
-			}
-			for _, value := range values {
-				if subjectOf(value.Metric) != m {
-					continue
-				}
-				says, err := j.expand(rules.SuspectText(), value, r.Labels)
-				if err != nil {
-					return nil, err
-				}
-				why[branch] = append(why[branch], says)
-			}
-		}
-	}
-	ruledOut := []RuledOut{}
-	for _, b := range order {
-		ruledOut = append(ruledOut, RuledOut{b, cmp.Or(strings.Join(why[b], "; "), noSign)})
-	}
-	return ruledOut, nil
-}
-
-// keep returns what belongs into the incident's record.
-func (j *judge) keep(m subject) (Record, error) {
-	r := Record{Model: m.String(), Route: "ask the gateway's log: no metric knows it", From: j.before.At.UTC().Format(time.RFC3339), To: j.at.UTC().Format(time.RFC3339)}
-	own := m.matchers()
-	lately := func(f *metrics.Family, own ...*promql.Matcher) promql.Expr {
-		return promql.Over("last_over_time", promql.Vector(f, own...), time.Minute)
-	}
-	info := promql.Max(append([]string{metrics.LabelRuntime, metrics.LabelVersion}, metrics.ReplicaLabels...), lately(metrics.EngineInfo, own...))
-	for _, of := range []struct {
-		x    promql.Expr
-		take map[*[]string]string
-	}{
-		{info, map[*[]string]string{&r.Runtimes: metrics.LabelRuntime, &r.Versions: metrics.LabelVersion, &r.Engines: metrics.LabelServer}},
-		{lately(metrics.EngineGPUInfo, own...), map[*[]string]string{&r.GPUs: metrics.LabelGPUUUID}},
-		{lately(metrics.GPUDriverInfo), map[*[]string]string{&r.Drivers: metrics.LabelDriverVersion}},
-	} {
-		found, err := j.query(of.x)
-		if err != nil {
-			return r, err
-		}
-		for list, label := range of.take {
-			*list = []string{}
-			for _, s := range found {
-				if value := s.Metric.Get(label); value != "" && !slices.Contains(*list, value) {
-					*list = append(*list, value)
-				}
-			}
-			slices.Sort(*list)
-		}
-	}
-	started, err := j.query(promql.And(promql.Max(metrics.PageLabels, lately(metrics.EngineStartTime)), info, promql.On(metrics.PageLabels...)))
-	if err != nil {
-		return r, err
-	}
-	r.Started = []string{}
-	for _, s := range started {
-		r.Started = append(r.Started, s.Metric.Get(metrics.LabelServer)+" "+time.Unix(int64(s.F), 0).UTC().Format(time.RFC3339))
-	}
-	slices.Sort(r.Started)
-	tokens, err := j.query(promql.Sum(nil, promql.Increase(promql.CountOf(metrics.TimeToFirstToken, own...), time.Minute)))
-	if err != nil || len(tokens) == 0 {
-		return r, err
-	}
-	r.FirstTokens = math.Round(tokens[0].F)
-	return r, nil
 }

@@ -18,7 +18,7 @@ import (
 var stories = []string{"kernel-hang", "admission-stall", "ecc-storm-blocks-reads"}
 
 // writeReport plays all incidents and writes drill.html, the plots of the first seed, drill-scores.md, the scores over all
-// seeds, triage-scores.md, what a triage says beside the page, and the pictures of the stories. Problems appear in the
+// seeds and the first score, triage-scores.md, what a triage says beside the page, and the pictures of the stories. Problems appear in the
 // first two, and make it fail.
 func writeReport(dir string, seeds uint64, progress io.Writer) error {
 	incidents := incident.Incidents()
@@ -75,6 +75,7 @@ the seeds. What the columns mean: [the drill](drill.md#the-score). Seed 1 with p
 	if err := report.WritePublic(&table, public); err != nil {
 		return err
 	}
+	table.WriteString("\n" + report.FirstScore)
 	files := map[string][]byte{"drill.html": page.Bytes(), "drill-scores.md": table.Bytes(), "triage-scores.md": []byte(triageTable(triages, seeds))}
 	for _, t := range public {
 		if slices.Contains(stories, t.Incident.Name) {

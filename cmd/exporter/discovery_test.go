@@ -84,6 +84,9 @@ func TestEngineOfGPUProcess(t *testing.T) {
 	if !strings.Contains(page, `llm_exporter_discovery_places{source="processes",state="read"} 1`) || !strings.Contains(page, `gpu="1"`) {
 		t.Errorf("discovery does not say that it found one:\n%s", page)
 	}
+	if strings.Contains(page, "llm_exporter_configured_target_info") {
+		t.Error("what discovery found is said to be configured")
+	}
 	if status, _, _ := n.request(t, http.MethodPost, "/-/reload"); status != http.StatusOK {
 		t.Errorf("reload: %d", status)
 	}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -90,6 +92,26 @@ func answering(t *testing.T, status int, body string) string {
 	return s.URL
 }
 
+// locked serves a page whose engine wants a key for everything else.
+func locked(t *testing.T, path string) string {
+	t.Helper()
+	page := servePage(t, path)
+	to, err := url.Parse(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/") {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(e.Close)
+	return e.URL
+}
+
 const healthyPage = "vllm/v0.30.0-offload.prom"
 
 // TestDoctorOfExporters breaks what an exporter reads, one thing at a time.
@@ -118,6 +140,8 @@ func TestDoctorOfExporters(t *testing.T) {
 			[]string{"unknown_engine", "--disable-log-stats"}},
 		{"a flag hides metrics", []string{"--no-collector.gpu", "--engine.target=" + servePage(t, "trtllm/v1.4-no-iteration-stats.prom")},
 			[]string{"does not show", "llm_engine_kv_cache_usage_ratio", "LLMKVPressure", "enable_iter_perf_stats: true"}},
+		{"a key hides what an endpoint says", []string{"--no-collector.gpu", "--engine.target=" + locked(t, healthyPage)},
+			[]string{"/v1/models wants a key", "llm_engine_max_model_len_tokens", "credentials_file"}},
 		{"wrong port", []string{"--no-collector.gpu", "--engine.target=http://127.0.0.1:1"}, []string{"engine 127.0.0.1:1", "unreachable", "curl -sv http://127.0.0.1:1/metrics"}},
 		{"no engine", []string{"--no-collector.gpu"}, []string{"engines", "none is read", "--engine.target"}},
 		{"an objective that selects nothing", []string{"--no-collector.gpu", "--config.file=" + declared("{name: gold, signal: ttft, threshold: 1s, target: 99%, select: {model_name: [nobody]}}")},

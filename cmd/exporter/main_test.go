@@ -143,7 +143,7 @@ func TestGenAI(t *testing.T) {
 
 // TestGolden: what the exporter says of itself.
 func TestGolden(t *testing.T) {
-	page := start(t).get(t, "/metrics")
+	page := start(t, "--engine.target=http://127.0.0.1:1").get(t, "/metrics")
 	var self strings.Builder
 	for line := range strings.Lines(page) {
 		name, _, _ := strings.Cut(strings.Fields(line)[0], "{")
@@ -215,12 +215,19 @@ func TestReload(t *testing.T) {
 		}
 	}
 	want(`namespace="prod",server="` + strings.TrimPrefix(one.URL, "http://") + `",dp_rank="0"} 1`)
+	// The series of a target that a reload takes out goes with it: the target was not lost.
+	configured := `llm_exporter_configured_target_info{namespace="prod",server="` + strings.TrimPrefix(one.URL, "http://") + `"} 1`
+	want(configured)
 
 	write("targets:\n  - url: " + two.URL + "\n")
 	if status, body, _ := e.request(t, http.MethodPost, "/-/reload"); status != http.StatusOK {
 		t.Fatalf("reload: %d %s", status, body)
 	}
 	want(`server="` + strings.TrimPrefix(two.URL, "http://") + `",dp_rank="0"} 2`)
+	if strings.Contains(e.get(t, "/metrics"), configured) {
+		t.Error("a target that is no longer configured is said to be")
+	}
+	want(`llm_exporter_configured_target_info{server="` + strings.TrimPrefix(two.URL, "http://") + `"} 1`)
 
 	write("targets:\n  - url: " + one.URL + "\n    tiemout: 3s\n")
 	status, body, _ := e.request(t, http.MethodPost, "/-/reload")

@@ -38,6 +38,7 @@ type node struct {
 // newNode returns the node with its configuration loaded and nothing started.
 func newNode(load func(probed) (configuration, error), log *slog.Logger) (*node, error) {
 	n := &node{log: log, registry: prometheus.NewRegistry(), self: &self{}, load: load}
+	n.self.engines = func() []engine.Engine { return n.engines.Load().Engines() }
 	n.probes = probe.New(func(ctx context.Context, at engine.Offer) (engine.Engine, bool) {
 		return n.engines.Load().Look(ctx, at)
 	}, log.With("collector", "probe"))

@@ -23,6 +23,7 @@ type self struct {
 	success  map[string]bool
 	loadOK   bool
 	loadTime time.Time
+	engines  func() []engine.Engine // those that are read
 }
 
 func (s *self) ran(collector string, took time.Duration, ok bool) {
@@ -45,7 +46,7 @@ func (s *self) loaded(ok bool) {
 
 // Describe implements prometheus.Collector.
 func (s *self) Describe(ch chan<- *prometheus.Desc) {
-	for _, f := range []*metrics.Family{metrics.CollectorDuration, metrics.CollectorSuccess, metrics.ConfigReloadSuccess, metrics.ConfigReloadTime} {
+	for _, f := range []*metrics.Family{metrics.CollectorDuration, metrics.CollectorSuccess, metrics.ConfigReloadSuccess, metrics.ConfigReloadTime, metrics.ConfiguredTarget} {
 		ch <- f.Desc()
 	}
 }
@@ -60,6 +61,11 @@ func (s *self) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- metrics.ConfigReloadSuccess.Const(metrics.Bool(s.loadOK))
 	ch <- metrics.ConfigReloadTime.Const(float64(s.loadTime.UnixMilli()) / 1000)
+	for _, e := range s.engines() {
+		if e.Configured {
+			ch <- metrics.ConfiguredTarget.Const(1, e.Namespace, e.Pod, e.Server)
+		}
+	}
 }
 
 // timed measures how long a collector takes.

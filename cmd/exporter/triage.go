@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -91,7 +92,7 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 		past = triage.Prometheus(client, o.prometheus)
 		scraped, err := triage.ScrapeLabels(ctx, after, past)
 		if err != nil {
-			return could, fmt.Errorf("--prometheus: %w: leave it out to judge without the day before", err)
+			return could, withoutPast(err)
 		}
 		if scraped.IsEmpty() {
 			fmt.Fprintf(progress, "%s does not know these engines, or knows several with their names: only models are compared with the day before.\n", o.prometheus)
@@ -99,6 +100,9 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 		before, after = before.With(scraped), after.With(scraped)
 	}
 	verdicts, err := triage.Judge(ctx, before, after, past)
+	if failed := (*triage.PastError)(nil); errors.As(err, &failed) {
+		return could, withoutPast(failed)
+	}
 	if err != nil {
 		return could, err
 	}
@@ -109,11 +113,16 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 	if o.output == "json" {
 		return status, writeVerdicts(out, verdicts)
 	}
-	text := triage.Text{Color: terminal(out) && os.Getenv("NO_COLOR") == "", Past: past != nil}
+	text := triage.Text{Color: terminal(out) && os.Getenv("NO_COLOR") == ""}
 	if len(o.engines) == 0 {
 		text.Root = strings.TrimSuffix(o.exporter, "/") + "/"
 	}
 	return status, text.Write(out, verdicts)
+}
+
+// withoutPast says what to do when the Prometheus does not answer.
+func withoutPast(err error) error {
+	return fmt.Errorf("--prometheus: %w: leave it out to judge without the day before", err)
 }
 
 // writeVerdicts writes what GET /verdict answers, too.

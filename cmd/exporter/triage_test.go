@@ -63,7 +63,7 @@ func TestTriageJSON(t *testing.T) {
 		if err := json.Unmarshal([]byte(answer), &got); err != nil || got.Health != "degraded" || len(got.Verdicts) != 1 {
 			t.Fatalf("%v: %s", err, answer)
 		}
-		for _, key := range []string{"model", "health", "symptoms", "branch", "confidence", "also", "evidence", "ruled_out", "levers", "runbook", "record"} {
+		for _, key := range []string{"model", "health", "symptoms", "branch", "confidence", "also", "evidence", "ruled_out", "not_seen", "levers", "runbook", "record"} {
 			if got.Verdicts[0][key] == nil {
 				t.Errorf("no %s in %s", key, answer)
 			}
@@ -102,6 +102,21 @@ func TestTriageErrors(t *testing.T) {
 		status, err := triageCommand(context.Background(), args, io.Discard, io.Discard)
 		if status != 3 || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: status %d, %v, want %s", args, status, err, want)
+		}
+	}
+}
+
+// TestTriageWithoutItsPrometheus: whether or not an engine is read, a Prometheus that does not answer is named in a
+// sentence, with the remedy.
+func TestTriageWithoutItsPrometheus(t *testing.T) {
+	t.Parallel()
+	dead := "http://" + e2e.Address(t)
+	for _, engine := range []string{full(t), "http://" + e2e.Address(t)} {
+		e := start(t, "--engine.target="+engine)
+		status, err := triageCommand(context.Background(), []string{"--exporter=" + e.url, "--for=5s", "--prometheus=" + dead}, io.Discard, io.Discard)
+		if status != 3 || err == nil || !strings.HasPrefix(err.Error(), "--prometheus: Post ") || !strings.HasSuffix(err.Error(), "leave it out to judge without the day before") ||
+			strings.Contains(err.Error(), "map[") || strings.Contains(err.Error(), "llm_") {
+			t.Errorf("status %d: %v", status, err)
 		}
 	}
 }

@@ -42,10 +42,12 @@ func TestEveryRequestArrives(t *testing.T) {
 					if d.Models != nil && !d.Models(page)(s.labels.Get("model")) {
 						continue // a step of an ensemble
 					}
-					if !slices.ContainsFunc(rows, func(r *Row) bool { return matches(s.labels, r.Where) }) {
+					if !slices.ContainsFunc(rows, func(r *Row) bool {
+						return matches(s.labels, r.Where) && (r.On == nil || r.On(page)) && r.Tally.on(page)
+					}) {
 						continue
 					}
-					after := requestsOf(t, objectives, raise(string(body), s.index, more))
+					before, after := interval(t, objectives, string(body), raise(string(body), s.index, more))
 					raised++
 					what := fmt.Sprintf("%s: %s", name, s.labels)
 					outcomes := difference(before, after, metrics.Requests.Name)
@@ -91,6 +93,24 @@ func requestSources(d *Dialect) map[string][]*Row {
 func requestsOf(t *testing.T, objectives []slo.Objective, page string) samples {
 	cfg := Config{Targets: []TargetConfig{{URL: serve(t, page).URL}}, Objectives: objectives, Log: discard}
 	return parse(t, exposition(t, collectorWith(t, cfg)))
+}
+
+// on reports whether the page has what the tally cannot do without.
+func (t *Tally) on(p *Page) bool {
+	return t == nil || !slices.ContainsFunc(t.Of, func(c Count) bool { return !c.Optional && !p.Has(c.From) })
+}
+
+// interval reads a page until nothing is owed any more, and then another page of the same engine.
+func interval(t *testing.T, objectives []slo.Objective, page, next string) (before, after samples) {
+	e := serve(t, page)
+	defer e.Close()
+	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: objectives, Log: discard})
+	before = parse(t, exposition(t, c))
+	for range map[bool]int{true: debtLasts + 1}[strings.Contains(page, "vllm:")] { // has tallies
+		before = parse(t, exposition(t, c))
+	}
+	e.show(next)
+	return before, parse(t, exposition(t, c))
 }
 
 // raise adds n to the series at a place of a page.

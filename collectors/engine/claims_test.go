@@ -35,7 +35,7 @@ func TestClaimsEqualSeries(t *testing.T) {
 func TestTokensSayWhenTheyAreCounted(t *testing.T) {
 	for _, d := range builtin {
 		for i := range d.Rows {
-			if r := &d.Rows[i]; (r.Counted != "") != (r.To == metrics.GenerationTokens) {
+			if r := &d.Rows[i]; r.Counted == "" && r.To == metrics.GenerationTokens {
 				t.Errorf("%s: %s to %s is counted %q", d.Runtime, r.From, r.To.Name, r.Counted)
 			}
 		}

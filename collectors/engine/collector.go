@@ -71,14 +71,16 @@ func New(cfg Config) (*Collector, error) {
 
 // Engine describes what is known about the engine behind a target.
 type Engine struct {
-	Runtime  metrics.Runtime // empty until a page has been understood
-	Model    string
-	Version  string
-	Server   string   // host:port of the page
-	Reason   string   // why the page cannot be used, one of Reasons; empty if it can
-	Detail   string   // the last error, in words for people
-	GPUs     []string // GPUs on which it runs, by UUID or index, if the configuration names them
-	Sleeping bool     // whether a request would wake it, as of the last page that was understood
+	Runtime metrics.Runtime // empty until a page has been understood
+	Model   string
+	Version string
+	Server  string   // host:port of the page
+	Reason  string   // why the page cannot be used, one of Reasons; empty if it can
+	Detail  string   // the last error, in words for people
+	GPUs    []string // GPUs on which it runs, by UUID or index, if the configuration names them
+	// Configured reports whether the configuration names the target; discovery found the others.
+	Configured bool
+	Sleeping   bool // whether a request would wake it, as of the last page that was understood
 	// Namespace, Pod and Container come from configuration or discovery.
 	Namespace, Pod, Container string
 
@@ -90,7 +92,9 @@ type Engine struct {
 func (c *Collector) Engines() []Engine {
 	var engines []Engine
 	for _, t := range c.targets {
-		engines = append(engines, t.engine())
+		e := t.engine()
+		e.Configured = slices.Contains(c.configured, t)
+		engines = append(engines, e)
 	}
 	return engines
 }

@@ -25,7 +25,9 @@ type compiler struct {
 	written  map[string]bool // series written to the output so far
 	claimed  []claim         // quantities claimed by the dialects before the current one
 
-	countable countable // what objectives can count on the current dialect
+	countable countable       // what objectives can count on the current dialect
+	served    map[string]bool // models that a gateway or frontend serves; nil for engines
+	working   []unit          // of the current dialect
 }
 
 // claim records that a dialect reports a quantity of a model. If a page speaks several dialects, only the first one
@@ -53,6 +55,7 @@ type labelling struct {
 	extra  []metrics.Label   // the user's own labels
 
 	admitted map[string]map[string]bool // values of bounded labels that are kept
+	ready    bool                       // the frontend has said that a model is ready: when it says so no more, none is
 }
 
 // compile recognises the page and builds its plan.
@@ -62,6 +65,7 @@ func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dial
 		role:    dialects[0].Role,
 		used:    make([]bool, len(page.values)),
 		counter: make([]bool, len(page.values)),
+		series:  len(page.values),
 	}}
 	for _, d := range dialects {
 		c.identity = identity(d)
@@ -84,6 +88,7 @@ type entry struct {
 	row    *Row
 	family string
 	sample sample
+	madeUp bool   // its model is a name that the server may not serve
 	model  string // as written on the page
 	out    [outLabels]string
 	split  string // the labels that split the family, carried over or not; without replica labels and the total label
@@ -103,6 +108,8 @@ var (
 	outModel   = outIndex(metrics.LabelModel)
 	outServer  = outIndex(metrics.LabelServer)
 	outOutcome = outIndex(metrics.LabelOutcome)
+	outDPRank  = outIndex(metrics.LabelDPRank)
+	outRole    = outIndex(metrics.LabelRole)
 
 	outPod       = outIndex(metrics.LabelPod)
 	outContainer = outIndex(metrics.LabelContainer)
@@ -110,6 +117,8 @@ var (
 
 func (c *compiler) dialect(d *Dialect) error {
 	version := c.version(d)
+	c.known(d)
+	c.workers(d)
 	said := cmp.Or(c.identity.Version, version.String())
 	defaults := map[string]string{
 		metrics.LabelModel: c.only(d, metrics.LabelModel, c.identity.Model),
@@ -118,6 +127,8 @@ func (c *compiler) dialect(d *Dialect) error {
 	role := metrics.Label{Name: metrics.LabelRole} // of the info series, by which rules count engines
 	if d.Role == metrics.GatewayRole {
 		role.Value = d.Role
+	}
+	if c.served != nil {
 		defaults[metrics.LabelModel] = c.target.bounded(metrics.LabelModel, defaults[metrics.LabelModel], c.config.Limits.LabelValueBytes)
 	}
 	ofSeries := maps.Clone(defaults) // what counts for the whole page, such as its HTTP answers, belongs to its only rank
@@ -137,6 +148,9 @@ func (c *compiler) dialect(d *Dialect) error {
 		}
 		of := map[string]bool{}
 		for _, e := range entries {
+			if e.madeUp {
+				continue
+			}
 			of[e.out[outModel]] = true
 			spelled[e.out[outModel]] = cmp.Or(spelled[e.out[outModel]], e.model)
 		}
@@ -160,6 +174,10 @@ func (c *compiler) dialect(d *Dialect) error {
 		c.plan.answers = append(c.plan.answers, a)
 	}
 	c.claimed = append(c.claimed, claims...)
+	if c.plan.units == nil {
+		c.plan.units = c.units(d)
+	}
+	c.working = nil
 	c.objectives(d, defaults)
 	if c.plan.whole[outRuntime] == "" {
 		c.plan.whole = c.whole(d, defaults)
@@ -170,8 +188,9 @@ func (c *compiler) dialect(d *Dialect) error {
 	for _, m := range slices.Sorted(maps.Keys(models)) {
 		c.plan.model, c.plan.version = cmp.Or(c.plan.model, m), cmp.Or(c.plan.version, said)
 		c.offer(d, m, cmp.Or(spelled[m], defaults[metrics.LabelModel], m), cmp.Or(c.target.fixed[metrics.LabelRole], defaults[metrics.LabelRole]))
-		c.add(line{family: metrics.EngineInfo, recipe: &recipe{value: 1}, text: c.target.text(metrics.EngineInfo.Name, d.Runtime,
-			metrics.Label{Name: metrics.LabelModel, Value: m}, metrics.Label{Name: metrics.LabelVersion, Value: said}, role)})
+		who := []metrics.Label{{Name: metrics.LabelModel, Value: m}, {Name: metrics.LabelVersion, Value: said}, role}
+		c.add(line{family: metrics.EngineInfo, recipe: &recipe{value: 1}, text: c.target.text(metrics.EngineInfo.Name, d.Runtime, who...)})
+		c.plan.last = append(c.plan.last, c.target.text(metrics.EngineLastServed.Name, d.Runtime, who...))
 	}
 	return nil
 }
@@ -180,18 +199,18 @@ func (c *compiler) dialect(d *Dialect) error {
 // that add to it. It skips quantities that another dialect already reports; other names that dialect.
 func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answer, version bracket, defaults map[string]string,
 	keep func(string) bool) (all []entry, other metrics.Runtime, err error) {
-	shared := map[string]int{} // sources whose meaning depends on the version
+	shared, taken := map[string]int{}, map[int]bool{} // sources whose meaning depends on the version, series that a tally reads
 	for _, r := range rows {
 		shared[r.From]++
 	}
 	for _, r := range rows {
-		if len(a.sources) > 0 && !r.Plus || shared[r.From] > 1 && !version.overlaps(r.Since, r.Until) {
+		if len(a.sources) > 0 && !r.Plus || shared[r.From] > 1 && !version.overlaps(r.Since, r.Until) || r.On != nil && !r.On(c.page) {
 			continue
 		}
 		if r.Failures == SinceFailure && version.overlaps(r.Since, r.Until) || r.Failures == SinceAnswer && c.page.Has(r.From) {
 			c.countable.failures = true
 		}
-		found, err := c.collect(d, r, defaults, keep)
+		found, err := c.collect(d, r, defaults, keep, taken)
 		if err != nil {
 			return nil, "", err
 		}
@@ -306,7 +325,7 @@ func (c *compiler) only(d *Dialect, to, otherwise string) string {
 		}
 		for i := range d.Rows {
 			for v := range c.page.LabelValues(d.Rows[i].From, carry.From) {
-				if v = carry.apply(v); v != "" {
+				if v = carry.apply(v); v != "" && (to != metrics.LabelModel || c.isModel(v)) {
 					seen[v] = true
 				}
 			}
@@ -340,8 +359,9 @@ func printable(name string) string {
 	}, name)
 }
 
-// collect returns the source series of a row. None is not an error: the next candidate is tried.
-func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep func(string) bool) ([]entry, error) {
+// collect returns the source series of a row, of a tally's those that no tally above has taken. None is not an error: the
+// next candidate is tried.
+func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep func(string) bool, taken map[int]bool) ([]entry, error) {
 	f := c.page.find(r.From, r.Is)
 	if f == nil || f.kind != "" && f.kind != r.Is {
 		return nil, nil
@@ -365,8 +385,17 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep 
 	if err := add(f, r.From, r.Where); err != nil {
 		return nil, err
 	}
-	if len(entries) == 0 {
+	if r.Tally != nil {
+		entries = slices.DeleteFunc(entries, func(e entry) bool { return taken[e.sample.index] })
+		for _, e := range entries {
+			taken[e.sample.index] = true
+		}
+	}
+	switch {
+	case len(entries) == 0:
 		return nil, nil
+	case r.Tally != nil:
+		return c.tally(d, r, entries, defaults)
 	}
 	for _, name := range r.With {
 		w := c.page.find(name, r.Is)
@@ -401,9 +430,9 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 		for _, carry := range [][]Carry{r.Carry, d.Labels} {
 			if i := slices.IndexFunc(carry, func(ca Carry) bool { return ca.From == l.Name }); i >= 0 {
 				to, value := carry[i].To, carry[i].apply(l.Value)
-				if d.Role == metrics.GatewayRole {
+				if d.Role == metrics.GatewayRole && to != metrics.LabelModel {
 					value = c.target.bounded(to, value, c.config.Limits.LabelValueBytes)
-				} else if len(l.Value) > c.config.Limits.LabelValueBytes {
+				} else if d.Role != metrics.GatewayRole && len(l.Value) > c.config.Limits.LabelValueBytes {
 					err = pageError(reasonLimit, "label %s of %s has %d bytes, more than %d: raise limits.label_value_length if the engine is right",
 						l.Name, r.From, len(l.Value), c.config.Limits.LabelValueBytes)
 					return
@@ -417,7 +446,13 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 		split.WriteString(l.Name + "\xff" + l.Value + "\xff")
 	})
 	e.split = split.String()
-	e.model = e.out[outModel]
+	if e.model = e.out[outModel]; c.served != nil && e.model != "" {
+		e.madeUp = !c.isModel(e.model)
+		e.out[outModel] = otherValue
+		if !e.madeUp {
+			e.out[outModel] = c.target.bounded(metrics.LabelModel, e.model, c.config.Limits.LabelValueBytes)
+		}
+	}
 	for name, value := range defaults {
 		if i := outIndex(name); e.out[i] == "" {
 			e.out[i] = value
@@ -433,6 +468,9 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 	}
 	return e, err
 }
+
+// NeedsKey begins the reason of a quantity that only an endpoint reports which wants a key.
+const NeedsKey = "needs the key of the engine's API for "
 
 // untilServed lists the reasons of rows that no longer hold once the engine serves.
 var untilServed = []string{noRequest, noFinish, noDecode, noPrefill, notLoaded, noWorker}
@@ -481,6 +519,9 @@ func (c *compiler) missing(d *Dialect, to *metrics.Family, a *answer, rows []*Ro
 	because := func(source, why string) string { return c.info(d, to, source, metrics.Missing, why) }
 	if path := d.Endpoints[to]; path != "" {
 		a.missing = because("", "read from "+path+", which did not answer")
+		if c.identity.Locked {
+			a.missing = because("", NeedsKey+path)
+		}
 		return
 	}
 	if len(rows) == 0 {
@@ -578,6 +619,7 @@ func (c *compiler) process() {
 		return nil
 	}
 	if start := own("process_start_time_seconds", Gauge); start != nil {
+		c.plan.start = start
 		c.add(line{family: metrics.EngineStartTime, text: c.target.text(metrics.EngineStartTime.Name, c.plan.runtime), terms: []term{start}, recipe: plain})
 	}
 	c.plan.cpu = own(cpuTime, Counter)

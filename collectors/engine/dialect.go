@@ -63,8 +63,14 @@ type Dialect struct {
 	// Supplement marks a dialect that accompanies an engine's own on the same page. There its rows are further
 	// candidates for what the engine does not report, under the engine's runtime.
 	Supplement bool
+	// Ready names a gauge of a frontend with a series for each model, which is above 0 while a worker of it is there.
+	Ready string
+	// Serves lists families that name only models which the server serves, for gateways and frontends: see known.
+	Serves []Shown
 	// Rows holds the table.
 	Rows []Row
+	// Server names what the page shows of requests that the engine's own gauges may not. Nil if there is nothing.
+	Server *Server
 	// Endpoints names the metadata endpoints of quantities that only Identify reads and no page has.
 	Endpoints map[*metrics.Family]string
 	// Missing explains why the engine has no source for a quantity in any version, if there is more to say than that it is
@@ -122,8 +128,12 @@ type Row struct {
 	Is Type
 	// Where keeps only matching series.
 	Where []*labels.Matcher
+	// On restricts the row to pages for which it returns true, where Where and versions cannot tell. Nil means all.
+	On func(p *Page) bool
 	// Part reads only the sum or the count of a histogram or summary, where it serves as the counter that an engine lacks.
 	Part Part
+	// NoSum leaves out the sum of a histogram that is not the sum of what was observed: nothing may be divided by its count.
+	NoSum bool
 	// Scale converts to base units.
 	Scale Scale
 	// Carry holds label mappings of this source, which override the dialect's.
@@ -135,10 +145,12 @@ type Row struct {
 	// Failures tells when the source shows requests that the server failed or refused. Without such a source, a page
 	// of successes says nothing about availability.
 	Failures Failures
-	// Counted tells when the source counts a token. Every row for generated tokens sets it.
+	// Counted tells when the source counts what belongs to a request. Every row for generated tokens sets it.
 	Counted metrics.Counted
 	// Fold computes the value from all matching series of one engine, where renaming and aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)
+	// Tally makes one counter of the source and of others, where none of them is what is counted.
+	Tally *Tally
 	// Since and Until are the first and the last version with the source. Empty: unbounded. If several rows read one
 	// source, they are the versions in which it has the row's meaning.
 	Since, Until string
@@ -172,6 +184,12 @@ const (
 	SinceAnswer
 )
 
+// speaks reports whether the page is of a server that the dialect describes. A prefix alone makes no engine: routers and
+// exporters borrow the names of engines, and only the engine has what the rows read.
+func (d *Dialect) speaks(p *Page) bool {
+	return d.Recognise(p) && (d.Role != "" || !slices.Contains(builtin, d) || slices.ContainsFunc(d.Rows, func(r Row) bool { return p.Has(r.From) }))
+}
+
 func (r *Row) quality() metrics.Quality {
 	if r.Quality == "" {
 		return metrics.Native
@@ -193,7 +211,7 @@ var finishReason = values(map[string]string{
 	"error":      string(metrics.OutcomeError),
 	"repetition": string(metrics.OutcomeRepetition),
 	"tool_calls": string(metrics.OutcomeStop),
-}, string(metrics.OutcomeOther))
+}, string(metrics.OutcomeUnknown))
 
 // tier returns a Set for rows about one tier of the KV cache and, if given, one operation. A source that adds up all
 // tiers has no tier.

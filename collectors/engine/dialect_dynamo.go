@@ -11,17 +11,17 @@ import (
 // dynamoFrontend reads the frontend of NVIDIA Dynamo. It sees requests from the client's side, so
 // its series carry the role frontend: rules read them where no worker reports the same, and never add the two.
 var dynamoFrontend = Dialect{
-	Runtime: metrics.Dynamo,
-	Source:  "dynamo lib/llm/src/http/service/metrics.rs, lib/runtime/src/metrics/prometheus_names.rs",
-	Recognise: func(p *Page) bool {
-		return p.Has("dynamo_frontend_requests_total") || p.Has("dynamo_frontend_model_context_length") || p.Has("dynamo_frontend_time_to_first_token_seconds")
-	},
+	Runtime:   metrics.Dynamo,
+	Source:    "dynamo lib/llm/src/http/service/metrics.rs, lib/runtime/src/metrics/prometheus_names.rs",
+	Recognise: starts("dynamo_frontend_"),
 	Restore: func(byName map[string]*family) {
 		renameDynamo(byName)
 		spellDynamo(byName)
 	},
 	Labels: []Carry{{From: "model", To: metrics.LabelModel}},
 	Role:   metrics.FrontendRole,
+	Ready:  "dynamo_frontend_model_ready",
+	Serves: []Shown{{Family: "dynamo_frontend_model_ready", Label: "model"}, {Family: "dynamo_frontend_model_context_length", Label: "model"}, {Family: "dynamo_frontend_model_total_kv_blocks", Label: "model"}},
 	VersionHints: []VersionHint{
 		{Name: "dynamo_frontend_active_requests", Since: "1.1.0"},
 		{Name: "dynamo_frontend_model_context_length", Since: "0.5.0"},
@@ -57,9 +57,16 @@ var dynamoFrontend = Dialect{
 				"not_found":       string(metrics.OutcomeInvalid),
 				"not_implemented": string(metrics.OutcomeInvalid),
 				"overload":        string(metrics.OutcomeRejected),
-				"unavailable":     string(metrics.OutcomeRejected),
 				"cancelled":       string(metrics.OutcomeAbort),
 			}, string(metrics.OutcomeError))}}},
+		// Without a worker, requests are refused before the frontend counts them: 503 for as long as it remembers the model. Then
+		// 404 is counted nowhere.
+		{To: metrics.Requests, From: "dynamo_frontend_failures_total", Is: Counter, Where: is("class", "Unavailable"), Failures: SinceFailure, Since: "1.6.0", Plus: true,
+			Tally: &Tally{Of: []Count{{From: "dynamo_frontend_requests_total", Is: Counter, Where: is("error_type", "unavailable"), Optional: true}},
+				Step: func(rose []float64) float64 { return rose[0] - rose[1] }},
+			Set:     outcome(metrics.OutcomeError),
+			Quality: metrics.Approximate, Why: "failures of all models, less those counted with their model",
+			Absent: "no request has failed"},
 		{To: metrics.PrefixCacheQueryTokens, From: "dynamo_frontend_cached_tokens", With: []string{"dynamo_frontend_input_sequence_tokens"}, Is: Histogram, Since: "0.8.0",
 			Fold:   histogramSumOf("dynamo_frontend_input_sequence_tokens"),
 			Absent: noRequest, Quality: metrics.Approximate, Why: "sum of prompt lengths"},

@@ -18,6 +18,7 @@ var epp = Dialect{
 		"inference_pool_average_kv_cache_utilization"),
 	Labels:  eppLabels,
 	Role:    metrics.GatewayRole,
+	Serves:  []Shown{{Family: "inference_objective_output_tokens", Label: "model_name"}, {Family: "inference_model_output_tokens", Label: "model_name"}},
 	Rows:    eppRows,
 	Missing: others(noSource, eppRows),
 }
@@ -29,6 +30,7 @@ var llmdRouter = Dialect{
 	Recognise: anyOf("llm_d_epp_request_total", "llm_d_epp_ready_endpoints", "llm_d_epp_average_kv_cache_utilization"),
 	Labels:    eppLabels,
 	Role:      metrics.GatewayRole,
+	Serves:    []Shown{{Family: "llm_d_epp_request_output_tokens", Label: "model_name"}},
 	Rows:      llmdRouterRows,
 	Missing:   others(noSource, llmdRouterRows),
 }
@@ -89,9 +91,10 @@ func eppRequests(prefix, running, input, output string) []Row {
 		{To: metrics.RequestGenerationTokens, From: prefix + output, Is: Histogram, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
 		prompt, generated,
 		{To: metrics.RequestsRunning, From: prefix + running, Is: Gauge, Absent: noRequest},
-		// Without the errors subtracted: a counter must not fall, and a request is counted here before it fails.
-		{To: metrics.Requests, From: prefix + "request_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noRequest,
-			Quality: metrics.Approximate, Why: "counted when an engine is picked; one that fails later counts again, as an error"},
+		{To: metrics.Requests, From: prefix + "request_duration_seconds", Is: Histogram, Part: partCount, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
+			Tally: &Tally{Of: []Count{{From: prefix + "request_error_total", Is: Counter, Where: is("error_code", "ModelServerError"), Optional: true}},
+				Step: func(rose []float64) float64 { return rose[0] - rose[1] }},
+			Quality: metrics.Derived, Why: "answers that came to their end, less those with an error of the engine"},
 		{To: metrics.Requests, From: prefix + "request_error_total", Is: Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
 			Carry: []Carry{{From: "error_code", To: metrics.LabelOutcome, Map: values(map[string]string{
 				"BadRequest":         string(metrics.OutcomeInvalid),

@@ -45,7 +45,7 @@ var lightllm = Dialect{
 		{To: metrics.Requests, From: "lightllm_request_success_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess)},
 		// Answers with an error, from an invalid request to a busy server. Exceptions during token generation are not
 		// among them: the page says nothing about availability.
-		{To: metrics.Requests, From: "lightllm_request_failure_total", Is: Counter, Plus: true, Set: outcome(metrics.OutcomeOther),
+		{To: metrics.Requests, From: "lightllm_request_failure_total", Is: Counter, Plus: true, Set: outcome(metrics.OutcomeUnknown),
 			Quality: metrics.Approximate, Why: "refused requests, the cause is not said; those that break off while they generate are not counted"},
 
 		{To: metrics.PrefixCacheQueryTokens, From: "lightllm_cache_length", With: []string{"lightllm_request_input_length"}, Is: Histogram,

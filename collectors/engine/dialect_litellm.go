@@ -2,6 +2,9 @@ package engine
 
 import (
 	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -16,7 +19,9 @@ var litellm = Dialect{
 		{From: "model", To: metrics.LabelModel, Map: without("None")}, // at the provider; where the client's name is known, that stands
 		{From: "requested_model", To: metrics.LabelModel, Map: without("None")},
 	},
-	Role:    metrics.GatewayRole,
+	Role: metrics.GatewayRole,
+	Serves: []Shown{{Family: "litellm_deployment_total_requests_total", Label: "requested_model", // where a deployment was chosen
+		Where: matching(labels.MatchNotRegexp, "model_id", "|None")}},
 	Rows:    litellmRows,
 	Missing: others(noSource, litellmRows),
 }
@@ -38,7 +43,7 @@ var litellmRows = slices.Concat(
 		{To: metrics.PromptTokens, From: "litellm_input_tokens_metric_total", Is: Counter, Absent: noFinish},
 		{To: metrics.GenerationTokens, From: "litellm_output_tokens_metric_total", Is: Counter, Counted: metrics.CountedEnd, Absent: noFinish},
 	},
-	byStatus(Row{From: "litellm_proxy_total_requests_metric_total"}, "status_code", litellmOutcome, litellmRoute, litellmTeam),
+	litellmEnds(),
 	[]Row{
 		{To: metrics.GatewayRetries, From: "litellm_deployment_successful_fallbacks_total", Is: Counter, Carry: []Carry{litellmTeam},
 			Absent: "no request has fallen back", Quality: metrics.Approximate, Why: "fallbacks to another model, not retries of the same one"},
@@ -49,19 +54,42 @@ var litellmRows = slices.Concat(
 				"queue_full":    string(metrics.RejectedCapacity),
 				"queue_timeout": string(metrics.RejectedTimeout),
 			}, string(metrics.RejectedOther))}}},
-		{To: metrics.GatewayRejections, From: "litellm_proxy_total_requests_metric_total", Is: Counter, Where: is("status_code", "429"), Plus: true,
+		{To: metrics.GatewayRejections, From: litellmTotal, Is: Counter, Where: append(asks("route"), is("status_code", "429")...), Plus: true,
 			Set: rejected(metrics.RateLimited), Carry: []Carry{litellmRoute, litellmTeam},
 			Absent: noFinish, Quality: metrics.Approximate, Why: "answers 429, those of a provider included"},
+		{To: metrics.GatewayRejections, From: litellmFailed, Is: Counter, Where: append(asks("route"), is("exception_class", litellmCooldown...)...), Plus: true,
+			Set: rejected(metrics.NoEndpoint), Carry: []Carry{litellmRoute, litellmTeam}, Absent: "no request has failed"},
 	},
 )
 
-// litellmOutcome is codeOutcome for LiteLLM, which answers 408 when a provider does not answer in time
-// (litellm.exceptions.Timeout).
-func litellmOutcome(code string) string {
-	if code == "408" {
-		return string(metrics.OutcomeError)
-	}
-	return codeOutcome(code)
+// litellmEnds returns the rows of how requests ended. Those that failed without a status, which LiteLLM writes as None, are
+// told apart by the exception: while all deployments cool down, clients get 429; whoever brings no key gets 401 or, from a
+// proxy without a database, 500.
+func litellmEnds() []Row {
+	rows := byStatus(Row{From: litellmTotal, Where: asks("route"), Quality: metrics.Approximate,
+		Why: "a request that its client cancels counts as 200, a stream that breaks as 500 although the client got 200"},
+		"status_code", timeoutIsOurs, litellmRoute, litellmTeam)
+	rows[0].Where = append(asks("route"), matching(labels.MatchNotEqual, "status_code", "None")...)
+	hidden := litellmNone(litellmTotal, "status_code", metrics.OutcomeUnknown, nil)
+	hidden.On = func(p *Page) bool { return !p.Has(litellmFailed) }
+	return append(rows, hidden,
+		litellmNone(litellmFailed, "exception_status", metrics.OutcomeRejected, is("exception_class", litellmCooldown...)),
+		litellmNone(litellmFailed, "exception_status", metrics.OutcomeUnknown, is("exception_class", "Exception", "")),
+		litellmNone(litellmFailed, "exception_status", metrics.OutcomeError,
+			matching(labels.MatchNotRegexp, "exception_class", strings.Join(litellmCooldown, "|")+"|Exception|")))
 }
+
+func litellmNone(from, status string, o metrics.Outcome, where []*labels.Matcher) Row {
+	return Row{To: metrics.Requests, From: from, Is: Counter, Where: slices.Concat(asks("route"), is(status, "None"), where), Plus: true, Set: outcome(o),
+		Failures: SinceAnswer, Absent: "no request has failed without a status", Quality: metrics.Approximate, Why: "by the exception: there is no status"}
+}
+
+// litellmCooldown lists the exceptions of a router that has no deployment left (litellm/types/router.py).
+var litellmCooldown = []string{"RouterRateLimitError", "RouterRateLimitErrorBasic"}
+
+const (
+	litellmTotal  = "litellm_proxy_total_requests_metric_total"
+	litellmFailed = "litellm_proxy_failed_requests_metric_total"
+)
 
 const litellmAdmission = "admission control is off"

@@ -18,6 +18,7 @@ var lmdeploy = Dialect{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "engine", To: metrics.LabelDPRank},
 	},
+	Server: &Server{Files: Source{Name: "process_open_fds", Is: Gauge}},
 	VersionHints: []VersionHint{
 		{Name: "lmdeploy:num_requests_finished", Since: "0.9.2", Until: "0.12.0"},
 		{Name: "lmdeploy:num_api_requests_routed", Since: "0.12.1"},
@@ -66,10 +67,10 @@ func lmdeployOutcome(member string) metrics.Outcome {
 		return metrics.OutcomeSuccess
 	case "CANCEL":
 		return metrics.OutcomeAbort
-	case "INPUT_LENGTH_ERROR", "SESSION_REPEAT", "SESSION_NOT_EXIST", "PREFIX_CACHE_CONFLICT_INTERACTIVE_MODE":
+	case "INPUT_LENGTH_ERROR", "SESSION_REPEAT", "SESSION_NOT_EXIST", "PREFIX_CACHE_CONFLICT", "PREFIX_CACHE_CONFLICT_INTERACTIVE_MODE", "NOT_SUPPORTED":
 		return metrics.OutcomeInvalid
-	case "INTERNAL_ENGINE_ERROR", "ENGINE_STOP_ERROR", "HANDLER_NOT_EXIST":
+	case "INTERNAL_ENGINE_ERROR", "ENGINE_STOP_ERROR", "HANDLER_NOT_EXIST", "OUT_OF_MEMORY", "NO_QUEUE":
 		return metrics.OutcomeError
 	}
-	return metrics.OutcomeOther
+	return metrics.OutcomeUnknown
 }

@@ -1,6 +1,12 @@
 package engine
 
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+import (
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
 
 // productionStackRouter reads the router of vLLM's production stack. Its families have vLLM's prefix; those without a
 // model are copies of the engines' gauges, or averages over a window of its own.
@@ -14,14 +20,16 @@ var productionStackRouter = Dialect{
 	Missing:   others(noSource, productionStackRows),
 }
 
-var productionStackRows = []Row{
-	{To: metrics.RequestDuration, From: "vllm:request_latency_seconds", Is: Histogram, Absent: productionStackEarly},
-	{To: metrics.PromptTokens, From: "vllm:input_tokens_total", Is: Counter, Absent: productionStackEarly},
-	{To: metrics.GenerationTokens, From: "vllm:output_tokens_total", Is: Counter, Counted: metrics.CountedEnd, Absent: productionStackEarly},
-	{To: metrics.Requests, From: "vllm:num_incoming_requests_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: productionStackEarly,
-		Quality: metrics.Approximate, Why: "counted on arrival; one that fails later counts again, as an error"},
-	{To: metrics.Requests, From: "vllm:request_errors_total", Is: Counter, Failures: SinceFailure, Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed"},
-}
+var productionStackRows = slices.Concat(
+	[]Row{
+		{To: metrics.RequestDuration, From: "vllm:request_latency_seconds", Is: Histogram, Absent: productionStackEarly},
+		{To: metrics.PromptTokens, From: "vllm:input_tokens_total", Is: Counter, Absent: productionStackEarly},
+		{To: metrics.GenerationTokens, From: "vllm:output_tokens_total", Is: Counter, Counted: metrics.CountedEnd, Absent: productionStackEarly},
+	},
+	byStatus(Row{From: "vllm:request_latency_seconds", Is: Histogram, Part: partCount, Quality: metrics.Derived, Why: "count of the histogram"}, "status", codeOutcome),
+	[]Row{{To: metrics.Requests, From: "vllm:request_errors_total", Is: Counter, Where: matching(labels.MatchNotRegexp, "error_type", "http_.*"), Failures: SinceFailure, Plus: true,
+		Set: outcome(metrics.OutcomeError), Absent: "no request has failed", Quality: metrics.Approximate, Why: "those without an answer: the histogram has the others"}},
+)
 
 const productionStackEarly = "not in early releases, or no request yet"
 

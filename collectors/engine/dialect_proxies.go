@@ -26,16 +26,20 @@ var rayServe = Dialect{
 
 var rayServeRows = slices.Concat(
 	[]Row{
-		{To: metrics.RequestDuration, From: "ray_serve_http_request_latency_ms", Is: Histogram, Scale: Millis, Absent: noFinish,
-			Quality: metrics.Approximate, Why: "of an application, which is a model by convention only"},
+		{To: metrics.RequestDuration, From: "ray_serve_http_request_latency_ms", Is: Histogram, Where: rayApplications, Scale: Millis, NoSum: true, Absent: noFinish,
+			Quality: metrics.Approximate, Why: "of an application, which is a model by convention only; Ray adds up the middles of buckets, so no sum is kept"},
 		{To: metrics.RequestsRunning, From: "ray_serve_num_ongoing_http_requests", Is: Gauge, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "HTTP requests of all applications, those waiting included"},
 		{To: metrics.RequestsWaiting, From: "ray_serve_deployment_queued_queries", Is: Gauge, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "calls to all deployments of an application"},
 	},
-	byStatus(Row{From: "ray_serve_num_http_requests_total", Quality: metrics.Approximate, Why: "of an application, which is a model by convention only"},
-		"status_code", codeOutcome, Carry{From: "route", To: metrics.LabelRoute}),
+	byStatus(Row{From: "ray_serve_num_http_requests_total", Where: rayApplications, Quality: metrics.Approximate,
+		Why: "of an application, which is a model by convention only; a stream that breaks counts as its status said"},
+		"status_code", timeoutIsOurs, Carry{From: "route", To: metrics.LabelRoute}),
 )
+
+// rayApplications leaves out what has no route to an application: Ray's own paths, and 404.
+var rayApplications = matching(labels.MatchNotEqual, "application", "")
 
 // knative reads Knative's queue-proxy, as under KServe: by OpenCensus up to 1.18, by OpenTelemetry since. Its 503 says
 // that the queue is full.

@@ -3,6 +3,9 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -26,6 +29,9 @@ var sglang = Dialect{
 	Replicas: []string{"pid", "tp_rank", "pp_rank", "moe_ep_rank", "attn_cp_rank", "moe_dp_rank"},
 	// With priority scheduling, each gauge has a series per priority besides the total without one.
 	Total: "priority",
+	Server: &Server{
+		Active: Source{Name: "sglang:http_requests_active", Is: Gauge, Where: slices.Concat(is("method", "POST"), matching(labels.MatchRegexp, "endpoint", generates))},
+	},
 	VersionHints: []VersionHint{
 		{Name: "sglang:time_per_output_token_seconds", Until: "0.4.4.post3"},
 		{Name: "sglang:cache_config_info", Since: "0.5.9", Until: "0.5.10.post1"},
@@ -56,15 +62,19 @@ var sglang = Dialect{
 		{To: metrics.KVCacheCapacity, From: "sglang:max_total_num_tokens", Is: Gauge, Since: "0.5.6"},
 		{To: metrics.MaxModelLen, From: "sglang:context_len", Is: Gauge, Since: "0.5.11"},
 		{To: metrics.LorasRunning, From: "sglang:lora_pool_slots_used", Is: Gauge, Since: "0.5.7", Absent: "no LoRA adapters are served"},
+		{To: metrics.LoraSlots, From: "sglang:lora_pool_slots_total", Is: Gauge, Since: "0.5.7", Absent: "no LoRA adapters are served"},
 
 		{To: metrics.PromptTokens, From: "sglang:prompt_tokens_total", Is: Counter, Absent: noFinish},
 		{To: metrics.GenerationTokens, From: "sglang:generation_tokens_total", Is: Counter, Counted: metrics.CountedEnd, Absent: noFinish},
 		{To: metrics.EngineSteps, From: "sglang:cuda_graph_passes_total", Is: Counter, Since: "0.5.7", Absent: noDecode,
 			Quality: metrics.Approximate, Why: "decode passes, with and without a CUDA graph; those of prefill in newer releases only"},
-		{To: metrics.Requests, From: "sglang:num_requests_total", Is: Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
-			Quality: metrics.Approximate, Why: "every finished request; those aborted while they ran are among them"},
-		{To: metrics.Requests, From: "sglang:num_aborted_requests_total", Is: Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort), Absent: "no request was aborted"},
-		answered("sglang:http_responses_total", "status_code", "endpoint", "0.5.6.post2", "failed HTTP answers: requests that were refused or never reached the scheduler; one that failed while it ran is among the finished ones as well"),
+		{To: metrics.Requests, From: sglangFinished.From, Is: Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
+			Tally:   &Tally{Of: []Count{sglangAborted, sglangWhole}, Step: func(rose []float64) float64 { return sglangGood(rose[0], rose[1], rose[2]) }},
+			Quality: metrics.Approximate, Why: "finished requests less those that were aborted while they ran"},
+		{To: metrics.Requests, From: sglangAborted.From, Is: Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort), Absent: "no request was aborted"},
+		answered("sglang:http_responses_total", "status_code", "4(0[1-9]|[1-9][0-9])|5.*", "endpoint", "0.5.6.post2",
+			"failed HTTP answers: requests that were refused or never reached the scheduler; one that failed while it ran is among the finished ones as well"),
+		sglangInvalid(),
 		{To: metrics.Preemptions, From: "sglang:num_retracted_requests_total", Is: Counter, Since: "0.5.7", Absent: "no request was retracted yet"},
 		{To: metrics.Preemptions, From: "sglang:num_retractions", Is: Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Part: partSum,
 			Absent: noFinish, Quality: metrics.Approximate, Why: "counted when the request finishes"},
@@ -169,3 +179,27 @@ var storageBackend = []Carry{{From: "storage_backend", To: metrics.LabelTier, Ma
 	"aibrix":   string(metrics.TierRemote),
 	"hf3fs":    string(metrics.TierRemote),
 }, string(metrics.TierStorage))}}
+
+// How SGLang counts the ends of requests. One that is aborted while it runs is among the finished as well as among the
+// aborted. One that gives up before it runs is among the aborted and, because the server answers 400 to nobody, among
+// the answers.
+var (
+	sglangFinished = Count{From: "sglang:num_requests_total", Is: Counter, Optional: true}
+	sglangAborted  = Count{From: "sglang:num_aborted_requests_total", Is: Counter, Optional: true}
+	sglangWhole    = Count{From: "sglang:request_time_per_output_token_seconds", Is: Histogram, Optional: true} // answers of two tokens or more that ended well
+)
+
+// sglangGood returns how many of the finished requests ended well: at least the whole answers.
+func sglangGood(finished, aborted, whole float64) float64 {
+	return min(finished, max(whole, finished-aborted))
+}
+
+// sglangInvalid returns a row for answers 400, less those to nobody.
+func sglangInvalid() Row {
+	r := answered("sglang:http_responses_total", "status_code", "400", "endpoint", "0.5.6.post2", "answers 400 less those to clients that gave up before their request ran")
+	r.Tally = &Tally{Of: []Count{sglangFinished, sglangAborted, sglangWhole}, Step: func(rose []float64) float64 {
+		ran := rose[1] - sglangGood(rose[1], rose[2], rose[3])
+		return rose[0] - max(0, rose[2]-ran)
+	}}
+	return r
+}

@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/llm-node-exporter/llm-node-exporter/metrics"
+import (
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
 
 // smg reads SGLang's model gateway. Its smg_engine_* are copies, and where its page is joined with those of its workers
 // so are their families.
@@ -10,39 +14,46 @@ var smg = Dialect{
 	Recognise: prefix("smg_"),
 	Labels:    []Carry{{From: "model", To: metrics.LabelModel}},
 	Role:      metrics.GatewayRole,
+	Serves:    []Shown{{Family: "smg_worker_pool_size", Label: "model"}, {Family: "smg_worker_requests_total", Label: "model"}},
 	Rows:      smgRows,
-	Missing:   others(noSource, smgRows),
+	Missing:   routerLacks(smgRows),
 }
 
 var smgRows = []Row{
 	{To: metrics.TimeToFirstToken, From: "smg_router_ttft_seconds", Is: Histogram, Since: "1.6.0", Absent: smgSummaries,
 		Quality: metrics.Approximate, Why: "of workers behind gRPC; behind HTTP the first chunk of the answer's body"},
 	{To: metrics.TimePerOutputToken, From: "smg_router_tpot_seconds", Is: Histogram, Since: "1.6.0", Absent: smgSummaries},
-	{To: metrics.RequestDuration, From: "smg_router_request_duration_seconds", Is: Histogram, Absent: noFinish},
 	{To: metrics.RequestsRunning, From: "smg_worker_requests_active", Is: Gauge, Absent: noRequest,
 		Quality: metrics.Approximate, Why: "requests at all workers, those waiting there included"},
 	{To: metrics.PromptTokens, From: "smg_router_tokens_total", Is: Counter, Where: is("token_type", "input"), Absent: smgGRPC,
 		Quality: metrics.Approximate, Why: smgGRPC},
 	{To: metrics.GenerationTokens, From: "smg_router_tokens_total", Is: Counter, Where: is("token_type", "output"), Counted: metrics.CountedEnd, Absent: smgGRPC,
 		Quality: metrics.Approximate, Why: smgGRPC},
-	{To: metrics.Requests, From: "smg_router_requests_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noRequest,
-		Quality: metrics.Approximate, Why: "counted before the answer; one that fails later counts again, as an error"},
-	{To: metrics.Requests, From: "smg_router_request_errors_total", Is: Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
-		Carry: []Carry{{From: "error_type", To: metrics.LabelOutcome, Map: values(map[string]string{
-			"validation_error": string(metrics.OutcomeInvalid),
-		}, string(metrics.OutcomeError))}}},
-	{To: metrics.GatewayResponses, From: "smg_http_responses_total", Is: Counter, Absent: noFinish,
+	{To: metrics.Requests, From: "smg_http_responses_total", Is: Counter, Where: append(asks("path"), matching(labels.MatchNotEqual, "path", "")...), Failures: SinceAnswer, Absent: noFinish,
+		Carry: smgStatus, Quality: metrics.Approximate, Why: smgStreams},
+	{To: metrics.Requests, From: "smg_router_request_duration_seconds", Is: Histogram, Part: partCount, On: smgPathless, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
+		Carry: []Carry{{From: "model", To: metrics.LabelModel, Map: dropped}}, Quality: metrics.Approximate, Why: "count of the histogram of answers 2xx, " + smgStreams},
+	{To: metrics.Requests, From: "smg_http_responses_total", Is: Counter, On: smgPathless, Where: matching(labels.MatchRegexp, "status_code", "[45].."), Failures: SinceAnswer, Plus: true,
+		Absent: noFinish, Carry: smgStatus, Quality: metrics.Approximate, Why: "without paths, so that checks of readiness that failed are among them"},
+	{To: metrics.GatewayResponses, From: "smg_http_responses_total", Is: Counter, Where: asks("path"), Absent: noFinish,
 		Carry: []Carry{{From: "status_code", To: metrics.LabelCode, Map: statusCode}, {From: "path", To: metrics.LabelRoute}}},
 	{To: metrics.GatewayRetries, From: "smg_worker_retries_total", Is: Counter, Absent: "no request was retried", Carry: []Carry{{From: "endpoint", To: metrics.LabelRoute}}},
 	{To: metrics.GatewayRejections, From: "smg_http_rate_limit_total", Is: Counter, Where: is("result", "rejected"), Set: rejected(metrics.RateLimited), Absent: "no request was refused"},
-	{To: metrics.GatewayRejections, From: "smg_router_request_errors_total", Is: Counter, Where: is("error_type", "no_workers"), Plus: true, Set: rejected(metrics.NoEndpoint),
-		Absent: "no request was refused", Carry: []Carry{{From: "endpoint", To: metrics.LabelRoute}}},
+	{To: metrics.GatewayRejections, From: "smg_http_responses_total", Is: Counter, Where: append(asks("path"), is("error_code", "no_available_workers")...), Plus: true,
+		Set: rejected(metrics.NoEndpoint), Absent: "no request was refused", Carry: []Carry{{From: "path", To: metrics.LabelRoute}}},
 }
 
 const (
 	smgSummaries = "a summary before 1.6, or no request has finished yet"
 	smgGRPC      = "of streams whose workers speak gRPC"
+	smgStreams   = "as the header said: streams that break later are among those that ended well, and up to 0.3 those that clients leave"
 )
+
+var smgStatus = []Carry{{From: "status_code", To: metrics.LabelOutcome, Map: proxyOutcome}}
+
+// smgPathless recognises SMG up to 1.5, and SGLang's router 0.3 before it. Their answers have no path: those to look-ups
+// cannot be told from those to requests, but the duration is of requests alone, and of those answered 2xx.
+func smgPathless(p *Page) bool { return p.LabelValues("smg_http_responses_total", "path")[""] }
 
 // sglangRouter reads the router that SGLang's model gateway replaced.
 var sglangRouter = Dialect{
@@ -52,15 +63,45 @@ var sglangRouter = Dialect{
 	Labels:    []Carry{{From: "model_id", To: metrics.LabelModel}},
 	Role:      metrics.GatewayRole,
 	Rows:      sglangRouterRows,
-	Missing:   others(noSource, sglangRouterRows),
+	Missing:   routerLacks(sglangRouterRows),
 }
 
-var sglangRouterRows = []Row{
-	{To: metrics.RequestDuration, From: "sgl_router_request_duration_seconds", Is: Histogram, Absent: noFinish},
-	{To: metrics.RequestsRunning, From: "sgl_router_running_requests", Is: Gauge, Absent: noRequest,
-		Quality: metrics.Approximate, Why: "requests at all workers, those waiting there included"},
-	{To: metrics.Requests, From: "sgl_router_requests_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noRequest,
-		Quality: metrics.Approximate, Why: "counted before the answer; one that fails later counts again, as an error"},
-	{To: metrics.Requests, From: "sgl_router_request_errors_total", Is: Counter, Failures: SinceFailure, Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed"},
-	{To: metrics.GatewayRetries, From: "sgl_router_retries_total", Is: Counter, Absent: "no request was retried", Carry: []Carry{{From: "route", To: metrics.LabelRoute}}},
+var sglangRouterRows = append(routerRows("sgl_router_"),
+	Row{To: metrics.RequestsRunning, From: "sgl_router_running_requests", Is: Gauge, Absent: noRequest,
+		Quality: metrics.Approximate, Why: "requests at all workers, those waiting there included"})
+
+// vllmRouter reads the router of the vLLM project, which names no models. Its circuit breakers are of workers.
+var vllmRouter = Dialect{
+	Runtime:   metrics.VLLMRouter,
+	Source:    "vllm-project/router src/metrics.rs, vllm-router 0.1.17",
+	Recognise: starts("vllm_router_"),
+	Role:      metrics.GatewayRole,
+	Rows:      vllmRouterRows,
+	Missing:   routerLacks(vllmRouterRows),
+}
+
+var vllmRouterRows = routerRows("vllm_router_")
+
+// routerRows returns the rows of SGLang's first router and of the one that the vLLM project made of it. Both count a
+// request when its answer begins: as a request if that says 2xx, otherwise when the last attempt has failed or at once if
+// another one makes no sense. Each attempt that finds no worker is an error besides.
+func routerRows(prefix string) []Row {
+	requests := Row{To: metrics.Requests, Is: Counter, Where: asks("route"), Quality: metrics.Approximate}
+	began, failed, wrong := requests, requests, requests
+	began.From, began.Set, began.Absent = prefix+"requests_total", outcome(metrics.OutcomeSuccess), noRequest
+	began.Why = "answers that began well: streams that break later or that their clients leave are among them"
+	failed.From, failed.Set, failed.Absent = prefix+"retries_exhausted_total", outcome(metrics.OutcomeError), "no request has failed"
+	failed.Plus, failed.Failures, failed.Why = true, SinceFailure, "refusals of engines among them; without those that gave up waiting in the router (408)"
+	wrong.From, wrong.Set, wrong.Absent = prefix+"request_errors_total", outcome(metrics.OutcomeInvalid), "no request was wrong"
+	wrong.Plus, wrong.Failures, wrong.Why = true, SinceFailure, "answers that the router does not try again, which a few of 5xx are, too"
+	wrong.Where = append(asks("route"), is("error_type", "non_retryable_error")...)
+	return []Row{
+		began, failed, wrong,
+		{To: metrics.GatewayRetries, From: prefix + "retries_total", Is: Counter, Absent: "no request was retried", Carry: []Carry{{From: "route", To: metrics.LabelRoute}}},
+	}
+}
+
+// routerLacks explains what routers leave out: their durations end before a stream has begun.
+func routerLacks(rows []Row) map[*metrics.Family]string {
+	return reasons(lacks("its durations end with the header of an answer", []*metrics.Family{metrics.RequestDuration}), others(noSource, rows))
 }

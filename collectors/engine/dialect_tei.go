@@ -40,7 +40,7 @@ var tei = Dialect{
 				"model_type":   string(metrics.OutcomeInvalid),
 				"inference":    string(metrics.OutcomeError),
 				"dropped":      string(metrics.OutcomeAbort),
-			}, string(metrics.OutcomeOther))}}},
+			}, string(metrics.OutcomeUnknown))}}},
 	},
 	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/info"},
 	Missing:   teiMissing(),

@@ -57,7 +57,7 @@ var tgi = Dialect{
 				"incomplete": string(metrics.OutcomeError),
 				"generation": string(metrics.OutcomeError),
 				"dropped":    string(metrics.OutcomeAbort),
-			}, string(metrics.OutcomeOther))}}},
+			}, string(metrics.OutcomeUnknown))}}},
 		{To: metrics.SpecDecodeAcceptedTokens, From: "tgi_request_skipped_tokens", Is: Summary, Since: "1.3.0", Part: partSum,
 			Absent: noRequest, Quality: metrics.Approximate, Why: "tokens per step beyond the first"},
 		{To: metrics.PromptTime, From: "tgi_batch_inference_duration", Is: Histogram, Where: is("method", "prefill"), Since: "0.3.0", Part: partSum,

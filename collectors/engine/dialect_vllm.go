@@ -20,7 +20,7 @@ var vllm = Dialect{
 	Recognise: func(p *Page) bool {
 		return p.HasPrefix("vllm:") && !p.HasPrefix("nv_")
 	},
-	Restore:     colon("vllm"),
+	Restore:     colon("vllm", "vllm_router_"), // names that vLLM's router itself writes
 	EngineTypes: []string{"vllm"},
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},
@@ -31,6 +31,11 @@ var vllm = Dialect{
 	// Several API servers publish the gauges of the same engine, v0.9.2 to v0.11.0 (vllm#28792). A dead server leaves
 	// its last value behind, usually zero.
 	Replicas: []string{"pid"},
+	// It writes its gauges after a step, so what arrives while it hangs is not in them.
+	Server: &Server{
+		Files:    Source{Name: "process_open_fds", Is: Gauge},
+		Answered: Source{Name: "http_requests_total", Is: Counter, Where: answersOK},
+	},
 	VersionHints: []VersionHint{
 		{Name: "vllm:num_requests_running", Lacks: "engine", Until: "0.8.2"},
 		{Name: "vllm:cache_config_info", Label: "engine", Since: "0.9.0"},
@@ -46,20 +51,20 @@ var vllm = Dialect{
 		{Name: "vllm:tool_call_parser_invocations_total", Since: "0.24"},
 	},
 	Rows: []Row{
-		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: Histogram, Since: "0.3.1"},
+		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: Histogram, Counted: metrics.CountedFirst, Since: "0.3.1"},
 
-		{To: metrics.InterTokenLatency, From: "vllm:inter_token_latency_seconds", Is: Histogram, Since: "0.10.2"},
+		{To: metrics.InterTokenLatency, From: "vllm:inter_token_latency_seconds", Is: Histogram, Counted: metrics.CountedStep, Since: "0.10.2"},
 		// Despite "per output token", the old name holds the time between engine steps, like the new one.
-		{To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: Histogram, Since: "0.3.1", Until: "0.14.x"},
+		{To: metrics.InterTokenLatency, From: "vllm:time_per_output_token_seconds", Is: Histogram, Counted: metrics.CountedStep, Since: "0.3.1", Until: "0.14.x"},
 
-		{To: metrics.TimePerOutputToken, From: "vllm:request_time_per_output_token_seconds", Is: Histogram, Since: "0.11.0"},
-		{To: metrics.RequestDuration, From: "vllm:e2e_request_latency_seconds", Is: Histogram, Since: "0.3.1"},
-		{To: metrics.QueueTime, From: "vllm:request_queue_time_seconds", Is: Histogram, Since: "0.7.3"},
-		{To: metrics.QueueTime, From: "vllm:time_in_queue_requests", Is: Histogram, Since: "0.6.4", Until: "0.9.0", Absent: "V0 only"},
-		{To: metrics.PrefillTime, From: "vllm:request_prefill_time_seconds", Is: Histogram, Since: "0.7.3"},
-		{To: metrics.DecodeTime, From: "vllm:request_decode_time_seconds", Is: Histogram, Since: "0.7.3"},
-		{To: metrics.RequestPromptTokens, From: "vllm:request_prompt_tokens", Is: Histogram, Since: "0.4.2"},
-		{To: metrics.RequestGenerationTokens, From: "vllm:request_generation_tokens", Is: Histogram, Since: "0.4.2"},
+		{To: metrics.TimePerOutputToken, From: "vllm:request_time_per_output_token_seconds", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.11.0"},
+		{To: metrics.RequestDuration, From: "vllm:e2e_request_latency_seconds", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.3.1"},
+		{To: metrics.QueueTime, From: "vllm:request_queue_time_seconds", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.7.3"},
+		{To: metrics.QueueTime, From: "vllm:time_in_queue_requests", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.6.4", Until: "0.9.0", Absent: "V0 only"},
+		{To: metrics.PrefillTime, From: "vllm:request_prefill_time_seconds", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.7.3"},
+		{To: metrics.DecodeTime, From: "vllm:request_decode_time_seconds", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.7.3"},
+		{To: metrics.RequestPromptTokens, From: "vllm:request_prompt_tokens", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.4.2"},
+		{To: metrics.RequestGenerationTokens, From: "vllm:request_generation_tokens", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.4.2"},
 
 		{To: metrics.RequestsRunning, From: "vllm:num_requests_running", Is: Gauge, Since: "0.2.3"},
 		{To: metrics.RequestsWaiting, From: "vllm:num_requests_waiting", Is: Gauge, Since: "0.2.3"},
@@ -68,13 +73,16 @@ var vllm = Dialect{
 		{To: metrics.KVCacheCapacity, From: "vllm:cache_config_info", Is: Gauge, Since: "0.3.3", Fold: kvCapacity,
 			Quality: metrics.Derived, Why: "from labels: kv_cache_size_tokens, before 0.24 blocks times block size",
 			Absent: "cache_config_info has no block count", NoValue: "cache_config_info has no block count"},
-		{To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: Gauge, Since: "0.6.4", Fold: lorasRunning,
-			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series",
-			Absent: "no LoRA adapters are served"},
+		{To: metrics.LorasRunning, From: "vllm:lora_requests_info", Is: Gauge, Since: "0.6.4", Fold: lorasListed("running_lora_adapters"),
+			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp},
+		{To: metrics.LorasWaiting, From: "vllm:lora_requests_info", Is: Gauge, Since: "0.6.4", Fold: lorasListed("waiting_lora_adapters"),
+			Quality: metrics.Derived, Why: "names listed in the newest lora_requests_info series", Absent: noLoras, NoValue: timesAddedUp},
+		{To: metrics.LoraSlots, From: "vllm:lora_requests_info", Is: Gauge, Since: "0.6.4", Fold: loraSlots,
+			Quality: metrics.Derived, Why: "from a label: --max-loras", Absent: noLoras, NoValue: "its series have no max_lora"},
 		{To: metrics.Sleeping, From: "vllm:engine_sleep_state", Is: Gauge, Since: "0.11.1",
 			Where: is("sleep_state", "weights_offloaded", "discard_all")},
 
-		{To: metrics.PromptTokens, From: "vllm:prompt_tokens_total", Is: Counter, Since: "0.3.1"},
+		{To: metrics.PromptTokens, From: "vllm:prompt_tokens_total", Is: Counter, Counted: metrics.CountedFirst, Since: "0.3.1"},
 		{To: metrics.GenerationTokens, From: "vllm:generation_tokens_total", Is: Counter, Counted: metrics.CountedStep, Since: "0.3.1"},
 		// V1 observes steps that gave at least one request an output (v1/engine/async_llm.py).
 		{To: metrics.EngineSteps, From: "vllm:iteration_tokens_total", Is: Histogram, Since: "0.6.4", Part: partCount, Absent: "V1 before 0.7.3 has none",
@@ -86,8 +94,15 @@ var vllm = Dialect{
 				{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
 				{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // in imitations
 			}},
-		answered("http_requests_total", "status", "handler", "0.8.3", "failed HTTP answers by class, so that a 429 is among the invalid and a 503 among the errors; "+
-			"a request that the engine failed before its answer began is among the engine's own errors as well"),
+		{To: metrics.Requests, From: "vllm:admission_rejections_total", Is: Counter, Since: "0.32.0", Set: outcome(metrics.OutcomeRejected), Plus: true},
+		answered("http_requests_total", "status", "4.*|503", "handler", "0.8.3", "failed HTTP answers by class, so that a 429 is among the invalid"),
+		failedBeyond("0.26", "", metrics.OutcomeError, largerOf),
+		failedBeyond("0.8.3", "0.17.x", metrics.OutcomeError, largerOf),
+		failedBeyond("0.18.0", "0.25.x", metrics.OutcomeUnknown, "these releases count requests that they answer 400 as 5xx"), // vllm#44303
+		{To: metrics.Requests, From: "http_requests_total", Is: Counter, Since: "0.8.3", Where: answersOK, Set: outcome(metrics.OutcomeAbort), Plus: true,
+			Tally:  &Tally{Of: []Count{completed, refused, failures, aborted}, Step: left},
+			Absent: "no HTTP request has been answered", Quality: metrics.Approximate,
+			Why: "answered 200, and not finished by the engine: fewer than there were where requests have several prompts, and more where the engine breaks off streams or refuses them before 0.32"},
 		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: Counter, Since: "0.4.3", Until: "0.7.x", Absent: "V1 of that time has none"},
 		{To: metrics.Preemptions, From: "vllm:num_preemptions_total", Is: Counter, Since: "0.8.0"},
 
@@ -172,9 +187,12 @@ var vllm = Dialect{
 			Quality: metrics.Approximate, Why: "0 says nothing without VLLM_COMPUTE_NANS_IN_LOGITS=1"},
 		{To: metrics.MultimodalCacheQueries, From: "vllm:mm_cache_queries_total", Is: Counter, Since: "0.11.1", Absent: "the Rust frontend has none"},
 		{To: metrics.MultimodalCacheHits, From: "vllm:mm_cache_hits_total", Is: Counter, Since: "0.11.1", Absent: "the Rust frontend has none"},
-		{To: metrics.EstimatedFlops, From: "vllm:estimated_flops_per_gpu_total", Is: Counter, Since: "0.17", Absent: needsMFU},
-		{To: metrics.EstimatedMemoryBytes, From: "vllm:estimated_read_bytes_per_gpu_total", Is: Counter, Since: "0.17", Absent: needsMFU},
-		{To: metrics.EstimatedMemoryBytes, From: "vllm:estimated_write_bytes_per_gpu_total", Is: Counter, Since: "0.17", Plus: true, Absent: needsMFU},
+		// Without the flag, they are on the page and stay 0.
+		{To: metrics.EstimatedFlops, From: "vllm:estimated_flops_per_gpu_total", Is: Counter, Since: "0.17", Absent: needsMFU, NoValue: needsMFU,
+			Fold: aboveZero("vllm:estimated_flops_per_gpu_total")},
+		{To: metrics.EstimatedMemoryBytes, From: "vllm:estimated_read_bytes_per_gpu_total", Is: Counter, Since: "0.17", Absent: needsMFU, NoValue: needsMFU,
+			With: []string{"vllm:estimated_write_bytes_per_gpu_total"}, Fold: aboveZero("vllm:estimated_read_bytes_per_gpu_total", "vllm:estimated_write_bytes_per_gpu_total"),
+			Quality: metrics.Derived, Why: "bytes read and written"},
 	},
 	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/v1/models"},
 	Missing: reasons(
@@ -183,10 +201,42 @@ var vllm = Dialect{
 	Identify: openAI,
 }
 
+// What vLLM's HTTP server and its engine count of the same requests. The server counts a request when its answer ends, by
+// class of status, and the engine when it has finished, shortly before; a request that its client leaves never finishes.
+var (
+	answersOK = slices.Concat(is("method", "POST"), is("status", "2xx", "200"), matching(labels.MatchRegexp, "handler",
+		"/v1/chat/completions(/batch)?|/v1/completions|/v1/messages|/v1/responses|/v1/audio/(transcriptions|translations)|/inference/v1/generate|/generate|/cohere/v2/chat|/invocations"))
+	answers5xx = slices.Concat(matching(labels.MatchRegexp, "method", "POST|"), matching(labels.MatchRegexp, "status", "5xx|5[0-9][0-24-9]"),
+		matching(labels.MatchNotRegexp, "handler", administration))
+
+	failures  = Count{From: "http_requests_total", Is: Counter, Where: answers5xx, Optional: true}
+	refused   = Count{From: "vllm:admission_rejections_total", Is: Counter, Optional: true}
+	inEngine  = Count{From: "vllm:request_success_total", Is: Counter, Where: is("finished_reason", "error"), Optional: true}
+	aborted   = Count{From: "vllm:request_success_total", Is: Counter, Where: is("finished_reason", "abort"), Optional: true}
+	completed = Count{From: "vllm:request_params_n", Is: Histogram} // once for a request, however many answers it asked for
+)
+
+// left counts the requests that the server answered 200 and the engine never finished. V1 counts no aborts. Refusals are
+// taken to be the answers 5xx of the same interval, and only those beyond to be streams that were answered 200.
+func left(rose []float64) float64 { return rose[0] - rose[1] - max(0, rose[2]-rose[3]) - rose[4] }
+
+// failedBeyond returns a row that adds the server's answers 5xx beyond what the engine itself failed or refused in the same
+// interval. Of what may be the same, the larger number counts: never more than failed, and at least half.
+func failedBeyond(since, until string, as metrics.Outcome, why string) Row {
+	return Row{To: metrics.Requests, From: "http_requests_total", Is: Counter, Since: since, Until: until, Where: answers5xx, Failures: SinceAnswer,
+		Set: outcome(as), Plus: true, Absent: "no HTTP request has failed", Quality: metrics.Approximate, Why: why,
+		Tally: &Tally{Of: []Count{inEngine, refused}, Step: func(rose []float64) float64 { return max(0, rose[0]-rose[1]-rose[2]) }}}
+}
+
+const largerOf = "of an interval, the larger of the server's answers 5xx and of what the engine failed or refused: they may be the same requests"
+
 // Reasons why quantities that depend on a flag are absent.
 const (
 	noOffload = "no KV offloading, or nothing of the kind yet"
 	needsMFU  = "needs --enable-mfu-metrics"
+	noLoras   = "no LoRA adapters are served"
+
+	timesAddedUp = "several API servers add up the times that tell which of its series is the newest"
 )
 
 // transferType maps the direction of a copy between host and GPU.
@@ -240,16 +290,37 @@ func blocksInTokens(counter string) func([]Member) (float64, bool) {
 	}
 }
 
-// lorasRunning counts the adapters named by the newest lora_requests_info series. Each combination of adapters that
-// ever ran leaves a series behind, whose value is the time of its last update; if several are equally new, the
-// largest combination counts.
-func lorasRunning(in []Member) (float64, bool) {
-	newest, running := math.Inf(-1), 0
-	for _, m := range in {
-		names := strings.FieldsFunc(m.Labels.Get("running_lora_adapters"), func(r rune) bool { return r == ',' })
-		if m.Value > newest || m.Value == newest && len(names) > running {
-			newest, running = m.Value, len(names)
+// lorasListed counts the adapters that a label of the newest lora_requests_info series names. Each combination of adapters
+// that ever ran leaves a series behind, whose value is the time of its last update; if several are equally new, the largest
+// combination counts. Several API servers add up their times: then nobody knows which one is the newest.
+func lorasListed(label string) func([]Member) (float64, bool) {
+	return func(in []Member) (float64, bool) {
+		newest, listed := math.Inf(-1), 0
+		for _, m := range in {
+			names := strings.FieldsFunc(m.Labels.Get(label), func(r rune) bool { return r == ',' })
+			if m.Value > newest || m.Value == newest && len(names) > listed {
+				newest, listed = m.Value, len(names)
+			}
 		}
+		return float64(listed), newest < sumOfTimes
 	}
-	return float64(running), true
+}
+
+// sumOfTimes is more than any time of this century's first half, in seconds since 1970, and less than the sum of two.
+const sumOfTimes = 2.6e9
+
+// loraSlots reads the number of adapters that fit into a batch.
+func loraSlots(in []Member) (slots float64, ok bool) {
+	for _, m := range in {
+		slots = max(slots, labelNumber(m, "max_lora"))
+	}
+	return slots, slots > 0
+}
+
+// aboveZero adds up the members of some families; absent while that is zero.
+func aboveZero(families ...string) func([]Member) (float64, bool) {
+	return func(in []Member) (float64, bool) {
+		total, ok := sum(families...)(in)
+		return total, ok && total > 0
+	}
 }

@@ -20,8 +20,9 @@ var xinference = Dialect{
 		{From: "replica_index", To: metrics.LabelReplica},
 	},
 	Rows: []Row{
-		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: Histogram,
-			Absent: "only a gauge of the last request in this release, or no streamed request yet"},
+		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: Histogram, Where: is("stream", "true"), Absent: xinferenceTokens},
+		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: Histogram, Where: is("stream", ""), Absent: xinferenceTokens,
+			Quality: metrics.Approximate, Why: "in releases that do not tell streams apart, whole answers of calls that do not stream are among them"},
 		{To: metrics.RequestDuration, From: "xinference:model_request_duration_seconds", Is: Histogram,
 			Absent: "not in early releases, or no request yet", Quality: metrics.Approximate, Why: "of the call to the model; how much of a stream is in it is not said"},
 		{To: metrics.RequestsRunning, From: "xinference:model_serve_count", Is: Gauge,
@@ -37,6 +38,8 @@ var xinference = Dialect{
 		metrics.Requests: "all calls and failed ones are counted, and not when: those under way cannot be told from those that ended well",
 	},
 }
+
+const xinferenceTokens = "only a gauge of the last request in this release, or no streamed request yet"
 
 // xinferenceSupervisor recognises the page of the API server, which describes the cluster.
 func xinferenceSupervisor(p *Page) bool {

@@ -30,6 +30,7 @@ var builtin = []*Dialect{
 	&productionStackRouter,
 	&smg,
 	&sglangRouter,
+	&vllmRouter,
 	&llmdRouter,
 	&epp,
 	&litellm,

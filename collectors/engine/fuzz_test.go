@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
@@ -67,7 +68,7 @@ func FuzzPage(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			target := &target{labelling: labelling{server: "e:1"}, plan: plan, values: page.values, log: discard}
+			target := &target{labelling: labelling{server: "e:1"}, plan: plan, values: page.values, log: discard, config: &settings{Config: Config{Now: time.Now}}}
 			parse(t, text(t, &Exposition{snapshots: []*snapshot{target.up(len(body), 0)}}))
 		}
 	})

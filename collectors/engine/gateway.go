@@ -2,10 +2,14 @@ package engine
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/prometheus/prometheus/model/labels"
+
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // Reasons why gateways lack quantities: one that has no row, and those that only some requests bring.
@@ -20,6 +24,15 @@ const (
 func (d *Dialect) Concerns(f *metrics.Family) bool {
 	return IsQuantity(f) && (f.Owner != metrics.Gateway || d.Role == metrics.GatewayRole)
 }
+
+// modelPaths matches the paths at which clients ask models for something. Whoever looks up metrics, health or models, or
+// administers a gateway, is no user of a model. A page may say no path at all.
+const modelPaths = "|.*/(chat/completions|completions|responses(/[^/]+)?|interactions|messages|generate(_stream)?|embeddings|moderations|" +
+	"rerank|score|classify|pooling|invocations|infer|(images|audio|videos)/.+|converse(-stream)?|invoke(-with-response-stream)?)/?|" +
+	".*:(stream)?[gG]enerateContent"
+
+// asks matches series whose label says a path at which clients ask models for something.
+func asks(label string) []*labels.Matcher { return matching(labels.MatchRegexp, label, modelPaths) }
 
 // ownPage returns the dialects whose page it is, of those that recognise it. On a gateway's page, the families of engines
 // are copies. On an engine's page, those of a sidecar are not the engine's.
@@ -60,6 +73,95 @@ func (t *labelling) bounded(label, value string, maxBytes int) string {
 	return value
 }
 
+// Shown names a family whose label holds only models that the server serves: workers, or deployments, stand behind it.
+type Shown struct {
+	Family, Label string
+	Where         []*labels.Matcher
+}
+
+// known finds the models that a gateway or a frontend serves: those that it shows as served, and those of requests that
+// ended well. All other names may be ones that a client made up: a typo is no model, has no objective, and nobody misses it.
+// Their requests are counted in other. A name that was known once stays known for as long as the target is read.
+func (c *compiler) known(d *Dialect) {
+	c.served = nil
+	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole {
+		return
+	}
+	all := map[string]bool{}
+	for _, s := range d.Serves {
+		for _, f := range c.page.families[familyKey(s.Family)] {
+			for _, sample := range f.samples {
+				if matches(sample.labels, s.Where) {
+					all[printable(sample.labels.Get(s.Label))] = true
+				}
+			}
+		}
+	}
+	well := map[string]float64{}
+	for i := range d.Rows {
+		r := &d.Rows[i]
+		if !provesModel(r) || r.On != nil && !r.On(c.page) {
+			continue
+		}
+		plain := *r
+		plain.Tally = nil
+		entries, _ := c.collect(d, &plain, nil, func(string) bool { return true }, nil)
+		for _, e := range entries {
+			if event, bad := slo.Judge(metrics.Outcome(e.out[outOutcome])); r.To != metrics.Requests || event && !bad {
+				well[e.model] += c.page.values[e.sample.index]
+			}
+		}
+		if r.Tally == nil {
+			continue
+		}
+		for _, of := range r.Tally.Of {
+			others, _ := c.counts(d, r, of, nil)
+			for _, e := range others {
+				well[e.model] -= c.page.values[e.sample.index]
+			}
+		}
+	}
+	for name, n := range well {
+		all[name] = all[name] || n > 0
+	}
+	maps.Copy(all, c.target.admitted[metrics.LabelModel])
+	c.served = all
+}
+
+// workers finds what tells whether a frontend has workers. Without any, Dynamo's leaves out what says that a model is ready,
+// and keeps the rest of what it said about the model; one that has not had a worker yet names no model at all. Releases
+// that do not say whether a model is ready name those whose workers have registered.
+func (c *compiler) workers(d *Dialect) {
+	if d.Ready == "" {
+		return
+	}
+	if f := c.page.find(d.Ready, Gauge); f != nil && len(f.samples) > 0 {
+		c.target.ready = true
+		for _, s := range f.samples {
+			c.plan.workers = append(c.plan.workers, s.index)
+		}
+	}
+	c.plan.needsWorkers = c.target.ready || len(c.served) == 0
+}
+
+// provesModel reports whether what the row reads shows that an engine has worked for a model.
+func provesModel(r *Row) bool {
+	switch r.To {
+	case metrics.Requests, metrics.GenerationTokens, metrics.TimePerOutputToken, metrics.InterTokenLatency:
+		return r.Fold == nil
+	}
+	return false
+}
+
+// isModel reports whether a name is a model that the server serves; engines serve all that they name.
+func (c *compiler) isModel(model string) bool {
+	if c.served == nil || c.served[model] {
+		return true
+	}
+	c.plan.unproven = true
+	return false
+}
+
 // statusCode keeps HTTP statuses.
 func statusCode(code string) string {
 	if len(code) == 3 && code[0] >= '1' && code[0] <= '5' && isDigit(code[1]) && isDigit(code[2]) {
@@ -89,6 +191,15 @@ func proxyOutcome(code string) string {
 	return codeOutcome(code)
 }
 
+// timeoutIsOurs is codeOutcome for gateways whose 408 says that no engine answered in time: Ray Serve, and LiteLLM
+// (litellm.exceptions.Timeout).
+func timeoutIsOurs(code string) string {
+	if code == "408" {
+		return string(metrics.OutcomeError)
+	}
+	return codeOutcome(code)
+}
+
 // byStatus returns the rows of answers counted by status: how requests ended, and their codes. row holds what both share,
 // carry what else splits the codes.
 func byStatus(row Row, status string, outcome func(string) string, carry ...Carry) []Row {
@@ -101,6 +212,9 @@ func byStatus(row Row, status string, outcome func(string) string, carry ...Carr
 
 // rejected returns a Set for rows whose requests were all refused for the same reason.
 func rejected(why metrics.Rejection) []metrics.Label { return waitsFor(string(why)) }
+
+// dropped is a Map for a label that beside it other sources of the same row lack.
+func dropped(string) string { return "" }
 
 // without returns a Map that drops the values by which a gateway says that it does not know.
 func without(unknown ...string) func(string) string {

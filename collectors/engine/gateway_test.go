@@ -72,7 +72,7 @@ func TestGatewayLabelsAreBounded(t *testing.T) {
 func TestHostileGatewayPage(t *testing.T) {
 	const name = "litellm_proxy_total_requests_metric_total"
 	series := func(of string, n int) string {
-		return fmt.Sprintf("%s{requested_model=%q,team=%q,route=%q,status_code=%q} 1\n", name, of+fmt.Sprint("-model-", n), fmt.Sprint("team-", n), fmt.Sprint("/", n), fmt.Sprint(n))
+		return fmt.Sprintf("%s{requested_model=%q,team=%q,route=%q,status_code=%q} 1\n", name, of+fmt.Sprint("-model-", n), fmt.Sprint("team-", n), fmt.Sprintf("/%d/completions", n), fmt.Sprint(n))
 	}
 	var first, second strings.Builder
 	first.WriteString("# TYPE " + name + " counter\n" + fmt.Sprintf("%s{requested_model=%q,status_code=\"200\"} 1\n", name, strings.Repeat("long", DefaultLimits.LabelValueBytes)))
@@ -111,8 +111,9 @@ func TestHostileGatewayPage(t *testing.T) {
 	if got := total(before); got != 2001 {
 		t.Errorf("%v requests, want all 2001", got)
 	}
-	before.want(t, `llm_gateway_responses_total{model_name="first-model-3",tenant="team-3",route="/3",code="other"}`, 1)
-	before.want(t, `llm_engine_requests_total{model_name="other",outcome="success"}`, 1+300) // the long name, and 100 to 399
+	before.want(t, `llm_gateway_responses_total{model_name="first-model-103",tenant="other",route="other",code="103"}`, 1)
+	before.want(t, `llm_gateway_responses_total{model_name="other",tenant="team-3",route="/3/completions",code="other"}`, 1) // nothing shows it as served
+	before.want(t, `llm_engine_requests_total{model_name="other",outcome="success"}`, 1+200)                                 // the long name, and 200 to 399
 
 	e.page = second.String()
 	after := parse(t, exposition(t, c))
@@ -121,7 +122,7 @@ func TestHostileGatewayPage(t *testing.T) {
 			t.Errorf("%s had %d values, and has %d", label, len(want), len(got))
 		}
 	}
-	after.want(t, `llm_gateway_responses_total{model_name="first-model-3"}`, 1)
+	after.want(t, `llm_gateway_responses_total{model_name="first-model-103"}`, 1)
 	if got := total(after); got != 4001 {
 		t.Errorf("%v requests, want all 4001", got)
 	}

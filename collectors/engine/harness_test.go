@@ -38,6 +38,13 @@ func (e *fakeEngine) asked(path string) int {
 	return e.requests[path]
 }
 
+// show replaces the page.
+func (e *fakeEngine) show(page string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.page = page
+}
+
 func serve(t testing.TB, page string) *fakeEngine {
 	e := &fakeEngine{page: page, path: "/metrics", contentType: "text/plain; version=1.0.0; charset=utf-8", status: http.StatusOK,
 		documents: map[string]string{}, requests: map[string]int{}}

@@ -46,6 +46,9 @@ type Line struct {
 	// Series holds name and labels.
 	Series labels.Labels
 	line   line
+
+	plan    *plan
+	tallied map[string]*tallied // of this line alone: lines are computed one after another, each over all readings
 }
 
 // Lines returns what the exporter would serve of the page, the objectives' events among it. It returns none for a page
@@ -86,24 +89,43 @@ func (s Stored) Lines(objectives []slo.Objective) ([]Line, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", l.series(), err)
 		}
-		lines = append(lines, Line{series, l})
+		lines = append(lines, Line{series, l, p, map[string]*tallied{}})
 	}
 	return lines, nil
 }
 
 // StoredLine returns a line that is the series at a place in Stored.Series.
 func StoredLine(series labels.Labels, place int) Line {
-	return Line{series, line{terms: []term{{place}}, recipe: plain}}
+	return Line{Series: series, line: line{terms: []term{{place}}, recipe: plain}, plan: &plan{series: place + 1}}
 }
 
 // Adds lists, by their place in Stored.Series, the series that a line adds up.
-func (l Line) Adds() []int { return slices.Concat(l.line.terms...) }
+func (l Line) Adds() []int { return l.places(l.line.terms) }
 
 // Reads lists all series of a line, with those that it subtracts.
-func (l Line) Reads() []int { return append(l.Adds(), slices.Concat(l.line.minus...)...) }
+func (l Line) Reads() []int { return append(l.Adds(), l.places(l.line.minus)...) }
 
-// Value computes the line from the values of Stored.Series.
-func (l Line) Value(values []float64) float64 { return l.line.eval(values) }
+// places lists the series of terms, of a tally those that it is made of.
+func (l Line) places(terms []term) (all []int) {
+	for _, i := range slices.Concat(terms...) {
+		if i < l.plan.series {
+			all = append(all, i)
+			continue
+		}
+		for _, of := range slices.Concat(l.plan.tallies[i-l.plan.series].counts...) {
+			all = append(all, of.term...)
+		}
+	}
+	return all
+}
+
+// Value computes the line from the values of Stored.Series. It remembers them: readings are to be in order.
+func (l Line) Value(values []float64) float64 {
+	if l.plan.readsTallies(&l.line) {
+		values = l.plan.tally(slices.Clone(values), l.tallied)
+	}
+	return l.line.eval(values)
+}
 
 // Sources returns regular expressions for the names of the series that engines' pages have for some quantities, as
 // Prometheus stores them: of histograms the parts that count, and under the names that Ray and OpenTelemetry make.
@@ -114,18 +136,26 @@ func Sources(of ...*metrics.Family) []string {
 			if d.Role != "" || !slices.Contains(of, r.To) {
 				continue
 			}
-			name := regexp.QuoteMeta(familyKey(r.From))
-			if bare, after, ok := strings.Cut(name, ":"); ok {
-				name = "(ray_)?" + bare + "[:_]" + after
+			names = append(names, stored(r.From, r.Is))
+			if r.Tally != nil {
+				for _, other := range r.Tally.Of {
+					names = append(names, stored(other.From, other.Is))
+				}
 			}
-			if r.Is == Histogram {
-				name += "_(bucket|count)"
-			} else {
-				name += "(_total)?"
-			}
-			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// stored returns a regular expression for the names of a family's series.
+func stored(family string, is Type) string {
+	name := regexp.QuoteMeta(familyKey(family))
+	if bare, after, ok := strings.Cut(name, ":"); ok {
+		name = "(ray_)?" + bare + "[:_]" + after
+	}
+	if is == Histogram {
+		return name + "_(bucket|count)"
+	}
+	return name + "(_total)?"
 }

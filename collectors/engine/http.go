@@ -12,10 +12,11 @@ import (
 // requests that the engine never saw, or gave up before it could count them; its successes are already on the page as
 // finished requests.
 
-// answered returns a row that adds the failed requests among a server's answers, by status and by handler.
-func answered(from, status, handler, since, why string) Row {
+// answered returns a row that adds the failed requests among a server's answers, by status and by handler; of is a regular
+// expression for their status.
+func answered(from, status, of, handler, since, why string) Row {
 	return Row{To: metrics.Requests, From: from, Is: Counter, Since: since, Failures: SinceAnswer, Plus: true, Absent: "no HTTP request has failed",
-		Where: slices.Concat(matching(labels.MatchRegexp, status, "[45].*"), matching(labels.MatchRegexp, "method", "POST|"),
+		Where: slices.Concat(matching(labels.MatchRegexp, status, of), matching(labels.MatchRegexp, "method", "POST|"),
 			matching(labels.MatchNotRegexp, handler, administration)),
 		Carry:   []Carry{{From: status, To: metrics.LabelOutcome, Map: httpOutcome}},
 		Quality: metrics.Approximate, Why: why}
@@ -29,7 +30,7 @@ const administration = "/health.*|/tokenize|/detokenize|/(v1/)?(un)?load_lora_ad
 // httpOutcome maps the status code of a failed request, or its class where an engine groups the codes.
 func httpOutcome(code string) string {
 	switch {
-	case code == "429" || code == "503":
+	case code == "429" || code == "503" || code == "529": // 529 is an overload, as Dynamo answers since 1.3
 		return string(metrics.OutcomeRejected)
 	case code == "499":
 		return string(metrics.OutcomeAbort)
@@ -38,5 +39,5 @@ func httpOutcome(code string) string {
 	case len(code) == 3 && code[0] == '5':
 		return string(metrics.OutcomeError)
 	}
-	return string(metrics.OutcomeOther)
+	return string(metrics.OutcomeUnknown)
 }

@@ -11,7 +11,7 @@ import (
 func TestFailedAnswersCount(t *testing.T) {
 	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
 	failed := strings.NewReplacer(`status="5xx"} 17.0`, `status="5xx"} 5000`).Replace(readPage(t, "vllm/v0.28.0-dp8-lora.prom"))
-	before, after := requestsOf(t, objectives, readPage(t, "vllm/v0.28.0-dp8-lora.prom")), requestsOf(t, objectives, failed)
+	before, after := interval(t, objectives, readPage(t, "vllm/v0.28.0-dp8-lora.prom"), failed)
 	for _, family := range []string{"llm_engine_requests_total", "llm_slo_events_total", "llm_slo_bad_events_total"} {
 		if got := difference(before, after, family); len(got) != 1 || got[0].by != 5000-17 {
 			t.Errorf("%s: %v, want one series to rise by 4983", family, got)

@@ -16,6 +16,8 @@ type Identity struct {
 	Owner string
 	// Version is the engine's release.
 	Version string
+	// Locked reports that an endpoint wants a key that the exporter does not have.
+	Locked bool
 	// Numbers are quantities that only an endpoint reports.
 	Numbers []Number
 }

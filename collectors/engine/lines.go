@@ -41,17 +41,28 @@ func (c *compiler) lines(to *metrics.Family, entries []entry) {
 		case to.Kind == metrics.Histogram:
 			c.histogramLines(to, out, group)
 		default:
-			t := terms(group)
-			c.add(line{family: to, text: c.text(to.Name, out), terms: t, recipe: &recipe{scale: group[0].row.Scale, from: sourcesOf(group)}})
-			if to.Kind == metrics.Counter {
-				c.countable.counters = append(c.countable.counters, counter{to, out, t})
-				event, bad := slo.Judge(metrics.Outcome(out[outOutcome]))
-				if event && !bad {
-					c.serves(to, t)
-				}
-				c.countable.failures = c.countable.failures || bad
-			}
+			c.sumLine(to, out, group)
 		}
+	}
+}
+
+// sumLine adds up a group.
+func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []entry) {
+	t := terms(group)
+	l := line{family: to, text: c.text(to.Name, out), terms: t, recipe: &recipe{scale: group[0].row.Scale, from: sourcesOf(group),
+		isPool: c.served != nil && to.Kind == metrics.Counter && out[outModel] == otherValue}}
+	c.add(l)
+	c.works(to, out, group[0].row.Counted, l)
+	if to.Kind != metrics.Counter {
+		return
+	}
+	event, bad := slo.Judge(metrics.Outcome(out[outOutcome]))
+	if event && !bad {
+		c.serves(to, t)
+	}
+	c.countable.failures = c.countable.failures || bad
+	if named := terms(slices.DeleteFunc(slices.Clone(group), func(e entry) bool { return e.madeUp })); len(named) > 0 {
+		c.countable.counters = append(c.countable.counters, counter{to, out, named}) // objectives are of models
 	}
 }
 
@@ -113,7 +124,9 @@ func (c *compiler) foldLine(to *metrics.Family, out [outLabels]string, group []e
 		}
 		f.terms[i] = append(f.terms[i], e.sample.index)
 	}
-	c.add(line{family: to, text: c.text(to.Name, out), recipe: &recipe{fold: f, scale: group[0].row.Scale, from: sourcesOf(group)}})
+	l := line{family: to, text: c.text(to.Name, out), recipe: &recipe{fold: f, scale: group[0].row.Scale, from: sourcesOf(group)}}
+	c.add(l)
+	c.works(to, out, group[0].row.Counted, l)
 }
 
 // sourcesOf returns the indices of a group's sources in the plan.
@@ -152,8 +165,9 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 		return
 	}
 	c.serves(to, count)
+	c.works(to, out, "", line{family: to, terms: count, recipe: plain})
 	scale, counts := group[0].row.Scale, &recipe{from: sourcesOf(group)}
-	h := histogram{family: to, out: out, count: count}
+	h := histogram{family: to, out: out, count: count, madeUp: group[0].madeUp}
 	for _, bound := range slices.Sorted(maps.Keys(buckets)) {
 		in := terms(buckets[bound])
 		if math.IsInf(bound, 1) || len(in) != len(count) { // a bound that some members lack cannot be summed
@@ -177,7 +191,7 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 		bucket(bound, h.cumulative[i])
 	}
 	bucket(math.Inf(1), count)
-	if total := terms(parts["sum"]); len(total) == len(count) {
+	if total := terms(parts["sum"]); len(total) == len(count) && !group[0].row.NoSum {
 		c.add(line{family: to, text: c.text(to.Name+"_sum", out), terms: total, recipe: &recipe{scale: scale, from: counts.from}})
 	}
 	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count, recipe: counts})

@@ -25,6 +25,7 @@ type histogram struct {
 	bounds     []float64 // ascending, in base units, without +Inf
 	cumulative [][]term
 	count      []term
+	madeUp     bool // of names that may be no models
 }
 
 // counter holds one counter of the output that is a sum of the page's counters. Computed counters cannot be counted.
@@ -70,7 +71,7 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 // countHistograms adds the events of a latency objective from one family; it returns the number of engines counted.
 func (c *compiler) countHistograms(d *Dialect, o slo.Objective, from *metrics.Family, as slo.Reason) (counted int) {
 	for _, h := range c.countable.histograms {
-		if h.family != from || !selects(o, h.out) {
+		if h.family != from || h.madeUp || !selects(o, h.out) {
 			continue
 		}
 		counted++

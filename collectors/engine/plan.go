@@ -17,11 +17,19 @@ type plan struct {
 	version string          // version of its engine
 	used    []bool          // by index of the series on the page: some line reads it
 	counter []bool          // by index: it falls only when the engine restarts
+	series  int             // on the page; the places behind them are those of tallies
+	tallies []tally         // in the order of their places
 	lines   []line          // ordered by family
 	sources []source        // what lines take their numbers from
 	answers []answer        // where each quantity comes from, or why it has no source
 	served  []term          // terms that rise while the engine serves
+	last    []string        // series of llm_engine_last_served_timestamp_seconds, once the page is gone
+	start   term            // start of the process, unix time; nil if the page does not report it
 	cpu     term            // CPU time of the process; nil if the page does not report it
+
+	units    []unit // parts of the engine that work on their own
+	held     held   // what its HTTP server holds
+	inFlight string // series that tells where the number of requests in flight comes from
 
 	effective []effective       // thresholds of objectives, as this page's grid allows them
 	declared  []declared        // maintenance of objectives on this page's engines
@@ -30,6 +38,9 @@ type plan struct {
 	size      int               // lines of the output so far, at most
 
 	identifiable bool // the engine has endpoints that report its identity
+	workers      term // series that are above 0 while workers are there
+	needsWorkers bool // nothing is served without
+	unproven     bool // the page has names that may turn out to be models
 }
 
 // line describes one output line. There are hundreds of thousands on a large node, so most of what they have they share.
@@ -43,12 +54,13 @@ type line struct {
 
 // recipe is what lines are computed by, beside their terms.
 type recipe struct {
-	minus []term // subtracted
-	scale Scale
-	fold  *fold
-	value float64    // for lines without source series
-	from  []int      // indices in plan.sources
-	lacks *uncounted // for llm_slo_counted: a probe may count instead
+	minus  []term // subtracted
+	isPool bool   // adds up names that may turn out to be models and leave: it does not fall
+	scale  Scale
+	fold   *fold
+	value  float64    // for lines without source series
+	from   []int      // indices in plan.sources
+	lacks  *uncounted // for llm_slo_counted: a probe may count instead
 }
 
 // plain is the recipe of lines that add up their terms.
@@ -95,6 +107,11 @@ type fold struct {
 	terms   []term
 }
 
+// readsTallies reports whether a line adds up a tally.
+func (p *plan) readsTallies(l *line) bool {
+	return slices.ContainsFunc(l.terms, func(t term) bool { return slices.Max(t) >= p.series })
+}
+
 // eval computes the line's value. NaN means that there is none.
 func (l *line) eval(values []float64) float64 {
 	v, ok := l.compute(values)
@@ -134,6 +151,11 @@ func (l *line) compute(values []float64) (v float64, ok bool) {
 // serving reports whether the engine has served anything since it started.
 func (p *plan) serving(values []float64) bool {
 	return slices.ContainsFunc(p.served, func(t term) bool { return t.value(values) > 0 })
+}
+
+// workerless reports whether a frontend says that it has no worker.
+func (p *plan) workerless(values []float64) bool {
+	return p.needsWorkers && !(p.workers.value(values) > 0)
 }
 
 // sleeping reports whether the engine, or a rank of it, has been put to sleep.

@@ -34,7 +34,7 @@ func (t *target) trace() *trace {
 		switch {
 		case l.family == metrics.EngineStartTime:
 			tr.start = l.eval(t.values)
-		case l.family.Kind != metrics.Gauge && l.terms != nil && l.minus == nil: // a difference may fall
+		case l.family.Kind != metrics.Gauge && l.terms != nil && l.minus == nil && !t.plan.readsTallies(l): // a difference may fall; of a tally, each reader has its own
 			tr.counters[address.Replace(l.series())] = l.eval(t.values)
 		}
 	}

@@ -38,6 +38,8 @@ type target struct {
 	detail   string     // the error behind it
 	known    Engine     // from the last page that was understood
 	declared []declared // maintenance, from the same page
+	last     []string   // what it served, from the same page
+	readAt   time.Time  // of the same page
 	// From the same page, for probes to count: what it does not, and the labels of its engine.
 	uncounted []uncounted
 	whole     [outLabels]string
@@ -51,7 +53,12 @@ type target struct {
 	template   *template
 	values     []float64 // by index of the series on the page
 	identities map[metrics.Runtime]identified
+	doubted    time.Time // when the identities were last asked for again
 	missed     map[absent]float64
+	pasts      map[string]*past    // of the units, by their series
+	tallied    map[string]*tallied // lasts as long as the target, or its counters would fall
+	planned    time.Time           // when the plan was made
+	pooled     map[string]pooled   // by series
 }
 
 type identified struct {
@@ -217,7 +224,7 @@ func (t *target) drained(ctx context.Context) *Drains {
 
 // read stores the page's numbers, and compiles a new plan if more than the numbers has changed.
 func (t *target) read(ctx context.Context, path string, body []byte, contentType string) error {
-	if t.replay(body) && !t.identityDue() {
+	if t.replay(body) && !t.identityDue() && !(t.plan.unproven && time.Since(t.planned) > identityRetry) {
 		return nil
 	}
 	if err := t.config.pages.take(t, body); err != nil {
@@ -231,6 +238,8 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	if err != nil {
 		return err
 	}
+	written := newTemplate(body, page)
+	t.doubt(written)
 	for _, d := range dialects {
 		t.identify(ctx, d)
 	}
@@ -239,9 +248,27 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	if err != nil {
 		return err
 	}
-	t.template = newTemplate(body, page)
+	t.template, t.planned = written, time.Now()
 	t.values = page.values
 	return nil
+}
+
+// doubt asks again for the identity of an engine whose page has lost counters: the one that writes this page may be another.
+// A page that loses some all the time does not cost more than one question in identityRetry.
+func (t *target) doubt(now *template) {
+	if t.identities == nil || t.plan == nil || !t.template.loses(now, t.plan.counter) {
+		return
+	}
+	if time.Since(t.doubted) >= identityRetry {
+		t.identities, t.doubted = nil, time.Now()
+		return
+	}
+	for runtime, id := range t.identities {
+		if id.retry.IsZero() {
+			id.retry = t.doubted.Add(identityRetry)
+			t.identities[runtime] = id
+		}
+	}
 }
 
 // replay reads a page that differs from the last one only in its numbers. It returns false for any other page.
@@ -251,7 +278,7 @@ func (t *target) replay(body []byte) bool {
 	}
 	restarted := false
 	same := t.template.read(body, func(i int, value float64) {
-		restarted = restarted || t.plan.counter[i] && value < t.values[i]
+		restarted = restarted || t.plan.counter[i] && value < t.values[i] || value != t.values[i] && slices.Contains(t.plan.start, i)
 		t.values[i] = value
 	})
 	if restarted { // a new process may run a new version: ask for its identity again
@@ -270,7 +297,7 @@ func (t *target) recognise(ctx context.Context, path string, page *Page) ([]*Dia
 	}
 	var found []*Dialect
 	for _, d := range t.dialects {
-		if d.Recognise(page) {
+		if d.speaks(page) {
 			found = append(found, d)
 		}
 	}
@@ -326,6 +353,7 @@ func (t *target) identify(ctx context.Context, d *Dialect) Identity {
 			*name = ""
 		}
 	}
+	id.Locked = locked(err)
 	answer := identified{Identity: id}
 	if err != nil {
 		answer.retry = time.Now().Add(identityRetry)
@@ -336,6 +364,16 @@ func (t *target) identify(ctx context.Context, d *Dialect) Identity {
 	}
 	t.identities[d.Runtime] = answer
 	return id
+}
+
+// locked reports whether an endpoint, of several that were asked, wants a key.
+func locked(err error) bool {
+	var several interface{ Unwrap() []error }
+	if errors.As(err, &several) {
+		return slices.ContainsFunc(several.Unwrap(), locked)
+	}
+	var one *statusError
+	return errors.As(err, &one) && (one.code == http.StatusUnauthorized || one.code == http.StatusForbidden)
 }
 
 // identityDue reports whether an endpoint should be asked before this page is mapped.
@@ -383,12 +421,16 @@ func (s *snapshot) append(f *metrics.Family, series string, value float64) {
 // up returns what a successful scrape contributes.
 func (t *target) up(size int, took time.Duration) *snapshot {
 	s := &snapshot{lines: make([]valued, 0, t.plan.size), blocks: make([]block, 0, 64), effective: t.plan.effective}
+	if t.tallied == nil {
+		t.tallied = map[string]*tallied{}
+	}
+	t.values = t.plan.tally(t.values, t.tallied)
 	for i := range t.plan.sources {
 		t.plan.sources[i].yields, t.plan.sources[i].absurd = false, false
 	}
 	for i := range t.plan.lines {
 		l := &t.plan.lines[i]
-		v := l.eval(t.values)
+		v := t.pool(l, l.eval(t.values))
 		absurd := v < 0 || math.IsInf(v, 0) // impossible for any quantity of an engine
 		for _, place := range l.from {
 			source := &t.plan.sources[place]
@@ -405,11 +447,16 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 		}
 	}
 	t.answer(s)
+	t.observe(s)
 	runtime := t.plan.runtime
-	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime), 1)
+	if t.plan.workerless(t.values) {
+		s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reasonNoWorker}), 0)
+	} else {
+		s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime), 1)
+	}
 	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
 	s.append(metrics.EngineScrapeSize, t.text(metrics.EngineScrapeSize.Name, runtime), float64(size))
-	s.append(metrics.EngineScrapeSeries, t.text(metrics.EngineScrapeSeries.Name, runtime), float64(len(t.values)))
+	s.append(metrics.EngineScrapeSeries, t.text(metrics.EngineScrapeSeries.Name, runtime), float64(t.plan.series))
 	for _, a := range slices.SortedFunc(maps.Keys(t.missed), func(a, b absent) int { return strings.Compare(a.metric+a.source, b.metric+b.source) }) {
 		s.append(metrics.SourceMissing, t.text(metrics.SourceMissing.Name, a.runtime,
 			metrics.Label{Name: metrics.LabelMetric, Value: a.metric}, metrics.Label{Name: metrics.LabelSource, Value: a.source}), t.missed[a])
@@ -417,6 +464,26 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	t.maintenance(s)
 	t.plan.size = max(t.plan.size, len(s.lines))
 	return s
+}
+
+// pooled is what a line about a pool of names last said, and what it said of names that have left.
+type pooled struct{ value, left float64 }
+
+// pool keeps the line from falling when a name of it turns out to be a model: Prometheus would take that for a restart.
+func (t *target) pool(l *line, v float64) float64 {
+	if !l.isPool || math.IsNaN(v) {
+		return v
+	}
+	p := t.pooled[l.series()]
+	if v += p.left; v < p.value {
+		p.left += p.value - v
+		v = p.value
+	}
+	if p.value = v; t.pooled == nil {
+		t.pooled = map[string]pooled{}
+	}
+	t.pooled[l.series()] = p
+	return v
 }
 
 // answer adds the series that tell where each quantity comes from in this scrape, or why it has no source, and counts
@@ -469,13 +536,16 @@ func (t *target) down(err error, took time.Duration) *snapshot {
 	return t.silence(reason, took)
 }
 
-// silence returns the snapshot of a scrape without a page.
+// silence returns the snapshot of a scrape without a page: that it is gone, and what it served when it was there.
 func (t *target) silence(reason string, took time.Duration) *snapshot {
 	t.mu.Lock()
-	runtime := t.known.Runtime
+	runtime, last, readAt := t.known.Runtime, t.last, t.readAt
 	t.mu.Unlock()
 	s := &snapshot{failed: true}
 	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reason}), 0)
+	for _, served := range last {
+		s.append(metrics.EngineLastServed, served, float64(readAt.UnixMilli())/1000)
+	}
 	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
 	t.maintenance(s)
 	return s
@@ -491,6 +561,7 @@ func (t *target) note(reason string, err error) {
 	} else {
 		t.known = Engine{Runtime: t.plan.runtime, role: t.plan.role, Model: t.plan.model, Version: t.plan.version, Sleeping: t.plan.sleeping(t.values)}
 		t.declared, t.uncounted, t.whole, t.offers = t.plan.declared, t.plan.uncounted, t.plan.whole, t.plan.offers
+		t.last, t.readAt = t.plan.last, t.config.Now()
 	}
 	t.mu.Unlock()
 	switch {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -15,6 +16,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +26,7 @@ import (
 	"github.com/prometheus/common/config"
 	"github.com/prometheus/common/model"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -315,8 +318,8 @@ func TestNumbersFollowThePage(t *testing.T) {
 		want := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))
 		for _, f := range metrics.All() {
 			switch f {
-			case metrics.EngineScrapeDuration, metrics.SourceMissing:
-				continue
+			case metrics.EngineScrapeDuration, metrics.SourceMissing, metrics.RequestsInFlight, metrics.EngineLastProgress, metrics.EngineStalled:
+				continue // they remember
 			}
 			for _, suffix := range []string{"", "_bucket", "_sum", "_count"} {
 				if a, b := got.get(t, f.Name+suffix), want.get(t, f.Name+suffix); !equal(a, b) {
@@ -455,6 +458,36 @@ func TestLabelsOfATarget(t *testing.T) {
 	s.want(t, `llm_engine_up{namespace="prod",pod="chat-0",team=~".+"}`, 1)
 }
 
+// TestAnotherEngineAtTheSameAddress: version and length limit are those of the engine that writes the page, also if nobody saw
+// its port closed: the page has another shape, or the same one and another start of the process.
+func TestAnotherEngineAtTheSameAddress(t *testing.T) {
+	e := serve(t, readPage(t, "vllm/v0.19.0-dp2-spec.prom"))
+	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
+	is := func(version string, length float64) {
+		t.Helper()
+		e.documents["/version"] = `{"version": "` + version + `"}`
+		e.documents["/v1/models"] = fmt.Sprintf(`{"data": [{"id": "tiny", "owned_by": "vllm", "max_model_len": %v}]}`, length)
+		for range 2 {
+			s := parse(t, exposition(t, c))
+			s.want(t, `llm_engine_info{version="`+version+`"}`, 1)
+			s.want(t, `llm_engine_max_model_len_tokens`, length)
+		}
+	}
+	is("0.19.0", 32768)
+	e.show(readPage(t, "vllm/v0.32.0-healthy.prom"))
+	is("0.32.0", 4096)
+	e.show(strings.Replace(e.page, "process_start_time_seconds 1", "process_start_time_seconds 2", 1))
+	is("0.32.1", 8192)
+	asked := e.asked("/version")
+	for i := range 5 { // a page that gains and loses series is not asked about each time
+		e.show(readPage(t, "vllm/v0.32.0-healthy.prom") + strings.Repeat(fmt.Sprintf("# TYPE other_%d gauge\nother_%d 1\n", i, i), i%2))
+		exposition(t, c)
+	}
+	if n := e.asked("/version") - asked; n > 2 {
+		t.Errorf("asked %d times within a minute", n)
+	}
+}
+
 func TestModelOfSeriesThatNameNone(t *testing.T) {
 	const config = "# TYPE vllm:cache_config_info gauge\nvllm:cache_config_info{engine=\"0\",kv_cache_size_tokens=\"4096\"} 1\n# TYPE vllm:num_requests_running gauge\n"
 	const running = "vllm:num_requests_running{engine=\"0\",model_name=\"%\"} 1\n"
@@ -582,4 +615,27 @@ func writeCertificate(t testing.TB, path string, server *httptest.Server) {
 	if err := os.WriteFile(path, block, 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestLastServed: a page that is gone names no model, so the exporter says which ones it had, and since when it is gone.
+func TestLastServed(t *testing.T) {
+	vllm, gateway := serve(t, readPage(t, "vllm/v0.28.0-dp8-lora.prom")), serve(t, readPage(t, "litellm/main-loaded.prom"))
+	read := time.Date(2026, 11, 23, 6, 0, 0, 0, time.UTC)
+	now := read
+	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: vllm.URL}, {URL: gateway.URL}}, Now: func() time.Time { return now }})
+	s := parse(t, exposition(t, c))
+	s.want(t, metrics.EngineLastServed.Name)
+	models := len(s.get(t, metrics.EngineInfo.Name))
+
+	vllm.status, gateway.status, now = http.StatusServiceUnavailable, http.StatusBadGateway, read.Add(time.Minute)
+	silent := exposition(t, c)
+	s = parse(t, silent)
+	s.want(t, metrics.EngineInfo.Name)
+	if got := s.get(t, metrics.EngineLastServed.Name); len(got) != models || models < 3 || slices.Max(got) != float64(read.Unix()) || slices.Min(got) != float64(read.Unix()) {
+		t.Errorf("%d models were there at %d: %v", models, read.Unix(), got)
+	}
+	golden.Compare(t, "testdata/silent.prom", golden.Still(silent, metrics.EngineScrapeDuration.Name))
+
+	vllm.status = http.StatusOK
+	parse(t, exposition(t, c)).want(t, metrics.EngineLastServed.Name+`{role!="gateway"}`)
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"hash/maphash"
+	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -29,6 +30,18 @@ var seed = maphash.MakeSeed()
 
 func newLine(text []byte, series int) templateLine {
 	return templateLine{maphash.Bytes(seed, text), int32(len(text)), int32(series)}
+}
+
+// loses reports whether another page lacks some of the series of this one.
+func (t *template) loses(other *template, some []bool) bool {
+	if t == nil || other == nil {
+		return false
+	}
+	there := make(map[uint64]bool, len(other.lines))
+	for _, l := range other.lines {
+		there[l.hash] = true
+	}
+	return slices.ContainsFunc(t.lines, func(l templateLine) bool { return l.series >= 0 && some[l.series] && !there[l.hash] })
 }
 
 // begins reports whether a page, or the rest of one, begins with the line.

@@ -1,6 +1,7 @@
 package incident
 
 import (
+	"net/http"
 	"slices"
 	"time"
 
@@ -22,7 +23,7 @@ func Incidents() []Incident {
 		{
 			Name: "traffic-burst", Story: "demand rises to six times its level, above what the replicas carry",
 			Fleet: chat(), Lasts: 70 * minute, Faults: burst,
-			Page: rules.FastBurn, Cause: rules.QueueBuildUp, Shows: `Queue share of TTFT: [5-9]\d`,
+			Page: rules.FastBurn, Cause: rules.QueueBuildUp, Shows: `Requests arriving per second: \d\d`,
 		},
 		{
 			Name: "long-prompts", Story: "a client sends prompts ten times as long",
@@ -148,6 +149,16 @@ func Incidents() []Incident {
 			Page: rules.ModelStalled, Within: 2 * minute, Cause: rules.ModelStalled,
 		},
 		{
+			Name: "wedged-at-rest", Story: "the core of the only engine hangs while nobody asks; what comes then is in none of its gauges, which say that nothing runs or waits",
+			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas = 1 }), Lasts: 30 * minute,
+			Faults: []Fault{
+				fault(-10*minute, func(w *world.World) { w.Idle = true }),
+				fault(-2*minute, one(0, func(r *world.Replica) { r.Engine.Wedged = true })),
+				fault(0, func(w *world.World) { w.Idle = false }),
+			},
+			Page: rules.ModelStalled, Within: 4 * minute, Cause: rules.ModelStalled,
+		},
+		{
 			Name: "wedged-unseen", Story: "the core of one engine hangs that counts no steps; its page shows the last numbers for ever, and only a probe asks for more",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Runtimes, f.Probes = []metrics.Runtime{metrics.TensorRTLLM}, true }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Wedged = true }))},
@@ -168,6 +179,27 @@ func Incidents() []Incident {
 			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway, f.ReadsGateway = true, true }), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayDead = true })},
 			Page:   rules.ProbeFailing, Within: 150 * time.Second, Cause: rules.GatewayDown, Shows: `^Look first at: routing\. Gateway gateway:80 `,
+		},
+		{
+			Name: "router-without-workers", Story: "the circuits of the router open on clients' bad requests and stay open: it answers every request with 503, and counts each as it comes; the engines are idle and well",
+			Fleet: with(chat(), func(f *world.Fleet) { f.ReadsGateway, f.Gateway = true, metrics.SMG }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayFails, w.GatewayStatus = 1, http.StatusServiceUnavailable })},
+			Page:   rules.FastBurn, Cause: rules.GatewayFailsRequests,
+		},
+		{
+			Name: "gateway-cools-down", Story: "all engines of a model die behind a gateway, which lets each cool down after a few failures and answers 429 meanwhile, without a code on its page",
+			Fleet: with(chat(), func(f *world.Fleet) { f.ReadsGateway = true }), Lasts: 40 * minute,
+			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Restart(24 * time.Hour) }))},
+			Page:   rules.FastBurn, Cause: rules.ModelDown,
+		},
+		{
+			Name: "last-worker-dies", Story: "the last worker behind each frontend of Dynamo dies; the frontends answer 503 for five seconds and 404 from then on, which they count nowhere, and their pages stay up",
+			Fleet: with(chat(), func(f *world.Fleet) { f.Runtimes = []metrics.Runtime{metrics.Dynamo} }), Lasts: 40 * minute,
+			Faults: []Fault{
+				fault(-30*minute, one(0, func(r *world.Replica) { r.Mistype(3) })),
+				fault(0, every(func(r *world.Replica) { r.LoseWorker() })),
+			},
+			Page: rules.ModelDown, Or: rules.FastBurn, Within: rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
 		},
 		{
 			Name: "buffering-proxy", Story: "a proxy collects each answer before it passes it on",
@@ -208,7 +240,7 @@ func Incidents() []Incident {
 			Name: "power-loss", Story: "the only node loses power: engines, GPUs and the exporter are gone at once",
 			Fleet: chat(), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) {
-				w.ExporterDown = true
+				w.ExporterDown, w.NodeDown = true, true
 				every(func(r *world.Replica) { r.Down, r.Gone = true, true })(w)
 			})},
 			Page: rules.ModelDown, Within: 3*minute + rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
@@ -27,6 +28,9 @@ import (
 
 // Instance is the instance label of the simulated node's exporter.
 const Instance = "gpu-node-1:9844"
+
+// otherTarget is another target of Prometheus on the simulated node.
+const otherTarget = "gpu-node-1:9100"
 
 // exporter runs the exporter of the simulated node: its collectors of engines and probes are the real ones, and GPU.Emit
 // writes the series of GPUs.
@@ -72,7 +76,8 @@ func (e *exporter) start() (err error) {
 	if err := e.world.Probe(e.probes); err != nil {
 		return err
 	}
-	e.engine, err = engine.New(engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.Configured(), Probed: e.probes.Probed, Log: slog.New(slog.DiscardHandler)})
+	e.engine, err = engine.New(engine.Config{Limits: engine.DefaultLimits, Objectives: e.world.Fleet.Configured(), Probed: e.probes.Probed,
+		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return e.world.At(e.world.Now()) }})
 	return err
 }
 
@@ -97,6 +102,7 @@ func (e *exporter) discover() (err error) {
 // scrape passes all series to Prometheus, as its scrape of the exporter would.
 func (e *exporter) scrape(emit rulesim.Emit) error {
 	up := labels.FromStrings(model.MetricNameLabel, "up", "instance", Instance, "job", rules.DefaultJob)
+	emit(labels.FromStrings(model.MetricNameLabel, "up", "instance", otherTarget, "job", "node-exporter"), metrics.Bool(!e.world.NodeDown))
 	if e.world.ExporterDown {
 		emit(up, 0)
 		return e.start()

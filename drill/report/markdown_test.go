@@ -1,6 +1,7 @@
 package report
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -27,5 +28,13 @@ func TestMarkdown(t *testing.T) {
 	}
 	if strings.Join(rows, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(rows, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The first score is kept whatever is generated around it.
+func TestFirstScoreIsKept(t *testing.T) {
+	scores, err := os.ReadFile("../../docs/drill-scores.md")
+	if err != nil || !strings.HasSuffix(string(scores), "\n\n"+FirstScore) {
+		t.Errorf("%v: docs/drill-scores.md does not end with the first score: run make drill-report", err)
 	}
 }

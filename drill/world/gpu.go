@@ -127,10 +127,9 @@ func (g *GPU) throttle(now time.Duration) {
 // advance lets time d pass, in which the engine computes for busy.
 func (g *GPU) advance(d, busy time.Duration, e *drill.Engine) {
 	g.busy = math.Min(1, busy.Seconds()/d.Seconds())
-	if e.Wedged {
+	if g.hung = e.Stuck(); g.hung {
 		g.busy = 1 // a kernel that never ends
 	}
-	g.hung = e.Wedged
 	if g.active != "" {
 		g.seconds[g.active] += d.Seconds()
 	}

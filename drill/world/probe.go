@@ -1,7 +1,6 @@
 package world
 
 import (
-	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -73,20 +72,22 @@ func (w *World) ask() {
 		}
 		p.hurry = false
 		to := p.replica
-		if to == nil {
+		p.up = to == nil || to.Page() != nil
+		through := to == nil && (w.Fleet.ReadsGateway || w.GatewayFails > 0) && !w.GatewayDead && !w.ProbesFail
+		if through {
+			to, _ = w.pass(w.now)
+		} else if to == nil {
 			to = w.route()
 		}
-		p.up = p.replica == nil || p.replica.Page() != nil
+		if through && to == nil {
+			w.answered(p, probe.Answer{Outcome: metrics.ProbeServerError})
+			continue
+		}
 		if to == nil || to.Page() == nil || w.ProbesFail || p.replica == nil && w.GatewayDead {
 			w.answered(p, probe.Answer{Outcome: metrics.ProbeRefused})
 			continue
 		}
-		if p.replica == nil && w.gatewayFails() {
-			w.gateway.Answered(cmp.Or(w.GatewayStatus, http.StatusBadGateway))
-			w.answered(p, probe.Answer{Outcome: metrics.ProbeServerError})
-			continue
-		}
-		p.request = &drill.Request{Arrival: w.now, Prompt: 42, Output: 8}
+		p.request = (&drill.Request{Arrival: w.now, Prompt: 42, Output: 8}).For(p.Timeout())
 		to.Engine.Offer(p.request)
 	}
 }
@@ -99,6 +100,8 @@ func (w *World) await() {
 			continue
 		}
 		switch took := q.Done - q.Arrival; {
+		case q.Aborted:
+			w.answered(p, probe.Answer{Outcome: metrics.ProbeTimeout, Took: took})
 		case q.Rejected || q.Failed:
 			w.answered(p, probe.Answer{Outcome: metrics.ProbeServerError})
 		case q.Done > 0 && took <= p.Timeout():

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -33,5 +35,61 @@ func TestTruthIsDetection(t *testing.T) {
 	}
 	if _, _, due := quiet.burn(0); due {
 		t.Error("a page is due within the objective")
+	}
+}
+
+// fleet is one replica under little load.
+func fleet(r metrics.Runtime) Fleet {
+	p := drill.NewProfile("m")
+	p.Swing, p.Failures = 0, 0
+	return Fleet{Profile: p, Replicas: 1, Runtimes: []metrics.Runtime{r}}
+}
+
+// during counts what became of the requests of a time.
+func during(w *World, until time.Duration) (all count) {
+	for i, o := range w.truth.objectives {
+		if o.Signal != slo.Availability {
+			continue
+		}
+		before := len(w.truth.slices[i])
+		w.Advance(until)
+		for _, c := range w.truth.slices[i][before:] {
+			all.events, all.bad = all.events+c.events, all.bad+c.bad
+		}
+	}
+	return all
+}
+
+// Users see what a gateway answers for engines that are gone, what a frontend without workers counts nowhere, and answers
+// that are cut. Who leaves has had no failure.
+func TestTruthOfUsers(t *testing.T) {
+	behind := fleet(metrics.VLLM)
+	behind.ReadsGateway = true
+	for name, c := range map[string]struct {
+		fleet Fleet
+		fault func(w *World)
+		bad   float64 // share of what ends in the minute after
+	}{
+		"nothing":              {fleet(metrics.VLLM), func(*World) {}, 0},
+		"cooldown":             {behind, func(w *World) { w.Replicas[0].Down = true }, 1},
+		"the last worker dies": {fleet(metrics.Dynamo), func(w *World) { w.Replicas[0].LoseWorker() }, 1},
+		"a core hangs":         {fleet(metrics.VLLM), func(w *World) { w.Replicas[0].Engine.Wedged = true }, 0},
+	} {
+		w := New(c.fleet, time.Unix(0, 0), 1)
+		if before := during(w, 10*time.Minute); before.events < 3000 || before.bad > 0 {
+			t.Fatalf("%s: %+v before", name, before)
+		}
+		c.fault(w)
+		after := during(w, 11*time.Minute)
+		if want := c.bad * after.events; after.bad != want || c.bad > 0 && after.events < 250 {
+			t.Errorf("%s: %+v after, want %v bad", name, after, want)
+		}
+		if name != "nothing" {
+			continue
+		}
+		w.Replicas[0].Engine.Kill(w.Now())
+		if cut := during(w, 11*time.Minute+slice); cut.bad == 0 {
+			t.Errorf("%+v when the process is killed: no answer was cut", cut)
+		}
 	}
 }

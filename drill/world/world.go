@@ -40,8 +40,10 @@ type Fleet struct {
 	SeesProcesses bool
 	// Probes makes the exporter ask each replica, ProbesGateway the address of the fleet's users.
 	Probes, ProbesGateway bool
-	// ReadsGateway makes the exporter read the page of the gateway at that address, which is LiteLLM's.
+	// ReadsGateway makes the exporter read the page of the gateway at that address, and that gateway send the users'
+	// requests. Gateway is its runtime. Default: LiteLLM.
 	ReadsGateway bool
+	Gateway      metrics.Runtime
 }
 
 // Configured returns the objectives by which the exporter counts.
@@ -63,6 +65,8 @@ type World struct {
 	Traffic  *drill.Traffic // for all replicas together
 	// ExporterDown stops the exporter from answering; afterwards it starts anew.
 	ExporterDown bool
+	// NodeDown takes the node's other targets of Prometheus with it.
+	NodeDown bool
 	// Favours limits the router to the first so many replicas; 0 means all.
 	Favours int
 	// ManagerDead means that the fabric manager's process has ended. GPUs keep the state that it left.
@@ -85,7 +89,7 @@ type World struct {
 
 	held    []*drill.Request
 	truth   *truth
-	gateway *drill.LiteLLM
+	gateway drill.Gateway
 	epoch   time.Time // the time at which now was zero
 	now     time.Duration
 	random  *rand.Rand // of probes, and of what the gateway fails
@@ -122,10 +126,16 @@ const Namespace = "prod"
 func New(f Fleet, epoch time.Time, seed uint64) *World {
 	load := f.Profile.Load
 	load.Arrivals *= float64(f.Replicas)
-	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: newTruth(f.Configured()), epoch: epoch, random: rand.New(rand.NewPCG(seed, 2)), gateway: drill.NewLiteLLM(f.Profile.Model)}
+	w := &World{Fleet: f, Traffic: drill.NewTraffic(load, seed), truth: newTruth(f.Configured()), epoch: epoch, random: rand.New(rand.NewPCG(seed, 2))}
+	var hosts []string
+	for i := range f.Replicas {
+		hosts = append(hosts, host(i))
+	}
+	w.gateway = drill.NewGateway(f.Gateway, f.Profile.Model, hosts)
 	for i := range f.Replicas {
 		n := strconv.Itoa(i)
-		r := &Replica{world: w, Runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, Pod: f.Profile.Model + "-" + n, Host: "10.0.0.1" + n + ":8000", GPU: newGPU(i)}
+		r := &Replica{world: w, Runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, Pod: f.Profile.Model + "-" + n, Host: host(i), GPU: newGPU(i)}
+		r.Profile.Descriptors = 31 + int((seed+uint64(i))%8)
 		r.Profile.Started = epoch.Add(-24 * time.Hour)
 		if f.Ranks && i > 0 {
 			r.Profile.Rank, r.Pod, r.Host = i, w.Replicas[0].Pod, w.Replicas[0].Host
@@ -141,9 +151,12 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 	return w
 }
 
+// host returns the address of a replica's engine.
+func host(i int) string { return "10.0.0.1" + strconv.Itoa(i) + ":8000" }
+
 // observe returns who watches an engine besides its page: the truth, and the gateway before it.
 func (w *World) observe(r *Replica, page drill.Observer) drill.Observer {
-	return w.gateway.Before(w.truth.watch(page, r.identity()))
+	return w.gateway.Before(w.truth.watch(page, r.identity()), r.Host)
 }
 
 // Restart restarts the engine's process. Its port stays closed until the model is loaded.
@@ -156,6 +169,16 @@ func (r *Replica) Restart(loading time.Duration) {
 	r.Down, r.Gone = loading > 0, false
 	r.GPU.readyAt = r.world.now + loading
 }
+
+// LoseWorker kills the worker of a Dynamo; the frontend stays, and fails what it is asked.
+func (r *Replica) LoseWorker() {
+	r.Engine.Kill(r.world.now)
+	r.Engine.Broken = true
+	r.page.(*drill.Dynamo).LoseWorker(r.world.now)
+}
+
+// Mistype makes clients of a Dynamo ask for a model that does not exist.
+func (r *Replica) Mistype(requests int) { r.page.(*drill.Dynamo).Mistype(requests) }
 
 // LeaveGPU moves a share of the weights of an Ollama from GPU memory to the host's, which makes it a factor slower.
 func (r *Replica) LeaveGPU(share, factor float64) {
@@ -244,6 +267,7 @@ func (w *World) Advance(to time.Duration) {
 				r.Engine.Advance(until)
 				r.GPU.advance(until-w.now, r.Engine.Busy()-before, r.Engine)
 			} else {
+				r.Engine.Kill(w.now)
 				r.GPU.advance(until-w.now, 0, r.Engine)
 				if w.ExporterDown { // the only other client
 					r.GPU.letGo()
@@ -270,15 +294,48 @@ func (w *World) send(requests []*drill.Request) {
 		w.held = nil
 	}
 	for _, q := range requests {
-		if w.gatewayFails() {
-			w.gateway.Answered(cmp.Or(w.GatewayStatus, http.StatusBadGateway))
-			w.truth.unreached(slo.Engine{Runtime: metrics.LiteLLM, Model: w.Fleet.Profile.Model, Namespace: Namespace, Role: metrics.GatewayRole})
+		if w.Fleet.ReadsGateway || w.GatewayFails > 0 {
+			if to, status := w.pass(q.Arrival); to != nil {
+				to.Engine.Offer(q)
+			} else if status >= http.StatusBadRequest {
+				w.truth.unreached(slo.Engine{Runtime: w.Fleet.gateway(), Model: w.Fleet.Profile.Model, Namespace: Namespace, Role: metrics.GatewayRole})
+			}
 		} else if r := w.route(); r != nil {
 			r.Engine.Offer(q)
 		} else if w.Hold {
 			w.held = append(w.held, q)
 		}
 	}
+}
+
+// gateway returns the runtime of the fleet's gateway.
+func (f Fleet) gateway() metrics.Runtime { return cmp.Or(f.Gateway, metrics.LiteLLM) }
+
+// pass returns the replica to which the gateway sends a request, or what it answers itself. It notices that a port is
+// closed when it asks.
+func (w *World) pass(now time.Duration) (to *Replica, status int) {
+	w.gateway.Arrived()
+	if w.gatewayFails() {
+		status = cmp.Or(w.GatewayStatus, http.StatusBadGateway)
+		w.gateway.Answered(status)
+		return nil, status
+	}
+	first := w.next
+	for i := range w.Replicas {
+		n := (first + 1 + i) % len(w.Replicas)
+		r := w.Replicas[n]
+		if !w.gateway.Tries(r.Host, now) {
+			continue
+		}
+		w.next = n
+		if !r.Down {
+			return r, http.StatusOK
+		}
+		if status = w.gateway.Refused(r.Host, now); status != 0 {
+			return nil, status
+		}
+	}
+	return nil, w.gateway.NoneLeft()
 }
 
 // route picks the next replica whose port is open: health checks see no more than that.

@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/model"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// ends counts how requests ended, by outcome.
+type ends map[metrics.Outcome]float64
+
+// endsOf adds up the requests of an exposition.
+func endsOf(s samples) ends {
+	n := ends{}
+	for _, sample := range s {
+		if sample.labels.Get(model.MetricNameLabel) == metrics.Requests.Name && sample.value != 0 {
+			n[metrics.Outcome(sample.labels.Get(metrics.LabelOutcome))] += sample.value
+		}
+	}
+	return n
+}
+
+func total(t *testing.T, s samples, query string) (sum float64) {
+	t.Helper()
+	for _, v := range s.get(t, query) {
+		sum += v
+	}
+	return sum
+}
+
+// TestEnds has one end of a request on a page each.
+func TestEnds(t *testing.T) {
+	availability := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
+	for _, c := range []struct {
+		series string
+		want   metrics.Outcome // none: nobody's request
+	}{
+		{`dynamo_frontend_requests_total{model="m",status="error",error_type="unavailable"}`, metrics.OutcomeError}, // no worker is left: 503, and no overload
+		{`dynamo_frontend_requests_total{model="m",status="error",error_type="overload"}`, metrics.OutcomeRejected},
+		{`lmdeploy:request_success_total{model_name="m",engine="0",finished_reason="ResponseType.OUT_OF_MEMORY"}`, metrics.OutcomeError},
+		{`lmdeploy:request_success_total{model_name="m",engine="0",finished_reason="ResponseType.NO_QUEUE"}`, metrics.OutcomeError},
+		{`lmdeploy:request_success_total{model_name="m",engine="0",finished_reason="ResponseType.NOT_SUPPORTED"}`, metrics.OutcomeInvalid},
+		{`lmdeploy:request_success_total{model_name="m",engine="0",finished_reason="ResponseType.PREFIX_CACHE_CONFLICT"}`, metrics.OutcomeInvalid},
+		{`lmdeploy:request_success_total{model_name="m",engine="0",finished_reason="ResponseType.NEW"}`, metrics.OutcomeUnknown},
+		{`litellm_proxy_total_requests_metric_total{requested_model="m",route="/v1/chat/completions",status_code="529"}`, metrics.OutcomeRejected},
+		{`litellm_proxy_total_requests_metric_total{requested_model="m",status_code="None"}`, metrics.OutcomeUnknown}, // the metric of failures is switched off
+		{`litellm_proxy_total_requests_metric_total{route="/v1/models",status_code="401"}`, ""},
+		{`litellm_proxy_total_requests_metric_total{requested_model="",route="None",status_code="200"}`, ""}, // its own checks of health
+		{`litellm_proxy_failed_requests_metric_total{requested_model="m",route="/v1/responses",exception_class="KeyError",exception_status="None"}`, metrics.OutcomeError},
+		{`litellm_proxy_failed_requests_metric_total{requested_model="m",route="/v1/responses",exception_class="Exception",exception_status="None"}`, metrics.OutcomeUnknown},
+		{`istio_requests_total{reporter="source",destination_service_name="m",response_code="529"}`, metrics.OutcomeRejected},
+		{`ray_serve_num_http_requests_total{application="m",route="/v1",status_code="408"}`, metrics.OutcomeError},
+		{`ray_serve_num_http_requests_total{application="m",route="/v1",status_code="503"}`, metrics.OutcomeRejected},
+		{`ray_serve_num_http_requests_total{application="",route="/nowhere",status_code="404"}`, ""},
+	} {
+		name, _, _ := strings.Cut(c.series, "{")
+		s := requestsOf(t, availability, fmt.Sprintf("# TYPE %s counter\n%s 7\n", name, c.series))
+		want := ends{c.want: 7}
+		if c.want == "" {
+			want = ends{}
+		}
+		if got := endsOf(s); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: %v, want %v", c.series, got, want)
+		}
+	}
+}
+
+// TestRaySumsAreNotKept: Ray adds up the middles of buckets, so that two requests of 20 s sum to 70 s.
+func TestRaySumsAreNotKept(t *testing.T) {
+	s := page(t, "ray_serve/2.50-loaded.prom")
+	s.want(t, `llm_engine_request_duration_seconds_sum`)
+	s.want(t, `llm_engine_request_duration_seconds_count`, 3313)
+}
+
+// TestWhatClientsSaw reads pages of real programs while a client kept a record of its own. Where a row has an earlier page
+// of the same process, what counts is what happened between the two.
+func TestWhatClientsSaw(t *testing.T) {
+	availability := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
+	for _, c := range []struct {
+		before, after string
+		good, bad     float64 // as the client saw; all others are no events
+		ends          ends
+	}{
+		{"", "vllm_router/v0.1.17-load.prom", 26, 0, ends{metrics.OutcomeSuccess: 26}},
+		{"vllm_router/v0.1.17-429.prom", "vllm_router/v0.1.17-all500.prom", 0, 6, ends{metrics.OutcomeError: 6}},
+		{"", "litellm/v1.106.2-load.prom", 12, 0, ends{metrics.OutcomeSuccess: 12}}, // and two look-ups of its page without a key
+		{"litellm/v1.106.2-load.prom", "litellm/v1.106.2-solo-500.prom", 0, 6, ends{metrics.OutcomeRejected: 6}},
+		{"litellm/v1.106.2-llama.prom", "litellm/v1.106.2-refused.prom", 0, 8, ends{metrics.OutcomeError: 3, metrics.OutcomeRejected: 5}}, // 3 x 500, 5 x 429
+		{"", "smg/sglang-router-v0.3.2-load.prom", 26, 0, ends{metrics.OutcomeSuccess: 26}},
+		{"smg/sglang-router-v0.3.2-400.prom", "smg/sglang-router-v0.3.2-429.prom", 0, 3, ends{metrics.OutcomeRejected: 2, metrics.OutcomeError: 1}}, // 2 x 429, 1 x 503
+		{"smg/sglang-router-v0.3.2-429.prom", "smg/sglang-router-v0.3.2-all500.prom", 0, 6, ends{metrics.OutcomeError: 6}},                          // no worker is left
+		{"", "dynamo/frontend-v1.6.0-reject.prom", 9, 31, ends{metrics.OutcomeSuccess: 9, metrics.OutcomeRejected: 31}},                             // 31 x 529
+		// Of 38 failures, 13 were answered 503; the frontend counts 4 of these without their model, and 404 nowhere.
+		{"dynamo/frontend-v1.6.0-migration.prom", "dynamo/frontend-v1.6.0-allkilled.prom", 0, 13, ends{metrics.OutcomeError: 13, metrics.OutcomeInvalid: 4}},
+		{"dynamo/frontend-v1.6.0-badreq.prom", "dynamo/frontend-v1.6.0-killed.prom", 113, 13, ends{metrics.OutcomeSuccess: 113, metrics.OutcomeError: 13}},
+	} {
+		read := func(name string) (n ends, events, bad float64) {
+			if name == "" {
+				return ends{}, 0, 0
+			}
+			s := requestsOf(t, availability, readPage(t, name))
+			return endsOf(s), total(t, s, `llm_slo_events_total`), total(t, s, `llm_slo_bad_events_total`)
+		}
+		was, eventsBefore, badBefore := read(c.before)
+		got, events, bad := read(c.after)
+		for outcome, n := range was {
+			if got[outcome] -= n; got[outcome] == 0 {
+				delete(got, outcome)
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(c.ends) {
+			t.Errorf("%s: %v, want %v", c.after, got, c.ends)
+		}
+		events, bad = events-eventsBefore, bad-badBefore
+		if events-bad != c.good || bad != c.bad {
+			t.Errorf("%s: %v good and %v bad, the client saw %v and %v", c.after, events-bad, bad, c.good, c.bad)
+		}
+	}
+}
+
+// TestRoutersAreNoEngines: names that begin like an engine's are not the engine's.
+func TestRoutersAreNoEngines(t *testing.T) {
+	page(t, "vllm_router/v0.1.17-load.prom").want(t, `llm_engine_up{runtime="vllm_router"}`, 1)
+	for _, name := range []string{"vllm_cost_total", "vllm:request_success:rate5m", "sglang_exporter_up", "lmdeploy_jobs", "llamacpp_swap_requests_total", "te_nant_requests_total"} {
+		parse(t, mapped(t, "# TYPE "+name+" counter\n"+name+" 7\n")).want(t, `llm_engine_up{runtime=""}`, 0)
+	}
+}
+
+// TestWholeAnswersAreNoFirstTokens: Xinference observes an answer that is not streamed as if all of it were its first token.
+func TestWholeAnswersAreNoFirstTokens(t *testing.T) {
+	const name = "xinference:time_to_first_token_seconds"
+	series := func(stream, part string, n float64) string {
+		return fmt.Sprintf("%s_%s{model_uid=\"m\",stream=%q} %v\n", name, part, stream, n)
+	}
+	page := "# TYPE " + name + " histogram\n"
+	for stream, n := range map[string]float64{"true": 3, "false": 40} {
+		page += fmt.Sprintf("%s_bucket{model_uid=\"m\",stream=%q,le=\"+Inf\"} %v\n", name, stream, n) + series(stream, "count", n) + series(stream, "sum", n)
+	}
+	parse(t, mapped(t, page)).want(t, `llm_engine_time_to_first_token_seconds_count`, 3)
+}
+
+// TestMadeUpNamesAreNoModels: a client's typo has no objective, no info series, and does not take its model from a page that
+// names none beside its answers.
+func TestMadeUpNamesAreNoModels(t *testing.T) {
+	availability := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
+	for _, c := range []struct{ page, model, typo string }{
+		{"smg/sglang-router-v0.3.2-all500.prom", "up", "nosuchmodel"},
+		{"litellm/v1.106.2-refused.prom", "solo", "other"}, // LiteLLM's own word for them
+		{"dynamo/frontend-v1.6.0-allkilled.prom", "Tiny/Mock", "unknown_model"},
+	} {
+		s := requestsOf(t, availability, readPage(t, c.page))
+		s.want(t, `{model_name="`+c.typo+`",__name__!="llm_engine_requests_total",__name__!~"llm_gateway_.+|.+_(bucket|sum|count)"}`)
+		s.want(t, `llm_engine_info{model_name="other"}`)
+		s.want(t, `llm_slo_events_total{model_name="other"}`)
+		s.want(t, `llm_slo_counted{model_name="`+c.model+`"}`, 1)
+		if total(t, s, `llm_engine_requests_total{model_name="`+c.model+`",outcome!="success"}`) == 0 {
+			t.Errorf("%s: no failure of %s", c.page, c.model)
+		}
+	}
+}
+
+// TestNameIsServedLater: a model whose first requests fail leaves the pool of names when one ends well, and the pool does
+// not fall, which Prometheus would take for a restart.
+func TestNameIsServedLater(t *testing.T) {
+	const page = `# TYPE litellm_proxy_total_requests_metric_total counter
+litellm_proxy_total_requests_metric_total{requested_model="late",status_code="500"} 40
+litellm_proxy_total_requests_metric_total{requested_model="typo",status_code="500"} 3
+`
+	e := serve(t, page)
+	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}, Log: discard})
+	s := parse(t, exposition(t, c))
+	s.want(t, `llm_engine_requests_total{model_name="other"}`, 43)
+	s.want(t, `llm_slo_events_total`)
+	e.page = page + "litellm_proxy_total_requests_metric_total{requested_model=\"late\",status_code=\"200\"} 1\n"
+	s = parse(t, exposition(t, c))
+	s.want(t, `llm_engine_requests_total{model_name="other"}`, 43)
+	s.want(t, `llm_engine_requests_total{model_name="late",outcome="error"}`, 40)
+	s.want(t, `llm_slo_bad_events_total{model_name="late"}`, 40)
+	e.page = strings.ReplaceAll(e.page, `"typo",status_code="500"} 3`, `"typo",status_code="500"} 5`)
+	parse(t, exposition(t, c)).want(t, `llm_engine_requests_total{model_name="other"}`, 45)
+}
+
+// TestDifferenceDoesNotFall: an endpoint picker counts the end of an answer before it counts that it was an error.
+func TestDifferenceDoesNotFall(t *testing.T) {
+	counts := func(ended, failed int) string {
+		return fmt.Sprintf(`# TYPE inference_objective_request_duration_seconds histogram
+inference_objective_request_duration_seconds_bucket{model_name="m",target_model_name="m",le="+Inf"} %d
+inference_objective_request_duration_seconds_sum{model_name="m",target_model_name="m"} 9
+inference_objective_request_duration_seconds_count{model_name="m",target_model_name="m"} %d
+# TYPE inference_objective_request_total counter
+inference_objective_request_total{model_name="m",target_model_name="m"} 100
+# TYPE inference_objective_request_error_total counter
+inference_objective_request_error_total{model_name="m",target_model_name="m",error_code="ModelServerError"} %d
+`, ended, ended, failed)
+	}
+	e := serve(t, counts(60, 9))
+	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}, Log: discard})
+	for _, step := range []struct {
+		ended, failed int
+		good, events  float64
+	}{{60, 9, 51, 60}, {62, 9, 53, 62}, {62, 11, 53, 64}, {64, 11, 53, 64}, {67, 12, 55, 67}} {
+		e.page = counts(step.ended, step.failed)
+		s := parse(t, exposition(t, c))
+		s.want(t, `llm_engine_requests_total{outcome="success"}`, step.good)
+		s.want(t, `llm_slo_events_total`, step.events)
+	}
+}
+
+// TestModelWithoutWorkers: a frontend whose last worker is gone answers on, keeps what it said about the model, and fails
+// each request.
+func TestModelWithoutWorkers(t *testing.T) {
+	e := serve(t, readPage(t, "dynamo/frontend-v1.6.0-noworker.prom"))
+	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
+	for _, state := range []struct {
+		page   string
+		reason string
+		up     float64
+	}{
+		{"dynamo/frontend-v1.6.0-noworker.prom", "no_worker", 0}, // nor has one come yet
+		{"dynamo/frontend-v1.6.0-migration.prom", "", 1},
+		{"dynamo/frontend-v1.6.0-allkilled.prom", "no_worker", 0},
+		{"dynamo/frontend-v1.6.0-migration.prom", "", 1},
+	} {
+		e.page = readPage(t, state.page)
+		s := parse(t, exposition(t, c))
+		s.want(t, `llm_engine_up{reason="`+state.reason+`",runtime="dynamo"}`, state.up)
+		s.want(t, `llm_engine_up`, state.up) // and no worker is read on it
+		if strings.Contains(state.page, "killed") {
+			s.want(t, `llm_engine_info{model_name="Tiny/Mock"}`, 1) // so that rules know what is down
+		}
+	}
+	page(t, "dynamo/frontend-0.7.prom").want(t, `llm_engine_up`, 1) // says nothing of readiness
+}

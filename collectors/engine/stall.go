@@ -1,0 +1,341 @@
+package engine
+
+import (
+	"math"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// What proves that an engine stands still. A false alarm is worse than some delay.
+const (
+	// traffic is the window in which the exporter learns how many answers are due, and what is open at rest. It is kept in
+	// so many parts.
+	traffic = time.Hour
+	parts   = 12
+	// unproven is how long an engine must stand still when little traffic was due: a step that compiles kernels or
+	// computes a long prompt may take minutes.
+	unproven = 5 * time.Minute
+	// manyDue is how many answers must have been due meanwhile to prove that there is work. Gauges alone do not: when
+	// clients cancel all that runs, vLLM shows it until its next step (vllm#22545).
+	manyDue = 20
+	// someDue is how many answers must have been due to believe that new connections are those of requests.
+	someDue = 3
+	// newRequests and newFiles are how many requests or open files more than at the last progress prove work. Fewer may
+	// be a request that the server forgot to take off its gauge, or a log file and the connections of scrapers.
+	newRequests, newFiles = 2, 4
+	// connected is how many new connections at most are asked for while much traffic is due.
+	connected = 20
+	// leavers is how many clients must give up without an answer, and leaving for how long, to prove that others wait.
+	leavers, leaving = 2, time.Minute
+	// settling is how long answers may take to leave the server after their last token.
+	settling = 5 * time.Second
+)
+
+// sight is what one reading shows of a unit. NaN stands for what the page does not show.
+type sight struct {
+	at       time.Time
+	start    float64   // of the process, unix time
+	moves    []float64 // by unit.moves
+	good     float64   // answers that ended well
+	bad      float64   // answers that ended badly
+	load     float64   // requests that run or wait, as the scheduler says
+	held     float64   // requests that the server holds, or open files
+	files    bool      // held counts open files
+	answered float64   // good answers of the server
+	asleep   bool
+}
+
+// see reads a unit off the page.
+func (t *target) see(u *unit, now time.Time) sight {
+	add := func(lines []line) (v float64) {
+		for i := range lines {
+			if one := lines[i].eval(t.values); one > 0 && !math.IsInf(one, 0) {
+				v += one
+			}
+		}
+		return v
+	}
+	r := sight{at: now, start: math.NaN(), held: math.NaN(), answered: math.NaN(), asleep: t.plan.sleeping(t.values),
+		good: add(u.good), bad: add(u.bad), load: add(u.load)}
+	for i := range u.moves {
+		r.moves = append(r.moves, u.moves[i].eval(t.values))
+	}
+	if t.plan.start != nil {
+		r.start = t.plan.start.value(t.values)
+	}
+	if u.whole {
+		h := t.plan.held
+		r.answered = addUp(h.answered, t.values)
+		if r.held = addUp(h.active, t.values); h.active == nil {
+			r.held, r.files = addUp(h.files, t.values), true
+		}
+	}
+	return r
+}
+
+// past is what earlier readings of a unit told.
+type past struct {
+	last  sight
+	twice bool // it has been read twice since it started
+
+	moved   time.Time // when the last progress was seen, or the first reading made
+	busy    time.Time // since when requests ran or waited at every reading without progress
+	more    time.Time // since when the server has held more than it did at the last progress
+	ended   time.Time // when an answer last ended badly without progress
+	gaveUp  time.Time // when a client first and last gave up without progress, and how many did
+	gives   time.Time
+	givers  float64
+	least   float64   // what the server held since the last progress, at least
+	pending float64   // what it held at the last reading beside the load, if that reading showed progress
+	certain time.Time // since when it has certainly stood still; zero if it has not
+
+	hour [parts]part
+}
+
+// part is a part of the last hour, by its number since 1970.
+type part struct {
+	number    int64
+	good      float64 // answers
+	low, high float64 // open files beside those of the load, while there was progress
+	rest      bool    // low is known
+	open      bool    // high is known
+}
+
+// observe remembers a reading and adds to the snapshot what it tells together with the ones before.
+func (t *target) observe(s *snapshot) {
+	now, known := t.config.Now(), make(map[string]*past, len(t.plan.units))
+	for i := range t.plan.units {
+		u := &t.plan.units[i]
+		p := t.pasts[u.progress]
+		if p == nil {
+			p = &past{}
+		}
+		known[u.progress] = p
+		p.see(u, t.see(u, now))
+	}
+	t.pasts = known
+	for i := range t.plan.units {
+		u := &t.plan.units[i]
+		if p := known[u.progress]; u.whole && !math.IsNaN(p.last.held) {
+			s.append(metrics.RequestsInFlight, u.inFlight, p.inFlight())
+			s.append(metrics.MetricSourceInfo, t.plan.inFlight, 1)
+		}
+	}
+	for i := range t.plan.units {
+		u := &t.plan.units[i]
+		if p := known[u.progress]; p.twice && len(u.moves) > 0 {
+			s.append(metrics.EngineLastProgress, u.progress, float64(p.moved.UnixMilli())/1000)
+		}
+	}
+	for i := range t.plan.units {
+		u := &t.plan.units[i]
+		if p := known[u.progress]; p.twice && u.patience() > 0 {
+			s.append(metrics.EngineStalled, u.stalled, p.stalled())
+		}
+	}
+}
+
+// patience returns how long progress of a unit may take to show while it has work; 0 if it shows none.
+func (u *unit) patience() time.Duration {
+	switch {
+	case u.steps:
+		return time.Minute
+	case u.perStep && u.cache:
+		return 5 * time.Minute
+	case u.perStep, !u.tokens && len(u.good) > 0:
+		return 10 * time.Minute
+	case u.tokens:
+		return 30 * time.Minute
+	}
+	return 0
+}
+
+// see takes in a reading.
+func (p *past) see(u *unit, r sight) {
+	restarted := p.last.start != r.start && !math.IsNaN(p.last.start) && !math.IsNaN(r.start)
+	moved := len(p.last.moves) != len(r.moves)
+	for i := 0; !moved && !restarted && i < len(r.moves); i++ {
+		counter, v, before := u.moves[i].family.Kind != metrics.Gauge, r.moves[i], p.last.moves[i]
+		restarted = counter && u.moves[i].fold == nil && v < before
+		moved = v > before || v < before && !counter
+	}
+	switch {
+	case p.last.at.IsZero() || restarted:
+		*p = past{moved: r.at, least: r.held, pending: math.NaN()}
+	case moved:
+		p.learn(r)
+		*p = past{hour: p.hour, moved: r.at, least: r.held, pending: p.pending, twice: true}
+	default:
+		p.twice, p.pending = true, math.NaN()
+		p.stand(r)
+		p.judge(u, r)
+	}
+	if p.last = r; r.load > 0 && p.busy.IsZero() {
+		p.busy = r.at
+	}
+}
+
+// learn remembers what a reading with progress shows of the traffic and of the files that are open at rest.
+func (p *past) learn(r sight) {
+	number := r.at.UnixNano() / int64(traffic/parts)
+	now := &p.hour[number%parts]
+	if now.number != number {
+		*now = part{number: number}
+	}
+	now.good += max(0, r.good-p.last.good)
+	if !r.files || math.IsNaN(r.held) {
+		return
+	}
+	beside := r.held - r.load
+	if !now.open || beside > now.high {
+		now.high, now.open = beside, true
+	}
+	low := p.pending // the gauges were right then: the engine went on
+	if p.pending = beside; r.load == 0 {
+		low = beside
+	}
+	if !math.IsNaN(low) && (!now.rest || low < now.low) {
+		now.low, now.rest = low, true
+	}
+}
+
+// stand takes in a reading without progress.
+func (p *past) stand(r sight) {
+	if r.load == 0 {
+		p.busy = time.Time{}
+	}
+	if r.bad > p.last.bad {
+		p.ended = r.at
+	}
+	if n := r.answered - p.last.answered; n > 0 && p.last.at.Sub(p.moved) >= settling {
+		p.givers, p.gives = p.givers+n, r.at
+		if p.gaveUp.IsZero() {
+			p.gaveUp = r.at
+		}
+	}
+	p.least = min(p.least, r.held)
+	least := float64(newRequests)
+	if r.files {
+		least = newFiles
+	}
+	switch {
+	case !(p.above(r) >= least):
+		p.more = time.Time{}
+	case p.more.IsZero():
+		p.more = r.at
+	}
+}
+
+// judge decides whether a unit that shows no progress certainly has work.
+func (p *past) judge(u *unit, r sight) {
+	d := u.patience()
+	if d == 0 || r.asleep {
+		p.certain = time.Time{}
+		return
+	}
+	busy := !p.busy.IsZero() && !p.idle(r)
+	leave := p.givers > 0 && r.at.Sub(p.gives) <= unproven
+	if !p.certain.IsZero() {
+		if !busy && !leave && !(p.above(r) >= 1) {
+			p.certain = time.Time{}
+		}
+		return
+	}
+	wait := max(d, unproven)
+	if p.due(r.at, d) >= manyDue {
+		wait = d
+	}
+	more := !p.more.IsZero() && (!r.files || p.givers > 0 || p.ofClients(r.at))
+	if r.files && p.above(r) < min(connected, p.due(r.at, d)/4) {
+		wait = max(d, unproven)
+	}
+	switch {
+	case busy && r.at.Sub(p.busy) >= d && (p.due(r.at, d) >= manyDue && r.load >= 2 || r.at.Sub(p.ended) <= d/2):
+		p.certain = p.busy
+	case busy && r.at.Sub(p.busy) >= wait && (more || p.givers > r.load):
+		p.certain = p.busy
+	case more && r.at.Sub(p.more) >= wait:
+		p.certain = p.more
+	case leave && p.givers >= max(leavers, r.load+1) && p.gives.Sub(p.gaveUp) >= leaving && r.at.Sub(p.moved) >= wait:
+		p.certain = p.gaveUp
+	}
+}
+
+// ofClients reports whether the traffic of the last hour explains new connections, and did not end long before them.
+func (p *past) ofClients(now time.Time) bool {
+	silence := p.more.Sub(p.moved)
+	return p.due(now, now.Sub(p.moved)) >= someDue && (silence <= 2*time.Minute || p.due(now, silence) <= manyDue)
+}
+
+// due returns how many answers the last hour leads to expect in some time.
+func (p *past) due(now time.Time, within time.Duration) float64 {
+	good, oldest := 0.0, now
+	for _, h := range p.hour {
+		if from := time.Unix(0, h.number*int64(traffic/parts)); h.number > 0 && now.Sub(from) < traffic {
+			good += h.good
+			if from.Before(oldest) {
+				oldest = from
+			}
+		}
+	}
+	return good / max(now.Sub(oldest), traffic/parts).Seconds() * within.Seconds()
+}
+
+// files returns how many files the server's process has open at rest, between a lower and an upper bound.
+func (p *past) files(now time.Time) (low, high float64) {
+	low, high = math.Inf(-1), math.Inf(-1)
+	for _, h := range p.hour {
+		if now.Sub(time.Unix(0, h.number*int64(traffic/parts))) >= traffic {
+			continue
+		}
+		if h.open {
+			high = max(high, h.high)
+		}
+		if h.rest && (math.IsInf(low, -1) || h.low < low) {
+			low = h.low
+		}
+	}
+	return low, high
+}
+
+// above returns what the server holds beyond what it held at the last progress, and beyond what is open at rest.
+func (p *past) above(r sight) float64 {
+	if !r.files {
+		return r.held - p.least
+	}
+	_, high := p.files(r.at)
+	return r.held - max(high, p.least)
+}
+
+// idle reports whether the server shows that no request is there, whatever the gauges repeat.
+func (p *past) idle(r sight) bool {
+	if !r.files {
+		return r.held == 0
+	}
+	low, _ := p.files(r.at)
+	return r.held <= low
+}
+
+// inFlight returns how many requests the server holds.
+func (p *past) inFlight() float64 {
+	r := p.last
+	if !r.files {
+		return r.held
+	}
+	switch {
+	case p.idle(r) && !p.moved.Equal(r.at):
+		return 0
+	case p.moved.Equal(r.at):
+		return r.load
+	}
+	return max(r.load, p.above(r))
+}
+
+// stalled returns for how many seconds the unit has certainly stood still.
+func (p *past) stalled() float64 {
+	if p.certain.IsZero() {
+		return 0
+	}
+	return p.last.at.Sub(p.certain).Seconds()
+}

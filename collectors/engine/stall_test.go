@@ -1,0 +1,306 @@
+package engine
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// played is a captured page whose numbers a test moves on, read by the real collector in the test's own time.
+type played struct {
+	*fakeEngine
+	t         testing.TB
+	collector *Collector
+	now       time.Time
+	values    map[string]float64 // by series, as the page writes them
+	order     []string
+	last      samples
+}
+
+func play(t testing.TB, name string) *played {
+	p := &played{fakeEngine: serve(t, readPage(t, name)), t: t, now: time.Unix(1795403200, 0), values: map[string]float64{}}
+	p.order = strings.SplitAfter(p.page, "\n")
+	p.collector = collectorWith(t, Config{Targets: []TargetConfig{{URL: p.URL}}, Now: func() time.Time { return p.now }, Log: discard})
+	return p
+}
+
+// set gives the series that begin so a value; add moves them on by as much.
+func (p *played) set(prefix string, value float64) {
+	p.edit(prefix, func(float64) float64 { return value })
+}
+func (p *played) add(prefix string, n float64) {
+	p.edit(prefix, func(v float64) float64 { return v + n })
+}
+
+func (p *played) edit(prefix string, to func(float64) float64) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found := false
+	for i, line := range p.order {
+		if series, number, ok := strings.Cut(line, " "); ok && strings.HasPrefix(line, prefix) {
+			var v float64
+			fmt.Sscan(number, &v)
+			p.order[i], found = fmt.Sprintf("%s %v\n", series, to(v)), true
+		}
+	}
+	if !found {
+		p.t.Fatalf("no %s on the page", prefix)
+	}
+	p.page = strings.Join(p.order, "")
+}
+
+// pass reads the page every so often for a time, and moves it on before each reading.
+func (p *played) pass(long, every time.Duration, move func()) {
+	for end := p.now.Add(long); p.now.Before(end); {
+		p.now = p.now.Add(every)
+		if move != nil {
+			move()
+		}
+		p.last = parse(p.t, exposition(p.t, p.collector))
+	}
+}
+
+const tick = 15 * time.Second
+
+// serves moves vLLM's page on by the answers of an interval.
+func (p *played) serves(answers float64) {
+	p.add(`vllm:request_success_total{engine="0",finished_reason="stop"`, answers)
+	p.add(`http_requests_total{handler="/v1/completions",method="POST",status="2xx"}`, answers)
+	p.add(`vllm:time_to_first_token_seconds_count`, answers)
+	p.add(`vllm:generation_tokens_total`, 50*answers)
+	p.add(`vllm:iteration_tokens_total_count`, 20*answers)
+}
+
+// shows sets what runs, and what is open besides.
+func (p *played) shows(running, files float64) {
+	p.set("vllm:num_requests_running", running)
+	p.set("process_open_fds", files)
+}
+
+const givesUp = `http_requests_total{handler="/v1/completions",method="POST",status="2xx"}`
+
+func (p *played) wants(stalled, inFlight float64) {
+	p.t.Helper()
+	p.last.want(p.t, metrics.EngineStalled.Name, stalled)
+	p.last.want(p.t, metrics.RequestsInFlight.Name, inFlight)
+}
+
+// TestHangOfVLLM: gauges are written after a step, so a hang that begins idle leaves them at 0 for ever. The figures are
+// those of the captured engine: 34 files at rest, 46 with 12 idle connections, 60 with 26 requests that hang.
+func TestHangOfVLLM(t *testing.T) {
+	hour := func(answers float64) *played {
+		p := play(t, "vllm/v0.32.0-healthy.prom")
+		p.pass(30*time.Minute, tick, func() { p.serves(answers); p.shows(0, 34); p.pass(0, tick, nil) })
+		p.wants(0, 0)
+		return p
+	}
+	t.Run("begins idle", func(*testing.T) {
+		p := hour(15) // one a second
+		p.pass(time.Minute, tick, func() { p.add("process_open_fds", 15) })
+		p.wants(0, 60)
+		p.pass(time.Minute, tick, func() { p.add("process_open_fds", 15) })
+		p.wants(105, 120) // since it was first seen
+		p.pass(10*time.Minute, tick, nil)
+		p.wants(705, 120)
+		p.pass(tick, tick, func() { p.serves(1); p.shows(8, 150) })
+		p.wants(0, 8)
+	})
+	t.Run("begins idle, little traffic", func(t *testing.T) {
+		p := hour(0.5)
+		p.pass(8*time.Minute, tick, func() { p.add("process_open_fds", 0.5) })
+		if v := p.last.get(t, metrics.EngineStalled.Name); len(v) != 1 || v[0] < 300 {
+			t.Errorf("stalled for %v", v)
+		}
+	})
+	t.Run("begins idle, just after a queue", func(*testing.T) {
+		p := hour(15)
+		p.pass(tick, tick, func() { p.serves(15); p.shows(351, 388) }) // captured
+		p.pass(tick, tick, func() { p.shows(0, 37) })
+		p.pass(5*time.Minute, tick, func() { p.add("process_open_fds", 15) })
+		p.wants(285, 300)
+	})
+	t.Run("begins busy", func(*testing.T) {
+		p := hour(15)
+		p.pass(tick, tick, func() { p.serves(15); p.shows(8, 42) })
+		p.pass(time.Minute, tick, nil)
+		p.wants(60, 8)
+	})
+	t.Run("clients give up on an engine that was idle for long", func(t *testing.T) {
+		p := hour(0.5)
+		p.pass(2*time.Hour, tick, nil)
+		p.pass(3*time.Minute, tick, func() { p.set("process_open_fds", 37); p.add(givesUp, 1) })
+		p.last.want(t, metrics.EngineStalled.Name, 165)
+		p.pass(6*time.Minute, tick, func() { p.set("process_open_fds", 34) }) // they are gone
+		p.wants(0, 0)
+	})
+	t.Run("captured", func(t *testing.T) { // 107 hang, one of them shown; 685 have given up
+		p := play(t, "vllm/v0.32.0-wedge.prom")
+		p.shows(1, 42)
+		p.pass(time.Minute, tick, nil)
+		p.pass(10*time.Minute, tick, func() { p.set("process_open_fds", 142); p.add(givesUp, 3) })
+		if v := p.last.get(t, metrics.EngineStalled.Name); len(v) != 1 || v[0] < 300 {
+			t.Errorf("stalled for %v", v)
+		}
+		golden.Compare(t, filepath.Join("testdata", "stalled.prom"), keep(text(t, p.collector.Scrape(t.Context())),
+			metrics.RequestsInFlight, metrics.EngineLastProgress, metrics.EngineStalled))
+	})
+}
+
+// keep returns the lines of some families.
+func keep(page string, families ...*metrics.Family) string {
+	var kept strings.Builder
+	for line := range strings.Lines(page) {
+		for _, f := range families {
+			if strings.Contains(line, f.Name) && !strings.HasPrefix(line, metrics.MetricSourceInfo.Name) {
+				kept.WriteString(line)
+			}
+		}
+	}
+	return kept.String()
+}
+
+// TestNoHangOfVLLM: what looks like work and is none.
+func TestNoHangOfVLLM(t *testing.T) {
+	hour := func(answers float64) *played {
+		p := play(t, "vllm/v0.32.0-healthy.prom")
+		p.pass(30*time.Minute, tick, func() { p.serves(answers); p.shows(0, 34) })
+		return p
+	}
+	never := func(p *played, long, every time.Duration, move func()) {
+		p.t.Helper()
+		for end := p.now.Add(long); p.now.Before(end); {
+			p.pass(every, every, move)
+			for _, v := range p.last.get(p.t, metrics.EngineStalled.Name) {
+				if v != 0 {
+					p.t.Fatalf("stalled for %v s at %s", v, p.now)
+				}
+			}
+		}
+	}
+	t.Run("a pool of idle connections that grows", func(*testing.T) {
+		p := hour(15)
+		never(p, 20*time.Minute, tick, nil)
+		never(p, 40*time.Minute, tick, func() { p.add("process_open_fds", 1) })
+	})
+	t.Run("the pool of the last requests", func(*testing.T) {
+		p := hour(15)
+		never(p, tick, tick, func() { p.serves(12); p.shows(0, 46) })
+		never(p, 20*time.Minute, tick, nil)
+	})
+	t.Run("a pool on an engine that never served", func(t *testing.T) {
+		p := play(t, "vllm/v0.32.0-healthy.prom")
+		p.shows(0, 34)
+		never(p, 2*time.Hour, tick, func() { p.add("process_open_fds", 0.25) })
+	})
+	t.Run("clients cancel all that runs, and its gauge stays", func(t *testing.T) {
+		p := hour(15)
+		p.pass(5*time.Minute, tick, func() { p.serves(15); p.shows(8, 42) })
+		never(p, 30*time.Minute, tick, func() { p.set("process_open_fds", 34) })
+		p.last.want(t, metrics.RequestsInFlight.Name, 0) // the gauge still says 8
+	})
+	t.Run("a step of four minutes", func(*testing.T) {
+		p := hour(0.2)
+		never(p, 4*time.Minute, tick, func() { p.shows(1, 40) })
+		never(p, tick, tick, func() { p.serves(1) })
+	})
+	t.Run("scrapers in a burst", func(*testing.T) {
+		p := hour(15)
+		never(p, time.Second, 20*time.Millisecond, func() { p.add("process_open_fds", 1) })
+		never(p, 5*time.Second, 100*time.Millisecond, func() { p.set("process_open_fds", 34) })
+	})
+	t.Run("answers that leave after the last token, and a pool of another client", func(*testing.T) {
+		p := hour(15)
+		never(p, 2*time.Second, 2*time.Second, func() { p.add(givesUp, 8) })
+		never(p, 20*time.Minute, tick, nil)
+		never(p, 20*time.Minute, tick, func() { p.set("process_open_fds", 39) })
+	})
+	t.Run("scrapers and a log file more after the last request", func(*testing.T) {
+		p := hour(15)
+		never(p, 20*time.Minute, tick, func() { p.set("process_open_fds", 37) })
+	})
+}
+
+// TestMemoryOfProgress: restarts, failed readings, several scrapers.
+func TestMemoryOfProgress(t *testing.T) {
+	at := func(p *played) float64 {
+		v := p.last.get(t, metrics.EngineLastProgress.Name)
+		if len(v) != 1 {
+			t.Fatalf("last progress is %v", v)
+		}
+		return v[0]
+	}
+	p := play(t, "vllm/v0.32.0-healthy.prom")
+	p.pass(tick, tick, nil)
+	p.last.want(t, metrics.EngineLastProgress.Name) // one reading tells nothing
+	p.last.want(t, metrics.EngineStalled.Name)
+	first := p.now
+	p.pass(tick, tick, nil)
+	if at(p) != float64(first.Unix()) {
+		t.Errorf("without a change it is %v, first read at %d", at(p), first.Unix())
+	}
+	p.pass(30*time.Minute, tick, func() { p.serves(15); p.shows(8, 42) })
+	moved := at(p)
+	if moved != float64(p.now.Unix()) {
+		t.Errorf("it is %v at %d", moved, p.now.Unix())
+	}
+	p.pass(2*time.Minute, tick, nil)
+	p.wants(120, 8)
+
+	p.status = http.StatusInternalServerError // a reading that fails changes nothing
+	p.pass(time.Minute, tick, nil)
+	p.last.want(t, metrics.EngineStalled.Name)
+	p.status = http.StatusOK
+	p.pass(tick, tick, nil)
+	p.wants(195, 8)
+
+	var all sync.WaitGroup // many scrapers at once
+	for range 8 {
+		all.Go(func() { parse(t, exposition(t, p.collector)).want(t, metrics.EngineStalled.Name, 195) })
+	}
+	all.Wait()
+	for range 4 { // one every 15 s, one every 20 s
+		p.pass(tick, tick, nil)
+		p.pass(5*time.Second, 5*time.Second, nil)
+	}
+	p.wants(275, 8)
+	if at(p) != moved {
+		t.Errorf("last progress is %v, and was %v", at(p), moved)
+	}
+
+	p.add("process_start_time_seconds", 3600) // restarted
+	p.set("vllm:", 0)
+	p.set("process_open_fds", 34)
+	p.pass(tick, tick, nil)
+	p.last.want(t, metrics.EngineStalled.Name)
+	p.pass(time.Hour, tick, nil)
+	p.wants(0, 0)
+}
+
+// TestHangOfSGLang: its server says what it holds while the scheduler's gauges say nothing.
+func TestHangOfSGLang(t *testing.T) {
+	active := `sglang:http_requests_active{endpoint="/v1/completions",method="POST"}`
+	hang := play(t, "sglang/v0.5.23-hang.prom")
+	hang.set(active, 0)
+	hang.pass(time.Minute, tick, nil)
+	hang.wants(0, 0)
+	hang.pass(4*time.Minute, tick, func() { hang.set(active, 8) })
+	hang.wants(0, 8)
+	hang.pass(2*time.Minute, tick, nil)
+	hang.wants(345, 8)
+	hang.pass(tick, tick, func() { hang.add(`sglang:num_aborted_requests_total`, 8); hang.set(active, 0) }) // they give up
+	hang.wants(0, 0)
+
+	forgotten := play(t, "sglang/v0.5.23-hang.prom") // one request that its server forgot to take off
+	forgotten.set(active, 0)
+	forgotten.pass(time.Minute, tick, nil)
+	forgotten.pass(time.Hour, tick, func() { forgotten.set(active, 1) })
+	forgotten.wants(0, 1)
+}

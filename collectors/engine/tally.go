@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"math"
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// A Tally is a counter that no page has, made of several that it has. They count the same request at different instants,
+// so their difference may fall; a tally never does. It adds up what the counters say of each interval between two
+// readings. The first reading stands for all that was before it.
+type Tally struct {
+	// Of lists what is read besides the row's own source.
+	Of []Count
+	// Step returns by how much the tally rises, from how much each of the counts rose, that of the row's own source first.
+	// What is below zero is a debt: it is taken off the next steps, until debtLasts.
+	Step func(rose []float64) float64
+}
+
+// Count selects what a Tally reads as one number: of a histogram, how often it observed.
+type Count struct {
+	From     string
+	Is       Type
+	Where    []*labels.Matcher
+	Optional bool // 0 if it is not on the page; otherwise there is no tally
+}
+
+// debtLasts is the number of readings after which a debt that has stopped growing is forgotten: that of an answer which is
+// being sent is paid by then, that of a request which counts several times never is.
+const debtLasts = 4
+
+// tally is a Tally of one page. Its value has a place of its own behind those of the page's series.
+type tally struct {
+	*Tally
+	key    string // what it is remembered by, whatever shape the page takes
+	counts [][]summand
+	place  int
+}
+
+// summand is a number that a count adds up, with what it is remembered by.
+type summand struct {
+	term
+	key string
+}
+
+// tallied is what is remembered of a tally.
+type tallied struct {
+	last        map[string]float64 // by summand.key
+	total, debt float64
+	sinceItGrew int // readings
+}
+
+// tally turns the source series of a row into one entry for each engine: its tally.
+func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]string) (all []entry, err error) {
+	others := make([][]entry, len(r.Tally.Of))
+	for i, of := range r.Tally.Of {
+		if others[i], err = c.counts(d, r, of, defaults); err != nil || others[i] == nil && !of.Optional {
+			return nil, err
+		}
+	}
+	byOut := map[[outLabels]string][]entry{}
+	for _, e := range own {
+		if byOut[e.out] == nil {
+			all = append(all, e)
+		}
+		byOut[e.out] = append(byOut[e.out], e)
+	}
+	for i := range all {
+		e := &all[i]
+		t := tally{Tally: r.Tally, key: c.text(r.From+" "+r.To.Name, e.out), counts: [][]summand{summands(byOut[e.out])}, place: len(c.plan.used)}
+		for _, of := range others {
+			t.counts = append(t.counts, summands(slices.DeleteFunc(slices.Clone(of), func(o entry) bool { return !compatible(o.out, e.out) })))
+		}
+		for _, of := range slices.Concat(t.counts...) {
+			c.use(of.term, metrics.Counter)
+		}
+		c.plan.used, c.plan.counter = append(c.plan.used, true), append(c.plan.counter, true)
+		c.plan.tallies = append(c.plan.tallies, t)
+		e.sample.index, e.split, e.total = t.place, "", ""
+	}
+	return all, nil
+}
+
+// summands returns the numbers that entries hold.
+func summands(entries []entry) (all []summand) {
+	for _, t := range terms(entries) {
+		i := slices.IndexFunc(entries, func(e entry) bool { return e.sample.index == t[0] })
+		all = append(all, summand{t, entries[i].sample.labels.String()})
+	}
+	return all
+}
+
+// counts returns the series of a count.
+func (c *compiler) counts(d *Dialect, r *Row, of Count, defaults map[string]string) (all []entry, err error) {
+	f := c.page.find(of.From, of.Is)
+	if f == nil || f.kind != "" && f.kind != of.Is {
+		return nil, nil
+	}
+	for _, s := range f.samples {
+		if of.Is == Histogram && s.suffix != partCount || !matches(s.labels, of.Where) {
+			continue
+		}
+		e, err := c.entry(d, &Row{To: r.To, From: of.From, Set: r.Set}, s, defaults)
+		if err != nil {
+			return nil, err
+		}
+		e.family = of.From
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// compatible reports whether no label has two values. What counts for the whole page has no label of one engine's.
+func compatible(a, b [outLabels]string) bool {
+	for i := range a {
+		if a[i] != "" && b[i] != "" && a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// tally takes a reading of a page, once, and returns its values with those of the tallies.
+func (p *plan) tally(values []float64, memory map[string]*tallied) []float64 {
+	for i := range p.tallies {
+		t := &p.tallies[i]
+		if memory[t.key] == nil {
+			memory[t.key] = &tallied{last: map[string]float64{}}
+		}
+		values = append(values[:t.place], memory[t.key].take(t, values))
+	}
+	return values
+}
+
+// take takes a reading and returns the tally.
+func (m *tallied) take(t *tally, values []float64) float64 {
+	rose := make([]float64, len(t.counts))
+	for i, count := range t.counts {
+		for _, of := range count {
+			now, last := of.value(values), m.last[of.key]
+			if now < last { // a process counts from zero
+				last = 0
+			}
+			if !math.IsNaN(now) {
+				rose[i] += now - last
+				m.last[of.key] = now
+			}
+		}
+	}
+	step := t.Step(rose)
+	if m.sinceItGrew++; step < 0 {
+		m.debt, m.sinceItGrew = m.debt-step, 0
+	} else if m.sinceItGrew > debtLasts {
+		m.debt = 0
+	}
+	paid := min(max(step, 0), m.debt)
+	m.debt -= paid
+	m.total += max(step, 0) - paid
+	return m.total
+}

@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// TestClientsThatLeaveVLLM: V1 counts no aborts. Between these pages of a real engine, clients sent 14 requests that the
+// server answered 200, of which they left four, and six that it answered 400. Its first-token counter saw them, too: 15 first
+// tokens less 12 finishes less none running are three, and one left before its first token.
+func TestClientsThatLeaveVLLM(t *testing.T) {
+	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%"), objective(t, "all", slo.Availability, "", "99.9%")}
+	objectives[1].CountAborts = true
+	before, after := interval(t, objectives, readPage(t, "vllm/v0.32.0-before-cancel.prom"), readPage(t, "vllm/v0.32.0-cancelled.prom"))
+	for outcome, want := range map[string]float64{"abort": 4, "invalid": 8, "error": 0, "rejected": 0} { // two of the invalid at a path that there is not
+		after.want(t, `llm_engine_requests_total{outcome="`+outcome+`"}`, want)
+	}
+	before.want(t, `llm_engine_requests_total{outcome="abort"}`, 0)
+	after.want(t, `llm_slo_bad_events_total{slo="availability"}`, 0)
+	after.want(t, `llm_slo_bad_events_total{slo="all"}`, 4)
+	after.want(t, `llm_engine_metric_source_info{metric="llm_engine_requests_total",source="http_requests_total",quality="approximate",reason=~"answered 200.*"}`, 1)
+	// 4,815 were answered 200 and 4,130 finished when the engine stopped; 351 were still waiting at the page before it.
+	page(t, "vllm/v0.32.0-wedge.prom").want(t, `llm_engine_requests_total{outcome="abort"}`, 685)
+	// Two API servers and two ranks share one count of answers.
+	page(t, "vllm/v0.32.0-dp2-lora.prom").want(t, `llm_engine_requests_total{outcome="abort",dp_rank=""}`, 0)
+	// V0 counts aborts itself.
+	page(t, "vllm/v0.6.6-v0-multiprocess.prom").want(t, `llm_engine_metric_source_info{reason=~"answered 200.*"}`)
+}
+
+// TestRefusedAtAdmission: of 40 streams 12 were served, 8 were answered 503, and 20 were answered 200 and told in an event.
+func TestRefusedAtAdmission(t *testing.T) {
+	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
+	_, after := interval(t, objectives, readPage(t, "vllm/v0.32.0-admission-idle.prom"), readPage(t, "vllm/v0.32.0-admission-refused.prom"))
+	for outcome, want := range map[string]float64{"length": 12, "rejected": 28, "error": 0, "abort": 0} {
+		after.want(t, `llm_engine_requests_total{outcome="`+outcome+`"}`, want)
+	}
+	after.want(t, `llm_slo_events_total`, 40)
+	after.want(t, `llm_slo_bad_events_total`, 28)
+}
+
+// vllmCounts are the counters of a vLLM page about how requests ended.
+type vllmCounts struct{ http2xx, http4xx, http5xx, completed, finished, failed, refused float64 }
+
+func (c vllmCounts) page() string {
+	var b strings.Builder
+	add := func(family, kind string, series ...any) {
+		fmt.Fprintf(&b, "# TYPE %s %s\n", family, kind)
+		for i := 0; i < len(series); i += 2 {
+			fmt.Fprintf(&b, "%s%s %v\n", family, series[i], series[i+1])
+		}
+	}
+	add("vllm:request_success_total", "counter", `{model_name="m",engine="0",finished_reason="stop"}`, c.finished,
+		`{model_name="m",engine="0",finished_reason="abort"}`, 0, `{model_name="m",engine="0",finished_reason="error"}`, c.failed)
+	add("vllm:request_params_n", "histogram", `_bucket{model_name="m",engine="0",le="+Inf"}`, c.completed,
+		`_sum{model_name="m",engine="0"}`, c.completed, `_count{model_name="m",engine="0"}`, c.completed)
+	if c.refused > 0 {
+		add("vllm:admission_rejections_total", "counter", `{model_name="m",reason="max_num_queued_reqs"}`, c.refused)
+	}
+	add("http_requests_total", "counter", `{handler="/v1/chat/completions",method="POST",status="2xx"}`, c.http2xx,
+		`{handler="/v1/chat/completions",method="POST",status="4xx"}`, c.http4xx, `{handler="/v1/chat/completions",method="POST",status="5xx"}`, c.http5xx)
+	return b.String()
+}
+
+func (c vllmCounts) plus(d vllmCounts) vllmCounts {
+	return vllmCounts{c.http2xx + d.http2xx, c.http4xx + d.http4xx, c.http5xx + d.http5xx, c.completed + d.completed, c.finished + d.finished, c.failed + d.failed, c.refused + d.refused}
+}
+
+// TestOneFailureIsOneBadEvent has what vLLM counts in an interval, by its source, beside what its clients saw.
+func TestOneFailureIsOneBadEvent(t *testing.T) {
+	objectives := []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}
+	for name, c := range map[string]struct {
+		counts    vllmCounts
+		good, bad float64 // the client's
+		abort     float64
+		bound     float64 // bad events, where they are only a lower bound
+	}{
+		"nothing fails":                                    {counts: vllmCounts{http2xx: 90, completed: 90, finished: 90}, good: 90},
+		"failed in the engine, answered 500":               {counts: vllmCounts{http2xx: 90, http5xx: 10, completed: 100, finished: 90, failed: 10}, good: 90, bad: 10},
+		"failed in the engine, in the middle of a stream":  {counts: vllmCounts{http2xx: 100, completed: 100, finished: 90, failed: 10}, good: 90, bad: 10},
+		"failed in the engine, half of them streams":       {counts: vllmCounts{http2xx: 95, http5xx: 5, completed: 100, finished: 90, failed: 10}, good: 90, bad: 10},
+		"failed before the engine":                         {counts: vllmCounts{http2xx: 90, http5xx: 10, completed: 90, finished: 90}, good: 90, bad: 10},
+		"refused, answered 503":                            {counts: vllmCounts{http2xx: 90, http5xx: 10, completed: 90, finished: 90, refused: 10}, good: 90, bad: 10},
+		"refused, streams":                                 {counts: vllmCounts{http2xx: 100, completed: 90, finished: 90, refused: 10}, good: 90, bad: 10},
+		"refused, both ways":                               {counts: vllmCounts{http2xx: 110, http5xx: 8, completed: 90, finished: 90, refused: 28}, good: 90, bad: 28},
+		"clients leave":                                    {counts: vllmCounts{http2xx: 100, completed: 90, finished: 90}, good: 90, abort: 10},
+		"clients leave while others are refused":           {counts: vllmCounts{http2xx: 104, http5xx: 6, completed: 90, finished: 90, refused: 10}, good: 90, bad: 10, abort: 10},
+		"clients send nonsense":                            {counts: vllmCounts{http2xx: 90, http4xx: 10, completed: 90, finished: 90}, good: 90},
+		"two answers for a request":                        {counts: vllmCounts{http2xx: 45, completed: 45, finished: 90}, good: 90},
+		"several prompts in a request, some clients leave": {counts: vllmCounts{http2xx: 40, completed: 90, finished: 90}, good: 90},
+		"failed streams in the engine, and before it":      {counts: vllmCounts{http2xx: 100, http5xx: 10, completed: 100, finished: 90, failed: 10}, good: 90, bad: 20, bound: 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			past := vllmCounts{http2xx: 5000, http5xx: 40, completed: 5000, finished: 5000}
+			before, after := interval(t, objectives, past.page(), past.plus(c.counts).page())
+			rise := func(family string) (by float64) {
+				for _, r := range difference(before, after, family) {
+					by += r.by
+				}
+				return by
+			}
+			want := c.bad
+			if c.bound > 0 {
+				want = c.bound
+			}
+			if events, bad := rise("llm_slo_events_total"), rise("llm_slo_bad_events_total"); events != c.good+want || bad != want {
+				t.Errorf("%v bad of %v, the clients saw %v bad and %v good", bad, events, c.bad, c.good)
+			}
+			after.want(t, `llm_engine_requests_total{outcome="abort"}`, c.abort)
+		})
+	}
+}
+
+// TestTallyNeverFalls: requests count as finished while their answers are still being sent, and a request with several prompts
+// counts several times.
+func TestTallyNeverFalls(t *testing.T) {
+	e := serve(t, "")
+	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
+	aborts := func(http2xx, completed, want float64) {
+		t.Helper()
+		e.show(vllmCounts{http2xx: http2xx, completed: completed, finished: completed}.page())
+		parse(t, exposition(t, c)).want(t, `llm_engine_requests_total{outcome="abort"}`, want)
+	}
+	aborts(104, 100, 4)
+	aborts(104, 110, 4)  // ten answers are being sent
+	aborts(114, 110, 4)  // they have been
+	aborts(115, 110, 5)  // a client left
+	aborts(116, 1110, 5) // 1,000 prompts in one request
+	for range debtLasts {
+		aborts(116, 1110, 5)
+	}
+	aborts(118, 1110, 7) // two left: what was owed is forgotten
+	aborts(3, 1, 9)      // another process: two left
+	e.show("# TYPE vllm:request_success_total counter\n" + `vllm:request_success_total{model_name="m",engine="0",finished_reason="stop"} 0` + "\n")
+	exposition(t, c) // a third, that has not answered anything
+	aborts(2, 0, 11)
+	e.status = 503
+	exposition(t, c)
+	e.status = 200
+	aborts(3, 0, 12) // an engine that did not answer for a while is the same
+}
+
+// TestOldReleasesCount400As5xx: of 0.18 to 0.25 nobody can tell whether such a failure was the client's fault.
+func TestOldReleasesCount400As5xx(t *testing.T) {
+	for version, outcome := range map[string]string{"0.17.1": "error", "0.18.1": "unknown", "0.25.0": "unknown", "0.26.0": "error", "": "error"} {
+		e := serve(t, vllmCounts{http2xx: 90, http5xx: 7, completed: 90, finished: 90}.page())
+		if version != "" {
+			e.documents["/version"] = `{"version":"` + version + `"}`
+		}
+		s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))
+		s.want(t, `llm_engine_requests_total{outcome="`+outcome+`"}`, 7)
+	}
+}

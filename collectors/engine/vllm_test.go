@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// TestAdaptersOfVLLM: several API servers add up the times that tell which combination of adapters runs now; the page was
+// taken while two ran.
+func TestAdaptersOfVLLM(t *testing.T) {
+	for name, want := range map[string]struct{ running, waiting, slots []float64 }{
+		"vllm/simulator-style.prom":   {[]float64{2}, []float64{1}, []float64{2}},
+		"vllm/v0.32.0-dp2-lora.prom":  {nil, nil, []float64{1}},
+		"vllm/v0.32.0-cancelled.prom": {nil, nil, nil},
+	} {
+		s := page(t, name)
+		s.want(t, `llm_engine_loras_running`, want.running...)
+		s.want(t, `llm_engine_loras_waiting`, want.waiting...)
+		s.want(t, `llm_engine_lora_slots`, want.slots...)
+	}
+	page(t, "vllm/v0.32.0-dp2-lora.prom").want(t, `llm_engine_metric_source_info{metric="llm_engine_loras_running",quality="missing",reason=~"several API servers.*"}`, 1)
+}
+
+// TestEstimatesOfVLLM: without its flag, vLLM shows its estimates and leaves them at 0.
+func TestEstimatesOfVLLM(t *testing.T) {
+	s := page(t, "vllm/v0.32.0-cancelled.prom") // 182 requests have finished
+	for _, f := range []*metrics.Family{metrics.EstimatedFlops, metrics.EstimatedMemoryBytes} {
+		s.want(t, f.Name)
+		s.want(t, `llm_engine_metric_source_info{metric="`+f.Name+`",quality="missing",reason=~"needs --enable-mfu-metrics.*"}`, 1)
+	}
+	s = parse(t, mapped(t, "# TYPE vllm:estimated_flops_per_gpu_total counter\nvllm:estimated_flops_per_gpu_total{engine=\"0\",model_name=\"m\"} 7\n"+
+		"# TYPE vllm:estimated_read_bytes_per_gpu_total counter\nvllm:estimated_read_bytes_per_gpu_total{engine=\"0\",model_name=\"m\"} 5\n"+
+		"# TYPE vllm:estimated_write_bytes_per_gpu_total counter\nvllm:estimated_write_bytes_per_gpu_total{engine=\"0\",model_name=\"m\"} 3\n"))
+	s.want(t, metrics.EstimatedFlops.Name, 7)
+	s.want(t, metrics.EstimatedMemoryBytes.Name, 8)
+}
+
+// TestWhenVLLMCounts holds what is declared against a page: 351 requests were in flight, of which eight had their first token.
+func TestWhenVLLMCounts(t *testing.T) {
+	s := page(t, "vllm/v0.32.0-overload.prom")
+	for counted, families := range map[metrics.Counted][]*metrics.Family{
+		metrics.CountedFirst: {metrics.TimeToFirstToken, metrics.PromptTokens},
+		metrics.CountedStep:  {metrics.InterTokenLatency, metrics.GenerationTokens},
+		metrics.CountedEnd: {metrics.QueueTime, metrics.PrefillTime, metrics.DecodeTime, metrics.RequestDuration, metrics.RequestPromptTokens,
+			metrics.RequestGenerationTokens, metrics.TimePerOutputToken},
+	} {
+		for _, f := range families {
+			s.want(t, `llm_engine_metric_source_info{metric="`+f.Name+`",counted="`+string(counted)+`"}`, 1)
+			if f.Kind == metrics.Histogram && counted != metrics.CountedStep {
+				s.want(t, f.Name+"_count", map[metrics.Counted]float64{metrics.CountedFirst: 2740, metrics.CountedEnd: 2732}[counted])
+			}
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package engine
+
+import (
+	"math"
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// A scheduler that hangs no longer writes its gauges: they show what ran at its last step, or nothing. The HTTP server
+// in front of it goes on counting. This file compiles what a page shows of work and of progress; stall.go remembers it.
+
+// Server names what a page shows of the HTTP server in front of the engine, which holds requests that the engine's own
+// gauges may not show.
+type Server struct {
+	// Active is a gauge of the requests that the server has not answered yet.
+	Active Source
+	// Files is a gauge that rises by one with each connection: the open files of the server's process.
+	Files Source
+	// Answered counts the good answers to requests for tokens. It also rises when a client gives up.
+	Answered Source
+}
+
+// Source names series of a page. Its name is empty if the page has none.
+type Source struct {
+	Name  string
+	Is    Type
+	Where []*labels.Matcher
+}
+
+// generates matches the paths at which engines are asked for tokens.
+const generates = "/v1/completions|/v1/chat/completions|/v1/messages|/v1/responses|/generate|/inference/v1/generate"
+
+// unit is a part of an engine that works on its own: a data-parallel rank, or a model as a whole.
+type unit struct {
+	key      [outLabels]string
+	moves    []line // change when the unit makes progress; all but those of gauges never fall
+	good     []line // answers that ended well
+	bad      []line // other ends
+	load     []line // requests that run or wait, as the scheduler last said
+	steps    bool   // whether steps are counted, tokens as they are made, tokens at all, and the KV cache shown
+	perStep  bool
+	tokens   bool
+	cache    bool
+	whole    bool   // the page has no other engine
+	inFlight string // its series
+	progress string
+	stalled  string
+}
+
+// held is what the page shows of its HTTP server.
+type held struct {
+	active, files, answered []int // series; nil if the page has none
+}
+
+// works adds an output line to the unit that it tells about.
+func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metrics.Counted, l line) {
+	if role := out[outRole]; role == metrics.GatewayRole || role == roleKVCache {
+		return
+	}
+	key := out
+	for _, name := range metrics.DetailLabels {
+		key[outIndex(name)] = ""
+	}
+	i := slices.IndexFunc(c.working, func(u unit) bool { return u.key == key })
+	add := func() *unit {
+		if i < 0 {
+			i, c.working = len(c.working), append(c.working, unit{key: key})
+		}
+		return &c.working[i]
+	}
+	switch to {
+	case metrics.RequestsRunning, metrics.RequestsWaiting:
+		u := add()
+		u.load = append(u.load, l)
+	case metrics.Requests:
+		u := add()
+		if event, bad := slo.Judge(metrics.Outcome(out[outOutcome])); event && !bad {
+			u.good, u.moves = append(u.good, l), append(u.moves, l)
+		} else {
+			u.bad = append(u.bad, l)
+		}
+	case metrics.EngineSteps, metrics.GenerationTokens, metrics.TimeToFirstToken, metrics.KVCacheUsage:
+		u := add()
+		u.moves = append(u.moves, l)
+		u.steps = u.steps || to == metrics.EngineSteps
+		u.tokens = u.tokens || to == metrics.GenerationTokens
+		u.perStep = u.perStep || counted == metrics.CountedStep
+		u.cache = u.cache || to == metrics.KVCacheUsage
+	}
+}
+
+// units completes the units of a dialect: an engine with several ranks also has one for all of them. What the server
+// says is said of one engine, so it is read only where the page has no other.
+func (c *compiler) units(d *Dialect) []unit {
+	whole := map[[outLabels]string][]unit{}
+	var order [][outLabels]string
+	for _, u := range c.working {
+		key := u.key
+		if key[outDPRank] = ""; whole[key] == nil {
+			order = append(order, key)
+		}
+		whole[key] = append(whole[key], u)
+	}
+	var all []unit
+	for _, key := range order {
+		parts := whole[key]
+		if len(parts) > 1 {
+			parts = append(slices.DeleteFunc(slices.Clone(parts), func(u unit) bool { return u.key == key }), together(key, parts))
+		}
+		parts[len(parts)-1].whole = len(order) == 1
+		all = append(all, parts...)
+	}
+	if d.Server != nil && len(order) == 1 {
+		c.plan.held = held{active: c.series(d.Server.Active), files: c.series(d.Server.Files), answered: c.series(d.Server.Answered)}
+		switch h := c.plan.held; {
+		case h.active != nil:
+			c.plan.inFlight = c.info(d, metrics.RequestsInFlight, d.Server.Active.Name, metrics.Native, "")
+		case h.files != nil:
+			c.plan.inFlight = c.info(d, metrics.RequestsInFlight, d.Server.Files.Name, metrics.Derived, atLeast)
+		}
+	}
+	for i := range all {
+		u := &all[i]
+		u.inFlight, u.progress = c.text(metrics.RequestsInFlight.Name, u.key), c.text(metrics.EngineLastProgress.Name, u.key)
+		u.stalled = c.text(metrics.EngineStalled.Name, u.key)
+	}
+	return all
+}
+
+// atLeast explains the number of requests in flight where connections tell it.
+const atLeast = "at least so many: those that run or wait or, if more, the connections above those that were open while it made progress"
+
+// together sums up the units of one engine.
+func together(key [outLabels]string, parts []unit) unit {
+	all := unit{key: key}
+	for _, u := range parts {
+		all.moves, all.load = append(all.moves, u.moves...), append(all.load, u.load...)
+		all.good, all.bad = append(all.good, u.good...), append(all.bad, u.bad...)
+		all.steps, all.tokens = all.steps || u.steps, all.tokens || u.tokens
+		all.perStep, all.cache = all.perStep || u.perStep, all.cache || u.cache
+	}
+	return all
+}
+
+// series returns the places of a source's series on the page; none if another server's are among them.
+func (c *compiler) series(s Source) (places []int) {
+	f := c.page.find(s.Name, s.Is)
+	if s.Name == "" || f == nil {
+		return nil
+	}
+	for _, sample := range containers(c.page, f.samples) {
+		if matches(sample.labels, s.Where) {
+			places = append(places, sample.index)
+		}
+	}
+	if s.Where == nil && len(places) != 1 {
+		return nil
+	}
+	return places
+}
+
+// addUp adds up series of a page. NaN means that there is none.
+func addUp(of []int, values []float64) float64 {
+	if len(of) == 0 {
+		return math.NaN()
+	}
+	v := 0.0
+	for _, i := range of {
+		v += values[i]
+	}
+	return v
+}

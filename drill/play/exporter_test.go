@@ -1,0 +1,36 @@
+package play
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
+)
+
+// An exporter that dies for twenty minutes takes no engine with it: nobody is woken while its node is there. TestIncidents
+// has the node that loses power.
+func TestExporterDies(t *testing.T) {
+	in, err := incident.Find(incident.Incidents(), "power-loss")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Faults = []incident.Fault{
+		{At: 0, Do: func(w *world.World) { w.ExporterDown = true }},
+		{At: 20 * time.Minute, Do: func(w *world.World) { w.ExporterDown = false }}}
+	p, err := Run(in, Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var told []string
+	for _, n := range p.Sent {
+		if n.Receiver != "llm-null" {
+			told = append(told, n.Alerts...)
+		}
+	}
+	if slices.Sort(told); !slices.Equal(slices.Compact(told), []string{"LLMExporterDown"}) {
+		t.Errorf("told %s, want a ticket about the exporter", told)
+	}
+}

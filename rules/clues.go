@@ -1,0 +1,265 @@
+package rules
+
+import (
+	"slices"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// Clue names evidence that is clear enough to say where to look first. It is recorded per model, so that pages,
+// dashboards and later readers all see the same.
+//
+// A clue is something that changed or broke. A level, such as the share of the time that a phase takes, is no clue: it
+// is as high on a healthy engine.
+type Clue struct {
+	// Branch says where to look.
+	Branch Branch
+	// Name holds the value of the label clue; Runbook names the alert whose runbook says what to do.
+	Name, Runbook string
+	// Delays limits the clue to what it makes late.
+	Delays Delays
+	// Unit says how the value is printed.
+	Unit Unit
+	// Says puts the evidence into words: {value}, {engine}, and {LABEL} for a label of the result.
+	Says string
+	// Query returns a value per model while the evidence is clear.
+	Query promql.Expr
+}
+
+// Delays names what a clue makes late.
+type Delays string
+
+// What may be late. The empty value explains failures, too.
+const (
+	AnyToken   Delays = "any_token"
+	FirstToken Delays = "first_token"
+	NextToken  Delays = "next_token"
+)
+
+// Explain reports whether a clue explains that an objective on the signal burns.
+func (d Delays) Explain(s slo.Signal) bool {
+	switch s {
+	case slo.Availability, slo.ProbeAvailability:
+		return d == ""
+	case slo.TTFT, slo.QueueTime, slo.ProbeTTFT:
+		return d != NextToken
+	case slo.ITL, slo.TPOT, slo.ProbeITL:
+		return d != FirstToken
+	}
+	return true
+}
+
+// recentWindow is that of clues: long enough for two scrapes a minute apart. Users suffer already.
+const recentWindow = 2 * minute
+
+// Clues returns the clues in the order of a diagnosis. A cause comes before what follows from it: requests queue because
+// more of them come, because each takes longer, or because steps are slow, and a step is slow because of the batch, the
+// CPU or the GPU. Hardware comes first, then what broke or was changed, then what changed in the requests. That requests
+// wait is what users feel; it comes last.
+func Clues() []Clue {
+	return slices.Concat(brokenClues(), memoryClues(), requestClues(), engineClues())
+}
+
+// brokenClues are about what broke or was changed.
+func brokenClues() []Clue {
+	return []Clue{
+		{Branch: Hardware, Name: "gpu_throttled", Runbook: "LLMGPUThrottledUnderBurn", Unit: Share,
+			Says:  "GPU {gpu_uuid} is slowed down {value} of the time ({reason})",
+			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), throttled(HarmfulReasons, 0.05)), metrics.LabelReason))},
+		{Branch: Hardware, Name: "gpu_xid", Runbook: "LLMGPUCriticalXID", Unit: Count, Says: "GPU {gpu_uuid} reported XID {xid}",
+			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelXID), criticalXIDs(hour)), metrics.LabelXID))},
+		{Branch: Hardware, Name: "gpu_no_spare_row", Runbook: "LLMGPURowRemapFailure", Unit: Bare,
+			Says:  "GPU {gpu_uuid} has no spare memory row left for a fault",
+			Query: one(servedBy(promql.Max(onGPULabels(), state(metrics.GPURowRemapFailure))))},
+		{Branch: Hardware, Name: "gpu_memory_errors", Runbook: "LLMGPUUncorrectableECC", Unit: Count,
+			Says:  "GPU {gpu_uuid} had uncorrectable memory errors within the hour",
+			Query: one(servedBy(uncorrectable(onGPULabels())))},
+		{Branch: Release, Name: "version_deployed", Runbook: "LLMReleaseRegression", Unit: Count,
+			Says:  "Version {version} was deployed within the hour",
+			Query: promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), hour)},
+		{Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
+			Query: stopped()},
+		{Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count, Says: "{engine} restarted {value} times within six hours",
+			Query: promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)), restarts(), promql.On(pageLabels...).ManyToOne())},
+		{Branch: Routing, Name: "failing_replica", Runbook: "LLMReplicaFailsRequests", Unit: Share,
+			Says:  "{engine} fails {value} of its requests, and the other replicas do not",
+			Query: one(failsAlone(pageWindow))},
+		{Branch: Routing, Name: "gateway_down", Runbook: "LLMGatewayDown", Unit: Count, Says: "Gateway {engine} stopped answering within the hour",
+			Query: stopped(gatewayRole())},
+		{Branch: Routing, Name: "gateway_fails", Runbook: "LLMGatewayFailsRequests", Unit: Share,
+			Says:  "Gateway {engine} fails {value} of its requests, and the engines fail far fewer",
+			Query: one(gatewayFailsAlone(pageWindow))},
+		{Branch: Routing, Name: "gateway_late", Runbook: "BranchClientPath", Delays: FirstToken, Unit: Seconds,
+			Says:  "First tokens are {value} later at the gateway than at the engines",
+			Query: onTheWay(recentWindow)},
+		{Branch: Queueing, Name: "admission", Runbook: "LLMAdmissionStalled", Delays: FirstToken, Unit: Count,
+			Says:  "{value} requests wait at {engine} although its KV cache has room",
+			Query: one(heldBack(recentWindow))},
+	}
+}
+
+// memoryClues are about room for KV cache, and its loss.
+func memoryClues() []Clue {
+	return []Clue{
+		{Branch: Memory, Name: "left_gpu", Runbook: "LLMModelLeftGPU", Delays: AnyToken, Unit: Share,
+			Says:  "Only {value} of the model is in GPU memory at {engine}",
+			Query: one(leftGPU())},
+		{Branch: Memory, Name: "kv_transfers_lost", Runbook: "LLMKVTransferFailures", Unit: Decimal, Says: "{value} KV transfers per request are lost",
+			Query: lostTransfers(modelLabels)},
+		{Branch: Behaviour, Name: "output_limit", Runbook: "LLMRunawayGeneration", Delays: AnyToken, Unit: Share,
+			Says:  "{value} of requests run into the output limit",
+			Query: runsOn(modelLabels, pageWindow)},
+		{Branch: Memory, Name: "preemptions", Runbook: "LLMPreemptionThrash", Delays: AnyToken, Unit: Decimal,
+			Says:  "Each request is preempted {value} times",
+			Query: promql.Max(modelLabels, preempting(recentWindow))},
+	}
+}
+
+// requestClues are about starts, and about requests that changed.
+func requestClues() []Clue {
+	return []Clue{
+		{Branch: Prefill, Name: "prefix_hits_fell", Runbook: "LLMPrefixHitCollapse", Delays: AnyToken, Unit: Share,
+			Says:  "The prefix cache hits {value} of what it usually does",
+			Query: promql.Unless(promql.And(below(against("prefix_hits"), 0.5), above(usual("prefix_hits"), 0.2)), freshlyStarted())},
+		{Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,
+			Says:  "Draft tokens are accepted {value} as often as usual",
+			Query: promql.And(below(against("draft_tokens"), 0.5), above(usual("draft_tokens"), 0.2))},
+		{Branch: Prefill, Name: "prompts_grew", Runbook: "LLMLongPromptShift", Delays: AnyToken, Unit: Count,
+			Says:  "Prompts are {value} times as long as usual",
+			Query: above(against("prompt_tokens"), 2)},
+		{Branch: Release, Name: "restarted", Runbook: "LLMReleaseRegression", Unit: Share,
+			Says:  "{value} of the engines restarted within the hour, and no more requests come than before",
+			Query: restartedWorse()},
+		{Branch: Engine, Name: "cold_start", Runbook: "LLMColdStart", Unit: Count,
+			Says:  "{engine} started less than 15 minutes ago, and requests waited",
+			Query: startedCold()},
+		{Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
+			Says:  "Answers are {value} times as long as usual",
+			Query: promql.And(above(against("output_tokens"), 2), promql.Ge(against("running"), promql.Num(1)))},
+	}
+}
+
+// engineClues are about engines that are slow at the usual work, about more work, and about what follows from them.
+func engineClues() []Clue {
+	waiting := promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting))
+	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
+	return []Clue{
+		{Branch: Engine, Name: "host_bound", Runbook: "LLMEngineHostBound", Delays: AnyToken, Unit: Share,
+			Says:  "{engine} uses its GPU only {value} of the time while requests run",
+			Query: one(hostBound(recentWindow))},
+		{Branch: Routing, Name: "slow_replica", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
+			Says:  "{engine} alone is slow: first tokens after {value}",
+			Query: lonelyReplica(metrics.RecordedReplicaTTFT)},
+		{Branch: Routing, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
+			Says:  "{engine} alone is slow: {value} between tokens",
+			Query: lonelyReplica(metrics.RecordedReplicaITL)},
+		{Branch: Routing, Name: "rank_queue", Runbook: "LLMReplicaSkew", Delays: FirstToken, Unit: Count,
+			Says:  "{value} requests wait for rank {dp_rank} of {engine} while another rank has none",
+			Query: one(rankQueue(pageWindow))},
+		{Branch: Engine, Name: "steps_slow", Runbook: "LLMEngineHostBound", Delays: AnyToken, Unit: Decimal,
+			Says:  "Each token takes {value} times as long as usual, and neither more nor longer requests come",
+			Query: promql.Unless(above(against("token_time"), 1.5), moreWork())},
+		{Branch: Memory, Name: "kv_full", Runbook: "LLMKVPressure", Unit: Share, Says: "The KV cache is {value} full and requests wait for room",
+			Query: promql.Max(modelLabels, fullCache())},
+		{Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
+			Says:  "The {tier} tier of {engine} takes no more KV cache",
+			Query: one(saturatedTier())},
+		{Branch: Decode, Name: "batch_grew", Runbook: "LLMBatchKnee", Delays: NextToken, Unit: Decimal,
+			Says:  "{value} times as many requests run at once as usual",
+			Query: above(against("running"), 1.5)},
+		{Branch: Queueing, Name: "arrivals_grew", Runbook: "LLMQueueBuildUp", Unit: Decimal, Says: "{value} times as many requests arrive as usual",
+			Query: above(against("arrivals"), 1.3)},
+		{Branch: Queueing, Name: "queue_long", Runbook: "LLMQueueBuildUp", Unit: Count, Says: "{value} requests wait, more than run",
+			Query: promql.Gt(waiting, running)},
+		{Branch: Engine, Name: "probe_unanswered", Runbook: "LLMProbeFailing", Unit: Count, Says: "No synthetic request to {engine} is answered",
+			Query: withNamespace(promql.Vector(metrics.RecordedUnanswered))},
+	}
+}
+
+// one keeps the worst of each model.
+func one(e promql.Expr) promql.Expr { return promql.TopK(1, modelLabels, e) }
+
+// recently returns a mean or a rate of each model over the last two minutes or, where few requests came, over five.
+func recently(of func(window time.Duration) promql.Expr) promql.Expr {
+	return promql.Or(promql.And(of(recentWindow), atLeast(10, recentWindow)), of(pageWindow))
+}
+
+// now selects a recorded fact of each model.
+func now(fact string) promql.Expr {
+	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
+}
+
+// usual returns what a fact was in the three hours until twenty minutes ago: long enough before a burn that pages, and
+// recent enough to be about the same work. Where it was not recorded then, the day before stands in.
+func usual(fact string) promql.Expr {
+	recorded := promql.Offset(promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)), 20*minute)
+	return promql.Or(promql.Sum(modelLabels, promql.QuantileOver(0.5, recorded, 3*hour)), dayBefore(fact+"_before"))
+}
+
+// against returns a fact as a multiple of what it usually is.
+func against(fact string) promql.Expr { return promql.Div(now(fact), above(usual(fact), 0)) }
+
+// arrivals returns how many requests come to each model per second: those that get a first token, those by which the
+// queue grows, and those that are refused or given up.
+func arrivals(window time.Duration) promql.Expr {
+	return promql.Sum(modelLabels, promql.Or(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window),
+		labelled(promql.Over("deriv", promql.Vector(metrics.RequestsWaiting), window), metrics.LabelReason, "waiting"),
+		promql.Rate(promql.Vector(metrics.Requests, promql.Re(metrics.LabelOutcome, string(metrics.OutcomeRejected+"|"+metrics.OutcomeAbort))), window)))
+}
+
+// perFirstToken returns a token counter's rate over that of first tokens: both move with the work, while histograms of
+// tokens are of the requests that have ended. Where first tokens are not counted, the mean of those stands in.
+func perFirstToken(counter, ended *metrics.Family, window, ago time.Duration) promql.Expr {
+	return promql.Or(ratio(promql.Vector(counter), promql.CountOf(metrics.TimeToFirstToken), modelLabels, window, ago),
+		meanBefore(ended, modelLabels, window, ago))
+}
+
+// tokenTime returns the mean time between the tokens of each model.
+func tokenTime(window, ago time.Duration) promql.Expr {
+	return promql.Or(meanBefore(metrics.InterTokenLatency, modelLabels, window, ago), meanBefore(metrics.TimePerOutputToken, modelLabels, window, ago))
+}
+
+// moreWork returns each model to which more or longer requests come than usual, or where nobody knows.
+func moreWork() promql.Expr {
+	return promql.Or(promql.Unless(now("token_time"), below(against("arrivals"), 1.3)),
+		above(against("output_tokens"), 1.5), above(against("prompt_tokens"), 1.5))
+}
+
+// restartedWorse returns the share of each model's engines that restarted within the hour, where it is at least a half,
+// no more requests come than usual, and it is no cold start: a quarter of an hour has passed, or tokens take longer
+// though no backlog makes the batch large.
+func restartedWorse() promql.Expr {
+	share := promql.Div(promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedStarted), hour))),
+		promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))))
+	return promql.Unless(
+		both(promql.Call("clamp_max", promql.Ge(share, promql.Num(0.5)), promql.Num(1)), below(against("arrivals"), 1.3)),
+		promql.Unless(freshlyStarted(), promql.And(above(against("token_time"), 1.3), below(against("running"), 3))))
+}
+
+// freshlyStarted returns each model with an engine whose caches are empty and whose kernels compile.
+func freshlyStarted() promql.Expr {
+	return promql.CountBy(modelLabels, promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), younger(coldFor), promql.On(pageLabels...)))
+}
+
+// onTheWay returns how much later first tokens are at a model's gateway than at its engines, where that is most of the
+// time.
+func onTheWay(window time.Duration) promql.Expr {
+	engines := mean(metrics.TimeToFirstToken, modelLabels, window)
+	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)
+	return both(promql.Gt(late, engines), above(late, 0.1), atLeast(10, window))
+}
+
+// stopped returns each engine that served a model within the hour and is down now.
+func stopped(m ...*promql.Matcher) promql.Expr {
+	return promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), hour)), down(), promql.On(pageLabels...).ManyToOne())
+}
+
+// lonelyReplica returns the replica that is three times as slow as the best, while no more than half of them are.
+func lonelyReplica(of *metrics.Family) promql.Expr {
+	slow := slowest(of, asRecorded)
+	return promql.And(promql.TopK(1, modelLabels, slow),
+		promql.Le(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, promql.Vector(of)))), promql.On(modelLabels...))
+}

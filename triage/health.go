@@ -1,0 +1,394 @@
+package triage
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	engine "github.com/prometheus/prometheus/promql"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// What proves that a model is healthy.
+const (
+	enoughRequests = 10              // between the readings: with fewer, a third of them may fail and none of these
+	muchOf         = 1. / 3          // of the requests ended in a way that says nothing good
+	settled        = 5 * time.Minute // a process older than that does not crash as it starts
+)
+
+// answered matches the outcomes of requests that got a whole answer.
+var answered = promql.Re(metrics.LabelOutcome, strings.Join([]string{string(metrics.OutcomeStop), string(metrics.OutcomeLength),
+	string(metrics.OutcomeRepetition), string(metrics.OutcomeSuccess)}, "|"))
+
+// traffic holds what became of a model's requests between the readings.
+type traffic struct {
+	first  float64 // first tokens at the engines
+	probes float64 // synthetic requests that ended
+	work   float64 // requests that the engines hold
+	// ended counts requests by outcome, at the engines and at the gateways.
+	ended, passed map[metrics.Outcome]float64
+}
+
+// sum adds up a number of the model by a label; under "" without one.
+func (j *judge) sum(x promql.Expr, by ...string) (map[metrics.Outcome]float64, error) {
+	found, err := j.query(promql.Sum(by, x))
+	all := map[metrics.Outcome]float64{}
+	for _, s := range found {
+		label := ""
+		if len(by) > 0 {
+			label = s.Metric.Get(by[0])
+		}
+		all[metrics.Outcome(label)] += s.F
+	}
+	return all, err
+}
+
+func (j *judge) traffic(m subject) (t traffic, err error) {
+	own := m.matchers()
+	one := func(x promql.Expr) float64 {
+		all, failed := j.sum(x)
+		err = cmp.Or(err, failed)
+		return all[""]
+	}
+	by := func(of ...*promql.Matcher) map[metrics.Outcome]float64 {
+		all, failed := j.sum(promql.Increase(promql.Vector(metrics.Requests, append(of, own...)...), time.Minute), metrics.LabelOutcome)
+		err = cmp.Or(err, failed)
+		return all
+	}
+	t.first = one(promql.Increase(promql.CountOf(metrics.TimeToFirstToken, own...), time.Minute))
+	asked := []*promql.Matcher{promql.Eq(metrics.LabelCluster, m.cluster), promql.Eq(metrics.LabelModel, m.name)} // probes know no namespace
+	t.probes = one(promql.Increase(promql.Vector(metrics.ProbeRequests, asked...), time.Minute))
+	t.work = one(held(m, 0))
+	t.ended, t.passed = by(), by(promql.Eq(metrics.LabelRole, metrics.GatewayRole))
+	return t, err
+}
+
+// served returns how many requests began or ended well, at the engines or, where nobody reads those, at the gateways.
+func (t traffic) served() float64 {
+	good := func(ended map[metrics.Outcome]float64) (n float64) {
+		for outcome, count := range ended {
+			if event, bad := slo.Judge(outcome); event && !bad {
+				n += count
+			}
+		}
+		return n
+	}
+	if len(t.ended) == 0 && t.first == 0 {
+		return good(t.passed)
+	}
+	return max(t.first, good(t.ended))
+}
+
+// came returns how many requests left any trace.
+func (t traffic) came() float64 {
+	n := 0.
+	for _, ended := range []map[metrics.Outcome]float64{t.ended, t.passed} {
+		all := 0.
+		for _, count := range ended {
+			all += count
+		}
+		n = max(n, all)
+	}
+	return max(n, t.first)
+}
+
+// oddly puts outcomes into words that prove nothing good.
+var oddly = map[metrics.Outcome]string{
+	metrics.OutcomeAbort:    "were given up by their clients",
+	metrics.OutcomeInvalid:  "were refused as invalid",
+	metrics.OutcomeRejected: "were turned away",
+	metrics.OutcomeUnknown:  "ended in a way that nothing tells",
+}
+
+// odd says which outcomes that prove nothing good are too many.
+func (t traffic) odd() (lines []string) {
+	for _, at := range []struct {
+		where string
+		ended map[metrics.Outcome]float64
+	}{{"", t.ended}, {" at the gateway", t.passed}} {
+		all := 0.
+		for _, n := range at.ended {
+			all += n
+		}
+		for _, outcome := range slices.Sorted(maps.Keys(at.ended)) {
+			says := oddly[outcome]
+			if n := at.ended[outcome]; says != "" && all >= enoughRequests && n > muchOf*all {
+				lines = append(lines, fmt.Sprintf("%.0f%% of the requests%s %s (%.0f of %.0f).", 100*n/all, at.where, says, n, all))
+			}
+		}
+	}
+	return lines
+}
+
+// doubts says why a model on which nothing burns is not proven healthy.
+func (j *judge) doubts(m subject, t traffic) ([]string, error) {
+	lines := t.odd()
+	switch own := t.served() - t.probes; {
+	case t.came() == 0 && t.work == 0:
+		return append(lines, "Idle: no request between the readings."), nil
+	case t.first == 0 && t.served() == 0:
+		lines = append(lines, "No first token came between the readings.")
+	case t.probes > 0 && own < enoughRequests:
+		lines = append(lines, fmt.Sprintf("%.0f of %.0f requests were synthetic: too few came from users to prove health.",
+			min(t.probes, t.served()), t.served()))
+	case own < enoughRequests:
+		lines = append(lines, fmt.Sprintf("Only %.0f requests were served between the readings: too few to prove health.", own))
+	}
+	age := promql.Sub(promql.Call("time"), promql.Max(metrics.PageLabels, promql.Vector(metrics.EngineStartTime)))
+	young := promql.Lt(promql.Ge(age, promql.Num(0)), promql.Num(settled.Seconds()))
+	found, err := j.query(promql.And(young, j.replicas(m), promql.On(metrics.PageLabels...)))
+	for _, s := range found {
+		lines = append(lines, fmt.Sprintf("%s started %s ago: two readings cannot tell whether it restarts again and again.",
+			where(s.Metric), seconds(s.F)))
+	}
+	return lines, err
+}
+
+// health says how a model does, from what burns, what is suspicious, and what is left to prove.
+func (j *judge) health(m subject, v *Verdict, t traffic, burns []slo.Signal, all []Suspect) error {
+	lines, dead, err := j.silent(m)
+	if err != nil {
+		return err
+	}
+	v.Symptoms = append(v.Symptoms, lines...)
+	doubts, err := j.doubts(m, t)
+	if err != nil {
+		return err
+	}
+	unread := len(lines) > 0 && t.came() == 0 // what it does, nobody sees
+	if !unread && (burns == nil || v.Health == Healthy) {
+		v.Symptoms = append(v.Symptoms, doubts...)
+	} else {
+		v.Symptoms = append(v.Symptoms, t.odd()...)
+	}
+	v.dead = dead
+	switch {
+	case v.Health == Failing || dead || slices.ContainsFunc(all, func(s Suspect) bool { return s.pages }):
+		v.Health = Failing
+	case v.Health == Degraded || burns == nil && len(all) > 0 || slices.ContainsFunc(all, func(s Suspect) bool { return s.harms }):
+		v.Health = Degraded
+	case burns == nil || len(doubts) > 0:
+		v.Health = Unknown
+	}
+	return nil
+}
+
+// silence matches what keeps a page from being read where nothing answers.
+var silence = regexp.MustCompile(`^(unreachable|connection_closed|timeout|truncated|http_5..)$`)
+
+// silent says which pages of a model cannot be read and why, and whether that proves that nobody is served: none of them
+// answers, and of a gateway, that no engine gets a first token, either.
+func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
+	why := append([]string{metrics.LabelReason}, metrics.PageLabels...)
+	found, err := j.query(promql.Equal(promql.Max(why, promql.Vector(metrics.EngineUp)), promql.Num(0)))
+	if err != nil {
+		return nil, false, err
+	}
+	of := slices.Concat(j.causes[rules.EngineDown], j.causes[rules.GatewayDown])
+	if m.name != "" {
+		if of, err = j.query(promql.Vector(metrics.RecordedServed, m.matchers()...)); err != nil {
+			return nil, false, err
+		}
+	}
+	dead = m.name == ""
+	for _, s := range found {
+		if !slices.ContainsFunc(of, func(o engine.Sample) bool { return page(o.Metric) == page(s.Metric) && subjectOf(o.Metric) == m }) {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("The page of %s cannot be read: %s.", where(s.Metric), s.Metric.Get(metrics.LabelReason)))
+		dead = dead && silence.MatchString(s.Metric.Get(metrics.LabelReason))
+	}
+	if !dead || len(lines) == 0 {
+		return lines, false, nil
+	}
+	others, err := j.query(promql.Or(
+		promql.Vector(metrics.EngineInfo, append(m.matchers(), promql.Eq(metrics.LabelRole, metrics.GatewayRole))...),
+		promql.Vector(metrics.EngineInfo, m.matchers()...),
+		promql.Gt(promql.Sum(nil, promql.Increase(promql.CountOf(metrics.TimeToFirstToken), time.Minute)), promql.Num(0))))
+	return lines, len(others) == 0, err
+}
+
+// confidence is high where that would be right nearly always: the number of a fault itself, or requests that users
+// noticed, and no other branch with as clear a clue. Or else it names that branch, and what tells the two apart.
+// An engine that is to blame may be the release's fault, if nothing would show that.
+func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, or string) {
+	first := all[0]
+	if (first.pages || v.dead) && j.elapsed >= rules.Interval/2 {
+		return "high", ""
+	}
+	compares := j.comparesWithPast(first.Clue)
+	clue := func(s Suspect) bool { return !s.harms && s.Branch != rules.Hardware }
+	instead := func(b rules.Branch) string { return fmt.Sprintf("It may be %s instead: compare %s", b, apart[b]) }
+	unknown := slices.ContainsFunc(v.NotSeen, func(r RuledOut) bool { return r.Branch == rules.Release })
+	if unknown && clue(first) && first.Branch == rules.Engine {
+		return "low", instead(rules.Release)
+	}
+	for _, s := range all[1:] {
+		alike := clue(first) && clue(s) && s.Delays == first.Delays && j.comparesWithPast(s.Clue) == compares
+		if alike && s.Branch != first.Branch && apart[s.Branch] != "" {
+			return "low", instead(s.Branch)
+		}
+	}
+	if noticed && !(compares && !j.recalls) {
+		return "high", ""
+	}
+	return "low", ""
+}
+
+// apart holds the number that tells a branch from others that look as guilty. Queueing is missing: it follows from all.
+var apart = map[rules.Branch]string{
+	rules.Release:   "the same numbers at a replica of the old version",
+	rules.Engine:    "the time between tokens with that at as many running requests before",
+	rules.Routing:   "the same numbers of the other replicas",
+	rules.Memory:    "preemptions per request with those of the day before",
+	rules.Prefill:   "prompt tokens per request, less those found in the prefix cache, with those of the day before",
+	rules.Decode:    "the time between tokens with that of the day before",
+	rules.Behaviour: "output tokens per request with those of the day before",
+}
+
+// replicas selects the engines of a model that are there or were.
+func (j *judge) replicas(m subject) promql.Expr {
+	own := m.matchers()
+	now := promql.Max(metrics.ReplicaLabels, promql.Vector(metrics.EngineInfo, own...))
+	return promql.Or(promql.Vector(metrics.RecordedServed, own...), now)
+}
+
+// where names an engine as the rules do.
+func where(l labels.Labels) string {
+	return cmp.Or(strings.TrimSpace(l.Get(metrics.LabelPod)+" "+l.Get(metrics.LabelServer)), "one engine")
+}
+
+func inHand(requests float64) string {
+	if requests == 1 {
+		return "1 request runs or waits"
+	}
+	return fmt.Sprintf("%.0f requests run or wait", requests)
+}
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Truncate(time.Second).String()
+}
+
+// watched returns what two readings show and no rule records: engines that make no progress, and those that came back.
+func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error) {
+	then := func(f *metrics.Family, of ...*promql.Matcher) promql.Expr {
+		return promql.Offset(promql.Vector(f, of...), time.Minute)
+	}
+	ofPage := func(x promql.Expr) promql.Expr { return promql.Max(metrics.PageLabels, x) }
+	is := func(x promql.Expr, n float64) promql.Expr { return promql.Equal(x, promql.Num(n)) }
+	start, started := ofPage(promql.Vector(metrics.EngineStartTime)), ofPage(then(metrics.EngineStartTime))
+	cameBack := promql.And(is(ofPage(promql.Vector(metrics.EngineUp)), 1), is(ofPage(then(metrics.EngineUp)), 0))
+	restarted := promql.Or(promql.Unless(promql.And(start, started), promql.Equal(start, started)),
+		promql.Gt(ofPage(promql.Over("resets", promql.Vector(metrics.GenerationTokens), time.Minute)), promql.Num(0)))
+	loading := is(ofPage(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))), 0)
+
+	found, err := j.still(m)
+	if err != nil {
+		return nil, nil, err
+	}
+	suspect := func(of labels.Labels, clue string, runbook *rules.Alert, says string) Suspect {
+		return Suspect{Branch: rules.Engine, Clue: clue, Runbook: runbook.Name, Says: says, labels: j.place(m, of), harms: true}
+	}
+	for _, s := range found {
+		lasts, certain, err := j.since(s.Metric)
+		if err != nil {
+			return nil, nil, err
+		}
+		one := suspect(s.Metric, noProgress, rules.EngineStalled,
+			fmt.Sprintf("%s makes no progress for %s while %s", where(s.Metric), seconds(lasts.Seconds()), inHand(s.F)))
+		one.pages = certain
+		stuck = append(stuck, one)
+	}
+	if n := t.ended[metrics.OutcomeAbort]; len(found) == 0 && n >= slo.MinBadEvents && t.first == 0 && t.served() == 0 {
+		stuck = append(stuck, suspect(labels.EmptyLabels(), noProgress, rules.EngineStalled,
+			fmt.Sprintf("No request got a token for %s while clients gave up %.0f", seconds(j.elapsed.Seconds()), n)))
+	}
+	for _, c := range []struct {
+		clue    string
+		runbook *rules.Alert
+		which   promql.Expr
+		says    string
+	}{
+		{"came_back", rules.EngineCrashLoop, cameBack, "%s did not answer in the first reading and does in the second"},
+		{"restarted", rules.EngineCrashLoop, promql.Unless(restarted, cameBack), "%s restarted between the readings"},
+		{"loading", rules.ColdStart, loading, "%s is loading its model"},
+	} {
+		found, err := j.query(promql.And(j.replicas(m), c.which, promql.On(metrics.PageLabels...)))
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, s := range found {
+			back = append(back, suspect(s.Metric, c.clue, c.runbook, fmt.Sprintf(c.says, where(s.Metric))))
+		}
+	}
+	return stuck, back, nil
+}
+
+// noProgress names the clue of an engine that stands still.
+const noProgress = "no_progress"
+
+// held returns how many requests each engine of a model had some time before the second reading: as many as its server
+// holds or, where that is not known, as run or wait.
+func held(m subject, ago time.Duration) promql.Expr {
+	sum := func(f *metrics.Family) promql.Expr {
+		x := promql.Vector(f, m.matchers()...)
+		if ago > 0 {
+			x = promql.Offset(x, ago)
+		}
+		return promql.Sum(metrics.ReplicaLabels, x)
+	}
+	running, waiting := sum(metrics.RequestsRunning), sum(metrics.RequestsWaiting)
+	return promql.Or(sum(metrics.RequestsInFlight), promql.Add(running, waiting), running, waiting)
+}
+
+// still returns how many requests each engine holds that has had some in both readings, counts progress and shows none:
+// no step, token or answer, and no change of its KV cache. Tokens that are counted when their request ends are no
+// progress to count.
+func (j *judge) still(m subject) (engine.Vector, error) {
+	own, by := m.matchers(), metrics.ReplicaLabels
+	answers := promql.Vector(metrics.Requests, append(own, answered)...)
+	var moves []promql.Expr
+	for _, now := range []promql.Expr{promql.Vector(metrics.EngineSteps, own...), promql.Vector(metrics.GenerationTokens, own...),
+		promql.Vector(metrics.PromptTokens, own...), promql.CountOf(metrics.TimeToFirstToken, own...),
+		promql.Vector(metrics.KVCacheUsage, own...), answers} {
+		moves = append(moves, promql.CountBy(by, promql.Unless(now, promql.Equal(now, promql.Offset(now, time.Minute)))))
+	}
+	atEnd := promql.Vector(metrics.MetricSourceInfo, promql.Eq(metrics.LabelMetric, metrics.GenerationTokens.Name),
+		promql.Eq(metrics.LabelCounted, string(metrics.CountedEnd)))
+	counts := promql.Or(promql.CountBy(by, promql.Vector(metrics.EngineSteps, own...)),
+		promql.Unless(promql.CountBy(by, promql.Vector(metrics.GenerationTokens, own...)), atEnd, promql.On(metrics.PageLabels...)))
+	some := func(x promql.Expr) promql.Expr { return promql.Gt(x, promql.Num(0)) }
+	busy := promql.And(promql.And(some(held(m, 0)), some(held(m, time.Minute))), counts)
+	return j.query(promql.Unless(busy, promql.Or(moves[0], moves[1:]...)))
+}
+
+// since returns for how long an engine has made no progress, and whether it certainly had work meanwhile, as the exporter
+// remembers; the time between the readings at least.
+func (j *judge) since(of labels.Labels) (lasts time.Duration, certain bool, err error) {
+	var own []*promql.Matcher
+	for _, name := range metrics.ReplicaLabels {
+		own = append(own, promql.Eq(name, of.Get(name)))
+	}
+	lasts = j.elapsed
+	for i, x := range []promql.Expr{promql.Max(nil, promql.Vector(metrics.EngineStalled, own...)),
+		promql.Sub(promql.Call("time"), promql.Max(nil, promql.Vector(metrics.EngineLastProgress, own...)))} {
+		found, err := j.query(x)
+		if err != nil {
+			return 0, false, err
+		}
+		for _, s := range found {
+			lasts = max(lasts, time.Duration(s.F*float64(time.Second)))
+			certain = certain || i == 0 && s.F > 0
+		}
+	}
+	return lasts, certain, nil
+}

@@ -1,0 +1,337 @@
+package triage_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+	"github.com/llm-node-exporter/llm-node-exporter/triage"
+)
+
+// gone stands for a page whose server refuses connections.
+const gone = ""
+
+// host is a node whose programs show pages of real ones to the exporter's own collector.
+type host struct {
+	t         *testing.T
+	pages     []*string // as served now
+	collector *engine.Collector
+}
+
+// newHost returns a node with that many programs.
+func newHost(t *testing.T, programs int) *host {
+	h := &host{t: t}
+	cfg := engine.Config{Limits: engine.DefaultLimits, UserAgent: "test", Log: slog.New(slog.DiscardHandler)}
+	for _, o := range slo.Defaults() {
+		cfg.Objectives = append(cfg.Objectives, o.WithDefaults())
+	}
+	for range programs {
+		page := new(string)
+		h.pages = append(h.pages, page)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case *page == gone:
+				panic(http.ErrAbortHandler)
+			case r.URL.Path != "/metrics":
+				http.NotFound(w, r)
+			default:
+				w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+				io.WriteString(w, *page)
+			}
+		}))
+		t.Cleanup(server.Close)
+		cfg.Targets = append(cfg.Targets, engine.TargetConfig{URL: server.URL})
+	}
+	c, err := engine.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.collector = c
+	return h
+}
+
+// read returns what an exporter serves while its node shows these pages, one per program.
+func (h *host) read(at time.Time, pages ...string) triage.Reading {
+	h.t.Helper()
+	for i := range h.pages {
+		*h.pages[i] = pages[i]
+	}
+	var out strings.Builder
+	if _, err := h.collector.Scrape(h.t.Context()).WriteTo(&out); err != nil {
+		h.t.Fatal(err)
+	}
+	r, err := triage.Parse([]byte(out.String()), at)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return r
+}
+
+// captured returns a page of a real program from testdata/pages.
+func captured(t *testing.T, name string) string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("testdata", "pages", name+".prom"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+// verdicts judges two readings half a minute apart, or as far as told.
+func verdicts(t *testing.T, before, after triage.Reading) []triage.Verdict {
+	t.Helper()
+	all, err := triage.Judge(t.Context(), before, after, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// one judges a pair of pages of one program, read apart.
+func one(t *testing.T, at time.Time, apart time.Duration, before, after string) triage.Verdict {
+	t.Helper()
+	h := newHost(t, 1)
+	first := h.read(at, before)
+	all := verdicts(t, first, h.read(at.Add(apart), after))
+	if len(all) != 1 {
+		t.Fatalf("%d verdicts: %+v", len(all), all)
+	}
+	return all[0]
+}
+
+// why returns what a verdict says of a branch: that it is ruled out, or not seen.
+func why(v triage.Verdict, b rules.Branch) (ruledOut, notSeen string) {
+	for _, r := range v.RuledOut {
+		if r.Branch == b {
+			ruledOut = r.Why
+		}
+	}
+	for _, r := range v.NotSeen {
+		if r.Branch == b {
+			notSeen = r.Why
+		}
+	}
+	return ruledOut, notSeen
+}
+
+// started is when the engine of the vLLM pages was.
+var started = time.Unix(1795402812, 0)
+
+// TestIdleIsNotWedged: an engine that stands still with requests in hand is told from one without, and neither is healthy.
+func TestIdleIsNotWedged(t *testing.T) {
+	idle, wedge, hour := captured(t, "vllm-0.32-idle"), captured(t, "vllm-0.32-wedge"), started.Add(time.Hour)
+	v := one(t, hour, 30*time.Second, idle, idle)
+	if v.Health != triage.Unknown || v.Branch != "" || !slices.Contains(v.Symptoms, "Idle: no request between the readings.") {
+		t.Errorf("idle: %s %s %q", v.Health, v.Says, v.Symptoms)
+	}
+	v = one(t, hour, 30*time.Second, wedge, wedge)
+	if v.Health != triage.Degraded || v.Branch != rules.Engine || v.Confidence != "low" ||
+		slices.Contains(v.Symptoms, "Idle: no request between the readings.") ||
+		!strings.HasSuffix(v.Says, "makes no progress for 30s while 1 request runs or waits") {
+		t.Errorf("wedged: %s %q (%s) %q", v.Health, v.Says, v.Confidence, v.Symptoms)
+	}
+
+	n := calm()
+	n.running, n.more = 0, `llm_engine_requests_in_flight{L} 8
+llm_engine_stalled_seconds{L} 300
+llm_engine_last_progress_timestamp_seconds{L} `+fmt.Sprint(t0.Add(-372*time.Second).Unix())+"\n"
+	v = judge(t, n.page(), n.page(), nil)[0]
+	if v.Health != triage.Failing || v.Confidence != "high" || v.Clue != rules.ModelStalled.Name || v.Branch != rules.Engine {
+		t.Errorf("no gauge shows it, and the exporter remembers: %s %q (%s), also %+v", v.Health, v.Says, v.Confidence, v.Also)
+	}
+	n.running, n.more = 3, "llm_engine_requests_in_flight{L} 0\n"
+	if v = judge(t, n.page(), n.page(), nil)[0]; v.Health != triage.Unknown || v.Branch != "" {
+		t.Errorf("gauges that clients left behind: %s %q", v.Health, v.Says)
+	}
+}
+
+// TestHangThatNoGaugeShows: clients that give up are proof of work, though nothing runs or waits.
+func TestHangThatNoGaugeShows(t *testing.T) {
+	v := one(t, t0, 30*time.Second, captured(t, "sglang-0.5.23-loaded"), captured(t, "sglang-0.5.23-hang"))
+	if v.Health != triage.Degraded || v.Branch != rules.Engine || v.Says != "No request got a token for 30s while clients gave up 8" {
+		t.Errorf("%s %s %q", v.Health, v.Branch, v.Says)
+	}
+	v = one(t, t0, 30*time.Second, captured(t, "sglang-0.5.23-hang"), captured(t, "sglang-0.5.23-hang"))
+	if v.Health != triage.Degraded || !strings.HasSuffix(v.Says, "makes no progress for 30s while 8 requests run or wait") {
+		t.Errorf("%s %s %q %q", v.Health, v.Branch, v.Says, v.Symptoms)
+	}
+}
+
+// TestGoneAndBack: an engine that answers again is not healthy for it.
+func TestGoneAndBack(t *testing.T) {
+	v := one(t, started.Add(time.Hour), 30*time.Second, gone, captured(t, "vllm-0.32-healthy"))
+	if v.Health != triage.Degraded || v.Model != "tiny" || v.Branch != rules.Engine ||
+		!strings.Contains(v.Says, "did not answer in the first reading") {
+		t.Errorf("%s %s: %s %q", v.Model, v.Health, v.Branch, v.Says)
+	}
+}
+
+// TestCrashLoop: a reading that falls into the seconds of a crash loop sees an engine that has just started.
+func TestCrashLoop(t *testing.T) {
+	n := calm()
+	n.more = "" // up in both readings
+	young := func(n node) string {
+		old, now := fmt.Sprintf("%g", float64(t0.Add(-48*time.Hour).Unix())), fmt.Sprint(t0.Add(-5*time.Second).Unix())
+		return strings.Replace(n.page(), old, now, 1)
+	}
+	after := n
+	after.requests += 100
+	v := judge(t, young(n), young(after), nil)[0]
+	if v.Health != triage.Unknown ||
+		!slices.Contains(v.Symptoms, "p-0 10.0.0.1:8000 started 35s ago: two readings cannot tell whether it restarts again and again.") {
+		t.Errorf("%s %q", v.Health, v.Symptoms)
+	}
+}
+
+// TestOutage: an engine that is gone keeps the name that it had when the exporter last read it; before that, it has its
+// address.
+func TestOutage(t *testing.T) {
+	h := newHost(t, 1)
+	h.read(t0.Add(-time.Minute), captured(t, "vllm-0.32-healthy"))
+	first := h.read(t0, gone)
+	v := verdicts(t, first, h.read(t0.Add(30*time.Second), gone))[0]
+	if v.Model != "tiny" || v.Health != triage.Failing || v.Confidence != "high" ||
+		v.Says != "No engine serves tiny, of those that are read here" {
+		t.Errorf("%q: %s, %q (%s)", v.Model, v.Health, v.Says, v.Confidence)
+	}
+	if v.Record.Model != "tiny" || len(v.Record.Engines) != 1 || !slices.Equal(v.Record.Runtimes, []string{"vllm"}) {
+		t.Errorf("%+v", v.Record)
+	}
+	v = one(t, t0, 30*time.Second, gone, gone)
+	if !strings.HasPrefix(v.Record.Model, "127.0.0.1:") || v.Health != triage.Failing ||
+		!strings.HasSuffix(v.Says, "does not answer, and never said what it serves") {
+		t.Errorf("%q: %s, %q", v.Record.Model, v.Health, v.Says)
+	}
+	var text strings.Builder
+	if err := (triage.Text{}).Write(&text, []triage.Verdict{v}); err != nil || strings.HasPrefix(text.String(), ":") {
+		t.Errorf("%v: %s", err, &text)
+	}
+}
+
+// TestDeadGateway: a gateway that is gone is called one, not an engine, whether or not engines are read beside it.
+func TestDeadGateway(t *testing.T) {
+	engine, gateway := captured(t, "vllm-0.32-idle"), captured(t, "litellm-1.106.2-load")
+	h := newHost(t, 2)
+	h.read(t0.Add(-time.Minute), engine, gateway)
+	first := h.read(t0, engine, gone)
+	all := verdicts(t, first, h.read(t0.Add(30*time.Second), engine, gone))
+	if len(all) != 2 || !strings.HasPrefix(all[0].Record.Model, "gateway 127.0.0.1:") || all[0].Health != triage.Failing ||
+		all[0].Branch != rules.Routing ||
+		!strings.HasPrefix(all[0].Says, "Gateway 127.0.0.1:") || all[1].Model != "tiny" || all[1].Health != triage.Unknown {
+		t.Errorf("%+v", all)
+	}
+	for _, s := range append(all[0].Also, triage.Suspect{Says: all[0].Says}) {
+		if strings.Contains(s.Says, "ngine") {
+			t.Errorf("an engine: %q", s.Says)
+		}
+	}
+}
+
+// TestModelOfAGateway: a model that only a gateway knows is judged by what became of the requests that it passed on.
+func TestModelOfAGateway(t *testing.T) {
+	v := one(t, t0, 30*time.Second, captured(t, "litellm-1.106.2-load"), captured(t, "litellm-1.106.2-refused"))
+	if v.Model != "solo" || v.Health != triage.Failing || !strings.HasPrefix(v.Symptoms[0], "Objective availability burns") {
+		t.Errorf("%q: %s, %q", v.Model, v.Health, v.Symptoms)
+	}
+}
+
+// TestNotSeen: a branch is ruled out by numbers that would have shown it. Without them the missing thing has a name.
+func TestNotSeen(t *testing.T) {
+	v := one(t, started.Add(time.Hour), 30*time.Second, captured(t, "vllm-0.32-healthy"), captured(t, "vllm-0.32-overload"))
+	for branch, want := range map[rules.Branch]string{
+		rules.Hardware: "no GPU is read",
+		rules.Routing:  "no other replica is read; no gateway is read",
+		rules.Release:  "not known from two readings",
+		rules.Engine:   "not known from two readings; no GPU is read; no synthetic request is sent",
+	} {
+		if out, not := why(v, branch); out != "" || not != want {
+			t.Errorf("%s: ruled out %q, not seen %q, want %q", branch, out, not, want)
+		}
+	}
+	if out, not := why(v, rules.Memory); out == "" || not != "" {
+		t.Errorf("no preemption, an empty cache: ruled out %q, not seen %q", out, not)
+	}
+
+	const gpu = `llm_engine_gpu_info{L,gpu_uuid="G",gpu="0"} 1
+llm_gpu_up{gpu_uuid="G",gpu="0"} 1
+llm_gpu_clock_event_seconds_total{gpu_uuid="G",gpu="0",reason="hw_thermal_slowdown"} 0
+llm_gpu_xid_source_up{source="nvml"} 1
+llm_gpu_xid_info{xid="79",severity="page"} 1
+llm_gpu_row_remap_failure{gpu_uuid="G",gpu="0"} 0
+llm_gpu_ecc_errors_total{gpu_uuid="G",gpu="0",severity="uncorrected",lifetime="volatile"} %d
+`
+	for errors, want := range map[int]bool{0: true, 7: false} { // of those that it had before, nobody knows when
+		before := calm()
+		before.more = fmt.Sprintf(gpu, errors)
+		after := before
+		after.requests += 100
+		v := judge(t, before.page(), after.page(), nil)[0]
+		if out, not := why(v, rules.Hardware); (out != "") != want || (not != "") == want {
+			t.Errorf("%d errors: ruled out %q, not seen %q", errors, out, not)
+		}
+	}
+}
+
+// TestBaselineOfALifetime: what an engine has counted since it started is no past to compare with while that is minutes.
+func TestBaselineOfALifetime(t *testing.T) {
+	overload, wedge := captured(t, "vllm-0.32-overload"), captured(t, "vllm-0.32-wedge")
+	for age, want := range map[time.Duration]bool{20 * time.Minute: false, 4 * time.Hour: true} {
+		h := newHost(t, 1)
+		before, after := h.read(started.Add(age), overload), h.read(started.Add(age+30*time.Second), wedge)
+		v := verdicts(t, before, after)[0]
+		grew := v.Clue == "prompts_grew" || slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == "prompts_grew" })
+		if _, not := why(v, rules.Prefill); grew != want || !want && !strings.Contains(not, "not known from two readings") {
+			t.Errorf("%s old: prompts grew: %t; not seen: %q", age, grew, not)
+		}
+	}
+}
+
+// TestHealthNeedsProof: a model is healthy when enough requests of users were served, and nothing says otherwise.
+func TestHealthNeedsProof(t *testing.T) {
+	ended := func(outcomes ...any) string {
+		var b strings.Builder
+		for i := 0; i < len(outcomes); i += 2 {
+			fmt.Fprintf(&b, "llm_engine_requests_total{L,outcome=%q} %d\n", outcomes[i], outcomes[i+1])
+		}
+		return b.String()
+	}
+	const probes = `llm_probe_requests_total{probe="openai",model_name="m",server="10.0.0.1:8000",outcome="ok"} %d` + "\n"
+	for name, c := range map[string]struct {
+		served        float64
+		before, after string
+		health        triage.Health
+		says          string
+	}{
+		"users": {100, ended("stop", 50, "invalid", 0), ended("stop", 150, "invalid", 10), triage.Healthy, "No objective burns its budget."},
+		"few":   {3, "", "", triage.Unknown, "Only 3 requests were served between the readings: too few to prove health."},
+		"probes": {12, fmt.Sprintf(probes, 4), fmt.Sprintf(probes, 16), triage.Unknown,
+			"12 of 12 requests were synthetic: too few came from users to prove health."},
+		"both": {112, fmt.Sprintf(probes, 4), fmt.Sprintf(probes, 16), triage.Healthy, "No objective burns its budget."},
+		"invalid": {63, ended("stop", 50, "invalid", 0), ended("stop", 113, "invalid", 37), triage.Unknown,
+			"37% of the requests were refused as invalid (37 of 100)."},
+		"cancelled": {100, ended("stop", 50, "abort", 4), ended("stop", 75, "abort", 79), triage.Unknown,
+			"75% of the requests were given up by their clients (75 of 100)."},
+		"unknown": {100, ended("stop", 50, "unknown", 0), ended("stop", 100, "unknown", 50), triage.Unknown,
+			"50% of the requests ended in a way that nothing tells (50 of 100)."},
+	} {
+		before := calm()
+		before.more = c.before
+		after := before
+		after.requests, after.more = after.requests+c.served, c.after
+		v := judge(t, before.page(), after.page(), nil)[0]
+		if v.Health != c.health || !slices.Contains(v.Symptoms, c.says) {
+			t.Errorf("%s: %s, %q", name, v.Health, v.Symptoms)
+		}
+	}
+}

@@ -1,0 +1,452 @@
+package triage
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+	engine "github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// gap says why numbers that would show a fault do not: a reason, or a family of which the model has no series.
+type gap struct {
+	kind   gapKind
+	says   string
+	family string
+}
+
+// gapKind tells what a gap means for a clue that reads it.
+type gapKind int
+
+const (
+	feature gapKind = iota // the engine has nothing that could fail this way
+	number                 // a number is not there
+	thing                  // nothing of its kind is read: whatever else a clue reads, it cannot hold
+)
+
+// The gaps of which there is one for many families.
+var (
+	noGPU       = gap{kind: thing, says: "no GPU is read"}
+	noGPUOf     = gap{kind: thing, says: "no page says on which GPU it runs"}
+	noGateway   = gap{kind: thing, says: "no gateway is read"}
+	noProbe     = gap{kind: thing, says: "no synthetic request is sent"}
+	noEngine    = gap{kind: number, says: "no engine's page is read"}
+	noSibling   = gap{kind: thing, says: "no other replica is read"}
+	noRequest   = gap{kind: number, says: "no request between the readings"}
+	tooLittle   = gap{kind: number, says: "too little between the readings"}
+	noYesterday = gap{kind: number, says: "not known from two readings"}
+	forgotten   = gap{kind: number, says: "Prometheus has not recorded the day before"}
+)
+
+// features holds what families are called that engines have only with a feature in use.
+var features = []string{"llm_engine_kv_t", "llm_engine_spec_", "llm_engine_model_", "llm_engine_models_", "llm_engine_lora",
+	"llm_engine_external_", "llm_gateway_"}
+
+// prover finds out whether clues would have shown a fault of a model.
+type prover struct {
+	*judge
+	model    subject
+	traffic  traffic
+	gpus     map[string]bool // of the model
+	pages    map[string]bool // of the model
+	read     bool            // a page of an engine of the model
+	visiting map[string]bool // recorded families whose rule is looked at
+}
+
+func (j *judge) prover(m subject, t traffic) (*prover, error) {
+	p := &prover{judge: j, model: m, traffic: t, gpus: map[string]bool{}, pages: map[string]bool{}, visiting: map[string]bool{}}
+	for _, of := range []struct {
+		x    promql.Expr
+		into map[string]bool
+		key  func(labels.Labels) string
+	}{
+		{promql.Vector(metrics.RecordedServedGPU, m.matchers()...), p.gpus, func(l labels.Labels) string { return l.Get(metrics.LabelGPUUUID) }},
+		{promql.Vector(metrics.RecordedServed, m.matchers()...), p.pages, page},
+	} {
+		found, err := j.query(of.x)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range found {
+			of.into[of.key(s.Metric)] = true
+		}
+	}
+	up, err := j.query(promql.Equal(promql.Vector(metrics.EngineUp), promql.Num(1)))
+	p.read = slices.ContainsFunc(up, func(s engine.Sample) bool { return p.pages[page(s.Metric)] })
+	return p, err
+}
+
+// concerns reports whether a series says something of the model.
+func (p *prover) concerns(l labels.Labels) bool {
+	switch {
+	case l.Get(metrics.LabelModel) != "":
+		return subjectOf(l) == p.model || l.Get(metrics.LabelNamespace) == "" && l.Get(metrics.LabelModel) == p.model.name
+	case l.Get(metrics.LabelGPUUUID) != "":
+		return p.gpus[l.Get(metrics.LabelGPUUUID)]
+	case l.Get(metrics.LabelServer) != "" && l.Get(metrics.LabelRole) != metrics.GatewayRole:
+		return p.pages[page(l)]
+	}
+	return true
+}
+
+// empty reports whether an expression says nothing of the model.
+func (p *prover) empty(x promql.Expr) (bool, error) {
+	result, err := p.query(x)
+	return !slices.ContainsFunc(result, func(s engine.Sample) bool { return p.concerns(s.Metric) }), err
+}
+
+// gaps returns what keeps an expression from saying that it does not hold: nothing where it would hold if the fault
+// were there. A conjunction is refuted by one side, unless the other is about a thing that nobody reads.
+func (p *prover) gaps(x promql.Expr) ([]gap, error) {
+	switch x := x.(type) {
+	case *parser.ParenExpr:
+		return p.gaps(x.Expr)
+	case *parser.AggregateExpr:
+		return p.gaps(x.Expr)
+	case *parser.UnaryExpr:
+		return p.gaps(x.Expr)
+	case *parser.MatrixSelector:
+		return p.selected(x.VectorSelector.(*parser.VectorSelector), x.Range > present)
+	case *parser.VectorSelector:
+		return p.selected(x, false)
+	case *parser.Call:
+		return p.call(x)
+	case *parser.BinaryExpr:
+		return p.binary(x)
+	}
+	return nil, nil
+}
+
+// call returns the gaps of a function. What looks back further than now is of the past, but for the last value of what
+// a page says of itself, which the exporter remembers, and the XIDs, which it dates.
+func (p *prover) call(x *parser.Call) (all []gap, err error) {
+	for _, arg := range x.Args {
+		m, ok := arg.(*parser.MatrixSelector)
+		if !ok {
+			more, err := p.gaps(arg)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, more...)
+			continue
+		}
+		s := m.VectorSelector.(*parser.VectorSelector)
+		known := s.Name == metrics.GPUXIDErrors.Name || x.Func.Name == "increase" && p.neverRose(s) ||
+			x.Func.Name == "last_over_time" && metrics.Lookup(s.Name) != nil && p.recordsOf(s) == nil
+		more, err := p.selected(s, m.Range > present && !known)
+		if err != nil {
+			return nil, err
+		}
+		if x.Func.Name == "rate" && s.OriginalOffset > present && p.past == nil && len(p.pages) > 0 && p.allAged() { // lifetimes stand for it
+			more = slices.DeleteFunc(more, func(g gap) bool { return g == noYesterday })
+		}
+		all = append(all, more...)
+	}
+	return all, nil
+}
+
+// allAged reports whether the lifetime of each engine of the model stands for the past.
+func (p *prover) allAged() bool {
+	for page := range p.pages {
+		if !p.aged[page] {
+			return false
+		}
+	}
+	return true
+}
+
+// neverRose reports whether a counter of the model is still 0, so that it has not risen in any window.
+func (p *prover) neverRose(s *parser.VectorSelector) bool {
+	for _, one := range p.memory[s.Name] {
+		if p.concerns(one.labels) && matches(one.labels, s.LabelMatchers) && one.samples[len(one.samples)-1].F() != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// binary returns the gaps of an operation.
+func (p *prover) binary(x *parser.BinaryExpr) ([]gap, error) {
+	if x.LHS.Type() == parser.ValueTypeScalar {
+		return p.gaps(x.RHS)
+	}
+	left, err := p.gaps(x.LHS)
+	if err != nil || x.RHS.Type() == parser.ValueTypeScalar {
+		return left, err
+	}
+	nothingLeft, err := p.empty(x.LHS)
+	if err != nil || x.Op == parser.LUNLESS {
+		return left, err
+	}
+	right, err := p.gaps(x.RHS)
+	if err != nil {
+		return nil, err
+	}
+	both := slices.Concat(left, right)
+	of := func(k gapKind) func(gap) bool { return func(g gap) bool { return g.kind == k } }
+	if x.Op == parser.LOR { // what is not there adds nothing to what is
+		if len(left) == 0 && !nothingLeft {
+			return nil, nil
+		}
+		if slices.ContainsFunc(left, of(feature)) {
+			return right, nil
+		}
+		if slices.ContainsFunc(right, of(feature)) {
+			return left, nil
+		}
+		return both, nil
+	}
+	if slices.ContainsFunc(both, of(thing)) {
+		return slices.DeleteFunc(both, func(g gap) bool { return g.kind != thing }), nil
+	}
+	nothingRight, err := p.empty(x.RHS)
+	switch {
+	case err != nil:
+		return nil, err
+	case x.Op == parser.DIV && len(right) == 0 && nothingRight:
+		return append(left, p.nothingIn(x.RHS)), nil
+	case len(left) == 0 && nothingLeft || len(right) == 0 && nothingRight:
+		return nil, nil
+	}
+	return both, nil
+}
+
+// nothingIn says why there is nothing to divide by.
+func (p *prover) nothingIn(x promql.Expr) gap {
+	why := tooLittle
+	if p.traffic.came() == 0 {
+		why = noRequest
+	}
+	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
+		if s, ok := n.(*parser.VectorSelector); ok {
+			for _, r := range p.recordsOf(s) {
+				if strings.HasSuffix(r.Labels[metrics.LabelFact], ofBefore) {
+					why = p.unknownPast()
+				}
+			}
+		}
+		return nil
+	})
+	return why
+}
+
+func (p *prover) unknownPast() gap {
+	if p.past == nil {
+		return noYesterday
+	}
+	return forgotten
+}
+
+// recordsOf returns the rules that record what a selector reads.
+func (p *prover) recordsOf(s *parser.VectorSelector) (found []rules.Record) {
+	for _, r := range p.records {
+		if r.Name.Name == s.Name && !slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool {
+			value, set := r.Labels[m.Name]
+			return set && !m.Matches(value)
+		}) {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// selected returns the gaps of a selector: those of the rule that records what it reads, or that the model has no series
+// of the family.
+func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
+	if (back || s.OriginalOffset > present) && p.past == nil {
+		return []gap{noYesterday}, nil
+	}
+	if recorded := p.recordsOf(s); recorded != nil && !p.visiting[s.Name] {
+		p.visiting[s.Name] = true
+		defer delete(p.visiting, s.Name)
+		var all []gap
+		for _, r := range recorded {
+			more, err := p.gaps(r.Expr)
+			if err != nil {
+				return nil, err
+			}
+			if len(more) == 0 { // any of them will do
+				return nil, nil
+			}
+			all = append(all, more...)
+		}
+		return all, nil
+	}
+	family := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(s.Name, "_sum"), "_count"), "_bucket")
+	gateway := slices.ContainsFunc(s.LabelMatchers, func(m *labels.Matcher) bool { return m.String() == rolesOfGateways })
+	if family == metrics.GPUXIDErrors.Name { // its series begin with an error
+		family = metrics.GPUXIDInfo.Name
+		if len(p.memory[metrics.GPUXIDSourceUp.Name]) > 0 {
+			family = metrics.GPUXIDSourceUp.Name
+		}
+	}
+	f := metrics.Lookup(family)
+	if f == nil {
+		return nil, nil
+	}
+	if f.Kind == metrics.Histogram {
+		family += "_count"
+	}
+	for _, one := range p.memory[family] {
+		last := one.samples[len(one.samples)-1]
+		there := last.T() == p.at.UnixMilli() && !math.IsNaN(last.F()) && (family != metrics.GPUXIDSourceUp.Name || last.F() > 0)
+		if there && p.concerns(one.labels) && (one.labels.Get(metrics.LabelRole) == metrics.GatewayRole) == gateway {
+			return nil, nil
+		}
+	}
+	return []gap{p.missing(f.Name, gateway)}, nil
+}
+
+var rolesOfGateways = promql.Eq(metrics.LabelRole, metrics.GatewayRole).String()
+
+// missing says what it means that a model has no series of a family.
+func (p *prover) missing(family string, gateway bool) gap {
+	switch {
+	case gateway:
+		return noGateway
+	case strings.HasPrefix(family, "llm_probe_"):
+		return noProbe
+	case strings.HasPrefix(family, "llm_gpu_") || family == metrics.EngineGPUInfo.Name:
+		if len(p.memory[metrics.GPUUp.Name]) == 0 && len(p.memory[metrics.GPUInfo.Name]) == 0 {
+			return noGPU
+		}
+		if len(p.gpus) == 0 {
+			return noGPUOf
+		}
+		return gap{kind: number, family: family}
+	case p.read && slices.ContainsFunc(features, func(prefix string) bool { return strings.HasPrefix(family, prefix) }):
+		return gap{kind: feature}
+	}
+	if !p.read {
+		return noEngine
+	}
+	return gap{kind: number, family: family}
+}
+
+const noSign = "no sign of it"
+
+// ruledOut tells the branches without a suspect that a number would have shown from those that nobody could see. Where a
+// clue compares one number with a limit, that number says why a branch is ruled out.
+func (j *judge) ruledOut(m subject, t traffic, all []Suspect, replicas int) (ruledOut, notSeen []RuledOut, err error) {
+	p, err := j.prover(m, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	var order []rules.Branch
+	why, gaps, told := map[rules.Branch][]string{}, map[rules.Branch][]gap{}, map[rules.Branch]bool{}
+	for _, r := range j.records {
+		branch := rules.Branch(r.Labels[metrics.LabelBranch])
+		if r.Name != metrics.RecordedSuspect || slices.ContainsFunc(all, func(s Suspect) bool { return s.Branch == branch }) {
+			continue
+		}
+		if !slices.Contains(order, branch) {
+			order = append(order, branch)
+		}
+		found, err := p.gaps(r.Expr)
+		if err != nil {
+			return nil, nil, err
+		}
+		if branch == rules.Routing && replicas < 2 && !slices.Contains(found, noGateway) && !strings.Contains(r.Expr.String(), rolesOfGateways) {
+			found = []gap{noSibling}
+		}
+		if slices.ContainsFunc(found, func(g gap) bool { return g.kind == feature }) {
+			continue
+		}
+		told[branch] = true
+		for _, g := range found {
+			if !slices.Contains(gaps[branch], g) {
+				gaps[branch] = append(gaps[branch], g)
+			}
+		}
+		if says, err := j.compared(m, r); err != nil {
+			return nil, nil, err
+		} else if len(found) == 0 {
+			why[branch] = append(why[branch], says...)
+		}
+	}
+	ruledOut, notSeen = []RuledOut{}, []RuledOut{}
+	for _, b := range order {
+		switch {
+		case gaps[b] != nil:
+			notSeen = append(notSeen, RuledOut{b, reasons(gaps[b])})
+		case told[b]:
+			ruledOut = append(ruledOut, RuledOut{b, cmp.Or(strings.Join(why[b], "; "), noSign)})
+		default:
+			notSeen = append(notSeen, RuledOut{b, "no engine reports what would show it"})
+		}
+	}
+	return ruledOut, notSeen, nil
+}
+
+// reasons puts gaps into words.
+func reasons(gaps []gap) string {
+	var says, families []string
+	unread := slices.Contains(gaps, noEngine) // which says the most
+	for _, g := range gaps {
+		if unread && g.kind == number && g != noEngine || unread && g == noSibling {
+			continue
+		}
+		if g.family != "" {
+			families = append(families, g.family)
+		} else {
+			says = append(says, g.says)
+		}
+	}
+	if families != nil {
+		says = append(says, "nothing reports "+strings.Join(families, ", "))
+	}
+	return strings.Join(says, "; ")
+}
+
+// compared puts the number into words that a clue compares with a limit.
+func (j *judge) compared(m subject, r rules.Record) (all []string, err error) {
+	c, ok := r.Expr.(*parser.BinaryExpr)
+	if !ok || !c.Op.IsComparisonOperator() || c.RHS.Type() != parser.ValueTypeScalar {
+		return nil, nil
+	}
+	values, err := j.query(c.LHS)
+	for _, value := range values {
+		if err != nil || subjectOf(value.Metric) != m {
+			continue
+		}
+		var says string
+		says, err = j.expand(rules.SuspectText(), value, r.Labels)
+		all = append(all, says)
+	}
+	return all, err
+}
+
+// comparesWithPast reports whether the rule of a clue, or one that it reads, looks back further than now.
+func (j *judge) comparesWithPast(clue string) bool {
+	p := &prover{judge: j}
+	seen := map[string]bool{}
+	var reads func(x promql.Expr) bool
+	reads = func(x promql.Expr) (found bool) {
+		parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
+			s, ok := n.(*parser.VectorSelector)
+			if !ok || found {
+				return nil
+			}
+			found = s.OriginalOffset > present
+			if key := fmt.Sprint(s); !seen[key] && s.Name != metrics.RecordedSuspect.Name {
+				seen[key] = true
+				for _, r := range p.recordsOf(s) {
+					found = found || reads(r.Expr)
+				}
+			}
+			return nil
+		})
+		return found
+	}
+	return slices.ContainsFunc(j.records, func(r rules.Record) bool {
+		return r.Name == metrics.RecordedSuspect && r.Labels[metrics.LabelClue] == clue && reads(r.Expr)
+	})
+}

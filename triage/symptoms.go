@@ -1,0 +1,131 @@
+package triage
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prometheus/prometheus/model/labels"
+	engine "github.com/prometheus/prometheus/promql"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// symptoms adds what users notice, and returns the signals whose objectives burn, the worst first: nil where no
+// objective had events, empty where none burns.
+func (j *judge) symptoms(m subject, v *Verdict) ([]slo.Signal, error) {
+	signals, counted, err := j.burning(m, v)
+	if err != nil {
+		return nil, err
+	}
+	late := func(one ...slo.Signal) bool {
+		return slices.ContainsFunc(signals, func(s slo.Signal) bool { return slices.Contains(one, s) })
+	}
+	switch first, next := late(slo.TTFT, slo.QueueTime, slo.ProbeTTFT), late(slo.ITL, slo.TPOT, slo.ProbeITL); {
+	case counted < 0.5 && len(signals) == 0:
+		signals = nil
+		v.Symptoms = append(v.Symptoms, "No objective had an event between the readings: nothing says what is too slow.")
+	case len(signals) == 0 && v.Health == Healthy:
+		v.Symptoms = append(v.Symptoms, "No objective burns its budget.")
+	case first && next:
+		waiting, err := j.query(promql.Gt(promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, m.matchers()...)), promql.Num(0)))
+		if err != nil {
+			return nil, err
+		}
+		if len(waiting) > 0 {
+			v.Symptoms = append(v.Symptoms, "First and further tokens are late while requests wait: it comes with the load.")
+		} else {
+			v.Symptoms = append(v.Symptoms, "First and further tokens are late though no request waits: load alone does not explain it.")
+		}
+	case next:
+		v.Symptoms = append(v.Symptoms, "Further tokens are late, first ones are not: the time goes in decode.")
+	case first:
+		v.Symptoms = append(v.Symptoms, "First tokens are late, further ones are not: the time goes before decode.")
+	case late(slo.Availability, slo.ProbeAvailability):
+		v.Symptoms = append(v.Symptoms, "Requests fail; no objective says that the others are late.")
+	}
+	return signals, j.means(m, v)
+}
+
+// burning adds the objectives that burn, and returns their signals, the worst first, and how many events of users were
+// counted. Bad events that are too few to burn leave a model unjudged where they are many of all.
+func (j *judge) burning(m subject, v *Verdict) (signals []slo.Signal, counted float64, err error) {
+	own := m.matchers()
+	rates, err := j.query(promql.Vector(rate5m, own...))
+	if err != nil {
+		return nil, 0, err
+	}
+	signals = []slo.Signal{}
+	slices.SortStableFunc(rates, func(a, b engine.Sample) int { return cmp.Compare(b.F, a.F) })
+	pair := slo.DefaultWindowPairs()[0]
+	for _, r := range rates {
+		name := r.Metric.Get(metrics.LabelSLO)
+		objective := append(slices.Clone(own), promql.Eq(metrics.LabelSLO, name), promql.Eq(metrics.LabelRole, r.Metric.Get(metrics.LabelRole)))
+		one := func(x promql.Expr) (value float64, l labels.Labels) {
+			found, failed := j.query(x)
+			err = cmp.Or(err, failed)
+			if len(found) > 0 {
+				value, l = found[0].F, found[0].Metric
+			}
+			return value, l
+		}
+		increase := func(f *metrics.Family) promql.Expr {
+			return promql.Sum(nil, promql.Increase(promql.Vector(f, objective...), time.Minute))
+		}
+		events, _ := one(increase(metrics.SLOEvents))
+		bad, _ := one(increase(metrics.SLOBadEvents))
+		pages, _ := one(promql.Vector(metrics.RecordedBurnThreshold, append(objective, promql.Eq(metrics.LabelLong, pair.Long.String()))...))
+		_, info := one(promql.Vector(metrics.RecordedInfo, objective...))
+		if err != nil {
+			return nil, 0, err
+		}
+		signal := slo.Signal(info.Get(metrics.LabelSignal))
+		if !signal.OfProbes() {
+			counted += events
+		}
+		switch enough := bad >= slo.MinBadEvents-0.5; {
+		case !enough && bad > 0.5 && bad > events/10:
+			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s: %.0f of %.0f events were bad, too few to judge.", name, bad, events))
+			if v.Health == Healthy {
+				v.Health = Unknown
+			}
+		case enough && r.F > 1:
+			signals = append(signals, signal)
+			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s burns %.1f times too fast: %.0f of %.0f events (%s) were bad.",
+				name, r.F, bad, events, cmp.Or(string(signal), "signal unknown")))
+			if pages > 0 && r.F > pages {
+				v.Health = Failing
+			} else if v.Health != Failing {
+				v.Health = Degraded
+			}
+		}
+	}
+	return signals, counted, nil
+}
+
+// means adds the mean times to the first and to the next token.
+func (j *judge) means(m subject, v *Verdict) error {
+	own := m.matchers()
+	for _, mean := range []struct {
+		says string
+		of   *metrics.Family
+	}{{"first token (TTFT)", metrics.TimeToFirstToken}, {"next token (ITL)", metrics.InterTokenLatency}} {
+		rate := func(x promql.Expr) promql.Expr { return promql.Sum(nil, promql.Rate(x, time.Minute)) }
+		took, err := j.query(promql.Div(rate(promql.SumOf(mean.of, own...)), promql.Gt(rate(promql.CountOf(mean.of, own...)), promql.Num(0))))
+		if err != nil {
+			return err
+		}
+		for _, t := range took {
+			shown, err := j.expand(rules.FactText(), t, map[string]string{metrics.LabelUnit: string(rules.Seconds)})
+			if err != nil {
+				return err
+			}
+			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Mean time to the %s: %s.", mean.says, shown))
+		}
+	}
+	return nil
+}
