@@ -102,7 +102,7 @@ var (
 		"An objective on a model, as this shard's exporters have it. Always 1.", ModelSLOLabels, with(LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
 )
 
-var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO, LabelGPUUUID)
+var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO, LabelGPUUUID, LabelClue)
 
 // Series that others produce and our rules read.
 var (

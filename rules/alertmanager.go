@@ -71,13 +71,16 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 	// A node whose GPUs all fall off the bus is one incident, whatever ran on them.
 	byNode := []Route{{Matchers: []string{fmt.Sprintf("%s=%q", metrics.LabelBranch, Hardware)},
 		GroupBy: []string{style.Label(metrics.LabelCluster), style.Label(metrics.LabelInstance)}}}
+	// What is news to somebody who was paged already is a page of its own: an update of an old one wakes nobody.
+	news := Route{Matchers: []string{fmt.Sprintf("alertname=%q", SecondFault.Name)},
+		GroupBy: append([]string{"alertname", metrics.LabelClue}, group...)}
 	return AlertmanagerPart{
 		Routes: []Route{{
 			Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{`alertname=~"LLM.+"`}, GroupBy: group,
 			Routes: []Route{
 				// The first page of an incident goes out at once; alerts that join it within minutes update it.
 				{Receiver: "llm-" + style.Severities[slo.Page], Matchers: []string{severity(slo.Page)},
-					GroupBy: group, GroupWait: "10s", GroupInterval: "5m", RepeatInterval: "4h", Routes: byNode},
+					GroupBy: group, GroupWait: "10s", GroupInterval: "5m", RepeatInterval: "4h", Routes: append([]Route{news}, byNode...)},
 				{Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{severity(slo.Ticket)},
 					GroupBy: group, GroupWait: "5m", GroupInterval: "30m", RepeatInterval: "24h", Routes: byNode},
 				// Informational alerts are not sent: they show on dashboards and in the split of a page.

@@ -224,17 +224,20 @@ func burnAlerts(opt Options) []*Alert {
 			alerts = append(alerts, &b)
 		}
 	}
-	return alerts
+	news := *SecondFault
+	news.Expr = secondFault()
+	return append(alerts, &news)
 }
 
-// owned adds the labels that the configuration gives objectives.
+// owned adds the labels that the configuration gives objectives, where they are known.
 func owned(opt Options, e promql.Expr) promql.Expr {
 	if len(opt.ObjectiveLabels) == 0 {
 		return e
 	}
 	perObjective := promql.On(modelSLO...)
 	owner := promql.TopK(1, modelSLO, promql.Max(slices.Concat(modelSLO, opt.ObjectiveLabels), remembered(metrics.RecordedInfo)))
-	return promql.OrOn(promql.Mul(e, owner, perObjective.ManyToOne(opt.ObjectiveLabels...)), e, perObjective)
+	nobody := promql.Call("clamp_max", promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold)), promql.Num(1))
+	return promql.Mul(e, promql.OrOn(owner, nobody, perObjective), perObjective.ManyToOne(opt.ObjectiveLabels...))
 }
 
 func burn(w slo.Duration) *metrics.Family { return metrics.Window(metrics.RecordedBurn, w.String()) }

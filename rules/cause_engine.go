@@ -167,12 +167,14 @@ func knownEngines(perPage promql.Expr) promql.Expr {
 // restarts counts the restarts of each page's process, from four within six hours or three within one: memory that leaks
 // may take hours to kill a process.
 func restarts() promql.Expr {
-	within := func(window time.Duration) promql.Expr {
-		return promql.Or(
-			promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), window)),
-			promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), window)))
-	}
-	return promql.Or(promql.Ge(within(6*hour), promql.Num(4)), promql.Ge(within(hour), promql.Num(3)))
+	return promql.Or(promql.Ge(restartsWithin(6*hour), promql.Num(4)), promql.Ge(restartsWithin(hour), promql.Num(3)))
+}
+
+// restartsWithin counts the restarts of each page's engine in a window.
+func restartsWithin(window time.Duration) promql.Expr {
+	return promql.Or(
+		promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), window)),
+		promql.Max(pageLabels, promql.Over("resets", promql.Vector(metrics.GenerationTokens), window)))
 }
 
 // answered2m returns the models of some pages that a gateway or a probe got an answer from lately: the pages are not read in

@@ -1,0 +1,70 @@
+package rules
+
+import (
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// settled is the age of a page from which on its reader knows what it says: what begins later is news.
+const settled = 15 * minute
+
+// SecondFault pages for what begins while a model is already paged for. Alertmanager would tell nobody: the alerts that
+// fire are the same, or join a group that somebody has acknowledged.
+var SecondFault = &Alert{
+	Name:        "LLMSecondFault",
+	Branch:      Symptom,
+	Severity:    slo.Page,
+	Keep:        5 * minute,
+	Scope:       []string{metrics.LabelNamespace, metrics.LabelModel},
+	Summary:     `{{ if eq $labels.clue "burn" }}{{ $labels.model_name }} fails or waits ten times as often as when it was paged{{ else }}Another fault at {{ $labels.model_name }}, while an older one is still paged{{ end }}`,
+	Description: "It began more than 15 minutes after the page. What helps against the first may not help against this; a lever against the first may have caused it.",
+	Split: []Evidence{
+		{"New", promql.Vector(metrics.RecordedSuspect, sameModel(same(metrics.LabelClue)...)...), Format("{{ .Labels.branch }}. " + SuspectText())},
+		{"Suspected", promql.Vector(metrics.RecordedSuspect, sameModel()...), Format("{{ .Labels.branch }}. " + SuspectText())},
+		{"Burn rate over 5m", above(promql.Vector(burn(RateWindow), sameModel()...), 1), LabelledBy(Times, metrics.LabelSLO, metrics.LabelRole)},
+		{"Firing for this model", promql.CountBy([]string{"alertname"}, promql.Vector(metrics.Alerts,
+			sameModel(promql.Eq("alertstate", "firing"), promql.Ne("alertname", "LLMSecondFault"))...)), LabelledBy("", "alertname")},
+	},
+	Dashboard: IncidentDashboard,
+}
+
+// secondFault returns, while a model is paged for, what of it is new within five minutes: a total outage, hardware,
+// a replica or a gateway that broke, or ten times the odds of a bad event, which for few bad events is ten times the
+// burn. It returns it for as long as a page of the model fires.
+func secondFault() promql.Expr {
+	firing := func(alerts ...*Alert) promql.Expr {
+		var names []string
+		for _, a := range alerts {
+			names = append(names, a.Name)
+		}
+		return promql.Vector(metrics.Alerts, promql.Either("alertname", strings.Join(names, "|")), promql.Eq("alertstate", "firing"))
+	}
+	ofModels := promql.On(modelLabels...)
+	paged := firing(FastBurn, ModelDown, ModelStalled, EngineStalled, ModelUnreached, ProbeFailing, ClientsGiveUp)
+	named := append([]string{metrics.LabelClue}, modelLabels...)
+	begun := func(e promql.Expr, label string) promql.Expr {
+		return promql.Unless(e, promql.Over("last_over_time", promql.Offset(e, RateWindow.Std()), hour), promql.On(append([]string{label}, modelLabels...)...))
+	}
+	broke := begun(promql.Vector(metrics.RecordedSuspect, promql.Re(metrics.LabelBranch, string(Hardware+"|"+Routing)), promql.Eq(metrics.LabelDelays, "")), metrics.LabelClue)
+	outage := promql.Call("label_replace", begun(firing(ModelDown, ModelStalled, EngineStalled), "alertname"),
+		promql.Str(metrics.LabelClue), promql.Str("$1"), promql.Str("alertname"), promql.Str("(.+)"))
+	news := promql.Max(named, promql.Or(broke, outage, labelled(moreOdds(10), metrics.LabelClue, "burn")))
+	told := promql.Max(named, firing(SecondFault))
+	return promql.Or(promql.And(news, promql.Offset(paged, settled), ofModels), promql.And(told, paged, ofModels))
+}
+
+// moreOdds returns the burn rates that page and at which the odds of a bad event are a multiple of the worst within the
+// hour before.
+func moreOdds(multiple float64) promql.Expr {
+	odds := func(burnRate promql.Expr) promql.Expr {
+		bad := promql.Mul(burnRate, promql.Vector(metrics.RecordedErrorBudget))
+		return promql.Div(bad, promql.Call("clamp_min", promql.Sub(promql.Num(1), bad), promql.Num(0.001)))
+	}
+	now := promql.Vector(burn(RateWindow))
+	before := promql.Over("max_over_time", promql.Offset(now, RateWindow.Std()), hour)
+	pages := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelSeverity, slo.Page.String())))
+	return promql.Gt(odds(promql.Gt(now, pages)), times(multiple, odds(before)))
+}
