@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"syscall"
 	"time"
@@ -95,6 +96,9 @@ var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 
 // newPage builds the collector of a page. The page is read only while needed.
 func (o gpuOptions) newPage(limits engine.Limits, needed func() bool, urls ...string) (*page.Collector, error) {
+	if len(urls) > 1 && o.sourceHTTP != "" {
+		return nil, errors.New("--gpu.source-http-config goes with --gpu.source=URL: with auto, its credentials would go to whoever has the port")
+	}
 	http, err := httpclient.Load("gpu.source-http-config", o.sourceHTTP)
 	if err != nil {
 		return nil, err

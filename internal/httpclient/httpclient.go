@@ -52,6 +52,18 @@ func Load(flag, file string) (cfg config.HTTPClientConfig, err error) {
 	return cfg, nil
 }
 
+// HasCredentials reports whether a client would prove with each request who it is: whoever is asked could pass for it later. A
+// certificate proves that without giving anything away.
+func HasCredentials(cfg config.HTTPClientConfig) bool {
+	return cfg.BasicAuth != nil || cfg.Authorization != nil || cfg.OAuth2 != nil || cfg.HTTPHeaders != nil || cfg.BearerToken != "" || cfg.BearerTokenFile != ""
+}
+
+// WithoutCredentials returns the rest of a configuration.
+func WithoutCredentials(cfg config.HTTPClientConfig) config.HTTPClientConfig {
+	cfg.BasicAuth, cfg.Authorization, cfg.OAuth2, cfg.HTTPHeaders, cfg.BearerToken, cfg.BearerTokenFile = nil, nil, nil, nil, "", ""
+	return cfg
+}
+
 // Address parses what a flag says is the address of a server. An error does not quote it: it may hold a password.
 func Address(flag, address, remedy string) (*url.URL, error) {
 	u, err := url.Parse(address)
