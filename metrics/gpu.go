@@ -16,6 +16,7 @@ const (
 	LabelCause           = "cause"               // corrected or uncorrected errors, for remapped rows and retired pages
 	LabelAvailability    = "availability"        // spare rows left in a bank: max, high, partial, low or none
 	LabelXID             = "xid"                 // number of an NVIDIA driver error
+	LabelCall            = "call"                // function of NVML
 	LabelSXID            = "sxid"                // number of an NVSwitch error
 	LabelMeaning         = "meaning"             // short meaning of an XID
 	LabelAction          = "action"              // remedy for an XID, or recovery action that the driver requests
@@ -69,11 +70,14 @@ var (
 		"Whether the NVIDIA management library is loaded and initialised (1). When 0, reason says why: the name of the NVML error, starting, detached or built_without_cgo.",
 		with(LabelReason))
 	GPUSourceUp = GPU.gauge(Never, "llm_gpu_source_up",
-		"Whether the page of another exporter, read in place of NVML, can be used (1). source is the exporter, dcgm or amd, and empty while that is unknown. When 0, reason says why, as for llm_engine_up, or is no_gpu_page.",
+		"Whether the page of another exporter, read in place of NVML, can be used (1). source is the exporter, dcgm or amd, and empty while that is unknown. When 0, reason says why, as for llm_engine_up, or is no_gpu_page or no_gpu_uuid.",
 		with(LabelSource, LabelServer, LabelReason)).experimental()
 	GPUMetricSourceInfo = GPU.info("llm_gpu_metric_source_info",
 		"Where a metric comes from while GPUs are read from the page of another exporter, always 1. quality is native, derived, approximate or missing; reason says why it is not native.",
 		with(LabelMetric, LabelSource, LabelQuality, LabelReason)).experimental()
+	GPUReadingsDropped = GPU.counter("llm_gpu_readings_dropped_total",
+		"Readings of a metric that were dropped: implausible (no GPU can have this value) or blank (what a driver or DCGM writes for an unknown number). Absent before the first.",
+		GPULabels, with(LabelMetric, LabelReason)).experimental()
 	GPUDriverInfo = GPU.info("llm_gpu_driver_info",
 		"Versions of the NVIDIA driver, of NVML and of the CUDA level the driver offers, always 1.",
 		with(LabelDriverVersion, LabelNVMLVersion, LabelCUDAVersion))
@@ -97,6 +101,10 @@ var (
 		"Age of the last values of this GPU. Grows while the GPU is stuck; absent while it fails.", GPULabels)
 	GPUCollectDuration = GPU.gauge(Max, "llm_gpu_collect_duration_seconds",
 		"Time the last finished cycle of this GPU spent reading.", GPULabels)
+	GPUDriverCalls = GPU.counter("llm_gpu_driver_calls_total",
+		"Calls of the exporter into the NVIDIA driver, by function of NVML.", with(LabelCall)).experimental()
+	GPUDriverSeconds = GPU.counter("llm_gpu_driver_call_seconds_total",
+		"Time that the exporter spent in these calls, of all GPUs together. A GPU whose calls take milliseconds is asked less often.", with(LabelCall)).experimental()
 	GPUFeatureSupported = GPU.gauge(Never, "llm_gpu_feature_supported",
 		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error, or counter_wraps: the driver's counter has 32 bits and may wrap unnoticed at the speed of the link.",
 		GPULabels, with(LabelFeature, LabelReason))
@@ -131,7 +139,7 @@ var (
 	GPUClockMax = GPU.gauge(Max, "llm_gpu_clock_max_hertz",
 		"Highest clock of a domain.", GPULabels, with(LabelDomain))
 	GPUClockEventActive = GPU.gauge(Max, "llm_gpu_clock_event_active",
-		"Whether the driver lowers the clocks for this reason now (1). Only reasons that the GPU supports; bits that NVML does not name are unknown_0x….",
+		"Whether the driver lowers the clocks for this reason now (1). Only reasons that the GPU supports; bits that NVML does not name are unknown_0x…. AMD's reasons are sw_power_cap, socket_thermal, vr_thermal, hbm_thermal and processor_hot.",
 		GPULabels, with(LabelReason))
 	GPUClockEventSeconds = GPU.counter("llm_gpu_clock_event_seconds_total",
 		"Time the clocks were lowered for this reason. source driver: counted by the driver since it was loaded; sampled: integrated by the exporter from one sample per cycle.",

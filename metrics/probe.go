@@ -58,7 +58,7 @@ var (
 		"Synthetic requests in a row that failed: empty, refused, timeout, http_5xx, in_stream_error or truncated. 0 after any other outcome, and after a request that was not sent because the model sleeps or is not loaded.",
 		ProbedLabels).experimental()
 	ProbeSkipped = Probe.counter("llm_probe_skipped_total",
-		"Synthetic requests that were not sent, by reason: asleep (it would wake the model), not_loaded (it would load it), unused (it alone would keep it loaded), down (the page of an engine that was found does not answer) or budget (it would cost more than the hour allows).",
+		"Synthetic requests that were not sent, by reason: asleep (it would wake the model), not_loaded (it would load it), unused (it alone would keep it loaded), down (the page of an engine that was found does not answer), budget (it would cost more than the hour allows) or exporter_exhausted (the exporter has no file or port left).",
 		ProbedLabels, with(LabelReason)).experimental()
 	ProbeBuffered = Probe.counter("llm_probe_buffered_total",
 		"Whole answers that arrived at once although a stream was requested: something on the way buffers them, or does not stream.", ProbedLabels).experimental()
@@ -75,6 +75,6 @@ var (
 		ProbedLabels).experimental()
 	ProbeEngineAsked = Probe.gauge(Never, "llm_probe_engine_asked",
 		"With `engines: true`, whether a model of the node's engines is asked (1). When 0, reason says why not: gateway, role (it does a part of the work only), "+
-			"no_endpoint (none at the page's port), no_model (the engine names none), or http_4xx or invalid: it has refused all requests, and is asked again after an hour.",
+			"no_endpoint (none at the page's port), no_model (the engine names none), clear (a credential would go there without TLS), or http_4xx or invalid: it has refused all requests, and is asked again after an hour.",
 		ProbedLabels, with(LabelReason)).experimental()
 )

@@ -5,11 +5,13 @@ import "strconv"
 // XIDSeverity tells who must act on an XID, as in the severity label of GPUXIDInfo.
 type XIDSeverity string
 
-// The severities.
+// The severities. LLMGPUCriticalXID answers the first and LLMGPUTicketXID the second, which also answers codes that are not
+// listed; the last two open nothing.
 const (
 	XIDPage   XIDSeverity = "page"   // the GPU, its link or its node is failing: act now
 	XIDTicket XIDSeverity = "ticket" // act at the next opportunity
 	XIDApp    XIDSeverity = "app"    // caused by the application, which sees the error itself
+	XIDInfo   XIDSeverity = "info"   // nothing to do: a test, a notice, or a detail of another XID or alert
 )
 
 // XID describes one entry of NVIDIA's catalogue of driver errors.
@@ -18,58 +20,145 @@ type XID struct {
 	Severity XIDSeverity
 	Meaning  string
 	Action   string
+	// Products lists the products of the catalogue that can report it; empty if it names none.
+	Products string
+	// Driver is the first driver branch that has the code; empty for branch 515 and older, and where the open driver does not say.
+	Driver string
 }
 
-// XIDs lists the catalogue by code. Meanings and actions follow NVIDIA's XID catalogue
-// (docs.nvidia.com/deploy/xid-errors, October 2025). Severities are ours: page if the catalogue's immediate action is
-// a reset, a restart or a check of the hardware, app if it is to restart the application. 109 differs on purpose: the
-// catalogue asks for a reset, so it pages, although some device plugins ignore it. Codes not listed here are counted
-// all the same.
+// Asks reports whether somebody has to act on the XID.
+func (x XID) Asks() bool { return x.Severity == XIDPage || x.Severity == XIDTicket }
+
+// Products of the catalogue, from a generation on.
+const (
+	ampere    = "A100, H100, B100, GB200"
+	hopper    = "H100, B100, GB200"
+	blackwell = "B100, GB200"
+)
+
+// XIDs lists the catalogue by code, without the codes that it calls unused. Meanings, actions and products follow NVIDIA's XID
+// catalogue (docs.nvidia.com/deploy/xid-errors, October 2025), branches and the codes above 172 nverror.h of
+// NVIDIA/open-gpu-kernel-modules (515 to 595). Severities are ours: page if the catalogue's immediate action is a reset, a
+// restart or a check of the hardware, or if it has none yet and the name says fatal or halt; app if it is to restart the
+// application; ticket or info otherwise. 109 differs on purpose: the catalogue asks for a reset, so it pages, although some
+// device plugins ignore it. LLMGPURecoveryAsked answers what 154 announces. Codes not listed here are counted all the same, and
+// open a ticket: nobody knows what they are.
 var XIDs = []XID{
-	{13, XIDApp, "graphics engine exception", "restart the application; look for an illegal access in it"},
-	{31, XIDApp, "GPU memory page fault", "restart the application; look for an illegal access in it"},
-	{32, XIDApp, "invalid or corrupted push buffer", "restart the application"},
-	{43, XIDApp, "GPU stopped processing", "restart the application"},
-	{45, XIDApp, "preemptive cleanup, due to previous errors", "none; look at the XID before it"},
-	{46, XIDPage, "GPU stopped processing, timeout", "reset the GPU"},
-	{48, XIDPage, "double bit ECC error", "drain; reset when 63 or 64 follows, restart the application when 94 follows"},
-	{54, XIDPage, "auxiliary power is not connected", "check power cables and seating"},
-	{62, XIDPage, "internal micro-controller halt", "reset the GPU"},
-	{63, XIDTicket, "row remapping or page retirement recorded", "reset the GPU at the next opportunity"},
-	{64, XIDPage, "row remapping or page retirement failed", "reset the GPU; replace the board when it returns"},
-	{68, XIDApp, "video processor exception", "restart the application"},
-	{69, XIDApp, "graphics engine class error", "restart the application"},
-	{72, XIDApp, "copy engine 6 exception", "restart the application"},
-	{74, XIDPage, "NVLink error", "check link, bridge and fabric; reset the GPU"},
-	{79, XIDPage, "GPU has fallen off the bus", "restart the machine; check PCIe, power and cooling"},
-	{80, XIDApp, "corrupted data sent to the GPU", "restart the application"},
-	{92, XIDTicket, "high rate of single bit ECC errors", "run field diagnostics when it persists"},
-	{93, XIDTicket, "InfoROM wear", "none now; plan a replacement"},
-	{94, XIDTicket, "contained memory error", "restart the application; reset the GPU at the next opportunity"},
-	{95, XIDPage, "uncontained memory error", "reset the GPU now"},
-	{109, XIDPage, "context switch timeout", "reset the GPU"},
-	{110, XIDPage, "security fault", "reset the GPU"},
-	{119, XIDPage, "GSP RPC timeout", "reset the GPU; power-cycle when it returns"},
-	{120, XIDPage, "GSP error", "reset the GPU; power-cycle when it returns"},
-	{121, XIDTicket, "C2C link error", "run field diagnostics when it persists"},
-	{136, XIDPage, "NVLink training failed", "reset the GPU"},
-	{137, XIDTicket, "NVLink privilege error", "none; look for an invalid remote access"},
-	{140, XIDPage, "unrecovered ECC error", "reset the GPU"},
-	{143, XIDPage, "GPU initialisation error", "reset the GPU"},
-	{144, XIDPage, "NVLink 5 SAW error", "follow NVIDIA's NVLink 5 workflow"},
-	{145, XIDPage, "NVLink 5 RLW error", "follow NVIDIA's NVLink 5 workflow"},
-	{149, XIDPage, "NVLink 5 NETIR error", "follow NVIDIA's NVLink 5 workflow"},
-	{150, XIDPage, "NVLink 5 MSE error", "follow NVIDIA's NVLink 5 workflow"},
-	{151, XIDPage, "key rotation error", "restart the virtual machine"},
-	{154, XIDTicket, "recovery action changed", "do what llm_gpu_recovery_action says"},
-	{155, XIDPage, "NVLink software defined error", "reset the GPU"},
-	{156, XIDPage, "resource retirement", "reset the GPU"},
-	{157, XIDTicket, "resource retirement failed", "run field diagnostics"},
-	{158, XIDPage, "fatal GPU timeout", "reset the GPU"},
-	{160, XIDTicket, "channel retirement", "reset the GPU at the next opportunity"},
-	{161, XIDTicket, "channel retirement failed", "run field diagnostics"},
-	{171, XIDTicket, "uncorrectable DRAM error, detail of 48", "as for 48"},
-	{172, XIDTicket, "uncorrectable SRAM error, detail of 48", "as for 48"},
+	{8, XIDApp, "GPU stopped processing, channel idle timeout", "restart the application", ampere, ""},
+	{11, XIDApp, "invalid or corrupted push buffer", "restart the application", ampere, ""},
+	{13, XIDApp, "graphics engine exception", "restart the application; look for an illegal access in it", ampere, ""},
+	{14, XIDInfo, "test of the error path", "none", "", ""},
+	{25, XIDApp, "illegal push buffer", "restart the application", ampere, ""},
+	{31, XIDApp, "GPU memory page fault", "restart the application; look for an illegal access in it", ampere, ""},
+	{32, XIDApp, "invalid or corrupted push buffer", "restart the application", ampere, ""},
+	{37, XIDInfo, "driver firmware error, unknown method", "none; look at the application when it persists", ampere, ""},
+	{38, XIDTicket, "driver firmware watchdog timeout", "update the driver; ask NVIDIA when it persists", ampere, ""},
+	{39, XIDApp, "copy engine 0 exception", "restart the application", ampere, ""},
+	{40, XIDApp, "copy engine 1 exception", "restart the application", ampere, ""},
+	{41, XIDApp, "copy engine 2 exception", "restart the application", ampere, ""},
+	{43, XIDApp, "GPU stopped processing", "restart the application", ampere, ""},
+	{44, XIDInfo, "graphics engine fault during a context switch", "none; look at the XID beside it", ampere, ""},
+	{45, XIDApp, "preemptive cleanup, due to previous errors", "none; look at the XID before it", ampere, ""},
+	{46, XIDPage, "GPU stopped processing, timeout", "reset the GPU", ampere, ""},
+	{48, XIDPage, "double bit ECC error", "drain; reset when 63 or 64 follows, restart the application when 94 follows", ampere, ""},
+	{54, XIDPage, "auxiliary power is not connected", "check power cables and seating", "A100, H100, B100", ""},
+	{60, XIDApp, "security processor exception", "restart the application", ampere, ""},
+	{62, XIDPage, "internal micro-controller halt", "reset the GPU", ampere, ""},
+	{63, XIDTicket, "row remapping or page retirement recorded", "reset the GPU at the next opportunity", ampere, ""},
+	{64, XIDPage, "row remapping or page retirement failed", "reset the GPU; replace the board when it returns", ampere, ""},
+	{66, XIDInfo, "illegal access by the driver", "none; update the driver when it persists", ampere, ""},
+	{67, XIDInfo, "illegal access by the driver", "none; update the driver when it persists", ampere, ""},
+	{68, XIDApp, "video decoder 0 exception", "restart the application", ampere, ""},
+	{69, XIDApp, "graphics engine class error", "restart the application", ampere, ""},
+	{70, XIDApp, "copy engine 3 exception", "restart the application", ampere, ""},
+	{71, XIDApp, "copy engine 4 exception", "restart the application", ampere, ""},
+	{72, XIDApp, "copy engine 5 exception", "restart the application", ampere, ""},
+	{74, XIDPage, "NVLink error", "check link, bridge and fabric; reset the GPU", "A100, H100", ""},
+	{75, XIDApp, "copy engine 6 exception", "restart the application", ampere, ""},
+	{76, XIDApp, "copy engine 7 exception", "restart the application", ampere, ""},
+	{77, XIDApp, "copy engine 8 exception", "restart the application", ampere, ""},
+	{78, XIDTicket, "vGPU did not start", "update driver and firmware of host and guest so that they fit", ampere, ""},
+	{79, XIDPage, "GPU has fallen off the bus", "restart the machine; check PCIe, power and cooling", ampere, ""},
+	{80, XIDApp, "corrupted data sent to the GPU", "restart the application", "A100, H100", ""},
+	{82, XIDApp, "JPEG decoder 0 exception", "restart the application", ampere, ""},
+	{83, XIDApp, "video decoder 1 exception", "restart the application", ampere, ""},
+	{84, XIDApp, "video decoder 2 exception", "restart the application", ampere, ""},
+	{85, XIDApp, "copy engine 9 exception", "restart the application", ampere, ""},
+	{86, XIDApp, "optical flow engine 0 exception", "restart the application", ampere, ""},
+	{88, XIDApp, "video decoder 3 exception", "restart the application", ampere, ""},
+	{89, XIDApp, "video decoder 4 exception", "restart the application", ampere, ""},
+	{92, XIDTicket, "high rate of single bit ECC errors", "run field diagnostics when it persists", ampere, ""},
+	{93, XIDTicket, "InfoROM wear", "none now; plan a replacement", "A100", ""},
+	{94, XIDTicket, "contained memory error", "restart the application; reset the GPU at the next opportunity", ampere, ""},
+	{95, XIDPage, "uncontained memory error", "reset the GPU now", ampere, ""},
+	{96, XIDApp, "video decoder 5 exception", "restart the application", hopper, "525"},
+	{97, XIDApp, "video decoder 6 exception", "restart the application", hopper, "525"},
+	{98, XIDApp, "video decoder 7 exception", "restart the application", hopper, "525"},
+	{99, XIDApp, "JPEG decoder 1 exception", "restart the application", hopper, "525"},
+	{100, XIDApp, "JPEG decoder 2 exception", "restart the application", hopper, "525"},
+	{101, XIDApp, "JPEG decoder 3 exception", "restart the application", hopper, "525"},
+	{102, XIDApp, "JPEG decoder 4 exception", "restart the application", hopper, "525"},
+	{103, XIDApp, "JPEG decoder 5 exception", "restart the application", hopper, "525"},
+	{104, XIDApp, "JPEG decoder 6 exception", "restart the application", hopper, "525"},
+	{105, XIDApp, "JPEG decoder 7 exception", "restart the application", hopper, "525"},
+	{106, XIDInfo, "test message of the management bus", "none", ampere, ""},
+	{107, XIDInfo, "silent test message of the management bus", "none", ampere, ""},
+	{108, XIDTicket, "NVLink remote translation error", "as for 137: look for an invalid remote access", ampere, "550"},
+	{109, XIDPage, "context switch timeout", "reset the GPU", ampere, ""},
+	{110, XIDPage, "security fault", "reset the GPU", hopper, "520"},
+	{119, XIDPage, "GSP RPC timeout", "reset the GPU; power-cycle when it returns", ampere, ""},
+	{120, XIDPage, "GSP error", "reset the GPU; power-cycle when it returns", ampere, ""},
+	{121, XIDTicket, "C2C link error", "run field diagnostics when it persists", "GB200", ""},
+	{126, XIDApp, "copy engine 10 exception", "restart the application", blackwell, "560"},
+	{127, XIDApp, "copy engine 11 exception", "restart the application", blackwell, "560"},
+	{128, XIDApp, "copy engine 12 exception", "restart the application", blackwell, "560"},
+	{129, XIDApp, "copy engine 13 exception", "restart the application", blackwell, "560"},
+	{130, XIDApp, "copy engine 14 exception", "restart the application", blackwell, "560"},
+	{131, XIDApp, "copy engine 15 exception", "restart the application", blackwell, "560"},
+	{132, XIDApp, "copy engine 16 exception", "restart the application", blackwell, "560"},
+	{133, XIDApp, "copy engine 17 exception", "restart the application", blackwell, "560"},
+	{134, XIDApp, "copy engine 18 exception", "restart the application", blackwell, "560"},
+	{135, XIDApp, "copy engine 19 exception", "restart the application", blackwell, "560"},
+	{136, XIDPage, "NVLink training failed", "reset the GPU", "H100", "525"},
+	{137, XIDTicket, "NVLink privilege error", "none; look for an invalid remote access", ampere, "530"},
+	{139, XIDApp, "optical flow engine 1 exception", "restart the application", blackwell, "535"},
+	{140, XIDPage, "unrecovered ECC error", "reset the GPU", ampere, "535"},
+	{141, XIDInfo, "CUDA fast path error", "none; ask NVIDIA when it persists", hopper, "550"},
+	{142, XIDTicket, "video encoder 3 error", "ask NVIDIA: its catalogue has no other action", "GB200", "570"},
+	{143, XIDPage, "GPU initialisation error", "reset the GPU", hopper, "550"},
+	{144, XIDPage, "NVLink 5 SAW error", "for a fatal one, reset the GPU; the kernel log names unit, link and status", blackwell, "550"},
+	{145, XIDPage, "NVLink 5 RLW error", "for a fatal one, reset the GPU; the kernel log names unit, link and status", blackwell, "555"},
+	{146, XIDPage, "NVLink 5 TLW error", "for a fatal one, reset the GPU; the kernel log names unit, link and status", blackwell, "555"},
+	{147, XIDPage, "NVLink 5 TREX error", "for a fatal one, reset the GPU; the kernel log names unit, link and status", blackwell, "555"},
+	{148, XIDPage, "NVLink 5 NVLPW_CTRL error", "for a fatal one, reset the GPU; the kernel log names unit, link and status", blackwell, "555"},
+	{149, XIDPage, "NVLink 5 NETIR error", "for a fatal one, reset the GPU; the kernel log names unit, link and status", blackwell, "555"},
+	{150, XIDPage, "NVLink 5 MSE error", "for a fatal one, reset the GPU; the kernel log names unit, link and status", blackwell, "555"},
+	{151, XIDPage, "key rotation error", "restart the virtual machine", hopper, "555"},
+	{152, XIDInfo, "DLA memory management error", "none: no GPU for servers has the unit", "", "560"},
+	{153, XIDInfo, "DLA timeout", "none: no GPU for servers has the unit", "", "560"},
+	{154, XIDInfo, "recovery action changed", "do what llm_gpu_recovery_action says", ampere, "565"},
+	{155, XIDPage, "NVLink software defined error", "reset the GPU", blackwell, "570"},
+	{156, XIDPage, "resource retirement", "reset the GPU", hopper, "570"},
+	{157, XIDTicket, "resource retirement failed", "run field diagnostics", hopper, "570"},
+	{158, XIDPage, "fatal GPU timeout", "reset the GPU", ampere, "575"},
+	{159, XIDTicket, "error on the coherent link to the CPU", "reset the GPU if unified memory is in use; look at the XID beside it", blackwell, "575"},
+	{160, XIDTicket, "channel retirement", "reset the GPU at the next opportunity", blackwell, "570"},
+	{161, XIDTicket, "channel retirement failed", "run field diagnostics", blackwell, "570"},
+	{162, XIDInfo, "power smoothing engaged again", "none", blackwell, "580"},
+	{163, XIDInfo, "power smoothing disengaged", "none", blackwell, "580"},
+	{164, XIDTicket, "power smoothing circuit near the end of its life", "plan a replacement", blackwell, "580"},
+	{165, XIDTicket, "power smoothing circuit at the end of its life", "replace the board", blackwell, "580"},
+	{166, XIDTicket, "NVLink traffic before encryption was set up", "look at the configuration of confidential computing", blackwell, "580"},
+	{167, XIDPage, "fatal PCIe timeout", "reset the GPU; check slot, riser and cabling", hopper, "580"},
+	{168, XIDTicket, "less GPU memory, errors in a protected region", "plan a replacement", ampere, "580"},
+	{169, XIDPage, "security processor halt", "reset the GPU", hopper, "580"},
+	{170, XIDTicket, "unexpected NVLink interrupt in confidential computing", "look at the configuration of confidential computing", blackwell, "580"},
+	{171, XIDTicket, "uncorrectable DRAM error, detail of 48", "as for 48", ampere, "580"},
+	{172, XIDTicket, "uncorrectable SRAM error, detail of 48", "as for 48", ampere, "580"},
+	{173, XIDPage, "fatal C2C link failure", "reset the GPU; restart the machine when it returns", "", "580"},
+	{174, XIDInfo, "process of a channel ended silently", "none", "", "590"},
+	{175, XIDTicket, "memory subsystem error", "look at the XIDs beside it; ask NVIDIA when it persists", "", "595"},
+	{176, XIDTicket, "many correctable PCIe errors", "check slot, riser and cabling", "", "595"},
 }
 
 // recoveryActions holds the names of nvmlDeviceGpuRecoveryAction_t.

@@ -143,11 +143,12 @@ func engineAlerts(opt Options) []*Alert {
 }
 
 // engineUp returns 1 where a page answers and 0 where it does not, once per page even if two exporters read it. An
-// engine that loads its model is neither up nor down until it has loaded for longer than patience.
+// engine that loads its model is neither up nor down until it has loaded for longer than patience, nor is one that an
+// exhausted exporter cannot ask.
 func engineUp() promql.Expr {
 	loading := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	return promql.Max(pageLabels, promql.Or(
-		promql.Vector(metrics.EngineUp, promql.Ne(metrics.LabelReason, "loading")),
+		promql.Vector(metrics.EngineUp, promql.NotRe(metrics.LabelReason, "loading|exporter_exhausted")),
 		promql.And(loading, promql.Offset(loading, patience))))
 }
 

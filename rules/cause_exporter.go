@@ -16,7 +16,7 @@ var (
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelInstance},
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
-		Summary:     "The exporter on {{ $labels.instance }} cannot be scraped",
+		Summary:     "The exporter on {{ $labels.instance }} {{ if $labels.reason }}has no file, port or memory left to read engines with{{ else }}cannot be scraped{{ end }}",
 		Description: "The engines and GPUs of that node, or the targets of a cluster's exporter, are not measured, and their objectives do not count. The engines themselves may be fine.",
 		Dashboard:   ExporterDashboard,
 	}
@@ -108,7 +108,9 @@ func disputed() promql.Expr {
 func exporterAlerts(opt Options) []*Alert {
 	up := promql.Vector(metrics.Up, promql.Either("job", opt.Job))
 	one := *ExporterDown
-	one.Expr = promql.Equal(promql.Max([]string{metrics.LabelCluster, "job", metrics.LabelInstance}, up), promql.Num(0))
+	asked := []string{metrics.LabelCluster, "job", metrics.LabelInstance}
+	one.Expr = promql.Equal(promql.Or(promql.Equal(promql.Max(asked, up), promql.Num(0)),
+		promql.Max(append(asked, metrics.LabelReason), promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "exporter_exhausted")))), promql.Num(0))
 	most := *ExporterFleetDown
 	most.Expr = fleetDown(up, promql.Vector(metrics.ConfigReloadSuccess, promql.NotRe("job", opt.Job)))
 	return []*Alert{&one, &most, SourceMissing, DiscoveryFailed, ObjectiveWithoutEvents, ObjectiveConflict, ProbeBroken}

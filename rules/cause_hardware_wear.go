@@ -118,6 +118,22 @@ var (
 		},
 		Dashboard: GPUDashboard,
 	}
+	GPUTicketXID = &Alert{
+		Name:        "LLMGPUTicketXID",
+		Branch:      Hardware,
+		Expr:        ticketXIDs(),
+		Severity:    slo.Ticket,
+		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelXID},
+		DependsOn:   underGPU(GPULost, GPUCriticalXID, GPURowRemapFailure, GPUMemoryUnrepairable, GPUSRAMThreshold),
+		Explains:    []*Alert{FastBurn, SlowBurn},
+		Summary:     "XID {{ $labels.xid }} on GPU {{ $labels.gpu_uuid }} needs somebody to act, not at once",
+		Description: "The driver reported an error that the catalogue answers with an inspection, a replacement or an update, or one that the catalogue does not list.",
+		Split: []Evidence{
+			modelsOnIt,
+			{"Meaning", promql.CountBy([]string{metrics.LabelMeaning, metrics.LabelAction}, promql.Vector(metrics.GPUXIDInfo, same(metrics.LabelXID)...)), LabelledBy("", metrics.LabelMeaning, metrics.LabelAction)},
+		},
+		Dashboard: GPUDashboard,
+	}
 	GPURecoveryAsked = &Alert{
 		Name:        "LLMGPURecoveryAsked",
 		Branch:      Hardware,
@@ -143,7 +159,7 @@ func wearGroups() []Group {
 		{Name: "llm-nvlink-hours", Interval: hour, Records: []Record{{Name: metrics.RecordedLinkErrors,
 			Expr: promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...), promql.Increase(errors, hour))}}},
 		{Name: "llm-cause-hardware-wear", Interval: Interval, Alerts: []*Alert{
-			GPUCorrectedECC, GPULinkRecovers, GPULinkWears, GPURepairPending, GPUPersistenceOff, GPUFabricUnhealthy, GPUSwitchFailed, GPURecoveryAsked}},
+			GPUCorrectedECC, GPULinkRecovers, GPULinkWears, GPURepairPending, GPUPersistenceOff, GPUFabricUnhealthy, GPUSwitchFailed, GPURecoveryAsked, GPUTicketXID}},
 	}
 }
 
@@ -170,6 +186,16 @@ func fatalSXIDs() promql.Expr {
 	last := promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelPCIBusID, metrics.LabelSXID},
 		promql.Vector(metrics.GPUSXIDLastTimestamp, promql.Eq(metrics.LabelSeverity, "fatal")))
 	return below(promql.Sub(promql.Call("time"), last), day.Seconds())
+}
+
+// ticketXIDs returns the XIDs of the last hours that neither page nor are the application's own affair, those that the
+// catalogue does not list among them: their counters begin with the first event, which no increase shows.
+func ticketXIDs() promql.Expr {
+	of, window := append([]string{metrics.LabelXID}, gpuLabels...), 6*hour
+	counted := promql.Vector(metrics.GPUXIDErrors)
+	return promql.Unless(
+		above(promql.Or(promql.Unless(promql.Sum(of, counted), promql.Sum(of, promql.Offset(counted, window))), promql.Sum(of, promql.Increase(counted, window))), 0),
+		promql.Vector(metrics.GPUXIDInfo, promql.Ne(metrics.LabelSeverity, string(metrics.XIDTicket))), promql.On(metrics.LabelXID))
 }
 
 // managerGone returns each node whose fabric manager does not run, though NVSwitches need one or it ran within the week.

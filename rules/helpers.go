@@ -23,7 +23,7 @@ func onGPULabels() []string { return []string{metrics.LabelCluster, metrics.Labe
 
 // HarmfulReasons matches the clock event reasons that slow inference down although nobody asked for it. A software
 // power cap is normal under heavy prefill.
-const HarmfulReasons = "hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown|sw_thermal_slowdown"
+const HarmfulReasons = "hw_slowdown|hw_thermal_slowdown|hw_power_brake_slowdown|sw_thermal_slowdown|processor_hot|socket_thermal|vr_thermal|hbm_thermal"
 
 // mean returns the mean of a histogram's observations in a window; absent where there were none.
 func mean(h *metrics.Family, by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {

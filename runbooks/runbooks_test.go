@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -431,5 +432,26 @@ func TestLevers(t *testing.T) {
 	want := []string{"At once: roll back (Rollback), see\n  Stabilise.", "Then:", "$ kubectl -n prod delete pod p-0", "$ kubectl get pod $MODEL"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestEveryXIDIsInARunbook: each code of the catalogue that pages or opens a ticket is in the table of the alert that answers it.
+func TestEveryXIDIsInARunbook(t *testing.T) {
+	for severity, alert := range map[metrics.XIDSeverity]string{metrics.XIDPage: "LLMGPUCriticalXID", metrics.XIDTicket: "LLMGPUTicketXID"} {
+		text, err := os.ReadFile(alert + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listed := map[string]bool{}
+		for _, row := range regexp.MustCompile(`(?m)^\| ([0-9, ]+) \|`).FindAllStringSubmatch(string(text), -1) {
+			for _, code := range strings.Split(row[1], ", ") {
+				listed[code] = true
+			}
+		}
+		for _, x := range metrics.XIDs {
+			if listed[strconv.Itoa(x.Code)] != (x.Severity == severity) {
+				t.Errorf("%s: XID %d (%s) is of severity %s, and the table has it: %t", alert, x.Code, x.Meaning, x.Severity, listed[strconv.Itoa(x.Code)])
+			}
+		}
 	}
 }

@@ -1,21 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 	"github.com/alecthomas/units"
-	"github.com/goccy/go-yaml"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/configfile"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -113,17 +110,14 @@ type probed = func() []*engine.Probed
 // loadConfig reads the file, if there is one, adds the targets and the probe of the command line, and builds everything
 // that the configuration describes. Errors name the file, the line and the remedy.
 func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *slog.Logger) (c configuration, err error) {
-	path := o.file
 	var cfg Config
-	var source []byte
-	if path != "" {
-		if source, err = os.ReadFile(path); err != nil {
-			return c, fmt.Errorf("cannot read the configuration: %w", err)
+	var file *configfile.File
+	if o.file != "" {
+		if file, err = configfile.Read(o.file); err == nil {
+			err = file.Decode(&cfg)
 		}
-		decoder := yaml.NewDecoder(bytes.NewReader(source), yaml.DisallowUnknownField())
-		if err := decoder.Decode(&cfg); err != nil && !errors.Is(err, io.EOF) {
-			// Without the lines around the place: they may hold a secret.
-			return c, fmt.Errorf("%s: %s", path, yaml.FormatError(err, false, false))
+		if err != nil {
+			return c, fmt.Errorf("cannot read the configuration: %w", err)
 		}
 	}
 	for _, url := range o.targets {
@@ -142,7 +136,7 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 		cfg.Objectives = slo.Defaults()
 	}
 	if err := checkObjectives(cfg, log); err != nil {
-		return c, fmt.Errorf("%s: %w", path, err)
+		return c, file.At(err)
 	}
 	c.engines, err = engine.New(engine.Config{
 		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Maintenance: cfg.Maintenance, Histograms: cfg.Histograms,
@@ -152,10 +146,7 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 	if err == nil {
 		c.probes, err = probe.Compile(cfg.Probes, extraProbe.interval, userAgent())
 	}
-	if err != nil {
-		return c, annotate(path, source, err)
-	}
-	return c, nil
+	return c, file.At(err)
 }
 
 // checkObjectives completes the objectives, and refuses objectives and maintenance that cannot work. It logs where it
@@ -164,33 +155,19 @@ func checkObjectives(cfg Config, log *slog.Logger) error {
 	for i := range cfg.Objectives {
 		cfg.Objectives[i] = cfg.Objectives[i].WithDefaults()
 	}
+	var wrong []error
 	findings := slo.Check(cfg.Objectives, slo.CheckOptions{Retention: cfg.Retention})
 	findings = append(findings, slo.CheckMaintenance(cfg.Maintenance, cfg.Objectives, time.Now())...)
 	for _, f := range findings {
 		if !f.Fatal {
 			log.Info("configuration", "note", f.String())
-		}
-	}
-	return slo.Fatal(findings)
-}
-
-// annotate adds the line to an error about a place in the configuration.
-func annotate(file string, source []byte, err error) error {
-	var at *engine.ConfigError
-	if !errors.As(err, &at) || len(source) == 0 {
-		return err
-	}
-	// A missing field has no line of its own: point at what should hold it.
-	for path := at.Path; path != ""; path = path[:max(0, strings.LastIndexByte(path, '.'))] {
-		p, pathErr := yaml.PathString("$." + path)
-		if pathErr != nil {
 			continue
 		}
-		node, readErr := p.ReadNode(bytes.NewReader(source))
-		if readErr != nil {
-			continue
+		path := f.Field
+		if i := slices.IndexFunc(cfg.Objectives, func(o slo.Objective) bool { return o.Name == f.Objective }); i >= 0 {
+			path = fmt.Sprintf("objectives[%d].%s", i, f.Field)
 		}
-		return fmt.Errorf("%s:%d: %w", file, node.GetToken().Position.Line, err)
+		wrong = append(wrong, configfile.Errorf(path, "%s", f.Text))
 	}
-	return err
+	return errors.Join(wrong...)
 }

@@ -4,14 +4,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 	"testing"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
-// FuzzConfig: a configuration, whatever it is, is loaded or refused with an error that names the file.
+// FuzzConfig: a configuration, whatever it is, is loaded or refused with an error that names the file and the line.
 func FuzzConfig(f *testing.F) {
 	example, err := os.ReadFile("../../docs/exporter.example.yml")
 	if err != nil {
@@ -22,13 +22,15 @@ func FuzzConfig(f *testing.F) {
 	f.Add("targets: [{url: 'http://u:s3cret@e'}]")
 	f.Add("objectives: [{name: x, signal: ttft, threshold: -1s}]")
 	f.Add("a: &a [*a]")
+	f.Add("targets:\n- url: http://e:8000\n  http_config: {http_headers: {X-Tenant: {values: [a]}}}\n")
+	f.Add("probes:\n- engines: true\n  http_config: {http_headers: {X-Tenant: {values: [a]}}, proxy_url: 'http://u:s3cret@h:p'}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		file := filepath.Join(t.TempDir(), "exporter.yml")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		_, err := loadConfig(configOptions{role: roleNode, file: file}, probeOptions{interval: time.Minute}, func() []*engine.Probed { return nil }, slog.New(slog.DiscardHandler))
-		if err != nil && !strings.Contains(err.Error(), file) {
+		if err != nil && !regexp.MustCompile(regexp.QuoteMeta(file)+`:\d+: `).MatchString(err.Error()) {
 			t.Errorf("%v", err)
 		}
 	})

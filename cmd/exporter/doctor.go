@@ -19,12 +19,13 @@ import (
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
-	"github.com/goccy/go-yaml"
 	"github.com/prometheus/common/version"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/doctor"
 	"github.com/llm-node-exporter/llm-node-exporter/examples"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 )
 
 // doctorOptions holds the flags of the command "doctor", besides the server's.
@@ -121,7 +122,7 @@ func doctorCommand(ctx context.Context, args []string, out, progress io.Writer) 
 
 // client returns what asks a server that a flag names.
 func (o doctorOptions) client(flag, address, file string) (*http.Client, *url.URL, error) {
-	settings, err := httpConfig(flag+"-http-config", file)
+	settings, err := httpclient.Load(flag+"-http-config", file)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -2,18 +2,18 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/common/config"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/ownership"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
@@ -94,21 +94,12 @@ func (e either) Collect(ch chan<- prometheus.Metric) {
 // pages lists the addresses that auto tries: those of dcgm-exporter and AMD's device-metrics-exporter.
 var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 
-// httpConfig reads the file with TLS settings and credentials that a flag names; none is fine.
-func httpConfig(flag, file string) (config.HTTPClientConfig, error) {
-	if file == "" {
-		return config.HTTPClientConfig{}, nil
-	}
-	read, _, err := config.LoadHTTPConfigFile(file)
-	if err != nil {
-		return config.HTTPClientConfig{}, fmt.Errorf("--%s: %w", flag, err)
-	}
-	return *read, nil
-}
-
 // newPage builds the collector of a page. The page is read only while needed.
 func (o gpuOptions) newPage(limits engine.Limits, needed func() bool, urls ...string) (*page.Collector, error) {
-	http, err := httpConfig("gpu.source-http-config", o.sourceHTTP)
+	if len(urls) > 1 && o.sourceHTTP != "" {
+		return nil, errors.New("--gpu.source-http-config goes with --gpu.source=URL: with auto, its credentials would go to whoever has the port")
+	}
+	http, err := httpclient.Load("gpu.source-http-config", o.sourceHTTP)
 	if err != nil {
 		return nil, err
 	}

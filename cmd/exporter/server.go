@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/pprof"
 	"slices"
@@ -93,8 +94,38 @@ func (s *server) ifLifecycle(h http.Handler) http.Handler {
 	})
 }
 
-// handler returns the routes.
+// handler returns the routes, for requests of this site alone.
 func (s *server) handler() http.Handler {
+	return ownOrigin(s.listen, s.routes())
+}
+
+// ownOrigin refuses requests that another site made a browser send: those that change something and come from another origin
+// and, where the server listens on loopback alone, those to another name, which that site may have pointed here.
+func ownOrigin(listen *web.FlagConfig, h http.Handler) http.Handler {
+	h = http.NewCrossOriginProtection().Handler(h)
+	if listen == nil || listen.WebListenAddresses == nil || !slices.ContainsFunc(*listen.WebListenAddresses, loopback) || slices.ContainsFunc(*listen.WebListenAddresses, func(a string) bool { return !loopback(a) }) {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "" && !loopback(r.Host) {
+			http.Error(w, "this exporter listens on loopback and answers to that name alone: ask http://localhost, or let the proxy send Host: localhost", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// loopback reports whether a host, with or without a port, is this machine and no other.
+func loopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// routes returns what is served.
+func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+s.metricsPath, s.metrics)
 	ok := func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) }

@@ -7,15 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
-	"github.com/prometheus/common/config"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
@@ -85,6 +84,9 @@ func triageCommand(ctx context.Context, args []string, out, progress io.Writer) 
 	}
 	var past triage.Past
 	if o.prometheus != "" {
+		if _, err := httpclient.Address("prometheus", o.prometheus, "prometheus.http-config"); err != nil {
+			return could, err
+		}
 		client, err := client(o.prometheusHTTP, "prometheus.http-config")
 		if err != nil {
 			return could, err
@@ -165,9 +167,9 @@ func (o triageOptions) source(ctx context.Context, log io.Writer) (read func(con
 
 // page returns what reads a running exporter.
 func (o triageOptions) page() (func(context.Context) (triage.Reading, error), error) {
-	address, err := url.Parse(o.exporter)
-	if err != nil || address.Host == "" {
-		return nil, fmt.Errorf("--exporter=%s is not an address: write http://host:port", o.exporter)
+	address, err := httpclient.Address("exporter", o.exporter, "exporter.http-config")
+	if err != nil {
+		return nil, err
 	}
 	if strings.Trim(address.Path, "/") == "" {
 		address = address.JoinPath("metrics")
@@ -204,14 +206,11 @@ func (o triageOptions) page() (func(context.Context) (triage.Reading, error), er
 
 // client returns an HTTP client with the settings of a file, if there is one.
 func client(file, flag string) (*http.Client, error) {
-	settings := &config.HTTPClientConfig{FollowRedirects: true}
-	if file != "" {
-		var err error
-		if settings, _, err = config.LoadHTTPConfigFile(file); err != nil {
-			return nil, fmt.Errorf("--%s: %w", flag, err)
-		}
+	settings, err := httpclient.Load(flag, file)
+	if err != nil {
+		return nil, err
 	}
-	c, err := config.NewClientFromConfig(*settings, "triage")
+	c, err := httpclient.New("", settings)
 	if err != nil {
 		return nil, fmt.Errorf("--%s: %w", flag, err)
 	}

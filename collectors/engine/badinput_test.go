@@ -216,7 +216,7 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 		}
 	}
 	for _, reason := range []string{reasonUnreachable, reasonReset, reasonNotHTTP, reasonTimeout, reasonTLS, reasonAuth, reasonTruncated, reasonLoading, reasonDisabled,
-		reasonNotMetrics, reasonJSON, reasonParse, reasonDuplicate, reasonLimit, reasonEmpty, reasonRouter, reasonNotEngine, reasonUnknown} {
+		reasonNotMetrics, reasonJSON, reasonParse, reasonDuplicate, reasonLimit, reasonEmpty, reasonRouter, reasonNotEngine, reasonUnknown, reasonExhausted} {
 		if !documented[reason] {
 			t.Errorf("%s is not documented", reason)
 		}

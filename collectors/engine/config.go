@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/configfile"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
@@ -99,16 +101,10 @@ type MetricMapping struct {
 
 // A ConfigError locates a mistake in the configuration by a path such as targets[0].url, so that the loader can point
 // at the line.
-type ConfigError struct {
-	Path string
-	Err  error
-}
-
-func (e *ConfigError) Error() string { return e.Path + ": " + e.Err.Error() }
-func (e *ConfigError) Unwrap() error { return e.Err }
+type ConfigError = configfile.Error
 
 func configErrorf(path, format string, args ...any) error {
-	return &ConfigError{path, fmt.Errorf(format, args...)}
+	return configfile.Errorf(path, format, args...)
 }
 
 // pageLabels lists the labels that identify a series of an engine's page and cannot be set from outside.
@@ -126,12 +122,9 @@ func NewClient(path string, cfg TargetConfig) (*http.Client, *url.URL, error) {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "": // without the text: it may hold a password
 		return nil, nil, configErrorf(path+".url", "not a URL of the form http://host:port[/path]")
 	}
-	if err := secretsFromFiles(path+".http_config", &cfg.HTTP); err != nil {
-		return nil, nil, err
-	}
-	client, err := config.NewClientFromConfig(cfg.HTTP, "llm-node-exporter")
+	client, err := httpclient.New(path+".http_config", cfg.HTTP)
 	if err != nil {
-		return nil, nil, configErrorf(path+".http_config", "%w", err)
+		return nil, nil, err
 	}
 	if cfg.Transport != nil {
 		client.Transport = cfg.Transport
@@ -190,23 +183,6 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *set
 		}
 	}
 	return t, nil
-}
-
-// secretsFromFiles refuses secrets written into the configuration.
-func secretsFromFiles(path string, c *config.HTTPClientConfig) error {
-	switch {
-	case c.BasicAuth != nil && c.BasicAuth.Password != "":
-		return configErrorf(path+".basic_auth.password", "secrets come from files: use password_file")
-	case c.Authorization != nil && c.Authorization.Credentials != "":
-		return configErrorf(path+".authorization.credentials", "secrets come from files: use credentials_file")
-	case c.BearerToken != "":
-		return configErrorf(path+".bearer_token", "secrets come from files: use authorization.credentials_file")
-	case c.TLSConfig.Key != "":
-		return configErrorf(path+".tls_config.key", "secrets come from files: use key_file")
-	case c.OAuth2 != nil && c.OAuth2.ClientSecret != "":
-		return configErrorf(path+".oauth2.client_secret", "secrets come from files: use client_secret_file")
-	}
-	return nil
 }
 
 func runtimes(dialects []*Dialect) string {

@@ -20,6 +20,8 @@ type Offer struct {
 	Declined string
 	// Model, Server, Namespace, Pod and Container are labels of the engine's series.
 	Model, Server, Namespace, Pod, Container string
+	// Labels are those that the configuration or discovery gives the target; nothing of the page is among them.
+	Labels map[string]string
 	// Unread says that no page has been understood yet: nothing is known but Server.
 	Unread bool
 }
@@ -30,6 +32,7 @@ const (
 	DeclinedRole     = "role"        // it does a part of the work, such as prefill, for a router that splits requests
 	DeclinedEndpoint = "no_endpoint" // nothing at its page's port takes requests for text
 	DeclinedModel    = "no_model"    // it names no model: none is loaded, or its list of models does not answer
+	DeclinedClear    = "clear"       // a credential is meant for it, and would go there without TLS
 )
 
 // offer adds a model of the page. name is what clients call it.
@@ -61,7 +64,7 @@ func (c *Collector) Offers() (all []Offer) {
 			offers = []Offer{{Unread: true}}
 		}
 		for _, o := range offers {
-			o.URL, o.HTTP = t.at.base.String(), t.from.HTTP
+			o.URL, o.HTTP, o.Labels = t.at.base.String(), t.from.HTTP, t.from.Labels
 			o.Server, o.Namespace, o.Pod, o.Container = t.server, t.fixed[metrics.LabelNamespace], t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer]
 			all = append(all, o)
 		}

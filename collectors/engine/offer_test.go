@@ -45,7 +45,7 @@ func TestOffers(t *testing.T) {
 		}
 		all.Scrape(t.Context())
 		for i := range c.want {
-			c.want[i].URL, c.want[i].Server = e.URL, host(e)
+			c.want[i].URL, c.want[i].Server, c.want[i].Labels = e.URL, host(e), c.labels
 		}
 		if got := all.Offers(); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", c.page, got, c.want)

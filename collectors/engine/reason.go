@@ -37,12 +37,14 @@ const (
 	reasonRouter      = "router"
 	reasonNotEngine   = "not_an_engine"
 	reasonUnknown     = "unknown_engine"
+	reasonExhausted   = "exporter_exhausted"
 	reasonNoWorker    = "no_worker" // its page is read: only this reason comes with numbers
 )
 
 // Reasons explains every value of the reason label of llm_engine_up: what it means and what to do.
 var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonUnreachable, "No connection: nothing listens there, or the name does not resolve.", "Is the engine running, and the target's host and port right? `curl -sv URL`"},
+	{reasonExhausted, "The exporter itself has run out of files, ports or memory: nothing is known about the engine.", "Its log says of what. Raise the limit of its process (`LimitNOFILE`, `ulimit -n`), or read fewer engines with it."},
 	{reasonReset, "Something listens there and closed the connection without an answer.", "An engine that is dying, a proxy without it, or a port that wants TLS: `curl -sv URL`, then with https."},
 	{reasonNotHTTP, "Something listens there and does not speak HTTP.", "Is the port right? `curl -sv URL`"},
 	{reasonTimeout, "The engine did not send its whole page in time.", "A wedged or overloaded engine, or a timeout shorter than its answers: `curl -so /dev/null -w '%{time_total}\\n' URL`"},
@@ -103,6 +105,13 @@ func (e *statusError) Error() string {
 	return s
 }
 
+// Exhausted reports whether an error is this process's own: it has no file, port or memory left to ask with.
+func Exhausted(err error) bool {
+	return slices.ContainsFunc([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM}, func(own syscall.Errno) bool {
+		return errors.Is(err, own)
+	})
+}
+
 // reasonOf returns the reason for a scrape error.
 func reasonOf(err error) string {
 	var (
@@ -116,6 +125,8 @@ func reasonOf(err error) string {
 		file    *fs.PathError
 	)
 	switch {
+	case Exhausted(err):
+		return reasonExhausted
 	case errors.As(err, &page):
 		return page.Reason
 	case errors.As(err, &status):

@@ -431,7 +431,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	for i := range t.plan.lines {
 		l := &t.plan.lines[i]
 		v := t.pool(l, l.eval(t.values))
-		absurd := v < 0 || math.IsInf(v, 0) // impossible for any quantity of an engine
+		absurd := !math.IsNaN(v) && !l.family.Plausible(v)
 		for _, place := range l.from {
 			source := &t.plan.sources[place]
 			source.absurd = source.absurd || absurd

@@ -21,8 +21,8 @@ func TestOdometer(t *testing.T) {
 		want     float64
 	}{
 		{"A counter that only rises is passed on.", []uint64{5, 7, 7, 40 * g}, 40 * g},
-		{"Falling below 32 bits is a wrap.", []uint64{3 * g, 4*g - 1, 1}, 4*g + 1},
-		{"Two wraps.", []uint64{3 * g, 1 * g, 0}, 8 * g},
+		{"Falling is a reset, from below 32 bits, too: FEC histories are cleared.", []uint64{3 * g, 7}, 3*g + 7},
+		{"Two resets.", []uint64{3 * g, 1 * g, 0}, 4 * g},
 		{"Falling from above 32 bits is a reset.", []uint64{5 * g, 2}, 5*g + 2},
 	} {
 		var o odometer
@@ -52,10 +52,18 @@ func TestNarrowOdometer(t *testing.T) {
 		{4.2e9, time.Second, true, 3.2e9},
 		{100, time.Second, true, 3.2e9 + 1<<32 - 4.2e9 + 100},
 		{5e9, time.Hour, true, 3.2e9 + 1<<32 - 4.2e9 + 5e9},
+		{50, time.Second, true, 3.2e9 + 1<<32 - 4.2e9 + 5e9 + 50},
 	} {
 		if ok := o.advanceNarrow(c.raw, speed, c.after); ok != c.ok || o.total != c.want {
 			t.Errorf("reading %d: got %v %v, want %v %v", i, o.total, ok, c.want, c.ok)
 		}
+	}
+	var reset odometer
+	for _, raw := range []uint64{1e9, 10} { // 3.3 GB within a second are more than 2
+		reset.advanceNarrow(raw, speed, time.Second)
+	}
+	if reset.total != 1e9+10 {
+		t.Errorf("a reset counts as %v", reset.total)
 	}
 	var fast odometer
 	if fast.advanceNarrow(1, 32e9, time.Second) {

@@ -10,7 +10,7 @@ import (
 
 const (
 	defaultTTL = 10 * time.Minute
-	maxTTL     = 24 * time.Hour
+	maxTTL     = time.Hour // who needs longer asks again: what is forgotten ends by itself
 )
 
 var errDetached = errors.New("detached")

@@ -27,9 +27,10 @@ type nvmlDevice struct {
 	isOpen bool
 	info   []string // labels of llm_gpu_info after the GPU's own
 
-	now   time.Time // of the current cycle
-	last  time.Time // of the last complete cycle
-	fatal error     // the GPU or the library is out of order: no more calls in this cycle
+	now     time.Time     // of the current cycle
+	last    time.Time     // of the last complete cycle
+	slowest time.Duration // driver call of the current cycle
+	fatal   error         // the GPU or the library is out of order: no more calls in this cycle
 
 	fields   []field
 	batch    []nvml.FieldValue
@@ -81,6 +82,8 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 			return err
 		}
 	}
+	d.slowest = 0 // opening a GPU may take seconds
+	defer func() { s.slowest = d.slowest }()
 	d.alive(s)
 	d.readFields(s)
 	for i := range d.calls {
@@ -105,6 +108,9 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 	}
 	for name, f := range d.features {
 		s.add(metrics.GPUFeatureSupported, metrics.Bool(f.supported), name, f.reason)
+	}
+	for f, n := range s.dropped {
+		s.add(metrics.GPUReadingsDropped, n, f.Name, "implausible")
 	}
 	d.last = now
 	return nil
@@ -144,7 +150,11 @@ func (d *nvmlDevice) call(name string, call func() nvml.Return) error {
 	if d.fatal != nil {
 		return d.fatal
 	}
+	began := time.Now()
 	err := d.lib.call(name, call)
+	if name != callWait { // which waits on purpose
+		d.slowest = max(d.slowest, time.Since(began))
+	}
 	d.condemn(err)
 	return err
 }

@@ -25,6 +25,7 @@ type field struct {
 	slow    bool            // read only in slow cycles
 	value   func(float64) (float64, bool)
 	unless  fieldID // read only while this one gives no answer; zero: always
+	nvlink  bool    // of one NVLink, and only read while that leads somewhere
 
 	restUntil time.Time
 }
@@ -195,7 +196,16 @@ func newFields(links, c2cLinks int) []field {
 	for bin := range uint32(fecBins) {
 		perLink = append(perLink, field{fieldID: fieldID{id: nvml.FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + bin}, slow: true})
 	}
+	for i := range perLink {
+		perLink[i].nvlink = perLink[i].id != nvml.FI_DEV_NVLINK_GET_STATE
+	}
 	return slices.Concat(all, ofLinks(links, perLink), ofLinks(c2cLinks, c2cFields))
+}
+
+// leadsNowhere reports whether an NVLink is down and has never been up: boards have links that nothing is connected to.
+func (d *nvmlDevice) leadsNowhere(link uint32) bool {
+	v, ok := d.values[fieldID{nvml.FI_DEV_NVLINK_GET_STATE, link}]
+	return ok && integer(v) == nvml.NVLINK_STATE_INACTIVE && !d.nvlinks.led[link]
 }
 
 // ofLinks returns the fields of each link.
@@ -217,7 +227,7 @@ func (d *nvmlDevice) readFields(s *sheet) {
 	d.batch, d.asked = d.batch[:0], d.asked[:0]
 	for i := range d.fields {
 		f := &d.fields[i]
-		if f.slow && !s.dueSlow || d.now.Before(f.restUntil) || d.answered(f.unless) {
+		if f.slow && !s.dueSlow || d.now.Before(f.restUntil) || d.answered(f.unless) || f.nvlink && d.leadsNowhere(f.scope) {
 			continue
 		}
 		d.batch = append(d.batch, nvml.FieldValue{FieldId: f.id, ScopeId: f.scope})

@@ -119,7 +119,7 @@ func TestPages(t *testing.T) {
 
 // moving are the series whose values differ from run to run.
 // Bytes over PCIe are integrated on GPUs with GPM.
-const moving = `llm_gpu_snapshot_age_seconds|llm_gpu_collect_duration_seconds|llm_gpu_xid_last_timestamp_seconds|llm_gpu_nvswitch_sxid_last_timestamp_seconds|llm_gpu_pcie_(transmit|receive)_bytes_total|` +
+const moving = `llm_gpu_driver_calls_total|llm_gpu_driver_call_seconds_total|llm_gpu_snapshot_age_seconds|llm_gpu_collect_duration_seconds|llm_gpu_xid_last_timestamp_seconds|llm_gpu_nvswitch_sxid_last_timestamp_seconds|llm_gpu_pcie_(transmit|receive)_bytes_total|` +
 	`llm_gpu_clock_event_seconds_total\{.*source="sampled"\}`
 
 // steady writes 0 for the values that differ from run to run.

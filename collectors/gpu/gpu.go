@@ -48,6 +48,8 @@ type Options struct {
 	SysFS, ProcFS string
 	// Kmsg names the kernel log to read XIDs and SXids from. Default: /dev/kmsg. "none" switches it off.
 	Kmsg string
+
+	spent *spent // in the driver
 }
 
 func (o Options) withDefaults() Options {
@@ -59,6 +61,7 @@ func (o Options) withDefaults() Options {
 	o.SysFS = cmp.Or(o.SysFS, "/sys")
 	o.ProcFS = cmp.Or(o.ProcFS, "/proc")
 	o.Kmsg = cmp.Or(o.Kmsg, "/dev/kmsg")
+	o.spent = &spent{}
 	return o
 }
 
@@ -499,6 +502,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	manager.emit(emit)
 	emit(metrics.GPUXIDSourceUp, metrics.Bool(err == nil), xidNVML.source(), reasonFor(err))
 	emit(metrics.GPUXIDSourceUp, metrics.Bool(kmsgErr == nil), xidKmsg.source(), kmsgReason(kmsgErr))
+	c.options.spent.emit(emit)
 	c.xids.collect(ch, c.GPUs())
 	c.sxids.collect(ch)
 	answers := make(map[string]bool, n)

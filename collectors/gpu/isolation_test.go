@@ -301,7 +301,7 @@ func TestXIDOnceFromTwoSources(t *testing.T) {
 	}
 	log(now, "NVRM: Xid (PCI:0000:10:00): 149, NETIR_LINK_EVT Nonfatal XC0 i0 Link 14 (0x026001c6 0x00000000)")
 	n.await(is("", "ticket", "kmsg", "149", 1), count("kmsg", "149", 0))
-	log(now, "NVRM: Xid (PCI:0000:10:00 GPU-I:02): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 14 (0x026001c6 0x00000000)")
+	log(now, "NVRM: Xid (PCI:0000:10:00 GPU-I:02): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 14 (0x004001c6 0x00000000)")
 	n.await(is("2", "page", "kmsg", "149", 1), is("", "ticket", "kmsg", "149", 1))
 	n.stop()
 }

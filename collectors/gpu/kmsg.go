@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -257,8 +258,41 @@ func parseKmsg(line string) (x kmsgXID, ok bool) {
 	return x, false
 }
 
-// saysNonfatal checks the second word of an XID of NVLink 5: "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (…)".
+// nvlink5Fatal holds, by the prefix of a unit's name, the bits of its status that NVIDIA's catalogue answers with a reset
+// (docs.nvidia.com/deploy/xid-errors, XID 144-150 decode). None: no status does. Units that are not listed say it in a word.
+var nvlink5Fatal = []struct {
+	unit string
+	bits uint64
+}{
+	{"SAW_MVB", 0x12}, {"RLW_CTRL", 0}, {"RLW_REMAP", 0xc0}, {"RLW_RSPCOL", 0x2}, {"RLW_SRC_TRACK", 0x31}, {"RLW_TAGSTATE", 0x120002},
+	{"TLW_", 0x4}, {"TREX", 0}, {"NVLPW", 0}, {"NETIR_BER_EVENT", 0},
+}
+
+// Reasons for which a link goes down on purpose, in bits 20 to 25 of the first number.
+var nvlink5Down = []uint64{0x26, 0x28}
+
+// saysNonfatal reports whether the GPU continues after an XID of NVLink 5: "RLW_REMAP Nonfatal XC0 i0 Link 13 (0x0409a082 0x00000080 …)".
+// The numbers are the unit's information and its status. Without them, and for units whose status does not tell, the word counts.
 func saysNonfatal(code int, text string) bool {
 	words := strings.Fields(text)
-	return isNVLink5(code) && len(words) > 1 && words[1] == "Nonfatal"
+	if !isNVLink5(code) || len(words) < 2 {
+		return false
+	}
+	_, in, _ := strings.Cut(text, "(")
+	numbers := strings.Fields(strings.TrimSuffix(in, ")"))
+	if len(numbers) > 1 {
+		info, errInfo := strconv.ParseUint(numbers[0], 0, 64)
+		status, errStatus := strconv.ParseUint(strings.TrimSuffix(numbers[1], ")"), 0, 64)
+		for _, u := range nvlink5Fatal {
+			if errStatus == nil && strings.HasPrefix(words[0], u.unit) {
+				return status&u.bits == 0
+			}
+		}
+		switch {
+		case errInfo == nil && strings.HasPrefix(words[0], "NETIR_LINK") && slices.Contains(nvlink5Down, info>>20&0x3f),
+			errStatus == nil && strings.HasPrefix(words[0], "NETIR_MFDE") && status == 3:
+			return true
+		}
+	}
+	return words[1] == "Nonfatal"
 }

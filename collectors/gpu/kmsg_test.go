@@ -38,6 +38,17 @@ func TestParseKmsg(t *testing.T) {
 		{"3,9,1,-;NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x00000001 0x00000000 0x00100000 0x00000004)\n",
 			of(at(time.Microsecond, "0018:01:00.0", 145), func(x *kmsgXID) { x.nonfatal = true })},
 		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406 0x00000000 0x00000000)\n", at(time.Microsecond, "0019:01:00.0", 149)},
+		// The status counts, whatever the word says.
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 146, TLW_RX_PIPE0 Fatal XC0 i0 Link 02 (0x00000143 0x00000004 0x00000001)\n", at(time.Microsecond, "0019:01:00.0", 146)},
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 146, TLW_CTRL Nonfatal XC0 i0 Link 02 (0x00000123 0x00000006)\n", at(time.Microsecond, "0019:01:00.0", 146)},
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 146, TLW_CTRL Fatal XC0 i0 Link 02 (0x00000123 0x80000000)\n", of(at(time.Microsecond, "0019:01:00.0", 146), func(x *kmsgXID) { x.nonfatal = true })},
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 144, SAW_MVB XC0 i0 Link 02 (0x00000021 0x00000010)\n", at(time.Microsecond, "0019:01:00.0", 144)},
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 145, RLW_TAGSTATE XC0 i0 Link 02 (0x00000102 0x00010001)\n", of(at(time.Microsecond, "0019:01:00.0", 145), func(x *kmsgXID) { x.nonfatal = true })},
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR_BER_EVENT Fatal XC0 i0 Link 02 (0x00000226 0x00000003)\n", of(at(time.Microsecond, "0019:01:00.0", 149), func(x *kmsgXID) { x.nonfatal = true })},
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR_LINK_DOWN Fatal XC0 i0 Link 02 (0x004001c6 0x00000000)\n", at(time.Microsecond, "0019:01:00.0", 149)},
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR_LINK_DOWN Fatal XC0 i0 Link 02 (0x026001c6 0x00000000)\n", of(at(time.Microsecond, "0019:01:00.0", 149), func(x *kmsgXID) { x.nonfatal = true })},
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 149, NETIR_MFDE_EVENT Fatal XC0 i0 Link 02 (0x00000246 0x00000003)\n", of(at(time.Microsecond, "0019:01:00.0", 149), func(x *kmsgXID) { x.nonfatal = true })},
+		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 150, MSE_WATCHDOG Fatal XC0 i0 Link 02 (garbled\n", at(time.Microsecond, "0019:01:00.0", 150)},
 		{"3,9,1,-;NVRM: Xid (PCI:0019:01:00): 79, GPU Nonfatal XC0\n", at(time.Microsecond, "0019:01:00.0", 79)}, // a word, of another code
 		{"", kmsgXID{}},
 	} {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -67,7 +68,10 @@ func (l *library) call(name string, call func() nvml.Return) error {
 	if !l.has(name) {
 		return &callError{first, codeFunctionNotFound}
 	}
-	if ret := call(); ret != nvml.SUCCESS {
+	began := time.Now()
+	ret := call()
+	l.options.spent.add(first, time.Since(began))
+	if ret != nvml.SUCCESS {
 		return &callError{first, code(ret)}
 	}
 	return nil

@@ -11,12 +11,14 @@ import (
 // its series are taken over from there, so that it allocates little more than one slice.
 type sheet struct {
 	identity  Identity
-	fast      readings   // of this cycle
-	slow      readings   // of the last cycle in which slow readings were due
-	dueSlow   bool       // whether slow readings are due in this cycle
-	processes []Process  // of the last slow cycle
-	instances []Instance // of the last slow cycle in which they could be read
-	xids      []xid      // of this cycle
+	fast      readings                    // of this cycle
+	slow      readings                    // of the last cycle in which slow readings were due
+	dueSlow   bool                        // whether slow readings are due in this cycle
+	processes []Process                   // of the last slow cycle
+	instances []Instance                  // of the last slow cycle in which they could be read
+	xids      []xid                       // of this cycle
+	slowest   time.Duration               // driver call of this cycle
+	dropped   map[*metrics.Family]float64 // how many readings could not be, since the start
 }
 
 // readings lists samples in the order in which they were read. They are immutable once their sheet is published.
@@ -62,7 +64,7 @@ func newSeries(f *metrics.Family, labels ...string) *metrics.Series {
 // begin opens the sheet for a new cycle. Published data stays untouched.
 func (s *sheet) begin(slowIsDue bool) {
 	s.fast.again()
-	s.xids = nil
+	s.xids, s.slowest = nil, 0
 	s.dueSlow = slowIsDue
 	if slowIsDue {
 		s.slow.again()
@@ -80,12 +82,28 @@ func (s *sheet) setIdentity(id Identity) {
 
 // add puts a value that is read in every cycle on the sheet. extra holds the label values after those of the GPU.
 func (s *sheet) add(f *metrics.Family, value float64, extra ...string) {
-	s.fast.add(s.identity, f, value, extra)
+	if s.plausible(f, value) {
+		s.fast.add(s.identity, f, value, extra)
+	}
 }
 
 // addSlow puts a value on the sheet that stays until the next slow cycle.
 func (s *sheet) addSlow(f *metrics.Family, value float64, extra ...string) {
-	s.slow.add(s.identity, f, value, extra)
+	if s.plausible(f, value) {
+		s.slow.add(s.identity, f, value, extra)
+	}
+}
+
+// plausible counts a value that cannot be.
+func (s *sheet) plausible(f *metrics.Family, value float64) bool {
+	if f.Plausible(value) {
+		return true
+	}
+	if s.dropped == nil {
+		s.dropped = map[*metrics.Family]float64{}
+	}
+	s.dropped[f]++
+	return false
 }
 
 // known returns a value that was asked for; empty if there is none.

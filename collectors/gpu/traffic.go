@@ -10,7 +10,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// odometer continues counting where a driver counter wraps or restarts.
+// odometer continues counting where a driver counter restarts or, if it has 32 bits, wraps.
 type odometer struct {
 	last  uint64
 	total float64
@@ -23,28 +23,28 @@ type distanceKey struct {
 	scope  uint32
 }
 
-// advance takes a reading. A counter that falls before it has exceeded 32 bits has wrapped there, as NVML warns that
-// some do; a wider one has been reset.
+// advance takes a reading. A counter that falls has been reset.
 func (o *odometer) advance(raw uint64) {
-	switch {
-	case !o.began || raw < o.last && o.last >= 1<<32:
-		o.total += float64(raw)
-	case raw < o.last:
-		o.total += float64(raw + 1<<32 - o.last)
-	default:
-		o.total += float64(raw - o.last)
+	if !o.began || raw < o.last {
+		o.last = 0
 	}
+	o.total += float64(raw - o.last)
 	o.last, o.began = raw, true
 }
 
 // advanceNarrow takes a reading of a 32-bit counter after an interval in which a link with the given speed, in bytes
 // per second, may have wrapped it. It reports whether the reading tells how far the counter moved: a late reading
-// only sets the point to continue from. A counter that has exceeded 32 bits has more bits.
+// only sets the point to continue from. A counter that has exceeded 32 bits has more bits, and one that fell
+// farther than the link could have carried it has been reset.
 func (o *odometer) advanceNarrow(raw uint64, speed float64, after time.Duration) bool {
 	o.wide = o.wide || raw >= 1<<32
 	if !o.wide && speed*after.Seconds() >= 1<<32 {
 		o.last, o.began = raw, true
 		return false
+	}
+	if wrapped := raw + 1<<32 - o.last; o.began && raw < o.last && !o.wide && float64(wrapped) <= speed*after.Seconds() {
+		o.total += float64(wrapped)
+		o.last = raw
 	}
 	o.advance(raw)
 	return true

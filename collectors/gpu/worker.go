@@ -68,7 +68,7 @@ func (w *worker) run(ctx context.Context) {
 		slowIsDue := began.Sub(slowAt) >= w.options.SlowInterval
 		snap := w.cycle(began, slowIsDue)
 		w.report(snap)
-		wait := max(w.options.Interval-snap.took, w.options.Interval/2)
+		wait := rest(max(w.options.Interval-snap.took, w.options.Interval/2), w.sheet.slowest, w.options.SlowInterval)
 		if snap.err == nil {
 			failures = 0
 			if slowIsDue {

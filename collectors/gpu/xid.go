@@ -112,7 +112,7 @@ func (l *xidLedger) expect(pci string, channel xidChannel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, x := range metrics.XIDs {
-		if x.Severity != metrics.XIDApp {
+		if x.Asks() {
 			l.count(xid{pci: pci, code: x.Code}, channel)
 		}
 	}

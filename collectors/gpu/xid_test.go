@@ -104,6 +104,14 @@ func TestCatalogueIsOrderedAndComplete(t *testing.T) {
 		if x.Meaning == "" || x.Action == "" || x.Severity == "" {
 			t.Errorf("XID %d lacks a meaning, an action or a severity", x.Code)
 		}
+		if !slices.Contains([]metrics.XIDSeverity{metrics.XIDPage, metrics.XIDTicket, metrics.XIDApp, metrics.XIDInfo}, x.Severity) || x.Asks() && x.Code <= 172 && x.Products == "" {
+			t.Errorf("XID %d has severity %q and products %q", x.Code, x.Severity, x.Products)
+		}
+		for code, since := range map[int]string{146: "555", 157: "570", 161: "570", 79: "", 175: "595"} {
+			if x.Code == code && x.Driver != since {
+				t.Errorf("XID %d is from driver %q, want %q", code, x.Driver, since)
+			}
+		}
 		if i > 0 && metrics.XIDs[i-1].Code == x.Code {
 			t.Errorf("XID %d is there twice", x.Code)
 		}

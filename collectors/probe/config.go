@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -51,6 +52,32 @@ type Config struct {
 	Health string `yaml:"health"`
 	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy. Targets with one of their own keep it.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
+	// CredentialsFor says which of the engines get the credentials of HTTP: whatever serves a page like an engine's is found.
+	CredentialsFor *Recipients `yaml:"credentials_for"`
+}
+
+// Recipients selects the engines that credentials are meant for, by what the configuration or the API server says of them.
+// An engine is selected if it matches all that is given. The others are asked without credentials.
+type Recipients struct {
+	// Namespaces lists namespaces of pods.
+	Namespaces []string `yaml:"namespaces"`
+	// Labels holds labels of targets, such as pod, container or those under targets.
+	Labels map[string]string `yaml:"labels"`
+	// InClear allows credentials to go to engines without TLS, where everyone on the way can read them.
+	InClear bool `yaml:"in_clear"`
+}
+
+// selects reports whether credentials are meant for an engine.
+func (r *Recipients) selects(o engine.Offer) bool {
+	if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, o.Namespace) {
+		return false
+	}
+	for name, value := range r.Labels {
+		if o.Labels[name] != value {
+			return false
+		}
+	}
+	return true
 }
 
 // Defaults of a configuration.
@@ -117,8 +144,14 @@ func compile(path string, cfg Config, interval time.Duration, userAgent string) 
 		if cfg.URL+cfg.Model+cfg.API != "" {
 			return nil, wrong(path+".engines", "every engine is asked at its own address for its own models: leave away url, model and api, or write another probe")
 		}
+		if to := cfg.CredentialsFor; httpclient.HasCredentials(cfg.HTTP) && (to == nil || len(to.Namespaces)+len(to.Labels) == 0) {
+			return nil, wrong(path+".credentials_for", "say which engines get the credentials of http_config, by namespaces or labels: whatever serves a page like an engine's is found and would get them")
+		}
 		cfg.Name = cmp.Or(cfg.Name, "engines")
-		return compileAt(path, cfg, engine.Offer{URL: "http://engine", API: "completions", Name: "model"}, interval, userAgent)
+		return compileAt(path, cfg, engine.Offer{URL: "https://engine", API: "completions", Name: "model"}, interval, userAgent)
+	}
+	if cfg.CredentialsFor != nil {
+		return nil, wrong(path+".credentials_for", "belongs to engines: true; the credentials of this probe go to its url")
 	}
 	return compileAt(path, cfg, engine.Offer{URL: cfg.URL, API: cfg.API, Name: cfg.Model}, interval, userAgent)
 }

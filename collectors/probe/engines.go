@@ -3,9 +3,13 @@ package probe
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/prometheus/common/config"
+
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -68,7 +72,16 @@ func (p *Probe) of(o engine.Offer) (*Probe, error) {
 	if o.Declined != "" {
 		return &Probe{cfg: Config{Engines: true, Name: p.cfg.Name}, at: o}, nil
 	}
-	one, err := compileAt(o.Server, p.cfg, o, p.interval, p.userAgent)
+	cfg := p.cfg
+	switch to := cfg.CredentialsFor; {
+	case !httpclient.HasCredentials(cfg.HTTP) || !reflect.DeepEqual(o.HTTP, config.HTTPClientConfig{}):
+	case !to.selects(o):
+		cfg.HTTP = httpclient.WithoutCredentials(cfg.HTTP)
+	case !to.InClear && !strings.HasPrefix(o.URL, "https://"):
+		o.Declined = engine.DeclinedClear
+		return p.of(o)
+	}
+	one, err := compileAt(o.Server, cfg, o, p.interval, p.userAgent)
 	if err == nil {
 		one.budget = p.budget
 	}

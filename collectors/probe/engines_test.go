@@ -1,16 +1,22 @@
 package probe
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/common/config"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
@@ -290,4 +296,66 @@ func TestEnginesAreFollowed(t *testing.T) {
 	e2e.Until(t, 5*time.Second, "none", func() bool { return golden.Page(t, c) == "" })
 	c.Offer(all.Offers())
 	e2e.Until(t, 5*time.Second, "a probe again", func() bool { return strings.Contains(golden.Page(t, c), asked) })
+}
+
+// TestCredentialsGoWhereTheyWereMeant: of the engines that are found, one gets the credential if it is selected and has TLS, or may
+// be asked in clear.
+func TestCredentialsGoWhereTheyWereMeant(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("s3cret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	with := func(to *Recipients) func(*Config) {
+		return func(c *Config) {
+			c.HTTP, c.CredentialsFor = config.HTTPClientConfig{Authorization: &config.Authorization{Type: "Bearer", CredentialsFile: token}}, to
+		}
+	}
+	var got []string
+	s := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Header.Get("Authorization"))
+		whole.ServeHTTP(w, r)
+	}))
+	target := engine.TargetConfig{URL: s.URL, Labels: map[string]string{"namespace": "prod", "pod": "p"}}
+	for _, c := range []struct {
+		to   *Recipients
+		want string // none: not asked
+	}{
+		{&Recipients{Namespaces: []string{"prod"}, InClear: true}, "Bearer s3cret"},
+		{&Recipients{Labels: map[string]string{"pod": "p"}, InClear: true}, "Bearer s3cret"},
+		{&Recipients{Namespaces: []string{"prod"}}, "clear"},
+		{&Recipients{Namespaces: []string{"other"}, InClear: true}, ""},
+		{&Recipients{Namespaces: []string{"prod"}, Labels: map[string]string{"pod": "q"}, InClear: true}, ""},
+	} {
+		got = nil
+		_, collector := engines(t, with(c.to), target)
+		p := collector.put(t)[0]
+		if p.at.Declined != "" {
+			got = []string{p.at.Declined}
+		} else {
+			collector.once(t.Context(), p.Probe, time.Now())
+		}
+		if !slices.Equal(got, []string{c.want}) {
+			t.Errorf("%+v: %q, want %q", c.to, got, c.want)
+		}
+	}
+	for _, to := range []*Recipients{nil, {InClear: true}} {
+		cfg := Config{Engines: true}
+		with(to)(&cfg)
+		if _, err := Compile([]Config{cfg}, time.Minute, "test"); err == nil || !strings.Contains(err.Error(), "probes[0].credentials_for") {
+			t.Errorf("%+v: %v", to, err)
+		}
+	}
+}
+
+// TestOwnExhaustionIsNoFailure: without a file left, nothing is known about the engine.
+func TestOwnExhaustionIsNoFailure(t *testing.T) {
+	s := simulate(t, drill.NewVLLM(drill.NewProfile("llama")), whole)
+	_, c := engines(t, nil, engine.TargetConfig{URL: s.URL})
+	p := c.put(t)[0].Probe
+	p.client.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)}
+	}}
+	c.once(t.Context(), p, time.Now())
+	wants(t, c, `llm_probe_skipped_total{model_name="llama",probe="engines",reason="exporter_exhausted"} 1`)
+	wants(t, c, `llm_probe_failures_in_a_row{model_name="llama",probe="engines"} 0`)
 }

@@ -35,6 +35,7 @@ const (
 	skipUnused    = "unused"
 	skipDown      = "down"
 	skipBudget    = "budget"
+	skipExhausted = "exporter_exhausted"
 )
 
 // maxReleases bounds how many releases an answer is remembered of.
@@ -320,6 +321,11 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 	}
 	if p.cfg.API == "ollama" {
 		p.expires, _ = p.loaded(ctx)
+	}
+	if engine.Exhausted(err) { // it tells nothing about the engine
+		c.skipped.WithLabelValues(append(p.labels(), skipExhausted)...).Inc()
+		c.log.Error("probe not sent: the exporter has run out of files, ports or memory", "server", p.labels()[2], "err", err)
+		return
 	}
 	c.compare(p, &r, known.Version)
 	c.observe(p, &r, known.Reason == "")

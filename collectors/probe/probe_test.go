@@ -550,7 +550,7 @@ func TestConfigurationErrors(t *testing.T) {
 		{"too short a prompt", func(c *Config) { c.PromptWords = 3 }, []string{"probes[1].prompt_words", "the question alone"}},
 		{"more than the budget", func(c *Config) { c.PromptWords = 9000 }, []string{"probes[1].tokens_per_hour", "18072 tokens", "10000"}},
 		{"own field", func(c *Config) { c.Body = map[string]any{"n": 4} }, []string{"probes[1].body.n", "sets n itself"}},
-		{"secret", func(c *Config) { c.HTTP.BearerToken = "s3cret" }, []string{"probes[1].http_config", "credentials_file"}},
+		{"secret", func(c *Config) { c.HTTP.BearerToken = "s3cret" }, []string{"probes[1].http_config.bearer_token", "bearer_token_file"}},
 		{"an address for all engines", func(c *Config) { c.Engines = true }, []string{"probes[1].engines", "leave away url, model and api"}},
 		{"too often for all engines", func(c *Config) { *c = Config{Engines: true, Interval: 1} }, []string{"probes[1].interval", "at least 10s"}},
 		{"twice", func(*Config) {}, []string{"probes[1].name", "probes[0]", "another name"}},

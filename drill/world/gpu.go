@@ -171,7 +171,7 @@ func (g *GPU) Emit(put Put) {
 		count := func(n float64, severity metrics.XIDSeverity) {
 			put(metrics.GPUXIDErrors, n, with(PCI(g.Index), "", strconv.Itoa(x.Code), string(severity), "kmsg")...)
 		}
-		if n := g.xids[XID{Code: x.Code}]; n > 0 || x.Severity != metrics.XIDApp { // the collector starts these at zero
+		if n := g.xids[XID{Code: x.Code}]; n > 0 || x.Asks() { // the collector starts these at zero
 			count(n, x.Severity)
 		}
 		if n := g.xids[XID{x.Code, true}]; n > 0 {

@@ -5,33 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/api"
 	prometheus "github.com/prometheus/client_golang/api/prometheus/v1"
-	"github.com/prometheus/common/config"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 )
 
 // Connect returns the API of the Prometheus at an address. httpConfig names a file of Prometheus' HTTP client
 // configuration, if not empty; wrap, if not nil, stands between the API and the network.
 func Connect(address, httpConfig string, wrap func(http.RoundTripper) http.RoundTripper) (prometheus.API, error) {
-	if u, err := url.Parse(address); err != nil || u.Host == "" || u.User != nil {
-		return nil, errors.New("--prometheus: write it as http://host:9090, with a path if there is one; credentials belong into the file of --http-config")
+	if _, err := httpclient.Address("prometheus", address, "http-config"); err != nil {
+		return nil, err
 	}
-	client := config.HTTPClientConfig{FollowRedirects: true, EnableHTTP2: true}
-	if httpConfig != "" {
-		loaded, _, err := config.LoadHTTPConfigFile(httpConfig)
-		if err != nil {
-			return nil, fmt.Errorf("--http-config %s: %w", httpConfig, err)
-		}
-		client = *loaded
+	settings, err := httpclient.Load("http-config", httpConfig)
+	if err != nil {
+		return nil, err
 	}
-	transport, err := config.NewRoundTripperFromConfig(client, "jsonnet-free-gen")
+	client, err := httpclient.New("", settings)
 	if err != nil {
 		return nil, fmt.Errorf("--http-config: %w", err)
 	}
+	transport := client.Transport
 	if wrap != nil {
 		transport = wrap(transport)
 	}

@@ -23,7 +23,8 @@ var amd = Source{
 		}
 		return "", false
 	},
-	UUID: amdUUID,
+	UUID:   amdUUID,
+	Health: "gpu_health",
 	Labels: map[string][]string{
 		metrics.LabelGPU: {"gpu_id"}, metrics.LabelGPUName: {"card_model"}, metrics.LabelSerial: {"serial_number"},
 		metrics.LabelVBIOSVersion: {"vbios_version"}, metrics.LabelDriverVersion: {"driver_version"},
@@ -49,10 +50,14 @@ var amd = Source{
 		{To: metrics.GPUPCIeReplays, From: named("pcie_replay_count", plain)},
 		{To: metrics.GPUPCIeErrors, Set: set(metrics.LabelType, "naks_sent"), From: named("pcie_nack_sent_count", plain)},
 		{To: metrics.GPUPCIeErrors, Set: set(metrics.LabelType, "naks_received"), From: named("pcie_nack_received_count", plain)},
+		amdViolation("processor_hot", "processor_hot"), amdViolation("sw_power_cap", "ppt"), amdViolation("socket_thermal", "socket_thermal"),
+		amdViolation("vr_thermal", "vr_thermal"), amdViolation("hbm_thermal", "hbm_thermal"),
+		amdViolated("processor_hot", "processor_hot"), amdViolated("sw_power_cap", "ppt"), amdViolated("socket_thermal", "socket_thermal"),
+		amdViolated("vr_thermal", "vr_thermal"), amdViolated("hbm_thermal", "hbm_thermal"),
 		amdECC("corrected", "gpu_ecc_correct_total"), amdECC("uncorrected", "gpu_ecc_uncorrect_total"),
 	},
 	Says: map[*metrics.Family]string{
-		metrics.GPUUp: "rows of the GPU; not_on_page when it had some before", metrics.GPUInfo: "labels; gpu_uuid is the serial number where there is one", metrics.GPUVisible: "GPUs with rows",
+		metrics.GPUUp: "rows of the GPU, and gpu_health; not_on_page when it had some before", metrics.GPUInfo: "labels; gpu_uuid is the serial number where there is one", metrics.GPUVisible: "GPUs with rows",
 		metrics.GPUDriverInfo: "label of the driver's version, which is off by default", metrics.GPUAllocationInfo: "labels pod, namespace and container",
 	},
 	Otherwise: "it has no twin on AMD's page, or none whose meaning is established",
@@ -73,6 +78,19 @@ func amdUUID(l labels.Labels) string {
 var amdClocks = engine.Carry{From: "clock_type", To: metrics.LabelDomain, Map: func(t string) string {
 	return map[string]string{"GPU_CLOCK_TYPE_SYSTEM": "sm", "GPU_CLOCK_TYPE_MEMORY": "memory", "GPU_CLOCK_TYPE_VIDEO": "video"}[t]
 }}
+
+// amdViolation reads how long an MI3xx lowered its clocks for a reason: accumulated ticks beside all ticks.
+func amdViolation(reason, name string) Row {
+	return Row{To: metrics.GPUClockEventSeconds, Set: []metrics.Label{{Name: metrics.LabelReason, Value: reason}, {Name: metrics.LabelSource, Value: "sampled"}},
+		From: named("gpu_violation_"+name+"_residency_accumulated", plain), With: []field{named("gpu_violation_current_accumulated_counter", plain)}, Is: share,
+		Quality: metrics.Approximate, Why: "the share of ticks in which it held, times the time between two readings of the page"}
+}
+
+// amdViolated tells whether an MI3xx lowers its clocks for a reason now.
+func amdViolated(reason, name string) Row {
+	return Row{To: metrics.GPUClockEventActive, Set: set(metrics.LabelReason, reason), From: named("gpu_violation_"+name+"_residency_percentage", plain), Fold: some,
+		Quality: metrics.Derived, Why: "whether it held for any part of the last sample"}
+}
 
 func amdECC(severity, name string) Row {
 	r := ecc(severity, "volatile", "")

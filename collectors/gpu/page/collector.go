@@ -31,8 +31,11 @@ var sources = []*Source{&dcgm, &amd}
 // Values of the reason label besides those of engines' pages.
 const (
 	reasonNoGPUs = "no_gpu_page"
+	reasonNoUUID = "no_gpu_uuid"
 	reasonLimit  = "limit_exceeded"
 	reasonGone   = "not_on_page" // of a GPU that was on an earlier page
+
+	reasonUnhealthy = "unhealthy" // of a GPU that its own exporter calls so
 )
 
 // Options configure a Collector.
@@ -153,6 +156,8 @@ func Remedy(reason string) string {
 		return "set --gpu.source-http-config"
 	case reason == reasonNoGPUs:
 		return "give the URL of dcgm-exporter (port 9400) or of AMD's device-metrics-exporter (port 5000)"
+	case reason == reasonNoUUID:
+		return "let that exporter keep the label that identifies a GPU (UUID of dcgm-exporter, serial_number or gpu_id of AMD's); a relabelling before it may drop it"
 	case strings.HasPrefix(reason, "http_"):
 		return "see the log of that exporter: one field that fails costs dcgm-exporter its whole page"
 	}

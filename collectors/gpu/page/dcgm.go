@@ -133,9 +133,10 @@ var dcgm = Source{
 
 		{To: metrics.GPURecoveryAction, From: renamed(dev+"GET_GPU_RECOVERY_ACTION", dev+"GPU_RECOVERY_ACTION", plain)},
 		{To: metrics.GPURecoveryActionInfo, From: renamed(dev+"GET_GPU_RECOVERY_ACTION", dev+"GPU_RECOVERY_ACTION", plain), Split: recoveryAction, By: metrics.LabelAction},
-		{To: metrics.GPUXIDErrors, From: named("DCGM_EXP_XID_ERRORS_TOTAL", plain), Carry: engine.Carry{From: "xid", To: metrics.LabelXID}, Whole: true},
+		{To: metrics.GPUXIDErrors, From: named("DCGM_EXP_XID_ERRORS_TOTAL", plain), Carry: engine.Carry{From: "xid", To: metrics.LabelXID}, Whole: true,
+			Absent: "no series tells that XIDs are read: DCGM_FI_DEV_XID_ERRORS has none before the first XID, and DCGM_EXP_XID_ERRORS_COUNT counts within a window"},
 		{To: metrics.GPUXIDErrors, From: renamed(dev+"XID_ERRORS", dev+"XID_ERROR", plain), By: metrics.LabelXID, Is: latest, Whole: true,
-			Quality: metrics.Approximate, Why: "changes of the latest XID: the same one twice in a row counts once, of several between two readings the last; before the first XID no series tells that the field is read at all"},
+			Quality: metrics.Approximate, Why: "changes of the latest XID: the same one twice in a row counts once, of several between two readings the last"},
 	},
 	Says: map[*metrics.Family]string{
 		metrics.GPUUp: "rows of the GPU; not_on_page when it had some before", metrics.GPUInfo: "labels", metrics.GPUVisible: "GPUs with rows", metrics.GPUDriverInfo: "label of the driver's version",

@@ -261,6 +261,67 @@ func TestXIDsByChange(t *testing.T) {
 	}
 }
 
+// TestNoXIDsAreNotZero: a page that does not tell that XIDs are read has none of their series, whatever else it says about XIDs. The
+// first one shows zero before it counts, or no increase would be seen.
+func TestNoXIDsAreNotZero(t *testing.T) {
+	n := newNode(t)
+	none := without(file(t, "dcgm-4.2.3"), xidGauge)
+	for _, page := range []string{none, none + `DCGM_EXP_XID_ERRORS_COUNT{gpu="0",UUID="` + uuid0 + `",xid="79",window_size_in_ms="300000"} 3` + "\n"} {
+		n.read(page)
+		n.want("absent", metrics.GPUXIDErrors)
+		n.want("1", metrics.GPUMetricSourceInfo, `metric="llm_gpu_xid_errors_total"`, `quality="missing"`, "no series tells that XIDs are read")
+		n.want("absent", metrics.GPUMetricSourceInfo, `metric="llm_gpu_xid_errors_total"`, `source="DCGM`)
+	}
+	for _, want := range []string{"0", "1", "1"} {
+		n.read(xid(t, "79"))
+		n.want(want, metrics.GPUXIDErrors, uuid0, `xid="79"`)
+	}
+}
+
+// TestPageWithoutUUIDs: GPUs that cannot be told apart are no GPUs, and the page says why.
+func TestPageWithoutUUIDs(t *testing.T) {
+	n := newNode(t)
+	n.read(strings.NewReplacer("UUID=", "other=").Replace(file(t, "dcgm-4.8.4")))
+	n.want("0", metrics.GPUSourceUp, `reason="no_gpu_uuid"`)
+	n.want("absent", metrics.GPUUp)
+	if log := n.log.String(); !strings.Contains(log, "relabelling") {
+		t.Errorf("the log has no remedy: %s", log)
+	}
+}
+
+// TestImpossibleNumbers: what no GPU can have, and what DCGM and drivers write for an unknown number, is dropped and counted.
+func TestImpossibleNumbers(t *testing.T) {
+	const page, util = "dcgm-4.8.4-extended", "DCGM_FI_DEV_GPU_UTIL"
+	for _, c := range []struct {
+		field, raw, reason string
+		to                 *metrics.Family
+	}{
+		{util, "4294967295", "blank", metrics.GPUUtilization},
+		{util, "9223372036854775792", "blank", metrics.GPUUtilization},
+		{util, "300", "implausible", metrics.GPUUtilization},
+		{util, "-1", "implausible", metrics.GPUUtilization},
+		{"DCGM_FI_DEV_FB_USED", "2147483632", "blank", metrics.GPUMemoryUsed},
+		{"DCGM_FI_DEV_FB_USED", "9223372036854775794", "blank", metrics.GPUMemoryUsed},
+		{"DCGM_FI_DEV_FB_USED", "-5", "implausible", metrics.GPUMemoryUsed},
+		{"DCGM_FI_DEV_POWER_USAGE", "140737488355328.000000", "blank", metrics.GPUPower},
+		{"DCGM_FI_DEV_POWER_USAGE", "-12.5", "implausible", metrics.GPUPower},
+		{"DCGM_FI_DEV_SM_CLOCK", "2147483635", "blank", metrics.GPUClock},
+		{"DCGM_FI_DEV_GPU_TEMP", "1000", "implausible", metrics.GPUTemperature},
+	} {
+		n := newNode(t)
+		for i := range 2 {
+			n.read(with(t, file(t, page), c.field, uuid0, c.raw))
+			n.want(strconv.Itoa(i+1), metrics.GPUReadingsDropped, uuid0, `metric="`+c.to.Name+`"`, `reason="`+c.reason+`"`)
+		}
+		n.want("absent", metrics.GPUReadingsDropped, uuid1)
+		for line := range strings.Lines(golden.Page(t, n.Collector)) {
+			if strings.HasPrefix(line, c.to.Name+"{") && strings.Contains(line, uuid0) && (c.to == metrics.GPUUtilization || c.to == metrics.GPUMemoryUsed) {
+				t.Errorf("%s %s: %s", c.field, c.raw, line)
+			}
+		}
+	}
+}
+
 // TestXIDsCounted: the exporter's own counter is preferred to the gauge beside it. Without events it has one series that
 // names no XID.
 func TestXIDsCounted(t *testing.T) {
@@ -562,4 +623,26 @@ func TestConfiguration(t *testing.T) {
 			t.Errorf("%s: %v, want %s", url, err, want)
 		}
 	}
+}
+
+// TestAMDThrottledAndUnhealthy: an MI3xx says for which part of the time it lowered its clocks, and why; one that its exporter calls
+// unhealthy is not up.
+func TestAMDThrottledAndUnhealthy(t *testing.T) {
+	n := newNode(t)
+	const first, second = "692347000120", "692347000121"
+	page := file(t, "amd-1.5.1-mi300-throttled")
+	n.read(page)
+	n.want("1", metrics.GPUUp, first, `reason=""`)
+	n.want("0", metrics.GPUUp, second, `reason="unhealthy"`)
+	n.want("1", metrics.GPUClockEventActive, first, `reason="socket_thermal"`)
+	n.want("0", metrics.GPUClockEventActive, second, `reason="socket_thermal"`)
+	n.want("0", metrics.GPUClockEventSeconds, first, `reason="socket_thermal"`)
+	page = with(t, page, "gpu_violation_current_accumulated_counter", first, "1001500")
+	n.read(with(t, page, "gpu_violation_socket_thermal_residency_accumulated", first, "250500")) // a third of 15 seconds
+	n.want("5", metrics.GPUClockEventSeconds, first, `reason="socket_thermal"`, `source="sampled"`)
+	n.want("0", metrics.GPUClockEventSeconds, first, `reason="sw_power_cap"`)
+	n.read(with(t, with(t, page, "gpu_violation_current_accumulated_counter", first, "10"), "gpu_violation_socket_thermal_residency_accumulated", first, "10")) // a restart
+	n.want("5", metrics.GPUClockEventSeconds, first, `reason="socket_thermal"`)
+	n.read(file(t, "amd-1.5.1"))
+	n.want("absent", metrics.GPUClockEventSeconds)
 }

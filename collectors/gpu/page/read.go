@@ -32,6 +32,7 @@ type parsed struct {
 	drivers    map[[2]string]bool  // versions of the driver and of NVML
 	partitions map[ofGPU][2]string // UUIDs and profiles of MIG instances
 	owners     map[gpu.Owner]bool
+	blanks     map[dropped]float64
 }
 
 // parse recognises a page and finds its GPUs.
@@ -44,7 +45,7 @@ func parse(p *engine.Page, limits engine.Limits) (*parsed, error) {
 	for _, source := range sources {
 		if prefix, ok := source.Recognise(s); ok {
 			out := &parsed{Source: source, series: s, prefix: prefix, gpus: map[string]gpu.Identity{}, infos: map[string][]string{},
-				drivers: map[[2]string]bool{}, partitions: map[ofGPU][2]string{}, owners: map[gpu.Owner]bool{}}
+				drivers: map[[2]string]bool{}, partitions: map[ofGPU][2]string{}, owners: map[gpu.Owner]bool{}, blanks: map[dropped]float64{}}
 			out.redefines = source.Redefines == nil || source.Redefines(s)
 			return out, out.identify(limits)
 		}
@@ -79,7 +80,20 @@ func (p *parsed) identify(limits engine.Limits) error {
 			p.workload(p.gpus[uuid], s.labels, relayed)
 		}
 	}
+	if nameless := p.nameless(); len(p.gpus) == 0 && nameless != "" {
+		return engine.PageError(reasonNoUUID, "%s is about a GPU and does not say which: its rows lack the label that identifies it", nameless)
+	}
 	return nil
+}
+
+// nameless returns the name of a row about a GPU that nothing identifies; empty if there is none.
+func (p *parsed) nameless() string {
+	for _, name := range slices.Sorted(maps.Keys(p.series)) {
+		if slices.ContainsFunc(p.Rows, func(r Row) bool { return name == p.prefix+r.From.name || name == p.prefix+r.From.renamed }) {
+			return name
+		}
+	}
+	return ""
 }
 
 // short refuses labels that are longer than those of engines may be.
@@ -170,6 +184,10 @@ func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name
 			if r.To.HasLabel(metrics.LabelGPUInstance) && !r.Whole {
 				at.instance = p.of(s.labels, metrics.LabelGPUInstance)
 			}
+			if blank(s.value) {
+				p.blanks[dropped{at.uuid, r.To.Name, "blank"}]++
+				continue
+			}
 			v := unit.Apply(s.value)
 			if old, ok := values[at]; !ok || v > old {
 				values[at] = v
@@ -189,6 +207,9 @@ func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name
 			continue
 		}
 		at.value = v[0]
+		if r.Is == share {
+			at.all = v[1]
+		}
 		if r.Fold != nil {
 			var ok bool
 			if at.value, ok = r.Fold(v); !ok {
@@ -200,7 +221,7 @@ func (p *parsed) read(r *Row) (readings []reading, present map[string]bool, name
 			continue
 		}
 		for label, part := range r.Split(at.value) {
-			readings = append(readings, reading{at.ofGPU, label, part})
+			readings = append(readings, reading{ofGPU: at.ofGPU, label: label, value: part})
 		}
 	}
 	return readings, present, name
@@ -211,12 +232,24 @@ type memory struct {
 	at     time.Time               // time of the last page
 	gpus   map[string]gpu.Identity // GPUs seen on some page
 	sums   map[string]float64      // integrals of rates, by series
-	latest map[string]float64      // last code of each GPU
+	latest map[string]float64      // last code of each GPU, or unread
+	ticks  map[string][2]float64   // of a share, by series: those in which it held, and all
+	coming map[string]int          // codes that came up where there was none, to be counted on the next page
+	drops  map[dropped]float64     // readings that were dropped
 	counts map[string]map[int]float64
 }
 
 func newMemory() *memory {
-	return &memory{gpus: map[string]gpu.Identity{}, sums: map[string]float64{}, latest: map[string]float64{}, counts: map[string]map[int]float64{}}
+	return &memory{gpus: map[string]gpu.Identity{}, sums: map[string]float64{}, ticks: map[string][2]float64{}, latest: map[string]float64{}, coming: map[string]int{}, drops: map[dropped]float64{}, counts: map[string]map[int]float64{}}
+}
+
+// dropped identifies readings of a metric of a GPU that were dropped for a reason.
+type dropped struct{ uuid, metric, reason string }
+
+// blank reports whether a number stands for an unknown one: DCGM writes one of four codes for each type of field, and drivers of
+// NVIDIA and AMD all ones, signed or not. Source: dcgm_structs.h.
+func blank(v float64) bool {
+	return 0x7ffffff0 <= v && v <= 0x7fffffff || v == math.MaxUint32 || v == math.MaxUint16 || v >= 1<<63-1 || 1<<47 <= v && v <= 1<<47+3
 }
 
 // writer builds the series of one page.
@@ -243,6 +276,14 @@ func (m *memory) write(p *parsed, now time.Time, longest time.Duration) []promet
 	for i := range p.Rows {
 		w.row(&p.Rows[i], counted)
 	}
+	for at, n := range p.blanks {
+		m.drops[at] += n
+	}
+	for at, n := range m.drops {
+		if id, here := p.gpus[at.uuid]; here {
+			w.put(metrics.GPUReadingsDropped, n, at.uuid, id.Index, at.metric, at.reason)
+		}
+	}
 	w.explain()
 	m.at = now
 	for uuid, id := range p.gpus {
@@ -264,7 +305,11 @@ func (w *writer) identities() {
 			w.put(metrics.GPUUp, 0, uuid, w.memory.gpus[uuid].Index, reasonGone)
 			continue
 		}
-		w.put(metrics.GPUUp, 1, uuid, id.Index, "")
+		reason := ""
+		if w.unhealthy(uuid) {
+			reason = reasonUnhealthy
+		}
+		w.put(metrics.GPUUp, metrics.Bool(reason == ""), uuid, id.Index, reason)
 		w.put(metrics.GPUInfo, 1, append([]string{uuid, id.Index}, w.infos[uuid]...)...)
 	}
 	w.put(metrics.GPUVisible, float64(len(w.parsed.gpus)))
@@ -282,6 +327,11 @@ func (w *writer) identities() {
 	w.said[metrics.GPUAllocationInfo] = len(w.owners) > 0 // collectors/ownership writes them
 }
 
+// unhealthy reports whether the page calls a GPU unhealthy.
+func (w *writer) unhealthy(uuid string) bool {
+	return slices.ContainsFunc(w.series[w.prefix+w.Health], func(s sample) bool { return w.UUID(s.labels) == uuid && s.value == 0 })
+}
+
 // gpus returns the GPUs of this page and of earlier ones.
 func (w *writer) gpus() map[string]gpu.Identity {
 	all := maps.Clone(w.memory.gpus)
@@ -292,12 +342,17 @@ func (w *writer) gpus() map[string]gpu.Identity {
 // row writes the series of a row that no earlier row has written.
 func (w *writer) row(r *Row, counted map[string]bool) {
 	readings, present, name := w.read(r)
-	if r.Is == latest { // no event yet on a GPU without the source
+	if r.Is == latest {
+		w.settle()
 		for uuid := range w.parsed.gpus {
-			if !present[uuid] {
+			switch {
+			case present[uuid]:
+			case len(present) > 0: // the field is asked for: this GPU has had no event
 				readings = append(readings, reading{ofGPU: ofGPU{uuid: uuid}})
+				present[uuid] = true
+			default: // nothing says that the field is read: a code that comes up is new, and nothing is zero
+				w.latest[uuid] = unread
 			}
-			present[uuid] = true
 		}
 	}
 	wrote := false
@@ -344,6 +399,18 @@ func (w *writer) number(r *Row, at reading) bool {
 		w.sums[key] += v * w.elapsed.Seconds()
 		v = w.sums[key]
 	}
+	if r.Is == share {
+		before, known := w.ticks[key]
+		w.ticks[key] = [2]float64{v, at.all}
+		if held, all := v-before[0], at.all-before[1]; known && held >= 0 && all > 0 { // a fall is a restart of the driver
+			w.sums[key] += w.elapsed.Seconds() * min(held/all, 1)
+		}
+		v = w.sums[key]
+	}
+	if !r.To.Plausible(v) {
+		w.blanks[dropped{at.uuid, r.To.Name, "implausible"}]++
+		return false
+	}
 	w.put(r.To, v, values...)
 	return true
 }
@@ -369,16 +436,35 @@ func (w *writer) labels(f *metrics.Family, at ofGPU, extra map[string]string) []
 	return values
 }
 
+// unread stands for the latest code of a GPU while no series tells that codes are read at all.
+const unread = -1
+
 // event counts the code of a GPU if it has changed since the last page. On the first page it may be old.
 func (w *writer) event(at reading) {
 	before, known := w.latest[at.uuid]
 	w.latest[at.uuid] = at.value
-	if known && at.value != before && 0 < at.value && at.value < 999 {
-		if w.counts[at.uuid] == nil {
-			w.counts[at.uuid] = map[int]float64{}
-		}
-		w.counts[at.uuid][int(at.value)]++
+	switch code := int(at.value); {
+	case !known || at.value == before || at.value <= 0 || at.value >= 999:
+	case w.counts[at.uuid] == nil && before == unread: // zero is shown first, or no increase would be seen
+		w.coming[at.uuid] = code
+	default:
+		w.count(at.uuid, code)
 	}
+}
+
+func (w *writer) count(uuid string, code int) {
+	if w.counts[uuid] == nil {
+		w.counts[uuid] = map[int]float64{}
+	}
+	w.counts[uuid][code]++
+}
+
+// settle counts the events whose zero has been shown.
+func (w *writer) settle() {
+	for uuid, code := range w.coming {
+		w.count(uuid, code)
+	}
+	clear(w.coming)
 }
 
 // xids writes the XIDs of a GPU that were counted here, and zeros for codes that page or open a ticket, so that
@@ -389,12 +475,12 @@ func (w *writer) xids(r *Row, uuid string) {
 		counts = map[int]float64{}
 	}
 	for _, x := range metrics.XIDs {
-		if x.Severity != metrics.XIDApp {
+		if x.Asks() {
 			counts[x.Code] += 0
 		}
 	}
 	for code, n := range counts {
-		w.number(&Row{To: r.To, Carry: engine.Carry{To: metrics.LabelXID}}, reading{ofGPU{uuid: uuid}, strconv.Itoa(code), n})
+		w.number(&Row{To: r.To, Carry: engine.Carry{To: metrics.LabelXID}}, reading{ofGPU: ofGPU{uuid: uuid}, label: strconv.Itoa(code), value: n})
 	}
 }
 
@@ -418,7 +504,7 @@ func (w *writer) info(f *metrics.Family, source string, quality metrics.Quality,
 
 // explain tells where the families that no row has written come from, or why they are missing.
 func (w *writer) explain() {
-	own := []*metrics.Family{metrics.GPUSourceUp, metrics.GPUMetricSourceInfo}
+	own := []*metrics.Family{metrics.GPUSourceUp, metrics.GPUMetricSourceInfo, metrics.GPUReadingsDropped}
 	for _, f := range metrics.All() {
 		how, says := w.Says[f]
 		i := slices.IndexFunc(w.Rows, func(r Row) bool { return r.To == f })
@@ -435,6 +521,8 @@ func (w *writer) explain() {
 			w.info(f, "", metrics.Missing, w.Otherwise)
 		case w.Rows[i].Absent != "":
 			w.info(f, "", metrics.Missing, w.Rows[i].Absent)
+		case slices.ContainsFunc(slices.Collect(maps.Keys(w.blanks)), func(d dropped) bool { return d.metric == f.Name }):
+			w.info(f, w.prefix+w.Rows[i].From.name, metrics.Missing, "its numbers on the page are blank, or none that a GPU can have")
 		default:
 			w.info(f, "", metrics.Missing, w.prefix+w.Rows[i].From.name+" is not on the page: the GPU does not support it, or the exporter's configuration does not ask for it")
 		}

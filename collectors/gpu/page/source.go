@@ -20,6 +20,8 @@ type Source struct {
 	Redefines func(s series) bool
 	// UUID identifies the GPU of a row; empty for rows about something else.
 	UUID func(l labels.Labels) string
+	// Health names the family that is 0 for a GPU that its own exporter calls unhealthy. Empty: there is none.
+	Health string
 	// Labels maps each label of the vocabulary to labels of the page; the first one with a value counts.
 	Labels map[string][]string
 	// Rows is the table.
@@ -70,6 +72,7 @@ const (
 	value  meaning = iota // the family's own value
 	rate                  // a rate, to be integrated from one reading to the next
 	latest                // the code of the latest event; changes are counted
+	share                 // ticks in which something held, beside all ticks: the time in which it held
 )
 
 // field names a source, and its name in newer releases.
@@ -119,6 +122,7 @@ type reading struct {
 	ofGPU
 	label string
 	value float64
+	all   float64 // ticks, for a share
 }
 
 // series holds the series of a page by name.

@@ -1,0 +1,392 @@
+// Package configfile reads the YAML that people write: strictly, with the line of each mistake, and without a panic
+// whatever the file says. An error quotes no value that a library quotes, for it may be a secret.
+package configfile
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// MaxBytes bounds the size of a file.
+const MaxBytes = 4 << 20
+
+// maxNodes bounds what a file says once its aliases are followed.
+const maxNodes = 1_000_000
+
+// An Error locates a mistake by a path such as targets[0].url.
+type Error struct {
+	Path string
+	Err  error
+}
+
+func (e *Error) Error() string {
+	if e.Path == "" {
+		return e.Err.Error()
+	}
+	return e.Path + ": " + e.Err.Error()
+}
+
+// Unwrap returns the error without its place.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf returns an Error.
+func Errorf(path, format string, args ...any) error {
+	return &Error{path, fmt.Errorf(format, args...)}
+}
+
+// File holds what a file says.
+type File struct {
+	name string
+	root *yaml.Node // nil if it says nothing
+}
+
+// Read reads a file. Errors name the file and the line.
+func Read(name string) (*File, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	source, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(source) > MaxBytes:
+		return nil, fmt.Errorf("%s: more than %d MiB: is it the right file?", name, MaxBytes>>20)
+	}
+	return Parse(name, source)
+}
+
+// inLine matches an error of the parser.
+var inLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
+
+// Parse reads what a file says. The name is for errors.
+func Parse(name string, source []byte) (*File, error) {
+	var document yaml.Node
+	if err := yaml.Unmarshal(source, &document); err != nil {
+		line, text := "1", err.Error()
+		if m := inLine.FindStringSubmatch(text); m != nil {
+			text = m[2]
+			if m[1] != "" {
+				line = m[1]
+			}
+		}
+		return nil, fmt.Errorf("%s:%s: not YAML: %s", name, line, text)
+	}
+	f := &File{name: name}
+	if len(document.Content) > 0 {
+		f.root = document.Content[0]
+	}
+	w := walk{}
+	return f, f.At(w.check("", f.root))
+}
+
+// Decode writes what the file says into a struct, with the types and the yaml tags that package yaml knows, and refuses
+// what the struct has no field for.
+func (f *File) Decode(into any) error {
+	if f.root == nil {
+		return nil
+	}
+	return f.At(fill("", f.root, reflect.ValueOf(into).Elem()))
+}
+
+// At adds the file and the line to errors that are an Error, one or several that were joined; it returns others as they are.
+func (f *File) At(err error) error {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, one := range several.Unwrap() {
+			all = append(all, f.At(one))
+		}
+		return errors.Join(all...)
+	}
+	var at *Error
+	if f == nil || f.root == nil || !errors.As(err, &at) {
+		return err
+	}
+	return fmt.Errorf("%s:%d: %w", f.name, line(f.root, at.Path), err)
+}
+
+// step matches one step of a path.
+var step = regexp.MustCompile(`^\.?([^.\[\]]+)|^\[(\d+)\]`)
+
+// line returns the line of a path or, where the file lacks it, of what should hold it.
+func line(n *yaml.Node, path string) int {
+	at := n.Line
+	for {
+		m := step.FindStringSubmatch(path)
+		if m == nil {
+			return at
+		}
+		path = path[len(m[0]):]
+		n = resolve(n)
+		i, _ := strconv.Atoi(m[2])
+		switch {
+		case m[1] == "" && n.Kind == yaml.SequenceNode && i < len(n.Content):
+			n = n.Content[i]
+			at = n.Line
+			continue
+		case m[1] != "" && n.Kind == yaml.MappingNode:
+			fields := fieldsOf(n)
+			if found := slices.IndexFunc(fields, func(f field) bool { return f.key.Value == m[1] }); found >= 0 {
+				n, at = fields[found].value, fields[found].key.Line
+				continue
+			}
+		}
+		return at
+	}
+}
+
+// walk looks for what a decoder would follow for too long.
+type walk struct {
+	nodes  int
+	inside []*yaml.Node
+}
+
+// check refuses aliases that contain themselves or make the file huge, and keys that are given twice.
+func (w *walk) check(path string, n *yaml.Node) error {
+	if n == nil {
+		return nil
+	}
+	if w.nodes++; w.nodes > maxNodes {
+		return Errorf(path, "aliases make the file too large: write what they stand for less often")
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		if slices.Contains(w.inside, n.Alias) {
+			return Errorf(path, "*%s contains itself", n.Value)
+		}
+		return w.check(path, n.Alias)
+	case yaml.SequenceNode, yaml.MappingNode:
+		w.inside = append(w.inside, n)
+		defer func() { w.inside = w.inside[:len(w.inside)-1] }()
+	}
+	keys := map[string]bool{}
+	for i, child := range n.Content {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		if n.Kind == yaml.MappingNode {
+			key := n.Content[i&^1]
+			at = join(path, key.Value)
+			switch {
+			case i%2 == 1:
+			case key.Kind != yaml.ScalarNode:
+				return Errorf(path, "the name of a field must be text")
+			case keys[key.Value]:
+				return Errorf(at, "is given twice")
+			}
+			keys[key.Value] = true
+			if i%2 == 1 && key.Tag == "!!merge" && !slices.ContainsFunc(merged(child), func(n *yaml.Node) bool { return n.Kind == yaml.MappingNode }) {
+				return Errorf(at, "must name fields")
+			}
+		}
+		if err := w.check(at, child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func join(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
+
+// resolve returns what an alias stands for.
+func resolve(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+// merged returns what << names.
+func merged(n *yaml.Node) []*yaml.Node {
+	if n = resolve(n); n.Kind != yaml.SequenceNode {
+		return []*yaml.Node{n}
+	}
+	var all []*yaml.Node
+	for _, one := range n.Content {
+		all = append(all, resolve(one))
+	}
+	return all
+}
+
+type field struct{ key, value *yaml.Node }
+
+// fieldsOf returns the fields of a mapping, then those that it merges and does not have. inside lists what merges it: a place in a
+// file may be looked for before it is known that nothing contains itself.
+func fieldsOf(n *yaml.Node, inside ...*yaml.Node) []field {
+	var own, others []field
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if key := n.Content[i]; key.Tag != "!!merge" {
+			own = append(own, field{key, n.Content[i+1]})
+			continue
+		}
+		for _, other := range merged(n.Content[i+1]) {
+			if inside := append(inside, n); !slices.Contains(inside, other) {
+				others = append(others, fieldsOf(other, inside...)...)
+			}
+		}
+	}
+	for _, other := range others {
+		if !slices.ContainsFunc(own, func(f field) bool { return f.key.Value == other.key.Value }) {
+			own = append(own, other)
+		}
+	}
+	return own
+}
+
+// fill writes what a node says into a value.
+func fill(path string, n *yaml.Node, v reflect.Value) error {
+	n = resolve(n)
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
+		return nil // as if it were absent
+	}
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		return fill(path, n, v.Elem())
+	}
+	switch u := v.Addr().Interface().(type) {
+	case interface{ UnmarshalYAML(func(any) error) error }:
+		return foreign(path, func() error {
+			return u.UnmarshalYAML(func(into any) error { return fill(path, n, reflect.ValueOf(into).Elem()) })
+		})
+	case encoding.TextUnmarshaler:
+		if n.Kind != yaml.ScalarNode {
+			return Errorf(path, "must be text")
+		}
+		return foreign(path, func() error { return u.UnmarshalText([]byte(n.Value)) })
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		return fillStruct(path, n, v)
+	case reflect.Map:
+		if n.Kind != yaml.MappingNode {
+			return Errorf(path, "must be fields, as in {name: value}")
+		}
+		v.Set(reflect.MakeMap(v.Type()))
+		for _, f := range fieldsOf(n) {
+			value := reflect.New(v.Type().Elem()).Elem()
+			if err := fill(join(path, f.key.Value), f.value, value); err != nil {
+				return err
+			}
+			v.SetMapIndex(reflect.ValueOf(f.key.Value).Convert(v.Type().Key()), value)
+		}
+		return nil
+	case reflect.Slice:
+		if n.Kind != yaml.SequenceNode {
+			return Errorf(path, "must be a list, as in [one, two]")
+		}
+		v.Set(reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content)))
+		for i, one := range n.Content {
+			if err := fill(fmt.Sprintf("%s[%d]", path, i), one, v.Index(i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := foreign(path, func() error { return n.Decode(v.Addr().Interface()) }); err != nil {
+		return Errorf(path, "must be %s", kinds[v.Kind()])
+	}
+	return nil
+}
+
+// kinds says in words what a value must be.
+var kinds = map[reflect.Kind]string{reflect.String: "text", reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Float64: "a number", reflect.Interface: "a value of JSON"}
+
+// fillStruct writes a mapping into the fields of a struct.
+func fillStruct(path string, n *yaml.Node, v reflect.Value) error {
+	if n.Kind != yaml.MappingNode {
+		return Errorf(path, "must be fields, as in {name: value}")
+	}
+	for _, f := range fieldsOf(n) {
+		at := join(path, f.key.Value)
+		to := named(v, f.key.Value)
+		if !to.IsValid() {
+			return Errorf(at, "unknown field %q", f.key.Value)
+		}
+		if to.Kind() != reflect.Map || !inlined(v, to) {
+			if err := fill(at, f.value, to); err != nil {
+				return err
+			}
+			continue
+		}
+		value := reflect.New(to.Type().Elem()).Elem()
+		if err := fill(at, f.value, value); err != nil {
+			return err
+		}
+		if to.IsNil() {
+			to.Set(reflect.MakeMap(to.Type()))
+		}
+		to.SetMapIndex(reflect.ValueOf(f.key.Value), value)
+	}
+	return nil
+}
+
+// named returns the field of a struct that a name in YAML means: its own, one of a struct that is inline, or the map that
+// takes all other names; the zero Value if there is none.
+func named(v reflect.Value, name string) (found reflect.Value) {
+	for i := range v.NumField() {
+		switch own, inline := Name(v.Type().Field(i)); {
+		case own == name:
+			return v.Field(i)
+		case inline && v.Field(i).Kind() == reflect.Struct:
+			if f := named(v.Field(i), name); f.IsValid() {
+				return f
+			}
+		case inline:
+			found = v.Field(i)
+		}
+	}
+	return found
+}
+
+// inlined reports whether a field takes the names that no other field has.
+func inlined(v, field reflect.Value) bool {
+	for i := range v.NumField() {
+		if _, inline := Name(v.Type().Field(i)); inline && v.Field(i).Addr().Interface() == field.Addr().Interface() {
+			return true
+		}
+	}
+	return false
+}
+
+// Name returns the name of a field in YAML, empty if it has none, and whether the fields of its value stand where it stands.
+func Name(f reflect.StructField) (name string, inline bool) {
+	name, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+	switch {
+	case !f.IsExported() || name == "-":
+		return "", false
+	case strings.Contains(options, "inline"):
+		return "", true
+	case name == "":
+		return strings.ToLower(f.Name), false
+	}
+	return name, false
+}
+
+// foreign calls what other packages read values with. Their panics are errors, and their errors have a place.
+func foreign(path string, read func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = Errorf(path, "cannot be read")
+		}
+		var placed *Error
+		var address *url.Error
+		switch {
+		case err == nil || errors.As(err, &placed):
+		case errors.As(err, &address): // it quotes the address, and with it a password
+			err = Errorf(path, "not a URL")
+		default:
+			err = &Error{path, err}
+		}
+	}()
+	return read()
+}

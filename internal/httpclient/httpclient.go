@@ -1,0 +1,172 @@
+// Package httpclient makes HTTP clients from Prometheus' own client configuration, whose secrets must come from files.
+package httpclient
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/config"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/configfile"
+)
+
+// New returns a client. An error is a configfile.Error; path is the place of the configuration.
+func New(path string, cfg config.HTTPClientConfig) (*http.Client, error) {
+	if err := refuse(path, reflect.ValueOf(cfg), noFile); err != nil {
+		return nil, err
+	}
+	if cfg.OAuth2 != nil { // the client writes into it
+		own := *cfg.OAuth2
+		cfg.OAuth2 = &own
+	}
+	client, err := config.NewClientFromConfig(cfg, "llm-node-exporter")
+	if err != nil {
+		return nil, configfile.Errorf(path, "%w", err)
+	}
+	return client, nil
+}
+
+// Load reads the file of a flag, relative to which the files that it names are; without a file it returns Prometheus' defaults.
+// Errors name the flag, the file and the line.
+func Load(flag, file string) (cfg config.HTTPClientConfig, err error) {
+	if cfg = config.DefaultHTTPClientConfig; file == "" {
+		return cfg, nil
+	}
+	f, err := configfile.Read(file)
+	if err == nil {
+		err = f.Decode(&cfg)
+	}
+	if err == nil {
+		err = f.At(refuse("", reflect.ValueOf(cfg), noFile))
+	}
+	if err != nil {
+		return config.HTTPClientConfig{}, fmt.Errorf("--%s: %w", flag, err)
+	}
+	cfg.SetDirectory(filepath.Dir(file))
+	return cfg, nil
+}
+
+// HasCredentials reports whether a client would prove with each request who it is: whoever is asked could pass for it later. A
+// certificate proves that without giving anything away.
+func HasCredentials(cfg config.HTTPClientConfig) bool {
+	return cfg.BasicAuth != nil || cfg.Authorization != nil || cfg.OAuth2 != nil || cfg.HTTPHeaders != nil || cfg.BearerToken != "" || cfg.BearerTokenFile != ""
+}
+
+// WithoutCredentials returns the rest of a configuration.
+func WithoutCredentials(cfg config.HTTPClientConfig) config.HTTPClientConfig {
+	cfg.BasicAuth, cfg.Authorization, cfg.OAuth2, cfg.HTTPHeaders, cfg.BearerToken, cfg.BearerTokenFile = nil, nil, nil, nil, "", ""
+	return cfg
+}
+
+// Address parses what a flag says is the address of a server. An error does not quote it: it may hold a password.
+func Address(flag, address, remedy string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	switch {
+	case err == nil && u.User != nil:
+		return nil, fmt.Errorf("--%s: credentials do not belong into a URL, which others see among the arguments: write password_file into the file of --%s", flag, remedy)
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return nil, fmt.Errorf("--%s is not an address: write http://host:port", flag)
+	}
+	return u, nil
+}
+
+// Headers and parameters of OAuth 2 have names that Prometheus' configuration does not know. What a header with such a name
+// holds may be a secret; what these parameters hold (RFC 6749, 8693, 8707 and what Auth0 and Azure add) is none.
+var (
+	secretHeader = regexp.MustCompile(`(?i)auth|cookie|token|key|secret|pass|cred|sign|session|jwt`)
+	plain        = []string{"audience", "resource", "scope", "grant_type", "response_type", "requested_token_type", "subject_token_type",
+		"actor_token_type", "client_assertion_type", "organization", "tenant", "realm", "acr_values"}
+)
+
+// noFile is the remedy for a secret that no file can hold.
+const noFile = "none can hold this one, leave it out"
+
+// refuse refuses what holds a secret itself instead of the name of a file. remedy says which file can hold a secret there.
+func refuse(path string, v reflect.Value, remedy string) error {
+	switch x := v.Interface().(type) {
+	case config.Secret:
+		if x != "" {
+			return secret(path, remedy)
+		}
+		return nil
+	case config.URL:
+		if x.URL != nil && *x.URL != (url.URL{}) && (x.User != nil || x.RawQuery != "" || x.Host == "") {
+			return secret(path, "write http://host:port, without user, password and query")
+		}
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return refuse(path, v.Elem(), remedy)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if err := refuse(fmt.Sprintf("%s[%d]", path, i), v.Index(i), remedy); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			at := path + "." + key.String()
+			if h, ok := v.MapIndex(key).Interface().(config.Header); ok && len(h.Values) > 0 && secretHeader.MatchString(key.String()) {
+				return secret(at+".values", "use files")
+			}
+			if err := refuse(at, v.MapIndex(key), remedy); err != nil {
+				return err
+			}
+		}
+	case reflect.Struct:
+		return refuseFields(path, v)
+	}
+	return nil
+}
+
+// refuseFields does the same for the fields of a struct.
+func refuseFields(path string, v reflect.Value) error {
+	names := map[string]bool{}
+	for i := range v.NumField() {
+		name, _ := configfile.Name(v.Type().Field(i))
+		names[name] = true
+	}
+	for i := range v.NumField() {
+		name, inline := configfile.Name(v.Type().Field(i))
+		at, remedy := strings.TrimPrefix(path+"."+name, "."), noFile
+		switch field := v.Field(i); {
+		case !v.Type().Field(i).IsExported() || field.IsZero():
+			continue
+		case inline:
+			at = path
+		case names[name+"_file"]:
+			remedy = "use " + name + "_file"
+		case names["files"]:
+			remedy = "use files"
+		case strings.HasSuffix(name, "_ref"):
+			return configfile.Errorf(at, "names a secret of a secret manager, and the exporter has none: use %s_file", strings.TrimSuffix(name, "_ref"))
+		case name == "token_url":
+			if u, err := url.Parse(field.String()); err != nil || u.User != nil || u.RawQuery != "" {
+				return secret(at, "write https://host/path alone, and client_id and client_secret_file")
+			}
+		case name == "endpoint_params":
+			for _, key := range field.MapKeys() {
+				if !slices.Contains(plain, key.String()) {
+					return secret(at+"."+key.String(), "use client_secret_file; only these parameters are known to be no secret: "+strings.Join(plain, ", "))
+				}
+			}
+		}
+		if err := refuse(at, v.Field(i), remedy); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func secret(path, remedy string) error {
+	return configfile.Errorf(path, "secrets come from files: %s", remedy)
+}

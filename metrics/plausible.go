@@ -1,0 +1,39 @@
+package metrics
+
+import (
+	"math"
+	"strings"
+)
+
+// bounds holds the least and the greatest value that a quantity can have, in the unit of its family.
+type bounds struct{ least, most float64 }
+
+// plausible lists the families whose bounds their name does not tell. They are wide: what no hardware of the next years can
+// have is a fault of the source, such as the blanks that drivers write for an unknown number.
+var plausible = map[*Family]bounds{
+	GPUTemperature: {-60, 250}, GPUTemperatureMargin: {-250, 250},
+	GPUPower: {0, 50e3}, GPUPowerLimit: {0, 50e3}, GPUFanSpeed: {0, 2}, // a fan may turn faster than its maximum
+	GPUClock: {0, 20e9}, GPUClockMax: {0, 20e9}, GPUPerformanceState: {0, 15},
+	GPUPCIeLinkGeneration: {1, 15}, GPUPCIeLinkWidth: {0, 64},
+	GPURecoveryAction: {0, 63}, GPURowRemapPending: {0, 1}, GPURowRemapFailure: {0, 1}, GPURetiredPagesPending: {0, 1},
+	GPUMemoryUnrepairable: {0, 1}, GPUSRAMThreshold: {0, 1}, GPUPersistenceMode: {0, 1}, GPUECCMode: {0, 1},
+	GPURemappedRows: {0, 1e6}, GPURetiredPages: {0, 1e6}, GPURowRemapBanks: {0, 1e6},
+}
+
+// Plausible reports whether a value can be one of the family at all. NaN and infinity never are. Collectors of engines, of
+// gateways, of NVML and of other exporters' pages drop and count what is not.
+func (f *Family) Plausible(v float64) bool {
+	b, own := plausible[f]
+	switch {
+	case own:
+	case f.Kind != Gauge:
+		b.most = 1e21 // 64 bits of kibibytes
+	case f.Owner == GPU && strings.HasSuffix(f.Name, "_ratio"):
+		b.most = 1.1 // rounded, and from two readings
+	case f.Owner == GPU && strings.HasSuffix(f.Name, "_bytes"):
+		b.most = 1 << 50
+	default:
+		b.most = math.MaxFloat64
+	}
+	return b.least <= v && v <= b.most
+}
