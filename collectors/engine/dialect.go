@@ -202,16 +202,21 @@ func outcome(o metrics.Outcome) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelOutcome, Value: string(o)}}
 }
 
-// finishReason maps the finish reasons of the OpenAI protocol and of vLLM's additions.
-var finishReason = values(map[string]string{
-	"stop":       string(metrics.OutcomeStop),
-	"length":     string(metrics.OutcomeLength),
-	"abort":      string(metrics.OutcomeAbort),
-	"cancelled":  string(metrics.OutcomeAbort),
-	"error":      string(metrics.OutcomeError),
-	"repetition": string(metrics.OutcomeRepetition),
-	"tool_calls": string(metrics.OutcomeStop),
-}, string(metrics.OutcomeUnknown))
+// Outcomes lists all values by which an engine says how a request ended. A value that nobody has listed is unknown, and
+// told: see compiler.unlisted.
+type Outcomes map[string]metrics.Outcome
+
+// finishReasons are those of the OpenAI protocol, of vLLM and of TensorRT-LLM.
+var finishReasons = Outcomes{
+	"stop":       metrics.OutcomeStop,
+	"length":     metrics.OutcomeLength,
+	"abort":      metrics.OutcomeAbort,
+	"cancelled":  metrics.OutcomeAbort,
+	"error":      metrics.OutcomeError,
+	"timeout":    metrics.OutcomeError,
+	"repetition": metrics.OutcomeRepetition,
+	"tool_calls": metrics.OutcomeStop,
+}
 
 // tier returns a Set for rows about one tier of the KV cache and, if given, one operation. A source that adds up all
 // tiers has no tier.
@@ -275,10 +280,12 @@ func matches(ls labels.Labels, where []*labels.Matcher) bool {
 	return true
 }
 
-// Carry describes a label mapping: it copies a label of the page to one of the vocabulary, through Map if there is one.
+// Carry describes a label mapping: it copies a label of the page to one of the vocabulary, through Map and Outcomes if
+// there are any. What they do not know is the empty string.
 type Carry struct {
 	From, To string
 	Map      func(string) string
+	Outcomes Outcomes
 }
 
 // values returns a Map for a closed set of values; any other value becomes other.

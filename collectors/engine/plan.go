@@ -27,6 +27,8 @@ type plan struct {
 	start   term            // start of the process, unix time; nil if the page does not report it
 	cpu     term            // CPU time of the process; nil if the page does not report it
 
+	unlisted []string // selectors of outcomes on the page that nobody has listed
+
 	units    []unit // parts of the engine that work on their own
 	held     held   // what its HTTP server holds
 	inFlight string // series that tells where the number of requests in flight comes from

@@ -55,6 +55,7 @@ type target struct {
 	identities map[metrics.Runtime]identified
 	doubted    time.Time // when the identities were last asked for again
 	missed     map[absent]float64
+	unlisted   []string            // outcomes that have been logged as unknown
 	pasts      map[string]*past    // of the units, by their series
 	tallied    map[string]*tallied // lasts as long as the target, or its counters would fall
 	planned    time.Time           // when the plan was made
@@ -247,6 +248,12 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	t.plan, err = compile(page, dialects, &t.labelling, identity, t.config)
 	if err != nil {
 		return err
+	}
+	for _, source := range t.plan.unlisted {
+		if !slices.Contains(t.unlisted, source) && len(t.unlisted) < mostUnlisted {
+			t.unlisted = append(t.unlisted, source)
+			t.log.Warn("engine ends requests in a way that this exporter does not know: they count as unknown, neither good nor bad; update the exporter", "source", source)
+		}
 	}
 	t.template, t.planned = written, time.Now()
 	t.values = page.values
