@@ -152,7 +152,7 @@ var (
 		"When the engine unloads the model unless a request comes first, unix time. It lies in the past while a request outlasts it, and is absent for a model that stays loaded.", EngineLabels).experimental()
 
 	EngineUp = Target.gauge(Never, "llm_engine_up",
-		"Whether the engine's page was read and understood (1). When 0, reason says why not.",
+		"Whether the engine's page was read and understood (1). When 0, reason says why not; when 1, that no model is loaded.",
 		TargetLabels, with(LabelReason))
 	EngineInfo = Target.info("llm_engine_info",
 		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page. role is gateway for a server in front of engines.",

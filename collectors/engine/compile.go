@@ -51,6 +51,7 @@ func (c *compiler) claimedBy(to *metrics.Family, model string) metrics.Runtime {
 // labelling holds the labels that a target adds to every series of its page.
 type labelling struct {
 	server string
+	asks   string            // the model for which the target's address asks
 	fixed  map[string]string // vocabulary labels set by configuration or discovery; they override the page
 	extra  []metrics.Label   // the user's own labels
 
@@ -125,7 +126,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	c.workers(d)
 	said := cmp.Or(c.identity.Version, version.String())
 	defaults := map[string]string{
-		metrics.LabelModel: c.only(d, metrics.LabelModel, c.identity.Model),
+		metrics.LabelModel: c.only(d, metrics.LabelModel, cmp.Or(c.target.asks, c.identity.Model)),
 		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole, "")),
 	}
 	role := metrics.Label{Name: metrics.LabelRole} // of the info series, by which rules count engines

@@ -29,6 +29,13 @@ type Dialect struct {
 	// Repair makes a body readable: it undoes mistakes of the engine, or writes the page of one that answers in JSON. It
 	// is called on every body.
 	Repair func(body []byte) ([]byte, error)
+	// Compose writes the page of an engine whose /metrics has an effect on it, or is that of one model of several: see Owner.
+	// Nil for the others. The page is its own: nobody changes it.
+	Compose func(ctx context.Context, c *Composer) ([]byte, error)
+	// Owner is owned_by in the model list (/v1/models) of the engines whose page is composed.
+	Owner string
+	// Harmless is the query that keeps requests to the engine from having an effect.
+	Harmless string
 	// Restore gives families and labels back the names that the engine itself writes, where users, intermediaries or
 	// other releases have changed them. It is called on every page, before the page is recognised.
 	Restore func(byName map[string]*family)

@@ -160,6 +160,20 @@ func (p *plan) workerless(values []float64) bool {
 	return p.needsWorkers && !(p.workers.value(values) > 0)
 }
 
+// unloaded reports whether an engine that loads models for requests says that none is loaded.
+func (p *plan) unloaded(values []float64) bool {
+	none := false
+	for i := range p.lines {
+		if p.lines[i].family == metrics.ModelsLoaded {
+			if p.lines[i].eval(values) > 0 {
+				return false
+			}
+			none = true
+		}
+	}
+	return none
+}
+
 // sleeping reports whether the engine, or a rank of it, has been put to sleep.
 func (p *plan) sleeping(values []float64) bool {
 	return slices.ContainsFunc(p.lines, func(l line) bool { return l.family == metrics.Sleeping && l.eval(values) > 0 })
