@@ -78,6 +78,8 @@ type Dialect struct {
 	Rows []Row
 	// Server names what the page shows of requests that the engine's own gauges may not. Nil if there is nothing.
 	Server *Server
+	// Buckets names the option by which users set the bounds of latency histograms. Empty if there is none.
+	Buckets string
 	// Endpoints names the metadata endpoints of quantities that only Identify reads and no page has.
 	Endpoints map[*metrics.Family]string
 	// Missing explains why the engine has no source for a quantity in any version, if there is more to say than that it is
@@ -341,6 +343,14 @@ var (
 
 // Lacks explains why the engine has no source for a quantity that has no row.
 func (d *Dialect) Lacks(f *metrics.Family) string { return cmp.Or(d.Missing[f], "not on the page") }
+
+// buckets says how to get an objective's threshold among the engine's bounds.
+func (d *Dialect) buckets() string {
+	if d.Buckets == "" {
+		return "choose a threshold near a bound of the engine, or measure it by a probe"
+	}
+	return "start the engine with a bound near the threshold in " + d.Buckets + ", or choose one near a bound that it has"
+}
 
 // lacks gives each of the quantities the same reason.
 func lacks(why string, groups ...[]*metrics.Family) map[*metrics.Family]string {

@@ -34,6 +34,7 @@ type plan struct {
 	inFlight string // series that tells where the number of requests in flight comes from
 
 	effective []effective       // thresholds of objectives, as this page's grid allows them
+	offGrid   []offGrid         // objectives that this page's grid cannot hold
 	declared  []declared        // maintenance of objectives on this page's engines
 	uncounted []uncounted       // default objectives that this page cannot count
 	whole     [outLabels]string // labels of the first engine as a whole

@@ -58,6 +58,7 @@ type target struct {
 	identities map[metrics.Runtime]identified
 	doubted    time.Time // when the identities were last asked for again
 	missed     map[absent]float64
+	offGrid    []offGrid           // objectives that have been logged as off the grid
 	unlisted   []string            // outcomes that have been logged as unknown
 	pasts      map[string]*past    // of the units, by their series
 	tallied    map[string]*tallied // lasts as long as the target, or its counters would fall
@@ -256,6 +257,13 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 		if !slices.Contains(t.unlisted, source) && len(t.unlisted) < mostUnlisted {
 			t.unlisted = append(t.unlisted, source)
 			t.log.Warn("engine ends requests in a way that this exporter does not know: they count as unknown, neither good nor bad; update the exporter", "source", source)
+		}
+	}
+	for _, o := range t.plan.offGrid {
+		if !slices.Contains(t.offGrid, o) && len(t.offGrid) < mostUnlisted {
+			t.offGrid = append(t.offGrid, o)
+			t.log.Warn("objective is not counted: the engine's buckets have no bound near its threshold", "slo", o.slo, "threshold_seconds", o.threshold,
+				"nearest_bound_below", o.bound, "remedy", dialects[0].buckets())
 		}
 	}
 	t.template, t.planned = written, time.Now()
