@@ -72,6 +72,9 @@ type Dialect struct {
 	Supplement bool
 	// Ready names a gauge of a frontend with a series for each model, which is above 0 while a worker of it is there.
 	Ready string
+	// ReadyBeside lists families that came with the release of Ready or later: a page that has one of them, and no series of
+	// Ready, says that no worker is there.
+	ReadyBeside []string
 	// Serves lists families that name only models which the server serves, for gateways and frontends: see known.
 	Serves []Shown
 	// Rows holds the table.

@@ -238,3 +238,11 @@ func TestEndpointPickerBehindTokenReview(t *testing.T) {
 	s := parse(t, exposition(t, c))
 	s.want(t, `llm_engine_up{reason="unauthorized"}`, 0)
 }
+
+// TestNoWorkerAfterARestart: an exporter that never saw the frontend's workers reads off its page that they are gone.
+func TestNoWorkerAfterARestart(t *testing.T) {
+	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up`, 0)
+	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up{reason="no_worker"}`, 0)
+	page(t, "dynamo/frontend-v1.6.0-killed.prom").want(t, `llm_engine_up{reason=""}`, 1) // one of several workers
+	page(t, "dynamo/frontend-0.7.prom").want(t, `llm_engine_up{reason=""}`, 1)           // a release that never says
+}
