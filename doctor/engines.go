@@ -108,6 +108,7 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 var objectiveRemedies = map[slo.Reason]string{
 	slo.SignalMissing:  "choose another signal for this runtime, restrict select: to another, or let a probe measure it",
 	slo.BelowGrid:      "raise its threshold to a bucket that the engine has: exporter --config.check names the nearest",
+	slo.OffGrid:        "choose a threshold near a bucket that the engine has, or give the engine one (SGLang: --bucket-time-to-first-token and its like): the exporter's log names the nearest",
 	slo.FailuresHidden: "measure availability at the gateway or with a probe: the engine shows only successes",
 }
 

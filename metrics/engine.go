@@ -48,7 +48,7 @@ var (
 	EngineSteps = Engine.counter("llm_engine_steps_total",
 		"Steps of the engine: forward passes of the model over a batch. Stands still while the engine is idle or stuck.", EngineLabels)
 	Requests = Engine.counter("llm_engine_requests_total",
-		"Requests that ended, by outcome: stop, length, repetition, success (reason not said), abort, invalid, rejected, error or other.",
+		"Requests that ended, by outcome: stop, length, repetition, success (reason not said), abort, invalid, rejected, error or unknown.",
 		EngineLabels, with(LabelOutcome))
 	Preemptions = Engine.counter("llm_engine_preemptions_total",
 		"Running requests that lost their KV cache and have to be recomputed (vLLM: preempted, SGLang: retracted).", EngineLabels)
@@ -152,7 +152,7 @@ var (
 		"When the engine unloads the model unless a request comes first, unix time. It lies in the past while a request outlasts it, and is absent for a model that stays loaded.", EngineLabels).experimental()
 
 	EngineUp = Target.gauge(Never, "llm_engine_up",
-		"Whether the engine's page was read and understood (1). When 0, reason says why not.",
+		"Whether the engine's page was read and understood (1). When 0, reason says why not; when 1, that no model is loaded.",
 		TargetLabels, with(LabelReason))
 	EngineInfo = Target.info("llm_engine_info",
 		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page. role is gateway for a server in front of engines.",
@@ -184,6 +184,10 @@ var (
 		"Where a normalised metric comes from on this page, always 1. quality is native, derived, approximate or missing; reason says why it is not native. "+
 			"counted says when a request is counted: step (as its tokens are made), first_token or end (if its client waits so long); empty if nobody has declared it.",
 		TargetLabels, with(LabelMetric, LabelSource, LabelQuality, LabelReason, LabelCounted))
+	UnknownOutcome = Target.info("llm_engine_unknown_outcome_info",
+		"A value by which the engine says how requests ended, and which this exporter does not know, always 1. source selects it on the engine's page. "+
+			"Those requests count with the outcome unknown, neither good nor bad.",
+		TargetLabels, with(LabelSource)).experimental()
 	SourceMissing = Target.counter("llm_engine_source_missing_total",
 		"Scrapes without a source that this engine version should have: it was not on the page although the engine has served requests, had another type, or held an impossible number. The sign of a renamed metric.",
 		TargetLabels, with(LabelMetric, LabelSource))

@@ -17,6 +17,7 @@ const (
 	ProbeCounted   Reason = "probe"            // events are the exporter's own probes: see Signal.ByProbe
 	SignalMissing  Reason = "signal_missing"   // the engine does not report the signal
 	BelowGrid      Reason = "below_grid"       // the threshold is below the engine's first bucket bound
+	OffGrid        Reason = "off_grid"         // the largest bound at or below the threshold is less than half of it
 	FailuresHidden Reason = "failures_missing" // the engine does not report failed requests
 )
 
@@ -69,6 +70,19 @@ func JudgeProbe(outcome metrics.ProbeOutcome) (event, bad bool) {
 		return false, false
 	}
 	return true, true
+}
+
+// Fits returns Snap's bound for a threshold in seconds, and Counted if it is close enough to count at: a bound below half of
+// what was asked for would call good answers bad. Otherwise it says why the objective is not counted.
+func Fits(bounds []float64, threshold float64) (bound float64, reason Reason) {
+	bound, ok := Snap(bounds, threshold)
+	switch {
+	case !ok:
+		return 0, BelowGrid
+	case bound < threshold/2:
+		return bound, OffGrid
+	}
+	return bound, Counted
 }
 
 // FormatBound formats a bucket bound as in the threshold label.

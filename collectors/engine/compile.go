@@ -51,6 +51,7 @@ func (c *compiler) claimedBy(to *metrics.Family, model string) metrics.Runtime {
 // labelling holds the labels that a target adds to every series of its page.
 type labelling struct {
 	server string
+	asks   string            // the model for which the target's address asks
 	fixed  map[string]string // vocabulary labels set by configuration or discovery; they override the page
 	extra  []metrics.Label   // the user's own labels
 
@@ -75,6 +76,10 @@ func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dial
 		}
 	}
 	c.process()
+	for _, source := range c.plan.unlisted {
+		c.add(line{family: metrics.UnknownOutcome, recipe: &recipe{value: 1},
+			text: to.text(metrics.UnknownOutcome.Name, c.plan.runtime, metrics.Label{Name: metrics.LabelSource, Value: source})})
+	}
 	if err := c.checkDuplicates(); err != nil {
 		return nil, err
 	}
@@ -121,7 +126,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	c.workers(d)
 	said := cmp.Or(c.identity.Version, version.String())
 	defaults := map[string]string{
-		metrics.LabelModel: c.only(d, metrics.LabelModel, c.identity.Model),
+		metrics.LabelModel: c.only(d, metrics.LabelModel, cmp.Or(c.target.asks, c.identity.Model)),
 		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole, "")),
 	}
 	role := metrics.Label{Name: metrics.LabelRole} // of the info series, by which rules count engines
@@ -342,10 +347,26 @@ func (c *compiler) only(d *Dialect, to, otherwise string) string {
 
 func (carry Carry) apply(v string) string {
 	v = printable(v)
-	if carry.Map == nil || v == "" {
-		return v
+	if carry.Map != nil && v != "" {
+		v = carry.Map(v)
 	}
-	return carry.Map(v)
+	if carry.Outcomes != nil {
+		v = string(carry.Outcomes[v])
+	}
+	return v
+}
+
+// mostUnlisted bounds how many unknown outcomes of a page are told.
+const mostUnlisted = 20
+
+// unlisted notes a value of a label that says how requests ended, and that no one has listed: a page is as new as its
+// engine. It returns the outcome that those requests have.
+func (c *compiler) unlisted(family string, l labels.Label) string {
+	source := fmt.Sprintf("%s{%s=%q}", family, l.Name, printable(l.Value))
+	if len(l.Value) <= c.config.Limits.LabelValueBytes && len(c.plan.unlisted) < mostUnlisted && !slices.Contains(c.plan.unlisted, source) {
+		c.plan.unlisted = append(c.plan.unlisted, source)
+	}
+	return string(metrics.OutcomeUnknown)
 }
 
 // printable replaces the control characters of a name that an engine gave, and those that change what is read around
@@ -436,6 +457,9 @@ func (c *compiler) entry(d *Dialect, r *Row, s sample, defaults map[string]strin
 					err = pageError(reasonLimit, "label %s of %s has %d bytes, more than %d: raise limits.label_value_length if the engine is right",
 						l.Name, r.From, len(l.Value), c.config.Limits.LabelValueBytes)
 					return
+				}
+				if to == metrics.LabelOutcome && value == "" && l.Value != "" {
+					value = c.unlisted(r.From, l)
 				}
 				if value != "" {
 					e.out[outIndex(to)] = value

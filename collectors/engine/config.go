@@ -149,7 +149,7 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *set
 	}
 	t := &target{
 		fetcher:   f,
-		labelling: labelling{server: f.at.server(), fixed: map[string]string{}},
+		labelling: labelling{server: f.at.server(), asks: printable(u.Query().Get(modelParameter)), fixed: map[string]string{}},
 		url:       u.Redacted(),
 		timeout:   time.Duration(cfg.Timeout),
 		config:    settings,

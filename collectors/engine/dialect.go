@@ -29,6 +29,13 @@ type Dialect struct {
 	// Repair makes a body readable: it undoes mistakes of the engine, or writes the page of one that answers in JSON. It
 	// is called on every body.
 	Repair func(body []byte) ([]byte, error)
+	// Compose writes the page of an engine whose /metrics has an effect on it, or is that of one model of several: see Owner.
+	// Nil for the others. The page is its own: nobody changes it.
+	Compose func(ctx context.Context, c *Composer) ([]byte, error)
+	// Owner is owned_by in the model list (/v1/models) of the engines whose page is composed.
+	Owner string
+	// Harmless is the query that keeps requests to the engine from having an effect.
+	Harmless string
 	// Restore gives families and labels back the names that the engine itself writes, where users, intermediaries or
 	// other releases have changed them. It is called on every page, before the page is recognised.
 	Restore func(byName map[string]*family)
@@ -65,12 +72,17 @@ type Dialect struct {
 	Supplement bool
 	// Ready names a gauge of a frontend with a series for each model, which is above 0 while a worker of it is there.
 	Ready string
+	// ReadyBeside lists families that came with the release of Ready or later: a page that has one of them, and no series of
+	// Ready, says that no worker is there.
+	ReadyBeside []string
 	// Serves lists families that name only models which the server serves, for gateways and frontends: see known.
 	Serves []Shown
 	// Rows holds the table.
 	Rows []Row
 	// Server names what the page shows of requests that the engine's own gauges may not. Nil if there is nothing.
 	Server *Server
+	// Buckets names the option by which users set the bounds of latency histograms. Empty if there is none.
+	Buckets string
 	// Endpoints names the metadata endpoints of quantities that only Identify reads and no page has.
 	Endpoints map[*metrics.Family]string
 	// Missing explains why the engine has no source for a quantity in any version, if there is more to say than that it is
@@ -202,16 +214,21 @@ func outcome(o metrics.Outcome) []metrics.Label {
 	return []metrics.Label{{Name: metrics.LabelOutcome, Value: string(o)}}
 }
 
-// finishReason maps the finish reasons of the OpenAI protocol and of vLLM's additions.
-var finishReason = values(map[string]string{
-	"stop":       string(metrics.OutcomeStop),
-	"length":     string(metrics.OutcomeLength),
-	"abort":      string(metrics.OutcomeAbort),
-	"cancelled":  string(metrics.OutcomeAbort),
-	"error":      string(metrics.OutcomeError),
-	"repetition": string(metrics.OutcomeRepetition),
-	"tool_calls": string(metrics.OutcomeStop),
-}, string(metrics.OutcomeUnknown))
+// Outcomes lists all values by which an engine says how a request ended. A value that nobody has listed is unknown, and
+// told: see compiler.unlisted.
+type Outcomes map[string]metrics.Outcome
+
+// finishReasons are those of the OpenAI protocol, of vLLM and of TensorRT-LLM.
+var finishReasons = Outcomes{
+	"stop":       metrics.OutcomeStop,
+	"length":     metrics.OutcomeLength,
+	"abort":      metrics.OutcomeAbort,
+	"cancelled":  metrics.OutcomeAbort,
+	"error":      metrics.OutcomeError,
+	"timeout":    metrics.OutcomeError,
+	"repetition": metrics.OutcomeRepetition,
+	"tool_calls": metrics.OutcomeStop,
+}
 
 // tier returns a Set for rows about one tier of the KV cache and, if given, one operation. A source that adds up all
 // tiers has no tier.
@@ -275,10 +292,12 @@ func matches(ls labels.Labels, where []*labels.Matcher) bool {
 	return true
 }
 
-// Carry describes a label mapping: it copies a label of the page to one of the vocabulary, through Map if there is one.
+// Carry describes a label mapping: it copies a label of the page to one of the vocabulary, through Map and Outcomes if
+// there are any. What they do not know is the empty string.
 type Carry struct {
 	From, To string
 	Map      func(string) string
+	Outcomes Outcomes
 }
 
 // values returns a Map for a closed set of values; any other value becomes other.
@@ -327,6 +346,14 @@ var (
 
 // Lacks explains why the engine has no source for a quantity that has no row.
 func (d *Dialect) Lacks(f *metrics.Family) string { return cmp.Or(d.Missing[f], "not on the page") }
+
+// buckets says how to get an objective's threshold among the engine's bounds.
+func (d *Dialect) buckets() string {
+	if d.Buckets == "" {
+		return "choose a threshold near a bound of the engine, or measure it by a probe"
+	}
+	return "start the engine with a bound near the threshold in " + d.Buckets + ", or choose one near a bound that it has"
+}
 
 // lacks gives each of the quantities the same reason.
 func lacks(why string, groups ...[]*metrics.Family) map[*metrics.Family]string {

@@ -21,7 +21,9 @@ var dynamoFrontend = Dialect{
 	Labels: []Carry{{From: "model", To: metrics.LabelModel}},
 	Role:   metrics.FrontendRole,
 	Ready:  "dynamo_frontend_model_ready",
-	Serves: []Shown{{Family: "dynamo_frontend_model_ready", Label: "model"}, {Family: "dynamo_frontend_model_context_length", Label: "model"}, {Family: "dynamo_frontend_model_total_kv_blocks", Label: "model"}},
+	// 1.6.0 brought both: a page that counts failures and calls no model ready has no worker.
+	ReadyBeside: []string{"dynamo_frontend_failures_total"},
+	Serves:      []Shown{{Family: "dynamo_frontend_model_ready", Label: "model"}, {Family: "dynamo_frontend_model_context_length", Label: "model"}, {Family: "dynamo_frontend_model_total_kv_blocks", Label: "model"}},
 	VersionHints: []VersionHint{
 		{Name: "dynamo_frontend_active_requests", Since: "1.1.0"},
 		{Name: "dynamo_frontend_model_context_length", Since: "0.5.0"},
@@ -52,13 +54,20 @@ var dynamoFrontend = Dialect{
 			Set: outcome(metrics.OutcomeSuccess), Absent: noFinish},
 		{To: metrics.Requests, From: "dynamo_frontend_requests_total", Is: Counter, Where: is("status", "error"), Failures: SinceFailure, Since: "0.4.0",
 			Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed",
-			Carry: []Carry{{From: "error_type", To: metrics.LabelOutcome, Map: values(map[string]string{
-				"validation":      string(metrics.OutcomeInvalid),
-				"not_found":       string(metrics.OutcomeInvalid),
-				"not_implemented": string(metrics.OutcomeInvalid),
-				"overload":        string(metrics.OutcomeRejected),
-				"cancelled":       string(metrics.OutcomeAbort),
-			}, string(metrics.OutcomeError))}}},
+			Carry: []Carry{{From: "error_type", To: metrics.LabelOutcome, Outcomes: Outcomes{
+				"validation":          metrics.OutcomeInvalid,
+				"not_found":           metrics.OutcomeInvalid,
+				"not_implemented":     metrics.OutcomeInvalid,
+				"overload":            metrics.OutcomeRejected,
+				"cancelled":           metrics.OutcomeAbort,
+				"unavailable":         metrics.OutcomeError, // no worker: its authors keep that apart from an overload
+				"response_timeout":    metrics.OutcomeError,
+				"first_token_timeout": metrics.OutcomeError,
+				"intra_token_timeout": metrics.OutcomeError,
+				"internal":            metrics.OutcomeError,
+				"backend_error":       metrics.OutcomeError,
+				"truncated_stream":    metrics.OutcomeError,
+			}}}},
 		// Without a worker, requests are refused before the frontend counts them: 503 for as long as it remembers the model. Then
 		// 404 is counted nowhere.
 		{To: metrics.Requests, From: "dynamo_frontend_failures_total", Is: Counter, Where: is("class", "Unavailable"), Failures: SinceFailure, Since: "1.6.0", Plus: true,

@@ -96,14 +96,18 @@ func eppRequests(prefix, running, input, output string) []Row {
 				Step: func(rose []float64) float64 { return rose[0] - rose[1] }},
 			Quality: metrics.Derived, Why: "answers that came to their end, less those with an error of the engine"},
 		{To: metrics.Requests, From: prefix + "request_error_total", Is: Counter, Failures: SinceFailure, Plus: true, Absent: "no request has failed",
-			Carry: []Carry{{From: "error_code", To: metrics.LabelOutcome, Map: values(map[string]string{
-				"BadRequest":         string(metrics.OutcomeInvalid),
-				"Unauthorized":       string(metrics.OutcomeInvalid),
-				"Forbidden":          string(metrics.OutcomeInvalid),
-				"NotFound":           string(metrics.OutcomeInvalid),
-				"PreconditionFailed": string(metrics.OutcomeInvalid),
-				"ResourceExhausted":  string(metrics.OutcomeRejected),
-			}, string(metrics.OutcomeError))}},
+			Carry: []Carry{{From: "error_code", To: metrics.LabelOutcome, Outcomes: Outcomes{
+				"BadRequest":         metrics.OutcomeInvalid,
+				"Unauthorized":       metrics.OutcomeInvalid,
+				"Forbidden":          metrics.OutcomeInvalid,
+				"NotFound":           metrics.OutcomeInvalid,
+				"PreconditionFailed": metrics.OutcomeInvalid,
+				"ResourceExhausted":  metrics.OutcomeRejected,
+				"Internal":           metrics.OutcomeError,
+				"ServiceUnavailable": metrics.OutcomeError,
+				"ModelServerError":   metrics.OutcomeError,
+				"Unknown":            metrics.OutcomeError, // its client gets a 500
+			}}},
 			Quality: metrics.Approximate, Why: "an engine's answer other than 200 is an error, even where the request was wrong"},
 	}
 }

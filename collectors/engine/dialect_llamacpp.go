@@ -2,10 +2,12 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -21,6 +23,9 @@ var llamacpp = Dialect{
 	Recognise: func(p *Page) bool { return p.HasPrefix("llamacpp:") },
 	Restore:   colon("llamacpp"),
 	Repair:    repairLlamaCpp,
+	Compose:   llamaCppPage,
+	Owner:     "llamacpp",
+	Harmless:  "autoload=false", // or a router loads the model, and evicts another one
 	Refusal: func(status int, kind, message string) string {
 		switch {
 		case status == http.StatusNotImplemented && kind == "not_supported_error":
@@ -38,6 +43,8 @@ var llamacpp = Dialect{
 		{Name: "llamacpp:n_tokens_max", Since: "b6890"},
 	},
 	Rows: []Row{
+		{To: metrics.ModelsLoaded, From: "llamacpp:models", Is: Gauge, Absent: "not a router"},           // of its model list
+		{To: metrics.Sleeping, From: "llamacpp:is_sleeping", Is: Gauge, Absent: "before it could sleep"}, // of /props
 		{To: metrics.RequestsRunning, From: "llamacpp:requests_processing", Is: Gauge, Since: "b2258"},
 		{To: metrics.RequestsWaiting, From: "llamacpp:requests_deferred", Is: Gauge, Since: "b2258"},
 		{To: metrics.KVCacheUsage, From: "llamacpp:kv_cache_usage_ratio", Is: Gauge, Since: "b2258", Until: "b5440"},
@@ -115,4 +122,119 @@ func repairLlamaCpp(body []byte) ([]byte, error) {
 		body = bytes.ReplaceAll(body, []byte(" -nan\n"), []byte(" NaN\n"))
 	}
 	return body, nil
+}
+
+// llamaCppPage writes the page of a server with whether it sleeps, or of a router those of all models that it has loaded. A
+// router starts the model whose page is asked for, and in some builds a sleeping server wakes: neither is asked. While it
+// sleeps, its counters stand still.
+func llamaCppPage(ctx context.Context, c *Composer) (page []byte, err error) {
+	var list struct {
+		Data []struct {
+			ID      string   `json:"id"`
+			Aliases []string `json:"aliases"`
+			Status  struct {
+				Value string `json:"value"`
+			} `json:"status"`
+		} `json:"data"`
+	}
+	if err := c.Document(ctx, "/v1/models", c.Model, &list); err != nil {
+		return nil, err
+	}
+	known, isRouter := false, false
+	for _, m := range list.Data {
+		isRouter = isRouter || m.Status.Value != ""
+		if m.Status.Value == "" || c.Model != "" && m.ID != c.Model && !slices.Contains(m.Aliases, c.Model) {
+			continue
+		}
+		known = true
+		of := metrics.Label{Name: "model", Value: cmp.Or(c.Model, m.ID)}
+		switch m.Status.Value {
+		case "loaded":
+			body, err := c.Page(ctx, m.ID)
+			if unloaded := (*statusError)(nil); errors.As(err, &unloaded) && unloaded.code == http.StatusBadRequest {
+				continue // since the list was written
+			}
+			if err != nil {
+				return nil, err
+			}
+			page = append(llamaCppLines(page, body, of, false), llamaCppSays("is_sleeping", 0, of)...)
+		case "sleeping":
+			page = append(llamaCppLines(page, c.Last, of, true), llamaCppSays("is_sleeping", 1, of)...)
+		default:
+			continue
+		}
+		page = append(page, llamaCppSays("models", 1, of)...)
+	}
+	switch {
+	case isRouter && !known && c.Model != "":
+		return nil, &statusError{http.StatusNotFound, "the router has no model " + printable(c.Model)}
+	case isRouter && page == nil:
+		return llamaCppSays("models", 0, metrics.Label{}), nil
+	case isRouter:
+		return page, nil
+	}
+	var props struct {
+		IsSleeping *bool `json:"is_sleeping"`
+	}
+	err = c.Document(ctx, "/props", c.Model, &props)
+	if err == nil && props.IsSleeping != nil && *props.IsSleeping {
+		return append(llamaCppLines(nil, c.Last, metrics.Label{}, true), llamaCppSays("is_sleeping", 1, metrics.Label{})...), nil
+	}
+	body, readErr := c.Page(ctx, c.Model)
+	if readErr != nil {
+		return nil, readErr
+	}
+	page = slices.Clone(body)
+	if err == nil && props.IsSleeping != nil {
+		page = append(page, llamaCppSays("is_sleeping", 0, metrics.Label{})...)
+	}
+	return page, nil
+}
+
+// llamaCppSays writes a gauge that llama.cpp tells elsewhere than on its page.
+func llamaCppSays(name string, value float64, of metrics.Label) []byte {
+	page := []byte("# TYPE llamacpp:" + name + " gauge\n")
+	return metrics.AppendValue(metrics.AppendSeries(page, "llamacpp:"+name, of), value)
+}
+
+// llamaCppLines adds the lines of a page, with a label if it has a name. Of the last page of a server that sleeps since, it
+// adds only those of that label: the counters, and that no request runs or waits.
+func llamaCppLines(to, page []byte, of metrics.Label, sleeps bool) []byte {
+	label := bytes.Trim(metrics.AppendSeries(nil, "", of), "{}")
+	counters := map[string]bool{}
+	for line := range bytes.Lines(page) {
+		if kind, ok := bytes.CutPrefix(line, []byte("# TYPE ")); ok {
+			name, is, _ := strings.Cut(string(bytes.TrimSpace(kind)), " ")
+			counters[name] = is == string(Counter)
+		}
+		end := bytes.IndexAny(line, "{ ")
+		if line[0] == '#' || end < 0 {
+			if !bytes.HasPrefix(line, []byte("# HELP ")) {
+				to = append(to, line...)
+			}
+			continue
+		}
+		name, rest := string(line[:end]), line[end:]
+		if !sleeps {
+			switch {
+			case of.Name == "":
+			case rest[0] == '{':
+				rest = slices.Concat([]byte("{"), label, []byte(","), rest[1:])
+			default:
+				rest = slices.Concat([]byte("{"), label, []byte("}"), rest)
+			}
+			to = append(append(to, name...), rest...)
+			continue
+		}
+		if of.Name != "" && !bytes.HasPrefix(rest, append([]byte("{"), label...)) {
+			continue
+		}
+		switch {
+		case counters[name]:
+			to = append(to, line...)
+		case name == "llamacpp:requests_processing" || name == "llamacpp:requests_deferred":
+			to = append(append(to, line[:bytes.LastIndexByte(line, ' ')]...), " 0\n"...)
+		}
+	}
+	return to
 }

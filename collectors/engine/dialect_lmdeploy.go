@@ -43,7 +43,7 @@ var lmdeploy = Dialect{
 			Quality: metrics.Derived, Why: "count of the histogram"},
 		// It counts every finish, failures included, despite the name. The gauge of failed requests is not needed.
 		{To: metrics.Requests, From: "lmdeploy:request_success_total", Is: Counter, Since: "0.9.2", Failures: SinceFailure, Absent: noFinish,
-			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: lmdeployReason}}},
+			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: lmdeployMember, Outcomes: lmdeployOutcomes}}},
 		{To: metrics.PrefixCacheQueryTokens, From: "lmdeploy:cached_tokens_total", With: []string{"lmdeploy:prompt_tokens_total"}, Is: Counter, Since: "0.14.0",
 			Fold:    func(in []Member) (float64, bool) { return largest(in, "lmdeploy:prompt_tokens_total") },
 			Quality: metrics.Derived, Why: "all prompt tokens are looked up"},
@@ -55,22 +55,25 @@ var lmdeploy = Dialect{
 	Identify: openAI,
 }
 
-// lmdeployReason maps the members of ResponseType (lmdeploy/messages.py), which Python prints with their class name.
-// FINISH covers both a natural end and the token limit; SUCCESS is an intermediate step.
-func lmdeployReason(reason string) string {
-	return string(lmdeployOutcome(strings.TrimPrefix(reason, "ResponseType.")))
-}
+// lmdeployMember takes off the class with which Python prints a member of ResponseType (lmdeploy/messages.py).
+func lmdeployMember(reason string) string { return strings.TrimPrefix(reason, "ResponseType.") }
 
-func lmdeployOutcome(member string) metrics.Outcome {
-	switch member {
-	case "FINISH", "SUCCESS":
-		return metrics.OutcomeSuccess
-	case "CANCEL":
-		return metrics.OutcomeAbort
-	case "INPUT_LENGTH_ERROR", "SESSION_REPEAT", "SESSION_NOT_EXIST", "PREFIX_CACHE_CONFLICT", "PREFIX_CACHE_CONFLICT_INTERACTIVE_MODE", "NOT_SUPPORTED":
-		return metrics.OutcomeInvalid
-	case "INTERNAL_ENGINE_ERROR", "ENGINE_STOP_ERROR", "HANDLER_NOT_EXIST", "OUT_OF_MEMORY", "NO_QUEUE":
-		return metrics.OutcomeError
-	}
-	return metrics.OutcomeUnknown
+// lmdeployOutcomes lists the members. FINISH covers both a natural end and the token limit; SUCCESS is an intermediate step.
+var lmdeployOutcomes = Outcomes{
+	"FINISH":  metrics.OutcomeSuccess,
+	"SUCCESS": metrics.OutcomeSuccess,
+	"CANCEL":  metrics.OutcomeAbort,
+
+	"INPUT_LENGTH_ERROR":                     metrics.OutcomeInvalid,
+	"SESSION_REPEAT":                         metrics.OutcomeInvalid,
+	"SESSION_NOT_EXIST":                      metrics.OutcomeInvalid,
+	"NOT_SUPPORTED":                          metrics.OutcomeInvalid,
+	"PREFIX_CACHE_CONFLICT":                  metrics.OutcomeInvalid,
+	"PREFIX_CACHE_CONFLICT_INTERACTIVE_MODE": metrics.OutcomeInvalid, // in some releases
+
+	"INTERNAL_ENGINE_ERROR": metrics.OutcomeError,
+	"ENGINE_STOP_ERROR":     metrics.OutcomeError,
+	"HANDLER_NOT_EXIST":     metrics.OutcomeError,
+	"OUT_OF_MEMORY":         metrics.OutcomeError,
+	"NO_QUEUE":              metrics.OutcomeError,
 }

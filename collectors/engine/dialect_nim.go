@@ -24,7 +24,7 @@ var nim = Dialect{
 		{To: metrics.PromptTokens, From: "prompt_tokens_total", Is: Counter},
 		{To: metrics.GenerationTokens, From: "generation_tokens_total", Is: Counter, Counted: metrics.CountedStep},
 		{To: metrics.Requests, From: "request_finish_total", Is: Counter, Absent: noFinish,
-			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason}}},
+			Carry: []Carry{{From: "finished_reason", To: metrics.LabelOutcome, Outcomes: finishReasons}}},
 		{To: metrics.Requests, From: "request_success_total", Is: Counter, Set: outcome(metrics.OutcomeSuccess), Absent: noFinish},
 		{To: metrics.Requests, From: "request_failure_total", Is: Counter, Failures: SinceFailure, Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed"},
 		{To: metrics.RequestsRunningLimit, From: "num_request_max", Is: Gauge},

@@ -18,6 +18,7 @@ var sglang = Dialect{
 	API:         "completions",
 	Recognise:   func(p *Page) bool { return p.HasPrefix("sglang:") },
 	Restore:     colon("sglang"),
+	Buckets:     "--bucket-time-to-first-token, --bucket-inter-token-latency or --bucket-e2e-request-latency",
 	Remedies:    map[string]string{reasonStatus + "NNN": "SGLang answers 404 without `--enable-metrics`."},
 	EngineTypes: []string{"sglang"},
 	Labels: []Carry{

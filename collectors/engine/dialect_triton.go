@@ -100,11 +100,12 @@ var tritonCore = []Row{
 		Absent: "needs Triton 23.10", Quality: metrics.Approximate, Why: "requests before the backend; the backend's own queue is not included"},
 	{To: metrics.Requests, From: "nv_inference_request_success", Is: Counter, Set: outcome(metrics.OutcomeSuccess)},
 	{To: metrics.Requests, From: "nv_inference_request_failure", Is: Counter, Failures: SinceFailure, Plus: true,
-		Carry: []Carry{{From: "reason", To: metrics.LabelOutcome, Map: values(map[string]string{
-			"REJECTED": string(metrics.OutcomeRejected),
-			"CANCELED": string(metrics.OutcomeAbort),
-			"BACKEND":  string(metrics.OutcomeError),
-		}, string(metrics.OutcomeError))}}, Set: outcome(metrics.OutcomeError)}, // no reason before 24.07
+		Carry: []Carry{{From: "reason", To: metrics.LabelOutcome, Outcomes: Outcomes{
+			"REJECTED": metrics.OutcomeRejected,
+			"CANCELED": metrics.OutcomeAbort,
+			"BACKEND":  metrics.OutcomeError,
+			"OTHER":    metrics.OutcomeError,
+		}}}, Set: outcome(metrics.OutcomeError)}, // no reason before 24.07
 	{To: metrics.EngineLoadTime, From: "nv_model_load_duration_secs", Is: Gauge, Absent: "needs Triton 24.11"},
 }
 

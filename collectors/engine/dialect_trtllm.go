@@ -131,8 +131,8 @@ const (
 const noHostCache = "needs enable_iter_perf_stats: true and a cache in host memory"
 
 var trtllmReasons = []Carry{
-	{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
-	{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // in early builds of 1.1
+	{From: "finished_reason", To: metrics.LabelOutcome, Outcomes: finishReasons},
+	{From: "finish_reason", To: metrics.LabelOutcome, Outcomes: finishReasons}, // in early builds of 1.1
 }
 
 func trtllmBlockQueries(in []Member) (float64, bool) {

@@ -91,8 +91,8 @@ var vllm = Dialect{
 			Absent: noFinish,
 			// It counts every finish, aborts and errors included, despite the name.
 			Carry: []Carry{
-				{From: "finished_reason", To: metrics.LabelOutcome, Map: finishReason},
-				{From: "finish_reason", To: metrics.LabelOutcome, Map: finishReason}, // in imitations
+				{From: "finished_reason", To: metrics.LabelOutcome, Outcomes: finishReasons},
+				{From: "finish_reason", To: metrics.LabelOutcome, Outcomes: finishReasons}, // in imitations
 			}},
 		{To: metrics.Requests, From: "vllm:admission_rejections_total", Is: Counter, Since: "0.32.0", Set: outcome(metrics.OutcomeRejected), Plus: true},
 		answered("http_requests_total", "status", "4.*|503", "handler", "0.8.3", "failed HTTP answers by class, so that a 429 is among the invalid"),

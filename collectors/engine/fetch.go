@@ -44,9 +44,9 @@ func sameHost(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-func (f *fetcher) request(ctx context.Context, path, accept string) (*http.Response, error) {
+func (f *fetcher) request(ctx context.Context, path, query, accept string) (*http.Response, error) {
 	u := f.at.base.JoinPath(path)
-	u.RawQuery = f.at.query
+	u.RawQuery = query
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,11 @@ func (f *fetcher) request(ctx context.Context, path, accept string) (*http.Respo
 
 // page fetches the engine's page. The body is valid until the next call.
 func (f *fetcher) page(ctx context.Context, path string) (body []byte, contentType string, err error) {
-	resp, err := f.request(ctx, path, accept)
+	return f.pageAt(ctx, path, f.at.query)
+}
+
+func (f *fetcher) pageAt(ctx context.Context, path, query string) (body []byte, contentType string, err error) {
+	resp, err := f.request(ctx, path, query, accept)
 	if err != nil {
 		return nil, "", err
 	}
@@ -147,7 +151,11 @@ func refusal(resp *http.Response) error {
 
 // document fetches and decodes a JSON answer of a metadata endpoint.
 func (f *fetcher) document(ctx context.Context, path string, into any) error {
-	resp, err := f.request(ctx, path, "application/json")
+	return f.documentAt(ctx, path, f.at.query, into)
+}
+
+func (f *fetcher) documentAt(ctx context.Context, path, query string, into any) error {
+	resp, err := f.request(ctx, path, query, "application/json")
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (c *Collector) Look(ctx context.Context, at Offer) (e Engine, known bool) {
 		t.scrape(ctx)
 		next := t.engine()
 		if i := slices.IndexFunc(t.dialects, func(d *Dialect) bool { return d.Runtime == next.Runtime && d.Asleep != nil }); i >= 0 {
-			next.Sleeping = t.dialects[i].Asleep(ctx, t.document)
+			next.Sleeping = t.dialects[i].Asleep(ctx, t.get(t.dialects[i]))
 		}
 		if !known {
 			e, known = next, true

@@ -141,7 +141,7 @@ func (c *compiler) workers(d *Dialect) {
 			c.plan.workers = append(c.plan.workers, s.index)
 		}
 	}
-	c.plan.needsWorkers = c.target.ready || len(c.served) == 0
+	c.plan.needsWorkers = c.target.ready || len(c.served) == 0 || slices.ContainsFunc(d.ReadyBeside, c.page.Has)
 }
 
 // provesModel reports whether what the row reads shows that an engine has worked for a model.

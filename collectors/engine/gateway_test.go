@@ -60,7 +60,7 @@ func TestGatewayLabelsAreBounded(t *testing.T) {
 			carried = append(carried, d.Rows[i].Carry...)
 		}
 		for _, c := range carried {
-			if kept[c.To] == 0 && (c.Map == nil || c.Map("anything") == "anything") {
+			if kept[c.To] == 0 && c.Outcomes == nil && (c.Map == nil || c.Map("anything") == "anything") {
 				t.Errorf("%s: %s becomes %s without a bound", d.Runtime, c.From, c.To)
 			}
 		}
@@ -237,4 +237,12 @@ func TestEndpointPickerBehindTokenReview(t *testing.T) {
 	}
 	s := parse(t, exposition(t, c))
 	s.want(t, `llm_engine_up{reason="unauthorized"}`, 0)
+}
+
+// TestNoWorkerAfterARestart: an exporter that never saw the frontend's workers reads off its page that they are gone.
+func TestNoWorkerAfterARestart(t *testing.T) {
+	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up`, 0)
+	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up{reason="no_worker"}`, 0)
+	page(t, "dynamo/frontend-v1.6.0-killed.prom").want(t, `llm_engine_up{reason=""}`, 1) // one of several workers
+	page(t, "dynamo/frontend-0.7.prom").want(t, `llm_engine_up{reason=""}`, 1)           // a release that never says
 }

@@ -144,7 +144,8 @@ func TestGoldenObjectives(t *testing.T) {
 	const engine = "# TYPE vllm:time_to_first_token_seconds histogram\n" +
 		"vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.5\"} 90\n" +
 		"vllm:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 100\n" +
-		"vllm:time_to_first_token_seconds_sum{model_name=\"m\"} 40\nvllm:time_to_first_token_seconds_count{model_name=\"m\"} 100\n"
+		"vllm:time_to_first_token_seconds_sum{model_name=\"m\"} 40\nvllm:time_to_first_token_seconds_count{model_name=\"m\"} 100\n" +
+		"# TYPE vllm:request_success_total counter\nvllm:request_success_total{model_name=\"m\",finished_reason=\"brand_new\"} 1\n"
 	owned := objective(t, "ttft", slo.TTFT, "600ms", "99%")
 	owned.Labels = map[string]string{"team": "search", "product": "chat"}
 	owned.Severity, owned.Runbook, owned.Dashboard = slo.Ticket, "https://wiki.example/ttft", "https://grafana.example/d/chat"

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -37,11 +38,14 @@ type Getter func(ctx context.Context, path string, into any) error
 
 // modelList holds the answer of /v1/models, the one endpoint that all OpenAI-compatible servers share.
 type modelList struct {
-	Data []struct {
-		ID          string  `json:"id"`
-		OwnedBy     string  `json:"owned_by"`
-		MaxModelLen float64 `json:"max_model_len"`
-	} `json:"data"`
+	Data []listed `json:"data"`
+}
+
+type listed struct {
+	ID          string  `json:"id"`
+	OwnedBy     string  `json:"owned_by"`
+	Parent      string  `json:"parent"`
+	MaxModelLen float64 `json:"max_model_len"`
 }
 
 // number adds a quantity if the endpoint reported it.
@@ -66,13 +70,21 @@ func (id *Identity) askVersion(ctx context.Context, get Getter, path string) err
 	return err
 }
 
-// askModels reads the first model of /v1/models, which is the base model: adapters follow it.
+// askModels reads /v1/models. Adapters name the model that they belong to (parent). A list of several models names none:
+// nobody knows which of them writes the page.
 func (id *Identity) askModels(ctx context.Context, get Getter) error {
 	var models modelList
 	err := get(ctx, "/v1/models", &models)
-	if len(models.Data) > 0 {
-		id.Model, id.Owner = models.Data[0].ID, models.Data[0].OwnedBy
-		id.number(metrics.MaxModelLen, models.Data[0].MaxModelLen, "/v1/models max_model_len")
+	all := slices.DeleteFunc(models.Data, func(m listed) bool { return m.Parent != "" })
+	if len(all) == 0 {
+		return err
+	}
+	id.Owner = all[0].OwnedBy
+	if len(all) == 1 {
+		id.Model = all[0].ID
+	}
+	if !slices.ContainsFunc(all, func(m listed) bool { return m.MaxModelLen != all[0].MaxModelLen }) {
+		id.number(metrics.MaxModelLen, all[0].MaxModelLen, "/v1/models max_model_len")
 	}
 	return err
 }

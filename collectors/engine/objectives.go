@@ -42,6 +42,12 @@ type effective struct {
 	bound   float64
 }
 
+// offGrid is an objective whose threshold in seconds is more than twice the bound that a page has for it.
+type offGrid struct {
+	slo              string
+	threshold, bound float64
+}
+
 // declared holds a series of llm_slo_maintenance, and the intervals during which it is exported.
 type declared struct {
 	text string
@@ -75,9 +81,12 @@ func (c *compiler) countHistograms(d *Dialect, o slo.Objective, from *metrics.Fa
 			continue
 		}
 		counted++
-		bound, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds())
-		if !ok {
-			c.counted(o, h.out, slo.BelowGrid)
+		bound, reason := slo.Fits(h.bounds, o.Threshold.Std().Seconds())
+		if reason != slo.Counted {
+			c.counted(o, h.out, reason)
+			if reason == slo.OffGrid {
+				c.plan.offGrid = append(c.plan.offGrid, offGrid{o.Name, o.Threshold.Std().Seconds(), bound})
+			}
 			continue
 		}
 		c.counted(o, h.out, as)

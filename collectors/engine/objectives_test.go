@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -240,5 +241,27 @@ func TestHistogramShapes(t *testing.T) {
 	}
 	if _, err := New(Config{Histograms: map[string]slo.Shape{ttft: {Keep: "half"}}}); err == nil || !strings.Contains(err.Error(), "whole, reduced, drop") {
 		t.Errorf("half a histogram: %v", err)
+	}
+}
+
+// TestThresholdThatTheGridCannotHold: an objective of 10 s is not counted at 0.6 s, but said to be off the grid, and the log names the
+// engine's option. At half of the threshold or more it is counted.
+func TestThresholdThatTheGridCannotHold(t *testing.T) {
+	const page = "# TYPE sglang:e2e_request_latency_seconds histogram\n" +
+		"sglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"0.3\"} 50\nsglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"0.6\"} 60\n" +
+		"sglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"12\"} 100\nsglang:e2e_request_latency_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 100\n" +
+		"sglang:e2e_request_latency_seconds_sum{model_name=\"m\"} 400\nsglang:e2e_request_latency_seconds_count{model_name=\"m\"} 100\n"
+	var log strings.Builder
+	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: serve(t, page).URL}}, Log: slog.New(slog.NewTextHandler(&log, nil)), Objectives: []slo.Objective{
+		objective(t, "ten", slo.RequestDuration, "10s", "99%"), objective(t, "one", slo.RequestDuration, "1s", "99%")}})
+	s := parse(t, exposition(t, c))
+	s.want(t, `llm_slo_counted{slo="ten",reason="off_grid"}`, 0)
+	s.want(t, `llm_slo_events_total{slo="ten"}`)
+	s.want(t, `llm_slo_threshold_seconds{slo="ten"}`)
+	s.want(t, `llm_slo_counted{slo="one",reason=""}`, 1)
+	s.want(t, `llm_slo_bad_events_total{slo="one",threshold="0.6"}`, 40)
+	exposition(t, c)
+	if n := strings.Count(log.String(), "--bucket-e2e-request-latency"); n != 1 {
+		t.Errorf("the log names the option %d times:\n%s", n, log.String())
 	}
 }

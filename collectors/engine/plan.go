@@ -27,11 +27,14 @@ type plan struct {
 	start   term            // start of the process, unix time; nil if the page does not report it
 	cpu     term            // CPU time of the process; nil if the page does not report it
 
+	unlisted []string // selectors of outcomes on the page that nobody has listed
+
 	units    []unit // parts of the engine that work on their own
 	held     held   // what its HTTP server holds
 	inFlight string // series that tells where the number of requests in flight comes from
 
 	effective []effective       // thresholds of objectives, as this page's grid allows them
+	offGrid   []offGrid         // objectives that this page's grid cannot hold
 	declared  []declared        // maintenance of objectives on this page's engines
 	uncounted []uncounted       // default objectives that this page cannot count
 	whole     [outLabels]string // labels of the first engine as a whole
@@ -156,6 +159,20 @@ func (p *plan) serving(values []float64) bool {
 // workerless reports whether a frontend says that it has no worker.
 func (p *plan) workerless(values []float64) bool {
 	return p.needsWorkers && !(p.workers.value(values) > 0)
+}
+
+// unloaded reports whether an engine that loads models for requests says that none is loaded.
+func (p *plan) unloaded(values []float64) bool {
+	none := false
+	for i := range p.lines {
+		if p.lines[i].family == metrics.ModelsLoaded {
+			if p.lines[i].eval(values) > 0 {
+				return false
+			}
+			none = true
+		}
+	}
+	return none
 }
 
 // sleeping reports whether the engine, or a rank of it, has been put to sleep.

@@ -48,13 +48,18 @@ type target struct {
 	run        chan struct{} // holds a token while a scrape runs; guards the fields below
 	abandoned  int           // consecutive scrapes that nobody waited for to the end
 	path       string
-	drains     bool // /metrics turned out to be a list that reading empties
+	owner      string // of the models that the engine lists, once that has been asked
+	isOwned    bool
+	composed   []byte // the page that was composed last
+	drains     bool   // /metrics turned out to be a list that reading empties
 	plan       *plan
 	template   *template
 	values     []float64 // by index of the series on the page
 	identities map[metrics.Runtime]identified
 	doubted    time.Time // when the identities were last asked for again
 	missed     map[absent]float64
+	offGrid    []offGrid           // objectives that have been logged as off the grid
+	unlisted   []string            // outcomes that have been logged as unknown
 	pasts      map[string]*past    // of the units, by their series
 	tallied    map[string]*tallied // lasts as long as the target, or its counters would fall
 	planned    time.Time           // when the plan was made
@@ -133,6 +138,7 @@ func (t *target) collect(ctx context.Context) *snapshot {
 	}
 	if err != nil {
 		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated && reason != reasonReset {
+			t.owner, t.isOwned, t.composed = "", false, nil
 			t.plan, t.template, t.identities, t.path = nil, nil, nil, "" // the next to answer may be another engine
 			t.config.pages.drop(t)
 			t.buf = bytes.Buffer{}
@@ -157,7 +163,7 @@ func (t *target) refresh(ctx context.Context) (size int, err error) {
 
 // use reads the page at a path.
 func (t *target) use(ctx context.Context, path string) (size int, err error) {
-	body, contentType, err := t.page(ctx, path)
+	body, contentType, err := t.fetch(ctx, path)
 	if err == nil {
 		err = t.read(ctx, path, body, contentType)
 	}
@@ -212,10 +218,9 @@ func (t *target) candidates() []string {
 
 // drained describes the engine if reading /metrics would take its data away from other readers.
 func (t *target) drained(ctx context.Context) *Drains {
-	var id Identity
-	err := id.askModels(ctx, t.document)
+	err := t.owned(ctx)
 	for _, d := range t.dialects {
-		if d.Drains != nil && (t.drains || err == nil && id.Owner == d.Drains.Owner) {
+		if d.Drains != nil && (t.drains || err == nil && t.owner == d.Drains.Owner) {
 			return d.Drains
 		}
 	}
@@ -247,6 +252,19 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	t.plan, err = compile(page, dialects, &t.labelling, identity, t.config)
 	if err != nil {
 		return err
+	}
+	for _, source := range t.plan.unlisted {
+		if !slices.Contains(t.unlisted, source) && len(t.unlisted) < mostUnlisted {
+			t.unlisted = append(t.unlisted, source)
+			t.log.Warn("engine ends requests in a way that this exporter does not know: they count as unknown, neither good nor bad; update the exporter", "source", source)
+		}
+	}
+	for _, o := range t.plan.offGrid {
+		if !slices.Contains(t.offGrid, o) && len(t.offGrid) < mostUnlisted {
+			t.offGrid = append(t.offGrid, o)
+			t.log.Warn("objective is not counted: the engine's buckets have no bound near its threshold", "slo", o.slo, "threshold_seconds", o.threshold,
+				"nearest_bound_below", o.bound, "remedy", dialects[0].buckets())
+		}
 	}
 	t.template, t.planned = written, time.Now()
 	t.values = page.values
@@ -347,7 +365,7 @@ func (t *target) identify(ctx context.Context, d *Dialect) Identity {
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
 	}
-	id, err := d.Identify(ctx, t.document)
+	id, err := d.Identify(ctx, t.get(d))
 	for _, name := range []*string{&id.Model, &id.Owner, &id.Version} {
 		if *name = printable(*name); len(*name) > t.config.Limits.LabelValueBytes {
 			*name = ""
@@ -451,6 +469,8 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	runtime := t.plan.runtime
 	if t.plan.workerless(t.values) {
 		s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reasonNoWorker}), 0)
+	} else if t.plan.unloaded(t.values) {
+		s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reasonNotLoaded}), 1)
 	} else {
 		s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime), 1)
 	}

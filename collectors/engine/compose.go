@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+)
+
+// Composer asks an engine for the parts of its page, with nothing that has an effect on it.
+type Composer struct {
+	// Model is the model for which the target's address asks; empty if for none.
+	Model string
+	// Last is what was composed last; nil if there is nothing.
+	Last []byte
+	// Document decodes a JSON answer about a model; about none if it is empty.
+	Document func(ctx context.Context, path, model string, into any) error
+	// Page returns the page of a model. It is valid until the next call.
+	Page func(ctx context.Context, model string) ([]byte, error)
+}
+
+// composer returns what asks the target's engine.
+func (t *target) composer(d *Dialect) *Composer {
+	about := func(model string) string {
+		q, _ := url.ParseQuery(t.at.query)
+		if q.Del(modelParameter); model != "" {
+			q.Set(modelParameter, model)
+		}
+		return harmless(q.Encode(), d.Harmless)
+	}
+	return &Composer{Model: t.asks, Last: t.composed,
+		Document: func(ctx context.Context, path, model string, into any) error {
+			return t.documentAt(ctx, path, about(model), into)
+		},
+		Page: func(ctx context.Context, model string) ([]byte, error) {
+			body, _, err := t.pageAt(ctx, plainPath, about(model))
+			return body, err
+		}}
+}
+
+// modelParameter is where an address names a model.
+const modelParameter = "model"
+
+// harmless adds to a query what keeps requests from having an effect.
+func harmless(query, more string) string {
+	if query == "" || more == "" {
+		return query + more
+	}
+	return query + "&" + more
+}
+
+// get returns a getter for an engine of a dialect.
+func (t *target) get(d *Dialect) Getter {
+	return func(ctx context.Context, path string, into any) error {
+		return t.documentAt(ctx, path, harmless(t.at.query, d.Harmless), into)
+	}
+}
+
+// fetch returns the page at a path, or composes it.
+func (t *target) fetch(ctx context.Context, path string) (body []byte, contentType string, err error) {
+	d, err := t.composing(ctx, path)
+	if err != nil {
+		return nil, "", err
+	}
+	if d == nil {
+		return t.page(ctx, path)
+	}
+	body, err = d.Compose(ctx, t.composer(d))
+	if err == nil {
+		t.composed = body
+	}
+	return body, "text/plain", err
+}
+
+// composing returns the dialect that composes the page at a path; nil if it is read as it is. Before the first reading it
+// asks who is there.
+func (t *target) composing(ctx context.Context, path string) (*Dialect, error) {
+	i := slices.IndexFunc(t.dialects, func(d *Dialect) bool { return d.Compose != nil })
+	if path != plainPath || i < 0 {
+		return nil, nil
+	}
+	if err := t.owned(ctx); err != nil && t.asks != "" { // reading the page might load that model
+		return nil, err
+	}
+	if d := t.dialects[i]; t.owner != "" && t.owner == d.Owner {
+		return d, nil
+	}
+	return nil, nil
+}
+
+// owned asks, once, who owns the models that the engine lists. An engine without a list has no owner.
+func (t *target) owned(ctx context.Context) error {
+	if t.isOwned {
+		return nil
+	}
+	var id Identity
+	err := id.askModels(ctx, t.document)
+	var status *statusError
+	if t.owner = id.Owner; err == nil || errors.As(err, &status) && status.code != http.StatusServiceUnavailable {
+		t.isOwned = true
+		return nil
+	}
+	return err
+}
