@@ -213,7 +213,7 @@ func TestReport(t *testing.T) {
 		"give --http-config=FILE":    {"--prometheus=" + guarded.URL},
 		"cannot reach http://":       {"--prometheus=http://127.0.0.1:1"},
 		"address before /api/v1":     {"--prometheus=" + page.URL},
-		"credentials belong":         {"--prometheus=http://u:p@h:1"},
+		"credentials do not belong":  {"--prometheus=http://u:p@h:1"},
 		"write it as 2026-10":        {"--prometheus=" + backend, "--month=October"},
 		"has not begun":              {"--prometheus=" + backend, "--month=2999-01"},
 		"is yet to come":             {"--prometheus=" + backend, "--at=2999-01-01T00:00:00Z"},
