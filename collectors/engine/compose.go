@@ -89,15 +89,17 @@ func (t *target) composing(ctx context.Context, path string) (*Dialect, error) {
 	return nil, nil
 }
 
-// owned asks, once, who owns the models that the engine lists. An engine without a list has no owner.
+// owned asks, once, who owns the models that the engine lists. Whoever answers something else has no owner; who does not
+// answer, or loads its model (503), is asked again.
 func (t *target) owned(ctx context.Context) error {
 	if t.isOwned {
 		return nil
 	}
 	var id Identity
 	err := id.askModels(ctx, t.document)
+	var silent *url.Error
 	var status *statusError
-	if t.owner = id.Owner; err == nil || errors.As(err, &status) && status.code != http.StatusServiceUnavailable {
+	if t.owner = id.Owner; !errors.As(err, &silent) && !(errors.As(err, &status) && status.code == http.StatusServiceUnavailable) {
 		t.isOwned = true
 		return nil
 	}
