@@ -231,7 +231,7 @@ func TestReload(t *testing.T) {
 
 	write("targets:\n  - url: " + one.URL + "\n    tiemout: 3s\n")
 	status, body, _ := e.request(t, http.MethodPost, "/-/reload")
-	if status != http.StatusInternalServerError || !strings.Contains(body, "previous configuration stays") || !strings.Contains(body, "tiemout") || !strings.Contains(body, "[3:5]") {
+	if status != http.StatusInternalServerError || !strings.Contains(body, "previous configuration stays") || !strings.Contains(body, "tiemout") || !strings.Contains(body, ".yml:3: ") {
 		t.Errorf("a wrong configuration answers %d %s", status, body)
 	}
 	want(`server="` + strings.TrimPrefix(two.URL, "http://") + `",dp_rank="0"} 2`)
