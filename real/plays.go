@@ -25,7 +25,7 @@ type Play struct {
 var (
 	usual  = []string{"--max-num-seqs", "2"}
 	steady = Load{Rate: 0.8, Shared: 1024, Own: 24, Output: 40}
-	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 40} // for each of two engines, which may have one core between them
+	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20} // for each of two engines, which may have one core between them
 )
 
 // change returns a fault of the clients: another load.
