@@ -19,7 +19,7 @@ import (
 // Load says what clients ask for.
 type Load struct {
 	Rate     float64       // requests per second; arrivals are a Poisson process, whatever becomes of the requests before
-	Shared   int           // tokens at the start of a prompt that eight prompts have in common
+	Shared   int           // tokens at the start of a prompt that the prompts of a group have in common
 	Own      int           // tokens of its own that a prompt has after them
 	Nonce    bool          // one more token of its own before all others: no prefix cache knows the prompt
 	Output   int           // tokens asked for, on average: from half to one and a half times as many
@@ -93,7 +93,7 @@ func (c *Client) Run(ctx context.Context) {
 		if sleep(ctx, time.Until(next)) != nil {
 			break
 		}
-		body, record := c.request(*l)
+		body, record := c.request(*l, c.random.IntN(groups))
 		early := time.Duration(0)
 		if c.random.Float64() < l.Cancels {
 			early = l.Early
@@ -107,15 +107,18 @@ func (c *Client) Run(ctx context.Context) {
 	c.running.Wait()
 }
 
-// request draws a request.
-func (c *Client) request(l Load) ([]byte, *Record) {
+// groups is how many different beginnings prompts have.
+const groups = 8
+
+// request draws a request whose prompt has the beginning of a group.
+func (c *Client) request(l Load, group int) ([]byte, *Record) {
 	r := &Record{}
 	word := func() int { return c.random.IntN(1000) }
 	var prompt []string
 	if l.Nonce {
 		prompt = append(prompt, fmt.Sprintf("w%d w%d", word(), word()))
 	}
-	shared := rand.New(rand.NewPCG(uint64(c.random.IntN(8)), 1))
+	shared := rand.New(rand.NewPCG(uint64(group), 1))
 	for range l.Shared {
 		prompt = append(prompt, fmt.Sprintf("w%d", shared.IntN(1000)))
 	}

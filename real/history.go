@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/prometheus/tsdb"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -190,8 +191,8 @@ func (h *Past) series(instance string) (map[string]labels.Labels, error) {
 	return all, nil
 }
 
-// Write stores the past in the data folder of a Prometheus that is not running: a sample a minute in the last two hours,
-// one in four minutes before, and what the rules would have recorded.
+// Write stores the past in the data folder of a Prometheus that is not running: what is scraped, and what the rules would
+// have recorded.
 func (h *Past) Write(ctx context.Context, folder, instance string, ruleFile []byte) error {
 	all, err := h.series(instance)
 	if err != nil {
@@ -208,18 +209,20 @@ func (h *Past) Write(ctx context.Context, folder, instance string, ruleFile []by
 	}
 	defer func() { _ = w.Close() }()
 	for second := 0.0; second < h.seconds; second += 60 {
-		if h.seconds-second > 7200 && int(second)%240 != 0 {
-			continue
-		}
 		app, at := w.Appender(ctx), h.from.Add(time.Duration(second*float64(time.Second))).UnixMilli()
 		for key, l := range all {
+			if !scraped(second) {
+				break
+			}
 			if _, err := app.Append(0, l, at, h.at(key, second)); err != nil {
 				return err
 			}
 		}
 		for _, s := range h.recorded {
-			if _, err := app.Append(0, s.labels, at, s.value); err != nil {
-				return err
+			if v, written := s.at(second, float64(at)/1000); written {
+				if _, err := app.Append(0, s.labels, at, v); err != nil {
+					return err
+				}
 			}
 		}
 		if err := app.Commit(); err != nil {
@@ -234,6 +237,24 @@ func (h *Past) Write(ctx context.Context, folder, instance string, ruleFile []by
 type constant struct {
 	labels labels.Labels
 	value  float64
+}
+
+// scraped reports whether the past has a sample of the page some seconds after its beginning: one a minute in the last two
+// hours, one in four before.
+func scraped(second float64) bool {
+	return past.Seconds()-second <= 7200 || int(second)%240 == 0
+}
+
+// at returns what a rule recorded some seconds after the beginning of the past, and whether it did. The sums of a period
+// add up what was recorded each five minutes, and its beginning is told again each hour.
+func (c constant) at(second, now float64) (value float64, written bool) {
+	switch name := c.labels.Get(common.MetricNameLabel); {
+	case name == metrics.RecordedPeriodSince.Name:
+		return now, int(second)%3600 == 0
+	case strings.HasPrefix(name, "model_period:"):
+		return c.value, int(second)%300 == 0
+	}
+	return c.value, scraped(second)
 }
 
 // evaluate finds out what the rules record at the end of the past. Rules that read what others have recorded for hours are
@@ -257,39 +278,43 @@ func (h *Past) record(all map[string]labels.Labels, instance string, ruleFile []
 	up := labels.FromStrings(common.MetricNameLabel, "up", "instance", instance, "job", rules.DefaultJob)
 	end := h.from.Add(past).Truncate(30 * time.Second)
 	live := end.Add(-10 * time.Minute)
-	for at := end.Add(-past).Add(time.Minute); !at.After(end); {
-		second := at.Sub(h.from).Seconds()
+	for second := 60.0; second <= past.Seconds(); second += 30 {
+		at := end.Add(time.Duration(second*float64(time.Second)) - past)
+		if at.Before(live) && int(second)%60 != 0 {
+			continue
+		}
 		err := sim.Append(at, func(emit rulesim.Emit) {
+			if !scraped(second) {
+				return
+			}
 			emit(up, 1)
 			for _, key := range slices.Sorted(maps.Keys(all)) {
 				emit(all[key], h.at(key, second))
 			}
-			for _, k := range h.recorded {
-				if at.Before(live) {
-					emit(k.labels, k.value)
-				}
-			}
 		})
+		if err == nil && at.Before(live) {
+			err = sim.Append(at, func(emit rulesim.Emit) {
+				for _, k := range h.recorded {
+					if v, written := k.at(second, float64(at.Unix())); written {
+						emit(k.labels, v)
+					}
+				}
+			})
+		} else if err == nil {
+			err = sim.Eval(at)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if !at.Before(live) {
-			if err := sim.Eval(at); err != nil {
-				return nil, err
-			}
-			at = at.Add(30 * time.Second)
-		} else if end.Sub(at) > 2*time.Hour {
-			at = at.Add(4 * time.Minute)
-		} else {
-			at = at.Add(time.Minute)
+	}
+	for _, query := range []string{`last_over_time({__name__=~".+:.+"}[5m])`, "last_over_time(" + metrics.RecordedPeriodSince.Name + "[2h])"} {
+		result, err := sim.Query(query, end)
+		if err != nil {
+			return nil, err
 		}
-	}
-	result, err := sim.Query(`last_over_time({__name__=~".+:.+"}[5m])`, end)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range result {
-		known = append(known, constant{s.Metric, s.F})
+		for _, s := range result {
+			known = append(known, constant{s.Metric, s.F})
+		}
 	}
 	return known, nil
 }

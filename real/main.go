@@ -138,6 +138,9 @@ func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err e
 			return o, err
 		}
 	}
+	if err := errors.Join(s.warm(ctx, p.Load, seed), s.watch(ctx)); err != nil {
+		return o, err
+	}
 	p.Load.Rate *= float64(max(1, p.Engines))
 	s.client = NewClient(s.entrance(), key, seed)
 	s.client.Set(p.Load)
@@ -157,7 +160,7 @@ func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 	if err := sleep(ctx, 10*time.Second); err != nil { // the first requests warm the caches
 		return err
 	}
-	for _, step := range []func(context.Context) error{s.watch, s.learn, s.record} {
+	for _, step := range []func(context.Context) error{s.learn, s.record} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -165,10 +168,12 @@ func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 	if err := sleep(ctx, quiet); err != nil {
 		return err
 	}
+	s.keep(ctx, "before")
 	if err := p.Fault(ctx, s); err != nil {
 		return err
 	}
 	o.Fault = s.client.Now()
+	defer s.keepClues(ctx, o.Fault)
 	fmt.Printf("%s %s: %s\n", time.Now().UTC().Format(time.TimeOnly), p.Name, p.Says)
 	lasts := cmp.Or(p.Lasts, 8*time.Minute).Seconds()
 	asked := false
@@ -192,6 +197,7 @@ func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 func (s *Stage) ask(ctx context.Context, p Play, o *Outcome) {
 	at := s.client.Now() - o.Fault
 	var wait sync.WaitGroup
+	wait.Go(func() { s.keep(ctx, "asked") })
 	var mu sync.Mutex
 	for name, args := range map[string][]string{"alone": nil, "prometheus": {"--prometheus=http://" + local(s.port+40)}} {
 		wait.Go(func() {

@@ -143,7 +143,7 @@ func (o *Outcome) row() string {
 	}
 	mark := func(right bool) string {
 		switch {
-		case o.Right == nil:
+		case o.Right == nil, o.Fault == 0:
 			return ""
 		case right:
 			return "right: "
@@ -156,8 +156,12 @@ func (o *Outcome) row() string {
 		void = "void: " + strings.Join(o.Void, "; ")
 	}
 	slices.Sort(o.PageSays)
+	pageMark := mark(o.PageRight)
+	if o.Due < 0 && o.Paged < 0 { // none was due, and none came
+		pageMark = ""
+	}
 	return fmt.Sprintf("| %s | %s | %s | %s | %s%s %s | %s%s | %s%s | %s |", o.Play, o.Begin.Format("15:04"), span(o.Due), span(o.Paged),
-		mark(o.PageRight), strings.Join(slices.Compact(slices.Clone(o.PagedBy)), ", "), strings.Join(slices.Compact(o.PageSays), " / "),
+		pageMark, strings.Join(slices.Compact(slices.Clone(o.PagedBy)), ", "), strings.Join(slices.Compact(o.PageSays), " / "),
 		mark(o.Triage["alone"].Right), o.Triage["alone"].First, mark(o.Triage["prometheus"].Right), o.Triage["prometheus"].First, void)
 }
 

@@ -25,7 +25,7 @@ type Play struct {
 var (
 	usual  = []string{"--max-num-seqs", "2"}
 	steady = Load{Rate: 0.8, Shared: 1024, Own: 24, Output: 40}
-	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 40} // for each of two engines, which may have one core between them
+	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20} // for each of two engines, which may have one core between them
 )
 
 // change returns a fault of the clients: another load.
@@ -58,6 +58,14 @@ func released(flags ...string) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		before, e := *s.client.load.Load(), s.engines[0]
 		s.client.Set(Load{})
+		for range 30 { // as a roll-out does, lets what runs end
+			if !slices.ContainsFunc(s.client.Records(), func(r Record) bool { return r.End == 0 }) {
+				break
+			}
+			if err := sleep(ctx, time.Second); err != nil {
+				return err
+			}
+		}
 		err := s.restart(e, flags)
 		if err == nil {
 			err = e.answers(ctx, e.url()+"/health", 5*time.Minute)

@@ -13,6 +13,10 @@ import (
 	"testing"
 	"time"
 
+	common "github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -52,6 +56,28 @@ llm_engine_queue_time_seconds_bucket{le="+Inf"} %[1]d
 		if bucket := got[`llm_engine_queue_time_seconds_bucket{le="+Inf"}`]; bucket != want.total {
 			t.Errorf("%+v: bucket %v", want, bucket)
 		}
+	}
+}
+
+// TestPastRecordsPeriod writes into the past what a period is made of: its beginning once an hour, as the time it was, and its
+// five minutes once in five. Otherwise a day looks like minutes full of events, and no page is due.
+func TestPastRecordsPeriod(t *testing.T) {
+	of := func(f *metrics.Family) constant {
+		return constant{labels.FromStrings(common.MetricNameLabel, f.Name), 3}
+	}
+	written := func(c constant) (n int, last float64) {
+		for second := 0.0; second < past.Seconds(); second += 60 {
+			if v, is := c.at(second, 1e9+second); is {
+				n, last = n+1, v
+			}
+		}
+		return n, last
+	}
+	if n, last := written(of(metrics.RecordedPeriodEvents5m)); n != int(past/(5*time.Minute)) || last != 3 {
+		t.Errorf("events of five minutes: %d times, at last %v", n, last)
+	}
+	if n, last := written(of(metrics.RecordedPeriodSince)); n != int(past/time.Hour) || last != 1e9+(past-time.Hour).Seconds() {
+		t.Errorf("the beginning: %d times, at last %v", n, last)
 	}
 }
 

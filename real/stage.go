@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -167,6 +169,26 @@ func (s *Stage) entrance() string {
 	return s.engines[0].url()
 }
 
+// warm fills the prefix caches of the engines with what the prompts of a load have in common, and has done what the first
+// requests do, at the gateway too: clients that begin with these wait for seconds, and a healthy day has none of them.
+func (s *Stage) warm(ctx context.Context, l Load, seed uint64) error {
+	entrances := []string{s.entrance()}
+	for _, e := range s.engines {
+		entrances = append(entrances, e.url())
+	}
+	for _, entrance := range entrances {
+		c := NewClient(entrance, key, seed)
+		for group := range groups {
+			body, record := c.request(l, group)
+			c.send(body, record, 0, 0)
+			if record.Error != "" {
+				return fmt.Errorf("before the play: %s", record.Error)
+			}
+		}
+	}
+	return ctx.Err()
+}
+
 // watch starts the exporter.
 func (s *Stage) watch(ctx context.Context) error {
 	config := objectives + "targets:\n"
@@ -314,6 +336,43 @@ func (s *Stage) triage(ctx context.Context, args ...string) (verdict json.RawMes
 	return answer, string(read)
 }
 
+// keep stores what there is to read at a moment: the exporter's page and those of the engines.
+func (s *Stage) keep(ctx context.Context, moment string) {
+	ctx, stop := context.WithTimeout(ctx, 5*time.Second)
+	defer stop()
+	pages := map[string]string{"exporter": "http://" + local(s.port+31)}
+	for _, e := range s.engines {
+		pages["engine-"+strconv.Itoa(e.core)] = e.url()
+	}
+	var wait sync.WaitGroup
+	for name, at := range pages {
+		wait.Go(func() {
+			text, err := fetch(ctx, at+"/metrics")
+			if err != nil {
+				text = "# " + err.Error() + "\n"
+			}
+			_ = os.WriteFile(filepath.Join(s.folder, moment+"-"+name+".prom"), []byte(text), 0o600)
+		})
+	}
+	wait.Wait()
+}
+
+// keepClues stores what Prometheus recorded from a minute before the fault: the clues, the facts that they are made of, and
+// the alerts.
+func (s *Stage) keepClues(ctx context.Context, fault float64) {
+	query := url.Values{
+		"query": {fmt.Sprintf(`{__name__=~"%s|%s|ALERTS"}`, metrics.RecordedSuspect.Name, metrics.RecordedEvidence.Name)},
+		"start": {s.client.begin.Add(time.Duration((fault - 60) * float64(time.Second))).Format(time.RFC3339)},
+		"end":   {time.Now().Format(time.RFC3339)},
+		"step":  {"15"},
+	}
+	text, err := fetch(ctx, "http://"+local(s.port+40)+"/api/v1/query_range?"+query.Encode())
+	if err != nil {
+		text = err.Error()
+	}
+	_ = os.WriteFile(filepath.Join(s.folder, "clues.json"), []byte(text), 0o600)
+}
+
 // burn takes CPU away from an engine: processes that compute on its core, each in a session of its own.
 func (s *Stage) burn(e *Engine, n int) error {
 	for range n {
@@ -345,5 +404,4 @@ func (s *Stage) clear() {
 		}
 	}
 	s.gateway, s.exporter, s.prometheus, s.manager, s.past, s.hook, s.burners, s.ways, s.sent = nil, nil, nil, nil, nil, nil, nil, nil, nil
-	_ = os.RemoveAll(filepath.Join(s.folder, "data"))
 }

@@ -90,11 +90,16 @@ func hurt(records []Record, o slo.Objective, fault, until float64) Hurt {
 	return h
 }
 
-// suffering says which objectives burned half as fast as a page needs it, or faster, until a time: nobody can tell a fault
-// from what was there before it.
+// suffering says which objectives burned half as fast as the slowest page needs it, or faster, until a time: nobody can tell
+// a fault from what was there before it, and the past is made of the same minutes.
 func suffering(records []Record, until float64) (burned []string) {
 	for _, o := range promises() {
-		limit, _ := slo.DefaultWindowPairs()[0].Threshold(o).Float64()
+		limit := math.Inf(1)
+		for _, p := range slo.DefaultWindowPairs() {
+			if pages, _ := p.Threshold(o).Float64(); p.Severity == slo.Page {
+				limit = min(limit, pages)
+			}
+		}
 		if bad := share(events(records, o, until)); bad > limit/2 {
 			burned = append(burned, fmt.Sprintf("%s: %.1f%% bad before the fault", o.Name, 100*bad))
 		}
