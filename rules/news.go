@@ -17,7 +17,7 @@ var SecondFault = &Alert{
 	Name:        "LLMSecondFault",
 	Branch:      Symptom,
 	Severity:    slo.Page,
-	Keep:        5 * minute,
+	Keep:        3 * minute,
 	Scope:       []string{metrics.LabelNamespace, metrics.LabelModel},
 	Summary:     `{{ if eq $labels.clue "burn" }}{{ $labels.model_name }} fails or waits ten times as often as when it was paged{{ else }}Another fault at {{ $labels.model_name }}, while an older one is still paged{{ end }}`,
 	Description: "It began more than 15 minutes after the page. What helps against the first may not help against this; a lever against the first may have caused it.",
