@@ -207,8 +207,13 @@ func TestRealRouter(t *testing.T) {
 	url := "http://" + net.JoinHostPort(host, port)
 	e2e.Start(t, program, "--models-dir", folder, "--models-max", "1", "--metrics", "--host", host, "--port", port, "-c", "256", "--sleep-idle-seconds", "10")
 	e2e.Answers(t, url+"/health")
-	if resp, err := http.Get(url + "/metrics?model=" + first); err != nil || resp.StatusCode != http.StatusOK { // this loads it
-		t.Fatal(resp, err)
+	resp, err := http.Get(url + "/metrics?model=" + first) // this loads it
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatal(resp.Status)
 	}
 	c := collectorWith(t, Config{Log: discard, Targets: []TargetConfig{
 		{URL: url + "/metrics?model=" + first}, {URL: url + "/metrics?model=" + second}, {URL: url}}})
