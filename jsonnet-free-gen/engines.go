@@ -99,9 +99,15 @@ func coverage(b *bytes.Buffer, d *engine.Dialect) {
 		}
 	}
 	if len(never) > 0 {
+		// The table shows what is reported, so that the most common reason needs no list.
+		slices.SortStableFunc(never, func(a, b string) int { return cmp.Compare(len(silent[a]), len(silent[b])) })
 		b.WriteString("\nNot reported by any release:\n\n")
-		for _, why := range never {
-			fmt.Fprintf(b, "* %s: %s\n", why, strings.Join(silent[why], ", "))
+		for i, why := range never {
+			names := strings.Join(silent[why], ", ")
+			if i == len(never)-1 {
+				names = "all that the table lacks"
+			}
+			fmt.Fprintf(b, "* %s: %s\n", why, names)
 		}
 	}
 	fmt.Fprintf(b, "\nSources, in the order in which the exporter tries them:\n\n| quantity | source | releases | quality |\n| --- | --- | --- | --- |\n%s", sources.Bytes())
