@@ -81,7 +81,7 @@ var ClientsGiveUp = &Alert{
 	Branch:      Queueing,
 	Expr:        givenUp(),
 	Severity:    slo.Page,
-	For:         3 * minute,
+	For:         2 * minute, // a load test that is interrupted is seen for as long as the window
 	Scope:       []string{metrics.LabelModel},
 	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
@@ -127,8 +127,9 @@ func queueingAlerts(opt Options) []*Alert {
 }
 
 // heldBack returns how many requests wait, three quarters of the time, at each replica that could run them: its KV cache
-// had room all the time, and it ran less than half of what a replica of the model ran within six hours. An engine that
-// started cold is slow without holding anything back, unless it says that requests wait for KV cache from elsewhere.
+// had room all the time, it ran less than half of what a replica of the model ran within six hours, and the model's
+// engines do not compute twice the usual tokens: a long prompt alone may fill a step. An engine that started cold is slow
+// without holding anything back, unless it says that requests wait for KV cache from elsewhere.
 func heldBack(window time.Duration) promql.Expr {
 	mostly := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Sum(replicaLabels, promql.QuantileOver(0.25, promql.Vector(f, m...), window))
@@ -137,7 +138,8 @@ func heldBack(window time.Duration) promql.Expr {
 	fewer := promql.Lt(promql.Sum(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.RequestsRunning), window)),
 		times(0.5, promql.Max(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsRunning), 6*hour))), promql.On(modelLabels...).ManyToOne())
 	cold := promql.Unless(startedCold(), above(mostly(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
-	return promql.Unless(both(promql.Call("ceil", above(mostly(metrics.RequestsWaiting), 0)), room, fewer), cold)
+	return promql.Unless(both(promql.Call("ceil", above(mostly(metrics.RequestsWaiting), 0)), room, fewer),
+		promql.Or(cold, promql.And(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), above(against("computed"), 2), promql.On(modelLabels...))))
 }
 
 // harmful keeps the series of e, a problem with a queue, where users suffer: an objective of the model burns, by more
@@ -150,7 +152,7 @@ func harmful(opt Options, e promql.Expr) promql.Expr {
 	}
 	usual := promql.Le(waiting(causeWindow, 0), times(2, waiting(hour, dayBack)))
 	from := opt.source()
-	return promql.Or(
-		promql.And(e, both(from.burning(RawWindow), promql.Ge(from.recordedBad(), promql.Num(slo.MinBadEvents-0.5))), onModel),
-		promql.Unless(e, promql.Or(from.burnRate(RawWindow), usual), onModel))
+	return promql.And(e, promql.Or(
+		both(from.burning(RawWindow), promql.Ge(from.recordedBad(), promql.Num(slo.MinBadEvents-0.5))),
+		promql.Unless(promql.CountBy(modelLabels, promql.Vector(metrics.EngineInfo)), promql.Or(from.burnRate(RawWindow), usual), onModel)), onModel)
 }

@@ -139,7 +139,7 @@ func requestClues() []Clue {
 			Query: startedCold()},
 		{Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
 			Says:  "Answers are {value} times as long as usual",
-			Query: promql.And(above(against("output_tokens"), 2), promql.Ge(against("running"), promql.Num(1)))},
+			Query: promql.Unless(above(against("output_tokens"), 2), below(against("running"), 1))},
 	}
 }
 
@@ -161,7 +161,7 @@ func engineClues() []Clue {
 			Says:  "{value} requests wait for rank {dp_rank} of {engine} while another rank has none",
 			Query: one(rankQueue(pageWindow))},
 		{Branch: Engine, Name: "steps_slow", Runbook: "LLMEngineHostBound", Delays: AnyToken, Unit: Decimal,
-			Says:  "Each token takes {value} times as long as usual, and neither more nor longer requests come",
+			Says:  "Each token takes {value} times as long as usual, and the engines compute no more tokens",
 			Query: promql.Unless(above(against("token_time"), 1.5), moreWork())},
 		{Branch: Memory, Name: "kv_full", Runbook: "LLMKVPressure", Unit: Share, Says: "The KV cache is {value} full and requests wait for room",
 			Query: promql.Max(modelLabels, fullCache())},
@@ -203,12 +203,32 @@ func usual(fact string) promql.Expr {
 // against returns a fact as a multiple of what it usually is.
 func against(fact string) promql.Expr { return promql.Div(now(fact), above(usual(fact), 0)) }
 
-// arrivals returns how many requests come to each model per second: those that get a first token, those by which the
-// queue grows, and those that are refused or given up.
+// arrivals returns how many requests come to each model per second, each counted once: those that end, whatever way, and
+// those by which the number of running and waiting requests grows. Requests that the engine finds invalid are no work.
+// Where no requests are counted, first tokens stand for their ends.
 func arrivals(window time.Duration) promql.Expr {
-	return promql.Sum(modelLabels, promql.Or(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window),
-		labelled(promql.Over("deriv", promql.Vector(metrics.RequestsWaiting), window), metrics.LabelReason, "waiting"),
-		promql.Rate(promql.Vector(metrics.Requests, promql.Re(metrics.LabelOutcome, string(metrics.OutcomeRejected+"|"+metrics.OutcomeAbort))), window)))
+	of := func(x promql.Expr) promql.Expr { return promql.Sum(modelLabels, x) }
+	ended := promql.Or(
+		of(promql.Rate(promql.Vector(metrics.Requests, promql.Ne(metrics.LabelOutcome, string(metrics.OutcomeInvalid))), window)),
+		of(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window)))
+	growth := func(f *metrics.Family) promql.Expr {
+		return times(1/window.Seconds(), promql.Over("delta", promql.Vector(f), window))
+	}
+	inside := of(promql.Or(labelled(growth(metrics.RequestsRunning), metrics.LabelReason, "running"), growth(metrics.RequestsWaiting)))
+	return promql.Call("clamp_min", promql.Or(promql.Add(ended, inside), ended), promql.Num(0))
+}
+
+// computed returns how many tokens the engines of each model compute per second: those of prompts that the prefix cache
+// does not hold, and those that they generate. It says whether the engines do more than usual, whatever the users ask.
+// Where tokens are not counted, those of the requests that have ended stand in.
+func computed(window, ago time.Duration) promql.Expr {
+	rate := func(counter promql.Expr) promql.Expr {
+		return promql.Sum(modelLabels, promql.Rate(promql.Offset(counter, ago), window))
+	}
+	generated := promql.Or(rate(promql.Vector(metrics.GenerationTokens)), rate(promql.SumOf(metrics.RequestGenerationTokens)))
+	prompts := promql.Or(rate(promql.Vector(metrics.PromptTokens)), rate(promql.SumOf(metrics.RequestPromptTokens)), rate(promql.Vector(metrics.PrefixCacheQueryTokens)))
+	return promql.Call("clamp_min", promql.Sum(modelLabels, promql.Or(labelled(generated, metrics.LabelReason, "generated"),
+		labelled(prompts, metrics.LabelReason, "prompts"), times(-1, rate(promql.Vector(metrics.PrefixCacheHitTokens))))), promql.Num(0))
 }
 
 // perFirstToken returns a token counter's rate over that of first tokens: both move with the work, while histograms of
@@ -223,21 +243,20 @@ func tokenTime(window, ago time.Duration) promql.Expr {
 	return promql.Or(meanBefore(metrics.InterTokenLatency, modelLabels, window, ago), meanBefore(metrics.TimePerOutputToken, modelLabels, window, ago))
 }
 
-// moreWork returns each model to which more or longer requests come than usual, or where nobody knows.
-func moreWork() promql.Expr {
-	return promql.Or(promql.Unless(now("token_time"), below(against("arrivals"), 1.3)),
-		above(against("output_tokens"), 1.5), above(against("prompt_tokens"), 1.5))
-}
+// moreWork returns each model whose engines compute more than usual, or where nobody knows.
+func moreWork() promql.Expr { return promql.Unless(now("token_time"), below(against("computed"), 1.3)) }
 
-// restartedWorse returns the share of each model's engines that restarted within the hour, where it is at least a half,
-// no more requests come than usual, and it is no cold start: a quarter of an hour has passed, or tokens take longer
-// though no backlog makes the batch large.
+// restartedWorse returns the share of each model's engines that restarted within the hour, where it is at least a half, no
+// more requests come than usual, no KV cache is full, and it is no cold start: a quarter of an hour has passed, tokens take
+// longer though no backlog makes the batch large, or the engines answer and the queue still grows.
 func restartedWorse() promql.Expr {
 	share := promql.Div(promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedStarted), hour))),
 		promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))))
+	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
+	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0), atLeast(10, recentWindow))
 	return promql.Unless(
 		both(promql.Call("clamp_max", promql.Ge(share, promql.Num(0.5)), promql.Num(1)), below(against("arrivals"), 1.3)),
-		promql.Unless(freshlyStarted(), promql.And(above(against("token_time"), 1.3), below(against("running"), 3))))
+		promql.Or(promql.Unless(freshlyStarted(), promql.Or(slower, behind)), promql.Max(modelLabels, fullCache())))
 }
 
 // freshlyStarted returns each model with an engine whose caches are empty and whose kernels compile.

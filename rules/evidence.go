@@ -144,6 +144,8 @@ func facts() []Fact {
 	return []Fact{
 		{"queue_share", 2, Share, "Queue share of TTFT, requests that ended", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow)},
 		{"arrivals", 2, Decimal, "Requests arriving per second", recently(arrivals)},
+		{"computed", 2, Decimal, "Tokens computed per second", recently(func(w time.Duration) promql.Expr { return computed(w, 0) })},
+		{"computed_before", 2, Decimal, "Tokens computed per second, the day before", computed(day, hour)},
 		{"waiting", 2, Count, "Requests waiting", perModel(promql.Vector(metrics.RequestsWaiting))},
 		{"running", 2, Count, "Requests running per replica", batch(modelLabels, recentWindow, 0)},
 		{"running_before", 2, Count, "Requests running per replica the day before", batch(modelLabels, day, hour)},

@@ -20,6 +20,7 @@ type replica struct {
 	requests, itl, output         float64
 	ttft, queue, prefill, prompt  float64
 	running, waiting, kv          float64
+	grows, left                   float64 // of the queue, per minute; share of requests whose clients leave after the first token
 	hits, accepted, cut, preempts float64 // shares of tokens and of requests
 	throttled, xids, ecc, busy    float64 // of its GPU
 	noRow                         bool
@@ -102,6 +103,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	gauge(metrics.EngineInfo, 1, engine, metrics.LabelVersion, r.version)
 	gauge(metrics.EngineStartTime, float64(rulesim.Epoch.Add(r.started).Unix()), page)
 	gauge(metrics.RequestsRunning, r.running, engine)
+	r.waiting += r.grows
 	gauge(metrics.RequestsWaiting, r.waiting, engine)
 	gauge(metrics.KVCacheUsage, r.kv, engine)
 	histogram(metrics.TimeToFirstToken, r.ttft)
@@ -110,15 +112,16 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	histogram(metrics.RequestPromptTokens, r.prompt)
 	histogram(metrics.InterTokenLatency, r.itl)
 	counter(metrics.GenerationTokens, "", r.requests*r.output, engine)
-	counter(metrics.PrefixCacheQueryTokens, "", 1000, engine)
-	counter(metrics.PrefixCacheHitTokens, "", 1000*r.hits, engine)
+	counter(metrics.PrefixCacheQueryTokens, "", r.requests*r.prompt, engine)
+	counter(metrics.PrefixCacheHitTokens, "", r.requests*r.prompt*r.hits, engine)
 	counter(metrics.SpecDecodeDraftTokens, "", 1000, engine)
 	counter(metrics.SpecDecodeAcceptedTokens, "", 1000*r.accepted, engine)
 	counter(metrics.Preemptions, "", r.requests*r.preempts, engine)
 	counter(metrics.KVTransferFailures, "", r.requests*r.lost, engine)
 	gauge(metrics.KVTierPinned, r.pinned, engine, metrics.LabelTier, string(metrics.TierHost))
 	counter(metrics.Requests, "", r.requests*r.cut, engine, metrics.LabelOutcome, string(metrics.OutcomeLength))
-	counter(metrics.Requests, "", r.requests*(1-r.cut), engine, metrics.LabelOutcome, string(metrics.OutcomeSuccess))
+	counter(metrics.Requests, "", r.requests*(1-r.cut-r.left), engine, metrics.LabelOutcome, string(metrics.OutcomeSuccess))
+	counter(metrics.Requests, "", r.requests*r.left, engine, metrics.LabelOutcome, string(metrics.OutcomeAbort))
 }
 
 // TestVerdict breaks one thing in three replicas, or in one, and burns a budget: the page's first line
@@ -154,8 +157,18 @@ func TestVerdict(t *testing.T) {
 		{"queueing. 60 requests wait, more than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
 		{"decode. 3.00 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.queue = 18, 0.24 }},
 		{"queueing. 3.00 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) { r.requests, r.itl, r.running, r.waiting, r.queue = 1800, 0.05, 18, 40, 0.24 }},
-		{"engine. Each token takes 4.00 times as long as usual, and neither more nor longer requests come.", slo.TTFT, false,
+		{"engine. Each token takes 4.00 times as long as usual, and the engines compute no more tokens.", slo.TTFT, false,
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue = 0.08, 24, 40, 0.24 }},
+		{"engine. Each token takes 4.00 times as long as usual, and the engines compute no more tokens.", slo.TTFT, false, // clients leave
+			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.left = 0.08, 24, 40, 0.24, 0.9 }},
+		{"queueing. 120 requests wait, more than run.", slo.TTFT, false, // the steps hold more prompt tokens
+			func(r *replica) { r.hits, r.itl, r.waiting, r.queue = 0.33, 0.08, 40, 0.24 }},
+		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of which fills a step
+			func(r *replica) { r.prompt, r.running, r.waiting, r.queue = 4500, 1, 9, 0.24 }},
+		{"queueing. 9 requests wait at p1 p1:8000 although its KV cache has room.", slo.TTFT, true,
+			func(r *replica) { r.requests, r.running, r.waiting, r.queue = 200, 1, 9, 0.24 }},
+		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.TTFT, false, // and fall behind
+			func(r *replica) { r.started, r.requests, r.running, r.grows, r.queue = onset, 500, 6, 33, 0.24 }},
 		{"behaviour. Answers are 6.00 times as long as usual.", slo.TTFT, false, func(r *replica) { r.output, r.running, r.waiting, r.queue = 60, 24, 40, 0.24 }},
 		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.ITL, false,
 			func(r *replica) { r.started, r.itl, r.running = 71*time.Minute, 0.04, 12 }},

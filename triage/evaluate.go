@@ -53,7 +53,7 @@ type evaluation struct {
 	asked   map[string]string        // names of series that hold answers of the past, by query
 	recalls bool                     // the past has answered something
 	results map[string]engine.Vector // by query, once all rules are recorded
-	aged    map[string]bool          // pages whose lifetime stands for the past, by page
+	aged    map[string]float64       // ages in seconds of the engines whose lifetime stands for the past, by page
 }
 
 func newEvaluation(ctx context.Context, before, after Reading, past Past) *evaluation {
@@ -83,19 +83,30 @@ func (e *evaluation) record(records []rules.Record) error {
 }
 
 // recorded returns the result of a recording rule. Where the rule reads only the past, a Prometheus has the result; one
-// that does not record it may still have what the rule reads.
+// that does not record it may still have what the rule reads. It also has the facts of the last minutes that need more
+// requests than came between the readings.
 func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
-	if e.past != nil && ofThePast(r.Expr) {
+	recorded := func() (engine.Vector, error) {
 		var m []*labels.Matcher
 		for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
 			m = append(m, promql.Eq(name, r.Labels[name]))
 		}
-		if answer, err := e.ask(promql.Vector(r.Name, m...).String()); err != nil || len(answer) > 0 {
+		return e.ask(promql.Vector(r.Name, m...).String())
+	}
+	if e.past != nil && ofThePast(r.Expr) {
+		if answer, err := recorded(); err != nil || len(answer) > 0 {
 			return answer, err
 		}
 	}
-	return e.query(r.Expr)
+	result, err := e.query(r.Expr)
+	if err == nil && len(result) == 0 && e.past != nil && slices.Contains(perRequest, r.Labels[metrics.LabelFact]) {
+		return recorded()
+	}
+	return result, err
 }
+
+// perRequest names the facts about requests that got a token: between two readings there may be none.
+var perRequest = []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "token_time"}
 
 // ask queries the Prometheus.
 func (e *evaluation) ask(query string) (engine.Vector, error) {
@@ -147,8 +158,7 @@ func (e *evaluation) execute(query string) (engine.Vector, error) {
 
 // squeeze makes an expression look at the two readings: each window becomes the time between them, and each offset
 // that means a little earlier leads to the first. Windows are open on the left: a millisecond more has both in. For the
-// rate of a counter long ago stands what it has counted in all before the first reading, where that is long enough to be
-// fair: rules only divide such rates by each other. Of two values, what most values of a window reach is the smaller one: a
+// rate of a counter long ago stands its mean rate before the first reading, where that is long enough to be fair. Of two values, what most values of a window reach is the smaller one: a
 // quantile would lie between them.
 func (e *evaluation) squeeze(x promql.Expr) {
 	parser.Inspect(x, func(n parser.Node, _ []parser.Node) error {
@@ -189,14 +199,18 @@ const (
 // lifetime precedes the name of a family that holds only the series of aged pages.
 const lifetime = "triage_lifetime_"
 
-// ofLifetimes makes a selector read only pages whose lifetime stands for the past.
+// ofLifetimes makes a selector read mean rates of the pages whose lifetime stands for the past.
 func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
 	name := lifetime + s.Name
 	if _, known := e.memory[name]; !known {
 		e.memory[name] = map[uint64]*series{}
 		for h, one := range e.memory[s.Name] {
-			if e.aged[page(one.labels)] {
-				e.memory[name][h] = &series{labels.NewBuilder(one.labels).Set(model.MetricNameLabel, name).Labels(), one.samples}
+			if age := e.aged[page(one.labels)]; age > 0 {
+				mean := &series{labels: labels.NewBuilder(one.labels).Set(model.MetricNameLabel, name).Labels()}
+				for _, s := range one.samples {
+					mean.samples = append(mean.samples, sample{s.T(), s.F() / age})
+				}
+				e.memory[name][h] = mean
 			}
 		}
 	}
@@ -214,9 +228,9 @@ func page(l labels.Labels) string {
 	return b.String()
 }
 
-// aged returns the pages whose engines had run for long by a time, and had served more requests than came since.
-func (m memory) aged(at time.Time, elapsed time.Duration) map[string]bool {
-	aged, before, since := map[string]bool{}, map[string]float64{}, map[string]float64{}
+// aged returns the age of the engine of each page that had run for long by a time, and had served more requests than came since.
+func (m memory) aged(at time.Time, elapsed time.Duration) map[string]float64 {
+	aged, before, since := map[string]float64{}, map[string]float64{}, map[string]float64{}
 	for _, f := range []string{metrics.TimeToFirstToken.Name + "_count", metrics.Requests.Name} {
 		counted := map[string]bool{}
 		for _, s := range m[f] {
@@ -233,7 +247,9 @@ func (m memory) aged(at time.Time, elapsed time.Duration) map[string]bool {
 	for _, s := range m[metrics.EngineStartTime.Name] {
 		lived := time.Duration(float64(at.UnixMilli())/1000-s.samples[0].F()) * time.Second
 		p := page(s.labels)
-		aged[p] = lived >= max(longLife, 10*elapsed) && before[p] >= max(fairRequests, since[p])
+		if lived >= max(longLife, 10*elapsed) && before[p] >= max(fairRequests, since[p]) {
+			aged[p] = lived.Seconds()
+		}
 	}
 	return aged
 }

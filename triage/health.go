@@ -309,8 +309,24 @@ func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error)
 		stuck = append(stuck, one)
 	}
 	if n := t.ended[metrics.OutcomeAbort]; len(found) == 0 && n >= slo.MinBadEvents && t.first == 0 && t.served() == 0 {
-		stuck = append(stuck, suspect(labels.EmptyLabels(), noProgress, rules.EngineStalled,
-			fmt.Sprintf("No request got a token for %s while clients gave up %.0f", seconds(j.elapsed.Seconds()), n)))
+		moved, err := j.query(moves(m))
+		if err != nil {
+			return nil, nil, err
+		}
+		generated, err := j.query(promql.Or(promql.Gt(promql.Increase(promql.Vector(metrics.GenerationTokens, m.matchers()...), time.Minute), promql.Num(0)),
+			promql.And(j.replicas(m), atEnd(), promql.On(metrics.PageLabels...))))
+		if err != nil {
+			return nil, nil, err
+		}
+		says := fmt.Sprintf("No request got a token for %s while clients gave up %.0f", seconds(j.elapsed.Seconds()), n)
+		switch {
+		case len(moved) == 0:
+			stuck = append(stuck, suspect(labels.EmptyLabels(), noProgress, rules.EngineStalled, says))
+		case len(generated) == 0:
+			one := suspect(labels.EmptyLabels(), "only_prompts", rules.LongPromptShift, says+", and the engines work on prompts alone")
+			one.Branch = rules.Prefill
+			stuck = append(stuck, one)
+		}
 	}
 	for _, c := range []struct {
 		clue    string
@@ -350,25 +366,33 @@ func held(m subject, ago time.Duration) promql.Expr {
 	return promql.Or(sum(metrics.RequestsInFlight), promql.Add(running, waiting), running, waiting)
 }
 
-// still returns how many requests each engine holds that has had some in both readings, counts progress and shows none:
-// no step, token or answer, and no change of its KV cache. Tokens that are counted when their request ends are no
-// progress to count.
-func (j *judge) still(m subject) (engine.Vector, error) {
-	own, by := m.matchers(), metrics.ReplicaLabels
-	answers := promql.Vector(metrics.Requests, append(own, answered)...)
-	var moves []promql.Expr
+// moves counts, by engine of a model, what shows that it works: a step, a token or an answer, and a change of its KV cache.
+func moves(m subject) promql.Expr {
+	own := m.matchers()
+	var all []promql.Expr
 	for _, now := range []promql.Expr{promql.Vector(metrics.EngineSteps, own...), promql.Vector(metrics.GenerationTokens, own...),
 		promql.Vector(metrics.PromptTokens, own...), promql.CountOf(metrics.TimeToFirstToken, own...),
-		promql.Vector(metrics.KVCacheUsage, own...), answers} {
-		moves = append(moves, promql.CountBy(by, promql.Unless(now, promql.Equal(now, promql.Offset(now, time.Minute)))))
+		promql.Vector(metrics.KVCacheUsage, own...), promql.Vector(metrics.Requests, append(own, answered)...)} {
+		all = append(all, promql.CountBy(metrics.ReplicaLabels, promql.Unless(now, promql.Equal(now, promql.Offset(now, time.Minute)))))
 	}
-	atEnd := promql.Vector(metrics.MetricSourceInfo, promql.Eq(metrics.LabelMetric, metrics.GenerationTokens.Name),
-		promql.Eq(metrics.LabelCounted, string(metrics.CountedEnd)))
+	return promql.Or(all[0], all[1:]...)
+}
+
+// still returns how many requests each engine holds that has had some in both readings, counts progress and shows none.
+// Tokens that are counted when their request ends are no progress to count.
+func (j *judge) still(m subject) (engine.Vector, error) {
+	own, by := m.matchers(), metrics.ReplicaLabels
 	counts := promql.Or(promql.CountBy(by, promql.Vector(metrics.EngineSteps, own...)),
-		promql.Unless(promql.CountBy(by, promql.Vector(metrics.GenerationTokens, own...)), atEnd, promql.On(metrics.PageLabels...)))
+		promql.Unless(promql.CountBy(by, promql.Vector(metrics.GenerationTokens, own...)), atEnd(), promql.On(metrics.PageLabels...)))
 	some := func(x promql.Expr) promql.Expr { return promql.Gt(x, promql.Num(0)) }
 	busy := promql.And(promql.And(some(held(m, 0)), some(held(m, time.Minute))), counts)
-	return j.query(promql.Unless(busy, promql.Or(moves[0], moves[1:]...)))
+	return j.query(promql.Unless(busy, moves(m)))
+}
+
+// atEnd selects the pages that count generated tokens when their request ends.
+func atEnd() promql.Expr {
+	return promql.Vector(metrics.MetricSourceInfo, promql.Eq(metrics.LabelMetric, metrics.GenerationTokens.Name),
+		promql.Eq(metrics.LabelCounted, string(metrics.CountedEnd)))
 }
 
 // since returns for how long an engine has made no progress, and whether it certainly had work meanwhile, as the exporter

@@ -156,7 +156,7 @@ func (p *prover) call(x *parser.Call) (all []gap, err error) {
 // allAged reports whether the lifetime of each engine of the model stands for the past.
 func (p *prover) allAged() bool {
 	for page := range p.pages {
-		if !p.aged[page] {
+		if p.aged[page] == 0 {
 			return false
 		}
 	}

@@ -23,7 +23,7 @@ type node struct {
 	requests, bad     float64 // counted so far
 	waiting, running  float64
 	ttft, queue, hits float64 // sums
-	prompts           float64
+	prompts, tokens   float64
 	more              string
 }
 
@@ -46,7 +46,7 @@ llm_slo_bad_events_total{L,slo="ttft",threshold="0.5"} %[10]g
 llm_slo_objective_ratio{slo="ttft"} 0.99
 llm_slo_period_seconds{slo="ttft"} 2592000
 llm_slo_info{slo="ttft",signal="ttft",period="30d",severity="page"} 1
-%[11]s`, float64(t0.Add(-48*time.Hour).Unix()), n.waiting, n.running, 100*n.requests, n.ttft, n.requests, n.queue, n.prompts, n.hits, n.bad, n.more), "{L", "{"+l)
+%[11]s`, float64(t0.Add(-48*time.Hour).Unix()), n.waiting, n.running, 100*n.requests+n.tokens, n.ttft, n.requests, n.queue, n.prompts, n.hits, n.bad, n.more), "{L", "{"+l)
 }
 
 // judge judges two pages that were read half a minute apart.
@@ -192,6 +192,48 @@ llm_engine_requests_total{L,outcome="stop"} %d
 	v := judge(t, before.page(), after.page(), nil)[0]
 	if v.Clue != "queue_long" || v.Health != triage.Failing || !slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == rules.ClientsGiveUp.Name }) {
 		t.Errorf("%s: %s, also %+v", v.Health, v.Clue, v.Also)
+	}
+}
+
+// TestOnlyPrompts: an engine from which no token comes, and that works, computes prompts.
+func TestOnlyPrompts(t *testing.T) {
+	const counts = `llm_engine_requests_total{L,outcome="abort"} %d
+llm_engine_requests_total{L,outcome="stop"} 1000
+llm_engine_steps_total{L} %d
+`
+	for steps, want := range map[int]rules.Branch{1000: rules.Engine, 1008: rules.Prefill} {
+		before, after := calm(), calm()
+		before.more, after.more = fmt.Sprintf(counts, 0, 1000), fmt.Sprintf(counts, 24, steps)
+		before.running, after.running, before.waiting, after.waiting = 0, 1, 5, 9
+		if steps == 1000 {
+			after.running = 0
+			before.waiting, after.waiting = 0, 0
+		}
+		v := judge(t, before.page(), after.page(), nil)[0]
+		if v.Branch != want || !strings.HasPrefix(v.Says, "No request got a token for 30s while clients gave up 24") {
+			t.Errorf("%d steps: %s, %s", steps, v.Branch, v.Says)
+		}
+	}
+}
+
+// TestSlowerSinceItStarted: of an engine that has run for long, two readings show that each step takes longer, or that
+// answers are longer, although no more is computed: then the queue is no sign of more requests.
+func TestSlowerSinceItStarted(t *testing.T) {
+	const gaps = `llm_engine_inter_token_latency_seconds_sum{L} %g
+llm_engine_inter_token_latency_seconds_count{L} %d
+`
+	for clue, change := range map[string]func(n *node){
+		"steps_slow":   func(n *node) { n.more = fmt.Sprintf(gaps, 100_000+2000*0.08, 10_002_000) },
+		"outputs_grew": func(n *node) { n.tokens, n.more = 10_000, fmt.Sprintf(gaps, 100_000+12_000*0.01, 10_012_000) },
+	} {
+		before, after := calm(), calm()
+		before.more = fmt.Sprintf(gaps, 100_000., 10_000_000)
+		after.requests, after.bad, after.waiting, before.waiting, after.ttft = after.requests+15, after.bad+14, 20, 10, after.ttft+60
+		change(&after)
+		v := judge(t, before.page(), after.page(), nil)[0]
+		if v.Clue != clue || v.Confidence != "low" || !slices.ContainsFunc(v.Also, func(s triage.Suspect) bool { return s.Clue == "queue_long" }) {
+			t.Errorf("%s, %s confidence, also %+v, want %s", v.Clue, v.Confidence, v.Also, clue)
+		}
 	}
 }
 
