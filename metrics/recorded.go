@@ -43,7 +43,7 @@ var (
 	RecordedBehindGateway = recorded(Never, "model:llm_slo_behind_gateway:last5m",
 		"An availability objective of engines whose gateway counts the same requests, always 1 and absent otherwise: the gateway's budget alerts in its place.", ModelSLOLabels)
 	RecordedEventCorrection = recorded(Sum, "model:llm_slo_events:correction",
-		"Events of a minute to add to an increase, by reason: first is what new engines had counted before their first scrape; maintenance, below zero, is what a declared interval leaves out.",
+		"Events of a minute to add to an increase, by reason: first is what new engines had counted before their first scrape; maintenance, below zero, is what a declared interval leaves out; probe, below zero, are synthetic requests that were answered, which are no events of availability.",
 		ModelSLOLabels, with(LabelReason))
 	RecordedBadEventCorrection = recorded(Sum, "model:llm_slo_bad_events:correction",
 		"Bad events of a minute to add to an increase, by reason: see model:llm_slo_events:correction.", ModelSLOLabels, with(LabelReason))

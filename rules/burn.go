@@ -33,7 +33,7 @@ func objectiveGroup(opt Options) Group {
 		Record{Name: metrics.RecordedBurnThreshold, Expr: thresholds(opt)},
 		Record{Name: metrics.RecordedGoodTokens, Expr: goodTokens()})
 	if opt.Tier == Single {
-		g.Records = append(g.Records, corrections()...)
+		g.Records = append(g.Records, from.corrections()...)
 	}
 	return g
 }
@@ -135,7 +135,7 @@ func badRatio(opt Options, w slo.Duration) promql.Expr {
 	case w == RawWindow || isLong(opt.WindowPairs, w):
 		bad = promql.Vector(increase(metrics.RecordedBadEvents, w))
 	}
-	return promql.Div(bad, promql.Gt(all, promql.Num(0)))
+	return promql.Call("clamp_max", promql.Div(bad, promql.Gt(all, promql.Num(0))), promql.Num(1)) // what is subtracted lags
 }
 
 // allIn returns the number of events in a window.

@@ -139,16 +139,17 @@ func uncounted(m *promql.Matcher) promql.Expr {
 }
 
 // fleetDown returns each fleet, at least two exporters within the hour, of which most do not answer, or of which none
-// is left although requests were running when it was last seen: nodes that nobody needs any more leave idle. renamed
+// is left although users asked when it was last seen: nodes that nobody needs any more leave idle. renamed
 // selects the pages of exporters that are scraped under another job: they have not vanished.
 func fleetDown(up, renamed promql.Expr) promql.Expr {
 	job := []string{metrics.LabelCluster, "job"}
 	fleet := promql.Ge(promql.CountBy(job, promql.Over("count_over_time", up, hour)), promql.Num(2))
-	last := func(f *metrics.Family) promql.Expr {
-		return above(promql.Max([]string{metrics.LabelCluster}, promql.Over("last_over_time", promql.Vector(f), hour)), 0)
-	}
+	last := func(f *metrics.Family) promql.Expr { return promql.Over("last_over_time", promql.Vector(f), hour) }
+	cluster := []string{metrics.LabelCluster}
+	asked := promql.Max(cluster, promql.Sum(modelLabels, promql.Or(last(metrics.RecordedRequests), times(-1, last(metrics.RecordedProbes)))))
+	busy := promql.Or(above(asked, 0.01), promql.Unless(above(promql.Max(cluster, last(metrics.RecordedGenerationTokens)), 0), asked))
 	return promql.Or(
 		promql.And(below(promql.Avg(job, up), 0.5), fleet),
 		promql.And(promql.Unless(promql.Unless(fleet, promql.CountBy(job, up)), renamed, promql.On(metrics.LabelCluster)),
-			promql.Or(last(metrics.RecordedRequests), last(metrics.RecordedGenerationTokens)), promql.On(metrics.LabelCluster)))
+			busy, promql.On(cluster...)))
 }

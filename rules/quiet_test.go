@@ -269,3 +269,24 @@ func TestZeroAndAbsentAreNotTheSame(t *testing.T) {
 		}
 	}
 }
+
+// TestProbesAreNoEvents: a fifth of the users' requests fail, and as many synthetic ones are answered beside them. The
+// page comes as if nobody had sent those.
+func TestProbesAreNoEvents(t *testing.T) {
+	o := objective(t, "99%", slo.DefaultPeriod)
+	o.Name, o.Signal = "availability", slo.Availability
+	w := &world{objectives: []slo.Objective{o}, services: []*service{{model: "m", pod: "p", slo: o.Name,
+		perSecond: constant(0.4), badShare: during(2*hour, math.MaxInt64, 0.1, 0)}}}
+	probes := 0.
+	w.extra = func(_ time.Duration, emit rulesim.Emit) {
+		page := []string{metrics.LabelModel, "m", metrics.LabelNamespace, "prod", metrics.LabelPod, "p", metrics.LabelServer, "p:8000"}
+		emit(series(metrics.EngineInfo.Name, page...), 1)
+		emit(series(metrics.ProbeFailures.Name, metrics.LabelModel, "m", metrics.LabelServer, "p:8000"), 0)
+		emit(series(metrics.ProbeRequests.Name, metrics.LabelModel, "m", metrics.LabelServer, "p:8000", metrics.LabelOutcome, string(metrics.ProbeOK)), probes)
+		probes += 12
+	}
+	fired, _ := w.run(t, 3*hour+10*time.Minute, only(t, rules.Options{}, fastBurn)...)
+	if len(fired.of(fastBurn)) != 1 {
+		t.Errorf("the page fired for %v", fired)
+	}
+}

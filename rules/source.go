@@ -89,9 +89,21 @@ func correctionOf(f *metrics.Family) *metrics.Family {
 	return metrics.RecordedEventCorrection
 }
 
+// answeredProbes returns what one minute of synthetic requests subtracts from the events of the engines' availability: they were
+// answered, and no user sent them. Whether a probe was late, its engine's latency objectives alone know.
+func (s source) answeredProbes() promql.Expr {
+	info := metrics.RecordedInfo
+	if s.tier == Shard {
+		info = metrics.ShardInfo
+	}
+	counts := promql.Max(modelSLO, promql.Vector(info, promql.Eq(metrics.LabelSignal, string(slo.Availability)), promql.Ne(metrics.LabelRole, metrics.GatewayRole)))
+	return times(-Interval.Seconds(), promql.Mul(promql.Unless(counts, underMaintenance()), promql.Vector(metrics.RecordedProbes), promql.On(modelLabels...).ManyToOne()))
+}
+
 // corrections returns the rules that record corrections to increases.
-func corrections() []Record {
-	records := []Record{{Name: metrics.RecordedArrived, Expr: arrived()}}
+func (s source) corrections() []Record {
+	records := []Record{{Name: metrics.RecordedArrived, Expr: arrived()},
+		{metrics.RecordedEventCorrection, s.answeredProbes(), map[string]string{metrics.LabelReason: "probe"}}}
 	for _, f := range []*metrics.Family{metrics.SLOEvents, metrics.SLOBadEvents} {
 		records = append(records,
 			Record{correctionOf(f), first(f), map[string]string{metrics.LabelReason: "first"}},
@@ -191,7 +203,7 @@ func infoLabels(opt Options) []string {
 func shardGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-shard", Interval: Interval}
-	g.Records = append(g.Records, corrections()...)
+	g.Records = append(g.Records, from.corrections()...)
 	for _, w := range RawWindows(opt.WindowPairs) {
 		all := from.events(metrics.SLOEvents, w)
 		g.Records = append(g.Records,
