@@ -27,12 +27,14 @@ func TestEndsOfSGLang(t *testing.T) {
 // TestEndsNeverFall: what a counter is computed from moves at different moments, and a counter that falls looks like a restart.
 func TestEndsNeverFall(t *testing.T) {
 	p := play(t, "sglang/v0.5.23-loaded.prom")
-	p.edit(`sglang:request_time_per_output_token_seconds_count`, func(float64) float64 { return 0 }) // answers of one token
 	success := metrics.Requests.Name + `{outcome="success"}`
 	p.pass(time.Minute, tick, nil)
 	p.last.want(t, success, 29)
 	p.pass(tick, tick, func() { p.add("sglang:num_aborted_requests_total", 8) }) // in a queue
 	p.last.want(t, success, 29)
-	p.pass(tick, tick, func() { p.add(`sglang:num_requests_total{engine_type="unified",is_streaming="true"`, 100) })
+	p.pass(tick, tick, func() { p.add(`sglang:num_requests_total{engine_type="unified",is_streaming="false"`, 100) }) // of one token
 	p.last.want(t, success, 129)
+	p.pass(tick, tick, func() { p.add(`sglang:num_requests_total{engine_type="unified",is_streaming="true"`, 100) }) // or broken off
+	p.last.want(t, success, 129)
+	p.last.want(t, metrics.Requests.Name+`{outcome="unknown"}`, 100)
 }
