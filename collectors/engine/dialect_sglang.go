@@ -71,8 +71,8 @@ var sglang = Dialect{
 			Quality: metrics.Approximate, Why: "decode passes, with and without a CUDA graph; those of prefill in newer releases only"},
 		sglangEnded(metrics.OutcomeSuccess, "finished requests less those that were aborted, failed or broke off", sglangEnds.good),
 		{To: metrics.Requests, From: sglangFinished.From, Is: Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
-			Tally:   &Tally{Of: []Count{sglangAborted}, Step: func(rose []float64) float64 { return max(0, rose[0]-rose[1]) }},
-			Quality: metrics.Approximate, Why: "finished requests less those that were aborted; one that failed while it ran is among them"},
+			Tally:   &Tally{Of: []Count{sglangAborted, sglangWrong}, Step: func(rose []float64) float64 { return max(0, rose[0]-max(0, rose[1]-rose[2])) }},
+			Quality: metrics.Approximate, Why: "finished requests less those aborted beyond the answers 400; one that failed while it ran is among them"},
 		sglangEnded(metrics.OutcomeUnknown, "streams that ended neither whole nor aborted: they broke off, were wrong, or had one token", sglangEnds.broken),
 		sglangRefusedStreams(),
 		{To: metrics.Requests, From: sglangAborted.From, Is: Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort), Absent: "no request was aborted"},
@@ -203,6 +203,7 @@ var (
 	sglangWholeStreams = Count{From: sglangWhole.From, Is: Histogram, Where: is("is_streaming", "true"), Optional: true}
 	sglangBegan        = Count{From: "sglang:time_to_first_token_seconds", Is: Histogram, Where: is("is_streaming", "true"), Optional: true}
 	sglangAnswered     = Count{From: "sglang:http_responses_total", Is: Counter, Where: sglangAnswers("200"), Optional: true}
+	sglangWrong        = Count{From: "sglang:http_responses_total", Is: Counter, Where: sglangAnswers("400"), Optional: true}
 	sglangFailed       = Count{From: "sglang:http_responses_total", Is: Counter, Where: sglangAnswers("[45].."), Optional: true}
 )
 

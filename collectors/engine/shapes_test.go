@@ -132,6 +132,7 @@ const (
 	vllmRefused = `vllm:admission_rejections_total{model_name="m",reason="max_num_queued_reqs"}`
 
 	sglang200         = `sglang:http_responses_total{endpoint="/v1/chat/completions",method="POST",status_code="200"}`
+	sglang400         = `sglang:http_responses_total{endpoint="/v1/chat/completions",method="POST",status_code="400"}`
 	sglang500         = `sglang:http_responses_total{endpoint="/v1/chat/completions",method="POST",status_code="500"}`
 	sglang503         = `sglang:http_responses_total{endpoint="/v1/chat/completions",method="POST",status_code="503"}`
 	sglangPlain       = `sglang:num_requests_total{model_name="m",engine_type="unified",is_streaming="false"}`
@@ -140,6 +141,7 @@ const (
 	sglangWholeStream = `sglang:request_time_per_output_token_seconds{model_name="m",engine_type="unified",is_streaming="true"}`
 	sglangFirstPlain  = `sglang:time_to_first_token_seconds{model_name="m",engine_type="unified",is_streaming="false"}`
 	sglangFirst       = `sglang:time_to_first_token_seconds{model_name="m",engine_type="unified",is_streaming="true"}`
+	sglangLeft        = `sglang:num_aborted_requests_total{model_name="m",engine_type="unified"}`
 	sglangOld         = `sglang:num_requests_total{model_name="m",engine_type="unified"}`
 
 	tgiGood     = `tgi_request_success{}`
@@ -257,6 +259,9 @@ var shapes = []shape{
 	{shape: "abort", runtime: metrics.SGLang, how: "0.5.23: 28 answers, four left, three wrong",
 		before: "sglang/v0.5.23-idle.prom", after: "sglang/v0.5.23-loaded.prom", client: client{good: 28, left: 7},
 		want: ends{metrics.OutcomeSuccess: 28, metrics.OutcomeAbort: 4, metrics.OutcomeInvalid: 3}},
+	{shape: "abort", runtime: metrics.SGLang, how: "five streams that ran, five requests in the queue, answered 400 to nobody: 0.5.16 srt/managers/tokenizer_manager.py",
+		past: times(1, sglang200, sglangOld), counts: times(5, sglang200, sglangOld, sglangLeft).and(times(5, sglang400, sglangLeft)),
+		client: client{good: nine, left: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeAbort: ten, metrics.OutcomeInvalid: 5}},
 	{shape: "abort", runtime: metrics.TGI, how: "router/src/infer: dropped", counts: times(ten, tgiLeft),
 		client: client{good: nine, left: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeAbort: ten}},
 
