@@ -222,46 +222,31 @@ func sglangRose(r []float64) sglangEnds {
 	return sglangEnds{r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7]}
 }
 
-// partial returns those finished requests that were not whole answers: streams, and others.
-func (e sglangEnds) partial() (streams, others float64) {
-	streams = max(0, e.streams-e.wholeStreams)
-	return streams, max(0, e.finished-e.whole-streams)
+// beyond returns how many requests that were not streams have finished beyond those that were answered 200: they failed or
+// were left. Below zero it is streams that were answered 200 and had no first token.
+func (e sglangEnds) beyond() float64 { return e.finished - e.streams - (e.answered - e.began) }
+
+// lost returns how many of the finished requests that were not streams failed or were left: they were no whole answers, and
+// had a failed answer.
+func (e sglangEnds) lost() float64 {
+	return max(0, min(e.beyond(), e.failed, e.finished-e.streams-(e.whole-e.wholeStreams)))
 }
 
-// left returns how many of the finished requests were aborted while they ran: streams if there are any, otherwise others.
-func (e sglangEnds) left() (streams, others float64) {
-	streams, others = e.partial()
-	streams = min(e.aborted, streams)
-	return streams, min(e.aborted-streams, others)
-}
+// partial returns the finished streams that were not whole.
+func (e sglangEnds) partial() float64 { return max(0, e.streams-e.wholeStreams) }
 
-// ran returns how many of the failed answers are among the finished requests, too. They are no streams; and at most as many
-// as have finished beyond those that were answered 200.
-func (e sglangEnds) ran() float64 {
-	_, partial := e.partial()
-	_, left := e.left()
-	return max(0, min(e.failed, partial-left, e.finished-e.streams-left-(e.answered-e.began)))
-}
+// good returns the finished requests that ended well.
+func (e sglangEnds) good() float64 { return max(0, e.finished-e.lost()-e.partial()) }
 
 // broken returns the streams that ended neither whole nor aborted. Nothing tells a stream that broke off from one that had a
 // single token, so nobody knows how they ended: they are not good, and the errors are at least those that are counted.
-func (e sglangEnds) broken() float64 {
-	partial, _ := e.partial()
-	left, _ := e.left()
-	return partial - left
-}
-
-// good returns the finished requests that ended well.
-func (e sglangEnds) good() float64 {
-	streams, others := e.left()
-	return max(0, e.finished-streams-others-e.ran()-e.broken())
-}
+func (e sglangEnds) broken() float64 { return max(0, e.partial()-e.aborted) }
 
 // refusedStreams returns the streams that were answered 200, had no first token and never ran, of the answers at paths where
 // a stream's header waits for its first token. Where requests at other paths end, there are fewer of them than there were.
 func (e sglangEnds) refusedStreams(answered float64) float64 {
-	_, left := e.left()
-	return answered - e.began - (e.finished - e.streams - e.ran() - left) - e.broken()
+	e.answered = answered
+	return -e.beyond() - e.broken()
 }
 
 // sglangEnded returns a row for the finished requests that ended in one way.
@@ -285,9 +270,12 @@ func sglangInvalid() Row {
 	r := answered("sglang:http_responses_total", "status_code", "400", "endpoint", "0.5.6.post2", "answers 400 less those to clients that gave up before their request ran")
 	whole := sglangWhole
 	whole.Optional = true
-	r.Tally = &Tally{Of: []Count{sglangFinished, sglangAborted, whole}, Step: func(rose []float64) float64 {
-		ran := min(rose[2], max(0, rose[1]-rose[3]))
-		return rose[0] - (rose[2] - ran)
+	r.Tally = &Tally{Of: []Count{sglangFinished, sglangAborted, whole, sglangStreams, sglangWholeStreams}, Step: func(rose []float64) float64 {
+		partial := rose[1] - rose[3]
+		if rose[4] > 0 {
+			partial = rose[4] - rose[5] // a stream that is left while it runs has no such answer
+		}
+		return rose[0] - (rose[2] - min(rose[2], max(0, partial)))
 	}}
 	return r
 }
