@@ -106,7 +106,7 @@ func interval(t *testing.T, objectives []slo.Objective, page, next string) (befo
 	defer e.Close()
 	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: objectives, Log: discard})
 	before = parse(t, exposition(t, c))
-	for range map[bool]int{true: debtLasts + 1}[strings.Contains(page, "vllm:")] { // has tallies
+	for range map[bool]int{true: debtLasts + 1}[strings.Contains(page, "vllm:") || strings.Contains(page, "sglang:")] { // has tallies
 		before = parse(t, exposition(t, c))
 	}
 	e.show(next)

@@ -380,8 +380,8 @@ func printable(name string) string {
 	}, name)
 }
 
-// collect returns the source series of a row, of a tally's those that no tally above has taken. None is not an error: the
-// next candidate is tried.
+// collect returns the source series of a row, of a tally's those that no tally above has taken, unless it splits them with
+// others. None is not an error: the next candidate is tried.
 func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep func(string) bool, taken map[int]bool) ([]entry, error) {
 	f := c.page.find(r.From, r.Is)
 	if f == nil || f.kind != "" && f.kind != r.Is {
@@ -406,7 +406,7 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep 
 	if err := add(f, r.From, r.Where); err != nil {
 		return nil, err
 	}
-	if r.Tally != nil {
+	if r.Tally != nil && !r.Tally.Splits {
 		entries = slices.DeleteFunc(entries, func(e entry) bool { return taken[e.sample.index] })
 		for _, e := range entries {
 			taken[e.sample.index] = true

@@ -69,12 +69,15 @@ var sglang = Dialect{
 		{To: metrics.GenerationTokens, From: "sglang:generation_tokens_total", Is: Counter, Counted: metrics.CountedEnd, Absent: noFinish},
 		{To: metrics.EngineSteps, From: "sglang:cuda_graph_passes_total", Is: Counter, Since: "0.5.7", Absent: noDecode,
 			Quality: metrics.Approximate, Why: "decode passes, with and without a CUDA graph; those of prefill in newer releases only"},
+		sglangEnded(metrics.OutcomeSuccess, "finished requests less those that were aborted, failed or broke off", sglangEnds.good),
 		{To: metrics.Requests, From: sglangFinished.From, Is: Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
-			Tally:   &Tally{Of: []Count{sglangAborted, sglangWhole}, Step: func(rose []float64) float64 { return sglangGood(rose[0], rose[1], rose[2]) }},
-			Quality: metrics.Approximate, Why: "finished requests less those that were aborted while they ran"},
+			Tally:   &Tally{Of: []Count{sglangAborted, sglangWrong}, Step: func(rose []float64) float64 { return max(0, rose[0]-max(0, rose[1]-rose[2])) }},
+			Quality: metrics.Approximate, Why: "finished requests less those aborted beyond the answers 400; one that failed while it ran is among them"},
+		sglangEnded(metrics.OutcomeUnknown, "streams that ended neither whole nor aborted: they broke off, were wrong, or had one token", sglangEnds.broken),
+		sglangRefusedStreams(),
 		{To: metrics.Requests, From: sglangAborted.From, Is: Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort), Absent: "no request was aborted"},
 		answered("sglang:http_responses_total", "status_code", "4(0[1-9]|[1-9][0-9])|5.*", "endpoint", "0.5.6.post2",
-			"failed HTTP answers: requests that were refused or never reached the scheduler; one that failed while it ran is among the finished ones as well"),
+			"failed HTTP answers; before 0.5.22, and until the first whole answer, one that failed while it ran is among the finished ones as well"),
 		sglangInvalid(),
 		{To: metrics.Preemptions, From: "sglang:num_retracted_requests_total", Is: Counter, Since: "0.5.7", Absent: "no request was retracted yet"},
 		{To: metrics.Preemptions, From: "sglang:num_retractions", Is: Histogram, Since: "0.5.4.post2", Until: "0.5.10.post1", Part: partSum,
@@ -181,26 +184,98 @@ var storageBackend = []Carry{{From: "storage_backend", To: metrics.LabelTier, Ma
 	"hf3fs":    string(metrics.TierRemote),
 }, string(metrics.TierStorage))}}
 
-// How SGLang counts the ends of requests. One that is aborted while it runs is among the finished as well as among the
-// aborted. One that gives up before it runs is among the aborted and, because the server answers 400 to nobody, among
-// the answers.
+// How SGLang counts the ends of requests (0.5.22 and later: srt/managers/tokenizer_manager.py, srt/observability):
+//
+//   - num_requests_total counts all that the scheduler ran and ended, whatever their end.
+//   - request_time_per_output_token_seconds observes those that ended with stop or length after two tokens or more.
+//   - num_aborted_requests_total counts those whose client left, whether they had run or not.
+//   - http_responses_total counts an answer when its header is sent. A failure that is not streamed has its status, 503 for an
+//     overload. A stream says 200 and tells its failure in an event. A client that left before its request ran gets a 400.
+//   - time_to_first_token_seconds observes the first token, unless it is an abort. A stream's header goes out with it.
+//
+// So one failure may be in two of them, and a failed stream is in none that says so.
 var (
 	sglangFinished = Count{From: "sglang:num_requests_total", Is: Counter, Optional: true}
 	sglangAborted  = Count{From: "sglang:num_aborted_requests_total", Is: Counter, Optional: true}
-	sglangWhole    = Count{From: "sglang:request_time_per_output_token_seconds", Is: Histogram, Optional: true} // answers of two tokens or more that ended well
+	sglangWhole    = Count{From: "sglang:request_time_per_output_token_seconds", Is: Histogram}
+
+	sglangStreams      = Count{From: sglangFinished.From, Is: Counter, Where: is("is_streaming", "true"), Optional: true}
+	sglangWholeStreams = Count{From: sglangWhole.From, Is: Histogram, Where: is("is_streaming", "true"), Optional: true}
+	sglangBegan        = Count{From: "sglang:time_to_first_token_seconds", Is: Histogram, Where: is("is_streaming", "true"), Optional: true}
+	sglangAnswered     = Count{From: "sglang:http_responses_total", Is: Counter, Where: sglangAnswers("200"), Optional: true}
+	sglangWrong        = Count{From: "sglang:http_responses_total", Is: Counter, Where: sglangAnswers("400"), Optional: true}
+	sglangFailed       = Count{From: "sglang:http_responses_total", Is: Counter, Where: sglangAnswers("[45].."), Optional: true}
 )
 
-// sglangGood returns how many of the finished requests ended well: at least the whole answers.
-func sglangGood(finished, aborted, whole float64) float64 {
-	return min(finished, max(whole, finished-aborted))
+// sglangAnswers matches the answers to users that have one of the statuses.
+func sglangAnswers(status string) []*labels.Matcher {
+	return slices.Concat(is("method", "POST"), matching(labels.MatchRegexp, "status_code", status), matching(labels.MatchNotRegexp, "endpoint", administration))
+}
+
+// sglangEnds is by how much SGLang's counters rose in an interval.
+type sglangEnds struct{ finished, streams, whole, wholeStreams, aborted, began, answered, failed float64 }
+
+// sglangCounts lists what sglangRose reads after the finished requests.
+var sglangCounts = []Count{sglangStreams, sglangWhole, sglangWholeStreams, sglangAborted, sglangBegan, sglangAnswered, sglangFailed}
+
+func sglangRose(r []float64) sglangEnds {
+	return sglangEnds{r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7]}
+}
+
+// beyond returns how many requests that were not streams have finished beyond those that were answered 200: they failed or
+// were left. Below zero it is streams that were answered 200 and had no first token.
+func (e sglangEnds) beyond() float64 { return e.finished - e.streams - (e.answered - e.began) }
+
+// lost returns how many of the finished requests that were not streams failed or were left: they were no whole answers, and
+// had a failed answer.
+func (e sglangEnds) lost() float64 {
+	return max(0, min(e.beyond(), e.failed, e.finished-e.streams-(e.whole-e.wholeStreams)))
+}
+
+// partial returns the finished streams that were not whole.
+func (e sglangEnds) partial() float64 { return max(0, e.streams-e.wholeStreams) }
+
+// good returns the finished requests that ended well.
+func (e sglangEnds) good() float64 { return max(0, e.finished-e.lost()-e.partial()) }
+
+// broken returns the streams that ended neither whole nor aborted. Nothing tells a stream that broke off from one that had a
+// single token, so nobody knows how they ended: they are not good, and the errors are at least those that are counted.
+func (e sglangEnds) broken() float64 { return max(0, e.partial()-e.aborted) }
+
+// refusedStreams returns the streams that were answered 200, had no first token and never ran, of the answers at paths where
+// a stream's header waits for its first token. Where requests at other paths end, there are fewer of them than there were.
+func (e sglangEnds) refusedStreams(answered float64) float64 {
+	e.answered = answered
+	return -e.beyond() - e.broken()
+}
+
+// sglangEnded returns a row for the finished requests that ended in one way.
+func sglangEnded(o metrics.Outcome, why string, of func(sglangEnds) float64) Row {
+	return Row{To: metrics.Requests, From: sglangFinished.From, Is: Counter, Since: "0.5.22", Set: outcome(o), Plus: o != metrics.OutcomeSuccess, Absent: noFinish,
+		Tally:   &Tally{Of: sglangCounts, Splits: true, Step: func(rose []float64) float64 { return of(sglangRose(rose)) }},
+		Quality: metrics.Approximate, Why: why}
+}
+
+// sglangRefusedStreams returns a row for streams that the queue refused: a failed answer counts those that are not streamed.
+func sglangRefusedStreams() Row {
+	return Row{To: metrics.Requests, From: sglangAnswered.From, Is: Counter, Since: "0.5.22", Set: outcome(metrics.OutcomeRejected), Plus: true,
+		Where: slices.Concat(is("method", "POST"), is("status_code", "200"), is("endpoint", "/v1/completions", "/v1/chat/completions")), Absent: noFinish,
+		Tally: &Tally{Of: append([]Count{sglangFinished}, sglangCounts...),
+			Step: func(rose []float64) float64 { return sglangRose(rose[1:]).refusedStreams(rose[0]) }},
+		Quality: metrics.Approximate, Why: "streams answered 200 that neither began nor ran: refused by the queue, or timed out in it; at least as many were"}
 }
 
 // sglangInvalid returns a row for answers 400, less those to nobody.
 func sglangInvalid() Row {
 	r := answered("sglang:http_responses_total", "status_code", "400", "endpoint", "0.5.6.post2", "answers 400 less those to clients that gave up before their request ran")
-	r.Tally = &Tally{Of: []Count{sglangFinished, sglangAborted, sglangWhole}, Step: func(rose []float64) float64 {
-		ran := rose[1] - sglangGood(rose[1], rose[2], rose[3])
-		return rose[0] - max(0, rose[2]-ran)
+	whole := sglangWhole
+	whole.Optional = true
+	r.Tally = &Tally{Of: []Count{sglangFinished, sglangAborted, whole, sglangStreams, sglangWholeStreams}, Step: func(rose []float64) float64 {
+		partial := rose[1] - rose[3]
+		if rose[4] > 0 {
+			partial = rose[4] - rose[5] // a stream that is left while it runs has no such answer
+		}
+		return rose[0] - (rose[2] - min(rose[2], max(0, partial)))
 	}}
 	return r
 }

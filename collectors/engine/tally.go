@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -18,6 +19,8 @@ type Tally struct {
 	// Step returns by how much the tally rises, from how much each of the counts rose, that of the row's own source first.
 	// What is below zero is a debt: it is taken off the next steps, until debtLasts.
 	Step func(rose []float64) float64
+	// Splits says that other tallies split the same source: each counts a part of it.
+	Splits bool
 }
 
 // Count selects what a Tally reads as one number: of a histogram, how often it observed.
@@ -40,7 +43,8 @@ type tally struct {
 	place  int
 }
 
-// summand is a number that a count adds up, with what it is remembered by.
+// summand is a number that a count adds up, with what it is remembered by: the count, as two may add up the same number, and
+// the series.
 type summand struct {
 	term
 	key string
@@ -70,9 +74,9 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	}
 	for i := range all {
 		e := &all[i]
-		t := tally{Tally: r.Tally, key: c.text(r.From+" "+r.To.Name, e.out), counts: [][]summand{summands(byOut[e.out])}, place: len(c.plan.used)}
-		for _, of := range others {
-			t.counts = append(t.counts, summands(slices.DeleteFunc(slices.Clone(of), func(o entry) bool { return !compatible(o.out, e.out) })))
+		t := tally{Tally: r.Tally, key: c.text(r.From+" "+r.To.Name, e.out), counts: [][]summand{summands(r.From, r.Where, byOut[e.out])}, place: len(c.plan.used)}
+		for i, of := range others {
+			t.counts = append(t.counts, summands(r.Tally.Of[i].From, r.Tally.Of[i].Where, slices.DeleteFunc(slices.Clone(of), func(o entry) bool { return !compatible(o.out, e.out) })))
 		}
 		for _, of := range slices.Concat(t.counts...) {
 			c.use(of.term, metrics.Counter)
@@ -84,11 +88,11 @@ func (c *compiler) tally(d *Dialect, r *Row, own []entry, defaults map[string]st
 	return all, nil
 }
 
-// summands returns the numbers that entries hold.
-func summands(entries []entry) (all []summand) {
+// summands returns the numbers that entries of a count hold.
+func summands(from string, where []*labels.Matcher, entries []entry) (all []summand) {
 	for _, t := range terms(entries) {
 		i := slices.IndexFunc(entries, func(e entry) bool { return e.sample.index == t[0] })
-		all = append(all, summand{t, entries[i].sample.labels.String()})
+		all = append(all, summand{t, fmt.Sprint(from, where, entries[i].sample.labels)})
 	}
 	return all
 }
