@@ -152,7 +152,6 @@ func harmful(opt Options, e promql.Expr) promql.Expr {
 	}
 	usual := promql.Le(waiting(causeWindow, 0), times(2, waiting(hour, dayBack)))
 	from := opt.source()
-	return promql.And(e, promql.Or(
-		both(from.burning(RawWindow), promql.Ge(from.recordedBad(), promql.Num(slo.MinBadEvents-0.5))),
-		promql.Unless(promql.CountBy(modelLabels, promql.Vector(metrics.EngineInfo)), promql.Or(from.burnRate(RawWindow), usual), onModel)), onModel)
+	suffers := both(from.burning(RawWindow), promql.Ge(from.recordedBad(), promql.Num(slo.MinBadEvents-0.5)))
+	return promql.Unless(e, promql.Unless(promql.Or(from.burnRate(RawWindow), usual), suffers, onModel), onModel)
 }
