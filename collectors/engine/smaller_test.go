@@ -116,3 +116,27 @@ func TestQueueOfDynamoWorker(t *testing.T) {
 	body := strings.Replace(readPage(t, "dynamo/worker-v1.6.0-mocker.prom"), "dynamo_work_handler_queue_depth 0", "dynamo_work_handler_queue_depth 31", 1)
 	parse(t, mapped(t, body)).want(t, `llm_engine_requests_waiting`, 31)
 }
+
+// TestFamiliesWithoutSeries: Python's client declares a family with labels when it is made, and writes its first series with the
+// first value. An engine that has served nothing is up all the same, and what it lacks is not missed.
+func TestFamiliesWithoutSeries(t *testing.T) {
+	var declared strings.Builder
+	for line := range strings.Lines(readPage(t, "vllm/v0.4.3-v0.prom")) {
+		if strings.HasPrefix(line, "# ") || strings.HasPrefix(line, "python_info") {
+			declared.WriteString(line)
+		}
+	}
+	e := serve(t, declared.String()+"# TYPE python_info gauge\npython_info{version=\"3.10\"} 1\n")
+	e.documents["/v1/models"] = `{"data": [{"id": "qwen3-32b", "owned_by": "vllm"}]}`
+	c := collectorFor(t, []TargetConfig{{URL: e.URL}})
+	s := parse(t, exposition(t, c))
+	s.want(t, `llm_engine_up{runtime="vllm"}`, 1)
+	s.want(t, `llm_engine_info{runtime="vllm",model_name="qwen3-32b"}`, 1)
+	s.want(t, `llm_engine_source_missing_total`)
+	s.want(t, `llm_engine_requests_running`)
+	e.show(readPage(t, "vllm/v0.4.3-v0.prom"))
+	parse(t, exposition(t, c)).want(t, `llm_engine_requests_running`, 25)
+	if up := parse(t, mapped(t, "# TYPE node_load1 gauge\n")).get(t, `llm_engine_up`); len(up) != 1 || up[0] != 0 {
+		t.Errorf("a page that declares no engine's family is up: %v", up)
+	}
+}
