@@ -140,3 +140,20 @@ func TestFamiliesWithoutSeries(t *testing.T) {
 		t.Errorf("a page that declares no engine's family is up: %v", up)
 	}
 }
+
+// TestQueueOfSMG: what its scheduler of priorities holds back or refuses is on no engine's page.
+func TestQueueOfSMG(t *testing.T) {
+	s := page(t, "smg/v1.9.0-48-scheduler.prom")
+	s.want(t, `llm_engine_requests_waiting{role="gateway"}`, 15)
+	s.want(t, `llm_engine_queue_time_seconds_count`) // a summary says no share of requests
+	s.want(t, `llm_gateway_rejections_total{reason="capacity",priority="bulk"}`, 8)
+	s.want(t, `llm_gateway_rejections_total{reason="timeout",priority="bulk"}`, 3)
+}
+
+// TestQueueOfLMDeploy: requests also wait in the API server, for a free handle.
+func TestQueueOfLMDeploy(t *testing.T) {
+	page(t, "lmdeploy/v0.14.0.prom").want(t, `llm_engine_requests_waiting{dp_rank="0"}`, 10)
+	page(t, "lmdeploy/v0.14.0.prom").want(t, `llm_engine_requests_waiting{dp_rank="1"}`, 6)
+	below := strings.Replace(readPage(t, "lmdeploy/v0.14.0.prom"), `lmdeploy:num_api_requests_waiting{engine="0",model_name="internlm3-70b"} 2.0`, `lmdeploy:num_api_requests_waiting{engine="0",model_name="internlm3-70b"} -1.0`, 1)
+	parse(t, mapped(t, below)).want(t, `llm_engine_requests_waiting{dp_rank="0"}`, 8)
+}
