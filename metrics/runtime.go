@@ -20,6 +20,7 @@ const (
 	TEI          Runtime = "tei" // text-embeddings-inference
 	Xinference   Runtime = "xinference"
 	Ollama       Runtime = "ollama"
+	MAX          Runtime = "modular_max"
 )
 
 // Services that keep or move KV cache for engines, on pages of their own.

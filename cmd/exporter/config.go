@@ -120,6 +120,7 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 			return c, fmt.Errorf("cannot read the configuration: %w", err)
 		}
 	}
+	at := byFlag{file, len(cfg.Targets), len(cfg.Probes)}
 	for _, url := range o.targets {
 		cfg.Targets = append(cfg.Targets, engine.TargetConfig{URL: url})
 	}
@@ -131,6 +132,9 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 	}
 	if extraProbe.engines {
 		cfg.Probes = append(cfg.Probes, probe.Config{Engines: true})
+	}
+	if len(cfg.Probes) > 0 && extraProbe.interval < probe.MinInterval {
+		return c, fmt.Errorf("--probe.interval: %s is too often for a probe: at least %s", extraProbe.interval, probe.MinInterval)
 	}
 	if cfg.Objectives == nil && o.role == roleNode {
 		cfg.Objectives = slo.Defaults()
@@ -146,7 +150,39 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 	if err == nil {
 		c.probes, err = probe.Compile(cfg.Probes, extraProbe.interval, userAgent())
 	}
-	return c, file.At(err)
+	return c, at.name(err)
+}
+
+// byFlag tells mistakes of the command line from those of the file: what its flags add stands behind what the file lists.
+type byFlag struct {
+	file            *configfile.File
+	targets, probes int // in the file
+}
+
+// name returns the error with the line of the file, or the flag, that it is about.
+func (b byFlag) name(err error) error {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		var all []error
+		for _, one := range several.Unwrap() {
+			all = append(all, b.name(one))
+		}
+		return errors.Join(all...)
+	}
+	var at *configfile.Error
+	if errors.As(err, &at) {
+		var i int
+		var field string
+		if n, _ := fmt.Sscanf(at.Path, "targets[%d].%s", &i, &field); n > 0 && i >= b.targets {
+			return fmt.Errorf("--engine.target: %w", at.Err)
+		}
+		if n, _ := fmt.Sscanf(at.Path, "probes[%d].%s", &i, &field); n > 0 && i >= b.probes {
+			if field == "model" {
+				return fmt.Errorf("--probe.model: %w", at.Err)
+			}
+			return fmt.Errorf("--probe.target: %w", at.Err)
+		}
+	}
+	return b.file.At(err)
 }
 
 // checkObjectives completes the objectives, and refuses objectives and maintenance that cannot work. It logs where it

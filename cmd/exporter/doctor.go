@@ -67,7 +67,7 @@ func parseDoctorFlags(args []string) (o doctorOptions, err error) {
 	}
 	switch {
 	case err != nil:
-		return o, fmt.Errorf("%w (see exporter doctor --help)", err)
+		return o, fmt.Errorf("%w (see exporter doctor --help)", named(app, args, err))
 	case o.here && o.exporter != "":
 		return o, errors.New("--exporter asks a running exporter, and flags of the exporter look at this node: give one or the other")
 	}

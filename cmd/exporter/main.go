@@ -92,9 +92,10 @@ func parseFlags(args []string) (o options, err error) {
 	app.Version(version.Print("llm-node-exporter"))
 	o.addFlags(app)
 	if _, err := app.Parse(args); err != nil {
-		return o, fmt.Errorf("%w (see --help)", err)
+		return o, fmt.Errorf("%w (see --help)", named(app, args, err))
 	}
-	return o.ofRole(), nil
+	o = o.ofRole()
+	return o, o.check()
 }
 
 // addFlags adds the flags of the server.

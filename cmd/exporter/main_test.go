@@ -339,6 +339,37 @@ func TestConfigurationErrors(t *testing.T) {
 			}
 		})
 	}
+	file := filepath.Join(t.TempDir(), "exporter.yml")
+	if err := os.WriteFile(file, []byte("targets:\n- url: http://a:1\nprobes:\n- url: http://a:1\n  model: m\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{ // the last one is wrong: no list of the file has it
+		{"--engine.target=ftp://h"},
+		{"--probe.model=m", "--probe.target=ftp://h"},
+		{"--probe.engines", "--probe.interval=1s"},
+		{"--probe.interval=0s"},
+		{"--probe.target=http://h:1", "--probe.model=m", "--probe.target=http://h:1/v1"},
+	} {
+		wrong := flags[len(flags)-1]
+		if strings.Contains(wrong, "/v1") {
+			flags = flags[1:]
+		}
+		err := run(t.Context(), append([]string{"--config.check", "--config.file=" + file}, flags...), io.Discard)
+		name, _, _ := strings.Cut(wrong, "=")
+		if err == nil || !strings.Contains(err.Error(), name+": ") || strings.Contains(err.Error(), "exporter.yml") || strings.Contains(err.Error(), "s[") {
+			t.Errorf("%s: %v", flags, err)
+		}
+	}
+	for _, wrong := range []string{"--role=x", "--discovery=x", "--gpu.interval=x", "--gpu.interval=0s", "--gpu.deadline=-1s", "--gpu.restart-after=-1s", "--web.max-requests=many",
+		"--web.max-requests=-1", "--web.telemetry-path=metrics", "--web.telemetry-path=/", "--web.telemetry-path=/engines", "--web.telemetry-path=/{x}"} {
+		name, _, _ := strings.Cut(wrong, "=")
+		if err := run(t.Context(), []string{"--config.check", "--log.level=info", wrong}, io.Discard); err == nil || !strings.HasPrefix(err.Error(), name+": ") {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+	if err := run(t.Context(), []string{"--config.check", "--gpu.interval", "soon"}, io.Discard); err == nil || !strings.HasPrefix(err.Error(), "--gpu.interval: ") {
+		t.Errorf("a flag and its value apart: %v", err)
+	}
 	if err := run(t.Context(), []string{"--config.check", "--config.file=/does/not/exist"}, io.Discard); err == nil {
 		t.Error("a missing file is accepted")
 	}

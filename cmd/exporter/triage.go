@@ -51,7 +51,9 @@ func parseTriage(args []string, out io.Writer) (o triageOptions, asked bool, err
 	if asked {
 		return o, true, nil
 	}
-	if err == nil && o.apart < 5*time.Second {
+	if err != nil {
+		err = named(app, args, err)
+	} else if o.apart < 5*time.Second {
 		err = fmt.Errorf("--for=%s is too short: rates need 5s or more", o.apart)
 	}
 	return o, false, err

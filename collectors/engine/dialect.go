@@ -75,6 +75,8 @@ type Dialect struct {
 	// ReadyBeside lists families that came with the release of Ready or later: a page that has one of them, and no series of
 	// Ready, says that no worker is there.
 	ReadyBeside []string
+	// Members names a family with a series for each worker, whether Ready counts it or not: a page that has it lacks no worker.
+	Members string
 	// Serves lists families that name only models which the server serves, for gateways and frontends: see known.
 	Serves []Shown
 	// Rows holds the table.

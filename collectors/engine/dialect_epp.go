@@ -18,6 +18,8 @@ var epp = Dialect{
 		"inference_pool_average_kv_cache_utilization"),
 	Labels:  eppLabels,
 	Role:    metrics.GatewayRole,
+	Ready:   "inference_pool_ready_pods",
+	Members: eppMembers,
 	Serves:  []Shown{{Family: "inference_objective_output_tokens", Label: "model_name"}, {Family: "inference_model_output_tokens", Label: "model_name"}},
 	Rows:    eppRows,
 	Missing: others(noSource, eppRows),
@@ -30,10 +32,16 @@ var llmdRouter = Dialect{
 	Recognise: anyOf("llm_d_epp_request_total", "llm_d_epp_ready_endpoints", "llm_d_epp_average_kv_cache_utilization"),
 	Labels:    eppLabels,
 	Role:      metrics.GatewayRole,
+	Ready:     "llm_d_epp_ready_endpoints",
+	Members:   eppMembers,
 	Serves:    []Shown{{Family: "llm_d_epp_request_output_tokens", Label: "model_name"}},
 	Rows:      llmdRouterRows,
 	Missing:   others(noSource, llmdRouterRows),
 }
+
+// eppMembers has a series for each endpoint of the pool. The ready ones are those whose numbers are fresh: requests reach the
+// others, too, so that only a pool without endpoints is an outage.
+const eppMembers = "inference_pool_per_pod_queue_size"
 
 var eppLabels = []Carry{
 	{From: "model_name", To: metrics.LabelModel}, // as the client asked; where the name is rewritten, the next one stands
@@ -42,8 +50,10 @@ var eppLabels = []Carry{
 
 var eppRows = slices.Concat(
 	eppRequests("inference_objective_", "running_requests", "input_tokens", "output_tokens"),
+	eppCached("inference_objective_prompt_cached_tokens", "inference_objective_input_tokens"),
 	eppRequests("inference_model_", "running_requests", "input_tokens", "output_tokens"),
 	eppQueue("inference_extension_flow_control_"),
+	[]Row{eppUnplaced("inference_extension_")},
 )
 
 var llmdRouterRows = slices.Concat(
@@ -55,6 +65,7 @@ var llmdRouterRows = slices.Concat(
 			Absent: noStream, Quality: metrics.Approximate, Why: "between chunks of the answer's body"},
 	},
 	eppRequests("llm_d_epp_", "request_running", "request_input_tokens", "request_output_tokens"),
+	eppCached("llm_d_epp_request_cached_tokens", "llm_d_epp_request_input_tokens"),
 	eppQueue("llm_d_epp_flow_control_"),
 	[]Row{
 		{To: metrics.Requests, From: "llm_d_epp_flow_control_requests_total", Is: Counter, Where: eppRefused, Failures: SinceAnswer, Plus: true,
@@ -70,6 +81,7 @@ var llmdRouterRows = slices.Concat(
 					"EvictedTTL":          string(metrics.RejectedTimeout),
 				}, string(metrics.RejectedOther))},
 			}},
+		eppUnplaced("llm_d_epp_"),
 	},
 )
 
@@ -118,4 +130,20 @@ func eppQueue(prefix string) []Row {
 		{To: metrics.RequestsWaiting, From: prefix + "queue_size", Is: Gauge, Absent: eppFlowControl},
 		{To: metrics.QueueTime, From: prefix + "request_queue_duration_seconds", Is: Histogram, Where: is("outcome", "Dispatched"), Absent: eppFlowControl},
 	}
+}
+
+// eppCached returns the rows about prompt tokens that engines found in their caches.
+func eppCached(cached, input string) []Row {
+	const ofUsage = "of answers that say their usage"
+	return []Row{
+		{To: metrics.PrefixCacheQueryTokens, From: cached, With: []string{input}, Is: Histogram, Fold: histogramSumOf(input),
+			Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage + ": all their prompt tokens"},
+		{To: metrics.PrefixCacheHitTokens, From: cached, Is: Histogram, Part: partSum, Absent: noUsage, Quality: metrics.Approximate, Why: ofUsage},
+	}
+}
+
+// eppUnplaced returns the row about requests for which scheduling found no endpoint. Flow control refuses others before that.
+func eppUnplaced(prefix string) Row {
+	return Row{To: metrics.GatewayRejections, From: prefix + "scheduler_attempts_total", Is: Counter, Where: is("status", "failure"), Plus: true,
+		Carry: []Carry{{From: "target_model_name", To: metrics.LabelModel}}, Set: rejected(metrics.NoEndpoint), Absent: "no request was refused"}
 }

@@ -35,6 +35,8 @@ var lmdeploy = Dialect{
 		{To: metrics.RequestPromptTokens, From: "lmdeploy:request_prompt_tokens", Is: Histogram, Since: "0.9.2"},
 		{To: metrics.RequestGenerationTokens, From: "lmdeploy:request_generation_tokens", Is: Histogram, Since: "0.9.2"},
 		{To: metrics.RequestsRunning, From: "lmdeploy:num_requests_running", Is: Gauge, Since: "0.9.2"},
+		{To: metrics.RequestsWaiting, From: "lmdeploy:num_requests_waiting", With: []string{apiWaiting}, Is: Gauge, Since: "0.12.1", Fold: waitingAnywhere,
+			Quality: metrics.Derived, Why: "in the engine's queue and, in the API server, for a free handle"},
 		{To: metrics.RequestsWaiting, From: "lmdeploy:num_requests_waiting", Is: Gauge, Since: "0.9.2"},
 		{To: metrics.KVCacheUsage, From: "lmdeploy:gpu_cache_usage_perc", Is: Gauge, Since: "0.9.2"},
 		{To: metrics.PromptTokens, From: "lmdeploy:prompt_tokens_total", Is: Counter, Since: "0.9.2"},
@@ -76,4 +78,14 @@ var lmdeployOutcomes = Outcomes{
 	"HANDLER_NOT_EXIST":     metrics.OutcomeError,
 	"OUT_OF_MEMORY":         metrics.OutcomeError,
 	"NO_QUEUE":              metrics.OutcomeError,
+}
+
+const apiWaiting = "lmdeploy:num_api_requests_waiting"
+
+// waitingAnywhere adds up what waits in the API server and in the engine. The former is a difference, which may be below zero for a
+// moment.
+func waitingAnywhere(in []Member) (float64, bool) {
+	engine, ok := sumOf("lmdeploy:num_requests_waiting")(in)
+	api, _ := sumOf(apiWaiting)(in)
+	return engine + max(0, api), ok
 }

@@ -83,10 +83,10 @@ var istio = Dialect{
 	Role:      metrics.GatewayRole,
 	Sidecar:   true,
 	Rows:      istioRows,
-	Missing:   others(noSource, istioRows),
+	Missing:   reasons(higressLacks, others(noSource, istioRows)),
 }
 
-var istioRows = slices.Concat(istioSide("source"), istioSide("destination"))
+var istioRows = slices.Concat(istioSide("source"), istioSide("destination"), higressRows)
 
 func istioSide(reporter string) []Row {
 	service := Carry{From: "destination_service_name", To: metrics.LabelRoute}
@@ -119,7 +119,7 @@ var envoy = Dialect{
 	Role:      metrics.GatewayRole,
 	Sidecar:   true,
 	Rows:      envoyRows,
-	Missing:   others(noSource, envoyRows),
+	Missing:   reasons(higressLacks, others(noSource, envoyRows)),
 }
 
 var (
@@ -145,4 +145,22 @@ var envoyRows = slices.Concat(
 		{To: metrics.GatewayRejections, From: "envoy_cluster_ratelimit_over_limit", Is: Counter, Set: rejected(metrics.RateLimited), Carry: []Carry{envoyCluster}, Plus: true,
 			Absent: "no global rate limit"},
 	},
+	higressRows,
 )
+
+// higressRows hold what the ai-statistics plugin of Higress, which is an Envoy, adds to its page. Of its durations there are
+// only sums and counts, which say no quantile.
+var higressRows = []Row{
+	{To: metrics.PromptTokens, From: higressPrefix + "input_token", Is: Counter, Carry: higressLabels, Absent: noHigress},
+	{To: metrics.GenerationTokens, From: higressPrefix + "output_token", Is: Counter, Counted: metrics.CountedEnd, Carry: higressLabels, Absent: noHigress},
+}
+
+const (
+	higressPrefix = "route_upstream_model_consumer_metric_"
+	noHigress     = "only Higress counts tokens, by its ai-statistics plugin"
+)
+
+var higressLabels = []Carry{{From: "ai_model", To: metrics.LabelModel, Map: without("unknown")}}
+
+// higressLacks says why the first token of Higress is not there.
+var higressLacks = lacks("Higress adds up milliseconds, from which no quantile follows; other Envoys do not know tokens", []*metrics.Family{metrics.TimeToFirstToken})

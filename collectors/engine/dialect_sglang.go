@@ -23,6 +23,7 @@ var sglang = Dialect{
 	EngineTypes: []string{"sglang"},
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},
+		{From: "name", To: metrics.LabelModel}, // in the first days of its metrics, at 0.3.5
 		{From: "dp_rank", To: metrics.LabelDPRank},
 		{From: "engine_type", To: metrics.LabelRole, Map: values(map[string]string{"prefill": "prefill", "decode": "decode"}, "")},
 	},
@@ -47,6 +48,7 @@ var sglang = Dialect{
 		{To: metrics.TimeToFirstToken, From: "sglang:time_to_first_token_seconds", Is: Histogram, Where: is("is_streaming", ""),
 			Absent: "no request yet, or a prefill engine", Quality: metrics.Approximate, Why: "before 0.5.17: answers that are not streamed count with their whole duration"},
 		{To: metrics.InterTokenLatency, From: "sglang:inter_token_latency_seconds", Is: Histogram, Since: "0.4.3.post3", Absent: noDecode},
+		{To: metrics.TimePerOutputToken, From: sglangWhole.From, Is: Histogram, Where: is("is_streaming", "True", "true"), Since: "0.5.22", Absent: "no streamed answer of two tokens or more yet"},
 		{To: metrics.TimePerOutputToken, From: "sglang:time_per_output_token_seconds", Is: Histogram, Until: "0.4.4.post3", Absent: noDecode,
 			Quality: metrics.Approximate, Why: "the running mean of a request, observed with each chunk"},
 		{To: metrics.RequestDuration, From: "sglang:e2e_request_latency_seconds", Is: Histogram, Absent: noFinish},
@@ -58,7 +60,13 @@ var sglang = Dialect{
 		{To: metrics.RequestGenerationTokens, From: "sglang:generation_tokens_histogram", Is: Histogram, Since: "0.4.6.post4", Absent: "needs --collect-tokens-histogram before 0.5.17"},
 
 		{To: metrics.RequestsRunning, From: "sglang:num_running_reqs", Is: Gauge},
+		{To: metrics.RequestsRunning, From: "sglang:num_requests_running", Is: Gauge, Until: "0.3.5"},
 		{To: metrics.RequestsWaiting, From: "sglang:num_queue_reqs", Is: Gauge},
+		{To: metrics.RequestsWaiting, From: "sglang:num_requests_waiting", Is: Gauge, Until: "0.3.5"},
+		// From 0.5.11 on, token_usage is the fullest of the pools: that of full attention, of sliding windows and of Mamba's
+		// states. Before, it left out Mamba's.
+		{To: metrics.KVCacheUsage, From: "sglang:token_usage", With: []string{"sglang:mamba_usage"}, Is: Gauge, Since: "0.5.4.post3", Until: "0.5.10.post1", Fold: most,
+			Quality: metrics.Derived, Why: "the fuller of the KV cache and the pool of Mamba's states"},
 		{To: metrics.KVCacheUsage, From: "sglang:token_usage", Is: Gauge},
 		{To: metrics.KVCacheCapacity, From: "sglang:max_total_num_tokens", Is: Gauge, Since: "0.5.6"},
 		{To: metrics.MaxModelLen, From: "sglang:context_len", Is: Gauge, Since: "0.5.11"},

@@ -25,6 +25,7 @@ var smgRows = []Row{
 	{To: metrics.TimePerOutputToken, From: "smg_router_tpot_seconds", Is: Histogram, Since: "1.6.0", Absent: smgSummaries},
 	{To: metrics.RequestsRunning, From: "smg_worker_requests_active", Is: Gauge, Absent: noRequest,
 		Quality: metrics.Approximate, Why: "requests at all workers, those waiting there included"},
+	{To: metrics.RequestsWaiting, From: "smg_scheduler_queue_depth", Is: Gauge, Absent: smgScheduler},
 	{To: metrics.PromptTokens, From: "smg_router_tokens_total", Is: Counter, Where: is("token_type", "input"), Absent: smgGRPC,
 		Quality: metrics.Approximate, Why: smgGRPC},
 	{To: metrics.GenerationTokens, From: "smg_router_tokens_total", Is: Counter, Where: is("token_type", "output"), Counted: metrics.CountedEnd, Absent: smgGRPC,
@@ -41,10 +42,15 @@ var smgRows = []Row{
 	{To: metrics.GatewayRejections, From: "smg_http_rate_limit_total", Is: Counter, Where: is("result", "rejected"), Set: rejected(metrics.RateLimited), Absent: "no request was refused"},
 	{To: metrics.GatewayRejections, From: "smg_http_responses_total", Is: Counter, Where: append(asks("path"), is("error_code", "no_available_workers")...), Plus: true,
 		Set: rejected(metrics.NoEndpoint), Absent: "no request was refused", Carry: []Carry{{From: "path", To: metrics.LabelRoute}}},
+	{To: metrics.GatewayRejections, From: "smg_scheduler_admit_total", Is: Counter, Where: is("outcome", "rejected_queue_full"), Plus: true,
+		Set: rejected(metrics.RejectedCapacity), Absent: smgScheduler, Carry: []Carry{{From: "class", To: metrics.LabelPriority}}},
+	{To: metrics.GatewayRejections, From: "smg_scheduler_admit_total", Is: Counter, Where: is("outcome", "rejected_queue_timeout"), Plus: true,
+		Set: rejected(metrics.RejectedTimeout), Absent: smgScheduler, Carry: []Carry{{From: "class", To: metrics.LabelPriority}}},
 }
 
 const (
 	smgSummaries = "a summary before 1.6, or no request has finished yet"
+	smgScheduler = "the scheduler of priorities is off, or not in this release"
 	smgGRPC      = "of streams whose workers speak gRPC"
 	smgStreams   = "as the header said: streams that break later are among those that ended well, and up to 0.3 those that clients leave"
 )

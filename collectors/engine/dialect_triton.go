@@ -40,9 +40,9 @@ var tritonTRTLLM = Dialect{
 		// The backend writes its JSON keys into label slots by position, so a missing key shifts all values behind
 		// it. Block counts that do not add up are ignored.
 		{To: metrics.KVCacheUsage, From: trtBlocks, Is: Gauge, Since: "0.7.0", Fold: blocksUsed,
-			Quality: metrics.Derived, Why: "used over max blocks, when used and free add up to max", NoValue: blocksDisagree},
+			Quality: metrics.Derived, Why: "used over max blocks, when used and free add up to max, or to one more or less", NoValue: blocksDisagree},
 		{To: metrics.KVCacheCapacity, From: trtBlocks, Is: Gauge, Since: "0.7.0", Fold: blockTokens,
-			Quality: metrics.Derived, Why: "max blocks times tokens per block, when used and free add up to max", NoValue: blocksDisagree},
+			Quality: metrics.Derived, Why: "max blocks times tokens per block, when used and free add up to max, or to one more or less", NoValue: blocksDisagree},
 		{To: metrics.PromptTokens, From: "nv_llm_input_token_len", Is: Histogram, Since: "0.16.0", Part: partSum,
 			Absent: noRequest, Quality: metrics.Derived, Why: "sum of the histogram"},
 		{To: metrics.GenerationTokens, From: "nv_llm_output_token_len", Is: Histogram, Counted: metrics.CountedEnd, Since: "0.16.0", Part: partSum,
@@ -154,18 +154,21 @@ func activeNotScheduled(in []Member) (float64, bool) {
 	return math.Max(0, active-scheduled), ok1 && ok2
 }
 
-// blocks returns the counts of KV cache blocks if they are consistent.
+// blocks returns the counts of KV cache blocks if they are consistent. TensorRT-LLM may count one block more as used or free
+// than there are (the example of the backend's documentation: 1 used, 6239 free, at most 6239).
 func blocks(in []Member) (used, most float64, ok bool) {
 	const label = "kv_cache_block_type"
 	most, ok1 := labelled(in, label, "max")
 	free, ok2 := labelled(in, label, "free")
 	used, ok3 := labelled(in, label, "used")
-	return used, most, ok1 && ok2 && ok3 && most > 0 && used+free == most
+	fraction, ok4 := labelled(in, label, "fraction") // since 0.18
+	ok = ok1 && ok2 && ok3 && most > 0 && used >= 0 && free >= 0 && math.Abs(used+free-most) <= 1
+	return used, most, ok && (!ok4 || math.Abs(fraction-used/most) < 0.05)
 }
 
 func blocksUsed(in []Member) (float64, bool) {
 	used, most, ok := blocks(in)
-	return used / most, ok
+	return math.Min(1, used/most), ok
 }
 
 func blockTokens(in []Member) (float64, bool) {

@@ -20,7 +20,14 @@ var vllm = Dialect{
 	Recognise: func(p *Page) bool {
 		return p.HasPrefix("vllm:") && !p.HasPrefix("nv_")
 	},
-	Restore:     colon("vllm", "vllm_router_"), // names that vLLM's router itself writes
+	Restore: func(byName map[string]*family) {
+		colon("vllm", "vllm_router_")(byName) // but for names that vLLM's router itself writes
+		for _, f := range byName {            // Aphrodite is vLLM under its own prefix, release by release
+			if rest, ok := strings.CutPrefix(f.name, "aphrodite:"); ok {
+				f.name = "vllm:" + rest
+			}
+		}
+	},
 	EngineTypes: []string{"vllm"},
 	Labels: []Carry{
 		{From: "model_name", To: metrics.LabelModel},
@@ -135,6 +142,7 @@ var vllm = Dialect{
 		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_load_bytes_total", Is: Counter, Since: "0.24", Set: tier(metrics.TierHost, metrics.Fetch), Absent: noOffload},
 		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_store_bytes_total", Is: Counter, Since: "0.24", Set: tier(metrics.TierHost, metrics.Store), Plus: true, Absent: noOffload},
 		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_total_bytes_total", Is: Counter, Since: "0.15", Set: tier(metrics.TierHost), Carry: transferType, Absent: noOffload},
+		{To: metrics.KVTierTransferBytes, From: "vllm:hisparse_host_to_device_bytes_total", Is: Counter, Since: "0.32.0", Set: tier(metrics.TierHost, metrics.Fetch), Plus: true, Absent: noOffload},
 		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_tiering_read_bytes_total", Is: Counter, Since: "0.27", Set: tier("", metrics.Fetch), Carry: secondaryTier, Plus: true, Absent: noOffload},
 		{To: metrics.KVTierTransferBytes, From: "vllm:kv_offload_tiering_write_bytes_total", Is: Counter, Since: "0.27", Set: tier("", metrics.Store), Carry: secondaryTier, Plus: true, Absent: noOffload},
 		{To: metrics.KVTierTransferBytes, From: "vllm:mooncake_store_operation_bytes_total", Is: Counter, Since: "0.22", Where: mooncakeMoves,
@@ -157,13 +165,21 @@ var vllm = Dialect{
 			Set: tier(metrics.TierRemote), Carry: mooncakeOperation, Plus: true, Absent: noOffload},
 		{To: metrics.KVTierFailures, From: "vllm:hf3fs_num_failed_load_total", Is: Counter, Since: "0.20", Set: tier(metrics.TierRemote, metrics.Fetch), Plus: true, Absent: noOffload},
 		{To: metrics.KVTierFailures, From: "vllm:hf3fs_num_failed_save_total", Is: Counter, Since: "0.20", Set: tier(metrics.TierRemote, metrics.Store), Plus: true, Absent: noOffload},
-		{To: metrics.KVTierLookups, From: "vllm:kv_offload_tiering_block_queries_total", Is: Counter, Since: "0.27", Carry: secondaryTier, Absent: noOffload},
-		{To: metrics.KVTierHits, From: "vllm:kv_offload_tiering_block_hits_total", Is: Counter, Since: "0.27", Carry: secondaryTier, Absent: noOffload},
+		{To: metrics.KVTierHitTokens, From: "vllm:prompt_tokens_cached_by_source_total", Is: Counter, Since: "0.32.0", Where: matching(labels.MatchNotEqual, "source", "device"),
+			Carry: hitSource, Fold: aboveZero("vllm:prompt_tokens_cached_by_source_total"), Absent: noOffload, NoValue: noOffload}, // 0 without any tier, too
+		{To: metrics.KVTierLookups, From: "vllm:kv_offload_tiering_chunk_queries_total", Is: Counter, Since: "0.32.0", Carry: secondaryTier, Absent: noOffload},
+		{To: metrics.KVTierLookups, From: "vllm:kv_offload_tiering_block_queries_total", Is: Counter, Since: "0.27", Until: "0.31.x", Carry: secondaryTier, Absent: noOffload},
+		{To: metrics.KVTierHits, From: "vllm:kv_offload_tiering_chunk_hits_total", Is: Counter, Since: "0.32.0", Carry: secondaryTier, Absent: noOffload},
+		{To: metrics.KVTierHits, From: "vllm:kv_offload_tiering_block_hits_total", Is: Counter, Since: "0.27", Until: "0.31.x", Carry: secondaryTier, Absent: noOffload},
 		{To: metrics.KVTierRefused, From: "vllm:kv_offload_allocation_failure_total", Is: Counter, Since: "0.26", Set: tier(metrics.TierHost), Absent: noOffload},
 		{To: metrics.KVTierRefused, From: "vllm:kv_offload_stores_skipped_total", Is: Counter, Since: "0.24", Set: tier(metrics.TierHost), Absent: noOffload,
 			Quality: metrics.Approximate, Why: "with a store_threshold of 2 or more, first sightings are among them"},
+		{To: metrics.KVTierRefused, From: "vllm:kv_offload_tiering_backpressure_stores_dropped_total", Is: Counter, Since: "0.32.0", Carry: secondaryTier, Plus: true, Absent: noOffload},
+		{To: metrics.KVTierRefused, From: "vllm:simple_kv_offload_save_outcomes_total", Is: Counter, Since: "0.32.0", Where: is("outcome", "dropped_cpu_full"),
+			Set: tier(metrics.TierHost), Plus: true, Absent: noOffload},
 		// Not the fill level of the tier: vLLM has had no gauge for that since V0.
 		{To: metrics.KVTierPinned, From: "vllm:kv_offload_cpu_cache_usage_perc", Is: Gauge, Since: "0.24", Set: tier(metrics.TierHost), Absent: noOffload},
+		{To: metrics.KVTierPinned, From: "vllm:hisparse_host_cache_usage_perc", Is: Gauge, Since: "0.32.0", Set: tier(metrics.TierHost), Absent: noOffload},
 		{To: metrics.KVTierUsage, From: "vllm:cpu_cache_usage_perc", Is: Gauge, Since: "0.2.3", Until: "0.9.0", Set: tier(metrics.TierHost), Absent: "V0 only"},
 		{To: metrics.KVTierCapacityTokens, From: "vllm:kv_offload_config_info", Is: Gauge, Since: "0.31", Set: tier(metrics.TierHost), Absent: noOffload,
 			Fold: labelProduct("cpu_capacity_tokens_at_max_len"), Quality: metrics.Approximate, Why: "from a label: the most that fit, with requests of the longest length"},
@@ -196,7 +212,7 @@ var vllm = Dialect{
 	},
 	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/v1/models"},
 	Missing: reasons(
-		lacks("lookups are counted in blocks of a size that is not said", []*metrics.Family{metrics.KVTierQueryTokens, metrics.KVTierHitTokens}),
+		lacks("lookups are counted in blocks of a size that is not said", []*metrics.Family{metrics.KVTierQueryTokens}),
 		lacks("transfers are counted in bytes", []*metrics.Family{metrics.KVTierTransferTokens, metrics.KVTierTransferBlocks})),
 	Identify: openAI,
 }
@@ -252,6 +268,13 @@ var secondaryTier = []Carry{{From: "tier", To: metrics.LabelTier, Map: func(s st
 	}
 	return string(metrics.TierStorage)
 }}}
+
+// hitSource maps where cached prompt tokens came from. What vLLM does not know lies in storage of some kind.
+var hitSource = []Carry{{From: "source", To: metrics.LabelTier, Map: values(map[string]string{
+	"host": string(metrics.TierHost),
+	"disk": string(metrics.TierDisk),
+	"p2p":  string(metrics.TierRemote),
+}, string(metrics.TierStorage))}}
 
 // Operations of the Mooncake store that move KV cache; the others look up keys.
 var (

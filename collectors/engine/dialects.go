@@ -17,6 +17,7 @@ var builtin = []*Dialect{
 	&lmdeploy,
 	&nim,
 	&lightllm,
+	&modularMAX,
 	&xinference,
 	&ollama,
 	&dynamoFrontend,

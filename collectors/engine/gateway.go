@@ -19,10 +19,11 @@ const (
 	noUsage  = "no answer has said its usage yet"
 )
 
-// Concerns reports whether a quantity can be asked of the dialect's servers: what only gateways report is not missing
-// on an engine's page.
+// Concerns reports whether a quantity can be asked of the dialect's servers: what gateways report is not missing on the page
+// of an engine or a frontend, and is there where a row reads it.
 func (d *Dialect) Concerns(f *metrics.Family) bool {
-	return IsQuantity(f) && (f.Owner != metrics.Gateway || d.Role == metrics.GatewayRole)
+	return IsQuantity(f) && (f.Owner != metrics.Gateway || d.Role == metrics.GatewayRole ||
+		slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To == f }))
 }
 
 // modelPaths matches the paths at which clients ask models for something. Whoever looks up metrics, health or models, or
@@ -128,7 +129,7 @@ func (c *compiler) known(d *Dialect) {
 	c.served = all
 }
 
-// workers finds what tells whether a frontend has workers. Without any, Dynamo's leaves out what says that a model is ready,
+// workers finds what tells whether a frontend or a gateway has workers. Without any, Dynamo's leaves out what says that a model is ready,
 // and keeps the rest of what it said about the model; one that has not had a worker yet names no model at all. Releases
 // that do not say whether a model is ready name those whose workers have registered.
 func (c *compiler) workers(d *Dialect) {
@@ -141,7 +142,8 @@ func (c *compiler) workers(d *Dialect) {
 			c.plan.workers = append(c.plan.workers, s.index)
 		}
 	}
-	c.plan.needsWorkers = c.target.ready || len(c.served) == 0 || slices.ContainsFunc(d.ReadyBeside, c.page.Has)
+	silent := d.Role == metrics.FrontendRole && (len(c.served) == 0 || slices.ContainsFunc(d.ReadyBeside, c.page.Has))
+	c.plan.needsWorkers = (c.target.ready || silent) && (d.Members == "" || !c.page.Has(d.Members))
 }
 
 // provesModel reports whether what the row reads shows that an engine has worked for a model.

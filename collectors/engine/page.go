@@ -40,6 +40,7 @@ type Page struct {
 	values     []float64   // by index of the series on the page
 	timestamps bool        // some series has a timestamp
 	duplicates []duplicate // series that appear twice on the page
+	announced  []*family   // their types are declared, and they have no series yet
 }
 
 type duplicate struct {
@@ -225,22 +226,43 @@ func parsePage(body []byte, contentType string, limits Limits) (*Page, error) {
 	for name, f := range byName {
 		adoptSumAndCount(byName, name, f)
 	}
+	for name, kind := range kinds {
+		if byName[name] == nil {
+			byName[name] = &family{name: name, kind: kind}
+		}
+	}
 	for _, d := range builtin {
 		if d.Restore != nil {
 			d.Restore(byName)
 		}
 	}
 	for _, f := range byName {
-		if len(f.samples) == 0 {
-			continue
-		}
-		key := familyKey(f.name)
-		page.families[key] = append(page.families[key], f)
-		if i := strings.IndexAny(f.name, ":_"); i >= 0 {
-			page.prefixes[f.name[:i+1]] = true
+		switch {
+		case len(f.samples) > 0:
+			page.add(f)
+		case f.kind != "":
+			page.announced = append(page.announced, f)
 		}
 	}
 	return page, nil
+}
+
+func (p *Page) add(f *family) {
+	key := familyKey(f.name)
+	p.families[key] = append(p.families[key], f)
+	if i := strings.IndexAny(f.name, ":_"); i >= 0 {
+		p.prefixes[f.name[:i+1]] = true
+	}
+}
+
+// promised returns the page as far as it has no series yet: Python's client declares a family with labels when it is made, and
+// writes a series with the first value.
+func (p *Page) promised() *Page {
+	page := &Page{families: map[string][]*family{}, prefixes: map[string]bool{}}
+	for _, f := range p.announced {
+		page.add(f)
+	}
+	return page
 }
 
 // adoptSumAndCount completes a histogram of a page that declares no types: its buckets were recognised by their le

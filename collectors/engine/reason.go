@@ -57,7 +57,7 @@ var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonDisabled, "The engine serves, but its metrics are switched off.", remedies(reasonDisabled)},
 	{reasonNotMetrics, "The answer is a web page or another document.", "Is the path right, or does a login page stand before the engine?"},
 	{reasonJSON, "A JSON list of iteration statistics, which is emptied by reading it.", remedies(reasonJSON)},
-	{reasonNoWorker, "The page is a frontend's, and no worker is behind it: every request to it fails.", "Look at its workers and at how it finds them. Its own log names the last one that left."},
+	{reasonNoWorker, "The page is that of a frontend or an endpoint picker, and no worker is behind it: every request to it fails.", "Look at its workers and at how it finds them: its own log names the last one that left, its pool selects their labels."},
 	{reasonNotLoaded, "The engine answers, `llm_engine_up` is 1, and it holds no model, or not the one that is asked for: the next request loads it.", "Nothing: a scrape never loads a model. If requests fail, look at the engine's log."},
 	{reasonParse, "The page breaks the Prometheus text format.", "The log names the line. An engine bug, or a proxy that cuts pages."},
 	{reasonDuplicate, "One series is on the page twice with different values possible.", "Two engines share one metrics directory, or a proxy joins their pages."},

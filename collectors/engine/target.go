@@ -313,14 +313,16 @@ func (t *target) recognise(ctx context.Context, path string, page *Page) ([]*Dia
 	if b := bystanderOf(page, true); b != nil {
 		return nil, b.err()
 	}
-	var found []*Dialect
-	for _, d := range t.dialects {
-		if d.speaks(page) {
-			found = append(found, d)
+	for _, p := range []*Page{page, page.promised()} { // before its first request, an engine's page may have no series of it
+		var found []*Dialect
+		for _, d := range t.dialects {
+			if d.speaks(p) {
+				found = append(found, d)
+			}
 		}
-	}
-	if found = ownPage(found); len(found) > 0 {
-		return t.supplemented(found), nil
+		if found = ownPage(found); len(found) > 0 {
+			return t.supplemented(found), nil
+		}
 	}
 	if len(page.values) == 0 {
 		for _, d := range t.dialects {

@@ -80,11 +80,11 @@ func (r *Recipients) selects(o engine.Offer) bool {
 	return true
 }
 
-// Defaults of a configuration.
+// Defaults of a configuration, and MinInterval, which users must not go below: probes are requests.
 const (
 	DefaultInterval = time.Minute
 	defaultTimeout  = 10 * time.Second
-	minInterval     = 10 * time.Second
+	MinInterval     = 10 * time.Second
 	confirmAfter    = 10 * time.Second
 	defaultTokens   = 8
 	maxPromptWords  = 100_000
@@ -183,8 +183,8 @@ func compileAt(path string, cfg Config, at engine.Offer, interval time.Duration,
 		return nil, wrong(path+".url", "a request has no query: name the model under model")
 	case cfg.Model == "":
 		return nil, wrong(path+".model", "name the model as clients do: curl %s/v1/models lists them", strings.TrimSuffix(cfg.URL, "/"))
-	case p.interval < minInterval:
-		return nil, wrong(path+".interval", "%s is too often for a probe: at least %s", p.interval, minInterval)
+	case p.interval < MinInterval:
+		return nil, wrong(path+".interval", "%s is too often for a probe: at least %s", p.interval, MinInterval)
 	case p.timeout < 0:
 		return nil, wrong(path+".timeout", "must not be negative")
 	case cfg.PromptWords < words(question) || cfg.PromptWords > maxPromptWords:

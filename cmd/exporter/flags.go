@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+)
+
+// named returns an error of parsing with the flag that it is about, which kingpin leaves out of errors about values. It parses each
+// flag by itself: whoever calls it gives up.
+func named(app *kingpin.Application, args []string, err error) error {
+	for i, arg := range args {
+		flag, _, whole := strings.Cut(arg, "=")
+		if !strings.HasPrefix(flag, "--") || strings.Contains(err.Error(), flag) {
+			continue
+		}
+		end := i + 1
+		if !whole && end < len(args) {
+			end++
+		}
+		if _, alone := app.Parse(args[i:end]); alone != nil && alone.Error() == err.Error() {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
+	}
+	return err
+}
+
+var pathOfMetrics = regexp.MustCompile(`^(/[\w.~-]+)+/?$`)
+
+// check refuses values that the server cannot work with.
+func (o options) check() error {
+	taken := []string{"/engines", "/verdict", "/-/healthy", "/-/ready", "/runbooks/"}
+	for _, f := range []struct {
+		name  string
+		wrong bool
+		why   string
+	}{
+		{"web.telemetry-path", !pathOfMetrics.MatchString(o.server.metricsPath), "write a path such as /metrics"},
+		{"web.telemetry-path", slices.Contains(taken, o.server.metricsPath), "the exporter serves something else there"},
+		{"web.max-requests", o.server.maxRequests < 0, "must not be negative"},
+		{"gpu.interval", o.gpus.enabled && o.gpus.Interval <= 0, "must be more than 0"},
+		{"gpu.deadline", o.gpus.enabled && o.gpus.Deadline <= 0, "must be more than 0"},
+		{"gpu.restart-after", o.gpus.RestartAfter < 0, "must not be negative"},
+	} {
+		if f.wrong {
+			return errors.New("--" + f.name + ": " + f.why)
+		}
+	}
+	return nil
+}

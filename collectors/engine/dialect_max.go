@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"strings"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// modularMAX reads Modular's MAX, which serves its page at a port of its own (8001). Only the family about loaded pipelines
+// names a model.
+var modularMAX = Dialect{
+	Runtime:   metrics.MAX,
+	Source:    "modular max/python/max/serve/telemetry/metrics.py, serve/router/openai_routes.py, exported by OpenTelemetry for Python",
+	Recognise: prefix("maxserve_"),
+	Restore:   nameMAX,
+	Labels:    []Carry{{From: "model", To: metrics.LabelModel}},
+	Rows: []Row{
+		{To: metrics.TimeToFirstToken, From: "maxserve_time_to_first_token_milliseconds", Is: Histogram, Scale: Millis, Absent: noRequest},
+		{To: metrics.InterTokenLatency, From: "maxserve_itl_milliseconds", Is: Histogram, Scale: Millis, Absent: noDecode},
+		{To: metrics.TimePerOutputToken, From: "maxserve_time_per_output_token_milliseconds", Is: Histogram, Scale: Millis, Absent: noDecode},
+		{To: metrics.RequestDuration, From: "maxserve_request_time_milliseconds", Is: Histogram, Where: asks("path"), Scale: Millis, Absent: noFinish},
+		{To: metrics.RequestPromptTokens, From: "maxserve_input_tokens_per_request_tokens", Is: Histogram, Absent: noFinish},
+		{To: metrics.RequestGenerationTokens, From: "maxserve_output_tokens_per_request_tokens", Is: Histogram, Absent: noFinish},
+		{To: metrics.RequestsRunning, From: "maxserve_num_requests_running", Is: Gauge, Absent: noRequest,
+			Quality: metrics.Approximate, Why: "HTTP requests in progress, those waiting included"},
+		{To: metrics.RequestsWaiting, From: "maxserve_num_requests_queued", Is: Gauge, Absent: noRequest},
+		{To: metrics.RequestsWaiting, From: "maxserve_num_requests_awaiting_admission", Is: Gauge, Plus: true, Absent: "not in early releases, or no request yet"},
+		{To: metrics.KVCacheUsage, From: "maxserve_cache_num_used_blocks", With: []string{"maxserve_cache_num_total_blocks"}, Is: Gauge, Absent: noRequest,
+			Fold: ratio("maxserve_cache_num_used_blocks", "maxserve_cache_num_total_blocks"), Quality: metrics.Derived, Why: "used over all blocks"},
+		{To: metrics.PromptTokens, From: "maxserve_num_input_tokens_total", Is: Counter, Absent: noFinish},
+		{To: metrics.GenerationTokens, From: "maxserve_num_output_tokens_total", Is: Counter, Counted: metrics.CountedEnd, Absent: noFinish},
+		{To: metrics.Requests, From: "maxserve_request_count_total", Is: Counter, Where: asks("path"), Failures: SinceAnswer, Absent: noFinish,
+			Carry: []Carry{{From: "code", To: metrics.LabelOutcome, Map: codeOutcome}}, Quality: metrics.Approximate, Why: "as the HTTP status said"},
+		{To: metrics.Preemptions, From: "maxserve_cache_preemption_count_total", Is: Counter, Absent: "no request was preempted"},
+		{To: metrics.PrefixCacheQueryTokens, From: "maxserve_cache_hits_tokens_total", With: []string{"maxserve_cache_misses_tokens_total"}, Is: Counter, Absent: noPrefill,
+			Fold: sum("maxserve_cache_hits_tokens_total", "maxserve_cache_misses_tokens_total"), Quality: metrics.Derived, Why: "hits and misses"},
+		{To: metrics.PrefixCacheHitTokens, From: "maxserve_cache_hits_tokens_total", Is: Counter, Absent: noPrefill},
+		{To: metrics.EngineLoadTime, From: "maxserve_model_load_time_milliseconds", Is: Histogram, Part: partSum, Where: is("component", ""), Scale: Millis,
+			Absent: notLoaded, Quality: metrics.Derived, Why: "sum of a histogram that is filled once per start"},
+	},
+}
+
+// nameMAX gives every series the model of the only pipeline that was loaded.
+func nameMAX(byName map[string]*family) {
+	const label = "model"
+	model, several := "", false
+	if loaded := byName["maxserve_pipeline_load_total"]; loaded != nil {
+		for _, s := range loaded.samples {
+			several = several || model != "" && s.labels.Get(label) != model
+			model = s.labels.Get(label)
+		}
+	}
+	if model == "" || several {
+		return
+	}
+	for name, f := range byName {
+		if strings.HasPrefix(name, "maxserve_") {
+			for i := range f.samples {
+				f.samples[i].labels = labels.NewBuilder(f.samples[i].labels).Set(label, model).Labels()
+			}
+		}
+	}
+}
