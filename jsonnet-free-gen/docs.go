@@ -36,8 +36,8 @@ var groups = []struct {
 }
 
 // stability states what users may rely on.
-const stability = `A **stable** metric keeps its name, type, labels and meaning within a major version. It may gain label values, and series where an engine
-begins to report it. An **experimental** one, marked so in the tables, may change in a minor version; the changelog says how.
+const stability = `A **stable** metric keeps its name, type, labels and meaning within a major version. It may gain label values, series where an engine
+begins to report it, and, if it is an info metric, labels. An **experimental** one, marked so in the tables, may change in a minor version; the changelog says how.
 
 A stable metric that has to go is first deprecated: its help text names the replacement, the changelog lists it under Deprecated, and both are served
 for at least two minor versions and six months. Only the next major version removes it. Recorded series belong to the rules of the same version: alerts

@@ -16,6 +16,7 @@ const (
 	LabelOrder   = "order"   // position among suspects, or among facts
 	LabelUnit    = "unit"    // unit of a suspect's strength or a fact's value: count, decimal, times, ratio, seconds, on, none
 	LabelSays    = "says"    // a suspect or a fact in words
+	LabelLever   = "lever"   // what helps soonest against a suspect, in words
 )
 
 // ModelSLOLabels identify one objective for one model: the level at which budgets burn and people are paged. cluster
@@ -30,7 +31,7 @@ var modelSLOPeriod = slices.Concat(ModelSLOLabels, with(LabelPeriod))
 var (
 	RecordedInfo = recorded(Never, "model:llm_slo_info:max",
 		"An objective on a model, as the exporters that count its events have it, with the labels from its configuration that the rules know. Always 1.",
-		ModelSLOLabels, with(LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
+		ModelSLOLabels, with(LabelSignal, LabelBad, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
 	RecordedObjective = recorded(Max, "model:llm_slo_objective:ratio",
 		"Share of events that must be good, as the exporters that count them have it.", ModelSLOLabels)
 	RecordedPeriod = recorded(Max, "model:llm_slo_period:seconds",
@@ -99,7 +100,7 @@ var (
 	ShardPeriod = recorded(Max, "shard:llm_slo_period_seconds:max",
 		"Period of an objective, as this shard's exporters have it.", ModelSLOLabels)
 	ShardInfo = recorded(Never, "shard:llm_slo_info:max",
-		"An objective on a model, as this shard's exporters have it. Always 1.", ModelSLOLabels, with(LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
+		"An objective on a model, as this shard's exporters have it. Always 1.", ModelSLOLabels, with(LabelSignal, LabelBad, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
 )
 
 var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO, LabelGPUUUID, LabelClue)

@@ -6,6 +6,7 @@ const (
 	LabelThreshold = "threshold" // bucket bound that separates good from bad, in seconds
 	LabelKind      = "kind"      // which of several related values
 	LabelSignal    = "signal"    // subject of an objective, one of the signals of package slo
+	LabelBad       = "bad"       // what a bad event of an objective is, in words
 	LabelRunbook   = "runbook"   // address of an objective's own runbook
 	LabelDashboard = "dashboard" // address of an objective's own dashboard
 	LabelOrigin    = "origin"    // default for an objective that nobody declared, absent for one from the configuration
@@ -29,8 +30,8 @@ var (
 	SLOPeriod = SLO.gauge(Never, "llm_slo_period_seconds",
 		"Period over which an objective must hold.", with(LabelSLO))
 	SLOInfo = SLO.info("llm_slo_info",
-		"An objective, always 1. signal is what it is about, period its period as written in recorded series, severity the most that it may ask of people, origin is default where nobody declared it. It also carries the labels from its configuration.",
-		with(LabelSLO, LabelSignal, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard, LabelOrigin))
+		"An objective, always 1. signal is what it is about, bad what a bad event is in words, period its period as written in recorded series, severity the most that it may ask of people, origin is default where nobody declared it. It also carries the labels from its configuration.",
+		with(LabelSLO, LabelSignal, LabelBad, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard, LabelOrigin))
 	SLOMayBeAbsent = SLO.gauge(Never, "llm_slo_may_be_absent",
 		"Whether the models that an objective counts on may be without an engine (1), such as those that scale to zero. Then their absence pages nobody.", with(LabelSLO))
 	SLOCounted = SLO.gauge(Never, "llm_slo_counted",

@@ -143,29 +143,31 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	return rules
 }
 
-// NotificationTemplate returns a template that reads well on a phone: what, where and how bad; then where to look
-// first and eight lines of evidence, none longer than 240 characters; then two links, to the dashboard and to the
-// runbook. It uses only annotations and labels that all our alerts have. Names that engines chose stand as text: they
-// make no link and call nobody.
+// NotificationTemplate returns a template that reads well on a phone: what users feel, and since when; where to look first,
+// and what to do; then a few lines of evidence and two links, to the runbook and to the dashboard. Of further alerts of the
+// incident it names four. It uses only annotations and labels that all our alerts have. Names that engines chose stand as
+// text: they make no link and call nobody.
 func (s Style) NotificationTemplate() string { return s.text(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}
 
 {{ define "llm.title" -}}
 {{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
-{{ range $i, $a := $about }}{{ if eq $i 0 }}{{ template "llm.plain" $a.Annotations.summary }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
+{{ range $i, $a := $about }}{{ if eq $i 0 }}{{ template "llm.plain" $a.Annotations.summary }}{{ if eq $a.Status "firing" }}, since {{ $a.StartsAt.Format "15:04 MST" }}{{ end }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
 {{- end }}
 
 {{ define "llm.text" -}}
-{{ range .Alerts.Firing -}}
+{{ $more := 0 }}{{ range $i, $a := .Alerts.Firing }}{{ if eq $i 0 -}}
 {{ template "llm.plain" .Annotations.summary }}
 {{ template "llm.plain" .Annotations.description }}
-{{ with .Annotations.split }}
-{{ template "llm.plain" (. | reReplaceAll "(?m)^(.{240}).+$" "$1…" | reReplaceAll "^((?:Look first at.*\n)?(?:.*\n){8})(?s:.+)" "$1") }}{{ end }}
+{{ with .Annotations.split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^(.{300}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]*…$" " …" | reReplaceAll "^((?:.*\n){6})(?s:.+)" "$1") }}{{ end -}}
 Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.cluster }}, cluster {{ . }}{{ end }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}{{ with .Labels.instance }}, node {{ . }}{{ end }}
+Do: {{ .Annotations.runbook_url }}
 {{ with .Annotations.dashboard_url }}Look: {{ . }}
-{{ end }}Do: {{ .Annotations.runbook_url }}
-
+{{ end }}{{ else if lt $i 5 -}}
+Also: {{ template "llm.plain" .Annotations.summary }}
+{{ else }}{{ $more = $i }}{{ end }}{{ end -}}
+{{ if $more }}And {{ len (slice .Alerts.Firing 5) }} more.
 {{ end -}}
 {{ range .Alerts.Resolved -}}
 Resolved {{ .EndsAt.Format "15:04 MST" }}: {{ template "llm.plain" .Annotations.summary }}

@@ -50,14 +50,14 @@ func budgetGroup(opt Options) Group {
 // modelPeriod adds the objective's period to modelSLO.
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
-// exhaustion returns the seconds until the budget is spent at the burn rate of the last hour. The recorded budget
+// exhaustion returns the seconds until the budget is spent at the burn rate of the last minutes. The recorded budget
 // hardly moves within a RateWindow, but the burn rate does, and pages show the result: so it belongs to the burn
 // group, which runs every minute.
 func exhaustion() promql.Expr {
 	remaining := promql.Over("last_over_time", promql.Vector(metrics.RecordedBudgetRemaining), budgetLookback)
 	perObjective := promql.On(modelSLO...).ManyToOne()
 	left := promql.Mul(promql.Call("clamp_min", remaining, promql.Num(0)), remembered(metrics.RecordedPeriod), perObjective)
-	return promql.Div(left, promql.Gt(promql.Vector(burn(RawWindow)), promql.Num(0)), perObjective)
+	return promql.Div(left, promql.Gt(promql.Vector(burn(RateWindow)), promql.Num(0)), perObjective)
 }
 
 // tile returns the exact gain of an event counter since the previous tile: from the last value before that tile's end

@@ -111,7 +111,7 @@ const (
 const formatted = `{{ $v := humanize .Value }}{{ if lt .Value 1.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
 	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage .Value }}` +
 	`{{ else if eq $u "seconds" }}{{ $v = humanizeDuration .Value }}{{ else if eq $u "decimal" }}{{ $v = printf "%.2f" .Value }}` +
-	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ else if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
+	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ end }}{{ $v = reReplaceAll "(\\d\\d)\\.\\d+" "$1" $v | reReplaceAll "(\\.\\d)\\d+([kMGT])" "$1$2" | reReplaceAll "^(\\S+ \\S+) .+" "$1" }}{{ if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
 
 // FactText returns the Prometheus template that prints the value of a recorded fact, the dot, in its unit.
 func FactText() string { return formatted + "{{ $v }}" }
@@ -121,7 +121,7 @@ func FactText() string { return formatted + "{{ $v }}" }
 type Fact struct {
 	// Name holds the value of the label fact.
 	Name string
-	// Line numbers the line of the page that shows it.
+	// Line numbers the line of the page that shows it; 0 if none does.
 	Line int
 	// Unit says how the value is printed.
 	Unit Unit
@@ -142,51 +142,51 @@ func facts() []Fact {
 	served := promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
 	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))
 	return []Fact{
-		{"queue_share", 2, Share, "Queue share of TTFT, requests that ended", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow)},
-		{"arrivals", 2, Decimal, "Requests arriving per second", recently(arrivals)},
-		{"computed", 2, Decimal, "Tokens computed per second", recently(func(w time.Duration) promql.Expr { return computed(w, 0) })},
-		{"computed_before", 2, Decimal, "Tokens computed per second, the day before", computed(day, hour)},
-		{"waiting", 2, Count, "Requests waiting", perModel(promql.Vector(metrics.RequestsWaiting))},
-		{"running", 2, Count, "Requests running per replica", batch(modelLabels, recentWindow, 0)},
-		{"running_before", 2, Count, "Requests running per replica the day before", batch(modelLabels, day, hour)},
-		{"kv_usage", 2, Share, "KV cache in use, fullest replica", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage))},
+		{"queue_share", unprinted, Share, "Queue share of TTFT, requests that ended", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow)},
+		{"arrivals", load, Decimal, "Requests arriving per second", recently(arrivals)},
+		{"computed", unprinted, Decimal, "Tokens computed per second", recently(func(w time.Duration) promql.Expr { return computed(w, 0) })},
+		{"computed_before", unprinted, Decimal, "Tokens computed per second, the day before", computed(day, hour)},
+		{"waiting", load, Count, "Requests waiting", perModel(promql.Vector(metrics.RequestsWaiting))},
+		{"running", changes, Count, "Requests running per replica", batch(modelLabels, recentWindow, 0)},
+		{"running_before", changes, Count, "the day before", batch(modelLabels, day, hour)},
+		{"kv_usage", load, Share, "KV cache in use, fullest replica", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage))},
 
-		{"prompt_tokens", 3, Count, "Prompt tokens per request", recently(func(w time.Duration) promql.Expr {
+		{"prompt_tokens", changes, Count, "Prompt tokens per request", recently(func(w time.Duration) promql.Expr {
 			return perFirstToken(metrics.PromptTokens, metrics.RequestPromptTokens, w, 0)
 		})},
-		{"prompt_tokens_before", 3, Count, "Prompt tokens per request of the day before",
+		{"prompt_tokens_before", changes, Count, "the day before",
 			perFirstToken(metrics.PromptTokens, metrics.RequestPromptTokens, day, hour)},
-		{"output_tokens", 3, Count, "Output tokens per request", recently(func(w time.Duration) promql.Expr {
+		{"output_tokens", changes, Count, "Output tokens per request", recently(func(w time.Duration) promql.Expr {
 			return perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, w, 0)
 		})},
-		{"output_tokens_before", 3, Count, "Output tokens per request of the day before",
+		{"output_tokens_before", changes, Count, "the day before",
 			perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, day, hour)},
-		{"prefix_hits", 3, Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) })},
-		{"prefix_hits_before", 3, Share, "Prefix cache hits of the day before", hitRatio(modelLabels, day, hour)},
-		{"draft_tokens", 3, Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) })},
-		{"draft_tokens_before", 3, Share, "Draft tokens accepted the day before", accepted(modelLabels, day, hour)},
-		{"token_time", 3, Seconds, "Time between tokens", recently(func(w time.Duration) promql.Expr { return tokenTime(w, 0) })},
-		{"token_time_before", 3, Seconds, "Time between tokens of the day before", tokenTime(day, hour)},
-		{"aborted", 3, Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0)},
-		{"aborted_before", 3, Share, "Requests given up the day before", aborted(modelLabels, day, hour)},
+		{"prefix_hits", changes, Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) })},
+		{"prefix_hits_before", changes, Share, "the day before", hitRatio(modelLabels, day, hour)},
+		{"draft_tokens", changes, Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) })},
+		{"draft_tokens_before", changes, Share, "the day before", accepted(modelLabels, day, hour)},
+		{"token_time", changes, Seconds, "Time between tokens", recently(func(w time.Duration) promql.Expr { return tokenTime(w, 0) })},
+		{"token_time_before", changes, Seconds, "the day before", tokenTime(day, hour)},
+		{"aborted", changes, Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0)},
+		{"aborted_before", changes, Share, "the day before", aborted(modelLabels, day, hour)},
 
-		{"preemptions", 4, Count, "Preemptions per minute", minutely(metrics.Preemptions)},
-		{"kv_transfers_failed", 4, Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures)},
-		{"gateway_failed", 4, Share, "Requests failed at the gateway", failing(modelLabels, pageWindow, gatewayRole())},
-		{"gateway_refused", 4, Share, "Refused there without asking an engine", ofGatewayRequests(metrics.GatewayRejections)},
-		{"gateway_retries", 4, Decimal, "Retries there per request", ofGatewayRequests(metrics.GatewayRetries)},
+		{"preemptions", changes, Count, "Preemptions per minute", minutely(metrics.Preemptions)},
+		{"kv_transfers_failed", changes, Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures)},
+		{"gateway_failed", changes, Share, "Requests failed at the gateway", failing(modelLabels, pageWindow, gatewayRole())},
+		{"gateway_refused", changes, Share, "Refused there without asking an engine", ofGatewayRequests(metrics.GatewayRejections)},
+		{"gateway_retries", changes, Decimal, "Retries there per request", ofGatewayRequests(metrics.GatewayRetries)},
 
-		{"ttft_p95", 5, Seconds, "TTFT p95", p95ByVersion(metrics.TimeToFirstToken)},
-		{"itl_p95", 5, Seconds, "ITL p95", p95ByVersion(metrics.InterTokenLatency)},
-		{"failed", 5, Share, "Requests failed", failedByVersion()},
-		{"slowest_replica", 5, Seconds, "Slowest replica, mean TTFT", promql.TopK(1, modelLabels, mean(metrics.TimeToFirstToken, replicaLabels, pageWindow))},
+		{"ttft_p95", load, Seconds, "TTFT p95", p95ByVersion(metrics.TimeToFirstToken)},
+		{"itl_p95", load, Seconds, "ITL p95", p95ByVersion(metrics.InterTokenLatency)},
+		{"failed", load, Share, "Requests failed", failedByVersion()},
+		{"slowest_replica", unprinted, Seconds, "Slowest replica, mean TTFT", promql.TopK(1, modelLabels, mean(metrics.TimeToFirstToken, replicaLabels, pageWindow))},
 
-		{"versions", 6, On, "Engine versions in the last 6h", promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), served)},
-		{"restarts", 6, Count, "Restarts in the last 6h", above(promql.Sum(modelLabels, promql.Mul(promql.Max(replicaLabels, served), restarts, promql.On(pageLabels...).ManyToOne())), 0)},
+		{"versions", changes, On, "Engine versions in the last 6h", promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), served)},
+		{"restarts", changes, Count, "Restarts in the last 6h", above(promql.Sum(modelLabels, promql.Mul(promql.Max(replicaLabels, served), restarts, promql.On(pageLabels...).ManyToOne())), 0)},
 
-		{"gpus_throttled", 7, Share, "Throttled GPUs (share of time)", servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason),
+		{"gpus_throttled", changes, Share, "Throttled GPUs (share of time)", servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason),
 			above(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, HarmfulReasons)), pageWindow), 0.01)), metrics.LabelReason)},
-		{"xids", 7, Bare, "XIDs in the last hour", servedBy(promql.Sum(append(onGPULabels(), metrics.LabelXID),
+		{"xids", changes, Bare, "XIDs in the last hour", servedBy(promql.Sum(append(onGPULabels(), metrics.LabelXID),
 			above(promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), 0)), metrics.LabelXID)},
 	}
 }
@@ -202,14 +202,11 @@ func objectiveFacts() []Fact {
 		return promql.Max([]string{label}, promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Ne(label, ""))...))
 	}
 	return []Fact{
-		{"burn_5m", 1, Rate, "Burn rate over 5m", promql.Vector(burn(RateWindow), own...)},
-		{"burn_1h", 1, Rate, "Burn rate over 1h", promql.Vector(burn(RawWindow), own...)},
-		{"budget_left", 1, Share, "Budget left", ofPeriod(metrics.RecordedBudgetRemaining, metrics.LabelPeriod)},
-		{"history", 1, Seconds, "recorded of it", ofPeriod(metrics.RecordedHistory)},
-		{"budget_gone", 1, Seconds, "Budget gone in", ofPeriod(metrics.RecordedExhaustion)},
-		{"runbook", 8, Bare, "Runbook of this objective", ofObjective(metrics.LabelRunbook)},
-		{"dashboard", 8, Bare, "Dashboard of this objective", ofObjective(metrics.LabelDashboard)},
-		{"alerts", 8, Bare, "Also firing for this model", promql.CountBy([]string{"alertname"}, promql.Vector(metrics.Alerts,
+		{"budget_left", budget, Share, "Budget left", ofPeriod(metrics.RecordedBudgetRemaining, metrics.LabelPeriod)},
+		{"budget_gone", budget, Seconds, "gone at this rate in", ofPeriod(metrics.RecordedExhaustion)},
+		{"runbook", further, Bare, "Runbook of this objective", ofObjective(metrics.LabelRunbook)},
+		{"dashboard", further, Bare, "Dashboard of this objective", ofObjective(metrics.LabelDashboard)},
+		{"alerts", further, Bare, "Also firing for this model", promql.CountBy([]string{"alertname"}, promql.Vector(metrics.Alerts,
 			sameModel(promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, string(Symptom)))...))},
 	}
 }
@@ -258,16 +255,37 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 	return groups
 }
 
-// factsQuery returns all facts about an alert's objective and model.
+// factsQuery returns what a page says of its objective and model: what is left of the budget, the load, how late tokens
+// are, and what differs from the day before by half or more. The rest is on the dashboard.
 func factsQuery() promql.Expr {
-	all := []promql.Expr{promql.Vector(metrics.RecordedEvidence, sameModel()...)}
-	for i, f := range objectiveFacts() {
-		place := "0" + strconv.Itoa(i)
-		if f.Line > 1 {
-			place = "9" + strconv.Itoa(i)
+	var paired, alone []string
+	for _, f := range facts() {
+		switch {
+		case f.Line != changes || f.before():
+		case slices.ContainsFunc(facts(), func(o Fact) bool { return o.Name == f.Name+"_before" }):
+			paired = append(paired, f.Name)
+		default:
+			alone = append(alone, f.Name)
 		}
-		e := f.Query
-		labels := f.labels(place)
+	}
+	of := func(names ...string) promql.Expr {
+		return promql.Vector(metrics.RecordedEvidence, sameModel(promql.Either(metrics.LabelFact, strings.Join(names, "|")))...)
+	}
+	suffixed := func(e promql.Expr, to, from string) promql.Expr {
+		return promql.Call("label_replace", e, promql.Str(metrics.LabelFact), promql.Str(to), promql.Str(metrics.LabelFact), promql.Str(from))
+	}
+	onFact := promql.On(metrics.LabelFact)
+	now, before := of(paired...), of(strings.Join(paired, "_before|")+"_before")
+	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, suffixed(before, "${1}", "(.+)_before"), onFact))), 0.4)
+	all := []promql.Expr{
+		promql.Vector(metrics.RecordedEvidence, sameModel(promql.Eq(metrics.LabelLine, strconv.Itoa(load)), promql.Ne(metrics.LabelFact, "failed"))...),
+		above(of("failed"), 0.001),
+		promql.And(now, moved, onFact),
+		promql.And(before, suffixed(moved, "${1}_before", "(.+)"), onFact),
+		promql.Unless(above(of(alone...), 0), promql.Equal(promql.CountBy([]string{metrics.LabelFact}, of("versions")), promql.Num(1)), onFact),
+	}
+	for i, f := range objectiveFacts() {
+		e, labels := f.Query, f.labels(order(i))
 		for _, name := range slices.Sorted(maps.Keys(labels)) {
 			e = labelled(e, name, labels[name])
 		}
@@ -276,14 +294,23 @@ func factsQuery() promql.Expr {
 	return promql.Or(all[0], all[1:]...)
 }
 
-// factLines renders the facts in at most eight lines, those by version in its order.
+// The lines of a page below the suspect.
+const (
+	unprinted = iota
+	budget
+	load
+	changes
+	further
+)
+
+// factLines renders the facts in at most four lines, those by version in its order.
 func factLines(query string) string {
 	var details strings.Builder
 	for _, l := range []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelRunbook, metrics.LabelDashboard, "alertname"} {
 		fmt.Fprintf(&details, "{{ with .Labels.%s }} {{ . }}{{ end }}", l)
 	}
-	return fmt.Sprintf(`{{ $line := "" }}{{ $was := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $f := .Labels.fact }}`+
+	return fmt.Sprintf(`{{ $line := "" }}{{ $was := "" }}{{ range sortByLabel %q (sortByLabel %q (sortByLabel %q (%s))) }}{{ $f := .Labels.fact }}`+
 		`{{ if eq $f $was }},{{ else if eq .Labels.line $line }}; {{ else if $line }}.`+"\n"+`{{ end }}`+
 		`{{ if ne $f $was }}{{ .Labels.says }}:{{ end }}%s%s{{ with $v }} {{ . }}{{ end }}{{ with .Labels.period }} of {{ . }}{{ end }}`+
-		`{{ $line = .Labels.line }}{{ $was = $f }}{{ end }}{{ if $line }}.`+"\n{{ end }}", metrics.LabelOrder, metrics.LabelVersion, query, details.String(), formatted)
+		`{{ $line = .Labels.line }}{{ $was = $f }}{{ end }}{{ if $line }}.`+"\n{{ end }}", metrics.LabelLine, metrics.LabelOrder, metrics.LabelVersion, query, details.String(), formatted)
 }

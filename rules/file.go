@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"regexp"
 	"slices"
@@ -94,7 +95,12 @@ type Annotations struct {
 	Split        string `yaml:"split,omitempty"`
 	RunbookURL   string `yaml:"runbook_url"`
 	DashboardURL string `yaml:"dashboard_url,omitempty"`
+
+	// Plain is what can be said where templates cannot query.
+	Plain plain `yaml:"-"`
 }
+
+type plain struct{ Summary, RunbookURL string }
 
 // NewFile converts groups to a rule file.
 func NewFile(groups []Group, style Style) File {
@@ -151,11 +157,12 @@ func (s Style) alert(a *Alert) FileRule {
 		Keep:   short(a.Keep),
 		Labels: map[string]string{s.Label(SeverityLabel): s.Severities[a.Severity], metrics.LabelBranch: string(a.Branch)},
 		Annotations: &Annotations{
-			Summary:      s.text(a.Summary),
+			Summary:      s.text(cmp.Or(s.title(a), a.Summary)),
 			Description:  s.text(a.Description),
 			Split:        s.text(split.String()),
-			RunbookURL:   s.text(s.Runbook(a.Name, runbookQuery(a)...)),
-			DashboardURL: s.text(s.dashboard(a.Dashboard)),
+			RunbookURL:   s.text(s.runbook(a)),
+			DashboardURL: s.text(s.dashboard(a)),
+			Plain:        plain{s.text(a.Summary), s.text(s.Runbook(a.Name, runbookQuery(a)...))},
 		},
 	}
 }
@@ -195,13 +202,18 @@ func (s Style) text(template string) string {
 // dashboardVariables lists the dashboards' template variables that an alert can fill.
 var dashboardVariables = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO, metrics.LabelGPUUUID}
 
-// dashboard returns a link to a dashboard at the time of the alert, with the alert's labels as variables.
-func (s Style) dashboard(d Dashboard) string {
+// dashboard returns a link to a dashboard at the time of the alert, with the alert's labels as variables. An incident is
+// seen best within an hour.
+func (s Style) dashboard(a *Alert) string {
 	if s.DashboardURL == "" {
 		return ""
 	}
+	back := "6h"
+	if a.Severity == slo.Page {
+		back = "1h"
+	}
 	var b strings.Builder
-	b.WriteString(strings.ReplaceAll(s.DashboardURL, "{uid}", string(d)) + "?from=now-6h&to=now")
+	b.WriteString(strings.ReplaceAll(s.DashboardURL, "{uid}", string(a.Dashboard)) + "?from=now-" + back + "&to=now")
 	for _, v := range dashboardVariables {
 		b.WriteString("{{ with $labels." + v + " }}&var-" + v + "={{ . | urlquery }}{{ end }}")
 	}

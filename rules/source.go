@@ -195,7 +195,7 @@ func (s source) recordedBad() promql.Expr {
 
 // infoLabels returns the labels of an objective that rules read.
 func infoLabels(opt Options) []string {
-	return append([]string{metrics.LabelSignal, metrics.LabelPeriod, metrics.LabelSeverity, metrics.LabelRunbook, metrics.LabelDashboard}, opt.ObjectiveLabels...)
+	return append([]string{metrics.LabelSignal, metrics.LabelBad, metrics.LabelPeriod, metrics.LabelSeverity, metrics.LabelRunbook, metrics.LabelDashboard}, opt.ObjectiveLabels...)
 }
 
 // shardGroup records what the global tier reads: one series per model and objective for every raw window, however

@@ -14,7 +14,7 @@ var (
 		Keep:        3 * minute, // between rare requests, an increase is empty for a scrape or two
 		Scope:       []string{metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO},
 		Summary:     "{{ $labels.slo }} of {{ $labels.model_name }} burns its error budget {{ $value | humanize }}x too fast",
-		Description: "Users notice now. Start with what changed, then follow the largest share in the split; the dashboard opens on this model.",
+		Description: "Users notice this now.",
 		Diagnosed:   true,
 		Dashboard:   IncidentDashboard,
 	}
@@ -25,7 +25,7 @@ var (
 		Scope:       []string{metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO},
 		DependsOn:   []Quiet{{FastBurn, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO}}},
 		Summary:     "{{ $labels.slo }} of {{ $labels.model_name }} will miss its objective: burning {{ $value | humanize }}x too fast",
-		Description: "The budget will be gone before the period ends. Not an emergency: find the cause in working hours, before it becomes one.",
+		Description: "Not an emergency. Find the cause in working hours, before it becomes one.",
 		Diagnosed:   true,
 		Dashboard:   SLODashboard,
 	}

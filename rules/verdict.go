@@ -7,6 +7,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -16,7 +17,7 @@ func suspectGroups() []Group {
 	var records []Record
 	for i, c := range Clues() {
 		labels := map[string]string{metrics.LabelBranch: string(c.Branch), metrics.LabelClue: c.Name, metrics.LabelRunbook: c.Runbook, metrics.LabelOrder: order(i),
-			metrics.LabelUnit: string(c.Unit), metrics.LabelSays: c.Says}
+			metrics.LabelUnit: string(c.Unit), metrics.LabelSays: c.Says, metrics.LabelLever: runbooks.FirstLever(c.Runbook)}
 		if c.Delays != "" {
 			labels[metrics.LabelDelays] = string(c.Delays)
 		}
@@ -48,10 +49,39 @@ func verdictQuery() promql.Expr {
 			promql.And(own(gatewayRole()), enginesDoWell, promql.On()), promql.On()))
 }
 
+// title says what users feel of an alert's objective, against the promise, and empty for an alert that is about no
+// objective.
+func (s Style) title(a *Alert) string {
+	if !a.Diagnosed {
+		return ""
+	}
+	window := RateWindow
+	if a.Severity < slo.Page {
+		window = RawWindow
+	}
+	own := same(modelSLO...)
+	percent := func(e promql.Expr) string {
+		return "{{ range " + queryTemplate(s.query(times(100, e))) + ` }}{{ if lt .Value 10.0 }}{{ printf "%.2g" .Value }}{{ else }}{{ printf "%.0f" .Value }}{{ end }}%{{ end }}`
+	}
+	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
+	return `{{ $bad := printf "events of %s are bad" $labels.slo }}{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...))) +
+		` }}{{ $bad = .Labels.bad }}{{ end }}{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}{{ $labels.model_name }}{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
+		percent(promql.Mul(promql.Vector(burn(window), own...), allowed)) + ` of {{ $bad }} (promise: at most ` + percent(allowed) + `)`
+}
+
+// runbook returns the address of an alert's runbook: where the model has a suspect, that of the first.
+func (s Style) runbook(a *Alert) string {
+	if !a.Diagnosed {
+		return s.Runbook(a.Name, runbookQuery(a)...)
+	}
+	return fmt.Sprintf(`{{ $page := %q }}{{ with %s }}{{ with first (sortByLabel %q .) }}{{ $page = .Labels.runbook }}{{ end }}{{ end }}`,
+		a.Name, queryTemplate(s.query(verdictQuery())), metrics.LabelOrder) + s.Runbook("{{ $page }}", runbookQuery(a)...)
+}
+
 // verdict renders the first line of a page: the first suspect in order, or nothing. The series carries the words,
 // which keeps the template small: Prometheus parses it for each alert and evaluation.
 func verdict(query string) string {
-	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\n{{ end }}{{ end }}",
+	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\nDo first, {{ .Labels.lever }}.\n{{ end }}{{ end }}",
 		query, metrics.LabelOrder, SuspectText())
 }
 

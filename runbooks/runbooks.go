@@ -91,6 +91,25 @@ func Levers(page []byte, labels map[string]string) []string {
 	return levers
 }
 
+// soonest matches the first sentence of the first lever of a page, with how soon it acts.
+var soonest = regexp.MustCompile(`(?m)^(?:\* )?\*\*([A-Z][^*]*)\*\*((?:[^.;\x60]|\.\S|\x60[^\x60]*\x60|\n)*)`)
+
+// FirstLever returns in one sentence what the page of a name says to do soonest, and how soon that acts: "at once: cap output
+// tokens at the gateway".
+func FirstLever(name string) string {
+	page, err := Page(name)
+	if err != nil {
+		return ""
+	}
+	m := soonest.FindStringSubmatch(LeversOf(page))
+	if m == nil {
+		return ""
+	}
+	text := namedLink.ReplaceAllString(m[1]+m[2], "$1")
+	text = strings.Join(strings.Fields(strings.NewReplacer("`", "", "\"", "").Replace(text)), " ")
+	return strings.ToLower(text[:1]) + text[1:]
+}
+
 // Address leads from the exporter's root to a page, with labels for its commands.
 func Address(name string, labels map[string]string) string {
 	return strings.TrimSuffix("runbooks/"+name+"?"+harmlessLabels(query(labels)).Encode(), "?")

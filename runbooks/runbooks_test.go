@@ -244,7 +244,7 @@ func TestAlertsFillTheirPagesIn(t *testing.T) {
 					}
 				}
 			}
-			u, err := url.Parse(r.Annotations.RunbookURL)
+			u, err := url.Parse(r.Annotations.Plain.RunbookURL)
 			if err != nil {
 				t.Fatal(err)
 			}

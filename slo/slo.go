@@ -172,6 +172,34 @@ func (o Objective) Judge(outcome metrics.Outcome) (event, bad bool) {
 	return Judge(outcome)
 }
 
+// Miss says in words what a bad event is: "requests fail", "first tokens take longer than 10s".
+func (o Objective) Miss() string {
+	of := ""
+	if o.Signal.OfProbes() {
+		of = "synthetic "
+	}
+	switch o.Signal {
+	case TTFT:
+		return "first tokens take longer than " + o.Threshold.String()
+	case ProbeTTFT:
+		return "first tokens of synthetic requests take longer than " + o.Threshold.String()
+	case ITL, ProbeITL:
+		return "gaps between tokens are longer than " + o.Threshold.String()
+	case TPOT:
+		return "answers take longer than " + o.Threshold.String() + " per token"
+	case RequestDuration:
+		return "requests take longer than " + o.Threshold.String()
+	case QueueTime:
+		return "requests wait longer than " + o.Threshold.String()
+	case Availability, ProbeAvailability:
+		if o.CountAborts {
+			return of + "requests fail or are given up"
+		}
+		return of + "requests fail"
+	}
+	return "events of " + o.Name + " are bad"
+}
+
 // Budget returns the share of events that may be bad.
 func (o Objective) Budget() Ratio { return One - o.Target }
 

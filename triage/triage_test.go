@@ -277,7 +277,7 @@ func TestPast(t *testing.T) {
 		t.Errorf("more than half of what it always was is no collapse: %+v", v[0])
 	}
 	v := judge(t, before.page(), after.page(), past)
-	if v[0].Branch != rules.Prefill || v[0].Says != "The prefix cache hits 47.37% of what it usually does" {
+	if v[0].Branch != rules.Prefill || v[0].Says != "The prefix cache hits 47% of what it usually does" {
 		t.Errorf("asked %d times: %+v", asked, v[0])
 	}
 }

@@ -249,7 +249,7 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 		if o.Default {
 			origin = metrics.OriginDefault
 		}
-		info := []metrics.Label{label(metrics.LabelSLO, o.Name), label(metrics.LabelSignal, string(o.Signal)), label(metrics.LabelPeriod, o.Period.String()),
+		info := []metrics.Label{label(metrics.LabelSLO, o.Name), label(metrics.LabelSignal, string(o.Signal)), label(metrics.LabelBad, o.Miss()), label(metrics.LabelPeriod, o.Period.String()),
 			label(metrics.LabelSeverity, o.Severity.String()), label(metrics.LabelRunbook, o.Runbook), label(metrics.LabelDashboard, o.Dashboard), label(metrics.LabelOrigin, origin)}
 		for _, name := range slices.Sorted(maps.Keys(o.Labels)) {
 			info = append(info, label(name, o.Labels[name]))
