@@ -117,6 +117,8 @@ func TestChecksOfPages(t *testing.T) {
 		{"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_missing{pci_bus_id=\"0000:10:00.0\"} 1", []string{"GPU at 0000:10:00.0", "does not list it", "/dev/nvidia*"}},
 		{"llm_gpu_nvml_up{reason=\"\"} 1\nllm_gpu_feature_supported{gpu=\"0\",feature=\"sram_ecc_threshold\",reason=\"no_permission\"} 0", []string{"sram_ecc_threshold", "run the exporter as root"}},
 		{`llm_engine_source_missing_total{server="h:1",metric="llm_engine_requests_running",source="old:name"} 2`, []string{"engine h:1", "llm_engine_requests_running", "old:name", "update the exporter"}},
+		{`llm_engine_unknown_outcome_info{server="h:1",source="vllm:request_success_total{finished_reason=\"brand_new\"}"} 1`,
+			[]string{"engine h:1", `finished_reason="brand_new"`, "neither good nor bad", "update the exporter", "report it"}},
 		{`llm_probe_requests_total{probe="chat",server="h:1",outcome="http_4xx"} 2`, []string{"probe chat of h:1", "http_4xx", "credentials_file"}},
 		{`llm_probe_requests_total{probe="chat",server="h:1",outcome="refused"} 2`, []string{"probe chat of h:1", "refused", "file of its http_config"}},
 	} {

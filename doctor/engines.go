@@ -45,6 +45,11 @@ func checkEngines(p Picture, r *Report) {
 				Remedy:  "compare the engine's flags with those of one that shows it; if it was renamed, update the exporter", Docs: "runbooks/LLMSourceMetricMissing.md"})
 		}
 	}
+	for _, s := range e.of(metrics.UnknownOutcome) {
+		r.add(Finding{Severity: Missing, Subject: subject(s.labels),
+			Problem: "says how requests ended by a value that this exporter does not know: " + s.labels[metrics.LabelSource] + "; they are no events of availability, neither good nor bad",
+			Remedy:  "update the exporter; if its newest release does not know the value either, report it with the engine's version", Docs: "docs/metrics.md"})
+	}
 	for _, engine := range e.pages() {
 		checkSources(p, engine, r)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -123,6 +124,49 @@ func TestGPUsOfEither(t *testing.T) {
 	page := e.await(t, `source="amd"} 1`)
 	if strings.Contains(page, "\nllm_gpu_nvml_up{") || strings.Contains(page, `reason="unreachable"`) {
 		t.Errorf("two sources on\n%s", page)
+	}
+}
+
+// TestKernelLogBesideAPage: a page as source, and one that stands in for NVML, have the XIDs and SXids of the kernel log, with the
+// GPUs' names. Without the log, the page has its own.
+func TestKernelLogBesideAPage(t *testing.T) {
+	dcgm := httptest.NewServer(gpuPage(t, "dcgm-4.8.4-extended.prom", ""))
+	t.Cleanup(dcgm.Close)
+	before := pages
+	pages = []string{"http://127.0.0.1:1", dcgm.URL}
+	defer func() { pages = before }()
+	nvml := "--gpu.nvml-library=" + filepath.Join(t.TempDir(), "none.so")
+	for _, source := range []string{dcgm.URL, "auto"} {
+		kmsg := filepath.Join(t.TempDir(), "kmsg")
+		write := func(seq int, message string) {
+			f, err := os.OpenFile(kmsg, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			fmt.Fprintf(f, "3,%d,1000000,-;%s\n", seq, message)
+		}
+		write(1, "nvidia-nvswitch0: SXid (PCI:0000:c0:00.0): 20034, Fatal, Link 30 LTSSM Fault Up")
+		e := launch(t, "--gpu.source="+source, nvml, "--gpu.kmsg="+kmsg, "--discovery=none")
+		e.await(t, `llm_gpu_source_up{`)
+		e.await(t, `llm_gpu_nvswitch_sxid_last_timestamp_seconds{pci_bus_id="0000:c0:00.0"`)
+		xid := func(n string) string {
+			return `llm_gpu_xid_errors_total{gpu="0",gpu_uuid="GPU-6c0e1f7a-2f0b-4d1c-9a55-0d7c3f1b2a01",pci_bus_id="0000:1b:00.0",severity="page",source="kmsg",xid="79"} ` + n
+		}
+		e.await(t, xid("0"))
+		time.Sleep(time.Second / 2) // the end of the log was seen
+		write(2, "NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.")
+		page := e.await(t, xid("1"))
+		for text, want := range map[string]int{"\nllm_gpu_source_up{": 1, "\n" + `llm_gpu_xid_source_up{source="kmsg"} 1`: 1, `source="dcgm",xid=`: 0,
+			"\n" + `llm_gpu_metric_source_info{metric="llm_gpu_nvswitch_sxid_errors_total",quality="native",source="kernel log"} 1`: 1} {
+			if n := strings.Count(page, text); n != want {
+				t.Errorf("--gpu.source=%s: %d times %s, want %d", source, n, text, want)
+			}
+		}
+		e = launch(t, "--gpu.source="+source, nvml, "--gpu.kmsg=none", "--discovery=none")
+		if page := e.await(t, `source="dcgm",xid="79"} 2`); strings.Contains(page, "llm_gpu_xid_source_up{") {
+			t.Errorf("--gpu.source=%s: without the kernel log, a source of XIDs is on\n%s", source, page)
+		}
 	}
 }
 

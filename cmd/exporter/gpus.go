@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -61,13 +62,13 @@ type either struct {
 }
 
 // last returns what the page last reported, and whether that stands for the GPUs.
-func (e either) last() (series []prometheus.Metric, stands bool) {
-	series, up := e.page.Last()
+func (e either) last() (said page.Snapshot, stands bool) {
+	said, up := e.page.Last()
 	stands = up && e.nvml.Down()
 	if up && !stands { // NVML works again: drop the page
-		series = nil
+		said = page.Snapshot{}
 	}
-	return series, stands
+	return said, stands
 }
 
 func (e either) GPUs() []gpu.Identity {
@@ -80,12 +81,10 @@ func (e either) GPUs() []gpu.Identity {
 // Describe implements prometheus.Collector.
 func (e either) Describe(ch chan<- *prometheus.Desc) { gpu.Describe(ch) }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. The page has the XIDs of the kernel log, which NVML's collector follows.
 func (e either) Collect(ch chan<- prometheus.Metric) {
-	series, stands := e.last()
-	for _, m := range series {
-		ch <- m
-	}
+	said, stands := e.last()
+	said.Collect(ch)
 	if !stands {
 		e.nvml.Collect(ch)
 	}
@@ -94,8 +93,8 @@ func (e either) Collect(ch chan<- prometheus.Metric) {
 // pages lists the addresses that auto tries: those of dcgm-exporter and AMD's device-metrics-exporter.
 var pages = []string{"http://localhost:9400", "http://localhost:5000"}
 
-// newPage builds the collector of a page. The page is read only while needed.
-func (o gpuOptions) newPage(limits engine.Limits, needed func() bool, urls ...string) (*page.Collector, error) {
+// newPage builds the collector of a page. The page is read only while needed, and log follows the kernel log.
+func (o gpuOptions) newPage(limits engine.Limits, needed func() bool, log func() *gpu.KernelLog, urls ...string) (*page.Collector, error) {
 	if len(urls) > 1 && o.sourceHTTP != "" {
 		return nil, errors.New("--gpu.source-http-config goes with --gpu.source=URL: with auto, its credentials would go to whoever has the port")
 	}
@@ -107,7 +106,7 @@ func (o gpuOptions) newPage(limits engine.Limits, needed func() bool, urls ...st
 	for _, url := range urls {
 		targets = append(targets, engine.TargetConfig{URL: url, HTTP: http})
 	}
-	return page.New(page.Options{Logger: o.Logger, Targets: targets, Limits: limits, UserAgent: userAgent(), Needed: needed})
+	return page.New(page.Options{Logger: o.Logger, Targets: targets, Limits: limits, UserAgent: userAgent(), Needed: needed, KernelLog: log})
 }
 
 // startGPUs starts the collectors of GPUs and of their owners. The cluster resolves the names of claimed devices; nil
@@ -131,10 +130,15 @@ func (n *node) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluste
 	}
 	if o.source != "nvml" {
 		needed, urls := func() bool { return true }, []string{o.source}
+		log := sync.OnceValue(func() *gpu.KernelLog {
+			k := gpu.NewKernelLog(o.Options)
+			go k.Run(ctx)
+			return k
+		})
 		if n.gpus != nil {
-			needed, urls = n.gpus.Down, pages
+			needed, urls, log = n.gpus.Down, pages, n.gpus.KernelLog
 		}
-		other, err := o.newPage(n.engines.Load().Limits(), needed, urls...)
+		other, err := o.newPage(n.engines.Load().Limits(), needed, log, urls...)
 		if err != nil {
 			return nil, err
 		}

@@ -69,13 +69,11 @@ func (o Options) withDefaults() Options {
 // goroutine may call its methods.
 type Collector struct {
 	options Options
-	xids    *xidLedger
-	sxids   *sxidLedger
+	log     *KernelLog
 	detach  *detachment
 
 	mu       sync.Mutex
 	err      error // why the library is not up
-	kmsgErr  error // why the kernel log is not read
 	versions versions
 	workers  []*worker
 	known    map[int]Identity // the GPUs by index, as of their last answer
@@ -84,26 +82,16 @@ type Collector struct {
 
 	// Used only by Run:
 	hopelessSince time.Time // since when only a new process can use NVML; zero: not the case
-
-	// Used only by watchKmsg:
-	kmsgLast     uint64 // number of the last record
-	kmsgFollowed bool   // whether everything present at the start has been read
 }
 
 // New returns a collector that serves llm_gpu_nvml_up 0 until Run has loaded the library.
 func New(o Options) *Collector {
 	o = o.withDefaults()
-	kmsg := errStarting
-	if o.Kmsg == "none" {
-		kmsg = errKmsgOff
-	}
 	return &Collector{
 		options: o,
-		xids:    newXIDLedger(2*time.Second + o.Interval),
-		sxids:   newSXIDLedger(),
+		log:     newKernelLog(o),
 		detach:  newDetachment(),
 		err:     errStarting,
-		kmsgErr: kmsg,
 		known:   make(map[int]Identity),
 	}
 }
@@ -117,7 +105,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var background sync.WaitGroup
 	background.Go(func() { c.watchBus(ctx) })
-	background.Go(func() { c.watchKmsg(ctx) })
+	background.Go(func() { c.log.Run(ctx) })
 	defer background.Wait()
 	defer cancel()
 
@@ -354,20 +342,15 @@ func (c *Collector) onIdentity(index int, id Identity) {
 	defer c.mu.Unlock()
 	maps.DeleteFunc(c.known, func(_ int, k Identity) bool { return k.UUID == id.UUID }) // the order may change
 	c.known[index] = id
-	c.xids.expect(id.PCI, xidNVML)
-	if c.kmsgErr == nil {
-		c.xids.expect(id.PCI, xidKmsg)
-	}
+	c.log.xids.expect(id.PCI, xidNVML)
+	c.log.Know(id)
 }
 
 // onXID records an XID that NVML reported. For XIDs of NVLink 5 only the kernel log tells whether they are fatal: if
 // it can be read, they are counted from there.
 func (c *Collector) onXID(x xid) {
-	c.mu.Lock()
-	logged := c.kmsgErr == nil
-	c.mu.Unlock()
-	if !logged || !isNVLink5(x.code) {
-		c.xids.tell(xidNVML, x, time.Now())
+	if !c.log.Up() || !isNVLink5(x.code) {
+		c.log.xids.tell(xidNVML, x, time.Now())
 	}
 }
 
@@ -408,6 +391,9 @@ func (c *Collector) GPUs() []Identity {
 	}
 	return ids
 }
+
+// KernelLog returns what follows the kernel log for the collector: its XIDs and SXids, and the XIDs that NVML told of.
+func (c *Collector) KernelLog() *KernelLog { return c.log }
 
 // Process describes a compute process on a GPU, as listed by NVML.
 type Process struct {
@@ -493,7 +479,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	emit := func(f *metrics.Family, value float64, labels ...string) { ch <- f.Const(value, labels...) }
 
 	c.mu.Lock()
-	err, kmsgErr, v, bus, manager, n := c.err, c.kmsgErr, c.versions, c.bus, c.manager, len(c.workers)
+	err, v, bus, manager, n := c.err, c.versions, c.bus, c.manager, len(c.workers)
 	c.mu.Unlock()
 	emit(metrics.GPUNVMLUp, metrics.Bool(err == nil), reasonFor(err))
 	if bus != nil {
@@ -501,10 +487,10 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	manager.emit(emit)
 	emit(metrics.GPUXIDSourceUp, metrics.Bool(err == nil), xidNVML.source(), reasonFor(err))
-	emit(metrics.GPUXIDSourceUp, metrics.Bool(kmsgErr == nil), xidKmsg.source(), kmsgReason(kmsgErr))
+	unread := c.log.state()
+	emit(metrics.GPUXIDSourceUp, metrics.Bool(unread == nil), xidKmsg.source(), kmsgReason(unread))
 	c.options.spent.emit(emit)
-	c.xids.collect(ch, c.GPUs())
-	c.sxids.collect(ch)
+	c.log.Collect(ch, true)
 	answers := make(map[string]bool, n)
 	for _, h := range c.health(now) {
 		h.emit(now, emit)

@@ -192,11 +192,11 @@ func TestKmsgClock(t *testing.T) {
 			c.onIdentity(0, Identity{UUID: "GPU-1", Index: "0", PCI: "0000:3b:00.0"})
 			ctx, stop := context.WithCancel(t.Context())
 			var reading sync.WaitGroup
-			reading.Go(func() { c.watchKmsg(ctx) })
+			reading.Go(func() { c.log.Run(ctx) })
 			last := func(code int) float64 {
-				c.xids.mu.Lock()
-				defer c.xids.mu.Unlock()
-				if seen := c.xids.last[xidKey{"0000:3b:00.0", code}]; seen != nil {
+				c.log.xids.mu.Lock()
+				defer c.log.xids.mu.Unlock()
+				if seen := c.log.xids.last[xidKey{"0000:3b:00.0", code}]; seen != nil {
 					return seen.value
 				}
 				return 0
@@ -211,19 +211,19 @@ func TestKmsgClock(t *testing.T) {
 			wait(31)
 			time.Sleep(3 * kmsgPoll) // the end of the log was seen
 			write(79)
-			c.xids.tell(xidNVML, xid{pci: "0000:3b:00.0", code: 79}, time.Now())
+			c.log.xids.tell(xidNVML, xid{pci: "0000:3b:00.0", code: 79}, time.Now())
 			writeSXID()
 			write(94)
 			wait(94)
 			stop()
 			reading.Wait()
-			got := c.xids.values(t)
+			got := c.log.xids.values(t)
 			if got["kmsg 62"] != 0 || got["kmsg 31"] != 0 || got["kmsg 94"] != 1 || got["kmsg 79"]+got["nvml 79"] != 1 {
 				t.Errorf("counted %v", got)
 			}
 			start := float64(began.UnixMilli()) / 1e3
 			x := sxid{"0000:c0:00.0", 20034, "fatal"}
-			if n, at := c.sxids.count[x], c.sxids.last[x]; n != 1 || at < start-1 || at > start+60 {
+			if n, at := c.log.sxids.count[x], c.log.sxids.last[x]; n != 1 || at < start-1 || at > start+60 {
 				t.Errorf("SXid: counted %v, %.0f s after the start", n, at-start)
 			}
 			if v := last(62); v > start+1 {

@@ -175,22 +175,21 @@ func (r *incidents) forget(before time.Time) {
 	}
 }
 
-// collect serves the catalogue, the counters and the times. An unknown GPU is identified by its PCI address alone.
-func (l *xidLedger) collect(ch chan<- prometheus.Metric, known []Identity) {
+// collect serves the catalogue, the counters unless they are not wanted, and the times. Known holds GPUs by PCI address;
+// another one is identified by its address alone.
+func (l *xidLedger) collect(ch chan<- prometheus.Metric, known map[string]Identity, counts bool) {
 	for i := range l.catalog {
 		ch <- &l.catalog[i]
 	}
-	gpus := make(map[string]Identity, len(known))
-	for _, id := range known {
-		gpus[id.PCI] = id
-	}
 	l.mu.Lock()
 	page := make([]metrics.Sample, 0, len(l.counts)+len(l.last))
-	for key, t := range l.counts {
-		page = append(page, t.as(metrics.GPUXIDErrors, gpus[key.pci], key.pci, key.instance, strconv.Itoa(key.code), key.severity, key.source))
+	if counts {
+		for key, t := range l.counts {
+			page = append(page, t.as(metrics.GPUXIDErrors, known[key.pci], key.pci, key.instance, strconv.Itoa(key.code), key.severity, key.source))
+		}
 	}
 	for key, t := range l.last {
-		page = append(page, t.as(metrics.GPUXIDLastTimestamp, gpus[key.pci], key.pci, strconv.Itoa(key.code)))
+		page = append(page, t.as(metrics.GPUXIDLastTimestamp, known[key.pci], key.pci, strconv.Itoa(key.code)))
 	}
 	l.mu.Unlock()
 	for i := range page {

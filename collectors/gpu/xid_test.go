@@ -16,7 +16,7 @@ import (
 func (l *xidLedger) values(t *testing.T) map[string]float64 {
 	t.Helper()
 	ch := make(chan prometheus.Metric, 1000)
-	l.collect(ch, nil)
+	l.collect(ch, nil, true)
 	close(ch)
 	values := make(map[string]float64)
 	for m := range ch {

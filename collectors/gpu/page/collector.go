@@ -5,7 +5,8 @@
 //	reading    assigns its rows to GPUs, and counts            read.go
 //	source     maps a page to the vocabulary                   source.go, and one file per exporter
 //
-// What a page lacks has no series, and llm_gpu_metric_source_info tells why.
+// What a page lacks has no series, and llm_gpu_metric_source_info tells why. While the kernel log can be read, XIDs come
+// from there.
 package page
 
 import (
@@ -52,6 +53,9 @@ type Options struct {
 	Interval time.Duration
 	// Needed reports whether the page is currently needed. Default: always.
 	Needed func() bool
+	// KernelLog returns what follows the node's kernel log. It is called once a page of NVIDIA's GPUs is there; only they
+	// have XIDs. Default: nothing follows it.
+	KernelLog func() *gpu.KernelLog
 }
 
 // Collector reads a page while Run runs, and serves its contents as a prometheus.Collector.
@@ -65,9 +69,33 @@ type Collector struct {
 
 	mu     sync.Mutex
 	up     bool
-	series []prometheus.Metric
+	last   Snapshot
+	logged Snapshot // what the kernel log provides for the GPUs of the last usable page
 	gpus   []gpu.Identity
 	owners []gpu.Owner
+}
+
+// Snapshot holds what a page said, and who tells of its GPUs' XIDs.
+type Snapshot struct {
+	series []prometheus.Metric // whatever the kernel log says
+	unread []prometheus.Metric // only while the kernel log is not read
+	read   []prometheus.Metric // only while it is
+	log    *gpu.KernelLog      // nil if nothing follows it
+	counts bool                // whether the kernel log counts the XIDs
+}
+
+// Collect serves the snapshot and, while the kernel log is read, its XIDs and SXids.
+func (s Snapshot) Collect(ch chan<- prometheus.Metric) {
+	parts := [][]prometheus.Metric{s.series, s.unread}
+	if s.log != nil && s.log.Up() {
+		parts[1] = s.read
+		s.log.Collect(ch, s.counts)
+	}
+	for _, part := range parts {
+		for _, m := range part {
+			ch <- m
+		}
+	}
 }
 
 // New builds a collector. An error is an engine.ConfigError.
@@ -113,7 +141,7 @@ func (c *Collector) Run(ctx context.Context) {
 // stays: old numbers would lie.
 func (c *Collector) Read(ctx context.Context, now time.Time) {
 	if !c.options.Needed() {
-		c.publish(false, nil, nil, nil)
+		c.publish(false, Snapshot{}, nil, nil)
 		return
 	}
 	var states []prometheus.Metric
@@ -126,8 +154,13 @@ func (c *Collector) Read(ctx context.Context, now time.Time) {
 		if err == nil {
 			c.readers[0], c.readers[i] = r, c.readers[0]
 			c.note("", "GPUs are read from a page", "server", r.Server(), "source", p.Name, "gpus", len(p.gpus))
-			up := metrics.GPUSourceUp.Const(1, p.Name, r.Server(), "")
-			c.publish(true, append(c.memory.write(p, now, 4*c.options.Interval), up), slices.Collect(maps.Values(p.gpus)), slices.Collect(maps.Keys(p.owners)))
+			last := c.memory.write(p, now, 4*c.options.Interval)
+			last.series = append(last.series, metrics.GPUSourceUp.Const(1, p.Name, r.Server(), ""))
+			if p.hasXIDs() && c.options.KernelLog != nil {
+				last.log = c.options.KernelLog()
+				last.log.Know(slices.Collect(maps.Values(p.gpus))...)
+			}
+			c.publish(true, last, slices.Collect(maps.Values(p.gpus)), slices.Collect(maps.Keys(p.owners)))
 			return
 		}
 		reason := engine.ReasonOf(err)
@@ -136,7 +169,7 @@ func (c *Collector) Read(ctx context.Context, now time.Time) {
 		details = append(details, r.Server()+": "+err.Error()+": "+Remedy(reason))
 	}
 	c.note(strings.Join(reasons, ", "), "no page to read GPUs from can be used", "reason", strings.Join(reasons, ", "), "err", strings.Join(details, "; "))
-	c.publish(false, states, nil, nil)
+	c.publish(false, Snapshot{series: states}, nil, nil)
 }
 
 func (c *Collector) try(ctx context.Context, r *engine.Reader) (*parsed, error) {
@@ -177,18 +210,21 @@ func (c *Collector) note(state, message string, args ...any) {
 	}
 }
 
-func (c *Collector) publish(up bool, s []prometheus.Metric, gpus []gpu.Identity, owners []gpu.Owner) {
+func (c *Collector) publish(up bool, s Snapshot, gpus []gpu.Identity, owners []gpu.Owner) {
 	slices.SortFunc(gpus, func(a, b gpu.Identity) int { return cmp.Compare(a.UUID, b.UUID) })
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.up, c.series, c.gpus, c.owners = up, s, gpus, owners
+	c.up, c.last, c.gpus, c.owners = up, s, gpus, owners
+	if up {
+		c.logged = Snapshot{read: s.read, log: s.log, counts: s.counts}
+	}
 }
 
-// Last returns the series of the last page, and whether it could be used.
-func (c *Collector) Last() (series []prometheus.Metric, up bool) {
+// Last returns what the last page said, and whether it could be used. Without a usable page, it has no XIDs.
+func (c *Collector) Last() (s Snapshot, up bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.series, c.up
+	return c.last, c.up
 }
 
 // GPUs returns the GPUs of the last page.
@@ -208,10 +244,13 @@ func (c *Collector) Owners() []gpu.Owner {
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) { gpu.Describe(ch) }
 
-// Collect serves the last page without waiting.
+// Collect serves the last page without waiting. XIDs of the kernel log need no page once the GPUs are known.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	series, _ := c.Last()
-	for _, m := range series {
-		ch <- m
+	c.mu.Lock()
+	last, up, logged := c.last, c.up, c.logged
+	c.mu.Unlock()
+	last.Collect(ch)
+	if !up {
+		logged.Collect(ch)
 	}
 }

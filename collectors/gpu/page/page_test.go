@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -33,6 +34,7 @@ type node struct {
 	server *httptest.Server
 	answer atomic.Pointer[http.HandlerFunc]
 	log    strings.Builder
+	kernel e2e.Buffer // what is logged of the kernel log
 }
 
 func newNode(t *testing.T) *node {

@@ -257,13 +257,13 @@ type writer struct {
 	*parsed
 	*memory
 	elapsed time.Duration // since the last page; 0 after a long pause
-	out     []prometheus.Metric
+	out     Snapshot
 	written map[string]bool // series written so far, whatever their source
 	said    map[*metrics.Family]bool
 }
 
 // write builds the series of a page that was read at a given time.
-func (m *memory) write(p *parsed, now time.Time, longest time.Duration) []prometheus.Metric {
+func (m *memory) write(p *parsed, now time.Time, longest time.Duration) Snapshot {
 	w := &writer{parsed: p, memory: m, elapsed: now.Sub(m.at), written: map[string]bool{}, said: map[*metrics.Family]bool{}}
 	if m.at.IsZero() || w.elapsed > longest {
 		w.elapsed = 0
@@ -271,6 +271,7 @@ func (m *memory) write(p *parsed, now time.Time, longest time.Duration) []promet
 	if len(m.gpus) > maxGPUs { // too many different GPUs over time
 		*m = *newMemory()
 	}
+	w.out.counts = !slices.ContainsFunc(slices.Collect(maps.Values(p.gpus)), func(id gpu.Identity) bool { return id.PCI == "" })
 	w.identities()
 	counted := map[string]bool{} // GPUs whose XIDs have been counted
 	for i := range p.Rows {
@@ -285,6 +286,7 @@ func (m *memory) write(p *parsed, now time.Time, longest time.Duration) []promet
 		}
 	}
 	w.explain()
+	w.explainLog()
 	m.at = now
 	for uuid, id := range p.gpus {
 		m.gpus[uuid] = id
@@ -292,9 +294,30 @@ func (m *memory) write(p *parsed, now time.Time, longest time.Duration) []promet
 	return w.out
 }
 
+// hasXIDs reports whether the GPUs of a page are NVIDIA's.
+func (p *parsed) hasXIDs() bool { return p.Says[metrics.GPUXIDInfo] != "" }
+
+// fromLog lists what the kernel log provides.
+var fromLog = []*metrics.Family{metrics.GPUXIDErrors, metrics.GPUXIDLastTimestamp, metrics.GPUSXIDErrors, metrics.GPUSXIDLastTimestamp, metrics.GPUXIDSourceUp}
+
+// logged reports whether a family comes from the kernel log while that is read. The log names a GPU by its PCI address: if
+// the page lacks one, XIDs stay those of the page, which have the name that alerts need.
+func (w *writer) logged(f *metrics.Family) bool {
+	return slices.Contains(fromLog, f) && (w.out.counts || f != metrics.GPUXIDErrors)
+}
+
 func (w *writer) put(f *metrics.Family, v float64, values ...string) {
 	w.said[f] = true
-	w.out = append(w.out, f.Const(v, values...))
+	w.add(f.Const(v, values...), w.logged(f) || f == metrics.GPUXIDInfo) // the log's XIDs bring the catalogue
+}
+
+// add serves a series, or only while the kernel log is not read.
+func (w *writer) add(m prometheus.Metric, unread bool) {
+	if unread {
+		w.out.unread = append(w.out.unread, m)
+	} else {
+		w.out.series = append(w.out.series, m)
+	}
 }
 
 // identities writes what the labels say. A GPU that has disappeared from the page is out of order.
@@ -320,7 +343,7 @@ func (w *writer) identities() {
 		w.put(metrics.GPUMIGInfo, 1, at.uuid, w.parsed.gpus[at.uuid].Index, at.instance, "", v[0], v[1])
 	}
 	for _, x := range metrics.XIDs {
-		if w.Says[metrics.GPUXIDInfo] != "" {
+		if w.hasXIDs() {
 			w.put(metrics.GPUXIDInfo, 1, strconv.Itoa(x.Code), string(x.Severity), x.Meaning, x.Action)
 		}
 	}
@@ -498,7 +521,7 @@ func (w *writer) info(f *metrics.Family, source string, quality metrics.Quality,
 	key := metrics.GPUMetricSourceInfo.Name + f.Name + source
 	if !w.written[key] {
 		w.written[key] = true
-		w.put(metrics.GPUMetricSourceInfo, 1, f.Name, source, string(quality), why)
+		w.add(metrics.GPUMetricSourceInfo.Const(1, f.Name, source, string(quality), why), w.logged(f))
 	}
 }
 
@@ -527,4 +550,14 @@ func (w *writer) explain() {
 			w.info(f, "", metrics.Missing, w.prefix+w.Rows[i].From.name+" is not on the page: the GPU does not support it, or the exporter's configuration does not ask for it")
 		}
 	}
+}
+
+// explainLog writes what holds only while the kernel log is read.
+func (w *writer) explainLog() {
+	for _, f := range fromLog {
+		if w.logged(f) {
+			w.out.read = append(w.out.read, metrics.GPUMetricSourceInfo.Const(1, f.Name, "kernel log", string(metrics.Native), ""))
+		}
+	}
+	w.out.read = append(w.out.read, metrics.GPUXIDSourceUp.Const(1, "kmsg", ""))
 }
