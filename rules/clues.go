@@ -218,8 +218,8 @@ func arrivals(window time.Duration) promql.Expr {
 	return promql.Call("clamp_min", promql.Or(promql.Add(ended, inside), ended), promql.Num(0))
 }
 
-// computed returns how many tokens the engines of each model compute per second: those of prompts that the prefix cache
-// does not hold, and those that they generate. It says whether the engines do more than usual, whatever the users ask.
+// computed returns how many tokens the engines of each model compute per second: those of prompts that neither the prefix
+// cache nor a KV tier holds, and those that they generate. It says whether the engines do more than usual, whatever the users ask.
 // Where tokens are not counted, those of the requests that have ended stand in.
 func computed(window, ago time.Duration) promql.Expr {
 	rate := func(counter promql.Expr) promql.Expr {
@@ -227,8 +227,10 @@ func computed(window, ago time.Duration) promql.Expr {
 	}
 	generated := promql.Or(rate(promql.Vector(metrics.GenerationTokens)), rate(promql.SumOf(metrics.RequestGenerationTokens)))
 	prompts := promql.Or(rate(promql.Vector(metrics.PromptTokens)), rate(promql.SumOf(metrics.RequestPromptTokens)), rate(promql.Vector(metrics.PrefixCacheQueryTokens)))
+	loaded := promql.Or(rate(promql.Vector(metrics.ExternalPrefixCacheHitTokens)), rate(promql.Vector(metrics.KVTierHitTokens)))
 	return promql.Call("clamp_min", promql.Sum(modelLabels, promql.Or(labelled(generated, metrics.LabelReason, "generated"),
-		labelled(prompts, metrics.LabelReason, "prompts"), times(-1, rate(promql.Vector(metrics.PrefixCacheHitTokens))))), promql.Num(0))
+		labelled(prompts, metrics.LabelReason, "prompts"), labelled(times(-1, loaded), metrics.LabelReason, "loaded"),
+		times(-1, rate(promql.Vector(metrics.PrefixCacheHitTokens))))), promql.Num(0))
 }
 
 // perFirstToken returns a token counter's rate over that of first tokens: both move with the work, while histograms of
@@ -248,12 +250,12 @@ func moreWork() promql.Expr { return promql.Unless(now("token_time"), below(agai
 
 // restartedWorse returns the share of each model's engines that restarted within the hour, where it is at least a half, no
 // more requests come than usual, no KV cache is full, and it is no cold start: a quarter of an hour has passed, tokens take
-// longer though no backlog makes the batch large, or the engines answer and the queue still grows.
+// longer though no backlog makes the batch large, or they take no longer and the queue still grows.
 func restartedWorse() promql.Expr {
 	share := promql.Div(promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedStarted), hour))),
 		promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))))
 	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
-	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0), atLeast(10, recentWindow))
+	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0), atLeast(10, recentWindow), below(against("token_time"), 1.3))
 	return promql.Unless(
 		both(promql.Call("clamp_max", promql.Ge(share, promql.Num(0.5)), promql.Num(1)), below(against("arrivals"), 1.3)),
 		promql.Or(promql.Unless(freshlyStarted(), promql.Or(slower, behind)), promql.Max(modelLabels, fullCache())))
