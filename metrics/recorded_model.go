@@ -92,6 +92,9 @@ var (
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
 		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is first_token or next_token where it explains only that. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",
 		perModel, with(LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
+	RecordedPrinted = recorded(Max, "model:llm_printed:value",
+		"Facts that the pages of a model print: those of model:llm_evidence:value about the load, and those that differ from the day before by half or more. Same labels.",
+		perModel, with(LabelFact, LabelLine, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedEvidence = recorded(Never, "model:llm_evidence:value",
 		"What a page shows of a model, in the fact's own unit: facts of a line stand together, in order. Those that end in _before are of the day that ended an hour ago.",
 		perModel, with(LabelFact, LabelLine, LabelOrder, LabelUnit, LabelSays), suspects)

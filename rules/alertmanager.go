@@ -161,7 +161,7 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 {{ template "llm.plain" .Annotations.summary }}
 {{ template "llm.plain" .Annotations.description }}
 {{ with .Annotations.split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^(.{300}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]*…$" " …" | reReplaceAll "^((?:.*\n){6})(?s:.+)" "$1") }}{{ end -}}
-Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.cluster }}, cluster {{ . }}{{ end }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}{{ with .Labels.instance }}, node {{ . }}{{ end }}
+Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.cluster }}, cluster {{ . }}{{ end }}{{ if not .Labels.slo }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}{{ end }}{{ with .Labels.instance }}, node {{ . }}{{ end }}
 Do: {{ .Annotations.runbook_url }}
 {{ with .Annotations.dashboard_url }}Look: {{ . }}
 {{ end }}{{ else if lt $i 5 -}}

@@ -143,32 +143,32 @@ func facts() []Fact {
 	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))
 	return []Fact{
 		{"queue_share", unprinted, Share, "Queue share of TTFT, requests that ended", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow)},
-		{"arrivals", load, Decimal, "Requests arriving per second", recently(arrivals)},
-		{"computed", unprinted, Decimal, "Tokens computed per second", recently(func(w time.Duration) promql.Expr { return computed(w, 0) })},
+		{"arrivals", load, Decimal, "Requests per second", recently(arrivals)},
+		{"computed", unprinted, Decimal, "Tokens computed per second", computed(recentWindow, 0)},
 		{"computed_before", unprinted, Decimal, "Tokens computed per second, the day before", computed(day, hour)},
-		{"waiting", load, Count, "Requests waiting", perModel(promql.Vector(metrics.RequestsWaiting))},
-		{"running", changes, Count, "Requests running per replica", batch(modelLabels, recentWindow, 0)},
-		{"running_before", changes, Count, "the day before", batch(modelLabels, day, hour)},
-		{"kv_usage", load, Share, "KV cache in use, fullest replica", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage))},
+		{"waiting", load, Count, "Waiting", perModel(promql.Vector(metrics.RequestsWaiting))},
+		{"running", changes, Count, "Running per replica", batch(modelLabels, recentWindow, 0)},
+		{"running_before", changes, Count, "yesterday", batch(modelLabels, day, hour)},
+		{"kv_usage", load, Share, "KV cache in use", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage))},
 
 		{"prompt_tokens", changes, Count, "Prompt tokens per request", recently(func(w time.Duration) promql.Expr {
 			return perFirstToken(metrics.PromptTokens, metrics.RequestPromptTokens, w, 0)
 		})},
-		{"prompt_tokens_before", changes, Count, "the day before",
+		{"prompt_tokens_before", changes, Count, "yesterday",
 			perFirstToken(metrics.PromptTokens, metrics.RequestPromptTokens, day, hour)},
 		{"output_tokens", changes, Count, "Output tokens per request", recently(func(w time.Duration) promql.Expr {
 			return perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, w, 0)
 		})},
-		{"output_tokens_before", changes, Count, "the day before",
+		{"output_tokens_before", changes, Count, "yesterday",
 			perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, day, hour)},
 		{"prefix_hits", changes, Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) })},
-		{"prefix_hits_before", changes, Share, "the day before", hitRatio(modelLabels, day, hour)},
+		{"prefix_hits_before", changes, Share, "yesterday", hitRatio(modelLabels, day, hour)},
 		{"draft_tokens", changes, Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) })},
-		{"draft_tokens_before", changes, Share, "the day before", accepted(modelLabels, day, hour)},
+		{"draft_tokens_before", changes, Share, "yesterday", accepted(modelLabels, day, hour)},
 		{"token_time", changes, Seconds, "Time between tokens", recently(func(w time.Duration) promql.Expr { return tokenTime(w, 0) })},
-		{"token_time_before", changes, Seconds, "the day before", tokenTime(day, hour)},
+		{"token_time_before", changes, Seconds, "yesterday", tokenTime(day, hour)},
 		{"aborted", changes, Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0)},
-		{"aborted_before", changes, Share, "the day before", aborted(modelLabels, day, hour)},
+		{"aborted_before", changes, Share, "yesterday", aborted(modelLabels, day, hour)},
 
 		{"preemptions", changes, Count, "Preemptions per minute", minutely(metrics.Preemptions)},
 		{"kv_transfers_failed", changes, Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures)},
@@ -244,6 +244,7 @@ func evidenceGroups() []Group {
 		}
 		*to = append(*to, Record{metrics.RecordedEvidence, f.Query, f.labels(order(i))})
 	}
+	now = append(now, Record{Name: metrics.RecordedPrinted, Expr: printed()})
 	return append([]Group{yesterday}, chunked("llm-evidence", Interval/2, now)...)
 }
 
@@ -255,9 +256,9 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 	return groups
 }
 
-// factsQuery returns what a page says of its objective and model: what is left of the budget, the load, how late tokens
-// are, and what differs from the day before by half or more. The rest is on the dashboard.
-func factsQuery() promql.Expr {
+// printed returns what pages print of the facts of each model: the load, how late tokens are, and what differs from the
+// day before by half or more. The rest is on the dashboard.
+func printed() promql.Expr {
 	var paired, alone []string
 	for _, f := range facts() {
 		switch {
@@ -269,21 +270,26 @@ func factsQuery() promql.Expr {
 		}
 	}
 	of := func(names ...string) promql.Expr {
-		return promql.Vector(metrics.RecordedEvidence, sameModel(promql.Either(metrics.LabelFact, strings.Join(names, "|")))...)
+		return promql.Vector(metrics.RecordedEvidence, promql.Either(metrics.LabelFact, strings.Join(names, "|")))
 	}
-	suffixed := func(e promql.Expr, to, from string) promql.Expr {
+	renamed := func(e promql.Expr, to, from string) promql.Expr {
 		return promql.Call("label_replace", e, promql.Str(metrics.LabelFact), promql.Str(to), promql.Str(metrics.LabelFact), promql.Str(from))
 	}
-	onFact := promql.On(metrics.LabelFact)
+	ofModel, ofFact := promql.On(modelLabels...), promql.On(append([]string{metrics.LabelFact}, modelLabels...)...)
 	now, before := of(paired...), of(strings.Join(paired, "_before|")+"_before")
-	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, suffixed(before, "${1}", "(.+)_before"), onFact))), 0.4)
-	all := []promql.Expr{
-		promql.Vector(metrics.RecordedEvidence, sameModel(promql.Eq(metrics.LabelLine, strconv.Itoa(load)), promql.Ne(metrics.LabelFact, "failed"))...),
-		above(of("failed"), 0.001),
-		promql.And(now, moved, onFact),
-		promql.And(before, suffixed(moved, "${1}_before", "(.+)"), onFact),
-		promql.Unless(above(of(alone...), 0), promql.Equal(promql.CountBy([]string{metrics.LabelFact}, of("versions")), promql.Num(1)), onFact),
-	}
+	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, renamed(before, "$1", "(.+)_before"), ofFact))), 0.4)
+	present := promql.Or(promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelLine, strconv.Itoa(load)), promql.Ne(metrics.LabelFact, "failed")),
+		above(of("failed"), 0.001))
+	several := above(promql.CountBy(modelLabels, of("versions")), 1) // then they are named
+	return promql.Or(
+		promql.And(present, several, ofModel), labelled(promql.Unless(present, several, ofModel), metrics.LabelVersion, ""),
+		promql.And(now, moved, ofFact), promql.And(before, renamed(moved, "${1}_before", "(.+)"), ofFact),
+		promql.Unless(above(of(alone...), 0), promql.Unless(of("versions"), several, ofModel)))
+}
+
+// factsQuery returns what a page says of its objective and model.
+func factsQuery() promql.Expr {
+	all := []promql.Expr{promql.Vector(metrics.RecordedPrinted, sameModel()...)}
 	for i, f := range objectiveFacts() {
 		e, labels := f.Query, f.labels(order(i))
 		for _, name := range slices.Sorted(maps.Keys(labels)) {

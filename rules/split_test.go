@@ -79,14 +79,14 @@ func TestPageCarriesTheSplit(t *testing.T) {
 			t.Errorf("split does not begin with %q:\n%s", want, split)
 		}
 		for _, want := range []string{
-			"LLMQueueBuildUp", "TTFT p95: 0.11 1s", "Requests waiting: 42", "KV cache in use, fullest replica: 97%",
+			"LLMQueueBuildUp", "TTFT p95: 0.11 1s", "Waiting: 42", "KV cache in use: 97%",
 			"0.10 on 1", "0.11 on 1", "GPU-1 hw_thermal_slowdown 25%", "XIDs in the last hour: GPU-1 94",
 		} {
 			if !strings.Contains(split, want) {
 				t.Errorf("split lacks %q:\n%s", want, split)
 			}
 		}
-		for _, unwanted := range []string{"sw_power_cap", "Prefill share", "Preemptions", "NaN", "symptom", "LLMErrorBudget", "running"} { // as many run as the day before
+		for _, unwanted := range []string{"sw_power_cap", "Prefill share", "Preemptions", "NaN", "symptom", "LLMErrorBudget", "Running"} { // as many run as the day before
 			if strings.Contains(split, unwanted) {
 				t.Errorf("split says %q:\n%s", unwanted, split)
 			}

@@ -102,7 +102,7 @@ func TestNodePageVerdict(t *testing.T) {
 	page.Store(busy("m", 3, 7, 0.95, 100, 50))
 	b := openNode(t, start(t, "--engine.target="+url).url)
 	b.Until("the first suspect", `document.querySelector("#problems li").innerText.startsWith("Look first at: memory. The KV cache is 95% full and requests wait for room.")`)
-	b.Until("its evidence", text("Requests waiting 7"))
+	b.Until("its evidence", text("Waiting 7"))
 	b.Until("its runbook, with its commands filled in", `document.querySelector("#problems li a").getAttribute("href").startsWith("runbooks/LLMKVPressure?model_name=m&server=")`)
 	page.Store(busy("m", 3, 0, 0.5, 100, 50))
 	b.Until("it goes with its reason", text("Nothing stands out."))

@@ -23,7 +23,7 @@ func Incidents() []Incident {
 		{
 			Name: "traffic-burst", Story: "demand rises to six times its level, above what the replicas carry",
 			Fleet: chat(), Lasts: 70 * minute, Faults: burst,
-			Page: rules.FastBurn, Cause: rules.QueueBuildUp, Shows: `Requests arriving per second: \d\d`,
+			Page: rules.FastBurn, Cause: rules.QueueBuildUp, Shows: `Requests per second: \d\d`,
 		},
 		{
 			Name: "long-prompts", Story: "a client sends prompts ten times as long",
@@ -39,7 +39,7 @@ func Incidents() []Incident {
 				f.Profile.PromptTokens, f.Profile.CacheHits, f.Profile.Budget = 3000, 0.8, 768
 			}), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.CacheHits = 0 })},
-			Page:   rules.FastBurn, Cause: rules.PrefixHitCollapse, Shows: `Prefix cache hits: ([0-3]?\d(\.\d+)?|\d\.\d+e-\d+)%(?s:.*)Prefix cache hits of the day before: [5-9]\d`,
+			Page:   rules.FastBurn, Cause: rules.PrefixHitCollapse, Shows: `Prefix cache hits: ([0-3]?\d(\.\d+)?|\d\.\d+e-\d+)%(?s:.*)yesterday: [5-9]\d`,
 			Lever: Lever{"LLMPrefixHitCollapse", []string{"Levers"}, "the gateway renders the old template again", fault(25*minute, func(w *world.World) { w.Traffic.CacheHits = 0.8 })},
 		},
 		{
