@@ -153,21 +153,23 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 
 {{ define "llm.title" -}}
 {{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
-{{ range $i, $a := $about }}{{ if eq $i 0 }}{{ template "llm.plain" $a.Annotations.summary }}{{ if eq $a.Status "firing" }}, since {{ $a.StartsAt.Format "15:04 MST" }}{{ end }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
+{{ $main := -1 }}{{ range $i, $a := $about }}{{ if and (lt $main 0) (match "^Look first" $a.Annotations.split) }}{{ $main = $i }}{{ end }}{{ end }}{{ if lt $main 0 }}{{ $main = 0 }}{{ end -}}
+{{ range $i, $a := $about }}{{ if eq $i $main }}{{ template "llm.plain" $a.Annotations.summary }}{{ if eq $a.Status "firing" }}, since {{ $a.StartsAt.Format "15:04 MST" }}{{ end }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
 {{- end }}
 
 {{ define "llm.text" -}}
-{{ $more := 0 }}{{ range $i, $a := .Alerts.Firing }}{{ if eq $i 0 -}}
+{{ $main := -1 }}{{ range $i, $a := .Alerts.Firing }}{{ if and (lt $main 0) (match "^Look first" $a.Annotations.split) }}{{ $main = $i }}{{ end }}{{ end }}{{ if lt $main 0 }}{{ $main = 0 }}{{ end -}}
+{{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main -}}
 {{ template "llm.plain" .Annotations.summary }}
 {{ template "llm.plain" .Annotations.description }}
 {{ with .Annotations.split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^(.{300}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]*…$" " …" | reReplaceAll "^((?:.*\n){6})(?s:.+)" "$1") }}{{ end -}}
 Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.cluster }}, cluster {{ . }}{{ end }}{{ if not .Labels.slo }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}{{ end }}{{ with .Labels.instance }}, node {{ . }}{{ end }}
 Do: {{ .Annotations.runbook_url }}
 {{ with .Annotations.dashboard_url }}Look: {{ . }}
-{{ end }}{{ else if lt $i 5 -}}
-Also: {{ template "llm.plain" .Annotations.summary }}
-{{ else }}{{ $more = $i }}{{ end }}{{ end -}}
-{{ if $more }}And {{ len (slice .Alerts.Firing 5) }} more.
+{{ end }}{{ end }}{{ end -}}
+{{ range $i, $a := .Alerts.Firing }}{{ if and (ne $i $main) (lt $i 5) }}Also: {{ template "llm.plain" .Annotations.summary }}
+{{ end }}{{ end -}}
+{{ if gt (len .Alerts.Firing) 5 }}{{ len .Alerts.Firing }} alerts fire in all.
 {{ end -}}
 {{ range .Alerts.Resolved -}}
 Resolved {{ .EndsAt.Format "15:04 MST" }}: {{ template "llm.plain" .Annotations.summary }}

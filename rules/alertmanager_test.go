@@ -119,14 +119,16 @@ func TestNotificationOfAGroup(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data.json")
 	writeFile(t, data, []byte(`{"status": "firing", "alerts": [
 		{"status": "resolved", "labels": {"alertname": "a"}, "annotations": {"summary": "this is over"}, "startsAt": "2026-01-01T10:00:00Z", "endsAt": "2026-01-01T11:00:00Z"},
-		{"status": "firing", "labels": {"alertname": "b", "cluster": "west", "namespace": "prod", "instance": "gpu-7:9844"}, "annotations": {"summary": "this burns"}, "startsAt": "2026-01-01T11:00:00Z"}]}`))
+		{"status": "firing", "labels": {"alertname": "b", "cluster": "west"}, "annotations": {"summary": "this fires, too"}, "startsAt": "2026-01-01T11:00:00Z"},
+		{"status": "firing", "labels": {"alertname": "c", "cluster": "west", "namespace": "prod", "instance": "gpu-7:9844"}, "annotations": {"summary": "this burns", "split": "Look first at: memory.\nDo first, at once: cap it.\n"}, "startsAt": "2026-01-01T11:00:00Z"}]}`))
 	render := func(name string) string {
 		return strings.TrimSpace(amtool(t, "template", "render", "--template.glob="+template, "--template.data="+data, `--template.text={{ template "`+name+`" . }}`))
 	}
-	if got := render("llm.title"); got != "this burns, since 11:00 UTC" {
+	if got := render("llm.title"); got != "this burns, since 11:00 UTC (and more)" {
 		t.Errorf("the title is %q", got)
 	}
-	if got := render("llm.text"); !strings.Contains(got, "cluster west, namespace prod, node gpu-7:9844") || !strings.Contains(got, "Resolved 11:00 UTC: this is over") {
+	if got := render("llm.text"); !strings.Contains(got, "cluster west, namespace prod, node gpu-7:9844") || !strings.Contains(got, "Resolved 11:00 UTC: this is over") ||
+		!strings.HasPrefix(got, "this burns\n") || !strings.Contains(got, "\nAlso: this fires, too\n") {
 		t.Errorf("the text is %q", got)
 	}
 }
