@@ -31,7 +31,7 @@ func TestNoTicketForWhatNobodyDeclared(t *testing.T) {
 		return strings.HasSuffix(dir, "-simulator") || dir == "real"
 	})
 	for _, own := range []string{
-		"vllm/v0.19.0-dp2-spec", "vllm/v0.32.0-*", "vllm_router/*", "sglang/v0.5.20-hicache", "sglang/v0.5.23-*",
+		"vllm/v0.19.0-dp2-spec", "vllm/v0.32.0-[^o]*", "vllm/v0.32.0-overload", "vllm_router/*", "sglang/v0.5.20-hicache", "sglang/v0.5.23-*",
 		"smg/sglang-router-*", "litellm/v1.106.2-*", "llamacpp/b10450-loaded", "tgi/*-loaded",
 		"trtllm/*", "triton/*", "lmdeploy/v0.9.2", "lightllm/008f5e9-loaded", "dynamo/frontend", "dynamo/frontend-v1.6.0-migration", "tei/embed-loaded", "xinference/worker*",
 	} {

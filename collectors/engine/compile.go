@@ -126,7 +126,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	c.workers(d)
 	said := cmp.Or(c.identity.Version, version.String())
 	defaults := map[string]string{
-		metrics.LabelModel: c.only(d, metrics.LabelModel, cmp.Or(c.target.asks, c.identity.Model)),
+		metrics.LabelModel: c.ownModel(d, cmp.Or(c.target.asks, c.identity.Model)),
 		metrics.LabelRole:  cmp.Or(d.Role, c.only(d, metrics.LabelRole, "")),
 	}
 	role := metrics.Label{Name: metrics.LabelRole} // of the info series, by which rules count engines

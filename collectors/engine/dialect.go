@@ -79,6 +79,8 @@ type Dialect struct {
 	Members string
 	// Serves lists families that name only models which the server serves, for gateways and frontends: see known.
 	Serves []Shown
+	// Shared marks a server that works for several engines, although it is neither a gateway nor a frontend.
+	Shared bool
 	// Rows holds the table.
 	Rows []Row
 	// Server names what the page shows of requests that the engine's own gauges may not. Nil if there is nothing.

@@ -23,7 +23,7 @@ var dynamoFrontend = Dialect{
 	Ready:  "dynamo_frontend_model_ready",
 	// 1.6.0 brought both: a page that counts failures and calls no model ready has no worker.
 	ReadyBeside: []string{"dynamo_frontend_failures_total"},
-	Serves:      []Shown{{Family: "dynamo_frontend_model_ready", Label: "model"}, {Family: "dynamo_frontend_model_context_length", Label: "model"}, {Family: "dynamo_frontend_model_total_kv_blocks", Label: "model"}},
+	Serves:      []Shown{{Family: "dynamo_frontend_model_ready", Label: "model", All: true}, {Family: "dynamo_frontend_model_context_length", Label: "model", All: true}, {Family: "dynamo_frontend_model_total_kv_blocks", Label: "model"}},
 	VersionHints: []VersionHint{
 		{Name: "dynamo_frontend_active_requests", Since: "1.1.0"},
 		{Name: "dynamo_frontend_model_context_length", Since: "0.5.0"},

@@ -55,6 +55,7 @@ var lmcacheServer = Dialect{
 	Source:    "LMCache docs of the multiprocess server, METRICS.md",
 	Recognise: func(p *Page) bool { return p.HasPrefix("lmcache_") },
 	Role:      roleKVCache,
+	Shared:    true,
 	Labels:    []Carry{{From: "model_name", To: metrics.LabelModel}},
 	Rows:      lmcacheServerRows,
 	Missing:   others("LMCache is a KV cache, no engine", lmcacheServerRows),

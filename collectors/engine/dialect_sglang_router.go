@@ -14,7 +14,7 @@ var smg = Dialect{
 	Recognise: prefix("smg_"),
 	Labels:    []Carry{{From: "model", To: metrics.LabelModel}},
 	Role:      metrics.GatewayRole,
-	Serves:    []Shown{{Family: "smg_worker_pool_size", Label: "model"}, {Family: "smg_worker_requests_total", Label: "model"}},
+	Serves:    []Shown{{Family: "smg_worker_pool_size", Label: "model", All: true}, {Family: "smg_worker_requests_total", Label: "model"}},
 	Rows:      smgRows,
 	Missing:   routerLacks(smgRows),
 }

@@ -78,6 +78,29 @@ func (t *labelling) bounded(label, value string, maxBytes int) string {
 type Shown struct {
 	Family, Label string
 	Where         []*labels.Matcher
+	All           bool // and it holds them before anyone has asked for them
+}
+
+// ownModel returns the model of what names none: the only one on the page. On the page of a server that works for several,
+// the only one so far is no more than the only one that has been asked for, unless the page shows those that nobody has.
+func (c *compiler) ownModel(d *Dialect, otherwise string) string {
+	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole && !d.Shared {
+		return c.only(d, metrics.LabelModel, otherwise)
+	}
+	if !slices.ContainsFunc(d.Serves, func(s Shown) bool { return s.All && len(c.page.LabelValues(s.Family, s.Label)) > 0 }) {
+		return otherwise
+	}
+	own := ""
+	for name, served := range c.served {
+		switch {
+		case !served || name == "":
+		case own != "":
+			return ""
+		default:
+			own = name
+		}
+	}
+	return own
 }
 
 // known finds the models that a gateway or a frontend serves: those that it shows as served, and those of requests that
