@@ -69,13 +69,19 @@ func (s Style) title(a *Alert) string {
 		percent(promql.Mul(promql.Vector(burn(window), own...), allowed)) + ` of {{ $bad }} (promise: at most ` + percent(allowed) + `)`
 }
 
-// runbook returns the address of an alert's runbook: where the model has a suspect, that of the first.
+// runbook returns the address of an alert's runbook: where the model has a suspect, that of the first, with its place.
 func (s Style) runbook(a *Alert) string {
 	if !a.Diagnosed {
 		return s.Runbook(a.Name, runbookQuery(a)...)
 	}
-	return fmt.Sprintf(`{{ $page := %q }}{{ with %s }}{{ with first (sortByLabel %q .) }}{{ $page = .Labels.runbook }}{{ end }}{{ end }}`,
-		a.Name, queryTemplate(s.query(verdictQuery())), metrics.LabelOrder) + s.Runbook("{{ $page }}", runbookQuery(a)...)
+	var place strings.Builder
+	for _, l := range []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID} {
+		fmt.Fprintf(&place, `{{ with .Labels.%s }}{{ $place = print $place "&%s=" (urlquery .) }}{{ end }}`, l, l)
+	}
+	query := runbookQuery(a)
+	query[len(query)-1] += "{{ $place }}"
+	return fmt.Sprintf(`{{ $page := %q }}{{ $place := "" }}{{ with %s }}{{ with first (sortByLabel %q .) }}{{ $page = .Labels.runbook }}%s{{ end }}{{ end }}`,
+		a.Name, queryTemplate(s.query(verdictQuery())), metrics.LabelOrder, place.String()) + s.Runbook("{{ $page }}", query...)
 }
 
 // verdict renders the first line of a page: the first suspect in order, or nothing. The series carries the words,

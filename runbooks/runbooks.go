@@ -147,6 +147,10 @@ func Handler() http.Handler {
 			return
 		}
 		known := harmlessLabels(r.URL.Query())
+		if known.Has("slo") && !strings.HasPrefix(name, "LLMErrorBudget") {
+			title, rest, _ := strings.Cut(string(page), "\n")
+			page = []byte(title + "\n\nA page about an objective leads here, to its first suspect. If that does not fit, take the next row of the [split](LLMErrorBudgetFastBurn.md) that is true.\n" + rest)
+		}
 		if len(known) > 0 { // and passed on
 			page = pageLink.ReplaceAll(Fill(page, known), []byte("](${1}?"+known.Encode()+")"))
 		}

@@ -194,6 +194,9 @@ func TestHandlerFillsIn(t *testing.T) {
 			t.Errorf("the page lacks %q:\n%s", want, xid)
 		}
 	}
+	if page := get("LLMQueueBuildUp?slo=ttft&model_name=m"); !strings.Contains(page, `href="LLMErrorBudgetFastBurn.md?model_name=m&amp;slo=ttft"`) {
+		t.Errorf("nothing leads from the first suspect to the others:\n%s", page)
+	}
 	for _, evil := range []string{"x;reboot", "$(reboot)", "`reboot`", "a b", "<script>", "-o", "x%0Areboot"} {
 		if page := get("LLMEngineDown?namespace=prod&pod=" + strings.NewReplacer(";", "%3B", " ", "%20", "<", "%3C", ">", "%3E").Replace(evil)); !strings.Contains(page, "get pod $POD") {
 			t.Errorf("pod=%s is taken", evil)

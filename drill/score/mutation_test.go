@@ -84,7 +84,7 @@ func TestMutations(t *testing.T) {
 		{"the page does not say where to look", "traffic-burst", alter("LLMErrorBudgetFastBurn", func(a *rules.Alert) { a.Diagnosed = false }), nil, "look first at queueing"},
 		{"a cause wakes people", "prefix-collapse", alter("LLMQueueBuildUp", func(a *rules.Alert) { a.Severity, a.For = slo.Page, 0 }), nil, "not by LLMErrorBudgetFastBurn"},
 		{"no bad events", "traffic-burst", play.Rules(), drop(metrics.SLOBadEvents), "no page"},
-		{"neither first tokens nor a queue", "traffic-burst", play.Rules(), drop(metrics.TimeToFirstToken, metrics.RequestsWaiting), "the page does not show"},
+		{"neither requests nor a queue", "traffic-burst", play.Rules(), drop(metrics.TimeToFirstToken, metrics.RequestsWaiting, metrics.Requests), "the page does not show"},
 		{"a swapped slo label", "traffic-burst", play.Rules(), relabel(metrics.SLOObjective, metrics.LabelSLO, "other"), "no page"},
 		{"a swapped model on the GPU", "thermal-throttle", play.Rules(), relabel(metrics.EngineGPUInfo, metrics.LabelModel, "other"), "the cause is not named"},
 		{"nothing", "thermal-throttle", play.Rules(), nil, ""},
