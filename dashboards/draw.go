@@ -185,6 +185,12 @@ func mappings(p Panel) []dashboard.ValueMapping {
 	return []dashboard.ValueMapping{{ValueMap: m}}
 }
 
+// outcomeColours are those of ends of requests: what ended well is green, what failed is not.
+var outcomeColours = []struct{ outcomes, colour string }{
+	{"success|stop|length|repetition|ok", green}, {"error|wrong_answer|empty|refused|timeout|http_5xx|in_stream_error|truncated", vermilion},
+	{"rejected|rate_limited", orange}, {"abort", purple}, {"invalid|unknown|http_4xx", grey},
+}
+
 // colour sets the colours of lines: shades of one colour where the line has a meaning, otherwise the colour of its
 // place, because Grafana 10 takes the names of all lines for the same. Limits are dashed and stay out of the legend.
 // Single values take the colour of their threshold, or of their query's step where there is a query for each; states
@@ -210,6 +216,13 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 		return
 	}
 	for i, q := range p.Queries {
+		if strings.HasPrefix(q.Legend, "{{outcome}}") {
+			for _, o := range outcomeColours {
+				f.Overrides = append(f.Overrides, dashboard.DashboardFieldConfigSourceOverrides{
+					Matcher:    dashboard.MatcherConfig{Id: "byRegexp", Options: "/^(" + o.outcomes + ")( |$)/"},
+					Properties: []dashboard.DynamicConfigValue{{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdShades, FixedColor: &o.colour}}}})
+			}
+		}
 		if c := q.Colour(); c != "" {
 			set(i, dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdShades, FixedColor: &c}})
 		}

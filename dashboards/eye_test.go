@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // What a person sees in Grafana, as far as the written file shows it. Each of these was wrong to the eye while every query
@@ -464,5 +466,56 @@ func TestSuspectsHaveLevers(t *testing.T) {
 		if text := mappings[0].Options[c.Runbook].Text; len(text) < 10 || len(text) > 110 || strings.ContainsAny(text, "{`*") || strings.Contains(text, " are lost") { // a price is no lever
 			t.Errorf("lever of %s: %q", c.Name, text)
 		}
+	}
+}
+
+// TestOutcomesLookAsTheyAre: wherever requests are drawn by how they ended, what ended well is green, what failed is not, and
+// each outcome has a colour of its kind.
+func TestOutcomesLookAsTheyAre(t *testing.T) {
+	kinds := map[string]string{string(metrics.ProbeOK): "#009E73"}
+	for _, o := range metrics.ProbeOutcomes[1:] {
+		kinds[string(o)] = ""
+	}
+	for _, o := range []metrics.Outcome{metrics.OutcomeStop, metrics.OutcomeLength, metrics.OutcomeRepetition, metrics.OutcomeSuccess, metrics.OutcomeAbort,
+		metrics.OutcomeInvalid, metrics.OutcomeRejected, metrics.OutcomeError, metrics.OutcomeUnknown} {
+		kinds[string(o)] = ""
+		if event, bad := slo.Judge(o); event && !bad {
+			kinds[string(o)] = "#009E73"
+		}
+	}
+	panels := 0
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			of := false
+			for _, q := range p.Targets {
+				of = of || strings.HasPrefix(q.LegendFormat, "{{outcome}}")
+			}
+			if p.Type != "timeseries" || !of {
+				continue
+			}
+			panels++
+			raw, err := json.Marshal(p.FieldConfig.Overrides)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all []override
+			if err := json.Unmarshal(raw, &all); err != nil {
+				t.Fatal(err)
+			}
+			for outcome, want := range kinds {
+				var colours []any
+				for _, o := range all {
+					if o.Matcher.ID == "byRegexp" && regexp.MustCompile(strings.Trim(o.Matcher.Options, "/")).MatchString(outcome+" m") {
+						colours = append(colours, o.Properties[0].Value.(map[string]any)["fixedColor"])
+					}
+				}
+				if len(colours) != 1 || want != "" && colours[0] != want || want == "" && colours[0] == "#009E73" {
+					t.Errorf("%s: %s: %s has the colours %v", b.Title, p.Title, outcome, colours)
+				}
+			}
+		}
+	}
+	if panels < 3 {
+		t.Errorf("%d panels draw outcomes", panels)
 	}
 }

@@ -16,7 +16,7 @@ import (
 func incident(w windows) Board {
 	s := scope{byCluster, byNamespace, byModel, byNode, byServedGPU, bySLO}
 	return Board{
-		UID: rules.IncidentDashboard, Since: "now-6h", Refresh: "30s", Variables: s,
+		UID: rules.IncidentDashboard, Since: "now-1h", Refresh: "30s", Variables: s,
 		Description: "Where is the time or the request lost: queue, prefill, decode, memory, the GPU underneath, or the release? Read from top to bottom.",
 		Rows: []Row{
 			{Title: "Now: what burns, since when, and where to look first?", Panels: slices.Concat(burnStats(s, w), nowTables(s), burnAndChanges(s, w))},
@@ -42,6 +42,8 @@ func nowTables(s scope) []Panel {
 	}
 	action := replaced(s.inWords(), metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)")
 	clue := []string{metrics.LabelClue, metrics.LabelModel} // a clue that passes from one GPU to the next is no new one
+	suffers := promql.Or(promql.Max([]string{metrics.LabelModel}, promql.Gt(s.of(metrics.Window(metrics.RecordedBurn, "5m")), promql.Num(1))), s.firing([]string{metrics.LabelModel}))
+	action = promql.And(action, suffers, promql.On(metrics.LabelModel)) // what may be so of a healthy model, too, explains nothing
 	since := promql.Add(promql.Mul(promql.Num(0), action), seen("min", clue, s.of(metrics.RecordedSuspect)), promql.On(clue...).ManyToOne())
 	return []Panel{
 		listing("Firing alerts", 12, About{
@@ -54,14 +56,14 @@ func nowTables(s scope) []Panel {
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated", "speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
 		listing("Where to look first", 24, About{
-			"Evidence that is clear enough to name a branch, the first one first, since when within the range, and the lever that acts soonest. A page says the same.",
+			"Evidence that is clear enough to name a branch, the first one first, of models that burn or for which an alert fires, since when within the range, and the lever that acts soonest. A page says the same.",
 			"Causes hide behind each other: a throttled GPU looks like a queue.",
 			"Start with the first line; its runbook says how to be sure."},
 			Query{since, ""}).
 			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil},
 				Column{metrics.LabelSays, "evidence", 375, "", nil}, Column{"Value", "since", 135, sinceThen, nil},
 				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 205, "", nil}).
-			size(24, 5).empty("Nothing that is recorded explains a burn.").runbook(eachRunbook).next(rules.EngineDashboard).
+			size(24, 5).empty("Nothing burns and no alert fires, or nothing that is recorded explains it.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...).drifts("compares with yesterday, of which a calm drill has none"),
 	}
 }
