@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -400,7 +401,8 @@ func TestChangesHappenWhenTheyBegin(t *testing.T) {
 	}
 }
 
-// The table of suspects puts each clue as a page does, with its names and its value filled in, and says since when.
+// The table of suspects puts each clue as a page does, with its names and its value filled in, and says since when; it
+// accuses nobody while nothing burns.
 func TestSuspectsAreSentences(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
@@ -418,6 +420,13 @@ func TestSuspectsAreSentences(t *testing.T) {
 	}
 	b := boards(t)[0]
 	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Where to look first" })]
+	if v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), at); err != nil || len(v) > 0 {
+		t.Errorf("%d suspects accused while nothing burns: %v", len(v), err)
+	}
+	burns := labels.FromStrings(model.MetricNameLabel, metrics.Window(metrics.RecordedBurn, "5m").Name, metrics.LabelModel, "llama", metrics.LabelSLO, "ttft")
+	if err := sim.Append(at, func(emit rulesim.Emit) { emit(burns, 2) }); err != nil {
+		t.Fatal(err)
+	}
 	v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), at)
 	if err != nil || len(v) != len(rules.Clues()) {
 		t.Fatalf("%d of %d suspects: %v", len(v), len(rules.Clues()), err)
