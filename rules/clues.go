@@ -211,9 +211,7 @@ func arrivals(window time.Duration) promql.Expr {
 	ended := promql.Or(
 		of(promql.Rate(promql.Vector(metrics.Requests, promql.Ne(metrics.LabelOutcome, string(metrics.OutcomeInvalid))), window)),
 		of(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window)))
-	growth := func(f *metrics.Family) promql.Expr {
-		return times(1/window.Seconds(), promql.Over("delta", promql.Vector(f), window))
-	}
+	growth := func(f *metrics.Family) promql.Expr { return promql.Over("deriv", promql.Vector(f), window) }
 	inside := of(promql.Or(labelled(growth(metrics.RequestsRunning), metrics.LabelReason, "running"), growth(metrics.RequestsWaiting)))
 	return promql.Call("clamp_min", promql.Or(promql.Add(ended, inside), ended), promql.Num(0))
 }
