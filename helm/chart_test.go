@@ -262,7 +262,8 @@ func TestLinks(t *testing.T) {
 			if dashboard := notes["dashboard_url"].(string); !strings.HasPrefix(dashboard, "https://grafana.example/team/d/llm-") || strings.Contains(dashboard, "invalid") {
 				t.Errorf("%s: %s", name, dashboard)
 			}
-			if notes["runbook_url"] != "https://wiki.example/"+name {
+			// A page about an objective names its suspect's runbook when it is written.
+			if url := notes["runbook_url"].(string); url != "https://wiki.example/"+name && !strings.HasSuffix(url, "https://wiki.example/{{$page}}") {
 				t.Errorf("%s: %s", name, notes["runbook_url"])
 			}
 		}

@@ -79,9 +79,9 @@ func (s Style) runbook(a *Alert) string {
 		fmt.Fprintf(&place, `{{ with .Labels.%s }}{{ $place = print $place "&%s=" (urlquery .) }}{{ end }}`, l, l)
 	}
 	query := runbookQuery(a)
-	query[len(query)-1] += "{{ $place }}"
+	query[len(query)-1] += "{{$place}}"
 	return fmt.Sprintf(`{{ $page := %q }}{{ $place := "" }}{{ with %s }}{{ with first (sortByLabel %q .) }}{{ $page = .Labels.runbook }}%s{{ end }}{{ end }}`,
-		a.Name, queryTemplate(s.query(verdictQuery())), metrics.LabelOrder, place.String()) + s.Runbook("{{ $page }}", query...)
+		a.Name, queryTemplate(s.query(verdictQuery())), metrics.LabelOrder, place.String()) + s.Runbook("{{$page}}", query...)
 }
 
 // verdict renders the first line of a page: the first suspect in order, or nothing. The series carries the words,

@@ -36,7 +36,7 @@ files, namespace is a label where a template reads it, and between the separator
 {{- define "lne.generated" -}}
 {{- $ := index . 0 -}}
 {{- $url := include "lne.runbookURL" $ -}}
-{{- $text := regexReplaceAll "http://localhost:9844/runbooks/(\\w+|\\$\\{__[\\w.]+\\})(\\?[^\\s\"]+)?" (index . 1) ($url | replace "{alert}" "${1}" | replace "{labels}" "${2}") -}}
+{{- $text := regexReplaceAll "http://localhost:9844/runbooks/(\\w+|\\$\\{__[\\w.]+\\}|\\{\\{\\$page\\}\\})(\\?[^\\s\"']+)?" (index . 1) ($url | replace "{alert}" "${1}" | replace "{labels}" "${2}") -}}
 {{- $text = replace "http://localhost:9844/runbooks/" (splitList "{alert}" $url | first) $text -}}
 {{- if ne $.Values.namespaceLabel "namespace" -}}
 {{- $text = regexReplaceAll "([$]labels|[.]Labels)[.]namespace\\b" $text (printf "${1}.%s" $.Values.namespaceLabel) -}}
