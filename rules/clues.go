@@ -170,7 +170,7 @@ func engineClues() []Clue {
 			Query: one(saturatedTier())},
 		{Branch: Decode, Name: "batch_grew", Runbook: "LLMBatchKnee", Delays: NextToken, Unit: Decimal,
 			Says:  "{value} times as many requests run at once as usual",
-			Query: promql.Unless(above(against("running"), 1.5), promql.Gt(waiting, running))}, // a queue fills the batch
+			Query: above(against("running"), 1.5)},
 		{Branch: Queueing, Name: "arrivals_grew", Runbook: "LLMQueueBuildUp", Unit: Decimal, Says: "{value} times as many requests arrive as usual",
 			Query: above(against("arrivals"), 1.3)},
 		{Branch: Queueing, Name: "queue_long", Runbook: "LLMQueueBuildUp", Unit: Count, Says: "{value} requests wait, more than run",
