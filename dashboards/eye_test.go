@@ -33,19 +33,24 @@ type override struct {
 	}
 }
 
-// overrides are those of a query of a panel, by property.
-func (p panel) overrides(t *testing.T, matcher, of string) map[string]any {
+// allOverrides are those of a panel, as written.
+func (p panel) allOverrides(t *testing.T) (all []override) {
 	t.Helper()
 	raw, err := json.Marshal(p.FieldConfig.Overrides)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []override
 	if err := json.Unmarshal(raw, &all); err != nil {
 		t.Fatal(err)
 	}
+	return all
+}
+
+// overrides are those of a query of a panel, by property.
+func (p panel) overrides(t *testing.T, matcher, of string) map[string]any {
+	t.Helper()
 	found := map[string]any{}
-	for _, o := range all {
+	for _, o := range p.allOverrides(t) {
 		if o.Matcher.ID == matcher && o.Matcher.Options == of {
 			for _, p := range o.Properties {
 				found[p.ID] = p.Value
@@ -503,17 +508,9 @@ func TestOutcomesLookAsTheyAre(t *testing.T) {
 				continue
 			}
 			panels++
-			raw, err := json.Marshal(p.FieldConfig.Overrides)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var all []override
-			if err := json.Unmarshal(raw, &all); err != nil {
-				t.Fatal(err)
-			}
 			for outcome, want := range kinds {
 				var colours []any
-				for _, o := range all {
+				for _, o := range p.allOverrides(t) {
 					if o.Matcher.ID == "byRegexp" && regexp.MustCompile(strings.Trim(o.Matcher.Options, "/")).MatchString(outcome+" m") {
 						colours = append(colours, o.Properties[0].Value.(map[string]any)["fixedColor"])
 					}
