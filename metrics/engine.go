@@ -172,6 +172,9 @@ var (
 	EngineStalled = Target.gauge(Max, "llm_engine_stalled_seconds",
 		"For how long the engine has certainly had work and made no progress, longer than progress of this engine may take to show. "+
 			"0 while it makes progress, has no work, or its work is not certain. Absent until the page has been read twice.", EngineLabels).experimental()
+	EngineWithoutProgress = Target.gauge(Max, "llm_engine_without_progress_seconds",
+		"For how long the engine has made no progress, longer than its progress may take to show. This is no proof of a stall: an engine without requests makes none, "+
+			"either, and one whose clients have all left may show their requests until its next step. 0 in its first five minutes. Absent until the page has been read twice.", EngineLabels).experimental()
 	EngineLoadTime = Engine.gauge(Max, "llm_engine_load_time_seconds",
 		"Time the engine took from start until it could serve (cold start).", EngineLabels).experimental()
 	EngineScrapeDuration = Target.gauge(Max, "llm_engine_scrape_duration_seconds",

@@ -70,9 +70,7 @@ var (
 			"Absent otherwise, and where the node is gone, too.",
 		with(LabelCluster, LabelInstance))
 	RecordedGPUBusy = recorded(Never, "page:llm_engine_gpu_busy:last1m",
-		"How many GPUs that a page's engine has to itself were busy at every scrape of a minute; absent for none.", PageLabels)
-	RecordedRankStalled = recorded(Never, "rank:llm_engine_stalled:last1m",
-		"A rank of a replica, or all of it where the rank is empty, that has work and makes no progress in steps or tokens, always 1 and absent otherwise.", ReplicaLabels, with(LabelDPRank, LabelReplica))
+		"How many GPUs that a page's engine has to itself were busy at every scrape of a minute while it had requests or drew idle power; absent for none.", PageLabels)
 	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",
 		"Share of the ranks of a replica that have work and make no progress; 1 for one that stands still as a whole, absent otherwise.", ReplicaLabels)
 	RecordedProbed = recorded(Never, "address:llm_probe:namespace",

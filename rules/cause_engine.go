@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"slices"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -82,7 +81,7 @@ var (
 		Summary:     "{{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of engine " + theEngine + " make{{ else }}Engine " + theEngine + " of {{ $labels.model_name }} makes{{ end }} no progress",
 		Description: "Requests wait or run, or its GPU is busy, yet it completes no step and generates no token. Health endpoints of a wedged engine still answer 200: do not trust them. Take the replica out of rotation, save its stacks, restart it.",
 		Split: []Evidence{
-			{"Ranks that stand still", promql.And(perRank(metrics.RecordedRankStalled), above(promql.CountBy(nil, perRank(metrics.RequestsRunning)), 1), promql.On()),
+			{"Ranks that stand still", promql.And(above(perRank(metrics.EngineStalled), 0), above(promql.CountBy(nil, perRank(metrics.RequestsRunning)), 1), promql.On()),
 				LabelledBy("", metrics.LabelDPRank)},
 			{"No progress for", above(promql.Max(nil, promql.Vector(metrics.EngineStalled, same(replicaLabels...)...)), 0), Duration},
 			{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, same(replicaLabels...)...)), Number},
@@ -277,102 +276,51 @@ func younger(than time.Duration) promql.Expr {
 // lost the requests of two minutes.
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2, Records: []Record{
-		{Name: metrics.RecordedGPUBusy, Expr: usesAlone(busy(minute))},
-		{Name: metrics.RecordedRankStalled, Expr: promql.Or(certain(), standing(rankLabels), standing(replicaLabels))},
+		{Name: metrics.RecordedGPUBusy, Expr: computing()},
 		{Name: metrics.RecordedStalled, Expr: stalled()},
 	}, Alerts: []*Alert{ModelStalled, EngineStalled}}
 }
 
-// certain returns each replica or rank of which the exporter is certain that it has work and makes no progress: it also
-// reads what the engine's HTTP server holds, of which gauges that a scheduler no longer writes show nothing.
-func certain() promql.Expr {
-	return promql.CountBy(rankLabels, above(promql.Vector(metrics.EngineStalled), 0))
-}
-
-// standing returns each replica or rank that has work but has made no progress for as long as progress should take to
-// show: one minute where steps are counted, five where tokens are counted as they are made and a KV cache tells a long
-// prompt from a stall.
-func standing(by []string) promql.Expr {
-	steps := promql.And(working(by, minute), counted(by, metrics.EngineSteps))
-	tokens := both(working(by, 5*minute), counted(by, metrics.KVCacheUsage), counted(by, metrics.GenerationTokens))
-	return promql.CountBy(by, promql.Or(owing(by, steps, minute), owing(by, promql.And(tokens, perStep(), promql.On(pageLabels...)), 5*minute)))
-}
-
-// counted returns each replica or rank that has a number of the family.
-func counted(by []string, f *metrics.Family) promql.Expr { return promql.CountBy(by, promql.Vector(f)) }
-
 // perRank returns the data-parallel ranks of the alert's replica that have a number of the family.
 func perRank(f *metrics.Family) promql.Expr {
-	return promql.CountBy([]string{metrics.LabelDPRank}, promql.Vector(f, append(same(replicaLabels...), promql.Ne(metrics.LabelDPRank, ""))...))
+	return promql.Max([]string{metrics.LabelDPRank}, promql.Vector(f, append(same(replicaLabels...), promql.Ne(metrics.LabelDPRank, ""))...))
 }
 
-// still leaves those of which the exporter has seen no progress for as long.
-func still(by []string, who promql.Expr, d time.Duration) promql.Expr {
-	seen := promql.Max(by, promql.Vector(metrics.EngineLastProgress))
-	return promql.And(who, promql.Ge(promql.Sub(promql.Call("time"), seen), promql.Num(d.Seconds())))
-}
-
-// owing leaves those whose work is not only what they showed last: when clients cancel all that runs, vLLM shows it until
-// its next step (vllm#22545). Twenty answers that were due within the window prove the work of more than one request: the
-// last of an evening is alone. For a replica so do a busy GPU of its own and requests that go on ending badly. Then they
-// stand still until something changes.
-func owing(by []string, who promql.Expr, d time.Duration) promql.Expr {
-	due := times(d.Seconds(), promql.Sum(by, promql.Rate(promql.Vector(metrics.Requests, good), hour)))
-	lone := promql.And(due, below(promql.Add(promql.Sum(by, promql.Vector(metrics.RequestsRunning)), promql.Sum(by, promql.Vector(metrics.RequestsWaiting))), 2))
-	ended := promql.Vector(metrics.Requests)
-	on, proven := pageLabels, promql.Or(promql.Vector(metrics.RecordedGPUBusy), promql.CountBy(pageLabels, shown(metrics.RecordedStalled, 0)),
-		promql.CountBy(pageLabels, promql.Unless(ended, promql.Equal(ended, shown(metrics.Requests, d/2)))))
-	if slices.Contains(by, metrics.LabelDPRank) { // the page of all ranks proves nothing about one
-		on, proven = by, shown(metrics.RecordedRankStalled, 0)
-	}
-	return promql.Unless(still(by, who, d), promql.Unless(promql.Or(below(due, 20), lone), proven, promql.On(on...)))
-}
-
-// perStep returns each page that counts tokens as they are made.
-func perStep() promql.Expr {
-	return promql.CountBy(pageLabels, promql.Vector(metrics.MetricSourceInfo,
-		promql.Eq(metrics.LabelMetric, metrics.GenerationTokens.Name), promql.Eq(metrics.LabelCounted, string(metrics.CountedStep))))
-}
-
-// stalled returns the share of the ranks of each replica that stand still, and 1 for a replica that stands still as a
-// whole. One that counts less gets more time: ten minutes where no KV cache tells a long prompt from a stall, or where it
-// makes no tokens; longer than any answer takes where it counts only what has ended, or two minutes where twenty answers
-// were due. A wedged engine may report that nothing runs: then a busy GPU that it alone uses stands for its work, at
-// idle power within a minute. An engine stays stalled while its page cannot be read in time. Engines that sleep or start
-// are left out.
+// stalled returns 1 for each replica that stands still as a whole, and the share of the ranks for one of which some do. The
+// exporter says so where it is certain. Where it only sees no progress, a GPU that the replica alone uses proves the work. A
+// replica stays stalled while its page cannot be read in time, and while a new exporter sees its requests make no progress.
 func stalled() promql.Expr {
 	onPage := promql.On(pageLabels...)
-	tokens := counted(replicaLabels, metrics.GenerationTokens)
-	perStep := promql.And(tokens, perStep(), onPage)
-	counts := promql.Or(counted(replicaLabels, metrics.EngineSteps), perStep)
-	whole := func(who promql.Expr, d time.Duration) promql.Expr { return still(replicaLabels, who, d) }
-	replicas := promql.CountBy(replicaLabels, promql.Or(
-		promql.Max(replicaLabels, promql.Vector(metrics.RecordedRankStalled, promql.Eq(metrics.LabelDPRank, ""), promql.Eq(metrics.LabelReplica, ""))),
-		owing(replicaLabels, promql.And(working(replicaLabels, 10*minute), promql.Or(perStep, promql.Unless(counted(replicaLabels, metrics.Requests), tokens))), 10*minute),
-		owing(replicaLabels, promql.And(working(replicaLabels, 30*minute), tokens), 30*minute),
-		whole(both(working(replicaLabels, answersWindow), answersDue(replicaLabels), tokens), answersWindow),
-		whole(promql.And(spinning(busy(10*minute)), counts), 5*minute),
-		whole(promql.And(spinning(promql.And(busy(minute), atIdlePower())), counts), minute)))
-	ranks := promql.Div(promql.CountBy(replicaLabels, promql.Vector(metrics.RecordedRankStalled)),
-		promql.CountBy(replicaLabels, counted(rankLabels, metrics.RequestsRunning)))
-
-	asleep := promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.Sleeping)), promql.Num(1))
-	unread := func(e promql.Expr, ago time.Duration) promql.Expr {
-		return promql.And(e, promql.Offset(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), ago), onPage)
+	whole := []*promql.Matcher{promql.Eq(metrics.LabelDPRank, ""), promql.Eq(metrics.LabelReplica, "")}
+	standing := func(f *metrics.Family, longer float64, m ...*promql.Matcher) promql.Expr {
+		return promql.CountBy(replicaLabels, above(promql.Vector(f, m...), longer))
 	}
-	known := promql.CountBy(replicaLabels, promql.Or(promql.Offset(promql.Vector(metrics.EngineInfo), 5*minute), unread(shown(metrics.EngineInfo, 5*minute), 5*minute)))
-	settled := promql.Unless(known, starting(), onPage)
-	return promql.Max(replicaLabels, promql.Or(promql.And(promql.Unless(promql.Or(replicas, ranks), asleep), settled), unread(shown(metrics.RecordedStalled, 0), 0)))
+	ranks := promql.Ne(metrics.LabelDPRank, "")
+	share := promql.Div(standing(metrics.EngineStalled, 0, ranks),
+		promql.CountBy(replicaLabels, promql.CountBy(rankLabels, promql.Vector(metrics.RequestsRunning, ranks))))
+	computes := promql.Or(promql.And(standing(metrics.EngineWithoutProgress, 0, whole...), promql.Vector(metrics.RecordedGPUBusy), onPage),
+		promql.And(standing(metrics.EngineWithoutProgress, 300, whole...), usesAlone(busy(10*minute)), onPage))
+	unread := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout"))
+	unseen := promql.And(
+		below(promql.Sub(promql.Vector(metrics.EngineLastProgress, whole...), promql.Vector(metrics.ConfigReloadTime), promql.On(asker...).ManyToOne()), 60),
+		promql.Or(above(promql.Vector(metrics.RequestsRunning), 0), above(promql.Vector(metrics.RequestsWaiting), 0)), onPage)
+	before := func(d time.Duration) promql.Expr {
+		return promql.Over("last_over_time", promql.Vector(metrics.RecordedStalled), d)
+	}
+	return promql.Max(replicaLabels, promql.Or(standing(metrics.EngineStalled, 0, whole...), computes, share,
+		promql.And(before(2*minute), unread, onPage), promql.And(before(5*minute), unseen, onPage)))
+}
+
+// computing returns each page whose engine has a GPU to itself that was busy at every scrape of a minute while requests run
+// or wait, or at idle power. Without either it takes ten minutes: another process may compute on the GPU for some.
+func computing() promql.Expr {
+	requests := promql.Or(above(promql.Vector(metrics.RequestsRunning), 0), above(promql.Vector(metrics.RequestsWaiting), 0))
+	return promql.Or(promql.And(usesAlone(busy(minute)), requests, promql.On(pageLabels...)), usesAlone(promql.And(busy(minute), atIdlePower())))
 }
 
 // shown returns what a page showed some time ago or, where it could not be read then, within the two minutes before.
 func shown(f *metrics.Family, ago time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.Over("last_over_time", promql.Offset(promql.Vector(f, m...), ago), 2*minute)
-}
-
-// working returns each replica or rank with requests at every scrape of a window, both ends included.
-func working(by []string, d time.Duration) promql.Expr {
-	return promql.Or(always(by, metrics.RequestsRunning, d), always(by, metrics.RequestsWaiting, d))
 }
 
 // always returns each replica or rank whose number was above zero at every scrape of a window, both ends included.
@@ -400,20 +348,12 @@ var good = promql.Re(metrics.LabelOutcome, "stop|length|repetition|success")
 // begin and end together end within it.
 const answersWindow = 2 * minute
 
-// answersDue returns how many answers each replica or model gives in answersWindow, going by the last hour: at least
+// answersDue returns how many answers each model gives in answersWindow, going by the last hour: at least
 // twenty, each in a third of it.
-func answersDue(by []string) promql.Expr {
-	answers := promql.Rate(promql.Vector(metrics.Requests, good), hour)
-	perWindow := times(answersWindow.Seconds(), promql.Sum(by, answers))
-	if slices.Equal(by, modelLabels) {
-		perWindow = times(answersWindow.Seconds(), ofUsers(answers, hour, 0))
-	}
-	return promql.And(promql.Ge(perWindow, promql.Num(20)), below(mean(metrics.RequestDuration, by, hour), answersWindow.Seconds()/3))
-}
-
-// spinning returns each replica that has one of these GPUs to itself and generated tokens within the hour.
-func spinning(gpus promql.Expr) promql.Expr {
-	return promql.And(above(promql.Sum(replicaLabels, promql.Rate(promql.Vector(metrics.GenerationTokens), hour)), 0), usesAlone(gpus), promql.On(pageLabels...))
+func answersDue() promql.Expr {
+	answers := ofUsers(promql.Rate(promql.Vector(metrics.Requests, good), hour), hour, 0)
+	return promql.And(promql.Ge(times(answersWindow.Seconds(), answers), promql.Num(20)),
+		below(mean(metrics.RequestDuration, modelLabels, hour), answersWindow.Seconds()/3))
 }
 
 // usesAlone returns how many of these GPUs each page's engine has to itself.
@@ -437,11 +377,4 @@ func atIdlePower() promql.Expr {
 		return promql.Max(onGPULabels(), promql.Over("max_over_time", promql.Vector(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), window))
 	}
 	return promql.Lt(drawn(minute), times(0.5, drawn(hour)))
-}
-
-// starting returns each page whose engine started, was unreachable or was not ready within the last five minutes.
-func starting() promql.Expr {
-	return promql.Or(
-		younger(5*minute),
-		promql.CountBy(pageLabels, promql.Over("count_over_time", promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "unreachable|loading|http_503")), 5*minute)))
 }

@@ -28,6 +28,7 @@ type compiler struct {
 	countable countable       // what objectives can count on the current dialect
 	served    map[string]bool // models that a gateway or frontend serves; nil for engines
 	working   []unit          // of the current dialect
+	durations []unit          // what is known of the durations of their requests
 }
 
 // claim records that a dialect reports a quantity of a model. If a page speaks several dialects, only the first one
@@ -182,7 +183,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	if c.plan.units == nil {
 		c.plan.units = c.units(d)
 	}
-	c.working = nil
+	c.working, c.durations = nil, nil
 	c.objectives(d, defaults)
 	if c.plan.whole[outRuntime] == "" {
 		c.plan.whole = c.whole(d, defaults)

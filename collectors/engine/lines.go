@@ -192,7 +192,10 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 	}
 	bucket(math.Inf(1), count)
 	if total := terms(parts["sum"]); len(total) == len(count) && !group[0].row.NoSum {
-		c.add(line{family: to, text: c.text(to.Name+"_sum", out), terms: total, recipe: &recipe{scale: scale, from: counts.from}})
+		sum := line{family: to, text: c.text(to.Name+"_sum", out), terms: total, recipe: &recipe{scale: scale, from: counts.from}}
+		if c.add(sum); to == metrics.RequestDuration {
+			c.lasts(out, line{family: to, terms: count, recipe: plain}, sum)
+		}
 	}
 	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count, recipe: counts})
 }

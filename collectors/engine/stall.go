@@ -30,6 +30,11 @@ const (
 	leavers, leaving = 2, time.Minute
 	// settling is how long answers may take to leave the server after their last token.
 	settling = 5 * time.Second
+	// youth is how long an engine that has started, or is back, may load and compile.
+	youth = 5 * time.Minute
+	// brief is the patience with an engine that counts only what has ended, where manyDue answers are due within it and take
+	// a third of it: even those of a batch that begin and end together end within it.
+	brief = 2 * time.Minute
 )
 
 // sight is what one reading shows of a unit. NaN stands for what the page does not show.
@@ -43,7 +48,10 @@ type sight struct {
 	held     float64   // requests that the server holds, or open files
 	files    bool      // held counts open files
 	answered float64   // good answers of the server
+	ends     float64   // requests whose duration is known
+	took     float64   // their durations, seconds
 	asleep   bool
+	young    bool // started, or came back, a short time ago
 }
 
 // see reads a unit off the page.
@@ -57,13 +65,14 @@ func (t *target) see(u *unit, now time.Time) sight {
 		return v
 	}
 	r := sight{at: now, start: math.NaN(), held: math.NaN(), answered: math.NaN(), asleep: t.plan.sleeping(t.values),
-		good: add(u.good), bad: add(u.bad), load: add(u.load)}
+		good: add(u.good), bad: add(u.bad), load: add(u.load), ends: add(u.ends), took: add(u.took)}
 	for i := range u.moves {
 		r.moves = append(r.moves, u.moves[i].eval(t.values))
 	}
 	if t.plan.start != nil {
 		r.start = t.plan.start.value(t.values)
 	}
+	r.young = now.Sub(t.back) < youth || now.Sub(time.UnixMilli(int64(1000*r.start))) < youth
 	if u.whole {
 		h := t.plan.held
 		r.answered = addUp(h.answered, t.values)
@@ -78,6 +87,7 @@ func (t *target) see(u *unit, now time.Time) sight {
 type past struct {
 	last  sight
 	twice bool // it has been read twice since it started
+	seen  bool // progress has been seen since then
 
 	moved   time.Time // when the last progress was seen, or the first reading made
 	busy    time.Time // since when requests ran or waited at every reading without progress
@@ -97,6 +107,8 @@ type past struct {
 type part struct {
 	number    int64
 	good      float64 // answers
+	ends      float64 // requests whose duration is known
+	took      float64 // their durations, seconds
 	low, high float64 // open files beside those of the load, while there was progress
 	rest      bool    // low is known
 	open      bool    // high is known
@@ -105,6 +117,9 @@ type part struct {
 // observe remembers a reading and adds to the snapshot what it tells together with the ones before.
 func (t *target) observe(s *snapshot) {
 	now, known := t.config.Now(), make(map[string]*past, len(t.plan.units))
+	if t.gone || t.pasts == nil && t.plan.start == nil {
+		t.back, t.gone = now, false
+	}
 	for i := range t.plan.units {
 		u := &t.plan.units[i]
 		p := t.pasts[u.progress]
@@ -134,6 +149,12 @@ func (t *target) observe(s *snapshot) {
 			s.append(metrics.EngineStalled, u.stalled, p.stalled())
 		}
 	}
+	for i := range t.plan.units {
+		u := &t.plan.units[i]
+		if p := known[u.progress]; p.twice && u.patience() > 0 {
+			s.append(metrics.EngineWithoutProgress, u.without, p.without(u))
+		}
+	}
 }
 
 // patience returns how long progress of a unit may take to show while it has work; 0 if it shows none.
@@ -151,6 +172,21 @@ func (u *unit) patience() time.Duration {
 	return 0
 }
 
+// patience returns how long progress may take to show in the traffic of the last hour.
+func (p *past) patience(u *unit, now time.Time) time.Duration {
+	if u.steps || u.perStep || p.due(now, brief) < manyDue {
+		return u.patience()
+	}
+	ends, took := 0.0, 0.0
+	for _, h := range p.hour {
+		ends, took = ends+h.ends, took+h.took
+	}
+	if took == 0 || took/ends >= brief.Seconds()/3 {
+		return u.patience()
+	}
+	return brief
+}
+
 // see takes in a reading.
 func (p *past) see(u *unit, r sight) {
 	restarted := p.last.start != r.start && !math.IsNaN(p.last.start) && !math.IsNaN(r.start)
@@ -165,7 +201,7 @@ func (p *past) see(u *unit, r sight) {
 		*p = past{moved: r.at, least: r.held, pending: math.NaN()}
 	case moved:
 		p.learn(r)
-		*p = past{hour: p.hour, moved: r.at, least: r.held, pending: p.pending, twice: true}
+		*p = past{hour: p.hour, moved: r.at, least: r.held, pending: p.pending, twice: true, seen: true}
 	default:
 		p.twice, p.pending = true, math.NaN()
 		p.stand(r)
@@ -184,6 +220,8 @@ func (p *past) learn(r sight) {
 		*now = part{number: number}
 	}
 	now.good += max(0, r.good-p.last.good)
+	now.ends += max(0, r.ends-p.last.ends)
+	now.took += max(0, r.took-p.last.took)
 	if !r.files || math.IsNaN(r.held) {
 		return
 	}
@@ -229,7 +267,7 @@ func (p *past) stand(r sight) {
 
 // judge decides whether a unit that shows no progress certainly has work.
 func (p *past) judge(u *unit, r sight) {
-	d := u.patience()
+	d := p.patience(u, r.at)
 	if d == 0 || r.asleep {
 		p.certain = time.Time{}
 		return
@@ -242,6 +280,9 @@ func (p *past) judge(u *unit, r sight) {
 		}
 		return
 	}
+	if r.young {
+		return
+	}
 	wait := max(d, unproven)
 	if p.due(r.at, d) >= manyDue {
 		wait = d
@@ -250,10 +291,12 @@ func (p *past) judge(u *unit, r sight) {
 	if r.files && p.above(r) < min(connected, p.due(r.at, d)/4) {
 		wait = max(d, unproven)
 	}
+	stands := r.at.Sub(p.busy)
+	owed := len(u.good) == 0 || p.due(r.at, stands) >= manyDue && r.load >= 2 // the last request of an evening is alone
 	switch {
-	case busy && r.at.Sub(p.busy) >= d && (p.due(r.at, d) >= manyDue && r.load >= 2 || r.at.Sub(p.ended) <= d/2):
+	case busy && stands >= d && (owed || r.at.Sub(p.ended) <= d/2):
 		p.certain = p.busy
-	case busy && r.at.Sub(p.busy) >= wait && (more || p.givers > r.load):
+	case busy && stands >= wait && (more || p.givers > r.load):
 		p.certain = p.busy
 	case more && r.at.Sub(p.more) >= wait:
 		p.certain = p.more
@@ -338,4 +381,17 @@ func (p *past) stalled() float64 {
 		return 0
 	}
 	return p.last.at.Sub(p.certain).Seconds()
+}
+
+// without returns for how many seconds the unit has made no progress, where that tells a stall from idleness: while requests
+// are shown, or where progress shows as it is made.
+func (p *past) without(u *unit) float64 {
+	r, since := p.last, p.busy
+	if r.load == 0 && p.seen && (u.steps || u.perStep) {
+		since = p.moved
+	}
+	if stands := r.at.Sub(since); !since.IsZero() && !r.asleep && !r.young && stands >= p.patience(u, r.at) {
+		return stands.Seconds()
+	}
+	return 0
 }

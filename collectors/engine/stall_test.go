@@ -150,7 +150,7 @@ func TestHangOfVLLM(t *testing.T) {
 			t.Errorf("stalled for %v", v)
 		}
 		golden.Compare(t, filepath.Join("testdata", "stalled.prom"), keep(text(t, p.collector.Scrape(t.Context())),
-			metrics.RequestsInFlight, metrics.EngineLastProgress, metrics.EngineStalled))
+			metrics.RequestsInFlight, metrics.EngineLastProgress, metrics.EngineStalled, metrics.EngineWithoutProgress))
 	})
 }
 

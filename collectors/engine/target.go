@@ -61,6 +61,8 @@ type target struct {
 	offGrid    []offGrid           // objectives that have been logged as off the grid
 	unlisted   []string            // outcomes that have been logged as unknown
 	pasts      map[string]*past    // of the units, by their series
+	gone       bool                // the engine did not answer
+	back       time.Time           // when it was read again or, if it does not say when it started, first
 	tallied    map[string]*tallied // lasts as long as the target, or its counters would fall
 	planned    time.Time           // when the plan was made
 	pooled     map[string]pooled   // by series
@@ -140,6 +142,7 @@ func (t *target) collect(ctx context.Context) *snapshot {
 		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated && reason != reasonReset {
 			t.owner, t.isOwned, t.composed = "", false, nil
 			t.plan, t.template, t.identities, t.path = nil, nil, nil, "" // the next to answer may be another engine
+			t.gone = true
 			t.config.pages.drop(t)
 			t.buf = bytes.Buffer{}
 		}

@@ -41,6 +41,8 @@ type unit struct {
 	good     []line // answers that ended well
 	bad      []line // other ends
 	load     []line // requests that run or wait, as the scheduler last said
+	ends     []line // requests whose duration is known
+	took     []line // their durations
 	steps    bool   // whether steps are counted, tokens as they are made, tokens at all, and the KV cache shown
 	perStep  bool
 	tokens   bool
@@ -49,6 +51,7 @@ type unit struct {
 	inFlight string // its series
 	progress string
 	stalled  string
+	without  string
 }
 
 // held is what the page shows of its HTTP server.
@@ -61,10 +64,7 @@ func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metr
 	if role := out[outRole]; role == metrics.GatewayRole || role == roleKVCache {
 		return
 	}
-	key := out
-	for _, name := range metrics.DetailLabels {
-		key[outIndex(name)] = ""
-	}
+	key := unitOf(out)
 	i := slices.IndexFunc(c.working, func(u unit) bool { return u.key == key })
 	add := func() *unit {
 		if i < 0 {
@@ -93,11 +93,31 @@ func (c *compiler) works(to *metrics.Family, out [outLabels]string, counted metr
 	}
 }
 
+// unitOf returns the labels of the unit that a series is about.
+func unitOf(out [outLabels]string) [outLabels]string {
+	for _, name := range metrics.DetailLabels {
+		out[outIndex(name)] = ""
+	}
+	return out
+}
+
+// lasts remembers the durations of a unit's requests.
+func (c *compiler) lasts(out [outLabels]string, ends, took line) {
+	c.durations = append(c.durations, unit{key: unitOf(out), ends: []line{ends}, took: []line{took}})
+}
+
 // units completes the units of a dialect: an engine with several ranks also has one for all of them. What the server
 // says is said of one engine, so it is read only where the page has no other.
 func (c *compiler) units(d *Dialect) []unit {
 	whole := map[[outLabels]string][]unit{}
 	var order [][outLabels]string
+	for _, d := range c.durations {
+		for i := range c.working {
+			if u := &c.working[i]; u.key == d.key {
+				u.ends, u.took = append(u.ends, d.ends...), append(u.took, d.took...)
+			}
+		}
+	}
 	for _, u := range c.working {
 		key := u.key
 		if key[outDPRank] = ""; whole[key] == nil {
@@ -126,7 +146,7 @@ func (c *compiler) units(d *Dialect) []unit {
 	for i := range all {
 		u := &all[i]
 		u.inFlight, u.progress = c.text(metrics.RequestsInFlight.Name, u.key), c.text(metrics.EngineLastProgress.Name, u.key)
-		u.stalled = c.text(metrics.EngineStalled.Name, u.key)
+		u.stalled, u.without = c.text(metrics.EngineStalled.Name, u.key), c.text(metrics.EngineWithoutProgress.Name, u.key)
 	}
 	return all
 }
@@ -140,6 +160,7 @@ func together(key [outLabels]string, parts []unit) unit {
 	for _, u := range parts {
 		all.moves, all.load = append(all.moves, u.moves...), append(all.load, u.load...)
 		all.good, all.bad = append(all.good, u.good...), append(all.bad, u.bad...)
+		all.ends, all.took = append(all.ends, u.ends...), append(all.took, u.took...)
 		all.steps, all.tokens = all.steps || u.steps, all.tokens || u.tokens
 		all.perStep, all.cache = all.perStep || u.perStep, all.cache || u.cache
 	}

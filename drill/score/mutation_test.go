@@ -89,7 +89,7 @@ func TestMutations(t *testing.T) {
 		{"a swapped model on the GPU", "thermal-throttle", play.Rules(), relabel(metrics.EngineGPUInfo, metrics.LabelModel, "other"), "the cause is not named"},
 		{"nothing", "thermal-throttle", play.Rules(), nil, ""},
 		{"the stall never fires", "wedged-engine", alter("LLMEngineStalled", func(a *rules.Alert) { a.Expr = never }), nil, "no page"},
-		{"no memory of progress", "wedged-engine", play.Rules(), drop(metrics.EngineLastProgress, metrics.EngineStalled), "no page"},
+		{"no memory of progress", "wedged-engine", play.Rules(), drop(metrics.EngineLastProgress, metrics.EngineStalled, metrics.EngineWithoutProgress), "no page"},
 	} {
 		t.Run(m.incident+" "+m.name, func(t *testing.T) {
 			t.Parallel()
