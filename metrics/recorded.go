@@ -9,7 +9,7 @@ const (
 	LabelBranch  = "branch"  // branch of a diagnosis that an alert belongs to
 	LabelLong    = "long"    // long window of a pair, as "6h"
 	LabelClue    = "clue"    // what is suspicious
-	LabelDelays  = "delays"  // what a suspect delays, if it explains no failures: any_token, first_token or next_token
+	LabelDelays  = "delays"  // what a suspect delays, if it explains no failures: any_token, first_token, next_token, gateway_first_token
 	LabelFact    = "fact"    // subject of a piece of evidence
 	LabelChosen  = "chosen"  // on no series: by its absence a query tells whether a filter is set
 	LabelLine    = "line"    // line of a page on which a fact appears
@@ -38,6 +38,9 @@ var (
 		"Period over which the objective must hold, as the exporters that count its events have it.", ModelSLOLabels)
 	RecordedErrorBudget = recorded(Max, "model:llm_slo_error_budget:ratio",
 		"Share of events that may be bad: one minus the objective. Remembered for two hours after the last engine.", ModelSLOLabels)
+	RecordedPairBurn = recorded(Max, "model:llm_slo_pair_burn:rate",
+		"The burn rate of an objective's long window, while the window pair asks for an alert: both windows burn faster than its threshold, enough requests were bad, and the loss matters to the budget.",
+		ModelSLOLabels, with(LabelLong))
 	RecordedBurnThreshold = recorded(Max, "model:llm_slo_burn_threshold:rate",
 		"Burn rate above which the window pair named by long alerts as severity says, page or ticket, for this objective's target and period.",
 		ModelSLOLabels, with(LabelLong, LabelSeverity))

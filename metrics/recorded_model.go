@@ -82,13 +82,28 @@ var (
 
 	RecordedReplicaTTFT = recorded(Never, "replica:llm_engine_time_to_first_token_seconds:mean",
 		"Mean time to the first token of a replica over the last two minutes or, where it had fewer than ten requests, over ten. Absent with fewer than ten in those, too.", ReplicaLabels, with(LabelRole))
+	RecordedSkew = recorded(Never, "replica:llm_engine_skew:value",
+		"A replica, or a rank of one, that does worse than its peers over ten minutes; reason says by what: its time to the first token (ttft) or between tokens (itl), the lengths of its answers, or requests that wait while they do not elsewhere (queue, rank_queue).",
+		ReplicaLabels, with(LabelDPRank, LabelReason))
 	RecordedReplicaITL = recorded(Never, "replica:llm_engine_inter_token_latency_seconds:mean",
 		"The same of the time between tokens.", ReplicaLabels, with(LabelRole))
 	RecordedReplicaPrompt = recorded(Never, "replica:llm_engine_prompt_tokens:mean",
 		"Prompt tokens per first token of a replica, without those that its prefix cache held, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole))
 
+	RecordedColdStart = recorded(Never, "replica:llm_engine_cold_start:value",
+		"What shows that requests waited at an engine younger than 15 minutes: how many wait or, if none does, the share of the queue in the time to the first token.", ReplicaLabels)
+	RecordedMissed = recorded(Never, "model:llm_missed:last1h",
+		"A model that users, or events of an objective, asked for within the hour. Absent for one that its page has replaced with another, and for one that may be absent.", perModel)
+	RecordedVanished = recorded(Never, "model:llm_vanished:last1h",
+		"A missed model that is gone with its pages: how many of them, or -1 and the exporter if that is gone, too, so that nobody knows.", perModel, with(LabelInstance))
+	RecordedServing = recorded(Never, "model:llm_engine_serving:count",
+		"How many engines of a model were up and awake for two minutes; absent for none.", with(LabelCluster, LabelModel))
+	RecordedOldestStart = recorded(Never, "model:llm_engine_start_time_seconds:min",
+		"When the longest-running engine of a model started, unix time.", perModel)
+	RecordedGPUSpins = recorded(Never, "page:llm_engine_gpu_busy:last10m", "The same at every scrape of ten minutes, whether or not it had requests.", PageLabels)
+
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
-		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is first_token or next_token where it explains only that. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",
+		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is what it makes late, empty if it explains failures, too. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",
 		perModel, with(LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
 	RecordedPrinted = recorded(Max, "model:llm_printed:value",
 		"Facts that the pages of a model print: those of model:llm_evidence:value about the load, and those that differ from the day before by half or more. Same labels.",
@@ -96,6 +111,13 @@ var (
 	RecordedEvidence = recorded(Never, "model:llm_evidence:value",
 		"What a page shows of a model, in the fact's own unit: facts of a line stand together, in order. Those that end in _before are of the day that ended an hour ago.",
 		perModel, with(LabelFact, LabelLine, LabelOrder, LabelUnit, LabelSays), suspects)
+	RecordedExplained = recorded(Never, "model:llm_slo_explained:info",
+		"What a suspect must delay to explain that an objective burns, always 1: one series per value of delays in model:llm_suspect:strength. "+
+			"What delays tokens in the engines does not explain a gateway whose engines keep the same objective.", ModelSLOLabels, with(LabelDelays))
+	RecordedUsual = recorded(Never, "model:llm_usual:value",
+		"What a fact of model:llm_evidence:value usually is: its median over the three hours until twenty minutes ago, or the day before where it was not recorded then.",
+		perModel, with(LabelFact))
+	RecordedAgainst = recorded(Never, "model:llm_against_usual:ratio", "A fact of model:llm_evidence:value as a multiple of what it usually is.", perModel, with(LabelFact))
 )
 
 // suspects lists the labels that say where evidence was found, besides the model.

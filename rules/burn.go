@@ -30,8 +30,8 @@ func objectiveGroup(opt Options) Group {
 		Record{Name: metrics.RecordedPeriod, Expr: from.configured(metrics.SLOPeriod)},
 		Record{Name: metrics.RecordedErrorBudget, Expr: promql.Sub(promql.Num(1), remembered(metrics.RecordedObjective))},
 		Record{Name: metrics.RecordedBehindGateway, Expr: behindGateway()},
-		Record{Name: metrics.RecordedBurnThreshold, Expr: thresholds(opt)},
 		Record{Name: metrics.RecordedGoodTokens, Expr: goodTokens()})
+	g.Records = append(g.Records, thresholds(opt)...)
 	if opt.Tier == Single {
 		g.Records = append(g.Records, from.corrections()...)
 	}
@@ -73,8 +73,8 @@ func burnGroup(opt Options) Group {
 
 	record(increase(metrics.RecordedEvents, RawWindow), from.events(metrics.SLOEvents, RawWindow))
 	record(increase(metrics.RecordedBadEvents, RawWindow), from.badIn(RawWindow))
-	record(metrics.RecordedRequestsPerEvent, from.requestsPerToken())
 
+	record(metrics.RecordedRequestsPerEvent, from.requestsPerToken())
 	for _, p := range opt.WindowPairs { // for the low-traffic guard
 		if p.Long != RawWindow {
 			record(increase(metrics.RecordedBadEvents, p.Long), from.badIn(p.Long))
@@ -84,6 +84,7 @@ func burnGroup(opt Options) Group {
 		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget)))
 	}
 	record(metrics.RecordedExhaustion, exhaustion())
+	g.Records = append(g.Records, pairBurns(opt, slo.Page)...)
 	g.Alerts = burnAlerts(opt)
 	return g
 }
@@ -99,30 +100,38 @@ func behindGateway() promql.Expr {
 	return promql.CountBy(modelSLO, promql.Le(engines, times(2, gateway), inFront.ManyToOne()))
 }
 
-// thresholds returns one series per model, objective and window pair: the burn rate that spends the pair's share of the
+// thresholds record one series per model, objective and window pair: the burn rate that spends the pair's share of the
 // budget, at least 1 and at most the rate at which half of all events are bad. An objective behind a gateway has none.
-// It computes slo.WindowPair.Factor from series of target and period. Its severity is the pair's, or the objective's
+// They compute slo.WindowPair.Factor from series of target and period. The severity is the pair's, or the objective's
 // where that is lower.
-func thresholds(opt Options) promql.Expr {
-	period := remembered(metrics.RecordedPeriod)
+func thresholds(opt Options) (all []Record) {
+	wants := func(severities ...slo.Severity) promql.Expr {
+		var names []string
+		for _, s := range severities {
+			names = append(names, s.String())
+		}
+		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Either(metrics.LabelSeverity, strings.Join(names, "|"))), infoLookback)
+	}
 	limit := promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget))
-	var each []promql.Expr
+	perObjective := promql.On(modelSLO...)
 	for _, p := range opt.WindowPairs {
-		spend := promql.Div(period, promql.Num(p.Unit()))
+		spend := promql.Div(remembered(metrics.RecordedPeriod), promql.Num(p.Unit()))
 		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), limit), limit)
-		each = append(each, labelled(labelled(factor, metrics.LabelLong, p.Long.String()), metrics.LabelSeverity, p.Severity.String()))
+		factor = promql.Unless(factor, promql.Vector(metrics.RecordedBehindGateway), perObjective)
+		if opt.Tier == Single { // uncounted events do not alert; shards leave them out of their sums
+			factor = promql.Unless(factor, underMaintenance(), perObjective)
+		}
+		add := func(severity slo.Severity, e promql.Expr) {
+			all = append(all, Record{metrics.RecordedBurnThreshold, e, map[string]string{metrics.LabelLong: p.Long.String(), metrics.LabelSeverity: severity.String()}})
+		}
+		if p.Severity == slo.Page {
+			add(slo.Page, promql.Unless(factor, wants(slo.Ticket, slo.None), perObjective))
+			add(slo.Ticket, promql.And(factor, wants(slo.Ticket), perObjective))
+		} else {
+			add(slo.Ticket, promql.Unless(factor, wants(slo.None), perObjective))
+		}
 	}
-	all := promql.Unless(promql.Or(each[0], each[1:]...), promql.Vector(metrics.RecordedBehindGateway), promql.On(modelSLO...))
-	wants := func(severities string) promql.Expr {
-		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSeverity, severities)), infoLookback)
-	}
-	if opt.Tier == Single { // uncounted events do not alert; shards leave them out of their sums
-		all = promql.Unless(all, underMaintenance(), promql.On(modelSLO...))
-	}
-	ticket, none := slo.Ticket.String(), slo.None.String()
-	return promql.Or(
-		promql.Unless(all, wants(ticket+"|"+none), promql.On(modelSLO...)),
-		labelled(promql.And(all, wants(ticket), promql.On(modelSLO...)), metrics.LabelSeverity, ticket))
+	return all
 }
 
 // badRatio returns the share of bad events in a window: absent, not NaN, without events.
@@ -178,17 +187,16 @@ func (s source) requestsPerToken() promql.Expr {
 
 // fires returns the condition of a window pair: both windows burn faster than the threshold, enough requests were bad
 // to rule out bad luck, and the loss matters to the budget.
-func fires(p slo.WindowPair, a *Alert, windows []slo.Duration) promql.Expr {
-	threshold := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold,
-		promql.Eq(metrics.LabelLong, p.Long.String()), promql.Eq(metrics.LabelSeverity, a.Severity.String())))
+func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
+	own := promql.Eq(metrics.LabelLong, p.Long.String())
+	threshold := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold, own))
 	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold) }
 	burning := promql.And(over(p.Long), over(p.Short))
 	if p.Short > RateWindow {
-		// Without events nothing new is known: a firing alert continues until its last events are four short windows
-		// old. This does not apply to the five-minute window: an incident may well end within five minutes without
-		// events.
+		// Without events nothing new is known: what fires continues until its last events are four short windows old. This
+		// does not apply to the five-minute window: an incident may well end within five minutes without events.
 		latest := windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
-		firing := promql.Vector(metrics.Alerts, promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"))
+		firing := promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn, own), 3*minute)
 		silent := promql.Unless(promql.Vector(burn(latest)), promql.Vector(burn(p.Short)))
 		burning = promql.Or(burning, promql.And(over(p.Long), promql.And(silent, firing, promql.On(modelSLO...))))
 	}
@@ -212,21 +220,32 @@ func fires(p slo.WindowPair, a *Alert, windows []slo.Duration) promql.Expr {
 func burnAlerts(opt Options) []*Alert {
 	var alerts []*Alert
 	for _, a := range []*Alert{FastBurn, SlowBurn} {
-		var pairs []promql.Expr
-		for _, p := range opt.WindowPairs {
-			if p.Severity <= a.Severity {
-				pairs = append(pairs, fires(p, a, BurnWindows(opt.WindowPairs)))
-			}
-		}
-		if pairs != nil {
+		if slices.ContainsFunc(opt.WindowPairs, func(p slo.WindowPair) bool { return p.Severity <= a.Severity }) {
+			asks := promql.Vector(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelSeverity, a.Severity.String()))
 			b := *a
-			b.Expr = owned(opt, promql.Or(pairs[0], pairs[1:]...))
+			b.Expr = owned(opt, promql.Max(modelSLO, promql.And(promql.Vector(metrics.RecordedPairBurn), asks, promql.On(append([]string{metrics.LabelLong}, modelSLO...)...))))
 			alerts = append(alerts, &b)
 		}
 	}
+	return alerts
+}
+
+// pairBurns records the pairs of a severity that ask for an alert.
+func pairBurns(opt Options, of slo.Severity) (all []Record) {
+	for _, p := range opt.WindowPairs {
+		if p.Severity == of {
+			all = append(all, Record{metrics.RecordedPairBurn, fires(p, BurnWindows(opt.WindowPairs)), map[string]string{metrics.LabelLong: p.Long.String()}})
+		}
+	}
+	return all
+}
+
+// detailGroup records what a ticket may wait a minute for and what pages say beside the burn, and pages for what is new.
+func detailGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
-	return append(alerts, &news)
+	return Group{Name: "llm-slo-detail", Interval: Interval, Alerts: []*Alert{&news}, Records: append(pairBurns(opt, slo.Ticket),
+		Record{Name: metrics.RecordedExplained, Expr: explained()}, Record{Name: metrics.RecordedExhaustion, Expr: exhaustion()})}
 }
 
 // owned adds the labels that the configuration gives objectives, where they are known.

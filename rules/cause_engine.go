@@ -16,7 +16,7 @@ var (
 		Expr: promql.Or(
 			promql.Unless(promql.Equal(promql.Max(modelLabels, knownEngines(promql.Vector(metrics.RecordedUp))), promql.Num(0)),
 				answered2m(promql.And(promql.Vector(metrics.RecordedServed), promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...)))),
-			vanished()),
+			promql.Vector(metrics.RecordedVanished)),
 		Severity: slo.Page,
 		For:      2 * minute,
 		Scope:    []string{metrics.LabelModel},
@@ -104,7 +104,7 @@ var (
 	ColdStart = &Alert{
 		Name:        "LLMColdStart",
 		Branch:      Engine,
-		Expr:        startedCold(),
+		Expr:        promql.Vector(metrics.RecordedColdStart),
 		Severity:    slo.Info,
 		Keep:        5 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
@@ -222,7 +222,7 @@ func vanished() promql.Expr {
 		promql.Or(there(10*minute), answered2m(unknown)), promql.On(modelLabels...))
 	return promql.And(promql.Or(
 		promql.Unless(promql.Unless(lost, there(3*minute)), unread(promql.Vector(metrics.RecordedUnread)), promql.On(modelLabels...)),
-		times(-1, nobodyReads)), missed(), promql.On(modelLabels...))
+		times(-1, nobodyReads)), promql.Vector(metrics.RecordedMissed), promql.On(modelLabels...))
 }
 
 // missed returns each model that users asked within the hour, or events of an objective. It leaves out models that a page
@@ -258,9 +258,9 @@ func missed() promql.Expr {
 
 // startedCold returns each young engine with waiting requests. A queue that is gone before the next scrape still
 // shows in the queue time.
-func startedCold(m ...*promql.Matcher) promql.Expr {
+func startedCold() promql.Expr {
 	return promql.And(
-		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, m...)), 0), above(partOfTTFT(metrics.QueueTime, replicaLabels, 5*minute, m...), 0.5)),
+		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0), above(partOfTTFT(metrics.QueueTime, replicaLabels, 5*minute), 0.5)),
 		younger(coldFor), promql.On(pageLabels...))
 }
 
@@ -277,6 +277,7 @@ func younger(than time.Duration) promql.Expr {
 func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2, Records: []Record{
 		{Name: metrics.RecordedGPUBusy, Expr: computing()},
+		{Name: metrics.RecordedGPUSpins, Expr: usesAlone(busy(10 * minute))},
 		{Name: metrics.RecordedStalled, Expr: stalled()},
 	}, Alerts: []*Alert{ModelStalled, EngineStalled}}
 }
@@ -299,7 +300,7 @@ func stalled() promql.Expr {
 	share := promql.Div(standing(metrics.EngineStalled, 0, ranks),
 		promql.CountBy(replicaLabels, promql.CountBy(rankLabels, promql.Vector(metrics.RequestsRunning, ranks))))
 	computes := promql.Or(promql.And(standing(metrics.EngineWithoutProgress, 0, whole...), promql.Vector(metrics.RecordedGPUBusy), onPage),
-		promql.And(standing(metrics.EngineWithoutProgress, 300, whole...), usesAlone(busy(10*minute)), onPage))
+		promql.And(standing(metrics.EngineWithoutProgress, 300, whole...), promql.Vector(metrics.RecordedGPUSpins), onPage))
 	unread := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout"))
 	unseen := promql.And(
 		below(promql.Sub(promql.Vector(metrics.EngineLastProgress, whole...), promql.Vector(metrics.ConfigReloadTime), promql.On(asker...).ManyToOne()), 60),

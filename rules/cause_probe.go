@@ -114,7 +114,7 @@ func answered() *promql.Matcher {
 // another 30 s: 147 s.
 func probeGroup() Group {
 	return Group{Name: "llm-cause-probe", Interval: Interval / 2,
-		Records: []Record{{Name: metrics.RecordedProbed, Expr: probedIn()}, {Name: metrics.RecordedUnanswered, Expr: unanswered()}},
+		Records: []Record{{Name: metrics.RecordedServing, Expr: serving()}, {Name: metrics.RecordedProbed, Expr: probedIn()}, {Name: metrics.RecordedUnanswered, Expr: unanswered()}},
 		Alerts:  []*Alert{ProbeFailing}}
 }
 
@@ -131,7 +131,7 @@ func unanswered() promql.Expr {
 	twice := promql.Ge(failed, promql.Num(2))
 	credible := promql.Or(
 		promql.And(twice, addresses(promql.Equal(failed, promql.Num(0))), promql.On(asker...)),
-		promql.And(promql.And(twice, promql.Equal(addresses(failed), promql.Num(1)), promql.On(asker...)), serving(), promql.On(namedModel...)))
+		promql.And(promql.And(twice, promql.Equal(addresses(failed), promql.Num(1)), promql.On(asker...)), promql.Vector(metrics.RecordedServing), promql.On(namedModel...)))
 	shared := promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures, promql.NotRe(metrics.LabelServer, metrics.Loopback)))
 	several := promql.And(above(shared, 0), promql.Ge(promql.CountBy(probedLabels, above(shared, 0)), promql.Num(2)), promql.On(probedLabels...))
 	nobody := promql.Unless(promql.Or(credible, several), promql.Equal(shared, promql.Num(0)), promql.On(probedLabels...))
@@ -160,7 +160,7 @@ func serving() promql.Expr {
 // scaled to zero.
 func unlessAsleep(e promql.Expr) promql.Expr {
 	known := promql.CountBy(namedModel, promql.Over("last_over_time", promql.Vector(metrics.RecordedReplicas), day))
-	return promql.Unless(e, promql.Unless(known, serving()), promql.On(namedModel...))
+	return promql.Unless(e, promql.Unless(known, promql.Vector(metrics.RecordedServing)), promql.On(namedModel...))
 }
 
 // withNamespace adds the namespace of what is asked, so that what is said about a model is one notification.

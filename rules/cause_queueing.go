@@ -137,7 +137,7 @@ func heldBack(window time.Duration) promql.Expr {
 	room := below(promql.Max(replicaLabels, promql.Over("max_over_time", promql.Vector(metrics.KVCacheUsage), window)), 0.9)
 	fewer := promql.Lt(promql.Sum(replicaLabels, promql.Over("avg_over_time", promql.Vector(metrics.RequestsRunning), window)),
 		times(0.5, promql.Max(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsRunning), 6*hour))), promql.On(modelLabels...).ManyToOne())
-	cold := promql.Unless(startedCold(), above(mostly(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
+	cold := promql.Unless(promql.Vector(metrics.RecordedColdStart), above(mostly(metrics.RequestsWaitingByReason, promql.Re(metrics.LabelReason, "deferred|kv_transfer")), 0))
 	return promql.Unless(both(promql.Call("ceil", above(mostly(metrics.RequestsWaiting), 0)), room, fewer),
 		promql.Or(cold, promql.And(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), above(against("computed"), 2), promql.On(modelLabels...))))
 }

@@ -56,11 +56,15 @@ func changed() promql.Expr {
 		promql.And(restarted, promql.Le(perReplica(30*minute, 0), times(1.5, perReplica(day, 6*hour)))))
 }
 
-// oldest returns the age in seconds of a model's longest-running engine.
-func oldest() promql.Expr {
+// oldestStart returns when the longest-running engine of each model started, and oldest its age in seconds.
+func oldestStart() promql.Expr {
 	started := promql.Mul(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
 		promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime)), promql.On(pageLabels...).ManyToOne())
-	return promql.Sub(promql.Call("time"), promql.Min(modelLabels, started))
+	return promql.Min(modelLabels, started)
+}
+
+func oldest() promql.Expr {
+	return promql.Sub(promql.Call("time"), promql.Vector(metrics.RecordedOldestStart))
 }
 
 // cold returns each model whose engines all started recently: their caches fill and their kernels compile, as after

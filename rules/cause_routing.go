@@ -30,14 +30,9 @@ var ReplicaFailsRequests = &Alert{
 // ReplicaSkew fires for one replica that does worse than its siblings: a bad node, or a router that sends it too
 // much.
 var ReplicaSkew = &Alert{
-	Name:   "LLMReplicaSkew",
-	Branch: Routing,
-	Expr: promql.Or(
-		slowest(metrics.RecordedReplicaTTFT, overCauseWindow),
-		slowest(metrics.RecordedReplicaITL, overCauseWindow),
-		otherLengths(),
-		longestQueue(causeWindow, replicaLabels, modelLabels),
-		rankQueue(causeWindow)),
+	Name:        "LLMReplicaSkew",
+	Branch:      Routing,
+	Expr:        promql.Max(append([]string{metrics.LabelDPRank}, replicaLabels...), promql.Vector(metrics.RecordedSkew)),
 	Severity:    slo.Ticket,
 	For:         10 * minute,
 	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
@@ -90,7 +85,7 @@ func paceGroup() Group {
 		return enough(func(window time.Duration) promql.Expr { return mean(h, by, window) }, h, requests)
 	}
 	work := func(window time.Duration) promql.Expr {
-		prompt := promql.Or(ratio(promql.Vector(metrics.PromptTokens), promql.CountOf(metrics.TimeToFirstToken), by, window, 0), mean(metrics.RequestPromptTokens, by, window))
+		prompt := ratio(promql.Vector(metrics.PromptTokens), promql.CountOf(metrics.TimeToFirstToken), by, window, 0)
 		return promql.OrOn(promql.Mul(prompt, promql.Sub(promql.Num(1), hitRatio(by, window, 0))), prompt, promql.On(by...))
 	}
 	asked := promql.Sum(atPage, promql.Increase(promql.Vector(metrics.ProbeRequests, answered()), causeWindow))
@@ -100,7 +95,17 @@ func paceGroup() Group {
 		{Name: metrics.RecordedReplicaITL, Expr: took(metrics.InterTokenLatency, 10)},
 		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(took(metrics.RequestGenerationTokens, 40), mostlyProbes, promql.On(atPage...))},
 		{Name: metrics.RecordedReplicaPrompt, Expr: enough(work, metrics.TimeToFirstToken, 10)},
+		skew("ttft", slowest(metrics.RecordedReplicaTTFT, overCauseWindow)),
+		skew("itl", slowest(metrics.RecordedReplicaITL, overCauseWindow)),
+		skew("lengths", otherLengths()),
+		skew("queue", longestQueue(causeWindow, replicaLabels, modelLabels)),
+		skew("rank_queue", rankQueue(causeWindow)),
 	}}
+}
+
+// skew records which replicas or ranks do worse than their peers, by what.
+func skew(by string, e promql.Expr) Record {
+	return Record{metrics.RecordedSkew, e, map[string]string{metrics.LabelReason: by}}
 }
 
 // otherLengths returns each replica whose answers are three times as short or as long as those of its peers, and half or

@@ -26,10 +26,13 @@ func causeGroups(opt Options) []Group {
 	groups := []Group{stallGroup(), probeGroup()}
 	for _, b := range branches {
 		g := Group{Name: "llm-cause-" + string(b.branch), Interval: Interval, Alerts: b.alerts}
-		if b.branch == Engine {
-			g.Records = []Record{{Name: metrics.RecordedUp, Expr: engineUp()}, {Name: metrics.RecordedRestarts, Expr: restarts()}, {Name: metrics.RecordedServed, Expr: served()}, {Name: metrics.RecordedGateway, Expr: gateways()},
+		switch b.branch {
+		case Release:
+			g.Records = []Record{{Name: metrics.RecordedOldestStart, Expr: oldestStart()}}
+		case Engine:
+			g.Records = []Record{{Name: metrics.RecordedUp, Expr: engineUp()}, {Name: metrics.RecordedRestarts, Expr: restarts()}, {Name: metrics.RecordedServed, Expr: served()}, {Name: metrics.RecordedGateway, Expr: gateways()}, {Name: metrics.RecordedMissed, Expr: missed()},
 				{Name: metrics.RecordedNodeUp, Expr: promql.Max([]string{metrics.LabelCluster, "node"}, byNode(promql.Vector(metrics.Up, promql.NotRe("job", opt.Job))))},
-				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)}}
+				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)}, {Name: metrics.RecordedVanished, Expr: vanished()}}
 		}
 		groups = append(groups, g)
 	}

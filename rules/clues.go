@@ -37,6 +37,7 @@ const (
 	AnyToken   Delays = "any_token"
 	FirstToken Delays = "first_token"
 	NextToken  Delays = "next_token"
+	AtGateway  Delays = "gateway_first_token" // the first token, on the way from the engines
 )
 
 // Explain reports whether a clue explains that an objective on the signal burns.
@@ -47,7 +48,7 @@ func (d Delays) Explain(s slo.Signal) bool {
 	case slo.TTFT, slo.QueueTime, slo.ProbeTTFT:
 		return d != NextToken
 	case slo.ITL, slo.TPOT, slo.ProbeITL:
-		return d != FirstToken
+		return d != FirstToken && d != AtGateway
 	}
 	return true
 }
@@ -93,7 +94,7 @@ func brokenClues() []Clue {
 		{Branch: Routing, Name: "gateway_fails", Runbook: "LLMGatewayFailsRequests", Unit: Share,
 			Says:  "Gateway {engine} fails {value} of its requests, and the engines fail far fewer",
 			Query: one(gatewayFailsAlone(pageWindow))},
-		{Branch: Routing, Name: "gateway_late", Runbook: "BranchClientPath", Delays: FirstToken, Unit: Seconds,
+		{Branch: Routing, Name: "gateway_late", Runbook: "BranchClientPath", Delays: AtGateway, Unit: Seconds,
 			Says:  "First tokens are {value} later at the gateway than at the engines",
 			Query: onTheWay(recentWindow)},
 		{Branch: Queueing, Name: "admission", Runbook: "LLMAdmissionStalled", Delays: FirstToken, Unit: Count,
@@ -136,7 +137,7 @@ func requestClues() []Clue {
 			Query: restartedWorse()},
 		{Branch: Engine, Name: "cold_start", Runbook: "LLMColdStart", Unit: Count,
 			Says:  "{engine} started less than 15 minutes ago, and requests waited",
-			Query: startedCold()},
+			Query: promql.Vector(metrics.RecordedColdStart)},
 		{Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
 			Says:  "Answers are {value} times as long as usual",
 			Query: promql.Unless(above(against("output_tokens"), 2), below(against("running"), 1))},
@@ -193,15 +194,13 @@ func now(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
 }
 
-// usual returns what a fact was in the three hours until twenty minutes ago: long enough before a burn that pages, and
-// recent enough to be about the same work. Where it was not recorded then, the day before stands in.
-func usual(fact string) promql.Expr {
-	recorded := promql.Offset(promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)), 20*minute)
-	return promql.Or(promql.Sum(modelLabels, promql.QuantileOver(0.5, recorded, 3*hour)), dayBefore(fact+"_before"))
-}
+// usual returns what a fact usually is, and against the fact as a multiple of that.
+func usual(fact string) promql.Expr   { return ofFact(metrics.RecordedUsual, fact) }
+func against(fact string) promql.Expr { return ofFact(metrics.RecordedAgainst, fact) }
 
-// against returns a fact as a multiple of what it usually is.
-func against(fact string) promql.Expr { return promql.Div(now(fact), above(usual(fact), 0)) }
+func ofFact(record *metrics.Family, fact string) promql.Expr {
+	return promql.Max(modelLabels, promql.Vector(record, promql.Eq(metrics.LabelFact, fact)))
+}
 
 // arrivals returns how many requests come to each model per second, each counted once: those that end, whatever way, and
 // those by which the number of running and waiting requests grows. Requests that the engine finds invalid are no work.
@@ -218,13 +217,11 @@ func arrivals(window time.Duration) promql.Expr {
 
 // computed returns how many tokens the engines of each model compute per second: those of prompts that neither the prefix
 // cache nor a KV tier holds, and those that they generate. It says whether the engines do more than usual, whatever the users ask.
-// Where tokens are not counted, those of the requests that have ended stand in.
 func computed(window, ago time.Duration) promql.Expr {
 	rate := func(counter promql.Expr) promql.Expr {
 		return promql.Sum(modelLabels, promql.Rate(promql.Offset(counter, ago), window))
 	}
-	generated := promql.Or(rate(promql.Vector(metrics.GenerationTokens)), rate(promql.SumOf(metrics.RequestGenerationTokens)))
-	prompts := promql.Or(rate(promql.Vector(metrics.PromptTokens)), rate(promql.SumOf(metrics.RequestPromptTokens)), rate(promql.Vector(metrics.PrefixCacheQueryTokens)))
+	generated, prompts := rate(promql.Vector(metrics.GenerationTokens)), rate(promql.Vector(metrics.PromptTokens))
 	loaded := promql.Or(rate(promql.Vector(metrics.ExternalPrefixCacheHitTokens)), rate(promql.Vector(metrics.KVTierHitTokens)))
 	return promql.Call("clamp_min", promql.Sum(modelLabels, promql.Or(labelled(generated, metrics.LabelReason, "generated"),
 		labelled(prompts, metrics.LabelReason, "prompts"), labelled(times(-1, loaded), metrics.LabelReason, "loaded"),

@@ -66,19 +66,59 @@ func sameModel(more ...*promql.Matcher) []*promql.Matcher {
 	return append(same(modelLabels...), more...)
 }
 
-var ownValue = regexp.MustCompile(`"\$(\w+)"`)
+var (
+	selectors = regexp.MustCompile(`\{[^{}]*\}`)
+	matchers  = regexp.MustCompile(`\w+(?:=~|!~|!=|=)"(?:[^"\\]|\\.)*"`)
+	ownValue  = regexp.MustCompile(`"\$(\w+)"`)
+	ownPlace  = regexp.MustCompile("\\(printf `[^`]*`(?: \\$labels\\.\\w+)+\\)")
+)
 
 // queryTemplate renders the query as a Prometheus template pipeline, which quotes label values at run time.
 func queryTemplate(e promql.Expr) string {
-	var args strings.Builder
-	query := ownValue.ReplaceAllStringFunc(e.String(), func(m string) string {
-		args.WriteString(" $labels." + ownValue.FindStringSubmatch(m)[1])
-		return "%q"
+	var args []string
+	verb := func(arg string, kind byte) string {
+		i := slices.Index(args, arg)
+		if i < 0 {
+			i, args = len(args), append(args, arg)
+		}
+		return fmt.Sprintf("%%[%d]%c", i+1, kind)
+	}
+	quoted := func(own string) string {
+		return ownValue.ReplaceAllStringFunc(own, func(m string) string { return verb("$labels."+ownValue.FindStringSubmatch(m)[1], 'q') })
+	}
+	query := selectors.ReplaceAllStringFunc(e.String(), func(selector string) string {
+		var own, other []string
+		for _, m := range matchers.FindAllString(selector, -1) {
+			if ownValue.MatchString(m) {
+				own = append(own, m)
+			} else {
+				other = append(other, m)
+			}
+		}
+		if len(own) < 2 {
+			return quoted(selector)
+		}
+		place := "(printf `" + ownValue.ReplaceAllString(strings.Join(own, ","), "%q") + "`"
+		for _, m := range own {
+			place += " $labels." + ownValue.FindStringSubmatch(m)[1]
+		}
+		return "{" + strings.Join(append([]string{verb(place+")", 's')}, other...), ",") + "}"
 	})
-	if args.Len() == 0 {
+	if len(args) == 0 {
 		return "query `" + query + "`"
 	}
-	return "printf `" + query + "`" + args.String() + " | query"
+	return "printf `" + query + "` " + strings.Join(args, " ") + " | query"
+}
+
+// shared writes the places that several queries of a template select once, at its beginning.
+func shared(template string) string {
+	for _, place := range slices.Compact(slices.Sorted(slices.Values(ownPlace.FindAllString(template, -1)))) {
+		if strings.Count(template, place) > 1 {
+			name := fmt.Sprintf("$own%d", strings.Count(template, "{{ $own"))
+			template = "{{ " + name + " := " + place[1:len(place)-1] + " }}" + strings.ReplaceAll(template, place, name)
+		}
+	}
+	return template
 }
 
 // line renders one line of evidence.
@@ -232,6 +272,36 @@ func knownForADay(fact string) promql.Expr {
 	return promql.And(dayBefore(fact), promql.Sum(modelLabels, promql.Over("last_over_time", then, hour)))
 }
 
+// compared lists the facts that clues compare with what they usually are, in the order of facts.
+var compared = []string{"arrivals", "computed", "running", "prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "token_time"}
+
+// evidenceOf selects recorded facts.
+func evidenceOf(names ...string) promql.Expr {
+	return promql.Vector(metrics.RecordedEvidence, promql.Either(metrics.LabelFact, strings.Join(names, "|")))
+}
+
+// yesterdays selects those facts of the day before, under the names of today's.
+func yesterdays(names ...string) promql.Expr {
+	return factRenamed(evidenceOf(strings.Join(names, "_before|")+"_before"), "$1", "(.+)_before")
+}
+
+func factRenamed(e promql.Expr, to, from string) promql.Expr {
+	return promql.Call("label_replace", e, promql.Str(metrics.LabelFact), promql.Str(to), promql.Str(metrics.LabelFact), promql.Str(from))
+}
+
+var perFact = append([]string{metrics.LabelFact}, modelLabels...)
+
+// asUsual returns what the compared facts were in the three hours until twenty minutes ago: long enough before a burn that
+// pages, and recent enough to be about the same work. Where one was not recorded then, the day before stands in.
+func asUsual() promql.Expr {
+	return promql.Or(promql.Sum(perFact, promql.QuantileOver(0.5, promql.Offset(evidenceOf(compared...), 20*minute), 3*hour)),
+		promql.Sum(perFact, yesterdays(compared...)))
+}
+
+func againstUsual() promql.Expr {
+	return promql.Div(evidenceOf(compared...), above(promql.Vector(metrics.RecordedUsual), 0), promql.On(perFact...))
+}
+
 // evidenceGroups returns the groups that record what pages show about models. Facts of the day before run less often:
 // they hardly change within minutes.
 func evidenceGroups() []Group {
@@ -243,7 +313,11 @@ func evidenceGroups() []Group {
 			to = &yesterday.Records
 		}
 		*to = append(*to, Record{metrics.RecordedEvidence, f.Query, f.labels(order(i))})
+		if f.Name == compared[len(compared)-1] {
+			*to = append(*to, Record{Name: metrics.RecordedAgainst, Expr: againstUsual()})
+		}
 	}
+	yesterday.Records = append(yesterday.Records, Record{Name: metrics.RecordedUsual, Expr: asUsual()})
 	now = append(now, Record{Name: metrics.RecordedPrinted, Expr: printed()})
 	return append([]Group{yesterday}, chunked("llm-evidence", Interval/2, now)...)
 }
@@ -269,22 +343,17 @@ func printed() promql.Expr {
 			alone = append(alone, f.Name)
 		}
 	}
-	of := func(names ...string) promql.Expr {
-		return promql.Vector(metrics.RecordedEvidence, promql.Either(metrics.LabelFact, strings.Join(names, "|")))
-	}
-	renamed := func(e promql.Expr, to, from string) promql.Expr {
-		return promql.Call("label_replace", e, promql.Str(metrics.LabelFact), promql.Str(to), promql.Str(metrics.LabelFact), promql.Str(from))
-	}
-	ofModel, ofFact := promql.On(modelLabels...), promql.On(append([]string{metrics.LabelFact}, modelLabels...)...)
-	now, before := of(paired...), of(strings.Join(paired, "_before|")+"_before")
-	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, renamed(before, "$1", "(.+)_before"), ofFact))), 0.4)
+	ofModel, ofFact := promql.On(modelLabels...), promql.On(perFact...)
+	changing := promql.Eq(metrics.LabelLine, strconv.Itoa(changes))
+	now, before := promql.Vector(metrics.RecordedEvidence, changing), promql.Vector(metrics.RecordedEvidence, changing, promql.Re(metrics.LabelFact, ".+_before"))
+	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, factRenamed(before, "$1", "(.+)_before"), ofFact))), 0.4)
 	present := promql.Or(promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelLine, strconv.Itoa(load)), promql.Ne(metrics.LabelFact, "failed")),
-		above(of("failed"), 0.001))
-	several := above(promql.CountBy(modelLabels, of("versions")), 1) // then they are named
+		above(evidenceOf("failed"), 0.001))
+	several := above(promql.CountBy(modelLabels, evidenceOf("versions")), 1) // then they are named
 	return promql.Or(
 		promql.And(present, several, ofModel), labelled(promql.Unless(present, several, ofModel), metrics.LabelVersion, ""),
-		promql.And(now, moved, ofFact), promql.And(before, renamed(moved, "${1}_before", "(.+)"), ofFact),
-		promql.Unless(above(of(alone...), 0), promql.Unless(of("versions"), several, ofModel)))
+		promql.And(now, moved, ofFact), promql.And(before, factRenamed(moved, "${1}_before", "(.+)"), ofFact),
+		promql.Unless(above(evidenceOf(alone...), 0), promql.Unless(evidenceOf("versions"), several, ofModel)))
 }
 
 // factsQuery returns what a page says of its objective and model.

@@ -157,9 +157,9 @@ func (s Style) alert(a *Alert) FileRule {
 		Keep:   short(a.Keep),
 		Labels: map[string]string{s.Label(SeverityLabel): s.Severities[a.Severity], metrics.LabelBranch: string(a.Branch)},
 		Annotations: &Annotations{
-			Summary:      s.text(cmp.Or(s.title(a), a.Summary)),
+			Summary:      s.text(shared(cmp.Or(s.title(a), a.Summary))),
 			Description:  s.text(a.Description),
-			Split:        s.text(split.String()),
+			Split:        s.text(shared(split.String())),
 			RunbookURL:   s.text(s.runbook(a)),
 			DashboardURL: s.text(s.dashboard(a)),
 			Plain:        plain{s.text(a.Summary), s.text(s.Runbook(a.Name, runbookQuery(a)...))},
@@ -214,7 +214,11 @@ func (s Style) dashboard(a *Alert) string {
 	}
 	var b strings.Builder
 	b.WriteString(strings.ReplaceAll(s.DashboardURL, "{uid}", string(a.Dashboard)) + "?from=now-" + back + "&to=now")
+	has := append(promql.Labels(a.Expr), metrics.LabelCluster) // which every alert may have
 	for _, v := range dashboardVariables {
+		if !slices.Contains(has, v) {
+			continue
+		}
 		b.WriteString("{{ with $labels." + v + " }}&var-" + v + "={{ . | urlquery }}{{ end }}")
 	}
 	return b.String()

@@ -14,7 +14,7 @@ import (
 // suspectGroups returns the groups that record the clues, twice a minute: a page must not rest on clues that are
 // nearly two minutes old.
 func suspectGroups() []Group {
-	var records []Record
+	records := []Record{{Name: metrics.RecordedColdStart, Expr: startedCold()}}
 	for i, c := range Clues() {
 		labels := map[string]string{metrics.LabelBranch: string(c.Branch), metrics.LabelClue: c.Name, metrics.LabelRunbook: c.Runbook, metrics.LabelOrder: order(i),
 			metrics.LabelUnit: string(c.Unit), metrics.LabelSays: c.Says, metrics.LabelLever: runbooks.FirstLever(c.Runbook)}
@@ -26,27 +26,31 @@ func suspectGroups() []Group {
 	return chunked("llm-suspects", Interval/2, records)
 }
 
-// verdictQuery returns the suspects of the alert's model that explain what its objective measures, where it measures it:
-// while a gateway's objective burns and the engines' does not, nothing that makes tokens late in the engines.
-func verdictQuery() promql.Expr {
-	own := func(m ...*promql.Matcher) promql.Expr {
-		return promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), m...)...)
-	}
-	all := []promql.Expr{promql.Vector(metrics.RecordedSuspect, sameModel(promql.Eq(metrics.LabelDelays, ""))...)}
-	for _, d := range []Delays{AnyToken, FirstToken, NextToken} {
-		var explained []string
+// explained returns what a suspect must delay to explain that an objective burns. While a gateway's objective burns and the
+// engines' does not, nothing that makes tokens late in the engines does.
+func explained() promql.Expr {
+	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
+	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
+	all := promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo))
+	for _, d := range []Delays{AnyToken, FirstToken, NextToken, AtGateway} {
+		var signals []string
 		for _, s := range slo.Signals() {
 			if d.Explain(s) {
-				explained = append(explained, string(s))
+				signals = append(signals, string(s))
 			}
 		}
-		all = append(all, promql.And(promql.Vector(metrics.RecordedSuspect, sameModel(promql.Eq(metrics.LabelDelays, string(d)))...),
-			own(promql.Re(metrics.LabelSignal, strings.Join(explained, "|"))), promql.On()))
+		burns := promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSignal, strings.Join(signals, "|")))
+		if d != AtGateway {
+			burns = promql.Unless(burns, elsewhere)
+		}
+		all = promql.Or(all, labelled(promql.CountBy(modelSLO, burns), metrics.LabelDelays, string(d)))
 	}
-	enginesDoWell := below(promql.Vector(burn(RateWindow), append(same(ofModel...), promql.Ne(metrics.LabelRole, metrics.GatewayRole))...), 1)
-	return promql.Unless(promql.Or(all[0], all[1:]...),
-		promql.And(promql.Vector(metrics.RecordedSuspect, sameModel(promql.Ne(metrics.LabelDelays, ""), promql.NotRe(metrics.LabelClue, "gateway_.+"))...),
-			promql.And(own(gatewayRole()), enginesDoWell, promql.On()), promql.On()))
+	return all
+}
+
+// verdictQuery returns the suspects of the alert's model that explain that its objective burns.
+func verdictQuery() promql.Expr {
+	return promql.And(promql.Vector(metrics.RecordedSuspect, sameModel()...), promql.Vector(metrics.RecordedExplained, same(modelSLO...)...), promql.On(metrics.LabelDelays))
 }
 
 // title says what users feel of an alert's objective, against the promise, and empty for an alert that is about no
@@ -56,7 +60,7 @@ func (s Style) title(a *Alert) string {
 		return ""
 	}
 	window := RateWindow
-	if a.Severity < slo.Page {
+	if a.Severity != slo.Page {
 		window = RawWindow
 	}
 	own := same(modelSLO...)

@@ -109,7 +109,7 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	histogram(metrics.TimeToFirstToken, r.ttft)
 	histogram(metrics.QueueTime, r.queue)
 	histogram(metrics.PrefillTime, r.prefill)
-	histogram(metrics.RequestPromptTokens, r.prompt)
+	counter(metrics.PromptTokens, "", r.requests*r.prompt, engine)
 	histogram(metrics.InterTokenLatency, r.itl)
 	counter(metrics.GenerationTokens, "", r.requests*r.output, engine)
 	counter(metrics.PrefixCacheQueryTokens, "", r.requests*r.prompt, engine)

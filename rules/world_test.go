@@ -189,7 +189,7 @@ func only(t testing.TB, opt rules.Options, alert string) []rules.Group {
 // burning are the groups that alert on burn rates, and others by name.
 func burning(t testing.TB, opt rules.Options, more ...string) []rules.Group {
 	var groups []rules.Group
-	for _, name := range append([]string{"llm-slo-objective", "llm-slo-burn"}, more...) {
+	for _, name := range append([]string{"llm-slo-objective", "llm-slo-burn", "llm-slo-detail"}, more...) {
 		groups = append(groups, group(t, opt, name))
 	}
 	return groups
