@@ -245,7 +245,7 @@ func detailGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
 	return Group{Name: "llm-slo-detail", Interval: Interval, Alerts: []*Alert{&news}, Records: append(pairBurns(opt, slo.Ticket),
-		Record{Name: metrics.RecordedExplained, Expr: explained()}, Record{Name: metrics.RecordedExhaustion, Expr: exhaustion()})}
+		Record{Name: metrics.RecordedExplained, Expr: explained()})}
 }
 
 // owned adds the labels that the configuration gives objectives, where they are known.
