@@ -151,12 +151,11 @@ func throughputRow(s scope) []Panel {
 			Query{s.rate(replicas, metrics.EngineSteps), replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
 			movesIn("traffic-burst"),
 		lines("Work without progress", seconds, 8, About{
-			"For how long each replica has certainly had work and made no progress, and when it last made some.",
+			"For how long each replica has certainly had work and made no progress, or none while a GPU of its own is busy.",
 			"Gauges of an engine that hangs keep their last numbers, or say that nothing runs. This also counts open connections.",
 			"Above a minute: take the replica out of rotation."},
 			Query{promql.Max(replicas, s.of(metrics.EngineStalled)), replicaLegend},
-			Query{promql.And(promql.Sub(promql.Call("time"), promql.Max(replicas, s.of(metrics.EngineLastProgress))), promql.Gt(promql.Max(replicas, s.of(metrics.EngineStalled)), promql.Num(0))),
-				"since progress " + replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
+			Query{promql.And(promql.Max(replicas, s.of(metrics.EngineWithoutProgress)), promql.Max(replicas, s.of(metrics.RecordedStalled))), "no progress " + replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
 			movesIn("wedged-engine"),
 		lines("Requests by outcome", requests, 12, About{
 			"Requests that ended, by how: stop and length are answers, rejected is overload, error is the server, abort is the client.",
