@@ -180,7 +180,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	}
 	c.claimed = append(c.claimed, claims...)
 	if c.plan.units == nil {
-		c.plan.units = c.units(d)
+		c.plan.units = c.units(c.ofOneModel(d))
 	}
 	c.working = nil
 	c.objectives(d, defaults)

@@ -83,7 +83,8 @@ type Dialect struct {
 	Shared bool
 	// Rows holds the table.
 	Rows []Row
-	// Server names what the page shows of requests that the engine's own gauges may not. Nil if there is nothing.
+	// Server names what the page shows of requests that the engine's own gauges may not, or why it shows none. Nil for gateways and
+	// caches, which no one asks whether they stand still.
 	Server *Server
 	// Buckets names the option by which users set the bounds of latency histograms. Empty if there is none.
 	Buckets string

@@ -23,7 +23,10 @@ var dynamoFrontend = Dialect{
 	Ready:  "dynamo_frontend_model_ready",
 	// 1.6.0 brought both: a page that counts failures and calls no model ready has no worker.
 	ReadyBeside: []string{"dynamo_frontend_failures_total"},
-	Serves:      []Shown{{Family: "dynamo_frontend_model_ready", Label: "model", All: true}, {Family: "dynamo_frontend_model_context_length", Label: "model", All: true}, {Family: "dynamo_frontend_model_total_kv_blocks", Label: "model"}},
+	// A guard adds a request when its handler begins and takes it off when its answer has ended, however it does: what workers hold
+	// that stand still is among them. Typos are answered at once.
+	Server: &Server{Active: Source{Name: "dynamo_frontend_inflight_requests", Is: Gauge, Where: matching(labels.MatchNotEqual, "model", "unknown_model")}},
+	Serves: []Shown{{Family: "dynamo_frontend_model_ready", Label: "model", All: true}, {Family: "dynamo_frontend_model_context_length", Label: "model", All: true}, {Family: "dynamo_frontend_model_total_kv_blocks", Label: "model"}},
 	VersionHints: []VersionHint{
 		{Name: "dynamo_frontend_active_requests", Since: "1.1.0"},
 		{Name: "dynamo_frontend_model_context_length", Since: "0.5.0"},
@@ -101,6 +104,9 @@ var dynamoWorker = Dialect{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "dp_rank", To: metrics.LabelDPRank},
 	},
+	// The endpoint takes a request on when it comes, by a guard of its own, whatever the engine behind it shows. What the worker's pool
+	// has not yet taken is not among them.
+	Server:  &Server{Active: Source{Name: "dynamo_component_inflight_requests", Is: Gauge, Where: is("dynamo_endpoint", "generate")}},
 	Rows:    dynamoWorkerRows,
 	Missing: others("left to the worker's engine", dynamoWorkerRows),
 }

@@ -52,7 +52,10 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 	l := line{family: to, text: c.text(to.Name, out), terms: t, recipe: &recipe{scale: group[0].row.Scale, from: sourcesOf(group),
 		isPool: c.served != nil && to.Kind == metrics.Counter && out[outModel] == otherValue}}
 	c.add(l)
-	c.works(to, out, group[0].row.Counted, l)
+	named := slices.DeleteFunc(slices.Clone(group), func(e entry) bool { return e.madeUp })
+	if len(named) > 0 { // a name that a client made up is no engine
+		c.works(to, out, group[0].row.Counted, l)
+	}
 	if to.Kind != metrics.Counter {
 		return
 	}
@@ -61,8 +64,8 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 		c.serves(to, t)
 	}
 	c.countable.failures = c.countable.failures || bad
-	if named := terms(slices.DeleteFunc(slices.Clone(group), func(e entry) bool { return e.madeUp })); len(named) > 0 {
-		c.countable.counters = append(c.countable.counters, counter{to, out, named}) // objectives are of models
+	if len(named) > 0 {
+		c.countable.counters = append(c.countable.counters, counter{to, out, terms(named)}) // objectives are of models
 	}
 }
 
@@ -126,7 +129,9 @@ func (c *compiler) foldLine(to *metrics.Family, out [outLabels]string, group []e
 	}
 	l := line{family: to, text: c.text(to.Name, out), recipe: &recipe{fold: f, scale: group[0].row.Scale, from: sourcesOf(group)}}
 	c.add(l)
-	c.works(to, out, group[0].row.Counted, l)
+	if !group[0].madeUp {
+		c.works(to, out, group[0].row.Counted, l)
+	}
 }
 
 // sourcesOf returns the indices of a group's sources in the plan.
@@ -165,7 +170,9 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 		return
 	}
 	c.serves(to, count)
-	c.works(to, out, "", line{family: to, terms: count, recipe: plain})
+	if !group[0].madeUp {
+		c.works(to, out, "", line{family: to, terms: count, recipe: plain})
+	}
 	scale, counts := group[0].row.Scale, &recipe{from: sourcesOf(group)}
 	h := histogram{family: to, out: out, count: count, madeUp: group[0].madeUp}
 	for _, bound := range slices.Sorted(maps.Keys(buckets)) {

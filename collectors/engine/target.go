@@ -350,6 +350,9 @@ func (t *target) supplemented(found []*Dialect) []*Dialect {
 		if d.Supplement {
 			first.Rows = slices.Concat(first.Rows, d.Rows)
 			first.Labels = slices.Concat(first.Labels, d.Labels)
+			if d.Server != nil { // requests reach the engine through it
+				first.Server = d.Server
+			}
 		}
 	}
 	engines[0] = &first
