@@ -96,7 +96,8 @@ var vllm = Dialect{
 			Quality: metrics.Approximate, Why: "steps without an output, those in the middle of a long prompt, are not counted"},
 		{To: metrics.Requests, From: "vllm:request_success_total", Is: Counter, Since: "0.4.2",
 			Absent: noFinish,
-			// It counts every finish, aborts and errors included, despite the name.
+			// It counts every finish, errors included, despite the name. V1 shows aborts and counts none (vllm#31503, #55634).
+			Uncounted: map[metrics.Outcome]string{metrics.OutcomeAbort: "vLLM counts no request that its client left, and its HTTP server has counted no answer on this page"},
 			Carry: []Carry{
 				{From: "finished_reason", To: metrics.LabelOutcome, Outcomes: finishReasons},
 				{From: "finish_reason", To: metrics.LabelOutcome, Outcomes: finishReasons}, // in imitations

@@ -50,7 +50,7 @@ func (c *compiler) lines(to *metrics.Family, entries []entry) {
 func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []entry) {
 	t := terms(group)
 	l := line{family: to, text: c.text(to.Name, out), terms: t, recipe: &recipe{scale: group[0].row.Scale, from: sourcesOf(group),
-		isPool: c.served != nil && to.Kind == metrics.Counter && out[outModel] == otherValue}}
+		isPool: c.served != nil && to.Kind == metrics.Counter && out[outModel] == otherValue, silent: neverCounted(group) != ""}}
 	c.add(l)
 	named := slices.DeleteFunc(slices.Clone(group), func(e entry) bool { return e.madeUp })
 	if len(named) > 0 { // a name that a client made up is no engine
@@ -67,6 +67,37 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 	if len(named) > 0 {
 		c.countable.counters = append(c.countable.counters, counter{to, out, terms(named)}) // objectives are of models
 	}
+}
+
+// neverCounted explains why none of the sources of entries with one outcome counts it; empty if one does.
+func neverCounted(group []entry) (why string) {
+	for _, e := range group {
+		if why = e.row.Uncounted[metrics.Outcome(e.out[outOutcome])]; why == "" {
+			break
+		}
+	}
+	return why
+}
+
+// silences returns the outcomes of a quantity of which zero says nothing, whichever engine of the page shows it.
+func (c *compiler) silences(d *Dialect, to *metrics.Family, entries []entry) (all []silent) {
+	by := map[string][]entry{}
+	for _, e := range entries {
+		by[e.out[outOutcome]] = append(by[e.out[outOutcome]], e)
+	}
+	for _, outcome := range slices.Sorted(maps.Keys(by)) {
+		if why := neverCounted(by[outcome]); why != "" {
+			e := by[outcome][0]
+			source := e.row.From
+			for _, carry := range e.row.Carry {
+				if v := e.sample.labels.Get(carry.From); v != "" && carry.To == metrics.LabelOutcome {
+					source = selector(e.row.From, carry.From, v)
+				}
+			}
+			all = append(all, silent{c.info(d, to, source, metrics.Missing, why), terms(by[outcome])})
+		}
+	}
+	return all
 }
 
 // companion reports whether the entry comes from a family that the row reads besides its source.

@@ -526,6 +526,11 @@ func (t *target) answer(s *snapshot) {
 				s.append(metrics.MetricSourceInfo, source.text, 1)
 			}
 		}
+		for _, of := range a.silent {
+			if !slices.ContainsFunc(of.terms, func(one term) bool { return one.value(t.values) != 0 }) {
+				s.append(metrics.MetricSourceInfo, of.text, 1)
+			}
+		}
 		switch {
 		case absurd:
 			t.lacks(a)
