@@ -38,7 +38,8 @@ var vllm = Dialect{
 	// Several API servers publish the gauges of the same engine, v0.9.2 to v0.11.0 (vllm#28792). A dead server leaves
 	// its last value behind, usually zero.
 	Replicas: []string{"pid"},
-	// It writes its gauges after a step, so what arrives while it hangs is not in them.
+	// It writes its gauges after a step, so what arrives while it hangs is not in them. Several API servers and Ray's exporter show
+	// no files.
 	Server: &Server{
 		Files:    Source{Name: "process_open_fds", Is: Gauge},
 		Answered: Source{Name: "http_requests_total", Is: Counter, Where: answersOK},
