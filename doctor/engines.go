@@ -73,10 +73,19 @@ const flag = "needs "
 func checkSources(p Picture, engine map[string]string, r *Report) {
 	e := p.Exporter
 	where := []string{metrics.LabelServer, engine[metrics.LabelServer], metrics.LabelPod, engine[metrics.LabelPod]}
+	shown, parts := map[string]bool{}, []string(nil)
+	of := func(s series) string { return s.labels[metrics.LabelRuntime] + " " + s.labels[metrics.LabelMetric] }
+	for _, s := range e.of(metrics.MetricSourceInfo, where...) {
+		shown[of(s)] = shown[of(s)] || s.labels[metrics.LabelQuality] != string(metrics.Missing)
+	}
 	missing := map[string]string{} // reasons, by metric
 	flags := map[string][]string{} // metrics, by reason
 	for _, s := range e.of(metrics.MetricSourceInfo, append(where, metrics.LabelQuality, string(metrics.Missing))...) {
 		metric, reason := s.labels[metrics.LabelMetric], s.labels[metrics.LabelReason]
+		if shown[of(s)] { // but for requests that ended in one way
+			parts = append(parts, metric+": "+reason)
+			continue
+		}
 		missing[metric] = reason
 		if strings.HasPrefix(reason, flag) {
 			flags[reason] = append(flags[reason], metric)
@@ -105,6 +114,9 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 	line := fmt.Sprintf("%s: %s %s is read", subject(engine), engine[metrics.LabelRuntime], engine[metrics.LabelVersion])
 	if silent := p.Rules.silenced(absent); wanted == 0 && len(silent) > 0 {
 		line += "; what it does not show is read by " + some(silent) + ", which cannot fire for it"
+	}
+	for _, part := range parts {
+		line += "; of " + part
 	}
 	r.fine(line)
 }

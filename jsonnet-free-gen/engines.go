@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -65,6 +66,25 @@ func newest(b *bytes.Buffer, dialects []*engine.Dialect) {
 
 func isGateway(d *engine.Dialect) bool { return d.Role == metrics.GatewayRole }
 
+// held writes what the page shows of requests that the engine's own gauges may not, or why it shows nothing, and of which
+// outcomes zero says nothing.
+func held(b *bytes.Buffer, d *engine.Dialect) {
+	if d.Server != nil {
+		said := " are not shown: " + d.Server.Lacks
+		for _, s := range []struct{ source, letter string }{{d.Server.Files.Name, "D"}, {d.Server.Active.Name, "N"}} {
+			if s.source != "" {
+				said = fmt.Sprintf(" are read from `%s` (%s) where the page is of one model", s.source, s.letter)
+			}
+		}
+		fmt.Fprintf(b, "\nRequests that its server holds (`requests_in_flight`)%s.\n", cell(said))
+	}
+	for i := range d.Rows {
+		for _, outcome := range slices.Sorted(maps.Keys(d.Rows[i].Uncounted)) {
+			fmt.Fprintf(b, "\n`requests_total{outcome=\"%s\"}` is absent at 0 where %s.\n", outcome, cell(d.Rows[i].Uncounted[outcome]))
+		}
+	}
+}
+
 // coverage writes what one engine reports: by era, what in none, and where it is read.
 func coverage(b *bytes.Buffer, d *engine.Dialect) {
 	columns := columnsOf(d, maxEras)
@@ -98,6 +118,7 @@ func coverage(b *bytes.Buffer, d *engine.Dialect) {
 			fmt.Fprintf(&sources, "| %s | %s | %s | %s |\n", quantity(f)+set(r), sourceCell(r), versions(r), letterOf(r))
 		}
 	}
+	held(b, d)
 	if len(never) > 0 {
 		// The table shows what is reported, so that the most common reason needs no list.
 		slices.SortStableFunc(never, func(a, b string) int { return cmp.Compare(len(silent[a]), len(silent[b])) })

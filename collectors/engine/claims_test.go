@@ -54,7 +54,8 @@ func checkClaims(t *testing.T, name string, s samples) {
 				family = base
 			}
 		}
-		there[sample.labels.Get(metrics.LabelRuntime)+" "+family] = true
+		there[sample.labels.Get(metrics.LabelRuntime)+" "+family+" "] = true
+		there[sample.labels.Get(metrics.LabelRuntime)+" "+family+" "+sample.labels.Get(metrics.LabelOutcome)] = true
 	}
 	for _, up := range s {
 		if up.labels.Get(model.MetricNameLabel) != metrics.EngineUp.Name || up.value == 0 {
@@ -82,7 +83,11 @@ func checkClaims(t *testing.T, name string, s samples) {
 		if !claimed && sample.labels.Get(metrics.LabelReason) == "" {
 			t.Errorf("%s: no reason: %s", name, sample.labels)
 		}
-		if got := there[sample.labels.Get(metrics.LabelRuntime)+" "+sample.labels.Get(metrics.LabelMetric)]; got != claimed {
+		part := "" // an outcome that is missing alone
+		if _, ended, ok := strings.Cut(sample.labels.Get(metrics.LabelSource), `{finished_reason="`); ok {
+			part = string(finishReasons[strings.TrimSuffix(ended, `"}`)])
+		}
+		if got := there[sample.labels.Get(metrics.LabelRuntime)+" "+sample.labels.Get(metrics.LabelMetric)+" "+part]; got != claimed {
 			t.Errorf("%s: there is %t, said to be %t: %s", name, got, claimed, sample.labels)
 		}
 	}

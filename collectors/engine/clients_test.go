@@ -190,3 +190,44 @@ func TestModelWithoutWorkers(t *testing.T) {
 	}
 	page(t, "dynamo/frontend-0.7.prom").want(t, `llm_engine_up`, 1) // says nothing of readiness
 }
+
+// TestRefusedBeforeItIsCounted: a frontend tells some clients that their request failed before it counts the request. It counts
+// each failure by its class.
+func TestRefusedBeforeItIsCounted(t *testing.T) {
+	s := page(t, "dynamo/frontend-v1.6.0-badreq.prom") // two typos, four requests that were wrong, and three more that were not found
+	s.want(t, `llm_engine_requests_total{model_name="other",outcome="invalid"}`, 2)
+	s.want(t, `llm_engine_requests_total{model_name="Tiny/Mock",outcome="invalid"}`, 4)
+	s.want(t, `llm_engine_requests_total{outcome="unknown"}`)
+
+	counts := func(failed, counted string) string {
+		return "# TYPE dynamo_frontend_model_ready gauge\ndynamo_frontend_model_ready{model=\"m\"} 1\n# TYPE dynamo_frontend_failures_total counter\n" + failed +
+			"# TYPE dynamo_frontend_requests_total counter\n" + counted
+	}
+	for _, c := range []struct {
+		class, kind string
+		want        ends
+	}{
+		{"Unavailable", "unavailable", ends{metrics.OutcomeError: 9}},
+		{"CapacityExhausted", "overload", ends{metrics.OutcomeRejected: 9}},
+		{"RateLimited", "overload", ends{metrics.OutcomeRejected: 9}},
+		{"InvalidRequest", "validation", ends{metrics.OutcomeInvalid: 9}},
+		{"PayloadTooLarge", "validation", ends{metrics.OutcomeInvalid: 9}},
+		{"NotFound", "not_found", ends{metrics.OutcomeInvalid: 4}}, // look-ups are among the other five
+		{"Internal", "internal", ends{metrics.OutcomeError: 4}},    // it was taken on
+	} {
+		body := counts(fmt.Sprintf("dynamo_frontend_failures_total{class=%q,reason=\"r\"} 9\n", c.class),
+			fmt.Sprintf("dynamo_frontend_requests_total{model=\"m\",endpoint=\"chat_completions\",request_type=\"stream\",status=\"error\",error_type=%q} 4\n", c.kind))
+		if got := endsOf(parse(t, mapped(t, body))); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s: %v, want %v", c.class, got, c.want)
+		}
+	}
+}
+
+// TestOneOfTwoModelsWithoutWorkers: up says of a page whether any of its models is ready. Of one that is not, its failures tell.
+func TestOneOfTwoModelsWithoutWorkers(t *testing.T) {
+	s := requestsOf(t, []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}, strings.Replace(readPage(t, "dynamo/frontend-v1.6.0-allkilled.prom"),
+		"dynamo_frontend_model_context_length{", "dynamo_frontend_model_ready{model=\"Other/Mock\"} 1\ndynamo_frontend_model_context_length{", 1))
+	s.want(t, `llm_engine_up`, 1)
+	s.want(t, `llm_slo_bad_events_total{model_name="Tiny/Mock"}`, 9) // and four without a name
+	s.want(t, `llm_engine_requests_total{model_name="",outcome="error"}`, 4)
+}

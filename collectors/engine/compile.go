@@ -166,6 +166,7 @@ func (c *compiler) dialect(d *Dialect) error {
 		case len(entries) > 0:
 			c.silent(d, to, &a, entries[0].row)
 			c.lines(to, entries)
+			a.silent = c.silences(d, to, entries)
 		case other != "":
 			a.missing = c.info(d, to, "", metrics.Missing, "said by "+string(other)+" on the same page")
 		default:
@@ -181,7 +182,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	}
 	c.claimed = append(c.claimed, claims...)
 	if c.plan.units == nil {
-		c.plan.units = c.units(d)
+		c.plan.units = c.units(c.ofOneModel(d))
 	}
 	c.working, c.durations = nil, nil
 	c.objectives(d, defaults)
@@ -363,11 +364,16 @@ const mostUnlisted = 20
 // unlisted notes a value of a label that says how requests ended, and that no one has listed: a page is as new as its
 // engine. It returns the outcome that those requests have.
 func (c *compiler) unlisted(family string, l labels.Label) string {
-	source := fmt.Sprintf("%s{%s=%q}", family, l.Name, printable(l.Value))
+	source := selector(family, l.Name, printable(l.Value))
 	if len(l.Value) <= c.config.Limits.LabelValueBytes && len(c.plan.unlisted) < mostUnlisted && !slices.Contains(c.plan.unlisted, source) {
 		c.plan.unlisted = append(c.plan.unlisted, source)
 	}
 	return string(metrics.OutcomeUnknown)
+}
+
+// selector selects the series of a family of the page that have a label's value.
+func selector(family, label, value string) string {
+	return fmt.Sprintf("%s{%s=%q}", family, label, value)
 }
 
 // printable replaces the control characters of a name that an engine gave, and those that change what is read around

@@ -83,7 +83,8 @@ type Dialect struct {
 	Shared bool
 	// Rows holds the table.
 	Rows []Row
-	// Server names what the page shows of requests that the engine's own gauges may not. Nil if there is nothing.
+	// Server names what the page shows of requests that the engine's own gauges may not, or why it shows none. Nil for gateways and
+	// caches, which no one asks whether they stand still.
 	Server *Server
 	// Buckets names the option by which users set the bounds of latency histograms. Empty if there is none.
 	Buckets string
@@ -156,6 +157,9 @@ type Row struct {
 	Carry []Carry
 	// Set holds labels that all series of the row get: the outcome of its requests, the tier of its cache.
 	Set []metrics.Label
+	// Uncounted explains, by outcome, why the source shows some and never counts them: zero of them says nothing, and is not
+	// served, unless another row counts them, too. A number above zero is.
+	Uncounted map[metrics.Outcome]string
 	// Plus makes the row add to the candidates above it, instead of being one more.
 	Plus bool
 	// Failures tells when the source shows requests that the server failed or refused. Without such a source, a page

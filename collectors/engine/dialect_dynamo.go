@@ -20,10 +20,15 @@ var dynamoFrontend = Dialect{
 	},
 	Labels: []Carry{{From: "model", To: metrics.LabelModel}},
 	Role:   metrics.FrontendRole,
-	Ready:  "dynamo_frontend_model_ready",
+	// The page is down when no model is ready. Where one of several is not, the page is up: of that model, only the failures that
+	// count with its name tell, and those end when the frontend forgets the name.
+	Ready: "dynamo_frontend_model_ready",
 	// 1.6.0 brought both: a page that counts failures and calls no model ready has no worker.
 	ReadyBeside: []string{"dynamo_frontend_failures_total"},
-	Serves:      []Shown{{Family: "dynamo_frontend_model_ready", Label: "model", All: true}, {Family: "dynamo_frontend_model_context_length", Label: "model", All: true}, {Family: "dynamo_frontend_model_total_kv_blocks", Label: "model"}},
+	// A guard adds a request when its handler begins and takes it off when its answer has ended, however it does: what workers hold
+	// that stand still is among them. Typos are answered at once.
+	Server: &Server{Active: Source{Name: "dynamo_frontend_inflight_requests", Is: Gauge, Where: matching(labels.MatchNotEqual, "model", "unknown_model")}},
+	Serves: []Shown{{Family: "dynamo_frontend_model_ready", Label: "model", All: true}, {Family: "dynamo_frontend_model_context_length", Label: "model", All: true}, {Family: "dynamo_frontend_model_total_kv_blocks", Label: "model"}},
 	VersionHints: []VersionHint{
 		{Name: "dynamo_frontend_active_requests", Since: "1.1.0"},
 		{Name: "dynamo_frontend_model_context_length", Since: "0.5.0"},
@@ -68,14 +73,13 @@ var dynamoFrontend = Dialect{
 				"backend_error":       metrics.OutcomeError,
 				"truncated_stream":    metrics.OutcomeError,
 			}}}},
-		// Without a worker, requests are refused before the frontend counts them: 503 for as long as it remembers the model. Then
-		// 404 is counted nowhere.
-		{To: metrics.Requests, From: "dynamo_frontend_failures_total", Is: Counter, Where: is("class", "Unavailable"), Failures: SinceFailure, Since: "1.6.0", Plus: true,
-			Tally: &Tally{Of: []Count{{From: "dynamo_frontend_requests_total", Is: Counter, Where: is("error_type", "unavailable"), Optional: true}},
-				Step: func(rose []float64) float64 { return rose[0] - rose[1] }},
-			Set:     outcome(metrics.OutcomeError),
-			Quality: metrics.Approximate, Why: "failures of all models, less those counted with their model",
-			Absent: "no request has failed"},
+		// Requests that are refused before the frontend counts them. Not those for a name that it does not know: with look-ups at wrong
+		// paths among them, and the name of a model whose last worker left some time ago, they are nobody's, a client's or our fault, and
+		// are left to what is counted of them, and to readiness.
+		dynamoRefused(metrics.OutcomeError, is("class", "Unavailable"), is("error_type", "unavailable")),
+		dynamoRefused(metrics.OutcomeRejected, is("class", "CapacityExhausted", "RateLimited"), is("error_type", "overload")),
+		dynamoRefused(metrics.OutcomeInvalid, is("class", "InvalidRequest", "Unauthenticated", "PermissionDenied", "Conflict", "PayloadTooLarge", "UnsupportedMedia", "NotImplemented"),
+			is("error_type", "validation", "not_implemented")),
 		{To: metrics.PrefixCacheQueryTokens, From: "dynamo_frontend_cached_tokens", With: []string{"dynamo_frontend_input_sequence_tokens"}, Is: Histogram, Since: "0.8.0",
 			Fold:   histogramSumOf("dynamo_frontend_input_sequence_tokens"),
 			Absent: noRequest, Quality: metrics.Approximate, Why: "sum of prompt lengths"},
@@ -85,6 +89,14 @@ var dynamoFrontend = Dialect{
 		{To: metrics.RequestsRunningLimit, From: "dynamo_frontend_model_max_num_seqs", Is: Gauge, Since: "0.5.0", Absent: noWorker,
 			Quality: metrics.Approximate, Why: "of the worker that registered first"},
 	},
+}
+
+// dynamoRefused returns a row for failures that the frontend told a client before it began to count the request. It counts each
+// failure once, by class and without a model, and those of requests that it took on by model as well.
+func dynamoRefused(as metrics.Outcome, failures, counted []*labels.Matcher) Row {
+	return Row{To: metrics.Requests, From: "dynamo_frontend_failures_total", Is: Counter, Where: failures, Failures: SinceFailure, Since: "1.6.0", Plus: true, Set: outcome(as),
+		Tally:  &Tally{Of: []Count{{From: "dynamo_frontend_requests_total", Is: Counter, Where: counted, Optional: true}}, Step: func(rose []float64) float64 { return rose[0] - rose[1] }},
+		Absent: "no request has failed", Quality: metrics.Approximate, Why: "failures of all models, less those counted with their model"}
 }
 
 // dynamoWorker reads what Dynamo adds to the page of the engine that a worker runs. Its rows carry
@@ -101,6 +113,9 @@ var dynamoWorker = Dialect{
 		{From: "model_name", To: metrics.LabelModel},
 		{From: "dp_rank", To: metrics.LabelDPRank},
 	},
+	// The endpoint takes a request on when it comes, by a guard of its own, whatever the engine behind it shows. What the worker's pool
+	// has not yet taken is not among them.
+	Server:  &Server{Active: Source{Name: "dynamo_component_inflight_requests", Is: Gauge, Where: is("dynamo_endpoint", "generate")}},
 	Rows:    dynamoWorkerRows,
 	Missing: others("left to the worker's engine", dynamoWorkerRows),
 }

@@ -15,6 +15,7 @@ var lightllm = Dialect{
 	Source:    "lightllm/server/metrics/metrics.py, server/httpserver/manager.py, server/router/manager.py",
 	API:       "chat",
 	Recognise: func(p *Page) bool { return p.HasPrefix("lightllm_") },
+	Server:    &Server{Lacks: "the page is of a process beside the server, and requests that clients leave have arrived and never ended"},
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "lightllm_request_first_token_duration", Is: Histogram},
 		{To: metrics.InterTokenLatency, From: "lightllm_batch_inference_duration_bucket", Is: Histogram, Where: is("method", "decode"),

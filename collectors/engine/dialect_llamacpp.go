@@ -37,6 +37,7 @@ var llamacpp = Dialect{
 	},
 	Remedies: map[string]string{reasonDisabled: "llama.cpp: start with `--metrics`."},
 	Labels:   []Carry{{From: "model", To: metrics.LabelModel}}, // pages of a router that names its models
+	Server:   &Server{Lacks: "the loop that decodes writes the page: while it hangs, there is none"},
 	VersionHints: []VersionHint{
 		{Name: "llamacpp:n_decode_total", Since: "b3678"},
 		{Name: "llamacpp:n_past_max", Since: "b6189", Until: "b6889"},

@@ -16,6 +16,8 @@ var modularMAX = Dialect{
 	Recognise: prefix("maxserve_"),
 	Restore:   nameMAX,
 	Labels:    []Carry{{From: "model", To: metrics.LabelModel}},
+	// The API server adds a request when it comes and takes it off when its answer has ended; the scheduler is another process.
+	Server: &Server{Active: Source{Name: "maxserve_num_requests_running", Is: Gauge}},
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "maxserve_time_to_first_token_milliseconds", Is: Histogram, Scale: Millis, Absent: noRequest},
 		{To: metrics.InterTokenLatency, From: "maxserve_itl_milliseconds", Is: Histogram, Scale: Millis, Absent: noDecode},

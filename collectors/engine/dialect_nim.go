@@ -11,6 +11,8 @@ var nim = Dialect{
 	Paths:     []string{"/v1/metrics", plainPath}, // the latter before 1.0
 	Recognise: func(p *Page) bool { return p.Has("num_request_max") || p.Has("request_finish_total") },
 	Labels:    []Carry{{From: "model_name", To: metrics.LabelModel}},
+	// The page is that of the process that serves the API, at the API's port.
+	Server: &Server{Files: Source{Name: "process_open_fds", Is: Gauge}},
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "time_to_first_token_seconds", Is: Histogram},
 		{To: metrics.InterTokenLatency, From: "time_per_output_token_seconds", Is: Histogram,

@@ -22,6 +22,7 @@ var ollama = Dialect{
 		{"an exporter for Ollama", "an exporter", reasonNotEngine, prefix("ollama_"), false, "make Ollama's own port the target, or describe these metrics under mappings"},
 	},
 	Labels: []Carry{{From: "name", To: metrics.LabelModel}},
+	Server: &Server{Lacks: "nothing about requests"},
 	Rows: []Row{
 		{To: metrics.ModelsLoaded, From: "ollama:models", Is: Gauge, Since: "0.1.38"},
 		{To: metrics.ModelMemory, From: "ollama:size", Is: Gauge, Since: "0.1.38", Absent: noModel},

@@ -52,10 +52,12 @@ var sglang = Dialect{
 		{To: metrics.TimePerOutputToken, From: "sglang:time_per_output_token_seconds", Is: Histogram, Until: "0.4.4.post3", Absent: noDecode,
 			Quality: metrics.Approximate, Why: "the running mean of a request, observed with each chunk"},
 		{To: metrics.RequestDuration, From: "sglang:e2e_request_latency_seconds", Is: Histogram, Absent: noFinish},
-		{To: metrics.QueueTime, From: "sglang:queue_time_seconds", Is: Histogram, Since: "0.5.3", Absent: noRequest},
-		{To: metrics.QueueTime, From: "sglang:queue_time_s", Is: Histogram, Since: "0.5.2", Until: "0.5.2", Absent: noRequest},
+		{To: metrics.QueueTime, From: "sglang:queue_time_seconds", Is: Histogram, Since: "0.5.3", Absent: noRequest,
+			Quality: metrics.Approximate, Why: sglangOwn},
+		{To: metrics.QueueTime, From: "sglang:queue_time_s", Is: Histogram, Since: "0.5.2", Until: "0.5.2", Absent: noRequest,
+			Quality: metrics.Approximate, Why: sglangOwn},
 		{To: metrics.PrefillTime, From: "sglang:per_stage_req_latency_seconds", Is: Histogram, Where: is("stage", "prefill_forward"), Since: "0.5.3",
-			Absent: noRequest, Quality: metrics.Approximate, Why: "the last chunk of chunked prefills"},
+			Absent: noRequest, Quality: metrics.Approximate, Why: "the last chunk of chunked prefills; " + sglangOwn},
 		{To: metrics.RequestPromptTokens, From: "sglang:prompt_tokens_histogram", Is: Histogram, Since: "0.4.6.post4", Absent: "needs --collect-tokens-histogram before 0.5.17"},
 		{To: metrics.RequestGenerationTokens, From: "sglang:generation_tokens_histogram", Is: Histogram, Since: "0.4.6.post4", Absent: "needs --collect-tokens-histogram before 0.5.17"},
 
@@ -77,10 +79,10 @@ var sglang = Dialect{
 		{To: metrics.GenerationTokens, From: "sglang:generation_tokens_total", Is: Counter, Counted: metrics.CountedEnd, Absent: noFinish},
 		{To: metrics.EngineSteps, From: "sglang:cuda_graph_passes_total", Is: Counter, Since: "0.5.7", Absent: noDecode,
 			Quality: metrics.Approximate, Why: "decode passes, with and without a CUDA graph; those of prefill in newer releases only"},
-		sglangEnded(metrics.OutcomeSuccess, "finished requests less those that were aborted, failed or broke off", sglangEnds.good),
+		sglangEnded(metrics.OutcomeSuccess, "finished requests less those that were aborted, failed or broke off; at each start, the server asks itself one", sglangEnds.good),
 		{To: metrics.Requests, From: sglangFinished.From, Is: Counter, Since: "0.4.1.post6", Set: outcome(metrics.OutcomeSuccess), Absent: noFinish,
 			Tally:   &Tally{Of: []Count{sglangAborted, sglangWrong}, Step: func(rose []float64) float64 { return max(0, rose[0]-max(0, rose[1]-rose[2])) }},
-			Quality: metrics.Approximate, Why: "finished requests less those aborted beyond the answers 400; one that failed while it ran is among them"},
+			Quality: metrics.Approximate, Why: "finished requests less those aborted beyond the answers 400; one that failed while it ran is among them, and one at each start that the server asks itself"},
 		sglangEnded(metrics.OutcomeUnknown, "streams that ended neither whole nor aborted: they broke off, were wrong, or had one token", sglangEnds.broken),
 		sglangRefusedStreams(),
 		{To: metrics.Requests, From: sglangAborted.From, Is: Counter, Since: "0.4.7", Plus: true, Set: outcome(metrics.OutcomeAbort), Absent: "no request was aborted"},
@@ -176,6 +178,11 @@ var sglang = Dialect{
 		return id, errors.Join(err, id.askModels(ctx, get))
 	},
 }
+
+// sglangOwn: before it serves, the server asks itself for eight tokens (http_server.py, --skip-server-warmup), at a path and in a
+// way that clients may use, too: no number tells its request from theirs. It is no stream, so that first tokens and times per
+// token are without it. A check of its health is a request of one token to an idle scheduler, which no other process counts.
+const sglangOwn = "the server's warm-up and, while it is idle, checks of its health are among them"
 
 const (
 	noHiCache = "no HiCache, or nothing of the kind yet"

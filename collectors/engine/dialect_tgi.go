@@ -19,6 +19,7 @@ var tgi = Dialect{
 	// IBM's fork on vLLM repeats the engine's numbers under TGI's names.
 	Recognise: func(p *Page) bool { return p.HasPrefix("tgi_") && !p.HasPrefix("vllm:") },
 	Silent:    func(id Identity) bool { return id.Version != "" }, // metrics are registered on first use (TGI#2184)
+	Server:    &Server{Lacks: "nothing of the process; the queue counts what comes while its batches hang, so that waiting requests show the work"},
 	VersionHints: []VersionHint{
 		{Name: "tgi_request_skipped_tokens", Since: "1.3.0"},
 		{Name: "tgi_batch_forward_duration", Since: "1.3.3"},

@@ -25,6 +25,7 @@ var tritonTRTLLM = Dialect{
 	Recognise:   func(p *Page) bool { return p.Has(trtRequests) || p.Has(trtBlocks) },
 	EngineTypes: []string{"triton-tensorrt-llm"},
 	Labels:      tritonLabels,
+	Server:      tritonServer,
 	Models:      modelsOf(trtRequests, trtBlocks),
 	VersionHints: []VersionHint{
 		{Name: "nv_trt_llm_disaggregated_serving_metrics", Since: "0.15.0"},
@@ -61,6 +62,7 @@ var tritonVLLM = Dialect{
 	Source:    "triton vllm_backend src/utils/metrics.py, triton core metrics",
 	Recognise: func(p *Page) bool { return p.HasPrefix("vllm:") && p.HasPrefix("nv_") },
 	Labels:    tritonLabels,
+	Server:    tritonServer,
 	Models:    modelsOf("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
 	Rows: slices.Concat([]Row{
 		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: Histogram},
@@ -84,10 +86,14 @@ var triton = Dialect{
 	},
 	EngineTypes: []string{"triton"},
 	Labels:      tritonLabels,
+	Server:      tritonServer,
 	Models:      ensembleOnly,
 	Rows:        tritonCore,
 	Missing:     reasons(tritonMissing, lacks(durationsSummed, []*metrics.Family{metrics.RequestDuration})),
 }
+
+// tritonServer: pending requests are a gauge of the core already, which counts them as they come.
+var tritonServer = &Server{Lacks: "nothing of the process, and of requests only those before the backend"}
 
 var tritonLabels = []Carry{{From: "model", To: metrics.LabelModel}}
 

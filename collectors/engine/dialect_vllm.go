@@ -38,7 +38,8 @@ var vllm = Dialect{
 	// Several API servers publish the gauges of the same engine, v0.9.2 to v0.11.0 (vllm#28792). A dead server leaves
 	// its last value behind, usually zero.
 	Replicas: []string{"pid"},
-	// It writes its gauges after a step, so what arrives while it hangs is not in them.
+	// It writes its gauges after a step, so what arrives while it hangs is not in them. Several API servers and Ray's exporter show
+	// no files.
 	Server: &Server{
 		Files:    Source{Name: "process_open_fds", Is: Gauge},
 		Answered: Source{Name: "http_requests_total", Is: Counter, Where: answersOK},
@@ -96,7 +97,8 @@ var vllm = Dialect{
 			Quality: metrics.Approximate, Why: "steps without an output, those in the middle of a long prompt, are not counted"},
 		{To: metrics.Requests, From: "vllm:request_success_total", Is: Counter, Since: "0.4.2",
 			Absent: noFinish,
-			// It counts every finish, aborts and errors included, despite the name.
+			// It counts every finish, errors included, despite the name. V1 shows aborts and counts none (vllm#31503, #55634).
+			Uncounted: map[metrics.Outcome]string{metrics.OutcomeAbort: "vLLM counts no request that its client left, and its HTTP server has counted no answer on this page"},
 			Carry: []Carry{
 				{From: "finished_reason", To: metrics.LabelOutcome, Outcomes: finishReasons},
 				{From: "finish_reason", To: metrics.LabelOutcome, Outcomes: finishReasons}, // in imitations

@@ -19,6 +19,9 @@ var xinference = Dialect{
 		{From: "model_uid", To: metrics.LabelModel},
 		{From: "replica_index", To: metrics.LabelReplica},
 	},
+	// The actor around the model counts the calls under way. Releases that count them only where a limit is set show 0 otherwise,
+	// which proves nothing.
+	Server: &Server{Active: Source{Name: "xinference:model_serve_count", Is: Gauge}},
 	Rows: []Row{
 		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: Histogram, Where: is("stream", "true"), Absent: xinferenceTokens},
 		{To: metrics.TimeToFirstToken, From: "xinference:time_to_first_token_seconds", Is: Histogram, Where: is("stream", ""), Absent: xinferenceTokens,

@@ -152,6 +152,21 @@ func (c *compiler) known(d *Dialect) {
 	c.served = all
 }
 
+// ofOneModel returns a dialect without its server where that serves several models, although the page may so far say something
+// of one only: what the server holds is said of the page.
+func (c *compiler) ofOneModel(d *Dialect) *Dialect {
+	n := 0
+	for _, served := range c.served {
+		n += int(metrics.Bool(served))
+	}
+	if n <= 1 {
+		return d
+	}
+	one := *d
+	one.Server = nil
+	return &one
+}
+
 // workers finds what tells whether a frontend or a gateway has workers. Without any, Dynamo's leaves out what says that a model is ready,
 // and keeps the rest of what it said about the model; one that has not had a worker yet names no model at all. Releases
 // that do not say whether a model is ready name those whose workers have registered.

@@ -50,9 +50,12 @@ func (c *compiler) lines(to *metrics.Family, entries []entry) {
 func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []entry) {
 	t := terms(group)
 	l := line{family: to, text: c.text(to.Name, out), terms: t, recipe: &recipe{scale: group[0].row.Scale, from: sourcesOf(group),
-		isPool: c.served != nil && to.Kind == metrics.Counter && out[outModel] == otherValue}}
+		isPool: c.served != nil && to.Kind == metrics.Counter && out[outModel] == otherValue, silent: neverCounted(group) != ""}}
 	c.add(l)
-	c.works(to, out, group[0].row.Counted, l)
+	named := slices.DeleteFunc(slices.Clone(group), func(e entry) bool { return e.madeUp })
+	if len(named) > 0 { // a name that a client made up is no engine
+		c.works(to, out, group[0].row.Counted, l)
+	}
 	if to.Kind != metrics.Counter {
 		return
 	}
@@ -61,9 +64,40 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 		c.serves(to, t)
 	}
 	c.countable.failures = c.countable.failures || bad
-	if named := terms(slices.DeleteFunc(slices.Clone(group), func(e entry) bool { return e.madeUp })); len(named) > 0 {
-		c.countable.counters = append(c.countable.counters, counter{to, out, named}) // objectives are of models
+	if len(named) > 0 {
+		c.countable.counters = append(c.countable.counters, counter{to, out, terms(named)}) // objectives are of models
 	}
+}
+
+// neverCounted explains why none of the sources of entries with one outcome counts it; empty if one does.
+func neverCounted(group []entry) (why string) {
+	for _, e := range group {
+		if why = e.row.Uncounted[metrics.Outcome(e.out[outOutcome])]; why == "" {
+			break
+		}
+	}
+	return why
+}
+
+// silences returns the outcomes of a quantity of which zero says nothing, whichever engine of the page shows it.
+func (c *compiler) silences(d *Dialect, to *metrics.Family, entries []entry) (all []silent) {
+	by := map[string][]entry{}
+	for _, e := range entries {
+		by[e.out[outOutcome]] = append(by[e.out[outOutcome]], e)
+	}
+	for _, outcome := range slices.Sorted(maps.Keys(by)) {
+		if why := neverCounted(by[outcome]); why != "" {
+			e := by[outcome][0]
+			source := e.row.From
+			for _, carry := range e.row.Carry {
+				if v := e.sample.labels.Get(carry.From); v != "" && carry.To == metrics.LabelOutcome {
+					source = selector(e.row.From, carry.From, v)
+				}
+			}
+			all = append(all, silent{c.info(d, to, source, metrics.Missing, why), terms(by[outcome])})
+		}
+	}
+	return all
 }
 
 // companion reports whether the entry comes from a family that the row reads besides its source.
@@ -126,7 +160,9 @@ func (c *compiler) foldLine(to *metrics.Family, out [outLabels]string, group []e
 	}
 	l := line{family: to, text: c.text(to.Name, out), recipe: &recipe{fold: f, scale: group[0].row.Scale, from: sourcesOf(group)}}
 	c.add(l)
-	c.works(to, out, group[0].row.Counted, l)
+	if !group[0].madeUp {
+		c.works(to, out, group[0].row.Counted, l)
+	}
 }
 
 // sourcesOf returns the indices of a group's sources in the plan.
@@ -165,7 +201,9 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 		return
 	}
 	c.serves(to, count)
-	c.works(to, out, "", line{family: to, terms: count, recipe: plain})
+	if !group[0].madeUp {
+		c.works(to, out, "", line{family: to, terms: count, recipe: plain})
+	}
 	scale, counts := group[0].row.Scale, &recipe{from: sourcesOf(group)}
 	h := histogram{family: to, out: out, count: count, madeUp: group[0].madeUp}
 	for _, bound := range slices.Sorted(maps.Keys(buckets)) {

@@ -59,6 +59,7 @@ type line struct {
 type recipe struct {
 	minus  []term // subtracted
 	isPool bool   // adds up names that may turn out to be models and leave: it does not fall
+	silent bool   // zero says nothing: see Row.Uncounted
 	scale  Scale
 	fold   *fold
 	value  float64    // for lines without source series
@@ -84,11 +85,18 @@ type source struct {
 // answer tells where one quantity comes from: the sources that yield it, or why there are none.
 type answer struct {
 	sources []int
-	missing string  // series of llm_engine_metric_source_info that tells why
-	idle    string  // the same while the engine has not served anything; empty if that makes no difference
-	absurd  string  // the same if there is a number, but an impossible one
-	lacks   *absent // counted if a source should be there, or its number is impossible
-	why     string  // the same, for the log
+	missing string   // series of llm_engine_metric_source_info that tells why
+	idle    string   // the same while the engine has not served anything; empty if that makes no difference
+	absurd  string   // the same if there is a number, but an impossible one
+	silent  []silent // parts of it that say nothing at zero
+	lacks   *absent  // counted if a source should be there, or its number is impossible
+	why     string   // the same, for the log
+}
+
+// silent is an outcome of which zero says nothing: see Row.Uncounted.
+type silent struct {
+	text  string // series of llm_engine_metric_source_info that tells why
+	terms []term
 }
 
 // term lists series that repeat one number; their maximum counts.
@@ -118,7 +126,7 @@ func (p *plan) readsTallies(l *line) bool {
 // eval computes the line's value. NaN means that there is none.
 func (l *line) eval(values []float64) float64 {
 	v, ok := l.compute(values)
-	if !ok {
+	if !ok || l.silent && v == 0 {
 		return math.NaN()
 	}
 	return v

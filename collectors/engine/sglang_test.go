@@ -112,3 +112,23 @@ func TestEndsOfSGLangAtAnyMoment(t *testing.T) {
 		t.Errorf("%v, want %v", got, truth)
 	}
 }
+
+// TestRequestsOfSGLangItself: before any client came, the page has a warm-up of 25 tokens in and 8 out, and a check of health of
+// one token. Of what objectives count, only availability has the warm-up, as good.
+func TestRequestsOfSGLangItself(t *testing.T) {
+	s := requestsOf(t, []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%"), objective(t, "ttft", slo.TTFT, "500ms", "99%"), objective(t, "itl", slo.ITL, "50ms", "99%")},
+		readPage(t, "sglang/v0.5.23-idle.prom"))
+	for query, want := range map[string]float64{
+		`llm_engine_requests_total`: 1, `llm_engine_prompt_tokens_total`: 25, `llm_engine_generation_tokens_total`: 8, `llm_engine_request_duration_seconds_count`: 1,
+		`llm_engine_queue_time_seconds_count`: 2, `llm_engine_prefill_time_seconds_count`: 2,
+		`llm_engine_time_to_first_token_seconds_count`: 0, `llm_engine_time_per_output_token_seconds_count`: 0, `llm_engine_inter_token_latency_seconds_count`: 0,
+		`llm_slo_events_total{slo="availability"}`: 1, `llm_slo_bad_events_total`: 0, `llm_slo_events_total{slo=~"ttft|itl"}`: 0,
+	} {
+		if got := total(t, s, query); got != want {
+			t.Errorf("%s: %v, want %v", query, got, want)
+		}
+	}
+	for _, of := range []string{"llm_engine_queue_time_seconds", "llm_engine_prefill_time_seconds"} {
+		s.want(t, metrics.MetricSourceInfo.Name+`{metric="`+of+`",quality="approximate",reason=~".*checks of its health.*"}`, 1)
+	}
+}

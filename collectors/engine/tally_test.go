@@ -26,6 +26,8 @@ func TestClientsThatLeaveVLLM(t *testing.T) {
 	page(t, "vllm/v0.32.0-wedge.prom").want(t, `llm_engine_requests_total{outcome="abort"}`, 685)
 	// Two API servers and two ranks share one count of answers.
 	page(t, "vllm/v0.32.0-dp2-lora.prom").want(t, `llm_engine_requests_total{outcome="abort",dp_rank=""}`, 0)
+	page(t, "vllm/v0.32.0-dp2-lora.prom").want(t, `llm_engine_requests_total{outcome="abort",dp_rank!=""}`) // no rank counts them
+	page(t, "vllm/v0.32.0-dp2-lora.prom").want(t, missingAborts)
 	// V0 counts aborts itself.
 	page(t, "vllm/v0.6.6-v0-multiprocess.prom").want(t, `llm_engine_metric_source_info{reason=~"answered 200.*"}`)
 }
@@ -136,4 +138,35 @@ func TestOldReleasesCount400As5xx(t *testing.T) {
 		s := parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))
 		s.want(t, `llm_engine_requests_total{outcome="`+outcome+`"}`, 7)
 	}
+}
+
+const missingAborts = `llm_engine_metric_source_info{metric="llm_engine_requests_total",quality="missing",source="vllm:request_success_total{finished_reason=\"abort\"}"}`
+
+// TestZeroOfWhatIsNeverCounted: V1 shows aborts at 0 and counts none. Where nothing else on the page tells them, as behind
+// Ray's exporter, or before the first answer, 0 would be wrong.
+func TestZeroOfWhatIsNeverCounted(t *testing.T) {
+	for _, name := range []string{"vllm/v0.32.0-admission-idle.prom", "vllm/v0.32.0-healthy.prom", "vllm/v0.32.0-dp2-lora.prom"} {
+		var without strings.Builder
+		for line := range strings.Lines(readPage(t, name)) {
+			if !strings.HasPrefix(line, "http_") {
+				without.WriteString(line)
+			}
+		}
+		e := serve(t, without.String())
+		c := collectorFor(t, []TargetConfig{{URL: e.URL}})
+		s := parse(t, exposition(t, c))
+		s.want(t, `llm_engine_requests_total{outcome="abort"}`)
+		s.want(t, missingAborts, 1)
+		if len(s.get(t, `llm_engine_requests_total{outcome="error"}`)) == 0 {
+			t.Errorf("%s: what is counted is gone, too", name)
+		}
+		e.page = strings.NewReplacer(`finished_reason="abort",model_name="tiny"} 0`, `finished_reason="abort",model_name="tiny"} 3`).Replace(e.page)
+		s = parse(t, exposition(t, c)) // a release that counts them
+		if total(t, s, `llm_engine_requests_total{outcome="abort"}`) < 3 {
+			t.Errorf("%s: the aborts that are counted are not served", name)
+		}
+		s.want(t, missingAborts)
+	}
+	page(t, "vllm/v0.32.0-healthy.prom").want(t, `llm_engine_requests_total{outcome="abort"}`, 0) // from the answers
+	page(t, "vllm/v0.32.0-healthy.prom").want(t, missingAborts)
 }

@@ -353,6 +353,9 @@ func (t *target) supplemented(found []*Dialect) []*Dialect {
 		if d.Supplement {
 			first.Rows = slices.Concat(first.Rows, d.Rows)
 			first.Labels = slices.Concat(first.Labels, d.Labels)
+			if d.Server != nil { // requests reach the engine through it
+				first.Server = d.Server
+			}
 		}
 	}
 	engines[0] = &first
@@ -524,6 +527,11 @@ func (t *target) answer(s *snapshot) {
 			if source.yields {
 				yields = true
 				s.append(metrics.MetricSourceInfo, source.text, 1)
+			}
+		}
+		for _, of := range a.silent {
+			if !slices.ContainsFunc(of.terms, func(one term) bool { return one.value(t.values) != 0 }) {
+				s.append(metrics.MetricSourceInfo, of.text, 1)
 			}
 		}
 		switch {

@@ -13,10 +13,12 @@ import (
 // A scheduler that hangs no longer writes its gauges: they show what ran at its last step, or nothing. The HTTP server
 // in front of it goes on counting. This file compiles what a page shows of work and of progress; stall.go remembers it.
 
-// Server names what a page shows of the HTTP server in front of the engine, which holds requests that the engine's own
-// gauges may not show.
+// Server names what a page shows of the server in front of the engine, which holds requests that the engine's own gauges may
+// not show: its HTTP server, or that of a worker's endpoint. It is said of the page, so it counts where the page has one model.
 type Server struct {
-	// Active is a gauge of the requests that the server has not answered yet.
+	// Lacks explains why the page shows nothing of its server, where it does not.
+	Lacks string
+	// Active is a gauge of the requests that the server has not answered yet. It is not the scheduler's.
 	Active Source
 	// Files is a gauge that rises by one with each connection: the open files of the server's process.
 	Files Source

@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// witness is an engine's page on which a server's own numbers show work that the engine's gauges do not.
+type witness struct {
+	name, page string
+	without    string   // lines of the page that the test leaves out: those of its other models
+	moves      []string // what an answer moves
+	load       []string // gauges that show nothing of the hang, and whether the page is of an engine asleep
+	shows      string   // what the server's numbers are
+	rest       float64
+	files      bool
+	within     time.Duration // in which a hang is certain at one answer a second, and no sooner
+}
+
+var witnesses = []witness{
+	{name: "Dynamo's frontend", page: "dynamo/frontend-v1.6.0-killed.prom", moves: []string{
+		`dynamo_frontend_requests_total{endpoint="chat_completions",error_type="",`, `dynamo_frontend_output_tokens_total`},
+		shows: `dynamo_frontend_inflight_requests{model="Tiny/Mock"}`, within: 10 * time.Minute},
+	{name: "Dynamo's worker", page: "dynamo/worker-vllm.prom", moves: []string{"vllm:request_success_total", "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count"},
+		load:  []string{"vllm:num_requests_running", "vllm:num_requests_waiting", "dynamo_engine_request", "dynamo_request_queue"},
+		shows: `dynamo_component_inflight_requests`, within: time.Minute},
+	{name: "Modular MAX", page: "modular_max/04c9bae-loaded.prom", moves: []string{`maxserve_request_count_total{code="200",path="/v1/chat/completions"}`, "maxserve_num_output_tokens_total"},
+		load: []string{"maxserve_num_requests_queued", "maxserve_num_requests_awaiting_admission"}, shows: "maxserve_num_requests_running", within: 30 * time.Minute},
+	{name: "Xinference", page: "xinference/worker-2026.prom", without: `replica_index="1"|bge-m3`, moves: []string{"xinference:output_tokens_total_counter"},
+		shows: "xinference:model_serve_count", within: 30 * time.Minute},
+	{name: "NIM", page: "nim/1.x.prom", moves: []string{`request_finish_total{finished_reason="stop"`, "generation_tokens_total"}, load: []string{"num_requests_running", "num_requests_waiting"},
+		shows: "process_open_fds", rest: 40, files: true, within: 5 * time.Minute},
+	{name: "LMDeploy", page: "lmdeploy/v0.9.2.prom", moves: []string{`lmdeploy:request_success_total`, "lmdeploy:generation_tokens_total", "lmdeploy:iteration_tokens_total_count"},
+		load: []string{"lmdeploy:num_requests_running", "lmdeploy:num_requests_waiting"}, shows: "process_open_fds", rest: 40, files: true, within: time.Minute},
+	{name: "Aphrodite", page: "vllm/aphrodite-v0.20.prom", moves: []string{`aphrodite:request_success_total{engine="0",finished_reason="stop"`, "aphrodite:generation_tokens_total", "aphrodite:iteration_tokens_total_count"},
+		load: []string{"aphrodite:engine_sleep_state"}, shows: "process_open_fds", rest: 40, files: true, within: time.Minute},
+	{name: "KServe's Hugging Face server", page: "kserve/huggingface-vllm.prom", moves: []string{`vllm:request_success_total{engine="0",finished_reason="stop"`, "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count"},
+		load: []string{"vllm:engine_sleep_state"}, shows: "process_open_fds", rest: 40, files: true, within: time.Minute},
+}
+
+// served plays half an hour in which the engine answers one request a second, and is at rest at each reading.
+func (w witness) served(t *testing.T) *played {
+	p := play(t, w.page)
+	if w.without != "" {
+		var kept []string
+		for _, line := range p.order {
+			out := false
+			for _, of := range strings.Split(w.without, "|") {
+				out = out || strings.Contains(line, of)
+			}
+			if !out {
+				kept = append(kept, line)
+			}
+		}
+		p.order = kept
+	}
+	for _, gauge := range append(w.load, w.shows) {
+		p.set(gauge, 0)
+	}
+	p.set(w.shows, w.rest)
+	p.pass(30*time.Minute, tick, func() {
+		for _, m := range w.moves {
+			p.add(m, 15)
+		}
+	})
+	return p
+}
+
+// TestWitnesses: a hang that begins idle leaves the engine's own gauges at 0, and the server shows it.
+func TestWitnesses(t *testing.T) {
+	for _, w := range witnesses {
+		t.Run(w.name, func(t *testing.T) {
+			p := w.served(t)
+			p.wants(0, 0)
+			p.pass(w.within, tick, func() { p.add(w.shows, 15) })
+			p.last.want(t, metrics.EngineStalled.Name, 0) // not yet certain
+			p.pass(time.Minute, tick, nil)
+			if v := p.last.get(t, metrics.EngineStalled.Name); len(v) != 1 || v[0] < w.within.Seconds() {
+				t.Errorf("stalled for %v", v)
+			}
+			p.last.want(t, metrics.RequestsInFlight.Name, 15*w.within.Seconds()/tick.Seconds())
+
+			p = w.served(t) // what is no work: nobody comes
+			p.pass(2*time.Hour, tick, nil)
+			p.wants(0, 0)
+			p = w.served(t) // or an answer takes long
+			p.pass(w.within, tick, func() { p.set(w.shows, w.rest+1) })
+			p.last.want(t, metrics.EngineStalled.Name, 0)
+		})
+	}
+}
+
+// TestEveryEngineSaysWhatItsServerHolds: or why its page says nothing of it.
+func TestEveryEngineSaysWhatItsServerHolds(t *testing.T) {
+	for _, d := range builtin {
+		s := d.Server
+		if d.Role == metrics.GatewayRole || d.Role == roleKVCache {
+			if s != nil {
+				t.Errorf("%s: nobody asks whether it stands still", d.Runtime)
+			}
+			continue
+		}
+		if s == nil {
+			t.Errorf("%s: does its page show what its server holds? Say it, or why not", d.Runtime)
+			continue
+		}
+		if shows := s.Active.Name != "" || s.Files.Name != "" || s.Answered.Name != ""; shows == (s.Lacks != "") {
+			t.Errorf("%s: either its page shows what its server holds, or there is a reason: %+v", d.Runtime, *s)
+		}
+	}
+}
+
+// TestTyposAreNoEngine: names that clients made up do not make a frontend's page one of several models, which says nothing of
+// the requests that its server holds.
+func TestTyposAreNoEngine(t *testing.T) {
+	s := page(t, "dynamo/frontend-v1.6.0-badreq.prom") // two typos
+	s.want(t, metrics.RequestsInFlight.Name, 0)
+	s.want(t, metrics.RequestsInFlight.Name+`{model_name="Tiny/Mock"}`, 0)
+	page(t, "dynamo/worker-v1.6.0-mocker.prom").want(t, metrics.RequestsInFlight.Name, 3)
+}
+
+// TestServerOfSeveralModels: what a frontend holds is nobody's where it serves several models, asked for or not.
+func TestServerOfSeveralModels(t *testing.T) {
+	second := "# TYPE dynamo_frontend_model_ready gauge\ndynamo_frontend_model_ready{model=\"Tiny/Mock\"} 1\ndynamo_frontend_model_ready{model=\"Other\"} 1\n"
+	body := strings.NewReplacer("# TYPE dynamo_frontend_model_ready gauge\n", "", "dynamo_frontend_model_ready{model=\"Tiny/Mock\"} 1\n", second).
+		Replace(readPage(t, "dynamo/frontend-v1.6.0-killed.prom"))
+	s := parse(t, mapped(t, body))
+	s.want(t, `llm_engine_up`, 1)
+	s.want(t, metrics.RequestsInFlight.Name)
+}
