@@ -28,7 +28,7 @@ const (
 // tritonTRTLLM reads Triton with the TensorRT-LLM backend.
 var tritonTRTLLM = Dialect{
 	Runtime:     metrics.TritonTRTLLM,
-	Source:      "tensorrtllm_backend custom_metrics_reporter, triton core metrics",
+	Source:      "tensorrtllm_backend custom_metrics_reporter, triton core metrics, model configuration extension",
 	Recognise:   func(p *Page) bool { return p.Has(trtRequests) || p.Has(trtBlocks) },
 	EngineTypes: []string{"triton-tensorrt-llm"},
 	Labels:      tritonLabels,
@@ -68,7 +68,7 @@ var tritonTRTLLM = Dialect{
 // gauges. It needs REPORT_CUSTOM_METRICS in config.pbtxt.
 var tritonVLLM = Dialect{
 	Runtime:   metrics.TritonVLLM,
-	Source:    "triton vllm_backend src/utils/metrics.py, triton core metrics",
+	Source:    "triton vllm_backend src/utils/metrics.py, triton core metrics, model configuration extension",
 	Recognise: func(p *Page) bool { return p.HasPrefix("vllm:") && p.HasPrefix("nv_") },
 	Labels:    tritonLabels,
 	Models:    modelsOf("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
@@ -91,7 +91,7 @@ var tritonVLLM = Dialect{
 // triton reads Triton with any other backend: only the server's own families.
 var triton = Dialect{
 	Runtime: metrics.Triton,
-	Source:  "triton core metrics",
+	Source:  "triton core metrics, model configuration extension",
 	Recognise: func(p *Page) bool {
 		return p.Has(tritonSuccess) && !p.HasPrefix("vllm:") && !p.Has(trtRequests) && !p.Has(trtBlocks)
 	},
