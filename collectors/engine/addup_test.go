@@ -39,7 +39,7 @@ func TestEveryRequestArrives(t *testing.T) {
 					if s.suffix == "bucket" || s.suffix == "sum" {
 						continue // the count of a histogram is the counter
 					}
-					if d.Models != nil && !d.Models(page)(s.labels.Get("model")) {
+					if d.Models != nil && d.Models(page, Identity{})(s.labels.Get("model")) == "" {
 						continue // a step of an ensemble
 					}
 					if !slices.ContainsFunc(rows, func(r *Row) bool {

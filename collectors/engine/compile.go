@@ -71,7 +71,7 @@ func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dial
 	}}
 	for _, d := range dialects {
 		c.identity = identity(d)
-		c.plan.identifiable = c.plan.identifiable || d.Identify != nil
+		c.plan.identifiable = c.plan.identifiable || d.Identify != nil || d.Chains != nil
 		if err := c.dialect(d); err != nil {
 			return nil, err
 		}
@@ -142,13 +142,13 @@ func (c *compiler) dialect(d *Dialect) error {
 	c.countable = countable{}
 	models, spelled := map[string]bool{}, map[string]string{} // spelled: as the page does
 	var claims []claim
-	keep := func(string) bool { return true }
+	as := asItself
 	if d.Models != nil {
-		keep = d.Models(c.page)
+		as = d.Models(c.page, c.identity)
 	}
 	for to, rows := range quantities(d) {
 		var a answer
-		entries, other, err := c.entries(d, to, rows, &a, version, ofSeries, keep)
+		entries, other, err := c.entries(d, to, rows, &a, version, ofSeries, as)
 		if err != nil {
 			return err
 		}
@@ -202,10 +202,13 @@ func (c *compiler) dialect(d *Dialect) error {
 	return nil
 }
 
+// asItself lets each model count as itself.
+func asItself(model string) string { return model }
+
 // entries returns the source series of a quantity: those of the first source that is on the page, and of the sources
 // that add to it. It skips quantities that another dialect already reports; other names that dialect.
 func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answer, version bracket, defaults map[string]string,
-	keep func(string) bool) (all []entry, other metrics.Runtime, err error) {
+	as func(string) string) (all []entry, other metrics.Runtime, err error) {
 	shared, taken := map[string]int{}, map[int]bool{} // sources whose meaning depends on the version, series that a tally reads
 	for _, r := range rows {
 		shared[r.From]++
@@ -217,7 +220,7 @@ func (c *compiler) entries(d *Dialect, to *metrics.Family, rows []*Row, a *answe
 		if r.Failures == SinceFailure && version.overlaps(r.Since, r.Until) || r.Failures == SinceAnswer && c.page.Has(r.From) {
 			c.countable.failures = true
 		}
-		found, err := c.collect(d, r, defaults, keep, taken)
+		found, err := c.collect(d, r, defaults, as, taken)
 		if err != nil {
 			return nil, "", err
 		}
@@ -389,7 +392,7 @@ func printable(name string) string {
 
 // collect returns the source series of a row, of a tally's those that no tally above has taken, unless it splits them with
 // others. None is not an error: the next candidate is tried.
-func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep func(string) bool, taken map[int]bool) ([]entry, error) {
+func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, as func(string) string, taken map[int]bool) ([]entry, error) {
 	f := c.page.find(r.From, r.Is)
 	if f == nil || f.kind != "" && f.kind != r.Is {
 		return nil, nil
@@ -402,10 +405,15 @@ func (c *compiler) collect(d *Dialect, r *Row, defaults map[string]string, keep 
 				if err != nil {
 					return err
 				}
-				if keep(e.model) {
-					e.family = name
-					entries = append(entries, e)
+				switch of := as(e.model); {
+				case of == e.model:
+				case of == "" || !r.Parts:
+					continue
+				case e.out[outModel] == e.model: // the configuration does not name another one
+					e.out[outModel] = printable(of)
 				}
+				e.family = name
+				entries = append(entries, e)
 			}
 		}
 		return nil

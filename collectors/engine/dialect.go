@@ -64,9 +64,9 @@ type Dialect struct {
 	Replicas []string
 	// Total names a label that splits a family whose series without it already hold the total.
 	Total string
-	// Models restricts the page to some of its models, for servers that count one request under several models. Nil
-	// means all.
-	Models func(p *Page) func(model string) bool
+	// Models returns the model as which a model of the page counts, for servers that count one request under several models:
+	// itself, the one of which it is a part, or none. Nil means that each counts as itself.
+	Models func(p *Page, id Identity) func(model string) (as string)
 	// Supplement marks a dialect that accompanies an engine's own on the same page. There its rows are further
 	// candidates for what the engine does not report, under the engine's runtime.
 	Supplement bool
@@ -98,6 +98,12 @@ type Dialect struct {
 	Silent func(id Identity) bool
 	// Identify asks the engine's metadata endpoints for its identity. Nil if it has none.
 	Identify func(ctx context.Context, get Getter) (Identity, error)
+	// Chained names a family whose label model lists the models of a server that lets models call each other, and Chains asks what
+	// they say of that. It is asked again when there is a model that it does not know. Empty and nil if there is none.
+	Chained string
+	Chains  func(ctx context.Context, get Getter, models []string) (map[string]Chain, error)
+	// APIPorts names the port at which Chains is asked, by the page's own port, if that does not know the path.
+	APIPorts map[string]string
 	// Asleep asks whether a request would wake the engine. Nil if its page reports that, or it never sleeps.
 	Asleep func(ctx context.Context, get Getter) bool
 	// Bystanders lists servers that stand around this engine only, in order of precedence.
@@ -169,6 +175,8 @@ type Row struct {
 	Counted metrics.Counted
 	// Fold computes the value from all matching series of one engine, where renaming and aggregating is not enough.
 	Fold func(in []Member) (value float64, ok bool)
+	// Parts adds the series of a model's parts to its own: see Dialect.Models.
+	Parts bool
 	// Tally makes one counter of the source and of others, where none of them is what is counted.
 	Tally *Tally
 	// Since and Until are the first and the last version with the source. Empty: unbounded. If several rows read one

@@ -1,8 +1,13 @@
 package engine
 
 import (
+	"context"
+	"fmt"
+	"maps"
 	"math"
+	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -14,6 +19,8 @@ const (
 	trtRequests = "nv_trt_llm_request_metrics"
 	trtBlocks   = "nv_trt_llm_kv_cache_block_metrics"
 
+	tritonSuccess = "nv_inference_request_success"
+
 	blocksDisagree  = "used and free blocks do not add up to max"
 	durationsSummed = "only a sum of durations is reported, no histogram"
 )
@@ -21,12 +28,15 @@ const (
 // tritonTRTLLM reads Triton with the TensorRT-LLM backend.
 var tritonTRTLLM = Dialect{
 	Runtime:     metrics.TritonTRTLLM,
-	Source:      "tensorrtllm_backend custom_metrics_reporter, triton core metrics",
+	Source:      "tensorrtllm_backend custom_metrics_reporter, triton core metrics, model configuration extension",
 	Recognise:   func(p *Page) bool { return p.Has(trtRequests) || p.Has(trtBlocks) },
 	EngineTypes: []string{"triton-tensorrt-llm"},
 	Labels:      tritonLabels,
 	Server:      tritonServer,
 	Models:      modelsOf(trtRequests, trtBlocks),
+	Chained:     tritonSuccess,
+	Chains:      tritonChains,
+	APIPorts:    tritonPorts,
 	VersionHints: []VersionHint{
 		{Name: "nv_trt_llm_disaggregated_serving_metrics", Since: "0.15.0"},
 		{Name: "nv_llm_input_token_len", Since: "0.16.0"},
@@ -59,11 +69,14 @@ var tritonTRTLLM = Dialect{
 // gauges. It needs REPORT_CUSTOM_METRICS in config.pbtxt.
 var tritonVLLM = Dialect{
 	Runtime:   metrics.TritonVLLM,
-	Source:    "triton vllm_backend src/utils/metrics.py, triton core metrics",
+	Source:    "triton vllm_backend src/utils/metrics.py, triton core metrics, model configuration extension",
 	Recognise: func(p *Page) bool { return p.HasPrefix("vllm:") && p.HasPrefix("nv_") },
 	Labels:    tritonLabels,
 	Server:    tritonServer,
 	Models:    modelsOf("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
+	Chained:   tritonSuccess,
+	Chains:    tritonChains,
+	APIPorts:  tritonPorts,
 	Rows: slices.Concat([]Row{
 		{To: metrics.TimeToFirstToken, From: "vllm:time_to_first_token_seconds", Is: Histogram},
 		// The time between engine steps, as in vLLM of that time.
@@ -80,20 +93,26 @@ var tritonVLLM = Dialect{
 // triton reads Triton with any other backend: only the server's own families.
 var triton = Dialect{
 	Runtime: metrics.Triton,
-	Source:  "triton core metrics",
+	Source:  "triton core metrics, model configuration extension",
 	Recognise: func(p *Page) bool {
-		return p.Has("nv_inference_request_success") && !p.HasPrefix("vllm:") && !p.Has(trtRequests) && !p.Has(trtBlocks)
+		return p.Has(tritonSuccess) && !p.HasPrefix("vllm:") && !p.Has(trtRequests) && !p.Has(trtBlocks)
 	},
 	EngineTypes: []string{"triton"},
 	Labels:      tritonLabels,
 	Server:      tritonServer,
-	Models:      ensembleOnly,
+	Models:      askedFor,
+	Chained:     tritonSuccess,
+	Chains:      tritonChains,
+	APIPorts:    tritonPorts,
 	Rows:        tritonCore,
 	Missing:     reasons(tritonMissing, lacks(durationsSummed, []*metrics.Family{metrics.RequestDuration})),
 }
 
 // tritonServer: pending requests are a gauge of the core already, which counts them as they come.
 var tritonServer = &Server{Lacks: "nothing of the process, and of requests only those before the backend"}
+
+// tritonPorts: the page is at 8002, and models are asked about at 8000.
+var tritonPorts = map[string]string{"8002": "8000"}
 
 var tritonLabels = []Carry{{From: "model", To: metrics.LabelModel}}
 
@@ -102,9 +121,9 @@ var tritonLabels = []Carry{{From: "model", To: metrics.LabelModel}}
 var tritonCore = []Row{
 	{To: metrics.TimeToFirstToken, From: "nv_inference_first_response_histogram_ms", Is: Histogram, Scale: Millis,
 		Absent: "needs --metrics-config histogram_latencies=true", Quality: metrics.Approximate, Why: "time to the first response; the first token for streaming (decoupled) models only"},
-	{To: metrics.RequestsWaiting, From: "nv_inference_pending_request_count", Is: Gauge,
+	{To: metrics.RequestsWaiting, From: "nv_inference_pending_request_count", Is: Gauge, Parts: true,
 		Absent: "needs Triton 23.10", Quality: metrics.Approximate, Why: "requests before the backend; the backend's own queue is not included"},
-	{To: metrics.Requests, From: "nv_inference_request_success", Is: Counter, Set: outcome(metrics.OutcomeSuccess)},
+	{To: metrics.Requests, From: tritonSuccess, Is: Counter, Set: outcome(metrics.OutcomeSuccess)},
 	{To: metrics.Requests, From: "nv_inference_request_failure", Is: Counter, Failures: SinceFailure, Plus: true,
 		Carry: []Carry{{From: "reason", To: metrics.LabelOutcome, Outcomes: Outcomes{
 			"REJECTED": metrics.OutcomeRejected,
@@ -124,24 +143,128 @@ var tritonMissing = map[*metrics.Family]string{
 	metrics.KVTransferTime:         "at most a sum of milliseconds is reported, no histogram",
 }
 
-// modelsOf keeps the models that the backend's families name. The core counts one request through an ensemble under
-// the ensemble, its pre- and postprocessing and the model itself.
-func modelsOf(families ...string) func(*Page) func(string) bool {
-	return func(p *Page) func(string) bool {
+// tritonChains asks each model for its configuration. Models in Python may call others, which those of TensorRT-LLM's backend
+// name among their parameters.
+func tritonChains(ctx context.Context, get Getter, models []string) (map[string]Chain, error) {
+	chains := map[string]Chain{}
+	for _, model := range models {
+		var config struct {
+			Name       string `json:"name"`
+			Backend    string `json:"backend"`
+			Scheduling struct {
+				Steps []struct {
+					Model string `json:"model_name"`
+				} `json:"step"`
+			} `json:"ensemble_scheduling"`
+			Parameters map[string]struct {
+				Value string `json:"string_value"`
+			} `json:"parameters"`
+		}
+		if url.PathEscape(model) != model || strings.Trim(model, ".") == "" { // the page must not choose what is asked
+			return nil, fmt.Errorf("%q is no name of a model", model)
+		}
+		path := "/v2/models/" + model + "/config"
+		if err := get(ctx, path, &config); err != nil {
+			return nil, err
+		}
+		if config.Name != model {
+			return nil, fmt.Errorf("%s is not the configuration of a model of Triton", path)
+		}
+		chain := Chain{Code: config.Backend == "python"}
+		for _, step := range config.Scheduling.Steps {
+			chain.add(&chain.Steps, step.Model, models)
+		}
+		for _, parameter := range config.Parameters {
+			if chain.Code && parameter.Value != model {
+				chain.add(&chain.Calls, parameter.Value, models)
+			}
+		}
+		chains[model] = chain
+	}
+	return chains, nil
+}
+
+// add adds a model to a list once, if the server has it.
+func (Chain) add(to *[]string, model string, models []string) {
+	if _, ok := slices.BinarySearch(models, model); ok && !slices.Contains(*to, model) {
+		*to = append(*to, model)
+	}
+}
+
+// modelsOf lets models count that the backend's families name, and those that have nothing to do with them. The core counts one
+// request through an ensemble under the ensemble, its pre- and postprocessing and the model itself, which is the one to count.
+func modelsOf(families ...string) func(*Page, Identity) func(string) string {
+	return func(p *Page, id Identity) func(string) string {
 		models := map[string]bool{}
 		for _, f := range families {
 			for m := range p.LabelValues(f, "model") {
 				models[m] = true
 			}
 		}
-		return func(model string) bool { return models[model] }
+		counts := tritonModels(id.Chains)
+		hidden := slices.ContainsFunc(slices.Collect(maps.Values(id.Chains)), func(c Chain) bool { return len(c.Calls) > 0 })
+		return func(model string) string {
+			c, known := id.Chains[model]
+			switch {
+			case models[model]:
+				return model
+			case !known || leads(id.Chains, model, models, map[string]bool{}):
+				return ""
+			case hidden && c.Code: // it may be a part of the one that calls others: that names only some
+				return ""
+			}
+			return counts(model)
+		}
 	}
 }
 
-// ensembleOnly keeps only the ensemble if there is one, for the same reason.
-func ensembleOnly(p *Page) func(string) bool {
-	ensemble := p.LabelValues("nv_inference_request_success", "model")["ensemble"]
-	return func(model string) bool { return !ensemble || model == "ensemble" }
+// leads reports whether a model calls one of some others, by itself or by those that it calls.
+func leads(chains map[string]Chain, model string, to, seen map[string]bool) bool {
+	if seen[model] {
+		return false
+	}
+	seen[model] = true
+	return slices.ContainsFunc(slices.Concat(chains[model].Steps, chains[model].Calls), func(m string) bool {
+		return to[m] || leads(chains, m, to, seen)
+	})
+}
+
+// tritonModels lets all models count but the steps of ensembles, which are parts of the ensemble that a client asks for. A step of
+// several ensembles is nobody's.
+func tritonModels(chains map[string]Chain) func(string) string {
+	ensembles := map[string][]string{}
+	for ensemble, c := range chains {
+		for _, step := range c.Steps {
+			ensembles[step] = append(ensembles[step], ensemble)
+		}
+	}
+	return func(model string) string {
+		for range len(chains) { // an ensemble may be a step, too
+			switch of := ensembles[model]; len(of) {
+			case 0:
+				return model
+			case 1:
+				model = of[0]
+			default:
+				return ""
+			}
+		}
+		return "" // they call each other in a circle
+	}
+}
+
+// askedFor lets models count that clients ask for. Where that is not known, an ensemble of the usual name is the only one.
+func askedFor(p *Page, id Identity) func(string) string {
+	if id.Chains != nil {
+		return tritonModels(id.Chains)
+	}
+	ensemble := p.LabelValues(tritonSuccess, "model")["ensemble"]
+	return func(model string) string {
+		if ensemble && model != "ensemble" {
+			return ""
+		}
+		return model
+	}
 }
 
 // labelled returns the value of the member whose label has a given value.

@@ -129,7 +129,7 @@ func (c *compiler) known(d *Dialect) {
 		}
 		plain := *r
 		plain.Tally = nil
-		entries, _ := c.collect(d, &plain, nil, func(string) bool { return true }, nil)
+		entries, _ := c.collect(d, &plain, nil, asItself, nil)
 		for _, e := range entries {
 			if event, bad := slo.Judge(metrics.Outcome(e.out[outOutcome])); r.To != metrics.Requests || event && !bad {
 				well[e.model] += c.page.values[e.sample.index]

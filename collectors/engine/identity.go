@@ -19,6 +19,8 @@ type Identity struct {
 	Version string
 	// Locked reports that an endpoint wants a key that the exporter does not have.
 	Locked bool
+	// Chains holds what each model says of the models that it calls, by name; nil if they could not be asked.
+	Chains map[string]Chain
 	// Numbers are quantities that only an endpoint reports.
 	Numbers []Number
 }
@@ -30,6 +32,13 @@ type Number struct {
 	Source  string // path and field
 	Quality metrics.Quality
 	Why     string
+}
+
+// Chain holds what a model's configuration says of the models that it calls.
+type Chain struct {
+	Steps []string // models through which each of its requests goes
+	Calls []string // models that code of its own may call
+	Code  bool     // it runs code of its own, which may call models that no configuration names
 }
 
 // Getter fetches a JSON document from the engine and decodes it into a value. Paths are relative to the engine's

@@ -249,7 +249,7 @@ func (t *target) read(ctx context.Context, path string, body []byte, contentType
 	written := newTemplate(body, page)
 	t.doubt(written)
 	for _, d := range dialects {
-		t.identify(ctx, d)
+		t.identify(ctx, d, page)
 	}
 	identity := func(d *Dialect) Identity { return t.identities[d.Runtime].Identity }
 	t.plan, err = compile(page, dialects, &t.labelling, identity, t.config)
@@ -329,7 +329,7 @@ func (t *target) recognise(ctx context.Context, path string, page *Page) ([]*Dia
 	}
 	if len(page.values) == 0 {
 		for _, d := range t.dialects {
-			if d.Silent != nil && d.Silent(t.identify(ctx, d)) {
+			if d.Silent != nil && d.Silent(t.identify(ctx, d, page)) {
 				return []*Dialect{d}, nil
 			}
 		}
@@ -362,10 +362,11 @@ func (t *target) supplemented(found []*Dialect) []*Dialect {
 	return engines
 }
 
-// identify asks the engine for its identity, once per start.
-func (t *target) identify(ctx context.Context, d *Dialect) Identity {
+// identify asks the engine for its identity, once per start, and about models of the page that are new.
+func (t *target) identify(ctx context.Context, d *Dialect, page *Page) Identity {
 	known, asked := t.identities[d.Runtime]
-	if d.Identify == nil || asked && (known.retry.IsZero() || time.Now().Before(known.retry)) {
+	again := asked && (known.retry.IsZero() || time.Now().Before(known.retry))
+	if d.Identify == nil && d.Chains == nil || again && !(known.retry.IsZero() && d.unchained(page, known.Chains)) {
 		return known.Identity
 	}
 	if deadline, ok := ctx.Deadline(); ok { // leave time for the page itself
@@ -373,7 +374,19 @@ func (t *target) identify(ctx context.Context, d *Dialect) Identity {
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
 	}
-	id, err := d.Identify(ctx, t.get(d))
+	var id Identity
+	var err error
+	if d.Identify != nil {
+		id, err = d.Identify(ctx, t.get(d))
+	}
+	if d.Chains != nil {
+		id.Chains = known.Chains
+		if chains, failed := t.chains(ctx, d, page); failed == nil {
+			id.Chains = chains
+		} else {
+			err = errors.Join(err, failed)
+		}
+	}
 	for _, name := range []*string{&id.Model, &id.Owner, &id.Version} {
 		if *name = printable(*name); len(*name) > t.config.Limits.LabelValueBytes {
 			*name = ""

@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
+)
+
+// Some servers let models call each other, and count one request under each model that works on it. What a model calls is not
+// on the page: the models have to be asked.
+
+// mostChained is the number of models of a server that are asked. Where there are more, none is.
+const mostChained = 100
+
+// chainsTimeout bounds the questions at another port, where nobody may answer.
+const chainsTimeout = time.Second
+
+// unchained reports whether the page has a model of which it is not known what it calls.
+func (d *Dialect) unchained(page *Page, known map[string]Chain) bool {
+	if d.Chains == nil {
+		return false
+	}
+	for model := range page.LabelValues(d.Chained, modelParameter) {
+		if _, ok := known[model]; !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// chains asks all models of the page what they call. An answer about some of them would count a request twice.
+func (t *target) chains(ctx context.Context, d *Dialect, page *Page) (map[string]Chain, error) {
+	models := slices.Sorted(maps.Keys(page.LabelValues(d.Chained, modelParameter)))
+	if len(models) > mostChained {
+		return nil, fmt.Errorf("%d models are too many to ask each what it calls", len(models))
+	}
+	chains, err := d.Chains(ctx, t.get(d), models)
+	port := d.APIPorts[t.at.base.Port()]
+	if none := (*statusError)(nil); port == "" || !errors.As(err, &none) || none.code != http.StatusNotFound {
+		return chains, err
+	}
+	there := t.from
+	there.URL = (&url.URL{Scheme: t.at.base.Scheme, Host: net.JoinHostPort(t.at.base.Hostname(), port)}).String()
+	there.HTTP = httpclient.WithoutCredentials(there.HTTP) // they are meant for the page's port
+	other, _, err := newFetcher("", there, t.config.Limits, t.userAgent)
+	if err != nil {
+		return nil, err
+	}
+	defer other.client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, chainsTimeout)
+	defer cancel()
+	return d.Chains(ctx, other.document, models)
+}
