@@ -85,7 +85,7 @@ func burnGroup(opt Options) Group {
 	}
 	record(metrics.RecordedExhaustion, exhaustion())
 	g.Records = append(g.Records, pairBurns(opt, slo.Page)...)
-	g.Alerts = burnAlerts(opt)
+	g.Alerts = burnAlerts(opt, FastBurn)
 	return g
 }
 
@@ -215,11 +215,10 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	return promql.Unless(promql.And(burning, enough), trifle)
 }
 
-// burnAlerts returns the alerts on burn rates. Where an objective asks for less than a page, its fast pairs open
+// burnAlerts completes alerts on burn rates. Where an objective asks for less than a page, its fast pairs open
 // tickets.
-func burnAlerts(opt Options) []*Alert {
-	var alerts []*Alert
-	for _, a := range []*Alert{FastBurn, SlowBurn} {
+func burnAlerts(opt Options, of ...*Alert) (alerts []*Alert) {
+	for _, a := range of {
 		if slices.ContainsFunc(opt.WindowPairs, func(p slo.WindowPair) bool { return p.Severity <= a.Severity }) {
 			asks := promql.Vector(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelSeverity, a.Severity.String()))
 			b := *a
@@ -240,11 +239,11 @@ func pairBurns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// detailGroup records what a ticket may wait a minute for and what pages say beside the burn, and pages for what is new.
+// detailGroup opens tickets, records what pages say beside the burn, and pages for what is new.
 func detailGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
-	return Group{Name: "llm-slo-detail", Interval: Interval, Alerts: []*Alert{&news}, Records: append(pairBurns(opt, slo.Ticket),
+	return Group{Name: "llm-slo-detail", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: append(pairBurns(opt, slo.Ticket),
 		Record{Name: metrics.RecordedExplained, Expr: explained()})}
 }
 

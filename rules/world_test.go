@@ -179,6 +179,9 @@ func group(t testing.TB, opt rules.Options, name string) rules.Group {
 func only(t testing.TB, opt rules.Options, alert string) []rules.Group {
 	t.Helper()
 	g := group(t, opt, "llm-slo-burn")
+	if alert != rules.FastBurn.Name {
+		g = group(t, opt, "llm-slo-detail")
+	}
 	g.Alerts = slices.DeleteFunc(g.Alerts, func(a *rules.Alert) bool { return a.Name != alert })
 	if len(g.Alerts) != 1 {
 		t.Fatalf("%d alerts %s", len(g.Alerts), alert)
