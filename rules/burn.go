@@ -84,6 +84,7 @@ func burnGroup(opt Options) Group {
 		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget)))
 	}
 	record(metrics.RecordedExhaustion, exhaustion())
+	record(metrics.RecordedExplained, explained())
 	g.Records = append(g.Records, pairBurns(opt, slo.Page)...)
 	g.Alerts = burnAlerts(opt, FastBurn)
 	return g
@@ -239,12 +240,11 @@ func pairBurns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// detailGroup opens tickets, records what pages say beside the burn, and pages for what is new.
-func detailGroup(opt Options) Group {
+// laterGroup opens tickets, and pages for what is new in an incident.
+func laterGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
-	return Group{Name: "llm-slo-detail", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: append(pairBurns(opt, slo.Ticket),
-		Record{Name: metrics.RecordedExplained, Expr: explained()})}
+	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: pairBurns(opt, slo.Ticket)}
 }
 
 // owned adds the labels that the configuration gives objectives, where they are known.

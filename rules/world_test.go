@@ -180,7 +180,7 @@ func only(t testing.TB, opt rules.Options, alert string) []rules.Group {
 	t.Helper()
 	g := group(t, opt, "llm-slo-burn")
 	if alert != rules.FastBurn.Name {
-		g = group(t, opt, "llm-slo-detail")
+		g = group(t, opt, "llm-slo-later")
 	}
 	g.Alerts = slices.DeleteFunc(g.Alerts, func(a *rules.Alert) bool { return a.Name != alert })
 	if len(g.Alerts) != 1 {
@@ -192,7 +192,7 @@ func only(t testing.TB, opt rules.Options, alert string) []rules.Group {
 // burning are the groups that alert on burn rates, and others by name.
 func burning(t testing.TB, opt rules.Options, more ...string) []rules.Group {
 	var groups []rules.Group
-	for _, name := range append([]string{"llm-slo-objective", "llm-slo-burn", "llm-slo-detail"}, more...) {
+	for _, name := range append([]string{"llm-slo-objective", "llm-slo-burn", "llm-slo-later"}, more...) {
 		groups = append(groups, group(t, opt, name))
 	}
 	return groups
