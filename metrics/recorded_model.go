@@ -100,7 +100,7 @@ var (
 		"How many engines of a model were up and awake for two minutes; absent for none.", with(LabelCluster, LabelModel))
 	RecordedOldestStart = recorded(Never, "model:llm_engine_start_time_seconds:min",
 		"When the longest-running engine of a model started, unix time.", perModel)
-	RecordedGPUSpins = recorded(Never, "page:llm_engine_gpu_busy:last10m", "The same at every scrape of ten minutes, whether or not it had requests.", PageLabels)
+	RecordedGPUSpins = recorded(Never, "page:llm_engine_gpu_busy:last10m", "How many GPUs that a page's engine has to itself were busy at every scrape of ten minutes; absent for none.", PageLabels)
 
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
 		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is what it makes late, empty if it explains failures, too. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",
