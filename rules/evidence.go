@@ -112,7 +112,7 @@ func queryTemplate(e promql.Expr) string {
 
 // shared writes the places that several queries of a template select once, at its beginning.
 func shared(template string) string {
-	for _, place := range slices.Compact(slices.Sorted(slices.Values(ownPlace.FindAllString(template, -1)))) {
+	for _, place := range ownPlace.FindAllString(template, -1) {
 		if strings.Count(template, place) > 1 {
 			name := fmt.Sprintf("$own%d", strings.Count(template, "{{ $own"))
 			template = "{{ " + name + " := " + place[1:len(place)-1] + " }}" + strings.ReplaceAll(template, place, name)
