@@ -186,7 +186,9 @@ func TestPartOfAMetric(t *testing.T) {
 	if !strings.Contains(said, "of llm_engine_requests_total: nobody counts them") {
 		t.Errorf("%q, %+v", said, report.Findings)
 	}
-	silenced := written(t).silenced(func(f *metrics.Family) bool { return f == metrics.Requests || f == metrics.SLOEvents || f == metrics.SLOBadEvents })
+	silenced := written(t).silenced(func(f *metrics.Family) bool {
+		return f == metrics.Requests || f == metrics.SLOEvents || f == metrics.SLOBadEvents
+	})
 	without := written(t).silenced(func(f *metrics.Family) bool { return f == metrics.SLOEvents || f == metrics.SLOBadEvents })
 	if silenced = slices.DeleteFunc(silenced, func(a string) bool { return slices.Contains(without, a) }); len(silenced) == 0 {
 		t.Error("no alert reads requests")

@@ -333,13 +333,10 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 // printed returns what pages print of the facts of each model: the load, how late tokens are, and what differs from the
 // day before by half or more. The rest is on the dashboard.
 func printed() promql.Expr {
-	var paired, alone []string
+	var alone []string
 	for _, f := range facts() {
-		switch {
-		case f.Line != changes || f.before():
-		case slices.ContainsFunc(facts(), func(o Fact) bool { return o.Name == f.Name+"_before" }):
-			paired = append(paired, f.Name)
-		default:
+		paired := slices.ContainsFunc(facts(), func(o Fact) bool { return o.Name == f.Name+"_before" })
+		if f.Line == changes && !f.before() && !paired {
 			alone = append(alone, f.Name)
 		}
 	}
