@@ -86,8 +86,9 @@ func (t *target) see(u *unit, now time.Time) sight {
 // past is what earlier readings of a unit told.
 type past struct {
 	last  sight
-	twice bool // it has been read twice since it started
-	seen  bool // progress has been seen since then
+	twice bool      // it has been read twice since it started
+	seen  bool      // progress has been seen since then
+	since time.Time // of the first reading
 
 	moved   time.Time // when the last progress was seen, or the first reading made
 	busy    time.Time // since when requests ran or waited at every reading without progress
@@ -198,10 +199,10 @@ func (p *past) see(u *unit, r sight) {
 	}
 	switch {
 	case p.last.at.IsZero() || restarted:
-		*p = past{moved: r.at, least: r.held, pending: math.NaN()}
+		*p = past{since: r.at, moved: r.at, least: r.held, pending: math.NaN()}
 	case moved:
 		p.learn(r)
-		*p = past{hour: p.hour, moved: r.at, least: r.held, pending: p.pending, twice: true, seen: true}
+		*p = past{hour: p.hour, since: p.since, moved: r.at, least: r.held, pending: p.pending, twice: true, seen: true}
 	default:
 		p.twice, p.pending = true, math.NaN()
 		p.stand(r)
@@ -311,8 +312,12 @@ func (p *past) ofClients(now time.Time) bool {
 	return p.due(now, now.Sub(p.moved)) >= someDue && (silence <= 2*time.Minute || p.due(now, silence) <= manyDue)
 }
 
-// due returns how many answers the last hour leads to expect in some time.
+// due returns how many answers the last hour leads to expect in some time. For a while a standstill is no part of that hour:
+// an exporter that has just started would learn from it that little is due.
 func (p *past) due(now time.Time, within time.Duration) float64 {
+	if now.Sub(p.moved) <= unproven {
+		now = p.moved
+	}
 	good, oldest := 0.0, now
 	for _, h := range p.hour {
 		if from := time.Unix(0, h.number*int64(traffic/parts)); h.number > 0 && now.Sub(from) < traffic {
@@ -322,7 +327,10 @@ func (p *past) due(now time.Time, within time.Duration) float64 {
 			}
 		}
 	}
-	return good / max(now.Sub(oldest), traffic/parts).Seconds() * within.Seconds()
+	if oldest.Before(p.since) {
+		oldest = p.since
+	}
+	return good / max(now.Sub(oldest), time.Minute).Seconds() * within.Seconds()
 }
 
 // files returns how many files the server's process has open at rest, between a lower and an upper bound.

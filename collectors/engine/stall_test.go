@@ -113,6 +113,14 @@ func TestHangOfVLLM(t *testing.T) {
 		p.pass(tick, tick, func() { p.serves(1); p.shows(8, 150) })
 		p.wants(0, 8)
 	})
+	t.Run("begins busy, three minutes after the exporter", func(*testing.T) { // a play on a real engine: 15 answers a minute
+		p := play(t, "vllm/v0.32.0-healthy.prom")
+		p.pass(3*time.Minute, tick, func() { p.serves(15. / 4); p.shows(2, 36) })
+		p.pass(75*time.Second, tick, nil)
+		p.wants(0, 2)
+		p.pass(tick, tick, nil)
+		p.wants(90, 2)
+	})
 	t.Run("begins idle, little traffic", func(t *testing.T) {
 		p := hour(0.5)
 		p.pass(8*time.Minute, tick, func() { p.add("process_open_fds", 0.5) })
