@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -39,7 +40,7 @@ func main() {
 	flag.IntVar(&nice, "nice", 0, "priority of what is started, from -20 to 19")
 	flag.Uint64Var(&o.seed, "seed", 1, "draws the arrivals")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, o)
 	stop()
 	if errors.Is(err, errMissing) {
