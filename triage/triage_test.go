@@ -39,6 +39,7 @@ llm_engine_time_to_first_token_seconds_sum{L} %g
 llm_engine_time_to_first_token_seconds_count{L} %g
 llm_engine_queue_time_seconds_sum{L} %g
 llm_engine_queue_time_seconds_count{L} %[6]g
+llm_engine_prompt_tokens_total{L} %[8]g
 llm_engine_prefix_cache_query_tokens_total{L} %[8]g
 llm_engine_prefix_cache_hit_tokens_total{L} %g
 llm_slo_events_total{L,slo="ttft",threshold="0.5"} %[6]g
