@@ -158,8 +158,8 @@ var (
 		"The engine behind a page, always 1. version is the release, or the bracket of releases whose metrics look like this page. role is gateway for a server in front of engines.",
 		TargetLabels, with(LabelModel, LabelVersion, LabelRole))
 	EngineLastServed = Target.gauge(Never, "llm_engine_last_served_timestamp_seconds",
-		"When a page that cannot be read now was last read, unix time, for each model that it served then, labelled as llm_engine_info was: "+
-			"a dead engine says no name. Absent while the page is read, and after a restart of the exporter until it has been.",
+		"When a model was last seen to be served, unix time, labelled as llm_engine_info was: by a page that cannot be read now, since a "+
+			"dead engine says no name, or by a frontend that has no worker of it now. Absent after a restart of the exporter until the page has been read.",
 		TargetLabels, with(LabelModel, LabelVersion, LabelRole)).experimental()
 	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)

@@ -14,7 +14,7 @@ var (
 		Name:   "LLMModelDown",
 		Branch: Engine,
 		Expr: promql.Or(
-			promql.Unless(promql.Equal(promql.Max(modelLabels, knownEngines(promql.Vector(metrics.RecordedUp))), promql.Num(0)),
+			promql.Unless(promql.Equal(promql.Max(modelLabels, promql.Unless(knownEngines(promql.Vector(metrics.RecordedUp)), unasked())), promql.Num(0)),
 				answered2m(promql.And(promql.Vector(metrics.RecordedServed), promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...)))),
 			promql.Vector(metrics.RecordedVanished)),
 		Severity: slo.Page,
@@ -186,11 +186,25 @@ func answered2m(pages promql.Expr) promql.Expr {
 	return promql.Or(promql.And(late, passedOn), promql.And(late, probed, promql.On(namedModel...)))
 }
 
-// served returns what a page serves or, while it does not answer, what it served last. An engine that has loaded no
-// model serves the one that it unloaded last.
+// served returns 1 for what a page serves and 0 for what it served last: because it does not answer, or has lost the workers of
+// one of its models. An engine that has loaded no model serves the one that it unloaded last.
 func served() promql.Expr {
-	return carried(metrics.RecordedServed, promql.Unless(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
-		promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.ModelsLoaded)), promql.Num(0))))
+	now := promql.Unless(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)),
+		promql.Equal(promql.Max(replicaLabels, promql.Vector(metrics.ModelsLoaded)), promql.Num(0)))
+	return promql.Or(now, times(0, promql.CountBy(replicaLabels, promql.Vector(metrics.EngineLastServed))), carried(metrics.RecordedServed, now))
+}
+
+// unasked returns each model that a page which answers does not serve any more, and that nobody asked within the hour.
+func unasked() promql.Expr {
+	lost := promql.And(promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(0)), promql.Equal(promql.Vector(metrics.RecordedUp), promql.Num(1)), promql.On(pageLabels...))
+	return promql.Unless(lost, asked(), promql.On(modelLabels...))
+}
+
+// asked returns each model that users asked within the hour.
+func asked() promql.Expr {
+	mean := func(f *metrics.Family) promql.Expr { return promql.Over("avg_over_time", promql.Vector(f), hour) }
+	// A fifth more than the probes: the two counters are not read at the same time.
+	return above(promql.Sum(modelLabels, promql.Or(mean(metrics.RecordedRequests), times(-1.2, mean(metrics.RecordedProbes)))), 0)
 }
 
 // carried returns what pages say about themselves. Of those that do not answer it returns what they said last, as the
@@ -231,9 +245,6 @@ func missed() promql.Expr {
 	within := func(window time.Duration, f *metrics.Family, m ...*promql.Matcher) promql.Expr {
 		return promql.Over("max_over_time", promql.Vector(f, m...), window)
 	}
-	// A fifth more than the probes: the two counters are not read at the same time.
-	asked := above(promql.Sum(modelLabels, promql.Or(promql.Over("avg_over_time", promql.Vector(metrics.RecordedRequests), hour),
-		times(-1.2, promql.Over("avg_over_time", promql.Vector(metrics.RecordedProbes), hour)))), 0)
 	// Only where requests are not counted do tokens tell.
 	generated := promql.Unless(above(promql.Max(modelLabels, within(hour, metrics.RecordedGenerationTokens)), 0),
 		promql.CountBy(modelLabels, within(hour, metrics.RecordedRequests)))
@@ -249,7 +260,7 @@ func missed() promql.Expr {
 
 	givenAway := promql.CountBy(modelLabels, promql.And(seen(), promql.Vector(metrics.RecordedServed), promql.On(pageLabels...)))
 	mayBeAbsent := promql.CountBy(modelLabels, promql.And(counted(longer), optional, promql.On(sloLabels...)))
-	model := promql.CountBy(modelLabels, promql.Or(asked, generated, promql.CountBy(modelLabels, declared)))
+	model := promql.CountBy(modelLabels, promql.Or(asked(), generated, promql.CountBy(modelLabels, declared)))
 	for _, but := range []promql.Expr{givenAway, mayBeAbsent} {
 		model = promql.Unless(model, but)
 	}
@@ -296,9 +307,11 @@ func stalled() promql.Expr {
 	standing := func(f *metrics.Family, longer float64, m ...*promql.Matcher) promql.Expr {
 		return promql.CountBy(replicaLabels, above(promql.Vector(f, m...), longer))
 	}
-	ranks := promql.Ne(metrics.LabelDPRank, "")
-	share := promql.Div(standing(metrics.EngineStalled, 0, ranks),
-		promql.CountBy(replicaLabels, promql.CountBy(rankLabels, promql.Vector(metrics.RequestsRunning, ranks))))
+	ranks := func(f *metrics.Family) promql.Expr {
+		return promql.Or(promql.Vector(f, promql.Ne(metrics.LabelDPRank, "")), promql.Vector(f, promql.Ne(metrics.LabelReplica, "")))
+	}
+	share := promql.Div(promql.CountBy(replicaLabels, promql.CountBy(rankLabels, above(ranks(metrics.EngineStalled), 0))),
+		promql.CountBy(replicaLabels, promql.CountBy(rankLabels, ranks(metrics.RequestsRunning))))
 	computes := promql.Or(promql.And(standing(metrics.EngineWithoutProgress, 0, whole...), promql.Vector(metrics.RecordedGPUBusy), onPage),
 		promql.And(standing(metrics.EngineWithoutProgress, 300, whole...), promql.Vector(metrics.RecordedGPUSpins), onPage))
 	unread := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout"))

@@ -113,6 +113,7 @@ var (
 	outRuntime = outIndex(metrics.LabelRuntime)
 	outModel   = outIndex(metrics.LabelModel)
 	outServer  = outIndex(metrics.LabelServer)
+	outReplica = outIndex(metrics.LabelReplica)
 	outOutcome = outIndex(metrics.LabelOutcome)
 	outDPRank  = outIndex(metrics.LabelDPRank)
 	outRole    = outIndex(metrics.LabelRole)
@@ -182,7 +183,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	}
 	c.claimed = append(c.claimed, claims...)
 	if c.plan.units == nil {
-		c.plan.units = c.units(c.ofOneModel(d))
+		c.plan.units = c.units(d)
 	}
 	c.working, c.durations = nil, nil
 	c.objectives(d, defaults)
@@ -196,8 +197,7 @@ func (c *compiler) dialect(d *Dialect) error {
 		c.plan.model, c.plan.version = cmp.Or(c.plan.model, m), cmp.Or(c.plan.version, said)
 		c.offer(d, m, cmp.Or(spelled[m], defaults[metrics.LabelModel], m), cmp.Or(c.target.fixed[metrics.LabelRole], defaults[metrics.LabelRole]))
 		who := []metrics.Label{{Name: metrics.LabelModel, Value: m}, {Name: metrics.LabelVersion, Value: said}, role}
-		c.add(line{family: metrics.EngineInfo, recipe: &recipe{value: 1}, text: c.target.text(metrics.EngineInfo.Name, d.Runtime, who...)})
-		c.plan.last = append(c.plan.last, c.target.text(metrics.EngineLastServed.Name, d.Runtime, who...))
+		c.addModel(d, m, c.target.text(metrics.EngineInfo.Name, d.Runtime, who...), c.target.text(metrics.EngineLastServed.Name, d.Runtime, who...))
 	}
 	return nil
 }

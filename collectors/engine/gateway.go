@@ -152,19 +152,29 @@ func (c *compiler) known(d *Dialect) {
 	c.served = all
 }
 
-// ofOneModel returns a dialect without its server where that serves several models, although the page may so far say something
-// of one only: what the server holds is said of the page.
-func (c *compiler) ofOneModel(d *Dialect) *Dialect {
+// addModel adds a model to those of the page. A frontend may lack the workers of one model and have those of others.
+func (c *compiler) addModel(d *Dialect, model, info, last string) {
+	if slices.ContainsFunc(c.plan.models, func(m servedModel) bool { return m.info == info }) {
+		return
+	}
+	one := servedModel{info: info, last: last, needs: d.Role == metrics.FrontendRole && c.plan.needsWorkers && model != ""}
+	if f := c.page.find(d.Ready, Gauge); one.needs && f != nil {
+		for _, s := range f.samples {
+			if e, err := c.entry(d, &Row{From: d.Ready}, s, nil); err == nil && e.out[outModel] == model {
+				one.workers = append(one.workers, s.index)
+			}
+		}
+	}
+	c.plan.models = append(c.plan.models, one)
+}
+
+// servesOne reports whether the server serves no more than one model, also none of which the page does not say more yet.
+func (c *compiler) servesOne() bool {
 	n := 0
 	for _, served := range c.served {
 		n += int(metrics.Bool(served))
 	}
-	if n <= 1 {
-		return d
-	}
-	one := *d
-	one.Server = nil
-	return &one
+	return n <= 1
 }
 
 // workers finds what tells whether a frontend or a gateway has workers. Without any, Dynamo's leaves out what says that a model is ready,

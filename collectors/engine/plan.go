@@ -23,14 +23,13 @@ type plan struct {
 	sources []source        // what lines take their numbers from
 	answers []answer        // where each quantity comes from, or why it has no source
 	served  []term          // terms that rise while the engine serves
-	last    []string        // series of llm_engine_last_served_timestamp_seconds, once the page is gone
+	models  []servedModel   // what the page serves
 	start   term            // start of the process, unix time; nil if the page does not report it
 	cpu     term            // CPU time of the process; nil if the page does not report it
 
 	unlisted []string // selectors of outcomes on the page that nobody has listed
 
 	units    []unit // parts of the engine that work on their own
-	held     held   // what its HTTP server holds
 	inFlight string // series that tells where the number of requests in flight comes from
 
 	effective []effective       // thresholds of objectives, as this page's grid allows them
@@ -168,6 +167,16 @@ func (p *plan) serving(values []float64) bool {
 func (p *plan) workerless(values []float64) bool {
 	return p.needsWorkers && !(p.workers.value(values) > 0)
 }
+
+// servedModel is a model that a page serves, or lacks the workers for.
+type servedModel struct {
+	info, last string // series of llm_engine_info and llm_engine_last_served_timestamp_seconds
+	workers    term   // series that are above 0 while it has workers
+	needs      bool   // it is not served without
+}
+
+// now reports whether the model is served at this reading.
+func (m *servedModel) now(values []float64) bool { return !m.needs || m.workers.value(values) > 0 }
 
 // unloaded reports whether an engine that loads models for requests says that none is loaded.
 func (p *plan) unloaded(values []float64) bool {

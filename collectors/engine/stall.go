@@ -73,8 +73,7 @@ func (t *target) see(u *unit, now time.Time) sight {
 		r.start = t.plan.start.value(t.values)
 	}
 	r.young = now.Sub(t.back) < youth || now.Sub(time.UnixMilli(int64(1000*r.start))) < youth
-	if u.whole {
-		h := t.plan.held
+	if h := u.held; h != nil {
 		r.answered = addUp(h.answered, t.values)
 		if r.held = addUp(h.active, t.values); h.active == nil {
 			r.held, r.files = addUp(h.files, t.values), true
@@ -131,12 +130,16 @@ func (t *target) observe(s *snapshot) {
 		p.see(u, t.see(u, now))
 	}
 	t.pasts = known
+	told := false
 	for i := range t.plan.units {
 		u := &t.plan.units[i]
-		if p := known[u.progress]; u.whole && !math.IsNaN(p.last.held) {
+		if p := known[u.progress]; u.held != nil && !math.IsNaN(p.last.held) {
 			s.append(metrics.RequestsInFlight, u.inFlight, p.inFlight())
-			s.append(metrics.MetricSourceInfo, t.plan.inFlight, 1)
+			told = true
 		}
+	}
+	if told {
+		s.append(metrics.MetricSourceInfo, t.plan.inFlight, 1)
 	}
 	for i := range t.plan.units {
 		u := &t.plan.units[i]

@@ -38,8 +38,8 @@ type target struct {
 	detail   string     // the error behind it
 	known    Engine     // from the last page that was understood
 	declared []declared // maintenance, from the same page
-	last     []string   // what it served, from the same page
-	readAt   time.Time  // of the same page
+	// What it served, and when it was last seen to: series of llm_engine_last_served_timestamp_seconds.
+	served map[string]time.Time
 	// From the same page, for probes to count: what it does not, and the labels of its engine.
 	uncounted []uncounted
 	whole     [outLabels]string
@@ -487,6 +487,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	}
 	t.answer(s)
 	t.observe(s)
+	t.serving(s)
 	runtime := t.plan.runtime
 	if t.plan.workerless(t.values) {
 		s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reasonNoWorker}), 0)
@@ -505,6 +506,30 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	t.maintenance(s)
 	t.plan.size = max(t.plan.size, len(s.lines))
 	return s
+}
+
+// serving tells which models of the page are served, and of the others since when they are not.
+func (t *target) serving(s *snapshot) {
+	now, served := t.config.Now(), make(map[string]time.Time, len(t.plan.models))
+	for i := range t.plan.models {
+		m := &t.plan.models[i]
+		if at, known := t.served[m.last]; known && !m.now(t.values) {
+			served[m.last] = at
+			continue
+		}
+		served[m.last] = now
+		if m.now(t.values) {
+			s.append(metrics.EngineInfo, m.info, 1)
+		}
+	}
+	for i := range t.plan.models {
+		if m := &t.plan.models[i]; !m.now(t.values) {
+			s.append(metrics.EngineLastServed, m.last, float64(served[m.last].UnixMilli())/1000)
+		}
+	}
+	t.mu.Lock()
+	t.served = served
+	t.mu.Unlock()
 }
 
 // pooled is what a line about a pool of names last said, and what it said of names that have left.
@@ -585,12 +610,12 @@ func (t *target) down(err error, took time.Duration) *snapshot {
 // silence returns the snapshot of a scrape without a page: that it is gone, and what it served when it was there.
 func (t *target) silence(reason string, took time.Duration) *snapshot {
 	t.mu.Lock()
-	runtime, last, readAt := t.known.Runtime, t.last, t.readAt
+	runtime, served := t.known.Runtime, t.served
 	t.mu.Unlock()
 	s := &snapshot{failed: true}
 	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reason}), 0)
-	for _, served := range last {
-		s.append(metrics.EngineLastServed, served, float64(readAt.UnixMilli())/1000)
+	for _, last := range slices.Sorted(maps.Keys(served)) {
+		s.append(metrics.EngineLastServed, last, float64(served[last].UnixMilli())/1000)
 	}
 	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
 	t.maintenance(s)
@@ -607,7 +632,6 @@ func (t *target) note(reason string, err error) {
 	} else {
 		t.known = Engine{Runtime: t.plan.runtime, role: t.plan.role, Model: t.plan.model, Version: t.plan.version, Sleeping: t.plan.sleeping(t.values)}
 		t.declared, t.uncounted, t.whole, t.offers = t.plan.declared, t.plan.uncounted, t.plan.whole, t.plan.offers
-		t.last, t.readAt = t.plan.last, t.config.Now()
 	}
 	t.mu.Unlock()
 	switch {

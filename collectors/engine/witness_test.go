@@ -122,12 +122,29 @@ func TestTyposAreNoEngine(t *testing.T) {
 	page(t, "dynamo/worker-v1.6.0-mocker.prom").want(t, metrics.RequestsInFlight.Name, 3)
 }
 
-// TestServerOfSeveralModels: what a frontend holds is nobody's where it serves several models, asked for or not.
+// TestServerOfSeveralModels: what a frontend holds for one of its models is a witness of that one, and of no other. The pages are of a
+// Dynamo of two models before and while a worker was stopped.
 func TestServerOfSeveralModels(t *testing.T) {
-	second := "# TYPE dynamo_frontend_model_ready gauge\ndynamo_frontend_model_ready{model=\"Tiny/Mock\"} 1\ndynamo_frontend_model_ready{model=\"Other\"} 1\n"
-	body := strings.NewReplacer("# TYPE dynamo_frontend_model_ready gauge\n", "", "dynamo_frontend_model_ready{model=\"Tiny/Mock\"} 1\n", second).
-		Replace(readPage(t, "dynamo/frontend-v1.6.0-killed.prom"))
-	s := parse(t, mapped(t, body))
-	s.want(t, `llm_engine_up`, 1)
-	s.want(t, metrics.RequestsInFlight.Name)
+	p := play(t, "dynamo/frontend-v1.6.0-two.prom")
+	ends := func(model string) string {
+		return `dynamo_frontend_requests_total{endpoint="completions",error_type="",model="Tiny/` + model + `"`
+	}
+	p.pass(30*time.Minute, tick, func() {
+		p.add(ends("A"), 15)
+		p.add(ends("B"), 15)
+	})
+	hang := play(t, "dynamo/frontend-v1.6.0-two-hang.prom")
+	p.pass(20*time.Minute, tick, func() {
+		for _, model := range []string{"A", "B"} {
+			name := `dynamo_frontend_inflight_requests{model="Tiny/` + model + `"}`
+			hang.edit(name, func(v float64) float64 { p.set(name, v); return v })
+		}
+		p.add(ends("B"), 15)
+	})
+	p.last.want(t, metrics.RequestsInFlight.Name+`{model_name="Tiny/A"}`, 14)
+	p.last.want(t, metrics.RequestsInFlight.Name+`{model_name="Tiny/B"}`, 0)
+	p.last.want(t, metrics.EngineStalled.Name+`{model_name="Tiny/B"}`, 0)
+	if v := p.last.get(t, metrics.EngineStalled.Name+`{model_name="Tiny/A"}`); len(v) != 1 || v[0] < 600 {
+		t.Errorf("stalled for %v", v)
+	}
 }

@@ -14,7 +14,7 @@ import (
 // in front of it goes on counting. This file compiles what a page shows of work and of progress; stall.go remembers it.
 
 // Server names what a page shows of the server in front of the engine, which holds requests that the engine's own gauges may
-// not show: its HTTP server, or that of a worker's endpoint. It is said of the page, so it counts where the page has one model.
+// not show: its HTTP server, or that of a worker's endpoint. What is said of the page counts where the page has one model.
 type Server struct {
 	// Lacks explains why the page shows nothing of its server, where it does not.
 	Lacks string
@@ -49,16 +49,38 @@ type unit struct {
 	perStep  bool
 	tokens   bool
 	cache    bool
-	whole    bool   // the page has no other engine
+	held     *held  // by the server for it alone; nil if the page does not tell
 	inFlight string // its series
 	progress string
 	stalled  string
 	without  string
 }
 
-// held is what the page shows of its HTTP server.
+// held is what the page shows of the server in front of a model.
 type held struct {
 	active, files, answered []int // series; nil if the page has none
+}
+
+// server returns what the server holds for a model, and the source of that. Of several models, only series with their names
+// tell.
+func (c *compiler) server(d *Dialect, of [outLabels]string, sole bool) (h *held, from Source) {
+	switch s := d.Server; {
+	case s == nil:
+		return nil, Source{}
+	case sole:
+		h = &held{active: c.series(d, s.Active, nil), files: c.series(d, s.Files, nil), answered: c.series(d, s.Answered, nil)}
+	default:
+		h = &held{active: c.series(d, s.Active, &of)}
+	}
+	switch {
+	case h.active != nil:
+		return h, d.Server.Active
+	case h.files != nil:
+		return h, d.Server.Files
+	case h.answered != nil:
+		return h, Source{}
+	}
+	return nil, Source{}
 }
 
 // works adds an output line to the unit that it tells about.
@@ -108,8 +130,7 @@ func (c *compiler) lasts(out [outLabels]string, ends, took line) {
 	c.durations = append(c.durations, unit{key: unitOf(out), ends: []line{ends}, took: []line{took}})
 }
 
-// units completes the units of a dialect: an engine with several ranks also has one for all of them. What the server
-// says is said of one engine, so it is read only where the page has no other.
+// units completes the units of a dialect: an engine with several ranks also has one for all of them.
 func (c *compiler) units(d *Dialect) []unit {
 	whole := map[[outLabels]string][]unit{}
 	var order [][outLabels]string
@@ -133,17 +154,18 @@ func (c *compiler) units(d *Dialect) []unit {
 		if len(parts) > 1 {
 			parts = append(slices.DeleteFunc(slices.Clone(parts), func(u unit) bool { return u.key == key }), together(key, parts))
 		}
-		parts[len(parts)-1].whole = len(order) == 1
-		all = append(all, parts...)
-	}
-	if d.Server != nil && len(order) == 1 {
-		c.plan.held = held{active: c.series(d.Server.Active), files: c.series(d.Server.Files), answered: c.series(d.Server.Answered)}
-		switch h := c.plan.held; {
-		case h.active != nil:
-			c.plan.inFlight = c.info(d, metrics.RequestsInFlight, d.Server.Active.Name, metrics.Native, "")
-		case h.files != nil:
-			c.plan.inFlight = c.info(d, metrics.RequestsInFlight, d.Server.Files.Name, metrics.Derived, atLeast)
+		same := func(other [outLabels]string) bool { return other != key && sameReplica(other, key) }
+		if sole := len(order) == 1 && c.servesOne(); sole || !slices.ContainsFunc(order, same) {
+			h, from := c.server(d, key, sole)
+			switch parts[len(parts)-1].held = h; {
+			case from.Name == "":
+			case h.active != nil:
+				c.plan.inFlight = c.info(d, metrics.RequestsInFlight, from.Name, metrics.Native, "")
+			default:
+				c.plan.inFlight = c.info(d, metrics.RequestsInFlight, from.Name, metrics.Derived, atLeast)
+			}
 		}
+		all = append(all, parts...)
 	}
 	for i := range all {
 		u := &all[i]
@@ -169,14 +191,23 @@ func together(key [outLabels]string, parts []unit) unit {
 	return all
 }
 
-// series returns the places of a source's series on the page; none if another server's are among them.
-func (c *compiler) series(s Source) (places []int) {
+// sameReplica reports whether two series are about the same replica of a model.
+func sameReplica(a, b [outLabels]string) bool {
+	return a[outModel] == b[outModel] && a[outReplica] == b[outReplica]
+}
+
+// series returns the places of a source's series on the page, or of those about one replica; none if another server's are among
+// them.
+func (c *compiler) series(d *Dialect, s Source, of *[outLabels]string) (places []int) {
 	f := c.page.find(s.Name, s.Is)
 	if s.Name == "" || f == nil {
 		return nil
 	}
 	for _, sample := range containers(c.page, f.samples) {
-		if matches(sample.labels, s.Where) {
+		if !matches(sample.labels, s.Where) {
+			continue
+		}
+		if e, err := c.entry(d, &Row{From: s.Name}, sample, nil); of == nil || err == nil && sameReplica(e.out, *of) {
 			places = append(places, sample.index)
 		}
 	}
