@@ -49,14 +49,18 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 		if v.Or != "" {
 			fill(b, "  ", v.Or+".")
 		}
-	} else {
+	} else if v.Health != Healthy || len(v.Also) == 0 {
 		fill(b, "", "No evidence points at a branch.")
 	}
 	for _, s := range v.Symptoms {
 		fill(b, "  ", s)
 	}
+	also := "Also"
+	if v.Health == Healthy {
+		also = "Changed, and hurts nobody"
+	}
 	for _, s := range v.Also {
-		fill(b, "  ", fmt.Sprintf("Also: %s. %s.", s.Branch, s.Says))
+		fill(b, "  ", fmt.Sprintf("%s: %s. %s.", also, s.Branch, s.Says))
 	}
 	t.evidence(b, v.Evidence, v.recalls)
 	branches(b, "Ruled out", v.RuledOut)

@@ -358,21 +358,22 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	if err != nil {
 		return v, err
 	}
-	all, err := j.suspects(m, t)
+	found, err := j.suspects(m, t)
 	if err != nil {
 		return v, err
 	}
-	all = slices.DeleteFunc(all, func(s Suspect) bool { return !explains(s.Delays, burns) })
+	all := slices.DeleteFunc(slices.Clone(found), func(s Suspect) bool { return !explains(s.Delays, burns) })
 	if err := j.health(m, &v, t, burns, all); err != nil {
 		return v, err
 	}
 	if v.Evidence, err = j.evidence(m); err != nil {
 		return v, err
 	}
-	if v.RuledOut, v.NotSeen, err = j.ruledOut(m, t, all, len(v.Record.Engines)); err != nil {
+	if v.RuledOut, v.NotSeen, err = j.ruledOut(m, t, found, len(v.Record.Engines)); err != nil {
 		return v, err
 	}
-	if len(all) == 0 {
+	if len(all) == 0 || v.Health == Healthy {
+		v.Also = append(v.Also, all...)
 		return v, nil
 	}
 	first := all[0]
@@ -387,9 +388,9 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 }
 
 // explains reports whether a suspect explains something that burns: the time to the first token, that between tokens, or
-// else. Where no objective counts, anything may be late; where none burns, nothing is.
+// else. Where none burns, or none counts, anything that changed may be what somebody feels.
 func explains(delays rules.Delays, burns []slo.Signal) bool {
-	return delays == "" || burns == nil || slices.ContainsFunc(burns, delays.Explain)
+	return delays == "" || len(burns) == 0 || slices.ContainsFunc(burns, delays.Explain)
 }
 
 // suspects returns what is suspicious about a model, in order: alerts that page by themselves, clues, and what only

@@ -105,6 +105,27 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestChangedAndHurtsNobody: what changed while no objective burns is told, is no place to look first, and is not ruled out.
+func TestChangedAndHurtsNobody(t *testing.T) {
+	before := calm()
+	for served, health := range map[float64]triage.Health{100: triage.Healthy, 3: triage.Unknown} {
+		after := before
+		after.requests, after.ttft, after.prompts = after.requests+served, after.ttft+20, after.prompts+1e5 // no hits
+		v := judge(t, before.page(), after.page(), nil)[0]
+		told := append(v.Also, triage.Suspect{Clue: v.Clue})
+		if v.Health != health || (v.Branch == "") != (health == triage.Healthy) || !slices.ContainsFunc(told, func(s triage.Suspect) bool { return s.Clue == "prefix_hits_fell" }) {
+			t.Errorf("%.0f requests: %s, %q, also %+v", served, v.Health, v.Says, v.Also)
+		}
+		if out, not := why(v, rules.Prefill); out+not != "" {
+			t.Errorf("%.0f requests: ruled out %q, not seen %q", served, out, not)
+		}
+		var text strings.Builder
+		if err := (triage.Text{}).Write(&text, []triage.Verdict{v}); err != nil || strings.Contains(text.String(), "Changed, and hurts nobody: prefill. The prefix") != (health == triage.Healthy) {
+			t.Errorf("%v:\n%s", err, text.String())
+		}
+	}
+}
+
 // TestWhatIsLate: the symptoms say which number is bad, and whether it comes with the load.
 func TestWhatIsLate(t *testing.T) {
 	const itl = `llm_slo_events_total{L,slo="itl",threshold="0.05"} %g
