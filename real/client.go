@@ -93,6 +93,10 @@ func (c *Client) Run(ctx context.Context) {
 		if sleep(ctx, time.Until(next)) != nil {
 			break
 		}
+		if c.load.Load() != l { // another load came first
+			next = time.Now()
+			continue
+		}
 		body, record := c.request(*l, c.random.IntN(groups))
 		early := time.Duration(0)
 		if c.random.Float64() < l.Cancels {

@@ -87,9 +87,9 @@ func alone() []Play {
 		{Name: "long-prompts", Says: "prompts of 2,400 tokens of their own", Right: []rules.Branch{rules.Prefill, rules.Behaviour},
 			Fault: change(func(l *Load) { l.Own = 2400 })},
 		{Name: "nonce", Says: "each prompt begins with a word of its own: the prefix cache knows none", Right: []rules.Branch{rules.Prefill},
-			Fault: change(func(l *Load) { l.Nonce = true })},
+			Load: Load{Rate: 1.6, Shared: 1024, Own: 24, Output: 40}, Fault: change(func(l *Load) { l.Nonce = true })},
 		{Name: "small-cache", Says: "started again with a KV cache for one request", Right: []rules.Branch{rules.Memory},
-			Load: Load{Rate: 0.5, Own: 200, Output: 100}, Flags: []string{"--max-num-seqs", "4"},
+			Load: Load{Rate: 1, Own: 200, Output: 100}, Flags: []string{"--max-num-seqs", "4"},
 			Fault: released("--max-num-seqs", "4", "--num-gpu-blocks-override", "6", "--max-model-len", "640")},
 		{Name: "long-outputs", Says: "answers ten times as long", Right: []rules.Branch{rules.Decode, rules.Behaviour},
 			Fault: change(func(l *Load) { l.Output *= 10 })},
@@ -113,7 +113,7 @@ func alone() []Play {
 		{Name: "cpu-taken", Says: "five processes compute on the engine's core", Right: []rules.Branch{rules.Engine, rules.Hardware},
 			Fault: func(_ context.Context, s *Stage) error { return s.burn(s.engines[0], 5) }},
 		{Name: "slow-release", Says: "started again with --max-num-seqs 1 and --no-enable-prefix-caching", Right: []rules.Branch{rules.Release},
-			Fault: released("--max-num-seqs", "1", "--no-enable-prefix-caching")},
+			Load: Load{Rate: 1.2, Shared: 1024, Own: 24, Output: 40}, Fault: released("--max-num-seqs", "1", "--no-enable-prefix-caching")},
 	}
 }
 
