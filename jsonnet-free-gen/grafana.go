@@ -107,7 +107,7 @@ func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 		return grafanaQuery{RefID: id, Datasource: "__expr__", Model: model}
 	}
 	return grafanaRule{UID: r.Alert, Title: r.Alert, Condition: "C", NoDataState: "OK", ExecErrState: "Error",
-		For: cmp.Or(r.For, "0s"), Keep: r.Keep, Missing: 1, Labels: r.Labels, Annotations: grafanaAnnotations(*r.Annotations),
+		For: cmp.Or(r.For, "0s"), Keep: r.Keep, Missing: 1, Labels: r.Annotations.Plain.Labels, Annotations: grafanaAnnotations(*r.Annotations),
 		Data: []grafanaQuery{
 			{RefID: "A", Range: timeRange{From: 600}, Datasource: i.datasource, Model: map[string]any{
 				"refId": "A", "datasource": map[string]string{"type": "prometheus", "uid": i.datasource}, "expr": r.Expr,

@@ -9,6 +9,7 @@ const (
 	LabelBranch  = "branch"  // branch of a diagnosis that an alert belongs to
 	LabelLong    = "long"    // long window of a pair, as "6h"
 	LabelClue    = "clue"    // what is suspicious
+	LabelSuspect = "suspect" // branch that a page tells to look at first, or unknown
 	LabelDelays  = "delays"  // what a suspect delays, if it explains no failures: any_token, first_token, next_token, gateway_first_token
 	LabelFact    = "fact"    // subject of a piece of evidence
 	LabelChosen  = "chosen"  // on no series: by its absence a query tells whether a filter is set
@@ -41,6 +42,9 @@ var (
 	RecordedPairBurn = recorded(Max, "model:llm_slo_pair_burn:rate",
 		"The burn rate of an objective's long window, while the window pair asks for an alert: both windows burn faster than its threshold, enough requests were bad, and the loss matters to the budget.",
 		ModelSLOLabels, with(LabelLong))
+	RecordedPageBegan = recorded(Never, "model:llm_page:start_time_seconds",
+		"When the page about the objectives of a model that fires now began, unix time, whatever it told to look at first. Absent while none fires.",
+		with(LabelCluster, LabelNamespace, LabelModel))
 	RecordedBurnThreshold = recorded(Max, "model:llm_slo_burn_threshold:rate",
 		"Burn rate above which the window pair named by long alerts as severity says, page or ticket, for this objective's target and period.",
 		ModelSLOLabels, with(LabelLong, LabelSeverity))
@@ -106,7 +110,7 @@ var (
 		"An objective on a model, as this shard's exporters have it. Always 1.", ModelSLOLabels, with(LabelSignal, LabelBad, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
 )
 
-var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO, LabelGPUUUID, LabelClue)
+var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO, LabelGPUUUID, LabelClue, LabelSuspect)
 
 // Series that others produce and our rules read.
 var (

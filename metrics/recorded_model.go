@@ -113,7 +113,7 @@ var (
 		perModel, with(LabelFact, LabelLine, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedExplained = recorded(Never, "model:llm_slo_explained:info",
 		"What a suspect must delay to explain that an objective burns, always 1: one series per value of delays in model:llm_suspect:strength. "+
-			"What delays tokens in the engines does not explain a gateway whose engines keep the same objective.", ModelSLOLabels, with(LabelDelays))
+			"What delays tokens in the engines does not explain a gateway whose engines keep the same objective. Absent where an objective has not burned for five minutes.", ModelSLOLabels, with(LabelDelays))
 	RecordedUsual = recorded(Never, "model:llm_usual:value",
 		"What a fact of model:llm_evidence:value usually is: its median over the three hours until twenty minutes ago, or the day before where it was not recorded then.",
 		perModel, with(LabelFact))

@@ -78,9 +78,9 @@ func NewAlertmanagerPart(alerts []*Alert, style Style) AlertmanagerPart {
 		Routes: []Route{{
 			Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{`alertname=~"LLM.+"`}, GroupBy: group,
 			Routes: []Route{
-				// The first page of an incident goes out at once; alerts that join it within minutes update it.
+				// The first page of an incident goes out at once; what corrects it or joins it, within a minute.
 				{Receiver: "llm-" + style.Severities[slo.Page], Matchers: []string{severity(slo.Page)},
-					GroupBy: group, GroupWait: "10s", GroupInterval: "5m", RepeatInterval: "4h", Routes: append([]Route{news}, byNode...)},
+					GroupBy: group, GroupWait: "10s", GroupInterval: "1m", RepeatInterval: "4h", Routes: append([]Route{news}, byNode...)},
 				{Receiver: "llm-" + style.Severities[slo.Ticket], Matchers: []string{severity(slo.Ticket)},
 					GroupBy: group, GroupWait: "5m", GroupInterval: "30m", RepeatInterval: "24h", Routes: byNode},
 				// Informational alerts are not sent: they show on dashboards and in the split of a page.
@@ -146,15 +146,17 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // NotificationTemplate returns a template that reads well on a phone: what users feel, and since when; where to look first,
 // and what to do; then a few lines of evidence and two links, to the runbook and to the dashboard. Of further alerts of the
 // incident it names four. It uses only annotations and labels that all our alerts have. Names that engines chose stand as
-// text: they make no link and call nobody.
+// text: they make no link and call nobody. A page that is corrected is not resolved: see Style.labels.
 func (s Style) NotificationTemplate() string { return s.text(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}
 
+{{ define "llm.since" }}{{ with .Annotations.since }}{{ . }}{{ else }}{{ .StartsAt.Format "15:04 MST" }}{{ end }}{{ end }}
+
 {{ define "llm.title" -}}
 {{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
 {{ $main := -1 }}{{ range $i, $a := $about }}{{ if and (lt $main 0) (match "^Look first" $a.Annotations.split) }}{{ $main = $i }}{{ end }}{{ end }}{{ if lt $main 0 }}{{ $main = 0 }}{{ end -}}
-{{ range $i, $a := $about }}{{ if eq $i $main }}{{ template "llm.plain" $a.Annotations.summary }}{{ if eq $a.Status "firing" }}, since {{ $a.StartsAt.Format "15:04 MST" }}{{ end }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
+{{ range $i, $a := $about }}{{ if eq $i $main }}{{ template "llm.plain" $a.Annotations.summary }}{{ if eq $a.Status "firing" }}, since {{ template "llm.since" $a }}{{ end }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
 {{- end }}
 
 {{ define "llm.text" -}}
@@ -163,7 +165,7 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 {{ template "llm.plain" .Annotations.summary }}
 {{ template "llm.plain" .Annotations.description }}
 {{ with .Annotations.split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^(.{300}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]*…$" " …" | reReplaceAll "^((?:.*\n){6})(?s:.+)" "$1") }}{{ end -}}
-Since {{ .StartsAt.Format "15:04 MST" }}{{ with .Labels.cluster }}, cluster {{ . }}{{ end }}{{ if not .Labels.slo }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}{{ end }}{{ with .Labels.instance }}, node {{ . }}{{ end }}
+Since {{ template "llm.since" . }}{{ with .Labels.cluster }}, cluster {{ . }}{{ end }}{{ if not .Labels.slo }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}{{ end }}{{ with .Labels.instance }}, node {{ . }}{{ end }}
 Do: {{ .Annotations.runbook_url }}
 {{ with .Annotations.dashboard_url }}Look: {{ . }}
 {{ end }}{{ end }}{{ end -}}
@@ -171,8 +173,8 @@ Do: {{ .Annotations.runbook_url }}
 {{ end }}{{ end -}}
 {{ if gt (len .Alerts.Firing) 5 }}{{ len .Alerts.Firing }} alerts fire in all.
 {{ end -}}
-{{ range .Alerts.Resolved -}}
+{{ range $r := .Alerts.Resolved }}{{ $on := false }}{{ range $.Alerts.Firing }}{{ if and .Labels.suspect (eq .Labels.alertname $r.Labels.alertname) }}{{ $on = true }}{{ end }}{{ end }}{{ if not $on -}}
 Resolved {{ .EndsAt.Format "15:04 MST" }}: {{ template "llm.plain" .Annotations.summary }}
-{{ end -}}
+{{ end }}{{ end -}}
 {{- end }}
 `

@@ -217,13 +217,20 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 }
 
 // burnAlerts completes alerts on burn rates. Where an objective asks for less than a page, its fast pairs open
-// tickets.
+// tickets. A page is about the objective of its model that burns fastest, and goes on for some minutes after the last
+// evaluation that asks for it: between rare requests, an increase is empty for a scrape or two.
 func burnAlerts(opt Options, of ...*Alert) (alerts []*Alert) {
 	for _, a := range of {
 		if slices.ContainsFunc(opt.WindowPairs, func(p slo.WindowPair) bool { return p.Severity <= a.Severity }) {
 			asks := promql.Vector(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelSeverity, a.Severity.String()))
 			b := *a
-			b.Expr = owned(opt, promql.Max(modelSLO, promql.And(promql.Vector(metrics.RecordedPairBurn), asks, promql.On(append([]string{metrics.LabelLong}, modelSLO...)...))))
+			perPair := promql.On(append([]string{metrics.LabelLong}, modelSLO...)...)
+			if a.Severity == slo.Page {
+				burns := promql.And(promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn), 3*minute), asks, perPair)
+				b.Expr = worst(slices.Concat(modelLabels, opt.ObjectiveLabels), owned(opt, promql.Max(modelSLO, burns)))
+			} else {
+				b.Expr = owned(opt, promql.Max(modelSLO, promql.And(promql.Vector(metrics.RecordedPairBurn), asks, perPair)))
+			}
 			alerts = append(alerts, &b)
 		}
 	}
@@ -244,7 +251,22 @@ func pairBurns(opt Options, of slo.Severity) (all []Record) {
 func laterGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
-	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: pairBurns(opt, slo.Ticket)}
+	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: append(pairBurns(opt, slo.Ticket), Record{Name: metrics.RecordedPageBegan, Expr: pageBegan()})}
+}
+
+// worst returns of some burn rates the fastest of each group. The one that is paged counts twice: two that are nearly equal
+// would take turns.
+func worst(by []string, burns promql.Expr) promql.Expr {
+	perObjective := promql.On(modelSLO...)
+	paged := promql.Vector(metrics.Alerts, promql.Eq("alertname", FastBurn.Name), promql.Eq("alertstate", "firing"))
+	return promql.And(burns, promql.TopK(1, by, promql.Or(times(2, promql.And(burns, paged, perObjective)), burns)), perObjective)
+}
+
+// pageBegan returns when the page of each model began, whatever objective it is about by now.
+func pageBegan() promql.Expr {
+	own := promql.Eq("alertname", FastBurn.Name)
+	return promql.And(promql.Or(promql.Over("last_over_time", promql.Vector(metrics.RecordedPageBegan), RateWindow.Std()), promql.Min(modelLabels, promql.Vector(metrics.AlertsForState, own))),
+		promql.Vector(metrics.Alerts, own, promql.Eq("alertstate", "firing")), promql.On(modelLabels...))
 }
 
 // owned adds the labels that the configuration gives objectives, where they are known.

@@ -61,10 +61,11 @@ func checkDetection(t *testing.T, pairs []slo.WindowPair, severity slo.Severity,
 		granule := time.Duration(float64(time.Second) / (i.load.RequestsPerSecond * i.load.BadShare))
 		i.objective.Name = fmt.Sprintf("slo-%d", n)
 		w.objectives = append(w.objectives, i.objective)
-		w.services = append(w.services, &service{model: "m", pod: "p", slo: i.objective.Name, threshold: "0.5",
+		served := "m-" + i.objective.Name // a page is about one objective of its model
+		w.services = append(w.services, &service{model: served, pod: "p", slo: i.objective.Name, threshold: "0.5",
 			perSecond: constant(i.load.RequestsPerSecond), badShare: during(history, math.MaxInt64, i.load.BadShare, 0)})
 		th := theory{i, detection, scrapeEvery + rules.Interval + granule}
-		expect[subject{alert, "m", i.objective.Name}] = th
+		expect[subject{alert, served, i.objective.Name}] = th
 		wait = max(wait, th.detection+th.slack+5*time.Minute)
 	}
 	if len(expect) < len(incidents)/2 {

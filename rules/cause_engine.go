@@ -268,10 +268,10 @@ func missed() promql.Expr {
 }
 
 // startedCold returns each young engine with waiting requests. A queue that is gone before the next scrape still
-// shows in the queue time.
+// shows in the queue time: not in its share of a short one, which is as high on an idle engine.
 func startedCold() promql.Expr {
 	return promql.And(
-		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0), above(partOfTTFT(metrics.QueueTime, replicaLabels, 5*minute), 0.5)),
+		promql.Or(above(promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting)), 0), above(mean(metrics.QueueTime, replicaLabels, 5*minute), 0.5)),
 		younger(coldFor), promql.On(pageLabels...))
 }
 

@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -93,6 +94,7 @@ type Annotations struct {
 	Summary      string `yaml:"summary"`
 	Description  string `yaml:"description"`
 	Split        string `yaml:"split,omitempty"`
+	Since        string `yaml:"since,omitempty"`
 	RunbookURL   string `yaml:"runbook_url"`
 	DashboardURL string `yaml:"dashboard_url,omitempty"`
 
@@ -100,7 +102,10 @@ type Annotations struct {
 	Plain plain `yaml:"-"`
 }
 
-type plain struct{ Summary, RunbookURL string }
+type plain struct {
+	Summary, RunbookURL string
+	Labels              map[string]string
+}
 
 // NewFile converts groups to a rule file.
 func NewFile(groups []Group, style Style) File {
@@ -155,16 +160,46 @@ func (s Style) alert(a *Alert) FileRule {
 		Expr:   s.expr(a.Expr),
 		For:    short(a.For),
 		Keep:   short(a.Keep),
-		Labels: map[string]string{s.Label(SeverityLabel): s.Severities[a.Severity], metrics.LabelBranch: string(a.Branch)},
+		Labels: s.labels(a),
 		Annotations: &Annotations{
 			Summary:      s.text(shared(cmp.Or(s.title(a), a.Summary))),
 			Description:  s.text(a.Description),
 			Split:        s.text(shared(split.String())),
+			Since:        s.text(s.since(a)),
 			RunbookURL:   s.text(s.runbook(a)),
 			DashboardURL: s.text(s.dashboard(a)),
-			Plain:        plain{s.text(a.Summary), s.text(s.Runbook(a.Name, runbookQuery(a)...))},
+			Plain:        plain{s.text(a.Summary), s.text(s.Runbook(a.Name, runbookQuery(a)...)), s.fixedLabels(a)},
 		},
 	}
+}
+
+// labels returns the labels of an alert beside those of its series. A page names the branch that it tells to look at
+// first: when that changes, the page is another alert of its group, and Alertmanager sends the correction. A clue that is
+// gone for minutes, as while an exporter starts, or because the incident ends, corrects nothing.
+func (s Style) labels(a *Alert) map[string]string {
+	all := s.fixedLabels(a)
+	if a.corrects() {
+		told := promql.Vector(metrics.Alerts, sameModel(promql.Eq("alertname", a.Name), promql.Eq("alertstate", "firing"))...)
+		all[metrics.LabelSuspect] = s.text(shared(fmt.Sprintf(`{{ with %s }}{{ (first (sortByLabel %q .)).Labels.branch }}{{ else }}{{ with %s }}{{ (first .).Labels.suspect }}{{ else }}unknown{{ end }}{{ end }}`,
+			queryTemplate(s.query(explaining(promql.Over("last_over_time", promql.Vector(metrics.RecordedSuspect, sameModel()...), pageWindow)))), metrics.LabelOrder, queryTemplate(s.query(told)))))
+	}
+	return all
+}
+
+// fixedLabels returns the labels that an alert always has.
+func (s Style) fixedLabels(a *Alert) map[string]string {
+	return map[string]string{s.Label(SeverityLabel): s.Severities[a.Severity], metrics.LabelBranch: string(a.Branch)}
+}
+
+// corrects reports whether a change of the alert's first line is sent.
+func (a *Alert) corrects() bool { return a.Diagnosed && a.Severity == slo.Page }
+
+// since says when a page began whose labels may have changed since.
+func (s Style) since(a *Alert) string {
+	if !a.corrects() {
+		return ""
+	}
+	return `{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedPageBegan, sameModel()...))) + ` }}{{ (toTime .Value).Format "15:04 MST" }}{{ end }}`
 }
 
 // Runbook returns the address of a page of the runbooks, with a query if the address has a place for one.

@@ -123,3 +123,37 @@ func TestNotificationsTakeNamesAsText(t *testing.T) {
 		}
 	}
 }
+
+// A page whose first line was corrected is not resolved, and began when it did.
+func TestCorrectedPageGoesOn(t *testing.T) {
+	tmpl, err := template.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl.ExternalURL = &url.URL{}
+	if err := tmpl.Parse(strings.NewReader(rules.Style{}.NotificationTemplate())); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Add(-time.Second)
+	page := func(suspect, summary string, began, ended time.Time) *amalert.Alert {
+		return &amalert.Alert{Alert: model.Alert{
+			StartsAt: began, EndsAt: ended, Labels: model.LabelSet{model.AlertNameLabel: "LLMErrorBudgetFastBurn", metrics.LabelSuspect: model.LabelValue(suspect)},
+			Annotations: model.LabelSet{"summary": model.LabelValue(summary), "split": "Look first at: " + model.LabelValue(suspect) + ". It is.\n", "since": "22:11 UTC"},
+		}}
+	}
+	was, is := page("queueing", "30% fail", now.Add(-3*time.Minute), now), page("memory", "40% fail", now, time.Time{})
+	for _, name := range []string{"llm.text", "llm.title"} {
+		text, err := tmpl.ExecuteTextString(`{{ template "`+name+`" . }}`, tmpl.Data("llm-critical", nil, nil, "", was, is))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(text, "Resolved") || strings.Contains(text, "30%") || !strings.Contains(text, "ince 22:11 UTC") || strings.Count(text, "40%") != 1 {
+			t.Errorf("%s:\n%s", name, text)
+		}
+	}
+	is.EndsAt = now
+	text, err := tmpl.ExecuteTextString(`{{ template "llm.text" . }}`, tmpl.Data("llm-critical", nil, nil, "", is))
+	if err != nil || !strings.Contains(text, "Resolved "+now.Format("15:04 MST")+": 40% fail") {
+		t.Errorf("%v:\n%s", err, text)
+	}
+}

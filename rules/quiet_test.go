@@ -147,12 +147,17 @@ func TestDisturbances(t *testing.T) {
 		w := &world{}
 		names := map[string]string{}
 		for name, disturb := range disturbances {
+			before := len(w.services)
 			disturb(w, bad)
-			names[w.objectives[len(w.objectives)-1].Name] = name
+			own := w.objectives[len(w.objectives)-1].Name
+			for _, s := range w.services[before:] {
+				s.model = own // a page is about one objective of its model
+			}
+			names[own] = name
 		}
 		fired, _ := w.run(t, start+30*time.Minute, only(t, rules.Options{}, fastBurn)...)
 		for sloName, name := range names {
-			at := fired[subject{fastBurn, "m", sloName}]
+			at := fired[subject{fastBurn, sloName, sloName}]
 			switch {
 			case !hit && len(at) > 0:
 				t.Errorf("%s: false page at %s", name, at[0])

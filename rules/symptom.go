@@ -11,7 +11,6 @@ var (
 		Name:        "LLMErrorBudgetFastBurn",
 		Branch:      Symptom,
 		Severity:    slo.Page,
-		Keep:        3 * minute, // between rare requests, an increase is empty for a scrape or two
 		Scope:       []string{metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO},
 		Summary:     "{{ $labels.slo }} of {{ $labels.model_name }} burns its error budget {{ $value | humanize }}x too fast",
 		Description: "Users notice this now.",
@@ -23,7 +22,7 @@ var (
 		Branch:      Symptom,
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO},
-		DependsOn:   []Quiet{{FastBurn, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO}}},
+		DependsOn:   []Quiet{{FastBurn, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}}},
 		Summary:     "{{ $labels.slo }} of {{ $labels.model_name }} will miss its objective: burning {{ $value | humanize }}x too fast",
 		Description: "Not an emergency. Find the cause in working hours, before it becomes one.",
 		Diagnosed:   true,

@@ -27,7 +27,8 @@ func suspectGroups() []Group {
 }
 
 // explained returns what a suspect must delay to explain that an objective burns. While a gateway's objective burns and the
-// engines' does not, nothing that makes tokens late in the engines does.
+// engines' does not, nothing that makes tokens late in the engines does. Clues are about minutes: when nothing has burned for
+// five, none explains what a longer window still remembers.
 func explained() promql.Expr {
 	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
 	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
@@ -45,12 +46,17 @@ func explained() promql.Expr {
 		}
 		all = promql.Or(all, labelled(promql.CountBy(modelSLO, burns), metrics.LabelDelays, string(d)))
 	}
-	return all
+	return promql.Unless(all, promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...))
 }
 
 // verdictQuery returns the suspects of the alert's model that explain that its objective burns.
 func verdictQuery() promql.Expr {
-	return promql.And(promql.Vector(metrics.RecordedSuspect, sameModel()...), promql.Vector(metrics.RecordedExplained, same(modelSLO...)...), promql.On(metrics.LabelDelays))
+	return explaining(promql.Vector(metrics.RecordedSuspect, sameModel()...))
+}
+
+// explaining keeps the suspects that explain why the objective of the alert burns.
+func explaining(suspects promql.Expr) promql.Expr {
+	return promql.And(suspects, promql.Vector(metrics.RecordedExplained, same(modelSLO...)...), promql.On(metrics.LabelDelays))
 }
 
 // title says what users feel of an alert's objective, against the promise, and empty for an alert that is about no

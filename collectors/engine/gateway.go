@@ -154,10 +154,7 @@ func (c *compiler) known(d *Dialect) {
 
 // addModel adds a model to those of the page. A frontend may lack the workers of one model and have those of others.
 func (c *compiler) addModel(d *Dialect, model, info, last string) {
-	if slices.ContainsFunc(c.plan.models, func(m servedModel) bool { return m.info == info }) {
-		return
-	}
-	one := servedModel{info: info, last: last, needs: d.Role == metrics.FrontendRole && c.plan.needsWorkers && model != ""}
+	one := servedModel{last: last, needs: d.Role == metrics.FrontendRole && c.plan.needsWorkers && model != ""}
 	if f := c.page.find(d.Ready, Gauge); one.needs && f != nil {
 		for _, s := range f.samples {
 			if e, err := c.entry(d, &Row{From: d.Ready}, s, nil); err == nil && e.out[outModel] == model {
@@ -166,6 +163,13 @@ func (c *compiler) addModel(d *Dialect, model, info, last string) {
 		}
 	}
 	c.plan.models = append(c.plan.models, one)
+	switch {
+	case !one.needs:
+		c.add(line{family: metrics.EngineInfo, text: info, recipe: &recipe{value: 1}})
+	case one.workers != nil:
+		served := func(workers []Member) (float64, bool) { return 1, workers[0].Value > 0 }
+		c.add(line{family: metrics.EngineInfo, text: info, recipe: &recipe{fold: &fold{of: served, members: make([]Member, 1), terms: []term{one.workers}}}})
+	}
 }
 
 // servesOne reports whether the server serves no more than one model, also none of which the page does not say more yet.

@@ -170,9 +170,9 @@ func (p *plan) workerless(values []float64) bool {
 
 // servedModel is a model that a page serves, or lacks the workers for.
 type servedModel struct {
-	info, last string // series of llm_engine_info and llm_engine_last_served_timestamp_seconds
-	workers    term   // series that are above 0 while it has workers
-	needs      bool   // it is not served without
+	last    string // series of llm_engine_last_served_timestamp_seconds
+	workers term   // series that are above 0 while it has workers
+	needs   bool   // it is not served without
 }
 
 // now reports whether the model is served at this reading.

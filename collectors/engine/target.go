@@ -508,24 +508,18 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	return s
 }
 
-// serving tells which models of the page are served, and of the others since when they are not.
+// serving tells of the models on the page that are not served when they last were.
 func (t *target) serving(s *snapshot) {
 	now, served := t.config.Now(), make(map[string]time.Time, len(t.plan.models))
 	for i := range t.plan.models {
 		m := &t.plan.models[i]
-		if at, known := t.served[m.last]; known && !m.now(t.values) {
-			served[m.last] = at
+		if served[m.last] = now; m.now(t.values) {
 			continue
 		}
-		served[m.last] = now
-		if m.now(t.values) {
-			s.append(metrics.EngineInfo, m.info, 1)
+		if at, known := t.served[m.last]; known {
+			served[m.last] = at
 		}
-	}
-	for i := range t.plan.models {
-		if m := &t.plan.models[i]; !m.now(t.values) {
-			s.append(metrics.EngineLastServed, m.last, float64(served[m.last].UnixMilli())/1000)
-		}
+		s.append(metrics.EngineLastServed, m.last, float64(served[m.last].UnixMilli())/1000)
 	}
 	t.mu.Lock()
 	t.served = served

@@ -22,7 +22,9 @@ func to(sent []Notification, receiver string) []Notification {
 
 // TestNotifications follows one incident through the generated configuration, minute by minute.
 func TestNotifications(t *testing.T) {
-	ttft, itl := fires("LLMErrorBudgetFastBurn", "critical", "slo", "ttft"), fires("LLMErrorBudgetFastBurn", "critical", "slo", "itl")
+	page := func(suspect string) rulesim.Alert {
+		return fires("LLMErrorBudgetFastBurn", "critical", "slo", "ttft", "suspect", suspect)
+	}
 	slow := fires("LLMErrorBudgetSlowBurn", "warning", "slo", "ttft")
 	queue, knee := fires("LLMQueueBuildUp", "warning"), fires("LLMBatchKnee", "info")
 	am, err := NewAlertmanager(rules.Alerts(Rules()))
@@ -33,17 +35,17 @@ func TestNotifications(t *testing.T) {
 	for m := range 120 {
 		var now []rulesim.Alert
 		if m < 60 {
-			now = append(now, ttft, slow, knee)
+			now = append(now, page([]string{"queueing", "memory"}[min(m/3, 1)]), slow, knee)
 		}
 		if m >= 2 && m < 60 {
-			now = append(now, itl, queue)
+			now = append(now, queue)
 		}
 		am.Receive(start.Add(time.Duration(m)*time.Minute), now)
 	}
 	want := []Notification{
 		{At: start.Add(10 * time.Second), Receiver: "llm-critical", Alerts: []string{"LLMErrorBudgetFastBurn"}},
-		// What joins the page within minutes updates it; the slow burn is mute under the fast one.
-		{At: start.Add(5*time.Minute + 10*time.Second), Receiver: "llm-critical", Alerts: []string{"LLMErrorBudgetFastBurn"}, Update: true},
+		// A first line that turns out wrong is corrected within a minute; the slow burn is mute under the fast one.
+		{At: start.Add(3*time.Minute + 10*time.Second), Receiver: "llm-critical", Alerts: []string{"LLMErrorBudgetFastBurn"}, Update: true},
 		{At: start.Add(5 * time.Minute), Receiver: "llm-warning", Alerts: []string{"LLMQueueBuildUp"}},
 		{At: start.Add(60*time.Minute + 10*time.Second), Receiver: "llm-critical", Resolved: true, Update: true},
 		{At: start.Add(65 * time.Minute), Receiver: "llm-warning", Resolved: true, Update: true},
