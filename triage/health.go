@@ -207,6 +207,14 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 		lines = append(lines, fmt.Sprintf("The page of %s cannot be read: %s.", where(s.Metric), s.Metric.Get(metrics.LabelReason)))
 		dead = dead && silence.MatchString(s.Metric.Get(metrics.LabelReason))
 	}
+	lost, err := j.query(promql.And(promql.Equal(promql.Vector(metrics.RecordedServed, m.matchers()...), promql.Num(0)),
+		promql.Equal(promql.Max(metrics.PageLabels, promql.Vector(metrics.EngineUp)), promql.Num(1)), promql.On(metrics.PageLabels...)))
+	if err != nil {
+		return nil, false, err
+	}
+	for _, s := range lost {
+		lines = append(lines, where(s.Metric)+" has no worker of this model: who asks for it is refused.")
+	}
 	if !dead || len(lines) == 0 {
 		return lines, false, nil
 	}

@@ -126,6 +126,19 @@ func TestChangedAndHurtsNobody(t *testing.T) {
 	}
 }
 
+// TestModelWithoutWorkers: a frontend that is up may have no worker of one of its models.
+func TestModelWithoutWorkers(t *testing.T) {
+	const page = `llm_engine_up{runtime="dynamo",server="10.0.0.1:8000"} 1
+llm_engine_info{runtime="dynamo",server="10.0.0.1:8000",model_name="b"} 1
+`
+	lost := page + fmt.Sprintf("llm_engine_last_served_timestamp_seconds{runtime=\"dynamo\",server=\"10.0.0.1:8000\",model_name=\"a\"} %d\n", t0.Unix())
+	for _, v := range judge(t, page+`llm_engine_info{runtime="dynamo",server="10.0.0.1:8000",model_name="a"} 1`+"\n", lost, nil) {
+		if says := slices.Contains(v.Symptoms, "10.0.0.1:8000 has no worker of this model: who asks for it is refused."); says != (v.Model == "a") {
+			t.Errorf("%s: %q", v.Model, v.Symptoms)
+		}
+	}
+}
+
 // TestWhatIsLate: the symptoms say which number is bad, and whether it comes with the load.
 func TestWhatIsLate(t *testing.T) {
 	const itl = `llm_slo_events_total{L,slo="itl",threshold="0.05"} %g

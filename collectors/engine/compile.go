@@ -190,6 +190,9 @@ func (c *compiler) dialect(d *Dialect) error {
 	if c.plan.whole[outRuntime] == "" {
 		c.plan.whole = c.whole(d, defaults)
 	}
+	if d.Role == metrics.FrontendRole && len(models) > 1 {
+		delete(models, "") // failures of requests that named none
+	}
 	if len(models) == 0 {
 		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
 	}
