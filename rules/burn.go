@@ -254,12 +254,18 @@ func laterGroup(opt Options) Group {
 	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: append(pairBurns(opt, slo.Ticket), Record{Name: metrics.RecordedPageBegan, Expr: pageBegan()})}
 }
 
-// worst returns of some burn rates the fastest of each group. The one that is paged counts twice: two that are nearly equal
-// would take turns.
+// worst returns of some burn rates the fastest of each group. The time between tokens comes before that to the first one: what
+// makes further tokens late makes first ones late, too. What is paged stays until another burns twice as fast: two that are
+// nearly equal would take turns.
 func worst(by []string, burns promql.Expr) promql.Expr {
 	perObjective := promql.On(modelSLO...)
+	weighs := func(factor float64, which promql.Expr) promql.Expr {
+		return times(factor, promql.Call("clamp_max", promql.Max(modelSLO, which), promql.Num(1)))
+	}
 	paged := promql.Vector(metrics.Alerts, promql.Eq("alertname", FastBurn.Name), promql.Eq("alertstate", "firing"))
-	return promql.And(burns, promql.TopK(1, by, promql.Or(times(2, promql.And(burns, paged, perObjective)), burns)), perObjective)
+	further := promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Either(metrics.LabelSignal, string(slo.ITL)+"|"+string(slo.TPOT))), infoLookback)
+	weight := promql.Or(weighs(20, paged), weighs(10, further), weighs(1, promql.Vector(metrics.RecordedBurnThreshold)))
+	return promql.And(burns, promql.TopK(1, by, promql.Mul(burns, weight, perObjective.ManyToOne())), perObjective)
 }
 
 // pageBegan returns when the page of each model began, whatever objective it is about by now.

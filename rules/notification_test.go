@@ -35,6 +35,20 @@ func crowd(context.Context, string, time.Time) (promql.Vector, error) {
 	return v, nil
 }
 
+// templates loads the template of notifications into Alertmanager's own.
+func templates(t *testing.T) *template.Template {
+	t.Helper()
+	tmpl, err := template.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl.ExternalURL = &url.URL{}
+	if err := tmpl.Parse(strings.NewReader(rules.Style{}.NotificationTemplate())); err != nil {
+		t.Fatal(err)
+	}
+	return tmpl
+}
+
 // notification renders an alert of a model as Prometheus writes it and Alertmanager sends it.
 func notification(t *testing.T, a rules.FileRule, served string) string {
 	t.Helper()
@@ -50,14 +64,7 @@ func notification(t *testing.T, a rules.FileRule, served string) string {
 		}
 		return model.LabelValue(out)
 	}
-	tmpl, err := template.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl.ExternalURL = &url.URL{}
-	if err := tmpl.Parse(strings.NewReader(rules.Style{}.NotificationTemplate())); err != nil {
-		t.Fatal(err)
-	}
+	tmpl := templates(t)
 	alert := &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(a.Alert)}, Annotations: model.LabelSet{
 		"summary": render(a.Annotations.Summary), "description": render(a.Annotations.Description), "split": render(a.Annotations.Split),
 		"dashboard_url": render(a.Annotations.DashboardURL), "runbook_url": render(a.Annotations.RunbookURL)}}}
@@ -126,14 +133,7 @@ func TestNotificationsTakeNamesAsText(t *testing.T) {
 
 // A page whose first line was corrected is not resolved, and began when it did.
 func TestCorrectedPageGoesOn(t *testing.T) {
-	tmpl, err := template.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	tmpl.ExternalURL = &url.URL{}
-	if err := tmpl.Parse(strings.NewReader(rules.Style{}.NotificationTemplate())); err != nil {
-		t.Fatal(err)
-	}
+	tmpl := templates(t)
 	now := time.Now().Add(-time.Second)
 	page := func(suspect, summary string, began, ended time.Time) *amalert.Alert {
 		return &amalert.Alert{Alert: model.Alert{
