@@ -91,7 +91,18 @@ func record(t *testing.T, name string, seed uint64, change func(*incident.Incide
 			t.Fatal(err)
 		}
 		if at%rules.Interval == 0 {
+			burns, err := h.Prometheus.Query(pages, h.end)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range burns { // the page itself is about one objective of its model
+				s := subject(rules.FastBurn.Name, b.Metric.Get(metrics.LabelModel), b.Metric.Get(metrics.LabelSLO))
+				h.fired[s] = append(h.fired[s], h.end)
+			}
 			for _, a := range h.Prometheus.Firing() {
+				if a.Name == rules.FastBurn.Name {
+					continue
+				}
 				s := subject(a.Name, a.Labels.Get(metrics.LabelModel), a.Labels.Get(metrics.LabelSLO))
 				h.fired[s] = append(h.fired[s], h.end)
 			}
@@ -99,6 +110,9 @@ func record(t *testing.T, name string, seed uint64, change func(*incident.Incide
 	}
 	return h
 }
+
+// pages asks which objectives ask for a page.
+const pages = `max by (model_name, slo) (model:llm_slo_pair_burn:rate and on (long, namespace, model_name, role, slo) model:llm_slo_burn_threshold:rate{severity="page"})`
 
 // scrape passes on what Prometheus stores of an engine's page.
 func scrape(r *world.Replica, emit rulesim.Emit) error {
