@@ -112,7 +112,7 @@ func TestChangedAndHurtsNobody(t *testing.T) {
 		after := before
 		after.requests, after.ttft, after.prompts = after.requests+served, after.ttft+20, after.prompts+1e5 // no hits
 		v := judge(t, before.page(), after.page(), nil)[0]
-		told := append(v.Also, triage.Suspect{Clue: v.Clue})
+		told := slices.Concat(v.Also, []triage.Suspect{{Clue: v.Clue}})
 		if v.Health != health || (v.Branch == "") != (health == triage.Healthy) || !slices.ContainsFunc(told, func(s triage.Suspect) bool { return s.Clue == "prefix_hits_fell" }) {
 			t.Errorf("%.0f requests: %s, %q, also %+v", served, v.Health, v.Says, v.Also)
 		}
