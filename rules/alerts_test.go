@@ -44,8 +44,13 @@ func TestAlertsWithPromtool(t *testing.T) {
 				t.Fatal(err)
 			}
 			test := filepath.Join(dir, a.Name+".yaml")
-			writeFile(t, test, content)
-			writeFile(t, filepath.Join(dir, "rules.yaml"), bareRules(t, needs(t, g, a), rules.Style{}))
+			needed := needs(t, g, a)
+			order := "group_eval_order:\n" // promtool's own order is that of a map
+			for _, n := range needed {
+				order += "- " + n.Name + "\n"
+			}
+			writeFile(t, test, append([]byte(order), content...))
+			writeFile(t, filepath.Join(dir, "rules.yaml"), bareRules(t, needed, rules.Style{}))
 			tests = append(tests, test)
 		}
 	}
