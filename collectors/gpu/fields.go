@@ -270,7 +270,7 @@ func (d *nvmlDevice) takeField(s *sheet, f *field, v nvml.FieldValue, err error)
 		return
 	}
 	d.values[f.fieldID] = v
-	if f.to == nil || d.answered(f.unless) {
+	if f.to == nil || d.answered(f.unless) || f.nvlink && d.leadsNowhere(f.scope) {
 		return
 	}
 	if f.per != 0 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
@@ -105,7 +106,8 @@ func TestPages(t *testing.T) {
 				scenario.change(n)
 			}
 			file := filepath.Join("testdata", scenario.name+".prom")
-			page := n.await(slices.Concat(scenario.want, []string{"llm_gpu_expected_gpus "}, families(file))...)
+			n.await(append(scenario.want, "llm_gpu_expected_gpus ")...)
+			page := n.whole(file)
 			n.stop()
 
 			problems, err := promlint.New(strings.NewReader(page)).Lint()
@@ -120,16 +122,17 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// families are the TYPE lines of a golden. A page is complete when it has them all: GPUs and their events are read by
-// threads of their own.
-func families(file string) (lines []string) {
+// whole is a page that has every series of a golden, or the page of ten seconds later: GPUs, their links and their
+// events come one after another.
+func (n *node) whole(file string) string {
 	content, _ := os.ReadFile(file) // a new golden has none yet
-	for line := range strings.Lines(string(content)) {
-		if strings.HasPrefix(line, "# TYPE ") {
-			lines = append(lines, line)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		page := n.page()
+		missing := func(line string) bool { return !strings.Contains(page, line[:strings.LastIndexByte(line, ' ')+1]) }
+		if !slices.ContainsFunc(slices.Collect(strings.Lines(string(content))), missing) || time.Now().After(deadline) {
+			return page
 		}
 	}
-	return lines
 }
 
 // moving are the series whose values differ from run to run.
