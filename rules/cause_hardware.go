@@ -136,10 +136,10 @@ var (
 		Split:       []Evidence{modelsOnIt},
 		Dashboard:   GPUDashboard,
 	}
+	// GPUCriticalXID gets its expression from hardwareAlerts.
 	GPUCriticalXID = &Alert{
 		Name:        "LLMGPUCriticalXID",
 		Branch:      Hardware,
-		Expr:        criticalXIDs(15 * minute),
 		Severity:    slo.Page,
 		Keep:        15 * minute,
 		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelXID},
@@ -240,12 +240,13 @@ var (
 var onNode = []string{metrics.LabelCluster, metrics.LabelInstance}
 
 func hardwareAlerts(opt Options) []*Alert {
-	explained, muted := *GPUThrottledUnderBurn, *ModelOnFailedGPU
+	explained, muted, critical := *GPUThrottledUnderBurn, *ModelOnFailedGPU, *GPUCriticalXID
 	explained.Expr = promql.And(servedBy(throttled(HarmfulReasons, 0.05), metrics.LabelReason),
 		opt.source().burning(RateWindow), promql.On(modelLabels...))
 	muted.Expr = onFailedGPU(opt.source().burning(RawWindow))
+	critical.Expr = promql.Or(criticalXIDs(15*minute), stillDown(GPUCriticalXID, xidLabels))
 	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUHeldBack, GPUUncorrectableECC, GPURowRemapFailure,
-		GPURowRemapPending, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUCriticalXID, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
+		GPURowRemapPending, GPUMemoryUnrepairable, GPUSRAMThreshold, &critical, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
 }
 
 // gpuLabels identify a GPU and locate it.
@@ -281,11 +282,14 @@ func heldBackGPU() promql.Expr {
 	return promql.And(share, busy(15*minute), promql.On(onGPULabels()...))
 }
 
+// xidLabels identify a GPU's XIDs of one code.
+var xidLabels = append([]string{metrics.LabelXID}, gpuLabels...)
+
 // criticalXIDs returns the XIDs that take a GPU out of service. An XID that the catalogue rates a page, but the
 // kernel log calls nonfatal, has the severity of a ticket.
 func criticalXIDs(window time.Duration) promql.Expr {
 	return promql.And(
-		above(promql.Sum(append([]string{metrics.LabelXID}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUXIDErrors, promql.Ne(metrics.LabelSeverity, string(metrics.XIDTicket))), window)), 0),
+		above(promql.Sum(xidLabels, promql.Increase(promql.Vector(metrics.GPUXIDErrors, promql.Ne(metrics.LabelSeverity, string(metrics.XIDTicket))), window)), 0),
 		promql.Vector(metrics.GPUXIDInfo, promql.Eq(metrics.LabelSeverity, "page")), promql.On(metrics.LabelXID))
 }
 
@@ -333,6 +337,18 @@ func servedOn(by []string) promql.Expr {
 	return promql.Max(onGPU(by), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
 }
 
+// stillDown returns the alerts about GPUs that have fired since a model on the GPU is down: what failed is not over, and
+// the model's own page stays quiet for them.
+func stillDown(a *Alert, by []string) promql.Expr {
+	return promql.And(promql.Max(by, firing(a.Name)),
+		promql.And(firing(ModelOnFailedGPU.Name), firing(ModelDown.Name), promql.On(modelLabels...)), promql.On(onGPULabels()...))
+}
+
+// firing returns the alerts of these names that fire.
+func firing(names string, m ...*promql.Matcher) promql.Expr {
+	return promql.Vector(metrics.Alerts, append(m, promql.Either("alertname", names), promql.Eq("alertstate", "firing"))...)
+}
+
 func onGPU(labels []string) []string { return append([]string{metrics.LabelGPUUUID}, labels...) }
 
 // wholeModel lists the labels that an alert about a whole model shares with a ModelOnFailedGPU about that whole
@@ -343,9 +359,6 @@ var wholeModel = append([]string{metrics.LabelInstance}, modelLabels...)
 // other replica. Engines that died with their GPU no longer report where they ran; as long as their model suffers,
 // they are remembered.
 func onFailedGPU(suffers promql.Expr) promql.Expr {
-	firing := func(alerts string, m ...*promql.Matcher) promql.Expr {
-		return promql.Vector(metrics.Alerts, append(m, promql.Either("alertname", alerts), promql.Eq("alertstate", "firing"))...)
-	}
 	perModel := promql.On(modelLabels...)
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
 		promql.OrOn(suffers, firing(ModelDown.Name), perModel), perModel)
