@@ -251,9 +251,10 @@ func restartedWorse() promql.Expr {
 		promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))))
 	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
 	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0), atLeast(10, recentWindow), below(against("token_time"), 1.3))
+	wasteful := above(against("computed"), 2)
 	return promql.Unless(
 		both(promql.Call("clamp_max", promql.Ge(share, promql.Num(0.5)), promql.Num(1)), below(against("arrivals"), 1.3)),
-		promql.Or(promql.Unless(freshlyStarted(), promql.Or(slower, behind)), promql.Max(modelLabels, fullCache())))
+		promql.Or(promql.Unless(freshlyStarted(), promql.Or(promql.Or(slower, behind), wasteful)), promql.Max(modelLabels, fullCache())))
 }
 
 // freshlyStarted returns each model with an engine whose caches are empty and whose kernels compile.

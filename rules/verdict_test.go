@@ -169,6 +169,8 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue = 200, 1, 9, 0.24 }},
 		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.TTFT, false, // and fall behind
 			func(r *replica) { r.started, r.requests, r.running, r.grows, r.queue = onset, 500, 6, 33, 0.24 }},
+		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.TTFT, false, // without a prefix cache
+			func(r *replica) { r.started, r.hits, r.waiting, r.queue = onset, 0, 3, 0.24 }},
 		{"behaviour. Answers are 6.00 times as long as usual.", slo.TTFT, false, func(r *replica) { r.output, r.running, r.waiting, r.queue = 60, 24, 40, 0.24 }},
 		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.ITL, false,
 			func(r *replica) { r.started, r.itl, r.running = 71*time.Minute, 0.04, 12 }},

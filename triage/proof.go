@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
 	engine "github.com/prometheus/prometheus/promql"
@@ -44,6 +45,7 @@ var (
 	tooLittle   = gap{kind: number, says: "too little between the readings"}
 	noYesterday = gap{kind: number, says: "not known from two readings"}
 	forgotten   = gap{kind: number, says: "Prometheus has not recorded the day before"}
+	justStarted = gap{kind: thing, says: "an engine started within the hour, and no metric tells with which settings"}
 )
 
 // features holds what families are called that engines have only with a feature in use.
@@ -340,6 +342,11 @@ func (j *judge) ruledOut(m subject, t traffic, all []Suspect, replicas int) (rul
 	if err != nil {
 		return nil, nil, err
 	}
+	started, err := j.query(promql.Gt(promql.Vector(metrics.EngineStartTime), promql.Num(float64(j.at.Add(-time.Hour).Unix()))))
+	if err != nil {
+		return nil, nil, err
+	}
+	young := slices.ContainsFunc(started, func(s engine.Sample) bool { return p.pages[page(s.Metric)] })
 	var order []rules.Branch
 	why, gaps, told := map[rules.Branch][]string{}, map[rules.Branch][]gap{}, map[rules.Branch]bool{}
 	for _, r := range j.records {
@@ -359,6 +366,9 @@ func (j *judge) ruledOut(m subject, t traffic, all []Suspect, replicas int) (rul
 		}
 		if slices.ContainsFunc(found, func(g gap) bool { return g.kind == feature }) {
 			continue
+		}
+		if branch == rules.Release && young {
+			found = []gap{justStarted}
 		}
 		told[branch] = true
 		for _, g := range found {

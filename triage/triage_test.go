@@ -126,6 +126,23 @@ func TestChangedAndHurtsNobody(t *testing.T) {
 	}
 }
 
+// TestReleaseOfYoungEngines: a release may be other settings of the same version, so an engine's start keeps it in question.
+func TestReleaseOfYoungEngines(t *testing.T) {
+	before := calm()
+	after := before
+	after.requests, after.bad, after.ttft, after.waiting = after.requests+100, after.bad+90, after.ttft+400, 9
+	old := fmt.Sprintf("%g", float64(t0.Add(-48*time.Hour).Unix()))
+	recall := func(context.Context, string, time.Time) (promql.Vector, error) { return nil, nil }
+	for age, out := range map[time.Duration]bool{48 * time.Hour: true, 40 * time.Minute: false} {
+		start := fmt.Sprintf("%g", float64(t0.Add(-age).Unix()))
+		v := judge(t, strings.ReplaceAll(before.page(), old, start), strings.ReplaceAll(after.page(), old, start), recall)[0]
+		ruledOut, notSeen := why(v, rules.Release)
+		if (ruledOut != "") != out || strings.Contains(notSeen, "started within the hour") == out {
+			t.Errorf("%s old: ruled out %q, not seen %q", age, ruledOut, notSeen)
+		}
+	}
+}
+
 // TestModelWithoutWorkers: a frontend that is up may have no worker of one of its models.
 func TestModelWithoutWorkers(t *testing.T) {
 	const page = `llm_engine_up{runtime="dynamo",server="10.0.0.1:8000"} 1
