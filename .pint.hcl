@@ -4,11 +4,3 @@ rule {
   # Groups that are evaluated at intervals of their own read each other through last_over_time, which bridges the lag.
   disable = ["rule/dependency"]
 }
-
-rule {
-  match {
-    name = "LLMColdStart"
-  }
-  # Both sides of its ratios are from one page: after a restart of Prometheus neither is there without the other.
-  disable = ["promql/fragile"]
-}

@@ -40,7 +40,7 @@ func latencyRow(s scope) []Panel {
 			"Gaps between tokens per second by length.",
 			"A second band far above the first is prefill that interrupts decode, or preemption.",
 			"A widening band is a growing batch."},
-			s.perModel(promql.Sum([]string{"le"}, s.of(metrics.RecordedInterTokenLatency)), s.buckets(nil, metrics.InterTokenLatency))).runbook("LLMBatchKnee").next(rules.IncidentDashboard).
+			s.perModel(promql.Sum([]string{"le"}, s.of(metrics.RecordedInterTokenLatency)), s.buckets(nil, metrics.InterTokenLatency))).runbook("BranchLargeBatch").next(rules.IncidentDashboard).
 			movesIn("bad-release", "thermal-throttle"),
 		lines("Time to first token", seconds, 8, About{
 			"Quantiles of TTFT per model, and the limits of the objectives on it.",
@@ -52,7 +52,7 @@ func latencyRow(s scope) []Panel {
 			"Quantiles of the gap between tokens per model, and the limits of the objectives on it. Engines that only know a mean per request are under Phases and lengths.",
 			"Below reading speed nobody notices; above it everybody does.",
 			"Compare with the batch and with GPU bandwidth."},
-			s.quantiles(metrics.RecordedInterTokenLatency, metrics.InterTokenLatency)...).limits(s.limitOf(string(slo.ITL))).runbook("LLMBatchKnee").next(rules.IncidentDashboard).
+			s.quantiles(metrics.RecordedInterTokenLatency, metrics.InterTokenLatency)...).limits(s.limitOf(string(slo.ITL))).runbook("BranchLargeBatch").next(rules.IncidentDashboard).
 			movesIn("speculation-collapse", "bad-release", "thermal-throttle"),
 		lines("Request duration", seconds, 8, About{
 			"Quantiles of the whole request per model.",
@@ -169,7 +169,7 @@ func throughputRow(s scope) []Panel {
 			"A widening gap: see which objective burns; for inter-token latency lower the batch limit, for TTFT add replicas."},
 			Query{good, "good, at least " + modelLegend}, Query{s.of(metrics.RecordedGenerationTokens), "generated " + modelLegend},
 			Query{promql.Over("avg_over_time", promql.Offset(good, 24*hour-hour/2), hour), "yesterday " + modelLegend}).
-			empty("No objective on a latency counts here.").runbook("LLMBatchKnee").next(rules.SLODashboard).
+			empty("No objective on a latency counts here.").runbook("BranchLargeBatch").next(rules.SLODashboard).
 			movesIn("traffic-burst", "kv-thrash", "bad-release", "thermal-throttle").notDrilled(noYesterday),
 	}
 }
@@ -195,7 +195,7 @@ func batchRow(s scope) []Panel {
 			"Requests in the running batch of each replica.",
 			"Throughput grows with the batch until its knee; after that only latency does.",
 			"Flat at the same height with requests waiting: it is at its limit."},
-			Query{promql.Sum(replicas, s.of(metrics.RequestsRunning)), replicaLegend}).runbook("LLMBatchKnee").next(rules.IncidentDashboard).
+			Query{promql.Sum(replicas, s.of(metrics.RequestsRunning)), replicaLegend}).runbook("BranchLargeBatch").next(rules.IncidentDashboard).
 			movesIn("traffic-burst"),
 	}
 }
@@ -250,7 +250,7 @@ func bucketRow(s scope) []Panel {
 			"The 95th percentile of the time from first scheduling to first token.",
 			"It grows with prompt length, and with lost prefix hits.",
 			"Up with the same prompts: look at SM clocks and at chunked prefill."},
-			Query{s.quantile(0.95, models, metrics.PrefillTime), modelLegend}).runbook("LLMLongPromptShift").next(rules.IncidentDashboard).
+			Query{s.quantile(0.95, models, metrics.PrefillTime), modelLegend}).runbook("BranchLongPrompts").next(rules.IncidentDashboard).
 			movesIn("long-prompts", "prefix-collapse"),
 		lines("Decode time, p95", seconds, 8, About{
 			"The 95th percentile of the time from the first to the last token.",
@@ -262,7 +262,7 @@ func bucketRow(s scope) []Panel {
 			"Prompt tokens per request: median, 95th percentile and mean.",
 			"Longer prompts are more prefill, and delay the decode of everybody in the batch.",
 			"A step up: find the client that changed."},
-			lengths(metrics.RequestPromptTokens)...).runbook("LLMLongPromptShift").next(rules.IncidentDashboard).
+			lengths(metrics.RequestPromptTokens)...).runbook("BranchLongPrompts").next(rules.IncidentDashboard).
 			movesIn("long-prompts").stillElsewhere("kv-thrash", "dead-gateway"),
 		lines("Output length", number, 8, About{
 			"Generated tokens per request: median, 95th percentile and mean.",
@@ -274,7 +274,7 @@ func bucketRow(s scope) []Panel {
 			"The 95th percentile of the mean time per token of a request. It is not inter-token latency: pauses are averaged away.",
 			"It is the only decode latency that some engines have.",
 			"Up: read it as ITL, but look for pauses elsewhere."},
-			Query{s.quantile(0.95, models, metrics.TimePerOutputToken), modelLegend}).limits(s.limitOf(string(slo.TPOT))).runbook("LLMBatchKnee").next(rules.IncidentDashboard).
+			Query{s.quantile(0.95, models, metrics.TimePerOutputToken), modelLegend}).limits(s.limitOf(string(slo.TPOT))).runbook("BranchLargeBatch").next(rules.IncidentDashboard).
 			movesIn("bad-release", "thermal-throttle").notDrilled(noneOfThem),
 	}
 }
@@ -391,13 +391,13 @@ func costRow(s scope) []Panel {
 			"The price of the model's GPUs divided by what it generates. Set the price of a GPU hour above.",
 			"Idle replicas make tokens expensive; so does a batch that is too small.",
 			"Compare with the same hour last week, not with an empty night."},
-			Query{cost, modelLegend}).empty("No tokens, or no GPU is known to serve the model.").runbook("LLMBatchKnee").next(FleetDashboard).
+			Query{cost, modelLegend}).empty("No tokens, or no GPU is known to serve the model.").runbook("BranchLargeBatch").next(FleetDashboard).
 			movesIn("rejections"),
 		lines("Cold start", duration, 12, About{
 			"Time each engine took from start until it could serve.",
 			"It is how far ahead capacity has to be asked for.",
 			"Longer than before: look at where weights come from."},
-			Query{promql.Max(replicas, s.of(metrics.EngineLoadTime)), replicaLegend}).bad(300, 900).runbook("LLMColdStart").next(FleetDashboard).
+			Query{promql.Max(replicas, s.of(metrics.EngineLoadTime)), replicaLegend}).bad(300, 900).runbook("BranchColdStart").next(FleetDashboard).
 			notDrilled(noEngine),
 	}
 }

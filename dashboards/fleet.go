@@ -61,7 +61,7 @@ func fleet() Board {
 					"Nights are expensive: replicas that wait cost what replicas that work cost.",
 					"Compare models before buying hardware."},
 					one(promql.Div(promql.Mul(promql.Num(1000.0/3600), promql.Mul(promql.Num(priceOfGPU), gpuCount)), promql.Gt(tokens, promql.Num(0))))).
-					empty("No tokens, or no GPU is known to serve a model.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
+					empty("No tokens, or no GPU is known to serve a model.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "thermal-throttle"),
 			}},
 			{Title: "Headroom: how much more can it take?", Panels: []Panel{
@@ -75,7 +75,7 @@ func fleet() Board {
 					"Running requests per replica.",
 					"Its ceiling is the batch limit; throughput stops growing there.",
 					"Flat at the top every day: the model needs a replica more."},
-					one(promql.Div(running, count))).runbook("LLMBatchKnee").next(rules.EngineDashboard).
+					one(promql.Div(running, count))).runbook("BranchLargeBatch").next(rules.EngineDashboard).
 					movesIn("traffic-burst"),
 				lines("Replicas", number, 8, About{
 					"Replicas of each model that report a batch.",
@@ -109,7 +109,7 @@ func fleet() Board {
 					"Prompt tokens per second by model, those from a cache included.",
 					"It loads prefill.",
 					"Growing faster than generated tokens: prompts get longer."},
-					one(s.of(metrics.RecordedPromptTokens))).stacked().runbook("LLMLongPromptShift").next(rules.EngineDashboard).
+					one(s.of(metrics.RecordedPromptTokens))).stacked().runbook("BranchLongPrompts").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "long-prompts"),
 				lines("Requests by outcome", requests, 8, About{
 					"Requests per second by how they ended.",

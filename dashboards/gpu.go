@@ -91,20 +91,20 @@ func busyRow(s scope) []Panel {
 			"The last is what nvidia-smi calls utilisation: 100% of it can be an idle GPU with one small kernel.",
 			"High SM with low tensor activity is decode or a bad kernel; both low is starvation."},
 			onePerGPU(s.perGPU(metrics.GPUSMActive), "SM"), onePerGPU(s.perGPU(metrics.GPUTensorActive), "tensor"), onePerGPU(s.perGPU(metrics.GPUUtilization), "kernel")).
-			max(1).runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			max(1).runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("bad-release", "crash-loop").notDrilled(noGPU),
 		lines("Memory bandwidth against peak", bandwidth, 8, About{
 			"Bytes per second to and from device memory, and what the board can do.",
 			"Decode runs at this ceiling.",
 			"Near the peak: more batch is more latency."},
 			onePerGPU(used, "used"), onePerGPU(s.perGPU(metrics.GPUMemoryBandwidthPeak), "peak")).
-			empty("Not reported: needs Hopper or newer.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			empty("Not reported: needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("Memory busy", share, 8, About{
 			"Share of time in which device memory was read or written at all. It is not bandwidth.",
 			"GPUs before Hopper report nothing better.",
 			"Use it to compare GPUs, not as a measure of headroom."},
-			onePerGPU(s.perGPU(metrics.GPUMemoryBusy), "")).max(1).runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			onePerGPU(s.perGPU(metrics.GPUMemoryBusy), "")).max(1).runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("Device memory", octets, 8, About{
 			"Memory allocated by clients, reserved by the driver, and in all.",
@@ -118,7 +118,7 @@ func busyRow(s scope) []Panel {
 			"A model that should run in fp8 or fp16 tensor operations and does not is misconfigured.",
 			"fp32 high: look at the engine's dtype."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelPipe), s.of(metrics.GPUPipeActive, promql.Eq(metrics.LabelGPUInstance, ""))), "{{pipe}}")).max(1).
-			empty("Not reported: needs Hopper or newer.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			empty("Not reported: needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("SM occupancy", share, 8, About{
 			"Resident warps as a share of those that fit on the SMs.",
@@ -284,7 +284,7 @@ func usersRow(s scope) []Panel {
 			"An engine that should be here and is not: see Exporter health."},
 			Query{promql.Max(engine, s.of(metrics.EngineGPUInfo)), ""}).
 			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil}, Column{metrics.LabelPod, "pod", 0, "", nil}, Column{metrics.LabelServer, "server", 0, "", nil}, Column{metrics.LabelSource, "known by", 100, "", nil}).
-			size(24, 6).empty("No engine is known to use these GPUs.").runbook("LLMGPUThrottledUnderBurn").next(rules.EngineDashboard).
+			size(24, 6).empty("No engine is known to use these GPUs.").runbook("BranchThrottledGPU").next(rules.EngineDashboard).
 			notDrilled(stays).steady(),
 		listing("Boards", 24, About{
 			"Name, address, serial number and firmware of each GPU.",
@@ -312,13 +312,13 @@ func usersRow(s scope) []Panel {
 			"Not the profile you expect: somebody reconfigured the node."},
 			Query{promql.Max(mig, s.of(metrics.GPUMIGInfo)), ""}).
 			columns(Column{metrics.LabelGPU, "GPU", 40, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelGPUInstance, "slice", 50, "", nil}, Column{metrics.LabelProfile, "profile", 0, "", nil}).
-			empty("MIG is off on these GPUs.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			empty("MIG is off on these GPUs.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			notDrilled(noGPU).steady(),
 		lines("SM activity by MIG slice", share, 12, About{
 			"Share of the SMs of each slice that were busy.",
 			"A slice is full while its GPU looks idle.",
 			"One slice at its limit: a larger profile, or another replica."},
-			onePerGPU(slice(metrics.GPUSMActive), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off, or the board is older than Hopper.").runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			onePerGPU(slice(metrics.GPUSMActive), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off, or the board is older than Hopper.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("Memory by MIG slice", share, 12, About{
 			"Share of the memory of each slice that is allocated.",

@@ -182,7 +182,7 @@ func splitRow(s scope) []Panel {
 			"ITL up with TTFT flat means decode: batch, memory bandwidth, speculation or a throttled GPU.",
 			"Go to the batch, then to the GPUs underneath."},
 			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}).limits(s.limitOf(string(slo.ITL))).
-			runbook("LLMBatchKnee").next(rules.EngineDashboard).
+			runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("kv-thrash", "bad-release", "thermal-throttle"),
 		lines("Bad events", share, 8, About{
 			"Share of events that missed each objective, over 5 minutes.",
@@ -267,21 +267,21 @@ func gpuRow(s scope) []Panel {
 			"A throttled GPU makes every request of its replica slow; with tensor parallelism, of the whole model.",
 			"Any red while the budget burns: move the traffic away from this GPU."},
 			bad("throttled"), stateOfGPU(s.serving(promql.Max(reasons, s.of(metrics.GPUClockEventActive, harmful))), "{{reason}}")).
-			empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard).
+			empty(unknown).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
 		lines("Time throttled", share, 12, About{
 			"Share of time for which clocks were lowered, by reason, from the driver's own counters.",
 			"It catches throttling that is over before the next scrape.",
 			"Above 5% it explains a burn."},
 			onePerGPU(s.serving(promql.Call("clamp_max", promql.Max(reasons, promql.Rate(s.of(metrics.GPUClockEventSeconds, harmful), rateInterval)), promql.Num(1))), "{{reason}}")).
-			bad(0.01, 0.05).max(1).empty(unknown).runbook("LLMGPUThrottledUnderBurn").next(rules.GPUDashboard).
+			bad(0.01, 0.05).max(1).empty(unknown).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
 		lines("Memory bandwidth in use", share, 6, About{
 			"Share of the peak memory bandwidth. Only Hopper and newer report it.",
 			"Decode is bound by it: near the ceiling more batch means more latency.",
 			"High with ITL up: the batch is past its knee. Low with ITL up: look at the clocks."},
 			onePerGPU(s.serving(s.perGPU(metrics.GPUMemoryBandwidthUtilization)), "")).bad(0.8, 0.95).max(1).
-			empty("Not reported: needs Hopper or newer, or no GPU is known to serve this model.").runbook("LLMBatchKnee").next(rules.GPUDashboard).
+			empty("Not reported: needs Hopper or newer, or no GPU is known to serve this model.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
 			notDrilled(noGPU),
 		lines("SM clock against its maximum", share, 6, About{
 			"Current SM clock as a share of the highest.",
@@ -359,13 +359,13 @@ func changeRow(s scope) []Panel {
 // leversRow returns the actions of the runbooks, in full.
 func leversRow() []Panel {
 	return []Panel{
-		levers("Queue and prefill", "LLMQueueBuildUp", "LLMAdmissionStalled", "LLMPrefixHitCollapse", "LLMLongPromptShift"),
+		levers("Queue and prefill", "LLMQueueBuildUp", "LLMAdmissionStalled", "LLMPrefixHitCollapse", "BranchLongPrompts"),
 		levers("Memory", "LLMPreemptionThrash", "LLMKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated", "LLMModelLeftGPU"),
 		levers("One replica", "LLMReplicaSkew", "LLMReplicaFailsRequests"),
-		levers("Decode", "LLMBatchKnee", "LLMRunawayGeneration", "BranchLongerOutputs", "LLMSpeculationCollapse"),
-		levers("GPU", "LLMGPUThrottledUnderBurn", "LLMGPUCriticalXID", "LLMGPUUncorrectableECC", "LLMGPURowRemapFailure"),
+		levers("Decode", "BranchLargeBatch", "LLMRunawayGeneration", "BranchLongerOutputs", "LLMSpeculationCollapse"),
+		levers("GPU", "BranchThrottledGPU", "LLMGPUCriticalXID", "LLMGPUUncorrectableECC", "LLMGPURowRemapFailure"),
 		levers("Release", "LLMReleaseRegression", "LLMEngineCrashLoop"),
-		levers("Engine", "LLMEngineDown", "LLMColdStart", "LLMEngineHostBound", "LLMProbeFailing"),
+		levers("Engine", "LLMEngineDown", "BranchColdStart", "BranchHostBound", "LLMProbeFailing"),
 		levers("Gateway", "LLMGatewayDown", "LLMGatewayFailsRequests", "BranchClientPath"),
 	}
 }

@@ -94,7 +94,7 @@ var combinations = map[string][]string{
 	"no operator":      {`podMonitor.enabled=false`, `prometheusRule.enabled=false`, `dashboards.enabled=false`, `alertmanager.enabled=false`, `serviceAccount={"create":false}`},
 	"other names":      {`nameOverride="llm"`, `image={"digest":"sha256:` + strings.Repeat("0", 64) + `"}`, `commonLabels={"team":"infra"}`},
 	"one engine":       {`config={"targets":[{"url":"http://127.0.0.1:8000"}]}`},
-	"some alerts":      {`prometheusRule.alerts={"LLMColdStart":{"enabled":false}}`, `prometheusRule.grafanaURL="https://grafana.example"`, `prometheusRule.runbookURL="https://wiki.example/{alert}"`},
+	"some alerts":      {`prometheusRule.alerts={"LLMKVTransferFailures":{"enabled":false}}`, `prometheusRule.grafanaURL="https://grafana.example"`, `prometheusRule.runbookURL="https://wiki.example/{alert}"`},
 	"no probes":        {`probes="none"`, `priorityClassName="system-node-critical"`},
 	"only some":        {`networkPolicy={"enabled":true,"from":[{"podSelector":{"matchLabels":{"app":"prometheus"}}}]}`},
 	"mirror":           {`global.imageRegistry="mirror.example"`, `dashboards={"labels":{"grafana":"yes"},"annotations":{"grafana_folder":"LLM"}}`},
@@ -189,7 +189,7 @@ func TestRulesAreTheGeneratedOnes(t *testing.T) {
 	if got, want := at(t, render(t, ownRunbooks)["PrometheusRule"], "spec", "groups"), generated(t, "rules.yaml"); !reflect.DeepEqual(got, want["groups"]) {
 		t.Error("the rendered groups differ from examples/prometheus/rules.yaml")
 	}
-	changed := render(t, `prometheusRule.alerts={"LLMColdStart":{"enabled":false},"LLMKVPressure":{"severity":"notice"}}`)
+	changed := render(t, `prometheusRule.alerts={"LLMKVTransferFailures":{"enabled":false},"LLMKVPressure":{"severity":"notice"}}`)
 	severities := map[string]string{}
 	for _, g := range at(t, changed["PrometheusRule"], "spec", "groups").([]any) {
 		for _, r := range at(t, g, "rules").([]any) {
@@ -198,7 +198,7 @@ func TestRulesAreTheGeneratedOnes(t *testing.T) {
 			}
 		}
 	}
-	if _, there := severities["LLMColdStart"]; there || severities["LLMKVPressure"] != "notice" || len(severities) < 30 {
+	if _, there := severities["LLMKVTransferFailures"]; there || severities["LLMKVPressure"] != "notice" || len(severities) < 30 {
 		t.Errorf("alerts after the changes: %v", severities)
 	}
 }

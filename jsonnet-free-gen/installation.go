@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -201,6 +202,15 @@ func (i installation) alertsPage() ([]byte, error) {
 			}
 			fmt.Fprintf(&b, "| [%s](%s) | %s | %s | %s | %s |\n", a.Name, style.Runbook(a.Name), style.Severities[a.Severity], after, runbooks.Question(page), code(quietUnder(a, alerts)))
 		}
+	}
+	b.WriteString("\n## Clues\n\nThe first line of a page, a board and `exporter triage` name one of these, the first that holds. They are no alerts of their own.\n\n" +
+		"| clue | branch | says | runbook |\n| --- | --- | --- | --- |\n")
+	for _, c := range rules.Clues() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | [%s](%s) |\n", c.Name, c.Branch, c.Says, c.Runbook, style.Runbook(c.Runbook))
+	}
+	b.WriteString("\n## Former names\n\n| alert | now |\n| --- | --- |\n")
+	for _, f := range rules.FormerAlerts() {
+		fmt.Fprintf(&b, "| %s | %s |\n", f.Name, cmp.Or(f.Now, "a panel"))
 	}
 	return b.Bytes(), nil
 }

@@ -64,7 +64,7 @@ func TestRoutes(t *testing.T) {
 		"alertname=LLMErrorBudgetSlowBurn severity=warning":           "llm-warning",
 		"alertname=LLMGPULost severity=critical branch=hardware":      "llm-critical",
 		"alertname=LLMGPUPowerBrake severity=warning branch=hardware": "llm-warning",
-		"alertname=LLMColdStart severity=info":                        "llm-null",
+		"alertname=LLMModelOnFailedGPU severity=info":                 "llm-null",
 		"alertname=SomethingElse severity=critical":                   "default", // other teams' alerts are not ours
 	})
 }

@@ -45,7 +45,7 @@ var AnswersCorrupted = &Alert{
 	Dashboard: EngineDashboard,
 }
 
-var behaviourAlerts = []*Alert{RunawayGeneration, AnswersCorrupted, AnswerChanged}
+var behaviourAlerts = []*Alert{RunawayGeneration, AnswersCorrupted}
 
 // manyTokens sets a mean output that exceeds the short limits clients set on purpose, as code completion does.
 const manyTokens = 500

@@ -10,27 +10,6 @@ import (
 
 // Causes that delay every token after the first.
 var (
-	BatchKnee = &Alert{
-		Name:   "LLMBatchKnee",
-		Branch: Decode,
-		Expr: both(
-			above(promql.Div(mean(metrics.InterTokenLatency, modelLabels, causeWindow), meanBefore(metrics.InterTokenLatency, modelLabels, day, hour)), 1.5),
-			above(promql.Div(batch(modelLabels, causeWindow, 0), dayBefore("running_before")), 1.5),
-			atLeast(20, causeWindow)),
-		Severity:    slo.Info,
-		For:         5 * minute,
-		Scope:       []string{metrics.LabelModel},
-		DependsOn:   []Quiet{{EngineHostBound, modelLabels}},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Tokens of {{ $labels.model_name }} take {{ $value | humanize }} times as long as yesterday, with a larger batch",
-		Description: "The running batch grew past what memory bandwidth carries within the objective. Lower the batch limit (max-num-seqs) or add replicas; the queue will show which.",
-		Split: []Evidence{
-			{"Running per replica now", promql.Avg(nil, promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...))), Number},
-			{"Mean time between tokens now", mean(metrics.InterTokenLatency, nil, causeWindow, sameModel()...), Duration},
-			{"The day before", meanBefore(metrics.InterTokenLatency, nil, day, hour, sameModel()...), Duration},
-		},
-		Dashboard: IncidentDashboard,
-	}
 	SpeculationCollapse = &Alert{
 		Name:   "LLMSpeculationCollapse",
 		Branch: Decode,
@@ -63,7 +42,7 @@ var (
 	}
 )
 
-var decodeAlerts = []*Alert{BatchKnee, SpeculationCollapse, SpeculationNoGain}
+var decodeAlerts = []*Alert{SpeculationCollapse, SpeculationNoGain}
 
 // batch returns the mean running batch of a replica.
 func batch(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {

@@ -101,45 +101,9 @@ var (
 		Description: "Each start drops what it was serving, and an engine loads its model anew. Read why the previous process died before anything else.",
 		Dashboard:   EngineDashboard,
 	}
-	ColdStart = &Alert{
-		Name:        "LLMColdStart",
-		Branch:      Engine,
-		Expr:        promql.Vector(metrics.RecordedColdStart),
-		Severity:    slo.Info,
-		Keep:        5 * minute,
-		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} started cold while requests waited",
-		Description: "It is less than 15 minutes old: loading, compiling or capturing graphs while users wait. If this follows scaling from zero, keep a warm replica.",
-		Dashboard:   EngineDashboard,
-	}
-	// EngineHostBound gets its expression from engineAlerts: the CPU may hold up a small model at all times, and nobody
-	// suffers. So it opens no ticket of its own.
-	EngineHostBound = &Alert{
-		Name:        "LLMEngineHostBound",
-		Branch:      Engine,
-		Severity:    slo.Info,
-		For:         5 * minute,
-		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-		DependsOn:   []Quiet{{ModelLeftGPU, replicaLabels}},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} uses its GPU only {{ $value | humanizePercentage }} of the time",
-		Description: "Requests run all the time and users suffer, but the GPU waits for the CPU between steps. More GPUs would wait, too: look for a CPU limit that throttles the pod, other work on the node, and work that the engine does on the CPU, such as compiling grammars.",
-		Split: []Evidence{
-			{"Running", promql.Sum(nil, promql.Vector(metrics.RequestsRunning, same(replicaLabels...)...)), Number},
-			{"Waiting for a grammar", above(promql.Sum(nil, promql.Vector(metrics.RequestsWaitingByReason, append(same(replicaLabels...), promql.Eq(metrics.LabelReason, "grammar"))...)), 0), Number},
-			{"Mean time between tokens now", mean(metrics.InterTokenLatency, nil, pageWindow, same(replicaLabels...)...), Duration},
-			{"The day before", meanBefore(metrics.InterTokenLatency, nil, day, hour, same(replicaLabels...)...), Duration},
-		},
-		Dashboard: EngineDashboard,
-	}
 )
 
-func engineAlerts(opt Options) []*Alert {
-	slow := *EngineHostBound
-	slow.Expr = harmful(opt, hostBound(pageWindow))
-	return []*Alert{ModelDown, EngineDown, EngineCrashLoop, ColdStart, &slow}
-}
+var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop}
 
 // engineUp returns 1 where a page answers and 0 where it does not, once per page even if two exporters read it. An
 // engine that loads its model is neither up nor down until it has loaded for longer than patience, nor is one that an

@@ -11,19 +11,6 @@ import (
 // Causes in the GPU. A slow GPU never pages: the objective says whether anybody suffers. Only a GPU that must be
 // taken out of service does.
 var (
-	// GPUThrottledUnderBurn gets its expression from hardwareAlerts: the tier decides where burn rates are recorded.
-	GPUThrottledUnderBurn = &Alert{
-		Name:        "LLMGPUThrottledUnderBurn",
-		Branch:      Hardware,
-		Severity:    slo.Ticket,
-		For:         2 * minute,
-		Keep:        5 * minute,
-		Scope:       []string{metrics.LabelModel, metrics.LabelGPUUUID},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "GPU {{ $labels.gpu_uuid }} of {{ $labels.model_name }} is throttled ({{ $labels.reason }}) while its objective burns",
-		Description: "The clocks were lowered {{ $value | humanizePercentage }} of the time. A throttled GPU looks like a slow model with no cause in its configuration: move the model away, then see to the GPU.",
-		Dashboard:   GPUDashboard,
-	}
 	GPUHardwareThrottle = &Alert{
 		Name:        "LLMGPUHardwareThrottle",
 		Branch:      Hardware,
@@ -32,7 +19,6 @@ var (
 		For:         10 * minute,
 		Keep:        5 * minute,
 		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   []Quiet{{GPUThrottledUnderBurn, []string{metrics.LabelCluster, metrics.LabelGPUUUID, metrics.LabelReason}}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "GPU {{ $labels.gpu_uuid }} is slowed down: {{ $labels.reason }}",
 		Description: "The clocks were lowered {{ $value | humanizePercentage }} of the time. If it is heat, look at fans, airflow, inlet temperature and neighbouring GPUs. Nobody suffers yet, or a burn alert would say so.",
@@ -48,7 +34,6 @@ var (
 		For:         5 * minute,
 		Keep:        5 * minute,
 		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   []Quiet{{GPUThrottledUnderBurn, []string{metrics.LabelCluster, metrics.LabelGPUUUID, metrics.LabelReason}}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Power brake on GPU {{ $labels.gpu_uuid }}",
 		Description: "Something outside the GPU, a power supply or the rack, asked it to slow down. It usually hits all GPUs of a chassis: call facilities, not the model team.",
@@ -61,7 +46,7 @@ var (
 		Expr:        heldBackGPU(),
 		Severity:    slo.Ticket,
 		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   append(underGPU(GPULost, GPUThrottledUnderBurn, GPUHardwareThrottle, GPUPowerBrake), Quiet{EngineStalled, onNode}),
+		DependsOn:   append(underGPU(GPULost, GPUHardwareThrottle, GPUPowerBrake), Quiet{EngineStalled, onNode}),
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "GPU {{ $labels.gpu_uuid }} is busy at {{ $value | humanizePercentage }} of its clock or power limit",
 		Description: "For a quarter of an hour it was never idle, and still it kept idle clocks or drew idle power. Either a clamp from before a reboot, or from the firmware, holds it back, or its kernels compute nothing. Utilisation alone shows neither.",
@@ -240,12 +225,10 @@ var (
 var onNode = []string{metrics.LabelCluster, metrics.LabelInstance}
 
 func hardwareAlerts(opt Options) []*Alert {
-	explained, muted, critical := *GPUThrottledUnderBurn, *ModelOnFailedGPU, *GPUCriticalXID
-	explained.Expr = promql.And(servedBy(throttled(HarmfulReasons, 0.05), metrics.LabelReason),
-		opt.source().burning(RateWindow), promql.On(modelLabels...))
+	muted, critical := *ModelOnFailedGPU, *GPUCriticalXID
 	muted.Expr = onFailedGPU(opt.source().burning(RawWindow))
 	critical.Expr = promql.Or(criticalXIDs(15*minute), stillDown(GPUCriticalXID, xidLabels))
-	return []*Alert{&explained, GPUHardwareThrottle, GPUPowerBrake, GPUHeldBack, GPUUncorrectableECC, GPURowRemapFailure,
+	return []*Alert{GPUHardwareThrottle, GPUPowerBrake, GPUHeldBack, GPUUncorrectableECC, GPURowRemapFailure,
 		GPURowRemapPending, GPUMemoryUnrepairable, GPUSRAMThreshold, &critical, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
 }
 

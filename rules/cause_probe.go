@@ -53,17 +53,6 @@ var (
 		},
 		Dashboard: EngineDashboard,
 	}
-	AnswerChanged = &Alert{
-		Name:        "LLMAnswerChanged",
-		Branch:      Behaviour,
-		Expr:        withNamespace(promql.Equal(promql.Max(placeLabels, promql.Over("max_over_time", promql.Vector(metrics.ProbeAnswerMatches), 15*minute)), promql.Num(0))),
-		Severity:    slo.Info,
-		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ $labels.model_name }} at {{ $labels.server }} answers the same question differently than before",
-		Description: "For a quarter of an hour no answer was the one that this release gave first. Weights, template, kernels or quantisation changed, or the load did: another batch changes the last bits.",
-		Dashboard:   EngineDashboard,
-	}
 	ProbeBroken = &Alert{
 		Name:   "LLMProbeBroken",
 		Branch: Exporter,

@@ -12,7 +12,7 @@ func causeGroups(opt Options) []Group {
 		branch Branch
 		alerts []*Alert
 	}{
-		{Engine, engineAlerts(opt)},
+		{Engine, engineAlerts},
 		{Queueing, queueingAlerts(opt)},
 		{Prefill, prefillAlerts},
 		{Decode, decodeAlerts},

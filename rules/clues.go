@@ -67,7 +67,7 @@ func Clues() []Clue {
 // brokenClues are about what broke or was changed.
 func brokenClues() []Clue {
 	return []Clue{
-		{Branch: Hardware, Name: "gpu_throttled", Runbook: "LLMGPUThrottledUnderBurn", Unit: Share,
+		{Branch: Hardware, Name: "gpu_throttled", Runbook: "BranchThrottledGPU", Unit: Share,
 			Says:  "GPU {gpu_uuid} is slowed down {value} of the time ({reason})",
 			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), throttled(HarmfulReasons, 0.05)), metrics.LabelReason))},
 		{Branch: Hardware, Name: "gpu_xid", Runbook: "LLMGPUCriticalXID", Unit: Count, Says: "GPU {gpu_uuid} reported XID {xid}",
@@ -129,13 +129,13 @@ func requestClues() []Clue {
 		{Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,
 			Says:  "Draft tokens are accepted {value} as often as usual",
 			Query: promql.And(below(against("draft_tokens"), 0.5), above(usual("draft_tokens"), 0.2))},
-		{Branch: Prefill, Name: "prompts_grew", Runbook: "LLMLongPromptShift", Delays: AnyToken, Unit: Count,
+		{Branch: Prefill, Name: "prompts_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Count,
 			Says:  "Prompts are {value} times as long as usual",
 			Query: above(against("prompt_tokens"), 2)},
 		{Branch: Release, Name: "restarted", Runbook: "LLMReleaseRegression", Unit: Share,
 			Says:  "{value} of the engines restarted within the hour, and no more requests come than before",
 			Query: restartedWorse()},
-		{Branch: Engine, Name: "cold_start", Runbook: "LLMColdStart", Unit: Count,
+		{Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Unit: Count,
 			Says:  "{engine} started less than 15 minutes ago, and requests waited",
 			Query: promql.Vector(metrics.RecordedColdStart)},
 		{Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
@@ -149,7 +149,7 @@ func engineClues() []Clue {
 	waiting := promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting))
 	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
 	return []Clue{
-		{Branch: Engine, Name: "host_bound", Runbook: "LLMEngineHostBound", Delays: AnyToken, Unit: Share,
+		{Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
 			Says:  "{engine} uses its GPU only {value} of the time while requests run",
 			Query: one(hostBound(recentWindow))},
 		{Branch: Routing, Name: "slow_replica", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
@@ -161,7 +161,7 @@ func engineClues() []Clue {
 		{Branch: Routing, Name: "rank_queue", Runbook: "LLMReplicaSkew", Delays: FirstToken, Unit: Count,
 			Says:  "{value} requests wait for rank {dp_rank} of {engine} while another rank has none",
 			Query: one(rankQueue(pageWindow))},
-		{Branch: Engine, Name: "steps_slow", Runbook: "LLMEngineHostBound", Delays: AnyToken, Unit: Decimal,
+		{Branch: Engine, Name: "steps_slow", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
 			Says:  "Each token takes {value} times as long as usual, and the engines compute no more tokens",
 			Query: promql.Unless(above(against("token_time"), 1.5), moreWork())},
 		{Branch: Memory, Name: "kv_full", Runbook: "LLMKVPressure", Unit: Share, Says: "The KV cache is {value} full and requests wait for room",
@@ -169,7 +169,7 @@ func engineClues() []Clue {
 		{Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
 			Says:  "The {tier} tier of {engine} takes no more KV cache",
 			Query: one(saturatedTier())},
-		{Branch: Decode, Name: "batch_grew", Runbook: "LLMBatchKnee", Delays: NextToken, Unit: Decimal,
+		{Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
 			Says:  "{value} times as many requests run at once as usual",
 			Query: above(against("running"), 1.5)},
 		{Branch: Queueing, Name: "arrivals_grew", Runbook: "LLMQueueBuildUp", Unit: Decimal, Says: "{value} times as many requests arrive as usual",

@@ -94,7 +94,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 		if title := a.Annotations.Get("summary"); title != "prod/"+model+": 100% of first tokens take longer than 500ms (promise: at most 1%)" {
 			t.Errorf("title %s", title)
 		}
-		if url := a.Annotations.Get("runbook_url"); !strings.Contains(url, "/runbooks/LLMGPUThrottledUnderBurn?model_name=meta-llama%2FLlama+%223%22&namespace=prod&slo=ttft&gpu_uuid=GPU-1") {
+		if url := a.Annotations.Get("runbook_url"); !strings.Contains(url, "/runbooks/BranchThrottledGPU?model_name=meta-llama%2FLlama+%223%22&namespace=prod&slo=ttft&gpu_uuid=GPU-1") {
 			t.Errorf("runbook link %s", url)
 		}
 		if url := a.Annotations.Get("dashboard_url"); !strings.HasSuffix(url, "/d/llm-incident?from=now-1h&to=now&var-namespace=prod&var-model_name=meta-llama%2FLlama+%223%22&var-slo=ttft") {

@@ -204,6 +204,20 @@ func TestSeverities(t *testing.T) {
 	}
 }
 
+// TestFormerAlerts: a former alert is gone, and what tells of the same is there.
+func TestFormerAlerts(t *testing.T) {
+	clues := map[string]bool{}
+	for _, c := range rules.Clues() {
+		clues[c.Name] = true
+	}
+	names := alertNames()
+	for _, f := range rules.FormerAlerts() {
+		if slices.Contains(names, f.Name) || f.Now != "" && !clues[f.Now] && !slices.Contains(names, f.Now) {
+			t.Errorf("%s is now %q", f.Name, f.Now)
+		}
+	}
+}
+
 // The number of rules does not depend on anything but the windows.
 func TestRuleCountIsConstant(t *testing.T) {
 	n := 0

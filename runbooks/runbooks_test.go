@@ -118,15 +118,18 @@ func twice(t *testing.T, query string) (families []string) {
 	return families
 }
 
-// A page that belongs to no alert is reached from a page that does: nobody looks for it in an incident.
+// A page that neither an alert nor a clue leads to is reached from a page that they do: nobody looks for it in an incident.
 func TestPagesAreReached(t *testing.T) {
-	linked := map[string]bool{}
+	linked, led := map[string]bool{}, map[string]bool{}
+	for _, c := range rules.Clues() {
+		led[c.Runbook], linked[c.Runbook] = true, true
+	}
 	for _, name := range runbooks.Names() {
 		page, err := runbooks.Page(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(name, "LLM") {
+		if led[name] || strings.HasPrefix(name, "LLM") {
 			for _, l := range link.FindAllStringSubmatch(string(page), -1) {
 				linked[strings.TrimSuffix(l[1], ".md")] = true
 			}
@@ -134,7 +137,7 @@ func TestPagesAreReached(t *testing.T) {
 	}
 	for _, name := range runbooks.Names() {
 		if !strings.HasPrefix(name, "LLM") && !linked[name] {
-			t.Errorf("runbooks/%s.md: no page of an alert links to it", name)
+			t.Errorf("runbooks/%s.md: no page of an alert or a clue links to it", name)
 		}
 	}
 }
@@ -320,8 +323,7 @@ func TestPlaceholdersAreIntroduced(t *testing.T) {
 // to roll back and to call for help. Shared text stands on procedures, which the pages link to where it applies.
 func TestPagesHaveTheirParts(t *testing.T) {
 	serving := func(a *rules.Alert) bool {
-		return a.Branch != rules.Hardware && a.Branch != rules.Exporter && a.Name != "LLMAnswerChanged" && !strings.HasSuffix(a.Name, "NoGain") || // nobody suffers
-			a.Name == "LLMGPUThrottledUnderBurn"
+		return a.Branch != rules.Hardware && a.Branch != rules.Exporter && !strings.HasSuffix(a.Name, "NoGain") // nobody suffers
 	}
 	hardware := func(a *rules.Alert) bool {
 		return a.Branch == rules.Hardware && a.Severity != slo.Info && a.Name != "LLMGPUPersistenceOff" // a setting
@@ -387,11 +389,11 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 		"Escalate":    {{`a lever did not help`, `## Tell users`, `Since HH:MM`, `## A hardware case`, `nvidia-bug-report`, `llm_gpu_remapped_rows`, `## It is over`}},
 
 		"LLMQueueBuildUp":       {{`\*\*At once\*\*: shed`, `output cap`, `kubectl scale`, `KEDA`, `KServe`, `--max-num-seqs`, `scale on the queue or the burn`}},
-		"LLMLongPromptShift":    {{`\*\*At once\*\*: cap the prompt`, `route long prompts`, `--max-num-batched-tokens`, `--max-num-seqs`, `prefix caching on`, `separate prefill pool, if`, `GDRDMA`}},
+		"BranchLongPrompts":     {{`\*\*At once\*\*: cap the prompt`, `route long prompts`, `--max-num-batched-tokens`, `--max-num-seqs`, `prefix caching on`, `separate prefill pool, if`, `GDRDMA`}},
 		"LLMPrefixHitCollapse":  {{`affinity`, `template or tokenizer`, `turn the cache on`, `--disable-radix-cache`}},
-		"LLMBatchKnee":          {{`cap output`, `add replicas`, `--max-num-seqs`, `speculation on`, `quantise`, `--tensor-parallel-size`, `within the node`, `smaller model`, `separate decode`}},
+		"BranchLargeBatch":      {{`cap output`, `add replicas`, `--max-num-seqs`, `speculation on`, `quantise`, `--tensor-parallel-size`, `within the node`, `smaller model`, `separate decode`}},
+		"BranchFewHits":         {{`tenants`, `affinity`, `\*\*By restart\*\*`, `--no-enable-prefix-caching`}},
 		"LLMSpeculationNoGain":  {{`temperature`, `\*\*By restart\*\*`, `no speculation`, `a draft trained`}},
-		"LLMPrefixCacheNoGain":  {{`tenants`, `affinity`, `\*\*By restart\*\*`, `--no-enable-prefix-caching`}},
 		"LLMKVPressure":         {{`cap output`, `batch limit`, `--max-model-len`, `--kv-cache-dtype fp8`, `not above 0\.95`, `\*\*By deploy\*\*`, `pool for long contexts`}},
 		"LLMPreemptionThrash":   {{`cap output`, `--max-num-seqs`, `\*\*By deploy\*\*`, `--kv-cache-dtype fp8`}},
 		"BranchOutOfMemory":     {{`## Split`, `(?i)weights`, `95th percentile|p95`, `0\.85-0\.90`, `--kv-cache-dtype fp8`}},
@@ -401,13 +403,13 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 		"LLMRunawayGeneration":  {{`\*\*At once\*\*: set a hard output cap`, `stop tokens`}},
 		"BranchWrongOutput":     {{`(?i)metrics`, `tokenizer`, `## Levers`, `put back what changed`}},
 		"LLMReleaseRegression":  {{`fact=~"ttft_p95\|itl_p95\|failed"`, `Roll back first`, `\*\*At once\*\*: if the previous revision`, `rollout undo`, `canary stop by itself`}},
-		"LLMColdStart":          {{`keep one warm replica`, `readiness`, `scale earlier`}},
+		"BranchColdStart":       {{`keep one warm replica`, `readiness`, `scale earlier`}},
 		"LLMKVTransferFailures": {{`## Levers`, `(?i)RDMA`}},
 
-		"LLMGPUThrottledUnderBurn": {{`\*\*At once\*\*`, `\*\*In minutes\*\*`, `\(Escalate\.md\)`}},
-		"LLMGPUUncorrectableECC":   {{`\*\*By restart\*\*`, `reset the GPU`, `\(Escalate\.md\)`}},
-		"LLMGPURowRemapFailure":    {{`\*\*In minutes\*\*`, `kubectl cordon`, `\(Escalate\.md\)`}},
-		"LLMGPUCriticalXID":        {{`\*\*In minutes\*\*`, `kubectl cordon`, `--gpu-reset`, `\(Escalate\.md\)`}},
+		"BranchThrottledGPU":     {{`\*\*At once\*\*`, `\*\*In minutes\*\*`, `\(Escalate\.md\)`}},
+		"LLMGPUUncorrectableECC": {{`\*\*By restart\*\*`, `reset the GPU`, `\(Escalate\.md\)`}},
+		"LLMGPURowRemapFailure":  {{`\*\*In minutes\*\*`, `kubectl cordon`, `\(Escalate\.md\)`}},
+		"LLMGPUCriticalXID":      {{`\*\*In minutes\*\*`, `kubectl cordon`, `--gpu-reset`, `\(Escalate\.md\)`}},
 	} {
 		content, err := runbooks.Page(page)
 		if err != nil {

@@ -303,15 +303,15 @@ func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error)
 	if err != nil {
 		return nil, nil, err
 	}
-	suspect := func(of labels.Labels, clue string, runbook *rules.Alert, says string) Suspect {
-		return Suspect{Branch: rules.Engine, Clue: clue, Runbook: runbook.Name, Says: says, labels: j.place(m, of), harms: true}
+	suspect := func(of labels.Labels, clue, runbook, says string) Suspect {
+		return Suspect{Branch: rules.Engine, Clue: clue, Runbook: runbook, Says: says, labels: j.place(m, of), harms: true}
 	}
 	for _, s := range found {
 		lasts, certain, err := j.since(s.Metric)
 		if err != nil {
 			return nil, nil, err
 		}
-		one := suspect(s.Metric, noProgress, rules.EngineStalled,
+		one := suspect(s.Metric, noProgress, rules.EngineStalled.Name,
 			fmt.Sprintf("%s makes no progress for %s while %s", where(s.Metric), seconds(lasts.Seconds()), inHand(s.F)))
 		one.pages = certain
 		stuck = append(stuck, one)
@@ -329,22 +329,21 @@ func (j *judge) watched(m subject, t traffic) (stuck, back []Suspect, err error)
 		says := fmt.Sprintf("No request got a token for %s while clients gave up %.0f", seconds(j.elapsed.Seconds()), n)
 		switch {
 		case len(moved) == 0:
-			stuck = append(stuck, suspect(labels.EmptyLabels(), noProgress, rules.EngineStalled, says))
+			stuck = append(stuck, suspect(labels.EmptyLabels(), noProgress, rules.EngineStalled.Name, says))
 		case len(generated) == 0:
-			one := suspect(labels.EmptyLabels(), "only_prompts", rules.LongPromptShift, says+", and the engines work on prompts alone")
+			one := suspect(labels.EmptyLabels(), "only_prompts", "BranchLongPrompts", says+", and the engines work on prompts alone")
 			one.Branch = rules.Prefill
 			stuck = append(stuck, one)
 		}
 	}
 	for _, c := range []struct {
-		clue    string
-		runbook *rules.Alert
-		which   promql.Expr
-		says    string
+		clue, runbook string
+		which         promql.Expr
+		says          string
 	}{
-		{"came_back", rules.EngineCrashLoop, cameBack, "%s did not answer in the first reading and does in the second"},
-		{"restarted", rules.EngineCrashLoop, promql.Unless(restarted, cameBack), "%s restarted between the readings"},
-		{"loading", rules.ColdStart, loading, "%s is loading its model"},
+		{"came_back", rules.EngineCrashLoop.Name, cameBack, "%s did not answer in the first reading and does in the second"},
+		{"restarted", rules.EngineCrashLoop.Name, promql.Unless(restarted, cameBack), "%s restarted between the readings"},
+		{"loading", "BranchColdStart", loading, "%s is loading its model"},
 	} {
 		found, err := j.query(promql.And(j.replicas(m), c.which, promql.On(metrics.PageLabels...)))
 		if err != nil {

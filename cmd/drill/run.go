@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,14 +21,12 @@ func list(out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "incident\twakes with\tcause\tstory")
 	for _, in := range incident.All() {
-		page, cause := "-", "-"
+		page := "-"
 		if in.Page != nil {
 			page = in.Page.Name
 		}
-		if in.Cause != nil {
-			cause = in.Cause.Name
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", in.Name, page, cause, in.Story)
+		cause, _ := in.Names()
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", in.Name, page, cmp.Or(cause, "-"), in.Story)
 	}
 	return t.Flush()
 }

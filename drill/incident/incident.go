@@ -38,8 +38,9 @@ type Incident struct {
 	Or *rules.Alert
 	// Within limits how late a page that is not a burn may come. For a burn, theory says when.
 	Within time.Duration
-	// Cause names the alert that must name the cause, in the page or beside it.
+	// Cause names the alert that must name the cause, in the page or beside it; Clue the clue, where no alert does.
 	Cause *rules.Alert
+	Clue  string
 	// Shows holds a regular expression for the numbers on the cause that the first page's split must show: alerts on
 	// causes may come after the page, their evidence must not.
 	Shows string
@@ -70,6 +71,19 @@ type Lever struct {
 
 // defaultHistory is long enough to give the comparisons with the day before some data: they leave out its last hour.
 const defaultHistory = 2 * time.Hour
+
+// Names returns what must name the cause, an alert or a clue, and the branch of it; empty for nothing.
+func (in Incident) Names() (name string, branch rules.Branch) {
+	if in.Cause != nil {
+		return in.Cause.Name, in.Cause.Branch
+	}
+	for _, c := range rules.Clues() {
+		if c.Name == in.Clue {
+			return c.Name, c.Branch
+		}
+	}
+	return in.Clue, ""
+}
 
 // Onset returns the time from the beginning of the history to the incident.
 func (in Incident) Onset() time.Duration { return cmp.Or(in.History, defaultHistory) }

@@ -29,7 +29,7 @@ func Incidents() []Incident {
 			Name: "long-prompts", Story: "a client sends prompts ten times as long",
 			Fleet: chat(), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.PromptTokens *= 10 })},
-			Page:   rules.FastBurn, Cause: rules.LongPromptShift,
+			Page:   rules.FastBurn, Clue: "prompts_grew",
 			Lever: Lever{"Stabilise", []string{"Cap"}, "prompts are cut at the gateway to the length that they had", fault(10*minute, func(w *world.World) { w.Traffic.PromptTokens /= 10 })},
 		},
 		{
@@ -46,13 +46,13 @@ func Incidents() []Incident {
 			Name: "prefill-interference", Story: "prompts three times as long in steps that were made large for throughput",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Profile.Budget = 8192 }), Lasts: 50 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.PromptTokens *= 3 })},
-			Page:   rules.FastBurn, Cause: rules.LongPromptShift,
+			Page:   rules.FastBurn, Clue: "prompts_grew",
 		},
 		{
 			Name: "batch-knee", Story: "a batch limit of 512 on a GPU of little bandwidth meets seven times the demand",
 			Fleet: world.Fleet{Replicas: 4, Runtimes: []metrics.Runtime{metrics.VLLM}, Profile: edge()}, Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.Arrivals *= 7 })},
-			Page:   rules.FastBurn, Cause: rules.BatchKnee,
+			Page:   rules.FastBurn, Clue: "batch_grew",
 		},
 		{
 			Name: "kv-thrash", Story: "outputs six times as long fill a KV cache that was configured small",
@@ -222,7 +222,7 @@ func Incidents() []Incident {
 			Name: "cpu-starved", Story: "a neighbour takes the CPU of one pod: each step waits 60 ms for it, and its GPU idles",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Starved = 60 * time.Millisecond }))},
-			Page:   rules.FastBurn, Cause: rules.EngineHostBound, Shows: `uses its GPU only`,
+			Page:   rules.FastBurn, Clue: "host_bound", Shows: `uses its GPU only`,
 		},
 		{
 			Name: "model-down", Story: "a rollout that never becomes ready",
@@ -260,7 +260,7 @@ func Incidents() []Incident {
 				})),
 				fault(6*minute, every(func(r *world.Replica) { r.Engine.Slow = 1 })),
 			},
-			Page: rules.FastBurn, Cause: rules.ColdStart,
+			Page: rules.FastBurn, Clue: "cold_start",
 		},
 		{
 			Name: "scale-from-zero", Story: "requests for a model without a replica; they are held until one has loaded",
@@ -273,7 +273,7 @@ func Incidents() []Incident {
 					w.Replicas[0].Restart(90 * time.Second)
 				}),
 			},
-			Page: rules.FastBurn, Cause: rules.ColdStart,
+			Page: rules.FastBurn, Clue: "cold_start",
 		},
 		{
 			Name: "bad-replica", Story: "one replica of eight takes eight times as long for each step",
@@ -294,8 +294,8 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, every(func(r *world.Replica) {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980}
 			}))},
-			Page: rules.FastBurn, Cause: rules.GPUThrottledUnderBurn, Shows: `Throttled GPUs`,
-			Lever: Lever{"LLMGPUThrottledUnderBurn", []string{"Levers"}, "all GPUs of the node are throttled, so there is nothing to drain to; the data centre restores the cooling", fault(20*minute, every(func(r *world.Replica) { r.GPU.Throttle = nil }))},
+			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `Throttled GPUs`,
+			Lever: Lever{"BranchThrottledGPU", []string{"Levers"}, "all GPUs of the node are throttled, so there is nothing to drain to; the data centre restores the cooling", fault(20*minute, every(func(r *world.Replica) { r.GPU.Throttle = nil }))},
 		},
 		{
 			Name: "power-brake", Story: "a power supply fails: all GPUs of the node go down to a quarter of their clock",
@@ -303,7 +303,7 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, every(func(r *world.Replica) {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_power_brake_slowdown", Clock: 0.25}
 			}))},
-			Page: rules.FastBurn, Cause: rules.GPUThrottledUnderBurn, Shows: `Throttled GPUs`,
+			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `Throttled GPUs`,
 		},
 		{
 			Name: "xid-79", Story: "a GPU falls off the bus and takes its engine with it",
@@ -385,7 +385,7 @@ func Incidents() []Incident {
 				fault(20*minute, func(w *world.World) { w.ExporterDown = true }),
 				fault(21*minute, func(w *world.World) { w.ExporterDown = false }),
 			},
-			Page: rules.FastBurn, Cause: rules.GPUThrottledUnderBurn,
+			Page: rules.FastBurn, Clue: "gpu_throttled",
 		},
 		{
 			Name: "blocked-probes", Story: "a new network policy lets the exporter read pages, and nothing else",

@@ -64,7 +64,7 @@ func TestBoards(t *testing.T) {
 		"a value that is bad":         panel("Burn rate now", ".stat.bad"),
 		"lines and a limit":           panel("Inter-token latency, p95", "path:not(.limit):not(.across)") + "&&" + panel("Inter-token latency, p95", "path.limit"),
 		"a state":                     panel("Throttling now", `.states rect[fill="#D55E00"]`),
-		"text":                        panel("GPU", `a[href="http://node.example/runbooks/LLMGPUThrottledUnderBurn"]`),
+		"text":                        panel("GPU", `a[href="http://node.example/runbooks/BranchThrottledGPU"]`),
 		"what failed":                 panel("Preemptions", ".failed") + "&&" + panel("Preemptions", ".failed") + `.textContent.includes("invalid regular expression")`,
 		"a neighbour of what failed":  panel("Prefix cache hits", "path:not(.across)"),
 		"why a panel is empty":        panel("Memory bandwidth in use", "p.quiet"),

@@ -26,7 +26,7 @@ func TestNotifications(t *testing.T) {
 		return fires("LLMErrorBudgetFastBurn", "critical", "slo", "ttft", "suspect", suspect)
 	}
 	slow := fires("LLMErrorBudgetSlowBurn", "warning", "slo", "ttft")
-	queue, knee := fires("LLMQueueBuildUp", "warning"), fires("LLMBatchKnee", "info")
+	queue := fires("LLMQueueBuildUp", "warning")
 	am, err := NewAlertmanager(rules.Alerts(Rules()))
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestNotifications(t *testing.T) {
 	for m := range 120 {
 		var now []rulesim.Alert
 		if m < 60 {
-			now = append(now, page([]string{"queueing", "memory"}[min(m/3, 1)]), slow, knee)
+			now = append(now, page([]string{"queueing", "memory"}[min(m/3, 1)]), slow)
 		}
 		if m >= 2 && m < 60 {
 			now = append(now, queue)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
@@ -28,7 +29,7 @@ func WritePublic(out io.Writer, traces []Trace) error {
 		case r.Missed != "":
 			todo = "missed: " + r.Missed
 		case s.Cause != "":
-			todo = fmt.Sprintf("[%s](../runbooks/%s.md) after %s", short(s.Cause), s.Cause, s.CauseAt)
+			todo = fmt.Sprintf("[%s](../runbooks/%s.md) after %s", short(s.Cause), runbook(s.Cause), s.CauseAt)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", s.Incident, noticed, when(s.Sign > 0, s.Sign), when(len(s.ToldOf) > 0, s.Told), short(s.ToldOf...),
 			when(len(s.PagedBy) > 0, s.Delay), yes(s.InPage), todo)
@@ -40,6 +41,16 @@ func WritePublic(out io.Writer, traces []Trace) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// runbook returns the page about an alert or a clue.
+func runbook(cause string) string {
+	for _, c := range rules.Clues() {
+		if c.Name == cause {
+			return c.Runbook
+		}
+	}
+	return cause
 }
 
 // thread matches the name of a repository and the numbers of its threads.

@@ -48,7 +48,7 @@ func TestSameIncidentFromAPage(t *testing.T) {
 	t.Logf("NVML %+v", nvml)
 	t.Logf("page %+v", page)
 	t.Logf("page with the default list %+v", poor)
-	if !slices.Contains(nvml.by, rules.FastBurn.Name) || nvml.cause != rules.GPUThrottledUnderBurn.Name || nvml.verdict == "" {
+	if !slices.Contains(nvml.by, rules.FastBurn.Name) || nvml.cause != "gpu_throttled" || nvml.verdict == "" {
 		t.Fatalf("with NVML: %+v", nvml)
 	}
 	share := regexp.MustCompile(`\d+%`) // of a page that is up to 30 seconds old

@@ -15,6 +15,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -98,18 +99,22 @@ func Of(p *play.Play) Score {
 	if in.Report != nil {
 		s.judgeReport(p, wrong)
 	}
-	if in.Cause != nil {
+	if name, branch := in.Names(); name != "" {
 		if len(pages) > 0 && !regexp.MustCompile(in.Shows).MatchString(s.Split) {
 			wrong("the page does not show %q", in.Shows)
 		}
-		if fired := firing[in.Cause.Name]; fired == nil {
-			wrong("the cause is not named: no %s", in.Cause.Name)
-		} else {
-			s.Cause, s.CauseAt = in.Cause.Name, Span(fired[0])
+		fired := firing[name]
+		if in.Clue != "" {
+			fired = recorded(p, name)
 		}
-		s.InPage = slices.Contains(s.PagedBy, in.Cause.Name) || len(pages) > 0 && leads(pages[0], in.Cause.Branch)
+		if len(fired) == 0 {
+			wrong("the cause is not named: no %s", name)
+		} else {
+			s.Cause, s.CauseAt = name, Span(fired[0])
+		}
+		s.InPage = slices.Contains(s.PagedBy, name) || len(pages) > 0 && leads(pages[0], branch)
 		if len(pages) > 0 && !s.InPage && !instead {
-			wrong("the page does not say to look first at %s", in.Cause.Branch)
+			wrong("the page does not say to look first at %s", branch)
 		}
 	}
 	if in.Quiet && s.Tickets > 0 {
@@ -173,13 +178,25 @@ func (s *Score) judgeReport(p *play.Play, wrong func(string, ...any)) {
 			break
 		}
 	}
-	quiet := p.Incident.Page == nil && p.Incident.Cause == nil
+	named, _ := p.Incident.Names()
+	quiet := p.Incident.Page == nil && named == ""
 	if late := r.Noticed > 0 && s.Told > Span(r.Noticed); !quiet && (s.ToldOf == nil || late) {
 		wrong("nobody was told before people noticed")
 	}
 	if quiet && r.Missed == "" && !p.Incident.Quiet {
 		wrong("nobody is told, and nothing says why")
 	}
+}
+
+// recorded returns when a clue was first recorded after the onset, if ever.
+func recorded(p *play.Play, clue string) []time.Duration {
+	for at := time.Duration(0); at <= p.Incident.Lasts; at += rules.Interval {
+		found, err := p.Prometheus.Query(fmt.Sprintf("%s{%s=%q}", metrics.RecordedSuspect.Name, metrics.LabelClue, clue), p.World.At(p.Onset+at))
+		if err == nil && len(found) > 0 {
+			return []time.Duration{at}
+		}
+	}
+	return nil
 }
 
 // to returns the notifications to a receiver of which some alert fires.

@@ -28,10 +28,11 @@ type Triage struct {
 // that has no cause to name.
 func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 	in, pages := p.Incident, to(p, "llm-critical")
-	if in.Page == nil || in.Cause == nil {
+	name, branch := in.Names()
+	if in.Page == nil || name == "" {
 		return t, false, nil
 	}
-	t = Triage{Incident: in.Name, Seed: p.Seed, Want: in.Cause.Branch}
+	t = Triage{Incident: in.Name, Seed: p.Seed, Want: branch}
 	if len(pages) == 0 {
 		return t, true, nil
 	}

@@ -261,7 +261,7 @@ function drawEngines(page, listed, now, problem) {
     } else if (up === 1) level(c, "", "up");
     else if (l.reason === "loading") {
       level(c, "look", "loads its model");
-      problem("look", "engine loads its model", "LLMColdStart", c, labels);
+      problem("look", "engine loads its model", "BranchColdStart", c, labels);
     } else {
       level(c, "bad", "not read: " + l.reason);
       problem("bad", "engine not read: " + l.reason, "LLMEngineDown", c, labels);

@@ -1,0 +1,22 @@
+package rules
+
+// Former says what took the place of an alert of an earlier release.
+type Former struct {
+	// Name is what the alert was called.
+	Name string
+	// Now names the alert, or the clue, that tells of the same; empty where a board does.
+	Now string
+}
+
+// FormerAlerts lists the alerts that earlier releases had, by name.
+func FormerAlerts() []Former {
+	return []Former{
+		{"LLMAnswerChanged", ""},
+		{"LLMBatchKnee", "batch_grew"},
+		{"LLMColdStart", "cold_start"},
+		{"LLMEngineHostBound", "host_bound"},
+		{"LLMGPUThrottledUnderBurn", "gpu_throttled"},
+		{"LLMLongPromptShift", "prompts_grew"},
+		{"LLMPrefixCacheNoGain", ""},
+	}
+}
