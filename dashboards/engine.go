@@ -31,16 +31,16 @@ func engines() Board {
 func latencyRow(s scope) []Panel {
 	return []Panel{
 		heat("TTFT distribution", seconds, 12, About{
-			"First tokens per second by how long they took.",
+			"First tokens per second by how long they took, at the engine that gave most of them.",
 			"Two bands are two populations: cached and not, short and long prompts, a good and a bad replica.",
 			"Two bands: split by replica on the incident dashboard."},
-			s.perModel(promql.Sum([]string{"le"}, s.of(metrics.RecordedTimeToFirstToken)), s.buckets(nil, metrics.TimeToFirstToken))).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+			s.distribution(metrics.RecordedTimeToFirstToken, metrics.TimeToFirstToken)).runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 			movesIn("traffic-burst", "prefix-collapse"),
 		heat("ITL distribution", seconds, 12, About{
-			"Gaps between tokens per second by length.",
+			"Gaps between tokens per second by length, at the engine with most of them.",
 			"A second band far above the first is prefill that interrupts decode, or preemption.",
 			"A widening band is a growing batch."},
-			s.perModel(promql.Sum([]string{"le"}, s.of(metrics.RecordedInterTokenLatency)), s.buckets(nil, metrics.InterTokenLatency))).runbook("BranchLargeBatch").next(rules.IncidentDashboard).
+			s.distribution(metrics.RecordedInterTokenLatency, metrics.InterTokenLatency)).runbook("BranchLargeBatch").next(rules.IncidentDashboard).
 			movesIn("bad-release", "thermal-throttle"),
 		lines("Time to first token", seconds, 8, About{
 			"Quantiles of TTFT per model, and the limits of the objectives on it.",

@@ -331,3 +331,53 @@ func TestChosenNodesAreReadFromReplicas(t *testing.T) {
 		}
 	}
 }
+
+// TestQuantilesOfTwoEngines: the bounds of two engines differ. Each gap between tokens of both takes 22 ms, and every panel
+// with a quantile says so, within a bucket.
+func TestQuantilesOfTwoEngines(t *testing.T) {
+	file, err := rules.Encode(rules.NewFile(bareGroups(), rules.Style{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := rulesim.New(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	bounds := map[string][]string{"vllm": {"0.01", "0.025", "0.05", "10", "+Inf"}, "tgi": {"0.0194", "0.0292", "0.0437", "120", "+Inf"}}
+	end := rulesim.Epoch.Add(20 * time.Minute)
+	if err := sim.Run(rulesim.Epoch, end, time.Minute, func(at time.Time, emit rulesim.Emit) {
+		n := at.Sub(rulesim.Epoch).Seconds()
+		for runtime, bounds := range bounds {
+			l := labels.FromStrings(metrics.LabelRuntime, runtime, metrics.LabelNamespace, "prod", metrics.LabelModel, "m", metrics.LabelPod, runtime, metrics.LabelServer, "s", "instance", "n", "job", rules.DefaultJob)
+			emit(with(l, metrics.EngineInfo.Name, metrics.LabelVersion, runtime), 1)
+			emit(with(l, metrics.InterTokenLatency.Name+"_count"), n)
+			emit(with(l, metrics.InterTokenLatency.Name+"_sum"), 0.022*n)
+			for i, b := range bounds {
+				emit(with(l, metrics.InterTokenLatency.Name+"_bucket", "le", b), n*metrics.Bool(i > 0))
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	for _, b := range boards(t) {
+		b.each(func(p panel, q target) {
+			if !strings.Contains(q.Expr, "histogram_quantile") || !strings.Contains(q.Expr, "inter_token_latency") {
+				return
+			}
+			found, err := sim.Query(b.substitute(t, q.Expr), end.Add(-time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range found {
+				if told++; s.F < 0.01 || s.F > 0.05 {
+					t.Errorf("%s: %s: %s is %g s", b.Title, p.Title, s.Metric, s.F)
+				}
+			}
+		})
+	}
+	if told < 5 {
+		t.Errorf("%d values are told", told)
+	}
+}

@@ -81,14 +81,28 @@ func (s scope) rate(by []string, f *metrics.Family, more ...*promql.Matcher) pro
 	return promql.Sum(by, promql.Rate(s.of(f, more...), rateInterval))
 }
 
-// buckets returns the rate of each bucket of a histogram.
-func (s scope) buckets(by []string, h *metrics.Family) promql.Expr {
-	return promql.Sum(slices.Concat([]string{"le"}, by), promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval))
+// quantile returns a quantile of a histogram. It never averages quantiles: it sums the buckets of each engine first. The
+// bounds of two engines differ, so that a sum over both means nothing: the worse one is told.
+func (s scope) quantile(q float64, by []string, h *metrics.Family) promql.Expr {
+	return worstOf(q, by, promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval))
 }
 
-// quantile returns a quantile of a histogram. It never averages quantiles: it sums the buckets first.
-func (s scope) quantile(q float64, by []string, h *metrics.Family) promql.Expr {
-	return promql.Call("histogram_quantile", promql.Num(q), s.buckets(by, h))
+func worstOf(q float64, by []string, buckets promql.Expr) promql.Expr {
+	return promql.Max(by, promql.Call("histogram_quantile", promql.Num(q), promql.Sum(slices.Concat([]string{"le", metrics.LabelRuntime}, by), buckets)))
+}
+
+// distribution returns the rate of each bucket of a histogram, of the engine that observed most.
+func distribution(buckets func(more ...*promql.Matcher) promql.Expr) promql.Expr {
+	most := promql.TopK(1, nil, promql.Sum([]string{metrics.LabelRuntime}, buckets(promql.Eq("le", "+Inf"))))
+	return promql.Sum([]string{"le"}, promql.And(buckets(), most, promql.On(metrics.LabelRuntime)))
+}
+
+// distribution returns what is recorded of a histogram's buckets per model, or what replicas report.
+func (s scope) distribution(recorded, h *metrics.Family) promql.Expr {
+	return s.perModel(distribution(func(more ...*promql.Matcher) promql.Expr { return s.of(recorded, more...) }),
+		distribution(func(more ...*promql.Matcher) promql.Expr {
+			return promql.Rate(promql.BucketsOf(h, s.where(h, more...)...), rateInterval)
+		}))
 }
 
 // quantiles returns the three quantiles that a person compares, of a histogram whose buckets are recorded.
@@ -131,5 +145,5 @@ func (s scope) perModel(recorded, exported promql.Expr) promql.Expr {
 // recordedQuantile returns a quantile per model from recorded buckets: for weeks, and for questions about models
 // rather than replicas.
 func (s scope) recordedQuantile(q float64, buckets *metrics.Family) promql.Expr {
-	return promql.Call("histogram_quantile", promql.Num(q), promql.Sum(by(models, "le"), s.of(buckets)))
+	return worstOf(q, models, s.of(buckets))
 }

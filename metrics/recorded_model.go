@@ -6,11 +6,11 @@ var (
 	perModel = with(LabelCluster, LabelNamespace, LabelModel)
 
 	RecordedTimeToFirstToken = recorded(Sum, "model:llm_engine_time_to_first_token_seconds_bucket:rate5m",
-		"First tokens per second within le.", perModel, with("le"))
+		"First tokens per second within le, by engine: the bounds of two engines differ.", perModel, with("le", LabelRuntime))
 	RecordedInterTokenLatency = recorded(Sum, "model:llm_engine_inter_token_latency_seconds_bucket:rate5m",
-		"Gaps between tokens per second within le.", perModel, with("le"))
+		"Gaps between tokens per second within le, by engine: the bounds of two engines differ.", perModel, with("le", LabelRuntime))
 	RecordedRequestDuration = recorded(Sum, "model:llm_engine_request_duration_seconds_bucket:rate5m",
-		"Requests finished per second within le.", perModel, with("le"))
+		"Requests finished per second within le, by engine: the bounds of two engines differ.", perModel, with("le", LabelRuntime))
 	RecordedPromptTokens = recorded(Sum, "model:llm_engine_prompt_tokens:rate5m",
 		"Prompt tokens per second.", perModel)
 	RecordedGenerationTokens = recorded(Sum, "model:llm_engine_generation_tokens:rate5m",

@@ -86,7 +86,8 @@ func perVersion(counter promql.Expr, more ...string) promql.Expr {
 
 // p95ByVersion returns the 95th percentile of a histogram per version; absent where nothing was observed.
 func p95ByVersion(h *metrics.Family) promql.Expr {
-	return promql.Ge(promql.Call("histogram_quantile", promql.Num(0.95), perVersion(promql.BucketsOf(h), "le")), promql.Num(0))
+	perEngine := promql.Call("histogram_quantile", promql.Num(0.95), perVersion(promql.BucketsOf(h), "le", metrics.LabelRuntime)) // whose bounds differ
+	return promql.Ge(promql.Max(append([]string{metrics.LabelVersion}, modelLabels...), perEngine), promql.Num(0))
 }
 
 // failedByVersion returns the share of requests per version that the server failed or refused.

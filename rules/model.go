@@ -12,7 +12,7 @@ func modelGroup() Group {
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }
 	rate := func(f *metrics.Family) promql.Expr {
 		return ofWorkers(func(role *promql.Matcher) promql.Expr {
-			return promql.Sum(append([]string{"le"}, modelLabels...), promql.Rate(promql.BucketsOf(f, role), RateWindow.Std()))
+			return promql.Sum(append([]string{"le", metrics.LabelRuntime}, modelLabels...), promql.Rate(promql.BucketsOf(f, role), RateWindow.Std()))
 		})
 	}
 	counted := func(f *metrics.Family, more ...string) promql.Expr {
