@@ -177,8 +177,9 @@ func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, hei
 const mostLines = 20
 
 // drawn returns the expression of query i, of the panel's queries and limits: of many lines those that reach the largest
-// values within the range, or the smallest where low values are bad. They are chosen once, at a hundred moments: chosen at
-// each point, every point could add another line. Limits are few.
+// values within the range, or the smallest where low values are bad. They are chosen once, at a hundred moments and the last
+// one, where series stand that are younger than the time between two of them: chosen at each point, every point could add
+// another line. Limits are few.
 func (p Panel) drawn(i int) promql.Expr {
 	if i >= len(p.Queries) {
 		return p.Limits[i-len(p.Queries)].Expr
@@ -188,9 +189,9 @@ func (p Panel) drawn(i int) promql.Expr {
 	case p.Kind != Lines:
 		return e
 	case p.lowIsBad():
-		return promql.And(e, promql.BottomK(mostLines/len(p.Queries), nil, inSteps(hundredth, "min_over_time", e)))
+		return promql.And(e, promql.BottomK(mostLines/len(p.Queries), nil, inMoments("min_over_time", e)))
 	}
-	return promql.And(e, promql.TopK(mostLines/len(p.Queries), nil, inSteps(hundredth, "max_over_time", e)))
+	return promql.And(e, promql.TopK(mostLines/len(p.Queries), nil, inMoments("max_over_time", e)))
 }
 
 // describe returns what a person reads behind the panel's (i).
@@ -216,9 +217,9 @@ func (p Panel) omits() string {
 	case p.Kind != Lines:
 		return ""
 	case len(p.Queries) == 1:
-		return fmt.Sprintf(" Only the %d lines that reach %s in the range are drawn: filter to see the rest.", mostLines, which)
+		return fmt.Sprintf(" Only the %d lines that reach %s at a hundred moments of the range are drawn: filter to see the rest.", mostLines, which)
 	}
-	return fmt.Sprintf(" Of each kind, only the %d lines that reach %s in the range are drawn: filter to see the rest.", mostLines/len(p.Queries), which)
+	return fmt.Sprintf(" Of each kind, only the %d lines that reach %s at a hundred moments of the range are drawn: filter to see the rest.", mostLines/len(p.Queries), which)
 }
 
 // lowIsBad reports whether the lowest values are the bad ones.

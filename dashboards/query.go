@@ -25,7 +25,7 @@ const (
 
 // forGrafana writes an expression as Grafana expects it.
 func forGrafana(e promql.Expr) string {
-	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:7s901ms]", "[$__range:$__interval]", "[7s907ms:7s883ms]", "[$__range:${__range_s}0ms]", "offset 7s901ms", "offset $__interval", "7919.0625", "$price").Replace(e.String())
+	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:7s901ms]", "[$__range:$__interval]", "[7s907ms:7s883ms]", "[$__range:${__range_s}0ms]", "[7s901ms:7s901ms]", "[$__interval:$__interval]", "offset 7s901ms", "offset $__interval", "7919.0625", "$price").Replace(e.String())
 }
 
 // View is what a reader without Grafana looks at, in place of Grafana's own variables.
@@ -83,14 +83,16 @@ func (s scope) inPeriod(e promql.Expr) promql.Expr {
 
 // inRange folds an expression over the range that the reader looks at, in the steps in which it is drawn.
 func inRange(function string, e promql.Expr) promql.Expr {
-	return inSteps(drawnStep, function, e)
+	return folded(function, e, wholeRange, drawnStep)
 }
 
-// inSteps does so in steps of another length.
-func inSteps(step time.Duration, function string, e promql.Expr) promql.Expr {
-	whole := subquery(e)
-	whole.Step, whole.StartOrEnd = step, parser.END
-	return promql.Call(function, whole)
+// inMoments folds an expression over a hundred moments of the range or, where a series has none of them, the last one.
+func inMoments(function string, e promql.Expr) promql.Expr {
+	return promql.Or(folded(function, e, wholeRange, hundredth), folded("last_over_time", e, drawnStep, drawnStep))
+}
+
+func folded(function string, e promql.Expr, window, step time.Duration) promql.Expr {
+	return promql.Call(function, &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: window, Step: step, StartOrEnd: parser.END})
 }
 
 // subquery returns an expression at the steps of a range that is as long as the reader's and ends at each point.

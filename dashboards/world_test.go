@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
@@ -280,4 +282,46 @@ func undrilledFamilies(t *testing.T) map[*metrics.Family]bool {
 		})
 	}
 	return r.families
+}
+
+// TestYoungSeriesAreDrawn: however long the range, what is there at its end is drawn, up to the number of lines that a panel has.
+func TestYoungSeriesAreDrawn(t *testing.T) {
+	t.Parallel()
+	sim := world{emits: undrilledFamilies(t)}.run(t)
+	end, gated := rulesim.Epoch.Add(worldEnd-time.Minute), 0
+	count := func(query string) int {
+		found, err := sim.Query(query, end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	for _, b := range boards(t) {
+		b.each(func(p panel, q target) {
+			for _, window := range []time.Duration{time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour} {
+				query := b.substituteOver(t, q.Expr, window, window/1000)
+				e, err := promql.Parser.ParseExpr(query)
+				if err != nil {
+					t.Fatal(err)
+				}
+				and, ok := e.(*parser.BinaryExpr)
+				if !ok || and.Op != parser.LAND {
+					continue
+				}
+				if chosen, ok := and.RHS.(*parser.AggregateExpr); !ok || chosen.Op != parser.TOPK && chosen.Op != parser.BOTTOMK {
+					continue
+				}
+				all, drawn := count(and.LHS.String()), count(query)
+				if all > 0 {
+					gated++
+				}
+				if drawn < min(all, 20/len(p.Targets)) {
+					t.Errorf("%s: %s draws %d of %d lines in %s", b.Title, p.Title, drawn, all, window)
+				}
+			}
+		})
+	}
+	if gated < 30 {
+		t.Errorf("%d queries", gated)
+	}
 }

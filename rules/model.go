@@ -92,10 +92,10 @@ func deployed() promql.Expr {
 		promql.Max(modelLabels, before(metrics.EngineInfo)), promql.On(modelLabels...))
 }
 
-// started returns each engine whose start time has changed. An engine shows its start time only once it is loaded, so
-// the age of that time says nothing.
+// started returns each engine whose start time has changed, or is new and within the hour: an engine shows its start time only
+// once it is loaded, and one that is read for the first time may have run for days.
 func started() promql.Expr {
 	now := promql.Max(pageLabels, promql.Vector(metrics.EngineStartTime))
 	changed := promql.Unless(now, promql.Equal(now, promql.Max(pageLabels, before(metrics.EngineStartTime))))
-	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), changed, promql.On(pageLabels...))
+	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), promql.And(changed, younger(hour), promql.On(pageLabels...)), promql.On(pageLabels...))
 }

@@ -3,6 +3,7 @@ package rules_test
 import (
 	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,42 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
+
+// TestStarted: an engine that is read for the first time and has run for days did not start now. One that loaded for half
+// an hour did, and one that started again.
+func TestStarted(t *testing.T) {
+	sim := newSim(t, group(t, rules.Options{}, "llm-model"))
+	starts := map[string]time.Duration{"old": -48 * time.Hour, "loaded": 10 * time.Minute, "again": -48 * time.Hour}
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(50*time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
+		at := now.Sub(rulesim.Epoch)
+		for pod, start := range starts {
+			if pod == "again" && at >= 40*time.Minute {
+				start = 39 * time.Minute
+			}
+			if pod != "again" && at < 40*time.Minute {
+				continue
+			}
+			place := []string{"instance", "n", metrics.LabelNamespace, "prod", metrics.LabelPod, pod, metrics.LabelServer, pod}
+			emit(labels.FromStrings(append(place, model.MetricNameLabel, metrics.EngineInfo.Name, metrics.LabelModel, "m")...), 1)
+			emit(labels.FromStrings(append(place, model.MetricNameLabel, metrics.EngineStartTime.Name)...), float64(rulesim.Epoch.Add(start).Unix()))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[time.Duration][]string{2 * time.Minute: nil, 42 * time.Minute: {"again", "loaded"}} {
+		found, err := sim.Query(metrics.RecordedStarted.Name, rulesim.Epoch.Add(at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range found {
+			got = append(got, s.Metric.Get(metrics.LabelPod))
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("after %s %v started, want %v", at, got, want)
+		}
+	}
+}
 
 // What GPUs suffer is recorded for the models that run on them: across nodes, on shared GPUs and MIG
 // instances, and for an hour after an engine is gone.
