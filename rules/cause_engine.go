@@ -14,9 +14,9 @@ var (
 		Name:   "LLMModelDown",
 		Branch: Engine,
 		Expr: promql.Or(
-			promql.Unless(promql.Equal(promql.Max(modelLabels, promql.Unless(knownEngines(promql.Vector(metrics.RecordedUp)), unasked())), promql.Num(0)),
+			promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)),
 				answered2m(promql.And(promql.Vector(metrics.RecordedServed), promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...)))),
-			promql.Vector(metrics.RecordedVanished)),
+			flaps(), promql.Vector(metrics.RecordedVanished)),
 		Severity: slo.Page,
 		For:      2 * minute,
 		Scope:    []string{metrics.LabelModel},
@@ -27,6 +27,7 @@ var (
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Replaces: true,
 		Summary: "{{ if lt $value 0.0 }}Nobody reads {{ $labels.model_name }} any more: its exporter on {{ $labels.instance }} is gone" +
+			"{{ else if and (gt $value 0.0) (lt $value 1.0) }}No engine served {{ $labels.model_name }} for {{ $value | humanizePercentage }} of the last half hour: it restarts again and again" +
 			"{{ else }}No engine serves {{ $labels.model_name }}{{ if gt $value 0.0 }}: none is left{{ end }}{{ end }}",
 		Description: "{{ if lt $value 0.0 }}Whether its engines serve is not known: the exporter died, or its node did. Send the model a request. " +
 			"If it answers, restart the exporter; if it does not, look at the node." +
@@ -126,6 +127,13 @@ func notUp() promql.Expr { return promql.Equal(promql.Vector(metrics.RecordedUp)
 // not report its model.
 func knownEngines(perPage promql.Expr) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedServed), perPage, promql.On(pageLabels...).ManyToOne())
+}
+
+// flaps returns the share of half an hour in which no engine of a model answered, where that is more than a tenth and engines
+// restart again and again: each time it is down too short for a page, and counts nothing.
+func flaps() promql.Expr {
+	return promql.And(above(promql.Sub(promql.Num(1), promql.Over("avg_over_time", promql.Vector(metrics.RecordedModelUp), 30*minute)), 0.1),
+		knownEngines(promql.Vector(metrics.RecordedRestarts)), promql.On(modelLabels...))
 }
 
 // restarts counts the restarts of each page's process, from four within six hours or three within one: memory that leaks

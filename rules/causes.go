@@ -30,7 +30,9 @@ func causeGroups(opt Options) []Group {
 		case Release:
 			g.Records = []Record{{Name: metrics.RecordedOldestStart, Expr: oldestStart()}}
 		case Engine:
-			g.Records = []Record{{Name: metrics.RecordedUp, Expr: engineUp()}, {Name: metrics.RecordedRestarts, Expr: restarts()}, {Name: metrics.RecordedServed, Expr: served()}, {Name: metrics.RecordedGateway, Expr: gateways()}, {Name: metrics.RecordedMissed, Expr: missed()},
+			g.Records = []Record{{Name: metrics.RecordedUp, Expr: engineUp()}, {Name: metrics.RecordedRestarts, Expr: restarts()}, {Name: metrics.RecordedServed, Expr: served()},
+				{Name: metrics.RecordedModelUp, Expr: promql.Max(modelLabels, promql.Unless(knownEngines(promql.Vector(metrics.RecordedUp)), unasked()))},
+				{Name: metrics.RecordedGateway, Expr: gateways()}, {Name: metrics.RecordedMissed, Expr: missed()},
 				{Name: metrics.RecordedNodeUp, Expr: promql.Max([]string{metrics.LabelCluster, "node"}, byNode(promql.Vector(metrics.Up, promql.NotRe("job", opt.Job))))},
 				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)}, {Name: metrics.RecordedVanished, Expr: vanished()}}
 		}

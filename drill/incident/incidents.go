@@ -251,6 +251,11 @@ func Incidents() []Incident {
 			Cause: rules.EngineCrashLoop,
 		},
 		{
+			Name: "only-replica-crashes", Story: "the only engine of a model dies every five minutes and takes 75 s to load: each time too short for an outage",
+			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Profile.Arrivals = 1, f.Profile.Arrivals/4 }), Lasts: 50 * minute, Faults: crashes(0, 5*minute, 75*time.Second, 10),
+			Page: rules.ModelDown, Within: 20 * minute, Cause: rules.ModelDown,
+		},
+		{
 			Name: "cold-start", Story: "all replicas start anew, and are six times as slow until their kernels are compiled",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{
