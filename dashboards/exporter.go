@@ -37,7 +37,7 @@ func exporter() Board {
 					"Without it nothing is known about the node's GPUs.",
 					"Look at the driver, or at that page, before the exporter."},
 					good("down"), onNode(promql.Or(promql.Max(by(nodes, metrics.LabelReason), s.of(metrics.GPUNVMLUp)), promql.Max(by(nodes, metrics.LabelReason), s.of(metrics.GPUSourceUp))), "{{reason}}")).
-					empty("No node with GPUs.").runbook("LLMGPUDriverDown").next(rules.GPUDashboard).
+					empty("No node with GPUs.").runbook("LLMGPUUnread").next(rules.GPUDashboard).
 					notDrilled(noGPU),
 				timeline("Discovery", 12, About{
 					"Whether each source of engines answers, and why not.",
@@ -126,33 +126,33 @@ func exporter() Board {
 					"GPUs for which a driver call hangs.",
 					"Their series are withheld: old numbers would lie.",
 					"Stuck for minutes: the driver is wedged; drain the node."},
-					bad("stuck"), stateOfGPU(promql.Max(gpus, s.of(metrics.GPUCollectStuck)), "")).empty("No GPUs here.").runbook("LLMGPULost").next(rules.GPUDashboard).
+					bad("stuck"), stateOfGPU(promql.Max(gpus, s.of(metrics.GPUCollectStuck)), "")).empty("No GPUs here.").runbook("LLMGPUFailed").next(rules.GPUDashboard).
 					notDrilled(noGPU),
 				lines("Age of GPU values", seconds, 8, About{
 					"Age of the last values of each GPU.",
 					"It grows while a GPU is stuck.",
 					"Above a minute: what panels show of this GPU is out of date."},
-					onePerGPU(promql.Max(gpus, s.of(metrics.GPUSnapshotAge)), "")).bad(30, 60).empty("No GPUs here.").runbook("LLMGPULost").next(rules.GPUDashboard).
+					onePerGPU(promql.Max(gpus, s.of(metrics.GPUSnapshotAge)), "")).bad(30, 60).empty("No GPUs here.").runbook("LLMGPUFailed").next(rules.GPUDashboard).
 					notDrilled(noGPU),
 				lines("Time to read a GPU", seconds, 8, About{
 					"Time of the last finished cycle of each GPU.",
 					"A failing GPU answers slowly before it stops.",
 					"One slower than its neighbours: look at its XIDs."},
-					onePerGPU(promql.Max(gpus, s.of(metrics.GPUCollectDuration)), "")).bad(1, 5).empty("No GPUs here.").runbook("LLMGPULost").next(rules.GPUDashboard).
+					onePerGPU(promql.Max(gpus, s.of(metrics.GPUCollectDuration)), "")).bad(1, 5).empty("No GPUs here.").runbook("LLMGPUFailed").next(rules.GPUDashboard).
 					notDrilled(noGPU),
 				lines("GPUs expected and visible", number, 8, About{
 					"GPUs that the PCI bus has, and GPUs that the driver counts.",
 					"A difference is a GPU that nobody else misses.",
 					"Different: restart the machine, then look at power and slot."},
 					onNode(promql.Max(nodes, s.of(metrics.GPUExpected)), "on the bus"), onNode(promql.Max(nodes, s.of(metrics.GPUVisible)), "visible")).
-					runbook("LLMGPUMissing").next(rules.GPUDashboard).
+					runbook("LLMGPUUnread").next(rules.GPUDashboard).
 					notDrilled(stays),
 				timeline("XID sources", 8, About{
 					"Whether driver errors are read from NVML and from the kernel log.",
 					"Without both, some XIDs are never seen.",
 					"Down: the reason names the permission that is missing."},
 					good("down"), onNode(promql.Max(by(nodes, metrics.LabelSource, metrics.LabelReason), s.of(metrics.GPUXIDSourceUp)), "{{source}} {{reason}}")).
-					runbook("LLMGPUCriticalXID").next(rules.GPUDashboard).
+					runbook("LLMGPUFailed").next(rules.GPUDashboard).
 					notDrilled(noGPU),
 				listing("What GPUs do not offer", 8, About{
 					"Features that driver, board or permissions do not offer, and the driver's word for why.",
@@ -160,7 +160,7 @@ func exporter() Board {
 					"NO_PERMISSION: give the exporter what its manual lists."},
 					Query{promql.CountBy([]string{metrics.LabelFeature, metrics.LabelReason}, promql.Equal(s.of(metrics.GPUFeatureSupported), promql.Num(0))), ""}).
 					columns(Column{metrics.LabelFeature, "feature", 0, "", nil}, Column{metrics.LabelReason, "reason", 0, "", nil}, Column{"Value", "GPUs", 60, "", nil}).
-					empty("Every feature is offered.").runbook("LLMGPUDriverDown").next(rules.GPUDashboard).
+					empty("Every feature is offered.").runbook("LLMGPUUnread").next(rules.GPUDashboard).
 					notDrilled(noGPU),
 			}},
 			{Title: "Configuration", Collapsed: true, Panels: []Panel{

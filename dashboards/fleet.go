@@ -28,7 +28,7 @@ func fleet() Board {
 					"GPUs counted once for each model they run.",
 					"What the fleet costs.",
 					"Fell: nodes or GPUs went away."},
-					Query{promql.Sum(all, gpuCount), ""}).size(6, 5).empty("No GPU is known to serve a model.").runbook("LLMGPUMissing").next(rules.GPUDashboard).
+					Query{promql.Sum(all, gpuCount), ""}).size(6, 5).empty("No GPU is known to serve a model.").runbook("LLMGPUUnread").next(rules.GPUDashboard).
 					notDrilled(stays).steady(),
 				single("Requests waiting", number, About{
 					"Requests in the queues of all models.",

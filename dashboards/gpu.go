@@ -43,32 +43,32 @@ func healthRow(s scope) []Panel {
 			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
 			"Throttling shows as slow models, not as errors.",
 			"A red hw_ reason: look at temperature and power below."},
-			bad("active"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUClockEventActive)), "{{reason}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
+			bad("active"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUClockEventActive)), "{{reason}}")).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("thermal-throttle"),
 		timeline("GPU answers", 12, About{
 			"Whether each GPU answered the driver, and why not.",
 			"A GPU that stops answering has fallen off the bus, or the driver is wedged.",
 			"Down: drain the node."},
-			good("lost"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUUp)), "{{reason}}")).runbook("LLMGPULost").next(rules.ExporterDashboard).
+			good("lost"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUUp)), "{{reason}}")).runbook("LLMGPUFailed").next(rules.ExporterDashboard).
 			movesIn("xid-79"),
 		timeline("Missing GPUs", 8, About{
 			"GPUs that the PCI bus has or had and that NVML does not show, by their place on the bus.",
 			"The driver no longer counts them, so no other panel shows them.",
 			"Missing: drain the node and restart it, then look at power and slot."},
 			bad("missing"), Query{promql.Max(by(nodes, metrics.LabelPCIBusID), s.of(metrics.GPUMissing)), nodeLegend + " {{pci_bus_id}}"}).
-			runbook("LLMGPUMissing").next(rules.ExporterDashboard).
+			runbook("LLMGPUUnread").next(rules.ExporterDashboard).
 			notDrilled(noGPU),
 		lines("XIDs per hour", number, 8, About{
 			"Driver errors of the last hour by number.",
 			"13, 31, 43 and 45 come from the application; most others from the hardware.",
 			"The table below says what each asks for."},
-			onePerGPU(recent, "XID {{xid}}")).bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard).
+			onePerGPU(recent, "XID {{xid}}")).bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			movesIn("xid-79"),
 		lines("Recovery action asked for", none, 8, About{
 			"What the driver asks for to bring a GPU back: 0 nothing, 1 reset the GPU, 2 reboot the node, 3 drain, 4 drain and reset, 6 reset the bus, 7 restart the system.",
 			"It is the driver's own verdict.",
 			"Above 0: drain first, then do what it says."},
-			onePerGPU(s.perGPU(metrics.GPURecoveryAction), "")).bad(1, 2).runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard).
+			onePerGPU(s.perGPU(metrics.GPURecoveryAction), "")).bad(1, 2).runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			movesIn("repair-pending"),
 		listing("What the XIDs mean", 24, About{
 			"The XIDs seen on these GPUs since the exporter started, with their meaning and what to do.",
@@ -78,7 +78,7 @@ func healthRow(s scope) []Panel {
 				promql.TopK(1, []string{metrics.LabelXID}, promql.Max([]string{metrics.LabelXID, metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction}, s.of(metrics.GPUXIDInfo))),
 				promql.On(metrics.LabelXID).ManyToOne(metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction)), ""}).
 			columns(Column{metrics.LabelXID, "XID", 60, "", nil}, Column{"Value", "times", 70, "", nil}, Column{metrics.LabelSeverity, "severity", 90, "", nil}, Column{metrics.LabelMeaning, "meaning", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
-			size(24, 6).empty("No XID was seen.").runbook("LLMGPUCriticalXID").next(rules.IncidentDashboard).
+			size(24, 6).empty("No XID was seen.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			movesIn("xid-79"),
 	}
 }
@@ -136,40 +136,40 @@ func powerRow(s scope) []Panel {
 			"Temperature of the chip and of its memory.",
 			"On most boards memory gets too hot before the chip does.",
 			"One GPU hotter than its neighbours: airflow or paste. All: the room."},
-			onePerGPU(promql.Max(by(gpus, metrics.LabelSensor), s.of(metrics.GPUTemperature)), "{{sensor}}")).bad(80, 90).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
+			onePerGPU(promql.Max(by(gpus, metrics.LabelSensor), s.of(metrics.GPUTemperature)), "{{sensor}}")).bad(80, 90).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("crash-loop", "thermal-throttle"),
 		lines("Degrees left", celsius, 8, About{
 			"Degrees until each limit acts: slowdown, shutdown, memory and chip maximum.",
 			"Limits differ between boards; the margin is comparable.",
 			"Below 5: it will throttle next. Move load away."},
-			onePerGPU(promql.Min(by(gpus, metrics.LabelLimit), s.of(metrics.GPUTemperatureMargin)), "{{limit}}")).low(2, 5).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
+			onePerGPU(promql.Min(by(gpus, metrics.LabelLimit), s.of(metrics.GPUTemperatureMargin)), "{{limit}}")).low(2, 5).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("thermal-throttle"),
 		lines("Power against limit", share, 8, About{
 			"Power drawn as a share of the limit in force.",
 			"At 1 the software cap lowers clocks: normal under prefill, expensive under decode.",
 			"At 1 all the time: raise the limit, or accept the clocks."},
 			onePerGPU(promql.Div(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), s.perGPU(metrics.GPUPowerLimit, promql.Eq(metrics.LabelKind, "enforced"))), "")).
-			bad(0.95, 1).max(1.1).runbook("LLMGPUPowerBrake").next(rules.IncidentDashboard).
+			bad(0.95, 1).max(1.1).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("Power", watts, 8, About{
 			"Power drawn now, and the mean from the energy counter.",
 			"The mean is what the bill and the rack see.",
 			"Far apart: load comes in bursts."},
 			onePerGPU(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), "now"), onePerGPU(s.gpuRate(metrics.GPUEnergy), "mean")).
-			runbook("LLMGPUPowerBrake").next(rules.IncidentDashboard).
+			runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("Clocks", hertz, 8, About{
 			"Current clock of each domain.",
 			"Prefill follows the SM clock, decode the memory clock.",
 			"Below its neighbours under the same load: throttled."},
-			onePerGPU(promql.Max(by(gpus, metrics.LabelDomain), s.of(metrics.GPUClock)), "{{domain}}")).runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
+			onePerGPU(promql.Max(by(gpus, metrics.LabelDomain), s.of(metrics.GPUClock)), "{{domain}}")).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("thermal-throttle"),
 		lines("Fans", share, 8, About{
 			"Intended speed of each fan. Boards without fans are cooled by the chassis and report none.",
 			"At full speed with rising temperature, cooling has nothing left.",
 			"One fan at 0: replace it."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelFan), s.of(metrics.GPUFanSpeed)), "fan {{fan}}")).max(1).
-			empty("This board has no fans of its own.").runbook("LLMGPUHardwareThrottle").next(rules.IncidentDashboard).
+			empty("This board has no fans of its own.").runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 	}
 }
@@ -182,7 +182,7 @@ func eccRow(s scope) []Panel {
 			"Corrected errors are a warning; one that is not corrected ends the process that hit it.",
 			"Uncorrected: reset at the next opportunity, and see whether it returns."},
 			onePerGPU(s.lastHour(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime, "volatile")), "{{severity}} {{location}}")).
-			bad(1, 10).empty("This board has no ECC, or it is off.").runbook("LLMGPUUncorrectableECC").next(rules.IncidentDashboard).
+			bad(1, 10).empty("This board has no ECC, or it is off.").runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
 			movesIn("row-remap-pending"),
 		timeline("Repairs", 8, About{
 			"Repairs that wait for a reset, and faults that no reset repairs.",
@@ -191,7 +191,7 @@ func eccRow(s scope) []Panel {
 			bad("yes"), flag(metrics.GPURowRemapPending, "remap pending"), flag(metrics.GPURowRemapFailure, "remap failed"), flag(metrics.GPUSRAMThreshold, "SRAM threshold"),
 			flag(metrics.GPURetiredPagesPending, "retirement pending"), flag(metrics.GPUMemoryUnrepairable, "unrepairable"),
 			stateOfGPU(promql.Max(by(gpus, metrics.LabelType), s.of(metrics.GPURepairPending)), "{{type}} repair pending")).
-			runbook("LLMGPURowRemapFailure").next(rules.IncidentDashboard).
+			runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			movesIn("row-remap-pending", "repair-pending").notDrilled(noGPU),
 		lines("Rows remapped, pages retired", number, 8, About{
 			"Memory rows that were replaced by spare ones, and pages retired on older boards, by cause.",
@@ -199,13 +199,13 @@ func eccRow(s scope) []Panel {
 			"Compare with the spare rows below."},
 			onePerGPU(promql.Sum(by(gpus, metrics.LabelCause), s.of(metrics.GPURemappedRows)), "rows {{cause}}"),
 			onePerGPU(promql.Sum(by(gpus, metrics.LabelCause), s.of(metrics.GPURetiredPages)), "pages {{cause}}")).
-			bad(1, 8).runbook("LLMGPURowRemapPending").next(rules.IncidentDashboard).
+			bad(1, 8).runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("Banks by spare rows left", number, 24, About{
 			"Memory banks by how many spare rows they have.",
 			"A bank at none cannot be repaired again.",
 			"Any bank at low or none: plan the replacement."},
-			onePerGPU(promql.Sum(by(gpus, metrics.LabelAvailability), s.of(metrics.GPURowRemapBanks)), "{{availability}}")).stacked().runbook("LLMGPURowRemapFailure").next(rules.IncidentDashboard).
+			onePerGPU(promql.Sum(by(gpus, metrics.LabelAvailability), s.of(metrics.GPURowRemapBanks)), "{{availability}}")).stacked().runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 	}
 }
@@ -221,41 +221,41 @@ func linkRow(s scope) []Panel {
 			"Bytes per second over PCIe in both directions.",
 			"A served model needs little of it; much is loading, offloading or swapping.",
 			"Steady traffic in service: something does not fit."},
-			onePerGPU(s.gpuRate(metrics.GPUPCIeTransmit), "sent"), onePerGPU(s.gpuRate(metrics.GPUPCIeReceive), "received")).runbook("LLMGPULinkDegraded").next(rules.EngineDashboard).
+			onePerGPU(s.gpuRate(metrics.GPUPCIeTransmit), "sent"), onePerGPU(s.gpuRate(metrics.GPUPCIeReceive), "received")).runbook("LLMGPULinkFault").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("PCIe lanes and generation", none, 8, About{
 			"Lanes and generation in use, and those possible.",
 			"Fewer lanes than possible is a bad slot, riser or cable. Generations drop on idle links; one that stays low under load cannot retrain.",
 			"Narrow or slow under load: reseat it in the next window."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkWidth)), "lanes, {{state}}"),
-			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkGeneration)), "generation, {{state}}")).runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard).
+			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkGeneration)), "generation, {{state}}")).runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("PCIe errors and replays", perSecond, 8, About{
 			"Packets sent again, and errors by type.",
 			"Replays cost time, many of them announce a lost GPU.",
 			"Not zero for long: reseat or replace."},
-			onePerGPU(s.gpuRate(metrics.GPUPCIeReplays), "replays"), onePerGPU(s.gpuRate(metrics.GPUPCIeErrors, metrics.LabelType), "{{type}}")).bad(0.1, 1).runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard).
+			onePerGPU(s.gpuRate(metrics.GPUPCIeReplays), "replays"), onePerGPU(s.gpuRate(metrics.GPUPCIeErrors, metrics.LabelType), "{{type}}")).bad(0.1, 1).runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("NVLink traffic", bandwidth, 8, About{
 			"Payload per second over all NVLinks of a GPU.",
 			"Tensor parallelism pays for every token here; all GPUs of a model should look alike.",
 			"One GPU different from the rest: look at its links."},
 			onePerGPU(s.gpuRate(metrics.GPUNVLinkTransmit), "sent"), onePerGPU(s.gpuRate(metrics.GPUNVLinkReceive), "received")).
-			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.EngineDashboard).
+			empty("This board has no NVLink.").runbook("LLMGPULinkFault").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		timeline("NVLinks", 8, About{
 			"Whether each link is up; sleeping links count as up.",
 			"Tensor parallelism waits for the slowest link.",
 			"Down: drain, reset the GPU, then look at bridge and switch."},
 			good("down"), stateOfGPU(promql.Max(by(gpus, metrics.LabelLink), s.of(metrics.GPUNVLinkUp)), "link {{link}}")).
-			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard).
+			empty("This board has no NVLink.").runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("NVLink errors", perSecond, 8, About{
 			"Errors of each link by type.",
 			"Replayed and recovered errors still cost every token.",
 			"Not zero for long: the link is going."},
 			onePerGPU(s.gpuRate(metrics.GPUNVLinkErrors, metrics.LabelLink, metrics.LabelType), "link {{link}} {{type}}")).bad(0.01, 0.1).
-			empty("This board has no NVLink.").runbook("LLMGPULinkDegraded").next(rules.IncidentDashboard).
+			empty("This board has no NVLink.").runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled("links wear for an hour before a ticket"),
 		timeline("Fabric", 24, About{
 			"Health checks of the NVSwitch fabric that fail, a registration that is not completed, fatal errors (SXids) of a switch within a day, and a fabric manager that does not run; the last two where the exporter may see them.",
@@ -265,7 +265,7 @@ func linkRow(s scope) []Panel {
 			stateOfGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed"))), "{{state}}"),
 			Query{promql.And(promql.Sub(promql.Num(1), manager), managed), nodeLegend + " fabric manager"},
 			Query{fatal, nodeLegend + " NVSwitch {{pci_bus_id}} SXid {{sxid}}"}).
-			empty("This node has no NVSwitch fabric.").runbook("LLMGPUFabricUnhealthy").next(rules.IncidentDashboard).
+			empty("This node has no NVSwitch fabric.").runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled("no check fails in the drill"),
 	}
 }
@@ -292,7 +292,7 @@ func usersRow(s scope) []Panel {
 			"Different firmware on one node: level it in the next window."},
 			Query{promql.Max(identity, s.of(metrics.GPUInfo)), ""}).
 			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelGPUName, "name", 0, "", nil}, Column{metrics.LabelPCIBusID, "address", 0, "", nil}, Column{metrics.LabelSerial, "serial number", 0, "", nil}, Column{metrics.LabelVBIOSVersion, "firmware", 0, "", nil}).
-			size(24, 6).runbook("LLMGPULost").next(rules.ExporterDashboard).
+			size(24, 6).runbook("LLMGPUFailed").next(rules.ExporterDashboard).
 			notDrilled(noGPU).steady(),
 		lines("Processes", number, 8, About{
 			"Compute processes on each GPU, and whether the driver keeps it initialised without any (persistence mode).",

@@ -289,14 +289,14 @@ func gpuRow(s scope) []Panel {
 			"Compare the GPUs with each other before blaming one."},
 			onePerGPU(s.serving(promql.Div(s.perGPU(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm")),
 				s.perGPU(metrics.GPUClockMax, promql.Eq(metrics.LabelDomain, "sm")))), "")).low(0.5, 0.7).max(1).
-			empty(unknown).runbook("LLMGPUHardwareThrottle").next(rules.GPUDashboard).
+			empty(unknown).runbook("LLMGPUSlowed").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere("xid-79", "repair-pending"),
 		lines("XIDs in the last hour", number, 6, About{
 			"Driver errors of the GPUs that serve the model, by number.",
 			"They come before engine crashes and explain them.",
 			"Look the number up on the GPU dashboard; some mean that the GPU has to leave service."},
 			Query{promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelXID}, s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, "xids"))), "XID {{xid}} {{instance}} {{gpu_uuid}}"}).
-			bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUCriticalXID").next(rules.GPUDashboard).
+			bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUFailed").next(rules.GPUDashboard).
 			movesIn("xid-79", "repair-pending").stillElsewhere(),
 		lines("Uncorrectable memory errors", number, 6, About{
 			"Memory errors in the last hour of the GPUs that serve the model which ECC detected and could not correct, by memory. A GPU that is new here shows all since its driver loaded.",
@@ -304,7 +304,7 @@ func gpuRow(s scope) []Panel {
 			"Once: restart what ran there and reset the GPU at leisure. Again within days: the board has to go."},
 			onePerGPU(s.serving(s.lastHour(by(gpus, metrics.LabelLocation), metrics.GPUECCErrors,
 				promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile"))), "{{location}}")).
-			bad(1, 1).empty("No ECC is known for these GPUs.").runbook("LLMGPUUncorrectableECC").next(rules.GPUDashboard).
+			bad(1, 1).empty("No ECC is known for these GPUs.").runbook("LLMGPUNeedsService").next(rules.GPUDashboard).
 			movesIn("row-remap-pending").stillElsewhere(),
 	}
 }
@@ -363,7 +363,7 @@ func leversRow() []Panel {
 		levers("Memory", "LLMPreemptionThrash", "LLMKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated", "LLMModelLeftGPU"),
 		levers("One replica", "LLMReplicaSkew", "LLMReplicaFailsRequests"),
 		levers("Decode", "BranchLargeBatch", "LLMRunawayGeneration", "BranchLongerOutputs", "LLMSpeculationCollapse"),
-		levers("GPU", "BranchThrottledGPU", "LLMGPUCriticalXID", "LLMGPUUncorrectableECC", "LLMGPURowRemapFailure"),
+		levers("GPU", "BranchThrottledGPU", "LLMGPUFailed", "LLMGPUNeedsService", "LLMGPUSlowed"),
 		levers("Release", "LLMReleaseRegression", "LLMEngineCrashLoop"),
 		levers("Engine", "LLMEngineDown", "BranchColdStart", "BranchHostBound", "LLMProbeFailing"),
 		levers("Gateway", "LLMGatewayDown", "LLMGatewayFailsRequests", "BranchClientPath"),

@@ -105,7 +105,7 @@ func checkGPUs(p Picture, r *Report) {
 	for _, s := range e.of(metrics.GPUMissing) {
 		if s.value == 1 {
 			r.add(Finding{Severity: Missing, Subject: "GPU at " + s.labels[metrics.LabelPCIBusID], Problem: "is on the bus, and NVML does not list it",
-				Remedy: "give the container all /dev/nvidia* nodes; else dmesg | grep NVRM", Docs: "runbooks/LLMGPUMissing.md"})
+				Remedy: "give the container all /dev/nvidia* nodes; else dmesg | grep NVRM", Docs: "runbooks/LLMGPUUnread.md"})
 		}
 	}
 	if up > 0 {

@@ -115,7 +115,7 @@ spec: {nodeName: %s, containers: [{name: vllm, image: vllm, ports: [{containerPo
 	engine.Close()
 	since := time.Now()
 	for name, labels := range map[string]map[string]string{
-		"LLMGPUCriticalXID": {"instance": node, "xid": "79"}, // without a namespace
+		"LLMGPUFailed": {"instance": node, "xid": "79"}, // without a namespace
 		"LLMModelDown":      {"namespace": "llm"},
 	} {
 		var sent alert

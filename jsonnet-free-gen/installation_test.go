@@ -140,7 +140,7 @@ func TestFlags(t *testing.T) {
 		"--severity", "page=p1", "--label", "cluster=k8s_cluster", "--runbook-url", "https://runbooks.example/{alert}", "--dashboard-url", "https://grafana.example/d/{uid}", "--job", "exp.*")
 	text := string(read(t, dir, "rules.yaml"))
 	for _, want := range []string{"model:llm_slo_burn:rate2h", "model:llm_slo_burn:rate10m", `long="2d"`, "severity: p1", "by (k8s_cluster",
-		"https://runbooks.example/LLMGPULost", "https://grafana.example/d/llm-gpu?", `job=~"exp.*"`, "var-cluster={{ . | urlquery }}"} {
+		"https://runbooks.example/LLMGPUFailed", "https://grafana.example/d/llm-gpu?", `job=~"exp.*"`, "var-cluster={{ . | urlquery }}"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("rules.yaml lacks %s", want)
 		}

@@ -5,7 +5,7 @@ import "strconv"
 // XIDSeverity tells who must act on an XID, as in the severity label of GPUXIDInfo.
 type XIDSeverity string
 
-// The severities. LLMGPUCriticalXID answers the first and LLMGPUTicketXID the second, which also answers codes that are not
+// The severities. LLMGPUFailed answers the first and LLMGPUNeedsService the second, which also answers codes that are not
 // listed; the last two open nothing.
 const (
 	XIDPage   XIDSeverity = "page"   // the GPU, its link or its node is failing: act now
@@ -41,7 +41,7 @@ const (
 // NVIDIA/open-gpu-kernel-modules (515 to 595). Severities are ours: page if the catalogue's immediate action is a reset, a
 // restart or a check of the hardware, or if it has none yet and the name says fatal or halt; app if it is to restart the
 // application; ticket or info otherwise. 109 differs on purpose: the catalogue asks for a reset, so it pages, although some
-// device plugins ignore it. LLMGPURecoveryAsked answers what 154 announces. Codes not listed here are counted all the same, and
+// device plugins ignore it. LLMGPUNeedsService answers what 154 announces. Codes not listed here are counted all the same, and
 // open a ticket: nobody knows what they are.
 var XIDs = []XID{
 	{8, XIDApp, "GPU stopped processing, channel idle timeout", "restart the application", ampere, ""},

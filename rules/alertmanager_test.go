@@ -60,12 +60,12 @@ func TestAmtoolAcceptsTheConfiguration(t *testing.T) {
 func TestRoutes(t *testing.T) {
 	config, _ := writeAlertmanager(t)
 	routes(t, config, map[string]string{
-		"alertname=LLMErrorBudgetFastBurn severity=critical":          "llm-critical",
-		"alertname=LLMErrorBudgetSlowBurn severity=warning":           "llm-warning",
-		"alertname=LLMGPULost severity=critical branch=hardware":      "llm-critical",
-		"alertname=LLMGPUPowerBrake severity=warning branch=hardware": "llm-warning",
-		"alertname=LLMModelOnFailedGPU severity=info":                 "llm-null",
-		"alertname=SomethingElse severity=critical":                   "default", // other teams' alerts are not ours
+		"alertname=LLMErrorBudgetFastBurn severity=critical":       "llm-critical",
+		"alertname=LLMErrorBudgetSlowBurn severity=warning":        "llm-warning",
+		"alertname=LLMGPUFailed severity=critical branch=hardware": "llm-critical",
+		"alertname=LLMGPUSlowed severity=warning branch=hardware":  "llm-warning",
+		"alertname=LLMModelOnFailedGPU severity=info":              "llm-null",
+		"alertname=SomethingElse severity=critical":                "default", // other teams' alerts are not ours
 	})
 }
 
@@ -206,7 +206,7 @@ func named(t *testing.T, matchers []string) string {
 // What stays until hardware is replaced must not mute burns: it would hide them for weeks.
 func TestLastingCausesMuteNoBurn(t *testing.T) {
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
-		if a.Replaces && slices.Contains([]string{rules.GPURowRemapFailure.Name, rules.GPUSRAMThreshold.Name, rules.GPUMissing.Name}, a.Name) {
+		if a.Replaces && slices.Contains([]string{rules.GPUFailed.Name, rules.GPUUnread.Name}, a.Name) {
 			t.Errorf("%s replaces the page of a burn", a.Name)
 		}
 		if a.Replaces && a.Severity != slo.Page && a.Name != rules.ModelOnFailedGPU.Name {

@@ -11,146 +11,124 @@ import (
 // Causes in the GPU. A slow GPU never pages: the objective says whether anybody suffers. Only a GPU that must be
 // taken out of service does.
 var (
-	GPUHardwareThrottle = &Alert{
-		Name:        "LLMGPUHardwareThrottle",
-		Branch:      Hardware,
-		Expr:        throttled("hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown", 0.1),
-		Severity:    slo.Ticket,
-		For:         10 * minute,
-		Keep:        5 * minute,
-		Scope:       []string{metrics.LabelGPUUUID},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "GPU {{ $labels.gpu_uuid }} is slowed down: {{ $labels.reason }}",
-		Description: "The clocks were lowered {{ $value | humanizePercentage }} of the time. If it is heat, look at fans, airflow, inlet temperature and neighbouring GPUs. Nobody suffers yet, or a burn alert would say so.",
-		Split: []Evidence{modelsOnIt, {"Degrees left", promql.Min([]string{metrics.LabelLimit}, promql.Vector(metrics.GPUTemperatureMargin,
-			same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelLimit)}},
+	// GPUFailed is about a GPU that must leave service, for the first reason that holds.
+	GPUFailed = &Alert{
+		Name:     "LLMGPUFailed",
+		Branch:   Hardware,
+		Expr:     failed(),
+		Severity: slo.Page,
+		Keep:     15 * minute,
+		Scope:    []string{metrics.LabelGPUUUID, metrics.LabelReason},
+		Explains: []*Alert{FastBurn, SlowBurn},
+		Summary: `GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} {{ if eq $labels.reason "lost" }}does not answer` +
+			`{{ else if eq $labels.reason "no_spare_row" }}has no spare memory row left for a fault` +
+			`{{ else if eq $labels.reason "memory_unrepairable" }}has a memory fault that cannot be repaired` +
+			`{{ else if eq $labels.reason "sram_threshold" }}has more uncorrectable SRAM errors than the vendor accepts` +
+			`{{ else }}reported XID {{ $labels.xid }}{{ end }}`,
+		Description: `{{ if eq $labels.reason "lost" }}It fell off the bus or a driver call for it hangs. Whatever ran on it is dead or will be soon. Cordon the node; a reset, a reboot or a power cycle brings the GPU back, in this order.` +
+			`{{ else if eq $labels.reason "xid" }}The driver reports a fault that no application can cause and no restart of the engine can fix. Cordon the node and move the model; the runbook says what brings the GPU back.` +
+			`{{ else }}Further errors will hit live data. Cordon the node, move the model, open a return with the vendor.{{ end }}`,
+		Split: []Evidence{
+			modelsOnIt,
+			{"Why it does not answer", promql.CountBy([]string{metrics.LabelReason}, promql.Equal(promql.Vector(metrics.GPUUp, same(metrics.LabelGPUUUID)...), promql.Num(0))), LabelledBy("", metrics.LabelReason)},
+			xidMeans,
+			asksFor,
+		},
 		Dashboard: GPUDashboard,
 	}
-	GPUPowerBrake = &Alert{
-		Name:        "LLMGPUPowerBrake",
-		Branch:      Hardware,
-		Expr:        throttled("hw_power_brake_slowdown", 0.01),
-		Severity:    slo.Ticket,
-		For:         5 * minute,
-		Keep:        5 * minute,
-		Scope:       []string{metrics.LabelGPUUUID},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Power brake on GPU {{ $labels.gpu_uuid }}",
-		Description: "Something outside the GPU, a power supply or the rack, asked it to slow down. It usually hits all GPUs of a chassis: call facilities, not the model team.",
-		Split:       []Evidence{modelsOnIt},
-		Dashboard:   GPUDashboard,
+	// GPUNeedsService is about a GPU that somebody has to repair or set up, not at once.
+	GPUNeedsService = &Alert{
+		Name:      "LLMGPUNeedsService",
+		Branch:    Hardware,
+		Expr:      needsService(),
+		Severity:  slo.Ticket,
+		For:       5 * minute,
+		Scope:     []string{metrics.LabelGPUUUID, metrics.LabelReason},
+		DependsOn: underGPU(GPUFailed),
+		Explains:  []*Alert{FastBurn, SlowBurn},
+		Summary: `GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} {{ if eq $labels.reason "uncorrectable_errors" }}had a memory error that cannot be corrected` +
+			`{{ else if eq $labels.reason "corrected_errors" }}corrects {{ $value | humanize }} memory errors a second` +
+			`{{ else if eq $labels.reason "repair" }}waits for a reset to repair its memory or a TPC` +
+			`{{ else if eq $labels.reason "recovery" }}needs the recovery that its driver asks for` +
+			`{{ else if eq $labels.reason "persistence_off" }}was initialised again several times within a day: persistence mode is off` +
+			`{{ else }}reported XID {{ $labels.xid }}, which needs somebody, not at once{{ end }}`,
+		Description: `{{ if eq $labels.reason "uncorrectable_errors" }}The process that used the memory was killed. Once is bad luck: drain at leisure and reset. Again within days: replace the board.` +
+			`{{ else if eq $labels.reason "corrected_errors" }}A healthy GPU corrects a few in several weeks. At thousands a second the driver answers slowly or not at all. Drain at leisure, run field diagnostics, replace the board.` +
+			`{{ else if eq $labels.reason "persistence_off" }}Without a client the driver releases the GPU and loses its error counters, power limit and clock settings. The next engine waits for seconds. Switch persistence mode on for the node.` +
+			`{{ else if eq $labels.reason "xid" }}The catalogue answers this error with an inspection, a replacement or an update, or does not list it.` +
+			`{{ else }}Drain the node and reset the GPU at the next window. Until then, work on it may fail.{{ end }}`,
+		Split:     []Evidence{modelsOnIt, xidMeans, asksFor},
+		Dashboard: GPUDashboard,
 	}
-	GPUHeldBack = &Alert{
-		Name:        "LLMGPUHeldBack",
-		Branch:      Hardware,
-		Expr:        heldBackGPU(),
-		Severity:    slo.Ticket,
-		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   append(underGPU(GPULost, GPUHardwareThrottle, GPUPowerBrake), Quiet{EngineStalled, onNode}),
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "GPU {{ $labels.gpu_uuid }} is busy at {{ $value | humanizePercentage }} of its clock or power limit",
-		Description: "For a quarter of an hour it was never idle, and still it kept idle clocks or drew idle power. Either a clamp from before a reboot, or from the firmware, holds it back, or its kernels compute nothing. Utilisation alone shows neither.",
+	// GPULinkFault is about what connects a GPU: NVLinks, PCIe, and the switches and the manager of their fabric.
+	GPULinkFault = &Alert{
+		Name:      "LLMGPULinkFault",
+		Branch:    Hardware,
+		Expr:      linkFault(),
+		Severity:  slo.Ticket,
+		For:       10 * minute,
+		Scope:     []string{metrics.LabelReason},
+		DependsOn: underGPU(GPUFailed),
+		Explains:  []*Alert{FastBurn, SlowBurn},
+		Summary: `{{ if eq $labels.reason "degraded" }}NVLink or PCIe of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is degraded` +
+			`{{ else if eq $labels.reason "recovers" }}NVLink {{ $labels.link }} of GPU {{ $labels.gpu_uuid }} recovered {{ $value | humanize }} times within a day` +
+			`{{ else if eq $labels.reason "wears" }}NVLink {{ $labels.link }} of GPU {{ $labels.gpu_uuid }} has {{ $value | humanize }} errors an hour, three times as many as in the days before` +
+			`{{ else if eq $labels.reason "switch" }}NVSwitch {{ $labels.pci_bus_id }} on {{ $labels.instance }} reported the fatal error {{ $labels.sxid }}` +
+			`{{ else if $labels.gpu_uuid }}The NVSwitch fabric of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is unhealthy` +
+			`{{ else }}The fabric manager of the GPUs on {{ $labels.instance }} does not run{{ end }}`,
+		Description: `{{ if eq $labels.reason "degraded" }}A link is down, replays errors, or runs narrower or slower than it can while the GPU is busy. Tensor parallelism waits for the slowest link: every token of the model pays.` +
+			`{{ else if eq $labels.reason "switch" }}Engines over several GPUs of the node die or hang, and those that start now fail, until the GPUs and switches are reset together. Engines over one GPU go on.` +
+			`{{ else if eq $labels.reason "fabric" }}The GPU is not registered with the fabric, a check of the fabric fails, or nothing manages it, while temperature, power and XIDs look normal. An engine over several GPUs that starts now fails or hangs.` +
+			`{{ else }}Healthy links never need to recover, and have no errors, or as few as ever. This one fails within days and takes all models of its NVLink domain down with it: keep models with tensor parallelism off this GPU, and have cable, bridge or board looked at.{{ end }}`,
+		Split: []Evidence{
+			modelsOnIt,
+			{"NVLinks down", promql.Equal(promql.Max([]string{metrics.LabelLink}, promql.Vector(metrics.GPUNVLinkUp, same(metrics.LabelGPUUUID)...)), promql.Num(0)), LabelledBy("", metrics.LabelLink)},
+			{"PCIe lanes", promql.Max([]string{metrics.LabelState}, promql.Vector(metrics.GPUPCIeLinkWidth, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelState)},
+			{"PCIe generation", promql.Max([]string{metrics.LabelState}, promql.Vector(metrics.GPUPCIeLinkGeneration, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelState)},
+			{"Recoveries within a day, by link", promql.CountBy([]string{metrics.LabelLink}, above(promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, append(same(metrics.LabelGPUUUID), recoveries)...), day), 0)), LabelledBy("", metrics.LabelLink)},
+			{"Checks that fail", promql.Equal(promql.Max([]string{metrics.LabelCheck}, promql.Vector(metrics.GPUFabricHealth, same(metrics.LabelGPUUUID)...)), promql.Num(1)), LabelledBy("", metrics.LabelCheck)},
+			{"Registration", promql.CountBy([]string{metrics.LabelState}, promql.Vector(metrics.GPUFabricState, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelState)},
+		},
+		Dashboard: GPUDashboard,
+	}
+	// GPUSlowed is about a GPU whose clocks are lowered, or that is busy and does nothing.
+	GPUSlowed = &Alert{
+		Name:      "LLMGPUSlowed",
+		Branch:    Hardware,
+		Expr:      slowed(),
+		Severity:  slo.Ticket,
+		For:       5 * minute,
+		Keep:      5 * minute,
+		Scope:     []string{metrics.LabelGPUUUID, metrics.LabelReason},
+		DependsOn: append(underGPU(GPUFailed), Quiet{EngineStalled, onNode}),
+		Explains:  []*Alert{FastBurn, SlowBurn},
+		Summary: `GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} {{ if eq $labels.reason "held_back" }}is busy at {{ $value | humanizePercentage }} of its clock or power limit` +
+			`{{ else }}is slowed down {{ $value | humanizePercentage }} of the time: {{ $labels.reason }}{{ end }}`,
+		Description: `{{ if eq $labels.reason "held_back" }}For a quarter of an hour it was never idle, and still it kept idle clocks or drew idle power. Either a clamp from before a reboot, or from the firmware, holds it back, or its kernels compute nothing. Utilisation alone shows neither.` +
+			`{{ else if eq $labels.reason "hw_power_brake_slowdown" }}Something outside the GPU, a power supply or the rack, asked it to slow down. It usually hits all GPUs of a chassis: call facilities, not the model team.` +
+			`{{ else }}If it is heat, look at fans, airflow, inlet temperature and neighbouring GPUs.{{ end }}`,
 		Split: []Evidence{modelsOnIt,
+			{"Degrees left", promql.Min([]string{metrics.LabelLimit}, promql.Vector(metrics.GPUTemperatureMargin, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelLimit)},
 			{"Watts", promql.Max(nil, promql.Vector(metrics.GPUPower, append(same(metrics.LabelGPUUUID), promql.Eq(metrics.LabelScope, "gpu"))...)), Number},
 			{"Clocks lowered for", promql.Equal(promql.Max([]string{metrics.LabelReason}, promql.Vector(metrics.GPUClockEventActive, same(metrics.LabelGPUUUID)...)), promql.Num(1)), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
 	}
-	GPUUncorrectableECC = &Alert{
-		Name:        "LLMGPUUncorrectableECC",
-		Branch:      Hardware,
-		Expr:        uncorrectable(gpuLabels),
-		Severity:    slo.Ticket,
-		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   underGPU(GPURowRemapFailure, GPUMemoryUnrepairable, GPUSRAMThreshold, GPUCriticalXID, GPULost),
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Uncorrectable memory error on GPU {{ $labels.gpu_uuid }}",
-		Description: "The process that used the memory page was killed, and the driver retires the page. Once is bad luck: drain at leisure and reset. Again within days: replace the board.",
-		Split:       []Evidence{modelsOnIt},
-		Dashboard:   GPUDashboard,
-	}
-	GPURowRemapFailure = &Alert{
-		Name:        "LLMGPURowRemapFailure",
-		Branch:      Hardware,
-		Expr:        state(metrics.GPURowRemapFailure),
-		Severity:    slo.Page,
-		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   underGPU(GPULost),
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "GPU {{ $labels.gpu_uuid }} has no spare memory row left for a fault",
-		Description: "Further errors will hit live data. Cordon the node, move the model, open a return with the vendor.",
-		Split:       []Evidence{modelsOnIt},
-		Dashboard:   GPUDashboard,
-	}
-	GPURowRemapPending = &Alert{
-		Name:        "LLMGPURowRemapPending",
-		Branch:      Hardware,
-		Expr:        promql.Or(state(metrics.GPURowRemapPending), state(metrics.GPURetiredPagesPending)),
-		Severity:    slo.Ticket,
-		For:         5 * minute,
-		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   underGPU(GPURowRemapFailure, GPUMemoryUnrepairable, GPULost),
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "GPU {{ $labels.gpu_uuid }} waits for a reset to repair its memory",
-		Description: "The faulty row is already out of use; on GPUs before Ampere, which retire pages instead, the page is not. Drain the node and reset the GPU at the next window.",
-		Split:       []Evidence{modelsOnIt},
-		Dashboard:   GPUDashboard,
-	}
-	GPUMemoryUnrepairable = &Alert{
-		Name:        "LLMGPUMemoryUnrepairable",
-		Branch:      Hardware,
-		Expr:        state(metrics.GPUMemoryUnrepairable),
-		Severity:    slo.Page,
-		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   underGPU(GPURowRemapFailure, GPULost),
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "GPU {{ $labels.gpu_uuid }} has a memory fault that cannot be repaired",
-		Description: "Neither spare rows nor a repaired channel help: further errors will hit live data. Cordon the node, move the model, open a return with the vendor.",
-		Split:       []Evidence{modelsOnIt},
-		Dashboard:   GPUDashboard,
-	}
-	GPUSRAMThreshold = &Alert{
-		Name:        "LLMGPUSRAMThreshold",
-		Branch:      Hardware,
-		Expr:        state(metrics.GPUSRAMThreshold),
-		Severity:    slo.Page,
-		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   underGPU(GPULost),
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "GPU {{ $labels.gpu_uuid }} has more uncorrectable SRAM errors than the vendor accepts",
-		Description: "There is no remapping for SRAM. Cordon the node, move the model, open a return with the vendor.",
-		Split:       []Evidence{modelsOnIt},
-		Dashboard:   GPUDashboard,
-	}
-	// GPUCriticalXID gets its expression from hardwareAlerts.
-	GPUCriticalXID = &Alert{
-		Name:        "LLMGPUCriticalXID",
-		Branch:      Hardware,
-		Severity:    slo.Page,
-		Keep:        15 * minute,
-		Scope:       []string{metrics.LabelGPUUUID, metrics.LabelXID},
-		DependsOn:   underGPU(GPULost, GPURowRemapFailure, GPUMemoryUnrepairable, GPUSRAMThreshold),
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "XID {{ $labels.xid }} on GPU {{ $labels.gpu_uuid }}",
-		Description: "The driver reports a fault that no application can cause and no restart of the engine can fix.",
-		Split: []Evidence{
-			modelsOnIt,
-			{"Meaning", promql.CountBy([]string{metrics.LabelMeaning, metrics.LabelAction}, promql.Vector(metrics.GPUXIDInfo, same(metrics.LabelXID)...)), LabelledBy("", metrics.LabelMeaning, metrics.LabelAction)},
-			{"The driver asks for", promql.CountBy([]string{metrics.LabelAction}, promql.Vector(metrics.GPURecoveryActionInfo, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelAction)},
-		},
-		Dashboard: GPUDashboard,
-	}
-	GPULost = &Alert{
-		Name:        "LLMGPULost",
-		Branch:      Hardware,
-		Expr:        promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUUp)), promql.Num(0)),
-		Severity:    slo.Page,
-		For:         2 * minute,
-		Scope:       []string{metrics.LabelInstance, metrics.LabelGPUUUID},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} does not answer",
-		Description: "It fell off the bus or a driver call for it hangs. Whatever ran on it is dead or will be soon. Cordon the node; a reset, a reboot or a power cycle brings the GPU back, in this order.",
-		Split: []Evidence{modelsOnIt, {"Reason", promql.CountBy([]string{metrics.LabelReason},
-			promql.Vector(metrics.GPUUp, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelReason)}},
+	// GPUUnread is about GPUs that the machine has and nobody can read.
+	GPUUnread = &Alert{
+		Name:      "LLMGPUUnread",
+		Branch:    Hardware,
+		Expr:      unreadGPUs(),
+		Severity:  slo.Ticket,
+		For:       5 * minute,
+		Scope:     []string{metrics.LabelInstance, metrics.LabelReason},
+		DependsOn: []Quiet{{GPUFailed, onNode}, {ExporterFleetDown, []string{metrics.LabelCluster}}},
+		Explains:  []*Alert{FastBurn, SlowBurn},
+		Summary: `{{ if eq $labels.reason "missing" }}GPU at {{ $labels.pci_bus_id }} on {{ $labels.instance }} is on the bus but not in the driver` +
+			`{{ else }}GPUs of {{ $labels.instance }} cannot be read: no NVIDIA driver, or no page in its place{{ end }}`,
+		Description: `{{ if eq $labels.reason "missing" }}NVML no longer counts a GPU that the machine has. If a model ran on it, another alert pages; this one says which slot to look at.` +
+			`{{ else }}The PCI bus has GPUs but the management library does not answer: driver not loaded, upgraded under a running process, or not mounted into the exporter. Or the page of another exporter, read in its place, cannot be used. GPU causes on this node stay unseen.{{ end }}`,
+		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason}, promql.Equal(
+			promql.Or(promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...), promql.Vector(metrics.GPUSourceUp, same(metrics.LabelInstance)...)), promql.Num(0))), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,
 	}
 	// ModelOnFailedGPU gets its expression from hardwareAlerts too. It fires only while one of the paging alerts that
@@ -166,70 +144,97 @@ var (
 		Description: "The failure of the GPU has paged already. That page covers the model's burn alerts, which stay quiet meanwhile.",
 		Dashboard:   GPUDashboard,
 	}
-	GPUMissing = &Alert{
-		Name:   "LLMGPUMissing",
-		Branch: Hardware,
-		Expr: promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelPCIBusID},
-			promql.Vector(metrics.GPUMissing)), promql.Num(1)),
-		Severity:    slo.Ticket,
-		For:         5 * minute,
-		Scope:       []string{metrics.LabelInstance, metrics.LabelPCIBusID},
-		DependsOn:   []Quiet{{GPULost, []string{metrics.LabelCluster, metrics.LabelInstance}}},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "GPU at {{ $labels.pci_bus_id }} on {{ $labels.instance }} is on the bus but not in the driver",
-		Description: "NVML no longer counts a GPU that the machine has. If a model ran on it, another alert pages; this one says which slot to look at.",
-		Dashboard:   GPUDashboard,
-	}
-	GPUDriverDown = &Alert{
-		Name:   "LLMGPUDriverDown",
-		Branch: Hardware,
-		Expr: promql.Or(promql.And(
-			promql.Equal(promql.Max(onNode, promql.Vector(metrics.GPUNVMLUp, promql.NotRe(metrics.LabelReason, "detached|built_without_cgo"))), promql.Num(0)),
-			above(promql.Max(onNode, promql.Vector(metrics.GPUExpected)), 0)),
-			// Where NVML is read too, it tells whether GPUs are missing.
-			promql.Unless(promql.Equal(promql.Max(onNode, promql.Vector(metrics.GPUSourceUp)), promql.Num(0)),
-				promql.Max(onNode, promql.Vector(metrics.GPUNVMLUp)))),
-		Severity:    slo.Ticket,
-		For:         5 * minute,
-		Scope:       []string{metrics.LabelInstance},
-		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "GPUs of {{ $labels.instance }} cannot be read: no NVIDIA driver, or no page in its place",
-		Description: "The PCI bus has GPUs but the management library does not answer: driver not loaded, upgraded under a running process, or not mounted into the exporter. Or the page of another exporter, read in its place, cannot be used. GPU causes on this node stay unseen.",
-		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason},
-			promql.Or(promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...), promql.Vector(metrics.GPUSourceUp, same(metrics.LabelInstance)...))), LabelledBy("", metrics.LabelReason)}},
-		Dashboard: GPUDashboard,
-	}
-	GPULinkDegraded = &Alert{
-		Name:        "LLMGPULinkDegraded",
-		Branch:      Hardware,
-		Expr:        linkDegraded(),
-		Severity:    slo.Ticket,
-		For:         5 * minute,
-		Scope:       []string{metrics.LabelGPUUUID},
-		DependsOn:   underGPU(GPULost),
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "NVLink or PCIe of GPU {{ $labels.gpu_uuid }} is degraded",
-		Description: "A link is down, replays errors, or runs narrower or slower than it can while the GPU is busy. Tensor parallelism waits for the slowest link: every token of the model pays.",
-		Split: []Evidence{
-			modelsOnIt,
-			{"NVLinks down", promql.Equal(promql.Max([]string{metrics.LabelLink}, promql.Vector(metrics.GPUNVLinkUp, same(metrics.LabelGPUUUID)...)), promql.Num(0)), LabelledBy("", metrics.LabelLink)},
-			{"PCIe lanes", promql.Max([]string{metrics.LabelState}, promql.Vector(metrics.GPUPCIeLinkWidth, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelState)},
-			{"PCIe generation", promql.Max([]string{metrics.LabelState}, promql.Vector(metrics.GPUPCIeLinkGeneration, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelState)},
-		},
-		Dashboard: GPUDashboard,
-	}
 )
 
 // onNode lists the labels of a node.
 var onNode = []string{metrics.LabelCluster, metrics.LabelInstance}
 
 func hardwareAlerts(opt Options) []*Alert {
-	muted, critical := *ModelOnFailedGPU, *GPUCriticalXID
+	muted := *ModelOnFailedGPU
 	muted.Expr = onFailedGPU(opt.source().burning(RawWindow))
-	critical.Expr = promql.Or(criticalXIDs(15*minute), stillDown(GPUCriticalXID, xidLabels))
-	return []*Alert{GPUHardwareThrottle, GPUPowerBrake, GPUHeldBack, GPUUncorrectableECC, GPURowRemapFailure,
-		GPURowRemapPending, GPUMemoryUnrepairable, GPUSRAMThreshold, &critical, GPULost, &muted, GPUMissing, GPUDriverDown, GPULinkDegraded}
+	return []*Alert{GPUFailed, &muted, GPUNeedsService, GPULinkFault, GPUSlowed, GPUUnread}
+}
+
+// Evidence that several of these alerts show.
+var (
+	xidMeans = Evidence{"Meaning of the XID", promql.CountBy([]string{metrics.LabelMeaning, metrics.LabelAction}, promql.Vector(metrics.GPUXIDInfo, same(metrics.LabelXID)...)), LabelledBy("", metrics.LabelMeaning, metrics.LabelAction)}
+	asksFor  = Evidence{"The driver asks for", promql.CountBy([]string{metrics.LabelAction}, promql.Vector(metrics.GPURecoveryActionInfo, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelAction)}
+)
+
+// reason says why a GPU is in an alert's expression.
+func reason(why string, e promql.Expr) promql.Expr { return labelled(e, metrics.LabelReason, why) }
+
+// firstOf returns of each GPU the first reason that holds.
+func firstOf(reasons ...promql.Expr) promql.Expr {
+	all := reasons[0]
+	for _, e := range reasons[1:] {
+		all = promql.OrOn(all, e, promql.On(onGPULabels()...))
+	}
+	return all
+}
+
+// failed returns each GPU that must leave service. It fails for as long as a model on it is down since: the model's own page
+// stays quiet for this one.
+func failed() promql.Expr {
+	const alert = "LLMGPUFailed"
+	return firstOf(
+		reason("lost", promql.Equal(promql.Max(gpuLabels, promql.Over("max_over_time", promql.Vector(metrics.GPUUp), 3*minute)), promql.Num(0))),
+		reason("no_spare_row", state(metrics.GPURowRemapFailure)),
+		reason("memory_unrepairable", state(metrics.GPUMemoryUnrepairable)),
+		reason("sram_threshold", state(metrics.GPUSRAMThreshold)),
+		reason("xid", criticalXIDs(15*minute)),
+		promql.And(promql.Max(append([]string{metrics.LabelReason}, xidLabels...), firing(alert)),
+			promql.And(firing("LLMModelOnFailedGPU"), firing(ModelDown.Name), promql.On(modelLabels...)), promql.On(onGPULabels()...)))
+}
+
+// needsService returns each GPU that has to be reset, repaired or set up, by reason.
+func needsService() promql.Expr {
+	return promql.Or(
+		firstOf(
+			reason("uncorrectable_errors", uncorrectable(gpuLabels)),
+			reason("repair", promql.Or(state(metrics.GPURowRemapPending), state(metrics.GPURetiredPagesPending), state(metrics.GPURepairPending))),
+			reason("recovery", above(promql.Max(gpuLabels, promql.Vector(metrics.GPURecoveryAction)), 0)),
+			reason("corrected_errors", above(promql.Sum(gpuLabels, promql.Rate(promql.Vector(metrics.GPUECCErrors,
+				promql.Eq(metrics.LabelSeverity, "corrected"), promql.Eq(metrics.LabelLifetime, "volatile")), 10*minute)), 1))),
+		reason("xid", ticketXIDs()),
+		reason("persistence_off", promql.And(promql.Equal(promql.Max(gpuLabels, promql.Vector(metrics.GPUPersistenceMode)), promql.Num(0)),
+			above(promql.Max(gpuLabels, promql.Over("resets", promql.Vector(metrics.GPUEnergy), day)), 1))))
+}
+
+// recoveries matches the errors of an NVLink that made it recover.
+var recoveries = promql.Either(metrics.LabelType, "recovery|link_recovery_succeeded|link_recovery_failed")
+
+// linkFault returns each GPU with a link or a fabric that is broken or wears, and each broken switch.
+func linkFault() promql.Expr {
+	return promql.Or(
+		firstOf(
+			reason("degraded", linkDegraded()),
+			reason("fabric", promql.Or(
+				promql.Equal(promql.Max(gpuLabels, promql.Or(promql.Vector(metrics.GPUFabricHealth),
+					promql.Vector(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed")))), promql.Num(1)),
+				managerGone())),
+			reason("recovers", above(promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), day)), 2.5)),
+			reason("wears", wears())),
+		reason("switch", fatalSXIDs()))
+}
+
+// slowed returns each GPU that is slower than it could be, by the reason that the driver gives, or none.
+func slowed() promql.Expr {
+	return firstOf(
+		promql.Or(throttled("hw_slowdown|hw_thermal_slowdown|sw_thermal_slowdown", 0.1), throttled("hw_power_brake_slowdown", 0.01)),
+		reason("held_back", heldBackGPU()))
+}
+
+// unreadGPUs returns each GPU on the bus that NVML does not count, and each node whose GPUs nobody can read.
+func unreadGPUs() promql.Expr {
+	return promql.Or(
+		reason("missing", promql.Equal(promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelPCIBusID}, promql.Vector(metrics.GPUMissing)), promql.Num(1))),
+		reason("driver", promql.Or(promql.And(
+			promql.Equal(promql.Max(onNode, promql.Vector(metrics.GPUNVMLUp, promql.NotRe(metrics.LabelReason, "detached|built_without_cgo"))), promql.Num(0)),
+			above(promql.Max(onNode, promql.Vector(metrics.GPUExpected)), 0)),
+			// Where NVML is read too, it tells whether GPUs are missing.
+			promql.Unless(promql.Equal(promql.Max(onNode, promql.Vector(metrics.GPUSourceUp)), promql.Num(0)),
+				promql.Max(onNode, promql.Vector(metrics.GPUNVMLUp))))))
 }
 
 // gpuLabels identify a GPU and locate it.
@@ -320,13 +325,6 @@ func servedOn(by []string) promql.Expr {
 	return promql.Max(onGPU(by), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour))
 }
 
-// stillDown returns the alerts about GPUs that have fired since a model on the GPU is down: what failed is not over, and
-// the model's own page stays quiet for them.
-func stillDown(a *Alert, by []string) promql.Expr {
-	return promql.And(promql.Max(by, firing(a.Name)),
-		promql.And(firing(ModelOnFailedGPU.Name), firing(ModelDown.Name), promql.On(modelLabels...)), promql.On(onGPULabels()...))
-}
-
 // firing returns the alerts of these names that fire.
 func firing(names string, m ...*promql.Matcher) promql.Expr {
 	return promql.Vector(metrics.Alerts, append(m, promql.Either("alertname", names), promql.Eq("alertstate", "firing"))...)
@@ -346,7 +344,7 @@ func onFailedGPU(suffers promql.Expr) promql.Expr {
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
 		promql.OrOn(suffers, firing(ModelDown.Name), perModel), perModel)
 	replicas := promql.And(promql.Or(servedOn(replicaLabels), remembered),
-		promql.Max(onGPULabels(), firing(GPULost.Name+"|"+GPUCriticalXID.Name)), promql.On(onGPULabels()...))
+		promql.Max(onGPULabels(), firing(GPUFailed.Name)), promql.On(onGPULabels()...))
 	elsewhere := promql.Unless(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour), replicas, promql.On(replicaLabels...))
 	return promql.Or(replicas, promql.Unless(promql.Max(onGPU(modelLabels), replicas), elsewhere, perModel))
 }

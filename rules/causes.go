@@ -38,5 +38,5 @@ func causeGroups(opt Options) []Group {
 		}
 		groups = append(groups, g)
 	}
-	return append(groups, wearGroups()...)
+	return append(groups, linkHours())
 }

@@ -173,20 +173,16 @@ func TestEveryAlertIsListed(t *testing.T) {
 // either a symptom or says why nobody would see one.
 func TestSeverities(t *testing.T) {
 	pages := map[string]string{
-		"LLMErrorBudgetFastBurn":   "the symptom",
-		"LLMSecondFault":           "the page that fires would hide it",
-		"LLMModelDown":             "nothing is left that could count a bad event",
-		"LLMModelStalled":          "what never ends is never counted",
-		"LLMEngineStalled":         "what never ends is never counted",
-		"LLMClientsGiveUp":         "who gives up is never counted",
-		"LLMModelUnreached":        "what never arrives is never counted",
-		"LLMProbeFailing":          "what hangs unnoticed is never counted",
-		"LLMExporterFleetDown":     "nothing is measured",
-		"LLMGPURowRemapFailure":    "the board must leave service before it returns wrong answers",
-		"LLMGPUMemoryUnrepairable": "the board must leave service before it returns wrong answers",
-		"LLMGPUSRAMThreshold":      "the board must leave service before it returns wrong answers",
-		"LLMGPUCriticalXID":        "the next engine on this GPU fails, too",
-		"LLMGPULost":               "the next engine on this node fails, too",
+		"LLMErrorBudgetFastBurn": "the symptom",
+		"LLMSecondFault":         "the page that fires would hide it",
+		"LLMModelDown":           "nothing is left that could count a bad event",
+		"LLMModelStalled":        "what never ends is never counted",
+		"LLMEngineStalled":       "what never ends is never counted",
+		"LLMClientsGiveUp":       "who gives up is never counted",
+		"LLMModelUnreached":      "what never arrives is never counted",
+		"LLMProbeFailing":        "what hangs unnoticed is never counted",
+		"LLMExporterFleetDown":   "nothing is measured",
+		"LLMGPUFailed":           "the board returns wrong answers, or the next engine on it fails, too",
 	}
 	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
 		if pages, reason := a.Severity == slo.Page, pages[a.Name]; pages != (reason != "") {

@@ -152,14 +152,14 @@ func TestHandler(t *testing.T) {
 		status int
 		text   string
 	}{
-		"/runbooks/":                  {200, `href="LLMGPULost.md"`},
-		"/runbooks/?":                 {200, "<h2>Procedures</h2>"},
-		"/runbooks/Stabilise":         {200, "<h1>Stabilise</h1>"},
-		"/runbooks/LLMGPULost":        {200, "<h2>Is it real?</h2>"},
-		"/runbooks/LLMGPULost.md":     {200, "<h1>LLMGPULost</h1>"},
-		"/runbooks/LLMGPUCriticalXID": {200, "<table>"},
-		"/runbooks/../go.mod":         {404, "No such runbook"},
-		"/runbooks/Nothing":           {404, "No such runbook"},
+		"/runbooks/":                {200, `href="LLMGPUFailed.md"`},
+		"/runbooks/?":               {200, "<h2>Procedures</h2>"},
+		"/runbooks/Stabilise":       {200, "<h1>Stabilise</h1>"},
+		"/runbooks/LLMGPUFailed":    {200, "<h2>Is it real?</h2>"},
+		"/runbooks/LLMGPUFailed.md": {200, "<h1>LLMGPUFailed</h1>"},
+		"/runbooks/LLMGPULinkFault": {200, "<table>"},
+		"/runbooks/../go.mod":       {404, "No such runbook"},
+		"/runbooks/Nothing":         {404, "No such runbook"},
 	} {
 		resp, err := http.Get(server.URL + path)
 		if err != nil {
@@ -194,8 +194,8 @@ func TestHandlerFillsIn(t *testing.T) {
 	if !strings.Contains(down, "kubectl -n prod get pod chat-0") || strings.Contains(down, "$NS") || strings.Contains(down, "$POD") {
 		t.Errorf("placeholders are left:\n%s", down)
 	}
-	xid := get("LLMGPUCriticalXID?instance=node-3:9844&gpu_uuid=GPU-1")
-	for _, want := range []string{"kubectl cordon node-3 ", "$POD", `href="LLMGPULinkDegraded.md?gpu_uuid=GPU-1&amp;instance=node-3%3A9844"`} {
+	xid := get("LLMGPUFailed?instance=node-3:9844&gpu_uuid=GPU-1")
+	for _, want := range []string{"kubectl cordon node-3\n", "$POD", `href="LLMGPULinkFault.md?gpu_uuid=GPU-1&amp;instance=node-3%3A9844"`} {
 		if !strings.Contains(xid, want) {
 			t.Errorf("the page lacks %q:\n%s", want, xid)
 		}
@@ -329,7 +329,7 @@ func TestPagesHaveTheirParts(t *testing.T) {
 		return a.Branch != rules.Hardware && a.Branch != rules.Exporter && !strings.HasSuffix(a.Name, "NoGain") // nobody suffers
 	}
 	hardware := func(a *rules.Alert) bool {
-		return a.Branch == rules.Hardware && a.Severity != slo.Info && a.Name != "LLMGPUPersistenceOff" // a setting
+		return a.Branch == rules.Hardware && a.Severity != slo.Info
 	}
 	named := func(names ...string) func(*rules.Alert) bool {
 		return func(a *rules.Alert) bool { return slices.Contains(names, a.Name) }
@@ -409,10 +409,9 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 		"BranchColdStart":       {{`keep one warm replica`, `readiness`, `scale earlier`}},
 		"LLMKVTransferFailures": {{`## Levers`, `(?i)RDMA`}},
 
-		"BranchThrottledGPU":     {{`\*\*At once\*\*`, `\*\*In minutes\*\*`, `\(Escalate\.md\)`}},
-		"LLMGPUUncorrectableECC": {{`\*\*By restart\*\*`, `reset the GPU`, `\(Escalate\.md\)`}},
-		"LLMGPURowRemapFailure":  {{`\*\*In minutes\*\*`, `kubectl cordon`, `\(Escalate\.md\)`}},
-		"LLMGPUCriticalXID":      {{`\*\*In minutes\*\*`, `kubectl cordon`, `--gpu-reset`, `\(Escalate\.md\)`}},
+		"BranchThrottledGPU": {{`\*\*At once\*\*`, `\*\*In minutes\*\*`, `\(Escalate\.md\)`}},
+		"LLMGPUNeedsService": {{`reset the GPU`, `\*\*In minutes\*\*`, `\(Escalate\.md\)`}},
+		"LLMGPUFailed":       {{`\*\*In minutes\*\*`, `kubectl cordon`, `--gpu-reset`, `\(Escalate\.md\)`}},
 	} {
 		content, err := runbooks.Page(page)
 		if err != nil {
@@ -445,7 +444,7 @@ func TestLevers(t *testing.T) {
 
 // TestEveryXIDIsInARunbook: each code of the catalogue that pages or opens a ticket is in the table of the alert that answers it.
 func TestEveryXIDIsInARunbook(t *testing.T) {
-	for severity, alert := range map[metrics.XIDSeverity]string{metrics.XIDPage: "LLMGPUCriticalXID", metrics.XIDTicket: "LLMGPUTicketXID"} {
+	for severity, alert := range map[metrics.XIDSeverity]string{metrics.XIDPage: "LLMGPUFailed", metrics.XIDTicket: "LLMGPUNeedsService"} {
 		text, err := os.ReadFile(alert + ".md")
 		if err != nil {
 			t.Fatal(err)

@@ -78,8 +78,8 @@ func TestDemo(t *testing.T) {
 	enter("nonsense")
 	see(10*time.Second, `no incident "nonsense"`)
 	enter("row-remap-failure")
-	see(3*time.Minute, "before the onset |", "=== ", "to llm-critical: CRITICAL", "http://"+exporter+"/runbooks/LLMGPURowRemapFailure")
-	e2e.Answers(t, "http://"+exporter+"/runbooks/LLMGPURowRemapFailure")
+	see(3*time.Minute, "before the onset |", "=== ", "to llm-critical: CRITICAL", "http://"+exporter+"/runbooks/LLMGPUFailed")
+	e2e.Answers(t, "http://"+exporter+"/runbooks/LLMGPUFailed")
 
 	if err := demo.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)

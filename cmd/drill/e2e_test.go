@@ -74,7 +74,7 @@ func TestPageEndToEnd(t *testing.T) {
 	for _, f := range in.Faults {
 		node.Change(f.Do)
 	}
-	const page, ticket = "LLMGPURowRemapFailure", "LLMGPUUncorrectableECC"
+	const page, ticket = "LLMGPUFailed", "LLMGPUNeedsService"
 	e2e.Until(t, time.Minute, "the page arrives", func() bool { return hook.about(page) != nil })
 	e2e.Until(t, 30*time.Second, "the ticket is inhibited by the page", func() bool {
 		return len(inhibitors(t, am, ticket)) == 1 && slices.Equal(inhibitors(t, am, ticket), fingerprints(t, am, page))

@@ -130,7 +130,7 @@ func TestDoctorOfExporters(t *testing.T) {
 		says []string
 	}{
 		{"no NVML library", []string{"--gpu.nvml-library=/does/not/exist.so", "--gpu.kmsg=none", "--engine.target=" + servePage(t, healthyPage)},
-			[]string{"NVML cannot be used: library_not_found", "LLMGPUCriticalXID", "--gpu.nvml-library", "libnvidia-ml.so.1"}},
+			[]string{"NVML cannot be used: library_not_found", "LLMGPUFailed", "--gpu.nvml-library", "libnvidia-ml.so.1"}},
 		{"metrics are off", []string{"--no-collector.gpu", "--engine.target=" + answering(t, http.StatusNotImplemented,
 			`{"error":{"code":501,"message":"This server does not support metrics endpoint. Start it with `+"`--metrics`"+`","type":"not_supported_error"}}`)},
 			[]string{"metrics_disabled", "--metrics"}},

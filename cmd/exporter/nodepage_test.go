@@ -366,7 +366,7 @@ func TestNodePageAccessible(t *testing.T) {
 	page.Store(busy("m", 3, 9, 0.95, 100, 0))
 	e := start(t, "--engine.target="+url, "--engine.target=http://127.0.0.1:1")
 	b := openNode(t, e.url)
-	for _, path := range []string{"/", "/engines", "/runbooks/", "/runbooks/LLMGPUCriticalXID"} {
+	for _, path := range []string{"/", "/engines", "/runbooks/", "/runbooks/LLMGPUFailed"} {
 		for _, scheme := range []string{"light", "dark"} {
 			for _, width := range []int{1280, 360} {
 				b.View(width, 740, "", "prefers-color-scheme", scheme)

@@ -317,25 +317,25 @@ func Incidents() []Incident {
 				r.GPU.Report(79)
 				r.GPU.Lost, r.Down = true, true
 			}))},
-			Page: rules.GPUCriticalXID, Within: 2 * rules.Interval, Cause: rules.GPUCriticalXID,
+			Page: rules.GPUFailed, Within: 2 * rules.Interval, Cause: rules.GPUFailed,
 		},
 		{
 			Name: "row-remap-pending", Story: "an uncorrectable memory error; its row waits for a reset to be remapped",
 			Fleet: chat(), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, one(2, func(r *world.Replica) { r.GPU.ECC, r.GPU.RemapPending = 1, true }))},
-			Cause:  rules.GPURowRemapPending,
+			Cause:  rules.GPUNeedsService,
 		},
 		{
 			Name: "row-remap-failure", Story: "an uncorrectable memory error finds no spare row",
 			Fleet: chat(), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, one(2, func(r *world.Replica) { r.GPU.ECC, r.GPU.RemapFailed = 1, true }))},
-			Page:   rules.GPURowRemapFailure, Within: 2 * rules.Interval, Cause: rules.GPURowRemapFailure,
+			Page:   rules.GPUFailed, Within: 2 * rules.Interval, Cause: rules.GPUFailed,
 		},
 		{
 			Name: "unrepairable-memory", Story: "an uncorrectable memory error, for which there is neither a spare row nor a spare channel",
 			Fleet: chat(), Lasts: 20 * minute,
 			Faults: []Fault{fault(0, one(2, func(r *world.Replica) { r.GPU.ECC, r.GPU.Unrepairable = 1, true }))},
-			Page:   rules.GPUMemoryUnrepairable, Within: 2 * rules.Interval, Cause: rules.GPUMemoryUnrepairable,
+			Page:   rules.GPUFailed, Within: 2 * rules.Interval, Cause: rules.GPUFailed,
 		},
 		{
 			Name: "repair-pending", Story: "a memory channel is to be retired: it waits for a reset, and the driver asks for one after a drain",
@@ -344,13 +344,13 @@ func Incidents() []Incident {
 				r.GPU.Report(160)
 				r.GPU.RepairPending, r.GPU.Drain = true, true
 			}))},
-			Cause: rules.GPURepairPending,
+			Cause: rules.GPUNeedsService,
 		},
 		{
 			Name: "ecc-storm", Story: "4,647 memory errors a second are corrected on one GPU, none on its neighbours",
 			Fleet: chat(), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, one(2, func(r *world.Replica) { r.GPU.Corrected = 4647 }))},
-			Cause:  rules.GPUCorrectedECC,
+			Cause:  rules.GPUNeedsService,
 		},
 		{
 			Name: "nvlink-wear", Story: "an NVLink replays more every day, a hundredth of a packet per second today; then it recovers three times",
@@ -362,20 +362,20 @@ func Incidents() []Incident {
 				fault(77*minute, one(0, func(r *world.Replica) { r.GPU.Recoveries++ })),
 				fault(84*minute, one(0, func(r *world.Replica) { r.GPU.Recoveries++ })),
 			},
-			Cause: rules.GPULinkWears,
+			Cause: rules.GPULinkFault,
 		},
 		{
 			Name: "fabric-manager", Story: "the fabric manager does not come back from maintenance: the GPUs never register; engines on one GPU do not notice",
 			Fleet: chat(), Lasts: 20 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.GPU.Unregistered = true }))},
-			Cause:  rules.GPUFabricUnhealthy,
+			Cause:  rules.GPULinkFault,
 		},
 		{
 			Name: "persistence-off", Story: "an engine and the exporter are rolled out at once, twice, on a node without persistence mode: the driver lets go of the GPU",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: slices.Concat([]Fault{fault(-2*time.Hour, every(func(r *world.Replica) { r.GPU.Forgets = true }))},
 				rollout(2, 0), rollout(2, 20*minute)),
-			Cause: rules.GPUPersistenceOff,
+			Cause: rules.GPUNeedsService,
 		},
 
 		{

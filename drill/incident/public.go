@@ -136,7 +136,7 @@ func Public() []Incident {
 			Name: "nvlink-pair", Story: "an uncorrectable NVLink error kills the engine over two GPUs; its process leaves XID 45 on both",
 			Fleet: three(metrics.VLLM), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, broken(0, 145)), fault(0, broken(1, 145))},
-			Page:   rules.GPUCriticalXID, Within: 2 * rules.Interval, Cause: rules.GPUCriticalXID,
+			Page:   rules.GPUFailed, Within: 2 * rules.Interval, Cause: rules.GPUFailed,
 			Report: &Report{
 				Source:  "NVIDIA/open-gpu-kernel-modules 1355, 1150; NVIDIA/nccl 2241",
 				Said:    "XID 145 on 66:00.0 and 76:00.0 at once, then XID 45 several times on each; collectives hang until the node reboots",
@@ -153,7 +153,7 @@ func Public() []Incident {
 				fault(21*minute, one(0, func(r *world.Replica) { r.GPU.Recoveries++ })),
 				fault(80*minute, one(0, func(r *world.Replica) { r.GPU.Recoveries++ })),
 			},
-			Cause: rules.GPULinkRecovers,
+			Cause: rules.GPULinkFault,
 			Report: &Report{
 				Source:  "marin-community/marin 8934, 9086",
 				Said:    "505 recoveries in all, 3 of them in 21 minutes, one later that day; the link failed five days later and took 64 GPUs with it",
@@ -166,7 +166,7 @@ func Public() []Incident {
 			Name: "nvlink-fails", Story: "the same link five days later: XID 149 on its GPU, 145 on all others of the rack",
 			Fleet: three(metrics.VLLM), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, broken(0, 149)), fault(0, broken(1, 145)), fault(0, broken(2, 145))},
-			Page:   rules.GPUCriticalXID, Within: 2 * rules.Interval, Cause: rules.GPUCriticalXID,
+			Page:   rules.GPUFailed, Within: 2 * rules.Interval, Cause: rules.GPUFailed,
 			Report: &Report{
 				Source:  "marin-community/marin 9086",
 				Said:    "08:08:46 XID 149, link down, Fatal; 1 GPU with 149 and 63 with 145; 08:09:21 the provider reboots the node",
@@ -181,7 +181,7 @@ func Public() []Incident {
 				r.GPU.Report(120)
 				r.GPU.Drain, r.Down = true, true
 			}))},
-			Page: rules.GPUCriticalXID, Within: 2 * rules.Interval, Cause: rules.GPUCriticalXID,
+			Page: rules.GPUFailed, Within: 2 * rules.Interval, Cause: rules.GPUFailed,
 			Report: &Report{
 				Source:  "NVIDIA/DCGM 263",
 				Said:    "GPU 1: XID 120, recovery action Reset, unusable, health Healthy",
@@ -197,7 +197,7 @@ func Public() []Incident {
 				fault(25*minute, one(2, func(r *world.Replica) { r.GPU.Corrected, r.GPU.Stuck = 17657, true })),
 				fault(50*minute, one(2, func(r *world.Replica) { r.GPU.Corrected, r.GPU.Stuck = 0, false })),
 			},
-			Page: rules.GPULost, Within: 25*minute + rules.GPULost.For + 2*rules.Interval, Cause: rules.GPULost,
+			Page: rules.GPUFailed, Within: 25*minute + 2*minute + 2*rules.Interval, Cause: rules.GPUFailed,
 			Report: &Report{
 				Source:  "NVIDIA/DCGM 313; NVIDIA/NVSentinel 1748",
 				Said:    "4,647 corrected errors per second, then 17,657; peers 0; calls block for more than 45 s under load; the agent restarts every 96 minutes; after the job left, rate 0",
@@ -210,7 +210,7 @@ func Public() []Incident {
 			Name: "fabric-manager-dead", Story: "the fabric manager does not start after maintenance; GPUs stay In Progress for twenty days",
 			Fleet: three(metrics.VLLM), Lasts: 20 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.GPU.Unregistered = true }))},
-			Cause:  rules.GPUFabricUnhealthy,
+			Cause:  rules.GPULinkFault,
 			Report: &Report{
 				Source:  "NVIDIA/NVSentinel 883, 889, 891; leptonai/gpud 1151",
 				Said:    "temperature, power and XIDs normal; down for 20 days at one customer",
@@ -235,7 +235,7 @@ func Public() []Incident {
 			Name: "fabric-manager-seen", Story: "the same, under an exporter that may see the processes of the host",
 			Fleet: with(three(metrics.VLLM), func(f *world.Fleet) { f.SeesProcesses = true }), Lasts: 20 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.ManagerDead = true })},
-			Cause:  rules.GPUFabricUnhealthy,
+			Cause:  rules.GPULinkFault,
 			Report: &Report{
 				Source:  "NVIDIA/NVSentinel 883, design ADR-050",
 				Said:    "fabric state keeps its last value; 2.5 weeks",
@@ -253,7 +253,7 @@ func Public() []Incident {
 				fault(31*minute, func(w *world.World) { w.ExporterDown = false }),
 				fault(60*minute, one(1, func(r *world.Replica) { r.Restart(24 * time.Hour) })),
 			},
-			Cause: rules.GPUDriverDown,
+			Cause: rules.GPUUnread,
 			Report: &Report{
 				Source:  "lyulyul/shine-cluster 30; pando85/homelab 4110; badbread/crumbvms 395",
 				Said:    "upgrade 460.56 to 460.73.01, found three days later; a job that had started before ran on",
@@ -268,7 +268,7 @@ func Public() []Incident {
 			Faults: []Fault{fault(0, one(0, func(r *world.Replica) {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_thermal_slowdown", Clock: 510. / 1755}
 			}))},
-			Cause: rules.GPUHardwareThrottle,
+			Cause: rules.GPUSlowed,
 			Report: &Report{
 				Source:  "https://matt.sh/cloud-gpu-thermal-throttling",
 				Said:    "510 of 1755 MHz at 88 °C, half the power; steps 1.7 to 2 times as long within an hour; found by chance",
@@ -363,7 +363,7 @@ func Public() []Incident {
 			Name: "slow-pcie-link", Story: "the PCIe link of one GPU stays at generation 2 under load; nothing logs an error",
 			Fleet: three(metrics.VLLM), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.GPU.SlowLink, r.Engine.Slow = true, 1.4 }))},
-			Cause:  rules.GPULinkDegraded,
+			Cause:  rules.GPULinkFault,
 			Report: &Report{
 				Source:  "local-inference-lab/rtx6kpro 88",
 				Said:    "generation 2 with 16 lanes for three and a half hours, about 8 GB/s in place of 64, utilisation 100%; the link may not retrain",

@@ -96,11 +96,10 @@ func TestGPUsOfANodeAreOnePage(t *testing.T) {
 	for m := range 180 {
 		var now []rulesim.Alert
 		for _, uuid := range []string{"GPU-0", "GPU-1"} {
-			if m < 30 {
-				now = append(now, onGPU("LLMGPUCriticalXID", "critical", uuid, "xid", "79"))
-			}
-			if m >= 3 {
-				now = append(now, onGPU("LLMGPULost", "critical", uuid))
+			if m < 3 {
+				now = append(now, onGPU("LLMGPUFailed", "critical", uuid, "reason", "xid", "xid", "79"))
+			} else {
+				now = append(now, onGPU("LLMGPUFailed", "critical", uuid, "reason", "lost"))
 			}
 			now = append(now, onGPU("LLMModelOnFailedGPU", "info", uuid, "namespace", "prod", "model_name", "m", "pod", "p-"+uuid, "server", "s"))
 		}
@@ -124,22 +123,19 @@ func TestGPUsOfANodeAreOnePage(t *testing.T) {
 	}
 }
 
-// A memory error without a spare row makes an XID too. The page stays the one that lasts.
-func TestRowRemapFailureIsOnePage(t *testing.T) {
+// A GPU that failed needs no service besides.
+func TestFailedGPUOpensNoTicket(t *testing.T) {
 	am, err := NewAlertmanager(rules.Alerts(Rules()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for m := range 120 {
-		now := []rulesim.Alert{onGPU("LLMGPURowRemapFailure", "critical", "GPU-0")}
-		if m < 30 {
-			now = append(now, onGPU("LLMGPUCriticalXID", "critical", "GPU-0", "xid", "64"), onGPU("LLMGPUUncorrectableECC", "warning", "GPU-0"))
-		}
-		am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now)
+		am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), []rulesim.Alert{onGPU("LLMGPUFailed", "critical", "GPU-0", "reason", "no_spare_row"),
+			onGPU("LLMGPUNeedsService", "warning", "GPU-0", "reason", "uncorrectable_errors"), onGPU("LLMGPULinkFault", "warning", "GPU-0", "reason", "wears")})
 	}
 	sent := am.Take()
-	if pages := to(sent, "llm-critical"); len(pages) != 1 || !slices.Equal(pages[0].Alerts, []string{"LLMGPURowRemapFailure"}) {
-		t.Errorf("pages %+v, want one of the row remap failure", pages)
+	if pages := to(sent, "llm-critical"); len(pages) != 1 || !slices.Equal(pages[0].Alerts, []string{"LLMGPUFailed"}) {
+		t.Errorf("pages %+v, want one", pages)
 	}
 	if tickets := to(sent, "llm-warning"); len(tickets) != 0 {
 		t.Errorf("tickets beside the page: %+v", tickets)
@@ -154,7 +150,7 @@ func TestModelDownOnAFailedGPU(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := []rulesim.Alert{onGPU("LLMGPULost", "critical", "GPU-0"),
+		now := []rulesim.Alert{onGPU("LLMGPUFailed", "critical", "GPU-0"),
 			onGPU("LLMModelOnFailedGPU", "info", "GPU-0", "namespace", "prod", "model_name", "m", "pod", "p", "server", "s"),
 			fires("LLMModelDown", "critical", "branch", "engine")}
 		if !elsewhere {
@@ -167,7 +163,7 @@ func TestModelDownOnAFailedGPU(t *testing.T) {
 		for _, n := range to(am.Take(), "llm-critical") {
 			paged = append(paged, n.Alerts...)
 		}
-		if slices.Contains(paged, "LLMModelDown") != elsewhere || !slices.Contains(paged, "LLMGPULost") {
+		if slices.Contains(paged, "LLMModelDown") != elsewhere || !slices.Contains(paged, "LLMGPUFailed") {
 			t.Errorf("replicas elsewhere: %t, paged %v", elsewhere, paged)
 		}
 	}

@@ -68,7 +68,7 @@ func TestLostGPUFromAPage(t *testing.T) {
 	nvml, page := playFrom(t, in, nil), playFrom(t, in, []string{})
 	t.Logf("NVML %+v", nvml)
 	t.Logf("page %+v", page)
-	if !slices.Contains(nvml.by, rules.GPUCriticalXID.Name) || !slices.Contains(page.by, rules.GPULost.Name) || page.at > nvml.at+score.Span(4*rules.Interval) {
+	if !slices.Contains(nvml.by, rules.GPUFailed.Name) || !slices.Contains(page.by, rules.GPUFailed.Name) || page.at > nvml.at+score.Span(4*rules.Interval) {
 		t.Errorf("from a page: %+v, with NVML: %+v", page, nvml)
 	}
 }

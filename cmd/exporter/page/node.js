@@ -29,10 +29,10 @@ const wanted = new Set(Object.values(M));
 
 // Why clocks are lowered, in words; harm marks what makes a model slow, and the runbook about it.
 const THROTTLES = {
-  hw_slowdown: {says: "slowed down by its hardware", harm: "LLMGPUHardwareThrottle"},
-  hw_thermal_slowdown: {says: "too hot: slowed down by its hardware", harm: "LLMGPUHardwareThrottle"},
-  sw_thermal_slowdown: {says: "too hot: slowed down by the driver", harm: "LLMGPUHardwareThrottle"},
-  hw_power_brake_slowdown: {says: "power brake: the rack or a power supply slows it down", harm: "LLMGPUPowerBrake"},
+  hw_slowdown: {says: "slowed down by its hardware", harm: "LLMGPUSlowed"},
+  hw_thermal_slowdown: {says: "too hot: slowed down by its hardware", harm: "LLMGPUSlowed"},
+  sw_thermal_slowdown: {says: "too hot: slowed down by the driver", harm: "LLMGPUSlowed"},
+  hw_power_brake_slowdown: {says: "power brake: the rack or a power supply slows it down", harm: "LLMGPUSlowed"},
   sw_power_cap: {says: "at its power limit"},
   applications_clocks_setting: {says: "clocks set by hand"}, display_clock_setting: {says: "clocks set for a display"},
   sync_boost: {says: "clocks follow another GPU"}, board_limit: {says: "at a limit of the board"},
@@ -40,10 +40,10 @@ const THROTTLES = {
 
 // GPU states that are 1 when something is wrong.
 const FAULTS = [
-  {m: M.remapFailure, says: "a memory row cannot be replaced: replace the board", runbook: "LLMGPURowRemapFailure"},
-  {m: M.unrepairable, says: "its memory cannot be repaired: replace the board", runbook: "LLMGPUMemoryUnrepairable"},
-  {m: M.sram, says: "too many errors in its SRAM: replace the board", runbook: "LLMGPUSRAMThreshold"},
-  {m: M.remapPending, says: "a memory row waits for a GPU reset to be replaced", runbook: "LLMGPURowRemapPending", mild: true},
+  {m: M.remapFailure, says: "a memory row cannot be replaced: replace the board", runbook: "LLMGPUFailed"},
+  {m: M.unrepairable, says: "its memory cannot be repaired: replace the board", runbook: "LLMGPUFailed"},
+  {m: M.sram, says: "too many errors in its SRAM: replace the board", runbook: "LLMGPUFailed"},
+  {m: M.remapPending, says: "a memory row waits for a GPU reset to be replaced", runbook: "LLMGPUNeedsService", mild: true},
 ];
 
 const $ = id => document.getElementById(id);
@@ -292,16 +292,16 @@ function drawGPUs(page, now, problem) {
     const labels = {gpu_uuid: uuid, pci_bus_id: info.l.pci_bus_id}, wrong = [];
     const fault = (how, says, runbook) => { wrong.push({how, says}); problem(how, "GPU: " + says, runbook, c, labels); };
 
-    if (up.v !== 1) fault("bad", "does not answer: " + up.l.reason, "LLMGPULost");
+    if (up.v !== 1) fault("bad", "does not answer: " + up.l.reason, "LLMGPUFailed");
     for (const f of FAULTS) if (find(f.m) === 1) fault(f.mild ? "look" : "bad", f.says, f.runbook);
     const reasons = (families.get(M.throttle) || []).filter(s => s.v === 1 && s.l.reason !== "gpu_idle").map(s => s.l.reason);
     const harms = reasons.filter(r => (THROTTLES[r] || {}).harm);
     // hw_slowdown is also set with its finer reasons.
     for (const r of harms) if (r !== "hw_slowdown" || harms.length === 1) fault("bad", THROTTLES[r].says, THROTTLES[r].harm);
-    for (const {l} of families.get(M.recovery) || []) if (l.action !== "none") fault("look", "the driver asks for " + l.action.replaceAll("_", " "), "LLMGPURecoveryAsked");
+    for (const {l} of families.get(M.recovery) || []) if (l.action !== "none") fault("look", "the driver asks for " + l.action.replaceAll("_", " "), "LLMGPUNeedsService");
     const errors = severity => sum((families.get(M.ecc) || []).filter(({l}) => l.severity === severity && l.lifetime === "volatile").map(s => s.v));
     const uncorrected = errors("uncorrected");
-    if (gained(uuid + " ecc", uncorrected)) fault("bad", "memory errors that ECC could not correct", "LLMGPUUncorrectableECC");
+    if (gained(uuid + " ecc", uncorrected)) fault("bad", "memory errors that ECC could not correct", "LLMGPUNeedsService");
     const xids = drawXIDs(page, families, uuid, now, fault);
 
     const sm = find(M.clock, {domain: "sm"}) ?? find(M.clock, {domain: "graphics"}), most = find(M.clockMax, {domain: "sm"}) ?? find(M.clockMax, {domain: "graphics"});
@@ -331,7 +331,7 @@ function drawXIDs(page, families, uuid, now, fault) {
     if (now / 1e3 - v > 3600) continue;
     const {l: known} = page.get(M.xidInfo).find(s => s.l.xid === l.xid) || {l: {}};
     says.push(join("XID", l.xid, "at", clock(1e3 * v), known.meaning && "(" + known.meaning + ")"));
-    if (known.severity === "page") fault("bad", join("driver error XID", l.xid + ":", known.meaning), "LLMGPUCriticalXID");
+    if (known.severity === "page") fault("bad", join("driver error XID", l.xid + ":", known.meaning), "LLMGPUFailed");
   }
   return says.join(", ");
 }
@@ -465,9 +465,9 @@ function drawProblems(problems) {
 function draw(page, listed, now) {
   const problems = new Map();
   const problem = (how, says, runbook, card, labels) => keyed(problems, how + says, () => ({how, says, runbook, all: []})).all.push({card, labels});
-  for (const {l, v} of page.get(M.missing)) if (v === 1) problem("bad", "GPU " + l.pci_bus_id + " is on the bus and does not answer", "LLMGPUMissing", null, l);
+  for (const {l, v} of page.get(M.missing)) if (v === 1) problem("bad", "GPU " + l.pci_bus_id + " is on the bus and does not answer", "LLMGPUUnread", null, l);
   const source = page.get(M.sourceUp).some(s => s.v === 1);
-  for (const {l, v} of page.get(M.nvmlUp)) if (v === 0 && !source && l.reason !== "built_without_cgo") problem(l.reason === "starting" || l.reason === "detached" ? "look" : "bad", "GPUs cannot be read: " + l.reason, "LLMGPUDriverDown", null, {});
+  for (const {l, v} of page.get(M.nvmlUp)) if (v === 0 && !source && l.reason !== "built_without_cgo") problem(l.reason === "starting" || l.reason === "detached" ? "look" : "bad", "GPUs cannot be read: " + l.reason, "LLMGPUUnread", null, {});
   for (const {l, v} of page.get(M.discovery)) if (v === 0) problem("look", "engines cannot be looked for: " + l.reason, "LLMDiscoveryFailed", null, {});
   for (const {v} of page.get(M.reloaded)) if (v === 0) problem("look", "the exporter's configuration was refused; the one before stays in use", "", null, {});
   drawObjectives(page, now, problem); // first what people suffer, then what may be why
