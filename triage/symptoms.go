@@ -102,9 +102,32 @@ func (j *judge) burning(m subject, v *Verdict) (signals []slo.Signal, counted fl
 			} else if v.Health != Failing {
 				v.Health = Degraded
 			}
+		case j.past != nil:
+			burned, err := j.burned(objective)
+			if err != nil {
+				return nil, 0, err
+			}
+			if burned > 0 {
+				signals = append(signals, signal)
+				v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s burned %.1f times too fast over the last five minutes: %.0f of %.0f events (%s) were bad between the readings.",
+					name, burned, bad, events, cmp.Or(string(signal), "signal unknown")))
+				v.Health = cmp.Or(map[Health]Health{Failing: Failing}[v.Health], Degraded)
+			}
 		}
 	}
 	return signals, counted, nil
+}
+
+// burned returns how fast an objective burned over the last five minutes, as Prometheus has recorded it, where it burned too
+// fast and not for a handful of events. Half a minute may miss what hurts one request in ten.
+func (j *judge) burned(objective []*labels.Matcher) (float64, error) {
+	bad := promql.Mul(promql.Num((5 * time.Minute).Seconds()), promql.Vector(metrics.RecordedBadEventRate, objective...))
+	answer, err := j.ask(promql.And(promql.Gt(promql.Vector(rate5m, objective...), promql.Num(1)), promql.Ge(bad, promql.Num(slo.MinBadEvents-0.5)),
+		promql.On(metrics.ModelSLOLabels...)).String())
+	if err != nil || len(answer) == 0 {
+		return 0, err
+	}
+	return answer[0].F, nil
 }
 
 // means adds the mean times to the first and to the next token.

@@ -57,7 +57,7 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	}
 	also := "Also"
 	if v.Health == Healthy {
-		also = "Changed, and hurts nobody"
+		also = "Changed, and no objective burns"
 	}
 	for _, s := range v.Also {
 		fill(b, "  ", fmt.Sprintf("%s: %s. %s.", also, s.Branch, s.Says))

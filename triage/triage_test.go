@@ -120,8 +120,29 @@ func TestChangedAndHurtsNobody(t *testing.T) {
 			t.Errorf("%.0f requests: ruled out %q, not seen %q", served, out, not)
 		}
 		var text strings.Builder
-		if err := (triage.Text{}).Write(&text, []triage.Verdict{v}); err != nil || strings.Contains(text.String(), "Changed, and hurts nobody: prefill. The prefix") != (health == triage.Healthy) {
+		if err := (triage.Text{}).Write(&text, []triage.Verdict{v}); err != nil || strings.Contains(text.String(), "Changed, and no objective burns: prefill. The prefix") != (health == triage.Healthy) {
 			t.Errorf("%v:\n%s", err, text.String())
+		}
+	}
+}
+
+// TestBurnedForMinutes: half a minute may have no late request of an objective that burned for five, as a Prometheus knows.
+func TestBurnedForMinutes(t *testing.T) {
+	before := calm()
+	after := before
+	after.requests, after.ttft, after.prompts = after.requests+100, after.ttft+20, after.prompts+1e5 // no hits
+	for burned, health := range map[bool]triage.Health{true: triage.Degraded, false: triage.Healthy} {
+		past := func(_ context.Context, query string, _ time.Time) (promql.Vector, error) {
+			if !burned || !strings.Contains(query, "model:llm_slo_burn:rate5m{") {
+				return nil, nil
+			}
+			recorded, err := triage.Parse([]byte(`model:llm_slo_burn:rate5m{namespace="prod",model_name="m",slo="ttft"} 14`), t0)
+			return recorded.Series, err
+		}
+		v := judge(t, before.page(), after.page(), past)[0]
+		says := slices.Contains(v.Symptoms, "Objective ttft burned 14.0 times too fast over the last five minutes: 0 of 100 events (ttft) were bad between the readings.")
+		if v.Health != health || says != burned || (v.Branch == rules.Prefill) != burned {
+			t.Errorf("burned %t: %s, %s, %q", burned, v.Health, v.Branch, v.Symptoms)
 		}
 	}
 }
