@@ -67,6 +67,9 @@ func Clues() []Clue {
 // brokenClues are about what broke or was changed.
 func brokenClues() []Clue {
 	return []Clue{
+		{Branch: Hardware, Name: "gpus_throttled", Runbook: "LLMGPUSlowed", Unit: Count, // there is nothing to move to
+			Says:  "All {value} GPUs of the model are slowed down",
+			Query: promql.And(above(promql.Vector(metrics.RecordedModelGPUs), 1), promql.Ge(promql.Vector(metrics.RecordedThrottledGPUs), promql.Num(1)))},
 		{Branch: Hardware, Name: "gpu_throttled", Runbook: "BranchThrottledGPU", Unit: Share,
 			Says:  "GPU {gpu_uuid} is slowed down {value} of the time ({reason})",
 			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), throttled(HarmfulReasons, 0.05)), metrics.LabelReason))},

@@ -300,7 +300,7 @@ func Incidents() []Incident {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980}
 			}))},
 			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `Throttled GPUs`,
-			Lever: Lever{"BranchThrottledGPU", []string{"Levers"}, "all GPUs of the node are throttled, so there is nothing to drain to; the data centre restores the cooling", fault(20*minute, every(func(r *world.Replica) { r.GPU.Throttle = nil }))},
+			Lever: Lever{"LLMGPUSlowed", []string{"Levers"}, "all GPUs of the node are throttled, so there is nothing to drain to; the data centre restores the cooling", fault(20*minute, every(func(r *world.Replica) { r.GPU.Throttle = nil }))},
 		},
 		{
 			Name: "power-brake", Story: "a power supply fails: all GPUs of the node go down to a quarter of their clock",
