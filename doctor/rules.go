@@ -8,6 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -66,23 +67,21 @@ func ReadRules(file []byte) (Rules, error) {
 // silenced returns the alerts that cannot fire without the families that absent reports, through whichever recorded
 // series they read them.
 func (r Rules) silenced(absent func(*metrics.Family) bool) []string {
-	possible := map[string]bool{} // by recorded name
+	possible := map[string]bool{} // by name of what is recorded, or fires
 	for _, rule := range r {
-		if !rule.alert {
-			possible[rule.name] = false
-		}
+		possible[rule.name] = false
 	}
 	for changed := true; changed; {
 		changed = false
 		for _, rule := range r {
-			if !rule.alert && !possible[rule.name] && hasResults(rule.expr, possible, absent) {
+			if !possible[rule.name] && hasResults(rule.expr, possible, absent) {
 				possible[rule.name], changed = true, true
 			}
 		}
 	}
 	var names []string
 	for _, rule := range r {
-		if rule.alert && !hasResults(rule.expr, possible, absent) {
+		if rule.alert && !possible[rule.name] {
 			names = append(names, rule.name)
 		}
 	}
@@ -103,6 +102,14 @@ func hasResults(e parser.Expr, recorded map[string]bool, absent func(*metrics.Fa
 	case *parser.VectorSelector:
 		if possible, known := recorded[e.Name]; known {
 			return possible
+		}
+		if i := slices.IndexFunc(e.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == "alertname" }); e.Name == metrics.Alerts.Name && i >= 0 {
+			for name, possible := range recorded { // an alert that remembers itself cannot fire for that alone
+				if possible && e.LabelMatchers[i].Matches(name) {
+					return true
+				}
+			}
+			return false
 		}
 		f := promql.Lookup(e.Name)
 		return f == nil || !absent(f)
