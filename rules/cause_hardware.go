@@ -17,7 +17,6 @@ var (
 		Branch:   Hardware,
 		Expr:     failed(),
 		Severity: slo.Page,
-		Keep:     15 * minute,
 		Scope:    []string{metrics.LabelGPUUUID, metrics.LabelReason},
 		Explains: []*Alert{FastBurn, SlowBurn},
 		Summary: `GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} {{ if eq $labels.reason "lost" }}does not answer` +
@@ -182,7 +181,7 @@ func failed() promql.Expr {
 		reason("no_spare_row", state(metrics.GPURowRemapFailure)),
 		reason("memory_unrepairable", state(metrics.GPUMemoryUnrepairable)),
 		reason("sram_threshold", state(metrics.GPUSRAMThreshold)),
-		reason("xid", criticalXIDs(15*minute)),
+		reason("xid", criticalXIDs(30*minute)),
 		promql.And(promql.Max(append([]string{metrics.LabelReason}, xidLabels...), firing(alert)),
 			promql.And(firing("LLMModelOnFailedGPU"), firing(ModelDown.Name), promql.On(modelLabels...)), promql.On(onGPULabels()...)))
 }
@@ -338,13 +337,13 @@ var wholeModel = append([]string{metrics.LabelInstance}, modelLabels...)
 
 // onFailedGPU returns the replicas on GPUs whose failure pages and, without replica labels, the models that have no
 // other replica. Engines that died with their GPU no longer report where they ran; as long as their model suffers,
-// they are remembered.
+// they are remembered. A board that waits to be replaced still serves: it explains no burn for all those weeks.
 func onFailedGPU(suffers promql.Expr) promql.Expr {
 	perModel := promql.On(modelLabels...)
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
 		promql.OrOn(suffers, firing(ModelDown.Name), perModel), perModel)
 	replicas := promql.And(promql.Or(servedOn(replicaLabels), remembered),
-		promql.Max(onGPULabels(), firing(GPUFailed.Name)), promql.On(onGPULabels()...))
+		promql.Max(onGPULabels(), firing(GPUFailed.Name, promql.Re(metrics.LabelReason, "lost|xid"))), promql.On(onGPULabels()...))
 	elsewhere := promql.Unless(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour), replicas, promql.On(replicaLabels...))
 	return promql.Or(replicas, promql.Unless(promql.Max(onGPU(modelLabels), replicas), elsewhere, perModel))
 }

@@ -222,6 +222,11 @@ func startPrometheus(t *testing.T, binary, exporter, am string) string {
 	file := rules.NewFile(play.Rules(), rules.Style{RunbookURL: "http://" + exporter + "/runbooks/{alert}{labels}"})
 	for i := range file.Groups {
 		file.Groups[i].Interval = "2s"
+		for r := range file.Groups[i].Rules {
+			if rule := &file.Groups[i].Rules[r]; rule.Alert == rules.GPUNeedsService.Name {
+				rule.For = "2s" // of five minutes
+			}
+		}
 	}
 	content, err := rules.Encode(file)
 	if err != nil {

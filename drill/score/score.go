@@ -188,10 +188,11 @@ func (s *Score) judgeReport(p *play.Play, wrong func(string, ...any)) {
 	}
 }
 
-// recorded returns when a clue was first recorded after the onset, if ever.
+// recorded returns when a clue was first recorded after the onset of a model that burns, if ever.
 func recorded(p *play.Play, clue string) []time.Duration {
 	for at := time.Duration(0); at <= p.Incident.Lasts; at += rules.Interval {
-		found, err := p.Prometheus.Query(fmt.Sprintf("%s{%s=%q}", metrics.RecordedSuspect.Name, metrics.LabelClue, clue), p.World.At(p.Onset+at))
+		found, err := p.Prometheus.Query(fmt.Sprintf("%s{%s=%q} and on (%s) (%s > 1)", metrics.RecordedSuspect.Name, metrics.LabelClue, clue,
+			strings.Join([]string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel}, ", "), metrics.Window(metrics.RecordedBurn, "5m").Name), p.World.At(p.Onset+at))
 		if err == nil && len(found) > 0 {
 			return []time.Duration{at}
 		}
