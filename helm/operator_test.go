@@ -116,7 +116,7 @@ spec: {nodeName: %s, containers: [{name: vllm, image: vllm, ports: [{containerPo
 	since := time.Now()
 	for name, labels := range map[string]map[string]string{
 		"LLMGPUFailed": {"instance": node, "xid": "79"}, // without a namespace
-		"LLMModelDown":      {"namespace": "llm"},
+		"LLMModelDown": {"namespace": "llm"},
 	} {
 		var sent alert
 		e2e.Until(t, 6*time.Minute, name+" pages", func() (ok bool) { sent, ok = pager.sent(name); return ok })

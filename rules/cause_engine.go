@@ -130,10 +130,12 @@ func knownEngines(perPage promql.Expr) promql.Expr {
 }
 
 // flaps returns the share of half an hour in which no engine of a model answered, where that is more than a tenth and engines
-// restart again and again: each time it is down too short for a page, and counts nothing.
+// restart again and again: each time it is down too short for a page, and counts nothing. Where a gateway counts, or the
+// starts are slow, the burn pages.
 func flaps() promql.Expr {
-	return promql.And(above(promql.Sub(promql.Num(1), promql.Over("avg_over_time", promql.Vector(metrics.RecordedModelUp), 30*minute)), 0.1),
-		knownEngines(promql.Vector(metrics.RecordedRestarts)), promql.On(modelLabels...))
+	perModel := promql.On(modelLabels...)
+	return promql.Unless(promql.And(above(promql.Sub(promql.Num(1), promql.Over("avg_over_time", promql.Vector(metrics.RecordedModelUp), 30*minute)), 0.1),
+		knownEngines(promql.Vector(metrics.RecordedRestarts)), perModel), firing(FastBurn.Name), perModel)
 }
 
 // restarts counts the restarts of each page's process, from four within six hours or three within one: memory that leaks
