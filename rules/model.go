@@ -69,14 +69,13 @@ func onItsGPUs(info, e promql.Expr, fold func([]string, promql.Expr) promql.Expr
 }
 
 // throttledShare returns the share of a model's GPUs that are throttled: 0 where none is, absent where no GPU reports
-// it.
+// it. A GPU that does not say so counts as one that is not.
 func throttledShare() promql.Expr {
 	count := func(e promql.Expr) promql.Expr {
 		return promql.CountBy(modelLabels, onItsGPUs(promql.Vector(metrics.EngineGPUInfo), e, promql.Max))
 	}
 	lowered := promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Either(metrics.LabelReason, HarmfulReasons)), 5*minute)
-	all := count(lowered)
-	return promql.Div(promql.Or(count(above(lowered, 0.05)), times(0, all)), all)
+	return promql.Div(promql.Or(count(above(lowered, 0.05)), times(0, count(lowered))), promql.Vector(metrics.RecordedModelGPUs))
 }
 
 // before returns the last value of a series as of five minutes ago.

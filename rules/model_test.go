@@ -93,6 +93,10 @@ func TestGPUsOfModels(t *testing.T) {
 		}
 		// old runs on a GPU that tells nothing.
 		runs("node-4", "old", "old-0", "GPU-6", "")
+		// partly runs on another such GPU, too.
+		runs("node-4", "partly", "partly-0", "GPU-6", "")
+		runs("node-6", "partly", "partly-1", "GPU-8", "")
+		device("node-6", "GPU-8", 0.5, 0.5, 0)
 		// gone loses its GPU and ends.
 		if at < 50*time.Minute {
 			runs("node-5", "gone", "gone-0", "GPU-7", "")
@@ -111,8 +115,8 @@ func TestGPUsOfModels(t *testing.T) {
 		at     time.Duration
 		values map[string]float64
 	}{
-		{metrics.RecordedThrottledGPUs, 40 * time.Minute, map[string]float64{"large": 0.25, "small": 0, "split": 1}},
-		{metrics.RecordedGPUBandwidth, 40 * time.Minute, map[string]float64{"large": 0.55, "small": 0.1, "split": 0.3}},
+		{metrics.RecordedThrottledGPUs, 40 * time.Minute, map[string]float64{"large": 0.25, "small": 0, "split": 1, "partly": 0.5}},
+		{metrics.RecordedGPUBandwidth, 40 * time.Minute, map[string]float64{"large": 0.55, "small": 0.1, "split": 0.3, "partly": 0.5}},
 		{metrics.RecordedGPUXIDs, 5 * time.Minute, map[string]float64{"large": 0, "small": 0, "gone": 0}},
 		{metrics.RecordedGPUXIDs, 65 * time.Minute, map[string]float64{"large": 2, "small": 2, "gone": 2}},
 		{metrics.RecordedGPUXIDs, 85 * time.Minute, map[string]float64{"large": 1, "small": 1, "gone": 1}},
