@@ -46,7 +46,7 @@ func latencyRow(s scope) []Panel {
 			"Quantiles of TTFT per model, and the limits of the objectives on it.",
 			"It is what makes an application feel alive.",
 			"p50 up: everybody waits. Only p99 up: some prompts or one replica."},
-			s.quantiles(metrics.RecordedTimeToFirstToken, metrics.TimeToFirstToken)...).limits(s.limitOf(string(slo.TTFT))).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+			s.quantiles(metrics.RecordedTimeToFirstToken, metrics.TimeToFirstToken)...).limits(s.limitOf(string(slo.TTFT))).runbook("BranchQueueing").next(rules.IncidentDashboard).
 			movesIn("traffic-burst"),
 		lines("Inter-token latency", seconds, 8, About{
 			"Quantiles of the gap between tokens per model, and the limits of the objectives on it. Engines that only know a mean per request are under Phases and lengths.",
@@ -107,7 +107,7 @@ func gatewayRow(s scope) []Panel {
 			"Only the gateway's is what users get: requests that never reach an engine are in no engine's numbers.",
 			"The gateway's far above the engines': the fault is in it, or on the way."},
 			Query{failing(replicas, gateway), "gateway " + replicaLegend}, Query{failing(models), "engines " + modelLegend}).max(1).
-			empty(noGateway).runbook("LLMGatewayFailsRequests").next(rules.IncidentDashboard).
+			empty(noGateway).runbook("BranchFailingGateway").next(rules.IncidentDashboard).
 			movesIn("failing-gateway"),
 		lines("Refused and repeated by gateways", requests, 8, About{
 			"Requests that a gateway refused without asking an engine, by reason, and attempts that it repeated.",
@@ -142,7 +142,7 @@ func throughputRow(s scope) []Panel {
 			"Falling with a queue: capacity fell. Falling without: demand fell."},
 			Query{s.perModel(s.of(metrics.RecordedGenerationTokens), s.rate(models, metrics.GenerationTokens)), "generated " + modelLegend},
 			Query{s.perModel(s.of(metrics.RecordedPromptTokens), s.rate(models, metrics.PromptTokens)), "prompt " + modelLegend}).
-			runbook("LLMQueueBuildUp").next(FleetDashboard).
+			runbook("BranchQueueing").next(FleetDashboard).
 			movesIn("traffic-burst", "long-prompts"),
 		lines("Steps by replica", perSecond, 8, About{
 			"Passes of the model per second on each replica, where the engine counts them.",
@@ -182,14 +182,14 @@ func batchRow(s scope) []Panel {
 			"Waiting with a batch that could grow: look at KV cache, then at the batch limit."},
 			Query{s.perModel(s.of(metrics.RecordedRunning), promql.Sum(models, s.of(metrics.RequestsRunning))), "running " + modelLegend},
 			Query{s.perModel(s.of(metrics.RecordedWaiting), promql.Sum(models, s.of(metrics.RequestsWaiting))), "waiting " + modelLegend}).
-			runbook("LLMQueueBuildUp").next(FleetDashboard).
+			runbook("BranchQueueing").next(FleetDashboard).
 			movesIn("traffic-burst", "long-prompts", "kv-transfer-failures", "rejections"),
 		lines("Waiting by reason", number, 8, About{
 			"Requests in the engines' queues by what they wait for, where engines say it.",
 			"Capacity is a full engine. Deferred, bootstrap and kv_transfer wait for an adapter or for KV cache from elsewhere, not for room.",
 			"Deferred with KV cache to spare: look at transfers and tiers below, not at replicas."},
 			Query{promql.Sum(by(models, metrics.LabelReason), s.of(metrics.RequestsWaitingByReason)), "{{reason}} " + modelLegend}).stacked().
-			runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+			runbook("BranchQueueing").next(rules.IncidentDashboard).
 			movesIn("kv-transfer-failures"),
 		lines("Batch by replica", number, 8, About{
 			"Requests in the running batch of each replica.",
@@ -209,13 +209,13 @@ func memoryRow(s scope) []Panel {
 			"Share of the KV cache that live requests hold, per replica.",
 			"It, and not GPU memory, says whether there is room: engines reserve GPU memory at start.",
 			"Above 90% with requests waiting: cap output and context."},
-			Query{promql.Max(replicas, s.of(metrics.KVCacheUsage)), replicaLegend}).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.IncidentDashboard).
+			Query{promql.Max(replicas, s.of(metrics.KVCacheUsage)), replicaLegend}).bad(0.8, 0.9).max(1).runbook("BranchKVPressure").next(rules.IncidentDashboard).
 			movesIn("traffic-burst", "kv-thrash"),
 		lines("Preemptions", perSecond, 12, About{
 			"Running requests per second that lost their cache and are computed again.",
 			"The engine works for nothing and everybody waits.",
 			"Not zero for minutes: lower the batch limit."},
-			Query{s.rate(replicas, metrics.Preemptions), replicaLegend}).bad(0.1, 1).runbook("LLMPreemptionThrash").next(rules.IncidentDashboard).
+			Query{s.rate(replicas, metrics.Preemptions), replicaLegend}).bad(0.1, 1).runbook("BranchKVPressure").next(rules.IncidentDashboard).
 			movesIn("kv-thrash"),
 		lines("Prefix cache hits", share, 12, About{
 			"Share of looked-up prompt tokens that were in the engine's prefix cache, and in a cache outside the engine where there is one.",
@@ -230,7 +230,7 @@ func memoryRow(s scope) []Panel {
 			"Capacity over sequence length is how many worst-case requests run at once.",
 			"Fell after a release: the memory share or the cache type changed."},
 			Query{promql.Sum(models, s.of(metrics.KVCacheCapacity)), "capacity " + modelLegend}, Query{promql.Max(models, s.of(metrics.MaxModelLen)), "longest sequence " + modelLegend}).
-			runbook("LLMKVPressure").next(FleetDashboard).
+			runbook("BranchKVPressure").next(FleetDashboard).
 			notDrilled(stays),
 	}
 }
@@ -244,7 +244,7 @@ func bucketRow(s scope) []Panel {
 			"The 95th percentile of the time before a request is first scheduled.",
 			"It is the part of TTFT that more capacity removes.",
 			"Up: compare arrivals and replicas with an hour ago."},
-			Query{s.quantile(0.95, models, metrics.QueueTime), modelLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+			Query{s.quantile(0.95, models, metrics.QueueTime), modelLegend}).runbook("BranchQueueing").next(rules.IncidentDashboard).
 			movesIn("traffic-burst"),
 		lines("Prefill time, p95", seconds, 8, About{
 			"The 95th percentile of the time from first scheduling to first token.",
@@ -300,7 +300,7 @@ func featureRow(s scope) []Panel {
 			"Adapters that running requests use, per replica.",
 			"More adapters than slots means swapping, which looks like queueing.",
 			"At the limit: spread adapters over replicas."},
-			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), replicaLegend}).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), replicaLegend}).runbook("BranchQueueing").next(rules.IncidentDashboard).
 			notDrilled(noEngine),
 		lines("Models loaded", number, 8, About{
 			"Models in memory, on engines that load them on demand (Ollama).",

@@ -34,13 +34,13 @@ func fleet() Board {
 					"Requests in the queues of all models.",
 					"Demand that capacity does not meet now.",
 					"Not zero for long: look at the signals to scale on."},
-					Query{promql.Sum(all, waiting), ""}).bad(10, 100).size(6, 5).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+					Query{promql.Sum(all, waiting), ""}).bad(10, 100).size(6, 5).runbook("BranchQueueing").next(rules.IncidentDashboard).
 					movesIn("traffic-burst"),
 				single("Fullest KV cache", share, About{
 					"Share of the KV cache in use on the fullest replica of any model.",
 					"It fills before anything else does.",
 					"Above 90%: that model is out of room."},
-					Query{promql.Max(all, s.of(metrics.RecordedKVCacheUsage)), ""}).bad(0.8, 0.9).size(6, 5).runbook("LLMKVPressure").next(rules.IncidentDashboard).
+					Query{promql.Max(all, s.of(metrics.RecordedKVCacheUsage)), ""}).bad(0.8, 0.9).size(6, 5).runbook("BranchKVPressure").next(rules.IncidentDashboard).
 					movesIn("traffic-burst", "kv-thrash"),
 			}},
 			{Title: "Efficiency: what does a GPU deliver?", Panels: []Panel{
@@ -54,7 +54,7 @@ func fleet() Board {
 					"Generated tokens per second by model.",
 					"It is the demand that was met.",
 					"Its daily shape is what autoscaling has to follow."},
-					one(tokens)).stacked().runbook("LLMQueueBuildUp").next(rules.EngineDashboard).
+					one(tokens)).stacked().runbook("BranchQueueing").next(rules.EngineDashboard).
 					movesIn("traffic-burst"),
 				lines("Cost of 1,000 generated tokens", dollars, 8, About{
 					"The price of the model's GPUs divided by what it generates. Set the price of a GPU hour above.",
@@ -69,7 +69,7 @@ func fleet() Board {
 					"Share of the KV cache that is free on the fullest replica of each model.",
 					"Requests queue when it is gone, whatever the GPUs do.",
 					"Below 10% at the daily peak: add a replica, or cap context."},
-					one(promql.Sub(promql.Num(1), s.of(metrics.RecordedKVCacheUsage)))).low(0.1, 0.2).max(1).runbook("LLMKVPressure").next(rules.EngineDashboard).
+					one(promql.Sub(promql.Num(1), s.of(metrics.RecordedKVCacheUsage)))).low(0.1, 0.2).max(1).runbook("BranchKVPressure").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "kv-thrash"),
 				lines("Batch per replica", number, 8, About{
 					"Running requests per replica.",
@@ -89,13 +89,13 @@ func fleet() Board {
 					"Requests waiting, per replica: the signal for an HPA, KEDA or KServe. GPU utilisation is no such signal: it is high whenever the engine runs.",
 					"It rises before latency does.",
 					"Use model:llm_engine_requests_waiting:sum as the metric, with a target of a few per replica."},
-					one(promql.Div(waiting, count))).bad(2, 8).runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+					one(promql.Div(waiting, count))).bad(2, 8).runbook("BranchQueueing").next(rules.IncidentDashboard).
 					movesIn("traffic-burst", "rejections"),
 				lines("Waiting over running", number, 8, About{
 					"Requests that wait for each one that runs.",
 					"Above 1 the queue is longer than the batch: a request waits for a whole one before it.",
 					"Above 1 for minutes: scale, or shed load."},
-					one(promql.Div(waiting, promql.Gt(running, promql.Num(0))))).bad(0.5, 1).empty("Nothing runs.").runbook("LLMQueueBuildUp").next(rules.IncidentDashboard).
+					one(promql.Div(waiting, promql.Gt(running, promql.Num(0))))).bad(0.5, 1).empty("Nothing runs.").runbook("BranchQueueing").next(rules.IncidentDashboard).
 					movesIn("traffic-burst"),
 				lines("Burn rate, 1 hour", number, 8, About{
 					"Burn of the error budgets: the objective itself as a signal.",
@@ -122,7 +122,7 @@ func fleet() Board {
 					"It is what the load costs users.",
 					"It follows the load: capacity is short. It does not: look at releases and hardware."},
 					one(s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken))).
-					runbook("LLMQueueBuildUp").next(rules.EngineDashboard).
+					runbook("BranchQueueing").next(rules.EngineDashboard).
 					movesIn("traffic-burst"),
 			}},
 		},

@@ -111,7 +111,7 @@ func busyRow(s scope) []Panel {
 			"Engines take most of it at start: full is normal and says nothing about pressure.",
 			"Look at the KV cache of the engine instead."},
 			onePerGPU(s.perGPU(metrics.GPUMemoryUsed), "used"), onePerGPU(s.perGPU(metrics.GPUMemoryReserved), "reserved"), onePerGPU(s.perGPU(metrics.GPUMemoryTotal), "total")).
-			runbook("LLMKVPressure").next(rules.EngineDashboard).
+			runbook("BranchKVPressure").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("Pipes", share, 8, About{
 			"Share of time in which the SMs used each kind of unit.",
@@ -325,7 +325,7 @@ func usersRow(s scope) []Panel {
 			"Engines size their KV cache by it.",
 			"Not what the engine should have reserved: it started with the wrong slice or share."},
 			onePerGPU(promql.Div(slice(metrics.GPUMemoryUsed), slice(metrics.GPUMemoryTotal)), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off on these GPUs.").
-			runbook("LLMKVPressure").next(rules.EngineDashboard).
+			runbook("BranchKVPressure").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 	}
 }

@@ -175,7 +175,7 @@ func splitRow(s scope) []Panel {
 			"TTFT up with ITL flat means queue or prefill.",
 			"Go to the phases: queue share, then prefill share."},
 			Query{s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken), modelLegend}).limits(s.limitOf(string(slo.TTFT))).
-			runbook("LLMQueueBuildUp").next(rules.EngineDashboard).
+			runbook("BranchQueueing").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-transfer-failures", "bad-release"),
 		lines("Inter-token latency, p95", seconds, 8, About{
 			"The 95th percentile of the gap between tokens per model, and the limits of the objectives on it.",
@@ -205,7 +205,7 @@ func phaseRow(s scope) []Panel {
 			"Share of the time to the first token that requests spend in the queue.",
 			"Above half, the engine is full, not slow.",
 			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any."},
-			one(recordedShare("queue_share", shareOf(s.spent(models, metrics.QueueTime), s.spent(models, metrics.TimeToFirstToken))))).bad(0.3, 0.5).max(1).runbook("LLMQueueBuildUp").next(FleetDashboard).
+			one(recordedShare("queue_share", shareOf(s.spent(models, metrics.QueueTime), s.spent(models, metrics.TimeToFirstToken))))).bad(0.3, 0.5).max(1).runbook("BranchQueueing").next(FleetDashboard).
 			movesIn("traffic-burst", "kv-transfer-failures"),
 		lines("Decode share of a request", share, 12, About{
 			"Share of the whole request's time that comes after the first token.",
@@ -217,13 +217,13 @@ func phaseRow(s scope) []Panel {
 			"Share of the KV cache that live requests hold.",
 			"Above 90% with requests waiting, tokens have no room; preemption follows. GPU memory says nothing about it.",
 			"Cap output and context; a lower batch limit takes a restart."},
-			one(s.perModel(s.of(metrics.RecordedKVCacheUsage), promql.Max(models, s.of(metrics.KVCacheUsage))))).bad(0.8, 0.9).max(1).runbook("LLMKVPressure").next(rules.EngineDashboard).
+			one(s.perModel(s.of(metrics.RecordedKVCacheUsage), promql.Max(models, s.of(metrics.KVCacheUsage))))).bad(0.8, 0.9).max(1).runbook("BranchKVPressure").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "kv-thrash"),
 		lines("Preemptions", perSecond, 8, About{
 			"Running requests that lost their cache and are computed again.",
 			"Each one pays its prefill twice and delays everybody in the batch.",
 			"More than one in five requests: cap output now, then restart with a lower batch limit."},
-			one(s.rate(models, metrics.Preemptions))).bad(0.1, 1).runbook("LLMPreemptionThrash").next(rules.EngineDashboard).
+			one(s.rate(models, metrics.Preemptions))).bad(0.1, 1).runbook("BranchKVPressure").next(rules.EngineDashboard).
 			movesIn("kv-thrash").stillElsewhere("rejections"),
 		lines("Prefix cache hits", share, 8, About{
 			"Share of prompt tokens that were found in the prefix cache.",
@@ -359,14 +359,14 @@ func changeRow(s scope) []Panel {
 // leversRow returns the actions of the runbooks, in full.
 func leversRow() []Panel {
 	return []Panel{
-		levers("Queue and prefill", "LLMQueueBuildUp", "LLMAdmissionStalled", "LLMPrefixHitCollapse", "BranchLongPrompts"),
-		levers("Memory", "LLMPreemptionThrash", "LLMKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated", "LLMModelLeftGPU"),
-		levers("One replica", "LLMReplicaSkew", "LLMReplicaFailsRequests"),
+		levers("Queue and prefill", "BranchQueueing", "BranchHeldBackQueue", "LLMPrefixHitCollapse", "BranchLongPrompts"),
+		levers("Memory", "BranchKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated", "LLMModelLeftGPU"),
+		levers("One replica", "LLMReplicaSkew", "BranchFailingReplica"),
 		levers("Decode", "BranchLargeBatch", "LLMRunawayGeneration", "BranchLongerOutputs", "LLMSpeculationCollapse"),
 		levers("GPU", "BranchThrottledGPU", "LLMGPUFailed", "LLMGPUNeedsService", "LLMGPUSlowed"),
 		levers("Release", "LLMReleaseRegression", "LLMEngineCrashLoop"),
 		levers("Engine", "LLMEngineDown", "BranchColdStart", "BranchHostBound", "LLMProbeFailing"),
-		levers("Gateway", "LLMGatewayDown", "LLMGatewayFailsRequests", "BranchClientPath"),
+		levers("Gateway", "LLMGatewayDown", "BranchFailingGateway", "BranchClientPath"),
 	}
 }
 

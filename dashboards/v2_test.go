@@ -297,7 +297,7 @@ func TestV2ShowsLeversOfSuspects(t *testing.T) {
 			}
 			continue
 		}
-		if all := pattern(row.Spec.ConditionalRendering); all.MatchString("") || !all.MatchString("LLMKVPressure") || row.Spec.Collapse {
+		if all := pattern(row.Spec.ConditionalRendering); all.MatchString("") || !all.MatchString("BranchKVPressure") || row.Spec.Collapse {
 			t.Errorf("the row of the levers: %+v", row.Spec)
 		}
 		for _, item := range row.Spec.Layout.Spec.Items {

@@ -37,7 +37,8 @@ func TestSilenced(t *testing.T) {
 		needs       []*metrics.Family
 		enoughAlone *metrics.Family
 	}{
-		{"LLMKVPressure", []*metrics.Family{metrics.KVCacheUsage}, nil},
+		{"kv_full (clue)", []*metrics.Family{metrics.KVCacheUsage}, nil},
+		{"preemptions (clue)", []*metrics.Family{metrics.Preemptions}, nil},
 		{"LLMErrorBudgetFastBurn", []*metrics.Family{metrics.SLOEvents}, nil}, // three recorded series away
 		{"LLMObjectiveWithoutEvents", []*metrics.Family{metrics.SLOCounted, metrics.SLOObjective}, metrics.SLOCounted},
 	} {

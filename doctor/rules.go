@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -21,6 +22,7 @@ type Rules []rule
 type rule struct {
 	group, name string
 	alert       bool
+	labels      map[string]string // that it gives to its results
 	expr        parser.Expr
 	hold        time.Duration // of an alert, before it fires
 }
@@ -31,6 +33,7 @@ func ReadRules(file []byte) (Rules, error) {
 		Name  string
 		Rules []struct {
 			Record, Alert, Expr, For string
+			Labels                   map[string]string
 		}
 	}
 	var f struct {
@@ -43,7 +46,7 @@ func ReadRules(file []byte) (Rules, error) {
 	var all Rules
 	for _, g := range append(f.Groups, f.Spec.Groups...) {
 		for _, given := range g.Rules {
-			r := rule{group: g.Name, name: given.Record + given.Alert, alert: given.Alert != ""}
+			r := rule{group: g.Name, name: given.Record + given.Alert, alert: given.Alert != "", labels: given.Labels}
 			var err error
 			if r.expr, err = promql.Parser.ParseExpr(given.Expr); err != nil {
 				return nil, fmt.Errorf("%s: %w", r.name, err)
@@ -64,28 +67,52 @@ func ReadRules(file []byte) (Rules, error) {
 	return all, nil
 }
 
-// silenced returns the alerts that cannot fire without the families that absent reports, through whichever recorded
-// series they read them.
+// silenced returns the alerts, and the clues of a page, that cannot fire without the families that absent reports,
+// through whichever recorded series they read them.
 func (r Rules) silenced(absent func(*metrics.Family) bool) []string {
-	possible := map[string]bool{} // by name of what is recorded, or fires
-	for _, rule := range r {
-		possible[rule.name] = false
+	possible := make([]bool, len(r))
+	selected := func(v *parser.VectorSelector) (known, any bool) {
+		for i, rule := range r {
+			if rule.gives(v) {
+				known, any = true, any || possible[i]
+			}
+		}
+		return known, any
 	}
 	for changed := true; changed; {
 		changed = false
-		for _, rule := range r {
-			if !possible[rule.name] && hasResults(rule.expr, possible, absent) {
-				possible[rule.name], changed = true, true
+		for i, rule := range r {
+			if !possible[i] && hasResults(rule.expr, selected, absent) {
+				possible[i], changed = true, true
 			}
 		}
 	}
 	var names []string
-	for _, rule := range r {
-		if rule.alert && !possible[rule.name] {
+	for i, rule := range r {
+		if possible[i] {
+			continue
+		}
+		if rule.alert {
 			names = append(names, rule.name)
+		} else if clue := rule.labels[metrics.LabelClue]; clue != "" {
+			names = append(names, clue+" (clue)")
 		}
 	}
-	return names
+	return distinct(names)
+}
+
+// gives reports whether a selector is about results of the rule, by their name and the labels that the rule sets.
+func (r rule) gives(v *parser.VectorSelector) bool {
+	if !r.alert && r.name != v.Name || r.alert && v.Name != metrics.Alerts.Name {
+		return false
+	}
+	return !slices.ContainsFunc(v.LabelMatchers, func(m *labels.Matcher) bool {
+		if r.alert && m.Name == "alertname" {
+			return !m.Matches(r.name)
+		}
+		set, fixed := r.labels[m.Name]
+		return fixed && !strings.Contains(set, "{{") && !m.Matches(set)
+	})
 }
 
 // regained returns the alerts that can fire once the families in back are there, although others are absent.
@@ -96,20 +123,12 @@ func (r Rules) regained(absent func(*metrics.Family) bool, back []string) []stri
 
 // hasResults reports whether an expression can have results: it cannot if what it selects is absent, and no
 // alternative is there.
-func hasResults(e parser.Expr, recorded map[string]bool, absent func(*metrics.Family) bool) bool {
-	has := func(e parser.Expr) bool { return hasResults(e, recorded, absent) }
+func hasResults(e parser.Expr, selected func(*parser.VectorSelector) (known, any bool), absent func(*metrics.Family) bool) bool {
+	has := func(e parser.Expr) bool { return hasResults(e, selected, absent) }
 	switch e := e.(type) {
 	case *parser.VectorSelector:
-		if possible, known := recorded[e.Name]; known {
-			return possible
-		}
-		if i := slices.IndexFunc(e.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == "alertname" }); e.Name == metrics.Alerts.Name && i >= 0 {
-			for name, possible := range recorded { // an alert that remembers itself cannot fire for that alone
-				if possible && e.LabelMatchers[i].Matches(name) {
-					return true
-				}
-			}
-			return false
+		if known, any := selected(e); known { // an alert that remembers itself cannot fire for that alone
+			return any
 		}
 		f := promql.Lookup(e.Name)
 		return f == nil || !absent(f)

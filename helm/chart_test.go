@@ -189,7 +189,7 @@ func TestRulesAreTheGeneratedOnes(t *testing.T) {
 	if got, want := at(t, render(t, ownRunbooks)["PrometheusRule"], "spec", "groups"), generated(t, "rules.yaml"); !reflect.DeepEqual(got, want["groups"]) {
 		t.Error("the rendered groups differ from examples/prometheus/rules.yaml")
 	}
-	changed := render(t, `prometheusRule.alerts={"LLMKVTransferFailures":{"enabled":false},"LLMKVPressure":{"severity":"notice"}}`)
+	changed := render(t, `prometheusRule.alerts={"LLMKVTransferFailures":{"enabled":false},"LLMReplicaSkew":{"severity":"notice"}}`)
 	severities := map[string]string{}
 	for _, g := range at(t, changed["PrometheusRule"], "spec", "groups").([]any) {
 		for _, r := range at(t, g, "rules").([]any) {
@@ -198,7 +198,7 @@ func TestRulesAreTheGeneratedOnes(t *testing.T) {
 			}
 		}
 	}
-	if _, there := severities["LLMKVTransferFailures"]; there || severities["LLMKVPressure"] != "notice" || len(severities) < 30 {
+	if _, there := severities["LLMKVTransferFailures"]; there || severities["LLMReplicaSkew"] != "notice" || len(severities) < 30 {
 		t.Errorf("alerts after the changes: %v", severities)
 	}
 }
@@ -269,10 +269,10 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	for set, want := range map[string]string{
-		`service.enabled=true`:                                     "http://gpu-llm-node-exporter.monitoring.svc:9844/runbooks/LLMQueueBuildUp",
-		`webConfig.scheme="https"`:                                 "https://gpu-llm-node-exporter.monitoring.svc:9844/runbooks/LLMQueueBuildUp",
-		`service.enabled=false`:                                    "http://localhost:9844/runbooks/LLMQueueBuildUp",
-		`prometheusRule.runbookURL="https://wiki.example/{alert}"`: "https://wiki.example/LLMQueueBuildUp",
+		`service.enabled=true`:                                     "http://gpu-llm-node-exporter.monitoring.svc:9844/runbooks/LLMReplicaSkew",
+		`webConfig.scheme="https"`:                                 "https://gpu-llm-node-exporter.monitoring.svc:9844/runbooks/LLMReplicaSkew",
+		`service.enabled=false`:                                    "http://localhost:9844/runbooks/LLMReplicaSkew",
+		`prometheusRule.runbookURL="https://wiki.example/{alert}"`: "https://wiki.example/LLMReplicaSkew",
 	} {
 		objects := render(t, set)
 		for _, text := range []string{fmt.Sprint(objects["PrometheusRule"]), at(t, objects["-incident"], "data", "llm-incident.json").(string)} {

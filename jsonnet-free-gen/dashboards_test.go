@@ -36,7 +36,7 @@ func TestInstallationHasDashboards(t *testing.T) {
 		if board.UID != string(rules.IncidentDashboard) || !slices.Contains(variables, "cluster") {
 			t.Errorf("%s: dashboard %s with variables %v", format, board.UID, variables)
 		}
-		if !strings.Contains(text, `k8s_cluster=~\"$cluster\"`) || !strings.Contains(text, "https://wiki.example/LLMQueueBuildUp") {
+		if !strings.Contains(text, `k8s_cluster=~\"$cluster\"`) || !strings.Contains(text, "https://wiki.example/BranchQueueing") {
 			t.Errorf("%s: labels or runbooks are not those of the installation", format)
 		}
 	}

@@ -28,21 +28,9 @@ var (
 		},
 		Dashboard: IncidentDashboard,
 	}
-	SpeculationNoGain = &Alert{
-		Name:        "LLMSpeculationNoGain",
-		Branch:      Decode,
-		Expr:        both(below(knownForADay("draft_tokens_before"), 0.4), atLeast(20, 30*minute)),
-		Severity:    slo.Ticket,
-		Scope:       []string{metrics.LabelModel},
-		DependsOn:   []Quiet{{SpeculationCollapse, modelLabels}},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ $labels.model_name }} accepted {{ $value | humanizePercentage }} of the draft tokens of a day",
-		Description: "Each refused token was computed in vain. Turn speculation off on one replica, and compare it with the others at the same load.",
-		Dashboard:   EngineDashboard,
-	}
 )
 
-var decodeAlerts = []*Alert{SpeculationCollapse, SpeculationNoGain}
+var decodeAlerts = []*Alert{SpeculationCollapse}
 
 // batch returns the mean running batch of a replica.
 func batch(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {

@@ -48,23 +48,6 @@ var (
 			silentGateways(sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,
 	}
-	GatewayFailsRequests = &Alert{
-		Name:        "LLMGatewayFailsRequests",
-		Branch:      Routing,
-		Expr:        gatewayFailsAlone(causeWindow),
-		Severity:    slo.Ticket,
-		For:         2 * minute,
-		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "Gateway " + theEngine + " fails {{ $value | humanizePercentage }} of the requests to {{ $labels.model_name }}; its engines do not",
-		Description: "The requests are lost before they reach an engine, or on the way back. Compare what it answers with what it refuses and repeats; then look at its last change.",
-		Split: []Evidence{
-			{"Answers per second", above(promql.Sum([]string{metrics.LabelCode}, promql.Rate(promql.Vector(metrics.GatewayResponses, same(replicaLabels...)...), causeWindow)), 0), LabelledBy(Number, metrics.LabelCode)},
-			{"Refused per second", above(promql.Sum([]string{metrics.LabelReason}, promql.Rate(promql.Vector(metrics.GatewayRejections, same(replicaLabels...)...), causeWindow)), 0), LabelledBy(Number, metrics.LabelReason)},
-			{"Failed by the engines", failing(nil, causeWindow, sameModel()...), Percent},
-		},
-		Dashboard: EngineDashboard,
-	}
 )
 
 func gatewayRole() *promql.Matcher { return promql.Eq(metrics.LabelRole, metrics.GatewayRole) }

@@ -11,34 +11,6 @@ import (
 
 // Causes in memory. GPU memory in use is not one: engines reserve it at start.
 var (
-	// KVPressure and PreemptionThrash get their expressions from memoryAlerts: a batch may fill the cache on purpose.
-	KVPressure = &Alert{
-		Name:        "LLMKVPressure",
-		Branch:      Memory,
-		Severity:    slo.Ticket,
-		For:         5 * minute,
-		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-		DependsOn:   []Quiet{{PreemptionThrash, replicaLabels}},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "KV cache of " + theEngine + " ({{ $labels.model_name }}) is {{ $value | humanizePercentage }} full with requests waiting",
-		Description: "Requests wait because their tokens have no room, not because the GPU is slow. Next comes preemption. Cap output and context, lower the batch limit, or add memory.",
-		Dashboard:   IncidentDashboard,
-	}
-	PreemptionThrash = &Alert{
-		Name:        "LLMPreemptionThrash",
-		Branch:      Memory,
-		Severity:    slo.Ticket,
-		For:         2 * minute,
-		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     theEngine + " ({{ $labels.model_name }}) preempts {{ printf \"%.1f\" $value }} times per request",
-		Description: "The engine evicts running requests and computes them again: first tokens and later ones become slow, and the GPU does work that is thrown away. Cap output tokens now; a lower batch limit helps most, and takes a restart of each engine.",
-		Split: []Evidence{
-			{"KV cache", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, same(replicaLabels...)...)), Percent},
-			{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, same(replicaLabels...)...)), Number},
-		},
-		Dashboard: IncidentDashboard,
-	}
 	KVTransferFailures = &Alert{
 		Name:        "LLMKVTransferFailures",
 		Branch:      Memory,
@@ -99,11 +71,7 @@ var (
 	}
 )
 
-func memoryAlerts(opt Options) []*Alert {
-	full, thrash := *KVPressure, *PreemptionThrash
-	full.Expr, thrash.Expr = harmful(opt, fullCache()), harmful(opt, preempting(causeWindow))
-	return []*Alert{&full, &thrash, KVTransferFailures, KVOffloadSaturated, ModelLeftGPU}
-}
+var memoryAlerts = []*Alert{KVTransferFailures, KVOffloadSaturated, ModelLeftGPU}
 
 // leftGPU returns the share of each model that is in GPU memory, where the rest is in the host's and at least a quarter
 // more of it was in GPU memory within the week: a model that never fitted is no incident.

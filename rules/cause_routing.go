@@ -8,25 +8,6 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// ReplicaFailsRequests fires for one replica that fails its requests while its siblings do not. A failure is quick,
-// so a router that prefers the least load, or the shortest wait, sends it more and more.
-var ReplicaFailsRequests = &Alert{
-	Name:        "LLMReplicaFailsRequests",
-	Branch:      Routing,
-	Expr:        failsAlone(causeWindow),
-	Severity:    slo.Ticket,
-	For:         2 * minute,
-	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     theEngine + " fails {{ $value | humanizePercentage }} of its requests to {{ $labels.model_name }}; the other replicas do not",
-	Description: "It answers at once, so a router that looks for the least load sends it more than its share: one broken replica becomes an outage. Take it out of rotation, then read its log.",
-	Split: []Evidence{
-		{"Its share of the model's requests", promql.Div(ended(nil, causeWindow, same(replicaLabels...)...), ended(nil, causeWindow, sameModel()...)), Percent},
-		{"A fair share", promql.Div(promql.Num(1), promql.CountBy(nil, ended(replicaLabels, causeWindow, sameModel()...))), Percent},
-	},
-	Dashboard: IncidentDashboard,
-}
-
 // ReplicaSkew fires for one replica that does worse than its siblings: a bad node, or a router that sends it too
 // much.
 var ReplicaSkew = &Alert{
@@ -48,7 +29,7 @@ var ReplicaSkew = &Alert{
 	Dashboard: IncidentDashboard,
 }
 
-var routingAlerts = []*Alert{ReplicaFailsRequests, ReplicaSkew, GatewayDown, ModelUnreached, GatewayFailsRequests, ProbeDisagrees}
+var routingAlerts = []*Alert{ReplicaSkew, GatewayDown, ModelUnreached, ProbeDisagrees}
 
 // inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }

@@ -13,10 +13,10 @@ func causeGroups(opt Options) []Group {
 		alerts []*Alert
 	}{
 		{Engine, engineAlerts},
-		{Queueing, queueingAlerts(opt)},
+		{Queueing, queueingAlerts},
 		{Prefill, prefillAlerts},
 		{Decode, decodeAlerts},
-		{Memory, memoryAlerts(opt)},
+		{Memory, memoryAlerts},
 		{Behaviour, behaviourAlerts},
 		{Routing, routingAlerts},
 		{Release, releaseAlerts},

@@ -11,6 +11,8 @@ type Former struct {
 // FormerAlerts lists the alerts that earlier releases had, by name.
 func FormerAlerts() []Former {
 	return []Former{
+		{"LLMAbortsRising", "LLMClientsGiveUp"},
+		{"LLMAdmissionStalled", "admission"},
 		{"LLMAnswerChanged", ""},
 		{"LLMBatchKnee", "batch_grew"},
 		{"LLMColdStart", "cold_start"},
@@ -38,7 +40,13 @@ func FormerAlerts() []Former {
 		{"LLMGPUThrottledUnderBurn", "gpu_throttled"},
 		{"LLMGPUTicketXID", "LLMGPUNeedsService"},
 		{"LLMGPUUncorrectableECC", "LLMGPUNeedsService"},
+		{"LLMGatewayFailsRequests", "gateway_fails"},
+		{"LLMKVPressure", "kv_full"},
 		{"LLMLongPromptShift", "prompts_grew"},
+		{"LLMPreemptionThrash", "preemptions"},
 		{"LLMPrefixCacheNoGain", ""},
+		{"LLMQueueBuildUp", "queue_long"},
+		{"LLMReplicaFailsRequests", "failing_replica"},
+		{"LLMSpeculationNoGain", ""},
 	}
 }

@@ -79,7 +79,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 			t.Errorf("split does not begin with %q:\n%s", want, split)
 		}
 		for _, want := range []string{
-			"LLMQueueBuildUp", "TTFT p95: 0.11 1s", "Waiting: 42", "KV cache in use: 97%",
+			"BranchQueueing", "TTFT p95: 0.11 1s", "Waiting: 42", "KV cache in use: 97%",
 			"0.10 on 1", "0.11 on 1", "GPU-1 hw_thermal_slowdown 25%", "XIDs in the last hour: GPU-1 94",
 		} {
 			if !strings.Contains(split, want) {

@@ -200,7 +200,7 @@ func TestHandlerFillsIn(t *testing.T) {
 			t.Errorf("the page lacks %q:\n%s", want, xid)
 		}
 	}
-	if page := get("LLMQueueBuildUp?slo=ttft&model_name=m"); !strings.Contains(page, `href="LLMErrorBudgetFastBurn.md?model_name=m&amp;slo=ttft"`) {
+	if page := get("BranchQueueing?slo=ttft&model_name=m"); !strings.Contains(page, `href="LLMErrorBudgetFastBurn.md?model_name=m&amp;slo=ttft"`) {
 		t.Errorf("nothing leads from the first suspect to the others:\n%s", page)
 	}
 	for _, evil := range []string{"x;reboot", "$(reboot)", "`reboot`", "a b", "<script>", "-o", "x%0Areboot"} {
@@ -391,23 +391,22 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 		"ReleaseGate": {{`old and the new revision`, `golden prompts`, `safety`, `short, long and bursty`, `Stop if more than`, `\*\*At once\*\*`, `examples/rollout/`}},
 		"Escalate":    {{`a lever did not help`, `## Tell users`, `Since HH:MM`, `## A hardware case`, `nvidia-bug-report`, `llm_gpu_remapped_rows`, `## It is over`}},
 
-		"LLMQueueBuildUp":       {{`\*\*At once\*\*: shed`, `output cap`, `kubectl scale`, `KEDA`, `KServe`, `--max-num-seqs`, `scale on the queue or the burn`}},
-		"BranchLongPrompts":     {{`\*\*At once\*\*: cap the prompt`, `route long prompts`, `--max-num-batched-tokens`, `--max-num-seqs`, `prefix caching on`, `separate prefill pool, if`, `GDRDMA`}},
-		"LLMPrefixHitCollapse":  {{`affinity`, `template or tokenizer`, `turn the cache on`, `--disable-radix-cache`}},
-		"BranchLargeBatch":      {{`cap output`, `add replicas`, `--max-num-seqs`, `speculation on`, `quantise`, `--tensor-parallel-size`, `within the node`, `smaller model`, `separate decode`}},
-		"BranchFewHits":         {{`tenants`, `affinity`, `\*\*By restart\*\*`, `--no-enable-prefix-caching`}},
-		"LLMSpeculationNoGain":  {{`temperature`, `\*\*By restart\*\*`, `no speculation`, `a draft trained`}},
-		"LLMKVPressure":         {{`cap output`, `batch limit`, `--max-model-len`, `--kv-cache-dtype fp8`, `not above 0\.95`, `\*\*By deploy\*\*`, `pool for long contexts`}},
-		"LLMPreemptionThrash":   {{`cap output`, `--max-num-seqs`, `\*\*By deploy\*\*`, `--kv-cache-dtype fp8`}},
-		"BranchOutOfMemory":     {{`## Split`, `(?i)weights`, `95th percentile|p95`, `0\.85-0\.90`, `--kv-cache-dtype fp8`}},
-		"BranchLowThroughput":   {{`## Split`, `batches`, `CPU`, `--enforce-eager`, `--tensor-parallel-size`}},
-		"BranchIdleGPUs":        {{`router`, `rate limit`, `blocked replica`}},
-		"BranchAdapterLatency":  {{`few replicas`, `--max-loras`}},
-		"LLMRunawayGeneration":  {{`\*\*At once\*\*: set a hard output cap`, `stop tokens`}},
-		"BranchWrongOutput":     {{`(?i)metrics`, `tokenizer`, `## Levers`, `put back what changed`}},
-		"LLMReleaseRegression":  {{`fact=~"ttft_p95\|itl_p95\|failed"`, `Roll back first`, `\*\*At once\*\*: if the previous revision`, `rollout undo`, `canary stop by itself`}},
-		"BranchColdStart":       {{`keep one warm replica`, `readiness`, `scale earlier`}},
-		"LLMKVTransferFailures": {{`## Levers`, `(?i)RDMA`}},
+		"BranchQueueing":         {{`\*\*At once\*\*: shed`, `output cap`, `kubectl scale`, `KEDA`, `KServe`, `--max-num-seqs`, `scale on the queue or the burn`}},
+		"BranchLongPrompts":      {{`\*\*At once\*\*: cap the prompt`, `route long prompts`, `--max-num-batched-tokens`, `--max-num-seqs`, `prefix caching on`, `separate prefill pool, if`, `GDRDMA`}},
+		"LLMPrefixHitCollapse":   {{`affinity`, `template or tokenizer`, `turn the cache on`, `--disable-radix-cache`}},
+		"BranchLargeBatch":       {{`cap output`, `add replicas`, `--max-num-seqs`, `speculation on`, `quantise`, `--tensor-parallel-size`, `within the node`, `smaller model`, `separate decode`}},
+		"BranchFewHits":          {{`tenants`, `affinity`, `\*\*By restart\*\*`, `--no-enable-prefix-caching`}},
+		"LLMSpeculationCollapse": {{`temperature`, `\*\*By restart\*\*`, `no speculation`, `a draft trained`}},
+		"BranchKVPressure":       {{`cap output`, `batch limit`, `--max-model-len`, `--kv-cache-dtype fp8`, `not above 0\.95`, `\*\*By deploy\*\*`, `pool for long contexts`}},
+		"BranchOutOfMemory":      {{`## Split`, `(?i)weights`, `95th percentile|p95`, `0\.85-0\.90`, `--kv-cache-dtype fp8`}},
+		"BranchLowThroughput":    {{`## Split`, `batches`, `CPU`, `--enforce-eager`, `--tensor-parallel-size`}},
+		"BranchIdleGPUs":         {{`router`, `rate limit`, `blocked replica`}},
+		"BranchAdapterLatency":   {{`few replicas`, `--max-loras`}},
+		"LLMRunawayGeneration":   {{`\*\*At once\*\*: set a hard output cap`, `stop tokens`}},
+		"BranchWrongOutput":      {{`(?i)metrics`, `tokenizer`, `## Levers`, `put back what changed`}},
+		"LLMReleaseRegression":   {{`fact=~"ttft_p95\|itl_p95\|failed"`, `Roll back first`, `\*\*At once\*\*: if the previous revision`, `rollout undo`, `canary stop by itself`}},
+		"BranchColdStart":        {{`keep one warm replica`, `readiness`, `scale earlier`}},
+		"LLMKVTransferFailures":  {{`## Levers`, `(?i)RDMA`}},
 
 		"BranchThrottledGPU": {{`\*\*At once\*\*`, `\*\*In minutes\*\*`, `\(Escalate\.md\)`}},
 		"LLMGPUNeedsService": {{`reset the GPU`, `\*\*In minutes\*\*`, `\(Escalate\.md\)`}},

@@ -410,10 +410,10 @@ func TestText(t *testing.T) {
 		t.Errorf("%q", b.String())
 	}
 	var rootless strings.Builder
-	if err := (triage.Text{}).Write(&rootless, judge(t, before.page(), after.page(), nil)); err != nil || !strings.Contains(rootless.String(), "Runbook: any exporter's /runbooks/LLMQueueBuildUp?") {
+	if err := (triage.Text{}).Write(&rootless, judge(t, before.page(), after.page(), nil)); err != nil || !strings.Contains(rootless.String(), "Runbook: any exporter's /runbooks/BranchQueueing?") {
 		t.Errorf("no exporter is known, so the address has no beginning: %v in\n%s", err, rootless.String())
 	}
-	for _, want := range []string{": FAILING\nLook first at: queueing. 9", "Objective ttft burns 90.0 times too fast: 90 of 100", "Runbook: http://127.0.0.1:9844/runbooks/LLMQueueBuildUp?", "* At once: ", "version: 0.16.0"} {
+	for _, want := range []string{": FAILING\nLook first at: queueing. 9", "Objective ttft burns 90.0 times too fast: 90 of 100", "Runbook: http://127.0.0.1:9844/runbooks/BranchQueueing?", "* At once: ", "version: 0.16.0"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, b.String())
 		}

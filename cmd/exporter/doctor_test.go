@@ -139,7 +139,7 @@ func TestDoctorOfExporters(t *testing.T) {
 		{"a flag hides all metrics", []string{"--no-collector.gpu", "--engine.target=" + answering(t, http.StatusOK, "python_gc_objects_collected_total{generation=\"0\"} 1\nhttp_requests_total{handler=\"/v1/models\"} 3\n")},
 			[]string{"unknown_engine", "--disable-log-stats"}},
 		{"a flag hides metrics", []string{"--no-collector.gpu", "--engine.target=" + servePage(t, "trtllm/v1.4-no-iteration-stats.prom")},
-			[]string{"does not show", "llm_engine_kv_cache_usage_ratio", "LLMKVPressure", "enable_iter_perf_stats: true"}},
+			[]string{"does not show", "llm_engine_kv_cache_usage_ratio", "kv_full (clue)", "enable_iter_perf_stats: true"}},
 		{"a key hides what an endpoint says", []string{"--no-collector.gpu", "--engine.target=" + locked(t, healthyPage)},
 			[]string{"/v1/models wants a key", "llm_engine_max_model_len_tokens", "credentials_file"}},
 		{"wrong port", []string{"--no-collector.gpu", "--engine.target=http://127.0.0.1:1"}, []string{"engine 127.0.0.1:1", "unreachable", "curl -sv http://127.0.0.1:1/metrics"}},

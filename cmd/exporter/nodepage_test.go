@@ -103,7 +103,7 @@ func TestNodePageVerdict(t *testing.T) {
 	b := openNode(t, start(t, "--engine.target="+url).url)
 	b.Until("the first suspect", `document.querySelector("#problems li").innerText.startsWith("Look first at: memory. The KV cache is 95% full and requests wait for room.")`)
 	b.Until("its evidence", text("Waiting 7"))
-	b.Until("its runbook, with its commands filled in", `document.querySelector("#problems li a").getAttribute("href").startsWith("runbooks/LLMKVPressure?model_name=m&server=")`)
+	b.Until("its runbook, with its commands filled in", `document.querySelector("#problems li a").getAttribute("href").startsWith("runbooks/BranchKVPressure?model_name=m&server=")`)
 	page.Store(busy("m", 3, 0, 0.5, 100, 50))
 	b.Until("it goes with its reason", text("Nothing stands out."))
 	if shown := b.Eval(`document.querySelectorAll("#problems li").length`); shown != "0" {
@@ -172,7 +172,7 @@ func TestNodePageModels(t *testing.T) {
 		const [name, ...values] = document.querySelectorAll("#engines .card > div:has(h4)")[i].querySelectorAll("h4, dd > span");
 		return [name, ...values.slice(0, 3)].map(e => e.textContent).join(" ") === want;
 	})`)
-	b.Until("the runbook for one of them", `document.querySelector('#problems a[href^="runbooks/LLMKVPressure?"]').href.includes("model_name=pressed")`)
+	b.Until("the runbook for one of them", `document.querySelector('#problems a[href^="runbooks/BranchKVPressure?"]').href.includes("model_name=pressed")`)
 	fits(t, b)
 	page.Store(busy("calm", 5, 0, 0.2, 100, 0))
 	b.Until("one is unloaded", `document.querySelectorAll("#engines h4").length === 1 && document.querySelector("#engines h4").hidden`)
@@ -252,14 +252,14 @@ func TestNodePageKeyboard(t *testing.T) {
 	b.Eval(`wanted1 = document.activeElement.getAttribute("href").slice(1); 1`)
 	b.Press("Enter")
 	b.Until("the focus is on the GPU", `document.activeElement.id === wanted1 && getComputedStyle(document.activeElement).outlineStyle === "solid"`)
-	tabTo("the runbook", `document.activeElement.getAttribute("href")?.startsWith("runbooks/LLMKVPressure")`)
+	tabTo("the runbook", `document.activeElement.getAttribute("href")?.startsWith("runbooks/BranchKVPressure")`)
 	if err := n.Lose(1); err != nil {
 		t.Fatal(err)
 	}
 	b.Until("another problem", text("does not answer: "))
-	b.Until("the place is kept", `document.activeElement.getAttribute("href")?.startsWith("runbooks/LLMKVPressure")`)
+	b.Until("the place is kept", `document.activeElement.getAttribute("href")?.startsWith("runbooks/BranchKVPressure")`)
 	b.Press("Enter")
-	b.Until("the runbook", `location.pathname === "/runbooks/LLMKVPressure"`)
+	b.Until("the runbook", `location.pathname === "/runbooks/BranchKVPressure"`)
 }
 
 // fits fails the test if the page scrolls sideways on a phone or on a screen.

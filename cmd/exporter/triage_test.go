@@ -33,7 +33,7 @@ func TestTriage(t *testing.T) {
 		want   string
 	}{
 		{nil, 1, "m: DEGRADED\nLook first at: memory. The KV cache is 95% full and requests wait for room. (low\n  confidence)"},
-		{nil, 1, "\nRunbook: " + e.url + "/runbooks/LLMKVPressure?model_name=m&server="},
+		{nil, 1, "\nRunbook: " + e.url + "/runbooks/BranchKVPressure?model_name=m&server="},
 		{[]string{"--model=another"}, 3, "nothing to judge"},
 	} {
 		var out, progress bytes.Buffer

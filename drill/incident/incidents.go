@@ -23,7 +23,7 @@ func Incidents() []Incident {
 		{
 			Name: "traffic-burst", Story: "demand rises to six times its level, above what the replicas carry",
 			Fleet: chat(), Lasts: 70 * minute, Faults: burst,
-			Page: rules.FastBurn, Cause: rules.QueueBuildUp, Shows: `Requests per second: \d\d`,
+			Page: rules.FastBurn, Clue: "arrivals_grew", Shows: `Requests per second: \d\d`,
 		},
 		{
 			Name: "long-prompts", Story: "a client sends prompts ten times as long",
@@ -58,7 +58,7 @@ func Incidents() []Incident {
 			Name: "kv-thrash", Story: "outputs six times as long fill a KV cache that was configured small",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Profile.Blocks, f.Profile.OutputLimit = 6000, 4096 }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.OutputTokens *= 6 })},
-			Page:   rules.FastBurn, Cause: rules.PreemptionThrash, Shows: `Preemptions per minute: `,
+			Page:   rules.FastBurn, Clue: "preemptions", Shows: `Preemptions per minute: `,
 			Lever: Lever{"Stabilise", []string{"Cap"}, "the gateway caps output at 256 tokens", fault(10*minute, func(w *world.World) { w.Traffic.OutputLimit = 256 })},
 		},
 		{
@@ -105,12 +105,12 @@ func Incidents() []Incident {
 				f.Runtimes, f.Profile.MaxBatch, f.Profile.MaxQueue, f.Profile.Patience = []metrics.Runtime{metrics.TGI}, 64, 96, 0
 				f.Objectives = slices.DeleteFunc(slo.Defaults(), func(o slo.Objective) bool { return o.Signal.Latency() }) // TGI reports neither TTFT nor ITL
 			}), Lasts: 40 * minute, Faults: burst,
-			Page: rules.FastBurn, Cause: rules.QueueBuildUp,
+			Page: rules.FastBurn, Clue: "queue_long",
 		},
 		{
 			Name: "mixed-fleet", Story: "the same burst on a model that every runtime with a page serves side by side",
 			Fleet: mixed(), Lasts: 40 * minute, Faults: burst,
-			Page: rules.FastBurn, Cause: rules.QueueBuildUp,
+			Page: rules.FastBurn, Clue: "queue_long",
 		},
 
 		{
@@ -172,7 +172,7 @@ func Incidents() []Incident {
 			Name: "failing-gateway", Story: "the gateway answers a third of all requests with 502 and passes on the others; the engines fail none",
 			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway, f.ReadsGateway = true, true }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayFails = 1. / 3 })},
-			Page:   rules.FastBurn, Or: rules.ProbeFailing, Within: 150 * time.Second, Cause: rules.GatewayFailsRequests, Shows: `^Look first at: routing\. Gateway gateway:80 on .* fails \d\d.*\n(.*\n)*.*Requests failed at the gateway: \d\d`,
+			Page:   rules.FastBurn, Or: rules.ProbeFailing, Within: 150 * time.Second, Clue: "gateway_fails", Shows: `^Look first at: routing\. Gateway gateway:80 on .* fails \d\d.*\n(.*\n)*.*Requests failed at the gateway: \d\d`,
 		},
 		{
 			Name: "dead-gateway", Story: "the gateway takes no more connections; the engines behind it are idle, and their pages say that all is well",
@@ -184,7 +184,7 @@ func Incidents() []Incident {
 			Name: "router-without-workers", Story: "the circuits of the router open on clients' bad requests and stay open: it answers every request with 503, and counts each as it comes; the engines are idle and well",
 			Fleet: with(chat(), func(f *world.Fleet) { f.ReadsGateway, f.Gateway = true, metrics.SMG }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayFails, w.GatewayStatus = 1, http.StatusServiceUnavailable })},
-			Page:   rules.FastBurn, Cause: rules.GatewayFailsRequests,
+			Page:   rules.FastBurn, Clue: "gateway_fails",
 		},
 		{
 			Name: "gateway-cools-down", Story: "all engines of a model die behind a gateway, which lets each cool down after a few failures and answers 429 meanwhile, without a code on its page",
@@ -290,7 +290,7 @@ func Incidents() []Incident {
 			Name: "black-hole", Story: "one replica of ten answers each request with an error, at once; the router sends to the replica that holds fewest",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.LeastLoaded = 10, true }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(3, func(r *world.Replica) { r.Engine.Broken = true }))},
-			Page:   rules.FastBurn, Cause: rules.ReplicaFailsRequests,
+			Page:   rules.FastBurn, Clue: "failing_replica",
 		},
 
 		{

@@ -52,7 +52,7 @@ func Public() []Incident {
 				w.Replicas[0].Profile.Fetching = 300e6
 				w.Replicas[0].Restart(90 * time.Second)
 			}), fault(30*minute, one(0, func(r *world.Replica) { r.Engine.Fetching = 28e6 }))},
-			Page: rules.FastBurn, Cause: rules.AdmissionStalled, Shows: `KV cache in use`,
+			Page: rules.FastBurn, Clue: "admission", Shows: `KV cache in use`,
 			Report: &Report{
 				Source:  "Tanguille/cluster 4593, 4636; defilantech/LLMKube 1624",
 				Said:    "hit ratio 95% to 8%; running 1, waiting 5, KV 63.5%, prompt 0.0 tok/s; mean queue 41 s after 2 h 35 min, 338 s at the end; a tier hit costs 28 s; the gateway's alert after 3 h 03 min, a person after 5 h 50 min",
@@ -280,7 +280,7 @@ func Public() []Incident {
 			Name: "gateway-stuck", Story: "after a burst the gateway answers every request with 408; the engines behind it are idle and well",
 			Fleet: with(three(metrics.VLLM), func(f *world.Fleet) { f.ReadsGateway = true }), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayFails, w.GatewayStatus = 1, http.StatusRequestTimeout })},
-			Page:   rules.FastBurn, Cause: rules.GatewayFailsRequests, Shows: `^Look first at: routing\. Gateway `,
+			Page:   rules.FastBurn, Clue: "gateway_fails", Shows: `^Look first at: routing\. Gateway `,
 			Report: &Report{
 				Source:  "BerriAI/litellm 30192",
 				Said:    "about 1,200 requests per second, then 408 Connection Timeout for every request, without end; the engine idle, direct requests answered at once; only a restart of the proxy helps",

@@ -26,7 +26,7 @@ func TestNotifications(t *testing.T) {
 		return fires("LLMErrorBudgetFastBurn", "critical", "slo", "ttft", "suspect", suspect)
 	}
 	slow := fires("LLMErrorBudgetSlowBurn", "warning", "slo", "ttft")
-	queue := fires("LLMQueueBuildUp", "warning")
+	cause := fires("LLMPrefixHitCollapse", "warning")
 	am, err := NewAlertmanager(rules.Alerts(Rules()))
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestNotifications(t *testing.T) {
 			now = append(now, page([]string{"queueing", "memory"}[min(m/3, 1)]), slow)
 		}
 		if m >= 2 && m < 60 {
-			now = append(now, queue)
+			now = append(now, cause)
 		}
 		am.Receive(start.Add(time.Duration(m)*time.Minute), now)
 	}
@@ -46,7 +46,7 @@ func TestNotifications(t *testing.T) {
 		{At: start.Add(10 * time.Second), Receiver: "llm-critical", Alerts: []string{"LLMErrorBudgetFastBurn"}},
 		// A first line that turns out wrong is corrected within a minute; the slow burn is mute under the fast one.
 		{At: start.Add(3*time.Minute + 10*time.Second), Receiver: "llm-critical", Alerts: []string{"LLMErrorBudgetFastBurn"}, Update: true},
-		{At: start.Add(5 * time.Minute), Receiver: "llm-warning", Alerts: []string{"LLMQueueBuildUp"}},
+		{At: start.Add(5 * time.Minute), Receiver: "llm-warning", Alerts: []string{"LLMPrefixHitCollapse"}},
 		{At: start.Add(60*time.Minute + 10*time.Second), Receiver: "llm-critical", Resolved: true, Update: true},
 		{At: start.Add(65 * time.Minute), Receiver: "llm-warning", Resolved: true, Update: true},
 	}

@@ -257,7 +257,7 @@ function drawEngines(page, listed, now, problem) {
     if (up === 1 && max(of(M.sleeping).map(s => s.v)) === 1) level(c, "", "asleep");
     else if (up === 1 && pressed.length) {
       level(c, "look", "KV cache full, and requests wait");
-      for (const model of pressed) problem("look", "KV cache full while requests wait", "LLMKVPressure", c, {...labels, model_name: model});
+      for (const model of pressed) problem("look", "KV cache full while requests wait", "BranchKVPressure", c, {...labels, model_name: model});
     } else if (up === 1) level(c, "", "up");
     else if (l.reason === "loading") {
       level(c, "look", "loads its model");
