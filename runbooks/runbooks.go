@@ -8,6 +8,8 @@ import (
 	"bytes"
 	"cmp"
 	"embed"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
 	"net"
@@ -18,7 +20,10 @@ import (
 	"strings"
 
 	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/renderer"
+	"github.com/yuin/goldmark/util"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/site"
 )
@@ -131,10 +136,67 @@ var (
 
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table))
 
+// Opener is the address at which a query of PromQL opens, of Prometheus or of Grafana: {query} stands for the query, {json}
+// for the query within a string of JSON. Empty: none.
+type Opener string
+
+// Check returns an error for an address that opens nothing.
+func (o Opener) Check() error {
+	address, err := url.Parse(o.of("up"))
+	if err != nil {
+		return err
+	}
+	if o != "" && (address.Scheme != "http" && address.Scheme != "https" || address.Host == "" || o.of("up") == string(o)) {
+		return errors.New("want an address with {query} in it, as in https://prometheus.example/graph?g0.tab=1&g0.expr={query}")
+	}
+	return nil
+}
+
+// of returns the address of a query.
+func (o Opener) of(query string) string {
+	quoted, err := json.Marshal(query)
+	if err != nil {
+		panic(err) // a string
+	}
+	return strings.NewReplacer("{query}", url.QueryEscape(query), "{json}", url.QueryEscape(strings.Trim(string(quoted), `"`))).Replace(string(o))
+}
+
+// RegisterFuncs tells goldmark to write blocks of code as block does.
+func (o Opener) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) { r.Register(ast.KindFencedCodeBlock, o.block) }
+
+// block writes a block of code; below a query it has a link that opens it.
+func (o Opener) block(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
+	if !entering {
+		return ast.WalkContinue, nil
+	}
+	text := string(node.Lines().Value(source))
+	fmt.Fprintf(w, "<pre><code>%s</code></pre>\n", template.HTMLEscapeString(text))
+	if string(node.(*ast.FencedCodeBlock).Language(source)) == "promql" {
+		fmt.Fprintf(w, "<p class=\"open\"><a href=\"%s\" target=\"_blank\" rel=\"noreferrer\">Run this query</a></p>\n", template.HTMLEscapeString(o.of(strings.TrimSpace(text))))
+	}
+	return ast.WalkContinue, nil
+}
+
+//go:embed page.js
+var script template.JS
+
 // Handler serves the pages as HTML under the path it is mounted at, which must end in a slash and be
-// stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler())). Labels of the alert in the
-// query, as in ?namespace=prod&pod=chat-0, take their places in the commands.
-func Handler() http.Handler {
+// stripped: http.Handle("/runbooks/", http.StripPrefix("/runbooks/", runbooks.Handler(""))). Labels of the alert in the
+// query, as in ?namespace=prod&pod=chat-0, take their places in the commands. A query opens with one click, a block of code is
+// copied with one.
+func Handler(queries Opener) http.Handler {
+	html := markdown
+	if queries != "" {
+		html = goldmark.New(goldmark.WithExtensions(extension.Table), goldmark.WithRendererOptions(renderer.WithNodeRenderers(util.Prioritized(queries, 0))))
+	}
+	write := func(w http.ResponseWriter, status int, title string, page []byte) {
+		var body bytes.Buffer
+		if err := html.Convert(page, &body); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_ = site.Write(w, status, site.Page{Title: title, Root: "../", Body: template.HTML(`<div class="text">` + body.String() + "</div>"), Script: script}) // the reader has left
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := strings.TrimSuffix(strings.Trim(r.URL.Path, "/"), ".md")
 		if name == "" {
@@ -216,15 +278,6 @@ func index() []byte {
 		})
 	}
 	return []byte(b.String())
-}
-
-func write(w http.ResponseWriter, status int, title string, page []byte) {
-	body, err := HTML(page)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	_ = site.Write(w, status, site.Page{Title: title, Root: "../", Body: `<div class="text">` + body + "</div>"}) // the reader has left
 }
 
 // HTML converts Markdown of our own. It escapes raw HTML.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
+
+	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
 // named returns an error of parsing with the flag that it is about, which kingpin leaves out of errors about values. It parses each
@@ -49,6 +51,9 @@ func (o options) check() error {
 		if f.wrong {
 			return errors.New("--" + f.name + ": " + f.why)
 		}
+	}
+	if err := runbooks.Opener(o.server.queries).Check(); err != nil {
+		return fmt.Errorf("--web.runbook-query-url: %w", err)
 	}
 	return nil
 }

@@ -352,6 +352,24 @@ func TestNodePageProbes(t *testing.T) {
 	b.Until("how they ended", text("http 4xx"))
 }
 
+// TestRunbooksAreUsedByClicks: each block of code is copied with one click, each query opens with one, and the policy of the page
+// lets its script run.
+func TestRunbooksAreUsedByClicks(t *testing.T) {
+	e := start(t, "--web.runbook-query-url=https://p.example/graph?g0.expr={query}")
+	b := e2e.NewBrowser(t)
+	b.View(1280, 800, "")
+	b.Open(e.url + "/runbooks/LLMEngineDown?namespace=prod&pod=chat-0&server=a:8000")
+	b.Until("a button for each block", `document.querySelectorAll("pre").length > 3 && document.querySelectorAll("pre + button").length == document.querySelectorAll("pre").length`)
+	b.Eval(`navigator.clipboard.writeText = async text => { window.copied = text }; document.querySelector("pre + button").click()`)
+	b.Until("the first block is copied", `document.querySelector("pre + button").textContent == "Copied" && window.copied == document.querySelector("pre").textContent`)
+	if file := os.Getenv("SHOT"); file != "" {
+		os.WriteFile(file, b.Screenshot(false), 0o644)
+	}
+	if href := b.Eval(`document.querySelector(".open a").href`); !strings.HasPrefix(href, "https://p.example/graph?g0.expr=") {
+		t.Errorf("the first query opens at %v", href)
+	}
+}
+
 // TestNodePageAccessible has axe-core judge the exporter's pages by day and by night, on a screen and on a phone.
 func TestNodePageAccessible(t *testing.T) {
 	file := os.Getenv("AXE")

@@ -35,6 +35,7 @@ type serverOptions struct {
 	pprof       bool
 	lifecycle   bool
 	genAI       bool
+	queries     string
 	listen      *web.FlagConfig
 }
 
@@ -45,6 +46,8 @@ func (o *serverOptions) addFlags(app *kingpin.Application) {
 	app.Flag("web.enable-lifecycle", "Let anyone who can reach the port call POST /-/reload and POST /-/detach. The signals SIGHUP, SIGUSR1 and SIGUSR2 work without it.").
 		BoolVar(&o.lifecycle)
 	app.Flag("compat.gen-ai", "Serve time to first token, time per output token and request duration also under OpenTelemetry's names, gen_ai_server_*.").BoolVar(&o.genAI)
+	app.Flag("web.runbook-query-url", "Address at which the queries of the runbooks open with one click, with {query} in the place of the query, as in "+
+		"https://prometheus.example/graph?g0.tab=1&g0.expr={query}; or {json}, where the query stands in JSON, as in the addresses of Grafana's Explore.").StringVar(&o.queries)
 	o.listen = webflag.AddFlags(app, ":9844")
 }
 
@@ -142,7 +145,7 @@ func (s *server) routes() http.Handler {
 	}
 	mux.HandleFunc("GET /engines", s.listEngines)
 	mux.HandleFunc("GET /verdict", s.verdict)
-	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", runbooks.Handler()))
+	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", runbooks.Handler(runbooks.Opener(s.queries))))
 	mux.Handle("POST /-/detach", s.ifLifecycle(detach))
 	if s.pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
