@@ -105,6 +105,21 @@ type counts struct {
 	known      []bool                     // the objective is recorded
 	perEvent   []float64                  // requests behind an event; absent where events are requests
 	usual      []float64                  // events per second, by the tiles so far
+	soFar      []float64                  // the same, by the last hour as far as it is known
+}
+
+// young reports whether the objective was not known an hour ago.
+func (c *counts) young(i int) bool {
+	before := i - int(rules.RawWindow.Std()/rules.Interval)
+	return before < 0 || math.IsNaN(c.usual[before])
+}
+
+// expected returns the rate of events against which a loss counts.
+func (c *counts) expected(i int) float64 {
+	if c.young(i) && !math.IsNaN(c.soFar[i]) {
+		return c.soFar[i]
+	}
+	return c.usual[i]
 }
 
 // count folds a subject's increases into all windows, as the generated rules record them.
@@ -183,6 +198,13 @@ func (s *subject) count(o slo.Objective, pairs []slo.WindowPair) *counts {
 			c.usual[i] = sum / (time.Duration(min(i-began, period))*time.Minute + rules.RateWindow.Std()).Seconds()
 		}
 	}
+	c.soFar = nothing(n)
+	hour := int(rules.RawWindow.Std() / rules.Interval)
+	for i, minutes := range over(one(exact), hour, 0) {
+		if exact[i] > 0 {
+			c.soFar[i] = exact[i] / (minutes * rules.Interval.Seconds())
+		}
+	}
 	c.perEvent = nothing(n)
 	if o.Signal == slo.ITL {
 		tokens := c.all[rules.RequestWindow]
@@ -254,10 +276,10 @@ func (c *counts) fires(o slo.Objective, pairs []slo.WindowPair, a *rules.Alert) 
 				requests *= c.perEvent[i]
 			}
 			spend, before := slo.LeastSpend, i-int(rules.RateWindow.Std()/rules.Interval)
-			if before < 0 || math.IsNaN(c.ratio[p.Long][before]) {
+			if before < 0 || math.IsNaN(c.ratio[p.Long][before]) || c.young(i) {
 				spend = slo.WakeSpend
 			}
-			trifle := bad < spend*p.Long.Std().Seconds()*(c.usual[i]*budget)*p.threshold
+			trifle := bad < spend*p.Long.Std().Seconds()*(c.expected(i)*budget)*p.threshold
 			return requests >= slo.MinBadEvents-0.5 && !trifle
 		})
 		switch {

@@ -83,6 +83,8 @@ var (
 		"How much of the objective's period is recorded.", modelSLOPeriod)
 	RecordedUsualRate = recorded(Never, "model_period:llm_slo_events:rate_period",
 		"Events per second in the objective's period, as far as it is recorded: also while the model sleeps.", modelSLOPeriod)
+	RecordedExpectedRate = recorded(Never, "model:llm_slo_events:rate_expected",
+		"Events per second that an objective has by what is known: those of its period or, of one that is new within the hour, those since its first event.", ModelSLOLabels)
 	RecordedBudgetRemaining = recorded(Never, "model_period:llm_slo_budget_remaining:ratio",
 		"Share of the period's error budget that is left: 1 is untouched, 0 is spent, below 0 is overspent. Where less than the period is recorded, the budget is that of a period of such traffic.", modelSLOPeriod)
 	RecordedExhaustion = recorded(Never, "model_period:llm_slo_budget_exhaustion:seconds",

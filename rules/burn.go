@@ -83,7 +83,7 @@ func burnGroup(opt Options) Group {
 	for _, w := range BurnWindows(opt.WindowPairs) {
 		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget)))
 	}
-	record(metrics.RecordedExhaustion, exhaustion())
+	record(metrics.RecordedExpectedRate, expectedRate())
 	record(metrics.RecordedExplained, explained())
 	g.Records = append(g.Records, pairBurns(opt, slo.Page)...)
 	g.Alerts = burnAlerts(opt, FastBurn)
@@ -207,13 +207,24 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	// Rates extrapolate: five events may measure as 4.98. Four never measure as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5))
 	// When traffic is far below the usual, or has only begun, a burn rate is high long before much budget is lost.
-	// The objective of a model that sleeps is forgotten after hours, its traffic is not.
-	usual := promql.Mul(promql.Max(modelSLO, promql.Over("last_over_time", promql.Vector(metrics.RecordedUsualRate), budgetLookback)), promql.Vector(metrics.RecordedErrorBudget))
 	below := func(spend float64) promql.Expr {
-		return promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(spend*p.Long.Std().Seconds()), usual), threshold))
+		return promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(spend*p.Long.Std().Seconds()),
+			promql.Mul(promql.Vector(metrics.RecordedExpectedRate), promql.Vector(metrics.RecordedErrorBudget))), threshold))
 	}
-	trifle := promql.Or(below(slo.LeastSpend), promql.Unless(below(slo.WakeSpend), promql.Offset(promql.Vector(burn(p.Long)), RateWindow.Std())))
+	awake := promql.And(promql.Offset(promql.Vector(burn(p.Long)), RateWindow.Std()), promql.Offset(promql.Vector(metrics.RecordedExpectedRate), RawWindow.Std()))
+	trifle := promql.Or(below(slo.LeastSpend), promql.Unless(below(slo.WakeSpend), awake))
 	return promql.Unless(promql.And(burning, enough), trifle)
+}
+
+// expectedRate returns the rate of events against which a loss counts. The objective of a model that sleeps is forgotten
+// after hours, its traffic is not. Of one that began within the hour, little is known but the time since its first event.
+func expectedRate() promql.Expr {
+	usual := func(ago time.Duration) promql.Expr {
+		return promql.Max(modelSLO, promql.Over("last_over_time", promql.Offset(promql.Vector(metrics.RecordedUsualRate), ago), budgetLookback))
+	}
+	events := promql.Vector(increase(metrics.RecordedEvents, RawWindow))
+	soFar := promql.Div(events, times(Interval.Seconds(), promql.Over("count_over_time", events, RawWindow.Std())))
+	return promql.Or(promql.Unless(above(soFar, 0), usual(RawWindow.Std())), usual(0))
 }
 
 // burnAlerts completes alerts on burn rates. Where an objective asks for less than a page, its fast pairs open
@@ -247,11 +258,11 @@ func pairBurns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// laterGroup opens tickets, and pages for what is new in an incident.
+// laterGroup opens tickets, and pages for what is new in an incident. It also records what pages only show.
 func laterGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
-	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: append(pairBurns(opt, slo.Ticket), Record{Name: metrics.RecordedPageBegan, Expr: pageBegan()})}
+	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: append(pairBurns(opt, slo.Ticket), Record{Name: metrics.RecordedPageBegan, Expr: pageBegan()}, Record{Name: metrics.RecordedExhaustion, Expr: exhaustion()})}
 }
 
 // worst returns of some burn rates the fastest of each group. The time between tokens comes before that to the first one: what

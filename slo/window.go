@@ -56,7 +56,8 @@ const LeastSpend = 0.1
 
 // WakeSpend replaces LeastSpend until five minutes after a model's first event within the long window: until then, the
 // long window holds no more than the short one, and a handful of requests that waited while kernels were compiled may be
-// a fifth of all. At the traffic of a model that is awake, a real outage has spent that much within a minute.
+// a fifth of all. At the traffic of a model that is awake, a real outage has spent that much within a minute. In the first
+// hour of a model or of an objective it holds, too, at the traffic so far: of a new one, only the start is known.
 const WakeSpend = 0.5
 
 // Unit returns the period in seconds for which SpendFactor is 1.
