@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
-	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -132,7 +131,7 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 	for i, q := range queries {
 		p.Queries = append(p.Queries, Query{promql.And(q.Expr, wrong(inRange(over, q.Expr))), q.Legend})
 		if len(queries) > 1 { // "or" drops series with equal labels
-			q.Expr = labelled(q.Expr, metrics.LabelLine, refID(i))
+			q.Expr = labelled(q.Expr, "query", refID(i))
 		}
 		all = append(all, q.Expr)
 	}

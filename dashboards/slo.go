@@ -133,7 +133,7 @@ func objectives(w windows) Board {
 					"Click one for its runbook."},
 					fires, Query{s.firing([]string{"alertname"}, promql.Ne(metrics.LabelBranch, string(rules.Symptom))), "{{alertname}}"}).
 					empty("No cause fired.").runbook(eachAlert).next(rules.IncidentDashboard).
-					movesIn("traffic-burst", "offload-saturated", "speculation-collapse", "bad-release", "thermal-throttle"),
+					movesIn("offload-saturated", "speculation-collapse", "thermal-throttle"),
 			}},
 		},
 	}

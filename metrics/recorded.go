@@ -13,7 +13,6 @@ const (
 	LabelDelays  = "delays"  // what a suspect delays, if it explains no failures: any_token, first_token, next_token, gateway_first_token
 	LabelFact    = "fact"    // subject of a piece of evidence
 	LabelChosen  = "chosen"  // on no series: by its absence a query tells whether a filter is set
-	LabelLine    = "line"    // line of a page on which a fact appears
 	LabelOrder   = "order"   // position among suspects, or among facts
 	LabelUnit    = "unit"    // unit of a suspect's strength or a fact's value: count, decimal, times, ratio, seconds, on, none
 	LabelSays    = "says"    // a suspect or a fact in words

@@ -108,11 +108,11 @@ var (
 		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is what it makes late, empty if it explains failures, too. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",
 		perModel, with(LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
 	RecordedPrinted = recorded(Max, "model:llm_printed:value",
-		"Facts that the pages of a model print: those of model:llm_evidence:value about the load, and those that differ from the day before by half or more. Same labels.",
-		perModel, with(LabelFact, LabelLine, LabelOrder, LabelUnit, LabelSays), suspects)
+		"What the pages of a model say has changed: the facts of model:llm_evidence:value that differ from the day before by half or more, restarts, and versions where several run. Same labels.",
+		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedEvidence = recorded(Never, "model:llm_evidence:value",
-		"What a page shows of a model, in the fact's own unit: facts of a line stand together, in order. Those that end in _before are of the day that ended an hour ago.",
-		perModel, with(LabelFact, LabelLine, LabelOrder, LabelUnit, LabelSays), suspects)
+		"A fact about a model, in its own unit. Facts that end in _before are of the day that ended an hour ago.",
+		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedExplained = recorded(Never, "model:llm_slo_explained:info",
 		"What a suspect must delay to explain that an objective burns, always 1: one series per value of delays in model:llm_suspect:strength. "+
 			"What delays tokens in the engines does not explain a gateway whose engines keep the same objective. Absent where an objective has not burned for five minutes.", ModelSLOLabels, with(LabelDelays))

@@ -143,38 +143,37 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 	return rules
 }
 
-// NotificationTemplate returns a template that reads well on a phone: what users feel, and since when; where to look first,
-// and what to do; then a few lines of evidence and two links, to the runbook and to the dashboard. Of further alerts of the
-// incident it names four. It uses only annotations and labels that all our alerts have. Names that engines chose stand as
-// text: they make no link and call nobody. A page that is corrected is not resolved: see Style.labels.
+// NotificationTemplate returns a template that reads well on a phone. The title says what users feel, and since when. The
+// text says where to look first, what to do first, what changed and what is left of the budget, or, for an alert about no
+// objective, what it means and what shows it; then it has two links, to the runbook and to the dashboard. It stays within
+// eight lines: of further alerts of the incident it has the names. An address inside the cluster becomes the command that opens
+// it. It uses only annotations and labels that all our alerts have. Names that engines chose stand as text: they make no
+// link and call nobody. A page that is corrected is not resolved (see Style.labels), nor a GPU whose alert has another reason now.
 func (s Style) NotificationTemplate() string { return s.text(notificationTemplate) }
 
 const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "‹" | reReplaceAll ">" "›" | reReplaceAll "\\]\\(" "] (" }}{{ end }}
 
-{{ define "llm.since" }}{{ with .Annotations.since }}{{ . }}{{ else }}{{ .StartsAt.Format "15:04 MST" }}{{ end }}{{ end }}
+{{ define "llm.summary" }}{{ if not (match "^\\S+( at the \\S+)?: " .Annotations.summary) }}{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}: {{ end }}{{ end }}{{ template "llm.plain" .Annotations.summary }}{{ end }}
 
 {{ define "llm.title" -}}
 {{ $about := .Alerts.Firing }}{{ if eq .Status "resolved" }}Resolved: {{ $about = .Alerts.Resolved }}{{ end -}}
 {{ $main := -1 }}{{ range $i, $a := $about }}{{ if and (lt $main 0) (match "^Look first" $a.Annotations.split) }}{{ $main = $i }}{{ end }}{{ end }}{{ if lt $main 0 }}{{ $main = 0 }}{{ end -}}
-{{ range $i, $a := $about }}{{ if eq $i $main }}{{ template "llm.plain" $a.Annotations.summary }}{{ if eq $a.Status "firing" }}, since {{ template "llm.since" $a }}{{ end }}{{ end }}{{ end }}{{ if gt (len $about) 1 }} (and more){{ end }}
+{{ range $i, $a := $about }}{{ if eq $i $main }}{{ template "llm.summary" $a }}{{ if eq $a.Status "firing" }}, since {{ with $a.Annotations.since }}{{ . }}{{ else }}{{ $a.StartsAt.Format "15:04 MST" }}{{ end }}{{ end }}{{ end }}{{ end }}
 {{- end }}
 
 {{ define "llm.text" -}}
 {{ $main := -1 }}{{ range $i, $a := .Alerts.Firing }}{{ if and (lt $main 0) (match "^Look first" $a.Annotations.split) }}{{ $main = $i }}{{ end }}{{ end }}{{ if lt $main 0 }}{{ $main = 0 }}{{ end -}}
-{{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main -}}
-{{ template "llm.plain" .Annotations.summary }}
-{{ template "llm.plain" .Annotations.description }}
-{{ with .Annotations.split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^(.{300}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]*…$" " …" | reReplaceAll "^((?:.*\n){6})(?s:.+)" "$1") }}{{ end -}}
-Since {{ template "llm.since" . }}{{ with .Labels.cluster }}, cluster {{ . }}{{ end }}{{ if not .Labels.slo }}{{ with .Labels.namespace }}, namespace {{ . }}{{ end }}{{ end }}{{ with .Labels.instance }}, node {{ . }}{{ end }}
-Do: {{ .Annotations.runbook_url }}
+{{ $name := "" }}{{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main }}{{ $name = .Labels.alertname -}}
+{{ $lines := "1" }}{{ if match "\nDo first, |stands out yet" .Annotations.split }}{{ $lines = "5" }}{{ else }}{{ template "llm.plain" .Annotations.description }}
+{{ end }}{{ with .Annotations.split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^(.{120}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]*…$" " …" | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1") }}{{ end -}}
+Do: {{ .Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(https?)://([^./]+)\\.([^./]+)\\.svc[^:/]*:(\\d+)/" "kubectl -n $3 port-forward svc/$2 $4, then $1://localhost:$4/" }}
 {{ with .Annotations.dashboard_url }}Look: {{ . }}
 {{ end }}{{ end }}{{ end -}}
-{{ range $i, $a := .Alerts.Firing }}{{ if and (ne $i $main) (lt $i 5) }}Also: {{ template "llm.plain" .Annotations.summary }}
-{{ end }}{{ end -}}
-{{ if gt (len .Alerts.Firing) 5 }}{{ len .Alerts.Firing }} alerts fire in all.
+{{ $also := "" }}{{ range .Alerts.Firing }}{{ if and (ne .Labels.alertname $name) (not (match (printf "\\b%s\\b" .Labels.alertname) $also)) }}{{ $also = printf "%s %s," $also .Labels.alertname }}{{ end }}{{ end -}}
+{{ if gt (len .Alerts.Firing) 1 }}Also:{{ with $also }}{{ . | reReplaceAll "^((?: \\S+){3}).+" "$1 …," }}{{ end }} {{ len .Alerts.Firing }} alerts in all.
 {{ end -}}
-{{ range $r := .Alerts.Resolved }}{{ $on := false }}{{ range $.Alerts.Firing }}{{ if and .Labels.suspect (eq .Labels.alertname $r.Labels.alertname) }}{{ $on = true }}{{ end }}{{ end }}{{ if not $on -}}
-Resolved {{ .EndsAt.Format "15:04 MST" }}: {{ template "llm.plain" .Annotations.summary }}
+{{ range $i, $r := .Alerts.Resolved }}{{ $on := gt $i 2 }}{{ range $.Alerts.Firing }}{{ if and (or .Labels.suspect .Labels.gpu_uuid) (eq .Labels.alertname $r.Labels.alertname) (eq .Labels.gpu_uuid $r.Labels.gpu_uuid) }}{{ $on = true }}{{ end }}{{ end }}{{ if not $on -}}
+{{ if and (eq $.Status "resolved") (eq (len $.Alerts.Resolved) 1) }}It began {{ .StartsAt.Format "15:04 MST" }} and ended {{ .EndsAt.Format "15:04 MST" }}.{{ else }}Resolved {{ .EndsAt.Format "15:04 MST" }}: {{ .Labels.alertname }}.{{ end }}
 {{ end }}{{ end -}}
 {{- end }}
 `

@@ -124,11 +124,10 @@ func TestNotificationOfAGroup(t *testing.T) {
 	render := func(name string) string {
 		return strings.TrimSpace(amtool(t, "template", "render", "--template.glob="+template, "--template.data="+data, `--template.text={{ template "`+name+`" . }}`))
 	}
-	if got := render("llm.title"); got != "this burns, since 11:00 UTC (and more)" {
+	if got := render("llm.title"); got != "west/prod: this burns, since 11:00 UTC" {
 		t.Errorf("the title is %q", got)
 	}
-	if got := render("llm.text"); !strings.Contains(got, "cluster west, namespace prod, node gpu-7:9844") || !strings.Contains(got, "Resolved 11:00 UTC: this is over") ||
-		!strings.HasPrefix(got, "this burns\n") || !strings.Contains(got, "\nAlso: this fires, too\n") {
+	if got := render("llm.text"); !strings.Contains(got, "Resolved 11:00 UTC: a.") || !strings.HasPrefix(got, "Look first at: memory.\n") || !strings.Contains(got, "\nAlso: b, 2 alerts in all.\n") {
 		t.Errorf("the text is %q", got)
 	}
 }

@@ -51,8 +51,8 @@ func budgetGroup(opt Options) Group {
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
 // exhaustion returns the seconds until the budget is spent at the burn rate of the last minutes. The recorded budget
-// hardly moves within a RateWindow, but the burn rate does, and pages show the result: so it belongs to a group that runs
-// every minute.
+// hardly moves within a RateWindow, but the burn rate does, and pages show the result: so it belongs to the burn
+// group, which runs every minute.
 func exhaustion() promql.Expr {
 	remaining := promql.Over("last_over_time", promql.Vector(metrics.RecordedBudgetRemaining), budgetLookback)
 	perObjective := promql.On(modelSLO...).ManyToOne()

@@ -75,14 +75,8 @@ func burnGroup(opt Options) Group {
 	record(increase(metrics.RecordedBadEvents, RawWindow), from.badIn(RawWindow))
 
 	record(metrics.RecordedRequestsPerEvent, from.requestsPerToken())
-	for _, p := range opt.WindowPairs { // for the low-traffic guard
-		if p.Long != RawWindow {
-			record(increase(metrics.RecordedBadEvents, p.Long), from.badIn(p.Long))
-		}
-	}
-	for _, w := range BurnWindows(opt.WindowPairs) {
-		record(burn(w), promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget)))
-	}
+	g.Records = append(g.Records, burns(opt, slo.Page)...)
+	record(metrics.RecordedExhaustion, exhaustion())
 	record(metrics.RecordedExpectedRate, expectedRate())
 	record(metrics.RecordedExplained, explained())
 	g.Records = append(g.Records, pairBurns(opt, slo.Page)...)
@@ -196,9 +190,8 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	if p.Short > RateWindow {
 		// Without events nothing new is known: what fires continues until its last events are four short windows old. This
 		// does not apply to the five-minute window: an incident may well end within five minutes without events.
-		latest := windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
 		firing := promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn, own), 3*minute)
-		silent := promql.Unless(promql.Vector(burn(latest)), promql.Vector(burn(p.Short)))
+		silent := promql.Unless(promql.Vector(burn(latest(p, windows))), promql.Vector(burn(p.Short)))
 		burning = promql.Or(burning, promql.And(over(p.Long), promql.And(silent, firing, promql.On(modelSLO...))))
 	}
 
@@ -214,6 +207,37 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	awake := promql.And(promql.Offset(promql.Vector(burn(p.Long)), RateWindow.Std()), promql.Offset(promql.Vector(metrics.RecordedExpectedRate), RawWindow.Std()))
 	trifle := promql.Or(below(slo.LeastSpend), promql.Unless(below(slo.WakeSpend), awake))
 	return promql.Unless(promql.And(burning, enough), trifle)
+}
+
+// burns records the burn rates of the windows that pairs of a severity read and, for the guard against low traffic, the bad
+// events of the long ones. What pages need is recorded with the pages.
+func burns(opt Options, of slo.Severity) (all []Record) {
+	needs := func(severity slo.Severity) (w []slo.Duration) {
+		if severity == slo.Page {
+			w = append(w, RateWindow, RawWindow) // which boards and annotations read, too
+		}
+		for _, p := range opt.WindowPairs {
+			if p.Severity == severity {
+				w = append(w, p.Long, p.Short, latest(p, BurnWindows(opt.WindowPairs)))
+			}
+		}
+		return w
+	}
+	for _, w := range BurnWindows(opt.WindowPairs) {
+		if !slices.Contains(needs(of), w) || of == slo.Ticket && slices.Contains(needs(slo.Page), w) {
+			continue
+		}
+		if w != RawWindow && isLong(opt.WindowPairs, w) {
+			all = append(all, Record{Name: increase(metrics.RecordedBadEvents, w), Expr: opt.source().badIn(w)})
+		}
+		all = append(all, Record{Name: burn(w), Expr: promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget))})
+	}
+	return all
+}
+
+// latest returns the window without whose events nothing new is known about a pair: at least four of its short ones.
+func latest(p slo.WindowPair, windows []slo.Duration) slo.Duration {
+	return windows[slices.IndexFunc(windows, func(w slo.Duration) bool { return w >= min(4*p.Short, p.Long) })]
 }
 
 // expectedRate returns the rate of events against which a loss counts. The objective of a model that sleeps is forgotten
@@ -258,11 +282,11 @@ func pairBurns(opt Options, of slo.Severity) (all []Record) {
 	return all
 }
 
-// laterGroup opens tickets, and pages for what is new in an incident. It also records what pages only show.
+// laterGroup opens tickets, and pages for what is new in an incident.
 func laterGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
-	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: append(pairBurns(opt, slo.Ticket), Record{Name: metrics.RecordedPageBegan, Expr: pageBegan()}, Record{Name: metrics.RecordedExhaustion, Expr: exhaustion()})}
+	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: slices.Concat(burns(opt, slo.Ticket), pairBurns(opt, slo.Ticket), []Record{{Name: metrics.RecordedPageBegan, Expr: pageBegan()}})}
 }
 
 // worst returns of some burn rates the fastest of each group. The time between tokens comes before that to the first one: what

@@ -19,7 +19,7 @@ var RunawayGeneration = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "{{ $value | humanizePercentage }} of requests to {{ $labels.model_name }} run into the output limit",
-	Description: "That is at least twice yesterday's share, or the model is new and its outputs are long. A stop token, chat template or sampling setting changed: the model does not know when to stop, and every request holds its KV cache to the end.",
+	Description: "The model does not know when to stop, and each request holds its KV cache to the end. Look for a changed stop token, chat template or sampling setting.",
 	Split: []Evidence{
 		{"Mean output tokens now", mean(metrics.RequestGenerationTokens, nil, 30*minute, sameModel()...), Number},
 		{"The day before", meanBefore(metrics.RequestGenerationTokens, nil, day, hour, sameModel()...), Number},
@@ -36,10 +36,8 @@ var AnswersCorrupted = &Alert{
 	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "Engine " + theEngine + " of {{ $labels.model_name }} computed NaN",
-	Description: "NaN came out of the model for about {{ $value | humanize }} requests within the hour: their answers are garbage, while latencies look normal and no request fails. On one replica suspect its GPU, on all of them the weights, a kernel or the release.",
+	Description: "About {{ $value | humanize }} answers within the hour are garbage, while latencies look normal. On one replica suspect its GPU; on all of them the weights, a kernel or the release.",
 	Split: []Evidence{
-		{"Replicas with NaN within the hour", promql.CountBy(nil, above(promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.CorruptedRequests, sameModel()...), hour)), 0)), Number},
-		{"Of", promql.CountBy(nil, promql.Max(replicaLabels, promql.Vector(metrics.CorruptedRequests, sameModel()...))), Number},
 		{"Uncorrectable memory errors within the hour, by GPU", servedBy(uncorrectable(onGPULabels())), LabelledBy(Number, metrics.LabelGPUUUID)},
 	},
 	Dashboard: EngineDashboard,

@@ -21,7 +21,7 @@ var (
 		Scope:       []string{metrics.LabelModel},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "{{ $labels.model_name }} accepts draft tokens {{ $value | humanizePercentage }} as often as yesterday",
-		Description: "Draft tokens are computed and thrown away: speculation now costs more than it saves. Check whether the target, the draft or the sampling settings changed; turn it off meanwhile.",
+		Description: "Draft tokens are computed and thrown away. Turn speculation off until you know whether the target, the draft or the sampling changed.",
 		Split: []Evidence{
 			{"Accepted now", accepted(nil, 30*minute, 0, sameModel()...), Percent},
 			{"The day before", accepted(nil, day, hour, sameModel()...), Percent},

@@ -29,10 +29,8 @@ var (
 		Summary: "{{ if lt $value 0.0 }}Nobody reads {{ $labels.model_name }} any more: its exporter on {{ $labels.instance }} is gone" +
 			"{{ else if and (gt $value 0.0) (lt $value 1.0) }}No engine served {{ $labels.model_name }} for {{ $value | humanizePercentage }} of the last half hour: it restarts again and again" +
 			"{{ else }}No engine serves {{ $labels.model_name }}{{ if gt $value 0.0 }}: none is left{{ end }}{{ end }}",
-		Description: "{{ if lt $value 0.0 }}Whether its engines serve is not known: the exporter died, or its node did. Send the model a request. " +
-			"If it answers, restart the exporter; if it does not, look at the node." +
-			"{{ else }}Every engine that served this model fails to answer, or is gone with its pod or its node, though users asked it within the hour. " +
-			"Without answers no budget burns, so this alert pages instead.{{ end }}",
+		Description: "{{ if lt $value 0.0 }}Whether its engines serve is unknown. Send the model a request: if it answers, restart the exporter; if not, look at the node." +
+			"{{ else }}Users asked for it within the hour. Every engine that served it fails to answer, or is gone with its pod or its node.{{ end }}",
 		Dashboard: IncidentDashboard,
 	}
 	EngineDown = &Alert{
@@ -66,7 +64,7 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
 		Summary:     "{{ $value | humanizePercentage }} of the replicas of {{ $labels.model_name }} make no progress",
-		Description: "They have requests but compute nothing. Requests that never end burn no budget, so this alert pages instead. Look for what the replicas share: a request that all of them got, a release, storage, the network.",
+		Description: "They have requests and compute nothing. Look for what they share: one request that all of them got, a release, storage, the network.",
 		Split: []Evidence{{"Stalled", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			promql.Vector(metrics.RecordedStalled, sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,
@@ -80,14 +78,11 @@ var (
 		DependsOn:   []Quiet{{ModelStalled, modelLabels}, {ModelOnFailedGPU, replicaLabels}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "{{ if lt $value 1.0 }}{{ $value | humanizePercentage }} of the ranks of engine " + theEngine + " make{{ else }}Engine " + theEngine + " of {{ $labels.model_name }} makes{{ end }} no progress",
-		Description: "Requests wait or run, or its GPU is busy, yet it completes no step and generates no token. Health endpoints of a wedged engine still answer 200: do not trust them. Take the replica out of rotation, save its stacks, restart it.",
+		Description: "It has requests and completes none, although its health endpoint may answer 200. Take it out of rotation, save its stacks, restart it.",
 		Split: []Evidence{
 			{"Ranks that stand still", promql.And(above(perRank(metrics.EngineStalled), 0), above(promql.CountBy(nil, perRank(metrics.RequestsRunning)), 1), promql.On()),
 				LabelledBy("", metrics.LabelDPRank)},
 			{"No progress for", above(promql.Max(nil, promql.Vector(metrics.EngineStalled, same(replicaLabels...)...)), 0), Duration},
-			{"Waiting", promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, same(replicaLabels...)...)), Number},
-			{"Running", promql.Sum(nil, promql.Vector(metrics.RequestsRunning, same(replicaLabels...)...)), Number},
-			{"KV cache", promql.Max(nil, promql.Vector(metrics.KVCacheUsage, same(replicaLabels...)...)), Percent},
 		},
 		Dashboard: EngineDashboard,
 	}

@@ -17,7 +17,7 @@ var (
 		Scope:       []string{metrics.LabelInstance},
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Summary:     "The exporter on {{ $labels.instance }} {{ if $labels.reason }}has no file, port or memory left to read engines with{{ else }}cannot be scraped{{ end }}",
-		Description: "The engines and GPUs of that node, or the targets of a cluster's exporter, are not measured, and their objectives do not count. The engines themselves may be fine.",
+		Description: "What it watches is not measured: the engines and GPUs of its node, or its targets. The engines themselves may be fine.",
 		Dashboard:   ExporterDashboard,
 	}
 	ExporterFleetDown = &Alert{
@@ -27,7 +27,7 @@ var (
 		For:         3 * minute, // before LLMModelDown fires for the first of their models
 		Scope:       nil,
 		Summary:     "Most exporters{{ with $labels.cluster }} of {{ . }}{{ end }} cannot be scraped: objectives are not measured",
-		Description: "More than half of the exporters do not answer, or all of them vanished while their engines had requests. No burn alert can fire for what they watched. Look at what they have in common: a rollout, a network policy, the scrape configuration.",
+		Description: "No burn alert can fire for what they watched. Look at what they share: a rollout, a network policy, the scrape configuration.",
 		Dashboard:   ExporterDashboard,
 	}
 	SourceMissing = &Alert{
@@ -83,7 +83,7 @@ var (
 		For:         hour,
 		Scope:       []string{metrics.LabelSLO, metrics.LabelModel},
 		Summary:     "Exporters disagree about objective {{ $labels.slo }} of {{ $labels.model_name }}",
-		Description: "They count the same model against different promises. Until they agree, the strictest target and the longest period hold, and events of different thresholds are mixed.",
+		Description: "Until they agree, the strictest target and the longest period hold, and events against different thresholds are mixed.",
 		Split: []Evidence{
 			{"Targets", promql.Max(exporterLabels, promql.Vector(metrics.SLOObjective, same(metrics.LabelCluster, metrics.LabelSLO)...)), LabelledBy(Percent, "job", metrics.LabelInstance)},
 			{"Periods", promql.Max(exporterLabels, promql.Vector(metrics.SLOPeriod, same(metrics.LabelCluster, metrics.LabelSLO)...)), LabelledBy(Duration, "job", metrics.LabelInstance)},

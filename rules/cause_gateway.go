@@ -20,7 +20,7 @@ var (
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Gateway " + theEngine + " does not answer",
-		Description: "The exporter cannot read this gateway's page. If it is the only one before its models, nobody reaches them, however well the engines are. Their objectives count at the engines until it answers.",
+		Description: "If it is the only gateway of its models, nobody reaches them. Their objectives count at the engines until it answers again.",
 		Split: []Evidence{
 			{"Reason", promql.CountBy([]string{metrics.LabelReason}, promql.Vector(metrics.EngineUp, same(pageLabels...)...)), LabelledBy("", metrics.LabelReason)},
 			{"Models", promql.TopK(10, nil, promql.Max([]string{metrics.LabelModel}, promql.Over("last_over_time",
@@ -43,7 +43,7 @@ var (
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
 		Summary:     "Nobody reaches {{ $labels.model_name }}: its gateway does not answer, and its engines get no work",
-		Description: "Going by the last hour, {{ $value | humanize }} answers were due in two minutes; the engines gave none. They are idle and look well, and what never arrives burns no budget. Send clients past the gateway, then read its log.",
+		Description: "Its engines are idle and well: {{ $value | humanize }} answers were due in two minutes, and none came. Send clients past the gateway, then read its log.",
 		Split: []Evidence{{"Gateways that do not answer", promql.CountBy([]string{metrics.LabelInstance, metrics.LabelPod, metrics.LabelServer},
 			silentGateways(sameModel()...)), foundEngine}},
 		Dashboard: IncidentDashboard,

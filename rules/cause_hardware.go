@@ -24,12 +24,11 @@ var (
 			`{{ else if eq $labels.reason "memory_unrepairable" }}has a memory fault that cannot be repaired` +
 			`{{ else if eq $labels.reason "sram_threshold" }}has more uncorrectable SRAM errors than the vendor accepts` +
 			`{{ else }}reported XID {{ $labels.xid }}{{ end }}`,
-		Description: `{{ if eq $labels.reason "lost" }}It fell off the bus or a driver call for it hangs. Whatever ran on it is dead or will be soon. Cordon the node; a reset, a reboot or a power cycle brings the GPU back, in this order.` +
-			`{{ else if eq $labels.reason "xid" }}The driver reports a fault that no application can cause and no restart of the engine can fix. Cordon the node and move the model; the runbook says what brings the GPU back.` +
+		Description: `{{ if eq $labels.reason "lost" }}It fell off the bus, or a driver call for it hangs. Cordon the node, then try a reset, a reboot and a power cycle, in this order.` +
+			`{{ else if eq $labels.reason "xid" }}No application can cause this fault, and no restart of the engine clears it. Cordon the node and move the model.` +
 			`{{ else }}Further errors will hit live data. Cordon the node, move the model, open a return with the vendor.{{ end }}`,
 		Split: []Evidence{
 			modelsOnIt,
-			{"Why it does not answer", promql.CountBy([]string{metrics.LabelReason}, promql.Equal(promql.Vector(metrics.GPUUp, same(metrics.LabelGPUUUID)...), promql.Num(0))), LabelledBy("", metrics.LabelReason)},
 			xidMeans,
 			asksFor,
 		},
@@ -51,9 +50,9 @@ var (
 			`{{ else if eq $labels.reason "recovery" }}needs the recovery that its driver asks for` +
 			`{{ else if eq $labels.reason "persistence_off" }}was initialised again several times within a day: persistence mode is off` +
 			`{{ else }}reported XID {{ $labels.xid }}, which needs somebody, not at once{{ end }}`,
-		Description: `{{ if eq $labels.reason "uncorrectable_errors" }}The process that used the memory was killed. Once is bad luck: drain at leisure and reset. Again within days: replace the board.` +
-			`{{ else if eq $labels.reason "corrected_errors" }}A healthy GPU corrects a few in several weeks. At thousands a second the driver answers slowly or not at all. Drain at leisure, run field diagnostics, replace the board.` +
-			`{{ else if eq $labels.reason "persistence_off" }}Without a client the driver releases the GPU and loses its error counters, power limit and clock settings. The next engine waits for seconds. Switch persistence mode on for the node.` +
+		Description: `{{ if eq $labels.reason "uncorrectable_errors" }}The process that used the memory was killed. Drain at leisure and reset. If it happens again within days, replace the board.` +
+			`{{ else if eq $labels.reason "corrected_errors" }}A healthy GPU corrects a few in weeks. At thousands a second the driver hardly answers. Drain at leisure, run field diagnostics, replace the board.` +
+			`{{ else if eq $labels.reason "persistence_off" }}Without a client the driver releases the GPU and forgets its power limit and clocks. Switch persistence mode on for the node.` +
 			`{{ else if eq $labels.reason "xid" }}The catalogue answers this error with an inspection, a replacement or an update, or does not list it.` +
 			`{{ else }}Drain the node and reset the GPU at the next window. Until then, work on it may fail.{{ end }}`,
 		Split:     []Evidence{modelsOnIt, xidMeans, asksFor},
@@ -71,22 +70,17 @@ var (
 		Explains:  []*Alert{FastBurn, SlowBurn},
 		Summary: `{{ if eq $labels.reason "degraded" }}NVLink or PCIe of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is degraded` +
 			`{{ else if eq $labels.reason "recovers" }}NVLink {{ $labels.link }} of GPU {{ $labels.gpu_uuid }} recovered {{ $value | humanize }} times within a day` +
-			`{{ else if eq $labels.reason "wears" }}NVLink {{ $labels.link }} of GPU {{ $labels.gpu_uuid }} has {{ $value | humanize }} errors an hour, three times as many as in the days before` +
+			`{{ else if eq $labels.reason "wears" }}NVLink {{ $labels.link }} of GPU {{ $labels.gpu_uuid }} has {{ printf "%.1f" $value }} errors an hour, three times as many as in the days before` +
 			`{{ else if eq $labels.reason "switch" }}NVSwitch {{ $labels.pci_bus_id }} on {{ $labels.instance }} reported the fatal error {{ $labels.sxid }}` +
 			`{{ else if $labels.gpu_uuid }}The NVSwitch fabric of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is unhealthy` +
 			`{{ else }}The fabric manager of the GPUs on {{ $labels.instance }} does not run{{ end }}`,
-		Description: `{{ if eq $labels.reason "degraded" }}A link is down, replays errors, or runs narrower or slower than it can while the GPU is busy. Tensor parallelism waits for the slowest link: every token of the model pays.` +
-			`{{ else if eq $labels.reason "switch" }}Engines over several GPUs of the node die or hang, and those that start now fail, until the GPUs and switches are reset together. Engines over one GPU go on.` +
-			`{{ else if eq $labels.reason "fabric" }}The GPU is not registered with the fabric, a check of the fabric fails, or nothing manages it, while temperature, power and XIDs look normal. An engine over several GPUs that starts now fails or hangs.` +
-			`{{ else }}Healthy links never need to recover, and have no errors, or as few as ever. This one fails within days and takes all models of its NVLink domain down with it: keep models with tensor parallelism off this GPU, and have cable, bridge or board looked at.{{ end }}`,
+		Description: `{{ if eq $labels.reason "degraded" }}A link is down, replays errors, or is narrower or slower than it can be. With tensor parallelism every token waits for it.` +
+			`{{ else if eq $labels.reason "switch" }}Engines over several GPUs of the node die or hang until GPUs and switches are reset together. Engines over one GPU go on.` +
+			`{{ else if eq $labels.reason "fabric" }}An engine over several GPUs that starts now fails or hangs, while temperature, power and XIDs look normal. Look at the fabric manager's log.` +
+			`{{ else }}A healthy link never recovers and has few errors. This one fails within days: keep tensor parallelism off this GPU, and have cable, bridge and board checked.{{ end }}`,
 		Split: []Evidence{
 			modelsOnIt,
 			{"NVLinks down", promql.Equal(promql.Max([]string{metrics.LabelLink}, promql.Vector(metrics.GPUNVLinkUp, same(metrics.LabelGPUUUID)...)), promql.Num(0)), LabelledBy("", metrics.LabelLink)},
-			{"PCIe lanes", promql.Max([]string{metrics.LabelState}, promql.Vector(metrics.GPUPCIeLinkWidth, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelState)},
-			{"PCIe generation", promql.Max([]string{metrics.LabelState}, promql.Vector(metrics.GPUPCIeLinkGeneration, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelState)},
-			{"Recoveries within a day, by link", promql.CountBy([]string{metrics.LabelLink}, above(promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, append(same(metrics.LabelGPUUUID), recoveries)...), day), 0)), LabelledBy("", metrics.LabelLink)},
-			{"Checks that fail", promql.Equal(promql.Max([]string{metrics.LabelCheck}, promql.Vector(metrics.GPUFabricHealth, same(metrics.LabelGPUUUID)...)), promql.Num(1)), LabelledBy("", metrics.LabelCheck)},
-			{"Registration", promql.CountBy([]string{metrics.LabelState}, promql.Vector(metrics.GPUFabricState, same(metrics.LabelGPUUUID)...)), LabelledBy("", metrics.LabelState)},
 		},
 		Dashboard: GPUDashboard,
 	}
@@ -103,13 +97,12 @@ var (
 		Explains:  []*Alert{FastBurn, SlowBurn},
 		Summary: `GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} {{ if eq $labels.reason "held_back" }}is busy at {{ $value | humanizePercentage }} of its clock or power limit` +
 			`{{ else }}is slowed down {{ $value | humanizePercentage }} of the time: {{ $labels.reason }}{{ end }}`,
-		Description: `{{ if eq $labels.reason "held_back" }}For a quarter of an hour it was never idle, and still it kept idle clocks or drew idle power. Either a clamp from before a reboot, or from the firmware, holds it back, or its kernels compute nothing. Utilisation alone shows neither.` +
-			`{{ else if eq $labels.reason "hw_power_brake_slowdown" }}Something outside the GPU, a power supply or the rack, asked it to slow down. It usually hits all GPUs of a chassis: call facilities, not the model team.` +
+		Description: `{{ if eq $labels.reason "held_back" }}It has been busy for a quarter of an hour at idle clocks or idle power: a power cap or a clock lock holds it back, or its kernels compute nothing.` +
+			`{{ else if eq $labels.reason "hw_power_brake_slowdown" }}A power supply or the rack asked it to slow down, usually with all GPUs of the chassis. Call facilities, not the model team.` +
 			`{{ else }}If it is heat, look at fans, airflow, inlet temperature and neighbouring GPUs.{{ end }}`,
 		Split: []Evidence{modelsOnIt,
 			{"Degrees left", promql.Min([]string{metrics.LabelLimit}, promql.Vector(metrics.GPUTemperatureMargin, same(metrics.LabelGPUUUID)...)), LabelledBy(Number, metrics.LabelLimit)},
-			{"Watts", promql.Max(nil, promql.Vector(metrics.GPUPower, append(same(metrics.LabelGPUUUID), promql.Eq(metrics.LabelScope, "gpu"))...)), Number},
-			{"Clocks lowered for", promql.Equal(promql.Max([]string{metrics.LabelReason}, promql.Vector(metrics.GPUClockEventActive, same(metrics.LabelGPUUUID)...)), promql.Num(1)), LabelledBy("", metrics.LabelReason)}},
+		},
 		Dashboard: GPUDashboard,
 	}
 	// GPUUnread is about GPUs that the machine has and nobody can read.
@@ -124,8 +117,8 @@ var (
 		Explains:  []*Alert{FastBurn, SlowBurn},
 		Summary: `{{ if eq $labels.reason "missing" }}GPU at {{ $labels.pci_bus_id }} on {{ $labels.instance }} is on the bus but not in the driver` +
 			`{{ else }}GPUs of {{ $labels.instance }} cannot be read: no NVIDIA driver, or no page in its place{{ end }}`,
-		Description: `{{ if eq $labels.reason "missing" }}NVML no longer counts a GPU that the machine has. If a model ran on it, another alert pages; this one says which slot to look at.` +
-			`{{ else }}The PCI bus has GPUs but the management library does not answer: driver not loaded, upgraded under a running process, or not mounted into the exporter. Or the page of another exporter, read in its place, cannot be used. GPU causes on this node stay unseen.{{ end }}`,
+		Description: `{{ if eq $labels.reason "missing" }}NVML no longer counts a GPU that the machine has. If a model ran on it, another alert pages; this one names the slot.` +
+			`{{ else }}The driver is not loaded, was upgraded under a running process, or is not mounted into the exporter; or the page read in its place cannot be used.{{ end }}`,
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason}, promql.Equal(
 			promql.Or(promql.Vector(metrics.GPUNVMLUp, same(metrics.LabelInstance)...), promql.Vector(metrics.GPUSourceUp, same(metrics.LabelInstance)...)), promql.Num(0))), LabelledBy("", metrics.LabelReason)}},
 		Dashboard: GPUDashboard,

@@ -20,12 +20,10 @@ var (
 		Scope:       []string{metrics.LabelModel},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "{{ $labels.model_name }} loses {{ printf \"%.2f\" $value }} KV transfers per request",
-		Description: "Decode engines do not get what prefill engines computed: such a prompt is computed twice, or its request fails. Read the connector's log on both sides, then look at the network between them.",
+		Description: "Decode engines do not get what prefill engines computed: a prompt is computed twice, or its request fails. Read the connector's log on both sides.",
 		Split: []Evidence{
 			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 			{"Never fetched, per minute", worstReplicas(metrics.KVTransfersExpired), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
-			{"Mean transfer", mean(metrics.KVTransferTime, nil, causeWindow, sameModel()...), Duration},
-			{"Mean transfer of the day before", meanBefore(metrics.KVTransferTime, nil, day, hour, sameModel()...), Duration},
 		},
 		Dashboard: EngineDashboard,
 	}
@@ -38,16 +36,10 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelTier},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "The {{ $labels.tier }} tier of " + theEngine + " ({{ $labels.model_name }}) takes no more KV cache",
-		Description: "Transfers pin it, or it refuses more than it stores: the link to it is slower than its writers. What is not stored is computed again, and what is fetched arrives late. Make the link faster, or store less.",
+		Description: "The link to it is slower than its writers: what is not stored is computed again, and what is fetched comes late. Use a faster link, or store less.",
 		Split: []Evidence{
 			{"Pinned by transfers", promql.Max(nil, promql.Vector(metrics.KVTierPinned, sameTier()...)), Percent},
 			{"Refused per minute", perMinute(nil, promql.Vector(metrics.KVTierRefused, sameTier()...)), Number},
-			{"Found of what was looked up", promql.Or(
-				ratio(promql.Vector(metrics.KVTierHitTokens, sameTier()...), promql.Vector(metrics.KVTierQueryTokens, sameTier()...), nil, causeWindow, 0),
-				ratio(promql.Vector(metrics.KVTierHits, sameTier()...), promql.Vector(metrics.KVTierLookups, sameTier()...), nil, causeWindow, 0)), Percent},
-			{"Seconds to move a GB", times(1e9, ratio(promql.Vector(metrics.KVTierTransferTime, sameTier()...), promql.Vector(metrics.KVTierTransferBytes, sameTier()...),
-				[]string{metrics.LabelOperation}, causeWindow, 0)), LabelledBy(Number, metrics.LabelOperation)},
-			{"Failed per minute", perMinute([]string{metrics.LabelOperation}, promql.Vector(metrics.KVTierFailures, sameTier()...)), LabelledBy(Number, metrics.LabelOperation)},
 		},
 		Dashboard: EngineDashboard,
 	}
@@ -60,12 +52,10 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "{{ if $value }}Only {{ $value | humanizePercentage }}{{ else }}Nothing{{ end }} of {{ $labels.model_name }} is in GPU memory at " + theEngine,
-		Description: "Within the week it had at least a quarter more of it there. The rest is computed on the CPU, many times slower, and nothing fails. The engine could not use the GPU when it loaded the model, or found too little room.",
+		Description: "Within the week it had at least a quarter more of it there. The CPU computes the rest, many times slower, and nothing fails. Read in the engine's log how it was loaded.",
 		Split: []Evidence{
 			{"In GPU memory now", promql.Max(nil, promql.Vector(metrics.ModelGPUMemory, same(replicaLabels...)...)), Bytes},
 			{"Of", promql.Max(nil, promql.Vector(metrics.ModelMemory, same(replicaLabels...)...)), Bytes},
-			{"Most within the week", promql.Max(nil, promql.Over("max_over_time", promql.Vector(metrics.ModelGPUMemory, same(replicaLabels...)...), 7*day)), Bytes},
-			{"Models loaded there", promql.Max(nil, promql.Vector(metrics.ModelsLoaded, same(pageLabels...)...)), Number},
 		},
 		Dashboard: EngineDashboard,
 	}

@@ -22,7 +22,7 @@ var (
 		Scope:       []string{metrics.LabelModel},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "Prefix cache of {{ $labels.model_name }} hits {{ $value | humanizePercentage }} of what it did yesterday",
-		Description: "Prompts that were cached at this hour yesterday are now computed again. Usual reasons: a changed chat template or tokenizer, a timestamp at the head of the system prompt, a router that lost affinity.",
+		Description: "Prompts that were cached yesterday are computed again. Look for a changed chat template or tokenizer, a timestamp early in the prompt, a router without affinity.",
 		Split: []Evidence{
 			{"Hit ratio now", hitRatio(nil, 30*minute, 0, sameModel()...), Percent},
 			{"The day before", hitRatio(nil, day, hour, sameModel()...), Percent},

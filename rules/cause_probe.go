@@ -23,14 +23,11 @@ var (
 		},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Summary:     "{{ $labels.model_name }} answers no synthetic request of {{ $labels.instance }} at {{ $labels.server }}",
-		Description: "The page of the engine says that all is well, and still a request gets no answer: the engine hangs, or a gateway before it does. Send one request straight to an engine: that tells which.",
+		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send one straight to the engine: if it is answered, look at the gateway.",
 		Split: []Evidence{
-			{"Look first at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "gateway_.+"))...),
-				"{{ .Labels.branch }}. Gateway {{ .Labels.server }} on {{ .Labels.instance }} does not answer, or fails requests that the engines do not"},
-			{"Look at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Eq(metrics.LabelClue, "left_gpu"))...), "{{ .Labels.branch }}. " + Format(SuspectText())},
+			{"Look first at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "gateway_.+|left_gpu"))...), "{{ .Labels.branch }}. " + Format(SuspectText())},
 			{"Outcomes in 10 minutes", above(promql.Sum([]string{metrics.LabelInstance, metrics.LabelOutcome},
 				promql.Increase(promql.Vector(metrics.ProbeRequests, sameAddress()...), causeWindow)), 0), LabelledBy(Number, metrics.LabelInstance, metrics.LabelOutcome)},
-			{"Running, by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsRunning, sameModel()...)), foundEngine + " " + Number},
 		},
 		Dashboard: IncidentDashboard,
 	}
@@ -48,8 +45,6 @@ var (
 		Split: []Evidence{
 			{"First token, to the client", mean(metrics.ProbeTimeToFirstToken, nil, probeWindow, sameAddress()...), Duration},
 			{"First token, in the engine", mean(metrics.TimeToFirstToken, nil, probeWindow, sameModel()...), Duration},
-			{"Connection", mean(metrics.ProbeConnection, []string{metrics.LabelPhase}, probeWindow, sameAddress()...), LabelledBy(Duration, metrics.LabelPhase)},
-			{"Answers held back", promql.Sum(nil, promql.Increase(promql.Vector(metrics.ProbeBuffered, sameAddress()...), probeWindow)), Number},
 		},
 		Dashboard: EngineDashboard,
 	}
@@ -70,7 +65,7 @@ var (
 			{ExporterFleetDown, []string{metrics.LabelCluster}},
 		},
 		Summary:     "Probe {{ $labels.probe }} of {{ $labels.model_name }} at {{ $labels.server }} proves nothing: it gets no answer",
-		Description: "Nothing says that the model is at fault: the probe is refused, or all probes of {{ $labels.instance }} fail alike. Look at its outcomes, its configuration and the way from there.",
+		Description: "The model may be fine: the probe is refused, or all probes of {{ $labels.instance }} fail alike. Look at its outcomes, its configuration and the network from there.",
 		Split: []Evidence{{"Outcomes in 15 minutes", above(promql.Sum([]string{metrics.LabelOutcome},
 			promql.Increase(promql.Vector(metrics.ProbeRequests, same(probeLabels...)...), 15*minute)), 0), LabelledBy(Number, metrics.LabelOutcome)}},
 		Dashboard: ExporterDashboard,

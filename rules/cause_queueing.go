@@ -20,11 +20,10 @@ var ClientsGiveUp = &Alert{
 	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests to {{ $labels.model_name }}, most before the first token",
-	Description: "They are in no latency, and in no availability unless it counts aborts: those who are still served may be served well. The requests wait for something that never comes, such as KV cache from another engine, or a client's timeout became too short.",
+	Description: "No latency objective sees them. The requests wait for something that never comes, such as KV cache from another engine, or a client's timeout became too short.",
 	Split: []Evidence{
 		{"Look at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "admission|kv_.+|gateway_.+"))...), "{{ .Labels.branch }}. " + Format(SuspectText())},
 		{"Waiting for", above(promql.Sum([]string{metrics.LabelReason}, promql.Vector(metrics.RequestsWaitingByReason, sameModel()...)), 0), LabelledBy(Number, metrics.LabelReason)},
-		{"First tokens per second", promql.Sum(nil, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, sameModel()...), pageWindow)), Number},
 	},
 	Dashboard: IncidentDashboard,
 }

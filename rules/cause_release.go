@@ -11,22 +11,19 @@ import (
 
 // ReleaseRegression fires for a model that became slower after its engines changed.
 var ReleaseRegression = &Alert{
-	Name:     "LLMReleaseRegression",
-	Branch:   Release,
-	Expr:     promql.And(slower(), changed(), promql.On(modelLabels...)),
-	Severity: slo.Ticket,
-	For:      10 * minute,
-	Scope:    []string{metrics.LabelModel},
-	Explains: []*Alert{FastBurn, SlowBurn},
-	Summary:  "{{ $labels.model_name }} is {{ $value | humanize }} times as slow as yesterday, since a change in the last 6 hours",
-	Description: "Within six hours a version was deployed, or all engines restarted (more than 45 minutes ago, under at most 1.5 times the load of yesterday), and the mean time to first token or between tokens is up by half or more. " +
-		"What changed is in the split: a version, or else flags, image or node.",
+	Name:        "LLMReleaseRegression",
+	Branch:      Release,
+	Expr:        promql.And(slower(), changed(), promql.On(modelLabels...)),
+	Severity:    slo.Ticket,
+	For:         10 * minute,
+	Scope:       []string{metrics.LabelModel},
+	Explains:    []*Alert{FastBurn, SlowBurn},
+	Summary:     "{{ $labels.model_name }} is {{ if lt $value 10.0 }}{{ printf \"%.1f\" $value }}{{ else }}{{ printf \"%.0f\" $value }}{{ end }} times as slow as yesterday, after a change within 6 hours",
+	Description: "It began when a version was deployed or all engines restarted, and not with more load. Look for what changed: the version, or else flags, image or node.",
 	Split: []Evidence{
 		{"Deployed within 6h, roll back before you understand", deployedWithin(6*hour, sameModel()...), LabelledBy("", metrics.LabelVersion)},
 		{"Versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},
 			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour)), LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelVersion)},
-		{"TTFT now", mean(metrics.TimeToFirstToken, nil, 30*minute, sameModel()...), Duration},
-		{"The day before", meanBefore(metrics.TimeToFirstToken, nil, day, hour, sameModel()...), Duration},
 	},
 	Dashboard: IncidentDashboard,
 }

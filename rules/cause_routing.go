@@ -20,7 +20,7 @@ var ReplicaSkew = &Alert{
 	DependsOn:   []Quiet{{EngineStalled, replicaLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     "{{ with $labels.dp_rank }}Rank {{ . }} of {{ end }}" + theEngine + " does worse than the other {{ if $labels.dp_rank }}ranks{{ else }}replicas{{ end }} of {{ $labels.model_name }}, or gives other answers",
-	Description: "It is three times as slow as the best replica of its role, for the prompts that it computes, or holds most of the queue while another has none, or its answers are three times as short or as long as those of its peers, unlike the day before. One bad replica burns a budget by itself: take it out of rotation and look at its GPU and its node. Of ranks, the engine's own balancer is at fault: more replicas do not help.",
+	Description: "{{ if $labels.dp_rank }}It holds the queue while other ranks have none. The engine's own balancer is at fault: more replicas do not help.{{ else }}It is far slower than its peers, holds most of the queue, or answers far shorter or longer. Take it out of rotation, then look at its GPU and node.{{ end }}",
 	Split: []Evidence{
 		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
 		{"Mean output tokens by replica", promql.Vector(metrics.RecordedOutputTokens, sameModel()...), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},

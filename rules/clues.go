@@ -95,7 +95,7 @@ func brokenClues() []Clue {
 		{Branch: Routing, Name: "gateway_down", Runbook: "LLMGatewayDown", Unit: Count, Says: "Gateway {engine} stopped answering within the hour",
 			Query: stopped(gatewayRole())},
 		{Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Unit: Share,
-			Says:  "Gateway {engine} fails {value} of its requests, and the engines fail far fewer",
+			Says:  "Gateway {engine} fails {value} of its requests, the engines far fewer",
 			Query: one(gatewayFailsAlone(pageWindow))},
 		{Branch: Routing, Name: "gateway_late", Runbook: "BranchClientPath", Delays: AtGateway, Unit: Seconds,
 			Says:  "First tokens are {value} later at the gateway than at the engines",
@@ -139,7 +139,7 @@ func requestClues() []Clue {
 			Says:  "{value} of the engines restarted within the hour, and no more requests come than before",
 			Query: restartedWorse()},
 		{Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Unit: Count,
-			Says:  "{engine} started less than 15 minutes ago, and requests waited",
+			Says:  "{engine} started minutes ago, and requests waited",
 			Query: promql.Vector(metrics.RecordedColdStart)},
 		{Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
 			Says:  "Answers are {value} times as long as usual",
@@ -153,7 +153,7 @@ func engineClues() []Clue {
 	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
 	return []Clue{
 		{Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
-			Says:  "{engine} uses its GPU only {value} of the time while requests run",
+			Says:  "{engine} uses its GPU {value} of the time while requests run",
 			Query: one(hostBound(recentWindow))},
 		{Branch: Routing, Name: "slow_replica", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
 			Says:  "{engine} alone is slow: first tokens after {value}",

@@ -2,10 +2,8 @@ package rules
 
 import (
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -121,10 +119,10 @@ func shared(template string) string {
 	return template
 }
 
-// line renders one line of evidence.
+// line renders one line of evidence: the three largest results, and how many there are.
 func (e Evidence) line() string {
-	return fmt.Sprintf("{{ with %s }}%s: {{ range $i, $r := . }}{{ if $i }}, {{ end }}{{ with $r }}%s{{ end }}{{ end }}.\n{{ end }}",
-		queryTemplate(e.Query), e.Text, e.Show)
+	return fmt.Sprintf("{{ with %s }}%s: {{ range $i, $r := . }}{{ if lt $i 3 }}{{ if $i }}, {{ end }}{{ with $r }}%s{{ end }}{{ end }}{{ end }}{{ if gt (len .) 3 }} … {{ len . }} in all{{ end }}.\n{{ end }}",
+		queryTemplate(promql.Call("sort_desc", e.Query)), e.Text, e.Show)
 }
 
 // The windows over which rules look at the present.
@@ -148,32 +146,31 @@ const (
 )
 
 // formatted sets $v to the value of a result, the dot, printed in its unit.
-const formatted = `{{ $v := humanize .Value }}{{ if lt .Value 1.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
+const formatted = `{{ $v := humanize .Value }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
 	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage .Value }}` +
 	`{{ else if eq $u "seconds" }}{{ $v = humanizeDuration .Value }}{{ else if eq $u "decimal" }}{{ $v = printf "%.2f" .Value }}` +
-	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ end }}{{ $v = reReplaceAll "(\\d\\d)\\.\\d+" "$1" $v | reReplaceAll "(\\.\\d)\\d+([kMGT])" "$1$2" | reReplaceAll "^(\\S+ \\S+) .+" "$1" }}{{ if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
+	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ end }}{{ $v = reReplaceAll "(\\d\\d)\\.\\d+" "$1" $v | reReplaceAll "^([1-9]\\.\\d|0\\.0*[1-9]\\d)\\d+" "$1" | reReplaceAll "(\\.\\d)\\d+([kMGT])" "$1$2" | reReplaceAll "^(\\S+ \\S+) .+" "$1" }}{{ if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
 
 // FactText returns the Prometheus template that prints the value of a recorded fact, the dot, in its unit.
 func FactText() string { return formatted + "{{ $v }}" }
 
-// Fact describes evidence about a model. Most facts are recorded; those of the first and the last line are queried
-// when a page is written.
+// Fact describes evidence about a model.
 type Fact struct {
 	// Name holds the value of the label fact.
 	Name string
-	// Line numbers the line of the page that shows it; 0 if none does.
-	Line int
 	// Unit says how the value is printed.
 	Unit Unit
 	// Says precedes the value.
 	Says string
 	// Query returns one value per model. Absent is not zero: a fact without a value is left out.
 	Query promql.Expr
+	// Before returns the same of the day that ended an hour ago, recorded under the fact's name and _before; or it is nil.
+	Before promql.Expr
 }
 
-// facts returns what a page shows about a model, in the order of a diagnosis: where the time goes, what differs from
-// the day before, how late tokens are, and what the engines and the hardware did. What a release may change is recorded
-// per version, for comparison when the engines of the old one are gone.
+// facts returns what is recorded about a model, in the order of a diagnosis: what was deployed, where the time goes, what
+// differs from the day before, how late tokens are, and what the hardware did. What a release may change is recorded per
+// version, for comparison when the engines of the old one are gone.
 func facts() []Fact {
 	perModel := func(e promql.Expr) promql.Expr { return promql.Sum(modelLabels, e) }
 	minutely := func(f *metrics.Family) promql.Expr {
@@ -182,82 +179,51 @@ func facts() []Fact {
 	served := promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
 	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))
 	return []Fact{
-		{"queue_share", unprinted, Share, "Queue share of TTFT, requests that ended", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow)},
-		{"arrivals", load, Decimal, "Requests per second", recently(arrivals)},
-		{"computed", unprinted, Decimal, "Tokens computed per second", computed(recentWindow, 0)},
-		{"computed_before", unprinted, Decimal, "Tokens computed per second, the day before", computed(day, hour)},
-		{"waiting", load, Count, "Waiting", perModel(promql.Vector(metrics.RequestsWaiting))},
-		{"running", changes, Count, "Running per replica", batch(modelLabels, recentWindow, 0)},
-		{"running_before", changes, Count, "yesterday", batch(modelLabels, day, hour)},
-		{"kv_usage", load, Share, "KV cache in use", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage))},
+		{"versions", On, "Versions in 6h", promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), served), nil},
+		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(promql.Max(replicaLabels, served), restarts, promql.On(pageLabels...).ManyToOne())), 0), nil},
 
-		{"prompt_tokens", changes, Count, "Prompt tokens per request", recently(func(w time.Duration) promql.Expr {
+		{"queue_share", Share, "Queue share of TTFT, requests that ended", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow), nil},
+		{"arrivals", Decimal, "Requests per second", recently(arrivals), nil},
+		{"computed", Decimal, "Tokens computed per second", computed(recentWindow, 0), computed(day, hour)},
+		{"waiting", Count, "Waiting", perModel(promql.Vector(metrics.RequestsWaiting)), nil},
+		{"running", Count, "Running per replica", batch(modelLabels, recentWindow, 0), batch(modelLabels, day, hour)},
+		{"kv_usage", Share, "KV cache in use", promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)), nil},
+
+		{"prompt_tokens", Count, "Prompt tokens per request", recently(func(w time.Duration) promql.Expr {
 			return perFirstToken(metrics.PromptTokens, metrics.RequestPromptTokens, w, 0)
-		})},
-		{"prompt_tokens_before", changes, Count, "yesterday",
-			perFirstToken(metrics.PromptTokens, metrics.RequestPromptTokens, day, hour)},
-		{"output_tokens", changes, Count, "Output tokens per request", recently(func(w time.Duration) promql.Expr {
+		}), perFirstToken(metrics.PromptTokens, metrics.RequestPromptTokens, day, hour)},
+		{"output_tokens", Count, "Output tokens per request", recently(func(w time.Duration) promql.Expr {
 			return perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, w, 0)
-		})},
-		{"output_tokens_before", changes, Count, "yesterday",
-			perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, day, hour)},
-		{"prefix_hits", changes, Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) })},
-		{"prefix_hits_before", changes, Share, "yesterday", hitRatio(modelLabels, day, hour)},
-		{"draft_tokens", changes, Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) })},
-		{"draft_tokens_before", changes, Share, "yesterday", accepted(modelLabels, day, hour)},
-		{"token_time", changes, Seconds, "Time between tokens", recently(func(w time.Duration) promql.Expr { return tokenTime(w, 0) })},
-		{"token_time_before", changes, Seconds, "yesterday", tokenTime(day, hour)},
-		{"aborted", changes, Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0)},
-		{"aborted_before", changes, Share, "yesterday", aborted(modelLabels, day, hour)},
+		}), perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, day, hour)},
+		{"prefix_hits", Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) }), hitRatio(modelLabels, day, hour)},
+		{"draft_tokens", Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) }), accepted(modelLabels, day, hour)},
+		{"token_time", Seconds, "Time between tokens", recently(func(w time.Duration) promql.Expr { return tokenTime(w, 0) }), tokenTime(day, hour)},
+		{"aborted", Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0), aborted(modelLabels, day, hour)},
 
-		{"preemptions", changes, Count, "Preemptions per minute", minutely(metrics.Preemptions)},
-		{"kv_transfers_failed", changes, Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures)},
-		{"gateway_failed", changes, Share, "Requests failed at the gateway", failing(modelLabels, pageWindow, gatewayRole())},
-		{"gateway_refused", changes, Share, "Refused there without asking an engine", ofGatewayRequests(metrics.GatewayRejections)},
-		{"gateway_retries", changes, Decimal, "Retries there per request", ofGatewayRequests(metrics.GatewayRetries)},
+		{"preemptions", Count, "Preemptions per minute", minutely(metrics.Preemptions), nil},
+		{"kv_transfers_failed", Count, "KV transfers failed per minute", minutely(metrics.KVTransferFailures), nil},
+		{"gateway_failed", Share, "Requests failed at the gateway", failing(modelLabels, pageWindow, gatewayRole()), nil},
+		{"gateway_refused", Share, "Refused there without asking an engine", ofGatewayRequests(metrics.GatewayRejections), nil},
+		{"gateway_retries", Decimal, "Retries there per request", ofGatewayRequests(metrics.GatewayRetries), nil},
 
-		{"ttft_p95", load, Seconds, "TTFT p95", p95ByVersion(metrics.TimeToFirstToken)},
-		{"itl_p95", load, Seconds, "ITL p95", p95ByVersion(metrics.InterTokenLatency)},
-		{"failed", load, Share, "Requests failed", failedByVersion()},
-		{"slowest_replica", unprinted, Seconds, "Slowest replica, mean TTFT", promql.TopK(1, modelLabels, mean(metrics.TimeToFirstToken, replicaLabels, pageWindow))},
+		{"ttft_p95", Seconds, "TTFT p95", p95ByVersion(metrics.TimeToFirstToken), nil},
+		{"itl_p95", Seconds, "ITL p95", p95ByVersion(metrics.InterTokenLatency), nil},
+		{"failed", Share, "Requests failed", failedByVersion(), nil},
+		{"slowest_replica", Seconds, "Slowest replica, mean TTFT", promql.TopK(1, modelLabels, mean(metrics.TimeToFirstToken, replicaLabels, pageWindow)), nil},
 
-		{"versions", changes, On, "Engine versions in the last 6h", promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), served)},
-		{"restarts", changes, Count, "Restarts in the last 6h", above(promql.Sum(modelLabels, promql.Mul(promql.Max(replicaLabels, served), restarts, promql.On(pageLabels...).ManyToOne())), 0)},
-
-		{"gpus_throttled", changes, Share, "Throttled GPUs (share of time)", servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason),
-			above(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, HarmfulReasons)), pageWindow), 0.01)), metrics.LabelReason)},
-		{"xids", changes, Bare, "XIDs in the last hour", servedBy(promql.Sum(append(onGPULabels(), metrics.LabelXID),
-			above(promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), 0)), metrics.LabelXID)},
+		{"gpus_throttled", Share, "Throttled GPUs (share of time)", servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason),
+			above(promql.Rate(promql.Vector(metrics.GPUClockEventSeconds, promql.Re(metrics.LabelReason, HarmfulReasons)), pageWindow), 0.01)), metrics.LabelReason), nil},
+		{"xids", Bare, "XIDs in the last hour", servedBy(promql.Sum(append(onGPULabels(), metrics.LabelXID),
+			above(promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), 0)), metrics.LabelXID), nil},
 	}
 }
 
-// objectiveFacts returns the facts that are queried when a page is written: how bad it is, and what else fires for
-// the model.
-func objectiveFacts() []Fact {
-	own := same(modelSLO...)
-	ofPeriod := func(f *metrics.Family, keep ...string) promql.Expr {
-		return promql.Max(slices.Concat(modelSLO, keep), promql.Over("last_over_time", promql.Vector(f, own...), budgetLookback))
-	}
-	ofObjective := func(label string) promql.Expr {
-		return promql.Max([]string{label}, promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Ne(label, ""))...))
-	}
-	return []Fact{
-		{"budget_left", budget, Share, "Budget left", ofPeriod(metrics.RecordedBudgetRemaining, metrics.LabelPeriod)},
-		{"budget_gone", budget, Seconds, "gone at this rate in", ofPeriod(metrics.RecordedExhaustion)},
-		{"runbook", further, Bare, "Runbook of this objective", ofObjective(metrics.LabelRunbook)},
-		{"dashboard", further, Bare, "Dashboard of this objective", ofObjective(metrics.LabelDashboard)},
-		{"alerts", further, Bare, "Also firing for this model", promql.CountBy([]string{"alertname"}, promql.Vector(metrics.Alerts,
-			sameModel(promql.Eq("alertstate", "firing"), promql.Ne(metrics.LabelBranch, string(Symptom)))...))},
-	}
-}
+// ofBefore ends the name of a fact of the day before.
+const ofBefore = "_before"
 
-// before reports whether a fact describes the day before.
-func (f Fact) before() bool { return strings.HasSuffix(f.Name, "_before") }
-
-// labels returns the labels of a fact that is recorded at this position.
-func (f Fact) labels(order string) map[string]string {
-	return map[string]string{metrics.LabelFact: f.Name, metrics.LabelOrder: order, metrics.LabelLine: strconv.Itoa(f.Line),
-		metrics.LabelUnit: string(f.Unit), metrics.LabelSays: f.Says}
+// labels returns the labels of a fact that is recorded under this name at this position.
+func (f Fact) labels(name, order string) map[string]string {
+	return map[string]string{metrics.LabelFact: name, metrics.LabelOrder: order, metrics.LabelUnit: string(f.Unit), metrics.LabelSays: f.Says}
 }
 
 // dayBefore selects a fact of the day before, per model.
@@ -282,7 +248,7 @@ func evidenceOf(names ...string) promql.Expr {
 
 // yesterdays selects those facts of the day before, under the names of today's.
 func yesterdays(names ...string) promql.Expr {
-	return factRenamed(evidenceOf(strings.Join(names, "_before|")+"_before"), "$1", "(.+)_before")
+	return factRenamed(evidenceOf(strings.Join(names, ofBefore+"|")+ofBefore), "$1", "(.+)"+ofBefore)
 }
 
 func factRenamed(e promql.Expr, to, from string) promql.Expr {
@@ -308,13 +274,12 @@ func evidenceGroups() []Group {
 	var now []Record
 	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // below the five minutes for which an instant query sees it
 	for i, f := range facts() {
-		to := &now
-		if f.before() {
-			to = &yesterday.Records
+		if f.Before != nil {
+			yesterday.Records = append(yesterday.Records, Record{metrics.RecordedEvidence, f.Before, f.labels(f.Name+ofBefore, order(2*i))})
 		}
-		*to = append(*to, Record{metrics.RecordedEvidence, f.Query, f.labels(order(i))})
+		now = append(now, Record{metrics.RecordedEvidence, f.Query, f.labels(f.Name, order(2*i+1))})
 		if f.Name == compared[len(compared)-1] {
-			*to = append(*to, Record{Name: metrics.RecordedAgainst, Expr: againstUsual()})
+			now = append(now, Record{Name: metrics.RecordedAgainst, Expr: againstUsual()})
 		}
 	}
 	yesterday.Records = append(yesterday.Records, Record{Name: metrics.RecordedUsual, Expr: asUsual()})
@@ -330,59 +295,50 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 	return groups
 }
 
-// printed returns what pages print of the facts of each model: the load, how late tokens are, and what differs from the
+// printed returns what pages say changed about each model: versions, where several run, restarts, and what differs from the
 // day before by half or more. The rest is on the dashboard.
 func printed() promql.Expr {
-	var alone []string
-	for _, f := range facts() {
-		paired := slices.ContainsFunc(facts(), func(o Fact) bool { return o.Name == f.Name+"_before" })
-		if f.Line == changes && !f.before() && !paired {
-			alone = append(alone, f.Name)
-		}
-	}
-	ofModel, ofFact := promql.On(modelLabels...), promql.On(perFact...)
-	changing := promql.Eq(metrics.LabelLine, strconv.Itoa(changes))
-	now, before := promql.Vector(metrics.RecordedEvidence, changing), promql.Vector(metrics.RecordedEvidence, changing, promql.Re(metrics.LabelFact, ".+_before"))
-	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, factRenamed(before, "$1", "(.+)_before"), ofFact))), 0.4)
-	present := promql.Or(promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelLine, strconv.Itoa(load)), promql.Ne(metrics.LabelFact, "failed")),
-		above(evidenceOf("failed"), 0.001))
-	several := above(promql.CountBy(modelLabels, evidenceOf("versions")), 1) // then they are named
+	shifts := []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "aborted"}
+	now, before := evidenceOf(shifts...), evidenceOf(strings.Join(shifts, ofBefore+"|")+ofBefore)
+	ofFact := promql.On(perFact...)
+	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, yesterdays(shifts...), ofFact))), 0.4)
+	several := above(promql.CountBy(modelLabels, evidenceOf("versions")), 1)
 	return promql.Or(
-		promql.And(present, several, ofModel), labelled(promql.Unless(present, several, ofModel), metrics.LabelVersion, ""),
-		promql.And(now, moved, ofFact), promql.And(before, factRenamed(moved, "${1}_before", "(.+)"), ofFact),
-		promql.Unless(above(evidenceOf(alone...), 0), promql.Unless(evidenceOf("versions"), several, ofModel)))
+		promql.And(evidenceOf("versions"), several, promql.On(modelLabels...)), evidenceOf("restarts"),
+		promql.And(now, moved, ofFact), promql.And(before, factRenamed(moved, "${1}"+ofBefore, "(.+)"), ofFact))
 }
 
-// factsQuery returns what a page says of its objective and model.
-func factsQuery() promql.Expr {
-	all := []promql.Expr{promql.Vector(metrics.RecordedPrinted, sameModel()...)}
-	for i, f := range objectiveFacts() {
-		e, labels := f.Query, f.labels(order(i))
-		for _, name := range slices.Sorted(maps.Keys(labels)) {
-			e = labelled(e, name, labels[name])
-		}
-		all = append(all, e)
-	}
-	return promql.Or(all[0], all[1:]...)
+// changes renders what changed about the alert's model in one line: three facts at most.
+func changes(query string) string {
+	return fmt.Sprintf(`{{ $n := "" }}{{ $was := "" }}{{ $next := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $new := ne .Labels.says $was }}`+
+		`{{ if $new }}{{ $n = print $n "." }}{{ end }}{{ if lt (len $n) 4 }}%s{{ if $new }}{{ if $was }}; {{ else }}Changed: {{ end }}{{ toLower .Labels.says }}{{ else }}{{ $next }}{{ end }}`+
+		`{{ with .Labels.version }} {{ . }}{{ end }} {{ $v }}{{ $next = "," }}{{ if match "%s$" .Labels.fact }}{{ $next = " →" }}{{ end }}{{ end }}{{ $was = .Labels.says }}{{ end }}{{ if $was }}.`+"\n{{ end }}",
+		metrics.LabelOrder, metrics.LabelVersion, query, formatted, ofBefore)
 }
 
-// The lines of a page below the suspect.
-const (
-	unprinted = iota
-	budget
-	load
-	changes
-	further
-)
+// changesQuery returns what a page says changed about its model.
+func changesQuery() promql.Expr { return promql.Vector(metrics.RecordedPrinted, sameModel()...) }
 
-// factLines renders the facts in at most four lines, those by version in its order.
-func factLines(query string) string {
-	var details strings.Builder
-	for _, l := range []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelRunbook, metrics.LabelDashboard, "alertname"} {
-		fmt.Fprintf(&details, "{{ with .Labels.%s }} {{ . }}{{ end }}", l)
+// objectiveQueries return what is left of the budget of the alert's objective in percent, for how many seconds it lasts at
+// the present rate, and the links that the configuration gives the objective.
+func objectiveQueries() []promql.Expr {
+	ofPeriod := func(f *metrics.Family, keep ...string) promql.Expr {
+		return promql.Max(slices.Concat(modelSLO, keep), promql.Over("last_over_time", promql.Vector(f, same(modelSLO...)...), budgetLookback))
 	}
-	return fmt.Sprintf(`{{ $line := "" }}{{ $was := "" }}{{ range sortByLabel %q (sortByLabel %q (sortByLabel %q (%s))) }}{{ $f := .Labels.fact }}`+
-		`{{ if eq $f $was }},{{ else if eq .Labels.line $line }}; {{ else if $line }}.`+"\n"+`{{ end }}`+
-		`{{ if ne $f $was }}{{ .Labels.says }}:{{ end }}%s%s{{ with $v }} {{ . }}{{ end }}{{ with .Labels.period }} of {{ . }}{{ end }}`+
-		`{{ $line = .Labels.line }}{{ $was = $f }}{{ end }}{{ if $line }}.`+"\n{{ end }}", metrics.LabelLine, metrics.LabelOrder, metrics.LabelVersion, query, details.String(), formatted)
+	link := func(label string) promql.Expr {
+		return promql.Max([]string{label}, promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Ne(label, ""))...))
+	}
+	return []promql.Expr{times(100, ofPeriod(metrics.RecordedBudgetRemaining, metrics.LabelPeriod)), ofPeriod(metrics.RecordedExhaustion),
+		link(metrics.LabelRunbook), link(metrics.LabelDashboard)}
+}
+
+// objective renders what is left of the budget, for how long it lasts at the present rate, and the objective's own links.
+func (s Style) objective() string {
+	var asks []any
+	for _, e := range objectiveQueries() {
+		asks = append(asks, queryTemplate(s.query(e)))
+	}
+	return fmt.Sprintf(`{{ with %s }}{{ with first . }}Budget of {{ .Labels.period }}: {{ if le .Value 0.0 }}spent{{ else }}{{ printf "%%.0f" .Value }}%% left`+
+		`{{ with %s }}{{ with first . }}{{ if lt .Value 1e6 }}, gone in {{ humanizeDuration .Value | reReplaceAll "^(\\S+ \\S+) .+" "$1" | reReplaceAll "\\..+s" "s" }}{{ end }}{{ end }}{{ end }}{{ end }}.`+"\n{{ end }}{{ end }}"+
+		"{{ range %s }}Your runbook: {{ .Labels.runbook }}\n{{ end }}{{ range %s }}Your dashboard: {{ .Labels.dashboard }}\n{{ end }}", asks...)
 }

@@ -149,7 +149,7 @@ func (s Style) alert(a *Alert) FileRule {
 	var split strings.Builder
 	if a.Diagnosed {
 		split.WriteString(verdict(queryTemplate(s.query(verdictQuery()))))
-		split.WriteString(factLines(queryTemplate(s.query(factsQuery()))))
+		split.WriteString(changes(queryTemplate(s.query(changesQuery()))) + s.objective())
 	}
 	for _, e := range a.Split {
 		e.Query = s.query(e.Query)
@@ -211,14 +211,26 @@ func (s Style) Runbook(page string, query ...string) string {
 	return strings.NewReplacer("{alert}", page, "{labels}", labels).Replace(s.RunbookURL)
 }
 
-// runbookQuery returns the parameters with which an alert's page fills in its commands.
+// runbookQuery returns the parameters with which an alert's page fills in its commands. A label that an alert may lack has
+// none then, nor has a pod's exporter. No parameter contains a space: the chart replaces the address.
 func runbookQuery(a *Alert) []string {
 	var query []string
+	var optional strings.Builder
 	has := promql.Labels(a.Expr)
 	for _, l := range slices.Compact(slices.Sorted(maps.Values(runbooks.Labels))) {
-		if slices.Contains(has, l) {
-			query = append(query, l+"={{$labels."+l+"|urlquery}}")
+		value := "{{$labels." + l + "|urlquery}}"
+		switch {
+		case !slices.Contains(has, l):
+		case slices.Contains([]string{metrics.LabelLink, metrics.LabelPCIBusID, metrics.LabelPod}, l):
+			optional.WriteString("{{with($labels." + l + ")}}&" + l + "={{.|urlquery}}{{end}}")
+		case l == metrics.LabelInstance && slices.Contains(has, metrics.LabelPod) && !slices.Contains(has, metrics.LabelGPUUUID):
+			optional.WriteString("{{with($labels.pod)}}{{else}}&" + l + "=" + value + "{{end}}")
+		default:
+			query = append(query, l+"="+value)
 		}
+	}
+	if optional.Len() > 0 {
+		query[len(query)-1] += optional.String()
 	}
 	return query
 }
@@ -235,20 +247,25 @@ func (s Style) text(template string) string {
 }
 
 // dashboardVariables lists the dashboards' template variables that an alert can fill.
-var dashboardVariables = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelSLO, metrics.LabelGPUUUID}
+var dashboardVariables = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 
-// dashboard returns a link to a dashboard at the time of the alert, with the alert's labels as variables. An incident is
-// seen best within an hour.
+// dashboard returns a link to a dashboard from half an hour before the alert, a ticket's from six hours before it, with the
+// alert's labels as variables: it shows the incident whenever it is opened.
 func (s Style) dashboard(a *Alert) string {
 	if s.DashboardURL == "" {
 		return ""
 	}
-	back := "6h"
-	if a.Severity == slo.Page {
-		back = "1h"
+	back := 30 * minute
+	if a.Severity != slo.Page {
+		back = 6 * hour
 	}
+	began := promql.Call("vector", promql.Call("time"))
+	if a.corrects() {
+		began = promql.OrOn(promql.Max(nil, promql.Vector(metrics.RecordedPageBegan, sameModel()...)), began, promql.On())
+	}
+	from := times(1000, promql.Sub(began, promql.Num(back.Seconds())))
 	var b strings.Builder
-	b.WriteString(strings.ReplaceAll(s.DashboardURL, "{uid}", string(a.Dashboard)) + "?from=now-" + back + "&to=now")
+	b.WriteString(strings.ReplaceAll(s.DashboardURL, "{uid}", string(a.Dashboard)) + "?from={{ with " + queryTemplate(s.query(from)) + ` }}{{ printf "%.0f" (first .).Value }}{{ end }}`)
 	has := append(promql.Labels(a.Expr), metrics.LabelCluster) // which every alert may have
 	for _, v := range dashboardVariables {
 		if !slices.Contains(has, v) {

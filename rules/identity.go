@@ -16,10 +16,10 @@ var (
 )
 
 // theEngine holds a template that names an engine in a summary, with its node where it has no pod.
-const theEngine = "{{ with $labels.pod }}{{ . }} {{ end }}{{ $labels.server }}{{ if not $labels.pod }}{{ with $labels.instance }} on {{ . }}{{ end }}{{ end }}"
+const theEngine = "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.server }}{{ with $labels.instance }} on {{ . }}{{ end }}{{ end }}"
 
 // foundEngine does the same for a query result, the dot.
-const foundEngine = "{{ with .Labels.pod }}{{ . }} {{ end }}{{ .Labels.server }}{{ if not .Labels.pod }}{{ with .Labels.instance }} on {{ . }}{{ end }}{{ end }}"
+const foundEngine = "{{ with .Labels.pod }}{{ . }}{{ else }}{{ .Labels.server }}{{ with .Labels.instance }} on {{ . }}{{ end }}{{ end }}"
 
 // once reduces e to one series per engine and detail, for sums over engines: an engine that the exporters of two
 // nodes read counts once. Loopback addresses do not identify an engine, so those keep their instance.

@@ -20,13 +20,10 @@ var SecondFault = &Alert{
 	Keep:        3 * minute,
 	Scope:       []string{metrics.LabelNamespace, metrics.LabelModel},
 	Summary:     `{{ if eq $labels.clue "burn" }}{{ $labels.model_name }} fails or waits ten times as often as when it was paged{{ else }}Another fault at {{ $labels.model_name }}, while an older one is still paged{{ end }}`,
-	Description: "It began more than 15 minutes after the page. What helps against the first may not help against this; a lever against the first may have caused it.",
+	Description: "It began more than 15 minutes after the page. A lever against the first fault may have caused it, and may not help against it.",
 	Split: []Evidence{
 		{"New", promql.Vector(metrics.RecordedSuspect, sameModel(same(metrics.LabelClue)...)...), Format("{{ .Labels.branch }}. " + SuspectText())},
 		{"Suspected", promql.Vector(metrics.RecordedSuspect, sameModel()...), Format("{{ .Labels.branch }}. " + SuspectText())},
-		{"Burn rate over 5m", above(promql.Vector(burn(RateWindow), sameModel()...), 1), LabelledBy(Times, metrics.LabelSLO, metrics.LabelRole)},
-		{"Firing for this model", promql.CountBy([]string{"alertname"}, promql.Vector(metrics.Alerts,
-			sameModel(promql.Eq("alertstate", "firing"), promql.Ne("alertname", "LLMSecondFault"))...)), LabelledBy("", "alertname")},
 	},
 	Dashboard: IncidentDashboard,
 }

@@ -28,8 +28,8 @@ func crowd(context.Context, string, time.Time) (promql.Vector, error) {
 		for i := range 100 {
 			v = append(v, promql.Sample{F: 0.5, Metric: labels.FromStrings(
 				metrics.LabelPod, fmt.Sprintf("pod-%d", i), metrics.LabelServer, fmt.Sprintf("10.0.0.%d:8000", i), metrics.LabelGPUUUID, fmt.Sprintf("GPU-%d", i),
-				metrics.LabelBranch, "hardware", metrics.LabelSays, "GPU {gpu_uuid} is slow", metrics.LabelFact, fmt.Sprintf("fact-%d", line),
-				metrics.LabelLever, "at once: cool it", metrics.LabelLine, fmt.Sprint(line), metrics.LabelOrder, fmt.Sprintf("%02d", line), metrics.LabelUnit, string(rules.Share))})
+				metrics.LabelBranch, "hardware", metrics.LabelSays, "GPU {gpu_uuid} is slow", metrics.LabelVersion, fmt.Sprintf("0.%d.0", i), metrics.LabelFact, fmt.Sprintf("fact-%d", line),
+				metrics.LabelLever, "at once: cool it", metrics.LabelOrder, fmt.Sprintf("%02d", line), metrics.LabelUnit, string(rules.Share))})
 		}
 	}
 	return v, nil
@@ -50,7 +50,7 @@ func templates(t *testing.T) *template.Template {
 }
 
 // notification renders an alert of a model as Prometheus writes it and Alertmanager sends it.
-func notification(t *testing.T, a rules.FileRule, served string) string {
+func notification(t *testing.T, a rules.FileRule, served string) (title, text string) {
 	t.Helper()
 	render := func(text string) model.LabelValue {
 		if text == "" {
@@ -68,15 +68,18 @@ func notification(t *testing.T, a rules.FileRule, served string) string {
 	alert := &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(a.Alert)}, Annotations: model.LabelSet{
 		"summary": render(a.Annotations.Summary), "description": render(a.Annotations.Description), "split": render(a.Annotations.Split),
 		"dashboard_url": render(a.Annotations.DashboardURL), "runbook_url": render(a.Annotations.RunbookURL)}}}
-	text, err := tmpl.ExecuteTextString(`{{ template "llm.text" . }}`, tmpl.Data("llm-critical", nil, nil, "", alert))
-	if err != nil {
-		t.Fatalf("%s: %v", a.Alert, err)
+	part := func(name string) string {
+		out, err := tmpl.ExecuteTextString(`{{ template "`+name+`" . }}`, tmpl.Data("llm-critical", nil, nil, "", alert))
+		if err != nil {
+			t.Fatalf("%s: %v", a.Alert, err)
+		}
+		return out
 	}
-	return text
+	return part("llm.title"), part("llm.text")
 }
 
-// A telephone shows what is wrong, what it means, where to look first and what to do; then six lines at most, none longer
-// than it can be read, since when, and links to the whole. A line that is too long ends between two facts.
+// A telephone shows a title and at most eight lines, 600 characters together, even where a hundred engines go wrong at
+// once: where to look first or what it means, what shows it, and both links. A line that is too long ends between two facts.
 func TestNotificationsAreShort(t *testing.T) {
 	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{DashboardURL: "https://grafana.example/d/{uid}"})
 	diagnosed := 0
@@ -85,28 +88,20 @@ func TestNotificationsAreShort(t *testing.T) {
 			if a.Alert == "" {
 				continue
 			}
-			text := notification(t, a, "m")
-			before, rest, ok := strings.Cut(text, "\nSince ")
-			if !ok || !strings.Contains(rest, "\nLook: https://grafana.example/d/") || !strings.Contains(rest, "\nDo: ") {
-				t.Errorf("%s: no time, no dashboard or no runbook:\n%s", a.Alert, text)
+			title, text := notification(t, a, "llama-3.1-8b-chat")
+			lines := strings.Split(strings.TrimSpace(text), "\n")
+			if n := utf8.RuneCountInString(title + text); len(lines) > 7 || n > 600 || strings.Contains(title, "\n") {
+				t.Errorf("%s: %d lines and %d characters:\n%s\n%s", a.Alert, len(lines)+1, n, title, text)
 			}
-			lines := strings.Split(strings.TrimSpace(before), "\n")
-			evidence := lines[2:] // after summary and description
-			if strings.TrimSpace(a.Annotations.Split) == "" {
-				if len(evidence) != 0 {
-					t.Errorf("%s: %d lines without a split", a.Alert, len(lines))
-				}
-				continue
+			if !strings.Contains(title, ", since ") || !strings.Contains(text, "\nLook: https://grafana.example/d/") || !strings.Contains(text, "\nDo: http") {
+				t.Errorf("%s: no time, no dashboard or no runbook:\n%s\n%s", a.Alert, title, text)
 			}
-			if strings.HasPrefix(evidence[0], "Look first at: hardware.") && strings.HasPrefix(evidence[1], "Do first, ") {
+			if strings.HasPrefix(lines[0], "Look first at: hardware.") && strings.HasPrefix(lines[1], "Do first, ") {
 				diagnosed++
 			}
-			if len(evidence) == 0 || len(evidence) > 6 {
-				t.Errorf("%s: %d lines of evidence", a.Alert, len(evidence))
-			}
-			for _, l := range evidence {
-				if utf8.RuneCountInString(l) > 302 || strings.HasSuffix(l, "…") && !strings.HasSuffix(l, " …") {
-					t.Errorf("%s: a line of %d characters: %s", a.Alert, utf8.RuneCountInString(l), l)
+			for _, l := range lines {
+				if strings.HasSuffix(l, "…") && !strings.HasSuffix(l, " …") {
+					t.Errorf("%s: a fact is cut: %s", a.Alert, l)
 				}
 			}
 		}
@@ -123,8 +118,8 @@ func TestNotificationsTakeNamesAsText(t *testing.T) {
 			if a.Alert == "" {
 				continue
 			}
-			text := notification(t, a, `m<!channel>[click](http://evil.example)<http://evil.example|click>{{ .Labels }}$1`)
-			if strings.ContainsAny(text, "<>") || strings.Contains(text, "](") {
+			title, text := notification(t, a, `m<!channel>[click](http://evil.example)<http://evil.example|click>{{ .Labels }}$1`)
+			if text = title + text; strings.ContainsAny(text, "<>") || strings.Contains(text, "](") {
 				t.Errorf("%s: %s", a.Alert, text)
 			}
 		}
@@ -147,13 +142,52 @@ func TestCorrectedPageGoesOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(text, "Resolved") || strings.Contains(text, "30%") || !strings.Contains(text, "ince 22:11 UTC") || strings.Count(text, "40%") != 1 {
+		if strings.Contains(text, "Resolved") || strings.Contains(text, "30%") || name == "llm.title" && !strings.HasSuffix(text, "since 22:11 UTC") || name == "llm.title" && strings.Count(text, "40%") != 1 {
 			t.Errorf("%s:\n%s", name, text)
 		}
 	}
+	one, other := page("", "XID 79", now.Add(-time.Minute), now), page("", "lost", now, time.Time{})
+	for _, a := range []*amalert.Alert{one, other} {
+		delete(a.Labels, metrics.LabelSuspect)
+		a.Labels[metrics.LabelGPUUUID] = "GPU-1"
+	}
+	if text, err := tmpl.ExecuteTextString(`{{ template "llm.text" . }}`, tmpl.Data("llm-critical", nil, nil, "", one, other)); err != nil || strings.Contains(text, "Resolved") {
+		t.Errorf("%v:\n%s", err, text)
+	}
 	is.EndsAt = now
 	text, err := tmpl.ExecuteTextString(`{{ template "llm.text" . }}`, tmpl.Data("llm-critical", nil, nil, "", is))
-	if err != nil || !strings.Contains(text, "Resolved "+now.Format("15:04 MST")+": 40% fail") {
+	if err != nil || !strings.Contains(text, "ended "+now.Format("15:04 MST")) {
 		t.Errorf("%v:\n%s", err, text)
+	}
+}
+
+// An address inside the cluster opens nowhere else: the message has the command that makes it open.
+func TestNotificationLinksOpen(t *testing.T) {
+	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{RunbookURL: "https://llm.monitoring.svc.cluster.local:9844/runbooks/{alert}{labels}"})
+	for _, g := range file.Groups {
+		for _, a := range g.Rules {
+			if a.Alert != "LLMModelDown" {
+				continue
+			}
+			if _, text := notification(t, a, "m"); !strings.Contains(text, "\nDo: kubectl -n monitoring port-forward svc/llm 9844, then https://localhost:9844/runbooks/LLMModelDown?instance=&model_name=m&namespace=prod\n") {
+				t.Error(text)
+			}
+			return
+		}
+	}
+	t.Error("no such alert")
+}
+
+// A group of many alerts is a message about the first of them: the others of its name are counted, one of another name is named.
+func TestNotificationOfManyAlerts(t *testing.T) {
+	var all []*amalert.Alert
+	for i := range 32 {
+		all = append(all, &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: "LLMReplicaSkew", metrics.LabelPod: model.LabelValue(fmt.Sprint("chat-", i))},
+			Annotations: model.LabelSet{"summary": model.LabelValue(fmt.Sprintf("chat-%d does worse than the other replicas of chat", i)), "description": "It is slow.", "split": "Mean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\n", "runbook_url": "http://a"}}})
+	}
+	all = append(all, &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: "LLMReleaseRegression"}, Annotations: model.LabelSet{"summary": "chat is 3.0 times as slow as yesterday"}}})
+	text, err := templates(t).ExecuteTextString(`{{ template "llm.text" . }}`, templates(t).Data("llm-warning", nil, nil, "", all...))
+	if want := "It is slow.\nMean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\nDo: http://a\nAlso: LLMReleaseRegression, 33 alerts in all.\n"; err != nil || text != want {
+		t.Errorf("%v: %q, want %q", err, text, want)
 	}
 }

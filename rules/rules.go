@@ -73,7 +73,7 @@ type Alert struct {
 func (a *Alert) Asks() []promql.Expr {
 	var queries []promql.Expr
 	if a.Diagnosed {
-		queries = append(queries, verdictQuery(), factsQuery())
+		queries = append(append(queries, verdictQuery(), changesQuery()), objectiveQueries()...)
 	}
 	for _, e := range a.Split {
 		queries = append(queries, e.Query)

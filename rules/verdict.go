@@ -1,7 +1,9 @@
 package rules
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -71,12 +73,12 @@ func (s Style) title(a *Alert) string {
 	}
 	own := same(modelSLO...)
 	percent := func(e promql.Expr) string {
-		return "{{ range " + queryTemplate(s.query(times(100, e))) + ` }}{{ if lt .Value 10.0 }}{{ printf "%.2g" .Value }}{{ else }}{{ printf "%.0f" .Value }}{{ end }}%{{ end }}`
+		return "{{ with " + queryTemplate(s.query(times(100, e))) + ` }}{{ with first . }}{{ if lt .Value 10.0 }}{{ printf "%.2g" .Value }}{{ else }}{{ printf "%.0f" .Value }}{{ end }}%{{ end }}{{ end }}`
 	}
 	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
 	return `{{ $bad := printf "events of %s are bad" $labels.slo }}{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...))) +
 		` }}{{ $bad = .Labels.bad }}{{ end }}{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}{{ $labels.model_name }}{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
-		percent(promql.Mul(promql.Vector(burn(window), own...), allowed)) + ` of {{ $bad }} (promise: at most ` + percent(allowed) + `)`
+		percent(promql.Mul(promql.Vector(burn(window), own...), allowed)) + ` of {{ $bad }} (promise: ` + percent(allowed) + `)`
 }
 
 // runbook returns the address of an alert's runbook: where the model has a suspect, that of the first, with its place.
@@ -86,7 +88,11 @@ func (s Style) runbook(a *Alert) string {
 	}
 	var place strings.Builder
 	for _, l := range []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID} {
-		fmt.Fprintf(&place, `{{ with .Labels.%s }}{{ $place = print $place "&%s=" (urlquery .) }}{{ end }}`, l, l)
+		add := fmt.Sprintf(`{{ with .Labels.%s }}{{ $place = print $place "&%s=" (urlquery .) }}{{ end }}`, l, l)
+		if l != metrics.LabelPod { // which the pages behind it ask for, too
+			add = fmt.Sprintf(`{{ if match "^(%s)$" $page }}%s{{ end }}`, strings.Join(asking(l), "|"), add)
+		}
+		place.WriteString(add)
 	}
 	query := runbookQuery(a)
 	query[len(query)-1] += "{{$place}}"
@@ -94,10 +100,23 @@ func (s Style) runbook(a *Alert) string {
 		a.Name, queryTemplate(s.query(verdictQuery())), metrics.LabelOrder, place.String()) + s.Runbook("{{$page}}", query...)
 }
 
-// verdict renders the first line of a page: the first suspect in order, or nothing. The series carries the words,
-// which keeps the template small: Prometheus parses it for each alert and evaluation.
+// asking returns the runbooks of clues that have a place for a label.
+func asking(label string) (all []string) {
+	for _, c := range Clues() {
+		page, err := runbooks.Page(c.Runbook)
+		for placeholder, l := range runbooks.Labels {
+			if err == nil && l == label && bytes.Contains(page, []byte("$"+placeholder)) && !slices.Contains(all, c.Runbook) {
+				all = append(all, c.Runbook)
+			}
+		}
+	}
+	return all
+}
+
+// verdict renders where a page tells to look first: the first suspect in order, with its lever. The series carries the
+// words, which keeps the template small: Prometheus parses it for each alert and evaluation.
 func verdict(query string) string {
-	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\nDo first, {{ .Labels.lever }}.\n{{ end }}{{ end }}",
+	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\nDo first, {{ .Labels.lever }}.\n{{ end }}{{ else }}Look first at: nothing stands out yet.\n{{ end }}",
 		query, metrics.LabelOrder, SuspectText())
 }
 
@@ -107,7 +126,7 @@ func SuspectText() string {
 	for _, l := range []string{metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank} {
 		fmt.Fprintf(&labels, ` | reReplaceAll "{%s}" .Labels.%s`, l, l)
 	}
-	return `{{ $e := or .Labels.server "one engine" }}{{ with .Labels.pod }}{{ $e = printf "%s %s" . $e }}{{ else }}{{ with .Labels.instance }}{{ $e = printf "%s on %s" $e . }}{{ end }}{{ end }}` +
+	return `{{ $e := or .Labels.server "one engine" }}{{ with .Labels.pod }}{{ $e = . }}{{ else }}{{ with .Labels.instance }}{{ $e = printf "%s on %s" $e . }}{{ end }}{{ end }}` +
 		formatted + `{{ .Labels.says` + labels.String() + ` | reReplaceAll "{engine}" $e | reReplaceAll "{value}" $v }}`
 }
 

@@ -134,19 +134,19 @@ func TestVerdict(t *testing.T) {
 		one    bool
 		breaks func(r *replica)
 	}{
-		{"", slo.TTFT, false, func(*replica) {}},
+		{"nothing stands out yet.", slo.TTFT, false, func(*replica) {}},
 		{"hardware. GPU GPU-p1 is slowed down 100% of the time (hw_thermal_slowdown).", slo.TTFT, true, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
 		{"hardware. All 3 GPUs of the model are slowed down.", slo.TTFT, false, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
 		{"hardware. GPU GPU-p1 reported XID 79.", slo.TTFT, true, func(r *replica) { r.xids = 1 }},
 		{"hardware. GPU GPU-p1 has no spare memory row left for a fault.", slo.TTFT, true, func(r *replica) { r.noRow, r.ecc, r.queue = true, 1, 0.2 }},
 		{"hardware. GPU GPU-p1 had uncorrectable memory errors within the hour.", slo.TTFT, true, func(r *replica) { r.ecc, r.version, r.queue = 1, "2", 0.2 }},
 		{"release. Version 2 was deployed within the hour.", slo.TTFT, false, func(r *replica) { r.version, r.queue = "2", 0.2 }},
-		{"engine. p1 p1:8000 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
-		{"routing. Gateway g1 g1:4000 stopped answering within the hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
-		{"routing. Gateway g1 g1:4000 fails 50% of its requests, and the engines fail far fewer.", slo.Availability, true, func(r *replica) { r.unreached, r.queue = 0.5, 0.2 }},
-		{"engine. p1 p1:8000 uses its GPU only 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
-		{"engine. p1 p1:8000 started less than 15 minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
-		{"routing. p1 p1:8000 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
+		{"engine. p1 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},
+		{"routing. Gateway g1 stopped answering within the hour.", slo.Availability, true, func(r *replica) { r.gatewayDown = true }},
+		{"routing. Gateway g1 fails 50% of its requests, the engines far fewer.", slo.Availability, true, func(r *replica) { r.unreached, r.queue = 0.5, 0.2 }},
+		{"engine. p1 uses its GPU 40% of the time while requests run.", slo.ITL, true, func(r *replica) { r.busy, r.running, r.queue = 0.4, 30, 0.24 }},
+		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, true, func(r *replica) { r.started, r.waiting = onset, 3 }},
+		{"routing. p1 alone is slow: first tokens after 2s.", slo.TTFT, true, func(r *replica) { r.ttft = 2 }},
 		{"memory. 0.30 KV transfers per request are lost.", slo.TTFT, false, func(r *replica) { r.lost, r.hits, r.queue = 0.3, 0.2, 0.2 }},
 		{"prefill. The prefix cache hits 10% of what it usually does.", slo.TTFT, false, func(r *replica) { r.hits, r.queue = 0.06, 0.2 }},
 		{"prefill. Prompts are 4 times as long as usual.", slo.ITL, false, func(r *replica) { r.prompt = 3600 }},
@@ -154,30 +154,30 @@ func TestVerdict(t *testing.T) {
 		{"behaviour. 80% of requests run into the output limit.", slo.TTFT, false, func(r *replica) { r.cut, r.kv, r.waiting = 0.8, 0.99, 9 }},
 		{"memory. Each request is preempted 0.50 times.", slo.TTFT, false, func(r *replica) { r.preempts, r.queue = 0.5, 0.2 }},
 		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, false, func(r *replica) { r.kv, r.waiting, r.queue = 0.97, 3, 0.2 }},
-		{"memory. The host tier of p1 p1:8000 takes no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
+		{"memory. The host tier of p1 takes no more KV cache.", slo.TTFT, true, func(r *replica) { r.pinned, r.queue = 0.97, 0.24 }},
 		{"queueing. 60 requests wait, more than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
-		{"decode. 3.00 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.queue = 18, 0.24 }},
-		{"queueing. 3.00 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) { r.requests, r.itl, r.running, r.waiting, r.queue = 1800, 0.05, 18, 40, 0.24 }},
-		{"engine. Each token takes 4.00 times as long as usual, and the engines compute no more tokens.", slo.TTFT, false,
+		{"decode. 3.0 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.queue = 18, 0.24 }},
+		{"queueing. 3.0 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) { r.requests, r.itl, r.running, r.waiting, r.queue = 1800, 0.05, 18, 40, 0.24 }},
+		{"engine. Each token takes 4.0 times as long as usual, and the engines compute no more tokens.", slo.TTFT, false,
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue = 0.08, 24, 40, 0.24 }},
-		{"engine. Each token takes 4.00 times as long as usual, and the engines compute no more tokens.", slo.TTFT, false, // clients leave
+		{"engine. Each token takes 4.0 times as long as usual, and the engines compute no more tokens.", slo.TTFT, false, // clients leave
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.left = 0.08, 24, 40, 0.24, 0.9 }},
 		{"queueing. 120 requests wait, more than run.", slo.TTFT, false, // the steps hold more prompt tokens
 			func(r *replica) { r.hits, r.itl, r.waiting, r.queue = 0.33, 0.08, 40, 0.24 }},
 		{"prefill. Prompts are 5 times as long as usual.", slo.TTFT, false, // one of which fills a step
 			func(r *replica) { r.prompt, r.running, r.waiting, r.queue = 4500, 1, 9, 0.24 }},
-		{"queueing. 9 requests wait at p1 p1:8000 although its KV cache has room.", slo.TTFT, true,
+		{"queueing. 9 requests wait at p1 although its KV cache has room.", slo.TTFT, true,
 			func(r *replica) { r.requests, r.running, r.waiting, r.queue = 200, 1, 9, 0.24 }},
 		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.TTFT, false, // and fall behind
 			func(r *replica) { r.started, r.requests, r.running, r.grows, r.queue = onset, 500, 6, 33, 0.24 }},
 		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.TTFT, false, // without a prefix cache
 			func(r *replica) { r.started, r.hits, r.waiting, r.queue = onset, 0, 3, 0.24 }},
-		{"behaviour. Answers are 6.00 times as long as usual.", slo.TTFT, false, func(r *replica) { r.output, r.running, r.waiting, r.queue = 60, 24, 40, 0.24 }},
+		{"behaviour. Answers are 6.0 times as long as usual.", slo.TTFT, false, func(r *replica) { r.output, r.running, r.waiting, r.queue = 60, 24, 40, 0.24 }},
 		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.ITL, false,
 			func(r *replica) { r.started, r.itl, r.running = 71*time.Minute, 0.04, 12 }},
 		{"routing. First tokens are 900ms later at the gateway than at the engines.", slo.TTFT, false, func(r *replica) { r.gatewayTTFT = 1.2 }},
-		{"", slo.TTFT, false, func(r *replica) { r.prefill, r.queue = 0.27, 0.25 }},                  // shares are as high on a healthy engine
-		{"", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }}, // what makes tokens late fails no request
+		{"nothing stands out yet.", slo.TTFT, false, func(r *replica) { r.prefill, r.queue = 0.27, 0.25 }},                  // shares are as high on a healthy engine
+		{"nothing stands out yet.", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }}, // what makes tokens late fails no request
 		{"engine. No synthetic request to p1:8000 on node-1 is answered.", slo.Availability, true, func(r *replica) { r.mute = 2 }},
 	} {
 		t.Run(c.want, func(t *testing.T) {
@@ -198,11 +198,11 @@ func TestVerdictEarly(t *testing.T) {
 		want string
 		trouble
 	}{
-		"one of two replicas": {"routing. p1 p1:8000 alone is slow: first tokens after 2s.",
+		"one of two replicas": {"routing. p1 alone is slow: first tokens after 2s.",
 			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) { r.ttft = 2 }}},
 		"the cache misses": {"prefill. The prefix cache hits 10% of what it usually does.",
 			trouble{signal: slo.TTFT, replicas: 2, breaks: func(r *replica) { r.hits, r.queue, r.waiting = 0.06, 0.25, 40 }}},
-		"the engines do well": {"",
+		"the engines do well": {"nothing stands out yet.",
 			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits = 0.06 }}},
 		"the way to them does not": {"routing. First tokens are 900ms later at the gateway than at the engines.",
 			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits, r.gatewayTTFT = 0.06, 1.2 }}},

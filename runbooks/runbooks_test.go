@@ -146,7 +146,7 @@ func TestPagesAreReached(t *testing.T) {
 }
 
 func TestHandler(t *testing.T) {
-	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler()))
+	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler("")))
 	defer server.Close()
 	for path, want := range map[string]struct {
 		status int
@@ -174,9 +174,50 @@ func TestHandler(t *testing.T) {
 	}
 }
 
+// A query opens where the exporter was told, with the labels of the alert; in Explore's address it stands in JSON. Commands
+// have no link, and without an address nothing has.
+func TestQueriesOpen(t *testing.T) {
+	for opener, want := range map[runbooks.Opener]string{
+		"https://p.example/graph?g0.expr={query}": `href="https://p.example/graph?g0.expr=sum+by+%28tier%29+%28rate%28llm_engine_kv_tier_transfer_seconds_total%7Bserver%3D%22a%3A8000%22%7D%5B10m%5D%29%29"`,
+		`https://g.example/explore?panes=%7B"a":%7B"queries":[%7B"expr":"{json}"%7D]%7D%7D`: `%5C%22a%3A8000%5C%22`,
+		"": "",
+	} {
+		server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler(opener)))
+		defer server.Close()
+		page, err := http.Get(server.URL + "/runbooks/BranchHeldBackQueue?server=a:8000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(page.Body)
+		page.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := runbooks.Page("BranchHeldBackQueue")
+		if err != nil {
+			t.Fatal(err)
+		}
+		links := strings.Count(string(source), "```promql")
+		if want == "" {
+			links = 0
+		}
+		if n := strings.Count(string(body), "Run this query"); n != links || !strings.Contains(string(body), want) {
+			t.Errorf("%q: %d links, want %d, among them %s:\n%s", opener, n, links, want, body)
+		}
+		if err := opener.Check(); err != nil {
+			t.Errorf("%q: %v", opener, err)
+		}
+	}
+	for _, opener := range []runbooks.Opener{"javascript:alert({query})", "https://p.example/graph", "p.example/{query}", "https://p.example/%zz{query}"} {
+		if opener.Check() == nil {
+			t.Errorf("%q passes", opener)
+		}
+	}
+}
+
 // A page fills in the labels that its address has, passes them on, and takes no value that a shell would take apart.
 func TestHandlerFillsIn(t *testing.T) {
-	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler()))
+	server := httptest.NewServer(http.StripPrefix("/runbooks/", runbooks.Handler("")))
 	defer server.Close()
 	get := func(query string) string {
 		resp, err := http.Get(server.URL + "/runbooks/" + query)
@@ -396,7 +437,7 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 		"LLMPrefixHitCollapse":   {{`affinity`, `template or tokenizer`, `turn the cache on`, `--disable-radix-cache`}},
 		"BranchLargeBatch":       {{`cap output`, `add replicas`, `--max-num-seqs`, `speculation on`, `quantise`, `--tensor-parallel-size`, `within the node`, `smaller model`, `separate decode`}},
 		"BranchFewHits":          {{`tenants`, `affinity`, `\*\*By restart\*\*`, `--no-enable-prefix-caching`}},
-		"LLMSpeculationCollapse": {{`temperature`, `\*\*By restart\*\*`, `no speculation`, `a draft trained`}},
+		"LLMSpeculationCollapse": {{`temperature`, `\*\*By restart\*\*`, `turn speculation off`, `a draft trained`}},
 		"BranchKVPressure":       {{`cap output`, `batch limit`, `--max-model-len`, `--kv-cache-dtype fp8`, `not above 0\.95`, `\*\*By deploy\*\*`, `pool for long contexts`}},
 		"BranchOutOfMemory":      {{`## Split`, `(?i)weights`, `95th percentile|p95`, `0\.85-0\.90`, `--kv-cache-dtype fp8`}},
 		"BranchLowThroughput":    {{`## Split`, `batches`, `CPU`, `--enforce-eager`, `--tensor-parallel-size`}},
@@ -404,7 +445,7 @@ func TestPagesNameWhatOperatorsAskFor(t *testing.T) {
 		"BranchAdapterLatency":   {{`few replicas`, `--max-loras`}},
 		"LLMRunawayGeneration":   {{`\*\*At once\*\*: set a hard output cap`, `stop tokens`}},
 		"BranchWrongOutput":      {{`(?i)metrics`, `tokenizer`, `## Levers`, `put back what changed`}},
-		"LLMReleaseRegression":   {{`fact=~"ttft_p95\|itl_p95\|failed"`, `Roll back first`, `\*\*At once\*\*: if the previous revision`, `rollout undo`, `canary stop by itself`}},
+		"LLMReleaseRegression":   {{`fact=~"ttft_p95\|itl_p95\|failed"`, `Roll back first`, `\*\*At once\*\*: shift traffic back to the previous revision`, `rollout undo`, `canary stop by itself`}},
 		"BranchColdStart":        {{`keep one warm replica`, `readiness`, `scale earlier`}},
 		"LLMKVTransferFailures":  {{`## Levers`, `(?i)RDMA`}},
 

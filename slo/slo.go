@@ -184,7 +184,7 @@ func (o Objective) Miss() string {
 	case ProbeTTFT:
 		return "first tokens of synthetic requests take longer than " + o.Threshold.String()
 	case ITL, ProbeITL:
-		return "gaps between tokens are longer than " + o.Threshold.String()
+		return "gaps between tokens exceed " + o.Threshold.String()
 	case TPOT:
 		return "answers take longer than " + o.Threshold.String() + " per token"
 	case RequestDuration:

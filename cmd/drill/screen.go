@@ -26,7 +26,6 @@ type screen struct {
 	server *live.Prometheus
 	onset  time.Time
 	shown  time.Time
-	open   map[string][]string // alerts in the last notification, by group
 }
 
 // update prints what is new. It is called every second.
@@ -35,9 +34,13 @@ func (s *screen) update(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range s.node.Notify(now, firing) {
+	sent, err := s.node.Notify(now, firing)
+	if err != nil {
+		return err
+	}
+	for _, n := range sent {
 		if n.Receiver != "llm-null" {
-			s.notify(n, firing)
+			s.notify(n)
 		}
 	}
 	if now.Sub(s.shown) < between {
@@ -50,39 +53,17 @@ func (s *screen) update(ctx context.Context, now time.Time) error {
 	return s.line(ctx, now, firing, pending)
 }
 
-// notify prints a notification as a pager would show it.
-func (s *screen) notify(n play.Notification, firing []rulesim.Alert) {
-	if s.open == nil {
-		s.open = map[string][]string{}
-	}
+// notify prints a notification as its receiver reads it.
+func (s *screen) notify(n play.Notification) {
 	what := strings.ToUpper(strings.TrimPrefix(n.Receiver, "llm-"))
-	switch {
-	case n.Resolved:
-		fmt.Fprintf(s.out, "\n=== %s to %s: RESOLVED %s\n\n", n.At.Format(time.TimeOnly), n.Receiver, strings.Join(s.open[n.Group], ", "))
-		delete(s.open, n.Group)
-		return
-	case n.Update:
+	if n.Update {
 		what += ", update of the one before"
 	}
-	s.open[n.Group] = n.Alerts
 	fmt.Fprintf(s.out, "\n=== %s to %s: %s, %s\n", n.At.Format(time.TimeOnly), n.Receiver, what, s.since(n.At))
-	for _, name := range n.Alerts {
-		for _, a := range firing {
-			if a.Name == name {
-				printAlert(s.out, a)
-			}
-		}
+	for line := range strings.Lines(n.Message()) {
+		fmt.Fprintf(s.out, "    %s\n", strings.TrimRight(line, "\n"))
 	}
 	fmt.Fprintln(s.out)
-}
-
-func printAlert(out io.Writer, a rulesim.Alert) {
-	fmt.Fprintf(out, "%s %s %s\n", a.Labels.Get("severity"), a.Name, a.Labels.Get(metrics.LabelModel))
-	for _, name := range []string{"summary", "description", "split", "runbook_url"} {
-		for line := range strings.Lines(strings.TrimSpace(a.Annotations.Get(name))) {
-			fmt.Fprintf(out, "    %s\n", strings.TrimRight(line, "\n"))
-		}
-	}
 }
 
 // since formats a time relative to the onset.

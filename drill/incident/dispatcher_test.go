@@ -41,7 +41,7 @@ func TestDispatcherAtRandom(t *testing.T) {
 	alerts := rules.Alerts(play.Rules())
 	for seed := range uint64(10) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		am, err := play.NewAlertmanager(alerts)
+		am, err := play.NewAlertmanager(alerts, rules.Style{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,10 +66,14 @@ func TestDispatcherAtRandom(t *testing.T) {
 					e.Firing = append(e.Firing, a)
 				}
 			}
-			am.Receive(rulesim.Epoch.Add(now), e.Firing)
+			if err := am.Receive(rulesim.Epoch.Add(now), e.Firing); err != nil {
+				t.Fatal(err)
+			}
 			fired = append(fired, e)
 		}
-		am.Run(rulesim.Epoch.Add(end))
+		if err := am.Run(rulesim.Epoch.Add(end)); err != nil {
+			t.Fatal(err)
+		}
 		compare(t, am.Take(), fired)
 	}
 }

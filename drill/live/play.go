@@ -175,9 +175,9 @@ func (p *Play) ExporterDown() bool {
 }
 
 // Notify takes the alerts that fire at a time and returns what Alertmanager sends up to then.
-func (p *Play) Notify(now time.Time, firing []rulesim.Alert) []play.Notification {
-	p.past.Alertmanager.Receive(now, firing)
-	return p.past.Alertmanager.Take()
+func (p *Play) Notify(now time.Time, firing []rulesim.Alert) ([]play.Notification, error) {
+	err := p.past.Alertmanager.Receive(now, firing)
+	return p.past.Alertmanager.Take(), err
 }
 
 // Config returns the exporter's current configuration: the engines, their GPUs and the objectives.

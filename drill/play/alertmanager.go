@@ -2,13 +2,17 @@ package play
 
 import (
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	amalert "github.com/prometheus/alertmanager/alert"
 	"github.com/prometheus/alertmanager/config"
 	"github.com/prometheus/alertmanager/dispatch"
 	"github.com/prometheus/alertmanager/inhibit"
+	"github.com/prometheus/alertmanager/template"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 
@@ -20,8 +24,10 @@ import (
 // options and the matchers of inhibition are Alertmanager's own code. Its dispatcher and inhibitor follow the
 // machine's clock, so this code replaces what they do: groups that wait and are flushed at their interval, the
 // comparison of labels that must be equal, and the decision whether a flush is news. TestDispatcher compares it with
-// Alertmanager's. Silences, mute times, clustering and delivery are not simulated.
+// Alertmanager's. What a message says is rendered by Alertmanager's own templates. Silences, mute times, clustering and
+// delivery are not simulated.
 type Alertmanager struct {
+	words  *template.Template
 	route  *dispatch.Route
 	mutes  []*inhibit.InhibitRule
 	active map[model.Fingerprint]alert
@@ -32,8 +38,8 @@ type Alertmanager struct {
 
 // alert holds what Alertmanager knows of a firing alert.
 type alert struct {
-	labels model.LabelSet
-	split  string
+	labels, annotations model.LabelSet
+	began               time.Time
 }
 
 // group holds the alerts of one route with equal values of its group labels. It ends when it is empty.
@@ -47,6 +53,7 @@ type group struct {
 type member struct {
 	alert
 	fires bool
+	ended time.Time // of one that no longer fires
 }
 
 // entry holds what Alertmanager remembers of a group's last notification.
@@ -64,11 +71,32 @@ type Notification struct {
 	Update   bool     // the receiver knows the group already: pagers key on it
 	Split    string   // from its alerts
 	Group    string   // the key that a pager would use
+	// Labels are those of the first firing alert.
+	Labels model.LabelSet
+	// Title and Text are what its receiver reads.
+	Title, Text string
 }
 
-// NewAlertmanager loads the configuration that is generated for alerts.
-func NewAlertmanager(alerts []*rules.Alert) (*Alertmanager, error) {
-	content, err := rules.Encode(rules.NewAlertmanager(alerts, rules.Style{}))
+// Message returns the title and the text, without an empty line at the end.
+func (n Notification) Message() string { return strings.TrimSpace(n.Title + "\n" + n.Text) }
+
+// Length returns how many lines and characters a receiver reads.
+func (n Notification) Length() (lines, characters int) {
+	text := n.Message()
+	return 1 + strings.Count(text, "\n"), utf8.RuneCountInString(text)
+}
+
+// NewAlertmanager loads the configuration and the template that are generated for alerts.
+func NewAlertmanager(alerts []*rules.Alert, style rules.Style) (*Alertmanager, error) {
+	words, err := template.New()
+	if err != nil {
+		return nil, err
+	}
+	words.ExternalURL = &url.URL{}
+	if err := words.Parse(strings.NewReader(style.NotificationTemplate())); err != nil {
+		return nil, err
+	}
+	content, err := rules.Encode(rules.NewAlertmanager(alerts, style))
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +104,7 @@ func NewAlertmanager(alerts []*rules.Alert) (*Alertmanager, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Alertmanager{route: dispatch.NewRoute(c.Route, nil), groups: map[string]*group{}, log: map[string]entry{}}
+	a := &Alertmanager{words: words, route: dispatch.NewRoute(c.Route, nil), groups: map[string]*group{}, log: map[string]entry{}}
 	for _, r := range c.InhibitRules {
 		a.mutes = append(a.mutes, inhibit.NewInhibitRule(r))
 	}
@@ -84,13 +112,19 @@ func NewAlertmanager(alerts []*rules.Alert) (*Alertmanager, error) {
 }
 
 // Receive takes the alerts that fire after an evaluation.
-func (a *Alertmanager) Receive(now time.Time, firing []rulesim.Alert) {
-	a.Run(now)
+func (a *Alertmanager) Receive(now time.Time, firing []rulesim.Alert) error {
+	if err := a.Run(now); err != nil {
+		return err
+	}
+	before := a.active
 	a.active = map[model.Fingerprint]alert{}
 	for _, f := range firing {
-		set := model.LabelSet{}
-		f.Labels.Range(func(l labels.Label) { set[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
-		a.active[set.Fingerprint()] = alert{set, f.Annotations.Get("split")}
+		is := alert{set(f.Labels), set(f.Annotations), now}
+		id := is.labels.Fingerprint()
+		if was, ok := before[id]; ok {
+			is.began = was.began
+		}
+		a.active[id] = is
 	}
 	for id, firing := range a.active {
 		for _, r := range a.route.Match(firing.labels) {
@@ -103,24 +137,29 @@ func (a *Alertmanager) Receive(now time.Time, firing []rulesim.Alert) {
 				g = &group{route: r, flush: now.Add(r.RouteOpts.GroupWait), alerts: map[model.Fingerprint]member{}}
 				a.groups[key] = g
 			}
-			g.alerts[id] = member{firing, true}
+			g.alerts[id] = member{alert: firing, fires: true}
 		}
 	}
 	for _, g := range a.groups {
 		for id, m := range g.alerts {
-			_, m.fires = a.active[id]
+			if _, fires := a.active[id]; m.fires && !fires {
+				m.fires, m.ended = false, now
+			}
 			g.alerts[id] = m
 		}
 	}
+	return nil
 }
 
 // Run flushes the groups that are due before a time. A flush that is due at that very time waits for the alerts that
 // the time brings.
-func (a *Alertmanager) Run(now time.Time) {
+func (a *Alertmanager) Run(now time.Time) error {
 	for _, key := range slices.Sorted(maps.Keys(a.groups)) {
 		g := a.groups[key]
 		for len(g.alerts) > 0 && g.flush.Before(now) {
-			a.notify(key, g)
+			if err := a.notify(key, g); err != nil {
+				return err
+			}
 			g.flush = g.flush.Add(g.route.RouteOpts.GroupInterval)
 			maps.DeleteFunc(g.alerts, func(_ model.Fingerprint, m member) bool { return !m.fires })
 		}
@@ -128,24 +167,28 @@ func (a *Alertmanager) Run(now time.Time) {
 			delete(a.groups, key)
 		}
 	}
+	return nil
 }
 
 // notify sends the group if it has news since the last notification (notify.DedupStage).
-func (a *Alertmanager) notify(key string, g *group) {
+func (a *Alertmanager) notify(key string, g *group) error {
 	now := entry{map[model.Fingerprint]bool{}, map[model.Fingerprint]bool{}, g.flush}
 	n := Notification{At: g.flush, Receiver: g.route.RouteOpts.Receiver, Group: key}
 	var splits []string
+	var about []*amalert.Alert
 	for id, m := range g.alerts {
-		switch {
-		case a.muted(m.labels):
-		case m.fires:
-			now.firing[id] = true
-			n.Alerts = append(n.Alerts, string(m.labels[model.AlertNameLabel]))
-			if m.split != "" {
-				splits = append(splits, m.split)
-			}
-		default:
+		if a.muted(m.labels) {
+			continue
+		}
+		about = append(about, &amalert.Alert{Alert: model.Alert{Labels: m.labels, Annotations: m.annotations, StartsAt: m.began.UTC(), EndsAt: m.ended.UTC()}})
+		if !m.fires {
 			now.resolved[id] = true
+			continue
+		}
+		now.firing[id] = true
+		n.Alerts = append(n.Alerts, string(m.labels[model.AlertNameLabel]))
+		if split := string(m.annotations["split"]); split != "" {
+			splits = append(splits, split)
 		}
 	}
 	before := a.log[key]
@@ -156,7 +199,21 @@ func (a *Alertmanager) notify(key string, g *group) {
 		news = !within(now.resolved, before.resolved) || before.at.Before(g.flush.Add(-g.route.RouteOpts.RepeatInterval))
 	}
 	if !news {
-		return
+		return nil
+	}
+	slices.SortFunc(about, func(x, y *amalert.Alert) int { return strings.Compare(x.Labels.String(), y.Labels.String()) })
+	data := a.words.Data(n.Receiver, nil, nil, "", about...)
+	var err error
+	if n.Title, err = a.words.ExecuteTextString(`{{ template "llm.title" . }}`, data); err != nil {
+		return err
+	}
+	if n.Text, err = a.words.ExecuteTextString(`{{ template "llm.text" . }}`, data); err != nil {
+		return err
+	}
+	for _, is := range about {
+		if n.Labels == nil && is.EndsAt.IsZero() {
+			n.Labels = is.Labels
+		}
 	}
 	slices.Sort(n.Alerts)
 	n.Alerts = slices.Compact(n.Alerts)
@@ -165,6 +222,14 @@ func (a *Alertmanager) notify(key string, g *group) {
 	n.Resolved, n.Update = len(now.firing) == 0, len(before.firing) > 0
 	a.sent = append(a.sent, n)
 	a.log[key] = now
+	return nil
+}
+
+// set converts labels to those of Alertmanager.
+func set(l labels.Labels) model.LabelSet {
+	s := model.LabelSet{}
+	l.Range(func(l labels.Label) { s[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
+	return s
 }
 
 // within reports whether all of a are in b.

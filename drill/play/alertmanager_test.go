@@ -27,7 +27,7 @@ func TestNotifications(t *testing.T) {
 	}
 	slow := fires("LLMErrorBudgetSlowBurn", "warning", "slo", "ttft")
 	cause := fires("LLMPrefixHitCollapse", "warning")
-	am, err := NewAlertmanager(rules.Alerts(Rules()))
+	am, err := NewAlertmanager(rules.Alerts(Rules()), rules.Style{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,9 @@ func TestNotifications(t *testing.T) {
 		if m >= 2 && m < 60 {
 			now = append(now, cause)
 		}
-		am.Receive(start.Add(time.Duration(m)*time.Minute), now)
+		if err := am.Receive(start.Add(time.Duration(m)*time.Minute), now); err != nil {
+			t.Fatal(err)
+		}
 	}
 	want := []Notification{
 		{At: start.Add(10 * time.Second), Receiver: "llm-critical", Alerts: []string{"LLMErrorBudgetFastBurn"}},
@@ -69,12 +71,14 @@ func TestNotifications(t *testing.T) {
 
 // A page that goes on is repeated as the configuration says, and no more often.
 func TestRepeat(t *testing.T) {
-	am, err := NewAlertmanager(rules.Alerts(Rules()))
+	am, err := NewAlertmanager(rules.Alerts(Rules()), rules.Style{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for m := range 9 * 60 {
-		am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), []rulesim.Alert{fires("LLMModelDown", "critical")})
+		if err := am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), []rulesim.Alert{fires("LLMModelDown", "critical")}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if n := len(to(am.Take(), "llm-critical")); n != 3 {
 		t.Errorf("%d pages in nine hours with a repetition every four", n)
@@ -89,7 +93,7 @@ func onGPU(name, severity, uuid string, more ...string) rulesim.Alert {
 // A node whose GPUs fail is one page: for all of its GPUs, whatever the driver says of each, whatever runs on
 // them, and also when models leave and burn.
 func TestGPUsOfANodeAreOnePage(t *testing.T) {
-	am, err := NewAlertmanager(rules.Alerts(Rules()))
+	am, err := NewAlertmanager(rules.Alerts(Rules()), rules.Style{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +111,9 @@ func TestGPUsOfANodeAreOnePage(t *testing.T) {
 			now = append(now, fires("LLMErrorBudgetFastBurn", "critical", "slo", "ttft"),
 				fires("LLMEngineStalled", "critical", "pod", "p-GPU-0", "server", "s", "instance", "node-1"))
 		}
-		am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now)
+		if err := am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now); err != nil {
+			t.Fatal(err)
+		}
 	}
 	opened := 0
 	for _, n := range to(am.Take(), "llm-critical") {
@@ -125,13 +131,15 @@ func TestGPUsOfANodeAreOnePage(t *testing.T) {
 
 // A GPU that failed needs no service besides.
 func TestFailedGPUOpensNoTicket(t *testing.T) {
-	am, err := NewAlertmanager(rules.Alerts(Rules()))
+	am, err := NewAlertmanager(rules.Alerts(Rules()), rules.Style{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for m := range 120 {
-		am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), []rulesim.Alert{onGPU("LLMGPUFailed", "critical", "GPU-0", "reason", "no_spare_row"),
-			onGPU("LLMGPUNeedsService", "warning", "GPU-0", "reason", "uncorrectable_errors"), onGPU("LLMGPULinkFault", "warning", "GPU-0", "reason", "wears")})
+		if err := am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), []rulesim.Alert{onGPU("LLMGPUFailed", "critical", "GPU-0", "reason", "no_spare_row"),
+			onGPU("LLMGPUNeedsService", "warning", "GPU-0", "reason", "uncorrectable_errors"), onGPU("LLMGPULinkFault", "warning", "GPU-0", "reason", "wears")}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	sent := am.Take()
 	if pages := to(sent, "llm-critical"); len(pages) != 1 || !slices.Equal(pages[0].Alerts, []string{"LLMGPUFailed"}) {
@@ -146,7 +154,7 @@ func TestFailedGPUOpensNoTicket(t *testing.T) {
 // it. One that has others is down for another reason, and pages.
 func TestModelDownOnAFailedGPU(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
-		am, err := NewAlertmanager(rules.Alerts(Rules()))
+		am, err := NewAlertmanager(rules.Alerts(Rules()), rules.Style{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +165,9 @@ func TestModelDownOnAFailedGPU(t *testing.T) {
 			now = append(now, fires("LLMModelOnFailedGPU", "info", "branch", "hardware", "gpu_uuid", "GPU-0"))
 		}
 		for m := range 20 {
-			am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now)
+			if err := am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), now); err != nil {
+				t.Fatal(err)
+			}
 		}
 		var paged []string
 		for _, n := range to(am.Take(), "llm-critical") {

@@ -30,7 +30,7 @@ type Options struct {
 	Seed uint64
 	// Groups holds the rules. Default: Rules().
 	Groups []rules.Group
-	// Style shapes the rules.
+	// Style shapes the rules and the messages. Without an address, dashboards are at grafana.example.
 	Style rules.Style
 	// Relabel does the scrape's relabelling, which drops a series that it leaves without labels; nil keeps all as they are.
 	Relabel func(labels.Labels) labels.Labels
@@ -74,6 +74,9 @@ func New(in incident.Incident, o Options) (*Play, error) {
 	if o.Epoch.IsZero() {
 		o.Epoch = rulesim.Epoch
 	}
+	if o.Style.DashboardURL == "" {
+		o.Style.DashboardURL = "https://grafana.example/d/{uid}"
+	}
 	p := &Play{Incident: in, Seed: o.Seed, Onset: in.Onset(), World: world.New(in.Fleet, o.Epoch, o.Seed)}
 	var err error
 	if p.RuleFile, err = rules.Encode(rules.NewFile(o.Groups, o.Style)); err != nil {
@@ -82,7 +85,7 @@ func New(in incident.Incident, o Options) (*Play, error) {
 	if p.exporter, err = newExporter(p.World, o); err != nil {
 		return nil, err
 	}
-	if p.Alertmanager, err = NewAlertmanager(rules.Alerts(o.Groups)); err != nil {
+	if p.Alertmanager, err = NewAlertmanager(rules.Alerts(o.Groups), o.Style); err != nil {
 		return nil, err
 	}
 	if p.Prometheus, err = rulesim.New(p.RuleFile); err != nil {
@@ -139,10 +142,14 @@ func (p *Play) run() error {
 			continue
 		}
 		firing := p.Prometheus.Firing()
-		p.Alertmanager.Receive(p.World.At(t), firing)
+		if err := p.Alertmanager.Receive(p.World.At(t), firing); err != nil {
+			return err
+		}
 		p.Evaluations = append(p.Evaluations, Evaluation{t - p.Onset, firing})
 	}
-	p.Alertmanager.Run(p.World.At(p.Onset + p.Incident.Lasts + rules.Interval))
+	if err := p.Alertmanager.Run(p.World.At(p.Onset + p.Incident.Lasts + rules.Interval)); err != nil {
+		return err
+	}
 	p.Sent = p.Alertmanager.Take()
 	return nil
 }

@@ -38,6 +38,7 @@ type Trace struct {
 	Score    score.Score
 	Plots    []*Plot
 	Bars     []Bar
+	Sent     []play.Notification
 }
 
 // signals lists the plots of every incident: the burn, the share of bad events, and the causes.
@@ -58,7 +59,7 @@ const before = 15 * time.Minute
 
 // New scores a played incident and reads its plots from what Prometheus stored. Those in which nothing moves are left out.
 func New(p *play.Play) (Trace, error) {
-	t := Trace{Incident: p.Incident, Score: score.Of(p)}
+	t := Trace{Incident: p.Incident, Score: score.Of(p), Sent: p.Sent}
 	for _, s := range signals {
 		plot := &Plot{Title: s.title, Lines: map[string][]Point{}}
 		for at := -before; at <= p.Incident.Lasts; at += rules.Interval {

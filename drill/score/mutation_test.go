@@ -82,7 +82,7 @@ func TestMutations(t *testing.T) {
 		{"the page waits", "traffic-burst", alter("LLMErrorBudgetFastBurn", func(a *rules.Alert) { a.For = 5 * time.Minute }), nil, "the page came at"},
 		{"the cause never fires", "prefix-collapse", alter("LLMPrefixHitCollapse", func(a *rules.Alert) { a.Expr = never }), nil, "the cause is not named"},
 		{"the page does not say where to look", "traffic-burst", alter("LLMErrorBudgetFastBurn", func(a *rules.Alert) { a.Diagnosed = false }), nil, "look first at queueing"},
-		{"a cause wakes people", "prefix-collapse", alter("LLMPrefixHitCollapse", func(a *rules.Alert) { a.Severity, a.For = slo.Page, 0 }), nil, "not by LLMErrorBudgetFastBurn"},
+		{"a cause wakes people", "thermal-throttle", alter("LLMGPUSlowed", func(a *rules.Alert) { a.Severity, a.For = slo.Page, 0 }), nil, "not by LLMErrorBudgetFastBurn"},
 		{"no bad events", "traffic-burst", play.Rules(), drop(metrics.SLOBadEvents), "no page"},
 		{"neither requests nor a queue", "traffic-burst", play.Rules(), drop(metrics.TimeToFirstToken, metrics.RequestsWaiting, metrics.Requests), "the page does not show"},
 		{"a swapped slo label", "traffic-burst", play.Rules(), relabel(metrics.SLOObjective, metrics.LabelSLO, "other"), "no page"},

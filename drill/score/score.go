@@ -82,6 +82,11 @@ func Of(p *play.Play) Score {
 		}
 	}
 	s.Tickets = len(to(p, "llm-warning"))
+	for _, n := range p.Sent {
+		if lines, characters := n.Length(); n.Receiver != "llm-null" && (lines > 8 || characters > 600) {
+			wrong("a message of %d lines and %d characters: %s", lines, characters, n.Message())
+		}
+	}
 	due, objective, burns := p.World.Due(p.Onset)
 	if burns {
 		s.Due, s.Burning = Span(due), objective

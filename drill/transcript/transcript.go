@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/alertmanager/alert"
-	"github.com/prometheus/alertmanager/template"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
@@ -38,9 +36,6 @@ const (
 // rows is the number of results of a query that a transcript shows.
 const rows = 12
 
-// style is that of the rules behind a transcript: a page links to a Grafana.
-var style = rules.Style{DashboardURL: "https://grafana.example/d/{uid}"}
-
 // Write plays an incident with its lever and writes the transcript as Markdown.
 func Write(out io.Writer, in incident.Incident, seed uint64) error {
 	lever := in.Lever
@@ -49,7 +44,7 @@ func Write(out io.Writer, in incident.Incident, seed uint64) error {
 	}
 	in.Faults = append(slices.Clone(in.Faults), lever.Fault)
 	in.Lasts = lever.At + longLook + rules.Interval
-	p, err := play.Run(in, play.Options{Seed: seed, Style: style})
+	p, err := play.Run(in, play.Options{Seed: seed})
 	if err != nil {
 		return err
 	}
@@ -67,9 +62,7 @@ func Write(out io.Writer, in incident.Incident, seed uint64) error {
 		"What compares with yesterday has no result: a play has no yesterday. Commands of a shell stand as they are typed, without output: the drill simulates engines and GPUs, and no cluster.\n",
 		in.Name, strings.ToUpper(in.Story[:1])+in.Story[1:], rows)
 	t.heading("The page")
-	if err := t.message(page); err != nil {
-		return err
-	}
+	t.message(page)
 	t.now = page.At.Add(atTheDesk)
 	pages := []string{in.Page.Name}
 	if in.Page.Diagnosed {
@@ -133,53 +126,14 @@ func (t *transcript) heading(text string) {
 	t.printf("\n## %d:%02d %s\n", int(at.Minutes()), int(at.Seconds())%60, text)
 }
 
-// message writes a page as its receiver reads it, by the template that the rules ship.
-func (t *transcript) message(n play.Notification) error {
-	began := map[uint64]time.Time{}
-	var firing []*alert.Alert
-	for _, e := range t.play.Evaluations {
-		at := t.onset.Add(e.At)
-		if at.After(n.At) {
-			break
-		}
-		firing = nil
-		for _, a := range e.Firing {
-			id := a.Labels.Hash()
-			if began[id].IsZero() {
-				began[id] = at
-			}
-			if slices.Contains(n.Alerts, a.Name) {
-				firing = append(firing, &alert.Alert{Alert: model.Alert{StartsAt: began[id], Labels: set(a.Labels), Annotations: set(a.Annotations)}})
-			}
-		}
-	}
-	slices.SortFunc(firing, func(a, b *alert.Alert) int { return cmp.Compare(a.Labels.String(), b.Labels.String()) })
-	tmpl, err := template.New()
-	if err != nil {
-		return err
-	}
-	tmpl.ExternalURL = &url.URL{}
-	if err := tmpl.Parse(strings.NewReader(style.NotificationTemplate())); err != nil {
-		return err
-	}
-	text, err := tmpl.ExecuteTextString(`{{ template "llm.text" . }}`, tmpl.Data(n.Receiver, nil, nil, "", firing...))
-	if err != nil {
-		return err
-	}
-	t.printf("\n```text\n%s\n```\n", strings.TrimSpace(text))
+// message writes a page as its receiver reads it.
+func (t *transcript) message(n play.Notification) {
+	t.printf("\n```text\n%s\n```\n", n.Message())
 	for _, label := range runbooks.Labels {
-		if value := firing[0].Labels[model.LabelName(label)]; value != "" {
+		if value := n.Labels[model.LabelName(label)]; value != "" {
 			t.known.Set(label, string(value))
 		}
 	}
-	return nil
-}
-
-// set converts labels to those of Alertmanager.
-func set(l labels.Labels) model.LabelSet {
-	s := model.LabelSet{}
-	l.Range(func(l labels.Label) { s[model.LabelName(l.Name)] = model.LabelValue(l.Value) })
-	return s
 }
 
 // suspect returns the runbook that the page's first line leads to, and learns the labels of its evidence.
