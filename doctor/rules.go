@@ -71,13 +71,13 @@ func ReadRules(file []byte) (Rules, error) {
 // through whichever recorded series they read them.
 func (r Rules) silenced(absent func(*metrics.Family) bool) []string {
 	possible := make([]bool, len(r))
-	selected := func(v *parser.VectorSelector) (known, any bool) {
+	selected := func(v *parser.VectorSelector) (known, some bool) {
 		for i, rule := range r {
 			if rule.gives(v) {
-				known, any = true, any || possible[i]
+				known, some = true, some || possible[i]
 			}
 		}
-		return known, any
+		return known, some
 	}
 	for changed := true; changed; {
 		changed = false
@@ -123,12 +123,12 @@ func (r Rules) regained(absent func(*metrics.Family) bool, back []string) []stri
 
 // hasResults reports whether an expression can have results: it cannot if what it selects is absent, and no
 // alternative is there.
-func hasResults(e parser.Expr, selected func(*parser.VectorSelector) (known, any bool), absent func(*metrics.Family) bool) bool {
+func hasResults(e parser.Expr, selected func(*parser.VectorSelector) (known, some bool), absent func(*metrics.Family) bool) bool {
 	has := func(e parser.Expr) bool { return hasResults(e, selected, absent) }
 	switch e := e.(type) {
 	case *parser.VectorSelector:
-		if known, any := selected(e); known { // an alert that remembers itself cannot fire for that alone
-			return any
+		if known, some := selected(e); known { // an alert that remembers itself cannot fire for that alone
+			return some
 		}
 		f := promql.Lookup(e.Name)
 		return f == nil || !absent(f)

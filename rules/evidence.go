@@ -231,13 +231,6 @@ func dayBefore(fact string) promql.Expr {
 	return promql.Sum(modelLabels, promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)))
 }
 
-// knownForADay returns a fact of the day before for each model of which the whole day is known: a rate over a day says
-// nothing of the hours without data.
-func knownForADay(fact string) promql.Expr {
-	then := promql.Offset(promql.Vector(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, fact)), day-hour)
-	return promql.And(dayBefore(fact), promql.Sum(modelLabels, promql.Over("last_over_time", then, hour)))
-}
-
 // compared lists the facts that clues compare with what they usually are, in the order of facts.
 var compared = []string{"arrivals", "computed", "running", "prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "token_time"}
 

@@ -185,14 +185,6 @@ func (s source) burnRate(w slo.Duration) promql.Expr {
 	return promql.Div(ratio, promql.Sub(promql.Num(1), promql.Vector(metrics.ShardObjective)))
 }
 
-// recordedBad returns the bad events of the last RawWindow.
-func (s source) recordedBad() promql.Expr {
-	if s.tier == Shard {
-		return promql.Vector(shardName(metrics.SLOBadEvents, RawWindow))
-	}
-	return promql.Vector(increase(metrics.RecordedBadEvents, RawWindow))
-}
-
 // infoLabels returns the labels of an objective that rules read.
 func infoLabels(opt Options) []string {
 	return append([]string{metrics.LabelSignal, metrics.LabelBad, metrics.LabelPeriod, metrics.LabelSeverity, metrics.LabelRunbook, metrics.LabelDashboard}, opt.ObjectiveLabels...)

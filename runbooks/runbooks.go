@@ -162,7 +162,9 @@ func (o Opener) of(query string) string {
 }
 
 // RegisterFuncs tells goldmark to write blocks of code as block does.
-func (o Opener) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) { r.Register(ast.KindFencedCodeBlock, o.block) }
+func (o Opener) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
+	r.Register(ast.KindFencedCodeBlock, o.block)
+}
 
 // block writes a block of code; below a query it has a link that opens it.
 func (o Opener) block(w util.BufWriter, source []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
