@@ -22,8 +22,8 @@ var (
 		Summary:     "{{ $labels.model_name }} loses {{ printf \"%.2f\" $value }} KV transfers per request",
 		Description: "Decode engines do not get what prefill engines computed: a prompt is computed twice, or its request fails. Read the connector's log on both sides.",
 		Split: []Evidence{
-			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
-			{"Never fetched, per minute", worstReplicas(metrics.KVTransfersExpired), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
+			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), foundEngine + " " + Number},
+			{"Never fetched, per minute", worstReplicas(metrics.KVTransfersExpired), foundEngine + " " + Number},
 		},
 		Dashboard: EngineDashboard,
 	}

@@ -22,9 +22,9 @@ var ReplicaSkew = &Alert{
 	Summary:     "{{ with $labels.dp_rank }}Rank {{ . }} of {{ end }}" + theEngine + " does worse than the other {{ if $labels.dp_rank }}ranks{{ else }}replicas{{ end }} of {{ $labels.model_name }}, or gives other answers",
 	Description: "{{ if $labels.dp_rank }}It holds the queue while other ranks have none. The engine's own balancer is at fault: more replicas do not help.{{ else }}It is far slower than its peers, holds most of the queue, or answers far shorter or longer. Take it out of rotation, then look at its GPU and node.{{ end }}",
 	Split: []Evidence{
-		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), LabelledBy(Duration, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
-		{"Mean output tokens by replica", promql.Vector(metrics.RecordedOutputTokens, sameModel()...), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
-		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), LabelledBy(Number, metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance)},
+		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), foundEngine + " " + Duration},
+		{"Mean output tokens by replica", promql.Vector(metrics.RecordedOutputTokens, sameModel()...), foundEngine + " " + Number},
+		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), foundEngine + " " + Number},
 	},
 	Dashboard: IncidentDashboard,
 }

@@ -3,21 +3,17 @@ package report
 import (
 	"fmt"
 	"io"
-	"regexp"
+	"slices"
 	"strings"
 )
 
-// whole is how many messages stand in full.
-const whole = 10
+// whole names the incidents whose messages stand in full: one for each kind of answer.
+var whole = []string{"traffic-burst", "long-prompts", "kv-thrash", "bad-release", "black-hole", "thermal-throttle", "xid-79", "wedged-engine", "dead-gateway", "model-down", "offload-saturated"}
 
-var leadsTo = regexp.MustCompile(`(?m)^Do: .*/runbooks/(\w+)`)
-
-// WritePages writes the first message of each incident, as its receiver reads it: its title and how long it is, and in full the
-// first ten that lead to different runbooks.
+// WritePages writes the first message of each incident, as its receiver reads it: its title and how long it is, and some in full.
 func WritePages(out io.Writer, traces []Trace) error {
 	var table, full strings.Builder
 	table.WriteString("| incident | title | lines | characters |\n| --- | --- | --- | --- |\n")
-	shown := map[string]bool{}
 	for _, t := range traces {
 		if len(t.Sent) == 0 {
 			continue
@@ -25,8 +21,7 @@ func WritePages(out io.Writer, traces []Trace) error {
 		n := t.Sent[0]
 		lines, characters := n.Length()
 		fmt.Fprintf(&table, "| %s | %s | %d | %d |\n", t.Incident.Name, n.Title, lines, characters)
-		if m := leadsTo.FindStringSubmatch(n.Text); m != nil && !shown[m[1]] && len(shown) < whole {
-			shown[m[1]] = true
+		if slices.Contains(whole, t.Incident.Name) {
 			fmt.Fprintf(&full, "\n### %s\n\n```text\n%s\n```\n", t.Incident.Name, n.Message())
 		}
 	}
