@@ -130,9 +130,9 @@ func grafanaAnnotations(a rules.Annotations) map[string]string {
 	text := func(template string) string {
 		return promLabel.ReplaceAllString(promValue.ReplaceAllString(template, "$$values.A.Value"), `(index $$labels "$1")`)
 	}
-	all := map[string]string{"summary": text(a.Plain.Summary), "description": text(a.Description), "runbook_url": text(a.Plain.RunbookURL), "dashboard_url": text(a.DashboardURL)}
+	all := map[string]string{"summary": text(a.Plain.Summary), "description": text(a.Description), "runbook_url": text(a.Plain.RunbookURL), "dashboard_url": text(a.Plain.DashboardURL)}
 	if a.Split != "" {
-		all["split"] = "Grafana cannot query in an alert's text. The dashboard has the evidence: " + text(a.DashboardURL)
+		all["split"] = "Grafana cannot query in an alert's text. The dashboard has the evidence: " + text(a.Plain.DashboardURL)
 	}
 	return all
 }

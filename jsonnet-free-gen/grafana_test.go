@@ -179,7 +179,7 @@ func TestGrafanaTexts(t *testing.T) {
 		for _, r := range g.Rules {
 			if r.Alert != "" {
 				a := *r.Annotations
-				a.Summary, a.RunbookURL = a.Plain.Summary, a.Plain.RunbookURL
+				a.Summary, a.RunbookURL, a.DashboardURL = a.Plain.Summary, a.Plain.RunbookURL, a.Plain.DashboardURL
 				plain[r.Alert] = a
 			}
 		}

@@ -168,7 +168,7 @@ func TestRenamedLabels(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{"alertmanager.yaml": "- exported_namespace", "rules.yaml": "{{ with .Labels.exported_namespace }}",
-		rules.TemplateFile: ".Labels.node_ip", "dashboards/llm-incident.json": `exported_namespace=~\"$namespace\"`} {
+		rules.TemplateFile: ".Labels.exported_namespace", "dashboards/llm-incident.json": `exported_namespace=~\"$namespace\"`} {
 		if !strings.Contains(string(read(t, dir, name)), want) {
 			t.Errorf("%s lacks %s", name, want)
 		}

@@ -103,8 +103,8 @@ type Annotations struct {
 }
 
 type plain struct {
-	Summary, RunbookURL string
-	Labels              map[string]string
+	Summary, RunbookURL, DashboardURL string
+	Labels                            map[string]string
 }
 
 // NewFile converts groups to a rule file.
@@ -167,8 +167,8 @@ func (s Style) alert(a *Alert) FileRule {
 			Split:        s.text(shared(split.String())),
 			Since:        s.text(s.since(a)),
 			RunbookURL:   s.text(s.runbook(a)),
-			DashboardURL: s.text(s.dashboard(a)),
-			Plain:        plain{s.text(a.Summary), s.text(s.Runbook(a.Name, runbookQuery(a)...)), s.fixedLabels(a)},
+			DashboardURL: s.text(s.dashboard(a, s.onset(a))),
+			Plain:        plain{s.text(a.Summary), s.text(s.Runbook(a.Name, runbookQuery(a)...)), s.text(s.dashboard(a, "now-6h")), s.fixedLabels(a)},
 		},
 	}
 }
@@ -249,12 +249,9 @@ func (s Style) text(template string) string {
 // dashboardVariables lists the dashboards' template variables that an alert can fill.
 var dashboardVariables = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 
-// dashboard returns a link to a dashboard from half an hour before the alert, a ticket's from six hours before it, with the
-// alert's labels as variables: it shows the incident whenever it is opened.
-func (s Style) dashboard(a *Alert) string {
-	if s.DashboardURL == "" {
-		return ""
-	}
+// onset returns the start of a dashboard's time range, half an hour before the alert, a ticket's six hours before it: it shows
+// the incident whenever it is opened.
+func (s Style) onset(a *Alert) string {
 	back := 30 * minute
 	if a.Severity != slo.Page {
 		back = 6 * hour
@@ -263,9 +260,16 @@ func (s Style) dashboard(a *Alert) string {
 	if a.corrects() {
 		began = promql.OrOn(promql.Max(nil, promql.Vector(metrics.RecordedPageBegan, sameModel()...)), began, promql.On())
 	}
-	from := times(1000, promql.Sub(began, promql.Num(back.Seconds())))
+	return "{{ with " + queryTemplate(s.query(times(1000, promql.Sub(began, promql.Num(back.Seconds()))))) + ` }}{{ printf "%.0f" (first .).Value }}{{ end }}`
+}
+
+// dashboard returns a link to a dashboard from a time on, with the alert's labels as variables.
+func (s Style) dashboard(a *Alert, from string) string {
+	if s.DashboardURL == "" {
+		return ""
+	}
 	var b strings.Builder
-	b.WriteString(strings.ReplaceAll(s.DashboardURL, "{uid}", string(a.Dashboard)) + "?from={{ with " + queryTemplate(s.query(from)) + ` }}{{ printf "%.0f" (first .).Value }}{{ end }}`)
+	b.WriteString(strings.ReplaceAll(s.DashboardURL, "{uid}", string(a.Dashboard)) + "?from=" + from)
 	has := append(promql.Labels(a.Expr), metrics.LabelCluster) // which every alert may have
 	for _, v := range dashboardVariables {
 		if !slices.Contains(has, v) {

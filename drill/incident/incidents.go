@@ -23,7 +23,7 @@ func Incidents() []Incident {
 		{
 			Name: "traffic-burst", Story: "demand rises to six times its level, above what the replicas carry",
 			Fleet: chat(), Lasts: 70 * minute, Faults: burst,
-			Page: rules.FastBurn, Clue: "arrivals_grew", Shows: `times as many requests arrive`,
+			Page: rules.FastBurn, Clue: "arrivals_grew", Shows: `^Look first at: queueing\.`,
 		},
 		{
 			Name: "long-prompts", Story: "a client sends prompts ten times as long",
