@@ -94,7 +94,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 	t.Error("no page")
 }
 
-// TestVersionsInOrder: histogram_quantile answers in the order of a map, and a page must not.
+// TestVersionsInOrder: Prometheus answers in the order of a map, and a page must not.
 func TestVersionsInOrder(t *testing.T) {
 	split := ""
 	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
@@ -106,13 +106,13 @@ func TestVersionsInOrder(t *testing.T) {
 	}
 	answer := func(context.Context, string, time.Time) (v promql.Vector, err error) {
 		for _, version := range []string{"0.9", "0.7", "0.10", "0.8"} {
-			v = append(v, promql.Sample{F: 1, Metric: labels.FromStrings("fact", "ttft_p95", "says", "TTFT p95", metrics.LabelOrder, "30", metrics.LabelVersion, version)})
+			v = append(v, promql.Sample{F: 1, Metric: labels.FromStrings("fact", "versions", "says", "Versions in 6h", metrics.LabelOrder, "30", metrics.LabelVersion, version)})
 		}
 		return v, nil
 	}
 	got, err := template.NewTemplateExpander(t.Context(), "{{ $labels := .Labels }}{{ $value := .Value }}"+split, "split",
 		template.AlertTemplateData(nil, nil, "", promql.Sample{}), 0, answer, nil, nil).Expand()
-	if want := "TTFT p95: 0.10 1, 0.7 1, 0.8 1, 0.9 1"; err != nil || !strings.Contains(got, want) {
+	if want := "Changed: versions in 6h 0.10 1, 0.7 1, 0.8 1, 0.9 1.\n"; err != nil || !strings.Contains(got, want) {
 		t.Errorf("%v: %q does not say %q", err, got, want)
 	}
 }
