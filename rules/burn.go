@@ -204,7 +204,7 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 		return promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(spend*p.Long.Std().Seconds()),
 			promql.Mul(promql.Vector(metrics.RecordedExpectedRate), promql.Vector(metrics.RecordedErrorBudget))), threshold))
 	}
-	awake := promql.And(promql.Offset(promql.Vector(burn(p.Long)), RateWindow.Std()), promql.Offset(promql.Vector(metrics.RecordedExpectedRate), RawWindow.Std()))
+	awake := promql.And(promql.Offset(promql.Vector(burn(p.Long)), RateWindow.Std()), usualRate(RawWindow.Std()))
 	trifle := promql.Or(below(slo.LeastSpend), promql.Unless(below(slo.WakeSpend), awake))
 	return promql.Unless(promql.And(burning, enough), trifle)
 }
@@ -243,12 +243,14 @@ func latest(p slo.WindowPair, windows []slo.Duration) slo.Duration {
 // expectedRate returns the rate of events against which a loss counts. The objective of a model that sleeps is forgotten
 // after hours, its traffic is not. Of one that began within the hour, little is known but the time since its first event.
 func expectedRate() promql.Expr {
-	usual := func(ago time.Duration) promql.Expr {
-		return promql.Max(modelSLO, promql.Over("last_over_time", promql.Offset(promql.Vector(metrics.RecordedUsualRate), ago), budgetLookback))
-	}
 	events := promql.Vector(increase(metrics.RecordedEvents, RawWindow))
 	soFar := promql.Div(events, times(Interval.Seconds(), promql.Over("count_over_time", events, RawWindow.Std())))
-	return promql.Or(promql.Unless(above(soFar, 0), usual(RawWindow.Std())), usual(0))
+	return promql.Or(promql.Unless(above(soFar, 0), usualRate(RawWindow.Std())), usualRate(0))
+}
+
+// usualRate returns the rate of events of an objective's period as it was known some time ago.
+func usualRate(ago time.Duration) promql.Expr {
+	return promql.Max(modelSLO, promql.Over("last_over_time", promql.Offset(promql.Vector(metrics.RecordedUsualRate), ago), budgetLookback))
 }
 
 // burnAlerts completes alerts on burn rates. Where an objective asks for less than a page, its fast pairs open

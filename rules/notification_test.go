@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -178,16 +179,21 @@ func TestNotificationLinksOpen(t *testing.T) {
 	t.Error("no such alert")
 }
 
-// A group of many alerts is a message about the first of them: the others of its name are counted, one of another name is named.
+// A group of many alerts is a message about the first of them: the others are counted, and up to three other names said.
 func TestNotificationOfManyAlerts(t *testing.T) {
 	var all []*amalert.Alert
 	for i := range 32 {
 		all = append(all, &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: "LLMReplicaSkew", metrics.LabelPod: model.LabelValue(fmt.Sprint("chat-", i))},
 			Annotations: model.LabelSet{"summary": model.LabelValue(fmt.Sprintf("chat-%d does worse than the other replicas of chat", i)), "description": "It is slow.", "split": "Mean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\n", "runbook_url": "http://a"}}})
 	}
-	all = append(all, &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: "LLMReleaseRegression"}, Annotations: model.LabelSet{"summary": "chat is 3.0 times as slow as yesterday"}}})
-	text, err := templates(t).ExecuteTextString(`{{ template "llm.text" . }}`, templates(t).Data("llm-warning", nil, nil, "", all...))
-	if want := "It is slow.\nMean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\nDo: http://a\nAlso: LLMReleaseRegression, 33 alerts in all.\n"; err != nil || text != want {
-		t.Errorf("%v: %q, want %q", err, text, want)
+	for names, want := range map[string]string{"LLMB": " LLMB, 33", "LLMB LLMC LLMD": " LLMB, LLMC, LLMD, 35", "LLMB LLMC LLMD LLME": " LLMB, LLMC, LLMD, … 36"} {
+		group := slices.Clone(all)
+		for _, name := range strings.Fields(names) {
+			group = append(group, &amalert.Alert{Alert: model.Alert{StartsAt: time.Now(), Labels: model.LabelSet{model.AlertNameLabel: model.LabelValue(name)}}})
+		}
+		text, err := templates(t).ExecuteTextString(`{{ template "llm.text" . }}`, templates(t).Data("llm-warning", nil, nil, "", group...))
+		if want := "It is slow.\nMean TTFT by replica: chat-3 9s, chat-4 8s, chat-7 8s … 32 in all.\nDo: http://a\nAlso:" + want + " alerts in all.\n"; err != nil || text != want {
+			t.Errorf("%v: %q, want %q", err, text, want)
+		}
 	}
 }

@@ -158,7 +158,7 @@ func (o Opener) of(query string) string {
 	if err != nil {
 		panic(err) // a string
 	}
-	return strings.NewReplacer("{query}", url.QueryEscape(query), "{json}", url.QueryEscape(strings.Trim(string(quoted), `"`))).Replace(string(o))
+	return strings.NewReplacer("{query}", url.QueryEscape(query), "{json}", url.QueryEscape(string(quoted[1:len(quoted)-1]))).Replace(string(o))
 }
 
 // RegisterFuncs tells goldmark to write blocks of code as block does.

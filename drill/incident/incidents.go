@@ -23,7 +23,7 @@ func Incidents() []Incident {
 		{
 			Name: "traffic-burst", Story: "demand rises to six times its level, above what the replicas carry",
 			Fleet: chat(), Lasts: 70 * minute, Faults: burst,
-			Page: rules.FastBurn, Clue: "arrivals_grew", Shows: `^Look first at: queueing\.`,
+			Page: rules.FastBurn, Clue: "arrivals_grew", Shows: `^Look first at: queueing\. [\d.]+k? (times as many requests arrive|requests wait)`,
 		},
 		{
 			Name: "long-prompts", Story: "a client sends prompts ten times as long",
@@ -58,14 +58,14 @@ func Incidents() []Incident {
 			Name: "kv-thrash", Story: "outputs six times as long fill a KV cache that was configured small",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Profile.Blocks, f.Profile.OutputLimit = 6000, 4096 }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.Traffic.OutputTokens *= 6 })},
-			Page:   rules.FastBurn, Clue: "preemptions", Shows: `Each request is preempted`,
+			Page:   rules.FastBurn, Clue: "preemptions", Shows: `Each request is preempted \d\.\d times`,
 			Lever: Lever{"Stabilise", []string{"Cap"}, "the gateway caps output at 256 tokens", fault(10*minute, func(w *world.World) { w.Traffic.OutputLimit = 256 })},
 		},
 		{
 			Name: "kv-transfer-failures", Story: "three of five KV transfers from prefill engines fail; the decode engines, sized without prefill, compute the prompts themselves",
 			Fleet: decoding(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Lost = 0.6 }))},
-			Page:   rules.FastBurn, Cause: rules.KVTransferFailures, Shows: `KV transfers per request are lost`,
+			Page:   rules.FastBurn, Cause: rules.KVTransferFailures, Shows: `\d\.\d+ KV transfers per request are lost`,
 		},
 		{
 			Name: "offload-saturated", Story: "copies to host memory slow down to 100 MB/s, a quarter of what is to be stored there; what was stored comes back as before",
@@ -222,7 +222,7 @@ func Incidents() []Incident {
 			Name: "cpu-starved", Story: "a neighbour takes the CPU of one pod: each step waits 60 ms for it, and its GPU idles",
 			Fleet: chat(), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(1, func(r *world.Replica) { r.Engine.Starved = 60 * time.Millisecond }))},
-			Page:   rules.FastBurn, Clue: "host_bound", Shows: `uses its GPU`,
+			Page:   rules.FastBurn, Clue: "host_bound", Shows: `uses its GPU \d\d% of the time`,
 		},
 		{
 			Name: "model-down", Story: "a rollout that never becomes ready",
@@ -299,7 +299,7 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, every(func(r *world.Replica) {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980}
 			}))},
-			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `GPUs of the model are slowed down`,
+			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All \d GPUs of the model are slowed down`,
 			Lever: Lever{"LLMGPUSlowed", []string{"Levers"}, "all GPUs of the node are throttled, so there is nothing to drain to; the data centre restores the cooling", fault(20*minute, every(func(r *world.Replica) { r.GPU.Throttle = nil }))},
 		},
 		{
@@ -308,7 +308,7 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, every(func(r *world.Replica) {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_power_brake_slowdown", Clock: 0.25}
 			}))},
-			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `GPUs of the model are slowed down`,
+			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All \d GPUs of the model are slowed down`,
 		},
 		{
 			Name: "xid-79", Story: "a GPU falls off the bus and takes its engine with it",

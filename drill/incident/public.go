@@ -52,7 +52,7 @@ func Public() []Incident {
 				w.Replicas[0].Profile.Fetching = 300e6
 				w.Replicas[0].Restart(90 * time.Second)
 			}), fault(30*minute, one(0, func(r *world.Replica) { r.Engine.Fetching = 28e6 }))},
-			Page: rules.FastBurn, Clue: "admission", Shows: `although its KV cache has room`,
+			Page: rules.FastBurn, Clue: "admission", Shows: `\d requests wait at \S+ although its KV cache has room`,
 			Report: &Report{
 				Source:  "Tanguille/cluster 4593, 4636; defilantech/LLMKube 1624",
 				Said:    "hit ratio 95% to 8%; running 1, waiting 5, KV 63.5%, prompt 0.0 tok/s; mean queue 41 s after 2 h 35 min, 338 s at the end; a tier hit costs 28 s; the gateway's alert after 3 h 03 min, a person after 5 h 50 min",
@@ -327,7 +327,7 @@ func Public() []Incident {
 			Name: "grammars-take-the-cpu", Story: "requests for structured output compile their grammars on more threads than the container has CPUs: every step waits, the GPUs idle",
 			Fleet: three(metrics.VLLM), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Engine.Starved = 70 * time.Millisecond }))},
-			Page:   rules.FastBurn, Clue: "host_bound", Shows: `uses its GPU`,
+			Page:   rules.FastBurn, Clue: "host_bound", Shows: `uses its GPU \d\d% of the time`,
 			Report: &Report{
 				Source:  "vllm-project/vllm 49460, 49461; sgl-project/sglang 32084",
 				Said:    "time between tokens from 7 to 9 ms to 68 to 93 ms, GPU 7 to 12% active, throttled by its CPU limit all the time for minutes, 86 threads on 6 CPUs; requests ran into the ingress deadline",
