@@ -65,7 +65,7 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	node, err := live.NewNode(live.Options{Incident: in, Seed: d.seed, Exporter: d.exporter, Listen: d.listen, Dir: dir, Log: os.Stderr})
+	node, err := live.NewNode(live.Options{Incident: in, Seed: d.seed, Exporter: d.exporter, Listen: d.listen, Prometheus: d.prometheus, Dir: dir, Log: os.Stderr})
 	if err != nil {
 		return nil, err
 	}

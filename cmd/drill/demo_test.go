@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/live"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 // TestDemo runs the demo as make demo does: first nothing happens, then an incident is typed, and its
@@ -78,7 +80,10 @@ func TestDemo(t *testing.T) {
 	enter("nonsense")
 	see(10*time.Second, `no incident "nonsense"`)
 	enter("row-remap-failure")
-	see(3*time.Minute, "before the onset |", "=== ", "to llm-critical: CRITICAL", "http://"+exporter+"/runbooks/LLMGPUFailed")
+	board := "http://" + prometheus + live.Boards + string(rules.GPUDashboard) + "?from="
+	see(3*time.Minute, "before the onset |", "=== ", "to llm-critical: CRITICAL", "Do: http://"+exporter+"/runbooks/LLMGPUFailed", "Look: "+board)
+	_, link, _ := strings.Cut(shown.String(), "Look: ")
+	e2e.Answers(t, strings.Fields(link)[0])
 	e2e.Answers(t, "http://"+exporter+"/runbooks/LLMGPUFailed")
 
 	if err := demo.Process.Signal(os.Interrupt); err != nil {

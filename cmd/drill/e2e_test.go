@@ -42,7 +42,7 @@ func TestPageEndToEnd(t *testing.T) {
 	}
 	in.History = time.Minute // nothing looks back further than the test
 	exporter := e2e.Address(t)
-	node, err := live.NewNode(live.Options{Incident: in, Seed: 1, Exporter: e2e.Build(t, "../exporter"), Listen: exporter, Dir: t.TempDir(), Log: t.Output()})
+	node, err := live.NewNode(live.Options{Incident: in, Seed: 1, Exporter: e2e.Build(t, "../exporter"), Listen: exporter, Prometheus: "127.0.0.1:9090", Dir: t.TempDir(), Log: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}

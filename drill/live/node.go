@@ -51,6 +51,8 @@ type Options struct {
 	Seed     uint64
 	// Exporter is the exporter's binary, Listen the address that it listens on.
 	Exporter, Listen string
+	// Prometheus is the address that answers queries and shows the dashboards, to which messages link.
+	Prometheus string
 	// Dir holds the node's files. It must be empty; the caller removes it.
 	Dir string
 	// Log receives the exporter's log.
@@ -85,7 +87,7 @@ func NewNode(o Options) (*Node, error) {
 	}
 	n.Play, err = newPlay(o.Incident, o.Seed, surroundings{
 		engines: n.Engines, gpus: gpus, kmsg: n.file("kmsg"),
-		style: rules.Style{RunbookURL: "http://" + o.Listen + "/runbooks/{alert}{labels}"},
+		style: rules.Style{RunbookURL: "http://" + o.Listen + "/runbooks/{alert}{labels}", DashboardURL: "http://" + o.Prometheus + Boards + "{uid}"},
 	})
 	if err != nil {
 		return nil, err
