@@ -47,6 +47,12 @@ var (
 	RecordedBurnThreshold = recorded(Max, "model:llm_slo_burn_threshold:rate",
 		"Burn rate above which the window pair named by long alerts as severity says, page or ticket, for this objective's target and period.",
 		ModelSLOLabels, with(LabelLong, LabelSeverity))
+	RecordedMaintenance = recorded(Never, "model:llm_slo_maintenance:last6m",
+		"An objective that is, or was within six minutes, in a declared maintenance. Absent otherwise.", ModelSLOLabels)
+	RecordedBurnLimit = recorded(Max, "model:llm_slo_burn_limit:rate",
+		"Burn rate at which half of all events are bad: no window pair asks for more. Absent where nothing alerts: under maintenance, and behind a gateway that counts the same.", ModelSLOLabels)
+	RecordedOwner = recorded(Never, "model:llm_slo_owner:info",
+		"An objective that alerts or did within two hours, with the labels that its configuration gives it. Always 1.", ModelSLOLabels)
 	RecordedBehindGateway = recorded(Never, "model:llm_slo_behind_gateway:last5m",
 		"An availability objective of engines whose gateway counts the same requests, always 1 and absent otherwise: the gateway's budget alerts in its place.", ModelSLOLabels)
 	RecordedEventCorrection = recorded(Sum, "model:llm_slo_events:correction",

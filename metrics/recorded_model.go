@@ -23,6 +23,8 @@ var (
 		"Synthetic requests per second that were answered, of all exporters, whether they asked an engine or a gateway: the engines count them with those of users.", perModel)
 	RecordedUsersServed = recorded(Sum, "model:llm_engine_first_tokens:increase",
 		"Requests of users that got a first token in the window: all, less the answered synthetic ones.", perModel)
+	RecordedVersion = recorded(Never, "replica:llm_engine_version:info",
+		"The version that a replica says, one while two exporters disagree. Always 1.", ReplicaLabels, with(LabelVersion))
 	RecordedRunning = recorded(Sum, "model:llm_engine_requests_running:sum",
 		"Requests in the running batches of all replicas.", perModel)
 	RecordedWaiting = recorded(Sum, "model:llm_engine_requests_waiting:sum",
@@ -51,6 +53,10 @@ var (
 		"Errors of an NVLink within an hour in which wear shows: replays, and wrong checksums, packets and flits. Recorded once an hour.",
 		with(LabelCluster, LabelInstance), GPULabels, with(LabelLink))
 
+	RecordedLinkFault = recorded(Never, "gpu:llm_gpu_link_fault:value",
+		"A GPU with a link or fabric that is broken or wears, or a broken switch; reason says which: degraded, fabric, recovers, wears, switch.",
+		with(LabelCluster, LabelInstance), GPULabels, with(LabelLink, LabelPCIBusID, LabelSXID, LabelReason))
+
 	RecordedUp = recorded(Max, "page:llm_engine_up:max",
 		"Whether a page answers (1), once however many exporters of its node read it. Absent while its engine loads, for twenty minutes at most.", PageLabels)
 	RecordedModelUp = recorded(Max, "model:llm_engine_up:max",
@@ -61,6 +67,8 @@ var (
 		"Mean output tokens of a replica's requests over the last two minutes or, where fewer than forty ended, over ten. Absent with fewer than forty in those, too, or where probes ask most.", ReplicaLabels, with(LabelRole))
 	RecordedServed = recorded(Never, "replica:llm_engine_info:last",
 		"A model that a page serves (1), or served last and does not now (0): the page does not answer, or has lost the workers of that model. It ends when the page is no target any more.", ReplicaLabels)
+	RecordedSeen = recorded(Never, "replica:llm_engine_info:last1h",
+		"An engine whose page was read within the hour, and the model on it, always 1.", ReplicaLabels)
 	RecordedGateway = recorded(Never, "page:llm_gateway:last",
 		"A page that is a gateway's, or was when it last answered, always 1. It ends when the page is no target any more.", PageLabels, with(LabelRole))
 	RecordedArrived = recorded(Never, "page:llm_engine_arrived:last10m",
@@ -78,6 +86,8 @@ var (
 	RecordedProbed = recorded(Never, "address:llm_probe:namespace",
 		"What probes ask, always 1, with the namespace of the model there.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer, LabelNamespace))
+	RecordedProbeFailures = recorded(Max, "address:llm_probe_failures:max",
+		"Requests in a row that failed, of the worst probe of an exporter at an address.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 	RecordedUnanswered = recorded(Never, "address:llm_probe_unanswered:last2m",
 		"Requests in a row that a model left unanswered at an address although its engines serve: what pages. Absent while any doubt falls on the probe itself.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer))
@@ -90,10 +100,21 @@ var (
 	RecordedReplicaITL = recorded(Never, "replica:llm_engine_inter_token_latency_seconds:mean",
 		"The same of the time between tokens.", ReplicaLabels, with(LabelRole))
 	RecordedReplicaPrompt = recorded(Never, "replica:llm_engine_prompt_tokens:mean",
-		"Prompt tokens per first token of a replica, without those that its prefix cache held, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole))
+		"Prompt tokens per first token of a replica, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole))
+	RecordedReplicaComputed = recorded(Never, "replica:llm_engine_uncached_prompt_tokens:mean",
+		"The same without those that its prefix cache held.", ReplicaLabels, with(LabelRole))
+	RecordedReplicaSlow = recorded(Never, "replica:llm_engine_slow:value",
+		"A replica that takes three times as long as the best one of its role now, also for the work that it does; reason says to the first token (ttft) or between tokens (itl).",
+		ReplicaLabels, with(LabelReason))
 
+	RecordedOnFailedGPU = recorded(Never, "replica:llm_engine_on_failed_gpu:last1h",
+		"A replica that runs, or ran within the hour, on a GPU that is lost or reported an XID that pages; for longer while its model suffers.", ReplicaLabels, with(LabelGPUUUID))
 	RecordedColdStart = recorded(Never, "replica:llm_engine_cold_start:value",
 		"What shows that requests waited at an engine younger than 15 minutes: how many wait or, if none does, the share of the queue in the time to the first token.", ReplicaLabels)
+	RecordedLeftGPU = recorded(Never, "replica:llm_engine_left_gpu:ratio",
+		"Share of a replica's model that is in GPU memory, where it is not all of it and at least a quarter more was within the week.", ReplicaLabels)
+	RecordedFullTier = recorded(Never, "replica:llm_engine_kv_tier_full:ratio",
+		"A tier of a replica's KV cache that takes no more: the share that transfers pin or, where that is not told, of the tokens that it refuses.", ReplicaLabels, with(LabelTier))
 	RecordedMissed = recorded(Never, "model:llm_missed:last1h",
 		"A model that users, or events of an objective, asked for within the hour. Absent for one that its page has replaced with another, and for one that may be absent.", perModel)
 	RecordedVanished = recorded(Never, "model:llm_vanished:last1h",

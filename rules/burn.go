@@ -31,10 +31,10 @@ func objectiveGroup(opt Options) Group {
 		Record{Name: metrics.RecordedErrorBudget, Expr: promql.Sub(promql.Num(1), remembered(metrics.RecordedObjective))},
 		Record{Name: metrics.RecordedBehindGateway, Expr: behindGateway()},
 		Record{Name: metrics.RecordedGoodTokens, Expr: goodTokens()})
-	g.Records = append(g.Records, thresholds(opt)...)
 	if opt.Tier == Single {
 		g.Records = append(g.Records, from.corrections()...)
 	}
+	g.Records = append(g.Records, thresholds(opt)...)
 	return g
 }
 
@@ -80,6 +80,9 @@ func burnGroup(opt Options) Group {
 	record(metrics.RecordedExpectedRate, expectedRate())
 	record(metrics.RecordedExplained, explained())
 	g.Records = append(g.Records, pairBurns(opt, slo.Page)...)
+	if len(opt.ObjectiveLabels) > 0 {
+		record(metrics.RecordedOwner, owner(opt))
+	}
 	g.Alerts = burnAlerts(opt, FastBurn)
 	return g
 }
@@ -107,15 +110,15 @@ func thresholds(opt Options) (all []Record) {
 		}
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, promql.Either(metrics.LabelSeverity, strings.Join(names, "|"))), infoLookback)
 	}
-	limit := promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget))
 	perObjective := promql.On(modelSLO...)
+	limit := promql.Unless(promql.Div(promql.Num(slo.MaxBadShare.Float()), promql.Vector(metrics.RecordedErrorBudget)), promql.Vector(metrics.RecordedBehindGateway), perObjective)
+	if opt.Tier == Single { // uncounted events do not alert; shards leave them out of their sums
+		limit = promql.Unless(limit, underMaintenance(), perObjective)
+	}
+	all = append(all, Record{Name: metrics.RecordedBurnLimit, Expr: limit})
 	for _, p := range opt.WindowPairs {
 		spend := promql.Div(remembered(metrics.RecordedPeriod), promql.Num(p.Unit()))
-		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), limit), limit)
-		factor = promql.Unless(factor, promql.Vector(metrics.RecordedBehindGateway), perObjective)
-		if opt.Tier == Single { // uncounted events do not alert; shards leave them out of their sums
-			factor = promql.Unless(factor, underMaintenance(), perObjective)
-		}
+		factor := promql.Or(promql.Lt(promql.Call("clamp_min", spend, promql.Num(1)), promql.Vector(metrics.RecordedBurnLimit)), promql.Vector(metrics.RecordedBurnLimit))
 		add := func(severity slo.Severity, e promql.Expr) {
 			all = append(all, Record{metrics.RecordedBurnThreshold, e, map[string]string{metrics.LabelLong: p.Long.String(), metrics.LabelSeverity: severity.String()}})
 		}
@@ -136,6 +139,8 @@ func badRatio(opt Options, w slo.Duration) promql.Expr {
 	switch {
 	case w == RateWindow:
 		bad, all = promql.Vector(metrics.RecordedBadEventRate), promql.Vector(metrics.RecordedEventRate)
+	case w < RawWindow:
+		bad, all = promql.Vector(increase(metrics.RecordedBadEvents, w)), promql.Vector(increase(metrics.RecordedEvents, w))
 	case w == RawWindow || isLong(opt.WindowPairs, w):
 		bad = promql.Vector(increase(metrics.RecordedBadEvents, w))
 	}
@@ -186,26 +191,27 @@ func fires(p slo.WindowPair, windows []slo.Duration) promql.Expr {
 	own := promql.Eq(metrics.LabelLong, p.Long.String())
 	threshold := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold, own))
 	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), threshold) }
-	burning := promql.And(over(p.Long), over(p.Short))
+	short := over(p.Short)
 	if p.Short > RateWindow {
 		// Without events nothing new is known: what fires continues until its last events are four short windows old. This
 		// does not apply to the five-minute window: an incident may well end within five minutes without events.
 		firing := promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn, own), 3*minute)
 		silent := promql.Unless(promql.Vector(burn(latest(p, windows))), promql.Vector(burn(p.Short)))
-		burning = promql.Or(burning, promql.And(over(p.Long), promql.And(silent, firing, promql.On(modelSLO...))))
+		short = promql.Or(short, promql.And(silent, firing, promql.On(modelSLO...)))
 	}
+	burning := promql.And(over(p.Long), short)
 
 	bad := promql.Vector(increase(metrics.RecordedBadEvents, p.Long))
 	badRequests := promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad)
 	// Rates extrapolate: five events may measure as 4.98. Four never measure as 4.5.
 	enough := promql.Ge(badRequests, promql.Num(slo.MinBadEvents-0.5))
 	// When traffic is far below the usual, or has only begun, a burn rate is high long before much budget is lost.
-	below := func(spend float64) promql.Expr {
-		return promql.Lt(bad, promql.Mul(promql.Mul(promql.Num(spend*p.Long.Std().Seconds()),
-			promql.Mul(promql.Vector(metrics.RecordedExpectedRate), promql.Vector(metrics.RecordedErrorBudget))), threshold))
-	}
 	awake := promql.And(promql.Offset(promql.Vector(burn(p.Long)), RateWindow.Std()), usualRate(RawWindow.Std()))
-	trifle := promql.Or(below(slo.LeastSpend), promql.Unless(below(slo.WakeSpend), awake))
+	spend := func(share float64, of promql.Expr) promql.Expr {
+		return promql.Add(times(0, of), promql.Num(share*p.Long.Std().Seconds()))
+	}
+	least := promql.Mul(promql.Or(spend(slo.LeastSpend, awake), spend(slo.WakeSpend, threshold)), threshold)
+	trifle := promql.Lt(bad, promql.Mul(least, promql.Mul(promql.Vector(metrics.RecordedExpectedRate), promql.Vector(metrics.RecordedErrorBudget))))
 	return promql.Unless(promql.And(burning, enough), trifle)
 }
 
@@ -227,7 +233,11 @@ func burns(opt Options, of slo.Severity) (all []Record) {
 		if !slices.Contains(needs(of), w) || of == slo.Ticket && slices.Contains(needs(slo.Page), w) {
 			continue
 		}
-		if w != RawWindow && isLong(opt.WindowPairs, w) {
+		switch {
+		case w > RateWindow && w < RawWindow:
+			all = append(all, Record{Name: increase(metrics.RecordedEvents, w), Expr: opt.source().allIn(w)},
+				Record{Name: increase(metrics.RecordedBadEvents, w), Expr: opt.source().badEvents(w, promql.Vector(increase(metrics.RecordedEvents, w)))})
+		case w != RawWindow && isLong(opt.WindowPairs, w):
 			all = append(all, Record{Name: increase(metrics.RecordedBadEvents, w), Expr: opt.source().badIn(w)})
 		}
 		all = append(all, Record{Name: burn(w), Expr: promql.Div(badRatio(opt, w), promql.Vector(metrics.RecordedErrorBudget))})
@@ -317,10 +327,14 @@ func owned(opt Options, e promql.Expr) promql.Expr {
 	if len(opt.ObjectiveLabels) == 0 {
 		return e
 	}
-	perObjective := promql.On(modelSLO...)
-	owner := promql.TopK(1, modelSLO, promql.Max(slices.Concat(modelSLO, opt.ObjectiveLabels), remembered(metrics.RecordedInfo)))
+	return promql.Mul(e, promql.Vector(metrics.RecordedOwner), promql.On(modelSLO...).ManyToOne(opt.ObjectiveLabels...))
+}
+
+// owner returns one for each objective, with the labels that the configuration gives it.
+func owner(opt Options) promql.Expr {
+	known := promql.TopK(1, modelSLO, promql.Max(slices.Concat(modelSLO, opt.ObjectiveLabels), remembered(metrics.RecordedInfo)))
 	nobody := promql.Call("clamp_max", promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold)), promql.Num(1))
-	return promql.Mul(e, promql.OrOn(owner, nobody, perObjective), perObjective.ManyToOne(opt.ObjectiveLabels...))
+	return promql.OrOn(known, nobody, promql.On(modelSLO...))
 }
 
 func burn(w slo.Duration) *metrics.Family { return metrics.Window(metrics.RecordedBurn, w.String()) }

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"slices"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -13,7 +12,7 @@ import (
 var RunawayGeneration = &Alert{
 	Name:        "LLMRunawayGeneration",
 	Branch:      Behaviour,
-	Expr:        both(runsOn(modelLabels, 30*minute), atLeast(20, 30*minute)),
+	Expr:        both(runsOn(limited(30*minute, 0), 30*minute), atLeast(20, 30*minute)),
 	Severity:    slo.Ticket,
 	For:         10 * minute,
 	Scope:       []string{metrics.LabelModel},
@@ -48,28 +47,26 @@ var behaviourAlerts = []*Alert{RunawayGeneration, AnswersCorrupted}
 // manyTokens sets a mean output that exceeds the short limits clients set on purpose, as code completion does.
 const manyTokens = 500
 
-// runsOn returns the share of finished requests that the token limit ended, where it is large and at least twice that
+// runsOn keeps the share of finished requests that the token limit ended, where it is large and at least twice that
 // of the day before. A model without a day before may end most of its requests at the limit by design: it must also
 // generate many tokens per request.
-func runsOn(by []string, window time.Duration, m ...*promql.Matcher) promql.Expr {
-	cut := func(window, ago time.Duration) promql.Expr {
-		return endedBy(metrics.OutcomeLength, by, window, ago, m...)
-	}
-	return both(above(cut(window, 0), 0.3), promql.Or(
-		promql.Gt(cut(window, 0), times(2, cut(day, hour))),
-		promql.Unless(above(mean(metrics.RequestGenerationTokens, by, window, m...), manyTokens), cut(day, hour))))
+func runsOn(share promql.Expr, window time.Duration) promql.Expr {
+	before := dayBefore("limited_before")
+	return promql.Or(promql.Gt(share, promql.Call("clamp_min", times(2, before), promql.Num(0.3))),
+		promql.And(promql.Unless(above(share, 0.3), before), above(mean(metrics.RequestGenerationTokens, modelLabels, window), manyTokens)))
 }
 
-// endedBy returns the share of requests that ended with this outcome. Probes ask for a few tokens only: of a model as a whole,
-// they are left out of those that ran into the limit, and of all.
-func endedBy(outcome metrics.Outcome, by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
+// limited returns the share of the requests of users that ran into the output limit: probes ask for a few tokens only.
+func limited(window, ago time.Duration) promql.Expr {
 	rate := func(m ...*promql.Matcher) promql.Expr {
-		return promql.Rate(promql.Offset(promql.Vector(metrics.Requests, m...), ago), window)
-	}
-	part, all := rate(append([]*promql.Matcher{promql.Eq(metrics.LabelOutcome, string(outcome))}, m...)...), rate(m...)
-	if len(m) > 0 || !slices.Equal(by, modelLabels) || outcome != metrics.OutcomeLength {
-		return promql.Div(promql.Sum(by, part), above(promql.Sum(by, all), 0))
+		return ofUsers(promql.Rate(promql.Offset(promql.Vector(metrics.Requests, m...), ago), window), window, ago)
 	}
 	// A few requests may be probes that one of the two counters shows earlier.
-	return promql.Div(ofUsers(part, window, ago), above(ofUsers(all, window, ago), 5/window.Seconds()))
+	return promql.Div(rate(promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeLength))), above(rate(), 5/window.Seconds()))
+}
+
+// aborted returns the share of requests that ended because the client gave up.
+func aborted(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
+	gaveUp := append([]*promql.Matcher{promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeAbort))}, m...)
+	return ratio(promql.Vector(metrics.Requests, gaveUp...), promql.Vector(metrics.Requests, m...), by, window, ago)
 }

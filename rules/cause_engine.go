@@ -184,8 +184,11 @@ func carried(record *metrics.Family, says promql.Expr, m ...*promql.Matcher) pro
 		promql.And(promql.Unless(promql.Vector(record), says, onPage), promql.Vector(metrics.EngineUp), onPage))
 }
 
-// seen returns each page that an exporter read within the hour, and the model on it. A gateway serves none itself.
-func seen() promql.Expr {
+// seen returns each page that an exporter read within the hour, and the model on it, as recorded.
+func seen() promql.Expr { return promql.Vector(metrics.RecordedSeen) }
+
+// seenWithinHour returns what seen reads. A gateway serves no model itself.
+func seenWithinHour() promql.Expr {
 	return promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour))
 }
 

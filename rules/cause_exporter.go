@@ -95,8 +95,7 @@ var (
 // disputed returns the models for which exporters disagree about one objective for longer than a rollout takes.
 func disputed() promql.Expr {
 	differs := func(e promql.Expr) promql.Expr {
-		each := saidBy(exporterSLO, e)
-		return promql.Gt(promql.Max(modelSLO, each), promql.Min(modelSLO, each))
+		return above(promql.Stddev(modelSLO, saidBy(exporterSLO, e)), 0)
 	}
 	signals := promql.CountBy(modelSLO, promql.CountBy(append([]string{metrics.LabelSignal}, modelSLO...),
 		saidBy(exporterSLO, promql.Vector(metrics.SLOInfo), metrics.LabelSignal)))

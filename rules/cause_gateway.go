@@ -73,9 +73,7 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 // hundred and more than four times the share that the engines of the model fail.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
 	perModel := promql.On(modelLabels...)
-	failed := promql.Vector(metrics.Requests, gatewayRole(), promql.Re(metrics.LabelOutcome, slo.FailedOutcomes))
-	fails := both(above(failing(replicaLabels, window, gatewayRole()), 0.01),
-		promql.Ge(promql.Sum(replicaLabels, promql.Increase(failed, window)), promql.Num(10)))
+	fails := above(failsTen(window, gatewayRole()), 0.01)
 	return promql.Unless(
 		promql.And(fails, promql.Vector(metrics.EngineInfo), perModel),
 		promql.Le(fails, times(4, failing(modelLabels, window)), perModel.ManyToOne()))

@@ -141,9 +141,9 @@ var (
 // onNode lists the labels of a node.
 var onNode = []string{metrics.LabelCluster, metrics.LabelInstance}
 
-func hardwareAlerts(opt Options) []*Alert {
+func hardwareAlerts() []*Alert {
 	muted := *ModelOnFailedGPU
-	muted.Expr = onFailedGPU(opt.source().burning(RawWindow))
+	muted.Expr = andWholeModels()
 	return []*Alert{GPUFailed, &muted, GPUNeedsService, GPULinkFault, GPUSlowed, GPUUnread}
 }
 
@@ -196,18 +196,32 @@ func needsService() promql.Expr {
 // recoveries matches the errors of an NVLink that made it recover.
 var recoveries = promql.Either(metrics.LabelType, "recovery|link_recovery_succeeded|link_recovery_failed")
 
-// linkFault returns each GPU with a link or a fabric that is broken or wears, and each broken switch.
+// linkFaults record each GPU with a link or a fabric that is broken or wears, and each broken switch, by reason.
+func linkFaults() (all []Record) {
+	for _, f := range []struct {
+		reason string
+		expr   promql.Expr
+	}{
+		{"degraded", linkDegraded()},
+		{"fabric", promql.Or(
+			promql.Equal(promql.Max(gpuLabels, promql.Or(promql.Vector(metrics.GPUFabricHealth),
+				promql.Vector(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed")))), promql.Num(1)),
+			managerGone())},
+		{"recovers", above(promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), day)), 2.5)},
+		{"wears", wears()},
+		{"switch", fatalSXIDs()},
+	} {
+		all = append(all, Record{metrics.RecordedLinkFault, f.expr, map[string]string{metrics.LabelReason: f.reason}})
+	}
+	return all
+}
+
+// linkFault returns the first of the reasons on a GPU, and each broken switch.
 func linkFault() promql.Expr {
-	return promql.Or(
-		firstOf(
-			reason("degraded", linkDegraded()),
-			reason("fabric", promql.Or(
-				promql.Equal(promql.Max(gpuLabels, promql.Or(promql.Vector(metrics.GPUFabricHealth),
-					promql.Vector(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed")))), promql.Num(1)),
-				managerGone())),
-			reason("recovers", above(promql.Sum(append([]string{metrics.LabelLink}, gpuLabels...), promql.Increase(promql.Vector(metrics.GPUNVLinkErrors, recoveries), day)), 2.5)),
-			reason("wears", wears())),
-		reason("switch", fatalSXIDs()))
+	is := func(reason string) promql.Expr {
+		return promql.Vector(metrics.RecordedLinkFault, promql.Eq(metrics.LabelReason, reason))
+	}
+	return promql.Or(firstOf(is("degraded"), is("fabric"), is("recovers"), is("wears")), is("switch"))
 }
 
 // slowed returns each GPU that is slower than it could be, by the reason that the driver gives, or none.
@@ -328,15 +342,19 @@ func onGPU(labels []string) []string { return append([]string{metrics.LabelGPUUU
 // model: neither has an instance. Where a model has replicas elsewhere, each ModelOnFailedGPU has one.
 var wholeModel = append([]string{metrics.LabelInstance}, modelLabels...)
 
-// onFailedGPU returns the replicas on GPUs whose failure pages and, without replica labels, the models that have no
-// other replica. Engines that died with their GPU no longer report where they ran; as long as their model suffers,
+// onFailedGPU returns the replicas on GPUs whose failure pages. Engines that died with their GPU no longer report where they ran; as long as their model suffers,
 // they are remembered. A board that waits to be replaced still serves: it explains no burn for all those weeks.
 func onFailedGPU(suffers promql.Expr) promql.Expr {
 	perModel := promql.On(modelLabels...)
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
 		promql.OrOn(suffers, firing(ModelDown.Name), perModel), perModel)
-	replicas := promql.And(promql.Or(servedOn(replicaLabels), remembered),
+	return promql.And(promql.Or(servedOn(replicaLabels), remembered),
 		promql.Max(onGPULabels(), firing(GPUFailed.Name, promql.Re(metrics.LabelReason, "lost|xid"))), promql.On(onGPULabels()...))
+}
+
+// andWholeModels adds to replicas on failed GPUs, without replica labels, the models that have no other replica.
+func andWholeModels() promql.Expr {
+	perModel, replicas := promql.On(modelLabels...), promql.Vector(metrics.RecordedOnFailedGPU)
 	elsewhere := promql.Unless(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour), replicas, promql.On(replicaLabels...))
 	return promql.Or(replicas, promql.Unless(promql.Max(onGPU(modelLabels), replicas), elsewhere, perModel))
 }

@@ -14,7 +14,7 @@ var (
 	KVTransferFailures = &Alert{
 		Name:        "LLMKVTransferFailures",
 		Branch:      Memory,
-		Expr:        lostTransfers(modelLabels),
+		Expr:        promql.Max(modelLabels, promql.Vector(metrics.RecordedSuspect, promql.Eq(metrics.LabelClue, "kv_transfers_lost"))),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelModel},
@@ -30,7 +30,7 @@ var (
 	KVOffloadSaturated = &Alert{
 		Name:        "LLMKVOffloadSaturated",
 		Branch:      Memory,
-		Expr:        saturatedTier(),
+		Expr:        promql.Vector(metrics.RecordedFullTier),
 		Severity:    slo.Ticket,
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer, metrics.LabelTier},
@@ -46,7 +46,7 @@ var (
 	ModelLeftGPU = &Alert{
 		Name:        "LLMModelLeftGPU",
 		Branch:      Memory,
-		Expr:        leftGPU(),
+		Expr:        promql.Vector(metrics.RecordedLeftGPU),
 		Severity:    slo.Ticket,
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},

@@ -98,7 +98,7 @@ func answered() *promql.Matcher {
 // another 30 s: 147 s.
 func probeGroup() Group {
 	return Group{Name: "llm-cause-probe", Interval: Interval / 2,
-		Records: []Record{{Name: metrics.RecordedServing, Expr: serving()}, {Name: metrics.RecordedProbed, Expr: probedIn()}, {Name: metrics.RecordedUnanswered, Expr: unanswered()}},
+		Records: []Record{{Name: metrics.RecordedProbeFailures, Expr: promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures))}, {Name: metrics.RecordedServing, Expr: serving()}, {Name: metrics.RecordedProbed, Expr: probedIn()}, {Name: metrics.RecordedUnanswered, Expr: unanswered()}},
 		Alerts:  []*Alert{ProbeFailing}}
 }
 
@@ -108,7 +108,7 @@ func probeGroup() Group {
 // addresses fail, its own network is the first suspect. An engine whose page is down, too, has its own alert, and others
 // take its load; a gateway that dies takes its model with it.
 func unanswered() promql.Expr {
-	failed := promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures))
+	failed := promql.Vector(metrics.RecordedProbeFailures)
 	addresses := func(e promql.Expr) promql.Expr {
 		return promql.CountBy(asker, promql.Max(atPage, e))
 	}
@@ -116,7 +116,7 @@ func unanswered() promql.Expr {
 	credible := promql.Or(
 		promql.And(twice, addresses(promql.Equal(failed, promql.Num(0))), promql.On(asker...)),
 		promql.And(promql.And(twice, promql.Equal(addresses(failed), promql.Num(1)), promql.On(asker...)), promql.Vector(metrics.RecordedServing), promql.On(namedModel...)))
-	shared := promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures, promql.NotRe(metrics.LabelServer, metrics.Loopback)))
+	shared := promql.Vector(metrics.RecordedProbeFailures, promql.NotRe(metrics.LabelServer, metrics.Loopback))
 	several := promql.And(above(shared, 0), promql.Ge(promql.CountBy(probedLabels, above(shared, 0)), promql.Num(2)), promql.On(probedLabels...))
 	nobody := promql.Unless(promql.Or(credible, several), promql.Equal(shared, promql.Num(0)), promql.On(probedLabels...))
 
@@ -176,18 +176,13 @@ func probes(window time.Duration) promql.Expr {
 // and a tenth of a second more, or gets most answers in one piece. The engine at the address speaks for it or, behind a
 // gateway, all engines of the model.
 func latePerProbe() promql.Expr {
-	client := promql.And(mean(metrics.ProbeTimeToFirstToken, placeLabels, probeWindow),
-		promql.Ge(promql.Sum(placeLabels, promql.Increase(promql.CountOf(metrics.ProbeTimeToFirstToken), probeWindow)), promql.Num(10)))
+	seen := func(e promql.Expr) promql.Expr { return promql.Sum(placeLabels, promql.Increase(e, probeWindow)) }
+	client := promql.Div(seen(promql.SumOf(metrics.ProbeTimeToFirstToken)), promql.Ge(seen(promql.CountOf(metrics.ProbeTimeToFirstToken)), promql.Num(10)))
 	late := func(client promql.Expr, engine []string) promql.Expr {
 		limit := promql.Add(times(3, mean(metrics.TimeToFirstToken, engine, probeWindow)), promql.Num(0.1))
 		return promql.Gt(client, limit, promql.On(engine...).ManyToOne())
 	}
-	increase := func(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
-		return promql.Sum(placeLabels, promql.Increase(promql.Vector(f, m...), probeWindow))
-	}
-	held := promql.And(
-		above(promql.Div(increase(metrics.ProbeBuffered), increase(metrics.ProbeRequests, answered())), 0.5),
-		promql.Ge(increase(metrics.ProbeBuffered), promql.Num(10)))
+	held := above(promql.Div(promql.Ge(seen(promql.Vector(metrics.ProbeBuffered)), promql.Num(10)), seen(promql.Vector(metrics.ProbeRequests, answered()))), 0.5)
 	return promql.Or(
 		late(client, atPage),
 		late(promql.Unless(client, promql.Max(atPage, promql.Vector(metrics.EngineUp)), promql.On(atPage...)), namedModel),

@@ -44,11 +44,6 @@ func givenUp() promql.Expr {
 		above(dayBefore("aborted_before"), 1./3))
 }
 
-// aborted returns the share of requests that ended because the client gave up.
-func aborted(by []string, window, ago time.Duration, m ...*promql.Matcher) promql.Expr {
-	return endedBy(metrics.OutcomeAbort, by, window, ago, m...)
-}
-
 // heldBack returns how many requests wait, three quarters of the time, at each replica that could run them: its KV cache
 // had room all the time, it ran less than half of what a replica of the model ran within six hours, and the model's
 // engines do not compute twice the usual tokens: a long prompt alone may fill a step. An engine that started cold is slow

@@ -75,10 +75,14 @@ func deployedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
 
 // perVersion returns the rate of a counter per version of a model, and per value of the labels in more.
 func perVersion(counter promql.Expr, more ...string) promql.Expr {
-	versions := promql.TopK(1, replicaLabels, promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Vector(metrics.EngineInfo)))
 	rates := promql.Sum(append(more, replicaLabels...), promql.Rate(counter, pageWindow))
 	return promql.Sum(slices.Concat([]string{metrics.LabelVersion}, more, modelLabels),
-		promql.Mul(rates, versions, promql.On(replicaLabels...).ManyToOne(metrics.LabelVersion)))
+		promql.Mul(rates, promql.Vector(metrics.RecordedVersion), promql.On(replicaLabels...).ManyToOne(metrics.LabelVersion)))
+}
+
+// versions returns one version of each replica.
+func versions() promql.Expr {
+	return promql.TopK(1, replicaLabels, promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Vector(metrics.EngineInfo)))
 }
 
 // p95ByVersion returns the 95th percentile of a histogram per version; absent where nothing was observed.

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"math"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -38,7 +39,7 @@ func inRole(labels []string) []string { return append([]string{metrics.LabelRole
 // per request is known, it must take three times as long for that work, too: a router may send long or uncached prompts
 // to dedicated replicas.
 func slowest(pace *metrics.Family, over func(*metrics.Family) promql.Expr) promql.Expr {
-	took, work := over(pace), over(metrics.RecordedReplicaPrompt)
+	took, work := over(pace), over(metrics.RecordedReplicaComputed)
 	three := func(e promql.Expr, is func(a, b promql.Expr, m ...*promql.Matching) promql.Expr) promql.Expr {
 		return is(e, times(3, promql.Min(inRole(modelLabels), e)), promql.On(inRole(modelLabels)...).ManyToOne())
 	}
@@ -56,18 +57,15 @@ func overCauseWindow(f *metrics.Family) promql.Expr {
 // varies by as much as its mean: ten of them prove nothing.
 func paceGroup() Group {
 	by := inRole(replicaLabels)
-	enough := func(of func(time.Duration) promql.Expr, h *metrics.Family, requests float64) promql.Expr {
+	perRequest := func(what, requests promql.Expr, least float64) promql.Expr {
 		within := func(window time.Duration) promql.Expr {
-			return promql.And(of(window), promql.Ge(promql.Sum(by, promql.Increase(promql.CountOf(h), window)), promql.Num(requests)))
+			in := func(e promql.Expr) promql.Expr { return promql.Sum(by, promql.Increase(e, window)) }
+			return promql.Div(in(what), promql.Ge(in(requests), promql.Num(least)))
 		}
 		return promql.Or(within(recentWindow), within(causeWindow))
 	}
-	took := func(h *metrics.Family, requests float64) promql.Expr {
-		return enough(func(window time.Duration) promql.Expr { return mean(h, by, window) }, h, requests)
-	}
-	work := func(window time.Duration) promql.Expr {
-		prompt := ratio(promql.Vector(metrics.PromptTokens), promql.CountOf(metrics.TimeToFirstToken), by, window, 0)
-		return promql.OrOn(promql.Mul(prompt, promql.Sub(promql.Num(1), hitRatio(by, window, 0))), prompt, promql.On(by...))
+	took := func(h *metrics.Family, least float64) promql.Expr {
+		return perRequest(promql.SumOf(h), promql.CountOf(h), least)
 	}
 	asked := promql.Sum(atPage, promql.Increase(promql.Vector(metrics.ProbeRequests, answered()), causeWindow))
 	mostlyProbes := promql.Gt(times(3, asked), promql.Sum(atPage, promql.Increase(promql.CountOf(metrics.RequestGenerationTokens), causeWindow)))
@@ -75,13 +73,23 @@ func paceGroup() Group {
 		{Name: metrics.RecordedReplicaTTFT, Expr: took(metrics.TimeToFirstToken, 10)},
 		{Name: metrics.RecordedReplicaITL, Expr: took(metrics.InterTokenLatency, 10)},
 		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(took(metrics.RequestGenerationTokens, 40), mostlyProbes, promql.On(atPage...))},
-		{Name: metrics.RecordedReplicaPrompt, Expr: enough(work, metrics.TimeToFirstToken, 10)},
+		{Name: metrics.RecordedReplicaPrompt, Expr: perRequest(promql.Vector(metrics.PromptTokens), promql.CountOf(metrics.TimeToFirstToken), 10)},
+		{Name: metrics.RecordedReplicaComputed, Expr: uncached(by)},
+		{metrics.RecordedReplicaSlow, slowest(metrics.RecordedReplicaTTFT, asRecorded), map[string]string{metrics.LabelReason: "ttft"}},
+		{metrics.RecordedReplicaSlow, slowest(metrics.RecordedReplicaITL, asRecorded), map[string]string{metrics.LabelReason: "itl"}},
 		skew("ttft", slowest(metrics.RecordedReplicaTTFT, overCauseWindow)),
 		skew("itl", slowest(metrics.RecordedReplicaITL, overCauseWindow)),
 		skew("lengths", otherLengths()),
 		skew("queue", longestQueue(causeWindow, replicaLabels, modelLabels)),
 		skew("rank_queue", rankQueue(causeWindow)),
 	}}
+}
+
+// uncached returns the prompt tokens of a request that a replica's prefix cache does not hold.
+func uncached(by []string) promql.Expr {
+	all := promql.Vector(metrics.RecordedReplicaPrompt)
+	cached := promql.Or(hitRatio(by, recentWindow, 0), hitRatio(by, causeWindow, 0))
+	return promql.OrOn(promql.Mul(all, promql.Sub(promql.Num(1), cached)), all, promql.On(by...))
 }
 
 // skew records which replicas or ranks do worse than their peers, by what.
@@ -97,7 +105,10 @@ func otherLengths() promql.Expr {
 	n := promql.Sub(above(promql.CountBy(inRole(modelLabels), own), 1), promql.Num(1))
 	differs := promql.Mul(promql.Div(own, others), n, peers.ManyToOne())
 	change := promql.Div(own, promql.Over("avg_over_time", promql.Offset(own, dayBack), hour))
-	return promql.Max(replicaLabels, promql.And(promql.Or(below(differs, 1./3), above(differs, 3)), promql.Or(below(change, 0.5), above(change, 2))))
+	by := func(factor float64, e promql.Expr) promql.Expr {
+		return above(promql.Call("abs", promql.Call("ln", e)), math.Log(factor))
+	}
+	return promql.Max(replicaLabels, promql.And(by(3, differs), by(2, change)))
 }
 
 // longestQueue returns each of the given that has a real queue, well above the mean of its peers, those with the same role
@@ -106,7 +117,7 @@ func longestQueue(window time.Duration, of, group []string, m ...*promql.Matcher
 	waiting := promql.Sum(inRole(of), promql.Over("avg_over_time", promql.Vector(metrics.RequestsWaiting, m...), window))
 	peers := promql.On(inRole(group)...)
 	return promql.Max(of, promql.And(
-		promql.And(above(waiting, 4), promql.Gt(waiting, times(1.5, promql.Avg(inRole(group), waiting)), peers.ManyToOne())),
+		promql.Gt(waiting, promql.Call("clamp_min", times(1.5, promql.Avg(inRole(group), waiting)), promql.Num(4)), peers.ManyToOne()),
 		below(promql.Min(inRole(group), waiting), 1), peers))
 }
 
@@ -126,6 +137,14 @@ func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Exp
 	return promql.Div(promql.Sum(by, promql.Rate(failed, window)), above(ended(by, window, m...), 0))
 }
 
+// failsTen returns the share of each replica's requests that fail, where ten did in the window.
+func failsTen(window time.Duration, m ...*promql.Matcher) promql.Expr {
+	in := func(outcomes *promql.Matcher) promql.Expr {
+		return promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Requests, append(m, outcomes)...), window))
+	}
+	return promql.Div(promql.Ge(in(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), promql.Num(10)), in(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)))
+}
+
 // failsAlone returns the share of a replica's requests that fail, where it is more than half while the other replicas
 // of its model together fail less than a tenth, or get no requests.
 func failsAlone(window time.Duration, m ...*promql.Matcher) promql.Expr {
@@ -135,9 +154,7 @@ func failsAlone(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	others := func(e func(by []string) promql.Expr) promql.Expr {
 		return promql.Sub(e(modelLabels), e(replicaLabels), promql.On(modelLabels...).OneToMany())
 	}
-	fails := both(
-		above(failing(replicaLabels, window, m...), 0.5),
-		promql.Ge(promql.Sum(replicaLabels, promql.Increase(failed, window)), promql.Num(10)))
+	fails := above(failsTen(window, m...), 0.5)
 	return promql.Unless(
 		promql.And(fails, above(promql.CountBy(modelLabels, all(replicaLabels)), 1), promql.On(modelLabels...)),
 		promql.Ge(promql.Div(others(bad), above(others(all), 0.01)), promql.Num(0.1)))

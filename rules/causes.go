@@ -20,7 +20,7 @@ func causeGroups(opt Options) []Group {
 		{Behaviour, behaviourAlerts},
 		{Routing, routingAlerts},
 		{Release, releaseAlerts},
-		{Hardware, hardwareAlerts(opt)},
+		{Hardware, hardwareAlerts()},
 		{Exporter, exporterAlerts(opt)},
 	}
 	groups := []Group{stallGroup(), probeGroup()}
@@ -29,10 +29,12 @@ func causeGroups(opt Options) []Group {
 		switch b.branch {
 		case Release:
 			g.Records = []Record{{Name: metrics.RecordedOldestStart, Expr: oldestStart()}}
+		case Hardware:
+			g.Records = append(linkFaults(), Record{Name: metrics.RecordedOnFailedGPU, Expr: onFailedGPU(opt.source().burning(RawWindow))})
 		case Engine:
 			g.Records = []Record{{Name: metrics.RecordedUp, Expr: engineUp()}, {Name: metrics.RecordedRestarts, Expr: restarts()}, {Name: metrics.RecordedServed, Expr: served()},
 				{Name: metrics.RecordedModelUp, Expr: promql.Max(modelLabels, promql.Unless(knownEngines(promql.Vector(metrics.RecordedUp)), unasked()))},
-				{Name: metrics.RecordedGateway, Expr: gateways()}, {Name: metrics.RecordedMissed, Expr: missed()},
+				{Name: metrics.RecordedGateway, Expr: gateways()}, {Name: metrics.RecordedSeen, Expr: seenWithinHour()}, {Name: metrics.RecordedMissed, Expr: missed()},
 				{Name: metrics.RecordedNodeUp, Expr: promql.Max([]string{metrics.LabelCluster, "node"}, byNode(promql.Vector(metrics.Up, promql.NotRe("job", opt.Job))))},
 				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)}, {Name: metrics.RecordedVanished, Expr: vanished()}}
 		}

@@ -111,12 +111,12 @@ func memoryClues() []Clue {
 	return []Clue{
 		{Branch: Memory, Name: "left_gpu", Runbook: "LLMModelLeftGPU", Delays: AnyToken, Unit: Share,
 			Says:  "Only {value} of the model is in GPU memory at {engine}",
-			Query: one(leftGPU())},
+			Query: one(promql.Vector(metrics.RecordedLeftGPU))},
 		{Branch: Memory, Name: "kv_transfers_lost", Runbook: "LLMKVTransferFailures", Unit: Decimal, Says: "{value} KV transfers per request are lost",
 			Query: lostTransfers(modelLabels)},
 		{Branch: Behaviour, Name: "output_limit", Runbook: "LLMRunawayGeneration", Delays: AnyToken, Unit: Share,
 			Says:  "{value} of requests run into the output limit",
-			Query: runsOn(modelLabels, pageWindow)},
+			Query: runsOn(now("limited"), pageWindow)},
 		{Branch: Memory, Name: "preemptions", Runbook: "BranchKVPressure", Delays: AnyToken, Unit: Decimal,
 			Says:  "Each request is preempted {value} times",
 			Query: promql.Max(modelLabels, preempting(recentWindow))},
@@ -157,10 +157,10 @@ func engineClues() []Clue {
 			Query: one(hostBound(recentWindow))},
 		{Branch: Routing, Name: "slow_replica", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
 			Says:  "{engine} alone is slow: first tokens after {value}",
-			Query: lonelyReplica(metrics.RecordedReplicaTTFT)},
+			Query: lonelyReplica("ttft", metrics.RecordedReplicaTTFT)},
 		{Branch: Routing, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
 			Says:  "{engine} alone is slow: {value} between tokens",
-			Query: lonelyReplica(metrics.RecordedReplicaITL)},
+			Query: lonelyReplica("itl", metrics.RecordedReplicaITL)},
 		{Branch: Routing, Name: "rank_queue", Runbook: "LLMReplicaSkew", Delays: FirstToken, Unit: Count,
 			Says:  "{value} requests wait for rank {dp_rank} of {engine} while another rank has none",
 			Query: one(rankQueue(pageWindow))},
@@ -171,7 +171,7 @@ func engineClues() []Clue {
 			Query: promql.Max(modelLabels, fullCache())},
 		{Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
 			Says:  "The {tier} tier of {engine} takes no more KV cache",
-			Query: one(saturatedTier())},
+			Query: one(promql.Vector(metrics.RecordedFullTier))},
 		{Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
 			Says:  "{value} times as many requests run at once as usual",
 			Query: above(against("running"), 1.5)},
@@ -215,7 +215,7 @@ func arrivals(window time.Duration) promql.Expr {
 		of(promql.Rate(promql.CountOf(metrics.TimeToFirstToken), window)))
 	growth := func(f *metrics.Family) promql.Expr { return promql.Over("deriv", promql.Vector(f), window) }
 	inside := of(promql.Or(labelled(growth(metrics.RequestsRunning), metrics.LabelReason, "running"), growth(metrics.RequestsWaiting)))
-	return promql.Call("clamp_min", promql.Or(promql.Add(ended, inside), ended), promql.Num(0))
+	return promql.Call("clamp_min", promql.Sum(modelLabels, promql.Or(labelled(ended, metrics.LabelReason, "ended"), inside)), promql.Num(0))
 }
 
 // computed returns how many tokens the engines of each model compute per second: those of prompts that neither the prefix
@@ -270,7 +270,7 @@ func freshlyStarted() promql.Expr {
 func onTheWay(window time.Duration) promql.Expr {
 	engines := mean(metrics.TimeToFirstToken, modelLabels, window)
 	late := promql.Sub(mean(metrics.TimeToFirstToken, modelLabels, window, gatewayRole()), engines)
-	return both(promql.Gt(late, engines), above(late, 0.1), atLeast(10, window))
+	return both(promql.Gt(late, promql.Call("clamp_min", engines, promql.Num(0.1))), atLeast(10, window))
 }
 
 // stopped returns each engine that served a model within the hour and is down now.
@@ -278,9 +278,9 @@ func stopped(m ...*promql.Matcher) promql.Expr {
 	return promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), hour)), down(), promql.On(pageLabels...).ManyToOne())
 }
 
-// lonelyReplica returns the replica that is three times as slow as the best, while no more than half of them are.
-func lonelyReplica(of *metrics.Family) promql.Expr {
-	slow := slowest(of, asRecorded)
+// lonelyReplica returns the replica that is three times as slow as the best by a time, while no more than half of them are.
+func lonelyReplica(by string, of *metrics.Family) promql.Expr {
+	slow := promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaSlow, promql.Eq(metrics.LabelReason, by)))
 	return promql.And(promql.TopK(1, modelLabels, slow),
 		promql.Le(promql.CountBy(modelLabels, slow), times(0.5, promql.CountBy(modelLabels, promql.Vector(of)))), promql.On(modelLabels...))
 }

@@ -198,6 +198,7 @@ func facts() []Fact {
 		{"prefix_hits", Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) }), hitRatio(modelLabels, day, hour)},
 		{"draft_tokens", Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) }), accepted(modelLabels, day, hour)},
 		{"token_time", Seconds, "Time between tokens", recently(func(w time.Duration) promql.Expr { return tokenTime(w, 0) }), tokenTime(day, hour)},
+		{"limited", Share, "Requests at the output limit", limited(pageWindow, 0), limited(day, hour)},
 		{"aborted", Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0), aborted(modelLabels, day, hour)},
 
 		{"preemptions", Count, "Preemptions per minute", minutely(metrics.Preemptions), nil},
@@ -264,7 +265,7 @@ func againstUsual() promql.Expr {
 // evidenceGroups returns the groups that record what pages show about models. Facts of the day before run less often:
 // they hardly change within minutes.
 func evidenceGroups() []Group {
-	var now []Record
+	now := []Record{{Name: usersServed(recentWindow), Expr: servedIn(recentWindow)}, {Name: metrics.RecordedVersion, Expr: versions()}}
 	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // below the five minutes for which an instant query sees it
 	for i, f := range facts() {
 		if f.Before != nil {

@@ -294,6 +294,7 @@ func Encode(value any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
+	enc.CompactSeqIndent()
 	if err := enc.Encode(value); err != nil {
 		return nil, err
 	}

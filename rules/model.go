@@ -30,7 +30,7 @@ func modelGroup() Group {
 	record(metrics.RecordedGenerationTokens, counted(metrics.GenerationTokens))
 	record(metrics.RecordedRequests, counted(metrics.Requests, metrics.LabelOutcome))
 	record(metrics.RecordedProbes, probes(RateWindow.Std()))
-	for _, window := range usersWindows {
+	for _, window := range usersWindows[1:] {
 		record(usersServed(window), servedIn(window))
 	}
 	record(metrics.RecordedRunning, ofWorkers(func(role *promql.Matcher) promql.Expr { return promql.Sum(modelLabels, running(role)) }))

@@ -70,8 +70,11 @@ func first(f *metrics.Family) promql.Expr {
 	return promql.Sum(modelSLO, once(f, promql.And(unseen, promql.Vector(metrics.RecordedArrived), promql.On(pageLabels...))))
 }
 
-// underMaintenance selects the objectives in a declared interval, until rates no longer see it.
-func underMaintenance() promql.Expr {
+// underMaintenance selects the objectives in a declared interval, as recorded.
+func underMaintenance() promql.Expr { return promql.Vector(metrics.RecordedMaintenance) }
+
+// maintained returns what underMaintenance selects, until rates no longer see it.
+func maintained() promql.Expr {
 	return promql.Max(modelSLO, promql.Over("max_over_time", promql.Vector(metrics.SLOMaintenance), RateWindow.Std()+Interval))
 }
 
@@ -102,7 +105,7 @@ func (s source) answeredProbes() promql.Expr {
 
 // corrections returns the rules that record corrections to increases.
 func (s source) corrections() []Record {
-	records := []Record{{Name: metrics.RecordedArrived, Expr: arrived()},
+	records := []Record{{Name: metrics.RecordedMaintenance, Expr: maintained()}, {Name: metrics.RecordedArrived, Expr: arrived()},
 		{metrics.RecordedEventCorrection, s.answeredProbes(), map[string]string{metrics.LabelReason: "probe"}}}
 	for _, f := range []*metrics.Family{metrics.SLOEvents, metrics.SLOBadEvents} {
 		records = append(records,

@@ -16,7 +16,7 @@ import (
 // suspectGroups returns the groups that record the clues, twice a minute: a page must not rest on clues that are
 // nearly two minutes old.
 func suspectGroups() []Group {
-	records := []Record{{Name: metrics.RecordedColdStart, Expr: startedCold()}}
+	records := []Record{{Name: metrics.RecordedColdStart, Expr: startedCold()}, {Name: metrics.RecordedLeftGPU, Expr: leftGPU()}, {Name: metrics.RecordedFullTier, Expr: saturatedTier()}}
 	for i, c := range Clues() {
 		labels := map[string]string{metrics.LabelBranch: string(c.Branch), metrics.LabelClue: c.Name, metrics.LabelRunbook: c.Runbook, metrics.LabelOrder: order(i),
 			metrics.LabelUnit: string(c.Unit), metrics.LabelSays: c.Says, metrics.LabelLever: runbooks.FirstLever(c.Runbook)}
@@ -34,21 +34,18 @@ func suspectGroups() []Group {
 func explained() promql.Expr {
 	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
 	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
-	all := promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo))
-	for _, d := range []Delays{AnyToken, FirstToken, NextToken, AtGateway} {
+	late := func(d Delays) promql.Expr {
 		var signals []string
 		for _, s := range slo.Signals() {
 			if d.Explain(s) {
 				signals = append(signals, string(s))
 			}
 		}
-		burns := promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSignal, strings.Join(signals, "|")))
-		if d != AtGateway {
-			burns = promql.Unless(burns, elsewhere)
-		}
-		all = promql.Or(all, labelled(promql.CountBy(modelSLO, burns), metrics.LabelDelays, string(d)))
+		return labelled(promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSignal, strings.Join(signals, "|")))), metrics.LabelDelays, string(d))
 	}
-	return promql.Unless(all, promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...))
+	inEngines := promql.Unless(promql.Or(late(AnyToken), late(FirstToken), late(NextToken)), elsewhere, promql.On(modelSLO...))
+	return promql.Unless(promql.Or(promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo)), inEngines, late(AtGateway)),
+		promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...))
 }
 
 // verdictQuery returns the suspects of the alert's model that explain that its objective burns.

@@ -117,6 +117,9 @@ func Min(by []string, e Expr) Expr { return aggregate(parser.MIN, by, e) }
 // Avg keeps the mean.
 func Avg(by []string, e Expr) Expr { return aggregate(parser.AVG, by, e) }
 
+// Stddev returns how far values differ: 0 where all are the same.
+func Stddev(by []string, e Expr) Expr { return aggregate(parser.STDDEV, by, e) }
+
 // CountBy counts series.
 func CountBy(by []string, e Expr) Expr { return aggregate(parser.COUNT, by, e) }
 
