@@ -10,7 +10,7 @@ const (
 	LabelLong    = "long"    // long window of a pair, as "6h"
 	LabelClue    = "clue"    // what is suspicious
 	LabelSuspect = "suspect" // branch that a page tells to look at first, or unknown
-	LabelDelays  = "delays"  // what a suspect delays, if it explains no failures: any_token, first_token, next_token, gateway_first_token
+	LabelDelays  = "delays"  // what a suspect delays or fails, if not everything: any_request, any_token, first_token, next_token, gateway_first_token, failures
 	LabelFact    = "fact"    // subject of a piece of evidence
 	LabelChosen  = "chosen"  // on no series: by its absence a query tells whether a filter is set
 	LabelOrder   = "order"   // position among suspects, or among facts

@@ -81,6 +81,8 @@ var (
 		with(LabelCluster, LabelInstance))
 	RecordedGPUBusy = recorded(Never, "page:llm_engine_gpu_busy:last1m",
 		"How many GPUs that a page's engine has to itself were busy at every scrape of a minute while it had requests or drew idle power; absent for none.", PageLabels)
+	RecordedStandsStill = recorded(Never, "replica:llm_engine_stands_still:ratio",
+		"What replica:llm_engine_stalled:last1m says, by what is read now.", ReplicaLabels)
 	RecordedStalled = recorded(Never, "replica:llm_engine_stalled:last1m",
 		"Share of the ranks of a replica that have work and make no progress; 1 for one that stands still as a whole, absent otherwise.", ReplicaLabels)
 	RecordedProbed = recorded(Never, "address:llm_probe:namespace",
@@ -88,6 +90,8 @@ var (
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer, LabelNamespace))
 	RecordedProbeFailures = recorded(Max, "address:llm_probe_failures:max",
 		"Requests in a row that failed, of the worst probe of an exporter at an address.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
+	RecordedProbeTTFT = recorded(Never, "address:llm_probe_time_to_first_token_seconds:mean30m",
+		"Mean time to the first token of the probes of an exporter at an address. Absent with fewer than ten within half an hour.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 	RecordedUnanswered = recorded(Never, "address:llm_probe_unanswered:last2m",
 		"Requests in a row that a model left unanswered at an address although its engines serve: what pages. Absent while any doubt falls on the probe itself.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer))
@@ -115,6 +119,10 @@ var (
 		"Share of a replica's model that is in GPU memory, where it is not all of it and at least a quarter more was within the week.", ReplicaLabels)
 	RecordedFullTier = recorded(Never, "replica:llm_engine_kv_tier_full:ratio",
 		"A tier of a replica's KV cache that takes no more: the share that transfers pin or, where that is not told, of the tokens that it refuses.", ReplicaLabels, with(LabelTier))
+	RecordedYoung = recorded(Sum, "model:llm_engine_young:count",
+		"Engines of a model that started within fifteen minutes: caches are empty and kernels compile. Absent for none.", perModel)
+	RecordedFullCache = recorded(Max, "model:llm_engine_kv_cache_full:ratio",
+		"Use of a model's fullest KV cache, above nine tenths for five minutes in which requests waited there. Absent otherwise.", perModel)
 	RecordedMissed = recorded(Never, "model:llm_missed:last1h",
 		"A model that users, or events of an objective, asked for within the hour. Absent for one that its page has replaced with another, and for one that may be absent.", perModel)
 	RecordedVanished = recorded(Never, "model:llm_vanished:last1h",
@@ -126,7 +134,7 @@ var (
 	RecordedGPUSpins = recorded(Never, "page:llm_engine_gpu_busy:last10m", "How many GPUs that a page's engine has to itself were busy at every scrape of ten minutes; absent for none.", PageLabels)
 
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
-		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is what it makes late, empty if it explains failures, too. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",
+		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is what it makes late or fails, empty for everything. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",
 		perModel, with(LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
 	RecordedPrinted = recorded(Max, "model:llm_printed:value",
 		"What the pages of a model say has changed: the facts of model:llm_evidence:value that differ from the day before by half or more, restarts, and versions where several run. Same labels.",
@@ -135,8 +143,8 @@ var (
 		"A fact about a model, in its own unit. Facts that end in _before are of the day that ended an hour ago.",
 		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedExplained = recorded(Never, "model:llm_slo_explained:info",
-		"What a suspect must delay to explain that an objective burns, always 1: one series per value of delays in model:llm_suspect:strength. "+
-			"What delays tokens in the engines does not explain a gateway whose engines keep the same objective. Absent where an objective has not burned for five minutes.", ModelSLOLabels, with(LabelDelays))
+		"What a suspect must delay or fail to explain that an objective burns, always 1: one series per value of delays in model:llm_suspect:strength. "+
+			"What is late or refused in the engines does not explain a gateway whose engines keep the same objective. Absent where an objective has not burned for five minutes.", ModelSLOLabels, with(LabelDelays))
 	RecordedUsual = recorded(Never, "model:llm_usual:value",
 		"What a fact of model:llm_evidence:value usually is: its median over the three hours until twenty minutes ago, or the day before where it was not recorded then.",
 		perModel, with(LabelFact))

@@ -261,6 +261,7 @@ func stallGroup() Group {
 	return Group{Name: "llm-cause-stall", Interval: Interval / 2, Records: []Record{
 		{Name: metrics.RecordedGPUBusy, Expr: computing()},
 		{Name: metrics.RecordedGPUSpins, Expr: usesAlone(busy(10 * minute))},
+		{Name: metrics.RecordedStandsStill, Expr: standsStill()},
 		{Name: metrics.RecordedStalled, Expr: stalled()},
 	}, Alerts: []*Alert{ModelStalled, EngineStalled}}
 }
@@ -270,22 +271,30 @@ func perRank(f *metrics.Family) promql.Expr {
 	return promql.Max([]string{metrics.LabelDPRank}, promql.Vector(f, append(same(replicaLabels...), promql.Ne(metrics.LabelDPRank, ""))...))
 }
 
-// stalled returns 1 for each replica that stands still as a whole, and the share of the ranks for one of which some do. The
-// exporter says so where it is certain. Where it only sees no progress, a GPU that the replica alone uses proves the work. A
-// replica stays stalled while its page cannot be read in time, and while a new exporter sees its requests make no progress.
-func stalled() promql.Expr {
+// whole matches what is about a replica as a whole, not about one of its ranks.
+var whole = []*promql.Matcher{promql.Eq(metrics.LabelDPRank, ""), promql.Eq(metrics.LabelReplica, "")}
+
+// standsStill returns 1 for each replica that stands still as a whole, and the share of the ranks for one of which some do. The
+// exporter says so where it is certain. Where it only sees no progress, a GPU that the replica alone uses proves the work.
+func standsStill() promql.Expr {
 	onPage := promql.On(pageLabels...)
-	whole := []*promql.Matcher{promql.Eq(metrics.LabelDPRank, ""), promql.Eq(metrics.LabelReplica, "")}
-	standing := func(f *metrics.Family, longer float64, m ...*promql.Matcher) promql.Expr {
-		return promql.CountBy(replicaLabels, above(promql.Vector(f, m...), longer))
+	standing := func(f *metrics.Family, longer float64) promql.Expr {
+		return promql.CountBy(replicaLabels, above(promql.Vector(f, whole...), longer))
 	}
 	ranks := func(f *metrics.Family) promql.Expr {
 		return promql.Or(promql.Vector(f, promql.Ne(metrics.LabelDPRank, "")), promql.Vector(f, promql.Ne(metrics.LabelReplica, "")))
 	}
 	share := promql.Div(promql.CountBy(replicaLabels, promql.CountBy(rankLabels, above(ranks(metrics.EngineStalled), 0))),
 		promql.CountBy(replicaLabels, promql.CountBy(rankLabels, ranks(metrics.RequestsRunning))))
-	computes := promql.Or(promql.And(standing(metrics.EngineWithoutProgress, 0, whole...), promql.Vector(metrics.RecordedGPUBusy), onPage),
-		promql.And(standing(metrics.EngineWithoutProgress, 300, whole...), promql.Vector(metrics.RecordedGPUSpins), onPage))
+	computes := promql.Or(promql.And(standing(metrics.EngineWithoutProgress, 0), promql.Vector(metrics.RecordedGPUBusy), onPage),
+		promql.And(standing(metrics.EngineWithoutProgress, 300), promql.Vector(metrics.RecordedGPUSpins), onPage))
+	return promql.Max(replicaLabels, promql.Or(standing(metrics.EngineStalled, 0), computes, share))
+}
+
+// stalled returns what stands still. A replica stays stalled while its page cannot be read in time, and while a new exporter
+// sees its requests make no progress.
+func stalled() promql.Expr {
+	onPage := promql.On(pageLabels...)
 	unread := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout"))
 	unseen := promql.And(
 		below(promql.Sub(promql.Vector(metrics.EngineLastProgress, whole...), promql.Vector(metrics.ConfigReloadTime), promql.On(asker...).ManyToOne()), 60),
@@ -293,8 +302,7 @@ func stalled() promql.Expr {
 	before := func(d time.Duration) promql.Expr {
 		return promql.Over("last_over_time", promql.Vector(metrics.RecordedStalled), d)
 	}
-	return promql.Max(replicaLabels, promql.Or(standing(metrics.EngineStalled, 0, whole...), computes, share,
-		promql.And(before(2*minute), unread, onPage), promql.And(before(5*minute), unseen, onPage)))
+	return promql.Max(replicaLabels, promql.Or(promql.Vector(metrics.RecordedStandsStill), promql.And(before(2*minute), unread, onPage), promql.And(before(5*minute), unseen, onPage)))
 }
 
 // computing returns each page whose engine has a GPU to itself that was busy at every scrape of a minute while requests run

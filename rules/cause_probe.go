@@ -172,17 +172,25 @@ func probes(window time.Duration) promql.Expr {
 	return promql.Sum(modelLabels, withNamespace(promql.Rate(promql.Vector(metrics.ProbeRequests, answered()), window)))
 }
 
+func inProbeWindow(e promql.Expr) promql.Expr {
+	return promql.Sum(placeLabels, promql.Increase(e, probeWindow))
+}
+
+// toClients returns the mean time to the first token of ten probes or more.
+func toClients() promql.Expr {
+	return promql.Div(inProbeWindow(promql.SumOf(metrics.ProbeTimeToFirstToken)), promql.Ge(inProbeWindow(promql.CountOf(metrics.ProbeTimeToFirstToken)), promql.Num(10)))
+}
+
 // latePerProbe returns each address at which a client waits three times as long for the first token as the engine says,
 // and a tenth of a second more, or gets most answers in one piece. The engine at the address speaks for it or, behind a
 // gateway, all engines of the model.
 func latePerProbe() promql.Expr {
-	seen := func(e promql.Expr) promql.Expr { return promql.Sum(placeLabels, promql.Increase(e, probeWindow)) }
-	client := promql.Div(seen(promql.SumOf(metrics.ProbeTimeToFirstToken)), promql.Ge(seen(promql.CountOf(metrics.ProbeTimeToFirstToken)), promql.Num(10)))
+	client := promql.Vector(metrics.RecordedProbeTTFT)
 	late := func(client promql.Expr, engine []string) promql.Expr {
 		limit := promql.Add(times(3, mean(metrics.TimeToFirstToken, engine, probeWindow)), promql.Num(0.1))
 		return promql.Gt(client, limit, promql.On(engine...).ManyToOne())
 	}
-	held := above(promql.Div(promql.Ge(seen(promql.Vector(metrics.ProbeBuffered)), promql.Num(10)), seen(promql.Vector(metrics.ProbeRequests, answered()))), 0.5)
+	held := above(promql.Div(promql.Ge(inProbeWindow(promql.Vector(metrics.ProbeBuffered)), promql.Num(10)), inProbeWindow(promql.Vector(metrics.ProbeRequests, answered()))), 0.5)
 	return promql.Or(
 		late(client, atPage),
 		late(promql.Unless(client, promql.Max(atPage, promql.Vector(metrics.EngineUp)), promql.On(atPage...)), namedModel),

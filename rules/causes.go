@@ -27,6 +27,8 @@ func causeGroups(opt Options) []Group {
 	for _, b := range branches {
 		g := Group{Name: "llm-cause-" + string(b.branch), Interval: Interval, Alerts: b.alerts}
 		switch b.branch {
+		case Routing:
+			g.Records = []Record{{Name: metrics.RecordedProbeTTFT, Expr: toClients()}}
 		case Release:
 			g.Records = []Record{{Name: metrics.RecordedOldestStart, Expr: oldestStart()}}
 		case Hardware:

@@ -19,7 +19,7 @@ type Clue struct {
 	Branch Branch
 	// Name holds the value of the label clue; Runbook names the alert whose runbook says what to do.
 	Name, Runbook string
-	// Delays limits the clue to what it makes late.
+	// Delays limits the clue to what it makes late, or fails.
 	Delays Delays
 	// Unit says how the value is printed.
 	Unit Unit
@@ -29,26 +29,28 @@ type Clue struct {
 	Query promql.Expr
 }
 
-// Delays names what a clue makes late.
+// Delays names what a clue makes late, or fails.
 type Delays string
 
-// What may be late. The empty value explains failures, too.
+// What may be late or fail. The empty value explains everything, wherever it is counted.
 const (
+	AnyRequest Delays = "any_request" // late, or refused, at the engines
 	AnyToken   Delays = "any_token"
 	FirstToken Delays = "first_token"
 	NextToken  Delays = "next_token"
 	AtGateway  Delays = "gateway_first_token" // the first token, on the way from the engines
+	Failures   Delays = "failures"            // a request that fails at once is not late
 )
 
 // Explain reports whether a clue explains that an objective on the signal burns.
 func (d Delays) Explain(s slo.Signal) bool {
 	switch s {
 	case slo.Availability, slo.ProbeAvailability:
-		return d == ""
+		return d == "" || d == AnyRequest || d == Failures
 	case slo.TTFT, slo.QueueTime, slo.ProbeTTFT:
-		return d != NextToken
+		return d != NextToken && d != Failures
 	case slo.ITL, slo.TPOT, slo.ProbeITL:
-		return d != FirstToken && d != AtGateway
+		return d != FirstToken && d != AtGateway && d != Failures
 	}
 	return true
 }
@@ -85,16 +87,16 @@ func brokenClues() []Clue {
 			Says:  "Version {version} was deployed within the hour",
 			Query: promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), hour)},
 		{Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
-			Query: stopped()},
+			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...))}, // its turn in a roll-out
 		{Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count, Says: "{engine} restarted {value} times within six hours",
 			Query: promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
 				promql.And(restarts(), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne())},
-		{Branch: Routing, Name: "failing_replica", Runbook: "BranchFailingReplica", Unit: Share,
+		{Branch: Routing, Name: "failing_replica", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
 			Says:  "{engine} fails {value} of its requests, and the other replicas do not",
 			Query: one(failsAlone(pageWindow))},
-		{Branch: Routing, Name: "gateway_down", Runbook: "LLMGatewayDown", Unit: Count, Says: "Gateway {engine} stopped answering within the hour",
+		{Branch: Routing, Name: "gateway_down", Runbook: "LLMGatewayDown", Delays: Failures, Unit: Count, Says: "Gateway {engine} stopped answering within the hour",
 			Query: stopped(gatewayRole())},
-		{Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Unit: Share,
+		{Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Delays: Failures, Unit: Share,
 			Says:  "Gateway {engine} fails {value} of its requests, the engines far fewer",
 			Query: one(gatewayFailsAlone(pageWindow))},
 		{Branch: Routing, Name: "gateway_late", Runbook: "BranchClientPath", Delays: AtGateway, Unit: Seconds,
@@ -128,19 +130,20 @@ func requestClues() []Clue {
 	return []Clue{
 		{Branch: Prefill, Name: "prefix_hits_fell", Runbook: "LLMPrefixHitCollapse", Delays: AnyToken, Unit: Share,
 			Says:  "The prefix cache hits {value} of what it usually does",
-			Query: promql.Unless(promql.And(below(against("prefix_hits"), 0.5), above(usual("prefix_hits"), 0.2)), freshlyStarted())},
+			Query: promql.Unless(promql.And(below(against("prefix_hits"), 0.5), above(usual("prefix_hits"), 0.2)), promql.Vector(metrics.RecordedYoung))},
 		{Branch: Decode, Name: "drafts_refused", Runbook: "LLMSpeculationCollapse", Delays: AnyToken, Unit: Share,
 			Says:  "Draft tokens are accepted {value} as often as usual",
 			Query: promql.And(below(against("draft_tokens"), 0.5), above(usual("draft_tokens"), 0.2))},
 		{Branch: Prefill, Name: "prompts_grew", Runbook: "BranchLongPrompts", Delays: AnyToken, Unit: Count,
 			Says:  "Prompts are {value} times as long as usual",
 			Query: above(against("prompt_tokens"), 2)},
-		{Branch: Release, Name: "restarted", Runbook: "LLMReleaseRegression", Unit: Share,
+		{Branch: Release, Name: "restarted", Runbook: "LLMReleaseRegression", Delays: AnyToken, Unit: Share,
 			Says:  "{value} of the engines restarted within the hour, and no more requests come than before",
 			Query: restartedWorse()},
-		{Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Unit: Count,
-			Says:  "{engine} started minutes ago, and requests waited",
-			Query: promql.Vector(metrics.RecordedColdStart)},
+		{Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Delays: AnyToken, Unit: Count,
+			Says: "{engine} started minutes ago, and requests waited",
+			Query: promql.Unless(promql.Vector(metrics.RecordedColdStart), // a start excuses no load, cache or adapters
+				promql.Or(promql.Or(above(against("arrivals"), 1.3), promql.Vector(metrics.RecordedFullCache)), promql.CountBy(modelLabels, swapping())), promql.On(modelLabels...))},
 		{Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
 			Says:  "Answers are {value} times as long as usual",
 			Query: promql.Unless(above(against("output_tokens"), 2), below(against("running"), 1))},
@@ -167,17 +170,20 @@ func engineClues() []Clue {
 		{Branch: Engine, Name: "steps_slow", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
 			Says:  "Each token takes {value} times as long as usual, and the engines compute no more tokens",
 			Query: promql.Unless(above(against("token_time"), 1.5), moreWork())},
-		{Branch: Memory, Name: "kv_full", Runbook: "BranchKVPressure", Unit: Share, Says: "The KV cache is {value} full and requests wait for room",
-			Query: promql.Max(modelLabels, fullCache())},
+		{Branch: Memory, Name: "kv_full", Runbook: "BranchKVPressure", Delays: AnyRequest, Unit: Share, Says: "The KV cache is {value} full and requests wait for room",
+			Query: promql.Vector(metrics.RecordedFullCache)},
 		{Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
 			Says:  "The {tier} tier of {engine} takes no more KV cache",
 			Query: one(promql.Vector(metrics.RecordedFullTier))},
 		{Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
 			Says:  "{value} times as many requests run at once as usual",
 			Query: above(against("running"), 1.5)},
-		{Branch: Queueing, Name: "arrivals_grew", Runbook: "BranchQueueing", Unit: Decimal, Says: "{value} times as many requests arrive as usual",
+		{Branch: Queueing, Name: "arrivals_grew", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Decimal, Says: "{value} times as many requests arrive as usual",
 			Query: above(against("arrivals"), 1.3)},
-		{Branch: Queueing, Name: "queue_long", Runbook: "BranchQueueing", Unit: Count, Says: "{value} requests wait, more than run",
+		{Branch: Memory, Name: "adapters", Runbook: "BranchAdapterLatency", Delays: FirstToken, Unit: Count,
+			Says:  "Running and waiting requests at {engine} ask for {value} adapters, more than fit",
+			Query: one(swapping())},
+		{Branch: Queueing, Name: "queue_long", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count, Says: "{value} requests wait, more than run",
 			Query: promql.Gt(waiting, running)},
 		{Branch: Engine, Name: "probe_unanswered", Runbook: "LLMProbeFailing", Unit: Count, Says: "No synthetic request to {engine} is answered",
 			Query: withNamespace(promql.Vector(metrics.RecordedUnanswered))},
@@ -250,14 +256,18 @@ func moreWork() promql.Expr { return promql.Unless(now("token_time"), below(agai
 // more requests come than usual, no KV cache is full, and it is no cold start: a quarter of an hour has passed, tokens take
 // longer though no backlog makes the batch large, or they take no longer and the queue still grows.
 func restartedWorse() promql.Expr {
-	share := promql.Div(promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedStarted), hour))),
-		promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))))
 	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
 	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0), atLeast(10, recentWindow), below(against("token_time"), 1.3))
 	wasteful := above(against("computed"), 2)
 	return promql.Unless(
-		both(promql.Call("clamp_max", promql.Ge(share, promql.Num(0.5)), promql.Num(1)), below(against("arrivals"), 1.3)),
-		promql.Or(promql.Unless(freshlyStarted(), promql.Or(promql.Or(slower, behind), wasteful)), promql.Max(modelLabels, fullCache())))
+		both(promql.Call("clamp_max", promql.Ge(restartedShare(hour), promql.Num(0.5)), promql.Num(1)), below(against("arrivals"), 1.3)),
+		promql.Or(promql.Unless(promql.Vector(metrics.RecordedYoung), promql.Or(promql.Or(slower, behind), wasteful)), promql.Vector(metrics.RecordedFullCache)))
+}
+
+// restartedShare returns the share of each model's engines that started within a window, while others may have ended.
+func restartedShare(window time.Duration) promql.Expr {
+	return promql.Div(promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedStarted), window))),
+		promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo))))
 }
 
 // freshlyStarted returns each model with an engine whose caches are empty and whose kernels compile.
@@ -276,6 +286,12 @@ func onTheWay(window time.Duration) promql.Expr {
 // stopped returns each engine that served a model within the hour and is down now.
 func stopped(m ...*promql.Matcher) promql.Expr {
 	return promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, m...), hour)), down(), promql.On(pageLabels...).ManyToOne())
+}
+
+// swapping returns how many adapters the requests of each replica ask for, where some wait and all do not fit.
+func swapping() promql.Expr {
+	adapters := func(f *metrics.Family) promql.Expr { return promql.Max(replicaLabels, promql.Vector(f)) }
+	return promql.Gt(promql.Add(adapters(metrics.LorasRunning), above(adapters(metrics.LorasWaiting), 0)), adapters(metrics.LoraSlots))
 }
 
 // lonelyReplica returns the replica that is three times as slow as the best by a time, while no more than half of them are.

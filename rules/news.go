@@ -45,7 +45,7 @@ func secondFault() promql.Expr {
 	begun := func(e promql.Expr, label string) promql.Expr {
 		return promql.Unless(e, promql.Over("last_over_time", promql.Offset(e, RateWindow.Std()), hour), promql.On(append([]string{label}, modelLabels...)...))
 	}
-	broke := begun(promql.Vector(metrics.RecordedSuspect, promql.Re(metrics.LabelBranch, string(Hardware+"|"+Routing)), promql.Eq(metrics.LabelDelays, "")), metrics.LabelClue)
+	broke := begun(promql.Vector(metrics.RecordedSuspect, promql.Re(metrics.LabelBranch, string(Hardware+"|"+Routing)), promql.Re(metrics.LabelDelays, "|"+string(Failures))), metrics.LabelClue)
 	outage := promql.Call("label_replace", begun(firing(ModelDown, ModelStalled, EngineStalled), "alertname"),
 		promql.Str(metrics.LabelClue), promql.Str("$1"), promql.Str("alertname"), promql.Str("(.+)"))
 	news := promql.Max(named, promql.Or(broke, outage, labelled(moreOdds(10), metrics.LabelClue, "burn")))

@@ -16,7 +16,8 @@ import (
 // suspectGroups returns the groups that record the clues, twice a minute: a page must not rest on clues that are
 // nearly two minutes old.
 func suspectGroups() []Group {
-	records := []Record{{Name: metrics.RecordedColdStart, Expr: startedCold()}, {Name: metrics.RecordedLeftGPU, Expr: leftGPU()}, {Name: metrics.RecordedFullTier, Expr: saturatedTier()}}
+	records := []Record{{Name: metrics.RecordedColdStart, Expr: startedCold()}, {Name: metrics.RecordedLeftGPU, Expr: leftGPU()}, {Name: metrics.RecordedFullTier, Expr: saturatedTier()},
+		{Name: metrics.RecordedYoung, Expr: freshlyStarted()}, {Name: metrics.RecordedFullCache, Expr: promql.Max(modelLabels, fullCache())}}
 	for i, c := range Clues() {
 		labels := map[string]string{metrics.LabelBranch: string(c.Branch), metrics.LabelClue: c.Name, metrics.LabelRunbook: c.Runbook, metrics.LabelOrder: order(i),
 			metrics.LabelUnit: string(c.Unit), metrics.LabelSays: c.Says, metrics.LabelLever: runbooks.FirstLever(c.Runbook)}
@@ -28,23 +29,26 @@ func suspectGroups() []Group {
 	return chunked("llm-suspects", Interval/2, records)
 }
 
-// explained returns what a suspect must delay to explain that an objective burns. While a gateway's objective burns and the
-// engines' does not, nothing that makes tokens late in the engines does. Clues are about minutes: when nothing has burned for
-// five, none explains what a longer window still remembers.
+// explained returns what a suspect must delay or fail to explain that an objective burns. While a gateway's objective burns and
+// the engines' does not, nothing that is late or refused in the engines does, and what the way to a gateway delays is late at
+// gateways and for probes only. Clues are about minutes: when nothing has burned for five, none explains what a longer window
+// still remembers.
 func explained() promql.Expr {
 	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
 	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
-	late := func(d Delays) promql.Expr {
+	explains := func(d Delays, m ...*promql.Matcher) promql.Expr {
 		var signals []string
 		for _, s := range slo.Signals() {
 			if d.Explain(s) {
 				signals = append(signals, string(s))
 			}
 		}
-		return labelled(promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo, promql.Re(metrics.LabelSignal, strings.Join(signals, "|")))), metrics.LabelDelays, string(d))
+		return labelled(promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo, append(m, promql.Re(metrics.LabelSignal, strings.Join(signals, "|")))...)), metrics.LabelDelays, string(d))
 	}
-	inEngines := promql.Unless(promql.Or(late(AnyToken), late(FirstToken), late(NextToken)), elsewhere, promql.On(modelSLO...))
-	return promql.Unless(promql.Or(promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo)), inEngines, late(AtGateway)),
+	inEngines := promql.Unless(promql.Or(labelled(promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo)), metrics.LabelDelays, string(AnyRequest)),
+		explains(AnyToken), explains(FirstToken), explains(NextToken)), elsewhere, promql.On(modelSLO...))
+	onTheWay := promql.Or(explains(AtGateway, gatewayRole()), labelled(promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ProbeTTFT)))), metrics.LabelDelays, string(AtGateway)))
+	return promql.Unless(promql.Or(promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo)), inEngines, onTheWay, explains(Failures)),
 		promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...))
 }
 

@@ -25,6 +25,7 @@ type replica struct {
 	throttled, xids, ecc, busy    float64 // of its GPU
 	noRow                         bool
 	lost, pinned                  float64 // KV transfers, of requests; host memory
+	adapters                      float64 // that requests ask for, of which four fit
 	mute                          float64 // probes that it leaves unanswered, in a row
 	unreached                     float64 // share of requests that the gateway before it fails
 	gatewayDown                   bool
@@ -106,6 +107,11 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	r.waiting += r.grows
 	gauge(metrics.RequestsWaiting, r.waiting, engine)
 	gauge(metrics.KVCacheUsage, r.kv, engine)
+	if r.adapters > 0 {
+		gauge(metrics.LoraSlots, 4, engine)
+		gauge(metrics.LorasRunning, 4, engine)
+		gauge(metrics.LorasWaiting, r.adapters-4, engine)
+	}
 	histogram(metrics.TimeToFirstToken, r.ttft)
 	histogram(metrics.QueueTime, r.queue)
 	histogram(metrics.PrefillTime, r.prefill)
@@ -175,7 +181,14 @@ func TestVerdict(t *testing.T) {
 		{"behaviour. Answers are 6.0 times as long as usual.", slo.TTFT, false, func(r *replica) { r.output, r.running, r.waiting, r.queue = 60, 24, 40, 0.24 }},
 		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.ITL, false,
 			func(r *replica) { r.started, r.itl, r.running = 71*time.Minute, 0.04, 12 }},
-		{"routing. First tokens are 900ms later at the gateway than at the engines.", slo.TTFT, false, func(r *replica) { r.gatewayTTFT = 1.2 }},
+		{"memory. The KV cache is 97% full and requests wait for room.", slo.TTFT, true, // whatever has just started
+			func(r *replica) { r.started, r.kv, r.waiting, r.queue = onset, 0.97, 30, 0.2 }},
+		{"queueing. 3.0 times as many requests arrive as usual.", slo.TTFT, false,
+			func(r *replica) { r.started, r.requests, r.waiting, r.queue = onset, 1800, 40, 0.24 }},
+		{"memory. Running and waiting requests at p1 ask for 6 adapters, more than fit.", slo.TTFT, true,
+			func(r *replica) { r.started, r.ttft, r.waiting, r.adapters = onset, 0.8, 12, 6 }},
+		{"prefill. The prefix cache hits 10% of what it usually does.", slo.TTFT, false, // a gateway that fails makes nothing late
+			func(r *replica) { r.hits, r.unreached, r.queue = 0.06, 0.3, 0.2 }},
 		{"nothing stands out yet.", slo.TTFT, false, func(r *replica) { r.prefill, r.queue = 0.27, 0.25 }},                  // shares are as high on a healthy engine
 		{"nothing stands out yet.", slo.Availability, false, func(r *replica) { r.hits, r.itl, r.output = 0.06, 0.08, 60 }}, // what makes tokens late fails no request
 		{"engine. No synthetic request to p1:8000 on node-1 is answered.", slo.Availability, true, func(r *replica) { r.mute = 2 }},
@@ -204,6 +217,14 @@ func TestVerdictEarly(t *testing.T) {
 			trouble{signal: slo.TTFT, replicas: 2, breaks: func(r *replica) { r.hits, r.queue, r.waiting = 0.06, 0.25, 40 }}},
 		"the engines do well": {"nothing stands out yet.",
 			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits = 0.06 }}},
+		"and fail no request": {"nothing stands out yet.", // a start among them, a queue and the way to them do not, either
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, one: true, breaks: func(r *replica) { r.started, r.waiting, r.gatewayTTFT = onset, 40, 1.2 }}},
+		"a roll-out has come to its last replica": {"release. 100% of the engines restarted within the hour, and no more requests come than before.",
+			trouble{signal: slo.ITL, replicas: 4, each: func(pod string, r *replica) {
+				if r.started, r.itl, r.running = onset, 0.06, 12; pod == "p4" {
+					r.down = true
+				}
+			}}},
 		"the way to them does not": {"routing. First tokens are 900ms later at the gateway than at the engines.",
 			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits, r.gatewayTTFT = 0.06, 1.2 }}},
 	} {
@@ -241,7 +262,8 @@ type trouble struct {
 	replicas int
 	one      bool
 	breaks   func(r *replica)
-	after    time.Duration // of the page that is read
+	each     func(pod string, r *replica) // in place of breaks
+	after    time.Duration                // of the page that is read
 }
 
 // firstLine returns what a page says to look at first, empty for nothing.
@@ -265,7 +287,11 @@ func firstLine(t *testing.T, content []byte, of trouble) string {
 	}
 	w.extra = func(at time.Duration, emit rulesim.Emit) {
 		for pod, r := range replicas {
-			if at == onset && (!of.one || pod == "p1") {
+			switch {
+			case at != onset:
+			case of.each != nil:
+				of.each(pod, r)
+			case !of.one || pod == "p1":
 				of.breaks(r)
 			}
 			r.emit(pod, emit)
