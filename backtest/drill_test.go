@@ -52,7 +52,7 @@ func record(t *testing.T, name string, seed uint64, change func(*incident.Incide
 	}
 	var groups []rules.Group
 	for _, g := range rules.Groups(rules.Options{}) {
-		if slices.Contains([]string{"llm-slo-objective", "llm-slo-burn", "llm-slo-later", "llm-slo-budget", "llm-model"}, g.Name) {
+		if slices.Contains([]string{"llm-slo-correction", "llm-slo-objective", "llm-slo-burn", "llm-slo-later", "llm-slo-budget", "llm-model"}, g.Name) {
 			for i, a := range g.Alerts {
 				bare := *a
 				bare.Diagnosed, bare.Split = false, nil // queries of annotations

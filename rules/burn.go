@@ -20,7 +20,12 @@ const (
 	RequestWindow = slo.Duration(6 * time.Hour)
 )
 
-// objectiveGroup records each model's objectives, and the events that its engines counted before their first scrape.
+// correctionGroup records what increases of counters leave out or should: see corrections. Shards record it themselves.
+func correctionGroup(opt Options) Group {
+	return Group{Name: "llm-slo-correction", Interval: Interval, Records: opt.source().corrections()}
+}
+
+// objectiveGroup records each model's objectives, and from which burn rate on they alert.
 func objectiveGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-objective", Interval: Interval}
@@ -31,10 +36,10 @@ func objectiveGroup(opt Options) Group {
 		Record{Name: metrics.RecordedErrorBudget, Expr: promql.Sub(promql.Num(1), remembered(metrics.RecordedObjective))},
 		Record{Name: metrics.RecordedBehindGateway, Expr: behindGateway()},
 		Record{Name: metrics.RecordedGoodTokens, Expr: goodTokens()})
-	if opt.Tier == Single {
-		g.Records = append(g.Records, from.corrections()...)
-	}
 	g.Records = append(g.Records, thresholds(opt)...)
+	if len(opt.ObjectiveLabels) > 0 {
+		g.Records = append(g.Records, Record{Name: metrics.RecordedOwner, Expr: owner(opt)})
+	}
 	return g
 }
 
@@ -76,15 +81,18 @@ func burnGroup(opt Options) Group {
 
 	record(metrics.RecordedRequestsPerEvent, from.requestsPerToken())
 	g.Records = append(g.Records, burns(opt, slo.Page)...)
-	record(metrics.RecordedExhaustion, exhaustion())
 	record(metrics.RecordedExpectedRate, expectedRate())
-	record(metrics.RecordedExplained, explained())
-	g.Records = append(g.Records, pairBurns(opt, slo.Page)...)
-	if len(opt.ObjectiveLabels) > 0 {
-		record(metrics.RecordedOwner, owner(opt))
+	for _, e := range explained() {
+		record(metrics.RecordedExplained, e)
 	}
+	g.Records = append(g.Records, pairBurns(opt, slo.Page)...)
 	g.Alerts = burnAlerts(opt, FastBurn)
 	return g
+}
+
+// budgetTextGroup records what the text of a page says of the budget. It comes before the burn rates, whose group it would fill.
+func budgetTextGroup() Group {
+	return Group{Name: "llm-slo-text", Interval: Interval, Records: []Record{{Name: metrics.RecordedExhaustion, Expr: exhaustion()}}}
 }
 
 // behindGateway returns each availability objective of engines whose gateway counts it, too, and has counted at least

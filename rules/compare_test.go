@@ -60,7 +60,7 @@ func TestPeriodRatioIsTheTruth(t *testing.T) {
 			s := tt.service
 			s.model, s.pod, s.slo, s.threshold = "m", "p", o.Name, "0.5"
 			w := &world{objectives: []slo.Objective{o}, services: []*service{&s}}
-			ours, err := rules.Encode(rules.NewFile([]rules.Group{group(t, rules.Options{}, "llm-slo-objective"), group(t, rules.Options{}, "llm-slo-budget")}, rules.Style{}))
+			ours, err := rules.Encode(rules.NewFile([]rules.Group{group(t, rules.Options{}, "llm-slo-correction"), group(t, rules.Options{}, "llm-slo-objective"), group(t, rules.Options{}, "llm-slo-budget")}, rules.Style{}))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -178,7 +178,10 @@ func Groups(opt Options) []Group {
 	if opt.Tier == Shard {
 		groups = append(groups, shardGroup(opt))
 	} else {
-		groups = append(groups, objectiveGroup(opt), burnGroup(opt), laterGroup(opt), budgetGroup(opt))
+		if opt.Tier == Single {
+			groups = append(groups, correctionGroup(opt))
+		}
+		groups = append(groups, objectiveGroup(opt), budgetTextGroup(), burnGroup(opt), laterGroup(opt), budgetGroup(opt))
 	}
 	if opt.Tier != Global {
 		groups = append(groups, modelGroup(), paceGroup())

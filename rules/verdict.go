@@ -33,9 +33,10 @@ func suspectGroups() []Group {
 // the engines' does not, nothing that is late or refused in the engines does, and what the way to a gateway delays is late at
 // gateways and for probes only. Clues are about minutes: when nothing has burned for five, none explains what a longer window
 // still remembers.
-func explained() promql.Expr {
-	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
-	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
+func explained() []promql.Expr {
+	info := func(m ...*promql.Matcher) promql.Expr {
+		return promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo, m...))
+	}
 	explains := func(d Delays, m ...*promql.Matcher) promql.Expr {
 		var signals []string
 		for _, s := range slo.Signals() {
@@ -43,13 +44,21 @@ func explained() promql.Expr {
 				signals = append(signals, string(s))
 			}
 		}
-		return labelled(promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo, append(m, promql.Re(metrics.LabelSignal, strings.Join(signals, "|")))...)), metrics.LabelDelays, string(d))
+		if len(signals) < len(slo.Signals()) {
+			m = append(m, promql.Re(metrics.LabelSignal, strings.Join(signals, "|")))
+		}
+		return labelled(info(m...), metrics.LabelDelays, string(d))
 	}
-	inEngines := promql.Unless(promql.Or(labelled(promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo)), metrics.LabelDelays, string(AnyRequest)),
-		explains(AnyToken), explains(FirstToken), explains(NextToken)), elsewhere, promql.On(modelSLO...))
-	onTheWay := promql.Or(explains(AtGateway, gatewayRole()), labelled(promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.ProbeTTFT)))), metrics.LabelDelays, string(AtGateway)))
-	return promql.Unless(promql.Or(promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo)), inEngines, onTheWay, explains(Failures)),
-		promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...))
+	burning := func(e promql.Expr) promql.Expr {
+		return promql.Unless(e, promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...))
+	}
+	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
+	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
+	return []promql.Expr{
+		burning(promql.Or(info(), explains(Failures))),
+		burning(promql.Unless(promql.Or(explains(AnyRequest), explains(AnyToken), explains(FirstToken), explains(NextToken)), elsewhere, promql.On(modelSLO...))),
+		burning(promql.Or(explains(AtGateway, gatewayRole()), labelled(info(promql.Eq(metrics.LabelSignal, string(slo.ProbeTTFT))), metrics.LabelDelays, string(AtGateway)))),
+	}
 }
 
 // verdictQuery returns the suspects of the alert's model that explain that its objective burns.

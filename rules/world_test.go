@@ -192,7 +192,10 @@ func only(t testing.TB, opt rules.Options, alert string) []rules.Group {
 // burning are the groups that alert on burn rates, and others by name.
 func burning(t testing.TB, opt rules.Options, more ...string) []rules.Group {
 	var groups []rules.Group
-	for _, name := range append([]string{"llm-slo-objective", "llm-slo-burn", "llm-slo-later"}, more...) {
+	if opt.Tier == rules.Single {
+		groups = append(groups, group(t, opt, "llm-slo-correction"))
+	}
+	for _, name := range append([]string{"llm-slo-objective", "llm-slo-text", "llm-slo-burn", "llm-slo-later"}, more...) {
 		groups = append(groups, group(t, opt, name))
 	}
 	return groups
