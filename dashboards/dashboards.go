@@ -69,8 +69,12 @@ type Panel struct {
 	States []State
 	// Max bounds the axis where the quantity is bounded; 0 means no bound.
 	Max float64
-	// Columns lists the columns of a table, in order; it is sorted by the first.
-	Columns []Column
+	// Columns lists the columns of a table, in order; it is sorted by the first where SortBy does not name another field,
+	// shown or not. Wrapped lists the columns whose text may take several lines.
+	Columns    []Column
+	SortBy     string
+	Descending bool
+	Wrapped    []string
 	// Stacked stacks the lines.
 	Stacked bool
 	// Empty replaces "No data".

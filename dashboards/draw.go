@@ -62,11 +62,16 @@ func (w writer) draw(p Panel) dashboard.Panel {
 	case Table:
 		o := table.NewOptions()
 		o.ShowHeader = true
-		o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(false)}}
+		if p.SortBy == "" {
+			o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(false)}}
+		}
 		o.Footer.Reducer = []string{} // the SDK writes null, which its own schema rejects
 		out.Options = o
 		if len(p.Queries) > 1 {
 			out.Transformations = append(out.Transformations, dashboard.DataTransformerConfig{Id: "merge", Options: map[string]any{}})
+		}
+		if p.SortBy != "" { // before the field is dropped or renamed
+			out.Transformations = append(out.Transformations, dashboard.DataTransformerConfig{Id: "sortBy", Options: map[string]any{"sort": []any{map[string]any{"field": p.SortBy, "desc": p.Descending}}}})
 		}
 		out.Transformations = append(out.Transformations, w.organize(p))
 	}
@@ -81,6 +86,9 @@ var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map
 func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
 	names := w.names(p.Queries[0].Expr)
 	hide, at, titles := map[string]bool{"Time": true, "Value": true}, map[string]int{}, map[string]string{}
+	if p.SortBy != "" {
+		hide[p.SortBy] = true
+	}
 	for _, l := range labelsOf(p.Queries[0].Expr) {
 		hide[cmp.Or(names[l], l)] = true
 	}
@@ -103,6 +111,10 @@ func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
 		}
 		if c.Unit != "" {
 			set = append(set, dashboard.DynamicConfigValue{Id: "unit", Value: c.Unit})
+		}
+		if slices.Contains(p.Wrapped, c.Title) { // where Grafana 11 and 12 look
+			set = append(set, dashboard.DynamicConfigValue{Id: "custom.cellOptions", Value: map[string]any{"type": "auto", "wrapText": true}},
+				dashboard.DynamicConfigValue{Id: "custom.wrapText", Value: true})
 		}
 		if c.Texts != nil {
 			set = append(set, dashboard.DynamicConfigValue{Id: "mappings", Value: []dashboard.ValueMapping{texts(c.Texts)}})

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
+	engine "github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -406,8 +406,42 @@ func TestChangesHappenWhenTheyBegin(t *testing.T) {
 	}
 }
 
-// The table of suspects puts each clue as a page does, with its names and its value filled in, and says since when; it
-// accuses nobody while nothing burns.
+// lookFirst returns the panel "Where to look first", and what its queries answer.
+func lookFirst(t *testing.T, sim *rulesim.Sim, at time.Time) (panel, [][]engine.Sample) {
+	t.Helper()
+	b := boards(t)[0]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Where to look first" })]
+	var answers [][]engine.Sample
+	for _, q := range p.Targets {
+		v, err := sim.Query(b.substitute(t, q.Expr), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers = append(answers, v)
+	}
+	return p, answers
+}
+
+// suspicious makes the series of a clue as the rules record it.
+func suspicious(clue string, of labels.Labels) labels.Labels {
+	i := slices.IndexFunc(rules.Clues(), func(c rules.Clue) bool { return c.Name == clue })
+	c := rules.Clues()[i]
+	return with(of, metrics.RecordedSuspect.Name, metrics.LabelBranch, string(c.Branch), metrics.LabelClue, c.Name, metrics.LabelOrder, fmt.Sprint(10+i), metrics.LabelRunbook, c.Runbook,
+		metrics.LabelUnit, string(c.Unit), metrics.LabelSays, c.Says, metrics.LabelDelays, string(c.Delays))
+}
+
+// burns makes the burn of an objective that anything explains.
+func burns(emit rulesim.Emit, of labels.Labels, slo string, rate float64) {
+	emit(with(of, metrics.Window(metrics.RecordedBurn, "5m").Name, metrics.LabelSLO, slo), rate)
+	for _, d := range []rules.Delays{"", rules.AnyToken, rules.FirstToken, rules.NextToken, rules.AtGateway} {
+		if rate > 1 {
+			emit(with(of, metrics.RecordedExplained.Name, metrics.LabelSLO, slo, metrics.LabelDelays, string(d)), 1)
+		}
+	}
+}
+
+// The table of suspects puts each clue as a page does, with its names and its value filled in, and says since when its model
+// burns; it accuses nobody while nothing burns.
 func TestSuspectsAreSentences(t *testing.T) {
 	sim, err := rulesim.New()
 	if err != nil {
@@ -415,40 +449,48 @@ func TestSuspectsAreSentences(t *testing.T) {
 	}
 	defer sim.Close()
 	at := rulesim.Epoch.Add(7 * time.Minute)
+	place := labels.FromStrings(metrics.LabelServer, "10.0.0.1:8000", metrics.LabelPod, "llama-0", metrics.LabelVersion, "0.17.0", metrics.LabelInstance, "gpu-node-1",
+		metrics.LabelGPUUUID, "GPU-3f2a91bc-0000-4000-8000-000000000000", metrics.LabelReason, "hw_slowdown", metrics.LabelXID, "79", metrics.LabelTier, "cpu")
+	of := func(c rules.Clue) labels.Labels {
+		return labels.NewBuilder(place).Set(metrics.LabelModel, "model of "+c.Name).Labels()
+	}
 	for _, c := range rules.Clues() {
-		l := labels.FromStrings(metrics.LabelBranch, string(c.Branch), metrics.LabelClue, c.Name, metrics.LabelOrder, c.Name, metrics.LabelRunbook, c.Runbook, metrics.LabelUnit, string(c.Unit),
-			metrics.LabelSays, c.Says, metrics.LabelModel, "llama", metrics.LabelServer, "10.0.0.1:8000", metrics.LabelPod, "llama-0", metrics.LabelVersion, "0.17.0",
-			metrics.LabelGPUUUID, "GPU-3f2a91bc-0000-4000-8000-000000000000", metrics.LabelReason, "hw_slowdown", metrics.LabelXID, "79", metrics.LabelTier, "cpu")
-		if err := sim.Append(at, func(emit rulesim.Emit) { emit(with(l, metrics.RecordedSuspect.Name), 0.39531) }); err != nil {
+		if err := sim.Append(at, func(emit rulesim.Emit) { emit(suspicious(c.Name, of(c)), 0.39531) }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b := boards(t)[0]
-	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Where to look first" })]
-	if v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), at); err != nil || len(v) > 0 {
-		t.Errorf("%d suspects accused while nothing burns: %v", len(v), err)
+	if _, v := lookFirst(t, sim, at); len(v[0]) > 0 {
+		t.Errorf("%d suspects accused while nothing burns: %v", len(v[0]), v[0])
 	}
-	burns := labels.FromStrings(model.MetricNameLabel, metrics.Window(metrics.RecordedBurn, "5m").Name, metrics.LabelModel, "llama", metrics.LabelSLO, "ttft")
-	if err := sim.Append(at, func(emit rulesim.Emit) { emit(burns, 2) }); err != nil {
-		t.Fatal(err)
+	for _, c := range rules.Clues() {
+		if err := sim.Append(at, func(emit rulesim.Emit) {
+			burns(emit, labels.FromStrings(metrics.LabelModel, of(c).Get(metrics.LabelModel)), "ttft", 2)
+		}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), at)
-	if err != nil || len(v) != len(rules.Clues()) {
-		t.Fatalf("%d of %d suspects: %v", len(v), len(rules.Clues()), err)
+	p, v := lookFirst(t, sim, at)
+	if len(v) != 2 || len(v[0]) != len(rules.Clues()) || len(v[1]) != len(v[0]) {
+		t.Fatalf("%d of %d suspects", len(v[0]), len(rules.Clues()))
 	}
 	said := map[string]string{}
-	for _, row := range v {
-		if says := row.Metric.Get(metrics.LabelSays); strings.ContainsAny(says, "{}|") {
-			t.Errorf("%s: %q", row.Metric.Get(metrics.LabelClue), says)
+	for _, row := range v[0] {
+		clue := strings.TrimPrefix(row.Metric.Get(metrics.LabelModel), "model of ")
+		if said[clue] = row.Metric.Get(metrics.LabelSays); strings.ContainsAny(said[clue], "{}|") || said[clue] == "" {
+			t.Errorf("%s: %q", clue, said[clue])
 		}
+		if row.F != 2 || row.Metric.Get(metrics.LabelSLO) != "ttft" {
+			t.Errorf("%s burns %g", row.Metric, row.F)
+		}
+	}
+	for _, row := range v[1] {
 		if since := time.UnixMilli(int64(row.F)); !since.Equal(at) {
 			t.Errorf("%s since %s", row.Metric, since)
 		}
-		said[row.Metric.Get(metrics.LabelClue)] = row.Metric.Get(metrics.LabelSays)
 	}
 	for clue, want := range map[string]string{
-		"gpu_throttled": "GPU 3f2a91bc is slowed down 39.53% of the time (hw_slowdown)", "version_deployed": "Version 0.17.0 was deployed within the hour",
-		"slow_replica": "llama-0 alone is slow: first tokens after 0.4 s", "preemptions": "Each request is preempted 0.4 times", "gpu_xid": "GPU 3f2a91bc reported XID 79",
+		"gpu_throttled": "GPU 3f2a91bc on gpu-node-1 is slowed down 39.53% of the time (hw_slowdown)", "version_deployed": "Version 0.17.0 was deployed within the hour",
+		"slow_replica": "llama-0 alone is slow: first tokens after 0.4 s", "preemptions": "Each request is preempted 0.4 times", "gpu_xid": "GPU 3f2a91bc on gpu-node-1 reported XID 79",
 	} {
 		if said[clue] != want {
 			t.Errorf("%s: %q, want %q", clue, said[clue], want)
@@ -456,6 +498,136 @@ func TestSuspectsAreSentences(t *testing.T) {
 	}
 	if p.overrides(t, "byName", "since")["unit"] != "dateTimeFromNow" {
 		t.Error("since is no time")
+	}
+}
+
+// TestOnlyWhatBurnsIsAccused: the burn of one model says nothing about the model of that name in another namespace or cluster.
+func TestOnlyWhatBurnsIsAccused(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	place := func(cluster, namespace string) labels.Labels {
+		return labels.FromStrings(metrics.LabelCluster, cluster, metrics.LabelNamespace, namespace, metrics.LabelModel, "llama")
+	}
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		for _, l := range []labels.Labels{place("eu", "prod"), place("eu", "staging"), place("us", "prod")} {
+			emit(suspicious("queue_long", l), 3)
+		}
+		burns(emit, place("eu", "prod"), "ttft", 20)
+		burns(emit, place("eu", "staging"), "ttft", 0.2)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p, v := lookFirst(t, sim, rulesim.Epoch)
+	if len(v[0]) != 1 || v[0][0].Metric.Get(metrics.LabelCluster) != "eu" || v[0][0].Metric.Get(metrics.LabelNamespace) != "prod" {
+		t.Errorf("accused: %v", v[0])
+	}
+	if p.overrides(t, "byName", "namespace")["noValue"] == nil || p.FieldConfig.Defaults.NoValue != "Nothing burns." {
+		t.Errorf("no row says its namespace, or nothing is %q", p.FieldConfig.Defaults.NoValue)
+	}
+}
+
+// TestTheWorstBurnIsTheFirstRow: of 50 models that burn, the one that burns fastest is the first of as many rows, with its objective and
+// the suspect that comes first in a diagnosis; one of which nothing is known has its row, too.
+func TestTheWorstBurnIsTheFirstRow(t *testing.T) {
+	name := metrics.Window(metrics.RecordedBurn, "5m").Name
+	sim := fleetOf(t, 50, 1, 10*time.Minute, func(f *metrics.Family) bool { return strings.HasPrefix(name, f.Name) && f.Owner == metrics.Rules })
+	at := rulesim.Epoch.Add(11 * time.Minute)
+	if err := sim.Append(at, func(emit rulesim.Emit) {
+		for m := range 50 {
+			l := labels.FromStrings(metrics.LabelCluster, "eu", metrics.LabelNamespace, "prod", metrics.LabelModel, fmt.Sprintf("model-%d", m))
+			burns(emit, l, "ttft", 1.5+float64(m%7))
+			if m == 12 {
+				continue
+			}
+			emit(suspicious("queue_long", l), 100)
+			if m == 37 {
+				burns(emit, l, "itl", 34)
+				emit(suspicious("drafts_refused", l), 0.25)
+				emit(suspicious("batch_grew", l), 7)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p, v := lookFirst(t, sim, at)
+	if len(v[0]) != 50 {
+		t.Fatalf("%d rows", len(v[0]))
+	}
+	first, says := v[0][0], map[string]string{}
+	for _, row := range v[0] {
+		says[row.Metric.Get(metrics.LabelModel)] = row.Metric.Get(metrics.LabelSays)
+	}
+	if l := first.Metric; first.F != 34 || l.Get(metrics.LabelModel) != "model-37" || l.Get(metrics.LabelSLO) != "itl" || l.Get(metrics.LabelBranch) != string(rules.Decode) ||
+		l.Get(metrics.LabelSays) != "Draft tokens are accepted 25% as often as usual" {
+		t.Errorf("first of all: %v", first)
+	}
+	if says["model-11"] != "100 requests wait, more than run" || says["model-12"] != "Nothing stands out yet" {
+		t.Errorf("%q, %q", says["model-11"], says["model-12"])
+	}
+	raw, _ := json.Marshal(p.Transformations)
+	if !strings.Contains(string(raw), `{"sort":[{"desc":true,"field":"Value #A"}]}`) {
+		t.Errorf("Grafana sorts otherwise: %s", raw)
+	}
+	if p.overrides(t, "byName", "burn")["unit"] != "suffix:x" {
+		t.Error("burn has no unit")
+	}
+}
+
+// TestAModelThatAnswersNothingIsNoCalm: where nothing can burn because no request ends, an alert that fires for the model leads to its row.
+func TestAModelThatAnswersNothingIsNoCalm(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	of := labels.FromStrings(metrics.LabelNamespace, "prod", metrics.LabelModel, "llama")
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		emit(suspicious("engine_down", with(of, "x", metrics.LabelPod, "llama-0")), 1)
+		emit(with(of, metrics.RecordedExplained.Name, metrics.LabelSLO, "availability"), 1)
+		emit(with(of, metrics.Alerts.Name, "alertname", "LLMModelDown", "alertstate", "firing", metrics.LabelBranch, "engine"), 1)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p, v := lookFirst(t, sim, rulesim.Epoch)
+	if len(v[0]) != 1 || v[0][0].Metric.Get(metrics.LabelSays) != "llama-0 stopped answering within the hour" {
+		t.Fatalf("rows: %v", v[0])
+	}
+	raw, _ := json.Marshal(p.overrides(t, "byName", "burn")["mappings"])
+	if v[0][0].F != -1 || !strings.Contains(string(raw), `"-1":{"index":0,"text":"no events"}`) {
+		t.Errorf("burn %g is written as %s", v[0][0].F, raw)
+	}
+}
+
+// TestSlowedGPUsAreToldOnce: the row of a model whose GPUs are all slowed down names none of them, and no share is above 100%.
+func TestSlowedGPUsAreToldOnce(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		for _, model := range []string{"all", "one"} {
+			l := labels.FromStrings(metrics.LabelNamespace, "prod", metrics.LabelModel, model)
+			burns(emit, l, "itl", 9)
+			emit(suspicious("gpu_throttled", with(l, "x", metrics.LabelGPUUUID, "GPU-00000000-0000", metrics.LabelReason, "hw_thermal_slowdown")), 1.0034)
+			if model == "all" {
+				emit(suspicious("gpus_throttled", l), 4)
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	_, v := lookFirst(t, sim, rulesim.Epoch)
+	var said []string
+	for _, row := range v[0] {
+		said = append(said, row.Metric.Get(metrics.LabelModel)+": "+row.Metric.Get(metrics.LabelSays))
+	}
+	slices.Sort(said)
+	if want := []string{"all: All 4 GPUs of the model are slowed down", "one: GPU 00000000 is slowed down 100% of the time (hw_thermal_slowdown)"}; !slices.Equal(said, want) {
+		t.Errorf("said: %q, want %q", said, want)
 	}
 }
 

@@ -40,11 +40,7 @@ func nowTables(s scope) []Panel {
 	for _, c := range rules.Clues() {
 		does[c.Runbook] = firstLever(c.Runbook)
 	}
-	action := replaced(s.inWords(), metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)")
-	clue := []string{metrics.LabelClue, metrics.LabelModel} // a clue that passes from one GPU to the next is no new one
-	suffers := promql.Or(promql.Max([]string{metrics.LabelModel}, promql.Gt(s.of(metrics.Window(metrics.RecordedBurn, "5m")), promql.Num(1))), s.firing([]string{metrics.LabelModel}))
-	action = promql.And(action, suffers, promql.On(metrics.LabelModel)) // what may be so of a healthy model, too, explains nothing
-	since := promql.Add(promql.Mul(promql.Num(0), action), seen("min", clue, s.of(metrics.RecordedSuspect)), promql.On(clue...).ManyToOne())
+	rows, since := s.burning()
 	return []Panel{
 		listing("Firing alerts", 12, About{
 			"Every alert of this project that fires for the model, and when its condition began, on the first GPU if on several.",
@@ -56,27 +52,56 @@ func nowTables(s scope) []Panel {
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated", "speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
 		listing("Where to look first", 24, About{
-			"Evidence that is clear enough to name a branch, the first one first, of models that burn or for which an alert fires, since when within the range, and the lever that acts soonest. A page says the same.",
-			"Causes hide behind each other: a throttled GPU looks like a queue.",
-			"Start with the first line; its runbook says how to be sure."},
-			Query{since, ""}).
-			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil},
-				Column{metrics.LabelSays, "evidence", 375, "", nil}, Column{"Value", "since", 135, sinceThen, nil},
-				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 205, "", nil}).
-			size(24, 5).empty("Nothing burns and no alert fires, or nothing that is recorded explains it.").runbook(eachRunbook).next(rules.EngineDashboard).
-			movesIn(burns...).drifts("compares with yesterday, of which a calm drill has none"),
+			"A row for each model that burns or for which an alert fires, the fastest burn first: the objective that burns most, since when within the range any has, the evidence that comes first in a diagnosis, and the lever that acts soonest.",
+			"Causes hide behind each other: a throttled GPU looks like a queue. A page says the same.",
+			"Start with the first line; its runbook says how to be sure, and what else to look for."},
+			Query{rows, ""}, Query{since, ""}).
+			columns(Column{metrics.LabelNamespace, "namespace", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelSLO, "objective", 90, "", nil},
+				Column{"Value #A", "burn", 60, multiple, map[string]string{"-1": "no events"}}, Column{"Value #B", "since", 135, sinceThen, nil},
+				Column{metrics.LabelBranch, "branch", 85, "", nil}, Column{metrics.LabelSays, "evidence", 270, "", nil},
+				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 150, "", nil}).
+			largest("Value #A").wrapped("evidence", "lever").
+			size(24, 5).empty("Nothing burns.").runbook(eachRunbook).next(rules.EngineDashboard).
+			movesIn(burns...),
 	}
 }
 
-// inWords returns the suspects with their evidence in the label says as a page has it: names and the value filled in.
-func (s scope) inWords() promql.Expr {
+// burning returns a row for each model that burns or for which an alert fires, and since when within the range it burns. The value
+// is the fastest burn, -1 without any event; labels have the objective and the suspect. What may be so of a healthy model, too,
+// explains nothing: others have no row.
+func (s scope) burning() (rows, since promql.Expr) {
+	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
+	burns := promql.Max(models, promql.Gt(burn, promql.Num(1)))
+	told := promql.OrOn(
+		promql.And(s.firstSuspect(), promql.OrOn(burns, s.firing(models), promql.On(models...)), promql.On(models...)),
+		labelled(promql.Call("clamp_max", burns, promql.Num(1)), metrics.LabelSays, "Nothing stands out yet"), promql.On(models...))
+	fastest := promql.OrOn(promql.TopK(1, models, promql.Max(by(models, metrics.LabelSLO), burn)), promql.Mul(promql.Num(-1), s.firing(models)), promql.On(models...))
+	rows = promql.Mul(fastest, told, promql.On(models...).ManyToOne(metrics.LabelBranch, metrics.LabelSays, metrics.LabelAction, metrics.LabelRunbook))
+	return promql.Call("sort_desc", rows), promql.And(seen("min", models, promql.Gt(burn, promql.Num(1))), burns, promql.On(models...))
+}
+
+// firstSuspect returns, for each model, the suspect that comes first in a diagnosis of those that explain what burns, with the value 1
+// and its evidence in the label says as a page has it: names and the value filled in.
+func (s scope) firstSuspect() promql.Expr {
 	const value, filling = "value", "filling"
+	ordered := by(models, metrics.LabelOrder)
+	explains := promql.And(s.of(metrics.RecordedSuspect), s.of(metrics.RecordedExplained), promql.On(by(models, metrics.LabelDelays)...))
+	// PromQL reads one label as a number, the bound of a bucket: the lowest that holds all is the smallest place.
+	one := func(by []string, e promql.Expr) promql.Expr {
+		return promql.Call("clamp_max", promql.CountBy(by, e), promql.Num(1))
+	}
+	first := promql.CountValues(metrics.LabelOrder, models, promql.Call("histogram_quantile", promql.Num(1), promql.Or(
+		one(by(models, "le"), replaced(explains, "le", "$1", metrics.LabelOrder, "(.*)")), labelled(one(models, explains), "le", "+Inf"))))
+
 	asIs := []string{metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank}
-	row := []string{metrics.LabelOrder, metrics.LabelBranch, metrics.LabelClue, metrics.LabelRunbook, metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelSays}
-	keep := slices.Compact(slices.Sorted(slices.Values(slices.Concat(asIs, row, []string{metrics.LabelPod, metrics.LabelUnit}))))
-	suspects := func(unit *promql.Matcher) promql.Expr { return promql.Max(keep, s.of(metrics.RecordedSuspect, unit)) }
+	row := by(ordered, metrics.LabelBranch, metrics.LabelRunbook)
+	keep := slices.Concat(asIs, row, []string{metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelInstance, metrics.LabelSays, metrics.LabelPod, metrics.LabelUnit})
+	suspects := func(unit *promql.Matcher) promql.Expr {
+		return promql.TopK(1, ordered, promql.And(s.of(metrics.RecordedSuspect, unit), first, promql.On(ordered...)))
+	}
 	share := string(rules.Share)
-	e := promql.CountValues(value, keep, promql.Call("round", promql.Or(promql.Mul(promql.Num(100), suspects(promql.Eq(metrics.LabelUnit, share))),
+	e := promql.CountValues(value, keep, promql.Call("round", promql.Or(
+		promql.Mul(promql.Num(100), promql.Call("clamp_max", suspects(promql.Eq(metrics.LabelUnit, share)), promql.Num(1))),
 		suspects(promql.Ne(metrics.LabelUnit, share))), promql.Num(0.01)))
 	join := func(a, b string) {
 		e = promql.Call("label_join", e, promql.Str(filling), promql.Str("|"), promql.Str(a), promql.Str(b))
@@ -90,11 +115,13 @@ func (s scope) inWords() promql.Expr {
 	fill(value, value, "(.*)")
 	fill("engine", metrics.LabelPod, "(.+)")
 	fill("engine", metrics.LabelServer, "(.+)")
-	fill(metrics.LabelGPUUUID, metrics.LabelGPUUUID, "(?:GPU-)?(.{1,8}).*")
-	for _, name := range asIs {
+	e = replaced(e, metrics.LabelGPUUUID, "$1", metrics.LabelGPUUUID, "(?:GPU-)?(.{1,8}).*")
+	join(metrics.LabelGPUUUID, metrics.LabelInstance)
+	e = replaced(e, metrics.LabelGPUUUID, "$1 on $2", filling, "(.*)[|](.+)")
+	for _, name := range append(asIs, metrics.LabelGPUUUID) {
 		fill(name, name, "(.*)")
 	}
-	return promql.Max(row, e)
+	return promql.Max(append(row[:len(row):len(row)], metrics.LabelSays, metrics.LabelAction), replaced(e, metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)"))
 }
 
 // replaced writes a label from another one, where that matches.

@@ -54,6 +54,7 @@ const (
 	duration  = "dtdurations"
 	share     = "percentunit"
 	number    = "short"
+	multiple  = "suffix:x" // of what is allowed
 	perSecond = "count:/s"
 	tokenRate = "count:tok/s"
 	requests  = "reqps"
@@ -168,6 +169,8 @@ func (p Panel) empty(text string) Panel { p.Empty = text; return p }
 func (p Panel) says(s State) Panel { p.States = []State{s}; return p }
 
 func (p Panel) columns(c ...Column) Panel       { p.Columns = c; return p }
+func (p Panel) largest(field string) Panel      { p.SortBy, p.Descending = field, true; return p }
+func (p Panel) wrapped(titles ...string) Panel  { p.Wrapped = titles; return p }
 func (p Panel) max(v float64) Panel             { p.Max = v; return p }
 func (p Panel) stacked() Panel                  { p.Stacked = true; return p }
 func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, height; return p }

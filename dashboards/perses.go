@@ -221,7 +221,10 @@ func (w writer) columnsPerses(p Panel) fields {
 		if c.Unit != "" {
 			set["format"] = formatPerses(c.Unit)
 		}
-		if i == 0 {
+		switch {
+		case p.SortBy == c.Field && p.Descending:
+			set["sort"] = "desc"
+		case p.SortBy == "" && i == 0 || p.SortBy == c.Field:
 			set["sort"] = "asc"
 		}
 		if c.Texts != nil {
