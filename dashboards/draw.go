@@ -185,16 +185,22 @@ func steps(all []Step) []dashboard.Threshold {
 }
 
 func mappings(p Panel) []dashboard.ValueMapping {
+	var all []dashboard.ValueMapping
+	if p.Kind == Stat { // or Grafana would write why there is none in the colour of the lowest values, which may be the bad ones
+		nothing := dashboard.NewSpecialValueMap()
+		nothing.Options.Match, nothing.Options.Result = dashboard.SpecialValueMatchNull, dashboard.ValueMappingResult{Text: &p.Empty, Color: new(grey), Index: new(int32(0))}
+		all = append(all, dashboard.ValueMapping{SpecialValueMap: nothing})
+	}
 	states := p.states()
 	if states == nil {
-		return nil
+		return all
 	}
 	m := dashboard.NewValueMap()
 	m.Options = map[string]dashboard.ValueMappingResult{}
 	for i, s := range states {
 		m.Options[strconv.Itoa(s.Value)] = dashboard.ValueMappingResult{Text: &s.Name, Color: &s.Colour, Index: new(int32(i))}
 	}
-	return []dashboard.ValueMapping{{ValueMap: m}}
+	return append(all, dashboard.ValueMapping{ValueMap: m})
 }
 
 // outcomeColours are those of ends of requests: what ended well is green, what failed is not.

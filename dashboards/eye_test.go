@@ -74,12 +74,13 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 			if mode := p.FieldConfig.Defaults.Color.Mode; mode != "fixed" {
 				t.Errorf("%s: %s has the colour mode %s", b.Title, p.Title, mode)
 			}
-			states := p.FieldConfig.Defaults.Mappings[0].Options
-			if len(states) != 3 || states["-1"].Text != p.FieldConfig.Defaults.NoValue {
+			states := p.FieldConfig.Defaults.Mappings[0]
+			if len(states.values()) != 3 || states.of(t, "-1").Text != p.FieldConfig.Defaults.NoValue {
 				t.Errorf("%s: %s has the states %v", b.Title, p.Title, states)
 			}
 			loud := 0
-			for _, s := range states {
+			for _, value := range []string{"-1", "0", "1"} {
+				s := states.of(t, value)
 				if s.Color != "#8C8C8C40" {
 					loud++
 				}
@@ -267,6 +268,30 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 	}
 	if several < 3 {
 		t.Errorf("%d stats with several values", several)
+	}
+}
+
+// A stat without a value is neither bad nor good: Grafana draws it in the colour of the lowest values, unless that of no value is named.
+func TestNothingIsNotBad(t *testing.T) {
+	found := 0
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if p.Type != "stat" {
+				continue
+			}
+			found++
+			said := false
+			for _, m := range p.FieldConfig.Defaults.Mappings {
+				none := m.of(t, "null")
+				said = said || none.Color == "#8C8C8C" && none.Text == p.FieldConfig.Defaults.NoValue
+			}
+			if !said {
+				t.Errorf("%s: %s draws %q in %s", b.Title, p.Title, p.FieldConfig.Defaults.NoValue, p.FieldConfig.Defaults.Thresholds.Steps[0].Color)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d stats", found)
 	}
 }
 
