@@ -61,6 +61,8 @@ type Panel struct {
 	Unit string
 	// Width counts columns, of 24; Height in units of about 30 pixels.
 	Width, Height uint32
+	// Tall ends its line, and the following lines stand beside it as far down as it reaches.
+	Tall bool
 	// Queries lists what the panel shows, Limits the lines to compare with.
 	Queries, Limits []Query
 	// Steps colours values, from the lowest up. The first has no bound.

@@ -14,6 +14,7 @@ import (
 	engine "github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -389,12 +390,63 @@ func TestMarksAreThin(t *testing.T) {
 	}
 }
 
+// Firing alerts come by their severity, whatever it is called, pages first, and eight of them are seen: a row is 36 px high, the heading, too.
+func TestPagesAreTheFirstAlerts(t *testing.T) {
+	for _, style := range []rules.Style{{}, {Severities: map[slo.Severity]string{slo.Page: "p1", slo.Ticket: "a-ticket"}, Labels: map[string]string{metrics.LabelSeverity: "prio"}}} {
+		var b board
+		if err := json.Unmarshal(render(t, dashboards.All(nil)[0], style), &b); err != nil {
+			t.Fatal(err)
+		}
+		sim, err := rulesim.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sim.Close()
+		full := style.WithDefaults()
+		of := map[string]slo.Severity{"LLMFirst": slo.Page, "LLMSecond": slo.Ticket, "LLMThird": slo.Info}
+		if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+			for name, severity := range of {
+				l := labels.FromStrings("alertname", name, full.Label(metrics.LabelSeverity), full.Severities[severity], metrics.LabelBranch, "queueing", metrics.LabelModel, "llama")
+				emit(with(l, metrics.Alerts.Name, "alertstate", "firing"), 1)
+				emit(with(l, metrics.AlertsForState.Name), float64(rulesim.Epoch.Unix()))
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Firing alerts" })]
+		v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), rulesim.Epoch)
+		if err != nil || len(v) != 3 {
+			t.Fatal(v, err)
+		}
+		sort, _ := p.Transformations[0].Options.(map[string]any)["sort"].([]any)
+		if p.Transformations[0].ID != "sortBy" || len(sort) != 1 {
+			t.Fatalf("the alerts come in no order: %v", p.Transformations)
+		}
+		field := sort[0].(map[string]any)["field"].(string)
+		slices.SortFunc(v, func(a, b engine.Sample) int { return strings.Compare(a.Metric.Get(field), b.Metric.Get(field)) })
+		var names []string
+		for _, row := range v {
+			names = append(names, row.Metric.Get("alertname"))
+		}
+		if want := []string{"LLMFirst", "LLMSecond", "LLMThird"}; !slices.Equal(names, want) {
+			t.Errorf("by %s: %v", field, names)
+		}
+		organized := p.Transformations[len(p.Transformations)-1].Options.(map[string]any)
+		if organized["excludeByName"].(map[string]any)[field] != true {
+			t.Errorf("%s is a column", field)
+		}
+		if rows := (38*p.GridPos.H - 8 - 40) / 36; rows < 1+8 {
+			t.Errorf("%d alerts are seen", rows-1)
+		}
+	}
+}
+
 // The first screen of the incident board, 1280 by 800 without scrolling, says what fires, where to look and since when, what burns and how fast, and what
 // changed.
 func TestFirstScreen(t *testing.T) {
 	const rows = (800 - 150) / 38 // what Grafana's bars and the filters leave, in rows of 30 px and gaps of 8
 	b := boards(t)[0]
-	for _, title := range []string{"Firing alerts", "Where to look first", "Burn rate now", "Budget left", "Budget gone in", "What changed", "Burn rate by window"} {
+	for _, title := range []string{"Firing alerts", "Where to look first", "Burn rate now", "Budget left", "Budget gone in", "What changed"} {
 		i := slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })
 		if i < 0 {
 			t.Errorf("no panel %s", title)

@@ -3,6 +3,7 @@ package dashboards
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -19,7 +20,7 @@ func incident(w windows) Board {
 		UID: rules.IncidentDashboard, Since: "now-1h", Refresh: "30s", Variables: s,
 		Description: "Where is the time or the request lost: queue, prefill, decode, memory, the GPU underneath, or the release? Read from top to bottom.",
 		Rows: []Row{
-			{Title: "Now: what burns, since when, and where to look first?", Panels: slices.Concat(burnStats(s, w), nowTables(s), burnAndChanges(s, w))},
+			{Title: "Now: what burns, since when, and where to look first?", Panels: nowRow(s, w)},
 			{Title: "First split: before or after the first token?", Panels: splitRow(s)},
 			{Title: "Phases: queue, prefill, decode, memory", Panels: phaseRow(s)},
 			{Title: "Scope: everybody, one replica or one node?", Panels: scopeRow(s)},
@@ -33,9 +34,19 @@ func incident(w windows) Board {
 // burns lists the incidents of the drill that burn a budget.
 var burns = []string{"traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "rejections", "bad-release", "thermal-throttle"}
 
+// nowRow fits on the first screen, down to the table that says where to look: what fires stands beside what burns and what changed.
+func nowRow(s scope, w windows) []Panel {
+	tables, changes := nowTables(s), burnAndChanges(s, w)
+	return slices.Concat(burnStats(s, w), []Panel{tables[0], changes[0], tables[1], changes[1]})
+}
+
 func nowTables(s scope) []Panel {
 	alert := []string{metrics.LabelCluster, "alertname", metrics.LabelSeverity, metrics.LabelBranch, metrics.LabelNamespace, metrics.LabelModel}
 	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(alert, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""))), s.firing(alert)))
+	ranked := labelled(began, metrics.LabelOrder, "3")
+	for rank, severity := range []slo.Severity{slo.Page, slo.Ticket} { // their names sort by the alphabet
+		ranked = replaced(ranked, metrics.LabelOrder, strconv.Itoa(1+rank), metrics.LabelSeverity, standsFor(severity))
+	}
 	does := map[string]string{}
 	for _, c := range rules.Clues() {
 		does[c.Runbook] = firstLever(c.Runbook)
@@ -43,12 +54,12 @@ func nowTables(s scope) []Panel {
 	rows, since := s.burning()
 	return []Panel{
 		listing("Firing alerts", 12, About{
-			"Every alert of this project that fires for the model, and when its condition began, on the first GPU if on several.",
+			"Every alert of this project that fires for the model, pages first, and when its condition began, on the first GPU if on several.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
-			Query{began, ""}).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil}, Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
+			Query{ranked, ""}).smallest(metrics.LabelOrder).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil}, Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
 			Column{"Value", "since", 135, sinceThen, nil}).
-			size(12, 6).empty("No alert fires.").runbook(listedAlert).next(rules.SLODashboard).
+			size(12, 10).tall().empty("No alert fires.").runbook(listedAlert).next(rules.SLODashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated", "speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
 		listing("Where to look first", 24, About{
@@ -61,7 +72,7 @@ func nowTables(s scope) []Panel {
 				Column{metrics.LabelBranch, "branch", 85, "", nil}, Column{metrics.LabelSays, "evidence", 270, "", nil},
 				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 150, "", nil}).
 			largest("Value #A").wrapped("evidence", "lever").
-			size(24, 5).empty("Nothing burns.").runbook(eachRunbook).next(rules.EngineDashboard).
+			size(24, 6).empty("Nothing burns.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...),
 	}
 }
@@ -143,20 +154,20 @@ func burnStats(s scope, w windows) []Panel {
 			"How fast budget burns over 5 minutes, as a multiple of what the objective allows, for the model that burns fastest.",
 			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
 			"Vermilion: above the line at which this objective pages. Above 1: go down the rows. Below: it may be over; check the hour below."},
-			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").size(4, 6).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		single("Budget left", share, About{
 			"Share of the period's error budget that is left, for the model with the least.",
 			"It says how much risk you can still take. Below 0, this period's objective is already missed.",
 			"Low: stop releases, and pull the fastest lever rather than the best one."},
-			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 6).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
+			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 		single("Budget gone in", duration, About{
 			"Time until the budget is gone if it burns on as in the last five minutes. Later: not within its period.",
 			"It says how long there is to think.",
 			"Under a few hours: mitigate first, understand later."},
 			Query{promql.Call("sort", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Add(promql.Mul(promql.Num(0), left), promql.Num(later)))), "{{slo}}"}).
-			low(6*3600, 3*24*3600).says(State{later, "later", blue}).empty("Nothing burns.").size(4, 6).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			low(6*3600, 3*24*3600).says(State{later, "later", blue}).empty("Nothing burns.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 	}
 }
@@ -173,7 +184,7 @@ func burnAndChanges(s scope, w windows) []Panel {
 	deployed := seen("max", by(models, metrics.LabelVersion), begins(s.of(metrics.RecordedDeployed)))
 	started := seen("max", by(models, metrics.LabelPod, metrics.LabelServer), begins(s.of(metrics.RecordedStarted)))
 	return []Panel{
-		listing("What changed", 10, About{
+		listing("What changed", 12, About{
 			"Versions that a model runs and did not run before, and engines that started, the last time within the range.",
 			"A burn that begins with a deploy or a restart is its fault until shown otherwise.",
 			"Compare with since above. Roll back first; it is cheaper than understanding."},
@@ -181,13 +192,13 @@ func burnAndChanges(s scope, w windows) []Panel {
 				copied(copied(deployed, metrics.LabelAction, "runs $1", metrics.LabelVersion), metrics.LabelReplica, "$1", metrics.LabelModel),
 				copied(copied(labelled(started, metrics.LabelAction, "started"), metrics.LabelReplica, "$1", metrics.LabelServer), metrics.LabelReplica, "$1", metrics.LabelPod)))), ""}).
 			columns(Column{metrics.LabelAction, "what", 140, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
-			size(10, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			largest("Value").size(12, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
-		lines("Burn rate by window", number, 14, About{
+		lines("Burn rate by window", number, 24, About{
 			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
 			"Short above long: it is starting. Long above short: it is ending.",
 			"The page ends by itself when the short window falls below the line."},
-			byWindow...).limits(s.firesAt(w.fast)).size(14, 5).
+			byWindow...).limits(s.firesAt(w.fast)).size(24, 6).
 			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 	}

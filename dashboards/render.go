@@ -129,7 +129,9 @@ func (w writer) target(p Panel, i int, q Query) prometheus.Dataquery {
 // refID returns the letter of a panel's query: A, B, C.
 func refID(i int) string { return string(rune('A' + i)) }
 
-func (w writer) expr(e promql.Expr) string { return forGrafana(promql.Rename(e, w.names(e))) }
+func (w writer) expr(e promql.Expr) string {
+	return named(forGrafana(promql.Rename(e, w.names(e))), w.style.Severities)
+}
 
 // names returns the new names of labels for an expression. The severity of alerts has one, that of ECC errors and XIDs does not.
 func (w writer) names(e promql.Expr) map[string]string {
