@@ -69,6 +69,8 @@ type Panel struct {
 	Steps []Step
 	// States names values that are states and not quantities.
 	States []State
+	// Named writes the names of a stat's values in their place.
+	Named bool
 	// Max bounds the axis where the quantity is bounded; 0 means no bound.
 	Max float64
 	// Columns lists the columns of a table, in order; it is sorted by the first where SortBy does not name another field,

@@ -37,6 +37,9 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		o := stat.NewOptions()
 		o.GraphMode, o.ColorMode, o.TextMode = common.BigValueGraphModeNone, common.BigValueColorModeValue, common.BigValueTextModeAuto
 		o.Orientation = common.VizOrientationAuto
+		if p.Named {
+			o.TextMode = common.BigValueTextModeName
+		}
 		if p.Queries[0].Legend != "" { // with several values of one size, the worst must not be the smallest
 			o.Orientation = common.VizOrientationHorizontal
 			o.Text = &common.VizTextDisplayOptions{TitleSize: new(14.0), ValueSize: new(18.0)}
@@ -227,7 +230,7 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 	default:
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdThresholds}
 		for i := range p.Queries {
-			if p.Kind == Stat && len(p.Queries) > 1 {
+			if p.Kind == Stat && len(p.Queries) > 1 && !p.Named {
 				set(i, dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: &p.Steps[len(p.Steps)-1-i].Colour}})
 			}
 		}

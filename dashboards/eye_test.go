@@ -255,7 +255,7 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 	several := 0
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
-			if p.Type != "stat" || !strings.Contains(p.Targets[0].LegendFormat, "{{") {
+			if p.Type != "stat" || !strings.Contains(p.Targets[0].LegendFormat, "{{") || p.Options.TextMode == "name" {
 				continue
 			}
 			several++
@@ -386,6 +386,58 @@ func TestMarksAreThin(t *testing.T) {
 			if !strings.Contains(a.Expr, "unless") || !strings.Contains(a.Expr, "offset 1m") || !a.Hide {
 				t.Errorf("%s: %s lasts, or takes a switch: %s", b.Title, a.Name, a.Expr)
 			}
+		}
+	}
+}
+
+// TestObjectivesAreCounted: how many objectives have budget left is said of all that there are, and where only a part of their period is recorded, of
+// which part that is: a bad share above the one that is allowed may stand beside it.
+func TestObjectivesAreCounted(t *testing.T) {
+	const day = 24 * 3600
+	b := boards(t)[1]
+	i := slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Objectives with budget left" })
+	if i < 0 {
+		t.Fatal("no panel counts objectives")
+	}
+	p := b.flat()[i]
+	for _, c := range []struct {
+		recorded, left float64
+		want           []string
+	}{{day, 0.5, []string{"5 of 5 #0072B2", "3.3% of the period is recorded #0072B2"}}, {30*day - 300, -0.5, []string{"4 of 5 #D55E00"}}} {
+		sim, err := rulesim.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sim.Close()
+		if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+			for i, left := range []float64{1, 0.9, 0.3, 0, c.left} {
+				l := labels.FromStrings(metrics.LabelModel, "llama", metrics.LabelSLO, fmt.Sprint("slo-", i))
+				emit(with(l, metrics.RecordedBudgetRemaining.Name, metrics.LabelPeriod, "30d"), left)
+				emit(with(l, metrics.RecordedHistory.Name, metrics.LabelPeriod, "30d"), c.recorded+float64(i))
+				emit(with(l, metrics.RecordedPeriod.Name), 30*day)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var shown []string
+		for _, q := range p.Targets {
+			v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range v {
+				name := regexp.MustCompile(`{{(\w+)}}`).ReplaceAllStringFunc(q.LegendFormat, func(l string) string { return s.Metric.Get(strings.Trim(l, "{}")) })
+				colour := ""
+				for _, step := range p.FieldConfig.Defaults.Thresholds.Steps {
+					if step.Value == nil || s.F >= *step.Value {
+						colour = step.Color
+					}
+				}
+				shown = append(shown, name+" "+colour)
+			}
+		}
+		if !slices.Equal(shown, c.want) || p.Options.TextMode != "name" || p.overrides(t, "byFrameRefID", "A")["color"] != nil {
+			t.Errorf("shown as %s: %q, want %q", p.Options.TextMode, shown, c.want)
 		}
 	}
 }

@@ -45,9 +45,9 @@ type panel struct {
 	Targets                  []target
 	Transformations          []transformation
 	Options                  struct {
-		Content, GraphMode, ShowValue, Orientation string
-		Text                                       struct{ TitleSize, ValueSize float64 }
-		Legend                                     struct {
+		Content, GraphMode, ShowValue, Orientation, TextMode string
+		Text                                                 struct{ TitleSize, ValueSize float64 }
+		Legend                                               struct {
 			ShowLegend, Show, SortDesc bool
 			Placement, SortBy          string
 		}
@@ -66,9 +66,9 @@ type panel struct {
 				}
 			}
 			Mappings []mapping
-			Color  struct{ Mode, FixedColor string }
-			Links  []struct{ Title, URL string }
-			Custom map[string]any
+			Color    struct{ Mode, FixedColor string }
+			Links    []struct{ Title, URL string }
+			Custom   map[string]any
 		}
 	}
 }

@@ -172,6 +172,7 @@ func (p Panel) columns(c ...Column) Panel       { p.Columns = c; return p }
 func (p Panel) largest(field string) Panel      { p.SortBy, p.Descending = field, true; return p }
 func (p Panel) smallest(field string) Panel     { p.SortBy = field; return p }
 func (p Panel) tall() Panel                     { p.Tall = true; return p }
+func (p Panel) names() Panel                    { p.Named = true; return p }
 func (p Panel) wrapped(titles ...string) Panel  { p.Wrapped = titles; return p }
 func (p Panel) max(v float64) Panel             { p.Max = v; return p }
 func (p Panel) stacked() Panel                  { p.Stacked = true; return p }

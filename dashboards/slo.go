@@ -18,6 +18,9 @@ func objectives(w windows) Board {
 	burn := func(p slo.WindowPair) Query { return one(s.of(metrics.Window(metrics.RecordedBurn, p.Long.String()))) }
 	left := s.of(metrics.RecordedBudgetRemaining)
 	whole := []string{}
+	all := promql.CountBy(whole, left)
+	kept := promql.Or(promql.CountBy(whole, promql.Ge(left, promql.Num(0))), promql.Mul(promql.Num(0), all))
+	recorded := promql.Min(whole, promql.Div(s.of(metrics.RecordedHistory), promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod)), promql.On(metrics.ModelSLOLabels...).ManyToOne()))
 	symptom := promql.Eq(metrics.LabelBranch, string(rules.Symptom))
 	alert := []string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 	return Board{
@@ -38,14 +41,16 @@ func objectives(w windows) Board {
 					Query{promql.Max(whole, s.of(metrics.Window(metrics.RecordedBurn, "1h"))), ""}).bad(1, factor(w.fast)).size(6, 5).
 					empty("No events in an hour: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 					movesIn(spends...),
-				single("Objectives kept", share, About{
-					"Share of objectives, counted per model, that have budget left.",
-					"It is what a monthly report says.",
-					"Below 1: the burn-down says which ones."},
-					Query{promql.Sub(promql.Num(1), promql.Div(
-						promql.Or(promql.CountBy(whole, promql.Lt(left, promql.Num(0))), promql.Mul(promql.Num(0), promql.CountBy(whole, left))),
-						promql.CountBy(whole, left))), ""}).low(0.9, 1).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
-					notDrilled("an hour does not spend a month's budget").steady(),
+				single("Objectives with budget left", share, About{
+					"How many of all objectives, counted per model, have budget left, and which part of their period is recorded where it is not all of it.",
+					"It is what a monthly report says. While little is recorded, the budget is that of a whole period: a bad share above the allowed one need not have spent it.",
+					"Not all: the burn-down says which ones."},
+					Query{promql.Mul(promql.Mul(promql.Div(kept, all), promql.CountValues("kept", whole, kept), promql.On().ManyToOne("kept")),
+						promql.CountValues("all", whole, all), promql.On().ManyToOne("all")), "{{kept}} of {{all}}"},
+					Query{promql.CountValues("part", whole, promql.Call("round", promql.Mul(promql.Num(100), promql.Lt(recorded, promql.Num(0.99))), promql.Num(0.1))),
+						"{{part}}% of the period is recorded"}).
+					names().low(0.9, 1).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+					notDrilled("an hour does not spend a month's budget"),
 				single("Budget alerts firing", number, About{
 					"Budget alerts that fire now, pages and tickets.",
 					"One of them is somebody's problem already.",
@@ -105,9 +110,9 @@ func objectives(w windows) Board {
 					empty("No maintenance in this time.").runbook("LLMErrorBudgetSlowBurn").next(rules.ExporterDashboard).
 					notDrilled("no incident happens in a declared interval"),
 				lines("Bad share over the period", share, 12, About{
-					"Bad events as a share of all events in the objective's period, beside the share that may be bad.",
+					"Bad events as a share of all events in the objective's period, as far as it is recorded, beside the share that may be bad in a whole one.",
 					"It is the report at the end of the month, so far.",
-					"Above the limit: the budget is gone."},
+					"Above the limit: the budget is gone if the period is recorded as a whole; \"Objectives with budget left\" says how much of it is."},
 					one(promql.Div(s.of(metrics.RecordedPeriodBadEvents), promql.Gt(s.of(metrics.RecordedPeriodEvents), promql.Num(0))))).
 					limits(Query{promql.Max([]string{metrics.LabelSLO}, s.of(metrics.RecordedErrorBudget)), "may be bad {{slo}}"}).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 					movesIn(spends...).drifts("exact, so it drifts while little is recorded"),

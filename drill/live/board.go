@@ -217,7 +217,11 @@ func (s boards) draw(d *drawn, b dashboards.Board, v view) (err error) {
 	switch d.Kind {
 	case dashboards.Stat:
 		for _, l := range all {
-			d.Stats = append(d.Stats, stat{class(d.Panel, l.last()), said(d.Panel, l.last()), l.name()})
+			st := stat{class(d.Panel, l.last()), said(d.Panel, l.last()), l.name()}
+			if d.Named {
+				st.Value, st.Name = st.Name, ""
+			}
+			d.Stats = append(d.Stats, st)
 		}
 	case dashboards.Table:
 		d.Table = s.table(d.Panel, all, v.to)
