@@ -67,6 +67,8 @@ type Panel struct {
 	Queries, Limits []Query
 	// Steps colours values, from the lowest up. The first has no bound.
 	Steps []Step
+	// LowestFirst orders lines by their lowest values.
+	LowestFirst bool
 	// States names values that are states and not quantities.
 	States []State
 	// Named writes the names of a stat's values in their place.

@@ -168,7 +168,7 @@ func TestLegendsHaveRoom(t *testing.T) {
 				t.Errorf("%s: %s is %d columns wide and has its legend at the %s", b.Title, p.Title, p.GridPos.W, legend.Placement)
 			}
 			first := p.FieldConfig.Defaults.Thresholds.Steps[0].Color
-			if low := first == "#D55E00"; legend.SortBy != "Last *" || legend.SortDesc == low {
+			if low := first == "#D55E00" || p.Title == "Clocks"; legend.SortBy != "Last *" || legend.SortDesc == low {
 				t.Errorf("%s: %s does not begin with its worst line", b.Title, p.Title)
 			}
 			for _, q := range p.Targets {
@@ -439,6 +439,41 @@ func TestObjectivesAreCounted(t *testing.T) {
 		if !slices.Equal(shown, c.want) || p.Options.TextMode != "name" || p.overrides(t, "byFrameRefID", "A")["color"] != nil {
 			t.Errorf("shown as %s: %q, want %q", p.Options.TextMode, shown, c.want)
 		}
+	}
+}
+
+// TestConstantsAreLimits: what never changes stays out of legends, which begin with the largest value: it would hide what fell.
+func TestConstantsAreLimits(t *testing.T) {
+	b := boards(t)[slices.IndexFunc(boards(t), func(b board) bool { return b.UID == string(rules.GPUDashboard) })]
+	sim := fleetOf(t, 1, 8, 10*time.Minute, func(f *metrics.Family) bool {
+		return slices.Contains([]*metrics.Family{metrics.GPUMemoryUsed, metrics.GPUMemoryReserved, metrics.GPUMemoryTotal, metrics.GPUMemoryBandwidthPeak, metrics.GPUMemoryBandwidthUtilization, metrics.GPUClock}, f)
+	})
+	for title, constants := range map[string]string{"Device memory": metrics.GPUMemoryTotal.Name, "Memory bandwidth against peak": metrics.GPUMemoryBandwidthPeak.Name, "Clocks": `domain="memory"`} {
+		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })]
+		lines, limits := 0, 0
+		for _, q := range p.Targets {
+			v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch.Add(10*time.Minute))
+			if err != nil || len(v) == 0 {
+				t.Fatalf("%s: %d lines of %s: %v", title, len(v), q.Expr, err)
+			}
+			hide, _ := p.overrides(t, "byFrameRefID", q.RefID)["custom.hideFrom"].(map[string]any)
+			if hide["legend"] == true {
+				limits += len(v)
+			} else {
+				lines += len(v)
+			}
+			alone := !slices.ContainsFunc(names(t, b.substitute(t, q.Expr)), func(n string) bool { return n != constants && n != metrics.GPUClock.Name })
+			if has := strings.Contains(q.Expr, constants) && alone; has != (hide["legend"] == true) {
+				t.Errorf("%s: %s is a constant: %t, hidden in the legend: %v", title, q.Expr, has, hide["legend"])
+			}
+		}
+		if lines < 8 || limits < 1 || limits > 2 {
+			t.Errorf("%s: %d lines and %d limits for 8 GPUs of 2 nodes", title, lines, limits)
+		}
+	}
+	clocks := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Clocks" })]
+	if clocks.Options.Legend.SortDesc || !strings.Contains(clocks.Targets[0].Expr, "bottomk") || strings.Contains(clocks.Targets[0].Expr, "topk(20, max") {
+		t.Errorf("the clock that fell is not the first line: %s", clocks.Targets[0].Expr)
 	}
 }
 

@@ -157,6 +157,9 @@ func (p Panel) low(crit, warn float64) Panel {
 	return p
 }
 
+// lowest puts the lowest lines first where no step says which values are bad.
+func (p Panel) lowest() Panel { p.LowestFirst = true; return p }
+
 func (p Panel) runbook(alert string) Panel   { p.Runbook = alert; return p }
 func (p Panel) next(d rules.Dashboard) Panel { p.Next = d; return p }
 
@@ -228,4 +231,6 @@ func (p Panel) omits() string {
 }
 
 // lowIsBad reports whether the lowest values are the bad ones.
-func (p Panel) lowIsBad() bool { return len(p.Steps) > 1 && p.Steps[0].Colour == vermilion }
+func (p Panel) lowIsBad() bool {
+	return p.LowestFirst || len(p.Steps) > 1 && p.Steps[0].Colour == vermilion
+}
