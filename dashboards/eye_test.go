@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -474,6 +475,67 @@ func TestConstantsAreLimits(t *testing.T) {
 	clocks := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Clocks" })]
 	if clocks.Options.Legend.SortDesc || !strings.Contains(clocks.Targets[0].Expr, "bottomk") || strings.Contains(clocks.Targets[0].Expr, "topk(20, max") {
 		t.Errorf("the clock that fell is not the first line: %s", clocks.Targets[0].Expr)
+	}
+}
+
+// TestValuesAreReadable: burn rates are multiples, a wait above a minute stays in seconds, as promises are, a long time has its two largest parts, and
+// tokens cost by the million, as people know their price.
+func TestValuesAreReadable(t *testing.T) {
+	counts := map[string]int{}
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			f := p.FieldConfig.Defaults
+			if strings.Contains(p.Title, "Cost of ") {
+				counts["cost"]++
+				if !strings.HasSuffix(p.Title, " 1,000,000 tokens") {
+					t.Errorf("%s: %s", b.Title, p.Title)
+				}
+			}
+			if f.Unit == "dtdurations" {
+				counts["duration"]++
+				if f.Decimals == nil || *f.Decimals != 1 {
+					t.Errorf("%s: %s writes a time without its second part", b.Title, p.Title)
+				}
+			}
+			if p.Type == "table" || p.Type == "text" || p.Type == "heatmap" {
+				continue
+			}
+			for _, q := range p.Targets {
+				switch {
+				case strings.Contains(q.Expr, metrics.RecordedBurn.Name) && !strings.Contains(q.Expr, metrics.RecordedBurnThreshold.Name+"{"):
+					counts["burn"]++
+					if f.Unit != "suffix:x" {
+						t.Errorf("%s: %s has the unit %s", b.Title, p.Title, f.Unit)
+					}
+				case strings.Contains(q.Expr, "time_to_first_token_seconds") && f.Unit != "percentunit":
+					counts["wait"]++
+					if f.Unit != "suffix: s" {
+						t.Errorf("%s: %s has the unit %s", b.Title, p.Title, f.Unit)
+					}
+				}
+			}
+		}
+	}
+	if counts["burn"] < 6 || counts["wait"] < 5 || counts["duration"] < 4 || counts["cost"] < 2 {
+		t.Errorf("found %v", counts)
+	}
+	b := boards(t)[4]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return strings.HasPrefix(p.Title, "Cost of ") })]
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		of := labels.FromStrings(metrics.LabelModel, "llama")
+		emit(with(of, metrics.RecordedGenerationTokens.Name), 2000)
+		emit(with(of, metrics.RecordedModelGPUs.Name), 4)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), rulesim.Epoch)
+	if want := 4 * 2.50 / (2000 * 3600) * 1e6; err != nil || len(v) != 1 || math.Abs(v[0].F-want) > 1e-9 {
+		t.Errorf("%s: %v, want %g", p.Title, v, want)
 	}
 }
 

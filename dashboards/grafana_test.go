@@ -58,7 +58,7 @@ type panel struct {
 		Overrides []any
 		Defaults  struct {
 			Unit, NoValue string
-			Max           *float64
+			Max, Decimals *float64
 			Thresholds    struct {
 				Steps []struct {
 					Value *float64

@@ -150,7 +150,7 @@ func burnStats(s scope, w windows) []Panel {
 	rest := promql.Unless(worst, pages)
 	sorted := func(e promql.Expr) Query { return Query{promql.Call("sort_desc", e), "{{slo}}"} }
 	return []Panel{
-		single("Burn rate now", number, About{
+		single("Burn rate now", multiple, About{
 			"How fast budget burns over 5 minutes, as a multiple of what the objective allows, for the model that burns fastest.",
 			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
 			"Vermilion: above the line at which this objective pages. Above 1: go down the rows. Below: it may be over; check the hour below."},
@@ -194,7 +194,7 @@ func burnAndChanges(s scope, w windows) []Panel {
 			columns(Column{metrics.LabelAction, "what", 140, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
 			largest("Value").size(12, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
-		lines("Burn rate by window", number, 24, About{
+		lines("Burn rate by window", multiple, 24, About{
 			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
 			"Short above long: it is starting. Long above short: it is ending.",
 			"The page ends by itself when the short window falls below the line."},
@@ -208,7 +208,7 @@ func splitRow(s scope) []Panel {
 	badShare := promql.Div(s.of(metrics.RecordedBadEventRate), promql.Gt(s.of(metrics.RecordedEventRate), promql.Num(0)))
 	legend := "{{slo}} " + modelLegend
 	return []Panel{
-		lines("Time to first token, p95", seconds, 8, About{
+		lines("Time to first token, p95", wait, 8, About{
 			"The 95th percentile of TTFT per model, and the limits of the objectives on it.",
 			"TTFT up with ITL flat means queue or prefill.",
 			"Go to the phases: queue share, then prefill share."},
@@ -274,7 +274,7 @@ func phaseRow(s scope) []Panel {
 
 func scopeRow(s scope) []Panel {
 	return []Panel{
-		lines("Mean TTFT by replica", seconds, 8, About{
+		lines("Mean TTFT by replica", wait, 8, About{
 			"The mean time to first token of every replica.",
 			"One line above the others is a bad replica; all of them together are the model, the traffic or the release.",
 			"One bad replica: take it out of rotation, then look at its GPU."},
@@ -373,7 +373,7 @@ func changeRow(s scope) []Panel {
 			fires, Query{s.firing([]string{"alertname"}), "{{alertname}}"}).
 			empty("Nothing fired.").runbook(eachAlert).next(rules.SLODashboard).
 			movesIn(burns...),
-		lines("TTFT p95 by version", seconds, 8, About{
+		lines("TTFT p95 by version", wait, 8, About{
 			"The 95th percentile of TTFT of the replicas of each engine version.",
 			"Where a release replaced all replicas, the end of one line and the start of the next are before and after.",
 			"A step up where the lines meet: roll back. The old line rose, too: it is not the release."},

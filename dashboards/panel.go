@@ -51,6 +51,7 @@ func (q Query) Colour() string {
 // Units, by Grafana's names.
 const (
 	seconds   = "s"
+	wait      = "suffix: s" // which may last minutes: Grafana would write 1.67 mins, and promises are in seconds
 	duration  = "dtdurations"
 	share     = "percentunit"
 	number    = "short"

@@ -34,7 +34,7 @@ func objectives(w windows) Board {
 					"Below a quarter: find the model in the burn-down."},
 					Query{promql.Min(whole, left), ""}).low(0, 0.25).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 					movesIn(spends...),
-				single("Fastest burn, 1 hour", number, About{
+				single("Fastest burn, 1 hour", multiple, About{
 					"The highest burn rate over an hour.",
 					"At 14.4 a 30-day budget is gone in two days.",
 					"Open the incident dashboard for the model that leads."},
@@ -74,14 +74,14 @@ func objectives(w windows) Board {
 					movesIn("traffic-burst"),
 			}},
 			{Title: "Burn: which windows, which models?", Panels: []Panel{
-				lines("Burn rate, fast window", number, 12, About{
+				lines("Burn rate, fast window", multiple, 12, About{
 					"Burn over " + w.fast.Long.String() + " per model and objective, and the line at which it pages.",
 					"This is the long window of the pair that pages first: whatever rose above the line paged.",
 					"Repeated peaks at the same hour are load: look at capacity."},
 					burn(w.fast)).limits(s.firesAt(w.fast)).
 					bad(1, factor(w.fast)).empty("No events in " + w.fast.Long.String() + ": nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 					movesIn(spends...),
-				lines("Burn rate, slow window", number, 12, About{
+				lines("Burn rate, slow window", multiple, 12, About{
 					"Burn over " + w.slow.Long.String() + " per model and objective, and the line at which that opens a ticket, or pages.",
 					"Above 1 for long, the objective will be missed without any single incident.",
 					"Fix the cause, or agree on another objective."},
@@ -118,11 +118,11 @@ func objectives(w windows) Board {
 					movesIn(spends...).drifts("exact, so it drifts while little is recorded"),
 			}},
 			{Title: "Latency: what did users get?", Collapsed: true, Panels: []Panel{
-				longLatency(s, "Time to first token, p95", metrics.RecordedTimeToFirstToken, slo.TTFT).
+				longLatency(s, "Time to first token, p95", wait, metrics.RecordedTimeToFirstToken, slo.TTFT).
 					movesIn("traffic-burst"),
-				longLatency(s, "Inter-token latency, p95", metrics.RecordedInterTokenLatency, slo.ITL).
+				longLatency(s, "Inter-token latency, p95", seconds, metrics.RecordedInterTokenLatency, slo.ITL).
 					movesIn("bad-release"),
-				longLatency(s, "Request duration, p95", metrics.RecordedRequestDuration, slo.RequestDuration).
+				longLatency(s, "Request duration, p95", seconds, metrics.RecordedRequestDuration, slo.RequestDuration).
 					movesIn("traffic-burst").notDrilled(noneOfThem),
 			}},
 			{Title: "Alert history: what fired, and when?", Panels: []Panel{
@@ -145,8 +145,8 @@ func objectives(w windows) Board {
 }
 
 // longLatency shows quantiles over weeks, from recorded buckets.
-func longLatency(s scope, title string, buckets *metrics.Family, signal slo.Signal) Panel {
-	return lines(title, seconds, 8, About{
+func longLatency(s scope, title, unit string, buckets *metrics.Family, signal slo.Signal) Panel {
+	return lines(title, unit, 8, About{
 		"The 95th percentile per model from recorded buckets, and the limits of objectives on it.",
 		"A slow drift is invisible in burn rates until it crosses the limit.",
 		"Drifting: compare with prompt lengths, versions and load."},
