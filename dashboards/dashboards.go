@@ -91,8 +91,6 @@ type Panel struct {
 	Next rules.Dashboard
 	// Text holds the content of a text panel, in Markdown.
 	Text string
-	// Suspects lists the runbooks whose evidence shows the panel, where Grafana can hide panels. Nil always shows it.
-	Suspects []string
 	// Drill says in which incidents the panel moves.
 	Drill Drill
 }

@@ -419,7 +419,7 @@ func levers(title string, alerts ...string) Panel {
 		}
 		b.WriteString("**[" + alert + "](" + alert + ".md)** " + runbooks.Question(page) + "\n\n" + runbooks.LeversOf(page) + "\n\n")
 	}
-	return Panel{Kind: Text, Title: title, Width: 6, Height: 12, Text: b.String(), Suspects: alerts,
+	return Panel{Kind: Text, Title: title, Width: 6, Height: 12, Text: b.String(),
 		About: About{"What to do when this branch is at fault, from the runbooks.", "The levers are ordered by how fast and how safe they are.", "Pull one at a time; put it back if it made things worse."}}
 }
 
