@@ -61,16 +61,26 @@ type Panel struct {
 	Unit string
 	// Width counts columns, of 24; Height in units of about 30 pixels.
 	Width, Height uint32
+	// Tall ends its line, and the following lines stand beside it as far down as it reaches.
+	Tall bool
 	// Queries lists what the panel shows, Limits the lines to compare with.
 	Queries, Limits []Query
 	// Steps colours values, from the lowest up. The first has no bound.
 	Steps []Step
+	// LowestFirst orders lines by their lowest values.
+	LowestFirst bool
 	// States names values that are states and not quantities.
 	States []State
+	// Named writes the names of a stat's values in their place.
+	Named bool
 	// Max bounds the axis where the quantity is bounded; 0 means no bound.
 	Max float64
-	// Columns lists the columns of a table, in order; it is sorted by the first.
-	Columns []Column
+	// Columns lists the columns of a table, in order; it is sorted by the first where SortBy does not name another field,
+	// shown or not. Wrapped lists the columns whose text may take several lines.
+	Columns    []Column
+	SortBy     string
+	Descending bool
+	Wrapped    []string
 	// Stacked stacks the lines.
 	Stacked bool
 	// Empty replaces "No data".
@@ -81,8 +91,6 @@ type Panel struct {
 	Next rules.Dashboard
 	// Text holds the content of a text panel, in Markdown.
 	Text string
-	// Suspects lists the runbooks whose evidence shows the panel, where Grafana can hide panels. Nil always shows it.
-	Suspects []string
 	// Drill says in which incidents the panel moves.
 	Drill Drill
 }

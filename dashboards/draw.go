@@ -37,6 +37,9 @@ func (w writer) draw(p Panel) dashboard.Panel {
 		o := stat.NewOptions()
 		o.GraphMode, o.ColorMode, o.TextMode = common.BigValueGraphModeNone, common.BigValueColorModeValue, common.BigValueTextModeAuto
 		o.Orientation = common.VizOrientationAuto
+		if p.Named {
+			o.TextMode = common.BigValueTextModeName
+		}
 		if p.Queries[0].Legend != "" { // with several values of one size, the worst must not be the smallest
 			o.Orientation = common.VizOrientationHorizontal
 			o.Text = &common.VizTextDisplayOptions{TitleSize: new(14.0), ValueSize: new(18.0)}
@@ -62,11 +65,16 @@ func (w writer) draw(p Panel) dashboard.Panel {
 	case Table:
 		o := table.NewOptions()
 		o.ShowHeader = true
-		o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(false)}}
+		if p.SortBy == "" {
+			o.SortBy = []common.TableSortByFieldState{{DisplayName: p.Columns[0].Title, Desc: new(false)}}
+		}
 		o.Footer.Reducer = []string{} // the SDK writes null, which its own schema rejects
 		out.Options = o
 		if len(p.Queries) > 1 {
 			out.Transformations = append(out.Transformations, dashboard.DataTransformerConfig{Id: "merge", Options: map[string]any{}})
+		}
+		if p.SortBy != "" { // before the field is dropped or renamed
+			out.Transformations = append(out.Transformations, dashboard.DataTransformerConfig{Id: "sortBy", Options: map[string]any{"sort": []any{map[string]any{"field": p.SortBy, "desc": p.Descending}}}})
 		}
 		out.Transformations = append(out.Transformations, w.organize(p))
 	}
@@ -81,6 +89,9 @@ var podsOnly = dashboard.DataTransformerConfig{Id: "renameByRegex", Options: map
 func (w writer) organize(p Panel) dashboard.DataTransformerConfig {
 	names := w.names(p.Queries[0].Expr)
 	hide, at, titles := map[string]bool{"Time": true, "Value": true}, map[string]int{}, map[string]string{}
+	if p.SortBy != "" {
+		hide[p.SortBy] = true
+	}
 	for _, l := range labelsOf(p.Queries[0].Expr) {
 		hide[cmp.Or(names[l], l)] = true
 	}
@@ -103,6 +114,10 @@ func columnStyle(p Panel) []dashboard.DashboardFieldConfigSourceOverrides {
 		}
 		if c.Unit != "" {
 			set = append(set, dashboard.DynamicConfigValue{Id: "unit", Value: c.Unit})
+		}
+		if slices.Contains(p.Wrapped, c.Title) { // where Grafana 11 and 12 look
+			set = append(set, dashboard.DynamicConfigValue{Id: "custom.cellOptions", Value: map[string]any{"type": "auto", "wrapText": true}},
+				dashboard.DynamicConfigValue{Id: "custom.wrapText", Value: true})
 		}
 		if c.Texts != nil {
 			set = append(set, dashboard.DynamicConfigValue{Id: "mappings", Value: []dashboard.ValueMapping{texts(c.Texts)}})
@@ -173,16 +188,22 @@ func steps(all []Step) []dashboard.Threshold {
 }
 
 func mappings(p Panel) []dashboard.ValueMapping {
+	var all []dashboard.ValueMapping
+	if p.Kind == Stat { // or Grafana would write why there is none in the colour of the lowest values, which may be the bad ones
+		nothing := dashboard.NewSpecialValueMap()
+		nothing.Options.Match, nothing.Options.Result = dashboard.SpecialValueMatchNull, dashboard.ValueMappingResult{Text: &p.Empty, Color: new(grey), Index: new(int32(0))}
+		all = append(all, dashboard.ValueMapping{SpecialValueMap: nothing})
+	}
 	states := p.states()
 	if states == nil {
-		return nil
+		return all
 	}
 	m := dashboard.NewValueMap()
 	m.Options = map[string]dashboard.ValueMappingResult{}
 	for i, s := range states {
 		m.Options[strconv.Itoa(s.Value)] = dashboard.ValueMappingResult{Text: &s.Name, Color: &s.Colour, Index: new(int32(i))}
 	}
-	return []dashboard.ValueMapping{{ValueMap: m}}
+	return append(all, dashboard.ValueMapping{ValueMap: m})
 }
 
 // outcomeColours are those of ends of requests: what ended well is green, what failed is not.
@@ -209,7 +230,7 @@ func colour(p Panel, f *dashboard.FieldConfigSource) {
 	default:
 		f.Defaults.Color = &dashboard.FieldColor{Mode: dashboard.FieldColorModeIdThresholds}
 		for i := range p.Queries {
-			if p.Kind == Stat && len(p.Queries) > 1 {
+			if p.Kind == Stat && len(p.Queries) > 1 && !p.Named {
 				set(i, dashboard.DynamicConfigValue{Id: "color", Value: dashboard.FieldColor{Mode: dashboard.FieldColorModeIdFixed, FixedColor: &p.Steps[len(p.Steps)-1-i].Colour}})
 			}
 		}

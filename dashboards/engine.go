@@ -42,7 +42,7 @@ func latencyRow(s scope) []Panel {
 			"A widening band is a growing batch."},
 			s.distribution(metrics.RecordedInterTokenLatency, metrics.InterTokenLatency)).runbook("BranchLargeBatch").next(rules.IncidentDashboard).
 			movesIn("bad-release", "thermal-throttle"),
-		lines("Time to first token", seconds, 8, About{
+		lines("Time to first token", wait, 8, About{
 			"Quantiles of TTFT per model, and the limits of the objectives on it.",
 			"It is what makes an application feel alive.",
 			"p50 up: everybody waits. Only p99 up: some prompts or one replica."},
@@ -67,7 +67,7 @@ func probeRow(s scope) []Panel {
 	address := []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelModel, metrics.LabelServer}
 	const legend = "{{server}} {{instance}}"
 	return []Panel{
-		lines("First token, client and engine", seconds, 8, About{
+		lines("First token, client and engine", wait, 8, About{
 			"Mean TTFT that the exporter's probes see at each address, beside the engines' own, and the phases of the connection before it.",
 			"What lies between the two is the network, a gateway or a buffer; no engine's page shows it.",
 			"The client's far above the engine's: ask the engine without the gateway. No client's: answers are held back."},
@@ -150,7 +150,7 @@ func throughputRow(s scope) []Panel {
 			"Zero with requests running: take the replica out of rotation."},
 			Query{s.rate(replicas, metrics.EngineSteps), replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
 			movesIn("traffic-burst"),
-		lines("Work without progress", seconds, 8, About{
+		lines("Work without progress", wait, 8, About{
 			"For how long each replica has certainly had work and made no progress, or none while a GPU of its own is busy.",
 			"Gauges of an engine that hangs keep their last numbers, or say that nothing runs. This also counts open connections.",
 			"Above a minute: take the replica out of rotation."},
@@ -240,19 +240,19 @@ func bucketRow(s scope) []Panel {
 		return []Query{{s.quantile(0.5, models, h), "p50 " + modelLegend}, {s.quantile(0.95, models, h), "p95 " + modelLegend}, {s.mean(models, h), "mean " + modelLegend}}
 	}
 	return []Panel{
-		lines("Time in the queue, p95", seconds, 8, About{
+		lines("Time in the queue, p95", wait, 8, About{
 			"The 95th percentile of the time before a request is first scheduled.",
 			"It is the part of TTFT that more capacity removes.",
 			"Up: compare arrivals and replicas with an hour ago."},
 			Query{s.quantile(0.95, models, metrics.QueueTime), modelLegend}).runbook("BranchQueueing").next(rules.IncidentDashboard).
 			movesIn("traffic-burst"),
-		lines("Prefill time, p95", seconds, 8, About{
+		lines("Prefill time, p95", wait, 8, About{
 			"The 95th percentile of the time from first scheduling to first token.",
 			"It grows with prompt length, and with lost prefix hits.",
 			"Up with the same prompts: look at SM clocks and at chunked prefill."},
 			Query{s.quantile(0.95, models, metrics.PrefillTime), modelLegend}).runbook("BranchLongPrompts").next(rules.IncidentDashboard).
 			movesIn("long-prompts", "prefix-collapse"),
-		lines("Decode time, p95", seconds, 8, About{
+		lines("Decode time, p95", wait, 8, About{
 			"The 95th percentile of the time from the first to the last token.",
 			"It is output length times inter-token latency.",
 			"Up with ITL flat: outputs got longer."},
@@ -384,11 +384,11 @@ func elsewhereRow(s scope) []Panel {
 func costRow(s scope) []Panel {
 	onModelGPUs := promql.CountBy(models, promql.Max(by(models, metrics.LabelGPUUUID), s.of(metrics.EngineGPUInfo)))
 	cost := promql.Div(
-		promql.Mul(promql.Num(1000.0/3600), promql.Mul(promql.Num(priceOfGPU), onModelGPUs)),
+		promql.Mul(promql.Num(1e6/3600), promql.Mul(promql.Num(priceOfGPU), onModelGPUs)),
 		promql.Gt(s.rate(models, metrics.GenerationTokens), promql.Num(0)))
 	return []Panel{
-		lines("Cost of 1,000 generated tokens", dollars, 12, About{
-			"The price of the model's GPUs divided by what it generates. Set the price of a GPU hour above.",
+		lines("Cost of 1,000,000 tokens", dollars, 12, About{
+			"The price of the model's GPUs divided by the tokens that it generates. Set the price of a GPU hour above.",
 			"Idle replicas make tokens expensive; so does a batch that is too small.",
 			"Compare with the same hour last week, not with an empty night."},
 			Query{cost, modelLegend}).empty("No tokens, or no GPU is known to serve the model.").runbook("BranchLargeBatch").next(FleetDashboard).

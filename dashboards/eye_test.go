@@ -4,17 +4,18 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
-	promql2 "github.com/prometheus/prometheus/promql"
+	engine "github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 
+	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -75,12 +76,13 @@ func TestTimelinesSayWhatIsWrong(t *testing.T) {
 			if mode := p.FieldConfig.Defaults.Color.Mode; mode != "fixed" {
 				t.Errorf("%s: %s has the colour mode %s", b.Title, p.Title, mode)
 			}
-			states := p.FieldConfig.Defaults.Mappings[0].Options
-			if len(states) != 3 || states["-1"].Text != p.FieldConfig.Defaults.NoValue {
+			states := p.FieldConfig.Defaults.Mappings[0]
+			if len(states.values()) != 3 || states.of(t, "-1").Text != p.FieldConfig.Defaults.NoValue {
 				t.Errorf("%s: %s has the states %v", b.Title, p.Title, states)
 			}
 			loud := 0
-			for _, s := range states {
+			for _, value := range []string{"-1", "0", "1"} {
+				s := states.of(t, value)
 				if s.Color != "#8C8C8C40" {
 					loud++
 				}
@@ -167,7 +169,7 @@ func TestLegendsHaveRoom(t *testing.T) {
 				t.Errorf("%s: %s is %d columns wide and has its legend at the %s", b.Title, p.Title, p.GridPos.W, legend.Placement)
 			}
 			first := p.FieldConfig.Defaults.Thresholds.Steps[0].Color
-			if low := first == "#D55E00"; legend.SortBy != "Last *" || legend.SortDesc == low {
+			if low := first == "#D55E00" || p.Title == "Clocks"; legend.SortBy != "Last *" || legend.SortDesc == low {
 				t.Errorf("%s: %s does not begin with its worst line", b.Title, p.Title)
 			}
 			for _, q := range p.Targets {
@@ -254,7 +256,7 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 	several := 0
 	for _, b := range boards(t) {
 		for _, p := range b.flat() {
-			if p.Type != "stat" || !strings.Contains(p.Targets[0].LegendFormat, "{{") {
+			if p.Type != "stat" || !strings.Contains(p.Targets[0].LegendFormat, "{{") || p.Options.TextMode == "name" {
 				continue
 			}
 			several++
@@ -268,6 +270,30 @@ func TestStatsShowTheWorstFirst(t *testing.T) {
 	}
 	if several < 3 {
 		t.Errorf("%d stats with several values", several)
+	}
+}
+
+// A stat without a value is neither bad nor good: Grafana draws it in the colour of the lowest values, unless that of no value is named.
+func TestNothingIsNotBad(t *testing.T) {
+	found := 0
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if p.Type != "stat" {
+				continue
+			}
+			found++
+			said := false
+			for _, m := range p.FieldConfig.Defaults.Mappings {
+				none := m.of(t, "null")
+				said = said || none.Color == "#8C8C8C" && none.Text == p.FieldConfig.Defaults.NoValue
+			}
+			if !said {
+				t.Errorf("%s: %s draws %q in %s", b.Title, p.Title, p.FieldConfig.Defaults.NoValue, p.FieldConfig.Defaults.Thresholds.Steps[0].Color)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d stats", found)
 	}
 }
 
@@ -365,12 +391,211 @@ func TestMarksAreThin(t *testing.T) {
 	}
 }
 
+// TestObjectivesAreCounted: how many objectives have budget left is said of all that there are, and where only a part of their period is recorded, of
+// which part that is: a bad share above the one that is allowed may stand beside it.
+func TestObjectivesAreCounted(t *testing.T) {
+	const day = 24 * 3600
+	b := boards(t)[1]
+	i := slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Objectives with budget left" })
+	if i < 0 {
+		t.Fatal("no panel counts objectives")
+	}
+	p := b.flat()[i]
+	for _, c := range []struct {
+		recorded, left float64
+		want           []string
+	}{{day, 0.5, []string{"5 of 5 #0072B2", "3.3% of the period is recorded #0072B2"}}, {30*day - 300, -0.5, []string{"4 of 5 #D55E00"}}} {
+		sim, err := rulesim.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sim.Close()
+		if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+			for i, left := range []float64{1, 0.9, 0.3, 0, c.left} {
+				l := labels.FromStrings(metrics.LabelModel, "llama", metrics.LabelSLO, fmt.Sprint("slo-", i))
+				emit(with(l, metrics.RecordedBudgetRemaining.Name, metrics.LabelPeriod, "30d"), left)
+				emit(with(l, metrics.RecordedHistory.Name, metrics.LabelPeriod, "30d"), c.recorded+float64(i))
+				emit(with(l, metrics.RecordedPeriod.Name), 30*day)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var shown []string
+		for _, q := range p.Targets {
+			v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range v {
+				name := regexp.MustCompile(`{{(\w+)}}`).ReplaceAllStringFunc(q.LegendFormat, func(l string) string { return s.Metric.Get(strings.Trim(l, "{}")) })
+				colour := ""
+				for _, step := range p.FieldConfig.Defaults.Thresholds.Steps {
+					if step.Value == nil || s.F >= *step.Value {
+						colour = step.Color
+					}
+				}
+				shown = append(shown, name+" "+colour)
+			}
+		}
+		if !slices.Equal(shown, c.want) || p.Options.TextMode != "name" || p.overrides(t, "byFrameRefID", "A")["color"] != nil {
+			t.Errorf("shown as %s: %q, want %q", p.Options.TextMode, shown, c.want)
+		}
+	}
+}
+
+// TestConstantsAreLimits: what never changes stays out of legends, which begin with the largest value: it would hide what fell.
+func TestConstantsAreLimits(t *testing.T) {
+	b := boards(t)[slices.IndexFunc(boards(t), func(b board) bool { return b.UID == string(rules.GPUDashboard) })]
+	sim := fleetOf(t, 1, 8, 10*time.Minute, func(f *metrics.Family) bool {
+		return slices.Contains([]*metrics.Family{metrics.GPUMemoryUsed, metrics.GPUMemoryReserved, metrics.GPUMemoryTotal, metrics.GPUMemoryBandwidthPeak, metrics.GPUMemoryBandwidthUtilization, metrics.GPUClock}, f)
+	})
+	for title, constants := range map[string]string{"Device memory": metrics.GPUMemoryTotal.Name, "Memory bandwidth against peak": metrics.GPUMemoryBandwidthPeak.Name, "Clocks": `domain="memory"`} {
+		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })]
+		lines, limits := 0, 0
+		for _, q := range p.Targets {
+			v, err := sim.Query(b.substitute(t, q.Expr), rulesim.Epoch.Add(10*time.Minute))
+			if err != nil || len(v) == 0 {
+				t.Fatalf("%s: %d lines of %s: %v", title, len(v), q.Expr, err)
+			}
+			hide, _ := p.overrides(t, "byFrameRefID", q.RefID)["custom.hideFrom"].(map[string]any)
+			if hide["legend"] == true {
+				limits += len(v)
+			} else {
+				lines += len(v)
+			}
+			alone := !slices.ContainsFunc(names(t, b.substitute(t, q.Expr)), func(n string) bool { return n != constants && n != metrics.GPUClock.Name })
+			if has := strings.Contains(q.Expr, constants) && alone; has != (hide["legend"] == true) {
+				t.Errorf("%s: %s is a constant: %t, hidden in the legend: %v", title, q.Expr, has, hide["legend"])
+			}
+		}
+		if lines < 8 || limits < 1 || limits > 2 {
+			t.Errorf("%s: %d lines and %d limits for 8 GPUs of 2 nodes", title, lines, limits)
+		}
+	}
+	clocks := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Clocks" })]
+	if clocks.Options.Legend.SortDesc || !strings.Contains(clocks.Targets[0].Expr, "bottomk") || strings.Contains(clocks.Targets[0].Expr, "topk(20, max") {
+		t.Errorf("the clock that fell is not the first line: %s", clocks.Targets[0].Expr)
+	}
+}
+
+// TestValuesAreReadable: burn rates are multiples, a wait above a minute stays in seconds, as promises are, a long time has its two largest parts, and
+// tokens cost by the million, as people know their price.
+func TestValuesAreReadable(t *testing.T) {
+	counts := map[string]int{}
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			f := p.FieldConfig.Defaults
+			if strings.Contains(p.Title, "Cost of ") {
+				counts["cost"]++
+				if !strings.HasSuffix(p.Title, " 1,000,000 tokens") {
+					t.Errorf("%s: %s", b.Title, p.Title)
+				}
+			}
+			if f.Unit == "dtdurations" {
+				counts["duration"]++
+				if f.Decimals == nil || *f.Decimals != 1 {
+					t.Errorf("%s: %s writes a time without its second part", b.Title, p.Title)
+				}
+			}
+			if p.Type == "table" || p.Type == "text" || p.Type == "heatmap" {
+				continue
+			}
+			for _, q := range p.Targets {
+				switch {
+				case strings.Contains(q.Expr, metrics.RecordedBurn.Name) && !strings.Contains(q.Expr, metrics.RecordedBurnThreshold.Name+"{"):
+					counts["burn"]++
+					if f.Unit != "suffix:x" {
+						t.Errorf("%s: %s has the unit %s", b.Title, p.Title, f.Unit)
+					}
+				case strings.Contains(q.Expr, "time_to_first_token_seconds") && f.Unit != "percentunit":
+					counts["wait"]++
+					if f.Unit != "suffix: s" {
+						t.Errorf("%s: %s has the unit %s", b.Title, p.Title, f.Unit)
+					}
+				}
+			}
+		}
+	}
+	if counts["burn"] < 6 || counts["wait"] < 5 || counts["duration"] < 4 || counts["cost"] < 2 {
+		t.Errorf("found %v", counts)
+	}
+	b := boards(t)[4]
+	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return strings.HasPrefix(p.Title, "Cost of ") })]
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+		of := labels.FromStrings(metrics.LabelModel, "llama")
+		emit(with(of, metrics.RecordedGenerationTokens.Name), 2000)
+		emit(with(of, metrics.RecordedModelGPUs.Name), 4)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), rulesim.Epoch)
+	if want := 4 * 2.50 / (2000 * 3600) * 1e6; err != nil || len(v) != 1 || math.Abs(v[0].F-want) > 1e-9 {
+		t.Errorf("%s: %v, want %g", p.Title, v, want)
+	}
+}
+
+// Firing alerts come by their severity, whatever it is called, pages first, and eight of them are seen: a row is 36 px high, the heading, too.
+func TestPagesAreTheFirstAlerts(t *testing.T) {
+	for _, style := range []rules.Style{{}, {Severities: map[slo.Severity]string{slo.Page: "p1", slo.Ticket: "a-ticket"}, Labels: map[string]string{metrics.LabelSeverity: "prio"}}} {
+		var b board
+		if err := json.Unmarshal(render(t, dashboards.All(nil)[0], style), &b); err != nil {
+			t.Fatal(err)
+		}
+		sim, err := rulesim.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sim.Close()
+		full := style.WithDefaults()
+		of := map[string]slo.Severity{"LLMFirst": slo.Page, "LLMSecond": slo.Ticket, "LLMThird": slo.Info}
+		if err := sim.Append(rulesim.Epoch, func(emit rulesim.Emit) {
+			for name, severity := range of {
+				l := labels.FromStrings("alertname", name, full.Label(metrics.LabelSeverity), full.Severities[severity], metrics.LabelBranch, "queueing", metrics.LabelModel, "llama")
+				emit(with(l, metrics.Alerts.Name, "alertstate", "firing"), 1)
+				emit(with(l, metrics.AlertsForState.Name), float64(rulesim.Epoch.Unix()))
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Firing alerts" })]
+		v, err := sim.Query(b.substitute(t, p.Targets[0].Expr), rulesim.Epoch)
+		if err != nil || len(v) != 3 {
+			t.Fatal(v, err)
+		}
+		sort, _ := p.Transformations[0].Options.(map[string]any)["sort"].([]any)
+		if p.Transformations[0].ID != "sortBy" || len(sort) != 1 {
+			t.Fatalf("the alerts come in no order: %v", p.Transformations)
+		}
+		field := sort[0].(map[string]any)["field"].(string)
+		slices.SortFunc(v, func(a, b engine.Sample) int { return strings.Compare(a.Metric.Get(field), b.Metric.Get(field)) })
+		var names []string
+		for _, row := range v {
+			names = append(names, row.Metric.Get("alertname"))
+		}
+		if want := []string{"LLMFirst", "LLMSecond", "LLMThird"}; !slices.Equal(names, want) {
+			t.Errorf("by %s: %v", field, names)
+		}
+		organized := p.Transformations[len(p.Transformations)-1].Options.(map[string]any)
+		if organized["excludeByName"].(map[string]any)[field] != true {
+			t.Errorf("%s is a column", field)
+		}
+		if rows := (38*p.GridPos.H - 8 - 40) / 36; rows < 1+8 {
+			t.Errorf("%d alerts are seen", rows-1)
+		}
+	}
+}
+
 // The first screen of the incident board, 1280 by 800 without scrolling, says what fires, where to look and since when, what burns and how fast, and what
 // changed.
 func TestFirstScreen(t *testing.T) {
 	const rows = (800 - 150) / 38 // what Grafana's bars and the filters leave, in rows of 30 px and gaps of 8
 	b := boards(t)[0]
-	for _, title := range []string{"Firing alerts", "Where to look first", "Burn rate now", "Budget left", "Budget gone in", "What changed", "Burn rate by window"} {
+	for _, title := range []string{"Firing alerts", "Where to look first", "Burn rate now", "Budget left", "Budget gone in", "What changed"} {
 		i := slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })
 		if i < 0 {
 			t.Errorf("no panel %s", title)
@@ -408,11 +633,11 @@ func TestChangesHappenWhenTheyBegin(t *testing.T) {
 }
 
 // lookFirst returns the panel "Where to look first", and what its queries answer.
-func lookFirst(t *testing.T, sim *rulesim.Sim, at time.Time) (panel, [][]promql2.Sample) {
+func lookFirst(t *testing.T, sim *rulesim.Sim, at time.Time) (panel, [][]engine.Sample) {
 	t.Helper()
 	b := boards(t)[0]
 	p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == "Where to look first" })]
-	var answers [][]promql2.Sample
+	var answers [][]engine.Sample
 	for _, q := range p.Targets {
 		v, err := sim.Query(b.substitute(t, q.Expr), at)
 		if err != nil {
@@ -525,7 +750,7 @@ func TestOnlyWhatBurnsIsAccused(t *testing.T) {
 	if len(v[0]) != 1 || v[0][0].Metric.Get(metrics.LabelCluster) != "eu" || v[0][0].Metric.Get(metrics.LabelNamespace) != "prod" {
 		t.Errorf("accused: %v", v[0])
 	}
-	if p.overrides(t, "byName", "namespace") == nil || p.FieldConfig.Defaults.NoValue != "Nothing burns." {
+	if p.overrides(t, "byName", "namespace")["noValue"] == nil || p.FieldConfig.Defaults.NoValue != "Nothing burns." {
 		t.Errorf("no row says its namespace, or nothing is %q", p.FieldConfig.Defaults.NoValue)
 	}
 }
@@ -534,7 +759,7 @@ func TestOnlyWhatBurnsIsAccused(t *testing.T) {
 // the suspect that comes first in a diagnosis; one of which nothing is known has its row, too.
 func TestTheWorstBurnIsTheFirstRow(t *testing.T) {
 	name := metrics.Window(metrics.RecordedBurn, "5m").Name
-	sim := fleetOf(t, 50, 1, 10*time.Minute, func(f *metrics.Family) bool { return f.Name == name })
+	sim := fleetOf(t, 50, 1, 10*time.Minute, func(f *metrics.Family) bool { return strings.HasPrefix(name, f.Name) && f.Owner == metrics.Rules })
 	at := rulesim.Epoch.Add(11 * time.Minute)
 	if err := sim.Append(at, func(emit rulesim.Emit) {
 		for m := range 50 {

@@ -56,11 +56,11 @@ func fleet() Board {
 					"Its daily shape is what autoscaling has to follow."},
 					one(tokens)).stacked().runbook("BranchQueueing").next(rules.EngineDashboard).
 					movesIn("traffic-burst"),
-				lines("Cost of 1,000 generated tokens", dollars, 8, About{
-					"The price of the model's GPUs divided by what it generates. Set the price of a GPU hour above.",
+				lines("Cost of 1,000,000 tokens", dollars, 8, About{
+					"The price of the model's GPUs divided by the tokens that it generates. Set the price of a GPU hour above.",
 					"Nights are expensive: replicas that wait cost what replicas that work cost.",
 					"Compare models before buying hardware."},
-					one(promql.Div(promql.Mul(promql.Num(1000.0/3600), promql.Mul(promql.Num(priceOfGPU), gpuCount)), promql.Gt(tokens, promql.Num(0))))).
+					one(promql.Div(promql.Mul(promql.Num(1e6/3600), promql.Mul(promql.Num(priceOfGPU), gpuCount)), promql.Gt(tokens, promql.Num(0))))).
 					empty("No tokens, or no GPU is known to serve a model.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "thermal-throttle"),
 			}},
@@ -97,7 +97,7 @@ func fleet() Board {
 					"Above 1 for minutes: scale, or shed load."},
 					one(promql.Div(waiting, promql.Gt(running, promql.Num(0))))).bad(0.5, 1).empty("Nothing runs.").runbook("BranchQueueing").next(rules.IncidentDashboard).
 					movesIn("traffic-burst"),
-				lines("Burn rate, 1 hour", number, 8, About{
+				lines("Burn rate, 1 hour", multiple, 8, About{
 					"Burn of the error budgets: the objective itself as a signal.",
 					"Scaling on it buys exactly what was promised, but reacts later than a queue does.",
 					"Above 1 with no queue: more replicas will not help."},
@@ -117,7 +117,7 @@ func fleet() Board {
 					"Rejected at the peak: that is the size of the gap."},
 					Query{promql.Sum([]string{metrics.LabelOutcome}, s.of(metrics.RecordedRequests)), "{{outcome}}"}).stacked().runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 					movesIn("rejections"),
-				lines("Time to first token, p95", seconds, 8, About{
+				lines("Time to first token, p95", wait, 8, About{
 					"The 95th percentile per model from recorded buckets.",
 					"It is what the load costs users.",
 					"It follows the load: capacity is short. It does not: look at releases and hardware."},

@@ -30,6 +30,11 @@ func onePerGPU(e promql.Expr, parts string) Query {
 	return Query{e, strings.TrimSpace("gpu {{gpu}} "+parts) + " {{instance}}"}
 }
 
+// ofNode returns what hardly changes and is alike on the GPUs of a node: a limit, which stays out of the legend.
+func ofNode(fold func([]string, promql.Expr) promql.Expr, e promql.Expr, what string) Query {
+	return Query{fold(nodes, e), "limit, " + what + " " + nodeLegend}
+}
+
 // stateOfGPU returns a query for a timeline. Grafana may cut off the beginning of a row's name, so the instance comes first.
 func stateOfGPU(e promql.Expr, what string) Query {
 	return Query{e, strings.TrimSpace("{{instance}} gpu {{gpu}} " + what)}
@@ -94,10 +99,10 @@ func busyRow(s scope) []Panel {
 			max(1).runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("bad-release", "crash-loop").notDrilled(noGPU),
 		lines("Memory bandwidth against peak", bandwidth, 8, About{
-			"Bytes per second to and from device memory, and what the board can do.",
+			"Bytes per second to and from device memory, below what the best board of the node can do.",
 			"Decode runs at this ceiling.",
 			"Near the peak: more batch is more latency."},
-			onePerGPU(used, "used"), onePerGPU(s.perGPU(metrics.GPUMemoryBandwidthPeak), "peak")).
+			onePerGPU(used, "used")).limits(ofNode(promql.Max, s.of(metrics.GPUMemoryBandwidthPeak), "peak")).
 			empty("Not reported: needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("Memory busy", share, 8, About{
@@ -107,11 +112,11 @@ func busyRow(s scope) []Panel {
 			onePerGPU(s.perGPU(metrics.GPUMemoryBusy), "")).max(1).runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("Device memory", octets, 8, About{
-			"Memory allocated by clients, reserved by the driver, and in all.",
+			"Memory allocated by clients and reserved by the driver, below what the largest GPU of the node has in all.",
 			"Engines take most of it at start: full is normal and says nothing about pressure.",
 			"Look at the KV cache of the engine instead."},
-			onePerGPU(s.perGPU(metrics.GPUMemoryUsed), "used"), onePerGPU(s.perGPU(metrics.GPUMemoryReserved), "reserved"), onePerGPU(s.perGPU(metrics.GPUMemoryTotal), "total")).
-			runbook("BranchKVPressure").next(rules.EngineDashboard).
+			onePerGPU(s.perGPU(metrics.GPUMemoryUsed), "used"), onePerGPU(s.perGPU(metrics.GPUMemoryReserved), "reserved")).
+			limits(ofNode(promql.Max, s.of(metrics.GPUMemoryTotal, promql.Eq(metrics.LabelGPUInstance, "")), "in all")).runbook("BranchKVPressure").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("Pipes", share, 8, About{
 			"Share of time in which the SMs used each kind of unit.",
@@ -159,10 +164,11 @@ func powerRow(s scope) []Panel {
 			runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
 		lines("Clocks", hertz, 8, About{
-			"Current clock of each domain.",
+			"Current clock of each domain, the lowest first, and the lowest memory clock of each node.",
 			"Prefill follows the SM clock, decode the memory clock.",
 			"Below its neighbours under the same load: throttled."},
-			onePerGPU(promql.Max(by(gpus, metrics.LabelDomain), s.of(metrics.GPUClock)), "{{domain}}")).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
+			onePerGPU(promql.Max(by(gpus, metrics.LabelDomain), s.of(metrics.GPUClock, promql.Ne(metrics.LabelDomain, "memory"))), "{{domain}}")).
+			limits(ofNode(promql.Min, s.of(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "memory")), "memory")).lowest().runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("thermal-throttle"),
 		lines("Fans", share, 8, About{
 			"Intended speed of each fan. Boards without fans are cooled by the chassis and report none.",

@@ -45,9 +45,9 @@ type panel struct {
 	Targets                  []target
 	Transformations          []transformation
 	Options                  struct {
-		Content, GraphMode, ShowValue, Orientation string
-		Text                                       struct{ TitleSize, ValueSize float64 }
-		Legend                                     struct {
+		Content, GraphMode, ShowValue, Orientation, TextMode string
+		Text                                                 struct{ TitleSize, ValueSize float64 }
+		Legend                                               struct {
 			ShowLegend, Show, SortDesc bool
 			Placement, SortBy          string
 		}
@@ -58,21 +58,50 @@ type panel struct {
 		Overrides []any
 		Defaults  struct {
 			Unit, NoValue string
-			Max           *float64
+			Max, Decimals *float64
 			Thresholds    struct {
 				Steps []struct {
 					Value *float64
 					Color string
 				}
 			}
-			Mappings []struct {
-				Options map[string]struct{ Text, Color string }
-			}
-			Color  struct{ Mode, FixedColor string }
-			Links  []struct{ Title, URL string }
-			Custom map[string]any
+			Mappings []mapping
+			Color    struct{ Mode, FixedColor string }
+			Links    []struct{ Title, URL string }
+			Custom   map[string]any
 		}
 	}
+}
+
+// mapping gives values a text and a colour.
+type mapping struct {
+	Type    string
+	Options any
+}
+
+// values returns the values of a mapping that names single ones.
+func (m mapping) values() map[string]any {
+	if m.Type == "special" {
+		return nil
+	}
+	return m.Options.(map[string]any)
+}
+
+// of returns what a mapping makes of a value.
+func (m mapping) of(t *testing.T, value string) (says struct{ Text, Color string }) {
+	t.Helper()
+	options := m.Options.(map[string]any)
+	raw, err := json.Marshal(options[value])
+	if m.Type == "special" && options["match"] == value {
+		raw, err = json.Marshal(options["result"])
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &says)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return says
 }
 
 type target struct {

@@ -3,6 +3,7 @@ package dashboards
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -19,7 +20,7 @@ func incident(w windows) Board {
 		UID: rules.IncidentDashboard, Since: "now-1h", Refresh: "30s", Variables: s,
 		Description: "Where is the time or the request lost: queue, prefill, decode, memory, the GPU underneath, or the release? Read from top to bottom.",
 		Rows: []Row{
-			{Title: "Now: what burns, since when, and where to look first?", Panels: slices.Concat(burnStats(s, w), nowTables(s), burnAndChanges(s, w))},
+			{Title: "Now: what burns, since when, and where to look first?", Panels: nowRow(s, w)},
 			{Title: "First split: before or after the first token?", Panels: splitRow(s)},
 			{Title: "Phases: queue, prefill, decode, memory", Panels: phaseRow(s)},
 			{Title: "Scope: everybody, one replica or one node?", Panels: scopeRow(s)},
@@ -33,50 +34,85 @@ func incident(w windows) Board {
 // burns lists the incidents of the drill that burn a budget.
 var burns = []string{"traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "rejections", "bad-release", "thermal-throttle"}
 
+// nowRow fits on the first screen, down to the table that says where to look: what fires stands beside what burns and what changed.
+func nowRow(s scope, w windows) []Panel {
+	tables, changes := nowTables(s), burnAndChanges(s, w)
+	return slices.Concat(burnStats(s, w), []Panel{tables[0], changes[0], tables[1], changes[1]})
+}
+
 func nowTables(s scope) []Panel {
 	alert := []string{metrics.LabelCluster, "alertname", metrics.LabelSeverity, metrics.LabelBranch, metrics.LabelNamespace, metrics.LabelModel}
 	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(alert, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""))), s.firing(alert)))
+	ranked := labelled(began, metrics.LabelOrder, "3")
+	for rank, severity := range []slo.Severity{slo.Page, slo.Ticket} { // their names sort by the alphabet
+		ranked = replaced(ranked, metrics.LabelOrder, strconv.Itoa(1+rank), metrics.LabelSeverity, standsFor(severity))
+	}
 	does := map[string]string{}
 	for _, c := range rules.Clues() {
 		does[c.Runbook] = firstLever(c.Runbook)
 	}
-	action := replaced(s.inWords(), metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)")
-	clue := []string{metrics.LabelClue, metrics.LabelModel} // a clue that passes from one GPU to the next is no new one
-	suffers := promql.Or(promql.Max([]string{metrics.LabelModel}, promql.Gt(s.of(metrics.Window(metrics.RecordedBurn, "5m")), promql.Num(1))), s.firing([]string{metrics.LabelModel}))
-	action = promql.And(action, suffers, promql.On(metrics.LabelModel)) // what may be so of a healthy model, too, explains nothing
-	since := promql.Add(promql.Mul(promql.Num(0), action), seen("min", clue, s.of(metrics.RecordedSuspect)), promql.On(clue...).ManyToOne())
+	rows, since := s.burning()
 	return []Panel{
 		listing("Firing alerts", 12, About{
-			"Every alert of this project that fires for the model, and when its condition began, on the first GPU if on several.",
+			"Every alert of this project that fires for the model, pages first, and when its condition began, on the first GPU if on several.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
-			Query{began, ""}).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil}, Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
+			Query{ranked, ""}).smallest(metrics.LabelOrder).columns(Column{metrics.LabelSeverity, "severity", 95, "", nil}, Column{"alertname", "alert", 200, "", nil}, Column{metrics.LabelModel, "model", 0, "", nil},
 			Column{"Value", "since", 135, sinceThen, nil}).
-			size(12, 6).empty("No alert fires.").runbook(listedAlert).next(rules.SLODashboard).
+			size(12, 10).tall().empty("No alert fires.").runbook(listedAlert).next(rules.SLODashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated", "speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
 		listing("Where to look first", 24, About{
-			"Evidence that is clear enough to name a branch, the first one first, of models that burn or for which an alert fires, since when within the range, and the lever that acts soonest. A page says the same.",
-			"Causes hide behind each other: a throttled GPU looks like a queue.",
-			"Start with the first line; its runbook says how to be sure."},
-			Query{since, ""}).
-			columns(Column{metrics.LabelOrder, "#", 40, "", nil}, Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil},
-				Column{metrics.LabelSays, "evidence", 375, "", nil}, Column{"Value", "since", 135, sinceThen, nil},
-				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 205, "", nil}).
-			size(24, 5).empty("Nothing burns and no alert fires, or nothing that is recorded explains it.").runbook(eachRunbook).next(rules.EngineDashboard).
-			movesIn(burns...).drifts("compares with yesterday, of which a calm drill has none"),
+			"A row for each model that burns or for which an alert fires, the fastest burn first: the objective that burns most, since when within the range any has, the evidence that comes first in a diagnosis, and the lever that acts soonest.",
+			"Causes hide behind each other: a throttled GPU looks like a queue. A page says the same.",
+			"Start with the first line; its runbook says how to be sure, and what else to look for."},
+			Query{rows, ""}, Query{since, ""}).
+			columns(Column{metrics.LabelNamespace, "namespace", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelSLO, "objective", 90, "", nil},
+				Column{"Value #A", "burn", 60, multiple, map[string]string{"-1": "no events"}}, Column{"Value #B", "since", 135, sinceThen, nil},
+				Column{metrics.LabelBranch, "branch", 85, "", nil}, Column{metrics.LabelSays, "evidence", 270, "", nil},
+				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 150, "", nil}).
+			largest("Value #A").wrapped("evidence", "lever").
+			size(24, 6).empty("Nothing burns.").runbook(eachRunbook).next(rules.EngineDashboard).
+			movesIn(burns...),
 	}
 }
 
-// inWords returns the suspects with their evidence in the label says as a page has it: names and the value filled in.
-func (s scope) inWords() promql.Expr {
+// burning returns a row for each model that burns or for which an alert fires, and since when within the range it burns. The value
+// is the fastest burn, -1 without any event; labels have the objective and the suspect. What may be so of a healthy model, too,
+// explains nothing: others have no row.
+func (s scope) burning() (rows, since promql.Expr) {
+	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
+	burns := promql.Max(models, promql.Gt(burn, promql.Num(1)))
+	told := promql.OrOn(
+		promql.And(s.firstSuspect(), promql.OrOn(burns, s.firing(models), promql.On(models...)), promql.On(models...)),
+		labelled(promql.Call("clamp_max", burns, promql.Num(1)), metrics.LabelSays, "Nothing stands out yet"), promql.On(models...))
+	fastest := promql.OrOn(promql.TopK(1, models, promql.Max(by(models, metrics.LabelSLO), burn)), promql.Mul(promql.Num(-1), s.firing(models)), promql.On(models...))
+	rows = promql.Mul(fastest, told, promql.On(models...).ManyToOne(metrics.LabelBranch, metrics.LabelSays, metrics.LabelAction, metrics.LabelRunbook))
+	return promql.Call("sort_desc", rows), promql.And(seen("min", models, promql.Gt(burn, promql.Num(1))), burns, promql.On(models...))
+}
+
+// firstSuspect returns, for each model, the suspect that comes first in a diagnosis of those that explain what burns, with the value 1
+// and its evidence in the label says as a page has it: names and the value filled in.
+func (s scope) firstSuspect() promql.Expr {
 	const value, filling = "value", "filling"
+	ordered := by(models, metrics.LabelOrder)
+	explains := promql.And(s.of(metrics.RecordedSuspect), s.of(metrics.RecordedExplained), promql.On(by(models, metrics.LabelDelays)...))
+	// PromQL reads one label as a number, the bound of a bucket: the lowest that holds all is the smallest place.
+	one := func(by []string, e promql.Expr) promql.Expr {
+		return promql.Call("clamp_max", promql.CountBy(by, e), promql.Num(1))
+	}
+	first := promql.CountValues(metrics.LabelOrder, models, promql.Call("histogram_quantile", promql.Num(1), promql.Or(
+		one(by(models, "le"), replaced(explains, "le", "$1", metrics.LabelOrder, "(.*)")), labelled(one(models, explains), "le", "+Inf"))))
+
 	asIs := []string{metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank}
-	row := []string{metrics.LabelOrder, metrics.LabelBranch, metrics.LabelClue, metrics.LabelRunbook, metrics.LabelModel, metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelSays}
-	keep := slices.Compact(slices.Sorted(slices.Values(slices.Concat(asIs, row, []string{metrics.LabelPod, metrics.LabelUnit}))))
-	suspects := func(unit *promql.Matcher) promql.Expr { return promql.Max(keep, s.of(metrics.RecordedSuspect, unit)) }
+	row := by(ordered, metrics.LabelBranch, metrics.LabelRunbook)
+	keep := slices.Concat(asIs, row, []string{metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelInstance, metrics.LabelSays, metrics.LabelPod, metrics.LabelUnit})
+	suspects := func(unit *promql.Matcher) promql.Expr {
+		return promql.TopK(1, ordered, promql.And(s.of(metrics.RecordedSuspect, unit), first, promql.On(ordered...)))
+	}
 	share := string(rules.Share)
-	e := promql.CountValues(value, keep, promql.Call("round", promql.Or(promql.Mul(promql.Num(100), suspects(promql.Eq(metrics.LabelUnit, share))),
+	e := promql.CountValues(value, keep, promql.Call("round", promql.Or(
+		promql.Mul(promql.Num(100), promql.Call("clamp_max", suspects(promql.Eq(metrics.LabelUnit, share)), promql.Num(1))),
 		suspects(promql.Ne(metrics.LabelUnit, share))), promql.Num(0.01)))
 	join := func(a, b string) {
 		e = promql.Call("label_join", e, promql.Str(filling), promql.Str("|"), promql.Str(a), promql.Str(b))
@@ -90,11 +126,13 @@ func (s scope) inWords() promql.Expr {
 	fill(value, value, "(.*)")
 	fill("engine", metrics.LabelPod, "(.+)")
 	fill("engine", metrics.LabelServer, "(.+)")
-	fill(metrics.LabelGPUUUID, metrics.LabelGPUUUID, "(?:GPU-)?(.{1,8}).*")
-	for _, name := range asIs {
+	e = replaced(e, metrics.LabelGPUUUID, "$1", metrics.LabelGPUUUID, "(?:GPU-)?(.{1,8}).*")
+	join(metrics.LabelGPUUUID, metrics.LabelInstance)
+	e = replaced(e, metrics.LabelGPUUUID, "$1 on $2", filling, "(.*)[|](.+)")
+	for _, name := range append(asIs, metrics.LabelGPUUUID) {
 		fill(name, name, "(.*)")
 	}
-	return promql.Max(row, e)
+	return promql.Max(append(row[:len(row):len(row)], metrics.LabelSays, metrics.LabelAction), replaced(e, metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)"))
 }
 
 // replaced writes a label from another one, where that matches.
@@ -112,24 +150,24 @@ func burnStats(s scope, w windows) []Panel {
 	rest := promql.Unless(worst, pages)
 	sorted := func(e promql.Expr) Query { return Query{promql.Call("sort_desc", e), "{{slo}}"} }
 	return []Panel{
-		single("Burn rate now", number, About{
+		single("Burn rate now", multiple, About{
 			"How fast budget burns over 5 minutes, as a multiple of what the objective allows, for the model that burns fastest.",
 			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
 			"Vermilion: above the line at which this objective pages. Above 1: go down the rows. Below: it may be over; check the hour below."},
-			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").size(4, 6).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		single("Budget left", share, About{
 			"Share of the period's error budget that is left, for the model with the least.",
 			"It says how much risk you can still take. Below 0, this period's objective is already missed.",
 			"Low: stop releases, and pull the fastest lever rather than the best one."},
-			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 6).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
+			Query{promql.Call("sort", promql.Min(objective, s.of(metrics.RecordedBudgetRemaining))), "{{slo}}"}).low(0, 0.25).size(4, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 		single("Budget gone in", duration, About{
 			"Time until the budget is gone if it burns on as in the last five minutes. Later: not within its period.",
 			"It says how long there is to think.",
 			"Under a few hours: mitigate first, understand later."},
 			Query{promql.Call("sort", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Add(promql.Mul(promql.Num(0), left), promql.Num(later)))), "{{slo}}"}).
-			low(6*3600, 3*24*3600).says(State{later, "later", blue}).empty("Nothing burns.").size(4, 6).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			low(6*3600, 3*24*3600).says(State{later, "later", blue}).empty("Nothing burns.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 	}
 }
@@ -146,7 +184,7 @@ func burnAndChanges(s scope, w windows) []Panel {
 	deployed := seen("max", by(models, metrics.LabelVersion), begins(s.of(metrics.RecordedDeployed)))
 	started := seen("max", by(models, metrics.LabelPod, metrics.LabelServer), begins(s.of(metrics.RecordedStarted)))
 	return []Panel{
-		listing("What changed", 10, About{
+		listing("What changed", 12, About{
 			"Versions that a model runs and did not run before, and engines that started, the last time within the range.",
 			"A burn that begins with a deploy or a restart is its fault until shown otherwise.",
 			"Compare with since above. Roll back first; it is cheaper than understanding."},
@@ -154,13 +192,13 @@ func burnAndChanges(s scope, w windows) []Panel {
 				copied(copied(deployed, metrics.LabelAction, "runs $1", metrics.LabelVersion), metrics.LabelReplica, "$1", metrics.LabelModel),
 				copied(copied(labelled(started, metrics.LabelAction, "started"), metrics.LabelReplica, "$1", metrics.LabelServer), metrics.LabelReplica, "$1", metrics.LabelPod)))), ""}).
 			columns(Column{metrics.LabelAction, "what", 140, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
-			size(10, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			largest("Value").size(12, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
-		lines("Burn rate by window", number, 14, About{
+		lines("Burn rate by window", multiple, 24, About{
 			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
 			"Short above long: it is starting. Long above short: it is ending.",
 			"The page ends by itself when the short window falls below the line."},
-			byWindow...).limits(s.firesAt(w.fast)).size(14, 5).
+			byWindow...).limits(s.firesAt(w.fast)).size(24, 6).
 			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 	}
@@ -170,7 +208,7 @@ func splitRow(s scope) []Panel {
 	badShare := promql.Div(s.of(metrics.RecordedBadEventRate), promql.Gt(s.of(metrics.RecordedEventRate), promql.Num(0)))
 	legend := "{{slo}} " + modelLegend
 	return []Panel{
-		lines("Time to first token, p95", seconds, 8, About{
+		lines("Time to first token, p95", wait, 8, About{
 			"The 95th percentile of TTFT per model, and the limits of the objectives on it.",
 			"TTFT up with ITL flat means queue or prefill.",
 			"Go to the phases: queue share, then prefill share."},
@@ -236,7 +274,7 @@ func phaseRow(s scope) []Panel {
 
 func scopeRow(s scope) []Panel {
 	return []Panel{
-		lines("Mean TTFT by replica", seconds, 8, About{
+		lines("Mean TTFT by replica", wait, 8, About{
 			"The mean time to first token of every replica.",
 			"One line above the others is a bad replica; all of them together are the model, the traffic or the release.",
 			"One bad replica: take it out of rotation, then look at its GPU."},
@@ -335,7 +373,7 @@ func changeRow(s scope) []Panel {
 			fires, Query{s.firing([]string{"alertname"}), "{{alertname}}"}).
 			empty("Nothing fired.").runbook(eachAlert).next(rules.SLODashboard).
 			movesIn(burns...),
-		lines("TTFT p95 by version", seconds, 8, About{
+		lines("TTFT p95 by version", wait, 8, About{
 			"The 95th percentile of TTFT of the replicas of each engine version.",
 			"Where a release replaced all replicas, the end of one line and the start of the next are before and after.",
 			"A step up where the lines meet: roll back. The old line rose, too: it is not the release."},
@@ -381,7 +419,7 @@ func levers(title string, alerts ...string) Panel {
 		}
 		b.WriteString("**[" + alert + "](" + alert + ".md)** " + runbooks.Question(page) + "\n\n" + runbooks.LeversOf(page) + "\n\n")
 	}
-	return Panel{Kind: Text, Title: title, Width: 6, Height: 12, Text: b.String(), Suspects: alerts,
+	return Panel{Kind: Text, Title: title, Width: 6, Height: 12, Text: b.String(),
 		About: About{"What to do when this branch is at fault, from the runbooks.", "The levers are ordered by how fast and how safe they are.", "Pull one at a time; put it back if it made things worse."}}
 }
 

@@ -10,22 +10,31 @@ import (
 const columns = 24
 
 // place arranges panels from left to right, below y, and wraps a panel that does not fit: the SDK's own layout lets
-// it overflow. The panels of a line are as high as its highest. It returns the y of the next row.
+// it overflow. The panels of a line are as high as its highest, but for a tall one at its end. It returns the y of the
+// next row.
 func place(panels []Panel, y uint32) ([]dashboard.GridPos, uint32) {
 	var x, lineHeight uint32
-	first := 0 // of the line
+	first := 0                        // of the line
+	room, until := uint32(columns), y // beside a tall panel, and where that ends
 	at := make([]dashboard.GridPos, len(panels))
 	for i, p := range panels {
-		if x+p.Width > columns {
+		if x+p.Width > room {
 			x, y, lineHeight, first = 0, y+lineHeight, 0, i
+			if y >= until {
+				room = columns
+			}
 		}
-		at[i] = dashboard.GridPos{X: x, Y: y, W: p.Width}
+		at[i] = dashboard.GridPos{X: x, Y: y, W: p.Width, H: p.Height}
+		if p.Tall {
+			room, until = x, y+p.Height
+			continue
+		}
 		x, lineHeight = x+p.Width, max(lineHeight, p.Height)
 		for j := first; j <= i; j++ {
 			at[j].H = lineHeight
 		}
 	}
-	return at, y + lineHeight
+	return at, max(y+lineHeight, until)
 }
 
 // id returns the number of a panel or row. Links to single panels and bookmarks contain it, so it depends on what the

@@ -51,9 +51,11 @@ func (q Query) Colour() string {
 // Units, by Grafana's names.
 const (
 	seconds   = "s"
+	wait      = "suffix: s" // which may last minutes: Grafana would write 1.67 mins, and promises are in seconds
 	duration  = "dtdurations"
 	share     = "percentunit"
 	number    = "short"
+	multiple  = "suffix:x" // of what is allowed
 	perSecond = "count:/s"
 	tokenRate = "count:tok/s"
 	requests  = "reqps"
@@ -156,6 +158,9 @@ func (p Panel) low(crit, warn float64) Panel {
 	return p
 }
 
+// lowest puts the lowest lines first where no step says which values are bad.
+func (p Panel) lowest() Panel { p.LowestFirst = true; return p }
+
 func (p Panel) runbook(alert string) Panel   { p.Runbook = alert; return p }
 func (p Panel) next(d rules.Dashboard) Panel { p.Next = d; return p }
 
@@ -168,6 +173,11 @@ func (p Panel) empty(text string) Panel { p.Empty = text; return p }
 func (p Panel) says(s State) Panel { p.States = []State{s}; return p }
 
 func (p Panel) columns(c ...Column) Panel       { p.Columns = c; return p }
+func (p Panel) largest(field string) Panel      { p.SortBy, p.Descending = field, true; return p }
+func (p Panel) smallest(field string) Panel     { p.SortBy = field; return p }
+func (p Panel) tall() Panel                     { p.Tall = true; return p }
+func (p Panel) names() Panel                    { p.Named = true; return p }
+func (p Panel) wrapped(titles ...string) Panel  { p.Wrapped = titles; return p }
 func (p Panel) max(v float64) Panel             { p.Max = v; return p }
 func (p Panel) stacked() Panel                  { p.Stacked = true; return p }
 func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, height; return p }
@@ -222,4 +232,6 @@ func (p Panel) omits() string {
 }
 
 // lowIsBad reports whether the lowest values are the bad ones.
-func (p Panel) lowIsBad() bool { return len(p.Steps) > 1 && p.Steps[0].Colour == vermilion }
+func (p Panel) lowIsBad() bool {
+	return p.LowestFirst || len(p.Steps) > 1 && p.Steps[0].Colour == vermilion
+}

@@ -221,7 +221,10 @@ func (w writer) columnsPerses(p Panel) fields {
 		if c.Unit != "" {
 			set["format"] = formatPerses(c.Unit)
 		}
-		if i == 0 {
+		switch {
+		case p.SortBy == c.Field && p.Descending:
+			set["sort"] = "desc"
+		case p.SortBy == "" && i == 0 || p.SortBy == c.Field:
 			set["sort"] = "asc"
 		}
 		if c.Texts != nil {
@@ -244,7 +247,7 @@ func textsPerses(of map[string]string) []fields {
 // formatPerses returns the unit that comes closest; Perses has none of our own.
 func formatPerses(unit string) fields {
 	switch unit {
-	case seconds, duration:
+	case seconds, wait, duration:
 		return fields{"unit": "seconds"}
 	case share:
 		return fields{"unit": "percent-decimal"}

@@ -156,7 +156,7 @@ func TestPersesSaysTheSame(t *testing.T) {
 				}
 				states := 0
 				for _, m := range p.FieldConfig.Defaults.Mappings {
-					states += len(m.Options)
+					states += len(m.values())
 				}
 				if len(o.Plugin.Spec.Mappings) != states {
 					t.Errorf("%s names %d values, want %d", what, len(o.Plugin.Spec.Mappings), states)

@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
 // Grafana's own variables are not PromQL. Expressions contain these stand-ins, which nobody would write, and printing
@@ -22,6 +25,17 @@ const (
 	hundredth    = 7883 * time.Millisecond // of the range
 	priceOfGPU   = 7919.0625
 )
+
+// standsFor returns what stands for the value of a severity, which each installation may name.
+func standsFor(s slo.Severity) string { return "the severity " + s.String() }
+
+// named writes the values of severities, as patterns.
+func named(query string, severities map[slo.Severity]string) string {
+	for s, value := range severities {
+		query = strings.ReplaceAll(query, strconv.Quote(standsFor(s)), strconv.Quote(regexp.QuoteMeta(value)))
+	}
+	return query
+}
 
 // forGrafana writes an expression as Grafana expects it.
 func forGrafana(e promql.Expr) string {
@@ -40,7 +54,7 @@ func (b Board) PromQL(p Panel, i int, v View) string {
 	for _, filter := range b.Variables {
 		values = append(values, "$"+filter.name, AllValue)
 	}
-	return strings.NewReplacer(values...).Replace(forGrafana(p.drawn(i)))
+	return strings.NewReplacer(values...).Replace(named(forGrafana(p.drawn(i)), rules.Style{}.WithDefaults().Severities))
 }
 
 // Label sets that results are grouped by, and their legends. Labels that a series lacks leave their place in a legend

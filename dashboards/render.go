@@ -95,6 +95,9 @@ func (w writer) panel(r Row, p Panel, at dashboard.GridPos) dashboard.Panel {
 	}
 	f := &out.FieldConfig.Defaults
 	f.Unit, f.NoValue = &p.Unit, &p.Empty
+	if p.Unit == duration {
+		f.Decimals = new(1.0) // the two largest parts: 1 day, 9 hours
+	}
 	f.Links = dataLinks(w.Board, p, w.style)
 	f.Thresholds = &dashboard.ThresholdsConfig{Mode: dashboard.ThresholdsModeAbsolute, Steps: steps(p.Steps)}
 	f.Mappings = mappings(p)
@@ -129,7 +132,9 @@ func (w writer) target(p Panel, i int, q Query) prometheus.Dataquery {
 // refID returns the letter of a panel's query: A, B, C.
 func refID(i int) string { return string(rune('A' + i)) }
 
-func (w writer) expr(e promql.Expr) string { return forGrafana(promql.Rename(e, w.names(e))) }
+func (w writer) expr(e promql.Expr) string {
+	return named(forGrafana(promql.Rename(e, w.names(e))), w.style.Severities)
+}
 
 // names returns the new names of labels for an expression. The severity of alerts has one, that of ECC errors and XIDs does not.
 func (w writer) names(e promql.Expr) map[string]string {

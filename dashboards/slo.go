@@ -18,6 +18,9 @@ func objectives(w windows) Board {
 	burn := func(p slo.WindowPair) Query { return one(s.of(metrics.Window(metrics.RecordedBurn, p.Long.String()))) }
 	left := s.of(metrics.RecordedBudgetRemaining)
 	whole := []string{}
+	all := promql.CountBy(whole, left)
+	kept := promql.Or(promql.CountBy(whole, promql.Ge(left, promql.Num(0))), promql.Mul(promql.Num(0), all))
+	recorded := promql.Min(whole, promql.Div(s.of(metrics.RecordedHistory), promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod)), promql.On(metrics.ModelSLOLabels...).ManyToOne()))
 	symptom := promql.Eq(metrics.LabelBranch, string(rules.Symptom))
 	alert := []string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 	return Board{
@@ -31,21 +34,23 @@ func objectives(w windows) Board {
 					"Below a quarter: find the model in the burn-down."},
 					Query{promql.Min(whole, left), ""}).low(0, 0.25).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 					movesIn(spends...),
-				single("Fastest burn, 1 hour", number, About{
+				single("Fastest burn, 1 hour", multiple, About{
 					"The highest burn rate over an hour.",
 					"At 14.4 a 30-day budget is gone in two days.",
 					"Open the incident dashboard for the model that leads."},
 					Query{promql.Max(whole, s.of(metrics.Window(metrics.RecordedBurn, "1h"))), ""}).bad(1, factor(w.fast)).size(6, 5).
 					empty("No events in an hour: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 					movesIn(spends...),
-				single("Objectives kept", share, About{
-					"Share of objectives, counted per model, that have budget left.",
-					"It is what a monthly report says.",
-					"Below 1: the burn-down says which ones."},
-					Query{promql.Sub(promql.Num(1), promql.Div(
-						promql.Or(promql.CountBy(whole, promql.Lt(left, promql.Num(0))), promql.Mul(promql.Num(0), promql.CountBy(whole, left))),
-						promql.CountBy(whole, left))), ""}).low(0.9, 1).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
-					notDrilled("an hour does not spend a month's budget").steady(),
+				single("Objectives with budget left", share, About{
+					"How many of all objectives, counted per model, have budget left, and which part of their period is recorded where it is not all of it.",
+					"It is what a monthly report says. While little is recorded, the budget is that of a whole period: a bad share above the allowed one need not have spent it.",
+					"Not all: the burn-down says which ones."},
+					Query{promql.Mul(promql.Mul(promql.Div(kept, all), promql.CountValues("kept", whole, kept), promql.On().ManyToOne("kept")),
+						promql.CountValues("all", whole, all), promql.On().ManyToOne("all")), "{{kept}} of {{all}}"},
+					Query{promql.CountValues("part", whole, promql.Call("round", promql.Mul(promql.Num(100), promql.Lt(recorded, promql.Num(0.99))), promql.Num(0.1))),
+						"{{part}}% of the period is recorded"}).
+					names().low(0.9, 1).size(6, 5).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+					notDrilled("an hour does not spend a month's budget"),
 				single("Budget alerts firing", number, About{
 					"Budget alerts that fire now, pages and tickets.",
 					"One of them is somebody's problem already.",
@@ -69,14 +74,14 @@ func objectives(w windows) Board {
 					movesIn("traffic-burst"),
 			}},
 			{Title: "Burn: which windows, which models?", Panels: []Panel{
-				lines("Burn rate, fast window", number, 12, About{
+				lines("Burn rate, fast window", multiple, 12, About{
 					"Burn over " + w.fast.Long.String() + " per model and objective, and the line at which it pages.",
 					"This is the long window of the pair that pages first: whatever rose above the line paged.",
 					"Repeated peaks at the same hour are load: look at capacity."},
 					burn(w.fast)).limits(s.firesAt(w.fast)).
 					bad(1, factor(w.fast)).empty("No events in " + w.fast.Long.String() + ": nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 					movesIn(spends...),
-				lines("Burn rate, slow window", number, 12, About{
+				lines("Burn rate, slow window", multiple, 12, About{
 					"Burn over " + w.slow.Long.String() + " per model and objective, and the line at which that opens a ticket, or pages.",
 					"Above 1 for long, the objective will be missed without any single incident.",
 					"Fix the cause, or agree on another objective."},
@@ -105,19 +110,19 @@ func objectives(w windows) Board {
 					empty("No maintenance in this time.").runbook("LLMErrorBudgetSlowBurn").next(rules.ExporterDashboard).
 					notDrilled("no incident happens in a declared interval"),
 				lines("Bad share over the period", share, 12, About{
-					"Bad events as a share of all events in the objective's period, beside the share that may be bad.",
+					"Bad events as a share of all events in the objective's period, as far as it is recorded, beside the share that may be bad in a whole one.",
 					"It is the report at the end of the month, so far.",
-					"Above the limit: the budget is gone."},
+					"Above the limit: the budget is gone if the period is recorded as a whole; \"Objectives with budget left\" says how much of it is."},
 					one(promql.Div(s.of(metrics.RecordedPeriodBadEvents), promql.Gt(s.of(metrics.RecordedPeriodEvents), promql.Num(0))))).
 					limits(Query{promql.Max([]string{metrics.LabelSLO}, s.of(metrics.RecordedErrorBudget)), "may be bad {{slo}}"}).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 					movesIn(spends...).drifts("exact, so it drifts while little is recorded"),
 			}},
 			{Title: "Latency: what did users get?", Collapsed: true, Panels: []Panel{
-				longLatency(s, "Time to first token, p95", metrics.RecordedTimeToFirstToken, slo.TTFT).
+				longLatency(s, "Time to first token, p95", wait, metrics.RecordedTimeToFirstToken, slo.TTFT).
 					movesIn("traffic-burst"),
-				longLatency(s, "Inter-token latency, p95", metrics.RecordedInterTokenLatency, slo.ITL).
+				longLatency(s, "Inter-token latency, p95", seconds, metrics.RecordedInterTokenLatency, slo.ITL).
 					movesIn("bad-release"),
-				longLatency(s, "Request duration, p95", metrics.RecordedRequestDuration, slo.RequestDuration).
+				longLatency(s, "Request duration, p95", seconds, metrics.RecordedRequestDuration, slo.RequestDuration).
 					movesIn("traffic-burst").notDrilled(noneOfThem),
 			}},
 			{Title: "Alert history: what fired, and when?", Panels: []Panel{
@@ -140,8 +145,8 @@ func objectives(w windows) Board {
 }
 
 // longLatency shows quantiles over weeks, from recorded buckets.
-func longLatency(s scope, title string, buckets *metrics.Family, signal slo.Signal) Panel {
-	return lines(title, seconds, 8, About{
+func longLatency(s scope, title, unit string, buckets *metrics.Family, signal slo.Signal) Panel {
+	return lines(title, unit, 8, About{
 		"The 95th percentile per model from recorded buckets, and the limits of objectives on it.",
 		"A slow drift is invisible in burn rates until it crosses the limit.",
 		"Drifting: compare with prompt lengths, versions and load."},

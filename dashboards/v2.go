@@ -3,14 +3,12 @@ package dashboards
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboardv2"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
 	"github.com/grafana/grafana-foundation-sdk/go/resource"
 
-	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -38,7 +36,7 @@ func (w writer) v2() (dashboardv2.Dashboard, error) {
 	}
 	rows := dashboardv2.NewRowsLayoutKind()
 	for _, r := range w.Rows {
-		grid, shown := dashboardv2.NewGridLayoutKind(), dashboardv2.NewAutoGridLayoutKind()
+		grid := dashboardv2.NewGridLayoutKind()
 		at, _ := place(r.Panels, 0)
 		for i, p := range r.Panels {
 			classic := w.panel(r, p, at[i])
@@ -48,13 +46,6 @@ func (w writer) v2() (dashboardv2.Dashboard, error) {
 			}
 			name := fmt.Sprintf("panel-%d", *classic.Id)
 			d.Elements[name] = dashboardv2.Element{PanelKind: panel}
-			if p.Suspects != nil {
-				item := dashboardv2.NewAutoGridLayoutItemKind()
-				item.Spec.Element.Name = name
-				item.Spec.ConditionalRendering = whileSuspected("^(" + strings.Join(p.Suspects, "|") + ")$")
-				shown.Spec.Items = append(shown.Spec.Items, *item)
-				continue
-			}
 			item := dashboardv2.NewGridLayoutItemKind()
 			item.Spec.X, item.Spec.Y = int64(at[i].X), int64(at[i].Y)
 			item.Spec.Width, item.Spec.Height = int64(at[i].W), int64(at[i].H)
@@ -64,30 +55,10 @@ func (w writer) v2() (dashboardv2.Dashboard, error) {
 		row := dashboardv2.NewRowsLayoutRowKind()
 		row.Spec.Title, row.Spec.Collapse = new(r.Title), new(r.Collapsed)
 		row.Spec.Layout.GridLayoutKind = grid
-		if len(shown.Spec.Items) > 0 { // only this layout can hide a panel and close the gap
-			shown.Spec.RowHeightMode = dashboardv2.AutoGridLayoutSpecRowHeightModeTall
-			row.Spec.Collapse, row.Spec.ConditionalRendering = new(false), whileSuspected(".")
-			row.Spec.Layout = dashboardv2.GridLayoutKindOrAutoGridLayoutKindOrTabsLayoutKindOrRowsLayoutKind{AutoGridLayoutKind: shown}
-		}
 		rows.Spec.Rows = append(rows.Spec.Rows, *row)
 	}
 	d.Layout.RowsLayoutKind = rows
 	return d, nil
-}
-
-// bySuspect is the hidden variable that holds the runbooks of all evidence within the range.
-var bySuspect = variable{"suspect", "Suspects", metrics.LabelRunbook, metrics.RecordedSuspect}
-
-// whileSuspected shows a row or a panel while there is evidence whose runbook matches.
-func whileSuspected(runbook string) *dashboardv2.ConditionalRenderingGroupKind {
-	is := dashboardv2.NewConditionalRenderingVariableKind()
-	is.Spec.Variable, is.Spec.Operator, is.Spec.Value = bySuspect.name, dashboardv2.ConditionalRenderingVariableSpecOperatorMatches, runbook
-	group := dashboardv2.NewConditionalRenderingGroupKind()
-	group.Spec.Visibility, group.Spec.Condition = dashboardv2.ConditionalRenderingGroupSpecVisibilityShow, dashboardv2.ConditionalRenderingGroupSpecConditionAnd
-	item := dashboardv2.NewConditionalRenderingVariableKindOrConditionalRenderingDataKindOrConditionalRenderingTimeRangeSizeKind()
-	item.ConditionalRenderingVariableKind = is
-	group.Spec.Items = append(group.Spec.Items, *item)
-	return group
 }
 
 func panelV2(classic dashboard.Panel) (*dashboardv2.PanelKind, error) {
@@ -128,11 +99,6 @@ func (w writer) variablesV2() []dashboardv2.VariableKind {
 	for _, v := range w.Variables {
 		k := w.variableV2(v)
 		k.Spec.AllValue = new(AllValue)
-		all = append(all, dashboardv2.VariableKind{QueryVariableKind: k})
-	}
-	if w.UID == rules.IncidentDashboard { // it has levers
-		k := w.variableV2(bySuspect)
-		k.Spec.Hide, k.Spec.SkipUrlSync = dashboardv2.VariableHideHideVariable, true
 		all = append(all, dashboardv2.VariableKind{QueryVariableKind: k})
 	}
 	if w.Price {

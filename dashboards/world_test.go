@@ -180,6 +180,8 @@ func gauge(f *metrics.Family, incident bool, i int) float64 {
 	case metrics.GPUMissing, metrics.GPUCollectStuck, metrics.GPUSRAMThreshold, metrics.GPURowRemapPending, metrics.GPURowRemapFailure, metrics.GPURetiredPagesPending,
 		metrics.GPURepairPending, metrics.GPUMemoryUnrepairable, metrics.GPUFabricHealth, metrics.Sleeping:
 		healthy, bad = 0, 1
+	case metrics.SLOPeriod: // the label says so, too
+		healthy, bad = 30*24*3600, 30*24*3600
 	case metrics.GPUPowerLimit, metrics.GPUMemoryTotal:
 		healthy, bad = 700, 700
 	default:

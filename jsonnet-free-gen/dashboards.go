@@ -43,7 +43,7 @@ what it is about; from there every other one is a click away with the same time 
 
 The first screen of the incident dashboard in Grafana 10.1, at 1280 by 800 pixels, five minutes after the cooling of a node failed. All six were looked at
 there: in this incident, with nothing wrong, and with 45 engines of 12 models; this one also after a bad release and with a KV cache that is too small. No query
-failed, and the links of alerts, evidence and lines lead to their runbooks. Nobody has looked at Grafana 11 and newer, or at schema v2, since the last changes.
+failed, and the links of alerts, evidence and lines lead to their runbooks. Grafana 12.2 loaded all six before the last changes. Nobody has looked at schema v2 since them.
 
 ![Burn rate, firing alerts, TTFT, inter-token latency, queue share and throttling while the cooling of a simulated node fails](incident.svg)
 
@@ -54,8 +54,7 @@ This picture plots the queries of the incident dashboard over what [the drill](d
 go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
 ` + "```" + `
 
-` + "`--dashboards v2`" + ` writes them as resources with schema v2, which only Grafana 13 and newer loads from files. There the incident dashboard
-shows the levers of a branch while evidence speaks for it. Others are for Perses and for operators ([formats](formats.md)).
+` + "`--dashboards v2`" + ` writes them as resources with schema v2, which only Grafana 13 and newer loads from files. Others are for Perses and for operators ([formats](formats.md)).
 
 Let Grafana load the folder, or import the files of helm/llm-node-exporter/files/dashboards by hand:
 

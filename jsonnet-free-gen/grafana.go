@@ -107,7 +107,7 @@ func (i installation) grafanaRule(r rules.FileRule) grafanaRule {
 		return grafanaQuery{RefID: id, Datasource: "__expr__", Model: model}
 	}
 	return grafanaRule{UID: r.Alert, Title: r.Alert, Condition: "C", NoDataState: "OK", ExecErrState: "Error",
-		For: cmp.Or(r.For, "0s"), Keep: r.Keep, Missing: 1, Labels: r.Annotations.Plain.Labels, Annotations: grafanaAnnotations(*r.Annotations),
+		For: cmp.Or(r.For, "0s"), Keep: r.Keep, Missing: 1, Labels: r.Annotations.Plain.Labels, Annotations: grafanaAnnotations(r.Alert, *r.Annotations),
 		Data: []grafanaQuery{
 			{RefID: "A", Range: timeRange{From: 600}, Datasource: i.datasource, Model: map[string]any{
 				"refId": "A", "datasource": map[string]string{"type": "prometheus", "uid": i.datasource}, "expr": r.Expr,
@@ -125,10 +125,14 @@ var (
 	promLabel = regexp.MustCompile(`\$labels\.(\w+)`)
 )
 
-// grafanaAnnotations returns what a person reads. Grafana's templates cannot query: a link stands for the split.
-func grafanaAnnotations(a rules.Annotations) map[string]string {
+// grafanaAnnotations returns what a person reads. Grafana's templates cannot query: a link stands for the split. It expands them
+// without a value, too, when the query fails or finds nothing.
+func grafanaAnnotations(alert string, a rules.Annotations) map[string]string {
 	text := func(template string) string {
-		return promLabel.ReplaceAllString(promValue.ReplaceAllString(template, "$$values.A.Value"), `(index $$labels "$1")`)
+		if promValue.MatchString(template) {
+			template = "{{ if $values.A }}" + promValue.ReplaceAllString(template, "$$values.A.Value") + "{{ else }}" + alert + " has no value: its query failed or found nothing.{{ end }}"
+		}
+		return promLabel.ReplaceAllString(template, `(index $$labels "$1")`)
 	}
 	all := map[string]string{"summary": text(a.Plain.Summary), "description": text(a.Description), "runbook_url": text(a.Plain.RunbookURL), "dashboard_url": text(a.Plain.DashboardURL)}
 	if a.Split != "" {

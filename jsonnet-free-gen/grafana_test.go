@@ -222,6 +222,39 @@ func TestGrafanaTexts(t *testing.T) {
 	}
 }
 
+// A query that fails or finds nothing leaves no value: Grafana expands the texts all the same, and no text claims a number then. A link opens the
+// last hour, as the board that it opens does.
+func TestGrafanaTextsWithoutAValue(t *testing.T) {
+	grafana := documents[struct{ Groups []grafanaTest }](t, filepath.Join(render(t, "--format", "grafana"), "provisioning", "alerting", "llm-node-exporter.yaml"))[0]
+	type value struct{ Value float64 }
+	guarded := 0
+	for _, g := range grafana.Groups {
+		for _, r := range g.Rules {
+			for name, text := range r.Annotations {
+				for _, labels := range []map[string]string{{}, {"model_name": "llama", "slo": "ttft", "reason": "held_back"}} {
+					out, err := template.NewTemplateExpander(context.Background(), "{{- $labels := .Labels -}}{{- $values := .Values -}}{{- $value := .Value -}}"+text, "x",
+						map[string]any{"Labels": labels, "Values": map[string]value{}, "Value": ""}, 0, nil, &url.URL{}, []string{"missingkey=invalid"}).Expand()
+					if err != nil || strings.Contains(out, "no value>") || out == "" {
+						t.Errorf("%s: %s is %q: %v", r.Title, name, out, err)
+					}
+					if strings.Contains(text, "$value") {
+						guarded++
+						if want := r.Title + " has no value: its query failed or found nothing."; out != want {
+							t.Errorf("%s: %s is %q, want %q", r.Title, name, out, want)
+						}
+					}
+					if name == "dashboard_url" && !strings.Contains(out, "from=now-1h") {
+						t.Errorf("%s opens %s", r.Title, out)
+					}
+				}
+			}
+		}
+	}
+	if guarded < 20 {
+		t.Errorf("%d texts have a value", guarded)
+	}
+}
+
 // Each dashboard reaches Grafana's operator as the file that Grafana would load, and Perses with every panel and query.
 func TestDashboardsOfOtherFormats(t *testing.T) {
 	classic := render(t, "--format", "grafana")

@@ -168,7 +168,7 @@ func (s Style) alert(a *Alert) FileRule {
 			Since:        s.text(s.since(a)),
 			RunbookURL:   s.text(s.runbook(a)),
 			DashboardURL: s.text(s.dashboard(a, s.onset(a))),
-			Plain:        plain{s.text(a.Summary), s.text(s.Runbook(a.Name, runbookQuery(a)...)), s.text(s.dashboard(a, "now-6h")), s.fixedLabels(a)},
+			Plain:        plain{s.text(a.Summary), s.text(s.Runbook(a.Name, runbookQuery(a)...)), s.text(s.dashboard(a, "now-1h")), s.fixedLabels(a)},
 		},
 	}
 }

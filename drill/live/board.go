@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -216,7 +217,11 @@ func (s boards) draw(d *drawn, b dashboards.Board, v view) (err error) {
 	switch d.Kind {
 	case dashboards.Stat:
 		for _, l := range all {
-			d.Stats = append(d.Stats, stat{class(d.Panel, l.last()), said(d.Panel, l.last()), l.name()})
+			st := stat{class(d.Panel, l.last()), said(d.Panel, l.last()), l.name()}
+			if d.Named {
+				st.Value, st.Name = st.Name, ""
+			}
+			d.Stats = append(d.Stats, st)
 		}
 	case dashboards.Table:
 		d.Table = s.table(d.Panel, all, v.to)
@@ -273,10 +278,19 @@ func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 	for _, c := range columns {
 		t.Heads = append(t.Heads, c.Title)
 	}
-	rows := map[string]map[string]float64{} // the values of series with the same labels
+	rows := map[string]map[string]float64{} // the values of series with the same labels, or with the labels that both have
 	var order []labels.Labels
 	for _, l := range all {
 		key := l.Metric.String()
+		joined := false
+		for _, of := range order {
+			if row := rows[of.String()]; l.value != "Value" && narrows(of, l.Metric) {
+				row[l.value], joined = l.last(), true
+			}
+		}
+		if joined {
+			continue
+		}
 		if rows[key] == nil {
 			rows[key] = map[string]float64{}
 			order = append(order, l.Metric)
@@ -284,7 +298,7 @@ func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 		rows[key][l.value] = l.last()
 	}
 	slices.SortFunc(order, func(a, b labels.Labels) int { // the largest values first, names from A to Z, as Grafana's
-		first := columns[0].Field
+		first := cmp.Or(p.SortBy, columns[0].Field)
 		return cmp.Or(cmp.Compare(rows[b.String()][first], rows[a.String()][first]), cmp.Compare(a.Get(first), b.Get(first)), labels.Compare(a, b))
 	})
 	for _, of := range order {
@@ -295,7 +309,7 @@ func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 			if v, ok := rows[of.String()][c.Field]; ok && c.Unit == "dateTimeFromNow" {
 				e.Text = write(now.Sub(time.UnixMilli(int64(v))).Seconds(), "s") + " ago"
 			} else if ok {
-				e.Text = write(v, cmp.Or(c.Unit, p.Unit))
+				e.Text = cmp.Or(c.Texts[strconv.FormatFloat(v, 'f', -1, 64)], write(v, cmp.Or(c.Unit, p.Unit)))
 			} else if text != "" && (c.Field == metrics.LabelRunbook || c.Field == "alertname") {
 				e.Link = s.style.Runbook(text)
 			}
@@ -304,6 +318,13 @@ func (s boards) table(p dashboards.Panel, all []line, now time.Time) *listing {
 		t.Lines = append(t.Lines, cells)
 	}
 	return t
+}
+
+// narrows reports whether a row has all labels of a series.
+func narrows(row, series labels.Labels) bool {
+	all := true
+	series.Range(func(l labels.Label) { all = all && row.Get(l.Name) == l.Value })
+	return all
 }
 
 // legend fills the labels of a series into the name of a line; a label that it lacks leaves nothing.

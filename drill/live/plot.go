@@ -202,6 +202,11 @@ func write(v float64, unit string) string {
 	if suffix, found := strings.CutPrefix(unit, "count:"); found {
 		u.prefixes, u.suffix = decimal, " "+suffix
 	}
+	if unit == "suffix: s" {
+		unit, u = "s", units["s"]
+	} else if suffix, found := strings.CutPrefix(unit, "suffix:"); found { // which Grafana writes without a space
+		return digits(v) + suffix
+	}
 	switch {
 	case unit == "percentunit":
 		return digits(100*v) + " %"
