@@ -76,6 +76,10 @@ func burnGroup(opt Options) Group {
 
 	record(metrics.RecordedRequestsPerEvent, from.requestsPerToken())
 	g.Records = append(g.Records, burns(opt, slo.Page)...)
+	for _, w := range nowWindows {
+		record(increase(metrics.RecordedBadEvents, w), from.events(metrics.SLOBadEvents, w))
+	}
+	record(metrics.RecordedBadNow, badNow())
 	record(metrics.RecordedExhaustion, exhaustion())
 	record(metrics.RecordedExpectedRate, expectedRate())
 	record(metrics.RecordedExplained, explained())
