@@ -67,10 +67,10 @@ func objectives(w windows) Board {
 					one(left)).low(0, 0.25).runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 					movesIn(spends...),
 				lines("Budget gone in", duration, 8, About{
-					"Time until the budget is gone if it burns on as in the last five minutes, where that is within the period.",
+					"Time until the budget is gone if what burns now goes on, where that is within the period.",
 					"As long as days are left, a slow burn is a ticket.",
 					"Under three days: plan the fix now."},
-					one(s.inPeriod(s.of(metrics.RecordedExhaustion)))).low(6*3600, 3*24*3600).empty("At the burn of the last five minutes, no budget ends within its period.").runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
+					one(s.inPeriod(s.of(metrics.RecordedExhaustion)))).low(6*3600, 3*24*3600).empty("At what burns now, no budget ends within its period.").runbook("LLMErrorBudgetSlowBurn").next(rules.IncidentDashboard).
 					movesIn("traffic-burst"),
 			}},
 			{Title: "Burn: which windows, which models?", Panels: []Panel{

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	engines "github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/examples"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -198,5 +200,54 @@ func TestPartOfAMetric(t *testing.T) {
 		if strings.Contains(said, alert) {
 			t.Errorf("%s can fire: %q", alert, said)
 		}
+	}
+}
+
+// Whoever is asked to change a flag of an engine is told what the engine pays for it. A newer release has no price.
+func TestFlagsNameTheirCost(t *testing.T) {
+	r, asked := written(t), 0
+	for _, d := range engines.Known() {
+		by := map[string][]string{}
+		for _, row := range d.Rows {
+			if strings.HasPrefix(row.Absent, flag) && !strings.HasPrefix(row.Absent, "needs Triton ") {
+				by[row.Absent] = append(by[row.Absent], row.To.Name)
+			}
+		}
+		for reason, back := range by {
+			if len(r.regained(func(f *metrics.Family) bool { return slices.Contains(back, f.Name) }, back)) == 0 {
+				continue
+			}
+			asked++
+			if engines.Cost(d.Runtime, reason) == "" {
+				t.Errorf("%s: %q brings alerts back: say in Costs what it costs", d.Runtime, reason)
+			}
+		}
+	}
+	if asked < 3 {
+		t.Errorf("%d flags", asked)
+	}
+	var report Report
+	page := fmt.Sprintf("%s{server=\"h:1\",runtime=\"vllm\",metric=%q,source=\"vllm:corrupted_requests_total\",quality=\"missing\",reason=\"needs VLLM_COMPUTE_NANS_IN_LOGITS=1\"} 1\n",
+		metrics.MetricSourceInfo.Name, metrics.CorruptedRequests.Name)
+	exporter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/engines" {
+			_, _ = io.WriteString(w, `{"engines":[{"server":"h:1","state":"up"}]}`)
+			return
+		}
+		head := metrics.AppendHeader(nil, metrics.MetricSourceInfo)
+		_, _ = w.Write([]byte(string(head) + page + "# TYPE " + buildInfo + " gauge\n" + buildInfo + "{version=\"1\"} 1\n"))
+	}))
+	defer exporter.Close()
+	at, err := url.Parse(exporter.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reading, err := Read(t.Context(), exporter.Client(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSources(Picture{Exporter: reading, Rules: r}, map[string]string{metrics.LabelServer: "h:1", metrics.LabelRuntime: "vllm", metrics.LabelVersion: "0.32.0"}, &report)
+	if len(report.Findings) != 1 || !strings.Contains(report.Findings[0].Remedy, "VLLM_COMPUTE_NANS_IN_LOGITS=1 (optional: ") {
+		t.Errorf("%+v", report.Findings)
 	}
 }

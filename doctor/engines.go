@@ -108,8 +108,12 @@ func checkSources(p Picture, engine map[string]string, r *Report) {
 			continue
 		}
 		wanted++
+		remedy := "start the engine with what it needs: " + strings.TrimPrefix(reason, flag)
+		if cost := engines.Cost(metrics.Runtime(engine[metrics.LabelRuntime]), reason); cost != "" {
+			remedy += " (" + cost + ")"
+		}
 		r.add(Finding{Severity: Missing, Subject: subject(engine), Problem: "does not show " + some(distinct(flags[reason])), Alerts: alerts,
-			Remedy: "start the engine with what it needs: " + strings.TrimPrefix(reason, flag), Docs: "docs/engines.md"})
+			Remedy: remedy, Docs: "docs/engines.md"})
 	}
 	line := fmt.Sprintf("%s: %s %s is read", subject(engine), engine[metrics.LabelRuntime], engine[metrics.LabelVersion])
 	if silent := p.Rules.silenced(absent); wanted == 0 && len(silent) > 0 {

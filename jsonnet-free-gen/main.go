@@ -124,7 +124,7 @@ func repository() []artifact {
 		artifact{"examples/rollout/argo-rollouts.yaml", analysisTemplate}, artifact{"examples/rollout/flagger.yaml", metricTemplates})
 	for _, a := range (installation{}).artifacts("prometheus") {
 		switch a.path {
-		case "rules.yaml":
+		case "rules.yaml", "receivers.yaml":
 			all = append(all, artifact{"examples/prometheus/" + a.path, a.render})
 		case "alertmanager.yaml", "alertmanager-route.yaml", rules.TemplateFile:
 			all = append(all, artifact{"examples/prometheus/" + a.path, a.render}, artifact{chart + "alertmanager/" + a.path, a.render})

@@ -71,6 +71,8 @@ var (
 		"Bad events in the window.", ModelSLOLabels)
 	RecordedBurn = recorded(Max, "model:llm_slo_burn:rate",
 		"Burn rate over the window: share of bad events divided by the error budget. Absent without events.", ModelSLOLabels)
+	RecordedBadNow = recorded(Sum, "model:llm_slo_bad_events:rate_now",
+		"Bad events per second now: of the last minute or, where that holds too few or no two scrapes, of two or five.", ModelSLOLabels)
 	RecordedRequestsPerEvent = recorded(Never, "model:llm_slo_requests_per_event:ratio_rate6h",
 		"Requests behind one event, where events are tokens: what turns bad tokens into bad requests for the low-traffic guard.", ModelSLOLabels)
 
@@ -93,7 +95,7 @@ var (
 	RecordedBudgetRemaining = recorded(Never, "model_period:llm_slo_budget_remaining:ratio",
 		"Share of the period's error budget that is left: 1 is untouched, 0 is spent, below 0 is overspent. Where less than the period is recorded, the budget is that of a period of such traffic.", modelSLOPeriod)
 	RecordedExhaustion = recorded(Never, "model_period:llm_slo_budget_exhaustion:seconds",
-		"Time until the error budget is spent at the burn rate of the last hour. Absent while nothing burns.", modelSLOPeriod)
+		"Time until what is left of the error budget is spent if what burns now goes on. Absent while nothing burns.", modelSLOPeriod)
 )
 
 // Series that each of many Prometheus servers records for the global rules of a large fleet.

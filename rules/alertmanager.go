@@ -51,6 +51,73 @@ type Receiver struct {
 	Name string `yaml:"name"`
 }
 
+// Where the receivers of people have title and text, these stand.
+const (
+	title = `{{ template "llm.title" . }}`
+	text  = `{{ template "llm.text" . }}`
+)
+
+// Receivers is an example of a receiver for each way to reach people, with the texts of the template. Secrets come from files.
+const Receivers = `receivers:
+  - name: slack
+    slack_configs:
+      - api_url_file: /etc/alertmanager/secrets/slack-url
+        channel: '#llm-oncall'
+        send_resolved: true
+        color: '{{ if eq .Status "firing" }}danger{{ else }}good{{ end }}'
+        title: '` + title + `'
+        title_link: ''
+        text: '` + text + `'
+        fallback: '` + title + `'
+  - name: pagerduty
+    pagerduty_configs:
+      - routing_key_file: /etc/alertmanager/secrets/pagerduty-key
+        send_resolved: true
+        description: '` + title + `'
+        # Its phone app shows the details; without these, all labels and annotations stand there.
+        details:
+          firing: '` + text + `'
+          resolved: ''
+          num_firing: '{{ .Alerts.Firing | len }}'
+          num_resolved: '{{ .Alerts.Resolved | len }}'
+  - name: email
+    email_configs:
+      - to: llm-oncall@example.com
+        from: alertmanager@example.com
+        smarthost: smtp.example.com:587
+        auth_username: alertmanager@example.com
+        auth_password_file: /etc/alertmanager/secrets/smtp-password
+        send_resolved: true
+        headers:
+          Subject: '` + title + `'
+        html: ''
+        text: '` + text + `'
+  - name: teams
+    msteamsv2_configs:
+      - webhook_url_file: /etc/alertmanager/secrets/teams-url
+        send_resolved: true
+        title: '` + title + `'
+        text: '` + text + `'
+  - name: opsgenie
+    opsgenie_configs:
+      - api_key_file: /etc/alertmanager/secrets/opsgenie-key
+        send_resolved: true
+        message: '` + title + `' # cut after 130 characters
+        description: '` + text + `'
+        # A page that is corrected changes its text.
+        update_alerts: true
+  - name: webhook
+    webhook_configs:
+      - url_file: /etc/alertmanager/secrets/webhook-url
+        send_resolved: true
+        # Alertmanager 0.32 or later. Without it, your program gets the alerts as they are, and finds the parts of the text in their annotations.
+        payload:
+          status: '{{ .Status }}'
+          key: '{{ .GroupLabels.SortedPairs.Values | join "/" }}'
+          title: '` + title + `'
+          text: '` + text + `'
+`
+
 // TemplateFile names the file of the notification template.
 const TemplateFile = "llm-node-exporter.tmpl"
 
@@ -146,8 +213,8 @@ func inhibit(alerts []*Alert, style Style) []InhibitRule {
 // NotificationTemplate returns a template that reads well on a phone. The title says what users feel, and since when. The
 // text says where to look first, what to do first, what changed and what is left of the budget, or, for an alert about no
 // objective, what it means and what shows it; then it has two links, to the runbook and to the dashboard. It stays within
-// eight lines: of further alerts of the incident it has the names. An address inside the cluster becomes the command that opens
-// it. It uses only annotations and labels that all our alerts have. Names that engines chose stand as text: they make no
+// eight lines: of further alerts of the incident it has the names. An address inside the cluster, or of the reader's own machine,
+// becomes the command that opens it. It uses only annotations and labels that all our alerts have. Names that engines chose stand as text: they make no
 // link and call nobody. A page that is corrected is not resolved (see Style.labels), nor a GPU whose alert has another reason now.
 func (s Style) NotificationTemplate() string { return s.text(notificationTemplate) }
 
@@ -166,7 +233,7 @@ const notificationTemplate = `{{ define "llm.plain" }}{{ . | reReplaceAll "<" "�
 {{ $name := "" }}{{ range $i, $a := .Alerts.Firing }}{{ if eq $i $main }}{{ $name = .Labels.alertname -}}
 {{ $lines := "1" }}{{ if match "\nDo first, |stands out yet" .Annotations.split }}{{ $lines = "5" }}{{ else }}{{ template "llm.plain" .Annotations.description }}
 {{ end }}{{ with .Annotations.split }}{{ template "llm.plain" (. | reReplaceAll "(?m)^(.{120}).+$" "$1…" | reReplaceAll "(?m)[;,][^;,\n]*…$" " …" | reReplaceAll (printf "^((?:.*\n){%s})(?s:.+)" $lines) "$1") }}{{ end -}}
-Do: {{ .Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(https?)://([^./]+)\\.([^./]+)\\.svc[^:/]*:(\\d+)/" "kubectl -n $3 port-forward svc/$2 $4, then $1://localhost:$4/" }}
+Do: {{ .Annotations.runbook_url | reReplaceAll "%3A" ":" | reReplaceAll "^(https?)://([^./]+)\\.([^./]+)\\.svc[^:/]*:(\\d+)/" "kubectl -n $3 port-forward svc/$2 $4, then $1://localhost:$4/" | reReplaceAll "^(https?://localhost:(\\d+)/)" "kubectl -n NAMESPACE port-forward ds/llm-node-exporter $2, then $1" }}
 {{ with .Annotations.dashboard_url }}Look: {{ . }}
 {{ end }}{{ end }}{{ end -}}
 {{ $also := "" }}{{ range .Alerts.Firing }}{{ if and (ne .Labels.alertname $name) (not (match (printf "\\b%s\\b" .Labels.alertname) $also)) }}{{ $also = printf "%s %s," $also .Labels.alertname }}{{ end }}{{ end -}}

@@ -50,14 +50,40 @@ func budgetGroup(opt Options) Group {
 // modelPeriod adds the objective's period to modelSLO.
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
-// exhaustion returns the seconds until the budget is spent at the burn rate of the last minutes. The recorded budget
-// hardly moves within a RateWindow, but the burn rate does, and pages show the result: so it belongs to the burn
-// group, which runs every minute.
+// exhaustion returns the seconds until the budget is spent if what burns now goes on. A budget is a number of events: what is
+// left of that of a period of the usual traffic, over the bad events per second. The recorded budget hardly moves within a
+// RateWindow, but what burns does, and pages show the result: so it belongs to the burn group, which runs every minute.
 func exhaustion() promql.Expr {
-	remaining := promql.Over("last_over_time", promql.Vector(metrics.RecordedBudgetRemaining), budgetLookback)
-	perObjective := promql.On(modelSLO...).ManyToOne()
-	left := promql.Mul(promql.Call("clamp_min", remaining, promql.Num(0)), remembered(metrics.RecordedPeriod), perObjective)
-	return promql.Div(left, promql.Gt(promql.Vector(burn(RateWindow)), promql.Num(0)), perObjective)
+	recent := func(f *metrics.Family) promql.Expr {
+		return promql.Over("last_over_time", promql.Vector(f), budgetLookback)
+	}
+	perObjective := promql.On(modelSLO...)
+	left := promql.Mul(promql.Call("clamp_min", recent(metrics.RecordedBudgetRemaining), promql.Num(0)), recent(metrics.RecordedUsualRate))
+	left = promql.Mul(promql.Mul(left, remembered(metrics.RecordedPeriod), perObjective.ManyToOne()), promql.Vector(metrics.RecordedErrorBudget), perObjective.ManyToOne())
+	return promql.Div(left, above(promql.Vector(metrics.RecordedBadNow), 0), perObjective.ManyToOne())
+}
+
+// nowWindows are those that may tell what burns now, the shortest first. At the time of a page five minutes still hold
+// healthy ones. A window shorter than two scrapes tells nothing.
+var nowWindows = []slo.Duration{slo.Duration(minute), slo.Duration(2 * minute)}
+
+// enoughNow is the number of bad requests from which on a window tells how many there are per second within half of it.
+const enoughNow = 10
+
+// badNow returns the bad events per second of the shortest window in which enough came, or would have come had those of the
+// last five minutes gone on.
+func badNow() promql.Expr {
+	five := promql.Vector(metrics.RecordedBadEventRate)
+	requests := func(e promql.Expr) promql.Expr {
+		return promql.Or(promql.Mul(e, promql.Vector(metrics.RecordedRequestsPerEvent)), e)
+	}
+	var each []promql.Expr
+	for _, w := range nowWindows {
+		bad, seconds := promql.Vector(increase(metrics.RecordedBadEvents, w)), w.Std().Seconds()
+		enough := promql.Or(promql.Ge(requests(bad), promql.Num(enoughNow)), promql.Ge(requests(five), promql.Num(enoughNow/seconds)))
+		each = append(each, promql.Call("clamp_min", promql.Div(promql.And(bad, enough), promql.Num(seconds)), promql.Num(0)))
+	}
+	return promql.Or(each[0], append(each[1:], five)...)
 }
 
 // tile returns the exact gain of an event counter since the previous tile: from the last value before that tile's end

@@ -91,8 +91,13 @@ func burnGroup(opt Options) Group {
 }
 
 // budgetTextGroup records what the text of a page says of the budget. It comes before the burn rates, whose group it would fill.
-func budgetTextGroup() Group {
-	return Group{Name: "llm-slo-text", Interval: Interval, Records: []Record{{Name: metrics.RecordedExhaustion, Expr: exhaustion()}}}
+func budgetTextGroup(opt Options) Group {
+	g := Group{Name: "llm-slo-text", Interval: Interval}
+	for _, w := range nowWindows {
+		g.Records = append(g.Records, Record{Name: increase(metrics.RecordedBadEvents, w), Expr: opt.source().events(metrics.SLOBadEvents, w)})
+	}
+	g.Records = append(g.Records, Record{Name: metrics.RecordedBadNow, Expr: badNow()}, Record{Name: metrics.RecordedExhaustion, Expr: exhaustion()})
+	return g
 }
 
 // behindGateway returns each availability objective of engines whose gateway counts it, too, and has counted at least

@@ -19,7 +19,7 @@ var (
 		Severity: slo.Page,
 		Scope:    []string{metrics.LabelGPUUUID, metrics.LabelReason},
 		Explains: []*Alert{FastBurn, SlowBurn},
-		Summary: `GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} {{ if eq $labels.reason "lost" }}does not answer` +
+		Summary: shortGPU + ` on {{ $labels.instance }} {{ if eq $labels.reason "lost" }}does not answer` +
 			`{{ else if eq $labels.reason "no_spare_row" }}has no spare memory row left for a fault` +
 			`{{ else if eq $labels.reason "memory_unrepairable" }}has a memory fault that cannot be repaired` +
 			`{{ else if eq $labels.reason "sram_threshold" }}has more uncorrectable SRAM errors than the vendor accepts` +
@@ -44,7 +44,7 @@ var (
 		Scope:     []string{metrics.LabelGPUUUID, metrics.LabelReason},
 		DependsOn: underGPU(GPUFailed),
 		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary: `GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} {{ if eq $labels.reason "uncorrectable_errors" }}had a memory error that cannot be corrected` +
+		Summary: shortGPU + ` on {{ $labels.instance }} {{ if eq $labels.reason "uncorrectable_errors" }}had a memory error that cannot be corrected` +
 			`{{ else if eq $labels.reason "corrected_errors" }}corrects {{ $value | humanize }} memory errors a second` +
 			`{{ else if eq $labels.reason "repair" }}waits for a reset to repair its memory or a TPC` +
 			`{{ else if eq $labels.reason "recovery" }}needs the recovery that its driver asks for` +
@@ -68,11 +68,11 @@ var (
 		Scope:     []string{metrics.LabelReason},
 		DependsOn: underGPU(GPUFailed),
 		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary: `{{ if eq $labels.reason "degraded" }}NVLink or PCIe of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is degraded` +
-			`{{ else if eq $labels.reason "recovers" }}NVLink {{ $labels.link }} of GPU {{ $labels.gpu_uuid }} recovered {{ $value | humanize }} times within a day` +
-			`{{ else if eq $labels.reason "wears" }}NVLink {{ $labels.link }} of GPU {{ $labels.gpu_uuid }} has {{ printf "%.1f" $value }} errors an hour, three times as many as in the days before` +
+		Summary: `{{ if eq $labels.reason "degraded" }}NVLink or PCIe of ` + shortGPU + ` on {{ $labels.instance }} is degraded` +
+			`{{ else if eq $labels.reason "recovers" }}NVLink {{ $labels.link }} of ` + shortGPU + ` recovered {{ $value | humanize }} times within a day` +
+			`{{ else if eq $labels.reason "wears" }}NVLink {{ $labels.link }} of ` + shortGPU + ` has {{ $value | humanize }} errors an hour, three times as many as in the days before` +
 			`{{ else if eq $labels.reason "switch" }}NVSwitch {{ $labels.pci_bus_id }} on {{ $labels.instance }} reported the fatal error {{ $labels.sxid }}` +
-			`{{ else if $labels.gpu_uuid }}The NVSwitch fabric of GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} is unhealthy` +
+			`{{ else if $labels.gpu_uuid }}The NVSwitch fabric of ` + shortGPU + ` on {{ $labels.instance }} is unhealthy` +
 			`{{ else }}The fabric manager of the GPUs on {{ $labels.instance }} does not run{{ end }}`,
 		Description: `{{ if eq $labels.reason "degraded" }}A link is down, replays errors, or is narrower or slower than it can be. With tensor parallelism every token waits for it.` +
 			`{{ else if eq $labels.reason "switch" }}Engines over several GPUs of the node die or hang until GPUs and switches are reset together. Engines over one GPU go on.` +
@@ -95,7 +95,7 @@ var (
 		Scope:     []string{metrics.LabelGPUUUID, metrics.LabelReason},
 		DependsOn: append(underGPU(GPUFailed), Quiet{EngineStalled, onNode}),
 		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary: `GPU {{ $labels.gpu_uuid }} on {{ $labels.instance }} {{ if eq $labels.reason "held_back" }}is busy at {{ $value | humanizePercentage }} of its clock or power limit` +
+		Summary: shortGPU + ` on {{ $labels.instance }} {{ if eq $labels.reason "held_back" }}is busy at {{ $value | humanizePercentage }} of its clock or power limit` +
 			`{{ else }}is slowed down {{ $value | humanizePercentage }} of the time: {{ $labels.reason }}{{ end }}`,
 		Description: `{{ if eq $labels.reason "held_back" }}It has been busy for a quarter of an hour at idle clocks or idle power: a power cap or a clock lock holds it back, or its kernels compute nothing.` +
 			`{{ else if eq $labels.reason "hw_power_brake_slowdown" }}A power supply or the rack asked it to slow down, usually with all GPUs of the chassis. Call facilities, not the model team.` +
@@ -132,7 +132,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelGPUUUID},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
-		Summary:     "{{ $labels.model_name }} runs, or ran within the hour, on GPU {{ $labels.gpu_uuid }}, which failed",
+		Summary:     "{{ $labels.model_name }} runs, or ran within the hour, on " + shortGPU + ", which failed",
 		Description: "The failure of the GPU has paged already. That page covers the model's burn alerts, which stay quiet meanwhile.",
 		Dashboard:   GPUDashboard,
 	}
@@ -146,6 +146,9 @@ func hardwareAlerts() []*Alert {
 	muted.Expr = andWholeModels()
 	return []*Alert{GPUFailed, &muted, GPUNeedsService, GPULinkFault, GPUSlowed, GPUUnread}
 }
+
+// shortGPU names an alert's GPU by the first part of its UUID: the whole is in the address of the runbook.
+const shortGPU = `GPU {{ reReplaceAll "^(GPU|MIG)-(\\w{8})-.+$" "$2" $labels.gpu_uuid }}`
 
 // Evidence that several of these alerts show.
 var (

@@ -19,7 +19,7 @@ var (
 		For:         5 * minute,
 		Scope:       []string{metrics.LabelModel},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ $labels.model_name }} loses {{ printf \"%.2f\" $value }} KV transfers per request",
+		Summary:     "{{ $labels.model_name }} loses {{ printf \"%.2g\" $value }} KV transfers per request",
 		Description: "Decode engines do not get what prefill engines computed: a prompt is computed twice, or its request fails. Read the connector's log on both sides.",
 		Split: []Evidence{
 			{"Failed per minute", worstReplicas(metrics.KVTransferFailures), foundEngine + " " + Number},

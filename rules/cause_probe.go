@@ -25,7 +25,7 @@ var (
 		Summary:     "{{ $labels.model_name }} answers no synthetic request of {{ $labels.instance }} at {{ $labels.server }}",
 		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send one straight to the engine: if it is answered, look at the gateway.",
 		Split: []Evidence{
-			{"Look first at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "gateway_.+|left_gpu"))...), "{{ .Labels.branch }}. " + Format(SuspectText())},
+			{"Look first at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "gateway_.+|left_gpu"))...), "{{ .Labels.branch }}. " + Format(suspectText())},
 			{"Outcomes in 10 minutes", above(promql.Sum([]string{metrics.LabelInstance, metrics.LabelOutcome},
 				promql.Increase(promql.Vector(metrics.ProbeRequests, sameAddress()...), causeWindow)), 0), LabelledBy(Number, metrics.LabelInstance, metrics.LabelOutcome)},
 		},

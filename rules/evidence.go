@@ -25,6 +25,24 @@ type Evidence struct {
 // Format holds the Prometheus template that formats one query result, the dot.
 type Format string
 
+// brief makes a template print numbers with two significant digits: nobody acts on a third. It is for everything that people
+// read of an alert. Where the number comes through a pipe, it stays on its left.
+func brief(template string) string {
+	return humanized.ReplaceAllStringFunc(template, func(call string) string {
+		m := humanized.FindStringSubmatch(call)
+		if m[2] == "" { // it does already
+			return call
+		}
+		if m[1] != "" {
+			return `| printf "%.1e" | ` + m[2]
+		}
+		return `printf "%.1e"` + m[3] + ` | ` + m[2]
+	})
+}
+
+// humanized matches a function that prints a number, with the pipe or the value from which that comes.
+var humanized = regexp.MustCompile(`printf "%\.1e"[^|}]* \| humanize\w*|(\| )?\b(humanize(?:Percentage|Duration)?)\b( [$.]\w+)?`)
+
 // small prints what humanize would write with m for a thousandth, which reads as minutes.
 const small = `{{ if lt .Value 1.0 }}{{ printf "%.2g" .Value }}{{ else }}{{ humanize .Value }}{{ end }}`
 
@@ -33,7 +51,7 @@ const (
 	Number   Format = small
 	Times    Format = small + "x"
 	Percent  Format = `{{ .Value | humanizePercentage }}`
-	Bytes    Format = `{{ .Value | humanize1024 }}B`
+	Bytes    Format = `{{ humanize1024 .Value | reReplaceAll "(\\d\\d)\\.\\d+" "$1" | reReplaceAll "(\\.\\d)\\d+" "$1" }}B`
 	Duration Format = `{{ .Value | humanizeDuration }}`
 )
 
@@ -148,11 +166,11 @@ const (
 // formatted sets $v to the value of a result, the dot, printed in its unit.
 const formatted = `{{ $v := humanize .Value }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
 	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage .Value }}` +
-	`{{ else if eq $u "seconds" }}{{ $v = humanizeDuration .Value }}{{ else if eq $u "decimal" }}{{ $v = printf "%.2f" .Value }}` +
-	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ end }}{{ $v = reReplaceAll "(\\d\\d)\\.\\d+" "$1" $v | reReplaceAll "^([1-9]\\.\\d|0\\.0*[1-9]\\d)\\d+" "$1" | reReplaceAll "(\\.\\d)\\d+([kMGT])" "$1$2" | reReplaceAll "^(\\S+ \\S+) .+" "$1" }}{{ if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
+	`{{ else if eq $u "seconds" }}{{ $v = humanizeDuration .Value | reReplaceAll "^(\\S+ \\S+) .+" "$1" }}` +
+	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ else if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
 
 // FactText returns the Prometheus template that prints the value of a recorded fact, the dot, in its unit.
-func FactText() string { return formatted + "{{ $v }}" }
+func FactText() string { return brief(formatted + "{{ $v }}") }
 
 // Fact describes evidence about a model.
 type Fact struct {
@@ -313,7 +331,7 @@ func changes(query string) string {
 // changesQuery returns what a page says changed about its model.
 func changesQuery() promql.Expr { return promql.Vector(metrics.RecordedPrinted, sameModel()...) }
 
-// objectiveQueries return what is left of the budget of the alert's objective in percent, for how many seconds it lasts at
+// objectiveQueries return which share of the budget of the alert's objective is left, for how many seconds it lasts at
 // the present rate, and the links that the configuration gives the objective.
 func objectiveQueries() []promql.Expr {
 	ofPeriod := func(f *metrics.Family, keep ...string) promql.Expr {
@@ -322,7 +340,7 @@ func objectiveQueries() []promql.Expr {
 	link := func(label string) promql.Expr {
 		return promql.Max([]string{label}, promql.Vector(metrics.RecordedInfo, append(same(modelSLO...), promql.Ne(label, ""))...))
 	}
-	return []promql.Expr{times(100, ofPeriod(metrics.RecordedBudgetRemaining, metrics.LabelPeriod)), ofPeriod(metrics.RecordedExhaustion),
+	return []promql.Expr{ofPeriod(metrics.RecordedBudgetRemaining, metrics.LabelPeriod), ofPeriod(metrics.RecordedExhaustion),
 		link(metrics.LabelRunbook), link(metrics.LabelDashboard)}
 }
 
@@ -332,7 +350,7 @@ func (s Style) objective() string {
 	for _, e := range objectiveQueries() {
 		asks = append(asks, queryTemplate(s.query(e)))
 	}
-	return fmt.Sprintf(`{{ with %s }}{{ with first . }}Budget of {{ .Labels.period }}: {{ if le .Value 0.0 }}spent{{ else }}{{ printf "%%.0f" .Value }}%% left`+
-		`{{ with %s }}{{ with first . }}{{ if lt .Value 1e6 }}, gone in {{ humanizeDuration .Value | reReplaceAll "^(\\S+ \\S+) .+" "$1" | reReplaceAll "\\..+s" "s" }}{{ end }}{{ end }}{{ end }}{{ end }}.`+"\n{{ end }}{{ end }}"+
+	return fmt.Sprintf(`{{ with %s }}{{ with first . }}Budget of {{ .Labels.period }}: {{ if le .Value 0.0 }}spent{{ else }}{{ humanizePercentage .Value }} left`+
+		`{{ with %s }}{{ with first . }}{{ if lt .Value 1e6 }}, gone in {{ humanizeDuration .Value | reReplaceAll "^(\\S+ \\S+) .+" "$1" }}{{ end }}{{ end }}{{ end }}{{ end }}.`+"\n{{ end }}{{ end }}"+
 		"{{ range %s }}Your runbook: {{ .Labels.runbook }}\n{{ end }}{{ range %s }}Your dashboard: {{ .Labels.dashboard }}\n{{ end }}", asks...)
 }

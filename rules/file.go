@@ -162,7 +162,7 @@ func (s Style) alert(a *Alert) FileRule {
 		Keep:   short(a.Keep),
 		Labels: s.labels(a),
 		Annotations: &Annotations{
-			Summary:      s.text(shared(cmp.Or(s.title(a), a.Summary))),
+			Summary:      s.text(shared(cmp.Or(s.title(a), s.serves(a)+a.Summary))),
 			Description:  s.text(a.Description),
 			Split:        s.text(shared(split.String())),
 			Since:        s.text(s.since(a)),
@@ -238,9 +238,9 @@ func runbookQuery(a *Alert) []string {
 // labelRead matches a label that a template reads, from the alert or from a query result.
 var labelRead = regexp.MustCompile(`(\$labels|\.Labels)\.\w+`)
 
-// text renames the labels that a template reads.
+// text renames the labels that a template reads, and shortens the numbers that it prints.
 func (s Style) text(template string) string {
-	return labelRead.ReplaceAllStringFunc(template, func(read string) string {
+	return labelRead.ReplaceAllStringFunc(brief(template), func(read string) string {
 		dot := strings.LastIndex(read, ".") + 1
 		return read[:dot] + s.Label(read[dot:])
 	})

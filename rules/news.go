@@ -22,8 +22,8 @@ var SecondFault = &Alert{
 	Summary:     `{{ if eq $labels.clue "burn" }}{{ $labels.model_name }} fails or waits ten times as often as when it was paged{{ else }}Another fault at {{ $labels.model_name }}, while an older one is still paged{{ end }}`,
 	Description: "It began more than 15 minutes after the page. A lever against the first fault may have caused it, and may not help against it.",
 	Split: []Evidence{
-		{"New", promql.Vector(metrics.RecordedSuspect, sameModel(same(metrics.LabelClue)...)...), Format("{{ .Labels.branch }}. " + SuspectText())},
-		{"Suspected", promql.Vector(metrics.RecordedSuspect, sameModel()...), Format("{{ .Labels.branch }}. " + SuspectText())},
+		{"New", promql.Vector(metrics.RecordedSuspect, sameModel(same(metrics.LabelClue)...)...), Format("{{ .Labels.branch }}. " + suspectText())},
+		{"Suspected", promql.Vector(metrics.RecordedSuspect, sameModel()...), Format("{{ .Labels.branch }}. " + suspectText())},
 	},
 	Dashboard: IncidentDashboard,
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,17 +24,20 @@ import (
 
 // crowd answers every query as a fleet would in which everything goes wrong at once: a hundred engines, and of what is
 // recorded about a model twelve lines of a hundred facts.
-func crowd(context.Context, string, time.Time) (promql.Vector, error) {
-	var v promql.Vector
+func crowd(value float64, unit rules.Unit) promtemplate.QueryFunc {
+	return func(context.Context, string, time.Time) (promql.Vector, error) { return everything(value, unit), nil }
+}
+
+func everything(value float64, unit rules.Unit) (v promql.Vector) {
 	for line := range 12 {
 		for i := range 100 {
-			v = append(v, promql.Sample{F: 0.5, Metric: labels.FromStrings(
+			v = append(v, promql.Sample{F: value, Metric: labels.FromStrings(
 				metrics.LabelPod, fmt.Sprintf("pod-%d", i), metrics.LabelServer, fmt.Sprintf("10.0.0.%d:8000", i), metrics.LabelGPUUUID, fmt.Sprintf("GPU-%d", i),
-				metrics.LabelBranch, "hardware", metrics.LabelSays, "GPU {gpu_uuid} is slow", metrics.LabelVersion, fmt.Sprintf("0.%d.0", i), metrics.LabelFact, fmt.Sprintf("fact-%d", line),
-				metrics.LabelLever, "at once: cool it", metrics.LabelOrder, fmt.Sprintf("%02d", line), metrics.LabelUnit, string(rules.Share))})
+				metrics.LabelBranch, "hardware", metrics.LabelModel, "llama", metrics.LabelSays, "GPU {gpu_uuid} is slow {value}", metrics.LabelVersion, fmt.Sprintf("0.%d.0", i), metrics.LabelFact, fmt.Sprintf("fact-%d", line),
+				metrics.LabelLever, "at once: cool it", metrics.LabelOrder, fmt.Sprintf("%02d", line), metrics.LabelUnit, string(unit), metrics.LabelPeriod, "30d")})
 		}
 	}
-	return v, nil
+	return v
 }
 
 // templates loads the template of notifications into Alertmanager's own.
@@ -53,13 +57,19 @@ func templates(t *testing.T) *template.Template {
 // notification renders an alert of a model as Prometheus writes it and Alertmanager sends it.
 func notification(t *testing.T, a rules.FileRule, served string) (title, text string) {
 	t.Helper()
+	return notificationOf(t, a, map[string]string{metrics.LabelModel: served, metrics.LabelNamespace: "prod"}, 1, crowd(0.5, rules.Share))
+}
+
+// notificationOf renders an alert with these labels and this value, whose text asks a Prometheus.
+func notificationOf(t *testing.T, a rules.FileRule, labels map[string]string, value float64, ask promtemplate.QueryFunc) (title, text string) {
+	t.Helper()
 	render := func(text string) model.LabelValue {
 		if text == "" {
 			return ""
 		}
 		defs := "{{$labels := .Labels}}{{$externalLabels := .ExternalLabels}}{{$externalURL := .ExternalURL}}{{$value := .Value}}"
-		data := promtemplate.AlertTemplateData(map[string]string{metrics.LabelModel: served, metrics.LabelNamespace: "prod"}, nil, "", promql.Sample{F: 1})
-		out, err := promtemplate.NewTemplateExpander(t.Context(), defs+text, a.Alert, data, 0, crowd, nil, nil).Expand()
+		data := promtemplate.AlertTemplateData(labels, nil, "", promql.Sample{F: value})
+		out, err := promtemplate.NewTemplateExpander(t.Context(), defs+text, a.Alert, data, 0, ask, nil, nil).Expand()
 		if err != nil {
 			t.Fatalf("%s: %v", a.Alert, err)
 		}
@@ -82,7 +92,7 @@ func notification(t *testing.T, a rules.FileRule, served string) (title, text st
 // A telephone shows a title and at most eight lines, 600 characters together, even where a hundred engines go wrong at
 // once: where to look first or what it means, what shows it, and both links. A line that is too long ends between two facts.
 func TestNotificationsAreShort(t *testing.T) {
-	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{DashboardURL: "https://grafana.example/d/{uid}"})
+	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{DashboardURL: "https://grafana.example/d/{uid}", RunbookURL: "https://llm.example/runbooks/{alert}{labels}"})
 	diagnosed := 0
 	for _, g := range file.Groups {
 		for _, a := range g.Rules {
@@ -94,7 +104,7 @@ func TestNotificationsAreShort(t *testing.T) {
 			if n := utf8.RuneCountInString(title + text); len(lines) > 7 || n > 600 || strings.Contains(title, "\n") {
 				t.Errorf("%s: %d lines and %d characters:\n%s\n%s", a.Alert, len(lines)+1, n, title, text)
 			}
-			if !strings.Contains(title, ", since ") || !strings.Contains(text, "\nLook: https://grafana.example/d/") || !strings.Contains(text, "\nDo: http") {
+			if !strings.Contains(title, ", since ") || !strings.Contains(text, "\nLook: https://grafana.example/d/") || !strings.Contains(text, "\nDo: https://llm.example/runbooks/") {
 				t.Errorf("%s: no time, no dashboard or no runbook:\n%s\n%s", a.Alert, title, text)
 			}
 			if strings.HasPrefix(lines[0], "Look first at: hardware.") && strings.HasPrefix(lines[1], "Do first, ") {
@@ -109,6 +119,57 @@ func TestNotificationsAreShort(t *testing.T) {
 	}
 	if diagnosed != 2 {
 		t.Errorf("%d alerts say where to look first", diagnosed)
+	}
+
+	// Nobody acts on a third digit.
+	for unit, value := range map[rules.Unit]float64{rules.Share: 0.90284, rules.Rate: 12.4537, rules.Decimal: 1.2468, rules.Seconds: 4647.21, rules.Count: 123456} {
+		for _, g := range file.Groups {
+			for _, a := range g.Rules {
+				if a.Alert == "" {
+					continue
+				}
+				title, text := notificationOf(t, a, map[string]string{metrics.LabelModel: "m", metrics.LabelNamespace: "prod"}, value, crowd(value, unit))
+				for _, m := range amount.FindAllStringSubmatch(address.ReplaceAllString(title+"\n"+text, ""), -1) {
+					if digits := strings.Trim(strings.ReplaceAll(m[1], ".", ""), "0"); len(digits) > 2 {
+						t.Errorf("%s of %g as %s: %q has more than two digits that count:\n%s\n%s", a.Alert, value, unit, m[0], title, text)
+					}
+				}
+			}
+		}
+	}
+}
+
+var (
+	address = regexp.MustCompile(`(?m)\S+://\S+|^.*all\.$`)
+	amount  = regexp.MustCompile(`(?:^|[\s(])(\d+(?:\.\d+)?)(?:[kMGT]?%|[kMGT]?x?|[KMGT]i?B|[dhms]|ms)(?:[\s,.;)]|$)`)
+)
+
+// A message about a GPU says first which model runs there, and names the GPU so that people can say it.
+func TestGPUAlertsNameTheModel(t *testing.T) {
+	const uuid = "GPU-3f2a91bc-0000-4000-8000-000000000001"
+	named := 0
+	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
+		for _, a := range g.Rules {
+			if a.Alert != "LLMGPUFailed" && a.Alert != "LLMGPUSlowed" {
+				continue
+			}
+			named++
+			for served, want := range map[string]string{
+				"llama-70b":                "prod/llama-70b: GPU 3f2a91bc on gpu-node-1 ",
+				strings.Repeat("long", 13): "GPU 3f2a91bc on gpu-node-1 ",
+			} {
+				runs := func(context.Context, string, time.Time) (promql.Vector, error) {
+					return promql.Vector{{F: 1, Metric: labels.FromStrings(metrics.LabelModel, served, metrics.LabelNamespace, "prod")}}, nil
+				}
+				title, _ := notificationOf(t, a, map[string]string{metrics.LabelGPUUUID: uuid, metrics.LabelInstance: "gpu-node-1", metrics.LabelReason: "xid", metrics.LabelXID: "79"}, 0.5, runs)
+				if !strings.HasPrefix(title, want) {
+					t.Errorf("%q, want it to begin with %q", title, want)
+				}
+			}
+		}
+	}
+	if named != 2 {
+		t.Errorf("%d alerts", named)
 	}
 }
 
@@ -162,21 +223,31 @@ func TestCorrectedPageGoesOn(t *testing.T) {
 	}
 }
 
-// An address inside the cluster opens nowhere else: the message has the command that makes it open.
+// An address inside the cluster opens nowhere else, nor does one of the reader's own machine: the message has the command that
+// makes it open.
 func TestNotificationLinksOpen(t *testing.T) {
-	file := rules.NewFile(rules.Groups(rules.Options{}), rules.Style{RunbookURL: "https://llm.monitoring.svc.cluster.local:9844/runbooks/{alert}{labels}"})
-	for _, g := range file.Groups {
-		for _, a := range g.Rules {
-			if a.Alert != "LLMModelDown" {
-				continue
+	const labels = "runbooks/LLMModelDown?instance=&model_name=m&namespace=prod\n"
+	for address, want := range map[string]string{
+		"https://llm.monitoring.svc.cluster.local:9844/runbooks/{alert}{labels}": "kubectl -n monitoring port-forward svc/llm 9844, then https://localhost:9844/" + labels,
+		"": "kubectl -n NAMESPACE port-forward ds/llm-node-exporter 9844, then http://localhost:9844/" + labels,
+		"https://runbooks.example/runbooks/{alert}{labels}": "https://runbooks.example/" + labels,
+	} {
+		shown := 0
+		for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{RunbookURL: address}).Groups {
+			for _, a := range g.Rules {
+				if a.Alert != "LLMModelDown" {
+					continue
+				}
+				shown++
+				if _, text := notification(t, a, "m"); !strings.Contains(text, "\nDo: "+want) {
+					t.Error(text)
+				}
 			}
-			if _, text := notification(t, a, "m"); !strings.Contains(text, "\nDo: kubectl -n monitoring port-forward svc/llm 9844, then https://localhost:9844/runbooks/LLMModelDown?instance=&model_name=m&namespace=prod\n") {
-				t.Error(text)
-			}
-			return
+		}
+		if shown == 0 {
+			t.Error("no such alert")
 		}
 	}
-	t.Error("no such alert")
 }
 
 // A group of many alerts is a message about the first of them: the others are counted, and up to three other names said.

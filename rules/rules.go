@@ -181,7 +181,7 @@ func Groups(opt Options) []Group {
 		if opt.Tier == Single {
 			groups = append(groups, correctionGroup(opt))
 		}
-		groups = append(groups, objectiveGroup(opt), budgetTextGroup(), burnGroup(opt), laterGroup(opt), budgetGroup(opt))
+		groups = append(groups, objectiveGroup(opt), budgetTextGroup(opt), burnGroup(opt), laterGroup(opt), budgetGroup(opt))
 	}
 	if opt.Tier != Global {
 		groups = append(groups, modelGroup(), paceGroup())

@@ -205,6 +205,9 @@ func shardGroup(opt Options) Group {
 			Record{Name: shardName(metrics.SLOEvents, w), Expr: all},
 			Record{Name: shardName(metrics.SLOBadEvents, w), Expr: from.badEvents(w, all)})
 	}
+	for _, w := range nowWindows {
+		g.Records = append(g.Records, Record{Name: shardName(metrics.SLOBadEvents, w), Expr: from.events(metrics.SLOBadEvents, w)})
+	}
 	g.Records = append(g.Records,
 		Record{Name: metrics.ShardTile, Expr: from.tile(metrics.SLOEvents)},
 		Record{Name: metrics.ShardBadTile, Expr: from.tile(metrics.SLOBadEvents)},

@@ -83,12 +83,22 @@ func (s Style) title(a *Alert) string {
 	}
 	own := same(modelSLO...)
 	percent := func(e promql.Expr) string {
-		return "{{ with " + queryTemplate(s.query(times(100, e))) + ` }}{{ with first . }}{{ if lt .Value 10.0 }}{{ printf "%.2g" .Value }}{{ else }}{{ printf "%.0f" .Value }}{{ end }}%{{ end }}{{ end }}`
+		return "{{ with " + queryTemplate(s.query(e)) + ` }}{{ with first . }}{{ humanizePercentage .Value }}{{ end }}{{ end }}`
 	}
 	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
 	return `{{ $bad := printf "events of %s are bad" $labels.slo }}{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...))) +
 		` }}{{ $bad = .Labels.bad }}{{ end }}{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}{{ $labels.model_name }}{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
 		percent(promql.Mul(promql.Vector(burn(window), own...), allowed)) + ` of {{ $bad }} (promise: ` + percent(allowed) + `)`
+}
+
+// serves says which models run on the GPU that an alert is about, and on how many more, if the title has room for that.
+func (s Style) serves(a *Alert) string {
+	if !slices.Contains(promql.Labels(a.Expr), metrics.LabelGPUUUID) || slices.Contains(promql.Labels(a.Expr), metrics.LabelModel) {
+		return ""
+	}
+	models := promql.Max(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, same(metrics.LabelGPUUUID)...), hour))
+	return `{{ with ` + queryTemplate(s.query(models)) + ` }}{{ $more := "" }}{{ range $i, $m := . }}{{ if eq $i 1 }}{{ $more = " and others" }}{{ end }}{{ end }}{{ with first . }}{{ if match "^.{1,48}$" .Labels.model_name }}` +
+		`{{ with .Labels.cluster }}{{ . }}/{{ end }}{{ with .Labels.namespace }}{{ . }}/{{ end }}{{ .Labels.model_name }}{{ $more }}: {{ end }}{{ end }}{{ end }}`
 }
 
 // runbook returns the address of an alert's runbook: where the model has a suspect, that of the first, with its place.
@@ -127,11 +137,13 @@ func asking(label string) (all []string) {
 // words, which keeps the template small: Prometheus parses it for each alert and evaluation.
 func verdict(query string) string {
 	return fmt.Sprintf(`{{ with %s }}{{ with first (sortByLabel %q .) }}Look first at: {{ .Labels.branch }}. %s.`+"\nDo first, {{ .Labels.lever }}.\n{{ end }}{{ else }}Look first at: nothing stands out yet.\n{{ end }}",
-		query, metrics.LabelOrder, SuspectText())
+		query, metrics.LabelOrder, suspectText())
 }
 
 // SuspectText returns the Prometheus template that puts a recorded suspect, the dot, into words.
-func SuspectText() string {
+func SuspectText() string { return brief(suspectText()) }
+
+func suspectText() string {
 	var labels strings.Builder
 	for _, l := range []string{metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank} {
 		fmt.Fprintf(&labels, ` | reReplaceAll "{%s}" .Labels.%s`, l, l)

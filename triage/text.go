@@ -46,6 +46,9 @@ func (t Text) verdict(b *strings.Builder, v Verdict) {
 	fmt.Fprintf(b, "%s: %s\n", v.Record.Model, state)
 	if v.Branch != "" {
 		fill(b, "", fmt.Sprintf("Look first at: %s. %s. (%s confidence)", v.Branch, v.Says, v.Confidence))
+		if v.Lever != "" { // whoever reads one line more knows what to do
+			fill(b, "", "Do first, "+v.Lever+".")
+		}
 		if v.Or != "" {
 			fill(b, "  ", v.Or+".")
 		}

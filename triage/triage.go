@@ -59,6 +59,8 @@ type Verdict struct {
 	Evidence []Evidence `json:"evidence"`
 	RuledOut []RuledOut `json:"ruled_out"` // by numbers that would have shown them
 	NotSeen  []RuledOut `json:"not_seen"`  // for want of such numbers
+	// Lever is the first of them in one sentence, as a page has it.
+	Lever string `json:"lever"`
 	// Levers hold what the runbook says to do, commands included, the soonest first.
 	Levers []string `json:"levers"`
 	// Runbook leads from an exporter's root to the page, with the commands filled in.
@@ -383,7 +385,8 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	if err != nil {
 		return v, err
 	}
-	v.Levers, v.Runbook = runbooks.Levers(page, first.labels), runbooks.Address(first.Runbook, first.labels)
+	v.Lever, v.Levers = runbooks.FirstLever(first.Runbook), runbooks.Levers(page, first.labels)
+	v.Runbook = runbooks.Address(first.Runbook, first.labels)
 	return v, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -412,6 +413,10 @@ func TestText(t *testing.T) {
 	var rootless strings.Builder
 	if err := (triage.Text{}).Write(&rootless, judge(t, before.page(), after.page(), nil)); err != nil || !strings.Contains(rootless.String(), "Runbook: any exporter's /runbooks/BranchQueueing?") {
 		t.Errorf("no exporter is known, so the address has no beginning: %v in\n%s", err, rootless.String())
+	}
+	// What to do first stands right under where to look first, before what shows it and what is ruled out.
+	if _, rest, _ := strings.Cut(b.String(), "Look first at: queueing."); !regexp.MustCompile(`^[^\n]*(\n  [^\n]*)*\nDo first, at once: shed load at the gateway`).MatchString(rest) {
+		t.Errorf("the first lever is not the next line:\n%s", b.String())
 	}
 	for _, want := range []string{": FAILING\nLook first at: queueing. 9", "Objective ttft burns 90.0 times too fast: 90 of 100", "Runbook: http://127.0.0.1:9844/runbooks/BranchQueueing?", "* At once: ", "version: 0.16.0"} {
 		if !strings.Contains(b.String(), want) {

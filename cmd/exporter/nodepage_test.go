@@ -81,10 +81,16 @@ func TestNodePage(t *testing.T) {
 	b.Until("nothing lately", text("none lately"))
 	// 50 of 100 new requests are bad. 95 of 100 were faster than 19 s: 10 + (20-10)*(95-50)/50.
 	page.Store(busy("m", 4, 7, 0.95, 200, 100))
-	for _, want := range []string{"19 s", "KV cache full while requests wait", "50 % (50 of 100)", "50x: the budget of 30 d is gone in 14 h", "since this page was opened", "burns its budget 50x too fast"} {
+	for _, want := range []string{"19 s", "KV cache full while requests wait", "50 % (50 of 100)", "50x: at what burns now, a full budget of 30 d is gone in 14 h", "since this page was opened", "burns its budget 50x too fast"} {
 		b.Until(want, text(want))
 	}
 	b.Until("a runbook for the model", `document.querySelector('#problems a[href="runbooks/LLMErrorBudgetFastBurn?model_name=m&slo=ttft"]')`)
+	// What burns now is not what burnt a while ago.
+	b.Eval(`for (const s of spent) s.t -= 300e3; 1`)
+	page.Store(busy("m", 4, 7, 0.95, 300, 200))
+	for _, want := range []string{"75 % (150 of 200)", "75x: at what burns now, a full budget of 30 d is gone in 7 h"} {
+		b.Until(want, text(want))
+	}
 	if drawn := b.Eval(`[...document.querySelectorAll(".spark path")].filter(p => p.getAttribute("d").includes("L")).length`); drawn == "0" {
 		t.Error("nothing is drawn of what was polled")
 	}

@@ -44,6 +44,8 @@ type Dialect struct {
 	Refusal func(status int, kind, message string) (reason string)
 	// Remedies explains, by reason label, what to do with this engine.
 	Remedies map[string]string
+	// Costs says, by what a row's Absent needs, what the engine pays for it: whoever is asked to change a flag has to know.
+	Costs map[string]string
 	// Recognise reports whether a page speaks this dialect.
 	Recognise func(p *Page) bool
 	// VersionHints narrow down the engine's version from the families on its page, for when no endpoint reports it.

@@ -115,7 +115,11 @@ var dynamoWorker = Dialect{
 	},
 	// The endpoint takes a request on when it comes, by a guard of its own, whatever the engine behind it shows. What the worker's pool
 	// has not yet taken is not among them.
-	Server:  &Server{Active: Source{Name: "dynamo_component_inflight_requests", Is: Gauge, Where: is("dynamo_endpoint", "generate")}},
+	Server: &Server{Active: Source{Name: "dynamo_component_inflight_requests", Is: Gauge, Where: is("dynamo_endpoint", "generate")}},
+	Costs: map[string]string{
+		"needs --engine-request-limit":       "requests beyond the limit are refused",
+		"needs --dynamo-request-queue-limit": "requests beyond the limit are refused",
+	},
 	Rows:    dynamoWorkerRows,
 	Missing: others("left to the worker's engine", dynamoWorkerRows),
 }

@@ -19,6 +19,7 @@ var sglang = Dialect{
 	Recognise:   func(p *Page) bool { return p.HasPrefix("sglang:") },
 	Restore:     colon("sglang"),
 	Buckets:     "--bucket-time-to-first-token, --bucket-inter-token-latency or --bucket-e2e-request-latency",
+	Costs:       map[string]string{"needs --collect-tokens-histogram before 0.5.17": "optional: two more histograms on the page"},
 	Remedies:    map[string]string{reasonStatus + "NNN": "SGLang answers 404 without `--enable-metrics`."},
 	EngineTypes: []string{"sglang"},
 	Labels: []Carry{

@@ -28,6 +28,7 @@ const (
 // tritonTRTLLM reads Triton with the TensorRT-LLM backend.
 var tritonTRTLLM = Dialect{
 	Runtime:     metrics.TritonTRTLLM,
+	Costs:       tritonCosts,
 	Source:      "tensorrtllm_backend custom_metrics_reporter, triton core metrics, model configuration extension",
 	Recognise:   func(p *Page) bool { return p.Has(trtRequests) || p.Has(trtBlocks) },
 	EngineTypes: []string{"triton-tensorrt-llm"},
@@ -69,6 +70,7 @@ var tritonTRTLLM = Dialect{
 // gauges. It needs REPORT_CUSTOM_METRICS in config.pbtxt.
 var tritonVLLM = Dialect{
 	Runtime:   metrics.TritonVLLM,
+	Costs:     tritonCosts,
 	Source:    "triton vllm_backend src/utils/metrics.py, triton core metrics, model configuration extension",
 	Recognise: func(p *Page) bool { return p.HasPrefix("vllm:") && p.HasPrefix("nv_") },
 	Labels:    tritonLabels,
@@ -93,6 +95,7 @@ var tritonVLLM = Dialect{
 // triton reads Triton with any other backend: only the server's own families.
 var triton = Dialect{
 	Runtime: metrics.Triton,
+	Costs:   tritonCosts,
 	Source:  "triton core metrics, model configuration extension",
 	Recognise: func(p *Page) bool {
 		return p.Has(tritonSuccess) && !p.HasPrefix("vllm:") && !p.Has(trtRequests) && !p.Has(trtBlocks)
@@ -115,6 +118,8 @@ var tritonServer = &Server{Lacks: "nothing of the process, and of requests only 
 var tritonPorts = map[string]string{"8002": "8000"}
 
 var tritonLabels = []Carry{{From: "model", To: metrics.LabelModel}}
+
+var tritonCosts = map[string]string{"needs --metrics-config histogram_latencies=true": "optional: one more histogram for each model on the page"}
 
 // tritonCore holds the rows of the server itself. Its durations are sums in microseconds, which yield no
 // distribution.

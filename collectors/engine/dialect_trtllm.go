@@ -25,6 +25,10 @@ var trtllm = Dialect{
 			}
 		}
 	},
+	Costs: map[string]string{
+		"needs enable_iter_perf_stats: true": "it gathers statistics in each iteration, on the CPU",
+		noHostCache:                          "statistics cost some CPU in each iteration, and the cache takes memory of the host",
+	},
 	Remedies: map[string]string{
 		reasonDisabled: "trtllm-serve: set `return_perf_metrics: true`.",
 		reasonJSON:     "trtllm-serve: set `return_perf_metrics: true`, so that it serves " + trtllmPath + ".",

@@ -13,8 +13,13 @@ import (
 // vllm reads vLLM's own page: V0 and V1, one or several API servers, data-parallel ranks, and the renamed copies that
 // Ray and OpenTelemetry make.
 var vllm = Dialect{
-	Runtime:  metrics.VLLM,
-	Source:   "vllm/engine/metrics.py (V0), vllm/v1/metrics/loggers.py, v1/spec_decode/metrics.py, distributed/kv_transfer/kv_connector/v1/nixl",
+	Runtime: metrics.VLLM,
+	Source:  "vllm/engine/metrics.py (V0), vllm/v1/metrics/loggers.py, v1/spec_decode/metrics.py, distributed/kv_transfer/kv_connector/v1/nixl",
+	Costs: map[string]string{
+		"needs VLLM_COMPUTE_NANS_IN_LOGITS=1": "optional: each step then counts NaN in all its logits and waits for the GPU's answer, which costs throughput; set it where a GPU or a kernel is suspected",
+		"needs --kv-cache-metrics":            "optional: it follows a hundredth of the blocks of KV cache (--kv-cache-metrics-sample)",
+		needsMFU:                              "optional: it adds up operations and bytes in each step, on the CPU",
+	},
 	Remedies: map[string]string{reasonUnknown: "vLLM shows none of its metrics with `--disable-log-stats`."},
 	API:      "completions",
 	Recognise: func(p *Page) bool {

@@ -1,6 +1,10 @@
 package engine
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
 
 // builtin lists the known dialects. If a page speaks several, the first one names the engine in the series about the
 // page itself. Of several gateways, which come last, only the first one is read.
@@ -44,3 +48,13 @@ var builtin = []*Dialect{
 
 // Known returns the dialects that need no configuration. Callers must not change them.
 func Known() []*Dialect { return slices.Clone(builtin) }
+
+// Cost says what an engine pays for what the reason of an absent metric says that it needs; empty if nothing is known of it.
+func Cost(runtime metrics.Runtime, reason string) string {
+	for _, d := range builtin {
+		if d.Runtime == runtime && d.Costs[reason] != "" {
+			return d.Costs[reason]
+		}
+	}
+	return ""
+}

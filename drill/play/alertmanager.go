@@ -75,6 +75,8 @@ type Notification struct {
 	Labels model.LabelSet
 	// Title and Text are what its receiver reads.
 	Title, Text string
+
+	data *template.Data // of which they are made
 }
 
 // Message returns the title and the text, without an empty line at the end.
@@ -203,6 +205,7 @@ func (a *Alertmanager) notify(key string, g *group) error {
 	}
 	slices.SortFunc(about, func(x, y *amalert.Alert) int { return strings.Compare(x.Labels.String(), y.Labels.String()) })
 	data := a.words.Data(n.Receiver, nil, nil, "", about...)
+	n.data = data
 	var err error
 	if n.Title, err = a.words.ExecuteTextString(`{{ template "llm.title" . }}`, data); err != nil {
 		return err

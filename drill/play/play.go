@@ -4,6 +4,7 @@ package play
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -30,7 +31,7 @@ type Options struct {
 	Seed uint64
 	// Groups holds the rules. Default: Rules().
 	Groups []rules.Group
-	// Style shapes the rules and the messages. Without an address, dashboards are at grafana.example.
+	// Style shapes the rules and the messages. Without an address, dashboards are at grafana.example and runbooks at llm.example.
 	Style rules.Style
 	// Relabel does the scrape's relabelling, which drops a series that it leaves without labels; nil keeps all as they are.
 	Relabel func(labels.Labels) labels.Labels
@@ -77,6 +78,9 @@ func New(in incident.Incident, o Options) (*Play, error) {
 	if o.Style.DashboardURL == "" {
 		o.Style.DashboardURL = "https://grafana.example/d/{uid}"
 	}
+	if o.Style.RunbookURL == "" {
+		o.Style.RunbookURL = "https://llm.example/runbooks/{alert}{labels}"
+	}
 	p := &Play{Incident: in, Seed: o.Seed, Onset: in.Onset(), World: world.New(in.Fleet, o.Epoch, o.Seed)}
 	var err error
 	if p.RuleFile, err = rules.Encode(rules.NewFile(o.Groups, o.Style)); err != nil {
@@ -116,20 +120,28 @@ func (p *Play) remember() error {
 
 // Run plays an incident from its history to its end. The caller must close it.
 func Run(in incident.Incident, o Options) (*Play, error) {
+	return RunUntil(context.Background(), in, o)
+}
+
+// RunUntil is Run that fails when ctx is done.
+func RunUntil(ctx context.Context, in incident.Incident, o Options) (*Play, error) {
 	p, err := New(in, o)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.run(); err != nil {
+	if err := p.run(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
 // run plays the history and the incident.
-func (p *Play) run() error {
+func (p *Play) run(ctx context.Context) error {
 	faults := p.Incident.Ordered()
 	for t := time.Duration(0); t <= p.Onset+p.Incident.Lasts; t += ScrapeInterval {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		for len(faults) > 0 && p.Onset+faults[0].At < t {
 			p.World.Advance(p.Onset + faults[0].At)
 			faults[0].Do(p.World)

@@ -22,6 +22,8 @@ type Triage struct {
 	Alone    rules.Branch // from two readings
 	WithPast rules.Branch // from two readings and a Prometheus
 	Paged    rules.Branch // on the page
+	// AloneDoubts and PastDoubts say that the triage named a branch with low confidence, and another that it may be instead.
+	AloneDoubts, PastDoubts bool
 }
 
 // Triaged judges the node as it was when an incident paged. It returns false for an incident that must page nobody or
@@ -46,12 +48,13 @@ func Triaged(p *play.Play) (t Triage, ok bool, err error) {
 	if err != nil {
 		return t, false, err
 	}
-	judge := func(past triage.Past) rules.Branch {
+	judge := func(past triage.Past) (told rules.Branch, doubts bool) {
 		verdicts, failed := triage.Judge(context.Background(), before, after, past)
 		err = cmp.Or(err, failed)
-		return first(verdicts, t.Want)
+		return first(verdicts, t.Want), len(verdicts) > 0 && verdicts[0].Confidence == "low" && verdicts[0].Or != ""
 	}
-	t.Alone, t.WithPast = judge(nil), judge(p.Past)
+	t.Alone, t.AloneDoubts = judge(nil)
+	t.WithPast, t.PastDoubts = judge(p.Past)
 	return t, err == nil, err
 }
 

@@ -111,6 +111,19 @@ func (t *truth) burn(from time.Duration) (after time.Duration, objective string,
 	return after, objective, due
 }
 
+// between counts the slices from one time to another.
+func (t *truth) between(objective string, from, to time.Duration) (sum count) {
+	for i, o := range t.objectives {
+		if o.Name != objective {
+			continue
+		}
+		for _, c := range t.slices[i][max(0, int(from/slice)):min(len(t.slices[i]), int(to/slice))] {
+			sum.events, sum.bad = sum.events+c.events, sum.bad+c.bad
+		}
+	}
+	return sum
+}
+
 // cumulative returns sums: the i-th counts the first i slices.
 func cumulative(slices []count) []count {
 	sums := make([]count, len(slices)+1)

@@ -248,6 +248,13 @@ func (w *World) Due(from time.Duration) (after time.Duration, objective string, 
 	return w.truth.burn(from)
 }
 
+// Suffered returns how many events of an objective happened to the users between two times since the epoch, and how many of
+// them were bad.
+func (w *World) Suffered(objective string, from, to time.Duration) (events, bad float64) {
+	c := w.truth.between(objective, from, to)
+	return c.events, c.bad
+}
+
 // Advance lets time pass until a moment since the epoch.
 func (w *World) Advance(to time.Duration) {
 	for w.now < to {

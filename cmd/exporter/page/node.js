@@ -7,6 +7,7 @@ const POLL = 5e3; // milliseconds from the end of one poll to the next: each has
 const JUDGE = 30e3; // milliseconds from the end of one verdict to the next
 const KEEP = 60 * 60e3; // milliseconds of history: at most 720 polls
 const LATELY = 60e3; // milliseconds over which a quantile is taken
+const NOW = [60e3, 120e3], ENOUGH = 10; // milliseconds that say what burns now, as in the rules, and how many bad events must have come in them
 
 // The metrics that are read.
 const M = {
@@ -364,15 +365,25 @@ function table(id, head, rows) {
     make("tbody", {}, ...rows.map(r => make("tr", {}, ...r.map(v => make("td", {}, v))))));
 }
 
+// burningNow returns the share of bad events of an objective now: in the shortest time in which enough came, or else over all.
+function burningNow(key, now, over) {
+  for (const span of NOW) {
+    const of = {events: 0, bad: 0};
+    for (const s of spent) if (s.key === key && now - s.t < span) of[s.of] += s.n;
+    if (of.bad >= ENOUGH && of.events) return of.bad / of.events;
+  }
+  return over;
+}
+
 // drawObjectives shows the share of bad events and what it does to the budget.
 function drawObjectives(page, now, problem) {
   count(page, now);
   const of = (name, slo) => (page.get(name).find(s => s.l.slo === slo) || {v: null}).v, byKey = new Map();
   for (const {l} of page.get(M.events)) keyed(byKey, promised(l), () => ({l, events: 0, bad: 0}));
   for (const s of spent) if (byKey.has(s.key)) byKey.get(s.key)[s.of] += s.n;
-  const rows = [...byKey.entries()].sort(([a], [b]) => a.localeCompare(b)).map(([, {l, events, bad}]) => {
+  const rows = [...byKey.entries()].sort(([a], [b]) => a.localeCompare(b)).map(([key, {l, events, bad}]) => {
     const objective = of(M.objective, l.slo), period = of(M.period, l.slo), share = events ? bad / events : null;
-    const burn = share === null || objective === null ? null : share / (1 - objective), gone = burn && period / burn;
+    const burn = share === null || objective === null ? null : share / (1 - objective), gone = burn && period * (1 - objective) / burningNow(key, now, share);
     const severity = (page.get(M.sloInfo).find(s => s.l.slo === l.slo) || {l: {}}).l.severity;
     const kept = page.get(M.maintenance).some(s => s.l.slo === l.slo && s.l.model_name === l.model_name && s.l.namespace === l.namespace);
     const enough = bad >= Number(settings.leastBad) && severity !== "none" && !kept;
@@ -382,7 +393,7 @@ function drawObjectives(page, now, problem) {
     const verdict = how ? make("strong", {class: how}, how === "bad" ? "✖ burns" : "▲ burns") : kept ? "maintenance" : share === null ? "no requests yet" : "holds";
     return [l.slo, verdict, objective === null ? "–" : +(100 * objective).toFixed(3) + " % good" + (l.threshold ? " within " + seconds(Number(l.threshold)) : ""),
       share === null ? "–" : join(percent(share), "(" + bad.toFixed(0), "of", events.toFixed(0) + ")"),
-      burn === null ? "–" : times(burn) + (burn > 1 ? ": the budget of " + lasting(period) + " is gone in " + lasting(gone) : ""), join(l.namespace, l.model_name)];
+      burn === null ? "–" : times(burn) + (burn > 1 ? ": at what burns now, a full budget of " + lasting(period) + " is gone in " + lasting(gone) : ""), join(l.namespace, l.model_name)];
   });
   const section = $("objectives").closest("section");
   say(section.querySelector("p"), rows.length ? "Over " + duration(now) + ". Burn 1x spends the budget of bad events exactly within its period." : "No engine has told of requests that count for one yet.");
