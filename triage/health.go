@@ -185,6 +185,9 @@ func (j *judge) health(m subject, v *Verdict, t traffic, burns []slo.Signal, all
 // silence matches what keeps a page from being read where nothing answers.
 var silence = regexp.MustCompile(`^(unreachable|connection_closed|timeout|truncated|http_5..)$`)
 
+// noWorker is the reason of a page that is read, of a frontend or an endpoint picker without workers.
+const noWorker = "no_worker"
+
 // silent says which pages of a model cannot be read and why, and whether that proves that nobody is served: none of them
 // answers, and of a gateway, that no engine gets a first token, either.
 func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
@@ -204,7 +207,11 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 		if !slices.ContainsFunc(of, func(o engine.Sample) bool { return page(o.Metric) == page(s.Metric) && subjectOf(o.Metric) == m }) {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("The page of %s cannot be read: %s.", where(s.Metric), s.Metric.Get(metrics.LabelReason)))
+		if reason := s.Metric.Get(metrics.LabelReason); reason == noWorker {
+			lines = append(lines, where(s.Metric)+" has no worker: every request to it fails.")
+		} else {
+			lines = append(lines, fmt.Sprintf("The page of %s cannot be read: %s.", where(s.Metric), reason))
+		}
 		dead = dead && silence.MatchString(s.Metric.Get(metrics.LabelReason))
 	}
 	lost, err := j.query(promql.And(promql.Equal(promql.Vector(metrics.RecordedServed, m.matchers()...), promql.Num(0)),

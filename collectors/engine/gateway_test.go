@@ -239,6 +239,26 @@ func TestEndpointPickerBehindTokenReview(t *testing.T) {
 	s.want(t, `llm_engine_up{reason="unauthorized"}`, 0)
 }
 
+// TestStateIsThatOfTheSeries: people read of an engine what its series says, also where the page is read and nothing is behind it.
+func TestStateIsThatOfTheSeries(t *testing.T) {
+	for name, state := range map[string]string{
+		"dynamo/frontend-v1.6.0-noworker.prom":  NoWorker,
+		"dynamo/frontend-v1.6.0-allkilled.prom": NoWorker,
+		"dynamo/frontend-v1.6.0-killed.prom":    "up",
+		"epp/v1.5.0-no-pods.prom":               NoWorker,
+		"llmd_router/v0.10.0-no-endpoints.prom": NoWorker,
+		"llmd_router/v0.10.0-stale.prom":        "up",
+	} {
+		c := collectorFor(t, []TargetConfig{{URL: serve(t, readPage(t, name)).URL}})
+		series := parse(t, exposition(t, c))
+		e := c.Engines()[0]
+		if e.State() != state || e.Reason != "" {
+			t.Errorf("%s: state %q, reason %q, want %q", name, e.State(), e.Reason, state)
+		}
+		series.want(t, `llm_engine_up{reason="`+strings.TrimPrefix(e.State(), "up")+`"}`, metrics.Bool(state == "up"))
+	}
+}
+
 // TestNoWorkerAfterARestart: an exporter that never saw the frontend's workers reads off its page that they are gone.
 func TestNoWorkerAfterARestart(t *testing.T) {
 	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up`, 0)
