@@ -76,8 +76,8 @@ func (s Style) title(a *Alert) string {
 		return "{{ with " + queryTemplate(s.query(times(100, e))) + ` }}{{ with first . }}{{ if lt .Value 10.0 }}{{ printf "%.2g" .Value }}{{ else }}{{ printf "%.0f" .Value }}{{ end }}%{{ end }}{{ end }}`
 	}
 	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
-	return `{{ $bad := printf "events of %s are bad" $labels.slo }}{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...))) +
-		` }}{{ $bad = .Labels.bad }}{{ end }}{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}{{ $labels.model_name }}{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
+	return `{{ $bad := printf "events of %s are bad" (or $labels.slo "an objective") }}{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...))) +
+		` }}{{ $bad = .Labels.bad }}{{ end }}{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel + `{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
 		percent(promql.Mul(promql.Vector(burn(window), own...), allowed)) + ` of {{ $bad }} (promise: ` + percent(allowed) + `)`
 }
 

@@ -188,6 +188,18 @@ var silence = regexp.MustCompile(`^(unreachable|connection_closed|timeout|trunca
 // noWorker is the reason of a page that is read, of a frontend or an endpoint picker without workers.
 const noWorker = "no_worker"
 
+// workerless reports whether the page of a series is read, and says that no worker is behind it.
+func (j *judge) workerless(of labels.Labels) bool {
+	for _, s := range j.memory[metrics.EngineUp.Name] {
+		last := s.samples[len(s.samples)-1]
+		if last.T() == j.at.UnixMilli() && s.labels.Get(metrics.LabelReason) == noWorker &&
+			s.labels.Get(metrics.LabelServer) == of.Get(metrics.LabelServer) && s.labels.Get(metrics.LabelPod) == of.Get(metrics.LabelPod) {
+			return true
+		}
+	}
+	return false
+}
+
 // silent says which pages of a model cannot be read and why, and whether that proves that nobody is served: none of them
 // answers, and of a gateway, that no engine gets a first token, either.
 func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
