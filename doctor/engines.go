@@ -52,6 +52,7 @@ func checkEngines(p Picture, r *Report) {
 				Remedy: engines.Remedy(engines.NoWorker), Docs: "runbooks/LLMModelDown.md"})
 		}
 	}
+	checkWorkers(p, r)
 	for _, s := range e.of(metrics.SourceMissing) {
 		if s.value > 0 {
 			r.add(Finding{Severity: Missing, Subject: subject(s.labels),
@@ -66,6 +67,32 @@ func checkEngines(p Picture, r *Report) {
 	}
 	for _, engine := range e.pages() {
 		checkSources(p, engine, r)
+	}
+}
+
+// checkWorkers looks for gateways that have workers and may send requests to none of them.
+func checkWorkers(p Picture, r *Report) {
+	e := p.Exporter
+	for _, s := range e.of(metrics.GatewayWorkers, metrics.LabelReason, "") {
+		where := []string{metrics.LabelServer, s.labels[metrics.LabelServer], metrics.LabelPod, s.labels[metrics.LabelPod]}
+		if s.value > 0 || is(e.of(metrics.EngineUp, append(where, metrics.LabelReason, engines.NoWorker)...), 0) {
+			continue
+		}
+		var why []string
+		for _, w := range e.of(metrics.GatewayWorkers, append(where, metrics.LabelRoute, s.labels[metrics.LabelRoute])...) {
+			if w.value > 0 {
+				why = append(why, fmt.Sprintf("%s %.0f", w.labels[metrics.LabelReason], w.value))
+			}
+		}
+		problem := "may send requests to none of its workers"
+		if route := s.labels[metrics.LabelRoute]; route != "" {
+			problem += " on the route " + route
+		}
+		if why != nil {
+			problem += ": " + strings.Join(why, ", ")
+		}
+		r.add(Finding{Severity: Missing, Subject: subject(s.labels), Problem: problem, Docs: "docs/engines.md",
+			Remedy: "send each worker a request: one that answers comes back by itself when the gateway tries it again; otherwise read its log"})
 	}
 }
 

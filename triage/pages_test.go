@@ -375,6 +375,9 @@ func TestGatewayThatIsRead(t *testing.T) {
 	if v.Health != triage.Failing || !strings.HasPrefix(v.Record.Model, "gateway ") {
 		t.Errorf("%s is %s", v.Record.Model, v.Health)
 	}
+	if all := strings.Join(v.Symptoms, "\n"); !strings.Contains(all, "may send requests to none of its workers: circuit_open 2.") {
+		t.Errorf("nothing says that both circuits are open:\n%s", all)
+	}
 	for _, r := range slices.Concat(v.NotSeen, v.RuledOut) {
 		if strings.Contains(r.Why, "no gateway is read") {
 			t.Errorf("%s: %s", r.Branch, r.Why)
