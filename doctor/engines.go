@@ -24,11 +24,19 @@ func subject(labels map[string]string) string {
 func checkEngines(p Picture, r *Report) {
 	e := p.Exporter
 	for _, place := range e.engines.Engines {
-		if place.State == "up" {
+		of := subject(map[string]string{metrics.LabelServer: place.Server, metrics.LabelNamespace: place.Namespace, metrics.LabelPod: place.Pod})
+		problem := "its page cannot be used: " + place.State
+		switch place.State {
+		case "up":
 			continue
+		case engines.NotLoaded:
+			r.fine(of + ": holds no model, the next request loads one (" + place.State + ")")
+			continue
+		case engines.NoWorker:
+			problem = "its page is read, and it is down: " + place.State
 		}
-		r.add(Finding{Severity: Missing, Subject: subject(map[string]string{metrics.LabelServer: place.Server, metrics.LabelNamespace: place.Namespace, metrics.LabelPod: place.Pod}),
-			Problem: "its page cannot be used: " + place.State, Remedy: strings.ReplaceAll(place.Todo, "URL", "http://"+place.Server+"/metrics"),
+		r.add(Finding{Severity: Missing, Subject: of,
+			Problem: problem, Remedy: strings.ReplaceAll(place.Todo, "URL", "http://"+place.Server+"/metrics"),
 			Docs: "docs/engines.md#when-a-page-cannot-be-used"})
 	}
 	if len(e.engines.Engines) == 0 && len(e.of(metrics.ProbeBudget)) == 0 {
@@ -38,6 +46,13 @@ func checkEngines(p Picture, r *Report) {
 		}
 		r.add(Finding{Severity: Missing, Subject: "engines", Problem: "none is read", Remedy: remedy, Docs: operations + "#an-engine-is-not-found"})
 	}
+	for _, s := range e.of(metrics.EngineLastServed) {
+		if is(e.of(metrics.EngineUp, metrics.LabelServer, s.labels[metrics.LabelServer], metrics.LabelPod, s.labels[metrics.LabelPod]), 1) { // or its page said it all
+			r.add(Finding{Severity: Missing, Subject: subject(s.labels), Problem: "no worker serves " + s.labels[metrics.LabelModel] + ": every request for it fails",
+				Remedy: engines.Remedy(engines.NoWorker), Docs: "runbooks/LLMModelDown.md"})
+		}
+	}
+	checkWorkers(p, r)
 	for _, s := range e.of(metrics.SourceMissing) {
 		if s.value > 0 {
 			r.add(Finding{Severity: Missing, Subject: subject(s.labels),
@@ -52,6 +67,32 @@ func checkEngines(p Picture, r *Report) {
 	}
 	for _, engine := range e.pages() {
 		checkSources(p, engine, r)
+	}
+}
+
+// checkWorkers looks for gateways that have workers and may send requests to none of them.
+func checkWorkers(p Picture, r *Report) {
+	e := p.Exporter
+	for _, s := range e.of(metrics.GatewayWorkers, metrics.LabelReason, "") {
+		where := []string{metrics.LabelServer, s.labels[metrics.LabelServer], metrics.LabelPod, s.labels[metrics.LabelPod]}
+		if s.value > 0 || is(e.of(metrics.EngineUp, append(where, metrics.LabelReason, engines.NoWorker)...), 0) {
+			continue
+		}
+		var why []string
+		for _, w := range e.of(metrics.GatewayWorkers, append(where, metrics.LabelRoute, s.labels[metrics.LabelRoute])...) {
+			if w.value > 0 {
+				why = append(why, fmt.Sprintf("%s %.0f", w.labels[metrics.LabelReason], w.value))
+			}
+		}
+		problem := "may send requests to none of its workers"
+		if route := s.labels[metrics.LabelRoute]; route != "" {
+			problem += " on the route " + route
+		}
+		if why != nil {
+			problem += ": " + strings.Join(why, ", ")
+		}
+		r.add(Finding{Severity: Missing, Subject: subject(s.labels), Problem: problem, Docs: "docs/engines.md",
+			Remedy: "send each worker a request: one that answers comes back by itself when the gateway tries it again; otherwise read its log"})
 	}
 }
 

@@ -21,6 +21,17 @@ var (
 	GatewayRejections = Gateway.counter("llm_gateway_rejections_total",
 		"Requests that the gateway refused without asking an engine, by reason: rate_limited, capacity, timeout (in its queue), no_endpoint or other.",
 		EngineLabels, with(LabelReason, LabelRoute, LabelTenant, LabelPriority)).experimental()
+	GatewayWorkers = Gateway.gauge(Sum, "llm_gateway_workers",
+		"Workers, endpoints or deployments behind the gateway. Those without a reason may get requests. The others do not, because of circuit_open "+
+			"(requests to it failed), cooldown (the same, for a time) or unhealthy (it fails the gateway's health checks).",
+		EngineLabels, with(LabelReason, LabelRoute)).experimental()
+)
+
+// Why a gateway sends no requests to a worker, as in the reason label.
+const (
+	CircuitOpen     = "circuit_open"
+	Cooldown        = "cooldown"
+	UnhealthyWorker = "unhealthy"
 )
 
 // Rejection names why a gateway refused a request, as in the reason label.

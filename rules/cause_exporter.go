@@ -16,7 +16,7 @@ var (
 		For:         10 * minute,
 		Scope:       []string{metrics.LabelInstance},
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
-		Summary:     "The exporter on {{ $labels.instance }} {{ if $labels.reason }}has no file, port or memory left to read engines with{{ else }}cannot be scraped{{ end }}",
+		Summary:     "The exporter" + atNode + " {{ if $labels.reason }}has no file, port or memory left to read engines with{{ else }}cannot be scraped{{ end }}",
 		Description: "What it watches is not measured: the engines and GPUs of its node, or its targets. The engines themselves may be fine.",
 		Dashboard:   ExporterDashboard,
 	}
@@ -38,8 +38,8 @@ var (
 		Severity:    slo.Ticket,
 		For:         15 * minute,
 		Scope:       []string{metrics.LabelRuntime, metrics.LabelMetric},
-		Summary:     "{{ $labels.runtime }} no longer shows {{ $labels.source }}",
-		Description: "An engine release probably renamed it: {{ $labels.metric }} is absent until the exporter knows the new name. Alerts that read it cannot fire.",
+		Summary:     `{{ or $labels.runtime "An engine" }} no longer shows {{ or $labels.source "a metric" }}`,
+		Description: `An engine release probably renamed it: {{ or $labels.metric "what it fed" }} is absent until the exporter knows the new name. Alerts that read it cannot fire.`,
 		Dashboard:   ExporterDashboard,
 	}
 	DiscoveryFailed = &Alert{
@@ -50,7 +50,7 @@ var (
 		Severity:    slo.Ticket,
 		For:         15 * minute,
 		Scope:       []string{metrics.LabelInstance},
-		Summary:     "The exporter on {{ $labels.instance }} cannot discover engines: {{ $labels.reason }}",
+		Summary:     "The exporter" + atNode + " cannot discover engines{{ with $labels.reason }}: {{ . }}{{ end }}",
 		Description: "Engines that have started since then are not measured, and their objectives do not count. Those found earlier are still read.",
 		Dashboard:   ExporterDashboard,
 	}
@@ -71,7 +71,7 @@ var (
 		For:         hour,
 		Scope:       []string{metrics.LabelSLO},
 		DependsOn:   []Quiet{{ExporterFleetDown, []string{metrics.LabelCluster}}},
-		Summary:     "Objective {{ $labels.slo }} counts nothing{{ with $labels.model_name }} for {{ . }}{{ end }}{{ with $labels.reason }}: {{ . }}{{ end }}",
+		Summary:     "{{ with $labels.slo }}Objective {{ . }}{{ else }}An objective{{ end }} counts nothing{{ with $labels.model_name }} for {{ . }}{{ end }}{{ with $labels.reason }}: {{ . }}{{ end }}",
 		Description: "It is configured but cannot burn, so it protects nobody. Either no engine matches its selectors, or the engine does not report the signal.",
 		Dashboard:   ExporterDashboard,
 	}
@@ -82,7 +82,7 @@ var (
 		Severity:    slo.Ticket,
 		For:         hour,
 		Scope:       []string{metrics.LabelSLO, metrics.LabelModel},
-		Summary:     "Exporters disagree about objective {{ $labels.slo }} of {{ $labels.model_name }}",
+		Summary:     "Exporters disagree about {{ with $labels.slo }}objective {{ . }}{{ else }}an objective{{ end }} of " + theModel,
 		Description: "Until they agree, the strictest target and the longest period hold, and events against different thresholds are mixed.",
 		Split: []Evidence{
 			{"Targets", promql.Max(exporterLabels, promql.Vector(metrics.SLOObjective, same(metrics.LabelCluster, metrics.LabelSLO)...)), LabelledBy(Percent, "job", metrics.LabelInstance)},

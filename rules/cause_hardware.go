@@ -19,11 +19,11 @@ var (
 		Severity: slo.Page,
 		Scope:    []string{metrics.LabelGPUUUID, metrics.LabelReason},
 		Explains: []*Alert{FastBurn, SlowBurn},
-		Summary: shortGPU + ` on {{ $labels.instance }} {{ if eq $labels.reason "lost" }}does not answer` +
+		Summary: theGPU + atNode + ` {{ if eq $labels.reason "lost" }}does not answer` +
 			`{{ else if eq $labels.reason "no_spare_row" }}has no spare memory row left for a fault` +
 			`{{ else if eq $labels.reason "memory_unrepairable" }}has a memory fault that cannot be repaired` +
 			`{{ else if eq $labels.reason "sram_threshold" }}has more uncorrectable SRAM errors than the vendor accepts` +
-			`{{ else }}reported XID {{ $labels.xid }}{{ end }}`,
+			`{{ else }}reported {{ with $labels.xid }}XID {{ . }}{{ else }}an XID{{ end }}{{ end }}`,
 		Description: `{{ if eq $labels.reason "lost" }}It fell off the bus, or a driver call for it hangs. Cordon the node, then try a reset, a reboot and a power cycle, in this order.` +
 			`{{ else if eq $labels.reason "xid" }}No application can cause this fault, and no restart of the engine clears it. Cordon the node and move the model.` +
 			`{{ else }}Further errors will hit live data. Cordon the node, move the model, open a return with the vendor.{{ end }}`,
@@ -44,12 +44,12 @@ var (
 		Scope:     []string{metrics.LabelGPUUUID, metrics.LabelReason},
 		DependsOn: underGPU(GPUFailed),
 		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary: shortGPU + ` on {{ $labels.instance }} {{ if eq $labels.reason "uncorrectable_errors" }}had a memory error that cannot be corrected` +
+		Summary: theGPU + atNode + ` {{ if eq $labels.reason "uncorrectable_errors" }}had a memory error that cannot be corrected` +
 			`{{ else if eq $labels.reason "corrected_errors" }}corrects {{ $value | humanize }} memory errors a second` +
 			`{{ else if eq $labels.reason "repair" }}waits for a reset to repair its memory or a TPC` +
 			`{{ else if eq $labels.reason "recovery" }}needs the recovery that its driver asks for` +
 			`{{ else if eq $labels.reason "persistence_off" }}was initialised again several times within a day: persistence mode is off` +
-			`{{ else }}reported XID {{ $labels.xid }}, which needs somebody, not at once{{ end }}`,
+			`{{ else }}reported {{ with $labels.xid }}XID {{ . }}{{ else }}an XID{{ end }}, which needs somebody, not at once{{ end }}`,
 		Description: `{{ if eq $labels.reason "uncorrectable_errors" }}The process that used the memory was killed. Drain at leisure and reset. If it happens again within days, replace the board.` +
 			`{{ else if eq $labels.reason "corrected_errors" }}A healthy GPU corrects a few in weeks. At thousands a second the driver hardly answers. Drain at leisure, run field diagnostics, replace the board.` +
 			`{{ else if eq $labels.reason "persistence_off" }}Without a client the driver releases the GPU and forgets its power limit and clocks. Switch persistence mode on for the node.` +
@@ -68,12 +68,12 @@ var (
 		Scope:     []string{metrics.LabelReason},
 		DependsOn: underGPU(GPUFailed),
 		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary: `{{ if eq $labels.reason "degraded" }}NVLink or PCIe of ` + shortGPU + ` on {{ $labels.instance }} is degraded` +
-			`{{ else if eq $labels.reason "recovers" }}NVLink {{ $labels.link }} of ` + shortGPU + ` recovered {{ $value | humanize }} times within a day` +
-			`{{ else if eq $labels.reason "wears" }}NVLink {{ $labels.link }} of ` + shortGPU + ` has {{ $value | humanize }} errors an hour, three times as many as in the days before` +
-			`{{ else if eq $labels.reason "switch" }}NVSwitch {{ $labels.pci_bus_id }} on {{ $labels.instance }} reported the fatal error {{ $labels.sxid }}` +
-			`{{ else if $labels.gpu_uuid }}The NVSwitch fabric of ` + shortGPU + ` on {{ $labels.instance }} is unhealthy` +
-			`{{ else }}The fabric manager of the GPUs on {{ $labels.instance }} does not run{{ end }}`,
+		Summary: `{{ if eq $labels.reason "degraded" }}NVLink or PCIe of ` + theGPU + atNode + ` is degraded` +
+			`{{ else if eq $labels.reason "recovers" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + ` recovered {{ $value | humanize }} times within a day` +
+			`{{ else if eq $labels.reason "wears" }}NVLink{{ with $labels.link }} {{ . }}{{ end }} of ` + theGPU + ` has {{ $value | humanize }} errors an hour, three times as many as in the days before` +
+			`{{ else if eq $labels.reason "switch" }}NVSwitch{{ with $labels.pci_bus_id }} {{ . }}{{ end }}` + atNode + ` reported {{ with $labels.sxid }}the fatal error {{ . }}{{ else }}a fatal error{{ end }}` +
+			`{{ else if $labels.gpu_uuid }}The NVSwitch fabric of ` + theGPU + atNode + ` is unhealthy` +
+			`{{ else }}The fabric manager of the GPUs` + atNode + ` does not run{{ end }}`,
 		Description: `{{ if eq $labels.reason "degraded" }}A link is down, replays errors, or is narrower or slower than it can be. With tensor parallelism every token waits for it.` +
 			`{{ else if eq $labels.reason "switch" }}Engines over several GPUs of the node die or hang until GPUs and switches are reset together. Engines over one GPU go on.` +
 			`{{ else if eq $labels.reason "fabric" }}An engine over several GPUs that starts now fails or hangs, while temperature, power and XIDs look normal. Look at the fabric manager's log.` +
@@ -95,8 +95,8 @@ var (
 		Scope:     []string{metrics.LabelGPUUUID, metrics.LabelReason},
 		DependsOn: append(underGPU(GPUFailed), Quiet{EngineStalled, onNode}),
 		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary: shortGPU + ` on {{ $labels.instance }} {{ if eq $labels.reason "held_back" }}is busy at {{ $value | humanizePercentage }} of its clock or power limit` +
-			`{{ else }}is slowed down {{ $value | humanizePercentage }} of the time: {{ $labels.reason }}{{ end }}`,
+		Summary: theGPU + atNode + ` {{ if eq $labels.reason "held_back" }}is busy at {{ $value | humanizePercentage }} of its clock or power limit` +
+			`{{ else }}is slowed down {{ $value | humanizePercentage }} of the time{{ with $labels.reason }}: {{ . }}{{ end }}{{ end }}`,
 		Description: `{{ if eq $labels.reason "held_back" }}It has been busy for a quarter of an hour at idle clocks or idle power: a power cap or a clock lock holds it back, or its kernels compute nothing.` +
 			`{{ else if eq $labels.reason "hw_power_brake_slowdown" }}A power supply or the rack asked it to slow down, usually with all GPUs of the chassis. Call facilities, not the model team.` +
 			`{{ else }}If it is heat, look at fans, airflow, inlet temperature and neighbouring GPUs.{{ end }}`,
@@ -115,8 +115,8 @@ var (
 		Scope:     []string{metrics.LabelInstance, metrics.LabelReason},
 		DependsOn: []Quiet{{GPUFailed, onNode}, {ExporterFleetDown, []string{metrics.LabelCluster}}},
 		Explains:  []*Alert{FastBurn, SlowBurn},
-		Summary: `{{ if eq $labels.reason "missing" }}GPU at {{ $labels.pci_bus_id }} on {{ $labels.instance }} is on the bus but not in the driver` +
-			`{{ else }}GPUs of {{ $labels.instance }} cannot be read: no NVIDIA driver, or no page in its place{{ end }}`,
+		Summary: `{{ if eq $labels.reason "missing" }}GPU{{ with $labels.pci_bus_id }} at {{ . }}{{ end }}` + atNode + ` is on the bus but not in the driver` +
+			`{{ else }}GPUs{{ with $labels.instance }} of {{ . }}{{ end }} cannot be read: no NVIDIA driver, or no page in its place{{ end }}`,
 		Description: `{{ if eq $labels.reason "missing" }}NVML no longer counts a GPU that the machine has. If a model ran on it, another alert pages; this one names the slot.` +
 			`{{ else }}The driver is not loaded, was upgraded under a running process, or is not mounted into the exporter; or the page read in its place cannot be used.{{ end }}`,
 		Split: []Evidence{{"Reason", promql.CountBy([]string{metrics.LabelReason}, promql.Equal(
@@ -132,7 +132,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelGPUUUID},
 		Explains:    []*Alert{FastBurn, SlowBurn},
 		Replaces:    true,
-		Summary:     "{{ $labels.model_name }} runs, or ran within the hour, on " + shortGPU + ", which failed",
+		Summary:     aModel + " runs, or ran within the hour, on " + theGPU + ", which failed",
 		Description: "The failure of the GPU has paged already. That page covers the model's burn alerts, which stay quiet meanwhile.",
 		Dashboard:   GPUDashboard,
 	}
@@ -146,9 +146,6 @@ func hardwareAlerts() []*Alert {
 	muted.Expr = andWholeModels()
 	return []*Alert{GPUFailed, &muted, GPUNeedsService, GPULinkFault, GPUSlowed, GPUUnread}
 }
-
-// shortGPU names an alert's GPU by the first part of its UUID: the whole is in the address of the runbook.
-const shortGPU = `GPU {{ reReplaceAll "^(GPU|MIG)-(\\w{8})-.+$" "$2" $labels.gpu_uuid }}`
 
 // Evidence that several of these alerts show.
 var (

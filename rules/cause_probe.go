@@ -22,7 +22,7 @@ var (
 			{EngineStalled, []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelModel, metrics.LabelServer}},
 		},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "{{ $labels.model_name }} answers no synthetic request of {{ $labels.instance }} at {{ $labels.server }}",
+		Summary:     aModel + " answers no synthetic request{{ with $labels.instance }} of {{ . }}{{ end }}" + atServer,
 		Description: "The engine's metrics look fine, yet a synthetic request gets no answer. Send one straight to the engine: if it is answered, look at the gateway.",
 		Split: []Evidence{
 			{"Look first at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "gateway_.+|left_gpu"))...), "{{ .Labels.branch }}. " + Format(suspectText())},
@@ -40,7 +40,7 @@ var (
 		Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 		DependsOn:   []Quiet{{ProbeFailing, probedLabels}},
 		Explains:    []*Alert{FastBurn, SlowBurn},
-		Summary:     "A client of {{ $labels.model_name }} at {{ $labels.server }} gets its first token much later than the engine makes it",
+		Summary:     "A client of " + theModel + atServer + " gets its first token much later than the engine makes it",
 		Description: "The network, a gateway or a buffer is between them. No objective on the engine's own times shows it.",
 		Split: []Evidence{
 			{"First token, to the client", mean(metrics.ProbeTimeToFirstToken, nil, probeWindow, sameAddress()...), Duration},
@@ -64,8 +64,8 @@ var (
 			{ModelDown, modelLabels},
 			{ExporterFleetDown, []string{metrics.LabelCluster}},
 		},
-		Summary:     "Probe {{ $labels.probe }} of {{ $labels.model_name }} at {{ $labels.server }} proves nothing: it gets no answer",
-		Description: "The model may be fine: the probe is refused, or all probes of {{ $labels.instance }} fail alike. Look at its outcomes, its configuration and the network from there.",
+		Summary:     "{{ with $labels.probe }}Probe {{ . }}{{ else }}A probe{{ end }} of " + theModel + atServer + " proves nothing: it gets no answer",
+		Description: "The model may be fine: the probe is refused, or all probes{{ with $labels.instance }} of {{ . }}{{ end }} fail alike. Look at its outcomes, its configuration and the network from there.",
 		Split: []Evidence{{"Outcomes in 15 minutes", above(promql.Sum([]string{metrics.LabelOutcome},
 			promql.Increase(promql.Vector(metrics.ProbeRequests, same(probeLabels...)...), 15*minute)), 0), LabelledBy(Number, metrics.LabelOutcome)}},
 		Dashboard: ExporterDashboard,

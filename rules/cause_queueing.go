@@ -19,7 +19,7 @@ var ClientsGiveUp = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	DependsOn:   []Quiet{{ModelDown, modelLabels}, {ModelStalled, modelLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests to {{ $labels.model_name }}, most before the first token",
+	Summary:     "Clients give up {{ $value | humanizePercentage }} of requests to " + theModel + ", most before the first token",
 	Description: "No latency objective sees them. The requests wait for something that never comes, such as KV cache from another engine, or a client's timeout became too short.",
 	Split: []Evidence{
 		{"Look at", promql.Vector(metrics.RecordedSuspect, sameModel(promql.Re(metrics.LabelClue, "admission|kv_.+|gateway_.+"))...), "{{ .Labels.branch }}. " + Format(SuspectText())},

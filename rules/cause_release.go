@@ -18,7 +18,7 @@ var ReleaseRegression = &Alert{
 	For:         10 * minute,
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "{{ $labels.model_name }} is {{ $value | humanize }} times as slow as yesterday, after a change within 6 hours",
+	Summary:     aModel + " is {{ $value | humanize }} times as slow as yesterday, after a change within 6 hours",
 	Description: "It began when a version was deployed or all engines restarted, and not with more load. Look for what changed: the version, or else flags, image or node.",
 	Split: []Evidence{
 		{"Deployed within 6h, roll back before you understand", deployedWithin(6*hour, sameModel()...), LabelledBy("", metrics.LabelVersion)},

@@ -20,7 +20,7 @@ var ReplicaSkew = &Alert{
 	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
 	DependsOn:   []Quiet{{EngineStalled, replicaLabels}},
 	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "{{ with $labels.dp_rank }}Rank {{ . }} of {{ end }}" + theEngine + " does worse than the other {{ if $labels.dp_rank }}ranks{{ else }}replicas{{ end }} of {{ $labels.model_name }}, or gives other answers",
+	Summary:     "{{ with $labels.dp_rank }}Rank {{ . }} of {{ end }}" + theEngine + " does worse than the other {{ if $labels.dp_rank }}ranks{{ else }}replicas{{ end }} of " + theModel + ", or gives other answers",
 	Description: "{{ if $labels.dp_rank }}It holds the queue while other ranks have none. The engine's own balancer is at fault: more replicas do not help.{{ else }}It is far slower than its peers, holds most of the queue, or answers far shorter or longer. Take it out of rotation, then look at its GPU and node.{{ end }}",
 	Split: []Evidence{
 		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), foundEngine + " " + Duration},

@@ -86,8 +86,8 @@ func (s Style) title(a *Alert) string {
 		return "{{ with " + queryTemplate(s.query(e)) + ` }}{{ with first . }}{{ humanizePercentage .Value }}{{ end }}{{ end }}`
 	}
 	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
-	return `{{ $bad := printf "events of %s are bad" $labels.slo }}{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...))) +
-		` }}{{ $bad = .Labels.bad }}{{ end }}{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}{{ $labels.model_name }}{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
+	return `{{ $bad := printf "events of %s are bad" (or $labels.slo "an objective") }}{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...))) +
+		` }}{{ $bad = .Labels.bad }}{{ end }}{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel + `{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
 		percent(promql.Mul(promql.Vector(burn(window), own...), allowed)) + ` of {{ $bad }} (promise: ` + percent(allowed) + `)`
 }
 

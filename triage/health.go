@@ -170,6 +170,9 @@ func (j *judge) health(m subject, v *Verdict, t traffic, burns []slo.Signal, all
 	} else {
 		v.Symptoms = append(v.Symptoms, t.odd()...)
 	}
+	if err := j.blocked(m, v); err != nil {
+		return err
+	}
 	v.dead = dead
 	switch {
 	case v.Health == Failing || dead || slices.ContainsFunc(all, func(s Suspect) bool { return s.pages }):
@@ -184,6 +187,48 @@ func (j *judge) health(m subject, v *Verdict, t traffic, burns []slo.Signal, all
 
 // silence matches what keeps a page from being read where nothing answers.
 var silence = regexp.MustCompile(`^(unreachable|connection_closed|timeout|truncated|http_5..)$`)
+
+// blocked says which gateways have workers and may send requests to none of them.
+func (j *judge) blocked(m subject, v *Verdict) error {
+	by := append([]string{metrics.LabelModel, metrics.LabelRole, metrics.LabelRoute}, metrics.PageLabels...)
+	none, err := j.query(promql.Equal(promql.Sum(by, promql.Vector(metrics.GatewayWorkers, promql.Eq(metrics.LabelReason, ""))), promql.Num(0)))
+	if err != nil {
+		return err
+	}
+	why, err := j.query(promql.Gt(promql.Sum(append(by, metrics.LabelReason), promql.Vector(metrics.GatewayWorkers, promql.Ne(metrics.LabelReason, ""))), promql.Num(0)))
+	for _, s := range none {
+		if subjectOf(s.Metric) != m || j.workerless(s.Metric) {
+			continue
+		}
+		var says []string
+		for _, w := range why {
+			if page(w.Metric) == page(s.Metric) && w.Metric.Get(metrics.LabelRoute) == s.Metric.Get(metrics.LabelRoute) {
+				says = append(says, fmt.Sprintf("%s %.0f", w.Metric.Get(metrics.LabelReason), w.F))
+			}
+		}
+		line := "Gateway " + where(s.Metric) + " may send requests to none of its workers"
+		if says != nil {
+			line += ": " + strings.Join(says, ", ")
+		}
+		v.Symptoms = append(v.Symptoms, line+".")
+	}
+	return err
+}
+
+// noWorker is the reason of a page that is read, of a frontend or an endpoint picker without workers.
+const noWorker = "no_worker"
+
+// workerless reports whether the page of a series is read, and says that no worker is behind it.
+func (j *judge) workerless(of labels.Labels) bool {
+	for _, s := range j.memory[metrics.EngineUp.Name] {
+		last := s.samples[len(s.samples)-1]
+		if last.T() == j.at.UnixMilli() && s.labels.Get(metrics.LabelReason) == noWorker &&
+			s.labels.Get(metrics.LabelServer) == of.Get(metrics.LabelServer) && s.labels.Get(metrics.LabelPod) == of.Get(metrics.LabelPod) {
+			return true
+		}
+	}
+	return false
+}
 
 // silent says which pages of a model cannot be read and why, and whether that proves that nobody is served: none of them
 // answers, and of a gateway, that no engine gets a first token, either.
@@ -204,7 +249,11 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 		if !slices.ContainsFunc(of, func(o engine.Sample) bool { return page(o.Metric) == page(s.Metric) && subjectOf(o.Metric) == m }) {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("The page of %s cannot be read: %s.", where(s.Metric), s.Metric.Get(metrics.LabelReason)))
+		if reason := s.Metric.Get(metrics.LabelReason); reason == noWorker {
+			lines = append(lines, where(s.Metric)+" has no worker: every request to it fails.")
+		} else {
+			lines = append(lines, fmt.Sprintf("The page of %s cannot be read: %s.", where(s.Metric), reason))
+		}
 		dead = dead && silence.MatchString(s.Metric.Get(metrics.LabelReason))
 	}
 	lost, err := j.query(promql.And(promql.Equal(promql.Vector(metrics.RecordedServed, m.matchers()...), promql.Num(0)),

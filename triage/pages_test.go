@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -332,6 +333,54 @@ func TestHealthNeedsProof(t *testing.T) {
 		v := judge(t, before.page(), after.page(), nil)[0]
 		if v.Health != c.health || !slices.Contains(v.Symptoms, c.says) {
 			t.Errorf("%s: %s, %q", name, v.Health, v.Symptoms)
+		}
+	}
+}
+
+// enginePage returns a page from the tests of the engines.
+func enginePage(t *testing.T, name string) string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("../collectors/engine/testdata/pages", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
+}
+
+// wrongWords matches what is left of a sentence without its noun.
+var wrongWords = regexp.MustCompile(`\s[,.:;]|\w  \w|: :`)
+
+// TestNoWorkerInWords: a frontend or an endpoint picker without a worker answers, and its page is read. Nobody has told it a model.
+func TestNoWorkerInWords(t *testing.T) {
+	for _, name := range []string{"dynamo/frontend-v1.6.0-noworker.prom", "dynamo/frontend-v1.6.0-allkilled.prom", "epp/v1.5.0-no-pods.prom", "llmd_router/v0.10.0-no-endpoints.prom"} {
+		page := enginePage(t, name)
+		v := one(t, time.Now(), 30*time.Second, page, page)
+		says := append(slices.Clone(v.Symptoms), v.Says)
+		for _, s := range v.Also {
+			says = append(says, s.Says)
+		}
+		all := strings.Join(says, "\n")
+		if !strings.Contains(all, "has no worker") || strings.Contains(all, "cannot be read") || strings.Contains(all, "does not answer") || strings.Contains(all, "stopped answering") {
+			t.Errorf("%s:\n%s", name, all)
+		}
+		if wrong := wrongWords.FindString(all); wrong != "" {
+			t.Errorf("%s: %q in\n%s", name, wrong, all)
+		}
+	}
+}
+
+// TestGatewayThatIsRead: nobody says of a gateway whose page was judged that no gateway is read.
+func TestGatewayThatIsRead(t *testing.T) {
+	v := one(t, time.Now(), 30*time.Second, enginePage(t, "vllm_router/v0.1.17-load.prom"), enginePage(t, "vllm_router/v0.1.17-all500.prom"))
+	if v.Health != triage.Failing || !strings.HasPrefix(v.Record.Model, "gateway ") {
+		t.Errorf("%s is %s", v.Record.Model, v.Health)
+	}
+	if all := strings.Join(v.Symptoms, "\n"); !strings.Contains(all, "may send requests to none of its workers: circuit_open 2.") {
+		t.Errorf("nothing says that both circuits are open:\n%s", all)
+	}
+	for _, r := range slices.Concat(v.NotSeen, v.RuledOut) {
+		if strings.Contains(r.Why, "no gateway is read") {
+			t.Errorf("%s: %s", r.Branch, r.Why)
 		}
 	}
 }

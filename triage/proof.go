@@ -312,6 +312,8 @@ var rolesOfGateways = promql.Eq(metrics.LabelRole, metrics.GatewayRole).String()
 // missing says what it means that a model has no series of a family.
 func (p *prover) missing(family string, gateway bool) gap {
 	switch {
+	case gateway && p.readsGateway():
+		return gap{kind: number, says: "no gateway reports " + family}
 	case gateway:
 		return noGateway
 	case strings.HasPrefix(family, "llm_probe_"):
@@ -331,6 +333,17 @@ func (p *prover) missing(family string, gateway bool) gap {
 		return noEngine
 	}
 	return gap{kind: number, family: family}
+}
+
+// readsGateway reports whether the page of a gateway is read that may be the model's.
+func (p *prover) readsGateway() bool {
+	for _, one := range p.memory[metrics.EngineInfo.Name] {
+		last := one.samples[len(one.samples)-1]
+		if last.T() == p.at.UnixMilli() && one.labels.Get(metrics.LabelRole) == metrics.GatewayRole && p.concerns(one.labels) {
+			return true
+		}
+	}
+	return false
 }
 
 const noSign = "no sign of it"

@@ -424,6 +424,9 @@ func (j *judge) suspects(m subject, t traffic) (all []Suspect, err error) {
 		if err != nil {
 			return nil, err
 		}
+		if j.workerless(c.Metric) {
+			says = strings.Replace(says, "stopped answering", "was without a worker", 1)
+		}
 		all = append(all, Suspect{Branch: rules.Branch(c.Metric.Get(metrics.LabelBranch)), Clue: c.Metric.Get(metrics.LabelClue), Says: says,
 			Runbook: c.Metric.Get(metrics.LabelRunbook), Delays: rules.Delays(c.Metric.Get(metrics.LabelDelays)), labels: j.place(m, c.Metric)})
 	}
@@ -459,8 +462,12 @@ func (j *judge) alerted(m subject) (pages, late []Suspect, err error) {
 				return nil, nil, err
 			}
 			switch {
+			case a == rules.ModelDown && s.F >= 0 && m.name == "":
+				says = "No engine that is read here serves, and none has said a model"
 			case a == rules.ModelDown && s.F >= 0:
 				says += ", of those that are read here"
+			case a == rules.EngineDown && m.name == "" && j.workerless(s.Metric):
+				says = where(s.Metric) + " has no worker, and never said what it serves"
 			case a == rules.EngineDown && m.name == "":
 				says = where(s.Metric) + " does not answer, and never said what it serves"
 			}

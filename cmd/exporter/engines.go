@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"html/template"
 	"net/http"
@@ -62,13 +61,13 @@ func (s *server) listed() listed {
 	for _, e := range engines.Engines() {
 		todo := e.Why()
 		if todo == e.Reason {
-			todo = engine.Remedy(e.Reason)
+			todo = engine.Remedy(e.State())
 			if e.Detail != "" {
 				todo = e.Detail + ". " + todo
 			}
 		}
 		page.Engines = append(page.Engines, candidate{Server: e.Server, Namespace: e.Namespace, Pod: e.Pod, Container: e.Container,
-			State: cmp.Or(e.Reason, "up"), Todo: todo, Runtime: e.Runtime, Version: e.Version, Model: e.Model})
+			State: e.State(), Todo: todo, Runtime: e.Runtime, Version: e.Version, Model: e.Model})
 	}
 	if s.finder == nil {
 		return page

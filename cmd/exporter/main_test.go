@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -192,6 +193,34 @@ func TestEnginesPage(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s:\n%s", want, page)
 		}
+	}
+}
+
+// TestStateOfEngines: whoever reads a list of engines reads the state of the series, and doctor finds no fault with an engine
+// that loads its model when somebody asks for it.
+func TestStateOfEngines(t *testing.T) {
+	idle := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		switch r.URL.Path {
+		case "/api/version":
+			io.WriteString(w, `{"version":"0.12.6"}`)
+		case "/api/ps":
+			io.WriteString(w, `{"models":[]}`)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	defer idle.Close()
+	e := start(t, "--engine.target="+idle.URL, "--engine.target="+servePage(t, "dynamo/frontend-v1.6.0-allkilled.prom"))
+	series := e.get(t, "/metrics")
+	page := e.get(t, "/engines")
+	for _, state := range []string{"not_loaded", "no_worker"} {
+		if !strings.Contains(series, `reason="`+state+`"`) || !strings.Contains(page, "<td>"+state+"</td>") || !strings.Contains(page, engine.Remedy(state)[:40]) {
+			t.Errorf("%s is not both on the metrics page and on /engines with its remedy:\n%s", state, page)
+		}
+	}
+	if d := diagnose(t, "--exporter="+e.url); d.says("not_loaded") || !d.says("no_worker") {
+		t.Errorf("doctor: %+v", d)
 	}
 }
 

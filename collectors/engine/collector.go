@@ -76,6 +76,7 @@ type Engine struct {
 	Version string
 	Server  string   // host:port of the page
 	Reason  string   // why the page cannot be used, one of Reasons; empty if it can
+	Lacks   string   // what a page that can be used says to be missing behind it, one of Reasons; empty if nothing
 	Detail  string   // the last error, in words for people
 	GPUs    []string // GPUs on which it runs, by UUID or index, if the configuration names them
 	// Configured reports whether the configuration names the target; discovery found the others.
@@ -87,6 +88,9 @@ type Engine struct {
 	role  string // of a server that is no engine
 	trace *trace // set by a probe
 }
+
+// State returns what llm_engine_up says of the engine: its reason, or up if it has none.
+func (e Engine) State() string { return cmp.Or(e.Reason, e.Lacks, "up") }
 
 // Engines lists the engines behind the targets, as of their last scrape.
 func (c *Collector) Engines() []Engine {
@@ -107,6 +111,9 @@ func (t *target) engine() Engine {
 	e := t.known
 	e.Reason, e.Detail = t.reason, t.detail
 	t.mu.Unlock()
+	if e.Reason != "" {
+		e.Lacks = ""
+	}
 	e.Server, e.GPUs = t.server, t.from.GPUs
 	e.Namespace, e.Pod, e.Container = t.fixed[metrics.LabelNamespace], t.fixed[metrics.LabelPod], t.fixed[metrics.LabelContainer]
 	return e

@@ -54,6 +54,7 @@ var eppRows = slices.Concat(
 	eppRequests("inference_model_", "running_requests", "input_tokens", "output_tokens"),
 	eppQueue("inference_extension_flow_control_"),
 	[]Row{eppUnplaced("inference_extension_")},
+	eppEndpoints("inference_pool_ready_pods"),
 )
 
 var llmdRouterRows = slices.Concat(
@@ -83,6 +84,7 @@ var llmdRouterRows = slices.Concat(
 			}},
 		eppUnplaced("llm_d_epp_"),
 	},
+	eppEndpoints("llm_d_epp_ready_endpoints"),
 )
 
 const eppFlowControl = "the flow control feature is off"
@@ -121,6 +123,16 @@ func eppRequests(prefix, running, input, output string) []Row {
 				"Unknown":            metrics.OutcomeError, // its client gets a 500
 			}}},
 			Quality: metrics.Approximate, Why: "an engine's answer other than 200 is an error, even where the request was wrong"},
+	}
+}
+
+// eppEndpoints returns the rows of a pool's endpoints, all of which get requests, whether their numbers are fresh or not.
+func eppEndpoints(ready string) []Row {
+	pool := []Carry{{From: "name", To: metrics.LabelRoute}}
+	return []Row{
+		{To: metrics.GatewayWorkers, From: eppMembers, Is: Gauge, Carry: pool, Absent: "no endpoint, or not in this release",
+			Fold: func(in []Member) (float64, bool) { return float64(len(in)), true }, Quality: metrics.Derived, Why: "count of the endpoints that have a queue"},
+		{To: metrics.GatewayWorkers, From: ready, Is: Gauge, Carry: pool, Absent: "no pool is configured"},
 	}
 }
 

@@ -45,6 +45,9 @@ var litellmRows = slices.Concat(
 	},
 	litellmEnds(),
 	[]Row{
+		{To: metrics.GatewayWorkers, From: litellmState, Is: Gauge, Fold: litellmDeployments(false), Absent: litellmUntried, Quality: metrics.Approximate, Why: litellmLast},
+		{To: metrics.GatewayWorkers, From: litellmState, Is: Gauge, Fold: litellmDeployments(true), Set: waitsFor(metrics.Cooldown), Plus: true,
+			Absent: litellmUntried, Quality: metrics.Approximate, Why: litellmLast},
 		{To: metrics.GatewayRetries, From: "litellm_deployment_successful_fallbacks_total", Is: Counter, Carry: []Carry{litellmTeam},
 			Absent: "no request has fallen back", Quality: metrics.Approximate, Why: "fallbacks to another model, not retries of the same one"},
 		{To: metrics.GatewayRetries, From: "litellm_deployment_failed_fallbacks_total", Is: Counter, Carry: []Carry{litellmTeam}, Plus: true,
@@ -90,6 +93,28 @@ var litellmCooldown = []string{"RouterRateLimitError", "RouterRateLimitErrorBasi
 const (
 	litellmTotal  = "litellm_proxy_total_requests_metric_total"
 	litellmFailed = "litellm_proxy_failed_requests_metric_total"
+)
+
+// litellmDeployments returns a Fold that counts the deployments that cool down, or those that do not. A deployment is there
+// once for each name by which it was asked; the worst of its states is that of a cooldown.
+func litellmDeployments(cool bool) func([]Member) (float64, bool) {
+	return func(in []Member) (n float64, ok bool) {
+		worst := map[string]float64{}
+		for _, m := range in {
+			id := m.Labels.Get("model_id") + "\xff" + m.Labels.Get("api_base")
+			worst[id] = max(worst[id], m.Value)
+		}
+		for _, state := range worst {
+			n += metrics.Bool((state == 2) == cool)
+		}
+		return n, true
+	}
+}
+
+const (
+	litellmState   = "litellm_deployment_state"
+	litellmUntried = "no deployment has been tried yet"
+	litellmLast    = "as of the last attempt: a deployment stays in cooldown until a request to it succeeds"
 )
 
 const litellmAdmission = "admission control is off"

@@ -23,6 +23,7 @@ var productionStackRouter = Dialect{
 var productionStackRows = slices.Concat(
 	[]Row{
 		{To: metrics.RequestDuration, From: "vllm:request_latency_seconds", Is: Histogram, Absent: productionStackEarly},
+		{To: metrics.GatewayWorkers, From: "vllm:healthy_pods_total", Is: Gauge, Absent: "no engine has been found yet"},
 		{To: metrics.PromptTokens, From: "vllm:input_tokens_total", Is: Counter, Absent: productionStackEarly},
 		{To: metrics.GenerationTokens, From: "vllm:output_tokens_total", Is: Counter, Counted: metrics.CountedEnd, Absent: productionStackEarly},
 	},

@@ -135,6 +135,8 @@ var envoyRows = slices.Concat(
 			Quality: metrics.Approximate, Why: allRoutes},
 		{To: metrics.RequestsWaiting, From: "envoy_cluster_upstream_rq_pending_active", Is: Gauge, Where: envoyRoutes, Absent: noRequest,
 			Quality: metrics.Approximate, Why: "wait for a connection, not for the engine"},
+		{To: metrics.GatewayWorkers, From: "envoy_cluster_membership_healthy", Is: Gauge, Where: envoyRoutes, Carry: []Carry{envoyCluster}, Absent: "Istio leaves it out unless told to show it",
+			Quality: metrics.Approximate, Why: allRoutes},
 	},
 	byStatus(Row{From: "envoy_cluster_upstream_rq", Where: envoyRoutes, Quality: metrics.Approximate, Why: allRoutes}, "envoy_response_code", proxyOutcome, envoyCluster),
 	[]Row{

@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"math"
+	"slices"
+
 	"github.com/prometheus/prometheus/model/labels"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -19,7 +22,7 @@ var smg = Dialect{
 	Missing:   routerLacks(smgRows),
 }
 
-var smgRows = []Row{
+var smgRows = append(workerRows("smg_worker_health", "smg_worker_cb_state", "", ""), []Row{
 	{To: metrics.TimeToFirstToken, From: "smg_router_ttft_seconds", Is: Histogram, Since: "1.6.0", Absent: smgSummaries,
 		Quality: metrics.Approximate, Why: "of workers behind gRPC; behind HTTP the first chunk of the answer's body"},
 	{To: metrics.TimePerOutputToken, From: "smg_router_tpot_seconds", Is: Histogram, Since: "1.6.0", Absent: smgSummaries},
@@ -46,7 +49,7 @@ var smgRows = []Row{
 		Set: rejected(metrics.RejectedCapacity), Absent: smgScheduler, Carry: []Carry{{From: "class", To: metrics.LabelPriority}}},
 	{To: metrics.GatewayRejections, From: "smg_scheduler_admit_total", Is: Counter, Where: is("outcome", "rejected_queue_timeout"), Plus: true,
 		Set: rejected(metrics.RejectedTimeout), Absent: smgScheduler, Carry: []Carry{{From: "class", To: metrics.LabelPriority}}},
-}
+}...)
 
 const (
 	smgSummaries = "a summary before 1.6, or no request has finished yet"
@@ -72,9 +75,10 @@ var sglangRouter = Dialect{
 	Missing:   routerLacks(sglangRouterRows),
 }
 
-var sglangRouterRows = append(routerRows("sgl_router_"),
-	Row{To: metrics.RequestsRunning, From: "sgl_router_running_requests", Is: Gauge, Absent: noRequest,
-		Quality: metrics.Approximate, Why: "requests at all workers, those waiting there included"})
+var sglangRouterRows = slices.Concat(routerRows("sgl_router_"),
+	workerRows("sgl_router_worker_health", "", "", "by its health checks: workers that have left are among the unhealthy, and no circuit breaker is known"),
+	[]Row{{To: metrics.RequestsRunning, From: "sgl_router_running_requests", Is: Gauge, Absent: noRequest,
+		Quality: metrics.Approximate, Why: "requests at all workers, those waiting there included"}})
 
 // vllmRouter reads the router of the vLLM project, which names no models. Its circuit breakers are of workers.
 var vllmRouter = Dialect{
@@ -86,7 +90,41 @@ var vllmRouter = Dialect{
 	Missing:   routerLacks(vllmRouterRows),
 }
 
-var vllmRouterRows = routerRows("vllm_router_")
+var vllmRouterRows = slices.Concat(vllmRouterEnds(), workerRows("vllm_router_worker_health", "vllm_router_cb_state", "vllm_router_active_workers", ""))
+
+// vllmRouterEnds returns the rows of requests, with those that workers refused apart from those that failed. No counter of the
+// router knows a status. But its circuit breakers take a worker's 429 for a success, as they take 4xx and 2xx: attempts that
+// were a success and belong to no request that ended so were refused.
+func vllmRouterEnds() []Row {
+	rows := routerRows("vllm_router_")
+	i := slices.IndexFunc(rows, func(r Row) bool { return r.From == "vllm_router_retries_exhausted_total" })
+	count := func(from string, where []*labels.Matcher) Count {
+		return Count{From: "vllm_router_" + from, Is: Counter, Where: where, Optional: true}
+	}
+	of := []Count{
+		count("cb_outcomes_total", is("outcome", "success")),
+		count("requests_total", nil),
+		count("request_errors_total", is("error_type", "non_retryable_error")),
+		count("retries_total", nil),
+	}
+	failed, refused := rows[i], rows[i]
+	refused.Set = outcome(metrics.OutcomeRejected)
+	failed.Tally = &Tally{Of: of, Splits: true, Step: func(rose []float64) float64 { return rose[0] - refusedByWorkers(rose) }}
+	refused.Tally = &Tally{Of: of, Splits: true, Step: refusedByWorkers}
+	refused.Why = "by attempts that circuit breakers count as a success, and that end no request"
+	failed.Why = "less those that workers refused; without those that gave up waiting in the router (408)"
+	return slices.Replace(rows, i, i+1, failed, refused)
+}
+
+// refusedByWorkers returns how many of the requests that failed after all attempts were refused: exhausted, successes of
+// circuit breakers, requests answered, wrong ones, and further attempts.
+func refusedByWorkers(rose []float64) float64 {
+	exhausted, attempts := rose[0], rose[1]-rose[2]-rose[3]
+	if exhausted <= 0 || attempts <= 0 {
+		return 0
+	}
+	return min(exhausted, math.Ceil(attempts/(1+rose[4]/exhausted)))
+}
 
 // routerRows returns the rows of SGLang's first router and of the one that the vLLM project made of it. Both count a
 // request when its answer begins: as a request if that says 2xx, otherwise when the last attempt has failed or at once if
@@ -110,4 +148,59 @@ func routerRows(prefix string) []Row {
 // routerLacks explains what routers leave out: their durations end before a stream has begun.
 func routerLacks(rows []Row) map[*metrics.Family]string {
 	return reasons(lacks("its durations end with the header of an answer", []*metrics.Family{metrics.RequestDuration}), others(noSource, rows))
+}
+
+// workerRows returns the rows of a router's workers, by its gauges of their health and of their circuit breakers. A breaker
+// that is half open lets requests through. breaker and all, which counts the workers, are empty where the page lacks them.
+func workerRows(health, breaker, all, why string) (rows []Row) {
+	row := Row{To: metrics.GatewayWorkers, From: health, Is: Gauge, Absent: "no worker has been registered yet, or not in this release"}
+	if row.Why = why; why != "" {
+		row.Quality = metrics.Approximate
+	}
+	for _, name := range []string{breaker, all} {
+		if name != "" {
+			row.With = append(row.With, name)
+			row.NoValue = "workers have left, and their last states stay on the page"
+		}
+	}
+	for _, reason := range []string{"", metrics.CircuitOpen, metrics.UnhealthyWorker} {
+		if reason == metrics.CircuitOpen && breaker == "" {
+			continue
+		}
+		row.Set, row.Fold = waitsFor(reason), workersThat(health, breaker, all, reason)
+		rows = append(rows, row)
+		row.Plus = true
+	}
+	return rows
+}
+
+// workersThat returns a Fold that counts the workers with one reason not to get requests. A router whose count is smaller
+// than what it shows still shows workers that have left, as if they were there.
+func workersThat(health, breaker, all, reason string) func([]Member) (float64, bool) {
+	return func(in []Member) (n float64, ok bool) {
+		open, total := map[string]bool{}, -1.
+		for _, m := range in {
+			switch m.Family {
+			case breaker:
+				open[m.Labels.Get("worker")] = m.Value == 1
+			case all:
+				total = max(total, 0) + m.Value
+			}
+		}
+		shown := 0.
+		for _, m := range in {
+			if m.Family != health || m.Value < 0 { // -1 stands for one that has left
+				continue
+			}
+			shown++
+			is := ""
+			if m.Value == 0 {
+				is = metrics.UnhealthyWorker
+			} else if open[m.Labels.Get("worker")] {
+				is = metrics.CircuitOpen
+			}
+			n += metrics.Bool(is == reason)
+		}
+		return n, total < 0 || shown <= total
+	}
 }

@@ -239,10 +239,67 @@ func TestEndpointPickerBehindTokenReview(t *testing.T) {
 	s.want(t, `llm_engine_up{reason="unauthorized"}`, 0)
 }
 
+// TestStateIsThatOfTheSeries: people read of an engine what its series says, also where the page is read and nothing is behind it.
+func TestStateIsThatOfTheSeries(t *testing.T) {
+	for name, state := range map[string]string{
+		"dynamo/frontend-v1.6.0-noworker.prom":  NoWorker,
+		"dynamo/frontend-v1.6.0-allkilled.prom": NoWorker,
+		"dynamo/frontend-v1.6.0-killed.prom":    "up",
+		"epp/v1.5.0-no-pods.prom":               NoWorker,
+		"llmd_router/v0.10.0-no-endpoints.prom": NoWorker,
+		"llmd_router/v0.10.0-stale.prom":        "up",
+	} {
+		c := collectorFor(t, []TargetConfig{{URL: serve(t, readPage(t, name)).URL}})
+		series := parse(t, exposition(t, c))
+		e := c.Engines()[0]
+		if e.State() != state || e.Reason != "" {
+			t.Errorf("%s: state %q, reason %q, want %q", name, e.State(), e.Reason, state)
+		}
+		series.want(t, `llm_engine_up{reason="`+strings.TrimPrefix(e.State(), "up")+`"}`, metrics.Bool(state == "up"))
+	}
+}
+
 // TestNoWorkerAfterARestart: an exporter that never saw the frontend's workers reads off its page that they are gone.
 func TestNoWorkerAfterARestart(t *testing.T) {
 	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up`, 0)
 	page(t, "dynamo/frontend-v1.6.0-allkilled.prom").want(t, `llm_engine_up{reason="no_worker"}`, 0)
 	page(t, "dynamo/frontend-v1.6.0-killed.prom").want(t, `llm_engine_up{reason=""}`, 1) // one of several workers
 	page(t, "dynamo/frontend-0.7.prom").want(t, `llm_engine_up{reason=""}`, 1)           // a release that never says
+}
+
+// TestGatewayWorkers: each worker of a router is counted once, by whether it may get requests.
+func TestGatewayWorkers(t *testing.T) {
+	for _, c := range []struct {
+		page                    string
+		usable, open, unhealthy []float64
+	}{
+		{"vllm_router/v0.1.17-load.prom", []float64{2}, []float64{0}, []float64{0}},
+		{"vllm_router/v0.1.17-all500.prom", []float64{0}, []float64{2}, []float64{0}},
+		{"smg/sglang-router-v0.3.2-load.prom", []float64{2}, []float64{0}, []float64{0}},
+		{"smg/sglang-router-v0.3.2-hang.prom", []float64{0}, []float64{2}, []float64{0}},
+	} {
+		s := page(t, c.page)
+		s.want(t, `llm_gateway_workers{reason=""}`, c.usable...)
+		s.want(t, `llm_gateway_workers{reason="circuit_open"}`, c.open...)
+		s.want(t, `llm_gateway_workers{reason="unhealthy"}`, c.unhealthy...)
+	}
+	open := readPage(t, "vllm_router/v0.1.17-all500.prom")
+	for name, c := range map[string]struct {
+		old, new                string
+		usable, open, unhealthy []float64
+	}{
+		"half open":                      {`cb_state{worker="http://127.0.0.1:8211"} 1`, `cb_state{worker="http://127.0.0.1:8211"} 2`, []float64{1}, []float64{1}, []float64{0}},
+		"one fails its checks, too":      {`health{worker="http://127.0.0.1:8211"} 1`, `health{worker="http://127.0.0.1:8211"} 0`, []float64{0}, []float64{1}, []float64{1}},
+		"one left, and still looks well": {`active_workers 2`, `active_workers 1`, nil, nil, nil},
+	} {
+		s := parse(t, mapped(t, strings.Replace(open, c.old, c.new, 1)))
+		t.Log(name)
+		s.want(t, `llm_gateway_workers{reason=""}`, c.usable...)
+		s.want(t, `llm_gateway_workers{reason="circuit_open"}`, c.open...)
+		s.want(t, `llm_gateway_workers{reason="unhealthy"}`, c.unhealthy...)
+	}
+	left := parse(t, mapped(t, strings.NewReplacer(`smg_worker_health{worker="http://127.0.0.1:8211"} 1`, `smg_worker_health{worker="http://127.0.0.1:8211"} -1`,
+		`smg_worker_cb_state{worker="http://127.0.0.1:8211"} 0`, `smg_worker_cb_state{worker="http://127.0.0.1:8211"} -1`).Replace(readPage(t, "smg/sglang-router-v0.3.2-load.prom"))))
+	left.want(t, `llm_gateway_workers{reason=""}`, 1)
+	left.want(t, `llm_gateway_workers{reason="unhealthy"}`, 0)
 }

@@ -192,6 +192,18 @@ func (p *plan) unloaded(values []float64) bool {
 	return none
 }
 
+// lacks returns the reason of a page that is read and has nothing behind it that could serve, and whether its server is
+// up all the same.
+func (p *plan) lacks(values []float64) (reason string, up bool) {
+	switch {
+	case p.workerless(values):
+		return NoWorker, false
+	case p.unloaded(values):
+		return NotLoaded, true
+	}
+	return "", true
+}
+
 // sleeping reports whether the engine, or a rank of it, has been put to sleep.
 func (p *plan) sleeping(values []float64) bool {
 	return slices.ContainsFunc(p.lines, func(l line) bool { return l.family == metrics.Sleeping && l.eval(values) > 0 })

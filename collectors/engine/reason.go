@@ -38,8 +38,12 @@ const (
 	reasonNotEngine   = "not_an_engine"
 	reasonUnknown     = "unknown_engine"
 	reasonExhausted   = "exporter_exhausted"
-	reasonNoWorker    = "no_worker"  // its page is read: only this reason and the next come with numbers
-	reasonNotLoaded   = "not_loaded" // with llm_engine_up 1
+)
+
+// Reasons that come with the numbers of a page that is read.
+const (
+	NoWorker  = "no_worker"
+	NotLoaded = "not_loaded" // with llm_engine_up 1
 )
 
 // Reasons explains every value of the reason label of llm_engine_up: what it means and what to do.
@@ -57,8 +61,8 @@ var Reasons = []struct{ Reason, Meaning, Remedy string }{
 	{reasonDisabled, "The engine serves, but its metrics are switched off.", remedies(reasonDisabled)},
 	{reasonNotMetrics, "The answer is a web page or another document.", "Is the path right, or does a login page stand before the engine?"},
 	{reasonJSON, "A JSON list of iteration statistics, which is emptied by reading it.", remedies(reasonJSON)},
-	{reasonNoWorker, "The page is that of a frontend or an endpoint picker, and no worker is behind it: every request to it fails.", "Look at its workers and at how it finds them: its own log names the last one that left, its pool selects their labels."},
-	{reasonNotLoaded, "The engine answers, `llm_engine_up` is 1, and it holds no model, or not the one that is asked for: the next request loads it.", "Nothing: a scrape never loads a model. If requests fail, look at the engine's log."},
+	{NoWorker, "The page is that of a frontend or an endpoint picker, and no worker is behind it: every request to it fails.", "Look at its workers and at how it finds them: its own log names the last one that left, its pool selects their labels."},
+	{NotLoaded, "The engine answers, `llm_engine_up` is 1, and it holds no model, or not the one that is asked for: the next request loads it.", "Nothing: a scrape never loads a model. If requests fail, look at the engine's log."},
 	{reasonParse, "The page breaks the Prometheus text format.", "The log names the line. An engine bug, or a proxy that cuts pages."},
 	{reasonDuplicate, "One series is on the page twice with different values possible.", "Two engines share one metrics directory, or a proxy joins their pages."},
 	{reasonLimit, "The page is larger than the limits allow.", "If the engine is right, raise `limits` in the configuration."},

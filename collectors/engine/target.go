@@ -489,13 +489,8 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	t.observe(s)
 	t.serving(s)
 	runtime := t.plan.runtime
-	if t.plan.workerless(t.values) {
-		s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reasonNoWorker}), 0)
-	} else if t.plan.unloaded(t.values) {
-		s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reasonNotLoaded}), 1)
-	} else {
-		s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime), 1)
-	}
+	reason, up := t.plan.lacks(t.values)
+	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reason}), metrics.Bool(up))
 	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
 	s.append(metrics.EngineScrapeSize, t.text(metrics.EngineScrapeSize.Name, runtime), float64(size))
 	s.append(metrics.EngineScrapeSeries, t.text(metrics.EngineScrapeSeries.Name, runtime), float64(t.plan.series))
@@ -624,7 +619,8 @@ func (t *target) note(reason string, err error) {
 	if err != nil {
 		t.detail = err.Error()
 	} else {
-		t.known = Engine{Runtime: t.plan.runtime, role: t.plan.role, Model: t.plan.model, Version: t.plan.version, Sleeping: t.plan.sleeping(t.values)}
+		lacks, _ := t.plan.lacks(t.values)
+		t.known = Engine{Runtime: t.plan.runtime, role: t.plan.role, Model: t.plan.model, Version: t.plan.version, Lacks: lacks, Sleeping: t.plan.sleeping(t.values)}
 		t.declared, t.uncounted, t.whole, t.offers = t.plan.declared, t.plan.uncounted, t.plan.whole, t.plan.offers
 	}
 	t.mu.Unlock()

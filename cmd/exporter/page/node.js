@@ -263,6 +263,9 @@ function drawEngines(page, listed, now, problem) {
     else if (l.reason === "loading") {
       level(c, "look", "loads its model");
       problem("look", "engine loads its model", "BranchColdStart", c, labels);
+    } else if (l.reason === "no_worker") {
+      level(c, "bad", "no worker: " + l.reason);
+      problem("bad", "no worker behind it: " + l.reason, "LLMEngineDown", c, labels);
     } else {
       level(c, "bad", "not read: " + l.reason);
       problem("bad", "engine not read: " + l.reason, "LLMEngineDown", c, labels);
