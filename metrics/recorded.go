@@ -41,6 +41,8 @@ var (
 	RecordedPairBurn = recorded(Max, "model:llm_slo_pair_burn:rate",
 		"The burn rate of an objective's long window, while the window pair asks for an alert: both windows burn faster than its threshold, enough requests were bad, and the loss matters to the budget.",
 		ModelSLOLabels, with(LabelLong))
+	RecordedMoreOdds = recorded(Never, "model:llm_slo_odds:last5m",
+		"Odds of a bad event within five minutes, while they page, rest on ten bad requests and are ten times the worst of the hour before. Absent otherwise.", ModelSLOLabels)
 	RecordedPageBegan = recorded(Never, "model:llm_page:start_time_seconds",
 		"When the page about the objectives of a model that fires now began, unix time, whatever it told to look at first. Absent while none fires.",
 		with(LabelCluster, LabelNamespace, LabelModel))

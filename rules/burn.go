@@ -311,7 +311,7 @@ func pairBurns(opt Options, of slo.Severity) (all []Record) {
 func laterGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
-	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: slices.Concat(burns(opt, slo.Ticket), pairBurns(opt, slo.Ticket), []Record{{Name: metrics.RecordedPageBegan, Expr: pageBegan()}})}
+	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: slices.Concat(burns(opt, slo.Ticket), pairBurns(opt, slo.Ticket), []Record{{Name: metrics.RecordedPageBegan, Expr: pageBegan()}, {Name: metrics.RecordedMoreOdds, Expr: moreOdds(10)}})}
 }
 
 // worst returns of some burn rates the fastest of each group. The time between tokens comes before that to the first one: what

@@ -30,11 +30,19 @@ var ReleaseRegression = &Alert{
 
 var releaseAlerts = []*Alert{ReleaseRegression}
 
+// slower returns how many times as long tokens of each model take as the day before: half as long again, or, where many
+// requests tell and no more of them come than usual, a fifth.
 func slower() promql.Expr {
-	grew := func(h *metrics.Family) promql.Expr {
-		return above(promql.Div(mean(h, modelLabels, 30*minute), meanBefore(h, modelLabels, day, 6*hour)), 1.5)
+	least := func(limit float64, where promql.Expr) promql.Expr {
+		return promql.Add(promql.Num(limit), times(0, where))
 	}
-	return promql.And(promql.Or(grew(metrics.TimeToFirstToken), grew(metrics.InterTokenLatency)), atLeast(20, 30*minute))
+	limit := promql.Or(
+		least(1.2, promql.And(atLeast(500, 30*minute), atMost(1.1), promql.On(modelLabels...))),
+		least(1.5, atLeast(20, 30*minute)))
+	grew := func(h *metrics.Family) promql.Expr {
+		return promql.Gt(promql.Div(mean(h, modelLabels, 30*minute), meanBefore(h, modelLabels, day, 6*hour)), limit)
+	}
+	return promql.Or(grew(metrics.TimeToFirstToken), grew(metrics.InterTokenLatency))
 }
 
 // changed returns each model with a version that appeared within six hours, or whose engines all started since then,
@@ -42,15 +50,25 @@ func slower() promql.Expr {
 // alone slows engines down.
 func changed() promql.Expr {
 	restarted := promql.Unless(below(oldest(), (6*hour).Seconds()), cold())
+	return promql.Or(
+		promql.Max(modelLabels, deployedWithin(6*hour)),
+		promql.And(restarted, atMost(1.5)))
+}
+
+// atMost returns the models whose replicas get at most so many times the requests of the day before.
+func atMost(multiple float64) promql.Expr {
+	return promql.Le(promql.Vector(metrics.RecordedLoad), promql.Num(multiple))
+}
+
+// load returns the requests per replica of each model as a multiple of those of the day before.
+func load() promql.Expr {
 	perReplica := func(window, ago time.Duration) promql.Expr {
 		mean := func(f *metrics.Family) promql.Expr {
 			return promql.Sum(modelLabels, promql.Over("avg_over_time", promql.Offset(promql.Vector(f), ago), window))
 		}
 		return promql.Div(mean(metrics.RecordedRequests), mean(metrics.RecordedReplicas))
 	}
-	return promql.Or(
-		promql.Max(modelLabels, deployedWithin(6*hour)),
-		promql.And(restarted, promql.Le(perReplica(30*minute, 0), times(1.5, perReplica(day, 6*hour)))))
+	return promql.Div(perReplica(30*minute, 0), perReplica(day, 6*hour))
 }
 
 // oldestStart returns when the longest-running engine of each model started, and oldest its age in seconds.

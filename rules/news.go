@@ -11,6 +11,9 @@ import (
 // settled is the age of a page from which on its reader knows what it says: what begins later is news.
 const settled = 15 * minute
 
+// newsEvents guards against chance: of rare requests, ten times as many fail in some five minutes as in those before.
+const newsEvents = 10
+
 // SecondFault pages for what begins while a model is already paged for. Alertmanager would tell nobody: the alerts that
 // fire are the same, or join a group that somebody has acknowledged.
 var SecondFault = &Alert{
@@ -48,7 +51,7 @@ func secondFault() promql.Expr {
 	broke := begun(promql.Vector(metrics.RecordedSuspect, promql.Re(metrics.LabelBranch, string(Hardware+"|"+Routing)), promql.Re(metrics.LabelDelays, "|"+string(Failures))), metrics.LabelClue)
 	outage := promql.Call("label_replace", begun(firing(ModelDown, ModelStalled, EngineStalled), "alertname"),
 		promql.Str(metrics.LabelClue), promql.Str("$1"), promql.Str("alertname"), promql.Str("(.+)"))
-	news := promql.Max(named, promql.Or(broke, outage, labelled(moreOdds(10), metrics.LabelClue, "burn")))
+	news := promql.Max(named, promql.Or(broke, outage, labelled(promql.Vector(metrics.RecordedMoreOdds), metrics.LabelClue, "burn")))
 	told := promql.Max(named, firing(SecondFault))
 	return promql.Or(promql.And(news, promql.Offset(paged, settled), ofModels), promql.And(told, paged, ofModels))
 }
@@ -63,5 +66,7 @@ func moreOdds(multiple float64) promql.Expr {
 	now := promql.Vector(burn(RateWindow))
 	before := promql.Over("max_over_time", promql.Offset(now, RateWindow.Std()), hour)
 	pages := promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelSeverity, slo.Page.String())))
-	return promql.Gt(odds(promql.Gt(now, pages)), times(multiple, odds(before)))
+	bad := times(RateWindow.Std().Seconds(), promql.Vector(metrics.RecordedBadEventRate))
+	enough := promql.Ge(promql.Or(promql.Mul(bad, promql.Vector(metrics.RecordedRequestsPerEvent)), bad), promql.Num(newsEvents-0.5))
+	return promql.And(promql.Gt(odds(promql.Gt(now, pages)), times(multiple, odds(before))), enough)
 }

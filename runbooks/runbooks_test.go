@@ -3,6 +3,7 @@ package runbooks_test
 import (
 	"bytes"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,8 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -500,5 +503,53 @@ func TestEveryXIDIsInARunbook(t *testing.T) {
 				t.Errorf("%s: XID %d (%s) is of severity %s, and the table has it: %t", alert, x.Code, x.Meaning, x.Severity, listed[strconv.Itoa(x.Code)])
 			}
 		}
+	}
+}
+
+// durations are how pages write them.
+var durations = map[string]time.Duration{"a minute": time.Minute, "two minutes": 2 * time.Minute, "three minutes": 3 * time.Minute, "five minutes": 5 * time.Minute,
+	"ten minutes": 10 * time.Minute, "a quarter of an hour": 15 * time.Minute, "half an hour": 30 * time.Minute, "an hour": time.Hour}
+
+// What a page says of how long something lasted before the alert fired is the alert's own wait, a window that it or a record
+// of it reads, or both together.
+func TestPagesSayHowLongAlertsWait(t *testing.T) {
+	names := slices.Collect(maps.Keys(durations))
+	says := regexp.MustCompile(`(?i)\bfor (` + strings.Join(names, "|") + `)\b`)
+	window := regexp.MustCompile(`\[(\w+)[\]:]`)
+	found := 0
+	groups := rules.Groups(rules.Options{})
+	for _, a := range rules.Alerts(groups) {
+		page, err := runbooks.Page(a.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads := a.Expr.String()
+		for _, g := range groups {
+			for _, r := range g.Records {
+				if strings.Contains(a.Expr.String(), r.Name.Name) {
+					reads += r.Expr.String()
+				}
+			}
+		}
+		_, meaning, _ := strings.Cut(string(page), "## What it means")
+		meaning, _, _ = strings.Cut(meaning, "\n## ")
+		for _, m := range says.FindAllStringSubmatch(meaning, -1) {
+			said := durations[strings.ToLower(m[1])]
+			right := said == a.For
+			for _, w := range window.FindAllStringSubmatch(reads, -1) {
+				d, err := model.ParseDuration(w[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				right = right || said == time.Duration(d) || said == time.Duration(d)+a.For
+			}
+			found++
+			if !right {
+				t.Errorf("%s: %q; the alert waits for %s", a.Name, m[0], a.For)
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("only %d pages say how long something lasted", found)
 	}
 }
