@@ -129,6 +129,8 @@ var (
 		"A missed model that is gone with its pages: how many of them, or -1 and the exporter if that is gone, too, so that nobody knows.", perModel, with(LabelInstance))
 	RecordedServing = recorded(Never, "model:llm_engine_serving:count",
 		"How many engines of a model were up and awake for two minutes; absent for none.", with(LabelCluster, LabelModel))
+	RecordedSlower = recorded(Never, "model:llm_engine_slower:ratio",
+		"How many times as long as on the day that ended six hours ago first tokens take (reason ttft), or the time between tokens (itl): means of half an hour.", perModel, with(LabelReason))
 	RecordedLoad = recorded(Max, "model:llm_engine_load:ratio",
 		"Requests per replica of half an hour as a multiple of those of the day that ended six hours ago.", perModel)
 	RecordedOldestStart = recorded(Never, "model:llm_engine_start_time_seconds:min",

@@ -39,10 +39,18 @@ func slower() promql.Expr {
 	limit := promql.Or(
 		least(1.2, promql.And(atLeast(500, 30*minute), atMost(1.1), promql.On(modelLabels...))),
 		least(1.5, atLeast(20, 30*minute)))
-	grew := func(h *metrics.Family) promql.Expr {
-		return promql.Gt(promql.Div(mean(h, modelLabels, 30*minute), meanBefore(h, modelLabels, day, 6*hour)), limit)
+	return promql.Gt(promql.Max(modelLabels, promql.Vector(metrics.RecordedSlower)), limit)
+}
+
+// slowerThanYesterday records how many times as long first tokens and the time between tokens take.
+func slowerThanYesterday() (all []Record) {
+	for _, of := range []struct {
+		reason string
+		time   *metrics.Family
+	}{{"ttft", metrics.TimeToFirstToken}, {"itl", metrics.InterTokenLatency}} {
+		all = append(all, Record{metrics.RecordedSlower, promql.Div(mean(of.time, modelLabels, 30*minute), meanBefore(of.time, modelLabels, day, 6*hour)), map[string]string{metrics.LabelReason: of.reason}})
 	}
-	return promql.Or(grew(metrics.TimeToFirstToken), grew(metrics.InterTokenLatency))
+	return all
 }
 
 // changed returns each model with a version that appeared within six hours, or whose engines all started since then,
