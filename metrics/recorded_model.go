@@ -67,7 +67,7 @@ var (
 		"Mean output tokens of a replica's requests over the last two minutes or, where fewer than forty ended, over ten. Absent with fewer than forty in those, too, or where probes ask most.", ReplicaLabels, with(LabelRole))
 	RecordedServed = recorded(Never, "replica:llm_engine_info:last",
 		"A model that a page serves (1), or served last and does not now (0): the page does not answer, or has lost the workers of that model. It ends when the page is no target any more.", ReplicaLabels)
-	RecordedSeen = recorded(Never, "replica:llm_engine_info:last1h",
+	RecordedSeen = recorded(Never, "replica:llm_engine_seen:last1h",
 		"An engine whose page was read within the hour, and the model on it, always 1.", ReplicaLabels)
 	RecordedGateway = recorded(Never, "page:llm_gateway:last",
 		"A page that is a gateway's, or was when it last answered, always 1. It ends when the page is no target any more.", PageLabels, with(LabelRole))

@@ -20,7 +20,7 @@ const (
 	RequestWindow = slo.Duration(6 * time.Hour)
 )
 
-// correctionGroup records what increases of counters leave out or should: see corrections. Shards record it themselves.
+// correctionGroup records what increases of counters leave out or should: see corrections.
 func correctionGroup(opt Options) Group {
 	return Group{Name: "llm-slo-correction", Interval: Interval, Records: opt.source().corrections()}
 }

@@ -175,12 +175,12 @@ func DefaultObjectiveLabels() []string { return []string{"team"} }
 func Groups(opt Options) []Group {
 	opt = opt.withDefaults()
 	var groups []Group
+	if opt.Tier != Global {
+		groups = append(groups, correctionGroup(opt))
+	}
 	if opt.Tier == Shard {
 		groups = append(groups, shardGroup(opt))
 	} else {
-		if opt.Tier == Single {
-			groups = append(groups, correctionGroup(opt))
-		}
 		groups = append(groups, objectiveGroup(opt), budgetTextGroup(opt), burnGroup(opt), laterGroup(opt), budgetGroup(opt))
 	}
 	if opt.Tier != Global {

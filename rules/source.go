@@ -198,7 +198,6 @@ func infoLabels(opt Options) []string {
 func shardGroup(opt Options) Group {
 	from := opt.source()
 	g := Group{Name: "llm-slo-shard", Interval: Interval}
-	g.Records = append(g.Records, from.corrections()...)
 	for _, w := range RawWindows(opt.WindowPairs) {
 		all := from.events(metrics.SLOEvents, w)
 		g.Records = append(g.Records,

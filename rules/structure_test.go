@@ -42,6 +42,19 @@ func TestRulesLoad(t *testing.T) {
 	}
 }
 
+// No expression is longer than a person reads, as it is written.
+func TestExpressionsAreShort(t *testing.T) {
+	for name, tier := range tiers {
+		for _, g := range rules.NewFile(rules.Groups(rules.Options{Tier: tier}), rules.Style{}).Groups {
+			for _, r := range g.Rules {
+				if n := len(r.Expr); n > 2000 {
+					t.Errorf("%s: the expression of %s%s %v has %d characters. Record what repeats in it.", name, r.Alert, r.Record, r.Labels, n)
+				}
+			}
+		}
+	}
+}
+
 // Old and new Prometheus versions, and pint, find nothing to say, where they are installed.
 func TestRulesLint(t *testing.T) {
 	dir := t.TempDir()
