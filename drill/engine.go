@@ -244,7 +244,7 @@ func (e *Engine) receive() {
 		r := e.arriving[0]
 		e.arriving = e.arriving[1:]
 		if e.Broken || e.MaxQueue > 0 && len(e.waiting) >= e.MaxQueue {
-			r.Rejected, r.Done = true, r.Arrival
+			r.Rejected, r.Full, r.Done = true, !e.Broken, r.Arrival
 			e.observer.Finished(r)
 			continue
 		}

@@ -28,8 +28,26 @@ type VLLM struct {
 	external, found                               prometheus.Counter // tokens in other engines and tiers
 	byReason                                      *prometheus.GaugeVec
 	deferred                                      int
-	nixl                                          *vllmNIXL    // nil without prefill engines
-	offload                                       *vllmOffload // nil without a tier in host memory
+	nixl                                          *vllmNIXL      // nil without prefill engines
+	offload                                       *vllmOffload   // nil without a tier in host memory
+	admission                                     *vllmAdmission // nil without a limit of the queue
+}
+
+// vllmAdmission follows release 0.32 with --max-num-queued-reqs. It counts each refusal once. Some streams are refused with
+// 503; the others, whose answers have begun, with an error event.
+type vllmAdmission struct {
+	rejections prometheus.Counter
+	n          int
+}
+
+// status returns how the server counts the answer to the next stream that is refused: of 28, a real engine answered 8 with 503.
+func (a *vllmAdmission) status() string {
+	a.rejections.Inc()
+	a.n++
+	if a.n*8/28 > (a.n-1)*8/28 {
+		return "5xx"
+	}
+	return "2xx"
 }
 
 // vllmServer is the HTTP server in front of an engine and its ranks: what its process shows, hang or not.
@@ -141,6 +159,12 @@ func NewVLLM(p Profile) *VLLM {
 	if v.nixl != nil || v.offload != nil { // these run a release that reports it
 		v.byReason = register(pg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "vllm:num_requests_waiting_by_reason", ConstLabels: pg.labels}, []string{"reason"}))
 	}
+	if p.MaxQueue > 0 {
+		rejections := register(pg, prometheus.NewCounterVec(prometheus.CounterOpts{Name: "vllm:admission_rejections_total",
+			ConstLabels: prometheus.Labels{"model_name": p.Model}}, []string{"reason"}))
+		rejections.WithLabelValues("max_num_queued_tokens")
+		v.admission = &vllmAdmission{rejections: rejections.WithLabelValues("max_num_queued_reqs")}
+	}
 	started := register(server, prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_start_time_seconds"}))
 	started.Set(float64(p.Started.UnixMilli()) / 1000)
 	pg.document("/version", map[string]any{"version": p.Release})
@@ -228,8 +252,12 @@ func (v *VLLM) Finished(r *Request) {
 	if r.Cut {
 		return
 	}
-	if r.Rejected { // by the server, before the engine saw it
-		v.server.responses.WithLabelValues("POST", "5xx", "/v1/chat/completions").Inc()
+	if r.Rejected { // before the engine computed anything for it
+		status := "5xx"
+		if r.Full && v.admission != nil {
+			status = v.admission.status()
+		}
+		v.server.responses.WithLabelValues("POST", status, "/v1/chat/completions").Inc()
 		return
 	}
 	v.server.responses.WithLabelValues("POST", "2xx", "/v1/chat/completions").Inc() // sent before the first token

@@ -32,6 +32,7 @@ type Request struct {
 	Prompt, Cached, Output, Emitted      float64
 	Failed, Truncated                    bool
 	Rejected, Aborted                    bool // at admission; by the client
+	Full                                 bool // rejected because too many wait
 	Hung, Cut                            bool // aborted while the core hung; failed because the process died
 
 	todo, held int           // tokens to compute before the next one comes out, tokens in its own blocks

@@ -2,6 +2,7 @@ package drill
 
 import (
 	"bytes"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -159,6 +160,41 @@ func TestVLLMCountsNoClientThatLeaves(t *testing.T) {
 	}
 	if got := page.sum("vllm:generation_tokens_total"); got != l.started.requests+l.tokens {
 		t.Errorf("%v tokens on the page, %v were given", got, l.started.requests+l.tokens)
+	}
+}
+
+// Refusals at admission are counted once, and most of them are answers 2xx with an error event.
+func TestVLLMAdmission(t *testing.T) {
+	before, after := captured(t, "vllm-v032-admission-idle"), captured(t, "vllm-v032-admission-loaded")
+	since := func(name string, labels ...string) float64 {
+		return after.sum(name, labels...) - before.sum(name, labels...)
+	}
+	streams := []string{"method", http.MethodPost}
+	refused, served := since("vllm:admission_rejections_total"), since("vllm:request_params_n_count")
+	silent := since("http_requests_total", append(streams, "status", "2xx")...) - served
+	if refused != 28 || served != 12 || silent != 20 || since("http_requests_total", append(streams, "status", "5xx")...) != 8 {
+		t.Fatalf("the real engine refused %v and served %v; %v refusals are answers 2xx", refused, served, silent)
+	}
+	p := NewProfile("m")
+	p.Arrivals, p.Swing, p.Failures, p.Patience, p.Leaves = 60, 0, 0, 0, 0
+	p.OutputTokens, p.Blocks, p.MaxQueue = 400, 2000, 10
+	_, l, handler := playOn(metrics.VLLM, p)
+	page := simulated(t, handler)
+	if l.rejected < 100 {
+		t.Fatalf("%v requests were refused: the load does not show them", l.rejected)
+	}
+	if n := page.sum("vllm:admission_rejections_total"); n != l.rejected {
+		t.Errorf("%v refusals are counted, %v were refused", n, l.rejected)
+	}
+	if want, got := after.values("vllm:admission_rejections_total", "reason"), page.values("vllm:admission_rejections_total", "reason"); !slices.Equal(got, want) {
+		t.Errorf("reasons %q, the real engine has %q", got, want)
+	}
+	share := (ended(page) - page.sum("vllm:request_params_n_count")) / l.rejected
+	if want := silent / refused; math.Abs(share-want) > 0.01 {
+		t.Errorf("%.2f of the refusals are answers 2xx, %.2f of the real engine's", share, want)
+	}
+	if n := page.sum("http_requests_total", append(streams, "status", "5xx")...); math.Abs(n/l.rejected-8./28) > 0.01 {
+		t.Errorf("%v of %v refusals are answers 5xx", n, l.rejected)
 	}
 }
 
