@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"slices"
 
 	"github.com/prometheus/prometheus/model/labels"
@@ -89,7 +90,41 @@ var vllmRouter = Dialect{
 	Missing:   routerLacks(vllmRouterRows),
 }
 
-var vllmRouterRows = append(routerRows("vllm_router_"), workerRows("vllm_router_worker_health", "vllm_router_cb_state", "vllm_router_active_workers", "")...)
+var vllmRouterRows = slices.Concat(vllmRouterEnds(), workerRows("vllm_router_worker_health", "vllm_router_cb_state", "vllm_router_active_workers", ""))
+
+// vllmRouterEnds returns the rows of requests, with those that workers refused apart from those that failed. No counter of the
+// router knows a status. But its circuit breakers take a worker's 429 for a success, as they take 4xx and 2xx: attempts that
+// were a success and belong to no request that ended so were refused.
+func vllmRouterEnds() []Row {
+	rows := routerRows("vllm_router_")
+	i := slices.IndexFunc(rows, func(r Row) bool { return r.From == "vllm_router_retries_exhausted_total" })
+	count := func(from string, where []*labels.Matcher) Count {
+		return Count{From: "vllm_router_" + from, Is: Counter, Where: where, Optional: true}
+	}
+	of := []Count{
+		count("cb_outcomes_total", is("outcome", "success")),
+		count("requests_total", nil),
+		count("request_errors_total", is("error_type", "non_retryable_error")),
+		count("retries_total", nil),
+	}
+	failed, refused := rows[i], rows[i]
+	refused.Set = outcome(metrics.OutcomeRejected)
+	failed.Tally = &Tally{Of: of, Splits: true, Step: func(rose []float64) float64 { return rose[0] - refusedByWorkers(rose) }}
+	refused.Tally = &Tally{Of: of, Splits: true, Step: refusedByWorkers}
+	refused.Why = "by attempts that circuit breakers count as a success, and that end no request"
+	failed.Why = "less those that workers refused; without those that gave up waiting in the router (408)"
+	return slices.Replace(rows, i, i+1, failed, refused)
+}
+
+// refusedByWorkers returns how many of the requests that failed after all attempts were refused: exhausted, successes of
+// circuit breakers, requests answered, wrong ones, and further attempts.
+func refusedByWorkers(rose []float64) float64 {
+	exhausted, attempts := rose[0], rose[1]-rose[2]-rose[3]
+	if exhausted <= 0 || attempts <= 0 {
+		return 0
+	}
+	return min(exhausted, math.Ceil(attempts/(1+rose[4]/exhausted)))
+}
 
 // routerRows returns the rows of SGLang's first router and of the one that the vLLM project made of it. Both count a
 // request when its answer begins: as a request if that says 2xx, otherwise when the last attempt has failed or at once if
