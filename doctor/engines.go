@@ -68,6 +68,29 @@ func checkEngines(p Picture, r *Report) {
 	for _, engine := range e.pages() {
 		checkSources(p, engine, r)
 	}
+	checkEnds(p, r)
+}
+
+// checkEnds says what gateways do not tell of how requests ended.
+func checkEnds(p Picture, r *Report) {
+	e, said := p.Exporter, map[string]bool{}
+	for _, gateway := range e.of(metrics.EngineInfo, metrics.LabelRole, metrics.GatewayRole) {
+		of := subject(gateway.labels)
+		if said[of] {
+			continue
+		}
+		said[of] = true
+		var why []string
+		for _, s := range e.of(metrics.MetricSourceInfo, metrics.LabelServer, gateway.labels[metrics.LabelServer], metrics.LabelPod, gateway.labels[metrics.LabelPod],
+			metrics.LabelMetric, metrics.Requests.Name, metrics.LabelQuality, string(metrics.Approximate)) {
+			why = append(why, s.labels[metrics.LabelReason])
+		}
+		line := fmt.Sprintf("%s: %s is read", of, gateway.labels[metrics.LabelRuntime])
+		if len(why) > 0 {
+			line += "; how its requests ended is approximate: " + strings.Join(distinct(why), "; ")
+		}
+		r.fine(line)
+	}
 }
 
 // checkWorkers looks for gateways that have workers and may send requests to none of them.

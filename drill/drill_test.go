@@ -127,8 +127,8 @@ var dialects = map[metrics.Runtime]func(*ledger) told{
 			metrics.PrefixCacheQueryTokens: {l.started.prompt}, metrics.PrefixCacheHitTokens: {l.started.cached},
 			metrics.SpecDecodeDraftTokens: {l.drafted}, metrics.SpecDecodeAcceptedTokens: {l.accepted}, metrics.Preemptions: {l.preemptions},
 			metrics.RequestsRunning: {l.running}, metrics.RequestsWaiting: {l.waiting}, metrics.KVCacheUsage: {l.kv}, metrics.EngineSteps: {l.gave},
-			// Those that the server answered 5xx may be those that the engine failed: the larger number counts.
-			metrics.Requests: {l.finished.requests + max(0, l.rejected-l.failed) + l.aborted},
+			// What it refuses is counted once, whatever the server answered.
+			metrics.Requests: {l.finished.requests + l.rejected + l.aborted},
 		}
 	},
 	metrics.SGLang: func(l *ledger) told {

@@ -168,6 +168,16 @@ func TestDoctorOfExporters(t *testing.T) {
 	}
 }
 
+// TestDoctorOfStreamsThatBreak: a router that counts an answer when it begins knows of no stream that breaks later, and doctor says so.
+func TestDoctorOfStreamsThatBreak(t *testing.T) {
+	for _, page := range []string{"vllm_router/v0.1.17-load.prom", "smg/sglang-router-v0.3.2-load.prom"} {
+		e := launch(t, "--no-collector.gpu", "--engine.target="+servePage(t, page))
+		if fine := strings.Join(diagnose(t, "--exporter="+e.url).Fine, "\n"); !strings.Contains(fine, "streams that break later") {
+			t.Errorf("%s: %s", page, fine)
+		}
+	}
+}
+
 // TestDoctorWithoutAnExporter asks where none is.
 func TestDoctorWithoutAnExporter(t *testing.T) {
 	diagnose(t, "--exporter=http://127.0.0.1:1").want(t, 3, "connection refused", "--exporter=http://HOST:9844")

@@ -101,6 +101,18 @@ func TestNodePage(t *testing.T) {
 	b.Until("it says that it is stale", text("The exporter does not answer; all below is from"))
 }
 
+// TestNodePageNoWorker: a frontend whose page is read and that has no worker is not called unread.
+func TestNodePageNoWorker(t *testing.T) {
+	t.Parallel()
+	b := openNode(t, start(t, "--engine.target="+servePage(t, "dynamo/frontend-v1.6.0-allkilled.prom")).url)
+	for _, want := range []string{"no worker behind it: no_worker", "Look at its workers"} {
+		b.Until(want, text(want))
+	}
+	if b.Eval(`document.body.innerText.includes("not read: no_worker")`) == "true" {
+		t.Error("it is called unread")
+	}
+}
+
 // TestNodePageVerdict: while something stands out, the page says at its top where to look first, why, and what to do.
 func TestNodePageVerdict(t *testing.T) {
 	t.Parallel()

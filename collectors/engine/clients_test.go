@@ -2,6 +2,9 @@ package engine
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -247,5 +250,58 @@ func TestOneOfTwoModelsWithoutWorkers(t *testing.T) {
 			t.Errorf("last served at %v", v)
 		}
 		c = collectorFor(t, []TargetConfig{{URL: e.URL}}) // an exporter that starts now
+	}
+}
+
+// TestWrongRequestsOfOldVLLM: from 0.18 to 0.25, vLLM counts requests that it answers 400 as 5xx: nobody knows whose fault a 5xx is.
+func TestWrongRequestsOfOldVLLM(t *testing.T) {
+	const page = "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{engine=\"0\",model_name=\"m\"} 0\n" +
+		"# TYPE http_requests_total counter\nhttp_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"5xx\"} 7\n"
+	for version, want := range map[string]metrics.Outcome{"0.17.1": metrics.OutcomeError, "0.18.1": metrics.OutcomeUnknown, "0.25.0": metrics.OutcomeUnknown, "0.32.0": metrics.OutcomeError} {
+		e := serve(t, page)
+		e.documents["/version"] = `{"version":"` + version + `"}`
+		if got := endsOf(parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: e.URL}})))); fmt.Sprint(got) != fmt.Sprint(ends{want: 7}) {
+			t.Errorf("%s: %v, want %s", version, got, want)
+		}
+	}
+}
+
+// TestTableOfFailures: each row of the table of what numbers mean names a test, and each page that it names is read by one.
+func TestTableOfFailures(t *testing.T) {
+	text, err := os.ReadFile("../../docs/real.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n## What the numbers mean when things fail\n")
+	if !found {
+		t.Fatal("docs/real.md has no such section")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	var tests strings.Builder
+	for _, pattern := range []string{"*_test.go", "../../cmd/exporter/*_test.go"} {
+		files, _ := filepath.Glob(pattern)
+		for _, f := range files {
+			code, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tests.Write(code)
+		}
+	}
+	rows := 0
+	for row := range strings.Lines(section) {
+		cells := strings.Split(strings.TrimSpace(row), "|")
+		if len(cells) != 9 || !strings.Contains(cells[7], "`") {
+			continue
+		}
+		rows++
+		for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(cells[7], -1) {
+			if !strings.Contains(tests.String(), "func "+name[1]+"(") {
+				t.Errorf("no test is called %s: %s", name[1], row)
+			}
+		}
+	}
+	if rows < 20 {
+		t.Errorf("%d rows", rows)
 	}
 }

@@ -55,7 +55,7 @@ const (
 	smgSummaries = "a summary before 1.6, or no request has finished yet"
 	smgScheduler = "the scheduler of priorities is off, or not in this release"
 	smgGRPC      = "of streams whose workers speak gRPC"
-	smgStreams   = "as the header said: streams that break later are among those that ended well, and up to 0.3 those that clients leave"
+	smgStreams   = "as the header said: streams that break later are among those that ended well, and up to 0.3 those that clients leave; failures name no model, so that of several models all requests are counted together, without a name"
 )
 
 var smgStatus = []Carry{{From: "status_code", To: metrics.LabelOutcome, Map: proxyOutcome}}

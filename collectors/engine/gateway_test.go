@@ -303,3 +303,26 @@ func TestGatewayWorkers(t *testing.T) {
 	left.want(t, `llm_gateway_workers{reason=""}`, 1)
 	left.want(t, `llm_gateway_workers{reason="unhealthy"}`, 0)
 }
+
+// TestSeveralModelsOfSMG: its failures name no model. With several of them, what ended well is not counted by model, either: a
+// model's budget of good answers alone would hide each failure, and failures alone would be a model that always fails.
+func TestSeveralModelsOfSMG(t *testing.T) {
+	for _, c := range []struct{ name, pool, good string }{
+		{"smg/sglang-router-v0.3.2-all500.prom", `smg_worker_pool_size{worker_type="regular",connection_mode="http",model="up"} 2`, "up"},
+		{"smg/v1.9.0-loaded.prom", `smg_worker_pool_size{worker_type="regular",connection_mode="grpc",model="qwen3-8b"} 2`, "qwen3-8b"},
+	} {
+		alone := readPage(t, c.name)
+		second := strings.Replace(alone, c.pool, c.pool+"\n"+strings.Replace(c.pool, c.good, "second", 1), 1)
+		if second == alone {
+			t.Fatalf("%s has no %s", c.name, c.pool)
+		}
+		one, two := parse(t, mapped(t, alone)), parse(t, mapped(t, second))
+		if got, want := endsOf(two), endsOf(one); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: with a second model %v, want %v", c.name, got, want)
+		}
+		two.want(t, `llm_engine_requests_total{model_name=~".+"}`)
+		if len(two.get(t, `llm_engine_metric_source_info{metric="llm_engine_requests_total",reason=~".*all requests are counted together, without a name.*"}`)) == 0 {
+			t.Errorf("%s: nothing says why no model has requests", c.name)
+		}
+	}
+}
