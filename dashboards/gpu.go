@@ -169,7 +169,7 @@ func powerRow(s scope) []Panel {
 			"Below its neighbours under the same load: throttled."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelDomain), s.of(metrics.GPUClock, promql.Ne(metrics.LabelDomain, "memory"))), "{{domain}}")).
 			limits(ofNode(promql.Min, s.of(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "memory")), "memory")).lowest().runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
-			movesIn("thermal-throttle"),
+			movesIn("thermal-throttle").notDrilled(noGPU),
 		lines("Fans", share, 8, About{
 			"Intended speed of each fan. Boards without fans are cooled by the chassis and report none.",
 			"At full speed with rising temperature, cooling has nothing left.",

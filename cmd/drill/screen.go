@@ -75,15 +75,18 @@ func (s *screen) since(t time.Time) string {
 	return fmt.Sprintf("%s after the onset", d)
 }
 
+// figures lists the numbers of the status line.
+var figures = []struct{ query, format string }{
+	{"sum(" + metrics.RequestsRunning.Name + ")", "running %.0f"},
+	{"sum(" + metrics.RequestsWaiting.Name + ")", "waiting %.0f"},
+	{"100 * max(" + metrics.KVCacheUsage.Name + ")", "KV %.0f%%"},
+	{"max(histogram_quantile(0.95, sum by (le, " + metrics.LabelRuntime + ") (rate(" + metrics.TimeToFirstToken.Name + "_bucket[1m]))))", "TTFT p95 %.2g s"},
+}
+
 // line returns the state in one line.
 func (s *screen) line(ctx context.Context, now time.Time, firing []rulesim.Alert, pending []string) error {
 	parts := []string{now.Format(time.TimeOnly) + " " + s.since(now)}
-	for _, q := range []struct{ query, format string }{
-		{"sum(" + metrics.RequestsRunning.Name + ")", "running %.0f"},
-		{"sum(" + metrics.RequestsWaiting.Name + ")", "waiting %.0f"},
-		{"100 * max(" + metrics.KVCacheUsage.Name + ")", "KV %.0f%%"},
-		{"histogram_quantile(0.95, sum by (le) (rate(" + metrics.TimeToFirstToken.Name + "_bucket[1m])))", "TTFT p95 %.2g s"},
-	} {
+	for _, q := range figures {
 		v, err := s.server.Query(ctx, q.query)
 		if err != nil {
 			return err

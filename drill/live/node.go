@@ -79,7 +79,7 @@ func NewNode(o Options) (*Node, error) {
 	n.args = []string{"--web.listen-address=" + o.Listen, "--log.level=error", "--config.file=" + n.file("exporter.yml"), "--discovery=none"}
 	gpus, err := n.gpus()
 	switch {
-	case errors.Is(err, fakenvml.ErrNoCompiler):
+	case errors.Is(err, fakenvml.ErrNoCompiler), errors.Is(err, fakenvml.ErrNoHeader):
 		n.WithoutGPUs = err
 		n.args = append(n.args, "--no-collector.gpu")
 	case err != nil:

@@ -191,7 +191,7 @@ var (
 		prefixes []prefix
 		suffix   string
 	}{
-		"s": {times, ""}, "dtdurations": {times, ""}, "short": {decimal, ""}, "none": {decimal, ""}, "reqps": {decimal, " req/s"}, "bytes": {binary, "B"},
+		"s": {times, ""}, "dtdurations": {times, ""}, "suffix: s": {times, ""}, "suffix:x": {nil, "x"}, "short": {decimal, ""}, "none": {decimal, ""}, "reqps": {decimal, " req/s"}, "bytes": {binary, "B"},
 		"Bps": {decimal, "B/s"}, "hertz": {decimal, "Hz"}, "celsius": {nil, " °C"}, "watt": {decimal, "W"},
 	}
 )
@@ -202,17 +202,14 @@ func write(v float64, unit string) string {
 	if suffix, found := strings.CutPrefix(unit, "count:"); found {
 		u.prefixes, u.suffix = decimal, " "+suffix
 	}
-	if unit == "suffix: s" {
-		unit, u = "s", units["s"]
-	} else if suffix, found := strings.CutPrefix(unit, "suffix:"); found { // which Grafana writes without a space
-		return digits(v) + suffix
-	}
 	switch {
 	case unit == "percentunit":
 		return digits(100*v) + " %"
 	case unit == "currencyUSD":
 		return "$" + digits(v)
-	case v == 0 && (unit == "s" || unit == "dtdurations"):
+	case unit == "suffix:x":
+		return digits(v) + "x"
+	case v == 0 && (unit == "s" || unit == "suffix: s" || unit == "dtdurations"):
 		return "0 s"
 	}
 	name := ""

@@ -21,6 +21,9 @@ var source []byte
 // ErrNoCompiler means that no C compiler is available to build the library.
 var ErrNoCompiler = errors.New("the fake NVML library needs a C compiler: install gcc")
 
+// ErrNoHeader means that NVIDIA's header is not found: only the sources of this module lead to it.
+var ErrNoHeader = errors.New("the fake NVML library needs nvml.h, which the go command finds inside this repository")
+
 var declaration = regexp.MustCompile(`DECLDIR\s+(nvml\w+)`)
 
 // Build compiles the library into dir and returns its path. Functions named in without are left out,
@@ -73,7 +76,7 @@ func Build(dir string, without ...string) (string, error) {
 func headerDir() (string, error) {
 	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml/pkg/nvml").Output()
 	if err != nil {
-		return "", fmt.Errorf("finding nvml.h with the go command, inside this module: %w", err)
+		return "", fmt.Errorf("%w: %w", ErrNoHeader, err)
 	}
 	return strings.TrimSpace(string(out)), nil
 }
