@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/prometheus/promql"
+
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/live"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
@@ -72,8 +74,6 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 	defer func() { err = errors.Join(err, node.Close()) }()
 	d.introduce(node)
 	fmt.Fprint(d.out, "playing it in virtual time first ")
-	foreseen := make(chan score.Score, 1)
-	go func() { foreseen <- d.foresee(in) }()
 	started, quarter := time.Now(), 0.25
 	err = node.History(ctx, func(share float64) {
 		if share >= quarter {
@@ -81,7 +81,6 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 			quarter += 0.25
 		}
 	})
-	score := <-foreseen
 	if err != nil {
 		return nil, ended(ctx, err)
 	}
@@ -99,10 +98,25 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 		return nil, err
 	}
 	defer func() { _ = server.Close() }() // its folder is removed with it
-	d.explain(in, score)
 	onset := time.Now().Add(d.onset)
 	node.Begin(onset)
-	screen := &screen{out: d.out, node: node, server: server, onset: onset}
+	d.explain(in)
+	// What to wait for is played after the first screen, or it would have to share its processors.
+	foreseen := make(chan score.Score, 1)
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		foreseen <- d.foresee(running, in)
+	}()
+	defer func() {
+		stop()
+		<-finished
+	}()
+	screen := &screen{out: d.out, node: node, server: server, onset: onset, story: &story{
+		out: d.out, incident: in, onset: onset,
+		lever: func() { node.Change(in.Lever.Do) }, heal: func() { node.Heal(undo) },
+		ask: func(query string, at time.Time) (promql.Vector, error) { return server.QueryAt(running, query, at) },
+	}}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -116,8 +130,10 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 			if err := screen.update(ctx, now); err != nil {
 				return nil, ended(ctx, err)
 			}
+		case s := <-foreseen:
+			d.expect(in, s)
 		case line := <-typed:
-			if next := d.obey(line); next != nil {
+			if next := d.obey(line, screen.story, time.Now()); next != nil {
 				return next, nil
 			}
 		}
@@ -147,11 +163,15 @@ func (d demo) ports() (net.Listener, error) {
 }
 
 // obey carries out what was typed; it returns an incident if one was named.
-func (d demo) obey(line string) *incident.Incident {
+func (d demo) obey(line string, s *story, now time.Time) *incident.Incident {
 	switch line {
 	case "":
 	case "list":
 		_ = list(d.out) // the terminal is gone
+	case "lever":
+		s.pull(now)
+	case incident.Healthy().Name:
+		s.recover(now)
 	default:
 		in, err := incident.Find(known(), line)
 		if err == nil {
@@ -180,33 +200,43 @@ func (d demo) introduce(n *live.Node) {
 `, d.listen, d.prometheus)
 }
 
-// foresee plays an incident in virtual time, to tell what to wait for.
-func (d demo) foresee(in incident.Incident) score.Score {
+// foresee plays an incident in virtual time, to tell what to wait for, until ctx is done.
+func (d demo) foresee(ctx context.Context, in incident.Incident) score.Score {
 	if in.Faults == nil {
 		return score.Score{}
 	}
-	p, err := play.Run(in, play.Options{Seed: d.seed})
+	p, err := play.RunUntil(ctx, in, play.Options{Seed: d.seed})
 	if err != nil {
-		fmt.Fprintln(d.out, err)
+		if ctx.Err() == nil {
+			fmt.Fprintln(d.out, err)
+		}
 		return score.Score{}
 	}
 	defer p.Close()
 	return score.Of(p)
 }
 
-func (d demo) explain(in incident.Incident, s score.Score) {
+// explain says what will happen, and what may be typed.
+func (d demo) explain(in incident.Incident) {
 	if in.Faults == nil {
 		fmt.Fprint(d.out, "Nothing will happen. Type the name of an incident and Enter, or list; Ctrl-C ends.\n\n")
 		return
 	}
-	fmt.Fprintf(d.out, "The incident begins in %s. ", d.onset)
+	fmt.Fprintf(d.out, "The incident begins in %s. Type lever and Enter to pull its lever, healthy to undo it, another name for another incident, or list; Ctrl-C ends.\n\n", d.onset)
+}
+
+// expect says what to wait for.
+func (d demo) expect(in incident.Incident, s score.Score) {
+	if in.Faults == nil || s.Incident == "" {
+		return
+	}
 	if s.PagedBy == nil {
-		fmt.Fprint(d.out, "It wakes nobody")
+		fmt.Fprint(d.out, "In virtual time it woke nobody")
 	} else {
 		fmt.Fprintf(d.out, "In virtual time it paged after %s (%s)", s.Delay, strings.Join(s.PagedBy, ", "))
 	}
 	if s.Cause != "" {
 		fmt.Fprintf(d.out, "; its cause had a name after %s (%s)", s.CauseAt, s.Cause)
 	}
-	fmt.Fprint(d.out, ".\nType another name and Enter for another incident, or list; Ctrl-C ends.\n\n")
+	fmt.Fprint(d.out, ".\n")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -86,6 +87,30 @@ func TestDemo(t *testing.T) {
 	e2e.Answers(t, strings.Fields(link)[0])
 	e2e.Answers(t, "http://"+exporter+"/runbooks/LLMGPUFailed")
 
+	// What will happen is computed after the first screen.
+	see(2*time.Minute, "In virtual time it paged")
+	_, later, _ := strings.Cut(shown.String(), "row-remap-failure: ")
+	if screen := strings.Index(later, "before the onset |"); screen < 0 || screen > strings.Index(later, "In virtual time") {
+		t.Errorf("the first screen waits for what will happen:\n%s", later)
+	}
+	// The person on call may act, and a query of a runbook opens with one click.
+	enter("lever")
+	see(10*time.Second, "row-remap-failure has no lever in the drill")
+	enter("healthy")
+	see(10*time.Second, "All that was wrong is undone, in the same world")
+	if page := body(t, "http://"+exporter+"/runbooks/LLMGPUFailed"); !strings.Contains(page, "http://"+prometheus+live.QueryPath+"?g0.expr=") {
+		t.Error("no query of the runbook opens in the demo")
+	}
+	if page := body(t, "http://"+prometheus+"/"); !strings.Contains(page, `href="`+live.QueryPath+`"`) {
+		t.Error("/ does not lead to queries")
+	}
+	if page := body(t, "http://"+prometheus+live.QueryPath+"?g0.expr="+url.QueryEscape("sum by (job) (up)")); !strings.Contains(page, " series at ") || !strings.Contains(page, "llm-node-exporter&#34;}") {
+		t.Errorf("up has no answer:\n%s", page)
+	}
+	if page := body(t, "http://"+prometheus+live.QueryPath+"?g0.expr="+url.QueryEscape("sum(<b>")); !strings.Contains(page, "parse error") || strings.Contains(page, "<b>") {
+		t.Errorf("a mistake is not explained:\n%s", page)
+	}
+
 	if err := demo.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -105,6 +130,21 @@ func TestDemo(t *testing.T) {
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
 		t.Errorf("the demo leaves %v (%v)", left, err)
 	}
+}
+
+// body returns a page.
+func body(t *testing.T, address string) string {
+	t.Helper()
+	resp, err := http.Get(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(page)
 }
 
 // query returns the series that a query gives.

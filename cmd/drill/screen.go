@@ -26,6 +26,7 @@ type screen struct {
 	server *live.Prometheus
 	onset  time.Time
 	shown  time.Time
+	story  *story
 }
 
 // update prints what is new. It is called every second.
@@ -39,8 +40,12 @@ func (s *screen) update(ctx context.Context, now time.Time) error {
 		return err
 	}
 	for _, n := range sent {
-		if n.Receiver != "llm-null" {
-			s.notify(n)
+		if n.Receiver == "llm-null" {
+			continue
+		}
+		s.notify(n)
+		if err := s.story.told(n); err != nil {
+			return err
 		}
 	}
 	if now.Sub(s.shown) < between {

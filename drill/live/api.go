@@ -39,6 +39,7 @@ func (p *Prometheus) handler(address string) http.Handler {
 		router.Get(path, func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("ok\n")) })
 	}
 	router.Get(Boards+":uid", p.boards.ServeHTTP)
+	router.Get(QueryPath, p.serveQuery)
 	router.Get("/", http.RedirectHandler(Boards+string(dashboards.All(nil)[0].UID), http.StatusFound).ServeHTTP)
 	return router
 }

@@ -76,7 +76,8 @@ func NewNode(o Options) (*Node, error) {
 		listeners[i] = l
 		n.Engines = append(n.Engines, l.Addr().String())
 	}
-	n.args = []string{"--web.listen-address=" + o.Listen, "--log.level=error", "--config.file=" + n.file("exporter.yml"), "--discovery=none"}
+	n.args = []string{"--web.listen-address=" + o.Listen, "--log.level=error", "--config.file=" + n.file("exporter.yml"), "--discovery=none",
+		"--web.runbook-query-url=http://" + o.Prometheus + QueryPath + "?g0.expr={query}"}
 	gpus, err := n.gpus()
 	switch {
 	case errors.Is(err, fakenvml.ErrNoCompiler), errors.Is(err, fakenvml.ErrNoHeader):

@@ -100,6 +100,14 @@ func (p *Play) Change(do func(*world.World)) {
 	do(p.past.World)
 }
 
+// Heal lets nothing more happen and undoes what did.
+func (p *Play) Heal(undo func(*world.World)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = nil
+	undo(p.past.World)
+}
+
 // Advance lets the world run until a time, faults included.
 func (p *Play) Advance(now time.Time) error {
 	p.mu.Lock()

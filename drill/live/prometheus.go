@@ -109,6 +109,11 @@ func (p *Prometheus) Query(ctx context.Context, expr string) (promql.Vector, err
 	return p.query(ctx, expr, time.Now())
 }
 
+// QueryAt evaluates an expression at a time.
+func (p *Prometheus) QueryAt(ctx context.Context, expr string, at time.Time) (promql.Vector, error) {
+	return p.query(ctx, expr, at)
+}
+
 // Alerts lists the alerts that fire, and the pending ones: since when, and for how long they must hold.
 func (p *Prometheus) Alerts() (firing []rulesim.Alert, pending []string, err error) {
 	for _, r := range p.rules.AlertingRules() {

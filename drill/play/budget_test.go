@@ -1,6 +1,7 @@
 package play
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"slices"
@@ -31,7 +32,10 @@ func TestBudgetGoneIn(t *testing.T) {
 			t.Parallel()
 			play := brief
 			if *all {
-				play = func(in incident.Incident) (*Play, error) { return Run(in, Options{Seed: 1}) }
+				play = func(in incident.Incident) (*Play, error) {
+					in.History = cmp.Or(in.History, 65*time.Minute)
+					return Run(in, Options{Seed: 1})
+				}
 			}
 			p, err := play(in)
 			if err != nil {

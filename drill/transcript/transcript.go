@@ -54,7 +54,7 @@ func Write(out io.Writer, in incident.Incident, seed uint64) error {
 		return fmt.Errorf("incident %q: no page", in.Name)
 	}
 	page := p.Sent[first]
-	t := &transcript{play: p, known: url.Values{}, onset: p.World.At(p.Onset), now: page.At}
+	t := &transcript{ask: p.Prometheus.Query, known: url.Values{}, onset: p.World.At(p.Onset), now: page.At}
 	if t.onset.Add(lever.At).Before(page.At.Add(atTheDesk)) {
 		return fmt.Errorf("incident %q: the lever is pulled %s after the onset, before the page was read", in.Name, lever.At)
 	}
@@ -109,9 +109,18 @@ type look struct {
 	write func() error
 }
 
+// Follow writes parts of a runbook as somebody follows it now, with what a Prometheus answers to its queries. known holds the labels
+// of the alert; the labels of answers join them.
+func Follow(out io.Writer, ask func(query string, at time.Time) (promql.Vector, error), onset, now time.Time, known url.Values, page string, parts ...string) error {
+	t := &transcript{ask: ask, known: known, onset: onset, now: now}
+	err := t.follow(page, parts...)
+	_, failed := out.Write(t.out.Bytes())
+	return errors.Join(err, failed)
+}
+
 // transcript holds what was written, and what its reader knows at the moment.
 type transcript struct {
-	play  *play.Play
+	ask   func(query string, at time.Time) (promql.Vector, error)
 	out   bytes.Buffer
 	onset time.Time
 	now   time.Time
@@ -138,7 +147,7 @@ func (t *transcript) message(n play.Notification) {
 
 // suspect returns the runbook that the page's first line leads to, and learns the labels of its evidence.
 func (t *transcript) suspect() (string, error) {
-	suspects, err := t.play.Prometheus.Query(fmt.Sprintf("%s{%s=%q}", metrics.RecordedSuspect.Name, metrics.LabelModel, t.known.Get(metrics.LabelModel)), t.now)
+	suspects, err := t.ask(fmt.Sprintf("%s{%s=%q}", metrics.RecordedSuspect.Name, metrics.LabelModel, t.known.Get(metrics.LabelModel)), t.now)
 	if err != nil {
 		return "", err
 	}
@@ -216,7 +225,7 @@ func (t *transcript) fits(l labels.Labels) bool {
 // answer writes what Prometheus says to a query now, the largest value first, and learns the labels of the first that
 // is about what is known.
 func (t *transcript) answer(query string) error {
-	v, err := t.play.Prometheus.Query(string(runbooks.Fill([]byte(query), t.known)), t.now)
+	v, err := t.ask(string(runbooks.Fill([]byte(query), t.known)), t.now)
 	if err != nil {
 		return err
 	}

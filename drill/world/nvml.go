@@ -44,6 +44,10 @@ func (g *GPU) Tell(s *fakenvml.State) (xids []XID, err error) {
 		g.lost = true
 		return xids, s.Lose(g.Index)
 	}
+	if g.lost { // another is in its place
+		g.lost = false
+		return xids, s.Unset(strconv.Itoa(g.Index), "lost")
+	}
 	if g.Stuck != g.stuck {
 		g.stuck = g.Stuck
 		if !g.stuck {

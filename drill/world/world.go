@@ -248,6 +248,30 @@ func (w *World) Due(from time.Duration) (after time.Duration, objective string, 
 	return w.truth.burn(from)
 }
 
+// Heal undoes what faults did to the world, whichever they were: the traffic, the engines, the GPUs and what is in front of them
+// are again as the fleet says. Engines that hang, are gone or run something else start anew, and load for a while. What was
+// counted stays counted, and users keep what they suffered.
+func (w *World) Heal(loading time.Duration) {
+	well := New(w.Fleet, w.epoch, 0)
+	w.Traffic.Load = well.Traffic.Load
+	w.ExporterDown, w.NodeDown, w.ManagerDead, w.Idle, w.Hold, w.GatewayDead, w.GatewayBuffers, w.Mismatched, w.ProbesFail = false, false, false, false, false, false, false, false, false
+	w.Favours, w.GatewayFails, w.GatewayStatus = 0, 0, 0
+	for i, r := range w.Replicas {
+		of := well.Replicas[i]
+		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken || r.Profile.Release != of.Profile.Release || r.Pod != of.Pod ||
+			r.Engine.Slow != 1 && r.Runtime == metrics.Ollama
+		of.Profile.Started, of.Profile.Descriptors = r.Profile.Started, r.Profile.Descriptors
+		r.Profile, r.Pod, r.Misses = of.Profile, of.Pod, 0
+		r.Engine.Serving, r.Engine.Slow, r.Engine.Starved, r.Engine.ShowsIdle, r.Engine.ShowsQueue = of.Profile.Serving, 1, 0, false, false
+		g := r.GPU
+		g.Throttle, g.Lost, g.Stuck, g.RemapPending, g.RemapFailed, g.RepairPending, g.Unrepairable = nil, false, false, false, false, false, false
+		g.Corrected, g.Replays, g.Unregistered, g.SlowLink, g.Drain, g.Forgets = 0, 0, false, false, false, false
+		if anew {
+			r.Restart(loading)
+		}
+	}
+}
+
 // Suffered returns how many events of an objective happened to the users between two times since the epoch, and how many of
 // them were bad.
 func (w *World) Suffered(objective string, from, to time.Duration) (events, bad float64) {

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// TestStory plays an incident from the page over the lever to the resolved message, as somebody at the demo does, in virtual time;
+// and the same with what undoes all. Then the runbooks' questions have answers, and there is a record.
+func TestStory(t *testing.T) {
+	for _, c := range []struct{ incident, typed, says string }{
+		{"kv-thrash", "lever", "lever    01:0"},
+		{"black-hole", "healthy", "healthy  01:0"},
+	} {
+		t.Run(c.typed, func(t *testing.T) {
+			t.Parallel()
+			in, err := incident.Find(known(), c.incident)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in.History = time.Hour
+			p, err := play.New(in, play.Options{Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			var out strings.Builder
+			faults := in.Ordered()
+			s := &story{out: &out, incident: in, onset: p.World.At(p.Onset), ask: func(query string, at time.Time) (promql.Vector, error) { return p.Prometheus.Query(query, at) }}
+			s.lever = func() { in.Lever.Do(p.World) }
+			s.heal = func() { faults = nil; undo(p.World) }
+			d := demo{out: &out}
+			typed := false
+			for at := time.Duration(0); at < p.Onset+time.Hour && !strings.Contains(out.String(), "For the record"); at += play.ScrapeInterval {
+				for len(faults) > 0 && p.Onset+faults[0].At < at {
+					p.World.Advance(p.Onset + faults[0].At)
+					faults[0].Do(p.World)
+					faults = faults[1:]
+				}
+				if err := p.Step(at); err != nil {
+					t.Fatal(err)
+				}
+				if at%rules.Interval != 0 {
+					continue
+				}
+				now := p.World.At(at)
+				if err := p.Alertmanager.Receive(now, p.Prometheus.Firing()); err != nil {
+					t.Fatal(err)
+				}
+				for _, n := range p.Alertmanager.Take() {
+					if n.Receiver == "llm-null" {
+						continue
+					}
+					if err := s.told(n); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if !typed && s.page != nil && !now.Before(s.page.At.Add(2*time.Minute)) {
+					typed = true
+					if next := d.obey(c.typed, s, now); next != nil {
+						t.Errorf("%s begins another incident", c.typed)
+					}
+				}
+			}
+			story := out.String()
+			page, record, _ := strings.Cut(story, "=== Is it over?")
+			for _, want := range []string{"Type ", "healthy"} {
+				if !strings.Contains(page, want) {
+					t.Errorf("after the page nothing says %q:\n%s", want, page)
+				}
+			}
+			for _, want := range []string{"```promql", " => ", "=== For the record", "incident " + c.incident, "paged    ", "Look first at: ", c.says, "over     ", "budget   ", "messages"} {
+				if !strings.Contains(record, want) {
+					t.Errorf("the end lacks %q:\n%s", want, story)
+				}
+			}
+			if strings.Contains(record, "$MODEL") || strings.Contains(record, "$NAMESPACE") {
+				t.Error("a query has a place that nobody filled in")
+			}
+		})
+	}
+}
