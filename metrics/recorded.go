@@ -39,7 +39,7 @@ var (
 	RecordedErrorBudget = recorded(Max, "model:llm_slo_error_budget:ratio",
 		"Share of events that may be bad: one minus the objective. Remembered for two hours after the last engine.", ModelSLOLabels)
 	RecordedPairBurn = recorded(Max, "model:llm_slo_pair_burn:rate",
-		"The burn rate of an objective's long window, while the window pair asks for an alert: both windows burn faster than its threshold, enough requests were bad, and the loss matters to the budget.",
+		"The burn rate of an objective's long window, while the window pair asks for an alert: both windows burn faster than its threshold, enough requests were bad, and the loss matters to the budget; and that of the short window while what asked for a page burns at half of the slowest pair's threshold.",
 		ModelSLOLabels, with(LabelLong))
 	RecordedPageBegan = recorded(Never, "model:llm_page:start_time_seconds",
 		"When the page about the objectives of a model that fires now began, unix time, whatever it told to look at first. Absent while none fires.",
