@@ -258,9 +258,17 @@ func (c *counts) fires(o slo.Objective, pairs []slo.WindowPair, a *rules.Alert) 
 		asks = append(asks, pair{p, min(threshold, limit), latest})
 	}
 	keep, held := int(a.Keep/rules.Interval), -1
+	paged := make([]bool, n) // some pair that pages asked
+	stays := func(p pair, i int) bool {
+		if p.WindowPair != slo.Slowest(pairs, slo.Page) || !c.known[i] || c.maintained(i) || !slices.Contains(paged[max(0, i-2):i+1], true) {
+			return false
+		}
+		over := func(w slo.Duration) bool { return c.ratio[w][i]/budget > slo.StayShare*p.threshold }
+		return over(p.Short) || over(p.latest) && c.badIn[p.Long][i] < slo.FewBadEvents
+	}
 	for i := range n {
 		was := i > 0 && firing[i-1]
-		holds := slices.ContainsFunc(asks, func(p pair) bool {
+		asked := func(p pair) bool {
 			if !c.known[i] || c.maintained(i) {
 				return false
 			}
@@ -281,7 +289,14 @@ func (c *counts) fires(o slo.Objective, pairs []slo.WindowPair, a *rules.Alert) 
 			}
 			trifle := bad < spend*p.Long.Std().Seconds()*(c.expected(i)*budget)*p.threshold
 			return requests >= slo.MinBadEvents-0.5 && !trifle
-		})
+		}
+		holds := false
+		for _, p := range asks {
+			if asked(p) || stays(p, i) {
+				holds = true
+				paged[i] = paged[i] || p.Severity == slo.Page
+			}
+		}
 		switch {
 		case holds:
 			firing[i], held = true, i

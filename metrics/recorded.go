@@ -39,7 +39,7 @@ var (
 	RecordedErrorBudget = recorded(Max, "model:llm_slo_error_budget:ratio",
 		"Share of events that may be bad: one minus the objective. Remembered for two hours after the last engine.", ModelSLOLabels)
 	RecordedPairBurn = recorded(Max, "model:llm_slo_pair_burn:rate",
-		"The burn rate of an objective's long window, while the window pair asks for an alert: both windows burn faster than its threshold, enough requests were bad, and the loss matters to the budget.",
+		"The burn rate of an objective's long window, while the window pair asks for an alert: both windows burn faster than its threshold, enough requests were bad, and the loss matters to the budget; and that of the short window while what asked for a page burns at half of the slowest pair's threshold.",
 		ModelSLOLabels, with(LabelLong))
 	RecordedMoreOdds = recorded(Never, "model:llm_slo_odds:last5m",
 		"Odds of a bad event within five minutes, while they page, rest on ten bad requests and are ten times the worst of the hour before. Absent otherwise.", ModelSLOLabels)

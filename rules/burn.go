@@ -301,10 +301,31 @@ func burnAlerts(opt Options, of ...*Alert) (alerts []*Alert) {
 func pairBurns(opt Options, of slo.Severity) (all []Record) {
 	for _, p := range opt.WindowPairs {
 		if p.Severity == of {
-			all = append(all, Record{metrics.RecordedPairBurn, fires(p, BurnWindows(opt.WindowPairs)), map[string]string{metrics.LabelLong: p.Long.String()}})
+			asks := fires(p, BurnWindows(opt.WindowPairs))
+			if p == slo.Slowest(opt.WindowPairs, slo.Page) {
+				asks = promql.Or(asks, stays(p, opt.WindowPairs))
+			}
+			all = append(all, Record{metrics.RecordedPairBurn, asks, map[string]string{metrics.LabelLong: p.Long.String()}})
 		}
 	}
 	return all
+}
+
+// stays returns the burn rates of objectives for which some pair asked for a page, and that still burn at a part of the
+// slowest pair's threshold in its short window: a page is over by a margin, or what burns near a threshold ends and begins
+// again. Of few bad events, a short window without any tells nothing, and a longer one decides.
+func stays(p slo.WindowPair, pairs []slo.WindowPair) promql.Expr {
+	var pages []string
+	for _, p := range pairs {
+		if p.Severity == slo.Page {
+			pages = append(pages, p.Long.String())
+		}
+	}
+	asked := promql.Over("last_over_time", promql.Vector(metrics.RecordedPairBurn, promql.Either(metrics.LabelLong, strings.Join(pages, "|"))), 3*minute)
+	part := times(slo.StayShare, promql.Max(modelSLO, promql.Vector(metrics.RecordedBurnThreshold, promql.Eq(metrics.LabelLong, p.Long.String()))))
+	over := func(w slo.Duration) promql.Expr { return promql.Gt(promql.Vector(burn(w)), part) }
+	few := promql.Lt(promql.Vector(increase(metrics.RecordedBadEvents, p.Long)), promql.Num(slo.FewBadEvents))
+	return promql.And(promql.Or(over(p.Short), promql.And(over(latest(p, BurnWindows(pairs))), few)), asked, promql.On(modelSLO...))
 }
 
 // laterGroup opens tickets, and pages for what is new in an incident.

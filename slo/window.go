@@ -41,6 +41,16 @@ func DefaultWindowPairs() []WindowPair {
 	}
 }
 
+// Slowest returns the pair of a severity with the longest short window.
+func Slowest(pairs []WindowPair, of Severity) (slowest WindowPair) {
+	for _, p := range pairs {
+		if p.Severity == of && p.Short > slowest.Short {
+			slowest = p
+		}
+	}
+	return slowest
+}
+
 // MaxBadShare caps every threshold: with more than half of all events bad there is an outage, whatever the target.
 // Without the cap, 14.4 times a budget of 10% would ask for 144% bad events, which never occur.
 const MaxBadShare = One / 2
@@ -59,6 +69,14 @@ const LeastSpend = 0.1
 // a fifth of all. At the traffic of a model that is awake, a real outage has spent that much within a minute. In the first
 // hour of a model or of an objective it holds, too, at the traffic so far: of a new one, only the start is known.
 const WakeSpend = 0.5
+
+// StayShare sets the part of the slowest pair's threshold at which a page stays: by chance, an incident near a threshold has
+// half as many bad events in one short window as in the next.
+const StayShare = 0.5
+
+// FewBadEvents sets below how many bad events in the long window a short one without any does not end a page: rare events
+// come with gaps as long as that.
+const FewBadEvents = 20
 
 // Unit returns the period in seconds for which SpendFactor is 1.
 func (p WindowPair) Unit() float64 {
