@@ -89,23 +89,28 @@ func (i installation) ruleFile(format string, t tier) ([]byte, error) {
 		groups = records(groups)
 	}
 	file := rules.NewFile(groups, i.style)
-	var value any = file
-	object := func(version, kind string) ruleObject {
-		return ruleObject{APIVersion: version, Kind: kind, Metadata: metadata{Name: i.name + t.suffix, Labels: i.metaLabels}, Spec: file}
+	documents := []any{file}
+	objects := func(version, kind string) (all []any) {
+		for _, subject := range rules.Subjects {
+			if part := file.About(subject); part.Groups != nil {
+				all = append(all, ruleObject{APIVersion: version, Kind: kind, Metadata: metadata{Name: i.name + "-" + subject + t.suffix, Labels: i.metaLabels}, Spec: part})
+			}
+		}
+		return all
 	}
 	switch format {
 	case "operator", "grafana-operator":
-		value = object("monitoring.coreos.com/v1", "PrometheusRule")
+		documents = objects("monitoring.coreos.com/v1", "PrometheusRule")
 	case "victoriametrics":
-		value = object("operator.victoriametrics.com/v1beta1", "VMRule")
+		documents = objects("operator.victoriametrics.com/v1beta1", "VMRule")
 	case "mimir":
-		value = mimirNamespace{Namespace: i.name + t.suffix, Groups: file.Groups}
+		documents = []any{mimirNamespace{Namespace: i.name + t.suffix, Groups: file.Groups}}
 	}
 	head := generatedYAML + needs
 	if i.style.MetricsQL {
 		head = generatedYAML + needsVictoria
 	}
-	content, err := rules.Encode(value)
+	content, err := rules.Encode(documents...)
 	return append([]byte(head), content...), err
 }
 
