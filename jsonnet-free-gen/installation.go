@@ -208,6 +208,10 @@ func (i installation) alertsPage() ([]byte, error) {
 			fmt.Fprintf(&b, "| [%s](%s) | %s | %s | %s | %s |\n", a.Name, style.Runbook(a.Name), style.Severities[a.Severity], after, runbooks.Question(page), code(quietUnder(a, alerts)))
 		}
 	}
+	b.WriteString("\n## What each is for\n\nA case of its tests in which it fires.\n\n| alert | case |\n| --- | --- |\n")
+	for _, a := range alerts {
+		fmt.Fprintf(&b, "| %s | %s |\n", a.Name, rules.Shown(a.Name))
+	}
 	b.WriteString("\n## Clues\n\nThe first line of a page, a board and `exporter triage` name one of these, the first that holds. They are no alerts of their own.\n\n" +
 		"| clue | branch | says | runbook |\n| --- | --- | --- | --- |\n")
 	for _, c := range rules.Clues() {
