@@ -54,6 +54,10 @@ func TestSilenced(t *testing.T) {
 			t.Errorf("%s can fire by %s alone", c.alert, c.enoughAlone.Name)
 		}
 	}
+	parts, err := ReadRules([]byte("spec: {groups: [{name: a, rules: [{record: 'a:b', expr: up}]}]}\n---\nspec: {groups: [{name: c, rules: [{alert: D, expr: up}]}]}\n"))
+	if err != nil || len(parts) != 2 {
+		t.Errorf("%d rules of two PrometheusRules: %v", len(parts), err)
+	}
 	if _, err := ReadRules([]byte("rules: []\n")); err == nil || !strings.Contains(err.Error(), "PrometheusRule") {
 		t.Errorf("a file without rules: %v", err)
 	}

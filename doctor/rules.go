@@ -1,8 +1,10 @@
 package doctor
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -27,7 +29,7 @@ type rule struct {
 	hold        time.Duration // of an alert, before it fires
 }
 
-// ReadRules parses a rule file, or a PrometheusRule.
+// ReadRules parses a rule file, or PrometheusRules.
 func ReadRules(file []byte) (Rules, error) {
 	type groups []struct {
 		Name  string
@@ -36,15 +38,23 @@ func ReadRules(file []byte) (Rules, error) {
 			Labels                   map[string]string
 		}
 	}
-	var f struct {
-		Groups groups
-		Spec   struct{ Groups groups }
-	}
-	if err := yaml.Unmarshal(file, &f); err != nil {
-		return nil, fmt.Errorf("no rule file: %s", yaml.FormatError(err, false, false))
+	var given groups
+	for documents := yaml.NewDecoder(bytes.NewReader(file)); ; {
+		var f struct {
+			Groups groups
+			Spec   struct{ Groups groups }
+		}
+		err := documents.Decode(&f)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("no rule file: %s", yaml.FormatError(err, false, false))
+		}
+		given = append(append(given, f.Groups...), f.Spec.Groups...)
 	}
 	var all Rules
-	for _, g := range append(f.Groups, f.Spec.Groups...) {
+	for _, g := range given {
 		for _, given := range g.Rules {
 			r := rule{group: g.Name, name: given.Record + given.Alert, alert: given.Alert != "", labels: given.Labels}
 			var err error

@@ -2,6 +2,7 @@
 package helm
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -57,6 +58,11 @@ func render(t *testing.T, set ...string) map[string]object {
 				kind = strings.TrimPrefix(name, "gpu-llm-node-exporter")
 			} else if strings.HasSuffix(name, "-cluster") {
 				kind = "cluster " + kind
+			}
+			if spec, _ := o["spec"].(object); (kind == "PrometheusRule" || kind == "VMRule") && objects[kind] != nil { // one per subject
+				all := objects[kind]["spec"].(object)
+				all["groups"] = append(all["groups"].([]any), spec["groups"].([]any)...)
+				continue
 			}
 			objects[kind] = o
 		}
@@ -184,9 +190,76 @@ func TestRefused(t *testing.T) {
 // ownRunbooks are at the address that generated files have.
 const ownRunbooks = `prometheusRule.runbookURL="` + rules.DefaultRunbookURL + `"`
 
+// byName returns groups of rules by their names: an object per subject has no order of groups.
+func byName(file any) map[string]any {
+	groups := map[string]any{}
+	for _, g := range file.(object)["groups"].([]any) {
+		groups[g.(object)["name"].(string)] = g
+	}
+	return groups
+}
+
+// ruleObjects reads the rules that the generator writes for an operator, as one object.
+func ruleObjects(t *testing.T, path string) (all object) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := yaml.NewDecoder(strings.NewReader(string(content))); ; {
+		var o object
+		if d.Decode(&o) != nil {
+			return all
+		}
+		if all == nil {
+			all = o
+			continue
+		}
+		spec := all["spec"].(object)
+		spec["groups"] = append(spec["groups"].([]any), o["spec"].(object)["groups"].([]any)...)
+	}
+}
+
+// Kubernetes' client-side apply keeps a copy of an object in an annotation of at most 262,144 bytes: no object of rules is larger with the
+// longest values. They have the names of --format operator.
+func TestRulesFitIntoAnnotations(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("long-name.", 12)
+	for kind, set := range map[string]string{"PrometheusRule": `victoriaMetrics.enabled=false`, "VMRule": `victoriaMetrics.enabled=true`} {
+		out, err := helm(t, "template", "gpu", chart, "--namespace", "monitoring", "--skip-tests", "--set-json", set, "--set-json", `namespaceLabel="exported_namespace"`,
+			"--set-json", `prometheusRule={"runbookURL":"https://`+long+`example/wiki/{alert}{labels}","grafanaURL":"https://`+long+`example/grafana"}`)
+		if err != nil {
+			t.Fatal(out)
+		}
+		var names []string
+		for d := yaml.NewDecoder(strings.NewReader(out)); ; {
+			var o object
+			if d.Decode(&o) != nil {
+				break
+			}
+			if o["kind"] != kind {
+				continue
+			}
+			names = append(names, strings.TrimPrefix(at(t, o, "metadata", "name").(string), "gpu-llm-node-exporter-"))
+			as, err := json.Marshal(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s %s: %d bytes", kind, names[len(names)-1], len(as))
+			if len(as) > 250_000 { // with room for labels and annotations
+				t.Errorf("%s %s has %d bytes as JSON", kind, names[len(names)-1], len(as))
+			}
+		}
+		slices.Sort(names)
+		if want := slices.Sorted(slices.Values(rules.Subjects)); !slices.Equal(names, want) {
+			t.Errorf("%s: objects %q, want %q", kind, names, want)
+		}
+	}
+}
+
 // The rules in the cluster are the generated ones, expression by expression.
 func TestRulesAreTheGeneratedOnes(t *testing.T) {
-	if got, want := at(t, render(t, ownRunbooks)["PrometheusRule"], "spec", "groups"), generated(t, "rules.yaml"); !reflect.DeepEqual(got, want["groups"]) {
+	if got, want := byName(render(t, ownRunbooks)["PrometheusRule"]["spec"]), byName(generated(t, "rules.yaml")); !reflect.DeepEqual(got, want) {
 		t.Error("the rendered groups differ from examples/prometheus/rules.yaml")
 	}
 	changed := render(t, `prometheusRule.alerts={"LLMKVTransferFailures":{"enabled":false},"LLMReplicaSkew":{"severity":"notice"}}`)
@@ -218,16 +291,9 @@ func TestVictoriaMetrics(t *testing.T) {
 	if out, err := exec.Command("go", "run", "../jsonnet-free-gen", "--format", "victoriametrics", "--out", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	content, err := os.ReadFile(filepath.Join(dir, "vmrule.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var want object
-	if err := yaml.Unmarshal(content, &want); err != nil {
-		t.Fatal(err)
-	}
+	want := ruleObjects(t, filepath.Join(dir, "vmrule.yaml"))
 	// Parentheses on lines of their own leave spaces.
-	groups := func(o object) string { return strings.Join(strings.Fields(fmt.Sprint(at(t, o, "spec", "groups"))), "") }
+	groups := func(o object) string { return strings.Join(strings.Fields(fmt.Sprint(byName(o["spec"]))), "") }
 	got := objects["VMRule"]
 	if got["apiVersion"] != want["apiVersion"] || groups(got) != groups(want) {
 		t.Error("the rendered groups differ from those of --format victoriametrics")
@@ -316,7 +382,7 @@ func TestOtherNamespaceLabel(t *testing.T) {
 		slices.Sort(all)
 		return all
 	}
-	if !slices.Equal(words(fmt.Sprint(objects["PrometheusRule"]["spec"])), words(fmt.Sprint(parsed(read("prometheusrule.yaml"))["spec"]))) {
+	if !slices.Equal(words(fmt.Sprint(byName(objects["PrometheusRule"]["spec"]))), words(fmt.Sprint(byName(ruleObjects(t, filepath.Join(dir, "prometheusrule.yaml"))["spec"])))) {
 		t.Error("the rules are not those of --label namespace=exported_namespace")
 	}
 	if !reflect.DeepEqual(objects["AlertmanagerConfig"]["spec"], parsed(read("alertmanagerconfig.yaml"))["spec"]) {

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -100,7 +101,7 @@ spec: {nodeName: %s, containers: [{name: vllm, image: vllm, ports: [{containerPo
 	e2e.Start(t, alertmanager, "--config.file="+routes+"/alertmanager.yaml", "--storage.path="+t.TempDir(), "--web.listen-address="+alertmanagerAt, "--cluster.listen-address=")
 	const rulesAt = "prometheus-main-rulefiles-0"
 	config := c.files(t, "secrets", "prometheus-main", "podMonitor/monitoring/gpu-llm-node-exporter")
-	config["prometheus.yaml"] = strings.NewReplacer("/etc/prometheus/rules/"+rulesAt, writeFiles(t, c.files(t, "configmaps", rulesAt, "LLMModelDown")), "$(SHARD)", "0", "$(POD_NAME)", "prometheus-main-0").Replace(config["prometheus.yaml"])
+	config["prometheus.yaml"] = strings.NewReplacer("/etc/prometheus/rules/"+rulesAt, writeFiles(t, c.files(t, "configmaps", rulesAt, "LLMErrorBudgetFastBurn", "LLMModelDown", "LLMGPUFailed", "llm-model")), "$(SHARD)", "0", "$(POD_NAME)", "prometheus-main-0").Replace(config["prometheus.yaml"])
 	e2e.Start(t, prometheus, "--config.file="+writeFiles(t, config)+"/prometheus.yaml", "--storage.tsdb.path="+t.TempDir(), "--web.listen-address="+prometheusAt)
 
 	for _, series := range []string{`up{job="llm-node-exporter",instance="node-7",node="node-7"} == 1`, `llm_gpu_up{instance="node-7"} == 1`, `replica:llm_engine_info:last{instance="node-7",namespace="llm",pod="vllm-0"}`} {
@@ -174,10 +175,10 @@ func (c installation) create(t *testing.T, group, resource, text string) {
 }
 
 // files waits until a Secret or ConfigMap has a text, and returns its files, unpacked.
-func (c installation) files(t *testing.T, resource, name, text string) map[string]string {
+func (c installation) files(t *testing.T, resource, name string, texts ...string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	e2e.Until(t, time.Minute, fmt.Sprintf("%s %s has %q", resource, name, text), func() bool {
+	e2e.Until(t, time.Minute, fmt.Sprintf("%s %s has %q", resource, name, texts), func() bool {
 		o, err := c.Of("", resource, "monitoring").Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return false
@@ -199,7 +200,8 @@ func (c installation) files(t *testing.T, resource, name, text string) map[strin
 			}
 			files[name] = string(content)
 		}
-		return strings.Contains(fmt.Sprint(files), text)
+		all := fmt.Sprint(files)
+		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(all, text) })
 	})
 	return files
 }

@@ -90,23 +90,28 @@ func (i installation) ruleFile(format string, t tier) ([]byte, error) {
 		groups = records(groups)
 	}
 	file := rules.NewFile(groups, i.style)
-	var value any = file
-	object := func(version, kind string) ruleObject {
-		return ruleObject{APIVersion: version, Kind: kind, Metadata: metadata{Name: i.name + t.suffix, Labels: i.metaLabels}, Spec: file}
+	documents := []any{file}
+	objects := func(version, kind string) (all []any) {
+		for _, subject := range rules.Subjects {
+			if part := file.About(subject); part.Groups != nil {
+				all = append(all, ruleObject{APIVersion: version, Kind: kind, Metadata: metadata{Name: i.name + "-" + subject + t.suffix, Labels: i.metaLabels}, Spec: part})
+			}
+		}
+		return all
 	}
 	switch format {
 	case "operator", "grafana-operator":
-		value = object("monitoring.coreos.com/v1", "PrometheusRule")
+		documents = objects("monitoring.coreos.com/v1", "PrometheusRule")
 	case "victoriametrics":
-		value = object("operator.victoriametrics.com/v1beta1", "VMRule")
+		documents = objects("operator.victoriametrics.com/v1beta1", "VMRule")
 	case "mimir":
-		value = mimirNamespace{Namespace: i.name + t.suffix, Groups: file.Groups}
+		documents = []any{mimirNamespace{Namespace: i.name + t.suffix, Groups: file.Groups}}
 	}
 	head := generatedYAML + needs
 	if i.style.MetricsQL {
 		head = generatedYAML + needsVictoria
 	}
-	content, err := rules.Encode(value)
+	content, err := rules.Encode(documents...)
 	return append([]byte(head), content...), err
 }
 
@@ -208,6 +213,10 @@ func (i installation) alertsPage() ([]byte, error) {
 			}
 			fmt.Fprintf(&b, "| [%s](%s) | %s | %s | %s | %s |\n", a.Name, style.Runbook(a.Name), style.Severities[a.Severity], after, runbooks.Question(page), code(quietUnder(a, alerts)))
 		}
+	}
+	b.WriteString("\n## What each is for\n\nA case of its tests in which it fires.\n\n| alert | case |\n| --- | --- |\n")
+	for _, a := range alerts {
+		fmt.Fprintf(&b, "| %s | %s |\n", a.Name, rules.Shown(a.Name))
 	}
 	b.WriteString("\n## Clues\n\nThe first line of a page, a board and `exporter triage` name one of these, the first that holds. They are no alerts of their own.\n\n" +
 		"| clue | branch | says | runbook |\n| --- | --- | --- | --- |\n")

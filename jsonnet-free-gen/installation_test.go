@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -63,37 +64,17 @@ func TestFormats(t *testing.T) {
 	}
 	want := len(groupsIn(t, plain.Groups))
 
-	var operator, victoria struct {
-		APIVersion string `yaml:"apiVersion"`
-		Kind       string
-		Metadata   struct {
-			Name   string
-			Labels map[string]string
-		}
-		Spec struct{ Groups []any }
-	}
 	content := read(t, render(t, "--format", "operator", "--meta-label", "release=prometheus"), "prometheusrule.yaml")
-	if err := yaml.UnmarshalWithOptions(content, &operator); err != nil {
-		t.Fatal(err)
+	if got := ruleObjects(t, string(content), "monitoring.coreos.com/v1", "PrometheusRule", "release", "prometheus"); len(groupsIn(t, got)) != want {
+		t.Errorf("PrometheusRules with %d groups, want %d", len(got), want)
 	}
-	if operator.Kind != "PrometheusRule" || operator.Metadata.Labels["release"] != "prometheus" || len(groupsIn(t, operator.Spec.Groups)) != want {
-		t.Errorf("PrometheusRule %q with %d groups, want %d", operator.Metadata.Name, len(operator.Spec.Groups), want)
-	}
-	// The operator refuses objects beyond half a mebibyte.
-	if len(content) > 512*1024 {
-		t.Errorf("PrometheusRule of %d bytes", len(content))
-	}
-
 	content = read(t, render(t, "--format", "victoriametrics", "--meta-label", "team=infra"), "vmrule.yaml")
-	if err := yaml.Unmarshal(content, &victoria); err != nil {
-		t.Fatal(err)
-	}
-	if victoria.APIVersion != "operator.victoriametrics.com/v1beta1" || victoria.Kind != "VMRule" || victoria.Metadata.Labels["team"] != "infra" ||
-		len(victoria.Spec.Groups) != want {
-		t.Errorf("%s %s %q with %d groups, want %d", victoria.APIVersion, victoria.Kind, victoria.Metadata.Name, len(victoria.Spec.Groups), want)
+	victoria := ruleObjects(t, string(content), "operator.victoriametrics.com/v1beta1", "VMRule", "team", "infra")
+	if len(victoria) != want {
+		t.Errorf("VMRules with %d groups, want %d", len(victoria), want)
 	}
 	// VictoriaMetrics refuses longer queries (-search.maxQueryLen).
-	for _, g := range victoria.Spec.Groups {
+	for _, g := range victoria {
 		for _, r := range g.(map[string]any)["rules"].([]any) {
 			if expr := r.(map[string]any)["expr"].(string); len(expr) > 16384 {
 				t.Errorf("VMRule has a query of %d bytes: %.80s", len(expr), expr)
@@ -114,6 +95,54 @@ func TestFormats(t *testing.T) {
 	}
 	if mimir.Namespace != "gpu" || len(groupsIn(t, mimir.Groups)) != want {
 		t.Errorf("namespace %q with %d groups, want gpu with %d", mimir.Namespace, len(mimir.Groups), want)
+	}
+}
+
+// ruleObjects returns the groups of an operator's objects. Each is small enough for the annotation in which kubectl apply keeps a copy,
+// 262,144 bytes, and no query is longer than what VictoriaMetrics takes (-search.maxQueryLen).
+func ruleObjects(t *testing.T, text, version, kind, label, value string) (groups []any) {
+	t.Helper()
+	d := yaml.NewDecoder(strings.NewReader(text))
+	for _, subject := range rules.Subjects {
+		var o struct {
+			APIVersion string `yaml:"apiVersion"`
+			Kind       string
+			Metadata   metadata
+			Spec       struct{ Groups []any }
+		}
+		if err := d.Decode(&o); err != nil || o.APIVersion != version || o.Kind != kind || o.Metadata.Name != "llm-node-exporter-"+subject || o.Metadata.Labels[label] != value {
+			t.Fatalf("%s: %s %s %q with labels %v: %v", subject, o.APIVersion, o.Kind, o.Metadata.Name, o.Metadata.Labels, err)
+		}
+		as, err := json.Marshal(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s %s: %d bytes", kind, subject, len(as))
+		if len(as) > 250_000 { // with room for labels and annotations
+			t.Errorf("%s %s has %d bytes as JSON", kind, subject, len(as))
+		}
+		for _, g := range o.Spec.Groups {
+			for _, r := range g.(map[string]any)["rules"].([]any) {
+				if expr := r.(map[string]any)["expr"].(string); len(expr) > 16384 && kind == "VMRule" {
+					t.Errorf("%s has a query of %d bytes: %.80s", subject, len(expr), expr)
+				}
+			}
+		}
+		groups = append(groups, o.Spec.Groups...)
+	}
+	return groups
+}
+
+// The longest names and addresses leave each object small enough, and each query short enough.
+func TestLongestRendering(t *testing.T) {
+	long := strings.Repeat("long-name.", 12) + "example"
+	args := []string{"--runbook-url", "https://" + long + "/wiki/{alert}{labels}", "--dashboard-url", "https://" + long + "/grafana/d/{uid}", "--meta-label", "release=" + strings.Repeat("r", 63)}
+	for _, label := range rules.Renamable() {
+		args = append(args, "--label", label+"="+strings.Repeat("exported_", 5)+label)
+	}
+	for format, as := range map[string][2]string{"operator": {"monitoring.coreos.com/v1", "PrometheusRule"}, "victoriametrics": {"operator.victoriametrics.com/v1beta1", "VMRule"}} {
+		text := string(read(t, render(t, append([]string{"--format", format}, args...)...), ruleFiles[format]))
+		ruleObjects(t, text, as[0], as[1], "release", strings.Repeat("r", 63))
 	}
 }
 

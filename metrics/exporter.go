@@ -30,4 +30,11 @@ var (
 		"Addresses where an engine may be, by what became of them: read, silent (nothing answers), no_engine, "+
 			"same_engine (an engine that is read at another address), or left_alone.",
 		with(LabelSource, LabelState))
+	PodDeletedOnPurpose = Exporter.gauge(Never, "llm_exporter_pod_deleted_on_purpose",
+		"Whether a pod of this node that may have held an engine, and that is gone or going, was deleted on purpose (1): it was ready, and a person or its controller "+
+			"deleted it, as when it is scaled down, replaced or removed. 0 for a pod that failed, that was evicted or preempted, whose node was lost, or that was not ready; "+
+			"when a successor on this node is not ready within twenty minutes; and when a pod of the same name is ready again. "+
+			"Told for an hour, from the API server's deletionTimestamp, conditions and container statuses. "+
+			"Absent for pods whose controller replaces healthy ones, too, such as a LeaderWorkerSet's.",
+		with(LabelNamespace, LabelPod)).experimental()
 )

@@ -125,6 +125,12 @@ var (
 		"Use of a model's fullest KV cache, above nine tenths for five minutes in which requests waited there. Absent otherwise.", perModel)
 	RecordedMissed = recorded(Never, "model:llm_missed:last1h",
 		"A model that users, or events of an objective, asked for within the hour. Absent for one that its page has replaced with another, and for one that may be absent.", perModel)
+	RecordedDeleted = recorded(Never, "pod:llm_exporter_pod_deleted_on_purpose:last1h",
+		"Whether a pod that went within the hour was deleted on purpose (1), as the exporter of its node says.", with(LabelCluster, LabelNamespace, LabelPod))
+	RecordedGPUModels = recorded(Never, "gpu:llm_engine_models:count",
+		"How many models run on a GPU.", with(LabelCluster, LabelGPUUUID))
+	RecordedExpected = recorded(Never, "replica:llm_engine_expected:last1h",
+		"A model on a page that an exporter read within the hour, always 1, without pages that somebody took away on purpose: they were taken out of the configuration, their pod was deleted, or another model took their place.", ReplicaLabels)
 	RecordedVanished = recorded(Never, "model:llm_vanished:last1h",
 		"A missed model that is gone with its pages: how many of them, or -1 and the exporter if that is gone, too, so that nobody knows.", perModel, with(LabelInstance))
 	RecordedServing = recorded(Never, "model:llm_engine_serving:count",

@@ -30,7 +30,7 @@ var (
 			"{{ else if and (gt $value 0.0) (lt $value 1.0) }}No engine served " + theModel + " for {{ $value | humanizePercentage }} of the last half hour: it restarts again and again" +
 			"{{ else }}No engine serves " + theModel + "{{ if gt $value 0.0 }}: none is left{{ end }}{{ end }}",
 		Description: "{{ if lt $value 0.0 }}Whether its engines serve is unknown. Send the model a request: if it answers, restart the exporter; if not, look at the node." +
-			"{{ else }}Users asked for it within the hour. Every engine that served it fails to answer, or is gone with its pod or its node.{{ end }}",
+			"{{ else }}Users asked for it within the hour. Every engine that served it fails to answer, or is gone with its pod or its node. " + retire + "{{ end }}",
 		Dashboard: IncidentDashboard,
 	}
 	EngineDown = &Alert{
@@ -98,6 +98,9 @@ var (
 		Dashboard:   EngineDashboard,
 	}
 )
+
+// retire says how to take a model away for good.
+const retire = "To retire the name, take its target out of the configuration, or give an objective on it may_be_absent: true."
 
 var engineAlerts = []*Alert{ModelDown, EngineDown, EngineCrashLoop}
 
@@ -192,23 +195,70 @@ func seenWithinHour() promql.Expr {
 	return promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour))
 }
 
-// vanished returns each missed model of which an exporter that is there lost the page, or whose node is gone. A page that
-// the configuration named does not get lost: while its exporter is there, it was taken out on purpose. Where the
+// deleted returns 1 for each pod that somebody took away on purpose within the hour, and 0 for one that failed or was evicted.
+func deleted() promql.Expr {
+	return promql.Min(podLabels, promql.Over("last_over_time", promql.Vector(metrics.PodDeletedOnPurpose), hour))
+}
+
+// podLabels identify a pod.
+var podLabels = []string{metrics.LabelCluster, metrics.LabelNamespace, metrics.LabelPod}
+
+// expected returns each model on a page that an exporter read within the hour, and that nobody took away on purpose. A page that
+// the configuration named does not get lost: while its exporter is there, it was taken out. Nor is a pod lost that was deleted
+// while it was ready. Where nothing tells of the pod, another model that serves now at the page's address or on its GPU has
+// replaced it; not on a GPU that two models used at once within the hour.
+func expected() promql.Expr {
+	onPage, onPod, onGPU := promql.On(pageLabels...), promql.On(podLabels...), promql.On(onGPULabels()...)
+	takenOut := promql.And(promql.Over("last_over_time", promql.Vector(metrics.ConfiguredTarget), hour), promql.Vector(metrics.ConfigReloadSuccess), promql.On(asker...))
+	answers := promql.Equal(promql.Vector(metrics.RecordedUp), promql.Num(1))
+	serves := promql.And(promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(1)), answers, onPage)
+	newcomer := promql.Unless(promql.And(promql.Vector(metrics.EngineGPUInfo), answers, onPage),
+		above(promql.Over("max_over_time", promql.Vector(metrics.RecordedGPUModels), hour), 1), onGPU)
+	replaced := promql.Unless(promql.Or(promql.And(seen(), serves, promql.On(atPage...)),
+		promql.And(promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour), newcomer, onGPU)), promql.Vector(metrics.RecordedDeleted), onPod)
+	return promql.Unless(promql.Unless(promql.Unless(seen(), takenOut, onPage), above(promql.Vector(metrics.RecordedDeleted), 0), onPod), replaced, onPage)
+}
+
+// gpuModels counts the models on each GPU.
+func gpuModels() promql.Expr {
+	return promql.CountBy(onGPULabels(), promql.CountBy(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo)))
+}
+
+// successorLoads returns each model that was there within the time that loading may take, and lost a page on a node or in a
+// namespace where an engine of a model that nobody knows yet loads. Where an exporter knows that the pod failed, nothing succeeds it.
+func successorLoads(there promql.Expr) promql.Expr {
+	loads := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
+	unknown := promql.Unless(promql.Unless(loads, promql.Offset(loads, patience)), promql.Vector(metrics.RecordedServed), promql.On(pageLabels...))
+	lost := promql.Unless(promql.Vector(metrics.RecordedExpected), promql.Vector(metrics.RecordedDeleted), promql.On(podLabels...))
+	beside := promql.Or(promql.And(lost, unknown, promql.On(asker...)),
+		promql.And(lost, promql.Where(unknown, promql.Ne(metrics.LabelNamespace, "")), promql.On(metrics.LabelCluster, metrics.LabelNamespace)))
+	return promql.And(promql.CountBy(modelLabels, beside), there, promql.On(modelLabels...))
+}
+
+// vanished returns each missed model of which an exporter that is there lost the page, or whose node is gone. Where the
 // exporter is gone and its node may be, it returns minus one and the exporter for each model that nobody has read for ten
 // minutes and that no gateway or probe gets answers from. A node that is there most likely has its engines still.
 func vanished() promql.Expr {
+	const settled = 3 * minute
 	there := func(within time.Duration) promql.Expr {
 		return promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed), within))
 	}
-	takenOut := promql.And(promql.Over("last_over_time", promql.Vector(metrics.ConfiguredTarget), hour), promql.Vector(metrics.ConfigReloadSuccess), promql.On(asker...))
-	lost := promql.CountBy(modelLabels, promql.Unless(seen(), takenOut, promql.On(pageLabels...)))
+	lost := promql.CountBy(modelLabels, promql.Vector(metrics.RecordedExpected))
 	unread := func(e promql.Expr) promql.Expr { return promql.And(seen(), e, promql.On(asker...)) }
 	unknown := unread(above(promql.Vector(metrics.RecordedUnread), 0))
 	nobodyReads := promql.Unless(promql.CountBy(append([]string{metrics.LabelInstance}, modelLabels...), unknown),
 		promql.Or(there(10*minute), answered2m(unknown)), promql.On(modelLabels...))
-	return promql.And(promql.Or(
-		promql.Unless(promql.Unless(lost, there(3*minute)), unread(promql.Vector(metrics.RecordedUnread)), promql.On(modelLabels...)),
-		times(-1, nobodyReads)), promql.Vector(metrics.RecordedMissed), promql.On(modelLabels...))
+	for _, but := range []promql.Expr{there(settled), unread(promql.Vector(metrics.RecordedUnread)), successorLoads(there(settled + patience))} {
+		lost = promql.Unless(lost, but, promql.On(modelLabels...))
+	}
+	return promql.And(promql.Or(lost, times(-1, nobodyReads)), promql.Vector(metrics.RecordedMissed), promql.On(modelLabels...))
+}
+
+// modelUp returns whether a page of each model answers. A pod that was deleted on purpose need not answer while it goes.
+func modelUp() promql.Expr {
+	pages := promql.Unless(knownEngines(promql.Vector(metrics.RecordedUp)), unasked())
+	goes := promql.And(notUp(), above(promql.Vector(metrics.RecordedDeleted), 0), promql.On(podLabels...))
+	return promql.Max(modelLabels, promql.Unless(pages, goes, promql.On(pageLabels...)))
 }
 
 // missed returns each model that users asked within the hour, or events of an objective. It leaves out models that a page

@@ -35,10 +35,11 @@ func causeGroups(opt Options) []Group {
 			g.Records = append(linkFaults(), Record{Name: metrics.RecordedOnFailedGPU, Expr: onFailedGPU(opt.source().burning(RawWindow))})
 		case Engine:
 			g.Records = []Record{{Name: metrics.RecordedUp, Expr: engineUp()}, {Name: metrics.RecordedRestarts, Expr: restarts()}, {Name: metrics.RecordedServed, Expr: served()},
-				{Name: metrics.RecordedModelUp, Expr: promql.Max(modelLabels, promql.Unless(knownEngines(promql.Vector(metrics.RecordedUp)), unasked()))},
+				{Name: metrics.RecordedDeleted, Expr: deleted()}, {Name: metrics.RecordedModelUp, Expr: modelUp()},
 				{Name: metrics.RecordedGateway, Expr: gateways()}, {Name: metrics.RecordedSeen, Expr: seenWithinHour()}, {Name: metrics.RecordedMissed, Expr: missed()},
 				{Name: metrics.RecordedNodeUp, Expr: promql.Max([]string{metrics.LabelCluster, "node"}, byNode(promql.Vector(metrics.Up, promql.NotRe("job", opt.Job))))},
-				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)}, {Name: metrics.RecordedVanished, Expr: vanished()}}
+				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)}, {Name: metrics.RecordedGPUModels, Expr: gpuModels()},
+				{Name: metrics.RecordedExpected, Expr: expected()}, {Name: metrics.RecordedVanished, Expr: vanished()}}
 		}
 		groups = append(groups, g)
 	}

@@ -107,6 +107,33 @@ type plain struct {
 	Labels                            map[string]string
 }
 
+// Subjects names the parts into which a file is split for operators: kubectl apply keeps a copy of an object in an annotation,
+// which holds 256 KiB.
+var Subjects = []string{"objectives", "models", "causes", "hardware"}
+
+// Subject returns the part that the group belongs to. The chart's template says the same.
+func (g FileGroup) Subject() string {
+	switch {
+	case strings.HasPrefix(g.Name, "llm-slo-"):
+		return "objectives"
+	case g.Name == "llm-cause-hardware", g.Name == "llm-nvlink-hours":
+		return "hardware"
+	case strings.HasPrefix(g.Name, "llm-cause-"):
+		return "causes"
+	}
+	return "models"
+}
+
+// About returns the part of the file about a subject.
+func (f File) About(subject string) (part File) {
+	for _, g := range f.Groups {
+		if g.Subject() == subject {
+			part.Groups = append(part.Groups, g)
+		}
+	}
+	return part
+}
+
 // NewFile converts groups to a rule file.
 func NewFile(groups []Group, style Style) File {
 	style = style.WithDefaults()
@@ -288,15 +315,17 @@ func short(d time.Duration) string {
 	return slo.Duration(d).String()
 }
 
-// Encode writes a value as YAML. Expressions may start with spaces; this encoder marks them, with an indent at which
+// Encode writes values as YAML documents. Expressions may start with spaces; this encoder marks them, with an indent at which
 // it can also read its own output back.
-func Encode(value any) ([]byte, error) {
+func Encode(documents ...any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
 	enc.CompactSeqIndent()
-	if err := enc.Encode(value); err != nil {
-		return nil, err
+	for _, value := range documents {
+		if err := enc.Encode(value); err != nil {
+			return nil, err
+		}
 	}
 	return b.Bytes(), enc.Close()
 }

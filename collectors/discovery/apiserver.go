@@ -17,6 +17,10 @@ type Pods struct {
 	namespaces []string
 	sockets    sockets
 	interval   time.Duration // between two looks at them
+	departed   departed
+
+	mu     sync.Mutex
+	stores []*kube.Store[pod] // while Run runs
 }
 
 // NewPods returns the source of the node's pods in some namespaces; in all if none is named. procfs, where it shows the
@@ -25,7 +29,7 @@ func NewPods(cluster *kube.Cluster, procfs string, namespaces ...string) *Pods {
 	if namespaces == nil {
 		namespaces = []string{metav1.NamespaceAll}
 	}
-	return &Pods{cluster, namespaces, sockets{procfs: procfs}, processInterval}
+	return &Pods{cluster: cluster, namespaces: namespaces, sockets: sockets{procfs: procfs}, interval: processInterval, departed: departed{pods: map[string]departure{}}}
 }
 
 // Name implements Source.
@@ -51,10 +55,13 @@ func (p *Pods) Run(ctx context.Context, report func([]Place, error)) {
 	for i := range stores {
 		stores[i] = kube.NewStore[pod](p.cluster.Log, publish)
 	}
+	p.mu.Lock()
+	p.stores = stores
+	p.mu.Unlock()
 	var wg sync.WaitGroup
 	for i, namespace := range p.namespaces {
 		wg.Go(func() {
-			p.cluster.Follow(ctx, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, namespace, stores[i], func(err error) {
+			p.cluster.Follow(ctx, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, namespace, podStore{stores[i], &p.departed}, func(err error) {
 				mu.Lock()
 				failed[i] = err
 				mu.Unlock()

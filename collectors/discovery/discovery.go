@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
@@ -63,6 +64,11 @@ type Source interface {
 	// Run calls report until ctx ends: with all places whenever they change, or with the reason why they cannot be
 	// known.
 	Run(ctx context.Context, report func([]Place, error))
+}
+
+// departing is a Source that knows which pods are gone or going, and whether each was deleted on purpose.
+type departing interface {
+	Departed() map[kube.PodName]bool
 }
 
 // Options configure a Finder.
@@ -317,7 +323,7 @@ func (f *Finder) Places() (places []Seen, err error) {
 
 // Describe implements prometheus.Collector.
 func (f *Finder) Describe(ch chan<- *prometheus.Desc) {
-	for _, family := range []*metrics.Family{metrics.DiscoveryUp, metrics.DiscoveryPlaces} {
+	for _, family := range []*metrics.Family{metrics.DiscoveryUp, metrics.DiscoveryPlaces, metrics.PodDeletedOnPurpose} {
 		ch <- family.Desc()
 	}
 }
@@ -345,5 +351,10 @@ func (f *Finder) Collect(ch chan<- prometheus.Metric) {
 	}
 	for state, n := range count {
 		ch <- metrics.DiscoveryPlaces.Const(float64(n), name, string(state))
+	}
+	if s, ok := f.options.Source.(departing); ok {
+		for pod, onPurpose := range s.Departed() {
+			ch <- metrics.PodDeletedOnPurpose.Const(metrics.Bool(onPurpose), pod.Namespace, pod.Name)
+		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
 )
 
 // said is a source that a test speaks for.
@@ -32,6 +33,10 @@ type said chan struct {
 }
 
 func (said) Name() string { return "pods" }
+
+func (said) Departed() map[kube.PodName]bool {
+	return map[kube.PodName]bool{{Namespace: "llm", Name: "gone"}: true}
+}
 
 func (s said) Run(ctx context.Context, report func([]Place, error)) {
 	for {

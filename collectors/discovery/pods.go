@@ -76,6 +76,14 @@ type pod struct {
 		Namespace   string            `json:"namespace"`
 		Labels      map[string]string `json:"labels"`
 		Annotations map[string]string `json:"annotations"`
+
+		CreationTimestamp string `json:"creationTimestamp"`
+		DeletionTimestamp string `json:"deletionTimestamp"`
+		OwnerReferences   []struct {
+			Kind       string `json:"kind"`
+			Name       string `json:"name"`
+			Controller bool   `json:"controller"`
+		} `json:"ownerReferences"`
 	} `json:"metadata"`
 	Spec struct {
 		NodeName       string      `json:"nodeName"`
@@ -88,7 +96,19 @@ type pod struct {
 		Phase  string `json:"phase"`
 		PodIP  string `json:"podIP"`
 		HostIP string `json:"hostIP"`
+
+		Conditions []struct {
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"conditions"`
+		ContainerStatuses     []containerStatus `json:"containerStatuses"`
+		InitContainerStatuses []containerStatus `json:"initContainerStatuses"`
 	} `json:"status"`
+}
+
+type containerStatus struct {
+	Name  string `json:"name"`
+	Ready bool   `json:"ready"`
 }
 
 type container struct {

@@ -30,6 +30,11 @@ func Decode[T any](object map[string]any) (*T, error) {
 	return one, runtime.DefaultUnstructuredConverter.FromUnstructured(object, one)
 }
 
+// DecodeObject does the same for what a Store is given.
+func DecodeObject[T any](object any) (*T, error) {
+	return Decode[T](object.(*unstructured.Unstructured).Object) // the dynamic client returns nothing else
+}
+
 // All returns the objects in no particular order.
 func (s *Store[T]) All() []*T {
 	s.mu.Lock()
@@ -48,9 +53,9 @@ func (s *Store[T]) change(apply func(objects map[string]*T)) error {
 
 // put decodes an object into a map of objects.
 func (s *Store[T]) put(into map[string]*T, object any) {
-	u := object.(*unstructured.Unstructured) // the dynamic client returns nothing else
-	one, err := Decode[T](u.Object)
+	one, err := DecodeObject[T](object)
 	if err != nil {
+		u := object.(*unstructured.Unstructured)
 		s.log.Warn("the API server sent an object that cannot be read: it is left out", "kind", u.GetKind(), "name", key(object), "err", err)
 		return
 	}

@@ -1,0 +1,42 @@
+package rules
+
+// Shown returns, for an alert, a case of its tests (testdata/alerts) in which it fires: what it is for.
+func Shown(alert string) string { return firesIn[alert] }
+
+var firesIn = map[string]string{
+	"LLMAnswersCorrupted":       "one replica computes NaN",
+	"LLMClientsGiveUp":          "nine of ten requests are given up before their first token",
+	"LLMDiscoveryFailed":        "the role is missing",
+	"LLMEngineCrashLoop":        "three restarts in an hour",
+	"LLMEngineDown":             "an engine that served a model stops answering",
+	"LLMEngineStalled":          "the exporter is certain that it stands still",
+	"LLMErrorBudgetFastBurn":    "total outage after two clean hours pages for this model only; the pair needs 8m38s",
+	"LLMErrorBudgetSlowBurn":    "4 percent bad, ten hours long",
+	"LLMExporterDown":           "one exporter gone",
+	"LLMExporterFleetDown":      "three of four do not answer",
+	"LLMGPUFailed":              "lost: a GPU with a model stops answering",
+	"LLMGPULinkFault":           "degraded: a link that was up goes down, and stays down",
+	"LLMGPUNeedsService":        "uncorrectable_errors: one uncorrectable error, for an hour",
+	"LLMGPUSlowed":              "throttled: a GPU with a model, throttled a fifth of the time",
+	"LLMGPUUnread":              "missing: a GPU on the bus that NVML does not have",
+	"LLMGatewayDown":            "a gateway stops answering",
+	"LLMKVOffloadSaturated":     "transfers pin the tier",
+	"LLMKVTransferFailures":     "one transfer in five fails on the decode engine",
+	"LLMModelDown":              "both engines of the model stop answering",
+	"LLMModelLeftGPU":           "the model is loaded again, on the CPU",
+	"LLMModelOnFailedGPU":       "the models of a GPU that is lost",
+	"LLMModelStalled":           "the only replica is stuck",
+	"LLMModelUnreached":         "its gateway does not answer, and its engines answer nobody",
+	"LLMObjectiveConflict":      "two exporters of one model promise differently",
+	"LLMObjectiveWithoutEvents": "the engine does not report the signal",
+	"LLMPrefixHitCollapse":      "hits fall from 60 to 20 percent",
+	"LLMProbeBroken":            "the model has another name: every request is refused",
+	"LLMProbeDisagrees":         "a gateway adds a second",
+	"LLMProbeFailing":           "a hung engine: its page answers, and two requests in a row do not",
+	"LLMReleaseRegression":      "a new version, then twice as slow",
+	"LLMReplicaSkew":            "one replica ten times as slow",
+	"LLMRunawayGeneration":      "from one in twenty to half",
+	"LLMSecondFault":            "a gateway dies while engines that crash are paged",
+	"LLMSourceMetricMissing":    "missing on every scrape",
+	"LLMSpeculationCollapse":    "acceptance falls from 70 to 20 percent",
+}
