@@ -43,6 +43,8 @@ var (
 		ModelSLOLabels, with(LabelLong))
 	RecordedMoreOdds = recorded(Never, "model:llm_slo_odds:last5m",
 		"Odds of a bad event within five minutes, while they page, rest on ten bad requests and are ten times the worst of the hour before. Absent otherwise.", ModelSLOLabels)
+	RecordedStays = recorded(Max, "model:llm_slo_still_burning:rate",
+		"The burn rate of an objective for which a pair asked for a page within three minutes, while it is above half of the slowest pair's threshold: the page stays. Absent otherwise.", ModelSLOLabels)
 	RecordedPageBegan = recorded(Never, "model:llm_page:start_time_seconds",
 		"When the page about the objectives of a model that fires now began, unix time, whatever it told to look at first. Absent while none fires.",
 		with(LabelCluster, LabelNamespace, LabelModel))

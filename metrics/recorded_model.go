@@ -131,6 +131,8 @@ var (
 		"How many models run on a GPU.", with(LabelCluster, LabelGPUUUID))
 	RecordedExpected = recorded(Never, "replica:llm_engine_expected:last1h",
 		"A model on a page that an exporter read within the hour, always 1, without pages that somebody took away on purpose: they were taken out of the configuration, their pod was deleted, or another model took their place.", ReplicaLabels)
+	RecordedSuccessor = recorded(Never, "model:llm_successor_loads:last23m",
+		"Pages that a model lost on a node or in a namespace where an engine of a model that nobody knows yet loads. Absent after the time that loading may take.", perModel)
 	RecordedVanished = recorded(Never, "model:llm_vanished:last1h",
 		"A missed model that is gone with its pages: how many of them, or -1 and the exporter if that is gone, too, so that nobody knows.", perModel, with(LabelInstance))
 	RecordedServing = recorded(Never, "model:llm_engine_serving:count",

@@ -85,6 +85,9 @@ func burnGroup(opt Options) Group {
 	for _, e := range explained() {
 		record(metrics.RecordedExplained, e)
 	}
+	if p := slo.Slowest(opt.WindowPairs, slo.Page); p.Long > 0 {
+		record(metrics.RecordedStays, stays(p, opt.WindowPairs))
+	}
 	g.Records = append(g.Records, pairBurns(opt, slo.Page)...)
 	g.Alerts = burnAlerts(opt, FastBurn)
 	return g
@@ -303,7 +306,7 @@ func pairBurns(opt Options, of slo.Severity) (all []Record) {
 		if p.Severity == of {
 			asks := fires(p, BurnWindows(opt.WindowPairs))
 			if p == slo.Slowest(opt.WindowPairs, slo.Page) {
-				asks = promql.Or(asks, stays(p, opt.WindowPairs))
+				asks = promql.Or(asks, promql.Vector(metrics.RecordedStays))
 			}
 			all = append(all, Record{metrics.RecordedPairBurn, asks, map[string]string{metrics.LabelLong: p.Long.String()}})
 		}

@@ -224,31 +224,35 @@ func gpuModels() promql.Expr {
 	return promql.CountBy(onGPULabels(), promql.CountBy(append([]string{metrics.LabelGPUUUID}, modelLabels...), promql.Vector(metrics.EngineGPUInfo)))
 }
 
+// settledFor is how long a model must be gone.
+const settledFor = 3 * minute
+
+// there returns each model that a page served within a time.
+func there(within time.Duration) promql.Expr {
+	return promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed), within))
+}
+
 // successorLoads returns each model that was there within the time that loading may take, and lost a page on a node or in a
 // namespace where an engine of a model that nobody knows yet loads. Where an exporter knows that the pod failed, nothing succeeds it.
-func successorLoads(there promql.Expr) promql.Expr {
+func successorLoads() promql.Expr {
 	loads := promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "loading"))
 	unknown := promql.Unless(promql.Unless(loads, promql.Offset(loads, patience)), promql.Vector(metrics.RecordedServed), promql.On(pageLabels...))
 	lost := promql.Unless(promql.Vector(metrics.RecordedExpected), promql.Vector(metrics.RecordedDeleted), promql.On(podLabels...))
 	beside := promql.Or(promql.And(lost, unknown, promql.On(asker...)),
 		promql.And(lost, promql.Where(unknown, promql.Ne(metrics.LabelNamespace, "")), promql.On(metrics.LabelCluster, metrics.LabelNamespace)))
-	return promql.And(promql.CountBy(modelLabels, beside), there, promql.On(modelLabels...))
+	return promql.And(promql.CountBy(modelLabels, beside), there(settledFor+patience), promql.On(modelLabels...))
 }
 
 // vanished returns each missed model of which an exporter that is there lost the page, or whose node is gone. Where the
 // exporter is gone and its node may be, it returns minus one and the exporter for each model that nobody has read for ten
 // minutes and that no gateway or probe gets answers from. A node that is there most likely has its engines still.
 func vanished() promql.Expr {
-	const settled = 3 * minute
-	there := func(within time.Duration) promql.Expr {
-		return promql.CountBy(modelLabels, promql.Over("last_over_time", promql.Vector(metrics.RecordedServed), within))
-	}
 	lost := promql.CountBy(modelLabels, promql.Vector(metrics.RecordedExpected))
 	unread := func(e promql.Expr) promql.Expr { return promql.And(seen(), e, promql.On(asker...)) }
 	unknown := unread(above(promql.Vector(metrics.RecordedUnread), 0))
 	nobodyReads := promql.Unless(promql.CountBy(append([]string{metrics.LabelInstance}, modelLabels...), unknown),
 		promql.Or(there(10*minute), answered2m(unknown)), promql.On(modelLabels...))
-	for _, but := range []promql.Expr{there(settled), unread(promql.Vector(metrics.RecordedUnread)), successorLoads(there(settled + patience))} {
+	for _, but := range []promql.Expr{there(settledFor), unread(promql.Vector(metrics.RecordedUnread)), promql.Vector(metrics.RecordedSuccessor)} {
 		lost = promql.Unless(lost, but, promql.On(modelLabels...))
 	}
 	return promql.And(promql.Or(lost, times(-1, nobodyReads)), promql.Vector(metrics.RecordedMissed), promql.On(modelLabels...))

@@ -55,9 +55,9 @@ func explained() []promql.Expr {
 	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
 	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
 	return []promql.Expr{
-		burning(promql.Or(info(), explains(Failures))),
+		burning(promql.Or(info(), explains(Failures), explains(AtGateway, gatewayRole()),
+			labelled(info(promql.Eq(metrics.LabelSignal, string(slo.ProbeTTFT))), metrics.LabelDelays, string(AtGateway)))),
 		burning(promql.Unless(promql.Or(explains(AnyRequest), explains(AnyToken), explains(FirstToken), explains(NextToken)), elsewhere, promql.On(modelSLO...))),
-		burning(promql.Or(explains(AtGateway, gatewayRole()), labelled(info(promql.Eq(metrics.LabelSignal, string(slo.ProbeTTFT))), metrics.LabelDelays, string(AtGateway)))),
 	}
 }
 
