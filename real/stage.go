@@ -264,8 +264,8 @@ func (s *Stage) record(ctx context.Context) error {
 	}
 	routing := string(text)
 	for _, name := range []string{"default", "llm-critical", "llm-warning", "llm-null"} {
-		hook := fmt.Sprintf("  - name: %s\n    webhook_configs: [{url: 'http://%s/%[1]s'}]\n", name, s.hook.Addr)
-		routing = strings.Replace(routing, "  - name: "+name+"\n", hook, 1)
+		hook := fmt.Sprintf("- name: %s\n  webhook_configs: [{url: 'http://%s/%[1]s'}]\n", name, s.hook.Addr)
+		routing = strings.Replace(routing, "- name: "+name+"\n", hook, 1)
 	}
 	routing = strings.Replace(routing, "- llm-node-exporter.tmpl", "- "+filepath.Join(s.rules, "llm-node-exporter.tmpl"), 1)
 	manager, settings := filepath.Join(s.folder, "alertmanager.yml"), filepath.Join(s.folder, "prometheus.yml")

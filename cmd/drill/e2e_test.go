@@ -206,7 +206,7 @@ func startAlertmanager(t *testing.T, binary, url string) string {
 	}
 	text := string(content)
 	for _, r := range config.Receivers {
-		text = strings.Replace(text, "- name: "+r.Name+"\n", fmt.Sprintf("- name: %s\n    webhook_configs: [{url: '%s/%[1]s'}]\n", r.Name, url), 1)
+		text = strings.Replace(text, "- name: "+r.Name+"\n", fmt.Sprintf("- name: %s\n  webhook_configs: [{url: '%s/%[1]s'}]\n", r.Name, url), 1)
 	}
 	dir := t.TempDir()
 	writeFile(t, dir, rules.TemplateFile, rules.Style{}.NotificationTemplate())
