@@ -659,7 +659,7 @@ func suspicious(clue string, of labels.Labels) labels.Labels {
 // burns makes the burn of an objective that anything explains.
 func burns(emit rulesim.Emit, of labels.Labels, slo string, rate float64) {
 	emit(with(of, metrics.Window(metrics.RecordedBurn, "5m").Name, metrics.LabelSLO, slo), rate)
-	for _, d := range []rules.Delays{"", rules.AnyToken, rules.FirstToken, rules.NextToken, rules.AtGateway} {
+	for _, d := range []rules.Delays{"", rules.AnyRequest, rules.AnyToken, rules.FirstToken, rules.NextToken, rules.AtGateway, rules.Failures} {
 		if rate > 1 {
 			emit(with(of, metrics.RecordedExplained.Name, metrics.LabelSLO, slo, metrics.LabelDelays, string(d)), 1)
 		}

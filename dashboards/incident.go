@@ -398,7 +398,7 @@ func changeRow(s scope) []Panel {
 func leversRow() []Panel {
 	return []Panel{
 		levers("Queue and prefill", "BranchQueueing", "BranchHeldBackQueue", "LLMPrefixHitCollapse", "BranchLongPrompts"),
-		levers("Memory", "BranchKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated", "LLMModelLeftGPU"),
+		levers("Memory", "BranchKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated", "LLMModelLeftGPU", "BranchAdapterLatency"),
 		levers("One replica", "LLMReplicaSkew", "BranchFailingReplica"),
 		levers("Decode", "BranchLargeBatch", "LLMRunawayGeneration", "BranchLongerOutputs", "LLMSpeculationCollapse"),
 		levers("GPU", "BranchThrottledGPU", "LLMGPUFailed", "LLMGPUNeedsService", "LLMGPUSlowed"),
