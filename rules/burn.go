@@ -82,9 +82,7 @@ func burnGroup(opt Options) Group {
 	record(metrics.RecordedRequestsPerEvent, from.requestsPerToken())
 	g.Records = append(g.Records, burns(opt, slo.Page)...)
 	record(metrics.RecordedExpectedRate, expectedRate())
-	for _, e := range explained() {
-		record(metrics.RecordedExplained, e)
-	}
+	g.Records = append(g.Records, explained()...)
 	if p := slo.Slowest(opt.WindowPairs, slo.Page); p.Long > 0 {
 		record(metrics.RecordedStays, stays(p, opt.WindowPairs))
 	}

@@ -76,7 +76,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 			continue
 		}
 		split := a.Annotations.Get("split")
-		if want := "Look first at: hardware. GPU GPU-1 is slowed down 25% of the time (hw_thermal_slowdown).\nDo first, at once: take the replica out of rotation.\nChanged: versions in 6h 0.10 on 1, 0.11 on 1.\nBudget of 30d: 97% left, gone in 6h 57m.\n"; split != want {
+		if want := "Look first at: hardware. GPU GPU-1 is slowed down 25% of the time (hw_thermal_slowdown).\nDo first, at once: take the replica out of rotation.\nChanged: versions in 6h 0.10 on 1, 0.11 on 1.\nBudget of 30d: 97% left, gone in 6h 56m.\n"; split != want {
 			t.Errorf("split is not %q:\n%s", want, split)
 		}
 		if title := a.Annotations.Get("summary"); title != "prod/"+model+": 100% of first tokens take longer than 500ms (promise: 1%)" {

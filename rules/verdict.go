@@ -33,11 +33,11 @@ func suspectGroups() []Group {
 // the engines' does not, nothing that is late or refused in the engines does, and what the way to a gateway delays is late at
 // gateways and for probes only. Clues are about minutes: when nothing has burned for five, none explains what a longer window
 // still remembers.
-func explained() []promql.Expr {
+func explained() []Record {
 	info := func(m ...*promql.Matcher) promql.Expr {
 		return promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo, m...))
 	}
-	explains := func(d Delays, m ...*promql.Matcher) promql.Expr {
+	late := func(d Delays, m ...*promql.Matcher) promql.Expr {
 		var signals []string
 		for _, s := range slo.Signals() {
 			if d.Explain(s) {
@@ -47,17 +47,19 @@ func explained() []promql.Expr {
 		if len(signals) < len(slo.Signals()) {
 			m = append(m, promql.Re(metrics.LabelSignal, strings.Join(signals, "|")))
 		}
-		return labelled(info(m...), metrics.LabelDelays, string(d))
+		return info(m...)
 	}
+	explains := func(d Delays) promql.Expr { return labelled(late(d), metrics.LabelDelays, string(d)) }
 	burning := func(e promql.Expr) promql.Expr {
 		return promql.Unless(e, promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...))
 	}
 	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
 	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
-	return []promql.Expr{
-		burning(promql.Or(info(), explains(Failures), explains(AtGateway, gatewayRole()),
-			labelled(info(promql.Eq(metrics.LabelSignal, string(slo.ProbeTTFT))), metrics.LabelDelays, string(AtGateway)))),
-		burning(promql.Unless(promql.Or(explains(AnyRequest), explains(AnyToken), explains(FirstToken), explains(NextToken)), elsewhere, promql.On(modelSLO...))),
+	inEngines := promql.Unless(promql.Or(explains(AnyRequest), explains(AnyToken), explains(FirstToken), explains(NextToken)), elsewhere, promql.On(modelSLO...))
+	onTheWay := promql.Or(late(AtGateway, gatewayRole()), info(promql.Eq(metrics.LabelSignal, string(slo.ProbeTTFT))))
+	return []Record{
+		{Name: metrics.RecordedExplained, Expr: burning(promql.Or(info(), inEngines, labelled(onTheWay, metrics.LabelDelays, string(AtGateway))))},
+		{metrics.RecordedExplained, burning(late(Failures)), map[string]string{metrics.LabelDelays: string(Failures)}},
 	}
 }
 
