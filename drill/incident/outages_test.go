@@ -32,7 +32,6 @@ type outage struct {
 
 // counter counts the events of one objective.
 type counter struct {
-	slo         string
 	events, bad float64
 }
 
@@ -143,7 +142,6 @@ func playOutages(t *testing.T, lasts time.Duration, shares []float64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var fired []play.Evaluation
 	end := history + lasts + after
 	for at := time.Duration(0); at < end; at += time.Minute {
 		now := rulesim.Epoch.Add(at)
@@ -161,11 +159,9 @@ func playOutages(t *testing.T, lasts time.Duration, shares []float64) {
 		if at < history-time.Hour {
 			continue
 		}
-		e := play.Evaluation{At: at, Firing: sim.Firing()}
-		if err := am.Receive(now, e.Firing); err != nil {
+		if err := am.Receive(now, sim.Firing()); err != nil {
 			t.Fatal(err)
 		}
-		fired = append(fired, e)
 	}
 	if err := am.Run(rulesim.Epoch.Add(end)); err != nil {
 		t.Fatal(err)
