@@ -4,6 +4,7 @@
 package promql
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"time"
@@ -279,10 +280,21 @@ func Rename(e Expr, names map[string]string) Expr {
 			}
 		}
 	}
+	renameNames := func(literals ...Expr) {
+		for _, e := range literals {
+			literal := e.(*parser.StringLiteral)
+			literal.Val = cmp.Or(names[literal.Val], literal.Val)
+		}
+	}
 	parser.Inspect(copied, func(n parser.Node, _ []parser.Node) error {
 		switch n := n.(type) {
 		case *parser.AggregateExpr:
 			rename(n.Grouping)
+			if n.Op == parser.COUNT_VALUES {
+				renameNames(n.Param)
+			}
+		case *parser.Call:
+			renameNames(labelNames(n)...)
 		case *parser.BinaryExpr:
 			if n.VectorMatching != nil {
 				rename(n.VectorMatching.MatchingLabels)
@@ -298,4 +310,17 @@ func Rename(e Expr, names map[string]string) Expr {
 		return nil
 	})
 	return copied
+}
+
+// labelNames returns the arguments of a function that name labels.
+func labelNames(c *parser.Call) []Expr {
+	switch c.Func.Name {
+	case "label_replace":
+		return []Expr{c.Args[1], c.Args[3]}
+	case "label_join":
+		return slices.Concat(c.Args[1:2], c.Args[3:])
+	case "sort_by_label", "sort_by_label_desc":
+		return c.Args[1:]
+	}
+	return nil
 }

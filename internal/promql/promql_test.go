@@ -64,8 +64,10 @@ func TestVerify(t *testing.T) {
 
 // Renaming reaches matchers, groups and matching, and leaves the original alone.
 func TestRename(t *testing.T) {
+	cluster := promql.Str(metrics.LabelCluster)
 	e := promql.And(promql.Sum([]string{metrics.LabelCluster}, promql.Vector(metrics.RequestsWaiting, promql.Eq(metrics.LabelCluster, "a"))),
-		promql.Vector(metrics.RequestsRunning), promql.On(metrics.LabelCluster))
+		promql.CountValues(metrics.LabelCluster, nil, promql.Call("label_replace", promql.Call("label_join", promql.Vector(metrics.RequestsRunning), cluster, promql.Str("-"), cluster),
+			cluster, promql.Str("$1"), cluster, promql.Str("(.*)"))), promql.On(metrics.LabelCluster))
 	before := e.String()
 	got := promql.Rename(e, map[string]string{metrics.LabelCluster: "k8s"}).String()
 	if want := strings.ReplaceAll(before, "cluster", "k8s"); got != want {
