@@ -142,8 +142,9 @@ func requestClues() []Clue {
 			Query: restartedWorse()},
 		{Branch: Engine, Name: "cold_start", Runbook: "BranchColdStart", Delays: AnyToken, Unit: Count,
 			Says: "{engine} started minutes ago, and requests waited",
-			Query: promql.Unless(promql.Vector(metrics.RecordedColdStart), // a start excuses no load, cache or adapters
-				promql.Or(promql.Or(above(against("arrivals"), 1.3), promql.Vector(metrics.RecordedFullCache)), promql.CountBy(modelLabels, swapping())), promql.On(modelLabels...))},
+			Query: promql.Unless(promql.Vector(metrics.RecordedColdStart), // a start excuses no load under which requests still wait, no cache and no adapters
+				promql.Or(promql.Or(both(above(waiting(), 0), above(against("arrivals"), 1.3)), promql.Vector(metrics.RecordedFullCache)), promql.CountBy(modelLabels, swapping())),
+				promql.On(modelLabels...))},
 		{Branch: Behaviour, Name: "outputs_grew", Runbook: "BranchLongerOutputs", Delays: AnyToken, Unit: Decimal,
 			Says:  "Answers are {value} times as long as usual",
 			Query: promql.Unless(above(against("output_tokens"), 2), below(against("running"), 1))},
@@ -152,7 +153,6 @@ func requestClues() []Clue {
 
 // engineClues are about engines that are slow at the usual work, about more work, and about what follows from them.
 func engineClues() []Clue {
-	waiting := promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting))
 	running := promql.Sum(modelLabels, promql.Vector(metrics.RequestsRunning))
 	return []Clue{
 		{Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
@@ -184,11 +184,14 @@ func engineClues() []Clue {
 			Says:  "Running and waiting requests at {engine} ask for {value} adapters, more than fit",
 			Query: one(swapping())},
 		{Branch: Queueing, Name: "queue_long", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count, Says: "{value} requests wait, more than run",
-			Query: promql.Gt(waiting, running)},
+			Query: promql.Gt(waiting(), running)},
 		{Branch: Engine, Name: "probe_unanswered", Runbook: "LLMProbeFailing", Unit: Count, Says: "No synthetic request to {engine} is answered",
 			Query: withNamespace(promql.Vector(metrics.RecordedUnanswered))},
 	}
 }
+
+// waiting returns how many requests of each model wait.
+func waiting() promql.Expr { return promql.Sum(modelLabels, promql.Vector(metrics.RequestsWaiting)) }
 
 // one keeps the worst of each model.
 func one(e promql.Expr) promql.Expr { return promql.TopK(1, modelLabels, e) }

@@ -154,7 +154,7 @@ func (j *judge) doubts(m subject, t traffic) ([]string, error) {
 }
 
 // health says how a model does, from what burns, what is suspicious, and what is left to prove.
-func (j *judge) health(m subject, v *Verdict, t traffic, burns []slo.Signal, all []Suspect) error {
+func (j *judge) health(m subject, v *Verdict, t traffic, burns []burn, all []Suspect) error {
 	lines, dead, err := j.silent(m)
 	if err != nil {
 		return err

@@ -15,21 +15,44 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// symptoms adds what users notice, and returns the signals whose objectives burn, the worst first: nil where no
-// objective had events, empty where none burns.
-func (j *judge) symptoms(m subject, v *Verdict) ([]slo.Signal, error) {
-	signals, counted, err := j.burning(m, v)
+// burn says that an objective burns, and where: at the engines, or at the gateways while the engines keep it.
+type burn struct {
+	signal             slo.Signal
+	gateway, elsewhere bool
+}
+
+// explained reports whether what a suspect delays or fails explains the burn, as rules record it: what is late at the gateways
+// only is not late in the engines, and the way to a gateway delays nothing at the engines.
+func (b burn) explained(d rules.Delays) bool {
+	switch d {
+	case "", rules.Failures:
+	case rules.AtGateway:
+		if !b.gateway && b.signal != slo.ProbeTTFT {
+			return false
+		}
+	default:
+		if b.elsewhere {
+			return false
+		}
+	}
+	return d.Explain(b.signal)
+}
+
+// symptoms adds what users notice, and returns the objectives that burn, the worst first: nil where no objective had events,
+// empty where none burns.
+func (j *judge) symptoms(m subject, v *Verdict) ([]burn, error) {
+	burns, counted, err := j.burning(m, v)
 	if err != nil {
 		return nil, err
 	}
 	late := func(one ...slo.Signal) bool {
-		return slices.ContainsFunc(signals, func(s slo.Signal) bool { return slices.Contains(one, s) })
+		return slices.ContainsFunc(burns, func(b burn) bool { return slices.Contains(one, b.signal) })
 	}
 	switch first, next := late(slo.TTFT, slo.QueueTime, slo.ProbeTTFT), late(slo.ITL, slo.TPOT, slo.ProbeITL); {
-	case counted < 0.5 && len(signals) == 0:
-		signals = nil
+	case counted < 0.5 && len(burns) == 0:
+		burns = nil
 		v.Symptoms = append(v.Symptoms, "No objective had an event between the readings: nothing says what is too slow.")
-	case len(signals) == 0 && v.Health == Healthy:
+	case len(burns) == 0 && v.Health == Healthy:
 		v.Symptoms = append(v.Symptoms, "No objective burns its budget.")
 	case first && next:
 		waiting, err := j.query(promql.Gt(promql.Sum(nil, promql.Vector(metrics.RequestsWaiting, m.matchers()...)), promql.Num(0)))
@@ -48,22 +71,28 @@ func (j *judge) symptoms(m subject, v *Verdict) ([]slo.Signal, error) {
 	case late(slo.Availability, slo.ProbeAvailability):
 		v.Symptoms = append(v.Symptoms, "Requests fail; no objective says that the others are late.")
 	}
-	return signals, j.means(m, v)
+	return burns, j.means(m, v)
 }
 
-// burning adds the objectives that burn, and returns their signals, the worst first, and how many events of users were
-// counted. Bad events that are too few to burn leave a model unjudged where they are many of all.
-func (j *judge) burning(m subject, v *Verdict) (signals []slo.Signal, counted float64, err error) {
+// burning adds the objectives that burn, and returns them, the worst first, and how many events of users were counted. Bad
+// events that are too few to burn leave a model unjudged where they are many of all.
+func (j *judge) burning(m subject, v *Verdict) (burns []burn, counted float64, err error) {
 	own := m.matchers()
 	rates, err := j.query(promql.Vector(rate5m, own...))
 	if err != nil {
 		return nil, 0, err
 	}
-	signals = []slo.Signal{}
+	burns = []burn{}
+	keeps := map[string]bool{} // objectives that burn nothing at the engines
 	slices.SortStableFunc(rates, func(a, b engine.Sample) int { return cmp.Compare(b.F, a.F) })
 	pair := slo.DefaultWindowPairs()[0]
 	for _, r := range rates {
-		name := r.Metric.Get(metrics.LabelSLO)
+		if r.F <= 1 && r.Metric.Get(metrics.LabelRole) != metrics.GatewayRole {
+			keeps[r.Metric.Get(metrics.LabelSLO)] = true
+		}
+	}
+	for _, r := range rates {
+		name, gateway := r.Metric.Get(metrics.LabelSLO), r.Metric.Get(metrics.LabelRole) == metrics.GatewayRole
 		objective := append(slices.Clone(own), promql.Eq(metrics.LabelSLO, name), promql.Eq(metrics.LabelRole, r.Metric.Get(metrics.LabelRole)))
 		one := func(x promql.Expr) (value float64, l labels.Labels) {
 			found, failed := j.query(x)
@@ -94,7 +123,7 @@ func (j *judge) burning(m subject, v *Verdict) (signals []slo.Signal, counted fl
 				v.Health = Unknown
 			}
 		case enough && r.F > 1:
-			signals = append(signals, signal)
+			burns = append(burns, burn{signal, gateway, gateway && keeps[name]})
 			v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s burns %.1f times too fast: %.0f of %.0f events (%s) were bad.",
 				name, r.F, bad, events, cmp.Or(string(signal), "signal unknown")))
 			if pages > 0 && r.F > pages {
@@ -108,14 +137,14 @@ func (j *judge) burning(m subject, v *Verdict) (signals []slo.Signal, counted fl
 				return nil, 0, err
 			}
 			if burned > 0 {
-				signals = append(signals, signal)
+				burns = append(burns, burn{signal, gateway, gateway && keeps[name]})
 				v.Symptoms = append(v.Symptoms, fmt.Sprintf("Objective %s burned %.1f times too fast over the last five minutes: %.0f of %.0f events (%s) were bad between the readings.",
 					name, burned, bad, events, cmp.Or(string(signal), "signal unknown")))
 				v.Health = cmp.Or(map[Health]Health{Failing: Failing}[v.Health], Degraded)
 			}
 		}
 	}
-	return signals, counted, nil
+	return burns, counted, nil
 }
 
 // burned returns how fast an objective burned over the last five minutes, as Prometheus has recorded it, where it burned too

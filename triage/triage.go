@@ -364,7 +364,7 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	if err != nil {
 		return v, err
 	}
-	all := slices.DeleteFunc(slices.Clone(found), func(s Suspect) bool { return !explains(s.Delays, burns) })
+	all := explaining(found, burns)
 	if err := j.health(m, &v, t, burns, all); err != nil {
 		return v, err
 	}
@@ -390,10 +390,22 @@ func (j *judge) verdict(m subject) (Verdict, error) {
 	return v, nil
 }
 
-// explains reports whether a suspect explains something that burns: the time to the first token, that between tokens, or
-// else. Where none burns, or none counts, anything that changed may be what somebody feels.
-func explains(delays rules.Delays, burns []slo.Signal) bool {
-	return delays == "" || len(burns) == 0 || slices.ContainsFunc(burns, delays.Explain)
+// explaining keeps the suspects that explain something that burns. Those of the worst burn come first, as on its page. Where
+// none burns, or none counts, anything that changed may be what somebody feels.
+func explaining(found []Suspect, burns []burn) []Suspect {
+	if len(burns) == 0 {
+		return slices.Clone(found)
+	}
+	var all []Suspect
+	told := make([]bool, len(found))
+	for _, of := range [][]burn{burns[:1], burns} {
+		for i, s := range found {
+			if !told[i] && slices.ContainsFunc(of, func(b burn) bool { return b.explained(s.Delays) }) {
+				told[i], all = true, append(all, s)
+			}
+		}
+	}
+	return all
 }
 
 // suspects returns what is suspicious about a model, in order: alerts that page by themselves, clues, and what only

@@ -203,6 +203,52 @@ llm_slo_info{slo="itl",signal="itl",period="30d",severity="page"} 1
 	}
 }
 
+// TestWorstBurnFirst: of two objectives that burn, the first suspect explains the one that burns faster, as on its page.
+func TestWorstBurnFirst(t *testing.T) {
+	const more = `llm_slo_events_total{L,slo="itl",threshold="0.05"} %g
+llm_slo_bad_events_total{L,slo="itl",threshold="0.05"} %g
+llm_slo_objective_ratio{slo="itl"} 0.99
+llm_slo_period_seconds{slo="itl"} 2592000
+llm_slo_info{slo="itl",signal="itl",period="30d",severity="page"} 1
+llm_engine_loras_running{L} 1
+llm_engine_loras_waiting{L} 2
+llm_engine_lora_slots{L} 1
+`
+	for _, c := range []struct {
+		first, next float64 // bad
+		want        string
+	}{{90, 100, "adapters"}, {50, 900, "queue_long"}} {
+		before := calm()
+		after := before
+		after.requests, after.ttft, after.prompts, after.hits = after.requests+100, after.ttft+400, after.prompts+1e5, after.hits+8e4
+		after.bad, after.waiting = after.bad+c.first, 9
+		before.more, after.more = fmt.Sprintf(more, 1e6, 10.), fmt.Sprintf(more, 1e6+1000, 10+c.next)
+		if v := judge(t, before.page(), after.page(), nil)[0]; v.Clue != c.want {
+			t.Errorf("%+v: %s, also %+v", c, v.Clue, v.Also)
+		}
+	}
+}
+
+// TestLateAtTheGatewayOnly: what is late at a gateway while the engines keep their objective has no cause in the engines.
+func TestLateAtTheGatewayOnly(t *testing.T) {
+	const gateway = `llm_engine_info{G,version="1.80.0"} 1
+llm_slo_events_total{G,slo="ttft",threshold="0.5"} %g
+llm_slo_bad_events_total{G,slo="ttft",threshold="0.5"} %g
+`
+	of := func(events, bad float64) string {
+		return strings.ReplaceAll(fmt.Sprintf(gateway, events, bad), "{G", `{runtime="litellm",role="gateway",namespace="prod",pod="g-0",server="10.0.0.9:4000",model_name="m"`)
+	}
+	for bad, want := range map[float64]string{0: "", 90: "prefix_hits_fell"} { // at the engine
+		before := calm()
+		after := before
+		after.requests, after.ttft, after.prompts, after.bad = after.requests+100, after.ttft+20, after.prompts+1e5, after.bad+bad // no hits
+		before.more, after.more = of(1000, 10), of(1100, 100)
+		if v := judge(t, before.page(), after.page(), nil)[0]; v.Health != triage.Failing || v.Clue != want {
+			t.Errorf("%g late at the engine: %s, %q, also %+v", bad, v.Health, v.Clue, v.Also)
+		}
+	}
+}
+
 // TestAQueueThatHasJustBegun: requests that wait in the second reading only are no sign that an engine holds them back.
 func TestAQueueThatHasJustBegun(t *testing.T) {
 	const more = `llm_engine_kv_cache_usage_ratio{L} 0.2
