@@ -98,7 +98,7 @@ var (
 )
 
 // Loopback matches values of the server label that occur on every node.
-const Loopback = `localhost(:.+)?|127\..+|\[::1\].*`
+const Loopback = `localhost(?::.+)?|127\..+|\[::1\].*`
 
 // Family declares one metric.
 type Family struct {

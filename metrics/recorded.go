@@ -64,6 +64,8 @@ var (
 		ModelSLOLabels, with(LabelReason))
 	RecordedBadEventCorrection = recorded(Sum, "model:llm_slo_bad_events:correction",
 		"Bad events of a minute to add to an increase, by reason: see model:llm_slo_events:correction.", ModelSLOLabels, with(LabelReason))
+	RecordedLostEvents = recorded(Sum, "model:llm_slo_events:lost1m",
+		"Events of availability of a minute in which no engine of the model answered or, for the role gateway, no gateway of it, at the usual rate: they spend the budget. Absent while one answers.", ModelSLOLabels)
 
 	RecordedEventRate = recorded(Sum, "model:llm_slo_events:rate5m",
 		"Events per second over five minutes: the denominator.", ModelSLOLabels)

@@ -61,6 +61,8 @@ var (
 		"Whether a page answers (1), once however many exporters of its node read it. Absent while its engine loads, for twenty minutes at most.", PageLabels)
 	RecordedModelUp = recorded(Max, "model:llm_engine_up:max",
 		"Whether a page of an engine of the model answers (1), as they say now or said last. A model that a page no longer serves counts while users asked for it within the hour.", perModel)
+	RecordedDown = recorded(Never, "model:llm_down:last1h",
+		"A model none of whose engines answers, 0, or none of whose gateways does, role gateway and their number; absent otherwise.", perModel, with(LabelRole))
 	RecordedRestarts = recorded(Never, "page:llm_engine_restarts:last6h",
 		"Restarts of a page's process, from four within six hours or three within one, absent otherwise.", PageLabels)
 	RecordedOutputTokens = recorded(Never, "replica:llm_engine_request_generation_tokens:mean",

@@ -50,6 +50,14 @@ func budgetGroup(opt Options) Group {
 // modelPeriod adds the objective's period to modelSLO.
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
+// lost returns the events of availability of a minute in which nobody could answer, at the usual rate: no engine of the model or,
+// for what its gateways count, no gateway.
+func lost() promql.Expr {
+	usually := promql.And(usualRate(0), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))), promql.On(modelSLO...))
+	down := promql.Or(promql.Vector(metrics.RecordedDown, promql.Re(metrics.LabelRole, ".*")), above(promql.Vector(metrics.RecordedVanished), 0))
+	return times(Interval.Seconds(), promql.Unless(promql.And(usually, down, promql.On(modelRole...)), underMaintenance(), promql.On(modelSLO...)))
+}
+
 // exhaustion returns the seconds until the budget is spent if what burns now goes on. A budget is a number of events: what is
 // left of that of a period of the usual traffic, over the bad events per second. The recorded budget hardly moves within a
 // RateWindow, but what burns does, and pages show the result: so it belongs to the burn group, which runs every minute.
@@ -99,9 +107,12 @@ func (s source) tile(f *metrics.Family) promql.Expr {
 	}
 	// A new series begins with its first value; what its engine counted before that is a correction.
 	gained := promql.Sub(last(0), promql.Or(last(RateWindow.Std()), promql.Over("min_over_time", counter, RateWindow.Std())))
-	return promql.Sum(modelSLO, promql.Or(
-		once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, RateWindow.Std()))),
-		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), RateWindow.Std())))
+	all := promql.Or(once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, RateWindow.Std()))),
+		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), RateWindow.Std()))
+	if s.tier == Single { // a minute late: that of now may still have to be recorded
+		all = promql.Or(all, promql.Over("sum_over_time", promql.Offset(promql.Vector(metrics.RecordedLostEvents), Interval), RateWindow.Std()))
+	}
+	return promql.Sum(modelSLO, all)
 }
 
 func shardTile(f *metrics.Family) *metrics.Family {

@@ -14,9 +14,7 @@ var (
 		Name:   "LLMModelDown",
 		Branch: Engine,
 		Expr: promql.Or(
-			promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)),
-				answered2m(promql.And(promql.Vector(metrics.RecordedServed), promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...)))),
-			flaps(), promql.Vector(metrics.RecordedVanished)),
+			promql.Vector(metrics.RecordedDown), flaps(), promql.Vector(metrics.RecordedVanished)),
 		Severity: slo.Page,
 		For:      2 * minute,
 		Scope:    []string{metrics.LabelModel},
@@ -256,6 +254,18 @@ func vanished() promql.Expr {
 		lost = promql.Unless(lost, but, promql.On(modelLabels...))
 	}
 	return promql.And(promql.Or(lost, times(-1, nobodyReads)), promql.Vector(metrics.RecordedMissed), promql.On(modelLabels...))
+}
+
+// noneAnswers returns each model none of whose pages answers, unless a gateway or a probe gets answers from one that is too slow.
+func noneAnswers() promql.Expr {
+	slow := promql.And(promql.Vector(metrics.RecordedServed), promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...))
+	return promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), answered2m(slow))
+}
+
+// noGateway returns each model that gateways served within the hour, and none does now.
+func noGateway() promql.Expr {
+	return labelled(promql.Unless(promql.CountBy(modelLabels, stopped(gatewayRole())), promql.Vector(metrics.EngineInfo, gatewayRole()), promql.On(modelLabels...)),
+		metrics.LabelRole, metrics.GatewayRole)
 }
 
 // modelUp returns whether a page of each model answers. A pod that was deleted on purpose need not answer while it goes.

@@ -30,11 +30,13 @@ const (
 // foundEngine does the same for a query result, the dot.
 const foundEngine = "{{ with .Labels.pod }}{{ . }}{{ else }}{{ .Labels.server }}{{ with .Labels.instance }} on {{ . }}{{ end }}{{ end }}"
 
+// home is the label that tells engines apart by their node where their address does not.
+const home = "home"
+
 // once reduces e to one series per engine and detail, for sums over engines: an engine that the exporters of two
-// nodes read counts once. Loopback addresses do not identify an engine, so those keep their instance.
+// nodes read counts once. Loopback addresses do not identify an engine, so those have their instance as home.
 func once(f *metrics.Family, e promql.Expr) promql.Expr {
-	engine := slices.Concat([]string{metrics.LabelCluster}, f.Labels)
-	return promql.Or(
-		promql.Max(engine, promql.Where(e, promql.NotRe(metrics.LabelServer, metrics.Loopback))),
-		promql.Max(append(engine, metrics.LabelInstance), promql.Where(e, promql.Re(metrics.LabelServer, metrics.Loopback))))
+	at := promql.Call("label_join", e, promql.Str(home), promql.Str(";"), promql.Str(metrics.LabelServer), promql.Str(metrics.LabelInstance))
+	here := promql.Call("label_replace", at, promql.Str(home), promql.Str("$1"), promql.Str(home), promql.Str("(?:"+metrics.Loopback+");(.+)|.*"))
+	return promql.Max(slices.Concat([]string{metrics.LabelCluster}, f.Labels, []string{home}), here)
 }

@@ -36,7 +36,7 @@ func modelGroup() Group {
 	record(metrics.RecordedRunning, ofWorkers(func(role *promql.Matcher) promql.Expr { return promql.Sum(modelLabels, running(role)) }))
 	record(metrics.RecordedWaiting, promql.Sum(modelLabels, once(metrics.RequestsWaiting, promql.Vector(metrics.RequestsWaiting))))
 	record(metrics.RecordedReplicas, ofWorkers(func(role *promql.Matcher) promql.Expr {
-		return promql.CountBy(modelLabels, promql.CountBy(replicaLabels, running(role)))
+		return promql.CountBy(modelLabels, promql.CountBy(append([]string{metrics.LabelPod, metrics.LabelServer, home}, modelLabels...), running(role)))
 	}))
 	record(metrics.RecordedKVCacheUsage, promql.Max(modelLabels, promql.Vector(metrics.KVCacheUsage)))
 	record(metrics.RecordedModelGPUs, promql.CountBy(modelLabels,

@@ -155,8 +155,8 @@ func saidBy(exporter []string, e promql.Expr, more ...string) promql.Expr {
 }
 
 // remembered returns the last recorded value of an objective, for objectiveLookback after its last engine has gone.
-func remembered(f *metrics.Family) promql.Expr {
-	return promql.Over("last_over_time", promql.Vector(f), objectiveLookback)
+func remembered(f *metrics.Family, m ...*promql.Matcher) promql.Expr {
+	return promql.Over("last_over_time", promql.Vector(f, m...), objectiveLookback)
 }
 
 func shardName(f *metrics.Family, window slo.Duration) *metrics.Family {

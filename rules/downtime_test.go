@@ -1,0 +1,76 @@
+package rules_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// TestDowntimeSpendsBudget: an only engine, or an only gateway, counts nothing while it is dead. What users would have asked in
+// that time is lost, and spends the budget of availability. One that was taken out of the configuration is missed by nobody.
+func TestDowntimeSpendsBudget(t *testing.T) {
+	t.Parallel()
+	const rate, crashing, lasts, every, dead = 10., 12 * time.Hour, 2 * time.Hour, 310 * time.Second, 75 * time.Second
+	o := objective(t, "99.9%", slo.DefaultPeriod)
+	o.Signal = slo.Availability
+	for name, c := range map[string]struct {
+		role    string
+		removed bool
+		want    float64 // bad events
+	}{
+		"an engine crashes every five minutes":  {"", false, lasts.Seconds() * dead.Seconds() / every.Seconds() * rate},
+		"a gateway crashes every five minutes":  {metrics.GatewayRole, false, lasts.Seconds() * dead.Seconds() / every.Seconds() * rate},
+		"an engine is taken out of the targets": {"", true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var groups []rules.Group
+			for _, g := range []string{"llm-slo-correction", "llm-slo-objective", "llm-slo-burn", "llm-slo-later", "llm-slo-budget", "llm-model", "llm-cause-engine"} {
+				groups = append(groups, group(t, rules.Options{}, g))
+			}
+			sim := newSim(t, groups...)
+			w, served := &world{objectives: []slo.Objective{o}}, 0.
+			end := rulesim.Epoch.Add(crashing + lasts + time.Hour)
+			if err := sim.Run(rulesim.Epoch, end.Add(time.Minute), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
+				at := now.Sub(rulesim.Epoch)
+				down := at >= crashing && at < crashing+lasts && (at-crashing)%every < dead
+				show := func(f *metrics.Family, v float64, pairs ...string) {
+					emit(series(f.Name, pairs...), v)
+				}
+				page := []string{metrics.LabelRuntime, "vllm", metrics.LabelNamespace, "prod", metrics.LabelPod, "p", metrics.LabelServer, "10.0.0.1:8000"}
+				show(metrics.Up, 1)
+				show(metrics.ConfigReloadTime, float64(rulesim.Epoch.Unix()))
+				show(metrics.ConfigReloadSuccess, 1)
+				w.scrape(now, emit)
+				if c.removed && at >= crashing {
+					return
+				}
+				show(metrics.ConfiguredTarget, 1, metrics.LabelNamespace, "prod", metrics.LabelPod, "p", metrics.LabelServer, "10.0.0.1:8000")
+				show(metrics.EngineUp, map[bool]float64{false: 1}[down], append(page, metrics.LabelReason, map[bool]string{true: "refused"}[down])...)
+				if down {
+					return
+				}
+				served += rate * scrapeEvery.Seconds()
+				of := append(page, metrics.LabelModel, "m", metrics.LabelRole, c.role)
+				show(metrics.EngineInfo, 1, append(of, metrics.LabelVersion, "1")...)
+				show(metrics.SLOEvents, served, append(of, metrics.LabelSLO, o.Name)...)
+				show(metrics.SLOBadEvents, 0, append(of, metrics.LabelSLO, o.Name)...)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			got := one(t, sim, metrics.RecordedPeriodBadEvents.Name, end)
+			if math.Abs(got-c.want) > 0.15*c.want {
+				t.Errorf("%.0f bad events, want about %.0f", got, c.want)
+			}
+			burns, err := sim.Query(metrics.Window(metrics.RecordedBurn, "1d").Name+" > 3", end)
+			if err != nil || len(burns) != min(1, int(c.want)) {
+				t.Errorf("a day burns at %v, %v", burns, err)
+			}
+		})
+	}
+}
