@@ -83,7 +83,7 @@ type Picture struct {
 func Diagnose(p Picture, gathered ...Finding) Report {
 	r := Report{Findings: append([]Finding{}, gathered...), Fine: []string{}}
 	if p.Exporter != nil {
-		for _, check := range []func(Picture, *Report){checkSelf, checkDiscovery, checkEngines, checkObjectives, checkGPUs, checkOwnership, checkProbes} {
+		for _, check := range []func(Picture, *Report){checkSelf, checkDiscovery, checkEngines, checkObjectives, checkGPUs, checkHealth, checkOwnership, checkProbes} {
 			check(p, &r)
 		}
 	}

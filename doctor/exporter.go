@@ -126,6 +126,22 @@ func checkGPUs(p Picture, r *Report) {
 	}
 }
 
+// checkHealth looks at the verdicts: nothing is unmeasured there, and a GPU that is to leave service is worth a line.
+func checkHealth(p Picture, r *Report) {
+	e := p.Exporter
+	for _, s := range e.of(metrics.GPUHealth) {
+		if s.value < float64(metrics.Drain) || s.value > float64(metrics.Replace) {
+			continue
+		}
+		var why []string
+		for _, c := range e.of(metrics.GPUHealthCondition, metrics.LabelGPUUUID, s.labels[metrics.LabelGPUUUID], metrics.LabelPCIBusID, s.labels[metrics.LabelPCIBusID]) {
+			why = append(why, c.labels[metrics.LabelCondition])
+		}
+		r.add(Finding{Severity: Missing, Subject: "GPU " + cmp.Or(s.labels[metrics.LabelGPU], "at "+s.labels[metrics.LabelPCIBusID]),
+			Problem: "its verdict is " + metrics.Verdict(s.value).String() + ": " + some(distinct(why)), Remedy: "curl -s http://HOST:9844/verdict/gpus says what to do, and what runs on it", Docs: "docs/health.md"})
+	}
+}
+
 // checkOwnership looks at what tells which engine runs on which GPU.
 func checkOwnership(p Picture, r *Report) {
 	e := p.Exporter

@@ -15,6 +15,7 @@ func docs() []artifact {
 		{"docs/metrics.md", metricsPage},
 		{"docs/engines.md", enginesPage},
 		{"docs/dashboards.md", dashboardsPage},
+		{"docs/health.md", healthPage},
 	}
 }
 

@@ -30,6 +30,8 @@ const (
 	LabelState           = "state"               // name of a state, or which of current, maximum and pending
 	LabelType            = "type"                // kind of error
 	LabelContainerID     = "container_id"        // container of a process, from its cgroup; empty outside containers, unknown where /proc does not show the process
+	LabelCondition       = "condition"           // what the verdict on a GPU counts, such as row_remap_failure or xid_79
+	LabelVerdict         = "verdict"             // healthy, degraded, drain, reset or replace
 	LabelResource        = "resource"            // what a pod asked for: an extended resource, or the driver of a resource claim
 
 	LabelGPUName           = "name"               // product name of a GPU

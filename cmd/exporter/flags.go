@@ -35,7 +35,7 @@ var pathOfMetrics = regexp.MustCompile(`^(/[\w.~-]+)+/?$`)
 
 // check refuses values that the server cannot work with.
 func (o options) check() error {
-	taken := []string{"/engines", "/verdict", "/-/healthy", "/-/ready", "/runbooks/"}
+	taken := []string{"/engines", "/verdict", "/verdict/gpus", "/-/healthy", "/-/ready", "/runbooks/"}
 	for _, f := range []struct {
 		name  string
 		wrong bool

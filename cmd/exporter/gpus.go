@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/health"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/ownership"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/httpclient"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/kube"
@@ -161,15 +163,28 @@ func (n *node) startGPUs(ctx context.Context, o gpuOptions, cluster *kube.Cluste
 		seen.GPUs = source.GPUs
 		n.startOwnership(ctx, o, cluster, seen)
 	}
+	n.startHealth(ctx, o)
 	return failed, nil
+}
+
+// startHealth starts to judge the GPUs by what has been started.
+func (n *node) startHealth(ctx context.Context, o gpuOptions) {
+	judged := slices.Clone(n.large.collectors)
+	n.health = health.New(health.Options{ProcFS: o.ProcFS, Read: func(ch chan<- prometheus.Metric) {
+		for _, c := range judged {
+			c.(timed).Collector.Collect(ch)
+		}
+	}})
+	go n.health.Run(ctx)
+	n.large.collectors = append(n.large.collectors, n.health)
 }
 
 // startOwnership starts to look for the engines and pods on the GPUs that seen describes.
 func (n *node) startOwnership(ctx context.Context, o gpuOptions, cluster *kube.Cluster, seen ownership.Options) {
 	if cluster != nil && o.podResources != "" {
-		slices := cluster.Slices()
-		go slices.Run(ctx)
-		seen.ClaimedUUID = slices.UUID
+		devices := cluster.Slices()
+		go devices.Run(ctx)
+		seen.ClaimedUUID = devices.UUID
 	}
 	seen.Logger = n.log.With("collector", "ownership")
 	seen.Targets = func() []ownership.Target { return owned(n.engines.Load().Engines()) }

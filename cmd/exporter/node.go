@@ -16,6 +16,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/discovery"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/health"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
 )
 
@@ -28,6 +29,7 @@ type node struct {
 	engines  atomic.Pointer[engine.Collector]
 	probes   *probe.Collector
 	gpus     *gpu.Collector    // nil if NVML is not used
+	health   *health.Judge     // nil if no GPUs are read
 	finder   *discovery.Finder // nil without discovery
 
 	loading sync.Mutex

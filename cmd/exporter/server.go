@@ -145,6 +145,7 @@ func (s *server) routes() http.Handler {
 	}
 	mux.HandleFunc("GET /engines", s.listEngines)
 	mux.HandleFunc("GET /verdict", s.verdict)
+	mux.HandleFunc("GET /verdict/gpus", s.verdictOnGPUs)
 	mux.Handle("GET /runbooks/", http.StripPrefix("/runbooks", runbooks.Handler(runbooks.Opener(s.queries))))
 	mux.Handle("POST /-/detach", s.ifLifecycle(detach))
 	if s.pprof {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 	"sync"
 	"time"
@@ -87,4 +88,20 @@ func (s *server) read(ctx context.Context) (triage.Reading, error) {
 		return triage.Reading{}, err
 	}
 	return triage.Parse(page.Bytes(), at)
+}
+
+// verdictOnGPUs answers what each GPU is good for, as of the last judgement, for whatever acts on it.
+func (s *server) verdictOnGPUs(w http.ResponseWriter, _ *http.Request) {
+	if s.health == nil {
+		http.Error(w, "this exporter reads no GPUs, as its flags say", http.StatusNotFound)
+		return
+	}
+	node, ok := s.health.Node()
+	if !ok {
+		http.Error(w, "no GPU has been judged yet: ask again in some seconds", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(node) // the reader has left
 }

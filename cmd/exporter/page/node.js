@@ -19,6 +19,7 @@ const M = {
   bandwidth: "llm_gpu_memory_bandwidth_utilization_ratio", busy: "llm_gpu_memory_busy_ratio", temperature: "llm_gpu_temperature_celsius",
   margin: "llm_gpu_temperature_margin_celsius", power: "llm_gpu_power_watts", ecc: "llm_gpu_ecc_errors_total",
   xidTime: "llm_gpu_xid_last_timestamp_seconds", xidInfo: "llm_gpu_xid_info", recovery: "llm_gpu_recovery_action_info",
+  health: "llm_gpu_health", condition: "llm_gpu_health_condition_timestamp_seconds",
   remapFailure: "llm_gpu_row_remap_failure", remapPending: "llm_gpu_row_remap_pending", unrepairable: "llm_gpu_memory_unrepairable",
   sram: "llm_gpu_sram_ecc_threshold_exceeded",
   events: "llm_slo_events_total", badEvents: "llm_slo_bad_events_total", objective: "llm_slo_objective_ratio", period: "llm_slo_period_seconds",
@@ -46,6 +47,9 @@ const FAULTS = [
   {m: M.sram, says: "too many errors in its SRAM: replace the board", runbook: "LLMGPUFailed"},
   {m: M.remapPending, says: "a memory row waits for a GPU reset to be replaced", runbook: "LLMGPUNeedsService", mild: true},
 ];
+
+// Verdicts by number, as in docs/health.md.
+const VERDICTS = ["healthy", "degraded", "drain", "reset", "replace"];
 
 const $ = id => document.getElementById(id);
 const settings = $("map").dataset;
@@ -277,7 +281,7 @@ function drawEngines(page, listed, now, problem) {
 // drawGPUs updates the GPUs, and reports what is wrong with them.
 function drawGPUs(page, now, problem) {
   const byGPU = new Map(), seen = new Set();
-  for (const name of [M.gpuUp, M.gpuInfo, M.clock, M.clockMax, M.throttle, M.bandwidth, M.busy, M.temperature, M.margin, M.power, M.ecc, M.xidTime, M.recovery, ...FAULTS.map(f => f.m)]) {
+  for (const name of [M.gpuUp, M.gpuInfo, M.clock, M.clockMax, M.throttle, M.bandwidth, M.busy, M.temperature, M.margin, M.power, M.ecc, M.xidTime, M.recovery, M.health, M.condition, ...FAULTS.map(f => f.m)]) {
     for (const s of page.get(name)) if (s.l.gpu_uuid) keyed(keyed(byGPU, s.l.gpu_uuid, () => new Map()), name, () => []).push(s);
   }
   for (const [uuid, families] of byGPU) {
@@ -322,6 +326,7 @@ function drawGPUs(page, now, problem) {
     cell(p, {label: "memory errors", title: "ECC errors since the driver was loaded: not corrected, and corrected."},
       uncorrected === null ? "–" : uncorrected + errors("corrected") ? number(uncorrected) + " lost, " + number(errors("corrected")) + " corrected" : "none", uncorrected > 0);
     cell(p, {label: "driver errors", title: "XIDs in the last hour."}, xids || "none in an hour", xids);
+    cell(p, {label: "verdict", title: "What the GPU is good for, and why; /verdict/gpus says what to do."}, ...verdict(families, find(M.health)));
     const mild = reasons.filter(r => !harms.includes(r)).map(r => (THROTTLES[r] || {says: r}).says);
     level(c, wrong.some(w => w.how === "bad") ? "bad" : wrong.length ? "look" : "", wrong.map(w => w.says).join("; ") || mild.join("; ") || (reasons.length ? "" : "at its clocks"));
   }
@@ -338,6 +343,12 @@ function drawXIDs(page, families, uuid, now, fault) {
     if (known.severity === "page") fault("bad", join("driver error XID", l.xid + ":", known.meaning), "LLMGPUFailed");
   }
   return says.join(", ");
+}
+
+// verdict returns the verdict on a GPU in words, and whether it is to leave service.
+function verdict(families, health) {
+  const why = [...families.get(M.condition) || []].sort((a, b) => a.v - b.v).map(({l, v}) => l.condition.replaceAll("_", " ") + " since " + clock(1e3 * v));
+  return [health === null ? "–" : [VERDICTS[health] || "unknown", ...why].join(", "), health > 1];
 }
 
 // gained reports whether a counter is above what it was when the page first saw it.

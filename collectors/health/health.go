@@ -1,0 +1,389 @@
+// Package health gives one verdict on each GPU and on its node: what it is good for, why, and since when.
+//
+//	conditions  what a verdict counts, as data             conditions.go
+//	view        what was read of a GPU                     view.go
+//	xids        the XIDs of a GPU, as conditions           xids.go
+//	judge       hysteresis, and who tells of the verdicts  health.go
+//
+// It reads the samples of the collectors of GPUs, whatever their source, and asks no driver. What is not reported
+// changes nothing: a GPU that does not answer keeps the conditions that it had.
+package health
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Interval is how often the samples are judged.
+const Interval = 5 * time.Second
+
+// Finding is a condition that holds.
+type Finding struct {
+	// Condition names it: one of Conditions, or xid_ and a code.
+	Condition string `json:"condition"`
+	// Verdict is its own.
+	Verdict metrics.Verdict `json:"verdict"`
+	// Since is when it was first seen.
+	Since time.Time `json:"since"`
+	// Meaning and Action say what is wrong and what to do.
+	Meaning string `json:"meaning"`
+	Action  string `json:"action"`
+	// Source lists the metrics that say so.
+	Source []string `json:"source"`
+}
+
+// Workload is something that runs on a GPU.
+type Workload struct {
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Model     string `json:"model,omitempty"`  // empty for a pod that is no engine
+	Server    string `json:"server,omitempty"` // host:port of the engine's page
+}
+
+// GPU is the verdict on one GPU.
+type GPU struct {
+	UUID    string          `json:"gpu_uuid,omitempty"` // empty for one that has never answered
+	Index   string          `json:"gpu,omitempty"`
+	PCI     string          `json:"pci_bus_id,omitempty"`
+	Verdict metrics.Verdict `json:"verdict"`
+	// Since is when the verdict became what it is; zero if it has been healthy for as long as it is watched.
+	Since    time.Time  `json:"since,omitzero"`
+	Findings []Finding  `json:"conditions"`
+	Runs     []Workload `json:"runs"`
+}
+
+// Node is the verdict on a node and its GPUs.
+type Node struct {
+	// Verdict is the worst of the GPUs and of what they share.
+	Verdict  metrics.Verdict `json:"verdict"`
+	Findings []Finding       `json:"conditions"` // of what they share
+	GPUs     []GPU           `json:"gpus"`
+	// At is when it was judged, Watching since when: what happened before is known only as far as the driver and the
+	// kernel log tell.
+	At       time.Time `json:"at"`
+	Watching time.Time `json:"watching_since"`
+	// Boot identifies the time since the node was started.
+	Boot string `json:"boot_id,omitempty"`
+}
+
+// Options configure a Judge.
+type Options struct {
+	// Read collects the samples of the GPUs and of what runs on them.
+	Read func(chan<- prometheus.Metric)
+	// ProcFS is where procfs is mounted.
+	ProcFS string
+}
+
+// Judge gives verdicts while Run runs, and serves them as a prometheus.Collector.
+type Judge struct {
+	read func(chan<- prometheus.Metric)
+	boot string
+
+	mu    sync.Mutex
+	gpus  map[string]*subject // by UUID, or by PCI address as long as that is all that is known
+	node  *subject
+	start time.Time // of the first judgement
+	last  time.Time
+}
+
+// New returns a judge that knows nothing yet.
+func New(o Options) *Judge {
+	boot, _ := os.ReadFile(cmp.Or(o.ProcFS, "/proc") + "/sys/kernel/random/boot_id") // without it, a restart of the node cannot be told
+	return &Judge{read: o.Read, boot: strings.TrimSpace(string(boot)), gpus: map[string]*subject{}, node: newSubject()}
+}
+
+// Run judges until ctx ends.
+func (j *Judge) Run(ctx context.Context) {
+	tick := time.NewTicker(Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case at := <-tick.C:
+			j.look(at)
+		}
+	}
+}
+
+// subject is what is judged: a GPU, or what the GPUs of a node share.
+type subject struct {
+	uuid, index, pci string
+	states           map[string]*state // by condition
+	xids             xids
+	energy           float64
+	since            time.Time
+	verdict          metrics.Verdict
+	runs             []Workload
+}
+
+func newSubject() *subject { return &subject{states: map[string]*state{}, xids: newXIDs()} }
+
+// state is what is remembered of a condition.
+type state struct {
+	from  time.Time // seen without a break since; zero: not seen
+	seen  time.Time // last
+	since time.Time // it counts since; zero: it does not
+	best  float64
+	grown []point
+}
+
+// point is the value of a counter at a time.
+type point struct {
+	at    time.Time
+	value float64
+}
+
+// look judges once.
+func (j *Judge) look(at time.Time) {
+	samples := make(chan prometheus.Metric, 64)
+	go func() {
+		defer close(samples)
+		j.read(samples)
+	}()
+	var all []*metrics.Sample
+	for m := range samples {
+		if s, ok := m.(*metrics.Sample); ok {
+			all = append(all, s)
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.start.IsZero() {
+		j.start = at
+	}
+	j.last = at
+	shared, views := j.sort(all, at)
+	j.node.judge(shared, at, true)
+	for key, v := range views {
+		g := j.gpus[key]
+		g.reset(v)
+		g.judge(v, at, false)
+		g.xids.judge(v, at, at.Equal(j.start))
+		g.runs = workloads(v)
+		g.settle(at)
+	}
+	j.node.settle(at)
+}
+
+// sort gives each GPU its samples, and returns those that belong to none. A sample may name a GPU by its UUID, by its
+// address, or both. The caller holds j.mu.
+func (j *Judge) sort(all []*metrics.Sample, at time.Time) (shared *view, views map[string]*view) {
+	address := map[string]string{} // of a GPU
+	for _, s := range all {
+		if uuid, pci := label(s, metrics.LabelGPUUUID), label(s, metrics.LabelPCIBusID); uuid != "" && pci != "" {
+			address[pci] = uuid
+		}
+	}
+	for _, g := range j.gpus {
+		if g.uuid != "" && address[g.pci] == "" {
+			address[g.pci] = g.uuid
+		}
+	}
+	shared, views = newView(at), map[string]*view{}
+	for _, s := range all {
+		uuid, pci := label(s, metrics.LabelGPUUUID), label(s, metrics.LabelPCIBusID)
+		if s.Family == metrics.GPUSXIDErrors || s.Family == metrics.GPUSXIDLastTimestamp || uuid == "" && pci == "" {
+			shared.add(s)
+			continue
+		}
+		uuid = cmp.Or(uuid, address[pci])
+		key := cmp.Or(uuid, pci)
+		g := j.gpus[key]
+		if g == nil {
+			g = newSubject()
+			if known := j.gpus[pci]; uuid != "" && known != nil { // it was known by its address
+				g = known
+				delete(j.gpus, pci)
+			}
+			j.gpus[key] = g
+		}
+		g.uuid, g.pci, g.index = uuid, cmp.Or(pci, g.pci), cmp.Or(label(s, metrics.LabelGPU), g.index)
+		if views[key] == nil {
+			views[key] = newView(at)
+		}
+		views[key].add(s)
+	}
+	return shared, views
+}
+
+// reset forgets what a reset repairs, if there was one: the driver counts energy anew.
+func (g *subject) reset(v *view) {
+	energy, ok := v.sum(metrics.GPUEnergy)
+	if !ok {
+		return
+	}
+	if energy < g.energy {
+		for _, c := range Conditions {
+			if s := g.states[c.Name]; s != nil && c.UntilReset {
+				*s = state{}
+			}
+		}
+		g.xids.reset()
+	}
+	g.energy = energy
+}
+
+// judge looks for the conditions.
+func (g *subject) judge(v *view, at time.Time, node bool) {
+	for i := range Conditions {
+		c := &Conditions[i]
+		if c.Node != node {
+			continue
+		}
+		s := g.states[c.Name]
+		if s == nil {
+			s = &state{}
+			g.states[c.Name] = s
+		}
+		if value, ok := c.test.value(v); ok {
+			s.take(c, s.holds(c.test, value, at), at)
+		}
+	}
+}
+
+// holds reports whether a value is one that a test looks for.
+func (s *state) holds(t test, value float64, at time.Time) bool {
+	switch {
+	case t.falls:
+		s.best = max(s.best, value)
+		return value < s.best
+	case t.window == 0:
+		return value >= t.least
+	}
+	s.grown = append(s.grown, point{at, value})
+	for len(s.grown) > 1 && at.Sub(s.grown[1].at) >= t.window {
+		s.grown = s.grown[1:]
+	}
+	grown := 0.0
+	for i, p := range s.grown[1:] {
+		grown += max(0, p.value-s.grown[i].value) // a counter that falls has been reset
+	}
+	return grown >= t.least
+}
+
+// take notes whether a condition is seen.
+func (s *state) take(c *Condition, seen bool, at time.Time) {
+	if !seen {
+		s.from = time.Time{}
+		if !s.since.IsZero() && at.Sub(s.seen) >= c.Quiet {
+			s.since = time.Time{}
+		}
+		return
+	}
+	if s.from.IsZero() {
+		s.from = at
+	}
+	s.seen = at
+	if s.since.IsZero() && at.Sub(s.from) >= c.Hold {
+		s.since = s.from
+	}
+}
+
+// findings lists what holds, the worst first.
+func (g *subject) findings() []Finding {
+	found := []Finding{}
+	for _, c := range Conditions {
+		if s := g.states[c.Name]; s != nil && !s.since.IsZero() {
+			f := Finding{Condition: c.Name, Verdict: c.Verdict, Since: s.since, Meaning: c.Meaning, Action: c.Action}
+			for _, r := range c.Reads {
+				f.Source = append(f.Source, r.Name)
+			}
+			found = append(found, f)
+		}
+	}
+	found = append(found, g.xids.findings()...)
+	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(b.Verdict, a.Verdict) })
+	return found
+}
+
+// settle notes since when the verdict is what it is.
+func (g *subject) settle(at time.Time) {
+	verdict := worst(g.findings())
+	if verdict != g.verdict {
+		g.verdict, g.since = verdict, at
+	}
+}
+
+func worst(findings []Finding) (v metrics.Verdict) {
+	for _, f := range findings {
+		v = max(v, f.Verdict)
+	}
+	return v
+}
+
+// workloads lists what runs on a GPU: engines, and pods that are none.
+func workloads(v *view) []Workload {
+	runs := []Workload{}
+	pods := map[[2]string]bool{}
+	for _, s := range v.of(metrics.EngineGPUInfo) {
+		w := Workload{label(s, metrics.LabelNamespace), label(s, metrics.LabelPod), label(s, metrics.LabelModel), label(s, metrics.LabelServer)}
+		pods[[2]string{w.Namespace, w.Pod}] = true
+		if !slices.Contains(runs, w) {
+			runs = append(runs, w)
+		}
+	}
+	for _, s := range v.of(metrics.GPUAllocationInfo) {
+		pod := [2]string{label(s, metrics.LabelNamespace), label(s, metrics.LabelPod)}
+		if !pods[pod] {
+			pods[pod] = true
+			runs = append(runs, Workload{Namespace: pod[0], Pod: pod[1]})
+		}
+	}
+	return runs
+}
+
+// Node returns the verdicts as of the last judgement; false before the first.
+func (j *Judge) Node() (Node, bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n := Node{Findings: j.node.findings(), GPUs: []GPU{}, At: j.last, Watching: j.start, Boot: j.boot}
+	n.Verdict = worst(n.Findings)
+	for _, key := range slices.Sorted(maps.Keys(j.gpus)) {
+		g := j.gpus[key]
+		n.GPUs = append(n.GPUs, GPU{UUID: g.uuid, Index: g.index, PCI: g.pci, Verdict: g.verdict, Since: g.since, Findings: g.findings(), Runs: g.runs})
+		n.Verdict = max(n.Verdict, g.verdict)
+	}
+	slices.SortStableFunc(n.GPUs, func(a, b GPU) int {
+		return cmp.Or(cmp.Compare(len(a.Index), len(b.Index)), cmp.Compare(a.Index, b.Index))
+	})
+	return n, !j.start.IsZero()
+}
+
+// Describe implements prometheus.Collector.
+func (j *Judge) Describe(ch chan<- *prometheus.Desc) {
+	for _, f := range []*metrics.Family{metrics.GPUHealth, metrics.GPUNodeHealth, metrics.GPUHealthCondition} {
+		ch <- f.Desc()
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (j *Judge) Collect(ch chan<- prometheus.Metric) {
+	n, ok := j.Node()
+	if !ok {
+		return
+	}
+	ch <- metrics.GPUNodeHealth.Const(float64(n.Verdict))
+	condition := func(g GPU, f Finding) {
+		ch <- metrics.GPUHealthCondition.Const(float64(f.Since.UnixMilli())/1e3, g.UUID, g.Index, g.PCI, f.Condition, f.Verdict.String())
+	}
+	for _, g := range n.GPUs {
+		ch <- metrics.GPUHealth.Const(float64(g.Verdict), g.UUID, g.Index, g.PCI)
+		for _, f := range g.Findings {
+			condition(g, f)
+		}
+	}
+	for _, f := range n.Findings {
+		condition(GPU{}, f)
+	}
+}

@@ -1,0 +1,282 @@
+package health
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// bench judges a node whose page a test writes, in time of its own.
+type bench struct {
+	*Judge
+	t    *testing.T
+	now  time.Time
+	page map[string]prometheus.Metric
+}
+
+func newBench(t *testing.T) *bench {
+	b := &bench{t: t, now: time.Unix(1_700_000_000, 0).UTC(), page: map[string]prometheus.Metric{}}
+	b.Judge = New(Options{ProcFS: t.TempDir(), Read: func(ch chan<- prometheus.Metric) {
+		for _, m := range b.page {
+			ch <- m
+		}
+	}})
+	b.set(metrics.GPUInfo, 1, "GPU-a", "0", "NVIDIA H100", "0000:10:00.0", "0", "1", "hopper", "9.0", "96")
+	b.set(metrics.GPUUp, 1, "GPU-a", "0", "")
+	return b
+}
+
+// set puts a series on the page.
+func (b *bench) set(f *metrics.Family, value float64, labels ...string) {
+	key := labels
+	if f == metrics.GPUUp {
+		key = labels[:2]
+	}
+	b.page[f.Name+strings.Join(key, ",")] = f.Const(value, labels...)
+}
+
+// drop takes all series of a family from the page.
+func (b *bench) drop(f *metrics.Family) {
+	for key := range b.page {
+		if strings.HasPrefix(key, f.Name) {
+			delete(b.page, key)
+		}
+	}
+}
+
+// pass lets time pass, and returns the verdict on the first GPU with what it counts.
+func (b *bench) pass(d time.Duration) string {
+	b.t.Helper()
+	for end := b.now.Add(d); b.now.Before(end); {
+		b.now = b.now.Add(Interval)
+		b.look(b.now)
+	}
+	n, ok := b.Node()
+	if !ok || len(n.GPUs) == 0 {
+		return "nothing"
+	}
+	text := n.GPUs[0].Verdict.String()
+	for _, f := range n.GPUs[0].Findings {
+		text += " " + f.Condition
+	}
+	return text
+}
+
+func (b *bench) want(d time.Duration, want string) {
+	b.t.Helper()
+	if got := b.pass(d); got != want {
+		b.t.Errorf("after %s: %s, not %s", d, got, want)
+	}
+}
+
+func (b *bench) xid(code int, severity metrics.XIDSeverity, n float64) {
+	b.set(metrics.GPUXIDErrors, n, "GPU-a", "0", "0000:10:00.0", "", strconv.Itoa(code), string(severity), "kmsg")
+}
+
+// A GPU that the driver wants reset is judged so within ten seconds, and is healthy half a minute after the driver has
+// withdrawn it: with the XID that led to it.
+func TestSetByTheDriverAndLiftedByIt(t *testing.T) {
+	b := newBench(t)
+	b.set(metrics.GPURecoveryAction, 0, "GPU-a", "0")
+	b.want(time.Minute, "healthy")
+	b.set(metrics.GPURecoveryAction, 1, "GPU-a", "0")
+	b.xid(119, metrics.XIDPage, 1)
+	b.want(10*time.Second, "reset recovery_reset xid_119")
+	b.want(10*time.Hour, "reset recovery_reset xid_119")
+	b.set(metrics.GPURecoveryAction, 0, "GPU-a", "0")
+	b.want(10*time.Second, "reset recovery_reset")
+	b.want(15*time.Second, "healthy")
+}
+
+// Without an answer nothing is lifted: a lost GPU has no series left that could say that it is well.
+func TestAbsenceLiftsNothing(t *testing.T) {
+	b := newBench(t)
+	b.set(metrics.GPURowRemapFailure, 1, "GPU-a", "0")
+	b.want(5*time.Second, "replace row_remap_failure")
+	b.drop(metrics.GPURowRemapFailure)
+	b.set(metrics.GPUUp, 0, "GPU-a", "0", "gpu_is_lost")
+	b.want(time.Hour, "replace row_remap_failure lost")
+	b.set(metrics.GPUUp, 1, "GPU-a", "0", "")
+	b.set(metrics.GPURowRemapFailure, 0, "GPU-a", "0")
+	b.want(30*time.Second, "healthy")
+}
+
+// What applications cause, and what passes while a node starts, is no fault of a GPU.
+func TestHarmless(t *testing.T) {
+	b := newBench(t)
+	b.set(metrics.GPUUp, 0, "GPU-a", "0", "unknown")
+	b.set(metrics.GPUMissing, 1, "0000:10:00.0")
+	b.set(metrics.GPUFabricState, 1, "GPU-a", "0", "in_progress")
+	b.set(metrics.GPUFabricManagerUp, 0)
+	b.set(metrics.GPUSwitches, 4)
+	b.want(2*time.Minute, "healthy")
+	b.set(metrics.GPUUp, 1, "GPU-a", "0", "")
+	b.set(metrics.GPUMissing, 0, "0000:10:00.0")
+	b.drop(metrics.GPUFabricState)
+	b.set(metrics.GPUFabricState, 1, "GPU-a", "0", "completed")
+	b.set(metrics.GPUFabricManagerUp, 1)
+	b.want(time.Minute, "healthy")
+	harmless := 0
+	for _, x := range metrics.XIDs {
+		if x.Severity == metrics.XIDApp || x.Severity == metrics.XIDInfo {
+			b.xid(x.Code, x.Severity, 3000)
+			harmless++
+		}
+	}
+	if harmless < 20 {
+		t.Errorf("only %d harmless XIDs", harmless)
+	}
+	b.want(10*time.Minute, "healthy")
+	if n, _ := b.Node(); n.Verdict != metrics.Healthy {
+		t.Errorf("the node is %s: %v", n.Verdict, n.Findings)
+	}
+}
+
+// XIDs count for as long as the driver may be wrong about them; a reset ends that, and what the kernel log calls
+// nonfatal takes no GPU out of service.
+func TestXIDs(t *testing.T) {
+	b := newBench(t)
+	b.set(metrics.GPUEnergy, 5000, "GPU-a", "0")
+	b.want(10*time.Second, "healthy")
+	b.xid(149, metrics.XIDTicket, 1)
+	b.want(5*time.Second, "degraded xid_149")
+	b.xid(149, metrics.XIDPage, 1)
+	b.want(5*time.Second, "reset xid_149")
+	b.xid(9999, "", 1)
+	b.want(20*time.Hour, "reset xid_149") // the unlisted one was over after six hours
+	b.set(metrics.GPUEnergy, 10, "GPU-a", "0")
+	b.want(5*time.Second, "healthy")
+	b.xid(79, metrics.XIDPage, 1)
+	b.want(23*time.Hour, "reset xid_79")
+	b.want(2*time.Hour, "healthy")
+}
+
+// A restart of the exporter forgets no XID that the kernel log remembers, unless the driver can say that all is well.
+func TestXIDsFromBefore(t *testing.T) {
+	for action, want := range map[float64]string{-1: "reset xid_79", 0: "healthy", 2: "reset recovery_reset xid_79"} {
+		t.Run(fmt.Sprint(action), func(t *testing.T) {
+			b := newBench(t)
+			b.set(metrics.GPUXIDLastTimestamp, float64(b.now.Add(-2*time.Hour).Unix()), "GPU-a", "0", "0000:10:00.0", "79")
+			if action >= 0 {
+				b.set(metrics.GPURecoveryAction, action, "GPU-a", "0")
+			}
+			b.want(10*time.Second, want)
+		})
+	}
+}
+
+// Another exporter's counters may have counted for weeks before.
+func TestXIDsOfAnotherExporter(t *testing.T) {
+	b := newBench(t)
+	count := func(n float64) {
+		b.set(metrics.GPUXIDErrors, n, "GPU-a", "0", "0000:10:00.0", "", "79", "page", "dcgm")
+	}
+	count(3)
+	b.want(10*time.Second, "healthy")
+	count(4)
+	b.want(5*time.Second, "reset xid_79")
+}
+
+// Counters set a condition by their growth and are quiet for a while before it is lifted; a reset lifts it.
+func TestCounters(t *testing.T) {
+	b := newBench(t)
+	b.set(metrics.GPUEnergy, 5000, "GPU-a", "0")
+	ecc := func(n float64) { b.set(metrics.GPUECCErrors, n, "GPU-a", "0", "uncorrected", "dram", "volatile") }
+	ecc(2)
+	b.want(time.Minute, "degraded uncorrected_errors_before")
+	ecc(3)
+	b.want(5*time.Second, "drain uncorrected_errors uncorrected_errors_before")
+	b.want(65*time.Minute, "drain uncorrected_errors uncorrected_errors_before")
+	b.want(10*time.Minute, "degraded uncorrected_errors_before")
+	ecc(4)
+	b.want(5*time.Second, "drain uncorrected_errors uncorrected_errors_before")
+	ecc(0)
+	b.set(metrics.GPUEnergy, 1, "GPU-a", "0")
+	b.want(30*time.Second, "healthy")
+	heat := 0.0
+	for range 40 { // three seconds of five: 60%
+		heat += 3
+		b.set(metrics.GPUClockEventSeconds, heat, "GPU-a", "0", "hw_thermal_slowdown", "driver")
+		b.pass(5 * time.Second)
+	}
+	b.want(5*time.Second, "degraded thermal_slowdown")
+	b.want(20*time.Minute, "healthy")
+}
+
+// A link that was never up is no fault; one that goes down is. PCIe is judged only at work.
+func TestLinks(t *testing.T) {
+	b := newBench(t)
+	link := func(n string, up float64) { b.set(metrics.GPUNVLinkUp, up, "GPU-a", "0", n) }
+	link("0", 1)
+	link("1", 0)
+	b.set(metrics.GPUPCIeLinkGeneration, 1, "GPU-a", "0", "current")
+	b.set(metrics.GPUPCIeLinkGeneration, 5, "GPU-a", "0", "max")
+	b.set(metrics.GPUPCIeLinkWidth, 16, "GPU-a", "0", "current")
+	b.set(metrics.GPUPCIeLinkWidth, 16, "GPU-a", "0", "max")
+	b.set(metrics.GPUUtilization, 0, "GPU-a", "0")
+	b.want(time.Hour, "healthy")
+	link("0", 0)
+	b.set(metrics.GPUUtilization, 1, "GPU-a", "0")
+	b.want(6*time.Minute, "degraded pcie_narrow nvlink_down")
+	link("0", 1)
+	b.set(metrics.GPUPCIeLinkGeneration, 5, "GPU-a", "0", "current")
+	b.want(6*time.Minute, "healthy")
+}
+
+// A GPU that NVML has never seen is known by its address, and becomes the GPU that it is when it answers.
+func TestGPUWithoutAName(t *testing.T) {
+	b := newBench(t)
+	clear(b.page)
+	b.set(metrics.GPUMissing, 1, "0000:10:00.0")
+	b.want(4*time.Minute, "reset missing")
+	b.set(metrics.GPUMissing, 0, "0000:10:00.0")
+	b.set(metrics.GPUInfo, 1, "GPU-a", "0", "NVIDIA H100", "0000:10:00.0", "0", "1", "hopper", "9.0", "96")
+	b.set(metrics.GPUUp, 1, "GPU-a", "0", "")
+	b.want(time.Minute, "healthy")
+	if n, _ := b.Node(); len(n.GPUs) != 1 || n.GPUs[0].UUID != "GPU-a" || n.GPUs[0].PCI != "0000:10:00.0" {
+		t.Errorf("%+v", n.GPUs)
+	}
+}
+
+// The page of a node with a GPU to replace, whose switch failed.
+func TestGolden(t *testing.T) {
+	b := newBench(t)
+	b.want(10*time.Second, "healthy")
+	b.set(metrics.GPUSXIDLastTimestamp, float64(b.now.Unix()), "0000:c1:00.0", "20034", "fatal")
+	b.set(metrics.GPUSRAMThreshold, 1, "GPU-a", "0")
+	b.set(metrics.EngineGPUInfo, 1, "vllm", "prod", "chat-0", "vllm", "10.0.0.1:8000", "chat", "GPU-a", "0", "", "pod_resources")
+	b.set(metrics.GPUAllocationInfo, 1, "GPU-a", "0", "", "prod", "chat-0", "vllm", "nvidia.com/gpu")
+	b.set(metrics.GPUAllocationInfo, 1, "GPU-a", "0", "", "lab", "notebook", "main", "nvidia.com/gpu")
+	b.want(5*time.Second, "replace sram_threshold")
+	n, _ := b.Node()
+	if runs := n.GPUs[0].Runs; len(runs) != 2 || runs[0].Model != "chat" || runs[1].Pod != "notebook" {
+		t.Errorf("%+v runs there", runs)
+	}
+	golden.Compare(t, filepath.Join("testdata", "node.prom"), golden.Page(t, b.Judge))
+}
+
+// The table in the documentation names every condition, and each is judged by metrics that exist.
+func TestConditions(t *testing.T) {
+	text, err := os.ReadFile("../../docs/health.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range Conditions {
+		if c.Verdict == metrics.Healthy || c.Meaning == "" || c.Action == "" || len(c.Reads) == 0 || c.test.value == nil || c.Quiet == 0 {
+			t.Errorf("%s is incomplete", c.Name)
+		}
+		if !bytes.Contains(text, []byte("| `"+c.Name+"` |")) {
+			t.Errorf("docs/health.md lacks %s: make generate", c.Name)
+		}
+	}
+}

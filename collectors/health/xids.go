@@ -1,0 +1,128 @@
+package health
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// How long an XID counts. A driver that can ask for a recovery, and asks for none, knows better than a time.
+const (
+	xidTold   = time.Hour      // the driver can ask, and did not
+	xidUntold = 24 * time.Hour // the driver is too old to ask
+	xidTicket = 6 * time.Hour  // the GPU goes on
+)
+
+// xids holds the XIDs of a GPU.
+type xids struct {
+	counted map[xidSeries]float64
+	open    map[int]*xidState
+}
+
+// xidSeries identifies a counter.
+type xidSeries struct{ code, instance, severity, source string }
+
+// xidState is what is remembered of an XID that counts.
+type xidState struct {
+	verdict     metrics.Verdict
+	since, last time.Time
+	asked       bool // the driver has asked for a recovery since
+}
+
+func newXIDs() xids { return xids{counted: map[xidSeries]float64{}, open: map[int]*xidState{}} }
+
+// reset forgets all: they are repaired, as far as a reset repairs them.
+func (x *xids) reset() { clear(x.open) }
+
+// judge looks for new XIDs and lifts those that are over. In the first judgement it also looks at the times of XIDs from
+// before, which the kernel log tells.
+func (x *xids) judge(v *view, at time.Time, first bool) {
+	for _, s := range v.of(metrics.GPUXIDErrors) {
+		key := xidSeries{label(s, metrics.LabelXID), label(s, metrics.LabelGPUInstance), label(s, metrics.LabelSeverity), label(s, metrics.LabelSource)}
+		before, known := x.counted[key]
+		x.counted[key] = s.Value
+		if !known && first && key.source != "nvml" && key.source != "kmsg" {
+			continue // of another exporter, which may have counted for weeks
+		}
+		if code, err := strconv.Atoi(key.code); err == nil && s.Value > before {
+			x.saw(code, xidVerdict(code, key.severity), at, at)
+		}
+	}
+	action, tells := v.most(metrics.GPURecoveryAction)
+	if first && !(tells && action == 0) {
+		x.remember(v, at)
+	}
+	for code, s := range x.open {
+		s.asked = s.asked || action > 0
+		quiet := xidUntold
+		switch {
+		case s.verdict == metrics.Degraded:
+			quiet = xidTicket
+		case tells:
+			quiet = xidTold
+		}
+		if action == 0 && (at.Sub(s.last) >= quiet || s.asked && tells) {
+			delete(x.open, code)
+		}
+	}
+}
+
+// remember takes XIDs from before the exporter started. Whether one of NVLink 5 was fatal is not known any more: it counts
+// as one that was not.
+func (x *xids) remember(v *view, at time.Time) {
+	for _, s := range v.of(metrics.GPUXIDLastTimestamp) {
+		code, err := strconv.Atoi(label(s, metrics.LabelXID))
+		if err != nil || x.open[code] != nil {
+			continue
+		}
+		severity := ""
+		if 144 <= code && code <= 150 {
+			severity = string(metrics.XIDTicket)
+		}
+		when := time.UnixMilli(int64(s.Value * 1e3))
+		x.saw(code, xidVerdict(code, severity), when, at)
+	}
+}
+
+// saw opens an XID, or renews it.
+func (x *xids) saw(code int, verdict metrics.Verdict, when, at time.Time) {
+	if verdict == metrics.Healthy || when.After(at) {
+		return
+	}
+	s := x.open[code]
+	if s == nil {
+		s = &xidState{since: when}
+		x.open[code] = s
+	}
+	s.verdict, s.last, s.asked = max(s.verdict, verdict), when, false
+}
+
+// xidVerdict returns the verdict of the catalogue. The severity of an XID that the kernel log calls nonfatal is that of a
+// ticket.
+func xidVerdict(code int, severity string) metrics.Verdict {
+	i := slices.IndexFunc(metrics.XIDs, func(x metrics.XID) bool { return x.Code == code })
+	if i < 0 {
+		return metrics.UnlistedXID
+	}
+	known := metrics.XIDs[i]
+	if known.Severity == metrics.XIDPage && severity == string(metrics.XIDTicket) {
+		return min(known.Verdict, metrics.Degraded)
+	}
+	return known.Verdict
+}
+
+// findings lists the XIDs that count, by code.
+func (x *xids) findings() (found []Finding) {
+	for code, s := range x.open {
+		f := Finding{Condition: "xid_" + strconv.Itoa(code), Verdict: s.verdict, Since: s.since, Meaning: "an XID that the catalogue does not list", Action: "ask NVIDIA when it persists",
+			Source: []string{metrics.GPUXIDErrors.Name}}
+		if i := slices.IndexFunc(metrics.XIDs, func(x metrics.XID) bool { return x.Code == code }); i >= 0 {
+			f.Meaning, f.Action = metrics.XIDs[i].Meaning, metrics.XIDs[i].Action
+		}
+		found = append(found, f)
+	}
+	slices.SortFunc(found, func(a, b Finding) int { return a.Since.Compare(b.Since) })
+	return found
+}

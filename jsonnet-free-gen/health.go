@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/health"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// eksFatal lists the XIDs for which Amazon's node monitoring agent sets AcceleratedHardwareReady to false: WellKnownXidCodes in
+// monitors/nvidia/dcgm/dcgm_policies.go of aws/eks-node-monitoring-agent, read in November 2026.
+var eksFatal = []int{46, 48, 54, 62, 63, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 142, 143, 151, 155, 156, 158}
+
+// differences explains verdicts that are not what the list of Amazon or the catalogue of NVIDIA suggests.
+var differences = map[int]string{
+	63:  "EKS replaces the node. NVIDIA ignores it: the row is out of use, and the reset that remaps it can wait",
+	64:  "when it comes back after the reset, row_remap_failure says replace",
+	94:  "NVIDIA restarts the application: the error is contained. row_remap_pending stays until the reset",
+	109: "NVIDIA and EKS agree; k8s-device-plugin takes it for an error of the application",
+	142: "EKS replaces the node. NVIDIA has no other action than to ask it, and one encoder is concerned",
+	165: "the part is worn out: no reset helps",
+}
+
+// healthPage writes how GPUs are judged.
+func healthPage() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteString("# The verdict on a GPU\n\n" + generated + healthIntroduction)
+	for i, name := range metrics.Verdicts {
+		fmt.Fprintf(&b, "| `%s` | %d | %s |\n", name, i, []string{
+			"use it", "it works; prefer another GPU, and service it when there is a chance", "start nothing new on it; service it once it is empty",
+			"work on it fails or is at risk until it, or its node, is reset", "no reset helps: replace the board"}[i])
+	}
+	b.WriteString(healthHysteresis)
+	for _, c := range health.Conditions {
+		lifted := "not seen for " + span(c.Quiet)
+		if c.UntilReset {
+			lifted += ", or a reset"
+		}
+		of := ""
+		if c.Node {
+			of = " (node)"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s%s | %s | %s | %s | %s |\n", c.Name, c.Verdict, of, cell(c.Meaning), span(c.Hold), lifted, cell(c.Elsewhere))
+	}
+	b.WriteString(healthXIDs)
+	var harmless []string
+	for _, x := range metrics.XIDs {
+		if x.Verdict == metrics.Healthy {
+			harmless = append(harmless, strconv.Itoa(x.Code))
+			continue
+		}
+		eks := "event"
+		if slices.Contains(eksFatal, x.Code) {
+			eks = "fatal"
+		}
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s |\n", x.Code, x.Verdict, cell(x.Meaning), cell(x.Action), eks, cell(differences[x.Code]))
+	}
+	fmt.Fprintf(&b, "\nThe verdict stays `healthy` after %s: the application, the configuration or a test caused them, or they are a detail of another XID.\n", strings.Join(harmless, ", "))
+	fmt.Fprintf(&b, "A code that is not listed counts as `%s`.\n", metrics.UnlistedXID)
+	return b.Bytes(), nil
+}
+
+// span writes a duration.
+func span(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "at once"
+	case d%time.Hour == 0:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	case d%time.Minute == 0:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	}
+	return fmt.Sprintf("%d s", d/time.Second)
+}
+
+const healthIntroduction = `The exporter judges each GPU and the node every five seconds. The answer is for whoever acts: a scheduler, a controller, a person.
+
+` + "```" + `
+curl -s http://127.0.0.1:9844/verdict/gpus
+` + "```" + `
+
+It has, for each GPU, the verdict, since when, each condition with its own verdict, time, source and remedy, and the engines and pods on
+the GPU. ` + "`watching_since`" + ` and ` + "`boot_id`" + ` tell what the exporter cannot know: what happened before. The same is in ` + "`llm_gpu_health`" + `,
+` + "`llm_gpu_node_health`" + ` and ` + "`llm_gpu_health_condition_timestamp_seconds`" + `, on the node's page, and in what ` + "`exporter doctor`" + ` finds.
+
+| verdict | number | means |
+| --- | --- | --- |
+`
+
+const healthHysteresis = `
+The verdict is the worst of the conditions that hold; that of the node also counts its GPUs.
+
+## Conditions
+
+A condition counts once it was seen without a break for the time under "counts after", and is lifted as the next column says. What is not
+reported lifts nothing: a GPU that fell off the bus keeps its conditions. A reset is seen when the driver counts the GPU's energy anew.
+
+| condition | verdict | means | counts after | lifted | elsewhere |
+| --- | --- | --- | --- | --- | --- |
+`
+
+const healthXIDs = `
+"Elsewhere" names the checks of NVIDIA (DCGM's health watches and Health Validation), of Amazon's node monitoring agent (EKS) and NVSentinel.
+They differ from ours in two ways. They take a GPU out for heat and a slow rack, or say nothing; here that is ` + "`degraded`" + `, because a slow GPU
+serves, and the objectives say whether anybody suffers. They take it out for one NVLink, or say nothing; here that is ` + "`degraded`" + `, too:
+an engine on one GPU does not notice.
+
+## XIDs
+
+An XID counts at once. It is lifted by a reset, or when the driver, having asked for a recovery, asks for none any more. Otherwise it counts for an hour
+where the driver can ask and did not, for 24 hours where it is too old to ask (before 570), and for six hours if it is ` + "`degraded`" + `. One that
+the kernel log calls nonfatal is at most ` + "`degraded`" + `. After a restart the exporter knows those that the kernel log remembers.
+
+"NVIDIA" is the action of its XID catalogue. "EKS" is what Amazon's agent does: fatal, and the node is replaced after ten minutes, or an event. Its
+list has none of the errors of NVLink 5 (144 to 150) and nothing above 158. Of the 47 XID checks of NVIDIA's Health Validation, for GB200 and GB300, only those of
+46 and 48 have been compared: both critical, drain and reset, as here.
+
+| XID | verdict | means | NVIDIA | EKS | why ours differs |
+| --- | --- | --- | --- | --- | --- |
+`

@@ -1,0 +1,53 @@
+package metrics
+
+// Verdict says what a GPU, or a node, is good for. A higher one is worse.
+type Verdict int
+
+// The verdicts.
+const (
+	Healthy  Verdict = iota // use it
+	Degraded                // it works; prefer another one, and service it when there is a chance
+	Drain                   // start nothing new on it; service it once it is empty
+	Reset                   // work on it fails or is at risk until it, or its node, is reset
+	Replace                 // no reset helps: the board has to be replaced
+)
+
+// Verdicts lists the names of the verdicts, by value.
+var Verdicts = []string{Healthy: "healthy", Degraded: "degraded", Drain: "drain", Reset: "reset", Replace: "replace"}
+
+// String returns the name of the verdict.
+func (v Verdict) String() string { return Verdicts[v] }
+
+// MarshalText implements encoding.TextMarshaler.
+func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler. A verdict of another version is an error.
+func (v *Verdict) UnmarshalText(text []byte) error {
+	for i, name := range Verdicts {
+		if name == string(text) {
+			*v = Verdict(i)
+			return nil
+		}
+	}
+	return errUnknownVerdict(text)
+}
+
+type errUnknownVerdict string
+
+// Error implements error.
+func (e errUnknownVerdict) Error() string { return "no verdict is called " + string(e) }
+
+// UnlistedXID is the verdict on a GPU that reported an XID which the catalogue does not list.
+const UnlistedXID = Degraded
+
+// The verdict on GPUs, with its evidence.
+var (
+	GPUHealth = GPU.gauge(Max, "llm_gpu_health",
+		"Verdict on the GPU: 0 healthy, 1 degraded, 2 drain (start nothing new on it), 3 reset, 4 replace. It is the worst of the conditions in llm_gpu_health_condition_timestamp_seconds.",
+		GPULabels, with(LabelPCIBusID)).experimental()
+	GPUNodeHealth = GPU.gauge(Max, "llm_gpu_node_health",
+		"Verdict on the node: the worst of its GPUs and of what they share, in the same numbers.").experimental()
+	GPUHealthCondition = GPU.gauge(Max, "llm_gpu_health_condition_timestamp_seconds",
+		"Since when a condition holds that the verdict counts, unix time; verdict is its own. Without labels of a GPU it is about what the GPUs of the node share. docs/health.md lists the conditions.",
+		GPULabels, with(LabelPCIBusID, LabelCondition, LabelVerdict)).experimental()
+)
