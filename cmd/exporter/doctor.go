@@ -33,6 +33,7 @@ type doctorOptions struct {
 	exporter, exporterHTTP     string
 	prometheus, prometheusHTTP string
 	rules, output              string
+	against, bundle            string
 	server                     options
 	here                       bool // look at this node with the server's flags, and ask no exporter
 }
@@ -51,6 +52,9 @@ func parseDoctorFlags(args []string) (o doctorOptions, err error) {
 	app.Flag("prometheus-http-config", "The same file for that Prometheus.").PlaceHolder("FILE").StringVar(&o.prometheusHTTP)
 	app.Flag("rules", "Rule file that Prometheus should have loaded. Default: the rules of this version with default options.").PlaceHolder("FILE").StringVar(&o.rules)
 	app.Flag("output", "text, or json for programs.").Default("text").EnumVar(&o.output, "text", "json")
+	app.Flag("against", "Compare each number of the GPUs with what nvidia-smi -q -x prints: nvidia-smi runs it; a FILE of its output, or a bundle, is read. Exit status: 0 none is wrong, 1 the exporter lacks some, 2 some are wrong.").
+		PlaceHolder("nvidia-smi|FILE").StringVar(&o.against)
+	app.Flag("bundle", "With --against, also write both sides to this file, without names of hosts, pods and processes, for a bug report or a test.").PlaceHolder("FILE").StringVar(&o.bundle)
 	own := len(app.Model().Flags)
 	o.server.addFlags(app)
 	servers := map[string]bool{}
@@ -68,6 +72,10 @@ func parseDoctorFlags(args []string) (o doctorOptions, err error) {
 	switch {
 	case err != nil:
 		return o, fmt.Errorf("%w (see exporter doctor --help)", named(app, args, err))
+	case o.bundle != "" && o.against == "":
+		return o, errors.New("--bundle packs what --against compares: give both")
+	case o.against != "" && (o.prometheus != "" || o.rules != ""):
+		return o, errors.New("--against compares an exporter with nvidia-smi, and asks no Prometheus: leave --prometheus and --rules out")
 	case o.here && o.exporter != "":
 		return o, errors.New("--exporter asks a running exporter, and flags of the exporter look at this node: give one or the other")
 	}
@@ -81,6 +89,9 @@ func doctorCommand(ctx context.Context, args []string, out, progress io.Writer) 
 	o, err := parseDoctorFlags(args)
 	if err != nil {
 		return failed, err
+	}
+	if o.against != "" {
+		return o.compare(ctx, out, progress)
 	}
 	p := doctor.Picture{Version: version.Version}
 	file := examples.Rules
@@ -156,6 +167,9 @@ func (o doctorOptions) readExporter(ctx context.Context, progress io.Writer) (*d
 	return readHere(ctx, o.server)
 }
 
+// thisNode is the name of a reading that asked no exporter.
+const thisNode = "this node"
+
 // settle is how long GPUs, processes and pods take to be found.
 const settle = 5 * time.Second
 
@@ -192,7 +206,7 @@ func readHere(ctx context.Context, o options) (*doctor.Reading, []doctor.Finding
 	if err != nil {
 		return nil, nil, err
 	}
-	reading.Exporter = "this node"
+	reading.Exporter = thisNode
 	return reading, findings, nil
 }
 

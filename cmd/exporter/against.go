@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/doctor"
+)
+
+// nvidiaSMI is the value of --against that runs the program of that name, and askSMI how long it may take: without persistence
+// mode it initialises each GPU.
+const (
+	nvidiaSMI = "nvidia-smi"
+	askSMI    = 2 * time.Minute
+)
+
+// compare holds the exporter's numbers against those of nvidia-smi, and writes what differs.
+func (o doctorOptions) compare(ctx context.Context, out, progress io.Writer) (status int, err error) {
+	const failed = 3
+	document, readings, sameTime, err := o.bothSides(ctx, progress)
+	if err != nil {
+		return failed, err
+	}
+	compared, err := doctor.AgainstSMI(document, sameTime, readings...)
+	if err != nil {
+		return failed, fmt.Errorf("--against=%s: %w", o.against, err)
+	}
+	if o.bundle != "" {
+		packed, err := doctor.Bundle(document, readings...)
+		if err == nil {
+			err = os.WriteFile(o.bundle, packed, 0o600)
+		}
+		if err != nil {
+			return failed, fmt.Errorf("--bundle: %w", err)
+		}
+		fmt.Fprintf(progress, "Wrote %s, without names of hosts, pods and processes, serial numbers and UUIDs.\n", o.bundle)
+	}
+	if o.output == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(struct {
+			Status int `json:"status"`
+			doctor.Comparison
+		}{compared.Status(), compared})
+	} else {
+		_, err = io.WriteString(out, compared.Text())
+	}
+	return compared.Status(), err
+}
+
+// bothSides reads nvidia-smi and the exporter. Where the program runs, the exporter is read before and after it.
+func (o doctorOptions) bothSides(ctx context.Context, progress io.Writer) (document []byte, readings []*doctor.Reading, sameTime bool, err error) {
+	read := func() error {
+		r, findings, err := o.readExporter(ctx, progress)
+		switch {
+		case err != nil:
+			return err
+		case r == nil:
+			return fmt.Errorf("the exporter cannot be read: %s: %s", findings[0].Problem, findings[0].Remedy)
+		}
+		readings = append(readings, r)
+		return nil
+	}
+	if o.against != nvidiaSMI {
+		if document, err = os.ReadFile(o.against); err != nil {
+			return nil, nil, false, fmt.Errorf("--against: %w", err)
+		}
+		packed, theirs, ok, err := doctor.OpenBundle(document)
+		if ok || err != nil {
+			return packed, theirs, true, err
+		}
+		return document, readings, false, errors.Join(read())
+	}
+	if err := read(); err != nil {
+		return nil, nil, false, err
+	}
+	if document, err = runSMI(ctx); err != nil {
+		return nil, nil, false, err
+	}
+	if readings[0].Exporter != thisNode { // reading the node itself takes seconds, and once is enough
+		err = read()
+	}
+	return document, readings, true, err
+}
+
+// runSMI runs nvidia-smi -q -x.
+func runSMI(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askSMI)
+	defer cancel()
+	run := exec.CommandContext(ctx, nvidiaSMI, "-q", "-x")
+	run.WaitDelay = time.Second
+	document, err := run.Output()
+	if err == nil {
+		return document, nil
+	}
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		return nil, fmt.Errorf("nvidia-smi -q -x: %w: %s", err, bytes.TrimSpace(append(failed.Stderr, document...)))
+	}
+	return nil, fmt.Errorf("nvidia-smi -q -x: %w: run it where it is installed, and pass the file that it writes: --against=FILE", err)
+}

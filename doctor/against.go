@@ -1,0 +1,340 @@
+package doctor
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Outcome says how a value of nvidia-smi and one of the exporter compare.
+type Outcome string
+
+// The outcomes.
+const (
+	Right      Outcome = "right"
+	Wrong      Outcome = "wrong"
+	Absent     Outcome = "missing"        // nvidia-smi has a value, the exporter none
+	Uncompared Outcome = "not_comparable" // one of them has no such value, or it was read at another time
+)
+
+// Compared is one value of a GPU, or of the node, held against nvidia-smi.
+type Compared struct {
+	GPU     string  `json:"gpu"`               // index, as the exporter has it; empty for the node
+	Element string  `json:"element,omitempty"` // of nvidia-smi -q -x, under <gpu>
+	Series  string  `json:"series,omitempty"`  // of the exporter, without the labels of the GPU
+	Outcome Outcome `json:"outcome"`
+	SMI     string  `json:"nvidia_smi,omitempty"`
+	Own     string  `json:"exporter,omitempty"` // both values, where it was read before and after and differs
+	Why     string  `json:"why,omitempty"`
+}
+
+// Comparison holds all values of a node.
+type Comparison struct {
+	Values []Compared `json:"values"`
+	names  map[string]string
+}
+
+// Status returns the exit status: 0 nothing differs, 1 the exporter lacks values, 2 values are wrong.
+func (c Comparison) Status() int {
+	switch {
+	case c.count("", Wrong) > 0:
+		return 2
+	case c.count("", Absent) > 0:
+		return 1
+	}
+	return 0
+}
+
+// count returns how many values of a GPU, or of all, have an outcome.
+func (c Comparison) count(gpu string, o Outcome) (n int) {
+	for _, v := range c.Values {
+		if v.Outcome == o && (gpu == "" || v.GPU == gpu) {
+			n++
+		}
+	}
+	return n
+}
+
+// fresh is how old a document may be so that what moves can be compared.
+const fresh = time.Minute
+
+// AgainstSMI compares readings of an exporter with what nvidia-smi -q -x printed. With a reading from before and one from
+// after, a value may be anywhere between theirs. sameTime says that the document is as old as the readings; otherwise its
+// own time decides.
+func AgainstSMI(document []byte, sameTime bool, readings ...*Reading) (Comparison, error) {
+	log, err := readSMI(bytes.NewReader(document))
+	if err != nil {
+		return Comparison{}, err
+	}
+	if !sameTime {
+		at, err := time.ParseInLocation(time.ANSIC, log.node["timestamp"], time.Local)
+		sameTime = err == nil && time.Since(at).Abs() < fresh
+	}
+	c := comparing{readings: readings, sameTime: sameTime, Comparison: Comparison{names: map[string]string{}}}
+	c.node(log)
+	for _, g := range log.gpus {
+		c.gpu(g)
+	}
+	return c.Comparison, nil
+}
+
+// comparing compares.
+type comparing struct {
+	Comparison
+	readings []*Reading
+	sameTime bool
+}
+
+// subjectOf is what is compared: the node, a GPU, or a MIG device.
+type subjectOf struct {
+	gpu, prefix string            // index, and what stands before the paths
+	values      map[string]string // of nvidia-smi
+	where       []string          // labels of the exporter's series
+	used        map[string]bool   // elements and series that were compared
+}
+
+func (c *comparing) add(v Compared) { c.Values = append(c.Values, v) }
+
+// node compares what is said once.
+func (c *comparing) node(log smiLog) {
+	s := subjectOf{values: log.node, used: map[string]bool{}}
+	s.values["attached_gpus"] = cmp.Or(s.values["attached_gpus"], strconv.Itoa(len(log.gpus)))
+	c.row(s, smiInfo("driver_version", metrics.GPUDriverInfo, metrics.LabelDriverVersion, nil))
+	c.row(s, smiInfo("cuda_version", metrics.GPUDriverInfo, metrics.LabelCUDAVersion, nil))
+	c.row(s, smiRow{paths: []string{"attached_gpus"}, to: metrics.GPUVisible})
+}
+
+// find returns the exporter's labels of a GPU, by UUID, or by address where the document has no UUID.
+func (c *comparing) find(g smiGPU) (labels map[string]string) {
+	for _, s := range c.readings[0].of(metrics.GPUInfo) {
+		if uuid := g.values["uuid"]; s.labels[metrics.LabelGPUUUID] == uuid || smiSilent(uuid) && s.labels[metrics.LabelPCIBusID] == pciAddress(g.values["pci/pci_bus_id"]) {
+			return s.labels
+		}
+	}
+	return nil
+}
+
+// gpu compares a GPU.
+func (c *comparing) gpu(g smiGPU) {
+	id := c.find(g)
+	if id == nil {
+		c.add(Compared{Element: "gpu", Outcome: Absent, SMI: cmp.Or(g.values["uuid"], g.values["pci/pci_bus_id"]), Why: "the exporter has no such GPU"})
+		return
+	}
+	s := subjectOf{gpu: id[metrics.LabelGPU], values: g.values, where: []string{metrics.LabelGPUUUID, id[metrics.LabelGPUUUID], metrics.LabelGPUInstance, ""}, used: map[string]bool{}}
+	c.names[s.gpu] = g.values["product_name"]
+	for _, row := range smiRows {
+		c.row(s, row)
+	}
+	if g.values["processes"] = strconv.Itoa(g.procs); len(g.mig) == 0 { // of a MIG device, a process belongs to an instance
+		c.row(s, smiRow{paths: []string{"processes"}, to: metrics.GPUProcesses, slack: states})
+	}
+	for _, path := range g.order {
+		if text := g.values[path]; !s.used[path] && !smiSilent(text) {
+			c.add(Compared{GPU: s.gpu, Element: path, Outcome: Uncompared, SMI: text, Why: "the exporter does not have it"})
+		}
+	}
+	for _, device := range g.mig {
+		m := subjectOf{gpu: s.gpu, prefix: "mig_device " + device["gpu_instance_id"] + " ", values: device, used: s.used,
+			where: []string{metrics.LabelGPUUUID, id[metrics.LabelGPUUUID], metrics.LabelGPUInstance, device["gpu_instance_id"]}}
+		for path, f := range map[string]*metrics.Family{"total": metrics.GPUMemoryTotal, "reserved": metrics.GPUMemoryReserved, "used": metrics.GPUMemoryUsed, "free": metrics.GPUMemoryFree} {
+			c.row(m, smiRow{paths: []string{"fb_memory_usage/" + path}, to: f, slack: memory})
+		}
+	}
+	c.rest(s)
+}
+
+// rest lists the series of a GPU that nvidia-smi -q does not have, such as those of NVLinks.
+func (c *comparing) rest(s subjectOf) {
+	for _, f := range metrics.All() {
+		if f.Owner != metrics.GPU || !f.HasLabel(metrics.LabelGPUUUID) {
+			continue
+		}
+		for _, one := range c.readings[0].of(f, s.where[:2]...) {
+			if name := seriesName(f, one.labels); !s.used[name] {
+				c.add(Compared{GPU: s.gpu, Series: name, Outcome: Uncompared, Own: number(one.value), Why: "nvidia-smi -q does not have it"})
+			}
+		}
+	}
+}
+
+// row compares one value. Without any of its elements in the document there is nothing to compare.
+func (c *comparing) row(s subjectOf, row smiRow) {
+	path, text := "", ""
+	for _, p := range row.paths {
+		if t, ok := s.values[p]; ok {
+			s.used[p] = true
+			if path == "" || smiSilent(text) {
+				path, text = p, t
+			}
+		}
+	}
+	if path == "" {
+		return
+	}
+	v := Compared{GPU: s.gpu, Element: s.prefix + path, SMI: text}
+	silent := smiSilent(text) || row.needs != "" && smiSilent(s.values[row.needs])
+	if row.minus != "" {
+		s.used[row.minus] = true
+		v.Element, v.SMI = v.Element+" - "+row.minus, text+" - "+s.values[row.minus]
+		silent = silent || smiSilent(s.values[row.minus])
+	}
+	var own []series
+	for _, r := range c.readings {
+		own = append(own, r.of(row.to, append(slices.Clone(s.where), row.labels...)...)...)
+	}
+	if len(own) > 0 {
+		v.Series = seriesName(row.to, own[0].labels)
+		s.used[v.Series] = true
+		v.Own = shown(own, row.text)
+	} else {
+		v.Series = row.to.Name
+	}
+	switch {
+	case silent && (len(own) == 0 || v.Own == ""):
+		v.Outcome, v.Why = Right, "neither has it"
+	case silent:
+		v.Outcome, v.Why = Uncompared, "nvidia-smi does not say"
+	case len(own) == 0:
+		v.Outcome = Absent
+	case row.slack.moving && !c.sameTime:
+		v.Outcome, v.Why = Uncompared, "it moves, and was read at another time"
+	default:
+		v.Outcome, v.Why = row.compare(text, s.values[row.minus], own)
+	}
+	c.add(v)
+}
+
+// compare compares a text of nvidia-smi with the series of the readings.
+func (row smiRow) compare(text, minus string, own []series) (Outcome, string) {
+	if row.read != nil {
+		text = row.read(text)
+	}
+	if row.text != "" {
+		for _, s := range own {
+			if s.labels[row.text] == text {
+				return Right, ""
+			}
+		}
+		return Wrong, ""
+	}
+	value, unit, ok := smiNumber(text)
+	if ok && row.minus != "" {
+		var less float64
+		less, _, ok = smiNumber(minus)
+		value -= less
+	}
+	if !ok {
+		return Uncompared, "its unit or word is not known: " + strconv.Quote(cmp.Or(unit, text))
+	}
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, s := range own {
+		low, high = min(low, s.value), max(high, s.value)
+	}
+	slack := max(row.slack.absolute, row.slack.relative*math.Abs(value))
+	if value < low-slack || value > high+slack {
+		return Wrong, ""
+	}
+	return Right, ""
+}
+
+// seriesName writes a series without the labels of its GPU.
+func seriesName(f *metrics.Family, labels map[string]string) string {
+	var all []string
+	for _, name := range f.Labels {
+		if v := labels[name]; v != "" && name != metrics.LabelGPUUUID && name != metrics.LabelGPU {
+			all = append(all, name+"="+strconv.Quote(v))
+		}
+	}
+	if len(all) == 0 || f.Kind == metrics.Info {
+		return f.Name
+	}
+	return f.Name + "{" + strings.Join(all, ",") + "}"
+}
+
+// shown writes what the readings have, each once.
+func shown(own []series, text string) string {
+	var all []string
+	for _, s := range own {
+		one := number(s.value)
+		if text != "" {
+			one = s.labels[text]
+		}
+		if !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return strings.Join(all, " to ")
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', 12, 64) }
+
+// Text writes what differs, and how many values do not.
+func (c Comparison) Text() string {
+	var b strings.Builder
+	for _, v := range c.Values {
+		if v.Outcome == Wrong || v.Outcome == Absent {
+			says := "has no " + v.Series
+			if v.Outcome == Wrong {
+				says = "says " + v.Series + " = " + v.Own
+			}
+			fmt.Fprintf(&b, "%-8s %s: nvidia-smi says %s = %s, the exporter %s\n", v.Outcome, subjectName(v.GPU), v.Element, printable(v.SMI), printable(cmp.Or(v.Why, says)))
+		}
+	}
+	for _, gpu := range c.gpus() {
+		both := 0
+		for _, v := range c.Values {
+			if v.GPU == gpu && v.Outcome == Right && v.Why != "" {
+				both++
+			}
+		}
+		of := c.of(gpu)
+		fmt.Fprintf(&b, "%s: %d values: %d right (%d of them absent in both), %d wrong, %d missing; not comparable: %d that only the exporter has, %d others\n", strings.TrimSpace(subjectName(gpu)+" "+printable(c.names[gpu])),
+			len(of.Values), of.count(gpu, Right), both, of.count(gpu, Wrong), of.count(gpu, Absent), of.has(false), of.has(true))
+	}
+	return b.String()
+}
+
+func subjectName(gpu string) string {
+	if gpu == "" {
+		return "node"
+	}
+	return "GPU " + gpu
+}
+
+// gpus lists the GPUs, the node as the empty one.
+func (c Comparison) gpus() (all []string) {
+	for _, v := range c.Values {
+		if !slices.Contains(all, v.GPU) {
+			all = append(all, v.GPU)
+		}
+	}
+	return all
+}
+
+// of returns the values of one GPU.
+func (c Comparison) of(gpu string) (one Comparison) {
+	for _, v := range c.Values {
+		if v.GPU == gpu {
+			one.Values = append(one.Values, v)
+		}
+	}
+	return one
+}
+
+// has counts the values that cannot be compared and that nvidia-smi, or only the exporter, has.
+func (c Comparison) has(smi bool) (n int) {
+	for _, v := range c.Values {
+		if v.Outcome == Uncompared && (v.Element != "") == smi {
+			n++
+		}
+	}
+	return n
+}
