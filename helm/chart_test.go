@@ -131,6 +131,7 @@ var combinations = map[string][]string{
 		`securityContext={"privileged":true,"readOnlyRootFilesystem":false}`, `podSecurityContext={"runAsUser":0,"seccompProfile":{"type":"Unconfined"}}`, `secrets=["engine-token"]`, `extraArgs=["--gpu.interval=2s"]`,
 		`extraVolumes=[{"name":"x","hostPath":{"path":"/x"}}]`, `extraVolumeMounts=[{"name":"x","mountPath":"/x"}]`, `initContainers=[{"name":"a","image":"a","securityContext":{"privileged":true}}]`, `sidecars=[{"name":"b","image":"b"}]`},
 	"cluster for VictoriaMetrics": {`cluster.enabled=true`, `victoriaMetrics.enabled=true`, `serviceAccount={"create":false,"name":"mine"}`, `securityContextConstraints.create=true`},
+	"cluster acts on GPUs":        {`cluster.enabled=true`, `cluster.act.gpus="on"`, `cluster.act.effect="NoExecute"`},
 	"cluster by ScrapeConfig":     {`cluster.enabled=true`, `podMonitor.kind="ScrapeConfig"`},
 	"grafana-operator":            {`dashboards.grafanaOperator={"enabled":true,"instanceSelector":{"matchLabels":{"grafana":"main"}}}`},
 	"private registry":            {`image={"registry":"registry.example:5000","repository":"team/llm-node-exporter","tag":"v1","pullPolicy":"Always"}`, `imagePullSecrets=[{"name":"pull"}]`, `secrets=["token"]`},
@@ -560,6 +561,39 @@ func TestClusterPrivileges(t *testing.T) {
 	for kind, o := range render(t, append(set, `cluster.enabled=false`)...) {
 		if strings.Contains(kind, "cluster") || !reflect.DeepEqual(o, objects[kind]) {
 			t.Errorf("%s is another with cluster.enabled", kind)
+		}
+	}
+}
+
+// Acting on sick GPUs is off unless asked for; a dry run may write nothing, and acting only what it has to.
+func TestActing(t *testing.T) {
+	t.Parallel()
+	const enabled = `cluster.enabled=true`
+	if objects := render(t, enabled); objects["cluster Role"] != nil || objects["cluster ClusterRole"] != nil {
+		t.Error("the cluster's exporter has a role by default")
+	}
+	verbs := func(o object) string {
+		var all []string
+		for _, r := range o["rules"].([]any) {
+			all = append(all, fmt.Sprint(at(t, r.(object), "resources"), at(t, r.(object), "verbs")))
+		}
+		return strings.Join(all, " ")
+	}
+	for mode, want := range map[string][2]string{
+		"dry-run": {"[nodes] [list] [resourceslices] [list] [devicetaintrules] [list]", "[pods] [list]"},
+		"on":      {"[nodes] [list patch] [nodes/status] [patch] [resourceslices] [list] [devicetaintrules] [list create update delete]", "[pods] [list] [leases] [get create update] [events] [create]"},
+	} {
+		objects := render(t, enabled, `cluster.act.gpus="`+mode+`"`)
+		if got := verbs(objects["cluster ClusterRole"]); got != want[0] {
+			t.Errorf("%s: in the cluster %s, want %s", mode, got, want[0])
+		}
+		if got := verbs(objects["cluster Role"]); got != want[1] {
+			t.Errorf("%s: in the namespace %s, want %s", mode, got, want[1])
+		}
+		pod := at(t, objects["cluster Deployment"], "spec", "template", "spec").(object)
+		if args := fmt.Sprint(at(t, pod, "containers", "args")); pod["automountServiceAccountToken"] != true || !strings.Contains(args, "--act.gpus="+mode+" --act.effect=NoSchedule") ||
+			!strings.Contains(args, "--act.pods=app.kubernetes.io/name=llm-node-exporter,app.kubernetes.io/instance=gpu ") {
+			t.Errorf("%s: %s", mode, args)
 		}
 	}
 }

@@ -55,5 +55,5 @@ func (o options) check() error {
 	if err := runbooks.Opener(o.server.queries).Check(); err != nil {
 		return fmt.Errorf("--web.runbook-query-url: %w", err)
 	}
-	return nil
+	return o.act.check(o.config.role)
 }

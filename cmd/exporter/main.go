@@ -80,6 +80,7 @@ type options struct {
 	gpus      gpuOptions
 	discovery discoveryOptions
 	probes    probeOptions
+	act       actOptions
 	log       promslog.Config
 }
 
@@ -106,6 +107,7 @@ func (o *options) addFlags(app *kingpin.Application) {
 	o.gpus.addFlags(ofNode)
 	o.discovery.addFlags(ofNode)
 	o.probes.addFlags(app, ofNode)
+	o.act.addFlags(app)
 	promslogflag.AddFlags(app, &o.log)
 }
 
@@ -160,6 +162,9 @@ func run(ctx context.Context, args []string, logTo io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	failed, err := n.start(ctx, o)
+	if err == nil {
+		err = startActing(ctx, o.act, n.log)
+	}
 	if err != nil {
 		return err
 	}

@@ -61,6 +61,11 @@ app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 |
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{- /* Whether this is the cluster's exporter and acts on sick GPUs, or would. */ -}}
+{{- define "lne.acts" -}}
+{{- if and .Cluster (ne .Values.act.gpus "off") }}true{{ end }}
+{{- end -}}
+
 {{- define "lne.labels" -}}
 {{ include "lne.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -194,5 +199,5 @@ those of the same name, and nothing of a node. */ -}}
   "initContainers" list
   "sidecars" list -}}
 {{- range $name, $value := merge $own $.Values.cluster }}{{ $_ := set $values $name $value }}{{ end -}}
-{{- include (index . 1) (dict "Values" $values "Release" $.Release "Chart" $.Chart "Cluster" true) -}}
+{{- include (index . 1) (dict "Values" $values "Release" $.Release "Chart" $.Chart "Cluster" true "Nodes" (include "lne.selector" $)) -}}
 {{- end -}}

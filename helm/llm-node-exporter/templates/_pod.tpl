@@ -18,7 +18,7 @@ metadata:
     {{- end }}
 spec:
   serviceAccountName: {{ include "lne.serviceAccount" . }}
-  automountServiceAccountToken: {{ .Values.discovery.enabled }}
+  automountServiceAccountToken: {{ or .Values.discovery.enabled (eq (include "lne.acts" .) "true") }}
   {{- include "lne.pullSecrets" . | nindent 2 }}
   {{- if and (eq $driver "runtimeClass") .Values.gpu.runtimeClassName }}
   runtimeClassName: {{ .Values.gpu.runtimeClassName }}
@@ -67,6 +67,15 @@ spec:
         {{- end }}
         {{- if .Cluster }}
         - --role=cluster
+        {{- if include "lne.acts" . }}
+        - --act.gpus={{ .Values.act.gpus }}
+        - --act.effect={{ .Values.act.effect }}
+        {{- range $scope, $share := .Values.act.ceiling }}
+        - --act.ceiling.{{ $scope }}={{ $share }}
+        {{- end }}
+        - --act.pods={{ .Nodes | replace ": " "=" | replace "\n" "," }}
+        - --act.port={{ .Values.port }}
+        {{- end }}
         {{- else }}
         {{- if eq $driver "none" }}
         - --no-collector.gpu
@@ -109,6 +118,10 @@ spec:
         {{- if .Values.discovery.enabled }}
         - name: NODE_NAME
           valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+        {{- end }}
+        {{- if include "lne.acts" . }}
+        - name: POD_NAMESPACE
+          valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
         {{- end }}
         {{- with include "lne.softLimit" . }}
         - {name: GOMEMLIMIT, value: {{ . | quote }}}

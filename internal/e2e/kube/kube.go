@@ -41,8 +41,8 @@ type Cluster struct {
 }
 
 // Start runs a cluster until the test ends. Its programs take minutes to build, so a test skips unless KUBE_APISERVER and
-// ETCD name them. The service account is NAMESPACE:NAME.
-func Start(t *testing.T, serviceAccount string) *Cluster {
+// ETCD name them. The service account is NAMESPACE:NAME; flags are more flags of kube-apiserver.
+func Start(t *testing.T, serviceAccount string, flags ...string) *Cluster {
 	t.Helper()
 	etcd := os.Getenv("ETCD")
 	if etcd == "" || os.Getenv("KUBE_APISERVER") == "" {
@@ -68,6 +68,7 @@ func Start(t *testing.T, serviceAccount string) *Cluster {
 		"--authorization-mode=RBAC", "--allow-privileged", "--disable-admission-plugins=ServiceAccount", "--service-cluster-ip-range=10.96.0.0/24",
 		"--service-account-issuer=https://test", "--service-account-key-file=" + dir + "/key", "--service-account-signing-key-file=" + dir + "/key",
 	}}
+	c.args = append(c.args, flags...)
 	c.Serve(t)
 	e2e.Until(t, time.Minute, "kube-apiserver has a certificate", func() bool { _, err := os.Stat(c.CA); return err == nil })
 	if c.Interface, err = dynamic.NewForConfig(c.Config(Admin)); err != nil {
@@ -94,8 +95,8 @@ func (c *Cluster) Of(group, resource, namespace string) dynamic.ResourceInterfac
 	return c.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}).Namespace(namespace)
 }
 
-// Create creates an object as soon as the API server lets it. A pod gets the status that the object has: creation leaves
-// it out.
+// Create creates an object as soon as the API server lets it. A pod or a node gets the status that the object has:
+// creation leaves it out.
 func (c *Cluster) Create(t *testing.T, group, resource string, object map[string]any) {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: object}
@@ -108,7 +109,7 @@ func (c *Cluster) Create(t *testing.T, group, resource string, object map[string
 			t.Fatal(err)
 		}
 	}
-	if resource != "pods" {
+	if resource != "pods" && resource != "nodes" || object["status"] == nil {
 		return
 	}
 	status, err := json.Marshal(map[string]any{"status": object["status"]})

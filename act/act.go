@@ -1,0 +1,348 @@
+package act
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/health"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Options configure an Actor.
+type Options struct {
+	Log *slog.Logger
+	// Config is how to reach the API server.
+	Config *rest.Config
+	// Namespace is where the exporters' pods, the lease and the events are, Selector which labels those pods have.
+	Namespace, Selector string
+	// Identity tells this replica from others.
+	Identity string
+	// Scheme and Port are where the exporters answer; Client asks them.
+	Scheme, Port string
+	Client       *http.Client
+	// DryRun logs what would be done, and writes nothing.
+	DryRun bool
+	// Most is the strongest effect that is used.
+	Most Effect
+	// Ceiling bounds what may be out of service at once.
+	Ceiling Ceiling
+	// PoolLabels are labels of nodes, the first that a node has names its pool.
+	PoolLabels []string
+	// Interval is the time between two rounds. Default: 10 s.
+	Interval time.Duration
+}
+
+// forgets is how long an exporter must have watched before its word lifts what it has not seen begin.
+const forgets = time.Hour
+
+// Actor writes down what the verdicts say.
+type Actor struct {
+	Options
+	cluster *cluster
+	said    map[string]string // by unit: what was last logged of it
+	state   string            // of the last round, to log changes only
+	unseen  map[string]time.Time
+}
+
+// New returns an actor that has done nothing yet.
+func New(o Options) (*Actor, error) {
+	if o.Interval == 0 {
+		o.Interval = 10 * time.Second
+	}
+	c, err := newCluster(o.Config)
+	return &Actor{Options: o, cluster: c, said: map[string]string{}, unseen: map[string]time.Time{}}, err
+}
+
+// Run acts until ctx ends. While the API server does not answer, everything stays as it is.
+func (a *Actor) Run(ctx context.Context) {
+	for {
+		round, cancel := context.WithTimeout(ctx, 3*a.Interval)
+		err := a.round(round)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		a.note(err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(a.Interval):
+		}
+	}
+}
+
+// note logs the outcome of a round when it changes.
+func (a *Actor) note(err error) {
+	state := ""
+	if err != nil {
+		state = err.Error()
+	}
+	if (state == "") != (a.state == "") {
+		if err != nil {
+			a.Log.Error("cannot act on sick GPUs; what is out of service stays so", "err", err)
+		} else {
+			a.Log.Info("acting on sick GPUs", "dry_run", a.DryRun)
+		}
+	}
+	a.state = state
+}
+
+// round reads, decides and writes once.
+func (a *Actor) round(ctx context.Context) error {
+	if !a.DryRun {
+		if leads, err := a.cluster.lead(ctx, a.Namespace, a.Identity); err != nil || !leads {
+			return err
+		}
+	}
+	f, err := a.read(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, s := range decide(f.units, a.Ceiling, a.Most) {
+		news := a.log(s)
+		if a.DryRun || !s.changes() && !(news && s.held != "") {
+			continue
+		}
+		if err := a.do(ctx, f, s); err != nil && !again(err) {
+			failed = append(failed, fmt.Errorf("%s: %w", s.unit.name(), err))
+		}
+	}
+	if !a.DryRun {
+		failed = append(failed, a.conditions(ctx, f)...)
+	}
+	return errors.Join(failed...)
+}
+
+// fleet is what a round reads.
+type fleet struct {
+	units []*unit
+	nodes map[string]*unstructured.Unstructured
+	rules map[device]*unstructured.Unstructured
+	says  map[string]*health.Node // by node; nil where the exporter does not answer
+}
+
+// read asks the API server and the exporters.
+func (a *Actor) read(ctx context.Context) (f fleet, err error) {
+	var devices map[string]device
+	var exporters []exporter
+	if exporters, err = a.cluster.exporters(ctx, a.Namespace, a.Selector); err == nil {
+		f.nodes, err = a.cluster.nodes(ctx)
+	}
+	if err == nil {
+		devices, err = a.cluster.devices(ctx)
+	}
+	if err == nil {
+		f.rules, err = a.cluster.rules(ctx)
+	}
+	if err != nil {
+		return f, err
+	}
+	f.says = a.ask(ctx, exporters)
+	seen := map[device]bool{}
+	for name, says := range f.says {
+		node := f.nodes[name]
+		if node == nil {
+			continue
+		}
+		rest := &unit{node: name, pool: pool(node, a.PoolLabels), known: says != nil}
+		_, rest.now = nodeTaints(node)
+		since, boot := noted(node)
+		if says != nil {
+			rest.boot, rest.watching = says.Boot, watching(says, since, boot)
+			for _, g := range says.GPUs {
+				d, ok := devices[name+"/"+g.UUID]
+				if !ok || a.cluster.taintRules.Empty() {
+					rest.gpus = append(rest.gpus, g)
+					continue
+				}
+				u := &unit{node: name, pool: rest.pool, device: &d, gpus: []health.GPU{g}, boot: says.Boot, known: true, watching: true}
+				seen[d] = true
+				if rule := f.rules[d]; rule != nil {
+					u.now = ruleTaint(rule)
+					since, boot := noted(rule)
+					u.watching = watching(says, since, boot)
+				}
+				f.units = append(f.units, u)
+			}
+		}
+		if len(rest.gpus) > 0 || rest.now.effect != NoTaint {
+			f.units = append(f.units, rest)
+		}
+	}
+	// What is out, and of which no exporter tells: it stays, and counts.
+	for d, rule := range f.rules {
+		if !seen[d] {
+			d := d
+			f.units = append(f.units, &unit{node: d.pool, device: &d, gpus: []health.GPU{{UUID: d.name}}, now: ruleTaint(rule)})
+		}
+	}
+	return f, nil
+}
+
+// watching reports whether an exporter's word lifts what is out since a time: it has watched since then, the node has been started
+// since, or it has watched for so long that a fault would have shown.
+func watching(says *health.Node, since time.Time, boot string) bool {
+	return !says.Watching.After(since) || boot != "" && says.Boot != boot || says.At.Sub(says.Watching) >= forgets
+}
+
+// ask asks all exporters, a few at a time.
+func (a *Actor) ask(ctx context.Context, exporters []exporter) map[string]*health.Node {
+	const atOnce = 16
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	says := map[string]*health.Node{}
+	for _, e := range exporters {
+		group.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			n, err := a.askOne(ctx, e.address)
+			if err != nil {
+				a.Log.Debug("an exporter does not answer", "node", e.node, "err", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if n != nil || says[e.node] == nil { // of two pods of a node during an update, one answers
+				says[e.node] = n
+			}
+		})
+	}
+	group.Wait()
+	return says
+}
+
+// answerLimit bounds an answer: sixteen GPUs with all that runs on them have some hundred KiB.
+const answerLimit = 4 << 20
+
+// patience is how long an exporter may take: it has the answer ready.
+const patience = 5 * time.Second
+
+func (a *Actor) askOne(ctx context.Context, address string) (*health.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		address = net.JoinHostPort(address, a.Port)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.Scheme+"://"+address+"/verdict/gpus", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := a.Client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.New(resp.Status)
+	}
+	n := &health.Node{}
+	return n, json.NewDecoder(io.LimitReader(resp.Body, answerLimit)).Decode(n)
+}
+
+// log says what happens to a unit, or would, once. It reports whether that is news.
+func (a *Actor) log(s step) (news bool) {
+	text := string(s.want.effect) + " " + s.want.verdict + " " + s.held
+	before, known := a.said[s.unit.name()]
+	if text == before || !known && !s.changes() && s.held == "" {
+		return false
+	}
+	a.said[s.unit.name()] = text
+	what := "taint set"
+	switch {
+	case s.held != "":
+		what = "held back by the ceiling"
+	case s.want.effect == NoTaint:
+		what = "taint lifted"
+	}
+	a.Log.Warn("sick GPU: "+what, "what", s.unit.name(), "verdict", s.want.verdict, "effect", s.want.effect, "why", s.unit.why(), "ceiling", s.held, "dry_run", a.DryRun)
+	return true
+}
+
+// do writes one step and tells of it.
+func (a *Actor) do(ctx context.Context, f fleet, s step) error {
+	u := s.unit
+	if s.held != "" {
+		if err := a.cluster.tell(ctx, a.Namespace, u.node, "GPUHeldBack", u.name()+" stays in service: "+s.held+". "+u.why()); err != nil {
+			return err
+		}
+	}
+	if !s.changes() {
+		return nil
+	}
+	var err error
+	if u.device != nil {
+		err = a.cluster.setRule(ctx, *u.device, f.rules[*u.device], s.want, u.boot)
+	} else {
+		err = a.cluster.setNodeTaint(ctx, f.nodes[u.node], s.want, u.boot)
+	}
+	if err != nil || s.held != "" {
+		return err
+	}
+	if s.want.effect == NoTaint {
+		return a.cluster.tell(ctx, a.Namespace, u.node, "GPULifted", u.name()+" is "+u.verdict().String()+" again")
+	}
+	return a.cluster.tell(ctx, a.Namespace, u.node, "GPUTainted", u.name()+": "+s.want.verdict+", "+string(s.want.effect)+". "+u.why())
+}
+
+// silence is how long an exporter may be silent before its node's condition says so.
+const silence = time.Minute
+
+// conditions writes the condition of each node that has an exporter.
+func (a *Actor) conditions(ctx context.Context, f fleet) (failed []error) {
+	for name, says := range f.says {
+		node := f.nodes[name]
+		if node == nil {
+			continue
+		}
+		want := condition{"Unknown", "ExporterSilent", "the exporter of the node does not answer"}
+		if says == nil {
+			if a.unseen[name].IsZero() {
+				a.unseen[name] = time.Now()
+			}
+			if time.Since(a.unseen[name]) < silence {
+				continue
+			}
+		} else {
+			delete(a.unseen, name)
+			want = conditionOf(says)
+		}
+		if err := a.cluster.setCondition(ctx, node, want); err != nil && !again(err) {
+			failed = append(failed, fmt.Errorf("condition of node %s: %w", name, err))
+		}
+	}
+	return failed
+}
+
+// conditionOf says in a node's condition what the verdict is.
+func conditionOf(says *health.Node) condition {
+	c := condition{"True", "Healthy", "no GPU of the node has to leave service"}
+	if says.Verdict > metrics.Degraded {
+		c.status = "False"
+	}
+	if says.Verdict > metrics.Healthy {
+		name := says.Verdict.String()
+		all := &unit{gpus: says.GPUs}
+		why := []string{}
+		for _, found := range says.Findings {
+			why = append(why, found.Condition+" ("+found.Meaning+"; "+found.Action+")")
+		}
+		if gpus := all.why(); gpus != "" {
+			why = append(why, gpus)
+		}
+		c.reason, c.message = strings.ToUpper(name[:1])+name[1:], strings.Join(why, ", ")
+	}
+	return c
+}

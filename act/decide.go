@@ -1,0 +1,217 @@
+// Package act takes sick GPUs out of service in a Kubernetes cluster, and back in: it writes down what the exporters'
+// verdicts say, as far as a ceiling allows.
+//
+//	decide   what should be out of service, and what the ceiling holds back    decide.go
+//	cluster  what Kubernetes has and gets: nodes, devices, taints, events      cluster.go
+//	act      the loop: read verdicts, decide, write                            act.go
+package act
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/health"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Effect is what a taint does, as Kubernetes names it.
+type Effect string
+
+// The effects, from least to most. None says that a device is degraded, and keeps nobody off.
+const (
+	NoTaint    Effect = ""
+	None       Effect = "None"
+	NoSchedule Effect = "NoSchedule"
+	NoExecute  Effect = "NoExecute"
+)
+
+var effects = []Effect{NoTaint, None, NoSchedule, NoExecute}
+
+func (e Effect) less(than Effect) bool { return slices.Index(effects, e) < slices.Index(effects, than) }
+
+// out reports whether the effect takes something out of service.
+func (e Effect) out() bool { return e == NoSchedule || e == NoExecute }
+
+// effectOf returns what a verdict calls for, and at most the effect that is allowed.
+func effectOf(v metrics.Verdict, most Effect) Effect {
+	e := map[metrics.Verdict]Effect{metrics.Degraded: None, metrics.Drain: NoSchedule, metrics.Reset: NoExecute, metrics.Replace: NoExecute}[v]
+	if most.less(e) {
+		return most
+	}
+	return e
+}
+
+// Ceiling is the share of GPUs that may be out of service at once, in the cluster, in a pool of nodes, and of those that a
+// model runs on. One GPU, or one node without devices of its own, is always allowed.
+type Ceiling struct{ Cluster, Pool, Model float64 }
+
+// unit is what can be taken out of service: a GPU that is a device of its own, or all GPUs of a node.
+type unit struct {
+	node, pool string
+	device     *device // nil: the node
+	gpus       []health.GPU
+	boot       string
+	watching   bool // the exporter saw all that happened since it was taken out, or cannot have missed a fault
+	known      bool // its exporter answered
+	now        taint
+}
+
+// taint is what a unit has of ours.
+type taint struct {
+	effect  Effect
+	verdict string
+}
+
+// name says what a unit is, for logs and events.
+func (u *unit) name() string {
+	if u.device == nil {
+		return "node " + u.node
+	}
+	return "GPU " + u.gpus[0].UUID + " of node " + u.node
+}
+
+// verdict returns the worst verdict of the unit's GPUs.
+func (u *unit) verdict() (worst metrics.Verdict) {
+	for _, g := range u.gpus {
+		worst = max(worst, g.Verdict)
+	}
+	return worst
+}
+
+// since returns since when the worst verdict holds.
+func (u *unit) since() (first time.Time) {
+	for _, g := range u.gpus {
+		if g.Verdict == u.verdict() && (first.IsZero() || g.Since.Before(first)) {
+			first = g.Since
+		}
+	}
+	return first
+}
+
+// why lists the conditions and what runs there.
+func (u *unit) why() string {
+	var why, runs []string
+	for _, g := range u.gpus {
+		for _, f := range g.Findings {
+			why = append(why, "GPU "+cmp.Or(g.Index, g.PCI)+": "+f.Condition+" ("+f.Meaning+"; "+f.Action+")")
+		}
+		for _, r := range g.Runs {
+			if name := strings.Trim(r.Namespace+"/"+cmp.Or(r.Model, r.Pod), "/"); name != "" && !slices.Contains(runs, name) {
+				runs = append(runs, name)
+			}
+		}
+	}
+	text := strings.Join(why, ", ")
+	if len(runs) > 0 {
+		text += ". There run: " + strings.Join(runs, ", ")
+	}
+	return text
+}
+
+// step is what happens to one unit.
+type step struct {
+	unit *unit
+	want taint
+	held string // the ceiling that keeps it in service; empty if none does
+}
+
+// changes reports whether there is anything to do.
+func (s step) changes() bool { return s.want != s.unit.now }
+
+// decide returns a step for each unit. Those that are out and still sick stay so and count first; then the worst go, the oldest
+// first. Nothing is lifted on the word of an exporter that has not seen what happened, or that does not answer.
+func decide(units []*unit, ceiling Ceiling, most Effect) []step {
+	count := newCount(units, ceiling)
+	steps := make([]step, len(units))
+	order := make([]int, len(units))
+	for i, u := range units {
+		order[i] = i
+		steps[i] = step{unit: u, want: u.now}
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		x, y := units[a], units[b]
+		return cmp.Or(cmp.Compare(metrics.Bool(y.now.effect.out()), metrics.Bool(x.now.effect.out())), cmp.Compare(y.verdict(), x.verdict()),
+			x.since().Compare(y.since()), strings.Compare(x.name(), y.name()))
+	})
+	for _, i := range order {
+		u, s := units[i], &steps[i]
+		want := taint{effectOf(u.verdict(), most), u.verdict().String()}
+		if u.device == nil && want.effect == None { // a node has no taint that says degraded
+			want = taint{}
+		}
+		if want.effect == NoTaint {
+			want = taint{}
+		}
+		switch {
+		case !u.known, want.effect.less(u.now.effect) && !u.watching:
+			want = u.now
+		case want.effect.out() && !u.now.effect.out():
+			if s.held = count.full(u); s.held != "" {
+				want = taint{None, want.verdict}
+				if u.device == nil {
+					want = taint{}
+				}
+			}
+		}
+		if want.effect.out() {
+			count.take(u)
+		}
+		s.want = want
+	}
+	return steps
+}
+
+// count keeps the GPUs that are out, by cluster, pool and model.
+type count struct{ all, out, most map[string]int }
+
+func newCount(units []*unit, c Ceiling) count {
+	n := count{map[string]int{}, map[string]int{}, map[string]int{}}
+	for _, u := range units {
+		for key, gpus := range u.keys() {
+			n.all[key] += gpus
+		}
+	}
+	for key, all := range n.all {
+		share := map[byte]float64{'c': c.Cluster, 'p': c.Pool, 'm': c.Model}[key[0]]
+		n.most[key] = int(share * float64(all))
+	}
+	return n
+}
+
+// keys returns what the GPUs of a unit count for, and how many do.
+func (u *unit) keys() map[string]int {
+	keys := map[string]int{"cluster": len(u.gpus), "pool " + u.pool: len(u.gpus)}
+	for _, g := range u.gpus {
+		models := map[string]bool{}
+		for _, r := range g.Runs {
+			if r.Model != "" {
+				models["model "+r.Namespace+"/"+r.Model] = true
+			}
+		}
+		for m := range models {
+			keys[m]++
+		}
+	}
+	return keys
+}
+
+// full names the ceiling that a unit would break; empty if none. Where nothing is out yet, one unit may go.
+func (n count) full(u *unit) string {
+	keys := u.keys()
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if n.out[key] > 0 && n.out[key]+keys[key] > n.most[key] {
+			return fmt.Sprintf("%s: %d of %d GPUs are out of service, and at most %d may be", key, n.out[key], n.all[key], max(n.most[key], n.out[key]))
+		}
+	}
+	return ""
+}
+
+func (n count) take(u *unit) {
+	for key, gpus := range u.keys() {
+		n.out[key] += gpus
+	}
+}

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/promslog"
+	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/llm-node-exporter/llm-node-exporter/act"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/health"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/e2e/kube"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// stage is a real API server with a node of eight GPUs that are devices, read by a real exporter through the fake library,
+// and a node of two that are not, whose exporter a test imitates.
+type stage struct {
+	*kube.Cluster
+	*gpuNode
+	t     *testing.T
+	other atomic.Pointer[health.Node]
+	since time.Time
+}
+
+var taintRules = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1beta2", Resource: "devicetaintrules"}
+
+func newStage(t *testing.T) *stage {
+	c := kube.Start(t, "monitoring:gpu-llm-node-exporter-cluster", "--feature-gates=DRADeviceTaintRules=true", "--runtime-config=resource.k8s.io/v1beta2=true")
+	s := &stage{Cluster: c, t: t}
+	s.gpuNode = startOnGPUs(t, 8, nil)
+	role, err := exec.Command("helm", "template", "gpu", "../../helm/llm-node-exporter", "--namespace", "monitoring", "--kube-version", "1.36.0", "-s", "templates/acting.yaml",
+		"--set", "cluster.enabled=true", "--set-string", "cluster.act.gpus=on").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.create("", "namespaces", "apiVersion: v1\nkind: Namespace\nmetadata: {name: monitoring}\n")
+	documents := strings.Split(string(role), "\n---\n")
+	for i, kind := range []string{"clusterroles", "clusterrolebindings", "roles", "rolebindings"} {
+		s.create("rbac.authorization.k8s.io", kind, documents[i])
+	}
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(s.url, "http://"))
+	l, err := net.Listen("tcp", "127.0.0.2:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	imitation := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(s.other.Load()) }), ReadHeaderTimeout: time.Second}
+	go func() { _ = imitation.Serve(l) }()
+	t.Cleanup(func() { _ = imitation.Close() })
+	s.imitate(metrics.Healthy)
+	for i, node := range []string{"dra", "plain"} {
+		s.create("", "nodes", "apiVersion: v1\nkind: Node\nmetadata: {name: "+node+", labels: {node.kubernetes.io/instance-type: "+node+"}}\nspec: {taints: [{key: mine, value: a, effect: NoSchedule}]}\n")
+		s.create("", "pods", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: exporter-%[1]s, namespace: monitoring, labels: {app: exporter}}\nspec: {nodeName: %[1]s, containers: [{name: a, image: a}]}\n"+
+			"status: {podIP: 127.0.0.%[2]d, podIPs: [{ip: 127.0.0.%[2]d}]}\n", node, i+1))
+	}
+	devices := ""
+	for i := range 8 {
+		devices += fmt.Sprintf("  - {name: gpu-%d, attributes: {uuid: {string: GPU-00000000-0000-4000-8000-00000000000%d}}}\n", i, i)
+	}
+	s.create("resource.k8s.io", "resourceslices", "apiVersion: resource.k8s.io/v1\nkind: ResourceSlice\nmetadata: {name: dra-gpu}\nspec:\n  driver: gpu.nvidia.com\n  nodeName: dra\n"+
+		"  pool: {name: dra, generation: 1, resourceSliceCount: 1}\n  devices:\n"+devices)
+	return s
+}
+
+// imitate lets the exporter of the plain node say that its first GPU is so.
+func (s *stage) imitate(v metrics.Verdict) {
+	n := &health.Node{Verdict: v, At: time.Now(), Watching: s.begin(), Boot: "boot", GPUs: []health.GPU{{UUID: "GPU-x", Index: "0", Verdict: v, Findings: []health.Finding{}}, {UUID: "GPU-y", Index: "1"}}}
+	if v != metrics.Healthy {
+		n.GPUs[0].Findings = []health.Finding{{Condition: "xid_79", Verdict: v, Meaning: "fell off the bus"}}
+	}
+	s.other.Store(n)
+}
+
+func (s *stage) begin() time.Time {
+	if s.since.IsZero() {
+		s.since = time.Now().Add(-time.Minute)
+	}
+	return s.since
+}
+
+func (s *stage) create(group, resource, text string) {
+	s.t.Helper()
+	var o map[string]any
+	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+		s.t.Fatal(err)
+	}
+	b, _ := json.Marshal(o)
+	o = nil
+	_ = json.Unmarshal(b, &o)
+	s.Create(s.t, group, resource, o)
+}
+
+// actor starts a replica of the cluster's exporter that acts with the service account's token.
+func (s *stage) actor(set func(*actOptions)) (stop func()) {
+	s.t.Helper()
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(s.url, "http://"))
+	n, _ := strconv.ParseUint(port, 10, 16)
+	o := actOptions{gpus: actOn, pods: "app=exporter", namespace: "monitoring", scheme: "http", port: uint16(n), most: "NoExecute", ceiling: act.Ceiling{Cluster: 0.3, Pool: 0.5, Model: 1}, pools: []string{"node.kubernetes.io/instance-type"}}
+	set(&o)
+	a, err := o.actor(s.Config(kube.ServiceAccount), promslog.New(&promslog.Config{Writer: s.gpuNode.log}))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	a.Identity += fmt.Sprint(time.Now().UnixNano())
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan struct{})
+	go func() { a.Run(ctx); close(done) }()
+	return func() { cancel(); <-done }
+}
+
+// tainted lists the devices that have our taint, such as "gpu-1 NoExecute".
+func (s *stage) tainted() (all []string) {
+	list, err := s.Resource(taintRules).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, r := range list.Items {
+		device, _, _ := unstructured.NestedString(r.Object, "spec", "deviceSelector", "device")
+		effect, _, _ := unstructured.NestedString(r.Object, "spec", "taint", "effect")
+		all = append(all, device+" "+effect)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// node returns the taints of a node, and the status of our condition.
+func (s *stage) node(name string) (taints []string, condition string) {
+	n, err := s.Of("", "nodes", "").Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		return []string{err.Error()}, ""
+	}
+	all, _, _ := unstructured.NestedSlice(n.Object, "spec", "taints")
+	for _, one := range all {
+		fields := one.(map[string]any)
+		taints = append(taints, fmt.Sprint(fields["key"], " ", fields["effect"]))
+	}
+	conditions, _, _ := unstructured.NestedSlice(n.Object, "status", "conditions")
+	for _, one := range conditions {
+		if fields := one.(map[string]any); fields["type"] == act.ConditionType {
+			condition = fmt.Sprint(fields["status"], " ", fields["reason"])
+		}
+	}
+	slices.Sort(taints)
+	return taints, condition
+}
+
+// within waits until something holds, and logs how long it took, as a row of the table in docs/acting.md.
+func (s *stage) within(limit time.Duration, what string, holds func() bool) {
+	s.t.Helper()
+	start := time.Now()
+	e2e.Until(s.t, limit, what+fmt.Sprint(s.tainted()), holds)
+	s.t.Logf("| %s | %s | %.0f s |", what, limit, time.Since(start).Seconds())
+}
+
+func (s *stage) recovery(gpu, action int) {
+	s.t.Helper()
+	if err := s.Set(strconv.Itoa(gpu), "field.230", fmt.Sprint("u32 ", action)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestActingOnARealAPIServer needs kube-apiserver, etcd and helm; ACT_GONE is how long the API server is gone, such as 1h.
+func TestActingOnARealAPIServer(t *testing.T) {
+	s := newStage(t)
+	s.until(t, `llm_gpu_health{gpu="7"`)
+	is := func(want ...string) func() bool { return func() bool { return slices.Equal(s.tainted(), want) } }
+	stop := s.actor(func(o *actOptions) { o.gpus = actDryRun })
+	s.recovery(1, 1)
+	e2e.Until(t, time.Minute, "the dry run says what it would do", func() bool {
+		return strings.Contains(s.gpuNode.log.String(), "dry_run=true") && strings.Contains(s.gpuNode.log.String(), "recovery_reset")
+	})
+	if _, condition := s.node("dra"); len(s.tainted()) > 0 || condition != "" {
+		t.Errorf("a dry run wrote %v, %s", s.tainted(), condition)
+	}
+	stop()
+	s.recovery(1, 0)
+	e2e.Until(t, time.Minute, "healthy", func() bool { n, _ := s.verdicts(t); return n.Verdict == metrics.Healthy })
+	stops := []func(){s.actor(func(*actOptions) {}), s.actor(func(*actOptions) {})} // two replicas
+	s.within(time.Minute, "both nodes have the condition", func() bool {
+		_, a := s.node("dra")
+		_, b := s.node("plain")
+		return a == "True Healthy" && b == "True Healthy"
+	})
+	for i, code := range []int{13, 31, 32, 43, 45, 68, 69, 70, 71, 72, 75, 76, 77, 8, 11, 25, 39, 40, 41, 96} {
+		if err := s.XID(i%8, code); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(30 * time.Second)
+	if len(s.tainted()) > 0 {
+		t.Errorf("harmless XIDs: %v", s.tainted())
+	}
+	t.Log("| twenty XIDs of applications | 30 s | nothing |")
+	s.recovery(1, 1)
+	s.within(30*time.Second, "a fault on the fake library becomes a DeviceTaintRule", is("gpu-1 NoExecute"))
+	s.within(30*time.Second, "and the node's condition", func() bool { _, c := s.node("dra"); return c == "False Reset" })
+	versions := func() string {
+		list, _ := s.Resource(taintRules).List(t.Context(), metav1.ListOptions{})
+		return list.Items[0].GetResourceVersion()
+	}
+	before := versions()
+	time.Sleep(40 * time.Second)
+	if versions() != before {
+		t.Error("two replicas write the same rule again and again")
+	}
+	t.Log("| two replicas, 40 s | no write | no write |")
+	s.recovery(1, 0)
+	s.within(time.Minute, "the rule is gone once the GPU is healthy", is())
+	s.plain(t)
+	s.allAtOnce(t, is)
+	s.gone(t, is)
+	for _, stop := range stops {
+		stop()
+	}
+	s.events(t)
+}
+
+// plain: a node without devices has a taint; those that a person set stay.
+func (s *stage) plain(t *testing.T) {
+	taints := func(want ...string) func() bool {
+		return func() bool { got, _ := s.node("plain"); return slices.Equal(got, want) }
+	}
+	s.imitate(metrics.Replace)
+	s.within(30*time.Second, "a node without DRA has a taint", taints(act.TaintKey+" NoExecute", "mine NoSchedule"))
+	patch := []byte(`{"metadata":{"labels":{"touched":"by-a-person"}}}`)
+	if _, err := s.Of("", "nodes", "").Patch(t.Context(), "plain", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.imitate(metrics.Healthy)
+	s.within(time.Minute, "it is lifted, and what a person set stays", taints("mine NoSchedule"))
+}
+
+// allAtOnce: the ceiling is 0.3 of ten GPUs in the cluster: three.
+func (s *stage) allAtOnce(t *testing.T, is func(...string) func() bool) {
+	for gpu := range 8 {
+		s.recovery(gpu, 1)
+	}
+	most := 0
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		out := 0
+		for _, one := range s.tainted() {
+			if strings.HasSuffix(one, "NoExecute") {
+				out++
+			}
+		}
+		if most = max(most, out); out > 3 {
+			t.Fatalf("above the ceiling: %v", s.tainted())
+		}
+	}
+	t.Logf("| all eight GPUs fail at once | 3 may be out | %d at most |", most)
+	if most != 3 || len(s.tainted()) != 8 {
+		t.Errorf("%d were out: %v", most, s.tainted())
+	}
+	for gpu := range 8 {
+		s.recovery(gpu, 0)
+	}
+	s.within(time.Minute, "all eight are lifted", is())
+}
+
+// gone: while the API server is gone a GPU fails and another recovers.
+func (s *stage) gone(t *testing.T, is func(...string) func() bool) {
+	d, err := time.ParseDuration(os.Getenv("ACT_GONE"))
+	if err != nil {
+		d = 20 * time.Second
+	}
+	s.recovery(2, 1)
+	s.within(30*time.Second, "another GPU fails", is("gpu-2 NoExecute"))
+	_ = s.Server.Process.Kill()
+	s.recovery(2, 0)
+	s.recovery(5, 1)
+	time.Sleep(d)
+	s.Serve(t)
+	e2e.Until(t, time.Minute, "the API server is back", func() bool {
+		_, err := s.Of("", "nodes", "").List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	})
+	s.within(time.Minute, "the API server was gone for "+d.String(), is("gpu-5 NoExecute"))
+	s.recovery(5, 0)
+	s.within(time.Minute, "and all is lifted", is())
+}
+
+// events: what was done is said once.
+func (s *stage) events(t *testing.T) {
+	list, err := s.Of("events.k8s.io", "events", "monitoring").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := map[string]int{}
+	for _, e := range list.Items {
+		reason, _, _ := unstructured.NestedString(e.Object, "reason")
+		note, _, _ := unstructured.NestedString(e.Object, "note")
+		if reasons[reason]++; reasons[reason] == 1 {
+			t.Logf("%s: %s", reason, note)
+		}
+	}
+	if reasons["GPUTainted"] < 4 || reasons["GPULifted"] < 4 || reasons["GPUHeldBack"] < 5 {
+		t.Errorf("events: %v", reasons)
+	}
+}
