@@ -150,6 +150,11 @@ func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 	if err != nil {
 		return f, err
 	}
+	offers := map[string]bool{} // nodes with devices
+	for key := range devices {
+		node, _, _ := strings.Cut(key, "/")
+		offers[node] = true
+	}
 	f.says = a.ask(ctx, exporters)
 	seen := map[device]bool{}
 	for name, says := range f.says {
@@ -164,8 +169,11 @@ func (a *Actor) read(ctx context.Context) (f fleet, err error) {
 			rest.boot, rest.watching = says.Boot, watching(says, since, boot)
 			for _, g := range says.GPUs {
 				d, ok := devices[name+"/"+g.UUID]
-				if !ok || a.cluster.taintRules.Empty() {
+				switch {
+				case a.cluster.taintRules.Empty() || !offers[name]:
 					rest.gpus = append(rest.gpus, g)
+					continue
+				case !ok: // its node offers devices, and this is none of them: the others need not suffer for it
 					continue
 				}
 				u := &unit{node: name, pool: rest.pool, device: &d, gpus: []health.GPU{g}, boot: says.Boot, known: true, watching: true}

@@ -270,7 +270,9 @@ func (c *cluster) tell(ctx context.Context, namespace, node, reason, note string
 		"metadata":  map[string]any{"name": "llm-node-exporter." + digest(node, reason, note, now.Format("2006-01-02T15:04")), "namespace": namespace},
 		"eventTime": now.Format("2006-01-02T15:04:05.000000Z07:00"), "type": kind, "reason": reason, "action": reason, "note": note,
 		"reportingController": reporter, "reportingInstance": reporter,
-		"regarding": map[string]any{"apiVersion": "v1", "kind": "Node", "name": node},
+		// The API server takes an event about a node in the namespace default alone.
+		"regarding": map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": namespace, "name": leaseName},
+		"related":   map[string]any{"apiVersion": "v1", "kind": "Node", "name": node},
 	}}
 	_, err := c.Resource(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}).Namespace(namespace).Create(ctx, event, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {

@@ -184,7 +184,8 @@ func newCount(units []*unit, c Ceiling) count {
 
 // keys returns what the GPUs of a unit count for, and how many do.
 func (u *unit) keys() map[string]int {
-	keys := map[string]int{"cluster": len(u.gpus), "pool " + u.pool: len(u.gpus)}
+	gpus := max(1, len(u.gpus)) // of a node whose exporter is silent, nobody knows how many
+	keys := map[string]int{"cluster": gpus, "pool " + u.pool: gpus}
 	for _, g := range u.gpus {
 		models := map[string]bool{}
 		for _, r := range g.Runs {

@@ -30,7 +30,7 @@ var groups = []struct {
 		"`llm_engine_metric_source_info{quality=\"missing\"}` says why."},
 	{[]metrics.Owner{metrics.Gateway}, "Gateways", "What gateways, routers and proxies in front of engines report besides the quantities that engines report, too. All of it has `role=\"gateway\"`. " +
 		"Clients choose the values of `model_name`, `route`, `tenant` and `priority`. The first of each are kept, 100 models and 20 of the others; the rest is counted in `other`."},
-	{[]metrics.Owner{metrics.GPU, metrics.Allocation}, "GPUs", "What a GPU reports, through NVML or [another exporter's page](operations.md#gpus-from-another-exporters-page)."},
+	{[]metrics.Owner{metrics.GPU, metrics.Judgement, metrics.Allocation}, "GPUs", "What a GPU reports, through NVML or [another exporter's page](operations.md#gpus-from-another-exporters-page)."},
 	{[]metrics.Owner{metrics.SLO}, "Objectives", "Objectives and the events counted against them."},
 	{[]metrics.Owner{metrics.Probe}, "Probes", "What [a synthetic client](operations.md#synthetic-requests) sees, if you switch one on. Never mix it with what users get, because its prompts are short."},
 	{[]metrics.Owner{metrics.Exporter}, "The exporter", "What the exporter reports about itself, besides the standard `go_`, `process_` and `llm_exporter_build_info` metrics."},

@@ -37,7 +37,7 @@ func healthPage() ([]byte, error) {
 	}
 	b.WriteString(healthHysteresis)
 	for _, c := range health.Conditions {
-		lifted := "not seen for " + span(c.Quiet)
+		lifted := "not seen for " + lasting(c.Quiet)
 		if c.UntilReset {
 			lifted += ", or a reset"
 		}
@@ -45,7 +45,7 @@ func healthPage() ([]byte, error) {
 		if c.Node {
 			of = " (node)"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s%s | %s | %s | %s | %s |\n", c.Name, c.Verdict, of, cell(c.Meaning), span(c.Hold), lifted, cell(c.Elsewhere))
+		fmt.Fprintf(&b, "| `%s` | %s%s | %s | %s | %s | %s |\n", c.Name, c.Verdict, of, cell(c.Meaning), lasting(c.Hold), lifted, cell(c.Elsewhere))
 	}
 	b.WriteString(healthXIDs)
 	var harmless []string
@@ -65,8 +65,8 @@ func healthPage() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// span writes a duration.
-func span(d time.Duration) string {
+// lasting writes a duration.
+func lasting(d time.Duration) string {
 	switch {
 	case d == 0:
 		return "at once"

@@ -21,6 +21,7 @@ const (
 	Gateway    Owner = "gateway"    // a gateway in front of engines, on its page
 	GPU        Owner = "gpu"        // a GPU, or the exporter about reading it
 	Allocation Owner = "allocation" // the exporter, about the containers that use a GPU
+	Judgement  Owner = "judgement"  // the exporter, about what a GPU is good for
 	SLO        Owner = "slo"        // the exporter, about objectives
 	Probe      Owner = "probe"      // a synthetic client
 	Exporter   Owner = "exporter"   // the exporter, about itself

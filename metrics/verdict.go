@@ -42,12 +42,12 @@ const UnlistedXID = Degraded
 
 // The verdict on GPUs, with its evidence.
 var (
-	GPUHealth = GPU.gauge(Max, "llm_gpu_health",
+	GPUHealth = Judgement.gauge(Max, "llm_gpu_health",
 		"Verdict on the GPU: 0 healthy, 1 degraded, 2 drain (start nothing new on it), 3 reset, 4 replace. It is the worst of the conditions in llm_gpu_health_condition_timestamp_seconds.",
 		GPULabels, with(LabelPCIBusID)).experimental()
-	GPUNodeHealth = GPU.gauge(Max, "llm_gpu_node_health",
+	GPUNodeHealth = Judgement.gauge(Max, "llm_gpu_node_health",
 		"Verdict on the node: the worst of its GPUs and of what they share, in the same numbers.").experimental()
-	GPUHealthCondition = GPU.gauge(Max, "llm_gpu_health_condition_timestamp_seconds",
+	GPUHealthCondition = Judgement.gauge(Max, "llm_gpu_health_condition_timestamp_seconds",
 		"Since when a condition holds that the verdict counts, unix time; verdict is its own. Without labels of a GPU it is about what the GPUs of the node share. docs/health.md lists the conditions.",
 		GPULabels, with(LabelPCIBusID, LabelCondition, LabelVerdict)).experimental()
 )
