@@ -11,19 +11,16 @@ import (
 func engines() Board {
 	s := scope{byCluster, byNamespace, byModel, byRuntime, byNode}
 	return Board{
-		UID: rules.EngineDashboard, Since: "now-6h", Refresh: "1m", Variables: s, Price: true,
-		Description: "What the engines of a model do: latency, throughput, queue and batch, memory, speculation, the shape of the work, and its cost.",
+		UID: rules.EngineDashboard, Since: "now-6h", Refresh: "1m", Variables: s,
+		Description: "What the engines of a model do: latency, throughput, queue and batch, memory, speculation, and the shape of the work.",
 		Rows: []Row{
 			{Title: "Latency: what do clients wait for?", Panels: latencyRow(s)},
 			{Title: "Throughput: how much, and how does it end?", Panels: throughputRow(s)},
 			{Title: "Queue and batch: is it full?", Panels: batchRow(s)},
 			{Title: "Memory: is there room for tokens?", Panels: memoryRow(s)},
 			{Title: "Phases and lengths, from every replica's buckets: choose a model first", Collapsed: true, Panels: bucketRow(s)},
-			{Title: "KV cache elsewhere: prefill engines and tiers below the GPU", Collapsed: true, Panels: elsewhereRow(s)},
-			{Title: "Speculation, adapters, sleep", Collapsed: true, Panels: featureRow(s)},
-			{Title: "Synthetic requests: what does a client see?", Collapsed: true, Panels: probeRow(s)},
-			{Title: "Gateways: what is lost before the engines?", Collapsed: true, Panels: gatewayRow(s)},
-			{Title: "Cold starts and cost", Collapsed: true, Panels: costRow(s)},
+			{Title: "What some engines do: KV cache elsewhere, speculation, models on demand, sleep", Collapsed: true, Panels: append(elsewhereRow(s), featureRow(s)...)},
+			{Title: "Outside the engines: what do clients and gateways see?", Collapsed: true, Panels: append(probeRow(s), gatewayRow(s)...)},
 		},
 	}
 }
@@ -100,16 +97,15 @@ func gatewayRow(s scope) []Panel {
 	failing := func(by []string, of ...*promql.Matcher) promql.Expr {
 		return shareOf(s.rate(by, metrics.Requests, append(of, failed)...), s.rate(by, metrics.Requests, append(of, judged)...))
 	}
-	objectives := by(models, metrics.LabelSLO)
 	return []Panel{
-		lines("Failed requests, gateway and engines", share, 8, About{
+		lines("Failed requests, gateway and engines", share, 12, About{
 			"Share of requests that end in an error or a refusal, at each gateway and in the engines of each model.",
 			"Only the gateway's is what users get: requests that never reach an engine are in no engine's numbers.",
 			"The gateway's far above the engines': the fault is in it, or on the way."},
 			Query{failing(replicas, gateway), "gateway " + replicaLegend}, Query{failing(models), "engines " + modelLegend}).max(1).
 			empty(noGateway).runbook("BranchFailingGateway").next(rules.IncidentDashboard).
 			movesIn("failing-gateway"),
-		lines("Refused and repeated by gateways", requests, 8, About{
+		lines("Refused and repeated by gateways", requests, 12, About{
 			"Requests that a gateway refused without asking an engine, by reason, and attempts that it repeated.",
 			"Refusals protect the engines; repeats are load that no client sent.",
 			"Repeats rise with failures: bound them before they take the engines down."},
@@ -117,13 +113,6 @@ func gatewayRow(s scope) []Panel {
 			Query{s.rate(pages, metrics.GatewayRetries), "retries " + replicaLegend}).
 			empty(noGateway).runbook("BranchRetries").next(rules.IncidentDashboard).
 			notDrilled("the drill's gateway refuses and repeats nothing"),
-		lines("Availability counted at the gateway", number, 8, About{
-			"1 while the availability of a model alerts by what its gateway counts, 0 while it does by what its engines count.",
-			"Both keep their budgets; only one of them wakes anybody.",
-			"0 although a gateway is read: it is down, or sees less than half of the requests."},
-			Query{promql.Or(promql.Max(objectives, s.of(metrics.RecordedBehindGateway)), promql.Mul(promql.Num(0), promql.Max(objectives, s.of(metrics.RecordedObjective)))), "{{slo}} " + modelLegend}).
-			runbook("LLMGatewayDown").next(rules.SLODashboard).
-			notDrilled("the drill's gateway is read from the start").steady(),
 	}
 }
 
@@ -136,7 +125,7 @@ const noProbe = "The exporter sends no synthetic requests here: they are off by 
 func throughputRow(s scope) []Panel {
 	good := s.of(metrics.RecordedGoodTokens)
 	return []Panel{
-		lines("Tokens", tokenRate, 8, About{
+		lines("Tokens", tokenRate, 12, About{
 			"Prompt and generated tokens per second per model.",
 			"Generated tokens per second is the capacity of decode, prompt tokens that of prefill.",
 			"Falling with a queue: capacity fell. Falling without: demand fell."},
@@ -144,13 +133,7 @@ func throughputRow(s scope) []Panel {
 			Query{s.perModel(s.of(metrics.RecordedPromptTokens), s.rate(models, metrics.PromptTokens)), "prompt " + modelLegend}).
 			runbook("BranchQueueing").next(FleetDashboard).
 			movesIn("traffic-burst", "long-prompts"),
-		lines("Steps by replica", perSecond, 8, About{
-			"Passes of the model per second on each replica, where the engine counts them.",
-			"An engine that has requests and makes no steps is stuck, whatever its health endpoint says.",
-			"Zero with requests running: take the replica out of rotation."},
-			Query{s.rate(replicas, metrics.EngineSteps), replicaLegend}).runbook("LLMEngineStalled").next(rules.IncidentDashboard).
-			movesIn("traffic-burst"),
-		lines("Work without progress", wait, 8, About{
+		lines("Work without progress", wait, 12, About{
 			"For how long each replica has certainly had work and made no progress, or none while a GPU of its own is busy.",
 			"Gauges of an engine that hangs keep their last numbers, or say that nothing runs. This also counts open connections.",
 			"Above a minute: take the replica out of rotation."},
@@ -176,7 +159,7 @@ func throughputRow(s scope) []Panel {
 
 func batchRow(s scope) []Panel {
 	return []Panel{
-		lines("Running and waiting", number, 8, About{
+		lines("Running and waiting", number, 12, About{
 			"Requests in the running batches and in the queues of all replicas of a model.",
 			"Waiting above running is a queue that does not empty.",
 			"Waiting with a batch that could grow: look at KV cache, then at the batch limit."},
@@ -184,19 +167,13 @@ func batchRow(s scope) []Panel {
 			Query{s.perModel(s.of(metrics.RecordedWaiting), promql.Sum(models, s.of(metrics.RequestsWaiting))), "waiting " + modelLegend}).
 			runbook("BranchQueueing").next(FleetDashboard).
 			movesIn("traffic-burst", "long-prompts", "kv-transfer-failures", "rejections"),
-		lines("Waiting by reason", number, 8, About{
+		lines("Waiting by reason", number, 12, About{
 			"Requests in the engines' queues by what they wait for, where engines say it.",
 			"Capacity is a full engine. Deferred, bootstrap and kv_transfer wait for an adapter or for KV cache from elsewhere, not for room.",
 			"Deferred with KV cache to spare: look at transfers and tiers below, not at replicas."},
 			Query{promql.Sum(by(models, metrics.LabelReason), s.of(metrics.RequestsWaitingByReason)), "{{reason}} " + modelLegend}).stacked().
 			runbook("BranchQueueing").next(rules.IncidentDashboard).
 			movesIn("kv-transfer-failures"),
-		lines("Batch by replica", number, 8, About{
-			"Requests in the running batch of each replica.",
-			"Throughput grows with the batch until its knee; after that only latency does.",
-			"Flat at the same height with requests waiting: it is at its limit."},
-			Query{promql.Sum(replicas, s.of(metrics.RequestsRunning)), replicaLegend}).runbook("BranchLargeBatch").next(rules.IncidentDashboard).
-			movesIn("traffic-burst"),
 	}
 }
 
@@ -217,7 +194,7 @@ func memoryRow(s scope) []Panel {
 			"Not zero for minutes: lower the batch limit."},
 			Query{s.rate(replicas, metrics.Preemptions), replicaLegend}).bad(0.1, 1).runbook("BranchKVPressure").next(rules.IncidentDashboard).
 			movesIn("kv-thrash"),
-		lines("Prefix cache hits", share, 12, About{
+		lines("Prefix cache hits", share, 24, About{
 			"Share of looked-up prompt tokens that were in the engine's prefix cache, and in a cache outside the engine where there is one.",
 			"Hits are prefill that does not happen.",
 			"A step down is a changed prompt head, a restart or a router without affinity."},
@@ -225,13 +202,6 @@ func memoryRow(s scope) []Panel {
 			Query{hit(metrics.ExternalPrefixCacheHitTokens, metrics.ExternalPrefixCacheQueryTokens), "external " + modelLegend}).
 			max(1).runbook("LLMPrefixHitCollapse").next(rules.IncidentDashboard).
 			movesIn("prefix-collapse", "offload-saturated"),
-		lines("KV cache capacity", number, 12, About{
-			"Tokens that fit into the KV caches of a model's replicas, and the longest sequence that an engine accepts.",
-			"Capacity over sequence length is how many worst-case requests run at once.",
-			"Fell after a release: the memory share or the cache type changed."},
-			Query{promql.Sum(models, s.of(metrics.KVCacheCapacity)), "capacity " + modelLegend}, Query{promql.Max(models, s.of(metrics.MaxModelLen)), "longest sequence " + modelLegend}).
-			runbook("BranchKVPressure").next(FleetDashboard).
-			notDrilled(stays),
 	}
 }
 
@@ -240,37 +210,27 @@ func bucketRow(s scope) []Panel {
 		return []Query{{s.quantile(0.5, models, h), "p50 " + modelLegend}, {s.quantile(0.95, models, h), "p95 " + modelLegend}, {s.mean(models, h), "mean " + modelLegend}}
 	}
 	return []Panel{
-		lines("Time in the queue, p95", wait, 8, About{
-			"The 95th percentile of the time before a request is first scheduled.",
-			"It is the part of TTFT that more capacity removes.",
-			"Up: compare arrivals and replicas with an hour ago."},
-			Query{s.quantile(0.95, models, metrics.QueueTime), modelLegend}).runbook("BranchQueueing").next(rules.IncidentDashboard).
-			movesIn("traffic-burst"),
-		lines("Prefill time, p95", wait, 8, About{
-			"The 95th percentile of the time from first scheduling to first token.",
-			"It grows with prompt length, and with lost prefix hits.",
-			"Up with the same prompts: look at SM clocks and at chunked prefill."},
-			Query{s.quantile(0.95, models, metrics.PrefillTime), modelLegend}).runbook("BranchLongPrompts").next(rules.IncidentDashboard).
-			movesIn("long-prompts", "prefix-collapse"),
-		lines("Decode time, p95", wait, 8, About{
-			"The 95th percentile of the time from the first to the last token.",
-			"It is output length times inter-token latency.",
-			"Up with ITL flat: outputs got longer."},
-			Query{s.quantile(0.95, models, metrics.DecodeTime), modelLegend}).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard).
-			movesIn("kv-thrash", "thermal-throttle"),
-		lines("Prompt length", number, 8, About{
+		lines("Time by phase, p95", wait, 12, About{
+			"The 95th percentile of the time in the queue, from first scheduling to first token, from the first to the last token, and of one transfer of KV cache between engines.",
+			"More capacity removes the queue; prefill grows with prompts and lost prefix hits, decode with outputs.",
+			"The phase that grew names the branch: see its runbook."},
+			Query{s.quantile(0.95, models, metrics.QueueTime), "queue " + modelLegend}, Query{s.quantile(0.95, models, metrics.PrefillTime), "prefill " + modelLegend},
+			Query{s.quantile(0.95, models, metrics.DecodeTime), "decode " + modelLegend}, Query{s.quantile(0.95, models, metrics.KVTransferTime), "KV transfer " + modelLegend}).
+			runbook("BranchQueueing").next(rules.IncidentDashboard).
+			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "thermal-throttle").notDrilled(noEngine),
+		lines("Prompt length", number, 12, About{
 			"Prompt tokens per request: median, 95th percentile and mean.",
 			"Longer prompts are more prefill, and delay the decode of everybody in the batch.",
 			"A step up: find the client that changed."},
 			lengths(metrics.RequestPromptTokens)...).runbook("BranchLongPrompts").next(rules.IncidentDashboard).
 			movesIn("long-prompts").stillElsewhere("kv-thrash", "dead-gateway"),
-		lines("Output length", number, 8, About{
+		lines("Output length", number, 12, About{
 			"Generated tokens per request: median, 95th percentile and mean.",
 			"Longer outputs hold batch slots and KV cache.",
 			"Pinned at a round number: requests run into the output cap."},
 			lengths(metrics.RequestGenerationTokens)...).runbook("LLMRunawayGeneration").next(rules.IncidentDashboard).
 			movesIn("kv-thrash"),
-		lines("Time per output token, p95", seconds, 8, About{
+		lines("Time per output token, p95", seconds, 12, About{
 			"The 95th percentile of the mean time per token of a request. It is not inter-token latency: pauses are averaged away.",
 			"It is the only decode latency that some engines have.",
 			"Up: read it as ITL, but look for pauses elsewhere."},
@@ -289,24 +249,13 @@ func featureRow(s scope) []Panel {
 				promql.Min(models, s.of(metrics.SpecDecodeAcceptance))), modelLegend}).
 			low(0.3, 0.5).max(1).runbook("LLMSpeculationCollapse").next(rules.IncidentDashboard).
 			movesIn("speculation-collapse"),
-		lines("Requests with NaN per hour", number, 8, About{
-			"Requests within the last hour whose logits had NaN, per replica, where the engine looks for it.",
-			"Their answers are garbage, and nothing else shows it.",
-			"One replica: its GPU. All: weights, a kernel or the release."},
-			Query{s.lastHour(replicas, metrics.CorruptedRequests), replicaLegend}).bad(1, 1).empty("vLLM looks for NaN only with VLLM_COMPUTE_NANS_IN_LOGITS=1.").
+		lines("Adapters, models, sleep, NaN", number, 8, About{
+			"Adapters that running requests use, models in memory on engines that load them on demand, engines asleep, and requests of the last hour whose logits had NaN (vLLM looks only with VLLM_COMPUTE_NANS_IN_LOGITS=1).",
+			"More adapters than slots, and models in and out, look like queueing; an engine asleep serves nobody; answers with NaN are garbage.",
+			"NaN on one replica: its GPU. On all: weights, a kernel or the release."},
+			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), "adapters " + replicaLegend}, Query{promql.Sum(models, s.of(metrics.ModelsLoaded)), "models " + modelLegend},
+			Query{promql.Max(replicas, s.of(metrics.Sleeping)), "asleep " + replicaLegend}, Query{s.lastHour(replicas, metrics.CorruptedRequests), "NaN " + replicaLegend}).
 			runbook("LLMAnswersCorrupted").next(rules.IncidentDashboard).
-			notDrilled(noEngine),
-		lines("LoRA adapters in use", number, 8, About{
-			"Adapters that running requests use, per replica.",
-			"More adapters than slots means swapping, which looks like queueing.",
-			"At the limit: spread adapters over replicas."},
-			Query{promql.Sum(replicas, s.of(metrics.LorasRunning)), replicaLegend}).runbook("BranchQueueing").next(rules.IncidentDashboard).
-			notDrilled(noEngine),
-		lines("Models loaded", number, 8, About{
-			"Models in memory, on engines that load them on demand (Ollama).",
-			"The first request for a model that is not loaded waits for the load.",
-			"In and out all day: more memory, fewer models, or a longer keep_alive."},
-			Query{promql.Sum(models, s.of(metrics.ModelsLoaded)), modelLegend}).runbook("LLMModelDown").next(rules.ExporterDashboard).
 			notDrilled(noEngine),
 		lines("In GPU memory", share, 8, About{
 			"Share of each loaded model that is in GPU memory, on engines that load models on demand; the worst replica's.",
@@ -315,12 +264,6 @@ func featureRow(s scope) []Panel {
 			Query{promql.Min(models, promql.Div(s.of(metrics.ModelGPUMemory), s.of(metrics.ModelMemory))), modelLegend}).
 			low(0.5, 0.95).max(1).runbook("LLMModelLeftGPU").next(rules.IncidentDashboard).
 			movesIn("model-left-gpu"),
-		timeline("Asleep", 8, About{
-			"Engines that were put to sleep.",
-			"A sleeping engine answers its page and serves nobody.",
-			"Asleep with traffic: wake it, or take it out of rotation."},
-			bad("asleep"), Query{promql.Max(replicas, s.of(metrics.Sleeping)), "{{instance}} {{server}} {{pod}}"}).runbook("LLMEngineStalled").next(rules.ExporterDashboard).
-			notDrilled(noEngine),
 	}
 }
 
@@ -330,74 +273,27 @@ func elsewhereRow(s scope) []Panel {
 	tierLegend := "{{tier}} " + modelLegend
 	tokens := shareOf(s.rate(tiers, metrics.KVTierHitTokens), s.rate(tiers, metrics.KVTierQueryTokens))
 	return []Panel{
-		lines("KV transfers, p95", seconds, 8, About{
-			"The 95th percentile of one KV cache transfer between prefill and decode engines, and of submitting it.",
-			"With disaggregated serving it is part of TTFT.",
-			"Up: look at NVLink and the network of the nodes. Submitting up: too many pieces per transfer."},
-			Query{s.quantile(0.95, models, metrics.KVTransferTime), modelLegend}, Query{s.quantile(0.95, models, metrics.KVTransferPostTime), "submit " + modelLegend}).
-			runbook("LLMKVTransferFailures").next(rules.GPUDashboard).
-			notDrilled(noEngine),
-		lines("KV bytes moved", bandwidth, 8, About{
-			"Bytes per second of KV cache moved between engines.",
-			"Against the link's bandwidth it says whether disaggregation pays.",
-			"Near the link's limit: fewer, closer decode engines. Falling while requests do not: transfers fail."},
-			Query{s.spent(models, metrics.KVTransferSize), modelLegend}).runbook("LLMKVTransferFailures").next(rules.GPUDashboard).
-			movesIn("kv-transfer-failures"),
-		lines("KV transfers failed", perSecond, 8, About{
-			"Transfers per second that failed, and caches that a prefill engine held for a decode engine which never fetched them.",
+		lines("KV moves failed", perSecond, 8, About{
+			"Per second, transfers between engines that failed, caches that a prefill engine held for a decode engine which never fetched them, and stores that a tier refused or that failed, in the engine's own unit; and the tokens that tiers took.",
 			"Each is a request that is computed again, or lost; one that expires has taken room from prefill meanwhile.",
 			"Not zero: look at the connector's log on both sides."},
-			Query{s.rate(replicas, metrics.KVTransferFailures), "failed " + replicaLegend}, Query{s.rate(replicas, metrics.KVTransfersExpired), "expired " + replicaLegend}).
-			bad(0.01, 0.1).runbook("LLMKVTransferFailures").next(rules.IncidentDashboard).
-			movesIn("kv-transfer-failures"),
-		lines("KV tier hits", share, 12, About{
-			"Share of the tokens looked up in a tier below the GPU that were there, or of blocks where the engine counts those. vLLM adds up all tiers: see Prefix cache hits.",
-			"A tier that finds nothing only costs: write traffic, memory and lookups.",
-			"Zero for days: turn it off. A step down: a restart emptied it, or it refuses what it should store."},
-			Query{promql.Or(tokens, shareOf(s.rate(tiers, metrics.KVTierHits), s.rate(tiers, metrics.KVTierLookups))), tierLegend}).
-			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard).
-			notDrilled(noEngine),
-		lines("KV tier traffic", bandwidth, 12, About{
-			"Bytes per second stored to each tier and fetched from it.",
+			Query{s.rate(replicas, metrics.KVTransferFailures), "failed " + replicaLegend}, Query{s.rate(replicas, metrics.KVTransfersExpired), "expired " + replicaLegend},
+			Query{s.rate(tiers, metrics.KVTierRefused), "refused " + tierLegend}, Query{s.rate(ways, metrics.KVTierFailures), "{{operation}} failed " + tierLegend},
+			Query{s.rate(tiers, metrics.KVTierTransferTokens, promql.Eq(metrics.LabelOperation, string(metrics.Store))), "stored tokens " + tierLegend}).runbook("LLMKVTransferFailures").next(rules.IncidentDashboard).
+			movesIn("kv-transfer-failures").notDrilled(noEngine),
+		lines("KV cache moved", bandwidth, 8, About{
+			"Bytes per second of KV cache moved between engines, stored to each tier below the GPU and fetched from it.",
 			"Stores are the price, fetches the gain.",
 			"Much stored and little fetched: store less. Both flat at a round number: the way there is full."},
-			Query{s.rate(ways, metrics.KVTierTransferBytes), "{{operation}} " + tierLegend}).runbook("LLMKVOffloadSaturated").next(rules.GPUDashboard).
-			movesIn("offload-saturated"),
-		lines("KV tier pinned", share, 12, About{
-			"Share of each tier that transfers pin, and share that holds anything, of the fullest replica.",
-			"A tier full of cache is as it should be. One that is pinned takes no more.",
-			"Pinned above 90%: the way there is slower than its writers."},
+			Query{s.spent(models, metrics.KVTransferSize), "between engines " + modelLegend}, Query{s.rate(ways, metrics.KVTierTransferBytes), "{{operation}} " + tierLegend}).runbook("LLMKVOffloadSaturated").next(rules.GPUDashboard).
+			movesIn("kv-transfer-failures", "offload-saturated"),
+		lines("KV tiers", share, 8, About{
+			"Share of the tokens or blocks looked up in a tier below the GPU that were there, share of each tier that transfers pin, and share that holds anything, of the fullest replica.",
+			"A tier full of cache is as it should be. One that is pinned takes no more; one that finds nothing only costs.",
+			"Pinned above 90%: the way there is slower than its writers. No hits for days: turn it off."},
+			Query{promql.Or(tokens, shareOf(s.rate(tiers, metrics.KVTierHits), s.rate(tiers, metrics.KVTierLookups))), "hits " + tierLegend},
 			Query{promql.Max(tiers, s.of(metrics.KVTierPinned)), "pinned " + tierLegend}, Query{promql.Max(tiers, s.of(metrics.KVTierUsage)), "holds " + tierLegend}).
 			max(1).runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard).
 			movesIn("offload-saturated").notDrilled(noEngine),
-		lines("KV tier refusals and failures", perSecond, 12, About{
-			"Stores per second that a tier refused, and stores and fetches that failed, in the engine's own unit: tokens, blocks or transfers; and the tokens that it took.",
-			"What is refused or fails is computed again.",
-			"Failures: look at the disk or the remote store. Refusals beside a pinned tier: see its runbook; alone they may be first sightings."},
-			Query{s.rate(tiers, metrics.KVTierRefused), "refused " + tierLegend}, Query{s.rate(ways, metrics.KVTierFailures), "{{operation}} failed " + tierLegend},
-			Query{s.rate(tiers, metrics.KVTierTransferTokens, promql.Eq(metrics.LabelOperation, string(metrics.Store))), "stored tokens " + tierLegend}).
-			runbook("LLMKVOffloadSaturated").next(rules.IncidentDashboard).
-			notDrilled(noEngine),
-	}
-}
-
-func costRow(s scope) []Panel {
-	onModelGPUs := promql.CountBy(models, promql.Max(by(models, metrics.LabelGPUUUID), s.of(metrics.EngineGPUInfo)))
-	cost := promql.Div(
-		promql.Mul(promql.Num(1e6/3600), promql.Mul(promql.Num(priceOfGPU), onModelGPUs)),
-		promql.Gt(s.rate(models, metrics.GenerationTokens), promql.Num(0)))
-	return []Panel{
-		lines("Cost of 1,000,000 tokens", dollars, 12, About{
-			"The price of the model's GPUs divided by the tokens that it generates. Set the price of a GPU hour above.",
-			"Idle replicas make tokens expensive; so does a batch that is too small.",
-			"Compare with the same hour last week, not with an empty night."},
-			Query{cost, modelLegend}).empty("No tokens, or no GPU is known to serve the model.").runbook("BranchLargeBatch").next(FleetDashboard).
-			movesIn("rejections"),
-		lines("Cold start", duration, 12, About{
-			"Time each engine took from start until it could serve.",
-			"It is how far ahead capacity has to be asked for.",
-			"Longer than before: look at where weights come from."},
-			Query{promql.Max(replicas, s.of(metrics.EngineLoadTime)), replicaLegend}).bad(300, 900).runbook("BranchColdStart").next(FleetDashboard).
-			notDrilled(noEngine),
 	}
 }

@@ -20,7 +20,7 @@ func gpuNode() Board {
 			{Title: "Heat and power: what lowers the clocks?", Panels: powerRow(s)},
 			{Title: "Memory errors: is the board failing?", Panels: eccRow(s)},
 			{Title: "Links: PCIe and NVLink", Collapsed: true, Panels: linkRow(s)},
-			{Title: "Who uses it: processes, engines, MIG", Collapsed: true, Panels: usersRow(s)},
+			{Title: "Who uses it: engines, containers", Collapsed: true, Panels: usersRow(s)},
 		},
 	}
 }
@@ -41,49 +41,51 @@ func stateOfGPU(e promql.Expr, what string) Query {
 }
 
 func healthRow(s scope) []Panel {
-	withReason := by(gpus, metrics.LabelReason)
-	recent := promql.Gt(s.lastHour(by(gpus, metrics.LabelXID), metrics.GPUXIDErrors), promql.Num(0))
+	const state = "state"
+	is := func(e promql.Expr, what, from, pattern string) promql.Expr {
+		return replaced(e, state, what, from, pattern)
+	}
+	yes := func(f *metrics.Family, what, from string) promql.Expr {
+		return is(promql.Gt(s.of(f), promql.Num(0)), what, from, "(.*)")
+	}
+	no := func(f *metrics.Family, what, from string) promql.Expr {
+		return is(promql.Equal(s.of(f), promql.Num(0)), what, from, "(.*)")
+	}
+	manager := promql.Max(nodes, s.of(metrics.GPUFabricManagerUp))
+	some := func(e promql.Expr) promql.Expr { return promql.Gt(promql.Max(nodes, e), promql.Num(0)) }
+	managed := promql.Or(some(s.of(metrics.GPUSwitches)), some(promql.Over("max_over_time", s.of(metrics.GPUFabricManagerUp), 24*hour)))
+	fatal := promql.Lt(promql.Sub(promql.Call("time"), s.of(metrics.GPUSXIDLastTimestamp, promql.Eq(metrics.LabelSeverity, "fatal"))), promql.Num((24 * hour).Seconds()))
+	recovery := promql.CountValues("asked", by(nodes, metrics.LabelGPU), promql.Gt(s.of(metrics.GPURecoveryAction), promql.Num(0)))
+	wrong := promql.Or(no(metrics.GPUUp, "does not answer: $1", metrics.LabelReason),
+		yes(metrics.GPUMissing, "missing from the driver, at $1", metrics.LabelPCIBusID), is(recovery, "driver asks for recovery action $1", "asked", "(.*)"),
+		yes(metrics.GPUCollectStuck, "a driver call hangs", metrics.LabelGPU), yes(metrics.GPURepairPending, "$1 repair pending", metrics.LabelType),
+		yes(metrics.GPURowRemapPending, "row remap pending", metrics.LabelGPU), yes(metrics.GPURowRemapFailure, "row remap failed", metrics.LabelGPU),
+		yes(metrics.GPUSRAMThreshold, "SRAM threshold exceeded", metrics.LabelGPU), yes(metrics.GPURetiredPagesPending, "page retirement pending", metrics.LabelGPU),
+		yes(metrics.GPUMemoryUnrepairable, "memory unrepairable", metrics.LabelGPU), no(metrics.GPUNVLinkUp, "NVLink $1 down", metrics.LabelLink),
+		yes(metrics.GPUFabricHealth, "fabric check $1 fails", metrics.LabelCheck),
+		is(promql.Gt(s.of(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed")), promql.Num(0)), "fabric $1", metrics.LabelState, "(.*)"),
+		is(promql.And(promql.Equal(manager, promql.Num(0)), managed), "fabric manager does not run", metrics.LabelInstance, "(.*)"),
+		is(fatal, "NVSwitch reported SXid $1", metrics.LabelSXID, "(.*)"))
+	xid := by(gpus, metrics.LabelXID)
 	return []Panel{
-		timeline("Clock events", 12, About{
-			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
-			"Throttling shows as slow models, not as errors.",
-			"A red hw_ reason: look at temperature and power below."},
-			bad("active"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUClockEventActive)), "{{reason}}")).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
-			movesIn("thermal-throttle"),
-		timeline("GPU answers", 12, About{
-			"Whether each GPU answered the driver, and why not.",
-			"A GPU that stops answering has fallen off the bus, or the driver is wedged.",
-			"Down: drain the node."},
-			good("lost"), stateOfGPU(promql.Max(withReason, s.of(metrics.GPUUp)), "{{reason}}")).runbook("LLMGPUFailed").next(rules.ExporterDashboard).
-			movesIn("xid-79"),
-		timeline("Missing GPUs", 8, About{
-			"GPUs that the PCI bus has or had and that NVML does not show, by their place on the bus.",
-			"The driver no longer counts them, so no other panel shows them.",
-			"Missing: drain the node and restart it, then look at power and slot."},
-			bad("missing"), Query{promql.Max(by(nodes, metrics.LabelPCIBusID), s.of(metrics.GPUMissing)), nodeLegend + " {{pci_bus_id}}"}).
-			runbook("LLMGPUUnread").next(rules.ExporterDashboard).
-			notDrilled(noGPU),
-		lines("XIDs per hour", number, 8, About{
-			"Driver errors of the last hour by number.",
-			"13, 31, 43 and 45 come from the application; most others from the hardware.",
-			"The table below says what each asks for."},
-			onePerGPU(recent, "XID {{xid}}")).bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
-			movesIn("xid-79"),
-		lines("Recovery action asked for", none, 8, About{
-			"What the driver asks for to bring a GPU back: 0 nothing, 1 reset the GPU, 2 reboot the node, 3 drain, 4 drain and reset, 6 reset the bus, 7 restart the system.",
-			"It is the driver's own verdict.",
-			"Above 0: drain first, then do what it says."},
-			onePerGPU(s.perGPU(metrics.GPURecoveryAction), "")).bad(1, 2).runbook("LLMGPUFailed").next(rules.IncidentDashboard).
-			movesIn("repair-pending"),
+		listing("Needs a person", 24, About{
+			"GPUs that do not answer, are missing from the driver, hang, or wait for a repair or a recovery action (1 reset the GPU, 2 reboot the node, 3 drain, 4 drain and reset, 6 reset the bus, 7 restart the system), links that are down, and faults of the fabric. Switches and the fabric manager are seen where the exporter may see them.",
+			"None of these ends by itself, and some show as slow models only.",
+			"Drain the node first, then do what the driver asks for."},
+			Query{promql.Max(by(nodes, metrics.LabelGPU, state), wrong), ""}).
+			columns(Column{metrics.LabelInstance, "node", 300, "", nil}, Column{metrics.LabelGPU, "GPU", 60, "", nil}, Column{state, "what", 0, "", nil}).
+			size(24, 6).empty("No data: no GPU is reported in such a state, or none is reported.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
+			movesIn("xid-79", "row-remap-pending", "repair-pending"),
 		listing("What the XIDs mean", 24, About{
-			"The XIDs seen on these GPUs since the exporter started, with their meaning and what to do.",
+			"The XIDs of each GPU since the exporter started, with their meaning and what to do. 13, 31, 43 and 45 come from the application; most others from the hardware.",
 			"The number alone helps nobody at night.",
 			"Severity page: the GPU leaves service now."},
-			Query{promql.Mul(promql.Gt(promql.Sum([]string{metrics.LabelXID}, s.of(metrics.GPUXIDErrors)), promql.Num(0)),
+			Query{promql.Mul(promql.Gt(promql.Sum(xid, s.of(metrics.GPUXIDErrors)), promql.Num(0)),
 				promql.TopK(1, []string{metrics.LabelXID}, promql.Max([]string{metrics.LabelXID, metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction}, s.of(metrics.GPUXIDInfo))),
 				promql.On(metrics.LabelXID).ManyToOne(metrics.LabelSeverity, metrics.LabelMeaning, metrics.LabelAction)), ""}).
-			columns(Column{metrics.LabelXID, "XID", 60, "", nil}, Column{"Value", "times", 70, "", nil}, Column{metrics.LabelSeverity, "severity", 90, "", nil}, Column{metrics.LabelMeaning, "meaning", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
-			size(24, 6).empty("No XID was seen.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
+			columns(Column{metrics.LabelXID, "XID", 60, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil}, Column{metrics.LabelGPU, "GPU", 50, "", nil}, Column{"Value", "times", 70, "", nil},
+				Column{metrics.LabelSeverity, "severity", 90, "", nil}, Column{metrics.LabelMeaning, "meaning", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
+			size(24, 6).empty("No data: no XID was seen, or none is read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			movesIn("xid-79"),
 	}
 }
@@ -92,10 +94,10 @@ func busyRow(s scope) []Panel {
 	used := promql.Mul(s.perGPU(metrics.GPUMemoryBandwidthUtilization), s.perGPU(metrics.GPUMemoryBandwidthPeak))
 	return []Panel{
 		lines("SM, tensor and kernel activity", share, 8, About{
-			"Share of SMs busy, share of time in tensor operations, and share of time with any kernel at all.",
+			"Share of SMs busy, of the GPU and of each of its MIG slices, share of time in tensor operations, and share of time with any kernel at all.",
 			"The last is what nvidia-smi calls utilisation: 100% of it can be an idle GPU with one small kernel.",
 			"High SM with low tensor activity is decode or a bad kernel; both low is starvation."},
-			onePerGPU(s.perGPU(metrics.GPUSMActive), "SM"), onePerGPU(s.perGPU(metrics.GPUTensorActive), "tensor"), onePerGPU(s.perGPU(metrics.GPUUtilization), "kernel")).
+			onePerGPU(promql.Max(by(gpus, metrics.LabelGPUInstance), s.of(metrics.GPUSMActive)), "SM {{gpu_instance_id}}"), onePerGPU(s.perGPU(metrics.GPUTensorActive), "tensor"), onePerGPU(s.perGPU(metrics.GPUUtilization), "kernel")).
 			max(1).runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("bad-release", "crash-loop").notDrilled(noGPU),
 		lines("Memory bandwidth against peak", bandwidth, 8, About{
@@ -105,12 +107,6 @@ func busyRow(s scope) []Panel {
 			onePerGPU(used, "used")).limits(ofNode(promql.Max, s.of(metrics.GPUMemoryBandwidthPeak), "peak")).
 			empty("Not reported: needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			notDrilled(noGPU),
-		lines("Memory busy", share, 8, About{
-			"Share of time in which device memory was read or written at all. It is not bandwidth.",
-			"GPUs before Hopper report nothing better.",
-			"Use it to compare GPUs, not as a measure of headroom."},
-			onePerGPU(s.perGPU(metrics.GPUMemoryBusy), "")).max(1).runbook("BranchLargeBatch").next(rules.EngineDashboard).
-			notDrilled(noGPU),
 		lines("Device memory", octets, 8, About{
 			"Memory allocated by clients and reserved by the driver, below what the largest GPU of the node has in all.",
 			"Engines take most of it at start: full is normal and says nothing about pressure.",
@@ -118,25 +114,18 @@ func busyRow(s scope) []Panel {
 			onePerGPU(s.perGPU(metrics.GPUMemoryUsed), "used"), onePerGPU(s.perGPU(metrics.GPUMemoryReserved), "reserved")).
 			limits(ofNode(promql.Max, s.of(metrics.GPUMemoryTotal, promql.Eq(metrics.LabelGPUInstance, "")), "in all")).runbook("BranchKVPressure").next(rules.EngineDashboard).
 			notDrilled(noGPU),
-		lines("Pipes", share, 8, About{
-			"Share of time in which the SMs used each kind of unit.",
-			"A model that should run in fp8 or fp16 tensor operations and does not is misconfigured.",
-			"fp32 high: look at the engine's dtype."},
-			onePerGPU(promql.Max(by(gpus, metrics.LabelPipe), s.of(metrics.GPUPipeActive, promql.Eq(metrics.LabelGPUInstance, ""))), "{{pipe}}")).max(1).
-			empty("Not reported: needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
-			notDrilled(noGPU),
-		lines("SM occupancy", share, 8, About{
-			"Resident warps as a share of those that fit on the SMs.",
-			"Low occupancy with busy SMs is large kernels; with idle SMs it is starvation.",
-			"Compare replicas of one model: they should look alike."},
-			onePerGPU(s.perGPU(metrics.GPUSMOccupancy), ""), onePerGPU(s.perGPU(metrics.GPUGraphicsActive), "any engine active")).max(1).
-			empty("Not reported: needs Hopper or newer.").runbook("LLMReplicaSkew").next(rules.EngineDashboard).
-			notDrilled(noGPU),
 	}
 }
 
 func powerRow(s scope) []Panel {
+	limit := s.perGPU(metrics.GPUPowerLimit, promql.Eq(metrics.LabelKind, "enforced"))
 	return []Panel{
+		timeline("Clock events", 8, About{
+			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
+			"Throttling shows as slow models, not as errors.",
+			"A red hw_ reason: look at temperature and power beside."},
+			bad("active"), stateOfGPU(promql.Max(by(gpus, metrics.LabelReason), s.of(metrics.GPUClockEventActive)), "{{reason}}")).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
+			size(8, 10).movesIn("thermal-throttle"),
 		lines("Temperature", celsius, 8, About{
 			"Temperature of the chip and of its memory.",
 			"On most boards memory gets too hot before the chip does.",
@@ -149,57 +138,33 @@ func powerRow(s scope) []Panel {
 			"Below 5: it will throttle next. Move load away."},
 			onePerGPU(promql.Min(by(gpus, metrics.LabelLimit), s.of(metrics.GPUTemperatureMargin)), "{{limit}}")).low(2, 5).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("thermal-throttle"),
-		lines("Power against limit", share, 8, About{
-			"Power drawn as a share of the limit in force.",
+		lines("Power against limit", share, 12, About{
+			"Power drawn as a share of the limit in force, now and as the mean from the energy counter.",
 			"At 1 the software cap lowers clocks: normal under prefill, expensive under decode.",
 			"At 1 all the time: raise the limit, or accept the clocks."},
-			onePerGPU(promql.Div(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), s.perGPU(metrics.GPUPowerLimit, promql.Eq(metrics.LabelKind, "enforced"))), "")).
-			bad(0.95, 1).max(1.1).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
+			onePerGPU(promql.Div(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), limit), "now"), onePerGPU(promql.Div(s.gpuRate(metrics.GPUEnergy), limit), "mean")).
+			bad(0.95, 1).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
-		lines("Power", watts, 8, About{
-			"Power drawn now, and the mean from the energy counter.",
-			"The mean is what the bill and the rack see.",
-			"Far apart: load comes in bursts."},
-			onePerGPU(s.perGPU(metrics.GPUPower, promql.Eq(metrics.LabelScope, "gpu")), "now"), onePerGPU(s.gpuRate(metrics.GPUEnergy), "mean")).
-			runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
-			notDrilled(noGPU),
-		lines("Clocks", hertz, 8, About{
+		lines("Clocks", hertz, 12, About{
 			"Current clock of each domain, the lowest first, and the lowest memory clock of each node.",
 			"Prefill follows the SM clock, decode the memory clock.",
 			"Below its neighbours under the same load: throttled."},
 			onePerGPU(promql.Max(by(gpus, metrics.LabelDomain), s.of(metrics.GPUClock, promql.Ne(metrics.LabelDomain, "memory"))), "{{domain}}")).
 			limits(ofNode(promql.Min, s.of(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "memory")), "memory")).lowest().runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			movesIn("thermal-throttle").notDrilled(noGPU),
-		lines("Fans", share, 8, About{
-			"Intended speed of each fan. Boards without fans are cooled by the chassis and report none.",
-			"At full speed with rising temperature, cooling has nothing left.",
-			"One fan at 0: replace it."},
-			onePerGPU(promql.Max(by(gpus, metrics.LabelFan), s.of(metrics.GPUFanSpeed)), "fan {{fan}}")).max(1).
-			empty("This board has no fans of its own.").runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
-			notDrilled(noGPU),
 	}
 }
 
 func eccRow(s scope) []Panel {
-	flag := func(f *metrics.Family, what string) Query { return stateOfGPU(promql.Max(gpus, s.of(f)), what) }
 	return []Panel{
-		lines("ECC errors per hour", number, 8, About{
+		lines("ECC errors per hour", number, 12, About{
 			"Memory errors in the last hour, corrected and not, by where they were found. A GPU that is new here shows all since its driver loaded.",
 			"Corrected errors are a warning; one that is not corrected ends the process that hit it.",
 			"Uncorrected: reset at the next opportunity, and see whether it returns."},
 			onePerGPU(s.lastHour(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime, "volatile")), "{{severity}} {{location}}")).
 			bad(1, 10).empty("This board has no ECC, or it is off.").runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
 			movesIn("row-remap-pending"),
-		timeline("Repairs", 8, About{
-			"Repairs that wait for a reset, and faults that no reset repairs.",
-			"Pending is a ticket; failed is a new board.",
-			"Failure, threshold or unrepairable: take it out of service."},
-			bad("yes"), flag(metrics.GPURowRemapPending, "remap pending"), flag(metrics.GPURowRemapFailure, "remap failed"), flag(metrics.GPUSRAMThreshold, "SRAM threshold"),
-			flag(metrics.GPURetiredPagesPending, "retirement pending"), flag(metrics.GPUMemoryUnrepairable, "unrepairable"),
-			stateOfGPU(promql.Max(by(gpus, metrics.LabelType), s.of(metrics.GPURepairPending)), "{{type}} repair pending")).
-			runbook("LLMGPUFailed").next(rules.IncidentDashboard).
-			movesIn("row-remap-pending", "repair-pending").notDrilled(noGPU),
-		lines("Rows remapped, pages retired", number, 8, About{
+		lines("Rows remapped, pages retired", number, 12, About{
 			"Memory rows that were replaced by spare ones, and pages retired on older boards, by cause.",
 			"Growth is a board that ages.",
 			"Compare with the spare rows below."},
@@ -207,27 +172,17 @@ func eccRow(s scope) []Panel {
 			onePerGPU(promql.Sum(by(gpus, metrics.LabelCause), s.of(metrics.GPURetiredPages)), "pages {{cause}}")).
 			bad(1, 8).runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
-		lines("Banks by spare rows left", number, 24, About{
-			"Memory banks by how many spare rows they have.",
-			"A bank at none cannot be repaired again.",
-			"Any bank at low or none: plan the replacement."},
-			onePerGPU(promql.Sum(by(gpus, metrics.LabelAvailability), s.of(metrics.GPURowRemapBanks)), "{{availability}}")).stacked().runbook("LLMGPUFailed").next(rules.IncidentDashboard).
-			notDrilled(noGPU),
 	}
 }
 
 func linkRow(s scope) []Panel {
-	manager := promql.Max(nodes, s.of(metrics.GPUFabricManagerUp))
-	some := func(e promql.Expr) promql.Expr { return promql.Gt(promql.Max(nodes, e), promql.Num(0)) }
-	managed := promql.Or(some(s.of(metrics.GPUSwitches)), some(promql.Over("max_over_time", s.of(metrics.GPUFabricManagerUp), 24*hour)))
-	fatal := promql.CountBy(by(nodes, metrics.LabelPCIBusID, metrics.LabelSXID), promql.Lt(
-		promql.Sub(promql.Call("time"), s.of(metrics.GPUSXIDLastTimestamp, promql.Eq(metrics.LabelSeverity, "fatal"))), promql.Num((24*hour).Seconds())))
 	return []Panel{
-		lines("PCIe traffic", bandwidth, 8, About{
-			"Bytes per second over PCIe in both directions.",
-			"A served model needs little of it; much is loading, offloading or swapping.",
-			"Steady traffic in service: something does not fit."},
-			onePerGPU(s.gpuRate(metrics.GPUPCIeTransmit), "sent"), onePerGPU(s.gpuRate(metrics.GPUPCIeReceive), "received")).runbook("LLMGPULinkFault").next(rules.EngineDashboard).
+		lines("Traffic of links", bandwidth, 8, About{
+			"Bytes per second over PCIe in both directions, and payload over all NVLinks of a GPU.",
+			"A served model needs little PCIe; tensor parallelism pays for every token on NVLink, where all GPUs of a model should look alike.",
+			"Steady PCIe traffic in service: something does not fit. One GPU different from the rest: look at its links."},
+			onePerGPU(s.gpuRate(metrics.GPUPCIeTransmit), "PCIe sent"), onePerGPU(s.gpuRate(metrics.GPUPCIeReceive), "PCIe received"),
+			onePerGPU(s.gpuRate(metrics.GPUNVLinkTransmit), "NVLink sent"), onePerGPU(s.gpuRate(metrics.GPUNVLinkReceive), "NVLink received")).runbook("LLMGPULinkFault").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("PCIe lanes and generation", none, 8, About{
 			"Lanes and generation in use, and those possible.",
@@ -236,53 +191,19 @@ func linkRow(s scope) []Panel {
 			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkWidth)), "lanes, {{state}}"),
 			onePerGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUPCIeLinkGeneration)), "generation, {{state}}")).runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
-		lines("PCIe errors and replays", perSecond, 8, About{
-			"Packets sent again, and errors by type.",
+		lines("Errors of links", perSecond, 8, About{
+			"Packets that PCIe sent again, and errors of PCIe and of each NVLink by type.",
 			"Replays cost time, many of them announce a lost GPU.",
 			"Not zero for long: reseat or replace."},
-			onePerGPU(s.gpuRate(metrics.GPUPCIeReplays), "replays"), onePerGPU(s.gpuRate(metrics.GPUPCIeErrors, metrics.LabelType), "{{type}}")).bad(0.1, 1).runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
+			onePerGPU(s.gpuRate(metrics.GPUPCIeReplays), "replays"), onePerGPU(s.gpuRate(metrics.GPUPCIeErrors, metrics.LabelType), "PCIe {{type}}"),
+			onePerGPU(s.gpuRate(metrics.GPUNVLinkErrors, metrics.LabelLink, metrics.LabelType), "link {{link}} {{type}}")).bad(0.1, 1).runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
 			notDrilled(noGPU),
-		lines("NVLink traffic", bandwidth, 8, About{
-			"Payload per second over all NVLinks of a GPU.",
-			"Tensor parallelism pays for every token here; all GPUs of a model should look alike.",
-			"One GPU different from the rest: look at its links."},
-			onePerGPU(s.gpuRate(metrics.GPUNVLinkTransmit), "sent"), onePerGPU(s.gpuRate(metrics.GPUNVLinkReceive), "received")).
-			empty("This board has no NVLink.").runbook("LLMGPULinkFault").next(rules.EngineDashboard).
-			notDrilled(noGPU),
-		timeline("NVLinks", 8, About{
-			"Whether each link is up; sleeping links count as up.",
-			"Tensor parallelism waits for the slowest link.",
-			"Down: drain, reset the GPU, then look at bridge and switch."},
-			good("down"), stateOfGPU(promql.Max(by(gpus, metrics.LabelLink), s.of(metrics.GPUNVLinkUp)), "link {{link}}")).
-			empty("This board has no NVLink.").runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
-			notDrilled(noGPU),
-		lines("NVLink errors", perSecond, 8, About{
-			"Errors of each link by type.",
-			"Replayed and recovered errors still cost every token.",
-			"Not zero for long: the link is going."},
-			onePerGPU(s.gpuRate(metrics.GPUNVLinkErrors, metrics.LabelLink, metrics.LabelType), "link {{link}} {{type}}")).bad(0.01, 0.1).
-			empty("This board has no NVLink.").runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
-			notDrilled("links wear for an hour before a ticket"),
-		timeline("Fabric", 24, About{
-			"Health checks of the NVSwitch fabric that fail, a registration that is not completed, fatal errors (SXids) of a switch within a day, and a fabric manager that does not run; the last two where the exporter may see them.",
-			"A GPU outside the fabric cannot take part in tensor parallelism.",
-			"Failing: look at the fabric manager before the GPU."},
-			bad("unhealthy"), stateOfGPU(promql.Max(by(gpus, metrics.LabelCheck), s.of(metrics.GPUFabricHealth)), "{{check}}"),
-			stateOfGPU(promql.Max(by(gpus, metrics.LabelState), s.of(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed"))), "{{state}}"),
-			Query{promql.And(promql.Sub(promql.Num(1), manager), managed), nodeLegend + " fabric manager"},
-			Query{fatal, nodeLegend + " NVSwitch {{pci_bus_id}} SXid {{sxid}}"}).
-			empty("This node has no NVSwitch fabric.").runbook("LLMGPULinkFault").next(rules.IncidentDashboard).
-			notDrilled("no check fails in the drill"),
 	}
 }
 
 func usersRow(s scope) []Panel {
 	engine := by(gpus, metrics.LabelRuntime, metrics.LabelModel, metrics.LabelNamespace, metrics.LabelPod, metrics.LabelServer, metrics.LabelSource)
 	identity := by(gpus, metrics.LabelGPUName, metrics.LabelPCIBusID, metrics.LabelSerial, metrics.LabelVBIOSVersion)
-	mig := by(gpus, metrics.LabelGPUInstance, metrics.LabelComputeInstance, metrics.LabelMIGUUID, metrics.LabelProfile)
-	slice := func(f *metrics.Family) promql.Expr {
-		return promql.Max(by(gpus, metrics.LabelGPUInstance), s.of(f, promql.Ne(metrics.LabelGPUInstance, "")))
-	}
 	return []Panel{
 		listing("Engines on these GPUs", 24, About{
 			"Which engine runs on which GPU, and how that is known.",
@@ -300,38 +221,17 @@ func usersRow(s scope) []Panel {
 			columns(Column{metrics.LabelGPU, "GPU", 45, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelGPUName, "name", 0, "", nil}, Column{metrics.LabelPCIBusID, "address", 0, "", nil}, Column{metrics.LabelSerial, "serial number", 0, "", nil}, Column{metrics.LabelVBIOSVersion, "firmware", 0, "", nil}).
 			size(24, 6).runbook("LLMGPUFailed").next(rules.ExporterDashboard).
 			notDrilled(noGPU).steady(),
-		lines("Processes", number, 8, About{
-			"Compute processes on each GPU, and whether the driver keeps it initialised without any (persistence mode).",
-			"More than the engine's own is a neighbour, or a process that did not end. Without persistence mode, counters and settings are lost when the last one ends.",
-			"Unexpected: find it by its container beside."},
-			onePerGPU(promql.Sum(gpus, s.of(metrics.GPUProcesses)), ""), onePerGPU(s.perGPU(metrics.GPUPersistenceMode), "persistence")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard).
+		lines("Persistence mode", none, 12, About{
+			"Whether the driver keeps each GPU initialised without any process (1).",
+			"Without it, counters and settings are lost when the last process ends.",
+			"0: start nvidia-persistenced."},
+			onePerGPU(s.perGPU(metrics.GPUPersistenceMode), "")).low(0.5, 1).max(1).runbook("LLMGPUNeedsService").next(rules.ExporterDashboard).
 			notDrilled(noGPU),
-		lines("Memory by container", octets, 8, About{
+		lines("Memory by container", octets, 12, About{
 			"Device memory used by the processes of each container.",
 			"It says whose the memory is.",
 			"A container you do not know: look it up on the node."},
 			onePerGPU(promql.Sum(by(gpus, metrics.LabelContainerID), s.of(metrics.GPUContainerMemory)), "{{container_id}}")).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard).
-			notDrilled(noGPU),
-		listing("MIG devices", 8, About{
-			"The slices of each GPU and their profiles.",
-			"A model on a slice cannot have more bandwidth than the slice.",
-			"Not the profile you expect: somebody reconfigured the node."},
-			Query{promql.Max(mig, s.of(metrics.GPUMIGInfo)), ""}).
-			columns(Column{metrics.LabelGPU, "GPU", 40, "", nil}, Column{metrics.LabelInstance, "node", 0, "", nil}, Column{metrics.LabelGPUInstance, "slice", 50, "", nil}, Column{metrics.LabelProfile, "profile", 0, "", nil}).
-			empty("MIG is off on these GPUs.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
-			notDrilled(noGPU).steady(),
-		lines("SM activity by MIG slice", share, 12, About{
-			"Share of the SMs of each slice that were busy.",
-			"A slice is full while its GPU looks idle.",
-			"One slice at its limit: a larger profile, or another replica."},
-			onePerGPU(slice(metrics.GPUSMActive), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off, or the board is older than Hopper.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
-			notDrilled(noGPU),
-		lines("Memory by MIG slice", share, 12, About{
-			"Share of the memory of each slice that is allocated.",
-			"Engines size their KV cache by it.",
-			"Not what the engine should have reserved: it started with the wrong slice or share."},
-			onePerGPU(promql.Div(slice(metrics.GPUMemoryUsed), slice(metrics.GPUMemoryTotal)), "slice {{gpu_instance_id}}")).max(1).empty("MIG is off on these GPUs.").
-			runbook("BranchKVPressure").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 	}
 }

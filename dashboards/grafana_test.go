@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -209,7 +208,6 @@ func (b board) substituteOver(t testing.TB, expr string, window, step time.Durat
 			values[v.Name] = v.Query
 		}
 	}
-	expr = strings.ReplaceAll(expr, "${__range_s}", strconv.Itoa(int(window.Seconds())))
 	return dollar.ReplaceAllStringFunc(expr, func(name string) string {
 		v, ok := values[name[1:]]
 		if !ok {

@@ -21,11 +21,10 @@ func incident(w windows) Board {
 		Description: "Where is the time or the request lost: queue, prefill, decode, memory, the GPU underneath, or the release? Read from top to bottom.",
 		Rows: []Row{
 			{Title: "Now: what burns, since when, and where to look first?", Panels: nowRow(s, w)},
-			{Title: "First split: before or after the first token?", Panels: splitRow(s)},
-			{Title: "Phases: queue, prefill, decode, memory", Panels: phaseRow(s)},
-			{Title: "Scope: everybody, one replica or one node?", Panels: scopeRow(s)},
-			{Title: "GPU underneath: the GPUs that serve this model", Panels: gpuRow(s)},
-			{Title: "Change: release, restart, what else fired", Panels: changeRow(s)},
+			{Title: "Proof: which latency, which replica, which GPU, and what else fired?", Panels: splitRow(s, w)},
+			{Title: "Phases and scope: queue, memory, prefix cache, replicas, nodes", Collapsed: true, Panels: phaseRow(s)},
+			{Title: "GPU underneath: the GPUs that serve this model", Collapsed: true, Panels: gpuRow(s)},
+			{Title: "Change: versions before and after", Collapsed: true, Panels: changeRow(s)},
 			{Title: "Levers: what to do, by branch", Collapsed: true, Panels: leversRow()},
 		},
 	}
@@ -36,8 +35,8 @@ var burns = []string{"traffic-burst", "long-prompts", "prefix-collapse", "kv-thr
 
 // nowRow fits on the first screen, down to the table that says where to look: what fires stands beside what burns and what changed.
 func nowRow(s scope, w windows) []Panel {
-	tables, changes := nowTables(s), burnAndChanges(s, w)
-	return slices.Concat(burnStats(s, w), []Panel{tables[0], changes[0], tables[1], changes[1]})
+	tables := nowTables(s)
+	return slices.Concat(burnStats(s, w), []Panel{tables[0], changes(s)[0], tables[1]})
 }
 
 func nowTables(s scope) []Panel {
@@ -175,11 +174,7 @@ func burnStats(s scope, w windows) []Panel {
 // later stands for a time that is not within the period of any budget: it is longer than all.
 const later = 1e9
 
-func burnAndChanges(s scope, w windows) []Panel {
-	var byWindow []Query
-	for _, window := range w.paging() {
-		byWindow = append(byWindow, Query{s.of(metrics.Window(metrics.RecordedBurn, window)), window + " {{slo}} {{model_name}}"})
-	}
+func changes(s scope) []Panel {
 	copied := func(e promql.Expr, to, text, from string) promql.Expr { return replaced(e, to, text, from, "(.+)") } // where it has a value
 	deployed := seen("max", by(models, metrics.LabelVersion), begins(s.of(metrics.RecordedDeployed)))
 	started := seen("max", by(models, metrics.LabelPod, metrics.LabelServer), begins(s.of(metrics.RecordedStarted)))
@@ -194,20 +189,23 @@ func burnAndChanges(s scope, w windows) []Panel {
 			columns(Column{metrics.LabelAction, "what", 140, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
 			largest("Value").size(12, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
-		lines("Burn rate by window", multiple, 24, About{
-			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
-			"Short above long: it is starting. Long above short: it is ending.",
-			"The page ends by itself when the short window falls below the line."},
-			byWindow...).limits(s.firesAt(w.fast)).size(24, 6).
-			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
-			movesIn(burns...),
 	}
 }
 
-func splitRow(s scope) []Panel {
-	badShare := promql.Div(s.of(metrics.RecordedBadEventRate), promql.Gt(s.of(metrics.RecordedEventRate), promql.Num(0)))
-	legend := "{{slo}} " + modelLegend
+func splitRow(s scope, w windows) []Panel {
+	var byWindow []Query
+	for _, window := range w.paging() {
+		byWindow = append(byWindow, Query{s.of(metrics.Window(metrics.RecordedBurn, window)), window + " {{slo}} {{model_name}}"})
+	}
+	reasons := by(gpus, metrics.LabelReason)
 	return []Panel{
+		lines("Burn rate by window", multiple, 8, About{
+			"Burn over 5 minutes, an hour and longer, and the line at which the fastest page comes.",
+			"Short above long: it is starting. Long above short: it is ending.",
+			"The page ends by itself when the short window falls below the line."},
+			byWindow...).limits(s.firesAt(w.fast)).size(8, 7).
+			bad(1, factor(w.fast)).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			movesIn(burns...),
 		lines("Time to first token, p95", wait, 8, About{
 			"The 95th percentile of TTFT per model, and the limits of the objectives on it.",
 			"TTFT up with ITL flat means queue or prefill.",
@@ -222,14 +220,31 @@ func splitRow(s scope) []Panel {
 			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}).limits(s.limitOf(string(slo.ITL))).
 			runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("kv-thrash", "bad-release", "thermal-throttle"),
-		lines("Bad events", share, 8, About{
-			"Share of events that missed each objective, over 5 minutes.",
-			"It is what the burn rate is made of, before the objective divides it.",
-			"All models at once: look for what they share. One model: stay here."},
-			Query{badShare, legend}).max(1).empty("No events: nothing could miss.").runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+		lines("Mean TTFT by replica", wait, 8, About{
+			"The mean time to first token of every replica.",
+			"One line above the others is a bad replica; all of them together are the model, the traffic or the release.",
+			"One bad replica: take it out of rotation, then look at its GPU."},
+			Query{s.mean(replicas, metrics.TimeToFirstToken), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
+			movesIn("traffic-burst", "prefix-collapse"),
+		timeline("Throttling now", 8, About{
+			"When the driver lowered the clocks of a GPU that serves the model, by reason. A software power cap is left out: it is normal under prefill.",
+			"A throttled GPU makes every request of its replica slow; with tensor parallelism, of the whole model.",
+			"Any red while the budget burns: move the traffic away from this GPU."},
+			bad("throttled"), stateOfGPU(s.serving(promql.Max(reasons, s.of(metrics.GPUClockEventActive, promql.Re(metrics.LabelReason, rules.HarmfulReasons)))), "{{reason}}")).
+			empty("No GPU is known to serve this model.").size(8, 10).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
+			movesIn("thermal-throttle").stillElsewhere(),
+		timeline("Alerts over time", 8, About{
+			"When each alert of this project fired for the model.",
+			"Causes that fire beside the page are the first place to look.",
+			"Click one for its runbook."},
+			fires, Query{s.firing([]string{"alertname"}), "{{alertname}}"}).
+			empty("Nothing fired.").runbook(eachAlert).next(rules.SLODashboard).
 			movesIn(burns...),
 	}
 }
+
+// unknown is the empty state of panels on the GPUs of a model.
+const unknown = "No GPU is known to serve this model: see Exporter health."
 
 func phaseRow(s scope) []Panel {
 	recordedShare := func(name string, exported promql.Expr) promql.Expr {
@@ -238,55 +253,43 @@ func phaseRow(s scope) []Panel {
 	}
 	one := func(e promql.Expr) Query { return Query{e, modelLegend} }
 	hits := recordedShare("prefix_hits", shareOf(s.rate(models, metrics.PrefixCacheHitTokens), s.rate(models, metrics.PrefixCacheQueryTokens)))
-	return []Panel{
+	return append([]Panel{
 		lines("Queue share of TTFT", share, 12, About{
 			"Share of the time to the first token that requests spend in the queue.",
 			"Above half, the engine is full, not slow.",
 			"Did demand rise, or did capacity fall? Look at waiting and replicas before adding any."},
 			one(recordedShare("queue_share", shareOf(s.spent(models, metrics.QueueTime), s.spent(models, metrics.TimeToFirstToken))))).bad(0.3, 0.5).max(1).runbook("BranchQueueing").next(FleetDashboard).
 			movesIn("traffic-burst", "kv-transfer-failures"),
-		lines("Decode share of a request", share, 12, About{
-			"Share of the whole request's time that comes after the first token.",
-			"Falling while requests get slower: the time goes before the first token. Rising: long outputs or slow decode.",
-			"Rising with ITL flat: outputs got longer. Rising with ITL: look at the batch."},
-			one(shareOf(s.spent(models, metrics.DecodeTime), s.spent(models, metrics.RequestDuration)))).max(1).runbook("LLMRunawayGeneration").next(rules.EngineDashboard).
-			movesIn("long-prompts"),
-		lines("KV cache in use, fullest replica", share, 8, About{
+		lines("KV cache in use, fullest replica", share, 12, About{
 			"Share of the KV cache that live requests hold.",
 			"Above 90% with requests waiting, tokens have no room; preemption follows. GPU memory says nothing about it.",
 			"Cap output and context; a lower batch limit takes a restart."},
 			one(s.perModel(s.of(metrics.RecordedKVCacheUsage), promql.Max(models, s.of(metrics.KVCacheUsage))))).bad(0.8, 0.9).max(1).runbook("BranchKVPressure").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "kv-thrash"),
-		lines("Preemptions", perSecond, 8, About{
+		lines("Preemptions", perSecond, 12, About{
 			"Running requests that lost their cache and are computed again.",
 			"Each one pays its prefill twice and delays everybody in the batch.",
 			"More than one in five requests: cap output now, then restart with a lower batch limit."},
 			one(s.rate(models, metrics.Preemptions))).bad(0.1, 1).runbook("BranchKVPressure").next(rules.EngineDashboard).
 			movesIn("kv-thrash").stillElsewhere("rejections"),
-		lines("Prefix cache hits", share, 8, About{
+		lines("Prefix cache hits", share, 12, About{
 			"Share of prompt tokens that were found in the prefix cache.",
 			"A collapse turns cached prompts into prefill: TTFT rises with the same traffic.",
 			"Look for a changed template, a timestamp in the system prompt, a restart, a router that lost affinity."},
 			one(hits)).max(1).runbook("LLMPrefixHitCollapse").next(rules.EngineDashboard).
 			movesIn("prefix-collapse").stillElsewhere("rejections"),
-	}
+	}, scopeRow(s)...)
 }
 
 func scopeRow(s scope) []Panel {
 	return []Panel{
-		lines("Mean TTFT by replica", wait, 8, About{
-			"The mean time to first token of every replica.",
-			"One line above the others is a bad replica; all of them together are the model, the traffic or the release.",
-			"One bad replica: take it out of rotation, then look at its GPU."},
-			Query{s.mean(replicas, metrics.TimeToFirstToken), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
-			movesIn("traffic-burst", "prefix-collapse"),
-		lines("Waiting by replica", number, 8, About{
+		lines("Waiting by replica", number, 12, About{
 			"Requests that wait on every replica.",
 			"A queue on one replica while another has none is routing, not capacity.",
 			"Uneven: look at the router. Even: look at demand."},
 			Query{promql.Sum(replicas, s.of(metrics.RequestsWaiting)), replicaLegend}).runbook("LLMReplicaSkew").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "kv-thrash", "rejections").drifts("a request may wait at the moment of a scrape"),
-		lines("Bad events by node", perSecond, 8, About{
+		lines("Bad events by node", perSecond, 12, About{
 			"Events per second that missed each objective, per node.",
 			"Bad events on one node point at its hardware or its network.",
 			"One node: open the GPU dashboard for it."},
@@ -296,17 +299,9 @@ func scopeRow(s scope) []Panel {
 }
 
 func gpuRow(s scope) []Panel {
-	unknown := "No GPU is known to serve this model: see Exporter health."
 	harmful := promql.Re(metrics.LabelReason, rules.HarmfulReasons)
 	reasons := by(gpus, metrics.LabelReason)
 	return []Panel{
-		timeline("Throttling now", 12, About{
-			"When the driver lowered the clocks of a GPU that serves the model, by reason. A software power cap is left out: it is normal under prefill.",
-			"A throttled GPU makes every request of its replica slow; with tensor parallelism, of the whole model.",
-			"Any red while the budget burns: move the traffic away from this GPU."},
-			bad("throttled"), stateOfGPU(s.serving(promql.Max(reasons, s.of(metrics.GPUClockEventActive, harmful))), "{{reason}}")).
-			empty(unknown).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
-			movesIn("thermal-throttle").stillElsewhere(),
 		lines("Time throttled", share, 12, About{
 			"Share of time for which clocks were lowered, by reason, from the driver's own counters.",
 			"It catches throttling that is over before the next scrape.",
@@ -314,14 +309,14 @@ func gpuRow(s scope) []Panel {
 			onePerGPU(s.serving(promql.Call("clamp_max", promql.Max(reasons, promql.Rate(s.of(metrics.GPUClockEventSeconds, harmful), rateInterval)), promql.Num(1))), "{{reason}}")).
 			bad(0.01, 0.05).max(1).empty(unknown).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
-		lines("Memory bandwidth in use", share, 6, About{
+		lines("Memory bandwidth in use", share, 12, About{
 			"Share of the peak memory bandwidth. Only Hopper and newer report it.",
 			"Decode is bound by it: near the ceiling more batch means more latency.",
 			"High with ITL up: the batch is past its knee. Low with ITL up: look at the clocks."},
 			onePerGPU(s.serving(s.perGPU(metrics.GPUMemoryBandwidthUtilization)), "")).bad(0.8, 0.95).max(1).
 			empty("Not reported: needs Hopper or newer, or no GPU is known to serve this model.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
 			notDrilled(noGPU),
-		lines("SM clock against its maximum", share, 6, About{
+		lines("SM clock against its maximum", share, 12, About{
 			"Current SM clock as a share of the highest.",
 			"Prefill is bound by it. A step down under load is throttling or a power cap.",
 			"Compare the GPUs with each other before blaming one."},
@@ -329,63 +324,43 @@ func gpuRow(s scope) []Panel {
 				s.perGPU(metrics.GPUClockMax, promql.Eq(metrics.LabelDomain, "sm")))), "")).low(0.5, 0.7).max(1).
 			empty(unknown).runbook("LLMGPUSlowed").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere("xid-79", "repair-pending"),
-		lines("XIDs in the last hour", number, 6, About{
-			"Driver errors of the GPUs that serve the model, by number.",
-			"They come before engine crashes and explain them.",
-			"Look the number up on the GPU dashboard; some mean that the GPU has to leave service."},
-			Query{promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelXID}, s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, "xids"))), "XID {{xid}} {{instance}} {{gpu_uuid}}"}).
-			bad(1, 1).empty("No XID in the last hour.").runbook("LLMGPUFailed").next(rules.GPUDashboard).
-			movesIn("xid-79", "repair-pending").stillElsewhere(),
-		lines("Uncorrectable memory errors", number, 6, About{
-			"Memory errors in the last hour of the GPUs that serve the model which ECC detected and could not correct, by memory. A GPU that is new here shows all since its driver loaded.",
-			"Each kills the process that used the memory: a restart or a lost replica, which looks like slow serving.",
-			"Once: restart what ran there and reset the GPU at leisure. Again within days: the board has to go."},
+		lines("XIDs and memory errors, last hour", number, 12, About{
+			"Driver errors of the GPUs that serve the model, by number, and memory errors that ECC detected and could not correct, by memory. A GPU that is new here shows all since its driver loaded.",
+			"They come before engine crashes and explain them: an uncorrectable error kills the process that used the memory.",
+			"Look the number up on the GPU dashboard. Memory errors again within days: the board has to go."},
+			Query{promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelXID}, s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, "xids"))), "XID {{xid}} {{instance}} {{gpu_uuid}}"},
 			onePerGPU(s.serving(s.lastHour(by(gpus, metrics.LabelLocation), metrics.GPUECCErrors,
-				promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile"))), "{{location}}")).
-			bad(1, 1).empty("No ECC is known for these GPUs.").runbook("LLMGPUNeedsService").next(rules.GPUDashboard).
-			movesIn("row-remap-pending").stillElsewhere(),
+				promql.Eq(metrics.LabelSeverity, "uncorrected"), promql.Eq(metrics.LabelLifetime, "volatile"))), "ECC {{location}}")).
+			bad(1, 1).empty("No XID is recorded, and no ECC is known for these GPUs.").runbook("LLMGPUFailed").next(rules.GPUDashboard).
+			movesIn("xid-79", "repair-pending", "row-remap-pending").stillElsewhere(),
 	}
 }
 
 func changeRow(s scope) []Panel {
 	version := by(models, metrics.LabelVersion)
-	uptime := promql.Sub(promql.Call("time"), promql.And(promql.Max(pages, s.of(metrics.EngineStartTime)), promql.Max(pages, s.of(metrics.EngineInfo)), promql.On(pages...)))
 	fact := func(name string) Query {
 		return Query{promql.Max(version, s.of(metrics.RecordedEvidence, promql.Eq(metrics.LabelFact, name))), "{{version}} " + modelLegend}
 	}
 	return []Panel{
-		lines("Replicas by version", number, 8, About{
+		lines("Replicas by version", number, 12, About{
 			"Engine pages per model and engine version.",
 			"Two versions at once are a rollout. A burn that starts with a rollout is its fault until shown otherwise.",
 			"Roll back first; it is cheaper than understanding."},
 			Query{promql.CountBy(version, s.of(metrics.EngineInfo)), "{{version}} " + modelLegend}).stacked().runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release", "crash-loop", "xid-79").stillElsewhere("rejections"),
-		lines("Time since start", duration, 8, About{
-			"Age of each engine process.",
-			"A drop to zero is a restart: cold caches, lost requests, or a crash loop.",
-			"Several drops of one replica: read its log."},
-			Query{uptime, "{{pod}} {{server}}"}).low(300, 3600).runbook("LLMEngineCrashLoop").next(rules.EngineDashboard).
-			movesIn("bad-release", "crash-loop").stillElsewhere("rejections", "xid-79"),
-		timeline("Alerts over time", 8, About{
-			"When each alert of this project fired for the model.",
-			"Causes that fire beside the page are the first place to look.",
-			"Click one for its runbook."},
-			fires, Query{s.firing([]string{"alertname"}), "{{alertname}}"}).
-			empty("Nothing fired.").runbook(eachAlert).next(rules.SLODashboard).
-			movesIn(burns...),
-		lines("TTFT p95 by version", wait, 8, About{
+		lines("TTFT p95 by version", wait, 12, About{
 			"The 95th percentile of TTFT of the replicas of each engine version.",
 			"Where a release replaced all replicas, the end of one line and the start of the next are before and after.",
 			"A step up where the lines meet: roll back. The old line rose, too: it is not the release."},
 			fact("ttft_p95")).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
-		lines("ITL p95 by version", seconds, 8, About{
+		lines("ITL p95 by version", seconds, 12, About{
 			"The 95th percentile of the gap between tokens of the replicas of each engine version.",
 			"A release that makes decode slower shows here first: TTFT also has the queue in it.",
 			"A step up where the lines meet: roll back."},
 			fact("itl_p95")).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
-		lines("Failed requests by version", share, 8, About{
+		lines("Failed requests by version", share, 12, About{
 			"Share of requests that the replicas of each engine version failed or refused.",
 			"A release may answer as fast as ever, and fail.",
 			"More than 1% on the new version only: roll back."},
@@ -397,14 +372,12 @@ func changeRow(s scope) []Panel {
 // leversRow returns the actions of the runbooks, in full.
 func leversRow() []Panel {
 	return []Panel{
-		levers("Queue and prefill", "BranchQueueing", "BranchHeldBackQueue", "LLMPrefixHitCollapse", "BranchLongPrompts"),
-		levers("Memory", "BranchKVPressure", "LLMKVTransferFailures", "LLMKVOffloadSaturated", "LLMModelLeftGPU", "BranchAdapterLatency"),
-		levers("One replica", "LLMReplicaSkew", "BranchFailingReplica"),
-		levers("Decode", "BranchLargeBatch", "LLMRunawayGeneration", "BranchLongerOutputs", "LLMSpeculationCollapse"),
+		levers("Queue, prefill, memory", "BranchQueueing", "BranchHeldBackQueue", "LLMPrefixHitCollapse", "BranchLongPrompts", "BranchKVPressure", "LLMKVTransferFailures",
+			"LLMKVOffloadSaturated", "LLMModelLeftGPU", "BranchAdapterLatency"),
+		levers("One replica, decode", "LLMReplicaSkew", "BranchFailingReplica", "BranchLargeBatch", "LLMRunawayGeneration", "BranchLongerOutputs", "LLMSpeculationCollapse"),
 		levers("GPU", "BranchThrottledGPU", "LLMGPUFailed", "LLMGPUNeedsService", "LLMGPUSlowed"),
-		levers("Release", "LLMReleaseRegression", "LLMEngineCrashLoop"),
-		levers("Engine", "LLMEngineDown", "BranchColdStart", "BranchHostBound", "LLMProbeFailing"),
-		levers("Gateway", "LLMGatewayDown", "BranchFailingGateway", "BranchClientPath"),
+		levers("Release, engine, gateway", "LLMReleaseRegression", "LLMEngineCrashLoop", "LLMEngineDown", "BranchColdStart", "BranchHostBound", "LLMProbeFailing",
+			"LLMGatewayDown", "BranchFailingGateway", "BranchClientPath"),
 	}
 }
 

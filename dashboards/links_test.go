@@ -90,7 +90,7 @@ func (v *visitor) click(t *testing.T, title string, of map[string]string) labels
 
 // From the fleet to a GPU in three clicks: each narrows what is shown, and time, cluster and namespace stay.
 func TestLinksLeadFromTheFleetToAGPU(t *testing.T) {
-	read := []*metrics.Family{metrics.RecordedGenerationTokens, metrics.RequestsRunning, metrics.GPUClockEventSeconds, metrics.RecordedServedGPU, metrics.GPUTemperature}
+	read := []*metrics.Family{metrics.RecordedGenerationTokens, metrics.KVCacheUsage, metrics.GPUClockEventSeconds, metrics.RecordedServedGPU, metrics.GPUTemperature}
 	sim := fleetOf(t, 3, 8, 10*time.Minute, func(f *metrics.Family) bool { return slices.Contains(read, f) })
 	const start = "from=now-2h&to=now-1h&var-datasource=P1&var-cluster=eu"
 	address, err := url.Parse("/d/llm-fleet?" + start + "&var-namespace=prod")
@@ -119,7 +119,7 @@ func TestLinksLeadFromTheFleetToAGPU(t *testing.T) {
 	}
 	model := v.click(t, "Generated tokens", nil).Get("model_name")
 	want("/d/llm-engine?" + query("namespace", "prod", "model_name", model))
-	node := v.click(t, "Batch by replica", map[string]string{"model_name": model}).Get("instance")
+	node := v.click(t, "KV cache in use", map[string]string{"model_name": model}).Get("instance")
 	want("/d/llm-incident?" + query("namespace", "prod", "model_name", model, "node", node))
 	gpu := v.click(t, "Time throttled", map[string]string{"instance": node}).Get("gpu_uuid")
 	want("/d/llm-gpu?" + query("namespace", "prod", "model_name", model, "node", node, "gpu_uuid", gpu))

@@ -124,14 +124,14 @@ const unsaid = -1
 // timeline shows when something was wrong: one row for each series that was wrong within the range and, below them, a
 // row for all series, which says that nothing was wrong or that nothing is reported.
 func timeline(title string, width uint32, about About, st status, queries ...Query) Panel {
-	worst, over, wrong := promql.Max, "max_over_time", func(e promql.Expr) promql.Expr { return promql.Gt(e, promql.Num(0)) }
+	worst := promql.Max
 	if st.fault == 0 {
-		worst, over, wrong = promql.Min, "min_over_time", func(e promql.Expr) promql.Expr { return promql.Lt(e, promql.Num(1)) }
+		worst = promql.Min
 	}
 	p := panel(Timeline, title, none, width, about).empty("Nothing reports this here.")
 	var all []promql.Expr
 	for i, q := range queries {
-		p.Queries = append(p.Queries, Query{promql.And(q.Expr, wrong(inRange(over, q.Expr))), q.Legend})
+		p.Queries = append(p.Queries, Query{promql.Equal(q.Expr, promql.Num(float64(st.fault))), q.Legend})
 		if len(queries) > 1 { // "or" drops series with equal labels
 			q.Expr = labelled(q.Expr, "query", refID(i))
 		}
@@ -185,10 +185,9 @@ func (p Panel) size(width, height uint32) Panel { p.Width, p.Height = width, hei
 // mostLines is how many lines of a panel a person can tell apart.
 const mostLines = 20
 
-// drawn returns the expression of query i, of the panel's queries and limits: of many lines those that reach the largest
-// values within the range, or the smallest where low values are bad. They are chosen once, at a hundred moments and the last
-// one, where series stand that are younger than the time between two of them: chosen at each point, every point could add
-// another line. Limits are few.
+// drawn returns the expression of query i, of the panel's queries and limits: of many lines, at each moment those with the
+// largest values, or the smallest where low values are bad. Nothing is chosen over the range, so that no line is left out because
+// it is young, or because the range is long. Limits are few.
 func (p Panel) drawn(i int) promql.Expr {
 	if i >= len(p.Queries) {
 		return p.Limits[i-len(p.Queries)].Expr
@@ -198,9 +197,9 @@ func (p Panel) drawn(i int) promql.Expr {
 	case p.Kind != Lines:
 		return e
 	case p.lowIsBad():
-		return promql.And(e, promql.BottomK(mostLines/len(p.Queries), nil, inMoments("min_over_time", e)))
+		return promql.BottomK(mostLines/len(p.Queries), nil, e)
 	}
-	return promql.And(e, promql.TopK(mostLines/len(p.Queries), nil, inMoments("max_over_time", e)))
+	return promql.TopK(mostLines/len(p.Queries), nil, e)
 }
 
 // describe returns what a person reads behind the panel's (i).
@@ -226,9 +225,9 @@ func (p Panel) omits() string {
 	case p.Kind != Lines:
 		return ""
 	case len(p.Queries) == 1:
-		return fmt.Sprintf(" Only the %d lines that reach %s at a hundred moments of the range are drawn: filter to see the rest.", mostLines, which)
+		return fmt.Sprintf(" At each moment only the %d %s are drawn: filter to see the rest.", mostLines, which)
 	}
-	return fmt.Sprintf(" Of each kind, only the %d lines that reach %s at a hundred moments of the range are drawn: filter to see the rest.", mostLines/len(p.Queries), which)
+	return fmt.Sprintf(" Of each kind, at each moment only the %d %s are drawn: filter to see the rest.", mostLines/len(p.Queries), which)
 }
 
 // lowIsBad reports whether the lowest values are the bad ones.

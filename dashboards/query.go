@@ -21,8 +21,6 @@ import (
 const (
 	rateInterval = 7919 * time.Millisecond
 	wholeRange   = 7907 * time.Millisecond
-	drawnStep    = 7901 * time.Millisecond
-	hundredth    = 7883 * time.Millisecond // of the range
 	priceOfGPU   = 7919.0625
 )
 
@@ -39,7 +37,7 @@ func named(query string, severities map[slo.Severity]string) string {
 
 // forGrafana writes an expression as Grafana expects it.
 func forGrafana(e promql.Expr) string {
-	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:7s901ms]", "[$__range:$__interval]", "[7s907ms:7s883ms]", "[$__range:${__range_s}0ms]", "[7s901ms:7s901ms]", "[$__interval:$__interval]", "offset 7s901ms", "offset $__interval", "7919.0625", "$price").Replace(e.String())
+	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:1m]", "[$__range:1m]", "7919.0625", "$price").Replace(e.String())
 }
 
 // View is what a reader without Grafana looks at, in place of Grafana's own variables.
@@ -50,7 +48,7 @@ type View struct {
 
 // PromQL writes query i of a panel, of its queries and limits, for Prometheus, with the board's variables at their defaults.
 func (b Board) PromQL(p Panel, i int, v View) string {
-	values := []string{"$__rate_interval", model.Duration(v.Rate).String(), "${__range_s}", strconv.Itoa(int(v.Range.Seconds())), "$__range", model.Duration(v.Range).String(), "$__interval", model.Duration(v.Step).String(), "$price", priceDefault}
+	values := []string{"$__rate_interval", model.Duration(v.Rate).String(), "$__range", model.Duration(v.Range).String(), "$price", priceDefault}
 	for _, filter := range b.Variables {
 		values = append(values, "$"+filter.name, AllValue)
 	}
@@ -95,23 +93,9 @@ func (s scope) inPeriod(e promql.Expr) promql.Expr {
 	return promql.Le(e, promql.Max(metrics.ModelSLOLabels, s.of(metrics.RecordedPeriod)), promql.On(metrics.ModelSLOLabels...).ManyToOne())
 }
 
-// inRange folds an expression over the range that the reader looks at, in the steps in which it is drawn.
-func inRange(function string, e promql.Expr) promql.Expr {
-	return folded(function, e, wholeRange, drawnStep)
-}
-
-// inMoments folds an expression over a hundred moments of the range or, where a series has none of them, the last one.
-func inMoments(function string, e promql.Expr) promql.Expr {
-	return promql.Or(folded(function, e, wholeRange, hundredth), folded("last_over_time", e, drawnStep, drawnStep))
-}
-
-func folded(function string, e promql.Expr, window, step time.Duration) promql.Expr {
-	return promql.Call(function, &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: window, Step: step, StartOrEnd: parser.END})
-}
-
-// subquery returns an expression at the steps of a range that is as long as the reader's and ends at each point.
+// subquery returns an expression at each minute of a range that is as long as the reader's and ends at each point: marks last for five.
 func subquery(e promql.Expr) *parser.SubqueryExpr {
-	return &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: drawnStep}
+	return &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: wholeRange, Step: minute}
 }
 
 // seen returns when ("min" first, "max" last) series were there within the range, in milliseconds.
@@ -121,7 +105,7 @@ func seen(which string, labels []string, e promql.Expr) promql.Expr {
 }
 
 // begins keeps the first point of a mark, which lasts for five minutes.
-func begins(mark promql.Expr) promql.Expr { return promql.Unless(mark, promql.Offset(mark, drawnStep)) }
+func begins(mark promql.Expr) promql.Expr { return promql.Unless(mark, promql.Offset(mark, minute)) }
 
 // serving keeps the GPUs that run a selected model, or did within the hour.
 func (s scope) serving(e promql.Expr) promql.Expr {

@@ -43,7 +43,7 @@ what it is about; from there every other one is a click away with the same time 
 
 The first screen of the incident dashboard in Grafana 10.1, at 1280 by 800 pixels, five minutes after the cooling of a node failed. All six were looked at
 there: in this incident, with nothing wrong, and with 45 engines of 12 models; this one also after a bad release and with a KV cache that is too small. No query
-failed, and the links of alerts, evidence and lines lead to their runbooks. Grafana 12.2 loaded all six before the last changes. Nobody has looked at schema v2 since them.
+failed, and the links of alerts, evidence and lines lead to their runbooks. Grafana 12.2 loaded all six, and that picture was taken, before panels were merged. Nobody has looked at the merged ones there, nor at schema v2.
 
 ![Burn rate, firing alerts, TTFT, inter-token latency, queue share and throttling while the cooling of a simulated node fails](incident.svg)
 
@@ -70,6 +70,7 @@ providers:
   namespace. Recorded series have no node and no runtime: once you choose one, the engine dashboard reads what
   replicas report instead. Goodput and everything about objectives stay those of whole models.
 * An empty panel says why it may be empty. It never means zero.
+* Of many lines, a panel draws at each moment the 20 largest, or the smallest where low values are bad. The range chooses none of them.
 * Blue means well, orange warns, vermilion means bad: a palette for any colour vision.
 * Marks across all panels show alerts that fire, deploys (a version that was not there before) and restarts.
 * With two tiers, "Objectives and error budget" works on the global one; the others read what only shards have, unless your queries reach
