@@ -38,6 +38,7 @@ func enginesPage() ([]byte, error) {
 		"number is not native, and what else it takes for the number to be there.\n")
 	for _, d := range dialects {
 		coverage(&b, d)
+		settings(&b, d)
 	}
 	return b.Bytes(), nil
 }
@@ -132,6 +133,48 @@ func coverage(b *bytes.Buffer, d *engine.Dialect) {
 		}
 	}
 	fmt.Fprintf(b, "\nSources, in the order in which the exporter tries them:\n\n| quantity | source | releases | quality |\n| --- | --- | --- | --- |\n%s", sources.Bytes())
+}
+
+// settings writes with what an engine says that it runs, where it says so, and what is missing for which reason.
+func settings(b *bytes.Buffer, d *engine.Dialect) {
+	if len(d.Settings) == 0 && len(d.Flags) == 0 {
+		return
+	}
+	b.WriteString("\nSettings (`llm_engine_config_info`). The command line is read where the exporter may read the process:\n\n| setting | page or endpoint | command line |\n| --- | --- | --- |\n")
+	var silent []string              // reasons
+	missing := map[string][]string{} // settings by reason
+	for _, s := range metrics.Settings {
+		var told, flags []string
+		for _, t := range d.Settings {
+			if t.To == s {
+				told = append(told, "`"+t.From+" "+t.At+"`")
+			}
+		}
+		for _, f := range d.Flags {
+			if f.To == s {
+				flags = append(flags, "`--"+strings.Fields(f.Names)[0]+"`")
+			}
+		}
+		if f := engine.SizeOf(s); f != nil && (d.Endpoints[f] != "" || rowsOf(d, f) != nil) {
+			told = append(told, "`"+f.Name+"`")
+		}
+		if s == metrics.SettingVersion && d.Identify != nil {
+			told = append(told, "the endpoint of its release")
+		}
+		if len(told)+len(flags) > 0 {
+			fmt.Fprintf(b, "| %s | %s | %s |\n", s, cell(strings.Join(told, ", ")), cell(strings.Join(flags, ", ")))
+			continue
+		}
+		why := d.Untells(s)
+		if missing[why] == nil {
+			silent = append(silent, why)
+		}
+		missing[why] = append(missing[why], "`"+string(s)+"`")
+	}
+	b.WriteString("\n")
+	for _, why := range silent {
+		fmt.Fprintf(b, "* %s: %s\n", why, strings.Join(missing[why], ", "))
+	}
 }
 
 // column holds consecutive eras of an engine.

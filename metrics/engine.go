@@ -161,6 +161,14 @@ var (
 		"When a model was last seen to be served, unix time, labelled as llm_engine_info was: by a page that cannot be read now, since a "+
 			"dead engine says no name, or by a frontend that has no worker of it now. Absent after a restart of the exporter until the page has been read.",
 		TargetLabels, with(LabelModel, LabelVersion, LabelRole)).experimental()
+	EngineConfig = Target.info("llm_engine_config_info",
+		"A setting with which the engine runs, always 1, or none that it tells: then quality is missing, there is no value, and reason says why. "+
+			"source is a metric of its page with a label, a metadata endpoint with a field, its command line, or its pod. What is long is a hash.",
+		TargetLabels, with(LabelModel, LabelRole, LabelSetting, LabelValue, LabelSource, LabelQuality, LabelReason)).experimental()
+	EngineConfigChanged = Target.gauge(Never, "llm_engine_config_changed_timestamp_seconds",
+		"When a setting of the engine was seen to change from old to new, unix time: the last time, since the exporter runs. Of an engine that is new here, old is what "+
+			"another replica of its model ran with. Absent where nothing changed.",
+		TargetLabels, with(LabelModel, LabelRole, LabelSetting, LabelOld, LabelNew)).experimental()
 	EngineStartTime = Target.gauge(Never, "llm_engine_start_time_seconds",
 		"Start of the engine process, unix time.", TargetLabels)
 	RequestsInFlight = Target.gauge(Sum, "llm_engine_requests_in_flight",

@@ -78,6 +78,10 @@ const (
 	LabelSource    = "source"     // where a number comes from
 	LabelQuality   = "quality"    // how far to trust a number, one of the Quality values
 	LabelCounted   = "counted"    // when a request's share is counted, one of the Counted values
+	LabelSetting   = "setting"    // something with which an engine runs, one of the Setting values
+	LabelValue     = "value"      // of a setting
+	LabelOld       = "old"        // value of a setting before it changed
+	LabelNew       = "new"        // value of a setting since then
 	LabelVersion   = "version"    // release, or the range of releases that a page can come from
 	LabelCollector = "collector"  // part of this exporter
 	LabelInstance  = "instance"   // the node, named after its exporter; set by the scraper

@@ -72,6 +72,7 @@ type configOptions struct {
 	file      string
 	checkOnly bool
 	targets   []string
+	ledger    *engine.Ledger // outlasts the collectors
 }
 
 func (o *configOptions) addFlags(app *kingpin.Application) {
@@ -145,7 +146,7 @@ func loadConfig(o configOptions, extraProbe probeOptions, probed probed, log *sl
 	c.engines, err = engine.New(engine.Config{
 		Targets: cfg.Targets, Mappings: cfg.Mappings, Limits: cfg.Limits.limits(), Objectives: cfg.Objectives, Maintenance: cfg.Maintenance, Histograms: cfg.Histograms,
 		Probed:    probed,
-		UserAgent: userAgent(), Log: log,
+		UserAgent: userAgent(), Log: log, Ledger: o.ledger,
 	})
 	if err == nil {
 		c.probes, err = probe.Compile(cfg.Probes, extraProbe.interval, userAgent())

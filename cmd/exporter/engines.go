@@ -15,8 +15,8 @@ import (
 
 // enginesPage shows the engines to people, as of the last scrape.
 var enginesPage = template.Must(template.New("engines").Parse(`<h1>Engines</h1>
-{{ if .Engines }}<div class="wide" tabindex="0" role="region" aria-label="Engines"><table><tr><th>page</th><th>pod</th><th>state</th><th>engine</th><th>version</th><th>model</th><th>what to do</th></tr>
-{{ range .Engines }}<tr><td>{{ .Server }}</td><td>{{ template "pod" . }}</td><td>{{ .State }}</td><td>{{ .Runtime }}</td><td>{{ .Version }}</td><td>{{ .Model }}</td><td>{{ .Todo }}</td></tr>
+{{ if .Engines }}<div class="wide" tabindex="0" role="region" aria-label="Engines"><table><tr><th>page</th><th>pod</th><th>state</th><th>engine</th><th>version</th><th>model</th><th>what changed</th><th>what to do</th></tr>
+{{ range .Engines }}<tr><td>{{ .Server }}</td><td>{{ template "pod" . }}</td><td>{{ .State }}</td><td>{{ .Runtime }}</td><td>{{ .Version }}</td><td>{{ .Model }}</td><td>{{ range .Changed }}{{ . }}<br>{{ end }}</td><td>{{ .Todo }}</td></tr>
 {{ end }}</table></div>
 {{ else }}<p>None are configured, and none were found: start with --engine.target=URL, or list targets in --config.file.</p>
 {{ end }}{{ with .Problem }}<p class="look">Discovery does not work, those found before stay: {{ . }}</p>
@@ -53,6 +53,7 @@ type candidate struct {
 	Runtime metrics.Runtime `json:"-"`
 	Version string          `json:"-"`
 	Model   string          `json:"-"`
+	Changed []string        `json:"-"`
 }
 
 func (s *server) listed() listed {
@@ -66,7 +67,11 @@ func (s *server) listed() listed {
 				todo = e.Detail + ". " + todo
 			}
 		}
-		page.Engines = append(page.Engines, candidate{Server: e.Server, Namespace: e.Namespace, Pod: e.Pod, Container: e.Container,
+		var changed []string
+		for _, c := range e.Changes {
+			changed = append(changed, c.String())
+		}
+		page.Engines = append(page.Engines, candidate{Changed: changed, Server: e.Server, Namespace: e.Namespace, Pod: e.Pod, Container: e.Container,
 			State: e.State(), Todo: todo, Runtime: e.Runtime, Version: e.Version, Model: e.Model})
 	}
 	if s.finder == nil {

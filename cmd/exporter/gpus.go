@@ -188,6 +188,7 @@ func (n *node) startOwnership(ctx context.Context, o gpuOptions, cluster *kube.C
 	}
 	seen.Logger = n.log.With("collector", "ownership")
 	seen.Targets = func() []ownership.Target { return owned(n.engines.Load().Engines()) }
+	seen.Commands = func(server string, lines [][]string) { n.engines.Load().Commanded(server, lines) }
 	seen.PodResources, seen.PodLogs, seen.ProcFS = o.podResources, o.podLogs, o.ProcFS
 	owners := ownership.New(seen)
 	go func() { _ = owners.Run(ctx) }() // ends with ctx

@@ -27,6 +27,8 @@ import (
 	promslogflag "github.com/prometheus/common/promslog/flag"
 	"github.com/prometheus/common/version"
 	"k8s.io/klog/v2"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 )
 
 func main() {
@@ -141,6 +143,7 @@ func userAgent() string { return "llm-node-exporter/" + version.Version }
 // load returns the node with its configuration loaded and nothing started.
 func load(o options) (*node, error) {
 	log := promslog.New(&o.log)
+	o.config.ledger = engine.NewLedger(time.Now()) // a reload forgets nothing
 	return newNode(func(probed probed) (configuration, error) { return loadConfig(o.config, o.probes, probed, log) }, log)
 }
 

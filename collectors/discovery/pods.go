@@ -107,12 +107,14 @@ type pod struct {
 }
 
 type containerStatus struct {
-	Name  string `json:"name"`
-	Ready bool   `json:"ready"`
+	Name    string `json:"name"`
+	Ready   bool   `json:"ready"`
+	ImageID string `json:"imageID"` // ends in the digest of the image, as soon as the container has run
 }
 
 type container struct {
 	Name          string   `json:"name"`
+	Image         string   `json:"image"`
 	Command       []string `json:"command"`
 	Args          []string `json:"args"`
 	RestartPolicy string   `json:"restartPolicy"`
@@ -194,6 +196,7 @@ func (p *pod) places() ([]Place, error) {
 		at.Target.URL = scheme + "://" + strings.TrimSuffix(net.JoinHostPort(p.address(), strconv.Itoa(c.port)), ":0") + path
 		if c.of != nil {
 			at.Target.Labels[metrics.LabelContainer] = c.of.Name
+			at.Target.Image = p.image(c.of)
 		}
 		if role := p.Metadata.Labels[roleLabel]; role == "prefill" || role == "decode" {
 			at.Target.Labels[metrics.LabelRole] = role
@@ -225,6 +228,16 @@ func (p *pod) places() ([]Place, error) {
 		all = append(all, at)
 	}
 	return all, nil
+}
+
+// image returns the image of a container, with the beginning of its digest: a tag can move.
+func (p *pod) image(of *container) string {
+	for _, s := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
+		if _, digest, ok := strings.Cut(s.ImageID, "@sha256:"); ok && s.Name == of.Name && len(digest) >= 12 && !strings.Contains(of.Image, "@") {
+			return of.Image + "@sha256:" + digest[:12]
+		}
+	}
+	return of.Image
 }
 
 // candidate describes a port at which an engine may answer.

@@ -43,6 +43,9 @@ func New(cfg Config) (*Collector, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Ledger == nil {
+		cfg.Ledger = NewLedger(cfg.Now())
+	}
 	c := &Collector{dialects: dialects, config: &settings{Config: cfg, shapes: map[*metrics.Family]slo.Shape{}, pages: newBudget(cfg.Limits.Memory)}}
 	for name, shape := range cfg.Histograms {
 		f := metrics.Lookup(name)
@@ -82,6 +85,8 @@ type Engine struct {
 	// Configured reports whether the configuration names the target; discovery found the others.
 	Configured bool
 	Sleeping   bool // whether a request would wake it, as of the last page that was understood
+	// Changes lists the settings that changed last, since the exporter runs.
+	Changes []Change
 	// Namespace, Pod and Container come from configuration or discovery.
 	Namespace, Pod, Container string
 
@@ -109,7 +114,7 @@ func (c *Collector) Maintenance() []slo.Maintenance { return c.config.Maintenanc
 func (t *target) engine() Engine {
 	t.mu.Lock()
 	e := t.known
-	e.Reason, e.Detail = t.reason, t.detail
+	e.Reason, e.Detail, e.Changes = t.reason, t.detail, t.changes
 	t.mu.Unlock()
 	if e.Reason != "" {
 		e.Lacks = ""

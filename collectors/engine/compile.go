@@ -86,6 +86,7 @@ func compile(page *Page, dialects []*Dialect, to *labelling, identity func(*Dial
 	}
 	c.plan.lines = slices.Clone(c.plan.lines) // without room for more
 	slices.SortStableFunc(c.plan.lines, func(a, b line) int { return cmp.Compare(a.family.Index, b.family.Index) })
+	c.plan.findSizes()
 	return c.plan, nil
 }
 
@@ -196,6 +197,7 @@ func (c *compiler) dialect(d *Dialect) error {
 	if len(models) == 0 {
 		models[cmp.Or(c.target.fixed[metrics.LabelModel], defaults[metrics.LabelModel])] = true
 	}
+	c.record(d, defaults, slices.Sorted(maps.Keys(models)))
 	for _, m := range slices.Sorted(maps.Keys(models)) {
 		c.plan.model, c.plan.version = cmp.Or(c.plan.model, m), cmp.Or(c.plan.version, said)
 		c.offer(d, m, cmp.Or(spelled[m], defaults[metrics.LabelModel], m), cmp.Or(c.target.fixed[metrics.LabelRole], defaults[metrics.LabelRole]))

@@ -36,6 +36,8 @@ type Config struct {
 	Now func() time.Time
 	// Histograms controls how much of each histogram is exported, by metric. Default: all of it.
 	Histograms map[string]slo.Shape
+	// Ledger remembers with what engines ran. Nil: a new one, which forgets with the collector.
+	Ledger *Ledger
 	// UserAgent names the exporter to the engines.
 	UserAgent string
 	Log       *slog.Logger
@@ -65,6 +67,8 @@ type TargetConfig struct {
 	GPUs []string `yaml:"gpus"`
 	// HTTP takes Prometheus' own client configuration: TLS, credentials from files, proxy.
 	HTTP config.HTTPClientConfig `yaml:"http_config"`
+	// Image is that of the engine's container, where its pod is known.
+	Image string `yaml:"-"`
 	// Transport, if set, replaces the network: simulated engines answer in virtual time.
 	Transport http.RoundTripper `yaml:"-"`
 }

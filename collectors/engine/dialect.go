@@ -92,6 +92,11 @@ type Dialect struct {
 	Buckets string
 	// Endpoints names the metadata endpoints of quantities that only Identify reads and no page has.
 	Endpoints map[*metrics.Family]string
+	// Settings names the places where the engine tells with what it runs, in the order in which to believe them, and Flags the
+	// options of its command line that say the rest. Untold explains why it tells a setting nowhere, if there is more to say.
+	Settings []Told
+	Flags    []Flag
+	Untold   map[metrics.Setting]string
 	// Missing explains why the engine has no source for a quantity in any version, if there is more to say than that it is
 	// not on the page: see Lacks.
 	Missing map[*metrics.Family]string

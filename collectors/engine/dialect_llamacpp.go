@@ -64,6 +64,23 @@ var llamacpp = Dialect{
 		{To: metrics.PromptTime, From: "llamacpp:prompt_seconds_total", Is: Counter, Since: "b2364"},
 		{To: metrics.GenerationTime, From: "llamacpp:tokens_predicted_seconds_total", Is: Counter, Since: "b2364"},
 	},
+	Settings: []Told{
+		{To: metrics.SettingModel, From: "/props", At: "model_path"},
+		{To: metrics.SettingQuantization, From: "/props", At: "model_ftype"}, // of late
+		{To: metrics.SettingTemplate, From: "/props", At: "chat_template", Hash: true},
+		{To: metrics.SettingGeneration, From: "/props", At: "default_generation_settings.params", Hash: true},
+	},
+	Flags: []Flag{
+		{To: metrics.SettingMaxBatchTokens, Names: "batch-size b"},
+		{To: metrics.SettingKVCacheDtype, Names: "cache-type-k ctk"},
+		{To: metrics.SettingSpeculation, Names: "model-draft md"},
+		{To: metrics.SettingSpeculationTokens, Names: "draft-max draft draft-n"},
+	},
+	Untold: map[metrics.Setting]string{
+		metrics.SettingRevision:  "the file of the model is named, and what is in it only by the name",
+		metrics.SettingTokenizer: "it is in the file of the model",
+		metrics.SettingDtype:     "it is in the file of the model",
+	},
 	Endpoints: map[*metrics.Family]string{metrics.KVCacheCapacity: "/props", metrics.MaxModelLen: "/props", metrics.RequestsRunningLimit: "/props"},
 	Missing: reasons(map[*metrics.Family]string{
 		metrics.TimeToFirstToken:               "llama.cpp has no histograms",

@@ -54,6 +54,24 @@ var lmdeploy = Dialect{
 		{To: metrics.SpecDecodeAcceptedTokens, From: "lmdeploy:spec_decode_num_accepted_tokens_total", Is: Counter, Since: "0.14.0", Absent: "speculative decoding is off"},
 		{To: metrics.BatchTokens, From: "lmdeploy:iteration_tokens_total", Is: Histogram, Since: "0.9.2"},
 	},
+	Settings: []Told{
+		{To: metrics.SettingTensorParallel, From: "lmdeploy:backend_config_info", At: "tp"},
+		{To: metrics.SettingKVBlockSize, From: "lmdeploy:backend_config_info", At: "cache_block_seq_len"},
+		{To: metrics.SettingGPUMemoryFraction, From: "lmdeploy:backend_config_info", At: "cache_max_entry_count"},
+		{To: metrics.SettingPrefixCaching, From: "lmdeploy:backend_config_info", At: "enable_prefix_caching"},
+	},
+	Flags: []Flag{ // lmdeploy/cli/utils.py
+		{To: metrics.SettingRevision, Names: "revision"},
+		{To: metrics.SettingDtype, Names: "dtype"},
+		{To: metrics.SettingQuantization, Names: "model-format"},
+		{To: metrics.SettingMaxModelLen, Names: "session-len"},
+		{To: metrics.SettingMaxBatchTokens, Names: "max-prefill-token-num"},
+		{To: metrics.SettingMaxSequences, Names: "max-batch-size"},
+		{To: metrics.SettingDataParallel, Names: "dp"},
+		{To: metrics.SettingExpertParallel, Names: "ep"},
+		{To: metrics.SettingKVCacheDtype, Names: "quant-policy"},
+		{To: metrics.SettingTemplate, Names: "chat-template"},
+	},
 	Identify: openAI,
 }
 

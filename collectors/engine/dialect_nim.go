@@ -31,5 +31,9 @@ var nim = Dialect{
 		{To: metrics.Requests, From: "request_failure_total", Is: Counter, Failures: SinceFailure, Plus: true, Set: outcome(metrics.OutcomeError), Absent: "no request has failed"},
 		{To: metrics.RequestsRunningLimit, From: "num_request_max", Is: Gauge},
 	},
+	Settings: []Told{
+		{To: metrics.SettingModel, From: "/v1/metadata", At: "modelInfo.0.modelUrl"},
+		{To: metrics.SettingVersion, From: "/v1/metadata", At: "version"},
+	},
 	Identify: openAI,
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -30,6 +31,14 @@ var ollama = Dialect{
 		{To: metrics.ModelUnloadTime, From: "ollama:expires_at", Is: Gauge, Since: "0.1.38", Absent: "no model is loaded, or each stays loaded for good"},
 		{To: metrics.MaxModelLen, From: "ollama:context_length", Is: Gauge, Since: "0.10.0", Absent: "not in early releases, or no model is loaded"},
 	},
+	// /api/ps has the digest and the details of each loaded model, /api/show its template. Neither loads a model.
+	Settings: []Told{
+		{To: metrics.SettingRevision, From: "ollama:models", At: "digest", Model: "name"},
+		{To: metrics.SettingQuantization, From: "ollama:models", At: "quantization", Model: "name"},
+		{To: metrics.SettingTemplate, From: "/api/show", At: "template", Model: "name", Hash: true},
+		{To: metrics.SettingGeneration, From: "/api/show", At: "parameters", Model: "name", Hash: true},
+	},
+	Untold: map[metrics.Setting]string{metrics.SettingTokenizer: "it is in the file of the model, whose digest is the revision"},
 	Missing: reasons(
 		lacks("Ollama does not measure it: a probe with `api: ollama` does", []*metrics.Family{metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.RequestDuration}),
 		lacks("Ollama reports nothing about requests", []*metrics.Family{metrics.Requests, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.PromptTokens, metrics.GenerationTokens}),
@@ -52,6 +61,9 @@ func loadedModels(body []byte) ([]byte, error) {
 			SizeVRAM      float64   `json:"size_vram"`
 			ExpiresAt     time.Time `json:"expires_at"`
 			ContextLength float64   `json:"context_length"`
+			Details       struct {
+				Quantization string `json:"quantization_level"`
+			} `json:"details"`
 		} `json:"models"`
 	}
 	if len(body) == 0 || body[0] != '{' || json.Unmarshal(body, &ps) != nil || ps.Models == nil {
@@ -67,7 +79,7 @@ func loadedModels(body []byte) ([]byte, error) {
 	}
 	for _, m := range ps.Models {
 		of := []metrics.Label{{Name: "name", Value: m.Name}, {Name: "digest", Value: m.Digest}} // a new pull has the old one's name
-		field("models", 1, of...)
+		field("models", 1, append(slices.Clone(of), metrics.Label{Name: "quantization", Value: m.Details.Quantization})...)
 		field("size", m.Size, of...)
 		field("size_vram", m.SizeVRAM, of...)
 		if at := m.ExpiresAt.Unix(); 0 < at && at < never {

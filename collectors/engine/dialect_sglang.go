@@ -174,8 +174,39 @@ var sglang = Dialect{
 		metrics.KVTierEvicted:            "only evictions from the GPU are reported",
 		metrics.RequestsSwapped:          "retracted requests are recomputed, and others pause for new weights",
 	}, lacks("counted in tokens", []*metrics.Family{metrics.KVTierLookups, metrics.KVTierHits, metrics.KVTierTransferBlocks})),
+	// /server_info prints the server's arguments as it has completed them (srt/server_args.py), an option that is not given as null.
+	Settings: []Told{
+		{To: metrics.SettingModel, From: sglangInfo, At: "model_path"},
+		{To: metrics.SettingRevision, From: sglangInfo, At: "revision", Unset: unsetFlag},
+		{To: metrics.SettingDtype, From: sglangInfo, At: "dtype"},
+		{To: metrics.SettingQuantization, From: sglangInfo, At: "quantization", Unset: "none"},
+		{To: metrics.SettingMaxModelLen, From: sglangInfo, At: "context_length"},
+		{To: metrics.SettingMaxBatchTokens, From: sglangInfo, At: "max_prefill_tokens"},
+		{To: metrics.SettingMaxSequences, From: sglangInfo, At: "max_running_requests"},
+		{To: metrics.SettingMaxSequences, From: sglangInfo, At: "internal_states.0.max_running_requests"},
+		{To: metrics.SettingTensorParallel, From: sglangInfo, At: "tp_size"},
+		{To: metrics.SettingPipelineParallel, From: sglangInfo, At: "pp_size"},
+		{To: metrics.SettingDataParallel, From: sglangInfo, At: "dp_size"},
+		{To: metrics.SettingExpertParallel, From: sglangInfo, At: "ep_size"},
+		{To: metrics.SettingKVCacheDtype, From: sglangInfo, At: "kv_cache_dtype"},
+		{To: metrics.SettingKVBlockSize, From: sglangInfo, At: "page_size"},
+		{To: metrics.SettingKVBlockSize, From: "sglang:cache_config_info", At: "page_size"},
+		{To: metrics.SettingGPUMemoryFraction, From: sglangInfo, At: "mem_fraction_static"},
+		{To: metrics.SettingSpeculation, From: sglangInfo, At: "speculative_algorithm", Unset: "none"},
+		{To: metrics.SettingSpeculationTokens, From: sglangInfo, At: "speculative_num_draft_tokens", Unset: "none"},
+		{To: metrics.SettingPrefixCaching, From: sglangInfo, At: "disable_radix_cache", Map: values(map[string]string{"true": "false", "false": "true"}, "")},
+		{To: metrics.SettingChunkedPrefill, From: sglangInfo, At: "chunked_prefill_size", Map: func(v string) string {
+			if v == "-1" {
+				return "false"
+			}
+			return v
+		}},
+		{To: metrics.SettingTemplate, From: sglangInfo, At: "chat_template", Unset: unsetFlag},
+		{To: metrics.SettingTokenizer, From: sglangInfo, At: "tokenizer_path"},
+		{To: metrics.SettingGeneration, From: sglangInfo, At: "preferred_sampling_params", Unset: unsetFlag},
+	},
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
-		if err = id.askVersion(ctx, get, "/server_info"); err != nil {
+		if err = id.askVersion(ctx, get, sglangInfo); err != nil {
 			err = id.askVersion(ctx, get, "/get_server_info") // the older name
 		}
 		return id, errors.Join(err, id.askModels(ctx, get))
@@ -188,6 +219,8 @@ var sglang = Dialect{
 const sglangOwn = "the server's warm-up and, while it is idle, checks of its health are among them"
 
 const (
+	sglangInfo = "/server_info"
+
 	noHiCache = "no HiCache, or nothing of the kind yet"
 	noDrafts  = "speculative decoding is off, or has decoded nothing yet"
 	// Families of the radix tree have no rank label, and multiprocess mode adds them up.

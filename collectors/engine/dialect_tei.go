@@ -44,6 +44,15 @@ var tei = Dialect{
 				"dropped":        metrics.OutcomeAbort,
 			}}}},
 	},
+	Settings: []Told{
+		{To: metrics.SettingModel, From: "/info", At: "model_id"},
+		{To: metrics.SettingRevision, From: "/info", At: "model_sha"},
+		{To: metrics.SettingDtype, From: "/info", At: "model_dtype"},
+		{To: metrics.SettingMaxBatchTokens, From: "/info", At: "max_batch_tokens"},
+		{To: metrics.SettingMaxSequences, From: "/info", At: "max_batch_requests"},
+		{To: metrics.SettingImage, From: "/info", At: "docker_label"},
+	},
+	Untold:    noDecoding,
 	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/info"},
 	Missing:   teiMissing(),
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
@@ -70,6 +79,12 @@ const (
 	noOutputTokens = "embeddings have no output tokens"
 	noKVCache      = "embeddings keep no KV cache"
 )
+
+// noDecoding explains the settings that an engine without output tokens does not have.
+var noDecoding = map[metrics.Setting]string{
+	metrics.SettingKVCacheDtype: noKVCache, metrics.SettingKVCacheTokens: noKVCache, metrics.SettingKVBlockSize: noKVCache, metrics.SettingPrefixCaching: noKVCache,
+	metrics.SettingSpeculation: noOutputTokens, metrics.SettingSpeculationTokens: noOutputTokens, metrics.SettingTemplate: noOutputTokens, metrics.SettingGeneration: noOutputTokens,
+}
 
 func teiMissing() map[*metrics.Family]string {
 	m := map[*metrics.Family]string{}

@@ -80,6 +80,25 @@ var tgi = Dialect{
 		metrics.RequestPreemptions:             "TGI does not preempt: it reserves the whole budget of a request",
 		metrics.RequestsSwapped:                "TGI does not preempt: it reserves the whole budget of a request",
 	}, lacks("TGI has no separate prefill and decode engines", kvTransfers), lacks("TGI has no tiers", kvTiers)),
+	Settings: []Told{
+		{To: metrics.SettingModel, From: "/info", At: "model_id"},
+		{To: metrics.SettingRevision, From: "/info", At: "model_sha"},
+		{To: metrics.SettingDtype, From: "/info", At: "model_dtype"}, // before 3.0
+		{To: metrics.SettingMaxBatchTokens, From: "/info", At: "max_batch_total_tokens"},
+		{To: metrics.SettingMaxSequences, From: "/info", At: "max_batch_size"},
+		{To: metrics.SettingSpeculationTokens, From: "/info", At: "speculate"},
+		{To: metrics.SettingImage, From: "/info", At: "docker_label"},
+	},
+	Flags: []Flag{ // of text-generation-launcher, which starts the router, and of the router
+		{To: metrics.SettingDtype, Names: "dtype"},
+		{To: metrics.SettingQuantization, Names: "quantize"},
+		{To: metrics.SettingMaxBatchTokens, Names: "max-batch-total-tokens"},
+		{To: metrics.SettingTensorParallel, Names: "num-shard"},
+		{To: metrics.SettingKVCacheDtype, Names: "kv-cache-dtype"},
+		{To: metrics.SettingGPUMemoryFraction, Names: "cuda-memory-fraction"},
+		{To: metrics.SettingSpeculationTokens, Names: "speculate"},
+		{To: metrics.SettingTokenizer, Names: "tokenizer-config-path"},
+	},
 	Identify: func(ctx context.Context, get Getter) (id Identity, err error) {
 		var info struct {
 			Model    string  `json:"model_id"`

@@ -217,12 +217,50 @@ var vllm = Dialect{
 			With: []string{"vllm:estimated_write_bytes_per_gpu_total"}, Fold: aboveZero("vllm:estimated_read_bytes_per_gpu_total", "vllm:estimated_write_bytes_per_gpu_total"),
 			Quality: metrics.Derived, Why: "bytes read and written"},
 	},
+	Settings:  vllmSettings,
+	Flags:     vllmFlags,
 	Endpoints: map[*metrics.Family]string{metrics.MaxModelLen: "/v1/models"},
 	Missing: reasons(
 		lacks("lookups are counted in blocks of a size that is not said", []*metrics.Family{metrics.KVTierQueryTokens}),
 		lacks("transfers are counted in bytes", []*metrics.Family{metrics.KVTierTransferTokens, metrics.KVTierTransferBlocks})),
 	Identify: openAI,
 }
+
+// vllmConfig is the page's list of the fields of CacheConfig (vllm/config/cache.py), as its metrics_info prints them.
+const vllmConfig = "vllm:cache_config_info"
+
+var (
+	vllmSettings = []Told{
+		{To: metrics.SettingKVCacheDtype, From: vllmConfig, At: "cache_dtype"},
+		{To: metrics.SettingKVBlockSize, From: vllmConfig, At: "block_size"},
+		{To: metrics.SettingGPUMemoryFraction, From: vllmConfig, At: "gpu_memory_utilization"},
+		{To: metrics.SettingPrefixCaching, From: vllmConfig, At: "enable_prefix_caching"},
+	}
+	// Of vllm/engine/arg_utils.py. The names of flags with one dash are its own.
+	vllmFlags = []Flag{
+		{To: metrics.SettingRevision, Names: "revision"},
+		{To: metrics.SettingDtype, Names: "dtype"},
+		{To: metrics.SettingQuantization, Names: "quantization q"},
+		{To: metrics.SettingMaxModelLen, Names: "max-model-len"},
+		{To: metrics.SettingMaxBatchTokens, Names: "max-num-batched-tokens"},
+		{To: metrics.SettingMaxSequences, Names: "max-num-seqs"},
+		{To: metrics.SettingTensorParallel, Names: "tensor-parallel-size tp"},
+		{To: metrics.SettingPipelineParallel, Names: "pipeline-parallel-size pp"},
+		{To: metrics.SettingDataParallel, Names: "data-parallel-size dp"},
+		{To: metrics.SettingExpertParallel, Names: "enable-expert-parallel ep", Value: "true"},
+		{To: metrics.SettingExpertParallel, Names: "no-enable-expert-parallel", Value: "false"},
+		{To: metrics.SettingKVCacheDtype, Names: "kv-cache-dtype"},
+		{To: metrics.SettingSpeculation, Names: "speculative-config", At: "method"},
+		{To: metrics.SettingSpeculationTokens, Names: "speculative-config", At: "num_speculative_tokens"},
+		{To: metrics.SettingPrefixCaching, Names: "enable-prefix-caching", Value: "true"},
+		{To: metrics.SettingPrefixCaching, Names: "no-enable-prefix-caching", Value: "false"},
+		{To: metrics.SettingChunkedPrefill, Names: "enable-chunked-prefill", Value: "true"},
+		{To: metrics.SettingChunkedPrefill, Names: "no-enable-chunked-prefill", Value: "false"},
+		{To: metrics.SettingTemplate, Names: "chat-template"},
+		{To: metrics.SettingTokenizer, Names: "tokenizer"},
+		{To: metrics.SettingGeneration, Names: "override-generation-config generation-config"},
+	}
+)
 
 // What vLLM's HTTP server and its engine count of the same requests. The server counts a request when its answer ends, by
 // class of status, and the engine when it has finished, shortly before; a request that its client leaves never finishes.

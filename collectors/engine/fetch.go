@@ -45,11 +45,18 @@ func sameHost(req *http.Request, via []*http.Request) error {
 }
 
 func (f *fetcher) request(ctx context.Context, path, query, accept string) (*http.Response, error) {
+	return f.send(ctx, http.MethodGet, path, query, accept, nil)
+}
+
+func (f *fetcher) send(ctx context.Context, method, path, query, accept string, body []byte) (*http.Response, error) {
 	u := f.at.base.JoinPath(path)
 	u.RawQuery = query
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept", accept)
 	req.Header.Set("Accept-Encoding", "gzip")
@@ -156,6 +163,16 @@ func (f *fetcher) document(ctx context.Context, path string, into any) error {
 
 func (f *fetcher) documentAt(ctx context.Context, path, query string, into any) error {
 	resp, err := f.request(ctx, path, query, "application/json")
+	return decode(resp, err, path, into)
+}
+
+// documentAbout sends a question and decodes the JSON answer. The question must have no effect on the engine.
+func (f *fetcher) documentAbout(ctx context.Context, path string, question []byte, into any) error {
+	resp, err := f.send(ctx, http.MethodPost, path, f.at.query, "application/json", question)
+	return decode(resp, err, path, into)
+}
+
+func decode(resp *http.Response, err error, path string, into any) error {
 	if err != nil {
 		return err
 	}

@@ -93,6 +93,12 @@ func condense(t testing.TB, page string) string {
 				out.WriteByte('\n')
 				continue
 			}
+			if f == metrics.EngineConfig {
+				if label("quality") != string(metrics.Missing) {
+					fmt.Fprintf(&out, "%s %s %s=%s  (%s)\n", f.Name, label("model_name"), label("setting"), label("value"), label("source"))
+				}
+				continue
+			}
 			out.WriteString(f.Name)
 			for _, l := range m.Label {
 				if l.GetName() != "server" {

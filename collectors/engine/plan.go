@@ -24,6 +24,8 @@ type plan struct {
 	answers []answer        // where each quantity comes from, or why it has no source
 	served  []term          // terms that rise while the engine serves
 	models  []servedModel   // what the page serves
+	runs    []runs          // with what its engines run
+	sized   []sized         // settings that are the values of lines
 	start   term            // start of the process, unix time; nil if the page does not report it
 	cpu     term            // CPU time of the process; nil if the page does not report it
 

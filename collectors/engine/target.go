@@ -38,6 +38,10 @@ type target struct {
 	detail   string     // the error behind it
 	known    Engine     // from the last page that was understood
 	declared []declared // maintenance, from the same page
+	command  []stated   // settings on the command line of the engine's process; replaced, never changed
+	changed  []string   // series of llm_engine_config_changed_timestamp_seconds
+	changes  []Change   // the same, for people
+	changeAt []float64
 	// What it served, and when it was last seen to: series of llm_engine_last_served_timestamp_seconds.
 	served map[string]time.Time
 	// From the same page, for probes to count: what it does not, and the labels of its engine.
@@ -66,11 +70,13 @@ type target struct {
 	tallied    map[string]*tallied // lasts as long as the target, or its counters would fall
 	planned    time.Time           // when the plan was made
 	pooled     map[string]pooled   // by series
+	recorded   *recorded           // with what the engines of the page run
 }
 
 type identified struct {
 	Identity
 	retry time.Time // zero once all endpoints have answered
+	asked time.Time
 }
 
 // flight holds one scrape, shared by everyone who asks while it runs.
@@ -142,7 +148,10 @@ func (t *target) collect(ctx context.Context) *snapshot {
 		if reason := reasonOf(err); reason != reasonTimeout && reason != reasonTruncated && reason != reasonReset {
 			t.owner, t.isOwned, t.composed = "", false, nil
 			t.plan, t.template, t.identities, t.path = nil, nil, nil, "" // the next to answer may be another engine
-			t.gone = true
+			t.gone, t.recorded = true, nil
+			t.mu.Lock()
+			t.command = nil // the next process may have another one
+			t.mu.Unlock()
 			t.config.pages.drop(t)
 			t.buf = bytes.Buffer{}
 		}
@@ -365,8 +374,8 @@ func (t *target) supplemented(found []*Dialect) []*Dialect {
 // identify asks the engine for its identity, once per start, and about models of the page that are new.
 func (t *target) identify(ctx context.Context, d *Dialect, page *Page) Identity {
 	known, asked := t.identities[d.Runtime]
-	again := asked && (known.retry.IsZero() || time.Now().Before(known.retry))
-	if d.Identify == nil && d.Chains == nil || again && !(known.retry.IsZero() && d.unchained(page, known.Chains)) {
+	again := asked && (known.retry.IsZero() || time.Now().Before(known.retry)) && !t.outdated(known)
+	if d.Identify == nil && d.Chains == nil || again && !(known.retry.IsZero() && (d.unchained(page, known.Chains) || d.unshown(page, known.shown))) {
 		return known.Identity
 	}
 	if deadline, ok := ctx.Deadline(); ok { // leave time for the page itself
@@ -376,8 +385,16 @@ func (t *target) identify(ctx context.Context, d *Dialect, page *Page) Identity 
 	}
 	var id Identity
 	var err error
+	get := remembering(t.get(d))
 	if d.Identify != nil {
-		id, err = d.Identify(ctx, t.get(d))
+		id, err = d.Identify(ctx, get)
+	}
+	id.shown = d.models(page)
+	err = errors.Join(err, id.askSettings(ctx, d, get, t.show))
+	if err != nil && t.outdated(known) { // what it said before still holds, as far as anybody knows
+		known.asked = time.Now()
+		t.identities[d.Runtime] = known
+		return known.Identity
 	}
 	if d.Chains != nil {
 		id.Chains = known.Chains
@@ -393,7 +410,7 @@ func (t *target) identify(ctx context.Context, d *Dialect, page *Page) Identity 
 		}
 	}
 	id.Locked = locked(err)
-	answer := identified{Identity: id}
+	answer := identified{Identity: id, asked: time.Now()}
 	if err != nil {
 		answer.retry = time.Now().Add(identityRetry)
 		t.log.Debug("engine did not answer all of its metadata endpoints", "err", err)
@@ -421,7 +438,7 @@ func (t *target) identityDue() bool {
 		return t.plan.identifiable
 	}
 	for _, id := range t.identities {
-		if !id.retry.IsZero() && time.Now().After(id.retry) {
+		if !id.retry.IsZero() && time.Now().After(id.retry) || t.outdated(id) {
 			return true
 		}
 	}
@@ -488,6 +505,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	t.answer(s)
 	t.observe(s)
 	t.serving(s)
+	t.configure(s)
 	runtime := t.plan.runtime
 	reason, up := t.plan.lacks(t.values)
 	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reason}), metrics.Bool(up))
@@ -606,6 +624,7 @@ func (t *target) silence(reason string, took time.Duration) *snapshot {
 	for _, last := range slices.Sorted(maps.Keys(served)) {
 		s.append(metrics.EngineLastServed, last, float64(served[last].UnixMilli())/1000)
 	}
+	t.changesTo(s)
 	s.append(metrics.EngineScrapeDuration, t.text(metrics.EngineScrapeDuration.Name, runtime), took.Seconds())
 	t.maintenance(s)
 	return s

@@ -63,6 +63,9 @@ type Options struct {
 	// Owners returns who has which GPU, according to another exporter's page: (*page.Collector).Owners. It is trusted
 	// for pods about which the kubelet reports nothing. Default: there is no such page.
 	Owners func() []gpu.Owner
+	// Commands is called with the command line of the process that serves a target's page, and of those that started it, the
+	// process first, each time when processes are scanned. Nil: command lines are not read.
+	Commands func(server string, lines [][]string)
 	// PodResources is the socket of the kubelet's pod-resources API. Default: none, and no queries.
 	PodResources string
 	// ClaimedUUID returns the UUID of a device that a driver of resource claims offers, empty if unknown:
@@ -233,6 +236,11 @@ func (c *Collector) refresh(ctx context.Context) bool {
 	series = append(series, told.series()...)
 
 	owners, used := look.owners(ctx, targets, running), make([]map[place]*usage, len(targets))
+	if c.options.Commands != nil {
+		for i, pid := range look.serving {
+			c.options.Commands(targets[i].Server, look.commands(pid))
+		}
+	}
 	for i := range used {
 		used[i] = make(map[place]*usage)
 		for j, p := range running {

@@ -29,6 +29,7 @@ type process struct {
 	network   string // namespace; empty: that of the exporter
 	listens   []string
 	cgroup    string
+	command   []string
 	closed    bool // to the exporter: the links of its open files cannot be read
 }
 
@@ -77,6 +78,7 @@ func newHost(t *testing.T, procs ...process) string {
 		write(p.pid, "stat", fmt.Sprintf("%d (%s) S %d %d 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 100 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n", p.pid, p.name, p.ppid, p.pid))
 		write(p.pid, "cgroup", "0::"+p.cgroup+"\n")
 		link(p.pid, "ns/net", "net:["+p.network+"]")
+		write(p.pid, "cmdline", strings.Join(append(p.command, ""), "\x00"))
 		if p.closed {
 			write(p.pid, "fd/0", "")
 			continue

@@ -16,6 +16,7 @@ type look struct {
 	*proc.Scan
 	podLogs string                  // where the kubelet keeps pod logs
 	pods    map[string]kube.PodName // by uid; nil before the first lookup
+	serving map[int]int             // by target, a process that serves its page
 }
 
 // home describes where a process runs. All fields are empty outside containers; the pod is empty outside Kubernetes.
@@ -42,6 +43,7 @@ type server struct{ pid, target int }
 func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Process) [][]int {
 	owners := make([][]int, len(running))
 	known := make(map[int][]server) // by eldest relative
+	l.serving = make(map[int]int)
 	for i, p := range running {
 		line := l.Lineage(p.PID)
 		if line == nil {
@@ -65,8 +67,23 @@ func (l *look) owners(ctx context.Context, targets []Target, running []gpu.Proce
 			}
 		}
 		owners[i] = agreed(closest)
+		for _, s := range closest {
+			if len(owners[i]) > 0 && (l.serving[s.target] == 0 || s.pid < l.serving[s.target]) {
+				l.serving[s.target] = s.pid
+			}
+		}
 	}
 	return owners
+}
+
+// commands returns the command lines of a process and of its ancestors that belong to it, the process first.
+func (l *look) commands(pid int) (lines [][]string) {
+	for _, p := range l.Lineage(pid) {
+		if line := l.Command(p); len(line) > 0 {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // agreed returns the targets of servers that belong together: one process may serve several pages, and several

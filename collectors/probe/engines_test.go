@@ -139,7 +139,8 @@ func TestEngines(t *testing.T) {
 		}
 	}
 	for i, want := range [][]string{{"/v1/completions llama"}, {"/v1/completions qwen"}, {"/v1/completions bge"}, nil, nil, {"/api/chat gemma3:27b", "/api/chat nomic-embed-text:latest"}} {
-		if got := all[i].asked; !slices.Equal(got, want) {
+		got := slices.DeleteFunc(slices.Clone(all[i].asked), func(s string) bool { return strings.HasPrefix(s, "/api/show ") }) // the exporter's, which makes no token
+		if !slices.Equal(got, want) {
 			t.Errorf("engine %d was asked %q, want %q", i, got, want)
 		}
 	}

@@ -13,7 +13,7 @@ const NOW = [60e3, 120e3], ENOUGH = 10; // milliseconds that say what burns now,
 const M = {
   up: "llm_engine_up", info: "llm_engine_info", running: "llm_engine_requests_running", waiting: "llm_engine_requests_waiting",
   kv: "llm_engine_kv_cache_usage_ratio", ttft: "llm_engine_time_to_first_token_seconds_bucket", itl: "llm_engine_inter_token_latency_seconds_bucket",
-  sleeping: "llm_engine_sleeping", runsOn: "llm_engine_gpu_info",
+  sleeping: "llm_engine_sleeping", runsOn: "llm_engine_gpu_info", started: "llm_engine_start_time_seconds", changed: "llm_engine_config_changed_timestamp_seconds",
   nvmlUp: "llm_gpu_nvml_up", sourceUp: "llm_gpu_source_up", missing: "llm_gpu_missing", gpuUp: "llm_gpu_up", gpuInfo: "llm_gpu_info",
   clock: "llm_gpu_clock_hertz", clockMax: "llm_gpu_clock_max_hertz", throttle: "llm_gpu_clock_event_active",
   bandwidth: "llm_gpu_memory_bandwidth_utilization_ratio", busy: "llm_gpu_memory_busy_ratio", temperature: "llm_gpu_temperature_celsius",
@@ -236,10 +236,18 @@ function drawModel(p, of, name, now) {
   return pressed;
 }
 
+// changes says which settings of an engine changed last, and when it started, for a day after either.
+function changes(changed, started, now) {
+  const lately = t => now / 1e3 - t < 86400, when = t => (now / 1e3 - t < 43200 ? "" : new Date(1e3 * t).toLocaleDateString() + " ") + clock(1e3 * t);
+  const says = changed.filter(s => lately(s.v)).sort((a, b) => b.v - a.v).map(({l, v}) => `Changed: ${l.setting} ${l.old} → ${l.new} at ${when(v)}.`);
+  if (started !== null && lately(started)) says.push(`Started at ${when(started)}.`);
+  return says.join(" ");
+}
+
 // drawEngines updates the engines, and reports what is wrong with them.
 function drawEngines(page, listed, now, problem) {
   const byPlace = new Map();
-  for (const name of [M.info, M.running, M.waiting, M.kv, M.ttft, M.itl, M.sleeping, M.runsOn]) {
+  for (const name of [M.info, M.running, M.waiting, M.kv, M.ttft, M.itl, M.sleeping, M.runsOn, M.started, M.changed]) {
     for (const s of page.get(name)) keyed(keyed(byPlace, place(s.l), () => new Map()), name, () => []).push(s);
   }
   const seen = new Set();
@@ -258,7 +266,7 @@ function drawEngines(page, listed, now, problem) {
 
     const labels = {namespace: l.namespace, pod: l.pod, server: l.server, model_name: several ? "" : known[0]};
     const why = listed.find(e => e.server === l.server && e.pod === (l.pod || "") && e.namespace === (l.namespace || ""));
-    say(c.notes, up ? "" : why ? why.todo : "");
+    say(c.notes, [up ? "" : why ? why.todo : "", changes(of(M.changed), max(of(M.started).map(s => s.v)), now)].filter(Boolean).join(" "));
     if (up === 1 && max(of(M.sleeping).map(s => s.v)) === 1) level(c, "", "asleep");
     else if (up === 1 && pressed.length) {
       level(c, "look", "KV cache full, and requests wait");

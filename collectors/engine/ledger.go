@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Bounds of what a Ledger keeps: an engine may tell anything, and another thing each time.
+const (
+	mostReplicas   = 4096
+	mostChanges    = 48              // of a replica in an hour: all of its settings, twice
+	forgetAfter    = 24 * time.Hour  // that a replica has not been seen
+	measuredApart  = 0.05            // difference between two measurements that is none
+	startsTogether = 5 * time.Minute // after the exporter's own start, for engines that do not say when they started
+	seenTogether   = 2 * time.Minute
+)
+
+// Ledger remembers with what the replicas of each model run, and what changed, for as long as the exporter runs. A nil Ledger
+// remembers nothing.
+type Ledger struct {
+	mu       sync.Mutex
+	since    time.Time
+	swept    time.Time // when it last forgot
+	replicas map[groupKey]map[replicaKey]*replica
+	known    int // replicas
+}
+
+// NewLedger returns a ledger that begins now.
+func NewLedger(now time.Time) *Ledger {
+	return &Ledger{since: now, replicas: map[groupKey]map[replicaKey]*replica{}}
+}
+
+// groupKey identifies what should run with the same settings.
+type groupKey struct{ runtime, namespace, model, role string }
+
+type replicaKey struct {
+	groupKey
+	pod, container, server string
+}
+
+type replica struct {
+	seen    time.Time
+	values  map[metrics.Setting]string
+	changes map[metrics.Setting]Change
+	recent  []time.Time // changes of the last hour
+}
+
+// Change is a setting that an engine runs with since At.
+type Change struct {
+	Setting  metrics.Setting
+	Old, New string
+	At       time.Time
+}
+
+// String says what changed, and when in UTC.
+func (c Change) String() string {
+	return string(c.Setting) + " " + c.Old + " -> " + c.New + " at " + c.At.UTC().Format("2006-01-02 15:04:05")
+}
+
+// observe notes the values that a replica runs with and returns its last change of each setting. started is when the replica
+// started; zero if nobody knows.
+func (l *Ledger) observe(key replicaKey, values map[metrics.Setting]string, started, now time.Time) []Change {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.replicas[key.groupKey][key]
+	if r == nil {
+		l.forget(now)
+		if l.known >= mostReplicas {
+			return nil
+		}
+		r = &replica{values: map[metrics.Setting]string{}, changes: map[metrics.Setting]Change{}}
+		if l.replicas[key.groupKey] == nil {
+			l.replicas[key.groupKey] = map[replicaKey]*replica{}
+		}
+		l.replicas[key.groupKey][key] = r
+		l.known++
+		if l.isNew(started, now) {
+			for setting, value := range values {
+				if c, differs := l.others(key, setting, value); differs {
+					c.At = now
+					r.change(c)
+				}
+			}
+		}
+	}
+	r.seen = now
+	for setting, value := range values {
+		if old, known := r.values[setting]; known && same(setting, old, value) {
+			continue // of a measured value, the first stays: it must not drift away in small steps
+		} else if known && !r.change(Change{setting, old, value, now}) {
+			continue
+		}
+		r.values[setting] = value
+	}
+	all := make([]Change, 0, len(r.changes))
+	for _, setting := range metrics.Settings {
+		if c, ok := r.changes[setting]; ok {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// isNew reports whether a replica that is seen for the first time has started since the ledger began. One that does not say
+// when it started may be one of those that were there before.
+func (l *Ledger) isNew(started, now time.Time) bool {
+	if !started.IsZero() {
+		return started.After(l.since)
+	}
+	return now.Sub(l.since) > startsTogether
+}
+
+// others returns how the value of a new replica differs from what the replicas of its model run with that were seen last. If one of
+// those has the value, too, what changed there has changed here.
+func (l *Ledger) others(key replicaKey, setting metrics.Setting, value string) (c Change, differs bool) {
+	var last time.Time
+	for _, r := range l.replicas[key.groupKey] {
+		if _, known := r.values[setting]; known && r.seen.After(last) {
+			last = r.seen
+		}
+	}
+	for _, r := range l.replicas[key.groupKey] {
+		v, known := r.values[setting]
+		switch {
+		case !known || last.Sub(r.seen) > seenTogether:
+		case same(setting, v, value):
+			c, differs = r.changes[setting]
+			return c, differs
+		case c.Old == "" || v < c.Old: // whichever comes first, so that it does not depend on chance
+			c, differs = Change{Setting: setting, Old: v, New: value}, true
+		}
+	}
+	return c, differs
+}
+
+// change notes a change, unless there were too many of late.
+func (r *replica) change(c Change) bool {
+	r.recent = slices.DeleteFunc(r.recent, func(t time.Time) bool { return c.At.Sub(t) > time.Hour })
+	if len(r.recent) >= mostChanges {
+		return false
+	}
+	r.recent, r.changes[c.Setting] = append(r.recent, c.At), c
+	return true
+}
+
+// forget drops the replicas that have not been seen for long.
+func (l *Ledger) forget(now time.Time) {
+	if now.Sub(l.swept) < time.Minute {
+		return
+	}
+	l.swept, l.known = now, 0
+	for group, replicas := range l.replicas {
+		maps.DeleteFunc(replicas, func(_ replicaKey, r *replica) bool { return now.Sub(r.seen) > forgetAfter })
+		if l.known += len(replicas); len(replicas) == 0 {
+			delete(l.replicas, group)
+		}
+	}
+}
+
+// same reports whether two values of a setting are the same, as far as that setting goes.
+func same(setting metrics.Setting, a, b string) bool {
+	if a == b || !setting.Measured() {
+		return a == b
+	}
+	x, errX := strconv.ParseFloat(a, 64)
+	y, errY := strconv.ParseFloat(b, 64)
+	return errX == nil && errY == nil && math.Abs(x-y) <= measuredApart*max(x, y)
+}

@@ -1,0 +1,174 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// told is what a replica runs with.
+type toldValues = map[metrics.Setting]string
+
+func key(pod string) replicaKey {
+	return replicaKey{groupKey{"vllm", "prod", "llama", ""}, pod, "engine", pod + ":8000"}
+}
+
+// changesOf prints changes.
+func changesOf(all []Change) string {
+	var lines []string
+	for _, c := range all {
+		lines = append(lines, fmt.Sprintf("%s %s -> %s", c.Setting, c.Old, c.New))
+	}
+	return strings.Join(lines, ", ")
+}
+
+// TestLedger plays what happens to the replicas of a model, as a scrape each 30 seconds shows it.
+func TestLedger(t *testing.T) {
+	const q, kv, version = metrics.SettingQuantization, metrics.SettingKVCacheTokens, metrics.SettingVersion
+	begin := time.Unix(1_700_000_000, 0)
+	type step struct {
+		after   time.Duration
+		pod     string
+		started time.Duration // since the exporter; 0: unknown
+		values  toldValues
+		want    string // all last changes of the replica
+	}
+	old := -time.Hour
+	for name, steps := range map[string][]step{
+		"a change in place, and back": {
+			{0, "a", old, toldValues{q: "none", kv: "1000"}, ""},
+			{30 * time.Second, "a", old, toldValues{q: "none", kv: "1000"}, ""},
+			{time.Hour, "a", time.Hour, toldValues{q: "fp8", kv: "1000"}, "quantization none -> fp8"},
+			{2 * time.Hour, "a", 2 * time.Hour, toldValues{q: "none", kv: "1000"}, "quantization fp8 -> none"},
+		},
+		"a restart without a change: what is measured differs a little": {
+			{0, "a", old, toldValues{q: "fp8", kv: "100000"}, ""},
+			{time.Hour, "a", time.Hour, toldValues{q: "fp8", kv: "98000"}, ""},
+			{2 * time.Hour, "a", 2 * time.Hour, toldValues{q: "fp8", kv: "96500"}, ""},
+			{3 * time.Hour, "a", 3 * time.Hour, toldValues{q: "fp8", kv: "80000"}, "kv_cache_tokens 100000 -> 80000"},
+		},
+		"replicas that differed before the exporter came": {
+			{0, "a", old, toldValues{q: "none"}, ""},
+			{0, "b", old, toldValues{q: "fp8"}, ""},
+			{0, "c", 0, toldValues{q: "awq"}, ""},
+		},
+		"a scale-up brings nothing new": {
+			{0, "a", old, toldValues{q: "fp8", version: "1"}, ""},
+			{time.Hour, "a", old, toldValues{q: "fp8", version: "1"}, ""},
+			{time.Hour, "b", time.Hour, toldValues{q: "fp8", version: "1"}, ""},
+		},
+		"new pods replace the old ones, one after another": {
+			{0, "a", old, toldValues{q: "none", version: "1"}, ""},
+			{0, "b", old, toldValues{q: "none", version: "1"}, ""},
+			{time.Hour, "b", old, toldValues{q: "none", version: "1"}, ""},
+			{time.Hour, "c", time.Hour, toldValues{q: "fp8", version: "2"}, "version 1 -> 2, quantization none -> fp8"},
+			{time.Hour + 30*time.Second, "c", time.Hour, toldValues{q: "fp8", version: "2"}, "version 1 -> 2, quantization none -> fp8"},
+			{time.Hour + 5*time.Minute, "d", time.Hour, toldValues{q: "fp8", version: "2"}, "version 1 -> 2, quantization none -> fp8"},
+			{2 * time.Hour, "c", time.Hour, toldValues{q: "fp8", version: "2"}, "version 1 -> 2, quantization none -> fp8"},
+			{2 * time.Hour, "d", time.Hour, toldValues{q: "fp8", version: "2"}, "version 1 -> 2, quantization none -> fp8"},
+			{2*time.Hour + time.Minute, "e", 2 * time.Hour, toldValues{q: "none", version: "1"}, "version 2 -> 1, quantization fp8 -> none"}, // a rollback
+		},
+		"an endpoint that does not answer for a while": {
+			{0, "a", old, toldValues{q: "fp8"}, ""},
+			{time.Hour, "a", old, toldValues{}, ""},
+			{2 * time.Hour, "a", old, toldValues{q: "fp8"}, ""},
+			{3 * time.Hour, "a", old, toldValues{q: "fp8", version: "1"}, ""},
+		},
+		"an engine that does not say when it started, new after a while": {
+			{0, "a", 0, toldValues{q: "none"}, ""},
+			{time.Hour, "a", 0, toldValues{q: "none"}, ""},
+			{time.Hour, "b", 0, toldValues{q: "fp8"}, "quantization none -> fp8"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := NewLedger(begin)
+			for i, s := range steps {
+				var started time.Time
+				if s.started != 0 {
+					started = begin.Add(s.started)
+				}
+				if s.started > 0 {
+					started = started.Add(time.Second)
+				}
+				if got := changesOf(l.observe(key(s.pod), s.values, started, begin.Add(s.after))); got != s.want {
+					t.Errorf("step %d, %s: %q, want %q", i, s.pod, got, s.want)
+				}
+			}
+		})
+	}
+}
+
+// TestLedgerIsBounded: an engine that tells something else each time, and one that has another name each time.
+func TestLedgerIsBounded(t *testing.T) {
+	begin := time.Unix(1_700_000_000, 0)
+	l := NewLedger(begin)
+	seen := map[string]bool{}
+	for i := range 3600 {
+		now := begin.Add(time.Duration(i) * time.Second)
+		seen[changesOf(l.observe(key("a"), toldValues{metrics.SettingModel: fmt.Sprint(i)}, time.Time{}, now))] = true
+	}
+	if len(seen) > mostChanges+1 {
+		t.Errorf("%d different changes within an hour", len(seen))
+	}
+	for i := range 3 * mostReplicas {
+		one := key(fmt.Sprint(i))
+		one.model = one.pod
+		l.observe(one, toldValues{metrics.SettingModel: "x"}, time.Time{}, begin.Add(time.Hour))
+	}
+	if n := l.known; n > mostReplicas {
+		t.Errorf("%d replicas are remembered", n)
+	}
+	l.observe(key("last"), toldValues{}, time.Time{}, begin.Add(forgetAfter+2*time.Hour))
+	if n := l.known; n != 1 {
+		t.Errorf("%d replicas are remembered that nobody has seen for a day", n-1)
+	}
+}
+
+// TestChangeWithinOneScrape: an engine is restarted with other settings, and the next scrape says so, also while it is away
+// afterwards, and after the configuration has been loaded anew.
+func TestChangeWithinOneScrape(t *testing.T) {
+	page := readPage(t, "vllm/v0.32.0-healthy.prom")
+	engine := serve(t, page)
+	ledger := NewLedger(time.Now())
+	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: engine.URL}}, Ledger: ledger})
+	parse(t, exposition(t, c)).want(t, `llm_engine_config_changed_timestamp_seconds`)
+	engine.show(strings.Replace(page, `cache_dtype="auto"`, `cache_dtype="fp8"`, 1))
+	before := float64(time.Now().UnixMilli()) / 1000
+	changed := parse(t, exposition(t, c)).get(t, `llm_engine_config_changed_timestamp_seconds{setting="kv_cache_dtype",old="auto",new="fp8",runtime="vllm",model_name!=""}`)
+	if len(changed) != 1 || changed[0] < before {
+		t.Errorf("changed at %v, want a time from %v on", changed, before)
+	}
+	if e := c.Engines()[0]; len(e.Changes) != 1 || !strings.HasPrefix(e.Changes[0].String(), "kv_cache_dtype auto -> fp8 at ") {
+		t.Errorf("%+v", e.Changes)
+	}
+	reloaded := collectorWith(t, Config{Targets: []TargetConfig{{URL: engine.URL}}, Ledger: ledger})
+	parse(t, exposition(t, reloaded)).want(t, `llm_engine_config_changed_timestamp_seconds{setting="kv_cache_dtype"}`, changed[0])
+	engine.Close()
+	down := parse(t, exposition(t, reloaded))
+	down.want(t, `llm_engine_up`, 0)
+	down.want(t, `llm_engine_config_changed_timestamp_seconds{setting="kv_cache_dtype"}`, changed[0])
+	down.want(t, `llm_engine_config_info`)
+}
+
+// TestGoldenChanged: how a change is told, on a page of its own.
+func TestGoldenChanged(t *testing.T) {
+	page := readPage(t, "trtllm/v1.3.0-full.prom")
+	engine := serve(t, page)
+	now := time.Date(2026, 11, 25, 12, 3, 0, 0, time.UTC)
+	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: engine.URL, Image: "registry.example/trtllm:1.3@sha256:0123456789ab", Labels: map[string]string{"namespace": "prod", "pod": "chat-0"}}},
+		Now: func() time.Time { return now }})
+	exposition(t, c)
+	now = now.Add(30 * time.Second)
+	engine.show(strings.NewReplacer(`quantization="none"`, `quantization="fp8"`, `dtype="bfloat16"`, `dtype="half"`).Replace(page))
+	var kept strings.Builder
+	for line := range strings.Lines(exposition(t, c)) {
+		if strings.Contains(line, "llm_engine_config_") {
+			kept.WriteString(line)
+		}
+	}
+	golden.Compare(t, "testdata/changed.prom", kept.String())
+}

@@ -1,0 +1,525 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// A Told names a place where an engine tells one of its settings. The first place that tells it counts.
+type Told struct {
+	To metrics.Setting
+	// From names a family of the page whose label At holds the value, or the path of a metadata endpoint whose JSON answer
+	// has it at At: a field, or fields within each other, joined by dots.
+	From, At string
+	// Model names the label of the family that holds the model, where a page is of several.
+	Model string
+	// Unset is the value where the engine prints None or null; empty where that tells nothing.
+	Unset string
+	// Hash replaces the value by its hash: a template has pages.
+	Hash bool
+	// Map translates the value. Nil leaves it as it is.
+	Map func(string) string
+}
+
+// A Flag is an option of an engine's command line that holds a setting.
+type Flag struct {
+	To metrics.Setting
+	// Names are the option's, without dashes at the beginning and with dashes instead of underscores.
+	Names string // separated by spaces
+	// Value is what an option without an argument means.
+	Value string
+	// At is the field, where the argument is JSON.
+	At string
+}
+
+// stated is a setting that an engine told. Model is empty where it is that of the whole engine.
+type stated struct {
+	model, value, source string
+	to                   metrics.Setting
+	why                  string // it is not what the engine says
+}
+
+// Reasons why a setting is not told.
+const (
+	untold        = "the engine does not tell it"
+	unreadCommand = "only on the command line, which is not read here"
+	unanswered    = "read from %s, which did not answer"
+
+	fromCommand = "command line"
+	fromPod     = "pod"
+
+	unsetFlag    = "default" // the value of an option that is not on the command line
+	unsetFlagWhy = "the option is not given"
+)
+
+// Bounds of what an engine may tell: its page and its answers are untrusted.
+const (
+	mostValueBytes = 128
+	mostShown      = 16 // models that are asked about one by one
+)
+
+// unified gives values of the same meaning the same spelling, by setting.
+var unified = map[metrics.Setting]map[string]string{
+	metrics.SettingDtype: {"half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "float": "float32", "fp32": "float32", "f32": "float32"},
+}
+
+// settle returns a value as it is exported; empty if it tells nothing.
+func (told *Told) settle(raw string) string {
+	v := strings.TrimSpace(printable(raw))
+	switch v {
+	case "None", "null", "undefined", "":
+		return told.Unset
+	case "True", "False":
+		v = strings.ToLower(v)
+	}
+	if told.Map != nil {
+		v = told.Map(v)
+	}
+	if told.Hash {
+		return hashed(v)
+	}
+	return presentable(told.To, v)
+}
+
+// presentable returns a value that may be shown: spelt as others spell it, short, and without a secret.
+func presentable(to metrics.Setting, v string) string {
+	if to == metrics.SettingDtype {
+		v = strings.TrimPrefix(strings.ToLower(v), "torch.")
+	}
+	v = cmp.Or(unified[to][v], v)
+	if v = withoutCredentials(v); looksSecret(v) {
+		return "redacted"
+	}
+	if len(v) > mostValueBytes {
+		return hashed(v)
+	}
+	return v
+}
+
+// hashed returns the beginning of the SHA-256 of a text; empty if there is no text.
+func hashed(text string) string {
+	if text == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(text))
+	return "sha256:" + hex.EncodeToString(sum[:6])
+}
+
+// withoutCredentials takes user, password and query off a URL.
+func withoutCredentials(v string) string {
+	if !strings.Contains(v, "://") {
+		return v
+	}
+	u, err := url.Parse(v)
+	if err != nil {
+		return "redacted" // nobody knows what of it is a password
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
+}
+
+// secretShape matches what services give out as tokens and keys: those of Hugging Face, OpenAI and the like, GitHub, GitLab, Slack,
+// AWS, NVIDIA, Google, a JSON web token, a private key.
+var secretShape = regexp.MustCompile(`(?:^|[^A-Za-z0-9])(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[opsru]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[a-z]-[\w-]{8,}|` +
+	`A[KS]IA[A-Z0-9]{12,}|nvapi-[\w-]{8,}|AIza[\w-]{20,}|eyJ[\w-]{10,}|-----BEGIN)`)
+
+// secretWord matches a word that holds a secret, in a value such as key=value or JSON.
+var secretWord = regexp.MustCompile(`(?i)(?:api[-_]?key|secret|passw|token|credential|bearer|authorization)[^=:]{0,12}["']?\s*[=:]`)
+
+// dense matches what may be a key of its own: many letters and digits without a break.
+var dense = regexp.MustCompile(`[A-Za-z0-9+/=_]{32,}`)
+
+// looksSecret reports whether a value has the shape of a secret. Commits and digests, which are hexadecimal, have not.
+func looksSecret(v string) bool {
+	if secretShape.MatchString(v) || secretWord.MatchString(v) {
+		return true
+	}
+	for _, run := range dense.FindAllString(v, -1) {
+		for part := range strings.SplitSeq(run, "/") {
+			for word := range strings.SplitSeq(part, "_") {
+				if len(word) >= 32 && !hexadecimal(word) && strings.ContainsAny(word, "0123456789") &&
+					strings.ToLower(word) != word && strings.ToUpper(word) != word {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func hexadecimal(s string) bool {
+	return strings.Trim(s, "0123456789abcdef") == "" || strings.Trim(s, "0123456789ABCDEF") == ""
+}
+
+// told prints a value of a JSON document. Lists and objects are printed as JSON, their fields in order, to be hashed.
+func told(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case bool:
+		return strconv.FormatBool(v)
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1e15 {
+			return strconv.FormatInt(int64(v), 10)
+		}
+		return strconv.FormatFloat(v, 'g', 6, 64)
+	}
+	text, _ := json.Marshal(v) // of what was JSON
+	return string(text)
+}
+
+// at returns the value at a path of a JSON document: fields, and places in lists. there reports whether the document has it.
+func at(document any, path string) (value any, there bool) {
+	for step := range strings.SplitSeq(path, ".") {
+		switch inside := document.(type) {
+		case map[string]any:
+			if document, there = inside[step]; !there {
+				return nil, false
+			}
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(inside) {
+				return nil, false
+			}
+			document = inside[i]
+		default:
+			return nil, false
+		}
+	}
+	return document, true
+}
+
+// remembering returns a getter that asks for each path once: the identity and several settings may be in one answer.
+func remembering(get Getter) Getter {
+	type answer struct {
+		body json.RawMessage
+		err  error
+	}
+	known := map[string]answer{}
+	return func(ctx context.Context, path string, into any) error {
+		a, asked := known[path]
+		if !asked {
+			a.err = get(ctx, path, &a.body)
+			known[path] = a
+		}
+		if a.err != nil {
+			return a.err
+		}
+		return json.Unmarshal(a.body, into)
+	}
+}
+
+// askSettings reads the settings that the engine's endpoints tell. get must remember what it has asked.
+func (id *Identity) askSettings(ctx context.Context, d *Dialect, get Getter, show func(ctx context.Context, path, model string, into any) error) (err error) {
+	id.unanswered = map[string]bool{}
+	for i := range d.Settings {
+		where := &d.Settings[i]
+		first := slices.IndexFunc(d.Settings, func(t Told) bool { return t.From == where.From })
+		if !strings.HasPrefix(where.From, "/") || first < i {
+			continue
+		}
+		of := []string{""}
+		if where.Model != "" {
+			of = id.shown
+		}
+		for _, model := range of {
+			var document any
+			var failed error
+			if where.Model != "" {
+				failed = show(ctx, where.From, model, &document)
+			} else {
+				failed = get(ctx, where.From, &document)
+			}
+			if failed != nil {
+				id.unanswered[where.From] = true
+				if none := (*statusError)(nil); !errors.As(failed, &none) || none.code != http.StatusNotFound { // other releases have no such path
+					err = errors.Join(err, failed)
+				}
+				continue
+			}
+			for j := range d.Settings[i:] {
+				if told := &d.Settings[i+j]; told.From == where.From {
+					id.stateAt(told, model, document)
+				}
+			}
+		}
+	}
+	return err
+}
+
+// stateAt adds the setting that a document holds, unless something else has told it.
+func (id *Identity) stateAt(where *Told, model string, document any) {
+	v, there := at(document, where.At)
+	if !there {
+		return
+	}
+	value := where.settle(told(v))
+	if value == "" || slices.ContainsFunc(id.settings, func(s stated) bool { return s.to == where.To && s.model == model }) {
+		return
+	}
+	id.settings = append(id.settings, stated{model: model, to: where.To, value: value, source: where.From + " " + where.At})
+}
+
+// settingsOf returns the settings that the page and the endpoints of an engine tell. A page of several ranks tells each of them
+// several times; where they differ, the values are joined.
+func (d *Dialect) settingsOf(p *Page, id Identity, names func(string) string) (all []stated) {
+	add := func(s stated) {
+		if !slices.ContainsFunc(all, func(o stated) bool { return o.to == s.to && o.model == s.model }) {
+			all = append(all, s)
+		}
+	}
+	for i := range d.Settings {
+		where := &d.Settings[i]
+		if strings.HasPrefix(where.From, "/") {
+			continue
+		}
+		values := map[string][]string{} // by model
+		for _, f := range p.families[familyKey(where.From)] {
+			for _, s := range f.samples {
+				model := ""
+				if where.Model != "" {
+					model = names(s.labels.Get(where.Model))
+				}
+				value := ""
+				if s.labels.Has(where.At) {
+					value = where.settle(s.labels.Get(where.At))
+				}
+				if value != "" && !slices.Contains(values[model], value) && len(values) <= mostShown {
+					values[model] = append(values[model], value)
+				}
+			}
+		}
+		for _, model := range slices.Sorted(maps.Keys(values)) {
+			slices.Sort(values[model])
+			add(stated{model: model, to: where.To, value: presentable(where.To, strings.Join(values[model], ",")), source: where.From + "{" + where.At + "}"})
+		}
+	}
+	for _, s := range id.settings {
+		add(s)
+	}
+	for _, s := range []stated{{to: metrics.SettingModel, value: id.root, source: "/v1/models root"}, {to: metrics.SettingVersion, value: id.Version, source: "its version"}} {
+		where := Told{To: s.to}
+		if s.value = where.settle(s.value); s.value != "" {
+			add(s)
+		}
+	}
+	return all
+}
+
+// whyUntold explains why an engine does not tell a setting.
+func (d *Dialect) whyUntold(to metrics.Setting, id Identity) string {
+	for i := range d.Settings {
+		if where := &d.Settings[i]; where.To == to {
+			switch {
+			case id.unanswered[where.From] && id.Locked:
+				return NeedsKey + where.From
+			case id.unanswered[where.From]:
+				return strings.Replace(unanswered, "%s", where.From, 1)
+			case strings.HasPrefix(where.From, "/"):
+				return "not in the answer of " + where.From
+			}
+			return "not on the page: " + where.From + "{" + where.At + "}"
+		}
+	}
+	if slices.ContainsFunc(d.Flags, func(f Flag) bool { return f.To == to }) {
+		return unreadCommand
+	}
+	return d.Untells(to)
+}
+
+// Untells explains why an engine tells a setting nowhere. Two are told by others: the release by the endpoints that name the
+// engine, the image by its pod.
+func (d *Dialect) Untells(to metrics.Setting) string {
+	switch {
+	case d.Untold[to] != "":
+		return d.Untold[to]
+	case to == metrics.SettingImage:
+		return "no pod is known"
+	}
+	return untold
+}
+
+// SizeOf returns the quantity whose value is a setting; nil if there is none.
+func SizeOf(to metrics.Setting) *metrics.Family {
+	for f, s := range sizes {
+		if s == to {
+			return f
+		}
+	}
+	return nil
+}
+
+// ofCommand returns the settings on the command lines of a process and of those that started it, the process first. Of what is not
+// among the engine's flags, nothing is kept: it may be a secret.
+func (d *Dialect) ofCommand(lines [][]string) (all []stated) {
+	tell := func(f *Flag, value string) {
+		if f.At != "" {
+			var document any
+			if json.Unmarshal([]byte(value), &document) != nil {
+				return
+			}
+			v, there := at(document, f.At)
+			if value = told(v); !there {
+				return
+			}
+		}
+		where := Told{To: f.To}
+		if value = where.settle(value); value != "" && !slices.ContainsFunc(all, func(s stated) bool { return s.to == f.To }) {
+			all = append(all, stated{to: f.To, value: value, source: fromCommand + " " + d.spelt(f)})
+		}
+	}
+	for _, line := range lines {
+		for i := 0; i < len(line); i++ {
+			name, value, given := option(line[i])
+			flags := d.flagsOf(name)
+			switch {
+			case given:
+			case len(flags) > 0 && flags[0].Value != "":
+				value, given = flags[0].Value, true
+			case len(flags) > 0 || secretName.MatchString(name): // of a secret, the argument is skipped, whatever it looks like
+				if i++; i < len(line) {
+					value, given = line[i], true
+				}
+			}
+			for _, f := range flags {
+				if given {
+					tell(f, value)
+				}
+			}
+		}
+	}
+	if len(lines) == 0 {
+		return nil
+	}
+	for i := range d.Flags {
+		f := &d.Flags[i]
+		if !slices.ContainsFunc(all, func(s stated) bool { return s.to == f.To }) {
+			all = append(all, stated{to: f.To, value: unsetFlag, source: fromCommand, why: unsetFlagWhy})
+		}
+	}
+	return all
+}
+
+// secretName matches the name of an option that takes a secret.
+var secretName = regexp.MustCompile(`(?i)key|token|secret|passw|credential|auth`)
+
+// option splits an argument of a command line: --name, --name=value or -n.
+func option(argument string) (name, value string, given bool) {
+	bare := strings.TrimLeft(argument, "-")
+	if bare == argument || bare == "" || strings.ContainsAny(bare, " \n") && !strings.Contains(bare, "=") {
+		return "", "", false
+	}
+	name, value, given = strings.Cut(bare, "=")
+	return strings.ReplaceAll(name, "_", "-"), value, given
+}
+
+// flagsOf returns the flags that an option of this name holds.
+func (d *Dialect) flagsOf(name string) (all []*Flag) {
+	for i := range d.Flags {
+		if slices.Contains(strings.Fields(d.Flags[i].Names), name) {
+			all = append(all, &d.Flags[i])
+		}
+	}
+	return all
+}
+
+// spelt returns a flag's first name as people write it.
+func (d *Dialect) spelt(f *Flag) string {
+	name := strings.Fields(f.Names)[0]
+	if f.At != "" {
+		return "--" + name + " " + f.At
+	}
+	return "--" + name
+}
+
+// sizes lists the quantities that are settings, too: engines report them in many ways, which the rows know.
+var sizes = map[*metrics.Family]metrics.Setting{
+	metrics.MaxModelLen:          metrics.SettingMaxModelLen,
+	metrics.KVCacheCapacity:      metrics.SettingKVCacheTokens,
+	metrics.RequestsRunningLimit: metrics.SettingMaxSequences,
+}
+
+// sized is a setting whose value is that of lines of a plan.
+type sized struct {
+	to             metrics.Setting
+	runtime, model string
+	lines          []int
+}
+
+// value adds the lines up, or returns the largest, as their family allows; NaN where one has no value.
+func (s *sized) value(p *plan, values []float64) (total float64) {
+	for _, i := range s.lines {
+		switch v := p.lines[i].eval(values); {
+		case math.IsNaN(v), !p.lines[i].family.Plausible(v):
+			return math.NaN()
+		case p.lines[i].family.Aggregate == metrics.Sum:
+			total += v
+		default:
+			total = max(total, v)
+		}
+	}
+	return total
+}
+
+// labelsOfSeries matches the runtime and the model among the labels of a rendered series.
+var labelsOfSeries = regexp.MustCompile(`[{,](` + metrics.LabelRuntime + "|" + metrics.LabelModel + `)="((?:[^"\\]|\\.)*)"`)
+
+// findSizes collects the lines of the plan that tell settings.
+func (p *plan) findSizes() {
+	for i := range p.lines {
+		to, ok := sizes[p.lines[i].family]
+		if !ok || p.role == metrics.GatewayRole {
+			continue
+		}
+		one := sized{to: to}
+		for _, m := range labelsOfSeries.FindAllStringSubmatch(p.lines[i].text, -1) {
+			if m[1] == metrics.LabelModel {
+				one.model = m[2]
+			} else {
+				one.runtime = m[2]
+			}
+		}
+		at := slices.IndexFunc(p.sized, func(s sized) bool { return s.to == to && s.model == one.model && s.runtime == one.runtime })
+		if at < 0 {
+			p.sized = append(p.sized, one)
+			at = len(p.sized) - 1
+		}
+		p.sized[at].lines = append(p.sized[at].lines, i)
+	}
+}
+
+// runs describes what an engine of a page runs with.
+type runs struct {
+	dialect  *Dialect
+	out      [outLabels]string // labels of the engine as a whole
+	id       Identity
+	settings []stated
+}
+
+// record adds the settings of an engine to the plan. A gateway and a service for KV cache run no model.
+func (c *compiler) record(d *Dialect, defaults map[string]string, models []string) {
+	if d.Role != "" && d.Role != metrics.FrontendRole || d.Shared {
+		return
+	}
+	out := c.whole(d, defaults)
+	if len(models) == 1 && d.Chains == nil { // the page names its only model
+		out[outModel] = models[0]
+	}
+	c.plan.runs = append(c.plan.runs, runs{dialect: d, out: out, id: c.identity, settings: d.settingsOf(c.page, c.identity, asItself)})
+}

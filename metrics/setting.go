@@ -1,0 +1,43 @@
+package metrics
+
+// Setting names something with which an engine runs, as in the setting label. Engines spell it differently.
+type Setting string
+
+// The settings.
+const (
+	SettingModel             Setting = "model"    // weights: a path, or a name in a hub
+	SettingRevision          Setting = "revision" // of the weights: a commit, or the digest of a file
+	SettingVersion           Setting = "version"  // release of the engine
+	SettingImage             Setting = "image"    // of the container
+	SettingDtype             Setting = "dtype"    // of weights and activations
+	SettingQuantization      Setting = "quantization"
+	SettingMaxModelLen       Setting = "max_model_len"     // tokens of a sequence
+	SettingMaxBatchTokens    Setting = "max_batch_tokens"  // tokens of a step
+	SettingMaxSequences      Setting = "max_sequences"     // requests in the running batch
+	SettingTensorParallel    Setting = "tensor_parallel"   // GPUs that share each layer
+	SettingPipelineParallel  Setting = "pipeline_parallel" // groups of GPUs, each with some layers
+	SettingDataParallel      Setting = "data_parallel"     // copies of the model
+	SettingExpertParallel    Setting = "expert_parallel"
+	SettingKVCacheDtype      Setting = "kv_cache_dtype"
+	SettingKVCacheTokens     Setting = "kv_cache_tokens" // what fits, as the engine measured it at its start
+	SettingKVBlockSize       Setting = "kv_block_size"   // tokens of a block
+	SettingGPUMemoryFraction Setting = "gpu_memory_fraction"
+	SettingSpeculation       Setting = "speculation"        // method
+	SettingSpeculationTokens Setting = "speculation_tokens" // drafted at once
+	SettingPrefixCaching     Setting = "prefix_caching"
+	SettingChunkedPrefill    Setting = "chunked_prefill" // tokens of a chunk, or whether there are chunks
+	SettingTemplate          Setting = "template"        // of chats
+	SettingTokenizer         Setting = "tokenizer"
+	SettingGeneration        Setting = "generation" // defaults of sampling
+)
+
+// Settings lists them in the order in which people read them.
+var Settings = []Setting{
+	SettingModel, SettingRevision, SettingVersion, SettingImage, SettingDtype, SettingQuantization, SettingMaxModelLen, SettingMaxBatchTokens,
+	SettingMaxSequences, SettingTensorParallel, SettingPipelineParallel, SettingDataParallel, SettingExpertParallel, SettingKVCacheDtype,
+	SettingKVCacheTokens, SettingKVBlockSize, SettingGPUMemoryFraction, SettingSpeculation, SettingSpeculationTokens, SettingPrefixCaching,
+	SettingChunkedPrefill, SettingTemplate, SettingTokenizer, SettingGeneration,
+}
+
+// Measured reports whether an engine finds the value at each start instead of being told: equal engines differ in it a little.
+func (s Setting) Measured() bool { return s == SettingKVCacheTokens }
