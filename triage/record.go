@@ -54,6 +54,9 @@ func (j *judge) keep(m subject) (Record, error) {
 		r.Started = append(r.Started, s.Metric.Get(metrics.LabelServer)+" "+time.Unix(int64(s.F), 0).UTC().Format(time.RFC3339))
 	}
 	slices.Sort(r.Started)
+	if err := j.settings(m, &r); err != nil {
+		return r, err
+	}
 	tokens, err := j.query(promql.Sum(nil, promql.Increase(promql.CountOf(metrics.TimeToFirstToken, own...), time.Minute)))
 	if err != nil || len(tokens) == 0 {
 		return r, err

@@ -109,7 +109,9 @@ type Record struct {
 	Runtimes    []string `json:"runtimes"`
 	Versions    []string `json:"versions"`
 	Engines     []string `json:"engines"`
-	Started     []string `json:"started"` // engines, RFC 3339
+	Started     []string `json:"started"`  // engines, RFC 3339
+	Settings    []string `json:"settings"` // with what the engines run
+	Changed     []string `json:"changed"`  // settings, the last first
 	GPUs        []string `json:"gpus"`
 	Drivers     []string `json:"drivers"`
 	Route       string   `json:"route"`        // no metric knows it
