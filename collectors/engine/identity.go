@@ -24,7 +24,6 @@ type Identity struct {
 	// Numbers are quantities that only an endpoint reports.
 	Numbers []Number
 
-	root       string // of the model, by the model list
 	settings   []stated
 	unanswered map[string]bool // paths of settings that did not answer
 	shown      []string        // models that were asked about one by one
@@ -58,7 +57,6 @@ type modelList struct {
 type listed struct {
 	ID          string  `json:"id"`
 	OwnedBy     string  `json:"owned_by"`
-	Root        string  `json:"root"`
 	Parent      string  `json:"parent"`
 	MaxModelLen float64 `json:"max_model_len"`
 }
@@ -97,7 +95,6 @@ func (id *Identity) askModels(ctx context.Context, get Getter) error {
 	id.Owner = all[0].OwnedBy
 	if len(all) == 1 {
 		id.Model = all[0].ID
-		id.root = all[0].Root
 	}
 	if !slices.ContainsFunc(all, func(m listed) bool { return m.MaxModelLen != all[0].MaxModelLen }) {
 		id.number(metrics.MaxModelLen, all[0].MaxModelLen, "/v1/models max_model_len")

@@ -313,11 +313,8 @@ func (d *Dialect) settingsOf(p *Page, id Identity, names func(string) string) (a
 	for _, s := range id.settings {
 		add(s)
 	}
-	for _, s := range []stated{{to: metrics.SettingModel, value: id.root, source: "/v1/models root"}, {to: metrics.SettingVersion, value: id.Version, source: "its version"}} {
-		where := Told{To: s.to}
-		if s.value = where.settle(s.value); s.value != "" {
-			add(s)
-		}
+	if version := (&Told{To: metrics.SettingVersion}).settle(id.Version); version != "" {
+		add(stated{to: metrics.SettingVersion, value: version, source: "its version"})
 	}
 	return all
 }
