@@ -27,6 +27,8 @@ type Load struct {
 	Cancels  float64       // share of the clients that leave after Early
 	Early    time.Duration
 	Invalid  float64 // share of the requests that nobody can serve: more tokens than the model's length
+	Stop     string  // ends an answer when it comes
+	Adapters int     // how many adapters are asked for, one after the other; 0: the model itself
 }
 
 // A Record holds what a client saw of its request. Times are in seconds since the play began.
@@ -58,6 +60,7 @@ type Client struct {
 	mu       sync.Mutex
 	records  []*Record
 	pending  map[*Record]bool
+	turn     int // of the adapters
 	running  sync.WaitGroup
 	asks     context.Context // of the requests
 	Leave    context.CancelFunc
@@ -133,10 +136,18 @@ func (c *Client) request(l Load, group int) ([]byte, *Record) {
 	for range own {
 		prompt = append(prompt, fmt.Sprintf("w%d", word()))
 	}
-	body, _ := json.Marshal(map[string]any{
+	asks := map[string]any{
 		"model": model, "prompt": strings.Join(prompt, " "), "max_tokens": max(1, l.Output/2+c.random.IntN(l.Output+1)),
 		"stream": true, "stream_options": map[string]any{"include_usage": true},
-	})
+	}
+	if l.Stop != "" {
+		asks["stop"] = l.Stop
+	}
+	if l.Adapters > 0 {
+		asks["model"] = adapter(c.turn % l.Adapters)
+		c.turn++
+	}
+	body, _ := json.Marshal(asks)
 	return body, r
 }
 

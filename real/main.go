@@ -118,31 +118,39 @@ func (s *Stage) play(ctx context.Context, p Play, seed uint64) (o Outcome, err e
 	if p.Flags == nil {
 		p.Flags = usual
 	}
-	if p.Load.Rate == 0 && p.Gateway {
+	if p.Load.Rate == 0 && p.Gateway != nil {
 		p.Load = shared
 	} else if p.Load.Rate == 0 {
 		p.Load = steady
 	}
-	for i := max(1, p.Engines); i < len(s.engines); i++ {
+	engines := 1
+	if p.Gateway == dynamo {
+		engines = 0
+	} else if p.Gateway != nil {
+		engines = 2
+	}
+	s.flags, s.probes = p.Flags, p.Probes
+	for i := engines; i < len(s.engines); i++ {
 		s.engines[i].stop()
 	}
-	s.engines = s.engines[:min(len(s.engines), max(1, p.Engines))]
-	for i := range max(1, p.Engines) {
+	s.engines = s.engines[:min(len(s.engines), engines)]
+	for i := range engines {
 		if err := s.serve(ctx, i, p.Flags); err != nil {
 			return o, err
 		}
 	}
 	ctx, stop := context.WithCancel(ctx)
+	defer s.loops.Wait()
 	defer stop()
-	if p.Gateway {
-		if err := s.connect(ctx); err != nil {
+	if p.Gateway != nil {
+		if err := s.connect(ctx, p.Gateway); err != nil {
 			return o, err
 		}
 	}
 	if err := errors.Join(s.warm(ctx, p.Load, seed), s.watch(ctx)); err != nil {
 		return o, err
 	}
-	p.Load.Rate *= float64(max(1, p.Engines))
+	p.Load.Rate *= float64(max(1, engines))
 	s.client = NewClient(s.entrance(), key, seed)
 	s.client.Set(p.Load)
 	ended := make(chan struct{})
@@ -176,19 +184,40 @@ func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 	o.Fault = s.client.Now()
 	defer s.keepClues(ctx, o.Fault)
 	fmt.Printf("%s %s: %s\n", time.Now().UTC().Format(time.TimeOnly), p.Name, p.Says)
-	lasts := cmp.Or(p.Lasts, 8*time.Minute).Seconds()
-	asked := false
-	for now := 0.0; now < lasts; now = s.client.Now() - o.Fault {
+	if p.Then != nil {
+		if err := s.paged(ctx, o.Fault); err != nil {
+			return err
+		}
+		if err := errors.Join(sleep(ctx, settled), p.Then(ctx, s)); err != nil {
+			return err
+		}
+		o.Then = s.client.Now() - o.Fault
+	}
+	lasts, asks, asked := cmp.Or(p.Lasts, 8*time.Minute).Seconds(), cmp.Or(s.asks, 150*time.Second).Seconds(), false
+	for now := 0.0; now < lasts; now = s.client.Now() - o.Fault - o.Then {
 		if err := sleep(ctx, time.Second); err != nil {
 			return err
 		}
-		page := first(s.told(), o.Fault)
-		if !asked && (page != nil || now > 150) {
+		page := first(s.told(), o.Fault+o.Then)
+		if !asked && (page != nil && s.asks == 0 || now > asks) {
 			asked = true
 			s.ask(ctx, p, o)
 		}
-		if page != nil {
-			lasts = min(lasts, page.At-o.Fault+60)
+		if page != nil && asked {
+			lasts = min(lasts, page.At-o.Fault-o.Then+60)
+		}
+	}
+	return nil
+}
+
+// paged waits until somebody is paged, for a quarter of an hour at most.
+func (s *Stage) paged(ctx context.Context, fault float64) error {
+	for first(s.told(), fault) == nil {
+		if s.client.Now() > fault+900 {
+			return errors.New("nobody was paged for the first fault")
+		}
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -196,7 +225,7 @@ func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 
 // ask asks exporter triage, alone and with a Prometheus.
 func (s *Stage) ask(ctx context.Context, p Play, o *Outcome) {
-	at := s.client.Now() - o.Fault
+	at := s.client.Now() - o.Fault - o.Then
 	var wait sync.WaitGroup
 	wait.Go(func() { s.keep(ctx, "asked") })
 	var mu sync.Mutex

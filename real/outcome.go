@@ -13,15 +13,16 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
-// Outcome is what became of a play. Times are in seconds since the fault.
+// Outcome is what became of a play. Times are in seconds since the fault: due and paged since the second one, if there is one.
 type Outcome struct {
 	Play      string           `json:"play"`
 	Says      string           `json:"says"`
 	Commit    string           `json:"commit"`
 	Begin     time.Time        `json:"begin"`
 	End       time.Time        `json:"end"`
-	Load      [2]string        `json:"load_average"`  // at the beginning and at the end
-	Fault     float64          `json:"fault_seconds"` // since the beginning
+	Load      [2]string        `json:"load_average"`           // at the beginning and at the end
+	Fault     float64          `json:"fault_seconds"`          // since the beginning
+	Then      float64          `json:"then_seconds,omitempty"` // when the second fault came, since the first
 	Right     []rules.Branch   `json:"right"`
 	Hurt      []Hurt           `json:"hurt"`
 	Requests  map[string][]int `json:"requests"` // how they ended, before and after the fault
@@ -53,10 +54,10 @@ func firstLine(text string) string {
 	return strings.Join(strings.Fields(line), " ")
 }
 
-// first returns the first page after the fault.
-func first(told []Notification, fault float64) *Notification {
+// first returns the first page that is due to something that began at a time or later.
+func first(told []Notification, from float64) *Notification {
 	i := slices.IndexFunc(told, func(n Notification) bool {
-		return n.Receiver == "llm-critical" && n.Status == "firing" && n.At >= fault
+		return n.Receiver == "llm-critical" && n.At >= from && len(n.news(from)) > 0
 	})
 	if i < 0 {
 		return nil
@@ -69,6 +70,9 @@ func (o *Outcome) judge(p Play, records []Record, told []Notification) {
 	o.Told = told
 	for i := range o.Told {
 		o.Told[i].At -= o.Fault
+		for j := range o.Told[i].Alerts {
+			o.Told[i].Alerts[j].Began -= o.Fault
+		}
 	}
 	until := 0.0
 	for _, r := range records {
@@ -79,7 +83,7 @@ func (o *Outcome) judge(p Play, records []Record, told []Notification) {
 	}
 	o.Void = append(o.Void, suffering(records, o.Fault)...)
 	for _, objective := range promises() {
-		h := hurt(records, objective, o.Fault, until)
+		h := hurt(records, objective, o.Fault+o.Then, until)
 		o.Hurt = append(o.Hurt, h)
 		if h.Due >= 0 && (o.Due < 0 || h.Due < o.Due) {
 			o.Due = h.Due
@@ -91,9 +95,9 @@ func (o *Outcome) judge(p Play, records []Record, told []Notification) {
 		}
 	}
 	o.Requests = ends(records, o.Fault)
-	if page := first(o.Told, 0); page != nil {
-		o.Paged = page.At
-		for _, a := range page.Alerts {
+	if page := first(o.Told, o.Then); page != nil {
+		o.Paged = page.At - o.Then
+		for _, a := range page.news(o.Then) {
 			o.PagedBy = append(o.PagedBy, a.Labels["alertname"])
 			says := firstLine(a.Annotations["split"])
 			o.PageSays = append(o.PageSays, says)

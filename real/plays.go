@@ -14,12 +14,13 @@ type Play struct {
 	Name    string
 	Says    string                                    // what happens
 	Right   []rules.Branch                            // of which the page has to name one; nil: nobody is to be paged
-	Engines int                                       // default 1
-	Gateway bool                                      // LiteLLM before them
+	Gateway *front                                    // before two engines; default: one engine alone
+	Probes  bool                                      // the exporter asks the gateway, too
 	Flags   []string                                  // of the engines; default usual
 	Load    Load                                      // while all is well; default steady, once for each engine
 	Fault   func(ctx context.Context, s *Stage) error // the incident begins when it returns
-	Lasts   time.Duration                             // default eight minutes; ends a minute after the first page
+	Then    func(ctx context.Context, s *Stage) error // a second fault, long after the page; the next page is scored
+	Lasts   time.Duration                             // default eight minutes; ends a minute after the page
 }
 
 var (
@@ -56,28 +57,56 @@ func briefly(d time.Duration, with func(*Load)) func(context.Context, *Stage) er
 // released starts the first engine again with other flags. Nobody asks until it is up.
 func released(flags ...string) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
-		before, e := *s.client.load.Load(), s.engines[0]
-		s.client.Set(Load{})
-		for range 30 { // as a roll-out does, lets what runs end
-			if !slices.ContainsFunc(s.client.Records(), func(r Record) bool { return r.End == 0 }) {
-				break
-			}
-			if err := sleep(ctx, time.Second); err != nil {
-				return err
-			}
+		e := s.engines[0]
+		return s.pause(ctx, func() error {
+			err := s.boot(ctx, e, flags)
+			e.spent = true
+			return err
+		})
+	}
+}
+
+// pause does something while nobody asks, once what runs has ended.
+func (s *Stage) pause(ctx context.Context, do func() error) error {
+	before := *s.client.load.Load()
+	defer s.client.Set(before)
+	s.client.Set(Load{})
+	for range 30 {
+		if !slices.ContainsFunc(s.client.Records(), func(r Record) bool { return r.End == 0 }) {
+			break
 		}
-		err := s.restart(e, flags)
-		if err == nil {
-			err = e.answers(ctx, e.url()+"/health", 5*time.Minute)
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
 		}
-		s.client.Set(before)
-		e.spent = true
-		return err
+	}
+	return do()
+}
+
+// rolledOut starts one engine after the other again with other flags. The way to the one whose turn it is leads to its
+// neighbour meanwhile, as a balancer's does.
+func rolledOut(flags ...string) func(context.Context, *Stage) error {
+	return func(ctx context.Context, s *Stage) error {
+		s.loops.Go(func() {
+			for i, e := range s.engines {
+				lead := func(to *Engine) func() error {
+					return func() error { s.ways[i].Lead(local(to.port)); return nil }
+				}
+				if s.pause(ctx, lead(s.engines[1-i])) != nil || s.boot(ctx, e, flags) != nil || s.pause(ctx, lead(e)) != nil {
+					break
+				}
+			}
+			for _, e := range s.engines {
+				e.spent = true
+			}
+		})
+		return nil
 	}
 }
 
 // plays are the incidents, and the situations in which nobody is to be paged.
-func plays() []Play { return slices.Concat(alone(), harmless(), behindGateway()) }
+func plays() []Play {
+	return slices.Concat(alone(), harmless(), behindGateway(), afterStart(), outOfSight(), otherGateways())
+}
 
 // alone are the incidents of a single engine.
 func alone() []Play {
@@ -133,23 +162,16 @@ func harmless() []Play {
 func behindGateway() []Play {
 	return []Play{
 		{Name: "gateway-dies", Says: "LiteLLM is killed",
-			Right: []rules.Branch{rules.Routing}, Engines: 2, Gateway: true,
-			Fault: func(_ context.Context, s *Stage) error {
-				return syscall.Kill(-s.gateway.Process.Pid, syscall.SIGKILL)
-			}},
+			Right: []rules.Branch{rules.Routing}, Gateway: litellm,
+			Fault: killGateway},
 		{Name: "upstream-500", Says: "the way to one of two engines answers 500",
-			Right: []rules.Branch{rules.Routing}, Engines: 2, Gateway: true,
+			Right: []rules.Branch{rules.Routing}, Gateway: litellm,
 			Fault: func(_ context.Context, s *Stage) error { s.ways[0].Fail(true); return nil }},
 		{Name: "cooldown", Says: "the ways to both engines answer 500, until the gateway cools them down and answers 429",
-			Right: []rules.Branch{rules.Routing}, Engines: 2, Gateway: true,
-			Fault: func(_ context.Context, s *Stage) error {
-				for _, w := range s.ways {
-					w.Fail(true)
-				}
-				return nil
-			}},
+			Right: []rules.Branch{rules.Routing}, Gateway: litellm,
+			Fault: failUpstreams},
 		{Name: "network", Says: "800 ms more between gateway and engines, each way",
-			Right: []rules.Branch{rules.Routing}, Engines: 2, Gateway: true, Lasts: 12 * time.Minute,
+			Right: []rules.Branch{rules.Routing}, Gateway: litellm, Lasts: 12 * time.Minute,
 			Fault: func(_ context.Context, s *Stage) error {
 				for _, w := range s.ways {
 					w.delay.Store(int64(800 * time.Millisecond))
@@ -157,7 +179,7 @@ func behindGateway() []Play {
 				return nil
 			}},
 		{Name: "slow-replica", Says: "one of two engines computes a sixth of the time",
-			Right: []rules.Branch{rules.Routing, rules.Engine}, Engines: 2, Gateway: true, Lasts: 12 * time.Minute,
+			Right: []rules.Branch{rules.Routing, rules.Engine}, Gateway: litellm, Lasts: 12 * time.Minute,
 			Fault: func(ctx context.Context, s *Stage) error {
 				go s.engines[0].limp(ctx)
 				return nil
@@ -169,5 +191,90 @@ func behindGateway() []Play {
 func (e *Engine) limp(ctx context.Context) {
 	for ctx.Err() == nil && e.signal(83*time.Millisecond, syscall.SIGSTOP, syscall.SIGCONT) == nil {
 		time.Sleep(17 * time.Millisecond)
+	}
+}
+
+func killGateway(_ context.Context, s *Stage) error {
+	return syscall.Kill(-s.gateway.Process.Pid, syscall.SIGKILL)
+}
+
+// crashLoop lets the first engine crash again and again, 20 s after each start.
+func crashLoop(ctx context.Context, s *Stage) error {
+	return s.crash(ctx, s.engines[0], 20*time.Second)
+}
+
+func failUpstreams(_ context.Context, s *Stage) error {
+	for _, w := range s.ways {
+		w.Fail(true)
+	}
+	return nil
+}
+
+// afterStart are incidents in which engines start.
+func afterStart() []Play {
+	slots := func(n string) []string { return []string{"--max-num-seqs", "4", "--enable-lora", "--max-loras", n} }
+	return []Play{
+		{Name: "adapters", Says: "four adapters are asked in turn; started again with --max-loras 1", Right: []rules.Branch{rules.Memory},
+			Load: Load{Rate: 1, Own: 100, Output: 60, Adapters: adapters}, Flags: slots("4"), Fault: released(slots("1")...)},
+		{Name: "roll-out", Says: "two engines start one after the other, with --max-num-seqs 1 and --no-enable-prefix-caching",
+			Right: []rules.Branch{rules.Release}, Gateway: litellm, Lasts: 12 * time.Minute,
+			Fault: rolledOut("--max-num-seqs", "1", "--no-enable-prefix-caching")},
+		{Name: "crash-loop", Says: "the engine's core is killed 20 s after each start", Right: []rules.Branch{rules.Engine}, Fault: crashLoop},
+		{Name: "came-back", Says: "the engine's core is killed; it is back between the two readings of triage", Right: []rules.Branch{rules.Engine},
+			Fault: func(ctx context.Context, s *Stage) error {
+				e := s.engines[0]
+				s.asks = e.takes - 15*time.Second
+				return s.crash(ctx, e, time.Hour)
+			}},
+		{Name: "second-page", Says: "one of two engines crashes again and again; 17 minutes after the page LiteLLM is killed",
+			Right: []rules.Branch{rules.Routing}, Gateway: litellm, Fault: crashLoop, Then: killGateway},
+	}
+}
+
+// outOfSight are what clients, or the exporter, do not see.
+func outOfSight() []Play {
+	return []Play{
+		{Name: "probed", Says: "LiteLLM is killed, which the exporter asks every ten seconds", Right: []rules.Branch{rules.Routing},
+			Load: Load{Rate: 0.1, Shared: 1024, Own: 24, Output: 400, Stop: "77"}, Gateway: litellm, Probes: true, Fault: killGateway},
+		{Name: "exporter-dies", Says: "the exporter is killed, and starts again after five minutes", Lasts: 9 * time.Minute,
+			Fault: func(ctx context.Context, s *Stage) error {
+				s.exporter.stop()
+				s.loops.Go(func() {
+					if sleep(ctx, 5*time.Minute) == nil {
+						_ = s.watch(ctx)
+					}
+				})
+				return nil
+			}},
+		{Name: "target-removed", Says: "the engine is taken out of the exporter's configuration",
+			Fault: func(_ context.Context, s *Stage) error {
+				if _, err := s.configure(nil); err != nil {
+					return err
+				}
+				return s.exporter.Process.Signal(syscall.SIGHUP)
+			}},
+		{Name: "cut-answers", Says: "the way to one of two engines asks for one token, whatever was asked for",
+			Right: []rules.Branch{rules.Routing, rules.Behaviour}, Gateway: litellm, Lasts: 20 * time.Minute,
+			Fault: func(_ context.Context, s *Stage) error { s.ways[0].shortens.Store(true); return nil }},
+	}
+}
+
+// otherGateways are the incidents of other gateways.
+func otherGateways() []Play {
+	return []Play{
+		{Name: "vllm-router-500", Says: "the ways from vllm-router to both engines answer 500", Right: []rules.Branch{rules.Routing},
+			Gateway: vllmRouter, Fault: failUpstreams},
+		{Name: "sglang-router-500", Says: "the ways from sglang-router to both engines answer 500", Right: []rules.Branch{rules.Routing},
+			Gateway: sglangRouter, Fault: failUpstreams},
+		{Name: "dynamo-killed", Says: "all workers of Dynamo are killed, and the frontend lives", Right: []rules.Branch{rules.Engine},
+			Gateway: dynamo, Load: Load{Rate: 2, Own: 100, Output: 40},
+			Fault: func(_ context.Context, s *Stage) error {
+				for _, w := range s.workers {
+					if err := syscall.Kill(-w.Process.Pid, syscall.SIGKILL); err != nil {
+						return err
+					}
+				}
+				return nil
+			}},
 	}
 }

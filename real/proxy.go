@@ -1,20 +1,24 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// Way is the network between a gateway and an engine: a proxy that can delay, fail, or be cut.
+// Way is the network between a gateway and an engine: a proxy that can delay, fail, shorten answers, or lead elsewhere.
 type Way struct {
 	listener net.Listener
-	to       string
 	delay    atomic.Int64 // each way, in nanoseconds
 	fails    atomic.Bool  // answers 500 itself
+	shortens atomic.Bool  // asks for one token, whatever the client asked for
 	mu       sync.Mutex
+	to       string
 	open     map[net.Conn]bool
 }
 
@@ -49,7 +53,10 @@ func (w *Way) serve(client net.Conn) {
 			"Connection: close\r\nContent-Length: 33\r\n\r\n"+`{"error":{"message":"no memory"}}`)
 		return
 	}
-	server, err := net.Dial("tcp", w.to)
+	w.mu.Lock()
+	to := w.to
+	w.mu.Unlock()
+	server, err := net.Dial("tcp", to)
 	if err != nil {
 		return
 	}
@@ -99,15 +106,37 @@ func (w *Way) copy(to io.Writer, from io.Reader) {
 	}()
 	for p := range pieces {
 		time.Sleep(time.Until(p.due))
+		if w.shortens.Load() {
+			p.data = limits.ReplaceAllFunc(p.data, func(limit []byte) []byte {
+				name, _, _ := bytes.Cut(limit, []byte(":"))
+				return fmt.Appendf(nil, "%s:%*d", name, len(limit)-len(name)-1, 1)
+			})
+		}
 		if _, err := to.Write(p.data); err != nil {
 			return
 		}
 	}
 }
 
+// limits finds how many tokens a request asks for at most.
+var limits = regexp.MustCompile(`"max_tokens": ?\d+`)
+
 // Fail makes the other side answer 500, or work again. Connections that are open end.
 func (w *Way) Fail(fails bool) {
 	w.fails.Store(fails)
+	w.end()
+}
+
+// Lead lets the way lead to another address. Connections that are open end.
+func (w *Way) Lead(to string) {
+	w.mu.Lock()
+	w.to = to
+	w.mu.Unlock()
+	w.end()
+}
+
+// end ends the connections that are open.
+func (w *Way) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c := range w.open {

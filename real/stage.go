@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ const (
 	key     = "sk-play"
 	healthy = 100 * time.Second // of load, from which the past is made
 	quiet   = 75 * time.Second  // of load with everything running, before the fault
+	settled = 17 * time.Minute  // between a page and a second fault
 )
 
 // objectives are those of the plays. Two thresholds are wider than by default: on one core of a CPU the prompt of a
@@ -47,14 +49,20 @@ type Stage struct {
 	known   map[string]*Past // by load
 
 	client     *Client
+	flags      []string // of the engines
 	ways       []*Way
+	front      *front // what the gateway is
 	gateway    *Process
+	workers    []*Process // that it brings
+	probes     bool       // the exporter asks the gateway, too
 	exporter   *Process
 	prometheus *Process
 	manager    *Process
 	past       *http.Server
 	hook       *http.Server
 	burners    []*Process
+	loops      sync.WaitGroup // what goes on after the fault; it ends with the play
+	asks       time.Duration  // when triage is asked, after the fault; default: with the page, or after 150 s
 	mu         sync.Mutex
 	sent       []Notification
 }
@@ -65,22 +73,43 @@ type Engine struct {
 	port  int
 	core  int
 	flags []string
-	spent bool // a play has broken it
+	spent bool          // a play has broken it
+	takes time.Duration // to start
 }
+
+// adapters is how many the model has.
+const adapters = 4
+
+// adapter names one of them.
+func adapter(i int) string { return fmt.Sprintf("adapter-%d", i) }
 
 func (e *Engine) url() string { return "http://" + local(e.port) }
 
-// Notification is what Alertmanager told somebody.
+// Notification is what Alertmanager told somebody. Times are in seconds since the play began.
 type Notification struct {
-	At       float64 `json:"at"` // seconds since the play began
+	At       float64 `json:"at"`
 	Receiver string  `json:"receiver"`
 	Status   string  `json:"status"`
-	Alerts   []struct {
-		Status      string            `json:"status"`
-		Labels      map[string]string `json:"labels"`
-		Annotations map[string]string `json:"annotations"`
-		StartsAt    time.Time         `json:"startsAt"`
-	} `json:"alerts"`
+	Alerts   []Alert `json:"alerts"`
+}
+
+// Alert is one of those that a notification tells of.
+type Alert struct {
+	Status      string            `json:"status"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	StartsAt    time.Time         `json:"startsAt"`
+	Began       float64           `json:"began"`
+}
+
+// news returns the alerts that fire since a time.
+func (n Notification) news(from float64) (began []Alert) {
+	for _, a := range n.Alerts {
+		if a.Status == "firing" && a.Began >= from {
+			began = append(began, a)
+		}
+	}
+	return began
 }
 
 // serve starts an engine, or keeps the one that runs if it is as it has to be.
@@ -91,10 +120,32 @@ func (s *Stage) serve(ctx context.Context, i int, flags []string) error {
 	for i >= len(s.engines) {
 		s.engines = append(s.engines, &Engine{port: s.port + len(s.engines), core: s.cores[len(s.engines)%len(s.cores)]})
 	}
-	if err := s.restart(s.engines[i], flags); err != nil {
+	return s.boot(ctx, s.engines[i], flags)
+}
+
+// boot starts an engine again, and waits for it.
+func (s *Stage) boot(ctx context.Context, e *Engine, flags []string) error {
+	begin := time.Now()
+	if err := s.restart(e, flags); err != nil {
 		return err
 	}
-	return s.engines[i].answers(ctx, s.engines[i].url()+"/health", 5*time.Minute)
+	err := e.answers(ctx, e.url()+"/health", 5*time.Minute)
+	e.takes = time.Since(begin)
+	return err
+}
+
+// crash kills an engine, which a loop starts again, and again some time after each start.
+func (s *Stage) crash(ctx context.Context, e *Engine, up time.Duration) error {
+	s.loops.Go(func() {
+		for e.signal(0, syscall.SIGKILL) == nil {
+			<-e.ended
+			if s.boot(ctx, e, e.flags) != nil || sleep(ctx, up) != nil {
+				break
+			}
+		}
+		e.spent = true
+	})
+	return nil
 }
 
 // restart starts an engine again, and does not wait for it.
@@ -105,6 +156,12 @@ func (s *Stage) restart(e *Engine, flags []string) (err error) {
 		"-c", strconv.Itoa(e.core), s.vllm, "serve", s.model, "--served-model-name", model, "--enforce-eager", "--max-model-len", "4096",
 		"--host", "127.0.0.1", "--port", strconv.Itoa(e.port),
 	}, flags...)
+	if slices.Contains(flags, "--enable-lora") {
+		args = append(args, "--lora-modules")
+		for i := range adapters {
+			args = append(args, adapter(i)+"="+filepath.Join(s.model, "adapters", strconv.Itoa(i)))
+		}
+	}
 	core := "VLLM_CPU_OMP_THREADS_BIND=" + strconv.Itoa(e.core)
 	env := []string{"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "VLLM_CPU_KVCACHE_SPACE=1", core}
 	e.Process, err = start(filepath.Join(s.out, fmt.Sprintf("vllm-%d.log", e.port)), env, s.taskset, args...)
@@ -130,35 +187,6 @@ func (e *Engine) signal(apart time.Duration, signals ...syscall.Signal) error {
 		}
 	}
 	return nil
-}
-
-// connect puts LiteLLM before the engines, behind a way to each.
-func (s *Stage) connect(ctx context.Context) error {
-	var config strings.Builder
-	config.WriteString("litellm_settings: {callbacks: [prometheus], num_retries: 0, request_timeout: 120}\n" +
-		"router_settings: {routing_strategy: simple-shuffle}\nmodel_list:\n")
-	for i, e := range s.engines {
-		at := local(s.port + 20 + i)
-		w, err := NewWay(at, local(e.port))
-		if err != nil {
-			return err
-		}
-		s.ways = append(s.ways, w)
-		fmt.Fprintf(&config, "  - model_name: %s\n    litellm_params: {model: text-completion-openai/%[1]s, ", model)
-		fmt.Fprintf(&config, "api_base: 'http://%s/v1', api_key: none}\n", at)
-	}
-	file := filepath.Join(s.folder, "litellm.yaml")
-	if err := os.WriteFile(file, []byte(config.String()), 0o600); err != nil {
-		return err
-	}
-	var err error
-	env := []string{"LITELLM_MASTER_KEY=" + key, "LITELLM_TELEMETRY=False", "LITELLM_LOCAL_MODEL_COST_MAP=True"}
-	s.gateway, err = start(filepath.Join(s.folder, "litellm.log"), env, s.litellm,
-		"--config", file, "--host", "127.0.0.1", "--port", strconv.Itoa(s.port+10))
-	if err != nil {
-		return err
-	}
-	return s.gateway.answers(ctx, "http://"+local(s.port+10)+"/health/liveliness", 5*time.Minute)
 }
 
 // entrance is where clients send their requests.
@@ -189,24 +217,33 @@ func (s *Stage) warm(ctx context.Context, l Load, seed uint64) error {
 	return ctx.Err()
 }
 
-// watch starts the exporter.
-func (s *Stage) watch(ctx context.Context) error {
+// configure writes the exporter's configuration.
+func (s *Stage) configure(engines []*Engine) (file string, err error) {
 	config := objectives + "targets:\n"
-	for _, e := range s.engines {
+	for _, e := range engines {
 		config += "  - {url: '" + e.url() + "'}\n"
 	}
 	if s.gateway != nil {
 		secret := filepath.Join(s.folder, "key")
 		if err := os.WriteFile(secret, []byte(key), 0o600); err != nil {
-			return err
+			return "", err
 		}
-		config += fmt.Sprintf("  - {url: '%s', http_config: {authorization: {credentials_file: %s}}}\n", s.entrance(), secret)
+		with := fmt.Sprintf("http_config: {authorization: {credentials_file: %s}}", secret)
+		config += fmt.Sprintf("  - {url: 'http://%s', %s}\n", local(s.front.page(s.port)), with)
+		if s.probes {
+			config += fmt.Sprintf("probes:\n  - {url: '%s', api: completions, model: %s, interval: 10s, tokens_per_hour: 1000000, %s}\n", s.entrance(), model, with)
+		}
 	}
-	file := filepath.Join(s.folder, "exporter.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	file = filepath.Join(s.folder, "exporter.yml")
+	return file, os.WriteFile(file, []byte(config), 0o600)
+}
+
+// watch starts the exporter.
+func (s *Stage) watch(ctx context.Context) error {
+	file, err := s.configure(s.engines)
+	if err != nil {
 		return err
 	}
-	var err error
 	s.exporter, err = start(filepath.Join(s.folder, "exporter.log"), nil, s.exporterPath,
 		"--config.file="+file, "--discovery=none", "--no-collector.gpu", "--web.listen-address="+local(s.port+30))
 	if err != nil {
@@ -223,7 +260,7 @@ func (s *Stage) learn(ctx context.Context) error {
 		return err
 	}
 	first, begin := parsePage(text), time.Now()
-	like := fmt.Sprintln(len(s.engines), s.gateway != nil, s.engines[0].flags, *s.client.load.Load())
+	like := fmt.Sprintln(len(s.engines), s.gateway != nil, s.probes, s.flags, *s.client.load.Load())
 	if s.known[like] == nil {
 		if err := sleep(ctx, healthy); err != nil {
 			return err
@@ -302,6 +339,9 @@ func (s *Stage) notified(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	n.Receiver = strings.TrimPrefix(r.URL.Path, "/")
+	for i, a := range n.Alerts {
+		n.Alerts[i].Began = a.StartsAt.Sub(s.client.begin).Seconds()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sent = append(s.sent, n)
@@ -387,7 +427,7 @@ func (s *Stage) burn(e *Engine, n int) error {
 
 // clear ends everything but the engines.
 func (s *Stage) clear() {
-	for _, p := range append([]*Process{s.gateway, s.exporter, s.prometheus, s.manager}, s.burners...) {
+	for _, p := range slices.Concat([]*Process{s.gateway, s.exporter, s.prometheus, s.manager}, s.burners, s.workers) {
 		p.stop()
 	}
 	for _, h := range []*http.Server{s.past, s.hook} {
@@ -403,5 +443,5 @@ func (s *Stage) clear() {
 			e.spent = true
 		}
 	}
-	s.gateway, s.exporter, s.prometheus, s.manager, s.past, s.hook, s.burners, s.ways, s.sent = nil, nil, nil, nil, nil, nil, nil, nil, nil
+	*s = Stage{Programs: s.Programs, client: s.client, port: s.port, cores: s.cores, engines: s.engines, known: s.known}
 }
