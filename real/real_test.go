@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -188,6 +189,90 @@ func TestWay(t *testing.T) {
 	w.Fail(true)
 	if status, _ := get(); status != http.StatusInternalServerError {
 		t.Errorf("%d", status)
+	}
+}
+
+// TestWayLeads sends connections elsewhere, and asks for one token in a request whose length stays what its header says.
+func TestWayLeads(t *testing.T) {
+	var servers []string
+	for _, name := range []string{"a", "b"} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			var asked struct {
+				Tokens int `json:"max_tokens"`
+			}
+			if err := json.Unmarshal(body, &asked); err != nil {
+				t.Errorf("%s: %v", body, err)
+			}
+			fmt.Fprint(w, name, asked.Tokens)
+		}))
+		defer server.Close()
+		servers = append(servers, server.Listener.Addr().String())
+	}
+	w, err := NewWay("127.0.0.1:0", servers[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	ask := func() string {
+		c := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := c.Post("http://"+w.listener.Addr().String(), "application/json", strings.NewReader(`{"prompt":"w1","max_tokens": 120}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		answer, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(answer)
+	}
+	if got := ask(); got != "a120" {
+		t.Errorf("first: %s", got)
+	}
+	w.Lead(servers[1])
+	if got := ask(); got != "b120" {
+		t.Errorf("led to the second: %s", got)
+	}
+	w.shortens.Store(true)
+	w.Lead(servers[0])
+	if got := ask(); got != "a1" {
+		t.Errorf("shortened: %s", got)
+	}
+}
+
+// TestSecondPage tells a page of a second fault from one that repeats the first, or that ends it.
+func TestSecondPage(t *testing.T) {
+	page := func(at float64, alerts ...Alert) Notification { return Notification{At: at, Receiver: "llm-critical", Alerts: alerts} }
+	old, ended := Alert{Status: "firing", Began: 60}, Alert{Status: "resolved", Began: 130}
+	told := []Notification{page(70, old), page(120, old, ended), page(150, old, Alert{Status: "firing", Began: 140}), page(200, old)}
+	if got := first(told, 10); got == nil || got.At != 70 {
+		t.Errorf("after the first fault: %+v", got)
+	}
+	if got := first(told, 100); got == nil || got.At != 150 || len(got.news(100)) != 1 {
+		t.Errorf("after the second fault: %+v", got)
+	}
+	if got := first(told, 145); got != nil {
+		t.Errorf("after both: %+v", got)
+	}
+}
+
+// TestAdapters asks for adapters in turn.
+func TestAdapters(t *testing.T) {
+	c, asked := NewClient("", "", 1), []string{}
+	for range 3 {
+		body, _ := c.request(Load{Adapters: 2, Output: 4}, 0)
+		var request struct{ Model string }
+		if err := json.Unmarshal(body, &request); err != nil {
+			t.Fatal(err)
+		}
+		asked = append(asked, request.Model)
+	}
+	if want := []string{"adapter-0", "adapter-1", "adapter-0"}; !reflect.DeepEqual(asked, want) {
+		t.Errorf("%q", asked)
 	}
 }
 
