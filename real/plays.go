@@ -26,7 +26,8 @@ type Play struct {
 var (
 	usual  = []string{"--max-num-seqs", "2"}
 	steady = Load{Rate: 0.8, Shared: 1024, Own: 24, Output: 40}
-	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20} // for each of two engines, which may have one core between them
+	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20}  // for each of two engines, which may have one core between them
+	light  = Load{Rate: 0.25, Shared: 1024, Own: 24, Output: 20} // where something else than the load matters
 )
 
 // change returns a fault of the clients: another load.
@@ -219,14 +220,15 @@ func afterStart() []Play {
 		{Name: "roll-out", Says: "two engines start one after the other, with --max-num-seqs 1 and --no-enable-prefix-caching",
 			Right: []rules.Branch{rules.Release}, Gateway: litellm, Lasts: 12 * time.Minute,
 			Fault: rolledOut("--max-num-seqs", "1", "--no-enable-prefix-caching")},
-		{Name: "crash-loop", Says: "the engine's core is killed 20 s after each start", Right: []rules.Branch{rules.Engine}, Fault: crashLoop},
-		{Name: "came-back", Says: "the engine's core is killed; it is back between the two readings of triage", Right: []rules.Branch{rules.Engine},
+		{Name: "crash-loop", Says: "the engine's core is killed 20 s after each start", Right: []rules.Branch{rules.Engine}, Load: shared, Fault: crashLoop},
+		{Name: "came-back", Says: "the engine's core is killed; it is back between the two readings of triage", Right: []rules.Branch{rules.Engine}, Load: shared,
 			Fault: func(ctx context.Context, s *Stage) error {
 				e := s.engines[0]
 				s.asks = e.takes - 15*time.Second
 				return s.crash(ctx, e, time.Hour)
 			}},
 		{Name: "second-page", Says: "one of two engines crashes again and again; 17 minutes after the page LiteLLM is killed",
+			Load:  light,
 			Right: []rules.Branch{rules.Routing}, Gateway: litellm, Fault: crashLoop, Then: killGateway},
 	}
 }
@@ -236,7 +238,7 @@ func outOfSight() []Play {
 	return []Play{
 		{Name: "probed", Says: "LiteLLM is killed, which the exporter asks every ten seconds", Right: []rules.Branch{rules.Routing},
 			Load: Load{Rate: 0.1, Shared: 1024, Own: 24, Output: 400, Stop: "77"}, Gateway: litellm, Probes: true, Fault: killGateway},
-		{Name: "exporter-dies", Says: "the exporter is killed, and starts again after five minutes", Lasts: 9 * time.Minute,
+		{Name: "exporter-dies", Says: "the exporter is killed, and starts again after five minutes", Load: shared, Lasts: 9 * time.Minute,
 			Fault: func(ctx context.Context, s *Stage) error {
 				s.exporter.stop()
 				s.loops.Go(func() {
@@ -246,7 +248,7 @@ func outOfSight() []Play {
 				})
 				return nil
 			}},
-		{Name: "target-removed", Says: "the engine is taken out of the exporter's configuration",
+		{Name: "target-removed", Says: "the engine is taken out of the exporter's configuration", Load: shared,
 			Fault: func(_ context.Context, s *Stage) error {
 				if _, err := s.configure(nil); err != nil {
 					return err
@@ -254,6 +256,7 @@ func outOfSight() []Play {
 				return s.exporter.Process.Signal(syscall.SIGHUP)
 			}},
 		{Name: "cut-answers", Says: "the way to one of two engines asks for one token, whatever was asked for",
+			Load:  light,
 			Right: []rules.Branch{rules.Routing, rules.Behaviour}, Gateway: litellm, Lasts: 20 * time.Minute,
 			Fault: func(_ context.Context, s *Stage) error { s.ways[0].shortens.Store(true); return nil }},
 	}
@@ -262,9 +265,9 @@ func outOfSight() []Play {
 // otherGateways are the incidents of other gateways.
 func otherGateways() []Play {
 	return []Play{
-		{Name: "vllm-router-500", Says: "the ways from vllm-router to both engines answer 500", Right: []rules.Branch{rules.Routing},
+		{Name: "vllm-router-500", Says: "the ways from vllm-router to both engines answer 500", Right: []rules.Branch{rules.Routing}, Load: light,
 			Gateway: vllmRouter, Fault: failUpstreams},
-		{Name: "sglang-router-500", Says: "the ways from sglang-router to both engines answer 500", Right: []rules.Branch{rules.Routing},
+		{Name: "sglang-router-500", Says: "the ways from sglang-router to both engines answer 500", Right: []rules.Branch{rules.Routing}, Load: light,
 			Gateway: sglangRouter, Fault: failUpstreams},
 		{Name: "dynamo-killed", Says: "all workers of Dynamo are killed, and the frontend lives", Right: []rules.Branch{rules.Engine},
 			Gateway: dynamo, Load: Load{Rate: 2, Own: 100, Output: 40},

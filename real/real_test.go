@@ -246,7 +246,9 @@ func TestWayLeads(t *testing.T) {
 
 // TestSecondPage tells a page of a second fault from one that repeats the first, or that ends it.
 func TestSecondPage(t *testing.T) {
-	page := func(at float64, alerts ...Alert) Notification { return Notification{At: at, Receiver: "llm-critical", Alerts: alerts} }
+	page := func(at float64, alerts ...Alert) Notification {
+		return Notification{At: at, Receiver: "llm-critical", Alerts: alerts}
+	}
 	old, ended := Alert{Status: "firing", Began: 60}, Alert{Status: "resolved", Began: 130}
 	told := []Notification{page(70, old), page(120, old, ended), page(150, old, Alert{Status: "firing", Began: 140}), page(200, old)}
 	if got := first(told, 10); got == nil || got.At != 70 {

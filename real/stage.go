@@ -164,7 +164,9 @@ func (s *Stage) restart(e *Engine, flags []string) (err error) {
 	}
 	core := "VLLM_CPU_OMP_THREADS_BIND=" + strconv.Itoa(e.core)
 	env := []string{"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "VLLM_CPU_KVCACHE_SPACE=1", core}
-	e.Process, err = start(filepath.Join(s.out, fmt.Sprintf("vllm-%d.log", e.port)), env, s.taskset, args...)
+	if e.Process, err = start(filepath.Join(s.out, fmt.Sprintf("vllm-%d.log", e.port)), env, s.taskset, args...); err == nil && nice < 0 {
+		e.rank(max(-20, nice-12)) // what watches the engine takes nothing from it
+	}
 	return err
 }
 
@@ -443,5 +445,5 @@ func (s *Stage) clear() {
 			e.spent = true
 		}
 	}
-	*s = Stage{Programs: s.Programs, client: s.client, port: s.port, cores: s.cores, engines: s.engines, known: s.known}
+	*s = Stage{Programs: s.Programs, folder: s.folder, client: s.client, port: s.port, cores: s.cores, engines: s.engines, known: s.known}
 }
