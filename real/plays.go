@@ -106,7 +106,7 @@ func rolledOut(flags ...string) func(context.Context, *Stage) error {
 
 // plays are the incidents, and the situations in which nobody is to be paged.
 func plays() []Play {
-	return slices.Concat(alone(), harmless(), behindGateway(), afterStart(), outOfSight(), otherGateways())
+	return slices.Concat(alone(), harmless(), behindGateway(), afterStart(), otherGateways(), outOfSight())
 }
 
 // alone are the incidents of a single engine.
@@ -257,7 +257,7 @@ func outOfSight() []Play {
 			}},
 		{Name: "cut-answers", Says: "the way to one of two engines asks for one token, whatever was asked for",
 			Load:  light,
-			Right: []rules.Branch{rules.Routing, rules.Behaviour}, Gateway: litellm, Lasts: 20 * time.Minute,
+			Right: []rules.Branch{rules.Routing, rules.Behaviour}, Gateway: litellm, Lasts: 25 * time.Minute,
 			Fault: func(_ context.Context, s *Stage) error { s.ways[0].shortens.Store(true); return nil }},
 	}
 }
