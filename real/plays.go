@@ -26,8 +26,8 @@ type Play struct {
 var (
 	usual  = []string{"--max-num-seqs", "2"}
 	steady = Load{Rate: 0.8, Shared: 1024, Own: 24, Output: 40}
-	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20}  // for each of two engines, which may have one core between them
-	light  = Load{Rate: 0.25, Shared: 1024, Own: 24, Output: 20} // where something else than the load matters
+	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20} // for each of two engines, which may have one core between them
+	light  = Load{Rate: 0.4, Own: 64, Output: 20}               // where something else than the load matters
 )
 
 // change returns a fault of the clients: another load.
@@ -220,8 +220,8 @@ func afterStart() []Play {
 		{Name: "roll-out", Says: "two engines start one after the other, with --max-num-seqs 1 and --no-enable-prefix-caching",
 			Right: []rules.Branch{rules.Release}, Gateway: litellm, Lasts: 12 * time.Minute,
 			Fault: rolledOut("--max-num-seqs", "1", "--no-enable-prefix-caching")},
-		{Name: "crash-loop", Says: "the engine's core is killed 20 s after each start", Right: []rules.Branch{rules.Engine}, Load: shared, Fault: crashLoop},
-		{Name: "came-back", Says: "the engine's core is killed; it is back between the two readings of triage", Right: []rules.Branch{rules.Engine}, Load: shared,
+		{Name: "crash-loop", Says: "the engine's core is killed 20 s after each start", Right: []rules.Branch{rules.Engine}, Load: light, Fault: crashLoop},
+		{Name: "came-back", Says: "the engine's core is killed; it is back between the two readings of triage", Right: []rules.Branch{rules.Engine}, Load: light,
 			Fault: func(ctx context.Context, s *Stage) error {
 				e := s.engines[0]
 				s.asks = e.takes - 15*time.Second
@@ -238,7 +238,7 @@ func outOfSight() []Play {
 	return []Play{
 		{Name: "probed", Says: "LiteLLM is killed, which the exporter asks every ten seconds", Right: []rules.Branch{rules.Routing},
 			Load: Load{Rate: 0.1, Shared: 1024, Own: 24, Output: 400, Stop: "77"}, Gateway: litellm, Probes: true, Fault: killGateway},
-		{Name: "exporter-dies", Says: "the exporter is killed, and starts again after five minutes", Load: shared, Lasts: 9 * time.Minute,
+		{Name: "exporter-dies", Says: "the exporter is killed, and starts again after five minutes", Load: light, Lasts: 9 * time.Minute,
 			Fault: func(ctx context.Context, s *Stage) error {
 				s.exporter.stop()
 				s.loops.Go(func() {
@@ -248,7 +248,7 @@ func outOfSight() []Play {
 				})
 				return nil
 			}},
-		{Name: "target-removed", Says: "the engine is taken out of the exporter's configuration", Load: shared,
+		{Name: "target-removed", Says: "the engine is taken out of the exporter's configuration", Load: light,
 			Fault: func(_ context.Context, s *Stage) error {
 				if _, err := s.configure(nil); err != nil {
 					return err
