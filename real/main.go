@@ -38,6 +38,7 @@ func main() {
 	flag.StringVar(&o.cores, "cores", "0,1", "cores of the engines, in order")
 	flag.IntVar(&o.port, "port", 18400, "the first of fifty ports")
 	flag.IntVar(&nice, "nice", 0, "priority of what is started, from -20 to 19")
+	flag.IntVar(&slack, "slack", 1, "how many times as long users wait for a token before it is late, where the machine does other work")
 	flag.Uint64Var(&o.seed, "seed", 1, "draws the arrivals")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

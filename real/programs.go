@@ -26,6 +26,9 @@ const (
 // nice is the priority of all that is started, against what else the machine does.
 var nice int
 
+// slack multiplies how long users wait, where the machine does other work.
+var slack = 1
+
 // errMissing says that a play cannot be had on this machine.
 var errMissing = errors.New("not here")
 

@@ -110,7 +110,7 @@ func suffering(records []Record, until float64) (burned []string) {
 // promises returns the objectives of the plays.
 func promises() []slo.Objective {
 	var config struct{ Objectives []slo.Objective }
-	if err := yaml.Unmarshal([]byte(objectives), &config); err != nil {
+	if err := yaml.Unmarshal([]byte(objectives()), &config); err != nil {
 		panic(err) // a constant
 	}
 	for i, o := range config.Objectives {
