@@ -160,21 +160,17 @@ func start(log string, env []string, name string, args ...string) (*Process, err
 	if err := c.Start(); err != nil {
 		return nil, err
 	}
+	// Where the kernel groups processes by session, nice alone has no effect between them.
+	group := fmt.Sprintf("/proc/%d/autogroup", c.Process.Pid)
+	if err := os.WriteFile(group, []byte(strconv.Itoa(nice)), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+		fmt.Fprintln(os.Stderr, err)
+	}
 	p := &Process{c, make(chan struct{})}
-	p.rank(nice)
 	go func() {
 		_ = c.Wait()
 		close(p.ended)
 	}()
 	return p, nil
-}
-
-// rank sets the priority of a program. Where the kernel groups processes by session, nice alone has no effect between them.
-func (p *Process) rank(nice int) {
-	group := fmt.Sprintf("/proc/%d/autogroup", p.Process.Pid)
-	if err := os.WriteFile(group, []byte(strconv.Itoa(nice)), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintln(os.Stderr, err)
-	}
 }
 
 // stop ends a program and all that it started.

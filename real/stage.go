@@ -166,9 +166,7 @@ func (s *Stage) restart(e *Engine, flags []string) (err error) {
 	}
 	core := "VLLM_CPU_OMP_THREADS_BIND=" + strconv.Itoa(e.core)
 	env := []string{"HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "VLLM_CPU_KVCACHE_SPACE=1", core}
-	if e.Process, err = start(filepath.Join(s.out, fmt.Sprintf("vllm-%d.log", e.port)), env, s.taskset, args...); err == nil && nice < 0 {
-		e.rank(max(-20, nice-12)) // what watches the engine takes nothing from it
-	}
+	e.Process, err = start(filepath.Join(s.out, fmt.Sprintf("vllm-%d.log", e.port)), env, s.taskset, args...)
 	return err
 }
 
