@@ -179,10 +179,13 @@ func (s *Stage) act(ctx context.Context, p Play, o *Outcome) error {
 		return err
 	}
 	s.keep(ctx, "before")
+	o.Fault = s.client.Now()
 	if err := p.Fault(ctx, s); err != nil {
 		return err
 	}
-	o.Fault = s.client.Now()
+	if now := s.client.Now(); now > o.Fault+1 { // it had to be prepared
+		o.Fault = now
+	}
 	defer s.keepClues(ctx, o.Fault)
 	fmt.Printf("%s %s: %s\n", time.Now().UTC().Format(time.TimeOnly), p.Name, p.Says)
 	if p.Then != nil {
