@@ -227,7 +227,7 @@ func afterStart() []Play {
 				s.asks = e.takes - 15*time.Second
 				return s.crash(ctx, e, time.Hour)
 			}},
-		{Name: "second-page", Says: "one of two engines crashes again and again; 17 minutes after the page LiteLLM is killed",
+		{Name: "second-page", Says: "one of two engines crashes again and again; 16 minutes after the page LiteLLM is killed",
 			Load:  light,
 			Right: []rules.Branch{rules.Routing}, Gateway: litellm, Fault: crashLoop, Then: killGateway},
 	}

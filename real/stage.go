@@ -26,7 +26,7 @@ const (
 	key     = "sk-play"
 	healthy = 100 * time.Second // of load, from which the past is made
 	quiet   = 75 * time.Second  // of load with everything running, before the fault
-	settled = 17 * time.Minute  // between a page and a second fault
+	settled = 16 * time.Minute  // between a page and a second fault
 )
 
 // objectives are those of the plays. Two thresholds are wider than by default: on one core of a CPU the prompt of a
