@@ -70,13 +70,17 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 }
 
 // gatewayFailsAlone returns the share of a gateway's requests to a model that fail, where it is more than one in a
-// hundred and more than four times the share that the engines of the model fail.
+// hundred and more than four times the share that the engines of the model fail. A gateway that names no model, or names it
+// as no engine does, is compared with all engines of its namespace.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
-	perModel := promql.On(modelLabels...)
 	fails := above(failsTen(window, gatewayRole()), 0.01)
-	return promql.Unless(
-		promql.And(fails, promql.Vector(metrics.EngineInfo), perModel),
-		promql.Le(fails, times(4, failing(modelLabels, window)), perModel.ManyToOne()))
+	alone := func(fails promql.Expr, of ...string) promql.Expr {
+		return promql.Unless(
+			promql.And(fails, promql.Vector(metrics.EngineInfo), promql.On(of...)),
+			promql.Le(fails, times(4, failing(of, window)), promql.On(of...).ManyToOne()))
+	}
+	unnamed := promql.Unless(fails, promql.Vector(metrics.EngineInfo), promql.On(modelLabels...))
+	return promql.Or(alone(fails, modelLabels...), alone(unnamed, metrics.LabelCluster, metrics.LabelNamespace))
 }
 
 // ofGatewayRequests returns how often something happened per request that ended at a model's gateways.

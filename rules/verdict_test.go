@@ -27,9 +27,10 @@ type replica struct {
 	lost, pinned                  float64 // KV transfers, of requests; host memory
 	adapters                      float64 // that requests ask for, of which four fit
 	mute                          float64 // probes that it leaves unanswered, in a row
-	unreached                     float64 // share of requests that the gateway before it fails
+	unreached, fails              float64 // shares of requests that the gateway before it fails, and that it fails itself
 	gatewayDown                   bool
 	gatewayTTFT                   float64
+	gatewayModel                  *string // what the gateway calls the model; nil: as the engines do
 	totals                        map[string]float64
 }
 
@@ -57,8 +58,14 @@ func (r *replica) gateway(emit rulesim.Emit) {
 	if r.gatewayDown {
 		return
 	}
-	page = append(page, metrics.LabelModel, "m", metrics.LabelRole, metrics.GatewayRole)
-	emit(series(metrics.EngineInfo.Name, page...), 1)
+	name := "m"
+	if r.gatewayModel != nil {
+		name = *r.gatewayModel
+	}
+	page = append(page, metrics.LabelModel, name, metrics.LabelRole, metrics.GatewayRole)
+	if name != "" {
+		emit(series(metrics.EngineInfo.Name, page...), 1)
+	}
 	if r.gatewayTTFT > 0 {
 		for part, n := range map[string]float64{"_sum": 1800 * r.gatewayTTFT, "_count": 1800} {
 			l := series(metrics.TimeToFirstToken.Name+part, page...)
@@ -126,7 +133,8 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	counter(metrics.KVTransferFailures, "", r.requests*r.lost, engine)
 	gauge(metrics.KVTierPinned, r.pinned, engine, metrics.LabelTier, string(metrics.TierHost))
 	counter(metrics.Requests, "", r.requests*r.cut, engine, metrics.LabelOutcome, string(metrics.OutcomeLength))
-	counter(metrics.Requests, "", r.requests*(1-r.cut-r.left), engine, metrics.LabelOutcome, string(metrics.OutcomeSuccess))
+	counter(metrics.Requests, "", r.requests*(1-r.cut-r.left)*(1-r.fails), engine, metrics.LabelOutcome, string(metrics.OutcomeSuccess))
+	counter(metrics.Requests, "", r.requests*r.fails, engine, metrics.LabelOutcome, string(metrics.OutcomeError))
 	counter(metrics.Requests, "", r.requests*r.left, engine, metrics.LabelOutcome, string(metrics.OutcomeAbort))
 }
 
@@ -225,6 +233,12 @@ func TestVerdictEarly(t *testing.T) {
 					r.down = true
 				}
 			}}},
+		"a gateway that names no model": {"routing. Gateway g1 fails 100% of its requests, the engines far fewer.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached = 1 }}},
+		"or names it otherwise": {"routing. Gateway g1 fails 100% of its requests, the engines far fewer.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new("unknown"), breaks: func(r *replica) { r.unreached = 1 }}},
+		"and its engines fail, too": {"nothing stands out yet.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached, r.fails = 1, 1 }}},
 		"the way to them does not": {"routing. First tokens are 900ms later at the gateway than at the engines.",
 			trouble{signal: slo.TTFT, replicas: 2, role: metrics.GatewayRole, breaks: func(r *replica) { r.hits, r.gatewayTTFT = 0.06, 1.2 }}},
 	} {
@@ -259,6 +273,7 @@ type trouble struct {
 	signal   slo.Signal
 	target   string
 	role     string
+	gateway  *string // what the gateway calls the model; nil: as the engines do
 	replicas int
 	one      bool
 	breaks   func(r *replica)
@@ -280,7 +295,12 @@ func firstLine(t *testing.T, content []byte, of trouble) string {
 	for n := range of.replicas {
 		replicas[fmt.Sprintf("p%d", n+1)] = well()
 	}
-	w := &world{objectives: []slo.Objective{o}, services: []*service{{model: "m", pod: "p1", role: of.role, slo: o.Name, threshold: "0.5",
+	name := "m"
+	if of.gateway != nil {
+		name = *of.gateway
+		replicas["p1"].gatewayModel = of.gateway
+	}
+	w := &world{objectives: []slo.Objective{o}, services: []*service{{model: name, pod: "p1", role: of.role, slo: o.Name, threshold: "0.5",
 		perSecond: constant(10), badShare: during(onset, 9*hour, 1, 0)}}}
 	if of.role != "" {
 		w.services = append(w.services, &service{model: "m", pod: "p1", slo: o.Name, threshold: "0.5", perSecond: constant(10), badShare: constant(0)})
