@@ -28,6 +28,7 @@ var (
 	steady = Load{Rate: 0.8, Shared: 1024, Own: 24, Output: 40}
 	shared = Load{Rate: 0.5, Shared: 1024, Own: 24, Output: 20} // for each of two engines, which may have one core between them
 	light  = Load{Rate: 0.4, Own: 64, Output: 20}               // where something else than the load matters
+	mocked = Load{Rate: 2, Own: 100, Output: 40}
 )
 
 // change returns a fault of the clients: another load.
@@ -237,8 +238,8 @@ func afterStart() []Play {
 func outOfSight() []Play {
 	return []Play{
 		{Name: "probed", Says: "LiteLLM is killed, which the exporter asks every ten seconds", Right: []rules.Branch{rules.Routing},
-			Load: Load{Rate: 0.1, Shared: 1024, Own: 24, Output: 400, Stop: "77"}, Gateway: litellm, Probes: true, Fault: killGateway},
-		{Name: "exporter-dies", Says: "the exporter is killed, and starts again after five minutes", Load: light, Lasts: 9 * time.Minute,
+			Load: Load{Rate: 0.1, Own: 64, Output: 400, Stop: "77"}, Gateway: litellm, Probes: true, Fault: killGateway},
+		{Name: "exporter-dies", Says: "the exporter is killed, and starts again after five minutes", Gateway: dynamo, Load: mocked, Lasts: 9 * time.Minute,
 			Fault: func(ctx context.Context, s *Stage) error {
 				s.exporter.stop()
 				s.loops.Go(func() {
@@ -248,9 +249,9 @@ func outOfSight() []Play {
 				})
 				return nil
 			}},
-		{Name: "target-removed", Says: "the engine is taken out of the exporter's configuration", Load: light,
+		{Name: "target-removed", Says: "the frontend is taken out of the exporter's configuration", Gateway: dynamo, Load: mocked,
 			Fault: func(_ context.Context, s *Stage) error {
-				if _, err := s.configure(nil); err != nil {
+				if _, err := s.configure(nil, false); err != nil {
 					return err
 				}
 				return s.exporter.Process.Signal(syscall.SIGHUP)
@@ -270,7 +271,7 @@ func otherGateways() []Play {
 		{Name: "sglang-router-500", Says: "the ways from sglang-router to both engines answer 500", Right: []rules.Branch{rules.Routing}, Load: light,
 			Gateway: sglangRouter, Fault: failUpstreams},
 		{Name: "dynamo-killed", Says: "all workers of Dynamo are killed, and the frontend lives", Right: []rules.Branch{rules.Engine},
-			Gateway: dynamo, Load: Load{Rate: 2, Own: 100, Output: 40},
+			Gateway: dynamo, Load: mocked,
 			Fault: func(_ context.Context, s *Stage) error {
 				for _, w := range s.workers {
 					if err := syscall.Kill(-w.Process.Pid, syscall.SIGKILL); err != nil {

@@ -220,12 +220,12 @@ func (s *Stage) warm(ctx context.Context, l Load, seed uint64) error {
 }
 
 // configure writes the exporter's configuration.
-func (s *Stage) configure(engines []*Engine) (file string, err error) {
+func (s *Stage) configure(engines []*Engine, gateway bool) (file string, err error) {
 	config := objectives() + "targets:\n"
 	for _, e := range engines {
 		config += "  - {url: '" + e.url() + "'}\n"
 	}
-	if s.gateway != nil {
+	if gateway {
 		secret := filepath.Join(s.folder, "key")
 		if err := os.WriteFile(secret, []byte(key), 0o600); err != nil {
 			return "", err
@@ -242,7 +242,7 @@ func (s *Stage) configure(engines []*Engine) (file string, err error) {
 
 // watch starts the exporter.
 func (s *Stage) watch(ctx context.Context) error {
-	file, err := s.configure(s.engines)
+	file, err := s.configure(s.engines, s.gateway != nil)
 	if err != nil {
 		return err
 	}
