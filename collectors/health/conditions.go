@@ -217,13 +217,13 @@ func narrow(v *view) (float64, bool) {
 // unroutable tells whether a fabric check other than that of the bandwidth fails, and the summary, which counts that
 // one, too.
 func unroutable(v *view) (float64, bool) {
-	bad, any := 0.0, false
+	bad, known := 0.0, false
 	for _, s := range v.of(metrics.GPUFabricHealth) {
 		if check := label(s, metrics.LabelCheck); check != "degraded_bandwidth" && check != "summary" {
-			bad, any = max(bad, s.Value), true
+			bad, known = max(bad, s.Value), true
 		}
 	}
-	return bad, any
+	return bad, known
 }
 
 func unregistered(v *view) (float64, bool) {

@@ -60,21 +60,21 @@ func (v *view) sumUnless(f *metrics.Family, name, value string) (float64, bool) 
 }
 
 // most returns the highest value of series, and whether there are any.
-func (v *view) most(f *metrics.Family, where ...string) (most float64, any bool) {
+func (v *view) most(f *metrics.Family, where ...string) (most float64, known bool) {
 	for _, s := range v.of(f, where...) {
-		if !any || s.Value > most {
-			most, any = s.Value, true
+		if !known || s.Value > most {
+			most, known = s.Value, true
 		}
 	}
-	return most, any
+	return most, known
 }
 
 // greatest returns the highest of the sums for each value of a label.
-func (v *view) greatest(f *metrics.Family, name string, values ...string) (most float64, any bool) {
+func (v *view) greatest(f *metrics.Family, name string, values ...string) (most float64, known bool) {
 	for _, value := range values {
 		if sum, ok := v.sum(f, name, value); ok {
-			most, any = max(most, sum), true
+			most, known = max(most, sum), true
 		}
 	}
-	return most, any
+	return most, known
 }
