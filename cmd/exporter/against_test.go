@@ -16,7 +16,7 @@ import (
 func TestDoctorAgainstSMI(t *testing.T) {
 	n := startOnGPUs(t, 2, nil)
 	dir := t.TempDir()
-	print := func(document string) {
+	prints := func(document string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(dir, "printed.xml"), []byte(document), 0o600); err != nil {
 			t.Fatal(err)
@@ -38,7 +38,7 @@ func TestDoctorAgainstSMI(t *testing.T) {
 		return status, out.String()
 	}
 	n.until(t, `llm_gpu_row_remap_pending{gpu="1"`)
-	print(n.SMI())
+	prints(n.SMI())
 	var said string
 	e2e.Until(t, 20*time.Second, "both read the same", func() bool {
 		var status int
@@ -64,7 +64,7 @@ func TestDoctorAgainstSMI(t *testing.T) {
 	if status, said := ask("--against=" + bundle); status != 0 || !strings.Contains(said, " 0 wrong, 0 missing") {
 		t.Errorf("of a bundle, status %d:\n%s", status, said)
 	}
-	print("Unable to determine the device handle for GPU0: 0000:10:00.0: Unknown Error\n")
+	prints("Unable to determine the device handle for GPU0: 0000:10:00.0: Unknown Error\n")
 	status, err := doctorCommand(t.Context(), []string{"--exporter=" + n.url, "--against=nvidia-smi"}, io.Discard, io.Discard)
 	if status != 3 || err == nil || !strings.Contains(err.Error(), "not what nvidia-smi -q -x prints") {
 		t.Errorf("%d %v", status, err)
