@@ -217,7 +217,7 @@ func bucketRow(s scope) []Panel {
 			Query{s.quantile(0.95, models, metrics.QueueTime), "queue " + modelLegend}, Query{s.quantile(0.95, models, metrics.PrefillTime), "prefill " + modelLegend},
 			Query{s.quantile(0.95, models, metrics.DecodeTime), "decode " + modelLegend}, Query{s.quantile(0.95, models, metrics.KVTransferTime), "KV transfer " + modelLegend}).
 			runbook("BranchQueueing").next(rules.IncidentDashboard).
-			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "thermal-throttle").notDrilled(noEngine),
+			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "thermal-throttle"),
 		lines("Prompt length", number, 12, About{
 			"Prompt tokens per request: median, 95th percentile and mean.",
 			"Longer prompts are more prefill, and delay the decode of everybody in the batch.",
