@@ -45,7 +45,11 @@ func (s *Stage) connect(ctx context.Context, f *front) (err error) {
 	if s.gateway, err = f.starts(s, urls); err != nil {
 		return err
 	}
-	return s.gateway.answers(ctx, s.entrance()+f.health, 5*time.Minute)
+	err = s.gateway.answers(ctx, s.entrance()+f.health, 5*time.Minute)
+	if len(s.workers) > 0 && err == nil { // until both are known, some requests find no model
+		err = sleep(ctx, 5*time.Second)
+	}
+	return err
 }
 
 // litellmFront starts LiteLLM.

@@ -239,7 +239,7 @@ func outOfSight() []Play {
 	return []Play{
 		{Name: "probed", Says: "LiteLLM is killed, which the exporter asks every ten seconds", Right: []rules.Branch{rules.Routing},
 			Load: Load{Rate: 0.1, Own: 64, Output: 400, Stop: "77"}, Gateway: litellm, Probes: true, Fault: killGateway},
-		{Name: "exporter-dies", Says: "the exporter is killed, and starts again after five minutes", Gateway: dynamo, Load: mocked, Lasts: 9 * time.Minute,
+		{Name: "exporter-dies", Says: "the exporter is killed, and starts again after five minutes", Gateway: dynamo, Load: mocked, Lasts: 7 * time.Minute,
 			Fault: func(ctx context.Context, s *Stage) error {
 				s.exporter.stop()
 				s.loops.Go(func() {

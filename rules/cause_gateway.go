@@ -71,16 +71,15 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 
 // gatewayFailsAlone returns the share of a gateway's requests to a model that fail, where it is more than one in a
 // hundred and more than four times the share that the engines of the model fail. A gateway that names no model, or names it
-// as no engine does, is compared with all engines of its namespace.
+// as no engine does, is compared with the engines of its namespace that fail most.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
+	perModel, namespace := promql.On(modelLabels...), []string{metrics.LabelCluster, metrics.LabelNamespace}
 	fails := above(failsTen(window, gatewayRole()), 0.01)
-	alone := func(fails promql.Expr, of ...string) promql.Expr {
-		return promql.Unless(
-			promql.And(fails, promql.Vector(metrics.EngineInfo), promql.On(of...)),
-			promql.Le(fails, times(4, failing(of, window)), promql.On(of...).ManyToOne()))
-	}
-	unnamed := promql.Unless(fails, promql.Vector(metrics.EngineInfo), promql.On(modelLabels...))
-	return promql.Or(alone(fails, modelLabels...), alone(unnamed, metrics.LabelCluster, metrics.LabelNamespace))
+	info := promql.Vector(metrics.EngineInfo)
+	unnamed := promql.Unless(promql.CountBy(modelLabels, promql.Vector(metrics.Requests, gatewayRole())), promql.Vector(metrics.RecordedServed), perModel)
+	engines := promql.Or(promql.Or(promql.And(failing(modelLabels, window), info, perModel), times(0, promql.CountBy(modelLabels, info))),
+		promql.Add(times(0, unnamed), promql.Max(namespace, now("failed")), promql.On(namespace...).ManyToOne()))
+	return promql.Gt(fails, times(4, engines), perModel.ManyToOne())
 }
 
 // ofGatewayRequests returns how often something happened per request that ended at a model's gateways.
