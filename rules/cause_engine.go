@@ -14,7 +14,7 @@ var (
 		Name:   "LLMModelDown",
 		Branch: Engine,
 		Expr: promql.Or(
-			promql.Vector(metrics.RecordedDown), flaps(), promql.Vector(metrics.RecordedVanished)),
+			promql.Vector(metrics.RecordedDown, promql.Ne(metrics.LabelRole, metrics.GatewayRole)), flaps(), promql.Vector(metrics.RecordedVanished)),
 		Severity: slo.Page,
 		For:      2 * minute,
 		Scope:    []string{metrics.LabelModel},
