@@ -190,6 +190,12 @@ func (j *Judge) sort(all []*metrics.Sample, at time.Time) (shared *view, views m
 			address[g.pci] = g.uuid
 		}
 	}
+	for pci, uuid := range address { // what was known by its address, whichever sample comes first
+		if g := j.gpus[pci]; g != nil {
+			delete(j.gpus, pci)
+			j.gpus[uuid] = cmp.Or(j.gpus[uuid], g)
+		}
+	}
 	shared, views = newView(at), map[string]*view{}
 	for _, s := range all {
 		uuid, pci := label(s, metrics.LabelGPUUUID), label(s, metrics.LabelPCIBusID)
@@ -202,10 +208,6 @@ func (j *Judge) sort(all []*metrics.Sample, at time.Time) (shared *view, views m
 		g := j.gpus[key]
 		if g == nil {
 			g = newSubject()
-			if known := j.gpus[pci]; uuid != "" && known != nil { // it was known by its address
-				g = known
-				delete(j.gpus, pci)
-			}
 			j.gpus[key] = g
 		}
 		g.uuid, g.pci, g.index = uuid, cmp.Or(pci, g.pci), cmp.Or(label(s, metrics.LabelGPU), g.index)
