@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,12 +52,12 @@ func TestDowntimeSpendsBudget(t *testing.T) {
 					return
 				}
 				show(metrics.ConfiguredTarget, 1, metrics.LabelNamespace, "prod", metrics.LabelPod, "p", metrics.LabelServer, "10.0.0.1:8000")
-				show(metrics.EngineUp, map[bool]float64{false: 1}[down], append(page, metrics.LabelReason, map[bool]string{true: "refused"}[down])...)
+				show(metrics.EngineUp, map[bool]float64{false: 1}[down], slices.Concat(page, []string{metrics.LabelReason, map[bool]string{true: "refused"}[down]})...)
 				if down {
 					return
 				}
 				served += rate * scrapeEvery.Seconds()
-				of := append(page, metrics.LabelModel, "m", metrics.LabelRole, c.role)
+				of := slices.Concat(page, []string{metrics.LabelModel, "m", metrics.LabelRole, c.role})
 				show(metrics.EngineInfo, 1, append(of, metrics.LabelVersion, "1")...)
 				show(metrics.SLOEvents, served, append(of, metrics.LabelSLO, o.Name)...)
 				show(metrics.SLOBadEvents, 0, append(of, metrics.LabelSLO, o.Name)...)
