@@ -111,9 +111,8 @@ type status struct {
 	absent int    // what the absence of all series means
 }
 
-// bad returns the status of series that are 1 where something is wrong, good that of series that are 0 there.
-func bad(word string) status  { return status{1, word, unsaid} }
-func good(word string) status { return status{0, word, unsaid} }
+// bad returns the status of series that are 1 where something is wrong.
+func bad(word string) status { return status{1, word, unsaid} }
 
 // fires is the status of alerts: without series, none fires.
 var fires = status{1, "firing", 0}

@@ -87,8 +87,8 @@ func TestSettingsOfEngines(t *testing.T) {
 			told, missing := settingsOn(parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: engine.URL}}))))
 			want := slices.Sorted(slices.Values(settingPattern.FindAllString(c.want, -1)))
 			if !slices.EqualFunc(told, want, func(got, want string) bool {
-				begin, any := strings.CutSuffix(want, "*")
-				return got == want || any && strings.HasPrefix(got, begin) && got != begin || strings.HasSuffix(want, "=") && strings.HasPrefix(got, want)
+				begin, open := strings.CutSuffix(want, "*")
+				return got == want || open && strings.HasPrefix(got, begin) && got != begin || strings.HasSuffix(want, "=") && strings.HasPrefix(got, want)
 			}) {
 				t.Errorf("got  %q\nwant %q", told, want)
 			}
@@ -173,8 +173,8 @@ func TestCommandLines(t *testing.T) {
 			slices.Sort(told)
 			want := strings.Fields(c.want)
 			if !slices.EqualFunc(told, want, func(got, want string) bool {
-				begin, any := strings.CutSuffix(want, "*")
-				return got == want || any && strings.HasPrefix(got, begin)
+				begin, open := strings.CutSuffix(want, "*")
+				return got == want || open && strings.HasPrefix(got, begin)
 			}) {
 				t.Errorf("got %q, want %q", told, want)
 			}
