@@ -22,11 +22,13 @@ func TestDowntimeSpendsBudget(t *testing.T) {
 	for name, c := range map[string]struct {
 		role    string
 		removed bool
+		reason  string  // why it does not answer
 		want    float64 // bad events
 	}{
-		"an engine crashes every five minutes":  {"", false, lasts.Seconds() * dead.Seconds() / every.Seconds() * rate},
-		"a gateway crashes every five minutes":  {metrics.GatewayRole, false, lasts.Seconds() * dead.Seconds() / every.Seconds() * rate},
-		"an engine is taken out of the targets": {"", true, 0},
+		"an engine crashes every five minutes":  {"", false, "connection_refused", lasts.Seconds() * dead.Seconds() / every.Seconds() * rate},
+		"a gateway crashes every five minutes":  {metrics.GatewayRole, false, "connection_refused", lasts.Seconds() * dead.Seconds() / every.Seconds() * rate},
+		"an engine is too busy to tell":         {"", false, "timeout", 0},
+		"an engine is taken out of the targets": {"", true, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -52,7 +54,7 @@ func TestDowntimeSpendsBudget(t *testing.T) {
 					return
 				}
 				show(metrics.ConfiguredTarget, 1, metrics.LabelNamespace, "prod", metrics.LabelPod, "p", metrics.LabelServer, "10.0.0.1:8000")
-				show(metrics.EngineUp, map[bool]float64{false: 1}[down], slices.Concat(page, []string{metrics.LabelReason, map[bool]string{true: "refused"}[down]})...)
+				show(metrics.EngineUp, map[bool]float64{false: 1}[down], slices.Concat(page, []string{metrics.LabelReason, map[bool]string{true: c.reason}[down]})...)
 				if down {
 					return
 				}
