@@ -71,6 +71,10 @@ var (
 		"Events per second over five minutes: the denominator.", ModelSLOLabels)
 	RecordedBadEventRate = recorded(Sum, "model:llm_slo_bad_events:rate5m",
 		"Bad events per second over five minutes: the numerator, 0 where only good events are known.", ModelSLOLabels)
+	RecordedKeptEventRate = recorded(Sum, "model:llm_slo_events:rate5m_kept",
+		"Events per second over five minutes, with those that were lost for want of an answer: what windows beyond an hour add up.", ModelSLOLabels)
+	RecordedKeptBadEventRate = recorded(Sum, "model:llm_slo_bad_events:rate5m_kept",
+		"Bad events per second over five minutes, with those that were lost for want of an answer.", ModelSLOLabels)
 	RecordedEvents = recorded(Sum, "model:llm_slo_events:increase",
 		"Events in the window.", ModelSLOLabels)
 	RecordedBadEvents = recorded(Sum, "model:llm_slo_bad_events:increase",

@@ -62,7 +62,7 @@ var (
 	RecordedModelUp = recorded(Max, "model:llm_engine_up:max",
 		"Whether a page of an engine of the model answers (1), as they say now or said last. A model that a page no longer serves counts while users asked for it within the hour.", perModel)
 	RecordedDown = recorded(Never, "model:llm_down:last1h",
-		"A model none of whose engines answers, 0, or none of whose gateways does, role gateway and their number; absent otherwise.", perModel, with(LabelRole))
+		"A model none of whose engines can answer, 0, or none of whose gateways can, role gateway and their number; absent otherwise. Who is only read too slowly may answer.", perModel, with(LabelRole))
 	RecordedRestarts = recorded(Never, "page:llm_engine_restarts:last6h",
 		"Restarts of a page's process, from four within six hours or three within one, absent otherwise.", PageLabels)
 	RecordedOutputTokens = recorded(Never, "replica:llm_engine_request_generation_tokens:mean",

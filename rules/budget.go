@@ -51,14 +51,11 @@ func budgetGroup(opt Options) Group {
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
 // lost returns the events of availability of a minute in which nobody could answer, at the usual rate: no engine of the model or,
-// for what its gateways count, no gateway. One whose metrics endpoint is too slow may serve: that is no proof.
+// for what its gateways count, no gateway.
 func lost() promql.Expr {
 	usually := promql.And(usualRate(0), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))), promql.On(modelSLO...))
 	down := promql.Or(promql.Vector(metrics.RecordedDown, promql.Re(metrics.LabelRole, ".*")), above(promql.Vector(metrics.RecordedVanished), 0))
-	slow := promql.And(promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, promql.Re(metrics.LabelRole, ".*")), hour),
-		promql.Over("last_over_time", promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), 2*Interval), promql.On(pageLabels...)) // who is down was recorded a minute ago
-	dead := promql.Unless(promql.And(usually, down, promql.On(modelRole...)), slow, promql.On(modelRole...))
-	return times(Interval.Seconds(), promql.Unless(dead, underMaintenance(), promql.On(modelSLO...)))
+	return times(Interval.Seconds(), promql.Unless(promql.And(usually, down, promql.On(modelRole...)), underMaintenance(), promql.On(modelSLO...)))
 }
 
 // exhaustion returns the seconds until the budget is spent if what burns now goes on. A budget is a number of events: what is

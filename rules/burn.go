@@ -169,7 +169,7 @@ func (s source) allIn(w slo.Duration) promql.Expr {
 	case w == RawWindow:
 		return promql.Vector(increase(metrics.RecordedEvents, w))
 	}
-	return s.extended(metrics.RecordedEvents, metrics.RecordedEventRate, w)
+	return extended(metrics.RecordedEvents, s.kept(metrics.RecordedEventRate), w)
 }
 
 // badIn returns the number of bad events in a window.
@@ -177,22 +177,26 @@ func (s source) badIn(w slo.Duration) promql.Expr {
 	if w <= RawWindow {
 		return s.badEvents(w, s.allIn(w))
 	}
-	return s.extended(metrics.RecordedBadEvents, metrics.RecordedBadEventRate, w)
+	return extended(metrics.RecordedBadEvents, s.kept(metrics.RecordedBadEventRate), w)
 }
 
-// extended returns the number of events in a window longer than RawWindow, with those that were lost before: what is down now pages
-// by itself.
-func (s source) extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
+// kept returns the rate that windows longer than RawWindow add up: with events that were lost, where they are known.
+func (s source) kept(rate *metrics.Family) *metrics.Family {
+	switch {
+	case s.tier != Single: // shards know whether an engine answers, and no rate of the period
+		return rate
+	case rate == metrics.RecordedBadEventRate:
+		return metrics.RecordedKeptBadEventRate
+	}
+	return metrics.RecordedKeptEventRate
+}
+
+// extended returns the number of events in a window longer than RawWindow.
+func extended(increased, rate *metrics.Family, w slo.Duration) promql.Expr {
 	exact := promql.Vector(increase(increased, RawWindow))
-	before := func(f *metrics.Family) promql.Expr {
-		return promql.Over("sum_over_time", promql.Offset(promql.Vector(f), (RawWindow-RateWindow/2).Std()), (w - RawWindow).Std())
-	}
-	older := promql.Mul(promql.Num(Interval.Seconds()), before(rate))
-	if s.tier != Single {
-		return promql.Add(exact, promql.Or(older, promql.Mul(promql.Num(0), exact)))
-	}
-	return promql.And(promql.Sum(modelSLO, promql.Or(labelled(exact, metrics.LabelReason, "exact"), labelled(older, metrics.LabelReason, "older"),
-		before(metrics.RecordedLostEvents))), exact)
+	older := promql.Mul(promql.Num(Interval.Seconds()),
+		promql.Over("sum_over_time", promql.Offset(promql.Vector(rate), (RawWindow-RateWindow/2).Std()), (w-RawWindow).Std()))
+	return promql.Add(exact, promql.Or(older, promql.Mul(promql.Num(0), exact)))
 }
 
 // requestsPerToken converts tokens to requests for objectives whose events are tokens, so that one slow request of a
@@ -340,10 +344,16 @@ func stays(p slo.WindowPair, pairs []slo.WindowPair) promql.Expr {
 func laterGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
-	records := slices.Concat(burns(opt, slo.Ticket), pairBurns(opt, slo.Ticket), []Record{{Name: metrics.RecordedPageBegan, Expr: pageBegan()}, {Name: metrics.RecordedMoreOdds, Expr: moreOdds(10)}})
-	if opt.Tier == Single { // shards know whether an engine answers, and no rate of the period
-		records = append(records, Record{Name: metrics.RecordedLostEvents, Expr: lost()})
+	var records []Record
+	if opt.Tier == Single {
+		records = []Record{{Name: metrics.RecordedLostEvents, Expr: lost()}}
+		for _, rate := range []*metrics.Family{metrics.RecordedEventRate, metrics.RecordedBadEventRate} {
+			lost := promql.Div(promql.Vector(metrics.RecordedLostEvents), promql.Num(Interval.Seconds()))
+			records = append(records, Record{Name: opt.source().kept(rate), Expr: promql.Sum(modelSLO, promql.Or(labelled(lost, metrics.LabelReason, "lost"), promql.Vector(rate)))})
+		}
 	}
+	records = append(slices.Concat(records, burns(opt, slo.Ticket), pairBurns(opt, slo.Ticket)),
+		Record{Name: metrics.RecordedPageBegan, Expr: pageBegan()}, Record{Name: metrics.RecordedMoreOdds, Expr: moreOdds(10)})
 	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: records}
 }
 

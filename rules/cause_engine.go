@@ -14,7 +14,7 @@ var (
 		Name:   "LLMModelDown",
 		Branch: Engine,
 		Expr: promql.Or(
-			promql.Vector(metrics.RecordedDown, promql.Ne(metrics.LabelRole, metrics.GatewayRole)), flaps(), promql.Vector(metrics.RecordedVanished)),
+			noneAnswers(), flaps(), promql.Vector(metrics.RecordedVanished)),
 		Severity: slo.Page,
 		For:      2 * minute,
 		Scope:    []string{metrics.LabelModel},
@@ -256,16 +256,24 @@ func vanished() promql.Expr {
 	return promql.And(promql.Or(lost, times(-1, nobodyReads)), promql.Vector(metrics.RecordedMissed), promql.On(modelLabels...))
 }
 
-// noneAnswers returns each model none of whose pages answers, unless a gateway or a probe gets answers from one that is too slow.
-func noneAnswers() promql.Expr {
-	slow := promql.And(promql.Vector(metrics.RecordedServed), promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...))
-	return promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), answered2m(slow))
+// slow keeps the pages that are read too slowly, which proves nothing about what is behind them.
+func slow(pages promql.Expr) promql.Expr {
+	return promql.And(pages, promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), promql.On(pageLabels...))
 }
 
-// noGateway returns each model that gateways served within the hour, and none does now.
-func noGateway() promql.Expr {
-	return labelled(promql.Unless(promql.CountBy(modelLabels, stopped(gatewayRole())), promql.Vector(metrics.EngineInfo, gatewayRole()), promql.On(modelLabels...)),
-		metrics.LabelRole, metrics.GatewayRole)
+// noneAnswers returns each model none of whose pages answers, unless a gateway or a probe gets answers from one that is too slow.
+func noneAnswers() promql.Expr {
+	return promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), answered2m(slow(promql.Vector(metrics.RecordedServed))))
+}
+
+// surelyDown returns each model none of whose engines can answer and, with the role, each of which no gateway can that served it
+// within the hour.
+func surelyDown() promql.Expr {
+	byModel, gateways := promql.On(modelLabels...), silentGateways()
+	return promql.Or(
+		promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), slow(promql.Vector(metrics.RecordedServed)), byModel),
+		labelled(promql.Unless(promql.CountBy(modelLabels, gateways), promql.Or(promql.Vector(metrics.EngineInfo, gatewayRole()), slow(gateways)), byModel),
+			metrics.LabelRole, metrics.GatewayRole))
 }
 
 // modelUp returns whether a page of each model answers. A pod that was deleted on purpose need not answer while it goes.

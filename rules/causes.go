@@ -40,7 +40,7 @@ func causeGroups(opt Options) []Group {
 				{Name: metrics.RecordedNodeUp, Expr: promql.Max([]string{metrics.LabelCluster, "node"}, byNode(promql.Vector(metrics.Up, promql.NotRe("job", opt.Job))))},
 				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)}, {Name: metrics.RecordedGPUModels, Expr: gpuModels()},
 				{Name: metrics.RecordedExpected, Expr: expected()}, {Name: metrics.RecordedSuccessor, Expr: successorLoads()}, {Name: metrics.RecordedVanished, Expr: vanished()},
-				{Name: metrics.RecordedDown, Expr: promql.Or(noneAnswers(), noGateway())}}
+				{Name: metrics.RecordedDown, Expr: surelyDown()}}
 		}
 		groups = append(groups, g)
 	}
