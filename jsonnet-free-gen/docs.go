@@ -16,6 +16,8 @@ func docs() []artifact {
 		{"docs/engines.md", enginesPage},
 		{"docs/dashboards.md", dashboardsPage},
 		{"docs/health.md", healthPage},
+		{"docs/settings.csv", settingsTable},
+		{"docs/xids.csv", xidTable},
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/csv"
 	"cmp"
 	"fmt"
 	"maps"
@@ -22,7 +23,8 @@ func enginesPage() ([]byte, error) {
 	b.WriteString("# Engines\n\n" + generated)
 	b.WriteString("What the newest release of each engine reports, by quantity: **N** native, **D** derived by exact arithmetic, **A** approximate, **E** from a\n" +
 		"metadata endpoint instead of the page, – not reported. Older releases, reasons and sources are below, per engine. On a running node,\n" +
-		"`llm_engine_metric_source_info` shows the same.\n\n")
+		"`llm_engine_metric_source_info` shows the same. With which settings an engine runs, `llm_engine_config_info` says:\n" +
+		"[settings.csv](settings.csv) has where each engine tells each one. Command lines are read where the exporter may read the process.\n\n")
 	newest(&b, dialects[:first])
 	b.WriteString("\n## Gateways\n\nThe same for servers in front of engines. A gateway is read where the configuration or an annotation names it as a target. It counts the\n" +
 		"requests of its engines again, as a client sees them: its series have `role=\"gateway\"`, and sums over engines leave them out.\n" +
@@ -38,7 +40,6 @@ func enginesPage() ([]byte, error) {
 		"number is not native, and what else it takes for the number to be there.\n")
 	for _, d := range dialects {
 		coverage(&b, d)
-		settings(&b, d)
 	}
 	return b.Bytes(), nil
 }
@@ -135,46 +136,46 @@ func coverage(b *bytes.Buffer, d *engine.Dialect) {
 	fmt.Fprintf(b, "\nSources, in the order in which the exporter tries them:\n\n| quantity | source | releases | quality |\n| --- | --- | --- | --- |\n%s", sources.Bytes())
 }
 
-// settings writes with what an engine says that it runs, where it says so, and what is missing for which reason.
-func settings(b *bytes.Buffer, d *engine.Dialect) {
-	if len(d.Settings) == 0 && len(d.Flags) == 0 {
-		return
-	}
-	b.WriteString("\nSettings (`llm_engine_config_info`). The command line is read where the exporter may read the process:\n\n| setting | page or endpoint | command line |\n| --- | --- | --- |\n")
-	var silent []string              // reasons
-	missing := map[string][]string{} // settings by reason
-	for _, s := range metrics.Settings {
-		var told, flags []string
-		for _, t := range d.Settings {
-			if t.To == s {
-				told = append(told, "`"+t.From+" "+t.At+"`")
-			}
-		}
-		for _, f := range d.Flags {
-			if f.To == s {
-				flags = append(flags, "`--"+strings.Fields(f.Names)[0]+"`")
-			}
-		}
-		if f := engine.SizeOf(s); f != nil && (d.Endpoints[f] != "" || rowsOf(d, f) != nil) {
-			told = append(told, "`"+f.Name+"`")
-		}
-		if s == metrics.SettingVersion && d.Identify != nil {
-			told = append(told, "the endpoint of its release")
-		}
-		if len(told)+len(flags) > 0 {
-			fmt.Fprintf(b, "| %s | %s | %s |\n", s, cell(strings.Join(told, ", ")), cell(strings.Join(flags, ", ")))
+// settingsTable writes, for each engine and setting, where the engine says it, or why it does not.
+func settingsTable() ([]byte, error) {
+	rows := [][]string{{"engine", "setting", "page or endpoint", "command line", "missing because"}}
+	for _, d := range engine.Known() {
+		if len(d.Settings) == 0 && len(d.Flags) == 0 {
 			continue
 		}
-		why := d.Untells(s)
-		if missing[why] == nil {
-			silent = append(silent, why)
+		for _, s := range metrics.Settings {
+			var told, flags []string
+			for _, t := range d.Settings {
+				if t.To == s {
+					told = append(told, t.From+" "+t.At)
+				}
+			}
+			for _, f := range d.Flags {
+				if f.To == s {
+					flags = append(flags, "--"+strings.Fields(f.Names)[0])
+				}
+			}
+			if f := engine.SizeOf(s); f != nil && (d.Endpoints[f] != "" || rowsOf(d, f) != nil) {
+				told = append(told, f.Name)
+			}
+			if s == metrics.SettingVersion && d.Identify != nil {
+				told = append(told, "the endpoint of its release")
+			}
+			why := ""
+			if len(told)+len(flags) == 0 {
+				why = d.Untells(s)
+			}
+			rows = append(rows, []string{title(d), string(s), strings.Join(told, ", "), strings.Join(flags, ", "), why})
 		}
-		missing[why] = append(missing[why], "`"+string(s)+"`")
 	}
-	b.WriteString("\n")
-	for _, why := range silent {
-		fmt.Fprintf(b, "* %s: %s\n", why, strings.Join(missing[why], ", "))
-	}
+	return table(rows)
+}
+
+// table writes rows as CSV.
+func table(rows [][]string) ([]byte, error) {
+	var b bytes.Buffer
+	err := csv.NewWriter(&b).WriteAll(rows)
+	return b.Bytes(), err
 }
 
 // column holds consecutive eras of an engine.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/health"
@@ -48,21 +47,21 @@ func healthPage() ([]byte, error) {
 		fmt.Fprintf(&b, "| `%s` | %s%s | %s | %s | %s | %s |\n", c.Name, c.Verdict, of, cell(c.Meaning), lasting(c.Hold), lifted, cell(c.Elsewhere))
 	}
 	b.WriteString(healthXIDs)
-	var harmless []string
+	fmt.Fprintf(&b, "A code that is not listed counts as `%s`.\n", metrics.UnlistedXID)
+	return b.Bytes(), nil
+}
+
+// xidTable writes the verdict on each XID beside what NVIDIA and Amazon do.
+func xidTable() ([]byte, error) {
+	rows := [][]string{{"XID", "verdict", "means", "NVIDIA", "EKS", "why ours differs"}}
 	for _, x := range metrics.XIDs {
-		if x.Verdict == metrics.Healthy {
-			harmless = append(harmless, strconv.Itoa(x.Code))
-			continue
-		}
 		eks := "event"
 		if slices.Contains(eksFatal, x.Code) {
 			eks = "fatal"
 		}
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s |\n", x.Code, x.Verdict, cell(x.Meaning), cell(x.Action), eks, cell(differences[x.Code]))
+		rows = append(rows, []string{strconv.Itoa(x.Code), x.Verdict.String(), x.Meaning, x.Action, eks, differences[x.Code]})
 	}
-	fmt.Fprintf(&b, "\nThe verdict stays `healthy` after %s: the application, the configuration or a test caused them, or they are a detail of another XID.\n", strings.Join(harmless, ", "))
-	fmt.Fprintf(&b, "A code that is not listed counts as `%s`.\n", metrics.UnlistedXID)
-	return b.Bytes(), nil
+	return table(rows)
 }
 
 // lasting writes a duration.
@@ -116,10 +115,8 @@ An XID counts at once. It is lifted by a reset, or when the driver, having asked
 where the driver can ask and did not, for 24 hours where it is too old to ask (before 570), and for six hours if it is ` + "`degraded`" + `. One that
 the kernel log calls nonfatal is at most ` + "`degraded`" + `. After a restart the exporter knows those that the kernel log remembers.
 
-"NVIDIA" is the action of its XID catalogue. "EKS" is what Amazon's agent does: fatal, and the node is replaced after ten minutes, or an event. Its
+[xids.csv](xids.csv) has each code. Its column "NVIDIA" is the action of NVIDIA's catalogue. "EKS" is what Amazon's agent does: fatal, and the node is replaced after ten minutes, or an event. Its
 list has none of the errors of NVLink 5 (144 to 150) and nothing above 158. Of the 47 XID checks of NVIDIA's Health Validation, for GB200 and GB300, only those of
-46 and 48 have been compared: both critical, drain and reset, as here.
-
-| XID | verdict | means | NVIDIA | EKS | why ours differs |
-| --- | --- | --- | --- | --- | --- |
+46 and 48 have been compared: both critical, drain and reset, as here. Codes that the application, the configuration or a
+test causes, or that are a detail of another one, leave the verdict ` + "`healthy`" + `.
 `
