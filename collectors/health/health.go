@@ -111,7 +111,7 @@ func (j *Judge) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case at := <-tick.C:
-			j.look(at)
+			j.Look(at)
 		}
 	}
 }
@@ -144,8 +144,8 @@ type point struct {
 	value float64
 }
 
-// look judges once.
-func (j *Judge) look(at time.Time) {
+// Look judges once, for those who keep time themselves. Times must not go back.
+func (j *Judge) Look(at time.Time) {
 	samples := make(chan prometheus.Metric, 64)
 	go func() {
 		defer close(samples)

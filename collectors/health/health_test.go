@@ -59,7 +59,7 @@ func (b *bench) pass(d time.Duration) string {
 	b.t.Helper()
 	for end := b.now.Add(d); b.now.Before(end); {
 		b.now = b.now.Add(Interval)
-		b.look(b.now)
+		b.Look(b.now)
 	}
 	n, ok := b.Node()
 	if !ok || len(n.GPUs) == 0 {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	gpupage "github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/health"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/probe"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
@@ -38,6 +39,8 @@ type exporter struct {
 	world  *world.World
 	engine *engine.Collector
 	probes *probe.Collector
+	health *health.Judge
+	judged []prometheus.Metric // what it reads
 	parser parser.Parser
 	known  map[string]labels.Labels
 	text   bytes.Buffer
@@ -66,6 +69,11 @@ func newExporter(w *world.World, o Options) (*exporter, error) {
 // start starts the process, which remembers nothing.
 func (e *exporter) start() (err error) {
 	e.mismatched = e.world.Mismatched
+	e.health = health.New(health.Options{Read: func(ch chan<- prometheus.Metric) {
+		for _, m := range e.judged {
+			ch <- m
+		}
+	}})
 	if e.dcgm != nil {
 		e.page, err = gpupage.New(gpupage.Options{Logger: slog.New(slog.DiscardHandler), Interval: ScrapeInterval, Targets: []engine.TargetConfig{{URL: "http://localhost:9400", Transport: e.dcgm}}})
 		if err != nil {
@@ -206,8 +214,13 @@ func (e *exporter) sample(line string, emit rulesim.Emit) error {
 
 // gpus writes the GPU series, and which engine runs on which GPU.
 func (e *exporter) gpus(emit rulesim.Emit) error {
-	put := func(f *metrics.Family, value float64, values ...string) {
+	show := func(f *metrics.Family, value float64, values ...string) {
 		emit(labelled(f, values, "instance", Instance, "job", rules.DefaultJob), value)
+	}
+	e.judged = nil
+	put := func(f *metrics.Family, value float64, values ...string) {
+		e.judged = append(e.judged, f.Const(value, values...))
+		show(f, value, values...)
 	}
 	if e.page != nil {
 		e.page.Read(context.Background(), e.world.At(e.world.Now()))
@@ -223,7 +236,8 @@ func (e *exporter) gpus(emit rulesim.Emit) error {
 		}
 		put(metrics.EngineGPUInfo, 1, string(r.Runtime), world.Namespace, r.Pod, "", r.Host, e.world.Fleet.Profile.Model, r.GPU.UUID, strconv.Itoa(r.GPU.Index), "", "config")
 	}
-	return nil
+	e.health.Look(e.world.At(e.world.Now()))
+	return served(e.health, show)
 }
 
 // nvml writes what the exporter serves about the GPUs that NVML reports.
