@@ -231,19 +231,22 @@ func TestActingOnARealAPIServer(t *testing.T) {
 	s.events(t)
 }
 
+// notReady is the taint that the API server's own admission gives a node without a kubelet.
+const notReady = "node.kubernetes.io/not-ready NoSchedule"
+
 // plain: a node without devices has a taint; those that a person set stay.
 func (s *stage) plain(t *testing.T) {
 	taints := func(want ...string) func() bool {
 		return func() bool { got, _ := s.node("plain"); return slices.Equal(got, want) }
 	}
 	s.imitate(metrics.Replace)
-	s.within(30*time.Second, "a node without DRA has a taint", taints(act.TaintKey+" NoExecute", "mine NoSchedule"))
+	s.within(30*time.Second, "a node without DRA has a taint", taints(act.TaintKey+" NoExecute", "mine NoSchedule", notReady))
 	patch := []byte(`{"metadata":{"labels":{"touched":"by-a-person"}}}`)
 	if _, err := s.Of("", "nodes", "").Patch(t.Context(), "plain", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.imitate(metrics.Healthy)
-	s.within(time.Minute, "it is lifted, and what a person set stays", taints("mine NoSchedule"))
+	s.within(time.Minute, "it is lifted, and what a person set stays", taints("mine NoSchedule", notReady))
 }
 
 // allAtOnce: the ceiling is 0.3 of ten GPUs in the cluster: three.
