@@ -158,6 +158,7 @@ func newTarget(path string, cfg TargetConfig, dialects []*Dialect, settings *set
 		timeout:   time.Duration(cfg.Timeout),
 		config:    settings,
 		from:      cfg,
+		image:     cfg.Image,
 		dialects:  dialects,
 		log:       settings.Log.With("target", u.Redacted()),
 		run:       make(chan struct{}, 1),

@@ -21,8 +21,9 @@ func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 		if next.reads(cfg.URL) {
 			continue
 		}
-		i := slices.IndexFunc(c.targets, func(t *target) bool { return reflect.DeepEqual(t.from, cfg) })
+		i := slices.IndexFunc(c.targets, func(t *target) bool { return sameTarget(t.from, cfg) })
 		if i >= 0 {
+			c.targets[i].runsImage(cfg.Image)
 			next.targets = append(next.targets, c.targets[i])
 			continue
 		}
@@ -35,6 +36,13 @@ func (c *Collector) With(found []TargetConfig) (*Collector, error) {
 	}
 	c.config.pages.keep(next.targets)
 	return next, errors.Join(failed...)
+}
+
+// sameTarget reports whether two descriptions are of one target. The digest of an image appears once the container runs: that
+// makes it no other engine.
+func sameTarget(a, b TargetConfig) bool {
+	a.Image, b.Image = "", ""
+	return reflect.DeepEqual(a, b)
 }
 
 // Configured lists the targets of the configuration.

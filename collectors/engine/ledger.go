@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -94,9 +95,11 @@ func (l *Ledger) observe(key replicaKey, values map[metrics.Setting]string, star
 	}
 	r.seen = now
 	for setting, value := range values {
-		if old, known := r.values[setting]; known && same(setting, old, value) {
+		old, known := r.values[setting]
+		if known && same(setting, old, value) && !(setting == metrics.SettingImage && len(value) > len(old)) {
 			continue // of a measured value, the first stays: it must not drift away in small steps
-		} else if known && !r.change(Change{setting, old, value, now}) {
+		}
+		if known && !same(setting, old, value) && !r.change(Change{setting, old, value, now}) {
 			continue
 		}
 		r.values[setting] = value
@@ -168,6 +171,11 @@ func (l *Ledger) forget(now time.Time) {
 
 // same reports whether two values of a setting are the same, as far as that setting goes.
 func same(setting metrics.Setting, a, b string) bool {
+	if setting == metrics.SettingImage { // its digest appears once the container runs
+		nameA, digestA, _ := strings.Cut(a, "@")
+		nameB, digestB, _ := strings.Cut(b, "@")
+		return nameA == nameB && (digestA == digestB || digestA == "" || digestB == "")
+	}
 	if a == b || !setting.Measured() {
 		return a == b
 	}

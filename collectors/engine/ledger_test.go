@@ -28,7 +28,7 @@ func changesOf(all []Change) string {
 
 // TestLedger plays what happens to the replicas of a model, as a scrape each 30 seconds shows it.
 func TestLedger(t *testing.T) {
-	const q, kv, version = metrics.SettingQuantization, metrics.SettingKVCacheTokens, metrics.SettingVersion
+	const q, kv, version, image = metrics.SettingQuantization, metrics.SettingKVCacheTokens, metrics.SettingVersion, metrics.SettingImage
 	begin := time.Unix(1_700_000_000, 0)
 	type step struct {
 		after   time.Duration
@@ -50,6 +50,11 @@ func TestLedger(t *testing.T) {
 			{time.Hour, "a", time.Hour, toldValues{q: "fp8", kv: "98000"}, ""},
 			{2 * time.Hour, "a", 2 * time.Hour, toldValues{q: "fp8", kv: "96500"}, ""},
 			{3 * time.Hour, "a", 3 * time.Hour, toldValues{q: "fp8", kv: "80000"}, "kv_cache_tokens 100000 -> 80000"},
+		},
+		"the digest of an image appears, then another one": {
+			{0, "a", old, toldValues{image: "vllm:1"}, ""},
+			{time.Minute, "a", old, toldValues{image: "vllm:1@sha256:aa"}, ""},
+			{time.Hour, "a", time.Hour, toldValues{image: "vllm:1@sha256:bb"}, "image vllm:1@sha256:aa -> vllm:1@sha256:bb"},
 		},
 		"replicas that differed before the exporter came": {
 			{0, "a", old, toldValues{q: "none"}, ""},
@@ -171,4 +176,23 @@ func TestGoldenChanged(t *testing.T) {
 		}
 	}
 	golden.Compare(t, "testdata/changed.prom", kept.String())
+}
+
+// TestDigestIsNoOtherEngine: the digest of an image appears once the container runs. The target goes on with what it has counted.
+func TestDigestIsNoOtherEngine(t *testing.T) {
+	engine := serve(t, readPage(t, "vllm/v0.11.2.prom"))
+	found := func(image string) []TargetConfig {
+		return []TargetConfig{{URL: engine.URL, Image: image, Labels: map[string]string{"namespace": "prod", "pod": "chat-0"}}}
+	}
+	c, err := collectorWith(t, Config{}).With(found("vllm:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := c.With(found("vllm:1@sha256:0123456789ab"))
+	if err != nil || next.targets[0] != c.targets[0] {
+		t.Fatalf("another target, %v", err)
+	}
+	if page := exposition(t, next); !strings.Contains(page, `value="vllm:1@sha256:0123456789ab"`) {
+		t.Error("the image is told without its digest")
+	}
 }

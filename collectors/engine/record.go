@@ -49,10 +49,18 @@ func (t *target) show(ctx context.Context, path, model string, into any) error {
 	return t.documentAbout(ctx, path, body, into)
 }
 
+// runsImage notes the image of the engine's container.
+func (t *target) runsImage(image string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.image = image
+}
+
 // recorded holds what the last scrape said of the settings, until one of them changes.
 type recorded struct {
 	plan    *plan
 	command []stated
+	image   string
 	sizes   []float64
 	series  []string // of llm_engine_config_info
 	of      []recordedModel
@@ -68,15 +76,15 @@ type recordedModel struct {
 // configure tells with what the engines of the page run, and what changed.
 func (t *target) configure(s *snapshot) {
 	t.mu.Lock()
-	command := t.command
+	command, image := t.command, t.image
 	t.mu.Unlock()
 	sizes := make([]float64, len(t.plan.sized))
 	for i := range t.plan.sized {
 		sizes[i] = t.plan.sized[i].value(t.plan, t.values)
 	}
 	equal := func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
-	if r := t.recorded; r == nil || r.plan != t.plan || !slices.Equal(r.command, command) || !slices.EqualFunc(r.sizes, sizes, equal) {
-		t.recorded = t.compose(command, sizes)
+	if r := t.recorded; r == nil || r.plan != t.plan || r.image != image || !slices.Equal(r.command, command) || !slices.EqualFunc(r.sizes, sizes, equal) {
+		t.recorded = t.compose(command, image, sizes)
 	}
 	for _, series := range t.recorded.series {
 		s.append(metrics.EngineConfig, series, 1)
@@ -114,8 +122,8 @@ func (t *target) changesTo(s *snapshot) {
 
 // compose joins all that tells settings: the page and the endpoints before the numbers of the page, and these before the
 // command line and the pod. What says only that an option is not given comes last.
-func (t *target) compose(command []stated, sizes []float64) *recorded {
-	r := &recorded{plan: t.plan, command: command, sizes: sizes}
+func (t *target) compose(command []stated, image string, sizes []float64) *recorded {
+	r := &recorded{plan: t.plan, command: command, image: image, sizes: sizes}
 	for i := range t.plan.runs {
 		run := &t.plan.runs[i]
 		all := slices.Clone(run.settings)
@@ -131,8 +139,8 @@ func (t *target) compose(command []stated, sizes []float64) *recorded {
 		if run.dialect.Runtime == t.plan.runtime {
 			all = append(all, command...)
 		}
-		if t.from.Image != "" {
-			all = append(all, stated{to: metrics.SettingImage, value: presentable(metrics.SettingImage, printable(t.from.Image)), source: fromPod})
+		if image != "" {
+			all = append(all, stated{to: metrics.SettingImage, value: presentable(metrics.SettingImage, printable(image)), source: fromPod})
 		}
 		t.tell(r, run, all)
 	}

@@ -39,6 +39,7 @@ type target struct {
 	known    Engine     // from the last page that was understood
 	declared []declared // maintenance, from the same page
 	command  []stated   // settings on the command line of the engine's process; replaced, never changed
+	image    string     // of its container
 	changed  []string   // series of llm_engine_config_changed_timestamp_seconds
 	changes  []Change   // the same, for people
 	changeAt []float64
