@@ -337,7 +337,10 @@ func (a *Actor) conditions(ctx context.Context, f fleet) (failed []error) {
 // conditionOf says in a node's condition what the verdict is.
 func conditionOf(says *health.Node) condition {
 	c := condition{"True", "Healthy", "no GPU of the node has to leave service"}
-	if says.Verdict > metrics.Degraded {
+	switch {
+	case says.Blind():
+		c.status = "Unknown"
+	case says.Verdict > metrics.Degraded:
 		c.status = "False"
 	}
 	if says.Verdict > metrics.Healthy {

@@ -162,3 +162,19 @@ func TestNothingIsLiftedBlindly(t *testing.T) {
 		}
 	}
 }
+
+// TestConditionOfANode: a node whose driver nobody can use is neither healthy nor sick.
+func TestConditionOfANode(t *testing.T) {
+	found := func(name string, v metrics.Verdict) []health.Finding {
+		return []health.Finding{{Condition: name, Verdict: v}}
+	}
+	for status, says := range map[string]*health.Node{
+		"True":    {Verdict: metrics.Degraded, Findings: found("thermal_slowdown", metrics.Degraded)},
+		"False":   {Verdict: metrics.Drain, Findings: found("fabric_manager_gone", metrics.Drain)},
+		"Unknown": {Verdict: metrics.Degraded, Findings: found("driver_unusable", metrics.Degraded)},
+	} {
+		if c := conditionOf(says); c.status != status {
+			t.Errorf("%+v: %+v", says, c)
+		}
+	}
+}

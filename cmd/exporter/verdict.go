@@ -98,7 +98,7 @@ func (s *server) verdictOnGPUs(w http.ResponseWriter, _ *http.Request) {
 	}
 	node, ok := s.health.Node()
 	if !ok {
-		http.Error(w, "no GPU has been judged yet: ask again in some seconds", http.StatusServiceUnavailable)
+		http.Error(w, "no GPU has been judged, because none has been read so far", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

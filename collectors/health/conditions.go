@@ -25,6 +25,8 @@ type Condition struct {
 	UntilReset bool
 	// Node says that it is about what the GPUs of the node share.
 	Node bool
+	// Blind says that nothing is known of the GPUs while it holds.
+	Blind bool
 	// Elsewhere says what NVIDIA's tools and Amazon's node monitoring agent make of it.
 	Elsewhere string
 
@@ -160,7 +162,7 @@ var Conditions = []Condition{
 		Reads: []*metrics.Family{metrics.GPUClockEventSeconds}, Quiet: 10 * time.Minute,
 		test:      grows(3, 5*time.Minute, metrics.GPUClockEventSeconds, metrics.LabelReason, "hw_power_brake_slowdown"),
 		Elsewhere: "DCGM: warning at the first; EKS: none; NVSentinel: suppressed"},
-	{Name: "driver_unusable", Verdict: metrics.Degraded, Meaning: "the driver cannot be used, so nothing is known of the GPUs", Action: "see the reason of llm_gpu_nvml_up; a driver that was updated wants its kernel module reloaded", Node: true,
+	{Name: "driver_unusable", Verdict: metrics.Degraded, Meaning: "the driver cannot be used, so nothing is known of the GPUs", Action: "see the reason of llm_gpu_nvml_up; a driver that was updated wants its kernel module reloaded", Node: true, Blind: true,
 		Reads: []*metrics.Family{metrics.GPUNVMLUp, metrics.GPUExpected}, Hold: 2 * boot, Quiet: level,
 		test:      test{value: driverless, least: 1},
 		Elsewhere: "EKS: DCGM does not answer"},

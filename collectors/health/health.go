@@ -345,7 +345,14 @@ func workloads(v *view) []Workload {
 	return runs
 }
 
-// Node returns the verdicts as of the last judgement; false before the first.
+// Blind reports whether nothing is known of the GPUs as they are now.
+func (n *Node) Blind() bool {
+	return slices.ContainsFunc(n.Findings, func(f Finding) bool {
+		return slices.ContainsFunc(Conditions, func(c Condition) bool { return c.Blind && c.Name == f.Condition })
+	})
+}
+
+// Node returns the verdicts as of the last judgement; false before anything of a GPU has been read, or been missed for long.
 func (j *Judge) Node() (Node, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -359,7 +366,7 @@ func (j *Judge) Node() (Node, bool) {
 	slices.SortStableFunc(n.GPUs, func(a, b GPU) int {
 		return cmp.Or(cmp.Compare(len(a.Index), len(b.Index)), cmp.Compare(a.Index, b.Index))
 	})
-	return n, !j.start.IsZero()
+	return n, len(n.GPUs)+len(n.Findings) > 0
 }
 
 // Describe implements prometheus.Collector.

@@ -98,6 +98,22 @@ func TestSetByTheDriverAndLiftedByIt(t *testing.T) {
 	b.want(15*time.Second, "healthy")
 }
 
+// A node of which nothing is read is not healthy: there is no verdict, and later one that says why.
+func TestNothingReadIsNoVerdict(t *testing.T) {
+	b := newBench(t)
+	clear(b.page)
+	b.set(metrics.GPUNVMLUp, 0, "lib_rm_version_mismatch")
+	b.set(metrics.GPUExpected, 8)
+	b.pass(time.Minute)
+	if n, ok := b.Node(); ok {
+		t.Errorf("%+v", n)
+	}
+	b.pass(10 * time.Minute)
+	if n, ok := b.Node(); !ok || !n.Blind() || len(n.Findings) != 1 || n.Findings[0].Condition != "driver_unusable" {
+		t.Errorf("%+v, %t", n, ok)
+	}
+}
+
 // Without an answer nothing is lifted: a lost GPU has no series left that could say that it is well.
 func TestAbsenceLiftsNothing(t *testing.T) {
 	b := newBench(t)
