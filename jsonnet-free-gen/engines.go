@@ -2,8 +2,8 @@ package main
 
 import (
 	"bytes"
-	"encoding/csv"
 	"cmp"
+	"encoding/csv"
 	"fmt"
 	"maps"
 	"slices"
