@@ -101,8 +101,8 @@ var (
 	RecordedReplicaTTFT = recorded(Never, "replica:llm_engine_time_to_first_token_seconds:mean",
 		"Mean time to the first token of a replica over the last two minutes or, where it had fewer than ten requests, over ten. Absent with fewer than ten in those, too.", ReplicaLabels, with(LabelRole))
 	RecordedSkew = recorded(Never, "replica:llm_engine_skew:value",
-		"A replica, or a rank of one, that does worse than its peers over ten minutes; reason says by what: its time to the first token (ttft) or between tokens (itl), the lengths of its answers, or requests that wait while they do not elsewhere (queue, rank_queue).",
-		ReplicaLabels, with(LabelDPRank, LabelReason))
+		"A replica, or a rank of one, that does worse than its peers over ten minutes; reason says by what: its time to the first token (ttft) or between tokens (itl), the lengths of its answers, or requests that wait while they do not elsewhere (queue, rank_queue). Or it runs with a setting whose value (new) the other replicas do not have (setting).",
+		ReplicaLabels, with(LabelDPRank, LabelReason, LabelSetting, LabelNew))
 	RecordedReplicaITL = recorded(Never, "replica:llm_engine_inter_token_latency_seconds:mean",
 		"The same of the time between tokens.", ReplicaLabels, with(LabelRole))
 	RecordedReplicaPrompt = recorded(Never, "replica:llm_engine_prompt_tokens:mean",

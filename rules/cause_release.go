@@ -22,6 +22,8 @@ var ReleaseRegression = &Alert{
 	Description: "It began when a version was deployed or all engines restarted, and not with more load. Look for what changed: the version, or else flags, image or node.",
 	Split: []Evidence{
 		{"Deployed within 6h, roll back before you understand", deployedWithin(6*hour, sameModel()...), LabelledBy("", metrics.LabelVersion)},
+		{"Changed within 6h", promql.CountBy(settingChange[:3], changedWithin(6*hour, sameModel()...)),
+			LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew)},
 		{"Versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},
 			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour)), LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelVersion)},
 	},
@@ -53,13 +55,14 @@ func slowerThanYesterday() (all []Record) {
 	return all
 }
 
-// changed returns each model with a version that appeared within six hours, or whose engines all started since then,
+// changed returns each model with a version that appeared or a setting that changed within six hours, or whose engines all started since then,
 // are warm and get no more requests than the day before: new replicas beside old ones add capacity, and higher load
 // alone slows engines down.
 func changed() promql.Expr {
 	restarted := promql.Unless(below(oldest(), (6*hour).Seconds()), cold())
-	return promql.Or(
+	return promql.Or(promql.Or(
 		promql.Max(modelLabels, deployedWithin(6*hour)),
+		promql.CountBy(modelLabels, changedWithin(6*hour))),
 		promql.And(restarted, atMost(1.5)))
 }
 

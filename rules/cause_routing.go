@@ -12,17 +12,20 @@ import (
 // ReplicaSkew fires for one replica that does worse than its siblings: a bad node, or a router that sends it too
 // much.
 var ReplicaSkew = &Alert{
-	Name:        "LLMReplicaSkew",
-	Branch:      Routing,
-	Expr:        promql.Max(append([]string{metrics.LabelDPRank}, replicaLabels...), promql.Vector(metrics.RecordedSkew)),
-	Severity:    slo.Ticket,
-	For:         10 * minute,
-	Scope:       []string{metrics.LabelModel, metrics.LabelServer},
-	DependsOn:   []Quiet{{EngineStalled, replicaLabels}},
-	Explains:    []*Alert{FastBurn, SlowBurn},
-	Summary:     "{{ with $labels.dp_rank }}Rank {{ . }} of {{ end }}" + theEngine + " does worse than the other {{ if $labels.dp_rank }}ranks{{ else }}replicas{{ end }} of " + theModel + ", or gives other answers",
-	Description: "{{ if $labels.dp_rank }}It holds the queue while other ranks have none. The engine's own balancer is at fault: more replicas do not help.{{ else }}It is far slower than its peers, holds most of the queue, or answers far shorter or longer. Take it out of rotation, then look at its GPU and node.{{ end }}",
+	Name:      "LLMReplicaSkew",
+	Branch:    Routing,
+	Expr:      promql.Or(lastingSkew(), promql.Max(append([]string{metrics.LabelSetting, metrics.LabelNew}, replicaLabels...), promql.Vector(metrics.RecordedSkew, promql.Eq(metrics.LabelReason, skewSetting)))),
+	Severity:  slo.Ticket,
+	For:       skewStep,
+	Scope:     []string{metrics.LabelModel, metrics.LabelServer},
+	DependsOn: []Quiet{{EngineStalled, replicaLabels}},
+	Explains:  []*Alert{FastBurn, SlowBurn},
+	Summary: "{{ if $labels.setting }}" + theEngine + " runs with another {{ $labels.setting }} than the other replicas of " + theModel + "{{ with $labels.new }}: {{ . }}{{ end }}{{ else }}" +
+		"{{ with $labels.dp_rank }}Rank {{ . }} of {{ end }}" + theEngine + " does worse than the other {{ if $labels.dp_rank }}ranks{{ else }}replicas{{ end }} of " + theModel + ", or gives other answers{{ end }}",
+	Description: "{{ if $labels.setting }}No rollout is under way: none of the replicas has started, and nothing has changed, within half an hour. It may answer otherwise, or slower. Finish the rollout, or roll it back.{{ else if $labels.dp_rank }}It holds the queue while other ranks have none. The engine's own balancer is at fault: more replicas do not help.{{ else }}It is far slower than its peers, holds most of the queue, or answers far shorter or longer. Take it out of rotation, then look at its GPU and node.{{ end }}",
 	Split: []Evidence{
+		{"Settings that differ", promql.CountBy([]string{metrics.LabelSetting, metrics.LabelNew}, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewSetting))...)),
+			LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelSetting, metrics.LabelNew)},
 		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), foundEngine + " " + Duration},
 		{"Mean output tokens by replica", promql.Vector(metrics.RecordedOutputTokens, sameModel()...), foundEngine + " " + Number},
 		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), foundEngine + " " + Number},
@@ -31,6 +34,23 @@ var ReplicaSkew = &Alert{
 }
 
 var routingAlerts = []*Alert{ReplicaSkew, GatewayDown, ModelUnreached, ProbeDisagrees}
+
+// skewStep is how long a setting must differ for a ticket: less than it takes to look. What is measured must be skewed for five
+// times as long, of which the alert itself waits for the last.
+const skewStep = 2 * minute
+
+// lastingSkew returns what is skewed by a measurement, and was all the time.
+func lastingSkew() promql.Expr {
+	skewed := func(ago time.Duration) promql.Expr {
+		return promql.Max(append([]string{metrics.LabelDPRank}, replicaLabels...),
+			promql.Offset(promql.Vector(metrics.RecordedSkew, promql.Ne(metrics.LabelReason, skewSetting)), ago))
+	}
+	lasting := skewed(0)
+	for i := range 4 {
+		lasting = promql.And(lasting, skewed(time.Duration(i+1)*skewStep))
+	}
+	return lasting
+}
 
 // inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
 func inRole(labels []string) []string { return append([]string{metrics.LabelRole}, labels...) }

@@ -86,6 +86,10 @@ func brokenClues() []Clue {
 		{Branch: Release, Name: "version_deployed", Runbook: "LLMReleaseRegression", Unit: Count,
 			Says:  "Version {version} was deployed within the hour",
 			Query: promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), hour)},
+		{Branch: Release, Name: "setting_changed", Runbook: "LLMReleaseRegression", Unit: Count,
+			Says: "{setting} changed from {old} to {new} within the hour, on {value} of the replicas",
+			Query: one(promql.CountBy(settingChange, promql.Max(append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, replicaLabels...),
+				changedWithin(hour, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion))))))},
 		{Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
 			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...))}, // its turn in a roll-out
 		{Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count, Says: "{engine} restarted {value} times within six hours",

@@ -137,6 +137,13 @@ func CountValues(label string, by []string, e Expr) Expr {
 	return a
 }
 
+// Quantile returns a quantile of the values of several series.
+func Quantile(q float64, by []string, e Expr) Expr {
+	a := aggregate(parser.QUANTILE, by, e).(*parser.AggregateExpr)
+	a.Param = Num(q)
+	return a
+}
+
 func limited(op parser.ItemType, k int, by []string, e Expr) Expr {
 	a := aggregate(op, by, e).(*parser.AggregateExpr)
 	a.Param = Num(float64(k))

@@ -1,0 +1,56 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// rollout is how long a rollout is under way after its last step: a replica that starts, or a setting that changes.
+const rollout = 30 * minute
+
+// differing labels what replicas of one model should have in common. Prefill and decode engines differ by design, and so do
+// engines of two kinds.
+func differing(labels ...string) []string {
+	return append(append(labels, metrics.LabelRuntime, metrics.LabelRole), modelLabels...)
+}
+
+// differs records the replicas that run with a setting that not even half of the replicas of their model have, while no
+// rollout is under way. reason is setting, as that of other skews says by what a replica differs.
+func differs() Record {
+	mine := append([]string{metrics.LabelSetting, metrics.LabelValue, metrics.LabelRuntime, metrics.LabelRole}, replicaLabels...)
+	config := promql.Max(mine, promql.Vector(metrics.EngineConfig, promql.Ne(metrics.LabelQuality, string(metrics.Missing)),
+		promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens))))
+	holders := promql.CountBy(differing(metrics.LabelSetting, metrics.LabelValue), config)
+	all := promql.CountBy(differing(metrics.LabelSetting), config)
+	few := promql.Le(times(2, holders), all, promql.On(differing(metrics.LabelSetting)...).ManyToOne())
+	minority := promql.And(config, few, promql.On(differing(metrics.LabelSetting, metrics.LabelValue)...))
+	settings := promql.Call("label_replace", minority, promql.Str(metrics.LabelNew), promql.Str("$1"), promql.Str(metrics.LabelValue), promql.Str("(.*)"))
+
+	capacity := promql.Sum(append([]string{metrics.LabelRuntime, metrics.LabelRole}, replicaLabels...), promql.Vector(metrics.KVCacheCapacity))
+	usual := promql.Quantile(0.5, differing(), capacity)
+	apart := promql.Sub(promql.Div(capacity, usual, promql.On(differing()...).ManyToOne()), promql.Num(1))
+	sizes := labelled(above(promql.Call("abs", apart), 0.1), metrics.LabelSetting, string(metrics.SettingKVCacheTokens))
+
+	named := append([]string{metrics.LabelSetting, metrics.LabelNew}, replicaLabels...)
+	return Record{metrics.RecordedSkew, promql.Unless(promql.Max(named, promql.Or(settings, sizes)), rollingOut(), promql.On(modelLabels...)),
+		map[string]string{metrics.LabelReason: skewSetting}}
+}
+
+// skewSetting is the reason of replicas that run with another setting.
+const skewSetting = "setting"
+
+// rollingOut returns the models of which a replica started, or a setting changed, lately.
+func rollingOut() promql.Expr {
+	started := promql.And(promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo)), younger(rollout), promql.On(pageLabels...))
+	return promql.Or(promql.CountBy(modelLabels, started), promql.CountBy(modelLabels, changedWithin(rollout)))
+}
+
+// changedWithin returns the settings of engines that changed within a window, with the old and the new value.
+func changedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
+	return below(promql.Sub(promql.Call("time"), promql.Vector(metrics.EngineConfigChanged, m...)), window.Seconds())
+}
+
+// settingChange labels a change of a setting of a model, on however many replicas.
+var settingChange = append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, modelLabels...)
