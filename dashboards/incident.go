@@ -103,9 +103,8 @@ func (s scope) firstSuspect() promql.Expr {
 	first := promql.CountValues(metrics.LabelOrder, models, promql.Call("histogram_quantile", promql.Num(1), promql.Or(
 		one(by(models, "le"), replaced(explains, "le", "$1", metrics.LabelOrder, "(.*)")), labelled(one(models, explains), "le", "+Inf"))))
 
-	asIs := []string{metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank}
 	row := by(ordered, metrics.LabelBranch, metrics.LabelRunbook)
-	keep := slices.Concat(asIs, row, []string{metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelInstance, metrics.LabelSays, metrics.LabelPod, metrics.LabelUnit})
+	keep := slices.Concat(rules.NamedByClues, row, []string{metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelInstance, metrics.LabelSays, metrics.LabelPod, metrics.LabelUnit})
 	suspects := func(unit *promql.Matcher) promql.Expr {
 		return promql.TopK(1, ordered, promql.And(s.of(metrics.RecordedSuspect, unit), first, promql.On(ordered...)))
 	}
@@ -128,7 +127,7 @@ func (s scope) firstSuspect() promql.Expr {
 	e = replaced(e, metrics.LabelGPUUUID, "$1", metrics.LabelGPUUUID, "(?:GPU-)?(.{1,8}).*")
 	join(metrics.LabelGPUUUID, metrics.LabelInstance)
 	e = replaced(e, metrics.LabelGPUUUID, "$1 on $2", filling, "(.*)[|](.+)")
-	for _, name := range append(asIs, metrics.LabelGPUUUID) {
+	for _, name := range append([]string{metrics.LabelGPUUUID}, rules.NamedByClues...) {
 		fill(name, name, "(.*)")
 	}
 	return promql.Max(append(row[:len(row):len(row)], metrics.LabelSays, metrics.LabelAction), replaced(e, metrics.LabelAction, "$1", metrics.LabelRunbook, "(.*)"))

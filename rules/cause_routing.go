@@ -16,7 +16,7 @@ var ReplicaSkew = &Alert{
 	Branch:    Routing,
 	Expr:      promql.Or(lastingSkew(), promql.Max(append([]string{metrics.LabelSetting, metrics.LabelNew}, replicaLabels...), promql.Vector(metrics.RecordedSkew, promql.Eq(metrics.LabelReason, skewSetting)))),
 	Severity:  slo.Ticket,
-	For:       skewStep,
+	For:       skewTold,
 	Scope:     []string{metrics.LabelModel, metrics.LabelServer},
 	DependsOn: []Quiet{{EngineStalled, replicaLabels}},
 	Explains:  []*Alert{FastBurn, SlowBurn},
@@ -35,21 +35,14 @@ var ReplicaSkew = &Alert{
 
 var routingAlerts = []*Alert{ReplicaSkew, GatewayDown, ModelUnreached, ProbeDisagrees}
 
-// skewStep is how long a setting must differ for a ticket: less than it takes to look. What is measured must be skewed for five
-// times as long, of which the alert itself waits for the last.
-const skewStep = 2 * minute
+// skewTold is how long a setting must differ for a ticket. What is measured must be skewed in most of the ten minutes before.
+const skewTold = 2 * minute
 
-// lastingSkew returns what is skewed by a measurement, and was all the time.
+// lastingSkew returns what is skewed by a measurement, and was nearly all the time.
 func lastingSkew() promql.Expr {
-	skewed := func(ago time.Duration) promql.Expr {
-		return promql.Max(append([]string{metrics.LabelDPRank}, replicaLabels...),
-			promql.Offset(promql.Vector(metrics.RecordedSkew, promql.Ne(metrics.LabelReason, skewSetting)), ago))
-	}
-	lasting := skewed(0)
-	for i := range 4 {
-		lasting = promql.And(lasting, skewed(time.Duration(i+1)*skewStep))
-	}
-	return lasting
+	skewed := promql.Vector(metrics.RecordedSkew, promql.Ne(metrics.LabelReason, skewSetting))
+	lasts := promql.Ge(promql.Over("count_over_time", skewed, 8*minute), promql.Num(14)) // of 16 evaluations
+	return promql.Max(append([]string{metrics.LabelDPRank}, replicaLabels...), promql.And(skewed, lasts))
 }
 
 // inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.

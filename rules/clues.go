@@ -87,7 +87,7 @@ func brokenClues() []Clue {
 			Says:  "Version {version} was deployed within the hour",
 			Query: promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed), hour)},
 		{Branch: Release, Name: "setting_changed", Runbook: "LLMReleaseRegression", Unit: Count,
-			Says: "{setting} changed from {old} to {new} within the hour, on {value} of the replicas",
+			Says: "Setting {setting} changed from {old} to {new} within the hour (replicas: {value})",
 			Query: one(promql.CountBy(settingChange, promql.Max(append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, replicaLabels...),
 				changedWithin(hour, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion))))))},
 		{Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
@@ -260,15 +260,17 @@ func tokenTime(window, ago time.Duration) promql.Expr {
 func moreWork() promql.Expr { return promql.Unless(now("token_time"), below(against("computed"), 1.3)) }
 
 // restartedWorse returns the share of each model's engines that restarted within the hour, where it is at least a half, no
-// more requests come than usual, no KV cache is full, and it is no cold start: a quarter of an hour has passed, tokens take
-// longer though no backlog makes the batch large, or they take no longer and the queue still grows.
+// more requests come than usual, no KV cache is full, and it is no cold start: a quarter of an hour has passed, or the prefix
+// cache does not just fill again, and tokens take longer though no backlog makes the batch large, or they take no longer and the
+// queue still grows, or far more tokens are computed.
 func restartedWorse() promql.Expr {
 	slower := promql.And(above(against("token_time"), 1.3), below(against("running"), 3))
 	behind := both(above(promql.Sum(modelLabels, promql.Over("delta", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0), atLeast(10, recentWindow), below(against("token_time"), 1.3))
 	wasteful := above(against("computed"), 2)
+	fills := below(above(against("prefix_hits"), 0.1), 0.9)
 	return promql.Unless(
 		both(promql.Call("clamp_max", promql.Ge(restartedShare(hour), promql.Num(0.5)), promql.Num(1)), below(against("arrivals"), 1.3)),
-		promql.Or(promql.Unless(promql.Vector(metrics.RecordedYoung), promql.Or(promql.Or(slower, behind), wasteful)), promql.Vector(metrics.RecordedFullCache)))
+		promql.Or(promql.Unless(promql.Vector(metrics.RecordedYoung), promql.Unless(promql.Or(promql.Or(slower, behind), wasteful), fills)), promql.Vector(metrics.RecordedFullCache)))
 }
 
 // restartedShare returns the share of each model's engines that started within a window, while others may have ended.

@@ -142,12 +142,15 @@ func verdict(query string) string {
 		query, metrics.LabelOrder, suspectText())
 }
 
+// NamedByClues are the labels of a suspect whose values its words name as they are.
+var NamedByClues = []string{metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}
+
 // SuspectText returns the Prometheus template that puts a recorded suspect, the dot, into words.
 func SuspectText() string { return brief(suspectText()) }
 
 func suspectText() string {
 	var labels strings.Builder
-	for _, l := range []string{metrics.LabelGPUUUID, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank} {
+	for _, l := range append([]string{metrics.LabelGPUUUID}, NamedByClues...) {
 		fmt.Fprintf(&labels, ` | reReplaceAll "{%s}" .Labels.%s`, l, l)
 	}
 	return `{{ $e := or .Labels.server "one engine" }}{{ with .Labels.pod }}{{ $e = . }}{{ else }}{{ with .Labels.instance }}{{ $e = printf "%s on %s" $e . }}{{ end }}{{ end }}` +

@@ -28,7 +28,7 @@ type replica struct {
 	adapters                      float64 // that requests ask for, of which four fit
 	mute                          float64 // probes that it leaves unanswered, in a row
 	unreached, fails              float64 // shares of requests that the gateway before it fails, and that it fails itself
-	gatewayDown                   bool
+	gatewayDown, quantized        bool
 	gatewayTTFT                   float64
 	gatewayModel                  *string // what the gateway calls the model; nil: as the engines do
 	totals                        map[string]float64
@@ -109,6 +109,9 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 	}
 	gauge(metrics.EngineUp, 1, page)
 	gauge(metrics.EngineInfo, 1, engine, metrics.LabelVersion, r.version)
+	if r.quantized {
+		gauge(metrics.EngineConfigChanged, float64(rulesim.Epoch.Add(r.started).Unix()), engine, metrics.LabelSetting, "quantization", metrics.LabelOld, "none", metrics.LabelNew, "fp8")
+	}
 	gauge(metrics.EngineStartTime, float64(rulesim.Epoch.Add(r.started).Unix()), page)
 	gauge(metrics.RequestsRunning, r.running, engine)
 	r.waiting += r.grows
@@ -186,6 +189,12 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) { r.started, r.requests, r.running, r.grows, r.queue = onset, 500, 6, 33, 0.24 }},
 		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.TTFT, false, // without a prefix cache
 			func(r *replica) { r.started, r.hits, r.waiting, r.queue = onset, 0, 3, 0.24 }},
+		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, false, // its prefix cache fills again
+			func(r *replica) { r.started, r.hits, r.itl, r.waiting, r.queue = onset, 0.3, 0.08, 3, 0.24 }},
+		{"release. Setting quantization changed from none to fp8 within the hour (replicas: 3).", slo.TTFT, false, // whatever fills again
+			func(r *replica) {
+				r.started, r.hits, r.itl, r.waiting, r.queue, r.quantized = onset, 0.3, 0.08, 3, 0.24, true
+			}},
 		{"behaviour. Answers are 6 times as long as usual.", slo.TTFT, false, func(r *replica) { r.output, r.running, r.waiting, r.queue = 60, 24, 40, 0.24 }},
 		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.ITL, false,
 			func(r *replica) { r.started, r.itl, r.running = 71*time.Minute, 0.04, 12 }},
