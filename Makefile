@@ -20,7 +20,7 @@ SBOM        := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
-.PHONY: help build demo drill drill-report drill-plays real test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities reproducible
+.PHONY: help build demo drill draws drill-report drill-plays real test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities reproducible
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ demo: build ## a simulated node with the real exporter, Prometheus and rules, on
 
 drill: ## play every incident in virtual time and score what was said about it
 	go run ./cmd/drill run
+
+draws: ## play worlds drawn at random and score who named the cause; SEEDS=from-to draws others
+	go run ./cmd/drill draws --seeds=$(or $(SEEDS),1-30)
 
 drill-report: ## play them with five seeds and write their scores and plots to docs/ (half an hour)
 	go run ./cmd/drill report

@@ -41,6 +41,8 @@ func main() {
 	told := app.Command("transcript", "Play the incidents that have a lever and write what a person on call sees and types.")
 	folder := told.Flag("dir", "Folder to write to.").Default("docs/plays").String()
 	only := told.Flag("incident", "Play only this incident.").String()
+	drawing := app.Command("draws", "Play worlds drawn at random, and score who named the cause.")
+	drawn := drawing.Flag("seeds", "Range of seeds, each of which draws a world.").Default("1-30").String()
 	listing := app.Command("list", "List the incidents.")
 	switch kingpin.MustParse(app.Parse(os.Args[1:])) {
 	case play.FullCommand():
@@ -51,6 +53,9 @@ func main() {
 		return
 	case told.FullCommand():
 		end(writeTranscripts(*folder, *only))
+		return
+	case drawing.FullCommand():
+		end(playDraws(*drawn, os.Stdout, os.Stderr))
 		return
 	case listing.FullCommand():
 		end(list(os.Stdout))

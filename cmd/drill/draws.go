@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/draw"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
+)
+
+// playDraws plays the worlds of a range of seeds, given as FROM-TO, and writes the score.
+func playDraws(seeds string, out, progress io.Writer) error {
+	var from, to uint64
+	if n, err := fmt.Sscanf(seeds, "%d-%d", &from, &to); n != 2 || to < from {
+		return fmt.Errorf("--seeds=%s: want FROM-TO, such as 1-100 (%v)", seeds, err)
+	}
+	var all []score.Drawn
+	for seed := from; seed <= to; seed++ {
+		s, err := playDraw(seed)
+		if err != nil {
+			return fmt.Errorf("seed %d: %w", seed, err)
+		}
+		fmt.Fprintf(progress, "%+v\n", s)
+		all = append(all, s)
+	}
+	writeDraws(out, all)
+	return nil
+}
+
+// playDraw plays the world of a seed.
+func playDraw(seed uint64) (score.Drawn, error) {
+	d := draw.New(seed)
+	p, err := play.Run(d.Incident, d.Options)
+	if err != nil {
+		return score.Drawn{}, err
+	}
+	defer p.Close()
+	return score.OfDrawn(d, p)
+}
+
+// writeDraws writes the score by class and in all.
+func writeDraws(out io.Writer, all []score.Drawn) {
+	classes := map[string][]score.Drawn{}
+	var incidents []score.Drawn
+	var quiet, pages, tickets, mild int
+	var high, right int
+	for _, s := range all {
+		switch {
+		case s.Incident:
+			incidents = append(incidents, s)
+			classes[s.Class] = append(classes[s.Class], s)
+		case len(s.Want) == 0:
+			quiet, pages, tickets = quiet+1, pages+s.Pages, tickets+s.Tickets
+		default:
+			mild++
+		}
+	}
+	fmt.Fprint(out, "| class | page | triage with a Prometheus | triage with two readings |\n| --- | --- | --- | --- |\n")
+	row := func(name string, some []score.Drawn) {
+		fmt.Fprintf(out, "| %s |", name)
+		for _, of := range []func(score.Drawn) score.Answer{
+			func(s score.Drawn) score.Answer { return s.Page }, func(s score.Drawn) score.Answer { return s.WithPast }, func(s score.Drawn) score.Answer { return s.Alone },
+		} {
+			yes, unsure := 0, 0
+			for _, s := range some {
+				if a := of(s); a.Right {
+					yes++
+				} else if a.Unsure {
+					unsure++
+				}
+			}
+			fmt.Fprintf(out, " %s, cannot tell %d |", interval(yes, len(some)), unsure)
+		}
+		fmt.Fprintln(out)
+	}
+	for _, class := range slices.Sorted(maps.Keys(classes)) {
+		row(class, classes[class])
+	}
+	row("all", incidents)
+	var untold []uint64
+	for _, s := range incidents {
+		for _, a := range []score.Answer{s.WithPast, s.Alone} {
+			if a.High {
+				high++
+				if a.Right {
+					right++
+				}
+			}
+		}
+		if s.Pages+s.Tickets == 0 {
+			untold = append(untold, s.Seed)
+		}
+	}
+	fmt.Fprintf(out, "\nVerdicts of high confidence that are right: %s. Quiet worlds: %d, with %d pages and %d tickets. "+
+		"Incidents told to nobody, by seed: %v. Faults that nobody suffered from: %d.\n", interval(right, high), quiet, pages, tickets, untold, mild)
+}
+
+// interval returns a share and its 95% interval (Wilson's).
+func interval(yes, n int) string {
+	if n == 0 {
+		return "none"
+	}
+	const z = 1.96
+	p, m := float64(yes)/float64(n), float64(n)
+	middle := (p + z*z/(2*m)) / (1 + z*z/m)
+	half := z / (1 + z*z/m) * math.Sqrt(p*(1-p)/m+z*z/(4*m*m))
+	return fmt.Sprintf("%d of %d (%.0f to %.0f%%)", yes, n, 100*math.Max(0, middle-half), 100*math.Min(1, middle+half))
+}

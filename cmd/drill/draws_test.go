@@ -1,0 +1,10 @@
+package main
+
+import "testing"
+
+// TestDraw plays a fixed seed, whose users suffer and for which somebody is woken.
+func TestDraw(t *testing.T) {
+	if s, err := playDraw(1); err != nil || s.Class != "slow-host" || !s.Incident || s.Pages != 1 || !s.Page.Right {
+		t.Errorf("got %+v, %v; want one page about the engine", s, err)
+	}
+}

@@ -1,0 +1,189 @@
+// Package draw draws worlds at random: what happens, how much of it, to which fleet, and what is visible of it. What is right
+// to say comes from the cause that was drawn, never from a rule.
+package draw
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// Draw is a world drawn from a seed.
+type Draw struct {
+	Seed  uint64
+	Class string
+	// Want holds the branches that are right to name first; none for a world in which nobody need be told.
+	Want []rules.Branch
+	// Unserved means that the fault leaves clients without any answer, which no objective counts.
+	Unserved bool
+	Incident incident.Incident
+	Options  play.Options
+}
+
+// Quiet reports whether nobody need be told.
+func (d Draw) Quiet() bool { return len(d.Want) == 0 }
+
+// lasts bounds a play, so that a hundred are played in minutes.
+const lasts = 30 * time.Minute
+
+// New draws the world of a seed.
+func New(seed uint64) Draw {
+	r := rand.New(rand.NewPCG(seed, 34))
+	p := drill.NewProfile("drawn")
+	// Arrivals of each replica, per second: the model carries about 50 of the usual length.
+	p.Arrivals, p.Swing = between(r, 0.02, 15), 0.6*r.Float64()
+	p.PromptTokens, p.OutputTokens, p.CacheHits = between(r, 300, 1500), between(r, 60, 250), 0.8*r.Float64()
+	f := world.Fleet{
+		Profile: p, Replicas: 1 + r.IntN(4), LeastLoaded: r.IntN(2) == 0, Probes: r.IntN(3) == 0,
+		Runtimes: []metrics.Runtime{pick(r, metrics.VLLM, metrics.VLLM, metrics.SGLang, metrics.TGI, metrics.TensorRTLLM)},
+	}
+	c := pick(r, causes()...)
+	d := Draw{Seed: seed, Class: c.class, Want: c.want, Unserved: c.unserved, Options: play.Options{Seed: seed, WithoutGPUs: r.IntN(3) == 0}}
+	faults := c.draw(r, &f)
+	if !d.Quiet() && r.IntN(5) == 0 { // something harmless happens beside it
+		faults = append(faults, incident.Fault{At: 2 * time.Minute, Do: func(w *world.World) { w.Traffic.OutputTokens *= 1.1 }})
+	}
+	d.Incident = incident.Incident{
+		Name: c.class, Fleet: f, History: time.Duration(r.IntN(3)+1) * 20 * time.Minute, Lasts: lasts, Faults: faults,
+	}
+	return d
+}
+
+// cause is one of those that are drawn with the same chance. draw may change the fleet, and returns what happens.
+type cause struct {
+	class    string
+	want     []rules.Branch
+	unserved bool
+	draw     func(r *rand.Rand, f *world.Fleet) []incident.Fault
+}
+
+// causes lists what is drawn.
+func causes() []cause { return append(append(ofTraffic(), ofEngines()...), quiet()...) }
+
+// ofTraffic lists what clients do, and what is in front of the engines.
+func ofTraffic() []cause {
+	return []cause{
+		{"load", []rules.Branch{rules.Queueing}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			to := between(r, 60, 150) * float64(f.Replicas)
+			return at(func(w *world.World) { w.Traffic.Arrivals = to })
+		}},
+		{"long-prompts", []rules.Branch{rules.Prefill}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Profile.Arrivals = between(r, 2, 15)
+			by := between(r, 6, 20)
+			return at(func(w *world.World) { w.Traffic.PromptTokens *= by })
+		}},
+		{"cache-broken", []rules.Branch{rules.Prefill}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Profile.Arrivals, f.Profile.PromptTokens, f.Profile.CacheHits = between(r, 6, 12), between(r, 2500, 5000), between(r, 0.7, 0.9)
+			return at(func(w *world.World) { w.Traffic.CacheHits = 0 })
+		}},
+		{"small-kv", []rules.Branch{rules.Memory, rules.Behaviour}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Profile.Arrivals, f.Profile.Blocks, f.Profile.OutputLimit = between(r, 6, 12), int(between(r, 3000, 6000)), 4096
+			by := between(r, 4, 10)
+			return at(func(w *world.World) { w.Traffic.OutputTokens *= by })
+		}},
+		{"gateway-fails", []rules.Branch{rules.Routing}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.ReadsGateway, f.Probes = true, false
+			share := between(r, 0.1, 1)
+			return at(func(w *world.World) { w.GatewayFails = share })
+		}},
+	}
+}
+
+// ofEngines lists faults of engines and of what they run on.
+func ofEngines() []cause {
+	slow := func(low, high float64) func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+		return func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
+			by := between(r, low, high)
+			return at(each(func(e *world.Replica) { e.Engine.Slow = by }))
+		}
+	}
+	return []cause{
+		{"slow-steps", []rules.Branch{rules.Engine}, false, slow(5, 30)},
+		{"slow-host", []rules.Branch{rules.Engine}, false, func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
+			wait := time.Duration(between(r, 60, 400)) * time.Millisecond
+			return at(each(func(e *world.Replica) { e.Engine.Starved = wait }))
+		}},
+		{"throttled-gpu", []rules.Branch{rules.Hardware}, false, func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
+			t := &world.Throttle{Reason: pick(r, "hw_thermal_slowdown", "hw_power_brake_slowdown"), Clock: between(r, 0.08, 0.25)}
+			return at(each(func(e *world.Replica) { e.GPU.Throttle = t }))
+		}},
+		{"xid", []rules.Branch{rules.Hardware}, true, func(_ *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Replicas = 1
+			return at(func(w *world.World) {
+				e := w.Replicas[0]
+				e.GPU.Report(79)
+				e.GPU.Lost, e.Down = true, true
+			})
+		}},
+		{"hung", []rules.Branch{rules.Engine}, true, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
+			return at(func(w *world.World) { w.Replicas[0].Engine.Wedged = true })
+		}},
+		{"dead", []rules.Branch{rules.Engine}, true, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
+			return at(each(func(e *world.Replica) { e.Restart(24 * time.Hour) }))
+		}},
+		{"bad-release", []rules.Branch{rules.Release}, false, func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
+			by := between(r, 5, 20)
+			return at(each(func(e *world.Replica) {
+				e.Profile.Release, e.Engine.Slow = "0.17.0", by
+				e.Restart(time.Minute)
+			}))
+		}},
+		{"slow-replica", []rules.Branch{rules.Routing, rules.Engine}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Replicas = 3 + r.IntN(2)
+			by := between(r, 6, 20)
+			return at(func(w *world.World) { w.Replicas[1].Engine.Slow = by })
+		}},
+		{"failing-replica", []rules.Branch{rules.Routing, rules.Engine}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Replicas = 2 + r.IntN(3)
+			return at(func(w *world.World) { w.Replicas[1].Engine.Broken = true })
+		}},
+	}
+}
+
+// quiet lists what need wake nobody, and needs no ticket.
+func quiet() []cause {
+	return []cause{
+		{"quiet-burst", nil, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Profile.Arrivals = min(f.Profile.Arrivals, 6)
+			by := between(r, 1.5, 3)
+			return at(func(w *world.World) { w.Traffic.Arrivals *= by })
+		}},
+		{"quiet-night", nil, false, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
+			return at(func(w *world.World) { w.Traffic.Arrivals /= 10 })
+		}},
+		{"quiet-cancels", nil, false, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
+			return at(each(func(e *world.Replica) { e.Engine.Cancel() }))
+		}},
+		{"quiet-restart", nil, false, func(_ *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Replicas = 3
+			return at(func(w *world.World) { w.Replicas[0].Restart(time.Minute) })
+		}},
+	}
+}
+
+// at returns a change at the onset.
+func at(do func(*world.World)) []incident.Fault { return []incident.Fault{{Do: do}} }
+
+// each applies a change to every replica.
+func each(do func(*world.Replica)) func(*world.World) {
+	return func(w *world.World) {
+		for _, r := range w.Replicas {
+			do(r)
+		}
+	}
+}
+
+// between draws from an interval, each factor as likely as the next.
+func between(r *rand.Rand, low, high float64) float64 {
+	return low * math.Pow(high/low, r.Float64())
+}
+
+// pick draws one of several.
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }

@@ -1,0 +1,93 @@
+package score
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/draw"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+	"github.com/llm-node-exporter/llm-node-exporter/triage"
+)
+
+// Answer says how one who was asked for the branch did.
+type Answer struct {
+	Branch rules.Branch `json:"branch"`
+	Right  bool         `json:"right"`
+	Unsure bool         `json:"unsure"` // names none, or says with low confidence which other it may be
+	High   bool         `json:"high"`   // said with high confidence
+}
+
+// Drawn holds what was said of a world drawn at random.
+type Drawn struct {
+	Seed           uint64         `json:"seed"`
+	Class          string         `json:"class"`
+	Want           []rules.Branch `json:"want"`
+	Incident       bool           `json:"incident"` // users suffered enough
+	Pages, Tickets int
+	Page           Answer `json:"page"`
+	WithPast       Answer `json:"with_past"`
+	Alone          Answer `json:"alone"`
+}
+
+// OfDrawn judges a drawn world that was played. Triage is asked at the first page or, where none came, two minutes after one was
+// due.
+func OfDrawn(d draw.Draw, p *play.Play) (s Drawn, err error) {
+	pages := since(p, "llm-critical")
+	s = Drawn{Seed: d.Seed, Class: d.Class, Want: d.Want, Pages: len(pages), Tickets: len(since(p, "llm-warning"))}
+	due, _, burns := p.World.Due(p.Onset)
+	s.Incident = !d.Quiet() && (burns || d.Unserved)
+	if !s.Incident {
+		return s, nil
+	}
+	if !burns {
+		due = 10 * time.Minute
+	}
+	at := p.World.At(min(p.Onset+due+2*time.Minute, p.Onset+p.Incident.Lasts)).Truncate(play.ScrapeInterval)
+	s.Page.Unsure = true
+	if len(pages) > 0 {
+		at = pages[0].At.Truncate(play.ScrapeInterval)
+		told := told(pages[0], d.Want[0])
+		for _, want := range d.Want {
+			if leads(pages[0], want) {
+				told = want
+			}
+		}
+		s.Page = Answer{Branch: told, Right: slices.Contains(d.Want, told), Unsure: told == ""}
+	}
+	before, err := p.Reading(at.Add(-Apart))
+	if err != nil {
+		return s, err
+	}
+	after, err := p.Reading(at)
+	if err != nil {
+		return s, err
+	}
+	if s.Alone, err = answer(d.Want, before, after, nil); err == nil {
+		s.WithPast, err = answer(d.Want, before, after, p.Past)
+	}
+	return s, err
+}
+
+// answer asks a triage.
+func answer(want []rules.Branch, before, after triage.Reading, past triage.Past) (a Answer, err error) {
+	verdicts, err := triage.Judge(context.Background(), before, after, past)
+	for _, w := range want {
+		if !a.Right {
+			a.Branch = first(verdicts, w)
+			a.Right = a.Branch == w
+		}
+	}
+	a.Unsure = a.Branch == ""
+	if len(verdicts) > 0 {
+		a.High = verdicts[0].Confidence == "high"
+		a.Unsure = a.Unsure || !a.Right && verdicts[0].Confidence == "low" && verdicts[0].Or != ""
+	}
+	return a, err
+}
+
+// since returns the first messages to a receiver after the onset.
+func since(p *play.Play, receiver string) []play.Notification {
+	return slices.DeleteFunc(to(p, receiver), func(n play.Notification) bool { return n.Update || n.At.Before(p.World.At(p.Onset)) })
+}
