@@ -95,6 +95,7 @@ func paceGroup() Group {
 		skew("lengths", otherLengths()),
 		skew("queue", longestQueue(causeWindow, replicaLabels, modelLabels)),
 		skew("rank_queue", rankQueue(causeWindow)),
+		skew(skewSetting, differs()),
 	}}
 }
 

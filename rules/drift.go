@@ -16,9 +16,9 @@ func differing(labels ...string) []string {
 	return append(append(labels, metrics.LabelRuntime, metrics.LabelRole), modelLabels...)
 }
 
-// differs records the replicas that run with a setting that not even half of the replicas of their model have, while no
-// rollout is under way. reason is setting, as that of other skews says by what a replica differs.
-func differs() Record {
+// differs returns the replicas that run with a setting that not even half of the replicas of their model have, while no
+// rollout is under way.
+func differs() promql.Expr {
 	mine := append([]string{metrics.LabelSetting, metrics.LabelValue, metrics.LabelRuntime, metrics.LabelRole}, replicaLabels...)
 	config := promql.Max(mine, promql.Vector(metrics.EngineConfig, promql.Ne(metrics.LabelQuality, string(metrics.Missing)),
 		promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens))))
@@ -34,8 +34,7 @@ func differs() Record {
 	sizes := labelled(above(promql.Call("abs", apart), 0.1), metrics.LabelSetting, string(metrics.SettingKVCacheTokens))
 
 	named := append([]string{metrics.LabelSetting, metrics.LabelNew}, replicaLabels...)
-	return Record{metrics.RecordedSkew, promql.Unless(promql.Max(named, promql.Or(settings, sizes)), rollingOut(), promql.On(modelLabels...)),
-		map[string]string{metrics.LabelReason: skewSetting}}
+	return promql.Unless(promql.Max(named, promql.Or(settings, sizes)), rollingOut(), promql.On(modelLabels...))
 }
 
 // skewSetting is the reason of replicas that run with another setting.
