@@ -44,16 +44,46 @@ func New(seed uint64) Draw {
 		Profile: p, Replicas: 1 + r.IntN(4), LeastLoaded: r.IntN(2) == 0, Probes: r.IntN(3) == 0,
 		Runtimes: []metrics.Runtime{pick(r, metrics.VLLM, metrics.VLLM, metrics.SGLang, metrics.TGI, metrics.TensorRTLLM)},
 	}
+	if r.IntN(4) == 0 {
+		f.ReadsGateway, f.Gateway = true, pick(r, metrics.LiteLLM, metrics.SMG)
+	}
 	c := pick(r, causes()...)
-	d := Draw{Seed: seed, Class: c.class, Want: c.want, Unserved: c.unserved, Options: play.Options{Seed: seed, WithoutGPUs: r.IntN(3) == 0}}
+	d := Draw{Seed: seed, Class: c.class, Want: c.want, Unserved: c.unserved, Options: play.Options{Seed: seed}}
+	switch r.IntN(4) {
+	case 0:
+		d.Options.WithoutGPUs = true
+	case 1:
+		d.Options.DCGM = []string{}
+	}
 	faults := c.draw(r, &f)
-	if !d.Quiet() && r.IntN(5) == 0 { // something harmless happens beside it
-		faults = append(faults, incident.Fault{At: 2 * time.Minute, Do: func(w *world.World) { w.Traffic.OutputTokens *= 1.1 }})
+	if r.IntN(3) == 0 {
+		faults = append(faults, beside(r, f.Replicas)...)
 	}
-	d.Incident = incident.Incident{
-		Name: c.class, Fleet: f, History: time.Duration(r.IntN(3)+1) * 20 * time.Minute, Lasts: lasts, Faults: faults,
-	}
+	history := pick(r, 20*time.Minute, time.Hour, 2*time.Hour)
+	d.Incident = incident.Incident{Name: c.class, Fleet: f, History: history, Lasts: lasts, Faults: faults}
 	return d
+}
+
+// beside returns something harmless that happens at the same time.
+func beside(r *rand.Rand, replicas int) []incident.Fault {
+	switch r.IntN(4) {
+	case 0:
+		return []incident.Fault{{At: 2 * time.Minute, Do: func(w *world.World) { w.Traffic.OutputTokens *= 1.1 }}}
+	case 1:
+		return at(each(func(e *world.Replica) {
+			if e.GPU.Throttle == nil {
+				e.GPU.Throttle = &world.Throttle{Reason: "sw_power_cap", Clock: 0.95}
+			}
+		}))
+	case 2:
+		return []incident.Fault{
+			{At: -8 * time.Minute, Do: func(w *world.World) { w.ExporterDown = true }},
+			{At: -7 * time.Minute, Do: func(w *world.World) { w.ExporterDown = false }},
+		}
+	default:
+		n := r.IntN(replicas)
+		return []incident.Fault{{At: 3 * time.Minute, Do: func(w *world.World) { w.Replicas[n].GPU.Corrected = 0.5 }}}
+	}
 }
 
 // cause is one of those that are drawn with the same chance. draw may change the fleet, and returns what happens.
@@ -88,6 +118,15 @@ func ofTraffic() []cause {
 			by := between(r, 4, 10)
 			return at(func(w *world.World) { w.Traffic.OutputTokens *= by })
 		}},
+		{"runaway", []rules.Branch{rules.Behaviour, rules.Memory}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Profile.Arrivals = between(r, 4, 12)
+			to := between(r, 3000, 6000)
+			return at(func(w *world.World) { w.Traffic.OutputTokens = to })
+		}},
+		{"gateway-dead", []rules.Branch{rules.Routing}, true, func(_ *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.ReadsGateway = true
+			return at(func(w *world.World) { w.GatewayDead = true })
+		}},
 		{"gateway-fails", []rules.Branch{rules.Routing}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
 			f.ReadsGateway, f.Probes = true, false
 			share := between(r, 0.1, 1)
@@ -108,11 +147,27 @@ func ofEngines() []cause {
 		{"slow-steps", []rules.Branch{rules.Engine}, false, slow(5, 30)},
 		{"slow-host", []rules.Branch{rules.Engine}, false, func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
 			wait := time.Duration(between(r, 60, 400)) * time.Millisecond
-			return at(each(func(e *world.Replica) { e.Engine.Starved = wait }))
+			return at(some(r, func(e *world.Replica) { e.Engine.Starved = wait }))
 		}},
 		{"throttled-gpu", []rules.Branch{rules.Hardware}, false, func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
 			t := &world.Throttle{Reason: pick(r, "hw_thermal_slowdown", "hw_power_brake_slowdown"), Clock: between(r, 0.08, 0.25)}
-			return at(each(func(e *world.Replica) { e.GPU.Throttle = t }))
+			return at(some(r, func(e *world.Replica) { e.GPU.Throttle = t }))
+		}},
+		{"crash-loop", []rules.Branch{rules.Engine}, true, func(r *rand.Rand, f *world.Fleet) (all []incident.Fault) {
+			f.Replicas = 1 + r.IntN(2)
+			every, loading := time.Duration(between(r, 200, 400))*time.Second, time.Duration(between(r, 45, 120))*time.Second
+			for t := time.Duration(0); t < lasts; t += every {
+				all = append(all, incident.Fault{At: t, Do: func(w *world.World) { w.Replicas[0].Restart(loading) }})
+			}
+			return all
+		}},
+		{"cold-start", []rules.Branch{rules.Engine}, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Profile.Arrivals = between(r, 4, 15)
+			by, loading := between(r, 4, 10), time.Duration(between(r, 45, 120))*time.Second
+			return append(at(each(func(e *world.Replica) {
+				e.Engine.Slow = by
+				e.Restart(loading)
+			})), incident.Fault{At: 6 * time.Minute, Do: each(func(e *world.Replica) { e.Engine.Slow = 1 })})
 		}},
 		{"xid", []rules.Branch{rules.Hardware}, true, func(_ *rand.Rand, f *world.Fleet) []incident.Fault {
 			f.Replicas = 1
@@ -161,6 +216,15 @@ func quiet() []cause {
 		{"quiet-cancels", nil, false, func(_ *rand.Rand, _ *world.Fleet) []incident.Fault {
 			return at(each(func(e *world.Replica) { e.Engine.Cancel() }))
 		}},
+		{"quiet-pause", nil, false, func(r *rand.Rand, _ *world.Fleet) []incident.Fault {
+			ends := time.Duration(between(r, 120, 1200)) * time.Second
+			return append(at(func(w *world.World) { w.Idle = true }), incident.Fault{At: ends, Do: func(w *world.World) { w.Idle = false }})
+		}},
+		{"quiet-cap", nil, false, func(r *rand.Rand, f *world.Fleet) []incident.Fault {
+			f.Profile.Arrivals = min(f.Profile.Arrivals, 6)
+			t := &world.Throttle{Reason: "sw_power_cap", Clock: between(r, 0.85, 0.98)}
+			return at(each(func(e *world.Replica) { e.GPU.Throttle = t }))
+		}},
 		{"quiet-restart", nil, false, func(_ *rand.Rand, f *world.Fleet) []incident.Fault {
 			f.Replicas = 3
 			return at(func(w *world.World) { w.Replicas[0].Restart(time.Minute) })
@@ -178,6 +242,14 @@ func each(do func(*world.Replica)) func(*world.World) {
 			do(r)
 		}
 	}
+}
+
+// some applies a change to every replica or, as often, to the first.
+func some(r *rand.Rand, do func(*world.Replica)) func(*world.World) {
+	if r.IntN(2) == 0 {
+		return each(do)
+	}
+	return func(w *world.World) { do(w.Replicas[0]) }
 }
 
 // between draws from an interval, each factor as likely as the next.
