@@ -71,14 +71,14 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 
 // gatewayFailsAlone returns the share of a gateway's requests to a model that fail, where it is more than one in a
 // hundred and more than four times the share that the engines of the model fail. A gateway that names no model, or names it
-// as no engine does, is compared with the engines of its namespace that fail most.
+// as no engine does, is compared with the engines of its namespace that fail most. Engines that nothing reaches fail nothing.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
 	perModel, namespace := promql.On(modelLabels...), []string{metrics.LabelCluster, metrics.LabelNamespace}
-	fails := above(failsTen(window, gatewayRole()), 0.01)
-	info := promql.Vector(metrics.EngineInfo)
+	fails := above(failsFive(window, gatewayRole()), 0.01)
+	idle := times(0, promql.CountBy(modelLabels, promql.Vector(metrics.EngineInfo)))
 	unnamed := promql.Unless(promql.CountBy(modelLabels, promql.Vector(metrics.Requests, gatewayRole())), promql.Vector(metrics.RecordedServed), perModel)
-	engines := promql.Or(promql.Or(promql.And(failing(modelLabels, window), info, perModel), times(0, promql.CountBy(modelLabels, info))),
-		promql.Add(times(0, unnamed), promql.Max(namespace, now("failed")), promql.On(namespace...).ManyToOne()))
+	engines := promql.Or(promql.Or(promql.And(failing(modelLabels, window), idle), idle),
+		promql.Add(times(0, unnamed), promql.Max(namespace, promql.Or(now("failed"), idle)), promql.On(namespace...).ManyToOne()))
 	return promql.Gt(fails, times(4, engines), perModel.ManyToOne())
 }
 

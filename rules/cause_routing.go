@@ -151,15 +151,15 @@ func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Exp
 	return promql.Div(promql.Sum(by, promql.Rate(failed, window)), above(ended(by, window, m...), 0))
 }
 
-// failsTen returns the share of each replica's requests that fail, where ten did in the window.
-func failsTen(window time.Duration, m ...*promql.Matcher) promql.Expr {
+// failsFive returns the share of each replica's requests that fail, where five did in the window.
+func failsFive(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	in := func(outcomes *promql.Matcher) promql.Expr {
 		return promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Requests, append(m, outcomes)...), window))
 	}
-	return promql.Div(promql.Ge(in(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), promql.Num(10)), in(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)))
+	return promql.Div(promql.Ge(in(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), promql.Num(5)), in(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)))
 }
 
-// failsAlone returns the share of a replica's requests that fail, where it is more than half while the other replicas
+// failsAlone returns the share of a replica's requests that fail, where it is more than a third while the other replicas
 // of its model together fail less than a tenth, or get no requests.
 func failsAlone(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	failed := promql.Vector(metrics.Requests, append(m, promql.Re(metrics.LabelOutcome, slo.FailedOutcomes))...)
@@ -168,7 +168,7 @@ func failsAlone(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	others := func(e func(by []string) promql.Expr) promql.Expr {
 		return promql.Sub(e(modelLabels), e(replicaLabels), promql.On(modelLabels...).OneToMany())
 	}
-	fails := above(failsTen(window, m...), 0.5)
+	fails := above(failsFive(window, m...), 1./3)
 	return promql.Unless(
 		promql.And(fails, above(promql.CountBy(modelLabels, all(replicaLabels)), 1), promql.On(modelLabels...)),
 		promql.Ge(promql.Div(others(bad), above(others(all), 0.01)), promql.Num(0.1)))

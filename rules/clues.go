@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -97,7 +98,7 @@ func brokenClues() []Clue {
 				promql.And(restarts(), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne())},
 		{Branch: Routing, Name: "failing_replica", Runbook: "BranchFailingReplica", Delays: Failures, Unit: Share,
 			Says:  "{engine} fails {value} of its requests, and the other replicas do not",
-			Query: one(failsAlone(pageWindow))},
+			Query: one(failsAlone(recentWindow))},
 		{Branch: Routing, Name: "gateway_down", Runbook: "LLMGatewayDown", Delays: Failures, Unit: Count, Says: "Gateway {engine} stopped answering within the hour",
 			Query: stopped(gatewayRole())},
 		{Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Delays: Failures, Unit: Share,
@@ -183,7 +184,7 @@ func engineClues() []Clue {
 			Says:  "{value} times as many requests run at once as usual",
 			Query: above(against("running"), 1.5)},
 		{Branch: Queueing, Name: "arrivals_grew", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Decimal, Says: "{value} times as many requests arrive as usual",
-			Query: above(against("arrivals"), 1.3)},
+			Query: moreArrive()},
 		{Branch: Memory, Name: "adapters", Runbook: "BranchAdapterLatency", Delays: FirstToken, Unit: Count,
 			Says:  "Running and waiting requests at {engine} ask for {value} adapters, more than fit",
 			Query: one(swapping())},
@@ -256,8 +257,18 @@ func tokenTime(window, ago time.Duration) promql.Expr {
 	return promql.Or(meanBefore(metrics.InterTokenLatency, modelLabels, window, ago), meanBefore(metrics.TimePerOutputToken, modelLabels, window, ago))
 }
 
-// moreWork returns each model whose engines compute more than usual, or where nobody knows.
-func moreWork() promql.Expr { return promql.Unless(now("token_time"), below(against("computed"), 1.3)) }
+// moreWork returns each model whose engines compute more than usual, or where nobody knows. One request at a time makes no
+// batch that slows a step, however many come.
+func moreWork() promql.Expr {
+	return promql.Unless(now("token_time"), promql.Or(below(against("computed"), 1.3), below(now("running"), 2)))
+}
+
+// moreArrive returns how many times as many requests as usual arrive, where that is more than chance: three standard deviations
+// of what is usual within two minutes.
+func moreArrive() promql.Expr {
+	excess := promql.Mul(promql.Sub(against("arrivals"), promql.Num(1)), promql.Call("sqrt", usual("arrivals")), promql.On(modelLabels...))
+	return promql.And(above(against("arrivals"), 1.3), above(excess, 3/math.Sqrt(recentWindow.Seconds())))
+}
 
 // restartedWorse returns the share of each model's engines that restarted within the hour, where it is at least a half, no
 // more requests come than usual, no KV cache is full, and it is no cold start: a quarter of an hour has passed, or the prefix

@@ -4,7 +4,7 @@ import "testing"
 
 // TestDraw plays a fixed seed, whose users suffer and for which somebody is woken.
 func TestDraw(t *testing.T) {
-	if s, err := playDraw(1); err != nil || s.Class != "slow-host" || !s.Incident || s.Pages != 1 || !s.Page.Right {
-		t.Errorf("got %+v, %v; want one page about the engine", s, err)
+	if s, err := playDraw(8); err != nil || s.Class != "gateway-fails" || !s.Incident || s.Pages != 1 || !s.Page.Right {
+		t.Errorf("got %+v, %v; want one page about routing", s, err)
 	}
 }

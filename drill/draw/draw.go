@@ -5,6 +5,7 @@ package draw
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill"
@@ -52,6 +53,9 @@ func New(seed uint64) Draw {
 	switch r.IntN(4) {
 	case 0:
 		d.Options.WithoutGPUs = true
+		if slices.Contains(d.Want, rules.Hardware) { // all that can be seen is a slow or a dead engine
+			d.Want = append(slices.Clone(d.Want), rules.Engine)
+		}
 	case 1:
 		d.Options.DCGM = []string{}
 	}
