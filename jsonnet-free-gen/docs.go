@@ -19,6 +19,7 @@ func docs() []artifact {
 		{"docs/dashboards.md", dashboardsPage},
 		{"docs/panels.csv", panelsTable},
 		{"docs/health.md", healthPage},
+		{"docs/conditions.csv", conditionTable},
 		{"docs/settings.csv", settingsTable},
 		{"docs/xids.csv", xidTable},
 	}

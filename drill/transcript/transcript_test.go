@@ -11,9 +11,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/transcript"
 )
 
-// The transcript that docs/plays keeps is what is played today.
+// The kept transcript is what is played today.
 func TestTranscript(t *testing.T) {
-	const path = "../../docs/plays/thermal-throttle.md"
+	const path = "testdata/thermal-throttle.md"
 	kept, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
