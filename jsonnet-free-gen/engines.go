@@ -17,7 +17,7 @@ import (
 // screen of the boards read. docs/engines.csv has all of them.
 var (
 	shownOfEngines = []*metrics.Family{
-		metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.TimePerOutputToken, metrics.RequestDuration, metrics.QueueTime,
+		metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.RequestDuration, metrics.QueueTime,
 		metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage, metrics.PromptTokens, metrics.GenerationTokens, metrics.Requests,
 		metrics.Preemptions, metrics.PrefixCacheHitTokens,
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // whole names the incidents whose messages pages.md shows: one for each kind of answer.
-var whole = []string{"long-prompts", "bad-release", "thermal-throttle", "xid-79", "dead-gateway"}
+var whole = []string{"bad-release", "xid-79", "dead-gateway"}
 
 // WritePages writes the first messages of some incidents, as their receivers read them.
 func WritePages(out io.Writer, traces []Trace) error {
