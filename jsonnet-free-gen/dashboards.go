@@ -72,7 +72,7 @@ grep -i 'queue' docs/panels.csv        # by what they show
   namespace. Recorded series have no node and no runtime: once you choose one, the engine dashboard reads what
   replicas report instead. Goodput and everything about objectives stay those of whole models.
 * An empty panel says why it may be empty. It never means zero.
-* Of many lines, a panel draws at each moment the 20 largest, or the smallest where low values are bad, whatever the range.
+* A panel draws at most 20 lines at each moment: the largest, or the smallest where low values are bad.
 * Blue means good, orange warns, vermilion means bad: a palette for any colour vision.
 * Marks across all panels show alerts that fire, deploys (a version that was not there before) and restarts.
 * With two tiers, "Objectives and error budget" works on the global one. The others need what only shards have, unless your queries reach
@@ -88,14 +88,10 @@ func dashboardsPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Dashboards\n\n" + generated + dashboardsIntro)
 	for _, board := range dashboards.All(nil) {
-		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s Rows:", boardName(board), board.UID, strings.TrimPrefix(board.Since, "now-"), board.Description)
-		for i, row := range board.Rows {
-			if i > 0 {
-				b.WriteString(";")
-			}
-			b.WriteString(" " + row.Title)
+		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s\n\n", boardName(board), board.UID, strings.TrimPrefix(board.Since, "now-"), board.Description)
+		for _, row := range board.Rows {
+			b.WriteString("* " + row.Title + "\n")
 		}
-		b.WriteString(".\n")
 	}
 	return b.Bytes(), nil
 }

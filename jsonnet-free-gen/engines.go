@@ -90,7 +90,7 @@ func newest(b *bytes.Buffer, dialects []*engine.Dialect, quantities []*metrics.F
 		fmt.Fprintf(b, "| `%s` |%s\n", title(d), row)
 	}
 	if none != nil {
-		fmt.Fprintf(b, "\n%s report none of these, but others.\n", code(none))
+		fmt.Fprintf(b, "\n%s report other quantities.\n", code(none))
 	}
 }
 

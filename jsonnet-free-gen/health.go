@@ -111,9 +111,9 @@ grep ',replace,' docs/conditions.csv              # what no reset helps
 A condition counts once it was seen without a break for the time under "counts after". What is not reported lifts nothing: a GPU that fell off the
 bus keeps its conditions. A reset is seen when the driver counts the GPU's energy anew.
 
-"Elsewhere" names the checks of NVIDIA (DCGM's health watches and Health Validation), of Amazon's node monitoring agent (EKS) and NVSentinel. They
-take a GPU out for heat, a slow rack or one NVLink, or say nothing. Here all three are ` + "`degraded`" + `: a slow GPU serves, an engine on one GPU does
-not notice an NVLink, and the objectives say whether anybody suffers.
+"Elsewhere" names the checks of NVIDIA (DCGM's health watches and Health Validation), of Amazon's node monitoring agent (EKS) and NVSentinel. Some
+take a GPU out of service for heat, a slow rack or a single NVLink; others ignore these. Here all three are ` + "`degraded`" + `, because the GPU still serves,
+and the objectives show whether anybody suffers.
 `
 
 const healthXIDs = `

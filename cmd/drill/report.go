@@ -121,11 +121,9 @@ grep missed: docs/public-incidents.csv      # what nobody would have been told
 
 ## Triage
 
-The readings are %s apart, the second at the time of the page. An answer is right if it names the branch of the cause. Who names no branch, or
-the wrong one with low confidence and says which other it may be, says that it cannot tell; in the table, such an answer ends with a question mark,
-and a branch that is not the right one begins with an exclamation mark.
-Two readings know neither how many requests ran the day before nor that a version is new, and nothing is left to read where all engines are
-gone.
+The readings are %s apart, the second at the time of the page. An answer is right if it names the branch of the cause. It says that it cannot tell
+if it names no branch, or names a wrong one with low confidence beside another. In the table, a doubtful answer ends with a question mark, and a wrong
+branch begins with an exclamation mark. Two readings do not show how many requests ran the day before, that a version is new, or engines that are gone.
 
 %s
 %s`, incidents, seeds, score.Apart, triageSummary(triages), report.FirstScore)
