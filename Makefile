@@ -40,8 +40,8 @@ draws: ## play worlds drawn at random and score who named the cause; SEEDS=from-
 drill-report: ## play them with five seeds and write their scores and plots to docs/ (half an hour)
 	go run ./cmd/drill report
 
-drill-plays: ## play the incidents that have a lever and write docs/plays
-	go run ./cmd/drill transcript
+drill-plays: ## play an incident to its end and keep its transcript
+	go run ./cmd/drill transcript --incident thermal-throttle --dir drill/transcript/testdata
 
 real: ## play incidents on real engines (docs/real.md); needs uv, Prometheus and Alertmanager; PLAYS=name|name plays some
 	go run ./real -out $(or $(OUT),bin/real) -plays '$(or $(PLAYS),.)'

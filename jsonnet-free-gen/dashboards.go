@@ -36,27 +36,22 @@ func (i installation) dashboards(folder string) []artifact {
 	return all
 }
 
-const dashboardsIntro = `Six dashboards for Grafana 10 and newer, in the classic schema that Grafana loads from files. An alert opens one of them filtered to
-what it is about; from there every other one is a click away with the same time and filters.
+const dashboardsIntro = `Six dashboards for Grafana 10 and newer, in the classic schema that Grafana loads from files. An alert opens one of them, filtered to
+what it is about; each links to the others with the same time and filters.
 
 ![Burn rates, what is left of the budget and for how long, firing alerts, evidence with its lever and runbook, what changed](incident-grafana.png)
 
-The first screen of the incident dashboard in Grafana 10.1, at 1280 by 800 pixels, five minutes after the cooling of a node failed. All six were looked at
-there: in this incident, with nothing wrong, and with 45 engines of 12 models; this one also after a bad release and with a KV cache that is too small. No query
-failed, and the links of alerts, evidence and lines lead to their runbooks. Grafana 12.2 loaded all six, and that picture was taken, before panels were merged. Nobody has looked at the merged ones there, nor at schema v2.
+The first screen of the incident dashboard in Grafana 10.1, five minutes after the cooling of a node failed.
 
-![Burn rate, firing alerts, TTFT, inter-token latency, queue share and throttling while the cooling of a simulated node fails](incident.svg)
-
-This picture plots the queries of the incident dashboard over what [the drill](drill.md) left in Prometheus' storage; it is no screenshot.
-` + "`go test ./dashboards -run Drill/incidents/thermal-throttle -update`" + ` redraws it.
+Write them beside the rules, with your labels and the address of your runbooks, or take those of the chart from
+helm/llm-node-exporter/files/dashboards:
 
 ` + "```" + `sh
-go run ./jsonnet-free-gen --format prometheus --out observability    # dashboards/ beside the rules, with --label and --runbook-url applied
+go run ./jsonnet-free-gen --format prometheus --out observability    # writes observability/dashboards
 ` + "```" + `
 
-` + "`--dashboards v2`" + ` writes them as resources with schema v2, which only Grafana 13 and newer loads from files. Others are for Perses and for operators ([formats](formats.md)).
-
-Let Grafana load the folder, or import the files of helm/llm-node-exporter/files/dashboards by hand:
+` + "`--dashboards v2`" + ` writes schema v2, which only Grafana 13 and newer loads from files; other values are for Perses and for operators
+([formats](formats.md)). Let Grafana load the folder:
 
 ` + "```" + `yaml
 # /etc/grafana/provisioning/dashboards/llm.yaml
@@ -65,43 +60,53 @@ providers:
   - {name: llm, type: file, options: {path: /var/lib/grafana/dashboards/llm}}
 ` + "```" + `
 
+[panels.csv](panels.csv) says what each panel shows, and which incidents of [the drill](drill.md) move it:
+
+` + "```sh" + `
+grep '^Incident,' docs/panels.csv      # all panels of a dashboard
+grep -i 'queue' docs/panels.csv        # by what they show
+` + "```" + `
+
 * They need the [recording rules](../examples/prometheus/rules.yaml): panels over weeks read what is recorded per model.
 * Filters match everything until you choose. "All" is ` + "`.*`" + `, which also keeps series without the label: hosts outside Kubernetes have no
   namespace. Recorded series have no node and no runtime: once you choose one, the engine dashboard reads what
   replicas report instead. Goodput and everything about objectives stay those of whole models.
 * An empty panel says why it may be empty. It never means zero.
-* Of many lines, a panel draws at each moment the 20 largest, or the smallest where low values are bad. The range chooses none of them.
-* Blue means well, orange warns, vermilion means bad: a palette for any colour vision.
+* A panel draws at most 20 lines at each moment: the largest, or the smallest where low values are bad.
+* Blue means good, orange warns, vermilion means bad: a palette for any colour vision.
 * Marks across all panels show alerts that fire, deploys (a version that was not there before) and restarts.
-* With two tiers, "Objectives and error budget" works on the global one; the others read what only shards have, unless your queries reach
+* With two tiers, "Objectives and error budget" works on the global one. The others need what only shards have, unless your queries reach
   raw series (Thanos).
-* *Moves in* names incidents of [the drill](drill.md): a test plays them and checks that the panel has data and changes.
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
+
+All six were looked at in Grafana 10.1: in this incident, with nothing wrong, and with 45 engines of 12 models. Grafana 12.2 loaded all six,
+before panels were merged. Nobody has looked at the merged panels there, nor at schema v2.
 `
 
-// dashboardsPage lists the panels of all dashboards and the purpose of each.
+// dashboardsPage says what each dashboard is for. panels.csv has its panels.
 func dashboardsPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Dashboards\n\n" + generated + dashboardsIntro)
 	for _, board := range dashboards.All(nil) {
-		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s\n", strings.TrimPrefix(board.Title(), "LLM / "), board.UID, strings.TrimPrefix(board.Since, "now-"), board.Description)
+		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s\n\n", boardName(board), board.UID, strings.TrimPrefix(board.Since, "now-"), board.Description)
 		for _, row := range board.Rows {
-			fmt.Fprintf(&b, "\n**%s**\n\n", row.Title)
-			for _, p := range row.Panels {
-				fmt.Fprintf(&b, "* %s: %s%s\n", p.Title, p.About.What, drilled(p.Drill))
-			}
+			b.WriteString("* " + row.Title + "\n")
 		}
 	}
 	return b.Bytes(), nil
 }
 
-// drilled names the incidents of the drill that move a panel, or why none does.
-func drilled(d dashboards.Drill) string {
-	if d.Moves != nil {
-		return " *Moves in " + strings.Join(d.Moves, ", ") + ".*"
+// panelsTable lists the panels of all dashboards, what each shows, and the incidents of the drill that move it.
+func panelsTable() ([]byte, error) {
+	rows := [][]string{{"dashboard", "row", "panel", "shows", "moves in", "not drilled because"}}
+	for _, board := range dashboards.All(nil) {
+		for _, row := range board.Rows {
+			for _, p := range row.Panels {
+				rows = append(rows, []string{boardName(board), row.Title, p.Title, p.About.What, strings.Join(p.Drill.Moves, " "), p.Drill.Excuse})
+			}
+		}
 	}
-	if d.Excuse != "" {
-		return " *Not drilled: " + d.Excuse + ".*"
-	}
-	return ""
+	return table(rows)
 }
+
+func boardName(b dashboards.Board) string { return strings.TrimPrefix(b.Title(), "LLM / ") }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -42,15 +43,29 @@ func TestInstallationHasDashboards(t *testing.T) {
 	}
 }
 
-// The page about dashboards names every panel.
+// The page about dashboards names every dashboard, and its table every panel.
 func TestDashboardsPage(t *testing.T) {
 	page, err := dashboardsPage()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Incident", "* Burn rate now: ", "## Exporter health", "`llm-fleet`, opens with the last 7d."} {
-		if !strings.Contains(string(page), want) {
+	panels := map[string]bool{}
+	for _, r := range rows(t, panelsTable)[1:] {
+		panels[r[0]+" "+r[2]] = true
+		if r[3] == "" {
+			t.Errorf("docs/panels.csv, %s: %q does not say what the panel shows", r[0], r[2])
+		}
+	}
+	for _, board := range dashboards.All(nil) {
+		if want := "## " + boardName(board) + "\n\n`" + string(board.UID) + "`, opens with the last "; !strings.Contains(string(page), want) {
 			t.Errorf("docs/dashboards.md lacks %q", want)
+		}
+		for _, row := range board.Rows {
+			for _, p := range row.Panels {
+				if !panels[boardName(board)+" "+p.Title] {
+					t.Errorf("docs/panels.csv lacks %s of %s", p.Title, boardName(board))
+				}
+			}
 		}
 	}
 }

@@ -13,127 +13,170 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// maxEras is the maximum of era columns in an engine's table, beside names and reasons.
-const maxEras = 6
+// The quantities that docs/engines.md shows for every engine and gateway: what objectives, alerts and the first
+// screen of the boards read. docs/engines.csv has all of them.
+var (
+	shownOfEngines = []*metrics.Family{
+		metrics.TimeToFirstToken, metrics.InterTokenLatency, metrics.RequestDuration, metrics.QueueTime,
+		metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage, metrics.PromptTokens, metrics.GenerationTokens, metrics.Requests,
+		metrics.Preemptions, metrics.PrefixCacheHitTokens,
+	}
+	shownOfGateways = []*metrics.Family{
+		metrics.TimeToFirstToken, metrics.RequestDuration, metrics.QueueTime, metrics.RequestsRunning, metrics.RequestsWaiting, metrics.Requests,
+		metrics.GatewayResponses, metrics.GatewayRetries, metrics.GatewayRejections, metrics.GatewayWorkers,
+	}
+)
+
+const enginesIntroduction = `What the newest release of each engine reports of what alerts and dashboards need: **N** native, **D** derived by exact arithmetic,
+**A** approximate, – not reported. [engines.csv](engines.csv) has every quantity of every release, where it is read and, if it is not
+reported, why:
+
+` + "```sh" + `
+grep '^vllm,llm_engine_queue_time_seconds' docs/engines.csv    # one quantity of one engine
+grep '^tgi,.*,missing,' docs/engines.csv                       # what an engine does not report, and why
+` + "```" + `
+
+Sources of a quantity stand in the order in which the exporter tries them. The column ` + "`newest`" + ` says whether the newest release has the
+source. On a running node, ` + "`llm_engine_metric_source_info`" + ` shows the same. ` + "`llm_engine_config_info`" + ` shows the settings of an engine;
+[settings.csv](settings.csv) says where each engine reports each of them.
+
+`
+
+const gatewaysIntroduction = `
+## Gateways
+
+The same for servers in front of engines. The exporter reads a gateway that the configuration or an annotation names as a target. A gateway
+counts the requests of its engines again, as a client sees them: its series have ` + "`role=\"gateway\"`" + `, and sums over engines leave them out.
+Its availability [alerts in place of the engines'](objectives.md#at-the-gateway). A frontend of Dynamo has ` + "`role=\"frontend\"`" + `: it stands for
+workers that are not read.
+
+`
 
 func enginesPage() ([]byte, error) {
 	dialects := engine.Known()
 	first := slices.IndexFunc(dialects, isGateway) // after all engines
 	var b bytes.Buffer
-	b.WriteString("# Engines\n\n" + generated)
-	b.WriteString("What the newest release of each engine reports, by quantity: **N** native, **D** derived by exact arithmetic, **A** approximate, **E** from a\n" +
-		"metadata endpoint instead of the page, – not reported. Older releases, reasons and sources are below, per engine. On a running node,\n" +
-		"`llm_engine_metric_source_info` shows the same. With which settings an engine runs, `llm_engine_config_info` says:\n" +
-		"[settings.csv](settings.csv) has where each engine tells each one. Command lines are read where the exporter may read the process.\n\n")
-	newest(&b, dialects[:first])
-	b.WriteString("\n## Gateways\n\nThe same for servers in front of engines. A gateway is read where the configuration or an annotation names it as a target. It counts the\n" +
-		"requests of its engines again, as a client sees them: its series have `role=\"gateway\"`, and sums over engines leave them out.\n" +
-		"Its availability [alerts in place of the engines'](objectives.md#at-the-gateway). A frontend of Dynamo has `role=\"frontend\"`: it stands for workers that are not read.\n\n")
-	newest(&b, dialects[first:])
+	b.WriteString("# Engines\n\n" + generated + enginesIntroduction)
+	newest(&b, dialects[:first], shownOfEngines)
+	b.WriteString(gatewaysIntroduction)
+	newest(&b, dialects[first:], shownOfGateways)
 	b.WriteString("\n## When a page cannot be used\n\n`llm_engine_up` is 0 and its `reason` says why. The exporter shows nothing else of that engine, because old numbers would lie.\n\n" +
 		"| reason | meaning | what to do |\n| --- | --- | --- |\n")
 	for _, r := range engine.Reasons {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Reason, cell(r.Meaning), cell(r.Remedy))
 	}
-	b.WriteString("\n## By release\n\nThe head of a column names the first release of an era, which ends before the release of the next column. Where little changed, several eras\n" +
-		"share a column, and a cell says from and up to which release it holds. – means that these releases do not report it. The last column says why a\n" +
-		"number is not native, and what else it takes for the number to be there.\n")
-	for _, d := range dialects {
-		coverage(&b, d)
-	}
 	return b.Bytes(), nil
 }
 
 // newest writes the table of what the newest releases of some dialects report.
-func newest(b *bytes.Buffer, dialects []*engine.Dialect) {
-	eras := make([]engine.Era, len(dialects))
-	b.WriteString("| quantity |")
-	for i, d := range dialects {
-		fmt.Fprintf(b, " %s |", title(d))
-		all := d.Eras()
-		eras[i] = all[len(all)-1]
+func newest(b *bytes.Buffer, dialects []*engine.Dialect, quantities []*metrics.Family) {
+	b.WriteString("| |")
+	for _, f := range quantities {
+		fmt.Fprintf(b, " %s |", strings.ReplaceAll(short(f), "_", " "))
 	}
-	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(dialects)) + "\n")
-	for _, f := range quantities() {
-		if !slices.ContainsFunc(dialects, func(d *engine.Dialect) bool { return d.Concerns(f) && (!isGateway(d) || rowsOf(d, f) != nil) }) {
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(quantities)) + "\n")
+	var none []string
+	for _, d := range dialects {
+		eras, row, reports := d.Eras(), "", false
+		for _, f := range quantities {
+			l := letter(d, eras[len(eras)-1], f)
+			row += " " + l + " |"
+			reports = reports || l != unreported
+		}
+		if !reports {
+			none = append(none, title(d))
 			continue
 		}
-		fmt.Fprintf(b, "| %s |", quantity(f))
-		for i, d := range dialects {
-			fmt.Fprintf(b, " %s |", letter(d, eras[i], f))
-		}
-		b.WriteByte('\n')
+		fmt.Fprintf(b, "| `%s` |%s\n", title(d), row)
 	}
+	if none != nil {
+		fmt.Fprintf(b, "\n%s report other quantities.\n", code(none))
+	}
+}
+
+// unreported marks a quantity that a release does not report.
+const unreported = "–"
+
+// short returns the name of a quantity as the head of a column.
+func short(f *metrics.Family) string {
+	name := strings.TrimPrefix(strings.TrimPrefix(f.Name, "llm_engine_"), "llm_gateway_")
+	for _, unit := range []string{"_seconds", "_total", "_ratio"} {
+		name = strings.TrimSuffix(name, unit)
+	}
+	return name
+}
+
+// letter returns the quality of the source that is tried first for a quantity.
+func letter(d *engine.Dialect, e engine.Era, f *metrics.Family) string {
+	switch rows := e.Rows[f]; {
+	case len(rows) > 0:
+		return strings.ToUpper(quality(rows[0])[:1])
+	case d.Endpoints[f] != "":
+		return "E"
+	}
+	return unreported
 }
 
 func isGateway(d *engine.Dialect) bool { return d.Role == metrics.GatewayRole }
 
-// held writes what the page shows of requests that the engine's own gauges may not, or why it shows nothing, and of which
-// outcomes zero says nothing.
-func held(b *bytes.Buffer, d *engine.Dialect) {
-	if d.Server != nil {
-		said := " are not shown: " + d.Server.Lacks
-		for _, s := range []struct{ source, letter string }{{d.Server.Files.Name, "D"}, {d.Server.Active.Name, "N"}} {
-			if s.source != "" {
-				said = fmt.Sprintf(" are read from `%s` (%s) where the page is of one model", s.source, s.letter)
+// enginesTable writes, for each engine and quantity, every source in the order in which they are tried, or why there is none.
+func enginesTable() ([]byte, error) {
+	rows := [][]string{{"engine", "quantity", "labels", "quality", "releases", "newest", "source", "why, and when"}}
+	for _, d := range engine.Known() {
+		eras := d.Eras()
+		last := eras[len(eras)-1]
+		add := func(f *metrics.Family, labels, quality, releases string, newest bool, source, why string) {
+			rows = append(rows, []string{title(d), f.Name, labels, quality, releases, yes(newest), source, why})
+		}
+		rows = append(rows, []string{title(d), "", "", "", "", "", "", "names of the sources are from " + d.Source})
+		for _, f := range quantities() {
+			if !d.Concerns(f) {
+				continue
+			}
+			sources := rowsOf(d, f)
+			for _, r := range sources {
+				add(f, set(r), quality(r), versions(r), slices.Contains(last.Rows[f], r), source(r), conditions(r))
+				for _, outcome := range slices.Sorted(maps.Keys(r.Uncounted)) {
+					add(f, "outcome="+string(outcome), "missing", versions(r), false, source(r), "absent at 0: "+r.Uncounted[outcome])
+				}
+			}
+			if path := d.Endpoints[f]; path != "" {
+				add(f, "", "endpoint", "", true, path, "asked once per start of the engine")
+			}
+			if len(sources) == 0 && d.Endpoints[f] == "" {
+				add(f, "", "missing", "", false, "", d.Lacks(f))
 			}
 		}
-		fmt.Fprintf(b, "\nRequests that its server holds (`requests_in_flight`)%s.\n", cell(said))
-	}
-	for i := range d.Rows {
-		for _, outcome := range slices.Sorted(maps.Keys(d.Rows[i].Uncounted)) {
-			fmt.Fprintf(b, "\n`requests_total{outcome=\"%s\"}` is absent at 0 where %s.\n", outcome, cell(d.Rows[i].Uncounted[outcome]))
+		if d.Server == nil {
+			continue
+		}
+		for _, s := range []struct{ source, quality string }{{d.Server.Active.Name, "native"}, {d.Server.Files.Name, "derived"}} {
+			if s.source != "" {
+				add(metrics.RequestsInFlight, "", s.quality, "", true, s.source, "where the page is of one model")
+			}
+		}
+		if d.Server.Files.Name == "" && d.Server.Active.Name == "" {
+			add(metrics.RequestsInFlight, "", "missing", "", false, "", d.Server.Lacks)
 		}
 	}
+	return table(rows)
 }
 
-// coverage writes what one engine reports: by era, what in none, and where it is read.
-func coverage(b *bytes.Buffer, d *engine.Dialect) {
-	columns := columnsOf(d, maxEras)
-	fmt.Fprintf(b, "\n### %s\n\nFrom %s.\n\n| quantity |", title(d), d.Source)
-	for _, c := range columns {
-		fmt.Fprintf(b, " %s |", c.head(columns))
+func yes(is bool) string {
+	if is {
+		return "yes"
 	}
-	b.WriteString(" why, and when |\n| --- |" + strings.Repeat(" --- |", len(columns)+1) + "\n")
-	var never []string              // reasons
-	silent := map[string][]string{} // quantities by reason
-	var sources bytes.Buffer
-	for _, f := range quantities() {
-		if !d.Concerns(f) {
-			continue
-		}
-		rows := rowsOf(d, f)
-		if len(rows) == 0 && d.Endpoints[f] == "" {
-			why := d.Lacks(f)
-			if silent[why] == nil {
-				never = append(never, why)
-			}
-			silent[why] = append(silent[why], quantity(f))
-			continue
-		}
-		fmt.Fprintf(b, "| %s |", quantity(f))
-		for _, c := range columns {
-			fmt.Fprintf(b, " %s |", c.says(d, f))
-		}
-		fmt.Fprintf(b, " %s |\n", cell(conditions(d, f, rows)))
-		for _, r := range rows {
-			fmt.Fprintf(&sources, "| %s | %s | %s | %s |\n", quantity(f)+set(r), sourceCell(r), versions(r), letterOf(r))
-		}
+	return "no"
+}
+
+func quality(r *engine.Row) string { return string(cmp.Or(r.Quality, metrics.Native)) }
+
+// conditions explains why a number is not native, and why a page of the right release may lack it.
+func conditions(r *engine.Row) string {
+	if r.Absent == "" {
+		return r.Why
 	}
-	held(b, d)
-	if len(never) > 0 {
-		// The table shows what is reported, so that the most common reason needs no list.
-		slices.SortStableFunc(never, func(a, b string) int { return cmp.Compare(len(silent[a]), len(silent[b])) })
-		b.WriteString("\nNot reported by any release:\n\n")
-		for i, why := range never {
-			names := strings.Join(silent[why], ", ")
-			if i == len(never)-1 {
-				names = "all that the table lacks"
-			}
-			fmt.Fprintf(b, "* %s: %s\n", why, names)
-		}
-	}
-	fmt.Fprintf(b, "\nSources, in the order in which the exporter tries them:\n\n| quantity | source | releases | quality |\n| --- | --- | --- | --- |\n%s", sources.Bytes())
+	return strings.TrimPrefix(r.Why+"; absent: "+r.Absent, "; ")
 }
 
 // settingsTable writes, for each engine and setting, where the engine says it, or why it does not.
@@ -178,129 +221,6 @@ func table(rows [][]string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// column holds consecutive eras of an engine.
-type column struct {
-	eras []engine.Era
-	next string // first release of the next column; empty for the last
-}
-
-// columnsOf joins the eras of an engine that differ in sources only, then those that differ in the fewest quantities,
-// until the columns fit beside each other.
-func columnsOf(d *engine.Dialect, most int) []column {
-	var columns []column
-	for _, e := range d.Eras() {
-		columns = append(columns, column{eras: []engine.Era{e}})
-	}
-	changes := func(i int) (n int) { // between a column and the next
-		last := columns[i].eras[len(columns[i].eras)-1]
-		for _, f := range quantities() {
-			if letter(d, last, f) != letter(d, columns[i+1].eras[0], f) {
-				n++
-			}
-		}
-		return n
-	}
-	for len(columns) > 1 {
-		least := 0
-		for i := range len(columns) - 1 {
-			if changes(i) < changes(least) {
-				least = i
-			}
-		}
-		if len(columns) <= most && changes(least) > 0 {
-			break
-		}
-		columns[least].eras = slices.Concat(columns[least].eras, columns[least+1].eras)
-		columns = slices.Delete(columns, least+1, least+2)
-	}
-	for i := range len(columns) - 1 {
-		columns[i].next = columns[i+1].eras[0].Since
-	}
-	return columns
-}
-
-func (c column) head(all []column) string {
-	switch since := c.eras[0].Since; {
-	case since != "":
-		return since
-	case len(all) == 1:
-		return "all releases"
-	default:
-		return "before " + c.next
-	}
-}
-
-// says returns the cell of a quantity: its letter, or several with the releases for which they hold.
-func (c column) says(d *engine.Dialect, f *metrics.Family) string {
-	var runs []engine.Era // the first of each run of equal eras
-	for _, e := range c.eras {
-		if len(runs) == 0 || letter(d, runs[len(runs)-1], f) != letter(d, e, f) {
-			runs = append(runs, e)
-		}
-	}
-	var parts []string
-	for i, e := range runs {
-		l := letter(d, e, f)
-		if l == unsaid && len(runs) > 1 {
-			continue
-		}
-		if i > 0 {
-			l += " from " + e.Since
-		}
-		if i+1 < len(runs) && letter(d, runs[i+1], f) == unsaid {
-			l += " before " + runs[i+1].Since
-		}
-		parts = append(parts, l)
-	}
-	return strings.Join(parts, ", ")
-}
-
-// unsaid marks a quantity that an engine does not report.
-const unsaid = "–"
-
-// letter returns the quality of the source that is tried first for a quantity.
-func letter(d *engine.Dialect, e engine.Era, f *metrics.Family) string {
-	switch rows := e.Rows[f]; {
-	case len(rows) > 0:
-		return letterOf(rows[0])
-	case d.Endpoints[f] != "":
-		return "E"
-	}
-	return unsaid
-}
-
-func letterOf(r *engine.Row) string {
-	return strings.ToUpper(string(cmp.Or(r.Quality, metrics.Native)[:1]))
-}
-
-// conditions explains why a number is not native, and why a page of the right release may lack it.
-func conditions(d *engine.Dialect, f *metrics.Family, rows []*engine.Row) string {
-	var notes []string
-	said := map[string]bool{}
-	for _, r := range rows {
-		var of []string
-		if r.Why != "" {
-			of = append(of, letterOf(r)+": "+r.Why)
-		}
-		if r.Absent != "" {
-			of = append(of, "absent: "+r.Absent)
-		}
-		note := strings.Join(of, "; ")
-		if note == "" || said[note] {
-			continue
-		}
-		said[note] = true
-		if r.Until != "" {
-			note = versions(r) + " " + note
-		}
-		notes = append(notes, note)
-	}
-	if path := d.Endpoints[f]; path != "" {
-		notes = append(notes, "E: `"+path+"`, asked once per start of the engine")
-	}
-	return strings.Join(notes, ". ")
-}
-
 func quantities() (all []*metrics.Family) {
 	for _, f := range metrics.All() {
 		if engine.IsQuantity(f) {
@@ -308,10 +228,6 @@ func quantities() (all []*metrics.Family) {
 		}
 	}
 	return all
-}
-
-func quantity(f *metrics.Family) string {
-	return "`" + strings.TrimPrefix(f.Name, "llm_engine_") + "`"
 }
 
 func rowsOf(d *engine.Dialect, f *metrics.Family) (rows []*engine.Row) {
@@ -333,26 +249,6 @@ func title(d *engine.Dialect) string {
 	return string(d.Runtime)
 }
 
-// set returns the labels that all series of a row get.
-func set(r *engine.Row) string {
-	if len(r.Set) == 0 {
-		return ""
-	}
-	return "`" + string(metrics.AppendSeries(nil, "", r.Set...)) + "`"
-}
-
-func sourceCell(r *engine.Row) string {
-	s := r.From
-	if len(r.Where) > 0 {
-		var conditions []string
-		for _, m := range r.Where {
-			conditions = append(conditions, m.String())
-		}
-		s += "{" + strings.Join(conditions, ",") + "}"
-	}
-	return "`" + cell(s) + "`"
-}
-
 func versions(r *engine.Row) string {
 	switch {
 	case r.Since != "" && r.Since == r.Until:
@@ -365,4 +261,26 @@ func versions(r *engine.Row) string {
 		return "to " + r.Until
 	}
 	return ""
+}
+
+// set returns the labels that all series of a row get.
+func set(r *engine.Row) string {
+	var labels []string
+	for _, l := range r.Set {
+		if l.Value != "" {
+			labels = append(labels, l.Name+"="+l.Value)
+		}
+	}
+	return strings.Join(labels, " ")
+}
+
+func source(r *engine.Row) string {
+	if len(r.Where) == 0 {
+		return r.From
+	}
+	var conditions []string
+	for _, m := range r.Where {
+		conditions = append(conditions, m.String())
+	}
+	return r.From + "{" + strings.Join(conditions, ",") + "}"
 }

@@ -1,54 +1,63 @@
 package main
 
 import (
+	"bytes"
+	"encoding/csv"
+	"slices"
 	"testing"
 
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
-	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// TestColumns: a table is never wider than it may be, and eras that share a column still say from and to when.
-func TestColumns(t *testing.T) {
-	for _, d := range engine.Known() {
-		eras, columns := 0, columnsOf(d, maxEras)
-		for _, c := range columns {
-			eras += len(c.eras)
+// rows returns the lines of a generated table, the head first.
+func rows(t *testing.T, render func() ([]byte, error)) [][]string {
+	t.Helper()
+	text, err := render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// Of each engine and quantity, engines.csv has every source in the order in which they are tried, or the reason why there is none.
+func TestEnginesTable(t *testing.T) {
+	sources := map[[2]string][]string{} // by engine and quantity
+	for _, r := range rows(t, enginesTable)[1:] {
+		if r[3] == "missing" && r[7] == "" {
+			t.Errorf("%s %s is missing for no reason", r[0], r[1])
 		}
-		if len(columns) > maxEras || eras != len(d.Eras()) {
-			t.Errorf("%s: %d columns of %d eras, want all %d in at most %d", title(d), len(columns), eras, len(d.Eras()), maxEras)
+		sources[[2]string{r[0], r[1]}] = append(sources[[2]string{r[0], r[1]}], r[3]+" "+r[6])
+	}
+	for _, d := range engine.Known() {
+		for _, f := range quantities() {
+			listed := sources[[2]string{title(d), f.Name}]
+			if (len(listed) > 0) != d.Concerns(f) {
+				t.Errorf("%s %s: concerned: %t, listed: %q", title(d), f.Name, d.Concerns(f), listed)
+			}
+			at := 0
+			for _, r := range rowsOf(d, f) {
+				i := slices.Index(listed[at:], quality(r)+" "+source(r))
+				if i < 0 {
+					t.Errorf("%s %s: %s is not listed, or before a source that is tried earlier", title(d), f.Name, source(r))
+					continue
+				}
+				at += i + 1
+			}
 		}
 	}
-	d := &engine.Dialect{Rows: []engine.Row{
-		{To: metrics.RequestsRunning, Since: "1.0"},
-		{To: metrics.RequestsWaiting, Since: "1.0", Until: "1.2.x"},
-		{To: metrics.QueueTime, Since: "1.1", Until: "1.2.x", Quality: metrics.Approximate},
-		{To: metrics.QueueTime, Since: "1.3"},
-		{To: metrics.DecodeTime, Since: "1.1", Until: "1.1.4"},
-	}}
-	for _, c := range []struct {
-		most     int
-		quantity *metrics.Family
-		want     []string
-	}{
-		{4, metrics.QueueTime, []string{"–", "A", "A", "N"}},
-		{4, metrics.DecodeTime, []string{"–", "N", "–", "–"}},
-		{3, metrics.QueueTime, []string{"–", "A", "N"}},
-		{3, metrics.DecodeTime, []string{"–", "N before 1.1.5", "–"}},
-		{1, metrics.RequestsRunning, []string{"N"}},
-		{1, metrics.RequestsWaiting, []string{"N before 1.3.0"}},
-		{1, metrics.QueueTime, []string{"A from 1.1, N from 1.3.0"}},
-		{1, metrics.DecodeTime, []string{"N from 1.1 before 1.1.5"}},
-		{1, metrics.KVCacheUsage, []string{"–"}},
+	for _, want := range [][]string{
+		{"tgi", "llm_engine_request_duration_seconds", "", "native", "from 0.3.0", "yes", "tgi_request_duration", "absent: no request has finished yet"},
+		{"tgi", "llm_engine_time_to_first_token_seconds", "", "missing", "", "no", "", "no histogram; queue time is per request and prefill time per batch, so they cannot be added"},
+		{"vllm", "llm_engine_queue_time_seconds", "", "native", "0.6.4 to 0.9.0", "no", "vllm:time_in_queue_requests", "absent: V0 only"},
+		{"vllm", "llm_engine_max_model_len_tokens", "", "endpoint", "", "yes", "/v1/models", "asked once per start of the engine"},
+		{"llamacpp", "llm_engine_preemptions_total", "", "missing", "", "no", "", "llama.cpp does not preempt"},
 	} {
-		columns := columnsOf(d, c.most)
-		if len(columns) != len(c.want) {
-			t.Errorf("%d columns, want %d", len(columns), len(c.want))
-			continue
-		}
-		for i, want := range c.want {
-			if got := columns[i].says(d, c.quantity); got != want {
-				t.Errorf("%s, column %d of %d: %q, want %q", c.quantity.Name, i, len(columns), got, want)
-			}
+		if !slices.ContainsFunc(rows(t, enginesTable), func(r []string) bool { return slices.Equal(r, want) }) {
+			t.Errorf("docs/engines.csv lacks %q", want)
 		}
 	}
 }

@@ -35,20 +35,25 @@ func healthPage() ([]byte, error) {
 			"work on it fails or is at risk until it, or its node, is reset", "no reset helps: replace the board"}[i])
 	}
 	b.WriteString(healthHysteresis)
-	for _, c := range health.Conditions {
-		lifted := "not seen for " + lasting(c.Quiet)
-		if c.UntilReset {
-			lifted += ", or a reset"
-		}
-		of := ""
-		if c.Node {
-			of = " (node)"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s%s | %s | %s | %s | %s |\n", c.Name, c.Verdict, of, cell(c.Meaning), lasting(c.Hold), lifted, cell(c.Elsewhere))
-	}
 	b.WriteString(healthXIDs)
 	fmt.Fprintf(&b, "A code that is not listed counts as `%s`.\n", metrics.UnlistedXID)
 	return b.Bytes(), nil
+}
+
+// conditionTable writes what makes a GPU or a node less than healthy, and for how long.
+func conditionTable() ([]byte, error) {
+	rows := [][]string{{"condition", "verdict", "of", "means", "counts after", "lifted", "elsewhere"}}
+	for _, c := range health.Conditions {
+		of, lifted := "GPU", "not seen for "+lasting(c.Quiet)
+		if c.UntilReset {
+			lifted += ", or a reset"
+		}
+		if c.Node {
+			of = "node"
+		}
+		rows = append(rows, []string{c.Name, fmt.Sprint(c.Verdict), of, c.Meaning, lasting(c.Hold), lifted, c.Elsewhere})
+	}
+	return table(rows)
 }
 
 // xidTable writes the verdict on each XID beside what NVIDIA and Amazon do.
@@ -83,9 +88,9 @@ const healthIntroduction = `The exporter judges each GPU and the node every five
 curl -s http://127.0.0.1:9844/verdict/gpus
 ` + "```" + `
 
-It has, for each GPU, the verdict, since when, each condition with its own verdict, time, source and remedy, and the engines and pods on
-the GPU. ` + "`watching_since`" + ` and ` + "`boot_id`" + ` tell what the exporter cannot know: what happened before. The same is in ` + "`llm_gpu_health`" + `,
-` + "`llm_gpu_node_health`" + ` and ` + "`llm_gpu_health_condition_timestamp_seconds`" + `, on the node's page, and in what ` + "`exporter doctor`" + ` finds.
+For each GPU it has the verdict, since when, each condition with its own verdict, time, source and remedy, and the engines and pods on
+the GPU. ` + "`watching_since`" + ` and ` + "`boot_id`" + ` tell since when the exporter knows. The same is in ` + "`llm_gpu_health`" + `,
+` + "`llm_gpu_node_health`" + ` and ` + "`llm_gpu_health_condition_timestamp_seconds`" + `, on the node page, and in what ` + "`exporter doctor`" + ` finds.
 
 | verdict | number | means |
 | --- | --- | --- |
@@ -96,27 +101,33 @@ The verdict is the worst of the conditions that hold; that of the node also coun
 
 ## Conditions
 
-A condition counts once it was seen without a break for the time under "counts after", and is lifted as the next column says. What is not
-reported lifts nothing: a GPU that fell off the bus keeps its conditions. A reset is seen when the driver counts the GPU's energy anew.
+[conditions.csv](conditions.csv) lists them, each with its verdict, when it counts, when it is lifted, and what others do about it:
 
-| condition | verdict | means | counts after | lifted | elsewhere |
-| --- | --- | --- | --- | --- | --- |
+` + "```sh" + `
+grep '^row_remap_pending,' docs/conditions.csv    # one condition
+grep ',replace,' docs/conditions.csv              # what no reset helps
+` + "```" + `
+
+A condition counts once it was seen without a break for the time under "counts after". What is not reported lifts nothing: a GPU that fell off the
+bus keeps its conditions. A reset is seen when the driver counts the GPU's energy anew.
+
+"Elsewhere" names the checks of NVIDIA (DCGM's health watches and Health Validation), of Amazon's node monitoring agent (EKS) and NVSentinel. Some
+take a GPU out of service for heat, a slow rack or a single NVLink; others ignore these. Here all three are ` + "`degraded`" + `, because the GPU still serves,
+and the objectives show whether anybody suffers.
 `
 
 const healthXIDs = `
-"Elsewhere" names the checks of NVIDIA (DCGM's health watches and Health Validation), of Amazon's node monitoring agent (EKS) and NVSentinel.
-They differ from ours in two ways. They take a GPU out for heat and a slow rack, or say nothing; here that is ` + "`degraded`" + `, because a slow GPU
-serves, and the objectives say whether anybody suffers. They take it out for one NVLink, or say nothing; here that is ` + "`degraded`" + `, too:
-an engine on one GPU does not notice.
-
 ## XIDs
 
-An XID counts at once. It is lifted by a reset, or when the driver, having asked for a recovery, asks for none any more. Otherwise it counts for an hour
+An XID counts at once. A reset lifts it, and so does the driver when it asks for a recovery and then asks for none. Otherwise it counts for an hour
 where the driver can ask and did not, for 24 hours where it is too old to ask (before 570), and for six hours if it is ` + "`degraded`" + `. One that
 the kernel log calls nonfatal is at most ` + "`degraded`" + `. After a restart the exporter knows those that the kernel log remembers.
 
-[xids.csv](xids.csv) has each code. Its column "NVIDIA" is the action of NVIDIA's catalogue. "EKS" is what Amazon's agent does: fatal, and the node is replaced after ten minutes, or an event. Its
-list has none of the errors of NVLink 5 (144 to 150) and nothing above 158. Of the 47 XID checks of NVIDIA's Health Validation, for GB200 and GB300, only those of
-46 and 48 have been compared: both critical, drain and reset, as here. Codes that the application, the configuration or a
-test causes, or that are a detail of another one, leave the verdict ` + "`healthy`" + `.
+[xids.csv](xids.csv) has each code with the action of NVIDIA's catalogue, and with what Amazon's agent does: with ` + "`fatal`" + `, it replaces the node after ten
+minutes. Codes that the application, the configuration or a test causes, or that are a detail of another one, leave the verdict ` + "`healthy`" + `.
+
+` + "```sh" + `
+grep '^79,' docs/xids.csv
+` + "```" + `
+
 `

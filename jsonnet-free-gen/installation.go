@@ -51,7 +51,8 @@ func (i installation) artifacts(format string) []artifact {
 		artifact{"alertmanager-route.yaml", i.alertmanagerRoute},
 		artifact{"receivers.yaml", receivers},
 		artifact{rules.TemplateFile, func() ([]byte, error) { return []byte(i.style.NotificationTemplate()), nil }},
-		artifact{"alerts.md", i.alertsPage})
+		artifact{"alerts.md", i.alertsPage},
+		artifact{"alerts.csv", i.alertsTable})
 }
 
 // ruleFiles maps formats to the name of the rule file.
@@ -187,7 +188,10 @@ func (i installation) alertsPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Alerts\n\n" + generated)
 	b.WriteString("A page reports a symptom, or a fault that would hide all symptoms. Everything else explains. Severities are labels: " +
-		"`" + style.Severities[slo.Page] + "` wakes somebody, `" + style.Severities[slo.Ticket] + "` opens a ticket, `" + style.Severities[slo.Info] + "` adds context.\n")
+		"`" + style.Severities[slo.Page] + "` wakes somebody, `" + style.Severities[slo.Ticket] + "` opens a ticket, `" + style.Severities[slo.Info] + "` adds context.\n\n" +
+		"Each line gives the severity, how long the condition must hold, and the question that the runbook answers. [alerts.csv](alerts.csv) adds what mutes\n" +
+		"each alert and a test case in which it fires, the clues that a page, a board and `exporter triage` can name first, and former names of alerts:\n" +
+		"`grep LLMGPULost alerts.csv`.\n")
 	var branches []rules.Branch
 	for _, a := range alerts {
 		if !slices.Contains(branches, a.Branch) {
@@ -195,7 +199,7 @@ func (i installation) alertsPage() ([]byte, error) {
 		}
 	}
 	for _, branch := range branches {
-		fmt.Fprintf(&b, "\n## %s\n\n| alert | severity | after | question | quiet under |\n| --- | --- | --- | --- | --- |\n", branch)
+		fmt.Fprintf(&b, "\n**%s**\n\n", branch)
 		for _, a := range alerts {
 			if a.Branch != branch {
 				continue
@@ -204,30 +208,43 @@ func (i installation) alertsPage() ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			after := "at once"
-			switch {
-			case a.Branch == rules.Symptom:
-				after = "its windows"
-			case a.For > 0:
-				after = slo.Duration(a.For).String()
-			}
-			fmt.Fprintf(&b, "| [%s](%s) | %s | %s | %s | %s |\n", a.Name, style.Runbook(a.Name), style.Severities[a.Severity], after, runbooks.Question(page), code(quietUnder(a, alerts)))
+			fmt.Fprintf(&b, "* [%s](%s), %s, %s: %s\n", a.Name, style.Runbook(a.Name), style.Severities[a.Severity], after(a), runbooks.Question(page))
 		}
 	}
-	b.WriteString("\n## What each is for\n\nA case of its tests in which it fires.\n\n| alert | case |\n| --- | --- |\n")
-	for _, a := range alerts {
-		fmt.Fprintf(&b, "| %s | %s |\n", a.Name, rules.Shown(a.Name))
-	}
-	b.WriteString("\n## Clues\n\nThe first line of a page, a board and `exporter triage` name one of these, the first that holds. They are no alerts of their own.\n\n" +
-		"| clue | branch | says | runbook |\n| --- | --- | --- | --- |\n")
-	for _, c := range rules.Clues() {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | [%s](%s) |\n", c.Name, c.Branch, c.Says, c.Runbook, style.Runbook(c.Runbook))
-	}
-	b.WriteString("\n## Former names\n\n| alert | now |\n| --- | --- |\n")
-	for _, f := range rules.FormerAlerts() {
-		fmt.Fprintf(&b, "| %s | %s |\n", f.Name, cmp.Or(f.Now, "a panel"))
-	}
 	return b.Bytes(), nil
+}
+
+// alertsTable lists alerts, clues and former names of alerts.
+func (i installation) alertsTable() ([]byte, error) {
+	style := i.style.WithDefaults()
+	alerts := i.alerts()
+	rows := [][]string{{"kind", "name", "branch", "severity", "after", "question or text", "runbook", "quiet under", "fires when", "now"}}
+	for _, a := range alerts {
+		page, err := runbooks.Page(a.Name)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, []string{"alert", a.Name, string(a.Branch), style.Severities[a.Severity], after(a), runbooks.Question(page), style.Runbook(a.Name),
+			strings.Join(quietUnder(a, alerts), " "), rules.Shown(a.Name), ""})
+	}
+	for _, c := range rules.Clues() {
+		rows = append(rows, []string{"clue", c.Name, string(c.Branch), "", "", c.Says, style.Runbook(c.Runbook), "", "", ""})
+	}
+	for _, f := range rules.FormerAlerts() {
+		rows = append(rows, []string{"former name", f.Name, "", "", "", "", "", "", "", cmp.Or(f.Now, "a panel")})
+	}
+	return table(rows)
+}
+
+// after returns how long the condition of an alert must hold.
+func after(a *rules.Alert) string {
+	switch {
+	case a.Branch == rules.Symptom:
+		return "its windows"
+	case a.For > 0:
+		return slo.Duration(a.For).String()
+	}
+	return "at once"
 }
 
 // quietUnder returns the alerts that mute a.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -36,13 +37,39 @@ func prose(t *testing.T, path string) string {
 	return fenced.ReplaceAllString(string(text), "")
 }
 
+// files returns the files that the patterns match.
+func files(t *testing.T, patterns ...string) (all []string) {
+	t.Helper()
+	for _, p := range patterns {
+		found, err := filepath.Glob(p)
+		if err != nil || found == nil {
+			t.Fatalf("%s matches nothing: %v", p, err)
+		}
+		all = append(all, found...)
+	}
+	return all
+}
+
+// A search that a document shows finds something, as it is typed in the root of the repository.
+func TestSearches(t *testing.T) {
+	for _, doc := range files(t, "../docs/*.md") {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, search := range regexp.MustCompile("(?m)^grep .* docs/.*$").FindAllString(string(text), -1) {
+			command := exec.Command("sh", "-c", search)
+			command.Dir = ".."
+			if found, err := command.Output(); err != nil || len(found) == 0 {
+				t.Errorf("%s: %s finds nothing: %v", doc, search, err)
+			}
+		}
+	}
+}
+
 // A link of a document leads to a file of the repository and to a heading that it has.
 func TestLinks(t *testing.T) {
-	docs, err := filepath.Glob("../docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, doc := range append(docs, "../README.md", "../CONTRIBUTING.md") {
+	for _, doc := range files(t, "../docs/*.md", "../docs/coverage.csv", "../*.md", "../helm/*/README.md") {
 		for _, l := range link.FindAllStringSubmatch(span.ReplaceAllString(prose(t, doc), "`"), -1) {
 			if strings.Contains(l[1], "://") {
 				continue
@@ -63,31 +90,36 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// What docs/coverage.md names exists: panels on the dashboard that it links to, metrics of the vocabulary. Its count of
-// wishes is that of its rows.
+// What docs/coverage.csv names exists: panels on the dashboard that it links to, metrics of the vocabulary. The count of
+// wishes in docs/coverage.md is that of its rows, and the page names those that metrics cannot answer.
 func TestCoverage(t *testing.T) {
-	text := prose(t, "../docs/coverage.md")
+	text := prose(t, "../docs/coverage.csv")
 	panels := map[string]bool{}
 	for _, board := range dashboards.All(nil) {
 		for _, row := range board.Rows {
 			for _, p := range row.Panels {
-				panels[p.Title+" on "+anchor(strings.TrimPrefix(board.Title(), "LLM / "))] = true
+				panels[p.Title+" on "+anchor(boardName(board))] = true
 			}
 		}
 	}
 	for _, m := range regexp.MustCompile(`\*\[([^]]+)\]\(dashboards\.md#([^)]+)\)\*`).FindAllStringSubmatch(text, -1) {
 		if panel := m[1] + " on " + m[2]; !panels[panel] {
-			t.Errorf("docs/coverage.md: no panel %s", panel)
+			t.Errorf("docs/coverage.csv: no panel %s", panel)
 		}
 	}
 	for _, m := range regexp.MustCompile("`((?:llm_|model:|model_period:)\\w+(?::\\w+)*)`").FindAllStringSubmatch(text, -1) {
 		if promql.Lookup(m[1]) == nil && metrics.Lookup(m[1]) == nil { // the second knows histograms by their base
-			t.Errorf("docs/coverage.md: no metric %s", m[1])
+			t.Errorf("docs/coverage.csv: no metric %s", m[1])
 		}
 	}
-	rows := len(regexp.MustCompile(`(?m)^\| .* \|$`).FindAllString(text, -1)) - 2*strings.Count(text, "| --- |")
-	part, never := strings.Count(text, "| **In part**: "), strings.Count(text, "| **Metrics cannot tell**: ")
-	if want := fmt.Sprintf("%d wishes: %d answered, %d in part, %d that metrics cannot tell.", rows, rows-part-never, part, never); !strings.Contains(text, want) {
-		t.Errorf("docs/coverage.md does not end with %q", want)
+	wishes := rows(t, func() ([]byte, error) { return os.ReadFile("../docs/coverage.csv") })[1:]
+	count := map[string]int{}
+	for _, w := range wishes {
+		count[w[2]]++
+	}
+	page := prose(t, "../docs/coverage.md")
+	if want := fmt.Sprintf("%d wishes: %d answered, %d in part, %d that metrics cannot tell.", len(wishes), count["yes"], count["in part"], count["no"]); !strings.Contains(page, want) ||
+		count["yes"]+count["in part"]+count["no"] != len(wishes) || strings.Count(page, "\n* *") != count["no"] {
+		t.Errorf("docs/coverage.md does not say %q, or not which", want)
 	}
 }

@@ -117,7 +117,7 @@ const chartGrafana = "https://grafana.invalid"
 // repository returns the generated files of this repository.
 func repository() []artifact {
 	beside := installation{style: rules.Style{RunbookURL: "../runbooks/{alert}.md"}}
-	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage})
+	all := append(docs(), artifact{"docs/alerts.md", beside.alertsPage}, artifact{"docs/alerts.csv", beside.alertsTable})
 	all = append(all, installation{}.dashboards(chart+"dashboards/")...)
 	all = append(all, artifact{"examples/autoscaling/keda.yaml", keda}, artifact{"examples/autoscaling/prometheus-adapter.yaml", prometheusAdapter},
 		artifact{"examples/autoscaling/hpa.yaml", autoscaler},

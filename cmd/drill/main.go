@@ -39,7 +39,7 @@ func main() {
 	dir := report.Flag("dir", "Folder to write to.").Default("docs").String()
 	seeds := report.Flag("seeds", "Number of seeds, starting at 1. The plots show the first.").Default("5").Uint64()
 	told := app.Command("transcript", "Play the incidents that have a lever and write what a person on call sees and types.")
-	folder := told.Flag("dir", "Folder to write to.").Default("docs/plays").String()
+	folder := told.Flag("dir", "Folder to write to.").Default("plays").String()
 	only := told.Flag("incident", "Play only this incident.").String()
 	drawing := app.Command("draws", "Play worlds drawn at random, and score who named the cause.")
 	drawn := drawing.Flag("seeds", "Range of seeds, each of which draws a world.").Default("1-30").String()

@@ -11,6 +11,9 @@ import (
 
 // writeTranscripts writes a file for the incident of a name, or for each that has a lever.
 func writeTranscripts(dir, name string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
 	incidents := incident.Incidents()
 	if name != "" {
 		in, err := incident.Find(incidents, name)

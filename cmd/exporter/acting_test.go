@@ -160,7 +160,7 @@ func (s *stage) node(name string) (taints []string, condition string) {
 	return taints, condition
 }
 
-// within waits until something holds, and logs how long it took, as a row of the table in docs/acting.md.
+// within waits until something holds, and logs how long it took, as docs/acting.md reports it.
 func (s *stage) within(limit time.Duration, what string, holds func() bool) {
 	s.t.Helper()
 	start := time.Now()

@@ -1,30 +1,38 @@
 package report
 
 import (
+	"encoding/csv"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 )
 
-// whole names the incidents whose messages stand in full: one for each kind of answer.
-var whole = []string{"traffic-burst", "long-prompts", "kv-thrash", "bad-release", "black-hole", "thermal-throttle", "xid-79", "wedged-engine", "dead-gateway", "model-down", "offload-saturated"}
+// whole names the incidents whose messages pages.md shows: one for each kind of answer.
+var whole = []string{"bad-release", "xid-79", "dead-gateway"}
 
-// WritePages writes the first message of each incident, as its receiver reads it: its title and how long it is, and some in full.
+// WritePages writes the first messages of some incidents, as their receivers read them.
 func WritePages(out io.Writer, traces []Trace) error {
-	var table, full strings.Builder
-	table.WriteString("| incident | title | lines | characters |\n| --- | --- | --- | --- |\n")
+	var b strings.Builder
+	for _, t := range traces {
+		if len(t.Sent) > 0 && slices.Contains(whole, t.Incident.Name) {
+			fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", t.Incident.Name, t.Sent[0].Message())
+		}
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// WriteTitles writes the title of the first message of each incident, and how long the message is, as CSV.
+func WriteTitles(out io.Writer, traces []Trace) error {
+	rows := [][]string{{"incident", "title", "lines", "characters"}}
 	for _, t := range traces {
 		if len(t.Sent) == 0 {
 			continue
 		}
 		n := t.Sent[0]
 		lines, characters := n.Length()
-		fmt.Fprintf(&table, "| %s | %s | %d | %d |\n", t.Incident.Name, n.Title, lines, characters)
-		if slices.Contains(whole, t.Incident.Name) {
-			fmt.Fprintf(&full, "\n### %s\n\n```text\n%s\n```\n", t.Incident.Name, n.Message())
-		}
+		rows = append(rows, []string{t.Incident.Name, n.Title, fmt.Sprint(lines), fmt.Sprint(characters)})
 	}
-	_, err := fmt.Fprintf(out, "%s\n## In full\n%s", &table, &full)
-	return err
+	return csv.NewWriter(out).WriteAll(rows)
 }

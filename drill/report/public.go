@@ -1,46 +1,39 @@
 package report
 
 import (
+	"encoding/csv"
 	"fmt"
 	"io"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
-// WritePublic writes what the drill would have told of public incidents beside when people noticed them, and where each was
-// published.
+// WritePublic writes as CSV what the drill would have told of public incidents beside when people noticed them, what was
+// reported and assumed, and where each was published.
 func WritePublic(out io.Writer, traces []Trace) error {
-	var b strings.Builder
-	b.WriteString("| incident | people noticed after | first sign | first told | of | page | page is about, or says to look at, the cause | named cause, and what to do |\n")
-	b.WriteString("| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	rows := [][]string{{"incident", "story", "people noticed after", "first sign", "first told", "of", "page", "page is about, or says to look at, the cause", "named cause", "runbook",
+		"reported", "assumed", "source"}}
 	for _, t := range traces {
 		s, r := t.Score, t.Incident.Report
-		noticed, todo := "not said", "-"
+		noticed, named, todo := "not said", "-", ""
 		if r.Noticed > 0 {
 			noticed = slo.Duration(r.Noticed.Round(time.Minute)).String()
 		}
 		switch {
 		case t.Incident.Quiet && s.OK():
-			todo = "nothing: wakes nobody"
+			named = "nothing: wakes nobody"
 		case r.Missed != "":
-			todo = "missed: " + r.Missed
+			named = "missed: " + r.Missed
 		case s.Cause != "":
-			todo = fmt.Sprintf("[%s](../runbooks/%s.md) after %s", short(s.Cause), runbook(s.Cause), s.CauseAt)
+			named, todo = fmt.Sprintf("%s after %s", short(s.Cause), s.CauseAt), runbook(s.Cause)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", s.Incident, noticed, when(s.Sign > 0, s.Sign), when(len(s.ToldOf) > 0, s.Told), short(s.ToldOf...),
-			when(len(s.PagedBy) > 0, s.Delay), yes(s.InPage), todo)
+		rows = append(rows, []string{s.Incident, t.Incident.Story, noticed, when(s.Sign > 0, s.Sign), when(len(s.ToldOf) > 0, s.Told), short(s.ToldOf...),
+			when(len(s.PagedBy) > 0, s.Delay), yes(s.InPage), named, todo, r.Said, r.Assumed, linked(r.Source)})
 	}
-	b.WriteString("\n")
-	for _, t := range traces {
-		r := t.Incident.Report
-		fmt.Fprintf(&b, "* **%s**: %s. Reported: %s. Assumed: %s. Source: %s.\n", t.Incident.Name, t.Incident.Story, r.Said, r.Assumed, linked(r.Source))
-	}
-	_, err := io.WriteString(out, b.String())
-	return err
+	return csv.NewWriter(out).WriteAll(rows)
 }
 
 // runbook returns the page about an alert or a clue.
@@ -56,7 +49,7 @@ func runbook(cause string) string {
 // thread matches the name of a repository and the numbers of its threads.
 var thread = regexp.MustCompile(`([\w.-]+/[\w.-]+) (\d+)`)
 
-// linked returns a source whose first thread of each repository is a link.
+// linked returns a source with the address of the first thread of each repository.
 func linked(source string) string {
-	return thread.ReplaceAllString(source, "[$1 $2](https://github.com/$1/issues/$2)")
+	return thread.ReplaceAllString(source, "https://github.com/$1/issues/$2")
 }

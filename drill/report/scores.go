@@ -1,6 +1,7 @@
 package report
 
 import (
+	"encoding/csv"
 	"fmt"
 	"io"
 	"slices"
@@ -9,28 +10,25 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// WriteMarkdown writes the scores of incidents over several seeds, one row per incident; a time that depends on the
+// WriteScores writes the scores of incidents over several seeds as CSV, one row per incident; a time that depends on the
 // seed becomes a range. Scores of one incident must be adjacent.
-func WriteMarkdown(out io.Writer, scores []score.Score) error {
-	var b strings.Builder
-	b.WriteString("| incident | paged by | after | later than theory | cause | after | in page | pages | updates | tickets | cleared | wrong |\n")
-	b.WriteString("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+func WriteScores(out io.Writer, scores []score.Score) error {
+	rows := [][]string{{"incident", "paged by", "after", "later than theory", "cause", "after", "in page", "pages", "updates", "tickets", "cleared", "wrong"}}
 	for len(scores) > 0 {
 		n := slices.IndexFunc(scores, func(s score.Score) bool { return s.Incident != scores[0].Incident })
 		if n < 0 {
 			n = len(scores)
 		}
-		row(&b, scores[:n])
+		rows = append(rows, row(scores[:n]))
 		scores = scores[n:]
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
+	return csv.NewWriter(out).WriteAll(rows)
 }
 
-// row writes the scores of one incident.
-func row(b *strings.Builder, scores []score.Score) {
+// row returns the scores of one incident.
+func row(scores []score.Score) []string {
 	paged := func(s score.Score) bool { return len(s.PagedBy) > 0 }
-	cells := []string{
+	return []string{
 		scores[0].Incident,
 		each(scores, func(s score.Score) string { return short(s.PagedBy...) }),
 		between(scores, paged, func(s score.Score) score.Span { return s.Delay }),
@@ -44,7 +42,6 @@ func row(b *strings.Builder, scores []score.Score) {
 		between(scores, func(s score.Score) bool { return s.Cleared > 0 }, func(s score.Score) score.Span { return s.Cleared }),
 		each(scores, func(s score.Score) string { return short(s.Problems...) }),
 	}
-	fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
 }
 
 // each returns the distinct values of the scores.

@@ -10,10 +10,10 @@ import (
 )
 
 // One row per incident, times as ranges over those seeds that have them, what differs side by side.
-func TestMarkdown(t *testing.T) {
+func TestScores(t *testing.T) {
 	paged := []string{"LLMModelDown"}
 	var out strings.Builder
-	err := WriteMarkdown(&out, []score.Score{
+	err := WriteScores(&out, []score.Score{
 		{Incident: "a", Seed: 1, PagedBy: paged, Delay: score.Span(70 * time.Second), Burning: "ttft", Due: score.Span(80 * time.Second), Pages: 1, Cause: "LLMModelDown"},
 		{Incident: "a", Seed: 2, PagedBy: paged, Delay: score.Span(130 * time.Second), Burning: "ttft", Due: score.Span(60 * time.Second), Pages: 1, InPage: true},
 		{Incident: "b", Seed: 1, Problems: []string{"no page"}},
@@ -21,10 +21,10 @@ func TestMarkdown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := strings.Split(strings.TrimSpace(out.String()), "\n")[2:]
+	rows := strings.Split(strings.TrimSpace(out.String()), "\n")[1:]
 	want := []string{
-		"| a | ModelDown | 1:10 to 2:10 | -0:10 to 1:10 | -, ModelDown | 0:00 | -, yes | 1 | 0 | 0 | - | - |",
-		"| b | - | - | - | - | - | - | 0 | 0 | 0 | - | no page |",
+		`a,ModelDown,1:10 to 2:10,-0:10 to 1:10,"-, ModelDown",0:00,"-, yes",1,0,0,-,-`,
+		"b,-,-,-,-,-,-,0,0,0,-,no page",
 	}
 	if strings.Join(rows, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(rows, "\n"), strings.Join(want, "\n"))
