@@ -19,11 +19,12 @@ func (s scope) marks(page string) []mark {
 	alert := []string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 	pages := s.alerts(promql.Eq(metrics.LabelSeverity, page))
 	now, before := promql.Max(alert, pages), promql.Max(alert, promql.Offset(pages, minute))
-	version := by(models, metrics.LabelVersion)
+	version, setting := by(models, metrics.LabelVersion), by(models, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew)
 	return []mark{
 		{"Pages", vermilion, "{{alertname}} {{state}}", "{{model_name}} {{gpu_uuid}}",
 			promql.Or(labelled(promql.Unless(now, before), metrics.LabelState, "begins"), labelled(promql.Unless(before, now), metrics.LabelState, "ends"))},
 		{"Deploys", purple, "{{model_name}} now runs {{version}}", "{{namespace}} {{cluster}}", once(version, s.of(metrics.RecordedDeployed))},
+		{"Settings", orange, "{{setting}} of {{model_name}} changes from {{old}} to {{new}}", "{{namespace}} {{cluster}}", once(setting, s.of(metrics.RecordedSettingChanged))},
 		{"Restarts", sky, "Replicas of {{model_name}} start", "{{namespace}} {{cluster}}", once(models, s.of(metrics.RecordedStarted))},
 	}
 }

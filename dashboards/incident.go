@@ -104,7 +104,7 @@ func (s scope) firstSuspect() promql.Expr {
 		one(by(models, "le"), replaced(explains, "le", "$1", metrics.LabelOrder, "(.*)")), labelled(one(models, explains), "le", "+Inf"))))
 
 	row := by(ordered, metrics.LabelBranch, metrics.LabelRunbook)
-	keep := slices.Concat(rules.NamedByClues, row, []string{metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelInstance, metrics.LabelSays, metrics.LabelPod, metrics.LabelUnit})
+	keep := slices.Concat(rules.NamedByClues, row, []string{metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelSays, metrics.LabelPod, metrics.LabelUnit})
 	suspects := func(unit *promql.Matcher) promql.Expr {
 		return promql.TopK(1, ordered, promql.And(s.of(metrics.RecordedSuspect, unit), first, promql.On(ordered...)))
 	}
@@ -176,17 +176,21 @@ const later = 1e9
 func changes(s scope) []Panel {
 	copied := func(e promql.Expr, to, text, from string) promql.Expr { return replaced(e, to, text, from, "(.+)") } // where it has a value
 	deployed := seen("max", by(models, metrics.LabelVersion), begins(s.of(metrics.RecordedDeployed)))
+	setting := by(models, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew)
+	changed := promql.Call("label_join", seen("max", setting, once(setting, s.of(metrics.RecordedSettingChanged))),
+		promql.Str(metrics.LabelAction), promql.Str("|"), promql.Str(metrics.LabelSetting), promql.Str(metrics.LabelOld), promql.Str(metrics.LabelNew))
 	started := seen("max", by(models, metrics.LabelPod, metrics.LabelServer), begins(s.of(metrics.RecordedStarted)))
 	return []Panel{
 		listing("What changed", 12, About{
-			"Versions that a model runs and did not run before, and engines that started, the last time within the range.",
-			"A burn that begins with a deploy or a restart is its fault until shown otherwise.",
+			"Versions that a model runs and did not run before, settings with which its engines run, and engines that started, the last time within the range. A rollout is one row for each setting, from its first engine on.",
+			"A burn that begins with a deploy, another setting or a restart is its fault until shown otherwise.",
 			"Compare with since above. Roll back first; it is cheaper than understanding."},
 			Query{promql.Call("sort_desc", promql.Max([]string{metrics.LabelAction, metrics.LabelReplica}, promql.Or(
 				copied(copied(deployed, metrics.LabelAction, "runs $1", metrics.LabelVersion), metrics.LabelReplica, "$1", metrics.LabelModel),
+				copied(replaced(changed, metrics.LabelAction, "$1 from $2 to $3", metrics.LabelAction, "(.*)[|](.*)[|](.*)"), metrics.LabelReplica, "$1", metrics.LabelModel),
 				copied(copied(labelled(started, metrics.LabelAction, "started"), metrics.LabelReplica, "$1", metrics.LabelServer), metrics.LabelReplica, "$1", metrics.LabelPod)))), ""}).
-			columns(Column{metrics.LabelAction, "what", 140, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
-			largest("Value").size(12, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			columns(Column{metrics.LabelAction, "what", 280, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
+			largest("Value").wrapped("what").size(12, 5).empty("No deploy, no other setting and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
 	}
 }
@@ -365,8 +369,20 @@ func changeRow(s scope) []Panel {
 			"More than 1% on the new version only: roll back."},
 			fact("failed")).bad(0.01, 0.05).max(1).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("rejections"),
+		listing("Replicas unlike their peers", 24, About{
+			"Replicas, and ranks of them, that do worse than the others of their model over ten minutes, or run with a setting that most others do not have while no rollout is under way.",
+			"What differs explains why one replica is slow, or answers otherwise.",
+			"A setting: finish the rollout, or roll it back. Anything else: take the replica out, then look at its GPU and node."},
+			Query{promql.Max([]string{metrics.LabelInstance, metrics.LabelModel, metrics.LabelPod, metrics.LabelServer, metrics.LabelReason, metrics.LabelSetting, metrics.LabelNew}, s.of(metrics.RecordedSkew)), ""}).
+			columns(Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelPod, "pod", 150, "", nil}, Column{metrics.LabelServer, "engine", 150, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil},
+				Column{metrics.LabelReason, "differs in", 220, "", skews}, Column{metrics.LabelSetting, "setting", 0, "", nil}, Column{metrics.LabelNew, "value", 0, "", nil}).
+			size(24, 6).empty("No replica is known to differ.").runbook("LLMReplicaSkew").next(rules.EngineDashboard).
+			movesIn("bad-replica"),
 	}
 }
+
+// skews says what the reasons of a skew mean.
+var skews = map[string]string{"ttft": "time to the first token", "itl": "time between tokens", "lengths": "lengths of answers", "queue": "waiting requests", "rank_queue": "waiting requests of a rank", "setting": "a setting"}
 
 // leversRow returns the actions of the runbooks, in full.
 func leversRow() []Panel {

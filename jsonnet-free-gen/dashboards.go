@@ -72,7 +72,8 @@ providers:
 * An empty panel says why it may be empty. It never means zero.
 * Of many lines, a panel draws at each moment the 20 largest, or the smallest where low values are bad. The range chooses none of them.
 * Blue means well, orange warns, vermilion means bad: a palette for any colour vision.
-* Marks across all panels show alerts that fire, deploys (a version that was not there before) and restarts.
+* Marks across all panels show pages that begin and end, deploys (a version that was not there before), settings that change (once for each setting of a model, however many
+  replicas get it) and restarts.
 * With two tiers, "Objectives and error budget" works on the global one; the others read what only shards have, unless your queries reach
   raw series (Thanos).
 * *Moves in* names incidents of [the drill](drill.md): a test plays them and checks that the panel has data and changes.
