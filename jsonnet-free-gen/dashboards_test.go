@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
@@ -13,6 +14,24 @@ import (
 func TestDashboardsAreCurrent(t *testing.T) {
 	if err := generate("..", true, installation{}.dashboards(chart+"dashboards/")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDashboardsStaySmall: no dashboard has more panels, screens, queries or PromQL than before panels were merged, and all have 110 panels at most.
+func TestDashboardsStaySmall(t *testing.T) {
+	panels := 0
+	for _, b := range dashboards.All(nil) {
+		is, err := sizeOf(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		panels += is.panels
+		if was := formerly[b.UID]; is.panels > was.panels || is.rows > was.rows || is.queries > was.queries || is.bytes > was.bytes {
+			t.Errorf("%s: %+v, was %+v", b.Title(), is, was)
+		}
+	}
+	if panels > 110 || panels < 50 {
+		t.Errorf("%d panels", panels)
 	}
 }
 
