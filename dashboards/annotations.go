@@ -7,7 +7,8 @@ import (
 
 // mark describes an event that is drawn across all panels, as a thin line however long it lasts. Grafana's Prometheus
 // data source marks the times at which a series is exactly 1; for an alert it would draw a block over every panel for
-// as long as the alert fires.
+// as long as the alert fires. It asks for as many times as the screen has pixels, half an hour apart in a month: a mark tells of
+// everything since the time before.
 type mark struct {
 	name, colour, title, text string
 	expr                      promql.Expr
@@ -18,17 +19,18 @@ type mark struct {
 func (s scope) marks(page string) []mark {
 	alert := []string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 	pages := s.alerts(promql.Eq(metrics.LabelSeverity, page))
-	now, before := promql.Max(alert, pages), promql.Max(alert, promql.Offset(pages, minute))
-	version := by(models, metrics.LabelVersion)
+	now, before := promql.Max(alert, between(pages)), promql.Max(alert, between(promql.Offset(pages, rateInterval)))
+	version, setting := by(models, metrics.LabelVersion), by(models, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew)
 	return []mark{
 		{"Pages", vermilion, "{{alertname}} {{state}}", "{{model_name}} {{gpu_uuid}}",
 			promql.Or(labelled(promql.Unless(now, before), metrics.LabelState, "begins"), labelled(promql.Unless(before, now), metrics.LabelState, "ends"))},
 		{"Deploys", purple, "{{model_name}} now runs {{version}}", "{{namespace}} {{cluster}}", once(version, s.of(metrics.RecordedDeployed))},
+		{"Settings", orange, "{{setting}} of {{model_name}} changes from {{old}} to {{new}}", "{{namespace}} {{cluster}}", once(setting, s.of(metrics.RecordedSettingChanged))},
 		{"Restarts", sky, "Replicas of {{model_name}} start", "{{namespace}} {{cluster}}", once(models, s.of(metrics.RecordedStarted))},
 	}
 }
 
-// once marks the first minute of an event that many replicas share within half an hour.
+// once marks the first point of a graph at or after an event that many replicas share within half an hour.
 func once(labels []string, marked promql.Expr) promql.Expr {
-	return promql.Unless(promql.Max(labels, marked), promql.Max(labels, promql.Over("last_over_time", promql.Offset(marked, minute), hour/2)))
+	return promql.Unless(promql.Max(labels, between(marked)), promql.Max(labels, promql.Over("last_over_time", promql.Offset(marked, rateInterval), hour/2)))
 }

@@ -110,6 +110,18 @@ func TestDrill(t *testing.T) {
 					t.Logf("%s: moved: %q", b.Title, moved)
 					s.marks(t, b, in.Name)
 				}
+				s.atThree(t, in)
+				for _, b := range boards(t) {
+					for _, p := range b.flat() {
+						screen{s.sim, s.to}.empty(t, b, p)
+					}
+					if slices.Contains(ranged, in.Name) {
+						s.overRanges(t, b)
+					}
+				}
+				if slices.Contains(ranged, in.Name) {
+					s.agree(t)
+				}
 				if in.Name == picturedIncident {
 					s.picture(t)
 				}

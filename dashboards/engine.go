@@ -117,10 +117,10 @@ func gatewayRow(s scope) []Panel {
 }
 
 // noGateway is the empty state of panels on gateways.
-const noGateway = "No gateway is a target of the exporter."
+const noGateway = "No gateway is read here."
 
 // noProbe is the empty state of panels on synthetic requests.
-const noProbe = "The exporter sends no synthetic requests here: they are off by default."
+const noProbe = "No synthetic request is recorded here: they are off by default."
 
 func throughputRow(s scope) []Panel {
 	good := s.of(metrics.RecordedGoodTokens)

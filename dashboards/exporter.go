@@ -34,7 +34,7 @@ func exporter() Board {
 					Query{promql.CountBy([]string{metrics.LabelRuntime, metrics.LabelMetric, metrics.LabelReason},
 						s.of(metrics.MetricSourceInfo, promql.Eq(metrics.LabelQuality, string(metrics.Missing)))), ""}).
 					columns(Column{metrics.LabelRuntime, "runtime", 90, "", nil}, Column{metrics.LabelMetric, "metric", 0, "", nil}, Column{metrics.LabelReason, "reason", 0, "", nil}).
-					empty("Every engine reports every number.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
+					empty("No engine reports that a number is missing.").runbook("LLMSourceMetricMissing").next(rules.EngineDashboard).
 					movesIn("crash-loop"),
 				listing("What GPUs do not offer", 8, About{
 					"Features that driver, board or permissions do not offer, and the driver's word for why.",
@@ -42,7 +42,7 @@ func exporter() Board {
 					"NO_PERMISSION: give the exporter what its manual lists."},
 					Query{promql.CountBy([]string{metrics.LabelFeature, metrics.LabelReason}, promql.Equal(s.of(metrics.GPUFeatureSupported), promql.Num(0))), ""}).
 					columns(Column{metrics.LabelFeature, "feature", 0, "", nil}, Column{metrics.LabelReason, "reason", 0, "", nil}, Column{"Value", "GPUs", 60, "", nil}).
-					empty("Every feature is offered.").runbook("LLMGPUUnread").next(rules.GPUDashboard).
+					empty("No GPU reports that a feature is missing.").runbook("LLMGPUUnread").next(rules.GPUDashboard).
 					notDrilled(noGPU),
 			}},
 			{Title: "Cost, discovery, configuration", Collapsed: true, Panels: []Panel{
@@ -65,7 +65,7 @@ func exporter() Board {
 					"An engine among the silent ones is one that nobody measures.",
 					"Silent for long: it loads a model, or listens elsewhere."},
 					Query{promql.Sum(by(nodes, metrics.LabelSource, metrics.LabelState), s.of(metrics.DiscoveryPlaces)), nodeLegend + " {{source}} {{state}}"}).
-					empty("Engines are configured, not discovered.").runbook("LLMDiscoveryFailed").next(rules.EngineDashboard).
+					empty("No source of engines reports a place here.").runbook("LLMDiscoveryFailed").next(rules.EngineDashboard).
 					notDrilled(noProcess),
 				lines("Configuration age", duration, 12, About{
 					"Time since each exporter loaded its configuration.",
@@ -94,6 +94,6 @@ func notOK(s scope) promql.Expr {
 		no(metrics.SLOCounted, "objective counts nothing: $1", metrics.LabelReason), no(metrics.CollectorSuccess, "$1 failed", metrics.LabelCollector),
 		is(promql.Gt(s.of(metrics.GPUCollectStuck), promql.Num(0)), "driver call hangs on GPU $1", metrics.LabelGPU),
 		is(unseen, "driver counts fewer GPUs than the bus", metrics.LabelInstance), no(metrics.GPUXIDSourceUp, "XIDs are not read: $1", metrics.LabelReason),
-		is(promql.Gt(promql.Rate(s.of(metrics.SourceMissing), rateInterval), promql.Num(0)), "source is missing: $1", metrics.LabelSource),
+		is(promql.Gt(s.of(metrics.SourceMissing), promql.Offset(s.of(metrics.SourceMissing), 5*minute)), "source is missing: $1", metrics.LabelSource),
 		no(metrics.ConfigReloadSuccess, "configuration is refused", metrics.LabelInstance)))
 }

@@ -21,7 +21,7 @@ func fleet() Board {
 					"Generated tokens per second divided by the GPUs of the model.",
 					"The number to compare engines, releases and boards with.",
 					"Down with the same load: a release, a smaller batch, or throttling."},
-					one(promql.Div(tokens, gpuCount))).empty("No GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+					one(promql.Div(tokens, gpuCount))).empty("No tokens, or no GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "thermal-throttle"),
 				lines("Generated tokens", tokenRate, 8, About{
 					"Generated tokens per second by model.",

@@ -105,7 +105,7 @@ func busyRow(s scope) []Panel {
 			"Decode runs at this ceiling.",
 			"Near the peak: more batch is more latency."},
 			onePerGPU(used, "used")).limits(ofNode(promql.Max, s.of(metrics.GPUMemoryBandwidthPeak), "peak")).
-			empty("Not reported: needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
+			empty("No GPU reports this: it needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			notDrilled(noGPU),
 		lines("Device memory", octets, 8, About{
 			"Memory allocated by clients and reserved by the driver, below what the largest GPU of the node has in all.",
@@ -124,7 +124,7 @@ func powerRow(s scope) []Panel {
 			"When the driver lowered the clocks, by reason. Idle and a power cap by software are normal; the hw_ reasons and sw_thermal are not.",
 			"Throttling shows as slow models, not as errors.",
 			"A red hw_ reason: look at temperature and power beside."},
-			bad("active"), stateOfGPU(promql.Max(by(gpus, metrics.LabelReason), s.of(metrics.GPUClockEventActive)), "{{reason}}")).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
+			bad("active"), stateOfGPU(promql.Max(by(gpus, metrics.LabelReason), between(s.of(metrics.GPUClockEventActive))), "{{reason}}")).runbook("LLMGPUSlowed").next(rules.IncidentDashboard).
 			size(8, 10).movesIn("thermal-throttle"),
 		lines("Temperature", celsius, 8, About{
 			"Temperature of the chip and of its memory.",
@@ -162,7 +162,7 @@ func eccRow(s scope) []Panel {
 			"Corrected errors are a warning; one that is not corrected ends the process that hit it.",
 			"Uncorrected: reset at the next opportunity, and see whether it returns."},
 			onePerGPU(s.lastHour(by(gpus, metrics.LabelSeverity, metrics.LabelLocation), metrics.GPUECCErrors, promql.Eq(metrics.LabelLifetime, "volatile")), "{{severity}} {{location}}")).
-			bad(1, 10).empty("This board has no ECC, or it is off.").runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
+			bad(1, 10).empty("No GPU reports ECC: no board here has it, it is off, or none is read.").runbook("LLMGPUNeedsService").next(rules.IncidentDashboard).
 			movesIn("row-remap-pending"),
 		lines("Rows remapped, pages retired", number, 12, About{
 			"Memory rows that were replaced by spare ones, and pages retired on older boards, by cause.",

@@ -201,7 +201,13 @@ func (b board) substitute(t testing.TB, expr string) string {
 // substituteOver does so for a range whose points are a step apart.
 func (b board) substituteOver(t testing.TB, expr string, window, step time.Duration) string {
 	t.Helper()
-	values := map[string]string{"__rate_interval": "5m", "__range": model.Duration(max(window, step)).String(), "__interval": model.Duration(step).String()}
+	return b.substituteEvery(t, expr, window, step, 5*time.Minute)
+}
+
+// substituteEvery does so for rates over a window of their own.
+func (b board) substituteEvery(t testing.TB, expr string, window, step, rate time.Duration) string {
+	t.Helper()
+	values := map[string]string{"__rate_interval": model.Duration(rate).String(), "__range": model.Duration(max(window, step)).String(), "__interval": model.Duration(step).String()}
 	for _, v := range b.Templating.List {
 		values[v.Name] = v.AllValue
 		if v.Type == "textbox" {

@@ -50,6 +50,11 @@ func nowTables(s scope) []Panel {
 	for _, c := range rules.Clues() {
 		does[c.Runbook] = firstLever(c.Runbook)
 	}
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) { // where no clue stands out
+		if does[a.Name] == "" {
+			does[a.Name] = firstLever(a.Name)
+		}
+	}
 	rows, since := s.burning()
 	return []Panel{
 		listing("Firing alerts", 12, About{
@@ -62,32 +67,66 @@ func nowTables(s scope) []Panel {
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-thrash", "kv-transfer-failures", "offload-saturated", "speculation-collapse",
 				"rejections", "bad-release", "crash-loop", "thermal-throttle", "xid-79", "row-remap-pending", "repair-pending"),
 		listing("Where to look first", 24, About{
-			"A row for each model that burns or for which an alert fires, the fastest burn first: the objective that burns most, since when within the range any has, the evidence that comes first in a diagnosis, and the lever that acts soonest.",
+			"A row for each model that burns or for which an alert fires, on it or on a GPU that serves it, the fastest burn first: the objective that burns most, since when any has, the evidence that comes first in a diagnosis or, where none stands out, an alert on a cause and its place, and the lever that acts soonest.",
 			"Causes hide behind each other: a throttled GPU looks like a queue. A page says the same.",
 			"Start with the first line; its runbook says how to be sure, and what else to look for."},
 			Query{rows, ""}, Query{since, ""}).
-			columns(Column{metrics.LabelNamespace, "namespace", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelSLO, "objective", 90, "", nil},
-				Column{"Value #A", "burn", 60, multiple, map[string]string{"-1": "no events"}}, Column{"Value #B", "since", 135, sinceThen, nil},
-				Column{metrics.LabelBranch, "branch", 85, "", nil}, Column{metrics.LabelSays, "evidence", 270, "", nil},
-				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 150, "", nil}).
-			largest("Value #A").wrapped("evidence", "lever").
-			size(24, 6).empty("Nothing burns.").runbook(eachRunbook).next(rules.EngineDashboard).
+			columns(Column{metrics.LabelNamespace, "namespace", 90, "", nil}, Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelSLO, "objective", 105, "", nil},
+				Column{"Value #A", "burn", 75, multiple, map[string]string{"-1": "no events", strconv.Itoa(later): "no events"}}, Column{"Value #B", "since", 135, sinceThen, nil},
+				Column{metrics.LabelBranch, "branch", 90, "", nil}, Column{metrics.LabelSays, "evidence", 260, "", nil},
+				Column{metrics.LabelAction, "lever", 0, "", does}, Column{metrics.LabelRunbook, "runbook", 110, "", nil}).
+			largest("Value #A").wrapped("namespace", "model", "objective", "burn", "evidence", "lever", "runbook").
+			size(24, 6).empty("Nothing burns that is counted.").runbook(eachRunbook).next(rules.EngineDashboard).
 			movesIn(burns...),
 	}
 }
 
-// burning returns a row for each model that burns or for which an alert fires, and since when within the range it burns. The value
-// is the fastest burn, -1 without any event; labels have the objective and the suspect. What may be so of a healthy model, too,
-// explains nothing: others have no row.
+// burning returns a row for each model that burns or for which an alert fires, and since when it does. The value is the fastest burn; without any
+// event, -1, or one that comes first where a page fires. Labels have the objective, and the suspect or else an alert on a cause. What may be so of a
+// healthy model, too, explains nothing: others have no row.
 func (s scope) burning() (rows, since promql.Expr) {
 	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
 	burns := promql.Max(models, promql.Gt(burn, promql.Num(1)))
-	told := promql.OrOn(
-		promql.And(s.firstSuspect(), promql.OrOn(burns, s.firing(models), promql.On(models...)), promql.On(models...)),
-		labelled(promql.Call("clamp_max", burns, promql.Num(1)), metrics.LabelSays, "Nothing stands out yet"), promql.On(models...))
-	fastest := promql.OrOn(promql.TopK(1, models, promql.Max(by(models, metrics.LabelSLO), burn)), promql.Mul(promql.Num(-1), s.firing(models)), promql.On(models...))
+	fires := s.firing(models, promql.Ne(metrics.LabelModel, ""))
+	suffers := promql.OrOn(burns, fires, promql.On(models...))
+	on := promql.On(models...)
+	one := func(e promql.Expr) promql.Expr {
+		return promql.Call("clamp_max", promql.Call("clamp_min", e, promql.Num(1)), promql.Num(1))
+	}
+	told := one(promql.TopK(1, models, promql.Or(promql.And(s.firstSuspect(), suffers, on), s.causes(),
+		labelled(promql.Mul(promql.Num(0.1), one(suffers)), metrics.LabelSays, "Nothing stands out yet"))))
+	fastest := promql.OrOn(promql.OrOn(promql.TopK(1, models, promql.Max(by(models, metrics.LabelSLO), burn)),
+		promql.Mul(promql.Num(later), s.firing(models, promql.Ne(metrics.LabelModel, ""), promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)))), on), promql.Mul(promql.Num(-1), fires), on)
 	rows = promql.Mul(fastest, told, promql.On(models...).ManyToOne(metrics.LabelBranch, metrics.LabelSays, metrics.LabelAction, metrics.LabelRunbook))
-	return promql.Call("sort_desc", rows), promql.And(seen("min", models, promql.Gt(burn, promql.Num(1))), burns, promql.On(models...))
+	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(models, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""), promql.Ne(metrics.LabelModel, ""))), fires, on))
+	return promql.Call("sort_desc", rows), promql.OrOn(promql.And(sinceDay(models, burns, promql.Max(models, promql.Gt(promql.Offset(burn, minute), promql.Num(1)))), burns, on), began, on)
+}
+
+// causes returns the alerts on causes that fire for a model or for a GPU that serves it, labelled as suspects: the evidence is their name and the
+// place. A page comes before suspects, which have the value 1, and a ticket after them.
+func (s scope) causes() promql.Expr {
+	place := []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID}
+	var symptoms []string
+	for _, a := range rules.Alerts(rules.Groups(rules.Options{})) {
+		if a.Diagnosed {
+			symptoms = append(symptoms, a.Name)
+		}
+	}
+	of := func(labels []string, m ...*promql.Matcher) promql.Expr {
+		m = append(m, promql.NotRe("alertname", strings.Join(symptoms, "|")))
+		pages := s.firing(labels, append(m[:len(m):len(m)], promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)))...)
+		return promql.Or(promql.Mul(promql.Num(2), pages), promql.Mul(promql.Num(0.5), s.firing(labels, m...)))
+	}
+	// Alerts on a GPU or an engine do not say its model.
+	through := func(info *metrics.Family, key []string, of promql.Expr, carries ...string) promql.Expr {
+		return promql.Mul(promql.Max(slices.Compact(slices.Sorted(slices.Values(slices.Concat(models, key)))), s.of(info)), promql.TopK(1, key, of), promql.On(key...).ManyToOne(carries...))
+	}
+	noModel := promql.Eq(metrics.LabelModel, "")
+	all := promql.Or(of(slices.Concat(models, place, []string{"alertname", metrics.LabelBranch}), promql.Ne(metrics.LabelModel, "")),
+		through(metrics.RecordedServedGPU, onGPU, of(by(onGPU, metrics.LabelInstance, "alertname", metrics.LabelBranch), noModel, promql.Ne(metrics.LabelGPUUUID, "")), metrics.LabelInstance, "alertname", metrics.LabelBranch),
+		through(metrics.RecordedSeen, pages, of(by(pages, "alertname", metrics.LabelBranch), noModel, promql.Ne(metrics.LabelServer, "")), "alertname", metrics.LabelBranch))
+	return promql.Call("label_join", replaced(replaced(all, metrics.LabelAction, "$1", "alertname", "(.*)"), metrics.LabelRunbook, "$1", "alertname", "(.*)"),
+		promql.Str(metrics.LabelSays), promql.Str(" "), promql.Str("alertname"), promql.Str(metrics.LabelPod), promql.Str(metrics.LabelServer), promql.Str(metrics.LabelInstance), promql.Str(metrics.LabelGPUUUID))
 }
 
 // firstSuspect returns, for each model, the suspect that comes first in a diagnosis of those that explain what burns, with the value 1
@@ -104,7 +143,7 @@ func (s scope) firstSuspect() promql.Expr {
 		one(by(models, "le"), replaced(explains, "le", "$1", metrics.LabelOrder, "(.*)")), labelled(one(models, explains), "le", "+Inf"))))
 
 	row := by(ordered, metrics.LabelBranch, metrics.LabelRunbook)
-	keep := slices.Concat(rules.NamedByClues, row, []string{metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelInstance, metrics.LabelSays, metrics.LabelPod, metrics.LabelUnit})
+	keep := slices.Concat(rules.NamedByClues, row, []string{metrics.LabelServer, metrics.LabelGPUUUID, metrics.LabelSays, metrics.LabelPod, metrics.LabelUnit})
 	suspects := func(unit *promql.Matcher) promql.Expr {
 		return promql.TopK(1, ordered, promql.And(s.of(metrics.RecordedSuspect, unit), first, promql.On(ordered...)))
 	}
@@ -152,7 +191,7 @@ func burnStats(s scope, w windows) []Panel {
 			"How fast budget burns over 5 minutes, as a multiple of what the objective allows, for the model that burns fastest.",
 			"At 1 the budget lasts exactly its period; at 14.4 a 30-day budget lasts 50 hours.",
 			"Vermilion: above the line at which this objective pages. Above 1: go down the rows. Below: it may be over; check the hour below."},
-			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).empty("No events in 5 minutes: nothing can burn.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			sorted(pages), sorted(promql.Ge(rest, promql.Num(1))), sorted(promql.Lt(rest, promql.Num(1)))).bad(1, factor(w.patient)).empty("No event was counted in 5 minutes.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn(burns...),
 		single("Budget left", share, About{
 			"Share of the period's error budget that is left, for the model with the least.",
@@ -165,7 +204,7 @@ func burnStats(s scope, w windows) []Panel {
 			"It says how long there is to think.",
 			"Under a few hours: mitigate first, understand later."},
 			Query{promql.Call("sort", promql.Or(promql.Min(objective, s.inPeriod(s.of(metrics.RecordedExhaustion))), promql.Add(promql.Mul(promql.Num(0), left), promql.Num(later)))), "{{slo}}"}).
-			low(6*3600, 3*24*3600).says(State{later, "later", blue}).empty("Nothing burns.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
+			low(6*3600, 3*24*3600).says(State{later, "later", blue}).empty("Nothing burns that is counted.").size(4, 5).runbook("LLMErrorBudgetFastBurn").next(rules.SLODashboard).
 			movesIn("traffic-burst"),
 	}
 }
@@ -176,17 +215,21 @@ const later = 1e9
 func changes(s scope) []Panel {
 	copied := func(e promql.Expr, to, text, from string) promql.Expr { return replaced(e, to, text, from, "(.+)") } // where it has a value
 	deployed := seen("max", by(models, metrics.LabelVersion), begins(s.of(metrics.RecordedDeployed)))
+	setting := by(models, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew)
+	changed := promql.Call("label_join", seen("max", setting, promql.Unless(s.of(metrics.RecordedSettingChanged), promql.Over("last_over_time", promql.Offset(s.of(metrics.RecordedSettingChanged), minute), hour/2))),
+		promql.Str(metrics.LabelAction), promql.Str("|"), promql.Str(metrics.LabelSetting), promql.Str(metrics.LabelOld), promql.Str(metrics.LabelNew))
 	started := seen("max", by(models, metrics.LabelPod, metrics.LabelServer), begins(s.of(metrics.RecordedStarted)))
 	return []Panel{
 		listing("What changed", 12, About{
-			"Versions that a model runs and did not run before, and engines that started, the last time within the range.",
-			"A burn that begins with a deploy or a restart is its fault until shown otherwise.",
+			"Versions that a model runs and did not run before, settings with which its engines run, and engines that started, the last time within the range. A rollout is one row for each setting, from its first engine on.",
+			"A burn that begins with a deploy, another setting or a restart is its fault until shown otherwise.",
 			"Compare with since above. Roll back first; it is cheaper than understanding."},
 			Query{promql.Call("sort_desc", promql.Max([]string{metrics.LabelAction, metrics.LabelReplica}, promql.Or(
 				copied(copied(deployed, metrics.LabelAction, "runs $1", metrics.LabelVersion), metrics.LabelReplica, "$1", metrics.LabelModel),
+				copied(replaced(changed, metrics.LabelAction, "$1 from $2 to $3", metrics.LabelAction, "(.*)[|](.*)[|](.*)"), metrics.LabelReplica, "$1", metrics.LabelModel),
 				copied(copied(labelled(started, metrics.LabelAction, "started"), metrics.LabelReplica, "$1", metrics.LabelServer), metrics.LabelReplica, "$1", metrics.LabelPod)))), ""}).
-			columns(Column{metrics.LabelAction, "what", 140, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
-			largest("Value").size(12, 5).empty("No deploy and no restart in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
+			columns(Column{metrics.LabelAction, "what", 280, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).
+			largest("Value").wrapped("what").size(12, 5).empty("No deploy, changed setting or restart is recorded in this range.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("bad-release"),
 	}
 }
@@ -229,21 +272,21 @@ func splitRow(s scope, w windows) []Panel {
 			"When the driver lowered the clocks of a GPU that serves the model, by reason. A software power cap is left out: it is normal under prefill.",
 			"A throttled GPU makes every request of its replica slow; with tensor parallelism, of the whole model.",
 			"Any red while the budget burns: move the traffic away from this GPU."},
-			bad("throttled"), stateOfGPU(s.serving(promql.Max(reasons, s.of(metrics.GPUClockEventActive, promql.Re(metrics.LabelReason, rules.HarmfulReasons)))), "{{reason}}")).
-			empty("No GPU is known to serve this model.").size(8, 10).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
+			bad("throttled"), stateOfGPU(s.serving(promql.Max(reasons, between(s.of(metrics.GPUClockEventActive, promql.Re(metrics.LabelReason, rules.HarmfulReasons))))), "{{reason}}")).
+			empty("No GPU of this model reports it.").size(8, 10).runbook("BranchThrottledGPU").next(rules.GPUDashboard).
 			movesIn("thermal-throttle").stillElsewhere(),
 		timeline("Alerts over time", 8, About{
 			"When each alert of this project fired for the model.",
 			"Causes that fire beside the page are the first place to look.",
 			"Click one for its runbook."},
-			fires, Query{s.firing([]string{"alertname"}), "{{alertname}}"}).
+			fires, Query{promql.Max([]string{"alertname"}, between(s.alerts())), "{{alertname}}"}).
 			empty("Nothing fired.").runbook(eachAlert).next(rules.SLODashboard).
 			movesIn(burns...),
 	}
 }
 
 // unknown is the empty state of panels on the GPUs of a model.
-const unknown = "No GPU is known to serve this model: see Exporter health."
+const unknown = "No GPU that is known to serve this model reports this: see Exporter health."
 
 func phaseRow(s scope) []Panel {
 	recordedShare := func(name string, exported promql.Expr) promql.Expr {
@@ -292,7 +335,7 @@ func scopeRow(s scope) []Panel {
 			"Events per second that missed each objective, per node.",
 			"Bad events on one node point at its hardware or its network.",
 			"One node: open the GPU dashboard for it."},
-			Query{s.rate(by(nodes, metrics.LabelSLO), metrics.SLOBadEvents), "{{slo}} {{instance}}"}).empty("No events: nothing could miss.").runbook("LLMReplicaSkew").next(rules.GPUDashboard).
+			Query{s.rate(by(nodes, metrics.LabelSLO), metrics.SLOBadEvents), "{{slo}} {{instance}}"}).empty("No event is counted here.").runbook("LLMReplicaSkew").next(rules.GPUDashboard).
 			movesIn(burns...),
 	}
 }
@@ -313,7 +356,7 @@ func gpuRow(s scope) []Panel {
 			"Decode is bound by it: near the ceiling more batch means more latency.",
 			"High with ITL up: the batch is past its knee. Low with ITL up: look at the clocks."},
 			onePerGPU(s.serving(s.perGPU(metrics.GPUMemoryBandwidthUtilization)), "")).bad(0.8, 0.95).max(1).
-			empty("Not reported: needs Hopper or newer, or no GPU is known to serve this model.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
+			empty("No GPU that is known to serve this model reports this: it needs Hopper or newer.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
 			notDrilled(noGPU),
 		lines("SM clock against its maximum", share, 12, About{
 			"Current SM clock as a share of the highest.",
@@ -365,8 +408,20 @@ func changeRow(s scope) []Panel {
 			"More than 1% on the new version only: roll back."},
 			fact("failed")).bad(0.01, 0.05).max(1).runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 			movesIn("rejections"),
+		listing("Replicas unlike their peers", 24, About{
+			"Replicas, and ranks of them, that do worse than the others of their model over ten minutes, or run with a setting that most others do not have while no rollout is under way.",
+			"What differs explains why one replica is slow, or answers otherwise.",
+			"A setting: finish the rollout, or roll it back. Anything else: take the replica out, then look at its GPU and node."},
+			Query{promql.Max([]string{metrics.LabelInstance, metrics.LabelModel, metrics.LabelPod, metrics.LabelServer, metrics.LabelReason, metrics.LabelSetting, metrics.LabelNew}, s.of(metrics.RecordedSkew)), ""}).
+			columns(Column{metrics.LabelModel, "model", 150, "", nil}, Column{metrics.LabelPod, "pod", 150, "", nil}, Column{metrics.LabelServer, "engine", 150, "", nil}, Column{metrics.LabelInstance, "node", 150, "", nil},
+				Column{metrics.LabelReason, "differs in", 220, "", skews}, Column{metrics.LabelSetting, "setting", 0, "", nil}, Column{metrics.LabelNew, "value", 0, "", nil}).
+			size(24, 6).empty("No replica is known to differ.").runbook("LLMReplicaSkew").next(rules.EngineDashboard).
+			movesIn("bad-replica"),
 	}
 }
+
+// skews says what the reasons of a skew mean.
+var skews = map[string]string{"ttft": "time to the first token", "itl": "time between tokens", "lengths": "lengths of answers", "queue": "waiting requests", "rank_queue": "waiting requests of a rank", "setting": "a setting"}
 
 // leversRow returns the actions of the runbooks, in full.
 func leversRow() []Panel {

@@ -69,8 +69,8 @@ const (
 	sinceThen = "dateTimeFromNow"
 )
 
-// nothing is the empty state of a panel that has no better one: nobody must read it as zero.
-const nothing = "Nothing reports this here. That is not zero."
+// nothing is the empty state of a panel that has no better one: nobody must read it as zero. A mean of no request has no value, either.
+const nothing = "Nothing reports this here, or nothing happened. That is not zero."
 
 func panel(kind Kind, title, unit string, width uint32, about About, queries ...Query) Panel {
 	return Panel{Kind: kind, Title: title, Unit: unit, Width: width, Height: 8, About: about, Queries: queries,
@@ -108,14 +108,15 @@ func listing(title string, width uint32, about About, queries ...Query) Panel {
 type status struct {
 	fault  int    // the value that means a fault
 	word   string // names the fault
+	fine   string // names its absence
 	absent int    // what the absence of all series means
 }
 
 // bad returns the status of series that are 1 where something is wrong.
-func bad(word string) status { return status{1, word, unsaid} }
+func bad(word string) status { return status{1, word, "ok", unsaid} }
 
 // fires is the status of alerts: without series, none fires.
-var fires = status{1, "firing", 0}
+var fires = status{1, "firing", "none fires", 0}
 
 // unsaid means that nothing is reported: a timeline without a row could not say why.
 const unsaid = -1
@@ -137,7 +138,7 @@ func timeline(title string, width uint32, about About, st status, queries ...Que
 		all = append(all, q.Expr)
 	}
 	p.Queries = append(p.Queries, Query{promql.Or(worst(nil, promql.Or(all[0], all[1:]...)), promql.Call("vector", promql.Num(float64(st.absent)))), "all"})
-	p.States = []State{{st.fault, st.word, vermilion}, {1 - st.fault, "ok", faint}}
+	p.States = []State{{st.fault, st.word, vermilion}, {1 - st.fault, st.fine, faint}}
 	return p
 }
 

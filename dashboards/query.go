@@ -37,7 +37,7 @@ func named(query string, severities map[slo.Severity]string) string {
 
 // forGrafana writes an expression as Grafana expects it.
 func forGrafana(e promql.Expr) string {
-	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "[7s907ms:1m]", "[$__range:1m]", "7919.0625", "$price").Replace(e.String())
+	return strings.NewReplacer("[7s919ms]", "[$__rate_interval]", "offset 7s919ms", "offset $__rate_interval", "[7s907ms:1m]", "[$__range:1m]", "7919.0625", "$price").Replace(e.String())
 }
 
 // View is what a reader without Grafana looks at, in place of Grafana's own variables.
@@ -103,6 +103,18 @@ func seen(which string, labels []string, e promql.Expr) promql.Expr {
 	fold := map[string]func([]string, promql.Expr) promql.Expr{"min": promql.Min, "max": promql.Max}[which]
 	return promql.Mul(promql.Num(1000), fold(labels, promql.Call(which+"_over_time", subquery(promql.Call("timestamp", e)))))
 }
+
+// sinceDay returns when what is there now began, within a day: the last moment before which it was not there for a minute, however long the
+// reader's range is. What was there all day began at least then.
+func sinceDay(labels []string, e, before promql.Expr) promql.Expr {
+	at := func(which string, e promql.Expr) promql.Expr {
+		return promql.Call(which+"_over_time", &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: promql.Call("timestamp", e)}, Range: 24 * hour, Step: minute})
+	}
+	return promql.Mul(promql.Num(1000), promql.OrOn(at("max", promql.Unless(e, before)), at("min", e), promql.On(labels...)))
+}
+
+// between selects what a series was at worst between two points of a graph, so that nothing falls between them when the range is long.
+func between(e promql.Expr) promql.Expr { return promql.Over("max_over_time", e, rateInterval) }
 
 // begins keeps the first point of a mark, which lasts for five minutes.
 func begins(mark promql.Expr) promql.Expr { return promql.Unless(mark, promql.Offset(mark, minute)) }

@@ -37,7 +37,7 @@ func objectives(w windows) Board {
 					"At 14.4 a 30-day budget is gone in two days.",
 					"Open the incident dashboard for the model that leads."},
 					Query{promql.Max(whole, s.of(metrics.Window(metrics.RecordedBurn, "1h"))), ""}).bad(1, factor(w.fast)).size(8, 5).
-					empty("No events in an hour: nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+					empty("No event was counted in an hour.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 					movesIn(spends...),
 				single("Objectives with budget left", share, About{
 					"How many of all objectives, counted per model, have budget left, and which part of their period is recorded where it is not all of it.",
@@ -64,7 +64,7 @@ func objectives(w windows) Board {
 					"This is the long window of the pair that pages first: whatever rose above the line paged.",
 					"Repeated peaks at the same hour are load: look at capacity."},
 					burn(w.fast)).limits(s.firesAt(w.fast)).
-					bad(1, factor(w.fast)).empty("No events in " + w.fast.Long.String() + ": nothing can burn.").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
+					bad(1, factor(w.fast)).empty("No event was counted in " + w.fast.Long.String() + ".").runbook("LLMErrorBudgetFastBurn").next(rules.IncidentDashboard).
 					movesIn(spends...),
 				lines("Burn rate, slow window", multiple, 12, About{
 					"Burn over " + w.slow.Long.String() + " per model and objective, and the line at which that opens a ticket, or pages.",
@@ -89,7 +89,7 @@ func objectives(w windows) Board {
 					"When each alert fired, of budgets and of causes.",
 					"Causes that come before every burn are what to engineer away.",
 					"Pages that nobody acted on: change the objective."},
-					fires, Query{s.firing([]string{"alertname", metrics.LabelModel}), "{{model_name}} {{alertname}}"}).empty("No alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
+					fires, Query{promql.Max([]string{"alertname", metrics.LabelModel}, between(s.alerts())), "{{model_name}} {{alertname}}"}).empty("No alert fired.").runbook(eachAlert).next(rules.IncidentDashboard).
 					movesIn(spends...),
 			}},
 		},

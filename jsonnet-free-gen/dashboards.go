@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 // schemas maps the values of --dashboards to renderers.
@@ -71,11 +73,13 @@ grep -i 'queue' docs/panels.csv        # by what they show
 * Filters match everything until you choose. "All" is ` + "`.*`" + `, which also keeps series without the label: hosts outside Kubernetes have no
   namespace. Recorded series have no node and no runtime: once you choose one, the engine dashboard reads what
   replicas report instead. Goodput and everything about objectives stay those of whole models.
-* An empty panel says why it may be empty. It never means zero.
-* A panel draws at most 20 lines at each moment: the largest, or the smallest where low values are bad.
-* Blue means good, orange warns, vermilion means bad: a palette for any colour vision.
-* Marks across all panels show alerts that fire, deploys (a version that was not there before) and restarts.
-* With two tiers, "Objectives and error budget" works on the global one. The others need what only shards have, unless your queries reach
+* An empty panel says why it may be empty, and no more than its query knows. It never means zero.
+* What is said of now is the same over every range. Marks and timelines show what fell between two points of a long range, too.
+* Of many lines, a panel draws at each moment the 20 largest, or the smallest where low values are bad. The range chooses none of them.
+* Blue means well, orange warns, vermilion means bad: a palette for any colour vision.
+* Marks across all panels show pages that begin and end, deploys (a version that was not there before), settings that change (once for a
+  model, however many replicas get it) and restarts.
+* With two tiers, "Objectives and error budget" works on the global one; the others read what only shards have, unless your queries reach
   raw series (Thanos).
 * In Mimir or Thanos with several scrape intervals, set the interval of the data source: ` + "`$__rate_interval`" + ` is four times as long.
 
@@ -83,10 +87,79 @@ All six were looked at in Grafana 10.1: in this incident, with nothing wrong, an
 before panels were merged. Nobody has looked at the merged panels there, nor at schema v2.
 `
 
+// size is what a dashboard asks of a reader and of Prometheus: its panels, the rows of the grid that are open, the queries of all panels and their bytes.
+type size struct{ panels, rows, queries, bytes int }
+
+// formerly holds the sizes before panels were merged.
+var formerly = map[rules.Dashboard]size{
+	rules.IncidentDashboard: {38, 103, 40, 38737}, rules.SLODashboard: {17, 53, 26, 11637}, rules.EngineDashboard: {44, 74, 77, 87971},
+	rules.GPUDashboard: {36, 90, 64, 33907}, dashboards.FleetDashboard: {16, 34, 16, 7992}, rules.ExporterDashboard: {22, 83, 32, 11183},
+}
+
+// sizeOf measures the file that Grafana reads.
+func sizeOf(board dashboards.Board) (size, error) {
+	type panel struct {
+		Type    string
+		GridPos struct{ Y, H int }
+		Targets []struct{ Expr string }
+	}
+	var read struct {
+		Panels []struct {
+			panel
+			Panels []panel
+		}
+	}
+	content, err := dashboards.Render(board, rules.Style{})
+	if err == nil {
+		err = json.Unmarshal(content, &read)
+	}
+	var s size
+	for _, p := range read.Panels {
+		s.rows = max(s.rows, p.GridPos.Y+p.GridPos.H)
+		for _, p := range append(p.Panels, p.panel) {
+			if p.Type == "row" {
+				continue
+			}
+			s.panels++
+			for _, q := range p.Targets {
+				s.queries, s.bytes = s.queries+1, s.bytes+len(q.Expr)
+			}
+		}
+	}
+	return s, err
+}
+
+// screenRows is how many rows of the grid a screen of 1280 by 800 pixels shows.
+const screenRows = 17
+
+func writeSizes(b *bytes.Buffer) error {
+	b.WriteString("\n| dashboard | panels | screens of 1280 by 800, closed rows closed | queries | kB of PromQL |\n| --- | --- | --- | --- | --- |\n")
+	line := func(title string, was, is size) {
+		fmt.Fprintf(b, "| %s | %d, was %d | %.1f, was %.1f | %d, was %d | %.1f, was %.1f |\n", title, is.panels, was.panels, float64(is.rows)/screenRows, float64(was.rows)/screenRows,
+			is.queries, was.queries, float64(is.bytes)/1000, float64(was.bytes)/1000)
+	}
+	var was, is size
+	for _, board := range dashboards.All(nil) {
+		s, err := sizeOf(board)
+		if err != nil {
+			return err
+		}
+		f := formerly[board.UID]
+		line(strings.TrimPrefix(board.Title(), "LLM / "), f, s)
+		was = size{was.panels + f.panels, was.rows + f.rows, was.queries + f.queries, was.bytes + f.bytes}
+		is = size{is.panels + s.panels, is.rows + s.rows, is.queries + s.queries, is.bytes + s.bytes}
+	}
+	line("all", was, is)
+	return nil
+}
+
 // dashboardsPage says what each dashboard is for. panels.csv has its panels.
 func dashboardsPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Dashboards\n\n" + generated + dashboardsIntro)
+	if err := writeSizes(&b); err != nil {
+		return nil, err
+	}
 	for _, board := range dashboards.All(nil) {
 		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s\n\n", boardName(board), board.UID, strings.TrimPrefix(board.Since, "now-"), board.Description)
 		for _, row := range board.Rows {

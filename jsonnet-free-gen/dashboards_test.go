@@ -17,6 +17,24 @@ func TestDashboardsAreCurrent(t *testing.T) {
 	}
 }
 
+// TestDashboardsStaySmall: no dashboard has more panels, screens, queries or PromQL than before panels were merged, and all have 110 panels at most.
+func TestDashboardsStaySmall(t *testing.T) {
+	panels := 0
+	for _, b := range dashboards.All(nil) {
+		is, err := sizeOf(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		panels += is.panels
+		if was := formerly[b.UID]; is.panels > was.panels || is.rows > was.rows || is.queries > was.queries || is.bytes > was.bytes {
+			t.Errorf("%s: %+v, was %+v", b.Title(), is, was)
+		}
+	}
+	if panels > 110 || panels < 50 {
+		t.Errorf("%d panels", panels)
+	}
+}
+
 // Every format brings the dashboards, with the labels and runbooks of the installation and with the variables
 // that its alerts link with.
 func TestInstallationHasDashboards(t *testing.T) {

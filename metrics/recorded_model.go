@@ -46,6 +46,9 @@ var (
 		"Driver errors (XIDs) within the hour on the GPUs that a model runs on or ran on within the hour. Those of a shared GPU count for each of its models.", perModel)
 	RecordedDeployed = recorded(Never, "model:llm_engine_deployed:last5m",
 		"A version that a model did not run before, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelVersion))
+	RecordedSettingChanged = recorded(Never, "model:llm_engine_config_changed:last5m",
+		"A setting of a model's engines that changed from old to new on one of them, 1 for five minutes and absent otherwise: a mark for dashboards. A new version is model:llm_engine_deployed:last5m.",
+		perModel, with(LabelSetting, LabelOld, LabelNew))
 	RecordedStarted = recorded(Never, "model:llm_engine_started:last5m",
 		"An engine that started, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelInstance, LabelPod, LabelServer))
 
@@ -149,7 +152,7 @@ var (
 
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
 		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is what it makes late or fails, empty for everything. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",
-		perModel, with(LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)
+		perModel, with(LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever, LabelSetting, LabelOld, LabelNew), suspects)
 	RecordedPrinted = recorded(Max, "model:llm_printed:value",
 		"What the pages of a model say has changed: the facts of model:llm_evidence:value that differ from the day before by half or more, restarts, and versions where several run. Same labels.",
 		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)

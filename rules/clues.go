@@ -71,8 +71,8 @@ func Clues() []Clue {
 func brokenClues() []Clue {
 	return []Clue{
 		{Branch: Hardware, Name: "gpus_throttled", Runbook: "LLMGPUSlowed", Unit: Count, // there is nothing to move to
-			Says:  "All {value} GPUs of the model are slowed down",
-			Query: promql.And(above(promql.Vector(metrics.RecordedModelGPUs), 1), promql.Ge(promql.Vector(metrics.RecordedThrottledGPUs), promql.Num(1)))},
+			Says:  "All GPUs of the model are slowed down, {value} of them on {instance}",
+			Query: one(promql.And(gpusByNode(), allThrottled(), promql.On(modelLabels...)))},
 		{Branch: Hardware, Name: "gpu_throttled", Runbook: "BranchThrottledGPU", Unit: Share,
 			Says:  "GPU {gpu_uuid} is slowed down {value} of the time ({reason})",
 			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), throttled(HarmfulReasons, 0.05)), metrics.LabelReason))},
@@ -90,7 +90,7 @@ func brokenClues() []Clue {
 		{Branch: Release, Name: "setting_changed", Runbook: "LLMReleaseRegression", Unit: Count,
 			Says: "Setting {setting} changed from {old} to {new} within the hour (replicas: {value})",
 			Query: one(promql.CountBy(settingChange, promql.Max(append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, replicaLabels...),
-				changedWithin(hour, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion))))))},
+				settingsChanged(hour))))},
 		{Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
 			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...))}, // its turn in a roll-out
 		{Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count, Says: "{engine} restarted {value} times within six hours",
@@ -193,6 +193,17 @@ func engineClues() []Clue {
 		{Branch: Engine, Name: "probe_unanswered", Runbook: "LLMProbeFailing", Unit: Count, Says: "No synthetic request to {engine} is answered",
 			Query: withNamespace(promql.Vector(metrics.RecordedUnanswered))},
 	}
+}
+
+// allThrottled returns the models with more than one GPU whose clocks are all lowered.
+func allThrottled() promql.Expr {
+	return promql.And(above(promql.Vector(metrics.RecordedModelGPUs), 1), promql.Ge(promql.Vector(metrics.RecordedThrottledGPUs), promql.Num(1)))
+}
+
+// gpusByNode returns how many GPUs of each node a model runs on.
+func gpusByNode() promql.Expr {
+	node := append([]string{metrics.LabelInstance}, modelLabels...)
+	return promql.CountBy(node, promql.Max(append([]string{metrics.LabelGPUUUID}, node...), promql.Vector(metrics.EngineGPUInfo)))
 }
 
 // waiting returns how many requests of each model wait.

@@ -51,5 +51,10 @@ func changedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return below(promql.Sub(promql.Call("time"), promql.Vector(metrics.EngineConfigChanged, m...)), window.Seconds())
 }
 
+// settingsChanged returns the same without versions, of which a deployment tells.
+func settingsChanged(window time.Duration) promql.Expr {
+	return changedWithin(window, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion)))
+}
+
 // settingChange labels a change of a setting of a model, on however many replicas.
 var settingChange = append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, modelLabels...)

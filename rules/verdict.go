@@ -143,7 +143,7 @@ func verdict(query string) string {
 }
 
 // NamedByClues are the labels of a suspect whose values its words name as they are.
-var NamedByClues = []string{metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}
+var NamedByClues = []string{metrics.LabelInstance, metrics.LabelReason, metrics.LabelXID, metrics.LabelVersion, metrics.LabelTier, metrics.LabelDPRank, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}
 
 // SuspectText returns the Prometheus template that puts a recorded suspect, the dot, into words.
 func SuspectText() string { return brief(suspectText()) }

@@ -153,7 +153,7 @@ func TestVerdict(t *testing.T) {
 	}{
 		{"nothing stands out yet.", slo.TTFT, false, func(*replica) {}},
 		{"hardware. GPU GPU-p1 is slowed down 100% of the time (hw_thermal_slowdown).", slo.TTFT, true, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
-		{"hardware. All 3 GPUs of the model are slowed down.", slo.TTFT, false, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
+		{"hardware. All GPUs of the model are slowed down, 3 of them on node-1.", slo.TTFT, false, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
 		{"hardware. GPU GPU-p1 reported XID 79.", slo.TTFT, true, func(r *replica) { r.xids = 1 }},
 		{"hardware. GPU GPU-p1 has no spare memory row left for a fault.", slo.TTFT, true, func(r *replica) { r.noRow, r.ecc, r.queue = true, 1, 0.2 }},
 		{"hardware. GPU GPU-p1 had uncorrectable memory errors within the hour.", slo.TTFT, true, func(r *replica) { r.ecc, r.version, r.queue = 1, "2", 0.2 }},

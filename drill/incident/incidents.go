@@ -299,7 +299,7 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, every(func(r *world.Replica) {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_thermal_slowdown", Clock: 345. / 1980}
 			}))},
-			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All \d GPUs of the model are slowed down`,
+			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1`,
 			Lever: Lever{"LLMGPUSlowed", []string{"Levers"}, "all GPUs of the node are throttled, so there is nothing to drain to; the data centre restores the cooling", fault(20*minute, every(func(r *world.Replica) { r.GPU.Throttle = nil }))},
 		},
 		{
@@ -308,7 +308,7 @@ func Incidents() []Incident {
 			Faults: []Fault{fault(0, every(func(r *world.Replica) {
 				r.GPU.Throttle = &world.Throttle{Reason: "hw_power_brake_slowdown", Clock: 0.25}
 			}))},
-			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All \d GPUs of the model are slowed down`,
+			Page: rules.FastBurn, Clue: "gpu_throttled", Shows: `All GPUs of the model are slowed down, \d of them on gpu-node-1`,
 		},
 		{
 			Name: "xid-79", Story: "a GPU falls off the bus and takes its engine with it",

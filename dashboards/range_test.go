@@ -1,0 +1,223 @@
+package dashboards_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	drill "github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	query "github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+)
+
+// ranges are those over which a reader looks.
+var ranges = []time.Duration{15 * time.Minute, time.Hour, 6 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
+
+// ranged are the incidents that are looked at over every range, one of each kind: hardware, release, memory, an engine that restarts, and a queue.
+var ranged = []string{"thermal-throttle", "bad-release", "kv-thrash", "crash-loop", "rejections"}
+
+// interval returns the time between two points of a graph that is so many pixels wide, as Grafana rounds it.
+func interval(window time.Duration, pixels int) time.Duration {
+	exact := max(window/time.Duration(pixels), drill.ScrapeInterval)
+	for _, of := range [][2]time.Duration{{45 * time.Second, 30 * time.Second}, {90 * time.Second, time.Minute}, {210 * time.Second, 2 * time.Minute}, {450 * time.Second, 5 * time.Minute},
+		{750 * time.Second, 10 * time.Minute}, {1050 * time.Second, 15 * time.Minute}, {25 * time.Minute, 20 * time.Minute}, {45 * time.Minute, 30 * time.Minute},
+		{90 * time.Minute, time.Hour}, {150 * time.Minute, 2 * time.Hour}, {270 * time.Minute, 3 * time.Hour}} {
+		if exact < of[0] {
+			return of[1]
+		}
+	}
+	return 6 * time.Hour
+}
+
+// rateOver returns the window of rates between such points.
+func rateOver(step time.Duration) time.Duration {
+	return max(step+drill.ScrapeInterval, 4*drill.ScrapeInterval)
+}
+
+// overRanges checks that what a panel says does not depend on how long the range is, but for what it says of the range itself.
+func (s shown) overRanges(t *testing.T, b board) {
+	t.Helper()
+	for _, p := range b.flat() {
+		for _, window := range ranges {
+			step := interval(window, 52*p.GridPos.W)
+			at := func(expr string, rate time.Duration) promql.Vector {
+				v, err := s.sim.Query(b.substituteEvery(t, expr, window, step, rate), s.to)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return v
+			}
+			for _, q := range p.Targets {
+				switch {
+				case p.Type == "state-timeline":
+					s.nothingLost(t, b, p.Title, q.Expr, window, step)
+				case q.Instant && !strings.Contains(q.Expr, "$__range"):
+					if strings.Contains(q.Expr, "$__") {
+						t.Errorf("%s: %s says what is now by a range: %s", b.Title, p.Title, q.Expr)
+					}
+				case q.Instant: // what happened within the range
+					now, all := byLabels(at(q.Expr, 0)), byLabels(at(strings.ReplaceAll(q.Expr, "$__range", "2h"), 0))
+					for name, when := range all {
+						age := s.to.Sub(time.UnixMilli(int64(when)))
+						if _, ok := now[name]; age < window-2*time.Minute != ok && age < window {
+							t.Errorf("%s: %s over %s: %s, %s ago, is told: %t", b.Title, p.Title, window, name, age, ok)
+						}
+					}
+				default:
+					s.between(t, b, p, q, window, at(q.Expr, rateOver(step)), rateOver(step))
+				}
+			}
+		}
+	}
+	for _, a := range b.Annotations.List[1:] {
+		for _, window := range ranges {
+			s.nothingLost(t, b, a.Name, a.Expr, window, interval(window, 1280))
+		}
+	}
+}
+
+// byLabels returns the values of a vector by its labels.
+func byLabels(v promql.Vector) map[string]float64 {
+	all := map[string]float64{}
+	for _, s := range v {
+		all[s.Metric.String()] = s.F
+	}
+	return all
+}
+
+// nothingLost checks that what a timeline or a mark shows at its finest is there between the points of a longer range, too, which
+// may lie anywhere: here, one lies at the end.
+func (s shown) nothingLost(t *testing.T, b board, title, expr string, window, step time.Duration) {
+	t.Helper()
+	series := func(from, to time.Time, step, rate time.Duration) map[string]bool {
+		m, _, err := s.sim.Range(b.substituteEvery(t, expr, window, step, rate), from, to, step)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]bool{}
+		for _, l := range m {
+			all[l.Metric.String()] = true
+		}
+		return all
+	}
+	from := s.to.Add(-min(window, s.to.Sub(s.from)))
+	points := (s.to.Sub(from) + step - 1) / step
+	drawn := series(s.to.Add(-points*step), s.to, step, rateOver(step))
+	for name := range series(from, s.to, time.Minute, rateOver(drill.ScrapeInterval)) {
+		if !drawn[name] {
+			t.Errorf("%s: %s over %s does not show %s", b.Title, title, window, name)
+		}
+	}
+}
+
+// between checks the last values of a graph: what is counted over a longer window lies between what shorter ones within it count, and what is not
+// counted is what it is. All is drawn that is there, up to the number of lines that a panel has.
+func (s shown) between(t *testing.T, b board, p panel, q target, window time.Duration, drawn promql.Vector, rate time.Duration) {
+	t.Helper()
+	ungated := q.Expr
+	most := math.MaxInt
+	if e, err := query.Parser.ParseExpr(b.substitute(t, q.Expr)); err != nil {
+		t.Fatal(err)
+	} else if a, ok := e.(*parser.AggregateExpr); ok && a.Param != nil && p.Type == "timeseries" {
+		most = 20 / len(p.Targets)
+		ungated = strings.TrimSuffix(ungated[strings.Index(ungated, ", ")+2:], ")")
+	}
+	from := s.to
+	short := rate
+	if strings.Contains(q.Expr, "$__rate_interval") {
+		short = rateOver(drill.ScrapeInterval)
+		from = s.to.Add((short - rate).Truncate(time.Minute))
+	}
+	m, _, err := s.sim.Range(b.substituteEvery(t, ungated, window, time.Minute, short), from, s.to, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := map[string]promql.Series{}
+	last := 0
+	for _, l := range m {
+		lines[l.Metric.String()] = l
+		if l.Floats[len(l.Floats)-1].T == s.to.UnixMilli() {
+			last++
+		}
+	}
+	if len(drawn) < min(last, most) {
+		t.Errorf("%s: %s over %s draws %d of %d lines", b.Title, p.Title, window, len(drawn), last)
+	}
+	for name, v := range byLabels(drawn) {
+		lo, hi := band(lines[name].Floats, func(int64) bool { return true })
+		if math.IsNaN(v) || lo > hi {
+			continue
+		}
+		if slack := 0.1*math.Abs(hi) + 1e-9; v < lo-slack || v > hi+slack {
+			t.Errorf("%s: %s over %s is %g, between points %g to %g: %s", b.Title, p.Title, window, v, lo, hi, name)
+		}
+	}
+}
+
+// told is what a query of a panel says, folded over its lines.
+type told struct {
+	board, panel string
+	query        int
+	fold         func(lo, hi, sum float64) float64
+}
+
+func least(lo, _, _ float64) float64    { return lo }
+func largest(_, hi, _ float64) float64  { return hi }
+func total(_, _, sum float64) float64   { return sum }
+func opposite(_, hi, _ float64) float64 { return 1 - hi }
+
+// sameFacts lists what several panels say.
+var sameFacts = map[string][]told{
+	"fastest burn":        {{"llm-incident", "Where to look first", 0, largest}, {"llm-incident", "Burn rate by window", 0, largest}},
+	"burn of an hour":     {{"llm-incident", "Burn rate by window", 1, largest}, {"llm-slo", "Fastest burn, 1 hour", 0, largest}, {"llm-slo", "Burn rate, fast window", 0, largest}},
+	"least budget":        {{"llm-incident", "Budget left", 0, least}, {"llm-slo", "Least budget left", 0, least}, {"llm-slo", "Budget burn-down", 0, least}},
+	"fullest KV cache":    {{"llm-incident", "KV cache in use, fullest replica", 0, largest}, {"llm-engine", "KV cache in use", 0, largest}},
+	"first tokens":        {{"llm-incident", "Time to first token, p95", 0, largest}, {"llm-engine", "Time to first token", 1, largest}},
+	"time between tokens": {{"llm-incident", "Inter-token latency, p95", 0, largest}, {"llm-engine", "Inter-token latency", 1, largest}},
+	"preemptions":         {{"llm-incident", "Preemptions", 0, total}, {"llm-engine", "Preemptions", 0, total}},
+	"waiting":             {{"llm-incident", "Waiting by replica", 0, total}, {"llm-engine", "Running and waiting", 1, total}},
+	"generated tokens":    {{"llm-engine", "Tokens", 0, total}, {"llm-engine", "Goodput", 1, total}, {"llm-fleet", "Generated tokens", 0, total}},
+	"alerts":              {{"llm-incident", "Firing alerts", 0, nil}, {"llm-incident", "Alerts over time", 0, nil}, {"llm-slo", "Alerts", 0, nil}},
+	"throttled GPUs":      {{"llm-incident", "Throttling now", 0, nil}, {"llm-gpu", "Clock events", 0, nil}},
+}
+
+// agree checks that all panels that state the same fact state the same, whatever the range.
+func (s shown) agree(t *testing.T) {
+	t.Helper()
+	for fact, panels := range sameFacts {
+		for _, window := range ranges {
+			var said []string
+			for _, is := range panels {
+				b := boards(t)[slices.IndexFunc(boards(t), func(b board) bool { return b.UID == is.board })]
+				p := b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == is.panel })]
+				v, err := s.sim.Query(b.substituteEvery(t, p.Targets[is.query].Expr, window, time.Minute, 2*time.Minute), s.to)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if is.fold == nil {
+					names := map[string]bool{}
+					for _, l := range v {
+						names[cmp.Or(l.Metric.Get("alertname"), l.Metric.Get("gpu_uuid"))] = true
+					}
+					said = append(said, fmt.Sprint(slices.Sorted(maps.Keys(names))))
+					continue
+				}
+				lo, hi, sum := math.Inf(1), math.Inf(-1), 0.0
+				for _, l := range v {
+					lo, hi, sum = min(lo, l.F), max(hi, l.F), sum+l.F
+				}
+				said = append(said, fmt.Sprintf("%.3g of %t", is.fold(lo, hi, sum), len(v) > 0))
+			}
+			if len(slices.Compact(said)) > 1 {
+				t.Errorf("%s over %s: %q", fact, window, said)
+			}
+		}
+	}
+}

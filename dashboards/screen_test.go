@@ -1,0 +1,342 @@
+package dashboards_test
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/promql"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	drill "github.com/llm-node-exporter/llm-node-exporter/drill/play"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// screen is what the dashboards write at a moment.
+type screen struct {
+	sim *rulesim.Sim
+	at  time.Time
+}
+
+// rows returns the rows of a table as a person reads them on a screen of 1280 pixels: what is cut off ends with an ellipsis, and rows below the
+// panel's edge are left out. Nil stands for an empty table.
+func (s screen) rows(t *testing.T, b board, p panel) (read []map[string]string) {
+	t.Helper()
+	type row struct {
+		labels map[string]string
+		values map[string]float64
+	}
+	var all []*row
+	for i, q := range p.Targets {
+		value := "Value"
+		if len(p.Targets) > 1 {
+			value += " #" + q.RefID
+		}
+		for _, found := range s.ask(t, b, q.Expr) {
+			labels := found.Metric.Map()
+			joins := func(r *row) bool { // rows with the same labels are one
+				for l, v := range labels {
+					if r.labels[l] != v {
+						return false
+					}
+				}
+				return i > 0
+			}
+			at := slices.IndexFunc(all, joins)
+			if at < 0 {
+				all, at = append(all, &row{labels, map[string]float64{}}), len(all)
+			}
+			all[at].values[value] = found.F
+		}
+	}
+	organized := p.Transformations[len(p.Transformations)-1].Options.(map[string]any)
+	for _, tr := range p.Transformations {
+		if tr.ID == "sortBy" {
+			by := tr.Options.(map[string]any)["sort"].([]any)[0].(map[string]any)
+			field := by["field"].(string)
+			slices.SortStableFunc(all, func(x, y *row) int {
+				c := cmp.Or(cmp.Compare(x.values[field], y.values[field]), strings.Compare(x.labels[field], y.labels[field]))
+				if by["desc"] == true {
+					return -c
+				}
+				return c
+			})
+		}
+	}
+	titles := organized["renameByName"].(map[string]any)
+	room, free := float64(52*p.GridPos.W-8-18), 0.0
+	for _, title := range titles {
+		if width, ok := p.overrides(t, "byName", title.(string))["custom.width"].(float64); ok {
+			room -= width
+		} else {
+			free++
+		}
+	}
+	height := float64(38*p.GridPos.H - 8 - 32 - 36) // below the title and the headings
+	for _, r := range all {
+		cells, tallest := map[string]string{}, 1.0
+		for field, of := range titles {
+			title := of.(string)
+			is := p.overrides(t, "byName", title)
+			text := mapped(t, is["mappings"], r.labels[field])
+			if v, ok := r.values[field]; ok {
+				exact := strconv.FormatFloat(v, 'f', -1, 64)
+				if text = mapped(t, is["mappings"], exact); text == exact {
+					text = s.number(v, fmt.Sprint(is["unit"]))
+				}
+			}
+			width, ok := is["custom.width"].(float64)
+			if !ok {
+				width = room / free
+			}
+			most := int((width - 16) / 7.2)
+			switch {
+			case is["custom.wrapText"] == true:
+				tallest = max(tallest, math.Ceil(float64(len(text))/float64(most)))
+			case len(text) > most:
+				text = text[:most-1] + "…"
+			}
+			cells[title] = text
+		}
+		if height -= max(36, 14+22*tallest); height < 0 && len(read) > 0 {
+			break
+		}
+		read = append(read, cells)
+	}
+	return read
+}
+
+// number writes a value as Grafana does, nearly.
+func (s screen) number(v float64, unit string) string {
+	switch {
+	case unit == "dateTimeFromNow":
+		return fmt.Sprintf("%.0f minutes ago", s.at.Sub(time.UnixMilli(int64(v))).Minutes())
+	case strings.HasPrefix(unit, "suffix:"):
+		return fmt.Sprintf("%.3g%s", v, strings.TrimPrefix(unit, "suffix:"))
+	}
+	return fmt.Sprintf("%.3g", v)
+}
+
+// mapped returns the text that stands for a value.
+func mapped(t *testing.T, mappings any, value string) string {
+	t.Helper()
+	raw, err := json.Marshal(mappings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []struct {
+		Options map[string]struct{ Text string }
+	}
+	if err := json.Unmarshal(raw, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		if says, ok := m.Options[value]; ok {
+			return says.Text
+		}
+	}
+	return value
+}
+
+// ask evaluates a query of a board at the moment.
+func (s screen) ask(t *testing.T, b board, expr string) promql.Vector {
+	t.Helper()
+	v, err := s.sim.Query(b.substitute(t, expr), s.at)
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	return v
+}
+
+// trueWithout maps what a panel without data says to what must not be there for it to be true.
+var trueWithout = map[string]string{
+	"No alert fires.":                        `ALERTS{alertstate="firing"}`,
+	"Nothing fired.":                         `ALERTS{alertstate="firing"}`,
+	"No alert fired.":                        `ALERTS{alertstate="firing"}`,
+	"Nothing burns that is counted.":         `model:llm_slo_burn:rate5m > 1`,
+	"No event was counted in 5 minutes.":     `model:llm_slo_burn:rate5m`,
+	"No event was counted in an hour.":       `model:llm_slo_burn:rate1h`,
+	"No event was counted in 1h.":            `model:llm_slo_burn:rate1h`,
+	"No event is counted here.":              `rate(llm_slo_bad_events_total[5m])`,
+	"No objective on a latency counts here.": `model:llm_engine_good_tokens:rate5m`,
+	"No deploy, changed setting or restart is recorded in this range.":                 `last_over_time({__name__=~"model:llm_engine_(deployed|started|config_changed):last5m"}[1h])`,
+	"No replica is known to differ.":                                                   `replica:llm_engine_skew:value`,
+	"No engine reports that a number is missing.":                                      `llm_engine_metric_source_info{quality="missing"}`,
+	"No data: nothing is reported to be wrong, or nothing is reported.":                `llm_engine_up == 0`,
+	"No GPU reports that a feature is missing.":                                        `llm_gpu_feature_supported == 0`,
+	"No data: no GPU is reported in such a state, or none is reported.":                `llm_gpu_up == 0`,
+	"No data: no XID was seen, or none is read.":                                       `llm_gpu_xid_errors_total > 0`,
+	"No XID is recorded, and no ECC is known for these GPUs.":                          `model:llm_evidence:value{fact="xids"} or llm_gpu_ecc_errors_total{severity="uncorrected"}`,
+	"No GPU reports ECC: no board here has it, it is off, or none is read.":            `llm_gpu_ecc_errors_total`,
+	"No GPU reports this: it needs Hopper or newer.":                                   `llm_gpu_memory_bandwidth_utilization_ratio`,
+	"No GPU that is known to serve this model reports this: it needs Hopper or newer.": `llm_gpu_memory_bandwidth_utilization_ratio and on (gpu_uuid) llm_engine_gpu_info`,
+	"No GPU that is known to serve this model reports this: see Exporter health.":      `llm_gpu_clock_event_seconds_total and on (gpu_uuid) llm_engine_gpu_info`,
+	"No GPU of this model reports it.":                                                 `llm_gpu_clock_event_active and on (gpu_uuid) llm_engine_gpu_info`,
+	"No tokens, or no GPU is known to serve a model.":                                  `model:llm_engine_gpus:count and model:llm_engine_generation_tokens:rate5m > 0`,
+	"No engine is known to use these GPUs.":                                            `llm_engine_gpu_info`,
+	"No gateway is read here.":                                                         `llm_engine_info{role="gateway"}`,
+	"No synthetic request is recorded here: they are off by default.":                  `llm_probe_requests_total`,
+	"No source of engines reports a place here.":                                       `llm_discovery_places`,
+	"Nothing reports this here.":                                                       `llm_gpu_clock_event_active`,
+	"Nothing reports this here, or nothing happened. That is not zero.":                ``, // of which one or the other is true
+}
+
+// empty checks that a panel without data says what is true, and returns what it says; nothing for one that has data.
+func (s screen) empty(t *testing.T, b board, p panel) string {
+	t.Helper()
+	if p.Type == "text" {
+		return ""
+	}
+	for _, q := range p.Targets {
+		for _, found := range s.ask(t, b, q.Expr) {
+			if p.Type != "state-timeline" || found.F != -1 {
+				return ""
+			}
+		}
+	}
+	says := p.FieldConfig.Defaults.NoValue
+	without, reviewed := trueWithout[says]
+	if !reviewed {
+		t.Errorf("%s: %s says %q: what must not be there for it to be true?", b.Title, p.Title, says)
+	}
+	if without != "" {
+		there, err := s.sim.Query(without, s.at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(there) > 0 {
+			t.Errorf("%s: %s says %q, and there is %s", b.Title, p.Title, says, there[0])
+		}
+	}
+	return says
+}
+
+// TestNothingIsSaidOfNothing: on an empty database, under the rules, no panel has a number, and none says what it cannot know.
+func TestNothingIsSaidOfNothing(t *testing.T) {
+	t.Parallel()
+	file, err := rules.Encode(rules.NewFile(bareGroups(), rules.Style{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, err := rulesim.New(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	s := screen{sim, rulesim.Epoch.Add(3 * time.Minute)}
+	if err := sim.Run(rulesim.Epoch, s.at, time.Minute, func(time.Time, rulesim.Emit) {}); err != nil {
+		t.Fatal(err)
+	}
+	claim := regexp.MustCompile(`(?i)^(ok|all|every|100)|nothing burns\.|no restart`)
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			if p.Type == "text" {
+				continue
+			}
+			says := s.empty(t, b, p)
+			if p.Type == "state-timeline" && says == "" { // of alerts: there is none, which is true
+				says = p.FieldConfig.Defaults.Mappings[0].of(t, "0").Text
+			}
+			if says == "" || claim.MatchString(says) {
+				t.Errorf("%s: %s says %q of nothing", b.Title, p.Title, says)
+			}
+		}
+	}
+}
+
+// TestAHealthyEngineIsCalm: of a healthy engine without GPUs on the day of installation, nothing is said that is not so: it did not start, nothing burns, no
+// alert fires, and no panel about GPUs has data.
+func TestAHealthyEngineIsCalm(t *testing.T) {
+	t.Parallel()
+	in := named(t, "thermal-throttle")
+	in.Faults, in.History, in.Lasts, in.Fleet.Replicas = nil, 20*time.Minute, 5*time.Minute, 1
+	played, err := drill.Run(in, drill.Options{Seed: 1, Groups: bareGroups(), Relabel: onHost, WithoutGPUs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer played.Close()
+	s := screen{played.Prometheus, played.World.At(played.Onset + in.Lasts)}
+	said := map[string]string{}
+	for _, b := range boards(t) {
+		for _, p := range b.flat() {
+			says := s.empty(t, b, p)
+			said[p.Title] = says
+			ofGPUs := len(p.Targets) > 0
+			for _, q := range p.Targets {
+				ofGPUs = ofGPUs && !slices.ContainsFunc(names(t, b.substitute(t, q.Expr)), func(n string) bool { return !strings.HasPrefix(n, "llm_gpu_") })
+			}
+			if ofGPUs && says == "" {
+				t.Errorf("%s: %s shows GPUs", b.Title, p.Title)
+			}
+		}
+	}
+	for title, want := range map[string]string{"Where to look first": "Nothing burns that is counted.", "Firing alerts": "No alert fires.",
+		"What changed": "No deploy, changed setting or restart is recorded in this range.", "Needs a person": "No data: no GPU is reported in such a state, or none is reported."} {
+		if said[title] != want {
+			t.Errorf("%s says %q, want %q", title, said[title], want)
+		}
+	}
+}
+
+// atThree checks that the first screen of the incident board tells who is called at night, three minutes after the alert, what to know: the model, the
+// replica or the GPU and its node where one is at fault, the branch, what to do and since when.
+func (s shown) atThree(t *testing.T, in incident.Incident) {
+	t.Helper()
+	tells := cmp.Or(in.Page, in.Cause)
+	fires, _, err := s.sim.Range(`sum(ALERTS{alertstate="firing",alertname="`+tells.Name+`"})`, s.onset, s.to, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(fires) == 0 {
+		t.Fatalf("%s does not fire", tells.Name)
+	}
+	view := screen{s.sim, time.UnixMilli(fires[0].Floats[0].T).Add(3 * time.Minute)}
+	b := boards(t)[0]
+	table := func(title string) []map[string]string {
+		return view.rows(t, b, b.flat()[slices.IndexFunc(b.flat(), func(p panel) bool { return p.Title == title })])
+	}
+	listed := table("Firing alerts")
+	alert := slices.IndexFunc(listed, func(r map[string]string) bool { return r["alert"] == tells.Name })
+	if alert < 0 {
+		t.Fatalf("%s is not among the alerts that are seen: %v", tells.Name, listed)
+	}
+	rows := table("Where to look first")
+	if len(rows) == 0 {
+		t.Fatal("no row says where to look first")
+	}
+	r := rows[0]
+	r["since"] = cmp.Or(r["since"], listed[alert]["since"]) // an alert on a GPU or an engine does not say its model
+	t.Logf("%v", r)
+	name, branch := in.Names()
+	for _, column := range []string{"model", "since", "branch", "evidence", "lever", "runbook", "burn"} {
+		if r[column] == "" || strings.Contains(r[column], "…") {
+			t.Errorf("%s is %q: %v", column, r[column], r)
+		}
+	}
+	since, _ := strconv.ParseFloat(strings.Fields(r["since"] + " -")[0], 64)
+	if began := view.at.Sub(s.onset).Minutes(); since > began+2 || since < began-20 || r["model"] != in.Fleet.Profile.Model {
+		t.Errorf("since %s, and it began %.0f minutes ago with %s", r["since"], began, in.Fleet.Profile.Model)
+	}
+	if branch != "" && r["branch"] != string(branch) {
+		t.Errorf("the branch of %s is %s: %v", name, branch, r)
+	}
+	local := in.Cause != nil && (slices.Contains(in.Cause.Scope, metrics.LabelServer) || slices.Contains(in.Cause.Scope, metrics.LabelGPUUUID))
+	for _, c := range rules.Clues() {
+		local = local || c.Name == in.Clue && strings.Contains(c.Says, "{")
+	}
+	if local && !place.MatchString(r["evidence"]) {
+		t.Errorf("no place is named: %v", r)
+	}
+}
+
+// place matches a replica, its address, or a node.
+var place = regexp.MustCompile(`-chat-\d|10\.0\.0\.\d+:|node-\d`)
