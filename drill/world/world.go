@@ -191,6 +191,14 @@ func (r *Replica) Labels() map[string]string {
 	return map[string]string{metrics.LabelNamespace: Namespace, metrics.LabelPod: r.Pod}
 }
 
+// Command returns the command line of the engine's process, where the exporter may see it.
+func (r *Replica) Command() []string {
+	if !r.world.Fleet.SeesProcesses || r.Down || r.Gone {
+		return nil
+	}
+	return r.Profile.Command(r.Runtime)
+}
+
 // Target reports whether the exporter reads a page of the replica.
 func (r *Replica) Target() bool { return !r.Gone && r.Profile.Rank == 0 }
 
@@ -258,7 +266,7 @@ func (w *World) Heal(loading time.Duration) {
 	w.Favours, w.GatewayFails, w.GatewayStatus = 0, 0, 0
 	for i, r := range w.Replicas {
 		of := well.Replicas[i]
-		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken || r.Profile.Release != of.Profile.Release || r.Pod != of.Pod ||
+		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken || r.Profile.Release != of.Profile.Release || r.Profile.KVCacheDtype != of.Profile.KVCacheDtype || r.Pod != of.Pod ||
 			r.Engine.Slow != 1 && r.Runtime == metrics.Ollama
 		of.Profile.Started, of.Profile.Descriptors = r.Profile.Started, r.Profile.Descriptors
 		r.Profile, r.Pod, r.Misses = of.Profile, of.Pod, 0
