@@ -53,15 +53,15 @@ func changedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
 
 // settingChanges returns the settings of each model that changed within a window, besides its version and what its engines measure,
 // with the number of replicas that run with the new value.
-func settingChanges(window time.Duration) promql.Expr {
+func settingChanges(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return promql.CountBy(settingChange, promql.Max(append(settingChange[:3:3], replicaLabels...), changedWithin(window,
-		promql.NotRe(metrics.LabelSetting, string(metrics.SettingVersion)+"|"+string(metrics.SettingKVCacheTokens)))))
+		append(m, promql.NotRe(metrics.LabelSetting, string(metrics.SettingVersion)+"|"+string(metrics.SettingKVCacheTokens)))...)))
 }
 
 // newVersions returns the versions to which engines changed within a window. An exporter sees the change with its next scrape, and
 // remembers it where no rule has recorded which versions ran before.
-func newVersions(window time.Duration) promql.Expr {
-	changed := changedWithin(window, promql.Eq(metrics.LabelSetting, string(metrics.SettingVersion)))
+func newVersions(window time.Duration, m ...*promql.Matcher) promql.Expr {
+	changed := changedWithin(window, append(m, promql.Eq(metrics.LabelSetting, string(metrics.SettingVersion)))...)
 	return promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), promql.Call("label_replace", changed,
 		promql.Str(metrics.LabelVersion), promql.Str("$1"), promql.Str(metrics.LabelNew), promql.Str("(.*)")))
 }
