@@ -22,8 +22,7 @@ var ReleaseRegression = &Alert{
 	Description: "It began when a version was deployed, a setting changed or all engines restarted, and not with more load. Where no change is named, look for what engines do not tell: flags, image or node.",
 	Split: []Evidence{
 		{"Changed within 6h, roll back before you understand", promql.Or( // in one line: a ticket has no more; versions first
-			times(1e6, promql.OrOn(deployedWithin(6*hour, sameModel()...), newVersions(6*hour, sameModel()...), promql.On(modelLabels...))),
-			promql.TopK(2, modelLabels, settingChanges(6*hour, sameModel()...))),
+			times(1e6, versionChanges(6*hour, sameModel()...)), settingChanges(2, 6*hour, sameModel()...)),
 			`{{ if .Labels.setting }}{{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }} on {{ .Value | humanize }}{{ else }}version {{ .Labels.version }}{{ end }}`},
 		{"Versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},
 			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour)), LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelVersion)},

@@ -85,10 +85,10 @@ func brokenClues() []Clue {
 			Query: one(servedBy(uncorrectable(onGPULabels())))},
 		{Branch: Release, Name: "version_deployed", Runbook: "LLMReleaseRegression", Unit: Count,
 			Says:  "Version {version} was deployed within the hour",
-			Query: promql.OrOn(deployedWithin(hour), newVersions(hour), promql.On(modelLabels...))},
+			Query: versionChanges(hour)},
 		{Branch: Release, Name: "setting_changed", Runbook: "LLMReleaseRegression", Unit: Count,
 			Says:  "Setting {setting} changed from {old} to {new} within the hour (replicas: {value})",
-			Query: one(settingChanges(hour))},
+			Query: settingChanges(1, hour)},
 		{Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
 			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...))}, // its turn in a roll-out
 		{Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count, Says: "{engine} restarted {value} times within six hours",

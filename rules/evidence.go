@@ -198,7 +198,7 @@ func facts() []Fact {
 	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))
 	return []Fact{
 		{"versions", On, "Versions in 6h", promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), served), nil},
-		{"settings", On, "Settings in 6h", promql.TopK(2, modelLabels, settingChanges(6*hour)), nil},
+		{"settings", On, "Settings in 6h", settingChanges(2, 6*hour), nil},
 		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(promql.Max(replicaLabels, served), restarts, promql.On(pageLabels...).ManyToOne())), 0), nil},
 
 		{"queue_share", Share, "Queue share of TTFT, requests that ended", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow), nil},

@@ -30,6 +30,8 @@ type Fleet struct {
 	Replicas int
 	// Runtimes lists the engines of the replicas, which take them in turn.
 	Runtimes []metrics.Runtime
+	// Each changes the profile of a replica, where they differ from the start.
+	Each func(replica int, p *drill.Profile)
 	// Objectives are the objectives of the exporter's configuration. Default: slo.Defaults.
 	Objectives []slo.Objective
 	// LeastLoaded makes the router send a request to the replica with the fewest, not to the next one.
@@ -137,12 +139,15 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 		r := &Replica{world: w, Runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, Pod: f.Profile.Model + "-" + n, Host: host(i), GPU: newGPU(i)}
 		r.Profile.Descriptors = 31 + int((seed+uint64(i))%8)
 		r.Profile.Started = epoch.Add(-24 * time.Hour)
+		if f.Each != nil {
+			f.Each(i, &r.Profile)
+		}
 		if f.Ranks && i > 0 {
 			r.Profile.Rank, r.Pod, r.Host = i, w.Replicas[0].Pod, w.Replicas[0].Host
 		}
 		page := drill.NewDialect(r.Runtime, r.Profile)
 		r.page = page
-		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), w.observe(r, page))
+		r.Engine = drill.NewEngine(r.Profile.Serving, seed+uint64(i), w.observe(r, page))
 		w.Replicas = append(w.Replicas, r)
 		if r.Profile.Rank > 0 {
 			w.Replicas[0].page.(*drill.VLLM).Join(page.(*drill.VLLM))
