@@ -59,7 +59,7 @@ func (e *Engine) fetch(r *Request) bool {
 	if r.unsent = e.Unsent > 0 && e.random.Float64() < e.Unsent; r.unsent {
 		r.there = r.Arrival + giveUp
 	} else {
-		took := time.Duration(float64(r.fetched) * e.Weights.KVBytesPerTok / e.Fetching * float64(time.Second))
+		took := time.Duration(float64(r.fetched) * e.kvBytesPerToken() / e.Fetching * float64(time.Second))
 		e.free = max(e.free, r.Arrival) + took
 		r.there = e.free
 	}
@@ -70,7 +70,7 @@ func (e *Engine) fetch(r *Request) bool {
 
 // arrived queues a request whose KV cache has arrived, or was lost.
 func (e *Engine) arrived(r *Request) {
-	m := Move{Tokens: float64(r.fetched), Bytes: float64(r.fetched) * e.Weights.KVBytesPerTok, Took: r.there - r.Arrival}
+	m := Move{Tokens: float64(r.fetched), Bytes: float64(r.fetched) * e.kvBytesPerToken(), Took: r.there - r.Arrival}
 	if r.unsent || e.Lost > 0 && e.random.Float64() < e.Lost {
 		m.Failed, r.fetched = true, 0
 	}
@@ -87,7 +87,7 @@ func (e *Engine) store(tokens float64) {
 	if e.Host == 0 || tokens <= 0 {
 		return
 	}
-	m := Move{Store: true, Tokens: tokens, Bytes: tokens * e.Weights.KVBytesPerTok}
+	m := Move{Store: true, Tokens: tokens, Bytes: tokens * e.kvBytesPerToken()}
 	m.Took = time.Duration(m.Bytes / e.Storing * float64(time.Second))
 	replaced := 1 - math.Exp(-(e.now-e.stored).Seconds()/memory.Seconds())
 	e.kept -= e.kept * replaced

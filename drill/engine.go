@@ -23,6 +23,8 @@ type Serving struct {
 	Blocks     int     // KV blocks; 0 means as many as fit
 	Draft      int     // tokens proposed per step and sequence; 0 means no speculation
 	Acceptance float64 // probability that a proposed token is accepted, given that those before it were
+	// KVCacheDtype is --kv-cache-dtype: fp8 takes half the room. Empty means auto, the type of the weights' activations.
+	KVCacheDtype string
 	Elsewhere
 }
 
@@ -31,6 +33,12 @@ type Profile struct {
 	Model   string
 	Release string
 	Started time.Time
+	// MaxModelLen is the longest sequence in tokens. Default: 32768. It limits nothing here.
+	MaxModelLen int
+	// Image is that of the engine's container.
+	Image string
+	// Options are further options of the engine's command line, which change nothing here.
+	Options []string
 	Rank    int // the data-parallel rank; those above 0 are on the page of rank 0
 	// Descriptors is how many file descriptors the engine's server has open without a connection.
 	Descriptors int
@@ -128,7 +136,7 @@ func (e *Engine) Restart(ready time.Duration, o Observer) {
 		kept = e.kept
 	}
 	e.Kill(e.now)
-	e.Wedged, e.Broken, e.moves = false, false, moves{kept: kept}
+	e.Wedged, e.Broken, e.moves, e.total = false, false, moves{kept: kept}, e.KVBlocks()
 	e.now, e.observer = max(e.now, ready), o
 	e.stored = e.now
 }

@@ -58,11 +58,11 @@ func NewSGLang(p Profile) *SGLang {
 	scheduler.gauge("sglang:max_total_num_tokens").Set(s.capacity)
 	scheduler.gauge("sglang:num_pages").Set(s.capacity)
 	scheduler.gauge("sglang:page_size").Set(1)
-	scheduler.gauge("sglang:context_len").Set(32768)
+	scheduler.gauge("sglang:context_len").Set(float64(p.maxModelLen()))
 	scheduler.gauge("sglang:engine_startup_time").Set(41)
-	pg.document("/get_server_info", map[string]any{"model_path": p.Model, "version": "0.5.16", "max_total_num_tokens": s.capacity})
-	pg.document("/server_info", map[string]any{"model_path": p.Model, "version": "0.5.16", "max_total_num_tokens": s.capacity})
-	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "sglang", "max_model_len": 32768}}})
+	pg.document("/get_server_info", p.serverInfo())
+	pg.document("/server_info", p.serverInfo())
+	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "sglang", "max_model_len": p.maxModelLen()}}})
 	return s
 }
 

@@ -165,10 +165,11 @@ func NewVLLM(p Profile) *VLLM {
 		rejections.WithLabelValues("max_num_queued_tokens")
 		v.admission = &vllmAdmission{rejections: rejections.WithLabelValues("max_num_queued_reqs")}
 	}
+	pg.info("vllm:cache_config_info", p.cacheConfig())
 	started := register(server, prometheus.NewGauge(prometheus.GaugeOpts{Name: "process_start_time_seconds"}))
 	started.Set(float64(p.Started.UnixMilli()) / 1000)
 	pg.document("/version", map[string]any{"version": p.Release})
-	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "vllm", "max_model_len": 32768}}})
+	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "vllm", "root": p.path(), "parent": nil, "max_model_len": p.maxModelLen()}}})
 	return v
 }
 

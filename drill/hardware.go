@@ -58,7 +58,14 @@ func (s Serving) KVBlocks() int {
 		return s.Blocks
 	}
 	room := s.GPU.Memory*memoryShare - s.Weights.Parameters*s.Weights.Bytes - workspace
-	return int(room / (s.Weights.KVBytesPerTok * blockTokens))
+	return int(room / (s.kvBytesPerToken() * blockTokens))
+}
+
+func (s Serving) kvBytesPerToken() float64 {
+	if s.KVCacheDtype == "fp8" {
+		return s.Weights.KVBytesPerTok / 2
+	}
+	return s.Weights.KVBytesPerTok
 }
 
 // stepSeconds returns the seconds that one step takes. The weights are read once per step whatever the batch, unless
@@ -71,5 +78,5 @@ func (s Serving) stepSeconds(tokens, context int, attended, drafted, clock float
 	bandwidth := s.GPU.Bandwidth * bandwidthShare * min(1, 2*clock)
 	read := s.Weights.Parameters * s.Weights.Bytes / bandwidth
 	compute := (float64(tokens)*2*s.Weights.Parameters + attended*s.Weights.Attention) / (s.GPU.FLOPS * computeShare * clock)
-	return overhead + max(read, compute) + float64(context)*s.Weights.KVBytesPerTok/bandwidth + drafted*draftShare*read
+	return overhead + max(read, compute) + float64(context)*s.kvBytesPerToken()/bandwidth + drafted*draftShare*read
 }

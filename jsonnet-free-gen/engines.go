@@ -201,7 +201,7 @@ func settingsTable() ([]byte, error) {
 			if f := engine.SizeOf(s); f != nil && (d.Endpoints[f] != "" || rowsOf(d, f) != nil) {
 				told = append(told, f.Name)
 			}
-			if s == metrics.SettingVersion && d.Identify != nil {
+			if s == metrics.SettingVersion && d.Identify != nil && len(told) == 0 {
 				told = append(told, "the endpoint of its release")
 			}
 			why := ""

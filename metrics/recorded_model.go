@@ -154,7 +154,7 @@ var (
 		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is what it makes late or fails, empty for everything. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",
 		perModel, with(LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever, LabelSetting, LabelOld, LabelNew), suspects)
 	RecordedPrinted = recorded(Max, "model:llm_printed:value",
-		"What the pages of a model say has changed: the facts of model:llm_evidence:value that differ from the day before by half or more, restarts, and versions where several run. Same labels.",
+		"What the pages of a model say has changed: the facts of model:llm_evidence:value that differ from the day before by half or more, restarts, settings, and versions where several run. Same labels.",
 		perModel, with(LabelFact, LabelOrder, LabelUnit, LabelSays), suspects)
 	RecordedEvidence = recorded(Never, "model:llm_evidence:value",
 		"A fact about a model, in its own unit. Facts that end in _before are of the day that ended an hour ago.",
@@ -169,4 +169,4 @@ var (
 )
 
 // suspects lists the labels that say where evidence was found, besides the model.
-var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier, LabelDPRank)
+var suspects = with(LabelPod, LabelServer, LabelInstance, LabelGPUUUID, LabelReason, LabelXID, LabelVersion, LabelTier, LabelDPRank, LabelSetting, LabelOld, LabelNew)

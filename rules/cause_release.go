@@ -19,11 +19,11 @@ var ReleaseRegression = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     aModel + " is {{ $value | humanize }} times as slow as yesterday, after a change within 6 hours",
-	Description: "It began when a version was deployed or all engines restarted, and not with more load. Look for what changed: the version, or else flags, image or node.",
+	Description: "It began when a version was deployed, a setting changed or all engines restarted, and not with more load. Where no change is named, look for what engines do not tell: flags, image or node.",
 	Split: []Evidence{
-		{"Deployed within 6h, roll back before you understand", deployedWithin(6*hour, sameModel()...), LabelledBy("", metrics.LabelVersion)},
-		{"Changed within 6h", promql.CountBy(settingChange[:3], changedWithin(6*hour, sameModel()...)),
-			LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew)},
+		{"Changed within 6h, roll back before you understand", promql.Or( // in one line: a ticket has no more; versions first
+			times(1e6, versionChanges(6*hour, sameModel()...)), settingChanges(2, 6*hour, sameModel()...)),
+			`{{ if .Labels.setting }}{{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }} on {{ .Value | humanize }}{{ else }}version {{ .Labels.version }}{{ end }}`},
 		{"Versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},
 			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour)), LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelVersion)},
 	},

@@ -51,9 +51,21 @@ func changedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	return below(promql.Sub(promql.Call("time"), promql.Vector(metrics.EngineConfigChanged, m...)), window.Seconds())
 }
 
-// settingsChanged returns the same without versions, of which a deployment tells.
-func settingsChanged(window time.Duration) promql.Expr {
-	return changedWithin(window, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion)))
+// settingChanges returns the newest settings of each model that changed within a window, at most so many, besides its version and what
+// its engines measure, with the number of replicas that run with the new value.
+func settingChanges(most int, window time.Duration, m ...*promql.Matcher) promql.Expr {
+	age := changedWithin(window, append(m, promql.NotRe(metrics.LabelSetting, string(metrics.SettingVersion)+"|"+string(metrics.SettingKVCacheTokens)))...)
+	return promql.And(promql.CountBy(settingChange, promql.Max(append(settingChange[:3:3], replicaLabels...), age)),
+		promql.BottomK(most, modelLabels, promql.Min(settingChange, age)))
+}
+
+// versionChanges returns the newest version to which engines of each model changed within a window. An exporter sees the change with
+// its next scrape. Where it does not tell settings, a version that is new counts.
+func versionChanges(window time.Duration, m ...*promql.Matcher) promql.Expr {
+	version := append([]string{metrics.LabelVersion}, modelLabels...)
+	age := promql.Call("label_replace", changedWithin(window, append(m, promql.Eq(metrics.LabelSetting, string(metrics.SettingVersion)))...),
+		promql.Str(metrics.LabelVersion), promql.Str("$1"), promql.Str(metrics.LabelNew), promql.Str("(.*)"))
+	return promql.OrOn(promql.CountBy(version, promql.BottomK(1, modelLabels, promql.Min(version, age))), deployedWithin(window, m...), promql.On(modelLabels...))
 }
 
 // settingChange labels a change of a setting of a model, on however many replicas.

@@ -198,6 +198,7 @@ func facts() []Fact {
 	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))
 	return []Fact{
 		{"versions", On, "Versions in 6h", promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), served), nil},
+		{"settings", On, "Settings in 6h", settingChanges(2, 6*hour), nil},
 		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(promql.Max(replicaLabels, served), restarts, promql.On(pageLabels...).ManyToOne())), 0), nil},
 
 		{"queue_share", Share, "Queue share of TTFT, requests that ended", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow), nil},
@@ -307,7 +308,7 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 	return groups
 }
 
-// printed returns what pages say changed about each model: versions, where several run, restarts, and what differs from the
+// printed returns what pages say changed about each model: versions, where several run, settings, restarts, and what differs from the
 // day before by half or more. The rest is on the dashboard.
 func printed() promql.Expr {
 	shifts := []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "aborted"}
@@ -316,7 +317,7 @@ func printed() promql.Expr {
 	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, yesterdays(shifts...), ofFact))), 0.4)
 	several := above(promql.CountBy(modelLabels, evidenceOf("versions")), 1)
 	return promql.Or(
-		promql.And(evidenceOf("versions"), several, promql.On(modelLabels...)), evidenceOf("restarts"),
+		promql.And(evidenceOf("versions"), several, promql.On(modelLabels...)), evidenceOf("settings|restarts"),
 		promql.And(now, moved, ofFact), promql.And(before, factRenamed(moved, "${1}"+ofBefore, "(.+)"), ofFact))
 }
 
@@ -324,7 +325,7 @@ func printed() promql.Expr {
 func changes(query string) string {
 	return fmt.Sprintf(`{{ $n := "" }}{{ $was := "" }}{{ $next := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $new := ne .Labels.says $was }}`+
 		`{{ if $new }}{{ $n = print $n "." }}{{ end }}{{ if lt (len $n) 4 }}%s{{ if $new }}{{ if $was }}; {{ else }}Changed: {{ end }}{{ toLower .Labels.says }}{{ else }}{{ $next }}{{ end }}`+
-		`{{ with .Labels.version }} {{ . }}{{ end }} {{ $v }}{{ $next = "," }}{{ if match "%s$" .Labels.fact }}{{ $next = " →" }}{{ end }}{{ end }}{{ $was = .Labels.says }}{{ end }}{{ if $was }}.`+"\n{{ end }}",
+		`{{ with .Labels.version }} {{ . }}{{ end }}{{ if .Labels.setting }} {{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}{{ end }} {{ $v }}{{ $next = "," }}{{ if match "%s$" .Labels.fact }}{{ $next = " →" }}{{ end }}{{ end }}{{ $was = .Labels.says }}{{ end }}{{ if $was }}.`+"\n{{ end }}",
 		metrics.LabelOrder, metrics.LabelVersion, query, formatted, ofBefore)
 }
 

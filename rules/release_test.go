@@ -1,12 +1,16 @@
 package rules_test
 
 import (
+	"context"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/prometheus/prometheus/promql"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -74,5 +78,52 @@ func TestReleasesAreCompared(t *testing.T) {
 		if len(got) != 6 {
 			t.Errorf("addresses kept: %t: %v", keeps, got)
 		}
+	}
+}
+
+// TestRegressionNamesTheSetting: the ticket, as Alertmanager sends it, names the version and the setting that changed, in the one line
+// that it has for them.
+func TestRegressionNamesTheSetting(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(alertTests, rules.ReleaseRegression.Name+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file promtoolFile
+	if err := yaml.Unmarshal(content, &file); err != nil {
+		t.Fatal(err)
+	}
+	g := group(t, rules.Options{}, "llm-cause-release")
+	var alert rules.FileRule
+	for _, r := range rules.NewFile([]rules.Group{g}, rules.Style{}).Groups[0].Rules {
+		if r.Alert == rules.ReleaseRegression.Name {
+			alert = r
+		}
+	}
+	want := map[string]string{
+		"a new version, then twice as slow":               "Changed within 6h, roll back before you understand: version 0.11.\n",
+		"the same version restarted with another setting": "Changed within 6h, roll back before you understand: quantization none → fp8 on 1.\n",
+	}
+	for _, test := range file.Tests {
+		line, ours := want[test.Name]
+		if !ours {
+			continue
+		}
+		delete(want, test.Name)
+		sim := loaded(t, needs(t, g, rules.ReleaseRegression))
+		defer sim.Close()
+		end := promtoolEpoch.Add(14 * time.Hour)
+		if err := sim.Run(promtoolEpoch, end, time.Minute, replay(t, test.Series)); err != nil {
+			t.Fatal(err)
+		}
+		_, text := notificationOf(t, alert, map[string]string{metrics.LabelModel: "m", metrics.LabelNamespace: "prod"}, 2,
+			func(_ context.Context, query string, _ time.Time) (promql.Vector, error) {
+				return sim.Query(query, end)
+			})
+		if !strings.Contains(text, line) {
+			t.Errorf("%s: the ticket lacks %q:\n%s", test.Name, line, text)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("no case %v", want)
 	}
 }

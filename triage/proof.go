@@ -45,12 +45,12 @@ var (
 	tooLittle   = gap{kind: number, says: "too little between the readings"}
 	noYesterday = gap{kind: number, says: "not known from two readings"}
 	forgotten   = gap{kind: number, says: "Prometheus has not recorded the day before"}
-	justStarted = gap{kind: thing, says: "an engine started within the hour, and no metric tells with which settings"}
+	justStarted = gap{kind: thing, says: "an engine started within the hour, and what it does not tell may have changed"}
 )
 
 // features holds what families are called that engines have only with a feature in use.
 var features = []string{"llm_engine_kv_t", "llm_engine_spec_", "llm_engine_model_", "llm_engine_models_", "llm_engine_lora",
-	"llm_engine_external_", "llm_gateway_"}
+	"llm_engine_external_", "llm_engine_config_", "llm_gateway_"}
 
 // prover finds out whether clues would have shown a fault of a model.
 type prover struct {
@@ -289,6 +289,9 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 		if len(p.memory[metrics.GPUXIDSourceUp.Name]) > 0 {
 			family = metrics.GPUXIDSourceUp.Name
 		}
+	}
+	if family == metrics.EngineConfigChanged.Name { // its series begin with a change
+		family = metrics.EngineConfig.Name
 	}
 	f := metrics.Lookup(family)
 	if f == nil {

@@ -554,6 +554,9 @@ func (j *judge) evidence(m subject) ([]Evidence, error) {
 				of = append(of, value)
 			}
 		}
+		if setting := l.Get(metrics.LabelSetting); setting != "" {
+			of = append(of, setting, l.Get(metrics.LabelOld), "->", l.Get(metrics.LabelNew))
+		}
 		all = append(all, Evidence{Fact: fact, Says: l.Get(metrics.LabelSays), Of: strings.Join(of, " "), Value: f.F, Unit: rules.Unit(l.Get(metrics.LabelUnit)), Shown: shown})
 	}
 	for i := range all {

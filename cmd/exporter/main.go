@@ -54,8 +54,9 @@ func main() {
 // commands lists what runs instead of the server when the first argument names it. A command writes its answer to out
 // and what it is doing to progress.
 var commands = map[string]func(ctx context.Context, args []string, out, progress io.Writer) (status int, err error){
-	"doctor": doctorCommand,
-	"triage": triageCommand,
+	"doctor":  doctorCommand,
+	"release": releaseCommand,
+	"triage":  triageCommand,
 }
 
 // dispatch runs a command or the server, and returns the exit status.
@@ -90,6 +91,7 @@ type options struct {
 func parseFlags(args []string) (o options, err error) {
 	app := kingpin.New("exporter", "Metrics of LLM inference engines and the GPUs under them, in one vocabulary.\n\n"+
 		"exporter triage: where to look first in an incident? See exporter triage --help.\n"+
+		"exporter release: is a model worse since its version or a setting changed? See exporter release --help.\n"+
 		"exporter doctor: why is a series or a value missing? See exporter doctor --help.")
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("llm-node-exporter"))

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -91,5 +93,73 @@ func BenchmarkPage(b *testing.B) {
 			}
 			return nil
 		})
+	}
+}
+
+// BenchmarkSettings is a scrape of a vLLM page of today with what it tells of its settings, and without.
+func BenchmarkSettings(b *testing.B) {
+	page := readPage(b, "vllm/v0.32.0-healthy.prom")
+	for _, with := range []bool{true, false} {
+		b.Run(fmt.Sprintf("settings=%t", with), func(b *testing.B) {
+			b.ReportAllocs()
+			t := collectorFor(b, []TargetConfig{{URL: "http://engine"}}).targets[0]
+			t.identities = map[metrics.Runtime]identified{vllm.Runtime: {}} // asked already
+			if err := t.read(b.Context(), plainPath, []byte(page), "text/plain"); err != nil {
+				b.Fatal(err)
+			}
+			if !with {
+				t.plan.runs = nil
+			}
+			size, started, n := 0, cpu(b), 0
+			for b.Loop() {
+				n++
+				if err := t.read(b.Context(), plainPath, []byte(page), "text/plain"); err != nil {
+					b.Fatal(err)
+				}
+				e := Exposition{snapshots: []*snapshot{t.up(len(page), 0)}}
+				written, err := e.WriteTo(io.Discard)
+				if err != nil {
+					b.Fatal(err)
+				}
+				size = int(written)
+			}
+			b.ReportMetric(float64(cpu(b)-started)/float64(n), "cpu-ns/op")
+			b.ReportMetric(float64(size), "B/scrape")
+		})
+	}
+}
+
+// cpu returns the processor time of the process: on a machine with other work, the time that passes says little.
+func cpu(b *testing.B) time.Duration {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// TestSettingsCost: a metrics endpoint of one model has one series per setting, in fewer bytes than docs/release.md says.
+func TestSettingsCost(t *testing.T) {
+	for _, page := range []string{"vllm/v0.32.0-healthy.prom", "sglang/v0.5.9-priority.prom", "tgi/v3.3.7-loaded.prom", "trtllm/v1.3.0-full.prom", "llamacpp/b10450-loaded.prom",
+		"ollama/0.12.6-one.json", "nim/1.x.prom", "lmdeploy/v0.14.0.prom", "tei/embed-loaded.prom"} {
+		engine := serve(t, readPage(t, page))
+		if strings.HasPrefix(page, "ollama/") {
+			engine.path = "/api/ps"
+		}
+		for path, file := range map[string]string{"/version": "vllm-version.json", "/v1/models": "vllm-models.json", "/info": "tgi-info.json", "/server_info": "sglang-server-info-full.json",
+			"/props": "llamacpp-props-full.json", "/api/show": "ollama-show.json", "/api/version": "ollama-version.json"} {
+			engine.documents[path] = document(t, file)
+		}
+		series, size, whole := 0, 0, 0
+		for line := range strings.Lines(exposition(t, collectorFor(t, []TargetConfig{{URL: engine.URL}}))) {
+			whole += len(line)
+			if strings.HasPrefix(line, metrics.EngineConfig.Name+"{") {
+				series, size = series+1, size+len(line)
+			}
+		}
+		t.Logf("%s: %d series, %d bytes of %d", page, series, size, whole)
+		if series != len(metrics.Settings) || size > 6<<10 {
+			t.Errorf("%s: %d series, %d bytes", page, series, size)
+		}
 	}
 }

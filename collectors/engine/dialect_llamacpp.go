@@ -66,6 +66,7 @@ var llamacpp = Dialect{
 	},
 	Settings: []Told{
 		{To: metrics.SettingModel, From: "/props", At: "model_path"},
+		{To: metrics.SettingVersion, From: "/props", At: "build_info"},
 		{To: metrics.SettingQuantization, From: "/props", At: "model_ftype"}, // of late
 		{To: metrics.SettingTemplate, From: "/props", At: "chat_template", Hash: true},
 		{To: metrics.SettingGeneration, From: "/props", At: "default_generation_settings.params", Hash: true},

@@ -33,6 +33,7 @@ var ollama = Dialect{
 	},
 	// /api/ps has the digest and the details of each loaded model, /api/show its template. Neither loads a model.
 	Settings: []Told{
+		{To: metrics.SettingVersion, From: "/api/version", At: "version"},
 		{To: metrics.SettingRevision, From: "ollama:models", At: "digest", Model: "name"},
 		{To: metrics.SettingQuantization, From: "ollama:models", At: "quantization", Model: "name"},
 		{To: metrics.SettingTemplate, From: "/api/show", At: "template", Model: "name", Hash: true},

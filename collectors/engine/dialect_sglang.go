@@ -177,6 +177,7 @@ var sglang = Dialect{
 	// /server_info prints the server's arguments as it has completed them (srt/server_args.py), an option that is not given as null.
 	Settings: []Told{
 		{To: metrics.SettingModel, From: sglangInfo, At: "model_path"},
+		{To: metrics.SettingVersion, From: sglangInfo, At: "version"},
 		{To: metrics.SettingRevision, From: sglangInfo, At: "revision", Unset: unsetFlag},
 		{To: metrics.SettingDtype, From: sglangInfo, At: "dtype"},
 		{To: metrics.SettingQuantization, From: sglangInfo, At: "quantization", Unset: "none"},

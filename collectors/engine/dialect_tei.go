@@ -46,6 +46,7 @@ var tei = Dialect{
 	},
 	Settings: []Told{
 		{To: metrics.SettingModel, From: "/info", At: "model_id"},
+		{To: metrics.SettingVersion, From: "/info", At: "version"},
 		{To: metrics.SettingRevision, From: "/info", At: "model_sha"},
 		{To: metrics.SettingDtype, From: "/info", At: "model_dtype"},
 		{To: metrics.SettingMaxBatchTokens, From: "/info", At: "max_batch_tokens"},

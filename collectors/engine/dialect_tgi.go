@@ -82,6 +82,7 @@ var tgi = Dialect{
 	}, lacks("TGI has no separate prefill and decode engines", kvTransfers), lacks("TGI has no tiers", kvTiers)),
 	Settings: []Told{
 		{To: metrics.SettingModel, From: "/info", At: "model_id"},
+		{To: metrics.SettingVersion, From: "/info", At: "version"},
 		{To: metrics.SettingRevision, From: "/info", At: "model_sha"},
 		{To: metrics.SettingDtype, From: "/info", At: "model_dtype"}, // before 3.0
 		{To: metrics.SettingMaxBatchTokens, From: "/info", At: "max_batch_total_tokens"},

@@ -232,6 +232,7 @@ const vllmConfig = "vllm:cache_config_info"
 var (
 	vllmSettings = []Told{
 		{To: metrics.SettingModel, From: "/v1/models", At: "data.0.root"}, // adapters come behind
+		{To: metrics.SettingVersion, From: "/version", At: "version"},
 		{To: metrics.SettingKVCacheDtype, From: vllmConfig, At: "cache_dtype"},
 		{To: metrics.SettingKVBlockSize, From: vllmConfig, At: "block_size"},
 		{To: metrics.SettingGPUMemoryFraction, From: vllmConfig, At: "gpu_memory_utilization"},

@@ -127,6 +127,22 @@ func TestEndpointsThatDoNotAnswer(t *testing.T) {
 	}
 }
 
+// TestVersionOfAnEndpointThatDoesNotAnswer: the version is asked of an endpoint, and where that does not answer, the engine is not to blame.
+func TestVersionOfAnEndpointThatDoesNotAnswer(t *testing.T) {
+	for page, why := range map[string]string{"vllm/v0.32.0-healthy.prom": "read from /version, which did not answer", "tgi/v3.3.7-loaded.prom": "read from /info, which did not answer",
+		"sglang/v0.5.9-priority.prom": "read from /server_info, which did not answer", "llamacpp/b10450-loaded.prom": "read from /props, which did not answer"} {
+		engine := serve(t, readPage(t, page))
+		if _, missing := settingsOn(parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: engine.URL}})))); missing["version"] != why {
+			t.Errorf("%s: the version is missing because %q, want %q", page, missing["version"], why)
+		}
+	}
+	engine := serve(t, readPage(t, "vllm/v0.32.0-healthy.prom"))
+	engine.documents["/version"] = `{"release": "0.32.0"}`
+	if _, missing := settingsOn(parse(t, exposition(t, collectorFor(t, []TargetConfig{{URL: engine.URL}})))); missing["version"] != "not in the answer of /version" {
+		t.Errorf("the version is missing because %q", missing["version"])
+	}
+}
+
 // TestCommandLines: of a command line, the settings and nothing else. The lines hold secrets in each way in which people write them.
 func TestCommandLines(t *testing.T) {
 	const hidden = "hunter2hunter2"

@@ -114,15 +114,15 @@ func Incidents() []Incident {
 		},
 
 		{
-			Name: "bad-release", Story: "a rollout to a release whose steps take five times as long",
+			Name: "bad-release", Story: "a rollout to a release with the KV cache in FP8, whose steps take five times as long",
 			Fleet: chat(), History: 7*time.Hour + 30*minute, Lasts: 60 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) {
-				r.Profile.Release, r.Engine.Slow = "0.17.0", 5
+				r.Profile.Release, r.Profile.KVCacheDtype, r.Engine.Slow = "0.17.0", "fp8", 5
 				r.Restart(time.Minute)
 			}))},
-			Page: rules.FastBurn, Cause: rules.ReleaseRegression, Shows: `versions in 6h .*0\.17\.0 on 4`,
+			Page: rules.FastBurn, Cause: rules.ReleaseRegression, Shows: `versions in 6h .*0\.17\.0 on 4; settings in 6h kv_cache_dtype auto → fp8 on 4`,
 			Lever: Lever{"Rollback", []string{"What changed?", "Nothing else says what runs"}, "the rollout is undone", fault(15*minute, every(func(r *world.Replica) {
-				r.Profile.Release, r.Engine.Slow = drill.NewProfile("").Release, 1
+				r.Profile.Release, r.Profile.KVCacheDtype, r.Engine.Slow = drill.NewProfile("").Release, "", 1
 				r.Restart(time.Minute)
 			}))},
 		},

@@ -96,15 +96,22 @@ func (e *exporter) discover() (err error) {
 		if r.Target() {
 			found = append(found, engine.TargetConfig{
 				URL: "http://" + r.Host, Transport: r,
-				Labels: r.Labels(),
+				Labels: r.Labels(), Image: r.Profile.Image,
 			})
 		}
 	}
 	if e.world.Fleet.ReadsGateway {
 		found = append(found, engine.TargetConfig{URL: "http://" + world.Gateway, Transport: e.world, Labels: map[string]string{metrics.LabelNamespace: world.Namespace}})
 	}
-	e.engine, err = e.engine.With(found)
-	return err
+	if e.engine, err = e.engine.With(found); err != nil {
+		return err
+	}
+	for _, r := range e.world.Replicas {
+		if line := r.Command(); r.Target() && line != nil {
+			e.engine.Commanded(r.Host, [][]string{line})
+		}
+	}
+	return nil
 }
 
 // scrape passes all series to Prometheus, as its scrape of the exporter would.

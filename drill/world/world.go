@@ -30,6 +30,8 @@ type Fleet struct {
 	Replicas int
 	// Runtimes lists the engines of the replicas, which take them in turn.
 	Runtimes []metrics.Runtime
+	// Each changes the profile of a replica, where they differ from the start.
+	Each func(replica int, p *drill.Profile)
 	// Objectives are the objectives of the exporter's configuration. Default: slo.Defaults.
 	Objectives []slo.Objective
 	// LeastLoaded makes the router send a request to the replica with the fewest, not to the next one.
@@ -137,12 +139,15 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 		r := &Replica{world: w, Runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, Pod: f.Profile.Model + "-" + n, Host: host(i), GPU: newGPU(i)}
 		r.Profile.Descriptors = 31 + int((seed+uint64(i))%8)
 		r.Profile.Started = epoch.Add(-24 * time.Hour)
+		if f.Each != nil {
+			f.Each(i, &r.Profile)
+		}
 		if f.Ranks && i > 0 {
 			r.Profile.Rank, r.Pod, r.Host = i, w.Replicas[0].Pod, w.Replicas[0].Host
 		}
 		page := drill.NewDialect(r.Runtime, r.Profile)
 		r.page = page
-		r.Engine = drill.NewEngine(f.Profile.Serving, seed+uint64(i), w.observe(r, page))
+		r.Engine = drill.NewEngine(r.Profile.Serving, seed+uint64(i), w.observe(r, page))
 		w.Replicas = append(w.Replicas, r)
 		if r.Profile.Rank > 0 {
 			w.Replicas[0].page.(*drill.VLLM).Join(page.(*drill.VLLM))
@@ -189,6 +194,14 @@ func (r *Replica) LeaveGPU(share, factor float64) {
 // Labels returns the labels that discovery sets for the replica.
 func (r *Replica) Labels() map[string]string {
 	return map[string]string{metrics.LabelNamespace: Namespace, metrics.LabelPod: r.Pod}
+}
+
+// Command returns the command line of the engine's process, where the exporter may see it.
+func (r *Replica) Command() []string {
+	if !r.world.Fleet.SeesProcesses || r.Down || r.Gone {
+		return nil
+	}
+	return r.Profile.Command(r.Runtime)
 }
 
 // Target reports whether the exporter reads a page of the replica.
@@ -258,7 +271,7 @@ func (w *World) Heal(loading time.Duration) {
 	w.Favours, w.GatewayFails, w.GatewayStatus = 0, 0, 0
 	for i, r := range w.Replicas {
 		of := well.Replicas[i]
-		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken || r.Profile.Release != of.Profile.Release || r.Pod != of.Pod ||
+		anew := r.Down || r.Gone || r.GPU.Lost || r.GPU.Stuck || r.Engine.Wedged || r.Engine.Broken || r.Profile.Release != of.Profile.Release || r.Profile.KVCacheDtype != of.Profile.KVCacheDtype || r.Pod != of.Pod ||
 			r.Engine.Slow != 1 && r.Runtime == metrics.Ollama
 		of.Profile.Started, of.Profile.Descriptors = r.Profile.Started, r.Profile.Descriptors
 		r.Profile, r.Pod, r.Misses = of.Profile, of.Pod, 0

@@ -1,0 +1,90 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// Measure is a number by which a release is compared with the one before, on the engines of a model.
+type Measure struct {
+	Name, Says string
+	Unit       Unit
+	// More means that more of it is better.
+	More bool
+	// Share and Least limit how much worse it may become: by this share of what it was, and by at least this much. Both must be
+	// passed. Without a share it is shown and judged by nobody.
+	Share, Least float64
+	// Loaded means that it follows the load: with another load it proves nothing about a release.
+	Loaded bool
+	// Query returns it over a window, per model, on the engines that match.
+	Query func(window time.Duration, m ...*promql.Matcher) promql.Expr
+}
+
+// A release may make these a fifth worse, as a regression of few requests in the ordinary alert may.
+const worseBy = 0.2
+
+// Measures returns what a release is compared by, in the order in which people ask: what users feel, what the engines give, and what
+// explains it.
+func Measures() []Measure {
+	p95 := func(h *metrics.Family) func(time.Duration, ...*promql.Matcher) promql.Expr {
+		return func(window time.Duration, m ...*promql.Matcher) promql.Expr {
+			perEngine := promql.Call("histogram_quantile", promql.Num(0.95),
+				promql.Sum(append([]string{"le", metrics.LabelRuntime}, modelLabels...), promql.Rate(promql.BucketsOf(h, m...), window))) // whose bounds differ
+			return promql.Ge(promql.Max(modelLabels, perEngine), promql.Num(0))
+		}
+	}
+	return []Measure{
+		{"ttft", "TTFT, mean", Seconds, false, worseBy, 0.02, true, func(w time.Duration, m ...*promql.Matcher) promql.Expr {
+			return mean(metrics.TimeToFirstToken, modelLabels, w, m...)
+		}},
+		{"ttft_p95", "TTFT p95", Seconds, false, 0, 0, true, p95(metrics.TimeToFirstToken)},
+		{"itl", "Time between tokens, mean", Seconds, false, worseBy, 0.001, true, func(w time.Duration, m ...*promql.Matcher) promql.Expr {
+			return promql.Or(mean(metrics.InterTokenLatency, modelLabels, w, m...), mean(metrics.TimePerOutputToken, modelLabels, w, m...))
+		}},
+		{"itl_p95", "Time between tokens, p95", Seconds, false, 0, 0, true, p95(metrics.InterTokenLatency)},
+		{"failed", "Requests failed", Share, false, worseBy, 0.01, true, func(w time.Duration, m ...*promql.Matcher) promql.Expr {
+			return promql.Or(failing(modelLabels, w, m...), times(0, above(ended(modelLabels, w, m...), 0)))
+		}},
+		{"tokens", "Tokens per second and replica", Count, true, worseBy, 1, true, func(w time.Duration, m ...*promql.Matcher) promql.Expr {
+			return promql.Div(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.GenerationTokens, m...), w)), replicasOf(m...))
+		}},
+		{"preemptions", "Preemptions per request", Decimal, false, worseBy, 0.05, true, func(w time.Duration, m ...*promql.Matcher) promql.Expr {
+			return ratio(promql.Vector(metrics.Preemptions, m...), promql.CountOf(metrics.TimeToFirstToken, m...), modelLabels, w, 0)
+		}},
+		{"accepted", "Draft tokens accepted", Share, true, worseBy, 0.05, false, func(w time.Duration, m ...*promql.Matcher) promql.Expr {
+			return accepted(modelLabels, w, 0, m...)
+		}},
+		{"prefix_hits", "Prefix cache hits", Share, true, worseBy, 0.05, false, func(w time.Duration, m ...*promql.Matcher) promql.Expr {
+			return hitRatio(modelLabels, w, 0, m...)
+		}},
+		{"kv_per_request", "KV cache tokens per running request", Count, false, 0, 0, true, func(w time.Duration, m ...*promql.Matcher) promql.Expr {
+			perReplica := func(f *metrics.Family) promql.Expr {
+				return promql.Max(replicaLabels, promql.Over("avg_over_time", promql.Vector(f, m...), w))
+			}
+			used := promql.Sum(modelLabels, promql.Mul(perReplica(metrics.KVCacheUsage), promql.Sum(replicaLabels, promql.Vector(metrics.KVCacheCapacity, m...))))
+			return promql.Div(used, above(promql.Sum(modelLabels, perReplica(metrics.RequestsRunning)), 0))
+		}},
+	}
+}
+
+// RequestRate returns the requests per second and replica that ended on the engines that match: their load. Where requests are not
+// counted, first tokens stand for their ends.
+func RequestRate(window time.Duration, m ...*promql.Matcher) promql.Expr {
+	return promql.Div(promql.Or(above(ended(modelLabels, window, m...), 0), promql.Sum(modelLabels, promql.Rate(promql.CountOf(metrics.TimeToFirstToken, m...), window))), replicasOf(m...))
+}
+
+// replicasOf returns the replicas of each model that match, those that ran at the end.
+func replicasOf(m ...*promql.Matcher) promql.Expr {
+	return promql.CountBy(modelLabels, promql.Max(replicaLabels, promql.Vector(metrics.EngineInfo, m...)))
+}
+
+// Worse reports whether a value is so much worse than it was that a release is not let through.
+func (m Measure) Worse(before, after float64) bool {
+	loss := after - before
+	if m.More {
+		loss = -loss
+	}
+	return loss > m.Least && loss > m.Share*before
+}
