@@ -88,14 +88,15 @@ func (s scope) burning() (rows, since promql.Expr) {
 	burn := s.of(metrics.Window(metrics.RecordedBurn, "5m"))
 	burns := promql.Max(models, promql.Gt(burn, promql.Num(1)))
 	fires := s.firing(models, promql.Ne(metrics.LabelModel, ""))
+	most := promql.TopK(1, models, promql.Max(by(models, metrics.LabelSLO), burn))
 	suffers := promql.OrOn(burns, fires, promql.On(models...))
 	on := promql.On(models...)
 	one := func(e promql.Expr) promql.Expr {
 		return promql.Call("clamp_max", promql.Call("clamp_min", e, promql.Num(1)), promql.Num(1))
 	}
-	told := one(promql.TopK(1, models, promql.Or(promql.And(s.firstSuspect(), suffers, on), s.causes(),
+	told := one(promql.TopK(1, models, promql.Or(promql.And(s.firstSuspect(most), suffers, on), s.causes(),
 		labelled(promql.Mul(promql.Num(0.1), one(suffers)), metrics.LabelSays, "Nothing stands out yet"))))
-	fastest := promql.OrOn(promql.OrOn(promql.TopK(1, models, promql.Max(by(models, metrics.LabelSLO), burn)),
+	fastest := promql.OrOn(promql.OrOn(most,
 		promql.Mul(promql.Num(later), s.firing(models, promql.Ne(metrics.LabelModel, ""), promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)))), on), promql.Mul(promql.Num(-1), fires), on)
 	rows = promql.Mul(fastest, told, promql.On(models...).ManyToOne(metrics.LabelBranch, metrics.LabelSays, metrics.LabelAction, metrics.LabelRunbook))
 	began := promql.Mul(promql.Num(1000), promql.And(promql.Min(models, s.of(metrics.AlertsForState, promql.Ne(metrics.LabelBranch, ""), promql.Ne(metrics.LabelModel, ""))), fires, on))
@@ -103,7 +104,8 @@ func (s scope) burning() (rows, since promql.Expr) {
 }
 
 // causes returns the alerts on causes that fire for a model or for a GPU that serves it, labelled as suspects: the evidence is their name and the
-// place. A page comes before suspects, which have the value 1, and a ticket after them.
+// place. A page comes before suspects, which have the value 1, and a ticket after them. That requests wait follows from causes, and comes after
+// them, too.
 func (s scope) causes() promql.Expr {
 	place := []string{metrics.LabelPod, metrics.LabelServer, metrics.LabelInstance, metrics.LabelGPUUUID}
 	var symptoms []string
@@ -114,7 +116,7 @@ func (s scope) causes() promql.Expr {
 	}
 	of := func(labels []string, m ...*promql.Matcher) promql.Expr {
 		m = append(m, promql.NotRe("alertname", strings.Join(symptoms, "|")))
-		pages := s.firing(labels, append(m[:len(m):len(m)], promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)))...)
+		pages := s.firing(labels, append(m[:len(m):len(m)], promql.Eq(metrics.LabelSeverity, standsFor(slo.Page)), promql.Ne(metrics.LabelBranch, string(rules.Queueing)))...)
 		return promql.Or(promql.Mul(promql.Num(2), pages), promql.Mul(promql.Num(0.5), s.firing(labels, m...)))
 	}
 	// Alerts on a GPU or an engine do not say its model.
@@ -129,12 +131,13 @@ func (s scope) causes() promql.Expr {
 		promql.Str(metrics.LabelSays), promql.Str(" "), promql.Str("alertname"), promql.Str(metrics.LabelPod), promql.Str(metrics.LabelServer), promql.Str(metrics.LabelInstance), promql.Str(metrics.LabelGPUUUID))
 }
 
-// firstSuspect returns, for each model, the suspect that comes first in a diagnosis of those that explain what burns, with the value 1
+// firstSuspect returns, for each model, the suspect that comes first in a diagnosis of those that explain what burns most, with the value 1
 // and its evidence in the label says as a page has it: names and the value filled in.
-func (s scope) firstSuspect() promql.Expr {
+func (s scope) firstSuspect(most promql.Expr) promql.Expr {
 	const value, filling = "value", "filling"
 	ordered := by(models, metrics.LabelOrder)
-	explains := promql.And(s.of(metrics.RecordedSuspect), s.of(metrics.RecordedExplained), promql.On(by(models, metrics.LabelDelays)...))
+	explained := promql.OrOn(promql.And(s.of(metrics.RecordedExplained), most, promql.On(by(models, metrics.LabelSLO)...)), s.of(metrics.RecordedExplained), promql.On(models...))
+	explains := promql.And(s.of(metrics.RecordedSuspect), explained, promql.On(by(models, metrics.LabelDelays)...))
 	// PromQL reads one label as a number, the bound of a bucket: the lowest that holds all is the smallest place.
 	one := func(by []string, e promql.Expr) promql.Expr {
 		return promql.Call("clamp_max", promql.CountBy(by, e), promql.Num(1))

@@ -20,8 +20,9 @@ import (
 // ranges are those over which a reader looks.
 var ranges = []time.Duration{15 * time.Minute, time.Hour, 6 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
 
-// ranged are the incidents that are looked at over every range, one of each kind: hardware, release, memory, an engine that restarts, and a queue.
-var ranged = []string{"thermal-throttle", "bad-release", "kv-thrash", "crash-loop", "rejections"}
+// ranged are the incidents that are looked at over every range, one of each kind: a burn that hardware explains, one that a release explains, with its marks,
+// and an engine that restarts again and again while nothing burns.
+var ranged = []string{"thermal-throttle", "bad-release", "crash-loop"}
 
 // interval returns the time between two points of a graph that is so many pixels wide, as Grafana rounds it.
 func interval(window time.Duration, pixels int) time.Duration {
@@ -129,13 +130,13 @@ func (s shown) between(t *testing.T, b board, p panel, q target, window time.Dur
 		most = 20 / len(p.Targets)
 		ungated = strings.TrimSuffix(ungated[strings.Index(ungated, ", ")+2:], ")")
 	}
-	from := s.to
-	short := rate
+	from, apart, short := s.to, time.Minute, rate
 	if strings.Contains(q.Expr, "$__rate_interval") {
-		short = rateOver(drill.ScrapeInterval)
-		from = s.to.Add((short - rate).Truncate(time.Minute))
+		apart = max(apart, (rate / 12).Truncate(time.Minute))
+		short = rateOver(apart)
+		from = s.to.Add(-max(0, rate-short) / apart * apart)
 	}
-	m, _, err := s.sim.Range(b.substituteEvery(t, ungated, window, time.Minute, short), from, s.to, time.Minute)
+	m, _, err := s.sim.Range(b.substituteEvery(t, ungated, window, time.Minute, short), from, s.to, apart)
 	if err != nil {
 		t.Fatal(err)
 	}
