@@ -641,7 +641,7 @@ func TestChangesHappenWhenTheyBegin(t *testing.T) {
 // it. A version is a deploy and no setting, and a setting that changed before the rules were installed is none.
 func TestARolloutIsOneChange(t *testing.T) {
 	groups := bareGroups()
-	file, err := rules.Encode(rules.NewFile(groups[slices.IndexFunc(groups, func(g rules.Group) bool { return g.Name == "llm-model" }):][:1], rules.Style{}))
+	file, err := rules.Encode(rules.NewFile(groups[slices.IndexFunc(groups, func(g rules.Group) bool { return g.Name == "llm-replica-pace" }):][:1], rules.Style{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,6 +96,7 @@ func paceGroup() Group {
 		skew("queue", longestQueue(causeWindow, replicaLabels, modelLabels)),
 		skew("rank_queue", rankQueue(causeWindow)),
 		skew(skewSetting, differs()),
+		{Name: metrics.RecordedSettingChanged, Expr: promql.Call("clamp_max", promql.CountBy(settingChange, settingsChanged(5*minute)), promql.Num(1))},
 	}}
 }
 
