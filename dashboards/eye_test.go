@@ -784,6 +784,29 @@ func TestSuspectsAreSentences(t *testing.T) {
 	}
 }
 
+// TestABurnBeginsAfterTheLastCalm: a burn that ended an hour ago is not where the one of now began, however long the range.
+func TestABurnBeginsAfterTheLastCalm(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	for minute := range 71 {
+		rate := 0.1
+		if minute < 5 || minute >= 61 {
+			rate = 5
+		}
+		if err := sim.Append(rulesim.Epoch.Add(time.Duration(minute)*time.Minute), func(emit rulesim.Emit) {
+			burns(emit, labels.FromStrings(metrics.LabelModel, "llama"), "ttft", rate)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, v := lookFirst(t, sim, rulesim.Epoch.Add(70*time.Minute)); len(v[1]) != 1 || time.UnixMilli(int64(v[1][0].F)).Sub(rulesim.Epoch) != 61*time.Minute {
+		t.Errorf("it began at %v", v[1])
+	}
+}
+
 // TestOnlyWhatBurnsIsAccused: the burn of one model says nothing about the model of that name in another namespace or cluster.
 func TestOnlyWhatBurnsIsAccused(t *testing.T) {
 	sim, err := rulesim.New()
