@@ -641,7 +641,7 @@ func TestChangesHappenWhenTheyBegin(t *testing.T) {
 // it. A version is a deploy and no setting, and a setting that changed before the rules were installed is none.
 func TestARolloutIsOneChange(t *testing.T) {
 	groups := bareGroups()
-	file, err := rules.Encode(rules.NewFile(groups[slices.IndexFunc(groups, func(g rules.Group) bool { return g.Name == "llm-model" }):][:1], rules.Style{}))
+	file, err := rules.Encode(rules.NewFile(groups[slices.IndexFunc(groups, func(g rules.Group) bool { return g.Name == "llm-replica-pace" }):][:1], rules.Style{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -781,6 +781,29 @@ func TestSuspectsAreSentences(t *testing.T) {
 	}
 	if p.overrides(t, "byName", "since")["unit"] != "dateTimeFromNow" {
 		t.Error("since is no time")
+	}
+}
+
+// TestABurnBeginsAfterTheLastCalm: a burn that ended an hour ago is not where the one of now began, however long the range.
+func TestABurnBeginsAfterTheLastCalm(t *testing.T) {
+	sim, err := rulesim.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Close()
+	for minute := range 71 {
+		rate := 0.1
+		if minute < 5 || minute >= 61 {
+			rate = 5
+		}
+		if err := sim.Append(rulesim.Epoch.Add(time.Duration(minute)*time.Minute), func(emit rulesim.Emit) {
+			burns(emit, labels.FromStrings(metrics.LabelModel, "llama"), "ttft", rate)
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, v := lookFirst(t, sim, rulesim.Epoch.Add(70*time.Minute)); len(v[1]) != 1 || time.UnixMilli(int64(v[1][0].F)).Sub(rulesim.Epoch) != 61*time.Minute {
+		t.Errorf("it began at %v", v[1])
 	}
 }
 

@@ -255,14 +255,14 @@ func splitRow(s scope, w windows) []Panel {
 			"The 95th percentile of TTFT per model, and the limits of the objectives on it.",
 			"TTFT up with ITL flat means queue or prefill.",
 			"Go to the phases: queue share, then prefill share."},
-			Query{s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken), modelLegend}).limits(s.limitOf(string(slo.TTFT))).
+			Query{s.recordedQuantile(0.95, metrics.RecordedTimeToFirstToken), modelLegend}).limits(s.limitOf(string(slo.TTFT))).size(8, 7).
 			runbook("BranchQueueing").next(rules.EngineDashboard).
 			movesIn("traffic-burst", "long-prompts", "prefix-collapse", "kv-transfer-failures", "bad-release"),
 		lines("Inter-token latency, p95", seconds, 8, About{
 			"The 95th percentile of the gap between tokens per model, and the limits of the objectives on it.",
 			"ITL up with TTFT flat means decode: batch, memory bandwidth, speculation or a throttled GPU.",
 			"Go to the batch, then to the GPUs underneath."},
-			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}).limits(s.limitOf(string(slo.ITL))).
+			Query{s.recordedQuantile(0.95, metrics.RecordedInterTokenLatency), modelLegend}).limits(s.limitOf(string(slo.ITL))).size(8, 7).
 			runbook("BranchLargeBatch").next(rules.EngineDashboard).
 			movesIn("kv-thrash", "bad-release", "thermal-throttle"),
 		lines("Mean TTFT by replica", wait, 8, About{

@@ -95,7 +95,9 @@ func paceGroup() Group {
 		skew("lengths", otherLengths()),
 		skew("queue", longestQueue(causeWindow, replicaLabels, modelLabels)),
 		skew("rank_queue", rankQueue(causeWindow)),
-		skew(skewSetting, differs()),
+		skew(skewSetting, otherSetting()),
+		skew(skewSetting, otherCapacity()),
+		{Name: metrics.RecordedSettingChanged, Expr: promql.Call("clamp_max", promql.CountBy(settingChange, changedWithin(5*minute, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion)))), promql.Num(1))},
 	}}
 }
 

@@ -49,7 +49,6 @@ func modelGroup() Group {
 	record(metrics.RecordedGPUXIDs, promql.Sum(modelLabels, onItsGPUs(promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour),
 		promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), promql.Sum)))
 	record(metrics.RecordedDeployed, deployed())
-	record(metrics.RecordedSettingChanged, promql.Call("clamp_max", promql.CountBy(settingChange, changedWithin(5*minute, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion)))), promql.Num(1)))
 	record(metrics.RecordedStarted, started())
 	return g
 }
