@@ -25,7 +25,7 @@ func otherSetting() promql.Expr {
 	all := promql.CountBy(differing(metrics.LabelSetting), config)
 	few := promql.Le(times(2, holders), all, promql.On(differing(metrics.LabelSetting)...).ManyToOne())
 	minority := promql.And(config, few, promql.On(differing(metrics.LabelSetting, metrics.LabelValue)...))
-	return settled(promql.Call("label_replace", minority, promql.Str(metrics.LabelNew), promql.Str("$1"), promql.Str(metrics.LabelValue), promql.Str("(.*)")))
+	return steady(promql.Call("label_replace", minority, promql.Str(metrics.LabelNew), promql.Str("$1"), promql.Str(metrics.LabelValue), promql.Str("(.*)")))
 }
 
 // otherCapacity returns the replicas whose KV cache is a tenth larger or smaller than that of most replicas of their model.
@@ -33,11 +33,11 @@ func otherCapacity() promql.Expr {
 	capacity := promql.Sum(append([]string{metrics.LabelRuntime, metrics.LabelRole}, replicaLabels...), promql.Vector(metrics.KVCacheCapacity))
 	usual := promql.Quantile(0.5, differing(), capacity)
 	apart := promql.Sub(promql.Div(capacity, usual, promql.On(differing()...).ManyToOne()), promql.Num(1))
-	return settled(labelled(above(promql.Call("abs", apart), 0.1), metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
+	return steady(labelled(above(promql.Call("abs", apart), 0.1), metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
 }
 
-// settled keeps the replicas of models of which no rollout is under way, with the setting by which they differ.
-func settled(e promql.Expr) promql.Expr {
+// steady keeps the replicas of models of which no rollout is under way, with the setting by which they differ.
+func steady(e promql.Expr) promql.Expr {
 	named := append([]string{metrics.LabelSetting, metrics.LabelNew}, replicaLabels...)
 	return promql.Unless(promql.Max(named, e), rollingOut(), promql.On(modelLabels...))
 }

@@ -8,17 +8,20 @@ import (
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/release"
 	"github.com/llm-node-exporter/llm-node-exporter/rules"
 	"github.com/llm-node-exporter/llm-node-exporter/triage"
 )
 
-// TestBadRelease: the page of a bad release and a triage on its node name the release and the setting that came with it.
+// TestBadRelease: the page of a bad release and a triage on its node name the release and the setting that came with it, and the
+// comparison with the time before says that it is worse.
 func TestBadRelease(t *testing.T) {
 	in, err := incident.Find(incident.Incidents(), "bad-release")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := brief(in)
+	in.History, in.Lasts = 65*time.Minute, 13*time.Minute
+	p, err := Run(in, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,5 +64,17 @@ func TestBadRelease(t *testing.T) {
 		if !strings.Contains(said, want) {
 			t.Errorf("the triage lacks %q:\n%s", want, text.String())
 		}
+	}
+
+	now := p.World.At(p.Onset + in.Lasts)
+	changes, err := release.Compare(context.Background(), p.Past, release.Options{Now: now, Since: 24 * time.Hour, Window: 30 * time.Minute, Settle: 5 * time.Minute})
+	if err != nil || len(changes) != 1 || changes[0].Verdict != release.Worse || changes[0].Changed != 4 || changes[0].Before == nil || !changes[0].Before.To.Before(p.World.At(p.Onset)) {
+		t.Fatalf("%v: %+v", err, changes)
+	}
+	if why := strings.Join(changes[0].Why, "; "); !strings.Contains(why, "TTFT, mean") || !strings.Contains(why, "Time between tokens, mean") {
+		t.Errorf("worse because of %s", why)
+	}
+	if s := changes[0].Settings; len(s) != 2 || s[0].New != "0.17.0" || s[1].New != "fp8" {
+		t.Errorf("%+v", s)
 	}
 }
