@@ -70,7 +70,7 @@ func probeRow(s scope) []Panel {
 			"The client's far above the engine's: ask the engine without the gateway. No client's: answers are held back."},
 			Query{s.mean(address, metrics.ProbeTimeToFirstToken), "client " + legend}, Query{s.mean(models, metrics.TimeToFirstToken), "engine " + modelLegend},
 			Query{s.mean(by(address, metrics.LabelPhase), metrics.ProbeConnection), "{{phase}} " + legend}).
-			empty(noProbe).runbook("LLMProbeDisagrees").next(rules.IncidentDashboard).
+			runbook("LLMProbeDisagrees").next(rules.IncidentDashboard).
 			notDrilled("the drill's clients need no connection"),
 		lines("Synthetic requests by outcome", requests, 8, About{
 			"Requests of the exporter's probes per second by how they ended, and answers that were held back and came in one piece.",
@@ -117,7 +117,7 @@ func gatewayRow(s scope) []Panel {
 }
 
 // noGateway is the empty state of panels on gateways.
-const noGateway = "No gateway is read here."
+const noGateway = "No gateway reports this here."
 
 // noProbe is the empty state of panels on synthetic requests.
 const noProbe = "No synthetic request is recorded here: they are off by default."
