@@ -35,14 +35,14 @@ var ReplicaSkew = &Alert{
 
 var routingAlerts = []*Alert{ReplicaSkew, GatewayDown, ModelUnreached, ProbeDisagrees}
 
-// skewTold is how long a setting must differ for a ticket. What is measured must be skewed in most of the ten minutes before.
+// skewTold is how long a setting must differ for a ticket. What is measured must be skewed for ten.
 const skewTold = 2 * minute
 
-// lastingSkew returns what is skewed by a measurement, and was nearly all the time.
+// lastingSkew returns what is skewed by a measurement, and was four and eight minutes ago.
 func lastingSkew() promql.Expr {
 	skewed := promql.Vector(metrics.RecordedSkew, promql.Ne(metrics.LabelReason, skewSetting))
-	lasts := promql.Ge(promql.Over("count_over_time", skewed, 8*minute), promql.Num(14)) // of 16 evaluations
-	return promql.Max(append([]string{metrics.LabelDPRank}, replicaLabels...), promql.And(skewed, lasts))
+	lasting := promql.And(promql.And(skewed, promql.Offset(skewed, 4*minute)), promql.Offset(skewed, 8*minute))
+	return promql.Max(append([]string{metrics.LabelDPRank}, replicaLabels...), lasting)
 }
 
 // inRole adds the role to labels of replicas or models: prefill and decode engines of a model differ by design.
@@ -95,8 +95,7 @@ func paceGroup() Group {
 		skew("lengths", otherLengths()),
 		skew("queue", longestQueue(causeWindow, replicaLabels, modelLabels)),
 		skew("rank_queue", rankQueue(causeWindow)),
-		skew(skewSetting, otherSetting()),
-		skew(skewSetting, otherCapacity()),
+		skew(skewSetting, differs()),
 		{Name: metrics.RecordedSettingChanged, Expr: promql.Call("clamp_max", promql.CountBy(settingChange, changedWithin(5*minute, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion)))), promql.Num(1))},
 	}}
 }

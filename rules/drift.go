@@ -16,30 +16,23 @@ func differing(labels ...string) []string {
 	return append(append(labels, metrics.LabelRuntime, metrics.LabelRole), modelLabels...)
 }
 
-// otherSetting returns the replicas that run with a setting that not even half of the replicas of their model have.
-func otherSetting() promql.Expr {
-	mine := append([]string{metrics.LabelSetting, metrics.LabelValue, metrics.LabelRuntime, metrics.LabelRole}, replicaLabels...)
-	config := promql.Max(mine, promql.Vector(metrics.EngineConfig, promql.Ne(metrics.LabelQuality, string(metrics.Missing)),
-		promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens))))
+// differs returns the replicas that run with a setting that not even half of the replicas of their model have, or whose KV cache is a
+// tenth larger or smaller than that of most, while no rollout is under way.
+func differs() promql.Expr {
+	config := promql.Vector(metrics.EngineConfig, promql.Ne(metrics.LabelQuality, string(metrics.Missing)),
+		promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
 	holders := promql.CountBy(differing(metrics.LabelSetting, metrics.LabelValue), config)
 	all := promql.CountBy(differing(metrics.LabelSetting), config)
 	few := promql.Le(times(2, holders), all, promql.On(differing(metrics.LabelSetting)...).ManyToOne())
 	minority := promql.And(config, few, promql.On(differing(metrics.LabelSetting, metrics.LabelValue)...))
-	return steady(promql.Call("label_replace", minority, promql.Str(metrics.LabelNew), promql.Str("$1"), promql.Str(metrics.LabelValue), promql.Str("(.*)")))
-}
+	settings := promql.Call("label_replace", minority, promql.Str(metrics.LabelNew), promql.Str("$1"), promql.Str(metrics.LabelValue), promql.Str("(.*)"))
 
-// otherCapacity returns the replicas whose KV cache is a tenth larger or smaller than that of most replicas of their model.
-func otherCapacity() promql.Expr {
 	capacity := promql.Sum(append([]string{metrics.LabelRuntime, metrics.LabelRole}, replicaLabels...), promql.Vector(metrics.KVCacheCapacity))
-	usual := promql.Quantile(0.5, differing(), capacity)
-	apart := promql.Sub(promql.Div(capacity, usual, promql.On(differing()...).ManyToOne()), promql.Num(1))
-	return steady(labelled(above(promql.Call("abs", apart), 0.1), metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
-}
+	apart := promql.Sub(promql.Div(capacity, promql.Quantile(0.5, differing(), capacity), promql.On(differing()...).ManyToOne()), promql.Num(1))
+	sizes := labelled(above(promql.Call("abs", apart), 0.1), metrics.LabelSetting, string(metrics.SettingKVCacheTokens))
 
-// steady keeps the replicas of models of which no rollout is under way, with the setting by which they differ.
-func steady(e promql.Expr) promql.Expr {
 	named := append([]string{metrics.LabelSetting, metrics.LabelNew}, replicaLabels...)
-	return promql.Unless(promql.Max(named, e), rollingOut(), promql.On(modelLabels...))
+	return promql.Unless(promql.Max(named, promql.Or(settings, sizes)), rollingOut(), promql.On(modelLabels...))
 }
 
 // skewSetting is the reason of replicas that run with another setting.

@@ -24,7 +24,7 @@ func TestReleasesAreCompared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, query, _ := strings.Cut(string(page), "Each version of the last 6h")
+	_, query, _ := strings.Cut(string(page), "each version of the last 6h")
 	_, query, _ = strings.Cut(query, "```promql\n")
 	query, _, _ = strings.Cut(query, "```")
 	query = strings.ReplaceAll(query, "$MODEL", "m")
