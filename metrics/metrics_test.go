@@ -13,6 +13,15 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 )
 
+// TestLabelsAreDeclaredOnce holds for what is served and for what is recorded.
+func TestLabelsAreDeclaredOnce(t *testing.T) {
+	for _, f := range append(slices.Clone(All()), Recorded()...) {
+		if sorted := slices.Sorted(slices.Values(f.Labels)); len(slices.Compact(slices.Clone(sorted))) < len(sorted) {
+			t.Errorf("%s: %v", f.Name, sorted)
+		}
+	}
+}
+
 // TestConventions holds every declared family to the rules of docs/metrics.md and of Prometheus.
 func TestConventions(t *testing.T) {
 	name := regexp.MustCompile(`^llm_(engine|gateway|gpu|slo|probe|exporter)_[a-z0-9]+(_[a-z0-9]+)*$`)

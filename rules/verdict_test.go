@@ -189,8 +189,6 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) { r.started, r.requests, r.running, r.grows, r.queue = onset, 500, 6, 33, 0.24 }},
 		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.TTFT, false, // without a prefix cache
 			func(r *replica) { r.started, r.hits, r.waiting, r.queue = onset, 0, 3, 0.24 }},
-		{"engine. p1 started minutes ago, and requests waited.", slo.TTFT, false, // its prefix cache fills again
-			func(r *replica) { r.started, r.hits, r.itl, r.waiting, r.queue = onset, 0.3, 0.08, 3, 0.24 }},
 		{"release. Setting quantization changed from none to fp8 within the hour (replicas: 3).", slo.TTFT, false, // whatever fills again
 			func(r *replica) {
 				r.started, r.hits, r.itl, r.waiting, r.queue, r.quantized = onset, 0.3, 0.08, 3, 0.24, true
@@ -242,10 +240,18 @@ func TestVerdictEarly(t *testing.T) {
 					r.down = true
 				}
 			}}},
+		"one of two starts again, and its prefix cache fills": {"engine. p1 started minutes ago, and requests waited.",
+			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) {
+				r.started, r.hits, r.itl, r.waiting, r.queue = onset, 0.3, 0.08, 9, 0.24
+			}}},
 		"a gateway that names no model": {"routing. Gateway g1 fails 100% of its requests, the engines far fewer.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached = 1 }}},
 		"or names it otherwise": {"routing. Gateway g1 fails 100% of its requests, the engines far fewer.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new("unknown"), breaks: func(r *replica) { r.unreached = 1 }}},
+		"and lets nothing through": {"routing. Gateway g1 fails 100% of its requests, the engines far fewer.",
+			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached, r.requests = 1, 0 }}},
+		"one of two fails, and minutes ago did not": {"routing. p1 fails 95% of its requests, and the other replicas do not.",
+			trouble{signal: slo.Availability, replicas: 2, one: true, breaks: func(r *replica) { r.fails = 1 }}},
 		"and its engines fail, too": {"nothing stands out yet.",
 			trouble{signal: slo.Availability, replicas: 2, role: metrics.GatewayRole, gateway: new(""), breaks: func(r *replica) { r.unreached, r.fails = 1, 1 }}},
 		"the way to them does not": {"routing. First tokens are 900ms later at the gateway than at the engines.",
