@@ -655,8 +655,8 @@ func TestARolloutIsOneChange(t *testing.T) {
 		for i := range 4 {
 			l := labels.FromStrings(metrics.LabelModel, "llama", metrics.LabelPod, fmt.Sprint("llama-", i), "instance", fmt.Sprint("node-", i/2))
 			emit(with(l, metrics.EngineInfo.Name, metrics.LabelVersion, "1"), 1)
-			change := func(at time.Duration, setting, old, new string) {
-				emit(with(l, metrics.EngineConfigChanged.Name, metrics.LabelSetting, setting, metrics.LabelOld, old, metrics.LabelNew, new), float64(rulesim.Epoch.Add(at).Unix()))
+			change := func(at time.Duration, setting, old, now string) {
+				emit(with(l, metrics.EngineConfigChanged.Name, metrics.LabelSetting, setting, metrics.LabelOld, old, metrics.LabelNew, now), float64(rulesim.Epoch.Add(at).Unix()))
 			}
 			change(-time.Hour, "quantization", "none", "fp8")
 			if turn := time.Duration(12+6*i) * time.Minute; at.Sub(rulesim.Epoch) >= turn {

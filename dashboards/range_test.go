@@ -169,10 +169,9 @@ type told struct {
 	fold         func(lo, hi, sum float64) float64
 }
 
-func least(lo, _, _ float64) float64    { return lo }
-func largest(_, hi, _ float64) float64  { return hi }
-func total(_, _, sum float64) float64   { return sum }
-func opposite(_, hi, _ float64) float64 { return 1 - hi }
+func least(lo, _, _ float64) float64   { return lo }
+func largest(_, hi, _ float64) float64 { return hi }
+func total(_, _, sum float64) float64  { return sum }
 
 // sameFacts lists what several panels say.
 var sameFacts = map[string][]told{

@@ -423,7 +423,7 @@ func (c *Change) judge() {
 			c.Why = append(c.Why, different)
 		}
 	case math.Abs(more) > sameLoad && (len(doubtful) > 0 || more < 0):
-		c.Why = append(doubtful, different)
+		c.Why = slices.Concat(doubtful, []string{different})
 	default:
 		c.Verdict = NoWorse
 		if more > sameLoad {

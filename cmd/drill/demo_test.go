@@ -50,7 +50,7 @@ func TestDemo(t *testing.T) {
 			return !slices.ContainsFunc(all, func(want string) bool { return !strings.Contains(shown.String(), want) })
 		})
 	}
-	see(time.Minute, "http://"+prometheus+"/ shows the incident", "invented", "vllm     ", "trtllm   ", "tgi      ", "http://"+prometheus+"/ is a data source")
+	see(5*time.Minute, "http://"+prometheus+"/ shows the incident", "invented", "vllm     ", "trtllm   ", "tgi      ", "http://"+prometheus+"/ is a data source")
 
 	for _, path := range []string{"/", "/-/ready", "/api/v1/status/buildinfo", "/api/v1/targets", "/api/v1/rules", "/api/v1/alerts", "/api/v1/metadata", "/api/v1/labels", "/api/v1/series?match[]=up"} {
 		e2e.Answers(t, "http://"+prometheus+path)

@@ -15,8 +15,8 @@ import (
 // playDraws plays the worlds of a range of seeds, given as FROM-TO, and writes the score.
 func playDraws(seeds string, out, progress io.Writer) error {
 	var from, to uint64
-	if n, err := fmt.Sscanf(seeds, "%d-%d", &from, &to); n != 2 || to < from {
-		return fmt.Errorf("--seeds=%s: want FROM-TO, such as 1-100 (%v)", seeds, err)
+	if n, _ := fmt.Sscanf(seeds, "%d-%d", &from, &to); n != 2 || to < from {
+		return fmt.Errorf("--seeds=%s: want FROM-TO, such as 1-100", seeds)
 	}
 	var all []score.Drawn
 	for seed := from; seed <= to; seed++ {
