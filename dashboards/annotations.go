@@ -1,6 +1,8 @@
 package dashboards
 
 import (
+	"time"
+
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
@@ -20,14 +22,21 @@ func (s scope) marks(page string) []mark {
 	alert := []string{"alertname", metrics.LabelNamespace, metrics.LabelModel, metrics.LabelGPUUUID}
 	pages := s.alerts(promql.Eq(metrics.LabelSeverity, page))
 	now, before := promql.Max(alert, between(pages)), promql.Max(alert, between(promql.Offset(pages, rateInterval)))
-	version, setting := by(models, metrics.LabelVersion), by(models, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew)
 	return []mark{
 		{"Pages", vermilion, "{{alertname}} {{state}}", "{{model_name}} {{gpu_uuid}}",
 			promql.Or(labelled(promql.Unless(now, before), metrics.LabelState, "begins"), labelled(promql.Unless(before, now), metrics.LabelState, "ends"))},
-		{"Deploys", purple, "{{model_name}} now runs {{version}}", "{{namespace}} {{cluster}}", once(version, s.of(metrics.RecordedDeployed))},
-		{"Settings", orange, "{{setting}} of {{model_name}} changes from {{old}} to {{new}}", "{{namespace}} {{cluster}}", once(setting, s.of(metrics.RecordedSettingChanged))},
+		{"Changes", purple, "{{setting}} of {{model_name}} changes from {{old}} to {{new}}", "{{namespace}} {{cluster}}",
+			promql.Call("clamp_max", s.rollouts(rateInterval), promql.Num(1))},
 		{"Restarts", sky, "Replicas of {{model_name}} start", "{{namespace}} {{cluster}}", once(models, s.of(metrics.RecordedStarted))},
 	}
+}
+
+// rollouts returns when settings of models changed, where an interval ago they had not, nor within half an hour before: replicas that change
+// one after the other are one rollout. An hour is as long as points are apart in a month.
+func (s scope) rollouts(interval time.Duration) promql.Expr {
+	changed := s.of(metrics.RecordedChanged)
+	lately := promql.Gt(changed, promql.Sub(promql.Call("time"), promql.Num(hour.Seconds())))
+	return promql.Unless(lately, promql.Lt(changed, promql.Add(promql.Offset(changed, interval), promql.Num((hour/2).Seconds()))))
 }
 
 // once marks the first point of a graph at or after an event that many replicas share within half an hour.

@@ -224,7 +224,7 @@ func fill(t testing.TB, sim *rulesim.Sim, window time.Duration, keep func(*metri
 		}
 		for _, g := range rules.Groups(rules.Options{}) {
 			for _, rec := range g.Records {
-				if rec.Name == metrics.RecordedDeployed || rec.Name == metrics.RecordedStarted || !keep(promql.Lookup(rec.Name.Name)) {
+				if rec.Name == metrics.RecordedChanged || rec.Name == metrics.RecordedStarted || !keep(promql.Lookup(rec.Name.Name)) {
 					continue // the first two are absent in steady state
 				}
 				for _, l := range (world{}).series(rec.Name) {

@@ -620,7 +620,7 @@ func TestChangesHappenWhenTheyBegin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sim.Close()
-	mark := with(labels.FromStrings("model_name", "llama", "version", "2"), metrics.RecordedDeployed.Name)
+	mark := with(labels.FromStrings(metrics.LabelModel, "llama", metrics.LabelPod, "llama-0"), metrics.RecordedStarted.Name)
 	for _, minute := range []int{2, 3, 4, 5, 6, 20, 21, 22, 23, 24} {
 		if err := sim.Append(rulesim.Epoch.Add(time.Duration(minute)*time.Minute), func(emit rulesim.Emit) { emit(mark, 1) }); err != nil {
 			t.Fatal(err)
@@ -638,10 +638,10 @@ func TestChangesHappenWhenTheyBegin(t *testing.T) {
 }
 
 // TestARolloutIsOneChange: replicas that get another setting one after the other are one row of what changed and one mark, when the first of them gets
-// it. A version is a deploy and no setting, and a setting that changed before the rules were installed is none.
+// it. What changed before the rules were installed is none.
 func TestARolloutIsOneChange(t *testing.T) {
 	groups := bareGroups()
-	file, err := rules.Encode(rules.NewFile(groups[slices.IndexFunc(groups, func(g rules.Group) bool { return g.Name == "llm-replica-pace" }):][:1], rules.Style{}))
+	file, err := rules.Encode(rules.NewFile(groups[slices.IndexFunc(groups, func(g rules.Group) bool { return g.Name == "llm-evidence-1" }):][:1], rules.Style{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -661,7 +661,6 @@ func TestARolloutIsOneChange(t *testing.T) {
 			change(-time.Hour, "quantization", "none", "fp8")
 			if turn := time.Duration(12+6*i) * time.Minute; at.Sub(rulesim.Epoch) >= turn {
 				change(turn, "max_num_seqs", "256", "512")
-				change(turn, string(metrics.SettingVersion), "1", "2")
 			}
 		}
 	}); err != nil {
@@ -670,7 +669,7 @@ func TestARolloutIsOneChange(t *testing.T) {
 	begins := rulesim.Epoch.Add(12 * time.Minute)
 	for i, b := range boards(t) {
 		for _, a := range b.Annotations.List[1:] {
-			if a.Name != "Settings" {
+			if a.Name != "Changes" {
 				continue
 			}
 			m, _, err := sim.Range(b.substitute(t, a.Expr), rulesim.Epoch, end, time.Minute)

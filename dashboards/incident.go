@@ -217,18 +217,14 @@ const later = 1e9
 
 func changes(s scope) []Panel {
 	copied := func(e promql.Expr, to, text, from string) promql.Expr { return replaced(e, to, text, from, "(.+)") } // where it has a value
-	deployed := seen("max", by(models, metrics.LabelVersion), begins(s.of(metrics.RecordedDeployed)))
-	setting := by(models, metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew)
-	changed := promql.Call("label_join", seen("max", setting, promql.Unless(s.of(metrics.RecordedSettingChanged), promql.Over("last_over_time", promql.Offset(s.of(metrics.RecordedSettingChanged), minute), hour/2))),
-		promql.Str(metrics.LabelAction), promql.Str("|"), promql.Str(metrics.LabelSetting), promql.Str(metrics.LabelOld), promql.Str(metrics.LabelNew))
+	changed := promql.Call("label_join", promql.Mul(promql.Num(1000), promql.Call("max_over_time", subquery(s.rollouts(minute)))), promql.Str(metrics.LabelAction), promql.Str("|"), promql.Str(metrics.LabelSetting), promql.Str(metrics.LabelOld), promql.Str(metrics.LabelNew))
 	started := seen("max", by(models, metrics.LabelPod, metrics.LabelServer), begins(s.of(metrics.RecordedStarted)))
 	return []Panel{
 		listing("What changed", 12, About{
-			"Versions that a model runs and did not run before, settings with which its engines run, and engines that started, the last time within the range. A rollout is one row for each setting, from its first engine on.",
+			"Versions and settings of engines that changed, and engines that started, the last time within the range. A rollout is one row for each setting, from its first engine on.",
 			"A burn that begins with a deploy, another setting or a restart is its fault until shown otherwise.",
 			"Compare with since above. Roll back first; it is cheaper than understanding."},
 			Query{promql.Call("sort_desc", promql.Max([]string{metrics.LabelAction, metrics.LabelReplica}, promql.Or(
-				copied(copied(deployed, metrics.LabelAction, "runs $1", metrics.LabelVersion), metrics.LabelReplica, "$1", metrics.LabelModel),
 				copied(replaced(changed, metrics.LabelAction, "$1 from $2 to $3", metrics.LabelAction, "(.*)[|](.*)[|](.*)"), metrics.LabelReplica, "$1", metrics.LabelModel),
 				copied(copied(labelled(started, metrics.LabelAction, "started"), metrics.LabelReplica, "$1", metrics.LabelServer), metrics.LabelReplica, "$1", metrics.LabelPod)))), ""}).
 			columns(Column{metrics.LabelAction, "what", 280, "", nil}, Column{"Value", "when", 135, sinceThen, nil}, Column{metrics.LabelReplica, "where", 0, "", nil}).

@@ -168,7 +168,7 @@ var trueWithout = map[string]string{
 	"No event was counted in 1h.":            `model:llm_slo_burn:rate1h`,
 	"No event is counted here.":              `rate(llm_slo_bad_events_total[5m])`,
 	"No objective on a latency counts here.": `model:llm_engine_good_tokens:rate5m`,
-	"No deploy, changed setting or restart is recorded in this range.":                 `last_over_time({__name__=~"model:llm_engine_(deployed|started|config_changed):last5m"}[1h])`,
+	"No deploy, changed setting or restart is recorded in this range.":                 `last_over_time({__name__=~"model:llm_engine_(changed:timestamp_seconds|started:last5m)"}[1h])`,
 	"No replica is known to differ.":                                                   `replica:llm_engine_skew:value`,
 	"No engine reports that a number is missing.":                                      `llm_engine_metric_source_info{quality="missing"}`,
 	"No data: nothing is reported to be wrong, or nothing is reported.":                `llm_engine_up == 0`,

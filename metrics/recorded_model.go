@@ -44,10 +44,8 @@ var (
 		"Share of the device memory bandwidth in use over five minutes, mean over the GPUs and MIG instances of a model.", perModel)
 	RecordedGPUXIDs = recorded(Sum, "model:llm_gpu_xid_errors:increase1h",
 		"Driver errors (XIDs) within the hour on the GPUs that a model runs on or ran on within the hour. Those of a shared GPU count for each of its models.", perModel)
-	RecordedDeployed = recorded(Never, "model:llm_engine_deployed:last5m",
-		"A version that a model did not run before, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelVersion))
-	RecordedSettingChanged = recorded(Never, "model:llm_engine_config_changed:last5m",
-		"A setting of a model's engines that changed from old to new on one of them, 1 for five minutes and absent otherwise: a mark for dashboards. A new version is model:llm_engine_deployed:last5m.",
+	RecordedChanged = recorded(Never, "model:llm_engine_changed:timestamp_seconds",
+		"When the version or a setting of a model's engines last changed from old to new on one of them, unix time, for a day. A version that no exporter saw before it changes from another.",
 		perModel, with(LabelSetting, LabelOld, LabelNew))
 	RecordedStarted = recorded(Never, "model:llm_engine_started:last5m",
 		"An engine that started, 1 for five minutes and absent otherwise: a mark for dashboards.", perModel, with(LabelInstance, LabelPod, LabelServer))

@@ -19,11 +19,9 @@ var ReleaseRegression = &Alert{
 	Scope:       []string{metrics.LabelModel},
 	Explains:    []*Alert{FastBurn, SlowBurn},
 	Summary:     aModel + " is {{ $value | humanize }} times as slow as yesterday, after a change within 6 hours",
-	Description: "It began when a version was deployed, a setting changed or all engines restarted, and not with more load. Where no change is named, look for what engines do not tell: flags, image or node.",
+	Description: "It began with a change or a restart of all engines, and not with more load. Where no change is named, look for what engines do not tell: flags, image or node.",
 	Split: []Evidence{
-		{"Changed within 6h, roll back before you understand", promql.Or( // in one line: a ticket has no more; versions first
-			times(1e6, versionChanges(6*hour, sameModel()...)), settingChanges(2, 6*hour, sameModel()...)),
-			`{{ if .Labels.setting }}{{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }} on {{ .Value | humanize }}{{ else }}version {{ .Labels.version }}{{ end }}`},
+		{"Changed within 6h, roll back before you understand", changedWithin(6*hour, sameModel()...), `{{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}`},
 		{"Versions in the last 6h", promql.CountBy([]string{metrics.LabelVersion},
 			promql.Over("last_over_time", promql.Vector(metrics.EngineInfo, sameModel()...), 6*hour)), LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelVersion)},
 	},
@@ -60,10 +58,7 @@ func slowerThanYesterday() (all []Record) {
 // alone slows engines down.
 func changed() promql.Expr {
 	restarted := promql.Unless(below(oldest(), (6*hour).Seconds()), cold())
-	return promql.Or(promql.Or(
-		promql.Max(modelLabels, deployedWithin(6*hour)),
-		promql.CountBy(modelLabels, changedWithin(6*hour))),
-		promql.And(restarted, atMost(1.5)))
+	return promql.Or(promql.CountBy(modelLabels, changedWithin(6*hour)), promql.And(restarted, atMost(1.5)))
 }
 
 // atMost returns the models whose replicas get at most so many times the requests of the day before.
@@ -96,11 +91,6 @@ func oldest() promql.Expr {
 // cold returns each model whose engines all started recently: their caches fill and their kernels compile, as after
 // every start from zero. Their last half hour proves nothing yet.
 func cold() promql.Expr { return below(oldest(), (45 * minute).Seconds()) }
-
-// deployedWithin returns the versions that a model first ran within the window.
-func deployedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
-	return promql.Over("last_over_time", promql.Vector(metrics.RecordedDeployed, m...), window)
-}
 
 // perVersion returns the rate of a counter per version of a model, and per value of the labels in more.
 func perVersion(counter promql.Expr, more ...string) promql.Expr {

@@ -96,7 +96,6 @@ func paceGroup() Group {
 		skew("queue", longestQueue(causeWindow, replicaLabels, modelLabels)),
 		skew("rank_queue", rankQueue(causeWindow)),
 		skew(skewSetting, differs()),
-		{Name: metrics.RecordedSettingChanged, Expr: promql.Call("clamp_max", promql.CountBy(settingChange, changedWithin(5*minute, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion)))), promql.Num(1))},
 	}}
 }
 

@@ -44,27 +44,35 @@ func rollingOut() promql.Expr {
 	return promql.Or(promql.CountBy(modelLabels, started), promql.CountBy(modelLabels, changedWithin(rollout)))
 }
 
-// changedWithin returns the settings of engines that changed within a window, with the old and the new value.
-func changedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
-	return below(promql.Sub(promql.Call("time"), promql.Vector(metrics.EngineConfigChanged, m...)), window.Seconds())
-}
-
-// settingChanges returns the newest settings of each model that changed within a window, at most so many, besides its version and what
-// its engines measure, with the number of replicas that run with the new value.
-func settingChanges(most int, window time.Duration, m ...*promql.Matcher) promql.Expr {
-	age := changedWithin(window, append(m, promql.NotRe(metrics.LabelSetting, string(metrics.SettingVersion)+"|"+string(metrics.SettingKVCacheTokens)))...)
-	return promql.And(promql.CountBy(settingChange, promql.Max(append(settingChange[:3:3], replicaLabels...), age)),
-		promql.BottomK(most, modelLabels, promql.Min(settingChange, age)))
-}
-
-// versionChanges returns the newest version to which engines of each model changed within a window. An exporter sees the change with
-// its next scrape. Where it does not tell settings, a version that is new counts.
-func versionChanges(window time.Duration, m ...*promql.Matcher) promql.Expr {
-	version := append([]string{metrics.LabelVersion}, modelLabels...)
-	age := promql.Call("label_replace", changedWithin(window, append(m, promql.Eq(metrics.LabelSetting, string(metrics.SettingVersion)))...),
-		promql.Str(metrics.LabelVersion), promql.Str("$1"), promql.Str(metrics.LabelNew), promql.Str("(.*)"))
-	return promql.OrOn(promql.CountBy(version, promql.BottomK(1, modelLabels, promql.Min(version, age))), deployedWithin(window, m...), promql.On(modelLabels...))
-}
-
-// settingChange labels a change of a setting of a model, on however many replicas.
+// settingChange labels a change of a setting of a model, on however many replicas. The version is a setting.
 var settingChange = append([]string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}, modelLabels...)
+
+// lastChanges returns when each setting of each model last changed, for a day. Exporters saw the change, or versions tell it: a model
+// runs one that it did not run five minutes before. An exporter that starts again forgets, and its engines move; the record remembers.
+// What engines measure is no setting.
+func lastChanges() promql.Expr {
+	told := promql.Vector(metrics.EngineConfigChanged, promql.Ne(metrics.LabelSetting, string(metrics.SettingKVCacheTokens)))
+	recorded := promql.Over("last_over_time", promql.Vector(metrics.RecordedChanged), causeWindow)
+	known := promql.Or(told, promql.Gt(recorded, promql.Sub(promql.Call("time"), promql.Num(hour.Seconds()))))
+	version := promql.Call("label_replace", labelled(labelled(promql.Add(times(0, deployed()), promql.Call("time")), metrics.LabelSetting, string(metrics.SettingVersion)), metrics.LabelOld, "another"),
+		promql.Str(metrics.LabelNew), promql.Str("$1"), promql.Str(metrics.LabelVersion), promql.Str("(.*)"))
+	return promql.Max(settingChange, promql.Or(told,
+		promql.Unless(version, known, promql.On(append([]string{metrics.LabelNew}, modelLabels...)...)),
+		promql.Gt(recorded, promql.Sub(promql.Call("time"), promql.Num(day.Seconds())))))
+}
+
+// changedWithin returns when settings of each model changed, within a window.
+func changedWithin(window time.Duration, m ...*promql.Matcher) promql.Expr {
+	return promql.Gt(promql.Vector(metrics.RecordedChanged, m...), promql.Sub(promql.Call("time"), promql.Num(window.Seconds())))
+}
+
+// newest keeps the last changes of each model, at most so many.
+func newest(most int, changes promql.Expr) promql.Expr {
+	return promql.TopK(most, modelLabels, changes)
+}
+
+// onReplicas returns the changes with the number of replicas that made them, 0 where no exporter knows it.
+func onReplicas(changes promql.Expr) promql.Expr {
+	change := promql.On(settingChange...)
+	return promql.OrOn(promql.And(promql.CountBy(settingChange, promql.Vector(metrics.EngineConfigChanged)), changes, change), times(0, changes), change)
+}

@@ -39,7 +39,7 @@ func TestDrift(t *testing.T) {
 		{name: "a rollout of an engine that does not say when it started", setting: "quantization", value: "awq", changed: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			sim := newSim(t, group(t, rules.Options{}, "llm-replica-pace"))
+			sim := newSim(t, group(t, rules.Options{}, "llm-evidence-1"), group(t, rules.Options{}, "llm-replica-pace"))
 			if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(5*time.Minute), scrapeEvery, func(_ time.Time, emit rulesim.Emit) {
 				for _, pod := range []string{"p0", "p1", "p2", "p3"} {
 					place := []string{"instance", "n", metrics.LabelNamespace, "prod", metrics.LabelPod, pod, metrics.LabelServer, pod, metrics.LabelRuntime, "vllm"}

@@ -167,7 +167,7 @@ const (
 const formatted = `{{ $v := humanize .Value }}{{ if lt .Value 10.0 }}{{ $v = printf "%.2g" .Value }}{{ end }}` +
 	`{{ $u := .Labels.unit }}{{ if eq $u "ratio" }}{{ $v = humanizePercentage .Value }}` +
 	`{{ else if eq $u "seconds" }}{{ $v = humanizeDuration .Value | reReplaceAll "^(\\S+ \\S+) .+" "$1" }}` +
-	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ else if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
+	`{{ else if eq $u "times" }}{{ $v = printf "%sx" $v }}{{ else if eq $u "on" }}{{ $v = printf "on %s" $v }}{{ if eq .Value 0.0 }}{{ $v = "" }}{{ end }}{{ else if eq $u "none" }}{{ $v = "" }}{{ end }}`
 
 // FactText returns the Prometheus template that prints the value of a recorded fact, the dot, in its unit.
 func FactText() string { return brief(formatted + "{{ $v }}") }
@@ -194,12 +194,11 @@ func facts() []Fact {
 	minutely := func(f *metrics.Family) promql.Expr {
 		return above(promql.Mul(perModel(promql.Rate(promql.Vector(f), pageWindow)), promql.Num(60)), 0)
 	}
-	served := promql.Max(append([]string{metrics.LabelVersion}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
+	served := promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), 6*hour))
 	restarts := promql.Max(pageLabels, promql.Over("changes", promql.Vector(metrics.EngineStartTime), 6*hour))
 	return []Fact{
-		{"versions", On, "Versions in 6h", promql.CountBy(append([]string{metrics.LabelVersion}, modelLabels...), served), nil},
-		{"settings", On, "Settings in 6h", settingChanges(2, 6*hour), nil},
-		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(promql.Max(replicaLabels, served), restarts, promql.On(pageLabels...).ManyToOne())), 0), nil},
+		{"changes", On, "Changed in 6h", onReplicas(newest(3, changedWithin(6*hour))), nil},
+		{"restarts", Count, "Restarts in 6h", above(promql.Sum(modelLabels, promql.Mul(served, restarts, promql.On(pageLabels...).ManyToOne())), 0), nil},
 
 		{"queue_share", Share, "Queue share of TTFT, requests that ended", partOfTTFT(metrics.QueueTime, modelLabels, pageWindow), nil},
 		{"arrivals", Decimal, "Requests per second", recently(arrivals), nil},
@@ -284,7 +283,7 @@ func againstUsual() promql.Expr {
 // evidenceGroups returns the groups that record what pages show about models. Facts of the day before run less often:
 // they hardly change within minutes.
 func evidenceGroups() []Group {
-	now := []Record{{Name: usersServed(recentWindow), Expr: servedIn(recentWindow)}, {Name: metrics.RecordedVersion, Expr: versions()}}
+	now := []Record{{Name: metrics.RecordedChanged, Expr: lastChanges()}, {Name: usersServed(recentWindow), Expr: servedIn(recentWindow)}, {Name: metrics.RecordedVersion, Expr: versions()}}
 	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // below the five minutes for which an instant query sees it
 	for i, f := range facts() {
 		if f.Before != nil {
@@ -308,25 +307,23 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 	return groups
 }
 
-// printed returns what pages say changed about each model: versions, where several run, settings, restarts, and what differs from the
-// day before by half or more. The rest is on the dashboard.
+// printed returns what pages say changed about each model: versions and settings, or else restarts, and what differs from the day before
+// by half or more. The rest is on the dashboard.
 func printed() promql.Expr {
 	shifts := []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "aborted"}
 	now, before := evidenceOf(shifts...), evidenceOf(strings.Join(shifts, ofBefore+"|")+ofBefore)
 	ofFact := promql.On(perFact...)
 	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, yesterdays(shifts...), ofFact))), 0.4)
-	several := above(promql.CountBy(modelLabels, evidenceOf("versions")), 1)
-	return promql.Or(
-		promql.And(evidenceOf("versions"), several, promql.On(modelLabels...)), evidenceOf("settings|restarts"),
+	return promql.Or(evidenceOf("changes"), promql.Unless(evidenceOf("restarts"), evidenceOf("changes"), promql.On(modelLabels...)),
 		promql.And(now, moved, ofFact), promql.And(before, factRenamed(moved, "${1}"+ofBefore, "(.+)"), ofFact))
 }
 
 // changes renders what changed about the alert's model in one line: three facts at most.
 func changes(query string) string {
 	return fmt.Sprintf(`{{ $n := "" }}{{ $was := "" }}{{ $next := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $new := ne .Labels.says $was }}`+
-		`{{ if $new }}{{ $n = print $n "." }}{{ end }}{{ if lt (len $n) 4 }}%s{{ if $new }}{{ if $was }}; {{ else }}Changed: {{ end }}{{ toLower .Labels.says }}{{ else }}{{ $next }}{{ end }}`+
-		`{{ with .Labels.version }} {{ . }}{{ end }}{{ if .Labels.setting }} {{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}{{ end }} {{ $v }}{{ $next = "," }}{{ if match "%s$" .Labels.fact }}{{ $next = " →" }}{{ end }}{{ end }}{{ $was = .Labels.says }}{{ end }}{{ if $was }}.`+"\n{{ end }}",
-		metrics.LabelOrder, metrics.LabelVersion, query, formatted, ofBefore)
+		`{{ if $new }}{{ $n = print $n "." }}{{ end }}{{ if lt (len $n) 4 }}%s{{ if $new }}{{ if $was }}; {{ else if not .Labels.setting }}Changed: {{ end }}{{ if .Labels.setting }}{{ .Labels.says }}{{ else }}{{ toLower .Labels.says }}{{ end }}{{ else }}{{ $next }}{{ end }}`+
+		`{{ if .Labels.setting }} {{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}{{ end }}{{ with $v }} {{ . }}{{ end }}{{ $next = "," }}{{ if match "%s$" .Labels.fact }}{{ $next = " →" }}{{ end }}{{ end }}{{ $was = .Labels.says }}{{ end }}{{ if $was }}.`+"\n{{ end }}",
+		metrics.LabelOrder, metrics.LabelSetting, query, formatted, ofBefore)
 }
 
 // changesQuery returns what a page says changed about its model.

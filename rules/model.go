@@ -48,7 +48,6 @@ func modelGroup() Group {
 		promql.Over("avg_over_time", promql.Vector(metrics.GPUMemoryBandwidthUtilization), 5*minute), promql.Avg, metrics.LabelGPUInstance)))
 	record(metrics.RecordedGPUXIDs, promql.Sum(modelLabels, onItsGPUs(promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo), hour),
 		promql.Increase(promql.Vector(metrics.GPUXIDErrors), hour), promql.Sum)))
-	record(metrics.RecordedDeployed, deployed())
 	record(metrics.RecordedStarted, started())
 	return g
 }

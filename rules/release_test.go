@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"context"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -100,8 +101,8 @@ func TestRegressionNamesTheSetting(t *testing.T) {
 		}
 	}
 	want := map[string]string{
-		"a new version, then twice as slow":               "Changed within 6h, roll back before you understand: version 0.11.\n",
-		"the same version restarted with another setting": "Changed within 6h, roll back before you understand: quantization none → fp8 on 1.\n",
+		"a new version, then twice as slow":               "Changed within 6h, roll back before you understand: version another → 0.11.\n",
+		"the same version restarted with another setting": "Changed within 6h, roll back before you understand: quantization none → fp8.\n",
 	}
 	for _, test := range file.Tests {
 		line, ours := want[test.Name]
@@ -125,5 +126,35 @@ func TestRegressionNamesTheSetting(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("no case %v", want)
+	}
+}
+
+// TestChangesAreRemembered: an exporter that starts again forgets what changed, and the exporter of another node never saw the version
+// before. The rules remember the one and see the other, once.
+func TestChangesAreRemembered(t *testing.T) {
+	sim := newSim(t, group(t, rules.Options{}, "llm-evidence-1"))
+	restart, moved := 10*time.Minute, 30*time.Minute
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(time.Hour), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
+		place, version := []string{metrics.LabelModel, "m", metrics.LabelServer, "n0"}, "1"
+		if now.Sub(rulesim.Epoch) >= moved {
+			place[3], version = "n1", "2"
+		}
+		emit(series(metrics.EngineInfo.Name, append(place, metrics.LabelVersion, version)...), 1)
+		if now.Sub(rulesim.Epoch) < restart {
+			emit(series(metrics.EngineConfigChanged.Name, append(place, metrics.LabelSetting, "dtype", metrics.LabelOld, "a", metrics.LabelNew, "b")...), float64(rulesim.Epoch.Unix()))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	found, err := sim.Query(metrics.RecordedChanged.Name, rulesim.Epoch.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]time.Duration{}
+	for _, s := range found {
+		got[s.Metric.Get(metrics.LabelSetting)+" "+s.Metric.Get(metrics.LabelOld)+" "+s.Metric.Get(metrics.LabelNew)] = time.Unix(int64(s.F), 0).Sub(rulesim.Epoch)
+	}
+	if want := map[string]time.Duration{"dtype a b": 0, "version another 2": moved}; !maps.Equal(got, want) {
+		t.Errorf("changed: %v, want %v", got, want)
 	}
 }

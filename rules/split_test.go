@@ -76,7 +76,7 @@ func TestPageCarriesTheSplit(t *testing.T) {
 			continue
 		}
 		split := a.Annotations.Get("split")
-		if want := "Look first at: hardware. GPU GPU-1 is slowed down 25% of the time (hw_thermal_slowdown).\nDo first, at once: take the replica out of rotation.\nChanged: versions in 6h 0.10 on 1, 0.11 on 1.\nBudget of 30d: 97% left, gone in 6h 56m.\n"; split != want {
+		if want := "Look first at: hardware. GPU GPU-1 is slowed down 25% of the time (hw_thermal_slowdown).\nDo first, at once: take the replica out of rotation.\nChanged in 6h version another → 0.11.\nBudget of 30d: 97% left, gone in 6h 56m.\n"; split != want {
 			t.Errorf("split is not %q:\n%s", want, split)
 		}
 		if title := a.Annotations.Get("summary"); title != "prod/"+model+": 100% of first tokens take longer than 500ms (promise: 1%)" {
@@ -94,8 +94,8 @@ func TestPageCarriesTheSplit(t *testing.T) {
 	t.Error("no page")
 }
 
-// TestVersionsInOrder: Prometheus answers in the order of a map, and a page must not.
-func TestVersionsInOrder(t *testing.T) {
+// TestChangesInOrder: Prometheus answers in the order of a map, and a page must not.
+func TestChangesInOrder(t *testing.T) {
 	split := ""
 	for _, g := range rules.NewFile(rules.Groups(rules.Options{}), rules.Style{}).Groups {
 		for _, r := range g.Rules {
@@ -105,14 +105,14 @@ func TestVersionsInOrder(t *testing.T) {
 		}
 	}
 	answer := func(context.Context, string, time.Time) (v promql.Vector, err error) {
-		for _, version := range []string{"0.9", "0.7", "0.10", "0.8"} {
-			v = append(v, promql.Sample{F: 1, Metric: labels.FromStrings("fact", "versions", "says", "Versions in 6h", metrics.LabelOrder, "30", metrics.LabelVersion, version)})
+		for i, setting := range []string{"version", "dtype", "image"} {
+			v = append(v, promql.Sample{F: float64(i), Metric: labels.FromStrings("fact", "changes", "says", "Changed in 6h", "unit", "on", metrics.LabelOrder, "30", metrics.LabelSetting, setting, metrics.LabelOld, "a", metrics.LabelNew, "b")})
 		}
 		return v, nil
 	}
 	got, err := template.NewTemplateExpander(t.Context(), "{{ $labels := .Labels }}{{ $value := .Value }}"+split, "split",
 		template.AlertTemplateData(nil, nil, "", promql.Sample{}), 0, answer, nil, nil).Expand()
-	if want := "Changed: versions in 6h 0.10 1, 0.7 1, 0.8 1, 0.9 1.\n"; err != nil || !strings.Contains(got, want) {
+	if want := "Changed in 6h dtype a → b on 1, image a → b on 2, version a → b.\n"; err != nil || !strings.Contains(got, want) {
 		t.Errorf("%v: %q does not say %q", err, got, want)
 	}
 }

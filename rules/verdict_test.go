@@ -190,7 +190,7 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) { r.started, r.requests, r.running, r.grows, r.queue = onset, 500, 6, 33, 0.24 }},
 		{"release. 100% of the engines restarted within the hour, and no more requests come than before.", slo.TTFT, false, // without a prefix cache
 			func(r *replica) { r.started, r.hits, r.waiting, r.queue = onset, 0, 3, 0.24 }},
-		{"release. Setting quantization changed from none to fp8 within the hour (replicas: 3).", slo.TTFT, false, // whatever fills again
+		{"release. Setting quantization changed from none to fp8 within the hour.", slo.TTFT, false, // whatever fills again
 			func(r *replica) {
 				r.started, r.hits, r.itl, r.waiting, r.queue, r.quantized = onset, 0.3, 0.08, 3, 0.24, true
 			}},

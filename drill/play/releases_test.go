@@ -54,7 +54,7 @@ func listen(t *testing.T, p *Play, faults []incident.Fault, until time.Duration)
 			labels []string
 		}{
 			{"count by (setting, old, new) (" + metrics.EngineConfigChanged.Name + ")", &s.changes, []string{metrics.LabelSetting, metrics.LabelOld, metrics.LabelNew}},
-			{metrics.RecordedSuspect.Name + `{branch="release"}`, &s.clues, []string{metrics.LabelClue, metrics.LabelVersion, metrics.LabelSetting, metrics.LabelNew}},
+			{metrics.RecordedSuspect.Name + `{branch="release"}`, &s.clues, []string{metrics.LabelClue, metrics.LabelSetting, metrics.LabelNew}},
 			{`ALERTS{alertname="` + rules.ReplicaSkew.Name + `",alertstate="firing",setting!=""}`, &s.drift, []string{metrics.LabelPod, metrics.LabelSetting, metrics.LabelNew}},
 		} {
 			found, err := p.Prometheus.Query(q.query, p.World.At(now))
@@ -171,9 +171,9 @@ func TestReleases(t *testing.T) {
 		clues   []string
 	}{
 		{"a rollout of 0.17.0 with the KV cache in FP8, one replica after the other", oneByOne(upgrade, settled), settled + loading, false, settled + 14*time.Minute,
-			[]string{"kv_cache_dtype auto fp8", "version 0.16.0 0.17.0"}, []string{"version_deployed 0.17.0", "setting_changed kv_cache_dtype fp8"}},
+			[]string{"kv_cache_dtype auto fp8", "version 0.16.0 0.17.0"}, []string{"version_deployed version 0.17.0", "setting_changed kv_cache_dtype fp8"}},
 		{"it is rolled back twenty minutes later", append(oneByOne(upgrade, settled), oneByOne(back, settled+20*time.Minute)...), settled + 20*time.Minute + loading, false, settled + 34*time.Minute,
-			[]string{"kv_cache_dtype fp8 auto", "version 0.17.0 0.16.0"}, []string{"version_deployed 0.16.0", "setting_changed kv_cache_dtype auto"}},
+			[]string{"kv_cache_dtype fp8 auto", "version 0.17.0 0.16.0"}, []string{"version_deployed version 0.16.0", "setting_changed kv_cache_dtype auto"}},
 		{"one replica starts again with what it had", []incident.Fault{{At: settled, Do: func(w *world.World) { w.Replicas[2].Restart(loading) }}}, settled + loading, false, settled + 14*time.Minute, nil, nil},
 		{"a replica more", []incident.Fault{{At: settled, Do: func(w *world.World) { w.Replicas[3].Restart(loading) }}}, settled + loading, true, settled + 14*time.Minute, nil, nil},
 	} {
