@@ -32,13 +32,13 @@ demo: build ## a simulated node with the real exporter, Prometheus and rules, on
 	./bin/drill demo $(if $(INCIDENT),--incident $(INCIDENT))
 
 drill: ## play every incident in virtual time and score what was said about it
-	go run ./cmd/drill run
+	GOGC=400 go run ./cmd/drill run
 
 draws: ## play worlds drawn at random and score who named the cause; SEEDS=from-to draws others
 	go run ./cmd/drill draws --seeds=$(or $(SEEDS),1-30)
 
 drill-report: ## play them with five seeds and write their scores and plots to docs/ (half an hour)
-	go run ./cmd/drill report
+	GOGC=400 go run ./cmd/drill report
 
 drill-plays: ## play an incident to its end and keep its transcript
 	go run ./cmd/drill transcript --incident thermal-throttle --dir drill/transcript/testdata
@@ -46,12 +46,13 @@ drill-plays: ## play an incident to its end and keep its transcript
 real: ## play incidents on real engines (docs/real.md); needs uv, Prometheus and Alertmanager; PLAYS=name|name plays some
 	go run ./real -out $(or $(OUT),bin/real) -plays '$(or $(PLAYS),.)'
 
-# Tests hold little and allocate much: collecting garbage less often saves a third of their time.
+# Tests hold little and allocate much: collecting garbage less often saves a third of their time. Some packages wait for real programs: twice as
+# many at once as processors use the time.
 test: ## run all tests
-	GOGC=400 go test -timeout 20m ./...
+	GOGC=400 go test -p 4 -timeout 20m ./...
 
 race: ## run the concurrent parts under the race detector
-	go test -race -skip NodePage ./collectors/... ./cmd/exporter/...
+	go test -race -p 4 -skip NodePage ./collectors/... ./cmd/exporter/...
 
 lint: ## check format, suspicious code and deprecated calls
 	go run $(GOLANGCI) run --timeout 20m ./...

@@ -13,6 +13,9 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
 
+// SuspectGroups begins the names of the groups that record the clues.
+const SuspectGroups = "llm-suspects"
+
 // suspectGroups returns the groups that record the clues, twice a minute: a page must not rest on clues that are
 // nearly two minutes old.
 func suspectGroups() []Group {
@@ -26,7 +29,7 @@ func suspectGroups() []Group {
 		}
 		records = append(records, Record{metrics.RecordedSuspect, c.Query, labels})
 	}
-	return chunked("llm-suspects", Interval/2, records)
+	return chunked(SuspectGroups, Interval/2, records)
 }
 
 // explained returns what a suspect must delay or fail to explain that an objective burns. While a gateway's objective burns and

@@ -1,45 +1,63 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/draw"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/score"
 )
 
-// playDraws plays the worlds of a range of seeds, given as FROM-TO, and writes the score.
+// playDraws plays the worlds of a range of seeds, given as FROM-TO, as many at once as there are processors, and writes the score. Of a
+// single one it also shows what was said.
 func playDraws(seeds string, out, progress io.Writer) error {
 	var from, to uint64
 	if n, _ := fmt.Sscanf(seeds, "%d-%d", &from, &to); n != 2 || to < from {
 		return fmt.Errorf("--seeds=%s: want FROM-TO, such as 1-100", seeds)
 	}
-	var all []score.Drawn
-	for seed := from; seed <= to; seed++ {
-		s, err := playDraw(seed)
-		if err != nil {
-			return fmt.Errorf("seed %d: %w", seed, err)
-		}
-		fmt.Fprintf(progress, "%+v\n", s)
-		all = append(all, s)
+	shown := io.Discard
+	if from == to {
+		shown = out
 	}
+	all, failed := make([]score.Drawn, to-from+1), make([]error, to-from+1)
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range all {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if all[i], failed[i] = playDraw(from+uint64(i), shown); failed[i] != nil {
+				failed[i] = fmt.Errorf("seed %d: %w", from+uint64(i), failed[i])
+			}
+			fmt.Fprintf(progress, "%+v\n", all[i])
+		})
+	}
+	wg.Wait()
 	writeDraws(out, all)
-	return nil
+	return errors.Join(failed...)
 }
 
-// playDraw plays the world of a seed.
-func playDraw(seed uint64) (score.Drawn, error) {
+// playDraw plays the world of a seed, and shows what was sent and what a triage prints.
+func playDraw(seed uint64, shown io.Writer) (score.Drawn, error) {
 	d := draw.New(seed)
 	p, err := play.Run(d.Incident, d.Options)
 	if err != nil {
 		return score.Drawn{}, err
 	}
 	defer p.Close()
-	return score.OfDrawn(d, p)
+	s, err := score.OfDrawn(d, p, shown)
+	for _, n := range p.Sent {
+		fmt.Fprintf(shown, "%s to %s, %s after the onset\n%s\n\n", n.At.Format(time.TimeOnly), n.Receiver, n.At.Sub(p.World.At(p.Onset)), n.Message())
+	}
+	return s, err
 }
 
 // writeDraws writes the score by class and in all.

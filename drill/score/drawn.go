@@ -2,6 +2,8 @@ package score
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -32,8 +34,8 @@ type Drawn struct {
 }
 
 // OfDrawn judges a drawn world that was played. Triage is asked at the first page or, where none came, two minutes after one was
-// due.
-func OfDrawn(d draw.Draw, p *play.Play) (s Drawn, err error) {
+// due. Its words are written to shown.
+func OfDrawn(d draw.Draw, p *play.Play, shown io.Writer) (s Drawn, err error) {
 	pages := since(p, "llm-critical")
 	s = Drawn{Seed: d.Seed, Class: d.Class, Want: d.Want, Pages: len(pages), Tickets: len(since(p, "llm-warning"))}
 	due, _, burns := p.World.Due(p.Onset)
@@ -64,15 +66,22 @@ func OfDrawn(d draw.Draw, p *play.Play) (s Drawn, err error) {
 	if err != nil {
 		return s, err
 	}
-	if s.Alone, err = answer(d.Want, before, after, nil); err == nil {
-		s.WithPast, err = answer(d.Want, before, after, p.Past)
+	if s.Alone, err = answer(d.Want, before, after, nil, shown); err == nil {
+		s.WithPast, err = answer(d.Want, before, after, p.Past, shown)
 	}
 	return s, err
 }
 
 // answer asks a triage.
-func answer(want []rules.Branch, before, after triage.Reading, past triage.Past) (a Answer, err error) {
+func answer(want []rules.Branch, before, after triage.Reading, past triage.Past, shown io.Writer) (a Answer, err error) {
 	verdicts, err := triage.Judge(context.Background(), before, after, past)
+	if err != nil {
+		return a, err
+	}
+	fmt.Fprintf(shown, "Triage with a Prometheus: %t, at %s\n", past != nil, after.At.Format(time.TimeOnly))
+	if err := (triage.Text{}).Write(shown, verdicts); err != nil {
+		return a, err
+	}
 	for _, w := range want {
 		if !a.Right {
 			a.Branch = first(verdicts, w)
@@ -84,7 +93,7 @@ func answer(want []rules.Branch, before, after triage.Reading, past triage.Past)
 		a.High = verdicts[0].Confidence == "high"
 		a.Unsure = a.Unsure || !a.Right && verdicts[0].Confidence == "low" && verdicts[0].Or != ""
 	}
-	return a, err
+	return a, nil
 }
 
 // since returns the first messages to a receiver after the onset.

@@ -204,8 +204,13 @@ func (s *Sim) Append(at time.Time, samples func(emit Emit)) error {
 
 // Eval evaluates the groups that are due at a time.
 func (s *Sim) Eval(at time.Time) error {
+	return s.EvalGroups(at, func(string) bool { return true })
+}
+
+// EvalGroups evaluates the groups that are due at a time and whose name is wanted.
+func (s *Sim) EvalGroups(at time.Time, wanted func(group string) bool) error {
 	for _, g := range s.groups {
-		if at.UnixNano()%int64(g.Interval()) != 0 {
+		if at.UnixNano()%int64(g.Interval()) != 0 || !wanted(g.Name()) {
 			continue
 		}
 		g.Eval(s.ctx, at)
