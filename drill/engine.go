@@ -30,7 +30,8 @@ type Serving struct {
 
 // Profile describes a simulated engine and its load.
 type Profile struct {
-	Model   string
+	Model string
+	// Release is the version that the engine reports. Default: that of its kind.
 	Release string
 	Started time.Time
 	// MaxModelLen is the longest sequence in tokens. Default: 32768. It limits nothing here.
@@ -46,11 +47,22 @@ type Profile struct {
 	Serving
 }
 
+// vllmRelease is the release of a profile that nobody changed: vLLM's.
+const vllmRelease = "0.16.0"
+
+// release returns the release of an engine of another kind, whose own one it is until somebody deploys another.
+func (p Profile) release(own string) string {
+	if p.Release == vllmRelease {
+		return own
+	}
+	return p.Release
+}
+
 // NewProfile returns Llama-3.1-8B on an H100 under moderate load, with the step budget that an operator chooses for
 // an objective of 50 ms between tokens.
 func NewProfile(model string) Profile {
 	return Profile{
-		Model: model, Release: "0.16.0", Started: time.Now(),
+		Model: model, Release: vllmRelease, Started: time.Now(),
 		Load:    Load{Arrivals: 6, Swing: 0.6, Period: 2 * time.Minute, PromptTokens: 900, OutputTokens: 180, OutputLimit: 1024, CacheHits: 0.35, Failures: 0.0002, Patience: time.Minute, Leaves: 0.01},
 		Serving: Serving{GPU: H100, Weights: Llama8B, MaxBatch: 256, Budget: 1024},
 	}

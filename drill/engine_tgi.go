@@ -30,7 +30,7 @@ func NewTGI(p Profile) *TGI {
 		batch: pg.histograms("tgi_batch_inference_duration", durations, "method"), batches: pg.counters("tgi_batch_inference_count", "method"),
 	}
 	pg.document("/info", map[string]any{
-		"model_id": p.Model, "model_sha": "0e9e39f249a16976918f6564b8830bc894c89659", "version": "3.3.7", "docker_label": "sha-24bb6c0",
+		"model_id": p.Model, "model_sha": "0e9e39f249a16976918f6564b8830bc894c89659", "version": p.release("3.3.7"), "docker_label": "sha-24bb6c0",
 		"max_concurrent_requests": p.MaxQueue, "max_input_tokens": 4096, "max_total_tokens": 8192,
 	})
 	return t

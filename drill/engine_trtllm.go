@@ -36,7 +36,7 @@ func NewTRTLLM(p Profile) *TRTLLM {
 	pid.gauge("trtllm_kv_cache_max_blocks").Set(float64(p.KVBlocks()*blockTokens) / 32)
 	pid.gauge("trtllm_kv_cache_tokens_per_block").Set(32)
 	p.configInfo(pid)
-	pg.document("/version", map[string]any{"version": "1.3.0"})
+	pg.document("/version", map[string]any{"version": p.release("1.3.0")})
 	pg.document("/v1/models", map[string]any{"data": []any{map[string]any{"id": p.Model, "owned_by": "tensorrt_llm"}}})
 	pg.mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

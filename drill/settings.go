@@ -77,7 +77,7 @@ func (p Profile) serverInfo() map[string]any {
 		"context_length": p.maxModelLen(), "chat_template": nil, "mem_fraction_static": memoryShare, "max_running_requests": p.MaxBatch, "max_queued_requests": nil,
 		"chunked_prefill_size": p.Budget, "max_prefill_tokens": 16384, "page_size": 1, "tp_size": 1, "pp_size": 1, "dp_size": 1, "ep_size": 1, "preferred_sampling_params": nil,
 		"speculative_algorithm": nil, "speculative_num_draft_tokens": nil, "disable_radix_cache": false,
-		"max_total_num_tokens": p.KVBlocks() * blockTokens, "version": "0.5.16",
+		"max_total_num_tokens": p.KVBlocks() * blockTokens, "version": p.release("0.5.16"),
 	}
 	if q := p.Weights.quantization(""); q != "" {
 		args["quantization"] = q

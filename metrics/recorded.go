@@ -60,21 +60,15 @@ var (
 	RecordedBehindGateway = recorded(Never, "model:llm_slo_behind_gateway:last5m",
 		"An availability objective of engines whose gateway counts the same requests, always 1 and absent otherwise: the gateway's budget alerts in its place.", ModelSLOLabels)
 	RecordedEventCorrection = recorded(Sum, "model:llm_slo_events:correction",
-		"Events of a minute to add to an increase, by reason: first is what new engines had counted before their first scrape; maintenance, below zero, is what a declared interval leaves out; probe, below zero, are synthetic requests that were answered, which are no events of availability.",
+		"Events of a minute to add to an increase, by reason: first is what new engines had counted before their first scrape; maintenance, below zero, is what a declared interval leaves out; probe, below zero, are synthetic requests that were answered, which are no events of availability; lost is what users would have asked, at the usual rate, while no engine of the model answered or, for the role gateway, no gateway of it.",
 		ModelSLOLabels, with(LabelReason))
 	RecordedBadEventCorrection = recorded(Sum, "model:llm_slo_bad_events:correction",
 		"Bad events of a minute to add to an increase, by reason: see model:llm_slo_events:correction.", ModelSLOLabels, with(LabelReason))
-	RecordedLostEvents = recorded(Sum, "model:llm_slo_events:lost1m",
-		"Events of availability of a minute in which no engine of the model answered or, for the role gateway, no gateway of it, at the usual rate: they spend the budget. Absent while one answers.", ModelSLOLabels)
 
 	RecordedEventRate = recorded(Sum, "model:llm_slo_events:rate5m",
 		"Events per second over five minutes: the denominator.", ModelSLOLabels)
 	RecordedBadEventRate = recorded(Sum, "model:llm_slo_bad_events:rate5m",
 		"Bad events per second over five minutes: the numerator, 0 where only good events are known.", ModelSLOLabels)
-	RecordedKeptEventRate = recorded(Sum, "model:llm_slo_events:rate5m_kept",
-		"Events per second over five minutes, with those that were lost for want of an answer: what windows beyond an hour add up.", ModelSLOLabels)
-	RecordedKeptBadEventRate = recorded(Sum, "model:llm_slo_bad_events:rate5m_kept",
-		"Bad events per second over five minutes, with those that were lost for want of an answer.", ModelSLOLabels)
 	RecordedEvents = recorded(Sum, "model:llm_slo_events:increase",
 		"Events in the window.", ModelSLOLabels)
 	RecordedBadEvents = recorded(Sum, "model:llm_slo_bad_events:increase",

@@ -62,8 +62,10 @@ var (
 		"Whether a page answers (1), once however many exporters of its node read it. Absent while its engine loads, for twenty minutes at most.", PageLabels)
 	RecordedModelUp = recorded(Max, "model:llm_engine_up:max",
 		"Whether a page of an engine of the model answers (1), as they say now or said last. A model that a page no longer serves counts while users asked for it within the hour.", perModel)
-	RecordedDown = recorded(Never, "model:llm_down:last1h",
-		"A model none of whose engines can answer, 0, or none of whose gateways can, role gateway and their number; absent otherwise. Who is only read too slowly may answer.", perModel, with(LabelRole))
+	RecordedDown = recorded(Never, "model:llm_down:last1m",
+		"A model none of whose engines or, with the role gateway, none of whose gateways answered a reading of the last minute, always 1 and absent otherwise. Who is only read too slowly may answer.", perModel, with(LabelRole))
+	RecordedDownTime = recorded(Sum, "model:llm_down:seconds",
+		"For how many seconds of a minute nobody could answer for a model: 60, and 75 in the first that is recorded, for what came before. See model:llm_down:last1m.", perModel, with(LabelRole))
 	RecordedRestarts = recorded(Never, "page:llm_engine_restarts:last6h",
 		"Restarts of a page's process, from four within six hours or three within one, absent otherwise.", PageLabels)
 	RecordedOutputTokens = recorded(Never, "replica:llm_engine_request_generation_tokens:mean",
@@ -110,6 +112,8 @@ var (
 		"Prompt tokens per first token of a replica, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole))
 	RecordedReplicaComputed = recorded(Never, "replica:llm_engine_uncached_prompt_tokens:mean",
 		"The same without those that its prefix cache held.", ReplicaLabels, with(LabelRole))
+	RecordedFailing = recorded(Max, "replica:llm_engine_failing:ratio",
+		"Share of the requests of a replica, or with the role gateway of a gateway, that fail, where five did within two minutes or ten.", ReplicaLabels, with(LabelRole))
 	RecordedReplicaSlow = recorded(Never, "replica:llm_engine_slow:value",
 		"A replica that takes three times as long as the best one of its role now, also for the work that it does; reason says to the first token (ttft) or between tokens (itl).",
 		ReplicaLabels, with(LabelReason))
@@ -161,7 +165,7 @@ var (
 		"What a suspect must delay or fail to explain that an objective burns, always 1: one series per value of delays in model:llm_suspect:strength. "+
 			"What is late or refused in the engines does not explain a gateway whose engines keep the same objective. Absent where an objective has not burned for five minutes.", ModelSLOLabels, with(LabelDelays))
 	RecordedUsual = recorded(Never, "model:llm_usual:value",
-		"What a fact of model:llm_evidence:value usually is: its median over the three hours until twenty minutes ago, or the day before where it was not recorded then.",
+		"What a fact of model:llm_evidence:value usually is: its median over the three hours until twenty minutes ago, or, where it was not recorded then, over the day before or the ten minutes until ten minutes ago.",
 		perModel, with(LabelFact))
 	RecordedAgainst = recorded(Never, "model:llm_against_usual:ratio", "A fact of model:llm_evidence:value as a multiple of what it usually is.", perModel, with(LabelFact))
 )

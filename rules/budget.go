@@ -54,8 +54,8 @@ var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 // for what its gateways count, no gateway.
 func lost() promql.Expr {
 	usually := promql.And(usualRate(0), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))), promql.On(modelSLO...))
-	down := promql.Or(promql.Vector(metrics.RecordedDown, promql.Re(metrics.LabelRole, ".*")), above(promql.Vector(metrics.RecordedVanished), 0))
-	return times(Interval.Seconds(), promql.Unless(promql.And(usually, down, promql.On(modelRole...)), underMaintenance(), promql.On(modelSLO...)))
+	down := promql.Vector(metrics.RecordedDownTime, promql.Re(metrics.LabelRole, ".*"))
+	return promql.Unless(promql.Mul(usually, down, promql.On(modelRole...).ManyToOne()), underMaintenance(), promql.On(modelSLO...))
 }
 
 // exhaustion returns the seconds until the budget is spent if what burns now goes on. A budget is a number of events: what is
@@ -107,12 +107,8 @@ func (s source) tile(f *metrics.Family) promql.Expr {
 	}
 	// A new series begins with its first value; what its engine counted before that is a correction.
 	gained := promql.Sub(last(0), promql.Or(last(RateWindow.Std()), promql.Over("min_over_time", counter, RateWindow.Std())))
-	all := promql.Or(once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, RateWindow.Std()))),
-		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), RateWindow.Std()))
-	if s.tier == Single { // a minute late: that of now may still have to be recorded
-		all = promql.Or(all, promql.Over("sum_over_time", promql.Offset(promql.Vector(metrics.RecordedLostEvents), Interval), RateWindow.Std()))
-	}
-	return promql.Sum(modelSLO, all)
+	return promql.Sum(modelSLO, promql.Or(once(f, promql.Or(promql.Ge(gained, promql.Num(0)), promql.Increase(counter, RateWindow.Std()))),
+		promql.Over("sum_over_time", promql.Vector(correctionOf(f)), RateWindow.Std())))
 }
 
 func shardTile(f *metrics.Family) *metrics.Family {

@@ -169,7 +169,7 @@ func (s source) allIn(w slo.Duration) promql.Expr {
 	case w == RawWindow:
 		return promql.Vector(increase(metrics.RecordedEvents, w))
 	}
-	return extended(metrics.RecordedEvents, s.kept(metrics.RecordedEventRate), w)
+	return extended(metrics.RecordedEvents, metrics.RecordedEventRate, w)
 }
 
 // badIn returns the number of bad events in a window.
@@ -177,18 +177,7 @@ func (s source) badIn(w slo.Duration) promql.Expr {
 	if w <= RawWindow {
 		return s.badEvents(w, s.allIn(w))
 	}
-	return extended(metrics.RecordedBadEvents, s.kept(metrics.RecordedBadEventRate), w)
-}
-
-// kept returns the rate that windows longer than RawWindow add up: with events that were lost, where they are known.
-func (s source) kept(rate *metrics.Family) *metrics.Family {
-	switch {
-	case s.tier != Single: // shards know whether an engine answers, and no rate of the period
-		return rate
-	case rate == metrics.RecordedBadEventRate:
-		return metrics.RecordedKeptBadEventRate
-	}
-	return metrics.RecordedKeptEventRate
+	return extended(metrics.RecordedBadEvents, metrics.RecordedBadEventRate, w)
 }
 
 // extended returns the number of events in a window longer than RawWindow.
@@ -344,15 +333,7 @@ func stays(p slo.WindowPair, pairs []slo.WindowPair) promql.Expr {
 func laterGroup(opt Options) Group {
 	news := *SecondFault
 	news.Expr = secondFault()
-	var records []Record
-	if opt.Tier == Single {
-		records = []Record{{Name: metrics.RecordedLostEvents, Expr: lost()}}
-		for _, rate := range []*metrics.Family{metrics.RecordedEventRate, metrics.RecordedBadEventRate} {
-			lost := promql.Div(promql.Vector(metrics.RecordedLostEvents), promql.Num(Interval.Seconds()))
-			records = append(records, Record{Name: opt.source().kept(rate), Expr: promql.Sum(modelSLO, promql.Or(labelled(lost, metrics.LabelReason, "lost"), promql.Vector(rate)))})
-		}
-	}
-	records = append(slices.Concat(records, burns(opt, slo.Ticket), pairBurns(opt, slo.Ticket)),
+	records := append(slices.Concat(burns(opt, slo.Ticket), pairBurns(opt, slo.Ticket)),
 		Record{Name: metrics.RecordedPageBegan, Expr: pageBegan()}, Record{Name: metrics.RecordedMoreOdds, Expr: moreOdds(10)})
 	return Group{Name: "llm-slo-later", Interval: Interval, Alerts: append(burnAlerts(opt, SlowBurn), &news), Records: records}
 }

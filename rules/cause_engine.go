@@ -266,14 +266,33 @@ func noneAnswers() promql.Expr {
 	return promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), answered2m(slow(promql.Vector(metrics.RecordedServed))))
 }
 
-// surelyDown returns each model none of whose engines can answer and, with the role, each of which no gateway can that served it
-// within the hour.
+// surelyDown returns each model none of whose engines can answer. One reading that fails proves nothing: none of a minute was answered.
 func surelyDown() promql.Expr {
-	byModel, gateways := promql.On(modelLabels...), silentGateways()
-	return promql.Or(
-		promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), slow(promql.Vector(metrics.RecordedServed)), byModel),
-		labelled(promql.Unless(promql.CountBy(modelLabels, gateways), promql.Or(promql.Vector(metrics.EngineInfo, gatewayRole()), slow(gateways)), byModel),
-			metrics.LabelRole, metrics.GatewayRole))
+	none := promql.Or(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), above(promql.Vector(metrics.RecordedVanished), 0))
+	return certain(promql.Unless(none, may(promql.Vector(metrics.RecordedServed)), promql.On(modelLabels...)))
+}
+
+// gatewaysDown returns each model of which no gateway can answer that served it within the hour.
+func gatewaysDown() promql.Expr {
+	gateways := silentGateways()
+	return certain(promql.Unless(gateways, promql.Or(promql.Vector(metrics.EngineInfo, gatewayRole()), may(gateways)), promql.On(modelLabels...)))
+}
+
+// may keeps the pages of what may answer: they are read too slowly, or were within a minute.
+func may(pages promql.Expr) promql.Expr {
+	lately := promql.Equal(promql.Max(pageLabels, promql.Over("max_over_time", promql.Vector(metrics.EngineUp), Interval)), promql.Num(1))
+	return promql.Or(slow(pages), promql.And(pages, lately, promql.On(pageLabels...)))
+}
+
+// certain returns one for each model.
+func certain(e promql.Expr) promql.Expr {
+	return promql.Max(modelLabels, promql.Call("clamp", e, promql.Num(1), promql.Num(1)))
+}
+
+// downTime returns for how many seconds of the last minute nobody answered. The first minute without an answer comes after a part of one.
+func downTime() promql.Expr {
+	down := promql.Vector(metrics.RecordedDown, promql.Re(metrics.LabelRole, ".*"))
+	return times(Interval.Seconds(), promql.Or(promql.And(down, promql.Offset(down, Interval)), times(1.25, down)))
 }
 
 // modelUp returns whether a page of each model answers. A pod that was deleted on purpose need not answer while it goes.

@@ -74,7 +74,7 @@ func ofGateways(perPage promql.Expr) promql.Expr {
 // as no engine does, is compared with the engines of its namespace that fail most. Engines that nothing reaches fail nothing.
 func gatewayFailsAlone(window time.Duration) promql.Expr {
 	perModel, namespace := promql.On(modelLabels...), []string{metrics.LabelCluster, metrics.LabelNamespace}
-	fails := above(failsFive(window, gatewayRole()), 0.01)
+	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, gatewayRole())), 0.01)
 	idle := times(0, promql.CountBy(modelLabels, promql.Vector(metrics.EngineInfo)))
 	unnamed := promql.Unless(promql.CountBy(modelLabels, promql.Vector(metrics.Requests, gatewayRole())), promql.Vector(metrics.RecordedServed), perModel)
 	engines := promql.Or(promql.Or(promql.And(failing(modelLabels, window), idle), idle),

@@ -98,7 +98,7 @@ func answered() *promql.Matcher {
 // another 30 s: 147 s.
 func probeGroup() Group {
 	return Group{Name: "llm-cause-probe", Interval: Interval / 2,
-		Records: []Record{{Name: metrics.RecordedProbeFailures, Expr: promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures))}, {Name: metrics.RecordedServing, Expr: serving()}, {Name: metrics.RecordedProbed, Expr: probedIn()}, {Name: metrics.RecordedUnanswered, Expr: unanswered()}},
+		Records: []Record{{Name: metrics.RecordedProbeFailures, Expr: probeFailures()}, {Name: metrics.RecordedServing, Expr: serving()}, {Name: metrics.RecordedProbed, Expr: probedIn()}, {Name: metrics.RecordedUnanswered, Expr: unanswered()}},
 		Alerts:  []*Alert{ProbeFailing}}
 }
 
@@ -124,6 +124,13 @@ func unanswered() promql.Expr {
 	down := promql.Unless(promql.Equal(promql.Min(atPage, recentlyUp()), promql.Num(0)), promql.Vector(metrics.RecordedGateway), promql.On(atPage...))
 	return unlessAsleep(promql.Unless(
 		promql.And(nobody, answeredBefore), down, promql.On(atPage...)))
+}
+
+// probeFailures counts the requests in a row that failed at each place. At an engine that works off a queue they wait as users do,
+// and objectives count those: they prove nothing.
+func probeFailures() promql.Expr {
+	queues := promql.And(above(promql.Sum(atPage, promql.Rate(promql.Vector(metrics.GenerationTokens), recentWindow)), 0), above(promql.Sum(atPage, promql.Vector(metrics.RequestsWaiting)), 0))
+	return promql.Unless(promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures)), queues, promql.On(atPage...))
 }
 
 // recentlyUp returns whether pages answered at every scrape of two minutes: after an engine has come back, the next

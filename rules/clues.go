@@ -92,6 +92,8 @@ func brokenClues() []Clue {
 			Query: newest(1, changedWithin(hour, promql.Ne(metrics.LabelSetting, string(metrics.SettingVersion))))},
 		{Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
 			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...))}, // its turn in a roll-out
+		{Branch: Engine, Name: "was_down", Runbook: "LLMEngineDown", Delays: Failures, Unit: Seconds, Says: "No engine answered for {value} of the last minutes",
+			Query: times(Interval.Seconds(), promql.Over("sum_over_time", promql.Vector(metrics.RecordedDown, promql.Eq(metrics.LabelRole, "")), pageWindow))},
 		{Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count, Says: "{engine} restarted {value} times within six hours",
 			Query: promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
 				promql.And(restarts(), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne())},
@@ -102,7 +104,7 @@ func brokenClues() []Clue {
 			Query: stopped(gatewayRole())},
 		{Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Delays: Failures, Unit: Share,
 			Says:  "Gateway {engine} fails {value} of its requests, the engines far fewer",
-			Query: one(gatewayFailsAlone(pageWindow))},
+			Query: promql.Unless(one(gatewayFailsAlone(pageWindow)), promql.Ge(promql.CountBy(modelLabels, promql.Vector(metrics.RecordedStarted)), times(0.5, promql.Vector(metrics.RecordedReplicas))), promql.On(modelLabels...))}, // it has nobody to ask
 		{Branch: Routing, Name: "gateway_late", Runbook: "BranchClientPath", Delays: AtGateway, Unit: Seconds,
 			Says:  "First tokens are {value} later at the gateway than at the engines",
 			Query: onTheWay(recentWindow)},
@@ -273,11 +275,13 @@ func moreWork() promql.Expr {
 	return promql.Unless(now("token_time"), promql.Or(below(against("computed"), 1.3), below(now("running"), 2)))
 }
 
-// moreArrive returns how many times as many requests as usual arrive, where that is more than chance: three standard deviations
-// of what is usual within two minutes.
+// moreArrive returns how many times as many requests as usual arrive, where some wait or are refused and it is more than chance:
+// three standard deviations of what is usual within two minutes.
 func moreArrive() promql.Expr {
 	excess := promql.Mul(promql.Sub(against("arrivals"), promql.Num(1)), promql.Call("sqrt", usual("arrivals")), promql.On(modelLabels...))
-	return promql.And(above(against("arrivals"), 1.3), above(excess, 3/math.Sqrt(recentWindow.Seconds())))
+	tooMany := promql.Or(above(promql.Sum(modelLabels, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0),
+		above(promql.Sum(modelLabels, promql.Rate(promql.Vector(metrics.Requests, promql.Eq(metrics.LabelOutcome, string(metrics.OutcomeRejected))), recentWindow)), 0))
+	return both(above(against("arrivals"), 1.3), above(excess, 3/math.Sqrt(recentWindow.Seconds())), tooMany)
 }
 
 // restartedWorse returns the share of each model's engines that restarted within the hour, where it is at least a half, no

@@ -130,7 +130,7 @@ func (f fleet) ours(t testing.TB) cost {
 	sim := newSim(t, burning(t, rules.Options{}, "llm-slo-budget")...)
 	load(t, sim, append(append(f.raw(),
 		f.recorded(rawHistory, time.Minute, map[string]float64{
-			metrics.RecordedEventRate.Name: 4, metrics.RecordedBadEventRate.Name: 0.02, metrics.RecordedKeptEventRate.Name: 4, metrics.RecordedKeptBadEventRate.Name: 0.02},
+			metrics.RecordedEventRate.Name: 4, metrics.RecordedBadEventRate.Name: 0.02},
 			func(slo string) []string { return []string{metrics.LabelSLO, slo} })...),
 		f.recorded(30*day, 5*time.Minute, map[string]float64{
 			metrics.RecordedPeriodEvents5m.Name: 1200, metrics.RecordedPeriodBadEvents5m.Name: 6},

@@ -270,10 +270,14 @@ func factRenamed(e promql.Expr, to, from string) promql.Expr {
 var perFact = append([]string{metrics.LabelFact}, modelLabels...)
 
 // asUsual returns what the compared facts were in the three hours until twenty minutes ago: long enough before a burn that
-// pages, and recent enough to be about the same work. Where one was not recorded then, the day before stands in.
+// pages, and recent enough to be about the same work. Where one was not recorded for ten minutes then, the day before stands in, or the
+// ten minutes until ten minutes ago.
 func asUsual() promql.Expr {
-	return promql.Or(promql.Sum(perFact, promql.QuantileOver(0.5, promql.Offset(evidenceOf(compared...), 20*minute), 3*hour)),
-		promql.Sum(perFact, yesterdays(compared...)))
+	before := func(ago, window time.Duration) promql.Expr {
+		return promql.Sum(perFact, promql.QuantileOver(0.5, promql.Offset(evidenceOf(compared...), ago), window))
+	}
+	long := promql.And(before(20*minute, 3*hour), promql.Over("last_over_time", promql.Offset(evidenceOf(compared...), 30*minute), 3*hour), promql.On(perFact...))
+	return promql.Or(long, promql.Sum(perFact, yesterdays(compared...)), before(10*minute, 10*minute))
 }
 
 func againstUsual() promql.Expr {
@@ -294,9 +298,9 @@ func evidenceGroups() []Group {
 			now = append(now, Record{Name: metrics.RecordedAgainst, Expr: againstUsual()})
 		}
 	}
-	yesterday.Records = append(yesterday.Records, Record{Name: metrics.RecordedUsual, Expr: asUsual()})
 	now = append(now, Record{Name: metrics.RecordedPrinted, Expr: printed()})
-	return append([]Group{yesterday}, chunked("llm-evidence", Interval/2, now)...)
+	usual := Group{Name: "llm-usual", Interval: Interval, Records: []Record{{Name: metrics.RecordedUsual, Expr: asUsual()}}}
+	return append([]Group{yesterday, usual}, chunked("llm-evidence", Interval/2, now)...)
 }
 
 // chunked spreads records over as many numbered groups as they need.

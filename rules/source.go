@@ -112,6 +112,11 @@ func (s source) corrections() []Record {
 			Record{correctionOf(f), first(f), map[string]string{metrics.LabelReason: "first"}},
 			Record{correctionOf(f), leftOut(f), map[string]string{metrics.LabelReason: "maintenance"}})
 	}
+	if s.tier == Single { // shards know whether an engine answers, and no usual rate
+		reason := map[string]string{metrics.LabelReason: "lost"}
+		records = append(records, Record{metrics.RecordedEventCorrection, lost(), reason},
+			Record{metrics.RecordedBadEventCorrection, promql.Vector(metrics.RecordedEventCorrection, promql.Eq(metrics.LabelReason, "lost")), reason})
+	}
 	return records
 }
 

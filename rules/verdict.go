@@ -37,8 +37,8 @@ func suspectGroups() []Group {
 // gateways and for probes only. Clues are about minutes: when nothing has burned for five, none explains what a longer window
 // still remembers.
 func explained() []Record {
-	info := func(m ...*promql.Matcher) promql.Expr {
-		return promql.CountBy(modelSLO, promql.Vector(metrics.RecordedInfo, m...))
+	info := func(m ...*promql.Matcher) promql.Expr { // of an engine that is gone, too
+		return promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, m...), infoLookback)
 	}
 	late := func(d Delays, m ...*promql.Matcher) promql.Expr {
 		var signals []string
@@ -54,7 +54,7 @@ func explained() []Record {
 	}
 	explains := func(d Delays) promql.Expr { return labelled(late(d), metrics.LabelDelays, string(d)) }
 	burning := func(e promql.Expr) promql.Expr {
-		return promql.Unless(e, promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...))
+		return promql.Max(append([]string{metrics.LabelDelays}, modelSLO...), promql.Unless(e, promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...)))
 	}
 	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
 	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
@@ -91,7 +91,7 @@ func (s Style) title(a *Alert) string {
 		return "{{ with " + queryTemplate(s.query(e)) + ` }}{{ with first . }}{{ humanizePercentage .Value }}{{ end }}{{ end }}`
 	}
 	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
-	return `{{ $bad := printf "events of %s are bad" (or $labels.slo "an objective") }}{{ range ` + queryTemplate(s.query(promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...))) +
+	return `{{ $bad := printf "events of %s are bad" (or $labels.slo "an objective") }}{{ range ` + queryTemplate(s.query(promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback))) +
 		` }}{{ $bad = .Labels.bad }}{{ end }}{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel + `{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
 		percent(promql.Mul(promql.Vector(burn(window), own...), allowed)) + ` of {{ $bad }} (promise: ` + percent(allowed) + `)`
 }

@@ -83,7 +83,7 @@ func (e *evaluation) record(records []rules.Record) error {
 }
 
 // recorded returns the result of a recording rule. Where the rule reads only the past, a Prometheus has the result; one
-// that does not record it may still have what the rule reads. It also has the facts of the last minutes that need more
+// that does not record it may still have what the rule reads. It also has the facts and the clues of the last minutes that need more
 // requests than came between the readings.
 func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 	recorded := func() (engine.Vector, error) {
@@ -99,7 +99,7 @@ func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 		}
 	}
 	result, err := e.query(r.Expr)
-	if err == nil && len(result) == 0 && e.past != nil && slices.Contains(perRequest, r.Labels[metrics.LabelFact]) {
+	if err == nil && len(result) == 0 && e.past != nil && (r.Name == metrics.RecordedSuspect || slices.Contains(perRequest, r.Labels[metrics.LabelFact])) {
 		return recorded()
 	}
 	return result, err
@@ -315,7 +315,7 @@ func ofThePast(x promql.Expr) bool {
 		reach := s.OriginalOffset
 		if len(path) > 0 {
 			if m, ok := path[len(path)-1].(*parser.MatrixSelector); ok {
-				reach = max(reach, m.Range)
+				reach += m.Range
 			}
 		}
 		some, all = true, all && reach > present

@@ -60,6 +60,9 @@ func New(seed uint64) Draw {
 		d.Options.DCGM = []string{}
 	}
 	faults := c.draw(r, &f)
+	if c.class == "crash-loop" {
+		d.Unserved = f.Replicas == 1 // the other one serves
+	}
 	if r.IntN(3) == 0 {
 		faults = append(faults, beside(r, f.Replicas)...)
 	}

@@ -39,7 +39,7 @@ func OfDrawn(d draw.Draw, p *play.Play, shown io.Writer) (s Drawn, err error) {
 	pages := since(p, "llm-critical")
 	s = Drawn{Seed: d.Seed, Class: d.Class, Want: d.Want, Pages: len(pages), Tickets: len(since(p, "llm-warning"))}
 	due, _, burns := p.World.Due(p.Onset)
-	s.Incident = !d.Quiet() && (burns || d.Unserved)
+	s.Incident = !d.Quiet() && (burns && due > 0 || d.Unserved) // what burned before is another incident
 	if !s.Incident {
 		return s, nil
 	}
