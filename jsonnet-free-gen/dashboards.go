@@ -62,7 +62,7 @@ providers:
 [panels.csv](panels.csv) lists what each panel shows, and which incidents of [the drill](drill.md) move it:
 
 ` + "```sh" + `
-grep '^Incident,' docs/panels.csv      # all panels of a dashboard
+grep '^Incident,' docs/panels.csv      # the rows and panels of a dashboard
 grep -i 'queue' docs/panels.csv        # by what they show
 ` + "```" + `
 
@@ -88,10 +88,7 @@ func dashboardsPage() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("# Dashboards\n\n" + generated + dashboardsIntro)
 	for _, board := range dashboards.All(nil) {
-		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s\n\n", boardName(board), board.UID, strings.TrimPrefix(board.Since, "now-"), board.Description)
-		for _, row := range board.Rows {
-			b.WriteString("* " + row.Title + "\n")
-		}
+		fmt.Fprintf(&b, "\n## %s\n\n`%s`, opens with the last %s. %s\n", boardName(board), board.UID, strings.TrimPrefix(board.Since, "now-"), board.Description)
 	}
 	return b.Bytes(), nil
 }
