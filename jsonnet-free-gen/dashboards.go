@@ -49,8 +49,8 @@ The chart has the dashboards in helm/llm-node-exporter/files/dashboards. To writ
 go run ./jsonnet-free-gen --format prometheus --out observability    # writes observability/dashboards
 ` + "```" + `
 
-[Other values of ` + "`--dashboards`" + `](formats.md) write schema v2, which only Grafana 13 and newer loads from files, dashboards for Perses, and resources for
-operators. Let Grafana load the folder:
+[Other values of ` + "`--dashboards`" + `](formats.md) write dashboards for Perses, resources for operators, or schema v2, which only Grafana 13 and newer
+loads from files. Let Grafana load the folder:
 
 ` + "```" + `yaml
 # /etc/grafana/provisioning/dashboards/llm.yaml
