@@ -128,7 +128,7 @@ An XID counts at once. A reset lifts the XID; so does the driver when it has ask
 After a restart the exporter reads past XIDs from the kernel log.
 
 [xids.csv](xids.csv) has each code with the action in NVIDIA's catalogue, and with that of Amazon's agent, which replaces the node ten minutes after a
-` + "`fatal`" + ` code. Codes caused by the application, the configuration or a test leave the verdict ` + "`healthy`" + `, as do codes that only detail another.
+` + "`fatal`" + ` code. Codes caused by the application, the configuration or a test, and codes that are a detail of another, leave the verdict ` + "`healthy`" + `.
 
 ` + "```sh" + `
 grep '^79,' docs/xids.csv
