@@ -33,10 +33,10 @@ var groups = []struct {
 	title, says string
 }{
 	{[]metrics.Owner{metrics.Engine, metrics.Target}, "engine", "What an engine reports. A series exists only where the engine reports the number: absent means \"not reported\", never zero. " +
-		"`llm_engine_metric_source_info{quality=\"missing\"}` says why. [Which engine reports what](engines.md)."},
+		"`llm_engine_metric_source_info{quality=\"missing\"}` has the reason. [Which engine reports what](engines.md)."},
 	{[]metrics.Owner{metrics.Gateway}, "gateway", "What only gateways, routers and proxies in front of engines report. All their series have `role=\"gateway\"`. " +
 		"Clients choose the values of `model_name`, `route`, `tenant` and `priority`: the exporter keeps the first 100 models and the first 20 values of the others, and counts the rest in `other`."},
-	{[]metrics.Owner{metrics.GPU, metrics.Judgement, metrics.Allocation}, "gpu", "What a GPU reports, through NVML or [another exporter's page](operations.md#gpus-from-another-exporters-page)."},
+	{[]metrics.Owner{metrics.GPU, metrics.Judgement, metrics.Allocation}, "gpu", "What a GPU reports, through NVML or [another exporter](operations.md#gpus-from-another-exporters-page)."},
 	{[]metrics.Owner{metrics.SLO}, "objective", "[Objectives](objectives.md) and the events counted against them."},
 	{[]metrics.Owner{metrics.Probe}, "probe", "What [a synthetic client](operations.md#synthetic-requests) sees, if you switch one on. Never mix it with what users get, because its prompts are short."},
 	{[]metrics.Owner{metrics.Exporter}, "exporter", "What the exporter reports about itself, besides the standard `go_`, `process_` and `llm_exporter_build_info` metrics."},
@@ -50,8 +50,8 @@ grep '^gpu,' docs/metrics.csv                          # all metrics of one grou
 grep -i 'prefix cache' docs/metrics.csv                # by meaning
 ` + "```" + `
 
-Histograms and counters may be summed over any label. The column ` + "`folded by`" + ` says how to combine gauges: ` + "`never`" + ` means that a sum or
-mean has no meaning. Labels without a value are left out of a series.
+Histograms and counters may be summed over any label. The column ` + "`folded by`" + ` shows how to combine gauges; ` + "`never`" + ` stands for gauges
+whose sum or mean has no meaning. Labels without a value are left out of a series.
 
 | group | what it is |
 | --- | --- |
