@@ -116,8 +116,12 @@ func run(exporter string) error {
 		}
 		r.Slopes = append(r.Slopes, s)
 	}
-	if r.Packages, err = sizes(dir); err != nil {
+	parts, err := sizes(dir)
+	if err != nil {
 		return err
+	}
+	for _, p := range parts {
+		fmt.Printf("%.1f MiB of the binary: %s: %s\n", mebibytes(p.Bytes), p.Name, p.Why)
 	}
 	return r.write(exporter, vmagent)
 }

@@ -23,7 +23,6 @@ type report struct {
 	File     int64 // bytes of the exporter's binary
 	Tables   []table
 	Slopes   []slope
-	Packages []part
 }
 
 // table holds the results on one node.

@@ -33,10 +33,10 @@ var groups = []struct {
 	title, says string
 }{
 	{[]metrics.Owner{metrics.Engine, metrics.Target}, "engine", "What an engine reports. A series exists only where the engine reports the number: absent means \"not reported\", never zero. " +
-		"`llm_engine_metric_source_info{quality=\"missing\"}` says why. [Which engine reports what](engines.md)."},
-	{[]metrics.Owner{metrics.Gateway}, "gateway", "What gateways, routers and proxies in front of engines report besides the quantities that engines report, too. All of it has `role=\"gateway\"`. " +
-		"Clients choose the values of `model_name`, `route`, `tenant` and `priority`. The exporter keeps the first 100 models and the first 20 values of the others, and counts the rest in `other`."},
-	{[]metrics.Owner{metrics.GPU, metrics.Judgement, metrics.Allocation}, "gpu", "What a GPU reports, through NVML or [another exporter's page](operations.md#gpus-from-another-exporters-page)."},
+		"`llm_engine_metric_source_info{quality=\"missing\"}` has the reason. [Which engine reports what](engines.md)."},
+	{[]metrics.Owner{metrics.Gateway}, "gateway", "What only gateways, routers and proxies in front of engines report. All their series have `role=\"gateway\"`. " +
+		"Clients choose the values of `model_name`, `route`, `tenant` and `priority`: the exporter keeps the first 100 models and the first 20 values of the others, and counts the rest in `other`."},
+	{[]metrics.Owner{metrics.GPU, metrics.Judgement, metrics.Allocation}, "gpu", "What a GPU reports, through NVML or [another exporter](operations.md#gpus-from-another-exporters-page)."},
 	{[]metrics.Owner{metrics.SLO}, "objective", "[Objectives](objectives.md) and the events counted against them."},
 	{[]metrics.Owner{metrics.Probe}, "probe", "What [a synthetic client](operations.md#synthetic-requests) sees, if you switch one on. Never mix it with what users get, because its prompts are short."},
 	{[]metrics.Owner{metrics.Exporter}, "exporter", "What the exporter reports about itself, besides the standard `go_`, `process_` and `llm_exporter_build_info` metrics."},
@@ -50,8 +50,8 @@ grep '^gpu,' docs/metrics.csv                          # all metrics of one grou
 grep -i 'prefix cache' docs/metrics.csv                # by meaning
 ` + "```" + `
 
-Histograms and counters may be summed over any label. The column ` + "`folded by`" + ` says how to combine gauges: ` + "`never`" + ` means that a sum or
-mean has no meaning. Labels without a value are left out of a series.
+Histograms and counters may be summed over any label. The column ` + "`folded by`" + ` shows how to combine gauges; ` + "`never`" + ` stands for gauges
+whose sum or mean has no meaning. Labels without a value are left out of a series.
 
 | group | what it is |
 | --- | --- |
@@ -61,12 +61,12 @@ mean has no meaning. Labels without a value are left out of a series.
 const stability = `
 ## Stability
 
-A **stable** metric keeps its name, type, labels and meaning within a major version. It may gain label values, series where an engine
-begins to report it, and, if it is an info metric, labels. An **experimental** metric may change in a minor version; the changelog says how.
+A **stable** metric keeps its name, type, labels and meaning within a major version. It may gain label values, and series of engines that begin to
+report it; an info metric may gain labels. An **experimental** metric may change in a minor version; the changelog describes the change.
 
-A stable metric that has to go is first deprecated: its help text names the replacement, the changelog lists it under Deprecated, and both are served
-for at least two minor versions and six months. Only the next major version removes it. Recorded series belong to the rules of the same version: alerts
-and dashboards are generated with them, so upgrade the three together.
+Before a stable metric is removed, it is deprecated: its help text names the replacement, the changelog lists it under Deprecated, and both are served
+for at least two minor versions and six months. Only the next major version removes it. Recorded series, alerts and dashboards of one version belong
+together: upgrade all three at once.
 `
 
 func metricsPage() ([]byte, error) {

@@ -27,28 +27,28 @@ var (
 	}
 )
 
-const enginesIntroduction = `What the newest release of each engine reports of what alerts and dashboards need: **N** native, **D** derived by exact arithmetic,
-**A** approximate, – not reported. [engines.csv](engines.csv) has every quantity of every release, where it is read and, if it is not
-reported, why:
+const enginesIntroduction = `The table shows which quantities the newest release of each engine reports: **N** native, **D** derived by exact arithmetic, **A** approximate,
+– not reported. Alerts and dashboards need these. [engines.csv](engines.csv) has every quantity of every release with its source or, if it is
+missing, the reason:
 
 ` + "```sh" + `
 grep '^vllm,llm_engine_queue_time_seconds' docs/engines.csv    # one quantity of one engine
 grep '^tgi,.*,missing,' docs/engines.csv                       # what an engine does not report, and why
 ` + "```" + `
 
-Sources of a quantity stand in the order in which the exporter tries them. The column ` + "`newest`" + ` says whether the newest release has the
-source. On a running node, ` + "`llm_engine_metric_source_info`" + ` shows the same. ` + "`llm_engine_config_info`" + ` shows the settings of an engine;
-[settings.csv](settings.csv) says where each engine reports each of them.
+The file lists the sources of a quantity in the order in which the exporter tries them. The column ` + "`newest`" + ` shows whether the newest release has
+the source. On a running node, see ` + "`llm_engine_metric_source_info`" + `. ` + "`llm_engine_config_info`" + ` has the settings of an engine, and
+[settings.csv](settings.csv) the place where each engine reports them.
 
 `
 
 const gatewaysIntroduction = `
 ## Gateways
 
-The same for servers in front of engines. The exporter reads a gateway that the configuration or an annotation names as a target. A gateway
-counts the requests of its engines again, as a client sees them: its series have ` + "`role=\"gateway\"`" + `, and sums over engines leave them out.
-Its availability [alerts in place of the engines'](objectives.md#at-the-gateway). A frontend of Dynamo has ` + "`role=\"frontend\"`" + `: it stands for
-workers that are not read.
+Gateways are servers in front of engines. The exporter reads a gateway only if the configuration or an annotation names it as a target. A gateway
+counts the requests of its engines again, as a client sees them. Its series have ` + "`role=\"gateway\"`" + `, and sums over engines leave them out.
+Its availability [alerts in place of the engines'](objectives.md#at-the-gateway). A frontend of Dynamo has ` + "`role=\"frontend\"`" + ` and represents
+its workers, which are not read.
 
 `
 
@@ -60,7 +60,7 @@ func enginesPage() ([]byte, error) {
 	newest(&b, dialects[:first], shownOfEngines)
 	b.WriteString(gatewaysIntroduction)
 	newest(&b, dialects[first:], shownOfGateways)
-	b.WriteString("\n## When a page cannot be used\n\n`llm_engine_up` is 0 and its `reason` says why. The exporter shows nothing else of that engine, because old numbers would lie.\n\n" +
+	b.WriteString("\n## When a page cannot be used\n\n`llm_engine_up` is 0 and its label `reason` has the cause. The exporter serves no other series of that engine, because old numbers would mislead.\n\n" +
 		"| reason | meaning | what to do |\n| --- | --- | --- |\n")
 	for _, r := range engine.Reasons {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Reason, cell(r.Meaning), cell(r.Remedy))

@@ -82,49 +82,53 @@ func lasting(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-const healthIntroduction = `The exporter judges each GPU and the node every five seconds. The answer is for whoever acts: a scheduler, a controller, a person.
+const healthIntroduction = `The exporter judges each GPU and the node every five seconds, for schedulers, controllers and people who act on the verdict:
 
 ` + "```" + `
 curl -s http://127.0.0.1:9844/verdict/gpus
 ` + "```" + `
 
-For each GPU it has the verdict, since when, each condition with its own verdict, time, source and remedy, and the engines and pods on
-the GPU. ` + "`watching_since`" + ` and ` + "`boot_id`" + ` tell since when the exporter knows. The same is in ` + "`llm_gpu_health`" + `,
-` + "`llm_gpu_node_health`" + ` and ` + "`llm_gpu_health_condition_timestamp_seconds`" + `, on the node page, and in what ` + "`exporter doctor`" + ` finds.
+For each GPU the answer has the verdict and its time, the conditions with their own verdicts, times, sources and remedies, and the engines and pods on
+the GPU. ` + "`watching_since`" + ` is the time since which the exporter has watched, ` + "`boot_id`" + ` the boot of the node. ` + "`llm_gpu_health`" + `,
+` + "`llm_gpu_node_health`" + `, ` + "`llm_gpu_health_condition_timestamp_seconds`" + `, the node page and ` + "`exporter doctor`" + ` report the same verdicts.
 
 | verdict | number | means |
 | --- | --- | --- |
 `
 
 const healthHysteresis = `
-The verdict is the worst of the conditions that hold; that of the node also counts its GPUs.
+The verdict of a GPU is the worst of its conditions. The verdict of the node also counts those of its GPUs.
 
 ## Conditions
 
-[conditions.csv](conditions.csv) lists them, each with its verdict, when it counts, when it is lifted, and what others do about it:
+[conditions.csv](conditions.csv) lists each condition with its verdict, when it counts, when it is lifted, and what other tools do about it:
 
 ` + "```sh" + `
 grep '^row_remap_pending,' docs/conditions.csv    # one condition
 grep ',replace,' docs/conditions.csv              # what no reset helps
 ` + "```" + `
 
-A condition counts once it was seen without a break for the time under "counts after". What is not reported lifts nothing: a GPU that fell off the
-bus keeps its conditions. A reset is seen when the driver counts the GPU's energy anew.
+A condition counts once it has lasted without a break for the time under "counts after". Missing values lift no condition: a GPU that fell off the
+bus keeps its conditions. The exporter detects a reset when the driver's energy counter of the GPU starts again.
 
-"Elsewhere" names the checks of NVIDIA (DCGM's health watches and Health Validation), of Amazon's node monitoring agent (EKS) and NVSentinel. Some
-take a GPU out of service for heat, a slow rack or a single NVLink; others ignore these. Here all three are ` + "`degraded`" + `, because the GPU still serves,
-and the objectives show whether anybody suffers.
+"Elsewhere" names the checks of NVIDIA (DCGM's health watches and Health Validation), of Amazon's node monitoring agent (EKS) and of NVSentinel. Some
+of these take a GPU out of service for heat, a slow rack or a single NVLink. Here all three are ` + "`degraded`" + `, because the GPU still serves and
+objectives show whether users suffer.
 `
 
 const healthXIDs = `
 ## XIDs
 
-An XID counts at once. A reset lifts it, and so does the driver when it asks for a recovery and then asks for none. Otherwise it counts for an hour
-where the driver can ask and did not, for 24 hours where it is too old to ask (before 570), and for six hours if it is ` + "`degraded`" + `. One that
-the kernel log calls nonfatal is at most ` + "`degraded`" + `. After a restart the exporter knows those that the kernel log remembers.
+An XID counts at once. A reset lifts the XID; so does the driver when it has asked for a recovery and no longer asks. Otherwise an XID counts for
 
-[xids.csv](xids.csv) has each code with the action of NVIDIA's catalogue, and with what Amazon's agent does: with ` + "`fatal`" + `, it replaces the node after ten
-minutes. Codes that the application, the configuration or a test causes, or that are a detail of another one, leave the verdict ` + "`healthy`" + `.
+* one hour if the driver can ask for a recovery (570 or newer) and did not;
+* 24 hours if the driver is too old to ask;
+* six hours if the verdict is ` + "`degraded`" + `. An XID that the kernel log calls nonfatal is at most ` + "`degraded`" + `.
+
+After a restart the exporter reads past XIDs from the kernel log.
+
+[xids.csv](xids.csv) has each code with the action in NVIDIA's catalogue, and with that of Amazon's agent, which replaces the node ten minutes after a
+` + "`fatal`" + ` code. Codes caused by the application, the configuration or a test, and codes that are a detail of another, leave the verdict ` + "`healthy`" + `.
 
 ` + "```sh" + `
 grep '^79,' docs/xids.csv

@@ -187,11 +187,10 @@ func (i installation) alertsPage() ([]byte, error) {
 	alerts := i.alerts()
 	var b bytes.Buffer
 	b.WriteString("# Alerts\n\n" + generated)
-	b.WriteString("A page reports a symptom, or a fault that would hide all symptoms. Everything else explains. Severities are labels: " +
+	b.WriteString("A page reports a symptom, or a fault that would hide all symptoms. All other alerts explain. The label `severity`: " +
 		"`" + style.Severities[slo.Page] + "` wakes somebody, `" + style.Severities[slo.Ticket] + "` opens a ticket, `" + style.Severities[slo.Info] + "` adds context.\n\n" +
-		"Each line gives the severity, how long the condition must hold, and the question that the runbook answers. [alerts.csv](alerts.csv) adds what mutes\n" +
-		"each alert and a test case in which it fires, the clues that a page, a board and `exporter triage` can name first, and former names of alerts:\n" +
-		"`grep LLMGPULost alerts.csv`.\n")
+		"Each line has the severity, how long the condition must last, and the question that the runbook answers. [alerts.csv](alerts.csv) also has what mutes\n" +
+		"each alert, a test case in which it fires, all clues of the line \"Look first at\", and former names of alerts: `grep LLMGPULost alerts.csv`.\n")
 	var branches []rules.Branch
 	for _, a := range alerts {
 		if !slices.Contains(branches, a.Branch) {

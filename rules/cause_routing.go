@@ -88,7 +88,8 @@ func paceGroup() Group {
 		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(took(metrics.RequestGenerationTokens, 40), mostlyProbes, promql.On(atPage...))},
 		{Name: metrics.RecordedReplicaPrompt, Expr: perRequest(promql.Vector(metrics.PromptTokens), promql.CountOf(metrics.TimeToFirstToken), 10)},
 		{Name: metrics.RecordedReplicaComputed, Expr: uncached(by)},
-		{Name: metrics.RecordedFailing, Expr: promql.Or(failsFive(recentWindow), failsFive(causeWindow))},
+		{Name: metrics.RecordedFailing, Expr: failsFive()},
+		{metrics.RecordedFailing, failsFive(gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}},
 		{metrics.RecordedReplicaSlow, slowest(metrics.RecordedReplicaTTFT, asRecorded), map[string]string{metrics.LabelReason: "ttft"}},
 		{metrics.RecordedReplicaSlow, slowest(metrics.RecordedReplicaITL, asRecorded), map[string]string{metrics.LabelReason: "itl"}},
 		skew("ttft", slowest(metrics.RecordedReplicaTTFT, overCauseWindow)),
@@ -152,13 +153,16 @@ func failing(by []string, window time.Duration, m ...*promql.Matcher) promql.Exp
 	return promql.Div(promql.Sum(by, promql.Rate(failed, window)), above(ended(by, window, m...), 0))
 }
 
-// failsFive returns the share of the requests of each replica and gateway that fail, where five did in the window. The fifth need not
-// be whole: an increase extrapolates.
-func failsFive(window time.Duration) promql.Expr {
-	in := func(outcomes *promql.Matcher) promql.Expr {
-		return promql.Sum(inRole(replicaLabels), promql.Increase(promql.Vector(metrics.Requests, promql.Re(metrics.LabelRole, ".*"), outcomes), window))
+// failsFive returns the share of each replica's requests that fail, where five did within two minutes or ten. The fifth need not be
+// whole: an increase extrapolates.
+func failsFive(m ...*promql.Matcher) promql.Expr {
+	share := func(window time.Duration) promql.Expr {
+		in := func(outcomes *promql.Matcher) promql.Expr {
+			return promql.Sum(replicaLabels, promql.Increase(promql.Vector(metrics.Requests, append(m, outcomes)...), window))
+		}
+		return promql.Div(promql.Ge(in(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), promql.Num(slo.MinBadEvents-0.5)), in(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)))
 	}
-	return promql.Div(promql.Ge(in(promql.Re(metrics.LabelOutcome, slo.FailedOutcomes)), promql.Num(slo.MinBadEvents-0.5)), in(promql.NotRe(metrics.LabelOutcome, slo.UncountedOutcomes)))
+	return promql.Or(share(recentWindow), share(causeWindow))
 }
 
 // failsAlone returns the share of a replica's requests that fail, where it is more than a third while the other replicas
@@ -170,7 +174,7 @@ func failsAlone(window time.Duration, m ...*promql.Matcher) promql.Expr {
 	others := func(e func(by []string) promql.Expr) promql.Expr {
 		return promql.Sub(e(modelLabels), e(replicaLabels), promql.On(modelLabels...).OneToMany())
 	}
-	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, promql.Ne(metrics.LabelRole, metrics.GatewayRole))), 1./3)
+	fails := above(promql.Max(replicaLabels, promql.Vector(metrics.RecordedFailing, promql.Eq(metrics.LabelRole, ""))), 1./3)
 	return promql.Unless(
 		promql.And(fails, above(promql.CountBy(modelLabels, all(replicaLabels)), 1), promql.On(modelLabels...)),
 		promql.Ge(promql.Div(others(bad), above(others(all), 0.01)), promql.Num(0.1)))

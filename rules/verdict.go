@@ -53,15 +53,15 @@ func explained() []Record {
 		return info(m...)
 	}
 	explains := func(d Delays) promql.Expr { return labelled(late(d), metrics.LabelDelays, string(d)) }
-	burning := func(e promql.Expr) promql.Expr {
-		return promql.Max(append([]string{metrics.LabelDelays}, modelSLO...), promql.Unless(e, promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...)))
+	burning := func(e promql.Expr, by ...string) promql.Expr {
+		return promql.Max(append(by, modelSLO...), promql.Unless(e, promql.Le(promql.Vector(burn(RateWindow)), promql.Num(1)), promql.On(modelSLO...)))
 	}
 	enginesDoWell := below(promql.Vector(burn(RateWindow), promql.Ne(metrics.LabelRole, metrics.GatewayRole)), 1)
 	elsewhere := promql.And(promql.Vector(metrics.RecordedInfo, gatewayRole()), enginesDoWell, promql.On(ofModel...))
 	inEngines := promql.Unless(promql.Or(explains(AnyRequest), explains(AnyToken), explains(FirstToken), explains(NextToken)), elsewhere, promql.On(modelSLO...))
 	onTheWay := promql.Or(late(AtGateway, gatewayRole()), info(promql.Eq(metrics.LabelSignal, string(slo.ProbeTTFT))))
 	return []Record{
-		{Name: metrics.RecordedExplained, Expr: burning(promql.Or(info(), inEngines, labelled(onTheWay, metrics.LabelDelays, string(AtGateway))))},
+		{Name: metrics.RecordedExplained, Expr: burning(promql.Or(info(), inEngines, labelled(onTheWay, metrics.LabelDelays, string(AtGateway))), metrics.LabelDelays)},
 		{metrics.RecordedExplained, burning(late(Failures)), map[string]string{metrics.LabelDelays: string(Failures)}},
 	}
 }

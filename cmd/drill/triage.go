@@ -24,7 +24,7 @@ var ways = []struct {
 // triageSummary counts how often each way was right, wrong, or said that it cannot tell.
 func triageSummary(all []score.Triage) string {
 	var b strings.Builder
-	b.WriteString("| told by | right | says that it cannot tell | wrong |\n| --- | --- | --- | --- |\n")
+	b.WriteString("| who answers | right | cannot tell | wrong |\n| --- | --- | --- | --- |\n")
 	for _, w := range ways {
 		right, unsure := 0, 0
 		for _, t := range all {

@@ -248,7 +248,7 @@ var shapes = []shape{
 	{shape: "out of memory", runtime: metrics.VLLM, how: "of the GPU: the engine dies; half of them streams, which no counter tells from ones that clients left: 0.32.0 v1/engine/async_llm.py",
 		counts: times(5, vllm500).and(times(5, vllm200)), client: client{good: nine, failed: ten},
 		want: ends{metrics.OutcomeStop: nine, metrics.OutcomeError: 5, metrics.OutcomeAbort: 5}, is: lower,
-		why: "streams of an engine that dies count as left by their clients; then the page is gone", shows: `llm_engine_requests_total{outcome="error"} >= 5`},
+		why: "streams of a dying engine count as aborted; then its metrics are gone", shows: `llm_engine_requests_total{outcome="error"} >= 5`},
 
 	{shape: "no worker", runtime: metrics.Dynamo, how: "1.6.0: 13 answered 503; the 404 of a name that it has forgotten are counted nowhere",
 		before: "dynamo/frontend-v1.6.0-migration.prom", after: "dynamo/frontend-v1.6.0-allkilled.prom", client: client{failed: 13, left: 4},
@@ -277,7 +277,7 @@ var shapes = []shape{
 		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten}},
 	{shape: "timeout", runtime: metrics.VLLM, how: "the client's own, on a stream: 0.32.0, as one that leaves", counts: times(ten, vllm200),
 		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeAbort: ten}, is: lower,
-		why: "a client that waited too long leaves as others do; count_aborts counts them", shows: `llm_engine_requests_total{outcome="abort"} >= 10`},
+		why: "a client that waited too long counts as aborted, which is bad only with count_aborts", shows: `llm_engine_requests_total{outcome="abort"} >= 10`},
 
 	{shape: "failure in mid-stream", runtime: metrics.Dynamo, how: "1.6.0: a worker was killed, 13 streams were cut",
 		before: "dynamo/frontend-v1.6.0-badreq.prom", after: "dynamo/frontend-v1.6.0-killed.prom", client: client{good: 113, failed: 13},
@@ -286,7 +286,7 @@ var shapes = []shape{
 		client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeSuccess: nine, metrics.OutcomeError: ten}},
 	{shape: "failure in mid-stream", runtime: metrics.VLLM, how: "0.32.0: the engine's process was killed, its streams end with 200 and an error event",
 		counts: times(ten, vllm200), client: client{good: nine, failed: ten}, want: ends{metrics.OutcomeStop: nine, metrics.OutcomeAbort: ten}, is: lower,
-		why: "streams of an engine that dies count as left by their clients; then the page is gone", shows: `llm_engine_requests_total{outcome="abort"} >= 10`},
+		why: "streams of a dying engine count as aborted; then its metrics are gone", shows: `llm_engine_requests_total{outcome="abort"} >= 10`},
 
 	{shape: "retry at a gateway", runtime: metrics.VLLMRouter, how: "sgl-router/src/metrics.rs: ten of 100 needed a second attempt",
 		counts: times(ten, routerGood, routerAgain), client: client{good: 100}, want: ends{metrics.OutcomeSuccess: 100}},
