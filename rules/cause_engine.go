@@ -13,8 +13,7 @@ var (
 	ModelDown = &Alert{
 		Name:   "LLMModelDown",
 		Branch: Engine,
-		Expr: promql.Or(
-			noneAnswers(), flaps(), promql.Vector(metrics.RecordedVanished)),
+		Expr:   promql.Or(noneAnswers(), promql.Vector(metrics.RecordedVanished)),
 		Severity: slo.Page,
 		For:      2 * minute,
 		Scope:    []string{metrics.LabelModel},
@@ -123,15 +122,6 @@ func notUp() promql.Expr { return promql.Equal(promql.Vector(metrics.RecordedUp)
 // not report its model.
 func knownEngines(perPage promql.Expr) promql.Expr {
 	return promql.Mul(promql.Vector(metrics.RecordedServed), perPage, promql.On(pageLabels...).ManyToOne())
-}
-
-// flaps returns the share of half an hour in which no engine of a model answered, where that is more than a tenth and engines
-// restart again and again: each time it is down too short for a page, and counts nothing. Where a gateway counts, or the
-// starts are slow, the burn pages.
-func flaps() promql.Expr {
-	perModel := promql.On(modelLabels...)
-	return promql.Unless(promql.And(above(promql.Sub(promql.Num(1), promql.Over("avg_over_time", promql.Vector(metrics.RecordedModelUp), 30*minute)), 0.1),
-		knownEngines(promql.Vector(metrics.RecordedRestarts)), perModel), firing(FastBurn.Name), perModel)
 }
 
 // restarts counts the restarts of each page's process, from four within six hours or three within one: memory that leaks

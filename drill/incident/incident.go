@@ -36,7 +36,7 @@ type Incident struct {
 	Page *rules.Alert
 	// Or names an alert that may page first in its place: it sees the same, and chance decides which is earlier.
 	Or *rules.Alert
-	// Within limits how late a page that is not a burn may come. For a burn, theory says when.
+	// Within limits how late a page may come where theory says nothing: it is no burn, or of requests that nobody could send.
 	Within time.Duration
 	// Cause names the alert that must name the cause, in the page or beside it; Clue the clue, where no alert does.
 	Cause *rules.Alert

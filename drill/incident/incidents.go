@@ -228,13 +228,13 @@ func Incidents() []Incident {
 			Name: "model-down", Story: "a rollout that never becomes ready",
 			Fleet: chat(), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Restart(24 * time.Hour) }))},
-			Page:   rules.ModelDown, Within: rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
+			Page:   rules.FastBurn, Within: rules.ModelDown.For + rules.Interval, Cause: rules.ModelDown,
 		},
 		{
 			Name: "pods-evicted", Story: "the pods of a model are evicted, and there is no room for their successors",
 			Fleet: chat(), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, every(func(r *world.Replica) { r.Down, r.Gone = true, true }))},
-			Page:   rules.ModelDown, Within: 3*minute + rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
+			Page:   rules.FastBurn, Within: 3*minute + rules.ModelDown.For + rules.Interval, Cause: rules.ModelDown,
 		},
 		{
 			Name: "power-loss", Story: "the only node loses power: engines, GPUs and the exporter are gone at once",
@@ -243,7 +243,7 @@ func Incidents() []Incident {
 				w.ExporterDown, w.NodeDown = true, true
 				every(func(r *world.Replica) { r.Down, r.Gone = true, true })(w)
 			})},
-			Page: rules.ModelDown, Within: 3*minute + rules.ModelDown.For + 2*rules.Interval, Cause: rules.ModelDown,
+			Page: rules.FastBurn, Within: 3*minute + rules.ModelDown.For + rules.Interval, Cause: rules.ModelDown,
 		},
 		{
 			Name: "crash-loop", Story: "one engine dies every six minutes and takes 90 s to load",
@@ -251,9 +251,9 @@ func Incidents() []Incident {
 			Cause: rules.EngineCrashLoop,
 		},
 		{
-			Name: "only-replica-crashes", Story: "the only engine of a model dies every five minutes and takes 75 s to load: each time too short for an outage",
+			Name: "only-replica-crashes", Story: "the only engine of a model dies every five minutes and takes 75 s to load: each time too short for LLMModelDown",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas, f.Profile.Arrivals = 1, f.Profile.Arrivals/4 }), Lasts: 50 * minute, Faults: crashes(0, 5*minute, 75*time.Second, 10),
-			Page: rules.ModelDown, Within: 20 * minute, Cause: rules.ModelDown,
+			Page: rules.FastBurn, Within: 4 * minute, Clue: "was_down",
 		},
 		{
 			Name: "cold-start", Story: "all replicas start anew, and are six times as slow until their kernels are compiled",

@@ -292,7 +292,7 @@ func Public() []Incident {
 			Name: "gateway-killed", Story: "the gateway is killed within seconds of each start; nobody reaches the engines, and no probe asks",
 			Fleet: with(three(metrics.VLLM), func(f *world.Fleet) { f.ReadsGateway = true }), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayDead = true })},
-			Page:   rules.ModelUnreached, Within: 4 * minute, Cause: rules.ModelUnreached,
+			Page:   rules.FastBurn, Within: 3 * minute, Cause: rules.ModelUnreached,
 			Report: &Report{
 				Source:  "mitchross/talos-argocd-proxmox 1766; BerriAI/litellm 25219",
 				Said:    "OOMKilled 11 s after each start, limit 512 MiB; elsewhere after an upgrade to 1.82.0",

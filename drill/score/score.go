@@ -145,7 +145,7 @@ func (s *Score) judgePage(in incident.Incident, burns bool, wrong func(string, .
 		return
 	}
 	limit := Span(in.Within)
-	if in.Page == rules.FastBurn {
+	if in.Page == rules.FastBurn && (burns || in.Within == 0) {
 		if !burns {
 			wrong("the simulated users did not suffer enough for a page")
 		}
