@@ -104,7 +104,7 @@ func brokenClues() []Clue {
 			Query: stopped(gatewayRole())},
 		{Branch: Routing, Name: "gateway_fails", Runbook: "BranchFailingGateway", Delays: Failures, Unit: Share,
 			Says:  "Gateway {engine} fails {value} of its requests, the engines far fewer",
-			Query: promql.Unless(one(gatewayFailsAlone(pageWindow)), promql.Ge(promql.CountBy(modelLabels, promql.Vector(metrics.RecordedStarted)), times(0.5, promql.Vector(metrics.RecordedReplicas))), promql.On(modelLabels...))}, // it has nobody to ask
+			Query: one(gatewayFailsAlone(pageWindow))},
 		{Branch: Routing, Name: "gateway_late", Runbook: "BranchClientPath", Delays: AtGateway, Unit: Seconds,
 			Says:  "First tokens are {value} later at the gateway than at the engines",
 			Query: onTheWay(recentWindow)},
