@@ -11,9 +11,9 @@ import (
 // Causes in the engine process: it is gone, wedged or starting.
 var (
 	ModelDown = &Alert{
-		Name:   "LLMModelDown",
-		Branch: Engine,
-		Expr:   promql.Or(noneAnswers(), promql.Vector(metrics.RecordedVanished)),
+		Name:     "LLMModelDown",
+		Branch:   Engine,
+		Expr:     promql.Or(noneAnswers(), promql.Vector(metrics.RecordedVanished)),
 		Severity: slo.Page,
 		For:      2 * minute,
 		Scope:    []string{metrics.LabelModel},
@@ -257,6 +257,7 @@ func noneAnswers() promql.Expr {
 }
 
 // surelyDown returns each model none of whose engines can answer. One reading that fails proves nothing: none of a minute was answered.
+// Who reads once a minute has no more than one.
 func surelyDown() promql.Expr {
 	none := promql.Or(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), above(promql.Vector(metrics.RecordedVanished), 0))
 	return certain(promql.Unless(none, may(promql.Vector(metrics.RecordedServed)), promql.On(modelLabels...)))

@@ -66,6 +66,10 @@ func TestDowntimeSpendsBudget(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
+			pages, err := sim.Query(metrics.Window(metrics.RecordedBurn, "1h").Name+" > 14.4", rulesim.Epoch.Add(crashing+lasts))
+			if err != nil || len(pages) != min(1, int(c.want)) {
+				t.Errorf("the last hour burns at %v, %v", pages, err)
+			}
 			got := one(t, sim, metrics.RecordedPeriodBadEvents.Name, end)
 			if math.Abs(got-c.want) > 0.15*c.want {
 				t.Errorf("%.0f bad events, want about %.0f", got, c.want)

@@ -1,0 +1,34 @@
+package rules_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// TestUsual: twenty minutes after its engine started, a model is compared with what it did then, and not with its first minutes, in
+// which requests only begin to come. Half an hour later the three hours before speak.
+func TestUsual(t *testing.T) {
+	sim := newSim(t, group(t, rules.Options{}, "llm-usual"))
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(2*time.Hour), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
+		arrive, at := 1., now.Sub(rulesim.Epoch)
+		switch {
+		case at < 5*time.Minute:
+			arrive = 0.1
+		case at >= 21*time.Minute:
+			arrive = 5
+		}
+		emit(series(metrics.RecordedEvidence.Name, metrics.LabelModel, "m", metrics.LabelFact, "arrivals"), arrive)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[time.Duration]float64{22 * time.Minute: 1, 24 * time.Minute: 1, 40 * time.Minute: 1, 2 * time.Hour: 5} {
+		if got := one(t, sim, metrics.RecordedUsual.Name+`{fact="arrivals"}`, rulesim.Epoch.Add(at)); math.Abs(got-want) > 0.01 {
+			t.Errorf("after %s %g arrive usually, want %g", at, got, want)
+		}
+	}
+}
