@@ -271,8 +271,8 @@ func gatewaysDown() promql.Expr {
 
 // may keeps the pages of what may answer: they are read too slowly, or were within a minute.
 func may(pages promql.Expr) promql.Expr {
-	lately := promql.Equal(promql.Max(pageLabels, promql.Over("max_over_time", promql.Vector(metrics.EngineUp), Interval)), promql.Num(1))
-	return promql.Or(slow(pages), promql.And(pages, lately, promql.On(pageLabels...)))
+	lately := promql.Equal(promql.Over("max_over_time", promql.Vector(metrics.EngineUp), Interval), promql.Num(1))
+	return promql.And(pages, promql.Or(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), lately), promql.On(pageLabels...))
 }
 
 // certain returns one for each model.

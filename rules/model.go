@@ -6,7 +6,7 @@ import (
 )
 
 // modelGroup records what dashboards read over weeks: one series per model instead of the exporters' one per replica
-// and bucket, plus deployments and restarts.
+// and bucket, plus restarts.
 func modelGroup() Group {
 	g := Group{Name: "llm-model", Interval: Interval}
 	record := func(f *metrics.Family, e promql.Expr) { g.Records = append(g.Records, Record{Name: f, Expr: e}) }

@@ -1,0 +1,40 @@
+package rules_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// TestFewRequestsFail: a replica that gets a request in a minute or two fails all of them. Five failures name it, however long they took
+// within ten minutes; three do not.
+func TestFewRequestsFail(t *testing.T) {
+	sim := newSim(t, group(t, rules.Options{}, "llm-replica-pace"))
+	const onset = 20 * time.Minute
+	counts := map[string]float64{}
+	if err := sim.Run(rulesim.Epoch, rulesim.Epoch.Add(time.Hour), scrapeEvery, func(now time.Time, emit rulesim.Emit) {
+		for _, pod := range []string{"p0", "p1"} {
+			outcome := metrics.OutcomeStop
+			if pod == "p1" && now.Sub(rulesim.Epoch) >= onset {
+				outcome = metrics.OutcomeError
+			}
+			if now.Minute()%3 != 0 { // two of three minutes
+				counts[pod+string(outcome)]++
+			}
+			for _, o := range []metrics.Outcome{metrics.OutcomeStop, metrics.OutcomeError} {
+				emit(series(metrics.Requests.Name, metrics.LabelModel, "m", metrics.LabelPod, pod, metrics.LabelServer, pod, metrics.LabelOutcome, string(o)), counts[pod+string(o)])
+			}
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for at, want := range map[time.Duration]int{onset - time.Minute: 0, onset + 4*time.Minute: 0, onset + 10*time.Minute: 1} {
+		found, err := sim.Query(metrics.RecordedFailing.Name+" > 0.5", rulesim.Epoch.Add(at))
+		if err != nil || len(found) != want || want > 0 && found[0].Metric.Get(metrics.LabelPod) != "p1" {
+			t.Errorf("after %s: %v (%v), want %d", at, found, err, want)
+		}
+	}
+}
