@@ -326,8 +326,8 @@ func (h *history) alternatives(lines []engine.Line) (all []slo.Objective) {
 			continue
 		}
 		have := bounds[o.Signal.Family().Name+"_bucket"]
-		if len(have) == 0 && o.Signal.Substitute() != nil {
-			have = bounds[o.Signal.Substitute().Name+"_bucket"]
+		if other, _ := o.Signal.Substitute(); len(have) == 0 && other != nil {
+			have = bounds[other.Name+"_bucket"]
 		}
 		slices.Sort(have)
 		have = slices.Compact(have)

@@ -65,7 +65,7 @@ func (h *history) names() []string {
 		if f := o.Signal.Family(); f != nil {
 			families = append(families, f)
 		}
-		if f := o.Signal.Substitute(); f != nil {
+		if f, _ := o.Signal.Substitute(); f != nil {
 			families = append(families, f)
 		}
 		for _, c := range []*slo.Counters{o.Total, o.Good, o.Bad} {

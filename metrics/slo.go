@@ -35,7 +35,7 @@ var (
 	SLOMayBeAbsent = SLO.gauge(Never, "llm_slo_may_be_absent",
 		"Whether the models that an objective counts on may be without an engine (1), such as those that scale to zero. Then their absence pages nobody.", with(LabelSLO))
 	SLOCounted = SLO.gauge(Never, "llm_slo_counted",
-		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing; mean_per_request counts a substitute.",
+		"Whether events of this engine count for the objective that selects it (1). When 0, reason says what is missing; mean_per_request and queue_time count a substitute.",
 		EngineLabels, with(LabelSLO, LabelReason))
 	SLOMaintenance = SLO.gauge(Max, "llm_slo_maintenance",
 		"A declared interval of maintenance is under way for this engine and objective, always 1. Absent otherwise, and while an engine has not been read yet.",

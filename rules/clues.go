@@ -227,8 +227,9 @@ func now(fact string) promql.Expr {
 func usual(fact string) promql.Expr   { return ofFact(metrics.RecordedUsual, fact) }
 func against(fact string) promql.Expr { return ofFact(metrics.RecordedAgainst, fact) }
 
+// ofFact selects a recorded value of a fact, or the largest of several.
 func ofFact(record *metrics.Family, fact string) promql.Expr {
-	return promql.Max(modelLabels, promql.Vector(record, promql.Eq(metrics.LabelFact, fact)))
+	return promql.Max(modelLabels, promql.Vector(record, promql.Either(metrics.LabelFact, fact)))
 }
 
 // arrivals returns how many requests come to each model per second, each counted once: those that end, whatever way, and
@@ -269,10 +270,10 @@ func tokenTime(window, ago time.Duration) promql.Expr {
 	return promql.Or(meanBefore(metrics.InterTokenLatency, modelLabels, window, ago), meanBefore(metrics.TimePerOutputToken, modelLabels, window, ago))
 }
 
-// moreWork returns each model whose engines compute more than usual, or where nobody knows. One request at a time makes no
-// batch that slows a step, however many come.
+// moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait, or where nobody
+// knows. One request at a time makes no batch that slows a step, however many come.
 func moreWork() promql.Expr {
-	return promql.Unless(now("token_time"), promql.Or(below(against("computed"), 1.3), below(now("running"), 2)))
+	return promql.Unless(now("token_time"), promql.Or(below(against("computed|arrivals"), 1.3), below(now("running"), 2)))
 }
 
 // moreArrive returns how many times as many requests as usual arrive, where some wait or are refused and it is more than chance:

@@ -241,6 +241,10 @@ func TestVerdictEarly(t *testing.T) {
 					r.down = true
 				}
 			}}},
+		"a burst, most of which still waits": {"queueing. 1.9 times as many requests arrive as usual.",
+			trouble{signal: slo.TTFT, replicas: 2, after: 2 * time.Minute, breaks: func(r *replica) {
+				r.requests, r.itl, r.running, r.waiting, r.grows, r.queue = 720, 0.055, 28, 400, 400, 0.24
+			}}},
 		"one of two starts again, and its prefix cache fills": {"engine. p1 started minutes ago, and requests waited.",
 			trouble{signal: slo.TTFT, replicas: 2, one: true, breaks: func(r *replica) {
 				r.started, r.hits, r.itl, r.waiting, r.queue = onset, 0.3, 0.08, 9, 0.24

@@ -14,6 +14,7 @@ type Reason string
 const (
 	Counted        Reason = ""                 // events are counted
 	MeanCounted    Reason = "mean_per_request" // events are counted from the signal's substitute: see Signal.Substitute
+	QueueCounted   Reason = "queue_time"       // events are counted from the wait before the first token: see Signal.Substitute
 	ProbeCounted   Reason = "probe"            // events are the exporter's own probes: see Signal.ByProbe
 	SignalMissing  Reason = "signal_missing"   // the engine does not report the signal
 	BelowGrid      Reason = "below_grid"       // the threshold is below the engine's first bucket bound
@@ -22,7 +23,9 @@ const (
 )
 
 // Counts reports whether events are counted.
-func (r Reason) Counts() bool { return r == Counted || r == MeanCounted || r == ProbeCounted }
+func (r Reason) Counts() bool {
+	return r == Counted || r == MeanCounted || r == QueueCounted || r == ProbeCounted
+}
 
 // Snap returns the largest bound at or below a threshold in seconds: the strictest reading of the objective that the
 // grid can answer exactly. ok is false if even the first bound is above.

@@ -78,14 +78,18 @@ func (s Signal) ByProbe() Signal {
 // OfProbes reports whether only probes count the signal.
 func (s Signal) OfProbes() bool { return s != "" && s.ByProbe() == s }
 
-// Substitute returns the metric from which a signal is counted on an engine that lacks its own; nil if there is none.
-// The mean per request stands in for the time between tokens: its events are requests, and what is slow on average
-// was slow for the user.
-func (s Signal) Substitute() *metrics.Family {
-	if s == ITL {
-		return metrics.TimePerOutputToken
+// Substitute returns the metric from which a signal is counted on an engine that lacks its own, and the reason that says so;
+// nil if there is none. The mean per request stands in for the time between tokens: its events are requests, and what is slow
+// on average was slow for the user. The wait in the queue stands in for the time to the first token of an engine that never tells
+// it: who waits too long before the first step gets the first token later still.
+func (s Signal) Substitute() (*metrics.Family, Reason) {
+	switch s {
+	case ITL:
+		return metrics.TimePerOutputToken, MeanCounted
+	case TTFT:
+		return metrics.QueueTime, QueueCounted
 	}
-	return nil
+	return nil, Counted
 }
 
 // Latency reports whether the signal is judged against a threshold.

@@ -167,7 +167,7 @@ func (c *compiler) dialect(d *Dialect) error {
 		switch other = cmp.Or(other, c.claimedBy(to, whole)); {
 		case len(entries) > 0:
 			c.silent(d, to, &a, entries[0].row)
-			c.lines(to, entries)
+			c.lines(d, to, entries)
 			a.silent = c.silences(d, to, entries)
 		case other != "":
 			a.missing = c.info(d, to, "", metrics.Missing, "said by "+string(other)+" on the same page")

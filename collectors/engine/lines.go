@@ -14,7 +14,7 @@ import (
 )
 
 // lines turns the entries of one quantity into output lines, one set per distinct out labels.
-func (c *compiler) lines(to *metrics.Family, entries []entry) {
+func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 	groups := map[[outLabels]string][]entry{}
 	var order [][outLabels]string
 	for _, e := range entries {
@@ -39,7 +39,7 @@ func (c *compiler) lines(to *metrics.Family, entries []entry) {
 		case group[0].row.Fold != nil:
 			c.foldLine(to, out, group)
 		case to.Kind == metrics.Histogram:
-			c.histogramLines(to, out, group)
+			c.histogramLines(d, to, out, group)
 		default:
 			c.sumLine(to, out, group)
 		}
@@ -183,7 +183,7 @@ func (c *compiler) serves(to *metrics.Family, t []term) {
 	}
 }
 
-func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, group []entry) {
+func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels]string, group []entry) {
 	parts := map[string][]entry{}
 	buckets := map[float64][]entry{}
 	for _, e := range group {
@@ -215,7 +215,7 @@ func (c *compiler) histogramLines(to *metrics.Family, out [outLabels]string, gro
 		h.cumulative = append(h.cumulative, in)
 	}
 	c.countable.histograms = append(c.countable.histograms, h)
-	shape, used := c.config.shapes[to], c.used(h)
+	shape, used := c.config.shapes[to], c.used(d, h)
 	if shape.Keep == slo.Drop {
 		return
 	}

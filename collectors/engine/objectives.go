@@ -63,7 +63,8 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 		var counted int
 		if o.Signal.Latency() {
 			if counted = c.countHistograms(d, o, o.Signal.Family(), slo.Counted); counted == 0 {
-				counted = c.countHistograms(d, o, o.Signal.Substitute(), slo.MeanCounted)
+				from, as := d.substitute(o.Signal)
+				counted = c.countHistograms(d, o, from, as)
 			}
 		} else {
 			counted = c.countCounters(o)
@@ -72,6 +73,15 @@ func (c *compiler) objectives(d *Dialect, defaults map[string]string) {
 			c.counted(o, whole, slo.SignalMissing)
 		}
 	}
+}
+
+// substitute returns from what a signal is counted where the page does not tell it; nil if nothing stands in. The wait in the queue
+// does only for engines that generate tokens and never tell when the first one comes.
+func (d *Dialect) substitute(s slo.Signal) (*metrics.Family, slo.Reason) {
+	if s == slo.TTFT && (d.Role != "" || d.Missing[metrics.TimeToFirstToken] == "" || d.Missing[metrics.RequestGenerationTokens] != "") {
+		return nil, slo.Counted
+	}
+	return s.Substitute()
 }
 
 // countHistograms adds the events of a latency objective from one family; it returns the number of engines counted.
@@ -89,9 +99,9 @@ func (c *compiler) countHistograms(d *Dialect, o slo.Objective, from *metrics.Fa
 			}
 			continue
 		}
-		c.counted(o, h.out, as)
+		unless := c.counted(o, h.out, as)
 		c.plan.effective = append(c.plan.effective, effective{o.Name, d.Runtime, bound})
-		c.events(o, h.out, slo.FormatBound(bound), h.count, h.count, h.cumulative[slices.Index(h.bounds, bound)])
+		c.events(o, h.out, unless, slo.FormatBound(bound), h.count, h.count, h.cumulative[slices.Index(h.bounds, bound)])
 	}
 	return counted
 }
@@ -127,10 +137,10 @@ func (c *compiler) countCounters(o slo.Objective) (counted int) {
 			c.counted(o, engine, slo.FailuresHidden)
 		case o.Good != nil:
 			c.counted(o, engine, slo.Counted)
-			c.events(o, engine, "", events, events, good)
+			c.events(o, engine, nil, "", events, events, good)
 		default: // bad may be empty: the series is exported all the same, so that its first event is an increase
 			c.counted(o, engine, slo.Counted)
-			c.events(o, engine, "", events, bad, nil)
+			c.events(o, engine, nil, "", events, bad, nil)
 		}
 		counted++
 	}
@@ -164,14 +174,17 @@ func selected(out [outLabels]string) slo.Engine {
 		Namespace: value(metrics.LabelNamespace), Role: value(metrics.LabelRole)}
 }
 
-func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) {
+// counted says whether and from what an objective is counted on an engine. It returns what probes count instead, where there are any,
+// or nil if they have nothing to add.
+func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Reason) (unless *uncounted) {
 	says := func(r slo.Reason) string {
 		return c.text(metrics.SLOCounted.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name}, metrics.Label{Name: metrics.LabelReason, Value: string(r)})
 	}
 	l := line{family: metrics.SLOCounted, text: says(reason), recipe: &recipe{value: metrics.Bool(reason.Counts())}}
-	if c.config.Probed != nil && o.Default && !reason.Counts() && o.Signal.ByProbe() != "" && !c.written[l.text] {
-		l.lacks = &uncounted{o, out, says(slo.ProbeCounted)}
-		c.plan.uncounted = append(c.plan.uncounted, *l.lacks)
+	if c.config.Probed != nil && o.Default && (!reason.Counts() || reason == slo.QueueCounted) && o.Signal.ByProbe() != "" && !c.written[l.text] {
+		unless = &uncounted{o, out, says(slo.ProbeCounted)}
+		l.recipe.unless, l.recipe.instead = unless, unless.probed
+		c.plan.uncounted = append(c.plan.uncounted, *unless)
 	}
 	c.add(l)
 	d := declared{text: c.text(metrics.SLOMaintenance.Name, out, metrics.Label{Name: metrics.LabelSLO, Value: o.Name})}
@@ -184,6 +197,7 @@ func (c *compiler) counted(o slo.Objective, out [outLabels]string, reason slo.Re
 		c.written[d.text] = true
 		c.plan.declared = append(c.plan.declared, d)
 	}
+	return unless
 }
 
 // maintenance adds the intervals that are under way. They come from the configuration, not from the engine, and
@@ -199,11 +213,11 @@ func (t *target) maintenance(s *snapshot) {
 	}
 }
 
-// events adds the two counters of an objective: bad events are bad minus the good ones among them.
-func (c *compiler) events(o slo.Objective, out [outLabels]string, threshold string, events, bad, butGood []term) {
+// events adds the two counters of an objective, unless probes count it: bad events are bad minus the good ones among them.
+func (c *compiler) events(o slo.Objective, out [outLabels]string, unless *uncounted, threshold string, events, bad, butGood []term) {
 	more := []metrics.Label{{Name: metrics.LabelSLO, Value: o.Name}, {Name: metrics.LabelThreshold, Value: threshold}}
-	c.add(line{family: metrics.SLOEvents, text: c.text(metrics.SLOEvents.Name, out, more...), terms: events, recipe: plain})
-	c.add(line{family: metrics.SLOBadEvents, text: c.text(metrics.SLOBadEvents.Name, out, more...), terms: bad, recipe: &recipe{minus: butGood}})
+	c.add(line{family: metrics.SLOEvents, text: c.text(metrics.SLOEvents.Name, out, more...), terms: events, recipe: &recipe{unless: unless}})
+	c.add(line{family: metrics.SLOBadEvents, text: c.text(metrics.SLOBadEvents.Name, out, more...), terms: bad, recipe: &recipe{minus: butGood, unless: unless}})
 }
 
 // objectiveLines renders the series about the objectives themselves, once for all engines.
@@ -260,9 +274,10 @@ func objectiveLines(objectives []slo.Objective, snapshots []*snapshot) *snapshot
 }
 
 // used returns the bounds at which objectives count on a histogram.
-func (c *compiler) used(h histogram) (bounds []float64) {
+func (c *compiler) used(d *Dialect, h histogram) (bounds []float64) {
 	for _, o := range c.config.Objectives {
-		if bound, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds()); ok && (o.Signal.Family() == h.family || o.Signal.Substitute() == h.family) && selects(o, h.out) {
+		from, _ := d.substitute(o.Signal)
+		if bound, ok := slo.Snap(h.bounds, o.Threshold.Std().Seconds()); ok && (o.Signal.Family() == h.family || from == h.family) && selects(o, h.out) {
 			bounds = append(bounds, bound)
 		}
 	}

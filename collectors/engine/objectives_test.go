@@ -50,9 +50,14 @@ func TestLatencyIsCountedAtTheEnginesOwnBound(t *testing.T) {
 	s.want(t, `llm_slo_threshold_seconds{runtime="sglang",kind="requested"}`, 0.5)
 	s.want(t, `llm_slo_threshold_seconds{runtime="sglang",kind="effective"}`, 0.4)
 	s.want(t, `llm_slo_threshold_seconds{runtime="vllm",kind="effective"}`, 0.5)
-	// TGI has no TTFT: no events, and that is said.
-	s.want(t, `llm_slo_events_total{runtime="tgi"}`)
-	s.want(t, `llm_slo_counted{runtime="tgi",slo="ttft",reason="signal_missing"}`, 0)
+	// TGI never tells its first tokens: the wait in its queue stands in, and that is said.
+	s.want(t, `llm_slo_events_total{runtime="tgi"}`, 899)
+	s.want(t, `llm_slo_bad_events_total{runtime="tgi"}`, 899-882)
+	s.want(t, `llm_slo_counted{runtime="tgi",slo="ttft",reason="queue_time"}`, 1)
+	// A server that generates nothing, and one that only passes requests on, have no first tokens.
+	for _, page := range []string{"tei/embed-loaded.prom", "llmd_router/v0.9.0-loaded.prom"} {
+		counted(t, objectives, page).want(t, `llm_slo_counted{reason="queue_time"}`)
+	}
 	s.want(t, `llm_slo_counted{runtime="vllm",slo="ttft"}`, 1, 1)
 	// The objective itself is there once, whatever the number of engines.
 	s.want(t, `llm_slo_objective_ratio{slo="ttft"}`, 0.99)

@@ -37,7 +37,7 @@ type plan struct {
 	effective []effective       // thresholds of objectives, as this page's grid allows them
 	offGrid   []offGrid         // objectives that this page's grid cannot hold
 	declared  []declared        // maintenance of objectives on this page's engines
-	uncounted []uncounted       // default objectives that this page cannot count
+	uncounted []uncounted       // default objectives that this page cannot count, or counts by what stands in
 	whole     [outLabels]string // labels of the first engine as a whole
 	size      int               // lines of the output so far, at most
 
@@ -58,14 +58,15 @@ type line struct {
 
 // recipe is what lines are computed by, beside their terms.
 type recipe struct {
-	minus  []term // subtracted
-	isPool bool   // adds up names that may turn out to be models and leave: it does not fall
-	silent bool   // zero says nothing: see Row.Uncounted
-	scale  Scale
-	fold   *fold
-	value  float64    // for lines without source series
-	from   []int      // indices in plan.sources
-	lacks  *uncounted // for llm_slo_counted: a probe may count instead
+	minus   []term // subtracted
+	isPool  bool   // adds up names that may turn out to be models and leave: it does not fall
+	silent  bool   // zero says nothing: see Row.Uncounted
+	scale   Scale
+	fold    *fold
+	value   float64    // for lines without source series
+	from    []int      // indices in plan.sources
+	unless  *uncounted // for what objectives count: a probe may count instead
+	instead string     // series that says so, for llm_slo_counted
 }
 
 // plain is the recipe of lines that add up their terms.

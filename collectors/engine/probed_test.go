@@ -66,6 +66,7 @@ func TestOneProbeStandsForAllReplicas(t *testing.T) {
 	s.want(t, `llm_slo_events_total{slo="ttft"}`, 11)
 	s.want(t, `llm_slo_events_total{slo="ttft",runtime="tgi",server="gateway:80/team"}`, 11)
 	s.want(t, `llm_slo_counted{slo="ttft",reason="probe"}`, 1, 1)
+	s.want(t, `llm_slo_counted{slo="ttft",reason="queue_time"}`)
 	// A probe of the replica itself comes first.
 	s = probing(t, slo.Defaults(), []*Probed{gateway, probe(host(one), "alias")}, one)
 	s.want(t, `llm_slo_events_total{slo="ttft"}`, 11)

@@ -496,8 +496,10 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 		}
 		switch {
 		case absurd || math.IsNaN(v):
-		case l.lacks != nil && t.isProbed(*l.lacks):
-			s.append(l.family, l.lacks.probed, 1)
+		case l.unless != nil && t.isProbed(*l.unless):
+			if l.instead != "" {
+				s.append(l.family, l.instead, 1)
+			}
 		default:
 			s.append(l.family, l.text, v)
 			s.lines[len(s.lines)-1].le = l.le
