@@ -126,10 +126,10 @@ func unanswered() promql.Expr {
 		promql.And(nobody, answeredBefore), down, promql.On(atPage...)))
 }
 
-// probeFailures counts the requests in a row that failed at each place. At an engine that works off a queue they wait as users do,
+// probeFailures counts the requests in a row that failed at each place. At an engine that works off a queue, or did within two minutes, they wait as users do,
 // and objectives count those: they prove nothing.
 func probeFailures() promql.Expr {
-	queues := promql.And(above(promql.Sum(atPage, promql.Rate(promql.Vector(metrics.GenerationTokens), recentWindow)), 0), above(promql.Sum(atPage, promql.Vector(metrics.RequestsWaiting)), 0))
+	queues := promql.And(above(promql.Sum(atPage, promql.Rate(promql.Vector(metrics.GenerationTokens), recentWindow)), 0), above(promql.Sum(atPage, promql.Over("max_over_time", promql.Vector(metrics.RequestsWaiting), recentWindow)), 0))
 	return promql.Unless(promql.Max(placeLabels, promql.Vector(metrics.ProbeFailures)), queues, promql.On(atPage...))
 }
 

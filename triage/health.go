@@ -276,18 +276,25 @@ func (j *judge) silent(m subject) (lines []string, dead bool, err error) {
 
 // confidence is high where that would be right nearly always: the number of a fault itself, or requests that users
 // noticed, and no other branch with as clear a clue. Or else it names that branch, and what tells the two apart.
-// An engine that is to blame may be the release's fault, if nothing would show that.
+// An engine that is to blame may be the release's fault, and one that is gone its GPU's, if nothing would show that. Without a past
+// nobody knows why requests wait.
 func (j *judge) confidence(all []Suspect, v Verdict, noticed bool) (confidence, or string) {
 	first := all[0]
-	if (first.pages || v.dead) && j.elapsed >= rules.Interval/2 {
-		return "high", ""
-	}
 	compares := j.comparesWithPast(first.Clue)
 	clue := func(s Suspect) bool { return !s.harms && s.Branch != rules.Hardware }
 	instead := func(b rules.Branch) string { return fmt.Sprintf("It may be %s instead: compare %s", b, apart[b]) }
-	unknown := slices.ContainsFunc(v.NotSeen, func(r RuledOut) bool { return r.Branch == rules.Release })
-	if unknown && clue(first) && first.Branch == rules.Engine {
+	unknown := func(b rules.Branch) bool {
+		return slices.ContainsFunc(v.NotSeen, func(r RuledOut) bool { return r.Branch == b })
+	}
+	switch {
+	case v.dead && first.Branch == rules.Engine && unknown(rules.Hardware):
+		return "low", "It may be hardware instead: read the kernel log for XIDs"
+	case (first.pages || v.dead) && j.elapsed >= rules.Interval/2:
+		return "high", ""
+	case clue(first) && first.Branch == rules.Engine && unknown(rules.Release):
 		return "low", instead(rules.Release)
+	case first.Branch == rules.Queueing && !j.recalls:
+		return "low", instead(rules.Engine)
 	}
 	for _, s := range all[1:] {
 		alike := clue(first) && clue(s) && s.Delays == first.Delays && j.comparesWithPast(s.Clue) == compares
