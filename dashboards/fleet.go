@@ -38,6 +38,13 @@ func fleet() Board {
 					movesIn("traffic-burst", "thermal-throttle"),
 			}},
 			{Title: "Headroom: how much more can it take?", Panels: []Panel{
+				lines("Load against capacity", share, 12, About{
+					"Requests that arrive, as a share of those at which the first latency objective breaks. Exporters learn that from the load of the day.",
+					"It says how much more a model can take at its present prompts and answers, before anybody waits.",
+					"Above 80% at the daily peak: add a replica. llm_engine_capacity_limit_info says what will be in the way."},
+					one(promql.Max(models, s.of(metrics.RecordedUtilisation)))).bad(0.8, 1).
+					empty("No engine's capacity is known yet: llm_engine_capacity_known says why.").runbook("BranchQueueing").next(rules.EngineDashboard).
+					movesIn("traffic-burst"),
 				lines("KV cache headroom", share, 12, About{
 					"Share of the KV cache that is free on the fullest replica of each model.",
 					"Requests queue when it is gone, whatever the GPUs do.",
@@ -51,16 +58,16 @@ func fleet() Board {
 					one(promql.Div(running, count))).runbook("BranchLargeBatch").next(rules.EngineDashboard).
 					movesIn("traffic-burst"),
 				lines("Waiting per replica", number, 12, About{
-					"Requests waiting, per replica: the signal for an HPA, KEDA or KServe. GPU utilisation is no such signal: it is high whenever the engine runs.",
+					"Requests waiting, per replica.",
 					"It rises before latency does.",
-					"Use model:llm_engine_requests_waiting:sum as the metric, with a target of a few per replica."},
+					"To scale, use model:llm_desired_replicas:count, which rises before anybody waits. GPU utilisation is no signal: it is high whenever the engine runs."},
 					one(promql.Div(waiting, count))).bad(2, 8).runbook("BranchQueueing").next(rules.IncidentDashboard).
 					movesIn("traffic-burst", "rejections"),
 				lines("Replicas and GPUs", number, 12, About{
-					"Replicas of each model that report a batch, and the GPUs that serve it.",
+					"Replicas of each model that report a batch, those that hold its latency objectives at what arrives, and the GPUs that serve it.",
 					"What autoscaling did.",
 					"Fell without a decision: look for engines that are down."},
-					Query{count, "replicas " + modelLegend}, Query{gpuCount, "GPUs " + modelLegend}).runbook("LLMModelDown").next(rules.ExporterDashboard).
+					Query{count, "replicas " + modelLegend}, Query{promql.Max(models, s.of(metrics.RecordedDesired)), "needed " + modelLegend}, Query{gpuCount, "GPUs " + modelLegend}).runbook("LLMModelDown").next(rules.ExporterDashboard).
 					movesIn("crash-loop", "xid-79"),
 			}},
 		},

@@ -183,6 +183,19 @@ var (
 	EngineWithoutProgress = Target.gauge(Max, "llm_engine_without_progress_seconds",
 		"For how long the engine has made no progress, longer than its progress may take to show. This is no proof of a stall: an engine without requests makes none, "+
 			"either, and one whose clients have all left may show their requests until its next step. 0 in its first five minutes. Absent until the page has been read twice.", EngineLabels).experimental()
+	EngineCapacity = Target.gauge(Sum, "llm_engine_capacity_requests_per_second",
+		"Requests per second, at the present mix of prompts and answers, above which a latency objective breaks on this engine. kind is expected, or low and high, between which it lies nine times out of ten. "+
+			"Absent while llm_engine_capacity_known is 0.", EngineLabels, with(LabelSLO, LabelKind)).experimental()
+	EngineCapacityTokens = Target.gauge(Sum, "llm_engine_capacity_tokens_per_second",
+		"Generated tokens per second, at the present mix, above which a latency objective breaks on this engine, as expected.", EngineLabels, with(LabelSLO)).experimental()
+	EngineCapacityUsed = Target.gauge(Max, "llm_engine_capacity_used_ratio",
+		"The load of the last ten minutes as a share of that above which a latency objective breaks on this engine.", EngineLabels, with(LabelSLO)).experimental()
+	EngineCapacityLimit = Target.info("llm_engine_capacity_limit_info",
+		"What will be in the way when the objective breaks, always 1: batch_limit, kv_cache, prefill (prompt tokens fill the steps) or decode (each running request makes the step longer).",
+		EngineLabels, with(LabelSLO, LabelLimit)).experimental()
+	EngineCapacityKnown = Target.gauge(Never, "llm_engine_capacity_known",
+		"Whether the capacity of this engine is known (1). When 0, reason says why not: few_readings in the first half hour of the exporter, little_spread while the load hardly changes, idle, or no_fit where the steps do not follow the load.",
+		EngineLabels, with(LabelReason)).experimental()
 	EngineLoadTime = Engine.gauge(Max, "llm_engine_load_time_seconds",
 		"Time the engine took from start until it could serve (cold start).", EngineLabels).experimental()
 	EngineScrapeDuration = Target.gauge(Max, "llm_engine_scrape_duration_seconds",

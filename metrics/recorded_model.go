@@ -152,6 +152,13 @@ var (
 		"When the longest-running engine of a model started, unix time.", perModel)
 	RecordedGPUSpins = recorded(Never, "page:llm_engine_gpu_busy:last10m", "How many GPUs that a page's engine has to itself were busy at every scrape of ten minutes; absent for none.", PageLabels)
 
+	RecordedCapacity = recorded(Never, "model:llm_capacity:requests_per_second",
+		"Requests per second, at the present mix, above which a latency objective of a model breaks: kind expected, or low and high, between which it lies nine times out of ten. An engine whose capacity is not known counts as the mean of the others.",
+		perModel, with(LabelSLO, LabelKind))
+	RecordedUtilisation = recorded(Max, "model:llm_capacity_used:ratio",
+		"Requests that arrive at a model, as a share of those above which a latency objective breaks.", perModel, with(LabelSLO))
+	RecordedDesired = recorded(Never, "model:llm_desired_replicas:count",
+		"Replicas that hold all latency objectives of a model at the requests that arrive, with its capacity as low as it may be; slo is the objective that asks for them. For autoscalers.", perModel, with(LabelSLO))
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
 		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is what it makes late or fails, empty for everything. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",
 		perModel, with(LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)

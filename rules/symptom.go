@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
 )
@@ -15,7 +16,11 @@ var (
 		Summary:     `{{ or $labels.slo "An objective" }} of ` + theModel + " burns its error budget {{ $value | humanize }}x too fast",
 		Description: "Users notice this now.",
 		Diagnosed:   true,
-		Dashboard:   IncidentDashboard,
+		Split: []Evidence{
+			{"Load against capacity", promql.TopK(1, nil, overloaded(sameModel()...)), LabelledBy(`{{ .Value | humanizePercentage }} of what holds {{ .Labels.` + metrics.LabelSLO + ` }}`)},
+			{"Replicas needed", promql.And(promql.Vector(metrics.RecordedDesired, sameModel()...), overloaded(sameModel()...), promql.On(modelLabels...)), Number},
+		},
+		Dashboard: IncidentDashboard,
 	}
 	SlowBurn = &Alert{
 		Name:        "LLMErrorBudgetSlowBurn",

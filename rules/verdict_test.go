@@ -203,6 +203,8 @@ func TestVerdict(t *testing.T) {
 			func(r *replica) { r.started, r.requests, r.waiting, r.queue = onset, 1800, 40, 0.24 }},
 		{"memory. Running and waiting requests at p1 ask for 6 adapters, more than fit.", slo.TTFT, true,
 			func(r *replica) { r.started, r.ttft, r.waiting, r.adapters = onset, 0.8, 12, 6 }},
+		{"memory. Running and waiting requests at p1 ask for 6 adapters, more than fit.", slo.TTFT, true, // which holds them back
+			func(r *replica) { r.requests, r.running, r.waiting, r.queue, r.adapters = 200, 1, 9, 0.24, 6 }},
 		{"prefill. The prefix cache hits 10% of what it usually does.", slo.TTFT, false, // a gateway that fails makes nothing late
 			func(r *replica) { r.hits, r.unreached, r.queue = 0.06, 0.3, 0.2 }},
 		{"nothing stands out yet.", slo.TTFT, false, func(r *replica) { r.prefill, r.queue = 0.27, 0.25 }},                  // shares are as high on a healthy engine

@@ -54,9 +54,10 @@ func main() {
 // commands lists what runs instead of the server when the first argument names it. A command writes its answer to out
 // and what it is doing to progress.
 var commands = map[string]func(ctx context.Context, args []string, out, progress io.Writer) (status int, err error){
-	"doctor":  doctorCommand,
-	"release": releaseCommand,
-	"triage":  triageCommand,
+	"capacity": capacityCommand,
+	"doctor":   doctorCommand,
+	"release":  releaseCommand,
+	"triage":   triageCommand,
 }
 
 // dispatch runs a command or the server, and returns the exit status.

@@ -28,6 +28,7 @@ type compiler struct {
 	countable countable       // what objectives can count on the current dialect
 	served    map[string]bool // models that a gateway or frontend serves; nil for engines
 	working   []unit          // of the current dialect
+	sizings   []sizing        // the same
 	durations []unit          // what is known of the durations of their requests
 }
 
@@ -185,8 +186,9 @@ func (c *compiler) dialect(d *Dialect) error {
 	c.claimed = append(c.claimed, claims...)
 	if c.plan.units == nil {
 		c.plan.units = c.units(d)
+		c.plan.sizings = c.capacities()
 	}
-	c.working, c.durations = nil, nil
+	c.working, c.durations, c.sizings = nil, nil, nil
 	c.objectives(d, defaults)
 	if c.plan.whole[outRuntime] == "" {
 		c.plan.whole = c.whole(d, defaults)

@@ -55,6 +55,7 @@ func (c *compiler) sumLine(to *metrics.Family, out [outLabels]string, group []en
 	named := slices.DeleteFunc(slices.Clone(group), func(e entry) bool { return e.madeUp })
 	if len(named) > 0 { // a name that a client made up is no engine
 		c.works(to, out, group[0].row.Counted, l)
+		c.loads(to, out, l)
 	}
 	if to.Kind != metrics.Counter {
 		return
@@ -231,8 +232,12 @@ func (c *compiler) histogramLines(d *Dialect, to *metrics.Family, out [outLabels
 	bucket(math.Inf(1), count)
 	if total := terms(parts["sum"]); len(total) == len(count) && !group[0].row.NoSum {
 		sum := line{family: to, text: c.text(to.Name+"_sum", out), terms: total, recipe: &recipe{scale: scale, from: counts.from}}
-		if c.add(sum); to == metrics.RequestDuration {
+		c.add(sum)
+		switch {
+		case to == metrics.RequestDuration:
 			c.lasts(out, line{family: to, terms: count, recipe: plain}, sum)
+		case !h.madeUp:
+			c.lags(to, out, h, sum)
 		}
 	}
 	c.add(line{family: to, text: c.text(to.Name+"_count", out), terms: count, recipe: counts})

@@ -31,8 +31,9 @@ type plan struct {
 
 	unlisted []string // selectors of outcomes on the page that nobody has listed
 
-	units    []unit // parts of the engine that work on their own
-	inFlight string // series that tells where the number of requests in flight comes from
+	units    []unit   // parts of the engine that work on their own
+	sizings  []sizing // the same, by what they show of their load
+	inFlight string   // series that tells where the number of requests in flight comes from
 
 	effective []effective       // thresholds of objectives, as this page's grid allows them
 	offGrid   []offGrid         // objectives that this page's grid cannot hold

@@ -72,6 +72,7 @@ type target struct {
 	planned    time.Time           // when the plan was made
 	pooled     map[string]pooled   // by series
 	recorded   *recorded           // with what the engines of the page run
+	learners   map[string]*learner // of the units, by a series
 }
 
 type identified struct {
@@ -509,6 +510,7 @@ func (t *target) up(size int, took time.Duration) *snapshot {
 	t.observe(s)
 	t.serving(s)
 	t.configure(s)
+	t.forecast(s)
 	runtime := t.plan.runtime
 	reason, up := t.plan.lacks(t.values)
 	s.append(metrics.EngineUp, t.text(metrics.EngineUp.Name, runtime, metrics.Label{Name: metrics.LabelReason, Value: reason}), metrics.Bool(up))

@@ -1,0 +1,227 @@
+// Package capacity learns from what an engine does all day how much more it can do: how many requests a second it would serve at the
+// present mix of prompts and answers before an objective breaks, and which limit would be in the way.
+//
+// The model has three parts, each with few numbers that a page shows. An engine computes in steps. Steps per second fall with the
+// tokens that a second brings: steps = alpha - beta*gaps - gamma*prompt - delta*prompt^2, where gaps are the times between tokens that
+// pass in a second, and prompt the prompt tokens that it computes. The load comes from outside, whatever the state of the engine, so
+// it is fitted by least squares over windows of half a minute. By Little's law as many requests run at once as gaps per
+// second times the seconds of a step. A request that finds no place among them waits, as in a queue with so many servers (Erlang C);
+// the places are the engine's batch limit or, if fewer, what its KV cache holds. First tokens and gaps keep the shape of their
+// distribution, and are stretched as the step is.
+package capacity
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Reading is what an engine's page shows at a time. Counters count since the engine started. NaN stands for what it does not
+// show, and counts as nothing.
+type Reading struct {
+	At time.Time
+	// FirstTokens counts first tokens, FirstSeconds adds up the times to them.
+	FirstTokens, FirstSeconds float64
+	// Gaps counts the times between tokens, GapSeconds adds them up.
+	Gaps, GapSeconds float64
+	// GeneratedTokens counts the tokens of answers. It is told, not learnt from.
+	GeneratedTokens float64
+	// PromptTokens counts the prompt tokens that were computed: without those found in a cache.
+	PromptTokens float64
+	// Running and Waiting are the requests that run and wait, KVUsage the share of the KV cache in use.
+	Running, Waiting, KVUsage float64
+	// First and Gap are cumulative histograms of the times to first tokens and between tokens.
+	First, Gap Histogram
+}
+
+// Histogram is a cumulative histogram: Counts[i] values are at most Bounds[i] seconds. Values above the last bound are in the count
+// of the Reading only.
+type Histogram struct{ Bounds, Counts []float64 }
+
+// Bounds are those of an engine that its settings tell. Zero stands for unknown.
+type Bounds struct {
+	// Batch is how many requests it runs at once, StepTokens how many tokens a step computes at most.
+	Batch, StepTokens float64
+}
+
+// window is how much time the fit takes as one: long enough for a rate, and short enough for loads to differ.
+const window = 30 * time.Second
+
+// How fast the past fades: what an engine can do changes with its release, what it is asked changes by the hour.
+const (
+	memory = 6 * time.Hour
+	recent = 10 * time.Minute
+)
+
+// Learner learns the capacity of one engine. Its zero value has seen nothing.
+type Learner struct {
+	last  Reading
+	sum   totals
+	seen  time.Duration // time that was learnt from
+	line  regression
+	peak  float64 // the most gaps per second of a window that was learnt from, as the line fades
+	mix   mix
+	held  held
+	first shape
+	gap   shape
+}
+
+// totals adds up what the readings of a window brought.
+type totals struct {
+	took                            time.Duration
+	first, firstSeconds, gaps, gapS float64
+	prompt, generated               float64
+	running, waiting, kv            float64 // the gauges times seconds
+	firstCounts, gapCounts          []float64
+}
+
+// Learn takes in a reading. One that is not after the last, or has smaller counters, starts anew without forgetting.
+func (l *Learner) Learn(r Reading) {
+	for _, v := range []*float64{&r.GeneratedTokens, &r.PromptTokens, &r.Running, &r.Waiting, &r.KVUsage} {
+		if math.IsNaN(*v) {
+			*v = 0
+		}
+	}
+	before := l.last
+	l.last = r
+	took := r.At.Sub(before.At)
+	switch {
+	case before.At.IsZero():
+		return
+	case took <= 0, took > 4*window, r.Gaps < before.Gaps, r.FirstTokens < before.FirstTokens, r.PromptTokens < before.PromptTokens,
+		len(r.Gap.Counts) != len(before.Gap.Counts), len(r.First.Counts) != len(before.First.Counts):
+		l.sum = totals{}
+		return
+	}
+	s := &l.sum
+	s.took += took
+	s.first += r.FirstTokens - before.FirstTokens
+	s.firstSeconds += r.FirstSeconds - before.FirstSeconds
+	s.gaps += r.Gaps - before.Gaps
+	s.gapS += r.GapSeconds - before.GapSeconds
+	s.prompt += r.PromptTokens - before.PromptTokens
+	s.generated += r.GeneratedTokens - before.GeneratedTokens
+	s.running += r.Running * took.Seconds()
+	s.waiting += r.Waiting * took.Seconds()
+	s.kv += r.KVUsage * took.Seconds()
+	s.firstCounts = grown(s.firstCounts, r.First.Counts, before.First.Counts)
+	s.gapCounts = grown(s.gapCounts, r.Gap.Counts, before.Gap.Counts)
+	if s.took >= window {
+		l.take(*s, r)
+		l.sum = totals{}
+	}
+}
+
+// grown adds the increase of counters.
+func grown(sum, now, before []float64) []float64 {
+	if sum == nil {
+		sum = make([]float64, len(now))
+	}
+	for i := range now {
+		sum[i] += now[i] - before[i]
+	}
+	return sum
+}
+
+// take learns from a window.
+func (l *Learner) take(s totals, r Reading) {
+	dt := s.took.Seconds()
+	l.seen += s.took
+	l.mix.add(s)
+	if s.gaps < 10 || s.gapS <= 0 {
+		return
+	}
+	step := s.gapS / s.gaps
+	l.line.add(fade(s.took, memory), s.gaps/dt, 1/step, 1, s.gaps/dt, s.prompt/dt, bend(s.prompt/dt))
+	l.peak = math.Max(l.peak*fade(s.took, memory), s.gaps/dt)
+	if s.kv > 0 && s.running > 0 {
+		l.held.add(fade(s.took, memory), s.kv/dt, s.gapS/dt)
+	}
+	l.gap.add(fade(s.took, recent), r.Gap.Bounds, s.gapCounts, s.gaps, s.gapS, step)
+	if s.first > 0 && !l.waited(s, step) {
+		l.first.add(fade(s.took, recent), r.First.Bounds, s.firstCounts, s.first, s.firstSeconds, step)
+	}
+}
+
+// waited reports whether requests of a window have waited: some did at a reading, or first tokens came three times as late as the
+// steps explain.
+func (l *Learner) waited(s totals, step float64) bool {
+	if f := &l.first; f.count > 100 && s.firstSeconds/s.first > 3*f.sum/f.count*math.Pow(math.Max(1, step/f.step()), firstStretch) {
+		return true
+	}
+	return s.waiting > 0
+}
+
+// fade returns the weight that what is known keeps after a time.
+func fade(took, memory time.Duration) float64 { return math.Exp(-took.Seconds() / memory.Seconds()) }
+
+// mix is what is asked at present, per second.
+type mix struct{ seconds, first, gaps, prompt, generated float64 }
+
+func (m *mix) add(s totals) {
+	f := fade(s.took, recent)
+	m.seconds = f*m.seconds + s.took.Seconds()
+	m.first = f*m.first + s.first
+	m.gaps = f*m.gaps + s.gaps
+	m.prompt = f*m.prompt + s.prompt
+	m.generated = f*m.generated + s.generated
+}
+
+// held learns how much of the KV cache a running request holds.
+type held struct{ xy, xx float64 }
+
+func (h *held) add(f, usage, running float64) {
+	h.xy, h.xx = f*h.xy+usage*running, f*h.xx+running*running
+}
+
+// places returns how many requests the whole cache holds nineteen times out of twenty; 0 if nobody knows. Requests differ in length
+// about as much as their mean, as if they were drawn from an exponential distribution.
+func (h *held) places() float64 {
+	if h.xy <= 0 {
+		return 0
+	}
+	n := h.xx / h.xy
+	return math.Max(1, n-1.64*math.Sqrt(n))
+}
+
+// shape is a distribution of times at a mean time of a step.
+type shape struct {
+	bounds, counts           []float64
+	count, sum, steps, taken float64
+}
+
+func (s *shape) add(f float64, bounds, counts []float64, count, sum, step float64) {
+	if !slices.Equal(s.bounds, bounds) {
+		*s = shape{bounds: slices.Clone(bounds), counts: make([]float64, len(bounds))}
+	}
+	for i := range counts {
+		s.counts[i] = f*s.counts[i] + counts[i]
+	}
+	s.count, s.sum = f*s.count+count, f*s.sum+sum
+	s.steps, s.taken = f*s.steps+count, f*s.taken+count*step
+}
+
+// step returns the mean time of a step while the distribution was seen.
+func (s *shape) step() float64 { return s.taken / s.steps }
+
+// above returns the share of times above a limit, between two bounds as if they were spread evenly over their logarithm.
+func (s *shape) above(limit float64) float64 {
+	if s.count == 0 {
+		return 0
+	}
+	low, below := 0.0, 0.0
+	for i, b := range s.bounds {
+		if b >= limit {
+			part := 1.0
+			switch {
+			case low > 0:
+				part = math.Log(limit/low) / math.Log(b/low)
+			case b > 0:
+				part = limit / b
+			}
+			return 1 - (below+part*(s.counts[i]-below))/s.count
+		}
+		low, below = b, s.counts[i]
+	}
+	return 1 - below/s.count
+}

@@ -1,0 +1,243 @@
+package capacity
+
+import (
+	"math"
+	"time"
+)
+
+// Objective is a promise on a latency.
+type Objective struct {
+	Name      string
+	Gaps      bool          // on the times between tokens, not on those to the first
+	Threshold time.Duration // of a good one
+	Bad       float64       // share that may be bad
+}
+
+// Limit is what would be in the way first.
+type Limit string
+
+// The limits.
+const (
+	Batch   Limit = "batch_limit" // no place among the requests that run
+	KVCache Limit = "kv_cache"    // no room in the KV cache
+	Prefill Limit = "prefill"     // prompt tokens fill the steps
+	Decode  Limit = "decode"      // each token of the batch makes the step longer
+)
+
+// Limits returns all limits.
+func Limits() []Limit { return []Limit{Batch, KVCache, Prefill, Decode} }
+
+// Forecast says how many times the present load an engine serves before an objective breaks.
+type Forecast struct {
+	Objective string
+	// Factor is of the present load, between Low and High nine times out of ten.
+	Factor, Low, High float64
+	Limit             Limit
+}
+
+// Load is what an engine is asked per second at present.
+type Load struct{ Requests, Gaps, PromptTokens, Tokens float64 }
+
+// Load returns the present load.
+func (l *Learner) Load() Load {
+	m := l.mix
+	if m.seconds == 0 {
+		return Load{}
+	}
+	return Load{m.first / m.seconds, m.gaps / m.seconds, m.prompt / m.seconds, m.generated / m.seconds}
+}
+
+// Why says why no forecast is made; empty if one is.
+type Why string
+
+// The reasons.
+const (
+	Known   Why = ""
+	TooFew  Why = "few_readings"  // less than half an hour of work was seen
+	Uniform Why = "little_spread" // the load hardly changed: no line goes through one point
+	Idle    Why = "idle"          // nothing is asked at present
+	NoFit   Why = "no_fit"        // the steps do not follow the load
+)
+
+// Reasons returns all reasons.
+func Reasons() []Why { return []Why{Known, TooFew, Uniform, Idle, NoFit} }
+
+// What a forecast asks for.
+const (
+	leastSeen   = 30 * time.Minute
+	leastSpread = 0.02
+)
+
+// Forecast returns the forecasts for some objectives, or why there are none.
+func (l *Learner) Forecast(limits Bounds, objectives []Objective) ([]Forecast, Why) {
+	fit, ok := l.line.solve()
+	switch load := l.Load(); {
+	case l.seen < leastSeen || l.line.n < 20:
+		return nil, TooFew
+	case load.Gaps <= 0 || load.Requests <= 0:
+		return nil, Idle
+	case math.Max(l.line.spread(1), l.line.spread(2)) < leastSpread:
+		return nil, Uniform
+	case !ok:
+		return nil, NoFit
+	}
+	var all []Forecast
+	for _, o := range objectives {
+		f := Forecast{Objective: o.Name}
+		f.Factor, f.Limit = l.breaks(fit, limits, o)
+		f.Low, f.High = l.interval(fit, limits, o, f.Factor)
+		all = append(all, f)
+	}
+	return all, Known
+}
+
+// interval returns the factors between which the true one lies nine times out of ten: the fit is uncertain, and the model errs the
+// more the farther the forecast is from what was seen.
+func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64) (low, high float64) {
+	beyond := math.Max(1, factor*l.Load().Gaps/l.peak)
+	own := math.Pow(modelError*beyond*factor, 2)
+	variance := own
+	for i := range columns {
+		sd := math.Sqrt(fit.cov[i][i])
+		if sd == 0 {
+			continue
+		}
+		other := fit
+		for j := range columns { // along the column of the covariance: the coefficients err together
+			other.c[j] += fit.cov[i][j] / sd
+		}
+		moved, _ := l.breaks(other, limits, o)
+		variance = math.Max(variance, own+math.Pow(moved-factor, 2))
+	}
+	sd := math.Sqrt(variance)
+	return math.Max(0, factor-1.64*sd), factor + 1.64*sd
+}
+
+// modelError is how far the model errs at the highest load that was seen, as a share.
+const modelError = 0.05
+
+// firstStretch is the power of the step's time by which first tokens come later: a prompt is computed in steps, and waits for the
+// steps of those before it, which both grow.
+const firstStretch = 1.5
+
+// steps returns the steps per second at a load.
+func (f line) steps(gaps, prompt float64) float64 {
+	return f.c[0] + f.c[1]*gaps + f.c[2]*prompt + f.c[3]*bend(prompt)
+}
+
+// step returns the seconds of a step that computes so many prompt tokens beside the tokens of so many running requests.
+func (f line) step(running, tokens float64) float64 {
+	return (1 - f.c[1]*running - f.c[2]*tokens) / f.c[0]
+}
+
+// state is an engine at a multiple of its present load.
+type state struct {
+	step, running, places, offered float64
+	limit                          Limit
+	full                           bool // a step cannot hold the tokens
+}
+
+// at returns the state at a multiple of the present load.
+func (l *Learner) at(k float64, fit line, limits Bounds) state {
+	load := l.Load()
+	steps := fit.steps(k*load.Gaps, k*load.PromptTokens)
+	s := state{limit: Decode, places: math.Inf(1)}
+	if fit.c[2]*load.PromptTokens < fit.c[1]*load.Gaps {
+		s.limit = Prefill
+	}
+	if steps <= 0 {
+		s.step, s.full = math.Inf(1), true
+		return s
+	}
+	s.step = 1 / steps
+	s.running = k * load.Gaps * s.step
+	if limits.StepTokens > 0 && k*load.PromptTokens*s.step+s.running > limits.StepTokens {
+		s.limit, s.full = Prefill, true
+	}
+	if limits.Batch > 0 {
+		s.places = limits.Batch
+	}
+	kv := l.held.places()
+	if kv > 0 && kv < s.places {
+		s.places = kv
+	}
+	// A place is taken from the first step of the prompt on.
+	prefill := 0.0
+	if l.first.count > 0 {
+		prefill = l.first.sum / l.first.count * math.Pow(s.step/l.first.step(), firstStretch)
+	}
+	s.offered = s.running + k*load.Requests*prefill
+	return s
+}
+
+// late returns the share of an objective's events that would be bad at a multiple of the present load, and what makes them so.
+func (l *Learner) late(k float64, fit line, limits Bounds, o Objective) (float64, Limit) {
+	s := l.at(k, fit, limits)
+	if s.full {
+		return 1, s.limit
+	}
+	threshold := o.Threshold.Seconds()
+	if o.Gaps {
+		if limits.StepTokens > 0 && l.gap.above(threshold) < o.Bad/100 && fit.step(s.running, limits.StepTokens) < threshold/1.1 {
+			return 0, s.limit // not even a full step takes so long
+		}
+		// Either every step stretches, or more steps hold the prompt tokens that make a step long: the worse of both, and at a smaller
+		// load the better.
+		stretched := s.step / l.gap.step()
+		all, more := l.gap.above(threshold/stretched), k*stretched*l.gap.above(threshold)
+		if k < 1 {
+			return math.Min(all, more), s.limit
+		}
+		return math.Min(1, math.Max(all, more)), s.limit
+	}
+	late, mean := 0.0, 0.0
+	if l.first.count > 0 {
+		stretched := math.Pow(s.step/l.first.step(), firstStretch)
+		late, mean = l.first.above(threshold/stretched), l.first.sum/l.first.count*stretched
+	}
+	waits := 0.0
+	if !math.IsInf(s.places, 1) {
+		service := s.offered / (k * l.Load().Requests)
+		waits = wait(s.places, s.offered, service, math.Max(0, threshold-mean))
+	}
+	if waits > late {
+		s.limit = Batch
+		if kv := l.held.places(); kv > 0 && (limits.Batch == 0 || kv < limits.Batch) {
+			s.limit = KVCache
+		}
+	}
+	return 1 - (1-late)*(1-waits), s.limit
+}
+
+// wait returns the share of requests that wait longer than a time, in seconds, for one of some places, where so many are taken on
+// average and one is taken for service seconds (Erlang C).
+func wait(places, taken, service, longer float64) float64 {
+	n := math.Floor(places)
+	if n < 1 || taken >= n {
+		return 1
+	}
+	b := 1.0 // Erlang B, by its recursion
+	for i := 1.0; i <= n; i++ {
+		b = taken * b / (i + taken*b)
+	}
+	c := b / (1 - taken/n*(1-b))
+	return c * math.Exp(-(n-taken)*longer/service)
+}
+
+// breaks returns the multiple of the present load at which an objective breaks.
+func (l *Learner) breaks(fit line, limits Bounds, o Objective) (float64, Limit) {
+	low, high := 0.0, 1.0
+	for bad, _ := l.late(high, fit, limits, o); bad <= o.Bad && high < 1e4; bad, _ = l.late(high, fit, limits, o) {
+		low, high = high, 2*high
+	}
+	for range 40 {
+		mid := (low + high) / 2
+		if bad, _ := l.late(mid, fit, limits, o); bad > o.Bad {
+			high = mid
+		} else {
+			low = mid
+		}
+	}
+	_, limit := l.late(high, fit, limits, o)
+	return low, limit
+}

@@ -1,0 +1,175 @@
+package capacity
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+)
+
+var ttftBounds = []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160}
+
+var itlBounds = []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5}
+
+// counts is what a page of vLLM's shows of a simulated engine.
+type counts struct {
+	Reading
+	late, slow float64 // first tokens and gaps above the objectives' thresholds
+}
+
+func newCounts() *counts {
+	c := &counts{}
+	c.First = Histogram{Bounds: ttftBounds, Counts: make([]float64, len(ttftBounds))}
+	c.Gap = Histogram{Bounds: itlBounds, Counts: make([]float64, len(itlBounds))}
+	return c
+}
+
+func observe(h Histogram, v, n float64) {
+	for i, b := range h.Bounds {
+		if v <= b {
+			h.Counts[i] += n
+		}
+	}
+}
+
+func (c *counts) FirstToken(r *drill.Request) {
+	took := (r.FirstToken - r.Arrival).Seconds()
+	c.FirstTokens++
+	c.FirstSeconds += took
+	c.PromptTokens += r.Prompt - r.Cached
+	observe(c.First, took, 1)
+	if took > 0.5 {
+		c.late++
+	}
+}
+
+func (c *counts) Decoded(d drill.Decoded) {
+	n, took := float64(d.Requests), d.Took.Seconds()
+	c.Gaps += n
+	c.GapSeconds += n * took
+	observe(c.Gap, took, n)
+	if took > 0.05 {
+		c.slow += n
+	}
+}
+func (c *counts) Preempted()              {}
+func (c *counts) Finished(*drill.Request) {}
+func (c *counts) Computed(int, int)       {}
+func (c *counts) Moved(drill.Move)        {}
+func (c *counts) Open(int, time.Duration) {}
+func (c *counts) State(running, waiting int, kv float64) {
+	c.Running, c.Waiting, c.KVUsage = float64(running), float64(waiting), kv
+}
+
+// serve runs an engine under a load, and calls each after every so many seconds.
+func serve(p drill.Profile, load drill.Load, lasts time.Duration, seed uint64, each func(now time.Duration, c *counts)) {
+	c := newCounts()
+	e, t := drill.NewEngine(p.Serving, seed, c), drill.NewTraffic(load, seed)
+	const step = 15 * time.Second
+	for now := step; now <= lasts; now += step {
+		for _, r := range t.Until(now) {
+			e.Offer(r)
+		}
+		e.Advance(now)
+		each(now, c)
+	}
+}
+
+// bad returns the shares of first tokens and gaps that are late at a rate of arrivals.
+func bad(p drill.Profile, arrivals float64, seed uint64) (first, gap float64) {
+	load := p.Load
+	load.Arrivals, load.Swing = arrivals, 0
+	var before, after counts
+	serve(p, load, 14*time.Minute, seed, func(now time.Duration, c *counts) {
+		if now == 2*time.Minute {
+			before = *c
+		}
+		after = *c
+	})
+	return (after.late - before.late) / (after.FirstTokens - before.FirstTokens), (after.slow - before.slow) / (after.Gaps - before.Gaps)
+}
+
+// knee returns the rate of arrivals at which more than one in a hundred first tokens or gaps are late.
+func knee(p drill.Profile, seed uint64) (rate float64, of string) {
+	breaks := func(arrivals float64) string {
+		first, gap := bad(p, arrivals, seed)
+		switch {
+		case first > 0.01:
+			return "ttft"
+		case gap > 0.01:
+			return "itl"
+		}
+		return ""
+	}
+	low, high := 0.05, 0.1
+	for of = breaks(high); of == "" && high < 400; of = breaks(high) {
+		low, high = high, 2*high
+	}
+	for high > 1.02*low {
+		mid := math.Sqrt(low * high)
+		if by := breaks(mid); by != "" {
+			high, of = mid, by
+		} else {
+			low = mid
+		}
+	}
+	return low, of
+}
+
+func workload(seed uint64) drill.Profile {
+	r := rand.New(rand.NewPCG(seed, 77))
+	between := func(low, high float64) float64 { return low * math.Pow(high/low, r.Float64()) }
+	p := drill.NewProfile("m")
+	p.PromptTokens, p.OutputTokens, p.CacheHits = between(100, 3000), between(30, 500), between(0.05, 0.8)
+	p.MaxBatch = int(between(16, 256))
+	p.Budget = int(between(512, 2048))
+	p.Patience, p.Leaves, p.Failures, p.OutputLimit = 0, 0, 0, 4096
+	if r.IntN(3) == 0 {
+		p.GPU, p.Weights = drill.L40S, drill.Llama8BFP8
+	}
+	if r.IntN(3) == 0 {
+		p.Blocks = int(between(2000, 8000))
+	}
+	return p
+}
+
+func TestKnee(t *testing.T) {
+	objectives := []Objective{{Name: "ttft", Threshold: 500 * time.Millisecond, Bad: 0.01}, {Name: "itl", Gaps: true, Threshold: 50 * time.Millisecond, Bad: 0.01}}
+	from, to := uint64(1), uint64(20)
+	fmt.Sscan(os.Getenv("SEEDS"), &from, &to)
+	swing := 0.6
+	fmt.Sscan(os.Getenv("SWING"), &swing)
+	for seed := from; seed <= to; seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			p := workload(seed)
+			truth, of := knee(p, seed)
+			if truth < 3 {
+				t.Skip("breaks at rest", truth, of)
+			}
+			load := p.Load
+			load.Arrivals, load.Swing, load.Period = 0.45*truth, swing, time.Hour
+			var l Learner
+			serve(p, load, 2*time.Hour, seed+1000, func(now time.Duration, c *counts) {
+				r := c.Reading
+				r.At = time.Unix(0, 0).Add(now)
+				r.First.Counts, r.Gap.Counts = append([]float64{}, c.First.Counts...), append([]float64{}, c.Gap.Counts...)
+				l.Learn(r)
+			})
+			all, why := l.Forecast(Bounds{Batch: float64(p.MaxBatch), StepTokens: float64(p.Budget)}, objectives)
+			if why != Known {
+				t.Fatal(why)
+			}
+			least := all[0]
+			if all[1].Factor < least.Factor {
+				least = all[1]
+			}
+			rate := l.Load().Requests
+			t.Logf("%d prompt %.0f out %.0f hits %.2f batch %d budget %d blocks %d %s: truth %.2f (%s), said %.2f [%.2f %.2f] (%s, %s) error %+.0f%% ; other %v",
+				seed, p.PromptTokens, p.OutputTokens, p.CacheHits, p.MaxBatch, p.Budget, p.Blocks, p.GPU.Name[7:11], truth, of, least.Factor*rate, least.Low*rate, least.High*rate, least.Objective, least.Limit, 100*(least.Factor*rate/truth-1), all)
+		})
+	}
+}

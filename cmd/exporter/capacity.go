@@ -1,0 +1,179 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// capacityCommand tells how much more the engines of a node can do before an objective breaks. Exit status: 0 if all of that is
+// known, 1 if a model is asked for more than it can do, 3 if the capacity of an engine is not known.
+func capacityCommand(ctx context.Context, args []string, out, _ io.Writer) (status int, err error) {
+	var o triageOptions
+	asked := false
+	app := kingpin.New("exporter capacity", "Say how many requests per second hold the objectives of the models on this node. Exit status: 0 there is room, 1 a model is beyond it, 3 could not tell.")
+	app.HelpFlag.Short('h')
+	app.UsageWriter(out).Terminate(func(int) { asked = true })
+	app.Flag("exporter", "Address of a running exporter.").Default("http://127.0.0.1:9844").PlaceHolder("URL").StringVar(&o.exporter)
+	app.Flag("exporter.http-config", "File with TLS settings and credentials for it, in the format of Prometheus' http_config.").PlaceHolder("FILE").StringVar(&o.httpConfig)
+	if _, err := app.Parse(args); asked {
+		return 0, nil
+	} else if err != nil {
+		return 3, fmt.Errorf("capacity: %w (see exporter capacity --help)", named(app, args, err))
+	}
+	read, err := o.page()
+	if err != nil {
+		return 3, err
+	}
+	page, err := read(ctx)
+	if err != nil {
+		return 3, err
+	}
+	models := capacities(page.Series)
+	if len(models) == 0 {
+		_, err := fmt.Fprintln(out, "No engine shows first tokens and the time between tokens: the capacity of none can be learnt.")
+		return 3, err
+	}
+	for _, m := range models {
+		status = max(status, m.status())
+		if err := m.write(out); err != nil {
+			return 3, err
+		}
+	}
+	return status, nil
+}
+
+// nodeCapacity is what the engines of a model on a node can do together.
+type nodeCapacity struct {
+	name       string
+	engines    int
+	unknown    map[string]int // engines by the reason for which nothing is known of them
+	objectives map[string]*objectiveCapacity
+}
+
+// objectiveCapacity is what they can do before an objective breaks.
+type objectiveCapacity struct {
+	requests map[string]float64 // per second, by kind
+	tokens   float64            // per second
+	used     float64            // the present load as a share of it, of the engine with the most
+	limits   []string
+}
+
+// capacities adds up the engines of each model.
+func capacities(series promql.Vector) []*nodeCapacity {
+	models := map[string]*nodeCapacity{}
+	of := func(l labels.Labels) *nodeCapacity {
+		name := strings.TrimPrefix(l.Get(metrics.LabelNamespace)+"/"+l.Get(metrics.LabelModel), "/")
+		if models[name] == nil {
+			models[name] = &nodeCapacity{name: name, unknown: map[string]int{}, objectives: map[string]*objectiveCapacity{}}
+		}
+		return models[name]
+	}
+	for _, s := range series {
+		objective := func() *objectiveCapacity {
+			m, name := of(s.Metric), s.Metric.Get(metrics.LabelSLO)
+			if m.objectives[name] == nil {
+				m.objectives[name] = &objectiveCapacity{requests: map[string]float64{}}
+			}
+			return m.objectives[name]
+		}
+		switch s.Metric.Get(labels.MetricName) {
+		case metrics.EngineCapacityKnown.Name:
+			if of(s.Metric).engines++; s.F == 0 {
+				of(s.Metric).unknown[s.Metric.Get(metrics.LabelReason)]++
+			}
+		case metrics.EngineCapacity.Name:
+			objective().requests[s.Metric.Get(metrics.LabelKind)] += s.F
+		case metrics.EngineCapacityTokens.Name:
+			objective().tokens += s.F
+		case metrics.EngineCapacityUsed.Name:
+			objective().used = max(objective().used, s.F)
+		case metrics.EngineCapacityLimit.Name:
+			if limit := s.Metric.Get(metrics.LabelLimit); !slices.Contains(objective().limits, limit) {
+				objective().limits = append(objective().limits, limit)
+			}
+		}
+	}
+	var all []*nodeCapacity
+	for _, m := range models {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b *nodeCapacity) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// status returns the exit status for a model.
+func (m *nodeCapacity) status() int {
+	switch {
+	case len(m.unknown) > 0:
+		return 3
+	case slices.ContainsFunc(m.tightest(), func(name string) bool { return m.objectives[name].used > 1 }):
+		return 1
+	}
+	return 0
+}
+
+// tightest returns the objectives in the order in which they break.
+func (m *nodeCapacity) tightest() []string {
+	var names []string
+	for name := range m.objectives {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.objectives[b].used, m.objectives[a].used), strings.Compare(a, b))
+	})
+	return names
+}
+
+// whyUnknown says what each reason means.
+var whyUnknown = map[string]string{
+	"few_readings":  "the exporter has watched it for less than half an hour; ask again later",
+	"little_spread": "its load has hardly changed; ask again after a busier or a quieter time",
+	"idle":          "nobody asks it for anything",
+	"no_fit":        "the length of its steps does not follow its load",
+}
+
+// write writes what is known about a model.
+func (m *nodeCapacity) write(out io.Writer) error {
+	known := m.engines
+	for _, n := range m.unknown {
+		known -= n
+	}
+	fmt.Fprintf(out, "%s: the capacity of %d of %d engines on this node is known\n", m.name, known, m.engines)
+	for why, n := range m.unknown {
+		fmt.Fprintf(out, "  %d unknown: %s\n", n, cmp.Or(whyUnknown[why], why))
+	}
+	if known == 0 {
+		return nil
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "  objective\tbreaks at\tor between\ttokens\tload now\tin the way")
+	for _, name := range m.tightest() {
+		o := m.objectives[name]
+		slices.Sort(o.limits)
+		fmt.Fprintf(table, "  %s\t%s requests/s\t%s and %s\t%s/s\t%.0f%%\t%s\n", name, brief(o.requests["expected"]), brief(o.requests["low"]), brief(o.requests["high"]),
+			brief(o.tokens), 100*o.used, strings.Join(o.limits, ", "))
+	}
+	return table.Flush()
+}
+
+// brief writes a number with two significant digits.
+func brief(v float64) string {
+	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
+		return strconv.FormatFloat(v, 'g', 2, 64)
+	}
+	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-1)
+	return strconv.FormatFloat(math.Round(v/unit)*unit, 'f', max(0, -int(math.Floor(math.Log10(unit)))), 64)
+}

@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/llm-node-exporter/llm-node-exporter/capacity"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/slo"
+)
+
+// How much more an engine can do is learnt from all its readings: see package capacity. This file finds the numbers on its page.
+
+// sizing is what a unit of an engine shows of its load, and the series that tell its capacity.
+type sizing struct {
+	key        [outLabels]string
+	lines      map[*metrics.Family][]line
+	latencies  map[*metrics.Family]latency
+	objectives []capacity.Objective
+	forecasts  []forecastSeries        // by objective
+	known      map[capacity.Why]string // series, by reason
+}
+
+// latency is a histogram, the number of its values, and their sum.
+type latency struct {
+	histogram
+	sum line
+}
+
+// forecastSeries are the series about one objective.
+type forecastSeries struct {
+	expected, low, high, tokens, used string
+	limits                            map[capacity.Limit]string
+}
+
+// ofLoad lists what capacity is learnt from, beside the two latencies.
+var ofLoad = []*metrics.Family{metrics.PromptTokens, metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens, metrics.GenerationTokens,
+	metrics.RequestsRunning, metrics.RequestsWaiting, metrics.KVCacheUsage}
+
+// sizingOf returns the unit that a series is about; nil if that is no engine.
+func (c *compiler) sizingOf(out [outLabels]string) *sizing {
+	if role := out[outRole]; role == metrics.GatewayRole || role == roleKVCache || role == metrics.FrontendRole {
+		return nil
+	}
+	key := unitOf(out)
+	i := slices.IndexFunc(c.sizings, func(s sizing) bool { return s.key == key })
+	if i < 0 {
+		i, c.sizings = len(c.sizings), append(c.sizings, sizing{key: key, lines: map[*metrics.Family][]line{}, latencies: map[*metrics.Family]latency{}})
+	}
+	return &c.sizings[i]
+}
+
+// loads adds an output line to what the capacity of its unit is learnt from.
+func (c *compiler) loads(to *metrics.Family, out [outLabels]string, l line) {
+	if slices.Contains(ofLoad, to) {
+		if s := c.sizingOf(out); s != nil {
+			s.lines[to] = append(s.lines[to], l)
+		}
+	}
+}
+
+// lags adds a latency of users.
+func (c *compiler) lags(to *metrics.Family, out [outLabels]string, h histogram, sum line) {
+	if to == metrics.TimeToFirstToken || to == metrics.InterTokenLatency {
+		if s := c.sizingOf(out); s != nil {
+			s.latencies[to] = latency{h, sum}
+		}
+	}
+}
+
+// capacities completes the units that show enough of their load.
+func (c *compiler) capacities() (all []sizing) {
+	for _, s := range c.sizings {
+		if s.latencies[metrics.TimeToFirstToken].count == nil || s.latencies[metrics.InterTokenLatency].count == nil {
+			continue
+		}
+		text := func(f *metrics.Family, name, value string, more ...metrics.Label) string {
+			return c.text(f.Name, s.key, append(more, metrics.Label{Name: name, Value: value})...)
+		}
+		for _, o := range c.config.Objectives {
+			if o.Signal != slo.TTFT && o.Signal != slo.ITL || !selects(o, s.key) {
+				continue
+			}
+			of := metrics.Label{Name: metrics.LabelSLO, Value: o.Name}
+			s.objectives = append(s.objectives, capacity.Objective{Name: o.Name, Gaps: o.Signal == slo.ITL, Threshold: o.Threshold.Std(), Bad: o.Budget().Float()})
+			f := forecastSeries{tokens: c.text(metrics.EngineCapacityTokens.Name, s.key, of), used: c.text(metrics.EngineCapacityUsed.Name, s.key, of), limits: map[capacity.Limit]string{}}
+			for kind, series := range map[string]*string{"expected": &f.expected, "low": &f.low, "high": &f.high} {
+				*series = text(metrics.EngineCapacity, metrics.LabelKind, kind, of)
+			}
+			for _, l := range capacity.Limits() {
+				f.limits[l] = text(metrics.EngineCapacityLimit, metrics.LabelLimit, string(l), of)
+			}
+			s.forecasts = append(s.forecasts, f)
+		}
+		if s.known = map[capacity.Why]string{}; len(s.objectives) > 0 {
+			for _, why := range capacity.Reasons() {
+				s.known[why] = text(metrics.EngineCapacityKnown, metrics.LabelReason, string(why))
+			}
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// learner is what has been learnt of a unit, while its engine runs with the same settings.
+type learner struct {
+	capacity.Learner
+	with *recorded
+}
+
+// forecast learns from a reading, and adds what each unit can do. Families come one after another, as on the page.
+func (t *target) forecast(s *snapshot) {
+	type told struct {
+		*sizing
+		all  []capacity.Forecast
+		why  capacity.Why
+		load capacity.Load
+	}
+	var units []told
+	learners := make(map[string]*learner, len(t.plan.sizings))
+	for i := range t.plan.sizings {
+		u := &t.plan.sizings[i]
+		name := u.known[capacity.Known]
+		l := t.learners[name]
+		if l == nil || !l.with.same(t.recorded) {
+			l = &learner{}
+		}
+		l.with, learners[name] = t.recorded, l
+		l.Learn(t.reading(u))
+		one := told{sizing: u, load: l.Load()}
+		one.all, one.why = l.Forecast(t.limits(u), u.objectives)
+		units = append(units, one)
+	}
+	t.learners = learners
+	each := func(do func(u *told, f *capacity.Forecast, series *forecastSeries)) {
+		for i := range units {
+			for j := range units[i].all {
+				do(&units[i], &units[i].all[j], &units[i].forecasts[j])
+			}
+		}
+	}
+	each(func(u *told, f *capacity.Forecast, series *forecastSeries) {
+		s.append(metrics.EngineCapacity, series.expected, f.Factor*u.load.Requests)
+		s.append(metrics.EngineCapacity, series.low, f.Low*u.load.Requests)
+		s.append(metrics.EngineCapacity, series.high, f.High*u.load.Requests)
+	})
+	each(func(u *told, f *capacity.Forecast, series *forecastSeries) {
+		s.append(metrics.EngineCapacityTokens, series.tokens, f.Factor*u.load.Tokens)
+	})
+	each(func(_ *told, f *capacity.Forecast, series *forecastSeries) {
+		s.append(metrics.EngineCapacityUsed, series.used, 1/max(f.Factor, 1e-3))
+	})
+	each(func(_ *told, f *capacity.Forecast, series *forecastSeries) {
+		s.append(metrics.EngineCapacityLimit, series.limits[f.Limit], 1)
+	})
+	for _, u := range units {
+		s.append(metrics.EngineCapacityKnown, u.known[u.why], metrics.Bool(u.why == capacity.Known))
+	}
+}
+
+// same reports whether engines run with the same settings.
+func (r *recorded) same(as *recorded) bool {
+	return r == as || r != nil && as != nil && slices.Equal(r.series, as.series)
+}
+
+// reading reads a unit off the page.
+func (t *target) reading(u *sizing) capacity.Reading {
+	total := func(f *metrics.Family) float64 {
+		v := math.NaN()
+		for i := range u.lines[f] {
+			if one := u.lines[f][i].eval(t.values); !math.IsNaN(one) && !math.IsInf(one, 0) {
+				v = one + max(v, 0)
+			}
+		}
+		return v
+	}
+	r := capacity.Reading{At: t.config.Now(), GeneratedTokens: total(metrics.GenerationTokens), Running: total(metrics.RequestsRunning),
+		Waiting: total(metrics.RequestsWaiting), KVUsage: total(metrics.KVCacheUsage), PromptTokens: total(metrics.PromptTokens)}
+	for _, cached := range []*metrics.Family{metrics.PrefixCacheHitTokens, metrics.ExternalPrefixCacheHitTokens} {
+		if v := total(cached); v > 0 {
+			r.PromptTokens -= v
+		}
+	}
+	r.FirstTokens, r.FirstSeconds, r.First = t.latency(u.latencies[metrics.TimeToFirstToken])
+	r.Gaps, r.GapSeconds, r.Gap = t.latency(u.latencies[metrics.InterTokenLatency])
+	return r
+}
+
+// latency reads a histogram.
+func (t *target) latency(of latency) (count, sum float64, h capacity.Histogram) {
+	add := func(terms []term) (v float64) {
+		for _, one := range terms {
+			v += one.value(t.values)
+		}
+		return v
+	}
+	h = capacity.Histogram{Bounds: of.bounds, Counts: make([]float64, len(of.bounds))}
+	for i := range of.cumulative {
+		h.Counts[i] = add(of.cumulative[i])
+	}
+	return add(of.count), of.sum.eval(t.values), h
+}
+
+// limits returns how large a batch and a step of a unit may be, as far as its settings tell.
+func (t *target) limits(u *sizing) (l capacity.Bounds) {
+	for i := range t.recorded.of {
+		r := &t.recorded.of[i]
+		if len(t.recorded.of) > 1 && r.key.model != u.key[outModel] {
+			continue
+		}
+		l.Batch, _ = strconv.ParseFloat(r.values[metrics.SettingMaxSequences], 64)
+		l.StepTokens, _ = strconv.ParseFloat(r.values[metrics.SettingMaxBatchTokens], 64)
+	}
+	return l
+}

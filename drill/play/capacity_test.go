@@ -1,0 +1,58 @@
+package play
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/llm-node-exporter/llm-node-exporter/drill"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// TestCapacity: after two hours the exporter knows at which load an objective breaks. A fourth less keeps all of them, a third more
+// breaks one.
+func TestCapacity(t *testing.T) {
+	if testing.Short() {
+		t.Skip("three plays of two hours")
+	}
+	profile := drill.NewProfile("m")
+	profile.Arrivals, profile.Swing, profile.Period, profile.MaxBatch, profile.Patience = 6, 0.5, time.Hour, 64, 0
+	loaded := func(t *testing.T, arrivals float64) *Play {
+		p, err := Run(incident.Incident{Name: "capacity", Lasts: 25 * time.Minute,
+			Fleet: world.Fleet{Replicas: 1, Runtimes: []metrics.Runtime{metrics.VLLM}, Profile: profile, SeesProcesses: true},
+			Faults: []incident.Fault{{Do: func(w *world.World) { w.Traffic.Arrivals, w.Traffic.Swing = arrivals, 0 }}}}, Options{Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		return p
+	}
+	one := func(t *testing.T, p *Play, query string, after time.Duration) float64 {
+		found, err := p.Prometheus.Query(query, p.World.At(p.Onset+after))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%s: %v: %v", query, found, err)
+		}
+		return found[0].F
+	}
+	p := loaded(t, 6)
+	capacity := one(t, p, fmt.Sprintf(`min(%s{kind="expected"})`, metrics.RecordedCapacity.Name), 0)
+	t.Logf("it should hold up to %.1f requests per second", capacity)
+	for _, c := range []struct {
+		factor float64
+		breaks bool
+	}{{0.75, false}, {1.33, true}} {
+		t.Run(fmt.Sprint(c.factor), func(t *testing.T) {
+			t.Parallel()
+			p := loaded(t, c.factor*capacity)
+			burn := one(t, p, "max(increase("+metrics.SLOBadEvents.Name+"[15m]) / on (slo) (increase("+metrics.SLOEvents.Name+"[15m]) * on (slo) (1 - "+metrics.SLOObjective.Name+")))", 25*time.Minute)
+			if used := one(t, p, "max("+metrics.RecordedUtilisation.Name+")", 25*time.Minute); (burn > 1) != c.breaks || (used > 1) != c.breaks {
+				t.Errorf("at %.2f of its capacity the worst objective burns %.1f times too fast, and the load is said to be %.0f%% of it", c.factor, burn, 100*used)
+			}
+			if needed := one(t, p, metrics.RecordedDesired.Name, 25*time.Minute); (needed > 1) != c.breaks {
+				t.Errorf("at %.2f of its capacity %g replicas are said to be needed", c.factor, needed)
+			}
+		})
+	}
+}

@@ -1,0 +1,43 @@
+package rules
+
+import (
+	"slices"
+
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// capacityGroup records how much of what holds the objectives each model is asked for. What an engine can do, its exporter has learnt.
+func capacityGroup() Group {
+	return Group{Name: "llm-capacity", Interval: Interval, Records: []Record{
+		{Name: metrics.RecordedCapacity, Expr: modelCapacity()},
+		{Name: metrics.RecordedUtilisation, Expr: ofCapacity("expected")},
+		{Name: metrics.RecordedDesired, Expr: desiredReplicas()},
+	}}
+}
+
+// modelCapacity returns what each model serves per second before an objective breaks. An engine that nobody knows enough of counts
+// as the mean of those that are known.
+func modelCapacity() promql.Expr {
+	more := []string{metrics.LabelSLO, metrics.LabelKind}
+	perReplica := promql.Sum(slices.Concat(replicaLabels, more), promql.Vector(metrics.EngineCapacity))
+	return promql.Mul(promql.Avg(slices.Concat(modelLabels, more), perReplica), replicasOf(), promql.On(modelLabels...).ManyToOne())
+}
+
+// ofCapacity returns the requests that arrive as a share of it, for each objective.
+func ofCapacity(kind string) promql.Expr {
+	return promql.Max(slices.Concat(modelLabels, []string{metrics.LabelSLO}),
+		promql.Div(now("arrivals"), promql.Vector(metrics.RecordedCapacity, promql.Eq(metrics.LabelKind, kind)), promql.On(modelLabels...).OneToMany()))
+}
+
+// desiredReplicas returns how many replicas hold every objective where the capacity is as low as it may be, and the objective that
+// asks for them.
+func desiredReplicas() promql.Expr {
+	most := promql.TopK(1, modelLabels, ofCapacity("low"))
+	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, replicasOf(), promql.On(modelLabels...).ManyToOne())), promql.Num(1))
+}
+
+// overloaded returns the share of each objective that more requests arrive for than hold it.
+func overloaded(m ...*promql.Matcher) promql.Expr {
+	return above(promql.Vector(metrics.RecordedUtilisation, m...), 1)
+}
