@@ -72,10 +72,12 @@ const (
 func (l *Learner) Forecast(limits Bounds, objectives []Objective) ([]Forecast, Why) {
 	fit, ok := l.line.solve()
 	switch load := l.Load(); {
-	case l.seen < leastSeen || l.line.n < 20:
+	case l.seen < leastSeen:
 		return nil, TooFew
 	case load.Gaps <= 0 || load.Requests <= 0:
 		return nil, Idle
+	case l.line.n < 20:
+		return nil, TooFew
 	case math.Max(l.line.spread(1), l.line.spread(2)) < leastSpread:
 		return nil, Uniform
 	case !ok:
@@ -89,6 +91,44 @@ func (l *Learner) Forecast(limits Bounds, objectives []Objective) ([]Forecast, W
 		all = append(all, f)
 	}
 	return all, Known
+}
+
+// Lever is a change that may help.
+type Lever string
+
+// The levers. A replica more helps by its share, which needs no forecast.
+const (
+	LargerBatch    Lever = "batch_limit_doubled"
+	SmallerBatch   Lever = "batch_limit_halved"
+	MoreCache      Lever = "kv_cache_doubled" // or its elements quantised to half
+	ShorterPrompts Lever = "prompts_halved"   // or half of them found in the prefix cache
+)
+
+// Levers returns the levers that an engine has, as far as its settings tell.
+func (b Bounds) Levers() []Lever {
+	if b.Batch > 0 {
+		return []Lever{LargerBatch, SmallerBatch, MoreCache, ShorterPrompts}
+	}
+	return []Lever{MoreCache, ShorterPrompts}
+}
+
+// With returns how many times the present load an engine would serve before an objective breaks, if a lever were pulled. It must have
+// a forecast. What a request holds of the cache, and how long the first tokens of shorter prompts take, are left as they are.
+func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
+	other := *l
+	switch lever {
+	case LargerBatch:
+		bounds.Batch *= 2
+	case SmallerBatch:
+		bounds.Batch /= 2
+	case MoreCache:
+		other.held.xy /= 2
+	case ShorterPrompts:
+		other.mix.prompt /= 2
+	}
+	fit, _ := l.line.solve()
+	factor, _ := other.breaks(fit, bounds, o)
+	return factor
 }
 
 // interval returns the factors between which the true one lies nine times out of ten: the fit is uncertain, and the model errs the

@@ -34,6 +34,9 @@ func TestAutoscalingSignals(t *testing.T) {
 			}
 			series("llm_engine_requests_waiting", load.waiting)
 			series("llm_engine_kv_cache_usage_ratio", load.kv)
+			series("llm_engine_info", 1, "version", "1")
+			series("llm_engine_time_to_first_token_seconds_count", 600*minutes)
+			series("llm_engine_capacity_requests_per_second", 4, "slo", "ttft", "kind", "low") // of 20 that arrive
 			series("llm_slo_events_total", 600*minutes, "slo", "ttft", "threshold", "0.5", "period", "30d")
 			series("llm_slo_bad_events_total", 300*minutes, "slo", "ttft", "threshold", "0.5", "period", "30d")
 		}
@@ -45,7 +48,7 @@ func TestAutoscalingSignals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]float64{"waiting": 12, "kv-usage": 0.9, "burn": 12} // half of the events are bad: a burn of 50, held at 12
+	want := map[string]float64{"capacity": 5, "waiting": 12, "kv-usage": 0.9, "burn": 12} // half of the events are bad: a burn of 50, held at 12
 	ask := func(name, query string) {
 		t.Helper()
 		v, err := sim.Query(query, start.Add(20*time.Minute))

@@ -188,6 +188,9 @@ var (
 			"Absent while llm_engine_capacity_known is 0.", EngineLabels, with(LabelSLO, LabelKind)).experimental()
 	EngineCapacityTokens = Target.gauge(Sum, "llm_engine_capacity_tokens_per_second",
 		"Generated tokens per second, at the present mix, above which a latency objective breaks on this engine, as expected.", EngineLabels, with(LabelSLO)).experimental()
+	EngineCapacityIf = Target.gauge(Sum, "llm_engine_capacity_if_requests_per_second",
+		"Requests per second above which the first latency objective would break if a lever were pulled: batch_limit_doubled, batch_limit_halved, kv_cache_doubled (or quantised to half) or prompts_halved (or half of them found in the prefix cache).",
+		EngineLabels, with(LabelLever)).experimental()
 	EngineCapacityUsed = Target.gauge(Max, "llm_engine_capacity_used_ratio",
 		"The load of the last ten minutes as a share of that above which a latency objective breaks on this engine.", EngineLabels, with(LabelSLO)).experimental()
 	EngineCapacityLimit = Target.info("llm_engine_capacity_limit_info",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -61,6 +62,7 @@ type nodeCapacity struct {
 	engines    int
 	unknown    map[string]int // engines by the reason for which nothing is known of them
 	objectives map[string]*objectiveCapacity
+	could      map[string]float64 // requests per second, by lever
 }
 
 // objectiveCapacity is what they can do before an objective breaks.
@@ -77,7 +79,7 @@ func capacities(series promql.Vector) []*nodeCapacity {
 	of := func(l labels.Labels) *nodeCapacity {
 		name := strings.TrimPrefix(l.Get(metrics.LabelNamespace)+"/"+l.Get(metrics.LabelModel), "/")
 		if models[name] == nil {
-			models[name] = &nodeCapacity{name: name, unknown: map[string]int{}, objectives: map[string]*objectiveCapacity{}}
+			models[name] = &nodeCapacity{name: name, unknown: map[string]int{}, objectives: map[string]*objectiveCapacity{}, could: map[string]float64{}}
 		}
 		return models[name]
 	}
@@ -98,6 +100,8 @@ func capacities(series promql.Vector) []*nodeCapacity {
 			objective().requests[s.Metric.Get(metrics.LabelKind)] += s.F
 		case metrics.EngineCapacityTokens.Name:
 			objective().tokens += s.F
+		case metrics.EngineCapacityIf.Name:
+			of(s.Metric).could[s.Metric.Get(metrics.LabelLever)] += s.F
 		case metrics.EngineCapacityUsed.Name:
 			objective().used = max(objective().used, s.F)
 		case metrics.EngineCapacityLimit.Name:
@@ -166,7 +170,18 @@ func (m *nodeCapacity) write(out io.Writer) error {
 		fmt.Fprintf(table, "  %s\t%s requests/s\t%s and %s\t%s/s\t%.0f%%\t%s\n", name, brief(o.requests["expected"]), brief(o.requests["low"]), brief(o.requests["high"]),
 			brief(o.tokens), 100*o.used, strings.Join(o.limits, ", "))
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	now := m.objectives[m.tightest()[0]].requests["expected"]
+	for _, lever := range slices.SortedFunc(maps.Keys(m.could), func(a, b string) int { return cmp.Compare(m.could[b], m.could[a]) }) {
+		change := "no change"
+		if share := m.could[lever]/now - 1; math.Abs(share) >= 0.05 {
+			change = fmt.Sprintf("%+.0f%%", 100*share)
+		}
+		fmt.Fprintf(out, "  with %s: up to %s requests/s (%s)\n", strings.ReplaceAll(strings.ReplaceAll(lever, "kv", "KV"), "_", " "), brief(m.could[lever]), change)
+	}
+	return nil
 }
 
 // brief writes a number with two significant digits.

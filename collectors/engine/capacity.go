@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -18,7 +19,8 @@ type sizing struct {
 	lines      map[*metrics.Family][]line
 	latencies  map[*metrics.Family]latency
 	objectives []capacity.Objective
-	forecasts  []forecastSeries        // by objective
+	forecasts  []forecastSeries // by objective
+	levers     map[capacity.Lever]string
 	known      map[capacity.Why]string // series, by reason
 }
 
@@ -94,6 +96,10 @@ func (c *compiler) capacities() (all []sizing) {
 			s.forecasts = append(s.forecasts, f)
 		}
 		if s.known = map[capacity.Why]string{}; len(s.objectives) > 0 {
+			s.levers = map[capacity.Lever]string{}
+			for _, lever := range (capacity.Bounds{Batch: 1}).Levers() {
+				s.levers[lever] = text(metrics.EngineCapacityIf, metrics.LabelLever, string(lever))
+			}
 			for _, why := range capacity.Reasons() {
 				s.known[why] = text(metrics.EngineCapacityKnown, metrics.LabelReason, string(why))
 			}
@@ -113,9 +119,10 @@ type learner struct {
 func (t *target) forecast(s *snapshot) {
 	type told struct {
 		*sizing
-		all  []capacity.Forecast
-		why  capacity.Why
-		load capacity.Load
+		all   []capacity.Forecast
+		why   capacity.Why
+		load  capacity.Load
+		could map[capacity.Lever]float64 // with a lever, times the present load until the first objective breaks
 	}
 	var units []told
 	learners := make(map[string]*learner, len(t.plan.sizings))
@@ -128,8 +135,15 @@ func (t *target) forecast(s *snapshot) {
 		}
 		l.with, learners[name] = t.recorded, l
 		l.Learn(t.reading(u))
-		one := told{sizing: u, load: l.Load()}
-		one.all, one.why = l.Forecast(t.limits(u), u.objectives)
+		one, bounds := told{sizing: u, load: l.Load(), could: map[capacity.Lever]float64{}}, t.limits(u)
+		one.all, one.why = l.Forecast(bounds, u.objectives)
+		for j := range one.all {
+			for _, lever := range bounds.Levers() {
+				if factor := l.With(lever, bounds, u.objectives[j]); j == 0 || factor < one.could[lever] {
+					one.could[lever] = factor
+				}
+			}
+		}
 		units = append(units, one)
 	}
 	t.learners = learners
@@ -148,6 +162,11 @@ func (t *target) forecast(s *snapshot) {
 	each(func(u *told, f *capacity.Forecast, series *forecastSeries) {
 		s.append(metrics.EngineCapacityTokens, series.tokens, f.Factor*u.load.Tokens)
 	})
+	for _, u := range units {
+		for _, lever := range slices.Sorted(maps.Keys(u.could)) {
+			s.append(metrics.EngineCapacityIf, u.levers[lever], u.could[lever]*u.load.Requests)
+		}
+	}
 	each(func(_ *told, f *capacity.Forecast, series *forecastSeries) {
 		s.append(metrics.EngineCapacityUsed, series.used, 1/max(f.Factor, 1e-3))
 	})
@@ -169,8 +188,12 @@ func (t *target) reading(u *sizing) capacity.Reading {
 	total := func(f *metrics.Family) float64 {
 		v := math.NaN()
 		for i := range u.lines[f] {
-			if one := u.lines[f][i].eval(t.values); !math.IsNaN(one) && !math.IsInf(one, 0) {
-				v = one + max(v, 0)
+			switch one := u.lines[f][i].eval(t.values); {
+			case math.IsNaN(one) || math.IsInf(one, 0):
+			case math.IsNaN(v):
+				v = one
+			default:
+				v += one
 			}
 		}
 		return v

@@ -1,0 +1,77 @@
+package capacity
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// page is an engine whose steps follow the model exactly, at a load that swings.
+func page(l *Learner, minutes int, load func(minute float64) (requests, gaps, prompt float64), step func(gaps, prompt float64) float64) {
+	r := Reading{At: time.Unix(0, 0), First: Histogram{[]float64{0.1, 1}, []float64{0, 0}}, Gap: Histogram{[]float64{0.02, 0.05}, []float64{0, 0}}}
+	l.Learn(r)
+	for i := range minutes * 4 {
+		requests, gaps, prompt := load(float64(i) / 4)
+		took := step(gaps, prompt)
+		r.At = r.At.Add(15 * time.Second)
+		r.FirstTokens, r.FirstSeconds = r.FirstTokens+15*requests, r.FirstSeconds+15*requests*0.05
+		r.Gaps, r.GapSeconds, r.PromptTokens = r.Gaps+15*gaps, r.GapSeconds+15*gaps*took, r.PromptTokens+15*prompt
+		r.GeneratedTokens, r.Running = r.GeneratedTokens+15*(gaps+requests), gaps*took
+		r.First.Counts = []float64{r.First.Counts[0] + 15*requests, r.First.Counts[1] + 15*requests}
+		r.Gap.Counts = []float64{r.Gap.Counts[0] + 15*gaps, r.Gap.Counts[1] + 15*gaps}
+		l.Learn(r)
+	}
+}
+
+func swinging(minute float64) (requests, gaps, prompt float64) {
+	requests = 2 + math.Sin(minute/5)
+	return requests, 100 * requests, (400 + 40*math.Cos(minute/3)) * requests
+}
+
+// TestLine: a line that is exact is found again, and by Little's law the batch is full where it is.
+func TestLine(t *testing.T) {
+	var l Learner
+	page(&l, 60, swinging, func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) })
+	fit, ok := l.line.solve()
+	for i, want := range []float64{100, -0.05, -0.01, 0} {
+		if !ok || math.Abs(fit.c[i]-want) > 1e-3*(1+math.Abs(want)) {
+			t.Errorf("coefficient %d is %g, want %g", i, fit.c[i], want)
+		}
+	}
+	all, why := l.Forecast(Bounds{Batch: 10}, []Objective{{Name: "ttft", Threshold: 10 * time.Second, Bad: 0.01}})
+	if why != Known || len(all) != 1 || all[0].Limit != Batch {
+		t.Fatalf("%+v, %s", all, why)
+	}
+	full := 100 / (100/10. + 0.05*100 + 0.01*400) // requests a second that run 10 at once: 100*r/(100-5r-4r) = 10
+	if rate := all[0].Factor * l.Load().Requests; rate > full || rate < 0.85*full {
+		t.Errorf("it breaks at %g requests per second, the batch is full at %g", rate, full)
+	}
+	if more := l.With(LargerBatch, Bounds{Batch: 10}, Objective{Threshold: 10 * time.Second, Bad: 0.01}); more < 1.2*all[0].Factor {
+		t.Errorf("a batch twice as large brings %g times the load, with this one %g", more, all[0].Factor)
+	}
+}
+
+// TestUnknown: nothing is said too early, of an idle engine, or where one load is all that was seen. A restart loses no knowledge.
+func TestUnknown(t *testing.T) {
+	objectives := []Objective{{Name: "ttft", Threshold: time.Second, Bad: 0.01}}
+	constant := func(float64) (requests, gaps, prompt float64) { return 2, 200, 800 }
+	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
+	for _, c := range []struct {
+		minutes int
+		load    func(float64) (requests, gaps, prompt float64)
+		want    Why
+	}{
+		{20, swinging, TooFew},
+		{60, constant, Uniform},
+		{60, func(float64) (requests, gaps, prompt float64) { return 0, 0, 0 }, Idle},
+		{60, swinging, Known},
+	} {
+		var l Learner
+		if page(&l, c.minutes, c.load, exact); c.want == Known {
+			l.Learn(Reading{At: l.last.At.Add(15 * time.Second)}) // counters begin anew
+		}
+		if _, why := l.Forecast(Bounds{}, objectives); why != c.want {
+			t.Errorf("after %d minutes: %q, want %q", c.minutes, why, c.want)
+		}
+	}
+}
