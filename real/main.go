@@ -89,7 +89,7 @@ func run(ctx context.Context, o options) error {
 		}
 	}()
 	for _, play := range plays() {
-		if !wanted.MatchString(play.Name) || ctx.Err() != nil {
+		if !wanted.MatchString(play.Name) || play.Asked && o.plays != play.Name || ctx.Err() != nil {
 			continue
 		}
 		s.folder = filepath.Join(p.out, fmt.Sprintf("%s-%s-%d", play.Name, p.commit, o.seed))

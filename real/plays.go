@@ -21,6 +21,7 @@ type Play struct {
 	Fault   func(ctx context.Context, s *Stage) error // the incident begins when it returns
 	Then    func(ctx context.Context, s *Stage) error // a second fault, long after the page; the next page is scored
 	Lasts   time.Duration                             // default eight minutes; ends a minute after the page
+	Asked   bool                                      // played only by its name
 }
 
 var (
@@ -107,7 +108,13 @@ func rolledOut(flags ...string) func(context.Context, *Stage) error {
 
 // plays are the incidents, and the situations in which nobody is to be paged.
 func plays() []Play {
-	return slices.Concat(alone(), harmless(), behindGateway(), afterStart(), otherGateways(), outOfSight())
+	return slices.Concat(alone(), harmless(), behindGateway(), afterStart(), otherGateways(), outOfSight(), ramps())
+}
+
+// ramps ask how much an engine can do.
+func ramps() []Play {
+	return []Play{{Name: "knee", Says: "after half an hour of a load that swings, the load goes up until an objective breaks", Asked: true,
+		Flags: []string{"--max-num-seqs", "32"}, Load: Load{Rate: 2, Own: 64, Output: 20}, Fault: findKnee, Lasts: time.Second}}
 }
 
 // alone are the incidents of a single engine.
