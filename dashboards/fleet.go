@@ -12,33 +12,42 @@ func fleet() Board {
 	one := func(e promql.Expr) Query { return Query{e, modelLegend} }
 	tokens, gpuCount := s.of(metrics.RecordedGenerationTokens), s.of(metrics.RecordedModelGPUs)
 	running, waiting, count := s.of(metrics.RecordedRunning), s.of(metrics.RecordedWaiting), s.of(metrics.RecordedReplicas)
+	cost := func(tokens promql.Expr) promql.Expr {
+		return promql.Div(promql.Mul(promql.Num(1e6/3600), promql.Mul(promql.Num(priceOfGPU), gpuCount)), promql.Gt(tokens, promql.Num(0)))
+	}
 	return Board{
 		UID: FleetDashboard, Since: "now-7d", Refresh: "5m", Variables: s, Price: true,
 		Description: "How much the fleet serves, how much more it could, and what it costs.",
 		Rows: []Row{
 			{Title: "Efficiency: what does a GPU deliver?", Panels: []Panel{
-				lines("Tokens per second per GPU", tokenRate, 8, About{
+				lines("Tokens per second per GPU", tokenRate, 12, About{
 					"Generated tokens per second divided by the GPUs of the model.",
 					"The number to compare engines, releases and boards with.",
 					"Down with the same load: a release, a smaller batch, or throttling."},
 					one(promql.Div(tokens, gpuCount))).empty("No tokens, or no GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "thermal-throttle"),
-				lines("Generated tokens", tokenRate, 8, About{
+				lines("Generated tokens", tokenRate, 12, About{
 					"Generated tokens per second by model.",
 					"It is the demand that was met.",
 					"Its daily shape is what autoscaling has to follow."},
 					one(tokens)).stacked().runbook("BranchQueueing").next(rules.EngineDashboard).
 					movesIn("traffic-burst"),
-				lines("Cost of 1,000,000 tokens", dollars, 8, About{
-					"The price of the model's GPUs divided by the tokens that it generates. Set the price of a GPU hour above.",
-					"Nights are expensive: replicas that wait cost what replicas that work cost.",
+				lines("Cost of 1,000,000 tokens", dollars, 12, About{
+					"The price of the model's GPUs divided by the tokens that it generates, and by those of requests that met every latency objective. Set the price of a GPU hour above.",
+					"Nights are expensive: replicas that wait cost what replicas that work cost. Tokens that come too late are paid for by those in time.",
 					"Compare models before buying hardware."},
-					one(promql.Div(promql.Mul(promql.Num(1e6/3600), promql.Mul(promql.Num(priceOfGPU), gpuCount)), promql.Gt(tokens, promql.Num(0))))).
+					one(cost(tokens)), Query{cost(s.of(metrics.RecordedGoodTokens)), "of those in time " + modelLegend}).
 					empty("No tokens, or no GPU is known to serve a model.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "thermal-throttle"),
+				lines("Energy per 1,000 tokens", joules, 12, About{
+					"Energy of the model's GPUs per thousand tokens that it generates.",
+					"A GPU that waits draws power, too: the number falls as the batch grows.",
+					"Up with the same load: a release, or a GPU that runs slower."},
+					one(promql.Mul(promql.Num(1000), s.of(metrics.RecordedEnergyPerToken)))).empty("No tokens, or no GPU tells its energy.").runbook("BranchLargeBatch").next(rules.GPUDashboard).
+					movesIn("traffic-burst"),
 			}},
 			{Title: "Headroom: how much more can it take?", Panels: []Panel{
-				lines("Load against capacity", share, 12, About{
+				lines("Load against capacity", share, 24, About{
 					"Requests that arrive, as a share of those at which the first latency objective breaks. Exporters learn that from the load of the day.",
 					"It says how much more a model can take at its present prompts and answers, before anybody waits.",
 					"Above 80% at the daily peak: add a replica. llm_engine_capacity_limit_info says what will be in the way."},

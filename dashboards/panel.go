@@ -65,6 +65,7 @@ const (
 	celsius   = "celsius"
 	watts     = "watt"
 	dollars   = "currencyUSD"
+	joules    = "joule"
 	none      = "none"
 	sinceThen = "dateTimeFromNow"
 )

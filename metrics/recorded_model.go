@@ -159,6 +159,8 @@ var (
 		"Requests that arrive at a model, as a share of those above which a latency objective breaks.", perModel, with(LabelSLO))
 	RecordedDesired = recorded(Never, "model:llm_desired_replicas:count",
 		"Replicas that hold all latency objectives of a model at the requests that arrive, with its capacity as low as it may be; slo is the objective that asks for them. For autoscalers.", perModel, with(LabelSLO))
+	RecordedEnergyPerToken = recorded(Never, "model:llm_energy_per_token:joules",
+		"Energy of a model's GPUs per token that it generates, over five minutes: while it generates none, absent. Models that share a GPU share its energy.", perModel)
 	RecordedSuspect = recorded(Never, "model:llm_suspect:strength",
 		"Evidence about a model that is clear enough to say where to look: clue is what it is, order its place in a verdict, the smallest first; delays is what it makes late or fails, empty for everything. The value is how strong it is, in the clue's own unit. runbook is the alert whose page goes further.",
 		perModel, with(LabelRunbook, LabelBranch, LabelClue, LabelOrder, LabelDelays, LabelUnit, LabelSays, LabelLever), suspects)

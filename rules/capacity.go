@@ -13,6 +13,7 @@ func capacityGroup() Group {
 		{Name: metrics.RecordedCapacity, Expr: modelCapacity()},
 		{Name: metrics.RecordedUtilisation, Expr: ofCapacity("expected")},
 		{Name: metrics.RecordedDesired, Expr: desiredReplicas()},
+		{Name: metrics.RecordedEnergyPerToken, Expr: energyPerToken()},
 	}}
 }
 
@@ -35,6 +36,12 @@ func ofCapacity(kind string) promql.Expr {
 func desiredReplicas() promql.Expr {
 	most := promql.TopK(1, modelLabels, ofCapacity("low"))
 	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, replicasOf(), promql.On(modelLabels...).ManyToOne())), promql.Num(1))
+}
+
+// energyPerToken returns the joules of each model's GPUs per token that it generates. Models that share a GPU share its energy.
+func energyPerToken() promql.Expr {
+	share := promql.Div(promql.Max(onGPULabels(), promql.Rate(promql.Vector(metrics.GPUEnergy), pageWindow)), promql.Vector(metrics.RecordedGPUModels), promql.On(onGPULabels()...))
+	return promql.Div(promql.Sum(modelLabels, servedBy(share)), above(promql.Sum(modelLabels, promql.Vector(metrics.RecordedGenerationTokens)), 0), promql.On(modelLabels...))
 }
 
 // overloaded returns the share of each objective that more requests arrive for than hold it.
