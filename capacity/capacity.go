@@ -126,12 +126,15 @@ func grown(sum, now, before []float64) []float64 {
 // take learns from a window.
 func (l *Learner) take(s totals, r Reading) {
 	dt := s.took.Seconds()
-	l.seen += s.took
-	l.mix.add(s)
-	if s.gaps < 10 || s.gapS <= 0 {
+	if !s.plausible() {
 		return
 	}
+	l.seen += s.took
+	l.mix.add(s)
 	step := s.gapS / s.gaps
+	if s.gaps < 10 || !(step > shortest && step < longest) {
+		return
+	}
 	l.line.add(fade(s.took, memory), s.gaps/dt, 1/step, 1, s.gaps/dt, s.prompt/dt, bend(s.prompt/dt))
 	l.peak = math.Max(l.peak*fade(s.took, memory), s.gaps/dt)
 	if s.kv > 0 && s.running > 0 {
@@ -141,6 +144,30 @@ func (l *Learner) take(s totals, r Reading) {
 	if s.first > 0 && !l.waited(s, step) {
 		l.first.add(fade(s.took, recent), r.First.Bounds, s.firstCounts, s.first, s.firstSeconds, step)
 	}
+}
+
+// The limits of what is believed of a page: seconds of a step, and tokens per second.
+const (
+	shortest, longest = 1e-6, 1e3
+	fastest           = 1e9
+)
+
+// plausible reports whether an engine can have done that.
+func (s *totals) plausible() bool {
+	dt := s.took.Seconds()
+	for _, v := range []float64{s.first, s.firstSeconds, s.gaps, s.gapS, s.prompt, s.generated, s.running, s.waiting, s.kv} {
+		if math.IsNaN(v) || math.Abs(v)/dt > fastest {
+			return false
+		}
+	}
+	for i, counts := range [][]float64{s.firstCounts, s.gapCounts} {
+		for _, v := range counts {
+			if all := []float64{s.first, s.gaps}[i]; !(v >= 0 && v <= 1.01*all+1) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // waited reports whether requests of a window have waited: some did at a reading, or first tokens came three times as late as the

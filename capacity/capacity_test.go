@@ -51,6 +51,43 @@ func TestLine(t *testing.T) {
 	}
 }
 
+// TestGarbage: what no engine can have done is not learnt from, and spoils nothing.
+func TestGarbage(t *testing.T) {
+	var l Learner
+	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
+	page(&l, 60, swinging, exact)
+	objectives := []Objective{{Name: "ttft", Threshold: time.Second, Bad: 0.01}, {Name: "itl", Gaps: true, Threshold: 50 * time.Millisecond, Bad: 0.01}}
+	before, _ := l.Forecast(Bounds{Batch: 10}, objectives)
+	good := l.last
+	for _, v := range []float64{math.NaN(), math.Inf(1), -1, 1e300} {
+		for _, spoil := range []func(r *Reading){
+			func(r *Reading) { r.FirstSeconds = v }, func(r *Reading) { r.Gaps = v }, func(r *Reading) { r.GapSeconds = v }, func(r *Reading) { r.PromptTokens = v },
+			func(r *Reading) { r.KVUsage = v }, func(r *Reading) { r.Waiting = v }, func(r *Reading) { r.First.Counts = []float64{v, v} }, func(r *Reading) { r.Gap.Counts = nil },
+		} {
+			r := good
+			r.At = l.last.At.Add(30 * time.Second)
+			spoil(&r)
+			l.Learn(r)
+			good.At = r.At.Add(30 * time.Second)
+			l.Learn(good)
+		}
+	}
+	after, why := l.Forecast(Bounds{Batch: 10}, objectives)
+	if why != Known {
+		t.Fatal(why)
+	}
+	for i := range after {
+		for _, v := range []float64{after[i].Factor * l.Load().Requests, after[i].Low, after[i].High} {
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				t.Errorf("%+v", after[i])
+			}
+		}
+		if fit, _ := l.line.solve(); math.Abs(fit.c[0]-100) > 1 {
+			t.Errorf("steps at rest are %g, before they were 100: %+v, %+v", fit.c[0], before, after)
+		}
+	}
+}
+
 // TestUnknown: nothing is said too early, of an idle engine, or where one load is all that was seen. A restart loses no knowledge.
 func TestUnknown(t *testing.T) {
 	objectives := []Objective{{Name: "ttft", Threshold: time.Second, Bad: 0.01}}

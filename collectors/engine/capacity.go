@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/capacity"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -113,18 +114,45 @@ func (c *compiler) capacities() (all []sizing) {
 type learner struct {
 	capacity.Learner
 	with *recorded
+	said forecasts
+	at   time.Time // when that was computed
+}
+
+// forecasts is what is said of a unit.
+type forecasts struct {
+	all   []capacity.Forecast
+	why   capacity.Why
+	load  capacity.Load
+	could map[capacity.Lever]float64 // with a lever, times the present load until the first objective breaks
+}
+
+// lasting is for how long a forecast is said again before it is computed anew: it costs as much as a scrape.
+const lasting = time.Minute
+
+// says returns what is known of a unit.
+func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capacity.Objective) *forecasts {
+	if now.Sub(l.at) < lasting {
+		return &l.said
+	}
+	l.at, l.said = now, forecasts{load: l.Load(), could: map[capacity.Lever]float64{}}
+	l.said.all, l.said.why = l.Forecast(bounds, objectives)
+	for i := range l.said.all {
+		for _, lever := range bounds.Levers() {
+			if factor := l.With(lever, bounds, objectives[i]); i == 0 || factor < l.said.could[lever] {
+				l.said.could[lever] = factor
+			}
+		}
+	}
+	return &l.said
 }
 
 // forecast learns from a reading, and adds what each unit can do. Families come one after another, as on the page.
 func (t *target) forecast(s *snapshot) {
-	type told struct {
+	type unit struct {
 		*sizing
-		all   []capacity.Forecast
-		why   capacity.Why
-		load  capacity.Load
-		could map[capacity.Lever]float64 // with a lever, times the present load until the first objective breaks
+		*forecasts
 	}
-	var units []told
+	var units []unit
 	learners := make(map[string]*learner, len(t.plan.sizings))
 	for i := range t.plan.sizings {
 		u := &t.plan.sizings[i]
@@ -135,31 +163,22 @@ func (t *target) forecast(s *snapshot) {
 		}
 		l.with, learners[name] = t.recorded, l
 		l.Learn(t.reading(u))
-		one, bounds := told{sizing: u, load: l.Load(), could: map[capacity.Lever]float64{}}, t.limits(u)
-		one.all, one.why = l.Forecast(bounds, u.objectives)
-		for j := range one.all {
-			for _, lever := range bounds.Levers() {
-				if factor := l.With(lever, bounds, u.objectives[j]); j == 0 || factor < one.could[lever] {
-					one.could[lever] = factor
-				}
-			}
-		}
-		units = append(units, one)
+		units = append(units, unit{u, l.says(t.config.Now(), t.limits(u), u.objectives)})
 	}
 	t.learners = learners
-	each := func(do func(u *told, f *capacity.Forecast, series *forecastSeries)) {
+	each := func(do func(u *unit, f *capacity.Forecast, series *forecastSeries)) {
 		for i := range units {
 			for j := range units[i].all {
 				do(&units[i], &units[i].all[j], &units[i].forecasts[j])
 			}
 		}
 	}
-	each(func(u *told, f *capacity.Forecast, series *forecastSeries) {
+	each(func(u *unit, f *capacity.Forecast, series *forecastSeries) {
 		s.append(metrics.EngineCapacity, series.expected, f.Factor*u.load.Requests)
 		s.append(metrics.EngineCapacity, series.low, f.Low*u.load.Requests)
 		s.append(metrics.EngineCapacity, series.high, f.High*u.load.Requests)
 	})
-	each(func(u *told, f *capacity.Forecast, series *forecastSeries) {
+	each(func(u *unit, f *capacity.Forecast, series *forecastSeries) {
 		s.append(metrics.EngineCapacityTokens, series.tokens, f.Factor*u.load.Tokens)
 	})
 	for _, u := range units {
@@ -167,10 +186,10 @@ func (t *target) forecast(s *snapshot) {
 			s.append(metrics.EngineCapacityIf, u.levers[lever], u.could[lever]*u.load.Requests)
 		}
 	}
-	each(func(_ *told, f *capacity.Forecast, series *forecastSeries) {
+	each(func(_ *unit, f *capacity.Forecast, series *forecastSeries) {
 		s.append(metrics.EngineCapacityUsed, series.used, 1/max(f.Factor, 1e-3))
 	})
-	each(func(_ *told, f *capacity.Forecast, series *forecastSeries) {
+	each(func(_ *unit, f *capacity.Forecast, series *forecastSeries) {
 		s.append(metrics.EngineCapacityLimit, series.limits[f.Limit], 1)
 	})
 	for _, u := range units {
