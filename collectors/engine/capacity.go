@@ -114,12 +114,12 @@ func (c *compiler) capacities() (all []sizing) {
 type learner struct {
 	capacity.Learner
 	with *recorded
-	said forecasts
+	said outlook
 	at   time.Time // when that was computed
 }
 
-// forecasts is what is said of a unit.
-type forecasts struct {
+// outlook is what is said of a unit.
+type outlook struct {
 	all   []capacity.Forecast
 	why   capacity.Why
 	load  capacity.Load
@@ -130,11 +130,11 @@ type forecasts struct {
 const lasting = time.Minute
 
 // says returns what is known of a unit.
-func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capacity.Objective) *forecasts {
+func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capacity.Objective) *outlook {
 	if now.Sub(l.at) < lasting {
 		return &l.said
 	}
-	l.at, l.said = now, forecasts{load: l.Load(), could: map[capacity.Lever]float64{}}
+	l.at, l.said = now, outlook{load: l.Load(), could: map[capacity.Lever]float64{}}
 	l.said.all, l.said.why = l.Forecast(bounds, objectives)
 	for i := range l.said.all {
 		for _, lever := range bounds.Levers() {
@@ -150,7 +150,7 @@ func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capac
 func (t *target) forecast(s *snapshot) {
 	type unit struct {
 		*sizing
-		*forecasts
+		*outlook
 	}
 	var units []unit
 	learners := make(map[string]*learner, len(t.plan.sizings))
