@@ -59,6 +59,8 @@ type Learner struct {
 	sum   totals
 	seen  time.Duration // time that was learnt from
 	line  regression
+	known float64 // gaps per second up to which the line is believed: a tenth closer to a higher load with each window of it
+	slow  float64 // how many times as long as the line says steps took in the last window; 0 if nobody knows
 	peak  float64 // the most gaps per second of a window that was learnt from, as the line fades
 	mix   mix
 	held  held
@@ -132,11 +134,13 @@ func (l *Learner) take(s totals, r Reading) {
 	l.seen += s.took
 	l.mix.add(s)
 	step := s.gapS / s.gaps
+	l.slow = l.slowdown(s.gaps/dt, s.prompt/dt, step)
 	if s.gaps < 10 || !(step > shortest && step < longest) {
 		return
 	}
 	l.line.add(fade(s.took, memory), s.gaps/dt, 1/step, 1, s.gaps/dt, s.prompt/dt, bend(s.prompt/dt))
 	l.peak = math.Max(l.peak*fade(s.took, memory), s.gaps/dt)
+	l.known = math.Max(l.known*fade(s.took, memory), l.known+0.1*(s.gaps/dt-l.known))
 	if s.kv > 0 && s.running > 0 {
 		l.held.add(fade(s.took, memory), s.kv/dt, s.gapS/dt)
 	}
@@ -145,6 +149,22 @@ func (l *Learner) take(s totals, r Reading) {
 		l.first.add(fade(s.took, recent), r.First.Bounds, s.firstCounts, s.first, s.firstSeconds, step)
 	}
 }
+
+// Slowdown returns how many times as long as usual at the same load the steps of the last half minute took. ok is false while less than
+// ten minutes are known, while the engine hardly works, and beyond the loads that were seen.
+func (l *Learner) Slowdown() (times float64, ok bool) { return l.slow, l.slow > 0 }
+
+// slowdown compares the seconds of a step with what the line says of its load.
+func (l *Learner) slowdown(gaps, prompt, step float64) float64 {
+	fit, ok := l.line.solve()
+	if !ok || l.line.n < leastLine || gaps < 1 || gaps > beyondKnown*l.known || !(step > shortest && step < longest) {
+		return 0
+	}
+	return step * math.Max(fit.steps(gaps, prompt), fit.c[0]/20)
+}
+
+// leastLine is how many windows tell how long steps usually take, and beyondKnown up to which multiple of the load that is known they do.
+const leastLine, beyondKnown = 20, 1.3
 
 // The limits of what is believed of a page: seconds of a step, and tokens per second.
 const (

@@ -88,6 +88,27 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
+// TestSlowdown: steps that take twice as long at the same load are told at once, and more load is none.
+func TestSlowdown(t *testing.T) {
+	var l Learner
+	exact := func(gaps, prompt float64) float64 { return 1 / (100 - 0.05*gaps - 0.01*prompt) }
+	for _, c := range []struct {
+		minutes int
+		load    float64 // times as much
+		slow    float64 // times as long
+		want    float64 // 0: nobody knows
+	}{{5, 1, 1, 0}, {40, 1, 1, 1}, {1, 1, 2, 2}, {1, 1, 1, 1}, {1, 1.25, 1, 1}, {1, 3, 1, 0}} {
+		l.Learn(Reading{}) // counters begin anew
+		page(&l, c.minutes, func(minute float64) (requests, gaps, prompt float64) {
+			requests, gaps, prompt = swinging(minute)
+			return c.load * requests, c.load * gaps, c.load * prompt
+		}, func(gaps, prompt float64) float64 { return c.slow * exact(gaps, prompt) })
+		if got, ok := l.Slowdown(); ok != (c.want > 0) || math.Abs(got-c.want) > 0.05*c.want {
+			t.Errorf("%+v: it says %g", c, got)
+		}
+	}
+}
+
 // TestUnknown: nothing is said too early, of an idle engine, or where one load is all that was seen. A restart loses no knowledge.
 func TestUnknown(t *testing.T) {
 	objectives := []Objective{{Name: "ttft", Threshold: time.Second, Bad: 0.01}}

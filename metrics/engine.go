@@ -183,6 +183,8 @@ var (
 	EngineWithoutProgress = Target.gauge(Max, "llm_engine_without_progress_seconds",
 		"For how long the engine has made no progress, longer than its progress may take to show. This is no proof of a stall: an engine without requests makes none, "+
 			"either, and one whose clients have all left may show their requests until its next step. 0 in its first five minutes. Absent until the page has been read twice.", EngineLabels).experimental()
+	EngineSlowdown = Target.gauge(Max, "llm_engine_slowdown_ratio",
+		"How many times as long as usual at the same load the steps of the last half minute took, as this exporter has learnt. Absent in its first ten minutes, while the engine hardly works, and beyond the loads that it has seen.", EngineLabels).experimental()
 	EngineCapacity = Target.gauge(Sum, "llm_engine_capacity_requests_per_second",
 		"Requests per second, at the present mix of prompts and answers, above which a latency objective breaks on this engine. kind is expected, or low and high, between which it lies nine times out of ten. "+
 			"Absent while llm_engine_capacity_known is 0.", EngineLabels, with(LabelSLO, LabelKind)).experimental()

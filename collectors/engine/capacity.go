@@ -23,6 +23,7 @@ type sizing struct {
 	forecasts  []forecastSeries // by objective
 	levers     map[capacity.Lever]string
 	known      map[capacity.Why]string // series, by reason
+	slowdown   string                  // series
 }
 
 // latency is a histogram, the number of its values, and their sum.
@@ -97,7 +98,7 @@ func (c *compiler) capacities() (all []sizing) {
 			s.forecasts = append(s.forecasts, f)
 		}
 		if s.known = map[capacity.Why]string{}; len(s.objectives) > 0 {
-			s.levers = map[capacity.Lever]string{}
+			s.slowdown, s.levers = c.text(metrics.EngineSlowdown.Name, s.key), map[capacity.Lever]string{}
 			for _, lever := range (capacity.Bounds{Batch: 1}).Levers() {
 				s.levers[lever] = text(metrics.EngineCapacityIf, metrics.LabelLever, string(lever))
 			}
@@ -166,6 +167,11 @@ func (t *target) forecast(s *snapshot) {
 		units = append(units, unit{u, l.says(t.config.Now(), t.limits(u), u.objectives)})
 	}
 	t.learners = learners
+	for _, u := range units {
+		if times, ok := learners[u.known[capacity.Known]].Slowdown(); ok {
+			s.append(metrics.EngineSlowdown, u.slowdown, times)
+		}
+	}
 	each := func(do func(u *unit, f *capacity.Forecast, series *forecastSeries)) {
 		for i := range units {
 			for j := range units[i].all {
