@@ -11,22 +11,24 @@ LDFLAGS += -extldflags -Wl,-z,lazy
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 
 COMMANDS ?= ./cmd/...
+BIN      ?= bin/
+REGISTRY ?= ghcr.io/llm-node-exporter
+DIST     ?= $(CURDIR)/dist
 FUZZTIME ?= 60s
 
 GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONLINT  := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 LICENSES    := github.com/google/go-licenses@v1.6.0
-SBOM        := github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
 VULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.1.4
 CHARTDOCS   := go run github.com/norwoodj/helm-docs/cmd/helm-docs@v1.14.2 --log-level warning --chart-search-root helm/llm-node-exporter
 
-.PHONY: help build demo drill draws drill-report drill-plays real test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities reproducible
+.PHONY: help build demo drill draws drill-report drill-plays real test race lint generate drift week bench bench-peers fuzz licenses sbom vulnerabilities release release-test publish reproducible
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build bin/exporter and bin/drill
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ $(COMMANDS)
+	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $(BIN) $(COMMANDS)
 
 demo: build ## a simulated node with the real exporter, Prometheus and rules, on this machine; INCIDENT=name starts one
 	./bin/drill demo $(if $(INCIDENT),--incident $(INCIDENT))
@@ -50,6 +52,7 @@ real: ## play incidents on real engines (docs/real.md); needs uv, Prometheus and
 # many at once as processors use the time.
 test: ## run all tests
 	GOGC=400 go test -p 4 -timeout 20m ./...
+	go -C cmd/dist test .
 
 race: ## run the concurrent parts under the race detector
 	go test -race -p 4 -skip NodePage ./collectors/... ./cmd/exporter/...
@@ -57,6 +60,7 @@ race: ## run the concurrent parts under the race detector
 lint: ## check format, suspicious code and deprecated calls
 	go run $(GOLANGCI) run --timeout 20m ./...
 	go -C bench vet ./...
+	go -C cmd/dist run $(GOLANGCI) run --timeout 20m ./...
 	go run $(ACTIONLINT)
 
 generate: ## write the generated files
@@ -89,10 +93,20 @@ licenses: ## fail when the exporter is linked against anything under a licence t
 	go run $(LICENSES) check --allowed_licenses=Apache-2.0,BSD-2-Clause,BSD-3-Clause,ISC,MIT ./cmd/exporter
 
 sbom: build ## write what bin/exporter is made of, as CycloneDX, to bin/exporter.cdx.json
-	go run $(SBOM) bin -json -version $(VERSION) -output bin/exporter.cdx.json bin/exporter
+	go -C cmd/dist tool cyclonedx-gomod bin -json -version $(VERSION) -output $(CURDIR)/bin/exporter.cdx.json $(CURDIR)/bin/exporter
 
 vulnerabilities: ## look for known vulnerabilities that the code reaches; needs the Internet
 	go run $(VULNCHECK) ./...
+
+release: ## build all files of a release into dist/: VERSION=v0.1.0 names it, REGISTRY=HOST/OWNER is where its image will be
+	go -C cmd/dist run . --tag=$(VERSION) --registry=$(REGISTRY) --out=$(DIST) $(if $(BUILDER),--builder=$(BUILDER))
+
+release-test: release ## install the release as users do: helm, apt, rpm, runc, and arm64 under qemu; as root (CONTRIBUTING.md)
+	RELEASE=$(DIST) go -C cmd/dist test -count=1 -v -timeout 60m -run '$(or $(TESTS),.)' .
+
+publish: ## push images and chart of dist/ to REGISTRY, where crane has logged in
+	@tag=$$(basename $(DIST)/*.tgz .tgz) && for from in image=llm-node-exporter try=llm-node-exporter-try chart=charts/llm-node-exporter; do \
+	  go -C cmd/dist tool crane push $(DIST)/$${from%=*} $(REGISTRY)/$${from#*=}:$${tag#llm-node-exporter-} || exit 1; done
 
 reproducible: build ## build once more, elsewhere and from nothing, and compare byte by byte
 	@elsewhere=$$(mktemp -d) && trap 'chmod -R u+w "$$elsewhere" && rm -r "$$elsewhere"' EXIT && git archive --prefix=another/place/ HEAD | tar -x -C "$$elsewhere" && \

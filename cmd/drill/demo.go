@@ -93,7 +93,7 @@ func (d demo) play(ctx context.Context, in incident.Incident, typed <-chan strin
 		stop()
 		err = errors.Join(err, <-failed)
 	}()
-	server, err := live.NewPrometheus(running, queries, node, dir)
+	server, err := live.NewPrometheus(running, queries, node.Source(), dir)
 	if err != nil {
 		return nil, err
 	}

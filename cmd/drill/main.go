@@ -43,6 +43,12 @@ func main() {
 	only := told.Flag("incident", "Play only this incident.").String()
 	drawing := app.Command("draws", "Play worlds drawn at random, and score who named the cause.")
 	drawn := drawing.Flag("seeds", "Range of seeds, each of which draws a world.").Default("1-30").String()
+	watching := app.Command("try", "Run the exporter on engines of yours, with a Prometheus, the rules and the dashboards. Nothing here is invented.")
+	y := try{out: os.Stdout}
+	watching.Flag("exporter", "Path of the exporter's binary.").Default(besideMe("exporter")).StringVar(&y.exporter)
+	watching.Flag("listen", "Port that the exporter listens on.").Default("9844").Uint16Var(&y.listen)
+	watching.Flag("prometheus", "Port that Prometheus listens on.").Default("9090").Uint16Var(&y.prometheus)
+	watching.Arg("flags", "Flags of the exporter after --, such as --engine.target=http://127.0.0.1:8000.").Required().StringsVar(&y.flags)
 	listing := app.Command("list", "List the incidents.")
 	switch kingpin.MustParse(app.Parse(os.Args[1:])) {
 	case play.FullCommand():
@@ -56,6 +62,9 @@ func main() {
 		return
 	case drawing.FullCommand():
 		end(playDraws(*drawn, os.Stdout, os.Stderr))
+		return
+	case watching.FullCommand():
+		end(y.run(ctx))
 		return
 	case listing.FullCommand():
 		end(list(os.Stdout))

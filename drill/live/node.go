@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/drill/incident"
+	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	"github.com/llm-node-exporter/llm-node-exporter/drill/world"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/fakenvml"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -257,6 +258,11 @@ func (n *Node) stop() {
 		<-n.exited
 	}
 	n.process = nil
+}
+
+// Source is the node as a Prometheus reads it, after its history.
+func (n *Node) Source() Source {
+	return Source{Exporter: n.options.Listen, Instance: play.Instance, RuleFile: n.past.RuleFile, Style: n.around.style, Store: n.past.Prometheus}
 }
 
 // Close ends everything. Run must have returned.

@@ -63,12 +63,6 @@ func newPlay(in incident.Incident, seed uint64, around surroundings) (*Play, err
 // Close removes the stored series.
 func (p *Play) Close() error { return p.past.Close() }
 
-// RuleFile returns the rules, as Prometheus reads them.
-func (p *Play) RuleFile() []byte { return p.past.RuleFile }
-
-// Store returns what Prometheus stored of the history, for a server to continue.
-func (p *Play) Store() *rulesim.Sim { return p.past.Prometheus }
-
 // History plays the time up to the present, with the faults before the onset. It calls done with the share that is
 // played.
 func (p *Play) History(ctx context.Context, done func(share float64)) error {

@@ -23,7 +23,6 @@ import (
 	"github.com/prometheus/prometheus/scrape"
 
 	"github.com/llm-node-exporter/llm-node-exporter/dashboards"
-	"github.com/llm-node-exporter/llm-node-exporter/drill/play"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
 	ours "github.com/llm-node-exporter/llm-node-exporter/rules"
 )
@@ -50,12 +49,23 @@ type Prometheus struct {
 	server   *http.Server
 }
 
-// NewPrometheus continues with the storage of a node, scrapes its exporter, and serves at l. It keeps its rule file
-// in dir. The caller must close it before the node.
-func NewPrometheus(ctx context.Context, l net.Listener, n *Node, dir string) (*Prometheus, error) {
+// Source is what a Prometheus reads.
+type Source struct {
+	// Exporter is the address of the exporter, Instance its label.
+	Exporter, Instance string
+	// RuleFile has the rules as Prometheus reads them, Style the addresses that are in them.
+	RuleFile []byte
+	Style    ours.Style
+	// Store keeps what the exporter says, after what is in it.
+	Store *rulesim.Sim
+}
+
+// NewPrometheus scrapes an exporter and serves at l. It keeps its rule file in dir. The caller must close it before the
+// store.
+func NewPrometheus(ctx context.Context, l net.Listener, s Source, dir string) (*Prometheus, error) {
 	quiet := slog.New(slog.DiscardHandler)
-	p := &Prometheus{store: n.Store(), registry: prometheus.NewRegistry()}
-	p.boards = boards{store: p.store, style: n.around.style, node: "http://" + n.options.Listen + "/", all: dashboards.All(nil)}
+	p := &Prometheus{store: s.Store, registry: prometheus.NewRegistry()}
+	p.boards = boards{store: p.store, style: s.Style, node: "http://" + s.Exporter + "/", all: dashboards.All(nil)}
 	db := p.store.DB()
 	p.query = rules.EngineQueryFunc(p.store.Engine(), db)
 	var err error
@@ -70,7 +80,7 @@ func NewPrometheus(ctx context.Context, l net.Listener, n *Node, dir string) (*P
 		return nil, err
 	}
 	file := filepath.Join(dir, "rules.yaml")
-	if err := os.WriteFile(file, n.RuleFile(), 0o600); err != nil {
+	if err := os.WriteFile(file, s.RuleFile, 0o600); err != nil {
 		return nil, err
 	}
 	p.rules = rules.NewManager(&rules.ManagerOptions{
@@ -87,8 +97,8 @@ func NewPrometheus(ctx context.Context, l net.Listener, n *Node, dir string) (*P
 	}
 	groups := make(chan map[string][]*targetgroup.Group, 1)
 	groups <- map[string][]*targetgroup.Group{ours.DefaultJob: {{
-		Targets: []model.LabelSet{{model.AddressLabel: model.LabelValue(n.options.Listen)}},
-		Labels:  model.LabelSet{model.InstanceLabel: play.Instance},
+		Targets: []model.LabelSet{{model.AddressLabel: model.LabelValue(s.Exporter)}},
+		Labels:  model.LabelSet{model.InstanceLabel: model.LabelValue(s.Instance)},
 	}}}
 	go func() { _ = p.targets.Run(groups) }() // ends with Stop
 	go p.rules.Run()

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+// platform is a Linux to build for, and what was built for it.
+type platform struct {
+	arch     string
+	compiler string // of C: NVML is opened by libdl
+	libc     string // the folder of the libraries that it links against
+	triplet  string // Debian's name of the architecture, which is in paths
+	loader   string // the path at which a program expects the dynamic loader
+	dir      string // what compile has written
+}
+
+// newPlatform knows the architectures. One that is not this machine's needs Debian's cross compiler.
+func newPlatform(arch string) (platform, error) {
+	p := map[string]platform{
+		"amd64": {triplet: "x86_64-linux-gnu", compiler: "x86_64-linux-gnu-gcc", loader: "lib64/ld-linux-x86-64.so.2"},
+		"arm64": {triplet: "aarch64-linux-gnu", compiler: "aarch64-linux-gnu-gcc", loader: "lib/ld-linux-aarch64.so.1"},
+	}[arch]
+	p.arch = arch
+	if arch == runtime.GOARCH {
+		p.compiler, p.libc = "gcc", "/lib/"+p.triplet
+	} else {
+		p.libc = "/usr/" + p.triplet + "/lib"
+	}
+	if _, err := exec.LookPath(p.compiler); err != nil {
+		return p, fmt.Errorf("no %[1]s, which builds for %[2]s: apt-get install %[1]s libc6-dev-%[2]s-cross", p.compiler, arch)
+	}
+	return p, nil
+}
+
+// exporter is the file of the binary.
+func (p platform) exporter() string { return filepath.Join(p.dir, "exporter") }
+
+// compile builds the programs, and writes the exporter with its licence, its settings and what it is made of.
+func (r *release) compile(p *platform, dir string) error {
+	p.dir = dir
+	build := exec.Command("make", "-s", "-C", r.root, "build", "COMMANDS=./cmd/exporter ./cmd/drill", "BIN="+dir+"/", "VERSION="+r.tag, "REVISION="+r.commit)
+	build.Env = append(os.Environ(), "MAKEFLAGS=", "CGO_ENABLED=1", "GOOS=linux", "GOARCH="+p.arch, "CC="+p.compiler)
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		return fmt.Errorf("make build for %s: %w", p.arch, err)
+	}
+	base := fmt.Sprintf("%s-%s-linux-%s", product, r.version, p.arch)
+	parts := base + ".cdx.json"
+	if _, err := run(exec.Command("go", "tool", "cyclonedx-gomod", "bin", "-json", "-noserial", "-notimestamp", "-std", "-version", r.tag,
+		"-output", filepath.Join(r.out, parts), p.exporter())); err != nil {
+		return err
+	}
+	files := []file{{path: base + "/exporter", from: p.exporter(), mode: 0o755}, {path: base + "/exporter.cdx.json", from: filepath.Join(r.out, parts)}}
+	for _, f := range []string{"LICENSE", "README.md", "docs/exporter.example.yml", "cmd/dist/package/llm-node-exporter.service"} {
+		files = append(files, file{path: base + "/" + filepath.Base(f), from: filepath.Join(r.root, f)})
+	}
+	return r.writeArchive(base+".tar.gz", files)
+}
