@@ -77,7 +77,7 @@ func fleet() Board {
 					"What autoscaling did.",
 					"Fell without a decision: look for engines that are down."},
 					Query{count, "replicas " + modelLegend}, Query{promql.Max(models, s.of(metrics.RecordedDesired)), "needed " + modelLegend}, Query{gpuCount, "GPUs " + modelLegend}).runbook("LLMModelDown").next(rules.ExporterDashboard).
-					movesIn("crash-loop", "xid-79"),
+					movesIn("crash-loop", "xid-79").drifts("what is needed follows what arrives"),
 			}},
 		},
 	}

@@ -181,6 +181,8 @@ var trueWithout = map[string]string{
 	"No GPU that is known to serve this model reports this: it needs Hopper or newer.": `llm_gpu_memory_bandwidth_utilization_ratio and on (gpu_uuid) llm_engine_gpu_info`,
 	"No GPU that is known to serve this model reports this: see Exporter health.":      `llm_gpu_clock_event_seconds_total and on (gpu_uuid) llm_engine_gpu_info`,
 	"No GPU of this model reports it.":                                                 `llm_gpu_clock_event_active and on (gpu_uuid) llm_engine_gpu_info`,
+	"No engine's capacity is known yet: llm_engine_capacity_known says why.":           `model:llm_capacity:requests_per_second`,
+	"No tokens, or no GPU tells its energy.":                                           `(model:llm_engine_gpus:count and model:llm_engine_generation_tokens:rate5m > 0) and on () llm_gpu_energy_joules_total`,
 	"No tokens, or no GPU is known to serve a model.":                                  `model:llm_engine_gpus:count and model:llm_engine_generation_tokens:rate5m > 0`,
 	"No engine is known to use these GPUs.":                                            `llm_engine_gpu_info`,
 	"No gateway reports this here.":                                                    metrics.GatewayRejections.Name,
