@@ -59,9 +59,10 @@ type Learner struct {
 	sum   totals
 	seen  time.Duration // time that was learnt from
 	line  regression
-	known float64 // gaps per second up to which the line is believed: a tenth closer to a higher load with each window of it
-	slow  float64 // how many times as long as the line says steps took in the last window; 0 if nobody knows
-	peak  float64 // the most gaps per second of a window that was learnt from, as the line fades
+	known float64       // gaps per second up to which the line is believed: a tenth closer to a higher load with each window of it
+	sick  time.Duration // for how long steps have taken too long for their load
+	slow  float64       // how many times as long as the line says steps took in the last window; 0 if nobody knows
+	peak  float64       // the most gaps per second of a window that was learnt from, as the line fades
 	mix   mix
 	held  held
 	first shape
@@ -135,6 +136,11 @@ func (l *Learner) take(s totals, r Reading) {
 	l.mix.add(s)
 	step := s.gapS / s.gaps
 	l.slow = l.slowdown(s.gaps/dt, s.prompt/dt, step)
+	if l.slow <= tooSlow {
+		l.sick = 0
+	} else if l.sick += s.took; l.sick < newNormal {
+		return // what a sick engine does says nothing about what it can do
+	}
 	if s.gaps < 10 || !(step > shortest && step < longest) {
 		return
 	}
@@ -162,6 +168,12 @@ func (l *Learner) slowdown(gaps, prompt, step float64) float64 {
 	}
 	return step * math.Max(fit.steps(gaps, prompt), fit.c[0]/20)
 }
+
+// tooSlow is the slowdown from which on an engine is not learnt from, and newNormal for how long.
+const (
+	tooSlow   = 1.5
+	newNormal = time.Hour
+)
 
 // leastLine is how many windows tell how long steps usually take, and beyondKnown up to which multiple of the load that is known they do.
 const leastLine, beyondKnown = 20, 1.3

@@ -103,6 +103,15 @@ func TestSlowdown(t *testing.T) {
 			requests, gaps, prompt = swinging(minute)
 			return c.load * requests, c.load * gaps, c.load * prompt
 		}, func(gaps, prompt float64) float64 { return c.slow * exact(gaps, prompt) })
+		if c.minutes == 1 && c.slow == 2 { // what an engine can do when it is well is not forgotten
+			before, _ := l.Forecast(Bounds{Batch: 10}, []Objective{{Name: "ttft", Threshold: time.Second, Bad: 0.01}})
+			page(&l, 20, swinging, func(gaps, prompt float64) float64 { return 3 * exact(gaps, prompt) })
+			after, _ := l.Forecast(Bounds{Batch: 10}, []Objective{{Name: "ttft", Threshold: time.Second, Bad: 0.01}})
+			if now := after[0].Factor * l.Load().Gaps; math.Abs(now/(before[0].Factor*200)-1) > 0.3 {
+				t.Errorf("it was forecast to break at %g gaps per second, and is at %g while it is sick", before[0].Factor*200, now)
+			}
+			page(&l, 1, swinging, func(gaps, prompt float64) float64 { return 2 * exact(gaps, prompt) })
+		}
 		if got, ok := l.Slowdown(); ok != (c.want > 0) || math.Abs(got-c.want) > 0.05*c.want {
 			t.Errorf("%+v: it says %g", c, got)
 		}

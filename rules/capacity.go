@@ -28,7 +28,7 @@ func modelCapacity() promql.Expr {
 // ofCapacity returns the requests that arrive as a share of it, for each objective.
 func ofCapacity(kind string) promql.Expr {
 	return promql.Max(slices.Concat(modelLabels, []string{metrics.LabelSLO}),
-		promql.Div(now("arrivals"), promql.Vector(metrics.RecordedCapacity, promql.Eq(metrics.LabelKind, kind)), promql.On(modelLabels...).OneToMany()))
+		promql.Div(now("arrivals"), above(promql.Vector(metrics.RecordedCapacity, promql.Eq(metrics.LabelKind, kind)), 0), promql.On(modelLabels...).OneToMany()))
 }
 
 // desiredReplicas returns how many replicas hold every objective where the capacity is as low as it may be, and the objective that
