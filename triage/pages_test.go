@@ -254,7 +254,7 @@ func TestNotSeen(t *testing.T) {
 		rules.Hardware: "no GPU is read",
 		rules.Routing:  "no other replica is read; no gateway is read",
 		rules.Release:  "not known from two readings",
-		rules.Engine:   "not known from two readings; no GPU is read; no synthetic request is sent",
+		rules.Engine:   "not known from two readings; no GPU is read; no synthetic request is sent; nothing reports llm_engine_slowdown_ratio",
 	} {
 		if out, not := why(v, branch); out != "" || not != want {
 			t.Errorf("%s: ruled out %q, not seen %q, want %q", branch, out, not, want)
