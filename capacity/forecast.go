@@ -135,7 +135,8 @@ func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 // more the farther the forecast is from what was seen.
 func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64) (low, high float64) {
 	beyond := math.Max(1, factor*l.Load().Gaps/l.peak)
-	own := math.Pow(modelError*beyond*factor, 2)
+	err := modelError * beyond * factor
+	own := err * err
 	variance := own
 	for i := range columns {
 		sd := math.Sqrt(fit.cov[i][i])
@@ -147,7 +148,7 @@ func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64)
 			other.c[j] += fit.cov[i][j] / sd
 		}
 		moved, _ := l.breaks(other, limits, o)
-		variance = math.Max(variance, own+math.Pow(moved-factor, 2))
+		variance = math.Max(variance, own+(moved-factor)*(moved-factor))
 	}
 	sd := math.Sqrt(variance)
 	return math.Max(0, factor-1.64*sd), factor + 1.64*sd

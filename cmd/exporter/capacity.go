@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/alecthomas/kingpin/v2"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql"
 
@@ -91,7 +92,7 @@ func capacities(series promql.Vector) []*nodeCapacity {
 			}
 			return m.objectives[name]
 		}
-		switch s.Metric.Get(labels.MetricName) {
+		switch s.Metric.Get(model.MetricNameLabel) {
 		case metrics.EngineCapacityKnown.Name:
 			if of(s.Metric).engines++; s.F == 0 {
 				of(s.Metric).unknown[s.Metric.Get(metrics.LabelReason)]++

@@ -21,7 +21,7 @@ func TestCapacity(t *testing.T) {
 	profile.Arrivals, profile.Swing, profile.Period, profile.MaxBatch, profile.Patience = 6, 0.5, time.Hour, 64, 0
 	loaded := func(t *testing.T, arrivals float64) *Play {
 		p, err := Run(incident.Incident{Name: "capacity", Lasts: 25 * time.Minute,
-			Fleet: world.Fleet{Replicas: 1, Runtimes: []metrics.Runtime{metrics.VLLM}, Profile: profile, SeesProcesses: true},
+			Fleet:  world.Fleet{Replicas: 1, Runtimes: []metrics.Runtime{metrics.VLLM}, Profile: profile, SeesProcesses: true},
 			Faults: []incident.Fault{{Do: func(w *world.World) { w.Traffic.Arrivals, w.Traffic.Swing = arrivals, 0 }}}}, Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
