@@ -20,26 +20,26 @@ func fleet() Board {
 		Description: "How much the fleet serves, how much more it could, and what it costs.",
 		Rows: []Row{
 			{Title: "Efficiency: what does a GPU deliver?", Panels: []Panel{
-				lines("Tokens per second per GPU", tokenRate, 12, About{
+				lines("Tokens per second per GPU", tokenRate, 6, About{
 					"Generated tokens per second divided by the GPUs of the model.",
 					"The number to compare engines, releases and boards with.",
 					"Down with the same load: a release, a smaller batch, or throttling."},
 					one(promql.Div(tokens, gpuCount))).empty("No tokens, or no GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "thermal-throttle"),
-				lines("Generated tokens", tokenRate, 12, About{
+				lines("Generated tokens", tokenRate, 6, About{
 					"Generated tokens per second by model.",
 					"It is the demand that was met.",
 					"Its daily shape is what autoscaling has to follow."},
 					one(tokens)).stacked().runbook("BranchQueueing").next(rules.EngineDashboard).
 					movesIn("traffic-burst"),
-				lines("Cost of 1,000,000 tokens", dollars, 12, About{
+				lines("Cost of 1,000,000 tokens", dollars, 6, About{
 					"The price of the model's GPUs divided by the tokens that it generates, and by those of requests that met every latency objective. Set the price of a GPU hour above.",
 					"Nights are expensive: replicas that wait cost what replicas that work cost. Tokens that come too late are paid for by those in time.",
 					"Compare models before buying hardware."},
 					one(cost(tokens)), Query{cost(s.of(metrics.RecordedGoodTokens)), "of those in time " + modelLegend}).
 					empty("No tokens, or no GPU is known to serve a model.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "thermal-throttle"),
-				lines("Energy per 1,000 tokens", joules, 12, About{
+				lines("Energy per 1,000 tokens", joules, 6, About{
 					"Energy of the model's GPUs per thousand tokens that it generates.",
 					"A GPU that waits draws power, too: the number falls as the batch grows.",
 					"Up with the same load: a release, or a GPU that runs slower."},
@@ -47,7 +47,7 @@ func fleet() Board {
 					movesIn("traffic-burst"),
 			}},
 			{Title: "Headroom: how much more can it take?", Panels: []Panel{
-				lines("Load against capacity", share, 24, About{
+				lines("Load against capacity", share, 12, About{
 					"Requests that arrive, as a share of those at which the first latency objective breaks. Exporters learn that from the load of the day.",
 					"It says how much more a model can take at its present prompts and answers, before anybody waits.",
 					"Above 80% at the daily peak: add a replica. llm_engine_capacity_limit_info says what will be in the way."},
@@ -60,19 +60,19 @@ func fleet() Board {
 					"Below 10% at the daily peak: add a replica, or cap context."},
 					one(promql.Sub(promql.Num(1), s.of(metrics.RecordedKVCacheUsage)))).low(0.1, 0.2).max(1).runbook("BranchKVPressure").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "kv-thrash"),
-				lines("Batch per replica", number, 12, About{
+				lines("Batch per replica", number, 8, About{
 					"Running requests per replica.",
 					"Its ceiling is the batch limit; throughput stops growing there.",
 					"Flat at the top every day: the model needs a replica more."},
 					one(promql.Div(running, count))).runbook("BranchLargeBatch").next(rules.EngineDashboard).
 					movesIn("traffic-burst"),
-				lines("Waiting per replica", number, 12, About{
+				lines("Waiting per replica", number, 8, About{
 					"Requests waiting, per replica.",
 					"It rises before latency does.",
 					"To scale, use model:llm_desired_replicas:count, which rises before anybody waits. GPU utilisation is no signal: it is high whenever the engine runs."},
 					one(promql.Div(waiting, count))).bad(2, 8).runbook("BranchQueueing").next(rules.IncidentDashboard).
 					movesIn("traffic-burst", "rejections"),
-				lines("Replicas and GPUs", number, 12, About{
+				lines("Replicas and GPUs", number, 8, About{
 					"Replicas of each model that report a batch, those that hold its latency objectives at what arrives, and the GPUs that serve it.",
 					"What autoscaling did.",
 					"Fell without a decision: look for engines that are down."},

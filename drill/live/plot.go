@@ -192,7 +192,7 @@ var (
 		suffix   string
 	}{
 		"s": {times, ""}, "dtdurations": {times, ""}, "suffix: s": {times, ""}, "suffix:x": {nil, "x"}, "short": {decimal, ""}, "none": {decimal, ""}, "reqps": {decimal, " req/s"}, "bytes": {binary, "B"},
-		"Bps": {decimal, "B/s"}, "hertz": {decimal, "Hz"}, "celsius": {nil, " °C"}, "watt": {decimal, "W"},
+		"Bps": {decimal, "B/s"}, "hertz": {decimal, "Hz"}, "celsius": {nil, " °C"}, "watt": {decimal, "W"}, "joule": {decimal, "J"},
 	}
 )
 
