@@ -20,26 +20,20 @@ func fleet() Board {
 		Description: "How much the fleet serves, how much more it could, and what it costs.",
 		Rows: []Row{
 			{Title: "Efficiency: what does a GPU deliver?", Panels: []Panel{
-				lines("Tokens per second per GPU", tokenRate, 6, About{
+				lines("Tokens per second per GPU", tokenRate, 8, About{
 					"Generated tokens per second divided by the GPUs of the model.",
 					"The number to compare engines, releases and boards with.",
 					"Down with the same load: a release, a smaller batch, or throttling."},
 					one(promql.Div(tokens, gpuCount))).empty("No tokens, or no GPU is known to serve a model.").runbook("LLMReleaseRegression").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "thermal-throttle"),
-				lines("Generated tokens", tokenRate, 6, About{
-					"Generated tokens per second by model.",
-					"It is the demand that was met.",
-					"Its daily shape is what autoscaling has to follow."},
-					one(tokens)).stacked().runbook("BranchQueueing").next(rules.EngineDashboard).
-					movesIn("traffic-burst"),
-				lines("Cost of 1,000,000 tokens", dollars, 6, About{
+				lines("Cost of 1,000,000 tokens", dollars, 8, About{
 					"The price of the model's GPUs divided by the tokens that it generates, and by those of requests that met every latency objective. Set the price of a GPU hour above.",
 					"Nights are expensive: replicas that wait cost what replicas that work cost. Tokens that come too late are paid for by those in time.",
 					"Compare models before buying hardware."},
 					one(cost(tokens)), Query{cost(s.of(metrics.RecordedGoodTokens)), "of those in time " + modelLegend}).
 					empty("No tokens, or no GPU is known to serve a model.").runbook("BranchLargeBatch").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "thermal-throttle"),
-				lines("Energy per 1,000 tokens", joules, 6, About{
+				lines("Energy per 1,000 tokens", joules, 8, About{
 					"Energy of the model's GPUs per thousand tokens that it generates.",
 					"A GPU that waits draws power, too: the number falls as the batch grows.",
 					"Up with the same load: a release, or a GPU that runs slower."},
@@ -47,19 +41,25 @@ func fleet() Board {
 					movesIn("traffic-burst"),
 			}},
 			{Title: "Headroom: how much more can it take?", Panels: []Panel{
-				lines("Load against capacity", share, 12, About{
+				lines("Load against capacity", share, 8, About{
 					"Requests that arrive, as a share of those at which the first latency objective breaks. Exporters learn that from the load of the day.",
 					"It says how much more a model can take at its present prompts and answers, before anybody waits.",
 					"Above 80% at the daily peak: add a replica. llm_engine_capacity_limit_info says what will be in the way."},
 					one(promql.Max(models, s.of(metrics.RecordedUtilisation)))).bad(0.8, 1).
 					empty("No engine's capacity is known yet: llm_engine_capacity_known says why.").runbook("BranchQueueing").next(rules.EngineDashboard).
 					movesIn("traffic-burst"),
-				lines("KV cache headroom", share, 12, About{
+				lines("KV cache headroom", share, 8, About{
 					"Share of the KV cache that is free on the fullest replica of each model.",
 					"Requests queue when it is gone, whatever the GPUs do.",
 					"Below 10% at the daily peak: add a replica, or cap context."},
 					one(promql.Sub(promql.Num(1), s.of(metrics.RecordedKVCacheUsage)))).low(0.1, 0.2).max(1).runbook("BranchKVPressure").next(rules.EngineDashboard).
 					movesIn("traffic-burst", "kv-thrash"),
+				lines("Generated tokens", tokenRate, 8, About{
+					"Generated tokens per second by model.",
+					"It is the demand that was met.",
+					"Its daily shape is what autoscaling has to follow."},
+					one(tokens)).stacked().runbook("BranchQueueing").next(rules.EngineDashboard).
+					movesIn("traffic-burst"),
 				lines("Batch per replica", number, 8, About{
 					"Running requests per replica.",
 					"Its ceiling is the batch limit; throughput stops growing there.",
