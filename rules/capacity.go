@@ -44,7 +44,8 @@ func energyPerToken() promql.Expr {
 	return promql.Div(promql.Sum(modelLabels, servedBy(share)), above(promql.Sum(modelLabels, promql.Vector(metrics.RecordedGenerationTokens)), 0), promql.On(modelLabels...))
 }
 
-// overloaded returns the share of each objective that more requests arrive for than hold it.
+// overloaded returns the share of each objective that more requests arrive for than hold it. Where the requests have changed, or the
+// engines, a page says that, and has no room for more.
 func overloaded(m ...*promql.Matcher) promql.Expr {
-	return above(promql.Vector(metrics.RecordedUtilisation, m...), 1)
+	return promql.Unless(above(promql.Vector(metrics.RecordedUtilisation, m...), 1), promql.Vector(metrics.RecordedPrinted, m...), promql.On(modelLabels...))
 }
