@@ -135,8 +135,8 @@ func (l *Learner) With(lever Lever, bounds Bounds, o Objective) float64 {
 // more the farther the forecast is from what was seen.
 func (l *Learner) interval(fit line, limits Bounds, o Objective, factor float64) (low, high float64) {
 	beyond := math.Max(1, factor*l.Load().Gaps/l.peak)
-	err := modelError * beyond * factor
-	own := err * err
+	errs := modelError * beyond * factor
+	own := errs * errs
 	variance := own
 	for i := range columns {
 		sd := math.Sqrt(fit.cov[i][i])
@@ -183,7 +183,7 @@ func (l *Learner) at(k float64, fit line, limits Bounds) state {
 	load := l.Load()
 	steps := fit.steps(k*load.Gaps, k*load.PromptTokens)
 	s := state{limit: Decode, places: math.Inf(1)}
-	if fit.c[2]*load.PromptTokens < fit.c[1]*load.Gaps {
+	if fit.steps(0, k*load.PromptTokens)-fit.c[0] < fit.c[1]*k*load.Gaps {
 		s.limit = Prefill
 	}
 	if steps <= 0 {

@@ -137,7 +137,15 @@ func workload(seed uint64) drill.Profile {
 	return p
 }
 
+// TestKnee compares the forecast with the load at which the first objective breaks: at least eight in ten are within 15%, and none of
+// these is more than 25% too high. SEEDS="401 440" draws other workloads, SWING=0 a constant load.
 func TestKnee(t *testing.T) {
+	var found, near int
+	t.Cleanup(func() {
+		if found < 10 || float64(near) < 0.8*float64(found) {
+			t.Errorf("%d of %d forecasts are within 15%%", near, found)
+		}
+	})
 	objectives := []Objective{{Name: "ttft", Threshold: 500 * time.Millisecond, Bad: 0.01}, {Name: "itl", Gaps: true, Threshold: 50 * time.Millisecond, Bad: 0.01}}
 	from, to := uint64(1), uint64(20)
 	fmt.Sscan(os.Getenv("SEEDS"), &from, &to)
@@ -168,6 +176,13 @@ func TestKnee(t *testing.T) {
 				least = all[1]
 			}
 			rate := l.Load().Requests
+			found++
+			switch off := least.Factor*rate/truth - 1; {
+			case math.Abs(off) <= 0.15:
+				near++
+			case off > 0.25:
+				t.Errorf("the forecast is %.0f%% too high", 100*off)
+			}
 			t.Logf("%d prompt %.0f out %.0f hits %.2f batch %d budget %d blocks %d %s: truth %.2f (%s), said %.2f [%.2f %.2f] (%s, %s) error %+.0f%% ; other %v",
 				seed, p.PromptTokens, p.OutputTokens, p.CacheHits, p.MaxBatch, p.Budget, p.Blocks, p.GPU.Name[7:11], truth, of, least.Factor*rate, least.Low*rate, least.High*rate, least.Objective, least.Limit, 100*(least.Factor*rate/truth-1), all)
 		})

@@ -45,7 +45,7 @@ func fleet() Board {
 					"Requests that arrive, as a share of those at which the first latency objective breaks. Exporters learn that from the load of the day.",
 					"It says how much more a model can take at its present prompts and answers, before anybody waits.",
 					"Above 80% at the daily peak: add a replica. llm_engine_capacity_limit_info says what will be in the way."},
-					one(promql.Max(models, s.of(metrics.RecordedUtilisation)))).bad(0.8, 1).
+					one(promql.Max(models, s.of(metrics.RecordedUtilisation, promql.Eq(metrics.LabelKind, "expected"))))).bad(0.8, 1).
 					empty("No engine's capacity is known yet: llm_engine_capacity_known says why.").runbook("BranchQueueing").next(rules.EngineDashboard).
 					movesIn("traffic-burst"),
 				lines("KV cache headroom", share, 8, About{

@@ -156,7 +156,7 @@ var (
 		"Requests per second, at the present mix, above which a latency objective of a model breaks: kind expected, or low and high, between which it lies nine times out of ten. An engine whose capacity is not known counts as the mean of the others.",
 		perModel, with(LabelSLO, LabelKind))
 	RecordedUtilisation = recorded(Max, "model:llm_capacity_used:ratio",
-		"Requests that arrive at a model, as a share of those above which a latency objective breaks.", perModel, with(LabelSLO))
+		"Requests that arrive at a model, as a share of those above which a latency objective breaks, by the kinds of model:llm_capacity:requests_per_second.", perModel, with(LabelSLO, LabelKind))
 	RecordedDesired = recorded(Never, "model:llm_desired_replicas:count",
 		"Replicas that hold all latency objectives of a model at the requests that arrive, with its capacity as low as it may be; slo is the objective that asks for them. For autoscalers.", perModel, with(LabelSLO))
 	RecordedEnergyPerToken = recorded(Never, "model:llm_energy_per_token:joules",

@@ -11,7 +11,7 @@ import (
 func capacityGroup() Group {
 	return Group{Name: "llm-capacity", Interval: Interval, Records: []Record{
 		{Name: metrics.RecordedCapacity, Expr: modelCapacity()},
-		{Name: metrics.RecordedUtilisation, Expr: ofCapacity("expected")},
+		{Name: metrics.RecordedUtilisation, Expr: utilisation()},
 		{Name: metrics.RecordedDesired, Expr: desiredReplicas()},
 		{Name: metrics.RecordedEnergyPerToken, Expr: energyPerToken()},
 	}}
@@ -22,30 +22,34 @@ func capacityGroup() Group {
 func modelCapacity() promql.Expr {
 	more := []string{metrics.LabelSLO, metrics.LabelKind}
 	perReplica := promql.Sum(slices.Concat(replicaLabels, more), promql.Vector(metrics.EngineCapacity))
-	return promql.Mul(promql.Avg(slices.Concat(modelLabels, more), perReplica), replicasOf(), promql.On(modelLabels...).ManyToOne())
+	return promql.Mul(promql.Avg(slices.Concat(modelLabels, more), perReplica), promql.Vector(metrics.RecordedReplicas), promql.On(modelLabels...).ManyToOne())
 }
 
-// ofCapacity returns the requests that arrive as a share of it, for each objective.
-func ofCapacity(kind string) promql.Expr {
-	return promql.Max(slices.Concat(modelLabels, []string{metrics.LabelSLO}),
-		promql.Div(now("arrivals"), above(promql.Vector(metrics.RecordedCapacity, promql.Eq(metrics.LabelKind, kind)), 0), promql.On(modelLabels...).OneToMany()))
+// utilisation returns the requests that arrive as a share of it. A capacity of nothing has none.
+func utilisation() promql.Expr {
+	return promql.Div(now("arrivals"), above(promql.Vector(metrics.RecordedCapacity), 0), promql.On(modelLabels...).OneToMany())
 }
 
 // desiredReplicas returns how many replicas hold every objective where the capacity is as low as it may be, and the objective that
 // asks for them.
 func desiredReplicas() promql.Expr {
-	most := promql.TopK(1, modelLabels, ofCapacity("low"))
-	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, replicasOf(), promql.On(modelLabels...).ManyToOne())), promql.Num(1))
+	most := promql.TopK(1, modelLabels, utilised("low"))
+	return promql.Call("clamp_min", promql.Call("ceil", promql.Mul(most, promql.Vector(metrics.RecordedReplicas), promql.On(modelLabels...).ManyToOne())), promql.Num(1))
+}
+
+func utilised(kind string, m ...*promql.Matcher) promql.Expr {
+	return promql.Vector(metrics.RecordedUtilisation, append(m, promql.Eq(metrics.LabelKind, kind))...)
 }
 
 // energyPerToken returns the joules of each model's GPUs per token that it generates. Models that share a GPU share its energy.
 func energyPerToken() promql.Expr {
 	share := promql.Div(promql.Max(onGPULabels(), promql.Rate(promql.Vector(metrics.GPUEnergy), pageWindow)), promql.Vector(metrics.RecordedGPUModels), promql.On(onGPULabels()...))
-	return promql.Div(promql.Sum(modelLabels, servedBy(share)), above(promql.Sum(modelLabels, promql.Vector(metrics.RecordedGenerationTokens)), 0), promql.On(modelLabels...))
+	return promql.Div(promql.Sum(modelLabels, promql.Mul(promql.Vector(metrics.RecordedServedGPU), share, promql.On(onGPULabels()...).ManyToOne())),
+		above(promql.Vector(metrics.RecordedGenerationTokens), 0), promql.On(modelLabels...))
 }
 
 // overloaded returns the share of each objective that more requests arrive for than hold it. Where the requests have changed, or the
 // engines, a page says that, and has no room for more.
 func overloaded(m ...*promql.Matcher) promql.Expr {
-	return promql.Unless(above(promql.Vector(metrics.RecordedUtilisation, m...), 1), promql.Vector(metrics.RecordedPrinted, m...), promql.On(modelLabels...))
+	return promql.Unless(above(utilised("expected", m...), 1), promql.Vector(metrics.RecordedPrinted, m...), promql.On(modelLabels...))
 }

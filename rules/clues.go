@@ -177,7 +177,7 @@ func engineClues() []Clue {
 			Says:  "{value} requests wait for rank {dp_rank} of {engine} while another rank has none",
 			Query: one(rankQueue(pageWindow))},
 		{Branch: Engine, Name: "steps_slow", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Decimal,
-			Says: "Each token takes {value} times as long as usual, and the engines compute no more tokens",
+			Says: "Each token takes {value} times as long as the load explains",
 			Query: promql.Or(promql.Unless(above(against("token_time"), 1.5), moreWork()),
 				promql.Unless(above(promql.Avg(modelLabels, promql.Vector(metrics.EngineSlowdown)), 1.5), against("token_time")))},
 		{Branch: Memory, Name: "kv_full", Runbook: "BranchKVPressure", Delays: AnyRequest, Unit: Share, Says: "The KV cache is {value} full and requests wait for room",

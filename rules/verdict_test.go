@@ -176,9 +176,9 @@ func TestVerdict(t *testing.T) {
 		{"queueing. 60 requests wait, more than run.", slo.Availability, false, func(r *replica) { r.waiting = 20 }},
 		{"decode. 3 times as many requests run at once as usual.", slo.ITL, false, func(r *replica) { r.running, r.queue = 18, 0.24 }},
 		{"queueing. 3 times as many requests arrive as usual.", slo.TTFT, false, func(r *replica) { r.requests, r.itl, r.running, r.waiting, r.queue = 1800, 0.05, 18, 40, 0.24 }},
-		{"engine. Each token takes 4 times as long as usual, and the engines compute no more tokens.", slo.TTFT, false,
+		{"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false,
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue = 0.08, 24, 40, 0.24 }},
-		{"engine. Each token takes 4 times as long as usual, and the engines compute no more tokens.", slo.TTFT, false, // clients leave
+		{"engine. Each token takes 4 times as long as the load explains.", slo.TTFT, false, // clients leave
 			func(r *replica) { r.itl, r.running, r.waiting, r.queue, r.left = 0.08, 24, 40, 0.24, 0.9 }},
 		{"queueing. 120 requests wait, more than run.", slo.TTFT, false, // the steps hold more prompt tokens
 			func(r *replica) { r.hits, r.itl, r.waiting, r.queue = 0.33, 0.08, 40, 0.24 }},

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -18,6 +17,8 @@ import (
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/release"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
 )
 
 // capacityCommand tells how much more the engines of a node can do before an objective breaks. Exit status: 0 if all of that is
@@ -168,8 +169,8 @@ func (m *nodeCapacity) write(out io.Writer) error {
 	for _, name := range m.tightest() {
 		o := m.objectives[name]
 		slices.Sort(o.limits)
-		fmt.Fprintf(table, "  %s\t%s requests/s\t%s and %s\t%s/s\t%.0f%%\t%s\n", name, brief(o.requests["expected"]), brief(o.requests["low"]), brief(o.requests["high"]),
-			brief(o.tokens), 100*o.used, strings.Join(o.limits, ", "))
+		fmt.Fprintf(table, "  %s\t%s requests/s\t%s and %s\t%s/s\t%.0f%%\t%s\n", name, release.Shown(o.requests["expected"], rules.Decimal), release.Shown(o.requests["low"], rules.Decimal), release.Shown(o.requests["high"], rules.Decimal),
+			release.Shown(o.tokens, rules.Decimal), 100*o.used, strings.Join(o.limits, ", "))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -180,16 +181,7 @@ func (m *nodeCapacity) write(out io.Writer) error {
 		if share := m.could[lever]/now - 1; math.Abs(share) >= 0.05 {
 			change = fmt.Sprintf("%+.0f%%", 100*share)
 		}
-		fmt.Fprintf(out, "  with %s: up to %s requests/s (%s)\n", strings.ReplaceAll(strings.ReplaceAll(lever, "kv", "KV"), "_", " "), brief(m.could[lever]), change)
+		fmt.Fprintf(out, "  with %s: up to %s requests/s (%s)\n", strings.ReplaceAll(strings.ReplaceAll(lever, "kv", "KV"), "_", " "), release.Shown(m.could[lever], rules.Decimal), change)
 	}
 	return nil
-}
-
-// brief writes a number with two significant digits.
-func brief(v float64) string {
-	if v == 0 || math.IsInf(v, 0) || math.IsNaN(v) {
-		return strconv.FormatFloat(v, 'g', 2, 64)
-	}
-	unit := math.Pow(10, math.Floor(math.Log10(math.Abs(v)))-1)
-	return strconv.FormatFloat(math.Round(v/unit)*unit, 'f', max(0, -int(math.Floor(math.Log10(unit)))), 64)
 }

@@ -47,7 +47,7 @@ func TestCapacity(t *testing.T) {
 			t.Parallel()
 			p := loaded(t, c.factor*capacity)
 			burn := one(t, p, "max(increase("+metrics.SLOBadEvents.Name+"[15m]) / on (slo) (increase("+metrics.SLOEvents.Name+"[15m]) * on (slo) (1 - "+metrics.SLOObjective.Name+")))", 25*time.Minute)
-			if used := one(t, p, "max("+metrics.RecordedUtilisation.Name+")", 25*time.Minute); (burn > 1) != c.breaks || (used > 1) != c.breaks {
+			if used := one(t, p, "max("+metrics.RecordedUtilisation.Name+`{kind="expected"})`, 25*time.Minute); (burn > 1) != c.breaks || (used > 1) != c.breaks {
 				t.Errorf("at %.2f of its capacity the worst objective burns %.1f times too fast, and the load is said to be %.0f%% of it", c.factor, burn, 100*used)
 			}
 			if needed := one(t, p, metrics.RecordedDesired.Name, 25*time.Minute); (needed > 1) != c.breaks {
