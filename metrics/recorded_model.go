@@ -62,10 +62,8 @@ var (
 		"Whether a page answers (1), once however many exporters of its node read it. Absent while its engine loads, for twenty minutes at most.", PageLabels)
 	RecordedModelUp = recorded(Max, "model:llm_engine_up:max",
 		"Whether a page of an engine of the model answers (1), as they say now or said last. A model that a page no longer serves counts while users asked for it within the hour.", perModel)
-	RecordedDown = recorded(Never, "model:llm_down:last1m",
-		"A model none of whose engines or, with the role gateway, none of whose gateways answered a reading of the last minute, always 1 and absent otherwise. Who is only read too slowly may answer.", perModel, with(LabelRole))
 	RecordedDownTime = recorded(Sum, "model:llm_down:seconds",
-		"For how many seconds of a minute nobody could answer for a model: 60, and 75 in the first that is recorded, for what came before. See model:llm_down:last1m.", perModel, with(LabelRole))
+		"For how many seconds of the last minute none of a model's engines or, with the role gateway, none of its gateways answered. Absent where one did all the time. Who is only read too slowly, or loads the model, may answer.", perModel, with(LabelRole))
 	RecordedRestarts = recorded(Never, "page:llm_engine_restarts:last6h",
 		"Restarts of a page's process, from four within six hours or three within one, absent otherwise.", PageLabels)
 	RecordedOutputTokens = recorded(Never, "replica:llm_engine_request_generation_tokens:mean",

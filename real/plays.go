@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"syscall"
 	"time"
@@ -62,11 +64,27 @@ func released(flags ...string) func(context.Context, *Stage) error {
 	return func(ctx context.Context, s *Stage) error {
 		e := s.engines[0]
 		return s.pause(ctx, func() error {
+			begin := time.Now()
+			if err := s.declare(begin, begin.Add(time.Hour)); err != nil {
+				return err
+			}
 			err := s.boot(ctx, e, flags)
 			e.spent = true
-			return err
+			return errors.Join(err, s.declare(begin, time.Now()))
 		})
 	}
+}
+
+// declare tells the exporter of maintenance, as whoever plans to restart an only engine does.
+func (s *Stage) declare(from, to time.Time) error {
+	if len(s.engines) > 1 {
+		return nil
+	}
+	s.maintenance = fmt.Sprintf("maintenance: [{from: %s, to: %s, reason: a restart that was planned}]\n", from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339))
+	if _, err := s.configure(s.engines, s.gateway != nil); err != nil {
+		return err
+	}
+	return s.exporter.Process.Signal(syscall.SIGHUP)
 }
 
 // pause does something while nobody asks, once what runs has ended.

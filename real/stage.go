@@ -50,23 +50,24 @@ type Stage struct {
 	folder  string           // of the play
 	known   map[string]*Past // by load
 
-	client     *Client
-	flags      []string // of the engines
-	ways       []*Way
-	front      *front // what the gateway is
-	gateway    *Process
-	workers    []*Process // that it brings
-	probes     bool       // the exporter asks the gateway, too
-	exporter   *Process
-	prometheus *Process
-	manager    *Process
-	past       *http.Server
-	hook       *http.Server
-	burners    []*Process
-	loops      sync.WaitGroup // what goes on after the fault; it ends with the play
-	asks       time.Duration  // when triage is asked, after the fault; default: with the page, or after 150 s
-	mu         sync.Mutex
-	sent       []Notification
+	client      *Client
+	flags       []string // of the engines
+	ways        []*Way
+	front       *front // what the gateway is
+	gateway     *Process
+	workers     []*Process // that it brings
+	probes      bool       // the exporter asks the gateway, too
+	exporter    *Process
+	maintenance string // of the exporter's configuration
+	prometheus  *Process
+	manager     *Process
+	past        *http.Server
+	hook        *http.Server
+	burners     []*Process
+	loops       sync.WaitGroup // what goes on after the fault; it ends with the play
+	asks        time.Duration  // when triage is asked, after the fault; default: with the page, or after 150 s
+	mu          sync.Mutex
+	sent        []Notification
 }
 
 // Engine is a real vLLM.
@@ -221,7 +222,7 @@ func (s *Stage) warm(ctx context.Context, l Load, seed uint64) error {
 
 // configure writes the exporter's configuration.
 func (s *Stage) configure(engines []*Engine, gateway bool) (file string, err error) {
-	config := objectives() + "targets:\n"
+	config := objectives() + s.maintenance + "targets:\n"
 	for _, e := range engines {
 		config += "  - {url: '" + e.url() + "'}\n"
 	}

@@ -256,34 +256,22 @@ func noneAnswers() promql.Expr {
 	return promql.Unless(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), answered2m(slow(promql.Vector(metrics.RecordedServed))))
 }
 
-// surelyDown returns each model none of whose engines can answer. One reading that fails proves nothing: none of a minute was answered.
-// Who reads once a minute has no more than one.
-func surelyDown() promql.Expr {
-	none := promql.Or(promql.Equal(promql.Vector(metrics.RecordedModelUp), promql.Num(0)), above(promql.Vector(metrics.RecordedVanished), 0))
-	return certain(promql.Unless(none, may(promql.Vector(metrics.RecordedServed)), promql.On(modelLabels...)))
+// sampled is how far apart the moments are at which downTime looks.
+const sampled = 15 * time.Second
+
+// downTime returns for how many seconds of the last minute no page of a model could answer. A page that is read too slowly, or
+// loads its model, may.
+func downTime(role ...*promql.Matcher) promql.Expr {
+	silent := promql.Vector(metrics.EngineLastServed, role...)
+	may := promql.And(silent, promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "timeout|loading|exporter_exhausted")), promql.On(pageLabels...))
+	nobody := promql.Unless(promql.CountBy(modelLabels, silent), promql.Or(promql.Vector(metrics.EngineInfo, role...), may), promql.On(modelLabels...))
+	return times(sampled.Seconds(), promql.Sampled("count_over_time", nobody, Interval, sampled))
 }
 
-// gatewaysDown returns each model of which no gateway can answer that served it within the hour.
-func gatewaysDown() promql.Expr {
-	gateways := silentGateways()
-	return certain(promql.Unless(gateways, promql.Or(promql.Vector(metrics.EngineInfo, gatewayRole()), may(gateways)), promql.On(modelLabels...)))
-}
-
-// may keeps the pages of what may answer: they are read too slowly, or were within a minute.
-func may(pages promql.Expr) promql.Expr {
-	lately := promql.Equal(promql.Over("max_over_time", promql.Vector(metrics.EngineUp), Interval), promql.Num(1))
-	return promql.And(pages, promql.Or(promql.Vector(metrics.EngineUp, promql.Eq(metrics.LabelReason, "timeout")), lately), promql.On(pageLabels...))
-}
-
-// certain returns one for each model.
-func certain(e promql.Expr) promql.Expr {
-	return promql.Max(modelLabels, promql.Call("clamp", e, promql.Num(1), promql.Num(1)))
-}
-
-// downTime returns for how many seconds of the last minute nobody answered. The first minute without an answer comes after a part of one.
-func downTime() promql.Expr {
-	down := promql.Vector(metrics.RecordedDown, promql.Re(metrics.LabelRole, ".*"))
-	return times(Interval.Seconds(), promql.Or(promql.And(down, promql.Offset(down, Interval)), times(1.25, down)))
+// enginesDown returns the same of the engines of models that are missed: 60 for one whose last engine is gone with its page.
+func enginesDown() promql.Expr {
+	gone := above(promql.Vector(metrics.RecordedVanished), 0)
+	return promql.Or(promql.And(downTime(), promql.Vector(metrics.RecordedModelUp)), promql.Max(modelLabels, promql.Call("clamp", gone, promql.Num(Interval.Seconds()), promql.Num(Interval.Seconds()))))
 }
 
 // modelUp returns whether a page of each model answers. A pod that was deleted on purpose need not answer while it goes.

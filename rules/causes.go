@@ -40,8 +40,8 @@ func causeGroups(opt Options) []Group {
 				{Name: metrics.RecordedNodeUp, Expr: promql.Max([]string{metrics.LabelCluster, "node"}, byNode(promql.Vector(metrics.Up, promql.NotRe("job", opt.Job))))},
 				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)}, {Name: metrics.RecordedGPUModels, Expr: gpuModels()},
 				{Name: metrics.RecordedExpected, Expr: expected()}, {Name: metrics.RecordedSuccessor, Expr: successorLoads()}, {Name: metrics.RecordedVanished, Expr: vanished()},
-				{Name: metrics.RecordedDown, Expr: surelyDown()}, {metrics.RecordedDown, gatewaysDown(), map[string]string{metrics.LabelRole: metrics.GatewayRole}},
-				{Name: metrics.RecordedDownTime, Expr: downTime()}}
+				{Name: metrics.RecordedDownTime, Expr: enginesDown()},
+				{metrics.RecordedDownTime, downTime(gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}}}
 		}
 		groups = append(groups, g)
 	}

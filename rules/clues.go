@@ -93,7 +93,7 @@ func brokenClues() []Clue {
 		{Branch: Engine, Name: "engine_down", Runbook: "LLMEngineDown", Unit: Count, Says: "{engine} stopped answering within the hour",
 			Query: promql.Unless(stopped(), promql.Ge(restartedShare(coldFor), promql.Num(0.5)), promql.On(modelLabels...))}, // its turn in a roll-out
 		{Branch: Engine, Name: "was_down", Runbook: "LLMModelDown", Delays: Failures, Unit: Seconds, Says: "No engine answered for {value} within the last five minutes",
-			Query: times(Interval.Seconds(), promql.Over("sum_over_time", promql.Vector(metrics.RecordedDown, promql.Eq(metrics.LabelRole, "")), pageWindow))},
+			Query: promql.Over("sum_over_time", promql.Vector(metrics.RecordedDownTime, promql.Eq(metrics.LabelRole, "")), pageWindow)},
 		{Branch: Engine, Name: "crash_loop", Runbook: "LLMEngineCrashLoop", Unit: Count, Says: "{engine} restarted {value} times within six hours",
 			Query: promql.Mul(promql.Max(replicaLabels, promql.Over("last_over_time", promql.Vector(metrics.EngineInfo), hour)),
 				promql.And(restarts(), above(restartsWithin(coldFor), 0)), promql.On(pageLabels...).ManyToOne())},

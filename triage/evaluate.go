@@ -180,6 +180,8 @@ func (e *evaluation) squeeze(x promql.Expr) {
 			if s := n.VectorSelector.(*parser.VectorSelector); s.OriginalOffset > 0 && s.OriginalOffset <= present {
 				n.Range = time.Millisecond
 			}
+		case *parser.SubqueryExpr: // of what was at each moment of a window, two readings know the last
+			n.Range, n.Step = time.Millisecond, time.Millisecond
 		case *parser.VectorSelector:
 			if n.OriginalOffset > 0 && n.OriginalOffset <= present {
 				n.OriginalOffset = e.elapsed

@@ -95,6 +95,11 @@ func Over(function string, e Expr, window time.Duration) Expr {
 	return Call(function, &parser.MatrixSelector{VectorSelector: e, Range: window})
 }
 
+// Sampled applies a function over time to what any expression was in a window, step by step.
+func Sampled(function string, e Expr, window, step time.Duration) Expr {
+	return Call(function, &parser.SubqueryExpr{Expr: &parser.ParenExpr{Expr: e}, Range: window, Step: step})
+}
+
 // QuantileOver returns a quantile of what a selector was in a window.
 func QuantileOver(q float64, e Expr, window time.Duration) Expr {
 	return Call("quantile_over_time", Num(q), &parser.MatrixSelector{VectorSelector: e, Range: window})
