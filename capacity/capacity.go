@@ -135,7 +135,10 @@ func (l *Learner) take(s totals, r Reading) {
 	l.seen += s.took
 	l.mix.add(s)
 	step := s.gapS / s.gaps
-	l.slow = l.slowdown(s.gaps/dt, s.prompt/dt, step)
+	l.slow = 0
+	if s.gaps >= fewSteps {
+		l.slow = l.slowdown(s.gaps/dt, s.prompt/dt, step)
+	}
 	if l.slow <= tooSlow {
 		l.sick = 0
 	} else if l.sick += s.took; l.sick < newNormal {
@@ -157,13 +160,13 @@ func (l *Learner) take(s totals, r Reading) {
 }
 
 // Slowdown returns how many times as long as usual at the same load the steps of the last half minute took. ok is false while less than
-// ten minutes are known, while the engine hardly works, and beyond the loads that were seen.
+// ten minutes are known, while the engine hardly works (fewer than five steps), and beyond the loads that were seen.
 func (l *Learner) Slowdown() (times float64, ok bool) { return l.slow, l.slow > 0 }
 
 // slowdown compares the seconds of a step with what the line says of its load.
 func (l *Learner) slowdown(gaps, prompt, step float64) float64 {
 	fit, ok := l.line.solve()
-	if !ok || l.line.n < leastLine || gaps < 1 || gaps > beyondKnown*l.known || !(step > shortest && step < longest) {
+	if !ok || l.line.n < leastLine || gaps > beyondKnown*l.known || !(step > shortest && step < longest) {
 		return 0
 	}
 	return step * math.Max(fit.steps(gaps, prompt), fit.c[0]/20)
@@ -174,6 +177,9 @@ const (
 	tooSlow   = 1.5
 	newNormal = time.Hour
 )
+
+// fewSteps is how many steps at least tell how long they take.
+const fewSteps = 5
 
 // leastLine is how many windows tell how long steps usually take, and beyondKnown up to which multiple of the load that is known they do.
 const leastLine, beyondKnown = 20, 1.3

@@ -97,7 +97,7 @@ func TestSlowdown(t *testing.T) {
 		load    float64 // times as much
 		slow    float64 // times as long
 		want    float64 // 0: nobody knows
-	}{{5, 1, 1, 0}, {40, 1, 1, 1}, {1, 1, 2, 2}, {1, 1, 1, 1}, {1, 1.25, 1, 1}, {1, 3, 1, 0}} {
+	}{{5, 1, 1, 0}, {40, 1, 1, 1}, {1, 1, 2, 2}, {1, 1, 1, 1}, {1, 1.25, 1, 1}, {1, 3, 1, 0}, {1, 0.002, 100, 100}} {
 		l.Learn(Reading{}) // counters begin anew
 		page(&l, c.minutes, func(minute float64) (requests, gaps, prompt float64) {
 			requests, gaps, prompt = swinging(minute)

@@ -50,10 +50,10 @@ func budgetGroup(opt Options) Group {
 // modelPeriod adds the objective's period to modelSLO.
 var modelPeriod = slices.Concat(modelSLO, []string{metrics.LabelPeriod})
 
-// lost returns the events of availability of a minute in which nobody could answer, at the usual rate: no engine of the model or,
-// for what its gateways count, no gateway.
+// lost returns the events of availability of a minute in which nobody could answer, at the rate of the hour before: no engine of
+// the model or, for what its gateways count, no gateway. Who asked nothing for an hour loses nothing.
 func lost() promql.Expr {
-	usually := promql.And(usualRate(0), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))), promql.On(modelSLO...))
+	usually := promql.And(latelyRate(), remembered(metrics.RecordedInfo, promql.Eq(metrics.LabelSignal, string(slo.Availability))), promql.On(modelSLO...))
 	down := promql.Vector(metrics.RecordedDownTime, promql.Re(metrics.LabelRole, ".*"))
 	return promql.Unless(promql.Mul(usually, down, promql.On(modelRole...).ManyToOne()), underMaintenance(), promql.On(modelSLO...))
 }

@@ -267,9 +267,13 @@ func latest(p slo.WindowPair, windows []slo.Duration) slo.Duration {
 // expectedRate returns the rate of events against which a loss counts. The objective of a model that sleeps is forgotten
 // after hours, its traffic is not. Of one that began within the hour, little is known but the time since its first event.
 func expectedRate() promql.Expr {
+	return promql.Or(promql.Unless(above(latelyRate(), 0), usualRate(RawWindow.Std())), usualRate(0))
+}
+
+// latelyRate returns the rate of events of the last hour, or of that part of it in which there were any.
+func latelyRate() promql.Expr {
 	events := promql.Vector(increase(metrics.RecordedEvents, RawWindow))
-	soFar := promql.Div(events, times(Interval.Seconds(), promql.Over("count_over_time", events, RawWindow.Std())))
-	return promql.Or(promql.Unless(above(soFar, 0), usualRate(RawWindow.Std())), usualRate(0))
+	return promql.Div(events, times(Interval.Seconds(), promql.Over("count_over_time", events, RawWindow.Std())))
 }
 
 // usualRate returns the rate of events of an objective's period as it was known some time ago.

@@ -39,9 +39,7 @@ func causeGroups(opt Options) []Group {
 				{Name: metrics.RecordedGateway, Expr: gateways()}, {Name: metrics.RecordedSeen, Expr: seenWithinHour()}, {Name: metrics.RecordedMissed, Expr: missed()},
 				{Name: metrics.RecordedNodeUp, Expr: promql.Max([]string{metrics.LabelCluster, "node"}, byNode(promql.Vector(metrics.Up, promql.NotRe("job", opt.Job))))},
 				{Name: metrics.RecordedUnread, Expr: exporterGone(opt)}, {Name: metrics.RecordedGPUModels, Expr: gpuModels()},
-				{Name: metrics.RecordedExpected, Expr: expected()}, {Name: metrics.RecordedSuccessor, Expr: successorLoads()}, {Name: metrics.RecordedVanished, Expr: vanished()},
-				{Name: metrics.RecordedDownTime, Expr: enginesDown()},
-				{metrics.RecordedDownTime, downTime(gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}}}
+				{Name: metrics.RecordedExpected, Expr: expected()}, {Name: metrics.RecordedSuccessor, Expr: successorLoads()}, {Name: metrics.RecordedVanished, Expr: vanished()}}
 		}
 		groups = append(groups, g)
 	}

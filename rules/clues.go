@@ -75,7 +75,7 @@ func brokenClues() []Clue {
 			Query: one(promql.And(gpusByNode(), allThrottled(), promql.On(modelLabels...)))},
 		{Branch: Hardware, Name: "gpu_throttled", Runbook: "BranchThrottledGPU", Unit: Share,
 			Says:  "GPU {gpu_uuid} is slowed down {value} of the time ({reason})",
-			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), throttled(HarmfulReasons, 0.05)), metrics.LabelReason))},
+			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelReason), promql.Or(throttled(HarmfulReasons, 0.05), clockFell())), metrics.LabelReason))},
 		{Branch: Hardware, Name: "gpu_xid", Runbook: "LLMGPUFailed", Unit: Count, Says: "GPU {gpu_uuid} reported XID {xid}",
 			Query: one(servedBy(promql.Max(append(onGPULabels(), metrics.LabelXID), criticalXIDs(hour)), metrics.LabelXID))},
 		{Branch: Hardware, Name: "gpu_no_spare_row", Runbook: "LLMGPUFailed", Unit: Bare,
@@ -200,6 +200,17 @@ func engineClues() []Clue {
 // allThrottled returns the models with more than one GPU whose clocks are all lowered.
 func allThrottled() promql.Expr {
 	return promql.And(above(promql.Vector(metrics.RecordedModelGPUs), 1), promql.Ge(promql.Vector(metrics.RecordedThrottledGPUs), promql.Num(1)))
+}
+
+// clockFell returns the share of five minutes in which a busy GPU ran at less than half of its clock within the hour, where nobody counts
+// for how long clocks are lowered, and why: dcgm-exporter does not, unless it is asked.
+func clockFell() promql.Expr {
+	sm := promql.Vector(metrics.GPUClock, promql.Eq(metrics.LabelDomain, "sm"))
+	low := promql.Lt(sm, times(0.5, promql.Over("max_over_time", sm, hour)))
+	share := above(times(sampled.Seconds()/pageWindow.Seconds(), promql.Sampled("count_over_time", low, pageWindow, sampled)), 0.05)
+	uncounted := promql.Unless(promql.Max(gpuLabels, share), promql.Vector(metrics.GPUClockEventSeconds), promql.On(onGPULabels()...))
+	works := above(promql.Max(onGPULabels(), promql.Over("avg_over_time", promql.Vector(metrics.GPUUtilization), recentWindow)), 0.5)
+	return reason("low_clock", promql.And(uncounted, works, promql.On(onGPULabels()...)))
 }
 
 // gpusByNode returns how many GPUs of each node a model runs on.

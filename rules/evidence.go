@@ -215,7 +215,7 @@ func facts() []Fact {
 		}), perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, day, hour)},
 		{"prefix_hits", Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) }), hitRatio(modelLabels, day, hour)},
 		{"draft_tokens", Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) }), accepted(modelLabels, day, hour)},
-		{"token_time", Seconds, "Time between tokens", recently(func(w time.Duration) promql.Expr { return tokenTime(w, 0) }), tokenTime(day, hour)},
+		{"token_time", Seconds, "Time between tokens", promql.Or(tokenTime(minute, 0), tokenTime(recentWindow, 0), tokenTime(pageWindow, 0)), tokenTime(day, hour)},
 		{"limited", Share, "Requests at the output limit", limited(pageWindow, 0), limited(day, hour)},
 		{"aborted", Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0), aborted(modelLabels, day, hour)},
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,7 @@ import (
 
 // playDraws plays the worlds of a range of seeds, given as FROM-TO, as many at once as there are processors, and writes the score. Of a
 // single one it also shows what was said.
-func playDraws(seeds string, out, progress io.Writer) error {
+func playDraws(ctx context.Context, seeds string, out, progress io.Writer) error {
 	var from, to uint64
 	if n, _ := fmt.Sscanf(seeds, "%d-%d", &from, &to); n != 2 || to < from {
 		return fmt.Errorf("--seeds=%s: want FROM-TO, such as 1-100", seeds)
@@ -32,9 +33,12 @@ func playDraws(seeds string, out, progress io.Writer) error {
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for i := range all {
 		slots <- struct{}{}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if all[i], failed[i] = playDraw(from+uint64(i), shown); failed[i] != nil {
+			if all[i], failed[i] = playDraw(ctx, from+uint64(i), shown); failed[i] != nil {
 				failed[i] = fmt.Errorf("seed %d: %w", from+uint64(i), failed[i])
 			}
 			fmt.Fprintf(progress, "%+v\n", all[i])
@@ -46,9 +50,9 @@ func playDraws(seeds string, out, progress io.Writer) error {
 }
 
 // playDraw plays the world of a seed, and shows what was sent and what a triage prints.
-func playDraw(seed uint64, shown io.Writer) (score.Drawn, error) {
+func playDraw(ctx context.Context, seed uint64, shown io.Writer) (score.Drawn, error) {
 	d := draw.New(seed)
-	p, err := play.Run(d.Incident, d.Options)
+	p, err := play.RunUntil(ctx, d.Incident, d.Options)
 	if err != nil {
 		return score.Drawn{}, err
 	}

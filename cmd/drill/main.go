@@ -52,16 +52,16 @@ func main() {
 	listing := app.Command("list", "List the incidents.")
 	switch kingpin.MustParse(app.Parse(os.Args[1:])) {
 	case play.FullCommand():
-		end(run(*name, *public, *seed, *output, os.Stdout, os.Stderr))
+		end(run(ctx, *name, *public, *seed, *output, os.Stdout, os.Stderr))
 		return
 	case report.FullCommand():
-		end(writeReport(*dir, *seeds, os.Stderr))
+		end(writeReport(ctx, *dir, *seeds, os.Stderr))
 		return
 	case told.FullCommand():
-		end(writeTranscripts(*folder, *only))
+		end(writeTranscripts(ctx, *folder, *only))
 		return
 	case drawing.FullCommand():
-		end(playDraws(*drawn, os.Stdout, os.Stderr))
+		end(playDraws(ctx, *drawn, os.Stdout, os.Stderr))
 		return
 	case watching.FullCommand():
 		end(y.run(ctx))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -23,9 +24,9 @@ var stories = []string{"kernel-hang", "admission-stall", "ecc-storm-blocks-reads
 // drill-scores.csv, the scores over all seeds; public-incidents.csv; triage-scores.csv, what a triage says beside the page;
 // drill-scores.md, which sums them up and keeps the first score; and the pictures of the stories. Problems appear in the scores, and
 // make it fail.
-func writeReport(dir string, seeds uint64, progress io.Writer) error {
+func writeReport(ctx context.Context, dir string, seeds uint64, progress io.Writer) error {
 	incidents := incident.Incidents()
-	public, err := record(incident.Public(), 1, 1, progress)
+	public, err := record(ctx, incident.Public(), 1, 1, progress)
 	if err != nil {
 		return err
 	}
@@ -34,8 +35,8 @@ func writeReport(dir string, seeds uint64, progress io.Writer) error {
 		triage  score.Triage
 		triaged bool
 	}
-	all, err := each(incidents, 1, seeds, progress, func(in incident.Incident, seed uint64) (t told, err error) {
-		p, err := play.Run(in, play.Options{Seed: seed})
+	all, err := each(ctx, incidents, 1, seeds, progress, func(in incident.Incident, seed uint64) (t told, err error) {
+		p, err := play.RunUntil(ctx, in, play.Options{Seed: seed})
 		if err != nil {
 			return t, err
 		}

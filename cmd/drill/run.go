@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func list(out io.Writer) error {
 
 // run plays incidents in virtual time and prints the scores: all, the public ones, or the named one. It fails when an
 // incident has a problem.
-func run(name string, public bool, seed uint64, output string, out, progress io.Writer) error {
+func run(ctx context.Context, name string, public bool, seed uint64, output string, out, progress io.Writer) error {
 	incidents := incident.All()
 	if public {
 		incidents = incident.Public()
@@ -45,7 +46,7 @@ func run(name string, public bool, seed uint64, output string, out, progress io.
 		}
 		incidents = []incident.Incident{in}
 	}
-	traces, err := record(incidents, seed, 1, progress)
+	traces, err := record(ctx, incidents, seed, 1, progress)
 	if err != nil {
 		return err
 	}
@@ -56,13 +57,13 @@ func run(name string, public bool, seed uint64, output string, out, progress io.
 }
 
 // record plays incidents with the given number of seeds, starting at first. The traces of an incident are adjacent.
-func record(incidents []incident.Incident, first, seeds uint64, progress io.Writer) ([]report.Trace, error) {
-	return each(incidents, first, seeds, progress, trace)
+func record(ctx context.Context, incidents []incident.Incident, first, seeds uint64, progress io.Writer) ([]report.Trace, error) {
+	return each(ctx, incidents, first, seeds, progress, func(in incident.Incident, seed uint64) (report.Trace, error) { return trace(ctx, in, seed) })
 }
 
 // each plays incidents with the given number of seeds, as many at once as there are processors, and returns what is
 // kept of them.
-func each[T any](incidents []incident.Incident, first, seeds uint64, progress io.Writer, keep func(incident.Incident, uint64) (T, error)) ([]T, error) {
+func each[T any](ctx context.Context, incidents []incident.Incident, first, seeds uint64, progress io.Writer, keep func(incident.Incident, uint64) (T, error)) ([]T, error) {
 	kept := make([]T, len(incidents)*int(seeds))
 	failed := make([]error, len(kept))
 	var wg sync.WaitGroup
@@ -70,6 +71,9 @@ func each[T any](incidents []incident.Incident, first, seeds uint64, progress io
 	for i := range kept {
 		in, seed := incidents[i/int(seeds)], first+uint64(i)%seeds
 		slots <- struct{}{}
+		if ctx.Err() != nil {
+			break
+		}
 		fmt.Fprintf(progress, "%d of %d: %s, seed %d\n", i+1, len(kept), in.Name, seed)
 		wg.Go(func() {
 			defer func() { <-slots }()
@@ -77,12 +81,12 @@ func each[T any](incidents []incident.Incident, first, seeds uint64, progress io
 		})
 	}
 	wg.Wait()
-	return kept, errors.Join(failed...)
+	return kept, errors.Join(append(failed, ctx.Err())...)
 }
 
 // trace plays an incident and keeps what a report shows of it.
-func trace(in incident.Incident, seed uint64) (report.Trace, error) {
-	p, err := play.Run(in, play.Options{Seed: seed})
+func trace(ctx context.Context, in incident.Incident, seed uint64) (report.Trace, error) {
+	p, err := play.RunUntil(ctx, in, play.Options{Seed: seed})
 	if err != nil {
 		return report.Trace{}, err
 	}

@@ -11,7 +11,7 @@ import (
 func TestRun(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	if err := run("row-remap-failure", false, 3, "json", &out, io.Discard); err != nil {
+	if err := run(t.Context(), "row-remap-failure", false, 3, "json", &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	var scores []struct {
@@ -26,7 +26,7 @@ func TestRun(t *testing.T) {
 	if len(scores) != 1 || scores[0].Seed != 3 || scores[0].Delay < 10 || scores[0].Delay > 130 || len(scores[0].PagedBy) != 1 {
 		t.Errorf("%+v", scores)
 	}
-	if err := run("nonsense", false, 1, "table", io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "traffic-burst") {
+	if err := run(t.Context(), "nonsense", false, 1, "table", io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "traffic-burst") {
 		t.Errorf("an unknown incident: %v", err)
 	}
 }

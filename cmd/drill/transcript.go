@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 
@@ -10,7 +11,7 @@ import (
 )
 
 // writeTranscripts writes a file for the incident of a name, or for each that has a lever.
-func writeTranscripts(dir, name string) error {
+func writeTranscripts(ctx context.Context, dir, name string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -27,7 +28,7 @@ func writeTranscripts(dir, name string) error {
 			continue
 		}
 		var text bytes.Buffer
-		if err := transcript.Write(&text, in, 1); err != nil {
+		if err := transcript.Write(ctx, &text, in, 1); err != nil {
 			return err
 		}
 		if err := os.WriteFile(filepath.Join(dir, in.Name+".md"), text.Bytes(), 0o644); err != nil {

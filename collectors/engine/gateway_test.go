@@ -162,10 +162,22 @@ func TestIstioReadsOneSide(t *testing.T) {
 	const declared = "# TYPE istio_requests_total counter\n"
 	received := side("destination", "vllm", "200", 7)
 	both := parse(t, mapped(t, declared+side("source", "store", "503", 3)+received))
-	both.want(t, `llm_engine_requests_total`, 3)
 	both.want(t, `llm_engine_requests_total{outcome="error"}`, 3)
+	both.want(t, `llm_engine_requests_total{outcome="success"}`)
 	both.want(t, `llm_gateway_responses_total{route="store",code="503"}`, 3)
 	parse(t, mapped(t, declared+received)).want(t, `llm_gateway_responses_total{route="vllm",code="200"}`, 7)
+}
+
+// TestFirstFailureAtAGateway: LiteLLM shows no failure before the first. An increase must have that one in it, too.
+func TestFirstFailureAtAGateway(t *testing.T) {
+	const success = "# TYPE litellm_proxy_total_requests_metric_total counter\n" + `litellm_proxy_total_requests_metric_total{requested_model="m",status_code="200"} 9` + "\n"
+	before := parse(t, mapped(t, success))
+	before.want(t, `llm_engine_requests_total{outcome="success"}`, 9)
+	for outcome, status := range map[string]string{"error": "500", "rejected": "429"} {
+		before.want(t, `llm_engine_requests_total{outcome="`+outcome+`"}`, 0)
+		after := parse(t, mapped(t, success+`litellm_proxy_total_requests_metric_total{requested_model="m",status_code="`+status+`"} 1`+"\n"))
+		after.want(t, `llm_engine_requests_total{outcome="`+outcome+`"}`, 1)
+	}
 }
 
 // TestGatewayPageThatCannotBeUsed has the states of an engine's: an endpoint picker asks for a token.

@@ -44,6 +44,39 @@ func (c *compiler) lines(d *Dialect, to *metrics.Family, entries []entry) {
 			c.sumLine(to, out, group)
 		}
 	}
+	if to == metrics.Requests {
+		c.noneFailed(d, order)
+	}
+}
+
+// noneFailed adds that no request has failed, or was refused, where the page of a gateway or a frontend would say if one had. It shows
+// them only from the first one on, and no increase of a series has its first value in it.
+func (c *compiler) noneFailed(d *Dialect, shown [][outLabels]string) {
+	if d.Role != metrics.GatewayRole && d.Role != metrics.FrontendRole {
+		return
+	}
+	for _, failed := range []struct {
+		outcome metrics.Outcome
+		status  string
+	}{{metrics.OutcomeError, "500"}, {metrics.OutcomeRejected, "429"}} {
+		if !slices.ContainsFunc(d.Rows, func(r Row) bool { return r.To == metrics.Requests && r.counts(failed.outcome, failed.status) }) {
+			continue
+		}
+		for _, out := range shown {
+			if out[outOutcome] = string(failed.outcome); !slices.Contains(shown, out) {
+				shown = append(shown, out)
+				c.add(line{family: metrics.Requests, text: c.text(metrics.Requests.Name, out), recipe: &recipe{}})
+			}
+		}
+	}
+}
+
+// counts reports whether requests that ended in a way, or with an HTTP status, are among those of a row.
+func (r *Row) counts(outcome metrics.Outcome, status string) bool {
+	return slices.ContainsFunc(r.Set, func(l metrics.Label) bool { return l.Value == string(outcome) }) ||
+		slices.ContainsFunc(r.Carry, func(carry Carry) bool {
+			return carry.To == metrics.LabelOutcome && (carry.apply(status) == string(outcome) || slices.Contains(slices.Collect(maps.Values(carry.Outcomes)), outcome))
+		})
 }
 
 // sumLine adds up a group.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ type Probed struct {
 	mu        sync.Mutex
 	all, up   probes                   // up: sent while the engine's page answered
 	latencies map[slo.Signal][]float64 // requests by bucket of the grid; the last bucket has no bound
+	waited    map[slo.Signal][]float64 // requests that were given up, by the first bucket in which their latency may be
 }
 
 // probes holds the synthetic requests that count for availability.
@@ -44,17 +46,27 @@ func (p *Probed) Ended(outcome metrics.ProbeOutcome, up bool) {
 
 // Took counts a request by a latency that its client saw, in seconds.
 func (p *Probed) Took(signal slo.Signal, seconds float64) {
+	p.observe(&p.latencies, signal, seconds)
+}
+
+// Waited counts a request whose latency is longer than its client had patience, in seconds: it is late for each objective that
+// asks for no more, and nothing is known for the others.
+func (p *Probed) Waited(signal slo.Signal, seconds float64) {
+	p.observe(&p.waited, signal, math.Nextafter(seconds, math.Inf(1)))
+}
+
+func (p *Probed) observe(in *map[slo.Signal][]float64, signal slo.Signal, seconds float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	bounds := slo.Grids()[slo.Probes][signal]
-	if p.latencies == nil {
-		p.latencies = map[slo.Signal][]float64{}
+	if *in == nil {
+		*in = map[slo.Signal][]float64{}
 	}
-	if p.latencies[signal] == nil {
-		p.latencies[signal] = make([]float64, len(bounds)+1)
+	if (*in)[signal] == nil {
+		(*in)[signal] = make([]float64, len(bounds)+1)
 	}
 	i, _ := slices.BinarySearch(bounds, seconds)
-	p.latencies[signal][i]++
+	(*in)[signal][i]++
 }
 
 // count returns the events of an objective, and the bound that separates good latencies from bad ones, 0 for
@@ -71,11 +83,19 @@ func (p *Probed) count(o slo.Objective) (sum probes, bound float64, ok bool) {
 	}
 	bounds := slo.Grids()[slo.Probes][signal]
 	bound, ok = slo.Snap(bounds, o.Threshold.Std().Seconds())
-	for i, n := range p.latencies[signal] {
-		sum.events += n
-		if i > slices.Index(bounds, bound) {
-			sum.bad += n
+	late := slices.Index(bounds, bound) + 1
+	add := func(buckets []float64) (all float64) {
+		for _, n := range buckets {
+			all += n
 		}
+		return all
+	}
+	if all := p.latencies[signal]; all != nil {
+		sum = probes{add(all), add(all[late:])}
+	}
+	if unknown := p.waited[signal]; unknown != nil {
+		n := add(unknown[late:])
+		sum.events, sum.bad = sum.events+n, sum.bad+n
 	}
 	return sum, bound, ok
 }

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 	"github.com/llm-node-exporter/llm-node-exporter/slo"
@@ -55,6 +57,26 @@ func TestDefaultObjectivesCountProbesWhereTheEngineCannot(t *testing.T) {
 	s = probing(t, declared, []*Probed{probe(host(silent), "m")}, silent)
 	s.want(t, `llm_slo_events_total`) // a promise about users is not kept by probes
 	s.want(t, `llm_slo_counted{slo="ttft"}`, 0)
+}
+
+// TestProbesThatGiveUpWereLate: whoever waited ten seconds for a first token is late for an objective of half a second and of ten.
+// Whether it would have been late after a minute, nobody knows.
+func TestProbesThatGiveUpWereLate(t *testing.T) {
+	silent := serve(t, readPage(t, "llamacpp/b10450-loaded.prom"))
+	objectives := slo.Defaults()
+	patient := objectives[slices.IndexFunc(objectives, func(o slo.Objective) bool { return o.Name == "ttft" })]
+	patient.Name, patient.Threshold = "patient", slo.Duration(time.Minute)
+	gaveUp := &Probed{Server: host(silent), Model: "m"}
+	for range 3 {
+		gaveUp.Ended(metrics.ProbeTimeout, true)
+		gaveUp.Waited(slo.ProbeTTFT, 10)
+	}
+	gaveUp.Took(slo.ProbeTTFT, 0.1)
+	s := probing(t, append(objectives, patient), []*Probed{gaveUp}, silent)
+	for name, events := range map[string][2]float64{"ttft": {4, 3}, "ttft_severe": {4, 3}, "patient": {1, 0}, "itl": {0, 0}} {
+		s.want(t, `llm_slo_events_total{runtime="llamacpp",slo="`+name+`"}`, events[0])
+		s.want(t, `llm_slo_bad_events_total{runtime="llamacpp",slo="`+name+`"}`, events[1])
+	}
 }
 
 // TestOneProbeStandsForAllReplicas: a gateway's probe counts once, however many engines it stands for.

@@ -453,6 +453,9 @@ func (c *Collector) observe(p *Probe, r *result, up bool) {
 	}
 	since(c.firstToken, r.token)
 	since(c.firstVisible, r.visible)
+	if r.outcome == metrics.ProbeTimeout && r.connected > 0 && r.token == 0 {
+		p.seen.Waited(slo.ProbeTTFT, p.timeout.Seconds())
+	}
 	if r.token > 0 {
 		p.seen.Took(slo.ProbeTTFT, (r.token - r.connected).Seconds())
 	}

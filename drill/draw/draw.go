@@ -34,6 +34,10 @@ func (d Draw) Quiet() bool { return len(d.Want) == 0 }
 // lasts bounds a play, so that a hundred are played in minutes.
 const lasts = 30 * time.Minute
 
+// lived is how long the engines have served before Prometheus reads anything: what they counted since they started says what is
+// usual, and nobody takes them for new.
+const lived = 65 * time.Minute
+
 // New draws the world of a seed.
 func New(seed uint64) Draw {
 	r := rand.New(rand.NewPCG(seed, 34))
@@ -67,7 +71,8 @@ func New(seed uint64) Draw {
 		faults = append(faults, beside(r, f.Replicas)...)
 	}
 	history := pick(r, 20*time.Minute, time.Hour, 2*time.Hour)
-	d.Incident = incident.Incident{Name: c.class, Fleet: f, History: history, Lasts: lasts, Faults: faults}
+	f.Fresh = true
+	d.Incident = incident.Incident{Name: c.class, Fleet: f, Lived: lived, History: history, Lasts: lasts, Faults: faults}
 	return d
 }
 

@@ -20,8 +20,9 @@ type Incident struct {
 	Name  string
 	Story string
 	Fleet world.Fleet
-	// History tells how long all was well before the onset. Default: two hours.
-	History time.Duration
+	// Lived tells how long all was well before the exporter, and whoever scrapes it, began, and History for how long after that.
+	// Default: none, and two hours.
+	Lived, History time.Duration
 	// Replays holds the replays per hour of the first GPU's first NVLink, for each day before the history: what
 	// Prometheus has recorded of them.
 	Replays []float64
@@ -86,7 +87,7 @@ func (in Incident) Names() (name string, branch rules.Branch) {
 }
 
 // Onset returns the time from the beginning of the history to the incident.
-func (in Incident) Onset() time.Duration { return cmp.Or(in.History, defaultHistory) }
+func (in Incident) Onset() time.Duration { return in.Lived + cmp.Or(in.History, defaultHistory) }
 
 // Ordered returns the faults in the order in which they happen.
 func (in Incident) Ordered() []Fault {

@@ -138,7 +138,8 @@ func RunUntil(ctx context.Context, in incident.Incident, o Options) (*Play, erro
 // run plays the history and the incident.
 func (p *Play) run(ctx context.Context) error {
 	faults := p.Incident.Ordered()
-	for t := time.Duration(0); t <= p.Onset+p.Incident.Lasts; t += ScrapeInterval {
+	p.World.Seen = p.Incident.Lived
+	for t := p.Incident.Lived; t <= p.Onset+p.Incident.Lasts; t += ScrapeInterval {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

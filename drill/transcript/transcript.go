@@ -5,6 +5,7 @@ package transcript
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -37,14 +38,14 @@ const (
 const rows = 12
 
 // Write plays an incident with its lever and writes the transcript as Markdown.
-func Write(out io.Writer, in incident.Incident, seed uint64) error {
+func Write(ctx context.Context, out io.Writer, in incident.Incident, seed uint64) error {
 	lever := in.Lever
 	if lever.Do == nil {
 		return fmt.Errorf("incident %q has no lever: give it one in drill/incident/incidents.go", in.Name)
 	}
 	in.Faults = append(slices.Clone(in.Faults), lever.Fault)
 	in.Lasts = lever.At + longLook + rules.Interval
-	p, err := play.Run(in, play.Options{Seed: seed})
+	p, err := play.RunUntil(ctx, in, play.Options{Seed: seed})
 	if err != nil {
 		return err
 	}

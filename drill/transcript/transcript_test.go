@@ -21,7 +21,7 @@ func TestTranscript(t *testing.T) {
 	incidents := incident.Incidents()
 	i := slices.IndexFunc(incidents, func(in incident.Incident) bool { return in.Name == "thermal-throttle" })
 	var now bytes.Buffer
-	if err := transcript.Write(&now, incidents[i], 1); err != nil {
+	if err := transcript.Write(t.Context(), &now, incidents[i], 1); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(now.Bytes(), kept) {

@@ -87,8 +87,9 @@ func (t *truth) tick() {
 }
 
 // burn returns when the first page was due: the first moment after from at which both windows of a paging pair
-// exceeded their threshold for some objective. For a constant incident this equals slo.Detection.
-func (t *truth) burn(from time.Duration) (after time.Duration, objective string, due bool) {
+// exceeded their threshold for some objective. For a constant incident this equals slo.Detection. Nobody saw what was before
+// seen, and in the hour after it, half of what the pair may spend has to be lost (slo.WakeSpend).
+func (t *truth) burn(from, seen time.Duration) (after time.Duration, objective string, due bool) {
 	after = 1 << 62
 	for i, o := range t.objectives {
 		sums := cumulative(t.slices[i])
@@ -98,8 +99,13 @@ func (t *truth) burn(from time.Duration) (after time.Duration, objective string,
 			}
 			limit, _ := p.Threshold(o).Float64()
 			for end := int(from / slice); end < len(sums); end++ {
-				long, short := window(sums, end, p.Long.Std()), window(sums, end, p.Short.Std())
-				if long.bad >= slo.MinBadEvents && long.bad > limit*long.events && short.bad > limit*short.events {
+				known := time.Duration(end)*slice - seen
+				long, short := window(sums, end, min(p.Long.Std(), known)), window(sums, end, min(p.Short.Std(), known))
+				least := float64(slo.MinBadEvents)
+				if seen > 0 && known < time.Hour {
+					least = max(least, slo.WakeSpend*limit*window(sums, end, known).events*p.Long.Std().Seconds()/known.Seconds())
+				}
+				if long.bad >= least && long.bad > limit*long.events && short.bad > limit*short.events {
 					if d := time.Duration(end)*slice - from; d < after {
 						after, objective, due = d, o.Name, true
 					}

@@ -23,7 +23,7 @@ func TestTruthIsDetection(t *testing.T) {
 			tr.tick()
 		}
 		want, _ := slo.Detection(slo.DefaultWindowPairs(), slo.Page, objectives[0], slo.Load{BadShare: share, RequestsPerSecond: perSlice / slice.Seconds()})
-		got, name, due := tr.burn(history)
+		got, name, due := tr.burn(history, 0)
 		if !due || name != "ttft" || got < want-slice || got > want+2*slice {
 			t.Errorf("%v bad: due %v after %s, slo says %s", share, due, got, want)
 		}
@@ -33,7 +33,7 @@ func TestTruthIsDetection(t *testing.T) {
 		quiet.now[0] = count{events: 50, bad: 0.4}
 		quiet.tick()
 	}
-	if _, _, due := quiet.burn(0); due {
+	if _, _, due := quiet.burn(0, 0); due {
 		t.Error("a page is due within the objective")
 	}
 }

@@ -28,6 +28,8 @@ const slice = 5 * time.Second
 type Fleet struct {
 	Profile  drill.Profile
 	Replicas int
+	// Fresh starts the engines with the world. Otherwise they are a day old, and have counted nothing in it.
+	Fresh bool
 	// Runtimes lists the engines of the replicas, which take them in turn.
 	Runtimes []metrics.Runtime
 	// Each changes the profile of a replica, where they differ from the start.
@@ -88,6 +90,8 @@ type World struct {
 	Mismatched bool
 	// ProbesFail means that the exporter reaches pages, but not what its probes ask.
 	ProbesFail bool
+	// Seen is when somebody began to read the pages. Nobody is told what users suffered before.
+	Seen time.Duration
 
 	held    []*drill.Request
 	truth   *truth
@@ -138,7 +142,10 @@ func New(f Fleet, epoch time.Time, seed uint64) *World {
 		n := strconv.Itoa(i)
 		r := &Replica{world: w, Runtime: f.Runtimes[i%len(f.Runtimes)], Profile: f.Profile, Pod: f.Profile.Model + "-" + n, Host: host(i), GPU: newGPU(i)}
 		r.Profile.Descriptors = 31 + int((seed+uint64(i))%8)
-		r.Profile.Started = epoch.Add(-24 * time.Hour)
+		r.Profile.Started = epoch
+		if !f.Fresh {
+			r.Profile.Started = epoch.Add(-24 * time.Hour)
+		}
 		if f.Each != nil {
 			f.Each(i, &r.Profile)
 		}
@@ -258,7 +265,7 @@ func (w *World) At(t time.Duration) time.Time { return w.epoch.Add(t) }
 // Due returns how long after a time since the epoch a page was due, given what happened to the users, and for which
 // objective; due is false when none was.
 func (w *World) Due(from time.Duration) (after time.Duration, objective string, due bool) {
-	return w.truth.burn(from)
+	return w.truth.burn(from, w.Seen)
 }
 
 // Heal undoes what faults did to the world, whichever they were: the traffic, the engines, the GPUs and what is in front of them

@@ -65,7 +65,8 @@ type Collector struct {
 	// Used only by Read:
 	readers []*engine.Reader // the last one used comes first
 	memory  *memory
-	said    string // the last logged state
+	parsed  map[*engine.Reader]*parsed // the last page that could be used
+	said    string                     // the last logged state
 
 	mu     sync.Mutex
 	up     bool
@@ -106,7 +107,7 @@ func New(o Options) (*Collector, error) {
 	if o.Needed == nil {
 		o.Needed = func() bool { return true }
 	}
-	c := &Collector{options: o, memory: newMemory(), said: "new"}
+	c := &Collector{options: o, memory: newMemory(), parsed: map[*engine.Reader]*parsed{}, said: "new"}
 	for _, t := range o.Targets {
 		r, err := engine.NewReader("gpu.source", t, o.Limits, o.UserAgent)
 		if err != nil {
@@ -177,7 +178,14 @@ func (c *Collector) try(ctx context.Context, r *engine.Reader) (*parsed, error) 
 	if err != nil {
 		return nil, err
 	}
-	return parse(p, c.options.Limits)
+	if last := c.parsed[r]; last != nil && len(p.Names()) == 0 { // an exporter that found all GPUs gone writes an empty page
+		return &parsed{Source: last.Source, prefix: last.prefix, series: series{}}, nil
+	}
+	last, err := parse(p, c.options.Limits)
+	if err == nil {
+		c.parsed[r] = last
+	}
+	return last, err
 }
 
 // Remedy returns what to do about a reason of llm_gpu_source_up.

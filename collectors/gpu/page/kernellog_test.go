@@ -75,7 +75,7 @@ func TestKernelLog(t *testing.T) {
 	n.becomes("1", metrics.GPUSXIDErrors, `sxid="20034"`)
 	write(strings.Replace(broken, "1b", "77", 1))
 	n.becomes("1", metrics.GPUXIDErrors, `gpu_uuid=""`, `pci_bus_id="0000:77:00.0"`, `xid="79"`)
-	n.read("") // the page is gone
+	n.read("node_load1 0.5\n") // the page is gone
 	n.want("0", metrics.GPUSourceUp)
 	n.want("1", metrics.GPUXIDErrors, uuid0, `xid="79"`)
 	n.want("1", metrics.GPUXIDInfo, `xid="79"`)

@@ -564,6 +564,19 @@ func TestBadPages(t *testing.T) {
 	}
 }
 
+// TestAllGPUsGone: a page that had GPUs and is empty has lost them. Before, it was one that nobody knows.
+func TestAllGPUsGone(t *testing.T) {
+	n := newNode(t)
+	n.read("")
+	n.want("0", metrics.GPUSourceUp, `reason="no_gpu_page"`)
+	n.read(file(t, "dcgm-4.2.3"))
+	n.want("1", metrics.GPUSourceUp)
+	n.read("")
+	n.want("1", metrics.GPUSourceUp, `source="dcgm"`)
+	n.want("0", metrics.GPUVisible)
+	n.want("0", metrics.GPUUp, uuid0, `reason="not_on_page"`)
+}
+
 // TestFirstPageThatAnswers: of several the first that can be used is, and who is needed no more is silent.
 func TestFirstPageThatAnswers(t *testing.T) {
 	var asked atomic.Int32
