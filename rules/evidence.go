@@ -237,8 +237,8 @@ func facts() []Fact {
 	}
 }
 
-// ofBefore ends the name of a fact of the day before.
-const ofBefore = "_before"
+// OfBefore ends the name of a fact of the day before, as the label fact has it.
+const OfBefore = "_before"
 
 // labels returns the labels of a fact that is recorded under this name at this position.
 func (f Fact) labels(name, order string) map[string]string {
@@ -260,7 +260,7 @@ func evidenceOf(names ...string) promql.Expr {
 
 // yesterdays selects those facts of the day before, under the names of today's.
 func yesterdays(names ...string) promql.Expr {
-	return factRenamed(evidenceOf(strings.Join(names, ofBefore+"|")+ofBefore), "$1", "(.+)"+ofBefore)
+	return factRenamed(evidenceOf(strings.Join(names, OfBefore+"|")+OfBefore), "$1", "(.+)"+OfBefore)
 }
 
 func factRenamed(e promql.Expr, to, from string) promql.Expr {
@@ -291,7 +291,7 @@ func evidenceGroups() []Group {
 	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // below the five minutes for which an instant query sees it
 	for i, f := range facts() {
 		if f.Before != nil {
-			yesterday.Records = append(yesterday.Records, Record{metrics.RecordedEvidence, f.Before, f.labels(f.Name+ofBefore, order(2*i))})
+			yesterday.Records = append(yesterday.Records, Record{metrics.RecordedEvidence, f.Before, f.labels(f.Name+OfBefore, order(2*i))})
 		}
 		now = append(now, Record{metrics.RecordedEvidence, f.Query, f.labels(f.Name, order(2*i+1))})
 		if f.Name == compared[len(compared)-1] {
@@ -315,11 +315,11 @@ func chunked(name string, interval time.Duration, records []Record) (groups []Gr
 // by half or more. The rest is on the dashboard.
 func printed() promql.Expr {
 	shifts := []string{"prompt_tokens", "output_tokens", "prefix_hits", "draft_tokens", "aborted"}
-	now, before := evidenceOf(shifts...), evidenceOf(strings.Join(shifts, ofBefore+"|")+ofBefore)
+	now, before := evidenceOf(shifts...), evidenceOf(strings.Join(shifts, OfBefore+"|")+OfBefore)
 	ofFact := promql.On(perFact...)
 	moved := above(promql.Call("abs", promql.Call("ln", promql.Div(now, yesterdays(shifts...), ofFact))), 0.4)
 	return promql.Or(evidenceOf("changes"), promql.Unless(evidenceOf("restarts"), evidenceOf("changes"), promql.On(modelLabels...)),
-		promql.And(now, moved, ofFact), promql.And(before, factRenamed(moved, "${1}"+ofBefore, "(.+)"), ofFact))
+		promql.And(now, moved, ofFact), promql.And(before, factRenamed(moved, "${1}"+OfBefore, "(.+)"), ofFact))
 }
 
 // changes renders what changed about the alert's model in one line: three facts at most.
@@ -327,7 +327,7 @@ func changes(query string) string {
 	return fmt.Sprintf(`{{ $n := "" }}{{ $was := "" }}{{ $next := "" }}{{ range sortByLabel %q (sortByLabel %q (%s)) }}{{ $new := ne .Labels.says $was }}`+
 		`{{ if $new }}{{ $n = print $n "." }}{{ end }}{{ if lt (len $n) 4 }}%s{{ if $new }}{{ if $was }}; {{ else if not .Labels.setting }}Changed: {{ end }}{{ if .Labels.setting }}{{ .Labels.says }}{{ else }}{{ toLower .Labels.says }}{{ end }}{{ else }}{{ $next }}{{ end }}`+
 		`{{ if .Labels.setting }} {{ .Labels.setting }} {{ .Labels.old }} → {{ .Labels.new }}{{ end }}{{ with $v }} {{ . }}{{ end }}{{ $next = "," }}{{ if match "%s$" .Labels.fact }}{{ $next = " →" }}{{ end }}{{ end }}{{ $was = .Labels.says }}{{ end }}{{ if $was }}.`+"\n{{ end }}",
-		metrics.LabelOrder, metrics.LabelSetting, query, formatted, ofBefore)
+		metrics.LabelOrder, metrics.LabelSetting, query, formatted, OfBefore)
 }
 
 // changesQuery returns what a page says changed about its model.

@@ -54,12 +54,14 @@ type evaluation struct {
 	recalls bool                     // the past has answered something
 	results map[string]engine.Vector // by query, once all rules are recorded
 	aged    map[string]float64       // ages in seconds of the engines whose lifetime stands for the past, by page
+	served  map[string]float64       // 1 for each page whose requests so far do
+	ratio   bool                     // what is evaluated belongs to a request
 }
 
 func newEvaluation(ctx context.Context, before, after Reading, past Past) *evaluation {
 	e := &evaluation{ctx: ctx, memory: remember(before, after), at: after.At, elapsed: after.At.Sub(before.At), past: past,
 		asked: map[string]string{}}
-	e.aged = e.memory.aged(before.At, e.elapsed)
+	e.aged, e.served = e.memory.aged(before.At, e.elapsed)
 	return e
 }
 
@@ -98,7 +100,9 @@ func (e *evaluation) recorded(r rules.Record) (engine.Vector, error) {
 			return answer, err
 		}
 	}
+	e.ratio = slices.Contains(perRequest, strings.TrimSuffix(r.Labels[metrics.LabelFact], rules.OfBefore))
 	result, err := e.query(r.Expr)
+	e.ratio = false
 	if err == nil && len(result) == 0 && e.past != nil && (r.Name == metrics.RecordedSuspect || slices.Contains(perRequest, r.Labels[metrics.LabelFact])) {
 		return recorded()
 	}
@@ -203,11 +207,14 @@ const lifetime = "triage_lifetime_"
 
 // ofLifetimes makes a selector read mean rates of the pages whose lifetime stands for the past.
 func (e *evaluation) ofLifetimes(s *parser.VectorSelector) {
-	name := lifetime + s.Name
+	name, ages := lifetime+s.Name, e.aged
+	if e.ratio {
+		name, ages = lifetime+"ratio_"+s.Name, e.served
+	}
 	if _, known := e.memory[name]; !known {
 		e.memory[name] = map[uint64]*series{}
 		for h, one := range e.memory[s.Name] {
-			if age := e.aged[page(one.labels)]; age > 0 {
+			if age := ages[page(one.labels)]; age > 0 {
 				mean := &series{labels: labels.NewBuilder(one.labels).Set(model.MetricNameLabel, name).Labels()}
 				for _, s := range one.samples {
 					mean.samples = append(mean.samples, sample{s.T(), s.F() / age})
@@ -230,9 +237,12 @@ func page(l labels.Labels) string {
 	return b.String()
 }
 
-// aged returns the age of the engine of each page that had run for long by a time, and had served more requests than came since.
-func (m memory) aged(at time.Time, elapsed time.Duration) map[string]float64 {
-	aged, before, since := map[string]float64{}, map[string]float64{}, map[string]float64{}
+// aged returns the age of the engine of each page that had run for long by a time, and had served more requests than came since. served
+// has one for each of these and, where an engine does not say when it started, for each that had served ten times as many: what belongs
+// to a request needs no age.
+func (m memory) aged(at time.Time, elapsed time.Duration) (aged, served map[string]float64) {
+	aged, served = map[string]float64{}, map[string]float64{}
+	before, since := map[string]float64{}, map[string]float64{}
 	for _, f := range []string{metrics.TimeToFirstToken.Name + "_count", metrics.Requests.Name} {
 		counted := map[string]bool{}
 		for _, s := range m[f] {
@@ -246,14 +256,20 @@ func (m memory) aged(at time.Time, elapsed time.Duration) map[string]float64 {
 			}
 		}
 	}
+	for p, n := range before {
+		if n >= max(fairRequests, 10*since[p]) {
+			served[p] = 1
+		}
+	}
 	for _, s := range m[metrics.EngineStartTime.Name] {
 		lived := time.Duration(float64(at.UnixMilli())/1000-s.samples[0].F()) * time.Second
 		p := page(s.labels)
+		delete(served, p)
 		if lived >= max(longLife, 10*elapsed) && before[p] >= max(fairRequests, since[p]) {
-			aged[p] = lived.Seconds()
+			aged[p], served[p] = lived.Seconds(), 1
 		}
 	}
-	return aged
+	return aged, served
 }
 
 // consult puts what a Prometheus answers in front of each largest part of an expression that reads only the past.

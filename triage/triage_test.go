@@ -506,3 +506,20 @@ llm_engine_spec_decode_accepted_tokens_total{L} %g
 		}
 	}
 }
+
+// TestNoStartTime: SGLang, TensorRT-LLM and TGI do not say when they started. What belongs to a request has a usual value all the same,
+// if many requests came before; how many came per second has none.
+func TestNoStartTime(t *testing.T) {
+	hide := func(page string) string {
+		return regexp.MustCompile(`(?m)^llm_engine_start_time_seconds.*\n`).ReplaceAllString(page, "")
+	}
+	for served, clue := range map[float64]string{100_000: "prompts_grew", 500: "queue_long"} {
+		before := calm()
+		before.requests, before.prompts, before.hits, before.ttft, before.queue, before.bad = served, served*1000, served*800, served/5, served/50, 0
+		after := before
+		after.requests, after.bad, after.ttft, after.queue, after.prompts, after.hits, after.waiting = served+100, 90, before.ttft+400, before.queue+300, before.prompts+1e6, before.hits+8e5, 9
+		if v := judge(t, hide(before.page()), hide(after.page()), nil)[0]; v.Clue != clue || v.Confidence != "low" {
+			t.Errorf("after %g requests: %s, %s confidence, also %+v", served, v.Clue, v.Confidence, v.Also)
+		}
+	}
+}
