@@ -72,6 +72,13 @@ func New(seed uint64) Draw {
 	}
 	history := pick(r, 20*time.Minute, time.Hour, 2*time.Hour)
 	f.Fresh = true
+	d.Options.Scrape = pick(r, 15*time.Second, 30*time.Second, 30*time.Second, 60*time.Second)
+	if together := []string{"load", "long-prompts", "cache-broken", "small-kv", "slow-steps", "quiet-burst"}; f.Runtimes[0] == metrics.VLLM && slices.Contains(together, c.class) && r.IntN(4) == 0 {
+		f.Ranks = true
+	}
+	if r.IntN(4) == 0 { // another fault, which is mild, and older
+		faults = append(faults, mild(r, f.Replicas))
+	}
 	d.Incident = incident.Incident{Name: c.class, Fleet: f, Lived: lived, History: history, Lasts: lasts, Faults: faults}
 	return d
 }
@@ -96,6 +103,18 @@ func beside(r *rand.Rand, replicas int) []incident.Fault {
 		n := r.IntN(replicas)
 		return []incident.Fault{{At: 3 * time.Minute, Do: func(w *world.World) { w.Replicas[n].GPU.Corrected = 0.5 }}}
 	}
+}
+
+// mild returns a fault that began half an hour before the incident or less, and of which users feel nothing.
+func mild(r *rand.Rand, replicas int) incident.Fault {
+	n := r.IntN(replicas)
+	return incident.Fault{At: -time.Duration(between(r, 2, 30)) * time.Minute, Do: pick(r,
+		func(w *world.World) { w.Replicas[n].Engine.Slow *= 1.2 },
+		func(w *world.World) { w.Traffic.Arrivals *= 1.2 },
+		func(w *world.World) { w.Traffic.PromptTokens *= 1.3 },
+		func(w *world.World) { w.Traffic.CacheHits *= 0.7 },
+		func(w *world.World) { w.Replicas[n].GPU.Report(31) },
+	)}
 }
 
 // cause is one of those that are drawn with the same chance. draw may change the fleet, and returns what happens.

@@ -42,6 +42,8 @@ type Options struct {
 	WithoutGPUs bool
 	// Epoch tells when the history begins. Default: rulesim.Epoch.
 	Epoch time.Time
+	// Scrape separates two scrapes. Default: ScrapeInterval.
+	Scrape time.Duration
 }
 
 // Play holds a running incident.
@@ -59,6 +61,7 @@ type Play struct {
 	Sent        []Notification
 
 	exporter *exporter
+	scrape   time.Duration
 }
 
 // Evaluation lists the alerts that fire after an evaluation of the rules.
@@ -81,7 +84,7 @@ func New(in incident.Incident, o Options) (*Play, error) {
 	if o.Style.RunbookURL == "" {
 		o.Style.RunbookURL = "https://llm.example/runbooks/{alert}{labels}"
 	}
-	p := &Play{Incident: in, Seed: o.Seed, Onset: in.Onset(), World: world.New(in.Fleet, o.Epoch, o.Seed)}
+	p := &Play{Incident: in, Seed: o.Seed, Onset: in.Onset(), scrape: cmp.Or(o.Scrape, ScrapeInterval), World: world.New(in.Fleet, o.Epoch, o.Seed)}
 	var err error
 	if p.RuleFile, err = rules.Encode(rules.NewFile(o.Groups, o.Style)); err != nil {
 		return nil, err
@@ -139,7 +142,7 @@ func RunUntil(ctx context.Context, in incident.Incident, o Options) (*Play, erro
 func (p *Play) run(ctx context.Context) error {
 	faults := p.Incident.Ordered()
 	p.World.Seen = p.Incident.Lived
-	for t := p.Incident.Lived; t <= p.Onset+p.Incident.Lasts; t += ScrapeInterval {
+	for t := p.Incident.Lived; t <= p.Onset+p.Incident.Lasts; t += min(p.scrape, ScrapeInterval) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -170,12 +173,15 @@ func (p *Play) run(ctx context.Context) error {
 // Step lets time pass until a scrape, scrapes, and evaluates the rules that are due.
 func (p *Play) Step(t time.Duration) error { return p.step(t, false) }
 
-// step is Step. Of what was long before an incident nobody reads clues, nor what is recorded between two minutes: that takes a third of
+// step is Step, between two scrapes without one. Of what was long before an incident nobody reads clues, nor what is recorded between two minutes: that takes a third of
 // the time of a play with a long history.
 func (p *Play) step(t time.Duration, longBefore bool) error {
 	p.World.Advance(t)
 	now := p.World.At(t)
 	var failed error
+	if t%p.scrape != 0 {
+		return p.Prometheus.Eval(now)
+	}
 	if err := p.Prometheus.Scrape(now, func(_ time.Time, emit rulesim.Emit) { failed = p.exporter.scrape(emit) }); err != nil || failed != nil {
 		return cmp.Or(err, failed)
 	}

@@ -46,10 +46,10 @@ func OfDrawn(d draw.Draw, p *play.Play, shown io.Writer) (s Drawn, err error) {
 	if !burns {
 		due = 10 * time.Minute
 	}
-	at := p.World.At(min(p.Onset+due+2*time.Minute, p.Onset+p.Incident.Lasts)).Truncate(play.ScrapeInterval)
+	at := p.World.At(min(p.Onset+due+2*time.Minute, p.Onset+p.Incident.Lasts)).Truncate(max(play.ScrapeInterval, d.Options.Scrape))
 	s.Page.Unsure = true
 	if len(pages) > 0 {
-		at = pages[0].At.Truncate(play.ScrapeInterval)
+		at = pages[0].At.Truncate(max(play.ScrapeInterval, d.Options.Scrape))
 		told := told(pages[0], d.Want[0])
 		for _, want := range d.Want {
 			if leads(pages[0], want) {
@@ -58,7 +58,7 @@ func OfDrawn(d draw.Draw, p *play.Play, shown io.Writer) (s Drawn, err error) {
 		}
 		s.Page = Answer{Branch: told, Right: slices.Contains(d.Want, told), Unsure: told == ""}
 	}
-	before, err := p.Reading(at.Add(-Apart))
+	before, err := p.Reading(at.Add(-max(Apart, d.Options.Scrape)))
 	if err != nil {
 		return s, err
 	}
