@@ -173,7 +173,7 @@ var trueWithout = map[string]string{
 	"No engine reports that a number is missing.":                                      `llm_engine_metric_source_info{quality="missing"}`,
 	"No data: nothing is reported to be wrong, or nothing is reported.":                `llm_engine_up == 0`,
 	"No GPU reports that a feature is missing.":                                        `llm_gpu_feature_supported == 0`,
-	"No data: no GPU is reported in such a state, or none is reported.":                `llm_gpu_up == 0`,
+	"No data: all GPUs are healthy, or none is read.":                                  `llm_gpu_health > 0`,
 	"No data: no XID was seen, or none is read.":                                       `llm_gpu_xid_errors_total > 0`,
 	"No XID is recorded, and no ECC is known for these GPUs.":                          `model:llm_evidence:value{fact="xids"} or llm_gpu_ecc_errors_total{severity="uncorrected"}`,
 	"No GPU reports ECC: no board here has it, it is off, or none is read.":            `llm_gpu_ecc_errors_total`,
