@@ -282,7 +282,7 @@ func TestAHealthyEngineIsCalm(t *testing.T) {
 		}
 	}
 	for title, want := range map[string]string{"Where to look first": "Nothing burns that is counted.", "Firing alerts": "No alert fires.",
-		"What changed": "No deploy, changed setting or restart is recorded in this range.", "Needs a person": "No data: no GPU is reported in such a state, or none is reported."} {
+		"What changed": "No deploy, changed setting or restart is recorded in this range.", "Needs a person": "No data: all GPUs are healthy, or none is read."} {
 		if said[title] != want {
 			t.Errorf("%s says %q, want %q", title, said[title], want)
 		}

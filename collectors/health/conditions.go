@@ -67,7 +67,7 @@ var Conditions = []Condition{
 		test:      test{value: down("gpu_is_lost", "reset_required", "gpu_not_found", "insufficient_power"), least: 1},
 		Elsewhere: "DCGM and EKS see XID 79"},
 	{Name: "unresponsive", Verdict: metrics.Reset, Alert: metrics.AnswerFailed, Meaning: "the GPU does not answer, or another exporter calls it unhealthy", Action: "look at the kernel log; reset the GPU",
-		Reads: []*metrics.Family{metrics.GPUUp}, Hold: boot, Quiet: level,
+		Reads: []*metrics.Family{metrics.GPUUp}, Hold: 150 * time.Second, Quiet: level,
 		test:      test{value: downOtherwise, least: 1},
 		Elsewhere: "no check: DCGM hangs with it"},
 	{Name: "missing", Verdict: metrics.Reset, Alert: metrics.AnswerUnread, Meaning: "the GPU is on the bus, and the driver does not list it", Action: "restart the machine; look at slot, power and the kernel log",
