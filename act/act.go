@@ -52,6 +52,7 @@ type Actor struct {
 	Options
 	cluster *cluster
 	said    map[string]string // by unit: what was last logged of it
+	untold  map[string]untold // by unit
 	state   string            // of the last round, to log changes only
 	unseen  map[string]time.Time
 }
@@ -62,7 +63,7 @@ func New(o Options) (*Actor, error) {
 		o.Interval = 10 * time.Second
 	}
 	c, err := newCluster(o.Config)
-	return &Actor{Options: o, cluster: c, said: map[string]string{}, unseen: map[string]time.Time{}}, err
+	return &Actor{Options: o, cluster: c, said: map[string]string{}, untold: map[string]untold{}, unseen: map[string]time.Time{}}, err
 }
 
 // Run acts until ctx ends. While the API server does not answer, everything stays as it is.
@@ -113,10 +114,10 @@ func (a *Actor) round(ctx context.Context) error {
 	var failed []error
 	for _, s := range decide(f.units, a.Ceiling, a.Most) {
 		news := a.log(s)
-		if a.DryRun || !s.changes() && !(news && s.held != "") {
+		if a.DryRun {
 			continue
 		}
-		if err := a.do(ctx, f, s); err != nil && !again(err) {
+		if err := a.do(ctx, f, s, news); err != nil && !again(err) {
 			failed = append(failed, fmt.Errorf("%s: %w", s.unit.name(), err))
 		}
 	}
@@ -279,30 +280,51 @@ func (a *Actor) log(s step) (news bool) {
 	return true
 }
 
-// do writes one step and tells of it.
-func (a *Actor) do(ctx context.Context, f fleet, s step) error {
+// untold is an event that waits until what it tells of is written and the API server takes it: an answer can be lost, and the
+// server can go between the two writes.
+type untold struct {
+	when  taint
+	event *unstructured.Unstructured
+}
+
+// do writes one step and tells of it, once. That a node is held back is news only in an event; a device has a rule that says so.
+func (a *Actor) do(ctx context.Context, f fleet, s step, news bool) error {
 	u := s.unit
-	if s.held != "" {
-		if err := a.cluster.tell(ctx, a.Namespace, u.node, "GPUHeldBack", u.name()+" stays in service: "+s.held+". "+u.why()); err != nil {
+	err := a.tell(ctx, u, u.now)
+	if !s.changes() && !(news && s.held != "" && u.device == nil) {
+		return err
+	}
+	reason, note := "GPUTainted", u.name()+": "+s.want.verdict+", "+string(s.want.effect)+". "+u.why()
+	switch {
+	case s.held != "":
+		reason, note = "GPUHeldBack", u.name()+" stays in service: "+s.held+". "+u.why()
+	case s.want.effect == NoTaint:
+		reason, note = "GPULifted", u.name()+" is "+u.verdict().String()+" again"
+	}
+	a.untold[u.name()] = untold{s.want, event(a.Namespace, u.node, reason, note)}
+	switch {
+	case !s.changes():
+	case u.device != nil:
+		err = a.cluster.setRule(ctx, *u.device, f.rules[*u.device], s.want, u.boot)
+	default:
+		err = a.cluster.setNodeTaint(ctx, f.nodes[u.node], s.want, u.boot)
+	}
+	if err == nil {
+		err = a.tell(ctx, u, s.want)
+	}
+	return err
+}
+
+// tell writes the event that waits for a unit to be so. One that waits for something else tells of what did not happen.
+func (a *Actor) tell(ctx context.Context, u *unit, now taint) error {
+	waits, ok := a.untold[u.name()]
+	if ok && waits.when == now {
+		if err := a.cluster.tell(ctx, waits.event); err != nil {
 			return err
 		}
 	}
-	if !s.changes() {
-		return nil
-	}
-	var err error
-	if u.device != nil {
-		err = a.cluster.setRule(ctx, *u.device, f.rules[*u.device], s.want, u.boot)
-	} else {
-		err = a.cluster.setNodeTaint(ctx, f.nodes[u.node], s.want, u.boot)
-	}
-	if err != nil || s.held != "" {
-		return err
-	}
-	if s.want.effect == NoTaint {
-		return a.cluster.tell(ctx, a.Namespace, u.node, "GPULifted", u.name()+" is "+u.verdict().String()+" again")
-	}
-	return a.cluster.tell(ctx, a.Namespace, u.node, "GPUTainted", u.name()+": "+s.want.verdict+", "+string(s.want.effect)+". "+u.why())
+	delete(a.untold, u.name())
+	return nil
 }
 
 // silence is how long an exporter may be silent before its node's condition says so.

@@ -254,8 +254,8 @@ func (c *cluster) setCondition(ctx context.Context, node *unstructured.Unstructu
 	return err
 }
 
-// tell writes an event about a node. Its name says what it is about, so that it is written once.
-func (c *cluster) tell(ctx context.Context, namespace, node, reason, note string) error {
+// event is one about a node. Its name says what it is about, so that it is written once.
+func event(namespace, node, reason, note string) *unstructured.Unstructured {
 	const longest = 1000 // bytes: Kubernetes allows 1024
 	if len(note) > longest {
 		note = strings.ToValidUTF8(note[:longest], "") + "…"
@@ -265,7 +265,7 @@ func (c *cluster) tell(ctx context.Context, namespace, node, reason, note string
 		kind = "Normal"
 	}
 	now := time.Now().UTC()
-	event := &unstructured.Unstructured{Object: map[string]any{
+	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "events.k8s.io/v1", "kind": "Event",
 		"metadata":  map[string]any{"name": "llm-node-exporter." + digest(node, reason, note, now.Format("2006-01-02T15:04")), "namespace": namespace},
 		"eventTime": now.Format("2006-01-02T15:04:05.000000Z07:00"), "type": kind, "reason": reason, "action": reason, "note": note,
@@ -274,7 +274,11 @@ func (c *cluster) tell(ctx context.Context, namespace, node, reason, note string
 		"regarding": map[string]any{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": namespace, "name": leaseName},
 		"related":   map[string]any{"apiVersion": "v1", "kind": "Node", "name": node},
 	}}
-	_, err := c.Resource(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}).Namespace(namespace).Create(ctx, event, metav1.CreateOptions{})
+}
+
+// tell writes an event, unless it is there.
+func (c *cluster) tell(ctx context.Context, event *unstructured.Unstructured) error {
+	_, err := c.Resource(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}).Namespace(event.GetNamespace()).Create(ctx, event, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		err = nil
 	}

@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
@@ -41,40 +42,16 @@ func stateOfGPU(e promql.Expr, what string) Query {
 }
 
 func healthRow(s scope) []Panel {
-	const state = "state"
-	is := func(e promql.Expr, what, from, pattern string) promql.Expr {
-		return replaced(e, state, what, from, pattern)
-	}
-	yes := func(f *metrics.Family, what, from string) promql.Expr {
-		return is(promql.Gt(s.of(f), promql.Num(0)), what, from, "(.*)")
-	}
-	no := func(f *metrics.Family, what, from string) promql.Expr {
-		return is(promql.Equal(s.of(f), promql.Num(0)), what, from, "(.*)")
-	}
-	manager := promql.Max(nodes, s.of(metrics.GPUFabricManagerUp))
-	some := func(e promql.Expr) promql.Expr { return promql.Gt(promql.Max(nodes, e), promql.Num(0)) }
-	managed := promql.Or(some(s.of(metrics.GPUSwitches)), some(promql.Over("max_over_time", s.of(metrics.GPUFabricManagerUp), 24*hour)))
-	fatal := promql.Lt(promql.Sub(promql.Call("time"), s.of(metrics.GPUSXIDLastTimestamp, promql.Eq(metrics.LabelSeverity, "fatal"))), promql.Num((24 * hour).Seconds()))
-	recovery := promql.CountValues("asked", by(nodes, metrics.LabelGPU), promql.Gt(s.of(metrics.GPURecoveryAction), promql.Num(0)))
-	wrong := promql.Or(no(metrics.GPUUp, "does not answer: $1", metrics.LabelReason),
-		yes(metrics.GPUMissing, "missing from the driver, at $1", metrics.LabelPCIBusID), is(recovery, "driver asks for recovery action $1", "asked", "(.*)"),
-		yes(metrics.GPUCollectStuck, "a driver call hangs", metrics.LabelGPU), yes(metrics.GPURepairPending, "$1 repair pending", metrics.LabelType),
-		yes(metrics.GPURowRemapPending, "row remap pending", metrics.LabelGPU), yes(metrics.GPURowRemapFailure, "row remap failed", metrics.LabelGPU),
-		yes(metrics.GPUSRAMThreshold, "SRAM threshold exceeded", metrics.LabelGPU), yes(metrics.GPURetiredPagesPending, "page retirement pending", metrics.LabelGPU),
-		yes(metrics.GPUMemoryUnrepairable, "memory unrepairable", metrics.LabelGPU), no(metrics.GPUNVLinkUp, "NVLink $1 down", metrics.LabelLink),
-		yes(metrics.GPUFabricHealth, "fabric check $1 fails", metrics.LabelCheck),
-		is(promql.Gt(s.of(metrics.GPUFabricState, promql.Ne(metrics.LabelState, "completed")), promql.Num(0)), "fabric $1", metrics.LabelState, "(.*)"),
-		is(promql.And(promql.Equal(manager, promql.Num(0)), managed), "fabric manager does not run", metrics.LabelInstance, "(.*)"),
-		is(fatal, "NVSwitch reported SXid $1", metrics.LabelSXID, "(.*)"))
 	xid := by(gpus, metrics.LabelXID)
 	return []Panel{
 		listing("Needs a person", 24, About{
-			"GPUs that do not answer, are missing from the driver, hang, or wait for a repair or a recovery action (1 reset the GPU, 2 reboot the node, 3 drain, 4 drain and reset, 6 reset the bus, 7 restart the system), links that are down, and faults of the fabric. Switches and the fabric manager are seen where the exporter may see them.",
-			"None of these ends by itself, and some show as slow models only.",
-			"Drain the node first, then do what the driver asks for."},
-			Query{promql.Max(by(nodes, metrics.LabelGPU, state), wrong), ""}).
-			columns(Column{metrics.LabelInstance, "node", 300, "", nil}, Column{metrics.LabelGPU, "GPU", 60, "", nil}, Column{state, "what", 0, "", nil}).
-			size(24, 6).empty("No data: no GPU is reported in such a state, or none is reported.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
+			"The conditions that make the verdict on a GPU, or on what the GPUs of a node share, less than healthy, with what to do. docs/health.md says when each begins and ends.",
+			"Some of these show as slow models only.",
+			"From drain on, start nothing new on the GPU; from reset on, move what runs there."},
+			Query{promql.Max(slices.Concat(nodes, []string{metrics.LabelGPU, metrics.LabelPCIBusID, metrics.LabelVerdict, metrics.LabelCondition, metrics.LabelMeaning, metrics.LabelAction}), s.of(metrics.GPUHealthCondition)), ""}).
+			columns(Column{metrics.LabelInstance, "node", 200, "", nil}, Column{metrics.LabelGPU, "GPU", 50, "", nil}, Column{metrics.LabelVerdict, "verdict", 90, "", nil},
+				Column{metrics.LabelCondition, "condition", 170, "", nil}, Column{metrics.LabelMeaning, "what", 0, "", nil}, Column{metrics.LabelAction, "what to do", 0, "", nil}).
+			size(24, 6).empty("No data: all GPUs are healthy, or none is read.").runbook("LLMGPUFailed").next(rules.IncidentDashboard).
 			movesIn("xid-79", "row-remap-pending", "repair-pending"),
 		listing("What the XIDs mean", 24, About{
 			"The XIDs of each GPU since the exporter started, with their meaning and what to do. 13, 31, 43 and 45 come from the application; most others from the hardware.",

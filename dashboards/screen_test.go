@@ -173,7 +173,7 @@ var trueWithout = map[string]string{
 	"No engine reports that a number is missing.":                                      `llm_engine_metric_source_info{quality="missing"}`,
 	"No data: nothing is reported to be wrong, or nothing is reported.":                `llm_engine_up == 0`,
 	"No GPU reports that a feature is missing.":                                        `llm_gpu_feature_supported == 0`,
-	"No data: no GPU is reported in such a state, or none is reported.":                `llm_gpu_up == 0`,
+	"No data: all GPUs are healthy, or none is read.":                                  `llm_gpu_health > 0`,
 	"No data: no XID was seen, or none is read.":                                       `llm_gpu_xid_errors_total > 0`,
 	"No XID is recorded, and no ECC is known for these GPUs.":                          `model:llm_evidence:value{fact="xids"} or llm_gpu_ecc_errors_total{severity="uncorrected"}`,
 	"No GPU reports ECC: no board here has it, it is off, or none is read.":            `llm_gpu_ecc_errors_total`,
@@ -282,7 +282,7 @@ func TestAHealthyEngineIsCalm(t *testing.T) {
 		}
 	}
 	for title, want := range map[string]string{"Where to look first": "Nothing burns that is counted.", "Firing alerts": "No alert fires.",
-		"What changed": "No deploy, changed setting or restart is recorded in this range.", "Needs a person": "No data: no GPU is reported in such a state, or none is reported."} {
+		"What changed": "No deploy, changed setting or restart is recorded in this range.", "Needs a person": "No data: all GPUs are healthy, or none is read."} {
 		if said[title] != want {
 			t.Errorf("%s says %q, want %q", title, said[title], want)
 		}

@@ -198,6 +198,8 @@ func (c *comparing) row(s subjectOf, row smiRow) {
 		v.Series = row.to.Name
 	}
 	switch {
+	case silent && row.offers && v.Own == "0":
+		v.Outcome = Right
 	case silent && (len(own) == 0 || v.Own == ""):
 		v.Outcome, v.Why = Right, "neither has it"
 	case silent:

@@ -16,6 +16,7 @@ type smiRow struct {
 	text   string   // the label that has the value, for texts; empty for numbers
 	slack  smiSlack
 	read   func(text string) string // translates a text, or the words of a number; nil: as it is
+	offers bool                     // the series says whether the GPU has what one of the elements shows
 }
 
 // smiSlack is how far two values may differ that were not read at the same moment.
@@ -85,6 +86,8 @@ var smiRows = joinRows(
 		{paths: []string{"persistence_mode"}, to: metrics.GPUPersistenceMode},
 		{paths: []string{"c2c_mode"}, to: metrics.GPUC2CMode},
 		{paths: []string{"gpu_recovery_action"}, to: metrics.GPURecoveryAction, slack: states},
+		{paths: []string{"gpu_recovery_action"}, to: metrics.GPURecoveryActionInfo, text: metrics.LabelAction, slack: states,
+			read: func(text string) string { return metrics.RecoveryAction(int(smiWords[text])) }},
 		{paths: []string{"pci/replay_counter"}, to: metrics.GPUPCIeReplays, slack: counted},
 		{paths: []string{"fan_speed"}, to: metrics.GPUFanSpeed, labels: []string{metrics.LabelFan, "0"}, slack: share},
 		{paths: []string{"performance_state"}, to: metrics.GPUPerformanceState, slack: states},
@@ -126,7 +129,30 @@ var smiRows = joinRows(
 	smiPath("fabric/health/", metrics.GPUFabricHealth, states, []string{"summary", metrics.LabelCheck, "summary"}, []string{"bandwidth", metrics.LabelCheck, "degraded_bandwidth"},
 		[]string{"route_recovery_in_progress", metrics.LabelCheck, "route_recovery"}, []string{"route_unhealthy", metrics.LabelCheck, "route_unhealthy"},
 		[]string{"access_timeout_recovery", metrics.LabelCheck, "access_timeout_recovery"}, []string{"incorrect_configuration", metrics.LabelCheck, "incorrect_configuration"}),
+	featureRows(),
 )
+
+// featureRows returns what llm_gpu_feature_supported says: nvidia-smi shows a value of what a GPU supports, and none of other things.
+func featureRows() (rows []smiRow) {
+	for feature, elements := range map[string][]string{
+		"bar1": {"bar1_memory_usage/total"}, "c2c_mode": {"c2c_mode"}, "clock": {"clocks/graphics_clock", "clocks/sm_clock", "clocks/mem_clock"}, "clock_max": {"max_clocks/graphics_clock", "max_clocks/sm_clock"},
+		"clock_events":        {"clocks_event_reasons/clocks_event_reason_gpu_idle", "clocks_throttle_reasons/clocks_throttle_reason_gpu_idle"},
+		"clock_event_seconds": {"clocks_event_reasons_counters/clocks_event_reasons_counters_sw_power_cap"},
+		"encoder_utilization": {"utilization/encoder_util"}, "decoder_utilization": {"utilization/decoder_util"}, "jpeg_utilization": {"utilization/jpeg_util"}, "ofa_utilization": {"utilization/ofa_util"},
+		"utilization": {"utilization/gpu_util"}, "memory": {"fb_memory_usage/total"}, "fan_speed": {"fan_speed"}, "performance_state": {"performance_state"}, "persistence_mode": {"persistence_mode"},
+		"ecc_mode": {"ecc_mode/current_ecc"}, "ecc_errors": {"ecc_errors/volatile/dram_correctable", "ecc_errors/volatile/single_bit/device_memory"}, "sram_ecc_threshold": {"ecc_errors/aggregate/sram_threshold_exceeded"},
+		"repair_pending": {"ecc_errors/channel_repair_pending"}, "memory_unrepairable": {"ecc_errors/unrepairable_memory"}, "retired_pages": {"retired_pages/double_bit_retirement/retired_count"},
+		"row_remap": {"remapped_rows/remapped_row_unc"}, "row_remap_banks": {"remapped_rows/row_remapper_histogram/row_remapper_histogram_max"}, "recovery_action": {"gpu_recovery_action"},
+		"temperature": {"temperature/gpu_temp"}, "memory_temperature": {"temperature/memory_temp"}, "temperature_margin": {"temperature/gpu_temp_tlimit", "temperature/gpu_temp_slow_threshold"},
+		"power": {"gpu_power_readings/instant_power_draw", "gpu_power_readings/power_draw", "power_readings/power_draw"}, "power_average": {"gpu_power_readings/average_power_draw"},
+		"power_limit": {"gpu_power_readings/current_power_limit", "power_readings/enforced_power_limit"}, "power_memory": {"gpu_memory_power_readings/instant_power_draw", "gpu_memory_power_readings/average_power_draw"},
+		"power_module": {"module_power_readings/instant_power_draw"}, "pcie_link": {"pci/pci_gpu_link_info/pcie_gen/current_link_gen"}, "pcie_replays": {"pci/replay_counter"},
+		"mig": {"mig_mode/current_mig"}, "fabric": {"fabric/state"}, "gsp_firmware": {"gsp_firmware_version"},
+	} {
+		rows = append(rows, smiRow{paths: elements, to: metrics.GPUFeatureSupported, labels: []string{metrics.LabelFeature, feature}, offers: true, read: func(string) string { return "Yes" }})
+	}
+	return rows
+}
 
 func joinRows(all ...[]smiRow) (rows []smiRow) {
 	for _, some := range all {

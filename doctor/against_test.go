@@ -17,11 +17,11 @@ import (
 
 // cards are GPUs that the fake library describes: the page is what the exporter read of it through NVML.
 var cards = []cardOf{
-	{"hopper", 2, []string{fakenvml.H100}, 110},
-	{"ampere", 1, []string{fakenvml.A100}, 110},
-	{"volta", 1, []string{fakenvml.A100, fakenvml.V100}, 110},
-	{"blackwell", 1, []string{fakenvml.H100, fakenvml.GB200}, 110},
-	{"unified_memory", 1, []string{fakenvml.H100, fakenvml.GB10}, 110},
+	{"hopper", 2, []string{fakenvml.H100}, 150},
+	{"ampere", 1, []string{fakenvml.A100}, 150},
+	{"volta", 1, []string{fakenvml.A100, fakenvml.V100}, 150},
+	{"blackwell", 1, []string{fakenvml.H100, fakenvml.GB200}, 150},
+	{"unified_memory", 1, []string{fakenvml.H100, fakenvml.GB10}, 150},
 }
 
 type cardOf struct {
@@ -122,7 +122,7 @@ func change(document []byte, path string) []byte {
 	}
 	value := regexp.MustCompile(`>([^<]*)<`).FindSubmatchIndex(document[at:])
 	text := string(document[at+value[2] : at+value[3]])
-	other := map[string]string{"Yes": "No", "No": "Yes", "Enabled": "Disabled", "Disabled": "Enabled", "Active": "Not Active", "Not Active": "Active", "None": "GPU Reset", "Healthy": "Unhealthy"}[text]
+	other := map[string]string{"Yes": "No", "No": "Yes", "Enabled": "Disabled", "Disabled": "Enabled", "Active": "Not Active", "Not Active": "Active", "None": "GPU Reset", "Healthy": "Unhealthy", "True": "False", "False": "True", "Full": "Degraded"}[text]
 	if other == "" {
 		other = regexp.MustCompile(`^[-\d.]+`).ReplaceAllStringFunc(text, func(n string) string { return "7" + strings.TrimLeft(n, "-") + "7777777" })
 	}
@@ -159,6 +159,17 @@ func TestAgainstSMIOutcomes(t *testing.T) {
 	three, _ := card(t, "hopper", 3, fakenvml.H100)
 	if c := against(t, three, r); outcome(c, "gpu") != "missing the exporter has no such GPU" || outcome(c, "attached_gpus") != "wrong " {
 		t.Errorf("a third GPU is %s", outcome(c, "gpu"))
+	}
+	if right := against(t, document, r); outcome(right, "fan_speed") != "right neither has it" {
+		t.Errorf("a fan that nobody has: %s", outcome(right, "fan_speed"))
+	}
+	for said, want := range map[string]Outcome{"N/A": Right, "30 %": Wrong} { // the exporter says that it is not supported
+		c := against(t, bytes.Replace(document, []byte("<fan_speed>N/A<"), []byte("<fan_speed>"+said+"<"), 1), r)
+		for _, v := range c.of("0").Values {
+			if v.Element == "fan_speed" && strings.HasPrefix(v.Series, "llm_gpu_feature_supported") && v.Outcome != want {
+				t.Errorf("nvidia-smi says %s of a fan that the exporter does not find: %s", said, v.Outcome)
+			}
+		}
 	}
 	old, err := AgainstSMI(document, false, r)
 	if err != nil || outcome(old, "clocks/sm_clock") != "not_comparable it moves, and was read at another time" || outcome(old, "max_clocks/sm_clock") != "right " {
@@ -238,7 +249,7 @@ func TestRecordedSMI(t *testing.T) {
 						silent++
 					default:
 						read++
-						if _, unit, ok := smiNumber(value); row.text == "" && !ok {
+						if _, unit, ok := smiNumber(value); row.text == "" && !row.offers && !ok {
 							t.Errorf("%s: %s = %q is not understood (%q)", filepath.Base(file), path, value, unit)
 						}
 					}

@@ -2,6 +2,7 @@
 package helm
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -579,6 +580,11 @@ func TestActing(t *testing.T) {
 		}
 		return strings.Join(all, " ")
 	}
+	documented, err := os.ReadFile("../docs/acting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	roles := map[string]string{} // by row of the table and mode
 	for mode, want := range map[string][2]string{
 		"dry-run": {"[nodes] [list] [resourceslices] [list] [devicetaintrules] [list]", "[pods] [list]"},
 		"on":      {"[nodes] [list patch] [nodes/status] [patch] [resourceslices] [list] [devicetaintrules] [list create update delete]", "[pods] [list] [leases] [get create update] [events] [create]"},
@@ -590,10 +596,22 @@ func TestActing(t *testing.T) {
 		if got := verbs(objects["cluster Role"]); got != want[1] {
 			t.Errorf("%s: in the namespace %s, want %s", mode, got, want[1])
 		}
+		for where, kind := range map[string]string{"cluster": "cluster ClusterRole", "namespace": "cluster Role"} {
+			for _, r := range objects[kind]["rules"].([]any) {
+				roles["| "+where+" | `"+strings.Trim(fmt.Sprint(at(t, r.(object), "resources")), "[]")+"` |"+mode] = strings.Trim(fmt.Sprint(at(t, r.(object), "verbs")), "[]")
+			}
+		}
 		pod := at(t, objects["cluster Deployment"], "spec", "template", "spec").(object)
 		if args := fmt.Sprint(at(t, pod, "containers", "args")); pod["automountServiceAccountToken"] != true || !strings.Contains(args, "--act.gpus="+mode+" --act.effect=NoSchedule") ||
 			!strings.Contains(args, "--act.pods=app.kubernetes.io/name=llm-node-exporter,app.kubernetes.io/instance=gpu ") {
 			t.Errorf("%s: %s", mode, args)
+		}
+	}
+	for row := range roles {
+		if begin, ok := strings.CutSuffix(row, "on"); ok {
+			if line := begin + " " + cmp.Or(roles[begin+"dry-run"], "-") + " | " + roles[row] + " |"; !strings.Contains(string(documented), line) {
+				t.Errorf("docs/acting.md lacks the line %s", line)
+			}
 		}
 	}
 }

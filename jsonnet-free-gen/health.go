@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -42,7 +43,7 @@ func healthPage() ([]byte, error) {
 
 // conditionTable writes what makes a GPU or a node less than healthy, and for how long.
 func conditionTable() ([]byte, error) {
-	rows := [][]string{{"condition", "verdict", "of", "means", "counts after", "lifted", "elsewhere"}}
+	rows := [][]string{{"condition", "verdict", "of", "means", "alert", "counts after", "lifted", "elsewhere"}}
 	for _, c := range health.Conditions {
 		of, lifted := "GPU", "not seen for "+lasting(c.Quiet)
 		if c.UntilReset {
@@ -51,20 +52,20 @@ func conditionTable() ([]byte, error) {
 		if c.Node {
 			of = "node"
 		}
-		rows = append(rows, []string{c.Name, fmt.Sprint(c.Verdict), of, c.Meaning, lasting(c.Hold), lifted, c.Elsewhere})
+		rows = append(rows, []string{c.Name, fmt.Sprint(c.Verdict), of, c.Meaning, cmp.Or(c.Alert, "none"), lasting(c.Hold), lifted, c.Elsewhere})
 	}
 	return table(rows)
 }
 
 // xidTable writes the verdict on each XID beside what NVIDIA and Amazon do.
 func xidTable() ([]byte, error) {
-	rows := [][]string{{"XID", "verdict", "means", "NVIDIA", "EKS", "why ours differs"}}
+	rows := [][]string{{"XID", "verdict", "alert", "means", "NVIDIA", "EKS", "why ours differs"}}
 	for _, x := range metrics.XIDs {
 		eks := "event"
 		if slices.Contains(eksFatal, x.Code) {
 			eks = "fatal"
 		}
-		rows = append(rows, []string{strconv.Itoa(x.Code), x.Verdict.String(), x.Meaning, x.Action, eks, differences[x.Code]})
+		rows = append(rows, []string{strconv.Itoa(x.Code), x.Verdict.String(), cmp.Or(x.Answer(), "none"), x.Meaning, x.Action, eks, differences[x.Code]})
 	}
 	return table(rows)
 }
@@ -90,7 +91,8 @@ curl -s http://127.0.0.1:9844/verdict/gpus
 
 For each GPU the answer has the verdict and its time, the conditions with their own verdicts, times, sources and remedies, and the engines and pods on
 the GPU. ` + "`watching_since`" + ` is the time since which the exporter has watched, ` + "`boot_id`" + ` the boot of the node. ` + "`llm_gpu_health`" + `,
-` + "`llm_gpu_node_health`" + `, ` + "`llm_gpu_health_condition_timestamp_seconds`" + `, the node page and ` + "`exporter doctor`" + ` report the same verdicts.
+` + "`llm_gpu_node_health`" + `, ` + "`llm_gpu_health_condition_timestamp_seconds`" + `, the node page, ` + "`exporter doctor`" + `, the alerts on GPUs and the dashboard of GPU nodes
+report the same verdicts. Each condition names the alert that answers it.
 
 | verdict | number | means |
 | --- | --- | --- |
@@ -107,6 +109,9 @@ The verdict of a GPU is the worst of its conditions. The verdict of the node als
 grep '^row_remap_pending,' docs/conditions.csv    # one condition
 grep ',replace,' docs/conditions.csv              # what no reset helps
 ` + "```" + `
+
+Three reasons for an alert are no condition, because they take hours of history: ` + "`recovers`, `wears` and `persistence_off`" + `. ` + "`LLMGPUSlowed`" + ` measures the
+clocks itself, to show for which share of the time they are lowered.
 
 A condition counts once it has lasted without a break for the time under "counts after". Missing values lift no condition: a GPU that fell off the
 bus keeps its conditions. The exporter detects a reset when the driver's energy counter of the GPU starts again.
@@ -125,7 +130,7 @@ An XID counts at once. A reset lifts the XID; so does the driver when it has ask
 * 24 hours if the driver is too old to ask;
 * six hours if the verdict is ` + "`degraded`" + `. An XID that the kernel log calls nonfatal is at most ` + "`degraded`" + `.
 
-After a restart the exporter reads past XIDs from the kernel log.
+After a restart the exporter reads past XIDs from the kernel log. It forgets the growth of counters, the links that were up and a fabric manager that ran.
 
 [xids.csv](xids.csv) has each code with the action in NVIDIA's catalogue, and with that of Amazon's agent, which replaces the node ten minutes after a
 ` + "`fatal`" + ` code. Codes caused by the application, the configuration or a test, and codes that are a detail of another, leave the verdict ` + "`healthy`" + `.

@@ -18,8 +18,8 @@ const (
 	LabelXID             = "xid"                 // number of an NVIDIA driver error
 	LabelCall            = "call"                // function of NVML
 	LabelSXID            = "sxid"                // number of an NVSwitch error
-	LabelMeaning         = "meaning"             // short meaning of an XID
-	LabelAction          = "action"              // remedy for an XID, or recovery action that the driver requests
+	LabelMeaning         = "meaning"             // short meaning of an XID, or of a condition
+	LabelAction          = "action"              // remedy for an XID or a condition, or recovery action that the driver requests
 	LabelSensor          = "sensor"              // gpu or memory
 	LabelLimit           = "limit"               // a temperature limit: slowdown, shutdown, memory_max or gpu_max
 	LabelScope           = "scope"               // power: gpu, memory, gpu_average, memory_average or module
@@ -32,6 +32,7 @@ const (
 	LabelContainerID     = "container_id"        // container of a process, from its cgroup; empty outside containers, unknown where /proc does not show the process
 	LabelCondition       = "condition"           // what the verdict on a GPU counts, such as row_remap_failure or xid_79
 	LabelVerdict         = "verdict"             // healthy, degraded, drain, reset or replace
+	LabelAlert           = "alert"               // alert that answers a condition; empty where a board does
 	LabelResource        = "resource"            // what a pod asked for: an extended resource, or the driver of a resource claim
 
 	LabelGPUName           = "name"               // product name of a GPU
@@ -103,10 +104,12 @@ var (
 		"Age of the last values of this GPU. Grows while the GPU is stuck; absent while it fails.", GPULabels)
 	GPUCollectDuration = GPU.gauge(Max, "llm_gpu_collect_duration_seconds",
 		"Time the last finished cycle of this GPU spent reading.", GPULabels)
+	GPUReadInterval = GPU.gauge(Max, "llm_gpu_read_interval_seconds",
+		"Time from one reading of this GPU to the next: kind is fast, or slow for what rarely changes, whose values may be as old as this. It grows while the readings take more of the driver's time than --gpu.driver-budget.", GPULabels, with(LabelKind)).experimental()
 	GPUDriverCalls = GPU.counter("llm_gpu_driver_calls_total",
 		"Calls of the exporter into the NVIDIA driver, by function of NVML.", with(LabelCall)).experimental()
 	GPUDriverSeconds = GPU.counter("llm_gpu_driver_call_seconds_total",
-		"Time that the exporter spent in these calls, of all GPUs together. A GPU whose calls take milliseconds is asked less often.", with(LabelCall)).experimental()
+		"Time that the exporter spent in these calls, of all GPUs together.", with(LabelCall)).experimental()
 	GPUFeatureSupported = GPU.gauge(Never, "llm_gpu_feature_supported",
 		"Whether driver, GPU and permissions offer a feature (1). When 0, its series are absent and reason is the name of the NVML error, or counter_wraps: the driver's counter has 32 bits and may wrap unnoticed at the speed of the link.",
 		GPULabels, with(LabelFeature, LabelReason))

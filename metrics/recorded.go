@@ -123,7 +123,7 @@ var (
 		"An objective on a model, as this shard's exporters have it. Always 1.", ModelSLOLabels, with(LabelSignal, LabelBad, LabelPeriod, LabelSeverity, LabelRunbook, LabelDashboard))
 )
 
-var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO, LabelGPU, LabelGPUUUID, LabelXID, LabelReason, LabelClue, LabelSuspect)
+var alertLabels = with("alertname", LabelSeverity, LabelBranch, LabelNamespace, LabelModel, LabelPod, LabelServer, LabelRole, LabelSLO, LabelGPU, LabelGPUUUID, LabelReason, LabelMeaning, LabelAction, LabelClue, LabelSuspect)
 
 // Series that others produce and our rules read.
 var (

@@ -55,8 +55,8 @@ var (
 		with(LabelCluster, LabelInstance), GPULabels, with(LabelLink))
 
 	RecordedLinkFault = recorded(Never, "gpu:llm_gpu_link_fault:value",
-		"A GPU with a link or fabric that is broken or wears, or a broken switch; reason says which: degraded, fabric, recovers, wears, switch.",
-		with(LabelCluster, LabelInstance), GPULabels, with(LabelLink, LabelPCIBusID, LabelSXID, LabelReason))
+		"An NVLink that recovers too often, or wears: reason says which, recovers or wears. What is broken has a condition of llm_gpu_health_condition_timestamp_seconds.",
+		with(LabelCluster, LabelInstance), GPULabels, with(LabelLink, LabelReason))
 
 	RecordedUp = recorded(Max, "page:llm_engine_up:max",
 		"Whether a page answers (1), once however many exporters of its node read it. Absent while its engine loads, for twenty minutes at most.", PageLabels)

@@ -40,6 +40,14 @@ func (e errUnknownVerdict) Error() string { return "no verdict is called " + str
 // UnlistedXID is the verdict on a GPU that reported an XID which the catalogue does not list.
 const UnlistedXID = Degraded
 
+// The alerts that answer conditions of the verdict, by name.
+const (
+	AnswerFailed  = "LLMGPUFailed"       // the GPU leaves service now
+	AnswerService = "LLMGPUNeedsService" // somebody repairs it, not at once
+	AnswerLink    = "LLMGPULinkFault"    // what connects the GPU is at fault
+	AnswerUnread  = "LLMGPUUnread"       // nobody can read it
+)
+
 // The verdict on GPUs, with its evidence.
 var (
 	GPUHealth = Judgement.gauge(Max, "llm_gpu_health",
@@ -48,6 +56,6 @@ var (
 	GPUNodeHealth = Judgement.gauge(Max, "llm_gpu_node_health",
 		"Verdict on the node: the worst of its GPUs and of what they share, in the same numbers.").experimental()
 	GPUHealthCondition = Judgement.gauge(Max, "llm_gpu_health_condition_timestamp_seconds",
-		"Since when a condition holds that the verdict counts, unix time; verdict is its own. Without labels of a GPU it is about what the GPUs of the node share. docs/health.md lists the conditions.",
-		GPULabels, with(LabelPCIBusID, LabelCondition, LabelVerdict)).experimental()
+		"Since when a condition holds that the verdict counts, unix time; verdict is its own, alert the one that answers it. Without labels of a GPU it is about what the GPUs of the node share. docs/health.md lists the conditions.",
+		GPULabels, with(LabelPCIBusID, LabelCondition, LabelVerdict, LabelAlert, LabelMeaning, LabelAction)).experimental()
 )

@@ -28,6 +28,11 @@ type XID struct {
 	Driver string
 }
 
+// Answer names the alert that answers the XID; empty if none does.
+func (x XID) Answer() string {
+	return map[XIDSeverity]string{XIDPage: AnswerFailed, XIDTicket: AnswerService}[x.Severity]
+}
+
 // Asks reports whether somebody has to act on the XID.
 func (x XID) Asks() bool { return x.Severity == XIDPage || x.Severity == XIDTicket }
 

@@ -29,29 +29,3 @@ func wears() promql.Expr {
 func aDay(errors promql.Expr) promql.Expr {
 	return times(24, promql.Over("avg_over_time", errors, day))
 }
-
-// fatalSXIDs returns how many seconds ago each NVSwitch reported a fatal error within the last day. The time of an error
-// outlasts the exporter, and its counter begins with it.
-func fatalSXIDs() promql.Expr {
-	last := promql.Max([]string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelPCIBusID, metrics.LabelSXID},
-		promql.Vector(metrics.GPUSXIDLastTimestamp, promql.Eq(metrics.LabelSeverity, "fatal")))
-	return below(promql.Sub(promql.Call("time"), last), day.Seconds())
-}
-
-// ticketXIDs returns the XIDs of the last hours that neither page nor are the application's own affair, those that the
-// catalogue does not list among them: their counters begin with the first event, which no increase shows.
-func ticketXIDs() promql.Expr {
-	of, window := append([]string{metrics.LabelXID}, gpuLabels...), 6*hour
-	counted := promql.Vector(metrics.GPUXIDErrors)
-	return promql.Unless(
-		above(promql.Or(promql.Unless(promql.Sum(of, counted), promql.Sum(of, promql.Offset(counted, window))), promql.Sum(of, promql.Increase(counted, window))), 0),
-		promql.Vector(metrics.GPUXIDInfo, promql.Ne(metrics.LabelSeverity, string(metrics.XIDTicket))), promql.On(metrics.LabelXID))
-}
-
-// managerGone returns each node whose fabric manager does not run, though NVSwitches need one or it ran within the week.
-func managerGone() promql.Expr {
-	node := []string{metrics.LabelCluster, metrics.LabelInstance}
-	up := promql.Vector(metrics.GPUFabricManagerUp)
-	needed := promql.Or(above(promql.Max(node, promql.Vector(metrics.GPUSwitches)), 0), above(promql.Max(node, promql.Over("max_over_time", up, 7*day)), 0))
-	return promql.And(promql.Equal(promql.Max(node, up), promql.Num(0)), needed)
-}

@@ -161,7 +161,7 @@ func TestGPUAlertsNameTheModel(t *testing.T) {
 				runs := func(context.Context, string, time.Time) (promql.Vector, error) {
 					return promql.Vector{{F: 1, Metric: labels.FromStrings(metrics.LabelModel, served, metrics.LabelNamespace, "prod")}}, nil
 				}
-				title, _ := notificationOf(t, a, map[string]string{metrics.LabelGPUUUID: uuid, metrics.LabelInstance: "gpu-node-1", metrics.LabelReason: "xid", metrics.LabelXID: "79"}, 0.5, runs)
+				title, _ := notificationOf(t, a, map[string]string{metrics.LabelGPUUUID: uuid, metrics.LabelInstance: "gpu-node-1", metrics.LabelReason: "xid_79", metrics.LabelMeaning: "GPU has fallen off the bus"}, 0.5, runs)
 				if !strings.HasPrefix(title, want) {
 					t.Errorf("%q, want it to begin with %q", title, want)
 				}

@@ -290,6 +290,9 @@ func (p *prover) selected(s *parser.VectorSelector, back bool) ([]gap, error) {
 			family = metrics.GPUXIDSourceUp.Name
 		}
 	}
+	if family == metrics.GPUHealthCondition.Name { // its series begin with a condition
+		family = metrics.GPUHealth.Name
+	}
 	if family == metrics.EngineConfigChanged.Name { // its series begin with a change
 		family = metrics.EngineConfig.Name
 	}

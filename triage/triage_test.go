@@ -419,6 +419,10 @@ llm_gpu_xid_errors_total{gpu_uuid="G",gpu="0",xid="79",severity="page"} 0
 llm_gpu_xid_last_timestamp_seconds{gpu_uuid="G",gpu="0",xid="79"} %d
 llm_gpu_xid_info{xid="79",severity="page"} 1
 `, t0.Add(-ago).Unix())
+		if ago < time.Hour { // the verdict has lifted the older one
+			n.more += fmt.Sprintf(`llm_gpu_health_condition_timestamp_seconds{gpu_uuid="G",gpu="0",condition="xid_79",verdict="reset",alert="LLMGPUFailed"} %d
+`, t0.Add(-ago).Unix())
+		}
 		after := n
 		after.requests += 100
 		if v := judge(t, n.page(), after.page(), nil); v[0].Branch != want {

@@ -37,6 +37,18 @@ type stage struct {
 	t     *testing.T
 	other atomic.Pointer[health.Node]
 	since time.Time
+	asked atomic.Int64 // requests of the actors to the API server
+}
+
+// asking counts requests.
+type asking struct {
+	http.RoundTripper
+	n *atomic.Int64
+}
+
+func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.n.Add(1)
+	return a.RoundTripper.RoundTrip(r)
 }
 
 var taintRules = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1beta2", Resource: "devicetaintrules"}
@@ -113,7 +125,9 @@ func (s *stage) actor(set func(*actOptions)) (stop func()) {
 	n, _ := strconv.ParseUint(port, 10, 16)
 	o := actOptions{gpus: actOn, pods: "app=exporter", namespace: "monitoring", scheme: "http", port: uint16(n), most: "NoExecute", ceiling: act.Ceiling{Cluster: 0.3, Pool: 0.5, Model: 1}, pools: []string{"node.kubernetes.io/instance-type"}}
 	set(&o)
-	a, err := o.actor(s.Config(kube.ServiceAccount), promslog.New(&promslog.Config{Writer: s.gpuNode.log}))
+	config := s.Config(kube.ServiceAccount)
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper { return asking{to, &s.asked} })
+	a, err := o.actor(config, promslog.New(&promslog.Config{Writer: s.gpuNode.log}))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -224,11 +238,11 @@ func TestActingOnARealAPIServer(t *testing.T) {
 	s.within(time.Minute, "the rule is gone once the GPU is healthy", is())
 	s.plain(t)
 	s.allAtOnce(t, is)
+	s.events(t)
 	s.gone(t, is)
 	for _, stop := range stops {
 		stop()
 	}
-	s.events(t)
 }
 
 // notReady is the taint that the API server's own admission gives a node without a kubelet.
@@ -254,18 +268,7 @@ func (s *stage) allAtOnce(t *testing.T, is func(...string) func() bool) {
 	for gpu := range 8 {
 		s.recovery(gpu, 1)
 	}
-	most := 0
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		out := 0
-		for _, one := range s.tainted() {
-			if strings.HasSuffix(one, "NoExecute") {
-				out++
-			}
-		}
-		if most = max(most, out); out > 3 {
-			t.Fatalf("above the ceiling: %v", s.tainted())
-		}
-	}
+	most, _ := s.most(time.Minute)
 	t.Logf("| all eight GPUs fail at once | 3 may be out | %d at most |", most)
 	if most != 3 || len(s.tainted()) != 8 {
 		t.Errorf("%d were out: %v", most, s.tainted())
@@ -276,26 +279,101 @@ func (s *stage) allAtOnce(t *testing.T, is func(...string) func() bool) {
 	s.within(time.Minute, "all eight are lifted", is())
 }
 
-// gone: while the API server is gone a GPU fails and another recovers.
+// most watches for a while, and returns how many GPUs were out at most and how many requests the actors sent within ten seconds.
+func (s *stage) most(d time.Duration) (out int, requests int64) {
+	s.t.Helper()
+	asked := []int64{s.asked.Load()}
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		now := 0
+		for _, one := range s.tainted() {
+			if strings.HasSuffix(one, "NoExecute") {
+				now++
+			}
+		}
+		if out = max(out, now); out > 3 {
+			s.t.Fatalf("above the ceiling: %v", s.tainted())
+		}
+		asked = append(asked, s.asked.Load())
+		requests = max(requests, asked[len(asked)-1]-asked[max(0, len(asked)-50)])
+	}
+	return out, requests
+}
+
+// gone: while the API server is gone a GPU recovers, five fail of which two may go, and one fails and recovers.
 func (s *stage) gone(t *testing.T, is func(...string) func() bool) {
 	d, err := time.ParseDuration(os.Getenv("ACT_GONE"))
 	if err != nil {
-		d = 20 * time.Second
+		d = time.Minute
 	}
 	s.recovery(2, 1)
-	s.within(30*time.Second, "another GPU fails", is("gpu-2 NoExecute"))
+	s.within(time.Minute, "another GPU fails", is("gpu-2 NoExecute"))
+	_, usual := s.most(30 * time.Second)
 	_ = s.Server.Process.Kill()
+	left, asked := time.Now(), s.asked.Load()
 	s.recovery(2, 0)
-	s.recovery(5, 1)
-	time.Sleep(d)
+	for _, gpu := range []int{5, 6, 7, 1, 4} {
+		s.recovery(gpu, 1)
+		time.Sleep(6 * time.Second) // more than health.Interval: the oldest go first
+	}
+	s.recovery(3, 1)
+	third := func() metrics.Verdict { n, _ := s.verdicts(t); return n.GPUs[3].Verdict }
+	e2e.Until(t, 2*time.Minute, "a verdict that nobody writes", func() bool { return third() == metrics.Reset })
+	s.recovery(3, 0)
+	e2e.Until(t, 2*time.Minute, "it is over", func() bool { return third() == metrics.Healthy })
+	time.Sleep(d - time.Since(left))
+	here := time.Now()
+	perRound := float64(s.asked.Load()-asked) / here.Sub(left).Seconds() * 10
 	s.Serve(t)
-	e2e.Until(t, time.Minute, "the API server is back", func() bool {
+	e2e.Until(t, 5*time.Minute, "the API server is back", func() bool {
 		_, err := s.Of("", "nodes", "").List(t.Context(), metav1.ListOptions{})
 		return err == nil
 	})
-	s.within(time.Minute, "the API server was gone for "+d.String(), is("gpu-5 NoExecute"))
-	s.recovery(5, 0)
-	s.within(time.Minute, "and all is lifted", is())
+	most, storm := s.most(90 * time.Second)
+	want := is("gpu-1 None", "gpu-4 None", "gpu-5 NoExecute", "gpu-6 NoExecute", "gpu-7 NoExecute")
+	if !want() {
+		t.Errorf("after %s: %v", d, s.tainted())
+	}
+	if _, c := s.node("dra"); c != "False Reset" {
+		t.Errorf("the condition is %s", c)
+	}
+	told := s.told(t, here)
+	for gpu, reason := range map[int]string{1: "GPUHeldBack", 2: "GPULifted", 3: "", 4: "GPUHeldBack", 5: "GPUTainted", 6: "GPUTainted", 7: "GPUTainted"} {
+		if got := strings.Join(told[gpu], ", "); got != reason {
+			t.Errorf("GPU %d: %q was told, want %q once", gpu, got, reason)
+		}
+	}
+	t.Logf("| the API server is gone for %s | 3 may be out | %d at most; requests within 10 s: %d before, %.1f meanwhile, %d at most after it came back |", d, most, usual, perRound, storm)
+	// Two rounds, with six rules, six events and two conditions; and each replica asks a server that starts again once a second.
+	if perRound > 4 || storm > 2*usual+14+2*10 {
+		t.Errorf("a storm of requests: %d within 10 s before, %.1f meanwhile, %d after", usual, perRound, storm)
+	}
+	for gpu := range 8 {
+		s.recovery(gpu, 0)
+	}
+	s.within(2*time.Minute, "and all is lifted", is())
+}
+
+// told lists the reasons of the events since a time, by GPU.
+func (s *stage) told(t *testing.T, since time.Time) map[int][]string {
+	list, err := s.Of("events.k8s.io", "events", "monitoring").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[int][]string{}
+	for _, e := range list.Items {
+		at, _, _ := unstructured.NestedString(e.Object, "eventTime")
+		reason, _, _ := unstructured.NestedString(e.Object, "reason")
+		note, _, _ := unstructured.NestedString(e.Object, "note")
+		if when, err := time.Parse(time.RFC3339Nano, at); err != nil || when.Before(since) {
+			continue
+		}
+		var gpu int
+		if _, err := fmt.Sscanf(note, "GPU GPU-00000000-0000-4000-8000-%d", &gpu); err != nil {
+			t.Errorf("%s: %v", note, err)
+		}
+		told[gpu] = append(told[gpu], reason)
+	}
+	return told
 }
 
 // events: what was done is said once.

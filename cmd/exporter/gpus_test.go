@@ -47,7 +47,7 @@ func startOnGPUs(t *testing.T, gpus int, prepare func(*fakenvml.State), args ...
 	}
 	address := e2e.Address(t)
 	n.url = "http://" + address
-	args = append(args, "--web.listen-address="+address, "--gpu.nvml-library="+library, "--path.sysfs="+dir)
+	args = append(args, "--web.listen-address="+address, "--gpu.nvml-library="+library, "--gpu.driver-budget=1", "--path.sysfs="+dir)
 	if !strings.Contains(strings.Join(args, " "), "--gpu.kmsg=") {
 		args = append(args, "--gpu.kmsg=none")
 	}

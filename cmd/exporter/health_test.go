@@ -51,7 +51,7 @@ func TestVerdictOnGPUs(t *testing.T) {
 	e2e.Until(t, 30*time.Second, "GPU 1 is to be reset", is("healthy; reset recovery_reset"))
 	page := n.get(t, "/metrics")
 	for _, want := range []string{"llm_gpu_node_health 3", `llm_gpu_health{gpu="0",gpu_uuid="GPU-00000000-0000-4000-8000-000000000000",pci_bus_id="0000:10:00.0"} 0`,
-		`llm_gpu_health_condition_timestamp_seconds{condition="recovery_reset",gpu="1",`} {
+		`alert="LLMGPUNeedsService",condition="recovery_reset",gpu="1",`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
 		}

@@ -70,7 +70,7 @@ func readClockEvents(d *nvmlDevice, s *sheet) error {
 	if !d.last.IsZero() {
 		elapsed = d.now.Sub(d.last)
 	}
-	if elapsed > 3*d.lib.options.Interval {
+	if elapsed > 3*max(s.every, d.lib.options.Interval) {
 		elapsed = 0 // too long without a sample
 	}
 	for rest := c.supported; rest != 0; rest &= rest - 1 {

@@ -27,10 +27,10 @@ type nvmlDevice struct {
 	isOpen bool
 	info   []string // labels of llm_gpu_info after the GPU's own
 
-	now     time.Time     // of the current cycle
-	last    time.Time     // of the last complete cycle
-	slowest time.Duration // driver call of the current cycle
-	fatal   error         // the GPU or the library is out of order: no more calls in this cycle
+	now    time.Time     // of the current cycle
+	last   time.Time     // of the last complete cycle
+	driver time.Duration // for which the current cycle was in the driver
+	fatal  error         // the GPU or the library is out of order: no more calls in this cycle
 
 	fields   []field
 	batch    []nvml.FieldValue
@@ -82,8 +82,8 @@ func (d *nvmlDevice) Read(now time.Time, s *sheet) error {
 			return err
 		}
 	}
-	d.slowest = 0 // opening a GPU may take seconds
-	defer func() { s.slowest = d.slowest }()
+	d.driver = 0 // opening a GPU may take seconds
+	defer func() { s.driver = d.driver }()
 	d.alive(s)
 	d.readFields(s)
 	for i := range d.calls {
@@ -153,7 +153,7 @@ func (d *nvmlDevice) call(name string, call func() nvml.Return) error {
 	began := time.Now()
 	err := d.lib.call(name, call)
 	if name != callWait { // which waits on purpose
-		d.slowest = max(d.slowest, time.Since(began))
+		d.driver += time.Since(began)
 	}
 	d.condemn(err)
 	return err

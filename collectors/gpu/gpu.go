@@ -35,6 +35,9 @@ type Options struct {
 	// SlowInterval sets how often values that rarely change are read: ECC, row remapping, links, MIG devices,
 	// processes. Default: 10 s.
 	SlowInterval time.Duration
+	// Budget is the share of time for which the readings of one GPU may be in the driver, where others wait for it: what takes
+	// longer is read less often. Default: 0.001.
+	Budget float64
 	// Deadline limits how long one cycle of one GPU may take before the GPU counts as stuck. The first
 	// cycle after a driver load may take seconds. Default: 10 s.
 	Deadline time.Duration
@@ -56,6 +59,7 @@ func (o Options) withDefaults() Options {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Interval = cmp.Or(o.Interval, time.Second)
 	o.SlowInterval = cmp.Or(o.SlowInterval, 10*time.Second)
+	o.Budget = cmp.Or(o.Budget, 0.001)
 	o.Deadline = cmp.Or(o.Deadline, 10*time.Second)
 	o.RestartAfter = cmp.Or(o.RestartAfter, 5*time.Minute)
 	o.SysFS = cmp.Or(o.SysFS, "/sys")

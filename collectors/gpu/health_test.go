@@ -4,9 +4,12 @@ package gpu
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +142,54 @@ func TestOneGPUBlamesTheLibrary(t *testing.T) {
 	n.await(upLine(0, ""), upLine(1, ""), upLine(2, "stuck"))
 	n.must(n.Unhang(2))
 	n.await(upLine(2, ""))
+	n.stop()
+}
+
+// TestDriverBudget: a GPU whose getters are slow is read as seldom as the budget wants, the page says how seldom and how old its
+// values are, and its neighbour is read as often as before. When the getters are quick again, so is everything.
+func TestDriverBudget(t *testing.T) {
+	n := newNode(t, 2, fakeLibrary(t), fakenvml.H100)
+	n.config.Budget = 0.4
+	n.start()
+	of := func(page, metric string, gpu int) float64 {
+		line := regexp.MustCompile(fmt.Sprintf(`(?m)^%s\{gpu="%d",gpu_uuid="[^"]*"(?:,kind="fast")?\} (\S+)$`, metric, gpu)).FindStringSubmatch(page)
+		if line == nil {
+			return math.NaN()
+		}
+		v, _ := strconv.ParseFloat(line[1], 64)
+		return v
+	}
+	const interval = "llm_gpu_read_interval_seconds"
+	usual := n.config.Interval.Seconds()
+	n.awaitThat("both GPUs at the usual interval", func(page string) bool { return of(page, interval, 0) == usual && of(page, interval, 1) == usual })
+	n.must(n.Hang(1, 5*time.Millisecond)) // each call
+	page := n.awaitThat("GPU 1 at a longer interval", func(page string) bool { return of(page, interval, 1) > 2.5*usual })
+	if got := of(page, interval, 0); got > 2*usual {
+		t.Errorf("the neighbour is read every %g s", got)
+	}
+	spent := func(page string) (sum float64) {
+		for _, line := range regexp.MustCompile(`(?m)^llm_gpu_driver_call_seconds_total\{call="(\w+)"\} (\S+)$`).FindAllStringSubmatch(page, -1) {
+			if v, _ := strconv.ParseFloat(line[2], 64); line[1] != callWait {
+				sum += v
+			}
+		}
+		return sum
+	}
+	began, oldest := time.Now(), 0.0
+	before := spent(page)
+	for time.Since(began) < 12*time.Second {
+		page = n.page()
+		age, most := of(page, "llm_gpu_snapshot_age_seconds", 1), of(page, interval, 1)+of(page, "llm_gpu_collect_duration_seconds", 1)
+		if oldest = max(oldest, age); !(age < 2*most+1) {
+			t.Fatalf("values are %g s old, and the page says %g s at most", age, most)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if share := (spent(page) - before) / time.Since(began).Seconds(); share > 2*n.config.Budget || oldest < 2*usual {
+		t.Errorf("in the driver for %.0f%% of the time, both GPUs together, and values %g s old at most", 100*share, oldest)
+	}
+	n.must(n.Unhang(1))
+	n.awaitThat("the usual interval again", func(page string) bool { return of(page, interval, 1) == usual })
 	n.stop()
 }
 

@@ -53,7 +53,7 @@ func NewKernelLog(o Options) *KernelLog { return newKernelLog(o.withDefaults()) 
 func newKernelLog(o Options) *KernelLog {
 	k := &KernelLog{
 		logger: o.Logger, path: o.Kmsg, procfs: o.ProcFS,
-		xids:  newXIDLedger(2*time.Second + o.Interval),
+		xids:  newXIDLedger(2*time.Second + o.longest()),
 		sxids: newSXIDLedger(),
 		err:   errStarting,
 		known: make(map[string]Identity),

@@ -5,6 +5,7 @@ package gpu
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,6 +41,7 @@ const childEnv = "GPU_TEST_CHILD"
 type childConfig struct {
 	Library, SysFS, ProcFS, Kmsg               string
 	Interval, Slow, Deadline, RestartAfterTime time.Duration
+	Budget                                     float64 // zero: all of the time
 }
 
 func TestMain(m *testing.M) {
@@ -70,6 +72,7 @@ func child(config string) error {
 		Interval:     c.Interval,
 		SlowInterval: c.Slow,
 		Deadline:     c.Deadline,
+		Budget:       cmp.Or(c.Budget, 1),
 		RestartAfter: c.RestartAfterTime,
 		LibraryPath:  c.Library,
 		SysFS:        c.SysFS,

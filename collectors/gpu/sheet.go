@@ -17,7 +17,8 @@ type sheet struct {
 	processes []Process                   // of the last slow cycle
 	instances []Instance                  // of the last slow cycle in which they could be read
 	xids      []xid                       // of this cycle
-	slowest   time.Duration               // driver call of this cycle
+	every     time.Duration               // from one cycle to the next
+	driver    time.Duration               // for which this cycle was in the driver
 	dropped   map[*metrics.Family]float64 // how many readings could not be, since the start
 }
 
@@ -62,9 +63,9 @@ func newSeries(f *metrics.Family, labels ...string) *metrics.Series {
 }
 
 // begin opens the sheet for a new cycle. Published data stays untouched.
-func (s *sheet) begin(slowIsDue bool) {
+func (s *sheet) begin(slowIsDue bool, every time.Duration) {
 	s.fast.again()
-	s.xids, s.slowest = nil, 0
+	s.xids, s.driver, s.every = nil, 0, every
 	s.dueSlow = slowIsDue
 	if slowIsDue {
 		s.slow.again()
@@ -119,6 +120,8 @@ type snapshot struct {
 	identity   Identity
 	began      time.Time
 	took       time.Duration
+	fastEvery  time.Duration // from one reading to the next
+	slowEvery  time.Duration
 	fast, slow []metrics.Sample
 	processes  []Process
 	instances  []Instance

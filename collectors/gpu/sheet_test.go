@@ -38,7 +38,7 @@ func TestSeriesSurvive(t *testing.T) {
 // TestImpossibleReadings: what no GPU can have is dropped and counted, whoever reports it.
 func TestImpossibleReadings(t *testing.T) {
 	var s sheet
-	s.begin(true)
+	s.begin(true, 0)
 	for _, v := range []float64{0.5, 4.29e7, -1, math.NaN(), math.Inf(1)} {
 		s.add(metrics.GPUUtilization, v)
 		s.addSlow(metrics.GPUBAR1Total, v)

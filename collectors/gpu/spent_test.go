@@ -5,14 +5,31 @@ import (
 	"time"
 )
 
-// TestSlowDriverIsAskedLessOften: a call of milliseconds makes the pause longer, up to the slow interval; usual ones do not.
-func TestSlowDriverIsAskedLessOften(t *testing.T) {
-	for _, c := range []struct{ slowest, want time.Duration }{
-		{200 * time.Microsecond, time.Second}, {4 * time.Millisecond, time.Second}, {6 * time.Millisecond, time.Second},
-		{30 * time.Millisecond, 3 * time.Second}, {5 * time.Second, 10 * time.Second},
+// Readings that take more of the driver's time than half of the budget are made less often, up to a limit, and as often as before
+// once they take less.
+func TestPace(t *testing.T) {
+	for _, c := range []struct{ cost, want time.Duration }{
+		{200 * time.Microsecond, time.Second}, {500 * time.Microsecond, time.Second}, {5 * time.Millisecond, 10 * time.Second}, {5 * time.Second, 30 * time.Second},
 	} {
-		if got := rest(time.Second, c.slowest, 10*time.Second); got != c.want {
-			t.Errorf("after a call of %s: %s, want %s", c.slowest, got, c.want)
+		p := Options{Budget: 0.001}.newPace(time.Second, rarestFast)
+		for range 3 {
+			p.took(c.cost)
 		}
+		if got := p.every(); got != c.want {
+			t.Errorf("cycles of %s: every %s, want %s", c.cost, got, c.want)
+		}
+		for range 60 {
+			p.took(100 * time.Microsecond)
+		}
+		if got := p.every(); got != time.Second {
+			t.Errorf("after cycles of %s: every %s", c.cost, got)
+		}
+	}
+	p := Options{Budget: 0.001}.newPace(time.Second, rarestFast)
+	for _, cost := range []time.Duration{100 * time.Microsecond, 10 * time.Second, 100 * time.Microsecond} {
+		p.took(cost)
+	}
+	if got := p.every(); got > 10*time.Second {
+		t.Errorf("one call that hung: every %s", got)
 	}
 }

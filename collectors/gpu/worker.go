@@ -27,6 +27,8 @@ type worker struct {
 	index   int
 	known   Identity // as known before the first cycle
 	sheet   sheet
+	fast    pace   // of cycles without slow readings
+	slow    pace   // of cycles with them
 	said    string // the last logged state
 
 	onIdentity func(int, Identity)
@@ -44,6 +46,8 @@ func newWorker(c *Collector, index int, d device) *worker {
 		device:     d,
 		index:      index,
 		known:      known,
+		fast:       c.options.newPace(c.options.Interval, rarestFast),
+		slow:       c.options.newPace(c.options.SlowInterval, rarestSlow),
 		said:       "new",
 		onIdentity: c.onIdentity,
 		onXID:      c.onXID,
@@ -65,10 +69,11 @@ func (w *worker) run(ctx context.Context) {
 		case <-pause.C:
 		}
 		began := time.Now()
-		slowIsDue := began.Sub(slowAt) >= w.options.SlowInterval
+		slowIsDue := began.Sub(slowAt) >= w.slow.every()
 		snap := w.cycle(began, slowIsDue)
 		w.report(snap)
-		wait := rest(max(w.options.Interval-snap.took, w.options.Interval/2), w.sheet.slowest, w.options.SlowInterval)
+		every := w.fast.every()
+		wait := max(every-snap.took, every/2)
 		if snap.err == nil {
 			failures = 0
 			if slowIsDue {
@@ -87,9 +92,15 @@ func (w *worker) run(ctx context.Context) {
 func (w *worker) cycle(began time.Time, slowIsDue bool) *snapshot {
 	w.since.Store(&began)
 	defer w.since.Store(nil)
-	w.sheet.begin(slowIsDue)
+	w.sheet.begin(slowIsDue, w.fast.every())
 	err := w.read(began)
-	snap := &snapshot{identity: w.sheet.identity, began: began, took: time.Since(began), instances: w.sheet.instances, err: err}
+	if slowIsDue {
+		w.slow.took(w.sheet.driver)
+	} else {
+		w.fast.took(w.sheet.driver)
+	}
+	snap := &snapshot{identity: w.sheet.identity, began: began, took: time.Since(began), instances: w.sheet.instances, err: err,
+		fastEvery: w.fast.every(), slowEvery: w.slow.every()}
 	if err == nil && snap.took > w.options.Deadline {
 		snap.err = fmt.Errorf("%w of %s: see the kernel log for XID 119 or a hung task", errLate, w.options.Deadline)
 	}
@@ -166,6 +177,10 @@ func (h health) emit(now time.Time, emit func(*metrics.Family, float64, ...strin
 	}
 	if !h.stuck {
 		emit(metrics.GPUCollectDuration, h.took.Seconds(), id.UUID, id.Index)
+	}
+	if reason == "" {
+		emit(metrics.GPUReadInterval, h.fastEvery.Seconds(), id.UUID, id.Index, "fast")
+		emit(metrics.GPUReadInterval, h.slowEvery.Seconds(), id.UUID, id.Index, "slow")
 	}
 }
 

@@ -15,6 +15,8 @@ type Condition struct {
 	Verdict metrics.Verdict
 	// Meaning says what is wrong, Action what to do.
 	Meaning, Action string
+	// Alert names the alert that answers it; empty where a board does.
+	Alert string
 	// Reads lists the metrics that it reads.
 	Reads []*metrics.Family
 	// Hold is how long it must be seen without a break before it counts, so that what passes by itself does not.
@@ -39,6 +41,7 @@ type test struct {
 	window time.Duration // of a counter: how far back its growth counts; 0: the value itself is compared
 	least  float64
 	falls  bool // the value is below the highest that was seen
+	mean   bool // the mean within the window is compared; a value below zero ends it
 }
 
 // at tells whether the value of any of the series is at least so much.
@@ -59,39 +62,39 @@ const boot = 3 * time.Minute
 
 // Conditions lists what the verdicts count, beside the XIDs of metrics.XIDs.
 var Conditions = []Condition{
-	{Name: "lost", Verdict: metrics.Reset, Meaning: "the driver says that the GPU is lost, or that it must be reset", Action: "reset it; restart the machine if that does not help",
+	{Name: "lost", Verdict: metrics.Reset, Alert: metrics.AnswerFailed, Meaning: "the driver says that the GPU is lost, or that it must be reset", Action: "reset it; restart the machine if that does not help",
 		Reads: []*metrics.Family{metrics.GPUUp}, Hold: 10 * time.Second, Quiet: level,
 		test:      test{value: down("gpu_is_lost", "reset_required", "gpu_not_found", "insufficient_power"), least: 1},
 		Elsewhere: "DCGM and EKS see XID 79"},
-	{Name: "unresponsive", Verdict: metrics.Reset, Meaning: "a call to the driver hangs, or fails for another reason", Action: "look at the kernel log; reset the GPU",
-		Reads: []*metrics.Family{metrics.GPUUp}, Hold: boot, Quiet: level,
+	{Name: "unresponsive", Verdict: metrics.Reset, Alert: metrics.AnswerFailed, Meaning: "the GPU does not answer, or another exporter calls it unhealthy", Action: "look at the kernel log; reset the GPU",
+		Reads: []*metrics.Family{metrics.GPUUp}, Hold: 150 * time.Second, Quiet: level,
 		test:      test{value: downOtherwise, least: 1},
 		Elsewhere: "no check: DCGM hangs with it"},
-	{Name: "missing", Verdict: metrics.Reset, Meaning: "the GPU is on the bus, and the driver does not list it", Action: "restart the machine; look at slot, power and the kernel log",
+	{Name: "missing", Verdict: metrics.Reset, Alert: metrics.AnswerUnread, Meaning: "the GPU is on the bus, and the driver does not list it", Action: "restart the machine; look at slot, power and the kernel log",
 		Reads: []*metrics.Family{metrics.GPUMissing}, Hold: boot, Quiet: level,
 		test:      at(1, metrics.GPUMissing),
 		Elsewhere: "NVIDIA: GPU count; EKS: count of device nodes"},
-	{Name: "recovery_reset", Verdict: metrics.Reset, Meaning: "the driver asks for a reset of the GPU, its bus or the machine", Action: "do what llm_gpu_recovery_action_info says",
+	{Name: "recovery_reset", Verdict: metrics.Reset, Alert: metrics.AnswerService, Meaning: "the driver asks for a reset of the GPU, its bus or the machine", Action: "do what llm_gpu_recovery_action_info says",
 		Reads: []*metrics.Family{metrics.GPURecoveryAction}, Hold: 5 * time.Second, Quiet: level,
 		test:      test{value: asks(1, 2, 6, 7), least: 1},
 		Elsewhere: "NVIDIA: XID 154; DRA driver: taint"},
-	{Name: "recovery_drain", Verdict: metrics.Drain, Meaning: "the driver asks to drain the GPU, or to recover its NVLink domain", Action: "do what llm_gpu_recovery_action_info says",
+	{Name: "recovery_drain", Verdict: metrics.Drain, Alert: metrics.AnswerService, Meaning: "the driver asks to drain the GPU, or to recover its NVLink domain", Action: "do what llm_gpu_recovery_action_info says",
 		Reads: []*metrics.Family{metrics.GPURecoveryAction}, Hold: 5 * time.Second, Quiet: level,
 		test:      test{value: asks(3, 4, 5), least: 1},
 		Elsewhere: "NVIDIA: XID 154; DRA driver: taint"},
-	{Name: "row_remap_failure", Verdict: metrics.Replace, Meaning: "no spare memory row was left for a fault", Action: "replace the board",
+	{Name: "row_remap_failure", Verdict: metrics.Replace, Alert: metrics.AnswerFailed, Meaning: "no spare memory row was left for a fault", Action: "replace the board",
 		Reads: []*metrics.Family{metrics.GPURowRemapFailure}, Quiet: level,
 		test:      at(1, metrics.GPURowRemapFailure),
 		Elsewhere: "DCGM: fail; EKS: XID 64"},
-	{Name: "memory_unrepairable", Verdict: metrics.Replace, Meaning: "the memory has a fault that cannot be repaired", Action: "replace the board",
+	{Name: "memory_unrepairable", Verdict: metrics.Replace, Alert: metrics.AnswerFailed, Meaning: "the memory has a fault that cannot be repaired", Action: "replace the board",
 		Reads: []*metrics.Family{metrics.GPUMemoryUnrepairable}, Quiet: level,
 		test:      at(1, metrics.GPUMemoryUnrepairable),
 		Elsewhere: "DCGM: field, no check"},
-	{Name: "sram_threshold", Verdict: metrics.Replace, Meaning: "more uncorrectable SRAM errors than NVIDIA accepts", Action: "replace the board",
+	{Name: "sram_threshold", Verdict: metrics.Replace, Alert: metrics.AnswerFailed, Meaning: "more uncorrectable SRAM errors than NVIDIA accepts", Action: "replace the board",
 		Reads: []*metrics.Family{metrics.GPUSRAMThreshold}, Quiet: level,
 		test:      at(1, metrics.GPUSRAMThreshold),
 		Elsewhere: "DCGM: fail"},
-	{Name: "uncorrected_errors", Verdict: metrics.Drain, Meaning: "ECC found errors within ten minutes that it could not correct", Action: "drain, then reset; replace the board when they return within days",
+	{Name: "uncorrected_errors", Verdict: metrics.Drain, Alert: metrics.AnswerService, Meaning: "ECC found errors within ten minutes that it could not correct", Action: "drain, then reset; replace the board when they return within days",
 		Reads: []*metrics.Family{metrics.GPUECCErrors}, Quiet: time.Hour, UntilReset: true,
 		test:      grows(1, 10*time.Minute, metrics.GPUECCErrors, metrics.LabelSeverity, "uncorrected", metrics.LabelLifetime, "volatile"),
 		Elsewhere: "DCGM: fail; EKS: XID 48"},
@@ -101,19 +104,19 @@ var Conditions = []Condition{
 			return v.sum(metrics.GPUECCErrors, "severity", "uncorrected", "lifetime", "volatile")
 		}, least: 1},
 		Elsewhere: "DCGM: fail until the reset"},
-	{Name: "corrected_errors", Verdict: metrics.Drain, Meaning: "ECC corrects more than one error a second", Action: "drain, run field diagnostics, replace the board",
+	{Name: "corrected_errors", Verdict: metrics.Drain, Alert: metrics.AnswerService, Meaning: "ECC corrects more than one error a second", Action: "drain, run field diagnostics, replace the board",
 		Reads: []*metrics.Family{metrics.GPUECCErrors}, Quiet: time.Hour, UntilReset: true,
 		test:      grows(600, 10*time.Minute, metrics.GPUECCErrors, metrics.LabelSeverity, "corrected", metrics.LabelLifetime, "volatile"),
 		Elsewhere: "NVIDIA: XID 92, ignored"},
-	{Name: "row_remap_pending", Verdict: metrics.Degraded, Meaning: "a memory row waits for a reset to be remapped", Action: "reset the GPU at the next opportunity",
+	{Name: "row_remap_pending", Verdict: metrics.Degraded, Alert: metrics.AnswerService, Meaning: "a memory row waits for a reset to be remapped", Action: "reset the GPU at the next opportunity",
 		Reads: []*metrics.Family{metrics.GPURowRemapPending}, Quiet: level,
 		test:      at(1, metrics.GPURowRemapPending),
 		Elsewhere: "DCGM: warning; EKS: XID 63 is fatal"},
-	{Name: "retired_pages_pending", Verdict: metrics.Degraded, Meaning: "a memory page waits for a restart to be retired", Action: "reset the GPU at the next opportunity",
+	{Name: "retired_pages_pending", Verdict: metrics.Degraded, Alert: metrics.AnswerService, Meaning: "a memory page waits for a restart to be retired", Action: "reset the GPU at the next opportunity",
 		Reads: []*metrics.Family{metrics.GPURetiredPagesPending}, Quiet: level,
 		test:      at(1, metrics.GPURetiredPagesPending),
 		Elsewhere: "DCGM: warning"},
-	{Name: "repair_pending", Verdict: metrics.Degraded, Meaning: "a memory channel or a TPC waits for a reset to be repaired", Action: "reset the GPU at the next opportunity",
+	{Name: "repair_pending", Verdict: metrics.Degraded, Alert: metrics.AnswerService, Meaning: "a memory channel or a TPC waits for a reset to be repaired", Action: "reset the GPU at the next opportunity",
 		Reads: []*metrics.Family{metrics.GPURepairPending}, Quiet: level,
 		test:      at(1, metrics.GPURepairPending),
 		Elsewhere: "no check"},
@@ -121,34 +124,38 @@ var Conditions = []Condition{
 		Reads: []*metrics.Family{metrics.GPURowRemapBanks}, Quiet: level,
 		test:      at(1, metrics.GPURowRemapBanks, metrics.LabelAvailability, "none"),
 		Elsewhere: "no check"},
-	{Name: "pcie_fatal", Verdict: metrics.Drain, Meaning: "PCIe had a fatal error within ten minutes", Action: "check slot, riser and cabling; reset the GPU",
+	{Name: "pcie_fatal", Verdict: metrics.Drain, Alert: metrics.AnswerLink, Meaning: "PCIe had a fatal error within ten minutes", Action: "check slot, riser and cabling; reset the GPU",
 		Reads: []*metrics.Family{metrics.GPUPCIeErrors}, Quiet: time.Hour, UntilReset: true,
 		test:      grows(1, 10*time.Minute, metrics.GPUPCIeErrors, metrics.LabelType, "fatal"),
 		Elsewhere: "no check"},
-	{Name: "pcie_narrow", Verdict: metrics.Degraded, Meaning: "PCIe is slower or narrower than it can be, while the GPU is busy", Action: "check slot, riser and cabling",
+	{Name: "pcie_narrow", Verdict: metrics.Degraded, Alert: metrics.AnswerLink, Meaning: "PCIe is slower or narrower than it can be, while the GPU is busy", Action: "check slot, riser and cabling",
 		Reads: []*metrics.Family{metrics.GPUPCIeLinkWidth, metrics.GPUPCIeLinkGeneration, metrics.GPUUtilization}, Hold: 5 * time.Minute, Quiet: 5 * time.Minute,
-		test:      test{value: narrow, least: 1},
+		test:      test{value: narrow, least: 0.5, window: time.Minute, mean: true},
 		Elsewhere: "DCGM: replay rate"},
-	{Name: "nvlink_down", Verdict: metrics.Degraded, Meaning: "an NVLink is down that was up", Action: "keep tensor parallelism off this GPU; reset it, check bridge, cable and board",
+	{Name: "nvlink_down", Verdict: metrics.Degraded, Alert: metrics.AnswerLink, Meaning: "an NVLink is down that was up", Action: "keep tensor parallelism off this GPU; reset it, check bridge, cable and board",
 		Reads: []*metrics.Family{metrics.GPUNVLinkUp}, Hold: 30 * time.Second, Quiet: time.Minute,
 		test:      test{value: func(v *view) (float64, bool) { return v.sum(metrics.GPUNVLinkUp) }, falls: true},
 		Elsewhere: "DCGM: fail; EKS: XID 74 is fatal"},
-	{Name: "nvlink_errors", Verdict: metrics.Degraded, Meaning: "NVLinks have more than one error in ten seconds", Action: "keep tensor parallelism off this GPU; check bridge, cable and board",
+	{Name: "nvlink_fewer", Verdict: metrics.Degraded, Alert: metrics.AnswerLink, Meaning: "fewer NVLinks are up than on another GPU of the node", Action: "keep tensor parallelism off this GPU; check bridge, cable and board",
+		Reads: []*metrics.Family{metrics.GPUNVLinkUp}, Hold: boot, Quiet: time.Minute,
+		test:      test{value: fewerLinks, least: 1},
+		Elsewhere: "DCGM: fail"},
+	{Name: "nvlink_errors", Verdict: metrics.Degraded, Alert: metrics.AnswerLink, Meaning: "NVLinks have more than one error in ten seconds", Action: "keep tensor parallelism off this GPU; check bridge, cable and board",
 		Reads: []*metrics.Family{metrics.GPUNVLinkErrors}, Quiet: 15 * time.Minute, UntilReset: true,
 		test: test{value: func(v *view) (float64, bool) {
 			return v.sumUnless(metrics.GPUNVLinkErrors, metrics.LabelType, "symbol")
 		},
 			least: 30, window: 5 * time.Minute},
 		Elsewhere: "DCGM: warning; NVIDIA: NVLink checks"},
-	{Name: "fabric_bandwidth", Verdict: metrics.Degraded, Meaning: "the NVSwitch fabric has less bandwidth for the GPU", Action: "look at the fabric manager's log",
+	{Name: "fabric_bandwidth", Verdict: metrics.Degraded, Alert: metrics.AnswerLink, Meaning: "the NVSwitch fabric has less bandwidth for the GPU", Action: "look at the fabric manager's log",
 		Reads: []*metrics.Family{metrics.GPUFabricHealth}, Hold: 30 * time.Second, Quiet: time.Minute,
 		test:      at(1, metrics.GPUFabricHealth, metrics.LabelCheck, "degraded_bandwidth"),
 		Elsewhere: "NVIDIA: fabric check"},
-	{Name: "fabric_unhealthy", Verdict: metrics.Drain, Meaning: "a route of the NVSwitch fabric to the GPU is broken, or its fabric is set up wrongly", Action: "look at the fabric manager's log",
+	{Name: "fabric_unhealthy", Verdict: metrics.Drain, Alert: metrics.AnswerLink, Meaning: "a route of the NVSwitch fabric to the GPU is broken, or its fabric is set up wrongly", Action: "look at the fabric manager's log",
 		Reads: []*metrics.Family{metrics.GPUFabricHealth}, Hold: 30 * time.Second, Quiet: time.Minute,
 		test:      test{value: unroutable, least: 1},
 		Elsewhere: "NVIDIA: fabric check"},
-	{Name: "fabric_unregistered", Verdict: metrics.Drain, Meaning: "the GPU has not registered with the NVSwitch fabric", Action: "look at the fabric manager and its log",
+	{Name: "fabric_unregistered", Verdict: metrics.Drain, Alert: metrics.AnswerLink, Meaning: "the GPU has not registered with the NVSwitch fabric", Action: "look at the fabric manager and its log",
 		Reads: []*metrics.Family{metrics.GPUFabricState}, Hold: boot, Quiet: level,
 		test:      test{value: unregistered, least: 1},
 		Elsewhere: "NVIDIA: fabric check; EKS: fabric manager"},
@@ -162,15 +169,15 @@ var Conditions = []Condition{
 		Reads: []*metrics.Family{metrics.GPUClockEventSeconds}, Quiet: 10 * time.Minute,
 		test:      grows(3, 5*time.Minute, metrics.GPUClockEventSeconds, metrics.LabelReason, "hw_power_brake_slowdown"),
 		Elsewhere: "DCGM: warning at the first; EKS: none; NVSentinel: suppressed"},
-	{Name: "driver_unusable", Verdict: metrics.Degraded, Meaning: "the driver cannot be used, so nothing is known of the GPUs", Action: "see the reason of llm_gpu_nvml_up; a driver that was updated wants its kernel module reloaded", Node: true, Blind: true,
-		Reads: []*metrics.Family{metrics.GPUNVMLUp, metrics.GPUExpected}, Hold: 2 * boot, Quiet: level,
+	{Name: "driver_unusable", Verdict: metrics.Degraded, Alert: metrics.AnswerUnread, Meaning: "neither the driver nor a page in its place can be used", Action: "do what the reason of llm_gpu_nvml_up or llm_gpu_source_up wants", Node: true, Blind: true,
+		Reads: []*metrics.Family{metrics.GPUNVMLUp, metrics.GPUSourceUp, metrics.GPUExpected}, Hold: 2 * boot, Quiet: level,
 		test:      test{value: driverless, least: 1},
 		Elsewhere: "EKS: DCGM does not answer"},
-	{Name: "fabric_manager_gone", Verdict: metrics.Drain, Meaning: "the fabric manager does not run, and the node has NVSwitches", Action: "start it: systemctl start nvidia-fabricmanager", Node: true,
+	{Name: "fabric_manager_gone", Verdict: metrics.Drain, Alert: metrics.AnswerLink, Meaning: "the fabric manager does not run, and the node has NVSwitches", Action: "start it: systemctl start nvidia-fabricmanager", Node: true,
 		Reads: []*metrics.Family{metrics.GPUFabricManagerUp, metrics.GPUSwitches}, Hold: boot, Quiet: level,
-		test:      test{value: managerless, least: 1},
+		test:      test{value: manager, falls: true},
 		Elsewhere: "EKS: fabric manager is fatal"},
-	{Name: "switch_error", Verdict: metrics.Reset, Meaning: "an NVSwitch reported a fatal error within a day", Action: "reset all GPUs and switches of the node together", Node: true,
+	{Name: "switch_error", Verdict: metrics.Reset, Alert: metrics.AnswerLink, Meaning: "an NVSwitch reported a fatal error within a day", Action: "reset all GPUs and switches of the node together", Node: true,
 		Reads: []*metrics.Family{metrics.GPUSXIDLastTimestamp}, Quiet: level,
 		test:      test{value: switchFailed, least: 1},
 		Elsewhere: "DCGM: fail; EKS: fatal"},
@@ -204,16 +211,23 @@ func asks(actions ...float64) func(*view) (float64, bool) {
 	}
 }
 
-// narrow tells whether a busy GPU uses less of its PCIe link than it can. An idle link saves power.
+// narrow returns how busy a GPU is that uses less of its PCIe link than it can, and less than zero for others. An idle link saves power.
 func narrow(v *view) (float64, bool) {
 	busy, ok := v.most(metrics.GPUUtilization)
-	less := false
 	for _, f := range []*metrics.Family{metrics.GPUPCIeLinkWidth, metrics.GPUPCIeLinkGeneration} {
 		current, known := v.most(f, metrics.LabelState, "current")
-		best, _ := v.most(f, metrics.LabelState, "max")
-		less, ok = less || current < best, ok && known
+		if best, _ := v.most(f, metrics.LabelState, "max"); known && current < best {
+			return busy, ok
+		}
 	}
-	return metrics.Bool(less && busy > 0.5), ok
+	return -1, ok
+}
+
+// fewerLinks tells whether links of a GPU are down, others are up, and another GPU has more. A link without a bridge is always
+// down, and a card without one has none.
+func fewerLinks(v *view) (float64, bool) {
+	up, ok := v.sum(metrics.GPUNVLinkUp)
+	return metrics.Bool(0 < up && up < v.links && up < float64(len(v.of(metrics.GPUNVLinkUp)))), ok
 }
 
 // unroutable tells whether a fabric check other than that of the bandwidth fails, and the summary, which counts that
@@ -235,22 +249,32 @@ func unregistered(v *view) (float64, bool) {
 	return 0, false
 }
 
-// driverless tells whether NVML cannot be used on a node that has GPUs, and nobody wanted that.
+// driverless tells whether nothing reads the GPUs of a node that has some, and nobody wanted that. Where NVML is read, a page
+// stands for it at most.
 func driverless(v *view) (float64, bool) {
 	if gpus, ok := v.most(metrics.GPUExpected); ok && gpus == 0 {
 		return 0, true
 	}
-	for _, s := range v.of(metrics.GPUNVMLUp) {
-		wanted := slices.Contains([]string{"starting", "detached", "built_without_cgo"}, label(s, metrics.LabelReason))
-		return metrics.Bool(s.Value == 0 && !wanted), true
+	for _, f := range []*metrics.Family{metrics.GPUNVMLUp, metrics.GPUSourceUp} {
+		all := v.of(f)
+		if used := slices.ContainsFunc(all, func(s *metrics.Sample) bool {
+			return s.Value == 1 || slices.Contains([]string{"starting", "detached", "built_without_cgo"}, label(s, metrics.LabelReason))
+		}); len(all) > 0 {
+			return metrics.Bool(!used), true
+		}
 	}
 	return 0, false
 }
 
-func managerless(v *view) (float64, bool) {
+// manager returns whether the fabric manager runs, and less than zero where it does not and NVSwitches need it. Where nobody sees
+// switches, it has to run if it ever did.
+func manager(v *view) (float64, bool) {
 	switches, _ := v.most(metrics.GPUSwitches)
 	up, ok := v.most(metrics.GPUFabricManagerUp)
-	return metrics.Bool(switches > 0 && up == 0), ok
+	if switches > 0 && up == 0 {
+		return -1, ok
+	}
+	return up, ok
 }
 
 // switchFailed tells whether an NVSwitch reported a fatal error within a day. The time of an error outlasts the exporter.

@@ -33,6 +33,8 @@ type Finding struct {
 	Condition string `json:"condition"`
 	// Verdict is its own.
 	Verdict metrics.Verdict `json:"verdict"`
+	// Alert names the alert that answers it; empty where none does.
+	Alert string `json:"alert,omitempty"`
 	// Since is when it was first seen.
 	Since time.Time `json:"since"`
 	// Meaning and Action say what is wrong and what to do.
@@ -164,9 +166,15 @@ func (j *Judge) Look(at time.Time) {
 	}
 	j.last = at
 	shared, views := j.sort(all, at)
+	links := 0.0
+	for _, v := range views {
+		up, _ := v.sum(metrics.GPUNVLinkUp)
+		links = max(links, up)
+	}
 	j.node.judge(shared, at, true)
 	for key, v := range views {
 		g := j.gpus[key]
+		v.links = links
 		g.reset(v)
 		g.judge(v, at, false)
 		g.xids.judge(v, at, at.Equal(j.start))
@@ -260,12 +268,22 @@ func (s *state) holds(t test, value float64, at time.Time) bool {
 	case t.falls:
 		s.best = max(s.best, value)
 		return value < s.best
+	case t.mean && value < 0:
+		s.grown = nil
+		return false
 	case t.window == 0:
 		return value >= t.least
 	}
 	s.grown = append(s.grown, point{at, value})
 	for len(s.grown) > 1 && at.Sub(s.grown[1].at) >= t.window {
 		s.grown = s.grown[1:]
+	}
+	if t.mean {
+		sum := 0.0
+		for _, p := range s.grown {
+			sum += p.value
+		}
+		return sum/float64(len(s.grown)) >= t.least
 	}
 	grown := 0.0
 	for i, p := range s.grown[1:] {
@@ -297,7 +315,7 @@ func (g *subject) findings() []Finding {
 	found := []Finding{}
 	for _, c := range Conditions {
 		if s := g.states[c.Name]; s != nil && !s.since.IsZero() {
-			f := Finding{Condition: c.Name, Verdict: c.Verdict, Since: s.since, Meaning: c.Meaning, Action: c.Action}
+			f := Finding{Condition: c.Name, Verdict: c.Verdict, Alert: c.Alert, Since: s.since, Meaning: c.Meaning, Action: c.Action}
 			for _, r := range c.Reads {
 				f.Source = append(f.Source, r.Name)
 			}
@@ -384,7 +402,7 @@ func (j *Judge) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- metrics.GPUNodeHealth.Const(float64(n.Verdict))
 	condition := func(g GPU, f Finding) {
-		ch <- metrics.GPUHealthCondition.Const(float64(f.Since.UnixMilli())/1e3, g.UUID, g.Index, g.PCI, f.Condition, f.Verdict.String())
+		ch <- metrics.GPUHealthCondition.Const(float64(f.Since.UnixMilli())/1e3, g.UUID, g.Index, g.PCI, f.Condition, f.Verdict.String(), f.Alert, f.Meaning, f.Action)
 	}
 	for _, g := range n.GPUs {
 		ch <- metrics.GPUHealth.Const(float64(g.Verdict), g.UUID, g.Index, g.PCI)

@@ -249,6 +249,109 @@ func TestLinks(t *testing.T) {
 	b.want(6*time.Minute, "healthy")
 }
 
+// A GPU with fewer links than its neighbours has lost some before anybody watched. Cards without a bridge, beside others that
+// have one, and cards with one bridge where there is room for two have lost none.
+func TestFewerLinks(t *testing.T) {
+	for up, want := range map[[3]string]string{ // of three GPUs with two links each
+		{"10", "11", "11"}: "degraded nvlink_fewer", {"00", "11", "11"}: "healthy", {"10", "10", "00"}: "healthy", {"11", "11", "00"}: "healthy",
+	} {
+		b := newBench(t)
+		for gpu, links := range up {
+			for n, link := range strings.Split(links, "") {
+				value, _ := strconv.ParseFloat(link, 64)
+				b.set(metrics.GPUNVLinkUp, value, "GPU-"+string(rune('a'+gpu)), strconv.Itoa(gpu), strconv.Itoa(n))
+			}
+		}
+		if got := b.pass(4 * time.Minute); got != want {
+			t.Errorf("%v: %s, not %s", up, got, want)
+		}
+	}
+}
+
+// A GPU at half load, whose link is narrow all the time, and one whose link widens for each request.
+func TestNarrowUnderLoad(t *testing.T) {
+	for _, widens := range []bool{false, true} {
+		b := newBench(t)
+		b.set(metrics.GPUPCIeLinkWidth, 16, "GPU-a", "0", "max")
+		for look := range 120 {
+			narrow := !widens || look%3 > 0
+			b.set(metrics.GPUPCIeLinkWidth, 16-8*metrics.Bool(narrow), "GPU-a", "0", "current")
+			b.set(metrics.GPUUtilization, 1-0.7*metrics.Bool(look%3 == 0), "GPU-a", "0") // idle for seconds
+			b.pass(Interval)
+		}
+		if got, want := b.pass(Interval), map[bool]string{false: "degraded pcie_narrow", true: "healthy"}[widens]; got != want {
+			t.Errorf("widens: %t: %s, not %s", widens, got, want)
+		}
+	}
+}
+
+// node returns the verdict on what GPUs share after a time.
+func (b *bench) node(d time.Duration) string {
+	b.t.Helper()
+	b.pass(d)
+	n, _ := b.Node()
+	text := n.Verdict.String()
+	for _, f := range n.Findings {
+		text += " " + f.Condition
+	}
+	return text
+}
+
+// A fabric manager that ran is missed also where nobody sees the switches; one that never ran only where they are.
+func TestFabricManager(t *testing.T) {
+	for name, c := range map[string]struct {
+		switches, before float64
+		want             string
+	}{"ran": {0, 1, "drain fabric_manager_gone"}, "never, without switches": {0, 0, "healthy"}, "never, with switches": {4, 0, "drain fabric_manager_gone"}} {
+		b := newBench(t)
+		b.set(metrics.GPUSwitches, c.switches)
+		b.set(metrics.GPUFabricManagerUp, c.before)
+		b.pass(time.Minute)
+		b.set(metrics.GPUFabricManagerUp, 0)
+		if got := b.node(4 * time.Minute); got != c.want {
+			t.Errorf("%s: %s, not %s", name, got, c.want)
+		}
+		b.set(metrics.GPUFabricManagerUp, 1)
+		if got := b.node(time.Minute); got != "healthy" {
+			t.Errorf("%s, and started: %s", name, got)
+		}
+	}
+}
+
+// Where another exporter's page is read in place of NVML, one that can be used is enough.
+func TestUnusablePage(t *testing.T) {
+	b := newBench(t)
+	b.set(metrics.GPUSourceUp, 0, "", "localhost:9400", "unreachable")
+	b.set(metrics.GPUSourceUp, 1, "amd", "localhost:5000", "")
+	if got := b.node(10 * time.Minute); got != "healthy" {
+		t.Error(got)
+	}
+	b.set(metrics.GPUSourceUp, 0, "amd", "localhost:5000", "")
+	if got := b.node(10 * time.Minute); got != "degraded driver_unusable" {
+		t.Error(got)
+	}
+}
+
+// An XID that wants somebody, and of which the GPU is innocent, has an alert and no worse verdict.
+func TestTicketsWithoutAVerdict(t *testing.T) {
+	b := newBench(t)
+	for _, x := range metrics.XIDs {
+		if x.Severity == metrics.XIDTicket && x.Verdict == metrics.Healthy {
+			b.xid(x.Code, x.Severity, 1)
+		}
+	}
+	if got := b.pass(Interval); !strings.HasPrefix(got, "healthy xid_") {
+		t.Error(got)
+	}
+	n, _ := b.Node()
+	for _, f := range n.GPUs[0].Findings {
+		if f.Alert != metrics.AnswerService {
+			t.Errorf("%s is answered by %q", f.Condition, f.Alert)
+		}
+	}
+	b.want(7*time.Hour, "healthy")
+}
+
 // A GPU that NVML has never seen is known by its address, and becomes the GPU that it is when it answers.
 func TestGPUWithoutAName(t *testing.T) {
 	b := newBench(t)

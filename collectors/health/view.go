@@ -11,6 +11,7 @@ import (
 type view struct {
 	at      time.Time
 	samples map[*metrics.Family][]*metrics.Sample
+	links   float64 // the most NVLinks that are up at one GPU of the node
 }
 
 func newView(at time.Time) *view {

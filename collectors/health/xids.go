@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -27,6 +28,7 @@ type xidSeries struct{ code, instance, severity, source string }
 // xidState is what is remembered of an XID that counts.
 type xidState struct {
 	verdict     metrics.Verdict
+	answer      string // alert
 	since, last time.Time
 	asked       bool // the driver has asked for a recovery since
 }
@@ -47,7 +49,7 @@ func (x *xids) judge(v *view, at time.Time, first bool) {
 			continue // of another exporter, which may have counted for weeks
 		}
 		if code, err := strconv.Atoi(key.code); err == nil && s.Value > before {
-			x.saw(code, xidVerdict(code, key.severity), at, at)
+			x.saw(code, key.severity, at, at)
 		}
 	}
 	action, tells := v.most(metrics.GPURecoveryAction)
@@ -58,7 +60,7 @@ func (x *xids) judge(v *view, at time.Time, first bool) {
 		s.asked = s.asked || action > 0
 		quiet := xidUntold
 		switch {
-		case s.verdict == metrics.Degraded:
+		case s.verdict <= metrics.Degraded:
 			quiet = xidTicket
 		case tells:
 			quiet = xidTold
@@ -82,13 +84,14 @@ func (x *xids) remember(v *view, at time.Time) {
 			severity = string(metrics.XIDTicket)
 		}
 		when := time.UnixMilli(int64(s.Value * 1e3))
-		x.saw(code, xidVerdict(code, severity), when, at)
+		x.saw(code, severity, when, at)
 	}
 }
 
-// saw opens an XID, or renews it.
-func (x *xids) saw(code int, verdict metrics.Verdict, when, at time.Time) {
-	if verdict == metrics.Healthy || when.After(at) {
+// saw opens an XID, or renews it. One that nobody has to answer is none.
+func (x *xids) saw(code int, severity string, when, at time.Time) {
+	verdict, answer := xidVerdict(code, severity)
+	if verdict == metrics.Healthy && answer == "" || when.After(at) {
 		return
 	}
 	s := x.open[code]
@@ -96,27 +99,27 @@ func (x *xids) saw(code int, verdict metrics.Verdict, when, at time.Time) {
 		s = &xidState{since: when}
 		x.open[code] = s
 	}
-	s.verdict, s.last, s.asked = max(s.verdict, verdict), when, false
+	s.verdict, s.answer, s.last, s.asked = max(s.verdict, verdict), cmp.Or(answer, s.answer), when, false
 }
 
-// xidVerdict returns the verdict of the catalogue. The severity of an XID that the kernel log calls nonfatal is that of a
-// ticket.
-func xidVerdict(code int, severity string) metrics.Verdict {
+// xidVerdict returns the verdict of the catalogue, and the alert. What the kernel log calls nonfatal has the severity of a
+// ticket: the link repaired itself, and a board shows it.
+func xidVerdict(code int, severity string) (metrics.Verdict, string) {
 	i := slices.IndexFunc(metrics.XIDs, func(x metrics.XID) bool { return x.Code == code })
 	if i < 0 {
-		return metrics.UnlistedXID
+		return metrics.UnlistedXID, metrics.AnswerService
 	}
 	known := metrics.XIDs[i]
 	if known.Severity == metrics.XIDPage && severity == string(metrics.XIDTicket) {
-		return min(known.Verdict, metrics.Degraded)
+		return min(known.Verdict, metrics.Degraded), ""
 	}
-	return known.Verdict
+	return known.Verdict, known.Answer()
 }
 
 // findings lists the XIDs that count, by code.
 func (x *xids) findings() (found []Finding) {
 	for code, s := range x.open {
-		f := Finding{Condition: "xid_" + strconv.Itoa(code), Verdict: s.verdict, Since: s.since, Meaning: "an XID that the catalogue does not list", Action: "ask NVIDIA when it persists",
+		f := Finding{Condition: "xid_" + strconv.Itoa(code), Verdict: s.verdict, Alert: s.answer, Since: s.since, Meaning: "an XID that the catalogue does not list", Action: "ask NVIDIA when it persists",
 			Source: []string{metrics.GPUXIDErrors.Name}}
 		if i := slices.IndexFunc(metrics.XIDs, func(x metrics.XID) bool { return x.Code == code }); i >= 0 {
 			f.Meaning, f.Action = metrics.XIDs[i].Meaning, metrics.XIDs[i].Action

@@ -101,7 +101,7 @@ func TestGPUsOfANodeAreOnePage(t *testing.T) {
 		var now []rulesim.Alert
 		for _, uuid := range []string{"GPU-0", "GPU-1"} {
 			if m < 3 {
-				now = append(now, onGPU("LLMGPUFailed", "critical", uuid, "reason", "xid", "xid", "79"))
+				now = append(now, onGPU("LLMGPUFailed", "critical", uuid, "reason", "xid_79"))
 			} else {
 				now = append(now, onGPU("LLMGPUFailed", "critical", uuid, "reason", "lost"))
 			}
@@ -136,8 +136,8 @@ func TestFailedGPUOpensNoTicket(t *testing.T) {
 		t.Fatal(err)
 	}
 	for m := range 120 {
-		if err := am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), []rulesim.Alert{onGPU("LLMGPUFailed", "critical", "GPU-0", "reason", "no_spare_row"),
-			onGPU("LLMGPUNeedsService", "warning", "GPU-0", "reason", "uncorrectable_errors"), onGPU("LLMGPULinkFault", "warning", "GPU-0", "reason", "wears")}); err != nil {
+		if err := am.Receive(rulesim.Epoch.Add(time.Duration(m)*time.Minute), []rulesim.Alert{onGPU("LLMGPUFailed", "critical", "GPU-0", "reason", "row_remap_failure"),
+			onGPU("LLMGPUNeedsService", "warning", "GPU-0", "reason", "uncorrected_errors"), onGPU("LLMGPULinkFault", "warning", "GPU-0", "reason", "wears")}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -317,6 +317,17 @@ func (p *smiPrinter) fabric(get func(string) string) {
 		}
 		p.leaf("cliqueId", get("fabric_clique"))
 		p.leaf("clusterUuid", cluster)
-		p.in("health", func() { p.leaf("summary", summaries[at(fabric, 2)]) })
+		mask, _ := strconv.ParseUint(at(fabric, 1), 0, 64) // two bits a check: 0 not supported, 1 it fails, 2 it does not
+		check := func(shift uint, fails, does string) string { return []string{"", fails, does, ""}[mask>>shift&3] }
+		p.in("health", func() {
+			p.leaf("summary", summaries[at(fabric, 2)])
+			p.leaf("bandwidth", check(0, "Degraded", "Full"))
+			p.leaf("route_recovery_in_progress", check(2, "True", "False"))
+			p.leaf("route_unhealthy", check(4, "True", "False"))
+			p.leaf("access_timeout_recovery", check(6, "True", "False"))
+			if wrong := mask >> 8 & 15; wrong == 1 { // others have names of their own
+				p.leaf("incorrect_configuration", "None")
+			}
+		})
 	})
 }

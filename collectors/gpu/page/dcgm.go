@@ -145,7 +145,7 @@ var dcgm = Source{
 	Missing: missing(map[string][]*metrics.Family{
 		"this source is not NVML": {metrics.GPUNVMLUp, metrics.GPUCollectStuck, metrics.GPUCollectDuration},
 		"the page holds GPUs that answer, not those that the bus has: a GPU that disappears is llm_gpu_up 0": {metrics.GPUExpected, metrics.GPUMissing},
-		"the page does not say when it was sampled, every 30 seconds by default":                             {metrics.GPUSnapshotAge},
+		"the page does not say when it was sampled, every 30 seconds by default":                             {metrics.GPUSnapshotAge, metrics.GPUReadInterval},
 		"on the page, absent is not supported, failed or not asked for":                                      {metrics.GPUFeatureSupported},
 		"only instances that something is said about are on the page":                                        {metrics.GPUMIGMode},
 		"the width of the memory bus is no field of DCGM":                                                    {metrics.GPUMemoryBandwidthPeak},

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/health"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+	"github.com/llm-node-exporter/llm-node-exporter/rules"
+)
+
+// What takes a GPU out of service, or keeps work off it, is answered by an alert; and what a condition or an XID names as its alert
+// is one, which fires for that.
+func TestVerdictsAreAnswered(t *testing.T) {
+	fires := func(alert string) bool {
+		return slices.ContainsFunc(rules.Alerts(rules.Groups(rules.Options{})), func(a *rules.Alert) bool {
+			return a.Name == alert && strings.Contains(a.Expr.String(), metrics.GPUHealthCondition.Name+`{alert="`+alert+`"}`)
+		})
+	}
+	check := func(condition string, verdict metrics.Verdict, alert string) {
+		if alert == "" && verdict >= metrics.Drain {
+			t.Errorf("%s is a reason to %s, and no alert answers it", condition, verdict)
+		}
+		if alert != "" && !fires(alert) {
+			t.Errorf("%s is answered by %s, which is no alert or does not read the verdict", condition, alert)
+		}
+	}
+	for _, c := range health.Conditions {
+		check(c.Name, c.Verdict, c.Alert)
+	}
+	for _, x := range metrics.XIDs {
+		check("XID", x.Verdict, x.Answer())
+	}
+}
