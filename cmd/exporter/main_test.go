@@ -142,6 +142,23 @@ func TestGenAI(t *testing.T) {
 	}
 }
 
+// TestDCGMNames: dcgm-exporter's names are served beside the page's own, and only on request.
+func TestDCGMNames(t *testing.T) {
+	dcgm := httptest.NewServer(gpuPage(t, "dcgm-4.8.4.prom", ""))
+	t.Cleanup(dcgm.Close)
+	t.Setenv("NODE_NAME", "node-7")
+	flags := []string{"--gpu.source=" + dcgm.URL, "--engine.target=http://127.0.0.1:1", "--discovery=none", "--ownership.pod-resources="}
+	if page := launch(t, flags...).await(t, "\nllm_gpu_clock_hertz{"); strings.Contains(page, "\nDCGM_FI_") {
+		t.Error("the names are served though nobody asked")
+	}
+	page := launch(t, append(flags, "--compat.dcgm")...).await(t, "\nDCGM_FI_DEV_SM_CLOCK{")
+	for _, want := range []string{"\nllm_gpu_clock_hertz{", `hostname="node-7"`, `pod="chat-1"} 345`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+}
+
 // TestGolden: what the exporter says of itself.
 func TestGolden(t *testing.T) {
 	page := start(t, "--engine.target=http://127.0.0.1:1").get(t, "/metrics")
