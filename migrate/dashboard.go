@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -369,7 +370,7 @@ func (o Options) labelValues(text, label string) (selector string, notes []strin
 	r := rewriter{Options: o, wanted: map[string]bool{}}
 	out := &selected{VectorSelector: &parser.VectorSelector{Name: e.to.Name + e.part}, of: &e, infos: map[*metrics.Family]*joined{}}
 	for _, m := range v.LabelMatchers {
-		if m.Name == labels.MetricName || slices.ContainsFunc(e.where, func(w *labels.Matcher) bool { return w.Name == m.Name }) {
+		if m.Name == model.MetricNameLabel || slices.ContainsFunc(e.where, func(w *labels.Matcher) bool { return w.Name == m.Name }) {
 			continue
 		}
 		if err := r.condition(out, m, map[string]bool{}); err != nil {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 	"github.com/llm-node-exporter/llm-node-exporter/internal/rulesim"
@@ -24,7 +24,7 @@ func TestEveryName(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range found {
-		names[s.Metric.Get(labels.MetricName)] = true
+		names[s.Metric.Get(model.MetricNameLabel)] = true
 	}
 	count := map[verdict]int{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {

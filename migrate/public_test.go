@@ -4,6 +4,7 @@ import (
 	"encoding/csv"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,7 +72,7 @@ func TestPublic(t *testing.T) {
 			t.Errorf("%s: %d panels are wrong", path, count[wrong])
 		}
 		n := func(v verdict) string { return strconv.Itoa(count[v]) }
-		result := append(row[:5:5], strconv.Itoa(len(order)), n(right), n(renewed), n(differs), n(noSeries), n(left), n(silent), n(wrong), n(foreign))
+		result := slices.Concat(row[:5], []string{strconv.Itoa(len(order)), n(right), n(renewed), n(differs), n(noSeries), n(left), n(silent), n(wrong), n(foreign)})
 		if err := writer.Write(result); err != nil {
 			t.Fatal(err)
 		}

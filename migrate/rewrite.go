@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -151,7 +152,7 @@ func (s shape) conditions(v *parser.VectorSelector, o Options) (*parser.VectorSe
 	copied.LabelMatchers = nil
 	for _, m := range v.LabelMatchers {
 		name, err := s.label(m.Name, o)
-		if m.Name == labels.MetricName {
+		if m.Name == model.MetricNameLabel {
 			name, err = m.Name, nil
 		}
 		if err != nil {
@@ -269,7 +270,7 @@ type joined struct {
 func (r *rewriter) selector(v *parser.VectorSelector) (*selected, error) {
 	if v.Name == "" {
 		for _, m := range v.LabelMatchers {
-			if m.Name == labels.MetricName && slices.ContainsFunc(prefixes(), func(p string) bool { return strings.HasPrefix(m.Value, p) }) {
+			if m.Name == model.MetricNameLabel && slices.ContainsFunc(prefixes(), func(p string) bool { return strings.HasPrefix(m.Value, p) }) {
 				return nil, fmt.Errorf("%s selects by a pattern of names", v)
 			}
 		}
@@ -289,10 +290,10 @@ func (r *rewriter) selector(v *parser.VectorSelector) (*selected, error) {
 	copied := *v
 	out := &selected{VectorSelector: &copied, of: e, infos: map[*metrics.Family]*joined{}}
 	copied.Name = e.to.Name + e.part
-	copied.LabelMatchers = []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, labels.MetricName, copied.Name)}
+	copied.LabelMatchers = []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, copied.Name)}
 	narrowed := map[string]bool{}
 	for _, m := range v.LabelMatchers {
-		if m.Name == labels.MetricName || slices.ContainsFunc(e.where, func(w *labels.Matcher) bool { return w.Name == m.Name }) {
+		if m.Name == model.MetricNameLabel || slices.ContainsFunc(e.where, func(w *labels.Matcher) bool { return w.Name == m.Name }) {
 			continue
 		}
 		if err := r.condition(out, m, narrowed); err != nil {
@@ -529,7 +530,7 @@ func (r *rewriter) relabel(c *parser.Call, s shape) (parser.Expr, shape, error) 
 	}
 	for i := range from {
 		name := from[i].(*parser.StringLiteral).Val
-		if len(s.of) > 0 && name == labels.MetricName {
+		if len(s.of) > 0 && name == model.MetricNameLabel {
 			return nil, shape{}, errors.New("it reads a label from the names of metrics")
 		}
 		to, err := s.label(name, r.Options)

@@ -124,7 +124,7 @@ func newWorld(t *testing.T) world {
 	}
 	gpuBase = append(gpuBase, asked(string(gpuBase))...)
 	gpuNow := gpuBase
-	gpuServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(gpuNow) }))
+	gpuServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(gpuNow) }))
 	t.Cleanup(gpuServer.Close)
 	gpus, err := gpupage.New(gpupage.Options{Logger: slog.New(slog.DiscardHandler), Targets: []engine.TargetConfig{{URL: gpuServer.URL}}, Interval: 15 * time.Second})
 	if err != nil {
@@ -244,7 +244,7 @@ func put(t *testing.T, body []byte, scrape map[string]string, emit rulesim.Emit)
 				b.Set(l.GetName(), l.GetValue())
 			}
 			one := func(suffix, le string, v float64) {
-				b.Set(labels.MetricName, name+suffix)
+				b.Set(model.MetricNameLabel, name+suffix)
 				if le != "" {
 					b.Set("le", le)
 				}

@@ -407,9 +407,9 @@ func TestConfigurationErrors(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"--role=x", "--discovery=x", "--gpu.interval=x", "--gpu.interval=0s", "--gpu.deadline=-1s", "--gpu.restart-after=-1s", "--web.max-requests=many",
-		"--web.max-requests=-1", "--web.runbook-query-url=https://p.example", "--web.telemetry-path=metrics", "--web.telemetry-path=/", "--web.telemetry-path=/engines", "--web.telemetry-path=/{x}"} {
-		name, _, _ := strings.Cut(wrong, "=")
-		if err := run(t.Context(), []string{"--config.check", "--log.level=info", wrong}, io.Discard); err == nil || !strings.HasPrefix(err.Error(), name+": ") {
+		"--web.max-requests=-1", "--compat.dcgm --no-collector.gpu", "--web.runbook-query-url=https://p.example", "--web.telemetry-path=metrics", "--web.telemetry-path=/", "--web.telemetry-path=/engines", "--web.telemetry-path=/{x}"} {
+		name := strings.FieldsFunc(wrong, func(r rune) bool { return r == '=' || r == ' ' })[0]
+		if err := run(t.Context(), append([]string{"--config.check", "--log.level=info"}, strings.Fields(wrong)...), io.Discard); err == nil || !strings.HasPrefix(err.Error(), name+": ") {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}

@@ -101,7 +101,7 @@ spec:
         {{- if not .Values.gpu.kmsg }}
         - --gpu.kmsg=none
         {{- end }}
-        {{- if .Values.gpu.compatDCGM }}
+        {{- if and .Values.gpu.compatDCGM (ne $driver "none") }}
         - --compat.dcgm
         {{- end }}
         {{- end }}
