@@ -192,8 +192,8 @@ func (d *dashboard) panel(p *node) {
 	var collect func(n *node)
 	collect = func(n *node) {
 		for _, v := range n.values {
-			if v.object && v.get("title") != nil && v.get("title").isText && v.get("targets") != nil {
-				continue // a panel of its own, in a row
+			if v.object && v.get("title") != nil && v.get("title").isText {
+				continue // a panel of its own
 			}
 			if e := v.get("expr"); e != nil && e.isText && v.get("datasource").string("type") != "loki" {
 				queries = append(queries, v)

@@ -132,6 +132,18 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestNewSchema: Grafana's schema v2 keeps panels as elements.
+func TestNewSchema(t *testing.T) {
+	file, err := Dashboard([]byte(`{"spec": {"title": "board", "elements": {"panel-1": {"kind": "Panel", "spec": {"title": "Hot", "data": {"kind": "QueryGroup", "spec": {"queries": [
+		{"kind": "PanelQuery", "spec": {"query": {"kind": "DataQuery", "spec": {"expr": "DCGM_FI_DEV_GPU_TEMP", "legendFormat": "{{Hostname}}"}}}}]}}}}}}}`), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Findings) != 1 || file.Findings[0].Place != "panel Hot" || !strings.Contains(string(file.Text), `"expr": "llm_gpu_temperature_celsius{sensor=\"gpu\"}", "legendFormat": "{{instance}}"`) {
+		t.Errorf("%+v\n%s", file.Findings, file.Text)
+	}
+}
+
 func TestBadFiles(t *testing.T) {
 	for body, want := range map[string]string{
 		"{":                          "no JSON",
