@@ -88,7 +88,7 @@ func at(t *testing.T, o any, path ...string) any {
 
 var combinations = map[string][]string{
 	"defaults":    nil,
-	"host driver": {`gpu.driver="host"`},
+	"host driver": {`gpu.driver="host"`, `gpu.compatDCGM=true`},
 	"GPU page":    {`gpu.source="http://$(HOST_IP):9400"`},
 	"no GPU":      {`gpu.driver="none"`, `hostNetwork=true`},
 	"processes":   {`ownership={"podResources":false,"processes":true}`, `gpu.kmsg=true`},

@@ -56,6 +56,7 @@ func main() {
 var commands = map[string]func(ctx context.Context, args []string, out, progress io.Writer) (status int, err error){
 	"capacity": capacityCommand,
 	"doctor":   doctorCommand,
+	"migrate":  migrateCommand,
 	"release":  releaseCommand,
 	"triage":   triageCommand,
 }
@@ -93,7 +94,8 @@ func parseFlags(args []string) (o options, err error) {
 	app := kingpin.New("exporter", "Metrics of LLM inference engines and the GPUs under them, in one vocabulary.\n\n"+
 		"exporter triage: where to look first in an incident? See exporter triage --help.\n"+
 		"exporter release: is a model worse since its version or a setting changed? See exporter release --help.\n"+
-		"exporter doctor: why is a series or a value missing? See exporter doctor --help.")
+		"exporter doctor: why is a series or a value missing? See exporter doctor --help.\n"+
+		"exporter migrate: how do a dashboard and rules of other exporters read here? See exporter migrate --help.")
 	app.HelpFlag.Short('h')
 	app.Version(version.Print("llm-node-exporter"))
 	o.addFlags(app)

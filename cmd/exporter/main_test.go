@@ -142,6 +142,23 @@ func TestGenAI(t *testing.T) {
 	}
 }
 
+// TestDCGMNames: dcgm-exporter's names are served beside the page's own, and only on request.
+func TestDCGMNames(t *testing.T) {
+	dcgm := httptest.NewServer(gpuPage(t, "dcgm-4.8.4.prom", ""))
+	t.Cleanup(dcgm.Close)
+	t.Setenv("NODE_NAME", "node-7")
+	flags := []string{"--gpu.source=" + dcgm.URL, "--engine.target=http://127.0.0.1:1", "--discovery=none", "--ownership.pod-resources="}
+	if page := launch(t, flags...).await(t, "\nllm_gpu_clock_hertz{"); strings.Contains(page, "\nDCGM_FI_") {
+		t.Error("the names are served though nobody asked")
+	}
+	page := launch(t, append(flags, "--compat.dcgm")...).await(t, `pod="chat-1"} 345`) // once its owner is known
+	for _, want := range []string{"\nllm_gpu_clock_hertz{", "\nDCGM_FI_DEV_SM_CLOCK{", `hostname="node-7"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+}
+
 // TestGolden: what the exporter says of itself.
 func TestGolden(t *testing.T) {
 	page := start(t, "--engine.target=http://127.0.0.1:1").get(t, "/metrics")
@@ -390,9 +407,9 @@ func TestConfigurationErrors(t *testing.T) {
 		}
 	}
 	for _, wrong := range []string{"--role=x", "--discovery=x", "--gpu.interval=x", "--gpu.interval=0s", "--gpu.deadline=-1s", "--gpu.restart-after=-1s", "--web.max-requests=many",
-		"--web.max-requests=-1", "--web.runbook-query-url=https://p.example", "--web.telemetry-path=metrics", "--web.telemetry-path=/", "--web.telemetry-path=/engines", "--web.telemetry-path=/{x}"} {
-		name, _, _ := strings.Cut(wrong, "=")
-		if err := run(t.Context(), []string{"--config.check", "--log.level=info", wrong}, io.Discard); err == nil || !strings.HasPrefix(err.Error(), name+": ") {
+		"--web.max-requests=-1", "--compat.dcgm --no-collector.gpu", "--web.runbook-query-url=https://p.example", "--web.telemetry-path=metrics", "--web.telemetry-path=/", "--web.telemetry-path=/engines", "--web.telemetry-path=/{x}"} {
+		name := strings.FieldsFunc(wrong, func(r rune) bool { return r == '=' || r == ' ' })[0]
+		if err := run(t.Context(), append([]string{"--config.check", "--log.level=info"}, strings.Fields(wrong)...), io.Discard); err == nil || !strings.HasPrefix(err.Error(), name+": ") {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +27,7 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/cmd/exporter/page"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/collectors/genai"
+	gpupage "github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
 	"github.com/llm-node-exporter/llm-node-exporter/runbooks"
 )
 
@@ -35,6 +38,7 @@ type serverOptions struct {
 	pprof       bool
 	lifecycle   bool
 	genAI       bool
+	dcgm        bool
 	queries     string
 	listen      *web.FlagConfig
 }
@@ -46,6 +50,7 @@ func (o *serverOptions) addFlags(app *kingpin.Application) {
 	app.Flag("web.enable-lifecycle", "Let anyone who can reach the port call POST /-/reload and POST /-/detach. The signals SIGHUP, SIGUSR1 and SIGUSR2 work without it.").
 		BoolVar(&o.lifecycle)
 	app.Flag("compat.gen-ai", "Serve time to first token, time per output token and request duration also under OpenTelemetry's names, gen_ai_server_*.").BoolVar(&o.genAI)
+	app.Flag("compat.dcgm", "Serve the numbers of NVIDIA's GPUs also under the names, units and labels of dcgm-exporter's default counters, DCGM_FI_*.").BoolVar(&o.dcgm)
 	app.Flag("web.runbook-query-url", "Address at which the queries of the runbooks open with one click, with {query} in the place of the query, as in "+
 		"https://prometheus.example/graph?g0.tab=1&g0.expr={query}; or {json}, where the query stands in JSON, as in the addresses of Grafana's Explore.").StringVar(&o.queries)
 	o.listen = webflag.AddFlags(app, ":9844")
@@ -55,13 +60,17 @@ func (o *serverOptions) addFlags(app *kingpin.Application) {
 type server struct {
 	serverOptions
 	*node
-	slots   chan struct{} // one per scrape in progress; nil means no limit
-	judging judging
+	slots    chan struct{} // one per scrape in progress; nil means no limit
+	judging  judging
+	hostname string // of the node, if series say it
 }
 
 // serve answers requests until ctx ends, or until failed receives an error, which it returns.
 func serve(ctx context.Context, n *node, o serverOptions, failed <-chan error) error {
 	s := &server{serverOptions: o, node: n}
+	if o.dcgm {
+		s.hostname = cmp.Or(os.Getenv("NODE_NAME"), hostname())
+	}
 	if o.maxRequests > 0 {
 		s.slots = make(chan struct{}, o.maxRequests)
 	}
@@ -85,6 +94,12 @@ func serve(ctx context.Context, n *node, o serverOptions, failed <-chan error) e
 	}
 	<-stopped
 	return fatal
+}
+
+// hostname returns the name of the machine; empty if it has none.
+func hostname() string {
+	name, _ := os.Hostname()
+	return name
 }
 
 // ifLifecycle guards a handler that changes what the exporter does: anyone who can reach the port could call it.
@@ -174,6 +189,9 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	var page io.WriterTo = engines
 	if s.genAI {
 		page = genai.Page{WriterTo: engines}
+	}
+	if s.dcgm {
+		page = gpupage.DCGM{WriterTo: page, Hostname: s.hostname}
 	}
 	if err := writePage(w, r, families, page); err != nil {
 		s.log.Debug("scraper went away", "err", err)

@@ -55,7 +55,9 @@ func TestTriageJSON(t *testing.T) {
 	if _, err := triageCommand(context.Background(), []string{"--exporter=" + e.url + "/", "--for=5s", "--output=json"}, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
+	schema := verdictSchema(t)
 	for _, answer := range []string{out.String(), e.get(t, "/verdict")} {
+		schema.check(t, answer)
 		var got struct {
 			Health   string
 			Verdicts []map[string]any

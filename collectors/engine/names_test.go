@@ -12,24 +12,6 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/internal/golden"
 )
 
-// ignored holds the reasons why names are not read. They are few, so that a name which matters is not one of many exceptions.
-var ignored = map[string]string{
-	"runtime":    "the process, its language and its web server say it of themselves",
-	"repeats":    "a name that is read says the same",
-	"average":    "a mean, a rate or the last value: it cannot be added up over replicas",
-	"setting":    "configuration, which does not change while the server runs",
-	"inner":      "a step or a part within the server, whose time and work is in names that are read",
-	"tier":       "a detail of a cache tier beyond lookups, hits, transfers, failures and fill",
-	"modality":   "pictures, speech, embeddings and diffusion",
-	"feature":    "how often something of the interface is used: tools, grammars, sessions, parameters, new weights",
-	"control":    "how a gateway or a cluster manages its own parts",
-	"copy":       "a gateway's copy of what the engine's page says",
-	"money":      "costs, budgets and limits of tenants",
-	"gpu":        "GPUs and the host, which are read at their source",
-	"ambiguous":  "what it counts cannot be told apart, or nothing in the source moves it",
-	"other page": "of another server, whose names stand on the same page",
-}
-
 const (
 	namesFile = "testdata/names.tsv"
 	isMapped  = "mapped"

@@ -101,6 +101,9 @@ spec:
         {{- if not .Values.gpu.kmsg }}
         - --gpu.kmsg=none
         {{- end }}
+        {{- if and .Values.gpu.compatDCGM (ne $driver "none") }}
+        - --compat.dcgm
+        {{- end }}
         {{- end }}
         {{- with .Values.extraArgs }}
         {{- toYaml . | nindent 8 }}
@@ -115,7 +118,7 @@ spec:
         - name: HOST_IP
           valueFrom: {fieldRef: {fieldPath: status.hostIP}}
         {{- end }}
-        {{- if .Values.discovery.enabled }}
+        {{- if or .Values.discovery.enabled .Values.gpu.compatDCGM }}
         - name: NODE_NAME
           valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
         {{- end }}

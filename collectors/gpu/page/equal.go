@@ -1,0 +1,90 @@
+package page
+
+import (
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// An Equal says how the vocabulary writes a number of another exporter's page: a row, for whoever goes the other way.
+type Equal struct {
+	// Name is what the number is called on the page.
+	Name string
+	// To is the family, and Set the labels that its series have.
+	To  *metrics.Family
+	Set []metrics.Label
+	// Carry turns a label of the page into a label of the series. It is empty if there is none.
+	Carry engine.Carry
+	// Row is the place in the table: names of one row are those of several releases.
+	Row int
+	// Unit converts the page's number to the family's.
+	Unit engine.Scale
+	// Rate marks a number that is the rate of the family, a counter.
+	Rate bool
+	// Latest marks a number that is the code of the latest event of those that the family counts.
+	Latest bool
+	// Not says why the family does not tell the number, although it comes from it. Empty: it does.
+	Not string
+}
+
+// Equals returns how the vocabulary writes the numbers of dcgm-exporter, by the names of any release, in the order of the table.
+func Equals() []Equal { return dcgm.equals() }
+
+// EqualLabels maps labels of dcgm-exporter's rows to labels of the vocabulary: those of a GPU's series, or those of llm_gpu_info,
+// llm_gpu_mig_info and llm_gpu_driver_info.
+func EqualLabels() map[string]string { return dcgm.equalLabels() }
+
+func (s *Source) equals() (all []Equal) {
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		old := Equal{Name: r.From.name, To: r.To, Set: r.Set, Carry: r.Carry, Row: i, Unit: r.From.unit, Rate: r.Is == rate, Latest: r.Is == latest, Not: r.not()}
+		all = append(all, old)
+		if newer := old; r.From.renamed != "" {
+			newer.Name = r.From.renamed
+			if r.From.redefined {
+				newer.Unit = plain
+			}
+			all = append(all, newer)
+		}
+	}
+	return all
+}
+
+// not says why the family of a row does not tell what the page says.
+func (r *Row) not() string {
+	switch {
+	case len(r.With) > 0:
+		return "it is computed from several numbers"
+	case r.Split != nil && r.By == metrics.LabelReason:
+		return "the number is a mask of bits, and the family has a series for each of them"
+	case r.Split != nil:
+		return "the number is a code, and the family has a series for it"
+	case r.Carry.Map != nil || r.Is == share:
+		return "it does not count the same"
+	}
+	for _, v := range []float64{1, 2, 7} { // a fold may drop what is no number, but not change one
+		if r.Fold == nil {
+			break
+		}
+		if folded, ok := r.Fold([]float64{v}); !ok || folded != v {
+			return "it says only whether the number is above zero"
+		}
+	}
+	return ""
+}
+
+func (s *Source) equalLabels() map[string]string {
+	to := map[string]string{}
+	for ours, theirs := range s.Labels {
+		for _, name := range theirs {
+			to[name] = ours
+		}
+	}
+	for _, name := range []string{"UUID", "uuid"} {
+		if s.UUID(labels.FromStrings(name, "GPU-1")) != "" {
+			to[name] = metrics.LabelGPUUUID
+		}
+	}
+	return to
+}

@@ -1,0 +1,468 @@
+package migrate
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/prometheus/model/labels"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/gpu/page"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// An equal says how the vocabulary writes the series of one name.
+type equal struct {
+	to   *metrics.Family
+	part string // of a histogram: _bucket, _sum or _count
+	// only holds what the series of the family have that stand for the old ones, and where which of the old ones they are.
+	only, where []*labels.Matcher
+	// newer says that the label of where is newer than the name: a selector without it means the series that there are.
+	newer bool
+	unit  engine.Scale
+	// rate marks a number that is the rate of the family, a counter.
+	rate bool
+	// over lists labels that split what was one number.
+	over []string
+	// labels maps the labels of the old series.
+	labels map[string]mapped
+	// old marks a name that newer releases of the engine no longer have.
+	old bool
+	// repeats lists labels whose series repeat a number: the family has it once.
+	repeats []string
+	// differs says what else the family counts. not says why there is no equal, and nothing else counts then.
+	differs []string
+	not     string
+}
+
+// A mapped label is what an old label is called in the vocabulary. The empty name stands for one that repeats a number.
+type mapped struct {
+	name  string
+	carry *engine.Carry
+	// before is what the value begins with in the old series and not in the vocabulary, and after the other way round.
+	before, after string
+}
+
+// anyValue stands for any value but none in a Set.
+const anyValue = "*"
+
+// ofScrape lists labels that only tell how the old page was scraped.
+var ofScrape = []string{"job", "endpoint", "service", "prometheus", "container", "namespace", "pod"}
+
+// table holds the equals by old name, in the order in which to try them.
+var table = sync.OnceValue(func() map[string][]equal {
+	all := map[string][]equal{}
+	for _, d := range engine.Known() {
+		for i := range d.Rows {
+			ofRow(d, &d.Rows[i], func(name string, e equal) { all[name] = append(all[name], e) })
+		}
+	}
+	gpus := mappedLabels(page.EqualLabels())
+	gpus["device"] = mapped{name: metrics.LabelGPU, before: "nvidia"}
+	for _, node := range []string{"Hostname", "hostname"} {
+		gpus[node] = mapped{name: metrics.LabelInstance}
+	}
+	for _, e := range page.Equals() {
+		q := ofGPU(e, gpus)
+		for _, o := range page.Equals() {
+			if o.Row < e.Row && o.To == e.To && o.Not == "" && fmt.Sprint(o.Set) == fmt.Sprint(e.Set) {
+				q.differs = append(q.differs, fmt.Sprintf("%s comes from %s where there is one", e.To.Name, o.Name))
+			}
+		}
+		all[e.Name] = append(all[e.Name], q)
+	}
+	of := mappedLabels(smiLabels)
+	of["uuid"] = mapped{name: metrics.LabelGPUUUID, after: "GPU-"}
+	for _, e := range smi() {
+		all[e.Name] = append(all[e.Name], ofGPU(e, of))
+	}
+	return all
+})
+
+func mappedLabels(of map[string]string) map[string]mapped {
+	to := map[string]mapped{metrics.LabelInstance: {name: metrics.LabelInstance}, metrics.LabelCluster: {name: metrics.LabelCluster}}
+	for old, name := range of {
+		to[old] = mapped{name: name}
+	}
+	return to
+}
+
+func ofGPU(e page.Equal, to map[string]mapped) equal {
+	if e.Carry.From != "" {
+		to = maps.Clone(to)
+		to[e.Carry.From] = mapped{name: e.Carry.To, carry: &e.Carry}
+	}
+	q := equal{to: e.To, unit: e.Unit, rate: e.Rate, labels: to, not: e.Not}
+	if e.Latest {
+		q.not = "it is the code of the last error: " + e.To.Name + " counts each code, and " + metrics.GPUXIDLastTimestamp.Name + " says when it came"
+	}
+	set := map[string]bool{}
+	for _, l := range e.Set {
+		set[l.Name] = true
+		switch {
+		case l.Name == metrics.LabelLocation && l.Value == "all": // NVML tells them apart
+			set[l.Name] = false
+		case l.Value == anyValue:
+			q.only = append(q.only, labels.MustNewMatcher(labels.MatchNotEqual, l.Name, ""))
+		default:
+			q.only = append(q.only, labels.MustNewMatcher(labels.MatchEqual, l.Name, l.Value))
+		}
+	}
+	for _, l := range e.To.Labels {
+		_, mappedTo := old(to, l)
+		if !set[l] && !mappedTo && e.To.Kind != metrics.Info && e.To.Aggregate == metrics.Sum {
+			q.over = append(q.over, l)
+		}
+	}
+	return q
+}
+
+// old returns the old name of a label.
+func old(to map[string]mapped, label string) (string, bool) {
+	for name, m := range to {
+		if m.name == label {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// ofRow adds the equals of a row of an engine's dialect.
+func ofRow(d *engine.Dialect, r *engine.Row, add func(name string, e equal)) {
+	if r.Tally != nil {
+		return // none of its sources is what it counts
+	}
+	e := equal{to: r.To, unit: r.Scale, labels: map[string]mapped{}, where: r.Where, old: r.Until != "", not: notOfRow(r)}
+	if e.not == "" && e.old && slices.ContainsFunc(d.Rows, func(o engine.Row) bool { return o.From == r.From && o.To == r.To && o.Until == "" && len(o.With) > 0 }) {
+		e.not = r.To.Name + " is more than this name in newer releases"
+	}
+	e.only = []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, metrics.LabelRuntime, string(d.Runtime))}
+	if d.Supplement && e.not == "" {
+		e.not = r.To.Name + " has it together with what the engine itself reports"
+	}
+	for _, l := range r.Set {
+		if _, open := values(r, l.Name); !open {
+			e.only = append(e.only, labels.MustNewMatcher(labels.MatchEqual, l.Name, l.Value))
+		}
+	}
+	for _, same := range []string{metrics.LabelNamespace, metrics.LabelPod, metrics.LabelContainer, metrics.LabelCluster} {
+		e.labels[same] = mapped{name: same}
+	}
+	e.labels[metrics.LabelInstance] = mapped{name: metrics.LabelServer}
+	for _, l := range d.Replicas {
+		if l != "pid" { // of a few old releases
+			e.repeats = append(e.repeats, l)
+		}
+		e.labels[l] = mapped{}
+	}
+	for _, carries := range [][]engine.Carry{d.Labels, r.Carry} {
+		for i := range carries {
+			e.labels[carries[i].From] = mapped{name: carries[i].To, carry: &carries[i]}
+		}
+	}
+	e.newer = len(r.Where) > 0 && slices.ContainsFunc(d.Rows, func(o engine.Row) bool {
+		return o.From == r.From && o.To == r.To && len(o.Where) > 0 && !slices.ContainsFunc(o.Where, func(m *labels.Matcher) bool { return !m.Matches("") })
+	})
+	if e.not == "" {
+		e.alone(d, r)
+		if r.Fold != nil {
+			e.differs = append(e.differs, r.To.Name+" is absent where the page says zero and does not count")
+		}
+	}
+	base := strings.TrimSuffix(r.From, "_total")
+	switch {
+	case r.Is == engine.Histogram && r.Part == "" && r.To.Kind == metrics.Histogram:
+		for _, part := range []string{"_bucket", "_sum", "_count"} {
+			e.part = part
+			add(r.From+part, e)
+		}
+	case r.Part != "":
+		add(r.From+"_"+string(r.Part), e)
+	case r.Is == engine.Counter:
+		add(base+"_total", e)
+		add(base, e)
+	default:
+		add(r.From, e)
+	}
+}
+
+// notOfRow says why the family of a row does not tell what the page says.
+func notOfRow(r *engine.Row) string {
+	if len(r.With) > 0 {
+		return "it is only part of " + r.To.Name + ", which is computed from several numbers"
+	}
+	for _, v := range []float64{1, 2.5, 7} { // a fold may drop a number, but not change it
+		if r.Fold == nil {
+			break
+		}
+		if folded, ok := r.Fold([]engine.Member{{Family: r.From, Value: v}}); !ok || folded != v {
+			return r.To.Name + " is computed from its labels or bounds"
+		}
+	}
+	return ""
+}
+
+// values tells with which values of a label a row writes its series. Without any, open says whether it has the label at all.
+func values(r *engine.Row, label string) (of []string, open bool) {
+	for _, c := range r.Carry {
+		if c.To == label {
+			open = true
+			for _, o := range c.Outcomes {
+				of = append(of, string(o))
+			}
+		}
+	}
+	for _, l := range r.Set {
+		if l.Name == label && !open { // a label of the page overrides it
+			return []string{l.Value}, false
+		}
+	}
+	slices.Sort(of)
+	return slices.Compact(of), open && len(of) == 0
+}
+
+// alone restricts an equal to what the row itself counts, and says what other rows write into the same series.
+func (e *equal) alone(d *engine.Dialect, r *engine.Row) {
+	without := map[string][]string{} // values of labels that are of other rows
+	outcomes := false
+	for i := range d.Rows {
+		o := &d.Rows[i]
+		switch {
+		case o == r || o.To != r.To || o.From == r.From && !o.Plus && !r.Plus:
+			continue
+		case !o.Plus && !r.Plus:
+			if finer, _ := values(o, metrics.LabelOutcome); len(finer) > 1 && len(r.Set) == 1 && r.Set[0].Value == string(metrics.OutcomeSuccess) {
+				e.wholes(finer)
+				continue
+			}
+			if o.Tally == nil && o.Part == r.Part {
+				e.differs = append(e.differs, fmt.Sprintf("%s also shows engines that call it %s", r.To.Name, o.From))
+			}
+			continue
+		case o.Until != "" && r.Until == "":
+			continue // of older releases
+		}
+		apart := false
+		for _, l := range metrics.DetailLabels {
+			if !r.To.HasLabel(l) {
+				continue
+			}
+			mine, open := values(r, l)
+			theirs, openToo := values(o, l)
+			switch {
+			case len(mine) > 0 && len(theirs) > 0:
+				if !slices.ContainsFunc(theirs, func(v string) bool { return slices.Contains(mine, v) }) {
+					apart = true
+					outcomes = outcomes || len(mine) > 1
+				}
+			case open && len(theirs) > 0:
+				apart = true
+				without[l] = append(without[l], theirs...)
+			case openToo && len(mine) > 0:
+				apart = true
+			}
+		}
+		if !apart {
+			e.differs = append(e.differs, fmt.Sprintf("%s also counts %s", r.To.Name, o.From))
+		}
+	}
+	if mine, _ := values(r, metrics.LabelOutcome); outcomes && len(mine) > 1 {
+		e.only = append(e.only, labels.MustNewMatcher(labels.MatchRegexp, metrics.LabelOutcome, strings.Join(mine, "|")))
+	}
+	for l, others := range without {
+		slices.Sort(others)
+		others = slices.Compact(others)
+		e.only = append(e.only, labels.MustNewMatcher(labels.MatchNotRegexp, l, strings.Join(others, "|")))
+	}
+}
+
+// wholes makes an equal of successes that of all requests which ended well: a source that tells how is preferred.
+func (e *equal) wholes(outcomes []string) {
+	good := []string{string(metrics.OutcomeSuccess)}
+	for _, o := range outcomes {
+		if slices.Contains([]metrics.Outcome{metrics.OutcomeStop, metrics.OutcomeLength, metrics.OutcomeRepetition}, metrics.Outcome(o)) {
+			good = append(good, o)
+		}
+	}
+	e.only = append(e.only[:1:1], labels.MustNewMatcher(labels.MatchRegexp, metrics.LabelOutcome, strings.Join(good, "|")))
+	e.over = []string{metrics.LabelOutcome}
+}
+
+// several says which values of an old label are one in the vocabulary; empty if each is another.
+func (m mapped) several(old string) string {
+	if m.carry == nil {
+		return ""
+	}
+	byOutcome := map[string][]string{}
+	for value, outcome := range m.carry.Outcomes {
+		byOutcome[string(outcome)] = append(byOutcome[string(outcome)], value)
+	}
+	var all []string
+	for outcome, of := range byOutcome {
+		if slices.Sort(of); len(of) > 1 {
+			all = append(all, fmt.Sprintf("%s %s is %s=%q", old, strings.Join(of, " or "), m.name, outcome))
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// prefixes are those of names that the tables know, or whose engines they do.
+var prefixes = sync.OnceValue(func() []string {
+	all := map[string]bool{"DCGM_FI_": true, "DCGM_EXP_": true, "nvidia_smi_": true}
+	for _, d := range engine.Known() {
+		for _, r := range d.Rows {
+			if prefix, _, ok := strings.Cut(r.From, ":"); ok {
+				all[prefix+":"] = true
+			}
+			if own := strings.ReplaceAll(string(d.Runtime), "-", "_") + "_"; strings.HasPrefix(r.From, own) {
+				all[own] = true
+			}
+		}
+	}
+	names := make([]string, 0, len(all))
+	for p := range all {
+		names = append(names, p)
+	}
+	slices.Sort(names)
+	return names
+})
+
+// migratable reports whether a name looks like one of those that are to be rewritten.
+func migratable(name string) bool {
+	return slices.ContainsFunc(prefixes(), func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// find returns the equals of a name. Without any, why is empty for a name of other software, which stays as it is.
+func find(name string) (found []equal, why string) {
+	all := table()[name]
+	for _, e := range all {
+		if e.not == "" {
+			found = append(found, e)
+		}
+	}
+	if len(found) == 0 && len(all) > 0 {
+		return nil, all[0].not
+	}
+	slices.SortStableFunc(found, func(a, b equal) int { // of what several engines could call so, names of today first
+		switch {
+		case a.old == b.old || migratable(name):
+			return 0
+		case a.old:
+			return 1
+		}
+		return -1
+	})
+	if len(found) > 0 || !migratable(name) {
+		return found, ""
+	}
+	for _, n := range smiNot {
+		if strings.HasPrefix(name, n.prefix) {
+			return nil, n.why
+		}
+	}
+	for _, part := range []string{"", "_bucket", "_sum", "_count"} {
+		base, ok := strings.CutSuffix(name, part)
+		if _, why := engine.Ignored(base); ok && why != "" {
+			return nil, "the exporter does not read it: " + why
+		}
+	}
+	return nil, "nothing in the vocabulary has this number"
+}
+
+// label returns what an old label is called.
+func (e *equal) label(name string) (mapped, bool) {
+	m, ok := e.labels[name]
+	return m, ok
+}
+
+// info returns the family that has a label which the series themselves lack; nil if they have it, or none does.
+func (e *equal) info(label string) *metrics.Family {
+	if e.to.HasLabel(label) || slices.Contains([]string{metrics.LabelInstance, metrics.LabelCluster, "job"}, label) || e.to.Owner != metrics.GPU {
+		return nil
+	}
+	for _, f := range []*metrics.Family{metrics.GPUInfo, metrics.GPUMIGInfo} {
+		if f.HasLabel(label) {
+			return f
+		}
+	}
+	return nil
+}
+
+// matcher converts a condition on an old label. note says where it means more than it did.
+func (m mapped) matcher(old *labels.Matcher) (converted *labels.Matcher, note string, err error) {
+	value := old.Value
+	switch {
+	case m.carry != nil && (m.carry.Map != nil || m.carry.Outcomes != nil) && value != "" && !anything.MatchString(value):
+		return m.carried(old)
+	case m.before != "" && !variable.MatchString(value):
+		value = strings.TrimPrefix(value, m.before)
+	case m.after != "" && !variable.MatchString(value) && value != "" && !anything.MatchString(value):
+		value = m.after + value
+	}
+	converted, err = labels.NewMatcher(old.Type, m.name, value)
+	return converted, "", err
+}
+
+var (
+	anything = regexp.MustCompile(`^\(?\.[*+]\)?$`)
+	variable = regexp.MustCompile(`\$\w+|\$\{[^}]+\}|\[\[[^\]]+\]\]`)
+)
+
+// carried converts a condition on a label whose values have other names.
+func (m mapped) carried(old *labels.Matcher) (*labels.Matcher, string, error) {
+	if variable.MatchString(old.Value) {
+		return nil, "", fmt.Errorf("the values of %s have other names in %s: a variable cannot be translated", old.Name, m.name)
+	}
+	if m.carry.Outcomes == nil {
+		if old.Type != labels.MatchEqual && old.Type != labels.MatchNotEqual {
+			return nil, "", fmt.Errorf("the values of %s have other names in %s: write them one by one", old.Name, m.name)
+		}
+		to := m.carry.Map(old.Value)
+		if to == "" {
+			return nil, "", fmt.Errorf("%s=%q has no equal", old.Name, old.Value)
+		}
+		return labels.MustNewMatcher(old.Type, m.name, to), "", nil
+	}
+	positive := labels.MustNewMatcher(old.Type, old.Name, old.Value)
+	if old.Type == labels.MatchNotEqual || old.Type == labels.MatchNotRegexp {
+		positive, _ = positive.Inverse()
+	}
+	targets, also := map[string]bool{}, []string{}
+	for value, outcome := range m.carry.Outcomes {
+		if positive.Matches(value) {
+			targets[string(outcome)] = true
+		}
+	}
+	if len(targets) == 0 {
+		return nil, "", fmt.Errorf("%s=%q is no value that the engine has", old.Name, old.Value)
+	}
+	for value, outcome := range m.carry.Outcomes {
+		if targets[string(outcome)] && !positive.Matches(value) {
+			also = append(also, value)
+		}
+	}
+	names := make([]string, 0, len(targets))
+	for t := range targets {
+		names = append(names, t)
+	}
+	slices.Sort(names)
+	slices.Sort(also)
+	how := labels.MatchRegexp
+	if len(names) == 1 {
+		how = labels.MatchEqual
+	}
+	converted := labels.MustNewMatcher(how, m.name, strings.Join(names, "|"))
+	if positive.Type != old.Type {
+		converted, _ = converted.Inverse()
+	}
+	note := ""
+	if len(also) > 0 {
+		note = fmt.Sprintf("%s also stands for %s %s", converted, old.Name, strings.Join(also, ", "))
+	}
+	return converted, note, nil
+}
