@@ -772,7 +772,7 @@ func TestSuspectsAreSentences(t *testing.T) {
 	}
 	for clue, want := range map[string]string{
 		"gpu_throttled": "GPU 3f2a91bc on gpu-node-1 is slowed down 39.53% of the time (hw_slowdown)", "version_deployed": "Version 0.17.0 was deployed within the hour",
-		"slow_replica": "llama-0 alone is slow: first tokens after 0.4 s", "preemptions": "Each request is preempted 0.4 times", "gpu_xid": "GPU 3f2a91bc on gpu-node-1 reported XID 79",
+		"slow_replica": "llama-0 alone is slow: first tokens after 0.4 s", "preemptions": "Each request is preempted 0.4 times", "gpu_failed": "GPU 3f2a91bc on gpu-node-1 must leave service (hw_slowdown)",
 	} {
 		if said[clue] != want {
 			t.Errorf("%s: %q, want %q", clue, said[clue], want)

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"slices"
-	"time"
 
 	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -232,17 +231,6 @@ func heldBackGPU() promql.Expr {
 	return promql.And(share, busy(15*minute), promql.On(onGPULabels()...))
 }
 
-// xidLabels identify a GPU's XIDs of one code.
-var xidLabels = append([]string{metrics.LabelXID}, gpuLabels...)
-
-// criticalXIDs returns the XIDs that take a GPU out of service. An XID that the catalogue rates a page, but the
-// kernel log calls nonfatal, has the severity of a ticket.
-func criticalXIDs(window time.Duration) promql.Expr {
-	return promql.And(
-		above(promql.Sum(xidLabels, promql.Increase(promql.Vector(metrics.GPUXIDErrors, promql.Ne(metrics.LabelSeverity, string(metrics.XIDTicket))), window)), 0),
-		promql.Vector(metrics.GPUXIDInfo, promql.Eq(metrics.LabelSeverity, "page")), promql.On(metrics.LabelXID))
-}
-
 // servedBy joins GPU series with the models on the GPU, and keeps the labels of e in more.
 func servedBy(e promql.Expr, more ...string) promql.Expr {
 	one := promql.TopK(1, onGPULabels(), e)
@@ -272,8 +260,10 @@ func onFailedGPU(suffers promql.Expr) promql.Expr {
 	perModel := promql.On(modelLabels...)
 	remembered := promql.And(promql.Max(onGPU(replicaLabels), firing(ModelOnFailedGPU.Name, promql.Ne(metrics.LabelInstance, ""))),
 		promql.OrOn(suffers, firing(ModelDown.Name), perModel), perModel)
-	return promql.And(promql.Or(servedOn(replicaLabels), remembered),
-		promql.Max(onGPULabels(), firing(GPUFailed.Name, promql.Re(metrics.LabelReason, "lost|unresponsive|xid_.+"))), promql.On(onGPULabels()...))
+	const gone = "lost|unresponsive|xid_.+"
+	judged := promql.Vector(metrics.GPUHealthCondition, promql.Eq(metrics.LabelAlert, metrics.AnswerFailed), promql.Re(metrics.LabelCondition, gone)) // as soon as the alert
+	failed := promql.Or(promql.Max(onGPULabels(), judged), promql.Max(onGPULabels(), firing(GPUFailed.Name, promql.Re(metrics.LabelReason, gone))))
+	return promql.And(promql.Or(servedOn(replicaLabels), remembered), failed, promql.On(onGPULabels()...))
 }
 
 // andWholeModels adds to replicas on failed GPUs, without replica labels, the models that have no other replica.

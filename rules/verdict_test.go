@@ -23,8 +23,8 @@ type replica struct {
 	running, waiting, kv          float64
 	grows, left                   float64 // of the queue, per minute; share of requests whose clients leave after the first token
 	hits, accepted, cut, preempts float64 // shares of tokens and of requests
-	throttled, xids, ecc, busy    float64 // of its GPU
-	noRow                         bool
+	throttled, ecc, busy          float64 // of its GPU
+	condition                     string  // of its GPU, for which it must leave service
 	lost, pinned                  float64 // KV transfers, of requests; host memory
 	adapters                      float64 // that requests ask for, of which four fit
 	mute                          float64 // probes that it leaves unanswered, in a row
@@ -98,11 +98,11 @@ func (r *replica) emitAs(model, pod string, emit rulesim.Emit) {
 		counter(f, "_count", r.requests, engine)
 	}
 	counter(metrics.GPUClockEventSeconds, "", 60*r.throttled, gpu, metrics.LabelReason, "hw_thermal_slowdown")
-	counter(metrics.GPUXIDErrors, "", r.xids, gpu, metrics.LabelXID, "79")
 	counter(metrics.GPUECCErrors, "", r.ecc, gpu, metrics.LabelSeverity, "uncorrected", metrics.LabelLocation, "dram", metrics.LabelLifetime, "volatile")
-	gauge(metrics.GPURowRemapFailure, metrics.Bool(r.noRow), gpu)
+	if r.condition != "" {
+		gauge(metrics.GPUHealthCondition, float64(rulesim.Epoch.Unix()), gpu, metrics.LabelCondition, r.condition, metrics.LabelAlert, metrics.AnswerFailed)
+	}
 	gauge(metrics.GPUUtilization, r.busy, gpu)
-	gauge(metrics.GPUXIDInfo, 1, nil, metrics.LabelXID, "79", metrics.LabelSeverity, "page")
 	gauge(metrics.EngineGPUInfo, 1, engine, gpu...)
 	if r.down {
 		gauge(metrics.EngineUp, 0, page, metrics.LabelReason, "refused")
@@ -155,8 +155,8 @@ func TestVerdict(t *testing.T) {
 		{"nothing stands out yet.", slo.TTFT, false, func(*replica) {}},
 		{"hardware. GPU GPU-p1 is slowed down 100% of the time (hw_thermal_slowdown).", slo.TTFT, true, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
 		{"hardware. All GPUs of the model are slowed down, 3 of them on node-1.", slo.TTFT, false, func(r *replica) { r.throttled, r.queue = 1, 0.2 }},
-		{"hardware. GPU GPU-p1 reported XID 79.", slo.TTFT, true, func(r *replica) { r.xids = 1 }},
-		{"hardware. GPU GPU-p1 has no spare memory row left for a fault.", slo.TTFT, true, func(r *replica) { r.noRow, r.ecc, r.queue = true, 1, 0.2 }},
+		{"hardware. GPU GPU-p1 must leave service (xid_79).", slo.TTFT, true, func(r *replica) { r.condition = "xid_79" }},
+		{"hardware. GPU GPU-p1 must leave service (row_remap_failure).", slo.TTFT, true, func(r *replica) { r.condition, r.ecc, r.queue = "row_remap_failure", 1, 0.2 }},
 		{"hardware. GPU GPU-p1 had uncorrectable memory errors within the hour.", slo.TTFT, true, func(r *replica) { r.ecc, r.version, r.queue = 1, "2", 0.2 }},
 		{"release. Version 2 was deployed within the hour.", slo.TTFT, false, func(r *replica) { r.version, r.queue = "2", 0.2 }},
 		{"engine. p1 stopped answering within the hour.", slo.TTFT, true, func(r *replica) { r.down = true }},

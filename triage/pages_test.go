@@ -266,10 +266,8 @@ func TestNotSeen(t *testing.T) {
 
 	const gpu = `llm_engine_gpu_info{L,gpu_uuid="G",gpu="0"} 1
 llm_gpu_up{gpu_uuid="G",gpu="0"} 1
+llm_gpu_health{gpu_uuid="G",gpu="0"} 0
 llm_gpu_clock_event_seconds_total{gpu_uuid="G",gpu="0",reason="hw_thermal_slowdown"} 0
-llm_gpu_xid_source_up{source="nvml"} 1
-llm_gpu_xid_info{xid="79",severity="page"} 1
-llm_gpu_row_remap_failure{gpu_uuid="G",gpu="0"} 0
 llm_gpu_ecc_errors_total{gpu_uuid="G",gpu="0",severity="uncorrected",lifetime="volatile"} %d
 `
 	for errors, want := range map[int]bool{0: true, 7: false} { // of those that it had before, nobody knows when

@@ -133,15 +133,15 @@ litellm_proxy_total_requests_metric_total{requested_model="typo",status_code="50
 	e := serve(t, page)
 	c := collectorWith(t, Config{Targets: []TargetConfig{{URL: e.URL}}, Objectives: []slo.Objective{objective(t, "availability", slo.Availability, "", "99.9%")}, Log: discard})
 	s := parse(t, exposition(t, c))
-	s.want(t, `llm_engine_requests_total{model_name="other"}`, 43)
+	s.want(t, `llm_engine_requests_total{model_name="other",outcome="error"}`, 43)
 	s.want(t, `llm_slo_events_total`)
 	e.page = page + "litellm_proxy_total_requests_metric_total{requested_model=\"late\",status_code=\"200\"} 1\n"
 	s = parse(t, exposition(t, c))
-	s.want(t, `llm_engine_requests_total{model_name="other"}`, 43)
+	s.want(t, `llm_engine_requests_total{model_name="other",outcome="error"}`, 43)
 	s.want(t, `llm_engine_requests_total{model_name="late",outcome="error"}`, 40)
 	s.want(t, `llm_slo_bad_events_total{model_name="late"}`, 40)
 	e.page = strings.ReplaceAll(e.page, `"typo",status_code="500"} 3`, `"typo",status_code="500"} 5`)
-	parse(t, exposition(t, c)).want(t, `llm_engine_requests_total{model_name="other"}`, 45)
+	parse(t, exposition(t, c)).want(t, `llm_engine_requests_total{model_name="other",outcome="error"}`, 45)
 }
 
 // TestDifferenceDoesNotFall: an endpoint picker counts the end of an answer before it counts that it was an error.

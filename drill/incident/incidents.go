@@ -178,7 +178,7 @@ func Incidents() []Incident {
 			Name: "dead-gateway", Story: "the gateway takes no more connections; the engines behind it are idle, and their pages say that all is well",
 			Fleet: with(chat(), func(f *world.Fleet) { f.ProbesGateway, f.ReadsGateway = true, true }), Lasts: 30 * minute,
 			Faults: []Fault{fault(0, func(w *world.World) { w.GatewayDead = true })},
-			Page:   rules.ProbeFailing, Within: 150 * time.Second, Cause: rules.GatewayDown, Shows: `^Look first at: routing\. Gateway gateway:80 `,
+			Page:   rules.FastBurn, Within: 150 * time.Second, Cause: rules.GatewayDown, Shows: `^Look first at: routing\. Gateway gateway:80 `,
 		},
 		{
 			Name: "router-without-workers", Story: "the circuits of the router open on clients' bad requests and stay open: it answers every request with 503, and counts each as it comes; the engines are idle and well",
