@@ -64,7 +64,12 @@ func checkGPUs(p Picture, r *Report) {
 		return
 	}
 	// Without its source no metric of the GPUs can appear; some appear only when something happens.
-	without := p.Rules.silenced(func(f *metrics.Family) bool { return f.Owner == metrics.GPU && len(e.of(f)) == 0 })
+	without := p.Rules.silenced(func(f *metrics.Family) bool {
+		if f.Owner == metrics.Judgement { // conditions are there only while they hold
+			f = metrics.GPUHealth
+		}
+		return (f.Owner == metrics.GPU || f == metrics.GPUHealth) && len(e.of(f)) == 0
+	})
 	page := is(source, 1)
 	for _, s := range nvml {
 		reason := s.labels[metrics.LabelReason]

@@ -201,11 +201,6 @@ func slowed() promql.Expr {
 // gpuLabels identify a GPU and locate it.
 var gpuLabels = []string{metrics.LabelCluster, metrics.LabelInstance, metrics.LabelGPUUUID, metrics.LabelGPU}
 
-// state returns each GPU whose 0/1 state is 1.
-func state(f *metrics.Family) promql.Expr {
-	return promql.Equal(promql.Max(gpuLabels, promql.Vector(f)), promql.Num(1))
-}
-
 // uncorrectable returns the errors of each GPU's memory within the hour that ECC could not correct.
 func uncorrectable(by []string) promql.Expr {
 	return above(promql.Sum(by, promql.Increase(promql.Vector(metrics.GPUECCErrors,

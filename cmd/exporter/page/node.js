@@ -454,7 +454,7 @@ function drawUnread({places, problem: why}) {
 function connect() {
   const lines = $("lines"), box = lines.getBoundingClientRect(), paths = [];
   for (const c of engines.values()) {
-    const on = c.gpus.map(l => gpus.get(l.gpu_uuid)).filter(Boolean), links = on.flatMap((g, i) => [i ? ", " : "runs on ", make("a", {href: "#" + g.e.id}, "GPU " + g.index)]);
+    const on = c.gpus.map(l => gpus.get(l.gpu_uuid)).filter(Boolean).sort((a, b) => a.index - b.index), links = on.flatMap((g, i) => [i ? ", " : "runs on ", make("a", {href: "#" + g.e.id}, "GPU " + g.index)]);
     if (c.where.textContent !== links.map(x => x.textContent || x).join("")) c.where.replaceChildren(...links);
     for (const g of new Set(on)) {
       const [a, b] = [c.e, g.e].map(e => { const r = e.getBoundingClientRect(); return r.top - box.top + Math.min(r.height / 2, 60); });
