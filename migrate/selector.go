@@ -1,0 +1,248 @@
+package migrate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
+	"github.com/llm-node-exporter/llm-node-exporter/internal/promql"
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// selected is a selector in the vocabulary, and what has to be done with what it selects.
+type selected struct {
+	*parser.VectorSelector
+	of    *equal
+	infos map[*metrics.Family]*joined
+}
+
+// joined is an info metric to join: conditions on its labels, and labels to take from it.
+type joined struct {
+	where []*labels.Matcher
+	take  []string
+}
+
+// selector rewrites a selector; nil means that it is of other software.
+func (r *rewriter) selector(v *parser.VectorSelector) (*selected, error) {
+	if v.Name == "" {
+		for _, m := range v.LabelMatchers {
+			if m.Name == model.MetricNameLabel && slices.ContainsFunc(prefixes(), func(p string) bool { return strings.HasPrefix(m.Value, p) }) {
+				return nil, fmt.Errorf("%s selects by a pattern of names", v)
+			}
+		}
+		return nil, nil
+	}
+	found, why := find(v.Name)
+	if why != "" {
+		return nil, fmt.Errorf("%s: %s", v.Name, why)
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	e, err := choose(v, found)
+	if err != nil {
+		return nil, err
+	}
+	copied := *v
+	out := &selected{VectorSelector: &copied, of: e, infos: map[*metrics.Family]*joined{}}
+	copied.Name = e.to.Name + e.part
+	copied.LabelMatchers = []*labels.Matcher{labels.MustNewMatcher(labels.MatchEqual, model.MetricNameLabel, copied.Name)}
+	narrowed := map[string]bool{}
+	for _, m := range v.LabelMatchers {
+		if m.Name == model.MetricNameLabel || slices.ContainsFunc(e.where, func(w *labels.Matcher) bool { return w.Name == m.Name }) {
+			continue
+		}
+		if err := r.condition(out, m, narrowed); err != nil {
+			return nil, err
+		}
+	}
+	for _, m := range e.only {
+		if !narrowed[m.Name] {
+			copied.LabelMatchers = append(copied.LabelMatchers, m)
+		}
+	}
+	for _, more := range e.differs {
+		r.notes = append(r.notes, v.Name+": "+more)
+	}
+	if e.newer {
+		r.notes = append(r.notes, fmt.Sprintf("%s: %s counts those with %s", v.Name, e.to.Name, e.where[0]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.wanted)) {
+		to, ok := e.label(name)
+		if !ok || !r.wanted[name] {
+			continue
+		}
+		if info := e.info(to.name); info != nil && !r.hasOf[info] {
+			out.info(info).take = append(out.info(info).take, to.name)
+		}
+	}
+	return out, nil
+}
+
+// choose picks the equal whose part of the old series a selector selects. Those of several engines with the same name are one.
+func choose(v *parser.VectorSelector, found []equal) (*equal, error) {
+	fits := func(e *equal) bool {
+		for _, w := range e.where {
+			i := slices.IndexFunc(v.LabelMatchers, func(m *labels.Matcher) bool { return m.Name == w.Name })
+			if i < 0 && !e.newer || i >= 0 && (v.LabelMatchers[i].Type != labels.MatchEqual || !w.Matches(v.LabelMatchers[i].Value)) {
+				return false
+			}
+		}
+		return true
+	}
+	var best *equal
+	for i := range found {
+		e := found[i]
+		if !fits(&e) {
+			continue
+		}
+		if best == nil {
+			best = &e
+			continue
+		}
+		if (!e.old || migratable(v.Name)) && best.to == e.to && best.part == e.part && best.unit == e.unit && len(best.only) == 1 && len(e.only) == 1 &&
+			best.only[0].Name == metrics.LabelRuntime && e.only[0].Name == metrics.LabelRuntime && best.only[0].Value != e.only[0].Value && len(best.where) == 0 {
+			both := strings.Split(best.only[0].Value, "|")
+			if !slices.Contains(both, e.only[0].Value) {
+				best.only = []*labels.Matcher{labels.MustNewMatcher(labels.MatchRegexp, metrics.LabelRuntime, best.only[0].Value+"|"+e.only[0].Value)}
+			}
+		}
+	}
+	if best == nil {
+		return nil, fmt.Errorf("%s has an equal only where %s", v.Name, found[0].where[0])
+	}
+	return best, nil
+}
+
+// condition adds what a matcher of the old selector means.
+func (r *rewriter) condition(out *selected, m *labels.Matcher, narrowed map[string]bool) error {
+	to, ok := out.of.label(m.Name)
+	name, said := r.Labels[m.Name]
+	switch {
+	case ok:
+	case said && name == "":
+		return nil
+	case said:
+		to = mapped{name: name}
+	case slices.Contains(workload, m.Name):
+		out.info(metrics.GPUAllocationInfo).where = append(out.info(metrics.GPUAllocationInfo).where, labels.MustNewMatcher(m.Type, strings.TrimPrefix(m.Name, "exported_"), m.Value))
+		return nil
+	case m.Name == "job" && variable.MatchString(m.Value):
+		to = mapped{name: m.Name}
+	case slices.Contains(ofScrape[:4], m.Name) && !variable.MatchString(m.Value) && m.Type == labels.MatchEqual:
+		r.notes = append(r.notes, fmt.Sprintf("%s is about the old scrape, and was left out", m))
+		return nil
+	default:
+		return fmt.Errorf("label %s has no equal on %s: --label=%s=NAME says what it is there, --label=%s= drops it", m.Name, out.of.to.Name, m.Name, m.Name)
+	}
+	if to.name == "" {
+		return nil // its values repeat one number
+	}
+	converted, note, err := to.matcher(m)
+	if err != nil {
+		return err
+	}
+	if note != "" {
+		r.notes = append(r.notes, note)
+	}
+	if info := out.of.info(to.name); info != nil {
+		out.info(info).where = append(out.info(info).where, converted)
+		return nil
+	}
+	if ok && !out.of.to.HasLabel(to.name) && out.of.to.Owner == metrics.GPU && !slices.Contains(promql.ScrapeLabels, to.name) {
+		return fmt.Errorf("label %s has no equal on %s", m.Name, out.of.to.Name)
+	}
+	narrowed[to.name] = to.carry != nil
+	out.LabelMatchers = append(out.LabelMatchers, converted)
+	return nil
+}
+
+// workload lists the labels of the pod that has a GPU, where Prometheus has renamed those of the exporter's page.
+var workload = []string{"exported_namespace", "exported_pod", "exported_container"}
+
+func (s *selected) info(f *metrics.Family) *joined {
+	if s.infos[f] == nil {
+		s.infos[f] = &joined{}
+	}
+	return s.infos[f]
+}
+
+// finish turns what a selector, or a function over it, returns into what the old one did. Buckets keep their unit.
+func (s *selected) finish(e parser.Expr) (parser.Expr, shape) {
+	out := shape{of: []*equal{s.of}, defined: map[string]bool{}, extra: map[string]bool{}}
+	for _, m := range s.of.only {
+		if m.Name != metrics.LabelRuntime && m.Name != metrics.LabelGPUInstance {
+			out.extra[m.Name] = true
+		}
+	}
+	if len(s.of.over) > 0 {
+		e = &parser.AggregateExpr{Op: parser.SUM, Expr: e, Grouping: s.of.over, Without: true}
+	}
+	for _, f := range []*metrics.Family{metrics.GPUInfo, metrics.GPUMIGInfo, metrics.GPUAllocationInfo} {
+		j := s.infos[f]
+		if j == nil {
+			continue
+		}
+		on := []string{metrics.LabelGPUUUID}
+		if f.HasLabel(metrics.LabelGPUInstance) && s.of.to.HasLabel(metrics.LabelGPUInstance) {
+			on = append(on, metrics.LabelGPUInstance)
+		}
+		info := promql.Vector(f, j.where...)
+		if len(j.take) > 0 {
+			e = promql.Mul(e, info, promql.On(on...).ManyToOne(j.take...))
+		} else {
+			e = promql.And(e, info, promql.On(on...))
+		}
+	}
+	if s.of.part == "_bucket" {
+		out.le = s.of.unit
+		return e, out
+	}
+	if s.of.part == "_count" {
+		return e, out
+	}
+	return back(e, s.of.unit), out
+}
+
+// back undoes a conversion of units.
+func back(e parser.Expr, unit engine.Scale) parser.Expr {
+	if unit.Mul != 0 && unit.Mul != 1 {
+		e = promql.Div(e, promql.Num(unit.Mul))
+	}
+	if unit.Div != 0 && unit.Div != 1 {
+		e = promql.Mul(e, promql.Num(unit.Div))
+	}
+	return e
+}
+
+func (r *rewriter) vector(v *parser.VectorSelector) (parser.Expr, shape, error) {
+	if s, ok := r.recorded[v.Name]; ok {
+		copied, err := s.conditions(v, r.Options)
+		return copied, s, err
+	}
+	s, err := r.selector(v)
+	if err != nil {
+		return nil, shape{}, err
+	}
+	if s == nil {
+		return v, shape{foreign: true}, nil
+	}
+	var e parser.Expr = s.VectorSelector
+	if s.of.rate {
+		window := r.Window
+		if window == 0 {
+			window = 5 * time.Minute
+		}
+		e = promql.Rate(s.VectorSelector, window)
+		r.notes = append(r.notes, v.Name+" was the rate of a moment: this is the mean over a range")
+	}
+	out, of := s.finish(e)
+	return out, of, nil
+}
