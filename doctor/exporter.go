@@ -70,6 +70,7 @@ func checkGPUs(p Picture, r *Report) {
 		}
 		return (f.Owner == metrics.GPU || f == metrics.GPUHealth) && len(e.of(f)) == 0
 	})
+	without = slices.DeleteFunc(without, func(alert string) bool { return alert == metrics.AnswerUnread }) // which tells of this
 	page := is(source, 1)
 	for _, s := range nvml {
 		reason := s.labels[metrics.LabelReason]

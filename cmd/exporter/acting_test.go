@@ -306,7 +306,7 @@ func (s *stage) gone(t *testing.T, is func(...string) func() bool) {
 		d = time.Minute
 	}
 	s.recovery(2, 1)
-	s.within(time.Minute, "another GPU fails", is("gpu-2 NoExecute"))
+	s.within(30*time.Second, "another GPU fails", is("gpu-2 NoExecute"))
 	_, usual := s.most(30 * time.Second)
 	_ = s.Server.Process.Kill()
 	left, asked := time.Now(), s.asked.Load()
@@ -350,7 +350,7 @@ func (s *stage) gone(t *testing.T, is func(...string) func() bool) {
 	for gpu := range 8 {
 		s.recovery(gpu, 0)
 	}
-	s.within(2*time.Minute, "and all is lifted", is())
+	s.within(time.Minute, "and all is lifted", is())
 }
 
 // told lists the reasons of the events since a time, by GPU.
