@@ -259,10 +259,9 @@ func noneAnswers() promql.Expr {
 // sampled is how far apart the moments are at which downTime looks.
 const sampled = 15 * time.Second
 
-// downTime returns for how many seconds of the last minute no page of a model could answer. A page that is read too slowly, or
+// downTime returns for how many seconds of the last minute no page of a model could answer, where one is silent. A page that is read too slowly, or
 // loads its model, may.
-func downTime(role ...*promql.Matcher) promql.Expr {
-	silent := promql.Vector(metrics.EngineLastServed, role...)
+func downTime(silent promql.Expr, role ...*promql.Matcher) promql.Expr {
 	may := promql.And(silent, promql.Vector(metrics.EngineUp, promql.Re(metrics.LabelReason, "timeout|loading|exporter_exhausted")), promql.On(pageLabels...))
 	nobody := promql.Unless(promql.CountBy(modelLabels, silent), promql.Or(promql.Vector(metrics.EngineInfo, role...), may), promql.On(modelLabels...))
 	return times(sampled.Seconds(), promql.Sampled("count_over_time", nobody, Interval, sampled))
@@ -271,7 +270,8 @@ func downTime(role ...*promql.Matcher) promql.Expr {
 // enginesDown returns the same of the engines of models that are missed: 60 for one whose last engine is gone with its page.
 func enginesDown() promql.Expr {
 	gone := above(promql.Vector(metrics.RecordedVanished), 0)
-	return promql.Or(promql.And(downTime(), promql.Vector(metrics.RecordedModelUp)), promql.Max(modelLabels, promql.Call("clamp", gone, promql.Num(Interval.Seconds()), promql.Num(Interval.Seconds()))))
+	silent := promql.Or(promql.Vector(metrics.EngineLastServed), promql.Equal(promql.Vector(metrics.RecordedServed), promql.Num(0))) // an exporter that starts anew forgets
+	return promql.Or(promql.And(downTime(silent), promql.Vector(metrics.RecordedModelUp)), promql.Max(modelLabels, promql.Call("clamp", gone, promql.Num(Interval.Seconds()), promql.Num(Interval.Seconds()))))
 }
 
 // modelUp returns whether a page of each model answers. A pod that was deleted on purpose need not answer while it goes.

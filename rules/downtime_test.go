@@ -25,10 +25,12 @@ func TestDowntimeSpendsBudget(t *testing.T) {
 		reason      string // why it does not answer
 		every, dead time.Duration
 		lost        bool
+		forgotten   bool // its exporter starts anew after the first failed reading, and nobody tells it what was served
 	}{
 		"an engine crashes every five minutes":  {reason: "connection_refused", every: 310 * time.Second, dead: 75 * time.Second, lost: true},
 		"a gateway crashes every five minutes":  {role: metrics.GatewayRole, reason: "connection_refused", every: 310 * time.Second, dead: 75 * time.Second, lost: true},
 		"it is back before the rules look":      {reason: "connection_refused", every: 300 * time.Second, dead: 45 * time.Second, lost: true},
+		"its exporter starts anew":              {reason: "connection_refused", every: 1200 * time.Second, dead: 300 * time.Second, lost: true, forgotten: true},
 		"an engine is too busy to tell":         {reason: "timeout", every: 310 * time.Second, dead: 75 * time.Second},
 		"an engine loads anew":                  {reason: "loading", every: 310 * time.Second, dead: 75 * time.Second},
 		"an engine is taken out of the targets": {removed: true},
@@ -63,6 +65,9 @@ func TestDowntimeSpendsBudget(t *testing.T) {
 				show(metrics.ConfiguredTarget, 1, metrics.LabelNamespace, "prod", metrics.LabelPod, "p", metrics.LabelServer, "10.0.0.1:8000")
 				show(metrics.EngineUp, map[bool]float64{false: 1}[down], slices.Concat(page, []string{metrics.LabelReason, map[bool]string{true: c.reason}[down]})...)
 				of := slices.Concat(page, []string{metrics.LabelModel, "m", metrics.LabelRole, c.role})
+				if down && c.forgotten && (at-crashing-time.Second)%c.every > 60*time.Second {
+					return
+				}
 				if down {
 					show(metrics.EngineLastServed, float64(now.Unix()), of...)
 					return

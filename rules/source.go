@@ -106,7 +106,7 @@ func (s source) answeredProbes() promql.Expr {
 // corrections returns the rules that record corrections to increases.
 func (s source) corrections() []Record {
 	records := []Record{{Name: metrics.RecordedDownTime, Expr: enginesDown()},
-		{metrics.RecordedDownTime, downTime(gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}},
+		{metrics.RecordedDownTime, downTime(promql.Vector(metrics.EngineLastServed, gatewayRole()), gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}},
 		{Name: metrics.RecordedMaintenance, Expr: maintained()}, {Name: metrics.RecordedArrived, Expr: arrived()},
 		{metrics.RecordedEventCorrection, s.answeredProbes(), map[string]string{metrics.LabelReason: "probe"}}}
 	for _, f := range []*metrics.Family{metrics.SLOEvents, metrics.SLOBadEvents} {
