@@ -6,6 +6,7 @@ package backtest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -127,7 +128,7 @@ func (b *Backtest) Run(ctx context.Context) (*Report, error) {
 		return nil, fmt.Errorf("%s has none of the series that are read between %s and %s, which are: %s", b.URL,
 			h.begin.UTC().Format(minuteFormat), h.end.UTC().Format(minuteFormat), strings.Join(h.names(), ", "))
 	}
-	if err := h.scraped(ctx, groups[0]); err != nil {
+	if err := errors.Join(h.scraped(ctx, groups[0]), h.converted(ctx)); err != nil {
 		return nil, err
 	}
 	r := &Report{From: h.begin, To: h.end, Reads: Engines}

@@ -77,6 +77,23 @@ func (h *history) names() []string {
 	return append(engine.Sources(families...), "process_start_time_seconds")
 }
 
+// converted notes which histograms are stored as native ones, which are not replayed: an answer leaves out their empty buckets, and
+// with them the bounds that the objectives are about. The exporter's own counters are stored as they are.
+func (h *history) converted(ctx context.Context) error {
+	var bases []string
+	for _, name := range h.names() {
+		if base, ok := strings.CutSuffix(name, "_(bucket|count)"); ok {
+			bases = append(bases, base)
+		}
+	}
+	series, err := h.series(ctx, h.begin, h.end, "{"+h.named(bases)+"}")
+	if err != nil || len(series) == 0 {
+		return err
+	}
+	h.note("%s is stored as a native histogram since some time, which cannot be replayed: latencies of engines that Prometheus reads itself are missing then, and other thresholds", series[0][model.MetricNameLabel])
+	return nil
+}
+
 // group is a set of targets whose models no other target serves.
 type group struct {
 	match string // matchers of its series, as in {…}

@@ -52,7 +52,7 @@ func (b Board) PromQL(p Panel, i int, v View) string {
 	for _, filter := range b.Variables {
 		values = append(values, "$"+filter.name, AllValue)
 	}
-	return strings.NewReplacer(values...).Replace(named(forGrafana(p.drawn(i)), rules.Style{}.WithDefaults().Severities))
+	return strings.NewReplacer(values...).Replace(named(forGrafana(promql.AnyHistograms(p.drawn(i))), rules.Style{}.WithDefaults().Severities))
 }
 
 // Label sets that results are grouped by, and their legends. Labels that a series lacks leave their place in a legend

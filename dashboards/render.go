@@ -133,7 +133,7 @@ func (w writer) target(p Panel, i int, q Query) prometheus.Dataquery {
 func refID(i int) string { return string(rune('A' + i)) }
 
 func (w writer) expr(e promql.Expr) string {
-	return named(forGrafana(promql.Rename(e, w.names(e))), w.style.Severities)
+	return named(forGrafana(w.style.Histograms(promql.Rename(e, w.names(e)))), w.style.Severities)
 }
 
 // names returns the new names of labels for an expression. The severity of alerts has one, that of ECC errors and XIDs does not.

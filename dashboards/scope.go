@@ -91,18 +91,14 @@ func worstOf(q float64, by []string, buckets promql.Expr) promql.Expr {
 	return promql.Max(by, promql.Call("histogram_quantile", promql.Num(q), promql.Sum(slices.Concat([]string{"le", metrics.LabelRuntime}, by), buckets)))
 }
 
-// distribution returns the rate of each bucket of a histogram, of the engine that observed most.
-func distribution(buckets func(more ...*promql.Matcher) promql.Expr) promql.Expr {
-	most := promql.TopK(1, nil, promql.Sum([]string{metrics.LabelRuntime}, buckets(promql.Eq("le", "+Inf"))))
-	return promql.Sum([]string{"le"}, promql.And(buckets(), most, promql.On(metrics.LabelRuntime)))
-}
-
-// distribution returns what is recorded of a histogram's buckets per model, or what replicas report.
+// distribution returns what is recorded of a histogram's buckets per model, or what replicas report, of the engine that observed most.
 func (s scope) distribution(recorded, h *metrics.Family) promql.Expr {
-	return s.perModel(distribution(func(more ...*promql.Matcher) promql.Expr { return s.of(recorded, more...) }),
-		distribution(func(more ...*promql.Matcher) promql.Expr {
-			return promql.Rate(promql.BucketsOf(h, s.where(h, more...)...), rateInterval)
-		}))
+	ofMost := func(buckets, count promql.Expr) promql.Expr {
+		most := promql.TopK(1, nil, promql.Sum([]string{metrics.LabelRuntime}, count))
+		return promql.Sum([]string{"le"}, promql.And(buckets, most, promql.On(metrics.LabelRuntime)))
+	}
+	return s.perModel(ofMost(s.of(recorded), s.of(recorded, promql.Eq("le", "+Inf"))),
+		ofMost(promql.Rate(promql.BucketsOf(h, s.where(h)...), rateInterval), promql.Rate(promql.CountOf(h, s.where(h)...), rateInterval)))
 }
 
 // quantiles returns the three quantiles that a person compares, of a histogram whose buckets are recorded.

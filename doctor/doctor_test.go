@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+
 	engines "github.com/llm-node-exporter/llm-node-exporter/collectors/engine"
 	"github.com/llm-node-exporter/llm-node-exporter/examples"
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
@@ -102,6 +104,32 @@ func TestChecksOfAnswers(t *testing.T) {
 		case c.says == "" && len(found) == 0:
 		case len(found) != 1 || found[0].Severity != c.severity || !strings.Contains(found[0].Problem, c.says) || found[0].Remedy == "":
 			t.Errorf("%s: %+v", c.name, found)
+		}
+	}
+}
+
+// Histograms that Prometheus stores as native ones are lost only to rules that do not read those.
+func TestNativeHistograms(t *testing.T) {
+	ttft := metrics.TimeToFirstToken.Name
+	page := &Reading{page: map[string]*dto.MetricFamily{ttft: {Metric: []*dto.Metric{{Histogram: &dto.Histogram{}}}}}}
+	for _, c := range []struct{ rule, stored, want string }{
+		{"rate(" + ttft + "_count[5m])", ttft, "stored as native ones"},
+		{"histogram_count(rate(" + ttft + "[5m])) or rate(" + ttft + "_count[5m])", ttft, ""},
+		{"rate(" + ttft + "_count[5m])", ttft + "_count", ""},
+		{"rate(" + ttft + "_count[5m])", "llm_engine_up", "not in Prometheus: " + ttft},
+	} {
+		rules, err := ReadRules([]byte("groups: [{name: g, rules: [{alert: A, expr: '" + c.rule + " > 1'}]}]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r Report
+		checkLabels(Picture{Exporter: page, Rules: rules, Prometheus: &Prometheus{loaded: rules, names: []string{c.stored}}}, &r)
+		var said string
+		for _, f := range r.Findings {
+			said += f.Problem
+		}
+		if c.want == "" && said != "" || !strings.Contains(said, c.want) {
+			t.Errorf("%s in Prometheus, rule %s: %q, want %q", c.stored, c.rule, said, c.want)
 		}
 	}
 }

@@ -191,6 +191,15 @@ func (r Rules) window(least time.Duration) (shortest time.Duration, alerts []str
 	return shortest, distinct(alerts)
 }
 
+// selects reports whether a rule reads series of a name.
+func (r Rules) selects(name string) bool {
+	return slices.ContainsFunc(r, func(rule rule) bool {
+		return slices.ContainsFunc(parser.ExtractSelectors(rule.expr), func(matchers []*labels.Matcher) bool {
+			return slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return m.Name == model.MetricNameLabel && m.Value == name })
+		})
+	})
+}
+
 // watches reports whether the alert on exporters that are down asks about a scrape job.
 func (r Rules) watches(job string) bool {
 	for _, rule := range r {

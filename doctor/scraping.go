@@ -108,18 +108,27 @@ func checkLabels(p Picture, r *Report) {
 			}
 		}
 	}
-	var lost []string
+	var lost, blind []string
 	for name := range p.Exporter.page {
 		f := metrics.Lookup(name)
-		if f == nil {
+		if f == nil || len(p.Exporter.named(f.Name)) == 0 {
 			continue
 		}
-		if f.Kind == metrics.Histogram {
-			name += "_count"
+		has := func(name string) bool { return slices.Contains(p.Prometheus.names, name) }
+		switch {
+		case f.Kind == metrics.Histogram && has(name+"_count"):
+		case f.Kind == metrics.Histogram && has(name): // as a native one
+			if known.selects(name+"_count") && !known.selects(name) {
+				blind = append(blind, name)
+			}
+		case !has(name):
+			lost = append(lost, name)
 		}
-		if len(p.Exporter.named(f.Name)) > 0 && !slices.Contains(p.Prometheus.names, name) {
-			lost = append(lost, f.Name)
-		}
+	}
+	if len(blind) > 0 {
+		r.add(Finding{Severity: Broken, Subject: "histograms", Problem: "are stored as native ones, which the loaded rules do not read: " + some(distinct(blind)),
+			Alerts: p.Rules.silenced(func(f *metrics.Family) bool { return slices.Contains(blind, f.Name) }),
+			Remedy: "load the rules of this version in the format for Prometheus, or set convert_classic_histograms_to_nhcb: false in the job", Docs: scraping})
 	}
 	alerts := p.Rules.silenced(func(f *metrics.Family) bool { return slices.Contains(lost, f.Name) })
 	if len(alerts) > 0 {

@@ -300,6 +300,34 @@ func TestVictoriaMetrics(t *testing.T) {
 	if got["apiVersion"] != want["apiVersion"] || groups(got) != groups(want) {
 		t.Error("the rendered groups differ from those of --format victoriametrics")
 	}
+	boards, err := filepath.Glob(filepath.Join(dir, "dashboards", "*.json"))
+	if err != nil || len(boards) == 0 {
+		t.Fatalf("%d dashboards: %v", len(boards), err)
+	}
+	for _, path := range boards {
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Base(path)
+		got := at(t, objects[strings.TrimSuffix(strings.TrimPrefix(name, "llm"), ".json")], "data").(object)[name].(string)
+		if queries(t, got) != queries(t, string(want)) {
+			t.Errorf("%s has other queries than with --format victoriametrics", name)
+		}
+	}
+}
+
+// queries lists the queries of a dashboard.
+func queries(t *testing.T, dashboard string) string {
+	t.Helper()
+	var all []string
+	for _, m := range regexp.MustCompile(`"expr": ?"(?:[^"\\]|\\.)*"`).FindAllString(dashboard, -1) {
+		all = append(all, strings.TrimSpace(m))
+	}
+	if len(all) == 0 {
+		t.Error("a dashboard without queries")
+	}
+	return strings.Join(all, "\n")
 }
 
 // generated reads a generated file.

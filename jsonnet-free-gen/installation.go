@@ -37,6 +37,7 @@ func (i installation) artifacts(format string) []artifact {
 	if i.fleet {
 		all = append(all, artifact{"shard/remote_write.yaml", remoteWrite})
 	}
+	i.style.MetricsQL = format == victoria
 	all = append(all, i.dashboards("dashboards/")...)
 	switch format {
 	case "operator":
@@ -55,8 +56,11 @@ func (i installation) artifacts(format string) []artifact {
 		artifact{"alerts.csv", i.alertsTable})
 }
 
+// victoria names the format for VictoriaMetrics.
+const victoria = "victoriametrics"
+
 // ruleFiles maps formats to the name of the rule file.
-var ruleFiles = map[string]string{"prometheus": "rules.yaml", "operator": "prometheusrule.yaml", "victoriametrics": "vmrule.yaml", "mimir": "namespace.yaml",
+var ruleFiles = map[string]string{"prometheus": "rules.yaml", "operator": "prometheusrule.yaml", victoria: "vmrule.yaml", "mimir": "namespace.yaml",
 	"grafana": "rules.yaml", "grafana-operator": "prometheusrule.yaml"}
 
 // tier describes a part of the installation with its own rules.
@@ -85,7 +89,7 @@ const (
 )
 
 func (i installation) ruleFile(format string, t tier) ([]byte, error) {
-	i.style.MetricsQL = format == "victoriametrics"
+	i.style.MetricsQL = format == victoria
 	groups := i.groups(t)
 	if byGrafana(format) {
 		groups = records(groups)
@@ -103,7 +107,7 @@ func (i installation) ruleFile(format string, t tier) ([]byte, error) {
 	switch format {
 	case "operator", "grafana-operator":
 		documents = objects("monitoring.coreos.com/v1", "PrometheusRule")
-	case "victoriametrics":
+	case victoria:
 		documents = objects("operator.victoriametrics.com/v1beta1", "VMRule")
 	case "mimir":
 		documents = []any{mimirNamespace{Namespace: i.name + t.suffix, Groups: file.Groups}}

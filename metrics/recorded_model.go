@@ -23,6 +23,8 @@ var (
 		"Synthetic requests per second that were answered, of all exporters, whether they asked an engine or a gateway: the engines count them with those of users.", perModel)
 	RecordedUsersServed = recorded(Sum, "model:llm_engine_first_tokens:increase",
 		"Requests of users that got a first token in the window: all, less the answered synthetic ones.", perModel)
+	RecordedTokenTime = recorded(Never, "model:llm_engine_token_time_seconds:mean",
+		"Mean time between tokens in the window: of all gaps or, on engines that do not count those, of the means of requests.", perModel)
 	RecordedVersion = recorded(Never, "replica:llm_engine_version:info",
 		"The version that a replica says, one while two exporters disagree. Always 1.", ReplicaLabels, with(LabelVersion))
 	RecordedRunning = recorded(Sum, "model:llm_engine_requests_running:sum",

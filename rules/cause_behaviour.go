@@ -12,7 +12,7 @@ import (
 var RunawayGeneration = &Alert{
 	Name:        "LLMRunawayGeneration",
 	Branch:      Behaviour,
-	Expr:        both(runsOn(limited(30*minute, 0), 30*minute), atLeast(20, 30*minute)),
+	Expr:        both(runsOn(limited(30*minute, 0)), atLeast(20, 30*minute)),
 	Severity:    slo.Ticket,
 	For:         10 * minute,
 	Scope:       []string{metrics.LabelModel},
@@ -50,10 +50,10 @@ const manyTokens = 500
 // runsOn keeps the share of finished requests that the token limit ended, where it is large and at least twice that
 // of the day before. A model without a day before may end most of its requests at the limit by design: it must also
 // generate many tokens per request.
-func runsOn(share promql.Expr, window time.Duration) promql.Expr {
+func runsOn(share promql.Expr) promql.Expr {
 	before := dayBefore("limited_before")
 	return promql.Or(promql.Gt(share, promql.Call("clamp_min", times(2, before), promql.Num(0.3))),
-		promql.And(promql.Unless(above(share, 0.3), before), above(mean(metrics.RequestGenerationTokens, modelLabels, window), manyTokens)))
+		promql.And(promql.Unless(above(share, 0.3), before), above(now("output_tokens"), manyTokens)))
 }
 
 // limited returns the share of the requests of users that ran into the output limit: probes ask for a few tokens only.

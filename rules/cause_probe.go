@@ -194,7 +194,8 @@ func toClients() promql.Expr {
 func latePerProbe() promql.Expr {
 	client := promql.Vector(metrics.RecordedProbeTTFT)
 	late := func(client promql.Expr, engine []string) promql.Expr {
-		limit := promql.Add(times(3, mean(metrics.TimeToFirstToken, engine, probeWindow)), promql.Num(0.1))
+		took := promql.Avg(engine, promql.Over("avg_over_time", promql.Vector(metrics.RecordedReplicaTTFT), probeWindow))
+		limit := promql.Add(times(3, took), promql.Num(0.1))
 		return promql.Gt(client, limit, promql.On(engine...).ManyToOne())
 	}
 	held := above(promql.Div(promql.Ge(inProbeWindow(promql.Vector(metrics.ProbeBuffered)), promql.Num(10)), inProbeWindow(promql.Vector(metrics.ProbeRequests, answered()))), 0.5)

@@ -124,7 +124,7 @@ func memoryClues() []Clue {
 			Query: lostTransfers(modelLabels)},
 		{Branch: Behaviour, Name: "output_limit", Runbook: "LLMRunawayGeneration", Delays: AnyToken, Unit: Share,
 			Says:  "{value} of requests run into the output limit",
-			Query: runsOn(now("limited"), pageWindow)},
+			Query: runsOn(now("limited"))},
 		{Branch: Memory, Name: "preemptions", Runbook: "BranchKVPressure", Delays: AnyToken, Unit: Decimal,
 			Says:  "Each request is preempted {value} times",
 			Query: promql.Max(modelLabels, preempting(recentWindow))},
@@ -268,15 +268,45 @@ func computed(window, ago time.Duration) promql.Expr {
 }
 
 // perFirstToken returns a token counter's rate over that of first tokens: both move with the work, while histograms of
-// tokens are of the requests that have ended. Where first tokens are not counted, the mean of those stands in.
+// tokens are of the requests that have ended. On engines that do not count one of the two, those stand in for it.
 func perFirstToken(counter, ended *metrics.Family, window, ago time.Duration) promql.Expr {
-	return promql.Or(ratio(promql.Vector(counter), promql.CountOf(metrics.TimeToFirstToken), modelLabels, window, ago),
-		meanBefore(ended, modelLabels, window, ago))
+	return eachBy(window, ago, []promql.Expr{promql.Vector(counter), promql.SumOf(ended)}, []promql.Expr{promql.CountOf(metrics.TimeToFirstToken), promql.CountOf(ended)})
 }
 
-// tokenTime returns the mean time between the tokens of each model.
+// tokenTime returns the mean time between the tokens of each model, as its engines count it: of all gaps or, without those, of
+// the means of requests.
 func tokenTime(window, ago time.Duration) promql.Expr {
-	return promql.Or(meanBefore(metrics.InterTokenLatency, modelLabels, window, ago), meanBefore(metrics.TimePerOutputToken, modelLabels, window, ago))
+	gaps, means := metrics.InterTokenLatency, metrics.TimePerOutputToken
+	return eachBy(window, ago, []promql.Expr{promql.SumOf(gaps), promql.SumOf(means)}, []promql.Expr{promql.CountOf(gaps), promql.CountOf(means)})
+}
+
+// eachBy returns how much of the first counters comes with one of the second, per model: of each engine, the first that it has.
+func eachBy(window, ago time.Duration, part, whole []promql.Expr) promql.Expr {
+	rate := func(first []promql.Expr) promql.Expr {
+		var rates []promql.Expr
+		for _, counter := range first {
+			rates = append(rates, promql.Rate(promql.Offset(counter, ago), window))
+		}
+		return promql.Sum(modelLabels, promql.Or(rates[0], rates[1:]...))
+	}
+	return promql.Div(rate(part), above(rate(whole), 0))
+}
+
+// tokenWindows lists the windows of tokenTime: the first that saw tokens counts, so that a step that has become slow shows at once.
+// A minute has one reading where Prometheus scrapes once a minute.
+var tokenWindows = []time.Duration{minute, recentWindow, pageWindow}
+
+// tokenTimeIn names the record of tokenTime in a window.
+func tokenTimeIn(window time.Duration) *metrics.Family {
+	return metrics.Window(metrics.RecordedTokenTime, slo.Duration(window).String())
+}
+
+func tokenTimeNow() promql.Expr {
+	var recorded []promql.Expr
+	for _, window := range tokenWindows {
+		recorded = append(recorded, promql.Vector(tokenTimeIn(window)))
+	}
+	return promql.Or(recorded[0], recorded[1:]...)
 }
 
 // moreWork returns each model whose engines compute more than usual, or get more requests, most of which still wait, or where nobody

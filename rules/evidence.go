@@ -215,7 +215,7 @@ func facts() []Fact {
 		}), perFirstToken(metrics.GenerationTokens, metrics.RequestGenerationTokens, day, hour)},
 		{"prefix_hits", Share, "Prefix cache hits", recently(func(w time.Duration) promql.Expr { return hitRatio(modelLabels, w, 0) }), hitRatio(modelLabels, day, hour)},
 		{"draft_tokens", Share, "Draft tokens accepted", recently(func(w time.Duration) promql.Expr { return accepted(modelLabels, w, 0) }), accepted(modelLabels, day, hour)},
-		{"token_time", Seconds, "Time between tokens", promql.Or(tokenTime(minute, 0), tokenTime(recentWindow, 0), tokenTime(pageWindow, 0)), tokenTime(day, hour)},
+		{"token_time", Seconds, "Time between tokens", tokenTimeNow(), tokenTime(day, hour)},
 		{"limited", Share, "Requests at the output limit", limited(pageWindow, 0), limited(day, hour)},
 		{"aborted", Share, "Requests given up", above(aborted(modelLabels, pageWindow, 0), 0), aborted(modelLabels, day, hour)},
 
@@ -288,6 +288,9 @@ func againstUsual() promql.Expr {
 // they hardly change within minutes.
 func evidenceGroups() []Group {
 	now := []Record{{Name: metrics.RecordedChanged, Expr: lastChanges()}, {Name: usersServed(recentWindow), Expr: servedIn(recentWindow)}, {Name: metrics.RecordedVersion, Expr: versions()}}
+	for _, window := range tokenWindows {
+		now = append(now, Record{Name: tokenTimeIn(window), Expr: tokenTime(window, 0)})
+	}
 	yesterday := Group{Name: "llm-yesterday", Interval: 4 * minute} // below the five minutes for which an instant query sees it
 	for i, f := range facts() {
 		if f.Before != nil {

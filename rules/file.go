@@ -165,11 +165,19 @@ func (s Style) expr(e promql.Expr) string {
 func (s Style) query(e promql.Expr) promql.Expr {
 	names := maps.Clone(s.Labels)
 	delete(names, SeverityLabel)
-	e = promql.Rename(e, names)
+	e = s.Histograms(promql.Rename(e, names))
 	if s.MetricsQL {
-		e = promql.MetricsQL(e)
+		return promql.MetricsQL(e)
 	}
 	return e
+}
+
+// Histograms returns e as it reads histograms in whatever way the database stores them: VictoriaMetrics has only one.
+func (s Style) Histograms(e promql.Expr) promql.Expr {
+	if s.MetricsQL {
+		return e
+	}
+	return promql.AnyHistograms(e)
 }
 
 func (s Style) alert(a *Alert) FileRule {

@@ -19,8 +19,29 @@ import (
 	"github.com/llm-node-exporter/llm-node-exporter/metrics"
 )
 
-// Prometheus returns the past as the server at an address has recorded it.
+// Prometheus returns the past as the server at an address has recorded it, however it stores histograms.
 func Prometheus(client *http.Client, address string) Past {
+	ask := server(client, address)
+	return func(ctx context.Context, query string, at time.Time) (engine.Vector, error) {
+		v, err := ask(ctx, query, at)
+		if err != nil || len(v) > 0 {
+			return v, err
+		}
+		e, err := promql.Parser.ParseExpr(query)
+		if err != nil {
+			return nil, err
+		}
+		either := promql.AnyHistograms(e).String()
+		if either == e.String() {
+			return nil, nil
+		}
+		// VictoriaMetrics does not know the functions, and has no native histograms.
+		v, _ = ask(ctx, either, at)
+		return v, nil
+	}
+}
+
+func server(client *http.Client, address string) Past {
 	return func(ctx context.Context, query string, at time.Time) (engine.Vector, error) {
 		form := url.Values{"query": {query}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', 3, 64)}}
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(address, "/")+"/api/v1/query", strings.NewReader(form.Encode()))

@@ -44,6 +44,8 @@ type Options struct {
 	Epoch time.Time
 	// Scrape separates two scrapes. Default: ScrapeInterval.
 	Scrape time.Duration
+	// Native reports whether Prometheus converts the histograms of a scrape to native ones. Default: never.
+	Native func(at time.Time) bool
 }
 
 // Play holds a running incident.
@@ -98,6 +100,7 @@ func New(in incident.Incident, o Options) (*Play, error) {
 	if p.Prometheus, err = rulesim.New(p.RuleFile); err != nil {
 		return nil, err
 	}
+	p.Prometheus.Native = o.Native
 	if err := p.remember(); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}

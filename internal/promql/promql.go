@@ -230,7 +230,7 @@ func Or(first Expr, more ...Expr) Expr {
 // OrOn joins a with those series of b that have no partner in a on the labels of m.
 func OrOn(a, b Expr, m ...*Matching) Expr { return binary(parser.LOR, a, b, m) }
 
-func binary(op parser.ItemType, a, b Expr, matching []*Matching) Expr {
+func binary(op parser.ItemType, a, b Expr, matching []*Matching) *parser.BinaryExpr {
 	e := &parser.BinaryExpr{Op: op, LHS: operand(op, a, true), RHS: operand(op, b, false)}
 	for _, m := range matching {
 		card := m.card

@@ -15,18 +15,12 @@ import (
 // ScrapeLabels lists labels that Prometheus may add to any series.
 var ScrapeLabels = []string{metrics.LabelCluster, "job", "instance", "node"}
 
-// Lookup returns the family of a series name: an exported one, a part of a histogram, a recorded series, one of its
+// Lookup returns the family of a series name: an exported one, a histogram or a part of one, a recorded series, one of its
 // windows, or one that others produce. It returns nil when the vocabulary has no such name.
 func Lookup(name string) *metrics.Family {
-	if f := metrics.Lookup(name); f != nil && f.Kind != metrics.Histogram {
+	base, _ := histogramPart(name)
+	if f := metrics.Lookup(base); f != nil {
 		return f
-	}
-	for _, part := range []string{"_bucket", "_count", "_sum"} {
-		if base, ok := strings.CutSuffix(name, part); ok {
-			if f := metrics.Lookup(base); f != nil && f.Kind == metrics.Histogram {
-				return f
-			}
-		}
 	}
 	for _, f := range metrics.Recorded() {
 		if f.Name == name {

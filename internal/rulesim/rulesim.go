@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
 	"github.com/prometheus/prometheus/promql"
@@ -49,6 +50,8 @@ type Sim struct {
 	OnAlert func(at time.Time, alert Alert)
 	// Samples counts the samples that rule evaluations have touched.
 	Samples int64
+	// Native, when set, reports whether Prometheus converts the histograms of a scrape to native ones.
+	Native func(at time.Time) bool
 }
 
 // Alert describes a firing alert.
@@ -171,14 +174,23 @@ func (s *Sim) Run(from, to time.Time, interval time.Duration, scrape func(at tim
 // Scrape stores one scrape.
 func (s *Sim) Scrape(at time.Time, scrape func(at time.Time, emit Emit)) error {
 	seen := make(map[uint64]labels.Labels, len(s.last))
-	err := s.Append(at, func(emit Emit) {
-		scrape(at, func(l labels.Labels, v float64) {
-			seen[l.Hash()] = l
-			emit(l, v)
-		})
+	err := s.append(at, func(a appender) {
+		see := func(l labels.Labels) { seen[l.Hash()] = l }
+		emit := func(l labels.Labels, v float64) {
+			see(l)
+			a.float(l, v)
+		}
+		if s.Native != nil && s.Native(at) {
+			native(func(all Emit) { scrape(at, all) }, emit, func(l labels.Labels, h *histogram.Histogram, f *histogram.FloatHistogram) {
+				see(l)
+				a.histogram(l, h, f)
+			})
+		} else {
+			scrape(at, emit)
+		}
 		for h, l := range s.last {
 			if _, ok := seen[h]; !ok {
-				emit(l, staleNaN)
+				a.float(l, staleNaN)
 			}
 		}
 	})
@@ -188,18 +200,41 @@ func (s *Sim) Scrape(at time.Time, scrape func(at time.Time, emit Emit)) error {
 
 // Append stores samples as they are: missing series do not become stale.
 func (s *Sim) Append(at time.Time, samples func(emit Emit)) error {
+	return s.append(at, func(a appender) { samples(a.float) })
+}
+
+func (s *Sim) append(at time.Time, samples func(a appender)) error {
 	app := s.db.Appender(s.ctx)
-	ms := at.UnixMilli()
 	var failed error
-	samples(func(l labels.Labels, v float64) {
-		h := l.Hash()
-		ref, err := app.Append(s.refs[h], l, ms, v)
-		if err != nil && failed == nil {
-			failed = fmt.Errorf("%s at %s: %w", l, at.Format(time.RFC3339), err)
-		}
-		s.refs[h] = ref
-	})
+	samples(appender{s, app, at, &failed})
 	return errors.Join(failed, app.Commit())
+}
+
+// appender stores the samples of one time, and the first error.
+type appender struct {
+	*Sim
+	app    storage.Appender
+	at     time.Time
+	failed *error
+}
+
+func (a appender) float(l labels.Labels, v float64) {
+	a.keep(l, func(ref storage.SeriesRef, ms int64) (storage.SeriesRef, error) { return a.app.Append(ref, l, ms, v) })
+}
+
+func (a appender) histogram(l labels.Labels, h *histogram.Histogram, f *histogram.FloatHistogram) {
+	a.keep(l, func(ref storage.SeriesRef, ms int64) (storage.SeriesRef, error) {
+		return a.app.AppendHistogram(ref, l, ms, h, f)
+	})
+}
+
+func (a appender) keep(l labels.Labels, store func(ref storage.SeriesRef, ms int64) (storage.SeriesRef, error)) {
+	h := l.Hash()
+	ref, err := store(a.refs[h], a.at.UnixMilli())
+	if err != nil && *a.failed == nil {
+		*a.failed = fmt.Errorf("%s at %s: %w", l, a.at.Format(time.RFC3339), err)
+	}
+	a.refs[h] = ref
 }
 
 // Eval evaluates the groups that are due at a time.

@@ -201,3 +201,11 @@ those of the same name, and nothing of a node. */ -}}
 {{- range $name, $value := merge $own $.Values.cluster }}{{ $_ := set $values $name $value }}{{ end -}}
 {{- include (index . 1) (dict "Values" $values "Release" $.Release "Chart" $.Chart "Cluster" true "Nodes" (include "lne.selector" $)) -}}
 {{- end -}}
+
+{{- /* Queries that read only classic histograms, where the argument's read native ones first: VictoriaMetrics has none, and no such
+functions. A choice between the two stands in parentheses. */ -}}
+{{- define "lne.classicHistograms" -}}
+{{- $call := "\\w+\\((?:[^()]|\\([^()]*\\))*\\)" -}}
+{{- $text := regexReplaceAll (printf "\\(\\s*%s\\s+or\\s+\\(\\s*(%s)\\s+unless\\s+ignoring\\s+\\(le\\)\\s+%s\\s*\\)\\s*\\)" $call $call $call) . "${1}" -}}
+{{- regexReplaceAll (printf "\\(\\s*histogram_(?:count|sum)\\(\\s*[\\w:]+(?:\\{[^}]*\\}|\\([^()]*\\))?\\s*\\)\\s+or\\s+(%s|[\\w:]+\\{[^}]*\\})\\s*\\)" $call) $text "${1}" -}}
+{{- end -}}

@@ -1,0 +1,113 @@
+package promql
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/llm-node-exporter/llm-node-exporter/metrics"
+)
+
+// AnyHistograms returns e as it reads histograms of the vocabulary whether Prometheus stores them as they are scraped, one
+// series for each bucket, the count and the sum, or converts each to one native histogram with custom buckets
+// (convert_classic_histograms_to_nhcb, Prometheus 3). What is stored in both ways is read once. It needs Prometheus 2.40,
+// and MetricsQL has no such functions. e is not changed.
+func AnyHistograms(e Expr) Expr { return histograms(clone(e)) }
+
+func histograms(e Expr) Expr {
+	switch n := e.(type) {
+	case *parser.VectorSelector:
+		return either(n, func(v *parser.VectorSelector) Expr { return v })
+	case *parser.SubqueryExpr:
+		n.Expr = histograms(n.Expr)
+	case *parser.ParenExpr:
+		n.Expr = histograms(n.Expr)
+	case *parser.UnaryExpr:
+		n.Expr = histograms(n.Expr)
+	case *parser.AggregateExpr:
+		n.Expr = histograms(n.Expr)
+		if n.Param != nil {
+			n.Param = histograms(n.Param)
+		}
+	case *parser.BinaryExpr:
+		n.LHS, n.RHS = histograms(n.LHS), histograms(n.RHS)
+	case *parser.Call:
+		if m, ok := overTime(n); ok {
+			return either(m.VectorSelector.(*parser.VectorSelector), func(v *parser.VectorSelector) Expr {
+				return Over(n.Func.Name, v, m.Range)
+			})
+		}
+		for i, arg := range n.Args {
+			n.Args[i] = histograms(arg)
+		}
+	}
+	return e
+}
+
+// overTime returns the range of a function that has no other argument.
+func overTime(c *parser.Call) (*parser.MatrixSelector, bool) {
+	if len(c.Args) != 1 {
+		return nil, false
+	}
+	m, ok := c.Args[0].(*parser.MatrixSelector)
+	return m, ok
+}
+
+// either returns what apply makes of a selector or, where its histogram is stored as a native one, what equals it. Native ones come
+// first: after a change of the storage a long window still has what was stored before.
+func either(s *parser.VectorSelector, apply func(*parser.VectorSelector) Expr) Expr {
+	classic := apply(s)
+	base, part := histogramPart(s.Name)
+	native := apply(renamed(s, base))
+	switch part {
+	case "_bucket": // histogram_quantile reads both kinds, but not of one series
+		other := binary(parser.LUNLESS, classic, native, []*Matching{{on: []string{"le"}}})
+		other.VectorMatching.On = false
+		return choice(native, other)
+	case "_sum":
+		return choice(Call("histogram_sum", native), classic)
+	case "_count":
+		return choice(Call("histogram_count", native), classic)
+	}
+	if all, ok := recordedCount(s); ok {
+		return choice(Call("histogram_count", apply(all)), classic)
+	}
+	return classic
+}
+
+// choice stands in parentheses everywhere: by these the chart finds it, where VictoriaMetrics reads the rules.
+func choice(native, classic Expr) Expr { return &parser.ParenExpr{Expr: Or(native, classic)} }
+
+// histogramPart splits the name of a series of a histogram; part is empty for all others.
+func histogramPart(name string) (base, part string) {
+	for _, part := range []string{"_bucket", "_count", "_sum"} {
+		if base, ok := strings.CutSuffix(name, part); ok {
+			if f := metrics.Lookup(base); f != nil && f.Kind == metrics.Histogram {
+				return base, part
+			}
+		}
+	}
+	return name, ""
+}
+
+// recordedCount returns the histogram whose recorded buckets a selector counts by their last bound.
+func recordedCount(s *parser.VectorSelector) (*parser.VectorSelector, bool) {
+	i := slices.IndexFunc(s.LabelMatchers, func(m *Matcher) bool { return m.String() == `le="+Inf"` })
+	if i < 0 {
+		return nil, false
+	}
+	copied := *s
+	copied.LabelMatchers = slices.Delete(slices.Clone(s.LabelMatchers), i, i+1)
+	return &copied, true
+}
+
+// renamed returns the same selector of another series.
+func renamed(s *parser.VectorSelector, name string) *parser.VectorSelector {
+	copied := *s
+	copied.Name = name
+	copied.LabelMatchers = slices.DeleteFunc(slices.Clone(s.LabelMatchers), func(m *Matcher) bool { return m.Name == model.MetricNameLabel })
+	copied.LabelMatchers = append(copied.LabelMatchers, Eq(model.MetricNameLabel, name))
+	return &copied
+}
