@@ -65,6 +65,7 @@ type Learner struct {
 	peak  float64       // the most gaps per second of a window that was learnt from, as the line fades
 	mix   mix
 	held  held
+	pace  pace
 	first shape
 	gap   shape
 }
@@ -139,12 +140,16 @@ func (l *Learner) take(s totals, r Reading) {
 	if s.gaps >= fewSteps {
 		l.slow = l.slowdown(s.gaps/dt, s.prompt/dt, step)
 	}
+	certain := s.gaps >= 10 && step > shortest && step < longest
+	if certain {
+		l.pace.add(s.took, s.gaps/dt, s.prompt/dt, step)
+	}
 	if l.slow <= tooSlow {
 		l.sick = 0
 	} else if l.sick += s.took; l.sick < newNormal {
 		return // what a sick engine does says nothing about what it can do
 	}
-	if s.gaps < 10 || !(step > shortest && step < longest) {
+	if !certain {
 		return
 	}
 	l.line.add(fade(s.took, memory), s.gaps/dt, 1/step, 1, s.gaps/dt, s.prompt/dt, bend(s.prompt/dt))
@@ -290,3 +295,68 @@ func (s *shape) above(limit float64) float64 {
 	}
 	return 1 - below/s.count
 }
+
+// pace learns how long a step takes that runs so many requests, and how long such steps take at present. Unlike the line it holds, too,
+// where the engine has more to do than it can.
+type pace struct {
+	line   regression
+	most   float64       // requests that ran, up to which it is believed
+	lately float64       // how many times as long as usual the steps of the last minutes took, and how many they were
+	steps  float64       //
+	odd    time.Duration // for how long they have taken another time than usual
+}
+
+// lasts is how fast what steps took lately fades, usualRange what is usual.
+const lasts, usualRange = 5 * time.Minute, 1.15
+
+// add learns from a window. What took another time than usual says nothing about the usual course, until it has for an hour: then all
+// steps take so many times as long.
+func (p *pace) add(took time.Duration, gaps, prompt, step float64) {
+	running, tokens := gaps*step, prompt*step
+	if usual, ok := p.usually(running, tokens); ok {
+		f := fade(took, lasts)
+		p.lately, p.steps = f*p.lately+gaps*step/usual, f*p.steps+gaps
+		if math.Abs(math.Log(step/usual)) < math.Log(usualRange) {
+			p.odd = 0
+		} else if p.odd += took; p.odd < newNormal {
+			return
+		} else {
+			p.line.scale(p.lately / p.steps)
+			p.lately, p.odd = p.steps, 0
+		}
+	}
+	// More work makes no step faster: the columns are negative, as the fit has it. Errors count in relation to the step.
+	p.line.add(fade(took, memory), gaps/(step*step), step, 1, -running, -tokens, 0)
+	p.most = math.Max(p.most*fade(took, memory), p.most+0.1*(running-p.most))
+}
+
+func (p *pace) usually(running, tokens float64) (float64, bool) {
+	fit, ok := p.line.solve()
+	return fit.c[0] - fit.c[1]*running - fit.c[2]*tokens, ok && p.line.n >= leastLine
+}
+
+// Steps returns how long the steps of an engine have taken in the last minutes with each number of running requests near those that
+// it has had, of a fixed scale, so that engines can be compared: a third of an octave apart, at the present share of prompt tokens. It
+// returns nothing while less than ten minutes are known.
+func (l *Learner) Steps() (all []Step) {
+	p := &l.pace
+	if p.steps <= 0 || l.mix.gaps <= 0 {
+		return nil
+	}
+	mean := -p.line.x[1] / p.line.w
+	low := mean * math.Min(1, math.Max(0.1, 1-1.5*p.line.spread(1))) / beyondSeen
+	for k := math.Ceil(scale * math.Log2(math.Max(1, low))); k <= math.Floor(scale*math.Log2(beyondSeen*p.most)); k++ {
+		running := math.Exp2(k / scale)
+		if usual, ok := p.usually(running, running*l.mix.prompt/l.mix.gaps); ok {
+			all = append(all, Step{running, usual * p.lately / p.steps})
+		}
+	}
+	return all
+}
+
+// Step is how many seconds a step takes with so many running requests.
+type Step struct{ Running, Seconds float64 }
+
+// scale is how many numbers of the scale an octave has. The course of a step is a line of its batch, which is believed a little beyond
+// what was seen.
+const scale, beyondSeen = 3, 1.5

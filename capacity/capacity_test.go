@@ -142,3 +142,46 @@ func TestUnknown(t *testing.T) {
 		}
 	}
 }
+
+// TestSteps compares the steps of two engines at the batches that both have run: alike at other loads, and 1.3 times as long on the slow
+// one, from a few minutes after it has become slow until hours later.
+func TestSteps(t *testing.T) {
+	exact := func(slow float64) func(gaps, prompt float64) float64 {
+		return func(gaps, prompt float64) float64 { return slow * 0.01 / (1 - slow*(0.0005*gaps+0.0001*prompt)) }
+	}
+	more := func(minute float64) (requests, gaps, prompt float64) {
+		requests, gaps, prompt = swinging(minute)
+		return 1.5 * requests, 1.5 * gaps, 1.5 * prompt
+	}
+	for _, c := range []struct {
+		minutes   int // of the slow engine, after an hour at full speed
+		low, high float64
+	}{{0, 0.98, 1.02}, {15, 1.24, 1.32}, {180, 1.27, 1.33}} {
+		var peer, slow Learner
+		page(&peer, 60, swinging, exact(1))
+		page(&slow, 60, more, exact(1))
+		page(&slow, c.minutes, more, exact(1.3))
+		usual := map[float64]float64{}
+		for _, s := range peer.Steps() {
+			usual[s.Running] = s.Seconds
+		}
+		both := 0
+		for _, s := range slow.Steps() {
+			if usual[s.Running] == 0 {
+				continue
+			}
+			both++
+			if ratio := s.Seconds / usual[s.Running]; ratio < c.low || ratio > c.high {
+				t.Errorf("slow for %d minutes: %.3g times as long with %.3g running requests, want %g to %g", c.minutes, ratio, s.Running, c.low, c.high)
+			}
+		}
+		if both == 0 {
+			t.Errorf("slow for %d minutes: no batch that both have run, of %v and %v", c.minutes, peer.Steps(), slow.Steps())
+		}
+	}
+	var fresh Learner
+	page(&fresh, 5, swinging, exact(1))
+	if s := fresh.Steps(); s != nil {
+		t.Errorf("known after five minutes: %v", s)
+	}
+}

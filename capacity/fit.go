@@ -28,10 +28,18 @@ func (r *regression) add(f, weight, y float64, x ...float64) {
 	}
 }
 
+// scale multiplies all that was observed.
+func (r *regression) scale(by float64) {
+	r.yy *= by * by
+	for i := range r.xy {
+		r.xy[i] *= by
+	}
+}
+
 // spread returns the standard deviation of a column as a share of its mean.
 func (r *regression) spread(i int) float64 {
-	mean := r.x[i] / r.w
-	if mean <= 0 {
+	mean := math.Abs(r.x[i] / r.w)
+	if mean == 0 {
 		return 0
 	}
 	return math.Sqrt(math.Max(0, r.xx[i][i]/r.w-mean*mean)) / mean

@@ -185,6 +185,9 @@ var (
 			"either, and one whose clients have all left may show their requests until its next step. 0 in its first five minutes. Absent until the page has been read twice.", EngineLabels).experimental()
 	EngineSlowdown = Target.gauge(Max, "llm_engine_slowdown_ratio",
 		"How many times as long as usual at the same load the steps of the last half minute took, as this exporter has learnt. Absent in its first ten minutes, while the engine hardly works, and beyond the loads that it has seen.", EngineLabels).experimental()
+	EngineStep = Target.gauge(Never, "llm_engine_step_seconds",
+		"How long a step takes that runs so many requests (batch): the usual course, as this exporter has learnt it, at the level of the last minutes. The scale of batch is the same everywhere, so that replicas can be compared "+
+			"which have run as many. Absent for batches that the engine has not run, and in its first ten minutes.", EngineLabels, with(LabelBatch)).experimental()
 	EngineCapacity = Target.gauge(Sum, "llm_engine_capacity_requests_per_second",
 		"Requests per second, at the present mix of prompts and answers, above which a latency objective breaks on this engine. kind is expected, or low and high, between which it lies nine times out of ten. "+
 			"Absent while llm_engine_capacity_known is 0.", EngineLabels, with(LabelSLO, LabelKind)).experimental()

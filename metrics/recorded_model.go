@@ -104,7 +104,7 @@ var (
 	RecordedReplicaTTFT = recorded(Never, "replica:llm_engine_time_to_first_token_seconds:mean",
 		"Mean time to the first token of a replica over the last two minutes or, where it had fewer than ten requests, over ten. Absent with fewer than ten in those, too.", ReplicaLabels, with(LabelRole))
 	RecordedSkew = recorded(Never, "replica:llm_engine_skew:value",
-		"A replica, or a rank of one, that does worse than its peers over ten minutes; reason says by what: its time to the first token (ttft) or between tokens (itl), the lengths of its answers, or requests that wait while they do not elsewhere (queue, rank_queue). Or it runs with a setting whose value (new) the other replicas do not have (setting).",
+		"A replica, or a rank of one, that does worse than its peers over ten minutes; reason says by what: its time to the first token (ttft) or between tokens (itl), its steps with as many requests (step), the lengths of its answers, or requests that wait while they do not elsewhere (queue, rank_queue). Or it runs with a setting whose value (new) the other replicas do not have (setting).",
 		ReplicaLabels, with(LabelDPRank, LabelReason, LabelSetting, LabelNew))
 	RecordedReplicaITL = recorded(Never, "replica:llm_engine_inter_token_latency_seconds:mean",
 		"The same of the time between tokens.", ReplicaLabels, with(LabelRole))
@@ -112,6 +112,8 @@ var (
 		"Prompt tokens per first token of a replica, over the same time as its time to the first token.", ReplicaLabels, with(LabelRole))
 	RecordedReplicaComputed = recorded(Never, "replica:llm_engine_uncached_prompt_tokens:mean",
 		"The same without those that its prefix cache held.", ReplicaLabels, with(LabelRole))
+	RecordedStep = recorded(Never, "replica:llm_engine_step_seconds:mean",
+		"How long a step of a replica takes that runs so many requests, with the name of its GPU where it is known.", ReplicaLabels, with(LabelRole, LabelBatch, LabelGPUName))
 	RecordedFailing = recorded(Max, "replica:llm_engine_failing:ratio",
 		"Share of the requests of a replica, or with the role gateway of a gateway, that fail, where five did within two minutes or ten.", ReplicaLabels, with(LabelRole))
 	RecordedReplicaSlow = recorded(Never, "replica:llm_engine_slow:value",

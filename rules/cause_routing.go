@@ -14,7 +14,7 @@ import (
 var ReplicaSkew = &Alert{
 	Name:      "LLMReplicaSkew",
 	Branch:    Routing,
-	Expr:      promql.Or(lastingSkew(), promql.Max(append([]string{metrics.LabelSetting, metrics.LabelNew}, replicaLabels...), promql.Vector(metrics.RecordedSkew, promql.Eq(metrics.LabelReason, skewSetting)))),
+	Expr:      promql.Or(lastingSkew(), promql.Max(append([]string{metrics.LabelSetting, metrics.LabelNew}, replicaLabels...), promql.Vector(metrics.RecordedSkew, promql.Re(metrics.LabelReason, skewAtOnce)))),
 	Severity:  slo.Ticket,
 	For:       skewTold,
 	Scope:     []string{metrics.LabelModel, metrics.LabelServer},
@@ -22,10 +22,13 @@ var ReplicaSkew = &Alert{
 	Explains:  []*Alert{FastBurn, SlowBurn},
 	Summary: "{{ if $labels.setting }}" + theEngine + " runs with another {{ $labels.setting }} than the other replicas of " + theModel + "{{ with $labels.new }}: {{ . }}{{ end }}{{ else }}" +
 		"{{ with $labels.dp_rank }}Rank {{ . }} of {{ end }}" + theEngine + " does worse than the other {{ if $labels.dp_rank }}ranks{{ else }}replicas{{ end }} of " + theModel + ", or gives other answers{{ end }}",
-	Description: "{{ if $labels.setting }}No rollout is under way: none of the replicas has started, and nothing has changed, within half an hour. It may answer otherwise, or slower. Finish the rollout, or roll it back.{{ else if $labels.dp_rank }}It holds the queue while other ranks have none. The engine's own balancer is at fault: more replicas do not help.{{ else }}It is far slower than its peers, holds most of the queue, or answers far shorter or longer. Take it out of rotation, then look at its GPU and node.{{ end }}",
+	Description: "{{ if $labels.setting }}No rollout is under way: none of the replicas has started, and nothing has changed, within half an hour. It may answer otherwise, or slower. Finish the rollout, or roll it back.{{ else if $labels.dp_rank }}It holds the queue while other ranks have none. The engine's own balancer is at fault: more replicas do not help.{{ else }}It is slower than its peers, holds most of the queue, or answers far shorter or longer. Take it out of rotation, then look at its GPU and node.{{ end }}",
 	Split: []Evidence{
 		{"Settings that differ", promql.CountBy([]string{metrics.LabelSetting, metrics.LabelNew}, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewSetting))...)),
 			LabelledBy(`on {{ .Value | humanize }}`, metrics.LabelSetting, metrics.LabelNew)},
+		{"Step against those of its peers", promql.Mul(promql.Max(append([]string{metrics.LabelGPU}, replicaLabels...), promql.Over("last_over_time", promql.Vector(metrics.EngineGPUInfo, sameModel()...), hour)),
+			promql.Max(replicaLabels, promql.Vector(metrics.RecordedSkew, sameModel(promql.Eq(metrics.LabelReason, skewStep))...)), promql.On(replicaLabels...).ManyToOne()),
+			foundEngine + " GPU {{ .Labels.gpu }} of {{ .Labels.instance }} " + Number + "x"},
 		{"Mean TTFT by replica", mean(metrics.TimeToFirstToken, replicaLabels, causeWindow, sameModel()...), foundEngine + " " + Duration},
 		{"Mean output tokens by replica", promql.Vector(metrics.RecordedOutputTokens, sameModel()...), foundEngine + " " + Number},
 		{"Waiting by replica", promql.Sum(replicaLabels, promql.Vector(metrics.RequestsWaiting, sameModel()...)), foundEngine + " " + Number},
@@ -35,12 +38,15 @@ var ReplicaSkew = &Alert{
 
 var routingAlerts = []*Alert{ReplicaSkew, GatewayDown, ModelUnreached, ProbeDisagrees}
 
-// skewTold is how long a setting must differ for a ticket. What is measured must be skewed for ten.
+// skewTold is how long a setting must differ, or steps take longer, for a ticket. What else is measured must be skewed for ten minutes.
 const skewTold = 2 * minute
+
+// skewStep is the reason for steps, which are a mean of minutes already. skewAtOnce matches the reasons that need not last.
+const skewStep, skewAtOnce = "step", skewSetting + "|step"
 
 // lastingSkew returns what is skewed by a measurement, and was four and eight minutes ago.
 func lastingSkew() promql.Expr {
-	skewed := promql.Vector(metrics.RecordedSkew, promql.Ne(metrics.LabelReason, skewSetting))
+	skewed := promql.Vector(metrics.RecordedSkew, promql.NotRe(metrics.LabelReason, skewAtOnce))
 	lasting := promql.And(promql.And(skewed, promql.Offset(skewed, 4*minute)), promql.Offset(skewed, 8*minute))
 	return promql.Max(append([]string{metrics.LabelDPRank}, replicaLabels...), lasting)
 }
@@ -88,12 +94,14 @@ func paceGroup() Group {
 		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(took(metrics.RequestGenerationTokens, 40), mostlyProbes, promql.On(atPage...))},
 		{Name: metrics.RecordedReplicaPrompt, Expr: perRequest(promql.Vector(metrics.PromptTokens), promql.CountOf(metrics.TimeToFirstToken), 10)},
 		{Name: metrics.RecordedReplicaComputed, Expr: uncached(by)},
+		{Name: metrics.RecordedStep, Expr: steps()},
 		{Name: metrics.RecordedFailing, Expr: failsFive()},
 		{metrics.RecordedFailing, failsFive(gatewayRole()), map[string]string{metrics.LabelRole: metrics.GatewayRole}},
 		{metrics.RecordedReplicaSlow, slowest(metrics.RecordedReplicaTTFT, asRecorded), map[string]string{metrics.LabelReason: "ttft"}},
 		{metrics.RecordedReplicaSlow, slowest(metrics.RecordedReplicaITL, asRecorded), map[string]string{metrics.LabelReason: "itl"}},
 		skew("ttft", slowest(metrics.RecordedReplicaTTFT, overCauseWindow)),
 		skew("itl", slowest(metrics.RecordedReplicaITL, overCauseWindow)),
+		skew(skewStep, slowStep()),
 		skew("lengths", otherLengths()),
 		skew("queue", longestQueue(causeWindow, replicaLabels, modelLabels)),
 		skew("rank_queue", rankQueue(causeWindow)),
@@ -116,15 +124,39 @@ func skew(by string, e promql.Expr) Record {
 // otherLengths returns each replica whose answers are three times as short or as long as those of its peers, and half or
 // twice as long as its own the day before: some routers send a replica other work, and some do a part of the work only.
 func otherLengths() promql.Expr {
-	own, peers := promql.Vector(metrics.RecordedOutputTokens), promql.On(inRole(modelLabels)...)
-	others := promql.Sub(promql.Sum(inRole(modelLabels), own), own, peers.OneToMany())
-	n := promql.Sub(above(promql.CountBy(inRole(modelLabels), own), 1), promql.Num(1))
-	differs := promql.Mul(promql.Div(own, others), n, peers.ManyToOne())
+	own := promql.Vector(metrics.RecordedOutputTokens)
 	change := promql.Div(own, promql.Over("avg_over_time", promql.Offset(own, dayBack), hour))
 	by := func(factor float64, e promql.Expr) promql.Expr {
 		return above(promql.Call("abs", promql.Call("ln", e)), math.Log(factor))
 	}
-	return promql.Max(replicaLabels, promql.And(by(3, differs), by(2, change)))
+	return promql.Max(replicaLabels, promql.And(by(3, againstPeers(own, inRole(modelLabels))), by(2, change)))
+}
+
+// againstPeers returns a value of each replica as a multiple of the mean of the others in its group.
+func againstPeers(own promql.Expr, group []string) promql.Expr {
+	peers := promql.On(group...)
+	others := promql.Sub(promql.Sum(group, own), own, peers.OneToMany())
+	n := promql.Sub(above(promql.CountBy(group, own), 1), promql.Num(1))
+	return promql.Mul(promql.Div(own, others), n, peers.ManyToOne())
+}
+
+// slowStep returns how many times as long as those of its peers on GPUs of the same name the steps of a replica take that run as many
+// requests.
+func slowStep() promql.Expr {
+	batch := append([]string{metrics.LabelBatch, metrics.LabelGPUName}, inRole(modelLabels)...)
+	return above(promql.Avg(replicaLabels, againstPeers(promql.Vector(metrics.RecordedStep), batch)), tooSlow)
+}
+
+// tooSlow is from when on a replica is slow among its peers.
+const tooSlow = 1.2
+
+// steps returns how long the steps of a replica take with each number of running requests, with the name of its GPU where it is known.
+func steps() promql.Expr {
+	step := promql.Avg(append([]string{metrics.LabelBatch}, inRole(replicaLabels)...), promql.Vector(metrics.EngineStep))
+	names := promql.Max(append([]string{metrics.LabelGPUName}, onGPULabels()...), promql.Vector(metrics.GPUInfo))
+	runsOn := promql.Max(append([]string{metrics.LabelGPUName}, replicaLabels...),
+		promql.Mul(servedOn(replicaLabels), names, promql.On(onGPULabels()...).ManyToOne(metrics.LabelGPUName)))
+	return promql.OrOn(promql.Mul(step, runsOn, promql.On(replicaLabels...).ManyToOne(metrics.LabelGPUName)), step, promql.On(replicaLabels...))
 }
 
 // longestQueue returns each of the given that has a real queue, well above the mean of its peers, those with the same role

@@ -24,6 +24,7 @@ type sizing struct {
 	levers     map[capacity.Lever]string
 	known      map[capacity.Why]string // series, by reason
 	slowdown   string                  // series
+	at         map[float64]string      // series of the steps, by running requests
 }
 
 // latency is a histogram, the number of its values, and their sum.
@@ -98,7 +99,7 @@ func (c *compiler) capacities() (all []sizing) {
 			s.forecasts = append(s.forecasts, f)
 		}
 		if s.known = map[capacity.Why]string{}; len(s.objectives) > 0 {
-			s.slowdown, s.levers = c.text(metrics.EngineSlowdown.Name, s.key), map[capacity.Lever]string{}
+			s.slowdown, s.at, s.levers = c.text(metrics.EngineSlowdown.Name, s.key), map[float64]string{}, map[capacity.Lever]string{}
 			for _, lever := range (capacity.Bounds{Batch: 1}).Levers() {
 				s.levers[lever] = text(metrics.EngineCapacityIf, metrics.LabelLever, string(lever))
 			}
@@ -125,6 +126,7 @@ type outlook struct {
 	why   capacity.Why
 	load  capacity.Load
 	could map[capacity.Lever]float64 // with a lever, times the present load until the first objective breaks
+	steps []capacity.Step
 }
 
 // lasting is for how long a forecast is said again before it is computed anew: it costs as much as a scrape.
@@ -135,7 +137,7 @@ func (l *learner) says(now time.Time, bounds capacity.Bounds, objectives []capac
 	if now.Sub(l.at) < lasting {
 		return &l.said
 	}
-	l.at, l.said = now, outlook{load: l.Load(), could: map[capacity.Lever]float64{}}
+	l.at, l.said = now, outlook{load: l.Load(), could: map[capacity.Lever]float64{}, steps: l.Steps()}
 	l.said.all, l.said.why = l.Forecast(bounds, objectives)
 	for i := range l.said.all {
 		for _, lever := range bounds.Levers() {
@@ -170,6 +172,14 @@ func (t *target) forecast(s *snapshot) {
 	for _, u := range units {
 		if times, ok := learners[u.known[capacity.Known]].Slowdown(); ok {
 			s.append(metrics.EngineSlowdown, u.slowdown, times)
+		}
+	}
+	for _, u := range units {
+		for _, step := range u.steps {
+			if u.at[step.Running] == "" {
+				u.at[step.Running] = t.series(metrics.EngineStep.Name, u.key, metrics.Label{Name: metrics.LabelBatch, Value: strconv.FormatFloat(step.Running, 'g', 3, 64)})
+			}
+			s.append(metrics.EngineStep, u.at[step.Running], step.Seconds)
 		}
 	}
 	each := func(do func(u *unit, f *capacity.Forecast, series *forecastSeries)) {

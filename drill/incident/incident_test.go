@@ -18,6 +18,7 @@ import (
 var (
 	all   = flag.Bool("all", false, "play every incident")
 	seeds = flag.Uint64("seeds", 1, "with how many seeds")
+	from  = flag.Uint64("from", 1, "first draw")
 )
 
 // fast are the incidents that every run of the tests plays.

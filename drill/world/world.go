@@ -38,6 +38,8 @@ type Fleet struct {
 	Objectives []slo.Objective
 	// LeastLoaded makes the router send a request to the replica with the fewest, not to the next one.
 	LeastLoaded bool
+	// Shares are the parts of the requests that the router sends to each replica, of any sum; nil means that all get the same.
+	Shares []float64
 	// Ranks makes the replicas data-parallel ranks of one vLLM: they share its pod and its page, and none may restart alone.
 	Ranks bool
 	// SeesProcesses lets the exporter see the processes of the host, which has four NVSwitches.
@@ -391,6 +393,9 @@ func (w *World) pass(now time.Duration) (to *Replica, status int) {
 
 // route picks the next replica whose port is open: health checks see no more than that.
 func (w *World) route() (to *Replica) {
+	if w.Fleet.Shares != nil {
+		return w.routeByShares()
+	}
 	first, many := w.next, cmp.Or(w.Favours, len(w.Replicas))
 	for i := range many {
 		n := (first + 1 + i) % many
@@ -400,6 +405,21 @@ func (w *World) route() (to *Replica) {
 			if !w.Fleet.LeastLoaded {
 				break
 			}
+		}
+	}
+	return to
+}
+
+// routeByShares draws the replica to send a request to, among those that are up.
+func (w *World) routeByShares() (to *Replica) {
+	var up float64
+	for i, r := range w.Replicas {
+		if r.Down {
+			continue
+		}
+		up += w.Fleet.Shares[i]
+		if w.random.Float64()*up < w.Fleet.Shares[i] {
+			to = r
 		}
 	}
 	return to
