@@ -55,7 +55,7 @@ var (
 		"Synthetic requests that ended, by outcome: ok, wrong_answer, empty, refused, timeout, rate_limited, http_4xx, http_5xx, in_stream_error, truncated or invalid.",
 		ProbedLabels, with(LabelOutcome)).experimental()
 	ProbeFailures = Probe.gauge(Max, "llm_probe_failures_in_a_row",
-		"Synthetic requests in a row that failed: empty, refused, timeout, http_5xx, in_stream_error or truncated. 0 after any other outcome, and after a request that was not sent because the model sleeps or is not loaded.",
+		"Synthetic requests in a row that failed: empty, refused, timeout, http_5xx, in_stream_error or truncated. 0 after any other outcome, after a request that was not sent because the model sleeps or is not loaded, and while the page of the engine asked does not answer, either.",
 		ProbedLabels).experimental()
 	ProbeSkipped = Probe.counter("llm_probe_skipped_total",
 		"Synthetic requests that were not sent, by reason: asleep (it would wake the model), not_loaded (it would load it), unused (it alone would keep it loaded), down (the page of an engine that was found does not answer), budget (it would cost more than the hour allows) or exporter_exhausted (the exporter has no file or port left).",

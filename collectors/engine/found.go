@@ -105,6 +105,10 @@ func (e Engine) IsEngine() bool {
 	return slices.Contains([]string{"", reasonLoading, reasonDisabled, reasonJSON}, e.Reason)
 }
 
+// Gone reports whether an engine that is read does not answer. A gateway that does not is no engine that is gone: it keeps users from all
+// of them.
+func (e Engine) Gone() bool { return e.role != metrics.GatewayRole && !e.Answers() }
+
 // Answers reports whether something answered for itself. A proxy that cannot reach what is behind it did not.
 func (e Engine) Answers() bool {
 	return !slices.Contains([]string{reasonUnreachable, reasonTimeout, reasonStatus + "502", reasonStatus + "503", reasonStatus + "504"}, e.Reason)

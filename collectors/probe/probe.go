@@ -328,7 +328,7 @@ func (c *Collector) once(ctx context.Context, p *Probe, start time.Time) {
 		return
 	}
 	c.compare(p, &r, known.Version)
-	c.observe(p, &r, known.Reason == "")
+	c.observe(p, &r, known.Reason == "", known.Gone())
 	c.judge(p, &r)
 	if p.last != r.outcome {
 		p.last = r.outcome
@@ -424,12 +424,13 @@ func (c *Collector) fails(p *Probe, failed bool) {
 	c.failures.WithLabelValues(p.labels()...).Set(float64(p.failed))
 }
 
-// observe exports what a client saw. up says whether the page of the engine answered, where one is read.
-func (c *Collector) observe(p *Probe, r *result, up bool) {
+// observe exports what a client saw. up says whether the page of the engine answered, where one is read, and gone that the engine is not
+// there: it does not hang.
+func (c *Collector) observe(p *Probe, r *result, up, gone bool) {
 	l := p.labels()
 	c.requests.WithLabelValues(append(l, string(r.outcome))...).Inc()
 	_, bad := slo.JudgeProbe(r.outcome)
-	c.fails(p, bad)
+	c.fails(p, bad && !gone)
 	p.seen.Ended(r.outcome, up)
 	for phase, took := range r.phases {
 		c.connection.WithLabelValues(append(l, phase)...).Observe(took.Seconds())

@@ -63,7 +63,7 @@ func TestGolden(t *testing.T) {
 	for _, r := range []result{good, held, other, {outcome: metrics.ProbeTimeout, connected: ms(3)}} {
 		c.charge(p, &r)
 		c.compare(p, &r, "0.11.0")
-		c.observe(p, &r, true)
+		c.observe(p, &r, true, false)
 	}
 	p.cfg.TokensPerHour = 1
 	c.once(t.Context(), p, time.Now())
@@ -375,7 +375,7 @@ func TestRun(t *testing.T) {
 }
 
 // TestFailureIsConfirmed: the first failure is confirmed ten seconds after it began, a second one is not, and whatever says nothing about the
-// model ends the row.
+// model ends the row, as does an engine whose page does not answer.
 func TestFailureIsConfirmed(t *testing.T) {
 	status := atomic.Int32{}
 	s := answering(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -385,9 +385,9 @@ func TestFailureIsConfirmed(t *testing.T) {
 		}
 		script(word("one"), finish, done)(w, r)
 	}))
-	asleep := false
+	asleep, down := false, ""
 	c := New(func(context.Context, engine.Offer) (engine.Engine, bool) {
-		return engine.Engine{Sleeping: asleep}, true
+		return engine.Engine{Sleeping: asleep, Reason: down}, true
 	}, slog.New(slog.DiscardHandler))
 	p := probing(t, s.URL)
 	const regular, confirm = time.Minute, 7 * time.Second
@@ -408,6 +408,11 @@ func TestFailureIsConfirmed(t *testing.T) {
 		if got := p.pause(3*time.Second, 0.5); got != step.pause {
 			t.Errorf("step %d: the next request is sent after %s, want %s", i, got, step.pause)
 		}
+	}
+	down = "unreachable" // it restarts: that is no engine that hangs
+	for range 2 {
+		c.once(t.Context(), p, time.Now())
+		wants(t, c, `llm_probe_failures_in_a_row{model_name="m",probe="chat"} 0`)
 	}
 	if late := probing(t, s.URL); true {
 		late.confirm = true
@@ -468,7 +473,7 @@ func TestObjectivesCountRequests(t *testing.T) {
 		http.NotFoundHandler(),
 	} {
 		r := asked(t, h)
-		c.observe(p, &r, true)
+		c.observe(p, &r, true, false)
 	}
 	var page strings.Builder
 	if _, err := engines.Scrape(t.Context()).WriteTo(&page); err != nil {
