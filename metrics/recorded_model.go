@@ -95,8 +95,8 @@ var (
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer, LabelNamespace))
 	RecordedProbeFailures = recorded(Max, "address:llm_probe_failures:max",
 		"Requests in a row that failed, of the worst probe of an exporter at an address.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
-	RecordedProbeTTFT = recorded(Never, "address:llm_probe_time_to_first_token_seconds:mean30m",
-		"Mean time to the first token of the probes of an exporter at an address. Absent with fewer than ten within half an hour.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
+	RecordedProbeTTFT = recorded(Never, "address:llm_probe_time_to_first_token_seconds:median30m",
+		"Median time to the first token of the probes of an exporter at an address. Absent with fewer than ten within half an hour.", with(LabelCluster, LabelInstance, LabelModel, LabelServer))
 	RecordedUnanswered = recorded(Never, "address:llm_probe_unanswered:last2m",
 		"Requests in a row that a model left unanswered at an address although its engines serve: what pages. Absent while any doubt falls on the probe itself.",
 		with(LabelCluster, LabelInstance, LabelModel, LabelServer))

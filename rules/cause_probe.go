@@ -43,7 +43,7 @@ var (
 		Summary:     "A client of " + theModel + atServer + " gets its first token much later than the engine makes it",
 		Description: "The network, a gateway or a buffer is between them. No objective on the engine's own times shows it.",
 		Split: []Evidence{
-			{"First token, to the client", mean(metrics.ProbeTimeToFirstToken, nil, probeWindow, sameAddress()...), Duration},
+			{"First token, to the client", promql.Max(nil, promql.Vector(metrics.RecordedProbeTTFT, sameAddress()...)), Duration},
 			{"First token, in the engine", mean(metrics.TimeToFirstToken, nil, probeWindow, sameModel()...), Duration},
 		},
 		Dashboard: EngineDashboard,
@@ -183,9 +183,10 @@ func inProbeWindow(e promql.Expr) promql.Expr {
 	return promql.Sum(placeLabels, promql.Increase(e, probeWindow))
 }
 
-// toClients returns the mean time to the first token of ten probes or more.
+// toClients returns the median time to the first token of ten probes or more: a few that a restart has made wait are no way that is slow.
 func toClients() promql.Expr {
-	return promql.Div(inProbeWindow(promql.SumOf(metrics.ProbeTimeToFirstToken)), promql.Ge(inProbeWindow(promql.CountOf(metrics.ProbeTimeToFirstToken)), promql.Num(10)))
+	buckets := promql.Sum(append([]string{"le"}, placeLabels...), promql.Increase(promql.BucketsOf(metrics.ProbeTimeToFirstToken), probeWindow))
+	return promql.And(promql.Call("histogram_quantile", promql.Num(0.5), buckets), promql.Ge(inProbeWindow(promql.CountOf(metrics.ProbeTimeToFirstToken)), promql.Num(10)))
 }
 
 // latePerProbe returns each address at which a client waits three times as long for the first token as the engine says,

@@ -76,23 +76,27 @@ func overCauseWindow(f *metrics.Family) promql.Expr {
 // varies by as much as its mean: ten of them prove nothing.
 func paceGroup() Group {
 	by := inRole(replicaLabels)
-	perRequest := func(what, requests promql.Expr, least float64) promql.Expr {
-		within := func(window time.Duration) promql.Expr {
-			in := func(e promql.Expr) promql.Expr { return promql.Sum(by, promql.Increase(e, window)) }
+	perRequest := func(what, requests []promql.Expr, least float64) promql.Expr {
+		within := func(window time.Duration, what, requests []promql.Expr) promql.Expr {
+			in := func(first []promql.Expr) promql.Expr { return promql.Sum(by, whicheverOf(first, promql.Increase, window)) }
 			return promql.Div(in(what), promql.Ge(in(requests), promql.Num(least)))
 		}
-		return promql.Or(within(recentWindow), within(causeWindow))
+		return promql.Or(within(recentWindow, what[:1], requests[:1]), within(causeWindow, what, requests))
 	}
-	took := func(h *metrics.Family, least float64) promql.Expr {
-		return perRequest(promql.SumOf(h), promql.CountOf(h), least)
+	took := func(least float64, h ...*metrics.Family) promql.Expr { // by the first that an engine has
+		var sums, counts []promql.Expr
+		for _, h := range h {
+			sums, counts = append(sums, promql.SumOf(h)), append(counts, promql.CountOf(h))
+		}
+		return perRequest(sums, counts, least)
 	}
 	asked := promql.Sum(atPage, promql.Increase(promql.Vector(metrics.ProbeRequests, answered()), causeWindow))
 	mostlyProbes := promql.Gt(times(3, asked), promql.Sum(atPage, promql.Increase(promql.CountOf(metrics.RequestGenerationTokens), causeWindow)))
 	return Group{Name: "llm-replica-pace", Interval: Interval / 2, Records: []Record{
-		{Name: metrics.RecordedReplicaTTFT, Expr: took(metrics.TimeToFirstToken, 10)},
-		{Name: metrics.RecordedReplicaITL, Expr: took(metrics.InterTokenLatency, 10)},
-		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(took(metrics.RequestGenerationTokens, 40), mostlyProbes, promql.On(atPage...))},
-		{Name: metrics.RecordedReplicaPrompt, Expr: perRequest(promql.Vector(metrics.PromptTokens), promql.CountOf(metrics.TimeToFirstToken), 10)},
+		{Name: metrics.RecordedReplicaTTFT, Expr: took(10, metrics.TimeToFirstToken)},
+		{Name: metrics.RecordedReplicaITL, Expr: took(10, metrics.InterTokenLatency, metrics.TimePerOutputToken)},
+		{Name: metrics.RecordedOutputTokens, Expr: promql.Unless(took(40, metrics.RequestGenerationTokens), mostlyProbes, promql.On(atPage...))},
+		{Name: metrics.RecordedReplicaPrompt, Expr: perRequest([]promql.Expr{promql.Vector(metrics.PromptTokens)}, []promql.Expr{promql.CountOf(metrics.TimeToFirstToken)}, 10)},
 		{Name: metrics.RecordedReplicaComputed, Expr: uncached(by)},
 		{Name: metrics.RecordedStep, Expr: steps()},
 		{Name: metrics.RecordedFailing, Expr: failsFive()},

@@ -164,12 +164,12 @@ func engineClues() []Clue {
 		{Branch: Engine, Name: "host_bound", Runbook: "BranchHostBound", Delays: AnyToken, Unit: Share,
 			Says:  "{engine} uses its GPU {value} of the time while requests run",
 			Query: one(hostBound(recentWindow))},
+		{Branch: Engine, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds, // at the same work: that is no router's doing
+			Says:  "{engine} alone is slow: {value} between tokens",
+			Query: promql.Or(lonelyReplica("itl", metrics.RecordedReplicaITL), one(slowAtSteps(1.5)))},
 		{Branch: Routing, Name: "slow_replica", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
 			Says:  "{engine} alone is slow: first tokens after {value}",
 			Query: lonelyReplica("ttft", metrics.RecordedReplicaTTFT)},
-		{Branch: Routing, Name: "slow_decoder", Runbook: "LLMReplicaSkew", Delays: AnyToken, Unit: Seconds,
-			Says:  "{engine} alone is slow: {value} between tokens",
-			Query: lonelyReplica("itl", metrics.RecordedReplicaITL)},
 		{Branch: Routing, Name: "rank_queue", Runbook: "LLMReplicaSkew", Delays: FirstToken, Unit: Count,
 			Says:  "{value} requests wait for rank {dp_rank} of {engine} while another rank has none",
 			Query: one(rankQueue(pageWindow))},
@@ -182,11 +182,11 @@ func engineClues() []Clue {
 		{Branch: Memory, Name: "kv_tier_full", Runbook: "LLMKVOffloadSaturated", Delays: AnyToken, Unit: Share,
 			Says:  "The {tier} tier of {engine} takes no more KV cache",
 			Query: one(promql.Vector(metrics.RecordedFullTier))},
+		{Branch: Queueing, Name: "arrivals_grew", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Decimal, Says: "{value} times as many requests arrive as usual",
+			Query: moreArrive()},
 		{Branch: Decode, Name: "batch_grew", Runbook: "BranchLargeBatch", Delays: NextToken, Unit: Decimal,
 			Says:  "{value} times as many requests run at once as usual",
 			Query: above(against("running"), 1.5)},
-		{Branch: Queueing, Name: "arrivals_grew", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Decimal, Says: "{value} times as many requests arrive as usual",
-			Query: moreArrive()},
 		{Branch: Queueing, Name: "queue_long", Runbook: "BranchQueueing", Delays: AnyRequest, Unit: Count, Says: "{value} requests wait, more than run",
 			Query: promql.Gt(waiting(), running)},
 		{Branch: Engine, Name: "probe_unanswered", Runbook: "LLMProbeFailing", Unit: Count, Says: "No synthetic request to {engine} is answered",
@@ -283,13 +283,20 @@ func tokenTime(window, ago time.Duration) promql.Expr {
 // eachBy returns how much of the first counters comes with one of the second, per model: of each engine, the first that it has.
 func eachBy(window, ago time.Duration, part, whole []promql.Expr) promql.Expr {
 	rate := func(first []promql.Expr) promql.Expr {
-		var rates []promql.Expr
-		for _, counter := range first {
-			rates = append(rates, promql.Rate(promql.Offset(counter, ago), window))
-		}
-		return promql.Sum(modelLabels, promql.Or(rates[0], rates[1:]...))
+		return promql.Sum(modelLabels, whicheverOf(first, func(counter promql.Expr, window time.Duration) promql.Expr {
+			return promql.Rate(promql.Offset(counter, ago), window)
+		}, window))
 	}
 	return promql.Div(rate(part), above(rate(whole), 0))
+}
+
+// whicheverOf returns what of makes of the first counters that an engine has.
+func whicheverOf(counters []promql.Expr, of func(promql.Expr, time.Duration) promql.Expr, window time.Duration) promql.Expr {
+	var all []promql.Expr
+	for _, c := range counters {
+		all = append(all, of(c, window))
+	}
+	return promql.Or(all[0], all[1:]...)
 }
 
 // tokenWindows lists the windows of tokenTime: the first that saw tokens counts, so that a step that has become slow shows at once.
@@ -366,6 +373,12 @@ func stopped(m ...*promql.Matcher) promql.Expr {
 func swapping() promql.Expr {
 	adapters := func(f *metrics.Family) promql.Expr { return promql.Max(replicaLabels, promql.Vector(f)) }
 	return promql.Gt(promql.Add(adapters(metrics.LorasRunning), above(adapters(metrics.LorasWaiting), 0)), adapters(metrics.LoraSlots))
+}
+
+// slowAtSteps returns the time between tokens of each replica whose steps take so many times as long as those of its peers.
+func slowAtSteps(times float64) promql.Expr {
+	slow := above(promql.Vector(metrics.RecordedSkew, promql.Eq(metrics.LabelReason, skewStep)), times)
+	return promql.And(promql.Max(replicaLabels, promql.Vector(metrics.RecordedReplicaITL)), slow, promql.On(replicaLabels...))
 }
 
 // lonelyReplica returns the replica that is three times as slow as the best by a time, while no more than half of them are.

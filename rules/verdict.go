@@ -76,24 +76,27 @@ func explaining(suspects promql.Expr) promql.Expr {
 	return promql.And(suspects, promql.Vector(metrics.RecordedExplained, same(modelSLO...)...), promql.On(metrics.LabelDelays))
 }
 
+// laterWindow is the short window of the second pair that pages.
+const laterWindow = slo.Duration(30 * minute)
+
 // title says what users feel of an alert's objective, against the promise, and empty for an alert that is about no
 // objective.
 func (s Style) title(a *Alert) string {
 	if !a.Diagnosed {
 		return ""
 	}
-	window := RateWindow
-	if a.Severity != slo.Page {
-		window = RawWindow
-	}
 	own := same(modelSLO...)
+	rate := promql.Or(above(promql.Vector(burn(RateWindow), own...), 1), promql.Vector(burn(laterWindow), own...)) // what is over has no share now
+	if a.Severity != slo.Page {
+		rate = promql.Vector(burn(RawWindow), own...)
+	}
 	percent := func(e promql.Expr) string {
 		return "{{ with " + queryTemplate(s.query(e)) + ` }}{{ with first . }}{{ humanizePercentage .Value }}{{ end }}{{ end }}`
 	}
 	allowed := promql.Vector(metrics.RecordedErrorBudget, own...)
 	return `{{ $bad := printf "events of %s are bad" (or $labels.slo "an objective") }}{{ range ` + queryTemplate(s.query(promql.Over("last_over_time", promql.Vector(metrics.RecordedInfo, append(own, promql.Ne(metrics.LabelBad, ""))...), infoLookback))) +
 		` }}{{ $bad = .Labels.bad }}{{ end }}{{ with $labels.cluster }}{{ . }}/{{ end }}{{ with $labels.namespace }}{{ . }}/{{ end }}` + theModel + `{{ if $labels.role }} at the {{ $labels.role }}{{ end }}: ` +
-		percent(promql.Mul(promql.Vector(burn(window), own...), allowed)) + ` of {{ $bad }} (promise: ` + percent(allowed) + `)`
+		percent(promql.Mul(rate, allowed)) + ` of {{ $bad }} (promise: ` + percent(allowed) + `)`
 }
 
 // serves says which models run on the GPU that an alert is about, and on how many more, if the title has room for that.

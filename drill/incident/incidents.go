@@ -284,7 +284,7 @@ func Incidents() []Incident {
 			Name: "bad-replica", Story: "one replica of eight takes eight times as long for each step",
 			Fleet: with(chat(), func(f *world.Fleet) { f.Replicas = 8 }), Lasts: 40 * minute,
 			Faults: []Fault{fault(0, one(3, func(r *world.Replica) { r.Engine.Slow = 8 }))},
-			Page:   rules.FastBurn, Cause: rules.ReplicaSkew,
+			Page:   rules.FastBurn, Clue: "slow_decoder",
 		},
 		{
 			Name: "black-hole", Story: "one replica of ten answers each request with an error, at once; the router sends to the replica that holds fewest",
