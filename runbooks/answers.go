@@ -86,7 +86,7 @@ func (ask Asker) answer(ctx context.Context, query string, page []byte, known ur
 func (s Series) result(page []byte, known url.Values) result {
 	var named, fills []string
 	for _, label := range slices.Sorted(maps.Keys(s.Labels)) {
-		if label != "__name__" {
+		if label != "__name__" && known.Get(label) != s.Labels[label] { // what the page is about needs no words
 			named = append(named, fmt.Sprintf("%s=%q", label, s.Labels[label]))
 		}
 	}

@@ -36,13 +36,13 @@ func (p *pretended) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func vector(w io.Writer, series int) {
 	var all []string
 	for i := range series {
-		all = append(all, fmt.Sprintf(`{"metric":{"__name__":"x","pod":"chat-%d","server":"<b>10.0.0.%d:8000"},"value":[1767576660,"%d"]}`, i, i, i))
+		all = append(all, fmt.Sprintf(`{"metric":{"__name__":"x","model_name":"m","pod":"chat-%d","server":"<b>10.0.0.%d:8000"},"value":[1767576660,"%d"]}`, i, i, i))
 	}
 	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[%s]}}`, strings.Join(all, ","))
 }
 
 // askingExporter starts an exporter that may ask p.
-func askingExporter(t *testing.T, p *pretended) *exporter {
+func askingExporter(t *testing.T, p *pretended, args ...string) *exporter {
 	t.Helper()
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
@@ -54,7 +54,7 @@ func askingExporter(t *testing.T, p *pretended) *exporter {
 			t.Fatal(err)
 		}
 	}
-	return start(t, "--discovery=none", "--config.file="+file)
+	return start(t, append(args, "--discovery=none", "--config.file="+file)...)
 }
 
 // TestRunbooksAnswer: with a Prometheus in the configuration each query of a runbook shows what it has now, with the labels of the alert, and a result
@@ -84,7 +84,7 @@ func TestRunbooksAnswer(t *testing.T) {
 	b.Open(e.url + "/runbooks/LLMErrorBudgetFastBurn?namespace=prod&model_name=m&slo=ttft")
 	b.Until("a result fills in the pod", `[...document.querySelectorAll(".answer a")].some(a => a.textContent == "Fill in $POD")`)
 	b.Eval(`document.querySelector(".answer a").click()`)
-	b.Until("the command has the pod, the namespace and the model", `location.search == "?model_name=m&namespace=prod&pod=chat-0&slo=ttft" && document.body.textContent.includes("kubectl -n prod logs chat-0")`)
+	b.Until("the command has the pod, the namespace and the model", `location.search == "?model_name=m&namespace=prod&pod=chat-0&slo=ttft" && document.readyState == "complete" && document.body.textContent.includes("kubectl -n prod logs chat-0")`)
 	b.Until("nothing is left to fill in", `[...document.querySelectorAll(".answer p")].every(p => p.textContent.startsWith("The first")) && !document.querySelector(".answer a")`)
 
 	b.Open(e.url + "/runbooks/LLMEngineDown")
