@@ -77,16 +77,20 @@ func (ask Asker) answer(ctx context.Context, query string, page []byte, known ur
 		a.Says = fmt.Sprintf("%d series", len(series))
 	}
 	a.Says += " at " + time.Now().UTC().Format("15:04:05 MST") + "."
+	obvious := map[string]bool{"__name__": true} // what all results say of what the page is about
+	for label := range known {
+		obvious[label] = !slices.ContainsFunc(series, func(s Series) bool { return s.Labels[label] != known.Get(label) })
+	}
 	for _, s := range series[:min(len(series), shown)] {
-		a.Rows = append(a.Rows, s.result(page, known))
+		a.Rows = append(a.Rows, s.result(page, known, obvious))
 	}
 	return a
 }
 
-func (s Series) result(page []byte, known url.Values) result {
+func (s Series) result(page []byte, known url.Values, obvious map[string]bool) result {
 	var named, fills []string
 	for _, label := range slices.Sorted(maps.Keys(s.Labels)) {
-		if label != "__name__" && known.Get(label) != s.Labels[label] { // what the page is about needs no words
+		if !obvious[label] {
 			named = append(named, fmt.Sprintf("%s=%q", label, s.Labels[label]))
 		}
 	}
